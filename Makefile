@@ -1,0 +1,62 @@
+# Every target sets up what it needs; the second time it is fast.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
+
+.PHONY: demo test test-long check bench mutants coverage clean format
+
+# pip reads dependency groups from 25.1 on.
+$(VENV)/.base: pyproject.toml
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@$(PIP) install --upgrade 'pip>=25.1'
+	@$(PIP) install --editable .
+	@touch $@
+
+$(VENV)/.test: $(VENV)/.base
+	@$(PIP) install --group test --group check
+	@touch $@
+
+demo: $(VENV)/.base
+	@$(BIN)/hubbub demo
+
+test: $(VENV)/.test
+	$(BIN)/python -m pytest
+
+test-long: $(VENV)/.test
+	$(BIN)/python -m pytest -m long
+
+check: $(VENV)/.test
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+format: $(VENV)/.test
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+coverage: $(VENV)/.test
+	$(BIN)/python -m pytest --cov=hubbub --cov-branch --cov-report=term-missing
+
+# The peers are rivals here and nowhere else, so they get an environment of their own.
+.venv-bench/.ready: pyproject.toml
+	@test -x .venv-bench/bin/python || $(PYTHON) -m venv .venv-bench
+	@.venv-bench/bin/python -m pip --disable-pip-version-check --quiet install --upgrade 'pip>=25.1'
+	@.venv-bench/bin/python -m pip --disable-pip-version-check --quiet install --group bench --editable .
+	@touch $@
+
+bench: .venv-bench/.ready
+	@.venv-bench/bin/python benchmarks/run.py
+
+.venv-mutants/.ready: pyproject.toml
+	@test -x .venv-mutants/bin/python || $(PYTHON) -m venv .venv-mutants
+	@.venv-mutants/bin/python -m pip --disable-pip-version-check --quiet install --upgrade 'pip>=25.1'
+	@.venv-mutants/bin/python -m pip --disable-pip-version-check --quiet install --group mutants --group test --editable .
+	@touch $@
+
+mutants: .venv-mutants/.ready
+	@.venv-mutants/bin/python tests/mutants.py
+
+clean:
+	rm -rf $(VENV) .venv-bench .venv-mutants .mypy_cache .ruff_cache .pytest_cache .hypothesis mutants .coverage

@@ -1,0 +1,1 @@
+"""hubbub: the noise of a crowd in which no single voice can be made out."""

@@ -1,0 +1,54 @@
+"""What hubbub raises.
+
+    HubbubError
+    ├── InvalidInput    a parameter or a value cannot be used as given (also a ValueError)
+    ├── Unsupported     beyond what can be done exactly: refused rather than approximated
+    ├── Refused         it could be done, but would not be private
+    └── Halted          an interactive mechanism has given its last answer
+
+Every error says what is wrong, why it matters and how to mend it, and holds no data:
+`what` may name a parameter that a person typed, never a row or an exact answer.
+"""
+
+__all__ = ["Halted", "HubbubError", "InvalidInput", "Refused", "Unsupported"]
+
+
+class HubbubError(Exception):
+    """The root of the tree; its three fields are for programs, its text for people.
+
+    >>> error = HubbubError("epsilon is 0", why="it would take infinite noise", fix="pass a positive epsilon")
+    >>> print(error)
+    epsilon is 0: it would take infinite noise. To mend it: pass a positive epsilon.
+    """
+
+    def __init__(self, what: str, *, why: str, fix: str) -> None:
+        super().__init__(what, why, fix)
+        self.what = what
+        self.why = why
+        self.fix = fix
+
+    def __str__(self) -> str:
+        return f"{self.what}: {self.why}. To mend it: {self.fix}."
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return _rebuild, (type(self), self.what, self.why, self.fix)
+
+
+def _rebuild(kind: type[HubbubError], what: str, why: str, fix: str) -> HubbubError:
+    return kind(what, why=why, fix=fix)
+
+
+class InvalidInput(HubbubError, ValueError):
+    """A parameter or a value cannot be used as given."""
+
+
+class Unsupported(HubbubError):
+    """Beyond what can be done exactly; an approximation would be a wrong law."""
+
+
+class Refused(HubbubError):
+    """It could be done, but the promise would not hold."""
+
+
+class Halted(HubbubError):
+    """An interactive mechanism has given its last answer."""
