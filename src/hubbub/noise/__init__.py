@@ -1,0 +1,25 @@
+"""Exact noise: random bits, integer samplers, and the grid that reals are released on."""
+
+from hubbub.noise.exact import (
+    LARGEST_SCALE,
+    bernoulli,
+    bernoulli_exp,
+    bernoulli_exp_each,
+    discrete_gaussian,
+    discrete_laplace,
+    geometric,
+    rounded_gaussian,
+    uniform,
+)
+
+__all__ = [
+    "LARGEST_SCALE",
+    "bernoulli",
+    "bernoulli_exp",
+    "bernoulli_exp_each",
+    "discrete_gaussian",
+    "discrete_laplace",
+    "geometric",
+    "rounded_gaussian",
+    "uniform",
+]

@@ -1,0 +1,57 @@
+"""The only source of random bits: OpenSSL's generator, through the standard library.
+
+OpenSSL keeps one generator a thread, seeded by the operating system, and reseeds after a fork, so
+neither threads nor children repeat a stream.
+"""
+
+import ssl
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+
+from hubbub.errors import Refused
+
+__all__ = ["random_bits", "random_bytes"]
+
+Source = Callable[[int], bytes]
+
+# The private door: tests replay chosen bits through it, in their own context only.
+_injected: ContextVar[Source | None] = ContextVar("hubbub_injected_bits", default=None)
+
+
+def random_bytes(count: int) -> bytes:
+    """Fresh cryptographic random bytes.
+
+    >>> len(random_bytes(16))
+    16
+    """
+    source = _injected.get()
+    if source is not None:
+        return source(count)
+    try:
+        return ssl.RAND_bytes(count)
+    except ssl.SSLError:
+        raise Refused(
+            "the system's random generator failed",
+            why="without fresh random bits nothing is hidden",
+            fix="see that the operating system's entropy source works, then try again",
+        ) from None
+
+
+def random_bits(count: int) -> int:
+    """A uniform integer of `count` bits, `count` a multiple of 8.
+
+    >>> 0 <= random_bits(64) < 2**64
+    True
+    """
+    return int.from_bytes(random_bytes(count >> 3), "big")
+
+
+@contextmanager
+def _replaying(source: Source) -> Iterator[None]:
+    """Let `source` stand for the generator within this context: for tests, and nothing else."""
+    token = _injected.set(source)
+    try:
+        yield
+    finally:
+        _injected.reset(token)
