@@ -4,15 +4,17 @@ A `Bounded` is an exact value together with how far one unit can move it. Rules 
 person at a prompt may assert one, and everything made from it says so.
 """
 
+import numbers
+import sys
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any, cast
+from typing import Any, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
 
 from hubbub.errors import InvalidInput
-from hubbub.rational import Number, at_least_zero, ceil_sqrt, rational, round_up
+from hubbub.rational import Number, at_least_zero, ceil_sqrt, exactly, round_up
 from hubbub.unit import Unit
 
 __all__ = ["LARGEST", "Bounded", "Exact", "Sensitivity", "unwrap"]
@@ -20,8 +22,10 @@ __all__ = ["LARGEST", "Bounded", "Exact", "Sensitivity", "unwrap"]
 Exact = int | Fraction | NDArray[np.int64] | NDArray[np.float64]
 """A value before noise: one exact number, or a vector of integers or of doubles."""
 
-LARGEST = 2**62
+LARGEST = 2**61
 """Integers up to here, plus any noise we add, stay inside 64 bits."""
+
+_LARGEST_DOUBLE = Fraction(sys.float_info.max)
 
 
 @dataclass(frozen=True, init=False)
@@ -57,7 +61,8 @@ class Sensitivity:
         if l2_squared is not None:
             square = min(square, at_least_zero(l2_squared, "l2_squared"))
         # ‖v‖∞ ≤ ‖v‖₂ ≤ ‖v‖₁ and ‖v‖₂² ≤ ‖v‖₁‖v‖∞ (Hölder): the least that follows from what is given.
-        largest = ceil_sqrt(square)
+        # The root is rounded up, so it may pass ℓ1 by a hair.
+        largest = min(first, ceil_sqrt(square))
         if linf is not None:
             largest = min(largest, at_least_zero(linf, "linf"))
         object.__setattr__(self, "l1", first)
@@ -72,7 +77,7 @@ class Sensitivity:
     @classmethod
     def of(cls, given: "Sensitivity | Number") -> "Sensitivity":
         """A sensitivity from a number (the ℓ1 of one value), or as it is."""
-        return given if isinstance(given, Sensitivity) else cls(cast("Number", rational(given, "sensitivity")))
+        return given if isinstance(given, Sensitivity) else cls(at_least_zero(given, "sensitivity"))
 
     def __str__(self) -> str:
         return f"ℓ1 ≤ {self.l1}, ℓ2² ≤ {self.l2_squared}, ℓ∞ ≤ {self.linf}"
@@ -96,17 +101,24 @@ class Bounded:
     because: str
     """The rule that derived the sensitivity, or "asserted"."""
 
+    def __post_init__(self) -> None:
+        if not isinstance(self.sensitivity, Sensitivity) or not isinstance(self.unit, Unit):
+            raise InvalidInput(
+                "the sensitivity or the unit is not one",
+                why="nobody could say how far whose data can move the value",
+                fix="pass a Sensitivity and a Unit, such as Sensitivity(1) and Unit.row()",
+            )
+        object.__setattr__(self, "_value", _checked(self._value))
+
     @classmethod
-    def asserted(
-        cls, value: Any, sensitivity: Sensitivity | Number, unit: Unit | None = None
-    ) -> "Bounded":
+    def asserted(cls, value: Any, sensitivity: Sensitivity | Number, unit: Unit | None = None) -> "Bounded":
         """A value whose sensitivity is a person's word, as at a prompt; releases of it say so."""
-        return cls(_checked(value), Sensitivity.of(sensitivity), unit or Unit.row(), "asserted")
+        return cls(value, Sensitivity.of(sensitivity), Unit.row() if unit is None else unit, "asserted")
 
     @classmethod
     def derived(cls, value: Any, sensitivity: Sensitivity, unit: Unit, because: str) -> "Bounded":
         """A value whose sensitivity a rule has proved; `because` names the rule."""
-        return cls(_checked(value), sensitivity, unit, because)
+        return cls(value, sensitivity, unit, because)
 
     @property
     def cells(self) -> int:
@@ -127,7 +139,7 @@ class Bounded:
         what = f"{self.cells} cells" if self.is_vector else "one number"
         return f"Bounded({what}, {self.sensitivity}, of {self.unit}; {self.because})"
 
-    def __reduce__(self) -> str:
+    def __reduce__(self) -> NoReturn:
         raise InvalidInput(
             "a Bounded value cannot be pickled or copied",
             why="it holds exact data, which leaves only through a mechanism",
@@ -141,73 +153,89 @@ def unwrap(bounded: Bounded) -> Exact:
 
 
 def _checked(value: Any) -> Exact:
-    """The value as exact numbers in our own memory, or a clear error that does not show it."""
-    if isinstance(value, np.ndarray) and value.ndim == 1:
+    """The value as exact numbers in our own memory, or a clear error that does not show it.
+
+    Whether integers or doubles come out follows from the type that was given, never from the value:
+    else 3 and 3.5 would be released in two forms, and the form would tell them apart.
+    """
+    if isinstance(value, np.ndarray):
         return _checked_vector(value)
     if isinstance(value, (list, tuple)):
-        return _checked_list(list(value))
-    # A float value is that very binary number, not the decimal it prints as.
-    if isinstance(value, (float, np.floating)):
-        if not np.isfinite(value):
-            raise _not_finite()
-        exact = Fraction(float(value))
-    else:
-        exact = rational(value, "the value")
-    if exact.denominator == 1 and not isinstance(value, (float, np.floating, Fraction)):
+        return _checked_list(value)
+    return _checked_number(value)
+
+
+def _checked_number(value: Any) -> int | Fraction:
+    if isinstance(value, (float, np.floating)) and not np.isfinite(value):
+        raise _not_finite()
+    exact = exactly(value, "the value")
+    if isinstance(value, numbers.Integral):
         if abs(exact) > LARGEST:
             raise _too_large()
-        return int(exact)
+        return exact.numerator
+    if abs(exact) > _LARGEST_DOUBLE:
+        raise _too_large()
     return exact
 
 
-def _checked_list(items: list[Any]) -> Exact:
-    if not items:
-        return np.zeros(0, dtype=np.int64)
-    exact = [_checked(item) if not isinstance(item, (list, tuple, np.ndarray)) else None for item in items]
-    if any(item is None for item in exact):
+def _checked_list(items: list[Any] | tuple[Any, ...]) -> Exact:
+    if any(isinstance(item, (list, tuple, np.ndarray)) for item in items):
         raise _wrong_shape()
+    exact = [_checked_number(item) for item in items]
     if all(isinstance(item, int) for item in exact):
         return _checked_vector(np.array(exact, dtype=np.int64))
-    return _checked_vector(np.array([float(cast("Fraction", item)) for item in exact]))
+    doubles = np.array([float(item) for item in exact])
+    if any(Fraction(double) != item for double, item in zip(doubles, exact, strict=True)):
+        raise InvalidInput(
+            "a cell of the value is not a double",
+            why="rounding it here would move it further than the sensitivity says",
+            fix="round the cells to doubles first, and bound the sensitivity of what comes out",
+        )
+    return _checked_vector(doubles)
 
 
 def _checked_vector(values: NDArray[Any]) -> Exact:
-    if values.dtype.kind in "iu":
-        if values.size and (int(values.max()) > LARGEST or int(values.min()) < -LARGEST):
+    if values.ndim != 1:
+        raise _wrong_shape()
+    own = np.array(values)  # a copy first: nobody can change what has been checked
+    kind = "masked" if isinstance(values, np.ma.MaskedArray) else own.dtype.kind
+    if kind in {"i", "u"}:
+        if own.size and (int(own.max()) > LARGEST or int(own.min()) < -LARGEST):
             raise _too_large()
-        own = values.astype(np.int64)
-        own.flags.writeable = False
-        return own
-    if values.dtype.kind == "f" and values.dtype.itemsize <= 8:
-        real = values.astype(np.float64)
-        if not np.isfinite(real).all():
+        own = own.astype(np.int64)
+    elif kind == "f" and own.dtype.itemsize <= 8:
+        if not np.isfinite(own).all():
             raise _not_finite()
-        real.flags.writeable = False
-        return real
-    raise InvalidInput(
-        f"the value is an array of {values.dtype}",
-        why="only integers and doubles have exact noise",
-        fix="convert it to int64 or float64 first",
-    )
+        own = own.astype(np.float64) + 0.0  # −0.0 becomes 0.0
+    else:
+        raise InvalidInput(
+            f"the value is a {type(values).__name__} of {values.dtype.type.__name__}",
+            why="only plain arrays of integers or doubles have exact noise",
+            fix="convert it to an array of int64 or float64 first, and fill what is masked by a public rule",
+        )
+    own.flags.writeable = False
+    return own
 
 
 def _not_finite() -> InvalidInput:
     return InvalidInput(
         "the value is not finite",
         why="NaN and infinity have no bounded sensitivity",
-        fix="decide by a public rule what stands for them (drop, or a fixed number) and clamp to public bounds",
+        fix="decide by a public rule what stands for them (a fixed number), and clamp to public bounds",
     )
 
 
 def _too_large() -> InvalidInput:
     return InvalidInput(
-        "the value is beyond ±2^62",
-        why="with noise added it would not fit 64 bits, and wrapping would break the guarantee",
+        "the value is an integer beyond ±2^61, or a fraction beyond the largest double",
+        why="with noise added it would not fit, and wrapping or infinity would break the guarantee",
         fix="clamp to public bounds, or scale down by a public factor",
     )
 
 
 def _wrong_shape() -> InvalidInput:
     return InvalidInput(
-        "the value is nested", why="a release is one number or one flat vector", fix="flatten it first"
+        "the value is nested, or an array without exactly one axis",
+        why="a release is one number or one flat vector",
+        fix="flatten it, or take the one number out, first",
     )

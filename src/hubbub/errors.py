@@ -10,6 +10,8 @@ Every error says what is wrong, why it matters and how to mend it, and holds no 
 `what` may name a parameter that a person typed, never a row or an exact answer.
 """
 
+# ruff: noqa: N818 - the root is named an error; the leaves say what happened
+
 __all__ = ["Halted", "HubbubError", "InvalidInput", "Refused", "Unsupported"]
 
 

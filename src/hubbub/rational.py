@@ -1,12 +1,13 @@
 """Numbers as people give them, made exact.
 
-Every parameter (ε, δ, a sensitivity, a scale) becomes a `Fraction` at the door. A float stands
-for the decimal a person sees when it is printed, so that ten times 0.1 is exactly 1.
+Every parameter (ε, δ, a sensitivity, a scale) becomes a `Fraction` at the door. There a float
+stands for the decimal a person sees when it is printed, so that ten times 0.1 is exactly 1. In data
+it stands for itself, the binary number: nobody typed it, and its distance from its neighbours counts.
 """
 
 import math
 import numbers
-from decimal import Decimal
+from decimal import Context, Decimal
 from fractions import Fraction
 from typing import Any
 
@@ -14,13 +15,23 @@ import numpy as np
 
 from hubbub.errors import InvalidInput
 
-__all__ = ["Number", "at_least_zero", "ceil_sqrt", "positive", "probability", "rational", "round_up", "whole"]
+__all__ = [
+    "Number",
+    "at_least_zero",
+    "ceil_sqrt",
+    "exactly",
+    "positive",
+    "probability",
+    "rational",
+    "round_up",
+    "whole",
+]
 
 Number = int | float | Fraction | Decimal
 """What a parameter may be given as; numpy's scalars are floats and ints here too."""
 
-# A double has at most 1074 bits behind the point; more than this is an attack on our patience.
-_MOST_BITS = 4096
+# The difference of two doubles has up to 2100 bits, its square 4200; far more is an attack on our patience.
+_MOST_BITS = 8192
 
 
 def rational(value: Any, name: str) -> Fraction:
@@ -29,28 +40,23 @@ def rational(value: Any, name: str) -> Fraction:
     >>> rational(0.1, "epsilon")
     Fraction(1, 10)
     """
-    if isinstance(value, (bool, np.bool_)) or not isinstance(value, (numbers.Real, Decimal)):
-        raise InvalidInput(
-            f"{name} is of type {type(value).__name__}",
-            why="it must be one real number",
-            fix=f"pass {name} as an int, float, Fraction or Decimal",
-        )
-    if not isinstance(value, numbers.Rational) and not math.isfinite(value):
-        raise InvalidInput(
-            f"{name} is {float(value)}",
-            why="no guarantee can be computed from it",
-            fix=f"pass a finite {name}",
-        )
-    if isinstance(value, Decimal) and abs(value.adjusted()) > _MOST_BITS // 4:
-        raise _too_long(name)
-    if isinstance(value, (numbers.Rational, Decimal)):
-        exact = Fraction(int(value)) if isinstance(value, numbers.Integral) else Fraction(value)
-    else:
+    _check(value, name)
+    if isinstance(value, (float, np.floating)):
         # The shortest decimal that prints as this double: what the person typed.
-        exact = Fraction(repr(float(value)))
-    if max(exact.numerator.bit_length(), exact.denominator.bit_length()) > _MOST_BITS:
-        raise _too_long(name)
-    return exact
+        return Fraction(repr(float(value)))
+    return _short(_fraction(value), name)
+
+
+def exactly(value: Any, name: str) -> Fraction:
+    """The exact rational that `value` is, a float being that very binary number; no error shows it.
+
+    >>> exactly(0.1, "the value") == Fraction(1, 10)
+    False
+    """
+    _check(value, name)
+    if isinstance(value, (float, np.floating)):
+        return Fraction(float(value))
+    return _short(_fraction(value), name)
 
 
 def positive(value: Any, name: str) -> Fraction:
@@ -120,8 +126,48 @@ def ceil_sqrt(square: Fraction) -> Fraction:
     if top * top == square.numerator and bottom * bottom == square.denominator:
         return Fraction(top, bottom)
     shift = max(0, 80 - (square.numerator.bit_length() - square.denominator.bit_length()) // 2)
-    scaled = -(-(square.numerator << 2 * shift) // square.denominator)
+    scaled = (square.numerator << 2 * shift) // square.denominator
+    # The next whole number's square is above the floor, so above what was floored.
     return Fraction(math.isqrt(scaled) + 1, 1 << shift)
+
+
+def _check(value: Any, name: str) -> None:
+    """One finite real number, of a kind that converts without rounding; or an error that does not show it."""
+    kinds = (numbers.Rational, float, np.floating, Decimal)
+    # numpy calls a time span an integer, and its "not a time" would pass for one.
+    if (
+        isinstance(value, (bool, np.bool_, np.timedelta64))
+        or not isinstance(value, kinds)
+        or (isinstance(value, np.floating) and value.itemsize > 8)
+    ):
+        raise InvalidInput(
+            f"{name} is of type {type(value).__name__}",
+            why="it must be one real number, of no more than 64 bits where it is binary",
+            fix=f"pass {name} as an int, float, Fraction or Decimal",
+        )
+    if isinstance(value, Decimal):
+        finite = value.is_finite()
+        if finite and abs(value.adjusted()) > _MOST_BITS // 4:  # before it is written out in full
+            raise _too_long(name)
+    else:
+        finite = isinstance(value, numbers.Rational) or math.isfinite(value)
+    if not finite:
+        raise InvalidInput(
+            f"{name} is not finite",
+            why="no guarantee can be computed from it",
+            fix=f"pass {name} as a finite number",
+        )
+
+
+def _fraction(value: Any) -> Fraction:
+    # numpy's integers have a numerator too, but it would stay of 64 bits, and wrap.
+    return Fraction(int(value)) if isinstance(value, numbers.Integral) else Fraction(value)
+
+
+def _short(exact: Fraction, name: str) -> Fraction:
+    if max(exact.numerator.bit_length(), exact.denominator.bit_length()) > _MOST_BITS:
+        raise _too_long(name)
+    return exact
 
 
 def _too_long(name: str) -> InvalidInput:
@@ -133,4 +179,8 @@ def _too_long(name: str) -> InvalidInput:
 
 
 def _shown(exact: Fraction) -> str:
-    return str(exact) if len(str(exact)) <= 24 else f"about {float(exact):.6g}"
+    if len(str(exact)) <= 24:
+        return str(exact)
+    # Not by way of a double: it may be too large for one, or seem to be zero.
+    near = Context(prec=6).divide(Decimal(exact.numerator), Decimal(exact.denominator))
+    return f"about {near}"

@@ -1,7 +1,7 @@
 """Who is protected, and which two databases are neighbours.
 
 A database is a histogram x over the universe of rows; ‖x − y‖₁ counts the rows in which two
-databases differ. Adding or removing one unit moves it by 1, substituting one by 2.
+databases differ. Adding or removing one row moves it by 1, substituting one by another by 2.
 """
 
 import enum

@@ -1,0 +1,370 @@
+"""Additive noise: Laplace and Gaussian, on integers and on reals.
+
+Type of noise, sensitivity, desired ε, desired δ: the textbook's interface. Integers get an integer
+law; reals are rounded to a grid of step 2^k, which is charged, and get the same law on its steps.
+
+Proof: docs/proofs/additive.md
+"""
+
+from abc import abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import partial
+from typing import Any, ClassVar, Self, TypeVar
+
+import numpy as np
+
+from hubbub.bounded import Sensitivity, unwrap
+from hubbub.errors import InvalidInput, Refused, Unsupported
+from hubbub.loss import Loss, largest_mu, refuse_large_delta
+from hubbub.mechanisms.accuracy import Beyond, discrete_laplace_beyond, half_width, rounded_gaussian_beyond
+from hubbub.mechanisms.mechanism import Mechanism, check_sensitivity, positive_sensitivity
+from hubbub.noise import LARGEST_SCALE, discrete_laplace, rounded_gaussian
+from hubbub.noise.grid import add_integers, add_on_grid, grid_below
+from hubbub.noise.real import log
+from hubbub.rational import Number, at_least_zero, ceil_sqrt, positive, probability, round_up, whole
+from hubbub.release import Release
+
+__all__ = ["Additive", "Gaussian", "Laplace", "least_noise"]
+
+_STEPS = 32
+"""A real is released on a grid of 2^32 steps to one scale of noise, or finer for many cells."""
+_FINEST_STEPS = 46
+_ROUNDING = Fraction(1, 1024)
+"""Rounding may add this share to the sensitivity before a finer grid is chosen."""
+
+
+@dataclass(frozen=True)
+class Additive(Mechanism):
+    """Abstract: noise of one symmetric law, added to integers or to the steps of a grid."""
+
+    scale: Fraction
+    """The noise's b or σ, in the value's own units."""
+    sensitivity: Sensitivity
+    grid: Fraction | None = None
+    """The step of the grid for reals; None for integers."""
+    cells: int = 1
+    """For reals, the most coordinates it may release at once: each one's rounding is charged."""
+
+    error_is: ClassVar[str] = "spread"
+
+    def __post_init__(self) -> None:
+        positive(self.scale, "scale")
+        whole(self.cells, "cells")
+        positive_sensitivity(self.sensitivity)
+        if self.grid is not None and grid_below(positive(self.grid, "grid"), 0) != self.grid:
+            raise InvalidInput(
+                "grid is not a power of two",
+                why="doubles on such a grid would not be exact",
+                fix="use a power of two, or let of() choose",
+            )
+        if self._steps > LARGEST_SCALE:
+            raise Unsupported(
+                "the noise is wider than 2^48 steps",
+                why="beyond that the law would no longer be exact in 64 bits",
+                fix="measure in larger units, or choose a larger epsilon or a coarser grid",
+            )
+
+    @property
+    @abstractmethod
+    def _beyond(self) -> Beyond:
+        """The two-sided tail of the law on steps."""
+
+    @abstractmethod
+    def _noise(self, size: int | None) -> Any:
+        """Draw from the law on steps."""
+
+    @property
+    @abstractmethod
+    def _norm(self) -> str:
+        """The norm of the sensitivity that counts."""
+
+    @property
+    def _steps(self) -> Fraction:
+        """The scale in steps of the grid."""
+        return self.scale / (self.grid or 1)
+
+    def error(self, confidence: Number = 0.95, *, cells: int = 1) -> float:
+        """How far `cells` answers are off at most, all at once, with this confidence.
+
+        Exact for the law sampled: for integers the least whole number; for reals, rounding included.
+        """
+        width = half_width(self._beyond, confidence, cells)
+        return width if self.grid is None else round_up((width + Fraction(1, 2)) * self.grid)
+
+    def tail(self, t: Number) -> float:
+        """Pr[|Y| ≥ t·scale] of the law sampled, rounded up.
+
+        >>> round(Laplace.of(sensitivity=1, epsilon=Fraction(1, 1000)).tail(3), 3)  # e^-3
+        0.05
+        """
+        far = at_least_zero(t, "t") * self._steps
+        least = -(-far.numerator // far.denominator)
+        return 1.0 if least == 0 else round_up(Fraction(self._beyond(least - 1, 128)[1], 1 << 128))
+
+    def release(self, value: Any) -> Release:
+        """The value with noise: integers from integers, doubles on the grid from reals."""
+        bounded = check_sensitivity(value, self.sensitivity, self._norm)
+        exact = unwrap(bounded)
+        is_whole = isinstance(exact, int) or (isinstance(exact, np.ndarray) and exact.dtype.kind == "i")
+        if self.grid is None and not is_whole:
+            raise InvalidInput(
+                "the value is not made of integers",
+                why="integer noise would leave the digits behind the point bare",
+                fix="make the mechanism with real=True",
+            )
+        if self.grid is not None and bounded.cells > self.cells:
+            raise Refused(
+                f"the value has {bounded.cells} cells, the mechanism was made for {self.cells}",
+                why="the rounding of every cell is part of the sensitivity",
+                fix=f"make the mechanism with cells={bounded.cells}",
+            )
+        noise = self._noise(bounded.cells if bounded.is_vector else None)
+        shown = add_integers(exact, noise) if self.grid is None else add_on_grid(exact, noise, self.grid)  # type: ignore[arg-type]
+        return Release(
+            shown, self.loss(), self, bounded.unit, asserted=bounded.is_asserted, cells=max(1, bounded.cells)
+        )
+
+    def _where(self) -> str:
+        return "integers" if self.grid is None else f"a grid of step {float(self.grid):.3g}"
+
+
+@dataclass(frozen=True)
+class Laplace(Additive):
+    """Laplace noise of scale b: the discrete law on integers, or on the grid's steps for reals.
+
+    >>> mechanism = Laplace.of(sensitivity=1, epsilon=0.5)
+    >>> mechanism.error(0.95)
+    6
+    >>> print(mechanism)
+    Laplace noise of scale 2 on integers: ε = 0.5
+
+    Guarantee: ε-differential privacy with ε = Δ₁/b (for reals, (Δ₁ + d·2^k)/b).
+    Assumes: the value moves by at most Δ₁ in ℓ1 between neighbours; uniform random bits.
+    Proof: docs/proofs/additive.md
+    """
+
+    kind: ClassVar[str] = "laplace/1"
+
+    @classmethod
+    def of(
+        cls, *, sensitivity: Sensitivity | Number, epsilon: Number, real: bool = False, cells: int = 1
+    ) -> Self:
+        """The Laplace mechanism with this ε; `real` for values that are not integers."""
+        bound = Sensitivity.of(sensitivity)
+        positive_sensitivity(bound)
+        wanted = positive(epsilon, "epsilon")
+        count = whole(cells, "cells")
+        if real:
+            grid = _grid(bound.l1 / wanted, bound.l1, count)
+            return cls((bound.l1 + count * grid) / wanted, bound, grid, count)
+        if bound.l1.denominator != 1:
+            raise InvalidInput(
+                "the sensitivity is not a whole number",
+                why="integers move by whole numbers, so this looks like a real-valued answer",
+                fix="pass real=True, or the sensitivity of the integer answer",
+            )
+        return cls(bound.l1 / wanted, bound, None, count)
+
+    @classmethod
+    def for_error(
+        cls,
+        error: Number,
+        *,
+        confidence: Number = 0.95,
+        sensitivity: Sensitivity | Number = 1,
+        real: bool = False,
+        cells: int = 1,
+    ) -> Self:
+        """The Laplace mechanism with the least ε whose error, of all cells at once, is within `error`.
+
+        >>> mechanism = Laplace.for_error(6)
+        >>> mechanism.error(0.95), round(mechanism.loss().epsilon(), 3)
+        (6, 0.457)
+        """
+        make = partial(cls.of, sensitivity=sensitivity, real=real, cells=cells)
+        return _least_epsilon(make, positive(error, "error"), confidence, cells)
+
+    def loss(self) -> Loss:
+        """Pure ε = Δ₁/b, rounding included."""
+        return Loss.pure((self.sensitivity.l1 + self.cells * (self.grid or 0)) / self.scale)
+
+    def union_bound(self, confidence: Number = 0.95, *, cells: int = 1) -> float:
+        """The textbook's Theorem 3.8: b·ln(cells/β) with β = 1 − confidence, rounded up.
+
+        >>> round(Laplace.of(sensitivity=1, epsilon=1).union_bound(0.95, cells=10_000), 1)
+        12.2
+        """
+        beta = 1 - probability(confidence, "confidence")
+        return round_up(self.scale * Fraction(log(whole(cells, "cells") / beta, 96)[1], 1 << 96))
+
+    @property
+    def _beyond(self) -> Beyond:
+        return partial(discrete_laplace_beyond, self._steps)
+
+    @property
+    def _norm(self) -> str:
+        return "l1"
+
+    def _noise(self, size: int | None) -> Any:
+        return discrete_laplace(self._steps) if size is None else discrete_laplace(self._steps, size)
+
+    def __str__(self) -> str:
+        return f"Laplace noise of scale {round_up(self.scale):.6g} on {self._where()}: {self.loss()}"
+
+
+@dataclass(frozen=True)
+class Gaussian(Additive):
+    """Gaussian noise of standard deviation σ, rounded to integers or to the grid's steps.
+
+    Calibrated by the exact curve of the Gaussian mechanism, not by the classic √(2·ln(1.25/δ))/ε.
+
+    >>> mechanism = Gaussian.of(sensitivity=1, epsilon=1, delta=1e-6)
+    >>> print(mechanism)
+    Gaussian noise of σ = 4.22468 on integers: Gaussian μ = 0.236704
+    >>> mechanism.loss().delta(1) <= 1e-6
+    True
+
+    Guarantee: δ(ε) of a Gaussian with μ = Δ₂/σ (for reals, (Δ₂ + √d·2^k)/σ): rounding is
+        post-processing, so this holds in any dimension.
+    Assumes: the value moves by at most Δ₂ in ℓ2 between neighbours; uniform random bits.
+    Proof: docs/proofs/additive.md
+    """
+
+    kind: ClassVar[str] = "gaussian/1"
+
+    @classmethod
+    def of(
+        cls,
+        *,
+        sensitivity: Sensitivity | Number,
+        epsilon: Number,
+        delta: Number,
+        real: bool = False,
+        cells: int = 1,
+        population: int | None = None,
+    ) -> Self:
+        """The Gaussian mechanism with the least σ that is (ε, δ)-private.
+
+        Where the public size of the population is given, δ must be below 1/population.
+        """
+        bound = Sensitivity.of(sensitivity)
+        positive_sensitivity(bound)
+        allowed = probability(delta, "delta")
+        refuse_large_delta(allowed, population)
+        mu = largest_mu(positive(epsilon, "epsilon"), allowed)
+        norm = ceil_sqrt(bound.l2_squared)
+        count = whole(cells, "cells")
+        grid = _grid(norm / mu, norm, count) if real else None
+        # σ as a double, rounded up: as exact as any rational, and short to store.
+        sigma = Fraction(round_up((norm + ceil_sqrt(Fraction(count)) * (grid or 0)) / mu))
+        return cls(sigma, bound, grid, count)
+
+    @classmethod
+    def for_error(
+        cls,
+        error: Number,
+        *,
+        delta: Number,
+        confidence: Number = 0.95,
+        sensitivity: Sensitivity | Number = 1,
+        real: bool = False,
+        cells: int = 1,
+    ) -> Self:
+        """The Gaussian mechanism with the least ε at this δ whose error, of all cells, is within `error`.
+
+        >>> Gaussian.for_error(10, delta=1e-6).error(0.95)
+        10
+        """
+        make = partial(cls.of, sensitivity=sensitivity, delta=delta, real=real, cells=cells)
+        return _least_epsilon(make, positive(error, "error"), confidence, cells)
+
+    @property
+    def sigma(self) -> Fraction:
+        """σ, in the value's own units."""
+        return self.scale
+
+    def loss(self) -> Loss:
+        """The Gaussian curve with μ = Δ₂/σ, rounding included."""
+        if self.grid is None:
+            return Loss.gaussian_squared(self.sensitivity.l2_squared / self.scale**2)
+        moved = ceil_sqrt(self.sensitivity.l2_squared) + ceil_sqrt(Fraction(self.cells)) * self.grid
+        return Loss.gaussian_squared((moved / self.scale) ** 2)
+
+    @property
+    def _beyond(self) -> Beyond:
+        return partial(rounded_gaussian_beyond, self._steps)
+
+    @property
+    def _norm(self) -> str:
+        return "l2_squared"
+
+    def _noise(self, size: int | None) -> Any:
+        return rounded_gaussian(self._steps) if size is None else rounded_gaussian(self._steps, size)
+
+    def __str__(self) -> str:
+        return f"Gaussian noise of σ = {round_up(self.scale):.6g} on {self._where()}: {self.loss()}"
+
+
+def least_noise(
+    *,
+    sensitivity: Sensitivity | Number,
+    epsilon: Number,
+    delta: Number = 0,
+    real: bool = False,
+    cells: int = 1,
+    confidence: Number = 0.95,
+) -> Laplace | Gaussian:
+    """Laplace or Gaussian, whichever is off by less over all cells at once.
+
+    >>> type(least_noise(sensitivity=1, epsilon=1, delta=1e-6)).__name__
+    'Laplace'
+    >>> many = Sensitivity(30, linf=1)  # one unit moves thirty counts by one each
+    >>> type(least_noise(sensitivity=many, epsilon=1, delta=1e-6, cells=30)).__name__
+    'Gaussian'
+    """
+    laplace = Laplace.of(sensitivity=sensitivity, epsilon=epsilon, real=real, cells=cells)
+    if at_least_zero(delta, "delta") == 0:
+        return laplace
+    gaussian = Gaussian.of(sensitivity=sensitivity, epsilon=epsilon, delta=delta, real=real, cells=cells)
+    is_laplace = laplace.error(confidence, cells=cells) <= gaussian.error(confidence, cells=cells)
+    return laplace if is_laplace else gaussian
+
+
+def _grid(scale: Fraction, moved: Fraction, cells: int) -> Fraction:
+    """A step so fine that rounding `cells` numbers hardly adds to how far one unit moves them."""
+    grid = grid_below(scale, _STEPS)
+    while cells * grid > moved * _ROUNDING and scale / grid < 2**_FINEST_STEPS:
+        grid /= 2
+    return grid
+
+
+_M = TypeVar("_M", bound=Additive)
+
+
+def _least_epsilon(make: Callable[..., _M], error: Fraction, confidence: Number, cells: int) -> _M:
+    """The mechanism of least ε (to one part in 2^20) that is off by no more than `error`."""
+
+    def fits(epsilon: Fraction) -> bool:
+        try:
+            return make(epsilon=epsilon).error(confidence, cells=cells) <= error
+        except Unsupported:  # so little ε that the noise cannot be sampled
+            return False
+
+    high = Fraction(1)
+    while not fits(high):
+        high *= 2
+        if high > 2**20:
+            raise Refused(
+                "no epsilon gives so small an error",
+                why="it would take an epsilon beyond a million, which protects nobody",
+                fix="allow a larger error or a lower confidence",
+            )
+    low = high / 2
+    while fits(low):
+        low, high = low / 2, low
+    for _ in range(20):
+        middle = (low + high) / 2
+        low, high = (low, middle) if fits(middle) else (middle, high)
+    return make(epsilon=high)

@@ -1,0 +1,87 @@
+"""What came out: an answer that may be shown, with what it cost and how far it can be off."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol
+
+from hubbub.errors import InvalidInput
+from hubbub.loss import Loss
+from hubbub.rational import Number
+from hubbub.unit import Unit
+
+__all__ = ["Release", "Source"]
+
+
+class Source(Protocol):
+    """What a release knows of the mechanism that made it."""
+
+    @property
+    def error_is(self) -> str:
+        """What its error means: a "spread" around the exact answer, a "regret", or "none"."""
+
+    def error(self, confidence: Number = ..., *, cells: int = ...) -> float:
+        """How far an answer is off at most, with this confidence."""
+
+    def to_json(self) -> str:
+        """The mechanism, as it is stored."""
+
+
+@dataclass(frozen=True, eq=False)
+class Release:
+    """An answer, its loss and its error.
+
+    >>> from hubbub.mechanisms import Laplace
+    >>> release = Laplace.of(sensitivity=1, epsilon=0.5).release(42)
+    >>> str(release.loss)
+    'ε = 0.5'
+    >>> doubled = release.map(lambda answer: 2 * answer)  # post-processing is free
+    >>> doubled.loss == release.loss
+    True
+
+    Guarantee: whatever is computed from `value` alone costs nobody more than `loss`.
+    Proof: docs/proofs/post-processing.md
+    """
+
+    value: Any
+    loss: Loss
+    source: Source
+    unit: Unit
+    asserted: bool
+    """Whether the sensitivity is only a person's word."""
+    model: str = "central"
+    """Who adds the noise: the holder of the data, or each respondent ("local")."""
+    cells: int = 1
+    """How many numbers it holds, or candidates it chose among: public, as every shape is."""
+    mapped: bool = field(default=False, kw_only=True)
+    """Whether it has been post-processed, so that the mechanism's error is no longer its own."""
+
+    def map(self, function: Callable[[Any], Any]) -> "Release":
+        """Post-processing: any function of the answer keeps the guarantee."""
+        return replace(self, value=function(self.value), mapped=True)
+
+    def error(self, confidence: Number = 0.95, *, together: bool = False) -> float:
+        """How far each cell is off at most, or with `together` all at once; of a choice, its regret."""
+        if self.mapped or self.source.error_is == "none":
+            raise InvalidInput(
+                "this release has no error of its own",
+                why="it was post-processed, or its mechanism promises none",
+                fix="ask the release it was made from, and map the ends of its interval",
+            )
+        everything = together or self.source.error_is == "regret"
+        return self.source.error(confidence, cells=self.cells if everything else 1)
+
+    def interval(self, confidence: Number = 0.95, *, together: bool = False) -> tuple[Any, Any]:
+        """Where the exact answer lies: (low, high), cell by cell or all at once."""
+        if self.source.error_is == "regret":
+            raise InvalidInput(
+                "a choice has no interval",
+                why="its error is a regret: how far the chosen score may lie below the best",
+                fix="use error()",
+            )
+        width = self.error(confidence, together=together)
+        return self.value - width, self.value + width
+
+    def __repr__(self) -> str:
+        word = "; sensitivity asserted" if self.asserted else ""
+        how = ", post-processed" if self.mapped else ""
+        return f"Release({self.value!r}{how}, {self.loss}, of {self.unit}, {self.model} model{word})"
