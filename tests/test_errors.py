@@ -1,0 +1,57 @@
+import copy
+import pickle
+
+import pytest
+
+import hubbub.errors
+from hubbub.errors import Halted, HubbubError, InvalidInput, Refused, Unsupported
+
+
+def _pickled(error):  # as a process pool sends it back
+    return pickle.loads(pickle.dumps(error))  # noqa: S301 - our own bytes
+
+
+LEAVES = [InvalidInput, Unsupported, Refused, Halted]
+
+
+@pytest.mark.parametrize("kind", LEAVES)
+def test_one_except_clause_catches_every_error(kind):
+    with pytest.raises(HubbubError):
+        raise kind("it is so", why="that is bad", fix="do better")
+
+
+def test_only_invalid_input_is_a_value_error():
+    assert [kind for kind in LEAVES if issubclass(kind, ValueError)] == [InvalidInput]
+
+
+@pytest.mark.parametrize("kind", [HubbubError, *LEAVES])
+def test_an_error_carries_what_why_and_fix_as_fields_and_as_text(kind):
+    error = kind("epsilon is 0", why="it would take infinite noise", fix="pass a positive epsilon")
+
+    assert (error.what, error.why, error.fix) == (
+        "epsilon is 0",
+        "it would take infinite noise",
+        "pass a positive epsilon",
+    )
+    assert str(error) == "epsilon is 0: it would take infinite noise. To mend it: pass a positive epsilon."
+
+
+@pytest.mark.parametrize("kind", [HubbubError, *LEAVES])
+@pytest.mark.parametrize("again", [_pickled, copy.copy, copy.deepcopy])
+def test_an_error_survives_pickling_and_copying(kind, again):
+    error = again(kind("what", why="why", fix="fix"))
+
+    assert type(error) is kind
+    assert (error.what, error.why, error.fix) == ("what", "why", "fix")
+
+
+@pytest.mark.parametrize("missing", [{"why": "why"}, {"fix": "fix"}, {}])
+def test_no_error_can_be_raised_without_a_reason_and_a_way_out(missing):
+    with pytest.raises(TypeError):
+        HubbubError("what", **missing)
+
+
+def test_the_tree_in_the_docstring_names_every_error_and_no_other():
+    drawn = {line.split("── ")[1].split()[0] for line in hubbub.errors.__doc__.splitlines() if "── " in line}
+
+    assert drawn | {"HubbubError"} == set(hubbub.errors.__all__)
