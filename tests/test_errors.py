@@ -4,14 +4,14 @@ import pickle
 import pytest
 
 import hubbub.errors
-from hubbub.errors import Halted, HubbubError, InvalidInput, Refused, Unsupported
+from hubbub.errors import BudgetExceeded, Halted, HubbubError, InvalidInput, Refused, Unsupported
 
 
 def _pickled(error):  # as a process pool sends it back
     return pickle.loads(pickle.dumps(error))  # noqa: S301 - our own bytes
 
 
-LEAVES = [InvalidInput, Unsupported, Refused, Halted]
+LEAVES = [InvalidInput, Unsupported, Refused, BudgetExceeded, Halted]
 
 
 @pytest.mark.parametrize("kind", LEAVES)

@@ -1,8 +1,11 @@
 """What came out: an answer that may be shown, with what it cost and how far it can be off."""
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
+
+import numpy as np
 
 from hubbub.errors import InvalidInput
 from hubbub.loss import Loss
@@ -60,7 +63,13 @@ class Release:
         return replace(self, value=function(self.value), mapped=True)
 
     def error(self, confidence: Number = 0.95, *, together: bool = False) -> float:
-        """How far each cell is off at most, or with `together` all at once; of a choice, its regret."""
+        """How far each cell is off at most, or with `together` all at once; of a choice, its regret.
+
+        Of doubles, their own last rounding included.
+
+        Guarantee: |answer − exact| is within it with at least this confidence.
+        Proof: docs/proofs/accuracy.md
+        """
         if self.mapped or self.source.error_is == "none":
             raise InvalidInput(
                 "this release has no error of its own",
@@ -68,10 +77,15 @@ class Release:
                 fix="ask the release it was made from, and map the ends of its interval",
             )
         everything = together or self.source.error_is == "regret"
-        return self.source.error(confidence, cells=self.cells if everything else 1)
+        width = self.source.error(confidence, cells=self.cells if everything else 1)
+        if self.source.error_is == "spread" and _is_double(self.value):
+            # Half a unit in the last place of the largest, and the sum of the two rounded up.
+            largest = float(np.max(np.abs(self.value), initial=0.0))
+            width = math.nextafter(width + math.ulp(largest) / 2, math.inf)
+        return width
 
     def interval(self, confidence: Number = 0.95, *, together: bool = False) -> tuple[Any, Any]:
-        """Where the exact answer lies: (low, high), cell by cell or all at once."""
+        """Where the exact answer lies: (low, high), cell by cell or all at once; doubles round outward."""
         if self.source.error_is == "regret":
             raise InvalidInput(
                 "a choice has no interval",
@@ -79,9 +93,18 @@ class Release:
                 fix="use error()",
             )
         width = self.error(confidence, together=together)
-        return self.value - width, self.value + width
+        if not _is_double(self.value):
+            return self.value - width, self.value + width
+        with np.errstate(over="ignore"):
+            low = np.nextafter(np.subtract(self.value, width), -np.inf)
+            high = np.nextafter(np.add(self.value, width), np.inf)
+        return (low, high) if isinstance(self.value, np.ndarray) else (float(low), float(high))
 
     def __repr__(self) -> str:
         word = "; sensitivity asserted" if self.asserted else ""
         how = ", post-processed" if self.mapped else ""
         return f"Release({self.value!r}{how}, {self.loss}, of {self.unit}, {self.model} model{word})"
+
+
+def _is_double(value: Any) -> bool:
+    return isinstance(value, float) or (isinstance(value, np.ndarray) and value.dtype.kind == "f")

@@ -1,5 +1,5 @@
-"""The command line."""
+"""The command line: `hubbub --help`."""
 
+from hubbub.cli.app import main
 
-def main() -> None:
-    """Run the command line."""
+__all__ = ["main"]

@@ -26,7 +26,8 @@ class Budget:
     def __init__(self, epsilon: Number, delta: Number = 0, *, population: int | None = None) -> None:
         object.__setattr__(self, "epsilon", positive(epsilon, "epsilon"))
         object.__setattr__(self, "delta", at_least_zero(delta, "delta"))
-        object.__setattr__(self, "population", population)
+        people = None if population is None else whole(population, "population")
+        object.__setattr__(self, "population", people)
         refuse_large_delta(self.delta, population)
 
 

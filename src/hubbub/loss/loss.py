@@ -6,19 +6,25 @@ stay three under composition and for groups, so a sum of many losses is as small
 Proof: docs/proofs/loss.md
 """
 
+import math
+import struct
+import sys
+from collections.abc import Callable
 from dataclasses import dataclass
+from decimal import ROUND_CEILING, Context, Decimal
 from fractions import Fraction
 from functools import lru_cache
 
-from hubbub.errors import InvalidInput
-from hubbub.noise.real import Enclosure, central, exp
+from hubbub.errors import InvalidInput, Unsupported
+from hubbub.loss.normal import gaussian_delta
+from hubbub.noise.real import exp, exp_neg
 from hubbub.rational import Number, at_least_zero, ceil_sqrt, probability, round_up, whole
 
 __all__ = ["Cost", "Loss", "largest_mu"]
 
-_MOST_BITS = 2048
-"""Where δ is smaller than 2^-2048, that is what is said."""
 _MOST_EPSILON = 5000
+"""Beyond it e^ε is not written out; where it would be, δ is said to be 1."""
+_BITS = 128
 
 
 @dataclass(frozen=True)
@@ -87,11 +93,9 @@ class Loss:
         allowed = at_least_zero(delta, "delta")
         if allowed >= 1:
             raise InvalidInput("delta is 1 or more", why="it would promise nothing", fix="pass delta below 1")
-        if self._mu_squared == 0 and allowed <= self._delta:
-            return round_up(self._epsilon) if allowed == self._delta else float("inf")
-        if allowed <= self._delta:
-            return float("inf")
-        return _least_epsilon(self, allowed)
+        if allowed == self._delta and not self._mu_squared:
+            return round_up(self._epsilon)
+        return _least_epsilon(self, allowed) if allowed > self._delta else math.inf
 
     def __add__(self, other: "Loss") -> "Loss":
         """Both, composed: ε and δ add, μ adds in squares."""
@@ -139,104 +143,153 @@ class Loss:
         if self._delta:
             parts.append(f"δ = {_shown(self._delta)}")
         if self._mu_squared:
-            parts.append(f"Gaussian μ = {round_up(ceil_sqrt(self._mu_squared)):.6g}")
+            parts.append(f"Gaussian μ = {_shown(ceil_sqrt(self._mu_squared))}")
         return ", ".join(parts)
 
     def _delta_at(self, epsilon: Fraction) -> Fraction:
-        """δ at ε, rounded up to a rational."""
-        if self._mu_squared:
-            # A pure part moves the loss by at most its ε; δ's add.
-            if epsilon < self._epsilon:
-                return Fraction(1)
-            return self._delta + _gaussian_delta(epsilon - self._epsilon, self._mu_squared)
-        if epsilon >= self._epsilon:
-            return self._delta
-        # Tight for what is only known to be (ε, δ): the worst such mechanism is randomized response.
-        here, full = exp(epsilon, 128), exp(self._epsilon, 128)
-        slope = Fraction(full[1] - here[0], (1 << 128) + full[0])
-        return self._delta + (1 - self._delta) * slope
+        """δ at ε, rounded up to a rational.
+
+        Tight for what is known: of all that is (E, D)-private the worst tells everything with
+        probability D, and else its loss is E with probability 1/(1 + e^−E), or −E.
+        """
+        worst = _shifted_delta(epsilon - self._epsilon, self._mu_squared)
+        if self._epsilon:
+            best = _shifted_delta(epsilon + self._epsilon, self._mu_squared)
+            often = Fraction(1 << _BITS, (1 << _BITS) + exp_neg(self._epsilon, _BITS)[0])
+            worst = best + often * (worst - best)
+        return self._delta + (1 - self._delta) * worst
 
 
-def _gaussian_delta(epsilon: Fraction, mu_squared: Fraction) -> Fraction:
-    """Φ(μ/2 − ε/μ) − e^ε·Φ(−μ/2 − ε/μ), rounded up: to 2^-60 of itself unless it is below 2^-2048."""
-    mu = ceil_sqrt(mu_squared)  # δ rises with μ
-    bits = 128
-    while True:
-        first = _phi(mu / 2 - epsilon / mu, bits)
-        second = _phi(-mu / 2 - epsilon / mu, bits)
-        if epsilon > _MOST_EPSILON:
-            low, high = 0, first[1]
-        else:
-            factor = exp(epsilon, bits)
-            low = first[0] - (second[1] * factor[1] >> bits) - 1
-            high = first[1] - (second[0] * factor[0] >> bits)
-        if high - low <= high >> 60 or bits >= _MOST_BITS:
-            return Fraction(high, 1 << bits)
-        bits *= 2
+def _shifted_delta(epsilon: Fraction, mu_squared: Fraction) -> Fraction:
+    """δ of the Gaussian curve at any ε, also below zero, where it is 1 − e^ε·(1 − δ(−ε)); rounded up."""
+    beyond = gaussian_delta(abs(epsilon), mu_squared) if mu_squared else Fraction(0)
+    if epsilon >= 0:
+        return beyond
+    low, high = exp_neg(-epsilon, _BITS)
+    # 1 − e^−x ≤ x: closer than 128 bits where x is small.
+    return min(-epsilon, 1 - Fraction(low, 1 << _BITS)) + Fraction(high, 1 << _BITS) * beyond
 
 
-def _phi(x: Fraction, bits: int) -> Enclosure:
-    """2^bits·Φ(x)."""
-    one = 1 << bits
-    low, high = central(abs(x), bits)
-    if x < 0:
-        return one - high >> 1, (one - low >> 1) + 1
-    return one + low >> 1, (one + high >> 1) + 1
-
-
+@lru_cache(maxsize=1024)
 def _least_epsilon(loss: Loss, delta: Fraction) -> float:
-    """By bisection down to neighbouring doubles; the upper one holds."""
-    low, high = 0.0, 1.0
+    """The least double at which the bound of δ is within `delta`, which is above the loss's own δ."""
     if loss._delta_at(Fraction(0)) <= delta:  # noqa: SLF001
         return 0.0
-    while loss._delta_at(Fraction(high)) > delta:  # noqa: SLF001
-        low, high = high, 2 * high
-    for _ in range(60):
-        middle = (low + high) / 2
-        if middle in (low, high):
-            break
-        if loss._delta_at(Fraction(middle)) <= delta:  # noqa: SLF001
-            high = middle
-        else:
-            low = middle
-    return high
+    share = (delta - loss._delta) / (1 - loss._delta)  # noqa: SLF001
+    mu = ceil_sqrt(loss._mu_squared)  # noqa: SLF001
+    # A Gaussian tail reaches about so far; the pure part moves it.
+    guess = loss._epsilon + mu * mu / 2 + mu * _reach(share)  # noqa: SLF001
+    return _least_double(lambda epsilon: loss._delta_at(Fraction(epsilon)), delta, guess)  # noqa: SLF001
 
 
-@lru_cache(maxsize=256)
+@lru_cache(maxsize=1024)
 def largest_mu(epsilon: Fraction, delta: Fraction) -> Fraction:
-    """The largest μ (to 13 digits, rounded down) at which Gaussian noise is (ε, δ)-private.
+    """The largest μ at which Gaussian noise is (ε, δ)-private, such that 1/μ is a double.
 
     >>> round(float(largest_mu(Fraction(1), Fraction(1, 10**6))), 4)
     0.2367
     """
-    low, high = Fraction(0), Fraction(1)
-    while _gaussian_delta(epsilon, high * high) <= delta:
-        low, high = high, 2 * high
-    if low == 0:
-        while _gaussian_delta(epsilon, high * high / 4) > delta:
-            high /= 2
-        low = high / 2
-    for _ in range(44):
-        middle = (low + high) / 2
-        if _gaussian_delta(epsilon, middle * middle) <= delta:
-            low = middle
-        else:
-            high = middle
-    return low
+    reach = _reach(delta)
+    # About ε = μ²/2 + μ·reach; but where ε is tiny, δ ≤ μ/√(2π) alone decides.
+    guess = max(ceil_sqrt(reach * reach + 2 * epsilon) - reach, delta * Fraction(5, 2))
+    sigma = _least_double(lambda sigma: gaussian_delta(epsilon, 1 / Fraction(sigma) ** 2), delta, 1 / guess)
+    if math.isinf(sigma):
+        raise Unsupported(
+            "epsilon and delta are too small together",
+            why="the noise would be wider than any double",
+            fix="choose a larger epsilon or delta",
+        )
+    return 1 / Fraction(sigma)
+
+
+def _reach(delta: Fraction) -> Fraction:
+    """Roughly how many standard deviations out the tail is δ."""
+    return Fraction(math.sqrt(-2 * _log(delta)))
+
+
+def _log(x: Fraction) -> float:
+    """The logarithm, roughly, also where x is no double."""
+    if abs(x - 1) < Fraction(1, 2):
+        return math.log1p(float(x - 1))
+    return math.log(x.numerator) - math.log(x.denominator)
+
+
+def _least_double(curve: Callable[[float], Fraction], most: Fraction, guess: Fraction) -> float:
+    """The least double x > 0 with curve(x) ≤ most, where curve falls; infinite where there is none.
+
+    The guess and the secants only save time: what is returned has been verified to hold, and the
+    double below it not to.
+    """
+    curve = lru_cache(maxsize=None)(curve)
+    start = _secants(curve, most, min(max(round_up(guess), 5e-324), sys.float_info.max))
+
+    def holds(place: int) -> bool:
+        return place >= _INFINITY or curve(_double(place)) <= most
+
+    place, step = _place(start), 1
+    if holds(place):
+        low, high = place - 1, place
+        while low > 0 and holds(low):
+            step *= 2
+            low, high = max(low - step, 0), low
+    else:
+        low, high = place, place + 1
+        while not holds(high):
+            step *= 2
+            low, high = high, high + step
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if holds(middle) else (middle, high)
+    return _double(high)
+
+
+def _place(x: float) -> int:
+    """The place of x among the doubles from 0 on: its bits, read as an integer."""
+    place: int = struct.unpack("<q", struct.pack("<d", x))[0]
+    return place
+
+
+def _double(place: int) -> float:
+    x: float = struct.unpack("<d", struct.pack("<q", min(place, _INFINITY)))[0]
+    return x
+
+
+_INFINITY = _place(math.inf)
+
+
+def _secants(curve: Callable[[float], Fraction], most: Fraction, start: float) -> float:
+    """Close to where ln curve crosses ln most, if it is smooth; else wherever the secants led."""
+    left, right = start * 0.99, start
+    below, above = curve(left) / most, curve(right) / most
+    for _ in range(16):
+        if not above or abs(right - left) <= 2 * math.ulp(right):
+            break
+        rise = _log(above) - _log(below)
+        if not rise:
+            break
+        left, below, right = right, above, right - _log(above) * (right - left) / rise
+        if not 0 < right < math.inf:
+            return left
+        above = curve(right) / most
+    return right
 
 
 def _group_delta(epsilon: Fraction, delta: Fraction, k: int) -> Fraction:
     """δ·(e^kε − 1)/(e^ε − 1) = δ·(1 + e^ε + … + e^(k−1)ε), rounded up."""
-    if delta == 0:
-        return Fraction(0)
+    if epsilon == 0 or delta == 0 or k == 1:
+        return k * delta
     if k * epsilon > _MOST_EPSILON:
         return Fraction(1)
-    if epsilon == 0:
-        return k * delta
-    top = exp(k * epsilon, 256)[1] - (1 << 256)
-    bottom = exp(epsilon, 256)[0] - (1 << 256)
-    return delta * Fraction(top, bottom) if bottom > 0 else Fraction(1)
+    # As many bits more as ε is small, for e^ε − 1 is as small.
+    bits = 256 + max(0, epsilon.denominator.bit_length() - epsilon.numerator.bit_length())
+    top = exp(k * epsilon, bits)[1] - (1 << bits)
+    bottom = exp(epsilon, bits)[0] - (1 << bits)
+    return delta * Fraction(top, bottom)
 
 
 def _shown(exact: Fraction) -> str:
-    return f"{round_up(exact):.6g}"
+    """Six digits, rounded up as everything that is said of a loss."""
+    near = Context(prec=6, rounding=ROUND_CEILING).divide(
+        Decimal(exact.numerator), Decimal(exact.denominator)
+    )
+    return f"{round_up(Fraction(near)):.6g}"

@@ -1,6 +1,32 @@
 """Mechanisms: how a bounded value becomes a release."""
 
 from hubbub.mechanisms.additive import Gaussian, Laplace, least_noise
+from hubbub.mechanisms.choose import (
+    Exponential,
+    LaplaceMax,
+    LaplaceMaxWithGap,
+    PermuteAndFlip,
+    TopK,
+    measure_winner,
+)
 from hubbub.mechanisms.mechanism import Mechanism, from_json
+from hubbub.mechanisms.respond import Estimate, RandomizedResponse, UnaryEncoding
+from hubbub.mechanisms.threshold import AboveThreshold
 
-__all__ = ["Gaussian", "Laplace", "Mechanism", "from_json", "least_noise"]
+__all__ = [
+    "AboveThreshold",
+    "Estimate",
+    "Exponential",
+    "Gaussian",
+    "Laplace",
+    "LaplaceMax",
+    "LaplaceMaxWithGap",
+    "Mechanism",
+    "PermuteAndFlip",
+    "RandomizedResponse",
+    "TopK",
+    "UnaryEncoding",
+    "from_json",
+    "least_noise",
+    "measure_winner",
+]

@@ -6,7 +6,8 @@ Proof: docs/proofs/accuracy.md
 from collections.abc import Callable
 from fractions import Fraction
 
-from hubbub.noise.real import Enclosure, central, exp_neg, log, quotient
+from hubbub.loss.normal import outside
+from hubbub.noise.real import Enclosure, exp_neg, log, quotient
 from hubbub.rational import Number, probability, whole
 
 __all__ = ["discrete_laplace_beyond", "half_width", "least_whole", "rounded_gaussian_beyond"]
@@ -29,25 +30,26 @@ def discrete_laplace_beyond(scale: Fraction, m: int, bits: int) -> Enclosure:
 
 def rounded_gaussian_beyond(sigma: Fraction, m: int, bits: int) -> Enclosure:
     """Pr[|X| > m] = Pr[|σZ| ≥ m + ½]."""
-    low, high = central((2 * m + 1) / (2 * sigma), bits)
-    return (1 << bits) - high, (1 << bits) - low
+    return outside((2 * m + 1) / (2 * sigma), bits)
 
 
 def half_width(beyond: Beyond, confidence: Number, cells: int) -> int:
     """The least m such that all of `cells` independent draws lie within ±m with this confidence.
 
     Exact: (1 − Pr[|X| > m])^cells ≥ confidence, by enclosures.
+
+    Guarantee: all lie within ±m with at least this confidence, whatever was rounded.
+    Assumes: `beyond` encloses the tail of the law.
+    Proof: docs/proofs/accuracy.md
     """
     wanted = probability(confidence, "confidence")
     count = whole(cells, "cells")
-    bits = 128 + count.bit_length()
-    floor = log(wanted, bits)[1]
-
-    def covers(m: int) -> bool:
-        inside = (1 << bits) - beyond(m, bits)[1]
-        return inside > 0 and count * log(Fraction(inside, 1 << bits), bits)[0] >= floor
-
-    return least_whole(covers)
+    rare = (1 - wanted) / count
+    bits = 128 + rare.denominator.bit_length() - rare.numerator.bit_length()
+    # One draw may lie outside with probability 1 − confidence^(1/cells), rounded down.
+    inside = exp_neg(Fraction(-log(wanted, bits)[1], count << bits), bits)[1]
+    allowed = (1 << bits) - inside
+    return least_whole(lambda m: beyond(m, bits)[1] <= allowed)
 
 
 def least_whole(holds: Callable[[int], bool]) -> int:

@@ -7,11 +7,10 @@ Proof: docs/proofs/additive.md
 """
 
 from abc import abstractmethod
-from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import partial
-from typing import Any, ClassVar, Self, TypeVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
@@ -20,9 +19,10 @@ from hubbub.errors import InvalidInput, Refused, Unsupported
 from hubbub.loss import Loss, largest_mu, refuse_large_delta
 from hubbub.mechanisms.accuracy import Beyond, discrete_laplace_beyond, half_width, rounded_gaussian_beyond
 from hubbub.mechanisms.mechanism import Mechanism, check_sensitivity, positive_sensitivity
-from hubbub.noise import LARGEST_SCALE, discrete_laplace, rounded_gaussian
+from hubbub.noise import LARGEST_SCALE, discrete_laplace, geometric, rounded_gaussian
 from hubbub.noise.grid import add_integers, add_on_grid, grid_below
 from hubbub.noise.real import log
+from hubbub.noise.table import MOST
 from hubbub.rational import Number, at_least_zero, ceil_sqrt, positive, probability, round_up, whole
 from hubbub.release import Release
 
@@ -33,6 +33,7 @@ _STEPS = 32
 _FINEST_STEPS = 46
 _ROUNDING = Fraction(1, 1024)
 """Rounding may add this share to the sensitivity before a finer grid is chosen."""
+_MOST_EPSILON = 2**20
 
 
 @dataclass(frozen=True)
@@ -50,15 +51,18 @@ class Additive(Mechanism):
     error_is: ClassVar[str] = "spread"
 
     def __post_init__(self) -> None:
-        positive(self.scale, "scale")
-        whole(self.cells, "cells")
+        object.__setattr__(self, "scale", positive(self.scale, "scale"))
+        object.__setattr__(self, "sensitivity", Sensitivity.of(self.sensitivity))
+        object.__setattr__(self, "cells", whole(self.cells, "cells"))
         positive_sensitivity(self.sensitivity)
-        if self.grid is not None and grid_below(positive(self.grid, "grid"), 0) != self.grid:
-            raise InvalidInput(
-                "grid is not a power of two",
-                why="doubles on such a grid would not be exact",
-                fix="use a power of two, or let of() choose",
-            )
+        if self.grid is not None:
+            object.__setattr__(self, "grid", positive(self.grid, "grid"))
+            if grid_below(self.grid, 0) != self.grid:
+                raise InvalidInput(
+                    "grid is not a power of two",
+                    why="doubles on such a grid would not be exact",
+                    fix="use a power of two, or let of() choose",
+                )
         if self._steps > LARGEST_SCALE:
             raise Unsupported(
                 "the noise is wider than 2^48 steps",
@@ -75,10 +79,19 @@ class Additive(Mechanism):
     def _noise(self, size: int | None) -> Any:
         """Draw from the law on steps."""
 
+    @abstractmethod
+    def _further(self, drawn: int) -> int:
+        """The draw itself where a vector on a grid holds ±2^62 for all that lie as far out or further."""
+
     @property
     @abstractmethod
     def _norm(self) -> str:
         """The norm of the sensitivity that counts."""
+
+    @classmethod
+    @abstractmethod
+    def _moved(cls, sensitivity: Sensitivity) -> Fraction:
+        """How far one unit moves a value in that norm."""
 
     @property
     def _steps(self) -> Fraction:
@@ -88,7 +101,12 @@ class Additive(Mechanism):
     def error(self, confidence: Number = 0.95, *, cells: int = 1) -> float:
         """How far `cells` answers are off at most, all at once, with this confidence.
 
-        Exact for the law sampled: for integers the least whole number; for reals, rounding included.
+        Exact for the law sampled: for integers the least whole number; for reals, rounding to the grid
+        included. A double of more than 2^53 steps is rounded once more when it is shown: the release's
+        own error() knows by how much.
+
+        Guarantee: every |answer − exact| is within it, with at least this confidence.
+        Proof: docs/proofs/accuracy.md
         """
         width = half_width(self._beyond, confidence, cells)
         return width if self.grid is None else round_up((width + Fraction(1, 2)) * self.grid)
@@ -121,10 +139,46 @@ class Additive(Mechanism):
                 fix=f"make the mechanism with cells={bounded.cells}",
             )
         noise = self._noise(bounded.cells if bounded.is_vector else None)
-        shown = add_integers(exact, noise) if self.grid is None else add_on_grid(exact, noise, self.grid)  # type: ignore[arg-type]
+        shown: Any
+        if self.grid is None:
+            shown = add_integers(exact, noise)  # type: ignore[arg-type]
+        else:
+            shown = add_on_grid(exact, noise, self.grid, self._further)
         return Release(
             shown, self.loss(), self, bounded.unit, asserted=bounded.is_asserted, cells=max(1, bounded.cells)
         )
+
+    @classmethod
+    def _within(
+        cls, error: Number, confidence: Number, sensitivity: Sensitivity | Number, *, real: bool, cells: int
+    ) -> Self:
+        """The widest noise (to one part in 2^20) whose error, of all cells at once, is within `error`."""
+        wanted, bound, count = positive(error, "error"), Sensitivity.of(sensitivity), whole(cells, "cells")
+        positive_sensitivity(bound)
+
+        def fits(scale: Fraction) -> bool:
+            try:
+                return cls._of_scale(scale, bound, count, real=real).error(confidence, cells=count) <= wanted
+            except Unsupported:  # so wide that it cannot be sampled
+                return False
+
+        low = Fraction(2) ** (wanted.numerator.bit_length() - wanted.denominator.bit_length())
+        while not fits(low):
+            low /= 2
+            if cls._moved(bound) > low * _MOST_EPSILON:
+                raise _protects_nobody()
+        while fits(2 * low):
+            low *= 2
+        high = 2 * low
+        for _ in range(20):
+            middle = (low + high) / 2
+            low, high = (middle, high) if fits(middle) else (low, middle)
+        return cls._of_scale(low, bound, count, real=real)
+
+    @classmethod
+    def _of_scale(cls, scale: Fraction, sensitivity: Sensitivity, cells: int, *, real: bool) -> Self:
+        grid = _grid(scale, cls._moved(sensitivity), cells) if real else None
+        return cls(scale, sensitivity, grid, cells)
 
     def _where(self) -> str:
         return "integers" if self.grid is None else f"a grid of step {float(self.grid):.3g}"
@@ -159,12 +213,7 @@ class Laplace(Additive):
         if real:
             grid = _grid(bound.l1 / wanted, bound.l1, count)
             return cls((bound.l1 + count * grid) / wanted, bound, grid, count)
-        if bound.l1.denominator != 1:
-            raise InvalidInput(
-                "the sensitivity is not a whole number",
-                why="integers move by whole numbers, so this looks like a real-valued answer",
-                fix="pass real=True, or the sensitivity of the integer answer",
-            )
+        _check_whole(bound)
         return cls(bound.l1 / wanted, bound, None, count)
 
     @classmethod
@@ -183,8 +232,10 @@ class Laplace(Additive):
         >>> mechanism.error(0.95), round(mechanism.loss().epsilon(), 3)
         (6, 0.457)
         """
-        make = partial(cls.of, sensitivity=sensitivity, real=real, cells=cells)
-        return _least_epsilon(make, positive(error, "error"), confidence, cells)
+        bound = Sensitivity.of(sensitivity)
+        if not real:
+            _check_whole(bound)
+        return cls._within(error, confidence, bound, real=real, cells=cells)
 
     def loss(self) -> Loss:
         """Pure ε = Δ₁/b, rounding included."""
@@ -193,8 +244,14 @@ class Laplace(Additive):
     def union_bound(self, confidence: Number = 0.95, *, cells: int = 1) -> float:
         """The textbook's Theorem 3.8: b·ln(cells/β) with β = 1 − confidence, rounded up.
 
+        That theorem speaks of the continuous law. The integer law may pass its bound, by less than one
+        whole number: what holds for sure, and is never wider than the next whole number, is `error`.
+
         >>> round(Laplace.of(sensitivity=1, epsilon=1).union_bound(0.95, cells=10_000), 1)
         12.2
+
+        Guarantee: all answers are off by less than this plus one (for reals, plus one and a half steps).
+        Proof: docs/proofs/accuracy.md
         """
         beta = 1 - probability(confidence, "confidence")
         return round_up(self.scale * Fraction(log(whole(cells, "cells") / beta, 96)[1], 1 << 96))
@@ -210,6 +267,15 @@ class Laplace(Additive):
     def _noise(self, size: int | None) -> Any:
         return discrete_laplace(self._steps) if size is None else discrete_laplace(self._steps, size)
 
+    def _further(self, drawn: int) -> int:
+        # The law has no memory: beyond 2^62 it starts anew.
+        size = MOST + geometric(self._steps)
+        return size if drawn > 0 else -size
+
+    @classmethod
+    def _moved(cls, sensitivity: Sensitivity) -> Fraction:
+        return sensitivity.l1
+
     def __str__(self) -> str:
         return f"Laplace noise of scale {round_up(self.scale):.6g} on {self._where()}: {self.loss()}"
 
@@ -222,7 +288,7 @@ class Gaussian(Additive):
 
     >>> mechanism = Gaussian.of(sensitivity=1, epsilon=1, delta=1e-6)
     >>> print(mechanism)
-    Gaussian noise of σ = 4.22468 on integers: Gaussian μ = 0.236704
+    Gaussian noise of σ = 4.22468 on integers: Gaussian μ = 0.236705
     >>> mechanism.loss().delta(1) <= 1e-6
     True
 
@@ -277,8 +343,11 @@ class Gaussian(Additive):
         >>> Gaussian.for_error(10, delta=1e-6).error(0.95)
         10
         """
-        make = partial(cls.of, sensitivity=sensitivity, delta=delta, real=real, cells=cells)
-        return _least_epsilon(make, positive(error, "error"), confidence, cells)
+        allowed = probability(delta, "delta")
+        mechanism = cls._within(error, confidence, sensitivity, real=real, cells=cells)
+        if mechanism.loss().epsilon(allowed) > _MOST_EPSILON:
+            raise _protects_nobody()
+        return mechanism
 
     @property
     def sigma(self) -> Fraction:
@@ -302,6 +371,14 @@ class Gaussian(Additive):
 
     def _noise(self, size: int | None) -> Any:
         return rounded_gaussian(self._steps) if size is None else rounded_gaussian(self._steps, size)
+
+    def _further(self, drawn: int) -> int:
+        # So rare (e^-2^27) that the one unit by which every δ is rounded up pays for it.
+        return drawn
+
+    @classmethod
+    def _moved(cls, sensitivity: Sensitivity) -> Fraction:
+        return ceil_sqrt(sensitivity.l2_squared)
 
     def __str__(self) -> str:
         return f"Gaussian noise of σ = {round_up(self.scale):.6g} on {self._where()}: {self.loss()}"
@@ -340,31 +417,18 @@ def _grid(scale: Fraction, moved: Fraction, cells: int) -> Fraction:
     return grid
 
 
-_M = TypeVar("_M", bound=Additive)
+def _check_whole(sensitivity: Sensitivity) -> None:
+    if sensitivity.l1.denominator != 1:
+        raise InvalidInput(
+            "the sensitivity is not a whole number",
+            why="integers move by whole numbers, so this looks like a real-valued answer",
+            fix="pass real=True, or the sensitivity of the integer answer",
+        )
 
 
-def _least_epsilon(make: Callable[..., _M], error: Fraction, confidence: Number, cells: int) -> _M:
-    """The mechanism of least ε (to one part in 2^20) that is off by no more than `error`."""
-
-    def fits(epsilon: Fraction) -> bool:
-        try:
-            return make(epsilon=epsilon).error(confidence, cells=cells) <= error
-        except Unsupported:  # so little ε that the noise cannot be sampled
-            return False
-
-    high = Fraction(1)
-    while not fits(high):
-        high *= 2
-        if high > 2**20:
-            raise Refused(
-                "no epsilon gives so small an error",
-                why="it would take an epsilon beyond a million, which protects nobody",
-                fix="allow a larger error or a lower confidence",
-            )
-    low = high / 2
-    while fits(low):
-        low, high = low / 2, low
-    for _ in range(20):
-        middle = (low + high) / 2
-        low, high = (low, middle) if fits(middle) else (middle, high)
-    return make(epsilon=high)
+def _protects_nobody() -> Refused:
+    return Refused(
+        "no epsilon gives so small an error",
+        why="it would take an epsilon beyond a million, which protects nobody",
+        fix="allow a larger error or a lower confidence",
+    )

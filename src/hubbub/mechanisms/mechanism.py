@@ -6,6 +6,7 @@ and reading one checks it as if it were made anew.
 
 import dataclasses
 import json
+import re
 from abc import ABC, abstractmethod
 from fractions import Fraction
 from typing import Any, ClassVar
@@ -17,6 +18,8 @@ from hubbub.rational import Number
 from hubbub.release import Release
 
 __all__ = ["Mechanism", "check_sensitivity", "from_json", "positive_sensitivity"]
+
+_RATIONAL = re.compile(r"-?[0-9]{1,4000}(/0*[1-9][0-9]{0,3999})?")
 
 _kinds: dict[str, type["Mechanism"]] = {}
 
@@ -60,10 +63,11 @@ class Mechanism(ABC):
 def from_json(text: str) -> Mechanism:
     """Read a stored mechanism; anything but exactly its fields is refused."""
     try:
-        stored = json.loads(text)
-    except (TypeError, ValueError):
-        raise _unreadable("it is not JSON") from None
-    made = _made(stored)
+        made = _made(json.loads(text))
+    except InvalidInput:
+        raise
+    except (TypeError, ValueError, RecursionError):
+        raise _unreadable("it is not JSON, or not of this shape") from None
     if not isinstance(made, Mechanism):
         raise _unreadable("it is not a mechanism")
     return made
@@ -116,10 +120,10 @@ def _made(stored: Any) -> Any:
 
 
 def _exact(text: Any) -> Fraction:
-    try:
+    # Only what to_json() writes: a decimal such as 1e999999999 would take for ever to write out.
+    if isinstance(text, str) and _RATIONAL.fullmatch(text):
         return Fraction(text)
-    except (TypeError, ValueError, ZeroDivisionError):
-        raise _unreadable("one of its numbers is not an exact rational") from None
+    raise _unreadable("one of its numbers is not an exact rational")
 
 
 def _unreadable(why: str) -> InvalidInput:

@@ -18,14 +18,12 @@ from hubbub.noise import laws
 from hubbub.noise.entropy import random_bits, random_bytes
 from hubbub.noise.lazy import accept, coin
 from hubbub.noise.real import exp_neg
-from hubbub.noise.table import Table, below
+from hubbub.noise.table import Table, below, saturated
 
-__all__ = ["MOST", "Blocks"]
+__all__ = ["Blocks"]
 
-MOST = 1 << 62
-"""In vectors a draw beyond ±2^62 is given as ±2^62; at scale 2^48 its chance is below e^-16000."""
-
-# Single precision is good to 2^-20 here; a coin that falls within 2^-18 is decided by integers.
+# Single precision is good to 2^-20 here: a coin that falls within 2^-18 is decided by integers, and so
+# is one whose block is far out in the tail.
 _MARGIN = np.float32(2.0**-18)
 _CHUNK = 3 << 13
 """Tries at a time: their arrays stay in the cache, and are not handed back to the system each time."""
@@ -79,7 +77,8 @@ class Blocks:
             block = self.table.pick(drawn >> 128) << self.shift
             low = (drawn >> 72) % (1 << self.shift)
             chance, sign = drawn >> 8 & (1 << 64) - 1, drawn & 1
-            accepted = coin((low * (2 * block + low) * bottom << 72) // (2 * top), chance)
+            bend = low * (2 * block + low if self.is_bell else 2)
+            accepted = coin((bend * bottom << 88) // (2 * top), 1, chance)
             if accepted is None:
                 accepted = below(chance, 64, partial(exp_neg, self._exponent(block, Fraction(low))))
             if accepted and (sign == 0 or block + low):
@@ -89,7 +88,7 @@ class Blocks:
         return low * (2 * block + low) / (2 * self.scale) if self.is_bell else low / self.scale
 
     def _tries(self, count: int, *, signed: bool) -> NDArray[np.int64]:
-        block = self.table.draw(count, MOST >> self.shift)
+        block, far = self.table.draw_apart(count)
         raw = np.frombuffer(random_bytes(8 * count), dtype=np.uint64)
         # Signed, because processors turn signed integers into floats faster: U = ½ + chance/2^32.
         chance = np.frombuffer(random_bytes(4 * count), dtype=np.int32)
@@ -103,17 +102,15 @@ class Blocks:
         else:
             part = size.astype(np.float32)
             part *= np.float32(2.0**-self.shift)
-        lead = np.exp(self._power(block.astype(np.float32), part))
-        u = chance.astype(np.float32)
-        u *= np.float32(2.0**-32)
-        u += np.float32(0.5)
-        lead -= u
+        lead = self._lead(block.astype(np.float32), part, chance)
         accepted = lead > 0
         for lane in np.flatnonzero(np.abs(lead, out=lead) < _MARGIN):
-            bits = int(chance[lane]) + (1 << 31)
-            accepted[lane] = self._decide(int(block[lane]) << self.shift, int(raw[lane]), bits)
+            accepted[lane] = self._decide(int(block[lane]), int(raw[lane]), int(chance[lane]))
         block <<= self.shift
         size += block
+        for place, high in far.items():
+            accepted[place] = self._decide(high, int(raw[place]), int(chance[place]))
+            size[place] = saturated((high << self.shift) + int(size[place]))
         if signed:
             sign = (raw & np.uint64(1)).view(np.int64)
             if not self.is_rounded:
@@ -123,21 +120,29 @@ class Blocks:
             size += sign
         return size[accepted]
 
-    def _power(self, block: NDArray[np.float32], part: NDArray[np.float32]) -> NDArray[np.float32]:
-        """−x of the acceptance probability e^−x, roughly; blocks and parts of blocks as units."""
-        if not self.is_bell:
+    def _lead(
+        self, block: NDArray[np.float32], part: NDArray[np.float32], chance: NDArray[np.int32]
+    ) -> NDArray[np.float32]:
+        """e^−x − U, good to 2^-20; blocks, and parts of blocks, are the units. Its arguments are used up."""
+        if self.is_bell:
+            block *= 2
+            block += part
+            part *= block
+            part *= np.float32(-(4**self.shift) / (2 * self.scale))
+        else:
             part *= np.float32(-(2**self.shift) / self.scale)
-            return part
-        block *= 2
-        block += part
-        part *= block
-        part *= np.float32(-(4**self.shift) / (2 * self.scale))
-        return part
+        lead = np.exp(part, out=part)
+        u = chance.astype(np.float32)
+        u *= np.float32(2.0**-32)
+        u += np.float32(0.5)
+        lead -= u
+        return lead
 
     def _decide(self, block: int, raw: int, chance: int) -> bool:
         """The coin by exact integers."""
+        start, chance = block << self.shift, chance + (1 << 31)
         if self.is_rounded:
             # Bits 1 to 63 of `raw` are the first digits of l/2^m; more are drawn as needed.
-            exponent = lambda part: self._exponent(block, part * 2**self.shift)  # noqa: E731
+            exponent = lambda part: self._exponent(start, part * 2**self.shift)  # noqa: E731
             return accept(exponent, raw >> 1, 63, chance, 32)[0]
-        return below(chance, 32, partial(exp_neg, self._exponent(block, Fraction(raw >> 64 - self.shift))))
+        return below(chance, 32, partial(exp_neg, self._exponent(start, Fraction(raw >> 64 - self.shift))))

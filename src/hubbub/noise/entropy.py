@@ -15,6 +15,9 @@ __all__ = ["random_bits", "random_bytes"]
 
 Source = Callable[[int], bytes]
 
+_AT_ONCE = 1 << 30
+"""OpenSSL counts bytes in a C int."""
+
 # The private door: tests replay chosen bits through it, in their own context only.
 _injected: ContextVar[Source | None] = ContextVar("hubbub_injected_bits", default=None)
 
@@ -29,7 +32,10 @@ def random_bytes(count: int) -> bytes:
     if source is not None:
         return source(count)
     try:
-        return ssl.RAND_bytes(count)
+        if count <= _AT_ONCE:
+            return ssl.RAND_bytes(count)
+        starts = range(0, count, _AT_ONCE)
+        return b"".join(ssl.RAND_bytes(min(_AT_ONCE, count - start)) for start in starts)
     except ssl.SSLError:
         raise Refused(
             "the system's random generator failed",

@@ -17,10 +17,10 @@ from numpy.typing import NDArray
 
 from hubbub.errors import InvalidInput, Unsupported
 from hubbub.noise import laws, lazy
-from hubbub.noise.blocks import MOST, Blocks
+from hubbub.noise.blocks import Blocks
 from hubbub.noise.entropy import random_bits, random_bytes
 from hubbub.noise.real import Real, exp_neg, ratio
-from hubbub.noise.table import Table, below
+from hubbub.noise.table import Table, below, saturated
 from hubbub.rational import Number, at_least_zero, positive, rational, whole
 
 __all__ = [
@@ -43,6 +43,9 @@ LARGEST_SCALE = 1 << 48
 
 _SMALL_SCALE = 64
 """Up to this scale (or σ) a table holds the law itself."""
+_MOST_DRAWS = 1 << 32
+_CHUNK = 1 << 16
+"""Tries at a time: their arrays stay in the cache."""
 _FEW = 32
 """Up to so many draws a vector is drawn one by one, without a table of its own."""
 
@@ -66,20 +69,22 @@ def uniform(bound: int, size: int | None = None) -> int | Integers:
             drawn = random_bits(bits + padding) >> padding
             if drawn < bound:
                 return drawn
-    size = whole(size, "size", least=0)
+    size = _counted(size)
     if bits > 62:
         raise Unsupported(
             "bound is above 2^62",
             why="a vector holds 64-bit integers",
             fix="draw one at a time, or choose a smaller bound",
         )
-    parts, missing = [np.zeros(0, dtype=np.int64)], size
-    while missing:
-        raw = np.frombuffer(random_bytes(8 * (2 * missing + 64)), dtype=np.uint64)
-        drawn_all = (raw & np.uint64((1 << bits) - 1)).astype(np.int64)
-        parts.append(drawn_all[drawn_all < bound][:missing])
-        missing -= parts[-1].size
-    return np.concatenate(parts)
+    values, done = np.empty(size, dtype=np.int64), 0
+    while done < size:
+        tries = ((size - done << bits) // bound) * 33 // 32 + 64
+        raw = np.frombuffer(random_bytes(8 * min(tries, _CHUNK)), dtype=np.uint64)
+        drawn_all = (raw & np.uint64((1 << bits) - 1)).view(np.int64)
+        part = drawn_all[drawn_all < bound][: size - done]
+        values[done : done + part.size] = part
+        done += part.size
+    return values
 
 
 @overload
@@ -120,10 +125,23 @@ def bernoulli_exp_each(x: Number, times: Integers) -> NDArray[np.bool_]:
     [True, False]
     """
     exact = at_least_zero(x, "x")
-    # e^−2^40 is as good as 0 for the filter; integers decide what is close.
-    power = np.minimum(float(min(exact, Fraction(1 << 40))) * times.astype(np.float64), 1e3)
+    if (
+        not isinstance(times, np.ndarray)
+        or times.ndim != 1
+        or times.dtype.kind not in "iu"
+        or times.min(initial=0) < 0
+    ):
+        raise InvalidInput(
+            "times is not a vector of whole numbers of at least 0",
+            why="each says how many times a coin of chance e^-x must fall heads",
+            fix="pass a one-dimensional array of integers, none below 0",
+        )
+    with np.errstate(under="ignore"):
+        # Powers of 700 and more are as good as infinite for the filter; integers decide what is close.
+        power = np.minimum(float(min(exact, Fraction(700))) * times.astype(np.float64), 700.0)
+        chances = np.exp(-power)
     raw = np.frombuffer(random_bytes(8 * times.size), dtype=np.uint64)
-    lead = np.exp(-power) - (raw >> np.uint64(11)).view(np.int64) * 2.0**-53
+    lead = chances - (raw >> np.uint64(11)).view(np.int64) * 2.0**-53
     heads: NDArray[np.bool_] = lead > 0
     for lane in np.flatnonzero(np.abs(lead) < 2.0**-40):
         heads[lane] = below(int(raw[lane]), 64, partial(exp_neg, exact * int(times[lane])))
@@ -227,19 +245,19 @@ def _sample(law: _Law, scale: Any, size: int | None) -> int | Integers:
     exact = _supported(law, scale)
     if size is None:
         return law.one(exact)
-    size = whole(size, "size", least=0)
+    size = _counted(size)
     if size <= _FEW:
-        return np.array([_saturated(law.one(exact)) for _ in range(size)], dtype=np.int64)
+        return np.array([saturated(law.one(exact)) for _ in range(size)], dtype=np.int64)
     return law.many(exact)(size)
 
 
 def _each(law: _Law, scales: list[Fraction]) -> Integers:
-    return np.array([_saturated(law.one(scale)) for scale in scales], dtype=np.int64)
+    return np.array([saturated(law.one(scale)) for scale in scales], dtype=np.int64)
 
 
 def _supported(law: _Law, scale: Any) -> Fraction:
-    # A shortcut for what most calls pass: a Fraction in range.
-    if type(scale) is Fraction and 0 < scale.numerator <= law.largest * scale.denominator:
+    # A shortcut for what most calls pass: a Fraction in range, and not a long one.
+    if type(scale) is Fraction and 0 < scale.numerator <= law.largest * scale.denominator < 1 << 192:
         return scale
     exact = positive(scale, law.name)
     if exact > law.largest:
@@ -251,20 +269,29 @@ def _supported(law: _Law, scale: Any) -> Fraction:
     return exact
 
 
-def _saturated(drawn: int) -> int:
-    return max(-MOST, min(MOST, drawn))
+def _counted(size: Any) -> int:
+    count = whole(size, "size", least=0)
+    if count > _MOST_DRAWS:
+        raise Unsupported(
+            f"size is above 2^{_MOST_DRAWS.bit_length() - 1}",
+            why="a vector of so many draws does not fit in memory",
+            fix="draw in several parts",
+        )
+    return count
 
 
 def _coins(p: Real, size: int | None) -> bool | NDArray[np.bool_]:
     if size is None:
         return below(random_bits(64), 64, p)
-    raw = np.frombuffer(random_bytes(8 * whole(size, "size", least=0)), dtype=np.uint64)
+    raw = np.frombuffer(random_bytes(8 * _counted(size)), dtype=np.uint64)
     low, high = p(64)
     if low == 1 << 64:
         return np.ones(raw.size, dtype=np.bool_)
     heads = raw < np.uint64(low)
-    for lane in np.flatnonzero(~heads & (raw <= np.uint64(max(high - 1, 0)))) if high > low else ():
-        heads[lane] = below(int(raw[lane]), 64, p)
+    # Between the two bounds 64 bits do not decide; where they meet, they do.
+    if low < high:
+        for lane in np.flatnonzero(~heads & (raw <= np.uint64(high - 1))):
+            heads[lane] = below(int(raw[lane]), 64, p)
     return heads
 
 
@@ -297,28 +324,28 @@ def _one_from(variance: Fraction) -> Callable[[], tuple[int, int]]:
 def _many_geometric(scale: Fraction) -> Many:
     if scale > _SMALL_SCALE:
         return partial(Blocks.geometric(scale).draw, signed=False)
-    return partial(Table(partial(laws.geometric, scale)).draw, most=MOST)
+    return Table(partial(laws.geometric, scale)).draw
 
 
 @lru_cache(maxsize=64)
 def _many_discrete_laplace(scale: Fraction) -> Many:
     if scale > _SMALL_SCALE:
         return partial(Blocks.geometric(scale).draw, signed=True)
-    return partial(Table(partial(laws.discrete_laplace_size, scale), signed=True).draw, most=MOST)
+    return Table(partial(laws.discrete_laplace_size, scale), signed=True).draw
 
 
 @lru_cache(maxsize=64)
 def _many_rounded_gaussian(sigma: Fraction) -> Many:
     if sigma > _SMALL_SCALE:
         return partial(Blocks.bell(sigma**2, is_rounded=True).draw, signed=True)
-    return partial(Table(partial(laws.rounded_gaussian_size, sigma), signed=True).draw, most=MOST)
+    return Table(partial(laws.rounded_gaussian_size, sigma), signed=True).draw
 
 
 @lru_cache(maxsize=64)
 def _many_discrete_gaussian(variance: Fraction) -> Many:
     if variance > _SMALL_SCALE**2:
         return partial(Blocks.bell(variance, is_rounded=False).draw, signed=True)
-    return partial(Table(partial(laws.discrete_gaussian_size, variance), signed=True).draw, most=MOST)
+    return Table(partial(laws.discrete_gaussian_size, variance), signed=True).draw
 
 
 _GEOMETRIC = _Law("scale", lambda scale: lazy.exponential_floor(scale)[0], _many_geometric, LARGEST_SCALE)

@@ -6,7 +6,8 @@ nothing of the exact value survives in its low bits.
 Proof: docs/proofs/additive.md
 """
 
-import math
+import sys
+from collections.abc import Callable
 from fractions import Fraction
 
 import numpy as np
@@ -14,11 +15,11 @@ from numpy.typing import NDArray
 
 from hubbub.bounded import LARGEST, Exact
 from hubbub.errors import Unsupported
+from hubbub.noise.table import MOST
 
 __all__ = ["add_integers", "add_on_grid", "grid_below"]
 
 _LARGEST_POWER = 900
-_FINEST = 2.0**1000
 
 
 def grid_below(scale: Fraction, steps: int) -> Fraction:
@@ -55,28 +56,52 @@ def add_integers(value: int | NDArray[np.int64], noise: int | NDArray[np.int64])
     return max(-LARGEST, min(LARGEST, value + int(noise)))
 
 
-def add_on_grid(value: Exact, noise: int | NDArray[np.int64], grid: Fraction) -> float | NDArray[np.float64]:
+def add_on_grid(
+    value: Exact, noise: int | NDArray[np.int64], grid: Fraction, further: Callable[[int], int] = int
+) -> float | NDArray[np.float64]:
     """The value rounded to the grid, plus `noise` grid steps, as the nearest double.
+
+    A vector holds ±2^62 for all draws as far out or further: there `further` gives the draw itself.
 
     >>> add_on_grid(Fraction(1, 3), 0, Fraction(1, 4))
     0.25
+
+    Guarantee: a function of the exact sum of two integers, the value's steps and the noise, alone.
+    Assumes: noise of at most 2^53 steps but for a few cells; doubles add as IEEE 754 says.
+    Proof: docs/proofs/additive.md
     """
     if not isinstance(value, np.ndarray):
-        return _shown((round(Fraction(value) / grid) + int(noise)) * grid)
-    noise = np.asarray(noise)
-    step = float(grid)
-    with np.errstate(over="ignore"):
-        snapped = np.clip(np.rint(value.astype(np.float64) / step), -_FINEST, _FINEST)
-    # Both are integers in doubles, so their double sum is the exact sum, rounded once.
-    total: NDArray[np.float64] = snapped + noise.astype(np.float64)
-    for lane in np.flatnonzero(np.abs(noise) > 2**53):
-        total[lane] = _shown(Fraction(int(snapped[lane]) + int(noise[lane])))
-    total *= step
+        return _shown(Fraction(value), int(noise), grid)
+    steps, step = np.asarray(noise), float(grid)
+    if value.dtype.kind == "i":
+        # Beyond 2^53 a double would not hold them: all of them, whatever they are, stay integers.
+        power = grid.numerator.bit_length() - grid.denominator.bit_length()
+        pairs = zip(value.tolist(), steps.tolist(), strict=True)
+        return np.array([float(_snapped(cell, power) + _drawn(by, further)) for cell, by in pairs]) * step
+    with np.errstate(over="ignore", under="ignore"):
+        # From 2^53 steps on a double is on the grid already.
+        snapped = np.where(np.abs(value) < 2.0**53 * step, np.rint(value / step) * step, value)
+    # Both are whole steps, held exactly, so their double sum is the exact sum, rounded once.
+    total: NDArray[np.float64] = snapped + steps.astype(np.float64) * step
+    for lane in np.flatnonzero(np.abs(steps) > 2**53):
+        total[lane] = _shown(Fraction(snapped[lane]), _drawn(int(steps[lane]), further), grid)
     return total
 
 
-def _shown(exact: Fraction) -> float:
+def _snapped(value: int, power: int) -> int:
+    """The multiple of 2^power nearest to the integer, in steps; of two the even one."""
+    if power <= 0:
+        return value << -power
+    return value + (1 << power - 1) - 1 + (value >> power & 1) >> power
+
+
+def _drawn(drawn: int, further: Callable[[int], int]) -> int:
+    return further(drawn) if abs(drawn) >= MOST else drawn
+
+
+def _shown(value: Fraction, noise: int, grid: Fraction) -> float:
+    exact = (round(value / grid) + noise) * grid
     try:
         return float(exact)
     except OverflowError:
-        return math.copysign(float(np.finfo(np.float64).max), exact)
+        return sys.float_info.max if exact > 0 else -sys.float_info.max

@@ -1,9 +1,9 @@
 """One draw at a time, of any scale, from one standard law with infinitely many digits.
 
 A geometric variable is ⌊b·E⌋ for E exponential, a rounded Gaussian is round(σZ) for Z normal. So two
-tables serve every scale: E and |Z| are cells of width 1/64 plus a uniform part that is accepted with
-the probability that bends the cell to the law. Digits are drawn until the integer is decided; 120 of
-them always, more with probability below 2^-50.
+tables serve every scale: E and |Z| are narrow cells plus a uniform part that is accepted with the
+probability that bends the cell to the law. Digits are drawn until the integer is decided; 120 of them
+always, more with probability below 2^-50.
 
 Proof: docs/proofs/samplers.md
 """
@@ -19,11 +19,15 @@ from hubbub.noise.table import Table
 
 __all__ = ["accept", "coin", "exponential_floor", "normal_round"]
 
-_CELLS = 64
-_FIXED = 72
+# Cells to a unit: few, for a small table; enough, for a coin that mostly falls heads.
+_EXPONENTIAL_CELLS = 16
+_NORMAL_CELLS = 64
+
+_FIXED = 88
 _UNITY = 1 << _FIXED
 _QUARTER = 1 << _FIXED - 2
-_SLACK = 1 << 11
+_ROUGH = 1 << 19
+"""Fourteen terms give e^−y within 2^-69 for y < 1/4."""
 _DIGITS = (1 << 120) - 1
 _CHANCE = (1 << 64) - 1
 _FOURTEEN_TO_ONE = tuple(range(14, 0, -1))
@@ -37,11 +41,11 @@ def exponential_floor(scale: Fraction) -> tuple[int, int]:
         cell = table.pick(drawn >> 192)
         digits, bits = drawn >> 72 & _DIGITS, 120
         chance = drawn >> 8 & _CHANCE
-        accepted = coin(digits >> 60 << 6, chance)  # 2^72·ℓ/64
+        accepted = coin(digits >> 60 << 24, 1 << 24, chance)  # 2^88·ℓ/16, where ℓ is known to 2^-60
         if accepted is None:
-            accepted, digits, bits = accept(lambda low: low / _CELLS, digits, bits, chance, 64)
+            accepted, digits, bits = accept(_fall, digits, bits, chance, 64)
         if accepted:
-            return _whole_part(scale, cell, digits, bits, half=0), drawn & 1
+            return _whole_part(scale, _EXPONENTIAL_CELLS, cell, digits, bits, half=0), drawn & 1
 
 
 def normal_round(sigma: Fraction) -> tuple[int, int]:
@@ -53,15 +57,16 @@ def normal_round(sigma: Fraction) -> tuple[int, int]:
         digits, bits = drawn >> 72 & _DIGITS, 120
         chance = drawn >> 8 & _CHANCE
         top = digits >> 60
-        accepted = coin(top * ((cell << 61) + top) >> 61, chance)  # 2^72·(hℓ + ℓ²/2)/64²
+        # 2^88·(hℓ + ℓ²/2)/64², where ℓ is known to 2^-60
+        accepted = coin(top * ((cell << 61) + top) >> 45, cell + 2 << 16, chance)
         if accepted is None:
             accepted, digits, bits = accept(partial(_bend, cell), digits, bits, chance, 64)
         if accepted:
-            return _whole_part(sigma, cell, digits, bits, half=1), drawn & 1
+            return _whole_part(sigma, _NORMAL_CELLS, cell, digits, bits, half=1), drawn & 1
 
 
-def coin(x: int, chance: int) -> bool | None:
-    """Whether U < e^−y for all y with x ≤ 2^72·y < x + 2^11, given 64 bits of U; None: undecided.
+def coin(x: int, slack: int, chance: int) -> bool | None:
+    """Whether U < e^−y for all y with x ≤ 2^88·y ≤ x + slack, given 64 bits of U; None: undecided.
 
     Fourteen terms of the series, always; beyond y = 1/4 they would not be enough, so it is undecided.
     """
@@ -70,9 +75,9 @@ def coin(x: int, chance: int) -> bool | None:
         total = _UNITY - (x * total >> _FIXED) // n
     if x >= _QUARTER:
         return None
-    if chance + 1 << 8 <= total - _SLACK - 8:
+    if chance + 1 << _FIXED - 64 <= total - slack - _ROUGH:
         return True
-    if chance << 8 >= total + 8:
+    if chance << _FIXED - 64 >= total + _ROUGH:
         return False
     return None
 
@@ -96,27 +101,34 @@ def accept(
         chance, chance_bits = chance << 64 | random_bits(64), chance_bits + 64
 
 
+def _fall(low: Fraction) -> Fraction:
+    """The exponent by which the exponential density falls within a cell."""
+    return low / _EXPONENTIAL_CELLS
+
+
 def _bend(cell: int, low: Fraction) -> Fraction:
     """The exponent by which the normal density falls within a cell."""
-    return low * (2 * cell + low) / (2 * _CELLS**2)
+    return low * (2 * cell + low) / (2 * _NORMAL_CELLS**2)
 
 
-def _whole_part(scale: Fraction, cell: int, digits: int, bits: int, *, half: int) -> int:
-    """⌊scale·(cell + ℓ)/64 + half/2⌋, drawing more digits of ℓ while they matter."""
-    top, unit = scale.numerator, scale.denominator * _CELLS
+def _whole_part(scale: Fraction, cells: int, cell: int, digits: int, bits: int, *, half: int) -> int:
+    """⌊scale·(cell + ℓ)/cells + half/2⌋, drawing more digits of ℓ while they matter."""
+    top, unit = scale.numerator, scale.denominator * cells
     while True:
-        start = 2 * top * ((cell << bits) + digits) + (half * unit << bits)
-        least = start // (2 * unit << bits)
-        if least == (start + 2 * top - 1) // (2 * unit << bits):
-            return least
+        whole = 2 * unit << bits
+        # As the quotient has 2^62 on top, dividing takes as long for a small one as for a large one.
+        start = 2 * top * ((cell << bits) + digits) + (half * unit << bits) + (whole << 62)
+        least = start // whole
+        if least == (start + 2 * top - 1) // whole:
+            return least - (1 << 62)
         digits, bits = digits << 64 | random_bits(64), bits + 64
 
 
 @lru_cache(maxsize=1)
 def _exponential() -> Table:
-    return Table(partial(geometric, Fraction(_CELLS)))
+    return Table(partial(geometric, Fraction(_EXPONENTIAL_CELLS)))
 
 
 @lru_cache(maxsize=1)
 def _normal() -> Table:
-    return Table(partial(bell, Fraction(_CELLS**2)))
+    return Table(partial(bell, Fraction(_NORMAL_CELLS**2)))

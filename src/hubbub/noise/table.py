@@ -7,6 +7,7 @@ bits: the j with Cⱼ ≤ U < Cⱼ₊₁. Only the number of bits read differs, 
 Proof: docs/proofs/samplers.md
 """
 
+from array import array
 from bisect import bisect_right
 from collections.abc import Callable, Iterator
 from math import ceil, sqrt
@@ -17,9 +18,12 @@ from numpy.typing import NDArray
 from hubbub.noise.entropy import random_bits, random_bytes
 from hubbub.noise.real import Enclosure, Real
 
-__all__ = ["Steps", "Table", "below"]
+__all__ = ["MOST", "Steps", "Table", "below", "saturated"]
 
 Steps = Callable[[int], Iterator[Enclosure]]
+
+MOST = 1 << 62
+"""In vectors a draw beyond ±2^62 is given as ±2^62; at scale 2^48 its chance is below e^-16000."""
 
 _ONE = 1 << 64
 _GUIDE_BITS = 16
@@ -27,6 +31,11 @@ _ASK_MORE = np.iinfo(np.int16).min
 """In the guide: this cell holds a threshold, so 16 bits do not decide."""
 _CHUNK = 1 << 16
 """Draws at a time: their arrays stay in the cache."""
+
+
+def saturated(drawn: int) -> int:
+    """What a vector holds in place of `drawn`."""
+    return max(-MOST, min(MOST, drawn))
 
 
 def below(u: int, bits: int, x: Real) -> bool:
@@ -52,15 +61,22 @@ class Table:
     def __init__(self, steps: Steps, *, signed: bool = False) -> None:
         self._steps = steps
         self._signed = signed
-        self._lows: list[int] = []
-        self._highs: list[int] = []
+        lows: list[int] = []
+        highs: list[int] = []
+        rising = 0
         for low, high in steps(64):
-            self._lows.append(low)
-            if high >= _ONE:
+            lows.append(low)
+            rising = max(rising, high)  # the law's steps rise, so this is a bound too, and sorted
+            if rising >= _ONE:
                 break
-            self._highs.append(high)
-        self._low_array = np.array([min(low, _ONE - 1) for low in self._lows], dtype=np.uint64)
-        self._high_array = np.array(self._highs, dtype=np.uint64)
+            highs.append(rising)
+        # With 2^k − 1 entries every search takes k steps. Where those added are reached, nothing is decided.
+        whole = (1 << len(highs).bit_length()) - 1
+        highs += [_ONE - 1] * (whole - len(highs))
+        lows += [0] * (whole + 1 - len(lows))
+        # Packed closely, so that rare values are not far from the processor.
+        self._highs, self._lows = array("Q", highs), array("Q", lows)
+        self._high_array, self._low_array = np.array(highs, np.uint64), np.array(lows, np.uint64)
         self._guide: NDArray[np.int16] | None = None
         self._ambiguous = 0.0
 
@@ -84,14 +100,23 @@ class Table:
                 if u < high:
                     break
 
-    def draw(self, count: int, most: int) -> NDArray[np.int64]:
-        """`count` values; those above `most` are given as `most`."""
-        values = np.empty(count, dtype=np.int64)
-        for start in range(0, count, _CHUNK):
-            self._fill(values[start : start + _CHUNK], most)
+    def draw(self, count: int) -> NDArray[np.int64]:
+        """`count` values; those beyond ±2^62 are given as ±2^62."""
+        values, far = self.draw_apart(count)
+        for place, value in far.items():
+            values[place] = saturated(value)
         return values
 
-    def _fill(self, values: NDArray[np.int64], most: int) -> None:
+    def draw_apart(self, count: int) -> tuple[NDArray[np.int64], dict[int, int]]:
+        """`count` values, and by their places those that 64 bits do not decide: they may be of any size."""
+        values = np.empty(count, dtype=np.int64)
+        far: dict[int, int] = {}
+        for start in range(0, count, _CHUNK):
+            apart = self._fill(values[start : start + _CHUNK])
+            far |= {start + place: value for place, value in apart.items()}
+        return values, far
+
+    def _fill(self, values: NDArray[np.int64]) -> dict[int, int]:
         guide = self._ready()
         cells = np.frombuffer(random_bytes(2 * values.size), dtype=np.uint16)
         guided = guide.take(cells)
@@ -100,29 +125,36 @@ class Table:
         # always works on as many lanes, unused ones included.
         waiting = np.flatnonzero(guided == _ASK_MORE)
         lanes = self._lanes(values.size)
+        far: dict[int, int] = {}
         for start in range(0, max(1, waiting.size), lanes):
             part = waiting[start : start + lanes]
             padded = np.zeros(lanes, dtype=np.intp)
             padded[: part.size] = part
-            values[part] = self._refine(cells[padded], part.size, most)[: part.size]
+            refined, u, decided = self._refine(cells[padded])
+            values[part] = refined[: part.size]
+            for lane in np.flatnonzero(~decided[: part.size]):
+                place, size = int(part[lane]), self._search(int(u[lane]), 64)
+                values[place] = 0
+                far[place] = -size if self._signed and cells[place] >> 15 else size
+        return far
 
     def _lanes(self, count: int) -> int:
-        """So many that more are needed once in 10^15 vectors."""
+        """So many that more are needed less than once in 2^50 vectors."""
         mean = count * self._ambiguous
-        return ceil(mean + 8 * sqrt(mean) + 8)
+        return ceil(mean + 9 * sqrt(mean) + 9)
 
-    def _refine(self, cells: NDArray[np.uint16], used: int, most: int) -> NDArray[np.int64]:
-        """The values of draws whose cell did not decide, from 64 bits of U."""
+    def _refine(
+        self, cells: NDArray[np.uint16]
+    ) -> tuple[NDArray[np.int64], NDArray[np.uint64], NDArray[np.bool_]]:
+        """For draws whose cell did not decide: the value, 64 bits of U, and whether these decide it."""
         prefix = _GUIDE_BITS - self._signed
         fresh = np.frombuffer(random_bytes(8 * cells.size), dtype=np.uint64)
         start = cells.astype(np.uint64) << np.uint64(64 - prefix)  # the sign bit falls off the top
         u = start | (fresh >> np.uint64(prefix))
         values, decided = self._locate(u)
-        for lane in np.flatnonzero(~decided[:used]):
-            values[lane] = min(self._search(int(u[lane]), 64), most)
         if self._signed:
             values = np.where(cells >> np.uint16(15), -values, values)
-        return values
+        return values, u, decided
 
     def _locate(self, u: NDArray[np.uint64]) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
         values = np.searchsorted(self._high_array, u, side="right").astype(np.int64)

@@ -1,0 +1,517 @@
+"""The loss as a curve: against mpmath at 150 digits, never below the truth, close above it."""
+
+import math
+import sys
+from decimal import Decimal
+from fractions import Fraction
+
+import mpmath
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hubbub.errors import InvalidInput, Unsupported
+from hubbub.loss import Cost, Loss, largest_mu
+from hubbub.loss import loss as module
+from refusing import refused
+
+mp = mpmath.mp.clone()
+mp.dps = 150
+
+MILLIONTH = Fraction(1, 10**6)
+NOT_A_NUMBER = [
+    float("nan"),
+    float("inf"),
+    -1,
+    "1",
+    True,
+    np.True_,
+    None,
+    1j,
+    [1],
+    np.array(1.0),
+    np.array([1.0]),
+]
+
+
+def real(x):
+    return mp.mpf(x.numerator) / x.denominator if isinstance(x, Fraction) else mp.mpf(x)
+
+
+def above(x):
+    return mp.erfc(x / mp.sqrt(2)) / 2
+
+
+def true_delta(epsilon, mu):
+    """Of the Gaussian curve, at any ε."""
+    epsilon, mu = real(epsilon), real(mu)
+    return above(epsilon / mu - mu / 2) - mp.exp(epsilon) * above(epsilon / mu + mu / 2)
+
+
+def true_epsilon(mu, delta, near):
+    target = mp.log(real(delta))
+    return mp.findroot(lambda epsilon: mp.log(true_delta(epsilon, mu)) - target, (near, near * 1.0001))
+
+
+def only_just_above(double, truth):
+    """Not below the truth, and not by more than one in 2^52."""
+    return truth <= mp.mpf(double) <= truth * (1 + mp.ldexp(1, -52))
+
+
+# Pure and (ε, δ)
+
+
+def test_a_pure_loss_is_its_epsilon_and_no_delta():
+    loss = Loss.pure(0.1)
+
+    assert loss.epsilon() == 0.1
+    assert loss.epsilon(0) == 0.1
+    assert loss.delta(0.1) == 0.0
+    assert loss.delta(5) == 0.0
+    assert loss.delta(0.09) > 0.0
+
+
+def test_an_epsilon_that_is_no_double_is_rounded_up():
+    third = Fraction(1, 3)
+
+    assert Fraction(Loss.pure(third).epsilon()) > third
+    assert math.nextafter(Loss.pure(third).epsilon(), 0) < third
+
+
+@pytest.mark.parametrize("full", ["1e-50", "1e-3", "0.5", "1", "3", "40", "6000"])
+@pytest.mark.parametrize("share", ["0", "0.25", "0.9", "0.999999"])
+@pytest.mark.parametrize("own", ["0", "1e-9", "0.25"])
+def test_below_its_epsilon_the_curve_is_that_of_randomized_response(full, share, own):
+    """δ(ε) = D + (1 − D)·(e^E − e^ε)/(1 + e^E)."""
+    full, own = Fraction(full), Fraction(own)
+    epsilon = full * Fraction(share)
+    loss = Loss.approximate(full, own) if own else Loss.pure(full)
+    slope = -mp.expm1(real(epsilon - full)) / (1 + mp.exp(-real(full)))
+    truth = real(own) + (1 - real(own)) * slope
+
+    assert truth <= real(loss._delta_at(epsilon)) <= truth * (1 + mp.mpf("1e-15"))
+    assert only_just_above(loss.delta(epsilon), truth)
+
+
+def test_of_a_pure_loss_less_epsilon_is_left_where_some_delta_is_allowed():
+    for full, delta in [(1, 0.1), (1, 1e-12), (3, 0.5), (0.01, 1e-4)]:
+        exact = real(Fraction(str(full)))
+        truth = mp.log(mp.exp(exact) - mp.mpf(str(delta)) * (1 + mp.exp(exact)))
+        assert only_just_above(Loss.pure(full).epsilon(delta), truth)
+
+
+def test_where_so_much_delta_is_allowed_no_epsilon_is_needed():
+    full = Fraction(1, 2)
+    truth = mp.tanh(real(full) / 2)  # (e^E − 1)/(e^E + 1)
+
+    assert Loss.pure(full).epsilon(float(truth) + 1e-9) == 0.0
+    assert Loss.pure(full).epsilon(float(truth) - 1e-9) > 0.0
+    assert Loss.gaussian(1).epsilon(0.383) == 0.0
+    assert Loss.gaussian(1).epsilon(0.3829) > 0.0
+
+
+def test_an_approximate_loss_at_just_its_own_delta_is_its_own_epsilon():
+    loss = Loss.approximate(0.75, 1e-6)
+
+    assert loss.epsilon(1e-6) == 0.75
+    assert loss.epsilon(1e-7) == math.inf
+    assert loss.epsilon() == math.inf
+    assert 0 < loss.epsilon(2e-6) < 0.75
+    assert loss.delta(0.75) == loss.delta(100) == math.nextafter(1e-6, 1)  # this double is below a millionth
+
+
+def test_with_a_gaussian_part_its_own_delta_is_never_enough():
+    loss = Loss.approximate(0.7, 1e-6) + Loss.gaussian(1)
+
+    assert loss.epsilon(1e-6) == math.inf
+    assert loss.epsilon(1.1e-6) < math.inf
+    assert Loss.gaussian(1).epsilon() == math.inf
+    assert Loss.gaussian(1).epsilon(0) == math.inf
+
+
+def test_a_loss_of_nothing_costs_nothing():
+    for nothing in (Loss.pure(0), Loss.gaussian(0), Loss.gaussian_squared(0), Loss.pure(3) * 0):
+        assert nothing == Loss.pure(0)
+        assert nothing.epsilon() == nothing.epsilon(0.5) == nothing.delta(0) == nothing.delta(3) == 0.0
+        assert str(nothing) == "ε = 0"
+        assert nothing + Loss.pure(1) == Loss.pure(1)
+    assert Loss.approximate(0, 0.1).epsilon(0.2) == 0.0
+    assert Loss.approximate(0, 0.1).delta(0) == 0.1
+
+
+def test_huge_losses_are_answered_at_once_and_not_below_the_truth():
+    assert Loss.pure(10**9).delta(1) == 1.0
+    assert Loss.pure(10**9).delta(10**9) == 0.0
+    assert Loss.pure(10**400).epsilon() == math.inf
+    assert Loss.pure(10**400).epsilon(0.5) == math.inf
+    assert only_just_above(Loss.pure(10**9).epsilon(0.5), 10**9 - mp.log(2))
+    assert Loss.gaussian(10**200).epsilon(1e-6) == math.inf
+    assert 5e199 <= Loss.gaussian(10**100).epsilon(1e-6) <= 5.1e199
+    assert Loss.gaussian(10**6).delta(0) == 1.0
+    assert Loss.pure(sys.float_info.max).epsilon() == sys.float_info.max
+
+
+# The Gaussian curve
+
+
+def test_the_numbers_to_be_had_everywhere():
+    assert (Loss.gaussian(1) * 100).epsilon(1e-5) == pytest.approx(91.8172896246637, rel=1e-14)
+    assert Loss.gaussian(1).epsilon(1e-6) == pytest.approx(4.886554117462, rel=1e-12)
+    assert Loss.gaussian(1).delta(1) == pytest.approx(0.12693673750664, rel=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("mu", "delta", "near"),
+    [
+        ("1", "1e-5", 4),
+        ("1", "1e-6", 4.9),
+        ("1", "0.3", 0.28),
+        ("10", "1e-5", 92),
+        ("10", "0.99", 25.6),
+        ("0.1", "1e-9", 0.55),
+        ("1e-6", "1e-12", 6e-6),
+        ("0.2367", "1e-6", 1),
+        ("1", "1e-300", 37),
+        ("0.5", "1e-300", 18.3),
+        ("100", "1e-300", 8700),
+        ("1", "1e-1000", 68),
+    ],
+)
+def test_the_gaussian_epsilon_is_the_least_double_that_is_not_below_the_truth(mu, delta, near):
+    mu, delta = Fraction(mu), Fraction(delta)
+    loss = Loss.gaussian(mu)
+
+    epsilon = loss.epsilon(delta)
+
+    assert only_just_above(epsilon, true_epsilon(mu, delta, near))
+    assert loss._delta_at(Fraction(epsilon)) <= delta
+    assert loss._delta_at(Fraction(math.nextafter(epsilon, 0))) > delta
+
+
+@pytest.mark.parametrize("epsilon", ["0", "0.1", "1", "10", "37.5"])
+@pytest.mark.parametrize("mu", ["1e-3", "0.5", "1", "3.3"])
+def test_the_gaussian_delta_is_not_below_the_truth(epsilon, mu):
+    truth = true_delta(Fraction(epsilon), Fraction(mu))
+    least = 5e-324
+
+    shown = Loss.gaussian(Fraction(mu)).delta(Fraction(epsilon))
+
+    assert only_just_above(shown, truth) or (
+        truth < mp.mpf(least) * 2**53 and truth <= shown <= truth + 2 * least
+    )
+
+
+def test_a_delta_below_all_doubles_is_the_least_of_them():
+    assert Loss.gaussian(1).delta(100) == 5e-324
+    assert Loss.gaussian(1).delta(10**9) == 5e-324
+
+
+def test_mu_may_be_given_squared_where_it_is_irrational():
+    assert Loss.gaussian(3) == Loss.gaussian_squared(9)
+    truth = true_epsilon(mp.sqrt(2), Fraction(1, 10**6), 7.5)
+    assert only_just_above(Loss.gaussian_squared(2).epsilon(1e-6), truth)
+
+
+# Mixed
+
+
+def hockey_stick(epsilon, full, own, mu):
+    """∫ max(0, P − e^ε·Q) of the worst (E, D) mechanism beside a Gaussian one, outcome by outcome."""
+    epsilon, full, own, mu = map(real, (epsilon, full, own, mu))
+    likely, unlikely = 1 / (1 + mp.exp(-full)), 1 / (1 + mp.exp(full))
+    total = own
+    for told, other in [(likely, unlikely), (unlikely, likely)]:
+        # told·φ(x − μ) > e^ε·other·φ(x) from here on:
+        start = (epsilon + mp.log(other / told)) / mu + mu / 2
+        total += (1 - own) * (told * above(start - mu) - mp.exp(epsilon) * other * above(start))
+    return total
+
+
+@pytest.mark.parametrize("own", ["0", "0.001"])
+@pytest.mark.parametrize("epsilon", ["0", "0.3", "0.5", "0.9", "2.5"])
+@pytest.mark.parametrize(("full", "mu"), [("0.5", "0.7"), ("0.9", "0.1"), ("2", "1.5")])
+def test_a_mixed_loss_is_that_of_both_composed_and_no_more(full, mu, epsilon, own):
+    full, mu, epsilon, own = map(Fraction, (full, mu, epsilon, own))
+    loss = Loss.gaussian(mu) + (Loss.approximate(full, own) if own else Loss.pure(full))
+
+    truth = hockey_stick(epsilon, full, own, mu)
+    bound = real(loss._delta_at(epsilon))
+
+    assert truth <= bound <= truth * (1 + mp.mpf("1e-15"))
+
+
+@pytest.mark.parametrize("epsilon", ["0.2", "0.5", "1", "3"])
+def test_a_mixed_loss_is_no_more_than_the_gaussian_curve_moved_by_the_pure_part(epsilon):
+    epsilon, moved, mu = Fraction(epsilon), Fraction(1, 2), Fraction(7, 10)
+    loss = Loss.pure(moved) + Loss.gaussian(mu)
+
+    if epsilon >= moved:
+        assert true_delta(epsilon, mu) <= real(loss._delta_at(epsilon)) <= true_delta(epsilon - moved, mu)
+    else:
+        assert real(loss._delta_at(epsilon)) < 1
+
+
+def test_a_tiny_part_changes_nothing_to_speak_of():
+    alone = Loss.pure(1)
+    beside = alone + Loss.gaussian(Fraction(1, 10**30))
+    for epsilon in (0, 0.5, 0.9):
+        assert alone.delta(epsilon) <= beside.delta(epsilon) <= alone.delta(epsilon) * (1 + 1e-12)
+    assert beside.epsilon(1e-300) == pytest.approx(1, abs=1e-15)
+    assert beside.epsilon(0.1) == pytest.approx(alone.epsilon(0.1), rel=1e-14)
+
+    gaussian = Loss.gaussian(1)
+    moved = gaussian + Loss.pure(Fraction(1, 10**30))
+    assert gaussian.delta(1) <= moved.delta(1) <= gaussian.delta(1) * (1 + 1e-12)
+    assert moved.epsilon(1e-6) == pytest.approx(gaussian.epsilon(1e-6), rel=1e-14)
+
+
+POSITIVE = st.fractions(Fraction(1, 1000), 3, max_denominator=1000)
+LOSSES = st.builds(
+    lambda epsilon, delta, mu: (
+        Loss.pure(epsilon) + Loss.gaussian(mu) + (Loss.approximate(0, delta) if delta else Loss.pure(0))
+    ),
+    st.just(Fraction(0)) | POSITIVE,
+    st.sampled_from([Fraction(0), Fraction(1, 10**6), Fraction(1, 10)]),
+    st.just(Fraction(0)) | POSITIVE,
+)
+
+
+@settings(max_examples=40)
+@given(LOSSES, st.sampled_from(["1e-5", "0.01", "0.2", "0.6"]))
+def test_epsilon_and_delta_undo_each_other(loss, delta):
+    epsilon = loss.epsilon(Fraction(delta))
+
+    if epsilon == math.inf:
+        assert loss.cost().delta >= Fraction(delta)
+    else:
+        assert loss._delta_at(Fraction(epsilon)) <= Fraction(delta)
+        if epsilon:
+            assert loss._delta_at(Fraction(math.nextafter(epsilon, 0))) > Fraction(delta)
+
+
+@settings(max_examples=40)
+@given(LOSSES, POSITIVE, POSITIVE)
+def test_the_curve_falls_in_epsilon_and_rises_in_the_loss(loss, epsilon, more):
+    assert loss.delta(epsilon + more) <= loss.delta(epsilon)
+    assert loss.delta(epsilon) <= (loss + Loss.pure(more)).delta(epsilon) * (1 + 1e-15)
+    assert loss.delta(epsilon) <= (loss + Loss.gaussian(more)).delta(epsilon) * (1 + 1e-15)
+    assert loss.delta(epsilon) <= (loss + Loss.approximate(0, Fraction(1, 7))).delta(epsilon)
+    assert 0 <= loss.delta(epsilon) <= 1
+
+
+def test_a_delta_is_never_said_to_be_above_one():
+    assert (Loss.approximate(1, 0.9) * 5).delta(0) == 1.0
+    assert (Loss.approximate(1, 0.9) + Loss.approximate(1, 0.9)).cost().delta == 1
+    assert Loss.gaussian(1000).delta(0) == 1.0
+    assert Loss.approximate(1, 0.9).for_group(50).cost().delta == 1
+    assert (Loss.approximate(1, 0.9) * 5).epsilon(0.999) == math.inf
+
+
+# Composition, groups, cost
+
+
+def test_epsilons_and_deltas_add_and_mus_add_in_squares():
+    assert Loss.pure(0.1) + Loss.pure(0.2) == Loss.pure(0.3)
+    assert Loss.gaussian(3) + Loss.gaussian(4) == Loss.gaussian(5)
+    assert Loss.approximate(1, 0.1) + Loss.approximate(2, 0.2) == Loss.approximate(3, 0.3)
+    assert Loss.pure(0.1) * 10 == Loss.pure(1)
+    assert Loss.gaussian(2) * 9 == Loss.gaussian(6)
+    assert Loss.approximate(1, 0.1) * 3 == Loss.approximate(3, 0.3)
+    mixed = Loss.pure(1) + Loss.gaussian(2)
+    assert mixed + mixed == mixed * 2
+
+
+def test_only_losses_can_be_added():
+    with pytest.raises(TypeError):
+        Loss.pure(1) + 1
+
+
+@pytest.mark.parametrize("times", [-1, 0.5, float("nan"), "2", True, None])
+def test_something_is_done_a_whole_number_of_times(times):
+    with refused(InvalidInput, match="times"):
+        Loss.pure(1) * times
+
+
+def test_groups_pay_for_all_their_members():
+    assert Loss.pure(0.5).for_group(3) == Loss.pure(1.5)
+    assert Loss.gaussian(0.5).for_group(3) == Loss.gaussian(1.5)
+    assert Loss.approximate(0, 0.1).for_group(3) == Loss.approximate(0, 0.3)
+    assert (Loss.pure(1) + Loss.gaussian(1)).for_group(2) == Loss.pure(2) + Loss.gaussian(2)
+
+
+@pytest.mark.parametrize("loss", [Loss.pure(1), Loss.gaussian(1), Loss.approximate(1, 0.1)])
+def test_a_group_of_one_pays_what_one_pays(loss):
+    assert loss.for_group(1) == loss
+
+
+@pytest.mark.parametrize("size", [2, 3, 10])
+@pytest.mark.parametrize("epsilon", ["1e-80", "0.001", "0.5", "2"])
+def test_a_group_pays_more_delta_than_its_members_together(epsilon, size):
+    """δ·(1 + e^ε + … + e^(k−1)ε)."""
+    delta = Fraction(1, 10**12)
+    group = Loss.approximate(Fraction(epsilon), delta).for_group(size)
+
+    with mp.workdps(170):  # 1e-80 and more digits of it
+        truth = sum(mp.exp(real(Fraction(epsilon)) * i) for i in range(size)) * real(delta)
+        assert group.cost().epsilon == size * Fraction(epsilon)
+        assert truth <= real(group.cost().delta) <= truth * (1 + mp.mpf("1e-70"))
+
+
+def test_a_group_too_large_to_protect_pays_a_delta_of_one():
+    assert Loss.approximate(1, 1e-9).for_group(5000).cost().delta == 1
+    assert Loss.approximate(1, Fraction(1, 10**2000)).for_group(5001).cost().delta == 1
+    # Just within what is written out: δ·e^4999·(1 + …) stays below 1.
+    assert Loss.approximate(1, Fraction(1, 10**2400)).for_group(5000).cost().delta < Fraction(1, 10**220)
+
+
+@pytest.mark.parametrize("size", [0, -1, 1.5, float("inf"), "2", False, None])
+def test_a_group_has_a_whole_number_of_members(size):
+    with refused(InvalidInput, match="size"):
+        Loss.pure(1).for_group(size)
+
+
+def test_the_cost_is_what_adds_up():
+    assert Loss.pure(0.5).cost() == Cost(Fraction(1, 2), Fraction(0), Fraction(1, 8))
+    assert Loss.approximate(0.5, 0.1).cost() == Cost(Fraction(1, 2), Fraction(1, 10), Fraction(1, 8))
+    assert Loss.gaussian(2).cost() == Cost(None, Fraction(0), Fraction(2))
+    assert (Loss.gaussian(2) + Loss.approximate(1, 0.1)).cost() == Cost(None, Fraction(1, 10), Fraction(5, 2))
+
+
+# Showing
+
+
+def test_a_loss_says_its_parts():
+    assert str(Loss.pure(0.5)) == "ε = 0.5"
+    assert str(Loss.approximate(0.5, 1e-6)) == "ε = 0.5, δ = 1e-06"
+    assert str(Loss.approximate(0, 1e-6)) == "ε = 0, δ = 1e-06"
+    assert str(Loss.gaussian(0.25)) == "Gaussian μ = 0.25"
+    assert str(Loss.pure(1) + Loss.gaussian(2) + Loss.approximate(0, 0.5)) == "ε = 1, δ = 0.5, Gaussian μ = 2"
+
+
+def test_what_is_shown_is_rounded_up_too():
+    assert str(Loss.pure(Fraction(1, 3))) == "ε = 0.333334"
+    assert str(Loss.pure(Fraction(1000001, 1000000))) == "ε = 1.00001"
+    assert str(Loss.gaussian_squared(2)) == "Gaussian μ = 1.41422"
+    assert str(Loss.pure(Fraction(1, 10**400))) == "ε = 4.94066e-324"
+    assert str(Loss.pure(10**400)) == "ε = inf"
+
+
+# Calibration
+
+
+@pytest.mark.parametrize(
+    ("epsilon", "delta"),
+    [
+        ("1", "1e-6"),
+        ("0.1", "1e-6"),
+        ("1", "1e-300"),
+        ("1e-300", "1e-6"),
+        ("1e6", "1e-6"),
+        ("1", "0.5"),
+        ("0.001", "0.5"),
+        ("1e-5", "1e-12"),
+        ("1", "0.999999"),
+    ],
+)
+def test_the_largest_mu_holds_and_the_next_does_not(epsilon, delta):
+    epsilon, delta = Fraction(epsilon), Fraction(delta)
+
+    sigma = float(1 / largest_mu(epsilon, delta))
+
+    assert Fraction(sigma) == 1 / largest_mu(epsilon, delta)
+    assert true_delta(epsilon, 1 / real(Fraction(sigma))) <= real(delta)
+    assert Loss.gaussian(1 / Fraction(sigma))._delta_at(epsilon) <= delta
+    smaller = math.nextafter(math.nextafter(sigma, 0), 0)
+    assert true_delta(epsilon, 1 / real(Fraction(smaller))) > real(delta)
+
+
+def test_an_epsilon_that_hides_nothing_needs_the_least_of_all_noise():
+    assert 1 / largest_mu(Fraction(10**2000), MILLIONTH) == Fraction(5e-324)
+
+
+def test_noise_wider_than_all_doubles_is_not_to_be_had():
+    with refused(Unsupported, match="too small together"):
+        largest_mu(Fraction(1, 10**2000), Fraction(1, 10**2000))
+
+
+@pytest.mark.parametrize(
+    "ask",
+    [
+        lambda: Loss.gaussian(Fraction(9, 10)).epsilon(1e-6),
+        lambda: Loss.gaussian(Fraction(9, 10)).epsilon(1e-300),
+        lambda: (Loss.gaussian(Fraction(9, 10)) * 100).epsilon(1e-5),
+        lambda: largest_mu(Fraction(9, 10), MILLIONTH),
+        lambda: largest_mu(Fraction(9, 100), Fraction(1, 10**12)),
+    ],
+)
+def test_the_curve_is_evaluated_a_handful_of_times(ask, monkeypatch):
+    calls = []
+    curve = module.gaussian_delta
+    monkeypatch.setattr(module, "gaussian_delta", lambda *of: calls.append(of) or curve(*of))
+
+    ask()
+
+    assert 0 < len(calls) <= 14
+    before = len(calls)
+    ask()
+    assert len(calls) == before
+
+
+def test_the_search_finds_the_least_double_wherever_it_starts():
+    """Of any falling curve, also one with a jump, a flat one, or one that is 0."""
+    for root in (5e-324, 1e-200, 0.75, 1.0, 12345.678, 1.5e308):
+        jump = lambda x, root=root: Fraction(0 if x >= root else 1)  # noqa: E731
+        near = lambda x, root=root: Fraction(2, 3) if x >= root else Fraction(2, 3) + Fraction(1, 10**40)  # noqa: E731
+        for guess in (
+            Fraction(0),
+            Fraction(1, 10**300),
+            Fraction(root),
+            Fraction(root) * 3,
+            Fraction(10**400),
+        ):
+            assert module._least_double(jump, Fraction(1, 2), guess) == root
+            assert module._least_double(near, Fraction(2, 3), guess) == root
+    never = lambda _: Fraction(1)  # noqa: E731
+    assert module._least_double(never, Fraction(1, 2), Fraction(1)) == math.inf
+
+
+# What cannot be used
+
+
+@pytest.mark.parametrize("bad", NOT_A_NUMBER)
+def test_what_is_no_number_is_refused(bad):
+    for make in (
+        Loss.pure,
+        Loss.gaussian,
+        Loss.gaussian_squared,
+        lambda x: Loss.approximate(x, 0.1),
+        lambda x: Loss.approximate(1, x),
+        lambda x: Loss.pure(1).delta(x),
+        lambda x: Loss.gaussian(1).delta(x),
+        lambda x: Loss.pure(1).epsilon(x),
+        lambda x: Loss.gaussian(1).epsilon(x),
+    ):
+        with refused(InvalidInput):
+            make(bad)
+
+
+@pytest.mark.parametrize("delta", [0, 1, 1.5])
+def test_an_approximate_loss_has_a_delta_between_0_and_1(delta):
+    with refused(InvalidInput, match="delta"):
+        Loss.approximate(1, delta)
+
+
+@pytest.mark.parametrize("delta", [1, 1.0, 7])
+def test_no_epsilon_is_asked_for_at_a_delta_that_promises_nothing(delta):
+    with refused(InvalidInput, match="below 1"):
+        Loss.pure(1).epsilon(delta)
+
+
+def test_numbers_of_every_exact_kind_are_taken():
+    assert (
+        Loss.pure(np.float64(0.5)) == Loss.pure(Decimal("0.5")) == Loss.pure(Fraction(1, 2)) == Loss.pure(0.5)
+    )
+    assert Loss.pure(np.int64(2)) == Loss.pure(2)
+    assert Loss.pure(-0.0) == Loss.pure(0)
+    assert hash(Loss.pure(0.5)) == hash(Loss.pure(Fraction(1, 2)))

@@ -1,0 +1,183 @@
+"""The normal tail by enclosures, against mpmath."""
+
+from fractions import Fraction
+
+import mpmath
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hubbub.loss import normal
+from hubbub.loss.normal import LEAST_BITS, gaussian_delta, mills, outside
+
+mp = mpmath.mp.clone()
+mp.dps = 150
+
+
+def real(x):
+    return mp.mpf(x.numerator) / x.denominator if isinstance(x, Fraction) else mp.mpf(x)
+
+
+def above(x):
+    return mp.erfc(real(x) / mp.sqrt(2)) / 2
+
+
+def true_delta(epsilon, mu):
+    epsilon, mu = real(epsilon), real(mu)
+    return above(epsilon / mu - mu / 2) - mp.exp(epsilon) * above(epsilon / mu + mu / 2)
+
+
+def excess(bound, truth):
+    """How far the bound lies above the truth, as a share of it."""
+    return (real(bound) - truth) / truth
+
+
+def test_the_density_constant_encloses_one_over_root_two_pi():
+    truth = 1 / mp.sqrt(2 * mp.pi)
+
+    assert real(normal._DENSITY) < truth < real(normal._DENSITY_ABOVE)
+    assert Fraction(1, 10**40) == normal._DENSITY_ABOVE - normal._DENSITY
+
+
+@pytest.mark.parametrize("bits", [8, 64, 128, 300])
+@pytest.mark.parametrize(
+    "x",
+    [Fraction(1), Fraction(3, 2), Fraction(4), Fraction(17, 3), Fraction(37), Fraction(112), Fraction(10**4)],
+)
+def test_mills_ratio_is_enclosed_by_a_few_units(x, bits):
+    low, high = mills(x, bits)
+    truth = above(x) / mp.npdf(real(x)) if x < 40 else asymptotic_mills(x)
+
+    assert low <= mp.ldexp(truth, bits) <= high
+    assert high - low <= 2
+
+
+def asymptotic_mills(x):
+    """Σ (−1)ⁿ (2n−1)!!/x^(2n+1): for large x good to hundreds of digits before it turns."""
+    term = total = 1 / real(x)
+    for n in range(1, 120):
+        term *= -(2 * n - 1) / real(x) ** 2
+        total += term
+    return total
+
+
+def test_mills_ratio_holds_however_few_bits_and_however_small_x():
+    for x in (Fraction(1, 100), Fraction(1, 3)):
+        low, high = mills(x, 4)
+        assert low <= mp.ldexp(above(x) / mp.npdf(real(x)), 4) <= high
+
+
+@pytest.mark.parametrize("bits", [16, 64, 128])
+@pytest.mark.parametrize(
+    "x",
+    [
+        Fraction(0),
+        Fraction(1),
+        Fraction(399, 100),
+        Fraction(4),
+        Fraction(401, 100),
+        Fraction(9),
+        Fraction(50),
+    ],
+)
+def test_both_tails_are_enclosed_by_a_few_units(x, bits):
+    low, high = outside(x, bits)
+
+    assert low <= mp.ldexp(2 * above(x), bits) <= high
+    assert high - low <= 4
+    assert low >= 0
+
+
+def test_both_tails_are_enclosed_beyond_the_digits_of_the_density():
+    low, high = outside(Fraction(5), 400)
+
+    assert low <= mp.ldexp(2 * above(5), 400) <= high
+    assert Fraction(high - low, high) < Fraction(1, 10**38)
+
+
+CURVE = [
+    ("0", "1"),
+    ("0", "1e-30"),
+    ("0", "9"),
+    ("1", "1"),
+    ("1", "0.2367"),
+    ("0.5", "0.125"),
+    ("1e-9", "1e-9"),
+    ("5e-40", "1e-40"),
+    ("9e-40", "1e-40"),
+    ("3", "6"),
+    ("1", "100"),
+    ("5000", "100"),
+    ("30", "8"),
+    ("27.9", "8"),
+    ("32.1", "8"),
+    ("4", "7.9"),
+    ("4.5", "1"),
+    ("4.4999", "1"),
+    ("5", "1"),
+    ("0.4", "0.01"),
+    ("40", "1"),
+    ("100", "1"),
+    ("110", "1"),
+    ("9000", "90"),
+    ("500003000000", "1e6"),
+]
+
+
+@pytest.mark.parametrize(("epsilon", "mu"), CURVE)
+def test_the_gaussian_curve_is_never_below_the_truth_and_close_to_it(epsilon, mu):
+    epsilon, mu = Fraction(epsilon), Fraction(mu)
+
+    off = excess(gaussian_delta(epsilon, mu**2), true_delta(epsilon, mu))
+
+    assert 0 < off <= mp.ldexp(1, -59)
+
+
+@given(st.fractions(0, 60, max_denominator=10**6), st.fractions(Fraction(1, 1000), 12, max_denominator=10**6))
+def test_the_gaussian_curve_anywhere_is_never_below_the_truth(epsilon, mu):
+    truth = true_delta(epsilon, mu)
+    bound = gaussian_delta(epsilon, mu**2)
+
+    if truth > mp.ldexp(1, 1 - LEAST_BITS):
+        assert 0 < excess(bound, truth) <= mp.ldexp(1, -59)
+    else:
+        assert real(bound) > truth
+
+
+def test_an_irrational_mu_is_rounded_up():
+    assert real(gaussian_delta(Fraction(1), Fraction(2))) > true_delta(1, mp.sqrt(2))
+    assert excess(gaussian_delta(Fraction(1), Fraction(2)), true_delta(1, mp.sqrt(2))) < mp.mpf("1e-20")
+
+
+def test_a_delta_too_small_to_write_is_said_to_be_the_least():
+    assert gaussian_delta(Fraction(10**6), Fraction(1)) == Fraction(1, 2**LEAST_BITS)
+    # From a²/2 = 0.7·9000 on, where a = ε − 1/2.
+    assert gaussian_delta(Fraction(11270, 100), Fraction(1)) < Fraction(1, 2**LEAST_BITS)
+    assert gaussian_delta(Fraction(11275, 100), Fraction(1)) == Fraction(1, 2**LEAST_BITS)
+    assert true_delta(Fraction(11275, 100), 1) < mp.ldexp(1, -LEAST_BITS - 1)
+
+
+def test_a_huge_mu_with_a_far_lower_tail_is_not_taken_for_a_far_upper_one():
+    assert Fraction(1) < gaussian_delta(Fraction(0), Fraction(400**2)) < 1 + Fraction(1, 2**100)
+
+
+def test_where_no_precision_is_enough_the_upper_bound_is_given(monkeypatch):
+    monkeypatch.setattr(normal, "_MOST_BITS", 128)
+    monkeypatch.setattr(normal, "central", lambda x, bits: (0, 1 << bits))
+
+    assert gaussian_delta(Fraction(1), Fraction(1)) >= Fraction(1, 2)
+
+
+def test_more_precision_is_taken_where_the_first_is_not_enough(monkeypatch):
+    asked = []
+    enclose = normal.central
+
+    def vague(x, bits):
+        asked.append(bits)
+        low, high = enclose(x, bits)
+        return (low, high) if bits > 300 else (low - (1 << bits - 40), high + (1 << bits - 40))
+
+    monkeypatch.setattr(normal, "central", vague)
+
+    assert excess(gaussian_delta(Fraction(1), Fraction(1)), true_delta(1, 1)) < mp.ldexp(1, -59)
+    assert sorted(set(asked)) == [128, 256, 512]

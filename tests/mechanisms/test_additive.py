@@ -1,0 +1,765 @@
+"""Laplace and Gaussian: exact privacy by their laws, calibration, error, and everything that is refused."""
+
+import math
+import random
+import sys
+from decimal import Decimal
+from fractions import Fraction
+from functools import partial
+from itertools import product
+
+import mpmath
+import numpy as np
+import pytest
+
+from hubbub.bounded import LARGEST, Bounded, Sensitivity
+from hubbub.errors import HubbubError, InvalidInput, Refused, Unsupported
+from hubbub.loss import Loss, largest_mu
+from hubbub.mechanisms import Gaussian, Laplace, from_json, least_noise
+from hubbub.mechanisms.additive import Additive
+from hubbub.noise import LARGEST_SCALE, discrete_laplace, rounded_gaussian
+from hubbub.noise.entropy import _replaying
+from hubbub.noise.real import exp
+from hubbub.noise.table import MOST
+from hubbub.unit import Unit
+from refusing import refused
+
+mp = mpmath.mp.clone()
+mp.dps = 60
+
+MILLIONTH = Fraction(1, 10**6)
+
+
+def real(x):
+    return mp.mpf(x.numerator) / x.denominator if isinstance(x, Fraction) else mp.mpf(x)
+
+
+def same_bits(seed=7):
+    return _replaying(random.Random(seed).randbytes)
+
+
+# Privacy, by the law itself
+
+
+def pmf(mechanism, m, bits=256):
+    """Pr[noise = m] of the law on steps, enclosed, from its two-sided tail."""
+    m = abs(m)
+    low, high = mechanism._beyond(m, bits)
+    if m == 0:
+        return (1 << bits) - high, (1 << bits) - low
+    least, most = mechanism._beyond(m - 1, bits)
+    return (least - high) // 2, -(-(most - low) // 2)
+
+
+@pytest.mark.parametrize("epsilon", [Fraction(1, 10), Fraction(1, 2), 1, 2, Fraction(22, 7)])
+@pytest.mark.parametrize("sensitivity", [1, 2, 5])
+def test_the_integer_laplace_law_is_private_by_just_its_epsilon(epsilon, sensitivity):
+    """Over all outputs in reach and all moves allowed, no ratio is above e^ε; the largest is e^ε."""
+    mechanism = Laplace.of(sensitivity=sensitivity, epsilon=epsilon)
+    law = {m: pmf(mechanism, m) for m in range(-60, 61)}
+    most = exp(Fraction(epsilon), 256)
+    attained = False
+    for m, moved in product(range(-50, 51), range(-sensitivity, sensitivity + 1)):
+        here, there = law[m], law[m - moved]
+        assert here[0] << 256 <= there[1] * most[1]
+        attained |= abs(moved) == sensitivity and here[1] << 256 >= there[0] * most[0]
+    assert attained
+    assert mechanism.loss() == Loss.pure(epsilon)
+
+
+def test_what_is_released_is_the_value_plus_that_law_and_nothing_else():
+    for mechanism, law in [
+        (Laplace.of(sensitivity=3, epsilon=Fraction(1, 7)), partial(discrete_laplace, Fraction(21))),
+        (Gaussian(Fraction(9, 2), Sensitivity(3)), partial(rounded_gaussian, Fraction(9, 2))),
+    ]:
+        for seed, value in product(range(5), [0, 1, -(2**40), LARGEST]):
+            with same_bits(seed):
+                noise = law()
+            with same_bits(seed):
+                assert mechanism.release(value).value == min(LARGEST, value + noise)
+        for size in (1, 5, 1000):
+            with same_bits():
+                drawn = law(size=size)
+            with same_bits():
+                shown = mechanism.release(np.full(size, -7)).value
+            assert shown.tolist() == (drawn - 7).tolist()
+            assert shown.dtype == np.int64
+
+
+def test_reals_get_the_same_law_on_the_steps_of_their_grid():
+    for mechanism, law in [
+        (Laplace.of(sensitivity=3, epsilon=Fraction(1, 7), real=True, cells=1000), discrete_laplace),
+        (Gaussian.of(sensitivity=3, epsilon=1, delta=1e-6, real=True, cells=1000), rounded_gaussian),
+    ]:
+        steps, grid = mechanism.scale / mechanism.grid, mechanism.grid
+        for seed, value in product(range(4), [0.1, -5.25, 1e9]):
+            with same_bits(seed):
+                noise = law(steps)
+            with same_bits(seed):
+                assert mechanism.release(value).value == float((round(Fraction(value) / grid) + noise) * grid)
+        for size in (1, 5, 1000):
+            with same_bits():
+                drawn = law(steps, size)
+            with same_bits():
+                shown = mechanism.release(np.full(size, 0.1)).value
+            snapped = round(Fraction(0.1) / grid)
+            assert shown.tolist() == [float((snapped + int(noise)) * grid) for noise in drawn]
+            assert shown.dtype == np.float64
+
+
+@pytest.mark.parametrize("cells", [1, 4, 1000])
+def test_on_a_grid_no_neighbour_is_more_than_its_epsilon_away(cells):
+    """d cells that one unit moves by Δ in all are rounded to steps no more than (Δ + d·g)/g apart."""
+    mechanism = Laplace.of(sensitivity=Fraction(1, 3), epsilon=Fraction(1, 2), real=True, cells=cells)
+    generator = random.Random(3)
+    grid = mechanism.grid
+    farthest = 0
+    for _ in range(300):
+        here = [Fraction(generator.uniform(-2, 2)) for _ in range(min(cells, 4))]
+        moves = [Fraction(generator.randint(-100, 100)) for _ in here]
+        size = sum(map(abs, moves)) or 1
+        there = [cell + move / size / 3 for cell, move in zip(here, moves, strict=True)]
+        steps = sum(abs(round(a / grid) - round(b / grid)) for a, b in zip(here, there, strict=True))
+        farthest = max(farthest, steps)
+    assert farthest <= (Fraction(1, 3) + cells * grid) / grid
+    # and the law on steps falls by e^(−1/b) each:
+    assert mechanism.loss().epsilon() == 0.5
+    assert (Fraction(1, 3) + cells * grid) / mechanism.scale == Fraction(1, 2)
+
+
+def test_ties_can_need_the_whole_step_that_is_charged():
+    mechanism = Laplace(Fraction(2), Sensitivity(1), Fraction(1), 1)
+    with same_bits():
+        low = mechanism.release(0.5).value
+    with same_bits():
+        high = mechanism.release(1.5).value
+
+    assert high - low == 2.0
+    assert mechanism.loss() == Loss.pure(1)  # (1 + 1)/2
+
+
+def test_the_clamp_and_what_vectors_cannot_hold_are_not_to_be_seen():
+    """A6: at the largest value noise saturates, and integers never wrap."""
+    mechanism = Laplace(Fraction(LARGEST_SCALE), Sensitivity(1))
+    for value in (LARGEST, -LARGEST):
+        shown = mechanism.release(np.full(200, value)).value
+        assert np.abs(shown).max() == LARGEST
+        assert (np.sign(shown) == np.sign(value)).all()
+
+
+def test_beyond_what_a_vector_holds_the_laplace_law_starts_anew():
+    mechanism = Laplace(Fraction(1), Sensitivity(1), Fraction(1, 1024), 10)
+    for drawn in (MOST, -MOST):
+        with same_bits(1):
+            fresh = abs(mechanism._further(drawn)) - MOST
+        with same_bits(1):
+            again = mechanism._further(-drawn)
+        assert abs(again) - MOST == fresh >= 0
+        assert (mechanism._further(drawn) > 0) == (drawn > 0)
+    sizes = [mechanism._further(MOST) - MOST for _ in range(200)]
+    assert 500 < sum(sizes) / 200 < 2000  # the mean is 1023.5, its error 72
+    assert Gaussian(Fraction(1), Sensitivity(1), Fraction(1, 1024), 10)._further(-MOST) == -MOST
+
+
+@pytest.mark.parametrize("kind", ["f", "i"])
+def test_noise_beyond_what_a_vector_holds_is_drawn_on(kind, monkeypatch):
+    mechanism = Laplace(Fraction(1), Sensitivity(1), Fraction(1), 3)
+    monkeypatch.setattr("hubbub.mechanisms.additive.discrete_laplace", lambda *_: np.array([5, MOST, -MOST]))
+    monkeypatch.setattr("hubbub.mechanisms.additive.geometric", lambda _: 2**70)
+
+    shown = mechanism.release(np.array([0, 0, 0], dtype=kind + "8")).value
+
+    assert shown.tolist() == [5.0, float(MOST + 2**70), -float(MOST + 2**70)]
+
+
+# Gaussian privacy
+
+
+@pytest.mark.parametrize(("sigma", "l2_squared"), [(2, 1), (3, 2), (Fraction(5, 2), 13)])
+@pytest.mark.parametrize("epsilon", [Fraction(1, 2), 1, 2])
+def test_the_rounded_gaussian_is_no_worse_than_its_curve(sigma, l2_squared, epsilon):
+    """By its law on integers: one cell moved by √13 at most is moved by 3; two cells by (3, 2)."""
+    mechanism = Gaussian(Fraction(sigma), Sensitivity(9, l2_squared=l2_squared))
+    factor = mp.exp(real(Fraction(epsilon)))
+    law = {m: mp.mpf(pmf(mechanism, m)[1]) / 2**256 for m in range(-80, 81)}
+    first = math.isqrt(l2_squared)
+    second = math.isqrt(l2_squared - first**2)
+    one = sum(max(0, law[m] - factor * law[m - first]) for m in range(-70, 71))
+    two = sum(
+        max(0, law[m] * law[n] - factor * law[m - first] * law[n - second])
+        for m, n in product(range(-30, 31), repeat=2)
+    )
+
+    claimed = mp.mpf(mechanism.loss().delta(epsilon))
+    assert one <= claimed
+    assert two <= claimed
+    assert max(one, two) > claimed * 0.5
+
+
+def test_the_gaussian_costs_what_its_mu_does():
+    assert Gaussian(Fraction(4), Sensitivity(2)).loss() == Loss.gaussian(0.5)
+    # A norm that is no rational stays exact:
+    assert Gaussian(Fraction(4), Sensitivity(2, linf=1)).loss() == Loss.gaussian_squared(Fraction(2, 16))
+    rounded = Gaussian(Fraction(4), Sensitivity(2), Fraction(1, 2), 9)
+    assert rounded.loss() == Loss.gaussian((2 + Fraction(3, 2)) / 4)
+    assert Laplace(Fraction(4), Sensitivity(2), Fraction(1, 2), 9).loss() == Loss.pure(
+        (2 + Fraction(9, 2)) / 4
+    )
+    assert Laplace(Fraction(4), Sensitivity(2), None, 9).loss() == Loss.pure(0.5)
+    assert Gaussian(Fraction(4), Sensitivity(2), None, 9).loss() == Loss.gaussian(0.5)
+    assert rounded.sigma == 4
+
+
+@pytest.mark.parametrize("real_valued", [False, True])
+@pytest.mark.parametrize(("epsilon", "delta"), [(1, 1e-6), (0.1, 1e-6), (0.01, 1e-9), (8, 1e-5), (1, 1e-100)])
+@pytest.mark.parametrize("sensitivity", [1, Sensitivity(30, linf=1), 7])
+def test_calibration_keeps_what_was_asked_for_and_hardly_more(epsilon, delta, sensitivity, real_valued):
+    mechanism = Gaussian.of(sensitivity=sensitivity, epsilon=epsilon, delta=delta, real=real_valued, cells=3)
+
+    spent = mechanism.loss().epsilon(delta)
+    assert spent <= epsilon
+    assert spent == pytest.approx(epsilon, rel=1e-8)
+    assert Fraction(float(mechanism.scale)) == mechanism.scale
+    laplace = Laplace.of(sensitivity=sensitivity, epsilon=epsilon, real=real_valued, cells=3)
+    assert laplace.loss() == Loss.pure(epsilon)
+
+
+def test_sigma_is_rounded_up():
+    """σ·μ = Δ₂ would do; a σ that is no double is rounded to the next."""
+    for l2_squared in (2, 3, 5, 7):
+        mechanism = Gaussian.of(sensitivity=Sensitivity(9, l2_squared=l2_squared), epsilon=1, delta=1e-6)
+        mu = largest_mu(Fraction(1), MILLIONTH)
+        assert (mechanism.scale * mu) ** 2 >= l2_squared
+        assert (Fraction(math.nextafter(float(mechanism.scale), 0)) * mu) ** 2 < l2_squared
+
+
+def test_the_analytic_gaussian_needs_less_noise_than_the_classic_formula():
+    for epsilon, less in [(1, 1.25), (0.1, 1.46)]:
+        classic = math.sqrt(2 * math.log(1.25 / 1e-6)) / epsilon
+        ours = float(Gaussian.of(sensitivity=1, epsilon=epsilon, delta=1e-6).scale)
+        assert classic / ours == pytest.approx(less, abs=0.005)
+
+
+def test_the_gaussian_wins_from_nine_cells_moved():
+    """By standard deviation from nine on; over all cells at once, where its tail helps, from six on."""
+    wins, less = [], []
+    for k in range(1, 13):
+        moved = {"sensitivity": Sensitivity(k, linf=1), "epsilon": 1}
+        laplace, gaussian = Laplace.of(**moved), Gaussian.of(**moved, delta=1e-6)
+        wins.append(gaussian.scale**2 < 2 * laplace.scale**2)
+        less.append(isinstance(least_noise(**moved, delta=1e-6, cells=k), Gaussian))
+    assert wins == [False] * 8 + [True] * 4
+    assert less == [False] * 5 + [True] * 7
+
+
+def test_the_least_noise_is_the_lesser_and_without_delta_it_is_laplace():
+    many = Sensitivity(30, linf=1)
+    assert isinstance(least_noise(sensitivity=many, epsilon=1), Laplace)
+    assert isinstance(least_noise(sensitivity=many, epsilon=1, delta=0), Laplace)
+    assert isinstance(least_noise(sensitivity=many, epsilon=1, delta=1e-6, cells=30, real=True), Gaussian)
+    laplace = least_noise(sensitivity=3, epsilon=2, delta=1e-6, cells=4, real=True, confidence=0.9)
+    assert laplace == Laplace.of(sensitivity=3, epsilon=2, real=True, cells=4)
+    gaussian = least_noise(sensitivity=many, epsilon=2, delta=1e-6, cells=4)
+    assert gaussian == Gaussian.of(sensitivity=many, epsilon=2, delta=1e-6, cells=4)
+    # Far out in the tail the Gaussian is the narrower: which is less depends on the confidence.
+    close = {"sensitivity": Sensitivity(6, linf=1), "epsilon": 1, "delta": 1e-6, "cells": 6, "real": True}
+    assert isinstance(least_noise(**close, confidence=0.5), Laplace)
+    assert isinstance(least_noise(**close, confidence=1 - 1e-9), Gaussian)
+    # Where both are off by the same, the promise without δ is the better one.
+    both = {"sensitivity": 1, "epsilon": 50, "delta": 1e-6}
+    assert isinstance(least_noise(**both), Laplace)
+
+
+# Error
+
+
+@pytest.mark.parametrize(("epsilon", "wide"), [(0.1, 30), (0.5, 6), (1, 3), (2, 1), (5, 0)])
+def test_the_error_of_counts(epsilon, wide):
+    mechanism = Laplace.of(sensitivity=1, epsilon=epsilon)
+
+    assert mechanism.error() == mechanism.error(0.95) == wide
+    assert type(mechanism.error()) is int
+    assert mechanism.release(5).error() == wide
+
+
+def test_the_error_of_many_cells_holds_for_all_at_once():
+    mechanism = Laplace.of(sensitivity=1, epsilon=1)
+
+    assert mechanism.error(0.95, cells=10_000) == 12
+    assert mechanism.union_bound(0.95, cells=10_000) == pytest.approx(12.2061, abs=1e-4)
+    release = mechanism.release(np.zeros(10_000, dtype=np.int64))
+    assert (release.error(), release.error(together=True)) == (3, 12)
+
+
+def test_the_error_of_reals_includes_the_rounding():
+    mechanism = Laplace(Fraction(1), Sensitivity(1), Fraction(1, 4), 1)
+
+    steps = Laplace(Fraction(4), Sensitivity(1)).error()
+    assert mechanism.error() == (steps + 0.5) / 4
+    assert type(mechanism.error()) is float
+    fine = Laplace.of(sensitivity=1, epsilon=1, real=True)
+    assert fine.error() == pytest.approx(-math.log(0.05), rel=1e-8)
+    assert Gaussian.of(sensitivity=1, epsilon=1, delta=1e-6, real=True).error() == pytest.approx(
+        4.22468 * 1.959964, rel=1e-5
+    )
+
+
+def test_the_tail_is_that_of_the_law_sampled():
+    fine = Laplace.of(sensitivity=1, epsilon=1, real=True)
+    for t in (0.5, 1, 3, 10):
+        assert fine.tail(t) == pytest.approx(math.exp(-t), rel=1e-8)
+    counts = Laplace.of(sensitivity=1, epsilon=1)
+    q = math.exp(-1)
+    assert counts.tail(0) == 1.0
+    for t in (0.1, 1):
+        assert counts.tail(t) == pytest.approx(2 * q / (1 + q), rel=1e-12)
+    assert counts.tail(1.001) == counts.tail(2) == pytest.approx(2 * q**2 / (1 + q), rel=1e-12)
+    assert mp.mpf(counts.tail(2)) >= 2 * mp.exp(-2) / (1 + mp.exp(-1))
+    sigma = Gaussian.of(sensitivity=1, epsilon=1, delta=1e-6, real=True)
+    assert sigma.tail(2) == pytest.approx(math.erfc(math.sqrt(2)), rel=1e-8)
+    assert 0 < counts.tail(10**9) <= 2.0**-120
+    for bad in (-1, float("nan"), "1", True):
+        with refused(InvalidInput, match="t is"):
+            counts.tail(bad)
+
+
+def test_the_textbooks_bound_may_be_passed_by_less_than_one():
+    """Pr[|X| > 2.9957] is 0.073, not 0.05; but |X| < 2.9957 + 1 holds with more than 95 %."""
+    mechanism = Laplace.of(sensitivity=1, epsilon=1)
+    bound = mechanism.union_bound()
+
+    assert bound == mechanism.union_bound(0.95, cells=1) == pytest.approx(-math.log(0.05), rel=1e-15)
+    assert mp.mpf(bound) >= -mp.log(mp.mpf("0.05"))
+    assert mechanism.tail(3) > 0.07
+    assert bound < mechanism.error() == 3 < bound + 1
+    for epsilon, cells in product((0.1, 1, 3), (1, 7, 1000)):
+        law = Laplace.of(sensitivity=1, epsilon=epsilon)
+        beyond = math.ceil(Fraction(law.union_bound(0.95, cells=cells)) + 1)
+        assert law.tail(Fraction(beyond) / law.scale) <= 0.05 / cells
+    scaled = Laplace.of(sensitivity=3, epsilon=Fraction(1, 2), real=True)
+    assert scaled.union_bound(0.9, cells=4) == pytest.approx(6 * math.log(40), rel=1e-8)
+
+
+# for_error
+
+
+@pytest.mark.parametrize("error", [Fraction(1, 2), 1, 6, 50, 10**6, 10**30])
+@pytest.mark.parametrize("cells", [1, 100])
+def test_an_error_is_met_with_the_least_epsilon(error, cells):
+    for mechanism in (
+        Laplace.for_error(error, cells=cells),
+        Gaussian.for_error(error, delta=1e-6, cells=cells),
+    ):
+        assert mechanism.error(0.95, cells=cells) <= error
+        assert (mechanism.grid, mechanism.cells, mechanism.sensitivity) == (None, cells, Sensitivity(1))
+        wider = type(mechanism)
+        if mechanism.scale * (1 + Fraction(1, 2**18)) <= LARGEST_SCALE:
+            assert (
+                wider(mechanism.scale * (1 + Fraction(1, 2**18)), Sensitivity(1)).error(0.95, cells=cells)
+                > error
+            )
+
+
+@pytest.mark.parametrize("error", [1e-20, 0.001, 6, 1e20])
+def test_an_error_of_reals_is_met_with_the_least_epsilon(error):
+    for mechanism in (
+        Laplace.for_error(error, sensitivity=error, real=True, cells=5, confidence=0.9),
+        Gaussian.for_error(error, delta=1e-6, sensitivity=error, real=True, cells=5, confidence=0.9),
+    ):
+        assert mechanism.grid is not None
+        assert mechanism.cells == 5
+        assert mechanism.sensitivity == Sensitivity(error)
+        assert error * (1 - 1e-5) <= mechanism.error(0.9, cells=5) <= error
+    rarely = Laplace.for_error(error, sensitivity=error, real=True, confidence=0.01)
+    assert error * (1 - 1e-5) <= rarely.error(0.01) <= error
+    assert rarely.scale > 50 * Fraction(error)
+
+
+def test_for_error_has_the_defaults_of_error():
+    assert Laplace.for_error(6).loss().epsilon() == pytest.approx(0.457, abs=0.001)
+    assert Laplace.for_error(6) == Laplace.for_error(6, confidence=0.95, sensitivity=1, real=False, cells=1)
+    assert Gaussian.for_error(6, delta=0.1) == Gaussian.for_error(
+        6, delta=0.1, confidence=0.95, sensitivity=1, real=False, cells=1
+    )
+
+
+def test_an_error_that_no_protection_allows_is_refused():
+    for ask in (
+        lambda: Laplace.for_error(1e-9, sensitivity=1, real=True),
+        lambda: Gaussian.for_error(1e-9, delta=1e-6, sensitivity=1, real=True),
+        lambda: Gaussian.for_error(1e-4, delta=1e-6, sensitivity=1, real=True),
+        lambda: Laplace.for_error(1e-280, sensitivity=1e-270, real=True),
+    ):
+        with refused(Refused, match="protects nobody"):
+            ask()
+    # Just within a million:
+    assert 2**19 < Laplace.for_error(1e-5, sensitivity=2, real=True).loss().epsilon() < 2**20
+    assert 2**19 < Gaussian.for_error(0.01, delta=1e-6, sensitivity=7, real=True).loss().epsilon(1e-6) < 2**20
+
+
+def test_a_fractional_sensitivity_asks_for_reals():
+    for ask in (
+        lambda: Laplace.of(sensitivity=0.5, epsilon=1),
+        lambda: Laplace.for_error(6, sensitivity=0.5),
+        lambda: least_noise(sensitivity=0.5, epsilon=1),
+    ):
+        with refused(InvalidInput, match="not a whole number"):
+            ask()
+    assert Laplace.of(sensitivity=0.5, epsilon=1, real=True).grid is not None
+    assert Gaussian.of(sensitivity=0.5, epsilon=1, delta=1e-6).grid is None
+
+
+# Grids
+
+
+@pytest.mark.parametrize("cells", [1, 1000, 10**6])
+@pytest.mark.parametrize("epsilon", [0.001, 1, 1000])
+def test_rounding_hardly_adds_to_the_noise(cells, epsilon):
+    laplace = Laplace.of(sensitivity=1, epsilon=epsilon, real=True, cells=cells)
+    assert laplace.scale <= Fraction(1001, 1000) / Fraction(str(epsilon)) * (
+        1 if cells < 10**6 else Fraction(11, 10)
+    )
+    assert 2**32 <= laplace.scale / laplace.grid <= 2**47
+    gaussian = Gaussian.of(sensitivity=1, epsilon=epsilon, delta=1e-6, real=True, cells=cells)
+    plain = Gaussian.of(sensitivity=1, epsilon=epsilon, delta=1e-6)
+    assert plain.scale < gaussian.scale <= plain.scale * Fraction(1001, 1000)
+
+
+def test_the_grid_is_2_to_the_32_steps_to_the_scale_or_finer_for_many_cells():
+    assert Laplace.of(sensitivity=1, epsilon=1, real=True).grid == Fraction(1, 2**32)
+    assert Laplace.of(sensitivity=3, epsilon=1, real=True).grid == Fraction(2, 2**32)
+    # 2^22 cells may add 2^22·g ≤ 1/1024, and no finer:
+    assert Laplace.of(sensitivity=1, epsilon=1, real=True, cells=2**22).grid == Fraction(1, 2**32)
+    assert Laplace.of(sensitivity=1, epsilon=1, real=True, cells=2**22 + 1).grid == Fraction(1, 2**33)
+    # However many cells, 2^46 steps are the finest:
+    assert Laplace.of(sensitivity=1, epsilon=1, real=True, cells=2**40).grid == Fraction(1, 2**46)
+    assert Laplace.of(sensitivity=1, epsilon=Fraction(1, 3), real=True, cells=2**40).grid == Fraction(
+        1, 2**45
+    )
+
+
+def test_huge_and_tiny_scales_of_reals_are_released_or_refused():
+    for size in (1e-250, 1e-100, 1e100, 1e250):
+        for mechanism in (
+            Laplace.of(sensitivity=size, epsilon=1, real=True),
+            Gaussian.of(sensitivity=size, epsilon=1, delta=1e-6, real=True),
+        ):
+            assert abs(mechanism.release(size).value) < 1000 * size
+            assert mechanism.error() == pytest.approx(
+                size * (2.9957 if isinstance(mechanism, Laplace) else 8.28), 1e-3
+            )
+    for size in (1e-300, 1e300, Fraction(1, 10**2000)):
+        with refused(Unsupported, match="doubles"):
+            Laplace.of(sensitivity=size, epsilon=1, real=True)
+
+
+def test_a_million_cells_are_released_at_once():
+    mechanism = Laplace.of(sensitivity=1, epsilon=1, real=True, cells=10**6)
+    shown = mechanism.release(np.full(10**6, 0.5)).value
+
+    assert shown.shape == (10**6,)
+    assert abs(shown.mean() - 0.5) < 0.02  # 14 standard errors
+    assert (np.abs(shown - 0.5) <= mechanism.error(1 - 1e-12, cells=10**6)).all()
+
+
+# Values
+
+
+def test_integers_stay_integers_and_reals_are_doubles():
+    whole, fine = (
+        Laplace.of(sensitivity=1, epsilon=1),
+        Laplace.of(sensitivity=1, epsilon=1, real=True, cells=3),
+    )
+
+    assert type(whole.release(5).value) is int
+    assert type(whole.release(np.int32(5)).value) is int
+    assert whole.release([1, 2, 3]).value.dtype == np.int64
+    assert whole.release(np.array([1, 2], dtype=np.uint8)).value.dtype == np.int64
+    for value in (5, 5.0, Fraction(1, 3), Decimal("0.1"), -0.0):
+        assert type(fine.release(value).value) is float
+    for vector in ([1, 2, 3], [0.5, 1], np.array([1.5], dtype=np.float32), np.array([7])):
+        assert fine.release(vector).value.dtype == np.float64
+    assert whole.release(np.zeros(0, dtype=np.int64)).value.shape == (0,)
+    assert whole.release(np.zeros(0, dtype=np.int64)).cells == 1
+    assert fine.release(np.zeros(0)).value.shape == (0,)
+
+
+def test_minus_zero_is_zero():
+    mechanism = Laplace.of(sensitivity=1, epsilon=1, real=True, cells=2)
+    for plus, minus in [(0.0, -0.0), (np.zeros(2), -np.zeros(2))]:
+        with same_bits():
+            first = mechanism.release(plus).value
+        with same_bits():
+            second = mechanism.release(minus).value
+        assert np.asarray(first).tobytes() == np.asarray(second).tobytes()
+
+
+def test_neighbouring_integers_beyond_doubles_are_not_told_apart_by_a_real_mechanism():
+    """A5: with noise of one, 2^60 + 128 and 2^60 + 129 must not be shown 256 apart by what they are."""
+    mechanism = Laplace.of(sensitivity=1, epsilon=1, real=True, cells=1000)
+    seen = [set(mechanism.release(np.full(1000, 2**60 + 128 + move)).value) for move in (0, 1)]
+
+    assert seen[0] == seen[1] == {2.0**60, 2.0**60 + 256}
+
+
+WHOLE, FINE = Laplace.of(sensitivity=1, epsilon=1), Laplace.of(sensitivity=1, epsilon=1, real=True, cells=5)
+BELL, FINE_BELL = (
+    Gaussian.of(sensitivity=1, epsilon=1, delta=1e-6),
+    Gaussian.of(sensitivity=1, epsilon=1, delta=1e-6, real=True, cells=5),
+)
+SECRET = 987654321
+
+
+@pytest.mark.parametrize("mechanism", [WHOLE, FINE, BELL, FINE_BELL])
+@pytest.mark.parametrize(
+    "value",
+    [
+        float("nan"),
+        float("inf"),
+        -float("inf"),
+        Decimal("nan"),
+        np.float64("nan"),
+        [1.0, float("nan")],
+        np.array([1.0, np.inf]),
+        2**61 + 1,
+        -(2**61) - 1,
+        2**63,
+        2**64,
+        10**400,
+        [2**63],
+        np.array([2**63], dtype=np.uint64),
+        np.array([2**62]),
+        Fraction(10**400),
+        str(SECRET),
+        None,
+        True,
+        [True],
+        1j,
+        {},
+        np.array(SECRET),
+        np.array([[SECRET]]),
+        [[SECRET]],
+        np.array(["a"]),
+        np.array([SECRET], dtype=object),
+        np.ma.masked_array([SECRET], mask=[True]),
+        np.array([True]),
+        [Fraction(1, 3)],
+        np.datetime64("2020-01-01"),
+    ],
+    ids=repr,
+)
+def test_what_has_no_exact_noise_is_refused_and_nothing_is_released(mechanism, value, monkeypatch):
+    def never(*_):
+        raise AssertionError("noise was drawn")
+
+    monkeypatch.setattr("hubbub.mechanisms.additive.discrete_laplace", never)
+    monkeypatch.setattr("hubbub.mechanisms.additive.rounded_gaussian", never)
+
+    with refused(HubbubError) as caught:
+        mechanism.release(value)
+    assert str(SECRET) not in str(caught.value)
+    assert caught.value.fix
+
+
+@pytest.mark.parametrize("mechanism", [WHOLE, BELL])
+@pytest.mark.parametrize("value", [0.5, 5.0, Fraction(5), Decimal(5), [5.0], np.array([5.0]), [1, 2.5]])
+def test_integer_noise_is_for_integers(mechanism, value):
+    with refused(InvalidInput, match="not made of integers"):
+        mechanism.release(value)
+
+
+@pytest.mark.parametrize("mechanism", [FINE, FINE_BELL])
+def test_more_cells_than_were_foreseen_are_refused(mechanism):
+    with refused(Refused, match="6 cells, the mechanism was made for 5") as caught:
+        mechanism.release(np.zeros(6))
+    assert "cells=6" in caught.value.fix
+    assert mechanism.release(np.zeros(5)).cells == 5
+    assert WHOLE.release(np.zeros(6, dtype=np.int64)).cells == 6
+
+
+def test_a_value_more_sensitive_than_foreseen_is_refused():
+    unit = Unit("patient")
+    for mechanism, larger in [
+        (Laplace.of(sensitivity=2, epsilon=1), Sensitivity(Fraction(21, 10))),
+        (Gaussian.of(sensitivity=2, epsilon=1, delta=1e-6), Sensitivity(Fraction(21, 10))),
+    ]:
+        with refused(Refused, match="sensitivity"):
+            mechanism.release(Bounded.derived(SECRET, larger, unit, "count"))
+        for smaller in (Sensitivity(2), Sensitivity(1), Sensitivity(Fraction(1, 3)), Sensitivity(0)):
+            made = mechanism.release(Bounded.derived(5, smaller, unit, "count"))
+            assert (made.unit, made.asserted, made.loss) == (unit, False, mechanism.loss())
+    # What counts is the law's own norm.
+    wide = Sensitivity(30, linf=1)
+    Gaussian(Fraction(1), Sensitivity(6, l2_squared=30)).release(Bounded.derived(5, wide, unit, "counts"))
+    with refused(Refused):
+        Laplace(Fraction(1), Sensitivity(6, l2_squared=30)).release(Bounded.derived(5, wide, unit, "counts"))
+    Laplace(Fraction(1), Sensitivity(30, linf=Fraction(1, 2))).release(
+        Bounded.derived(5, wide, unit, "counts")
+    )
+
+
+def test_a_bare_value_is_the_persons_word():
+    made = Laplace.of(sensitivity=1, epsilon=1).release(5)
+
+    assert made.asserted
+    assert made.unit == Unit.row()
+    assert made.model == "central"
+    assert made.source == Laplace.of(sensitivity=1, epsilon=1)
+
+
+# Parameters
+
+
+NUMBERS = [
+    *(float("nan"), float("inf"), -float("inf"), 0, -1, -0.5, "1", "", True, False, None, 1j, [1]),
+    *(np.array(1.0), np.array([1.0]), np.array([[1.0]]), Decimal("nan"), np.float64("nan"), np.longdouble(1)),
+    *(10**3000, Fraction(1, 10**3000)),
+]
+
+
+@pytest.mark.parametrize("bad", NUMBERS, ids=lambda bad: f"{type(bad).__name__}-{str(bad)[:8]}")
+@pytest.mark.parametrize(
+    "ask",
+    [
+        lambda bad: Laplace.of(sensitivity=bad, epsilon=1, real=True),
+        lambda bad: Laplace.of(sensitivity=1, epsilon=bad, real=True),
+        lambda bad: Laplace.of(sensitivity=1, epsilon=bad),
+        lambda bad: Gaussian.of(sensitivity=bad, epsilon=1, delta=1e-6, real=True),
+        lambda bad: Gaussian.of(sensitivity=1, epsilon=bad, delta=1e-6),
+        lambda bad: Gaussian.of(sensitivity=1, epsilon=1, delta=bad),
+        lambda bad: least_noise(sensitivity=bad, epsilon=1, real=True),
+        lambda bad: least_noise(sensitivity=1, epsilon=bad),
+        Laplace.for_error,
+        lambda bad: Laplace.for_error(5, sensitivity=bad, real=True),
+        lambda bad: Laplace.for_error(5, confidence=bad),
+        lambda bad: Gaussian.for_error(5, delta=bad),
+        lambda bad: Gaussian.for_error(bad, delta=1e-6, real=True),
+        lambda bad: Laplace.of(sensitivity=1, epsilon=1).error(bad),
+        lambda bad: Laplace.of(sensitivity=1, epsilon=1).union_bound(bad),
+        lambda bad: Laplace(bad, Sensitivity(1)),
+        lambda bad: Laplace(Fraction(1), bad, Fraction(1, 2)),
+        lambda bad: Gaussian(bad, Sensitivity(1)),
+        lambda bad: Gaussian(Fraction(1), Sensitivity(1), bad if bad is not None else -1),
+    ],
+)
+def test_a_parameter_that_is_no_usable_number_is_refused(ask, bad):
+    with refused(HubbubError) as caught:
+        ask(bad)
+    assert caught.value.what
+    assert caught.value.why
+    assert caught.value.fix
+
+
+@pytest.mark.parametrize("bad", [0, -1, 1.5, float("nan"), float("inf"), "1", True, None, [1], np.array(1)])
+def test_cells_are_a_whole_number(bad):
+    for ask in (
+        lambda: Laplace.of(sensitivity=1, epsilon=1, cells=bad),
+        lambda: Laplace.of(sensitivity=1, epsilon=1, real=True, cells=bad),
+        lambda: Gaussian.of(sensitivity=1, epsilon=1, delta=1e-6, cells=bad),
+        lambda: Laplace(Fraction(1), Sensitivity(1), None, bad),
+        lambda: WHOLE.error(0.95, cells=bad),
+        lambda: FINE.error(0.95, cells=bad),
+        lambda: WHOLE.union_bound(0.95, cells=bad),
+        lambda: Laplace.for_error(5, cells=bad),
+    ):
+        with refused(InvalidInput, match="cells"):
+            ask()
+
+
+@pytest.mark.parametrize("delta", [0, 1, 2, -1e-9])
+def test_a_gaussian_has_a_delta_between_0_and_1(delta):
+    with refused(InvalidInput, match="delta"):
+        Gaussian.of(sensitivity=1, epsilon=1, delta=delta)
+    with refused(InvalidInput, match="delta"):
+        Gaussian.for_error(5, delta=delta)
+
+
+@pytest.mark.parametrize("delta", [float("nan"), -1, 1, "0", True])
+def test_the_least_noise_has_a_delta_too(delta):
+    with refused(InvalidInput, match="delta"):
+        least_noise(sensitivity=1, epsilon=1, delta=delta)
+
+
+def test_a_delta_of_one_over_the_population_is_refused():
+    with refused(Refused, match="population"):
+        Gaussian.of(sensitivity=1, epsilon=1, delta=1e-3, population=1000)
+    assert Gaussian.of(sensitivity=1, epsilon=1, delta=1e-6, population=1000) == Gaussian.of(
+        sensitivity=1, epsilon=1, delta=1e-6
+    )
+
+
+def test_a_sensitivity_of_zero_leaves_nothing_to_hide():
+    for ask in (
+        lambda: Laplace.of(sensitivity=0, epsilon=1),
+        lambda: Gaussian.of(sensitivity=0, epsilon=1, delta=1e-6),
+        lambda: Laplace(Fraction(1), Sensitivity(0)),
+        lambda: Laplace.for_error(5, sensitivity=0),
+        lambda: Gaussian.for_error(5, delta=1e-6, sensitivity=0),
+    ):
+        with refused(InvalidInput, match="sensitivity is 0"):
+            ask()
+
+
+def test_noise_too_wide_to_sample_is_refused():
+    assert Laplace(Fraction(LARGEST_SCALE), Sensitivity(1)).scale == 2**48
+    for ask in (
+        lambda: Laplace(Fraction(LARGEST_SCALE) + 1, Sensitivity(1)),
+        lambda: Laplace.of(sensitivity=1, epsilon=1e-15),
+        lambda: Laplace.of(sensitivity=2**50, epsilon=1),
+        lambda: Gaussian.of(sensitivity=1, epsilon=1e-300, delta=1e-15),
+        lambda: Laplace(Fraction(1), Sensitivity(1), Fraction(1, 2**49), 1),
+        lambda: Gaussian.of(sensitivity=1, epsilon=Fraction(1, 10**2000), delta=Fraction(1, 10**2000)),
+    ):
+        with refused(Unsupported):
+            ask()
+
+
+@pytest.mark.parametrize("grid", [Fraction(1, 3), 3, 0.3, Fraction(3, 4)])
+def test_a_grid_is_a_power_of_two(grid):
+    with refused(InvalidInput, match="power of two"):
+        Laplace(Fraction(1), Sensitivity(1), grid, 1)
+
+
+def test_an_epsilon_of_any_size_that_can_be_sampled_is_taken():
+    for epsilon in (1e-12, 1e-3, 700, 1e6, sys.float_info.max):
+        assert Laplace.of(sensitivity=1, epsilon=epsilon).loss() == Loss.pure(epsilon)
+    assert Laplace.of(sensitivity=1, epsilon=1e6).release(5).value == 5
+    assert Gaussian.of(sensitivity=1, epsilon=1e9, delta=1e-6).release(5).value == 5
+
+
+def test_fields_are_made_exact():
+    rough = Laplace(0.1, 2, 0.5, np.int64(3))
+
+    assert rough == Laplace(Fraction(1, 10), Sensitivity(2), Fraction(1, 2), 3)
+    assert [type(x) for x in (rough.scale, rough.sensitivity, rough.grid, rough.cells)] == [
+        Fraction,
+        Sensitivity,
+        Fraction,
+        int,
+    ]
+    assert from_json(rough.to_json()) == rough
+    assert Laplace.of(sensitivity=1, epsilon=0.1).scale == 10
+    assert Laplace.of(sensitivity=1, epsilon=np.float64(0.1)) == Laplace.of(
+        sensitivity=Decimal(1), epsilon=Decimal("0.1")
+    )
+
+
+def test_a_mechanism_is_frozen_and_the_family_is_abstract():
+    with pytest.raises(AttributeError):
+        WHOLE.scale = Fraction(9)
+    with pytest.raises(TypeError):
+        Additive(Fraction(1), Sensitivity(1))
+    assert hash(WHOLE) == hash(Laplace.of(sensitivity=1, epsilon=1))
+    assert WHOLE != FINE
+    assert WHOLE.error_is == BELL.error_is == "spread"
+
+
+def test_a_mechanism_says_what_it_does():
+    assert str(WHOLE) == "Laplace noise of scale 1 on integers: ε = 1"
+    assert str(Laplace(Fraction(1, 3), Sensitivity(1), Fraction(1, 4), 2)) == (
+        "Laplace noise of scale 0.333333 on a grid of step 0.25: ε = 4.5"
+    )
+    assert str(BELL) == "Gaussian noise of σ = 4.22468 on integers: Gaussian μ = 0.236705"
+    assert str(Gaussian(Fraction(2), Sensitivity(1), Fraction(1, 2), 4)) == (
+        "Gaussian noise of σ = 2 on a grid of step 0.5: Gaussian μ = 1"
+    )

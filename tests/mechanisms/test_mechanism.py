@@ -1,0 +1,268 @@
+"""What is stored never changes its meaning: the text of each kind is pinned, letter by letter."""
+
+import json
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import ClassVar
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hubbub.bounded import Bounded, Sensitivity, unwrap
+from hubbub.errors import HubbubError, InvalidInput, Refused
+from hubbub.loss import Loss
+from hubbub.mechanisms import (
+    AboveThreshold,
+    Exponential,
+    Gaussian,
+    Laplace,
+    LaplaceMax,
+    LaplaceMaxWithGap,
+    Mechanism,
+    PermuteAndFlip,
+    RandomizedResponse,
+    TopK,
+    UnaryEncoding,
+    from_json,
+)
+from hubbub.mechanisms import mechanism as module
+from hubbub.mechanisms.choose import MeasuredWinner
+from hubbub.mechanisms.mechanism import check_sensitivity, positive_sensitivity
+from hubbub.unit import Unit
+from refusing import refused
+
+ONE = Sensitivity(1)
+HALF = Fraction(1, 2)
+ONE_TEXT = '"sensitivity": {"l1": "1", "l2_squared": "1", "linf": "1"}'
+FLIP = PermuteAndFlip(ONE, HALF, monotone=True)
+FLIP_TEXT = f'{{"epsilon": "1/2", "kind": "permute-and-flip/1", "monotone": true, {ONE_TEXT}}}'
+LAPLACE_TEXT = f'{{"cells": 1, "grid": null, "kind": "laplace/1", "scale": "2", {ONE_TEXT}}}'
+
+STORED = [
+    (Laplace(Fraction(2), ONE), LAPLACE_TEXT),
+    (
+        Laplace(Fraction(4294967299, 6442450944), Sensitivity(Fraction(1, 3)), Fraction(1, 2**33), 2),
+        (
+            '{"cells": 2, "grid": "1/8589934592", "kind": "laplace/1", "scale": "4294967299/6442450944", '
+            '"sensitivity": {"l1": "1/3", "l2_squared": "1/9", "linf": "1/3"}}'
+        ),
+    ),
+    (
+        Gaussian(Fraction(6726799536487853, 1125899906842624), Sensitivity(2, linf=1)),
+        (
+            '{"cells": 1, "grid": null, "kind": "gaussian/1", "scale": "6726799536487853/1125899906842624", '
+            '"sensitivity": {"l1": "2", "l2_squared": "2", "linf": "1"}}'
+        ),
+    ),
+    (
+        RandomizedResponse(Fraction(3, 4), 2),
+        '{"categories": 2, "keep": "3/4", "kind": "randomized-response/1"}',
+    ),
+    (
+        UnaryEncoding(Fraction(1, 4), 3),
+        '{"categories": 3, "kind": "unary-encoding/1", "p": "1/2", "q": "1/4"}',
+    ),
+    (FLIP, FLIP_TEXT),
+    (Exponential(ONE, HALF), f'{{"epsilon": "1/2", "kind": "exponential/1", "monotone": false, {ONE_TEXT}}}'),
+    (LaplaceMax(ONE, HALF), f'{{"epsilon": "1/2", "kind": "laplace-max/1", "monotone": false, {ONE_TEXT}}}'),
+    (
+        LaplaceMaxWithGap(ONE, HALF),
+        f'{{"epsilon": "1/2", "kind": "laplace-max-with-gap/1", "monotone": false, {ONE_TEXT}}}',
+    ),
+    (TopK(FLIP, 3), f'{{"k": 3, "kind": "top-k/1", "mechanism": {FLIP_TEXT}}}'),
+    (
+        MeasuredWinner(FLIP, Laplace(Fraction(2), ONE)),
+        f'{{"kind": "measured-winner/1", "measure": {LAPLACE_TEXT}, "select": {FLIP_TEXT}}}',
+    ),
+    (
+        AboveThreshold(ONE, HALF, -7),
+        (
+            '{"answers": 1, "epsilon": "1/2", "kind": "above-threshold/1", "monotone": false, '
+            f'{ONE_TEXT}, "threshold": -7}}'
+        ),
+    ),
+]
+
+
+@pytest.mark.parametrize(("mechanism", "text"), STORED, ids=lambda part: getattr(part, "kind", ""))
+def test_what_is_stored_stays_as_it_is_and_means_the_same(mechanism, text):
+    assert mechanism.to_json() == text
+    assert from_json(text) == mechanism
+    assert type(from_json(text)) is type(mechanism)
+    assert from_json(text).to_json() == text
+    assert from_json(text).loss() == mechanism.loss()
+
+
+def test_every_kind_that_can_be_stored_is_pinned_here():
+    ours = {kind for kind, made in module._kinds.items() if made.__module__.startswith("hubbub.")}
+
+    assert ours == {mechanism.kind for mechanism, _ in STORED}
+    assert all(kind.rpartition("/")[2].isdigit() for kind in ours)
+
+
+POSITIVE = st.fractions(Fraction(1, 10**6), 10**6)
+
+
+@given(
+    POSITIVE, st.tuples(POSITIVE, POSITIVE, POSITIVE), st.none() | st.integers(-20, 20), st.integers(1, 10**9)
+)
+def test_what_is_written_is_read_as_it_was(scale, norms, power, cells):
+    grid = None if power is None else Fraction(2) ** power
+    sensitivity = Sensitivity(norms[0], l2_squared=norms[1], linf=norms[2])
+    for kind in (Laplace, Gaussian):
+        mechanism = kind(scale, sensitivity, grid, cells)
+        assert from_json(mechanism.to_json()) == mechanism
+
+
+def without(text, name):
+    stored = json.loads(text)
+    del stored[name]
+    return json.dumps(stored)
+
+
+def changed(**fields):
+    return json.dumps(json.loads(LAPLACE_TEXT) | fields)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "{",
+        "null",
+        "7",
+        '"laplace/1"',
+        "[]",
+        "{}",
+        "[" * 100_000,
+        '{"kind":' * 500 + "1" + "}" * 500,
+        None,
+        7,
+        b"\xff",
+        '{"kind": "laplace/2"}',
+        '{"kind": "laplace"}',
+        '{"kind": null}',
+        '{"kind": ["laplace/1"]}',
+        '{"l1": "1", "l2_squared": "1", "linf": "1"}',
+        changed(kind="laplace/2"),
+        changed(more=1),
+        *(without(LAPLACE_TEXT, name) for name in ("kind", "cells", "grid", "scale", "sensitivity")),
+        changed(scale="two"),
+        changed(scale="1/0"),
+        changed(scale="0/1"),
+        changed(scale="-2"),
+        changed(scale=" 2"),
+        changed(scale="2.5"),
+        changed(scale="1e999999999"),
+        changed(scale="1" * 5000),
+        changed(scale="1/" + "1" * 5000),
+        changed(scale=None),
+        changed(scale=float("nan")),
+        changed(scale=True),
+        changed(scale=[2]),
+        changed(scale={"l1": "1"}),
+        changed(grid="1/3"),
+        changed(cells="x"),
+        changed(cells=0),
+        changed(cells=1.5),
+        changed(sensitivity=None),
+        changed(sensitivity={"l1": "1", "l2_squared": "1"}),
+        changed(sensitivity={"l1": "1", "l2_squared": "1", "linf": 0.5}),
+        changed(sensitivity={"l1": "1", "l2_squared": "1", "linf": None}),
+        changed(sensitivity={"l1": "0", "l2_squared": "0", "linf": "0"}),
+        changed(sensitivity=json.loads(LAPLACE_TEXT)),
+    ],
+    ids=lambda text: str(text)[:60],
+)
+def test_what_was_not_written_by_us_is_not_read(text):
+    with refused(InvalidInput) as caught:
+        from_json(text)
+    assert caught.value.fix
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("{", "not JSON"),
+        ("[" * 100_000, "not JSON"),
+        ("7", "not a mechanism"),
+        (changed(kind="laplace/9"), "kind is not known"),
+        (changed(more=1), "fields are not those"),
+        (changed(scale="1e5"), "not an exact rational"),
+        (changed(scale="1/0"), "not an exact rational"),
+    ],
+)
+def test_it_says_why_it_cannot_be_read(text, why):
+    with refused(InvalidInput, match=why) as caught:
+        from_json(text)
+    assert caught.value.what == "the stored mechanism cannot be read"
+    assert "to_json()" in caught.value.fix
+
+
+def test_a_stored_mechanism_that_would_be_refused_today_is_refused():
+    with refused(HubbubError, match="2\\^48"):
+        from_json(changed(scale=str(2**49)))
+
+
+def test_numbers_in_other_spellings_are_read_exactly():
+    assert from_json(changed(scale="4/2")) == Laplace(Fraction(2), ONE)
+    assert from_json(changed(scale="002")) == Laplace(Fraction(2), ONE)
+    assert from_json(changed(scale=2)) == Laplace(Fraction(2), ONE)
+
+
+def test_a_class_is_stored_once_it_names_its_kind():
+    @dataclass(frozen=True)
+    class Abstract(Mechanism):
+        def loss(self):
+            return Loss.pure(0)
+
+        def error(self, confidence=0.95, *, cells=1):
+            return 0.0
+
+        def release(self, value):
+            raise NotImplementedError
+
+    @dataclass(frozen=True)
+    class Constant(Abstract):
+        answer: int
+        kind: ClassVar[str] = "constant-of-a-test/1"
+        error_is: ClassVar[str] = "none"
+
+    assert Abstract not in module._kinds.values()
+    text = '{"answer": 42, "kind": "constant-of-a-test/1"}'
+    assert Constant(42).to_json() == text
+    assert from_json(text) == Constant(42)
+    del module._kinds["constant-of-a-test/1"]
+    with refused(InvalidInput, match="kind is not known"):
+        from_json(text)
+
+
+def test_a_mechanism_is_abstract():
+    with pytest.raises(TypeError):
+        Mechanism()
+
+
+def test_a_bare_value_takes_the_sensitivity_that_was_declared():
+    bounded = check_sensitivity(5, Sensitivity(3), "l1")
+
+    assert unwrap(bounded) == 5
+    assert bounded.sensitivity == Sensitivity(3)
+    assert bounded.is_asserted
+
+
+def test_a_bounded_value_is_taken_up_to_the_norm_that_counts():
+    value = Bounded.derived([1, 2], Sensitivity(4, linf=1), Unit("patient"), "counts")
+
+    assert check_sensitivity(value, Sensitivity(4), "l1") is value
+    assert check_sensitivity(value, Sensitivity(3, l2=2), "l2_squared") is value
+    for declared, norm in [(Sensitivity(3), "l1"), (Sensitivity(4, l2=1.9), "l2_squared")]:
+        with refused(Refused, match="too small for one unit") as caught:
+            check_sensitivity(value, declared, norm)
+        assert str(declared) in caught.value.what
+
+
+def test_a_sensitivity_of_zero_is_refused_and_any_other_not():
+    with refused(InvalidInput, match="nothing to hide"):
+        positive_sensitivity(Sensitivity(0))
+    assert positive_sensitivity(Sensitivity(Fraction(1, 10**9))) is None

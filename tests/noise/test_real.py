@@ -1,0 +1,159 @@
+import math
+from fractions import Fraction
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from hubbub.noise.real import (
+    _atan_inverse,
+    _root_two_over_pi,
+    _twice_atanh,
+    central,
+    exp,
+    exp_neg,
+    log,
+    quotient,
+    ratio,
+)
+from noise.bits import mp, real
+
+PRECISIONS = st.one_of(st.sampled_from([0, 1, 8, 32, 64, 96, 128]), st.integers(0, 400))
+POSITIVE = st.builds(Fraction, st.integers(1, 2**70), st.integers(1, 2**70))
+MODERATE = st.one_of(
+    st.fractions(0, 60, max_denominator=2**40),
+    st.builds(lambda n, k: Fraction(n, 2**k), st.integers(1, 1000), st.integers(0, 300)),
+    st.sampled_from([Fraction(n, 64) for n in range(130)]),
+)
+
+
+def encloses(pair, bits, x, *, width):
+    low, high = pair
+    assert isinstance(low, int)
+    assert isinstance(high, int)
+    assert low <= mp.ldexp(x, bits) <= high
+    assert high - low <= width
+
+
+@given(POSITIVE, PRECISIONS)
+@example(Fraction(3), 5)
+@example(Fraction(1, 3), 4)
+def test_ratio(x, bits):
+    low, high = ratio(x, bits)
+    assert low <= x * 2**bits <= high
+    assert high - low == (0 if (x * 2**bits).denominator == 1 else 1)
+    assert ratio(-x, bits) == (-high, -low)
+
+
+@given(
+    st.integers(0, 2**80), st.integers(0, 3), st.integers(1, 2**80), st.integers(0, 3), st.integers(0, 100)
+)
+def test_quotient(top, top_width, bottom, bottom_width, bits):
+    low, high = quotient((top, top + top_width), (bottom, bottom + bottom_width), bits)
+    least = Fraction(top, bottom + bottom_width) * 2**bits
+    most = Fraction(top + top_width, bottom) * 2**bits
+    assert least - 1 < low <= least
+    assert most <= high < most + 1
+
+
+@given(MODERATE, PRECISIONS)
+@example(Fraction(0), 64)
+@example(Fraction(1, 10**30), 64)
+@example(Fraction(7, 10) * 66, 64)
+@example(Fraction(7, 10) * 66 - Fraction(1, 10**9), 64)
+def test_exp_neg(x, bits):
+    pair = exp_neg(x, bits)
+    encloses(pair, bits, mp.exp(-real(x)), width=2)
+    assert pair[0] >= 0
+    assert 1 <= pair[1] <= 1 << bits  # a chance is never above 1
+
+
+def test_exp_neg_of_nothing_is_one():
+    assert exp_neg(Fraction(0), 64) == (1 << 64, 1 << 64)
+    assert exp_neg(Fraction(0), 0) == (1, 1)
+
+
+@pytest.mark.parametrize("x", [Fraction(10**6), Fraction(2**8000), Fraction(10**40, 7)])
+def test_exp_neg_far_out_costs_nothing(x):
+    assert exp_neg(x, 64) == (0, 1)
+    assert exp_neg(x, 0) == (0, 1)
+
+
+def test_exp_neg_gives_up_where_less_than_a_quarter_of_a_unit_is_left():
+    # ln 2 < 0.7: at x = 0.7·(bits+2) the value is below 2^-(bits+2), and not much before.
+    bits = 100
+    edge = Fraction(7, 10) * (bits + 2)
+    assert exp_neg(edge, bits) == (0, 1)
+    assert mp.exp(-real(edge)) < mp.ldexp(1, -bits - 2)
+    low, high = exp_neg(edge / 2, bits)
+    assert low > 0
+    assert high - low <= 2
+
+
+@given(MODERATE, PRECISIONS)
+@example(Fraction(0), 0)
+@example(Fraction(1), 0)
+@example(Fraction(1), 64)
+@example(Fraction(2), 64)
+def test_exp(x, bits):
+    value = mp.exp(real(x))
+    encloses(exp(x, bits), bits, value, width=2 + mp.ldexp(value, 0))
+    encloses(exp(-x, bits), bits, mp.exp(-real(x)), width=2)
+
+
+@pytest.mark.parametrize("x", [Fraction(1000), Fraction(12345, 7)])
+def test_exp_is_relatively_accurate(x):
+    low, high = exp(x, 200)
+    assert low <= mp.ldexp(mp.exp(real(x)), 200) <= high
+    assert (high - low) * 2**190 < low
+
+
+@given(POSITIVE, PRECISIONS)
+@example(Fraction(1), 64)
+@example(Fraction(4, 3), 64)
+@example(Fraction(1, 2), 64)
+@example(Fraction(3, 2), 64)
+@example(Fraction(2**500 + 1), 64)
+@example(Fraction(1, 2**500), 64)
+@example(Fraction(2**200 + 1, 2**200), 300)
+def test_log(x, bits):
+    encloses(log(x, bits), bits, mp.log(real(x)), width=2)
+
+
+@given(st.fractions(Fraction(-1, 3), Fraction(1, 3), max_denominator=2**30), PRECISIONS)
+def test_twice_atanh(z, bits):
+    encloses(_twice_atanh(z, bits), bits, 2 * mp.atanh(real(z)), width=2)
+
+
+@given(PRECISIONS)
+def test_the_constants(bits):
+    encloses(_root_two_over_pi(bits), bits, mp.sqrt(2 / mp.pi), width=2)
+    for m in (2, 5, 239):
+        encloses(_atan_inverse(m, bits), bits, mp.atan(mp.one / m), width=2)
+
+
+@given(MODERATE, PRECISIONS)
+@example(Fraction(1), 64)
+@example(Fraction(19, 2), 64)
+@example(Fraction(1, 2**80), 64)
+@example(Fraction(961, 100), 64)
+@example(Fraction(962, 100), 64)
+def test_central(x, bits):
+    pair = central(x, bits)
+    encloses(pair, bits, mp.erf(real(x) / mp.sqrt(2)), width=2)
+    assert 0 <= pair[0] < 1 << bits or bits == 0
+
+
+def test_central_at_the_ends():
+    assert central(Fraction(0), 64) == (0, 0)
+    assert central(Fraction(100), 64) == (2**64 - 1, 2**64)
+    assert central(Fraction(2**4000), 64) == (2**64 - 1, 2**64)
+
+
+def test_central_gives_up_where_less_than_a_quarter_of_a_unit_is_left():
+    bits = 100
+    edge = Fraction(math.isqrt(10**12 * 7 * (bits + 2) // 5) + 1, 10**6)
+    assert central(edge, bits) == (2**bits - 1, 2**bits)
+    assert mp.erfc(real(edge) / mp.sqrt(2)) < mp.ldexp(1, -bits - 2)
+    for closer in (edge - Fraction(1, 100), edge * 2 / 3):
+        encloses(central(closer, bits), bits, mp.erf(real(closer) / mp.sqrt(2)), width=2)

@@ -1,0 +1,70 @@
+"""The public door: few names, each documented, and nothing heavy behind it."""
+
+import inspect
+import json
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+import hubbub
+
+ROOT = Path(__file__).parent.parent
+
+DOOR = {
+    "AboveThreshold", "Bounded", "Budget", "Exponential", "Gaussian", "Halted", "HubbubError", "InvalidInput",
+    "Laplace", "LaplaceMax", "LaplaceMaxWithGap", "Loss", "Mechanism", "Neighbours", "PermuteAndFlip",
+    "RandomizedResponse", "Refused", "Release", "Sensitivity", "TopK", "UnaryEncoding", "Unit", "Universe",
+    "Unsupported", "count", "counts", "fraction", "from_json", "histogram", "least_noise", "linear",
+    "measure_winner",
+}  # fmt: skip
+
+
+def test_the_door_has_these_names_and_no_others():
+    assert set(hubbub.__all__) == DOOR
+    public = {name for name in vars(hubbub) if not name.startswith("_")}
+    submodules = {name for name in public if inspect.ismodule(getattr(hubbub, name))}
+    assert public - submodules == DOOR
+
+
+@pytest.mark.parametrize("name", sorted(DOOR))
+def test_every_public_name_says_what_it_is(name):
+    assert inspect.getdoc(getattr(hubbub, name))
+
+
+def modules_loaded_by(statement: str) -> set[str]:
+    code = f"import json, sys; {statement}; print(json.dumps(list(sys.modules)))"
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    return set(json.loads(out.stdout))
+
+
+def test_importing_hubbub_loads_nothing_heavy():
+    loaded = {name.partition(".")[0] for name in modules_loaded_by("import hubbub")}
+    heavy = {
+        "scipy",
+        "duckdb",
+        "sqlglot",
+        "typer",
+        "rich",
+        "torch",
+        "pyspark",
+        "psycopg",
+        "fastapi",
+        "pandas",
+        "polars",
+    }
+    assert not loaded & heavy
+
+
+def test_the_layers_in_the_contract_are_all_the_modules_there_are():
+    with (ROOT / "pyproject.toml").open("rb") as file:
+        contracts = tomllib.load(file)["tool"]["importlinter"]["contracts"]
+    listed = {name.strip() for layer in contracts[0]["layers"] for name in layer.split("|")}
+    source = ROOT / "src" / "hubbub"
+    there = {
+        f"hubbub.{path.stem}" for path in source.iterdir() if path.suffix == ".py" and path.stem != "__init__"
+    }
+    there |= {f"hubbub.{path.name}" for path in source.iterdir() if (path / "__init__.py").exists()}
+    assert listed == there

@@ -1,0 +1,172 @@
+import math
+import random
+from fractions import Fraction
+
+import numpy as np
+import pytest
+
+from hubbub.bounded import Bounded, Sensitivity
+from hubbub.errors import InvalidInput
+from hubbub.loss import Loss
+from hubbub.mechanisms import Gaussian, Laplace
+from hubbub.noise.entropy import _replaying
+from hubbub.release import Release
+from hubbub.unit import Neighbours, Unit
+from refusing import refused
+
+
+class Made:
+    """A mechanism to the extent that a release knows it."""
+
+    def __init__(self, error_is, width=3):
+        self.error_is = error_is
+        self.width = width
+        self.asked = []
+
+    def error(self, confidence=0.95, *, cells=1):
+        self.asked.append((confidence, cells))
+        return self.width
+
+    def to_json(self):
+        return "{}"
+
+
+def release(value, error_is="spread", width=3, **more):
+    return Release(value, Loss.pure(1), Made(error_is, width), Unit.row(), asserted=False, **more)
+
+
+def test_mapping_keeps_everything_but_the_error():
+    first = Release(
+        4,
+        Loss.gaussian(1),
+        Made("spread"),
+        Unit("patient", Neighbours.SUBSTITUTE),
+        asserted=True,
+        model="local",
+        cells=7,
+    )
+    second = first.map(lambda answer: answer + 1)
+
+    assert (first.value, second.value) == (4, 5)
+    assert (first.mapped, second.mapped) == (False, True)
+    assert second.loss == first.loss
+    assert second.source is first.source
+    assert second.unit == first.unit
+    assert (second.asserted, second.model, second.cells) == (True, "local", 7)
+    with refused(InvalidInput, match="no error of its own"):
+        second.error()
+    with refused(InvalidInput, match="no error of its own"):
+        second.interval()
+    assert first.error() == 3
+
+
+def test_a_mechanism_that_promises_no_error_has_none():
+    with refused(InvalidInput, match="promises none"):
+        release(4, "none").error()
+    with refused(InvalidInput, match="promises none"):
+        release(4, "none").interval()
+
+
+def test_each_cell_has_its_error_or_all_of_them_together():
+    made = release(np.array([1, 2]), cells=2)
+
+    assert made.error(0.9) == made.error(0.9, together=True) == 3
+    assert made.source.asked == [(0.9, 1), (0.9, 2)]
+    made.error()
+    assert made.source.asked[-1] == (0.95, 1)
+    made.interval(0.5, together=True)
+    assert made.source.asked[-1] == (0.5, 2)
+    made.interval()
+    assert made.source.asked[-1] == (0.95, 1)
+
+
+def test_a_choice_has_a_regret_over_all_candidates_and_no_interval():
+    made = release(2, "regret", cells=9)
+
+    assert made.error() == 3
+    assert made.source.asked == [(0.95, 9)]
+    with refused(InvalidInput, match="a choice has no interval"):
+        made.interval()
+    assert release(2.5, "regret", width=0.5).error() == 0.5
+
+
+def test_integers_have_an_interval_of_integers():
+    assert release(10).interval() == (7, 13)
+    low, high = release(np.array([10, 20])).interval()
+    assert (low.tolist(), high.tolist()) == ([7, 17], [13, 23])
+    assert low.dtype == np.int64
+    assert type(release(10).error()) is int
+
+
+def test_of_a_double_its_own_rounding_is_part_of_the_error():
+    made = release(1e15, width=3.0)
+
+    assert made.error() == math.nextafter(3.0 + 0.0625, math.inf)
+    assert release(-1e15, width=3.0).error() == made.error()
+    assert release(np.array([1.0, -1e15, 3.0]), width=3.0, cells=3).error() == made.error()
+    assert 3.0 < release(0.0, width=3.0).error() <= math.nextafter(math.nextafter(3.0, 4), 4)
+    assert 3.0 < release(np.zeros(0), width=3.0).error() <= math.nextafter(math.nextafter(3.0, 4), 4)
+    assert release(np.finfo(float).max, width=3.0).error() < 1e293
+
+
+def test_the_interval_of_doubles_is_rounded_outward():
+    for value, width in [(0.1, 0.2), (1e15, 3.0), (-7.3, 0.1), (1 / 3, 1e-30), (5.0, 1e-300)]:
+        made = release(value, width=width)
+        low, high = made.interval()
+        assert type(low) is type(high) is float
+        assert Fraction(low) <= Fraction(value) - Fraction(made.error())
+        assert Fraction(high) >= Fraction(value) + Fraction(made.error())
+        assert Fraction(high) - Fraction(low) <= 2 * Fraction(made.error()) + 4 * Fraction(
+            math.ulp(abs(value) + width)
+        )
+        lows, highs = release(np.array([value, value]), width=width, cells=2).interval()
+        assert (lows.tolist(), highs.tolist()) == ([low, low], [high, high])
+
+
+def test_an_interval_may_reach_beyond_all_doubles():
+    top = np.finfo(float).max
+    low, high = release(np.array([top, -top]), width=1e300, cells=2).interval()
+
+    assert high.tolist()[0] == math.inf
+    assert low.tolist()[1] == -math.inf
+    assert release(float(top), width=1e300).interval()[1] == math.inf
+
+
+@pytest.mark.parametrize("size", [None, 50])
+@pytest.mark.parametrize("exact", [0.1, 1e6 + 1 / 3, 1e15 + 0.125, -1e17, 3e300])
+def test_the_exact_answer_is_as_near_as_is_said(exact, size):
+    """As often as is said, exactly; 1e15 and more are shown on doubles wider apart than the grid."""
+    mechanism = Laplace.of(sensitivity=1, epsilon=1, real=True, cells=size or 1)
+    hits = total = 0
+    for seed in range(4 if size else 60):
+        with _replaying(random.Random(seed).randbytes):
+            made = mechanism.release(exact if size is None else np.full(size, exact))
+        low, high = made.interval(0.8)
+        width = Fraction(made.error(0.8))
+        for answer, left, right in np.broadcast(made.value, low, high):
+            near = abs(Fraction(float(answer)) - Fraction(exact)) <= width
+            hits += near
+            total += 1
+            assert not near or Fraction(float(left)) <= Fraction(exact) <= Fraction(float(right))
+    assert hits / total > 0.65
+
+
+def test_a_release_says_what_it_is_and_never_what_went_in():
+    mechanism = Gaussian.of(sensitivity=1, epsilon=1, delta=1e-6)
+    bounded = Bounded.derived(987654321, Sensitivity(1), Unit("patient"), "count")
+    made = mechanism.release(bounded)
+
+    assert (
+        repr(made)
+        == f"Release({made.value!r}, {mechanism.loss()}, of one patient, add/remove, central model)"
+    )
+    asserted = mechanism.release(5)
+    assert repr(asserted).endswith("of one row, add/remove, central model; sensitivity asserted)")
+    assert repr(asserted.map(str)) == (
+        f"Release({str(asserted.value)!r}, post-processed, {mechanism.loss()}, "
+        "of one row, add/remove, central model; sensitivity asserted)"
+    )
+
+
+def test_releases_are_compared_by_who_they_are():
+    assert release(1) != release(1)
