@@ -49,14 +49,8 @@ coverage: $(VENV)/.test
 bench: .venv-bench/.ready
 	@.venv-bench/bin/python benchmarks/run.py
 
-.venv-mutants/.ready: pyproject.toml
-	@test -x .venv-mutants/bin/python || $(PYTHON) -m venv .venv-mutants
-	@.venv-mutants/bin/python -m pip --disable-pip-version-check --quiet install --upgrade 'pip>=25.1'
-	@.venv-mutants/bin/python -m pip --disable-pip-version-check --quiet install --group mutants --group test --editable .
-	@touch $@
-
-mutants: .venv-mutants/.ready
-	@.venv-mutants/bin/python tests/mutants.py
+mutants: $(VENV)/.test
+	@$(BIN)/python tests/mutants.py
 
 clean:
-	rm -rf $(VENV) .venv-bench .venv-mutants .mypy_cache .ruff_cache .pytest_cache .hypothesis mutants .coverage
+	rm -rf $(VENV) .venv-bench .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage

@@ -1,0 +1,468 @@
+"""Do the tests notice? Change one thing in the source, run the tests that reach it, and see.
+
+    python tests/mutants.py                     everything under noise, mechanisms and loss
+    python tests/mutants.py loss/budget.py …    some modules
+    python tests/mutants.py --every 20          one mutant in twenty, for an estimate
+    python tests/mutants.py --list noise/laws.py   only what would be changed
+
+Every mutant is the module's syntax tree with one change: a comparison, an operator, a constant ±1, a
+condition negated, a branch, a statement or a returned value left out. It lives in a forked process
+only; nothing is written. First all tests run once, watched by coverage, so that a mutant need only face
+the tests that run its line: those of its own test file first, then the quickest; the first that fails
+kills it, and so does one that takes far too long.
+
+Texts, annotations and decorators are left alone, and so is whatever is raised: errors are read by people.
+Survivors that change nothing, or nothing that matters, are listed with the reason in
+`tests/mutants_survivors.toml`; they do not count. Any other one is a test that is missing.
+"""
+
+import argparse
+import ast
+import contextlib
+import fnmatch
+import gc
+import importlib.machinery
+import json
+import os
+import resource
+import signal
+import sys
+import time
+import tomllib
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import _lru_cache_wrapper
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parent.parent
+SOURCE = ROOT / "src" / "hubbub"
+PACKAGES = ("noise", "mechanisms", "loss")
+LISTED = ROOT / "tests" / "mutants_survivors.toml"
+
+PASS_MARK = 0.9
+MOST_SECONDS = 20
+"""Of tests that one mutant faces: by then a test for it is missing, or is not found where one looks."""
+MOST_BYTES = 6 << 30
+STUCK = 99
+
+# What is changed
+
+ORDERS = {
+    ast.Lt: (ast.LtE, ast.GtE),
+    ast.LtE: (ast.Lt, ast.Gt),
+    ast.Gt: (ast.GtE, ast.LtE),
+    ast.GtE: (ast.Gt, ast.Lt),
+    ast.Eq: (ast.NotEq,),
+    ast.NotEq: (ast.Eq,),
+    ast.Is: (ast.IsNot,),
+    ast.IsNot: (ast.Is,),
+    ast.In: (ast.NotIn,),
+    ast.NotIn: (ast.In,),
+}
+OPERATORS = {
+    ast.Add: ast.Sub,
+    ast.Sub: ast.Add,
+    ast.Mult: ast.FloorDiv,
+    ast.FloorDiv: ast.Mult,
+    ast.Div: ast.Mult,
+    ast.Mod: ast.FloorDiv,
+    ast.Pow: ast.Mult,
+    ast.LShift: ast.RShift,
+    ast.RShift: ast.LShift,
+    ast.BitAnd: ast.BitOr,
+    ast.BitOr: ast.BitAnd,
+    ast.BitXor: ast.BitAnd,
+}
+NAMES = {"min": "max", "max": "min", "floor": "ceil", "ceil": "floor"}
+
+
+def variants(node: ast.AST) -> Iterator[ast.AST]:
+    """What a node may be changed into."""
+    match node:
+        case ast.Compare():
+            for place, operator in enumerate(node.ops):
+                for other in ORDERS[type(operator)]:
+                    ops = [*node.ops[:place], other(), *node.ops[place + 1 :]]
+                    yield ast.Compare(node.left, ops, node.comparators)
+        case ast.BinOp(op=operator) if type(operator) in OPERATORS:
+            yield ast.BinOp(node.left, OPERATORS[type(operator)](), node.right)
+        case ast.AugAssign(op=operator):
+            yield ast.AugAssign(node.target, OPERATORS[type(operator)](), node.value)
+            yield ast.Pass()
+        case ast.Subscript(slice=ast.Constant(value=int(place))):
+            # Of pairs, such as enclosures, the other end.
+            yield ast.Subscript(
+                node.value, ast.Constant(1 - place if place in (0, 1) else place - 1), node.ctx
+            )
+        case ast.Constant(value=bool()):
+            yield ast.Constant(not node.value)
+        case ast.Constant(value=int() | float()):
+            yield ast.Constant(node.value + 1)
+            yield ast.Constant(node.value - 1)
+        case ast.BoolOp():
+            yield ast.BoolOp(ast.Or() if isinstance(node.op, ast.And) else ast.And(), node.values)
+        case ast.UnaryOp():
+            yield node.operand
+        case ast.If() | ast.While() | ast.IfExp():
+            if not isinstance(node.test, (ast.Compare, ast.BoolOp, ast.UnaryOp, ast.Constant)):
+                negated = ast.UnaryOp(ast.Not(), node.test)
+                yield type(node)(negated, node.body, node.orelse)
+            if isinstance(node, ast.If) and not node.orelse:
+                yield ast.Pass()
+        case ast.Expr(value=ast.Call()):
+            yield ast.Pass()
+        case ast.Return(value=value) if value is not None and not _is_none(value):
+            yield ast.Return(ast.Constant(None))
+        case ast.Name(id=name) if name in NAMES:
+            yield ast.Name(NAMES[name], node.ctx)
+        case ast.Attribute(attr=name) if name in NAMES:
+            yield ast.Attribute(node.value, NAMES[name], node.ctx)
+
+
+def _is_none(node: ast.AST) -> bool:
+    return isinstance(node, ast.Constant) and node.value is None
+
+
+def sites(node: ast.AST, function: str = "") -> Iterator[tuple[ast.AST, str]]:
+    """Every node that may be changed, and the function it is in."""
+    for name, field in ast.iter_fields(node):
+        if name in {"annotation", "returns", "decorator_list", "bases"}:
+            continue
+        if name == "slice" and isinstance(field, ast.Constant):
+            continue  # changed with what it is an index of
+        for child in field if isinstance(field, list) else [field]:
+            if isinstance(child, ast.AST) and not _is_left_alone(child):
+                yield child, function
+                named = isinstance(child, (ast.FunctionDef, ast.ClassDef))
+                yield from sites(child, f"{function}.{child.name}".strip(".") if named else function)
+
+
+def _is_left_alone(node: ast.AST) -> bool:
+    match node:
+        case ast.Raise() | ast.Assert() | ast.JoinedStr() | ast.Import() | ast.ImportFrom():
+            return True
+        case ast.FunctionDef() | ast.ClassDef():
+            marks = {ast.unparse(mark) for mark in [*node.decorator_list, *getattr(node, "bases", [])]}
+            return not marks.isdisjoint({"overload", "abstractmethod", "Protocol"})
+        case ast.Assign(targets=[ast.Name(id=name)]):
+            # An alias of a type is named like one.
+            return name == "__all__" or (name[0].isupper() and not name.isupper())
+        case ast.AnnAssign():
+            return ast.unparse(node.annotation) == "TypeAlias"
+    return False
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """One change of one module."""
+
+    module: str
+    function: str
+    change: str
+    nth: int
+    """Which of several alike in one function."""
+    place: int
+    variant: int
+    lines: range
+
+    def tree(self) -> ast.Module:
+        """The module, changed."""
+        tree = ast.parse((SOURCE / self.module).read_text())
+        node = list(sites(tree))[self.place][0]
+        return _replaced(tree, node, list(variants(node))[self.variant])
+
+    def __str__(self) -> str:
+        again = f" (nth = {self.nth})" if self.nth else ""
+        return f"{self.module}:{self.lines.start} {self.function or 'module'}: {self.change}{again}"
+
+
+def _replaced(tree: ast.Module, old: ast.AST, new: ast.AST) -> ast.Module:
+    ast.copy_location(new, old)
+    for parent in ast.walk(tree):
+        for name, field in ast.iter_fields(parent):
+            if field is old:
+                setattr(parent, name, new)
+            elif isinstance(field, list) and any(item is old for item in field):
+                setattr(parent, name, [new if item is old else item for item in field])
+    return ast.fix_missing_locations(tree)
+
+
+def mutants_of(module: str) -> list[Mutant]:
+    """All changes of a module, in the order of its text."""
+    tree = ast.parse((SOURCE / module).read_text())
+    statements = {
+        id(inner): statement
+        for statement in ast.walk(tree)
+        if isinstance(statement, ast.stmt)
+        for inner in _own_nodes(statement)
+    }
+    found, seen = [], Counter()
+    for place, (node, function) in enumerate(sites(tree)):
+        for variant, new in enumerate(variants(node)):
+            statement = statements[id(node)]
+            change = f"{_shown(node)} → {_shown(new)}"
+            if isinstance(node, ast.Constant):  # which by itself tells little
+                change += f" in {_shown(statement):.90}"
+            nth = seen[function, change]
+            seen[function, change] += 1
+            lines = range(statement.lineno, _last_line(statement) + 1)
+            found.append(Mutant(module, function, change, nth, place, variant, lines))
+    return sorted(found, key=lambda mutant: (mutant.lines.start, mutant.place))
+
+
+def _own_nodes(statement: ast.stmt) -> Iterator[ast.AST]:
+    """The statement and its expressions, without the statements inside it."""
+    stack: list[ast.AST] = [statement]
+    while stack:
+        node = stack.pop()
+        yield node
+        stack += [child for child in ast.iter_child_nodes(node) if not isinstance(child, ast.stmt)]
+
+
+def _last_line(statement: ast.stmt) -> int:
+    """Of a compound statement only the head."""
+    body = getattr(statement, "body", None)
+    return max(statement.lineno, body[0].lineno - 1) if body else statement.end_lineno or statement.lineno
+
+
+def _shown(node: ast.AST) -> str:
+    return "nothing" if isinstance(node, ast.Pass) else ast.unparse(node).splitlines()[0]
+
+
+# How tests are run
+
+
+class Watch:
+    """A pytest plugin for the first run: how long each test takes, and which lines it reaches."""
+
+    def __init__(self) -> None:
+        import coverage
+
+        self.coverage = coverage.Coverage(data_file=None, source=[str(SOURCE)])
+        self.seconds: dict[str, float] = {}
+
+    def pytest_sessionstart(self) -> None:
+        self.coverage.start()
+
+    def pytest_runtest_setup(self, item: Any) -> None:
+        # A table made by an earlier test would hide that this one reaches the code that makes it.
+        for cached in [thing for thing in gc.get_objects() if isinstance(thing, _lru_cache_wrapper)]:
+            if (cached.__module__ or "").startswith("hubbub"):
+                cached.cache_clear()
+        self.coverage.switch_context(item.nodeid)
+
+    def pytest_runtest_logreport(self, report: Any) -> None:
+        self.seconds[report.nodeid] = self.seconds.get(report.nodeid, 0.0) + report.duration
+
+    def pytest_runtest_teardown(self, item: Any) -> None:
+        self.coverage.switch_context("")
+
+    def reached(self) -> dict[str, dict[int, list[str]]]:
+        self.coverage.stop()
+        data = self.coverage.get_data()
+        paths = {path: str(Path(path).relative_to(SOURCE)) for path in data.measured_files()}
+        return {name: data.contexts_by_lineno(path) for path, name in paths.items()}
+
+
+class Chosen:
+    """A pytest plugin for a mutant: only these tests, in this order, none much longer than it took."""
+
+    def __init__(self, tests: list[str], seconds: dict[str, float]) -> None:
+        self.order = {test: place for place, test in enumerate(tests)}
+        self.seconds = seconds
+
+    def pytest_collection_modifyitems(self, items: list[Any]) -> None:
+        items[:] = sorted((i for i in items if i.nodeid in self.order), key=lambda i: self.order[i.nodeid])
+
+    def pytest_runtest_setup(self, item: Any) -> None:
+        # Its own time on a processor: others may keep it waiting.
+        signal.setitimer(signal.ITIMER_PROF, 5 + 5 * self.seconds[item.nodeid])
+
+
+def _pytest(plugin: Any, *arguments: str) -> int:
+    import pytest
+
+    quiet = "-q -x -p no:cacheprovider -p no:cov --no-header --tb=short --assert=plain"
+    return int(pytest.main([*quiet.split(), *arguments], plugins=[plugin]))
+
+
+def first_run(paths: list[str]) -> tuple[dict[str, float], dict[str, dict[int, list[str]]]]:
+    """Every test once, in a process of its own: they must pass, and say what they reach."""
+    read, write = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.close(read)
+        watch = Watch()
+        if _pytest(watch, *paths) == 0:
+            with os.fdopen(write, "w") as pipe:
+                json.dump([watch.seconds, watch.reached()], pipe)
+        os._exit(0)
+    os.close(write)
+    with os.fdopen(read) as pipe:
+        answer = pipe.read()
+    os.waitpid(child, 0)
+    if not answer:
+        sys.exit("the tests fail without any change: mend that first")
+    seconds, reached = json.loads(answer)
+    return seconds, {path: {int(n): tests for n, tests in lines.items()} for path, lines in reached.items()}
+
+
+def chosen(mutant: Mutant, seconds: dict[str, float], reached: dict[str, dict[int, list[str]]]) -> list[str]:
+    """The tests that reach the mutant's lines, its own first, then the quickest, for so many seconds."""
+    lines = reached.get(mutant.module, {})
+    tests = {test for line in mutant.lines for test in lines.get(line, [])}
+    if "" in tests:  # run on import, or while tests are collected: whatever uses the module may notice
+        tests = {test for reaching in lines.values() for test in reaching}
+    folder, _, name = mutant.module.rpartition("/")
+    own = (f"tests/{folder}/test_{name}", f"src/hubbub/{mutant.module}")
+    ordered = sorted(tests & seconds.keys(), key=lambda test: (not test.startswith(own), seconds[test]))
+    kept, total = [], 0.0
+    for test in ordered:
+        total += seconds[test]
+        if kept and total > MOST_SECONDS:
+            break
+        kept.append(test)
+    return kept
+
+
+def start(mutant: Mutant, tests: list[str], seconds: dict[str, float]) -> int:
+    """A child that has the mutant for its module and runs the tests; its exit code tells how it went."""
+    path = str(SOURCE / mutant.module)
+    changed = compile(mutant.tree(), path, "exec")
+    child = os.fork()
+    if child:
+        return child
+    silence = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(silence, 1)
+    os.dup2(silence, 2)
+    resource.setrlimit(resource.RLIMIT_AS, (MOST_BYTES, MOST_BYTES))
+    for alarm in (signal.SIGPROF, signal.SIGALRM):
+        signal.signal(alarm, lambda *_: os._exit(STUCK))
+    signal.setitimer(signal.ITIMER_PROF, 30)  # for the imports
+    signal.setitimer(signal.ITIMER_REAL, 60 * MOST_SECONDS)  # whatever it waits for
+    get_code = importlib.machinery.SourceFileLoader.get_code
+
+    def mutated(loader: Any, name: str) -> Any:
+        return changed if loader.path == path else get_code(loader, name)
+
+    importlib.machinery.SourceFileLoader.get_code = mutated
+    files = sorted({test.partition("::")[0] for test in tests})
+    os._exit(_pytest(Chosen(tests, seconds), *files))
+
+
+def judge(
+    mutants: list[Mutant], seconds: dict[str, float], reached: dict[str, dict[int, list[str]]], jobs: int
+) -> dict[Mutant, str]:
+    """What became of each: killed, stuck (which is as good) or survived."""
+    verdicts: dict[Mutant, str] = {}
+    running: dict[int, Mutant] = {}
+    waiting = list(reversed(mutants))
+    begun = time.monotonic()
+    while waiting or running:
+        while waiting and len(running) < jobs:
+            mutant = waiting.pop()
+            tests = chosen(mutant, seconds, reached)
+            if tests:
+                running[start(mutant, tests, seconds)] = mutant
+            else:
+                verdicts[mutant] = "survived"
+        if running:
+            child, status = os.wait()
+            code = os.waitstatus_to_exitcode(status)
+            verdicts[running.pop(child)] = {0: "survived", STUCK: "stuck"}.get(code, "killed")
+        _progress(len(verdicts), len(mutants), begun)
+    return verdicts
+
+
+def _progress(done: int, of: int, begun: float) -> None:
+    if sys.stderr.isatty() or done % 50 == 0 or done == of:
+        spent = time.monotonic() - begun
+        end = "\r" if sys.stderr.isatty() and done < of else "\n"
+        print(f"{done} of {of} mutants, {spent:.0f} s", end=end, file=sys.stderr)
+
+
+# What is said
+
+
+def listed() -> list[dict[str, Any]]:
+    """The survivors that are known, each with its reason."""
+    entries = tomllib.loads(LISTED.read_text()).get("survivor", []) if LISTED.exists() else []
+    for entry in entries:
+        if not {"module", "change", "why"} <= entry.keys() or not entry["why"].strip():
+            sys.exit(f"a survivor without module, change or why: {entry}")
+    return entries
+
+
+def excuse(mutant: Mutant, entries: list[dict[str, Any]]) -> dict[str, Any] | None:
+    """The entry that lists the mutant; `function` and `change` may hold * and ?."""
+    for entry in entries:
+        if (
+            entry["module"] == mutant.module
+            and fnmatch.fnmatchcase(mutant.function, entry.get("function", "*"))
+            and fnmatch.fnmatchcase(mutant.change, entry["change"])
+            and entry.get("nth", mutant.nth) == mutant.nth
+        ):
+            return entry
+    return None
+
+
+def report(verdicts: dict[Mutant, str], *, is_whole: bool) -> bool:
+    """Print the score of each module and every survivor that is not listed; whether all scores are enough."""
+    entries = listed()
+    by_module: dict[str, list[Mutant]] = defaultdict(list)
+    for mutant in verdicts:
+        by_module[mutant.module].append(mutant)
+    used, enough = [], True
+    for module, mutants in sorted(by_module.items()):
+        survived = [mutant for mutant in mutants if verdicts[mutant] == "survived"]
+        excused = [entry for mutant in survived if (entry := excuse(mutant, entries))]
+        used += excused
+        missed = len(survived) - len(excused)
+        counted = len(mutants) - len(excused)
+        score = 1 - missed / counted if counted else 1.0
+        enough = enough and score >= PASS_MARK
+        stuck = sum(verdicts[mutant] == "stuck" for mutant in mutants)
+        print(
+            f"{module:28} {score:7.1%}  {len(mutants)} mutants, {missed} survived, "
+            f"{len(excused)} listed, {stuck} stuck"
+        )
+    for mutant, verdict in verdicts.items():
+        if verdict == "survived" and not excuse(mutant, entries):
+            print(f"survived  {mutant}")
+    for entry in entries:
+        if is_whole and entry["module"] in by_module and entry not in used:
+            print(f"no longer survives, take it off the list: {entry['module']} {entry['change']}")
+    return enough
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("modules", nargs="*", help="such as loss/budget.py; all, if none is given")
+    parser.add_argument("--jobs", type=int, default=min(2, os.cpu_count() or 1))
+    parser.add_argument("--every", type=int, default=1, help="only each so-manieth mutant, for an estimate")
+    parser.add_argument("--tests", nargs="*", default=[], help="only these paths; all, if none is given")
+    parser.add_argument("--list", action="store_true", help="print the changes and stop")
+    given = parser.parse_args()
+    os.chdir(ROOT)
+    paths = [path for name in PACKAGES for path in sorted((SOURCE / name).glob("*.py"))]
+    modules = given.modules or [str(path.relative_to(SOURCE)) for path in paths]
+    mutants = [mutant for module in modules for mutant in mutants_of(module)][:: given.every]
+    if given.list:
+        print(*mutants, sep="\n")
+        return
+    # Imported once, for all the children; hubbub itself must be imported by each of them.
+    for library in ("coverage", "hypothesis", "mpmath", "numpy", "pytest"):
+        with contextlib.suppress(ImportError):
+            importlib.import_module(library)
+    assert "hubbub" not in sys.modules
+    seconds, reached = first_run(given.tests)
+    print(f"{len(mutants)} mutants, {len(seconds)} tests of {sum(seconds.values()):.0f} s", file=sys.stderr)
+    verdicts = judge(mutants, seconds, reached, given.jobs)
+    if not report(verdicts, is_whole=given.every == 1 and not given.tests):
+        sys.exit(f"below {PASS_MARK:.0%}: write the tests that are missing")
+
+
+if __name__ == "__main__":
+    main()
