@@ -4,6 +4,7 @@
     ├── InvalidInput    a parameter or a value cannot be used as given (also a ValueError)
     ├── Unsupported     beyond what can be done exactly: refused rather than approximated
     ├── Refused         it could be done, but would not be private
+    │   └── BudgetExceeded   it does not fit what is left of the budget
     └── Halted          an interactive mechanism has given its last answer
 
 Every error says what is wrong, why it matters and how to mend it, and holds no data:
@@ -12,7 +13,7 @@ Every error says what is wrong, why it matters and how to mend it, and holds no 
 
 # ruff: noqa: N818 - the root is named an error; the leaves say what happened
 
-__all__ = ["Halted", "HubbubError", "InvalidInput", "Refused", "Unsupported"]
+__all__ = ["BudgetExceeded", "Halted", "HubbubError", "InvalidInput", "Refused", "Unsupported"]
 
 
 class HubbubError(Exception):
@@ -50,6 +51,10 @@ class Unsupported(HubbubError):
 
 class Refused(HubbubError):
     """It could be done, but the promise would not hold."""
+
+
+class BudgetExceeded(Refused):
+    """It does not fit what is left of the budget; nothing was spent."""
 
 
 class Halted(HubbubError):
