@@ -320,14 +320,61 @@ def test_an_answer_names_its_rule_and_its_unit(bounded, rule, cells):
     assert bounded.unit.key is None
 
 
-def test_another_unit_can_be_said():
-    unit = Unit("patient", SUBSTITUTE)
+RULES = [
+    lambda rows, unit: count(rows, bool, unit=unit),
+    lambda rows, unit: counts(rows, [bool], unit=unit),
+    lambda rows, unit: histogram(rows, [1], unit=unit),
+    lambda rows, unit: fraction(rows, bool, unit=unit),
+    lambda rows, unit: linear(rows, float, 0, 1, unit=unit),
+]
 
-    assert count([1], bool, unit=unit).unit is unit
-    assert counts([1], [bool], unit=unit).unit is unit
-    assert histogram([1], [1], unit=unit).unit is unit
-    assert fraction([1], bool, unit=unit).unit is unit
-    assert linear([1], float, 0, 1, unit=unit).unit is unit
+
+@pytest.mark.parametrize("rule", RULES)
+def test_the_other_relation_can_be_said(rule):
+    unit = Unit.row(SUBSTITUTE)
+    assert rule([1], unit).unit is unit
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_a_unit_that_may_have_many_rows_is_refused(rule):
+    with pytest.raises(Refused, match="one patient"):
+        rule([1], Unit("patient", SUBSTITUTE))
+
+
+class Panic(BaseException):
+    """What bindings to other languages raise: no Exception."""
+
+
+def panic(row):
+    raise Panic(row)
+
+
+def test_not_even_a_panic_gets_out():
+    assert unwrap(count([1, 2], panic)) == 0
+    assert unwrap(linear([1, 2], panic, 0, 1)) == 0
+
+    class Unhashable:
+        def __hash__(self):
+            raise Panic
+
+    assert unwrap(histogram([Unhashable(), 1], [1])).tolist() == [1]
+
+
+def interrupt(row):
+    raise KeyboardInterrupt
+
+
+def test_a_person_may_interrupt():
+    for rule in (lambda: count([1], interrupt), lambda: linear([1], interrupt, 0, 1)):
+        with pytest.raises(KeyboardInterrupt):
+            rule()
+
+    class Interrupting:
+        def __hash__(self):
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        histogram([Interrupting()], [1])
 
 
 def test_no_answer_shows_its_value():

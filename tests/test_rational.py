@@ -216,7 +216,7 @@ def test_round_up_is_the_least_double_that_is_not_below(exact):
 
     assert up == math.inf or Fraction(up) >= exact
     below = math.nextafter(up, -math.inf)
-    assert below == -math.inf or Fraction(below) < exact
+    assert below == -math.inf or min(Fraction(below), Fraction(repr(below))) < exact
 
 
 @pytest.mark.parametrize(
@@ -256,3 +256,18 @@ def test_ceil_sqrt_is_exact_where_the_root_is_rational(root):
 )
 def test_ceil_sqrt_of_an_irrational_root_lies_above_it(square):
     assert ceil_sqrt(Fraction(square)) ** 2 > square
+
+
+@pytest.mark.parametrize(
+    "exact", [Fraction(1998, 977), Fraction(68, 37), Fraction(1, 3), Fraction(1, 10), Fraction(7)]
+)
+def test_what_is_rounded_up_is_not_below_even_as_the_decimal_a_person_reads(exact):
+    shown = round_up(exact)
+    assert Fraction(shown) >= exact
+    assert Fraction(repr(shown)) >= exact
+    assert shown <= exact * (1 + Fraction(1, 2**51))
+
+
+@given(st.fractions(min_value=0, max_value=10**6))
+def test_no_decimal_is_below_what_it_stands_for(exact):
+    assert rational(round_up(exact), "x") >= exact

@@ -107,6 +107,8 @@ def test_of_a_double_its_own_rounding_is_part_of_the_error():
     assert 3.0 < release(0.0, width=3.0).error() <= math.nextafter(math.nextafter(3.0, 4), 4)
     assert 3.0 < release(np.zeros(0), width=3.0).error() <= math.nextafter(math.nextafter(3.0, 4), 4)
     assert release(np.finfo(float).max, width=3.0).error() < 1e293
+    for tiny in (1e-30, np.array([1e-30, -1e-31]), np.zeros(0)):
+        assert 1e-30 < release(tiny, width=1e-30).error() < 1.000000000000001e-30
 
 
 def test_the_interval_of_doubles_is_rounded_outward():
@@ -170,3 +172,8 @@ def test_a_release_says_what_it_is_and_never_what_went_in():
 
 def test_releases_are_compared_by_who_they_are():
     assert release(1) != release(1)
+
+
+def test_a_release_cannot_be_changed():
+    with pytest.raises(AttributeError):
+        release(1).value = 2

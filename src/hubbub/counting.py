@@ -199,14 +199,18 @@ def linear(
 def _holds(predicate: Predicate, row: Any) -> bool:
     try:
         return bool(predicate(row))
-    except Exception:  # noqa: BLE001 - whatever a row makes it raise would tell about the row
+    except KeyboardInterrupt:
+        raise
+    except BaseException:  # noqa: BLE001 - whatever a row makes it raise would tell about the row
         return False
 
 
 def _cell(cells: Mapping[Hashable, int], row: Any) -> int | None:
     try:
         return cells.get(row)
-    except Exception:  # noqa: BLE001 - a row that cannot be hashed or compared is in no cell
+    except KeyboardInterrupt:
+        raise
+    except BaseException:  # noqa: BLE001 - a row that cannot be hashed or compared is in no cell
         return None
 
 
@@ -215,7 +219,9 @@ def _weighed(weight: Callable[[Any], Any], row: Any, scale: int) -> int:
     try:
         given = weight(row)
         exact = exactly(int(given) if isinstance(given, (bool, np.bool_)) else given, "a weight")
-    except Exception:  # noqa: BLE001 - whatever a row makes it raise would tell about the row
+    except KeyboardInterrupt:
+        raise
+    except BaseException:  # noqa: BLE001 - whatever a row makes it raise would tell about the row
         return 0
     return exact.numerator * scale // exact.denominator
 
@@ -224,7 +230,7 @@ def _bound(given: Number, name: str) -> Fraction:
     bound = rational(given, name)
     if abs(bound) > LARGEST:
         raise InvalidInput(
-            f"{name} is beyond ±2^62",
+            f"{name} is beyond ±2^61",
             why="sums of such weights are too large to be released",
             fix=f"pass a smaller {name}, or scale the weights down by a public factor",
         )
@@ -237,6 +243,12 @@ def _relation(unit: Unit) -> Neighbours:
             f"the unit is of type {type(unit).__name__}",
             why="it must be known who is protected",
             fix="pass Unit.row(), or Unit.row(Neighbours.SUBSTITUTE)",
+        )
+    if unit.key is not None:
+        raise Refused(
+            f"the unit is one {unit.key}, and rows in memory have no such key",
+            why="one unit could have many rows, and nobody would know how far it moves the answer",
+            fix="pass one element for each unit, and say so with Unit.row()",
         )
     return unit.neighbours
 

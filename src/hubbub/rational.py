@@ -7,6 +7,7 @@ it stands for itself, the binary number: nobody typed it, and its distance from 
 
 import math
 import numbers
+import sys
 from decimal import Context, Decimal
 from fractions import Fraction
 from typing import Any
@@ -17,6 +18,7 @@ from hubbub.errors import InvalidInput
 
 __all__ = [
     "Number",
+    "as_read",
     "at_least_zero",
     "ceil_sqrt",
     "exactly",
@@ -113,7 +115,21 @@ def round_up(exact: Fraction) -> float:
         near = float(exact)
     except OverflowError:
         return math.inf if exact > 0 else -float(np.finfo(float).max)
-    return near if Fraction(near) >= exact else math.nextafter(near, math.inf)
+    # A person reads the decimal that is printed, and `rational` reads it so, too: both must hold.
+    while as_read(near) < exact and (near < sys.float_info.max or Fraction(near) < exact):
+        near = math.nextafter(near, math.inf)
+        if near == math.inf:
+            break
+    return near
+
+
+def as_read(shown: float) -> Fraction:
+    """The least that a double may be taken for: itself, or the decimal that it prints as.
+
+    >>> as_read(0.1) == Fraction(1, 10) < Fraction(0.1)
+    True
+    """
+    return min(Fraction(shown), Fraction(repr(shown)))
 
 
 def ceil_sqrt(square: Fraction) -> Fraction:

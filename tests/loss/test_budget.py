@@ -80,3 +80,11 @@ def test_what_spends_gets_a_receipt():
 
     assert (receipt.what, receipt.loss) == ("a count", Loss.pure(1))
     assert receipt == Receipt("a count", Loss.pure(1))
+
+
+@pytest.mark.parametrize(
+    ("thing", "name"), [(Budget(1), "epsilon"), (Receipt("a count", Loss.pure(1)), "what")]
+)
+def test_what_was_granted_cannot_be_changed(thing, name):
+    with pytest.raises(AttributeError):
+        setattr(thing, name, 0)

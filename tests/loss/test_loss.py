@@ -55,8 +55,10 @@ def true_epsilon(mu, delta, near):
 
 
 def only_just_above(double, truth):
-    """Not below the truth, and not by more than one in 2^52."""
-    return truth <= mp.mpf(double) <= truth * (1 + mp.ldexp(1, -52))
+    """Not below the truth, neither as a double nor as a decimal, and above by no more than one in 2^51."""
+    return truth <= min(mp.mpf(double), mp.mpf(repr(double))) and mp.mpf(double) <= truth * (
+        1 + mp.ldexp(1, -51)
+    )
 
 
 # Pure and (ε, δ)
@@ -358,6 +360,11 @@ def test_a_group_pays_more_delta_than_its_members_together(epsilon, size):
         assert truth <= real(group.cost().delta) <= truth * (1 + mp.mpf("1e-70"))
 
 
+def test_a_group_of_any_size_without_delta_pays_none():
+    assert Loss.pure(1).for_group(6000) == Loss.pure(6000)
+    assert Loss.gaussian(1).for_group(6000) == Loss.gaussian(6000)
+
+
 def test_a_group_too_large_to_protect_pays_a_delta_of_one():
     assert Loss.approximate(1, 1e-9).for_group(5000).cost().delta == 1
     assert Loss.approximate(1, Fraction(1, 10**2000)).for_group(5001).cost().delta == 1
@@ -436,26 +443,37 @@ def test_noise_wider_than_all_doubles_is_not_to_be_had():
 
 
 @pytest.mark.parametrize(
-    "ask",
+    ("ask", "most"),
     [
-        lambda: Loss.gaussian(Fraction(9, 10)).epsilon(1e-6),
-        lambda: Loss.gaussian(Fraction(9, 10)).epsilon(1e-300),
-        lambda: (Loss.gaussian(Fraction(9, 10)) * 100).epsilon(1e-5),
-        lambda: largest_mu(Fraction(9, 10), MILLIONTH),
-        lambda: largest_mu(Fraction(9, 100), Fraction(1, 10**12)),
+        (lambda: Loss.gaussian(Fraction(9, 10)).epsilon(1e-6), 13),
+        (lambda: Loss.gaussian(Fraction(9, 10)).epsilon(1e-300), 9),
+        (lambda: (Loss.gaussian(Fraction(9, 10)) * 100).epsilon(1e-5), 13),
+        (lambda: Loss.gaussian(90).epsilon(1e-6), 9),
+        (lambda: Loss.gaussian(Fraction(9, 1000)).epsilon(1e-6), 14),
+        (lambda: (Loss.gaussian(Fraction(9, 10)) + Loss.approximate(0.5, 1e-7)).epsilon(1e-6), 22),
+        (lambda: largest_mu(Fraction(9, 10), MILLIONTH), 12),
+        (lambda: largest_mu(Fraction(9, 100), Fraction(1, 10**12)), 10),
+        (lambda: largest_mu(Fraction(9, 10**300), MILLIONTH), 10),
+        (lambda: largest_mu(Fraction(9 * 10**5), MILLIONTH), 11),
     ],
 )
-def test_the_curve_is_evaluated_a_handful_of_times(ask, monkeypatch):
+def test_the_curve_is_evaluated_a_handful_of_times(ask, most, monkeypatch):
     calls = []
     curve = module.gaussian_delta
     monkeypatch.setattr(module, "gaussian_delta", lambda *of: calls.append(of) or curve(*of))
 
     ask()
 
-    assert 0 < len(calls) <= 14
+    assert 0 < len(calls) <= most
     before = len(calls)
     ask()
     assert len(calls) == before
+
+
+def test_a_delta_that_is_just_enough_is_enough():
+    for loss in (Loss.gaussian(1), Loss.pure(Fraction(1, 2)), Loss.gaussian(1) + Loss.approximate(1, 0.1)):
+        assert loss.epsilon(loss._delta_at(Fraction(0))) == 0.0
+        assert loss.epsilon(loss._delta_at(Fraction(1, 4))) == 0.25
 
 
 def test_the_search_finds_the_least_double_wherever_it_starts():
@@ -515,3 +533,9 @@ def test_numbers_of_every_exact_kind_are_taken():
     assert Loss.pure(np.int64(2)) == Loss.pure(2)
     assert Loss.pure(-0.0) == Loss.pure(0)
     assert hash(Loss.pure(0.5)) == hash(Loss.pure(Fraction(1, 2)))
+
+
+@pytest.mark.parametrize(("thing", "name"), [(Loss.pure(1), "_epsilon"), (Loss.pure(1).cost(), "epsilon")])
+def test_a_loss_cannot_be_changed(thing, name):
+    with pytest.raises(AttributeError):
+        setattr(thing, name, 0)

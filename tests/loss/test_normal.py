@@ -144,6 +144,58 @@ def test_the_gaussian_curve_anywhere_is_never_below_the_truth(epsilon, mu):
         assert real(bound) > truth
 
 
+@pytest.mark.parametrize(
+    ("epsilon", "mu", "share"),
+    [("1", "1", 1), ("3", "10", 1), ("0", "1", 1), ("5", "1", mp.npdf(4.5)), ("40", "1", mp.npdf(39.5))],
+)
+def test_the_gaussian_curve_is_one_unit_and_a_few_above_the_truth(epsilon, mu, share):
+    """More than rounding needs, for what vectors cannot hold; of φ(a) where that is the unit."""
+    bound = gaussian_delta(Fraction(epsilon), Fraction(mu) ** 2)
+    units = mp.ldexp(real(bound) - true_delta(Fraction(epsilon), Fraction(mu)), 128) / share
+
+    assert 1 <= units <= 5
+
+
+@pytest.mark.parametrize(
+    "x", [Fraction(-30), Fraction(-4), Fraction(-1, 3), Fraction(0), Fraction(1, 3), Fraction(3)]
+)
+def test_one_tail_is_enclosed_by_a_few_units(x):
+    for bits in (8, 64):
+        low, high = normal._above(x, bits)
+        assert low <= mp.ldexp(above(x), bits) <= high
+        assert high - low <= 3
+
+
+@pytest.mark.parametrize("x", [Fraction(-3), Fraction(0), Fraction(1, 2), Fraction(4)])
+def test_the_density_times_a_factor_is_enclosed_by_a_few_units(x):
+    low, high = normal._density_times(x, (3 << 62, 3 << 62), 64)
+
+    assert low <= mp.ldexp(mp.npdf(real(x)) * 3 / 4, 64) <= high
+    assert high - low <= 2
+
+
+def test_where_the_series_ends_the_continued_fraction_begins(monkeypatch):
+    series, fractions = [], []
+    central, ratio = normal.central, normal.mills
+    monkeypatch.setattr(normal, "central", lambda x, bits: series.append(x) or central(x, bits))
+    monkeypatch.setattr(normal, "mills", lambda x, bits: fractions.append(x) or ratio(x, bits))
+
+    outside(Fraction(399, 100), 64)
+    gaussian_delta(Fraction(1), Fraction(1))
+    gaussian_delta(Fraction(449, 100), Fraction(1))
+    assert fractions == []
+    assert max(series) == Fraction(499, 100)
+    series.clear()
+    outside(Fraction(4), 64)
+    gaussian_delta(Fraction(9, 2), Fraction(1))
+    assert series == []
+    assert fractions == [4, 4, 5]
+    gaussian_delta(Fraction(30), Fraction(64))  # from −1/4 to 7 3/4
+    gaussian_delta(Fraction(32), Fraction(64))  # from 0 to 8
+    assert series == [Fraction(1, 4), Fraction(31, 4), 0]
+    assert fractions[3:] == [8]
+
+
 def test_an_irrational_mu_is_rounded_up():
     assert real(gaussian_delta(Fraction(1), Fraction(2))) > true_delta(1, mp.sqrt(2))
     assert excess(gaussian_delta(Fraction(1), Fraction(2)), true_delta(1, mp.sqrt(2))) < mp.mpf("1e-20")

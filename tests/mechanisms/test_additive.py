@@ -225,12 +225,13 @@ def test_calibration_keeps_what_was_asked_for_and_hardly_more(epsilon, delta, se
 
 
 def test_sigma_is_rounded_up():
-    """σ·μ = Δ₂ would do; a σ that is no double is rounded to the next."""
+    """σ·μ = Δ₂ would do; a σ that is no double is rounded to the next that is not less as a decimal either."""
     for l2_squared in (2, 3, 5, 7):
         mechanism = Gaussian.of(sensitivity=Sensitivity(9, l2_squared=l2_squared), epsilon=1, delta=1e-6)
         mu = largest_mu(Fraction(1), MILLIONTH)
         assert (mechanism.scale * mu) ** 2 >= l2_squared
-        assert (Fraction(math.nextafter(float(mechanism.scale), 0)) * mu) ** 2 < l2_squared
+        below = math.nextafter(float(mechanism.scale), 0)
+        assert (min(Fraction(below), Fraction(repr(below))) * mu) ** 2 < l2_squared
 
 
 def test_the_analytic_gaussian_needs_less_noise_than_the_classic_formula():
@@ -381,6 +382,32 @@ def test_for_error_has_the_defaults_of_error():
     assert Gaussian.for_error(6, delta=0.1) == Gaussian.for_error(
         6, delta=0.1, confidence=0.95, sensitivity=1, real=False, cells=1
     )
+
+
+def test_noise_too_fine_for_doubles_is_the_reason_given():
+    with refused(Unsupported, match="doubles"):
+        Laplace.for_error(1e-280, sensitivity=1e-280, real=True)
+
+
+def test_a_sensitivity_of_zero_in_any_norm_is_refused():
+    nothing = Sensitivity(1, l2=0)
+    for make in (
+        lambda: Gaussian.of(sensitivity=nothing, epsilon=1, delta=1e-6, real=True),
+        lambda: Gaussian.for_error(5, delta=1e-6, sensitivity=nothing),
+        lambda: Laplace.of(sensitivity=nothing, epsilon=1),
+    ):
+        with refused(InvalidInput, match="sensitivity is 0"):
+            make()
+
+
+def test_the_population_is_asked_about_at_every_door():
+    for make in (
+        lambda: Gaussian.of(sensitivity=1, epsilon=1, delta=0.01, population=100),
+        lambda: Gaussian.for_error(5, delta=0.01, population=100),
+        lambda: least_noise(sensitivity=1, epsilon=1, delta=0.01, population=100),
+    ):
+        with refused(Refused, match="population"):
+            make()
 
 
 def test_an_error_that_no_protection_allows_is_refused():

@@ -78,22 +78,32 @@ def _from_zero(law):
 # Privacy: ratios of the exact laws, with e^−ε rational
 
 
-@pytest.mark.parametrize(("delta", "monotone"), [(1, False), (2, False), (1, True), (2, True)])
+SMALL = list(product([0], range(-2, 3), range(-2, 3)))
+"""Scores of three candidates; only differences count."""
+
+
+@pytest.mark.parametrize(("delta", "monotone"), [(1, False), (1, True), (2, True)])
 @pytest.mark.parametrize("kind", INDEX_ONLY)
 def test_no_choice_is_more_than_e_to_the_epsilon_likelier_from_a_neighbour(kind, delta, monotone):
     z = Fraction(2, 3)  # e^−rate
     law = _from_zero(lambda scores: LAWS[kind](scores, z))
     most = z ** -(delta if monotone else 2 * delta)
 
-    ratios = [
-        worst_ratio(law(one), law(two))
-        for one, two in _neighbours(product([0], range(-2, 3), range(-2, 3)), delta, monotone)
-    ]
+    ratios = [worst_ratio(law(one), law(two)) for one, two in _neighbours(SMALL, delta, monotone)]
 
     assert max(ratios) <= most
     assert max(ratios) > Fraction(3, 4) * most  # and the bound is no waste
     if kind is PermuteAndFlip:
         assert max(ratios) == most
+
+
+@pytest.mark.parametrize("kind", INDEX_ONLY)
+def test_larger_steps_of_two_candidates_are_hidden_as_well(kind):
+    z = Fraction(2, 3)
+    law = _from_zero(lambda scores: LAWS[kind](scores, z))
+    for delta in (2, 3):
+        for one, two in _neighbours(product([0], range(-4, 5)), delta, False):
+            assert worst_ratio(law(one), law(two)) <= z ** (-2 * delta)
 
 
 @pytest.mark.parametrize("kind", INDEX_ONLY)
@@ -104,7 +114,7 @@ def test_half_the_noise_is_too_little_where_scores_are_not_monotone(kind):
     assert worst_ratio(law((0, 3, 3)), law((-1, 4, 4))) > z**-1
 
 
-def _leads(scores, z, order, most=6):
+def _leads(scores, z, order, most=4):
     """Pr[winner and lead], leads of `most` and more as one, ties by a fixed order."""
     law = []
     for winner in range(len(scores)):
@@ -113,14 +123,14 @@ def _leads(scores, z, order, most=6):
     return law
 
 
-@pytest.mark.parametrize(("delta", "monotone"), [(1, False), (1, True), (2, True)])
+@pytest.mark.parametrize(("delta", "monotone"), [(1, False), (2, True)])
 def test_the_winner_and_its_lead_are_private_together_whatever_the_order_of_ties(delta, monotone):
     # One order stands for all, as all scores are tried; so a random order is private too.
     z = HALF
     law = _from_zero(lambda scores: _leads(scores, z, (2, 1, 0)))
     most = z ** -(delta if monotone else 2 * delta)
 
-    for one, two in _neighbours(product([0], range(-2, 3), range(-2, 3)), delta, monotone):
+    for one, two in _neighbours(SMALL, delta, monotone):
         assert worst_ratio(law(one), law(two)) <= most
 
 
@@ -146,7 +156,7 @@ def test_only_the_exponential_mechanism_has_a_bounded_range():
 
     def widest(law):
         spread = _from_zero(lambda scores: law(scores, z))
-        pairs = _neighbours(product([0], range(-2, 3), range(-2, 3)), 1, False)
+        pairs = _neighbours(SMALL, 1, False)
         return max(
             worst_ratio(spread(one), spread(two)) * worst_ratio(spread(two), spread(one))
             for one, two in pairs
@@ -176,7 +186,7 @@ def test_permute_and_flip_would_break_the_charge_of_the_exponential_mechanism():
 
 def test_the_exponential_mechanism_keeps_its_zcdp():
     z = mpmath.exp(-mpmath.mpf(1) / 2)  # ε = 1
-    for one, two in _neighbours(product([0], range(-2, 3), range(-2, 3)), 1, False):
+    for one, two in _neighbours(SMALL, 1, False):
         p, q = reference.exponential(one, z), reference.exponential(two, z)
         for order in (2, 4, 16):
             renyi = mpmath.log(sum(a**order * b ** (1 - order) for a, b in zip(p, q, strict=True))) / (
@@ -199,7 +209,7 @@ def test_what_is_released_follows_the_reference_law(kind, monotone):
     counted = [0] * len(scores)
 
     with _replaying(stream(f"{kind.__name__}/{monotone}")):
-        for _ in range(4000):
+        for _ in range(3000):
             value = mechanism.release(held).value
             counted[value.winner if kind is LaplaceMaxWithGap else value] += 1
 
@@ -222,7 +232,7 @@ def test_the_lead_follows_the_reference_law():
     counted = [0] * len(law)
 
     with _replaying(stream("leads")):
-        for _ in range(4000):
+        for _ in range(3000):
             winner, gap = mechanism.release(list(scores)).value
             counted[4 * winner + min(gap, 3)] += 1
 
@@ -271,6 +281,13 @@ def test_an_order_with_two_equal_places_is_drawn_again(monkeypatch, again):
     with _replaying(source):
         assert PermuteAndFlip.of(sensitivity=1, epsilon=1).release([0, 0, 0]).value == 1
     assert source.left == []
+
+
+def test_an_order_is_told_by_63_bits(monkeypatch):
+    monkeypatch.setattr(choose, "bernoulli_exp_each", lambda rate, gaps: np.array([True, True]))
+
+    with _replaying(scripted(np.array([6, 4], dtype=np.uint64).tobytes())):
+        assert PermuteAndFlip.of(sensitivity=1, epsilon=1).release([0, 0]).value == 0
 
 
 @pytest.mark.parametrize("kind", [LaplaceMax, LaplaceMaxWithGap])
@@ -449,6 +466,44 @@ def test_many_candidates_share_evenly():
             assert mechanism.release(np.full(5000, 17)).value == part
 
 
+@pytest.mark.parametrize("candidates", [2, 4, 64])
+def test_floats_decide_beyond_the_margin_that_is_proved_and_only_there(monkeypatch, candidates):
+    monkeypatch.setattr(choose, "_share_at", lambda u, rate, gaps: "integers")
+    mechanism = Exponential.of(sensitivity=1, epsilon=1)
+    margin = candidates + 16 << 16  # 2^-48 of the whole, in units of U's 64th digit
+    for edge in (0, candidates // 2, candidates):
+        start = (edge << 64) // candidates
+        for away, decided in (
+            (margin - (1 << 15), "integers"),
+            (margin + (1 << 15), edge),
+            ((1 << 15) - margin, "integers"),
+            (-(1 << 15) - margin, edge - 1),
+        ):
+            if 0 <= start + away < 1 << 64:
+                with _replaying(scripted(*_words(start + away, 1))):
+                    assert mechanism.release([7] * candidates).value == decided
+
+
+def test_however_loose_the_enclosures_only_what_they_decide_is_decided(monkeypatch):
+    tight = choose.exp_neg
+
+    def loose(x, bits):
+        low, high = tight(x, bits)
+        slack = 1 << bits // 2
+        return max(0, low - slack), high + slack
+
+    monkeypatch.setattr(choose, "exp_neg", loose)
+    scores, rate = (3, 1, 4, 1, 5), HALF
+    edges = _edges(scores, rate, 100)
+    for edge in edges:
+        for away in range(20, 60, 3):
+            for u in (_bits(edge, 4) - (1 << 256 - away), _bits(edge, 4) + (1 << 256 - away)):
+                with mpmath.workdps(100):
+                    expected = sum(mpmath.ldexp(u, -256) >= other for other in edges)
+                with _replaying(scripted(*_words(u, 4)[1:])):
+                    assert choose._share_at(u >> 192, rate, [5 - score for score in scores]) == expected
+
+
 # Regret
 
 
@@ -474,33 +529,33 @@ def _worst(law, gap, cells, z):
 
 @pytest.mark.parametrize("monotone", [False, True])
 @pytest.mark.parametrize("confidence", [Fraction(1, 10), HALF, Fraction(19, 20), Fraction(999, 1000)])
-@pytest.mark.parametrize("cells", [1, 2, 5])
-def test_the_regret_of_the_exponential_mechanism_is_the_least_that_holds(cells, confidence, monotone):
+def test_the_regret_of_the_exponential_mechanism_is_the_least_that_holds(confidence, monotone):
     mechanism = Exponential.of(sensitivity=2, epsilon=1, monotone=monotone)
     z = mpmath.exp(-mpmath.mpf(1) / (2 if monotone else 4))
-    m = mechanism.error(confidence, cells=cells)
     allowed = 1 - mpmath.mpf(confidence.numerator) / confidence.denominator
-
-    assert _worst(reference.exponential, m + 1, cells, z) <= allowed
-    assert m == 0 or _worst(reference.exponential, m, cells, z) > allowed
-    assert type(m) is int
+    for cells in (1, 2, 5):
+        m = mechanism.error(confidence, cells=cells)
+        assert _worst(reference.exponential, m + 1, cells, z) <= allowed
+        assert m == 0 or _worst(reference.exponential, m, cells, z) > allowed
+        assert type(m) is int
 
 
 @pytest.mark.parametrize(
     "confidence", [Fraction(1, 10), HALF, Fraction(4, 5), Fraction(19, 20), Fraction(999, 1000)]
 )
-@pytest.mark.parametrize("cells", [1, 2, 4])
 @pytest.mark.parametrize("kind", [PermuteAndFlip, LaplaceMax])
-def test_the_regret_of_the_others_holds_and_is_not_far_from_the_least(kind, cells, confidence):
+def test_the_regret_of_the_others_holds_and_is_not_far_from_the_least(kind, confidence):
     mechanism = kind.of(sensitivity=1, epsilon=1)
     z = mpmath.exp(-mpmath.mpf(1) / 2)
     law = LAWS[kind]
-    m = mechanism.error(confidence, cells=cells)
     allowed = 1 - mpmath.mpf(confidence.numerator) / confidence.denominator
-
-    assert _worst(law, m + 1, cells, z) <= allowed
-    assert m <= 2 or _worst(law, m - 2, cells, z) > allowed
-    assert m <= Exponential.of(sensitivity=1, epsilon=1).error(confidence, cells=cells) or kind is LaplaceMax
+    for cells in (1, 2, 3):
+        m = mechanism.error(confidence, cells=cells)
+        assert _worst(law, m + 1, cells, z) <= allowed
+        assert m <= 2 or _worst(law, m - 2, cells, z) > allowed
+        assert kind is LaplaceMax or m <= Exponential.of(sensitivity=1, epsilon=1).error(
+            confidence, cells=cells
+        )
 
 
 def test_the_worst_scores_are_one_ahead_and_the_others_behind():
@@ -531,7 +586,11 @@ def test_the_errors_people_see():
     assert LaplaceMax.of(sensitivity=1, epsilon=0.1).error(cells=1000) == 222
     assert LaplaceMaxWithGap.of(sensitivity=1, epsilon=0.1, monotone=True).error(0.95, cells=1000) == 111
     assert LaplaceMax.of(sensitivity=1, epsilon=Fraction(1, 2**46)).error(1 - 1e-12, cells=10**6) < 2**53
+    assert Exponential.of(sensitivity=1, epsilon=0.01).error(0.6, cells=2) == 81  # 200·ln 1.5, less one
     for kind in ALL:
+        # However sure, and however many: about (ln cells + ln 1/β)/rate.
+        far = kind.of(sensitivity=1, epsilon=1).error(1 - Fraction(1, 10**300), cells=10**80)
+        assert 1740 < far < 1770
         assert kind.of(sensitivity=1, epsilon=0.1).error() == 0
         assert kind.of(sensitivity=1, epsilon=1000).error(cells=10) == 0
 
@@ -545,6 +604,8 @@ def test_the_regret_of_k_rounds_holds_for_all_of_them():
     )
     assert top.error(cells=50) == top.error(0.95, cells=50)
     assert TopK(inner, k=1).error(0.9, cells=7) == inner.error(0.9, cells=7)
+    assert TopK(inner, k=1).error() == 0
+    _refusal(InvalidInput, TopK(inner, k=2).error)
     assert top.error(cells=4) > 0
     assert "3" in _refusal(InvalidInput, top.error, 0.95, cells=3).what
 
@@ -687,6 +748,7 @@ def test_a_measured_winner_costs_both():
     assert release.source == MeasuredWinner(select, measure)
     assert release.error(0.9) == select.error(0.9, cells=3)
     assert release.source.error(cells=3) == select.error(0.95, cells=3)
+    assert release.source.error() == 0
     assert release.cells == 3
     assert release.asserted
     _refusal(InvalidInput, release.interval)
@@ -763,10 +825,10 @@ BAD_SCORES = {
 }
 
 
-@each
 @pytest.mark.parametrize("bad", BAD_SCORES.values(), ids=BAD_SCORES)
-def test_what_is_no_list_of_integer_scores_is_refused(kind, bad):
-    _refusal(InvalidInput, kind.of(sensitivity=1, epsilon=1).release, bad)
+def test_what_is_no_list_of_integer_scores_is_refused(bad):
+    for kind in ALL:
+        _refusal(InvalidInput, kind.of(sensitivity=1, epsilon=1).release, bad)
 
 
 def test_the_refusal_says_what_is_wrong():
@@ -777,7 +839,6 @@ def test_the_refusal_says_what_is_wrong():
     assert "not a list of integers" in _refusal(InvalidInput, release, 3).what
 
 
-@each
 @pytest.mark.parametrize(
     ("named", "at"),
     [
@@ -798,8 +859,11 @@ def test_the_refusal_says_what_is_wrong():
         ({"monotone": "no"}, "monotone"),
     ],
 )
-def test_what_is_no_parameter_is_refused(kind, named, at):
-    assert _refusal(InvalidInput, kind.of, **{"sensitivity": 1, "epsilon": 1, **named}).what.startswith(at)
+def test_what_is_no_parameter_is_refused(named, at):
+    for kind in ALL:
+        assert _refusal(InvalidInput, kind.of, **{"sensitivity": 1, "epsilon": 1, **named}).what.startswith(
+            at
+        )
 
 
 @each

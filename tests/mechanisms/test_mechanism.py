@@ -266,3 +266,8 @@ def test_a_sensitivity_of_zero_is_refused_and_any_other_not():
     with refused(InvalidInput, match="nothing to hide"):
         positive_sensitivity(Sensitivity(0))
     assert positive_sensitivity(Sensitivity(Fraction(1, 10**9))) is None
+
+
+def test_two_mechanisms_cannot_be_stored_under_one_name():
+    with pytest.raises(InvalidInput, match="laplace/1"):
+        type("Other", (Mechanism,), {"kind": "laplace/1"})

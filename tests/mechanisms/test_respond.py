@@ -3,7 +3,7 @@
 import random
 from fractions import Fraction
 from itertools import pairwise, product
-from math import comb, log
+from math import comb, erfc, log
 
 import mpmath
 import numpy as np
@@ -377,6 +377,29 @@ def law(held, of, p, q):
     some = [comb(held, i) * p**i * (1 - p) ** (held - i) for i in range(held + 1)]
     rest = [comb(of - held, i) * q**i * (1 - q) ** (of - held - i) for i in range(of - held + 1)]
     return np.convolve(some, rest)
+
+
+@pytest.mark.parametrize("n", [2, 3, 5, 12, 40, 150])
+def test_the_inequalities_that_intervals_rest_on(n):
+    """Zubkov and Serov for the binomial law; Hoeffding for two kinds of bits against it."""
+    for m in (0.001, 0.03, 0.2, 0.5, 0.77, 0.999):
+        up_to = np.cumsum(law(n, n, m, m))
+        for j in range(1, n):
+            x = j / n
+            entropy = x * log(x / m) + (1 - x) * log((1 - x) / (1 - m))
+            reach = (1 if x > m else -1) * (2 * n * max(entropy, 0)) ** 0.5
+            normal = erfc(-reach / 2**0.5) / 2
+            assert up_to[j] >= normal - 1e-12
+            assert up_to[j - 1] <= normal + 1e-12
+    for held, p, q in [(n // 2, 0.9, 0.1), (1, 0.75, 0.25), (n - 1, 0.5, 0.01)]:
+        mixed = np.cumsum(law(held, n, p, q))
+        mean = held * p + (n - held) * q
+        plain = np.cumsum(law(n, n, mean / n, mean / n))
+        for c in range(n):
+            if c >= mean:
+                assert mixed[c] >= plain[c] - 1e-12
+            if c <= mean - 1:
+                assert mixed[c] <= plain[c] + 1e-12
 
 
 MECHANISMS = [

@@ -146,15 +146,12 @@ def _scripted_noise(monkeypatch, draws):
     return scales
 
 
-@pytest.mark.parametrize("noise", range(-2, 3))
-@pytest.mark.parametrize("bar", range(-2, 3))
-@pytest.mark.parametrize("value", range(8, 13))
-def test_an_answer_is_above_where_the_noisy_query_reaches_the_noisy_threshold(monkeypatch, bar, noise, value):
-    scales = _scripted_noise(monkeypatch, [bar, noise, 99])
-    session = _one(threshold=10, sensitivity=3, epsilon=Fraction(1, 2)).open()
-
-    assert session.ask(value) is (value + noise >= 10 + bar)
-    assert scales == [12, 24, 12]
+def test_an_answer_is_above_where_the_noisy_query_reaches_the_noisy_threshold(monkeypatch):
+    mechanism = _one(threshold=10, sensitivity=3, epsilon=Fraction(1, 2))
+    for bar, noise, value in product(range(-2, 3), range(-2, 3), range(8, 13)):
+        scales = _scripted_noise(monkeypatch, [bar, noise, 99])
+        assert mechanism.open().ask(value) is (value + noise >= 10 + bar)
+        assert scales == [12, 24, 12]
 
 
 def test_the_noisy_threshold_stays_until_an_answer_is_above_and_is_then_drawn_afresh(monkeypatch):
@@ -478,6 +475,7 @@ def test_what_is_no_parameter_is_refused(named, at):
 def test_a_mechanism_made_by_hand_is_checked_the_same():
     assert AboveThreshold(Sensitivity(1), 0.1, 5.0, answers=2.0) == _one(epsilon=0.1, threshold=5, answers=2)
     made = AboveThreshold(Sensitivity(1), 1, Fraction(5))
+    assert (made.answers, made.monotone) == (1, False)
     assert (type(made.epsilon), type(made.threshold), type(made.answers)) == (Fraction, int, int)
     assert "int" in _refusal(InvalidInput, AboveThreshold, 1, Fraction(1), 5).what
 
@@ -516,7 +514,26 @@ def test_the_error_is_the_least_that_the_union_over_queries_gives(monotone, answ
     assert missed(m - 1 if monotone else m - 2) > allowed
 
 
+def test_the_error_is_the_formula_that_is_proved():
+    for epsilon, answers, cells, confidence in (
+        (1, 1, 1, 0.5),
+        (0.1, 3, 77, 0.99),
+        (20, 2, 10, 0.9),
+        (40, 1, 5, 0.5),
+    ):
+        scale = 4 * answers / epsilon
+        q = math.exp(-1 / scale)
+        odds = 2 * answers * cells * (1 + q) / (1 + q + q * q) / (1 - confidence)
+        mechanism = _one(epsilon=epsilon, answers=answers)
+        assert mechanism.error(confidence, cells=cells) == math.ceil(scale * math.log(odds)) - 1
+
+
 def test_the_errors_people_see():
+    assert _one(epsilon=0.1).error() == _one(epsilon=0.1).error(0.95, cells=1) == 131
+    for monotone, least in ((False, 3490), (True, 1750)):
+        # However sure, and however many: about the scale times ln cells/β.
+        far = _one(monotone=monotone).error(1 - Fraction(1, 10**300), cells=10**80)
+        assert least < far < least + 30
     assert _one(epsilon=0.1).error(cells=1000) == 408
     assert _one(epsilon=0.1, monotone=True).error(0.95, cells=1000) == 237
     assert _one(epsilon=0.1, answers=10).error(0.95, cells=1000) == 4998
@@ -611,3 +628,14 @@ def test_whatever_the_queries_at_most_so_many_are_answered_above(values, bar, ep
         assert len(found) <= answers
         assert found == sorted(set(found))
         assert all(index in range(len(values)) for index in found)
+
+
+def test_a_session_says_whether_it_rests_on_a_persons_word():
+    mechanism = AboveThreshold.of(sensitivity=1, epsilon=1, threshold=10**9)
+    derived = Bounded.derived(0, Sensitivity(1), Unit.row(), "a rule")
+    session = mechanism.open()
+    session.ask(derived)
+    assert not session.asserted
+    session.ask(0)
+    assert session.asserted
+    assert AboveThreshold.of(sensitivity=1, epsilon=1, threshold=10**9, monotone=True).open().asserted

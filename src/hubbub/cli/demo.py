@@ -40,7 +40,7 @@ def _names(console: Console) -> None:
     names = list(islice(_made_up_names(), _NAMES))
     people = [name for rank, name in enumerate(names) for _ in range(geometric(12_000 // (rank + 8) + 1))]
     mechanism = Laplace.of(sensitivity=1, epsilon=1, cells=_NAMES)
-    exact = histogram(people, names, unit=Unit("person"))
+    exact = histogram(people, names)
     release = mechanism.release(exact)
     each, every = mechanism.error(0.95), mechanism.error(0.95, cells=_NAMES)
     table = Table(title=f"The {_SHOWN} most common of {_NAMES:,} first names, ε = 1", title_justify="left")
@@ -98,7 +98,7 @@ def bar(value: float, error: float, most: float) -> str:
     """A bar whose end is as blurred as the answer.
 
     >>> bar(50, 10, 100)
-    '█████████████▒▒▒▒▒▒▒'
+    '█████████████▒▒▒▒▒▒'
     """
     cell = most / _BAR
     solid = max(0, round((value - error) / cell))

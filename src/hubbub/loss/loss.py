@@ -18,7 +18,7 @@ from functools import lru_cache
 from hubbub.errors import InvalidInput, Unsupported
 from hubbub.loss.normal import gaussian_delta
 from hubbub.noise.real import exp, exp_neg
-from hubbub.rational import Number, at_least_zero, ceil_sqrt, probability, round_up, whole
+from hubbub.rational import Number, as_read, at_least_zero, ceil_sqrt, probability, round_up, whole
 
 __all__ = ["Cost", "Loss", "largest_mu"]
 
@@ -175,11 +175,11 @@ def _least_epsilon(loss: Loss, delta: Fraction) -> float:
     """The least double at which the bound of δ is within `delta`, which is above the loss's own δ."""
     if loss._delta_at(Fraction(0)) <= delta:  # noqa: SLF001
         return 0.0
-    share = (delta - loss._delta) / (1 - loss._delta)  # noqa: SLF001
+    own = loss._delta  # noqa: SLF001
     mu = ceil_sqrt(loss._mu_squared)  # noqa: SLF001
     # A Gaussian tail reaches about so far; the pure part moves it.
-    guess = loss._epsilon + mu * mu / 2 + mu * _reach(share)  # noqa: SLF001
-    return _least_double(lambda epsilon: loss._delta_at(Fraction(epsilon)), delta, guess)  # noqa: SLF001
+    guess = loss._epsilon + mu * mu / 2 + mu * _reach(delta - own)  # noqa: SLF001
+    return _least_double(lambda epsilon: loss._delta_at(as_read(epsilon)) - own, delta - own, guess)  # noqa: SLF001
 
 
 @lru_cache(maxsize=1024)
@@ -226,17 +226,11 @@ def _least_double(curve: Callable[[float], Fraction], most: Fraction, guess: Fra
     def holds(place: int) -> bool:
         return place >= _INFINITY or curve(_double(place)) <= most
 
-    place, step = _place(start), 1
-    if holds(place):
-        low, high = place - 1, place
-        while low > 0 and holds(low):
-            step *= 2
-            low, high = max(low - step, 0), low
-    else:
-        low, high = place, place + 1
-        while not holds(high):
-            step *= 2
-            low, high = high, high + step
+    low, high, step = _place(start) - 1, _place(start), 2
+    while low > 0 and holds(low):
+        low, high, step = max(low - step, 0), low, 2 * step
+    while not holds(high):
+        low, high, step = high, high + step, 2 * step
     while high - low > 1:
         middle = (low + high) // 2
         low, high = (low, middle) if holds(middle) else (middle, high)
@@ -262,9 +256,8 @@ def _secants(curve: Callable[[float], Fraction], most: Fraction, start: float) -
     left, right = start * 0.99, start
     below, above = curve(left) / most, curve(right) / most
     for _ in range(16):
-        if not above or abs(right - left) <= 2 * math.ulp(right):
-            break
-        rise = _log(above) - _log(below)
+        # Nothing to follow where the curve is flat, has fallen to 0, or has been followed to its end.
+        rise = _log(above) - _log(below) if above else 0.0
         if not rise:
             break
         left, below, right = right, above, right - _log(above) * (right - left) / rise

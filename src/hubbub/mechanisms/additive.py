@@ -156,17 +156,22 @@ class Additive(Mechanism):
         wanted, bound, count = positive(error, "error"), Sensitivity.of(sensitivity), whole(cells, "cells")
         positive_sensitivity(bound)
 
+        unsupported: list[Unsupported] = []
+
         def fits(scale: Fraction) -> bool:
             try:
                 return cls._of_scale(scale, bound, count, real=real).error(confidence, cells=count) <= wanted
-            except Unsupported:  # so wide that it cannot be sampled
+            except Unsupported as problem:  # so wide, or so fine, that it cannot be sampled
+                unsupported.append(problem)
                 return False
 
         low = Fraction(2) ** (wanted.numerator.bit_length() - wanted.denominator.bit_length())
+        most = low * _MOST_EPSILON
         while not fits(low):
             low /= 2
             if cls._moved(bound) > low * _MOST_EPSILON:
-                raise _protects_nobody()
+                # Noise as wide as the error would protect: then that it cannot be sampled is the reason.
+                raise unsupported[0] if unsupported and cls._moved(bound) <= most else _protects_nobody()
         while fits(2 * low):
             low *= 2
         high = 2 * low
@@ -337,6 +342,7 @@ class Gaussian(Additive):
         sensitivity: Sensitivity | Number = 1,
         real: bool = False,
         cells: int = 1,
+        population: int | None = None,
     ) -> Self:
         """The Gaussian mechanism with the least ε at this δ whose error, of all cells, is within `error`.
 
@@ -344,6 +350,7 @@ class Gaussian(Additive):
         10
         """
         allowed = probability(delta, "delta")
+        refuse_large_delta(allowed, population)
         mechanism = cls._within(error, confidence, sensitivity, real=real, cells=cells)
         if mechanism.loss().epsilon(allowed) > _MOST_EPSILON:
             raise _protects_nobody()
@@ -392,6 +399,7 @@ def least_noise(
     real: bool = False,
     cells: int = 1,
     confidence: Number = 0.95,
+    population: int | None = None,
 ) -> Laplace | Gaussian:
     """Laplace or Gaussian, whichever is off by less over all cells at once.
 
@@ -404,7 +412,9 @@ def least_noise(
     laplace = Laplace.of(sensitivity=sensitivity, epsilon=epsilon, real=real, cells=cells)
     if at_least_zero(delta, "delta") == 0:
         return laplace
-    gaussian = Gaussian.of(sensitivity=sensitivity, epsilon=epsilon, delta=delta, real=real, cells=cells)
+    gaussian = Gaussian.of(
+        sensitivity=sensitivity, epsilon=epsilon, delta=delta, real=real, cells=cells, population=population
+    )
     is_laplace = laplace.error(confidence, cells=cells) <= gaussian.error(confidence, cells=cells)
     return laplace if is_laplace else gaussian
 

@@ -483,7 +483,7 @@ def check_monotone(unit: Unit, *, monotone: bool) -> None:
     if monotone and unit.neighbours is Neighbours.SUBSTITUTE:
         raise Refused(
             "monotone scores under substitution",
-            why="a substituted unit may raise one score and lower another, whatever the scores are",
+            why="a substituted unit may raise one score and lower another",
             fix="make the mechanism with monotone=False, or protect a unit that is added or removed",
         )
 

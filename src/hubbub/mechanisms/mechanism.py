@@ -36,6 +36,12 @@ class Mechanism(ABC):
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
         if "kind" in cls.__dict__:
+            if cls.kind in _kinds:
+                raise InvalidInput(
+                    f"two mechanisms are stored as {cls.kind}",
+                    why="what is stored would change its meaning",
+                    fix="choose another kind, or another version",
+                )
             _kinds[cls.kind] = cls
 
     @abstractmethod
@@ -48,7 +54,11 @@ class Mechanism(ABC):
 
     @abstractmethod
     def release(self, value: Any) -> Release:
-        """Release a Bounded value, or one whose sensitivity the caller asserts by passing it bare."""
+        """Release a Bounded value, or one whose sensitivity the caller asserts by passing it bare.
+
+        A bare value is taken to be of one row, added or removed; to assert it of another unit, pass
+        `Bounded.asserted(value, sensitivity, unit)`.
+        """
 
     def to_json(self) -> str:
         """The mechanism as it is stored: exact numbers, in a form that stays readable.
@@ -88,7 +98,7 @@ def check_sensitivity(value: Any, declared: Sensitivity, norm: str) -> Bounded:
 
 def positive_sensitivity(sensitivity: Sensitivity) -> None:
     """Refuse a sensitivity of zero: it says that there is nothing to hide."""
-    if sensitivity.l1 == 0:
+    if sensitivity.linf == 0:
         raise InvalidInput(
             "the sensitivity is 0",
             why="nobody could move the answer, so there is nothing to hide and no scale for noise",

@@ -190,18 +190,20 @@ class Session:
     session cannot be copied or pickled, nor used in a forked process; opening another draws and costs
     afresh. Threads may share it.
 
-    Guarantee: all answers together cost what was charged when it was opened.
+    Guarantee: all answers together cost the mechanism's loss, charged when it was opened with an account.
     Assumes: as `AboveThreshold`; that nobody reads its private fields.
     Proof: docs/proofs/threshold.md
     """
 
-    __slots__ = ("_lock", "_process", "_state", "mechanism", "receipt", "unit")
+    __slots__ = ("_lock", "_process", "_state", "asserted", "mechanism", "receipt", "unit")
 
     def __init__(self, mechanism: AboveThreshold, unit: Unit, receipt: Receipt | None) -> None:
         self.mechanism = mechanism
         self.unit = unit
         self.receipt = receipt
         """What the account gave for the charge; None where there was no account."""
+        self.asserted = mechanism.monotone
+        """Whether any answer so far rests on a person's word: a bare query, or monotone ones."""
         # The noisy threshold and how many answers are left: one field, so that they change at once.
         self._state = (mechanism._bar(), mechanism.answers)  # noqa: SLF001 - the mechanism at work
         self._lock = Lock()
@@ -251,6 +253,7 @@ class Session:
                 why="what was charged was charged for the session's unit",
                 fix="open the session with unit=value.unit",
             )
+        self.asserted |= bounded.is_asserted
         exact = unwrap(bounded)
         if not isinstance(exact, int):
             raise InvalidInput(
