@@ -1,0 +1,40 @@
+"""Measure this package against its peers, all in one run, and print ratios. Nothing is asserted.
+
+make bench
+.venv-bench/bin/python benchmarks/run.py --only noise
+"""
+
+import argparse
+import platform
+from importlib.metadata import version
+from pathlib import Path
+
+from measure import CONSOLE
+
+import noise
+
+SUITES = {"noise": noise.run}
+PACKAGES = ("hubbub", "numpy", "opendp", "python-dp", "diffprivlib")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Measure hubbub against its peers.")
+    parser.add_argument("--only", choices=SUITES, action="append", help="a suite to run; all by default")
+    chosen = parser.parse_args().only or list(SUITES)
+    CONSOLE.print(f"{processor()}, Python {platform.python_version()}")
+    CONSOLE.print(", ".join(f"{name} {version(name)}" for name in PACKAGES), end="\n\n")
+    for name in chosen:
+        SUITES[name]()
+
+
+def processor() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return platform.processor()
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return f"{len(names)} × {names[0]}" if names else platform.processor()
+
+
+if __name__ == "__main__":
+    main()
