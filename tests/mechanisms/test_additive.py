@@ -225,7 +225,7 @@ def test_calibration_keeps_what_was_asked_for_and_hardly_more(epsilon, delta, se
 
 
 def test_sigma_is_rounded_up():
-    """σ·μ = Δ₂ would do; a σ that is no double is rounded to the next that is not less as a decimal either."""
+    """σ·μ = Δ₂ would do; a σ that is no double is rounded up, also as the decimal it prints as."""
     for l2_squared in (2, 3, 5, 7):
         mechanism = Gaussian.of(sensitivity=Sensitivity(9, l2_squared=l2_squared), epsilon=1, delta=1e-6)
         mu = largest_mu(Fraction(1), MILLIONTH)
