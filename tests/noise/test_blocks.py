@@ -1,4 +1,3 @@
-import math
 import random
 from fractions import Fraction
 
@@ -500,9 +499,7 @@ def test_nothing_for_nothing():
 
 
 def test_few_tries_are_rejected():
-    """Fewer than 3 %: the mean of e^−x over blocks and parts, by the law."""
+    """Fewer than 3 % as is said: 1.6 % at most by the law, so 97 % is 15 standard deviations away."""
     for kind, scale in (("geometric", GEOMETRIC[3]), ("bell", VARIANCES[3]), ("rounded", VARIANCES[0])):
-        sampler, _law, _found = built(kind, scale)
-        drawn = sampler._tries(20_000, signed=True).size / 20_000
-        assert drawn > 0.97 - 0.01  # 6.6 standard deviations and more below the mean: 1e-10
-    assert math.isclose(blocks._CHUNK, 24576)
+        sampler = built(kind, scale)[0]
+        assert sampler._tries(20_000, signed=True).size > 0.97 * 20_000

@@ -182,6 +182,20 @@ def test_a_coin_reads_no_more_than_it_must():
             assert np.all(bernoulli_exp(1, size))
 
 
+def test_only_what_64_bits_leave_open_is_asked_again(monkeypatch):
+    asked = []
+    monkeypatch.setattr(exact, "below", lambda u, width, p: asked.append((u, width)) or True)
+    third = (1 << 64) // 3
+    us = np.array([0, third - 1, third, third + 1, ONES], dtype=np.uint64)
+    with playing(us.tobytes()):
+        assert bernoulli(Fraction(1, 3), size=5).tolist() == [True, True, True, False, False]
+    assert asked == [(third, 64)]
+    asked.clear()
+    with playing(np.array([1 << 63, (1 << 63) - 1], dtype=np.uint64).tobytes()):
+        assert bernoulli(0.5, size=2).tolist() == [False, True]
+    assert asked == []
+
+
 @pytest.mark.parametrize("p", [1.1, -0.1, Fraction(3, 2), 2, -1])
 def test_a_probability_is_one(p):
     with pytest.raises(InvalidInput, match="p is outside 0 to 1"):
@@ -335,6 +349,24 @@ def test_up_to_64_a_table_and_blocks_beyond(name, small, large):
     assert tape.asked[0] == 2 * (33 + 1 + 64)
 
 
+def test_large_vectors_are_rounded_or_whole_by_their_law():
+    """σ = 100, so m = 1; block 0, and the coin falls heads: l = ½ rounds to 1, and its floor is 0."""
+
+    def play(sampler, scale, sign):
+        raw = np.full(98, 1 << 62 | sign, dtype=np.uint64)
+        coins = np.full(98, -(2**31), dtype=np.int32)
+        tape = Tape(bytes(196), bytes, raw.tobytes(), coins.tobytes(), then=bytes)
+        with _replaying(tape):
+            return sampler(scale, size=33).tolist()
+
+    assert play(rounded_gaussian, 100, 0) == [1] * 33
+    assert play(rounded_gaussian, 100, 1) == [-1] * 33
+    assert play(discrete_gaussian, 100**2, 0) == [0] * 33
+    assert play(discrete_gaussian, 100**2, 1) == [0] * 33  # minus zero is tried again
+    assert play(discrete_laplace, 100, 0) == play(geometric, 100, 0) == [0] * 33
+    assert play(geometric, 100, 1) == [0] * 33
+
+
 @every_sampler
 def test_tables_are_kept(name):
     many = getattr(exact, f"_many_{name}")
@@ -475,7 +507,8 @@ def test_a_fraction_too_long_is_refused_as_anywhere(name):
         SAMPLERS[name](Fraction(2**10_000 + 1, 2**10_000))
     # A long one that is allowed is sampled all the same.
     assert type(SAMPLERS[name](Fraction(2**4000 + 1, 2**3990))) is int
-    assert SAMPLERS[name](Fraction(2**4000 + 1, 2**3990), size=40).shape == (40,)
+    for length in (3996, 3985):  # a table for all, blocks for all
+        assert SAMPLERS[name](Fraction(2**4000 + 1, 2**length), size=40).shape == (40,)
 
 
 def test_vectors_saturate_and_single_draws_do_not(monkeypatch):

@@ -226,6 +226,13 @@ def test_a_sum_beyond_all_doubles_is_the_largest_of_them():
         ]
 
 
+def test_no_value_makes_it_raise_however_numpy_is_set():
+    values = np.array([5e-324, -1e-310, MAX, -MAX, 0.0, 1.0])
+    with np.errstate(all="raise"):
+        for grid in GRIDS:
+            assert np.isfinite(add_on_grid(values, np.full(6, 3), grid)).all()
+
+
 def test_nothing_gives_nothing():
     assert add_on_grid(np.zeros(0), np.zeros(0, dtype=np.int64), Fraction(1)).shape == (0,)
     assert (

@@ -72,6 +72,15 @@ def test_slack_keeps_the_coin_open_downwards_only():
     assert coin(x, 1 << 40, edge + 1) is False
 
 
+def test_the_edges_of_what_the_coin_leaves_open():
+    # At y = 0 the sum is 1 exactly; 2^19 units of 2^-88 are left to what the series drops.
+    assert coin(0, 2**24 - 2**19, ONES - 1) is True
+    assert coin(0, 2**24 - 2**19 + 1, ONES - 1) is None
+    x = 2**24 + 2**19 + 1  # the sum is 2^88 − x + 1
+    assert coin(x, 0, ONES) is False
+    assert coin(x - 1, 0, ONES) is None
+
+
 # --- the coin by exact integers -------------------------------------------------------------------
 
 
@@ -164,6 +173,14 @@ def test_digits_are_read_on_where_they_matter():
         assert _whole_part(Fraction(48), 16, 0, third, 120, half=0) == 0
 
 
+def test_digits_are_read_on_to_the_end_of_what_is_known():
+    two_thirds = (1 << 121) // 3  # 3·ℓ is 2 or not, and where it turns lies in the last half of the interval
+    with playing(word(0)):
+        assert _whole_part(Fraction(48), 16, 0, two_thirds, 120, half=0) == 1
+    with playing(word(ONES)):
+        assert _whole_part(Fraction(48), 16, 0, two_thirds, 120, half=0) == 2
+
+
 def test_no_digit_is_read_where_it_does_not_matter():
     with playing():
         assert _whole_part(Fraction(16), 16, 3, (1 << 120) - 1, 120, half=0) == 3
@@ -200,6 +217,32 @@ def test_the_map_from_bits_to_values(kind, scale):
                 assert sampler(scale) == (expected, 1 if not heads else low & 1)
             assert tape.asked == [32] * len(play)  # a try always reads 256 bits
     assert rejected > 150
+
+
+def test_all_120_digits_count():
+    digits = random.Random(0).getrandbits(120) | 1
+    cell = value_at(FOUND["exponential"], 1 << 63)
+    with playing(layout(1 << 63, digits, 0, 0)):
+        assert exponential_floor(Fraction(2**124)) == ((cell << 120) + digits, 0)
+    cell = value_at(FOUND["normal"], 1 << 63)
+    with playing(layout(1 << 63, digits, 0, 0)):
+        assert normal_round(Fraction(2**125)) == ((cell << 119) + (digits + 1) // 2, 0)
+
+
+def test_the_digits_that_the_coin_has_not_seen_are_allowed_for():
+    """Digits 61 to 120 are ones: from 60 digits the coin looks as if it fell heads, and it does not."""
+    top = 0x9A3B5C7D1E2F480
+    digits = (top + 1 << 60) - 1
+    apparent = mp.ldexp(mp.exp(-mp.ldexp(top, -60) / 16), 64)
+    true = mp.ldexp(mp.exp(-mp.ldexp(digits + 1, -120) / 16), 64)
+    chance = int(mp.floor(apparent - mp.mpf(1) / 16)) - 1
+    assert true < chance + 1, "choose other digits"
+    # U is 2^-64·(chance + 1), but for the last bit that is drawn: above e^−y.
+    with (
+        pytest.raises(AssertionError, match="32 bytes more"),
+        playing(layout(0, digits, chance, 0), word(0), word(ONES)),
+    ):
+        exponential_floor(Fraction(1))
 
 
 @pytest.mark.parametrize("kind", KINDS)

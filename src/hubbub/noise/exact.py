@@ -1,8 +1,9 @@
 """Exact integer samplers: the law itself, never an approximation of it.
 
 Every sampler gives one Python integer; with `size` a vector; with a list of scales one draw for
-each. Single draws need no table of their own scale (`lazy`); vectors use a table, and above a small
-scale blocks over a table. Floats only filter: what they cannot decide by a wide margin, integers do.
+each. Single draws need no table of their own scale (`lazy`), but for the discrete Gaussian's; vectors
+use a table, and above a small scale blocks over a table. Floats only filter: what they cannot decide by
+a wide margin, integers do.
 
 Proof: docs/proofs/samplers.md
 """

@@ -79,8 +79,9 @@ def add_on_grid(
         pairs = zip(value.tolist(), steps.tolist(), strict=True)
         return np.array([float(_snapped(cell, power) + _drawn(by, further)) for cell, by in pairs]) * step
     with np.errstate(over="ignore", under="ignore"):
-        # From 2^53 steps on a double is on the grid already.
-        snapped = np.where(np.abs(value) < 2.0**53 * step, np.rint(value / step) * step, value)
+        quotient = value / step
+    # Where there are more steps than doubles can count, the value is a whole number of them already.
+    snapped = np.where(np.isfinite(quotient), np.rint(quotient) * step, value)
     # Both are whole steps, held exactly, so their double sum is the exact sum, rounded once.
     total: NDArray[np.float64] = snapped + steps.astype(np.float64) * step
     for lane in np.flatnonzero(np.abs(steps) > 2**53):

@@ -19,7 +19,7 @@ def geometric(scale: Fraction, bits: int) -> Iterator[Enclosure]:
     """Pr[X = k] ∝ e^(−k/scale), k ≥ 0: Cⱼ = 1 − qʲ with q = e^(−1/scale)."""
     work = bits + _SPARE
     one = 1 << work
-    for low, high in _powers(exp_neg(1 / scale, work), work):
+    for low, high in _powers(exp_neg(1 / scale, work), work):  # pragma: no branch - they never end
         yield one - high >> _SPARE, -(low - one >> _SPARE)
 
 
@@ -29,14 +29,14 @@ def discrete_laplace_size(scale: Fraction, bits: int) -> Iterator[Enclosure]:
     one = 1 << work
     q = exp_neg(1 / scale, work)
     factor = quotient((2 << work, 2 << work), (one + q[0], one + q[1]), work)
-    for low, high in _powers(q, work):
+    for low, high in _powers(q, work):  # pragma: no branch - they never end
         tail = low * factor[0] >> work, (high * factor[1] >> work) + 1
         yield one - tail[1] >> _SPARE, -(tail[0] - one >> _SPARE)
 
 
 def rounded_gaussian_size(sigma: Fraction, bits: int) -> Iterator[Enclosure]:
     """|X| where X = σZ rounded to the nearest integer: Cⱼ = Pr[|σZ| < j − ½]."""
-    for j in count(1):
+    for j in count(1):  # pragma: no branch - it never ends
         yield central((2 * j - 1) / (2 * sigma), bits)
 
 
