@@ -1,0 +1,135 @@
+"""The Fourier integral against reference values, itself, and sums it cannot know of."""
+
+import math
+
+import numpy as np
+import pytest
+
+from hubbub.loss.fourier import Integral
+from hubbub.loss.sampled import SampledGaussians, Uncertified
+
+# Poisson-subsampled Gaussian, add/remove, the worse direction: 160–200-bit tilted Laplace inversion.
+# (rate, σ, steps), δ, ε.
+REFERENCES = [
+    ((0.01, 1.1, 1000), 1e-5, 1.5153619166644845),
+    ((0.01, 1.1, 1000), 1e-10, 2.6256757152258965),
+    ((256 / 60000, 1.1, 14063), 1e-5, 2.3816897261416488),
+    ((0.001, 0.8, 10**5), 1e-5, 2.574959309352611),
+    ((0.02, 4.0, 10**6), 1e-6, 36.335210085412335),
+    ((0.01, 1.0, 1000), 1e-12, 3.9142981560374657),
+    ((0.01, 1.0, 1000), 1e-15, 4.854537750604919),
+    ((0.2, 1.0, 500), 1e-5, 38.170247206487794),
+    ((0.5, 0.5, 1000), 1e-5, 877.6568458560857),
+]
+# δ at ε of (0.01, 1.1, 1000).
+DELTAS = [(0.0, 0.140320985988883444460), (0.5, 0.0182080562278006918206), (1.0, 0.000766909089514076895180)]
+
+
+class Bell:
+    """Gaussian noise, as the integral wants it: L is normal with mean μ²/2 and variance μ²."""
+
+    def __init__(self, mu_squared):
+        self.mu_squared = mu_squared
+
+    def log_moment(self, z):
+        return self.mu_squared / 2 * (z + z * z)
+
+    def derivatives(self, c):
+        return self.mu_squared / 2 * (c + c * c), self.mu_squared * (0.5 + c), self.mu_squared
+
+    def decay(self, t):
+        return -self.mu_squared * t * t / 2
+
+
+def steps(rate, sigma, count, *, added):
+    one = (np.array([float(value)]) for value in (rate, sigma, count))
+    return Integral([], SampledGaussians(*one, added=added))
+
+
+def both(find):
+    sides = [find(added) for added in (False, True)]
+    return max(low for low, _ in sides), max(high for _, high in sides)
+
+
+@pytest.mark.parametrize(("case", "delta", "epsilon"), REFERENCES)
+def test_epsilon_of_sampled_gaussians_is_enclosed_to_a_millionth(case, delta, epsilon):
+    low, high = both(lambda added: steps(*case, added=added).epsilon(delta))
+    assert low <= epsilon * (1 + 1e-15)
+    assert high >= epsilon * (1 - 1e-15)
+    assert high - low <= 1e-6 * epsilon
+    assert high <= epsilon * (1 + 1e-7)
+
+
+@pytest.mark.parametrize(("epsilon", "delta"), DELTAS)
+def test_delta_of_sampled_gaussians_is_enclosed(epsilon, delta):
+    low, high = both(lambda added: steps(0.01, 1.1, 1000, added=added).delta(epsilon))
+    assert low <= delta <= high
+    assert high - low <= 1e-7 * delta
+
+
+@pytest.mark.parametrize(
+    ("count", "epsilon"), [(1, 4.377178095681224628), (10, 17.85658683010761393), (100, 91.81728962466374468)]
+)
+def test_plain_gaussians_agree_with_the_closed_form(count, epsilon):
+    low, high = Integral([(Bell(1.0), count)], None).epsilon(1e-5)
+    assert low <= epsilon <= high
+    assert high - low <= 1e-10 * epsilon
+
+
+def test_a_rate_of_one_is_the_plain_gaussian():
+    low, high = steps(1 - 2.0**-53, 1.0, 100, added=False).epsilon(1e-5)
+    assert low <= 91.81728962466374468 * (1 + 1e-12)
+    assert high >= 91.81728962466374468 * (1 - 1e-12)
+
+
+def test_a_schedule_is_the_sum_of_its_steps():
+    law = SampledGaussians(
+        np.full(4, 0.01), np.full(4, 1.1), np.array([100.0, 200.0, 300.0, 400.0]), added=False
+    )
+    together = Integral([], law).epsilon(1e-5)
+    alone = steps(0.01, 1.1, 1000, added=False).epsilon(1e-5)
+    assert together[0] <= alone[1]
+    assert alone[0] <= together[1]
+    assert together[1] == pytest.approx(alone[1], rel=1e-7)
+
+
+def test_many_different_sigmas_lie_between_their_extremes():
+    law = SampledGaussians(np.full(50, 0.01), np.linspace(1.0, 1.2, 50), np.full(50, 20.0), added=False)
+    low, high = Integral([], law).epsilon(1e-5)
+    assert steps(0.01, 1.2, 1000, added=False).epsilon(1e-5)[0] < low
+    assert high < steps(0.01, 1.0, 1000, added=False).epsilon(1e-5)[1]
+    assert high - low <= 1e-6 * high
+
+
+def test_gaussians_and_sampled_gaussians_add_up():
+    law = SampledGaussians(np.array([0.01]), np.array([1.1]), np.array([1000.0]), added=False)
+    low, high = Integral([(Bell(0.25), 1)], law).epsilon(1e-5)
+    assert high > steps(0.01, 1.1, 1000, added=False).epsilon(1e-5)[1]
+    assert high < 1.5153619166644845 + 2.0  # and below the sum of the two at half of δ each
+    assert high - low <= 1e-6 * high
+
+
+def test_epsilon_is_zero_where_delta_is_met_there_already():
+    assert steps(0.01, 1.1, 1000, added=False).epsilon(0.2) == (0.0, 0.0)
+
+
+@pytest.mark.parametrize("epsilon", [0.5, 1.5, 3.0])
+def test_chernoff_lies_above_and_close(epsilon):
+    integral = steps(0.01, 1.1, 1000, added=False)
+    _, high = integral.delta(epsilon)
+    assert high <= integral.chernoff(epsilon) <= 100 * high
+
+
+def test_delta_falls_and_bends_as_it_must():
+    integral = steps(0.01, 1.1, 1000, added=False)
+    points = [integral.delta(epsilon)[1] for epsilon in (0.1, 0.6, 1.1, 1.6)]
+    assert points == sorted(points, reverse=True)
+    powers = [math.exp(epsilon) for epsilon in (0.1, 0.6, 1.1)]
+    slopes = [(b - a) / (y - x) for a, b, x, y in zip(points, points[1:], powers, powers[1:], strict=False)]
+    assert slopes[0] < slopes[1] < 0
+
+
+@pytest.mark.parametrize("case", [(1e-8, 0.01, 10**7), (0.3, 0.02, 1), (1e-5, 1.0, 10**7)])
+def test_what_does_not_decay_is_handed_on(case):
+    with pytest.raises(Uncertified):
+        steps(*case, added=False).epsilon(1e-5)
