@@ -253,7 +253,8 @@ class Session:
                 why="what was charged was charged for the session's unit",
                 fix="open the session with unit=value.unit",
             )
-        self.asserted |= bounded.is_asserted
+        if bounded.is_asserted:  # only ever set, so that no thread undoes what another has said
+            self.asserted = True
         exact = unwrap(bounded)
         if not isinstance(exact, int):
             raise InvalidInput(
