@@ -202,11 +202,12 @@ def _checked_vector(values: NDArray[Any]) -> Exact:
     if kind in {"i", "u"}:
         if own.size and (int(own.max()) > LARGEST or int(own.min()) < -LARGEST):
             raise _too_large()
-        own = own.astype(np.int64)
+        own = own.astype(np.int64, copy=False)
     elif kind == "f" and own.dtype.itemsize <= 8:
         if not np.isfinite(own).all():
             raise _not_finite()
-        own = own.astype(np.float64) + 0.0  # −0.0 becomes 0.0
+        own = own.astype(np.float64, copy=False)
+        own += 0.0  # −0.0 becomes 0.0
     else:
         raise InvalidInput(
             f"the value is a {type(values).__name__} of {values.dtype.type.__name__}",

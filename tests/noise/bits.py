@@ -91,6 +91,10 @@ def bell(variance):
     return _summed(variance, 1)
 
 
+def bell_stairs(variance):
+    return lambda j: -mp.expm1(-j * j / (2 * real(variance)))
+
+
 def discrete_gaussian(variance):
     return _summed(variance, 2)
 

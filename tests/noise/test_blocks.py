@@ -1,5 +1,7 @@
 import random
+from bisect import bisect_left
 from fractions import Fraction
+from itertools import product
 
 import numpy as np
 import pytest
@@ -7,14 +9,15 @@ import pytest
 from hubbub.noise import blocks
 from hubbub.noise.blocks import Blocks
 from hubbub.noise.entropy import _replaying
-from hubbub.noise.table import MOST, Table
+from hubbub.noise.table import MOST, Table, enough
 from noise import bits
-from noise.bits import ONES, Tape, mp, playing, real, scaled, seeded, thresholds, value_at, word
+from noise.bits import ONES, mp, playing, real, scaled, seeded, thresholds, value_at, word
 
-GEOMETRIC = [Fraction(6401, 100), Fraction(1279, 10), Fraction(2**20 + 1, 3), Fraction(2**48)]
+SCALES = [Fraction(6401, 100), Fraction(1279, 10), Fraction(2**20 + 1, 3), Fraction(2**48)]
 VARIANCES = [Fraction(64**2) + Fraction(1, 7), Fraction(127**2), Fraction(10**12, 7), Fraction(2**96)]
 KINDS = {
-    "geometric": (Blocks.geometric, GEOMETRIC),
+    "geometric": (lambda b: Blocks.geometric(b, is_signed=False), SCALES),
+    "laplace": (lambda b: Blocks.geometric(b, is_signed=True), SCALES),
     "bell": (lambda v: Blocks.bell(v, is_rounded=False), VARIANCES),
     "rounded": (lambda v: Blocks.bell(v, is_rounded=True), VARIANCES),
 }
@@ -23,355 +26,468 @@ CASES = [
     for kind, (_, scales) in KINDS.items()
     for scale in scales
 ]
+# Blocks of more than one integer: in the others the curve is the stairs.
+WIDE = [case for case in CASES if case.values[1] not in SCALES[:2]]
+ONE_BY_ONE = [("laplace", scale) for scale in SCALES[2:]] + [("bell", variance) for variance in VARIANCES]
+SAME = 0x4040404040404040
+"""The height's and the word's bits where 0x40 follows for ever."""
 _built = {}
 
 
 def built(kind, scale):
-    """A sampler, and the thresholds of the law that its blocks must follow."""
+    """A sampler, and the thresholds of the laws that its blocks and its stairs must follow."""
     if (kind, scale) not in _built:
         sampler = KINDS[kind][0](scale)
-        if kind == "geometric":
-            law = bits.geometric(scale / 2**sampler.shift)
-        else:
-            law = bits.bell(scale / 4**sampler.shift)
-        _built[kind, scale] = sampler, law, thresholds(law)
+        size = scale / (4 if sampler.is_bell else 2) ** sampler.shift
+        law = bits.bell(size) if sampler.is_bell else bits.geometric(size)
+        stairs = bits.bell_stairs(size) if sampler.is_bell else law
+        _built[kind, scale] = sampler, thresholds(law), thresholds(stairs)
     return _built[kind, scale]
 
 
-def exponent(sampler, block, part):
-    """x of the chance e^−x, for block h and l = part·2^m, by definition: the difference of two weights."""
-    start, end = mp.ldexp(block, sampler.shift), mp.ldexp(block + part, sampler.shift)
-    if sampler.is_bell:
-        return (end**2 - start**2) / (2 * real(sampler.scale))
-    return (end - start) / real(sampler.scale)
+# What bits stand for, by definition.
 
 
-def part_of(sampler, raw):
-    """l/2^m as the bits of `raw` give it: m bits of an integer, or 63 digits of a real number."""
+def weight(sampler, x):
+    """Of a value x, in mpmath."""
+    return mp.exp(-(x**2) / (2 * real(sampler.scale)) if sampler.is_bell else -abs(x) / real(sampler.scale))
+
+
+def stair(sampler, block):
+    return weight(sampler, mp.ldexp(block, sampler.shift))
+
+
+def real_at(sampler, block, signed_word, width=64):
+    """(h + l/2^m)·2^m: after its sign a word has the digits of l/2^m, complemented if it is negative."""
+    digits = -1 - signed_word if signed_word < 0 else signed_word
+    return mp.ldexp(block + mp.ldexp(digits, 1 - width), sampler.shift)
+
+
+def value_of(sampler, block, signed_word, width=64):
+    """The integer: rounded, or rounded down and, if negative, one less."""
+    size = real_at(sampler, block, signed_word, width)
     if sampler.is_rounded:
-        return mp.ldexp(raw >> 1, -63)
-    return mp.ldexp(raw >> 64 - sampler.shift, -sampler.shift)
+        return int(mp.floor(size + mp.mpf(1) / 2)) * (-1 if signed_word < 0 else 1)
+    return -1 - int(mp.floor(size)) if signed_word < 0 else int(mp.floor(size))
 
 
-def outcome(sampler, block, raw, *, signed):
-    """The value that block and bits stand for, and whether it is a zero with a minus sign."""
-    low = raw >> 64 - sampler.shift
+def curve_at(sampler, block, signed_word):
+    """The weight that a height is compared with: the integer's own, or the real number's."""
     if sampler.is_rounded:
-        low = int(mp.floor(mp.ldexp(part_of(sampler, raw), sampler.shift) + mp.mpf(1) / 2))
-    size = (block << sampler.shift) + low
-    negative = signed and raw & 1
-    return (-size if negative else size), bool(negative and size == 0 and not sampler.is_rounded)
+        return weight(sampler, real_at(sampler, block, signed_word))
+    return weight(sampler, mp.mpf(value_of(sampler, block, signed_word)))
 
 
-def play_tries(sampler, us, raws, chances, *, signed, then=None):
-    """What the shipped `_tries` gives for draws with these bits: U, `raw`, and the coin's 32 bits."""
+def place_at(sampler, stairs, u, signed_word, more=0):
+    """The value that a height 1 − U and a word stand for, and whether it is under the curve."""
+    block = value_at(stairs, u)
+    is_under = (ONES - u << 64 | more) < mp.ldexp(curve_at(sampler, block, signed_word), 128)
+    return value_of(sampler, block, signed_word), is_under
+
+
+def some_word(sampler, generator, width=64):
+    drawn = generator.getrandbits(width) - (1 << width - 1)
+    return drawn if sampler.is_signed else drawn & (1 << width - 1) - 1
+
+
+def width_of(sampler):
+    """The narrowest of 16, 32 and 64 bits that hold a sign, l and (rounded) a half."""
+    needed = 1 + sampler.shift + sampler.is_rounded
+    return min(width for width in (16, 32, 64) if width >= needed)
+
+
+# The shipped code, fed with chosen bits.
+
+
+def between(sampler, us, words, *follow, then=None):
+    """What `_between` gives for heights 1 − U and these words."""
+    bytes_of_us = np.array(us, dtype=np.uint64).tobytes()
+    with playing(bytes_of_us, np.array(words, dtype=np.int64).tobytes(), *follow, then=then):
+        values, is_under = sampler._between(len(us))
+    return list(zip(values.tolist(), is_under.tolist(), strict=True))
+
+
+def play_tries(sampler, us, words, *, then):
+    """What `_tries` gives where the table's uniforms begin with `us`, and with these words for l."""
     us = np.array(us, dtype=np.uint64)
     cells = (us >> np.uint64(48)).astype(np.uint16)
     waiting = np.flatnonzero(sampler.table._ready()[cells] == np.iinfo(np.int16).min)
-    parts = [cells.tobytes()]
+    lanes = sampler.table._lanes(us.size)
 
     def refine(count, start):
-        part = waiting[start : start + count // 8]
+        part = waiting[start : start + lanes]
         fresh = np.zeros(count // 8, dtype=np.uint64)
         fresh[: part.size] = us[part] << np.uint64(16)
         return fresh.tobytes()
 
-    lanes = sampler.table._lanes(us.size)
-    parts += [
+    second = [
         lambda count, start=start: refine(count, start) for start in range(0, max(1, waiting.size), lanes)
     ]
-    parts.append(np.array(raws, dtype=np.uint64).tobytes())
-    parts.append((np.array(chances, dtype=np.int64) - 2**31).astype(np.int32).tobytes())
-    tape = Tape(*parts, then=then)
-    with _replaying(tape):
-        accepted = sampler._tries(us.size, signed=signed)
-    return accepted.tolist()
+    raw = np.array(words, dtype=f"i{width_of(sampler) // 8}").tobytes()
+    with playing(cells.tobytes(), *second, raw, then=then):
+        values, rejected = sampler._tries(us.size)
+    return values.tolist(), rejected.tolist()
 
 
-def in_the_middle(found, block):
-    """The first 64 bits of a U that gives this block."""
-    return ((found[block - 1] if block else 0) + found[block]) // 2
+def in_the_middle(found, j):
+    """The first 64 bits of a U that gives j."""
+    return ((found[j - 1] if j else 0) + found[j]) // 2
+
+
+def is_tied(found, u):
+    """Whether 64 bits may leave open on which side of a threshold U is."""
+    return bisect_left(found, u - 3) < bisect_left(found, u + 4)
+
+
+def reach(found):
+    """The values whose thresholds 64 bits tell well apart."""
+    return next(j for j in range(1, len(found)) if found[j] - found[j - 1] < 64)
 
 
 # --- blocks ---------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("kind", "scale"), CASES)
-def test_a_block_has_scale_32_to_64(kind, scale):
-    sampler, _law, found = built(kind, scale)
-    size = sampler.scale / 2**sampler.shift if kind == "geometric" else scale / 4**sampler.shift
-    assert (32 <= size < 64) if kind == "geometric" else (32**2 <= size < 64**2)
-    assert sampler.shift >= 1
-    assert sampler.is_bell == (kind != "geometric")
-    assert sampler.is_rounded == (kind == "rounded")
-    # The table's own law, at a few places.
+def test_blocks_are_as_long_as_is_said(kind, scale):
+    sampler, found, stairs = built(kind, scale)
+    if sampler.is_bell:
+        assert 32**2 <= scale / 4**sampler.shift < 64**2
+        assert sampler.shift >= 1
+    else:
+        assert 64 <= scale / 2**sampler.shift < 128
+        assert sampler.shift >= 0
+    assert (sampler.is_bell, sampler.is_rounded) == (kind in ("bell", "rounded"), kind == "rounded")
+    assert sampler.is_signed == (kind != "geometric")
+    # The tables' own laws, at a few places.
     for j in (1, 2, 50, 150):
-        assert sampler.table.pick(found[j - 1] - 3) == j - 1
-        assert sampler.table.pick(found[j - 1] + 3) == j
+        assert [sampler.table.pick(found[j - 1] + step) for step in (-3, 3)] == [j - 1, j]
+        assert [sampler._stairs.pick(stairs[j - 1] + step) for step in (-3, 3)] == [j - 1, j]
+    assert abs(sampler.table.chance_of_zero - found[0] / 2**64) < 1e-15
+    assert 1 / 130 < sampler.table.chance_of_zero < 1 / 38
 
 
 def test_where_blocks_start_and_end():
-    assert Blocks.geometric(Fraction(64)).shift == 1
-    assert Blocks.geometric(Fraction(12799, 100)).shift == 1
-    assert Blocks.geometric(Fraction(128)).shift == 2
-    assert Blocks.bell(Fraction(64**2), is_rounded=True).shift == 1
-    assert Blocks.bell(Fraction(128**2) - Fraction(1, 9), is_rounded=True).shift == 1
-    assert Blocks.bell(Fraction(128**2), is_rounded=True).shift == 2
-    assert Blocks.geometric(Fraction(2**48)).shift == 43
+    geometric = [Fraction(64), Fraction(12799, 100), Fraction(128), Fraction(2**48)]
+    assert [Blocks.geometric(scale, is_signed=True).shift for scale in geometric] == [0, 0, 1, 42]
+    bell = [Fraction(64**2), Fraction(128**2) - Fraction(1, 9), Fraction(128**2), Fraction(2**96)]
+    assert [Blocks.bell(variance, is_rounded=True).shift for variance in bell] == [1, 1, 2, 43]
 
 
-# --- the map from bits to values ------------------------------------------------------------------
+# --- below the stairs -----------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("signed", [False, True])
 @pytest.mark.parametrize(("kind", "scale"), CASES)
-def test_the_map_from_bits_to_values(kind, scale, signed):
-    """Random bits and bits around every decision: accepted exactly where U < e^−x, by mpmath."""
-    sampler, _law, found = built(kind, scale)
-    generator = random.Random(f"{kind}{scale}{signed}")
-    us, raws, chances, expected = [], [], [], []
+def test_below_the_stairs_the_map_from_bits_to_values(kind, scale):
+    """A table's h ≥ 1 is a value in block h − 1, accepted; a 0 is left to the stairs."""
+    sampler, found, stairs = built(kind, scale)
+    generator = random.Random(f"{kind}{scale}")
+    width = width_of(sampler)
+    us = [generator.getrandbits(64) for _ in range(600)] + [generator.getrandbits(50) for _ in range(5)]
+    edges = [-(1 << width - 1), -1, 0, (1 << width - 1) - 1]
+    words = [some_word(sampler, generator, width) for _ in us[:-4]]
+    words += edges if sampler.is_signed else [0, 0, 1, (1 << width - 1) - 1]
+    values, rejected = play_tries(sampler, us, words, then=0x40)
+    other, is_under = place_at(sampler, stairs, SAME, SAME)
+    picks = [value_at(found, u) for u in us]
+    assert rejected == [place for place, h in enumerate(picks) if h == 0 and not is_under]
+    for h, signed_word, value in zip(picks, words, values, strict=True):
+        assert value == (value_of(sampler, h - 1, signed_word, width) if h else other)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_sign_is_read_and_thrown_away_where_there_is_none(kind):
+    sampler, found, _stairs = built(kind, KINDS[kind][1][1])
+    word_of_ones = play_tries(sampler, [in_the_middle(found, 3)], [-1], then=0)[0][0]
+    block = 2 << sampler.shift
+    if kind == "geometric":
+        assert word_of_ones == block + (1 << sampler.shift) - 1
+    else:
+        assert word_of_ones == (-block if kind == "rounded" else -1 - block)
+
+
+# --- between the stairs ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("off", [0.0, 2.0**-41, -(2.0**-41)])
+@pytest.mark.parametrize(("kind", "scale"), CASES)
+def test_between_the_stairs_the_map_from_bits_to_values(kind, scale, off, monkeypatch):
+    """Random heights and heights around the curve: under it exactly if y < w(x), by mpmath.
+
+    The same if `exp` is off by half the margin: floats decide nothing that is close.
+    """
+    sampler, _found, stairs = built(kind, scale)
+    generator = random.Random(f"{kind}{scale}")
     extension = 0x8000000000000000
-    for k in range(400):
-        u, raw = generator.getrandbits(64), generator.getrandbits(64)
-        if k % 8 == 0:
-            u = generator.getrandbits(50)  # block 0
-        if k % 16 == 0:
-            raw &= (1 << 64 - sampler.shift) - 1  # l = 0, so that zero itself is drawn too
-        block = value_at(found, u)
-        edge = mp.exp(-exponent(sampler, block, part_of(sampler, raw)))
-        near = scaled(edge, 32)
-        steps = {0, 1, -1, 2, 2**13, -(2**13), 2**15, -(2**15), generator.randrange(-(2**32), 2**32)}
-        for chance in [near + step for step in sorted(steps)]:
-            if 0 <= chance < 2**32:
-                us.append(u)
-                raws.append(raw)
-                chances.append(chance)
-                value, is_minus_zero = outcome(sampler, block, raw, signed=signed)
-                if (chance << 64 | extension) < mp.ldexp(edge, 96) and not is_minus_zero:
-                    expected.append(value)
-    # Whatever is drawn beyond the 32 bits of a coin, or the digits, begins with a one.
-    drawn = play_tries(sampler, us, raws, chances, signed=signed, then=lambda count: word(extension))
-    assert drawn == expected
-    assert 1000 < len(drawn) < len(us)
-    if signed and kind != "rounded":
-        assert 0 in drawn
+    us, words, expected = [], [], []
+    for k in range(60):
+        block = k if k < 8 else generator.randrange(reach(stairs))
+        signed_word = some_word(sampler, generator)
+        near = scaled(curve_at(sampler, block, signed_word), 64)
+        steps = [4, -4, 2**21, -(2**21), 2**26, -(2**26)]
+        for height in [near + step for step in steps] + [generator.getrandbits(64) for _ in range(4)]:
+            u = ONES - height
+            if not 0 <= u <= ONES or is_tied(stairs, u):
+                continue  # a tie with a stair: further down
+            us.append(u)
+            words.append(signed_word)
+            expected.append(place_at(sampler, stairs, u, signed_word, extension))
+    exp = np.exp
+    monkeypatch.setattr(np, "exp", lambda x: exp(x) + off)
+    assert between(sampler, us, words, then=word(extension)) == expected
+    # In one-sided blocks of one integer all is under the curve.
+    over = sum(not is_under for _, is_under in expected)
+    assert 100 < over < len(expected) - 100 or (kind == "geometric" and sampler.shift == over == 0)
 
 
-@pytest.mark.parametrize(("kind", "scale"), [("geometric", GEOMETRIC[1]), ("bell", VARIANCES[1])])
-def test_the_law_itself_where_a_block_is_two_integers(kind, scale):
-    """m = 1: every L, the coin's chance by bisection, the block's by its table: Pr[X = k] within 1e-15."""
-    sampler, law, found = built(kind, scale)
-    assert sampler.shift == 1
-    law_of_size = bits.geometric(scale) if kind == "geometric" else bits.bell(scale)
-    # The weight of all that may be accepted; a geometric block's parts weigh the same in every block.
-    total = sum(
-        (law(h + 1) - law(h) if kind == "bell" else 1) * mp.exp(-exponent(sampler, h, mp.mpf(low) / 2))
-        for h in range(700 if kind == "bell" else 1)
-        for low in (0, 1)
+@pytest.mark.parametrize(
+    ("kind", "scale"),
+    [
+        ("geometric", Fraction(66)),
+        ("geometric", Fraction(300)),
+        ("laplace", Fraction(66)),
+        ("laplace", Fraction(1279, 10) * 2),
+        ("bell", VARIANCES[0]),
+        ("bell", Fraction(200**2)),
+    ],
+)
+def test_the_law_itself_for_small_blocks(kind, scale):
+    """Every value's chance from both sides of the stairs, all of l and the sign enumerated: within 1e-17.
+
+    Below them it is the table's times that of the bits; between them the heights under the curve are
+    measured by bisection of 64 bits, through the code that ships.
+    """
+    sampler, found, stairs = built(kind, scale)
+    assert sampler.shift in (0, 1, 2)
+    kept = 1 << sampler.shift
+    signs = (0, -1) if sampler.is_signed else (0,)
+    sized = [0, 1, 2, 3, 40, 90]
+    cases = list(product(sized, range(kept), signs))
+    words = [low << 63 - sampler.shift ^ sign for _, low, sign in cases]
+    narrow = [w >> 64 - width_of(sampler) for w in words]
+    law = bits.bell(scale / 4**sampler.shift) if sampler.is_bell else bits.geometric(scale / kept)
+    below, rejected = play_tries(
+        sampler, [in_the_middle(found, block + 1) for block, _, _ in cases], narrow, then=bytes
     )
-    for block in (0, 1, 2, 31, 100, 200):
-        for low in (0, 1):
-            least, most = 0, (1 << 96) - 1
-            while least < most:  # the first 96 bits with which the coin falls tails
-                middle = (least + most) // 2
-                heads = play_tries(
-                    sampler,
-                    [in_the_middle(found, block)],
-                    [low << 63],
-                    [middle >> 64],
-                    signed=False,
-                    then=lambda count, middle=middle: word(middle & ONES),
-                )
-                least, most = (middle + 1, most) if heads else (least, middle)
-            chance = mp.ldexp(least if low else 1 << 96, -96)
-            assert least >= (1 << 96) - 1 or low
-            # Pr[H = h]·½·chance, over the same for all h and l.
-            accepted = (law(block + 1) - law(block)) * chance / total
-            k = 2 * block + low
-            assert abs(accepted - (law_of_size(k + 1) - law_of_size(k))) < 1e-15
+    assert rejected == []
+    # Bisect for the greatest height that is accepted in each block: u falls as the height rises.
+    bottoms = [ONES - stairs[block] + 3 for block, _, _ in cases]
+    tops = [ONES - (stairs[block - 1] if block else -1) - 3 for block, _, _ in cases]
+    least, most = list(bottoms), list(tops)
+    values = None
+    for _ in range(64):
+        middle = [(low + high) // 2 for low, high in zip(least, most, strict=True)]
+        drawn = between(sampler, [ONES - height for height in middle], words, then=0)
+        assert values in (None, [value for value, _ in drawn])
+        values = [value for value, _ in drawn]
+        for lane, (_, is_under) in enumerate(drawn):
+            if is_under:
+                least[lane] = min(middle[lane] + 1, most[lane])
+            else:
+                most[lane] = middle[lane]
+    assert values == below
+    assert len(set(values)) == len(values)
+    total = sum(stair(sampler, h) for h in range(8000 if not sampler.is_bell else 700))
+    for lane, (block, _low, _sign) in enumerate(cases):
+        part = mp.ldexp(least[lane], -64) - stair(sampler, block + 1)
+        chance = (law(block + 2) - law(block + 1)) + (law(1) - law(0)) * part
+        # Of a try, but for the same 2^-m and ½ everywhere.
+        assert abs(chance - weight(sampler, mp.mpf(values[lane])) / total) < 1e-17
 
 
-@pytest.mark.parametrize(("kind", "scale"), [("geometric", GEOMETRIC[1]), ("bell", VARIANCES[1])])
-def test_the_coin_of_every_block_by_bisection(kind, scale):
-    """All blocks that a table reaches, both values of L, 32 bits of the coin."""
-    sampler, _law, found = built(kind, scale)
-    step = 1 if kind == "bell" else 9
-    pairs = [(block, low) for block in range(0, bisect_reach(found), step) for low in (0, 1)]
-    us = [in_the_middle(found, block) for block, _ in pairs]
-    raws = [low << 63 for _, low in pairs]
-    exact = [mp.ldexp(mp.exp(-exponent(sampler, h, mp.mpf(low) / 2)), 32) for h, low in pairs]
-    # Just below and just above the edge, and farther off in the filter's and the integers' land.
-    for offset, is_heads in ((-1, True), (1, False), (-(2**13), True), (2**13, False), (2**20, False)):
-        chances = [min(max(scaled(x, 0) + offset, 0), 2**32 - 1) for x in exact]
-        heads = play_tries(sampler, us, raws, chances, signed=False, then=0)
-        certain = [2 * h + low for (h, low), chance in zip(pairs, chances, strict=True)]
-        if is_heads:
-            assert heads == certain
-        else:
-            assert heads == [k for k, (_, low) in zip(certain, pairs, strict=True) if low == 0]
-
-
-def bisect_reach(found):
-    """The blocks whose thresholds 64 bits tell apart."""
-    return next(j for j in range(1, len(found)) if found[j] - found[j - 1] < 64)
+def test_the_law_of_a_rounded_value_for_small_blocks():
+    """What rounds to k weighs ∫ e^(−x²/2σ²) from k − ½ to k + ½: by halves of a block, at m = 1."""
+    scale = VARIANCES[1]
+    sampler, _found, stairs = built("rounded", scale)
+    assert sampler.shift == 1
+    # A half's own digits, 61 of them, at the ends and the middle: where its heights end, the density is.
+    for block, half, part in product((0, 1, 30), range(4), (0, 1 << 60, (1 << 61) - 1)):
+        signed_word = half << 61 | part
+        curve = mp.ldexp(curve_at(sampler, block, signed_word), 64)
+        for step, is_under in ((-5, True), (5, False)):
+            height = int(curve) + step
+            u = ONES - height
+            if u > 0 and not is_tied(stairs, u) and value_at(stairs, u) == block:
+                k = 2 * block + (half + 1) // 2
+                assert between(sampler, [u], [signed_word], then=0) == [(k, is_under)]
+                assert between(sampler, [u], [-1 - signed_word], then=0) == [(-k, is_under)]
 
 
 # --- the float filter -----------------------------------------------------------------------------
 
 
-def _filter_error(sampler, block, raw, chance):
-    """|what the filter computes − (e^−x − U)| by doubles, which are 2^29 times finer."""
-    raw = np.array(raw, dtype=np.uint64)
-    block = np.array(block, dtype=np.int64)
-    chance = np.array(chance, dtype=np.int32)
-    if sampler.is_rounded:
-        part = (raw >> np.uint64(40)).astype(np.float32) * np.float32(2.0**-24)
-        true_part = (raw >> np.uint64(11)).astype(np.float64) * 2.0**-53
-    else:
-        low = raw >> np.uint64(64 - sampler.shift)
-        part = low.astype(np.float32) * np.float32(2.0**-sampler.shift)
-        true_part = low.astype(np.float64) * 2.0**-sampler.shift
-    lead = sampler._lead(block.astype(np.float32), part, chance)
-    assert lead.dtype == np.float32
-    if sampler.is_bell:
-        size = float(sampler.scale / 4**sampler.shift)
-        power = true_part * (2 * block + true_part) / (2 * size)
-    else:
-        power = true_part / float(sampler.scale / 2**sampler.shift)
-    return np.abs(lead - (np.exp(-power) - (0.5 + chance.astype(np.float64) * 2.0**-32)))
-
-
 @pytest.mark.parametrize(("kind", "scale"), CASES)
-def test_the_filter_keeps_its_budget(kind, scale):
-    sampler, _law, found = built(kind, scale)
-    reach = len(found)  # blocks beyond are never given to the filter
-    generator = np.random.default_rng(7)
-    count = 40_000
-    block = np.concatenate([generator.integers(0, reach, count), np.full(count, reach), np.zeros(count)])
-    raw = generator.integers(0, 2**64, block.size, dtype=np.uint64)
-    raw[::7] |= np.uint64(0xFFFFFFFF00000000)
-    raw[::11] &= np.uint64(0x000000FFFFFFFFFF)
-    chance = generator.integers(-(2**31), 2**31, block.size)
-    assert _filter_error(sampler, block, raw, chance).max() < 2.0**-20
-    assert blocks._MARGIN == 2.0**-18
-    # The exponent that the budget counts on.
-    assert exponent(sampler, reach, 1) < 0.35
+def test_the_filter_keeps_its_budget(kind, scale, monkeypatch):
+    """What goes into `exp` is so near to −x that e^−x moves by less than 2^-50; blocks to the table's end."""
+    sampler, _found, stairs = built(kind, scale)
+    generator = random.Random(f"budget{kind}{scale}")
+    us = [generator.getrandbits(64) for _ in range(150)]
+    us += [ONES - (1 << generator.randrange(20, 60)) for _ in range(150)]
+    words = [some_word(sampler, generator) for _ in us]
+    seen = []
+    exp = np.exp
+    monkeypatch.setattr(np, "exp", lambda x: (seen.append(np.array(x)), exp(x))[1])
+    between(sampler, us, words, then=0x55)
+    assert blocks._MARGIN == 2.0**-40
+    for u, signed_word, power in zip(us, words, seen[0].tolist(), strict=True):
+        if not is_tied(stairs, u):
+            exact = curve_at(sampler, value_at(stairs, u), signed_word)
+            assert abs(mp.exp(mp.mpf(power)) - exact) < mp.ldexp(1, -50)
 
 
-def test_the_filter_is_a_filter():
-    """The mutant that the budget is there for: half the digits, and the error passes the margin."""
-    sampler, _law, _found = built("rounded", VARIANCES[0])
-    far = 2**20  # a block out here would not be safe: the 24 digits of ℓ weigh too much
-    raw = np.array([(1 << 40) - 1], dtype=np.uint64)
-    assert _filter_error(sampler, [far], raw, [0]).max() > 2.0**-18
+def test_double_precision_exp_is_good_to_2_to_the_minus_45():
+    """The assumption of the budget, on a sample."""
+    powers = -np.concatenate([np.linspace(0, 1, 1000), np.linspace(1, 130, 1000), 2.0 ** np.arange(-60, 0)])
+    for power, found in zip(powers.tolist(), np.exp(powers).tolist(), strict=True):
+        assert abs(found - mp.exp(mp.mpf(power))) < mp.ldexp(1, -45)
 
 
-def _exp_error(values):
-    return np.abs(np.exp(values).astype(np.float64) - np.exp(values.astype(np.float64))).max()
-
-
-def test_single_precision_exp_is_good_to_2_to_the_minus_21():
-    """The assumption of the budget, on a sample of a million numbers between −½ and 0."""
-    patterns = np.arange(0x30000000, 0x3F000001, 251, dtype=np.uint32)
-    assert _exp_error(-patterns.view(np.float32)) < 2.0**-21
-    assert _exp_error(-np.linspace(0, 0.5, 2**19, dtype=np.float32)) < 2.0**-21
-    assert np.exp(np.float32(0)) == 1
-
-
-@pytest.mark.long
-def test_single_precision_exp_on_every_number():
-    """The assumption of the budget, on all 2^28 single-precision numbers from −½ to −2^-31, and below."""
-    for start in range(0x30000000, 0x3F000000, 1 << 22):
-        patterns = np.arange(start, start + (1 << 22), dtype=np.uint32)
-        assert _exp_error(-patterns.view(np.float32)) < 2.0**-21
+def test_only_what_is_close_is_left_to_integers(monkeypatch):
+    sampler, _found, stairs = built("laplace", SCALES[3])
+    decided = []
+    decide = Blocks._decide
+    monkeypatch.setattr(
+        Blocks, "_decide", lambda self, u, raw: (decided.append(ONES - u), decide(self, u, raw))[1]
+    )
+    signed_word = 1 << 62
+    curve = scaled(curve_at(sampler, 5, signed_word), 64)
+    heights = [curve + step for step in (-(2**25), -(2**23), 2**23, 2**25)]
+    assert all(value_at(stairs, ONES - height) == 5 for height in heights)
+    drawn = between(sampler, [ONES - height for height in heights], [signed_word] * 4, then=0)
+    assert [is_under for _, is_under in drawn] == [True, True, False, False]
+    assert decided == heights[1:3]
 
 
 # --- ties, and the far tail -----------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("depth", [1, 2])
-@pytest.mark.parametrize(("kind", "scale"), CASES)
-def test_a_tie_of_the_coin_is_decided_by_more_bits(kind, scale, depth):
-    sampler, _law, found = built(kind, scale)
-    block, raw = 40, (7 << 61 | 0x123456789ABCDE) & ~1
+@pytest.mark.parametrize(("kind", "scale"), WIDE)
+def test_a_tie_with_the_curve_is_decided_by_more_bits(kind, scale, depth):
+    sampler, _found, _stairs = built(kind, scale)
+    block, signed_word = 40, 0x5FEDCBA987654321
     digits = [0x9999999999999999] * depth
-    part = part_of(sampler, raw)
+    full = signed_word
+    for more in digits:
+        full = full << 64 | more
     if sampler.is_rounded:
-        full = raw >> 1
-        for word_of_digits in digits:
-            full = full << 64 | word_of_digits
-        part = mp.ldexp(full, -63 - 64 * depth)
-    edge = scaled(mp.exp(-exponent(sampler, block, part)), 32 + 64 * depth)
-    coin_words = [edge >> 64 * k & ONES for k in range(depth - 1, -1, -1)]
-    # A real l is known to 63 + 64·depth digits, so the coin's last 2^-32 must leave room for those.
-    step = 2**40
-    for sign, is_heads in ((-1, True), (1, False)):
-        last = coin_words[-1] + sign * step
+        curve = weight(sampler, mp.ldexp(block + mp.ldexp(full, -63 - 64 * depth), sampler.shift))
+    else:
+        curve = curve_at(sampler, block, signed_word)
+    edge = scaled(curve, 64 + 64 * depth)
+    heights = [edge >> 64 * k & ONES for k in range(depth, -1, -1)]
+    # A real l is known to 63 + 64·depth digits, so the last bits must leave room for those.
+    for step, is_under in ((-(2**40), True), (2**40, False)):
+        last = heights[-1] + step
         assert 0 <= last <= ONES
-        words = [*coin_words[:-1], last]
+        follow = [*heights[1:-1], last]
         if sampler.is_rounded:
-            words = [part for pair in zip(digits, words, strict=True) for part in pair]
-        follow = iter([word(part) for part in words])
-        heads = play_tries(
-            sampler,
-            [in_the_middle(found, block)],
-            [raw],
-            [edge >> 64 * depth],
-            signed=True,
-            then=lambda count, follow=follow: next(follow),
-        )
-        assert next(follow, None) is None
-        assert heads == ([outcome(sampler, block, raw, signed=True)[0]] if is_heads else [])
+            follow = [part for pair in zip(digits, follow, strict=True) for part in pair]
+        drawn = between(sampler, [ONES - heights[0]], [signed_word], *map(word, follow))
+        assert drawn == [(value_of(sampler, block, signed_word), is_under)]
 
 
+@pytest.mark.parametrize("depth", [1, 2])
 @pytest.mark.parametrize(("kind", "scale"), CASES)
-def test_a_far_block_is_decided_by_integers(kind, scale, monkeypatch):
-    """Beyond the table the block is known exactly, and neither it nor the coin goes through a float."""
-    sampler, _law, _found = built(kind, scale)
-    far = 70_000  # e^-1000 and rarer; here the filter's digits of ℓ would not be enough
-    monkeypatch.setattr(Table, "_search", lambda self, u, bits: far)
-    for raw in (0x123456789ABCDE0, (1 << 40) - 2, 0xF0 << 52):
-        edge = mp.exp(-exponent(sampler, far, part_of(sampler, raw)))
-        near = scaled(edge, 32)
-        for chance in {0, max(near - 1, 0), min(near + 1, 2**32 - 1)}:
-            heads = play_tries(sampler, [ONES], [raw], [chance], signed=False, then=0)
-            expected = [outcome(sampler, far, raw, signed=False)[0]] if chance <= near else []
-            assert heads == [min(value, MOST) for value in expected]
+def test_a_tie_with_a_stair_is_decided_by_more_bits(kind, scale, depth):
+    """Above it the place is in the block before, and under the curve; below it in the next, and over it."""
+    sampler, _found, _stairs = built(kind, scale)
+    j, signed_word = 40, 1 << 62  # the middle of a block
+    digits = scaled(1 - stair(sampler, j), 64 + 64 * depth)
+    us = [digits >> 64 * k & ONES for k in range(depth, -1, -1)]
+    for step, block in ((-2, j - 1), (2, j)):
+        assert 0 <= us[-1] + step <= ONES
+        follow = [word(u) for u in [*us[1:-1], us[-1] + step]]
+        # In a block of one integer the curve is level with the upper stair, and all is under it.
+        is_under = block == j - 1 or sampler.shift == 0
+        drawn = between(sampler, [us[0]], [signed_word], *follow, then=0)
+        assert drawn == [(value_of(sampler, block, signed_word), is_under)]
 
 
 @pytest.mark.parametrize("kind", KINDS)
+def test_a_place_far_out_between_the_stairs(kind):
+    """64 ones and more: block and curve by integers, at the precision that it takes."""
+    sampler, _found, _stairs = built(kind, KINDS[kind][1][2])
+    low = 5 << 50
+    u = ((1 << 128) - 1 << 64) | ONES - 12345
+    [(value, is_under)] = between(sampler, [ONES], [low], word(ONES), word(ONES - 12345), then=0)
+    y = mp.ldexp((1 << 192) - 1 - u, -192)
+    block = value >> sampler.shift
+    assert stair(sampler, block + 1) <= y < stair(sampler, block)
+    assert value == value_of(sampler, block, low)
+    assert is_under == (y < curve_at(sampler, block, low))
+
+
+@pytest.mark.parametrize("sign", [0, -1])
 @pytest.mark.parametrize("beyond", [-1, 0, 1, 2**40])
-def test_vectors_saturate_after_the_coin(kind, beyond, monkeypatch):
-    scale = KINDS[kind][1][-1]
-    sampler, _law, _found = built(kind, scale)
+@pytest.mark.parametrize("kind", KINDS)
+def test_vectors_saturate_below_the_stairs(kind, beyond, sign, monkeypatch):
+    sampler, found, _stairs = built(kind, KINDS[kind][1][-1])
     far = (MOST >> sampler.shift) + beyond
-    monkeypatch.setattr(Table, "_search", lambda self, u, bits: far)
-    raw = 3 << 21  # l = 3: the coin can fall heads
-    for sign in (0, 1):
-        heads = play_tries(sampler, [ONES, 5], [raw | sign, 1 << 63], [0, 0], signed=True, then=0)
-        size = min((far << sampler.shift) + 3, MOST)
-        assert heads == [-size if sign else size, outcome(sampler, 0, 1 << 63, signed=True)[0]]
+    monkeypatch.setattr(Table, "_search", lambda self, u, bits: far + 1)
+    first = 1 << 62 if sampler.is_signed else -(1 << 62)  # a sign that is not there is not read
+    drawn, rejected = play_tries(
+        sampler,
+        [in_the_middle(found, 2), ONES, in_the_middle(found, 3)],
+        [first, 0, 0],
+        then=lambda count: (
+            np.array([3 << 63 - sampler.shift ^ sign], dtype=np.int64).tobytes()
+            if count == 8
+            else bytes(count)
+        ),
+    )
+    exact = (far << sampler.shift) + 3
+    if sign:  # all digits are complemented, and read as such where there is no sign
+        signed = -exact if sampler.is_rounded else -1 - exact
+        exact = signed if sampler.is_signed else (far + 1 << sampler.shift) - 1 - 3
+    assert drawn[1] == max(-MOST, min(MOST, exact))
+    assert drawn[0] == (1 << sampler.shift) + (1 << sampler.shift - 1)
+    assert drawn[2] == 2 << sampler.shift
+    assert rejected == []
 
 
-def test_saturated_blocks_keep_their_own_coin(monkeypatch):
-    """Where the value is cut at 2^62 the chance of acceptance is still the uncut block's."""
-    sampler, _law, _found = built("bell", VARIANCES[-1])
-    far = (MOST >> sampler.shift) * 64
-    raw = 1 << 43  # l = 2^22
-    edge = scaled(mp.exp(-exponent(sampler, far, part_of(sampler, raw))), 32)
-    cut = scaled(mp.exp(-exponent(sampler, MOST >> sampler.shift, part_of(sampler, raw))), 32)
-    assert edge < cut - 2
-    monkeypatch.setattr(Table, "_search", lambda self, u, bits: far)
-    assert play_tries(sampler, [ONES], [raw], [edge - 1], signed=False, then=0) == [MOST]
-    assert play_tries(sampler, [ONES], [raw], [edge + 1], signed=False, then=0) == []
+def test_a_tie_of_the_table_that_is_a_zero_goes_between_the_stairs(monkeypatch):
+    sampler, found, stairs = built("laplace", SCALES[2])
+    monkeypatch.setattr(Table, "_search", lambda self, u, bits: 0)
+    drawn, rejected = play_tries(sampler, [in_the_middle(found, 2), found[0]], [0, 0], then=0x40)
+    value, is_under = place_at(sampler, stairs, SAME, SAME)
+    assert drawn == [1 << sampler.shift, value]
+    assert rejected == ([] if is_under else [1])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_vectors_saturate_between_the_stairs_too(kind, monkeypatch):
+    sampler, _found, _stairs = built(kind, KINDS[kind][1][-1])
+    far = (MOST >> sampler.shift) + 1
+    monkeypatch.setattr(Table, "settle", lambda self, u, bits: (far, ONES - 1, 64))
+    assert between(sampler, [ONES], [1 << 50]) == [(MOST, False)]
+    assert between(sampler, [ONES], [-1 - (1 << 50)]) == [(-MOST if sampler.is_signed else MOST, False)]
+
+
+def test_what_is_cut_is_compared_uncut(monkeypatch):
+    """At 2^62 + 2^42 the curve is that number's, 2^-23637 or so, not that of 2^62."""
+    sampler, _found, _stairs = built("laplace", SCALES[-1])
+    far = (MOST >> sampler.shift) + 1
+    precision = 23_800
+    curve = scaled(weight(sampler, mp.mpf(far << sampler.shift)), precision)
+    assert curve < scaled(weight(sampler, mp.mpf(MOST)), precision) - 2**100
+    for height, is_under in ((curve - 2, True), (curve + 2, False)):
+        settled = far, (1 << precision) - 1 - height, precision
+        monkeypatch.setattr(Table, "settle", lambda self, u, bits, settled=settled: settled)
+        assert between(sampler, [ONES], [0]) == [(MOST, is_under)]
 
 
 # --- one draw -------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("kind", "scale"), [case for case in CASES if "rounded" not in case.id])
+def exponent(sampler, block, low):
+    """x of the coin's chance e^−x for block h and l: what the weight falls by from h·2^m on."""
+    start = mp.ldexp(block, sampler.shift)
+    return mp.log(weight(sampler, start) / weight(sampler, start + low))
+
+
+@pytest.mark.parametrize(("kind", "scale"), ONE_BY_ONE)
 def test_one_draw(kind, scale):
-    sampler, _law, found = built(kind, scale)
+    sampler, found, _stairs = built(kind, scale)
     generator = random.Random(f"one{kind}{scale}")
     rejected = 0
     for k in range(150):
@@ -379,7 +495,7 @@ def test_one_draw(kind, scale):
         if k % 10 == 0:
             u, low = 1, low >> 43 << 43  # zero, or next to it
         block, part = value_at(found, u), low % (1 << sampler.shift)
-        edge = scaled(mp.exp(-exponent(sampler, block, mp.ldexp(part, -sampler.shift))), 64)
+        edge = scaled(mp.exp(-exponent(sampler, block, part)), 64)
         for chance_bits in (chance, edge - 2, edge + 2):
             for sign in (0, 1):
                 size = (block << sampler.shift) + part
@@ -398,11 +514,11 @@ def test_one_draw(kind, scale):
     assert rejected > 100
 
 
-@pytest.mark.parametrize(("kind", "scale"), [case for case in CASES if "rounded" not in case.id])
+@pytest.mark.parametrize(("kind", "scale"), ONE_BY_ONE)
 def test_a_tie_of_one_draw(kind, scale):
-    sampler, _law, found = built(kind, scale)
+    sampler, found, _stairs = built(kind, scale)
     block, part = 30, (1 << sampler.shift) - 1
-    edge = scaled(mp.exp(-exponent(sampler, block, mp.ldexp(part, -sampler.shift))), 128)
+    edge = scaled(mp.exp(-exponent(sampler, block, part)), 128)
     first = word((in_the_middle(found, block) << 56 | part) << 72 | edge >> 64 << 8, 192)
     with playing(first, word((edge & ONES) - 1)):
         assert sampler.one() == ((block << sampler.shift) + part, 0)
@@ -413,7 +529,8 @@ def test_a_tie_of_one_draw(kind, scale):
 
 def test_one_draw_far_out_in_the_tail():
     """200 ones and then chosen bits."""
-    sampler, law, _found = built("bell", VARIANCES[0])
+    sampler, _found, _stairs = built("bell", VARIANCES[0])
+    law = bits.bell(VARIANCES[0] / 4)
     more = 0xFEDCBA9876543210
     first = word(ONES << 128 | 1, 192)
     with playing(first, word(ONES), word(ONES), word(more)):
@@ -423,7 +540,7 @@ def test_one_draw_far_out_in_the_tail():
     u = ((1 << 192) - 1) << 64 | more
     assert mp.ldexp(law(block), 256) <= u < mp.ldexp(law(block + 1), 256)
     # A coin of less than e^-¼ is beyond the series.
-    first = word((ONES << 56 | 1) << 72 | scaled(mp.exp(-exponent(sampler, block, 0.5)), 64) - 1 << 8, 192)
+    first = word((ONES << 56 | 1) << 72 | scaled(mp.exp(-exponent(sampler, block, 1)), 64) - 1 << 8, 192)
     with playing(first, word(ONES), word(ONES), word(more)):
         assert sampler.one() == (size + 1, 0)
 
@@ -431,75 +548,177 @@ def test_one_draw_far_out_in_the_tail():
 # --- vectors --------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("seed", range(30))
+def test_which_try_goes_where_depends_on_the_rejected_alone(seed, monkeypatch):
+    """Tries without values: those accepted stay, and the spare ones take the holes in their order."""
+    sampler, _found, _stairs = built("laplace", SCALES[1])
+    generator = random.Random(seed)
+    count = 100
+    before, after = generator.random() / 4, generator.random() / 2
+    asked = []
+
+    def tries(self, size):
+        rejected = [i for i in range(size) if generator.random() < (before if i < count else after)]
+        asked.append((size, set(rejected)))
+        return np.arange(size), np.array(rejected, dtype=np.intp)
+
+    monkeypatch.setattr(Blocks, "_tries", tries)
+    drawn = sampler.draw(count).tolist()
+    [(size, rejected)] = asked
+    assert size == count + 1 + 64
+    spare = iter([i for i in range(count, size) if i not in rejected])
+    assert drawn == [next(spare) if i in rejected else i for i in range(count)]
+
+
+def test_when_spare_tries_do_not_suffice_what_is_missing_is_drawn_anew(monkeypatch):
+    sampler, _found, _stairs = built("laplace", SCALES[1])
+    asked = []
+
+    def tries(self, size):
+        asked.append(size)
+        first = len(asked) == 1
+        rejected = np.arange(0, size - 3) if first else np.array([1], dtype=np.intp)
+        return np.arange(size) + 1000 * len(asked), rejected
+
+    monkeypatch.setattr(Blocks, "_tries", tries)
+    drawn = sampler.draw(100).tolist()
+    assert asked == [165, 97 + 1 + 64]
+    # 162, 163 and 164 were left; then 97 more, of which the second was rejected.
+    assert drawn[:3] == [1162, 1163, 1164]
+    assert drawn[3:] == [2000, 2097, *range(2002, 2097)]
+
+
+def test_spare_tries_that_just_suffice_do():
+    sampler, _found, _stairs = built("laplace", SCALES[2])
+    # 33 draws and 65 to spare: where all 33 are rejected and 32 of the others, 33 are left.
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Blocks, "_tries", lambda self, size: (np.arange(size), np.arange(size - 33)))
+        patch.setattr(Table, "draw_apart", None)
+        assert sampler.draw(33).tolist() == list(range(65, 98))
+
+
 @pytest.mark.parametrize(("kind", "scale"), CASES)
 def test_a_vector_asks_for_as_much_whatever_it_draws(kind, scale):
-    sampler, _law, _found = built(kind, scale)
-    lanes = sampler.table._lanes(200 + 6 + 64)
-    for seed in range(30):
+    sampler, found, _stairs = built(kind, scale)
+    tries = 1000 + int(mp.ceil(1000 * mp.mpf(found[0]) / 2**64)) + 64
+    sampler.draw(1)
+    lanes = enough(tries * sampler.table.chance_of_zero)
+    for seed in range(20):
         tape = seeded(seed)
         with _replaying(tape):
-            assert sampler.draw(200, signed=True).shape == (200,)
-        # Cells, second level, L with sign, coins; what an undecided coin asks for comes once in 2^17 draws.
-        assert tape.asked[:4] == [540, 8 * lanes, 2160, 1080]
-        assert all(count == 8 for count in tape.asked[4:])
+            assert sampler.draw(1000).shape == (1000,)
+        second = 8 * sampler.table._lanes(tries)
+        # Cells, second level, words for l; heights, words between the stairs. No try is undecided here.
+        assert tape.asked == [2 * tries, second, width_of(sampler) // 8 * tries, 8 * lanes, 8 * lanes]
 
 
-def test_rejected_tries_are_made_up_for():
-    sampler, _law, _found = built("geometric", GEOMETRIC[1])
-    generator = random.Random(1)
-    rejecting = np.full(10 + 64, 2**31 - 1, dtype=np.int32).tobytes()
-    with playing(
-        generator.randbytes,
-        generator.randbytes,
-        lambda count: b"\xff" * count,  # l = 1
-        rejecting,
-        bytes,  # block 0
-        generator.randbytes,
-        lambda count: b"\xff" * count,
-        bytes,
-    ) as tape:
-        assert sampler.draw(10, signed=False).tolist() == [1] * 10
-    assert tape.asked[3] == tape.asked[7] == 4 * 74
+@pytest.mark.parametrize("kind", KINDS)
+def test_between_the_stairs_all_lanes_work(kind, monkeypatch):
+    """One round, whether no try waits there or as many as there are lanes; its search is padded too."""
+    sampler, found, thresholds_of_stairs = built(kind, KINDS[kind][1][2])
+    value, is_under = place_at(sampler, thresholds_of_stairs, SAME, SAME)
+    rounds, searched = [], []
+    stairs, find, locate = sampler._stairs, Table.find, Table._locate
+    stairs._ready()
+    monkeypatch.setattr(Table, "find", lambda self, u: (rounds.append(u.size), find(self, u))[1])
+    monkeypatch.setattr(Table, "_locate", lambda self, u: (searched.append(u.size), locate(self, u))[1])
+    lanes = enough(80 * sampler.table.chance_of_zero)
+    for zeros in (0, 1, lanes):
+        us = [in_the_middle(found, 3)] * (80 - zeros) + [1] * zeros
+        values, rejected = play_tries(sampler, us, [0] * 80, then=0x40)
+        assert values == [2 << sampler.shift] * (80 - zeros) + [value] * zeros
+        assert rejected == ([] if is_under else list(range(80 - zeros, 80)))
+    assert rounds == [lanes] * 3
+    assert searched[1::2] == [stairs._lanes(lanes)] * 3
 
 
-def test_only_what_is_missing_is_drawn_again():
-    sampler, _law, _found = built("geometric", GEOMETRIC[1])
-    heads_first = np.full(64 + 100 + 3, 2**31 - 1, dtype=np.int32)
-    heads_first[:60] = 0
-    tape = Tape(
-        bytes,
-        bytes,
-        lambda count: b"\xff" * count,
-        heads_first.tobytes(),
-        then=bytes,
-    )
+def test_when_more_are_between_the_stairs_than_there_are_lanes_they_go_in_rounds():
+    sampler, _found, stairs = built("laplace", SCALES[2])
+    lanes = enough(60 * sampler.table.chance_of_zero)
+    assert 3 * lanes < 60 < 4 * lanes
+    generator = random.Random(4)
+    heights = [generator.getrandbits(64) for _ in range(4 * lanes)]
+    parts = iter([heights[k * lanes : (k + 1) * lanes] for k in range(4)])
+
+    def play(count):
+        if play.is_words:
+            play.is_words = False
+            return bytes(count)
+        play.is_words = True
+        return np.array([ONES - height for height in next(parts)], dtype=np.uint64).tobytes()
+
+    play.is_words = False
+    values, rejected = play_tries(sampler, [1] * 60, [0] * 60, then=play)
+    # With l = 0 the curve is level with the upper stair: all are under it, at the start of their blocks.
+    assert rejected == []
+    expected = [value_at(stairs, ONES - height) << sampler.shift for height in heights[:60]]
+    assert values == expected
+
+
+def test_chunks(monkeypatch):
+    """The same tries, however many are worked on at a time; only the words are read in parts."""
+    sampler, _found, _stairs = built("laplace", SCALES[0])
+
+    def drawn():
+        tape = seeded(2)
+        with _replaying(tape):
+            return sampler.draw(3000).tolist(), tape.asked
+
+    whole, asked = drawn()
+    monkeypatch.setattr(blocks, "_CHUNK", 1 << 10)
+    parts, asked_in_parts = drawn()
+    assert parts == whole
+    tries = 3000 + 47 + 64
+    assert asked[2] == 2 * tries
+    assert asked_in_parts[2:6] == [2048, 2048, 2048, 2 * (tries - 3072)]
+    assert asked[3:] == asked_in_parts[6:]
+
+
+def test_the_largest_vectors_are_drawn_in_chunks():
+    sampler, _found, _stairs = built("rounded", VARIANCES[2])
+    tape = seeded(3)
     with _replaying(tape):
-        drawn = sampler.draw(100, signed=False)
-    assert drawn.tolist() == [1] * 60 + [0] * 40
-    assert tape.asked[3] == 4 * (100 + 3 + 64)
-    assert tape.asked[7] == 4 * (40 + 1 + 64)
-
-
-def test_chunks():
-    sampler, _law, _found = built("geometric", GEOMETRIC[0])
-    tape = seeded(2)
-    with _replaying(tape):
-        assert sampler.draw(60_000, signed=False).size == 60_000
-    coins = [count // 4 for count in tape.asked if count == 4 * blocks._CHUNK]
-    assert len(coins) == 2
-    assert max(tape.asked) == 8 * blocks._CHUNK
-
-
-def test_nothing_for_nothing():
-    sampler, _law, _found = built("geometric", GEOMETRIC[0])
-    with playing():
-        drawn = sampler.draw(0, signed=True)
-    assert drawn.shape == (0,)
+        drawn = sampler.draw(60_000)
     assert drawn.dtype == np.int64
+    assert [count for count in tape.asked if count == 2 * blocks._CHUNK] == [2 << 15]
 
 
-def test_few_tries_are_rejected():
-    """Fewer than 3 % as is said: 1.6 % at most by the law, so 97 % is 15 standard deviations away."""
-    for kind, scale in (("geometric", GEOMETRIC[3]), ("bell", VARIANCES[3]), ("rounded", VARIANCES[0])):
-        sampler = built(kind, scale)[0]
-        assert sampler._tries(20_000, signed=True).size > 0.97 * 20_000
+@pytest.mark.parametrize("scale", SCALES)
+def test_few_tries_are_rejected(scale):
+    """Half of those between the stairs, 1.6 in 100: 3 are 40 standard deviations away."""
+    for kind in ("laplace", "geometric"):
+        _values, rejected = built(kind, scale)[0]._tries(20_000)
+        assert rejected.size < 0.03 * 20_000
+    for variance in VARIANCES:
+        assert built("rounded", variance)[0]._tries(20_000)[1].size < 0.03 * 20_000
+
+
+@pytest.mark.parametrize(("kind", "scale"), [*CASES, ("laplace", Fraction(300)), ("bell", Fraction(200**2))])
+def test_vectors_fit_the_law(kind, scale):
+    """Chi-square over 40 sizes of equal chance, times the sign; the same bits in every run."""
+    sampler = built(kind, scale)[0]
+    with _replaying(seeded(12)):
+        drawn = sampler.draw(200_000)
+    law = {
+        "geometric": bits.geometric,
+        "laplace": bits.discrete_laplace,
+        "bell": bits.discrete_gaussian
+        if scale < 2**20
+        else lambda v: bits.rounded_gaussian(mp.sqrt(real(v))),
+        "rounded": lambda v: bits.rounded_gaussian(mp.sqrt(real(v))),
+    }[kind](scale)
+    edges = sorted({int(np.quantile(np.abs(drawn), k / 40)) for k in range(1, 40)})
+    chances = [float(law(j)) for j in [0, *edges]] + [1.0]
+    sizes = np.digitize(np.abs(drawn), edges)
+    statistic = 0.0
+    for side in (-1, 1) if sampler.is_signed else (1,):
+        share = 0.5 if sampler.is_signed else 1.0
+        mine = sizes[drawn * side > 0] if side < 0 else sizes[drawn >= 0]
+        # Zero has no sign: in the first bin only the other sizes are halved.
+        zero = float(law(1)) if sampler.is_signed else 0.0
+        for j in range(len(edges) + 1):
+            chance = chances[j + 1] - chances[j]
+            expected = 200_000 * (share * (chance - zero * (j == 0)) + zero * (j == 0) * (side > 0))
+            statistic += (np.count_nonzero(mine == j) - expected) ** 2 / expected
+    cells = (len(edges) + 1) * (1 + sampler.is_signed)
+    assert statistic < cells + 7 * np.sqrt(2 * cells)

@@ -345,26 +345,23 @@ def test_up_to_64_a_table_and_blocks_beyond(name, small, large):
     tape = seeded(3)
     with _replaying(tape):
         SAMPLERS[name](large, size=33)
-    assert len(tape.asked) >= 4  # cells, second level, L, coins
+    assert len(tape.asked) == 5  # cells, second level, signs and L; heights and L between the stairs
     assert tape.asked[0] == 2 * (33 + 1 + 64)
 
 
-def test_large_vectors_are_rounded_or_whole_by_their_law():
-    """σ = 100, so m = 1; block 0, and the coin falls heads: l = ½ rounds to 1, and its floor is 0."""
-
-    def play(sampler, scale, sign):
-        raw = np.full(98, 1 << 62 | sign, dtype=np.uint64)
-        coins = np.full(98, -(2**31), dtype=np.int32)
-        tape = Tape(bytes(196), bytes, raw.tobytes(), coins.tobytes(), then=bytes)
-        with _replaying(tape):
-            return sampler(scale, size=33).tolist()
-
-    assert play(rounded_gaussian, 100, 0) == [1] * 33
-    assert play(rounded_gaussian, 100, 1) == [-1] * 33
-    assert play(discrete_gaussian, 100**2, 0) == [0] * 33
-    assert play(discrete_gaussian, 100**2, 1) == [0] * 33  # minus zero is tried again
-    assert play(discrete_laplace, 100, 0) == play(geometric, 100, 0) == [0] * 33
-    assert play(geometric, 100, 1) == [0] * 33
+@pytest.mark.parametrize(
+    ("name", "scale", "bell", "rounded", "signed"),
+    [
+        ("geometric", 100, False, False, False),
+        ("discrete_laplace", 100, False, False, True),
+        ("rounded_gaussian", 100, True, True, True),
+        ("discrete_gaussian", 100**2, True, False, True),
+    ],
+)
+def test_large_vectors_come_from_the_blocks_of_their_law(name, scale, bell, rounded, signed):
+    blocks = getattr(exact, f"_many_{name}")(Fraction(scale)).__self__
+    assert (blocks.is_bell, blocks.is_rounded, blocks.is_signed) == (bell, rounded, signed)
+    assert blocks.scale == (100**2 if bell else 100)
 
 
 @every_sampler

@@ -239,3 +239,21 @@ def test_nothing_gives_nothing():
         add_on_grid(np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64), Fraction(1)).dtype == np.float64
     )
     assert add_integers(np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64)).shape == (0,)
+
+
+def test_a_long_vector_is_worked_on_in_chunks(monkeypatch):
+    values = np.array([0.3, -1.7, 5.0, 1e300, -2.2, 0.0, 9.9])
+    steps = np.array([1, 2**60 + 1, -7, 3, -(2**61) - 1, MOST, 4])
+    grid = Fraction(1, 4)
+    asked = []
+
+    def further(drawn):
+        asked.append(drawn)
+        return 4 * drawn
+
+    whole = add_on_grid(values, steps, grid, further)
+    monkeypatch.setattr("hubbub.noise.grid._CHUNK", 3)
+    assert add_on_grid(values, steps, grid, further).tolist() == whole.tolist()
+    assert asked == [MOST, MOST]
+    alone = [add_on_grid(values[i : i + 1], steps[i : i + 1], grid, further)[0] for i in range(7)]
+    assert whole.tolist() == alone

@@ -15,8 +15,10 @@ LAWS = {
     "discrete_laplace": (laws.discrete_laplace_size, bits.discrete_laplace, SCALES),
     "rounded_gaussian": (laws.rounded_gaussian_size, bits.rounded_gaussian, SCALES),
     "bell": (laws.bell, bits.bell, [scale**2 for scale in SCALES]),
+    "bell_stairs": (laws.bell_stairs, bits.bell_stairs, [scale**2 for scale in SCALES]),
     "discrete_gaussian": (laws.discrete_gaussian_size, bits.discrete_gaussian, [s**2 for s in SCALES]),
 }
+ROUGH = [Fraction(1, 5), Fraction(1, 2), Fraction(7, 9), Fraction(5, 3), Fraction(4), Fraction(37, 5)]
 CASES = [
     pytest.param(steps, law, scale, id=f"{name}-{scale}")
     for name, (steps, law, scales) in LAWS.items()
@@ -64,10 +66,66 @@ def test_the_steps_never_end(steps, law, scale):
         assert 2**32 - 2 <= low < 2**32 <= high <= 2**32 + 1
 
 
+@pytest.mark.parametrize("precision", range(12, 22))
+@pytest.mark.parametrize("name", sorted(LAWS.keys() - {"rounded_gaussian"}))
+def test_every_end_is_rounded_outward(name, precision, monkeypatch):
+    """Without bits to spare a floor that should be a ceiling, or an end for the other, shows at once."""
+    monkeypatch.setattr(laws, "_SPARE", 0)
+    steps, law, _ = LAWS[name]
+    for scale in ROUGH:
+        exact = law(scale)
+        found = list(islice(steps(scale, precision), 120))
+        for j, (low, high) in enumerate(found, start=1):
+            assert 0 <= low <= mp.ldexp(exact(j), precision) <= high <= 1 << precision
+            assert high - low <= 100  # about one unit for each rounding on the way, and no more
+        assert found[0][0] < found[-1][0]
+
+
+@pytest.mark.parametrize("precision", range(12, 22))
+def test_every_weight_of_a_bell_is_rounded_outward(precision):
+    for variance in [*ROUGH, *range(20, 300, 14)]:
+        weights, rest = laws._bell_weights(Fraction(variance), precision)
+        exact = [mp.ldexp(mp.exp(-k * k / (2 * real(variance))), precision) for k in range(len(weights) + 90)]
+        assert all(low <= weight <= high for (low, high), weight in zip(weights, exact, strict=False))
+        assert sum(exact[len(weights) :]) <= rest
+
+
+@pytest.mark.parametrize("name", sorted(LAWS.keys() - {"rounded_gaussian"}))
+def test_what_is_made_of_a_wide_enclosure_encloses_all_of_it(name, monkeypatch):
+    """Were e^−x known to 1 in 50 only, each step would hold the steps of all that it may be."""
+    exact = laws.exp_neg
+    monkeypatch.setattr(
+        laws, "exp_neg", lambda x, work: (exact(x, work)[0] * 99 // 100, exact(x, work)[1] * 101 // 100)
+    )
+    steps, law, _ = LAWS[name]
+    for scale in (Fraction(1, 2), Fraction(5, 3), Fraction(4)):
+        times = 2 if "gauss" in name or "bell" in name else 1
+        q = mp.exp(-1 / (times * real(scale)))
+        for factor in (99, 100, 101):
+            possible = law(-1 / (times * mp.log(q * factor / 100)))
+            for j, (low, high) in enumerate(islice(steps(scale, 64), 12), start=1):
+                assert low <= mp.ldexp(possible(j), 64) + 1
+                assert mp.ldexp(possible(j), 64) - 1 <= high
+    if "bell" in name:
+        weights, rest = laws._bell_weights(Fraction(4), 64)
+        widest = [mp.ldexp((q * mp.mpf(101) / 100) ** (k * k), 64) for k in range(len(weights) + 90)]
+        assert sum(widest[len(weights) :]) <= rest + 1
+
+
+def test_the_rest_of_a_bell_counts(monkeypatch):
+    monkeypatch.setattr(laws, "_bell_weights", lambda variance, work: ([(64, 64), (32, 40)], 16))
+    one_sided = list(islice(laws.bell(Fraction(1), 20), 3))
+    assert [low for low, _ in one_sided] == [(64 << 20) // 120, (96 << 20) // 120, (96 << 20) // 120]
+    assert [high for _, high in one_sided] == [-(-(64 << 20) // 96), 1 << 20, 1 << 20]
+    two_sided = list(islice(laws.discrete_gaussian_size(Fraction(1), 20), 3))
+    assert [low for low, _ in two_sided] == [(64 << 20) // 176, (128 << 20) // 176, (128 << 20) // 176]
+    assert [high for _, high in two_sided] == [(64 << 20) // 128, 1 << 20, 1 << 20]
+
+
 @given(st.fractions(Fraction(1, 50), 40, max_denominator=1000), st.sampled_from(sorted(LAWS)))
 def test_any_scale(scale, name):
     steps, law, _ = LAWS[name]
-    if name in ("bell", "discrete_gaussian"):
+    if name not in ("geometric", "discrete_laplace", "rounded_gaussian"):
         scale = scale**2
     exact = law(scale)
     for j, (low, high) in enumerate(islice(steps(scale, 64), 12), start=1):
@@ -87,6 +145,7 @@ def test_the_laws_are_what_they_are_called():
         assert mp.almosteq(bits.rounded_gaussian(Fraction(3))(j), normal, 1e-30)
         weights = [mp.exp(-mp.mpf(k * k) / 10) for k in range(200)]
         assert mp.almosteq(bits.bell(Fraction(5))(j), sum(weights[:j]) / sum(weights), 1e-30)
+        assert mp.almosteq(bits.bell_stairs(Fraction(5))(j), 1 - weights[j], 1e-30)
         both = (2 * sum(weights[:j]) - 1) / (2 * sum(weights) - 1)
         assert mp.almosteq(bits.discrete_gaussian(Fraction(5))(j), both, 1e-30)
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from hubbub.noise import laws, table
 from hubbub.noise.entropy import _replaying
 from hubbub.noise.real import exp_neg, ratio
-from hubbub.noise.table import MOST, Table, below, saturated
+from hubbub.noise.table import MOST, Table, below, enough, rounds, saturated
 from noise import bits
 from noise.bits import ONES, draw_at, mp, playing, scaled, seeded, thresholds, value_at, word
 
@@ -36,6 +36,7 @@ CASES = {
         True,
     ),
     "rounded 20": (partial(laws.rounded_gaussian_size, Fraction(20)), bits.rounded_gaussian(20), True),
+    "stairs 40²": (partial(laws.bell_stairs, Fraction(1600)), bits.bell_stairs(1600), False),
     "bell 64²": (partial(laws.bell, Fraction(4096)), bits.bell(4096), False),
     "gaussian 9/4": (
         partial(laws.discrete_gaussian_size, Fraction(9, 4)),
@@ -189,6 +190,41 @@ def test_the_paths_agree(case):
         assert draw_at(built, us, negative=True).tolist() == (-drawn).tolist()
 
 
+def test_find_is_pick_for_many(case):
+    built, _law, found = case
+    if built._signed:
+        return
+    generator = bits.random.Random(6)
+    us = [generator.getrandbits(64) for _ in range(3000)]
+    us += [u + step for u in found[: len(found) // 2 + 1] for step in (-3, 3)]
+    with playing():
+        values, decided = built.find(np.array(us, dtype=np.uint64))
+        assert decided.all()
+        assert values.tolist() == [value_at(found, u) for u in us]
+        assert built._lows[0] <= found[0] < built._highs[0]  # a tie
+        values, decided = built.find(np.array([5, found[0], ONES], dtype=np.uint64))
+    assert decided.tolist() == [True, False, False]
+    assert values[0] == 0
+
+
+def test_settle_gives_the_bits_that_it_took(case):
+    built, law, found = case
+    j = len(found) // 2 + 1
+    digits = scaled(law(j), 192)
+    assert built.settle(found[j - 1] - 3, 64) == (j - 1, found[j - 1] - 3, 64)
+    for step, answer in ((-2, j - 1), (2, j)):
+        assert 0 <= (digits & ONES) + step <= ONES
+        with playing(word(digits >> 64 & ONES), word((digits & ONES) + step)):
+            assert built.settle(digits >> 128, 64) == (answer, digits + step, 192)
+        with playing(word((digits & ONES) + step)):
+            assert built.settle(digits >> 64, 128) == (answer, digits + step, 192)
+
+
+def test_the_chance_of_zero(case):
+    built, law, _found = case
+    assert abs(built.chance_of_zero - law(1)) < 1e-15
+
+
 def test_one_draw_reads_the_value_above_and_the_sign_below(case):
     built, _law, found = case
     for u, low in ((1 << 63, 0), (1 << 63, 1), (3 << 62, 0xFE), (3 << 62, 0xFF)):
@@ -261,7 +297,7 @@ def test_a_far_value_in_a_vector_is_given_apart():
     ]
     with playing(tail.tobytes(), refine, *follow):
         values, far = built.draw_apart(3)
-    assert values.tolist() == [0, 0, 0]
+    assert values.tolist() == [expected[0], 0, expected[1]]
     assert far == {0: expected[0], 2: expected[1]}
     assert all(value > 130 for value in expected)
     with playing(tail.tobytes(), refine, *follow):
@@ -274,7 +310,11 @@ def test_a_vector_saturates(monkeypatch, size):
     monkeypatch.setattr(Table, "_search", lambda self, u, bits: size)
     both = np.array([0xFFFF, 0x7FFF], dtype=np.uint16)
     with playing(both.tobytes(), then=0xFF):
-        assert built.draw(2).tolist() == [-min(size, 2**62), min(size, 2**62)]
+        values, far = built.draw_apart(2)
+    assert far == {0: -size, 1: size}
+    assert values.tolist() == [-min(size, 2**62), min(size, 2**62)]
+    with playing(both.tobytes(), then=0xFF):
+        assert built.draw(2).tolist() == values.tolist()
 
 
 def test_far_values_find_their_place_in_later_chunks(monkeypatch):
@@ -286,7 +326,7 @@ def test_far_values_find_their_place_in_later_chunks(monkeypatch):
     with playing(parts[0], 0xFF, parts[1], 0xFF, parts[2], 0xFF):
         values, far = built.draw_apart(9)
     assert far == {6: 77}
-    assert values.tolist() == [0] * 9
+    assert values.tolist() == [0, 0, 0, 0, 0, 0, 77, 0, 0]
 
 
 # --- work -----------------------------------------------------------------------------------------
@@ -335,19 +375,44 @@ def test_when_more_wait_than_there_are_lanes_they_go_in_rounds():
     assert draw_at(built, us).tolist() == [2 if i % 2 else 3 for i in range(100)]
 
 
+def test_find_works_on_all_its_lanes(monkeypatch):
+    built = Table(partial(laws.geometric, Fraction(64)))
+    built._ready()
+    seen = []
+    locate = Table._locate
+    monkeypatch.setattr(Table, "_locate", lambda self, u: (seen.append(u.size), locate(self, u))[1])
+    u = scaled(bits.geometric(64)(3), 64)
+    for us in ([0] * 100, [0] * 99 + [u + 9], [u + (-9 if i % 2 else 9) for i in range(100)]):
+        values, _ = built.find(np.array(us, dtype=np.uint64))
+    assert values.tolist() == [2 if i % 2 else 3 for i in range(100)]
+    lanes = built._lanes(100)
+    assert seen == [lanes] * (2 + -(-100 // lanes))
+
+
+def test_rounds():
+    def as_lists(waiting, lanes):
+        return [
+            (part.tolist(), padded.tolist()) for part, padded in rounds(np.array(waiting, np.intp), lanes)
+        ]
+
+    assert as_lists([], 3) == [([], [0, 0, 0])]
+    assert as_lists([4, 7], 3) == [([4, 7], [4, 7, 0])]
+    assert as_lists([4, 7, 9], 3) == [([4, 7, 9], [4, 7, 9])]
+    assert as_lists([4, 7, 9, 11], 3) == [([4, 7, 9], [4, 7, 9]), ([11], [11, 0, 0])]
+
+
 def test_enough_lanes():
-    built = Table(partial(laws.geometric, Fraction(3)))
     for mean in [mp.mpf(2) ** (k / mp.mpf(4)) for k in range(-60, 80)]:
-        built._ambiguous = float(mean)
-        lanes = built._lanes(1)
+        lanes = enough(float(mean))
         # Chernoff: Pr[N ≥ n] ≤ exp(n − μ − n·ln(n/μ)) for a sum of independent coins of mean μ.
         n = lanes + 1
         assert mp.exp(n - mean - n * mp.log(n / mean)) < mp.ldexp(1, -50)
         assert lanes <= mean + 9 * mp.sqrt(mean) + 10
-    built._ambiguous = 0.0
-    assert built._lanes(10**6) == 9
-    built._ambiguous = 0.25
-    assert built._lanes(16) == 4 + 18 + 9
+    assert enough(0) == 9
+    assert enough(4) == 4 + 18 + 9
+    built = Table(partial(laws.geometric, Fraction(3)))
+    built._ready()
+    assert built._lanes(1000) == enough(1000 * built._ambiguous)
 
 
 def test_every_search_takes_as_many_steps(case):

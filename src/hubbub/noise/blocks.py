@@ -1,7 +1,10 @@
-"""Large scales: |X| = H·2^m + L, H from a table, L uniform and accepted by its weight.
+"""Large scales: blocks of 2^m integers, and stairs that cover the curve of weights.
 
-H has scale 32 to 64 whatever X's is, so that a small table serves and fewer than 3 % of the tries
-are rejected. Which tries are rejected is independent of what is accepted in the end.
+Let w_h be the weight of h·2^m. In block h everything up to the height w_{h+1} is under the curve, and is
+drawn without a coin. What is between the stairs w_{h+1} and w_h may be above it. All that adds up to one
+block as high as w₀, the rest to blocks as high as w₁, w₂, …: so one draw with chances ∝ w_h says "between
+the stairs" by a 0, and "block h − 1" by an h. Only between the stairs, 1 to 3 in 100, tries are rejected;
+which ones is independent of what is accepted in the end.
 
 Proof: docs/proofs/samplers.md
 """
@@ -9,7 +12,8 @@ Proof: docs/proofs/samplers.md
 import math
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import partial
+from functools import cached_property, partial
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,55 +22,66 @@ from hubbub.noise import laws
 from hubbub.noise.entropy import random_bits, random_bytes
 from hubbub.noise.lazy import accept, coin
 from hubbub.noise.real import exp_neg
-from hubbub.noise.table import Table, below, saturated
+from hubbub.noise.table import Table, below, enough, rounds, saturated
 
 __all__ = ["Blocks"]
 
-# Single precision is good to 2^-20 here: a coin that falls within 2^-18 is decided by integers, and so
-# is one whose block is far out in the tail.
-_MARGIN = np.float32(2.0**-18)
-_CHUNK = 3 << 13
+_Block = TypeVar("_Block", int, NDArray[np.int64])
+
+_MARGIN = 2.0**-40
+"""Double precision is good to 2^-44 here: a height this close to the curve is compared by integers."""
+_CHUNK = 1 << 15
 """Tries at a time: their arrays stay in the cache, and are not handed back to the system each time."""
 
 
 @dataclass(frozen=True)
 class Blocks:
-    """A sampler of |X| for one law of large scale.
+    """A sampler for one law of large scale, of integers or (if rounded) of reals that are then rounded.
 
-    The weight of h·2^m + l is that of block h times e^−x, where x = l/b for the geometric law and
-    x = l·(2h·2^m + l)/2σ² for the bell. A rounded law takes l as a real number and rounds h·2^m + l.
+    The weight of x is e^(−|x|/b) for the geometric law and e^(−x²/2σ²) for the bell. With a sign,
+    h·2^m + l stands for itself and for −1 − h·2^m − l: so zero has one sign. Rounded laws are even.
+
+    Guarantee: `draw` and `one` follow the law itself, and their work does not depend on what they draw,
+        but with probability below 2^-38 (in a vector, for each lane: a height next to the curve).
+    Assumes: numpy's exp is off by less than 2^-45.
+    Proof: docs/proofs/samplers.md
     """
 
     table: Table
+    """Draws h with chances ∝ w_h."""
     shift: int
+    """m"""
     scale: Fraction
     """b for the geometric law, σ² for the bell."""
     is_bell: bool = False
     is_rounded: bool = False
+    is_signed: bool = True
+    """Whether `draw` gives negative numbers too."""
 
     @classmethod
-    def geometric(cls, scale: Fraction) -> "Blocks":
-        """Pr[k] ∝ e^(−k/scale) for k ≥ 0."""
-        shift = math.floor(scale).bit_length() - 6
-        return cls(Table(partial(laws.geometric, scale / 2**shift)), shift, scale)
+    def geometric(cls, scale: Fraction, *, is_signed: bool) -> "Blocks":
+        """Pr[k] ∝ e^(−|k|/scale) for all k, or for k ≥ 0."""
+        shift = math.floor(scale).bit_length() - 7
+        return cls(Table(partial(laws.geometric, scale / 2**shift)), shift, scale, is_signed=is_signed)
 
     @classmethod
     def bell(cls, variance: Fraction, *, is_rounded: bool) -> "Blocks":
-        """Pr[k] ∝ e^(−k²/2·variance) for k ≥ 0; or the size of a normal variable, rounded."""
+        """Pr[k] ∝ e^(−k²/2·variance) for all k; or a normal variable, rounded."""
         shift = math.isqrt(math.floor(variance)).bit_length() - 6
         table = Table(partial(laws.bell, variance / 4**shift))
         return cls(table, shift, variance, is_bell=True, is_rounded=is_rounded)
 
-    def draw(self, count: int, *, signed: bool) -> NDArray[np.int64]:
-        """`count` draws of |X|, or of X with an even sign."""
-        values = np.empty(count, dtype=np.int64)
-        done = 0
-        while done < count:
-            # How many tries are rejected tells nothing of those accepted.
-            accepted = self._tries(min(_CHUNK, count - done + (count - done) // 32 + 64), signed=signed)
-            part = accepted[: count - done]
-            values[done : done + part.size] = part
-            done += part.size
+    def draw(self, count: int) -> NDArray[np.int64]:
+        """`count` values; those beyond ±2^62 are given as ±2^62."""
+        # Half of those between the stairs are rejected; as many to spare as there are is twice enough.
+        tries, rejected = self._tries(count + math.ceil(count * self.table.chance_of_zero) + 64)
+        # Which tries are rejected tells nothing of those accepted: spare ones take their places.
+        holes, unfit = np.split(rejected, np.searchsorted(rejected, [count]))
+        spare = np.delete(tries[count:], unfit - count)
+        if spare.size < holes.size:
+            spare = np.concatenate([spare, self.draw(holes.size - spare.size)])
+        values = tries[:count]
+        values[holes] = spare[: holes.size]
         return values
 
     def one(self) -> tuple[int, int]:
@@ -77,72 +92,93 @@ class Blocks:
             block = self.table.pick(drawn >> 128) << self.shift
             low = (drawn >> 72) % (1 << self.shift)
             chance, sign = drawn >> 8 & (1 << 64) - 1, drawn & 1
+            # The weight of block + low is that of the block times e^−x: 2x = bend/scale.
             bend = low * (2 * block + low if self.is_bell else 2)
             accepted = coin((bend * bottom << 88) // (2 * top), 1, chance)
             if accepted is None:
-                accepted = below(chance, 64, partial(exp_neg, self._exponent(block, Fraction(low))))
-            if accepted and (sign == 0 or block + low):
+                accepted = below(chance, 64, partial(exp_neg, Fraction(bend) / (2 * self.scale)))
+            if accepted and block + low >= sign:
                 return block + low, sign
 
-    def _exponent(self, block: int, low: Fraction) -> Fraction:
-        return low * (2 * block + low) / (2 * self.scale) if self.is_bell else low / self.scale
-
-    def _tries(self, count: int, *, signed: bool) -> NDArray[np.int64]:
-        block, far = self.table.draw_apart(count)
-        raw = np.frombuffer(random_bytes(8 * count), dtype=np.uint64)
-        # Signed, because processors turn signed integers into floats faster: U = ½ + chance/2^32.
-        chance = np.frombuffer(random_bytes(4 * count), dtype=np.int32)
-        # L is the top m bits; a rounded law reads one more, and all of them as digits of a real number.
-        size = (raw >> np.uint64(64 - self.shift - self.is_rounded)).view(np.int64)
-        if self.is_rounded:
-            part = (raw >> np.uint64(40)).view(np.int64).astype(np.float32)
-            part *= np.float32(2.0**-24)
-            size += 1
-            size >>= 1
-        else:
-            part = size.astype(np.float32)
-            part *= np.float32(2.0**-self.shift)
-        lead = self._lead(block.astype(np.float32), part, chance)
-        accepted = lead > 0
-        for lane in np.flatnonzero(np.abs(lead, out=lead) < _MARGIN):
-            accepted[lane] = self._decide(int(block[lane]), int(raw[lane]), int(chance[lane]))
-        block <<= self.shift
-        size += block
+    def _tries(self, count: int) -> tuple[NDArray[np.int64], NDArray[np.intp]]:
+        """`count` tries, and the places of those that are rejected."""
+        values, far = self.table.draw_apart(count)
+        waiting = []
+        for start in range(0, count, _CHUNK):
+            part = values[start : start + _CHUNK]
+            waiting.append(np.flatnonzero(part == 0) + start)
+            part -= 1
+            self._place(part, *self._words(part.size, self.shift + self.is_rounded + 1))
         for place, high in far.items():
-            accepted[place] = self._decide(high, int(raw[place]), int(chance[place]))
-            size[place] = saturated((high << self.shift) + int(size[place]))
-        if signed:
-            sign = (raw & np.uint64(1)).view(np.int64)
-            if not self.is_rounded:
-                accepted &= (sign == 0) | (size != 0)
-            # Two's complement: x ^ -1 + 1 = −x.
-            size ^= -sign
-            size += sign
-        return size[accepted]
+            if high:
+                (word,), width = self._words(1)
+                values[place] = saturated(self._place(high - 1, int(word), width))
+        rejected = []
+        lanes = enough(count * self.table.chance_of_zero)
+        for places, _ in rounds(np.concatenate(waiting), lanes):
+            between, is_under = self._between(lanes)
+            values[places] = between[: places.size]
+            rejected.append(places[~is_under[: places.size]])
+        return values, np.concatenate(rejected)
 
-    def _lead(
-        self, block: NDArray[np.float32], part: NDArray[np.float32], chance: NDArray[np.int32]
-    ) -> NDArray[np.float32]:
-        """e^−x − U, good to 2^-20; blocks, and parts of blocks, are the units. Its arguments are used up."""
-        if self.is_bell:
-            block *= 2
-            block += part
-            part *= block
-            part *= np.float32(-(4**self.shift) / (2 * self.scale))
-        else:
-            part *= np.float32(-(2**self.shift) / self.scale)
-        lead = np.exp(part, out=part)
-        u = chance.astype(np.float32)
-        u *= np.float32(2.0**-32)
-        u += np.float32(0.5)
-        lead -= u
-        return lead
+    def _words(self, count: int, bits: int = 64) -> tuple[NDArray[np.signedinteger[Any]], int]:
+        """Random integers of at least so many bits, the first of them the sign, and their width."""
+        width = next(width for width in (16, 32, 64) if width >= bits)
+        words = np.frombuffer(random_bytes(count * width // 8), dtype=f"i{width // 8}")
+        return (words if self.is_signed else words & np.iinfo(words.dtype).max), width
 
-    def _decide(self, block: int, raw: int, chance: int) -> bool:
-        """The coin by exact integers."""
-        start, chance = block << self.shift, chance + (1 << 31)
+    def _place(self, block: _Block, word: Any, width: int) -> _Block:
+        """The value in block h (an array is used up) that a random word stands for.
+
+        x = h·2^m + l or, if the word is negative, −1 − x; rounded laws: ±x rounded, from one bit more.
+        """
+        digits = self.shift + self.is_rounded
+        block <<= digits
+        # A negative word has the complements of its digits, and one ^ makes the complement of it all.
+        block ^= word >> width - 1 - digits
         if self.is_rounded:
-            # Bits 1 to 63 of `raw` are the first digits of l/2^m; more are drawn as needed.
-            exponent = lambda part: self._exponent(start, part * 2**self.shift)  # noqa: E731
-            return accept(exponent, raw >> 1, 63, chance, 32)[0]
-        return below(chance, 32, partial(exp_neg, self._exponent(start, Fraction(raw >> 64 - self.shift))))
+            block += 1
+            block >>= 1
+        return block
+
+    def _between(self, count: int) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+        """`count` places between the stairs, and whether each is under the curve.
+
+        Their heights y are uniform below w₀ = 1; the block is that with w_{h+1} ≤ y < w_h.
+        """
+        u = np.frombuffer(random_bytes(8 * count), dtype=np.uint64)
+        words, width = self._words(count)
+        block, is_decided = self._stairs.find(u)  # the table rises with U = 1 − y
+        values = self._place(block.copy(), words, width)
+        if self.is_rounded:
+            size = block + (words ^ words >> 63) * 2.0**-63
+        else:
+            size = np.abs(values) * 2.0**-self.shift
+        lead = np.exp((size * size if self.is_bell else size) * -float(self._exponent(Fraction(1))))
+        lead -= (~u >> np.uint64(11)).view(np.int64) * 2.0**-53
+        is_under = lead > 0
+        for lane in np.flatnonzero(~is_decided | (np.abs(lead) < _MARGIN)):
+            values[lane], is_under[lane] = self._decide(int(u[lane]), int(words[lane]))
+        return values, is_under
+
+    def _decide(self, u: int, word: int) -> tuple[int, bool]:
+        """One place between the stairs, by exact integers."""
+        block, u, bits = self._stairs.settle(u, 64)
+        height = (1 << bits) - 1 - u
+        value = self._place(block, word, 64)
+        if self.is_rounded:
+            # 63 bits of the word are the first digits of l/2^m; more are drawn as needed.
+            curve = lambda part: self._exponent(block + part)  # noqa: E731
+            return saturated(value), accept(curve, word ^ word >> 63, 63, height, bits)[0]
+        weight = partial(exp_neg, self._exponent(Fraction(abs(value), 1 << self.shift)))
+        return saturated(value), below(height, bits, weight)
+
+    @cached_property
+    def _stairs(self) -> Table:
+        """Draws h with chances w_h − w_{h+1}: the stairs that a height is between."""
+        return Table(partial(laws.bell_stairs, self.scale / 4**self.shift)) if self.is_bell else self.table
+
+    def _exponent(self, size: Fraction) -> Fraction:
+        """The x of the weight e^−x, for a size in blocks."""
+        size *= 1 << self.shift
+        return size * size / (2 * self.scale) if self.is_bell else size / self.scale

@@ -257,9 +257,11 @@ def _each(law: _Law, scales: list[Fraction]) -> Integers:
 
 
 def _supported(law: _Law, scale: Any) -> Fraction:
-    # A shortcut for what most calls pass: a Fraction in range, and not a long one.
+    # Shortcuts for what most calls pass: a Fraction in range, and not a long one; or an integer.
     if type(scale) is Fraction and 0 < scale.numerator <= law.largest * scale.denominator < 1 << 192:
         return scale
+    if type(scale) is int and 0 < scale <= law.largest:
+        return Fraction(scale)
     exact = positive(scale, law.name)
     if exact > law.largest:
         raise Unsupported(
@@ -300,18 +302,18 @@ def _one_discrete_laplace(scale: Fraction) -> int:
     while True:
         size, sign = lazy.exponential_floor(scale)
         # Zero has one sign: the other is tried again.
-        if size or not sign:
-            return -size if sign else size
+        if size >= sign:
+            return size * (1 - 2 * sign)
 
 
 def _one_rounded_gaussian(sigma: Fraction) -> int:
     size, sign = lazy.normal_round(sigma)
-    return -size if sign else size
+    return size * (1 - 2 * sign)
 
 
 def _one_discrete_gaussian(variance: Fraction) -> int:
     size, sign = _one_from(variance)()
-    return -size if sign else size
+    return size * (1 - 2 * sign)
 
 
 @lru_cache(maxsize=2048)
@@ -324,28 +326,28 @@ def _one_from(variance: Fraction) -> Callable[[], tuple[int, int]]:
 @lru_cache(maxsize=64)
 def _many_geometric(scale: Fraction) -> Many:
     if scale > _SMALL_SCALE:
-        return partial(Blocks.geometric(scale).draw, signed=False)
+        return Blocks.geometric(scale, is_signed=False).draw
     return Table(partial(laws.geometric, scale)).draw
 
 
 @lru_cache(maxsize=64)
 def _many_discrete_laplace(scale: Fraction) -> Many:
     if scale > _SMALL_SCALE:
-        return partial(Blocks.geometric(scale).draw, signed=True)
+        return Blocks.geometric(scale, is_signed=True).draw
     return Table(partial(laws.discrete_laplace_size, scale), signed=True).draw
 
 
 @lru_cache(maxsize=64)
 def _many_rounded_gaussian(sigma: Fraction) -> Many:
     if sigma > _SMALL_SCALE:
-        return partial(Blocks.bell(sigma**2, is_rounded=True).draw, signed=True)
+        return Blocks.bell(sigma**2, is_rounded=True).draw
     return Table(partial(laws.rounded_gaussian_size, sigma), signed=True).draw
 
 
 @lru_cache(maxsize=64)
 def _many_discrete_gaussian(variance: Fraction) -> Many:
     if variance > _SMALL_SCALE**2:
-        return partial(Blocks.bell(variance, is_rounded=False).draw, signed=True)
+        return Blocks.bell(variance, is_rounded=False).draw
     return Table(partial(laws.discrete_gaussian_size, variance), signed=True).draw
 
 

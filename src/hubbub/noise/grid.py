@@ -20,6 +20,8 @@ from hubbub.noise.table import MOST
 __all__ = ["add_integers", "add_on_grid", "grid_below"]
 
 _LARGEST_POWER = 900
+_CHUNK = 1 << 14
+"""Cells at a time: their arrays stay in the cache, and are not handed back to the system each time."""
 
 
 def grid_below(scale: Fraction, steps: int) -> Fraction:
@@ -78,14 +80,18 @@ def add_on_grid(
         power = grid.numerator.bit_length() - grid.denominator.bit_length()
         pairs = zip(value.tolist(), steps.tolist(), strict=True)
         return np.array([float(_snapped(cell, power) + _drawn(by, further)) for cell, by in pairs]) * step
-    with np.errstate(over="ignore", under="ignore"):
-        quotient = value / step
-    # Where there are more steps than doubles can count, the value is a whole number of them already.
-    snapped = np.where(np.isfinite(quotient), np.rint(quotient) * step, value)
-    # Both are whole steps, held exactly, so their double sum is the exact sum, rounded once.
-    total: NDArray[np.float64] = snapped + steps.astype(np.float64) * step
-    for lane in np.flatnonzero(np.abs(steps) > 2**53):
-        total[lane] = _shown(Fraction(snapped[lane]), _drawn(int(steps[lane]), further), grid)
+    total = np.empty(value.size)
+    for start in range(0, value.size, _CHUNK):
+        cells, added = value[start : start + _CHUNK], steps[start : start + _CHUNK]
+        with np.errstate(over="ignore", under="ignore"):
+            quotient = cells / step
+        # Where there are more steps than doubles can count, the value is a whole number of them already.
+        snapped = np.where(np.isfinite(quotient), np.rint(quotient) * step, cells)
+        # Both are whole steps, held exactly, so their double sum is the exact sum, rounded once.
+        np.add(snapped, added.astype(np.float64) * step, out=total[start : start + _CHUNK])
+        for lane in np.flatnonzero(np.abs(added) > 2**53):
+            drawn = _drawn(int(added[lane]), further)
+            total[start + lane] = _shown(Fraction(snapped[lane]), drawn, grid)
     return total
 
 

@@ -10,7 +10,14 @@ from itertools import count
 
 from hubbub.noise.real import Enclosure, central, exp_neg, quotient
 
-__all__ = ["bell", "discrete_gaussian_size", "discrete_laplace_size", "geometric", "rounded_gaussian_size"]
+__all__ = [
+    "bell",
+    "bell_stairs",
+    "discrete_gaussian_size",
+    "discrete_laplace_size",
+    "geometric",
+    "rounded_gaussian_size",
+]
 
 _SPARE = 32
 
@@ -43,6 +50,16 @@ def rounded_gaussian_size(sigma: Fraction, bits: int) -> Iterator[Enclosure]:
 def bell(variance: Fraction, bits: int) -> Iterator[Enclosure]:
     """Pr[X = k] ∝ e^(−k²/2·variance) for k ≥ 0."""
     return _normalised(_bell_weights(variance, bits + _SPARE), bits)
+
+
+def bell_stairs(variance: Fraction, bits: int) -> Iterator[Enclosure]:
+    """The step k of e^(−k²/2·variance) that a uniform height is under: Cⱼ = 1 − e^(−j²/2·variance)."""
+    one = 1 << bits + _SPARE
+    weights, _ = _bell_weights(variance, bits + _SPARE)
+    for low, high in weights[1:]:
+        yield one - high >> _SPARE, -(low - one >> _SPARE)
+    while True:
+        yield (1 << bits) - 1, 1 << bits
 
 
 def discrete_gaussian_size(variance: Fraction, bits: int) -> Iterator[Enclosure]:

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from hubbub.noise.entropy import random_bits, random_bytes
 from hubbub.noise.real import Enclosure, Real
 
-__all__ = ["MOST", "Steps", "Table", "below", "saturated"]
+__all__ = ["MOST", "Steps", "Table", "below", "enough", "rounds", "saturated"]
 
 Steps = Callable[[int], Iterator[Enclosure]]
 
@@ -47,6 +47,23 @@ def below(u: int, bits: int, x: Real) -> bool:
         if u >= high:
             return False
         u, bits = u << 64 | random_bits(64), bits + 64
+
+
+def enough(mean: float) -> int:
+    """So many lanes where `mean` are needed on average that more are less than once in 2^50 vectors."""
+    return ceil(mean + 9 * sqrt(mean) + 9)
+
+
+def rounds(waiting: NDArray[np.intp], lanes: int) -> Iterator[tuple[NDArray[np.intp], NDArray[np.intp]]]:
+    """The places that wait, up to `lanes` at a time, and the same filled up to `lanes`; one round at least.
+
+    Which draws need more work says something of their values, so all lanes work, unused ones included.
+    """
+    for start in range(0, max(1, waiting.size), lanes):
+        part = waiting[start : start + lanes]
+        padded = np.zeros(lanes, dtype=np.intp)
+        padded[: part.size] = part
+        yield part, padded
 
 
 class Table:
@@ -79,6 +96,8 @@ class Table:
         self._high_array, self._low_array = np.array(highs, np.uint64), np.array(lows, np.uint64)
         self._guide: NDArray[np.int16] | None = None
         self._ambiguous = 0.0
+        self.chance_of_zero = lows[0] / _ONE
+        """To 64 bits: for what may be roughly right."""
 
     def pick(self, u: int) -> int:
         """The value at U, given its first 64 bits."""
@@ -92,23 +111,24 @@ class Table:
 
     def _search(self, u: int, bits: int) -> int:
         """The value at U where 64 bits are a tie or far out in the tail; at most once in 2^50 draws."""
+        return self.settle(u << 64 | random_bits(64), bits + 64)[0]
+
+    def settle(self, u: int, bits: int) -> tuple[int, int, int]:
+        """The value at U, given its first `bits` bits; and the bits of U that it took, and their number."""
         while True:
-            u, bits = u << 64 | random_bits(64), bits + 64
             for j, (low, high) in enumerate(self._steps(bits)):  # pragma: no branch - steps never end
                 if u < low:
-                    return j
+                    return j, u, bits
                 if u < high:
                     break
+            u, bits = u << 64 | random_bits(64), bits + 64
 
     def draw(self, count: int) -> NDArray[np.int64]:
         """`count` values; those beyond ±2^62 are given as ±2^62."""
-        values, far = self.draw_apart(count)
-        for place, value in far.items():
-            values[place] = saturated(value)
-        return values
+        return self.draw_apart(count)[0]
 
     def draw_apart(self, count: int) -> tuple[NDArray[np.int64], dict[int, int]]:
-        """`count` values, and by their places those that 64 bits do not decide: they may be of any size."""
+        """The same, and by their places those that 64 bits do not decide, of whatever size they are."""
         values = np.empty(count, dtype=np.int64)
         far: dict[int, int] = {}
         for start in range(0, count, _CHUNK):
@@ -121,27 +141,27 @@ class Table:
         cells = np.frombuffer(random_bytes(2 * values.size), dtype=np.uint16)
         guided = guide.take(cells)
         values[:] = guided
-        # Which draws need more bits says something of their values, so the second level
-        # always works on as many lanes, unused ones included.
-        waiting = np.flatnonzero(guided == _ASK_MORE)
-        lanes = self._lanes(values.size)
         far: dict[int, int] = {}
-        for start in range(0, max(1, waiting.size), lanes):
-            part = waiting[start : start + lanes]
-            padded = np.zeros(lanes, dtype=np.intp)
-            padded[: part.size] = part
+        for part, padded in rounds(np.flatnonzero(guided == _ASK_MORE), self._lanes(values.size)):
             refined, u, decided = self._refine(cells[padded])
             values[part] = refined[: part.size]
             for lane in np.flatnonzero(~decided[: part.size]):
                 place, size = int(part[lane]), self._search(int(u[lane]), 64)
-                values[place] = 0
                 far[place] = -size if self._signed and cells[place] >> 15 else size
+                values[place] = saturated(far[place])
         return far
 
+    def find(self, u: NDArray[np.uint64]) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+        """The value at each U, given its first 64 bits, and whether these decide it; for unsigned laws."""
+        guided = self._ready().take((u >> np.uint64(64 - _GUIDE_BITS)).view(np.int64))
+        values, decided = guided.astype(np.int64), np.ones(u.size, dtype=np.bool_)
+        for part, padded in rounds(np.flatnonzero(guided == _ASK_MORE), self._lanes(u.size)):
+            found, sure = self._locate(u[padded])
+            values[part], decided[part] = found[: part.size], sure[: part.size]
+        return values, decided
+
     def _lanes(self, count: int) -> int:
-        """So many that more are needed less than once in 2^50 vectors."""
-        mean = count * self._ambiguous
-        return ceil(mean + 9 * sqrt(mean) + 9)
+        return enough(count * self._ambiguous)
 
     def _refine(
         self, cells: NDArray[np.uint16]
