@@ -520,6 +520,19 @@ def test_the_error_can_be_known_beforehand():
     assert encoded.estimate_error(10**6) < rare.estimate_error(10**6)
 
 
+@pytest.mark.parametrize("mechanism", MECHANISMS, ids=str)
+@pytest.mark.parametrize("n", [1, 30, 5_000])
+def test_the_error_beforehand_follows_its_definition(mechanism, n):
+    """t ≥ 1 + z·√(n·s(1 − s)) at its own s = p + t/n, and hardly more; to the rounding of a double."""
+    p, q = mechanism._rates
+    z = real(module._reach(Fraction(9, 10), 1))
+    off = mp.mpf(mechanism.estimate_error(n, 0.9)) * real(p - q)
+    s = min(mp.mpf(1) / 2, real(p) + off / n)
+    least = 1 + z * mp.sqrt(n * s * (1 - s))
+
+    assert least * (1 - mp.mpf("1e-12")) <= off <= least * mp.mpf("1.001")
+
+
 def test_estimates_take_a_release_of_their_own():
     made = COIN.release([0, 1, 1, 0])
     assert COIN.estimate(made).counts.tolist() == COIN.estimate(made.value).counts.tolist()

@@ -152,10 +152,10 @@ class _Local(Mechanism):
         p, q = self._rates
         # A count of reports is off by at most 1 + z·√(n·v), where v ≤ 1/4 bounds the variance of one; where
         # even the truth is rare, that keeps the count where v is smaller, and so on.
-        off = 1 + ceil_sqrt(reach**2 * count / 4)
-        for _ in range(4):
-            rate = min(Fraction(1, 2), p + off / count)
+        rate = Fraction(1, 2)
+        for _ in range(5):
             off = 1 + ceil_sqrt(reach**2 * count * rate * (1 - rate))
+            rate = min(Fraction(1, 2), p + off / count)
         return round_up(off / (p - q))
 
 
