@@ -256,6 +256,7 @@ def test_the_gaussian_wins_from_nine_cells_moved():
 def test_the_least_noise_is_the_lesser_and_without_delta_it_is_laplace():
     many = Sensitivity(30, linf=1)
     assert isinstance(least_noise(sensitivity=many, epsilon=1), Laplace)
+    assert least_noise(sensitivity=1, epsilon=1, real=True) == Laplace.of(sensitivity=1, epsilon=1, real=True)
     assert isinstance(least_noise(sensitivity=many, epsilon=1, delta=0), Laplace)
     assert isinstance(least_noise(sensitivity=many, epsilon=1, delta=1e-6, cells=30, real=True), Gaussian)
     laplace = least_noise(sensitivity=3, epsilon=2, delta=1e-6, cells=4, real=True, confidence=0.9)
