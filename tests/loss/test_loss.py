@@ -494,6 +494,15 @@ def test_the_search_finds_the_least_double_wherever_it_starts():
     assert module._least_double(never, Fraction(1, 2), Fraction(1)) == math.inf
 
 
+def test_secants_that_lead_out_of_the_doubles_are_not_followed():
+    nearly_flat = lambda x: Fraction(1, 2) - Fraction(x) / 1000  # noqa: E731 - it would be 1 at −500
+    assert module._secants(nearly_flat, Fraction(1), 1.0) == 1.0
+    huge = lambda x: 2 - Fraction(x) / 10**320  # noqa: E731 - it would be 1 beyond all doubles
+    assert module._secants(huge, Fraction(1), 1.0) == 1.0
+    line = lambda x: Fraction(3) - Fraction(x)  # noqa: E731
+    assert module._secants(line, Fraction(1), 0.5) == pytest.approx(2, abs=1e-15)
+
+
 # What cannot be used
 
 

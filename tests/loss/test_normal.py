@@ -196,6 +196,25 @@ def test_where_the_series_ends_the_continued_fraction_begins(monkeypatch):
     assert fractions[3:] == [8]
 
 
+@pytest.mark.parametrize("name", ["central", "exp", "exp_neg", "mills"])
+def test_of_every_enclosure_the_safe_end_is_used(name, monkeypatch):
+    """Each made wider by a part in 2^70: what is said must stay above the truth, by about as much."""
+    exact = getattr(normal, name)
+
+    def vague(x, bits):
+        low, high = exact(x, bits)
+        return low - (low >> 70), high + (high >> 70)
+
+    monkeypatch.setattr(normal, name, vague)
+
+    for pair in [("0", "1"), ("1", "1"), ("3", "10"), ("32.1", "8"), ("5", "1"), ("40", "1")]:
+        epsilon, mu = map(Fraction, pair)
+        assert 0 < excess(gaussian_delta(epsilon, mu**2), true_delta(epsilon, mu)) <= mp.ldexp(1, -50)
+    for x in (Fraction(1), Fraction(5)):
+        low, high = outside(x, 128)
+        assert low <= mp.ldexp(2 * above(x), 128) <= high
+
+
 def test_an_irrational_mu_is_rounded_up():
     assert real(gaussian_delta(Fraction(1), Fraction(2))) > true_delta(1, mp.sqrt(2))
     assert excess(gaussian_delta(Fraction(1), Fraction(2)), true_delta(1, mp.sqrt(2))) < mp.mpf("1e-20")

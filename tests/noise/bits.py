@@ -75,7 +75,8 @@ def scaled(x, bits):
 
 
 def geometric(scale):
-    return lambda j: -mp.expm1(-j / real(scale))
+    rate = -1 / real(scale)
+    return lambda j: 1 - mp.exp(j * rate)
 
 
 def discrete_laplace(scale):

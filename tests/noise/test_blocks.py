@@ -208,9 +208,8 @@ def test_a_sign_is_read_and_thrown_away_where_there_is_none(kind):
 # --- between the stairs ---------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("off", [0.0, 2.0**-41, -(2.0**-41)])
 @pytest.mark.parametrize(("kind", "scale"), CASES)
-def test_between_the_stairs_the_map_from_bits_to_values(kind, scale, off, monkeypatch):
+def test_between_the_stairs_the_map_from_bits_to_values(kind, scale, monkeypatch):
     """Random heights and heights around the curve: under it exactly if y < w(x), by mpmath.
 
     The same if `exp` is off by half the margin: floats decide nothing that is close.
@@ -219,7 +218,7 @@ def test_between_the_stairs_the_map_from_bits_to_values(kind, scale, off, monkey
     generator = random.Random(f"{kind}{scale}")
     extension = 0x8000000000000000
     us, words, expected = [], [], []
-    for k in range(60):
+    for k in range(30):
         block = k if k < 8 else generator.randrange(reach(stairs))
         signed_word = some_word(sampler, generator)
         near = scaled(curve_at(sampler, block, signed_word), 64)
@@ -232,11 +231,12 @@ def test_between_the_stairs_the_map_from_bits_to_values(kind, scale, off, monkey
             words.append(signed_word)
             expected.append(place_at(sampler, stairs, u, signed_word, extension))
     exp = np.exp
-    monkeypatch.setattr(np, "exp", lambda x: exp(x) + off)
-    assert between(sampler, us, words, then=word(extension)) == expected
+    for off in (0.0, 2.0**-41, -(2.0**-41)):
+        monkeypatch.setattr(np, "exp", lambda x, off=off: exp(x) + off)
+        assert between(sampler, us, words, then=word(extension)) == expected
     # In one-sided blocks of one integer all is under the curve.
     over = sum(not is_under for _, is_under in expected)
-    assert 100 < over < len(expected) - 100 or (kind == "geometric" and sampler.shift == over == 0)
+    assert 50 < over < len(expected) - 50 or (kind == "geometric" and sampler.shift == over == 0)
 
 
 @pytest.mark.parametrize(

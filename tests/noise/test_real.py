@@ -5,6 +5,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from hubbub.noise import real as enclosures
 from hubbub.noise.real import (
     _atan_inverse,
     _root_two_over_pi,
@@ -157,3 +158,70 @@ def test_central_gives_up_where_less_than_a_quarter_of_a_unit_is_left():
     assert mp.erfc(real(edge) / mp.sqrt(2)) < mp.ldexp(1, -bits - 2)
     for closer in (edge - Fraction(1, 100), edge * 2 / 3):
         encloses(central(closer, bits), bits, mp.erf(real(closer) / mp.sqrt(2)), width=2)
+
+
+# --- wide enclosures: each end goes to its own side -----------------------------------------------
+#
+# The enclosures are so narrow that one end taken for the other would hardly show. So what they are made
+# of is made far too wide here, and must come out as wide on both sides.
+
+
+def _is(pair, bits, least, most):
+    """The enclosure reaches from `least` to `most`, but for two units."""
+    low, high = pair
+    assert mp.ldexp(least, bits) - 2 <= low <= mp.ldexp(least, bits)
+    assert mp.ldexp(most, bits) <= high <= mp.ldexp(most, bits) + 2
+
+
+def _twice_as_wide(function):
+    """From half of the lower end to twice the upper."""
+
+    def wide(*arguments):
+        low, high = function(*arguments)
+        return low // 2, 2 * high
+
+    return wide
+
+
+def _wider(function):
+    """By a thousandth on both sides."""
+
+    def wide(x, bits):
+        low, high = function(x, bits)
+        return low - (1 << bits) // 1000, high + (1 << bits) // 1000
+
+    return wide
+
+
+@pytest.mark.parametrize("x", [Fraction(1, 3), Fraction(1), Fraction(17, 2)])
+def test_a_wide_exp_makes_a_wide_inverse(monkeypatch, x):
+    monkeypatch.setattr(enclosures, "exp", _twice_as_wide(exp))
+    value = mp.exp(-real(x))
+    _is(exp_neg(x, 64), 64, value / 2, value * 2)
+
+
+@pytest.mark.parametrize(
+    ("x", "power"), [(Fraction(5, 4), 0), (Fraction(5), 2), (Fraction(5, 16), 2), (Fraction(80), 6)]
+)
+def test_wide_logarithms_of_two_and_of_the_mantissa_make_a_wide_one(monkeypatch, x, power):
+    monkeypatch.setattr(enclosures, "_twice_atanh", _wider(_twice_atanh))
+    value, off = mp.log(real(x)), mp.mpf(1 + power) / 1000
+    low, high = log(x, 40)
+    assert abs(low - mp.ldexp(value - off, 40)) <= 2
+    assert abs(high - mp.ldexp(value + off, 40)) <= 2
+
+
+@pytest.mark.parametrize("name", ["exp_neg", "_root_two_over_pi"])
+@pytest.mark.parametrize("x", [Fraction(1, 100), Fraction(1), Fraction(3)])
+def test_a_wide_factor_makes_a_wide_central(monkeypatch, name, x):
+    monkeypatch.setattr(enclosures, name, _twice_as_wide(getattr(enclosures, name)))
+    value = mp.erf(real(x) / mp.sqrt(2))
+    _is(central(x, 64), 64, value / 2, value * 2)
+
+
+def test_wide_arcs_make_a_wide_root(monkeypatch):
+    monkeypatch.setattr(enclosures, "_atan_inverse", _wider(_atan_inverse))
+    low, high = _root_two_over_pi.__wrapped__(40)
+    off = mp.mpf(16 + 4) / 1000
+    assert abs(low - mp.ldexp(mp.sqrt(2 / (mp.pi + off)), 40)) <= 2
+    assert abs(high - mp.ldexp(mp.sqrt(2 / (mp.pi - off)), 40)) <= 2
