@@ -466,6 +466,35 @@ def test_the_interval_follows_its_definition():
         assert 1 <= entropy * n / (real(reach) ** 2 / 2) <= 1 + mp.mpf("3e-6")
 
 
+@pytest.mark.parametrize("nines", [15, 20, 60])
+def test_however_sure_the_interval_follows_its_definition(nines):
+    """Down to ends that are 2^-64 of what was counted, below which they are 0; and no warning."""
+    n = 12
+    reach = module._reach(1 - Fraction(1, 10**nines), 1)
+    counts = np.arange(n + 1)
+    means = module._mean_above(counts, n, reach)
+
+    for count, mean in list(zip(counts, means, strict=True))[2:]:
+        x = mp.mpf(int(count) - 1) / n
+        m = mp.mpf(float(mean)) or mp.ldexp(x, -64)
+        entropy = x * mp.log(x / m) + (1 - x) * mp.log((1 - x) / (1 - m))
+        needed = real(reach) ** 2 / 2
+        assert (entropy * n < needed) if mean == 0 else (1 <= entropy * n / needed <= 1 + mp.mpf("3e-6"))
+    assert (means[2] > 0) == (nines < 20)
+    assert (COIN.estimate([1] * n, confidence=1 - Fraction(1, 10**nines)).high == n).any()
+
+
+def test_the_upper_end_is_rounded_only_once_and_up():
+    """It is n·(1 − m − q)/(p − q), with m a double and all else exact."""
+    n = 1000
+    mechanism = RandomizedResponse.of(epsilon=3)
+    p, q = mechanism._rates
+    for ones in range(150, 850, 50):
+        rest = module._mean_above(np.array([n - ones]), n, module._reach(Fraction(19, 20), 1))[0]
+        high = mechanism.estimate([1] * ones + [0] * (n - ones)).high[1]
+        assert high == module.round_up(n * (1 - Fraction(rest) - q) / (p - q)) < n
+
+
 def test_the_reach_is_that_of_the_normal_law_rounded_up():
     for confidence, ways in [("0.95", 1), ("0.5", 1), ("0.95", 1000), ("0.999999", 7)]:
         z = module._reach(Fraction(confidence), ways)

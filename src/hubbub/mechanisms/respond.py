@@ -129,7 +129,7 @@ class _Local(Mechanism):
             raise InvalidInput("there are no reports", why="nothing can be estimated", fix="pass reports")
         p, q = self._rates
         low = _mean_above(counts, respondents, reach)
-        high = 1 - _mean_above(respondents - counts, respondents, reach)
+        rest = _mean_above(respondents - counts, respondents, reach)
 
         def held(rate: Fraction) -> Fraction:
             return respondents * (rate - q) / (p - q)
@@ -137,7 +137,7 @@ class _Local(Mechanism):
         return Estimate(
             np.array([float(held(Fraction(int(count), respondents))) for count in counts]),
             np.array([max(0.0, -round_up(-held(Fraction(rate)))) for rate in low]).clip(max=respondents),
-            np.array([min(respondents, round_up(held(Fraction(rate)))) for rate in high]).clip(min=0.0),
+            np.array([min(respondents, round_up(held(1 - Fraction(rate)))) for rate in rest]).clip(min=0.0),
             sure,
         )
 
@@ -400,7 +400,9 @@ def _mean_above(counts: NDArray[np.int64], of: int, reach: Fraction) -> NDArray[
     for _ in range(64):
         middle = (low + high) / 2
         gap = x - middle
-        entropy = -x * np.log1p(-gap / x) - rest * np.log1p(gap / rest)
+        # ln(x/middle): near 0 by the gap, which is exact there; else by the ratio, which never is 0.
+        by_gap, by_ratio = -np.log1p(-np.minimum(gap / x, 0.5)), -np.log(middle / x)
+        entropy = x * np.where(gap < x / 2, by_gap, by_ratio) - rest * np.log1p(gap / rest)
         is_sure = entropy >= enough
         low, high = np.where(is_sure, middle, low), np.where(is_sure, high, middle)
     means = np.zeros(counts.shape)
