@@ -35,7 +35,7 @@ from hubbub.mechanisms import (
     PermuteAndFlip,
     TopK,
 )
-from hubbub.mechanisms.choose import MeasuredWinner
+from hubbub.mechanisms.compound import MeasuredWinner
 from hubbub.mechanisms.respond import RandomizedResponse, UnaryEncoding
 
 # A23: tiny δ

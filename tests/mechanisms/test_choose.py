@@ -12,22 +12,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hubbub.bounded import LARGEST, Bounded, Sensitivity, unwrap
+from hubbub.bounded import LARGEST, Bounded, Sensitivity
 from hubbub.errors import InvalidInput, Refused, Unsupported
 from hubbub.loss import Loss
 from hubbub.mechanisms import (
     Exponential,
-    Gaussian,
-    Laplace,
     LaplaceMax,
     LaplaceMaxWithGap,
     PermuteAndFlip,
-    TopK,
     choose,
     from_json,
-    measure_winner,
 )
-from hubbub.mechanisms.choose import MeasuredWinner, WithGap, WithScore, noisy, overtaking
+from hubbub.mechanisms import scores as scores_of
+from hubbub.mechanisms.choose import WithGap
 from hubbub.noise.entropy import _replaying
 from hubbub.noise.table import MOST
 from hubbub.unit import Neighbours, Unit
@@ -180,8 +177,6 @@ def test_permute_and_flip_would_break_the_charge_of_the_exponential_mechanism():
     assert LaplaceMax.of(sensitivity=1, epsilon=2).rho == 2
     assert LaplaceMaxWithGap.of(sensitivity=1, epsilon=2).rho == 2
     assert Exponential.of(sensitivity=3, epsilon=2, monotone=True).rho == HALF
-    assert TopK(Exponential.of(sensitivity=1, epsilon=1), k=3).rho == Fraction(3, 8)
-    assert TopK(PermuteAndFlip.of(sensitivity=1, epsilon=1), k=3).rho == Fraction(3, 2)
 
 
 def test_the_exponential_mechanism_keeps_its_zcdp():
@@ -301,7 +296,7 @@ def test_a_noisy_maximum_is_that_of_the_sums_with_ties_by_the_order(monkeypatch,
             scales.add((scale, size))
             return np.array(noise)
 
-        monkeypatch.setattr(choose, "discrete_laplace", draw)
+        monkeypatch.setattr(scores_of, "discrete_laplace", draw)
         sums = [score + step for score, step in zip(scores, noise, strict=True)]
         for order in permutations(range(3)):
             with _replaying(scripted(_order_as_bytes(order))):
@@ -325,25 +320,15 @@ def test_noise_on_the_maximum_is_twice_delta_over_epsilon_or_half_of_it_for_mono
 ):
     scales = []
     monkeypatch.setattr(
-        choose, "discrete_laplace", lambda b, size: scales.append(b) or np.zeros(size, dtype=np.int64)
+        scores_of, "discrete_laplace", lambda b, size: scales.append(b) or np.zeros(size, dtype=np.int64)
     )
     kind.of(sensitivity=2, epsilon=Fraction(3, 5), monotone=monotone).release([1, 2])
 
     assert scales == [scale]
 
 
-def test_noise_that_was_cut_goes_on_without_memory(monkeypatch):
-    monkeypatch.setattr(choose, "discrete_laplace", lambda scale, size: np.array([MOST, -MOST, MOST - 1]))
-    more = iter([10**20, 7])
-    monkeypatch.setattr(choose, "geometric", lambda scale: next(more) * scale.numerator)
-
-    total = noisy(np.array([LARGEST, -LARGEST, LARGEST]), Fraction(2))
-
-    assert total.tolist() == [LARGEST + MOST + 2 * 10**20, -LARGEST - MOST - 14, LARGEST + MOST - 1]
-
-
 def test_a_lead_wider_than_64_bits_is_exact(monkeypatch):
-    monkeypatch.setattr(choose, "discrete_laplace", lambda scale, size: np.array([MOST - 1, 1 - MOST]))
+    monkeypatch.setattr(scores_of, "discrete_laplace", lambda scale, size: np.array([MOST - 1, 1 - MOST]))
 
     said = LaplaceMaxWithGap.of(sensitivity=1, epsilon=1).release([LARGEST, -LARGEST]).value
 
@@ -507,21 +492,6 @@ def test_however_loose_the_enclosures_only_what_they_decide_is_decided(monkeypat
 # Regret
 
 
-def test_overtaking_is_the_sum_it_stands_for_rounded_up():
-    for rate in (Fraction(1, 7), Fraction(1), Fraction(5)):
-        z = mpmath.exp(-mpmath.mpf(rate.numerator) / rate.denominator)
-        for distance in (0, 1, 2, 9):
-            exact = (mass(z) * up_to(z, 1, -distance)).total()
-            shown = overtaking(rate, distance, 128)
-            assert mpmath.mpf(shown.numerator) / shown.denominator == pytest.approx(exact, rel=1e-13)
-    z = Fraction(1, 3)
-    with mpmath.workdps(50):
-        rate = Fraction(int(mpmath.floor(mpmath.log(3) * 10**40)), 10**40)  # e^−rate just above 1/3
-    for distance in (0, 1, 5):
-        exact = (mass(z) * up_to(z, 1, -distance)).total()
-        assert exact <= overtaking(rate, distance, 128) <= exact * (1 + Fraction(1, 10**30))
-
-
 def _worst(law, gap, cells, z):
     """Pr[regret ≥ gap] at its worst: one candidate ahead, all others just so far behind."""
     return 1 - law((gap,) + (0,) * (cells - 1), z)[0]
@@ -595,21 +565,6 @@ def test_the_errors_people_see():
         assert kind.of(sensitivity=1, epsilon=1000).error(cells=10) == 0
 
 
-def test_the_regret_of_k_rounds_holds_for_all_of_them():
-    inner = PermuteAndFlip.of(sensitivity=1, epsilon=0.5)
-    top = TopK(inner, k=4)
-
-    assert (
-        top.error(0.95, cells=50) == inner.error(1 - Fraction(5, 400), cells=50) > inner.error(0.95, cells=50)
-    )
-    assert top.error(cells=50) == top.error(0.95, cells=50)
-    assert TopK(inner, k=1).error(0.9, cells=7) == inner.error(0.9, cells=7)
-    assert TopK(inner, k=1).error() == 0
-    _refusal(InvalidInput, TopK(inner, k=2).error)
-    assert top.error(cells=4) > 0
-    assert "3" in _refusal(InvalidInput, top.error, 0.95, cells=3).what
-
-
 @each
 def test_what_is_no_confidence_or_number_of_candidates_is_refused(kind):
     mechanism = kind.of(sensitivity=1, epsilon=1)
@@ -651,18 +606,9 @@ def test_only_the_choice_leaves(kind):
         assert release.value in range(3)
 
 
-def test_the_top_k_are_k_different_indices_and_nothing_else():
-    release = TopK(LaplaceMax.of(sensitivity=1, epsilon=1), k=2).release(SECRETS)
-
-    assert [type(index) for index in release.value] == [int, int]
-    assert len(set(release.value)) == 2
-    assert "98765" not in repr(release) + release.source.to_json()
-
-
 @each_index_only
 def test_one_candidate_is_chosen(kind):
     assert kind.of(sensitivity=1, epsilon=1).release([5]).value == 0
-    assert TopK(kind.of(sensitivity=1, epsilon=1), k=1).release([5]).value == [0]
 
 
 def test_one_candidate_has_no_lead():
@@ -672,171 +618,7 @@ def test_one_candidate_has_no_lead():
     )
 
 
-# Peeling
-
-
-@each_index_only
-def test_peeling_takes_the_best_one_left_again_and_again(kind):
-    scores = [10**6, 7 * 10**6, 0, 3 * 10**6, 5 * 10**6]
-    round_ = kind.of(sensitivity=1, epsilon=0.5)
-
-    assert TopK(round_, k=3).release(scores).value == [1, 4, 3]
-    assert TopK(round_, k=5).release(scores).value == [1, 4, 3, 0, 2]
-    assert TopK(round_, k=3).loss() == Loss.pure(Fraction(3, 2)) == TopK(round_, k=3).release(scores).loss
-
-
-def test_peeling_follows_the_law_of_its_rounds():
-    mechanism = TopK(PermuteAndFlip.of(sensitivity=1, epsilon=2), k=2)
-    scores, z = (2, 0, 1), mpmath.exp(-1)
-    first = reference.permute_and_flip(scores, z)
-    law = {}
-    for winner in range(3):
-        left = [i for i in range(3) if i != winner]
-        for second, chance in zip(
-            left, reference.permute_and_flip([scores[i] for i in left], z), strict=True
-        ):
-            law[winner, second] = first[winner] * chance
-    counted = dict.fromkeys(law, 0)
-
-    with _replaying(stream("peeling")):
-        for _ in range(3000):
-            counted[tuple(mechanism.release(list(scores)).value)] += 1
-
-    assert fits(list(counted.values()), list(law.values()))
-
-
-def test_k_is_a_number_of_candidates():
-    inner = PermuteAndFlip.of(sensitivity=1, epsilon=1)
-    for bad in (0, -1, 1.5, math.nan, "2", True, None):
-        assert _refusal(InvalidInput, TopK, inner, bad).what.startswith("k is")
-    assert TopK(inner, 2.0).k == 2
-    error = _refusal(InvalidInput, TopK(inner, k=4).release, [1, 2, 3])
-    assert "4" in error.what
-    assert "3" in error.what
-
-
-@pytest.mark.parametrize(
-    "bad",
-    [
-        LaplaceMaxWithGap.of(sensitivity=1, epsilon=1),
-        TopK(PermuteAndFlip.of(sensitivity=1, epsilon=1), k=1),
-        Laplace.of(sensitivity=1, epsilon=1),
-        None,
-    ],
-)
-def test_a_round_releases_one_index(bad):
-    assert type(bad).__name__ in _refusal(InvalidInput, TopK, bad, 2).what
-    assert (
-        type(bad).__name__
-        in _refusal(InvalidInput, MeasuredWinner, bad, Laplace.of(sensitivity=1, epsilon=1)).what
-    )
-
-
-# The winner's score, at its price
-
-
-def test_a_measured_winner_costs_both():
-    select = PermuteAndFlip.of(sensitivity=1, epsilon=HALF)
-    measure = Laplace.of(sensitivity=1, epsilon=Fraction(1, 4))
-    release = measure_winner([3, 10**6, 5], select, measure)
-
-    assert type(release.value) is WithScore
-    assert release.value.winner == 1
-    assert type(release.value.winner) is int
-    assert abs(release.value.score - 10**6) < 1000
-    assert release.loss == Loss.pure(Fraction(3, 4)) == release.source.loss()
-    assert release.source == MeasuredWinner(select, measure)
-    assert release.error(0.9) == select.error(0.9, cells=3)
-    assert release.source.error(cells=3) == select.error(0.95, cells=3)
-    assert release.source.error() == 0
-    assert release.cells == 3
-    assert release.asserted
-    _refusal(InvalidInput, release.interval)
-
-
-def test_the_score_that_is_measured_is_the_winners(monkeypatch):
-    measured = []
-    measure = Laplace.of(sensitivity=2, epsilon=1)
-    plain = type(measure).release
-
-    def record(self, value):
-        measured.append((unwrap(value), value.sensitivity, value.unit, value.because))
-        return plain(self, value)
-
-    monkeypatch.setattr(type(measure), "release", record)
-    unit = Unit("patient")
-    held = Bounded.derived([7, 10**9, 8], Sensitivity(30, linf=2), unit, "counts")
-    release = measure_winner(held, LaplaceMax.of(sensitivity=2, epsilon=1), measure)
-
-    assert measured == [(10**9, Sensitivity(2), unit, "counts")]
-    assert release.unit == unit
-    assert not release.asserted
-
-
-def test_a_gaussian_may_measure_too():
-    select = Exponential.of(sensitivity=1, epsilon=1)
-    measure = Gaussian.of(sensitivity=1, epsilon=1, delta=1e-6)
-    release = measure_winner([0, 10**6], select, measure)
-
-    assert release.loss == select.loss() + measure.loss()
-    real = measure_winner([0, 10**6], select, Laplace.of(sensitivity=1, epsilon=1, real=True))
-    assert type(real.value.score) is float
-
-
-@pytest.mark.parametrize(
-    "measure",
-    [
-        Laplace.of(sensitivity=1, epsilon=1),
-        Gaussian.of(sensitivity=Sensitivity(5, l2=1), epsilon=1, delta=1e-6),
-    ],
-)
-def test_a_measurement_made_for_less_is_refused_before_anything_is_chosen(monkeypatch, measure):
-    monkeypatch.setattr(choose, "bernoulli_exp_each", None)
-
-    _refusal(Refused, measure_winner, [1, 2], PermuteAndFlip.of(sensitivity=2, epsilon=1), measure)
-
-
-def test_what_measures_is_additive():
-    select = PermuteAndFlip.of(sensitivity=1, epsilon=1)
-    for bad in (select, None, 1):
-        assert type(bad).__name__ in _refusal(InvalidInput, measure_winner, [1, 2], select, bad).what
-
-
 # What goes in
-
-
-BAD_SCORES = {
-    "empty": [],
-    "empty array": np.array([], dtype=np.int64),
-    "doubles": [1.0, 2.0],
-    "array of doubles": np.array([1.0, 2.0]),
-    "one double among integers": [1, 2.5],
-    "nan": [1, math.nan],
-    "inf": [1, math.inf],
-    "nested": [[1, 2], [3, 4]],
-    "2-d": np.ones((2, 2), dtype=np.int64),
-    "one number": 5,
-    "text": "12",
-    "none": None,
-    "with none": [1, None],
-    "bools": [True, False],
-    "too large": [1, 2**62],
-    "set": {1, 2},
-}
-
-
-@pytest.mark.parametrize("bad", BAD_SCORES.values(), ids=BAD_SCORES)
-def test_what_is_no_list_of_integer_scores_is_refused(bad):
-    for kind in ALL:
-        _refusal(InvalidInput, kind.of(sensitivity=1, epsilon=1).release, bad)
-
-
-def test_the_refusal_says_what_is_wrong():
-    release = PermuteAndFlip.of(sensitivity=1, epsilon=1).release
-
-    assert "no scores" in _refusal(InvalidInput, release, []).what
-    assert "not a list of integers" in _refusal(InvalidInput, release, [1.5]).what
-    assert "not a list of integers" in _refusal(InvalidInput, release, 3).what
 
 
 @pytest.mark.parametrize(
@@ -900,10 +682,6 @@ def test_monotone_is_refused_under_substitution(kind):
     assert (release.unit, release.asserted) == (unit, False)
     error = _refusal(Refused, kind.of(sensitivity=1, epsilon=1, monotone=True).release, held)
     assert "substitution" in error.what
-    if kind is not LaplaceMaxWithGap:
-        _refusal(Refused, TopK(kind.of(sensitivity=1, epsilon=1, monotone=True), k=1).release, held)
-        measure = Laplace.of(sensitivity=1, epsilon=1)
-        _refusal(Refused, measure_winner, held, kind.of(sensitivity=1, epsilon=1, monotone=True), measure)
 
 
 @each
@@ -933,10 +711,6 @@ STORED = {
     "exponential/1": Exponential.of(sensitivity=Sensitivity(7, linf=2), epsilon=3, monotone=True),
     "laplace-max/1": LaplaceMax.of(sensitivity=1, epsilon=0.1),
     "laplace-max-with-gap/1": LaplaceMaxWithGap.of(sensitivity=1, epsilon=0.1),
-    "top-k/1": TopK(Exponential.of(sensitivity=1, epsilon=0.1), k=3),
-    "measured-winner/1": MeasuredWinner(
-        LaplaceMax.of(sensitivity=1, epsilon=0.1), Laplace.of(sensitivity=1, epsilon=1)
-    ),
 }
 
 
@@ -959,8 +733,6 @@ def test_the_form_in_which_it_is_stored_stays():
     inner = f'{{"epsilon": "1/10", "kind": "permute-and-flip/1", "monotone": false, "sensitivity": {one}}}'
 
     assert STORED["permute-and-flip/1"].to_json() == inner
-    top = TopK(PermuteAndFlip.of(sensitivity=1, epsilon=0.1), k=3)
-    assert top.to_json() == f'{{"k": 3, "kind": "top-k/1", "mechanism": {inner}}}'
 
 
 @pytest.mark.parametrize(
@@ -968,7 +740,6 @@ def test_the_form_in_which_it_is_stored_stays():
     [
         '{"epsilon": "0", "kind": "permute-and-flip/1", "monotone": false, "sensitivity": "1"}',
         '{"epsilon": "1", "kind": "permute-and-flip/1", "monotone": false, "sensitivity": "1"}',
-        '{"k": 3, "kind": "top-k/1", "mechanism": 7}',
     ],
 )
 def test_what_was_tampered_with_is_refused(text):
@@ -984,13 +755,6 @@ def test_each_explains_itself():
     assert str(STORED["laplace-max/1"]) == f"The largest after Laplace noise of scale 20 on {how}"
     assert str(STORED["laplace-max-with-gap/1"]) == (
         f"The largest, and its lead, after Laplace noise of scale 20 on {how}"
-    )
-    assert str(STORED["top-k/1"]) == (
-        f"3 rounds, the chosen one taken out, each: The exponential mechanism on {how}; together ε = 0.3"
-    )
-    assert str(STORED["measured-winner/1"]) == (
-        f"The largest after Laplace noise of scale 20 on {how}; then its score by "
-        "Laplace noise of scale 1 on integers: ε = 1; together ε = 1.1"
     )
 
 

@@ -27,7 +27,7 @@ from hubbub.mechanisms import (
     from_json,
 )
 from hubbub.mechanisms import mechanism as module
-from hubbub.mechanisms.choose import MeasuredWinner
+from hubbub.mechanisms.compound import MeasuredWinner
 from hubbub.mechanisms.mechanism import check_sensitivity, positive_sensitivity
 from hubbub.unit import Unit
 from refusing import refused

@@ -1,7 +1,9 @@
 import copy
 import math
+import os
 import pickle
 import threading
+import warnings
 from fractions import Fraction
 from functools import cache
 from itertools import product
@@ -15,7 +17,7 @@ from hypothesis import strategies as st
 from hubbub.bounded import LARGEST, Bounded, Sensitivity
 from hubbub.errors import Halted, InvalidInput, Refused, Unsupported
 from hubbub.loss import Loss, Receipt
-from hubbub.mechanisms import AboveThreshold, choose, from_json, threshold
+from hubbub.mechanisms import AboveThreshold, from_json, scores, threshold
 from hubbub.mechanisms.threshold import Session
 from hubbub.noise.entropy import _replaying
 from hubbub.unit import Neighbours, Unit
@@ -203,7 +205,7 @@ def test_a_list_is_asked_in_turn_with_noise_of_its_own(monkeypatch):
         ([0, 0, 1], [1, 2, 5]),
         ([1, 0, 0], [1, 2, 4]),
     ):
-        monkeypatch.setattr(choose, "discrete_laplace", draw)
+        monkeypatch.setattr(scores, "discrete_laplace", draw)
         scales = _scripted_noise(monkeypatch, bars)
         assert mechanism.release([9, 10, 10, 10, 10, 11]).value == expected
         assert set(scales) == {12}
@@ -264,11 +266,46 @@ def test_a_session_has_no_place_for_anything_else():
     assert not hasattr(session, "__dict__")
 
 
-def test_a_forked_session_gives_no_answers(monkeypatch):
+def _in_a_fork(ask):
+    """What a forked child says: an answer, or the error instead of one."""
+    ours, theirs = os.pipe()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # forks beside threads are the point here
+        child = os.fork()
+    if child == 0:
+        said = b"nothing"
+        try:
+            said = repr(ask()).encode()
+        except BaseException as error:
+            said = f"{type(error).__name__}: {error}".encode()
+        finally:
+            os.write(theirs, said)
+            os._exit(0)
+    os.close(theirs)
+    with os.fdopen(ours, "rb") as pipe:
+        said = pipe.read().decode()
+    assert os.waitpid(child, 0)[1] == 0
+    return said
+
+
+def test_a_forked_session_gives_no_answers():
+    session = _one(answers=2).open()
+    assert session.ask(FAR)
+
+    for value in (FAR, -FAR):
+        said = _in_a_fork(lambda value=value: session.ask(value))
+        assert said.startswith("Refused: the session was opened in another process: ")
+        assert "open a session in this process" in said
+    # Whatever the child does, there is one answer left here, and the child may open its own.
+    assert _in_a_fork(lambda: _one().open().ask(FAR)) == "True"
+    assert session.answers_left == 1
+    assert session.ask(FAR)
+
+
+def test_a_fork_while_another_thread_asks_is_refused_and_does_not_wait():
     session = _one().open()
-    with monkeypatch.context() as forked:
-        forked.setattr(threshold.os, "getpid", lambda: -1)
-        assert "another process" in _refusal(Refused, session.ask, FAR).what
+    with session._lock:  # as a thread that is asking holds it, and which the child does not have
+        assert _in_a_fork(lambda: session.ask(FAR)).startswith("Refused: ")
     assert session.ask(FAR)
 
 

@@ -6,9 +6,8 @@ from hubbub.mechanisms.choose import (
     LaplaceMax,
     LaplaceMaxWithGap,
     PermuteAndFlip,
-    TopK,
-    measure_winner,
 )
+from hubbub.mechanisms.compound import TopK, measure_winner
 from hubbub.mechanisms.mechanism import Mechanism, from_json
 from hubbub.mechanisms.respond import Estimate, RandomizedResponse, UnaryEncoding
 from hubbub.mechanisms.threshold import AboveThreshold

@@ -14,44 +14,24 @@ from dataclasses import dataclass
 from fractions import Fraction
 from itertools import accumulate
 from math import ceil
-from typing import Any, ClassVar, NamedTuple, Self, TypeAlias, final
+from typing import Any, ClassVar, NamedTuple, Self, final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from hubbub.bounded import Bounded, Sensitivity, unwrap
-from hubbub.errors import InvalidInput, Refused, Unsupported
+from hubbub.bounded import Sensitivity
+from hubbub.errors import InvalidInput, Unsupported
 from hubbub.loss import Loss
 from hubbub.mechanisms.accuracy import least_whole
-from hubbub.mechanisms.additive import Additive
-from hubbub.mechanisms.mechanism import Mechanism, check_sensitivity
-from hubbub.noise import LARGEST_SCALE, bernoulli_exp_each, discrete_laplace, geometric
+from hubbub.mechanisms.mechanism import Mechanism
+from hubbub.mechanisms.scores import Integers, check_scores, check_whole, noisy, overtaking, released
+from hubbub.noise import LARGEST_SCALE, bernoulli_exp_each
 from hubbub.noise.entropy import random_bits, random_bytes
 from hubbub.noise.real import exp_neg, log
-from hubbub.noise.table import MOST
 from hubbub.rational import Number, positive, probability, round_up, whole
 from hubbub.release import Release
-from hubbub.unit import Neighbours, Unit
 
-__all__ = [
-    "Choice",
-    "Exponential",
-    "LaplaceMax",
-    "LaplaceMaxWithGap",
-    "MeasuredWinner",
-    "PermuteAndFlip",
-    "TopK",
-    "WithGap",
-    "WithScore",
-    "check_monotone",
-    "check_scores",
-    "check_whole",
-    "measure_winner",
-    "noisy",
-    "overtaking",
-]
-
-Integers: TypeAlias = NDArray[np.int64]
+__all__ = ["Choice", "Exponential", "LaplaceMax", "LaplaceMaxWithGap", "PermuteAndFlip", "WithGap"]
 
 
 class WithGap(NamedTuple):
@@ -59,13 +39,6 @@ class WithGap(NamedTuple):
 
     winner: int
     gap: int
-
-
-class WithScore(NamedTuple):
-    """A winner, and its score as measured with noise of its own."""
-
-    winner: int
-    score: int | float
 
 
 @dataclass(frozen=True)
@@ -119,7 +92,7 @@ class Choice(Mechanism):
     def release(self, value: Any) -> Release:
         """Choose by a Bounded vector of integer scores, or by a list whose sensitivity the caller asserts."""
         bounded, scores = check_scores(value, self.sensitivity, monotone=self.monotone)
-        return _released(self, self._choose(scores), bounded, monotone=self.monotone)
+        return released(self, self._choose(scores), bounded, monotone=self.monotone)
 
     @abstractmethod
     def _choose(self, scores: Integers) -> int | WithGap:
@@ -284,7 +257,8 @@ class LaplaceMaxWithGap(_Noisy):
 
     That is the distance to the runner-up, less one where the runner-up would win a tie. The bare distance
     is not private on integers where ties fall by a fixed order, as with argmax: who may be tied with the
-    winner is then told by a distance of 0, and the winner's noise does not hide it.
+    winner is then told by a distance of 0, and the winner's noise does not hide it. Where ties fall at
+    random, we know neither a proof for the bare distance nor a violation; so it is not released.
 
     >>> mechanism = LaplaceMaxWithGap.of(sensitivity=1, epsilon=1)
     >>> winner, gap = mechanism.release([10, 10_000, 20]).value
@@ -318,237 +292,6 @@ class LaplaceMaxWithGap(_Noisy):
     def __str__(self) -> str:
         scale = f"{round_up(1 / self.rate):.6g}"
         return f"The largest, and its lead, after Laplace noise of scale {scale} on {self._how()}"
-
-
-@final
-@dataclass(frozen=True)
-class TopK(Mechanism):
-    """The k best by peeling: choose one, take it out, choose again, k times.
-
-    >>> mechanism = TopK(PermuteAndFlip.of(sensitivity=1, epsilon=0.5), k=2)
-    >>> mechanism.release([10, 10_000, 20_000]).value
-    [2, 1]
-    >>> print(mechanism)
-    2 rounds, the chosen one taken out, each: Permute-and-flip on integer scores, where one unit moves each
-    by at most 1: ε = 0.5; together ε = 1
-
-    Guarantee: kε-differential privacy.
-    Assumes: what a round assumes. Taking out what is already public moves no other score.
-    Proof: docs/proofs/selection.md
-    """
-
-    mechanism: PermuteAndFlip | Exponential | LaplaceMax
-    k: int
-
-    kind: ClassVar[str] = "top-k/1"
-    error_is: ClassVar[str] = "regret"
-
-    def __post_init__(self) -> None:
-        _check_index_only(self.mechanism)
-        object.__setattr__(self, "k", whole(self.k, "k"))
-
-    def loss(self) -> Loss:
-        """The round's, k times."""
-        return self.mechanism.loss() * self.k
-
-    @property
-    def rho(self) -> Fraction:
-        """The zCDP of one release: k times the round's."""
-        return self.mechanism.rho * self.k
-
-    def error(self, confidence: Number = 0.95, *, cells: int = 1) -> float:
-        """How far each choice lies below the best one left at most, in all rounds at once.
-
-        So the i-th choice lies no further below the i-th best of all `cells` candidates either.
-        """
-        self._check_enough(whole(cells, "cells"))
-        missed = (1 - probability(confidence, "confidence")) / self.k
-        return self.mechanism.error(1 - missed, cells=cells)
-
-    def release(self, value: Any) -> Release:
-        """The k chosen indices, in the order in which they were chosen."""
-        inner = self.mechanism
-        bounded, scores = check_scores(value, inner.sensitivity, monotone=inner.monotone)
-        self._check_enough(scores.size)
-        left = np.arange(scores.size)
-        chosen: list[int] = []
-        for _ in range(self.k):
-            place = inner._choose(scores[left])  # noqa: SLF001 - a round is a choice not yet released
-            chosen.append(int(left[place]))
-            left = np.delete(left, place)
-        return _released(self, chosen, bounded, monotone=inner.monotone)
-
-    def _check_enough(self, candidates: int) -> None:
-        if candidates < self.k:
-            raise InvalidInput(
-                f"k is {self.k}, and the number of candidates {candidates}",
-                why="a candidate is chosen at most once",
-                fix="choose a smaller k, or pass more candidates",
-            )
-
-    def __str__(self) -> str:
-        return f"{self.k} rounds, the chosen one taken out, each: {self.mechanism}; together {self.loss()}"
-
-
-@final
-@dataclass(frozen=True)
-class MeasuredWinner(Mechanism):
-    """A choice, then the chosen score with additive noise: two mechanisms, two prices.
-
-    Guarantee: the sum of the two losses.
-    Assumes: what the two assume. The score is measured afresh: the noise that chose it is not reused.
-    Proof: docs/proofs/selection.md
-    """
-
-    select: PermuteAndFlip | Exponential | LaplaceMax
-    measure: Additive
-
-    kind: ClassVar[str] = "measured-winner/1"
-    error_is: ClassVar[str] = "regret"
-
-    def __post_init__(self) -> None:
-        _check_index_only(self.select)
-        if not isinstance(self.measure, Additive):
-            raise InvalidInput(
-                f"what measures the score is of type {type(self.measure).__name__}",
-                why="a score is measured with additive noise",
-                fix="pass Laplace.of(…) or Gaussian.of(…)",
-            )
-
-    def loss(self) -> Loss:
-        """The choice's loss and the measurement's."""
-        return self.select.loss() + self.measure.loss()
-
-    def error(self, confidence: Number = 0.95, *, cells: int = 1) -> float:
-        """The regret of the choice; the score's own error is `measure.error(confidence)`."""
-        return self.select.error(confidence, cells=cells)
-
-    def release(self, value: Any) -> Release:
-        """The index of the winner and its score with noise."""
-        bounded, scores = check_scores(value, self.select.sensitivity, monotone=self.select.monotone)
-        # One score moves by no more than the ℓ∞ of all; this is checked before anything is chosen.
-        one = Sensitivity(bounded.sensitivity.linf)
-        norm = self.measure._norm  # noqa: SLF001 - the measurement would ask the same, but too late
-        check_sensitivity(Bounded(0, one, bounded.unit, bounded.because), self.measure.sensitivity, norm)
-        index = self.select._choose(scores)  # noqa: SLF001 - released below, together with its score
-        score = self.measure.release(Bounded(int(scores[index]), one, bounded.unit, bounded.because)).value
-        return _released(self, WithScore(index, score), bounded, monotone=self.select.monotone)
-
-    def __str__(self) -> str:
-        return f"{self.select}; then its score by {self.measure}; together {self.loss()}"
-
-
-def measure_winner(
-    scores: Any, select: PermuteAndFlip | Exponential | LaplaceMax, measure: Additive
-) -> Release:
-    """Choose a candidate, and measure its score with noise of its own, for the sum of the two prices.
-
-    >>> from hubbub.mechanisms import Laplace
-    >>> select = PermuteAndFlip.of(sensitivity=1, epsilon=0.5)
-    >>> release = measure_winner([10, 10_000, 20], select, Laplace.of(sensitivity=1, epsilon=0.25))
-    >>> release.value.winner, 9_000 < release.value.score < 11_000, str(release.loss)
-    (1, True, 'ε = 0.75')
-
-    Guarantee: the sum of the two losses.
-    Assumes: what the two mechanisms assume.
-    Proof: docs/proofs/selection.md
-    """
-    return MeasuredWinner(select, measure).release(scores)
-
-
-def check_whole(sensitivity: Any, monotone: Any) -> None:
-    """Refuse a sensitivity that integer scores cannot have, and a `monotone` that is no plain yes or no."""
-    if not isinstance(sensitivity, Sensitivity):
-        raise InvalidInput(
-            f"the sensitivity is of type {type(sensitivity).__name__}",
-            why="nobody could say how far one unit moves a score",
-            fix="make the mechanism with of(sensitivity=…)",
-        )
-    if sensitivity.linf == 0 or sensitivity.linf.denominator != 1:
-        raise InvalidInput(
-            "the ℓ∞ sensitivity is 0 or not a whole number",
-            why="integers move by whole numbers, and what nobody can move needs no mechanism",
-            fix="scale real scores to integers by a public factor, and pass the sensitivity of these",
-        )
-    if not isinstance(monotone, bool):
-        raise InvalidInput(
-            f"monotone is of type {type(monotone).__name__}",
-            why="half the noise rests on it, so it is said plainly",
-            fix="pass True only where adding a unit lowers no score, else False",
-        )
-
-
-def check_monotone(unit: Unit, *, monotone: bool) -> None:
-    """Refuse the smaller noise of monotone scores under substitution."""
-    if monotone and unit.neighbours is Neighbours.SUBSTITUTE:
-        raise Refused(
-            "monotone scores under substitution",
-            why="a substituted unit may raise one score and lower another",
-            fix="make the mechanism with monotone=False, or protect a unit that is added or removed",
-        )
-
-
-def check_scores(value: Any, sensitivity: Sensitivity, *, monotone: bool) -> tuple[Bounded, Integers]:
-    """The value as a Bounded that the mechanism was calibrated for, and its integers."""
-    bounded = check_sensitivity(value, sensitivity, "linf")
-    check_monotone(bounded.unit, monotone=monotone)
-    exact = unwrap(bounded)
-    if not isinstance(exact, np.ndarray) or exact.dtype.kind != "i":
-        raise InvalidInput(
-            "the scores are not a list of integers",
-            why="only integers are compared exactly",
-            fix="scale them to integers by a public factor, and pass the sensitivity of these",
-        )
-    if exact.size == 0:
-        raise InvalidInput(
-            "there are no scores", why="nothing can be chosen from nothing", fix="pass one score or more"
-        )
-    return bounded, exact.astype(np.int64, copy=False)
-
-
-def noisy(values: Integers, scale: Fraction) -> NDArray[Any]:
-    """Values plus discrete Laplace noise: 64-bit integers, or Python's where noise was cut at ±2^62.
-
-    Such noise goes on as a geometric variable (it has no memory), so that the law is the whole law.
-    """
-    noise = discrete_laplace(scale, values.size)
-    total: NDArray[Any] = values + noise  # values within ±2^61, so this fits
-    cut = np.flatnonzero(np.abs(noise) == MOST)
-    if cut.size:
-        total = total.astype(object)
-        for lane in cut:
-            total[lane] += geometric(scale) * int(np.sign(noise[lane]))
-    return total
-
-
-def overtaking(rate: Fraction, distance: int, bits: int) -> Fraction:
-    """Pr[X − Y ≥ distance] for two discrete Laplace variables of scale 1/rate, rounded up; distance ≥ 0.
-
-    q^c·((c+1)(1−q) + q + 2q²/(1+q))/(1+q)² with q = e^−rate.
-
-    >>> round(float(overtaking(Fraction(1), 1, 64)), 4)
-    0.3598
-    """
-    one = 1 << bits
-    low, high = (Fraction(end, one) for end in exp_neg(rate, bits))
-    far = Fraction(exp_neg(rate * distance, bits)[1], one)
-    inner = (distance + 1) * (1 - low) + high + 2 * high**2 / (1 + low)
-    return far * inner / (1 + low) ** 2
-
-
-def _released(mechanism: Mechanism, value: Any, bounded: Bounded, *, monotone: bool) -> Release:
-    # No rule proves that scores are monotone, so that is a person's word too.
-    asserted = bounded.is_asserted or monotone
-    return Release(value, mechanism.loss(), mechanism, bounded.unit, asserted=asserted, cells=bounded.cells)
-
-
-def _check_index_only(mechanism: Any) -> None:
-    if not isinstance(mechanism, (PermuteAndFlip, Exponential, LaplaceMax)):
-        raise InvalidInput(
-            f"what chooses is of type {type(mechanism).__name__}",
-            why="each round releases one index and nothing else",
-            fix="pass PermuteAndFlip.of(…), Exponential.of(…) or LaplaceMax.of(…)",
-        )
 
 
 def _rivals(cells: Any) -> int:

@@ -19,8 +19,15 @@ from hubbub.bounded import Bounded, Sensitivity, unwrap
 from hubbub.errors import Halted, InvalidInput, Refused, Unsupported
 from hubbub.loss import Account, Loss, Receipt
 from hubbub.mechanisms.accuracy import least_whole
-from hubbub.mechanisms.choose import check_monotone, check_scores, check_whole, noisy, overtaking
 from hubbub.mechanisms.mechanism import Mechanism, check_sensitivity
+from hubbub.mechanisms.scores import (
+    check_monotone,
+    check_scores,
+    check_whole,
+    noisy,
+    overtaking,
+    released,
+)
 from hubbub.noise import LARGEST_SCALE, discrete_laplace
 from hubbub.noise.real import exp_neg, log
 from hubbub.rational import Number, positive, probability, rational, round_up, whole
@@ -164,9 +171,7 @@ class AboveThreshold(Mechanism):
                 break
             found.append(start + int(reached[0]))
         said: int | list[int] | None = found if self.answers > 1 else next(iter(found), None)
-        # No rule proves that queries are monotone, so that is a person's word too.
-        asserted = bounded.is_asserted or self.monotone
-        return Release(said, self.loss(), self, bounded.unit, asserted=asserted, cells=bounded.cells)
+        return released(self, said, bounded, monotone=self.monotone)
 
     def _bar(self) -> int:
         """A fresh noisy threshold."""
