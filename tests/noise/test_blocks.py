@@ -194,6 +194,23 @@ def test_below_the_stairs_the_map_from_bits_to_values(kind, scale):
         assert value == (value_of(sampler, h - 1, signed_word, width) if h else other)
 
 
+@pytest.mark.parametrize(("digits", "width"), [(14, 16), (15, 16), (16, 32), (31, 32), (32, 64), (33, 64)])
+def test_words_are_just_wide_enough(digits, width):
+    """For a sign and all digits of l, of which a rounded law has one more."""
+    whole = Blocks.geometric(Fraction(2 ** (digits + 6)), is_signed=True)
+    rounded = Blocks.bell(Fraction(4 ** (digits + 4)), is_rounded=True)
+    for sampler, most, least in (
+        (whole, (1 << digits) - 1, -(1 << digits)),
+        (rounded, 1 << digits - 1, -(1 << digits - 1)),
+    ):
+        assert sampler.shift + sampler.is_rounded == digits
+        assert width_of(sampler) == width
+        one = int(1.5 * sampler.table.chance_of_zero * 2**64)  # a 1 from the table: block 0
+        ends = [(1 << width - 1) - 1, -(1 << width - 1), 0, 1 << width - 1 - digits]
+        drawn, _ = play_tries(sampler, [one] * 4, ends, then=0)
+        assert drawn == [most, least, 0, 1]
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_sign_is_read_and_thrown_away_where_there_is_none(kind):
     sampler, found, _stairs = built(kind, KINDS[kind][1][1])
@@ -665,7 +682,7 @@ def test_chunks(monkeypatch):
             return sampler.draw(3000).tolist(), tape.asked
 
     whole, asked = drawn()
-    monkeypatch.setattr(blocks, "_CHUNK", 1 << 10)
+    monkeypatch.setattr(blocks, "_CHUNK", 1 << 11)
     parts, asked_in_parts = drawn()
     assert parts == whole
     tries = 3000 + 47 + 64
@@ -675,12 +692,16 @@ def test_chunks(monkeypatch):
 
 
 def test_the_largest_vectors_are_drawn_in_chunks():
-    sampler, _found, _stairs = built("rounded", VARIANCES[2])
+    sampler, _found, _stairs = built("rounded", VARIANCES[3])
     tape = seeded(3)
     with _replaying(tape):
         drawn = sampler.draw(60_000)
     assert drawn.dtype == np.int64
-    assert [count for count in tape.asked if count == 2 * blocks._CHUNK] == [2 << 15]
+    width = width_of(sampler) // 8
+    tries = 60_000 + int(mp.ceil(60_000 * sampler.table.chance_of_zero)) + 64
+    at_once = (1 << 18) // width
+    assert at_once < tries < 2 * at_once
+    assert tape.asked[2:4] == [1 << 18, (tries - at_once) * width]
 
 
 @pytest.mark.parametrize("scale", SCALES)

@@ -364,6 +364,26 @@ def test_large_vectors_come_from_the_blocks_of_their_law(name, scale, bell, roun
     assert blocks.scale == (100**2 if bell else 100)
 
 
+def test_large_vectors_are_rounded_or_whole_by_their_law():
+    """All in block 0, below the stairs. σ = 100 has m = 1: l = ½ rounds to 1, and its floor is 0."""
+
+    def play(sampler, scale, sign, share):
+        cells = np.full(98, int(1.5 * share * 2**16), dtype=np.uint16)  # a 1 from the table
+        words = np.full(98, 1 << 13 ^ -sign, dtype=np.int16)
+        tape = Tape(cells.tobytes(), bytes, words.tobytes(), then=bytes)
+        with _replaying(tape):
+            return sampler(scale, size=33).tolist()
+
+    bell, exponential = 1 / 63.2, 1 / 100.5
+    assert play(rounded_gaussian, 100, 0, bell) == [1] * 33
+    assert play(rounded_gaussian, 100, 1, bell) == [-1] * 33
+    assert play(discrete_gaussian, 100**2, 0, bell) == [0] * 33
+    assert play(discrete_gaussian, 100**2, 1, bell) == [-1] * 33  # no minus zero
+    assert play(discrete_laplace, 100, 0, exponential) == [0] * 33
+    assert play(discrete_laplace, 100, 1, exponential) == [-1] * 33
+    assert play(geometric, 100, 0, exponential) == play(geometric, 100, 1, exponential) == [0] * 33
+
+
 @every_sampler
 def test_tables_are_kept(name):
     many = getattr(exact, f"_many_{name}")

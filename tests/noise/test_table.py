@@ -296,8 +296,9 @@ def test_a_far_value_in_a_vector_is_given_apart():
         for more in (5 << 60, 1)
     ]
     with playing(tail.tobytes(), refine, *follow):
-        values, far = built.draw_apart(3)
+        values, zeros, far = built.draw_apart(3)
     assert values.tolist() == [expected[0], 0, expected[1]]
+    assert zeros.tolist() == [1]
     assert far == {0: expected[0], 2: expected[1]}
     assert all(value > 130 for value in expected)
     with playing(tail.tobytes(), refine, *follow):
@@ -310,11 +311,13 @@ def test_a_vector_saturates(monkeypatch, size):
     monkeypatch.setattr(Table, "_search", lambda self, u, bits: size)
     both = np.array([0xFFFF, 0x7FFF], dtype=np.uint16)
     with playing(both.tobytes(), then=0xFF):
-        values, far = built.draw_apart(2)
-    assert far == {0: -size, 1: size}
-    assert values.tolist() == [-min(size, 2**62), min(size, 2**62)]
-    with playing(both.tobytes(), then=0xFF):
-        assert built.draw(2).tolist() == values.tolist()
+        assert built.draw(2).tolist() == [-min(size, 2**62), min(size, 2**62)]
+    unsigned = Table(partial(laws.geometric, Fraction(3)))
+    with playing(both[:1].tobytes(), then=0xFF):
+        values, zeros, far = unsigned.draw_apart(1)
+    assert far == {0: size}
+    assert values.tolist() == [min(size, 2**62)]
+    assert zeros.size == 0
 
 
 def test_far_values_find_their_place_in_later_chunks(monkeypatch):
@@ -324,8 +327,9 @@ def test_far_values_find_their_place_in_later_chunks(monkeypatch):
     cells = np.array([0, 0, 0, 0, 0, 0, 0xFFFF, 0, 0], dtype=np.uint16)
     parts = [cells[start : start + 4].tobytes() for start in (0, 4, 8)]
     with playing(parts[0], 0xFF, parts[1], 0xFF, parts[2], 0xFF):
-        values, far = built.draw_apart(9)
+        values, zeros, far = built.draw_apart(9)
     assert far == {6: 77}
+    assert zeros.tolist() == [0, 1, 2, 3, 4, 5, 7, 8]
     assert values.tolist() == [0, 0, 0, 0, 0, 0, 77, 0, 0]
 
 
@@ -441,10 +445,10 @@ def test_chunks():
     built = Table(partial(laws.geometric, Fraction(3)))
     tape = seeded(1)
     with _replaying(tape):
-        drawn = built.draw((1 << 16) + 3)
-    assert drawn.shape == ((1 << 16) + 3,)
+        drawn = built.draw((1 << 17) + 3)
+    assert drawn.shape == ((1 << 17) + 3,)
     assert drawn.dtype == np.int64
-    assert tape.asked == [1 << 17, 8 * built._lanes(1 << 16), 6, 8 * built._lanes(3)]
+    assert tape.asked == [1 << 18, 8 * built._lanes(1 << 17), 6, 8 * built._lanes(3)]
 
 
 def test_nothing_is_drawn_for_an_empty_vector():

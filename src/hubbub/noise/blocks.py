@@ -30,8 +30,8 @@ _Block = TypeVar("_Block", int, NDArray[np.int64])
 
 _MARGIN = 2.0**-40
 """Double precision is good to 2^-44 here: a height this close to the curve is compared by integers."""
-_CHUNK = 1 << 15
-"""Tries at a time: their arrays stay in the cache, and are not handed back to the system each time."""
+_CHUNK = 1 << 18
+"""Bytes of words at a time: their arrays are not handed back to the system each time."""
 
 
 @dataclass(frozen=True)
@@ -76,8 +76,10 @@ class Blocks:
         # Half of those between the stairs are rejected; as many to spare as there are is twice enough.
         tries, rejected = self._tries(count + math.ceil(count * self.table.chance_of_zero) + 64)
         # Which tries are rejected tells nothing of those accepted: spare ones take their places.
-        holes, unfit = np.split(rejected, np.searchsorted(rejected, [count]))
-        spare = np.delete(tries[count:], unfit - count)
+        is_fit = np.ones(tries.size, dtype=np.bool_)
+        is_fit[rejected] = False
+        spare = tries[count:][is_fit[count:]]
+        holes = rejected[: rejected.searchsorted(count)]
         if spare.size < holes.size:
             spare = np.concatenate([spare, self.draw(holes.size - spare.size)])
         values = tries[:count]
@@ -102,30 +104,33 @@ class Blocks:
 
     def _tries(self, count: int) -> tuple[NDArray[np.int64], NDArray[np.intp]]:
         """`count` tries, and the places of those that are rejected."""
-        values, far = self.table.draw_apart(count)
-        waiting = []
-        for start in range(0, count, _CHUNK):
-            part = values[start : start + _CHUNK]
-            waiting.append(np.flatnonzero(part == 0) + start)
+        values, waiting, far = self.table.draw_apart(count)
+        at_once = 8 * _CHUNK // self._width
+        for start in range(0, count, at_once):
+            part = values[start : start + at_once]
             part -= 1
-            self._place(part, *self._words(part.size, self.shift + self.is_rounded + 1))
+            self._place(part, self._words(part.size, self._width), self._width)
         for place, high in far.items():
             if high:
-                (word,), width = self._words(1)
-                values[place] = saturated(self._place(high - 1, int(word), width))
+                (word,) = self._words(1, 64)
+                values[place] = saturated(self._place(high - 1, int(word), 64))
         rejected = []
         lanes = enough(count * self.table.chance_of_zero)
-        for places, _ in rounds(np.concatenate(waiting), lanes):
+        for places, _ in rounds(waiting, lanes):
             between, is_under = self._between(lanes)
             values[places] = between[: places.size]
             rejected.append(places[~is_under[: places.size]])
         return values, np.concatenate(rejected)
 
-    def _words(self, count: int, bits: int = 64) -> tuple[NDArray[np.signedinteger[Any]], int]:
-        """Random integers of at least so many bits, the first of them the sign, and their width."""
-        width = next(width for width in (16, 32, 64) if width >= bits)
+    @cached_property
+    def _width(self) -> int:
+        """Bits of a word that holds a sign and all digits of l, of which a rounded law has one more."""
+        return next(width for width in (16, 32, 64) if width > self.shift + self.is_rounded)
+
+    def _words(self, count: int, width: int) -> NDArray[np.signedinteger[Any]]:
+        """Random integers of 16, 32 or 64 bits, the first of them the sign."""
         words = np.frombuffer(random_bytes(count * width // 8), dtype=f"i{width // 8}")
-        return (words if self.is_signed else words & np.iinfo(words.dtype).max), width
+        return words if self.is_signed else words & np.iinfo(words.dtype).max
 
     def _place(self, block: _Block, word: Any, width: int) -> _Block:
         """The value in block h (an array is used up) that a random word stands for.
@@ -147,17 +152,17 @@ class Blocks:
         Their heights y are uniform below w₀ = 1; the block is that with w_{h+1} ≤ y < w_h.
         """
         u = np.frombuffer(random_bytes(8 * count), dtype=np.uint64)
-        words, width = self._words(count)
+        words = self._words(count, 64)
         block, is_decided = self._stairs.find(u)  # the table rises with U = 1 − y
-        values = self._place(block.copy(), words, width)
+        values = self._place(block.copy(), words, 64)
         if self.is_rounded:
             size = block + (words ^ words >> 63) * 2.0**-63
         else:
             size = np.abs(values) * 2.0**-self.shift
-        lead = np.exp((size * size if self.is_bell else size) * -float(self._exponent(Fraction(1))))
+        lead = np.exp((size * size if self.is_bell else size) * self._fall)
         lead -= (~u >> np.uint64(11)).view(np.int64) * 2.0**-53
         is_under = lead > 0
-        for lane in np.flatnonzero(~is_decided | (np.abs(lead) < _MARGIN)):
+        for lane in (~is_decided | (np.abs(lead) < _MARGIN)).nonzero()[0]:
             values[lane], is_under[lane] = self._decide(int(u[lane]), int(words[lane]))
         return values, is_under
 
@@ -177,6 +182,11 @@ class Blocks:
     def _stairs(self) -> Table:
         """Draws h with chances w_h − w_{h+1}: the stairs that a height is between."""
         return Table(partial(laws.bell_stairs, self.scale / 4**self.shift)) if self.is_bell else self.table
+
+    @cached_property
+    def _fall(self) -> float:
+        """The logarithm of w₁."""
+        return -float(self._exponent(Fraction(1)))
 
     def _exponent(self, size: Fraction) -> Fraction:
         """The x of the weight e^−x, for a size in blocks."""

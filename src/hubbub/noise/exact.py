@@ -261,7 +261,7 @@ def _supported(law: _Law, scale: Any) -> Fraction:
     if type(scale) is Fraction and 0 < scale.numerator <= law.largest * scale.denominator < 1 << 192:
         return scale
     if type(scale) is int and 0 < scale <= law.largest:
-        return Fraction(scale)
+        return _fraction(scale)
     exact = positive(scale, law.name)
     if exact > law.largest:
         raise Unsupported(
@@ -270,6 +270,9 @@ def _supported(law: _Law, scale: Any) -> Fraction:
             fix="measure in larger units: divide value, sensitivity and scale by one public number",
         )
     return exact
+
+
+_fraction = lru_cache(maxsize=2048)(Fraction)
 
 
 def _counted(size: Any) -> int:

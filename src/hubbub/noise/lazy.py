@@ -11,6 +11,7 @@ Proof: docs/proofs/samplers.md
 from collections.abc import Callable
 from fractions import Fraction
 from functools import lru_cache, partial
+from math import factorial
 
 from hubbub.noise.entropy import random_bits
 from hubbub.noise.laws import bell, geometric
@@ -30,7 +31,7 @@ _ROUGH = 1 << 19
 """Fourteen terms give e^−y within 2^-69 for y < 1/4."""
 _DIGITS = (1 << 120) - 1
 _CHANCE = (1 << 64) - 1
-_FOURTEEN_TO_ONE = tuple(range(14, 0, -1))
+_SERIES = tuple(_UNITY // factorial(n) for n in range(14, -1, -1))
 
 
 def exponential_floor(scale: Fraction) -> tuple[int, int]:
@@ -70,9 +71,9 @@ def coin(x: int, slack: int, chance: int) -> bool | None:
 
     Fourteen terms of the series, always; beyond y = 1/4 they would not be enough, so it is undecided.
     """
-    total = _UNITY
-    for n in _FOURTEEN_TO_ONE:
-        total = _UNITY - (x * total >> _FIXED) // n
+    total = 0
+    for coefficient in _SERIES:
+        total = coefficient - (x * total >> _FIXED)
     if x >= _QUARTER:
         return None
     if chance + 1 << _FIXED - 64 <= total - slack - _ROUGH:

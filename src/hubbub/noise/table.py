@@ -29,8 +29,8 @@ _ONE = 1 << 64
 _GUIDE_BITS = 16
 _ASK_MORE = np.iinfo(np.int16).min
 """In the guide: this cell holds a threshold, so 16 bits do not decide."""
-_CHUNK = 1 << 16
-"""Draws at a time: their arrays stay in the cache."""
+_CHUNK = 1 << 17
+"""Draws at a time: their arrays are not handed back to the system each time."""
 
 
 def saturated(drawn: int) -> int:
@@ -125,37 +125,48 @@ class Table:
 
     def draw(self, count: int) -> NDArray[np.int64]:
         """`count` values; those beyond ±2^62 are given as ±2^62."""
-        return self.draw_apart(count)[0]
-
-    def draw_apart(self, count: int) -> tuple[NDArray[np.int64], dict[int, int]]:
-        """The same, and by their places those that 64 bits do not decide, of whatever size they are."""
         values = np.empty(count, dtype=np.int64)
-        far: dict[int, int] = {}
         for start in range(0, count, _CHUNK):
-            apart = self._fill(values[start : start + _CHUNK])
-            far |= {start + place: value for place, value in apart.items()}
-        return values, far
+            self._fill(values[start : start + _CHUNK], _ASK_MORE)
+        return values
 
-    def _fill(self, values: NDArray[np.int64]) -> dict[int, int]:
+    def draw_apart(self, count: int) -> tuple[NDArray[np.int64], NDArray[np.intp], dict[int, int]]:
+        """The same, the places of its zeros, and by their places those that 64 bits do not decide.
+
+        These are of whatever size they are. For unsigned laws whose zeros are few.
+        """
+        values = np.empty(count, dtype=np.int64)
+        low, far = [np.empty(0, dtype=np.intp)], dict[int, int]()
+        for start in range(0, count, _CHUNK):
+            places, apart = self._fill(values[start : start + _CHUNK], 0)
+            low.append(places + start)
+            far |= {start + place: value for place, value in apart.items()}
+        places = np.concatenate(low)
+        return values, places[values[places] == 0], far
+
+    def _fill(self, values: NDArray[np.int64], most: int) -> tuple[NDArray[np.intp], dict[int, int]]:
+        """Draw into `values`; where the guide has `most` or less, and by place what 64 bits do not decide."""
         guide = self._ready()
         cells = np.frombuffer(random_bytes(2 * values.size), dtype=np.uint16)
-        guided = guide.take(cells)
+        values[:] = cells  # or `take` would make an array of them
+        guided = guide.take(values)
         values[:] = guided
+        low = (guided <= most).nonzero()[0]
         far: dict[int, int] = {}
-        for part, padded in rounds(np.flatnonzero(guided == _ASK_MORE), self._lanes(values.size)):
+        for part, padded in rounds(low[guided[low] == _ASK_MORE], self._lanes(values.size)):
             refined, u, decided = self._refine(cells[padded])
             values[part] = refined[: part.size]
-            for lane in np.flatnonzero(~decided[: part.size]):
+            for lane in (~decided[: part.size]).nonzero()[0]:
                 place, size = int(part[lane]), self._search(int(u[lane]), 64)
                 far[place] = -size if self._signed and cells[place] >> 15 else size
                 values[place] = saturated(far[place])
-        return far
+        return low, far
 
     def find(self, u: NDArray[np.uint64]) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
         """The value at each U, given its first 64 bits, and whether these decide it; for unsigned laws."""
         guided = self._ready().take((u >> np.uint64(64 - _GUIDE_BITS)).view(np.int64))
         values, decided = guided.astype(np.int64), np.ones(u.size, dtype=np.bool_)
-        for part, padded in rounds(np.flatnonzero(guided == _ASK_MORE), self._lanes(u.size)):
+        for part, padded in rounds((guided == _ASK_MORE).nonzero()[0], self._lanes(u.size)):
             found, sure = self._locate(u[padded])
             values[part], decided[part] = found[: part.size], sure[: part.size]
         return values, decided
@@ -177,7 +188,7 @@ class Table:
         return values, u, decided
 
     def _locate(self, u: NDArray[np.uint64]) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-        values = np.searchsorted(self._high_array, u, side="right").astype(np.int64)
+        values = self._high_array.searchsorted(u, side="right").astype(np.int64, copy=False)
         return values, u < self._low_array[values]
 
     def _ready(self) -> NDArray[np.int16]:
