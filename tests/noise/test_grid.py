@@ -215,6 +215,11 @@ def test_noise_that_a_vector_cannot_hold_is_asked_for():
     assert add_on_grid(np.zeros(1), np.array([MOST]), Fraction(1)).tolist() == [float(MOST)]
 
 
+def test_no_cell_goes_without_noise_of_its_own():
+    with pytest.raises(ValueError, match="shorter"):
+        add_on_grid(np.array([1, 2]), np.array([5]), Fraction(1))
+
+
 def test_a_sum_beyond_all_doubles_is_the_largest_of_them():
     for sign in (1, -1):
         assert add_on_grid(sign * Fraction(MAX), sign * 2**200, Fraction(2) ** 900) == sign * MAX

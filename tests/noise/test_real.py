@@ -1,6 +1,8 @@
 import math
+import random
 from fractions import Fraction
 
+import mpmath
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
@@ -158,6 +160,78 @@ def test_central_gives_up_where_less_than_a_quarter_of_a_unit_is_left():
     assert mp.erfc(real(edge) / mp.sqrt(2)) < mp.ldexp(1, -bits - 2)
     for closer in (edge - Fraction(1, 100), edge * 2 / 3):
         encloses(central(closer, bits), bits, mp.erf(real(closer) / mp.sqrt(2)), width=2)
+
+
+def test_exp_of_a_negative_number_is_exp_neg():
+    for x in (Fraction(1, 10**9), Fraction(1, 7), Fraction(1, 2), Fraction(1), Fraction(13, 3), Fraction(99)):
+        for bits in (0, 1, 64, 200):
+            assert exp(-x, bits) == exp_neg(x, bits)
+
+
+# --- where one is just off: beside an integer, many bits, few bits, and just before giving up ------
+
+
+def _beside(inverse, whole, bits, side):
+    """An x with 2^bits·f(x) off `whole` to that side by less than 2^-90, for a rising f."""
+    digits = bits + 100
+    x = mp.ldexp(inverse(mp.ldexp(whole, -bits)), digits)
+    return Fraction(int(mp.ceil(x) if side > 0 else mp.floor(x)), 1 << digits)
+
+
+@pytest.mark.parametrize("side", [-1, 1])
+@pytest.mark.parametrize("bits", [1, 2, 7, 64, 250])
+@pytest.mark.parametrize("name", ["exp", "exp_neg", "log", "central"])
+def test_beside_an_integer_each_end_is_on_its_side(name, bits, side):
+    """There the least bit too much or too little is an integer that is wrong."""
+    generator = random.Random(f"{name}{bits}")
+    for _ in range(12):
+        match name:
+            case "exp":
+                whole = generator.randrange(1 << bits, 3 << bits) + 1
+                x = _beside(mp.log, whole, bits, side)
+                encloses(exp(x, bits), bits, mp.exp(real(x)), width=5)
+            case "exp_neg":
+                whole = generator.randrange(1, 1 << bits)
+                x = -_beside(mp.log, whole, bits, side)
+                encloses(exp_neg(x, bits), bits, mp.exp(-real(x)), width=2)
+            case "log":
+                whole = generator.randrange(-3 << bits, 3 << bits)
+                x = _beside(mp.exp, whole, bits, side)
+                encloses(log(x, bits), bits, mp.log(real(x)), width=2)
+            case "central":
+                whole = generator.randrange(1, 1 << bits)
+                x = _beside(lambda y: mp.sqrt(2) * mp.erfinv(y), whole, bits, side)
+                encloses(central(x, bits), bits, mp.erf(real(x) / mp.sqrt(2)), width=2)
+
+
+def test_many_bits_are_as_narrow():
+    for bits in (1000, 5000):
+        for x in (Fraction(1, 7), Fraction(5, 4), Fraction(13, 3)):
+            for pair in (exp_neg(x, bits), log(x, bits), central(x, bits), _root_two_over_pi(bits)):
+                assert 0 < pair[1] - pair[0] <= 2
+            low, high = exp(x, bits)
+            assert 0 < high - low <= 2 + mp.exp(real(x))
+
+
+@pytest.mark.parametrize("m", [5, 239])
+def test_an_arc_at_every_precision(m):
+    """Among so many precisions are some where the next integer is as near as the slack."""
+    fine = mpmath.mp.clone()
+    fine.prec = 1800
+    arc = int(fine.floor(fine.ldexp(fine.atan(fine.one / m), 1700)))
+    for bits in range(1500):
+        low, high = _atan_inverse(m, bits)
+        assert low <= arc >> 1700 - bits < high <= low + 2
+
+
+@pytest.mark.parametrize("bits", [0, 1, 2, 3, 5, 64, 100, 300])
+def test_up_to_where_they_give_up(bits):
+    for k in range(40, 80):
+        x = Fraction(k, 100) * (bits + 2)
+        encloses(exp_neg(x, bits), bits, mp.exp(-real(x)), width=2)
+    for k in [*range(40, 150, 2), 1, 5, 10]:
+        x = Fraction(math.isqrt(k * (bits + 2) * 10**10), 10**6)  # x² = k/100·(bits + 2)
+        encloses(central(x, bits), bits, mp.erf(real(x) / mp.sqrt(2)), width=2)
 
 
 # --- wide enclosures: each end goes to its own side -----------------------------------------------

@@ -82,9 +82,7 @@ def log(x: Fraction, bits: int) -> Enclosure:
     True
     """
     power = x.numerator.bit_length() - x.denominator.bit_length()
-    mantissa = x / 2**power if power >= 0 else x * 2**-power
-    if mantissa > Fraction(4, 3):
-        mantissa, power = mantissa / 2, power + 1
+    mantissa = x / 2**power if power >= 0 else x * 2**-power  # between ½ and 2
     work = bits + abs(power).bit_length() + 8
     low, high = _twice_atanh((mantissa - 1) / (mantissa + 1), work)
     two_low, two_high = _twice_atanh(Fraction(1, 3), work)
