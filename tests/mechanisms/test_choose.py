@@ -540,6 +540,17 @@ def test_the_worst_scores_are_one_ahead_and_the_others_behind():
                 assert regretted <= _worst(law, gap, 3, z)
 
 
+def test_regret_is_rounded_up_however_close_the_next_whole_number_is():
+    # A rate just below ln 3: at odds of 3 a regret of 1 is a hair too likely, and so counts.
+    with mpmath.workdps(60):
+        near = int(mpmath.floor(mpmath.ldexp(mpmath.log(3), 128)))
+    for rate, regret in ((Fraction(near, 2**128), 1), (Fraction(near + 3, 2**128), 0)):
+        exact = Exponential.of(sensitivity=1, epsilon=rate, monotone=True)
+        halved = PermuteAndFlip.of(sensitivity=1, epsilon=rate, monotone=True)
+        assert exact.error(Fraction(3, 4), cells=2) == regret
+        assert halved.error(Fraction(5, 6), cells=2) == regret
+
+
 @pytest.mark.parametrize("kind", [PermuteAndFlip, Exponential])
 def test_regret_keeps_the_textbook_bound(kind):
     for cells, confidence, epsilon in ((2, 0.5, 1), (1000, 0.95, 0.1), (10**9, 0.999, 3)):
