@@ -302,6 +302,15 @@ def test_a_forked_session_gives_no_answers():
     assert session.ask(FAR)
 
 
+def test_it_is_the_process_by_which_a_session_is_known(monkeypatch):
+    session = _one().open()
+    with monkeypatch.context() as elsewhere:
+        elsewhere.setattr(threshold.os, "getpid", lambda: -1)
+        assert "another process" in _refusal(Refused, session.ask, FAR).what
+        assert _one().open().ask(FAR)
+    assert session.ask(FAR)
+
+
 def test_a_fork_while_another_thread_asks_is_refused_and_does_not_wait():
     session = _one().open()
     with session._lock:  # as a thread that is asking holds it, and which the child does not have
@@ -563,6 +572,23 @@ def test_the_error_is_the_formula_that_is_proved():
         odds = 2 * answers * cells * (1 + q) / (1 + q + q * q) / (1 - confidence)
         mechanism = _one(epsilon=epsilon, answers=answers)
         assert mechanism.error(confidence, cells=cells) == math.ceil(scale * math.log(odds)) - 1
+
+
+@pytest.mark.parametrize("k", [3, 5, 8])
+@pytest.mark.parametrize("allowed", [Fraction(1, 4), Fraction(1, 10), Fraction(1, 20)])
+def test_the_error_is_rounded_up_however_close_the_next_whole_number_is(allowed, k):
+    # Just below the rate at which the bound would be k − 1: by 2^-320 of it, and so it is k.
+    with mpmath.workprec(900):
+
+        def beyond(rate):
+            q = mpmath.exp(-rate)
+            return mpmath.log(2 * (1 + q) / (1 + q + q * q) * allowed.denominator) - k * rate
+
+        near = int(mpmath.floor(mpmath.ldexp(mpmath.findroot(beyond, 0.5), 320)))
+
+    assert allowed.numerator == 1
+    assert _one(epsilon=Fraction(near, 2**318)).error(1 - allowed) == k
+    assert _one(epsilon=Fraction(near + 2**150, 2**318)).error(1 - allowed) == k - 1
 
 
 def test_the_errors_people_see():
