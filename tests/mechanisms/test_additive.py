@@ -385,6 +385,59 @@ def test_for_error_has_the_defaults_of_error():
     )
 
 
+def test_what_is_not_said_is_one_cell_of_integers():
+    plain = Laplace.of(sensitivity=1, epsilon=1)
+
+    assert plain == Laplace(Fraction(1), Sensitivity(1)) == Laplace(Fraction(1), Sensitivity(1), None, 1)
+    assert least_noise(sensitivity=1, epsilon=1) == plain
+    assert Laplace.for_error(6).cells == 1
+
+
+def test_what_is_not_said_is_one_cell_for_the_gaussian_too():
+    assert (Gaussian.of(sensitivity=1, epsilon=9, delta=0.1).cells, Gaussian(1, 1).cells) == (1, 1)
+
+
+def test_the_least_noise_is_that_of_95_percent():
+    assert least_noise(sensitivity=1, epsilon=9, delta=0.1) == least_noise(
+        sensitivity=1, epsilon=9, delta=0.1, confidence=0.95
+    )
+
+
+@pytest.mark.parametrize("error", [1, 6, 50, 1000])
+def test_an_error_is_met_to_one_part_in_two_to_the_twentieth(error):
+    scale = Laplace.for_error(error).scale
+    part = Fraction(2) ** (math.floor(math.log2(scale)) - 20)
+
+    assert (scale / part).denominator == 1
+    assert Laplace(scale, Sensitivity(1)).error(0.95) <= error
+    assert Laplace(scale + part, Sensitivity(1)).error(0.95) > error
+
+
+def test_an_epsilon_of_about_a_million_is_the_most_that_an_error_is_bought_with():
+    # An error of 0 takes a scale of 1/4 and some: of 2^18 over that, 2^20 is just not exceeded.
+    assert 9 * 10**5 < Laplace.for_error(0.5, sensitivity=2**18).loss().epsilon() < 2**20
+    with refused(Refused, match="protects nobody"):
+        Laplace.for_error(0.5, sensitivity=2**18 + 1)
+
+
+def test_a_scale_of_2_to_the_48th_is_the_widest():
+    assert Laplace(LARGEST_SCALE, Sensitivity(1)).scale == 2**48
+    with refused(Unsupported, match="2\\^48"):
+        Laplace(LARGEST_SCALE + Fraction(1, 3), Sensitivity(1))
+
+
+def test_integers_are_not_moved_by_halves():
+    with refused(InvalidInput, match="not a whole number"):
+        Laplace.of(sensitivity=0.5, epsilon=1)
+
+
+def test_the_union_bound_is_rounded_up_however_close_the_next_double_is():
+    with mpmath.workprec(400):
+        scale = Fraction(int(mpmath.ceil(mpmath.ldexp(1 / mpmath.log(2), 200))), 2**200)
+
+    assert Laplace(scale, Sensitivity(1)).union_bound(0.5) > 1  # by less than 2^-199
+
+
 def test_noise_too_fine_for_doubles_is_the_reason_given():
     with refused(Unsupported, match="doubles"):
         Laplace.for_error(1e-280, sensitivity=1e-280, real=True)

@@ -154,8 +154,6 @@ class Additive(Mechanism):
     ) -> Self:
         """The widest noise (to one part in 2^20) whose error, of all cells at once, is within `error`."""
         wanted, bound, count = positive(error, "error"), Sensitivity.of(sensitivity), whole(cells, "cells")
-        positive_sensitivity(bound)
-
         unsupported: list[Unsupported] = []
 
         def fits(scale: Fraction) -> bool:
