@@ -122,6 +122,14 @@ def test_the_rest_of_a_bell_counts(monkeypatch):
     assert [high for _, high in two_sided] == [(64 << 20) // 128, 1 << 20, 1 << 20]
 
 
+def test_partial_sums_take_each_weight_s_own_end(monkeypatch):
+    weights = [(64, 64), (16, 24), (20, 30)]
+    monkeypatch.setattr(laws, "_bell_weights", lambda variance, work: (weights, 16))
+    found = list(islice(laws.bell(Fraction(1), 20), 3))
+    assert [low for low, _ in found] == [(low << 20) // 134 for low in (64, 80, 100)]
+    assert [high for _, high in found] == [-(-(64 << 20) // 100), -(-(88 << 20) // 100), 1 << 20]
+
+
 @given(st.fractions(Fraction(1, 50), 40, max_denominator=1000), st.sampled_from(sorted(LAWS)))
 def test_any_scale(scale, name):
     steps, law, _ = LAWS[name]
