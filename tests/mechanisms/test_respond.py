@@ -118,10 +118,25 @@ def test_keep_and_q_are_rounded_to_the_private_side_by_a_unit_at_most():
         assert 0 < real(encoding.q) - 1 / (grown + 1) <= mp.ldexp(1, -64) * (1 + mp.ldexp(1, -30))
 
 
+def test_an_epsilon_that_is_almost_that_of_64_bits_is_not_overspent():
+    """Just above the ε of keep = m/2^64 or q = m/2^64, whose own, rounded up, would be a hair more."""
+    for m in (2**63 + 2**60, 2**63 + 12345, 3 * 2**62 + 1):
+        with mpmath.workprec(600):
+            exact = mpmath.log(mpmath.mpf(m) / (2**64 - m))
+            epsilon = Fraction(int(mpmath.ceil(mpmath.ldexp(exact, 300))), 2**300)
+        kept = RandomizedResponse.of(epsilon=epsilon)
+        assert kept.keep == Fraction(m - 1, 2**64)
+        assert kept.loss().cost().epsilon <= epsilon
+        encoded = UnaryEncoding.of(epsilon=epsilon, categories=2)
+        assert encoded.q == Fraction(2**64 - m + 1, 2**64)
+        assert encoded.loss().cost().epsilon <= epsilon
+
+
 def test_an_epsilon_too_small_for_the_bits_is_refused():
     for make in (RandomizedResponse.of, UnaryEncoding.of):
-        with refused(Unsupported, match="too small"):
-            make(epsilon=1e-30, categories=2)
+        for epsilon in (1e-25, 1e-30):  # the rate is rounded to 1/2, or beyond it
+            with refused(Unsupported, match="too small"):
+                make(epsilon=epsilon, categories=2)
         assert make(epsilon=1e-15, categories=2).loss().epsilon() > 0
 
 
@@ -259,6 +274,8 @@ def test_many_reports_are_made_part_by_part(monkeypatch):
         reports = mechanism.release(truths).value
 
     assert np.array_equal(reports, np.eye(5, dtype=bool)[truths])
+    monkeypatch.setattr(module, "_COINS", 4)  # fewer than one report takes
+    assert np.array_equal(mechanism.release(truths).value, np.eye(5, dtype=bool)[truths])
     assert COIN.release(np.zeros(3, dtype=np.uint8)).value.shape == (3,)
 
 
@@ -268,6 +285,28 @@ def test_more_bits_than_memory_holds_are_refused(monkeypatch):
     assert mechanism.release([0, 0]).value.shape == (2, 5)
     with refused(Unsupported, match="2\\^33 bits"):
         mechanism.release([0, 0, 0])
+
+
+def test_just_two_to_the_33_bits_are_held(monkeypatch):
+    class EnoughError(Exception):
+        pass
+
+    def empty(*_, **__):
+        raise EnoughError
+
+    mechanism = UnaryEncoding.of(epsilon=1, categories=2**24)
+    monkeypatch.setattr(np, "empty", empty)  # nobody fills eight gigabytes here
+
+    with pytest.raises(EnoughError):
+        mechanism.release([0] * 512)
+    with refused(Unsupported, match="2\\^33 bits"):
+        mechanism.release([0] * 513)
+
+
+def test_an_aggregate_is_no_answer():
+    for mechanism in (COIN, UnaryEncoding.of(epsilon=1, categories=2)):
+        with refused(InvalidInput, match="a Bounded one"):
+            mechanism.release(Bounded.asserted(1, 1))
 
 
 @pytest.mark.parametrize(
@@ -531,6 +570,10 @@ def test_all_intervals_together_are_wider_except_of_two_categories():
     assert (encoded.estimate(bits, together=True).low < encoded.estimate(bits).low).any()
 
 
+def test_the_error_beforehand_is_that_of_95_percent():
+    assert COIN.estimate_error(100) == COIN.estimate_error(100, 0.95)
+
+
 def test_the_error_can_be_known_beforehand():
     # 1.96·√(10000/4)·2 = 196, and 2 for whole numbers.
     assert COIN.estimate_error(10_000) == pytest.approx(198, abs=0.01)
@@ -550,7 +593,7 @@ def test_the_error_can_be_known_beforehand():
 
 
 @pytest.mark.parametrize("mechanism", MECHANISMS, ids=str)
-@pytest.mark.parametrize("n", [1, 30, 5_000])
+@pytest.mark.parametrize("n", [1, 10, 30, 5_000])
 def test_the_error_beforehand_follows_its_definition(mechanism, n):
     """t ≥ 1 + z·√(n·s(1 − s)) at its own s = p + t/n, and hardly more; to the rounding of a double."""
     p, q = mechanism._rates
@@ -582,7 +625,22 @@ def test_estimates_take_a_release_of_their_own():
 
 @pytest.mark.parametrize(
     "reports",
-    [[2], [-1], [0.5], ["1"], [True], [[0]], np.zeros((1, 1, 1), dtype=int), None, "1", [None], 7, [10**30]],
+    [
+        [2],
+        [-1],
+        [0, 2],
+        [-1, 0],
+        [0.5],
+        ["1"],
+        [True],
+        [[0]],
+        np.zeros((1, 1, 1), dtype=int),
+        None,
+        "1",
+        [None],
+        7,
+        [10**30],
+    ],
     ids=repr,
 )
 def test_what_are_no_reports_is_refused(reports):
