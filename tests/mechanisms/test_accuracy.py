@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hubbub.errors import InvalidInput
+from hubbub.mechanisms import accuracy
 from hubbub.mechanisms.accuracy import (
     discrete_laplace_beyond,
     half_width,
@@ -50,6 +51,51 @@ def test_the_tail_is_enclosed_by_a_few_units(beyond, tail, scale, far, bits):
 
     assert 0 <= low <= mp.ldexp(tail(scale, m), bits) <= high
     assert high - low <= 5
+
+
+@pytest.mark.parametrize(("beyond", "tail"), LAWS)
+def test_the_tail_is_enclosed_however_few_the_bits(beyond, tail):
+    for bits in range(3, 15):
+        for scale in (Fraction(1, 2), Fraction(1), Fraction(5, 2), Fraction(9)):
+            for m in range(6):
+                low, high = beyond(scale, m, bits)
+                assert low <= mp.ldexp(tail(scale, m), bits) <= high
+
+
+def test_of_every_enclosure_of_the_laplace_tail_the_safe_end_is_used(monkeypatch):
+    exact = accuracy.exp_neg
+
+    def vague(x, bits):
+        low, high = exact(x, bits)
+        return low - (low >> 20), high + (high >> 20)
+
+    monkeypatch.setattr(accuracy, "exp_neg", vague)
+    for m in (0, 3):
+        for scale in (Fraction(1), Fraction(20)):
+            low, high = discrete_laplace_beyond(scale, m, 64)
+            share = mp.exp(-1 / real(scale))
+            # Both the numerator and the denominator are off, and must not make up for each other.
+            off = mp.ldexp(1, -20) * (1 + share / (1 + share))
+            assert low <= mp.ldexp(laplace_tail(scale, m), 64) * (1 - off * mp.mpf("0.99"))
+            assert high >= mp.ldexp(laplace_tail(scale, m), 64) * (1 + off * mp.mpf("0.99"))
+
+
+@pytest.mark.parametrize("cells", [1, 2, 3, 7, 1000, 10**9])
+@pytest.mark.parametrize("confidence", ["0.1", "0.5", "0.9", "0.95", "0.999", "0.123456789"])
+def test_a_tail_that_is_one_unit_too_heavy_is_too_heavy(confidence, cells):
+    """Just 1 − confidence^(1/cells) may lie outside, of which three units at most are lost."""
+    wanted = Fraction(confidence)
+    truth = 1 - real(wanted) ** (mp.mpf(1) / cells)
+
+    def width(more):
+        def beyond(m, bits):
+            weight = int(mp.floor(mp.ldexp(truth, bits))) + more
+            return (weight, weight) if m == 0 else (0, 0)
+
+        return half_width(beyond, wanted, cells)
+
+    assert width(1) == 1
+    assert width(-3) == 0
 
 
 @pytest.mark.parametrize(("beyond", "tail"), LAWS)

@@ -390,6 +390,9 @@ def test_what_is_not_said_is_one_cell_of_integers():
 
     assert plain == Laplace(Fraction(1), Sensitivity(1)) == Laplace(Fraction(1), Sensitivity(1), None, 1)
     assert least_noise(sensitivity=1, epsilon=1) == plain
+
+
+def test_what_is_not_said_is_one_cell_whose_error_is_met():
     assert Laplace.for_error(6).cells == 1
 
 

@@ -123,7 +123,7 @@ def test_an_epsilon_that_is_almost_that_of_64_bits_is_not_overspent():
     for m in (2**63 + 2**60, 2**63 + 12345, 3 * 2**62 + 1):
         with mpmath.workprec(600):
             exact = mpmath.log(mpmath.mpf(m) / (2**64 - m))
-            epsilon = Fraction(int(mpmath.ceil(mpmath.ldexp(exact, 300))), 2**300)
+            epsilon = Fraction(int(mpmath.ceil(mpmath.ldexp(exact, 140))) + 1, 2**140)
         kept = RandomizedResponse.of(epsilon=epsilon)
         assert kept.keep == Fraction(m - 1, 2**64)
         assert kept.loss().cost().epsilon <= epsilon
