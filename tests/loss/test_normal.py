@@ -172,6 +172,14 @@ def test_the_density_times_a_factor_is_enclosed_by_a_few_units(x):
 
     assert low <= mp.ldexp(mp.npdf(real(x)) * 3 / 4, 64) <= high
     assert high - low <= 2
+    assert Fraction(1, 10**40) == normal._DENSITY_ABOVE - normal._DENSITY
+
+
+def test_the_density_times_a_factor_is_rounded_down_and_up_however_few_the_bits():
+    for bits in (1, 2, 5):
+        for factor in range(1, 40):
+            low, high = normal._density_times(Fraction(0), (factor, factor), bits)
+            assert low <= factor * mp.npdf(0) <= high
 
 
 def test_where_the_series_ends_the_continued_fraction_begins(monkeypatch):
@@ -221,7 +229,7 @@ def test_an_irrational_mu_is_rounded_up():
 
 
 def test_a_delta_too_small_to_write_is_said_to_be_the_least():
-    assert gaussian_delta(Fraction(10**6), Fraction(1)) == Fraction(1, 2**LEAST_BITS)
+    assert gaussian_delta(Fraction(10**6), Fraction(1)) == Fraction(1, 2**LEAST_BITS) == Fraction(1, 2**9000)
     # From a²/2 = 0.7·9000 on, where a = ε − 1/2.
     assert gaussian_delta(Fraction(11270, 100), Fraction(1)) < Fraction(1, 2**LEAST_BITS)
     assert gaussian_delta(Fraction(11275, 100), Fraction(1)) == Fraction(1, 2**LEAST_BITS)
@@ -237,6 +245,51 @@ def test_where_no_precision_is_enough_the_upper_bound_is_given(monkeypatch):
     monkeypatch.setattr(normal, "central", lambda x, bits: (0, 1 << bits))
 
     assert gaussian_delta(Fraction(1), Fraction(1)) >= Fraction(1, 2)
+
+
+def test_precision_is_doubled_up_to_2_to_the_14th_and_no_further(monkeypatch):
+    asked = []
+    monkeypatch.setattr(normal, "central", lambda x, bits: asked.append(bits) or (0, 1 << bits))
+
+    assert gaussian_delta(Fraction(0), Fraction(1)) >= Fraction(1, 2)
+    assert sorted(set(asked)) == [1 << power for power in range(7, 15)]
+
+
+@pytest.mark.parametrize("vague", ["near", "far", "exp"])
+def test_more_precision_is_taken_whichever_of_the_parts_is_not_known_well(vague, monkeypatch):
+    """At ε = 1 and μ = 1, from 1/2 to 3/2; one of the three is vague below 300 bits."""
+    central, exp = normal.central, normal.exp
+
+    def loose(enclosure, bits):
+        low, high = enclosure
+        return (low, high) if bits > 300 else (low - (1 << bits - 40), high + (1 << bits - 40))
+
+    def tail(x, bits):
+        is_vague = x == (Fraction(1, 2) if vague == "near" else Fraction(3, 2)) and vague != "exp"
+        return loose(central(x, bits), bits) if is_vague else central(x, bits)
+
+    monkeypatch.setattr(normal, "central", tail)
+    if vague == "exp":
+        monkeypatch.setattr(normal, "exp", lambda x, bits: loose(exp(x, bits), bits))
+
+    assert excess(gaussian_delta(Fraction(1), Fraction(1)), true_delta(1, 1)) < mp.ldexp(1, -59)
+
+
+@pytest.mark.parametrize(("share", "asked"), [("0.7", [128]), ("1.4", [128, 256])])
+def test_the_curve_is_known_to_two_to_the_minus_60_of_itself(share, asked, monkeypatch):
+    """Both tails at ε = 0 and μ = 1 are off by as much, together by this share of 2^-60 of δ."""
+    central, seen = normal.central, set()
+    slack = int(mp.ldexp(mp.mpf(share) / 2 * true_delta(0, 1), 128 - 60))
+
+    def vague(x, bits):
+        seen.add(bits)
+        low, high = central(x, bits)
+        return (low - slack, high + slack) if bits == 128 else (low, high)
+
+    monkeypatch.setattr(normal, "central", vague)
+
+    gaussian_delta(Fraction(0), Fraction(1))
+    assert sorted(seen) == asked
 
 
 def test_more_precision_is_taken_where_the_first_is_not_enough(monkeypatch):
