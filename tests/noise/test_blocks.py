@@ -532,6 +532,16 @@ def test_one_draw(kind, scale):
 
 
 @pytest.mark.parametrize(("kind", "scale"), ONE_BY_ONE)
+def test_one_draw_leaves_nothing_to_exact_integers_that_the_coin_can_decide(kind, scale, monkeypatch):
+    sampler, found, _stairs = built(kind, scale)
+    monkeypatch.setattr(blocks, "below", None)
+    for block in (0, 1, 40):
+        drawn = in_the_middle(found, block) << 56 | (1 << sampler.shift) - 1
+        with playing(word(drawn << 72, 192)):
+            assert sampler.one() == ((block + 1 << sampler.shift) - 1, 0)
+
+
+@pytest.mark.parametrize(("kind", "scale"), ONE_BY_ONE)
 def test_a_tie_of_one_draw(kind, scale):
     sampler, found, _stairs = built(kind, scale)
     block, part = 30, (1 << sampler.shift) - 1
