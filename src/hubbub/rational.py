@@ -8,7 +8,7 @@ it stands for itself, the binary number: nobody typed it, and its distance from 
 import math
 import numbers
 import sys
-from decimal import Context, Decimal
+from decimal import ROUND_CEILING, Context, Decimal
 from fractions import Fraction
 from typing import Any
 
@@ -26,6 +26,7 @@ __all__ = [
     "probability",
     "rational",
     "round_up",
+    "shown_up",
     "whole",
 ]
 
@@ -200,3 +201,15 @@ def _shown(exact: Fraction) -> str:
     # Not by way of a double: it may be too large for one, or seem to be zero.
     near = Context(prec=6).divide(Decimal(exact.numerator), Decimal(exact.denominator))
     return f"about {near}"
+
+
+def shown_up(exact: Fraction) -> str:
+    """Six digits, rounded up as everything that is said of a loss.
+
+    >>> shown_up(Fraction(1, 3))
+    '0.333334'
+    """
+    near = Context(prec=6, rounding=ROUND_CEILING).divide(
+        Decimal(exact.numerator), Decimal(exact.denominator)
+    )
+    return f"{round_up(Fraction(near)):.6g}"

@@ -28,6 +28,8 @@ DELTAS = [(0.0, 0.140320985988883444460), (0.5, 0.0182080562278006918206), (1.0,
 class Bell:
     """Gaussian noise, as the integral wants it: L is normal with mean μ²/2 and variance μ²."""
 
+    certain = 0.0
+
     def __init__(self, mu_squared):
         self.mu_squared = mu_squared
 
@@ -129,7 +131,48 @@ def test_delta_falls_and_bends_as_it_must():
     assert slopes[0] < slopes[1] < 0
 
 
-@pytest.mark.parametrize("case", [(1e-8, 0.01, 10**7), (0.3, 0.02, 1), (1e-5, 1.0, 10**7)])
+@pytest.mark.parametrize("case", [(1e-8, 0.01, 10**7), (1e-7, 1.0, 10**7), (0.01, 1.0, 1)])
 def test_what_does_not_decay_is_handed_on(case):
     with pytest.raises(Uncertified):
         steps(*case, added=False).epsilon(1e-5)
+
+
+# ---- where doubles end: each of these once came out below the truth
+
+
+@pytest.mark.parametrize(
+    ("case", "added", "epsilon", "delta"),
+    [
+        # Truths by mpmath at 60 digits.
+        ((3e-4, 4.0, 10**7), False, 0.5665905323052043, 0.000999999999762559),
+        ((0.3, 10.0, 10**8), True, 1.0, 1.0),
+        ((0.01, 1.0, 10**9), True, 1.0, 1.0),
+        ((0.02, 4.0, 10**9), True, 1.0, 1.0),
+    ],
+)
+def test_very_many_steps(case, added, epsilon, delta):
+    low, high = steps(*case, added=added).delta(epsilon)
+    assert 0 <= low <= delta
+    assert delta * (1 - 1e-9) <= high <= 1
+
+
+def test_an_epsilon_for_a_milliard_steps():
+    low, high = steps(1e-4, 2.0, 10**9, added=False).epsilon(1e-6)
+    assert low <= 8.9582806138 <= high
+    assert high - low <= 1e-7
+
+
+@pytest.mark.parametrize("epsilon", [38.4, 38.7, 39.0, 45.0, 60.0])
+def test_a_delta_as_small_as_the_least_doubles_is_rounded_up(epsilon):
+    integral = Integral([(Bell(1.0), 1)], None)
+    low, high = integral.delta(epsilon)
+    assert low == 0
+    assert high >= 1e-290
+    assert integral.chernoff(epsilon) >= 1e-290
+
+
+def test_infinite_losses_are_in_no_moment():
+    part = Bell(1.0)
+    part.certain = 1e-3
+    with pytest.raises(Uncertified):
+        Integral([(part, 1)], None)

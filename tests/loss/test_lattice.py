@@ -673,3 +673,45 @@ def test_no_input_hangs_or_is_not_a_number(sides, delta):
     # What was found for δ and for ε fits together.
     assert composed.delta(high)[0] <= delta
     assert low == 0 or composed.delta(low)[1] >= delta * (1 - 1e-12)
+
+
+# ---- close to where doubles end: each of these once came out below the truth
+
+
+@pytest.mark.parametrize(
+    ("missing", "mu_squared", "epsilon", "truth"),
+    [
+        (2.0**-33, 93.71484211298117, 22.87385695828612, 1.009e-10),
+        (2.0**-30, 106.8532744789202, 20.794415416797463, 5.79e-13),
+        (2.0**-26, 162.89688248051604, 18.021826693368023, 1.18991e-9),
+        (2.0**-23, 49.56181900130267, 15.942385152243844, 1.916e-11),
+    ],
+)
+def test_rates_close_to_one(missing, mu_squared, epsilon, truth):
+    _, above = Composed([(Mixed(Bell(mu_squared), 1 - missing, True), 1)]).delta(epsilon)
+    assert above >= truth * (1 - 1e-3)
+
+
+@pytest.mark.parametrize("base", [Laplacian(31.0), two_points(31)])
+@pytest.mark.parametrize("rate", [1e-16, 1e-20, 1e-30])
+def test_tiny_rates(base, rate):
+    """The largest loss is ln(1 + rate·(e^31 − 1)), and δ(0) is rate times the base's."""
+    sampled = Composed([(Mixed(base, rate, False), 1)])
+    assert sampled.epsilon(0.0)[1] >= math.log1p(rate * math.expm1(31)) * (1 - 1e-15)
+    low, high = sampled.delta(0.0)
+    truth = rate * (-math.expm1(-15.5) if isinstance(base, Laplacian) else math.tanh(15.5))
+    assert low <= truth * (1 + 1e-12)
+    assert high >= truth * (1 - 1e-12)
+
+
+def test_a_law_without_end_has_no_largest_loss():
+    """Of the discrete Gaussian all but 1e-300 is kept, and what was cut off may have any loss."""
+    cut = Composed([(discrete_gaussian(4, 1), 1)])
+    assert cut.epsilon(0.0)[1] == math.inf
+    assert 0 < cut.delta(100.0)[1] < 1e-250
+
+
+def test_a_loss_too_small_for_doubles_is_not_taken_for_none():
+    with pytest.raises(Uncertified):
+        two_points(Fraction(1, 10**330))
+    assert two_points(0).losses == (0.0, 0.0)

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from hubbub.errors import InvalidInput
 from hubbub.loss import pairs
+from hubbub.loss.logs import mixed, unmixed
 from hubbub.loss.pairs import (
     Atoms,
     Bell,
@@ -453,11 +454,11 @@ def test_too_many_atoms_are_left_to_others():
 def test_losses_stay_finite_however_large():
     loss = np.array([-1e6, -800.0, -30.0, -1e-9, 0.0, 1e-9, 30.0, 31.0, 800.0, 1e6])
     for rate in (1e-8, 0.5, 1 - 2**-40, 1.0):
-        sampled = pairs._mixed(loss, rate)
+        sampled = mixed(loss, rate)
         true = [mp.log(1 - mp.mpf(rate) + mp.mpf(rate) * mp.exp(mp.mpf(x))) for x in loss.tolist()]
         for found, value in zip(sampled.tolist(), true, strict=True):
             assert abs(found - value) <= 2**-48 * abs(value)
-        back = pairs._unmixed(sampled, rate)
+        back = unmixed(sampled, rate)
         assert back[4:] == pytest.approx(loss[4:], rel=1e-7, abs=1e-15)
     for pair in (Bell(2e6), Laplacian(1e6), Mixed(Bell(2e6), 0.01, True), Mixed(Laplacian(1e6), 0.01, False)):
         found = pair.masses(np.concatenate([[-INF], np.linspace(-2e6, 2e6, 50), [INF]]))

@@ -82,5 +82,5 @@ def test_what_is_known_of_epsilon_delta_at_a_smaller_epsilon_covers_every_such_m
     for p, r in product(LAWS, repeat=2):
         both = max(delta(p, r, e_epsilon), delta(r, p, e_epsilon))
         if 0 < both < 1:
-            claimed = Loss.approximate(epsilon_of(e_epsilon), both)._delta_at(Fraction(0))
+            claimed = Loss.approximate(epsilon_of(e_epsilon), both).delta(0)
             assert delta(p, r, Fraction(1)) <= claimed

@@ -31,12 +31,17 @@ _FOLLOW = 36.0
 _ALIAS = 30.0
 """Aliases are kept below e^-30 of δ: they widen the certified gap, nothing else."""
 _ROUNDING = 2.0**-48
+_TINY = 1e-290
 _MOST_POINTS = 200_000
 _SMALLEST_TILT, _LARGEST_TILT = -8, 12
 
 
 class Explicit(Protocol):
     """A loss whose moments are known in closed form."""
+
+    @property
+    def certain(self) -> float:
+        """The chance of an infinite loss."""
 
     def log_moment(self, z: Complexes) -> Complexes:
         """K(z) = ln E_P[e^(zL)]."""
@@ -63,12 +68,21 @@ class Integral:
     explicit: Sequence[tuple[Explicit, int]]
     sampled: SampledGaussians | None
 
+    def __post_init__(self) -> None:
+        # An infinite loss is in no moment.
+        if any(part.certain for part, _ in self.explicit):
+            raise Uncertified
+
     def delta(self, epsilon: float) -> tuple[float, float]:
         """Certified (lower, upper) of δ at ε ≥ 0."""
         tilt = self._tilt(lambda c: self._epsilon_at(c) - epsilon)
         contour = self._contour(tilt, epsilon)
         total = contour.at(epsilon)
-        return max(0.0, total.value - total.error - total.aliases), total.value + total.error
+        low, high = total.value - total.error - total.aliases, total.value + total.error
+        if not low <= high or high < 0:
+            raise Uncertified
+        # What is as small as the least doubles has lost its digits.
+        return (low if low > _TINY else 0.0), min(1.0, max(high, _TINY))
 
     def epsilon(self, delta: float) -> tuple[float, float]:
         """Certified (lower, upper) of the least ε at which δ is met."""
@@ -118,7 +132,9 @@ class Integral:
     def chernoff(self, epsilon: float) -> float:
         """A looser upper bound of δ(ε) that needs no decay: e^(K(c) − cε)·c^c/(1+c)^(1+c) at the best c."""
         c = self._tilt(lambda c: self._derivatives(c)[1] - math.log1p(1 / c) - epsilon)
-        return math.exp(min(0.0, self.moment(c) - c * epsilon + c * math.log(c) - (1 + c) * math.log1p(c)))
+        power = self.moment(c) - c * epsilon + c * math.log(c) - (1 + c) * math.log1p(c)
+        power += _ROUNDING * (1 + c * epsilon + (1 + c) * math.log1p(c))
+        return max(_TINY, math.exp(min(0.0, power)))
 
     def _epsilon_at(self, c: float) -> float:
         """The ε whose integrand has its saddle at c."""
@@ -157,15 +173,16 @@ class Integral:
     def _contour(self, tilt: float, epsilon: float) -> "_Contour":
         """The integrand along Re z = tilt, followed until it is shown to have vanished."""
         moment, _, variance = self._derivatives(tilt)
-        if self.sampled is None:
-            reach = math.sqrt(2 * _FOLLOW / variance)
-            return _Contour(self, tilt, epsilon, moment=moment, reach=reach, nodes=None)
-        core = self.sampled.quadrature(tilt, 0.0).core()
+        aliases = _aliases(self, tilt, epsilon, moment)
         reach = math.sqrt(2 * _FOLLOW / variance)
+        if self.sampled is None:
+            return _Contour(self, tilt, aliases, reach=reach, nodes=None)
+        core = self.sampled.quadrature(tilt, 0.0).core()
         while self._known(core, reach) > -_FOLLOW and reach < core.turn:
             reach *= 1.1
-        nodes = self.sampled.quadrature(tilt, 1.01 * reach)
-        return _Contour(self, tilt, epsilon, moment=moment, reach=reach, nodes=nodes)
+        # The last point lies within a step of the reach.
+        nodes = self.sampled.quadrature(tilt, 1.01 * reach + 4 * math.pi / aliases[0])
+        return _Contour(self, tilt, aliases, reach=reach, nodes=nodes)
 
     def _known(self, core: Core | None, t: float) -> float:
         """A proved upper bound of the logarithm of the integrand at t against its peak, falling in t."""
@@ -182,14 +199,13 @@ class _Contour:
         self,
         whole: Integral,
         tilt: float,
-        epsilon: float,
+        aliases: tuple[float, Callable[[float], float]],
         *,
-        moment: float,
         reach: float,
         nodes: Nodes | None,
     ) -> None:
         self.tilt = tilt
-        period, self._alias = _aliases(whole, tilt, epsilon, moment)
+        period, self._alias = aliases
         self.step = 2 * math.pi / period
         count = math.ceil(reach / self.step) + 1
         if count > _MOST_POINTS:
@@ -219,7 +235,8 @@ class _Contour:
         scale = self.step / math.pi
         value = scale * float(terms.real.sum())
         # Each term's modulus is at most peak·|kernel|; an error in its logarithm moves it by that share.
-        error = scale * peak * float((self.unsure * np.abs(self.kernel)).sum()) * 1.01
+        moved = np.expm1(np.minimum(self.unsure, 50.0))
+        error = scale * peak * float((moved * np.abs(self.kernel)).sum()) * 1.01
         return _Sum(value, error + peak * self.beyond / math.pi, self._alias(epsilon))
 
     def slope(self, epsilon: float) -> float:

@@ -40,6 +40,8 @@ _CLOSE = 0.01
 _ROW = 1024
 _KINK = 0.4
 """Up to this spread, in units of 1/tilt, splitting is known to raise δ but little."""
+_FAIR = 1e-6
+"""So close is good enough where there are many points already."""
 _NEGLIGIBLE = 1e-13
 """As a share of δ."""
 
@@ -106,8 +108,6 @@ class Grid:
         loss = found.loss[1:-1] + rise
         # Of the cell's P-mass, what goes to its upper end.
         upper = (np.expm1(points[:-1] - loss) / math.expm1(-step)).clip(0.0, 1.0)
-        # What lies at a point but for rounding stays there.
-        upper[loss - points[:-1] <= 4 * rise] = 0.0
         over = np.maximum(loss - points[1:], 4 * rise)[p > 0]
         mass, unsure = np.zeros(points.size), np.zeros(points.size)
         mass[0], unsure[0] = found.p[0], found.p[0] * found.accuracy[0]
@@ -713,7 +713,7 @@ class Composed:
             return math.inf, math.inf
         if delta <= high:
             # With no infinite loss, this is δ = 0.
-            return (0.0, math.inf) if high else (max(0.0, self._top * (1 - 2.0**-40)), max(0.0, self._top))
+            return (0.0, math.inf) if high else (max(0.0, self._top * (1 - 2.0**-20)), max(0.0, self._top))
         if self._top <= 0:
             return 0.0, 0.0
         tilt = self._sketch.tilt_for_delta(min(delta - low, 0.99))
@@ -784,7 +784,8 @@ class Composed:
                 raise Uncertified
             # Where more points did not help, still more will not, unless there were very few.
             stuck = gap > last / 2 and (gap < _CLOSE or points > _MANY_POINTS)
-            if gap <= self.accuracy or points >= _MOST_POINTS or stuck:
+            enough = gap <= self.accuracy or (gap <= _FAIR and points >= _MANY_POINTS)
+            if enough or points >= _MOST_POINTS or stuck:
                 return low, high
             last = gap
             epsilon = high if seek and gap < _CLOSE else epsilon

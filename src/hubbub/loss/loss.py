@@ -1,80 +1,286 @@
-"""What a release may cost one person: the privacy loss as a curve δ(ε), always rounded up.
+"""What a release may cost one person: the privacy loss as a curve δ(ε), certified from both sides.
 
-A loss is kept as three exact numbers: an (ε, δ) part and a Gaussian part μ² that are composed. They
-stay three under composition and for groups, so a sum of many losses is as small as one.
+A loss is a list of mechanisms fixed beforehand, each so many times. It is kept as exact numbers; what
+is asked of it is computed by the first engine that can certify an answer (`hubbub.loss.engine`).
 
 Proof: docs/proofs/loss.md
 """
 
 import math
-import struct
-import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from decimal import ROUND_CEILING, Context, Decimal
 from fractions import Fraction
-from functools import lru_cache
+from functools import cached_property
 
 from hubbub.errors import InvalidInput, Unsupported
-from hubbub.loss.normal import gaussian_delta
-from hubbub.noise.real import exp, exp_neg
-from hubbub.rational import Number, as_read, at_least_zero, ceil_sqrt, probability, round_up, whole
+from hubbub.loss import meaning
+from hubbub.loss.compose import ORDERS, Cost
+from hubbub.loss.engine import Bounds, Composition
+from hubbub.loss.meaning import Posterior
+from hubbub.loss.parts import (
+    Bell,
+    Curve,
+    DiscreteBell,
+    DiscreteLaplacian,
+    Finite,
+    Laplacian,
+    Part,
+    Pure,
+    Ranged,
+    Response,
+    Sampled,
+    SampledGroup,
+    Zcdp,
+    above,
+)
+from hubbub.loss.renyi import Divergence, Parts
+from hubbub.loss.shuffle import Shuffled
+from hubbub.rational import Number, at_least_zero, positive, probability, rational, shown_up, whole
 
-__all__ = ["Cost", "Loss", "largest_mu"]
+__all__ = ["Loss", "parallel"]
 
-_MOST_EPSILON = 5000
-"""Beyond it e^ε is not written out; where it would be, δ is said to be 1."""
-_BITS = 128
-
-
-@dataclass(frozen=True)
-class Cost:
-    """The exact figures that add up under adaptive composition."""
-
-    epsilon: Fraction | None
-    """Pure ε, or None where no finite ε holds for every outcome."""
-    delta: Fraction
-    rho: Fraction | None
-    """zCDP, of the part that is not charged to delta."""
+_MOST_WAYS = 64
+_ADDED = (Pure, Response, Ranged, Laplacian, DiscreteLaplacian)
 
 
 @dataclass(frozen=True)
 class Loss:
     """The privacy loss of something fixed beforehand.
 
-    >>> Loss.pure(0.5) + Loss.pure(0.5) == Loss.pure(1)
-    True
+    >>> loss = Loss.pure(0.5) + Loss.pure(0.5)
+    >>> loss.epsilon()
+    1.0
     >>> round(Loss.gaussian(1).epsilon(1e-6), 4)
     4.8866
+    >>> steps = Loss.gaussian(1 / 1.1).sampled(Fraction(256, 60000)) * 14063
+    >>> round(steps.epsilon(1e-5), 6)
+    2.38169
 
     Guarantee: for all neighbours and events, Pr[M(x) ∈ S] ≤ e^ε·Pr[M(y) ∈ S] + δ(ε), at every ε.
     Assumes: the mechanism it came from; sums of losses fixed beforehand.
     Proof: docs/proofs/loss.md
     """
 
-    _epsilon: Fraction
-    _delta: Fraction
-    _mu_squared: Fraction
+    _ways: tuple[Parts, ...]
+    """What it may come to for one unit, of which the worst counts: more than one only after `parallel`."""
+
+    # Where losses come from
+
+    @classmethod
+    def of(cls, *parts: Part) -> "Loss":
+        """These parts, once each."""
+        return cls((_gathered((part, 1) for part in parts),))
 
     @classmethod
     def pure(cls, epsilon: Number) -> "Loss":
         """Pure ε: no outcome is more than e^ε times likelier with a person than without."""
-        return cls(at_least_zero(epsilon, "epsilon"), Fraction(0), Fraction(0))
+        return cls.of(Pure(at_least_zero(epsilon, "epsilon")))
 
     @classmethod
     def approximate(cls, epsilon: Number, delta: Number) -> "Loss":
         """(ε, δ) and nothing more is known."""
-        return cls(at_least_zero(epsilon, "epsilon"), probability(delta, "delta"), Fraction(0))
+        return cls.of(Pure(at_least_zero(epsilon, "epsilon"), probability(delta, "delta")))
 
     @classmethod
     def gaussian(cls, mu: Number) -> "Loss":
         """Gaussian noise of σ = Δ₂/μ."""
-        return cls.gaussian_squared(at_least_zero(mu, "mu") ** 2)
+        return cls.of(Bell(at_least_zero(mu, "mu") ** 2))
 
     @classmethod
     def gaussian_squared(cls, mu_squared: Number) -> "Loss":
         """Gaussian noise of μ² = Δ₂²/σ², kept exact where μ itself is irrational."""
-        return cls(Fraction(0), Fraction(0), at_least_zero(mu_squared, "mu_squared"))
+        return cls.of(Bell(at_least_zero(mu_squared, "mu_squared")))
+
+    @classmethod
+    def laplace(cls, epsilon: Number) -> "Loss":
+        """Laplace noise of scale Δ₁/ε: pure ε, and less where some δ is allowed.
+
+        >>> round(Loss.laplace(1).epsilon(1e-5), 6)
+        0.99998
+        """
+        return cls.of(Laplacian(at_least_zero(epsilon, "epsilon")))
+
+    @classmethod
+    def discrete_laplace(cls, scale: Number, sensitivity: int = 1) -> "Loss":
+        """Discrete Laplace noise of this scale on integers that move by `sensitivity` in all."""
+        return cls.of(DiscreteLaplacian(positive(scale, "scale"), whole(sensitivity, "sensitivity", least=0)))
+
+    @classmethod
+    def discrete_gaussian(cls, variance: Number, sensitivity: int = 1) -> "Loss":
+        """Discrete Gaussian noise of this σ² on one integer that moves by `sensitivity`."""
+        return cls.of(
+            DiscreteBell(positive(variance, "variance"), whole(sensitivity, "sensitivity", least=0))
+        )
+
+    @classmethod
+    def response(cls, keep: Number, categories: int = 2) -> "Loss":
+        """Randomized response: the truth with probability `keep`, else one of the other categories.
+
+        >>> round(Loss.response(0.75).epsilon(), 6) == round(math.log(3), 6)
+        True
+        """
+        truth, kinds = probability(keep, "keep"), whole(categories, "categories", least=2)
+        if truth * kinds < 1:
+            raise InvalidInput(
+                "keep is below 1/categories",
+                why="the truth would be told less often than any other category",
+                fix="pass a larger keep",
+            )
+        return cls.of(Response(truth, kinds))
+
+    @classmethod
+    def bounded_range(cls, epsilon: Number) -> "Loss":
+        """All log-ratios of two neighbours lie in one interval of length ε: the exponential mechanism."""
+        return cls.of(Ranged(at_least_zero(epsilon, "epsilon")))
+
+    @classmethod
+    def zcdp(cls, rho: Number) -> "Loss":
+        """Zero-concentrated privacy of ρ, and nothing more is known."""
+        return cls.of(Zcdp(at_least_zero(rho, "rho")))
+
+    @classmethod
+    def from_renyi(cls, curve: Mapping[Number, Number]) -> "Loss":
+        """Rényi divergences ε(α) at some orders α > 1, and nothing more is known.
+
+        >>> Loss.from_renyi({2: 0.5, 8: 2, 32: 8}).epsilon(1e-6) < 10
+        True
+        """
+        points = sorted((rational(a, "an order"), at_least_zero(e, "a divergence")) for a, e in curve.items())
+        if not points or points[0][0] <= 1:
+            raise InvalidInput(
+                "the curve has no orders, or one that is not above 1",
+                why="divergences are known at each of them",
+                fix="pass such as {2: 0.1, 8: 0.4, 32: 1.6}",
+            )
+        return cls.of(Curve(tuple(points)))
+
+    @classmethod
+    def finite(cls, p: Sequence[Number], q: Sequence[Number]) -> "Loss":
+        """Any two laws on the same finitely many outcomes: with a unit, and without it.
+
+        >>> Loss.finite([0.75, 0.25], [0.25, 0.75]).epsilon() == Loss.response(0.75).epsilon()
+        True
+        """
+        ours, theirs = (tuple(at_least_zero(x, "a probability") for x in law) for law in (p, q))
+        if len(ours) != len(theirs) or sum(ours) != 1 or sum(theirs) != 1:
+            raise InvalidInput(
+                "p and q are not two laws on the same outcomes",
+                why="each must sum to 1 exactly",
+                fix="pass equally many probabilities for both, as fractions if they are no short decimals",
+            )
+        return cls.of(Finite(ours, theirs))
+
+    # How losses are made of others
+
+    def __add__(self, other: "Loss") -> "Loss":
+        """Both, composed."""
+        if not isinstance(other, Loss):
+            return NotImplemented
+        return Loss(_distinct(_gathered((*mine, *its)) for mine in self._ways for its in other._ways))  # noqa: SLF001
+
+    @classmethod
+    def together(cls, losses: Iterable["Loss"]) -> "Loss":
+        """All of them, composed: as their sum, and quick where they are many.
+
+        >>> Loss.together(Loss.pure(Fraction(1, k)) for k in (2, 3, 6)).epsilon()
+        1.0
+        """
+        given = list(losses)
+        if all(isinstance(loss, Loss) and len(loss._ways) == 1 for loss in given):  # noqa: SLF001
+            return cls((_gathered(part for loss in given for part in loss._ways[0]),))  # noqa: SLF001
+        return sum(given, cls.pure(0))
+
+    def __mul__(self, times: int) -> "Loss":
+        """The same, `times` times over."""
+        repeats = whole(times, "times", least=0)
+        return self._each(lambda parts: [(part, count * repeats) for part, count in parts])
+
+    def sampled(self, rate: Number) -> "Loss":
+        """The same on a Poisson sample, in which each unit is with probability `rate`; under add/remove.
+
+        >>> Loss.gaussian(1).sampled(0.01).epsilon(1e-6) < Loss.gaussian(1).epsilon(1e-6) / 2
+        True
+
+        Guarantee: tight for one mechanism: Gaussian, Laplace and discrete noise, randomized response.
+        Assumes: the sample is drawn anew and stays secret; neighbours differ in one unit added or removed.
+        Proof: docs/proofs/pairs.md, "Poisson sampling"
+        """
+        chance = _rate(rate)
+        if chance in (0, 1):
+            return self * int(chance)
+        return self._each(lambda parts: [(_only(parts).sampled(chance), 1)] if parts else [])
+
+    def sampled_without_replacement(self, population: int, size: int) -> "Loss":
+        """The same on `size` of `population` units, drawn without replacement; under substitution.
+
+        >>> sampled = Loss.gaussian(1).sampled_without_replacement(1000, 10)
+        >>> sampled.epsilon(1e-6) < Loss.gaussian(1).epsilon(1e-6) / 2
+        True
+
+        Guarantee: no less than what two neighbours, a unit of which is substituted, can be told apart.
+        Assumes: this loss is that of the mechanism on samples in which one unit is substituted.
+        Proof: docs/proofs/pairs.md, "Samples of fixed size"
+        """
+        people, drawn = whole(population, "population"), whole(size, "size", least=0)
+        if drawn > people:
+            raise InvalidInput(
+                "size is above population", why="none is drawn twice", fix="pass a size of at most population"
+            )
+        chance = Fraction(drawn, people)
+        if chance in (0, 1):
+            return self * int(chance)
+
+        def fixed(parts: Parts) -> list[tuple[Part, int]]:
+            if not parts:
+                return []
+            part = _only(parts)
+            if not part.symmetric or part.told or isinstance(part, (Zcdp, Curve)):
+                raise Unsupported(
+                    "this loss cannot be sampled without replacement",
+                    why="that needs the mechanism's law, alike in both directions",
+                    fix="state the mechanism itself, such as Loss.gaussian(mu)",
+                )
+            return [(Sampled(part, chance, fixed=True), 1)]
+
+        return self._each(fixed)
+
+    def shuffled(self, reports: int) -> "Loss":
+        """What `reports` people pay together whose local reports, each of this loss, are shuffled.
+
+        >>> Loss.pure(1).shuffled(10_000).epsilon(1e-6) < 0.2
+        True
+
+        Guarantee: that of "hiding among the clones", for any local randomizer of this ε.
+        Assumes: all reports are shuffled before anyone sees them; neighbours differ in one unit's data.
+        Proof: docs/proofs/pairs.md, "Shuffling"
+        """
+        people = whole(reports, "reports")
+
+        def shuffle(parts: Parts) -> list[tuple[Part, int]]:
+            composed = Composition(parts)
+            if composed.most is None or composed.told[1]:
+                raise Unsupported(
+                    "only pure losses are shuffled",
+                    why="the clones' theorem is about reports with a largest loss",
+                    fix="pass the loss of an ε-private report, such as Loss.response(0.75)",
+                )
+            return [(Shuffled(composed.most, people), 1)] if composed.most else []
+
+        return self._each(shuffle)
+
+    def for_group(self, size: int) -> "Loss":
+        """What it costs a group of `size` people together.
+
+        Pure ε becomes kε, μ becomes kμ, (ε, δ) becomes (kε, δ·(e^kε − 1)/(e^ε − 1)), ρ becomes k²ρ; of a
+        sampled Gaussian it is a mixture over how many of the group were sampled.
+
+        >>> Loss.pure(0.5).for_group(3) == Loss.pure(1.5)
+        True
+        """
+        k = whole(size, "size")
+        return self if k == 1 else self._each(lambda parts: [(part.group(k), n) for part, n in parts])
+
+    # What is asked of them
 
     def delta(self, epsilon: Number) -> float:
         """An upper bound of δ at ε.
@@ -82,7 +288,8 @@ class Loss:
         >>> Loss.pure(1).delta(1)
         0.0
         """
-        return round_up(min(Fraction(1), self._delta_at(at_least_zero(epsilon, "epsilon"))))
+        at = at_least_zero(epsilon, "epsilon")
+        return max(way.delta(at, lower=False).upper for way in self._compositions)
 
     def epsilon(self, delta: Number = 0) -> float:
         """An upper bound of the least ε that holds with δ; infinite where none does.
@@ -90,199 +297,308 @@ class Loss:
         >>> Loss.pure(Fraction(1, 10)).epsilon()
         0.1
         """
-        allowed = at_least_zero(delta, "delta")
-        if allowed >= 1:
-            raise InvalidInput("delta is 1 or more", why="it would promise nothing", fix="pass delta below 1")
-        if allowed == self._delta and not self._mu_squared:
-            return round_up(self._epsilon)
-        return _least_epsilon(self, allowed) if allowed > self._delta else math.inf
+        allowed = _below_one(delta)
+        return max(way.epsilon(allowed, lower=False).upper for way in self._compositions)
 
-    def __add__(self, other: "Loss") -> "Loss":
-        """Both, composed: ε and δ add, μ adds in squares."""
-        if not isinstance(other, Loss):
-            return NotImplemented
-        return Loss(
-            self._epsilon + other._epsilon,
-            min(Fraction(1), self._delta + other._delta),
-            self._mu_squared + other._mu_squared,
-        )
+    def bounds(self, delta: Number = 0) -> Bounds:
+        """Certified bounds of that ε, lower and upper, and how the upper one was found.
 
-    def __mul__(self, times: int) -> "Loss":
-        """The same, `times` times over."""
-        repeats = whole(times, "times", least=0)
-        return Loss(
-            self._epsilon * repeats, min(Fraction(1), self._delta * repeats), self._mu_squared * repeats
-        )
-
-    def for_group(self, size: int) -> "Loss":
-        """What it costs a group of `size` people together.
-
-        Pure ε becomes kε, μ becomes kμ, and (ε, δ) becomes (kε, δ·(e^kε − 1)/(e^ε − 1)).
-
-        >>> Loss.pure(0.5).for_group(3) == Loss.pure(1.5)
+        >>> low, high = (Loss.laplace(1) * 100).bounds(1e-5)
+        >>> low <= 68.2529510556143 <= high
         True
         """
-        k = whole(size, "size")
-        return Loss(
-            k * self._epsilon,
-            min(Fraction(1), _group_delta(self._epsilon, self._delta, k)),
-            k * k * self._mu_squared,
-        )
+        allowed = _below_one(delta)
+        return _worst(way.epsilon(allowed) for way in self._compositions)
 
-    def cost(self) -> Cost:
-        """The exact figures a filter adds up."""
-        if self._mu_squared:
-            rho = self._epsilon**2 / 2 + self._mu_squared / 2
-            return Cost(None, self._delta, rho)
-        return Cost(self._epsilon, self._delta, self._epsilon**2 / 2)
+    def delta_bounds(self, epsilon: Number) -> Bounds:
+        """Certified bounds of δ at ε."""
+        at = at_least_zero(epsilon, "epsilon")
+        return _worst(way.delta(at) for way in self._compositions)
+
+    @property
+    def rho(self) -> Fraction | None:
+        """Zero-concentrated privacy of what is not charged to δ; None where none is known.
+
+        >>> Loss.gaussian(1).rho
+        Fraction(1, 2)
+        """
+        return self.cost().rho
+
+    def renyi(self, alpha: Number) -> float:
+        """An upper bound of the Rényi divergence of order α > 1; infinite where something may be told.
+
+        >>> Loss.gaussian(1).renyi(4) >= 2
+        True
+        """
+        order = rational(alpha, "alpha")
+        if order <= 1:
+            raise InvalidInput(
+                "alpha is not above 1", why="the divergence is of such an order", fix="pass alpha above 1"
+            )
+        if any(way.told[1] for way in self._compositions):
+            return math.inf
+        return max(Divergence(way.parts).at(above(order)) for way in self._compositions)
+
+    def tradeoff(self, alpha: Number) -> float:
+        """f-DP: the least chance of missing that an attacker has whose chance of a false alarm is α.
+
+        A lower bound: no test of "is this person in?" has both smaller.
+
+        >>> round(Loss.gaussian(1).tradeoff(0.01), 6)
+        0.907638
+        """
+        at = at_least_zero(alpha, "alpha")
+        if at > 1:
+            raise InvalidInput("alpha is above 1", why="it is a probability", fix="pass alpha within 0 and 1")
+        return min(meaning.tradeoff(way, at) for way in self._compositions)
+
+    def advantage(self) -> float:
+        """An upper bound of how much likelier an attacker is right than by guessing: δ(0).
+
+        >>> round(Loss.gaussian(1).advantage(), 6)
+        0.382925
+        """
+        return self.delta(0)
+
+    def posterior(self, prior: Number, epsilon: Number | None = None) -> Posterior:
+        """How sure an attacker can become that a person is in, who was `prior` sure.
+
+        Without ε, the largest loss is taken. With one, there is a chance that the loss is larger.
+
+        >>> Loss.pure(1).posterior(0.5)
+        Posterior(at_most=0.7310585786300049, exception=0.0)
+
+        Guarantee: at most `at_most`, except with probability `exception`, which is not δ(ε).
+        Assumes: the attacker's prior is independent of the mechanism's noise.
+        Proof: docs/proofs/meaning.md, "Posteriors"
+        """
+        sure = probability(prior, "prior")
+        at = None if epsilon is None else at_least_zero(epsilon, "epsilon")
+        return max(meaning.posterior(way, sure, at) for way in self._compositions)
+
+    def explain(self, delta: Number | None = None) -> str:
+        """What the loss means for one person, in words.
+
+        >>> print(Loss.pure(1).explain())
+        ε = 1.
+        Whatever is released is at most 2.72 times likelier with a person's data than without, or the reverse.
+        ...
+        """
+        return meaning.explain(self, None if delta is None else _below_one(delta))
+
+    def cost(self, orders: Sequence[Number] = ORDERS) -> Cost:
+        """The exact figures a filter adds up, for one and the same event cut off.
+
+        >>> Loss.pure(0.5).cost().epsilon, Loss.gaussian(2).cost().mu_squared
+        (Fraction(1, 2), Fraction(4, 1))
+
+        Guarantee: as `Cost`.
+        Assumes: the mechanism it came from.
+        Proof: docs/proofs/loss.md, "Cost"
+        """
+        costs = [_cost(way, tuple(orders)) for way in self._ways]
+        worst = costs[0]
+        for other in costs[1:]:
+            worst = _larger(worst, other)
+        return worst
 
     def __str__(self) -> str:
-        parts = []
-        if self._epsilon or not self._mu_squared:
-            parts.append(f"ε = {_shown(self._epsilon)}")
-        if self._delta:
-            parts.append(f"δ = {_shown(self._delta)}")
-        if self._mu_squared:
-            parts.append(f"Gaussian μ = {_shown(ceil_sqrt(self._mu_squared))}")
-        return ", ".join(parts)
+        return " or ".join(_told(way) for way in self._ways)
 
-    def _delta_at(self, epsilon: Fraction) -> Fraction:
-        """δ at ε, rounded up to a rational.
+    @cached_property
+    def _compositions(self) -> tuple[Composition, ...]:
+        return tuple(Composition(parts) for parts in self._ways)
 
-        Tight for what is known: of all that is (E, D)-private the worst tells everything with
-        probability D, and else its loss is E with probability 1/(1 + e^−E), or −E.
-        """
-        worst = _shifted_delta(epsilon - self._epsilon, self._mu_squared)
-        if self._epsilon:
-            best = _shifted_delta(epsilon + self._epsilon, self._mu_squared)
-            often = Fraction(1 << _BITS, (1 << _BITS) + exp_neg(self._epsilon, _BITS)[0])
-            worst = best + often * (worst - best)
-        return self._delta + (1 - self._delta) * worst
+    def _each(self, change: Callable[[Parts], Iterable[tuple[Part, int]]]) -> "Loss":
+        return Loss(_distinct(_gathered(change(parts)) for parts in self._ways))
 
 
-def _shifted_delta(epsilon: Fraction, mu_squared: Fraction) -> Fraction:
-    """δ of the Gaussian curve at any ε, also below zero, where it is 1 − e^ε·(1 − δ(−ε)); rounded up."""
-    beyond = gaussian_delta(abs(epsilon), mu_squared) if mu_squared else Fraction(0)
-    if epsilon >= 0:
-        return beyond
-    low, high = exp_neg(-epsilon, _BITS)
-    # 1 − e^−x ≤ x: closer than 128 bits where x is small.
-    return min(-epsilon, 1 - Fraction(low, 1 << _BITS)) + Fraction(high, 1 << _BITS) * beyond
+def parallel(*losses: Loss, substitution: bool = False) -> Loss:
+    """What it costs one unit that lies in one part of a public partition, each part of which is asked.
 
+    Under add/remove the worst part. Under substitution a unit may leave one part and enter another: the two
+    worst, composed.
 
-@lru_cache(maxsize=1024)
-def _least_epsilon(loss: Loss, delta: Fraction) -> float:
-    """The least double at which the bound of δ is within `delta`, which is above the loss's own δ."""
-    if loss._delta_at(Fraction(0)) <= delta:  # noqa: SLF001
-        return 0.0
-    own = loss._delta  # noqa: SLF001
-    mu = ceil_sqrt(loss._mu_squared)  # noqa: SLF001
-    # A Gaussian tail reaches about so far; the pure part moves it.
-    guess = loss._epsilon + mu * mu / 2 + mu * _reach(delta - own)  # noqa: SLF001
-    return _least_double(lambda epsilon: loss._delta_at(as_read(epsilon)) - own, delta - own, guess)  # noqa: SLF001
+    >>> parallel(Loss.pure(1), Loss.pure(0.5)) == Loss.pure(1)
+    True
+    >>> parallel(Loss.pure(1), Loss.pure(0.5), Loss.pure(0.5), substitution=True).epsilon()
+    1.5
 
-
-@lru_cache(maxsize=1024)
-def largest_mu(epsilon: Fraction, delta: Fraction) -> Fraction:
-    """The largest μ at which Gaussian noise is (ε, δ)-private, such that 1/μ is a double.
-
-    >>> round(float(largest_mu(Fraction(1), Fraction(1, 10**6))), 4)
-    0.2367
+    Guarantee: holds for a unit that lies in at most one of the parts.
+    Assumes: the partition is public, and does not depend on the data.
+    Proof: docs/proofs/loss.md, "Parallel parts"
     """
-    reach = _reach(delta)
-    # About ε = μ²/2 + μ·reach; but where ε is tiny, δ ≤ μ/√(2π) alone decides.
-    guess = max(ceil_sqrt(reach * reach + 2 * epsilon) - reach, delta * Fraction(5, 2))
-    sigma = _least_double(lambda sigma: gaussian_delta(epsilon, 1 / Fraction(sigma) ** 2), delta, 1 / guess)
-    if math.isinf(sigma):
-        raise Unsupported(
-            "epsilon and delta are too small together",
-            why="the noise would be wider than any double",
-            fix="choose a larger epsilon or delta",
+    if not losses or not all(isinstance(loss, Loss) for loss in losses):
+        raise InvalidInput(
+            "no losses are given, or not only losses",
+            why="the worst of them is what a unit pays",
+            fix="pass one Loss for each part of the partition",
         )
-    return 1 / Fraction(sigma)
-
-
-def _reach(delta: Fraction) -> Fraction:
-    """Roughly how many standard deviations out the tail is δ."""
-    return Fraction(math.sqrt(-2 * _log(delta)))
-
-
-def _log(x: Fraction) -> float:
-    """The logarithm, roughly, also where x is no double."""
-    if abs(x - 1) < Fraction(1, 2):
-        return math.log1p(float(x - 1))
-    return math.log(x.numerator) - math.log(x.denominator)
-
-
-def _least_double(curve: Callable[[float], Fraction], most: Fraction, guess: Fraction) -> float:
-    """The least double x > 0 with curve(x) ≤ most, where curve falls; infinite where there is none.
-
-    The guess and the secants only save time: what is returned has been verified to hold, and the
-    double below it not to.
-    """
-    curve = lru_cache(maxsize=None)(curve)
-    start = _secants(curve, most, min(max(round_up(guess), 5e-324), sys.float_info.max))
-
-    def holds(place: int) -> bool:
-        return place >= _INFINITY or curve(_double(place)) <= most
-
-    low, high, step = _place(start) - 1, _place(start), 2
-    while low > 0 and holds(low):
-        low, high, step = max(low - step, 0), low, 2 * step
-    while not holds(high):
-        low, high, step = high, high + step, 2 * step
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (low, middle) if holds(middle) else (middle, high)
-    return _double(high)
-
-
-def _place(x: float) -> int:
-    """The place of x among the doubles from 0 on: its bits, read as an integer."""
-    place: int = struct.unpack("<q", struct.pack("<d", x))[0]
-    return place
-
-
-def _double(place: int) -> float:
-    x: float = struct.unpack("<d", struct.pack("<q", min(place, _INFINITY)))[0]
-    return x
-
-
-_INFINITY = _place(math.inf)
-
-
-def _secants(curve: Callable[[float], Fraction], most: Fraction, start: float) -> float:
-    """Close to where ln curve crosses ln most, if it is smooth; else wherever the secants led."""
-    left, right = start * 0.99, start
-    below, above = curve(left) / most, curve(right) / most
-    for _ in range(16):
-        # Nothing to follow where the curve is flat, has fallen to 0, or has been followed to its end.
-        rise = _log(above) - _log(below) if above else 0.0
-        if not rise:
-            break
-        left, below, right = right, above, right - _log(above) * (right - left) / rise
-        if not 0 < right < math.inf:
-            return left
-        above = curve(right) / most
-    return right
-
-
-def _group_delta(epsilon: Fraction, delta: Fraction, k: int) -> Fraction:
-    """δ·(e^kε − 1)/(e^ε − 1) = δ·(1 + e^ε + … + e^(k−1)ε), rounded up."""
-    if epsilon == 0 or delta == 0 or k == 1:
-        return k * delta
-    if k * epsilon > _MOST_EPSILON:
-        return Fraction(1)
-    # As many bits more as ε is small, for e^ε − 1 is as small.
-    bits = 256 + max(0, epsilon.denominator.bit_length() - epsilon.numerator.bit_length())
-    top = exp(k * epsilon, bits)[1] - (1 << bits)
-    bottom = exp(epsilon, bits)[0] - (1 << bits)
-    return delta * Fraction(top, bottom)
-
-
-def _shown(exact: Fraction) -> str:
-    """Six digits, rounded up as everything that is said of a loss."""
-    near = Context(prec=6, rounding=ROUND_CEILING).divide(
-        Decimal(exact.numerator), Decimal(exact.denominator)
+    ways = list(_distinct(way for loss in losses for way in loss._ways))  # noqa: SLF001
+    if not substitution or len(losses) == 1:
+        return Loss(_undominated(ways))
+    # The same loss may stand for two parts.
+    all_ways = [way for loss in losses for way in _undominated(loss._ways)]  # noqa: SLF001
+    pairs = (
+        _gathered((*one, *other)) for place, one in enumerate(all_ways) for other in all_ways[place + 1 :]
     )
-    return f"{round_up(Fraction(near)):.6g}"
+    return Loss(_undominated(_distinct(pairs)))
+
+
+def _gathered(parts: Iterable[tuple[Part, int]]) -> Parts:
+    """Each part once, in one order: so what is composed in another order is the same loss."""
+    counts: dict[str, tuple[Part, int]] = {}
+    bell, concentrated = Fraction(0), Fraction(0)
+    for part, count in parts:
+        if isinstance(part, Bell):
+            bell += count * part.mu_squared
+        elif isinstance(part, Zcdp):
+            concentrated += count * part.concentrated
+        elif count and not part.is_nothing:
+            counts[part.key] = part, counts.get(part.key, (part, 0))[1] + count
+    if bell:
+        counts["Bell"] = Bell(bell), 1
+    if concentrated:
+        counts["Zcdp"] = Zcdp(concentrated), 1
+    return tuple(sorted(counts.values(), key=lambda item: (_ORDER[type(item[0])], item[0].key)))
+
+
+_ORDER: dict[type, int] = {
+    kind: place
+    for place, kind in enumerate(
+        [
+            *(Pure, Response, Ranged, Laplacian, DiscreteLaplacian, DiscreteBell),
+            *(Finite, Shuffled, Sampled, SampledGroup, Curve, Zcdp, Bell),
+        ]
+    )
+}
+
+
+def _distinct(ways: Iterable[Parts]) -> tuple[Parts, ...]:
+    found = tuple(dict.fromkeys(ways))
+    if len(found) > _MOST_WAYS:
+        raise Unsupported(
+            f"the loss may come to more than {_MOST_WAYS} different things",
+            why="the worst of them is looked for each time",
+            fix="compose the parts of a partition in fewer kinds",
+        )
+    return found
+
+
+def _undominated(ways: Sequence[Parts]) -> tuple[Parts, ...]:
+    """Without those that are surely no worse than another one of the same kind."""
+    kept: list[Parts] = []
+    for way in ways:
+        if not any(_no_worse(way, other) for other in kept):
+            kept = [other for other in kept if not _no_worse(other, way)]
+            kept.append(way)
+    return tuple(kept)
+
+
+def _no_worse(one: Parts, other: Parts) -> bool:
+    """Whether one is dominated: at most as much Gaussian noise and pure ε, and nothing else."""
+    if not one:
+        return True
+    if len(one) != len(other) or any(
+        type(a) is not type(b) for (a, _), (b, _) in zip(one, other, strict=True)
+    ):
+        return False
+    return all(
+        isinstance(a, (Pure, Bell, Laplacian)) and m <= n and _size(a) <= _size(b) and a.told <= b.told
+        for (a, m), (b, n) in zip(one, other, strict=True)
+    )
+
+
+def _size(part: Part) -> Fraction:
+    return part.mu_squared if isinstance(part, Bell) else part.most or Fraction(0)
+
+
+def _only(parts: Parts) -> Part:
+    """The one mechanism that is sampled."""
+    if len(parts) == 1 and parts[0][1] == 1:
+        return parts[0][0]
+    raise Unsupported(
+        "several mechanisms on one sample",
+        why="their losses are not independent, and only that of one is known when sampled",
+        fix="sample each by itself, or state all as one Gaussian, or as Loss.pure of their sum",
+    )
+
+
+def _rate(rate: Number) -> Fraction:
+    chance = at_least_zero(rate, "rate")
+    if chance > 1:
+        raise InvalidInput("rate is above 1", why="it is a probability", fix="pass a rate within 0 and 1")
+    return chance
+
+
+def _below_one(delta: Number) -> Fraction:
+    allowed = at_least_zero(delta, "delta")
+    if allowed >= 1:
+        raise InvalidInput("delta is 1 or more", why="it would promise nothing", fix="pass delta below 1")
+    return allowed
+
+
+def _worst(found: Iterable[Bounds]) -> Bounds:
+    bounds = list(found)
+    worst = max(bounds, key=lambda pair: pair.upper)
+    return Bounds(max(pair.lower for pair in bounds), worst.upper, worst.how)
+
+
+def _cost(parts: Parts, orders: tuple[Number, ...]) -> Cost:
+    way = Composition(tuple((part.cut(), count) for part, count in parts))
+    rhos = [None if part.rho is None else count * part.rho for part, count in way.parts]
+    bells = [None if (bell := _bell(part)) is None else count * bell for part, count in way.parts]
+    curve = (
+        [Divergence(way.parts).at(above(rational(alpha, "an order"))) for alpha in orders]
+        if way.parts
+        else [0.0] * len(orders)
+    )
+    return Cost.of(
+        way.most,
+        delta=way.told[1],
+        renyi=[None if math.isinf(value) else Fraction(value) for value in curve],
+        mu_squared=_sum(bells),
+        rho=_sum(rhos),
+        orders=orders,
+    )
+
+
+def _bell(part: Part) -> Fraction | None:
+    """μ² of Gaussian noise that dominates the part."""
+    if isinstance(part, Bell):
+        return part.mu_squared
+    return part.base.mu_squared if isinstance(part, Sampled) and isinstance(part.base, Bell) else None
+
+
+def _sum(figures: Sequence[Fraction | int | None]) -> Fraction | None:
+    known = [figure for figure in figures if figure is not None]
+    return sum(map(Fraction, known), Fraction(0)) if len(known) == len(figures) else None
+
+
+def _larger(one: Cost, other: Cost) -> Cost:
+    """Figure by figure the larger: each holds for both."""
+
+    def most(a: Fraction | None, b: Fraction | None) -> Fraction | None:
+        return None if a is None or b is None else max(a, b)
+
+    return Cost(
+        most(one.epsilon, other.epsilon),
+        max(one.delta, other.delta),
+        tuple(map(most, one.renyi, other.renyi)),
+        most(one.mu_squared, other.mu_squared),
+        most(one.rho, other.rho),
+        one.orders,
+    )
+
+
+def _told(parts: Parts) -> str:
+    """Pure parts and δ's added up, and the rest one by one."""
+    pure = [(part, count) for part, count in parts if isinstance(part, _ADDED)]
+    rest = [(part, count) for part, count in parts if not isinstance(part, _ADDED)]
+    shown = [f"{count} × ({part})" if count > 1 else str(part) for part, count in rest]
+    together = Composition(tuple(pure))
+    if together.told[1]:
+        shown.insert(0, f"δ = {shown_up(together.told[1])}")
+    if pure or not rest:
+        shown.insert(0, f"ε = {shown_up(together.most or Fraction(0))}")
+    return ", ".join(shown)

@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hubbub.errors import InvalidInput
+from hubbub.loss.logs import log1p, mixed, unmixed
 from hubbub.loss.sampled import Uncertified
 
 __all__ = [
@@ -135,7 +136,8 @@ class Bell:
         accuracy = 4 * _UNIT * (4 + np.maximum(np.abs(ours.place), np.abs(theirs.place)) * shift)
         unsure = 16 * _UNIT * (1 + np.abs(middle))
         accuracy[~narrow] += 512 * _UNIT
-        unsure[~narrow] += 1024 * _UNIT + 16 * _UNIT * (half * shift)[~narrow]
+        size = np.maximum(np.abs(ours.place), np.abs(theirs.place))
+        unsure[~narrow] += 1024 * _UNIT + 16 * _UNIT * ((half + size) * shift)[~narrow]
         return Masses(_density(ours), _density(theirs), loss, accuracy, unsure)
 
 
@@ -187,7 +189,7 @@ class Laplacian:
         r, w = self.ratio, (z + 0.5) * self.ratio
         out = np.empty(z.shape, dtype=np.complex128)
         far = (w.real > 20) | (r > 1)
-        out[far] = z[far] * r + _log1p(np.expm1(-2 * w[far]) * z[far] / (1 + 2 * z[far]))
+        out[far] = z[far] * r + log1p(np.expm1(-2 * w[far]) * z[far] / (1 + 2 * z[far]))
         if far.all():
             return out
         z, w = z[~far], w[~far]
@@ -206,7 +208,7 @@ class Laplacian:
             difference = square * difference + first * power
         sinhc[near] = total
         cosh = 2 * np.sinh((z + 1) * r / 2) * np.sinh(z * r / 2)
-        out[~far] = _log1p(math.exp(-start) * (cosh + start * sinhc))
+        out[~far] = log1p(math.exp(-start) * (cosh + start * sinhc))
         return out
 
     def derivatives(self, c: float) -> tuple[float, float, float]:
@@ -265,8 +267,10 @@ class Atoms:
     """The Q-mass of outcomes that P never gives: only sampling makes them count."""
     accuracy: float = 8 * _UNIT
     """The relative error of any mass."""
-    precision: float = 32 * _UNIT
+    precision: float = 64 * _UNIT
     """The relative error of any loss."""
+    open: bool = False
+    """Whether there are other losses, too, of less than LEAST together, beyond these."""
 
     @cached_property
     def _sorted(self) -> tuple[Doubles, Doubles, Doubles]:
@@ -277,6 +281,8 @@ class Atoms:
     @property
     def span(self) -> tuple[float, float]:
         """From the least to the largest finite loss."""
+        if self.open:
+            return -math.inf, math.inf
         return _outward(min(self.losses), max(self.losses), self.precision)
 
     @property
@@ -306,9 +312,7 @@ class Atoms:
             if small:
                 # As Σ p·(1 − e^−L) is the masses' difference, what is of first order in L is known exactly.
                 second = _second(power) @ p + some * (_second(-losses) @ p)
-                out[start : start + batch] = _log1p(
-                    second + some * (self.never - self.certain) - self.certain
-                )
+                out[start : start + batch] = log1p(second + some * (self.never - self.certain) - self.certain)
             else:
                 peak = power.real.max(axis=1)
                 out[start : start + batch] = np.log(np.exp(power - peak[:, None]) @ p) + peak
@@ -350,17 +354,17 @@ class Atoms:
         wide = held[~near]
         with np.errstate(divide="ignore"):
             loss[wide] = np.where(
-                theirs[wide] > 0,
+                theirs[wide] > LEAST,
                 np.log(ours[wide]) - np.log(theirs[wide]),
                 losses[first][~near] - np.log(rest / ours[wide]),
             )
-        unsure[wide] += 4 * self.accuracy + 16 * _UNIT
+        unsure[wide] += 4 * self.accuracy + 1024 * _UNIT
         return Masses(ours, theirs, loss, np.full(cells, self.accuracy + 8 * _UNIT), unsure)
 
     def mixed(self, rate: float, *, added: bool) -> "Atoms":
         """Every outcome's loss when the mechanism is Poisson-sampled at this rate."""
         losses, p, q = self._sorted
-        ratio, both = _mixed(losses, rate), (1 - rate) * q + rate * p
+        ratio, both = mixed(losses, rate), (1 - rate) * q + rate * p
         if self.never and rate < 1:
             ratio = np.append(ratio, math.log1p(-rate))
             q, both = np.append(q, self.never), np.append(both, (1 - rate) * self.never)
@@ -369,12 +373,10 @@ class Atoms:
         # L = ln(1 − q + q·e^ℓ) is off by no more than e·max(1, ℓ) times as much as ℓ, relatively.
         precision = 3 * max(1.0, float(losses[-1])) * self.precision + 16 * _UNIT
         if added:
-            return Atoms(
-                _floats(-ratio), _floats(q), _floats(both), alone, rate * self.certain, accuracy, precision
-            )
-        return Atoms(
-            _floats(ratio), _floats(both), _floats(q), rate * self.certain, alone, accuracy, precision
-        )
+            laws = _floats(-ratio), _floats(q), _floats(both), alone, rate * self.certain
+        else:
+            laws = _floats(ratio), _floats(both), _floats(q), rate * self.certain, alone
+        return Atoms(*laws, accuracy, precision, self.open)
 
 
 @dataclass(frozen=True)
@@ -398,7 +400,7 @@ class Mixed:
 
     def _outer(self, loss: Doubles) -> Doubles:
         """Own losses from the mechanism's, rising."""
-        return -_mixed(loss[::-1], self.rate) if self.added else _mixed(loss, self.rate)
+        return -mixed(loss[::-1], self.rate) if self.added else mixed(loss, self.rate)
 
     @property
     def certain(self) -> float:
@@ -452,12 +454,18 @@ class Mixed:
         if self._atoms:
             return self._atoms.masses(edges)
         q = self.rate
-        found = self.base.masses(_unmixed(-edges[::-1] if self.added else edges, q))
+        wanted = -edges[::-1] if self.added else edges
+        inner = unmixed(wanted, q)
+        # Where an edge came to lie a little beside what was wanted, so do losses.
+        with np.errstate(invalid="ignore"):
+            beside = np.abs(mixed(inner, q) - wanted)
+        beside[~np.isfinite(inner)] = 0.0
+        found = self.base.masses(inner)
         both = (1 - q) * found.q + q * found.p
-        ratio = _mixed(found.loss, q)
+        ratio = mixed(found.loss, q)
         # An error of ℓ is passed on times dL/dℓ = q·e^ℓ/r.
         slope = np.exp(np.minimum(0.0, math.log(q) + found.loss - ratio))
-        unsure = slope * found.unsure + 16 * _UNIT * np.abs(ratio)
+        unsure = slope * found.unsure + 16 * _UNIT * np.abs(ratio) + np.maximum(beside[:-1], beside[1:])
         accuracy = found.accuracy + 8 * _UNIT
         if self.added:
             return Masses(found.q[::-1], both[::-1], -ratio[::-1], accuracy[::-1], unsure[::-1])
@@ -518,6 +526,8 @@ def two_points(epsilon: Fraction | float, delta: Fraction | float = 0) -> Atoms:
     (0.5, -0.5)
     """
     loss, rest = float(epsilon), float(1 - delta)
+    if epsilon > 0 and loss < LEAST:
+        raise Uncertified
     seldom = math.exp(-loss)
     p = rest / (1 + seldom), rest * seldom / (1 + seldom)
     return Atoms((loss, -loss), p, p[::-1], float(delta), float(delta))
@@ -567,7 +577,7 @@ def discrete_gaussian(variance: Fraction | float, shift: int) -> Atoms:
     p /= p.sum()
     losses = shift * (2 * x - shift) / twice
     # An exponent of up to 750 is rounded.
-    return Atoms(_floats(losses), _floats(p), _floats(p[::-1]), accuracy=2048 * _UNIT)
+    return Atoms(_floats(losses), _floats(p), _floats(p[::-1]), accuracy=2048 * _UNIT, open=shift > 0)
 
 
 def finite(p: Sequence[Fraction], q: Sequence[Fraction]) -> Atoms:
@@ -610,18 +620,6 @@ def _log(ratio: Fraction) -> float:
     return math.log(ratio.numerator) - math.log(ratio.denominator)
 
 
-def _log1p(x: Complexes) -> Complexes:
-    """ln(1 + x), good relatively also where x is small."""
-    real, imaginary = x.real, x.imag
-    small = np.abs(x) < 0.5
-    with np.errstate(divide="ignore"):
-        size = np.where(
-            small, np.log1p(np.where(small, real * (2 + real) + imaginary**2, 0.0)) / 2, np.log(np.abs(1 + x))
-        )
-    out: Complexes = size + 1j * np.arctan2(imaginary, 1 + real)
-    return out
-
-
 def _second(power: NDArray[np.inexact]) -> Complexes:
     """The rest of e^x after 1 + x, good relatively also where it is small."""
     x: Complexes = np.asarray(power, dtype=np.complex128)
@@ -633,35 +631,6 @@ def _second(power: NDArray[np.inexact]) -> Complexes:
         total = total + term
     out[near] = total
     return out
-
-
-def _mixed(loss: Doubles, rate: float) -> Doubles:
-    """ln(1 − q + q·e^ℓ), without overflow and without losing a small loss."""
-    if rate == 1:
-        return loss.copy()
-    low = np.minimum(loss, 30.0)
-    moved = rate * np.expm1(low)
-    with np.errstate(divide="ignore", over="ignore"):
-        return np.where(
-            loss > 30,
-            loss + math.log(rate) + np.log1p((1 - rate) / rate * np.exp(-np.maximum(loss, 30.0))),
-            np.where(
-                moved < -0.5, np.log((1 - rate) + rate * np.exp(low)), np.log1p(np.maximum(moved, -0.75))
-            ),
-        )
-
-
-def _unmixed(ratio: Doubles, rate: float) -> Doubles:
-    """The ℓ at which ln(1 − q + q·e^ℓ) is this; −∞ where there is none."""
-    if rate == 1:
-        return ratio.copy()
-    low = np.minimum(ratio, 1.0)
-    with np.errstate(divide="ignore"):
-        return np.where(
-            ratio > 1,
-            ratio - math.log(rate) + np.log1p(-(1 - rate) * np.exp(-np.maximum(ratio, 1.0))),
-            np.log1p(np.maximum(np.expm1(low) / rate, -1.0)),
-        )
 
 
 def _merged(atom: tuple[float, float, float], rest: tuple[float, float, float]) -> float:

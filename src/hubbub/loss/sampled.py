@@ -13,6 +13,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from hubbub.loss.logs import log1p, mixed
+
 __all__ = ["Core", "Nodes", "SampledGaussians", "Uncertified"]
 
 Complexes = NDArray[np.complex128]
@@ -23,6 +25,10 @@ _ROUNDING = 2.0**-49
 _MIDDLE = 0.12
 """The core leaves out this share of the law on either side."""
 _CORE_POINTS = 129
+_BLOCK = 32
+"""Nodes are summed so many at a time."""
+_AT_ONCE, _ROWS = 1 << 21, 1 << 10
+"""So many numbers are kept at a time."""
 _MOST_NODES, _MOST_NODES_EACH = 2_000_000, 20_000
 
 
@@ -63,10 +69,9 @@ class SampledGaussians:
         variance = (s * s)[:, None]
         log_weight = np.log(step / (s * math.sqrt(2 * math.pi)))[:, None] - x * x / (2 * variance)
         odds = (x - 0.5) / variance
-        # ln(1 − q + q·e^u), without overflow and without losing a small loss.
-        loss = np.log1p(self.rates[:, None] * np.expm1(np.minimum(odds, 600.0)))
-        loss += np.maximum(odds - 600.0, 0.0)
-        error = 2 * np.exp((growth - 2 * math.pi * v * s * s / step).min(axis=0))
+        loss = mixed(odds, self.rates[:, None])
+        # Twice, for that the normal law sums to 1 is used, too, where losses are small.
+        error = 4 * np.exp((growth - 2 * math.pi * v * s * s / step).min(axis=0))
         return Nodes(self, tilt, step=step, log_weight=log_weight, x=x, log_ratio=loss, quadrature=error)
 
 
@@ -109,31 +114,43 @@ class Nodes:
         ends = (self._chance[:, 0] + self._chance[:, -1]) * (1 + law.sigmas / (_WIDE * step))
         # The digits lost in the exponents are those of the largest power that counts.
         size = np.abs(power * (self._chance > 1e-30)).max(axis=1) + 1
-        self._rounding = _ROUNDING * size
+        # Each sum is of blocks, the products of matrices have three of them, and D is got by doubling.
+        self._rounding = _ROUNDING * (size + _BLOCK / 4 + 4 + self._chance.shape[1] / (4 * _BLOCK))
         self.error = float(law.counts @ (quadrature + ends + _ROUNDING * spread * size))
 
     def log_ratio(self, step: float, count: int) -> Complexes:
         """K(c+it) − K(c) of all steps together, at t = 0, step, 2·step, …"""
-        total = np.zeros(count, dtype=np.complex128)
-        # e^(itL) − 1 is turned on by one step at a time, without losing digits where it is small.
-        half = np.sin(step / 2 * self._centred)
-        turn = -2 * half**2 + 1j * np.sin(step * self._centred)
-        turned = np.zeros_like(turn)
-        product = np.empty_like(turn)
-        for k in range(1, count):
-            np.multiply(turned, turn, out=product)
-            turned += product
-            turned += turn
-            excess = np.einsum("ij,ij->i", self._chance, turned)
-            total[k] = np.log1p(excess) @ self._law.counts
-        return total + 1j * step * np.arange(count) * float(self._law.counts @ self.mean)
+        # With D(t) = e^(itL) − 1, D(a + b) = D(a) + D(b) + D(a)·D(b): few a's and b's give all t, by products
+        # of matrices, and no digits are lost where D is small.
+        fine = math.isqrt(count - 1) + 1
+        coarse = -(-count // fine)
+        nodes = -(-self._chance.shape[1] // _BLOCK) * _BLOCK
+        rows = max(1, _AT_ONCE // (nodes * (fine + coarse) + nodes // _BLOCK * fine * coarse))
+        total = np.zeros(fine * coarse, dtype=np.complex128)
+        for first in range(0, self._chance.shape[0], rows):
+            some = slice(first, first + rows)
+            # In blocks, so that no sum is long.
+            chance, centred = (
+                np.pad(array[some], ((0, 0), (0, nodes - array.shape[1]))).reshape(
+                    -1, nodes // _BLOCK, 1, _BLOCK
+                )
+                for array in (self._chance, self._centred)
+            )
+            near, far = _turned(step * centred, fine), _turned(step * fine * centred, coarse) * chance
+            excess = (far @ near.swapaxes(2, 3)).sum(axis=1)
+            excess += far.sum(axis=3).sum(axis=1)[:, :, None]
+            excess += (near * chance).sum(axis=3).sum(axis=1)[:, None, :]
+            total += self._law.counts[some] @ log1p(excess.reshape(-1, fine * coarse))
+        return total[:count] + 1j * step * np.arange(count) * float(self._law.counts @ self.mean)
 
     def unsure(self, t: Doubles) -> Doubles:
         """An upper bound of the error of e^(K(z) − K(c)), all steps together."""
         counts = self._law.counts
-        moved = np.minimum(2.0, t[:, None] * self.absolute[None, :])
-        phase = _ROUNDING * np.abs(t * float(counts @ np.abs(self.mean)))
-        total: Doubles = self.error + phase + (moved * self._rounding) @ counts
+        total: Doubles = self.error + _ROUNDING * np.abs(t * float(counts @ np.abs(self.mean)))
+        for first in range(0, t.size, _ROWS):
+            some = slice(first, first + _ROWS)
+            moved = np.minimum(2.0, t[some, None] * self.absolute[None, :])
+            total[some] += moved @ (self._rounding * counts)
         return total
 
     def core(self) -> "Core":
@@ -147,7 +164,7 @@ class Nodes:
         x = left[:, None] + (right - left)[:, None] * np.linspace(0, 1, _CORE_POINTS)
         gap = (right - left) / (_CORE_POINTS - 1)
         odds = (x - 0.5) / s2
-        log_ratio = np.log1p(law.rates[:, None] * np.expm1(np.minimum(odds, 600.0)))
+        log_ratio = mixed(odds, law.rates[:, None])
         power = -tilt * log_ratio if law.added else (1 + tilt) * log_ratio
         log_density = power - x * x / (2 * s2) - np.log(2 * math.pi * s2) / 2 - self.moments[:, None]
         # Between two points a logarithm that bends upwards by no more than `bend` dips by no more than this.
@@ -169,10 +186,29 @@ class Nodes:
         return Core(
             beta * (1 - 1e-9),
             np.maximum(deviation - blur, 0.0) ** 2,
+            (deviation + blur) ** 2,
             (third + blur) ** 3,
             np.minimum(flat * width, 1.0) * (1 - 1e-9),
             width,
         )
+
+
+def _turned(angle: Doubles, count: int) -> Complexes:
+    """e^(ikx) − 1 for k = 0, 1, …, along the third axis, good relatively also where it is small."""
+    out: Complexes = np.zeros((*angle.shape[:2], count, angle.shape[3]), dtype=np.complex128)
+    if count > 1:
+        out.real[:, :, 1:2] = -2 * np.sin(angle / 2) ** 2
+        out.imag[:, :, 1:2] = np.sin(angle)
+    known = 2
+    while known < count:
+        # D(m + k) from D(m) and D(k), m being the last known: their number doubles.
+        more = min(known - 1, count - known)
+        last, new = out[:, :, known - 1 : known], out[:, :, known : known + more]
+        np.multiply(last, out[:, :, 1 : 1 + more], out=new)
+        new += last
+        new += out[:, :, 1 : 1 + more]
+        known += more
+    return out
 
 
 class Core(NamedTuple):
@@ -183,6 +219,7 @@ class Core(NamedTuple):
 
     beta: Doubles
     variance: Doubles
+    most_variance: Doubles
     third: Doubles
     alpha: Doubles
     width: Doubles
@@ -196,7 +233,7 @@ class Core(NamedTuple):
     def turn(self) -> float:
         """Up to here the first bound falls, for every step."""
         with np.errstate(divide="ignore"):
-            return float(np.minimum(1.5 * self.variance / self.third, np.sqrt(2 / self.variance)).min())
+            return float(np.minimum(1.5 * self.variance / self.third, np.sqrt(2 / self.most_variance)).min())
 
     def far(self, t: float) -> Doubles:
         """The logarithm of the second bound, which falls in t; 0 where it says nothing."""

@@ -241,8 +241,11 @@ class Laplace(Additive):
         return cls._within(error, confidence, bound, real=real, cells=cells)
 
     def loss(self) -> Loss:
-        """Pure ε = Δ₁/b, rounding included."""
-        return Loss.pure((self.sensitivity.l1 + self.cells * (self.grid or 0)) / self.scale)
+        """The law's own curve: pure ε = Δ₁/b, rounding included, and less where some δ is allowed."""
+        step = self.grid or Fraction(1)
+        # On the grid an answer moves by whole steps.
+        moved = (self.sensitivity.l1 + self.cells * (self.grid or 0)) // step
+        return Loss.discrete_laplace(self.scale / step, max(1, moved))
 
     def union_bound(self, confidence: Number = 0.95, *, cells: int = 1) -> float:
         """The textbook's Theorem 3.8: b·ln(cells/β) with β = 1 − confidence, rounded up.

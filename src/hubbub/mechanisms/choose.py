@@ -86,8 +86,8 @@ class Choice(Mechanism):
         return self.epsilon**2 / (8 if self._has_bounded_range else 2)
 
     def loss(self) -> Loss:
-        """Pure ε."""
-        return Loss.pure(self.epsilon)
+        """Pure ε; where the range of the loss is bounded, that."""
+        return Loss.bounded_range(self.epsilon) if self._has_bounded_range else Loss.pure(self.epsilon)
 
     def release(self, value: Any) -> Release:
         """Choose by a Bounded vector of integer scores, or by a list whose sensitivity the caller asserts."""

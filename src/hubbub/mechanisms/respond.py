@@ -210,7 +210,7 @@ class RandomizedResponse(_Local):
 
     def loss(self) -> Loss:
         """Pure ε of each respondent, rounded up."""
-        return _pure(self.keep * (self.categories - 1) / (1 - self.keep))
+        return Loss.response(self.keep, self.categories)
 
     @property
     def _rates(self) -> tuple[Fraction, Fraction]:

@@ -1,0 +1,158 @@
+"""What a loss means: errors of an attacker's test, how sure she can become, and words.
+
+Proof: docs/proofs/meaning.md
+"""
+
+import math
+from collections.abc import Callable
+from fractions import Fraction
+from statistics import NormalDist
+from typing import Any, NamedTuple
+
+from hubbub.errors import InvalidInput
+from hubbub.loss.engine import RENYI, Composition
+from hubbub.loss.normal import outside
+from hubbub.loss.parts import Bell, above, below
+from hubbub.noise.real import exp, exp_neg
+from hubbub.rational import ceil_sqrt, round_up, shown_up
+
+__all__ = ["Posterior", "explain", "posterior", "tradeoff"]
+
+_BITS = 256
+_FAR = 60.0
+_SHRINK = (math.sqrt(5) - 1) / 2
+
+
+class Posterior(NamedTuple):
+    """How sure an attacker can become, and the chance that she becomes surer."""
+
+    at_most: float
+    exception: float
+
+
+def tradeoff(way: Composition, alpha: Fraction) -> float:
+    """A lower bound of the missed share of a test that raises a false alarm with probability α.
+
+    Every ε ≥ 0 gives two: 1 − δ(ε) − e^ε·α, and e^−ε·(1 − δ(ε) − α).
+    """
+    if alpha in {0, 1}:
+        return 0.0 if alpha else max(0.0, below(1 - way.told[1]))
+
+    def line(epsilon: float) -> Fraction:
+        at = Fraction(abs(epsilon))
+        rest = 1 - Fraction(way.delta(at, lower=False).upper)
+        if epsilon >= 0:
+            return rest - Fraction(exp(at, _BITS)[1], 1 << _BITS) * alpha
+        low, high = exp_neg(at, _BITS)
+        return Fraction(low if rest > alpha else high, 1 << _BITS) * (rest - alpha)
+
+    if len(way.parts) == 1 and isinstance(way.parts[0][0], Bell):
+        # The test that asks whether x is above a threshold has its loss there.
+        mu = float(ceil_sqrt(way.parts[0][0].mu_squared))
+        z = (
+            -NormalDist().inv_cdf(max(float(alpha), 5e-324))
+            if alpha < Fraction(1, 2)
+            else NormalDist().inv_cdf(max(float(1 - alpha), 5e-324))
+        )
+        best = line(max(-700.0, min(700.0, mu * z - mu * mu / 2)))
+    else:
+        top = _FAR if way.most is None else min(_FAR, above(way.most))
+        best = max(_highest(line, 0.0, min(top, -math.log(float(alpha)))), _highest(line, -top, 0.0))
+    return max(0.0, below(best))
+
+
+def _highest(line: Callable[[float], Fraction], low: float, high: float) -> Fraction:
+    """About the most of a function with one hill: any place gives a bound."""
+    best = max(line(low), line(high))
+    for _ in range(26):
+        left, right = high - _SHRINK * (high - low), low + _SHRINK * (high - low)
+        at_left, at_right = line(left), line(right)
+        best = max(best, at_left, at_right)
+        low, high = (low, right) if at_left >= at_right else (left, high)
+    return best
+
+
+def posterior(way: Composition, prior: Fraction, epsilon: Fraction | None) -> Posterior:
+    """p/(p + (1 − p)·e^−ε), and the chance that the loss is above ε."""
+    if epsilon is None:
+        if way.most is None:
+            raise InvalidInput(
+                "the loss has no largest value",
+                why="an attacker's sureness is bounded only up to an epsilon, with an exception",
+                fix="pass the epsilon, such as loss.epsilon(1e-6)",
+            )
+        epsilon = way.most
+    low = Fraction(exp_neg(epsilon, _BITS)[0], 1 << _BITS)
+    sure = min(1.0, round_up(prior / (prior + (1 - prior) * low)))
+    return Posterior(sure, _exceeded(way, epsilon))
+
+
+def _exceeded(way: Composition, epsilon: Fraction) -> float:
+    """An upper bound of Pr[loss > ε]: δ(s) ≥ (1 − e^(s−ε))·Pr[loss > ε] at every s < ε."""
+    if way.most is not None and epsilon >= way.most:
+        return round_up(way.told[1])
+    if len(way.parts) == 1 and isinstance(way.parts[0][0], Bell):
+        mu = ceil_sqrt(way.parts[0][0].mu_squared)
+        z = epsilon / mu - mu / 2
+        half = outside(z, 2048)[1] if z >= 0 else (2 << 2048) - outside(-z, 2048)[0]
+        return min(1.0, round_up(Fraction(half, 2 << 2048)))
+    best, end = 1.0, float(epsilon)
+    if not end:
+        return best
+    for share in (1.0, 0.75, 0.5, 0.35, 0.25, 0.17, 0.12, 0.08, 0.05, 0.03):
+        before = Fraction(above(epsilon)) - Fraction(end * share)
+        at = max(Fraction(0), min(before, epsilon))
+        gap = 1 - Fraction(exp_neg(epsilon - at, _BITS)[1], 1 << _BITS)
+        if gap > 0:
+            best = min(best, round_up(Fraction(way.delta(at, lower=False).upper) / gap))
+    return best
+
+
+def explain(loss: Any, delta: Fraction | None) -> str:
+    """A loss in words; the caller is a `Loss`, which stands in a higher module."""
+    lines = [f"{loss}."]
+    pure = loss.epsilon()
+    if math.isfinite(pure):
+        lines.append(
+            f"Whatever is released is at most {_times(pure)} likelier with a person's data than without, "
+            "or the reverse."
+        )
+    if delta is None and math.isinf(pure):
+        delta = Fraction(1, 10**6)
+    if delta is not None:
+        found = loss.bounds(delta)
+        lines.append(
+            f"With δ = {shown_up(delta)}, ε is at most {_digits(found.upper)} and at least {found.lower:.6g} "
+            f"({found.how}): no event is more than {_times(found.upper)} likelier with a person's data than "
+            f"without, give or take a probability of {shown_up(delta)}."
+        )
+        if found.how == RENYI:
+            lines.append(
+                "That is a bound that always holds, and looser than others: none of those could be certified."
+            )
+    right = Fraction(1, 2) + Fraction(loss.advantage()) / 2
+    lines.append(
+        "Who has to guess whether a person is in, all else known and both as likely, is right with "
+        f"probability {_digits(round_up(right))} at most."
+    )
+    epsilon = pure if math.isfinite(pure) else loss.epsilon(delta)
+    if math.isfinite(epsilon):
+        half, tenth = (loss.posterior(prior, epsilon) for prior in (0.5, 0.1))
+        but = f", except with probability {_digits(half.exception)}" if half.exception else ""
+        lines.append(
+            f"Who was 50 % sure of anything about a person becomes {100 * half.at_most:.4g} % sure at most, "
+            f"and who was 10 % sure {100 * tenth.at_most:.4g} %{but}."
+        )
+    return "\n".join(lines)
+
+
+def _digits(value: float) -> str:
+    return shown_up(Fraction(value)) if math.isfinite(value) else "∞"
+
+
+def _times(epsilon: float) -> str:
+    if epsilon > 700:
+        return f"e^{_digits(epsilon)} times"
+    high = Fraction(exp(Fraction(epsilon), 64)[1] if epsilon else 1 << 64, 1 << 64)
+    hundredths = -(-high * 100 // 1)
+    return f"{hundredths / 100:.2f} times" if hundredths < 10**6 else f"{shown_up(high)} times"

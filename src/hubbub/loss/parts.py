@@ -1,0 +1,651 @@
+"""What a loss is made of: mechanisms as exact numbers, each knowing its worst pair of laws.
+
+Engines compute in doubles, so a part gives its pair twice: with numbers rounded so that the pair is no
+better than the part (`up`), and so that it is no worse. Where a double is the number itself, or the pair
+allows for rounding, both are the same.
+
+Proof: docs/proofs/parts.md
+"""
+
+import contextlib
+import math
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cached_property, lru_cache
+from typing import Any
+
+import numpy as np
+
+from hubbub.errors import Unsupported
+from hubbub.loss import pairs
+from hubbub.loss.derived import Group, Range, mirrored
+from hubbub.loss.sampled import SampledGaussians, Uncertified
+from hubbub.noise.real import exp, log
+from hubbub.rational import ceil_sqrt, round_up, shown_up
+
+__all__ = [
+    "Bell",
+    "Curve",
+    "DiscreteBell",
+    "DiscreteLaplacian",
+    "Finite",
+    "Laplacian",
+    "Part",
+    "Pure",
+    "Ranged",
+    "Response",
+    "Sampled",
+    "SampledGroup",
+    "Zcdp",
+    "above",
+    "below",
+    "root_inverse",
+]
+
+_MOST_ATOMS = 1 << 10
+"""More losses than these are seen as fewer, further apart."""
+_MOST_GROUP = 32
+_BITS = 128
+_CLOSE = 1 + 2.0**-36
+"""By so much Rényi figures are raised: moments are good to some hundred units."""
+
+
+class Part(ABC):
+    """Abstract: what one mechanism costs."""
+
+    @cached_property
+    def key(self) -> str:
+        """Two parts are the same just if this is."""
+        return repr(self)
+
+    @cached_property
+    def is_nothing(self) -> bool:
+        """Whether it costs nothing at all."""
+        return self.most == 0 and not self.told
+
+    @abstractmethod
+    def side(self, *, added: bool, up: bool) -> Any:
+        """The pair of laws when a unit is added, or removed; `Uncertified` where there is none."""
+
+    @property
+    @abstractmethod
+    def most(self) -> Fraction | None:
+        """An upper bound of every outcome's loss; None where there is none."""
+
+    @property
+    def told(self) -> Fraction:
+        """The chance that everything is told; what else is said of a part is about the rest."""
+        return Fraction(0)
+
+    @property
+    def symmetric(self) -> bool:
+        """Whether adding a unit and removing one look the same."""
+        return True
+
+    @property
+    def rho(self) -> Fraction | None:
+        """Zero-concentrated privacy, as far as is known: ε²/2 of what is pure."""
+        return None if self.most is None else self.most**2 / 2
+
+    def renyi(self, alpha: float) -> float:
+        """An upper bound of the Rényi divergence of order α > 1, in both directions."""
+        found = math.inf if self.most is None else round_up(self.most)
+        with np.errstate(all="ignore"), contextlib.suppress(Uncertified):
+            moments = [
+                side.log_moment(np.array([complex(alpha - 1)]))[0].real if not side.certain else math.inf
+                for added in ((False,) if self.symmetric else (False, True))
+                if isinstance(side := self.side(added=added, up=True), (pairs.Atoms, pairs.Laplacian))
+            ]
+            if moments and all(map(math.isfinite, moments)):
+                found = min(found, max(0.0, *map(float, moments)) / (alpha - 1) * _CLOSE)
+        return found
+
+    def group(self, size: int) -> "Part":
+        """What it costs `size` units together."""
+        if self.most is None:
+            raise Unsupported(
+                "what this loss costs a group is not known",
+                why="it is unbounded, and no rule says how a group moves it",
+                fix="state the mechanism with the group's own sensitivity",
+            )
+        return Pure(size * self.most)
+
+    def sampled(self, rate: Fraction) -> "Part":
+        """The same on a Poisson sample."""
+        return Sampled(self, rate)
+
+    def cut(self) -> "Part":
+        """What is charged for: a part all of whose losses are finite, but for what it tells."""
+        return self
+
+    @abstractmethod
+    def __str__(self) -> str: ...
+
+
+@dataclass(frozen=True)
+class Pure(Part):
+    """Anything (ε, δ)-private: randomized response, which with probability δ tells everything."""
+
+    epsilon: Fraction
+    delta: Fraction = Fraction(0)
+
+    def side(self, *, added: bool, up: bool) -> pairs.Atoms:  # noqa: ARG002
+        """Two losses, ±ε."""
+        return pairs.two_points(self.epsilon)
+
+    @property
+    def most(self) -> Fraction:
+        """ε."""
+        return self.epsilon
+
+    @property
+    def told(self) -> Fraction:
+        """δ."""
+        return self.delta
+
+    def group(self, size: int) -> "Pure":
+        """(kε, δ·(e^kε − 1)/(e^ε − 1))."""
+        return Pure(size * self.epsilon, min(Fraction(1), _group_delta(self.epsilon, self.delta, size)))
+
+    def sampled(self, rate: Fraction) -> Part:
+        """(ln(1 + q(e^ε − 1)), qδ); without δ, the law itself."""
+        return Pure(_amplified(self.epsilon, rate), rate * self.delta) if self.delta else Sampled(self, rate)
+
+    def renyi(self, alpha: float) -> float:
+        """ln(cosh((α − ½)ε)/cosh(ε/2))/(α − 1)."""
+        e = round_up(self.epsilon)
+        if alpha * e > 600:
+            return e
+        gained = 2 * math.sinh(alpha * e / 2) * math.sinh((alpha - 1) * e / 2) / math.cosh(e / 2)
+        return min(e, math.log1p(gained) / (alpha - 1) * _CLOSE)
+
+    def __str__(self) -> str:
+        return f"ε = {shown_up(self.epsilon)}" + (f", δ = {shown_up(self.delta)}" if self.delta else "")
+
+
+@dataclass(frozen=True)
+class Bell(Part):
+    """Gaussian noise with μ² = Δ₂²/σ²."""
+
+    mu_squared: Fraction
+
+    def side(self, *, added: bool, up: bool) -> pairs.Bell:  # noqa: ARG002
+        """Two normal laws, μ apart."""
+        return pairs.Bell(above(self.mu_squared) if up else below(self.mu_squared))
+
+    @property
+    def most(self) -> None:
+        """None: the normal law has no end."""
+        return
+
+    @property
+    def rho(self) -> Fraction:
+        """μ²/2."""
+        return self.mu_squared / 2
+
+    def renyi(self, alpha: float) -> float:
+        """αμ²/2."""
+        return alpha * above(self.mu_squared / 2) * _CLOSE
+
+    def group(self, size: int) -> "Bell":
+        """μ grows with the group."""
+        return Bell(size**2 * self.mu_squared)
+
+    def __str__(self) -> str:
+        return f"Gaussian μ = {shown_up(ceil_sqrt(self.mu_squared))}"
+
+
+@dataclass(frozen=True)
+class Laplacian(Part):
+    """Laplace noise of scale b: ratio = Δ₁/b."""
+
+    ratio: Fraction
+
+    def side(self, *, added: bool, up: bool) -> pairs.Laplacian:  # noqa: ARG002
+        """Two Laplace laws, `ratio` apart."""
+        return pairs.Laplacian(above(self.ratio) if up else below(self.ratio))
+
+    @property
+    def most(self) -> Fraction:
+        """Δ₁/b."""
+        return self.ratio
+
+    def group(self, size: int) -> "Laplacian":
+        """The distance grows with the group."""
+        return Laplacian(size * self.ratio)
+
+    def __str__(self) -> str:
+        return f"ε = {shown_up(self.ratio)}"
+
+
+@dataclass(frozen=True)
+class DiscreteLaplacian(Part):
+    """Discrete Laplace noise of this scale on integers that move by `shift` in all."""
+
+    scale: Fraction
+    shift: int
+
+    def side(self, *, added: bool, up: bool) -> pairs.Atoms | pairs.Laplacian:  # noqa: ARG002
+        """As many losses as there are integers between the answers; if these are many, all reals."""
+        if self.shift <= _MOST_ATOMS:
+            return pairs.discrete_laplace(self.scale, self.shift)
+        if not up:
+            return pairs.Laplacian(below(self.most))
+        if self.scale >= 1:
+            return pairs.Laplacian(above(self.most + 1 / (2 * self.scale**2)))
+        together = -(-self.shift // _MOST_ATOMS)
+        return pairs.discrete_laplace(self.scale / together, -(-self.shift // together))
+
+    @property
+    def most(self) -> Fraction:
+        """Shift over scale."""
+        return self.shift / self.scale
+
+    def group(self, size: int) -> "DiscreteLaplacian":
+        """The shift grows with the group."""
+        return DiscreteLaplacian(self.scale, size * self.shift)
+
+    def __str__(self) -> str:
+        return f"ε = {shown_up(self.most)}"
+
+
+@dataclass(frozen=True)
+class DiscreteBell(Part):
+    """Discrete Gaussian noise of this variance on one integer that moves by `shift`."""
+
+    variance: Fraction
+    shift: int
+
+    @cached_property
+    def is_nothing(self) -> bool:
+        """Whether nobody moves it."""
+        return not self.shift
+
+    def side(self, *, added: bool, up: bool) -> pairs.Atoms:  # noqa: ARG002
+        """Evenly spaced losses."""
+        return pairs.discrete_gaussian(self.variance, self.shift)
+
+    @property
+    def most(self) -> None:
+        """None: the law has no end."""
+        return
+
+    @property
+    def rho(self) -> Fraction:
+        """Δ²/2σ²."""
+        return self.shift**2 / (2 * self.variance)
+
+    def renyi(self, alpha: float) -> float:
+        """αΔ²/2σ²."""
+        return alpha * above(self.rho) * _CLOSE
+
+    def group(self, size: int) -> "DiscreteBell":
+        """The shift grows with the group."""
+        return DiscreteBell(self.variance, size * self.shift)
+
+    def __str__(self) -> str:
+        return f"discrete Gaussian Δ²/σ² = {shown_up(2 * self.rho)}"
+
+
+@dataclass(frozen=True)
+class Response(Part):
+    """Randomized response: the truth with probability `keep`, else one of the other categories."""
+
+    keep: Fraction
+    categories: int
+
+    def side(self, *, added: bool, up: bool) -> pairs.Atoms:  # noqa: ARG002
+        """Three losses: the one told, the other told, neither."""
+        return pairs.randomized_response(self.keep, self.categories)
+
+    @property
+    def most(self) -> Fraction:
+        """Ln of `keep` over another category's chance, rounded up."""
+        return _log_above(self.keep * (self.categories - 1) / (1 - self.keep))
+
+    def __str__(self) -> str:
+        return f"ε = {shown_up(self.most)}"
+
+
+@dataclass(frozen=True)
+class Ranged(Part):
+    """All losses of two neighbours lie in one interval of this length: the exponential mechanism."""
+
+    width: Fraction
+
+    def side(self, *, added: bool, up: bool) -> Range | pairs.Atoms:  # noqa: ARG002
+        """The curve of all such; below it, the one of them whose interval lies evenly around 0."""
+        return Range(above(self.width)) if up else pairs.two_points(self.width / 2)
+
+    @property
+    def most(self) -> Fraction:
+        """The whole length."""
+        return self.width
+
+    @property
+    def rho(self) -> Fraction:
+        """An eighth of the length's square."""
+        return self.width**2 / 8
+
+    def renyi(self, alpha: float) -> float:
+        """α·length²/8, or the length."""
+        return min(alpha * above(self.rho) * _CLOSE, above(self.width))
+
+    def group(self, size: int) -> "Ranged":
+        """The interval grows with the group."""
+        return Ranged(size * self.width)
+
+    def __str__(self) -> str:
+        return f"ε = {shown_up(self.width)}"
+
+
+@dataclass(frozen=True)
+class Finite(Part):
+    """Any two laws on the same finitely many outcomes: with the unit, and without it."""
+
+    p: tuple[Fraction, ...]
+    q: tuple[Fraction, ...]
+
+    def side(self, *, added: bool, up: bool) -> pairs.Atoms:  # noqa: ARG002
+        """P against Q, or Q against P."""
+        return pairs.finite(self.q, self.p) if added else pairs.finite(self.p, self.q)
+
+    @property
+    def most(self) -> Fraction | None:
+        """The largest log-ratio either way; None where an outcome is impossible under one law."""
+        both = [(a, b) for a, b in zip(self.p, self.q, strict=True) if a or b]
+        if any(not a or not b for a, b in both):
+            return None
+        return max(_log_above(max(a / b, b / a)) for a, b in both)
+
+    @property
+    def symmetric(self) -> bool:
+        """No: they are two laws."""
+        return False
+
+    def cut(self) -> Part:
+        """Where an outcome is impossible under one law, (ε, δ) of all other outcomes and of these."""
+        if self.most is not None:
+            return self
+        both = [(a, b) for a, b in zip(self.p, self.q, strict=True) if a and b]
+        lone = [
+            sum((a for a, b in zip(*laws, strict=True) if not b), Fraction(0))
+            for laws in ((self.p, self.q), (self.q, self.p))
+        ]
+        return Pure(max((_log_above(max(a / b, b / a)) for a, b in both), default=Fraction(0)), max(lone))
+
+    def __str__(self) -> str:
+        return f"a pair of laws on {len(self.p)} outcomes"
+
+
+@dataclass(frozen=True)
+class Sampled(Part):
+    """A mechanism run on a sample, in which each unit is with probability `rate`.
+
+    Poisson: independently of all others, under add/remove. If `fixed`, the sample's size is fixed, and the
+    neighbours are those of substitution.
+    """
+
+    base: Part
+    rate: Fraction
+    fixed: bool = False
+
+    def side(self, *, added: bool, up: bool) -> Any:
+        """The mixture against the law without the unit, or the other way round."""
+        rate = above(self.rate) if up else below(self.rate)
+        inner = self.base.side(added=False, up=up)
+        if self.fixed and up:
+            return mirrored(pairs.Mixed(inner, rate, added=False))
+        if isinstance(inner, pairs.Bell) and not self.fixed:
+            return pairs.SampledBell(rate, root_inverse(self.base.mu_squared, up=up), added)  # type: ignore[attr-defined]
+        return pairs.Mixed(inner, rate, added)
+
+    @property
+    def most(self) -> Fraction | None:
+        """ln(1 + rate·(e^most − 1)), rounded up."""
+        return None if self.base.most is None else _amplified(self.base.most, self.rate)
+
+    @property
+    def rho(self) -> Fraction | None:
+        """As without sampling, if not better: what is sampled can be computed from what is not."""
+        known = [rho for rho in (super().rho, self.base.rho) if rho is not None]
+        return min(known, default=None)
+
+    @property
+    def symmetric(self) -> bool:
+        """The mixture stands on one side."""
+        return False
+
+    def renyi(self, alpha: float) -> float:
+        """By quadrature for Gaussian noise, else by moments or by convexity."""
+        return _sampled_renyi(self, alpha)
+
+    def group(self, size: int) -> Part:
+        """A mixture over how many of the group were sampled."""
+        if isinstance(self.base, Bell) and not self.fixed and size > 1:
+            return SampledGroup(self.base.mu_squared, self.rate, size)
+        if size == 1:
+            return self
+        return super().group(size)
+
+    def sampled(self, rate: Fraction) -> "Sampled":
+        """A sample of a sample."""
+        if self.fixed:
+            raise Unsupported(
+                "a sample of fixed size is sampled once more",
+                why="its loss is stated for another kind of neighbours",
+                fix="state both as one Poisson sample",
+            )
+        return Sampled(self.base, self.rate * rate)
+
+    def __str__(self) -> str:
+        how = "of a fixed-size sample" if self.fixed else "of a Poisson sample"
+        return f"({self.base}) {how}, rate {shown_up(self.rate)}"
+
+
+@dataclass(frozen=True)
+class SampledGroup(Part):
+    """`size` units in a Poisson sample of a Gaussian mechanism."""
+
+    mu_squared: Fraction
+    rate: Fraction
+    size: int
+
+    def side(self, *, added: bool, up: bool) -> Any:
+        """The mixture over how many were sampled; of a large group, all are taken to be."""
+        mu_squared = above(self.mu_squared) if up else below(self.mu_squared)
+        if self.size > _MOST_GROUP:
+            if not up:
+                raise Uncertified
+            return pairs.Bell(above(self.size**2 * self.mu_squared))
+        return Group(above(self.rate) if up else below(self.rate), mu_squared, self.size, added)
+
+    @property
+    def most(self) -> None:
+        """None: the normal law has no end."""
+        return
+
+    @property
+    def symmetric(self) -> bool:
+        """The mixture stands on one side."""
+        return False
+
+    def renyi(self, alpha: float) -> float:
+        """By convexity, from the members sampled all or none."""
+        powers = [
+            math.log(math.comb(self.size, j))
+            + j * math.log(above(self.rate))
+            + (self.size - j) * math.log1p(-below(self.rate))
+            + (alpha - 1) * Bell(j * j * self.mu_squared).renyi(alpha)
+            for j in range(self.size + 1)
+        ]
+        peak = max(powers)
+        return (math.log(math.fsum(math.exp(power - peak) for power in powers)) + peak) / (alpha - 1) * _CLOSE
+
+    def group(self, size: int) -> "SampledGroup":
+        """A larger group."""
+        return SampledGroup(self.mu_squared, self.rate, self.size * size)
+
+    def __str__(self) -> str:
+        return (
+            f"({Bell(self.mu_squared)}) of a Poisson sample, rate {shown_up(self.rate)}, group of {self.size}"
+        )
+
+
+@dataclass(frozen=True)
+class Zcdp(Part):
+    """Zero-concentrated privacy, and nothing more is known."""
+
+    concentrated: Fraction
+
+    def side(self, *, added: bool, up: bool) -> pairs.Bell:  # noqa: ARG002
+        """None above; below, Gaussian noise is one such mechanism."""
+        if up:
+            raise Uncertified
+        return pairs.Bell(below(2 * self.concentrated))
+
+    @property
+    def most(self) -> None:
+        """None is known."""
+        return
+
+    @property
+    def rho(self) -> Fraction:
+        """ρ."""
+        return self.concentrated
+
+    def renyi(self, alpha: float) -> float:
+        """αρ."""
+        return alpha * above(self.concentrated) * _CLOSE
+
+    def group(self, size: int) -> "Zcdp":
+        """k²ρ."""
+        return Zcdp(size**2 * self.concentrated)
+
+    def sampled(self, rate: Fraction) -> Part:
+        """Not known."""
+        raise _no_pair("zCDP", rate)
+
+    def __str__(self) -> str:
+        return f"ρ = {shown_up(self.concentrated)}"
+
+
+@dataclass(frozen=True)
+class Curve(Part):
+    """Rényi divergences at some orders, and nothing more is known."""
+
+    points: tuple[tuple[Fraction, Fraction], ...]
+    """Rising orders, and the divergence at each."""
+
+    def side(self, *, added: bool, up: bool) -> Any:  # noqa: ARG002
+        """None; below, no loss at all."""
+        if up:
+            raise Uncertified
+        return pairs.two_points(0)
+
+    @property
+    def most(self) -> None:
+        """None is known."""
+        return
+
+    def renyi(self, alpha: float) -> float:
+        """That of the next order that is known: divergences rise with the order."""
+        known = [value for order, value in self.points if Fraction(alpha) <= order]
+        return above(min(known)) if known else math.inf
+
+    def group(self, size: int) -> "Curve":
+        """(α, ε) becomes (α/2^c, 3^c·ε) for 2^c members or fewer."""
+        c = (size - 1).bit_length()
+        points = tuple((a / 2**c, 3**c * e) for a, e in self.points if a >= 2 ** (c + 1))
+        return Curve(points)
+
+    def sampled(self, rate: Fraction) -> Part:
+        """Not known."""
+        raise _no_pair("a Rényi curve", rate)
+
+    def __str__(self) -> str:
+        return f"Rényi divergences at {len(self.points)} orders"
+
+
+def _no_pair(what: str, rate: Fraction) -> Unsupported:
+    return Unsupported(
+        f"{what} is sampled at rate {shown_up(rate)}",
+        why="sampling needs the mechanism's law, not only a bound of its divergence",
+        fix="state the mechanism itself, such as Loss.gaussian(mu)",
+    )
+
+
+@lru_cache(maxsize=4096)
+def _sampled_renyi(part: Sampled, alpha: float) -> float:
+    c, rate = alpha - 1, above(part.rate)
+    alone = part.base.renyi(alpha)
+    # The power mean of a mixture is no more than the mixture of the powers.
+    grown = c * alone
+    mixed = (grown if grown > 700 else math.log1p(rate * math.expm1(grown))) / c * _CLOSE
+    found = min(alone, mixed)
+    if part.most is not None:
+        found = min(found, Pure(part.most).renyi(alpha))
+    if isinstance(part.base, Bell) and not part.fixed:
+        sigma = root_inverse(part.base.mu_squared, up=True)
+        one = (np.array([rate]), np.array([sigma]), np.ones(1))
+        try:
+            nodes = [SampledGaussians(*one, added=added).quadrature(c, 0.0) for added in (False, True)]
+        except Uncertified:
+            return found
+        found = min(found, max(node.moment + node.error for node in nodes) / c * _CLOSE)
+    return found
+
+
+def above(exact: Fraction) -> float:
+    """A double that is not below."""
+    near = _near(exact)
+    return near if near == math.inf or Fraction(near) >= exact else math.nextafter(near, math.inf)
+
+
+def below(exact: Fraction) -> float:
+    """A double that is not above, for a number of 0 or more."""
+    near = _near(exact)
+    return near if near < math.inf and Fraction(near) <= exact else math.nextafter(near, 0.0)
+
+
+def _near(exact: Fraction) -> float:
+    try:
+        return float(exact)
+    except OverflowError:
+        return math.inf
+
+
+def root_inverse(mu_squared: Fraction, *, up: bool) -> float:
+    """σ = 1/μ: for a pair that is no better (up) at most that, else at least."""
+    root = ceil_sqrt(mu_squared)
+    return below(1 / root) if up else above(root / mu_squared)
+
+
+def _amplified(epsilon: Fraction, rate: Fraction) -> Fraction:
+    """ln(1 + rate·(e^ε − 1)), rounded up; of a large ε, ε itself."""
+    if epsilon > 64:
+        return epsilon
+    high = Fraction(exp(epsilon, _BITS)[1], 1 << _BITS)
+    return min(epsilon, _log_above(1 + rate * (high - 1)))
+
+
+def _log_above(x: Fraction) -> Fraction:
+    return Fraction(log(x, _BITS)[1], 1 << _BITS)
+
+
+_MOST_EPSILON = 5000
+"""Beyond it e^ε is not written out; where it would be, δ is said to be 1."""
+
+
+def _group_delta(epsilon: Fraction, delta: Fraction, k: int) -> Fraction:
+    """δ·(e^kε − 1)/(e^ε − 1) = δ·(1 + e^ε + … + e^(k−1)ε), rounded up."""
+    if epsilon == 0 or delta == 0 or k == 1:
+        return k * delta
+    if k * epsilon > _MOST_EPSILON:
+        return Fraction(1)
+    # As many bits more as ε is small, for e^ε − 1 is as small.
+    bits = 256 + max(0, epsilon.denominator.bit_length() - epsilon.numerator.bit_length())
+    top = exp(k * epsilon, bits)[1] - (1 << bits)
+    bottom = exp(epsilon, bits)[0] - (1 << bits)
+    return delta * Fraction(top, bottom)

@@ -1,0 +1,117 @@
+"""Rényi divergences of composed parts, and the (ε, δ) that follow from them.
+
+Looser than the other engines, but it always answers: every part has some divergence.
+
+Proof: docs/proofs/filters.md, "From Rényi to (ε, δ)"
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+
+from hubbub.loss.parts import Bell, Curve, Part, Sampled, above, root_inverse
+from hubbub.loss.sampled import SampledGaussians, Uncertified
+
+__all__ = ["Divergence"]
+
+Parts = tuple[tuple[Part, int], ...]
+
+_CLOSE = 1 + 2.0**-36
+_LOW, _HIGH = -12.0, 14.0
+
+
+@dataclass(frozen=True)
+class Divergence:
+    """Parts, each so many times: the sum of their divergences at any order."""
+
+    parts: Parts
+
+    def at(self, alpha: float) -> float:
+        """An upper bound of the divergence of order α > 1, in both directions.
+
+        >>> from fractions import Fraction
+        >>> Divergence(((Bell(Fraction(1)), 4),)).at(2.0) >= 4
+        True
+        """
+        return _divergence(self.parts, alpha)
+
+    def delta(self, epsilon: float) -> float:
+        """An upper bound of δ(ε)."""
+
+        def log_delta(alpha: float) -> float:
+            return (alpha - 1) * (self.at(alpha) - epsilon) - _room(alpha)
+
+        return min(1.0, math.exp(min(0.0, self._best(log_delta))) * _CLOSE)
+
+    def epsilon(self, delta: float) -> float:
+        """An upper bound of ε(δ), for δ > 0."""
+
+        def bound(alpha: float) -> float:
+            return self.at(alpha) - (_room(alpha) + math.log(delta)) / (alpha - 1)
+
+        found = self._best(bound)
+        return max(0.0, found + 2.0**-36 * abs(found))
+
+    def _best(self, bound: Callable[[float], float]) -> float:
+        """About the least of a bound over all orders: any order is right, a good one is close."""
+        known = {
+            float(order) for part, _ in self.parts if isinstance(part, Curve) for order, _ in part.points
+        }
+        if known:
+            # Below a float that was rounded up there is no divergence known.
+            return min(
+                (bound(math.nextafter(alpha, 1.0)) for alpha in known if alpha > 1 + 1e-9), default=math.inf
+            )
+        places = np.linspace(_LOW, _HIGH, 27)
+        values = [bound(1 + math.exp(place)) for place in places]
+        k = int(np.argmin(values))
+        if not math.isfinite(values[k]):
+            return math.inf
+        low, high = float(places[max(0, k - 1)]), float(places[min(26, k + 1)])
+        shrink = (math.sqrt(5) - 1) / 2
+        for _ in range(24):
+            left, right = high - shrink * (high - low), low + shrink * (high - low)
+            if bound(1 + math.exp(left)) <= bound(1 + math.exp(right)):
+                high = right
+            else:
+                low = left
+        return min(values[k], bound(1 + math.exp((low + high) / 2)))
+
+
+def _room(alpha: float) -> float:
+    """−ln of what e^((α−1)(divergence − ε)) is multiplied with: α^α/(α−1)^(α−1)."""
+    return (math.log(alpha) - (alpha - 1) * math.log1p(-1 / alpha)) * (1 - 2.0**-40) if alpha > 1 else 0.0
+
+
+@lru_cache(maxsize=8192)
+def _divergence(parts: Parts, alpha: float) -> float:
+    gaussian = tuple(
+        (part, count)
+        for part, count in parts
+        if isinstance(part, Sampled) and isinstance(part.base, Bell) and not part.fixed
+    )
+    rest = parts
+    total = 0.0
+    if len(gaussian) > 1:
+        # All at once; one by one, if that is too much.
+        rates, sigmas, counts = (
+            np.array([above(part.rate) for part, _ in gaussian]),
+            np.array([root_inverse(part.base.mu_squared, up=True) for part, _ in gaussian]),  # type: ignore[attr-defined]
+            np.array([float(count) for _, count in gaussian]),
+        )
+        try:
+            nodes = [
+                SampledGaussians(rates, sigmas, counts, added=added).quadrature(alpha - 1, 0.0)
+                for added in (False, True)
+            ]
+        except Uncertified:
+            pass
+        else:
+            # The worse direction of the sum, for both are told of all parts at once.
+            total = max(node.moment + node.error for node in nodes) / (alpha - 1) * _CLOSE
+            rest = tuple(pair for pair in parts if pair not in set(gaussian))
+    total += math.fsum(count * part.renyi(alpha) for part, count in rest)
+    return total * _CLOSE

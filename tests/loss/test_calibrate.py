@@ -1,0 +1,64 @@
+"""The least noise for a promise: it holds, and a little less would not do."""
+
+from fractions import Fraction
+
+import pytest
+
+from hubbub.errors import InvalidInput, Unsupported
+from hubbub.loss import Loss, calibrate
+from refusing import refused
+
+RATE = Fraction(1, 100)
+FAMILIES = {
+    "one Gaussian": (lambda s: Loss.gaussian(1 / s), 1, 1e-5),
+    "many": (lambda s: Loss.gaussian(1 / s) * 100, 1, 1e-5),
+    "pure": (lambda s: Loss.pure(1 / s) * 3, 2, 0),
+    "Laplace": (lambda s: Loss.laplace(1 / s) * 20, 1, 1e-6),
+    "discrete": (Loss.discrete_laplace, Fraction(1, 2), 0),
+    "subsampled": (lambda s: Loss.gaussian(1 / s).sampled(RATE) * 1000, 2, 1e-5),
+    "schedule": (
+        lambda s: (
+            Loss.gaussian(1 / s).sampled(RATE) * 300
+            + Loss.gaussian(1 / (2 * s)).sampled(2 * RATE) * 300
+            + Loss.gaussian(1 / (4 * s))
+        ),
+        1,
+        1e-6,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_the_noise_keeps_the_promise_and_a_little_less_does_not(name):
+    family, epsilon, delta = FAMILIES[name]
+    noise = calibrate(family, epsilon, delta)
+    found = family(Fraction(noise)).epsilon(delta)
+    assert found <= epsilon
+    assert found == pytest.approx(float(epsilon), rel=1e-7)
+    less = family(Fraction(noise) * (1 - Fraction(1, 10**6)))
+    assert less.bounds(delta).lower > epsilon * (1 - 1e-9)
+
+
+def test_a_good_guess_gives_the_same():
+    family, epsilon, delta = FAMILIES["subsampled"]
+    found = [calibrate(family, epsilon, delta, guess=guess) for guess in (Fraction(1, 2), 1, 30)]
+    assert max(found) <= min(found) * (1 + 2e-9)
+
+
+@pytest.mark.parametrize("bad", [0, -1, float("nan"), "1", None])
+def test_a_promise_is_a_positive_epsilon(bad):
+    with refused(InvalidInput, match="epsilon"):
+        calibrate(lambda s: Loss.gaussian(1 / s), bad, 1e-5)
+    with refused(InvalidInput, match="guess"):
+        calibrate(lambda s: Loss.gaussian(1 / s), 1, 1e-5, guess=bad)
+
+
+def test_what_cannot_be_promised_is_refused():
+    with refused(InvalidInput, match="delta"):
+        calibrate(lambda s: Loss.gaussian(1 / s), 1, 1)
+    with refused(Unsupported, match="no noise"):
+        calibrate(lambda s: Loss.gaussian(1 / s), 1, 0)
+    with refused(Unsupported, match="no noise"):
+        calibrate(lambda _: Loss.pure(Fraction(1, 10)), 1, 0)
+    with refused(InvalidInput, match="family"):
+        calibrate(lambda s: s, 1, 1e-5)

@@ -1,0 +1,416 @@
+"""All engines together: reference values, agreement, extremes, and what other accountants got wrong."""
+
+import itertools
+import math
+import resource
+from fractions import Fraction
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hubbub.errors import InvalidInput, Unsupported
+from hubbub.loss import Bounds, Loss, engine, parallel
+from hubbub.loss.engine import CLOSED, FOURIER, LATTICE, RENYI
+from hubbub.loss.lattice import Composed
+from hubbub.loss.sampled import Uncertified
+from loss.vectors import BETAS, DELTAS, EPSILONS, SIGMAS
+from refusing import refused
+
+
+def made(kind, *numbers):
+    exact = [Fraction(number) for number in numbers]
+    match kind:
+        case "gaussian":
+            return Loss.gaussian(1 / exact[0]) * int(exact[1])
+        case "laplace":
+            return Loss.laplace(1 / exact[0]) * int(exact[1])
+        case "pure":
+            return Loss.pure(exact[0]) * int(exact[1])
+        case "approximate":
+            return Loss.approximate(*exact[:2]) * int(exact[2])
+        case "discrete_gaussian":
+            return Loss.discrete_gaussian(exact[0]) * int(exact[1])
+        case "sampled":
+            return Loss.gaussian(1 / exact[1]).sampled(exact[0]) * int(exact[2])
+    return Loss.laplace(Fraction(1, 2)) * 10 + Loss.gaussian(Fraction(1, 2)) * 10
+
+
+CLOSE = {CLOSED: (1e-12, 1e-12), LATTICE: (1e-8, 1e-8), FOURIER: (1e-7, 1e-6)}
+"""How far above the truth, and how far apart, at most."""
+
+
+def encloses(found, lower, upper):
+    lower, upper = Fraction(lower), Fraction(upper)
+    assert Fraction(found.lower) <= upper
+    assert Fraction(found.upper) >= lower
+    above, apart = CLOSE[found.how]
+    assert Fraction(found.upper) <= upper * (1 + Fraction(above))
+    assert found.upper - found.lower <= apart * found.upper
+
+
+@pytest.mark.parametrize(("what", "delta", "lower", "upper"), EPSILONS)
+def test_reference_values(what, delta, lower, upper):
+    loss = made(*what)
+    encloses(loss.bounds(Fraction(delta)), lower, upper)
+    assert loss.epsilon(Fraction(delta)) == loss.bounds(Fraction(delta)).upper
+
+
+@pytest.mark.parametrize(("what", "epsilon", "lower", "upper"), DELTAS)
+def test_reference_values_of_delta(what, epsilon, lower, upper):
+    loss = made(*what)
+    encloses(loss.delta_bounds(Fraction(epsilon)), lower, upper)
+    if Fraction(epsilon) == 0:
+        assert loss.advantage() == loss.delta_bounds(0).upper
+
+
+@pytest.mark.parametrize(("alpha", "lower", "upper"), BETAS)
+def test_reference_values_of_the_tradeoff(alpha, lower, upper):
+    found = Fraction(Loss.gaussian(1).tradeoff(Fraction(alpha)))
+    assert Fraction(lower) * (1 - Fraction(1, 10**12)) <= found <= Fraction(upper)
+
+
+@pytest.mark.parametrize(("epsilon", "delta", "lower", "upper"), SIGMAS)
+def test_reference_values_of_sigma(epsilon, delta, lower, upper):
+    from hubbub.loss import calibrate, largest_mu
+
+    exact = 1 / largest_mu(Fraction(epsilon), Fraction(delta))
+    assert Fraction(lower) <= exact <= Fraction(upper) * (1 + Fraction(1, 10**12))
+    found = calibrate(lambda sigma: Loss.gaussian(1 / sigma), Fraction(epsilon), Fraction(delta))
+    assert Fraction(lower) <= Fraction(found) <= Fraction(upper) * (1 + Fraction(1, 10**8))
+
+
+# ---- engines against each other
+
+
+@pytest.mark.parametrize(
+    ("loss", "delta"),
+    [
+        (Loss.gaussian(Fraction(1, 2)) * 30, 1e-6),
+        (Loss.gaussian(1).sampled(Fraction(1, 20)) * 200, 1e-5),
+        (Loss.gaussian(2).sampled(Fraction(1, 2)) * 10, 1e-8),
+        (Loss.pure(1) + Loss.gaussian(1), 1e-6),
+        (Loss.laplace(1), 1e-3),
+    ],
+    ids=str,
+)
+def test_engines_agree(loss, delta):
+    """The lattice, asked by itself, encloses what the others say; Rényi divergences lie above."""
+    (way,) = loss._compositions
+    found = loss.bounds(delta)
+    lattice = [
+        Composed(
+            tuple((part.side(added=added, up=True), count) for part, count in way.parts), accuracy=1e-6
+        ).epsilon(delta)
+        for added in (False, True)
+    ]
+    assert max(low for low, _ in lattice) <= found.upper
+    assert max(high for _, high in lattice) >= found.lower
+    assert found.upper <= way._divergence.epsilon(delta) * (1 + 1e-9)
+
+
+@settings(max_examples=15)
+@given(
+    st.lists(
+        st.sampled_from(
+            [
+                Loss.pure(Fraction(1, 5)),
+                Loss.laplace(Fraction(1, 2)),
+                Loss.gaussian(Fraction(1, 3)),
+                Loss.response(Fraction(3, 5)),
+                Loss.discrete_gaussian(9),
+                Loss.approximate(Fraction(1, 10), Fraction(1, 10**8)),
+            ]
+        ),
+        min_size=1,
+        max_size=4,
+    ),
+    st.sampled_from([1e-7, 1e-3]),
+)
+def test_the_order_of_composition_does_not_matter(losses, delta):
+    forwards = sum(losses[1:], losses[0])
+    backwards = sum(losses[-2::-1], losses[-1])
+    assert forwards == backwards
+    assert hash(forwards) == hash(backwards)
+    found = forwards.bounds(delta)
+    assert found.lower <= found.upper
+    # One more is never cheaper, and never dearer than by what it costs alone.
+    more = (forwards + losses[0]).epsilon(delta)
+    assert more >= found.lower
+    assert forwards.epsilon(delta) <= sum(loss.epsilon(delta / len(losses)) for loss in losses) * (1 + 1e-9)
+
+
+@pytest.mark.parametrize(
+    "loss",
+    [Loss.laplace(1) * 5, Loss.gaussian(1).sampled(Fraction(1, 10)) * 200, Loss.pure(Fraction(1, 2)) * 7],
+    ids=str,
+)
+def test_the_curve_falls_and_is_convex_in_the_odds(loss):
+    epsilons = [0.0, 0.2, 0.5, 0.9, 1.4]
+    deltas = [loss.delta_bounds(epsilon) for epsilon in epsilons]
+    for one, other in itertools.pairwise(deltas):
+        assert other.lower <= one.upper
+    odds = [math.exp(epsilon) for epsilon in epsilons]
+    for k in range(1, 4):
+        share = (odds[k] - odds[k - 1]) / (odds[k + 1] - odds[k - 1])
+        chord = (1 - share) * deltas[k - 1].upper + share * deltas[k + 1].upper
+        assert deltas[k].lower <= chord * (1 + 1e-12)
+
+
+def test_more_noise_a_smaller_rate_or_fewer_steps_cost_less():
+    def epsilon(rate=Fraction(1, 100), sigma=Fraction(1), steps=500, delta=1e-5):
+        return (Loss.gaussian(1 / sigma).sampled(rate) * steps).epsilon(delta)
+
+    at = epsilon()
+    assert epsilon(rate=Fraction(1, 101)) < at
+    assert epsilon(sigma=Fraction(11, 10)) < at
+    assert epsilon(steps=490) < at
+    assert epsilon(delta=2e-5) < at
+
+
+# ---- what is told
+
+
+def test_what_is_told_is_composed_exactly():
+    loss = Loss.approximate(Fraction(1, 10), Fraction(1, 100)) * 3
+    told = 1 - Fraction(99, 100) ** 3
+    assert loss.cost().delta == told
+    assert loss.epsilon(told - Fraction(1, 10**9)) == math.inf
+    assert loss.epsilon(told) == pytest.approx(0.3)
+    assert loss.bounds(told).lower == pytest.approx(0.3)
+    assert loss.epsilon(told + Fraction(1, 10**3)) < 0.3
+    assert Fraction(loss.delta(0.3)) >= told
+    assert loss.delta(0.3) == pytest.approx(float(told), rel=1e-15)
+
+
+def test_what_is_told_many_times_is_rounded_to_the_safe_side():
+    loss = Loss.approximate(0, Fraction(1, 10**9 + 7)) * 10**7
+    low, high = loss._compositions[0].told
+    assert low < high < low * (1 + Fraction(1, 10**100))
+    truth = -math.expm1(10**7 * math.log1p(-1 / (10**9 + 7)))
+    assert float(low) == pytest.approx(truth, rel=1e-12)
+    assert loss.epsilon(high + Fraction(1, 10**20)) == 0
+    assert loss.epsilon(low / 2) == math.inf
+    assert loss.bounds((low + high) / 2) == (0.0, math.inf)
+
+
+def test_infinite_losses_of_a_finite_pair_are_part_of_delta():
+    loss = Loss.finite([Fraction(1, 2), Fraction(1, 2), 0], [Fraction(1, 4), Fraction(1, 2), Fraction(1, 4)])
+    # Q's own outcome has probability ¼: told when the unit is added.
+    assert loss.epsilon(Fraction(1, 5)) == math.inf
+    assert loss.epsilon() == math.inf
+    assert loss.delta(5) == pytest.approx(0.25, rel=1e-12)
+    assert loss.delta_bounds(0).lower <= 0.25 <= loss.delta(0)
+
+
+# ---- what cannot be certified
+
+
+def test_where_nothing_better_is_certified_that_is_said(monkeypatch):
+    def uncertified(*_):
+        raise Uncertified
+
+    engine._ask.cache_clear()
+    for kind in (engine.Composed, engine.Integral):
+        for name in ("epsilon", "delta"):
+            monkeypatch.setattr(kind, name, uncertified)
+    for loss in (Loss.gaussian(1).sampled(Fraction(1, 10)) * 500, Loss.laplace(1) * 30):
+        found = loss.bounds(1e-5)
+        assert found.how == RENYI
+        assert 0 == found.lower < found.upper < math.inf
+        assert "looser" in loss.explain(1e-5)
+        assert loss.delta_bounds(found.upper).upper <= 1.01e-5
+    monkeypatch.undo()
+    engine._ask.cache_clear()
+    for loss in (Loss.gaussian(1).sampled(Fraction(1, 10)) * 500, Loss.laplace(1) * 30):
+        tight = loss.bounds(1e-5)
+        assert tight.how != RENYI
+        assert "looser" not in loss.explain(1e-5)
+
+
+def test_of_a_renyi_curve_only_divergences_are_known():
+    loss = Loss.zcdp(Fraction(1, 2))
+    found = loss.bounds(1e-6)
+    assert found.how == RENYI
+    # Gaussian noise of μ = 1 is one such mechanism.
+    assert found.lower == pytest.approx(Loss.gaussian(1).epsilon(1e-6), rel=1e-6)
+    assert found.lower < found.upper
+    # ρ + 2·√(ρ·ln 1/δ) is the textbook's, and looser.
+    assert found.upper < 0.5 + 2 * math.sqrt(0.5 * math.log(1e6))
+    assert loss.epsilon() == math.inf
+    both = loss + Loss.pure(1)
+    assert both.epsilon(1e-6) <= found.upper + 1
+    known = Loss.from_renyi({2: 1, 4: 2, 8: 4, 16: 8})
+    assert loss.epsilon(1e-6) <= known.epsilon(1e-6) < 8
+    assert known.bounds(1e-6).how == RENYI
+    assert (known * 2).epsilon(1e-6) > known.epsilon(1e-6)
+
+
+def test_engines_that_contradict_each_other_are_not_both_believed(monkeypatch):
+    loss = Loss.gaussian(1).sampled(Fraction(1, 10)) * 500
+    truth = loss.bounds(1e-5)
+    engine._ask.cache_clear()
+    monkeypatch.setattr(engine.Integral, "epsilon", lambda *_: (math.nan, math.nan))
+    other = loss.bounds(1e-5)
+    engine._ask.cache_clear()
+    assert other.how == LATTICE
+    assert other.lower <= truth.upper
+    assert other.upper >= truth.lower
+
+
+# ---- extremes, and what other accountants got wrong
+
+EXTREMES = [
+    (Fraction(1, 10**8), Fraction(1), 10**7, 1e-6),
+    (Fraction(1, 2), Fraction(1, 100), 10, 1e-6),
+    (Fraction(1, 100), Fraction(10**5), 10**7, 1e-6),
+    (Fraction(1, 10), Fraction(10**5), 10**7, 1e-30),
+    (Fraction(1, 100), Fraction(1), 10, 0.5),
+    (Fraction(1, 10**8), Fraction(10**5), 1, 1e-30),
+    (Fraction(1), Fraction(1, 100), 10**7, 1e-300),
+]
+LONG_EXTREMES = [
+    (Fraction(1, 10**8), Fraction(1, 100), 10**7, 1e-6),
+    (Fraction(1, 1000), Fraction(1, 10), 10**6, 1e-10),
+    (Fraction(1, 100), Fraction(3, 10), 100, 1e-30),
+    (Fraction(9, 10), Fraction(1, 2), 10**7, 1e-30),
+    (Fraction(1, 10**5), Fraction(3, 10), 10**7, 1e-5),
+    (Fraction(1, 2), Fraction(1), 10**7, 0.5),
+    (Fraction(1, 1000), Fraction(100), 10**7, 1e-30),
+]
+
+
+@pytest.mark.parametrize(
+    ("rate", "sigma", "steps", "delta"),
+    [*EXTREMES, *(pytest.param(*case, marks=pytest.mark.long) for case in LONG_EXTREMES)],
+)
+def test_no_input_hangs_or_is_not_a_number(rate, sigma, steps, delta):
+    loss = Loss.gaussian(1 / sigma).sampled(rate) * steps
+    found = loss.bounds(delta)
+    assert 0 <= found.lower <= found.upper < math.inf
+    assert found.upper <= (Loss.gaussian(1 / sigma) * steps).epsilon(delta) * (1 + 1e-9)
+    again = loss.delta_bounds(found.upper)
+    assert 0 <= again.lower <= min(1, delta * (1 + 1e-6))
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss < 2 << 20  # KiB, with all the tests before
+
+
+def test_a_schedule_of_a_thousand_different_noises():
+    steps = [Loss.gaussian(1 / (1 + Fraction(k, 1000))).sampled(Fraction(1, 100)) for k in range(1000)]
+    schedule = Loss.together(steps)
+    assert schedule == Loss.together(reversed(steps))
+    found = schedule.bounds(1e-5)
+    assert found.how == FOURIER
+    assert found.upper - found.lower <= 1e-6 * found.upper
+    assert (steps[-1] * 1000).bounds(1e-5).lower <= found.upper
+    assert found.lower <= (steps[0] * 1000).epsilon(1e-5)
+
+
+def test_no_steps_cost_nothing():
+    """An accountant says 0.103 for none."""
+    nothing = Loss.gaussian(1).sampled(Fraction(1, 100)) * 0
+    assert nothing == Loss.pure(0)
+    assert nothing.epsilon(1e-5) == nothing.epsilon() == nothing.delta(0) == 0
+
+
+@pytest.mark.parametrize("delta", [0.3, 0.5, 0.9, 0.999])
+def test_no_epsilon_is_negative(delta):
+    """Accountants go below 0 at a large δ."""
+    for loss in (Loss.gaussian(1), Loss.laplace(1) * 2, Loss.gaussian(1).sampled(Fraction(1, 10)) * 5):
+        low, high = loss.bounds(delta)
+        assert 0 <= low <= high
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf, -1, "1", None, True])
+def test_a_noise_that_is_no_number_costs_no_zero(bad):
+    """An accountant says ε = 0 for σ = NaN."""
+    for make in (
+        Loss.gaussian,
+        Loss.laplace,
+        Loss.zcdp,
+        Loss.bounded_range,
+        Loss.discrete_laplace,
+        Loss.discrete_gaussian,
+        Loss.response,
+        lambda x: Loss.from_renyi({2: x}),
+        lambda x: Loss.finite([x, 1], [1, 0]),
+        Loss.gaussian(1).sampled,
+        Loss.gaussian(1).renyi,
+        Loss.gaussian(1).tradeoff,
+        Loss.pure(1).posterior,
+        Loss.pure(1).bounds,
+        Loss.pure(1).delta_bounds,
+        lambda x: Loss.gaussian(1).sampled_without_replacement(x, 1),
+        lambda x: Loss.gaussian(1).sampled_without_replacement(10, x),
+        lambda x: Loss.pure(1).shuffled(x),
+    ):
+        with refused(InvalidInput):
+            make(bad)
+
+
+def test_tiny_deltas_are_no_infinity():
+    """An accountant returns ∞ at δ ≤ 1e-15, another one less than the truth at 1e-12."""
+    loss = Loss.gaussian(1).sampled(Fraction(1, 100)) * 1000
+    assert loss.bounds(1e-12).lower <= 3.9142981560374658 * (1 + 1e-12)
+    assert loss.epsilon(1e-12) >= 3.9142981560374657
+    assert loss.epsilon(1e-15) < loss.epsilon(1e-30) < 20
+
+
+def test_much_noise_and_many_steps():
+    """An accountant is three times too high at σ = 1000 and 10⁶ steps."""
+    found = (Loss.gaussian(Fraction(1, 1000)).sampled(Fraction(1, 100)) * 10**6).bounds(1e-5)
+    limit = Loss.gaussian(Fraction(1, 100)).epsilon(1e-5)  # μ = q·√T/σ
+    assert found.upper - found.lower <= 1e-6 * found.upper
+    assert found.upper == pytest.approx(limit, rel=0.05)
+
+
+def test_little_noise_takes_no_room():
+    """An accountant takes 38 GiB at σ = 0.001."""
+    assert (Loss.gaussian(1000) * 10).epsilon(1e-5) == pytest.approx(5e6, rel=0.01)
+    assert (Loss.gaussian(1000).sampled(Fraction(1, 2)) * 2).bounds(1e-5).upper < 1.1e6
+
+
+# ---- parallel parts
+
+
+def test_parallel_parts_cost_the_worst_of_them():
+    assert parallel(Loss.pure(1), Loss.pure(2)) == Loss.pure(2)
+    assert parallel(Loss.gaussian(1), Loss.gaussian(2), Loss.gaussian(1)) == Loss.gaussian(2)
+    either = parallel(Loss.pure(1), Loss.gaussian(1))
+    assert either.epsilon(1e-6) == Loss.gaussian(1).epsilon(1e-6)
+    assert either.epsilon(0.2) == max(Loss.pure(1).epsilon(0.2), Loss.gaussian(1).epsilon(0.2))
+    assert either.delta(0) == max(Loss.pure(1).delta(0), Loss.gaussian(1).delta(0))
+    assert str(either) == "ε = 1 or Gaussian μ = 1"
+    twice = either + either
+    assert twice.epsilon(1e-6) == (Loss.gaussian(1) * 2).epsilon(1e-6)
+    cost = either.cost()
+    assert cost.epsilon is None
+    assert cost.rho == Fraction(1, 2)
+    assert either.bounds(1e-6).upper == either.epsilon(1e-6)
+    assert parallel(Loss.pure(0), Loss.pure(1)) == Loss.pure(1)
+
+
+def test_under_substitution_the_two_worst_are_composed():
+    both = parallel(Loss.pure(1), Loss.pure(Fraction(1, 2)), Loss.pure(Fraction(1, 4)), substitution=True)
+    assert both.epsilon() == 1.5
+    assert parallel(Loss.gaussian(1), Loss.gaussian(1), substitution=True) == Loss.gaussian(1) * 2
+    assert parallel(Loss.gaussian(1), substitution=True) == Loss.gaussian(1)
+
+
+def test_parallel_needs_losses_and_not_too_many_kinds():
+    for bad in ((), (1,), (Loss.pure(1), None)):
+        with refused(InvalidInput):
+            parallel(*bad)
+    kinds = [Loss.discrete_gaussian(variance) for variance in range(1, 80)]
+    with pytest.raises(Unsupported, match="64"):
+        parallel(*kinds)
+
+
+# ---- one filter for a training run and queries
+
+
+def test_bounds_say_what_they_are():
+    found = Loss.gaussian(1).bounds(1e-6)
+    assert isinstance(found, tuple)
+    assert found == (found.lower, found.upper)
+    assert repr(found) == f"Bounds(lower={found.lower!r}, upper={found.upper!r}, how='closed form')"
+    assert Bounds(1.0, 2.0, LATTICE).how == LATTICE

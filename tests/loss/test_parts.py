@@ -1,0 +1,343 @@
+"""Parts of a loss: their pairs and divergences against exact sums, and what simulates what."""
+
+import itertools
+import math
+from fractions import Fraction
+
+import mpmath
+import numpy as np
+import pytest
+
+from hubbub.errors import Unsupported
+from hubbub.loss import Loss, pairs
+from hubbub.loss.derived import Group, Range
+from hubbub.loss.lattice import Composed
+from hubbub.loss.parts import (
+    Bell,
+    Curve,
+    DiscreteBell,
+    DiscreteLaplacian,
+    Finite,
+    Laplacian,
+    Pure,
+    Ranged,
+    Response,
+    Sampled,
+    Zcdp,
+    above,
+    below,
+)
+from hubbub.loss.sampled import Uncertified
+
+mp = mpmath.mp.clone()
+mp.dps = 40
+
+EPSILONS = (0.0, 0.1, 0.4, 0.9, 1.3)
+
+
+def hockey_stick(p, q, epsilon):
+    return sum(max(mp.mpf(0), a - mp.exp(epsilon) * b) for a, b in zip(p, q, strict=True))
+
+
+def discrete_laplace(scale, shift, reach=400):
+    a = mp.exp(-1 / mp.mpf(scale))
+    return [(1 - a) / (1 + a) * a ** abs(x - shift) for x in range(-reach, reach + 1)]
+
+
+# ---- doubles on the safe side
+
+
+@pytest.mark.parametrize(
+    "exact", [Fraction(1, 3), Fraction(2, 3), Fraction(1, 2), Fraction(10**400), Fraction(0)]
+)
+def test_doubles_lie_on_both_sides(exact):
+    low, high = below(exact), above(exact)
+    assert Fraction(low) <= exact
+    assert high == math.inf or Fraction(high) >= exact
+    assert (low == high) == (exact in (0, Fraction(1, 2)))
+    assert high <= math.nextafter(low, math.inf)
+
+
+@pytest.mark.parametrize("part", [Bell(Fraction(1, 3)), Laplacian(Fraction(1, 3)), Ranged(Fraction(1, 3))])
+@pytest.mark.parametrize("rate", [None, Fraction(1, 3)])
+def test_what_is_rounded_up_lies_above_what_is_rounded_down(part, rate):
+    part = part if rate is None else Sampled(part, rate)
+    for epsilon in (0.0, 0.1):
+        high = Composed([(part.side(added=False, up=True), 1)], accuracy=1e-6).delta(epsilon)[1]
+        low = Composed([(part.side(added=False, up=False), 1)], accuracy=1e-6).delta(epsilon)[0]
+        assert low <= high
+
+
+# ---- bounded ranges
+
+
+@pytest.mark.parametrize("width", [0.1, 1.0, 5.0])
+def test_a_bounded_range_has_its_curve(width):
+    for share in (0.0, 0.3, 0.8):
+        epsilon = share * width
+        low, high = Composed([(Range(width), 1)]).delta(epsilon)
+        truth = mp.expm1((mp.mpf(epsilon) - width) / 2) ** 2 / -mp.expm1(-mp.mpf(width))
+        assert low <= truth * (1 + 1e-12)
+        assert truth * (1 - 1e-12) <= high <= truth * (1 + 1e-7)
+        # No pair with two losses in such an interval is worse, wherever the interval lies.
+        for t in np.linspace(0.01, 0.99, 23) * width:
+            p = mp.expm1(t - width) / mp.expm1(-mp.mpf(width))
+            assert p * max(0, -mp.expm1(epsilon - t)) <= truth * (1 + mp.mpf("1e-30"))
+
+
+def test_many_bounded_ranges_cost_no_more_than_their_zcdp():
+    many = Loss.bounded_range(0.1) * 1000
+    assert many.epsilon(1e-6) <= Loss.zcdp(Fraction(1000, 800)).epsilon(1e-6) * (1 + 1e-9)
+    assert many.bounds(1e-6).lower <= many.epsilon(1e-6)
+    assert Loss.bounded_range(1).epsilon() == 1
+
+
+# ---- Laplace noise
+
+
+@pytest.mark.parametrize(
+    ("scale", "shifts"), [(2, (1, 1)), (2, (3, 1)), (Fraction(1, 2), (2, 2)), (5, (1, 2, 3))]
+)
+def test_laplace_noise_on_many_numbers_is_no_worse_than_on_one(scale, shifts):
+    """All outcomes within reach enumerated; what is beyond has one loss and is added to the ends."""
+    scale, reach = mp.mpf(scale.numerator) / scale.denominator, 8
+    laws = []
+    for shift in shifts:
+        p, q = (discrete_laplace(scale, s, 600) for s in (shift, 0))
+        middle = 600
+        cut = slice(middle - reach, middle + reach + 1)
+        ends = [slice(0, middle - reach), slice(middle + reach + 1, None)]
+        laws.append([([*law[cut], *(sum(law[end]) for end in ends)]) for law in (p, q)])
+    ours = [mp.fprod(cell) for cell in itertools.product(*(law[0] for law in laws))]
+    theirs = [mp.fprod(cell) for cell in itertools.product(*(law[1] for law in laws))]
+    total = sum(shifts)
+    single = [discrete_laplace(scale, s, 600) for s in (total, 0)]
+    for share in np.linspace(0, 1, 9):
+        epsilon = mp.mpf(share) * total / scale
+        assert hockey_stick(ours, theirs, epsilon) <= hockey_stick(*single, epsilon) + mp.mpf("1e-25")
+    # and at its own losses the curve is 1 − e^((ε − r)/2).
+    for j in range(total + 1):
+        epsilon = (total - 2 * j) / scale
+        assert abs(hockey_stick(*single, epsilon) + mp.expm1((epsilon - total / scale) / 2)) < mp.mpf("1e-25")
+
+
+def test_many_losses_lie_between_fewer_and_all():
+    part = DiscreteLaplacian(Fraction(5000), 5003)
+    up, down = part.side(added=False, up=True), part.side(added=False, up=False)
+    assert isinstance(up, pairs.Laplacian)
+    assert isinstance(down, pairs.Laplacian)
+    exact = pairs.discrete_laplace(Fraction(5000), 5003)
+    for epsilon in (0.0, 0.3, 0.9999):
+        low, high = Composed([(down, 1)]).delta(epsilon)[0], Composed([(up, 1)]).delta(epsilon)[1]
+        truth = Composed([(exact, 1)]).delta(epsilon)
+        assert low <= truth[1]
+        assert truth[0] <= high
+        assert high - low <= 1e-7
+    steep = DiscreteLaplacian(Fraction(1, 2), 5003).side(added=False, up=True)
+    assert isinstance(steep, pairs.Atoms)
+    assert len(steep.losses) <= 1026
+    assert max(steep.losses) >= 10006
+    for t in np.linspace(0.01, 1, 50):  # the inequality of the proof
+        assert -math.expm1(-t * t / 4) >= math.expm1(t) * math.tanh(t / 2) / 4
+    assert DiscreteLaplacian(Fraction(5000), 5000).most == 1
+
+
+# ---- samples
+
+
+@pytest.mark.parametrize(("rate", "epsilon"), [(0.1, 1), (0.5, 2), (0.9, 0.1)])
+def test_a_sampled_response_against_its_four_chances(rate, epsilon):
+    loss = Loss.pure(epsilon).sampled(rate)
+    keep = 1 / (1 + mp.exp(-mp.mpf(epsilon)))
+    q = [1 - keep, keep]
+    p = [mp.mpf(rate) * a + (1 - mp.mpf(rate)) * b for a, b in zip(q[::-1], q, strict=True)]
+    for at in EPSILONS:
+        truth = max(hockey_stick(p, q, at), hockey_stick(q, p, at))
+        low, high = loss.delta_bounds(at)
+        assert low <= truth * (1 + mp.mpf("1e-12"))
+        assert truth <= high <= truth * (1 + 1e-9) + 1e-300
+    assert loss.epsilon() == pytest.approx(math.log1p(rate * math.expm1(epsilon)), rel=1e-14)
+
+
+@pytest.mark.parametrize("make", [Loss.gaussian, Loss.laplace], ids=["gaussian", "laplace"])
+def test_a_sample_of_fixed_size_has_the_mixtures_curve_in_both_directions(make):
+    """One sampled mechanism: γ·δ(ln(1 + (e^ε − 1)/γ)), as when a unit is removed from a Poisson sample."""
+    rate = Fraction(1, 10)
+    fixed = make(1).sampled_without_replacement(1000, 100)
+    for epsilon in (0.0, 0.05, 0.2):
+        inner = math.log1p(math.expm1(epsilon) / float(rate))
+        truth = float(rate) * make(1).delta(inner)
+        low, high = fixed.delta_bounds(epsilon)
+        assert low <= truth * (1 + 1e-9)
+        assert truth * (1 - 1e-9) <= high <= truth * (1 + 1e-5)
+    both = fixed * 10
+    poisson = make(1).sampled(rate) * 10
+    assert both.epsilon(1e-5) >= poisson.bounds(1e-5).lower
+    assert both.bounds(1e-5).lower <= both.epsilon(1e-5)
+
+
+def test_a_finite_pair_of_a_fixed_sample_is_mirrored_atom_by_atom():
+    fixed = Loss.response(0.75, 3).sampled_without_replacement(4, 1)
+    sides = fixed._ways[0][0][0].side(added=False, up=True)
+    assert sides.losses[: len(sides.losses) // 2] == tuple(
+        -loss for loss in sides.losses[len(sides.losses) // 2 : -1]
+    )
+    assert math.fsum(sides.p) == pytest.approx(1, abs=1e-15)
+    assert sides.p[-1] == sides.q[-1]
+
+
+def test_all_and_none():
+    loss = Loss.gaussian(1)
+    assert loss.sampled(1) == loss.sampled_without_replacement(5, 5) == loss
+    assert loss.sampled(0) == loss.sampled_without_replacement(5, 0) == Loss.pure(0)
+    assert loss.sampled(0.5).sampled(0.5) == loss.sampled(0.25)
+
+
+def test_an_approximate_loss_is_amplified_as_the_theorem_says():
+    sampled = Loss.approximate(1, 1e-6).sampled(0.1)
+    assert sampled.cost().delta == Fraction(1, 10**7)
+    assert sampled.epsilon(1e-7) == pytest.approx(math.log1p(0.1 * math.expm1(1)), rel=1e-14)
+
+
+def test_what_cannot_be_sampled_is_refused():
+    with pytest.raises(Unsupported, match="several"):
+        (Loss.pure(1) + Loss.laplace(1)).sampled(0.1)
+    for unknown in (Loss.zcdp(1), Loss.from_renyi({2: 1})):
+        with pytest.raises(Unsupported, match="sampled"):
+            unknown.sampled(0.1)
+        with pytest.raises(Unsupported, match="sampled"):
+            unknown.sampled_without_replacement(10, 1)
+    with pytest.raises(Unsupported):
+        Loss.gaussian(1).sampled_without_replacement(10, 1).sampled(0.5)
+    with pytest.raises(Unsupported):
+        Loss.finite([1, 0], [0.5, 0.5]).sampled_without_replacement(10, 1)
+
+
+# ---- groups
+
+
+def test_groups():
+    assert Loss.laplace(0.5).for_group(3) == Loss.laplace(1.5)
+    assert Loss.discrete_laplace(4, 1).for_group(3) == Loss.discrete_laplace(4, 3)
+    assert Loss.discrete_gaussian(4, 1).for_group(3) == Loss.discrete_gaussian(4, 3)
+    assert Loss.bounded_range(0.5).for_group(2) == Loss.bounded_range(1)
+    assert Loss.zcdp(0.5).for_group(3) == Loss.zcdp(4.5)
+    assert Loss.response(0.75).for_group(2).epsilon() == pytest.approx(2 * math.log(3))
+    assert Loss.from_renyi({4: 1, 16: 2}).for_group(2) == Loss.from_renyi({2: 3, 8: 6})
+    assert (Loss.pure(1).sampled(0.5)).for_group(2).epsilon() == pytest.approx(
+        2 * math.log1p(0.5 * math.expm1(1))
+    )
+    assert (Loss.gaussian(1).sampled(0.5) * 3).for_group(1) == Loss.gaussian(1).sampled(0.5) * 3
+    with pytest.raises(Unsupported):
+        Loss.finite([1, 0], [0.5, 0.5]).for_group(2)
+
+
+@pytest.mark.parametrize("added", [False, True])
+@pytest.mark.parametrize("size", [1, 2, 3])
+def test_a_group_in_a_sample(size, added):
+    """δ(0) and δ(½) by quadrature of the mixture's densities."""
+    x, step = np.linspace(-12.0, 16.0, 280_001, retstep=True)
+    plain = np.exp(-(x**2) / 2) / math.sqrt(2 * math.pi)
+    chances = [math.comb(size, j) * 0.3**j * 0.7 ** (size - j) for j in range(size + 1)]
+    mixture = sum(w * np.exp(-((x - j) ** 2) / 2) / math.sqrt(2 * math.pi) for j, w in enumerate(chances))
+    one, other = (plain, mixture) if added else (mixture, plain)
+    for epsilon in (0.0, 0.5):
+        truth = float(np.maximum(0.0, one - math.exp(epsilon) * other).sum()) * step
+        low, high = Composed([(Group(0.3, 1.0, size, added), 1)], accuracy=1e-6).delta(epsilon)
+        assert low <= truth * (1 + 1e-6)
+        assert high >= truth * (1 - 1e-6)
+        assert high - low <= 1e-5 * high
+
+
+def test_a_group_in_a_sample_pays_more_than_one_and_less_than_all():
+    one = Loss.gaussian(1).sampled(0.1) * 20
+    two = one.for_group(2)
+    assert one.epsilon(1e-6) < two.epsilon(1e-6) < (Loss.gaussian(2).sampled(0.1) * 20).epsilon(1e-6) * 2
+    assert two.epsilon(1e-6) < (Loss.gaussian(2) * 20).epsilon(1e-6)
+    large = one.for_group(40)
+    assert large.epsilon(1e-6) == pytest.approx((Loss.gaussian(40) * 20).epsilon(1e-6))
+    assert large.bounds(1e-6).lower == 0
+
+
+# ---- divergences
+
+
+def exact_renyi(p, q, alpha):
+    return mp.log(sum(a**alpha * b ** (1 - alpha) for a, b in zip(p, q, strict=True) if a)) / (alpha - 1)
+
+
+@pytest.mark.parametrize("alpha", [1.01, 1.5, 2.0, 8.0, 64.0])
+def test_renyi_divergences_are_not_below_the_truth(alpha):
+    keep = 1 / (1 + mp.exp(-mp.mpf("0.3")))
+    cases = [
+        (Pure(Fraction(3, 10)), [keep, 1 - keep], [1 - keep, keep], 1e-9),
+        (
+            Response(Fraction(3, 5), 4),
+            [0.6, *[mp.mpf("0.4") / 3] * 3],
+            [mp.mpf("0.4") / 3, 0.6, *[mp.mpf("0.4") / 3] * 2],
+            1e-9,
+        ),
+        (DiscreteLaplacian(Fraction(2), 3), discrete_laplace(2, 3), discrete_laplace(2, 0), 1e-9),
+        (
+            Finite((Fraction(1, 4), Fraction(3, 4)), (Fraction(1, 2), Fraction(1, 2))),
+            [0.25, 0.75],
+            [0.5, 0.5],
+            1e-1,
+        ),
+    ]
+    for part, p, q, close in cases:
+        truth = max(exact_renyi(p, q, alpha), exact_renyi(q, p, alpha))
+        assert truth * (1 - mp.mpf("1e-15")) <= part.renyi(alpha) <= truth * (1 + close), part
+        rate = mp.mpf("0.2")
+        mixture = [rate * a + (1 - rate) * b for a, b in zip(p, q, strict=True)]
+        truth = max(exact_renyi(mixture, q, alpha), exact_renyi(q, mixture, alpha))
+        if part.symmetric:
+            assert Sampled(part, Fraction(1, 5)).renyi(alpha) >= truth * (1 - mp.mpf("1e-15")), part
+
+
+@pytest.mark.parametrize("alpha", [2, 5, 32])
+@pytest.mark.parametrize(
+    ("rate", "sigma"), [(mp.mpf("0.01"), 1), (mp.mpf("0.3"), mp.mpf("0.5")), (mp.mpf("0.0001"), 2)]
+)
+def test_renyi_divergences_of_sampled_gaussians(alpha, rate, sigma):
+    """For whole orders a finite sum of exponentials; adding a unit is never worse there."""
+    truth = mp.log(
+        sum(
+            mp.binomial(alpha, k) * (1 - rate) ** (alpha - k) * rate**k * mp.exp(k * (k - 1) / (2 * sigma**2))
+            for k in range(alpha + 1)
+        )
+    ) / (alpha - 1)
+    found = Loss.gaussian(1 / Fraction(str(sigma))).sampled(Fraction(str(rate))).renyi(alpha)
+    assert truth <= found <= truth * (1 + mp.mpf("1e-6"))
+
+
+def test_a_known_curve_answers_for_smaller_orders():
+    curve = Curve(((Fraction(2), Fraction(1)), (Fraction(8), Fraction(3))))
+    assert curve.renyi(1.5) == curve.renyi(2.0) == 1
+    assert curve.renyi(2.1) == curve.renyi(8.0) == 3
+    assert curve.renyi(9.0) == math.inf
+    assert Zcdp(Fraction(1, 2)).renyi(4.0) == pytest.approx(2)
+    for part in (curve, Zcdp(Fraction(1))):
+        with pytest.raises(Uncertified):
+            part.side(added=False, up=True)
+
+
+def test_a_schedule_has_the_sum_of_its_divergences():
+    schedule = [Loss.gaussian(1 / Fraction(k, 10)).sampled(Fraction(1, 50)) * 3 for k in (8, 11, 15)]
+    together = schedule[0] + schedule[1] + schedule[2]
+    for alpha in (2, 10):
+        assert together.renyi(alpha) <= sum(loss.renyi(alpha) for loss in schedule) * (1 + 1e-9)
+        assert together.renyi(alpha) >= max(loss.renyi(alpha) for loss in schedule)
+
+
+def test_where_something_may_be_told_no_divergence_is_finite():
+    assert Loss.approximate(1, 0.1).renyi(2) == math.inf
+    assert Loss.finite([1, 0], [0.5, 0.5]).renyi(2) == math.inf
+    cost = Loss.finite([0.5, 0.5, 0], [0.25, 0.5, 0.25]).cost()
+    assert cost.delta == Fraction(1, 4)
+    assert cost.epsilon == pytest.approx(math.log(2), abs=1e-15)
+
+
+def test_the_discrete_gaussian_is_as_concentrated_as_the_continuous():
+    assert DiscreteBell(Fraction(4), 2).rho == Fraction(1, 2)
+    assert Loss.discrete_gaussian(4, 2).renyi(3) == pytest.approx(1.5)
