@@ -97,7 +97,7 @@ def test_a_bar_is_solid_up_to_the_low_end_and_blurred_to_the_high_end():
 
 
 def test_help_lists_every_command():
-    for command in ("demo", "release", "error", "choose", "toss"):
+    for command in ("demo", "loss", "release", "error", "choose", "toss"):
         assert command in run("--help").stdout
 
 

@@ -1,6 +1,5 @@
 """The commands: each one thing that mechanisms can do, with its cost and its error said first."""
 
-from fractions import Fraction
 from typing import Annotated
 
 import typer
@@ -8,6 +7,8 @@ from rich.console import Console
 
 from hubbub.bounded import Bounded, Sensitivity
 from hubbub.cli.demo import demo
+from hubbub.cli.loss import loss
+from hubbub.cli.typed import number
 from hubbub.errors import HubbubError, InvalidInput
 from hubbub.mechanisms import Gaussian, Laplace, PermuteAndFlip, RandomizedResponse, least_noise
 from hubbub.unit import Unit
@@ -20,6 +21,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.command()(demo)
+app.command()(loss)
 
 Epsilon = Annotated[str, typer.Option(help="How much one person may be exposed: ε, as 0.5 or 1/2.")]
 Delta = Annotated[str, typer.Option(help="Chance that ε does not hold; 0 for pure ε.")]
@@ -40,19 +42,19 @@ def release(
 ) -> None:
     """Release one number with noise: `hubbub release 42 --epsilon 0.5`."""
     mechanism = least_noise(
-        sensitivity=_number(sensitivity, "sensitivity"),
-        epsilon=_number(epsilon, "epsilon"),
-        delta=_number(delta, "delta"),
+        sensitivity=number(sensitivity, "sensitivity"),
+        epsilon=number(epsilon, "epsilon"),
+        delta=number(delta, "delta"),
         real=real,
-        confidence=_number(confidence, "confidence"),
+        confidence=number(confidence, "confidence"),
     )
-    exact = _number(value, "the value")
+    exact = number(value, "the value")
     if not real and exact.denominator != 1:
         raise InvalidInput(
             "the value is not a whole number", why="integer noise is for integers", fix="add --real"
         )
     out = mechanism.release(exact if real else int(exact))
-    width = mechanism.error(_number(confidence, "confidence"))
+    width = mechanism.error(number(confidence, "confidence"))
     _say(f"[bold]{out.value}[/bold] ± {width} ({_percent(confidence)})")
     _say(f"{mechanism}; the sensitivity is your word")
 
@@ -77,14 +79,14 @@ def error(
             why="one of them is asked for, the other is the answer",
             fix="give exactly one",
         )
-    sure = _number(confidence, "confidence")
-    bound = Sensitivity.of(_number(sensitivity, "sensitivity"))
-    chance = _number(delta, "delta")
+    sure = number(confidence, "confidence")
+    bound = Sensitivity.of(number(sensitivity, "sensitivity"))
+    chance = number(delta, "delta")
     mechanism: Laplace | Gaussian
     if epsilon:
         mechanism = least_noise(
             sensitivity=bound,
-            epsilon=_number(epsilon, "epsilon"),
+            epsilon=number(epsilon, "epsilon"),
             delta=chance,
             real=real,
             cells=cells,
@@ -92,7 +94,7 @@ def error(
         )
     elif chance:
         mechanism = Gaussian.for_error(
-            _number(within, "within"),
+            number(within, "within"),
             delta=chance,
             confidence=sure,
             sensitivity=bound,
@@ -101,7 +103,7 @@ def error(
         )
     else:
         mechanism = Laplace.for_error(
-            _number(within, "within"), confidence=sure, sensitivity=bound, real=real, cells=cells
+            number(within, "within"), confidence=sure, sensitivity=bound, real=real, cells=cells
         )
     _say(f"each answer ± {mechanism.error(sure)} ({_percent(confidence)})")
     if cells > 1:
@@ -119,14 +121,14 @@ def choose(
 ) -> None:
     """Name the most common candidate; one person may be in every count. Only the name leaves."""
     names = [score.partition("=")[0] for score in scores]
-    counts = [_number(score.partition("=")[2], "a count") for score in scores]
+    counts = [number(score.partition("=")[2], "a count") for score in scores]
     if any(count.denominator != 1 for count in counts):
         raise InvalidInput("a count is not a whole number", why="counts are whole", fix="pass NAME=COUNT")
-    mechanism = PermuteAndFlip.of(sensitivity=1, epsilon=_number(epsilon, "epsilon"), monotone=True)
+    mechanism = PermuteAndFlip.of(sensitivity=1, epsilon=number(epsilon, "epsilon"), monotone=True)
     bounded = Bounded.asserted([int(count) for count in counts], mechanism.sensitivity, Unit("person"))
     out = mechanism.release(bounded)
     _say(f"[bold]{names[out.value]}[/bold]")
-    regret = out.error(_number(confidence, "confidence"))
+    regret = out.error(number(confidence, "confidence"))
     _say(f"its count lies at most {regret:.4g} below the best ({_percent(confidence)})")
     _say(f"{mechanism}; that each person adds at most 1 to each count is your word")
 
@@ -138,7 +140,7 @@ def toss(
 ) -> None:
     """Answer a yes/no question with the coin toss: `hubbub toss true`. Your truth stays with you."""
     mechanism = (
-        RandomizedResponse.of(epsilon=_number(epsilon, "epsilon")) if epsilon else RandomizedResponse.coin()
+        RandomizedResponse.of(epsilon=number(epsilon, "epsilon")) if epsilon else RandomizedResponse.coin()
     )
     report = mechanism.release([int(answer)]).value[0]
     _say("[bold]yes[/bold]" if report else "[bold]no[/bold]")
@@ -154,17 +156,8 @@ def main() -> None:
         raise SystemExit(2) from None
 
 
-def _number(text: str, name: str) -> Fraction:
-    try:
-        return Fraction(text)
-    except (ValueError, ZeroDivisionError):
-        raise InvalidInput(
-            f"{name} is not a number", why="it must be one finite number", fix="write it as 0.5, 1/2 or 1e-6"
-        ) from None
-
-
 def _percent(confidence: str) -> str:
-    return f"{float(100 * Fraction(confidence)):g} %"
+    return f"{float(100 * number(confidence, 'confidence')):g} %"
 
 
 def _say(text: str) -> None:

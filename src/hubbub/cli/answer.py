@@ -1,0 +1,241 @@
+"""The answer of `hubbub loss`, as text, JSON or a picture."""
+
+import io
+import json
+import math
+from collections.abc import Iterable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from fractions import Fraction
+from pathlib import Path
+from typing import Any, TypeVar
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from hubbub.cli.typed import down, up
+from hubbub.errors import InvalidInput
+from hubbub.loss import Bounds, Loss
+from hubbub.loss.engine import RENYI
+
+__all__ = ["Found", "Question", "answer", "waiting"]
+
+_T = TypeVar("_T")
+_BAR = 24
+_PAPER = 110
+
+
+@dataclass(frozen=True)
+class Found:
+    """The number that was looked for, in the digits that are shown."""
+
+    kind: str
+    sign: str
+    shown: str
+    is_noise: bool
+
+
+@dataclass(frozen=True)
+class Question:
+    """A loss, and what is asked of it: ε at δ, or else δ at ε, and the trade-off curve at some α."""
+
+    loss: Loss
+    delta: Fraction | None
+    epsilon: Fraction | None
+    found: Found | None = None
+    alphas: tuple[Fraction, ...] = ()
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What was found."""
+
+    asked: Question
+    bounds: Bounds | None
+    advantage: float
+    tradeoff: list[tuple[Fraction, float]]
+    meaning: str
+
+
+def answer(question: Question, form: str, picture: str, output: Path | None) -> None:
+    """Find it and write it, to the terminal or to a file."""
+    if output is not None and not output.parent.is_dir():
+        raise _cannot_write("its folder does not exist")
+    if form == "svg":
+        _write(_picture(question, picture), output)
+        return
+    found = _answered(question)
+    if form == "json":
+        _write(json.dumps(_for_programs(found), ensure_ascii=False, indent=2, allow_nan=False) + "\n", output)
+    elif output is None:
+        _print(found, Console(highlight=False, soft_wrap=True))
+    else:
+        paper = io.StringIO()
+        _print(found, Console(file=paper, highlight=False, soft_wrap=True, width=_PAPER))
+        _write(paper.getvalue(), output)
+
+
+def waiting(what: str) -> AbstractContextManager[object]:
+    """Shows on a terminal that something goes on."""
+    console = Console(stderr=True)
+    return console.status(f"{what} …") if console.is_terminal else nullcontext()
+
+
+def _watched(items: Sequence[_T], what: str) -> Iterable[_T]:
+    """Shows on a terminal how many of them are done."""
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        return items
+    from rich.progress import track
+
+    return track(items, description=what, console=console, transient=True)
+
+
+def _answered(question: Question) -> Answer:
+    with waiting("bounding the loss"):
+        question = _with_a_delta(question)
+        loss, bounds = question.loss, None
+        if question.delta is not None:
+            bounds = loss.bounds(question.delta)
+        elif question.epsilon is not None:
+            bounds = loss.delta_bounds(question.epsilon)
+        advantage = loss.advantage()
+        meaning = loss.explain(_told_with(question, bounds))
+    curve = [(alpha, loss.tradeoff(alpha)) for alpha in _watched(question.alphas, "the trade-off curve")]
+    return Answer(question, bounds, advantage, curve, meaning)
+
+
+def _with_a_delta(question: Question) -> Question:
+    """δ = 0 where nothing is said and some ε holds with it."""
+    if question.delta is not None or question.epsilon is not None:
+        return question
+    if question.loss.epsilon() < math.inf:
+        return Question(question.loss, Fraction(0), None, question.found, question.alphas)
+    if question.alphas:
+        return question
+    raise InvalidInput(
+        "neither --delta nor --epsilon is given",
+        why="no ε holds with δ = 0 here",
+        fix="add --delta, such as 1e-6, or --epsilon",
+    )
+
+
+def _told_with(question: Question, bounds: Bounds | None) -> Fraction | None:
+    """The δ with which the loss is put into words."""
+    if question.delta is not None:
+        return question.delta or None
+    return Fraction(bounds.upper) if bounds is not None and 0 < bounds.upper < 1 else None
+
+
+def _for_programs(found: Answer) -> dict[str, Any]:
+    asked, bounds = found.asked, found.bounds
+    out: dict[str, Any] = {"loss": str(asked.loss), "asked": {}}
+    if asked.delta is not None:
+        out["asked"]["delta"] = float(asked.delta)
+    if asked.epsilon is not None:
+        out["asked"]["epsilon"] = float(asked.epsilon)
+    if asked.found:
+        out["found"] = {asked.found.kind: float(asked.found.shown)}
+    if bounds is not None:
+        out["epsilon" if asked.delta is not None else "delta"] = {
+            "lower": _finite(bounds.lower),
+            "upper": _finite(bounds.upper),
+            "how": bounds.how,
+            "loose": bounds.how == RENYI,
+        }
+    out["advantage"] = found.advantage
+    if found.tradeoff:
+        out["tradeoff"] = [{"alpha": float(alpha), "beta": beta} for alpha, beta in found.tradeoff]
+    out["meaning"] = found.meaning.splitlines()
+    return out
+
+
+def _finite(value: float) -> float | None:
+    """JSON has no infinity: null is where no bound holds."""
+    return value if math.isfinite(value) else None
+
+
+def _print(found: Answer, console: Console) -> None:
+    asked, bounds = found.asked, found.bounds
+    table = Table.grid(padding=(0, 2))
+    table.add_column(style="bold", no_wrap=True, min_width=9)
+    table.add_column(overflow="fold")
+    if asked.found:
+        which = "the least that keeps it" if asked.found.is_noise else "the most that keeps it, each"
+        table.add_row(asked.found.sign, f"[bold]{asked.found.shown}[/bold]  ({asked.found.kind}: {which})")
+    if bounds is not None:
+        is_epsilon = asked.delta is not None
+        table.add_row("ε" if is_epsilon else "δ", f"[bold]{_upper(asked, bounds)}[/bold]  at most")
+        table.add_row("", f"{down(bounds.lower)}  at least")
+        given = asked.delta if is_epsilon else asked.epsilon
+        table.add_row("at δ" if is_epsilon else "at ε", up(given or Fraction(0)))
+        table.add_row("found by", _engine(bounds))
+    table.add_row("advantage", f"{up(found.advantage)}  at most  (0: nobody can tell who is in, 1: anybody)")
+    console.print(table)
+    if bounds is not None and math.isinf(bounds.upper):
+        console.print("\nNo ε can be promised with so small a δ: more than that may be told outright.")
+    if found.tradeoff:
+        console.print()
+        console.print(_curve(found.tradeoff))
+    console.print("\n[bold]What it means[/bold]")
+    console.print(escape(found.meaning))
+
+
+def _upper(asked: Question, bounds: Bounds) -> str:
+    """As it is shown; of pure losses the exact sum, so that 0.1 and 0.2 are 0.3."""
+    is_pure = asked.delta == 0 and bounds.upper < math.inf
+    exact = asked.loss.cost(orders=(2,)).epsilon if is_pure else None
+    return up(bounds.upper if exact is None else exact)
+
+
+def _engine(bounds: Bounds) -> str:
+    if bounds.how == RENYI:
+        return f"{bounds.how}: it holds, but it is looser; the truth may be far below"
+    return f"{bounds.how}, certified from both sides"
+
+
+def _curve(points: list[tuple[Fraction, float]]) -> Table:
+    table = Table(title="What a test “is this person in?” must get wrong", title_justify="left")
+    table.add_column("false alarms α", justify="right")
+    table.add_column("misses β, at least", justify="right")
+    table.add_column("of 1 − α, by guessing")
+    for alpha, beta in points:
+        guessing = float(1 - alpha)
+        solid = math.floor(_BAR * beta)
+        table.add_row(
+            up(alpha, 6), down(beta, 6), "█" * solid + "░" * max(0, math.floor(_BAR * guessing) - solid)
+        )
+    return table
+
+
+def _picture(question: Question, which: str) -> str:
+    from hubbub.loss import picture
+
+    def track(items: Sequence[float]) -> Iterable[float]:
+        return _watched(items, "drawing")
+
+    loss, delta = question.loss, question.delta
+    if which == "tradeoff":
+        return picture.tradeoff_picture(loss, track=track)
+    if delta is None and question.epsilon is not None:
+        found = loss.delta(question.epsilon)
+        delta = Fraction(found) if 0 < found < 1 else None
+    if which == "distribution":
+        return picture.distribution_picture(loss, Fraction(1, 10**6) if delta is None else delta, track=track)
+    return picture.curve_picture(loss, delta, track=track)
+
+
+def _write(text: str, output: Path | None) -> None:
+    if output is None:
+        typer.echo(text, nl=False)
+        return
+    try:
+        output.write_text(text, encoding="utf-8")
+    except OSError as problem:
+        raise _cannot_write((problem.strerror or "the system refused").lower()) from None
+
+
+def _cannot_write(why: str) -> InvalidInput:
+    return InvalidInput("the output cannot be written", why=why, fix="pass --output with a file in a folder")

@@ -1,0 +1,299 @@
+"""`hubbub loss`: what mechanisms cost together, and the noise that keeps a promise; nothing is released."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import StrEnum
+from fractions import Fraction
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from hubbub.cli.answer import Found, Question, answer, waiting
+from hubbub.cli.typed import down, nearest, number, up
+from hubbub.errors import InvalidInput
+from hubbub.loss import Loss, calibrate
+from hubbub.rational import positive, whole
+
+__all__ = ["loss"]
+
+_ALPHAS = ("0.001", "0.01", "0.05", "0.1", "0.2", "0.3", "0.5", "0.7", "0.9")
+
+
+class Form(StrEnum):
+    """How the answer is written."""
+
+    TEXT = "text"
+    JSON = "json"
+    SVG = "svg"
+
+
+class Drawn(StrEnum):
+    """What a picture shows."""
+
+    CURVE = "curve"
+    DISTRIBUTION = "distribution"
+    TRADEOFF = "tradeoff"
+
+
+class Sought(StrEnum):
+    """The mechanisms whose one number can be looked for."""
+
+    GAUSSIAN = "gaussian"
+    LAPLACE = "laplace"
+    DISCRETE_GAUSSIAN = "discrete-gaussian"
+    DISCRETE_LAPLACE = "discrete-laplace"
+    PURE = "pure"
+    ZCDP = "zcdp"
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A mechanism that one number describes."""
+
+    name: str
+    sign: str
+    of: Callable[[Fraction], Loss]
+    is_noise: bool = True
+    """Whether more of it costs less."""
+
+    def loss(self, text: str) -> Loss:
+        """Of the number that was typed."""
+        value = number(text, f"--{self.name}")
+        return self.of(positive(value, f"--{self.name}") if self.is_noise else value)
+
+
+_KINDS = {
+    kind.name: kind
+    for kind in (
+        Kind("gaussian", "σ", lambda sigma: Loss.gaussian_squared(1 / sigma**2)),
+        Kind("laplace", "scale", lambda scale: Loss.laplace(1 / scale)),
+        Kind("discrete-gaussian", "σ²", Loss.discrete_gaussian),
+        Kind("discrete-laplace", "scale", Loss.discrete_laplace),
+        Kind("response", "keep", Loss.response, is_noise=False),
+        Kind("bounded-range", "ε", Loss.bounded_range, is_noise=False),
+        Kind("pure", "ε", Loss.pure, is_noise=False),
+        Kind("zcdp", "ρ", Loss.zcdp, is_noise=False),
+    )
+}
+
+
+Given = list[str] | None
+Gaussian = Annotated[
+    Given, typer.Option("--gaussian", metavar="SIGMA", help="Gaussian noise of this σ, sensitivity 1.")
+]
+Laplace = Annotated[
+    Given, typer.Option("--laplace", metavar="SCALE", help="Laplace noise of this scale, sensitivity 1.")
+]
+DiscreteGaussian = Annotated[
+    Given,
+    typer.Option("--discrete-gaussian", metavar="VARIANCE", help="Gaussian noise on integers, of this σ²."),
+]
+DiscreteLaplace = Annotated[
+    Given,
+    typer.Option("--discrete-laplace", metavar="SCALE", help="Laplace noise on integers, of this scale."),
+]
+Response = Annotated[
+    Given, typer.Option("--response", metavar="KEEP", help="Randomized response: how often yes stays yes.")
+]
+BoundedRange = Annotated[
+    Given, typer.Option("--bounded-range", metavar="EPSILON", help="An exponential mechanism of this ε.")
+]
+Pure = Annotated[Given, typer.Option("--pure", metavar="EPSILON", help="Anything of pure ε.")]
+Approximate = Annotated[
+    Given, typer.Option("--approximate", metavar="EPSILON,DELTA", help="Anything of (ε, δ), as 0.1,1e-8.")
+]
+Zcdp = Annotated[Given, typer.Option("--zcdp", metavar="RHO", help="Anything zero-concentrated, of this ρ.")]
+Rate = Annotated[
+    str | None,
+    typer.Option(metavar="Q", help="Each mechanism sees a Poisson sample of its own, of this rate."),
+]
+Fixed = Annotated[
+    bool,
+    typer.Option(
+        "--without-replacement",
+        help="The samples have a fixed size; a neighbour is one person substituted, not added or removed.",
+    ),
+]
+Steps = Annotated[str, typer.Option(metavar="T", help="All of it, so many times.")]
+Shuffled = Annotated[
+    str | None,
+    typer.Option(metavar="N", help="They are local reports, and those of N people are shuffled."),
+]
+Group = Annotated[str, typer.Option(metavar="K", help="What K people pay together.")]
+Delta = Annotated[str | None, typer.Option(metavar="D", help="Ask for ε at this δ.")]
+Epsilon = Annotated[str | None, typer.Option(metavar="E", help="Ask for δ at this ε.")]
+Find = Annotated[
+    Sought | None,
+    typer.Option(
+        help="Ask for the least noise that keeps --epsilon and --delta; of pure and zcdp, the most."
+    ),
+]
+Tradeoff = Annotated[
+    bool, typer.Option("--tradeoff", help="Show what an attacker must get wrong: misses β at false alarms α.")
+]
+Alpha = Annotated[
+    Given, typer.Option("--alpha", metavar="A", help="With --tradeoff: at this α; may be repeated.")
+]
+Format = Annotated[Form, typer.Option("--format", help="For people, for programs, or a picture.")]
+Draw = Annotated[Drawn | None, typer.Option(help="Which picture; δ(ε) unless told otherwise.")]
+Output = Annotated[Path | None, typer.Option(metavar="FILE", help="Write there, not to the terminal.")]
+
+
+def loss(
+    gaussian: Gaussian = None,
+    laplace: Laplace = None,
+    discrete_gaussian: DiscreteGaussian = None,
+    discrete_laplace: DiscreteLaplace = None,
+    response: Response = None,
+    bounded_range: BoundedRange = None,
+    pure: Pure = None,
+    approximate: Approximate = None,
+    zcdp: Zcdp = None,
+    rate: Rate = None,
+    without_replacement: Fixed = False,
+    steps: Steps = "1",
+    shuffled: Shuffled = None,
+    group: Group = "1",
+    delta: Delta = None,
+    epsilon: Epsilon = None,
+    find: Find = None,
+    tradeoff: Tradeoff = False,
+    alpha: Alpha = None,
+    form: Format = Form.TEXT,
+    draw: Draw = None,
+    output: Output = None,
+) -> None:
+    """What mechanisms cost one person together, between certified bounds; nothing is released.
+
+    Mechanisms may be given several times, and are composed. Numbers are 0.5, 1/2 or 1e-6.
+
+    \b
+    hubbub loss --gaussian 1.1 --rate 256/60000 --steps 14063 --delta 1e-5
+    hubbub loss --laplace 10 --pure 0.1 --steps 20 --epsilon 2
+    hubbub loss --find gaussian --rate 1/100 --steps 1000 --epsilon 2 --delta 1e-5
+    hubbub loss --pure 1 --shuffled 500 --delta 1e-6 --format json
+    hubbub loss --gaussian 1 --tradeoff
+    hubbub loss --gaussian 1 --delta 1e-5 --format svg --draw distribution
+    """  # noqa: D301 - the mark that keeps lines is a real \b
+    given = {
+        "gaussian": gaussian,
+        "laplace": laplace,
+        "discrete-gaussian": discrete_gaussian,
+        "discrete-laplace": discrete_laplace,
+        "response": response,
+        "bounded-range": bounded_range,
+        "pure": pure,
+        "zcdp": zcdp,
+    }
+    mechanisms = [_KINDS[name].loss(text) for name, texts in given.items() for text in texts or ()]
+    mechanisms += [_approximate(text) for text in approximate or ()]
+    if not mechanisms and find is None:
+        raise InvalidInput(
+            "no mechanism is given",
+            why="the loss is that of mechanisms",
+            fix="add one, such as --gaussian 1.1, or ask for one with --find gaussian",
+        )
+    treatment = _treatment(rate, shuffled, steps, group, fixed=without_replacement)
+    chance = None if delta is None else number(delta, "delta")
+    most = None if epsilon is None else number(epsilon, "epsilon")
+    found = None
+    if find is not None:
+        kind = _KINDS[find.value]
+        found = _found(kind, lambda value: treatment([*mechanisms, kind.of(value)]), most, chance)
+        mechanisms.append(kind.of(Fraction(found.shown)))
+        chance = chance or Fraction(0)
+    elif chance is not None and most is not None:
+        raise InvalidInput(
+            "both --delta and --epsilon are given",
+            why="one of them is asked for, the other is the answer",
+            fix="give one, or look for the noise that keeps both with --find",
+        )
+    if alpha and not tradeoff:
+        raise InvalidInput(
+            "--alpha is given without --tradeoff", why="it is a place on that curve", fix="add --tradeoff"
+        )
+    if form is not Form.SVG and draw is not None:
+        raise InvalidInput(
+            "--draw is given without --format svg", why="it names a picture", fix="add --format svg"
+        )
+    alphas = [number(text, "alpha") for text in alpha or _ALPHAS] if tradeoff else []
+    question = Question(treatment(mechanisms), chance, most, found, tuple(alphas))
+    answer(question, form.value, draw.value if draw else "tradeoff" if tradeoff else "curve", output)
+
+
+def _approximate(text: str) -> Loss:
+    epsilon, comma, delta = text.partition(",")
+    if not comma:
+        raise InvalidInput(
+            "--approximate is not two numbers", why="it is an ε and a δ", fix="write it as 0.1,1e-8"
+        )
+    return Loss.approximate(
+        number(epsilon, "the ε of --approximate"), number(delta, "the δ of --approximate")
+    )
+
+
+def _treatment(
+    rate: str | None, shuffled: str | None, steps: str, group: str, *, fixed: bool
+) -> Callable[[list[Loss]], Loss]:
+    """What is done with the mechanisms: sampled or shuffled, repeated, and charged to a group."""
+    if rate is not None and shuffled is not None:
+        raise InvalidInput(
+            "both --rate and --shuffled are given",
+            why="a neighbour is one person more or less for the one, and one person's data for the other",
+            fix="give one of them",
+        )
+    if fixed and rate is None:
+        raise InvalidInput(
+            "--without-replacement is given without --rate",
+            why="it says how the sample of that rate is drawn",
+            fix="add the rate, as 256/60000",
+        )
+    share = None if rate is None else number(rate, "rate")
+    people = None if shuffled is None else whole(number(shuffled, "shuffled"), "shuffled")
+    times, size = whole(number(steps, "steps"), "steps"), whole(number(group, "group"), "group")
+
+    def treated(mechanisms: list[Loss]) -> Loss:
+        if share is not None:
+            mechanisms = [_sampled(each, share, fixed=fixed) for each in mechanisms]
+        together = sum(mechanisms[1:], mechanisms[0])
+        if people is not None:
+            together = together.shuffled(people)
+        return (together * times).for_group(size)
+
+    return treated
+
+
+def _sampled(each: Loss, share: Fraction, *, fixed: bool) -> Loss:
+    if not fixed or not 0 <= share <= 1:  # then it is the rate that is refused
+        return each.sampled(share)
+    return each.sampled_without_replacement(share.denominator, share.numerator)
+
+
+def _found(
+    kind: Kind, family: Callable[[Fraction], Loss], epsilon: Fraction | None, delta: Fraction | None
+) -> Found:
+    """The least noise, or the most each may cost, in the digits that are shown; it is these that keep it."""
+    if epsilon is None:
+        raise InvalidInput(
+            "--find is given without --epsilon",
+            why="noise is looked for that keeps an ε, at a δ",
+            fix="add --epsilon, and --delta if some is allowed",
+        )
+    allowed = delta or Fraction(0)
+    if not allowed and kind.name in {"gaussian", "discrete-gaussian", "zcdp"}:
+        raise InvalidInput(
+            "--delta is missing",
+            why=f"no {kind.sign} keeps any ε without some δ",
+            fix="add --delta, such as 1e-6",
+        )
+    with waiting("looking for the noise"):
+        less = family if kind.is_noise else lambda noise: family(1 / noise)
+        noise = Fraction(calibrate(less, epsilon, allowed))
+        # It is the least to nine digits: the nearest such number reads better, if it will do.
+        shown = nearest(noise if kind.is_noise else 1 / noise, 9)
+        more = Fraction(1, 10**10)
+        while family(Fraction(shown)).epsilon(allowed) > epsilon:
+            shown = up(noise) if kind.is_noise else down(1 / noise)
+            noise, more = noise * (1 + more), 2 * more
+        return Found(kind.name, kind.sign, shown, kind.is_noise)

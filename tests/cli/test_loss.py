@@ -1,0 +1,371 @@
+"""`hubbub loss`, as a person uses it."""
+
+import json
+import re
+import shlex
+import subprocess
+import sys
+import xml.etree.ElementTree as ET
+from fractions import Fraction
+from unittest import mock
+
+import pytest
+
+from cli.terminal import run
+from hubbub.cli.typed import down, nearest, number, up
+from hubbub.errors import InvalidInput
+from hubbub.loss import Bounds, Loss
+
+TRAINING = ("loss", "--gaussian", "1.1", "--rate", "256/60000", "--steps", "14063")
+TRUTH = Fraction("2.38168972614165")
+"""ε of that run at δ = 1e-5, to 15 digits: tests/loss/vectors.py has more."""
+
+
+def bounds_in(stdout):
+    """Upper and lower bound as they were printed."""
+    upper, lower = (re.search(rf"([\d.e-]+|∞)  at {side}", stdout).group(1) for side in ("most", "least"))
+    return upper, lower
+
+
+def answer_of(*words):
+    out = run("loss", *words, "--format", "json")
+    assert out.code == 0, out.stderr
+    return json.loads(out.stdout)
+
+
+def test_a_training_run_between_its_bounds_with_the_engine_and_what_it_means():
+    out = run(*TRAINING, "--delta", "1e-5", width=80)
+    assert out.code == 0
+    upper, lower = bounds_in(out.stdout)
+    assert Fraction(lower) <= TRUTH <= Fraction(upper)
+    assert Fraction(upper) - Fraction(lower) < Fraction("1e-7")
+    assert len(upper.replace(".", "")) == 12
+    for words in ("at δ       1e-5", "Fourier integral", "advantage  0.22446", "What it means", "50 % sure"):
+        assert words in out.stdout
+    assert out.stderr == ""
+    assert "…" not in out.stdout  # nothing is cut off on a narrow terminal
+
+
+def test_programs_get_the_same_numbers():
+    found = answer_of(*TRAINING[1:], "--delta", "1e-5")
+    assert found["epsilon"]["lower"] <= TRUTH <= found["epsilon"]["upper"]
+    assert found["epsilon"]["how"] == "Fourier integral"
+    assert found["epsilon"]["loose"] is False
+    assert found["asked"] == {"delta": 1e-5}
+    assert 0.2244 < found["advantage"] < 0.2245
+    assert any("50 % sure" in line for line in found["meaning"])
+
+
+def test_a_bound_from_divergences_is_said_to_be_loose():
+    assert "looser" in run("loss", "--zcdp", "0.1", "--delta", "1e-6").stdout.split("What it means")[0]
+    assert answer_of("--zcdp", "0.1", "--delta", "1e-6")["epsilon"]["loose"] is True
+
+
+@pytest.mark.parametrize(
+    ("words", "loss"),
+    [
+        (["--gaussian", "2"], Loss.gaussian(Fraction(1, 2))),
+        (["--gaussian", "1/3"], Loss.gaussian(3)),
+        (["--laplace", "4"], Loss.laplace(Fraction(1, 4))),
+        (["--discrete-gaussian", "4"], Loss.discrete_gaussian(4)),
+        (["--discrete-laplace", "2"], Loss.discrete_laplace(2)),
+        (["--response", "3/4"], Loss.response(Fraction(3, 4))),
+        (["--bounded-range", "1"], Loss.bounded_range(1)),
+        (["--pure", "0.1"], Loss.pure(Fraction(1, 10))),
+        (["--zcdp", "1/2"], Loss.zcdp(Fraction(1, 2))),
+        (["--approximate", "0.1,1e-8"], Loss.approximate(Fraction(1, 10), Fraction(1, 10**8))),
+        (["--gaussian", "2", "--steps", "9"], Loss.gaussian(Fraction(3, 2))),
+        (["--gaussian", "2", "--gaussian", "2", "--pure", "1"], Loss.gaussian_squared(0.5) + Loss.pure(1)),
+        (["--pure", "0.1", "--group", "3"], Loss.pure(Fraction(3, 10))),
+        (["--gaussian", "2", "--rate", "1"], Loss.gaussian(Fraction(1, 2))),
+        (["--pure", "2", "--rate", "1/10"], Loss.pure(2).sampled(Fraction(1, 10))),
+        (
+            ["--response", "3/4", "--rate", "1/10", "--without-replacement"],
+            Loss.response(Fraction(3, 4)).sampled_without_replacement(10, 1),
+        ),
+        (["--pure", "1", "--shuffled", "100"], Loss.pure(1).shuffled(100)),
+    ],
+)
+def test_each_mechanism_and_what_is_done_with_it(words, loss):
+    found = answer_of(*words, "--delta", "1e-4")
+    bounds = loss.bounds(Fraction(1, 10**4))
+    assert (found["epsilon"]["lower"], found["epsilon"]["upper"]) == tuple(bounds)
+    assert found["epsilon"]["how"] == bounds.how
+    assert found["loss"] == str(loss)
+    assert found["advantage"] == loss.advantage()
+
+
+def test_each_mechanism_is_sampled_by_itself():
+    found = answer_of("--pure", "1", "--pure", "2", "--rate", "1/10", "--delta", "1e-4")
+    one, other = (Loss.pure(epsilon).sampled(Fraction(1, 10)) for epsilon in (1, 2))
+    assert found["loss"] == str(one + other)
+
+
+def test_delta_at_an_epsilon():
+    out = run("loss", "--gaussian", "1", "--epsilon", "1")
+    upper, lower = bounds_in(out.stdout)
+    assert Fraction(lower) <= Fraction("0.12693673750664397") <= Fraction(upper)
+    assert out.stdout.startswith("δ ")
+    assert "at ε       1" in out.stdout
+    found = answer_of("--gaussian", "1", "--epsilon", "1")
+    assert found["delta"]["lower"] <= 0.12693673750664397 <= found["delta"]["upper"]
+    assert found["asked"] == {"epsilon": 1.0}
+
+
+def test_pure_losses_need_no_delta():
+    found = answer_of("--pure", "0.1", "--pure", "0.2")
+    assert found["epsilon"]["upper"] == pytest.approx(0.3)
+    assert found["epsilon"]["upper"] >= Fraction(3, 10)
+    assert found["asked"] == {"delta": 0.0}
+    assert "0.3  at most" in run("loss", "--pure", "0.1", "--pure", "0.2").stdout
+
+
+def test_where_no_epsilon_holds_it_is_infinite_and_null():
+    words = ("--approximate", "0.1,1e-3", "--delta", "1e-6")
+    out = run("loss", *words)
+    assert bounds_in(out.stdout) == ("∞", "∞")
+    assert "No ε can be promised" in out.stdout
+    assert answer_of(*words)["epsilon"]["upper"] is None
+
+
+# Noise for a promise
+
+
+@pytest.mark.parametrize(
+    ("kind", "extra", "truth"),
+    [
+        ("gaussian", ("--delta", "1e-5"), 3.730631634),
+        ("laplace", (), 1),
+        ("discrete-laplace", (), 1),
+        ("pure", ("--steps", "4"), 0.25),
+        ("zcdp", ("--delta", "1e-5"), None),
+        ("discrete-gaussian", ("--delta", "1e-5"), None),
+    ],
+)
+def test_the_least_noise_keeps_the_promise_and_hardly_less_would(kind, extra, truth):
+    found = answer_of("--find", kind, "--epsilon", "1", *extra)
+    value = found["found"][kind]
+    if truth is not None:
+        assert value == pytest.approx(truth, rel=1e-8)
+    assert 0.999 < found["epsilon"]["upper"] <= 1
+    less = Fraction(value) * (Fraction(101, 100) if kind in {"pure", "zcdp"} else Fraction(99, 100))
+    assert answer_of(f"--{kind}", str(less), *(extra or ("--delta", "0")))["epsilon"]["upper"] > 1
+
+
+@pytest.mark.parametrize(
+    "words", [("--rate", "1/100", "--steps", "1000"), ("--gaussian", "8", "--pure", "0.1")]
+)
+def test_the_noise_is_found_for_a_sampled_run_and_beside_other_mechanisms(words):
+    words = (*words, "--delta", "1e-5")
+    out = run("loss", "--find", "gaussian", "--epsilon", "1", *words)
+    sigma = re.match(r"σ +([\d.]+)  \(gaussian: the least", out.stdout).group(1)
+    assert Fraction(bounds_in(out.stdout)[0]) <= 1
+    again = answer_of("--gaussian", sigma, *words)["epsilon"]
+    # It is the printed number that keeps the promise.
+    assert 1 - 1e-6 < again["upper"] <= 1
+
+
+def test_round_noise_is_shown_round():
+    assert re.match(r"scale +4  \(laplace", run("loss", "--find", "laplace", "--epsilon", "1/4").stdout)
+
+
+# The curve
+
+
+def test_the_tradeoff_curve_as_a_table_and_as_a_list():
+    out = run("loss", "--gaussian", "1", "--tradeoff")
+    assert "0.907637" in out.stdout  # 0.9076378…, down
+    found = answer_of("--gaussian", "1", "--tradeoff", "--alpha", "1/100", "--alpha", "0.5")
+    loss = Loss.gaussian(1)
+    assert found["tradeoff"] == [
+        {"alpha": 0.01, "beta": loss.tradeoff(Fraction(1, 100))},
+        {"alpha": 0.5, "beta": loss.tradeoff(Fraction(1, 2))},
+    ]
+    assert "epsilon" not in found
+
+
+def test_a_bar_for_each_alpha_is_as_long_as_guessing():
+    lines = [line for line in run("loss", "--gaussian", "1", "--tradeoff").stdout.splitlines() if "░" in line]
+    assert "██████████░░░░░░░░░ " in next(line for line in lines if " 0.2 " in line)
+
+
+# Pictures and files
+
+
+@pytest.mark.parametrize(
+    ("words", "title"),
+    [
+        ((), "The privacy curve"),
+        (("--delta", "1e-5"), "The privacy curve"),
+        (("--epsilon", "1"), "The privacy curve"),
+        (("--tradeoff",), "What an attacker must get wrong"),
+        (("--draw", "tradeoff"), "What an attacker must get wrong"),
+        (("--draw", "distribution"), "How large the privacy loss is"),
+        (("--draw", "distribution", "--epsilon", "1"), "How large the privacy loss is"),
+        (("--draw", "curve", "--tradeoff"), "The privacy curve"),
+    ],
+)
+def test_pictures_are_well_formed(words, title):
+    out = run("loss", "--gaussian", "1", "--format", "svg", *words)
+    assert out.code == 0
+    root = ET.fromstring(out.stdout)  # noqa: S314 - it is our own
+    assert root.find("{http://www.w3.org/2000/svg}title").text.startswith(title)
+
+
+def test_a_picture_marks_what_was_asked():
+    assert "ε = 4.37718" in run("loss", "--gaussian", "1", "--delta", "1e-5", "--format", "svg").stdout
+    asked = run("loss", "--gaussian", "1", "--epsilon", "1", "--format", "svg").stdout
+    assert re.search(r"ε = 1(\.00001)? at δ = 0\.126937", asked)
+
+
+@pytest.mark.parametrize("form", ["text", "json", "svg"])
+def test_the_answer_is_written_to_a_file(tmp_path, form):
+    file = tmp_path / "answer"
+    words = ("loss", "--gaussian", "1", "--delta", "1e-5", "--format", form)
+    out = run(*words, "--output", str(file))
+    assert (out.code, out.stdout) == (0, "")
+    assert file.read_text(encoding="utf-8").split() == run(*words, width=110).stdout.split()
+
+
+@pytest.mark.parametrize("place", ["missing/answer.svg", "."])
+def test_a_file_that_cannot_be_written_is_an_error_of_ours(tmp_path, place):
+    out = run("loss", "--pure", "1", "--output", str(tmp_path / place))
+    assert out.code == 2
+    assert out.stderr.startswith("the output cannot be written")
+
+
+def test_nothing_is_drawn_beside_the_answer_unless_someone_watches(monkeypatch):
+    words = ("loss", "--gaussian", "1", "--tradeoff", "--alpha", "0.1", "--format", "json")
+    quiet = run(*words)
+    assert quiet.stderr == ""
+    with mock.patch.dict("os.environ", {"FORCE_COLOR": "1", "TERM": "xterm"}):
+        watched = run(*words)
+    assert "curve" in watched.stderr
+    assert json.loads(watched.stdout) == json.loads(quiet.stdout)
+
+
+# What is refused
+
+
+@pytest.mark.parametrize(
+    ("words", "what"),
+    [
+        ([], "no mechanism is given"),
+        (["--gaussian", "x", "--delta", "1e-5"], "--gaussian is not a number"),
+        (["--gaussian", "nan", "--delta", "1e-5"], "--gaussian is not a number"),
+        (["--gaussian", "1/0", "--delta", "1e-5"], "--gaussian is not a number"),
+        (["--gaussian", "1//2", "--delta", "1e-5"], "--gaussian is not a number"),
+        (["--gaussian", "1e999999999", "--delta", "1e-5"], "--gaussian has more than"),
+        (["--gaussian", "0", "--delta", "1e-5"], "--gaussian is 0"),
+        (["--gaussian=-1", "--delta", "1e-5"], "--gaussian is -1"),
+        (["--gaussian", "1"], "neither --delta nor --epsilon"),
+        (["--gaussian", "1", "--delta", "1"], "delta is 1 or more"),
+        (["--gaussian", "1", "--delta=-1e-5"], "delta is -1/100000"),
+        (["--gaussian", "1", "--delta", "1e-5", "--epsilon", "1"], "both --delta and --epsilon"),
+        (["--gaussian", "1", "--delta", "1e-5", "--rate", "2"], "rate is above 1"),
+        (["--gaussian", "1", "--delta", "1e-5", "--rate", "2", "--without-replacement"], "rate is above 1"),
+        (["--gaussian", "1", "--delta", "1e-5", "--without-replacement"], "--without-replacement is given"),
+        (["--gaussian", "1", "--delta", "1e-5", "--steps", "1.5"], "steps is 3/2"),
+        (["--gaussian", "1", "--delta", "1e-5", "--steps", "0"], "steps is 0"),
+        (["--gaussian", "1", "--delta", "1e-5", "--group", "0"], "group is 0"),
+        (["--gaussian", "1", "--delta", "1e-5", "--shuffled", "10"], "only pure losses are shuffled"),
+        (["--pure", "1", "--rate", "0.1", "--shuffled", "10"], "both --rate and --shuffled"),
+        (["--approximate", "0.1"], "--approximate is not two numbers"),
+        (["--approximate", "0.1,x"], "the δ of --approximate is not a number"),
+        (["--response", "0.4"], "keep is below 1/categories"),
+        (["--find", "gaussian", "--delta", "1e-5"], "--find is given without --epsilon"),
+        (["--find", "gaussian", "--epsilon", "1"], "--delta is missing"),
+        (["--find", "gaussian", "--epsilon", "0", "--delta", "1e-5"], "epsilon is 0"),
+        (["--gaussian", "1", "--alpha", "0.1", "--delta", "0.1"], "--alpha is given without --tradeoff"),
+        (["--gaussian", "1", "--tradeoff", "--alpha", "2"], "alpha is above 1"),
+        (["--pure", "1", "--draw", "curve"], "--draw is given without --format svg"),
+    ],
+)
+def test_bad_input_is_one_sentence_and_no_traceback(words, what):
+    out = run("loss", *words)
+    assert out.code == 2
+    assert out.stdout == ""
+    assert out.stderr.startswith(what)
+    assert "To mend it" in out.stderr
+
+
+@pytest.mark.parametrize("words", [["--format", "png"], ["--find", "nothing"]])
+def test_an_unknown_choice_is_refused_with_those_there_are(words):
+    out = run("loss", "--pure", "1", *words)
+    assert out.code == 2
+    assert "svg" in out.stderr or "gaussian" in out.stderr
+
+
+# Numbers
+
+
+def test_bounds_are_rounded_outwards_in_what_is_printed(monkeypatch):
+    monkeypatch.setattr(
+        Loss, "bounds", lambda self, delta: Bounds(1.0000000000019, 2.0000000000011, "lattice")
+    )
+    out = run("loss", "--gaussian", "1", "--delta", "1e-5")
+    assert bounds_in(out.stdout) == ("2.00000000001", "1")
+    monkeypatch.setattr(Loss, "bounds", lambda self, delta: Bounds(1.99999999999999, 2.0, "lattice"))
+    assert bounds_in(run("loss", "--gaussian", "1", "--delta", "1e-5").stdout) == ("2", "1.99999999999")
+
+
+def test_the_advantage_is_rounded_up_in_what_is_printed(monkeypatch):
+    monkeypatch.setattr(Loss, "advantage", lambda self: 0.1000000000001)
+    assert "advantage  0.100000000001  at most" in run("loss", "--pure", "1").stdout
+
+
+@pytest.mark.parametrize(
+    "value", [Fraction(1, 3), Fraction(2, 3) * 10**20, Fraction(1, 7 * 10**9), Fraction(5)]
+)
+def test_rounding_goes_to_the_side_it_says(value):
+    assert Fraction(down(value)) <= value <= Fraction(up(value))
+    assert Fraction(up(value)) - Fraction(down(value)) <= value / 10**11
+    assert abs(Fraction(nearest(value)) - value) <= value / 10**11 / 2
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("0.1", Fraction(1, 10)),
+        ("256/60000", Fraction(256, 60000)),
+        (" 1.5 / 3 ", Fraction(1, 2)),
+        ("1e-5", Fraction(1, 10**5)),
+        ("-2", Fraction(-2)),
+    ],
+)
+def test_numbers_are_exactly_what_was_typed(text, value):
+    assert number(text, "it") == value
+
+
+@pytest.mark.parametrize("text", ["", "/", "1/", "/2", "inf", "1/inf", "ε", "1 2", "1/2/3", "0x10"])
+def test_what_is_no_number_is_refused_by_name(text):
+    with pytest.raises(InvalidInput, match=r"^it is not a number"):
+        number(text, "it")
+
+
+# Help
+
+
+def examples():
+    lines = run("loss", "--help", width=120).stdout.splitlines()
+    return [line.strip() for line in lines if line.strip().startswith("hubbub loss --")]
+
+
+def test_help_has_examples_of_each_use():
+    shown = "\n".join(examples())
+    for words in ("--rate", "--epsilon", "--find", "--shuffled", "--tradeoff", "json", "svg"):
+        assert words in shown
+
+
+@pytest.mark.parametrize("line", examples())
+def test_every_example_in_the_help_runs(line):
+    out = run(*shlex.split(line)[1:])
+    assert out.code == 0, out.stderr
+    assert out.stdout
+
+
+def test_the_command_starts_without_what_only_some_answers_need():
+    code = "import hubbub.cli, sys; print([m for m in sys.modules])"
+    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert "'hubbub.loss.picture'" not in loaded
+    assert "'rich.progress'" not in loaded
