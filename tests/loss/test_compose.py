@@ -27,6 +27,7 @@ mp.dps = 40
 BITS = 160
 FEW = tuple(map(Fraction, (2, 3, 4, 5, 6, 8, 12, 16)))
 USUAL = [Budget(1, 1e-6), Budget(8, 1e-5), Budget(0.1, 1e-9), Budget(2.62, 1e-5)]
+HALF = Fraction(1, 2)
 THREE = tuple(map(Fraction, (2, 4, 16)))
 SHORT = st.builds(Fraction, st.integers(0, 60), st.sampled_from([1, 7, 20, 30]))
 TINY = st.builds(Fraction, st.integers(0, 9), st.sampled_from([7000, 10**6]))
@@ -61,6 +62,14 @@ def costs(draw, orders=THREE):
 
 
 # Costs
+
+
+def test_an_account_has_these_orders_where_no_others_are_given():
+    assert [float(alpha) for alpha in Cost.of(1).orders] == [
+        1.25, 1.5, 1.75, 2, 2.5, 3, 3.5, 4, 4.5, 5, 6, 7, 8, 9, 10, 12, 14, 16, 20, 24, 28, 32, 40, 48, 64,
+        80, 96, 128, 160, 192, 256, 320, 384, 512,
+    ]  # fmt: skip
+    assert Cost.of(1).orders is ORDERS
 
 
 def test_what_follows_from_pure_epsilon_from_gaussian_noise_and_from_zcdp():
@@ -136,9 +145,17 @@ def test_a_long_figure_is_rounded_up_by_less_than_two_to_the_minus_128():
     assert Cost.of(Fraction(1, 1 << 256)).epsilon == Fraction(1, 1 << 256)
 
 
+def test_figures_are_made_exact_however_the_cost_is_made():
+    cost = Cost(0.1, 0.2, [0.3], 0.4, 0.5, [2])
+
+    assert cost == Cost(Fraction(1, 10), Fraction(1, 5), (Fraction(3, 10),), Fraction(2, 5), HALF, (2,))
+    assert {type(figure) for figure in (cost.epsilon, cost.delta, *cost.renyi, cost.rho)} == {Fraction}
+
+
 def test_a_huge_figure_is_infinite_and_delta_is_at_most_one():
     cost = Cost.of(2**65, delta=7)
 
+    assert Cost.of(2**64).epsilon == 2**64
     assert (cost.epsilon, cost.delta) == (None, 1)
     assert (Cost.of(2**64) + Cost.of(1)).epsilon is None
 
@@ -347,6 +364,79 @@ def test_an_order_fits_by_itself_just_where_the_tight_conversion_says(j, figure)
     assert Filter(budget, FEW, Split(Fraction(0), Fraction(0), shares)).allows(cost) == (needs <= 1)
 
 
+def beyond(alpha, delta):
+    """What an order's figure may be more than ε: ln(α/(α−1)) + ln(αδ)/(α−1)."""
+    a, d = real(Fraction(alpha)), real(Fraction(delta))
+    return mp.log(a / (a - 1)) + mp.log(a * d) / (a - 1)
+
+
+@pytest.mark.parametrize("alpha", [Fraction(3, 2), 2, 3, 7, 32])
+@pytest.mark.parametrize("delta", ["0.5", "0.1", "0.01", "1e-6", "1e-9"])
+def test_a_hair_more_than_fits_an_order_does_not(alpha, delta):
+    """By 2^-200, and by 2^-125 less it does: sums are rounded to the private side, and by no more."""
+    budget = Budget(40, Fraction(delta))
+    account = Filter(budget, (alpha,), Split(0, 0, (budget.delta,)))
+    with mp.workprec(400):
+        most = int(mp.floor(mp.ldexp(40 + beyond(alpha, delta), 200)))
+
+    def allows(units):
+        return account.allows(Cost.of(renyi=[Fraction(units, 1 << 200)], orders=(alpha,)))
+
+    assert not allows(most + 1)
+    assert allows(most - (1 << 75))
+
+
+@pytest.mark.parametrize("figure", [Fraction(k, 7) for k in range(1, 20)])
+def test_a_reading_is_the_exact_figure_rounded_up_to_two_to_the_minus_40(figure):
+    odometer = Odometer(1e-6, (3,)).after(Cost.of(renyi=[figure], orders=(3,)))
+    exact = real(Fraction(figure)) - beyond(3, Fraction(1, 10**6))
+
+    assert odometer.reading().epsilon == Fraction(int(mp.ceil(mp.ldexp(exact, 40))), 1 << 40)
+
+
+def test_a_reading_holds_with_the_delta_of_all_that_was_reserved_and_of_what_was_told():
+    budget = Budget(1, 0.01)
+    account = Filter(budget, (2, 3), Split(Fraction(1, 200), Fraction(1, 500), [Fraction(1, 1000)] * 2))
+
+    assert account.reading().delta == Fraction(4, 1000)
+    told = account.charge(Cost.of(0.1, delta=Fraction(1, 300), orders=(2, 3)))
+    assert told.reading().delta == Fraction(4, 1000) + Fraction(1, 300)
+
+
+def test_just_the_share_of_gaussian_noise_fits():
+    delta = gaussian_delta(Fraction(1), Fraction(1, 4))
+    account = Filter(Budget(1, delta), (2,), Split(0, delta, [0]))
+    none = replace(Cost.of(orders=(2,)), mu_squared=Fraction(1, 4))
+
+    assert account.allows(none)
+    assert not account.allows(replace(none, mu_squared=Fraction(1, 4) + Fraction(1, 10**9)))
+
+
+def test_what_is_left_is_said_where_the_pure_sum_is_beyond_the_budget_and_divergence_is_not():
+    account = Filter(Budget(1, 1e-6))
+    for _ in range(100):
+        account = account.charge(Cost.of(Fraction(105, 10**4)))
+
+    assert account.spent.epsilon == Fraction(105, 100)
+    assert 0 < account.left().epsilon < 1
+
+
+def test_what_is_left_of_a_small_budget_is_said_too():
+    budget = Budget(1e-7, 1e-12)
+    account = Filter(budget, split=Split.of(budget, gaussian=HALF))
+
+    assert 0 < account.left().mu_squared < budget.epsilon / 2**24
+
+
+def test_an_odometer_has_no_delta_where_none_is_given():
+    assert Odometer().delta == 0
+
+
+def test_a_refusal_shows_six_digits_rounded_down():
+    with refused(BudgetExceeded, match=r"epsilon 0\.666666 and delta 0 there"):
+        Filter(Budget(Fraction(2, 3)), (2,)).charge(Cost.of(1, orders=(2,)))
+
+
 @given(st.lists(st.none() | st.fractions(0, 2, max_denominator=1000), min_size=8, max_size=8))
 def test_the_orders_fit_together_where_their_parts_of_the_work_add_up_to_one(curve):
     budget = Budget(1.5, 1e-2)
@@ -475,12 +565,29 @@ def test_other_numbers_that_are_none_are_refused(bad):
 
 
 @pytest.mark.parametrize(
-    "orders", [(), (1,), (2, 2), (3, 2), (0.5,), (2**65,), (1 + Fraction(1, 2**65),), 2, None]
+    "orders",
+    [
+        (),
+        (1,),
+        (2, 2),
+        (3, 2),
+        (0.5,),
+        (2**65,),
+        (1 + Fraction(1, 2**65),),
+        (1 + Fraction(1, 2**65), 3),
+        2,
+        None,
+    ],
 )
 def test_orders_that_are_none_are_refused(orders):
     for make in (Cost.of, lambda orders: Odometer(0.1, orders), lambda orders: Filter(Budget(1), orders)):
         with refused(InvalidInput, match="orders"):
             make(orders=orders)
+
+
+def test_orders_of_64_bits_are_taken():
+    orders = (1 + Fraction(1, 2**64), Fraction(2**64))
+    assert Cost.of(1, orders=orders).orders == orders
 
 
 @pytest.mark.parametrize("renyi", [(), (1,), (1, 2, 3), 7])
