@@ -13,10 +13,10 @@ from functools import lru_cache
 
 from hubbub.errors import Unsupported
 from hubbub.loss.normal import LEAST_BITS, gaussian_delta
-from hubbub.noise.real import exp_neg
+from hubbub.noise.real import exp, exp_neg, log
 from hubbub.rational import as_read, ceil_sqrt, round_up
 
-__all__ = ["Closed", "largest_mu", "least_double"]
+__all__ = ["Closed", "ClosedSample", "largest_mu", "least_double"]
 
 _BITS = 128
 _CLOSE = 1 + Fraction(1, 1 << 50)
@@ -55,6 +55,70 @@ class Closed:
         """A double below which δ is not met, for sure."""
         found = _least_epsilon(self, delta * _CLOSE)
         return found if math.isinf(found) else math.nextafter(found, 0.0)
+
+
+@dataclass(frozen=True)
+class ClosedSample:
+    """A mechanism with a closed form, run once on a Poisson sample.
+
+    Removing the unit gives q·δ(ln(1 + (e^ε − 1)/q)), adding it c·δ(ln(q·e^ε/c)) with c = 1 − (1 − q)·e^ε.
+    """
+
+    base: "Closed"
+    rate: Fraction
+
+    def above(self, epsilon: Fraction) -> Fraction:
+        """δ at ε, rounded up.
+
+        >>> float(ClosedSample(Closed(Fraction(0), Fraction(1)), Fraction(1, 2)).above(Fraction(0)))
+        0.1914624612740131
+        """
+        low, _ = self._odds(epsilon)
+        removed = self.rate * self.base.above(_log_below(1 + (low - 1) / self.rate))
+        # Both factors at their largest: c falls with the odds, and so does δ.
+        rest = 1 - (1 - self.rate) * low
+        if rest <= 0:
+            return removed
+        return max(removed, rest * self.base.above(_log_below(self.rate * low / rest)))
+
+    def below(self, epsilon: Fraction) -> Fraction:
+        """δ at ε when the unit is removed, rounded down."""
+        _, high = self._odds(epsilon)
+        return self.rate * self.base.below(_log_above(1 + (high - 1) / self.rate))
+
+    def least(self, delta: Fraction) -> float:
+        """The least double ε at which `above` is within δ > 0."""
+        return _least_sampled(self, delta)
+
+    def most(self, delta: Fraction) -> float:
+        """A double below which δ is not met, for sure."""
+        found = _least_sampled(self, delta * _CLOSE * _CLOSE)
+        return found if math.isinf(found) else math.nextafter(found, 0.0)
+
+    @staticmethod
+    def _odds(epsilon: Fraction) -> tuple[Fraction, Fraction]:
+        """e^ε between two rationals, of which the lower is 1 or more."""
+        bits = 256 + max(0, epsilon.denominator.bit_length() - epsilon.numerator.bit_length())
+        low, high = exp(epsilon, bits)
+        return max(Fraction(1), Fraction(low, 1 << bits)), Fraction(high, 1 << bits)
+
+
+def _log_below(x: Fraction) -> Fraction:
+    return max(Fraction(0), Fraction(log(x, 256)[0], 1 << 256))
+
+
+def _log_above(x: Fraction) -> Fraction:
+    return max(Fraction(0), Fraction(log(x, 256)[1], 1 << 256))
+
+
+@lru_cache(maxsize=1024)
+def _least_sampled(loss: ClosedSample, delta: Fraction) -> float:
+    if loss.above(Fraction(0)) <= delta:
+        return 0.0
+    # e^ε = 1 + q·(e^ε' − 1) at δ/q.
+    inner = min(700.0, _least_epsilon(loss.base, delta / loss.rate))
+    guess = math.log1p(float(loss.rate) * math.expm1(inner))
+    return least_double(lambda epsilon: loss.above(as_read(epsilon)), delta, Fraction(max(guess, 5e-324)))
 
 
 def _rounded_down(above: Fraction) -> Fraction:

@@ -16,7 +16,7 @@ from typing import Any, Self
 import numpy as np
 
 from hubbub.loss import pairs
-from hubbub.loss.closed import Closed
+from hubbub.loss.closed import Closed, ClosedSample
 from hubbub.loss.fourier import Integral
 from hubbub.loss.lattice import Composed
 from hubbub.loss.parts import (
@@ -27,6 +27,7 @@ from hubbub.loss.parts import (
     Pure,
     Ranged,
     Response,
+    Sampled,
     above,
     below,
 )
@@ -163,14 +164,24 @@ class Composition:
         return any(isinstance(part, (Bell, DiscreteBell)) for part, _ in self.parts)
 
     @cached_property
-    def _closed(self) -> Closed | None:
-        """At most one randomized response, and Gaussian noise."""
+    def _closed(self) -> Closed | ClosedSample | None:
+        """At most one randomized response, and Gaussian noise; or one of them on a sample, once."""
         parts = [(part, count) for part, count in self.parts if part.most != 0]
+        if len(parts) == 1 and parts[0][1] == 1 and isinstance(parts[0][0], Sampled):
+            return self._closed_sample(parts[0][0])
         pure = [part.epsilon for part, count in parts if isinstance(part, Pure) and count == 1]
         bells = [count * part.mu_squared for part, count in parts if isinstance(part, Bell)]
         if not parts or len(pure) > 1 or len(pure) + len(bells) < len(parts):
             return None
         return Closed(sum(pure, Fraction(0)), sum(bells, Fraction(0)))
+
+    @staticmethod
+    def _closed_sample(part: Sampled) -> ClosedSample | None:
+        if part.fixed or not isinstance(part.base, (Pure, Bell)):
+            return None
+        pure = part.base.epsilon if isinstance(part.base, Pure) else Fraction(0)
+        bell = part.base.mu_squared if isinstance(part.base, Bell) else Fraction(0)
+        return ClosedSample(Closed(pure, bell), part.rate)
 
     @cached_property
     def _single_laplace(self) -> Fraction | None:

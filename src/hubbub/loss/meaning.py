@@ -20,7 +20,8 @@ __all__ = ["Posterior", "explain", "posterior", "tradeoff"]
 
 _BITS = 256
 _FAR = 60.0
-_SHRINK = (math.sqrt(5) - 1) / 2
+_FIRST = (-16.0, -8.0, -4.0, -2.0, -1.0, -0.4, 0.0, 0.4, 1.0, 2.0, 4.0, 8.0, 16.0)
+_MORE = 16
 
 
 class Posterior(NamedTuple):
@@ -57,19 +58,41 @@ def tradeoff(way: Composition, alpha: Fraction) -> float:
         best = line(max(-700.0, min(700.0, mu * z - mu * mu / 2)))
     else:
         top = _FAR if way.most is None else min(_FAR, above(way.most))
-        best = max(_highest(line, 0.0, min(top, -math.log(float(alpha)))), _highest(line, -top, 0.0))
+        best = _highest(line, -top, min(top, -math.log(float(alpha))))
     return max(0.0, below(best))
 
 
 def _highest(line: Callable[[float], Fraction], low: float, high: float) -> Fraction:
     """About the most of a function with one hill: any place gives a bound."""
-    best = max(line(low), line(high))
-    for _ in range(26):
-        left, right = high - _SHRINK * (high - low), low + _SHRINK * (high - low)
-        at_left, at_right = line(left), line(right)
-        best = max(best, at_left, at_right)
-        low, high = (low, right) if at_left >= at_right else (left, high)
-    return best
+    places = sorted(
+        {low, high, *(math.copysign(min(abs(x), top), x) for x in _FIRST for top in [max(-low, high)])}
+    )
+    places = [x for x in places if low <= x <= high]
+    values = {x: line(x) for x in places}
+    for _ in range(_MORE):
+        k = max(range(len(places)), key=lambda k: values[places[k]])
+        left, middle, right = places[max(0, k - 1)], places[k], places[min(len(places) - 1, k + 1)]
+        if right - left < 1e-7:
+            break
+        x = _top_of_parabola((left, middle, right), values)
+        # Into the wider side, where the parabola does not help.
+        if x is None or min(abs(x - place) for place in (left, middle, right)) < 1e-3 * (right - left):
+            x = (left + middle) / 2 if middle - left > right - middle else (middle + right) / 2
+        places = sorted([*places, x])
+        values[x] = line(x)
+    return max(values.values())
+
+
+def _top_of_parabola(places: tuple[float, float, float], values: dict[float, Fraction]) -> float | None:
+    a, b, c = places
+    if not a < b < c:
+        return None
+    rise, fall = float(values[b] - values[a]), float(values[b] - values[c])
+    bottom = rise * (c - b) + fall * (b - a)
+    if bottom <= 0:
+        return None
+    x = b + (rise * (c - b) ** 2 - fall * (b - a) ** 2) / (2 * bottom)
+    return x if a < x < c else None
 
 
 def posterior(way: Composition, prior: Fraction, epsilon: Fraction | None) -> Posterior:
@@ -119,8 +142,10 @@ def explain(loss: Any, delta: Fraction | None) -> str:
         )
     if delta is None and math.isinf(pure):
         delta = Fraction(1, 10**6)
-    if delta is not None:
-        found = loss.bounds(delta)
+    found = None if delta is None else loss.bounds(delta)
+    if delta is not None and found is not None and math.isinf(found.upper):
+        lines.append(f"With δ = {shown_up(delta)} there is no ε that holds: more than that may be told.")
+    elif delta is not None and found is not None:
         lines.append(
             f"With δ = {shown_up(delta)}, ε is at most {_digits(found.upper)} and at least {found.lower:.6g} "
             f"({found.how}): no event is more than {_times(found.upper)} likelier with a person's data than "
