@@ -34,6 +34,8 @@ _ROUNDING = 2.0**-48
 _TINY = 1e-290
 _MOST_POINTS = 200_000
 _SMALLEST_TILT, _LARGEST_TILT = -8, 12
+_ROUGH = 0.04
+"""As close to the best tilt, as a share, is close enough."""
 
 
 class Explicit(Protocol):
@@ -150,25 +152,33 @@ class Integral:
     @staticmethod
     def _tilt(rising: Callable[[float], float]) -> float:
         """Where a rising function of the tilt crosses zero, roughly: any tilt is valid, this one is fast."""
-        low = high = 1.0
-        at_low = at_high = rising(math.exp(1.0))
+
+        def value(log_tilt: float) -> float:
+            # Far out it grows faster than false position can follow.
+            return math.asinh(rising(math.exp(log_tilt)))
+
+        low = high = 1.5
+        at_low = at_high = value(low)
         # Outwards by steps, because far tilts are dear; then by false position.
         while at_high < 0 and high < _LARGEST_TILT:
             low, at_low, high = high, at_high, high + 1
-            at_high = rising(math.exp(high))
+            at_high = value(high)
         while at_low > 0 and low > _SMALLEST_TILT:
             high, at_high, low = low, at_low, low - 1
-            at_low = rising(math.exp(low))
-        for _ in range(4):
-            if high - low < 0.05 or not at_low < 0 < at_high:
+            at_low = value(low)
+        best = low if abs(at_low) < abs(at_high) else high
+        for _ in range(6):
+            if high - low < _ROUGH or not at_low < 0 < at_high:
                 break
             middle = low + (high - low) * min(0.9, max(0.1, at_low / (at_low - at_high)))
-            at = rising(math.exp(middle))
-            if at < 0:
-                low, at_low = middle, at
-            else:
-                high, at_high = middle, at
-        return math.exp(low if abs(at_low) < abs(at_high) else high)
+            at, moved, best = value(middle), abs(middle - best), middle
+            if moved < _ROUGH:
+                break
+            # An end that stays is made to count less.
+            low, at_low, high, at_high = (
+                (middle, at, high, at_high / 2) if at < 0 else (low, at_low / 2, middle, at)
+            )
+        return math.exp(best)
 
     def _contour(self, tilt: float, epsilon: float) -> "_Contour":
         """The integrand along Re z = tilt, followed until it is shown to have vanished."""
@@ -258,7 +268,7 @@ def _aliases(
     def enough(c: float, high: float) -> float:
         return (high - c * epsilon + _ALIAS - log_delta) / (c - tilt)
 
-    far = min((1.1 * tilt, 1.3 * tilt, 2 * tilt), key=lambda c: enough(c, whole._derivatives(c)[0]))  # noqa: SLF001
+    far = min((1.08 * tilt, 1.3 * tilt), key=lambda c: enough(c, whole._derivatives(c)[0]))  # noqa: SLF001
     high = whole.moment(far)
     period = max((_ALIAS - log_delta) / tilt, enough(far, high))
 

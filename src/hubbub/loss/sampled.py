@@ -183,14 +183,12 @@ class Nodes:
         slope = np.exp(np.log(law.rates)[:, None] + odds - log_ratio) / s2
         flat = (least / np.maximum(slope[:, 1:], slope[:, :-1])).min(axis=1)
         width = log_ratio[:, -1] - log_ratio[:, 0]
-        return Core(
-            beta * (1 - 1e-9),
-            np.maximum(deviation - blur, 0.0) ** 2,
-            (deviation + blur) ** 2,
-            (third + blur) ** 3,
-            np.minimum(flat * width, 1.0) * (1 - 1e-9),
-            width,
-        )
+        variance, most = np.maximum(deviation - blur, 0.0) ** 2, (deviation + blur) ** 2
+        cube = (third + blur) ** 3
+        with np.errstate(divide="ignore"):
+            turn = float(np.minimum(1.5 * variance / cube, np.sqrt(2 / most)).min())
+        alpha = np.minimum(flat * width, 1.0) * (1 - 1e-9)
+        return Core(beta * (1 - 1e-9), variance, cube, alpha, width, turn)
 
 
 def _turned(angle: Doubles, count: int) -> Complexes:
@@ -219,21 +217,16 @@ class Core(NamedTuple):
 
     beta: Doubles
     variance: Doubles
-    most_variance: Doubles
     third: Doubles
     alpha: Doubles
     width: Doubles
+    turn: float
+    """Up to here the first bound falls, for every step."""
 
     def near(self, t: float) -> Doubles:
         """The logarithm of the first bound, each step's."""
         bound: Doubles = np.log1p(-self.beta * (self.variance * t * t / 2 - self.third * t**3 / 6))
         return bound
-
-    @property
-    def turn(self) -> float:
-        """Up to here the first bound falls, for every step."""
-        with np.errstate(divide="ignore"):
-            return float(np.minimum(1.5 * self.variance / self.third, np.sqrt(2 / self.most_variance)).min())
 
     def far(self, t: float) -> Doubles:
         """The logarithm of the second bound, which falls in t; 0 where it says nothing."""
