@@ -150,6 +150,21 @@ def test_figures_are_made_exact_however_the_cost_is_made():
 
     assert cost == Cost(Fraction(1, 10), Fraction(1, 5), (Fraction(3, 10),), Fraction(2, 5), HALF, (2,))
     assert {type(figure) for figure in (cost.epsilon, cost.delta, *cost.renyi, cost.rho)} == {Fraction}
+    assert Split(0, 0.25, [0.5]) == Split(Fraction(0), Fraction(1, 4), (HALF,))
+    assert Split(0, 0.25, [0.5]).renyi == (HALF,)
+
+
+@pytest.mark.parametrize("bad", [Fraction(-1, 2), Fraction(-3)])
+def test_an_exact_figure_below_zero_is_refused(bad):
+    for make in (
+        lambda: Cost.of(bad),
+        lambda: Cost(None, Fraction(0), (bad,), None, None, (2,)),
+        lambda: Cost(None, Fraction(0), (None,), bad, None, (2,)),
+        lambda: Cost(None, Fraction(0), (None,), None, bad, (2,)),
+        lambda: Cost(None, bad, (None,), None, None, (2,)),
+    ):
+        with refused(InvalidInput):
+            make()
 
 
 def test_a_huge_figure_is_infinite_and_delta_is_at_most_one():
@@ -409,6 +424,7 @@ def test_just_the_share_of_gaussian_noise_fits():
     none = replace(Cost.of(orders=(2,)), mu_squared=Fraction(1, 4))
 
     assert account.allows(none)
+    assert account.allows(replace(none, mu_squared=Fraction(0)))
     assert not account.allows(replace(none, mu_squared=Fraction(1, 4) + Fraction(1, 10**9)))
 
 
@@ -428,8 +444,12 @@ def test_what_is_left_of_a_small_budget_is_said_too():
     assert 0 < account.left().mu_squared < budget.epsilon / 2**24
 
 
-def test_an_odometer_has_no_delta_where_none_is_given():
-    assert Odometer().delta == 0
+def test_an_odometer_has_no_delta_where_none_is_given_and_adds_up_pure_costs():
+    empty = Odometer(orders=(2,))
+
+    assert empty.delta == 0
+    assert empty.spent == Cost.of(0, mu_squared=0, orders=(2,))
+    assert empty.after(Cost.of(1, orders=(2,))).reading().epsilon == 1
 
 
 def test_a_refusal_shows_six_digits_rounded_down():
@@ -573,6 +593,7 @@ def test_other_numbers_that_are_none_are_refused(bad):
         (3, 2),
         (0.5,),
         (2**65,),
+        (2, 2**65),
         (1 + Fraction(1, 2**65),),
         (1 + Fraction(1, 2**65), 3),
         2,
@@ -727,6 +748,17 @@ def test_a_stored_text_that_is_not_what_was_written_is_refused(kind):
             continue
         with refused(InvalidInput, match="not a stored"):
             kind.from_json(text)
+
+
+def test_a_stored_account_without_its_orders_is_refused():
+    # They are those of this version, but nobody says that they were meant.
+    for made in (Filter(Budget(1, 0.01)), Odometer(0.01)):
+        text = made.to_json()
+        stored = json.loads(text)
+        assert text == json.dumps(stored, sort_keys=True)
+        del stored["spent"]["orders"]
+        with refused(InvalidInput, match="not a stored"):
+            type(made).from_json(json.dumps(stored))
 
 
 def test_a_stored_filter_that_spent_more_than_fits_is_refused():
