@@ -14,7 +14,7 @@ $(VENV)/.base: pyproject.toml
 	@touch $@
 
 $(VENV)/.test: $(VENV)/.base
-	@$(PIP) install --group test --group check
+	@$(PIP) install --group test --group check --group oracle
 	@touch $@
 
 demo: $(VENV)/.base
@@ -43,6 +43,7 @@ coverage: $(VENV)/.test
 .venv-bench/.ready: pyproject.toml
 	@test -x .venv-bench/bin/python || $(PYTHON) -m venv .venv-bench
 	@.venv-bench/bin/python -m pip --disable-pip-version-check --quiet install --upgrade 'pip>=25.1'
+	@.venv-bench/bin/python -m pip --disable-pip-version-check --quiet install torch==2.13.0
 	@.venv-bench/bin/python -m pip --disable-pip-version-check --quiet install --group bench --editable .
 	@touch $@
 

@@ -11,10 +11,20 @@ from pathlib import Path
 
 from measure import CONSOLE
 
+import loss
 import noise
 
-SUITES = {"noise": noise.run}
-PACKAGES = ("hubbub", "numpy", "opendp", "python-dp", "diffprivlib")
+SUITES = {"noise": noise.run, "loss": loss.run}
+PACKAGES = (
+    "hubbub",
+    "numpy",
+    "opendp",
+    "python-dp",
+    "diffprivlib",
+    "dp-accounting",
+    "prv-accountant",
+    "opacus",
+)
 
 
 def main() -> None:
