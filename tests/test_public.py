@@ -17,8 +17,8 @@ DOOR = {
     "AboveThreshold", "Bounded", "Budget", "Exponential", "Gaussian", "Halted", "HubbubError", "InvalidInput",
     "Laplace", "LaplaceMax", "LaplaceMaxWithGap", "Loss", "Mechanism", "Neighbours", "PermuteAndFlip",
     "RandomizedResponse", "Refused", "Release", "Sensitivity", "TopK", "UnaryEncoding", "Unit", "Universe",
-    "Unsupported", "count", "counts", "fraction", "from_json", "histogram", "least_noise", "linear",
-    "measure_winner",
+    "Unsupported", "calibrate", "count", "counts", "fraction", "from_json", "histogram", "least_noise",
+    "linear", "measure_winner", "parallel",
 }  # fmt: skip
 
 

@@ -5,13 +5,14 @@
 
 Units and sensitivity: `Unit`, `Neighbours`, `Sensitivity`, `Bounded`. Queries on rows in memory: `count`,
 `counts`, `fraction`, `histogram`, `linear`. Mechanisms: `Laplace`, `Gaussian`, `least_noise`; choices and
-thresholds; the local model. What comes out: `Release`, with its `Loss`. For students: `Universe`.
+thresholds; the local model. What comes out: `Release`, with its `Loss`; `calibrate`, `parallel`. For
+students: `Universe`.
 """
 
 from hubbub.bounded import Bounded, Sensitivity
 from hubbub.counting import count, counts, fraction, histogram, linear
 from hubbub.errors import Halted, HubbubError, InvalidInput, Refused, Unsupported
-from hubbub.loss import Budget, Loss
+from hubbub.loss import Budget, Loss, calibrate, parallel
 from hubbub.mechanisms import (
     AboveThreshold,
     Exponential,
@@ -57,6 +58,7 @@ __all__ = [
     "Unit",
     "Universe",
     "Unsupported",
+    "calibrate",
     "count",
     "counts",
     "fraction",
@@ -65,4 +67,5 @@ __all__ = [
     "least_noise",
     "linear",
     "measure_winner",
+    "parallel",
 ]

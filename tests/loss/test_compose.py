@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from hubbub.errors import BudgetExceeded, HubbubError, InvalidInput, Refused
 from hubbub.loss.budget import Budget
 from hubbub.loss.compose import ORDERS, Cost, Filter, Odometer, Split
+from hubbub.loss.loss import Loss
 from hubbub.loss.normal import gaussian_delta
 from hubbub.noise.real import exp, log
 from refusing import refused
@@ -321,6 +322,25 @@ def test_a_training_run_costs_within_ten_percent_of_its_tight_epsilon_in_an_empt
     assert Filter(Budget(2.62, 1e-5)).allows(MNIST)
     assert Filter(Budget(TIGHT * Fraction(11, 10), 1e-5)).allows(MNIST)
     assert not Filter(Budget(TIGHT, 1e-5)).allows(MNIST)
+
+
+def test_the_cost_of_a_loss_is_that_of_the_run():
+    """The same run by quadrature: as by the binomial sum at whole orders."""
+    cost = (Loss.gaussian(Fraction(10, 11)).sampled(Fraction(256, 60000)) * 14063).cost()
+    assert cost.epsilon is None
+    for alpha, found, known in zip(ORDERS, cost.renyi, MNIST.renyi, strict=True):
+        if alpha.denominator == 1:
+            assert known * (1 - Fraction(1, 10**9)) <= found <= known * (1 + Fraction(1, 10**6))
+        else:
+            assert found <= known * (1 + Fraction(1, 10**6))
+    assert Filter(Budget(TIGHT * Fraction(11, 10), 1e-5)).allows(cost)
+    assert not Filter(Budget(TIGHT, 1e-5)).allows(cost)
+    account = Filter(Budget(4, 1e-5)).charge(cost)
+    twentieth = Fraction(1, 20)
+    kinds = (Loss.gaussian(twentieth), Loss.laplace(twentieth), Loss.bounded_range(2 * twentieth))
+    for turn in range(100):
+        account = account.charge(kinds[turn % 3].cost())
+    assert account.reading().epsilon < 4
 
 
 def test_a_training_run_and_a_hundred_queries_fit_one_filter():

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from hubbub.errors import InvalidInput, Unsupported
 from hubbub.loss import Bounds, Loss, engine, parallel
 from hubbub.loss.engine import CLOSED, FOURIER, LATTICE, RENYI
+from hubbub.loss.fourier import Integral
 from hubbub.loss.lattice import Composed
 from hubbub.loss.sampled import Uncertified
 from loss.vectors import BETAS, DELTAS, EPSILONS, SIGMAS
@@ -214,7 +215,7 @@ def test_where_nothing_better_is_certified_that_is_said(monkeypatch):
         raise Uncertified
 
     engine._ask.cache_clear()
-    for kind in (engine.Composed, engine.Integral):
+    for kind in (Composed, Integral):
         for name in ("epsilon", "delta"):
             monkeypatch.setattr(kind, name, uncertified)
     for loss in (Loss.gaussian(1).sampled(Fraction(1, 10)) * 500, Loss.laplace(1) * 30):
@@ -253,7 +254,7 @@ def test_engines_that_contradict_each_other_are_not_both_believed(monkeypatch):
     loss = Loss.gaussian(1).sampled(Fraction(1, 10)) * 500
     truth = loss.bounds(1e-5)
     engine._ask.cache_clear()
-    monkeypatch.setattr(engine.Integral, "epsilon", lambda *_: (math.nan, math.nan))
+    monkeypatch.setattr(Integral, "epsilon", lambda *_: (math.nan, math.nan))
     other = loss.bounds(1e-5)
     engine._ask.cache_clear()
     assert other.how == LATTICE

@@ -11,14 +11,12 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property, lru_cache
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
 from hubbub.loss import pairs
 from hubbub.loss.closed import Closed, ClosedSample
-from hubbub.loss.fourier import Integral
-from hubbub.loss.lattice import Composed
 from hubbub.loss.parts import (
     Bell,
     DiscreteBell,
@@ -35,6 +33,10 @@ from hubbub.loss.renyi import Divergence, Parts
 from hubbub.loss.sampled import SampledGaussians, Uncertified
 from hubbub.noise.real import exp_neg, log
 from hubbub.rational import round_up
+
+if TYPE_CHECKING:
+    from hubbub.loss.fourier import Integral
+    from hubbub.loss.lattice import Composed
 
 __all__ = ["CLOSED", "FOURIER", "LATTICE", "RENYI", "Bounds", "Composition"]
 
@@ -245,12 +247,16 @@ def _ask(what: str, at: float, sides: tuple[tuple[Any, int], ...]) -> Bounds:
     return best
 
 
-def _lattice(sides: tuple[tuple[Any, int], ...]) -> Composed:
+def _lattice(sides: tuple[tuple[Any, int], ...]) -> "Composed":
+    from hubbub.loss.lattice import Composed  # imported when it is needed: it is long
+
     # Without atoms the gap falls with the square of the number of points, and each digit is dear.
     return Composed(sides, accuracy=1e-8 if any(pair.atoms.size for pair, _ in sides) else _CLOSE / 2)
 
 
-def _integral(sides: tuple[tuple[Any, int], ...]) -> Integral:
+def _integral(sides: tuple[tuple[Any, int], ...]) -> "Integral":
+    from hubbub.loss.fourier import Integral
+
     bells = [(pair, count) for pair, count in sides if isinstance(pair, pairs.Bell)]
     sampled = [(pair, count) for pair, count in sides if isinstance(pair, pairs.SampledBell)]
     if not sampled:

@@ -6,7 +6,6 @@ Proof: docs/proofs/meaning.md
 import math
 from collections.abc import Callable
 from fractions import Fraction
-from statistics import NormalDist
 from typing import Any, NamedTuple
 
 from hubbub.errors import InvalidInput
@@ -48,6 +47,8 @@ def tradeoff(way: Composition, alpha: Fraction) -> float:
         return Fraction(low if rest > alpha else high, 1 << _BITS) * (rest - alpha)
 
     if len(way.parts) == 1 and isinstance(way.parts[0][0], Bell):
+        from statistics import NormalDist
+
         # The test that asks whether x is above a threshold has its loss there.
         mu = float(ceil_sqrt(way.parts[0][0].mu_squared))
         z = (

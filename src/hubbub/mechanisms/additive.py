@@ -6,6 +6,7 @@ law; reals are rounded to a grid of step 2^k, which is charged, and get the same
 Proof: docs/proofs/additive.md
 """
 
+import math
 from abc import abstractmethod
 from dataclasses import dataclass
 from fractions import Fraction
@@ -17,13 +18,14 @@ import numpy as np
 from hubbub.bounded import Sensitivity, unwrap
 from hubbub.errors import InvalidInput, Refused, Unsupported
 from hubbub.loss import Loss, largest_mu, refuse_large_delta
+from hubbub.loss.normal import mills, outside
 from hubbub.mechanisms.accuracy import Beyond, discrete_laplace_beyond, half_width, rounded_gaussian_beyond
 from hubbub.mechanisms.mechanism import Mechanism, check_sensitivity, positive_sensitivity
 from hubbub.noise import LARGEST_SCALE, discrete_laplace, geometric, rounded_gaussian
 from hubbub.noise.grid import add_integers, add_on_grid, grid_below
-from hubbub.noise.real import log
+from hubbub.noise.real import exp_neg, log
 from hubbub.noise.table import MOST
-from hubbub.rational import Number, at_least_zero, ceil_sqrt, positive, probability, round_up, whole
+from hubbub.rational import Number, at_least_zero, ceil_sqrt, exactly, positive, probability, round_up, whole
 from hubbub.release import Release
 
 __all__ = ["Additive", "Gaussian", "Laplace", "least_noise"]
@@ -33,6 +35,7 @@ _STEPS = 32
 _FINEST_STEPS = 46
 _ROUNDING = Fraction(1, 1024)
 """Rounding may add this share to the sensitivity before a finer grid is chosen."""
+_DIGITS = 256
 _MOST_EPSILON = 2**20
 
 
@@ -110,6 +113,31 @@ class Additive(Mechanism):
         """
         width = half_width(self._beyond, confidence, cells)
         return width if self.grid is None else round_up((width + Fraction(1, 2)) * self.grid)
+
+    def loss_at(self, outcome: Number, value: Number, neighbour: Number) -> float:
+        """The privacy loss of one outcome: ln Pr[M(value) = outcome] − ln Pr[M(neighbour) = outcome].
+
+        Of one cell, to about twelve digits. Reals are taken as what they are rounded to.
+
+        >>> Laplace.of(sensitivity=1, epsilon=0.5).loss_at(45, 42, 41)
+        0.5
+        >>> round(Gaussian(Fraction(2), Sensitivity(1)).loss_at(44, 42, 41), 3)
+        0.612
+        """
+        step = self.grid or Fraction(1)
+        given = zip(("outcome", "value", "neighbour"), (outcome, value, neighbour), strict=True)
+        at, here, there = (exactly(number, name) / step for name, number in given)
+        if at.denominator != 1:
+            raise InvalidInput(
+                "the outcome is not on the grid",
+                why="the mechanism never gives it",
+                fix="pass an outcome of a release",
+            )
+        return self._log_chance(at - round(here)) - self._log_chance(at - round(there))
+
+    @abstractmethod
+    def _log_chance(self, steps: Fraction) -> float:
+        """Ln Pr[noise = so many steps], but for a constant."""
 
     def tail(self, t: Number) -> float:
         """Pr[|Y| ≥ t·scale] of the law sampled, rounded up.
@@ -273,6 +301,9 @@ class Laplace(Additive):
     def _noise(self, size: int | None) -> Any:
         return discrete_laplace(self._steps) if size is None else discrete_laplace(self._steps, size)
 
+    def _log_chance(self, steps: Fraction) -> float:
+        return float(-abs(steps) / self._steps)
+
     def _further(self, drawn: int) -> int:
         # The law has no memory: beyond 2^62 it starts anew.
         size = MOST + geometric(self._steps)
@@ -379,6 +410,17 @@ class Gaussian(Additive):
 
     def _noise(self, size: int | None) -> Any:
         return rounded_gaussian(self._steps) if size is None else rounded_gaussian(self._steps, size)
+
+    def _log_chance(self, steps: Fraction) -> float:
+        # Of the step's cell, times 2·√(2π): from two tails, or far out, where they underflow, by Mills' ratio.
+        low, high = (abs(steps) - Fraction(1, 2)) / self._steps, (abs(steps) + Fraction(1, 2)) / self._steps
+        if low < 4:
+            inner, outer = outside(abs(low), _DIGITS)[0], outside(high, _DIGITS)[0]
+            mass = inner - outer if low >= 0 else (2 << _DIGITS) - inner - outer
+            return math.log(mass) - _DIGITS * math.log(2) + math.log(2 * math.pi) / 2
+        fall = exp_neg((high - low) * (high + low) / 2, _DIGITS)[0]
+        share = mills(low, _DIGITS)[0] - (fall * mills(high, _DIGITS)[0] >> _DIGITS)
+        return math.log(share) - (_DIGITS - 1) * math.log(2) - float(low * low / 2)
 
     def _further(self, drawn: int) -> int:
         # So rare (e^-2^27) that the one unit by which every δ is rounded up pays for it.

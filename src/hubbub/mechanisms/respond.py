@@ -6,6 +6,7 @@ how many hold which truth can still be estimated: the noise is known, so it is s
 Proof: docs/proofs/randomized-response.md
 """
 
+import math
 from abc import abstractmethod
 from dataclasses import dataclass
 from fractions import Fraction
@@ -211,6 +212,22 @@ class RandomizedResponse(_Local):
     def loss(self) -> Loss:
         """Pure ε of each respondent, rounded up."""
         return Loss.response(self.keep, self.categories)
+
+    def loss_at(self, outcome: int, value: int, neighbour: int) -> float:
+        """The privacy loss of one report: ln Pr[outcome if the truth is value] − ln Pr[… neighbour].
+
+        >>> round(RandomizedResponse.coin().loss_at(1, 1, 0), 6)
+        1.098612
+        """
+        for name, given in (("outcome", outcome), ("value", value), ("neighbour", neighbour)):
+            if whole(given, name, least=0) >= self.categories:
+                raise InvalidInput(
+                    f"{name} is not a category",
+                    why=f"each is an index from 0 to {self.categories - 1}",
+                    fix="pass such an index",
+                )
+        odds = math.log(self.keep * (self.categories - 1) / (1 - self.keep))
+        return odds * ((outcome == value) - (outcome == neighbour))
 
     @property
     def _rates(self) -> tuple[Fraction, Fraction]:
