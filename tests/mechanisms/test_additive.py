@@ -400,6 +400,10 @@ def test_what_is_not_said_is_one_cell_for_the_gaussian_too():
     assert (Gaussian.of(sensitivity=1, epsilon=9, delta=0.1).cells, Gaussian(1, 1).cells) == (1, 1)
 
 
+def test_what_is_not_said_is_one_cell_whose_error_is_met_by_the_gaussian_too():
+    assert Gaussian.for_error(6, delta=0.1).cells == 1
+
+
 def test_the_least_noise_is_that_of_95_percent():
     assert least_noise(sensitivity=1, epsilon=9, delta=0.1) == least_noise(
         sensitivity=1, epsilon=9, delta=0.1, confidence=0.95
@@ -427,6 +431,10 @@ def test_a_scale_of_2_to_the_48th_is_the_widest():
     assert Laplace(LARGEST_SCALE, Sensitivity(1)).scale == 2**48
     with refused(Unsupported, match="2\\^48"):
         Laplace(LARGEST_SCALE + Fraction(1, 3), Sensitivity(1))
+
+
+def test_made_by_hand_for_less_than_a_step_it_is_charged_for_one():
+    assert Laplace(Fraction(4), Sensitivity(0.5)).loss() == Loss.discrete_laplace(4, 1)
 
 
 def test_integers_are_not_moved_by_halves():
