@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from hubbub.errors import InvalidInput, Unsupported
 from hubbub.loss import Bounds, Loss, engine, parallel
+from hubbub.loss.composed import Composed
 from hubbub.loss.engine import CLOSED, FOURIER, LATTICE, RENYI
 from hubbub.loss.fourier import Integral
-from hubbub.loss.lattice import Composed
 from hubbub.loss.sampled import Uncertified
 from loss.vectors import BETAS, DELTAS, EPSILONS, SIGMAS
 from refusing import refused

@@ -10,8 +10,11 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from hubbub.loss import lattice
-from hubbub.loss.lattice import Composed, Grid, Lattice
+from hubbub.loss import composed, grid, lattice
+from hubbub.loss.composed import Composed
+from hubbub.loss.curve import Curve
+from hubbub.loss.grid import Grid
+from hubbub.loss.lattice import Lattice
 from hubbub.loss.normal import gaussian_delta
 from hubbub.loss.pairs import (
     Atoms,
@@ -27,6 +30,7 @@ from hubbub.loss.pairs import (
     two_points,
 )
 from hubbub.loss.sampled import Uncertified
+from hubbub.loss.sketch import common_step
 
 mp = mpmath.mp.clone()
 mp.dps = 50
@@ -470,7 +474,7 @@ def test_a_grid_of_more_points_than_fit_is_refused():
 def test_many_cells_are_asked_for_in_batches(monkeypatch):
     grids = []
     for batch in (7, 1 << 16):
-        monkeypatch.setattr(lattice, "_BATCH", batch)
+        monkeypatch.setattr(grid, "_BATCH", batch)
         laws = (Laplacian(1.0), two_points(0.5), Mixed(Laplacian(2.0), 0.25, True))
         grids += [Grid.above(cells, 0.05, within=(-1.0, 1.0)) for cells in laws]
     for one, other in zip(grids[:3], grids[3:], strict=True):
@@ -575,7 +579,7 @@ def test_far_from_its_place_a_curve_says_nothing():
 
 
 def test_a_window_that_does_not_fit_is_refused(monkeypatch):
-    monkeypatch.setattr(lattice, "_MOST_POINTS", 1 << 10)
+    monkeypatch.setattr(lattice, "MOST_POINTS", 1 << 10)
     with pytest.raises(Uncertified):
         Lattice([(Grid.above(Bell(1.0), 0.01, within=(-9.0, 10.0)), 100)]).curve(1.0)
 
@@ -601,11 +605,11 @@ def test_powers_are_by_squaring():
     ],
 )
 def test_common_steps(laws, unit):
-    assert lattice._unit([np.array(law) for law in laws]) == pytest.approx(unit)
+    assert common_step([np.array(law) for law in laws]) == pytest.approx(unit)
 
 
 def test_too_many_distances_have_no_step():
-    assert lattice._unit([np.cumsum(np.sqrt(np.arange(1.0, 6000.0)))]) == 0
+    assert common_step([np.cumsum(np.sqrt(np.arange(1.0, 6000.0)))]) == 0
 
 
 def test_a_common_step_that_is_too_fine_is_not_used():
@@ -622,8 +626,8 @@ def test_a_common_step_that_is_too_fine_is_not_used():
 
 
 def test_where_no_answer_is_possible_that_is_said(monkeypatch):
-    monkeypatch.setattr(lattice, "_MOST_POINTS", 1 << 4)
-    monkeypatch.setattr(lattice, "_FIRST_POINTS", 1 << 4)
+    monkeypatch.setattr(lattice, "MOST_POINTS", 1 << 4)
+    monkeypatch.setattr(composed, "_FIRST_POINTS", 1 << 4)
     with pytest.raises(Uncertified):
         Composed([(Laplacian(1.0), 10**6)]).delta(1.0)
     # What is still known is said.
@@ -632,7 +636,7 @@ def test_where_no_answer_is_possible_that_is_said(monkeypatch):
 
 
 def test_bounds_that_contradict_each_other_are_not_told(monkeypatch):
-    monkeypatch.setattr(lattice.Curve, "below", lambda self, epsilon: 0.9)
+    monkeypatch.setattr(Curve, "below", lambda self, epsilon: 0.9)
     with pytest.raises(Uncertified):
         Composed([(Laplacian(1.0), 2)]).delta(1.0)
 

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hubbub.errors import InvalidInput
-from hubbub.loss import pairs
+from hubbub.loss import atoms
 from hubbub.loss.logs import mixed, unmixed
 from hubbub.loss.pairs import (
     Atoms,
@@ -467,7 +467,7 @@ def test_losses_stay_finite_however_large():
 
 
 def test_moments_of_many_atoms_are_taken_in_batches(monkeypatch):
-    monkeypatch.setattr(pairs, "_BATCH", 8)
+    monkeypatch.setattr(atoms, "_BATCH", 8)
     pair = discrete_laplace(2, 3)
     z = 0.5 + 1j * np.arange(9.0)
 

@@ -10,8 +10,8 @@ import pytest
 
 from hubbub.errors import Unsupported
 from hubbub.loss import Loss, pairs
+from hubbub.loss.composed import Composed
 from hubbub.loss.derived import Group, Range
-from hubbub.loss.lattice import Composed
 from hubbub.loss.parts import (
     Bell,
     Curve,

@@ -63,7 +63,7 @@ def test_more_reports_hide_more_and_fewer_levels_hide_less(monkeypatch):
     coarse = shuffle._clones(1.0, 400, up=True), shuffle._clones(1.0, 400, up=False)
     shuffle._clones.cache_clear()
     assert all(len(atoms.losses) > 10 for atoms in coarse)
-    from hubbub.loss.lattice import Composed
+    from hubbub.loss.composed import Composed
 
     assert (
         Composed([(coarse[1], 1)]).epsilon(1e-6)[0]

@@ -35,8 +35,8 @@ from hubbub.noise.real import exp_neg, log
 from hubbub.rational import round_up
 
 if TYPE_CHECKING:
+    from hubbub.loss.composed import Composed
     from hubbub.loss.fourier import Integral
-    from hubbub.loss.lattice import Composed
 
 __all__ = ["CLOSED", "FOURIER", "LATTICE", "RENYI", "Bounds", "Composition"]
 
@@ -248,7 +248,7 @@ def _ask(what: str, at: float, sides: tuple[tuple[Any, int], ...]) -> Bounds:
 
 
 def _lattice(sides: tuple[tuple[Any, int], ...]) -> "Composed":
-    from hubbub.loss.lattice import Composed  # imported when it is needed: it is long
+    from hubbub.loss.composed import Composed  # imported when it is needed: it is long
 
     # Without atoms the gap falls with the square of the number of points, and each digit is dear.
     return Composed(sides, accuracy=1e-8 if any(pair.atoms.size for pair, _ in sides) else _CLOSE / 2)

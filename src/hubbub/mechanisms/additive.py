@@ -412,7 +412,7 @@ class Gaussian(Additive):
         return rounded_gaussian(self._steps) if size is None else rounded_gaussian(self._steps, size)
 
     def _log_chance(self, steps: Fraction) -> float:
-        # Of the step's cell, times 2·√(2π): from two tails, or far out, where they underflow, by Mills' ratio.
+        # Of the step's cell, times 2·√(2π): from two tails, or where they underflow by Mills' ratio.
         low, high = (abs(steps) - Fraction(1, 2)) / self._steps, (abs(steps) + Fraction(1, 2)) / self._steps
         if low < 4:
             inner, outer = outside(abs(low), _DIGITS)[0], outside(high, _DIGITS)[0]
