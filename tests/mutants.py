@@ -351,7 +351,7 @@ def start(mutant: Mutant, tests: list[str], seconds: dict[str, float]) -> int:
     # First by its own name: collected as a file with doctests it would be imported once more, beside itself.
     try:
         importlib.import_module("hubbub." + mutant.module.removesuffix(".py").replace("/", "."))
-    except BaseException:  # noqa: BLE001 - whatever is raised, it is noticed
+    except BaseException:  # whatever is raised, it is noticed
         os._exit(1)
     files = sorted({test.partition("::")[0] for test in tests})
     os._exit(_pytest(Chosen(tests, seconds), *files))

@@ -43,6 +43,8 @@ __all__ = ["CLOSED", "FOURIER", "LATTICE", "RENYI", "Bounds", "Composition"]
 CLOSED, FOURIER, LATTICE, RENYI = "closed form", "Fourier integral", "lattice", "Rényi bound"
 
 _BITS = 512
+_FAIR = 0.99
+"""Where the bounds are further apart than this share, divergences are asked, too."""
 _CLOSE = 1e-6
 """Where the first engine's bounds are further apart, relatively, the next one is asked, too."""
 _ATTAINED = (Pure, Laplacian, DiscreteLaplacian, Response)
@@ -205,12 +207,13 @@ class Composition:
             yield sides
 
     def _upper(self, what: str, at: float, renyi: Callable[[], float]) -> tuple[float, str]:
-        found, how = math.inf, RENYI
+        found, how, vague = math.inf, RENYI, True
         with contextlib.suppress(Uncertified):
             answers = [_ask(what, at, sides) for sides in self._sides(up=True)]
             found, how = max(answer.upper for answer in answers), answers[0].how
+            vague = max(answer.lower for answer in answers) < _FAIR * found
         # Of bounded ranges, the lattice knows only the curve of one; divergences know more of many.
-        if math.isinf(found) or any(isinstance(part, Ranged) and count > 1 for part, count in self.parts):
+        if vague or any(isinstance(part, Ranged) and count > 1 for part, count in self.parts):
             other = renyi()
             if other < found:
                 found, how = other, RENYI
