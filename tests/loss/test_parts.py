@@ -213,6 +213,17 @@ def test_what_cannot_be_sampled_is_refused():
         Loss.finite([1, 0], [0.5, 0.5]).sampled_without_replacement(10, 1)
 
 
+def test_losses_about_different_neighbours_are_not_composed():
+    poisson, fixed = Loss.gaussian(1).sampled(0.1), Loss.gaussian(1).sampled_without_replacement(10, 1)
+    shuffled = Loss.pure(1).shuffled(100)
+    for one, other in ((poisson, fixed), (poisson, shuffled), (poisson.for_group(2), fixed)):
+        with pytest.raises(Unsupported, match="neighbours"):
+            one + other
+        with pytest.raises(Unsupported, match="neighbours"):
+            Loss.together([one, Loss.pure(1), other])
+    assert (fixed + shuffled + Loss.pure(1)).epsilon(1e-5) > 0
+
+
 # ---- groups
 
 

@@ -456,11 +456,24 @@ def _gathered(parts: Iterable[tuple[Part, int]]) -> Parts:
             concentrated += count * part.concentrated
         elif count and not part.is_nothing:
             counts[part.key] = part, counts.get(part.key, (part, 0))[1] + count
+    _check_neighbours(part for part, _ in counts.values())
     if bell:
         counts["Bell"] = Bell(bell), 1
     if concentrated:
         counts["Zcdp"] = Zcdp(concentrated), 1
     return tuple(sorted(counts.values(), key=lambda item: (_ORDER[type(item[0])], item[0].key)))
+
+
+def _check_neighbours(parts: Iterable[Part]) -> None:
+    """Refuse to compose what is stated for different neighbours."""
+    relations = {relation for part in parts if (relation := part.relation)}
+    if len(relations) > 1:
+        raise Unsupported(
+            "these losses are about different neighbours",
+            why="Poisson sampling is about a unit added or removed, samples of fixed size and shuffling about one "
+            "that is substituted",
+            fix="state all of them for one relation",
+        )
 
 
 _ORDER: dict[type, int] = {

@@ -84,6 +84,11 @@ class Part(ABC):
         return True
 
     @property
+    def relation(self) -> str:
+        """The neighbours it is about; empty, if it is stated for whichever its mechanism was."""
+        return ""
+
+    @property
     def rho(self) -> Fraction | None:
         """Zero-concentrated privacy, as far as is known: ε²/2 of what is pure."""
         return None if self.most is None else self.most**2 / 2
@@ -417,6 +422,11 @@ class Sampled(Part):
         """The mixture stands on one side."""
         return False
 
+    @property
+    def relation(self) -> str:
+        """Poisson samples are about units added or removed."""
+        return "substitution" if self.fixed else "add/remove"
+
     def renyi(self, alpha: float) -> float:
         """By quadrature for Gaussian noise, else by moments or by convexity."""
         return _sampled_renyi(self, alpha)
@@ -470,6 +480,11 @@ class SampledGroup(Part):
     def symmetric(self) -> bool:
         """The mixture stands on one side."""
         return False
+
+    @property
+    def relation(self) -> str:
+        """Poisson samples are about units added or removed."""
+        return "add/remove"
 
     def renyi(self, alpha: float) -> float:
         """By convexity, from the members sampled all or none."""

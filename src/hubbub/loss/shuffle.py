@@ -41,6 +41,11 @@ class Shuffled(Part):
         return _clones(above(self.epsilon) if up else below(self.epsilon), self.reports, up=up)
 
     @property
+    def relation(self) -> str:
+        """One unit's data is another's."""
+        return "substitution"
+
+    @property
     def most(self) -> Fraction:
         """All others may happen to be no clones."""
         return self.epsilon
