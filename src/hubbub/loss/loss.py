@@ -470,8 +470,8 @@ def _check_neighbours(parts: Iterable[Part]) -> None:
     if len(relations) > 1:
         raise Unsupported(
             "these losses are about different neighbours",
-            why="Poisson sampling is about a unit added or removed, samples of fixed size and shuffling about one "
-            "that is substituted",
+            why="Poisson sampling is about a unit added or removed, samples of fixed size and shuffling are about "
+            "one that is substituted",
             fix="state all of them for one relation",
         )
 
