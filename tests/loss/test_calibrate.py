@@ -53,6 +53,14 @@ def test_a_promise_is_a_positive_epsilon(bad):
         calibrate(lambda s: Loss.gaussian(1 / s), 1, 1e-5, guess=bad)
 
 
+def test_guesses_and_promises_of_any_size():
+    for guess in (Fraction(1, 10**400), 10**400):
+        assert calibrate(lambda s: Loss.gaussian(1 / s), 1, 1e-5, guess=guess) == pytest.approx(3.7306316)
+    assert calibrate(lambda s: Loss.pure(1 / s), Fraction(1, 10**50), 0) == pytest.approx(1e50)
+    with refused(Unsupported, match="no noise"):
+        calibrate(lambda s: Loss.pure(1 / s), Fraction(1, 10**400), 0)
+
+
 def test_what_cannot_be_promised_is_refused():
     with refused(InvalidInput, match="delta"):
         calibrate(lambda s: Loss.gaussian(1 / s), 1, 1)

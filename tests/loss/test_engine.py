@@ -418,3 +418,118 @@ def test_bounds_say_what_they_are():
     assert found == (found.lower, found.upper)
     assert repr(found) == f"Bounds(lower={found.lower!r}, upper={found.upper!r}, how='closed form')"
     assert Bounds(1.0, 2.0, LATTICE).how == LATTICE
+
+
+# ---- what was once wrong, or slow
+
+
+def test_a_group_is_not_sampled_again():
+    for size in (2, 40):
+        with pytest.raises(Unsupported, match="group"):
+            Loss.gaussian(Fraction(1, 10)).sampled(Fraction(1, 2)).for_group(size).sampled(Fraction(1, 2))
+    with pytest.raises(Unsupported, match="substituted"):
+        Loss.pure(1).shuffled(10).sampled(Fraction(1, 2))
+
+
+def test_parts_that_differ_by_direction_are_not_parallel_under_substitution():
+    one = Loss.finite([0.9, 0.1], [0.999, 0.001])
+    other = Loss.finite([0.999, 0.001], [0.9, 0.1])
+    with pytest.raises(Unsupported, match="directions"):
+        parallel(one, other, substitution=True)
+    assert parallel(one, other).delta(0) == pytest.approx(0.099, rel=1e-9)
+
+
+def test_of_several_ways_each_figure_is_the_worst():
+    found = parallel(Loss.pure(1), Loss.approximate(Fraction(1, 2), Fraction(1, 10))).posterior(
+        Fraction(1, 2)
+    )
+    assert found.exception == 0.1
+    assert found.at_most == Loss.pure(1).posterior(Fraction(1, 2)).at_most
+
+
+def test_impossible_outcomes_are_told_at_no_false_alarm():
+    half = Fraction(1, 2)
+    assert Loss.finite([half, half], [1, 0]).tradeoff(0) == 0.5
+    assert Loss.finite([half, half], [1, 0]).tradeoff(Fraction(1, 10**9)) <= 0.5
+
+
+@pytest.mark.parametrize("rate", [Fraction(1, 10**17), Fraction(1, 10**400), Fraction(1, 3)])
+def test_divergences_of_sampled_groups_are_positive(rate):
+    loss = Loss.gaussian(1).sampled(rate).for_group(2)
+    assert loss.renyi(2) > 0
+    both = loss * 10**18 + Loss.zcdp(Fraction(1, 10))
+    assert both.epsilon(1e-6) >= Loss.zcdp(Fraction(1, 10)).epsilon(1e-6)
+    assert loss.cost().renyi[0] > 0
+
+
+@pytest.mark.parametrize(
+    ("tiny", "alpha", "truth"), [(40, 100, 1.280455e-12), (60, 100, 1.28e-32), (30, 64, 2.92805e-13)]
+)
+def test_divergences_of_rare_large_losses_are_not_below_the_truth(tiny, alpha, truth):
+    e = Fraction(1, 10**tiny)
+    assert Loss.finite([1 - 2 * e, 2 * e], [1 - e, e]).renyi(alpha) >= truth * (1 - 1e-4)
+
+
+def test_no_delta_is_said_to_be_none_because_it_is_small():
+    for loss, epsilon in [
+        (Loss.zcdp(Fraction(1, 2)), 100),
+        (Loss.discrete_gaussian(1), 45),
+        (Loss.laplace(1) + Loss.gaussian(1), 60),
+        (Loss.gaussian(1).sampled(Fraction(1, 10)) * 2, 60),
+    ]:
+        assert 0 < loss.delta(epsilon) < 1e-250
+    for loss in (Loss.zcdp(Fraction(1, 2)), Loss.discrete_gaussian(1), Loss.laplace(1) + Loss.gaussian(1)):
+        assert loss.epsilon(Fraction(1, 10**400)) >= Loss.gaussian(1).epsilon(Fraction(1, 10**400)) - 2
+    hidden = Fraction(1, 10**400)
+    rare = Loss.finite([1 - hidden, hidden], [1, 0])
+    assert rare.renyi(2) == math.inf
+    assert rare.epsilon(Fraction(1, 10**500)) == math.inf
+    assert Loss.pure(Fraction(1, 10**200)).renyi(2) > 0
+
+
+def test_a_bound_of_something_better_has_no_lower_bound_of_its_own():
+    three = Loss.pure(Fraction(math.log(3)))
+    assert three.for_group(2).delta_bounds(0).lower == 0
+    assert three.for_group(2).delta(0) >= 2 / 3
+    assert Loss.response(Fraction(3, 4)).for_group(2).bounds().lower == 0
+    amplified = Loss.approximate(1, Fraction(1, 10**12)).sampled(Fraction(1, 10))
+    assert amplified.delta_bounds(0).lower <= 0.0462
+    assert (amplified + Loss.gaussian(1)).bounds(1e-6).lower == Loss.gaussian(1).bounds(1e-6).lower
+    assert three.delta_bounds(0).lower > 0
+
+
+HUGE, SMALL = 10**400, Fraction(1, 10**400)
+
+
+@pytest.mark.parametrize(
+    "ask",
+    [
+        lambda: Loss.pure(800).shuffled(10).bounds(1e-6),
+        lambda: Loss.pure(1e-20).shuffled(10).bounds(1e-6),
+        lambda: Loss.pure(1).shuffled(10**19).bounds(1e-6),
+        lambda: Loss.pure(1).shuffled(HUGE).bounds(1e-6),
+        lambda: (Loss.pure(HUGE) * 2).bounds(1e-6),
+        lambda: (Loss.bounded_range(HUGE) * 3).bounds(1e-6),
+        lambda: (Loss.discrete_laplace(HUGE) * 3).bounds(1e-6),
+        lambda: (Loss.discrete_gaussian(10**700) * 3).bounds(1e-6),
+        lambda: (Loss.discrete_laplace(SMALL) * 3).bounds(1e-6),
+        lambda: Loss.from_renyi({HUGE: 1}).bounds(1e-6),
+        lambda: (Loss.laplace(SMALL) * 2).bounds(Fraction(1, 10**500)),
+        lambda: Loss.gaussian(1).sampled(SMALL).bounds(1e-6),
+        lambda: (Loss.bounded_range(1e-320) * 3).bounds(1e-6),
+        lambda: Loss.gaussian(1000).sampled(Fraction(1, 2)).bounds(1e-6),
+        lambda: Loss.pure(10**7).sampled(Fraction(1, 2)).bounds(1e-6),
+        lambda: Loss.gaussian(3).sampled(Fraction(1, 1000)).for_group(32).bounds(1e-6),
+    ],
+)
+def test_numbers_at_the_end_of_doubles_get_an_answer(ask):
+    low, high = ask()
+    assert 0 <= low <= high
+
+
+def test_other_numbers_at_the_end_of_doubles():
+    assert 0 <= Loss.laplace(1).tradeoff(SMALL) <= 1
+    assert Loss.gaussian(1).sampled(Fraction(1, 10)).delta(10**7) < 1e-300
+    assert Loss.gaussian(1).sampled(Fraction(1, 10)).for_group(3000).cost().rho is None
+    with refused(InvalidInput, match="times"):
+        Loss.pure(1) * HUGE

@@ -106,6 +106,7 @@ def test_a_loss_in_words():
     assert "∞" not in gaussian
     assert "e^" in Loss.pure(1000).explain()
     assert "times" in Loss.pure(20).explain()
+    assert "50.0025 % sure at most" in Loss.pure(Fraction(1, 10**4)).explain()
     nothing = Loss.pure(0).explain()
     assert "1.00 times" in nothing
     assert "0.5 at most" in nothing

@@ -97,6 +97,18 @@ class Atoms:
                 out[start : start + batch] = np.log(np.exp(power - peak[:, None]) @ p) + peak
         return out
 
+    def real_moment(self, c: float) -> float:
+        """An upper bound of K at a real c > 0."""
+        losses, p, _ = self._sorted
+        power = c * losses
+        peak = float(power.max())
+        if c * float(np.abs(losses).max()) < 30:
+            return float(self.log_moment(np.array([complex(c)]))[0].real)
+        if peak < 700:
+            terms = p * np.expm1(power)
+            return math.log1p(float(terms.sum()) + 64 * _UNIT * float(np.abs(terms).sum()))
+        return (math.log(float((p * np.exp(power - peak)).sum())) + peak) * (1 + 64 * _UNIT)
+
     def derivatives(self, c: float) -> tuple[float, float, float]:
         """K, K′ and K″ at a real c."""
         losses, p, _ = self._sorted
@@ -236,9 +248,14 @@ def finite(p: Sequence[Fraction], q: Sequence[Fraction]) -> Atoms:
         tuple(_log(ours / theirs) for ours, theirs in both) or (0.0,),
         tuple(float(ours) for ours, _ in both) or (0.0,),
         tuple(float(theirs) for _, theirs in both) or (0.0,),
-        float(sum(ours for ours, theirs in zip(p, q, strict=True) if not theirs)),
-        float(sum(theirs for ours, theirs in zip(p, q, strict=True) if not ours)),
+        _chance(sum((ours for ours, theirs in zip(p, q, strict=True) if not theirs), Fraction(0))),
+        _chance(sum((theirs for ours, theirs in zip(p, q, strict=True) if not ours), Fraction(0))),
     )
+
+
+def _chance(exact: Fraction) -> float:
+    """To nearest, but never 0 where it is not."""
+    return max(float(exact), 5e-324) if exact else 0.0
 
 
 def _floats(values: Doubles) -> tuple[float, ...]:

@@ -40,7 +40,6 @@ def calibrate(
     most, chance = positive(epsilon, "epsilon"), at_least_zero(delta, "delta")
     if chance >= 1:
         raise InvalidInput("delta is 1 or more", why="it would promise nothing", fix="pass delta below 1")
-    wanted = float(chance) if chance else 0.0
 
     def excess(log_noise: float) -> float:
         """Above 0 where the noise is too small: smooth wherever the loss is."""
@@ -51,18 +50,22 @@ def calibrate(
                 why="it is asked for the loss at a noise",
                 fix="pass a function such as lambda sigma: Loss.gaussian(1 / sigma)",
             )
-        if not wanted:
+        if not chance:
             found = loss.epsilon()
-            return math.log(found / float(most)) if 0 < found < math.inf else math.copysign(50.0, found - 1)
+            return _log(Fraction(found) / most) if 0 < found < math.inf else math.copysign(50.0, found - 1)
         found = loss.delta(most)
-        return math.log(found / wanted) if found > 0 else -700.0
+        return _log(Fraction(found) / chance) if found > 0 else -700.0
 
-    noise = _root(excess, math.log(float(positive(guess, "guess"))))
+    noise = _root(excess, max(-190.0, min(190.0, _log(positive(guess, "guess")))))
     # ε and δ are bounded by themselves: the promise is checked as it will be read.
     more = _CLOSE / 2
     while family(Fraction(noise)).epsilon(chance) > most:
         noise, more = noise * (1 + more), 2 * more
     return noise
+
+
+def _log(x: Fraction) -> float:
+    return math.log(x.numerator) - math.log(x.denominator)
 
 
 def _root(excess: Callable[[float], float], start: float) -> float:

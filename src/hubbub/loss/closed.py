@@ -19,6 +19,7 @@ from hubbub.rational import as_read, ceil_sqrt, round_up
 __all__ = ["Closed", "ClosedSample", "largest_mu", "least_double"]
 
 _BITS = 128
+_LARGE = 200
 _CLOSE = 1 + Fraction(1, 1 << 50)
 """The bound of δ is within this factor of δ itself."""
 
@@ -73,6 +74,12 @@ class ClosedSample:
         >>> float(ClosedSample(Closed(Fraction(0), Fraction(1)), Fraction(1, 2)).above(Fraction(0)))
         0.1914624612740131
         """
+        if epsilon > _LARGE:
+            # e^ε is not written out: ln(1 + (e^ε − 1)/q) ≥ ε + ln(1 − e^−ε) − ln q; c < 0 but for q ≈ 1.
+            away = epsilon - Fraction(1, 1 << 256)
+            far = self.rate * self.base.above(away + _log_below(1 / self.rate))
+            is_whole = (1 - self.rate) * (1 << 256) < 1
+            return max(far, self.base.above(max(Fraction(0), away - 1))) if is_whole else far
         low, _ = self._odds(epsilon)
         removed = self.rate * self.base.above(_log_below(1 + (low - 1) / self.rate))
         # Both factors at their largest: c falls with the odds, and so does δ.
@@ -83,6 +90,8 @@ class ClosedSample:
 
     def below(self, epsilon: Fraction) -> Fraction:
         """δ at ε when the unit is removed, rounded down."""
+        if epsilon > _LARGE:
+            return self.rate * self.base.below(epsilon + _log_above(1 / self.rate))
         _, high = self._odds(epsilon)
         return self.rate * self.base.below(_log_above(1 + (high - 1) / self.rate))
 

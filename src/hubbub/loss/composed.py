@@ -130,6 +130,8 @@ class Composed:
     ) -> tuple[float, float]:
         """Ask with more and more points, until the answer is as close as is wanted, or cannot be closer."""
         low, high, last, points = 0.0, math.inf, math.inf, _FIRST_POINTS
+        # Many laws are many grids.
+        most = max(points, lattice.MOST_POINTS // -(-len(self._sides) // 4))
         while True:
             try:
                 found = ask(*self._curves(epsilon, likely, points))
@@ -143,13 +145,13 @@ class Composed:
             # Where more points did not help, still more will not, unless there were very few.
             stuck = gap > last / 2 and (gap < _CLOSE or points > _MANY_POINTS)
             enough = gap <= self.accuracy or (gap <= _FAIR and points >= _MANY_POINTS)
-            if enough or points >= lattice.MOST_POINTS or stuck:
+            if enough or points >= most or stuck:
                 return low, high
             last = gap
             epsilon = high if seek and gap < _CLOSE else epsilon
             # The gap falls with the square of the step.
             more = min(64.0, 1.3 * math.sqrt(gap / self.accuracy))
-            points = min(lattice.MOST_POINTS, points << max(1, math.ceil(math.log2(more))))
+            points = min(most, points << max(1, math.ceil(math.log2(more))))
 
     def _curves(self, epsilon: float, likely: float, points: int) -> tuple[Curve, Curve]:
         """A lower and an upper curve, good around ε; one and the same where everything lies on one grid."""

@@ -81,7 +81,7 @@ def mirrored(base: Bell | Atoms | Mixed) -> "Atoms | Mirrored":
         return Mirrored(base)
     positive = [(loss, p, q) for loss, p, q in zip(base.losses, base.p, base.q, strict=True) if loss > 0]
     losses, p, q = zip(*positive, strict=True) if positive else ((), (), ())
-    rest = max(0.0, 1 - math.fsum(p) - math.fsum(q) - 2 * base.certain)
+    rest = max(0.0, 1 - math.fsum(p) - math.fsum(q) - base.certain)
     return Atoms(
         (*losses, *(-loss for loss in losses), 0.0),
         (*p, *q, rest),

@@ -42,7 +42,9 @@ __all__ = ["CLOSED", "FOURIER", "LATTICE", "RENYI", "Bounds", "Composition"]
 
 CLOSED, FOURIER, LATTICE, RENYI = "closed form", "Fourier integral", "lattice", "Rényi bound"
 
+_NO_ANSWER = (Uncertified, ArithmeticError, ValueError, MemoryError)
 _BITS = 512
+_TINY = 1e-290
 _FAIR = 0.99
 """Where the bounds are further apart than this share, divergences are asked, too."""
 _CLOSE = 1e-6
@@ -111,6 +113,29 @@ class Composition:
 
     def delta(self, epsilon: Fraction, *, lower: bool = True) -> Bounds:
         """Bounds of δ at ε ≥ 0."""
+        if not self._is_sharp:
+            found = self._found_delta(epsilon, lower=False)
+            return Bounds(self._sharp.delta(epsilon).lower if lower else 0.0, found.upper, found.how)
+        return self._found_delta(epsilon, lower=lower)
+
+    def epsilon(self, delta: Fraction, *, lower: bool = True) -> Bounds:
+        """Bounds of the least ε ≥ 0 that holds with δ; infinite where none does."""
+        if not self._is_sharp:
+            found = self._found_epsilon(delta, lower=False)
+            low = self._sharp.epsilon(delta).lower if lower else 0.0
+            return Bounds(min(low, found.upper), found.upper, found.how)
+        return self._found_epsilon(delta, lower=lower)
+
+    @property
+    def _is_sharp(self) -> bool:
+        return all(getattr(part, "sharp", True) for part, _ in self.parts)
+
+    @property
+    def _sharp(self) -> "Composition":
+        """Without what is only a bound of something better."""
+        return Composition(tuple((part, n) for part, n in self.parts if getattr(part, "sharp", True)))
+
+    def _found_delta(self, epsilon: Fraction, *, lower: bool) -> Bounds:
         told = self.told
         if self.most is not None and epsilon >= self.most:
             return Bounds(below(told[0]), round_up(told[1]), CLOSED)
@@ -129,8 +154,7 @@ class Composition:
             how,
         )
 
-    def epsilon(self, delta: Fraction, *, lower: bool = True) -> Bounds:
-        """Bounds of the least ε ≥ 0 that holds with δ; infinite where none does."""
+    def _found_epsilon(self, delta: Fraction, *, lower: bool) -> Bounds:
         told = self.told
         if delta < told[0] or told[0] == 1:
             return Bounds(math.inf, math.inf, CLOSED)
@@ -144,7 +168,9 @@ class Composition:
             return self._cut(self._closed.most(most) if lower else 0.0, self._closed.least(least), CLOSED)
         if single := self._single_laplace:
             return self._cut(*_laplace_epsilon(single, least, most), CLOSED)
-        near = max(below(least), 5e-324)
+        near = below(least)
+        if near < _TINY:
+            return self._cut(0.0, math.inf, RENYI)
         high, how = self._upper("epsilon", near, lambda: self._divergence.epsilon(near))
         return self._cut(self._lower("epsilon", above(most)) if lower else 0.0, high, how)
 
@@ -208,24 +234,40 @@ class Composition:
 
     def _upper(self, what: str, at: float, renyi: Callable[[], float]) -> tuple[float, str]:
         found, how, vague = math.inf, RENYI, True
-        with contextlib.suppress(Uncertified):
-            answers = [_ask(what, at, sides) for sides in self._sides(up=True)]
+        with contextlib.suppress(*_NO_ANSWER):
+            answers: list[Bounds] = []
+            for sides in self._sides(up=True):
+                if not (answers and _is_below(what, at, sides, answers[0].upper)):
+                    answers.append(_ask(what, at, sides))
             found, how = max(answer.upper for answer in answers), answers[0].how
             vague = max(answer.lower for answer in answers) < _FAIR * found
         # Of bounded ranges, the lattice knows only the curve of one; divergences know more of many.
         if vague or any(isinstance(part, Ranged) and count > 1 for part, count in self.parts):
-            other = renyi()
+            other = math.inf
+            with contextlib.suppress(*_NO_ANSWER):
+                other = renyi()
             if other < found:
                 found, how = other, RENYI
         return found, how
 
     def _lower(self, what: str, at: float) -> float:
         found = 0.0
-        with contextlib.suppress(Uncertified):
+        with contextlib.suppress(*_NO_ANSWER):
             for sides in self._sides(up=False):
-                with contextlib.suppress(Uncertified):
-                    found = max(found, _ask(what, at, sides).lower)
+                with contextlib.suppress(*_NO_ANSWER):
+                    if not (found and _is_below(what, at, sides, found)):
+                        found = max(found, _ask(what, at, sides).lower)
         return found
+
+
+def _is_below(what: str, at: float, sides: tuple[tuple[Any, int], ...], bound: float) -> bool:
+    """Whether this direction is surely no worse than a bound that the other one gave; a cheap look."""
+    if not all(isinstance(pair, (pairs.SampledBell, pairs.Bell)) for pair, _ in sides):
+        return False
+    epsilon, delta = (bound, at) if what == "epsilon" else (at, bound)
+    with np.errstate(all="ignore"), contextlib.suppress(Uncertified, ArithmeticError, ValueError):
+        return _integral(sides).chernoff(epsilon) <= delta
+    return False
 
 
 @lru_cache(maxsize=256)
@@ -236,7 +278,7 @@ def _ask(what: str, at: float, sides: tuple[tuple[Any, int], ...]) -> Bounds:
     best = Bounds(0.0, math.inf, RENYI)
     with np.errstate(all="ignore"):
         for engine, how in [*engines, (_lattice, LATTICE)]:
-            with contextlib.suppress(Uncertified, ArithmeticError, ValueError, MemoryError):
+            with contextlib.suppress(*_NO_ANSWER):
                 low, high = getattr(engine(sides), what)(at)
                 if not 0 <= low <= high < math.inf or low > best.upper or high < best.lower:
                     continue

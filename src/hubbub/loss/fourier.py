@@ -11,6 +11,7 @@ behind K, and rounding are bounded and added; for the lower bound they and the a
 Proof: docs/proofs/fourier.md
 """
 
+import contextlib
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -26,10 +27,12 @@ __all__ = ["Explicit", "Integral"]
 Complexes = NDArray[np.complex128]
 Doubles = NDArray[np.float64]
 
-_FOLLOW = 36.0
-"""The integrand is followed down to e^-36 of its peak."""
-_ALIAS = 30.0
-"""Aliases are kept below e^-30 of δ: they widen the certified gap, nothing else."""
+_FAR = 30.0
+"""How far beyond where moments tell its decay the integrand is followed, if need be."""
+_FOLLOW = 31.0
+"""The integrand is followed down to e^-31 of its peak."""
+_ALIAS = 25.0
+"""Aliases are kept below e^-25 of δ: they widen the certified gap, nothing else."""
 _ROUNDING = 2.0**-48
 _TINY = 1e-290
 _MOST_POINTS = 200_000
@@ -188,11 +191,15 @@ class Integral:
         if self.sampled is None:
             return _Contour(self, tilt, aliases, reach=reach, nodes=None)
         core = self.sampled.quadrature(tilt, 0.0).core()
-        while self._known(core, reach) > -_FOLLOW and reach < core.turn:
+        while self._known(core, reach) > -_FOLLOW and reach < _FAR * core.turn:
             reach *= 1.1
-        # The last point lies within a step of the reach.
-        nodes = self.sampled.quadrature(tilt, 1.01 * reach + 4 * math.pi / aliases[0])
-        return _Contour(self, tilt, aliases, reach=reach, nodes=nodes)
+        # The last point lies within a step of the reach. If that is too far, what moments tell must do.
+        near = max(min(reach, core.turn), math.sqrt(2 * _FOLLOW / variance))
+        for until in (reach, near):
+            with contextlib.suppress(Uncertified):
+                nodes = self.sampled.quadrature(tilt, 1.01 * until + 4 * math.pi / aliases[0])
+                return _Contour(self, tilt, aliases, reach=until, nodes=nodes)
+        raise Uncertified
 
     def _known(self, core: Core | None, t: float) -> float:
         """A proved upper bound of the logarithm of the integrand at t against its peak, falling in t."""

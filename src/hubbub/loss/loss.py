@@ -40,6 +40,7 @@ from hubbub.rational import Number, at_least_zero, positive, probability, ration
 __all__ = ["Loss", "parallel"]
 
 _MOST_WAYS = 64
+_MOST_TIMES = 10**18
 _ADDED = (Pure, Response, Ranged, Laplacian, DiscreteLaplacian)
 
 
@@ -193,6 +194,10 @@ class Loss:
     def __mul__(self, times: int) -> "Loss":
         """The same, `times` times over."""
         repeats = whole(times, "times", least=0)
+        if repeats > _MOST_TIMES:
+            raise InvalidInput(
+                "times is above 10^18", why="nothing is done so often", fix="pass a smaller number"
+            )
         return self._each(lambda parts: [(part, count * repeats) for part, count in parts])
 
     def sampled(self, rate: Number) -> "Loss":
@@ -208,7 +213,17 @@ class Loss:
         chance = _rate(rate)
         if chance in (0, 1):
             return self * int(chance)
-        return self._each(lambda parts: [(_only(parts).sampled(chance), 1)] if parts else [])
+
+        def drawn(parts: Parts) -> list[tuple[Part, int]]:
+            if any(part.relation == "substitution" for part, _ in parts):
+                raise Unsupported(
+                    "a loss about units that are substituted is Poisson-sampled",
+                    why="Poisson sampling is about units added or removed",
+                    fix="state the loss for add/remove, or sample without replacement",
+                )
+            return [(_only(parts).sampled(chance), 1)] if parts else []
+
+        return self._each(drawn)
 
     def sampled_without_replacement(self, population: int, size: int) -> "Loss":
         """The same on `size` of `population` units, drawn without replacement; under substitution.
@@ -374,7 +389,8 @@ class Loss:
         """
         sure = probability(prior, "prior")
         at = None if epsilon is None else at_least_zero(epsilon, "epsilon")
-        return max(meaning.posterior(way, sure, at) for way in self._compositions)
+        found = [meaning.posterior(way, sure, at) for way in self._compositions]
+        return Posterior(max(one.at_most for one in found), max(one.exception for one in found))
 
     def explain(self, delta: Number | None = None) -> str:
         """What the loss means for one person, in words.
@@ -417,7 +433,7 @@ def parallel(*losses: Loss, substitution: bool = False) -> Loss:
     """What it costs one unit that lies in one part of a public partition, each part of which is asked.
 
     Under add/remove the worst part. Under substitution a unit may leave one part and enter another: the two
-    worst, composed.
+    worst, composed; each loss must then hold for a unit added, removed or substituted in its part.
 
     >>> parallel(Loss.pure(1), Loss.pure(0.5)) == Loss.pure(1)
     True
@@ -435,6 +451,12 @@ def parallel(*losses: Loss, substitution: bool = False) -> Loss:
             fix="pass one Loss for each part of the partition",
         )
     ways = list(_distinct(way for loss in losses for way in loss._ways))  # noqa: SLF001
+    if substitution and not all(part.symmetric for way in ways for part, _ in way):
+        raise Unsupported(
+            "a part is not alike in both directions",
+            why="a unit that is substituted leaves one part and enters another: one of each direction",
+            fix="state losses that are symmetric, such as Gaussian, Laplace or pure ones",
+        )
     if not substitution or len(losses) == 1:
         return Loss(_undominated(ways))
     # The same loss may stand for two parts.
@@ -455,7 +477,9 @@ def _gathered(parts: Iterable[tuple[Part, int]]) -> Parts:
         elif isinstance(part, Zcdp):
             concentrated += count * part.concentrated
         elif count and not part.is_nothing:
-            counts[part.key] = part, counts.get(part.key, (part, 0))[1] + count
+            known, times = counts.get(part.key, (part, 0))
+            # What is only a bound stays one.
+            counts[part.key] = known if not getattr(known, "sharp", True) else part, times + count
     _check_neighbours(part for part, _ in counts.values())
     if bell:
         counts["Bell"] = Bell(bell), 1
@@ -470,8 +494,8 @@ def _check_neighbours(parts: Iterable[Part]) -> None:
     if len(relations) > 1:
         raise Unsupported(
             "these losses are about different neighbours",
-            why="Poisson sampling is about a unit added or removed, samples of fixed size and shuffling are about "
-            "one that is substituted",
+            why="Poisson sampling is about a unit added or removed, samples of fixed size and shuffling are "
+            "about one that is substituted",
             fix="state all of them for one relation",
         )
 

@@ -5,6 +5,7 @@ Proof: docs/proofs/meaning.md
 
 import math
 from collections.abc import Callable
+from decimal import ROUND_FLOOR, Context, Decimal
 from fractions import Fraction
 from typing import Any, NamedTuple
 
@@ -36,7 +37,8 @@ def tradeoff(way: Composition, alpha: Fraction) -> float:
     Every ε ≥ 0 gives two: 1 − δ(ε) − e^ε·α, and e^−ε·(1 − δ(ε) − α).
     """
     if alpha in {0, 1}:
-        return 0.0 if alpha else max(0.0, below(1 - way.told[1]))
+        cut = Composition(tuple((part.cut(), count) for part, count in way.parts))
+        return 0.0 if alpha else max(0.0, below(1 - cut.told[1]))
 
     def line(epsilon: float) -> Fraction:
         at = Fraction(abs(epsilon))
@@ -59,7 +61,7 @@ def tradeoff(way: Composition, alpha: Fraction) -> float:
         best = line(max(-700.0, min(700.0, mu * z - mu * mu / 2)))
     else:
         top = _FAR if way.most is None else min(_FAR, above(way.most))
-        best = _highest(line, -top, min(top, -math.log(float(alpha))))
+        best = _highest(line, -top, min(top, math.log(alpha.denominator) - math.log(alpha.numerator)))
     return max(0.0, below(best))
 
 
@@ -148,9 +150,9 @@ def explain(loss: Any, delta: Fraction | None) -> str:
         lines.append(f"With δ = {shown_up(delta)} there is no ε that holds: more than that may be told.")
     elif delta is not None and found is not None:
         lines.append(
-            f"With δ = {shown_up(delta)}, ε is at most {_digits(found.upper)} and at least {found.lower:.6g} "
-            f"({found.how}): no event is more than {_times(found.upper)} likelier with a person's data than "
-            f"without, give or take a probability of {shown_up(delta)}."
+            f"With δ = {shown_up(delta)}, ε is at most {_digits(found.upper)} and at least "
+            f"{_down(found.lower)} ({found.how}): no event is more than {_times(found.upper)} likelier with "
+            f"a person's data than without, give or take a probability of {shown_up(delta)}."
         )
         if found.how == RENYI:
             lines.append(
@@ -166,10 +168,21 @@ def explain(loss: Any, delta: Fraction | None) -> str:
         half, tenth = (loss.posterior(prior, epsilon) for prior in (0.5, 0.1))
         but = f", except with probability {_digits(half.exception)}" if half.exception else ""
         lines.append(
-            f"Who was 50 % sure of anything about a person becomes {100 * half.at_most:.4g} % sure at most, "
-            f"and who was 10 % sure {100 * tenth.at_most:.4g} %{but}."
+            f"Who was 50 % sure of anything about a person becomes {_percent(half.at_most)} sure at most, "
+            f"and who was 10 % sure {_percent(tenth.at_most)}{but}."
         )
     return "\n".join(lines)
+
+
+def _percent(chance: float) -> str:
+    return f"{shown_up(100 * Fraction(chance))} %"
+
+
+def _down(value: float) -> str:
+    """Six digits, rounded down."""
+    exact = Fraction(value)
+    near = Context(prec=6, rounding=ROUND_FLOOR).divide(Decimal(exact.numerator), Decimal(exact.denominator))
+    return f"{near.normalize():g}" if near else "0"
 
 
 def _digits(value: float) -> str:

@@ -211,6 +211,10 @@ class Laplacian:
         moment = float(self.log_moment(np.array([complex(c)]))[0].real)
         return moment, r * first / size, r * r * (second / size - (first / size) ** 2)
 
+    def real_moment(self, c: float) -> float:
+        """K at a real c > 0."""
+        return float(self.log_moment(np.array([complex(c)]))[0].real)
+
     def decay(self, t: float) -> float:
         """None that holds at every tilt: the atom at the top does not fall off."""
         return 0.0 * t

@@ -10,7 +10,7 @@ Proof: docs/proofs/parts.md
 import contextlib
 import math
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cached_property, lru_cache
 from typing import Any
@@ -45,7 +45,7 @@ __all__ = [
 
 _MOST_ATOMS = 1 << 10
 """More losses than these are seen as fewer, further apart."""
-_MOST_GROUP = 32
+_MOST_GROUP = 8
 _BITS = 128
 _CLOSE = 1 + 2.0**-36
 """By so much Rényi figures are raised: moments are good to some hundred units."""
@@ -98,7 +98,7 @@ class Part(ABC):
         found = math.inf if self.most is None else round_up(self.most)
         with np.errstate(all="ignore"), contextlib.suppress(Uncertified):
             moments = [
-                side.log_moment(np.array([complex(alpha - 1)]))[0].real if not side.certain else math.inf
+                side.real_moment(alpha - 1) if not side.certain else math.inf
                 for added in ((False,) if self.symmetric else (False, True))
                 if isinstance(side := self.side(added=added, up=True), (pairs.Atoms, pairs.Laplacian))
             ]
@@ -114,7 +114,7 @@ class Part(ABC):
                 why="it is unbounded, and no rule says how a group moves it",
                 fix="state the mechanism with the group's own sensitivity",
             )
-        return Pure(size * self.most)
+        return Pure(size * self.most, sharp=False)
 
     def sampled(self, rate: Fraction) -> "Part":
         """The same on a Poisson sample."""
@@ -134,6 +134,8 @@ class Pure(Part):
 
     epsilon: Fraction
     delta: Fraction = Fraction(0)
+    sharp: bool = field(default=True, compare=False, repr=False)
+    """Whether some such mechanism is meant, or this is only a bound of one that is not as bad."""
 
     def side(self, *, added: bool, up: bool) -> pairs.Atoms:  # noqa: ARG002
         """Two losses, ±ε."""
@@ -151,17 +153,22 @@ class Pure(Part):
 
     def group(self, size: int) -> "Pure":
         """(kε, δ·(e^kε − 1)/(e^ε − 1))."""
-        return Pure(size * self.epsilon, min(Fraction(1), _group_delta(self.epsilon, self.delta, size)))
+        delta = min(Fraction(1), _group_delta(self.epsilon, self.delta, size))
+        return Pure(size * self.epsilon, delta, sharp=False)
 
     def sampled(self, rate: Fraction) -> Part:
         """(ln(1 + q(e^ε − 1)), qδ); without δ, the law itself."""
-        return Pure(_amplified(self.epsilon, rate), rate * self.delta) if self.delta else Sampled(self, rate)
+        if not self.delta:
+            return Sampled(self, rate)
+        return Pure(_amplified(self.epsilon, rate), rate * self.delta, sharp=False)
 
     def renyi(self, alpha: float) -> float:
         """ln(cosh((α − ½)ε)/cosh(ε/2))/(α − 1)."""
         e = round_up(self.epsilon)
         if alpha * e > 600:
             return e
+        if alpha * e < 1e-100:
+            return max(alpha * e * e, 5e-324)  # twice what it is, for nothing is left of it in doubles
         gained = 2 * math.sinh(alpha * e / 2) * math.sinh((alpha - 1) * e / 2) / math.cosh(e / 2)
         return min(e, math.log1p(gained) / (alpha - 1) * _CLOSE)
 
@@ -177,7 +184,7 @@ class Bell(Part):
 
     def side(self, *, added: bool, up: bool) -> pairs.Bell:  # noqa: ARG002
         """Two normal laws, μ apart."""
-        return pairs.Bell(above(self.mu_squared) if up else below(self.mu_squared))
+        return pairs.Bell(_usable(above(self.mu_squared) if up else below(self.mu_squared)))
 
     @property
     def most(self) -> None:
@@ -209,7 +216,7 @@ class Laplacian(Part):
 
     def side(self, *, added: bool, up: bool) -> pairs.Laplacian:  # noqa: ARG002
         """Two Laplace laws, `ratio` apart."""
-        return pairs.Laplacian(above(self.ratio) if up else below(self.ratio))
+        return pairs.Laplacian(_usable(above(self.ratio) if up else below(self.ratio)))
 
     @property
     def most(self) -> Fraction:
@@ -321,7 +328,7 @@ class Ranged(Part):
 
     def side(self, *, added: bool, up: bool) -> Range | pairs.Atoms:  # noqa: ARG002
         """The curve of all such; below it, the one of them whose interval lies evenly around 0."""
-        return Range(above(self.width)) if up else pairs.two_points(self.width / 2)
+        return Range(_usable(above(self.width))) if up else pairs.two_points(self.width / 2)
 
     @property
     def most(self) -> Fraction:
@@ -398,12 +405,12 @@ class Sampled(Part):
 
     def side(self, *, added: bool, up: bool) -> Any:
         """The mixture against the law without the unit, or the other way round."""
-        rate = above(self.rate) if up else below(self.rate)
+        rate = _usable(above(self.rate) if up else below(self.rate))
         inner = self.base.side(added=False, up=up)
         if self.fixed and up:
             return mirrored(pairs.Mixed(inner, rate, added=False))
-        if isinstance(inner, pairs.Bell) and not self.fixed:
-            return pairs.SampledBell(rate, root_inverse(self.base.mu_squared, up=up), added)  # type: ignore[attr-defined]
+        if isinstance(self.base, Bell) and not self.fixed:
+            return pairs.SampledBell(rate, root_inverse(self.base.mu_squared, up=up), added)
         return pairs.Mixed(inner, rate, added)
 
     @property
@@ -488,15 +495,27 @@ class SampledGroup(Part):
 
     def renyi(self, alpha: float) -> float:
         """By convexity, from the members sampled all or none."""
-        powers = [
-            math.log(math.comb(self.size, j))
-            + j * math.log(above(self.rate))
-            + (self.size - j) * math.log1p(-below(self.rate))
-            + (alpha - 1) * Bell(j * j * self.mu_squared).renyi(alpha)
-            for j in range(self.size + 1)
+        if self.size > _MOST_GROUP:
+            return Bell(self.size**2 * self.mu_squared).renyi(alpha)
+        grown = [
+            math.comb(self.size, j)
+            * above(self.rate) ** j
+            * (1 - below(self.rate)) ** (self.size - j)
+            * math.expm1(min(709.0, (alpha - 1) * Bell(j * j * self.mu_squared).renyi(alpha)))
+            for j in range(1, self.size + 1)
         ]
-        peak = max(powers)
-        return (math.log(math.fsum(math.exp(power - peak) for power in powers)) + peak) / (alpha - 1) * _CLOSE
+        most = Bell(self.size**2 * self.mu_squared).renyi(alpha)
+        if (alpha - 1) * most > 700:
+            return most
+        return max(5e-324, math.log1p(math.fsum(grown)) / (alpha - 1) * _CLOSE)
+
+    def sampled(self, rate: Fraction) -> Part:
+        """Not known: are they drawn together, or each by itself?"""
+        raise Unsupported(
+            f"a group's loss is sampled at rate {shown_up(rate)}",
+            why="it would not be said whether its members are drawn together",
+            fix="sample first, and ask for the group then",
+        )
 
     def group(self, size: int) -> "SampledGroup":
         """A larger group."""
@@ -622,6 +641,13 @@ def below(exact: Fraction) -> float:
     """A double that is not above, for a number of 0 or more."""
     near = _near(exact)
     return near if near < math.inf and Fraction(near) <= exact else math.nextafter(near, 0.0)
+
+
+def _usable(number: float) -> float:
+    """A number with all its digits; others are left to divergences."""
+    if not 1e-290 < number < 1e290:
+        raise Uncertified
+    return number
 
 
 def _near(exact: Fraction) -> float:

@@ -44,7 +44,7 @@ class Divergence:
         def log_delta(alpha: float) -> float:
             return (alpha - 1) * (self.at(alpha) - epsilon) - _room(alpha)
 
-        return min(1.0, math.exp(min(0.0, self._best(log_delta))) * _CLOSE)
+        return min(1.0, max(5e-324, math.exp(min(0.0, self._best(log_delta))) * _CLOSE))
 
     def epsilon(self, delta: float) -> float:
         """An upper bound of ε(δ), for δ > 0."""
@@ -88,6 +88,13 @@ def _room(alpha: float) -> float:
 
 @lru_cache(maxsize=8192)
 def _divergence(parts: Parts, alpha: float) -> float:
+    try:
+        return _summed(parts, alpha)
+    except OverflowError:
+        return math.inf
+
+
+def _summed(parts: Parts, alpha: float) -> float:
     gaussian = tuple(
         (part, count)
         for part, count in parts

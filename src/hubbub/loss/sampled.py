@@ -27,7 +27,9 @@ _MIDDLE = 0.12
 _CORE_POINTS = 129
 _BLOCK = 32
 """Nodes are summed so many at a time."""
-_AT_ONCE, _ROWS = 1 << 21, 1 << 10
+_MOST_WORK = 1 << 29
+"""Nodes times points: what takes longer than a second or so is left to others."""
+_AT_ONCE, _ROWS = 1 << 18, 1 << 10
 """So many numbers are kept at a time."""
 _MOST_NODES, _MOST_NODES_EACH = 2_000_000, 20_000
 
@@ -122,6 +124,8 @@ class Nodes:
         """K(c+it) − K(c) of all steps together, at t = 0, step, 2·step, …"""
         # With D(t) = e^(itL) − 1, D(a + b) = D(a) + D(b) + D(a)·D(b): few a's and b's give all t, by products
         # of matrices, and no digits are lost where D is small.
+        if self._chance.size * count > _MOST_WORK:
+            raise Uncertified
         fine = math.isqrt(count - 1) + 1
         coarse = -(-count // fine)
         nodes = -(-self._chance.shape[1] // _BLOCK) * _BLOCK
@@ -188,7 +192,23 @@ class Nodes:
         with np.errstate(divide="ignore"):
             turn = float(np.minimum(1.5 * variance / cube, np.sqrt(2 / most)).min())
         alpha = np.minimum(flat * width, 1.0) * (1 - 1e-9)
-        return Core(beta * (1 - 1e-9), variance, cube, alpha, width, turn)
+        return Core(beta * (1 - 1e-9), variance, cube, alpha, width, self._steepest(), turn)
+
+    def _steepest(self) -> Doubles:
+        """The most that each tilted loss's density goes up and down in all; infinite where unknown.
+
+        Between two nodes its logarithm rises above both by no more than gap²/8σ².
+        """
+        law, s2 = self._law, (self._law.sigmas**2)[:, None]
+        gap = self._x[:, 1] - self._x[:, 0]
+        odds = (self._x - 0.5) / s2
+        share = np.log(law.rates)[:, None] + odds - mixed(odds, law.rates[:, None])
+        with np.errstate(divide="ignore", over="ignore"):
+            highest = (
+                (np.log(self._chance) - share).max(axis=1) + np.log(s2[:, 0] / gap) + gap**2 / (8 * s2[:, 0])
+            )
+            # Two hills at most, and they lie within the nodes.
+            return np.where(_WIDE * law.sigmas >= 1.05, 4 * np.exp(highest) * (1 + 1e-9), np.inf)
 
 
 def _turned(angle: Doubles, count: int) -> Complexes:
@@ -212,7 +232,7 @@ def _turned(angle: Doubles, count: int) -> Complexes:
 class Core(NamedTuple):
     """Of each step: a part of its law of mass β with these central moments, and a flat part of mass α.
 
-    So |E[e^(itL)]| ≤ 1 − β·(vt²/2 − m₃t³/6), and ≤ 1 − α·(1 − 2/(t·width)).
+    So |E[e^(itL)]| ≤ 1 − β·(vt²/2 − m₃t³/6), and ≤ 1 − α·(1 − 2/(t·width)), and ≤ variation/t.
     """
 
     beta: Doubles
@@ -220,6 +240,7 @@ class Core(NamedTuple):
     third: Doubles
     alpha: Doubles
     width: Doubles
+    variation: Doubles
     turn: float
     """Up to here the first bound falls, for every step."""
 
@@ -230,5 +251,6 @@ class Core(NamedTuple):
 
     def far(self, t: float) -> Doubles:
         """The logarithm of the second bound, which falls in t; 0 where it says nothing."""
-        bound: Doubles = np.log1p(-self.alpha * np.maximum(0.0, 1 - 2 / (t * self.width)))
+        flat = np.log1p(-self.alpha * np.maximum(0.0, 1 - 2 / (t * self.width)))
+        bound: Doubles = np.minimum(flat, np.log(self.variation / t))
         return bound

@@ -14,8 +14,9 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from hubbub.loss.pairs import Atoms
+from hubbub.loss.pairs import Atoms, two_points
 from hubbub.loss.parts import Part, above, below
+from hubbub.loss.sampled import Uncertified
 from hubbub.rational import shown_up
 
 __all__ = ["Shuffled"]
@@ -26,6 +27,7 @@ _REACH = 38.5
 """Beyond so many deviations, and some more for skewness, there is less than 1e-300 of a binomial law."""
 _MOST_OUTCOMES = 1 << 21
 _BINS = 1 << 13
+_LEAST, _MOST, _MOST_REPORTS = Fraction(1, 10**9), 40, 10**9
 _ACCURACY, _PRECISION = 1e-10, 1e-12
 
 
@@ -37,7 +39,11 @@ class Shuffled(Part):
     reports: int
 
     def side(self, *, added: bool, up: bool) -> Atoms:  # noqa: ARG002
-        """Two counts under two laws, mirror images of each other."""
+        """Two counts under two laws, mirror images; beyond what doubles can tell, one report."""
+        if not (_LEAST <= self.epsilon <= _MOST and self.reports <= _MOST_REPORTS):
+            if up:
+                return two_points(self.epsilon)
+            raise Uncertified
         return _clones(above(self.epsilon) if up else below(self.epsilon), self.reports, up=up)
 
     @property
