@@ -76,7 +76,7 @@ def test_a_bound_from_divergences_is_said_to_be_loose():
         (["--approximate", "0.1,1e-8"], Loss.approximate(Fraction(1, 10), Fraction(1, 10**8))),
         (["--gaussian", "2", "--steps", "9"], Loss.gaussian(Fraction(3, 2))),
         (["--gaussian", "2", "--gaussian", "2", "--pure", "1"], Loss.gaussian_squared(0.5) + Loss.pure(1)),
-        (["--pure", "0.1", "--group", "3"], Loss.pure(Fraction(3, 10))),
+        (["--pure", "0.1", "--group", "3"], Loss.pure(Fraction(1, 10)).for_group(3)),
         (["--gaussian", "2", "--rate", "1"], Loss.gaussian(Fraction(1, 2))),
         (["--pure", "2", "--rate", "1/10"], Loss.pure(2).sampled(Fraction(1, 10))),
         (
