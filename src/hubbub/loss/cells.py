@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["LEAST", "Masses", "Normal", "density", "normal_cells", "outward"]
+__all__ = ["LEAST", "Masses", "Normal", "Smooth", "density", "normal_cells", "outward", "within"]
 
 Doubles = NDArray[np.float64]
 
@@ -32,6 +32,36 @@ class Masses(NamedTuple):
     """The relative error of each p and q above 1e-300."""
     unsure: Doubles
     """The error of each loss."""
+
+
+class Smooth:
+    """A pair whose losses have a density, and may be any number; what is different a pair says itself."""
+
+    @property
+    def certain(self) -> float:
+        """No loss is infinite."""
+        return 0.0
+
+    @property
+    def span(self) -> tuple[float, float]:
+        """Any loss is possible."""
+        return -math.inf, math.inf
+
+    @property
+    def atoms(self) -> Doubles:
+        """No loss has a mass of its own."""
+        return np.zeros(0)
+
+    @property
+    def discrete(self) -> bool:
+        """Losses have a density."""
+        return False
+
+
+def within(most: float) -> Doubles:
+    """Losses evenly over ±most, and closer at both ends."""
+    near = np.linspace(0, min(80.0, most), 257)
+    return np.unique(np.concatenate([near - most, np.linspace(-most, most, 65), most - near]))
 
 
 def outward(low: float, high: float, by: float = 16 * _UNIT) -> tuple[float, float]:

@@ -10,7 +10,8 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from hubbub.loss.pairs import Atoms, Bell, Masses, Mixed
+from hubbub.loss.cells import Masses, Smooth, within
+from hubbub.loss.pairs import Atoms, Bell, Mixed
 
 __all__ = ["Group", "Mirrored", "Range", "mirrored"]
 
@@ -21,7 +22,7 @@ _TABLE = 4096
 
 
 @dataclass(frozen=True)
-class Range:
+class Range(Smooth):
     """The worst of all whose losses lie in one interval of length `width`: a density e^(L/2) on ±width.
 
     >>> Range(1.0).masses(np.array([-1.0, 0.0, 1.0])).p.round(4)
@@ -31,32 +32,15 @@ class Range:
     width: float
 
     @property
-    def certain(self) -> float:
-        """No loss is infinite."""
-        return 0.0
-
-    @property
     def span(self) -> tuple[float, float]:
         """No loss is beyond ±width."""
         most = self.width * (1 + 16 * _UNIT)
         return -most, most
 
     @property
-    def atoms(self) -> Doubles:
-        """No loss has a mass of its own."""
-        return np.zeros(0)
-
-    @property
-    def discrete(self) -> bool:
-        """Losses have a density."""
-        return False
-
-    @property
     def outline(self) -> Doubles:
         """Losses evenly over the whole, and closer at both ends."""
-        near = np.linspace(0, min(80.0, self.width), 257)
-        whole = np.linspace(-self.width, self.width, 65)
-        return np.unique(np.concatenate([near - self.width, whole, self.width - near]))
+        return within(self.width)
 
     def masses(self, edges: Doubles) -> Masses:
         """P- and Q-mass of losses in (edges[k], edges[k+1]]."""
@@ -163,7 +147,7 @@ class Mirrored:
 
 
 @dataclass(frozen=True)
-class Group:
+class Group(Smooth):
     """`size` units in one Poisson sample of a Gaussian mechanism: it moves by as many μ as were sampled.
 
     P is the mixture Σ Bin(size, rate)(j)·N(jμ, 1) against N(0, 1), or the other way round if `added`.
@@ -176,11 +160,6 @@ class Group:
     mu_squared: float
     size: int
     added: bool
-
-    @property
-    def certain(self) -> float:
-        """No loss is infinite."""
-        return 0.0
 
     @cached_property
     def _weights(self) -> Doubles:
@@ -196,16 +175,6 @@ class Group:
         none = self.size * math.log1p(-self.rate) if self.rate < 1 else -math.inf
         none -= 16 * _UNIT * abs(none) if math.isfinite(none) else 0.0
         return (-math.inf, -none) if self.added else (none, math.inf)
-
-    @property
-    def atoms(self) -> Doubles:
-        """No loss has a mass of its own."""
-        return np.zeros(0)
-
-    @property
-    def discrete(self) -> bool:
-        """Losses have a density."""
-        return False
 
     @cached_property
     def _table(self) -> tuple[Doubles, Doubles]:

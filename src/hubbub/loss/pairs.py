@@ -22,7 +22,7 @@ from hubbub.loss.atoms import (
     randomized_response,
     two_points,
 )
-from hubbub.loss.cells import LEAST, Masses, density, normal_cells, outward
+from hubbub.loss.cells import LEAST, Masses, Smooth, density, normal_cells, outward, within
 from hubbub.loss.logs import log1p, mixed, unmixed
 from hubbub.loss.sampled import Uncertified
 
@@ -50,7 +50,7 @@ _WIDE = 40.0
 
 
 @dataclass(frozen=True)
-class Bell:
+class Bell(Smooth):
     """Gaussian noise: L is normal with mean μ²/2 and variance μ² under P.
 
     >>> Bell(1.0).derivatives(2.0)
@@ -58,26 +58,6 @@ class Bell:
     """
 
     mu_squared: float
-
-    @property
-    def certain(self) -> float:
-        """No loss is infinite."""
-        return 0.0
-
-    @property
-    def span(self) -> tuple[float, float]:
-        """Any loss is possible."""
-        return -math.inf, math.inf
-
-    @property
-    def atoms(self) -> Doubles:
-        """No loss has a mass of its own."""
-        return np.zeros(0)
-
-    @property
-    def discrete(self) -> bool:
-        """Losses have a density."""
-        return False
 
     @property
     def outline(self) -> Doubles:
@@ -129,7 +109,7 @@ class Bell:
 
 
 @dataclass(frozen=True)
-class Laplacian:
+class Laplacian(Smooth):
     """Laplace noise of scale b on a sensitivity of ratio·b.
 
     Under P the loss is `ratio` with probability ½, −ratio with e^−ratio/2, and else has the density
@@ -142,11 +122,6 @@ class Laplacian:
     ratio: float
 
     @property
-    def certain(self) -> float:
-        """No loss is infinite."""
-        return 0.0
-
-    @property
     def span(self) -> tuple[float, float]:
         """No loss is beyond ±ratio."""
         return outward(-self.ratio, self.ratio)
@@ -157,16 +132,9 @@ class Laplacian:
         return np.array([-self.ratio, self.ratio])
 
     @property
-    def discrete(self) -> bool:
-        """Between the ends, losses have a density."""
-        return False
-
-    @property
     def outline(self) -> Doubles:
         """Losses evenly over the whole, and closer at both ends."""
-        near = np.linspace(0, min(80.0, self.ratio), 257)
-        whole = np.linspace(-self.ratio, self.ratio, 65)
-        return np.unique(np.concatenate([near - self.ratio, whole, self.ratio - near]))
+        return within(self.ratio)
 
     def log_moment(self, z: Complexes) -> Complexes:
         """K(z) = rz + ln(1 + z·(e^(−2w) − 1)/(1 + 2z)) with w = (z + ½)·r, for Re z > −½.
@@ -335,7 +303,7 @@ class Mixed:
 
 
 @dataclass(frozen=True)
-class SampledBell:
+class SampledBell(Smooth):
     """One Poisson-sampled Gaussian step: sensitivity 1, deviation σ.
 
     >>> low, high = SampledBell(0.01, 1.0, added=True).span
@@ -352,24 +320,9 @@ class SampledBell:
         return Mixed(Bell(self.sigma**-2), self.rate, self.added)
 
     @property
-    def certain(self) -> float:
-        """No loss is infinite."""
-        return 0.0
-
-    @property
     def span(self) -> tuple[float, float]:
         """From ln(1 − rate) up, or from its negative down."""
         return self._mixed.span
-
-    @property
-    def atoms(self) -> Doubles:
-        """No loss has a mass of its own."""
-        return np.zeros(0)
-
-    @property
-    def discrete(self) -> bool:
-        """Losses have a density."""
-        return False
 
     @property
     def outline(self) -> Doubles:
