@@ -166,10 +166,11 @@ def schedule_target() -> Target:
         return Loss.together(steps).epsilon(Fraction(100 + k, 10**7))
 
     taken = []
-    for k in range(ROUNDS):
-        start = time.process_time()
+    for k in range(2 * ROUNDS):
+        # By the clock: matrices are multiplied on all processors.
+        start = time.perf_counter()
         schedule(k)
-        taken.append(time.process_time() - start)
+        taken.append(time.perf_counter() - start)
     return Target("1000 steps of different σ", "< 1 s", f"{min(taken):.2f} s", met=min(taken) < 1)
 
 

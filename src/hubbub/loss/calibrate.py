@@ -85,11 +85,13 @@ def _root(excess: Callable[[float], float], start: float) -> float:
             raise _out_of_reach()
     moved = 0
     for _ in range(_MOST_STEPS):
-        if high - low <= _CLOSE:
+        slope = (at_low - at_high) / (high - low)
+        # Near enough to the root, or to the other end.
+        if high - low <= _CLOSE or -at_high <= _CLOSE * slope:
             break
-        # False position; an end that stays is made to count less (the Illinois rule).
-        middle = low + (high - low) * at_low / (at_low - at_high)
-        middle = min(max(middle, low + _CLOSE / 2), high - _CLOSE / 2)
+        # False position, a hair to the safe side; an end that stays counts less (the Illinois rule).
+        middle = low + at_low / slope + _CLOSE / 2
+        middle = min(max(middle, low + _CLOSE / 2), high - _CLOSE / 4)
         at = excess(middle)
         if at > 0:
             low, at_low, at_high = middle, at, at_high / 2 if moved < 0 else at_high

@@ -37,7 +37,7 @@ _ROUNDING = 2.0**-48
 _TINY = 1e-290
 _MOST_POINTS = 200_000
 _SMALLEST_TILT, _LARGEST_TILT = -8, 12
-_ROUGH = 0.04
+_ROUGH = 0.07
 """As close to the best tilt, as a share, is close enough."""
 
 
