@@ -8,8 +8,8 @@ import mpmath
 import numpy as np
 import pytest
 
-from hubbub.errors import Unsupported
-from hubbub.loss import Loss, pairs
+from hubbub.errors import InvalidInput, Unsupported
+from hubbub.loss import Loss, pairs, parallel
 from hubbub.loss.composed import Composed
 from hubbub.loss.derived import Group, Range
 from hubbub.loss.parts import (
@@ -28,6 +28,7 @@ from hubbub.loss.parts import (
     below,
 )
 from hubbub.loss.sampled import Uncertified
+from refusing import refused
 
 mp = mpmath.mp.clone()
 mp.dps = 40
@@ -352,3 +353,72 @@ def test_where_something_may_be_told_no_divergence_is_finite():
 def test_the_discrete_gaussian_is_as_concentrated_as_the_continuous():
     assert DiscreteBell(Fraction(4), 2).rho == Fraction(1, 2)
     assert Loss.discrete_gaussian(4, 2).renyi(3) == pytest.approx(1.5)
+
+
+# ---- the door, and words
+
+
+def test_what_is_no_loss_is_refused():
+    with refused(InvalidInput, match="curve"):
+        Loss.from_renyi({})
+    with refused(InvalidInput, match="curve"):
+        Loss.from_renyi({1: 2})
+    with refused(InvalidInput, match="laws"):
+        Loss.finite([Fraction(1, 2)], [1])
+    with refused(InvalidInput, match="keep"):
+        Loss.response(Fraction(1, 10), 3)
+    with refused(InvalidInput, match="size"):
+        Loss.gaussian(1).sampled_without_replacement(10, 11)
+    with refused(InvalidInput, match="rate"):
+        Loss.gaussian(1).sampled(2)
+    with refused(InvalidInput, match="alpha"):
+        Loss.gaussian(1).renyi(1)
+
+
+def test_nothing_stays_nothing():
+    nothing = Loss.pure(0)
+    assert nothing.sampled(Fraction(1, 2)) == nothing.sampled_without_replacement(10, 1) == nothing
+    assert nothing.for_group(3) == nothing
+
+
+def test_losses_with_several_ways_are_composed_together_too():
+    either = parallel(Loss.pure(1), Loss.gaussian(1))
+    assert Loss.together([either, Loss.pure(1)]) == either + Loss.pure(1)
+
+
+@pytest.mark.parametrize(
+    ("loss", "words"),
+    [
+        (Loss.laplace(Fraction(1, 2)).sampled(Fraction(1, 4)), "(ε = 0.5) of a Poisson sample, rate 0.25"),
+        (Loss.discrete_laplace(2).sampled(Fraction(1, 4)), "(ε = 0.5) of a Poisson sample, rate 0.25"),
+        (Loss.bounded_range(1).sampled(Fraction(1, 4)), "(ε = 1) of a Poisson sample, rate 0.25"),
+        (
+            Loss.response(Fraction(3, 4)).sampled(Fraction(1, 4)),
+            "(ε = 1.09862) of a Poisson sample, rate 0.25",
+        ),
+        (Loss.discrete_gaussian(4), "discrete Gaussian Δ²/σ² = 0.25"),
+        (Loss.finite([1, 0], [Fraction(1, 2), Fraction(1, 2)]), "a pair of laws on 2 outcomes"),
+        (Loss.zcdp(Fraction(1, 2)), "ρ = 0.5"),
+        (Loss.from_renyi({2: 1, 3: 2}), "Rényi divergences at 2 orders"),
+        (
+            Loss.gaussian(1).sampled(Fraction(1, 4)).for_group(2).for_group(3),
+            "(Gaussian μ = 1) of a Poisson sample, rate 0.25, group of 6",
+        ),
+        (
+            Loss.gaussian(1).sampled_without_replacement(4, 1) * 2,
+            "2 × ((Gaussian μ = 1) of a fixed-size sample, rate 0.25)",
+        ),
+    ],
+    ids=str,
+)
+def test_each_part_says_what_it_is(loss, words):
+    assert str(loss) == words
+
+
+def test_what_a_cost_knows_of_each_part():
+    assert Loss.zcdp(Fraction(1, 2)).cost().rho == Fraction(1, 2)
+    assert Loss.gaussian(1).sampled(Fraction(1, 4)).cost().mu_squared == 1
+    finite = Loss.finite([Fraction(1, 4), Fraction(3, 4)], [Fraction(1, 2), Fraction(1, 2)])
+    assert finite.cost().epsilon == pytest.approx(math.log(2), abs=1e-15)
+    assert (Loss.gaussian(10**4).sampled(Fraction(1, 2)).for_group(2)).renyi(2) == pytest.approx(4e8)
+    assert (Loss.gaussian(1).sampled(Fraction(1, 5)) + Loss.zcdp(Fraction(1, 5))).epsilon(1e-6) > 0
