@@ -78,7 +78,7 @@ def test_reference_values_of_sigma(epsilon, delta, lower, upper):
     exact = 1 / largest_mu(Fraction(epsilon), Fraction(delta))
     assert Fraction(lower) <= exact <= Fraction(upper) * (1 + Fraction(1, 10**12))
     found = calibrate(lambda sigma: Loss.gaussian(1 / sigma), Fraction(epsilon), Fraction(delta))
-    assert Fraction(lower) <= Fraction(found) <= Fraction(upper) * (1 + Fraction(1, 10**8))
+    assert Fraction(lower) <= Fraction(found) <= Fraction(upper) * (1 + Fraction(1, 10**7))
 
 
 # ---- engines against each other

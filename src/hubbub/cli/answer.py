@@ -175,7 +175,7 @@ def _print(found: Answer, console: Console) -> None:
     table.add_row("advantage", f"{up(found.advantage)}  at most  (0: nobody can tell who is in, 1: anybody)")
     console.print(table)
     if bounds is not None and math.isinf(bounds.upper):
-        console.print("\nNo ε can be promised with so small a δ: more than that may be told outright.")
+        console.print("\nNo ε can be promised with so small a δ.")
     if found.tradeoff:
         console.print()
         console.print(_curve(found.tradeoff))

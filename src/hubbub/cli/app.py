@@ -31,7 +31,7 @@ Cells = Annotated[int, typer.Option(help="How many counts are released together.
 Real = Annotated[bool, typer.Option("--real", help="The answer is not a whole number.")]
 
 
-@app.command()
+@app.command(context_settings={"ignore_unknown_options": True})  # so that −5 is an answer, not an option
 def release(
     value: Annotated[str, typer.Argument(help="The exact answer; it is not stored.")],
     epsilon: Epsilon,

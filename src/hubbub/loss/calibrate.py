@@ -13,7 +13,7 @@ from hubbub.rational import Number, at_least_zero, positive
 
 __all__ = ["calibrate"]
 
-_CLOSE = 1e-9
+_CLOSE = 1e-8
 """How far above the least the noise may be, relatively."""
 _MOST_STEPS = 80
 
@@ -21,7 +21,7 @@ _MOST_STEPS = 80
 def calibrate(
     family: Callable[[Fraction], Loss], epsilon: Number, delta: Number = 0, *, guess: Number = 1
 ) -> float:
-    """The least noise, to nine digits, at which `family(noise)` is (ε, δ)-private.
+    """The least noise, to eight digits, at which `family(noise)` is (ε, δ)-private.
 
     The family gives the loss for any noise above 0, less for more noise: one Gaussian answer, many, a
     training run, or a schedule of different noises that all grow with one number.
@@ -56,9 +56,11 @@ def calibrate(
         found = loss.delta(most)
         return _log(Fraction(found) / chance) if found > 0 else -700.0
 
-    noise = _root(excess, max(-190.0, min(190.0, _log(positive(guess, "guess")))))
+    # Without δ it is a matter of sums, and quick.
+    close = _CLOSE if chance else _CLOSE / 2**12
+    noise = _root(excess, max(-190.0, min(190.0, _log(positive(guess, "guess")))), close)
     # ε and δ are bounded by themselves: the promise is checked as it will be read.
-    more = _CLOSE / 2
+    more = close / 2
     while family(Fraction(noise)).epsilon(chance) > most:
         noise, more = noise * (1 + more), 2 * more
     return noise
@@ -68,7 +70,7 @@ def _log(x: Fraction) -> float:
     return math.log(x.numerator) - math.log(x.denominator)
 
 
-def _root(excess: Callable[[float], float], start: float) -> float:
+def _root(excess: Callable[[float], float], start: float, close: float) -> float:
     """e^x for the least x at which excess(x) ≤ 0, found to be so."""
     low, high = start, start
     at_low = at_high = excess(start)
@@ -83,16 +85,20 @@ def _root(excess: Callable[[float], float], start: float) -> float:
         at_low, step = excess(low), 2 * step
         if low < -200:
             raise _out_of_reach()
-    moved = 0
+    moved, known = 0, [(low, at_low), (high, at_high)]
     for _ in range(_MOST_STEPS):
         slope = (at_low - at_high) / (high - low)
         # Near enough to the root, or to the other end.
-        if high - low <= _CLOSE or -at_high <= _CLOSE * slope:
+        if high - low <= close or -at_high <= close * slope:
             break
-        # False position, a hair to the safe side; an end that stays counts less (the Illinois rule).
-        middle = low + at_low / slope + _CLOSE / 2
-        middle = min(max(middle, low + _CLOSE / 2), high - _CLOSE / 4)
+        # By the last three points, or false position; an end that stays counts less (the Illinois rule).
+        middle = _inverse(known[-3:])
+        if middle is None or not low < middle < high:
+            middle = low + at_low / slope
+        # A hair to the safe side.
+        middle = min(max(middle + close / 2, low + close / 2), high - close / 4)
         at = excess(middle)
+        known.append((middle, at))
         if at > 0:
             low, at_low, at_high = middle, at, at_high / 2 if moved < 0 else at_high
             moved = -1
@@ -100,6 +106,18 @@ def _root(excess: Callable[[float], float], start: float) -> float:
             high, at_high, at_low = middle, at, at_low / 2 if moved > 0 else at_low
             moved = 1
     return math.exp(high)
+
+
+def _inverse(points: list[tuple[float, float]]) -> float | None:
+    """Where the parabola x(value) through three points has the value 0."""
+    values = {at for _, at in points}
+    if len(values) < 3 or not all(map(math.isfinite, values)):
+        return None
+    total = 0.0
+    for x, at in points:
+        others = [other for _, other in points if other != at]
+        total += x * math.prod(other / (other - at) for other in others)
+    return total
 
 
 def _out_of_reach() -> Unsupported:

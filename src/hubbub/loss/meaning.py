@@ -147,7 +147,7 @@ def explain(loss: Any, delta: Fraction | None) -> str:
         delta = Fraction(1, 10**6)
     found = None if delta is None else loss.bounds(delta)
     if delta is not None and found is not None and math.isinf(found.upper):
-        lines.append(f"With δ = {shown_up(delta)} there is no ε that holds: more than that may be told.")
+        lines.append(f"With δ = {shown_up(delta)} there is no ε that holds.")
     elif delta is not None and found is not None:
         lines.append(
             f"With δ = {shown_up(delta)}, ε is at most {_digits(found.upper)} and at least "
