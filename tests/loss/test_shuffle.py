@@ -82,6 +82,11 @@ def test_shuffled_reports_compose_and_are_bounded():
     assert Loss.pure(Fraction(1, 2)).shuffled(100).for_group(2).epsilon() == 1
 
 
+def test_what_is_about_units_added_or_removed_is_not_shuffled():
+    with pytest.raises(Unsupported, match="added or removed"):
+        Loss.pure(1).sampled(Fraction(1, 10)).shuffled(10)
+
+
 @pytest.mark.parametrize("loss", [Loss.gaussian(1), Loss.approximate(1, 0.1)])
 def test_only_what_is_pure_is_shuffled(loss):
     with pytest.raises(Unsupported, match="pure"):

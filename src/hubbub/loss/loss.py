@@ -273,6 +273,12 @@ class Loss:
 
         def shuffle(parts: Parts) -> list[tuple[Part, int]]:
             composed = Composition(parts)
+            if any(part.relation == "add/remove" for part, _ in parts):
+                raise Unsupported(
+                    "a loss about units added or removed is shuffled",
+                    why="shuffling is about a unit whose data is another's, which such a report may tell apart",
+                    fix="state the report's loss for substitution, such as Loss.response(0.75)",
+                )
             if composed.most is None or composed.told[1]:
                 raise Unsupported(
                     "only pure losses are shuffled",
