@@ -5,6 +5,16 @@ from contextlib import contextmanager
 import pytest
 
 
+def refusal(kind, call, *arguments, **named):
+    """The error that a call ends in; it says what, why and how to mend it."""
+    with pytest.raises(kind) as caught:
+        call(*arguments, **named)
+    assert caught.value.what
+    assert caught.value.why
+    assert caught.value.fix
+    return caught.value
+
+
 @contextmanager
 def refused(kind, match=None):
     """Like pytest.raises, for errors of our tree; it checks that they are written as ours are."""

@@ -8,7 +8,7 @@ it stands for itself, the binary number: nobody typed it, and its distance from 
 import math
 import numbers
 import sys
-from decimal import ROUND_CEILING, Context, Decimal
+from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal
 from fractions import Fraction
 from typing import Any
 
@@ -20,12 +20,14 @@ __all__ = [
     "Number",
     "as_read",
     "at_least_zero",
+    "below_one",
     "ceil_sqrt",
     "exactly",
     "positive",
     "probability",
     "rational",
     "round_up",
+    "shown_down",
     "shown_up",
     "whole",
 ]
@@ -79,6 +81,14 @@ def at_least_zero(value: Any, name: str) -> Fraction:
         raise InvalidInput(
             f"{name} is {_shown(exact)}", why="it cannot be below zero", fix=f"pass {name} of 0 or more"
         )
+    return exact
+
+
+def below_one(value: Any, name: str) -> Fraction:
+    """A rational of zero or more and below 1, or a clear error: what a δ may be."""
+    exact = at_least_zero(value, name)
+    if exact >= 1:
+        raise InvalidInput(f"{name} is 1 or more", why="it would promise nothing", fix=f"pass {name} below 1")
     return exact
 
 
@@ -213,3 +223,13 @@ def shown_up(exact: Fraction) -> str:
         Decimal(exact.numerator), Decimal(exact.denominator)
     )
     return f"{round_up(Fraction(near)):.6g}"
+
+
+def shown_down(exact: Fraction) -> str:
+    """Six digits, rounded down: what is left, or at least so much, is never said to be more.
+
+    >>> shown_down(Fraction(2, 3))
+    '0.666666'
+    """
+    near = Context(prec=6, rounding=ROUND_FLOOR).divide(Decimal(exact.numerator), Decimal(exact.denominator))
+    return f"{near.normalize():g}" if near else "0"

@@ -11,10 +11,10 @@ import pytest
 from hubbub.errors import InvalidInput, Unsupported
 from hubbub.loss import Loss, pairs, parallel
 from hubbub.loss.composed import Composed
+from hubbub.loss.curves import Curve, Zcdp
 from hubbub.loss.derived import Group, Range
 from hubbub.loss.parts import (
     Bell,
-    Curve,
     DiscreteBell,
     DiscreteLaplacian,
     Finite,
@@ -23,10 +23,8 @@ from hubbub.loss.parts import (
     Ranged,
     Response,
     Sampled,
-    Zcdp,
-    above,
-    below,
 )
+from hubbub.loss.rounding import above, below
 from hubbub.loss.sampled import Uncertified
 from refusing import refused
 

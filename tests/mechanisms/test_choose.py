@@ -29,6 +29,7 @@ from hubbub.noise.table import MOST
 from hubbub.unit import Neighbours, Unit
 from mechanisms import reference
 from mechanisms.reference import fits, lead_at_least, mass, scripted, stream, up_to, worst_ratio
+from refusing import refusal
 
 INDEX_ONLY = [PermuteAndFlip, Exponential, LaplaceMax]
 ALL = [*INDEX_ONLY, LaplaceMaxWithGap]
@@ -41,15 +42,6 @@ LAWS = {
 HALF = Fraction(1, 2)
 each = pytest.mark.parametrize("kind", ALL)
 each_index_only = pytest.mark.parametrize("kind", INDEX_ONLY)
-
-
-def _refusal(error, call, *arguments, **named):
-    with pytest.raises(error) as caught:
-        call(*arguments, **named)
-    assert caught.value.what
-    assert caught.value.why
-    assert caught.value.fix
-    return caught.value
 
 
 def _moves(delta, monotone, cells):
@@ -579,9 +571,9 @@ def test_the_errors_people_see():
 def test_what_is_no_confidence_or_number_of_candidates_is_refused(kind):
     mechanism = kind.of(sensitivity=1, epsilon=1)
     for bad in (0, 1, -1, 2, math.nan, "0.95", None):
-        assert _refusal(InvalidInput, mechanism.error, bad).what.startswith("confidence")
+        assert refusal(InvalidInput, mechanism.error, bad).what.startswith("confidence")
     for bad in (0, -1, 1.5, math.nan, "3"):
-        assert _refusal(InvalidInput, mechanism.error, 0.95, cells=bad).what.startswith("cells")
+        assert refusal(InvalidInput, mechanism.error, 0.95, cells=bad).what.startswith("cells")
 
 
 def test_a_release_knows_its_regret_among_its_candidates():
@@ -589,7 +581,7 @@ def test_a_release_knows_its_regret_among_its_candidates():
 
     assert release.cells == 3
     assert release.error(0.95) == release.source.error(0.95, cells=3)
-    _refusal(InvalidInput, release.interval)
+    refusal(InvalidInput, release.interval)
 
 
 # Only the index leaves
@@ -625,7 +617,7 @@ def test_one_candidate_is_chosen(kind):
 def test_one_candidate_has_no_lead():
     assert (
         "one candidate"
-        in _refusal(InvalidInput, LaplaceMaxWithGap.of(sensitivity=1, epsilon=1).release, [5]).what
+        in refusal(InvalidInput, LaplaceMaxWithGap.of(sensitivity=1, epsilon=1).release, [5]).what
     )
 
 
@@ -654,15 +646,13 @@ def test_one_candidate_has_no_lead():
 )
 def test_what_is_no_parameter_is_refused(named, at):
     for kind in ALL:
-        assert _refusal(InvalidInput, kind.of, **{"sensitivity": 1, "epsilon": 1, **named}).what.startswith(
-            at
-        )
+        assert refusal(InvalidInput, kind.of, **{"sensitivity": 1, "epsilon": 1, **named}).what.startswith(at)
 
 
 @each
 def test_a_mechanism_made_by_hand_is_checked_the_same(kind):
-    assert "int" in _refusal(InvalidInput, kind, 1, Fraction(1)).what
-    _refusal(InvalidInput, kind, Sensitivity(1), Fraction(0))
+    assert "int" in refusal(InvalidInput, kind, 1, Fraction(1)).what
+    refusal(InvalidInput, kind, Sensitivity(1), Fraction(0))
     assert kind(Sensitivity(1), 0.1) == kind.of(sensitivity=1, epsilon=0.1)
     assert type(kind(Sensitivity(1), 1).epsilon) is Fraction
 
@@ -670,7 +660,7 @@ def test_a_mechanism_made_by_hand_is_checked_the_same(kind):
 def test_noise_wider_than_what_is_exact_is_refused():
     for kind in (LaplaceMax, LaplaceMaxWithGap):
         assert kind.of(sensitivity=1, epsilon=Fraction(1, 2**47)).rate == Fraction(1, 2**48)
-        assert "2^48" in _refusal(Unsupported, kind.of, sensitivity=1, epsilon=Fraction(1, 2**47 + 1)).what
+        assert "2^48" in refusal(Unsupported, kind.of, sensitivity=1, epsilon=Fraction(1, 2**47 + 1)).what
     for kind in (PermuteAndFlip, Exponential):
         assert kind.of(sensitivity=1, epsilon=Fraction(1, 2**100)).release([1, 2]).value in (0, 1)
 
@@ -680,7 +670,7 @@ def test_it_is_the_largest_move_of_one_score_that_counts(kind):
     mechanism = kind.of(sensitivity=2, epsilon=1)
 
     assert mechanism.release(Bounded.asserted([1, 2, 3], Sensitivity(100, linf=2))).cells == 3
-    error = _refusal(Refused, mechanism.release, Bounded.asserted([1, 2, 3], Sensitivity(3)))
+    error = refusal(Refused, mechanism.release, Bounded.asserted([1, 2, 3], Sensitivity(3)))
     assert "sensitivity" in error.what
 
 
@@ -691,7 +681,7 @@ def test_monotone_is_refused_under_substitution(kind):
 
     release = kind.of(sensitivity=1, epsilon=1).release(held)
     assert (release.unit, release.asserted) == (unit, False)
-    error = _refusal(Refused, kind.of(sensitivity=1, epsilon=1, monotone=True).release, held)
+    error = refusal(Refused, kind.of(sensitivity=1, epsilon=1, monotone=True).release, held)
     assert "substitution" in error.what
 
 
@@ -754,7 +744,7 @@ def test_the_form_in_which_it_is_stored_stays():
     ],
 )
 def test_what_was_tampered_with_is_refused(text):
-    _refusal(InvalidInput, from_json, text)
+    refusal(InvalidInput, from_json, text)
 
 
 def test_each_explains_itself():

@@ -28,18 +28,10 @@ from hubbub.noise.entropy import _replaying
 from hubbub.unit import Neighbours, Unit
 from mechanisms import reference
 from mechanisms.reference import fits, stream
+from refusing import refusal
 
 HALF = Fraction(1, 2)
 each_index_only = pytest.mark.parametrize("kind", [PermuteAndFlip, Exponential, LaplaceMax])
-
-
-def _refusal(error, call, *arguments, **named):
-    with pytest.raises(error) as caught:
-        call(*arguments, **named)
-    assert caught.value.what
-    assert caught.value.why
-    assert caught.value.fix
-    return caught.value
 
 
 # Peeling
@@ -87,9 +79,9 @@ def test_the_top_k_are_k_different_indices_and_nothing_else():
 def test_k_is_a_number_of_candidates():
     inner = PermuteAndFlip.of(sensitivity=1, epsilon=1)
     for bad in (0, -1, 1.5, math.nan, "2", True, None):
-        assert _refusal(InvalidInput, TopK, inner, bad).what.startswith("k is")
+        assert refusal(InvalidInput, TopK, inner, bad).what.startswith("k is")
     assert TopK(inner, 2.0).k == 2
-    error = _refusal(InvalidInput, TopK(inner, k=4).release, [1, 2, 3])
+    error = refusal(InvalidInput, TopK(inner, k=4).release, [1, 2, 3])
     assert "4" in error.what
     assert "3" in error.what
 
@@ -104,10 +96,10 @@ def test_k_is_a_number_of_candidates():
     ],
 )
 def test_a_round_releases_one_index(bad):
-    assert type(bad).__name__ in _refusal(InvalidInput, TopK, bad, 2).what
+    assert type(bad).__name__ in refusal(InvalidInput, TopK, bad, 2).what
     assert (
         type(bad).__name__
-        in _refusal(InvalidInput, MeasuredWinner, bad, Laplace.of(sensitivity=1, epsilon=1)).what
+        in refusal(InvalidInput, MeasuredWinner, bad, Laplace.of(sensitivity=1, epsilon=1)).what
     )
 
 
@@ -121,9 +113,9 @@ def test_the_regret_of_k_rounds_holds_for_all_of_them():
     assert top.error(cells=50) == top.error(0.95, cells=50)
     assert TopK(inner, k=1).error(0.9, cells=7) == inner.error(0.9, cells=7)
     assert TopK(inner, k=1).error() == 0
-    _refusal(InvalidInput, TopK(inner, k=2).error)
+    refusal(InvalidInput, TopK(inner, k=2).error)
     assert top.error(cells=4) > 0
-    assert "3" in _refusal(InvalidInput, top.error, 0.95, cells=3).what
+    assert "3" in refusal(InvalidInput, top.error, 0.95, cells=3).what
 
 
 # The winner's score, at its price
@@ -146,7 +138,7 @@ def test_a_measured_winner_costs_both():
     assert release.source.error() == 0
     assert release.cells == 3
     assert release.asserted
-    _refusal(InvalidInput, release.interval)
+    refusal(InvalidInput, release.interval)
 
 
 def test_the_score_that_is_measured_is_the_winners(monkeypatch):
@@ -188,13 +180,13 @@ def test_a_gaussian_may_measure_too():
 def test_a_measurement_made_for_less_is_refused_before_anything_is_chosen(monkeypatch, measure):
     monkeypatch.setattr(choose, "bernoulli_exp_each", None)
 
-    _refusal(Refused, measure_winner, [1, 2], PermuteAndFlip.of(sensitivity=2, epsilon=1), measure)
+    refusal(Refused, measure_winner, [1, 2], PermuteAndFlip.of(sensitivity=2, epsilon=1), measure)
 
 
 def test_what_measures_is_additive():
     select = PermuteAndFlip.of(sensitivity=1, epsilon=1)
     for bad in (select, None, 1):
-        assert type(bad).__name__ in _refusal(InvalidInput, measure_winner, [1, 2], select, bad).what
+        assert type(bad).__name__ in refusal(InvalidInput, measure_winner, [1, 2], select, bad).what
 
 
 # Both
@@ -215,8 +207,8 @@ def test_monotone_is_refused_under_substitution(kind):
     held = Bounded.derived([1, 2], Sensitivity(2, linf=1), Unit.row(Neighbours.SUBSTITUTE), "histogram")
     monotone = kind.of(sensitivity=1, epsilon=1, monotone=True)
 
-    _refusal(Refused, TopK(monotone, k=1).release, held)
-    _refusal(Refused, measure_winner, held, monotone, Laplace.of(sensitivity=1, epsilon=1))
+    refusal(Refused, TopK(monotone, k=1).release, held)
+    refusal(Refused, measure_winner, held, monotone, Laplace.of(sensitivity=1, epsilon=1))
 
 
 @each_index_only
@@ -265,7 +257,7 @@ def test_the_form_in_which_it_is_stored_stays():
 
 
 def test_what_was_tampered_with_is_refused():
-    _refusal(InvalidInput, from_json, '{"k": 3, "kind": "top-k/1", "mechanism": 7}')
+    refusal(InvalidInput, from_json, '{"k": 3, "kind": "top-k/1", "mechanism": 7}')
 
 
 def test_each_explains_itself():

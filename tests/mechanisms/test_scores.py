@@ -21,6 +21,7 @@ from hubbub.mechanisms import (
 from hubbub.mechanisms.scores import noisy, overtaking
 from hubbub.noise.table import MOST
 from mechanisms.reference import mass, up_to
+from refusing import refusal
 
 ALL = [
     *(
@@ -30,15 +31,6 @@ ALL = [
     TopK(PermuteAndFlip.of(sensitivity=1, epsilon=1), k=1),
     AboveThreshold.of(sensitivity=1, epsilon=1, threshold=0),
 ]
-
-
-def _refusal(error, call, *arguments, **named):
-    with pytest.raises(error) as caught:
-        call(*arguments, **named)
-    assert caught.value.what
-    assert caught.value.why
-    assert caught.value.fix
-    return caught.value
 
 
 def test_noise_that_was_cut_goes_on_without_memory(monkeypatch):
@@ -89,12 +81,12 @@ BAD_SCORES = {
 @pytest.mark.parametrize("bad", BAD_SCORES.values(), ids=BAD_SCORES)
 def test_what_is_no_list_of_integer_scores_is_refused(bad):
     for mechanism in ALL:
-        _refusal(InvalidInput, mechanism.release, bad)
+        refusal(InvalidInput, mechanism.release, bad)
 
 
 def test_the_refusal_says_what_is_wrong():
     release = PermuteAndFlip.of(sensitivity=1, epsilon=1).release
 
-    assert "no scores" in _refusal(InvalidInput, release, []).what
-    assert "not a list of integers" in _refusal(InvalidInput, release, [1.5]).what
-    assert "not a list of integers" in _refusal(InvalidInput, release, 3).what
+    assert "no scores" in refusal(InvalidInput, release, []).what
+    assert "not a list of integers" in refusal(InvalidInput, release, [1.5]).what
+    assert "not a list of integers" in refusal(InvalidInput, release, 3).what

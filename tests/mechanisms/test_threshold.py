@@ -22,18 +22,10 @@ from hubbub.mechanisms.threshold import Session
 from hubbub.noise.entropy import _replaying
 from hubbub.unit import Neighbours, Unit
 from mechanisms.reference import above, above_threshold, fits, mass, stream, worst_ratio
+from refusing import refusal
 
 FAR = 10**12
 """So far from any threshold that noise does not matter."""
-
-
-def _refusal(error, call, *arguments, **named):
-    with pytest.raises(error) as caught:
-        call(*arguments, **named)
-    assert caught.value.what
-    assert caught.value.why
-    assert caught.value.fix
-    return caught.value
 
 
 def _one(**named):
@@ -163,7 +155,7 @@ def test_the_noisy_threshold_stays_until_an_answer_is_above_and_is_then_drawn_af
     assert [session.ask(4), session.ask(5)] == [False, True]  # against 5 both times
     assert [session.ask(-8), session.ask(-7)] == [False, True]  # against −7, drawn with the first "above"
     assert scales == [4, 8, 4, 8, 4, 8, 4, 8, 4]
-    _refusal(Halted, session.ask, FAR)
+    refusal(Halted, session.ask, FAR)
     assert len(scales) == 9
 
 
@@ -243,7 +235,7 @@ def test_after_the_last_answer_it_halts_for_ever():
     assert session.ask(FAR)
     assert session.answers_left == 0
     for value in (FAR, -FAR, 0):
-        assert "last answer" in _refusal(Halted, session.ask, value).what
+        assert "last answer" in refusal(Halted, session.ask, value).what
     assert session.answers_left == 0
 
 
@@ -257,7 +249,7 @@ def test_below_costs_nothing_however_often():
 def test_a_session_cannot_be_copied():
     session = _one().open()
     for copier in (copy.copy, copy.deepcopy, pickle.dumps):
-        assert "copied" in _refusal(Refused, copier, session).what
+        assert "copied" in refusal(Refused, copier, session).what
     assert session.ask(FAR)
 
 
@@ -306,7 +298,7 @@ def test_it_is_the_process_by_which_a_session_is_known(monkeypatch):
     session = _one().open()
     with monkeypatch.context() as elsewhere:
         elsewhere.setattr(threshold.os, "getpid", lambda: -1)
-        assert "another process" in _refusal(Refused, session.ask, FAR).what
+        assert "another process" in refusal(Refused, session.ask, FAR).what
         assert _one().open().ask(FAR)
     assert session.ask(FAR)
 
@@ -366,7 +358,7 @@ def test_a_failure_of_the_random_bits_tells_no_answer_and_changes_nothing(monkey
 
             with monkeypatch.context() as failing:
                 failing.setattr(threshold, "discrete_laplace", draw)
-                _refusal(Refused, session.ask, value)
+                refusal(Refused, session.ask, value)
             assert len(drawn) == fails_at + 1
             assert session._state == before
     assert session.ask(FAR)
@@ -398,7 +390,7 @@ def test_it_is_charged_whole_before_anything_is_drawn(monkeypatch):
 def test_an_account_that_says_no_leaves_nothing_to_ask(monkeypatch):
     monkeypatch.setattr(threshold, "discrete_laplace", None)  # nothing is drawn
 
-    assert _refusal(Refused, _one().open, Book(refuses=True)).what == "the budget is spent"
+    assert refusal(Refused, _one().open, Book(refuses=True)).what == "the budget is spent"
 
 
 def test_without_an_account_there_is_no_receipt():
@@ -414,7 +406,7 @@ def test_without_an_account_there_is_no_receipt():
 def test_what_is_no_unit_is_refused_before_it_is_charged(unit):
     book = Book()
 
-    assert type(unit).__name__ in _refusal(InvalidInput, _one().open, book, unit=unit).what
+    assert type(unit).__name__ in refusal(InvalidInput, _one().open, book, unit=unit).what
     assert book.charged == []
 
 
@@ -423,9 +415,9 @@ def test_monotone_is_refused_under_substitution():
     unit = Unit.row(Neighbours.SUBSTITUTE)
     held = Bounded.derived([1, 2], Sensitivity(2, linf=1), unit, "histogram")
 
-    assert "substitution" in _refusal(Refused, _one(monotone=True).open, book, unit=unit).what
+    assert "substitution" in refusal(Refused, _one(monotone=True).open, book, unit=unit).what
     assert book.charged == []
-    assert "substitution" in _refusal(Refused, _one(monotone=True).release, held).what
+    assert "substitution" in refusal(Refused, _one(monotone=True).release, held).what
     assert _one().open(book, unit=unit).unit == unit
     assert _one().release(held).unit == unit
     assert _one(monotone=True).open(book, unit=Unit("patient")).unit == Unit("patient")
@@ -440,10 +432,10 @@ def test_a_query_is_of_the_sessions_own_unit_and_sensitivity():
 
     assert session.ask(Bounded.derived(FAR, Sensitivity(2), unit, "count"))
     session = _one(sensitivity=2).open(unit=unit)
-    error = _refusal(Refused, session.ask, Bounded.asserted(FAR, 1))
+    error = refusal(Refused, session.ask, Bounded.asserted(FAR, 1))
     assert str(unit) in error.what
     assert str(Unit.row()) in error.what
-    assert "sensitivity" in _refusal(Refused, session.ask, Bounded.asserted(FAR, 3, unit)).what
+    assert "sensitivity" in refusal(Refused, session.ask, Bounded.asserted(FAR, 3, unit)).what
     assert session.answers_left == 1
     assert session.ask(FAR)
 
@@ -470,27 +462,27 @@ def test_what_is_no_integer_is_refused_and_draws_nothing(monkeypatch, bad):
     session = _one().open()
     with monkeypatch.context() as still:
         still.setattr(threshold, "discrete_laplace", None)
-        _refusal(InvalidInput, session.ask, bad)
+        refusal(InvalidInput, session.ask, bad)
     assert session.ask(FAR)
 
 
 def test_the_refusal_of_a_vector_says_so():
     session = _one().open()
 
-    assert "one integer" in _refusal(InvalidInput, session.ask, [1, 2]).what
-    assert "one integer" in _refusal(InvalidInput, session.ask, 1.0).what
+    assert "one integer" in refusal(InvalidInput, session.ask, [1, 2]).what
+    assert "one integer" in refusal(InvalidInput, session.ask, 1.0).what
 
 
 @pytest.mark.parametrize(
     "bad", [[], 5, [1.5], [math.nan], [[1]], np.ones((2, 2), dtype=np.int64), None, "12"]
 )
 def test_what_is_no_list_of_integers_is_refused(bad):
-    _refusal(InvalidInput, _one().release, bad)
+    refusal(InvalidInput, _one().release, bad)
 
 
 def test_the_sensitivity_of_a_list_is_its_largest_move():
     assert _one(sensitivity=2).release(Bounded.asserted([-FAR], Sensitivity(9, linf=2))).value is None
-    _refusal(Refused, _one(sensitivity=2).release, Bounded.asserted([-FAR], Sensitivity(3)))
+    refusal(Refused, _one(sensitivity=2).release, Bounded.asserted([-FAR], Sensitivity(3)))
 
 
 @pytest.mark.parametrize(
@@ -515,7 +507,7 @@ def test_the_sensitivity_of_a_list_is_its_largest_move():
     ],
 )
 def test_what_is_no_parameter_is_refused(named, at):
-    assert _refusal(InvalidInput, _one, **named).what.startswith(at)
+    assert refusal(InvalidInput, _one, **named).what.startswith(at)
 
 
 def test_a_mechanism_made_by_hand_is_checked_the_same():
@@ -523,14 +515,14 @@ def test_a_mechanism_made_by_hand_is_checked_the_same():
     made = AboveThreshold(Sensitivity(1), 1, Fraction(5))
     assert (made.answers, made.monotone) == (1, False)
     assert (type(made.epsilon), type(made.threshold), type(made.answers)) == (Fraction, int, int)
-    assert "int" in _refusal(InvalidInput, AboveThreshold, 1, Fraction(1), 5).what
+    assert "int" in refusal(InvalidInput, AboveThreshold, 1, Fraction(1), 5).what
 
 
 def test_noise_wider_than_what_is_exact_is_refused():
     assert _one(epsilon=Fraction(1, 2**46)).query_scale == 2**48
     assert _one(epsilon=Fraction(1, 2**47), monotone=True).query_scale == 2**48
-    assert "2^48" in _refusal(Unsupported, _one, epsilon=Fraction(1, 2**46 + 1)).what
-    assert "2^48" in _refusal(Unsupported, _one, epsilon=Fraction(1, 2**46), answers=2).what
+    assert "2^48" in refusal(Unsupported, _one, epsilon=Fraction(1, 2**46 + 1)).what
+    assert "2^48" in refusal(Unsupported, _one, epsilon=Fraction(1, 2**46), answers=2).what
 
 
 # Error
@@ -602,9 +594,9 @@ def test_the_errors_people_see():
     assert _one(epsilon=0.1, answers=10).error(0.95, cells=1000) == 4998
     assert _one(epsilon=1000).error() == 0
     for bad in (0, 1, math.nan):
-        assert _refusal(InvalidInput, _one().error, bad).what.startswith("confidence")
+        assert refusal(InvalidInput, _one().error, bad).what.startswith("confidence")
     for bad in (0, 1.5):
-        assert _refusal(InvalidInput, _one().error, 0.95, cells=bad).what.startswith("cells")
+        assert refusal(InvalidInput, _one().error, 0.95, cells=bad).what.startswith("cells")
 
 
 def test_the_error_is_below_the_textbooks():
@@ -619,7 +611,7 @@ def test_a_release_knows_its_error_among_its_queries():
 
     assert release.cells == 3
     assert release.error(0.9) == _one().error(0.9, cells=3)
-    _refusal(InvalidInput, release.interval)
+    refusal(InvalidInput, release.interval)
 
 
 # What is shown and stored

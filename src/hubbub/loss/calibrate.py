@@ -8,8 +8,9 @@ from collections.abc import Callable
 from fractions import Fraction
 
 from hubbub.errors import InvalidInput, Unsupported
+from hubbub.loss.closed import rough_log
 from hubbub.loss.loss import Loss
-from hubbub.rational import Number, at_least_zero, positive
+from hubbub.rational import Number, below_one, positive
 
 __all__ = ["calibrate"]
 
@@ -37,9 +38,7 @@ def calibrate(
     Assumes: nothing of the family; if it is not falling, the noise may not be the least.
     Proof: docs/proofs/engine.md, "Calibration"
     """
-    most, chance = positive(epsilon, "epsilon"), at_least_zero(delta, "delta")
-    if chance >= 1:
-        raise InvalidInput("delta is 1 or more", why="it would promise nothing", fix="pass delta below 1")
+    most, chance = positive(epsilon, "epsilon"), below_one(delta, "delta")
 
     def excess(log_noise: float) -> float:
         """Above 0 where the noise is too small: smooth wherever the loss is."""
@@ -52,22 +51,20 @@ def calibrate(
             )
         if not chance:
             found = loss.epsilon()
-            return _log(Fraction(found) / most) if 0 < found < math.inf else math.copysign(50.0, found - 1)
+            return (
+                rough_log(Fraction(found) / most) if 0 < found < math.inf else math.copysign(50.0, found - 1)
+            )
         found = loss.delta(most)
-        return _log(Fraction(found) / chance) if found > 0 else -700.0
+        return rough_log(Fraction(found) / chance) if found > 0 else -700.0
 
     # Without δ it is a matter of sums, and quick.
     close = _CLOSE if chance else _CLOSE / 2**12
-    noise = _root(excess, max(-190.0, min(190.0, _log(positive(guess, "guess")))), close)
+    noise = _root(excess, max(-190.0, min(190.0, rough_log(positive(guess, "guess")))), close)
     # ε and δ are bounded by themselves: the promise is checked as it will be read.
     more = close / 2
     while family(Fraction(noise)).epsilon(chance) > most:
         noise, more = noise * (1 + more), 2 * more
     return noise
-
-
-def _log(x: Fraction) -> float:
-    return math.log(x.numerator) - math.log(x.denominator)
 
 
 def _root(excess: Callable[[float], float], start: float, close: float) -> float:

@@ -16,7 +16,7 @@ from hubbub.loss.normal import LEAST_BITS, gaussian_delta
 from hubbub.noise.real import exp, exp_neg, log
 from hubbub.rational import as_read, ceil_sqrt, round_up
 
-__all__ = ["Closed", "ClosedSample", "largest_mu", "least_double"]
+__all__ = ["Closed", "ClosedSample", "largest_mu", "least_double", "rough_log"]
 
 _BITS = 128
 _LARGE = 200
@@ -176,10 +176,10 @@ def largest_mu(epsilon: Fraction, delta: Fraction) -> Fraction:
 
 def _reach(delta: Fraction) -> Fraction:
     """Roughly how many standard deviations out the tail is δ."""
-    return Fraction(math.sqrt(-2 * _log(delta)))
+    return Fraction(math.sqrt(-2 * rough_log(delta)))
 
 
-def _log(x: Fraction) -> float:
+def rough_log(x: Fraction) -> float:
     """The logarithm, roughly, also where x is no double."""
     if abs(x - 1) < Fraction(1, 2):
         return math.log1p(float(x - 1))
@@ -229,10 +229,10 @@ def _secants(curve: Callable[[float], Fraction], most: Fraction, start: float) -
     below, above = curve(left) / most, curve(right) / most
     for _ in range(16):
         # Nothing to follow where the curve is flat, has fallen to 0, or has been followed to its end.
-        rise = _log(above) - _log(below) if above else 0.0
+        rise = rough_log(above) - rough_log(below) if above else 0.0
         if not rise:
             break
-        left, below, right = right, above, right - _log(above) * (right - left) / rise
+        left, below, right = right, above, right - rough_log(above) * (right - left) / rise
         if not 0 < right < math.inf:
             return left
         above = curve(right) / most

@@ -12,7 +12,6 @@ import json
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
-from decimal import ROUND_FLOOR, Context, Decimal
 from fractions import Fraction
 from functools import lru_cache
 from types import SimpleNamespace
@@ -21,7 +20,7 @@ from typing import Any, Protocol, TypeVar
 from hubbub.errors import BudgetExceeded, InvalidInput
 from hubbub.loss.normal import gaussian_delta
 from hubbub.noise.real import exp_neg, log
-from hubbub.rational import Number, at_least_zero, positive, rational
+from hubbub.rational import Number, at_least_zero, below_one, positive, rational, shown_down
 
 __all__ = ["ORDERS", "Cost", "Filter", "Left", "Odometer", "Reading", "Split"]
 
@@ -263,7 +262,7 @@ class Filter:
     ) -> None:
         at = _checked_orders(orders)
         object.__setattr__(self, "epsilon", positive(budget.epsilon, "epsilon"))
-        object.__setattr__(self, "delta", _below_one(budget.delta))
+        object.__setattr__(self, "delta", below_one(budget.delta, "delta"))
         object.__setattr__(self, "split", split or Split.of(self, orders=at))
         object.__setattr__(self, "spent", spent or Cost.of(0, mu_squared=0, orders=at))
         shares = (self.split.approximate, self.split.gaussian, *self.split.renyi)
@@ -357,13 +356,14 @@ class Filter:
 
     def _exceeded(self) -> BudgetExceeded:
         left = self.left()
-        fits = [f"a pure epsilon of {_shown(left.epsilon)}"] if left.epsilon else []
+        fits = [f"a pure epsilon of {shown_down(left.epsilon)}"] if left.epsilon else []
         if left.mu_squared:
-            fits.append(f"Gaussian noise with (sensitivity/sigma)² of {_shown(left.mu_squared)}")
+            fits.append(f"Gaussian noise with (sensitivity/sigma)² of {shown_down(left.mu_squared)}")
         return BudgetExceeded(
             "the charge does not fit what is left of the budget",
-            why=f"of epsilon {_shown(self.epsilon)} and delta {_shown(self.delta)} there is room for "
-            f"{' or '.join(fits) or 'nothing'}, and for {_shown(left.delta)} of delta in approximate parts",
+            why=f"of epsilon {shown_down(self.epsilon)} and delta {shown_down(self.delta)} there is room for "
+            f"{' or '.join(fits) or 'nothing'}, and for {shown_down(left.delta)} of delta in "
+            "approximate parts",
             fix="ask for less, with more noise, or of an account with a larger budget",
         )
 
@@ -391,7 +391,7 @@ class Odometer:
     def __init__(
         self, delta: Number = 0, orders: Sequence[Number] = ORDERS, *, spent: Cost | None = None
     ) -> None:
-        object.__setattr__(self, "delta", _below_one(delta))
+        object.__setattr__(self, "delta", below_one(delta, "delta"))
         object.__setattr__(self, "spent", spent or Cost.of(0, mu_squared=0, orders=orders))
         _check_orders(_checked_orders(orders), self.spent)
 
@@ -507,13 +507,6 @@ def _least(*figures: Fraction | None) -> Fraction | None:
     return min((figure for figure in figures if figure is not None), default=None)
 
 
-def _below_one(delta: Any) -> Fraction:
-    exact = at_least_zero(delta, "delta")
-    if exact >= 1:
-        raise InvalidInput("delta is 1 or more", why="it would promise nothing", fix="pass delta below 1")
-    return exact
-
-
 def _checked_orders(orders: Sequence[Number]) -> tuple[Fraction, ...]:
     if orders is ORDERS:
         return ORDERS
@@ -590,9 +583,3 @@ def _parsed(part: Any) -> Any:
     if part is not None and not _RATIONAL.fullmatch(part):
         raise ValueError
     return None if part is None else Fraction(part)
-
-
-def _shown(exact: Fraction) -> str:
-    """Six digits, rounded down: what is left is never said to be more."""
-    near = Context(prec=6, rounding=ROUND_FLOOR).divide(Decimal(exact.numerator), Decimal(exact.denominator))
-    return f"{near.normalize():g}" if near else "0"

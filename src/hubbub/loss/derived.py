@@ -181,7 +181,7 @@ class Group(Smooth):
         """Scores, and the log-ratio at each."""
         mu = math.sqrt(self.mu_squared)
         score = mu * np.linspace(-42.0, 42.0 + self.size * mu, _TABLE)
-        return score, self._ratio(score)
+        return score, self._mixed(self._alone(score))[0]
 
     @property
     def outline(self) -> Doubles:
@@ -198,22 +198,10 @@ class Group(Smooth):
             for j in range(1, self.size + 1)
         ]
         plain = alone[0]
-        losses = np.stack([np.zeros(plain.p.size), *(one.loss for one in alone)])
-        weight = self._weights[:, None]
-        with np.errstate(divide="ignore"):
-            power = losses + np.log(weight)
-        peak = power.max(axis=0)
-        share = np.exp(power - peak)
-        near = np.abs(losses).max(axis=0) < 1
-        ratio = np.where(
-            near,
-            np.log1p((weight * np.expm1(np.where(near, losses, 0.0))).sum(axis=0)),
-            np.log(share.sum(axis=0)) + peak,
-        )
+        ratio, share = self._mixed(np.stack([np.zeros(plain.p.size), *(one.loss for one in alone)]))
         both = self._weights[0] * plain.q + sum(
             w * one.p for w, one in zip(self._weights[1:], alone, strict=True)
         )
-        share /= share.sum(axis=0)
         errors = np.stack([np.zeros(plain.p.size), *(one.unsure for one in alone)])
         unsure = (share * errors).sum(axis=0) + 64 * _UNIT * self.size * (1 + np.abs(ratio))
         accuracy = np.max([one.accuracy for one in alone], axis=0) + 32 * _UNIT * self.size
@@ -221,33 +209,33 @@ class Group(Smooth):
             return Masses(plain.q[::-1], both[::-1], -ratio[::-1], accuracy[::-1], unsure[::-1])
         return Masses(both, plain.q, ratio, accuracy, unsure)
 
-    def _ratio(self, score: Doubles) -> Doubles:
-        """Ln Σ w_j·e^(jx − j²μ²/2) at a score x."""
-        j = np.arange(self.size + 1)[:, None]
-        losses = j * score - j * j * self.mu_squared / 2
+    def _mixed(self, losses: Doubles) -> tuple[Doubles, Doubles]:
+        """From the loss of each number sampled: the mixture's, ln Σ w_j·e^ℓ_j, and each one's share."""
         small = np.abs(losses).max(axis=0) < 1
+        weight = self._weights[:, None]
         with np.errstate(divide="ignore"):
-            power = losses + np.log(self._weights)[:, None]
+            power = losses + np.log(weight)
         peak = power.max(axis=0)
-        far = np.log(np.exp(power - peak).sum(axis=0)) + peak
-        near = np.log1p((self._weights[:, None] * np.expm1(np.where(small, losses, 0.0))).sum(axis=0))
-        return np.asarray(np.where(small, near, far))
+        share = np.exp(power - peak)
+        total = share.sum(axis=0)
+        near = np.log1p((weight * np.expm1(np.where(small, losses, 0.0))).sum(axis=0))
+        return np.where(small, near, np.log(total) + peak), share / total
+
+    def _alone(self, score: Doubles) -> Doubles:
+        """The loss jx − j²μ²/2 of each number j sampled, at a score x."""
+        j = np.arange(self.size + 1)[:, None]
+        return np.asarray(j * score - j * j * self.mu_squared / 2)
 
     def _score(self, ratio: Doubles) -> Doubles:
         """The score at which the log-ratio is this, as closely as doubles tell; ±∞ beyond what counts."""
         score, known = self._table
         x = np.interp(ratio, known, score)
         inside = (ratio > known[0]) & (ratio < known[-1])
-        j = np.arange(self.size + 1)[:, None]
         for _ in range(8):
-            # Newton; the log-ratio is convex and rising.
-            some = x[inside]
-            losses = j * some - j * j * self.mu_squared / 2
-            with np.errstate(divide="ignore"):
-                power = losses + np.log(self._weights)[:, None]
-            share = np.exp(power - power.max(axis=0))
-            slope = (share * j).sum(axis=0) / share.sum(axis=0)
-            move = (ratio[inside] - self._ratio(some)) / np.maximum(slope, 1e-300)
-            x[inside] = (some + move).clip(score[0], score[-1])
+            # Newton; the log-ratio is convex and rising, and its slope is the mean number sampled.
+            found, share = self._mixed(self._alone(x[inside]))
+            slope = np.arange(self.size + 1) @ share
+            move = (ratio[inside] - found) / np.maximum(slope, 1e-300)
+            x[inside] = (x[inside] + move).clip(score[0], score[-1])
         x = np.where(ratio <= known[0], -math.inf, np.where(ratio >= known[-1], math.inf, x))
         return np.asarray(np.maximum.accumulate(x))

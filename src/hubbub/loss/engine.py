@@ -26,10 +26,9 @@ from hubbub.loss.parts import (
     Ranged,
     Response,
     Sampled,
-    above,
-    below,
 )
 from hubbub.loss.renyi import Divergence, Parts
+from hubbub.loss.rounding import above, below
 from hubbub.loss.sampled import SampledGaussians, Uncertified
 from hubbub.noise.real import exp_neg, log
 from hubbub.rational import round_up
@@ -128,12 +127,12 @@ class Composition:
 
     @property
     def _is_sharp(self) -> bool:
-        return all(getattr(part, "sharp", True) for part, _ in self.parts)
+        return all(part.sharp for part, _ in self.parts)
 
     @property
     def _sharp(self) -> "Composition":
         """Without what is only a bound of something better."""
-        return Composition(tuple((part, n) for part, n in self.parts if getattr(part, "sharp", True)))
+        return Composition(tuple((part, n) for part, n in self.parts if part.sharp))
 
     def _found_delta(self, epsilon: Fraction, *, lower: bool) -> Bounds:
         told = self.told

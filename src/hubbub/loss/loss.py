@@ -15,11 +15,11 @@ from functools import cached_property
 from hubbub.errors import InvalidInput, Unsupported
 from hubbub.loss import meaning
 from hubbub.loss.compose import ORDERS, Cost
+from hubbub.loss.curves import Curve, Zcdp
 from hubbub.loss.engine import Bounds, Composition
 from hubbub.loss.meaning import Posterior
 from hubbub.loss.parts import (
     Bell,
-    Curve,
     DiscreteBell,
     DiscreteLaplacian,
     Finite,
@@ -29,19 +29,16 @@ from hubbub.loss.parts import (
     Ranged,
     Response,
     Sampled,
-    SampledGroup,
-    Zcdp,
-    above,
 )
 from hubbub.loss.renyi import Divergence, Parts
+from hubbub.loss.rounding import above
 from hubbub.loss.shuffle import Shuffled
-from hubbub.rational import Number, at_least_zero, positive, probability, rational, shown_up, whole
+from hubbub.loss.ways import cost_of, distinct, gathered, larger, shown, undominated
+from hubbub.rational import Number, at_least_zero, below_one, positive, probability, rational, whole
 
 __all__ = ["Loss", "parallel"]
 
-_MOST_WAYS = 64
 _MOST_TIMES = 10**18
-_ADDED = (Pure, Response, Ranged, Laplacian, DiscreteLaplacian)
 
 
 @dataclass(frozen=True)
@@ -70,7 +67,7 @@ class Loss:
     @classmethod
     def of(cls, *parts: Part) -> "Loss":
         """These parts, once each."""
-        return cls((_gathered((part, 1) for part in parts),))
+        return cls((gathered((part, 1) for part in parts),))
 
     @classmethod
     def pure(cls, epsilon: Number) -> "Loss":
@@ -177,7 +174,7 @@ class Loss:
         """Both, composed."""
         if not isinstance(other, Loss):
             return NotImplemented
-        return Loss(_distinct(_gathered((*mine, *its)) for mine in self._ways for its in other._ways))  # noqa: SLF001
+        return Loss(distinct(gathered((*mine, *its)) for mine in self._ways for its in other._ways))  # noqa: SLF001
 
     @classmethod
     def together(cls, losses: Iterable["Loss"]) -> "Loss":
@@ -188,7 +185,7 @@ class Loss:
         """
         given = list(losses)
         if all(isinstance(loss, Loss) and len(loss._ways) == 1 for loss in given):  # noqa: SLF001
-            return cls((_gathered(part for loss in given for part in loss._ways[0]),))  # noqa: SLF001
+            return cls((gathered(part for loss in given for part in loss._ways[0]),))  # noqa: SLF001
         return sum(given, cls.pure(0))
 
     def __mul__(self, times: int) -> "Loss":
@@ -276,7 +273,7 @@ class Loss:
             if any(part.relation == "add/remove" for part, _ in parts):
                 raise Unsupported(
                     "a loss about units added or removed is shuffled",
-                    why="shuffling is about a unit whose data is another's, which such a report may tell apart",
+                    why="shuffling is about a unit whose data is another's: such a report may tell more",
                     fix="state the report's loss for substitution, such as Loss.response(0.75)",
                 )
             if composed.most is None or composed.told[1]:
@@ -318,7 +315,7 @@ class Loss:
         >>> Loss.pure(Fraction(1, 10)).epsilon()
         0.1
         """
-        allowed = _below_one(delta)
+        allowed = below_one(delta, "delta")
         return max(way.epsilon(allowed, lower=False).upper for way in self._compositions)
 
     def bounds(self, delta: Number = 0) -> Bounds:
@@ -328,7 +325,7 @@ class Loss:
         >>> low <= 68.2529510556143 <= high
         True
         """
-        allowed = _below_one(delta)
+        allowed = below_one(delta, "delta")
         return _worst(way.epsilon(allowed) for way in self._compositions)
 
     def delta_bounds(self, epsilon: Number) -> Bounds:
@@ -406,7 +403,7 @@ class Loss:
         Whatever is released is at most 2.72 times likelier with a person's data than without, or the reverse.
         ...
         """
-        return meaning.explain(self, None if delta is None else _below_one(delta))
+        return meaning.explain(self, None if delta is None else below_one(delta, "delta"))
 
     def cost(self, orders: Sequence[Number] = ORDERS) -> Cost:
         """The exact figures a filter adds up, for one and the same event cut off.
@@ -418,21 +415,21 @@ class Loss:
         Assumes: the mechanism it came from.
         Proof: docs/proofs/loss.md, "Cost"
         """
-        costs = [_cost(way, tuple(orders)) for way in self._ways]
+        costs = [cost_of(way, tuple(orders)) for way in self._ways]
         worst = costs[0]
         for other in costs[1:]:
-            worst = _larger(worst, other)
+            worst = larger(worst, other)
         return worst
 
     def __str__(self) -> str:
-        return " or ".join(_told(way) for way in self._ways)
+        return " or ".join(shown(way) for way in self._ways)
 
     @cached_property
     def _compositions(self) -> tuple[Composition, ...]:
         return tuple(Composition(parts) for parts in self._ways)
 
     def _each(self, change: Callable[[Parts], Iterable[tuple[Part, int]]]) -> "Loss":
-        return Loss(_distinct(_gathered(change(parts)) for parts in self._ways))
+        return Loss(distinct(gathered(change(parts)) for parts in self._ways))
 
 
 def parallel(*losses: Loss, substitution: bool = False) -> Loss:
@@ -456,7 +453,7 @@ def parallel(*losses: Loss, substitution: bool = False) -> Loss:
             why="the worst of them is what a unit pays",
             fix="pass one Loss for each part of the partition",
         )
-    ways = list(_distinct(way for loss in losses for way in loss._ways))  # noqa: SLF001
+    ways = list(distinct(way for loss in losses for way in loss._ways))  # noqa: SLF001
     if substitution and not all(part.symmetric for way in ways for part, _ in way):
         raise Unsupported(
             "a part is not alike in both directions",
@@ -464,96 +461,13 @@ def parallel(*losses: Loss, substitution: bool = False) -> Loss:
             fix="state losses that are symmetric, such as Gaussian, Laplace or pure ones",
         )
     if not substitution or len(losses) == 1:
-        return Loss(_undominated(ways))
+        return Loss(undominated(ways))
     # The same loss may stand for two parts.
-    all_ways = [way for loss in losses for way in _undominated(loss._ways)]  # noqa: SLF001
+    all_ways = [way for loss in losses for way in undominated(loss._ways)]  # noqa: SLF001
     pairs = (
-        _gathered((*one, *other)) for place, one in enumerate(all_ways) for other in all_ways[place + 1 :]
+        gathered((*one, *other)) for place, one in enumerate(all_ways) for other in all_ways[place + 1 :]
     )
-    return Loss(_undominated(_distinct(pairs)))
-
-
-def _gathered(parts: Iterable[tuple[Part, int]]) -> Parts:
-    """Each part once, in one order: so what is composed in another order is the same loss."""
-    counts: dict[str, tuple[Part, int]] = {}
-    bell, concentrated = Fraction(0), Fraction(0)
-    for part, count in parts:
-        if isinstance(part, Bell):
-            bell += count * part.mu_squared
-        elif isinstance(part, Zcdp):
-            concentrated += count * part.concentrated
-        elif count and not part.is_nothing:
-            known, times = counts.get(part.key, (part, 0))
-            # What is only a bound stays one.
-            counts[part.key] = known if not getattr(known, "sharp", True) else part, times + count
-    _check_neighbours(part for part, _ in counts.values())
-    if bell:
-        counts["Bell"] = Bell(bell), 1
-    if concentrated:
-        counts["Zcdp"] = Zcdp(concentrated), 1
-    return tuple(sorted(counts.values(), key=lambda item: (_ORDER[type(item[0])], item[0].key)))
-
-
-def _check_neighbours(parts: Iterable[Part]) -> None:
-    """Refuse to compose what is stated for different neighbours."""
-    relations = {relation for part in parts if (relation := part.relation)}
-    if len(relations) > 1:
-        raise Unsupported(
-            "these losses are about different neighbours",
-            why="Poisson sampling is about a unit added or removed, samples of fixed size and shuffling are "
-            "about one that is substituted",
-            fix="state all of them for one relation",
-        )
-
-
-_ORDER: dict[type, int] = {
-    kind: place
-    for place, kind in enumerate(
-        [
-            *(Pure, Response, Ranged, Laplacian, DiscreteLaplacian, DiscreteBell),
-            *(Finite, Shuffled, Sampled, SampledGroup, Curve, Zcdp, Bell),
-        ]
-    )
-}
-
-
-def _distinct(ways: Iterable[Parts]) -> tuple[Parts, ...]:
-    found = tuple(dict.fromkeys(ways))
-    if len(found) > _MOST_WAYS:
-        raise Unsupported(
-            f"the loss may come to more than {_MOST_WAYS} different things",
-            why="the worst of them is looked for each time",
-            fix="compose the parts of a partition in fewer kinds",
-        )
-    return found
-
-
-def _undominated(ways: Sequence[Parts]) -> tuple[Parts, ...]:
-    """Without those that are surely no worse than another one of the same kind."""
-    kept: list[Parts] = []
-    for way in ways:
-        if not any(_no_worse(way, other) for other in kept):
-            kept = [other for other in kept if not _no_worse(other, way)]
-            kept.append(way)
-    return tuple(kept)
-
-
-def _no_worse(one: Parts, other: Parts) -> bool:
-    """Whether one is dominated: at most as much Gaussian noise and pure ε, and nothing else."""
-    if not one:
-        return True
-    if len(one) != len(other) or any(
-        type(a) is not type(b) for (a, _), (b, _) in zip(one, other, strict=True)
-    ):
-        return False
-    return all(
-        isinstance(a, (Pure, Bell, Laplacian)) and m <= n and _size(a) <= _size(b) and a.told <= b.told
-        for (a, m), (b, n) in zip(one, other, strict=True)
-    )
-
-
-def _size(part: Part) -> Fraction:
-    return part.mu_squared if isinstance(part, Bell) else part.most or Fraction(0)
+    return Loss(undominated(distinct(pairs)))
 
 
 def _only(parts: Parts) -> Part:
@@ -574,74 +488,7 @@ def _rate(rate: Number) -> Fraction:
     return chance
 
 
-def _below_one(delta: Number) -> Fraction:
-    allowed = at_least_zero(delta, "delta")
-    if allowed >= 1:
-        raise InvalidInput("delta is 1 or more", why="it would promise nothing", fix="pass delta below 1")
-    return allowed
-
-
 def _worst(found: Iterable[Bounds]) -> Bounds:
     bounds = list(found)
     worst = max(bounds, key=lambda pair: pair.upper)
     return Bounds(max(pair.lower for pair in bounds), worst.upper, worst.how)
-
-
-def _cost(parts: Parts, orders: tuple[Number, ...]) -> Cost:
-    way = Composition(tuple((part.cut(), count) for part, count in parts))
-    rhos = [None if part.rho is None else count * part.rho for part, count in way.parts]
-    bells = [None if (bell := _bell(part)) is None else count * bell for part, count in way.parts]
-    curve = (
-        [Divergence(way.parts).at(above(rational(alpha, "an order"))) for alpha in orders]
-        if way.parts
-        else [0.0] * len(orders)
-    )
-    return Cost.of(
-        way.most,
-        delta=way.told[1],
-        renyi=[None if math.isinf(value) else Fraction(value) for value in curve],
-        mu_squared=_sum(bells),
-        rho=_sum(rhos),
-        orders=orders,
-    )
-
-
-def _bell(part: Part) -> Fraction | None:
-    """μ² of Gaussian noise that dominates the part."""
-    if isinstance(part, Bell):
-        return part.mu_squared
-    return part.base.mu_squared if isinstance(part, Sampled) and isinstance(part.base, Bell) else None
-
-
-def _sum(figures: Sequence[Fraction | int | None]) -> Fraction | None:
-    known = [figure for figure in figures if figure is not None]
-    return sum(map(Fraction, known), Fraction(0)) if len(known) == len(figures) else None
-
-
-def _larger(one: Cost, other: Cost) -> Cost:
-    """Figure by figure the larger: each holds for both."""
-
-    def most(a: Fraction | None, b: Fraction | None) -> Fraction | None:
-        return None if a is None or b is None else max(a, b)
-
-    return Cost(
-        most(one.epsilon, other.epsilon),
-        max(one.delta, other.delta),
-        tuple(map(most, one.renyi, other.renyi)),
-        most(one.mu_squared, other.mu_squared),
-        most(one.rho, other.rho),
-        one.orders,
-    )
-
-
-def _told(parts: Parts) -> str:
-    """Pure parts and δ's added up, and the rest one by one."""
-    pure = [(part, count) for part, count in parts if isinstance(part, _ADDED)]
-    rest = [(part, count) for part, count in parts if not isinstance(part, _ADDED)]
-    shown = [f"{count} × ({part})" if count > 1 else str(part) for part, count in rest]
-    together = Composition(tuple(pure))
-    if together.told[1]:
-        shown.insert(0, f"δ = {shown_up(together.told[1])}")
-    if pure or not rest:
-        shown.insert(0, f"ε = {shown_up(together.most or Fraction(0))}")
-    return ", ".join(shown)

@@ -5,16 +5,16 @@ Proof: docs/proofs/meaning.md
 
 import math
 from collections.abc import Callable
-from decimal import ROUND_FLOOR, Context, Decimal
 from fractions import Fraction
 from typing import Any, NamedTuple
 
 from hubbub.errors import InvalidInput
 from hubbub.loss.engine import RENYI, Composition
 from hubbub.loss.normal import outside
-from hubbub.loss.parts import Bell, above, below
+from hubbub.loss.parts import Bell
+from hubbub.loss.rounding import above, below
 from hubbub.noise.real import exp, exp_neg
-from hubbub.rational import ceil_sqrt, round_up, shown_up
+from hubbub.rational import ceil_sqrt, round_up, shown_down, shown_up
 
 __all__ = ["Posterior", "explain", "posterior", "tradeoff"]
 
@@ -151,8 +151,9 @@ def explain(loss: Any, delta: Fraction | None) -> str:
     elif delta is not None and found is not None:
         lines.append(
             f"With δ = {shown_up(delta)}, ε is at most {_digits(found.upper)} and at least "
-            f"{_down(found.lower)} ({found.how}): no event is more than {_times(found.upper)} likelier with "
-            f"a person's data than without, give or take a probability of {shown_up(delta)}."
+            f"{shown_down(Fraction(found.lower))} ({found.how}): no event is more than "
+            f"{_times(found.upper)} likelier with a person's data than without, give or take a "
+            f"probability of {shown_up(delta)}."
         )
         if found.how == RENYI:
             lines.append(
@@ -176,13 +177,6 @@ def explain(loss: Any, delta: Fraction | None) -> str:
 
 def _percent(chance: float) -> str:
     return f"{shown_up(100 * Fraction(chance))} %"
-
-
-def _down(value: float) -> str:
-    """Six digits, rounded down."""
-    exact = Fraction(value)
-    near = Context(prec=6, rounding=ROUND_FLOOR).divide(Decimal(exact.numerator), Decimal(exact.denominator))
-    return f"{near.normalize():g}" if near else "0"
 
 
 def _digits(value: float) -> str:

@@ -20,13 +20,13 @@ import numpy as np
 from hubbub.errors import Unsupported
 from hubbub.loss import pairs
 from hubbub.loss.derived import Group, Range, mirrored
+from hubbub.loss.rounding import above, amplified, below, group_delta, log_above, root_inverse, usable
 from hubbub.loss.sampled import SampledGaussians, Uncertified
-from hubbub.noise.real import exp, log
 from hubbub.rational import ceil_sqrt, round_up, shown_up
 
 __all__ = [
+    "CLOSE",
     "Bell",
-    "Curve",
     "DiscreteBell",
     "DiscreteLaplacian",
     "Finite",
@@ -37,17 +37,12 @@ __all__ = [
     "Response",
     "Sampled",
     "SampledGroup",
-    "Zcdp",
-    "above",
-    "below",
-    "root_inverse",
 ]
 
 _MOST_ATOMS = 1 << 10
 """More losses than these are seen as fewer, further apart."""
 _MOST_GROUP = 8
-_BITS = 128
-_CLOSE = 1 + 2.0**-36
+CLOSE = 1 + 2.0**-36
 """By so much Rényi figures are raised: moments are good to some hundred units."""
 
 
@@ -79,6 +74,11 @@ class Part(ABC):
         return Fraction(0)
 
     @property
+    def sharp(self) -> bool:
+        """Whether some such mechanism is meant; if not, it is a bound of one that may be better."""
+        return True
+
+    @property
     def symmetric(self) -> bool:
         """Whether adding a unit and removing one look the same."""
         return True
@@ -103,7 +103,7 @@ class Part(ABC):
                 if isinstance(side := self.side(added=added, up=True), (pairs.Atoms, pairs.Laplacian))
             ]
             if moments and all(map(math.isfinite, moments)):
-                found = min(found, max(0.0, *map(float, moments)) / (alpha - 1) * _CLOSE)
+                found = min(found, max(0.0, *map(float, moments)) / (alpha - 1) * CLOSE)
         return found
 
     def group(self, size: int) -> "Part":
@@ -153,14 +153,14 @@ class Pure(Part):
 
     def group(self, size: int) -> "Pure":
         """(kε, δ·(e^kε − 1)/(e^ε − 1))."""
-        delta = min(Fraction(1), _group_delta(self.epsilon, self.delta, size))
+        delta = min(Fraction(1), group_delta(self.epsilon, self.delta, size))
         return Pure(size * self.epsilon, delta, sharp=False)
 
     def sampled(self, rate: Fraction) -> Part:
         """(ln(1 + q(e^ε − 1)), qδ); without δ, the law itself."""
         if not self.delta:
             return Sampled(self, rate)
-        return Pure(_amplified(self.epsilon, rate), rate * self.delta, sharp=False)
+        return Pure(amplified(self.epsilon, rate), rate * self.delta, sharp=False)
 
     def renyi(self, alpha: float) -> float:
         """ln(cosh((α − ½)ε)/cosh(ε/2))/(α − 1)."""
@@ -170,7 +170,7 @@ class Pure(Part):
         if alpha * e < 1e-100:
             return max(alpha * e * e, 5e-324)  # twice what it is, for nothing is left of it in doubles
         gained = 2 * math.sinh(alpha * e / 2) * math.sinh((alpha - 1) * e / 2) / math.cosh(e / 2)
-        return min(e, math.log1p(gained) / (alpha - 1) * _CLOSE)
+        return min(e, math.log1p(gained) / (alpha - 1) * CLOSE)
 
     def __str__(self) -> str:
         return f"ε = {shown_up(self.epsilon)}" + (f", δ = {shown_up(self.delta)}" if self.delta else "")
@@ -184,7 +184,7 @@ class Bell(Part):
 
     def side(self, *, added: bool, up: bool) -> pairs.Bell:  # noqa: ARG002
         """Two normal laws, μ apart."""
-        return pairs.Bell(_usable(above(self.mu_squared) if up else below(self.mu_squared)))
+        return pairs.Bell(usable(above(self.mu_squared) if up else below(self.mu_squared)))
 
     @property
     def most(self) -> None:
@@ -198,7 +198,7 @@ class Bell(Part):
 
     def renyi(self, alpha: float) -> float:
         """αμ²/2."""
-        return alpha * above(self.mu_squared / 2) * _CLOSE
+        return alpha * above(self.mu_squared / 2) * CLOSE
 
     def group(self, size: int) -> "Bell":
         """μ grows with the group."""
@@ -216,7 +216,7 @@ class Laplacian(Part):
 
     def side(self, *, added: bool, up: bool) -> pairs.Laplacian:  # noqa: ARG002
         """Two Laplace laws, `ratio` apart."""
-        return pairs.Laplacian(_usable(above(self.ratio) if up else below(self.ratio)))
+        return pairs.Laplacian(usable(above(self.ratio) if up else below(self.ratio)))
 
     @property
     def most(self) -> Fraction:
@@ -290,7 +290,7 @@ class DiscreteBell(Part):
 
     def renyi(self, alpha: float) -> float:
         """αΔ²/2σ²."""
-        return alpha * above(self.rho) * _CLOSE
+        return alpha * above(self.rho) * CLOSE
 
     def group(self, size: int) -> "DiscreteBell":
         """The shift grows with the group."""
@@ -314,7 +314,7 @@ class Response(Part):
     @property
     def most(self) -> Fraction:
         """Ln of `keep` over another category's chance, rounded up."""
-        return _log_above(self.keep * (self.categories - 1) / (1 - self.keep))
+        return log_above(self.keep * (self.categories - 1) / (1 - self.keep))
 
     def __str__(self) -> str:
         return f"ε = {shown_up(self.most)}"
@@ -328,7 +328,7 @@ class Ranged(Part):
 
     def side(self, *, added: bool, up: bool) -> Range | pairs.Atoms:  # noqa: ARG002
         """The curve of all such; below it, the one of them whose interval lies evenly around 0."""
-        return Range(_usable(above(self.width))) if up else pairs.two_points(self.width / 2)
+        return Range(usable(above(self.width))) if up else pairs.two_points(self.width / 2)
 
     @property
     def most(self) -> Fraction:
@@ -342,7 +342,7 @@ class Ranged(Part):
 
     def renyi(self, alpha: float) -> float:
         """α·length²/8, or the length."""
-        return min(alpha * above(self.rho) * _CLOSE, above(self.width))
+        return min(alpha * above(self.rho) * CLOSE, above(self.width))
 
     def group(self, size: int) -> "Ranged":
         """The interval grows with the group."""
@@ -369,7 +369,7 @@ class Finite(Part):
         both = [(a, b) for a, b in zip(self.p, self.q, strict=True) if a or b]
         if any(not a or not b for a, b in both):
             return None
-        return max(_log_above(max(a / b, b / a)) for a, b in both)
+        return max(log_above(max(a / b, b / a)) for a, b in both)
 
     @property
     def symmetric(self) -> bool:
@@ -385,7 +385,7 @@ class Finite(Part):
             sum((a for a, b in zip(*laws, strict=True) if not b), Fraction(0))
             for laws in ((self.p, self.q), (self.q, self.p))
         ]
-        return Pure(max((_log_above(max(a / b, b / a)) for a, b in both), default=Fraction(0)), max(lone))
+        return Pure(max((log_above(max(a / b, b / a)) for a, b in both), default=Fraction(0)), max(lone))
 
     def __str__(self) -> str:
         return f"a pair of laws on {len(self.p)} outcomes"
@@ -405,7 +405,7 @@ class Sampled(Part):
 
     def side(self, *, added: bool, up: bool) -> Any:
         """The mixture against the law without the unit, or the other way round."""
-        rate = _usable(above(self.rate) if up else below(self.rate))
+        rate = usable(above(self.rate) if up else below(self.rate))
         inner = self.base.side(added=False, up=up)
         if self.fixed and up:
             return mirrored(pairs.Mixed(inner, rate, added=False))
@@ -416,7 +416,7 @@ class Sampled(Part):
     @property
     def most(self) -> Fraction | None:
         """ln(1 + rate·(e^most − 1)), rounded up."""
-        return None if self.base.most is None else _amplified(self.base.most, self.rate)
+        return None if self.base.most is None else amplified(self.base.most, self.rate)
 
     @property
     def rho(self) -> Fraction | None:
@@ -507,7 +507,7 @@ class SampledGroup(Part):
         most = Bell(self.size**2 * self.mu_squared).renyi(alpha)
         if (alpha - 1) * most > 700:
             return most
-        return max(5e-324, math.log1p(math.fsum(grown)) / (alpha - 1) * _CLOSE)
+        return max(5e-324, math.log1p(math.fsum(grown)) / (alpha - 1) * CLOSE)
 
     def sampled(self, rate: Fraction) -> Part:
         """Not known: are they drawn together, or each by itself?"""
@@ -527,96 +527,13 @@ class SampledGroup(Part):
         )
 
 
-@dataclass(frozen=True)
-class Zcdp(Part):
-    """Zero-concentrated privacy, and nothing more is known."""
-
-    concentrated: Fraction
-
-    def side(self, *, added: bool, up: bool) -> pairs.Bell:  # noqa: ARG002
-        """None above; below, Gaussian noise is one such mechanism."""
-        if up:
-            raise Uncertified
-        return pairs.Bell(below(2 * self.concentrated))
-
-    @property
-    def most(self) -> None:
-        """None is known."""
-        return
-
-    @property
-    def rho(self) -> Fraction:
-        """ρ."""
-        return self.concentrated
-
-    def renyi(self, alpha: float) -> float:
-        """αρ."""
-        return alpha * above(self.concentrated) * _CLOSE
-
-    def group(self, size: int) -> "Zcdp":
-        """k²ρ."""
-        return Zcdp(size**2 * self.concentrated)
-
-    def sampled(self, rate: Fraction) -> Part:
-        """Not known."""
-        raise _no_pair("zCDP", rate)
-
-    def __str__(self) -> str:
-        return f"ρ = {shown_up(self.concentrated)}"
-
-
-@dataclass(frozen=True)
-class Curve(Part):
-    """Rényi divergences at some orders, and nothing more is known."""
-
-    points: tuple[tuple[Fraction, Fraction], ...]
-    """Rising orders, and the divergence at each."""
-
-    def side(self, *, added: bool, up: bool) -> Any:  # noqa: ARG002
-        """None; below, no loss at all."""
-        if up:
-            raise Uncertified
-        return pairs.two_points(0)
-
-    @property
-    def most(self) -> None:
-        """None is known."""
-        return
-
-    def renyi(self, alpha: float) -> float:
-        """That of the next order that is known: divergences rise with the order."""
-        known = [value for order, value in self.points if Fraction(alpha) <= order]
-        return above(min(known)) if known else math.inf
-
-    def group(self, size: int) -> "Curve":
-        """(α, ε) becomes (α/2^c, 3^c·ε) for 2^c members or fewer."""
-        c = (size - 1).bit_length()
-        points = tuple((a / 2**c, 3**c * e) for a, e in self.points if a >= 2 ** (c + 1))
-        return Curve(points)
-
-    def sampled(self, rate: Fraction) -> Part:
-        """Not known."""
-        raise _no_pair("a Rényi curve", rate)
-
-    def __str__(self) -> str:
-        return f"Rényi divergences at {len(self.points)} orders"
-
-
-def _no_pair(what: str, rate: Fraction) -> Unsupported:
-    return Unsupported(
-        f"{what} is sampled at rate {shown_up(rate)}",
-        why="sampling needs the mechanism's law, not only a bound of its divergence",
-        fix="state the mechanism itself, such as Loss.gaussian(mu)",
-    )
-
-
 @lru_cache(maxsize=4096)
 def _sampled_renyi(part: Sampled, alpha: float) -> float:
     c, rate = alpha - 1, above(part.rate)
     alone = part.base.renyi(alpha)
     # The power mean of a mixture is no more than the mixture of the powers.
     grown = c * alone
-    mixed = (grown if grown > 700 else math.log1p(rate * math.expm1(grown))) / c * _CLOSE
+    mixed = (grown if grown > 700 else math.log1p(rate * math.expm1(grown))) / c * CLOSE
     found = min(alone, mixed)
     if part.most is not None:
         found = min(found, Pure(part.most).renyi(alpha))
@@ -627,66 +544,5 @@ def _sampled_renyi(part: Sampled, alpha: float) -> float:
             nodes = [SampledGaussians(*one, added=added).quadrature(c, 0.0) for added in (False, True)]
         except Uncertified:
             return found
-        found = min(found, max(node.moment + node.error for node in nodes) / c * _CLOSE)
+        found = min(found, max(node.moment + node.error for node in nodes) / c * CLOSE)
     return found
-
-
-def above(exact: Fraction) -> float:
-    """A double that is not below."""
-    near = _near(exact)
-    return near if near == math.inf or Fraction(near) >= exact else math.nextafter(near, math.inf)
-
-
-def below(exact: Fraction) -> float:
-    """A double that is not above, for a number of 0 or more."""
-    near = _near(exact)
-    return near if near < math.inf and Fraction(near) <= exact else math.nextafter(near, 0.0)
-
-
-def _usable(number: float) -> float:
-    """A number with all its digits; others are left to divergences."""
-    if not 1e-290 < number < 1e290:
-        raise Uncertified
-    return number
-
-
-def _near(exact: Fraction) -> float:
-    try:
-        return float(exact)
-    except OverflowError:
-        return math.inf
-
-
-def root_inverse(mu_squared: Fraction, *, up: bool) -> float:
-    """σ = 1/μ: for a pair that is no better (up) at most that, else at least."""
-    root = ceil_sqrt(mu_squared)
-    return below(1 / root) if up else above(root / mu_squared)
-
-
-def _amplified(epsilon: Fraction, rate: Fraction) -> Fraction:
-    """ln(1 + rate·(e^ε − 1)), rounded up; of a large ε, ε itself."""
-    if epsilon > 64:
-        return epsilon
-    high = Fraction(exp(epsilon, _BITS)[1], 1 << _BITS)
-    return min(epsilon, _log_above(1 + rate * (high - 1)))
-
-
-def _log_above(x: Fraction) -> Fraction:
-    return Fraction(log(x, _BITS)[1], 1 << _BITS)
-
-
-_MOST_EPSILON = 5000
-"""Beyond it e^ε is not written out; where it would be, δ is said to be 1."""
-
-
-def _group_delta(epsilon: Fraction, delta: Fraction, k: int) -> Fraction:
-    """δ·(e^kε − 1)/(e^ε − 1) = δ·(1 + e^ε + … + e^(k−1)ε), rounded up."""
-    if epsilon == 0 or delta == 0 or k == 1:
-        return k * delta
-    if k * epsilon > _MOST_EPSILON:
-        return Fraction(1)
-    # As many bits more as ε is small, for e^ε − 1 is as small.
-    bits = 256 + max(0, epsilon.denominator.bit_length() - epsilon.numerator.bit_length())
-    top = exp(k * epsilon, bits)[1] - (1 << bits)
-    bottom = exp(epsilon, bits)[0] - (1 << bits)
-    return delta * Fraction(top, bottom)

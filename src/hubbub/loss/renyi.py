@@ -12,7 +12,9 @@ from functools import lru_cache
 
 import numpy as np
 
-from hubbub.loss.parts import Bell, Curve, Part, Sampled, above, root_inverse
+from hubbub.loss.curves import Curve
+from hubbub.loss.parts import Bell, Part, Sampled
+from hubbub.loss.rounding import above, root_inverse
 from hubbub.loss.sampled import SampledGaussians, Uncertified
 
 __all__ = ["Divergence"]

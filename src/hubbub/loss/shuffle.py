@@ -15,7 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hubbub.loss.pairs import Atoms, two_points
-from hubbub.loss.parts import Part, above, below
+from hubbub.loss.parts import Part
+from hubbub.loss.rounding import above, below
 from hubbub.loss.sampled import Uncertified
 from hubbub.rational import shown_up
 
