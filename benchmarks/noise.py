@@ -25,7 +25,7 @@ SLOW = 10_000
 """Draws in a vector of OpenDP's: it takes as long for each in a longer one."""
 FEW = 1_000
 """Draws of peers that give one at a time."""
-ROUNDS = 5
+ROUNDS = 8
 
 IBM_FACTOR = math.sqrt(2 * math.log(1.25e6))
 """σ of diffprivlib's Gaussian at sensitivity 1, ε = 1, δ = 1e-6."""
@@ -48,7 +48,8 @@ def run() -> None:
     show_selection(selection)
     singles, lists = single_draws(), lists_of_scales()
     memory = {name: (peak(draw, MANY), peak(draw, 10 * MANY)) for name, draw in OURS.items()}
-    imported = import_seconds()
+    imported = import_seconds("import hubbub")
+    everything = import_seconds("from hubbub import *")
     show_targets(
         [
             *speed_targets(draws),
@@ -81,7 +82,12 @@ def run() -> None:
                 )
                 for name, (few, many) in memory.items()
             ),
-            Target("import on top of numpy", "< 150 ms", f"{imported * 1e3:.0f} ms", met=imported < 0.15),
+            Target(
+                "import on top of numpy",
+                "< 150 ms",
+                f"{imported * 1e3:.0f} ms ({everything * 1e3:.0f} with every name used)",
+                met=imported < 0.15,
+            ),
         ]
     )
     show_timing()
@@ -286,10 +292,8 @@ def peak(draw: Callable[..., object], size: int) -> int:
     return worst
 
 
-def import_seconds() -> float:
-    code = (
-        "import numpy, time; start = time.process_time(); import hubbub; print(time.process_time() - start)"
-    )
+def import_seconds(statement: str) -> float:
+    code = f"import numpy, time; start = time.process_time(); {statement}; print(time.process_time() - start)"
     runs = [subprocess.run([sys.executable, "-c", code], capture_output=True, check=True) for _ in range(7)]
     return min(float(run.stdout) for run in runs)
 

@@ -7,31 +7,37 @@ Units and sensitivity: `Unit`, `Neighbours`, `Sensitivity`, `Bounded`. Queries o
 `counts`, `fraction`, `histogram`, `linear`. Mechanisms: `Laplace`, `Gaussian`, `least_noise`; choices and
 thresholds; the local model. What comes out: `Release`, with its `Loss`; `calibrate`, `parallel`. For
 students: `Universe`.
+
+A name is loaded when it is first used, so that `import hubbub` costs next to nothing.
 """
 
-from hubbub.bounded import Bounded, Sensitivity
-from hubbub.counting import count, counts, fraction, histogram, linear
-from hubbub.errors import Halted, HubbubError, InvalidInput, Refused, Unsupported
-from hubbub.loss import Budget, Loss, calibrate, parallel
-from hubbub.mechanisms import (
-    AboveThreshold,
-    Exponential,
-    Gaussian,
-    Laplace,
-    LaplaceMax,
-    LaplaceMaxWithGap,
-    Mechanism,
-    PermuteAndFlip,
-    RandomizedResponse,
-    TopK,
-    UnaryEncoding,
-    from_json,
-    least_noise,
-    measure_winner,
-)
-from hubbub.release import Release
-from hubbub.unit import Neighbours, Unit
-from hubbub.universe import Universe
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from hubbub.bounded import Bounded, Sensitivity
+    from hubbub.counting import count, counts, fraction, histogram, linear
+    from hubbub.errors import Halted, HubbubError, InvalidInput, Refused, Unsupported
+    from hubbub.loss import Budget, Loss, calibrate, parallel
+    from hubbub.mechanisms import (
+        AboveThreshold,
+        Exponential,
+        Gaussian,
+        Laplace,
+        LaplaceMax,
+        LaplaceMaxWithGap,
+        Mechanism,
+        PermuteAndFlip,
+        RandomizedResponse,
+        TopK,
+        UnaryEncoding,
+        from_json,
+        least_noise,
+        measure_winner,
+    )
+    from hubbub.release import Release
+    from hubbub.unit import Neighbours, Unit
+    from hubbub.universe import Universe
 
 __all__ = [
     "AboveThreshold",
@@ -69,3 +75,28 @@ __all__ = [
     "measure_winner",
     "parallel",
 ]
+
+_HOMES = {
+    "bounded": ("Bounded", "Sensitivity"),
+    "counting": ("count", "counts", "fraction", "histogram", "linear"),
+    "errors": ("Halted", "HubbubError", "InvalidInput", "Refused", "Unsupported"),
+    "loss": ("Budget", "Loss", "calibrate", "parallel"),
+    "release": ("Release",),
+    "unit": ("Neighbours", "Unit"),
+    "universe": ("Universe",),
+}
+_HOME = {name: home for home, names in _HOMES.items() for name in names}
+
+
+def __getattr__(name: str) -> object:
+    """A public name, from the module it lives in, loaded now."""
+    if name not in __all__:
+        raise AttributeError(f"module 'hubbub' has no attribute {name!r}")
+    value = getattr(import_module(f"hubbub.{_HOME.get(name, 'mechanisms')}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    """What `dir(hubbub)` shows: the public names, loaded or not."""
+    return sorted({*globals(), *__all__})
