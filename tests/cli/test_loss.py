@@ -10,8 +10,10 @@ from fractions import Fraction
 from unittest import mock
 
 import pytest
+from rich.progress import Progress
 
 from cli.terminal import run
+from hubbub.cli.answer import stepping
 from hubbub.cli.typed import down, nearest, number, up
 from hubbub.errors import InvalidInput
 from hubbub.loss import Bounds, Loss
@@ -242,6 +244,28 @@ def test_nothing_is_drawn_beside_the_answer_unless_someone_watches(monkeypatch):
         watched = run(*words)
     assert "curve" in watched.stderr
     assert json.loads(watched.stdout) == json.loads(quiet.stdout)
+
+
+def test_whoever_watches_sees_how_far_the_search_is():
+    words = ("loss", "--find", "gaussian", "--epsilon", "1", "--delta", "1e-5", "--format", "json")
+    assert run(*words).stderr == ""
+    with mock.patch.dict("os.environ", {"FORCE_COLOR": "1", "TERM": "xterm"}):
+        watched = run(*words)
+    assert "looking for the noise" in watched.stderr
+    assert "bounding the loss" in watched.stderr
+    assert "━" in watched.stderr
+    assert json.loads(watched.stdout) == json.loads(run(*words).stdout)
+
+
+def test_a_bar_is_full_only_at_the_end_however_many_steps_there_are(monkeypatch):
+    seen = []
+    monkeypatch.setattr(
+        Progress, "update", lambda self, task, **at: seen.append((at["completed"], at["total"]))
+    )
+    with mock.patch.dict("os.environ", {"FORCE_COLOR": "1", "TERM": "xterm"}), stepping("it", 2) as step:
+        for _ in range(3):
+            step()
+    assert seen == [(0, 2), (1, 2), (2, 3)]
 
 
 # What is refused

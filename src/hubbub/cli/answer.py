@@ -3,8 +3,8 @@
 import io
 import json
 import math
-from collections.abc import Iterable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
@@ -20,7 +20,7 @@ from hubbub.errors import InvalidInput
 from hubbub.loss import Bounds, Loss
 from hubbub.loss.engine import RENYI
 
-__all__ = ["Found", "Question", "answer", "waiting"]
+__all__ = ["Found", "Question", "answer", "stepping"]
 
 _T = TypeVar("_T")
 _BAR = 24
@@ -77,10 +77,26 @@ def answer(question: Question, form: str, picture: str, output: Path | None) -> 
         _write(paper.getvalue(), output)
 
 
-def waiting(what: str) -> AbstractContextManager[object]:
-    """Shows on a terminal that something goes on."""
+@contextmanager
+def stepping(what: str, about: int) -> Iterator[Callable[[], None]]:
+    """Shows on a terminal a bar that each call moves on: call it as each of about so many steps begins."""
     console = Console(stderr=True)
-    return console.status(f"{what} …") if console.is_terminal else nullcontext()
+    if not console.is_terminal:
+        yield lambda: None
+        return
+    from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+    columns = (SpinnerColumn(), TextColumn(what), BarColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=console, transient=True) as progress:
+        begun, task = 0, progress.add_task(what, total=about)
+
+        def step() -> None:
+            nonlocal begun
+            begun += 1
+            # One step is left as long as it lasts, also where there are more of them than one thought.
+            progress.update(task, completed=begun - 1, total=max(about, begun))
+
+        yield step
 
 
 def _watched(items: Sequence[_T], what: str) -> Iterable[_T]:
@@ -94,14 +110,17 @@ def _watched(items: Sequence[_T], what: str) -> Iterable[_T]:
 
 
 def _answered(question: Question) -> Answer:
-    with waiting("bounding the loss"):
+    with stepping("bounding the loss", 3) as step:
+        step()
         question = _with_a_delta(question)
         loss, bounds = question.loss, None
         if question.delta is not None:
             bounds = loss.bounds(question.delta)
         elif question.epsilon is not None:
             bounds = loss.delta_bounds(question.epsilon)
+        step()
         advantage = loss.advantage()
+        step()
         meaning = loss.explain(_told_with(question, bounds))
     curve = [(alpha, loss.tradeoff(alpha)) for alpha in _watched(question.alphas, "the trade-off curve")]
     return Answer(question, bounds, advantage, curve, meaning)

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from hubbub.cli.answer import Found, Question, answer, waiting
+from hubbub.cli.answer import Found, Question, answer, stepping
 from hubbub.cli.typed import down, nearest, number, up
 from hubbub.errors import InvalidInput
 from hubbub.loss import Loss, calibrate
@@ -17,6 +17,8 @@ from hubbub.rational import positive, whole
 
 __all__ = ["loss"]
 
+_USUAL_STEPS = 10
+"""In so many steps the noise is found, as a rule."""
 _ALPHAS = ("0.001", "0.01", "0.05", "0.1", "0.2", "0.3", "0.5", "0.7", "0.9")
 
 
@@ -287,13 +289,18 @@ def _found(
             why=f"no {kind.sign} keeps any ε without some δ",
             fix="add --delta, such as 1e-6",
         )
-    with waiting("looking for the noise"):
-        less = family if kind.is_noise else lambda noise: family(1 / noise)
+    with stepping("looking for the noise", _USUAL_STEPS) as step:
+
+        def cost(value: Fraction) -> Loss:
+            step()
+            return family(value)
+
+        less = cost if kind.is_noise else lambda noise: cost(1 / noise)
         noise = Fraction(calibrate(less, epsilon, allowed))
         # It is the least to nine digits: the nearest such number reads better, if it will do.
         shown = nearest(noise if kind.is_noise else 1 / noise, 9)
         more = Fraction(1, 10**10)
-        while family(Fraction(shown)).epsilon(allowed) > epsilon:
+        while cost(Fraction(shown)).epsilon(allowed) > epsilon:
             shown = up(noise) if kind.is_noise else down(1 / noise)
             noise, more = noise * (1 + more), 2 * more
         return Found(kind.name, kind.sign, shown, kind.is_noise)
