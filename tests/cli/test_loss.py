@@ -229,6 +229,50 @@ def test_the_answer_is_written_to_a_file(tmp_path, form):
     assert file.read_text(encoding="utf-8").split() == run(*words, width=110).stdout.split()
 
 
+@pytest.mark.parametrize(
+    ("name", "form"),
+    [("it.svg", "svg"), ("it.SVG", "svg"), ("it.json", "json"), ("it.txt", "text"), ("it", "text")],
+)
+def test_a_file_is_what_its_ending_says(tmp_path, name, form):
+    file = tmp_path / name
+    words = ("loss", "--pure", "1")
+    assert run(*words, "--output", str(file)).code == 0
+    assert file.read_text(encoding="utf-8").split() == run(*words, "--format", form, width=110).stdout.split()
+
+
+@pytest.mark.parametrize(
+    ("words", "title"),
+    [
+        (("--tradeoff",), "What an attacker must get wrong"),
+        (("--draw", "distribution"), "How large the privacy loss is"),
+    ],
+)
+def test_a_file_that_ends_in_svg_is_the_picture_asked_for(tmp_path, words, title):
+    file = tmp_path / "it.svg"
+    assert run("loss", "--gaussian", "1", *words, "--output", str(file)).code == 0
+    assert ET.parse(file).getroot().find("{http://www.w3.org/2000/svg}title").text.startswith(title)  # noqa: S314
+
+
+@pytest.mark.parametrize(
+    ("name", "form", "fitting"),
+    [
+        ("it.svg", "text", "FILE.txt"),
+        ("it.svg", "json", "FILE.json"),
+        ("it.json", "svg", "FILE.svg"),
+        ("it.txt", "svg", "FILE.svg"),
+        ("it.png", "svg", "FILE.svg"),
+        ("it.pdf", None, "FILE.svg"),
+    ],
+)
+def test_a_form_that_does_not_fit_the_file_is_refused(tmp_path, name, form, fitting):
+    file = tmp_path / name
+    out = run("loss", "--pure", "1", "--output", str(file), *(("--format", form) if form else ()))
+    assert out.code == 2
+    assert out.stderr.startswith(f"the output ends in {file.suffix}")
+    assert fitting in out.stderr
+    assert not file.exists()
+
+
 @pytest.mark.parametrize("place", ["missing/answer.svg", "."])
 def test_a_file_that_cannot_be_written_is_an_error_of_ours(tmp_path, place):
     out = run("loss", "--pure", "1", "--output", str(tmp_path / place))

@@ -30,6 +30,10 @@ class Form(StrEnum):
     SVG = "svg"
 
 
+_FORMS = {".svg": Form.SVG, ".json": Form.JSON, ".txt": Form.TEXT, ".md": Form.TEXT}
+_OTHER_PICTURES = {".png", ".jpg", ".jpeg", ".gif", ".webp", ".pdf", ".eps"}
+
+
 class Drawn(StrEnum):
     """What a picture shows."""
 
@@ -137,7 +141,10 @@ Tradeoff = Annotated[
 Alpha = Annotated[
     Given, typer.Option("--alpha", metavar="A", help="With --tradeoff: at this α; may be repeated.")
 ]
-Format = Annotated[Form, typer.Option("--format", help="For people, for programs, or a picture.")]
+Format = Annotated[
+    Form | None,
+    typer.Option("--format", help="For people, for programs, or a picture; as --output ends, or else text."),
+]
 Draw = Annotated[Drawn | None, typer.Option(help="Which picture; δ(ε) unless told otherwise.")]
 Output = Annotated[Path | None, typer.Option(metavar="FILE", help="Write there, not to the terminal.")]
 
@@ -162,7 +169,7 @@ def loss(
     find: Find = None,
     tradeoff: Tradeoff = False,
     alpha: Alpha = None,
-    form: Format = Form.TEXT,
+    form: Format = None,
     draw: Draw = None,
     output: Output = None,
 ) -> None:
@@ -178,6 +185,7 @@ def loss(
     hubbub loss --gaussian 1 --tradeoff
     hubbub loss --gaussian 1 --delta 1e-5 --format svg --draw distribution
     """  # noqa: D301 - the mark that keeps lines is a real \b
+    form = _form(form, draw, output)
     given = {
         "gaussian": gaussian,
         "laplace": laplace,
@@ -215,13 +223,30 @@ def loss(
         raise InvalidInput(
             "--alpha is given without --tradeoff", why="it is a place on that curve", fix="add --tradeoff"
         )
+    alphas = [number(text, "alpha") for text in alpha or _ALPHAS] if tradeoff else []
+    question = Question(treatment(mechanisms), chance, most, found, tuple(alphas))
+    answer(question, form.value, draw.value if draw else "tradeoff" if tradeoff else "curve", output)
+
+
+def _form(asked: Form | None, draw: Drawn | None, output: Path | None) -> Form:
+    """The form that was asked for, or else the one that the file's ending names."""
+    ending = "" if output is None else output.suffix.lower()
+    form = asked or _FORMS.get(ending, Form.TEXT)
+    if ending in _OTHER_PICTURES:
+        raise InvalidInput(
+            f"the output ends in {ending}", why="pictures are drawn as SVG", fix="pass --output FILE.svg"
+        )
+    if _FORMS.get(ending, form) is not form:
+        raise InvalidInput(
+            f"the output ends in {ending}, and --format is {form.value}",
+            why="a program that opens it would not understand it",
+            fix=f"leave --format out, or pass --output FILE.{'txt' if form is Form.TEXT else form.value}",
+        )
     if form is not Form.SVG and draw is not None:
         raise InvalidInput(
             "--draw is given without --format svg", why="it names a picture", fix="add --format svg"
         )
-    alphas = [number(text, "alpha") for text in alpha or _ALPHAS] if tradeoff else []
-    question = Question(treatment(mechanisms), chance, most, found, tuple(alphas))
-    answer(question, form.value, draw.value if draw else "tradeoff" if tradeoff else "curve", output)
+    return form
 
 
 def _approximate(text: str) -> Loss:
