@@ -1,9 +1,12 @@
 """The command line, as a person uses it."""
 
+import math
 import re
 import subprocess
 import sys
+from importlib import metadata
 from pathlib import Path
+from statistics import NormalDist
 
 import pytest
 
@@ -25,8 +28,34 @@ def test_release_of_a_real_lies_on_a_grid():
 
 
 def test_release_takes_the_better_law():
-    many = run("release", "42", "--epsilon", "1", "--delta", "0.01", "--sensitivity", "1")
-    assert "noise of" in many.stdout
+    assert "Laplace noise" in run("release", "42", "--epsilon", "1", "--delta", "1e-3").stdout
+    assert "Gaussian noise" in run("release", "42", "--epsilon", "0.01", "--delta", "1e-3").stdout
+
+
+@pytest.mark.parametrize(
+    "words",
+    [("release", "42", "--epsilon", "0.01"), ("error", "--epsilon", "0.01"), ("error", "--within", "10")],
+)
+def test_gaussian_noise_is_shown_with_its_epsilon_at_the_delta_asked(words):
+    last = run(*words, "--delta", "1e-3").stdout.splitlines()[-1]
+    shown = re.match(r"Gaussian noise .* Gaussian μ = (\S+), that is ε = (\S+) at δ = 0\.001; ", last)
+    mu, epsilon = map(float, shown.groups())
+    if "--epsilon" in words:
+        assert epsilon == 0.01
+    bell = NormalDist()
+    delta = bell.cdf(mu / 2 - epsilon / mu) - math.exp(epsilon) * bell.cdf(-mu / 2 - epsilon / mu)
+    assert delta == pytest.approx(1e-3, rel=1e-3)
+
+
+@pytest.mark.parametrize("words", [("release", "42", "--epsilon", "0.1"), ("error", "--within", "50")])
+def test_a_delta_is_below_1_in_the_population(words):
+    assert run(*words, "--delta", "0.01", "--population", "99").code == 0
+    assert run(*words, "--delta", "0.001").code == 0
+    for extra in (("--delta", "0.01", "--population", "100"), ("--delta", "0.0011"), ("--delta", "0.99")):
+        out = run(*words, *extra)
+        assert out.code == 2
+        assert out.stdout == ""
+        assert "--population" in out.stderr or "1/population" in out.stderr
 
 
 def test_error_says_each_and_all():
@@ -54,17 +83,61 @@ def test_toss_answers_yes_or_no(extra):
     assert out.stdout.splitlines()[0] in ({"yes"} if extra else {"yes", "no"})
 
 
+def test_a_name_is_shown_as_it_was_typed():
+    assert run("choose", "[red]=5", "--epsilon", "1").stdout.splitlines()[0] == "[red]"
+
+
+@pytest.mark.parametrize("answer", ["true", "YES", "y", "1", "false", "No", "n", "0"])
+def test_toss_understands_plain_answers(answer):
+    said = run("toss", answer, "--epsilon", "60").stdout.splitlines()[0]
+    assert said == ("yes" if answer in {"true", "YES", "y", "1"} else "no")
+
+
+@pytest.mark.parametrize(("typed", "meant"), [("95", "0.95"), ("99.9", "0.999"), ("5/2", "0.025")])
+def test_a_confidence_in_hundredths_is_understood_but_not_taken(typed, meant):
+    for words in (("release", "5"), ("error",), ("choose", "a=1")):
+        out = run(*words, "--epsilon", "1", "--confidence", typed)
+        assert out.code == 2
+        assert out.stderr.startswith("--confidence is ")
+        assert f"did you mean {meant}?" in out.stderr
+
+
+def test_the_version_is_that_of_the_package():
+    assert run("--version").stdout == f"hubbub {metadata.version('hubbub')}\n"
+
+
+def test_help_says_that_cells_are_disjoint():
+    assert "must be disjoint" in " ".join(run("error", "--help").stdout.split())
+
+
 @pytest.mark.parametrize(
     ("words", "what"),
     [
         (["release", "nan", "--epsilon", "1"], "the value is not a number"),
         (["release", "4.5", "--epsilon", "1"], "the value is not a whole number"),
-        (["release", "5", "--epsilon", "0"], "epsilon is 0"),
-        (["release", "5", "--epsilon", "1/0"], "epsilon is not a number"),
+        (["release", "5", "--epsilon", "0"], "--epsilon is 0"),
+        (["release", "5", "--epsilon", "1/0"], "--epsilon is not a number"),
+        (["release", "5", "--epsilon", "1", "--sensitivity", "0.5"], "--sensitivity is not a whole number"),
+        (["release", "5", "--epsilon", "1", "--sensitivity=-1"], "--sensitivity is -1"),
+        (["release", "5", "--epsilon", "1", "--sensitivity", "0"], "the sensitivity is 0"),
+        (["release", "5", "--epsilon", "1", "--confidence", "100"], "--confidence is 100"),
+        (["release", "5", "--epsilon", "1", "--confidence", "0"], "--confidence is 0"),
+        (["release", "5", "--epsilon", "1", "--delta", "1"], "--delta is 1 or more"),
+        (["release", "5", "--epsilon", "1", "--population", "0"], "--population is 0"),
+        (["error", "--within=-3"], "--within is -3"),
+        (["error", "--within", "3", "--sensitivity", "0.5"], "--sensitivity is not a whole number"),
+        (["error", "--epsilon", "1", "--cells", "0"], "--cells is 0"),
+        (["error", "--epsilon", "1", "--cells", "many"], "--cells is not a number"),
         (["error"], "neither or both"),
         (["error", "--epsilon", "1", "--within", "3"], "neither or both"),
         (["choose", "fever=1.5", "--epsilon", "1"], "a count is not a whole number"),
         (["choose", "fever", "--epsilon", "1"], "a count is not a number"),
+        (["choose", "fever=-5", "cough=2", "--epsilon", "1"], "a count is below zero"),
+        (["choose", "fever=5", "cough=2", "fever=3", "--epsilon", "1"], "a name is given twice"),
+        (["choose", "fever=5", "=2", "--epsilon", "1"], "a name is empty"),
+        (["choose", "fever=5", " =2", "--epsilon", "1"], "a name is empty"),
+        (["toss", "maybe"], "the answer is neither yes nor no"),
+        (["toss", "yes", "--epsilon", "0"], "--epsilon is 0"),
     ],
 )
 def test_bad_input_is_one_sentence_and_no_traceback(words, what):
@@ -74,6 +147,7 @@ def test_bad_input_is_one_sentence_and_no_traceback(words, what):
     assert out.stderr.startswith(what)
     assert "To mend it" in out.stderr
     assert "Traceback" not in out.stderr
+    assert "=True" not in out.stderr
 
 
 def test_the_demo_shows_the_three_examples():

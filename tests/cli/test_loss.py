@@ -327,25 +327,38 @@ def test_a_bar_is_full_only_at_the_end_however_many_steps_there_are(monkeypatch)
         (["--gaussian", "0", "--delta", "1e-5"], "--gaussian is 0"),
         (["--gaussian=-1", "--delta", "1e-5"], "--gaussian is -1"),
         (["--gaussian", "1"], "neither --delta nor --epsilon"),
-        (["--gaussian", "1", "--delta", "1"], "delta is 1 or more"),
-        (["--gaussian", "1", "--delta=-1e-5"], "delta is -1/100000"),
+        (["--gaussian", "1", "--delta", "1"], "--delta is 1 or more"),
+        (["--gaussian", "1", "--delta=-1e-5"], "--delta is -1/100000"),
         (["--gaussian", "1", "--delta", "1e-5", "--epsilon", "1"], "both --delta and --epsilon"),
-        (["--gaussian", "1", "--delta", "1e-5", "--rate", "2"], "rate is above 1"),
-        (["--gaussian", "1", "--delta", "1e-5", "--rate", "2", "--without-replacement"], "rate is above 1"),
+        (["--gaussian", "1", "--delta", "1e-5", "--rate", "2"], "--rate is above 1"),
+        (["--gaussian", "1", "--delta", "1e-5", "--rate", "2", "--without-replacement"], "--rate is above 1"),
         (["--gaussian", "1", "--delta", "1e-5", "--without-replacement"], "--without-replacement is given"),
-        (["--gaussian", "1", "--delta", "1e-5", "--steps", "1.5"], "steps is 3/2"),
-        (["--gaussian", "1", "--delta", "1e-5", "--steps", "0"], "steps is 0"),
-        (["--gaussian", "1", "--delta", "1e-5", "--group", "0"], "group is 0"),
+        (["--gaussian", "1", "--delta", "1e-5", "--steps", "1.5"], "--steps is 3/2"),
+        (["--gaussian", "1", "--delta", "1e-5", "--steps", "0"], "--steps is 0"),
+        (["--gaussian", "1", "--delta", "1e-5", "--group", "0"], "--group is 0"),
         (["--gaussian", "1", "--delta", "1e-5", "--shuffled", "10"], "only pure losses are shuffled"),
         (["--pure", "1", "--rate", "0.1", "--shuffled", "10"], "both --rate and --shuffled"),
         (["--approximate", "0.1"], "--approximate is not two numbers"),
         (["--approximate", "0.1,x"], "the δ of --approximate is not a number"),
-        (["--response", "0.4"], "keep is below 1/categories"),
+        (["--approximate=-0.1,1e-8"], "the ε of --approximate is -1/10"),
+        (["--approximate", "0.1,1"], "the δ of --approximate is 1"),
+        (["--response", "0.4"], "--response is below 1/2"),
+        (["--response", "1"], "--response is 1"),
+        (["--pure=-1"], "--pure is -1"),
+        (["--zcdp=-1", "--delta", "1e-5"], "--zcdp is -1"),
+        (["--bounded-range=-1"], "--bounded-range is -1"),
+        (["--pure", "1", "--steps", "1e19"], "--steps is above 10^18"),
+        (["--pure", "1", "--epsilon=-1"], "--epsilon is -1"),
+        (["--pure", "1", "--rate=-1"], "--rate is -1"),
+        (["--pure", "1", "--shuffled", "0"], "--shuffled is 0"),
+        (["--gaussian", "1", "--delta", "1e-3", "--population", "1000"], "--delta is not below 1/population"),
+        (["--gaussian", "1", "--epsilon", "1", "--population", "1000"], "--population is given without"),
+        (["--find", "gaussian", "--epsilon", "1", "--delta", "0.01"], "--delta is above 1/1000"),
         (["--find", "gaussian", "--delta", "1e-5"], "--find is given without --epsilon"),
         (["--find", "gaussian", "--epsilon", "1"], "--delta is missing"),
-        (["--find", "gaussian", "--epsilon", "0", "--delta", "1e-5"], "epsilon is 0"),
+        (["--find", "gaussian", "--epsilon", "0", "--delta", "1e-5"], "--epsilon is 0"),
         (["--gaussian", "1", "--alpha", "0.1", "--delta", "0.1"], "--alpha is given without --tradeoff"),
-        (["--gaussian", "1", "--tradeoff", "--alpha", "2"], "alpha is above 1"),
+        (["--gaussian", "1", "--tradeoff", "--alpha", "2"], "--alpha is above 1"),
         (["--pure", "1", "--draw", "curve"], "--draw is given without --format svg"),
     ],
 )
@@ -355,6 +368,27 @@ def test_bad_input_is_one_sentence_and_no_traceback(words, what):
     assert out.stdout == ""
     assert out.stderr.startswith(what)
     assert "To mend it" in out.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "option"),
+    [
+        (["--gaussian", "1", "--shuffled", "9"], "--response 0.75"),
+        (["--zcdp", "1", "--rate", "0.1"], "--gaussian SIGMA"),
+        (["--zcdp", "1", "--rate", "0.1", "--without-replacement"], "--gaussian SIGMA"),
+    ],
+)
+def test_what_to_do_is_said_in_the_words_of_the_shell(words, option):
+    out = run("loss", *words, "--delta", "1e-5")
+    assert option in out.stderr
+    assert "Loss." not in out.stderr
+
+
+def test_any_delta_may_be_asked_about_but_a_large_one_is_kept_only_for_so_many():
+    assert answer_of("--gaussian", "1", "--delta", "0.01")["asked"] == {"delta": 0.01}
+    assert answer_of("--gaussian", "1", "--delta", "0.01", "--population", "99")["asked"] == {"delta": 0.01}
+    words = ("--find", "gaussian", "--epsilon", "1", "--delta", "0.01", "--population", "99")
+    assert answer_of(*words)["epsilon"]["upper"] <= 1
 
 
 @pytest.mark.parametrize("words", [["--format", "png"], ["--find", "nothing"]])
@@ -423,6 +457,12 @@ def test_help_has_examples_of_each_use():
     shown = "\n".join(examples())
     for words in ("--rate", "--epsilon", "--find", "--shuffled", "--tradeoff", "json", "svg"):
         assert words in shown
+
+
+def test_help_says_how_the_numbers_are_those_of_python():
+    shown = " ".join(run("loss", "--help").stdout.split())
+    assert "Loss.gaussian takes μ = 1/σ" in shown
+    assert "Loss.laplace takes ε = 1/scale" in shown
 
 
 @pytest.mark.parametrize("line", examples())

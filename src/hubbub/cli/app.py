@@ -1,16 +1,21 @@
 """The commands: each one thing that mechanisms can do, with its cost and its error said first."""
 
+import math
+from fractions import Fraction
+from importlib import metadata
 from typing import Annotated
 
 import typer
 from rich.console import Console
+from rich.markup import escape
 
 from hubbub.bounded import Bounded, Sensitivity
 from hubbub.cli.demo import demo
-from hubbub.cli.loss import loss
-from hubbub.cli.typed import number
+from hubbub.cli.loss import Population, loss
+from hubbub.cli.typed import above_zero, allowed, counted, number, sure, up
 from hubbub.errors import HubbubError, InvalidInput
 from hubbub.mechanisms import Gaussian, Laplace, PermuteAndFlip, RandomizedResponse, least_noise
+from hubbub.rational import at_least_zero
 from hubbub.unit import Unit
 
 __all__ = ["app", "main"]
@@ -23,12 +28,47 @@ app = typer.Typer(
 app.command()(demo)
 app.command()(loss)
 
+_SPELLED = {
+    "Loss.gaussian(mu)": "--gaussian SIGMA",
+    "Loss.response(0.75)": "--response 0.75",
+    "delta is not below": "--delta is not below",
+    "choose delta far": "choose a --delta far",
+    "times is above": "--steps is above",
+}
+"""What the library's messages say in Python, and how the shell says it."""
+_ANSWERS = {
+    **dict.fromkeys(("true", "yes", "on", "t", "y", "1"), 1),
+    **dict.fromkeys(("false", "no", "off", "f", "n", "0"), 0),
+}
+
 Epsilon = Annotated[str, typer.Option(help="How much one person may be exposed: ε, as 0.5 or 1/2.")]
 Delta = Annotated[str, typer.Option(help="Chance that ε does not hold; 0 for pure ε.")]
 HowFar = Annotated[str, typer.Option("--sensitivity", help="How far one person can move the answer.")]
 Confidence = Annotated[str, typer.Option(help="Of the interval, as 0.95.")]
-Cells = Annotated[int, typer.Option(help="How many counts are released together.")]
+Cells = Annotated[
+    str,
+    typer.Option(
+        metavar="M",
+        help="How many counts are released together. They must be disjoint: each person is in one of them. "
+        "Else --sensitivity is how far one person can move all of them together.",
+    ),
+]
 Real = Annotated[bool, typer.Option("--real", help="The answer is not a whole number.")]
+
+
+def _show_version(asked: bool) -> None:
+    if asked:
+        _say(f"hubbub {metadata.version('hubbub')}")
+        raise typer.Exit
+
+
+@app.callback()
+def hubbub(
+    version: Annotated[
+        bool, typer.Option("--version", is_eager=True, callback=_show_version, help="Show the version.")
+    ] = False,
+) -> None:
+    """Publish true things about the crowd; let no single person be made out."""
 
 
 @app.command(context_settings={"ignore_unknown_options": True})  # so that −5 is an answer, not an option
@@ -36,17 +76,19 @@ def release(
     value: Annotated[str, typer.Argument(help="The exact answer; it is not stored.")],
     epsilon: Epsilon,
     delta: Delta = "0",
+    population: Population = None,
     sensitivity: HowFar = "1",
     confidence: Confidence = "0.95",
     real: Real = False,
 ) -> None:
     """Release one number with noise: `hubbub release 42 --epsilon 0.5`."""
+    certain, chance = sure(confidence), allowed(delta, population)
     mechanism = least_noise(
-        sensitivity=number(sensitivity, "sensitivity"),
-        epsilon=number(epsilon, "epsilon"),
-        delta=number(delta, "delta"),
+        sensitivity=_moved(sensitivity, real=real),
+        epsilon=above_zero(epsilon, "--epsilon"),
+        delta=chance,
         real=real,
-        confidence=number(confidence, "confidence"),
+        confidence=certain,
     )
     exact = number(value, "the value")
     if not real and exact.denominator != 1:
@@ -54,9 +96,8 @@ def release(
             "the value is not a whole number", why="integer noise is for integers", fix="add --real"
         )
     out = mechanism.release(exact if real else int(exact))
-    width = mechanism.error(number(confidence, "confidence"))
-    _say(f"[bold]{out.value}[/bold] ± {width} ({_percent(confidence)})")
-    _say(f"{mechanism}; the sensitivity is your word")
+    _say(f"[bold]{out.value}[/bold] ± {mechanism.error(certain)} ({_percent(certain)})")
+    _say(f"{_with_epsilon(mechanism, chance)}; the sensitivity is your word")
 
 
 @app.command()
@@ -64,9 +105,10 @@ def error(
     epsilon: Epsilon = "",
     within: Annotated[str, typer.Option(help="Ask the other way: the ε for this error.")] = "",
     delta: Delta = "0",
+    population: Population = None,
     sensitivity: HowFar = "1",
     confidence: Confidence = "0.95",
-    cells: Cells = 1,
+    cells: Cells = "1",
     real: Real = False,
 ) -> None:
     """Say how far answers will be off, or what ε an error takes; nothing is released.
@@ -79,36 +121,35 @@ def error(
             why="one of them is asked for, the other is the answer",
             fix="give exactly one",
         )
-    sure = number(confidence, "confidence")
-    bound = Sensitivity.of(number(sensitivity, "sensitivity"))
-    chance = number(delta, "delta")
+    certain, chance = sure(confidence), allowed(delta, population)
+    bound, count = _moved(sensitivity, real=real), counted(cells, "--cells")
     mechanism: Laplace | Gaussian
     if epsilon:
         mechanism = least_noise(
             sensitivity=bound,
-            epsilon=number(epsilon, "epsilon"),
+            epsilon=above_zero(epsilon, "--epsilon"),
             delta=chance,
             real=real,
-            cells=cells,
-            confidence=sure,
+            cells=count,
+            confidence=certain,
         )
     elif chance:
         mechanism = Gaussian.for_error(
-            number(within, "within"),
+            above_zero(within, "--within"),
             delta=chance,
-            confidence=sure,
+            confidence=certain,
             sensitivity=bound,
             real=real,
-            cells=cells,
+            cells=count,
         )
     else:
         mechanism = Laplace.for_error(
-            number(within, "within"), confidence=sure, sensitivity=bound, real=real, cells=cells
+            above_zero(within, "--within"), confidence=certain, sensitivity=bound, real=real, cells=count
         )
-    _say(f"each answer ± {mechanism.error(sure)} ({_percent(confidence)})")
-    if cells > 1:
-        _say(f"all {cells} at once ± {mechanism.error(sure, cells=cells)} ({_percent(confidence)})")
-    _say(f"{mechanism}; nothing spent")
+    _say(f"each answer ± {mechanism.error(certain)} ({_percent(certain)})")
+    if count > 1:
+        _say(f"all {count} at once ± {mechanism.error(certain, cells=count)} ({_percent(certain)})")
+    _say(f"{_with_epsilon(mechanism, chance)}; nothing spent")
 
 
 @app.command()
@@ -120,29 +161,41 @@ def choose(
     confidence: Confidence = "0.95",
 ) -> None:
     """Name the most common candidate; one person may be in every count. Only the name leaves."""
-    names = [score.partition("=")[0] for score in scores]
-    counts = [number(score.partition("=")[2], "a count") for score in scores]
-    if any(count.denominator != 1 for count in counts):
-        raise InvalidInput("a count is not a whole number", why="counts are whole", fix="pass NAME=COUNT")
-    mechanism = PermuteAndFlip.of(sensitivity=1, epsilon=number(epsilon, "epsilon"), monotone=True)
-    bounded = Bounded.asserted([int(count) for count in counts], mechanism.sensitivity, Unit("person"))
-    out = mechanism.release(bounded)
-    _say(f"[bold]{names[out.value]}[/bold]")
-    regret = out.error(number(confidence, "confidence"))
-    _say(f"its count lies at most {regret:.4g} below the best ({_percent(confidence)})")
+    names = [_name(score) for score in scores]
+    counts = [_count(score) for score in scores]
+    if len(set(names)) < len(names):
+        raise InvalidInput(
+            "a name is given twice",
+            why="it would have two counts, and two chances",
+            fix="give each name once",
+        )
+    certain = sure(confidence)
+    mechanism = PermuteAndFlip.of(sensitivity=1, epsilon=above_zero(epsilon, "--epsilon"), monotone=True)
+    out = mechanism.release(Bounded.asserted(counts, mechanism.sensitivity, Unit("person")))
+    _say(f"[bold]{escape(names[out.value])}[/bold]")
+    _say(f"its count lies at most {out.error(certain):.4g} below the best ({_percent(certain)})")
     _say(f"{mechanism}; that each person adds at most 1 to each count is your word")
 
 
 @app.command()
 def toss(
-    answer: Annotated[bool, typer.Argument(help="Your true answer: true or false.")],
+    answer: Annotated[str, typer.Argument(help="Your true answer: true or false, yes or no.")],
     epsilon: Annotated[str, typer.Option(help="ε; without it the textbook's two coins, ε = ln 3.")] = "",
 ) -> None:
     """Answer a yes/no question with the coin toss: `hubbub toss true`. Your truth stays with you."""
+    truth = _ANSWERS.get(answer.strip().lower())
+    if truth is None:
+        raise InvalidInput(
+            "the answer is neither yes nor no",
+            why="the coins stand for one of these two",
+            fix="answer true or false, or yes or no",
+        )
     mechanism = (
-        RandomizedResponse.of(epsilon=number(epsilon, "epsilon")) if epsilon else RandomizedResponse.coin()
+        RandomizedResponse.of(epsilon=above_zero(epsilon, "--epsilon"))
+        if epsilon
+        else RandomizedResponse.coin()
     )
-    report = mechanism.release([int(answer)]).value[0]
+    report = mechanism.release([truth]).value[0]
     _say("[bold]yes[/bold]" if report else "[bold]no[/bold]")
     _say(f"{mechanism}")
 
@@ -152,12 +205,59 @@ def main() -> None:
     try:
         app()
     except HubbubError as problem:
-        Console(stderr=True).print(f"[red]{problem.what}[/red]: {problem.why}.\nTo mend it: {problem.fix}.")
+        what, why, fix = (escape(_in_shell(text)) for text in (problem.what, problem.why, problem.fix))
+        Console(stderr=True).print(f"[red]{what}[/red]: {why}.\nTo mend it: {fix}.")
         raise SystemExit(2) from None
 
 
-def _percent(confidence: str) -> str:
-    return f"{float(100 * number(confidence, 'confidence')):g} %"
+def _moved(sensitivity: str, *, real: bool) -> Sensitivity:
+    typed = at_least_zero(number(sensitivity, "--sensitivity"), "--sensitivity")
+    if not real and typed.denominator != 1:
+        raise InvalidInput(
+            "--sensitivity is not a whole number",
+            why="integers move by whole numbers, so this looks like a real-valued answer",
+            fix="add --real, or pass the sensitivity of the integer answer",
+        )
+    return Sensitivity.of(typed)
+
+
+def _name(score: str) -> str:
+    name = score.partition("=")[0].strip()
+    if not name:
+        raise InvalidInput(
+            "a name is empty", why="it is what would be released", fix="pass NAME=COUNT, as fever=120"
+        )
+    return name
+
+
+def _count(score: str) -> int:
+    """A count of people: that nobody lowers one is why the noise of the choice may be halved."""
+    typed = number(score.partition("=")[2], "a count")
+    if typed.denominator != 1 or typed < 0:
+        raise InvalidInput(
+            "a count is below zero" if typed < 0 else "a count is not a whole number",
+            why="people are counted, and the noise is only enough where each of them adds 0 or 1",
+            fix="pass NAME=COUNT, as fever=120; for other scores use PermuteAndFlip in Python",
+        )
+    return int(typed)
+
+
+def _with_epsilon(mechanism: Laplace | Gaussian, delta: Fraction) -> str:
+    """The mechanism in words, and its ε at this δ where they do not say one."""
+    spent = mechanism.loss()
+    if spent.epsilon() < math.inf:
+        return f"{mechanism}"
+    return f"{mechanism}, that is ε = {up(spent.epsilon(delta), 6)} at δ = {up(delta)}"
+
+
+def _in_shell(text: str) -> str:
+    for python, shell in _SPELLED.items():
+        text = text.replace(python, shell)
+    return text
+
+
+def _percent(confidence: Fraction) -> str:
+    return f"{float(100 * confidence):g} %"
 
 
 def _say(text: str) -> None:

@@ -10,12 +10,12 @@ from typing import Annotated
 import typer
 
 from hubbub.cli.answer import Found, Question, answer, stepping
-from hubbub.cli.typed import down, nearest, number, up
+from hubbub.cli.typed import allowed, counted, down, nearest, number, share, up
 from hubbub.errors import InvalidInput
 from hubbub.loss import Loss, calibrate
-from hubbub.rational import positive, whole
+from hubbub.rational import at_least_zero, positive, probability
 
-__all__ = ["loss"]
+__all__ = ["Population", "loss"]
 
 _USUAL_STEPS = 10
 """In so many steps the noise is found, as a rule."""
@@ -62,11 +62,23 @@ class Kind:
     of: Callable[[Fraction], Loss]
     is_noise: bool = True
     """Whether more of it costs less."""
+    checked: Callable[[Fraction, str], Fraction] = positive
+    """Gives the number back if it can be one of these, else an error of this name."""
 
     def loss(self, text: str) -> Loss:
         """Of the number that was typed."""
-        value = number(text, f"--{self.name}")
-        return self.of(positive(value, f"--{self.name}") if self.is_noise else value)
+        name = f"--{self.name}"
+        return self.of(self.checked(number(text, name), name))
+
+
+def _keep(value: Fraction, name: str) -> Fraction:
+    if value < Fraction(1, 2):
+        raise InvalidInput(
+            f"{name} is below 1/2",
+            why="the truth would be told less often than a lie",
+            fix="pass 1/2 or more",
+        )
+    return probability(value, name)
 
 
 _KINDS = {
@@ -76,20 +88,30 @@ _KINDS = {
         Kind("laplace", "scale", lambda scale: Loss.laplace(1 / scale)),
         Kind("discrete-gaussian", "σ²", Loss.discrete_gaussian),
         Kind("discrete-laplace", "scale", Loss.discrete_laplace),
-        Kind("response", "keep", Loss.response, is_noise=False),
-        Kind("bounded-range", "ε", Loss.bounded_range, is_noise=False),
-        Kind("pure", "ε", Loss.pure, is_noise=False),
-        Kind("zcdp", "ρ", Loss.zcdp, is_noise=False),
+        Kind("response", "keep", Loss.response, is_noise=False, checked=_keep),
+        Kind("bounded-range", "ε", Loss.bounded_range, is_noise=False, checked=at_least_zero),
+        Kind("pure", "ε", Loss.pure, is_noise=False, checked=at_least_zero),
+        Kind("zcdp", "ρ", Loss.zcdp, is_noise=False, checked=at_least_zero),
     )
 }
 
 
 Given = list[str] | None
 Gaussian = Annotated[
-    Given, typer.Option("--gaussian", metavar="SIGMA", help="Gaussian noise of this σ, sensitivity 1.")
+    Given,
+    typer.Option(
+        "--gaussian",
+        metavar="SIGMA",
+        help="Gaussian noise of this σ, sensitivity 1. Python's Loss.gaussian takes μ = 1/σ.",
+    ),
 ]
 Laplace = Annotated[
-    Given, typer.Option("--laplace", metavar="SCALE", help="Laplace noise of this scale, sensitivity 1.")
+    Given,
+    typer.Option(
+        "--laplace",
+        metavar="SCALE",
+        help="Laplace noise of this scale, sensitivity 1. Python's Loss.laplace takes ε = 1/scale.",
+    ),
 ]
 DiscreteGaussian = Annotated[
     Given,
@@ -128,6 +150,12 @@ Shuffled = Annotated[
 ]
 Group = Annotated[str, typer.Option(metavar="K", help="What K people pay together.")]
 Delta = Annotated[str | None, typer.Option(metavar="D", help="Ask for ε at this δ.")]
+Population = Annotated[
+    str | None,
+    typer.Option(
+        metavar="N", help="How many people there are, where that is public: --delta must be below 1/N."
+    ),
+]
 Epsilon = Annotated[str | None, typer.Option(metavar="E", help="Ask for δ at this ε.")]
 Find = Annotated[
     Sought | None,
@@ -165,6 +193,7 @@ def loss(
     shuffled: Shuffled = None,
     group: Group = "1",
     delta: Delta = None,
+    population: Population = None,
     epsilon: Epsilon = None,
     find: Find = None,
     tradeoff: Tradeoff = False,
@@ -205,8 +234,12 @@ def loss(
             fix="add one, such as --gaussian 1.1, or ask for one with --find gaussian",
         )
     treatment = _treatment(rate, shuffled, steps, group, fixed=without_replacement)
-    chance = None if delta is None else number(delta, "delta")
-    most = None if epsilon is None else number(epsilon, "epsilon")
+    if population is not None and delta is None:
+        raise InvalidInput(
+            "--population is given without --delta", why="it says how large that may be", fix="add --delta"
+        )
+    chance = None if delta is None else allowed(delta, population, promised=find is not None)
+    most = None if epsilon is None else at_least_zero(number(epsilon, "--epsilon"), "--epsilon")
     found = None
     if find is not None:
         kind = _KINDS[find.value]
@@ -223,7 +256,7 @@ def loss(
         raise InvalidInput(
             "--alpha is given without --tradeoff", why="it is a place on that curve", fix="add --tradeoff"
         )
-    alphas = [number(text, "alpha") for text in alpha or _ALPHAS] if tradeoff else []
+    alphas = [share(text, "--alpha") for text in alpha or _ALPHAS] if tradeoff else []
     question = Question(treatment(mechanisms), chance, most, found, tuple(alphas))
     answer(question, form.value, draw.value if draw else "tradeoff" if tradeoff else "curve", output)
 
@@ -255,8 +288,9 @@ def _approximate(text: str) -> Loss:
         raise InvalidInput(
             "--approximate is not two numbers", why="it is an ε and a δ", fix="write it as 0.1,1e-8"
         )
+    first, second = "the ε of --approximate", "the δ of --approximate"
     return Loss.approximate(
-        number(epsilon, "the ε of --approximate"), number(delta, "the δ of --approximate")
+        at_least_zero(number(epsilon, first), first), probability(number(delta, second), second)
     )
 
 
@@ -276,13 +310,13 @@ def _treatment(
             why="it says how the sample of that rate is drawn",
             fix="add the rate, as 256/60000",
         )
-    share = None if rate is None else number(rate, "rate")
-    people = None if shuffled is None else whole(number(shuffled, "shuffled"), "shuffled")
-    times, size = whole(number(steps, "steps"), "steps"), whole(number(group, "group"), "group")
+    part = None if rate is None else share(rate, "--rate")
+    people = None if shuffled is None else counted(shuffled, "--shuffled")
+    times, size = counted(steps, "--steps"), counted(group, "--group")
 
     def treated(mechanisms: list[Loss]) -> Loss:
-        if share is not None:
-            mechanisms = [_sampled(each, share, fixed=fixed) for each in mechanisms]
+        if part is not None:
+            mechanisms = [_sampled(each, part, fixed=fixed) for each in mechanisms]
         together = sum(mechanisms[1:], mechanisms[0])
         if people is not None:
             together = together.shuffled(people)
@@ -291,10 +325,10 @@ def _treatment(
     return treated
 
 
-def _sampled(each: Loss, share: Fraction, *, fixed: bool) -> Loss:
-    if not fixed or not 0 <= share <= 1:  # then it is the rate that is refused
-        return each.sampled(share)
-    return each.sampled_without_replacement(share.denominator, share.numerator)
+def _sampled(each: Loss, rate: Fraction, *, fixed: bool) -> Loss:
+    if not fixed:
+        return each.sampled(rate)
+    return each.sampled_without_replacement(rate.denominator, rate.numerator)
 
 
 def _found(
@@ -307,13 +341,14 @@ def _found(
             why="noise is looked for that keeps an ε, at a δ",
             fix="add --epsilon, and --delta if some is allowed",
         )
-    allowed = delta or Fraction(0)
-    if not allowed and kind.name in {"gaussian", "discrete-gaussian", "zcdp"}:
+    chance = delta or Fraction(0)
+    if not chance and kind.name in {"gaussian", "discrete-gaussian", "zcdp"}:
         raise InvalidInput(
             "--delta is missing",
             why=f"no {kind.sign} keeps any ε without some δ",
             fix="add --delta, such as 1e-6",
         )
+    positive(epsilon, "--epsilon")
     with stepping("looking for the noise", _USUAL_STEPS) as step:
 
         def cost(value: Fraction) -> Loss:
@@ -321,11 +356,11 @@ def _found(
             return family(value)
 
         less = cost if kind.is_noise else lambda noise: cost(1 / noise)
-        noise = Fraction(calibrate(less, epsilon, allowed))
+        noise = Fraction(calibrate(less, epsilon, chance))
         # It is the least to nine digits: the nearest such number reads better, if it will do.
         shown = nearest(noise if kind.is_noise else 1 / noise, 9)
         more = Fraction(1, 10**10)
-        while cost(Fraction(shown)).epsilon(allowed) > epsilon:
+        while cost(Fraction(shown)).epsilon(chance) > epsilon:
             shown = up(noise) if kind.is_noise else down(1 / noise)
             noise, more = noise * (1 + more), 2 * more
         return Found(kind.name, kind.sign, shown, kind.is_noise)

@@ -4,12 +4,14 @@ import math
 from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal, InvalidOperation
 from fractions import Fraction
 
-from hubbub.errors import InvalidInput
-from hubbub.rational import as_read, rational
+from hubbub.errors import InvalidInput, Refused
+from hubbub.loss import refuse_large_delta
+from hubbub.rational import as_read, at_least_zero, below_one, positive, probability, rational, whole
 
-__all__ = ["down", "nearest", "number", "up"]
+__all__ = ["above_zero", "allowed", "counted", "down", "nearest", "number", "share", "sure", "up"]
 
 _DIGITS = 12
+_LARGE_DELTA = Fraction(1, 1000)
 
 
 def number(text: str, name: str) -> Fraction:
@@ -23,6 +25,53 @@ def number(text: str, name: str) -> Fraction:
     if not below:
         raise _no_number(name)
     return rational(above / below, name)
+
+
+def above_zero(text: str, name: str) -> Fraction:
+    """A number above zero that was typed."""
+    return positive(number(text, name), name)
+
+
+def counted(text: str, name: str) -> int:
+    """A whole number of 1 or more that was typed."""
+    return whole(number(text, name), name)
+
+
+def share(text: str, name: str) -> Fraction:
+    """A number from 0 to 1 that was typed."""
+    typed = at_least_zero(number(text, name), name)
+    if typed > 1:
+        raise InvalidInput(f"{name} is above 1", why="it is a probability", fix=f"pass {name} within 0 and 1")
+    return typed
+
+
+def sure(confidence: str) -> Fraction:
+    """The confidence that was typed; a number such as 95 was meant in hundredths."""
+    typed = number(confidence, "--confidence")
+    if 1 < typed < 100:
+        raise InvalidInput(
+            f"--confidence is {nearest(typed)}",
+            why="it is a probability, strictly between 0 and 1",
+            fix=f"pass it as a part of 1 (did you mean {nearest(typed / 100)}?)",
+        )
+    return probability(typed, "--confidence")
+
+
+def allowed(delta: str, population: str | None, *, promised: bool = True) -> Fraction:
+    """The δ that was typed, if it is below 1/population.
+
+    A δ above 1/1000 can be right only for fewer than a thousand people: who promises it says how many.
+    """
+    chance = below_one(number(delta, "--delta"), "--delta")
+    if population is not None:
+        refuse_large_delta(chance, counted(population, "--population"))
+    elif promised and chance > _LARGE_DELTA:
+        raise Refused(
+            "--delta is above 1/1000, and no population is given",
+            why="with that chance anybody's whole record may be published",
+            fix="pass a far smaller one, such as 1e-6, or say with --population how few people there are",
+        )
+    return chance
 
 
 def _decimal(text: str, name: str) -> Fraction:
