@@ -34,6 +34,10 @@ def test_the_shell_runs(line):
     assert out.stdout
 
 
+def test_the_textbook_has_a_name():
+    assert "Dwork and Roth, *The Algorithmic Foundations of Differential Privacy*" in README
+
+
 def test_the_make_targets_exist():
     targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), flags=re.MULTILINE))
     named = {target for page in PAGES for target in re.findall(r"`?make ([a-z-]+)`?", page.read_text())}

@@ -174,7 +174,10 @@ Format = Annotated[
     typer.Option("--format", help="For people, for programs, or a picture; as --output ends, or else text."),
 ]
 Draw = Annotated[Drawn | None, typer.Option(help="Which picture; δ(ε) unless told otherwise.")]
-Output = Annotated[Path | None, typer.Option(metavar="FILE", help="Write there, not to the terminal.")]
+Output = Annotated[
+    Path | None,
+    typer.Option(metavar="FILE", help="Write there, not to the terminal; FILE.svg is a picture."),
+]
 
 
 def loss(
