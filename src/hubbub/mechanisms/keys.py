@@ -1,8 +1,7 @@
 """Private selection of group keys: which keys may be shown, where it is private which ones there are.
 
-Each unit is bounded to at most `groups` keys. Of every key that occurs, the number of its units gets noise,
-and the key is kept where that reaches a bar. A key that nobody has does not occur, so it is never kept; that
-one of a single unit is kept is so rare that δ pays for it.
+Each unit is bounded to some keys. Of every key that occurs, the number of its units gets noise, and the key is
+kept where that reaches a bar: never where nobody has it; of a single unit so rarely that δ pays for it.
 
 Proof: docs/proofs/keys.md
 """
@@ -30,8 +29,7 @@ from hubbub.release import Release
 
 __all__ = ["GaussianKeys", "GeometricKeys", "Keys", "select_keys"]
 
-Chance: TypeAlias = tuple[Fraction, Fraction]
-"""Two fractions between which a probability lies."""
+Chance: TypeAlias = tuple[Fraction, Fraction]  # between which it lies
 
 _BITS = 160
 _RAREST = 1200
@@ -109,8 +107,8 @@ class Keys(Mechanism):
             )
         noisy = units + self._noise(units.size)  # within ±2^61 and ±2^62, so this fits
         kept = np.flatnonzero((units >= 1) & (noisy >= self._bar))
-        cells = max(1, kept.size)  # not how many keys occur: that is private
-        return Release(kept, self.loss(), self, bounded.unit, asserted=bounded.is_asserted, cells=cells)
+        # Its cells are not how many keys occur, for that is private.
+        return Release(kept, self.loss(), self, bounded.unit, bounded.is_asserted, cells=max(1, kept.size))
 
     def error(self, confidence: Number = 0.95, *, cells: int = 1) -> NoReturn:  # noqa: ARG002 - as every mechanism's
         """A selection of keys has no error: a key is kept or not."""
@@ -154,8 +152,7 @@ class GeometricKeys(Keys):
     Proof: docs/proofs/keys.md
     """
 
-    epsilon: Fraction
-    """ε for one key."""
+    epsilon: Fraction  # of one key
     cut: int
     groups: int
 
@@ -168,7 +165,7 @@ class GeometricKeys(Keys):
 
     @classmethod
     def of(cls, *, groups: int, epsilon: Number, delta: Number, population: int | None = None) -> Self:
-        """The least cut that is (ε, δ)-private, each of a unit's keys paying its share; δ as for `Gaussian`."""
+        """The least cut that is (ε, δ)-private, each of a unit's keys paying its share of both."""
         rate, each = _shares(groups, epsilon, delta, population)
         return cls(rate, 1 + least_whole(lambda more: cls(rate, 1 + more, groups).delta <= each), groups)
 
@@ -188,8 +185,7 @@ class GeometricKeys(Keys):
         # As many bits more as the chance is small, and as cancel where q is close to 1.
         close = max(0, rate.denominator.bit_length() - rate.numerator.bit_length())
         bits = _BITS + close + min(_RAREST, ceil(rate * least * 3 / 2))
-        one, q = 1 << bits, exp_neg(rate, bits)
-        near, end = exp_neg(rate * least, bits), exp_neg(rate * self._bar, bits)
+        one, (q, near, end) = 1 << bits, (exp_neg(rate * far, bits) for far in (1, least, self._bar))
         top = max(0, near[0] - end[1]), near[1] - end[0]
         low, high = quotient(top, (one + q[0] - 2 * end[1], one + q[1] - 2 * end[0]), bits)
         return Fraction(low, one), Fraction(high, one)
