@@ -1,6 +1,6 @@
 """Private selection of group keys: which keys may be shown, where it is private which ones there are.
 
-Each unit is bounded to some keys. Of every key that occurs, the number of its units gets noise, and the key is
+Each unit is bounded to some keys. Of every key that occurs, the number of its units gets noise, and it is
 kept where that reaches a bar: never where nobody has it; of a single unit so rarely that δ pays for it.
 
 Proof: docs/proofs/keys.md
@@ -31,8 +31,7 @@ __all__ = ["GaussianKeys", "GeometricKeys", "Keys", "select_keys"]
 
 Chance: TypeAlias = tuple[Fraction, Fraction]  # between which it lies
 
-_BITS = 160
-_RAREST = 1200
+_BITS, _RAREST = 160, 1200
 """A chance below 2^-1200 is said to be as much: no δ that is a double, shared by 2^48 keys, is as small."""
 
 
@@ -107,7 +106,7 @@ class Keys(Mechanism):
             )
         noisy = units + self._noise(units.size)  # within ±2^61 and ±2^62, so this fits
         kept = np.flatnonzero((units >= 1) & (noisy >= self._bar))
-        # Its cells are not how many keys occur, for that is private.
+        # Not as many cells as keys occur: that is private.
         return Release(kept, self.loss(), self, bounded.unit, bounded.is_asserted, cells=max(1, kept.size))
 
     def error(self, confidence: Number = 0.95, *, cells: int = 1) -> NoReturn:  # noqa: ARG002 - as every mechanism's
