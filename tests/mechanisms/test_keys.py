@@ -495,6 +495,7 @@ def test_what_would_not_be_exact_is_refused(kind, widest, wider):
 def test_what_cannot_be_reached_is_refused(make):
     refusal(Unsupported, make, groups=1, epsilon=1, delta=Fraction(1, 2**2000))
     refusal(Unsupported, make, groups=2**50, epsilon=1, delta=1e-6)
+    refusal(Unsupported, make, groups=2**2200, epsilon=1, delta=1e-6)
 
 
 @pytest.mark.parametrize("units", [-1, 1.5, None, "3"])

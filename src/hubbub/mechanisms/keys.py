@@ -105,8 +105,7 @@ class Keys(Mechanism):
                 fix="pass a vector with the number of units of every key that occurs",
             )
         noisy = units + self._noise(units.size)  # within ±2^61 and ±2^62, so this fits
-        kept = np.flatnonzero((units >= 1) & (noisy >= self._bar))
-        # Not as many cells as keys occur: that is private.
+        kept = np.flatnonzero((units >= 1) & (noisy >= self._bar))  # how many there were is private
         return Release(kept, self.loss(), self, bounded.unit, bounded.is_asserted, cells=max(1, kept.size))
 
     def error(self, confidence: Number = 0.95, *, cells: int = 1) -> NoReturn:  # noqa: ARG002 - as every mechanism's
@@ -251,7 +250,8 @@ class GaussianKeys(Keys):
         rate, each = _shares(groups, epsilon, delta, population)
         part = probability(share, "share")
         mu = largest_mu(rate * groups, (1 - part) * each * groups)
-        sigma = Fraction(round_up(ceil_sqrt(Fraction(groups)) / mu))
+        # A double, rounded up; what is too wide stays so, and is refused.
+        sigma = Fraction(round_up(min(ceil_sqrt(Fraction(groups)) / mu, Fraction(2 * LARGEST_SCALE))))
         more = least_whole(lambda more: cls(sigma, 2 + more, groups).delta <= part * each)
         return cls(sigma, 2 + more, groups)
 
