@@ -3,10 +3,10 @@
     import hubbub as hb
     hb.Laplace.of(sensitivity=1, epsilon=0.5).release(42)
 
-Units and sensitivity: `Unit`, `Neighbours`, `Sensitivity`, `Bounded`. Queries on rows in memory: `count`,
-`counts`, `fraction`, `histogram`, `linear`. Mechanisms: `Laplace`, `Gaussian`, `least_noise`; choices and
-thresholds; the local model. What comes out: `Release`, with its `Loss`; `calibrate`, `parallel`. For
-students: `Universe`.
+Tables: `open` a file, ask it SQL, get a `Release`. Units and sensitivity: `Unit`, `Neighbours`,
+`Sensitivity`, `Bounded`. Queries on rows in memory: `count`, `counts`, `fraction`, `histogram`, `linear`.
+Mechanisms: `Laplace`, `Gaussian`, `least_noise`; choices and thresholds; the local model. What comes out:
+`Release`, with its `Loss`; `calibrate`, `parallel`. For students: `Universe`.
 
 A name is loaded when it is first used, so that `import hubbub` costs next to nothing.
 """
@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from hubbub.bounded import Bounded, Sensitivity
     from hubbub.counting import count, counts, fraction, histogram, linear
+    from hubbub.dataset import Dataset, open  # noqa: A004 - hubbub.open is its name
     from hubbub.errors import Halted, HubbubError, InvalidInput, Refused, Unsupported
     from hubbub.loss import Budget, Loss, calibrate, parallel
     from hubbub.mechanisms import (
@@ -43,6 +44,7 @@ __all__ = [
     "AboveThreshold",
     "Bounded",
     "Budget",
+    "Dataset",
     "Exponential",
     "Gaussian",
     "Halted",
@@ -73,11 +75,13 @@ __all__ = [
     "least_noise",
     "linear",
     "measure_winner",
+    "open",
     "parallel",
 ]
 
 _HOMES = {
     "bounded": ("Bounded", "Sensitivity"),
+    "dataset": ("Dataset", "open"),
     "counting": ("count", "counts", "fraction", "histogram", "linear"),
     "errors": ("Halted", "HubbubError", "InvalidInput", "Refused", "Unsupported"),
     "loss": ("Budget", "Loss", "calibrate", "parallel"),

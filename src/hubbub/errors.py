@@ -5,7 +5,8 @@
     ├── Unsupported     beyond what can be done exactly: refused rather than approximated
     ├── Refused         it could be done, but would not be private
     │   └── BudgetExceeded   it does not fit what is left of the budget
-    └── Halted          an interactive mechanism has given its last answer
+    ├── Halted          an interactive mechanism has given its last answer
+    └── EngineFailed    the engine that holds the rows could not do its part
 
 Every error says what is wrong, why it matters and how to mend it, and holds no data:
 `what` may name a parameter that a person typed, never a row or an exact answer.
@@ -13,7 +14,15 @@ Every error says what is wrong, why it matters and how to mend it, and holds no 
 
 # ruff: noqa: N818 - the root is named an error; the leaves say what happened
 
-__all__ = ["BudgetExceeded", "Halted", "HubbubError", "InvalidInput", "Refused", "Unsupported"]
+__all__ = [
+    "BudgetExceeded",
+    "EngineFailed",
+    "Halted",
+    "HubbubError",
+    "InvalidInput",
+    "Refused",
+    "Unsupported",
+]
 
 
 class HubbubError(Exception):
@@ -59,3 +68,7 @@ class BudgetExceeded(Refused):
 
 class Halted(HubbubError):
     """An interactive mechanism has given its last answer."""
+
+
+class EngineFailed(HubbubError):
+    """The engine that holds the rows could not do its part; what was charged stays charged."""

@@ -1,0 +1,291 @@
+"""`hubbub.open`: the one place where rows, noise and budget meet.
+
+A dataset is one or more tables, a unit, and an account. `sql` makes a plan and reads nothing; `run` charges
+first, and then runs.
+"""
+
+import math
+import threading
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from fractions import Fraction
+from pathlib import Path
+from typing import Any, Self
+
+from hubbub.errors import InvalidInput
+from hubbub.loss import Budget, Cost, Filter, Loss, Odometer, Receipt
+from hubbub.queries.answers import Answers
+from hubbub.queries.builder import Builder
+from hubbub.queries.outputs import check_outputs
+from hubbub.queries.plan import Plan, planned
+from hubbub.queries.rules import Limits
+from hubbub.queries.run import answered
+from hubbub.queries.sql import parsed, read
+from hubbub.rational import Number, round_up
+from hubbub.release import Release
+from hubbub.tables.engine import Engine
+from hubbub.tables.schema import Kind, Table
+from hubbub.unit import Unit
+
+__all__ = ["Dataset", "Spending", "open"]
+
+_DEFAULT_DELTA = Fraction(0)
+
+
+class Spending:
+    """An account in this process's memory: what was charged, and what may still be.
+
+    >>> account = Spending(Budget(1))
+    >>> account.charge("a count", Loss.pure(0.25)).what
+    'a count'
+    >>> account.spent.epsilon
+    Fraction(1, 4)
+    """
+
+    def __init__(self, budget: Budget | None = None) -> None:
+        self.budget = budget
+        self._filter = Filter(budget) if budget is not None else None
+        self._sum = Cost.of(0, mu_squared=0)
+        self._busy = threading.Lock()
+        self.receipts: list[Receipt] = []
+
+    def charge(self, what: str, loss: Loss) -> Receipt:
+        """Charge before anything runs; raises where it would not fit."""
+        cost = loss.cost()
+        with self._busy:
+            if self._filter is not None:
+                self._filter = self._filter.charge(cost)
+            self._sum += cost
+            receipt = Receipt(what, loss)
+            self.receipts.append(receipt)
+        return receipt
+
+    @property
+    def spent(self) -> Cost:
+        """All that was charged, in figures that add up."""
+        return self._sum
+
+    def epsilon(self, delta: Number = 0) -> float:
+        """The ε at which everything charged so far holds with this δ; infinite where none does."""
+        found = Odometer(delta).after(self._sum).reading().epsilon
+        return math.inf if found is None else round_up(found)
+
+
+class Dataset:
+    """Tables with a unit and an account; made by `hubbub.open`."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        unit: Unit,
+        account: Spending,
+        *,
+        population: int | None = None,
+        limits: Limits | None = None,
+    ) -> None:
+        self._engine = engine
+        self.unit = unit
+        self.account = account
+        self._population = population
+        self._limits = limits or Limits()
+
+    @property
+    def tables(self) -> Mapping[str, Table]:
+        """What is public of its tables."""
+        return self._engine.tables
+
+    def sql(
+        self,
+        text: str,
+        *,
+        epsilon: Number | None = None,
+        delta: Number | None = None,
+        error: Mapping[str, Number] | None = None,
+        rows_per_unit: int | None = None,
+        groups_per_unit: int | None = None,
+        rows_per_group: int | None = None,
+        bounds: Mapping[str, Any] | None = None,
+        keys: Mapping[str, Iterable[Any]] | None = None,
+        confidence: Number = 0.95,
+    ) -> Plan:
+        """A plan for this question: what it costs and how far it will be off. Nothing is read or spent.
+
+        Guarantee: running the plan costs no unit more than (ε, δ).
+        Assumes: bounds, keys and limits are public: chosen without looking at the rows.
+        Proof: docs/proofs/bounding.md
+        """
+        statement, options = parsed(text)
+        if options.unit is not None and options.unit.lower() != (self.unit.key or "").lower():
+            raise InvalidInput(
+                "privacy_unit_column is not the unit of this dataset",
+                why="the account is for one unit",
+                fix=f"use {self.unit.key}, or leave it out",
+            )
+        query = read(
+            statement, self.tables, rows_are_units=self.unit.key is None, text=text, bounds=bounds, keys=keys
+        )
+        check_outputs(query)
+        limits = Limits(
+            _first(rows_per_unit, options.rows, self._limits.rows),
+            _first(groups_per_unit, options.groups, self._limits.groups),
+            _first(rows_per_group, self._limits.rows_per_group),
+        )
+        price = _first(epsilon, options.epsilon) if error is None else epsilon
+        allowed = _first(delta, options.delta, _DEFAULT_DELTA)
+        plan = planned(
+            query,
+            self.unit,
+            epsilon=price,
+            delta=allowed,
+            limits=limits,
+            error=error,
+            confidence=confidence,
+            population=self._population,
+        )
+        return replace(plan, runner=self.run, show=self._engine.shown)
+
+    def run(self, plan: Plan, progress: Callable[[str], None] = lambda _: None) -> Release:
+        """Charge, then run, then release.
+
+        Guarantee: the charge stands before the engine sees the query; nothing is given back.
+        Proof: docs/proofs/bounding.md, "A plan"
+        """
+        if plan.unit != self.unit:
+            raise InvalidInput(
+                "the plan was made for another unit",
+                why="its noise would protect somebody else",
+                fix="plan it anew",
+            )
+        self.account.charge(plan.query.text, plan.loss)
+        done = answered(plan, self._engine, progress)
+        answers = Answers(tuple(done.columns), plan.label(done.limits))
+        return Release(
+            answers, plan.loss, plan, self.unit, asserted=False, cells=max(1, len(answers)), mapped=True
+        )
+
+    def exact(self, plan: Plan) -> Answers:
+        """The owner's preview: the bounded query's exact answers, without noise. Never to be published.
+
+        It is recorded in the account's receipts, and marked in what comes out.
+        """
+        self.account.receipts.append(
+            Receipt(f"EXACT PREVIEW, not private: {plan.query.text}", Loss.pure(2**20))
+        )
+        done = answered(plan, self._engine, is_exact=True)
+        return Answers(tuple(done.columns), {"EXACT": "not private, for the owner's eyes only"})
+
+    def table(self, name: str | None = None) -> Builder:
+        """A query built step by step, on this table or on the first protected one."""
+        chosen = name or next(table.name for table in self.tables.values() if not table.is_public)
+        return Builder(self.sql, chosen)
+
+    def where(self, condition: str) -> Builder:
+        """A query on the rows that fulfil a condition."""
+        return self.table().where(condition)
+
+    def group_by(self, *keys: str) -> Builder:
+        """A query by groups."""
+        return self.table().group_by(*keys)
+
+    def close(self) -> None:
+        """Let go of the rows."""
+        self._engine.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"Dataset({', '.join(self.tables)}; {self.unit})"
+
+
+def _first(*given: Any) -> Any:
+    return next((value for value in given if value is not None), None)
+
+
+def open(  # noqa: A001 - hubbub.open is its name
+    data: Any,
+    *,
+    unit: Unit | str,
+    table: str | None = None,
+    budget: Budget | None = None,
+    types: Mapping[str, str] | None = None,
+    bounds: Mapping[str, Any] | None = None,
+    keys: Mapping[str, Iterable[Any]] | None = None,
+    public: Mapping[str, Any] | None = None,
+    population: int | None = None,
+    rows_per_unit: int | None = None,
+    groups_per_unit: int | None = None,
+) -> Dataset:
+    """Open a file, a data frame, Arrow data or a DuckDB connection as a dataset.
+
+    `unit` says who is protected: a column, or `Unit.row()` where one row is one person. All else is public
+    and declared: types, bounds, keys, tables that are nobody's. Several protected tables are given as a
+    mapping from names to data; each must have the unit's column.
+
+    >>> import duckdb
+    >>> connection = duckdb.connect()
+    >>> _ = connection.execute("CREATE TABLE t AS SELECT i AS person, i % 3 AS x FROM range(1000) r(i)")
+    >>> data = open(connection, table="t", unit="person", keys={"x": [0, 1, 2]}, rows_per_unit=1)
+    >>> plan = data.sql("SELECT x, COUNT(*) AS n FROM t GROUP BY x", epsilon=1)
+    >>> [round(n / 100) for n in data.run(plan).value["n"]]
+    [3, 3, 3]
+    """
+    from hubbub.tables.duckdb import DuckDB, Source
+
+    who = Unit(unit) if isinstance(unit, str) else unit
+    if not isinstance(who, Unit):
+        raise InvalidInput(
+            "the unit is not one",
+            why="it must be known who is protected",
+            fix='pass unit="patient" or Unit.row()',
+        )
+    kinds = {column: _kind(kind) for column, kind in (types or {}).items()}
+    connection = data if type(data).__name__ == "DuckDBPyConnection" else None
+    given = _given(data, table, is_connection=connection is not None)
+    sources = {
+        name: Source(rows, kinds or None, who.key, bounds=bounds, keys=keys) for name, rows in given.items()
+    }
+    for name, rows in (public or {}).items():
+        sources[name] = Source(rows, is_public=True)
+    engine = DuckDB(sources, connection)
+    people = population if population is not None else budget.population if budget is not None else None
+    limits = Limits(rows_per_unit, groups_per_unit)
+    return Dataset(engine, who, Spending(budget), population=people, limits=limits)
+
+
+def _given(data: Any, table: str | None, *, is_connection: bool) -> dict[str, Any]:
+    """The protected tables by their names."""
+    if is_connection:
+        if table is None:
+            raise InvalidInput(
+                "no table is named", why="a connection may have many", fix='pass table="visits"'
+            )
+        return {table.split(".")[-1]: table}
+    if isinstance(data, Mapping) and not hasattr(data, "columns"):
+        return dict(data)
+    if table is None:
+        table = Path(str(data)).stem.split("*")[0].rstrip("_-.") if isinstance(data, (str, Path)) else "data"
+    return {table or "data": data}
+
+
+def _kind(given: Any) -> Kind:
+    if isinstance(given, Kind):
+        return given
+    words = {
+        **{kind.value: kind for kind in Kind},
+        **dict.fromkeys(("int", "integer", "bigint", "float", "double", "real", "decimal"), Kind.NUMBER),
+        **dict.fromkeys(("string", "str", "varchar", "category"), Kind.TEXT),
+        **dict.fromkeys(("bool",), Kind.BOOLEAN),
+        **dict.fromkeys(("datetime",), Kind.TIMESTAMP),
+    }
+    kind = words.get(str(given).lower())
+    if kind is None or kind is Kind.OPAQUE:
+        raise InvalidInput(
+            f"{str(given)[:40]!r} is not a type",
+            why="columns are numbers, texts, booleans, dates or timestamps",
+            fix="use number, text, boolean, date or timestamp",
+        )
+    return kind

@@ -1,0 +1,239 @@
+"""The released table: columns of keys, columns of values with their intervals, and a label.
+
+It is public. It can be turned into whatever people work with: pandas, Polars, Arrow, CSV, JSON, HTML, a
+picture.
+"""
+
+import csv
+import html
+import io
+import json
+import math
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import date, datetime
+from typing import Any
+
+import numpy as np
+
+from hubbub.errors import InvalidInput
+from hubbub.queries.outputs import Shown
+
+__all__ = ["Answers"]
+
+_FORMAT = "hubbub answers/1"
+
+
+@dataclass(frozen=True, eq=False)
+class Answers:
+    """A table of answers.
+
+    >>> answers = Answers((Shown("n", np.array([5.0]), np.array([2.0]), np.array([8.0])),), {"epsilon": "1"})
+    >>> answers.to_dict()
+    {'n': [5.0], 'n_low': [2.0], 'n_high': [8.0]}
+    >>> Answers.from_json(answers.to_json()).to_dict() == answers.to_dict()
+    True
+    """
+
+    columns: tuple[Shown, ...]
+    facts: Mapping[str, Any]
+    """What was protected, how, and at what cost."""
+
+    def __len__(self) -> int:
+        return len(self.columns[0].values) if self.columns else 0
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        """Row by row, as dictionaries."""
+        table = self.to_dict()
+        for place in range(len(self)):
+            yield {name: values[place] for name, values in table.items()}
+
+    def __getitem__(self, name: str) -> list[Any]:
+        """A column: of an answer `n`, also `n_low` and `n_high`."""
+        return self.to_dict()[name]
+
+    def to_dict(self) -> dict[str, list[Any]]:
+        """The columns by name, with those of the intervals."""
+        out: dict[str, list[Any]] = {}
+        for column in self.columns:
+            out[column.name] = [_plain(value) for value in column.values]
+            if column.low is not None and column.high is not None:
+                out[f"{column.name}_low"] = [float(value) for value in column.low]
+                out[f"{column.name}_high"] = [float(value) for value in column.high]
+        return out
+
+    def to_pandas(self) -> Any:
+        """A pandas data frame."""
+        import pandas as pd
+
+        return pd.DataFrame(self.to_dict())
+
+    def to_polars(self) -> Any:
+        """A Polars data frame."""
+        import polars as pl
+
+        return pl.DataFrame(self.to_dict(), strict=False)
+
+    def to_arrow(self) -> Any:
+        """A pyarrow table."""
+        import pyarrow as pa
+
+        return pa.table(self.to_dict())
+
+    def to_csv(self) -> str:
+        """Comma-separated values, with a header."""
+        paper = io.StringIO()
+        writer = csv.writer(paper, lineterminator="\n")
+        table = self.to_dict()
+        writer.writerow(table)
+        writer.writerows(zip(*table.values(), strict=True))
+        return paper.getvalue()
+
+    def to_json(self) -> str:
+        """The table and its label; `from_json` reads it back."""
+        columns = [
+            {
+                "name": column.name,
+                "values": [_stored(value) for value in column.values],
+                "low": None if column.low is None else [_stored(float(value)) for value in column.low],
+                "high": None if column.high is None else [_stored(float(value)) for value in column.high],
+            }
+            for column in self.columns
+        ]
+        stored = {"format": _FORMAT, "columns": columns, "label": dict(self.facts)}
+        return json.dumps(stored, ensure_ascii=False, allow_nan=False)
+
+    @classmethod
+    def from_json(cls, text: str) -> "Answers":
+        """Read what `to_json` wrote."""
+        try:
+            stored = json.loads(text)
+            if stored["format"] != _FORMAT:
+                raise ValueError  # noqa: TRY301 - said below, with all else that may be wrong
+            columns = tuple(_read_column(column) for column in stored["columns"])
+            return cls(columns, dict(stored["label"]))
+        except (KeyError, TypeError, ValueError, AttributeError):
+            raise InvalidInput(
+                "the text is not a stored table of answers",
+                why="it cannot be read",
+                fix="pass what to_json() wrote",
+            ) from None
+
+    def write(self, path: str) -> None:
+        """Write a Parquet file."""
+        import duckdb
+
+        connection = duckdb.connect(":memory:")
+        table = self.to_dict()
+        names = ", ".join('"' + name.replace('"', '""') + '"' for name in table)
+        parts = ", ".join(f"UNNEST($c{place})" for place in range(len(table)))
+        given = {f"c{place}": values for place, values in enumerate(table.values())}
+        made = f"CREATE TABLE t AS SELECT * FROM (SELECT {parts}) AS s({names})"  # noqa: S608 - quoted names
+        connection.execute(made, given)
+        connection.execute("COPY t TO '" + str(path).replace("'", "''") + "' (FORMAT parquet)")
+        connection.close()
+
+    # For people
+
+    def __str__(self) -> str:
+        return _text(self)
+
+    def _repr_html_(self) -> str:
+        head = "".join(f"<th>{html.escape(column.name)}</th>" for column in self.columns)
+        rows = "".join(
+            "<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in cells) + "</tr>"
+            for cells in _cells(self)
+        )
+        said = html.escape(_said(self.facts))
+        return f"<table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table><p>{said}</p>"
+
+    def svg(self, column: str | None = None) -> str:
+        """A picture of one column with its error bars."""
+        from hubbub.queries.picture import bars
+
+        return bars(self, column)
+
+
+def _cells(answers: Answers) -> list[list[str]]:
+    return [[_cell(column, place) for column in answers.columns] for place in range(len(answers))]
+
+
+def _cell(column: Shown, place: int) -> str:
+    value = column.values[place]
+    if column.low is None or column.high is None:
+        return "" if value is None else _short(value)
+    low, high = float(column.low[place]), float(column.high[place])
+    width = (high - low) / 2
+    around = f"{_number(float(value), width)}  [{_number(low, width)}, {_number(high, width)}]"
+    return around if math.isfinite(float(value)) else "—"
+
+
+def _short(value: Any) -> str:
+    if isinstance(value, float) and value.is_integer():
+        return str(int(value))
+    return str(value)
+
+
+def _number(value: float, width: float) -> str:
+    """To the digit that the interval leaves in doubt, and one more."""
+    if not math.isfinite(value):
+        return {math.inf: "∞", -math.inf: "−∞"}.get(value, "—")
+    digits = 0 if not math.isfinite(width) or width <= 0 else max(0, 1 - math.floor(math.log10(width)))
+    return f"{value:,.{min(digits, 12)}f}"
+
+
+def _text(answers: Answers) -> str:
+    rows = [[column.name for column in answers.columns], *_cells(answers)]
+    widths = [max(len(row[place]) for row in rows) for place in range(len(answers.columns))]
+    return "\n".join(
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows
+    )
+
+
+def _said(facts: Mapping[str, Any]) -> str:
+    return ", ".join(
+        f"{name}: {value}" for name, value in facts.items() if isinstance(value, (str, int, float))
+    )
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, np.generic):
+        return value.item()
+    return value
+
+
+def _stored(value: Any) -> Any:
+    """JSON has neither infinities nor dates: these are marked."""
+    plain = _plain(value)
+    if isinstance(plain, float) and not math.isfinite(plain):
+        return {"float": repr(plain)}
+    if isinstance(plain, datetime):
+        return {"timestamp": plain.isoformat()}
+    if isinstance(plain, date):
+        return {"date": plain.isoformat()}
+    return plain
+
+
+_READ: dict[str, Callable[[str], Any]] = {
+    "float": float,
+    "timestamp": datetime.fromisoformat,
+    "date": date.fromisoformat,
+}
+
+
+def _restored(value: Any) -> Any:
+    if isinstance(value, dict):
+        ((kind, text),) = value.items()
+        return _READ[kind](text)
+    return value
+
+
+def _read_column(stored: Mapping[str, Any]) -> Shown:
+    values = [_restored(value) for value in stored["values"]]
+    low, high = stored["low"], stored["high"]
+    if low is None:
+        out = np.empty(len(values), dtype=object)
+        out[:] = values
+        return Shown(str(stored["name"]), out)
+    ends = [np.array([_restored(value) for value in end], dtype=np.float64) for end in (low, high)]
+    return Shown(str(stored["name"]), np.array(values, dtype=np.float64), ends[0], ends[1])

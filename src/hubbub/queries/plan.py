@@ -1,0 +1,431 @@
+"""What will be asked of the engine, with which noise, at what cost and with what error: nothing is read.
+
+One ε is the price of the whole query. Its parts are fixed beforehand: a share to find how many rows a unit
+may count where nobody declared it, a share to select keys that are not public, and the rest for the measures,
+in equal shares, with the noise, Laplace or Gaussian, whose intervals are the narrower.
+
+Proof: docs/proofs/bounding.md, "A plan"
+"""
+
+import json
+import math
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from fractions import Fraction
+from functools import cached_property
+from typing import Any, ClassVar, NoReturn
+
+from sqlglot import exp
+
+from hubbub.bounded import Sensitivity
+from hubbub.errors import InvalidInput, Refused, Unsupported
+from hubbub.loss import Loss, largest_mu, refuse_large_delta
+from hubbub.mechanisms import Gaussian, Laplace, PermuteAndFlip, TopK
+from hubbub.mechanisms.keys import GaussianKeys, GeometricKeys, select_keys
+from hubbub.queries.measures import Measure, Noise, measures
+from hubbub.queries.query import Output, Query
+from hubbub.queries.rules import Limits, Measurement, Partition, Weighing
+from hubbub.rational import Number, at_least_zero, ceil_sqrt, positive, probability, shown_up
+from hubbub.release import Release
+from hubbub.unit import Unit
+
+__all__ = ["Plan", "planned"]
+
+_SEARCH = Fraction(1, 10)
+"""The share of ε that finds the limit on rows where none is declared."""
+_KEYS = Fraction(1, 4)
+"""The share of ε that selects keys which are not public."""
+_ASSUMED_ROWS = 8
+"""What a limit that is still to be found is taken for, where the two laws are compared."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """One query with its price and its noise. It is free to look at.
+
+    Guarantee: running it costs `loss` and no more, for the unit and the relation it was made for.
+    Proof: docs/proofs/bounding.md, "A plan"
+    """
+
+    query: Query
+    unit: Unit
+    epsilon: Fraction
+    delta: Fraction
+    limits: Limits
+    """As declared; without rows where these are found privately."""
+    is_gaussian: bool
+    confidence: Fraction = Fraction(19, 20)
+    runner: Callable[["Plan"], Release] | None = field(default=None, compare=False, repr=False)
+    """Who can run it: the dataset that made it."""
+    show: Callable[[exp.Expr], str] = field(default=lambda sql: sql.sql("duckdb"), compare=False, repr=False)
+    """The engine's way of writing SQL."""
+
+    error_is: ClassVar[str] = "none"
+
+    def run(self) -> Release:
+        """Charge, run, release: what the dataset that made it does."""
+        if self.runner is None:
+            raise InvalidInput(
+                "the plan has no dataset", why="it was made by hand", fix="use dataset.run(plan)"
+            )
+        return self.runner(self)
+
+    def error(self, confidence: Number = 0.95, *, cells: int = 1) -> NoReturn:
+        """A table has an interval for each answer instead."""
+        del confidence, cells
+        raise InvalidInput(
+            "a table has no single error", why="each answer has its own", fix="see its intervals"
+        )
+
+    # What it costs
+
+    @property
+    def searches(self) -> bool:
+        """Whether a share of ε finds how many rows a unit may count."""
+        return self.query.is_keyed and self._needs_rows and self.limits.rows is None
+
+    @property
+    def _needs_rows(self) -> bool:
+        by_groups = self.limits.groups is not None and (
+            self.limits.rows_per_group is not None or self._only_units
+        )
+        return not (by_groups or (self._only_units and not self.query.keys))
+
+    @property
+    def _only_units(self) -> bool:
+        return all(kind.kind == "units" or kind.per_group for kind in self.query.aggregates)
+
+    @property
+    def epsilon_for_search(self) -> Fraction:
+        """The ε that finds the limit on rows; 0 where it is declared."""
+        return self.epsilon * _SEARCH if self.searches else Fraction(0)
+
+    @property
+    def selects(self) -> bool:
+        """Whether keys are selected privately."""
+        return not self.query.is_public
+
+    @property
+    def epsilon_for_keys(self) -> Fraction:
+        """The ε that selects keys; 0 where they are public."""
+        return (self.epsilon - self.epsilon_for_search) * _KEYS if self.selects else Fraction(0)
+
+    @property
+    def delta_for_keys(self) -> Fraction:
+        """The δ that selects keys."""
+        if not self.selects:
+            return Fraction(0)
+        return self.delta / 2 if self.is_gaussian else self.delta
+
+    @property
+    def epsilon_for_measures(self) -> Fraction:
+        """The ε that is left for all measures together."""
+        return self.epsilon - self.epsilon_for_search - self.epsilon_for_keys
+
+    @cached_property
+    def measures(self) -> tuple[Measure, ...]:
+        """What is measured."""
+        return () if self.query.is_top else measures(self.query)
+
+    @cached_property
+    def loss(self) -> Loss:
+        """What one unit is charged for all of it."""
+        losses = []
+        if self.searches:
+            losses.append(Loss.pure(self.epsilon_for_search))
+        if self.selects:
+            known = None if self.searches else self.key_selection(self.limits).loss()
+            losses.append(known or Loss.approximate(self.epsilon_for_keys, self.delta_for_keys))
+        if self.query.is_top:
+            losses.append(Loss.pure(self.epsilon_for_measures))
+        elif self.is_gaussian:
+            losses.append(Loss.gaussian_squared(self._mu**2))
+        else:
+            losses.append(Loss.pure(self.epsilon_for_measures))
+        total = losses[0]
+        for loss in losses[1:]:
+            total += loss
+        return total
+
+    # With which noise
+
+    @property
+    def assumed(self) -> Limits:
+        """The limits, with a stand-in for the one that is still to be found."""
+        return replace(self.limits, rows=_ASSUMED_ROWS) if self.searches else self.limits
+
+    def weighing(self, limits: Limits) -> Weighing:
+        """How rows are weighed or chosen under these limits."""
+        return Weighing(self.query, limits, self.unit.neighbours)
+
+    def noise(self, sensitivity: Sensitivity) -> Noise:
+        """The noise of one measure, which has an equal share of what is left."""
+        count = len(self.measures)
+        if self.is_gaussian:
+            share = self._mu / ceil_sqrt(Fraction(count))
+            return Gaussian(ceil_sqrt(sensitivity.l2_squared) / share, sensitivity)
+        return Laplace.of(sensitivity=sensitivity, epsilon=self.epsilon_for_measures / count)
+
+    @cached_property
+    def _mu(self) -> Fraction:
+        return largest_mu(self.epsilon_for_measures, self.delta - self.delta_for_keys)
+
+    def key_selection(self, limits: Limits) -> GeometricKeys | GaussianKeys:
+        """What selects the keys, for a unit that keeps so many."""
+        groups = limits.groups or limits.rows or 1
+        if not self.query.is_keyed:
+            groups = 1
+        # Where a unit is substituted, the keys of both move.
+        groups *= self.unit.neighbours.histogram_distance
+        return select_keys(groups=groups, epsilon=self.epsilon_for_keys, delta=self.delta_for_keys)
+
+    def top(self, sensitivity: Sensitivity) -> TopK:
+        """What chooses the largest groups."""
+        k = self.query.limit or 1
+        each = PermuteAndFlip.of(
+            sensitivity=sensitivity.linf, epsilon=self.epsilon_for_measures / k, monotone=self._is_monotone
+        )
+        return TopK(each, min(k, self.query.cells))
+
+    def top_measurement(self, limits: Limits) -> Measurement:
+        """The exact counts among which the largest are chosen."""
+        weighing = self.weighing(limits)
+        is_units = self.query.aggregates[0].kind == "units"
+        return weighing.units() if is_units else weighing.sums(Partition.rows())
+
+    @property
+    def _is_monotone(self) -> bool:
+        """Whether adding a unit moves all counts up: so it is where units are added or removed."""
+        return self.unit.neighbours.histogram_distance == 1
+
+    # In words
+
+    def label(self, limits: Limits | None = None) -> dict[str, Any]:
+        """What is protected, how, and at what cost: public, and free of data."""
+        known = limits or self.limits
+        noises = sorted(
+            {str(type(self.noise(measured.sensitivity)).__name__) for _, measured in self.measurements()}
+        )
+        return {
+            "query": self.query.text,
+            "unit": self.unit.key or "row",
+            "neighbours": self.unit.neighbours.value,
+            "epsilon": str(self.epsilon),
+            "delta": str(self.delta),
+            "mechanism": ", ".join(noises) or "permute-and-flip",
+            "keys": "selected privately" if self.selects else "public",
+            "rows per unit": known.rows,
+            "rows per unit found privately": self.searches,
+            "groups per unit": known.groups,
+            "rows per group": known.rows_per_group,
+            "confidence": float(self.confidence),
+            "interval covers": "the exact answer of the bounded query; what bounding changed is not measured",
+            "notes": [kind.note for kind in self.query.aggregates if kind.note],
+        }
+
+    def to_json(self) -> str:
+        """The label, for storage."""
+        return json.dumps(self.label(), ensure_ascii=False, sort_keys=True)
+
+    def __str__(self) -> str:
+        shown = (
+            shown_up(self.epsilon)
+            if self.delta == 0
+            else f"{shown_up(self.epsilon)}, δ = {shown_up(self.delta)}"
+        )
+        lines = [f"ε = {shown} for {self.unit}; nothing spent yet"]
+        lines += [
+            f"  {output.name}: {said} ({float(100 * self.confidence):g} %)" for output, said in self.errors()
+        ]
+        return "\n".join([*lines, *self.notes()])
+
+    def notes(self) -> list[str]:
+        """What else a reader should know."""
+        out = [f"  {kind.note}" for kind in self.query.aggregates if kind.note]
+        if self.searches:
+            out.append(f"  {shown_up(self.epsilon_for_search)} of ε finds how many rows a unit may count")
+        if self.selects:
+            keys = self.key_selection(self.assumed)
+            least = keys.least_units(self.confidence)
+            out.append(
+                f"  {shown_up(self.epsilon_for_keys)} of ε selects the keys: one that {least} units have "
+                f"is shown with {float(100 * self.confidence):g} %"
+            )
+        if self.query.is_top:
+            measured = self.top_measurement(self.assumed)
+            regret = self.top(measured.sensitivity).error(self.confidence, cells=max(1, self.query.cells))
+            out.append(
+                f"  each chosen group is at most {float(regret * measured.step):,.3g} below the best one left"
+            )
+        return out
+
+    def explain(self) -> str:
+        """How it is protected: sensitivities, mechanisms, the engine's SQL, and the proofs behind them."""
+        lines = [str(self), ""]
+        known = [("the largest groups", self.top_measurement(self.assumed))] if self.query.is_top else []
+        named = [(self._names(measure), measured) for measure, measured in self.measurements()]
+        for name, measured in [*named, *known]:
+            noise = self.top(measured.sensitivity) if self.query.is_top else self.noise(measured.sensitivity)
+            lines += [
+                f"{name}: {measured.columns} integers a group, one step is {measured.step} of a row or unit",
+                f"  one unit moves them by {measured.sensitivity}",
+                f"  because: {measured.because} (docs/proofs/bounding.md)",
+                f"  noise: {noise}",
+                f"  SQL: {self.show(measured.sql)}",
+            ]
+        if self.selects:
+            lines.append(f"keys: {self.key_selection(self.assumed)} (docs/proofs/keys.md)")
+        return "\n".join(lines)
+
+    def _names(self, measure: Measure) -> str:
+        names = [output.name for output in self.query.outputs if output.aggregate in measure.aggregates]
+        return ", ".join(names) or "computed outputs"
+
+    # With what error
+
+    def errors(self) -> Iterator[tuple[Output, str]]:
+        """For each output but the keys, how far it will be off, in words."""
+        for output in self.query.outputs:
+            if output.key is None:
+                place = output.aggregate
+                yield output, self._expected(place) if place is not None else "computed from what is released"
+
+    def _expected(self, place: int) -> str:
+        limits = self.assumed
+        measure, measured = self._of(place, limits)
+        said = measure.expected(place, measured, self.noise(measured.sensitivity), self.confidence)
+        return f"{said}, if {limits.rows} rows per unit are found best" if self.searches else said
+
+    def width(self, place: int) -> float | None:
+        """How far an aggregate will be off, where that is known beforehand."""
+        measure, measured = self._of(place, self.assumed)
+        return measure.width(place, measured, self.noise(measured.sensitivity), self.confidence)
+
+    def _of(self, place: int, limits: Limits) -> tuple[Measure, Measurement]:
+        measure = next(each for each in self.measures if place in each.aggregates)
+        return measure, measure.measurement(self.weighing(limits))
+
+    def measurements(self) -> list[tuple[Measure, Measurement]]:
+        """What the engine will be asked, under the limits that are known or assumed."""
+        weighing = self.weighing(self.assumed)
+        return [(measure, measure.measurement(weighing)) for measure in self.measures]
+
+
+def planned(
+    query: Query,
+    unit: Unit,
+    *,
+    epsilon: Number | None = None,
+    delta: Number = 0,
+    limits: Limits | None = None,
+    error: Mapping[str, Number] | None = None,
+    confidence: Number = 0.95,
+    population: int | None = None,
+) -> Plan:
+    """The plan for a query at a price, or for wanted errors at the least price.
+
+    Guarantee: its loss is (ε, δ)-private at most, or what the errors take.
+    Assumes: limits, bounds and keys were not taken from the rows.
+    Proof: docs/proofs/bounding.md, "A plan"
+    """
+    if (epsilon is None) == (error is None):
+        raise InvalidInput(
+            "neither or both of epsilon and error are given",
+            why="one of them is asked for, the other is the answer",
+            fix="give exactly one",
+        )
+    allowed = at_least_zero(delta, "delta")
+    refuse_large_delta(allowed, population)
+    sure = probability(confidence, "confidence")
+    _check(query, allowed)
+    bounds = limits or Limits()
+
+    def at(price: Fraction) -> Plan:
+        laplace = Plan(query, unit, price, allowed, bounds, is_gaussian=False, confidence=sure)
+        return _better(laplace, replace(laplace, is_gaussian=True)) if _may_be_gaussian(laplace) else laplace
+
+    if epsilon is not None:
+        return at(positive(epsilon, "epsilon"))
+    assert error is not None
+    return _least(at, _wanted(query, error))
+
+
+def _check(query: Query, delta: Fraction) -> None:
+    if not query.is_public and delta == 0:
+        names = ", ".join(key.name for key in query.keys if key.values is None)
+        raise Refused(
+            f"the keys of {names} are not declared, and delta is 0",
+            why="a key that only one person has may be shown with some small chance, which is delta",
+            fix=f"declare the keys, as --keys {names}=a,b,c, or pass a delta to select them privately",
+        )
+    if query.is_top and not query.is_public:
+        raise Unsupported(
+            "the largest groups are asked for, of keys that are not declared",
+            why="a choice needs to know among what it chooses",
+            fix="declare the keys; or select COUNT(*) besides, and the keys are selected privately first",
+        )
+
+
+def _may_be_gaussian(plan: Plan) -> bool:
+    return plan.delta > 0 and not plan.query.is_top
+
+
+def _better(laplace: Plan, gaussian: Plan) -> Plan:
+    """The plan with the narrower noise, measure by measure, in the geometric mean."""
+    total = 0.0
+    for (_, one), (_, two) in zip(laplace.measurements(), gaussian.measurements(), strict=True):
+        wide = laplace.noise(one.sensitivity).error(laplace.confidence)
+        total += math.log(wide + 1) - math.log(gaussian.noise(two.sensitivity).error(laplace.confidence) + 1)
+    return laplace if total <= 0 else gaussian
+
+
+def _wanted(query: Query, error: Mapping[str, Number]) -> dict[int, Fraction]:
+    """The wanted width of each aggregate, by its place."""
+    wanted = {}
+    for name, width in error.items():
+        output = next((each for each in query.outputs if each.name.lower() == name.lower()), None)
+        if output is None or output.aggregate is None:
+            raise InvalidInput(
+                f"an error is asked for {name!r}, which is not an aggregate of the answer",
+                why="only counts and sums have an error that is known beforehand",
+                fix="use the name of a COUNT or SUM in the SELECT",
+            )
+        wanted[output.aggregate] = positive(width, f"the error of {name}")
+    return wanted
+
+
+def _least(at: Callable[[Fraction], Plan], wanted: Mapping[int, Fraction]) -> Plan:
+    """The plan with the least ε, to three digits, that keeps every wanted width."""
+
+    def fits(price: Fraction) -> bool:
+        plan = at(price)
+        for place, width in wanted.items():
+            found = plan.width(place)
+            if found is None:
+                raise InvalidInput(
+                    "an error is asked for an answer whose error depends on the data",
+                    why="that of a mean or a quantile depends on how many rows there are",
+                    fix="ask for the error of its count or sum, or give epsilon",
+                )
+            if found > width:
+                return False
+        return True
+
+    high = Fraction(1)
+    while not fits(high):
+        high *= 2
+        if high > 2**20:
+            raise Refused(
+                "no epsilon is large enough", why="so small an error protects nobody", fix="ask for a larger"
+            )
+    low = high / 2
+    while fits(low) and low > Fraction(1, 2**40):
+        low /= 2
+    high = 2 * low if not fits(low) else low
+    for _ in range(12):
+        middle = (low + high) / 2
+        low, high = (low, middle) if fits(middle) else (middle, high)
+    # Shown in three digits, rounded up.
+    digits = 2 - math.floor(math.log10(high))
+    shown = Fraction(math.ceil(high * Fraction(10) ** digits)) / Fraction(10) ** digits
+    return at(shown)

@@ -1,0 +1,130 @@
+"""What is asked: immutable, the same whether it was written in SQL or built in Python.
+
+A query is a row-level relation (keys `k0, k1, …` and arguments `x0, x1, …` of each row, and its unit),
+aggregates of these, and outputs: expressions over keys and aggregates that are computed from what was
+released, so they cost nothing more.
+"""
+
+from dataclasses import dataclass
+from fractions import Fraction
+from itertools import product
+from math import prod
+
+from sqlglot import exp
+
+from hubbub.errors import Unsupported
+from hubbub.tables.schema import Bounds, Key, Kind
+
+__all__ = ["Aggregate", "Argument", "GroupKey", "Order", "Output", "Query"]
+
+_MOST_KEYS = 1 << 24
+
+
+@dataclass(frozen=True)
+class GroupKey:
+    """One column of the GROUP BY."""
+
+    name: str
+    kind: Kind
+    values: tuple[Key, ...] | None
+    """All that there can be, public; None where they are to be selected privately."""
+
+
+@dataclass(frozen=True)
+class Argument:
+    """What an aggregate is taken of."""
+
+    name: str
+    kind: Kind
+    bounds: Bounds | None
+
+
+@dataclass(frozen=True)
+class Aggregate:
+    """One measured thing: its kind and the places of its arguments."""
+
+    kind: str
+    """count, units, distinct, sum, mean, variance, deviation, quantile, covariance, correlation."""
+    arguments: tuple[int, ...] = ()
+    fraction: Fraction | None = None
+    """Of a quantile."""
+    is_sample: bool = False
+    """Of a variance: divided by n − 1."""
+    per_group: tuple[str, Fraction, Fraction] | None = None
+    """Taken of each unit's own count, sum or mean in a group, clamped between two ends."""
+    note: str = ""
+    """What must be said of it: that a MAX is a high quantile."""
+
+
+@dataclass(frozen=True)
+class Output:
+    """A column of the answer: an expression over the columns k0… and a0…"""
+
+    name: str
+    sql: exp.Expr
+
+    @property
+    def key(self) -> int | None:
+        """The place of the key it shows, if it is nothing but one."""
+        return int(self.sql.name[1:]) if _is(self.sql, "k") else None
+
+    @property
+    def aggregate(self) -> int | None:
+        """The place of the aggregate it shows, if it is nothing but one."""
+        return int(self.sql.name[1:]) if _is(self.sql, "a") else None
+
+
+@dataclass(frozen=True)
+class Order:
+    """One column of the ORDER BY."""
+
+    sql: exp.Expr
+    is_descending: bool
+
+
+@dataclass(frozen=True)
+class Query:
+    """What is asked of a dataset.
+
+    Guarantee: `rows` gives each row with its unit, and a row is a function of its unit's rows alone.
+    Proof: docs/proofs/bounding.md
+    """
+
+    text: str
+    """As it was written, for people."""
+    rows: exp.Select
+    is_keyed: bool
+    """Whether `rows` has the column of the unit; else each row is a unit."""
+    keys: tuple[GroupKey, ...]
+    arguments: tuple[Argument, ...]
+    aggregates: tuple[Aggregate, ...]
+    outputs: tuple[Output, ...]
+    having: exp.Expr | None = None
+    order: tuple[Order, ...] = ()
+    limit: int | None = None
+    is_top: bool = False
+    """Whether only the keys of the largest counts are asked for: a private selection."""
+
+    @property
+    def is_public(self) -> bool:
+        """Whether all keys are public."""
+        return all(key.values is not None for key in self.keys)
+
+    @property
+    def cells(self) -> int:
+        """How many groups there are, if all keys are public."""
+        return prod(len(key.values or ()) for key in self.keys)
+
+    def groups(self) -> list[tuple[Key, ...]]:
+        """All groups, in the order of their declared keys."""
+        if self.cells > _MOST_KEYS:
+            raise Unsupported(
+                "there are more than 2^24 groups",
+                why="every one of them would be released, most of them empty",
+                fix="declare fewer keys, or leave them to be selected privately",
+            )
+        return list(product(*(key.values or () for key in self.keys)))
+
+
+def _is(node: exp.Expr, letter: str) -> bool:
+    return isinstance(node, exp.Column) and node.name[:1] == letter

@@ -1,0 +1,138 @@
+"""Running a plan: the engine's exact integers, each vector through its noise, then the answer's columns.
+
+This is the one place where rows and noise meet. It is called after the charge, and by nobody else.
+"""
+
+from collections.abc import Callable, Sequence
+from fractions import Fraction
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hubbub.bounded import Bounded
+from hubbub.queries.limits import found_rows
+from hubbub.queries.measures import Estimate, Measure, Noise
+from hubbub.queries.outputs import Shown, shown
+from hubbub.queries.plan import Plan
+from hubbub.queries.rules import Limits, Measurement
+from hubbub.tables.engine import Columns, Engine
+from hubbub.tables.schema import Key
+
+__all__ = ["Answered", "answered"]
+
+Groups = Sequence[tuple[Key, ...]]
+Integers = NDArray[np.int64]
+
+
+class Answered:
+    """What running a plan released: its columns, and the limits that were found."""
+
+    def __init__(self, columns: list[Shown], limits: Limits) -> None:
+        self.columns = columns
+        self.limits = limits
+
+
+def answered(
+    plan: Plan,
+    engine: Engine,
+    progress: Callable[[str], None] = lambda _: None,
+    *,
+    is_exact: bool = False,
+) -> Answered:
+    """Run a plan that has been charged; `is_exact` leaves the noise out, for the owner's own eyes.
+
+    Guarantee: what comes out went through the plan's mechanisms, and nothing else did.
+    Proof: docs/proofs/bounding.md, "A plan"
+    """
+    limits = plan.limits
+    if plan.searches:
+        progress("finding how many rows a unit may count")
+        limits = found_rows(plan, engine)
+    if plan.query.is_top:
+        return Answered(_top(plan, engine, limits, progress), limits)
+    weighing = plan.weighing(limits)
+    groups: Groups | None = plan.query.groups() if plan.query.is_public else None
+    released: list[tuple[Measure, Measurement, Noise, Integers]] = []
+    for measure in plan.measures:
+        progress("counting")
+        measured = measure.measurement(weighing)
+        found = engine.aggregates(measured.sql, measured.key_sets)
+        if groups is None:
+            progress("selecting keys")
+            groups = _selected(plan, engine, limits)
+        table = _dense(measured, found, groups, len(plan.query.keys))
+        vector = measure.vector(measured, table)
+        noise = plan.noise(measured.sensitivity)
+        bounded = Bounded.derived(vector, measured.sensitivity, plan.unit, measured.because)
+        noisy = noise.release(bounded).value if vector.size and not is_exact else vector
+        released.append((measure, measured, noise, noisy.reshape(len(groups), measure.released(measured))))
+    assert groups is not None
+
+    def given(place: int, confidence: Fraction) -> Estimate:
+        for measure, measured, noise, noisy in released:
+            if place in measure.aggregates:
+                return measure.read(place, noisy, measured, noise, confidence)
+        raise AssertionError(place)
+
+    columns = shown(plan.query, groups, given, plan.confidence)
+    if is_exact:
+        columns = [Shown(column.name, column.values) for column in columns]
+    return Answered(columns, limits)
+
+
+def _dense(measured: Measurement, found: Columns, groups: Groups, keys: int) -> Integers:
+    """A table of (groups × bins, columns); groups without rows are zeros, others are left out."""
+    table = np.zeros((len(groups) * measured.bins, measured.columns), dtype=np.int64)
+    columns = [found[f"m{place}"] for place in range(measured.columns)]
+    if not columns[0].size:
+        return table
+    places = _places(found, groups, keys)
+    inside = places >= 0
+    rows = places[inside] * measured.bins
+    if measured.bins > 1:
+        rows = rows + found["b"][inside]
+    for place, column in enumerate(columns):
+        table[rows, place] = column[inside]
+    return table
+
+
+def _places(found: Columns, groups: Groups, keys: int) -> NDArray[np.intp]:
+    """For each row of what the engine gave, the place of its group; −1 where it is none of them."""
+    if not keys:
+        return np.zeros(found["m0"].size, dtype=np.intp)
+    place = {group: number for number, group in enumerate(groups)}
+    given = zip(*(found[f"k{number}"] for number in range(keys)), strict=True)
+    return np.array([place.get(group, -1) for group in given], dtype=np.intp)
+
+
+def _selected(plan: Plan, engine: Engine, limits: Limits) -> Groups:
+    """The keys that enough units have, chosen with noise; sorted, so that their order tells nothing."""
+    measured = plan.weighing(limits).candidates()
+    found = engine.aggregates(measured.sql, measured.key_sets)
+    counts = found["m0"]
+    if not counts.size:
+        return []
+    bounded = Bounded.derived(counts, measured.sensitivity, plan.unit, measured.because)
+    kept = plan.key_selection(limits).release(bounded).value
+    columns = [found[f"k{number}"] for number in range(len(plan.query.keys))]
+    chosen = [tuple(column[place] for column in columns) for place in kept]
+    return sorted(
+        chosen, key=lambda group: [(key is None, "" if key is None else str(key), key) for key in group]
+    )
+
+
+def _top(plan: Plan, engine: Engine, limits: Limits, progress: Callable[[str], None]) -> list[Shown]:
+    """The keys of the largest groups: only their names leave."""
+    progress("choosing")
+    query, groups = plan.query, plan.query.groups()
+    measured = plan.top_measurement(limits)
+    found = engine.aggregates(measured.sql, measured.key_sets)
+    scores = _dense(measured, found, groups, len(query.keys))[:, 0]
+    bounded = Bounded.derived(scores, measured.sensitivity, plan.unit, measured.because)
+    chosen = plan.top(measured.sensitivity).release(bounded).value
+    columns = []
+    for output in query.outputs:
+        values = np.empty(len(chosen), dtype=object)
+        values[:] = [groups[place][output.key or 0] for place in chosen]
+        columns.append(Shown(output.name, values))
+    return columns

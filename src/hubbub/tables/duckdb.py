@@ -1,0 +1,292 @@
+# ruff: noqa: S608 - names are quoted, values are parameters or quoted
+"""The embedded engine: files, data frames, Arrow and DuckDB's own tables, through DuckDB.
+
+Each table becomes a view in which every column has its declared kind, by casts that no row can make
+fail. Then the connection is locked: no other file, no attaching, no setting can be reached, whatever is
+asked. The first wall is elsewhere: nothing a person wrote is ever run here.
+"""
+
+import csv
+import glob
+import shutil
+import tempfile
+import threading
+import weakref
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import numpy as np
+from sqlglot import exp
+
+from hubbub.errors import EngineFailed, InvalidInput
+from hubbub.tables.engine import Columns, as_keys
+from hubbub.tables.schema import UNIT, Key, Kind, Table
+
+__all__ = ["DuckDB", "Source"]
+
+_RAW = "_raw_"
+_NUMBERS = (
+    "TINYINT",
+    "SMALLINT",
+    "INTEGER",
+    "BIGINT",
+    "HUGEINT",
+    "UTINYINT",
+    "USMALLINT",
+    "UINTEGER",
+    "UBIGINT",
+)
+_FLOATS = ("FLOAT", "DOUBLE", "DECIMAL", "UHUGEINT", "BIGNUM")
+_SQL_TYPES = {
+    Kind.NUMBER: "DOUBLE",
+    Kind.TEXT: "VARCHAR",
+    Kind.BOOLEAN: "BOOLEAN",
+    Kind.DATE: "DATE",
+    Kind.TIMESTAMP: "TIMESTAMP",
+}
+_CSV = (
+    "delim = ',', quote = '\"', escape = '\"', header = true, auto_detect = false, strict_mode = false, "
+    "null_padding = true, ignore_errors = true, max_line_size = 16777216, parallel = false, nullstr = ''"
+)
+_SETTINGS = (
+    "SET autoinstall_known_extensions = false",
+    "SET autoload_known_extensions = false",
+    "SET allow_community_extensions = false",
+    "SET python_enable_replacements = false",
+    "SET preserve_insertion_order = false",
+    "SET TimeZone = 'UTC'",
+)
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where a table's rows are, and what is declared of it."""
+
+    rows: Any
+    """A path, a data frame, Arrow data, or the name of a table in the connection."""
+    types: Mapping[str, Kind] | None = None
+    unit: str | None = None
+    is_public: bool = False
+    bounds: Mapping[str, Any] | None = None
+    keys: Mapping[str, Any] | None = None
+
+
+class DuckDB:
+    """Tables in one DuckDB connection: our own, locked; or a person's, with nothing but temporary views."""
+
+    name = "DuckDB"
+    dialect = "duckdb"
+
+    def __init__(
+        self, sources: Mapping[str, Source], connection: duckdb.DuckDBPyConnection | None = None
+    ) -> None:
+        self._is_ours = connection is None
+        self._busy = threading.Lock()  # a connection has one open result
+        self._kept: list[Any] = []
+        self._paths: list[str] = []
+        try:
+            self._connection = duckdb.connect(":memory:") if connection is None else connection.cursor()
+            if self._is_ours:
+                for setting in _SETTINGS:
+                    self._connection.execute(setting)
+                # What does not fit in memory goes to a folder that only this user can read.
+                spill = tempfile.mkdtemp(prefix="hubbub-")
+                weakref.finalize(self, shutil.rmtree, spill, ignore_errors=True)
+                self._connection.execute(f"SET temp_directory = {_text(spill)}")
+            self.tables: Mapping[str, Table] = {
+                name: self._opened(name, source) for name, source in sources.items()
+            }
+            if self._is_ours:
+                self._lock()
+        except duckdb.Error as problem:
+            raise _cannot_open(problem) from None
+
+    def aggregates(self, sql: exp.Expr, key_sets: Mapping[str, Sequence[Key]]) -> Columns:
+        """Run one query; see `Engine`."""
+        with self._busy:
+            try:
+                for name, keys in key_sets.items():
+                    self._key_table(name, keys)
+                cursor = self._connection.execute(self.shown(sql))
+                description = cursor.description or []
+                found = cursor.fetchnumpy()
+            except duckdb.Error:
+                raise EngineFailed(
+                    "the engine could not run the query",
+                    why="its own message may hold data, so it is not shown",
+                    fix="see that the file is still there and as declared; what was charged stays charged",
+                ) from None
+            finally:
+                for name in key_sets:
+                    with suppress(duckdb.Error):
+                        self._connection.execute(f"DROP TABLE IF EXISTS temp.{_name(name)}")
+        dates = {name for name, kind, *_ in description if str(kind).upper() == "DATE"}
+        return {name: _column(name, values, is_date=name in dates) for name, values in found.items()}
+
+    def shown(self, sql: exp.Expr) -> str:
+        """The SQL as DuckDB reads it."""
+        return sql.sql("duckdb")
+
+    def close(self) -> None:
+        """Let go of the rows."""
+        self._connection.close()
+
+    # Opening
+
+    def _opened(self, name: str, source: Source) -> Table:
+        raw = self._raw(name, source)
+        found = self._connection.execute(f"DESCRIBE SELECT * FROM {raw}").fetchall()
+        types = {str(row[0]): str(row[1]) for row in found}
+        declared = {column.lower(): kind for column, kind in (source.types or {}).items()}
+        for column in declared:
+            if column not in {known.lower() for known in types}:
+                raise InvalidInput(
+                    f"a type is declared for {column!r}, which is not a column of {name}",
+                    why="it would be passed over in silence",
+                    fix=f"use one of: {', '.join(types)}",
+                )
+        kinds = {column: declared.get(column.lower(), _kind(kind)) for column, kind in types.items()}
+        table = Table.of(
+            name, kinds, unit=source.unit, bounds=source.bounds, keys=source.keys, is_public=source.is_public
+        )
+        parts = [f"{_cast(column, types[column], kind)} AS {_name(column)}" for column, kind in kinds.items()]
+        if source.unit is not None:
+            parts.append(f"{_name(table.find(source.unit).name)} AS {_name(UNIT)}")
+        self._connection.execute(f"CREATE TEMP VIEW {_name(name)} AS SELECT {', '.join(parts)} FROM {raw}")
+        return table
+
+    def _raw(self, name: str, source: Source) -> str:
+        """The rows as they are, in DuckDB's words."""
+        rows = source.rows
+        if isinstance(rows, (str, Path)) and not self._is_ours:
+            parts = str(rows).split(".")
+            if len(parts) == 1:  # in full, or our view of the same name would stand for it
+                found = self._connection.execute("SELECT current_database(), current_schema()").fetchone()
+                parts = [*(str(part) for part in found or ()), *parts]
+            return ".".join(_name(part) for part in parts)
+        if isinstance(rows, (str, Path)):
+            return self._file(str(rows))
+        self._kept.append(rows)
+        try:
+            self._connection.register(_RAW + name, rows)
+        except (duckdb.Error, TypeError, ValueError):
+            raise InvalidInput(
+                f"rows are of type {type(rows).__name__}, which cannot be read",
+                why="files, data frames, Arrow data and DuckDB connections can",
+                fix="pass a path to CSV or Parquet, a pandas or Polars data frame, or an Arrow table",
+            ) from None
+        return _name(_RAW + name)
+
+    def _file(self, path: str) -> str:
+        paths = sorted(glob.glob(path)) if glob.has_magic(path) else [path]  # noqa: PTH207 - a text, as typed
+        if not paths or not all(Path(each).is_file() for each in paths):
+            raise InvalidInput(
+                "the file is not there",
+                why="there is nothing to ask about",
+                fix="give the path of a file that is",
+            )
+        self._paths += [str(Path(each).resolve()) for each in paths]
+        listed = "[" + ", ".join(_text(each) for each in self._paths[-len(paths) :]) + "]"
+        kind = Path(paths[0]).suffix.lower()
+        if kind in {".parquet", ".pq"}:
+            return f"read_parquet({listed})"
+        if kind in {".csv", ".txt"}:
+            columns = ", ".join(f"{_text(name)}: 'VARCHAR'" for name in _header(paths[0]))
+            return f"read_csv({listed}, columns = {{{columns}}}, {_CSV})"
+        raise InvalidInput(
+            f"the file ends in {kind or 'nothing'}",
+            why="only Parquet and CSV are read as files",
+            fix="give a .parquet or .csv file; open a DuckDB database with duckdb.connect and pass that",
+        )
+
+    def _lock(self) -> None:
+        run = self._connection.execute
+        allowed = ", ".join(_text(path) for path in self._paths)
+        run(f"SET allowed_paths = [{allowed}]")
+        run("SET enable_external_access = false")
+        run("SET lock_configuration = true")
+
+    def _key_table(self, name: str, keys: Sequence[Key]) -> None:
+        kind = next((type(key) for key in keys if key is not None), str)
+        sql_type = {bool: "BOOLEAN", float: "DOUBLE", str: "VARCHAR"}.get(kind)
+        if sql_type is None:
+            sql_type = (
+                "TIMESTAMP" if hasattr(next(key for key in keys if key is not None), "hour") else "DATE"
+            )
+        self._connection.execute(
+            f"CREATE TEMP TABLE {_name(name)} AS SELECT CAST(UNNEST($keys) AS {sql_type}) AS key",
+            {"keys": list(keys)},
+        )
+
+
+def _kind(sql_type: str) -> Kind:
+    base = sql_type.partition("(")[0].upper()
+    if base in _NUMBERS or base in _FLOATS:
+        return Kind.NUMBER
+    if base in {"VARCHAR", "ENUM"}:
+        return Kind.TEXT
+    if base == "BOOLEAN":
+        return Kind.BOOLEAN
+    if base == "DATE":
+        return Kind.DATE
+    if base.startswith("TIMESTAMP") and "[" not in base:
+        return Kind.TIMESTAMP
+    return Kind.OPAQUE
+
+
+def _cast(column: str, sql_type: str, kind: Kind) -> str:
+    """The column as its kind; no value can make it fail."""
+    name = _name(column)
+    wanted = _SQL_TYPES.get(kind)
+    if wanted is None or (wanted == sql_type and kind not in {Kind.DATE, Kind.TIMESTAMP}):
+        return name
+    cast = name if wanted == sql_type else f"TRY_CAST({name} AS {wanted})"
+    if kind in {Kind.DATE, Kind.TIMESTAMP}:
+        return f"CASE WHEN isfinite({cast}) THEN {cast} END"
+    return cast
+
+
+def _column(name: str, values: Any, *, is_date: bool) -> Any:
+    if name[:1] != "k":
+        return np.ma.filled(values, 0).astype(np.int64)
+    if values.dtype.kind != "M":
+        return as_keys(values)
+    # Moments as Python has them: days for dates, microseconds for the rest.
+    moments = np.asarray(np.ma.getdata(values)).astype("M8[D]" if is_date else "M8[us]").astype(object)
+    moments[np.ma.getmaskarray(values)] = None
+    return moments
+
+
+def _header(path: str) -> list[str]:
+    """The names in the first line of a CSV file."""
+    try:
+        with Path(path).open(encoding="utf-8-sig", newline="") as file:
+            names = next(csv.reader(file))
+    except (OSError, UnicodeDecodeError, StopIteration, csv.Error):
+        raise InvalidInput(
+            "the CSV file has no header that can be read",
+            why="its first line must name the columns, in UTF-8",
+            fix="add a header line",
+        ) from None
+    return [name.strip() for name in names]
+
+
+def _name(text: str) -> str:
+    return '"' + text.replace('"', '""') + '"'
+
+
+def _text(text: str) -> str:
+    return "'" + text.replace("'", "''") + "'"
+
+
+def _cannot_open(problem: duckdb.Error) -> InvalidInput:
+    kind = type(problem).__name__.removesuffix("Exception")
+    return InvalidInput(
+        f"the data cannot be opened ({kind})",
+        why="the engine refuses it; its message may hold data, so it is not shown",
+        fix="see that the file is whole, readable, and of the kind its name says",
+    )

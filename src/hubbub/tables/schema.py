@@ -1,0 +1,197 @@
+"""What is public about a table: its columns, their kinds, bounds and key sets, and whose rows they are.
+
+All of it is declared, or read once from the source's own schema, when a table is opened; none of it is
+taken from rows. All numbers are one kind, doubles: whether a file holds integers or floats may depend on
+a single missing value in it, and doubles never overflow into an error.
+"""
+
+import enum
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import date, datetime
+from fractions import Fraction
+from typing import Any
+
+from hubbub.errors import InvalidInput
+from hubbub.rational import rational
+
+__all__ = ["UNIT", "Bounds", "Column", "Key", "Kind", "Table", "bounds_of", "key_of", "keys_of"]
+
+UNIT = "_unit"
+"""The column that carries the unit through every sub-query: nobody else may use its name."""
+
+Bounds = tuple[Fraction, Fraction]
+Key = str | float | bool | date | datetime | None
+"""A value of a group key: public, as it is shown."""
+
+
+class Kind(enum.Enum):
+    """What can be done with a column."""
+
+    NUMBER = "number"
+    TEXT = "text"
+    BOOLEAN = "boolean"
+    DATE = "date"
+    TIMESTAMP = "timestamp"
+    OPAQUE = "opaque"
+    """Of another type: it can be the unit, or be counted, and nothing else."""
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column: its name, its kind, and what is declared of its values."""
+
+    name: str
+    kind: Kind
+    bounds: Bounds | None = None
+    """Numbers are clamped into these before they are added up."""
+    keys: tuple[Key, ...] | None = None
+    """All values that a group may have; public."""
+    is_unit: bool = False
+    """Whether it says who is protected."""
+
+
+@dataclass(frozen=True)
+class Table:
+    """The public side of a table.
+
+    >>> table = Table.of("visits", {"patient": Kind.OPAQUE, "cost": Kind.NUMBER}, unit="patient")
+    >>> table.find("COST").kind
+    <Kind.NUMBER: 'number'>
+    """
+
+    name: str
+    columns: tuple[Column, ...]
+    is_public: bool = False
+    """Whether its rows are nobody's, so that they may be joined and shown freely."""
+
+    @classmethod
+    def of(
+        cls,
+        name: str,
+        kinds: Mapping[str, Kind],
+        *,
+        unit: str | None = None,
+        bounds: Mapping[str, Any] | None = None,
+        keys: Mapping[str, Any] | None = None,
+        is_public: bool = False,
+    ) -> "Table":
+        """A table from what is declared of it; what is declared of a column that is not there is refused."""
+        known: dict[Kind, tuple[Key, ...]] = {Kind.BOOLEAN: (False, True)}
+        table = cls(
+            name,
+            tuple(Column(column, kind, keys=known.get(kind)) for column, kind in kinds.items()),
+            is_public,
+        )
+        _check_names(table)
+        columns = {column.name: column for column in table.columns}
+        for given, limits in (bounds or {}).items():
+            column = table.find(given)
+            columns[column.name] = replace(columns[column.name], bounds=bounds_of(limits, given))
+        for given, values in (keys or {}).items():
+            column = table.find(given)
+            columns[column.name] = replace(columns[column.name], keys=keys_of(values, given, column.kind))
+        if unit is not None:
+            column = table.find(unit)
+            columns[column.name] = replace(columns[column.name], is_unit=True)
+        return cls(name, tuple(columns.values()), is_public)
+
+    def find(self, name: str) -> Column:
+        """The column of this name, whatever its case."""
+        for column in self.columns:
+            if column.name.lower() == name.lower():
+                return column
+        raise unknown_column(name, self.name, [column.name for column in self.columns])
+
+
+def unknown_column(name: str, where: str, there: Iterable[str]) -> InvalidInput:
+    """The error for a name that no column has."""
+    return InvalidInput(
+        f"there is no column {name!r} in {where}",
+        why="only declared columns can be asked about",
+        fix=f"use one of: {', '.join(there)}",
+    )
+
+
+def bounds_of(given: Any, name: str) -> Bounds:
+    """Bounds as exact numbers: low below high.
+
+    >>> bounds_of((0, 5000), "cost")
+    (Fraction(0, 1), Fraction(5000, 1))
+    """
+    if not isinstance(given, Sequence) or isinstance(given, str) or len(given) != 2:
+        raise InvalidInput(
+            f"the bounds of {name} are not a pair",
+            why="numbers are clamped between two public ends",
+            fix=f"pass them as (low, high), or on the command line --bounds {name}=0:100",
+        )
+    low, high = rational(given[0], f"low of {name}"), rational(given[1], f"high of {name}")
+    if low >= high or max(abs(low), abs(high)) > Fraction(2) ** 500:
+        raise InvalidInput(
+            f"the bounds of {name} are not in order, or beyond ±2^500",
+            why="between such bounds there is no sum that noise could protect",
+            fix="pass a finite low below high",
+        )
+    return low, high
+
+
+def keys_of(given: Any, name: str, kind: Kind) -> tuple[Key, ...]:
+    """Key values as they will be shown: distinct, all of the column's kind, or None for rows without.
+
+    >>> keys_of(["North", "South"], "region", Kind.TEXT)
+    ('North', 'South')
+    >>> keys_of(range(3), "bin", Kind.NUMBER)
+    (0.0, 1.0, 2.0)
+    """
+    if isinstance(given, (str, bytes)) or not isinstance(given, Iterable):
+        raise InvalidInput(
+            f"the keys of {name} are not a list",
+            why="each of them is one row of the answer, whose shape is public",
+            fix="pass them as a list, or on the command line region=North,South",
+        )
+    values = tuple(key_of(value, name, kind) for value in given)
+    if not values or len(set(values)) != len(values):
+        raise InvalidInput(
+            f"the keys of {name} are empty, or not distinct",
+            why="each of them is one row of the answer",
+            fix="list each key once",
+        )
+    return values
+
+
+def key_of(value: Any, name: str, kind: Kind) -> Key:
+    """One key value, of the kind's own Python type."""
+    if value is None:
+        return None
+    if hasattr(value, "item"):
+        value = value.item()  # of numpy
+    if kind is Kind.TEXT and isinstance(value, str):
+        return value
+    if kind is Kind.BOOLEAN and isinstance(value, bool):
+        return value
+    if kind is Kind.NUMBER and isinstance(value, (int, float, Fraction)) and not isinstance(value, bool):
+        number = float(value)
+        if math.isfinite(number) and number == value:
+            return number + 0.0
+    if kind is Kind.TIMESTAMP and isinstance(value, datetime) and value.tzinfo is None:
+        return value
+    if kind is Kind.DATE and isinstance(value, date) and not isinstance(value, datetime):
+        return value
+    if kind is Kind.TIMESTAMP and isinstance(value, date) and not isinstance(value, datetime):
+        return datetime(value.year, value.month, value.day)  # noqa: DTZ001 - the engine's have no zone
+    raise InvalidInput(
+        f"a key of {name} is not a {kind.value}",
+        why="it would never be met in the data",
+        fix=f"pass keys of kind {kind.value}, or declare another kind for {name}",
+    )
+
+
+def _check_names(table: Table) -> None:
+    names = [column.name.lower() for column in table.columns]
+    if len(set(names)) != len(names) or UNIT in names or not all(names):
+        raise InvalidInput(
+            f"two columns of {table.name} share a name, one has none, or one is named {UNIT}",
+            why="it would not be clear which is asked about",
+            fix="rename the columns",
+        )

@@ -1,0 +1,39 @@
+"""Small tables, exact integers: one unit moves them by no more than is claimed."""
+
+import duckdb
+import pytest
+
+import hubbub as hb
+
+REGIONS = ["North", "South", "East"]
+
+
+@pytest.fixture
+def visits():
+    connection = duckdb.connect()
+    connection.execute(
+        "CREATE TABLE visits AS SELECT i % 200 AS patient, ['North', 'South', 'East'][1 + i % 3] AS region, "
+        "(i % 100)::DOUBLE AS cost FROM range(2000) r(i)"
+    )
+    return connection
+
+
+def test_counts_and_means_come_with_intervals_that_hold(visits):
+    data = hb.open(
+        visits,
+        table="visits",
+        unit="patient",
+        keys={"region": REGIONS},
+        bounds={"cost": (0, 100)},
+        rows_per_unit=10,
+    )
+    plan = data.sql(
+        "SELECT region, COUNT(*) AS n, AVG(cost) AS cost FROM visits GROUP BY region", epsilon=10**4
+    )
+    answers = data.run(plan).value
+    assert answers["region"] == REGIONS
+    assert answers["n"] == pytest.approx([667, 667, 666], abs=0.1)
+    assert answers["cost"] == pytest.approx([49.5] * 3, abs=1)
+    assert all(
+        low <= 667 <= high for low, high in zip(answers["n_low"][:2], answers["n_high"][:2], strict=True)
+    )
