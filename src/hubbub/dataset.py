@@ -183,9 +183,9 @@ class Dataset:
         """A query on the rows that fulfil a condition."""
         return self.table().where(condition)
 
-    def group_by(self, *keys: str) -> Builder:
-        """A query by groups."""
-        return self.table().group_by(*keys)
+    def group_by(self, *keys: str, **values: Iterable[Any]) -> Builder:
+        """A query by groups; `region=["North", "South"]` names a column with its public keys."""
+        return self.table().group_by(*keys, **values)
 
     def close(self) -> None:
         """Let go of the rows."""

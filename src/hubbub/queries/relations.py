@@ -48,6 +48,8 @@ class Relation:
     sql: exp.Expr
     columns: tuple[Column, ...]
     is_public: bool
+    most: int | None = None
+    """How many rows a unit has at most, where that is known: one after GROUP BY the unit."""
 
 
 @dataclass(frozen=True)
@@ -59,6 +61,8 @@ class Sources:
     unit: exp.Expr | None
     """The column that says whose row it is; None where it is nobody's, or where each row is a unit."""
     is_public: bool
+    most: int | None = None
+    """How many rows a unit has at most, where that is known."""
 
 
 class Relations:
@@ -106,7 +110,7 @@ class Relations:
         if where is not None:
             condition = as_kind(compiled(where.this, found), Kind.BOOLEAN, "the WHERE")
             sql = sql.where(condition.sql)
-        return Sources(sql, found, unit, is_public)
+        return Sources(sql, found, unit, is_public, None if joins else first.most)
 
     def relation(self, node: exp.Expr, known: Named, depth: int) -> Relation:
         """A sub-query as a relation."""
@@ -247,7 +251,7 @@ class Relations:
             sql = sql.select(exp.alias_(found.unit.copy(), UNIT, quoted=True))
         if node.args.get("distinct"):
             sql = sql.distinct()
-        return Relation(sql, _columns(items), found.is_public)
+        return Relation(sql, _columns(items), found.is_public, found.most)
 
     def _per_unit(self, node: exp.Select, found: Sources) -> Relation:
         """GROUP BY the unit (and more): each row is made of one unit's rows."""
@@ -278,7 +282,7 @@ class Relations:
         sql = found.sql.select(*(exp.alias_(typed.sql, name, quoted=True) for name, typed in items))
         sql = sql.select(exp.alias_(found.unit.copy(), UNIT, quoted=True))
         sql = sql.group_by(*(key.sql.copy() for key in keys), found.unit.copy())
-        return Relation(sql, _columns(items), is_public=False)
+        return Relation(sql, _columns(items), is_public=False, most=1 if len(keys) == 1 else found.most)
 
     def _union(self, node: exp.Union, known: Named, depth: int) -> Relation:
         clause_names(node, {"this", "expression", "distinct", "with_"})
@@ -306,7 +310,8 @@ class Relations:
             for one, two in pairs
         )
         sql = exp.Union(this=left.sql, expression=right.sql, distinct=False)
-        return Relation(sql, columns, left.is_public)
+        most = left.most + right.most if left.most is not None and right.most is not None else None
+        return Relation(sql, columns, left.is_public, most)
 
 
 _UNIT_AGGREGATES = (exp.Count, exp.Sum, exp.Avg, exp.Min, exp.Max)

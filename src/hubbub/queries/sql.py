@@ -115,7 +115,8 @@ class _Reader:
         )
         self._found: Sources = relations.sources(node)
         self._keys: list[tuple[str, Typed]] = []
-        self._arguments: list[tuple[Typed, Bounds | None]] = []
+        self._arguments: list[tuple[Typed, Bounds | None, str]] = []
+        self._auto: set[str] = set()
         self._aggregates: list[Aggregate] = []
         self._aliases: dict[str, exp.Expr] = {}
 
@@ -157,12 +158,16 @@ class _Reader:
             rows=self._rows(),
             is_keyed=self._found.unit is not None,
             keys=tuple(self._group_key(name, typed) for name, typed in self._keys),
-            arguments=tuple(Argument(_label(typed), typed.kind, bounds) for typed, bounds in self._arguments),
+            arguments=tuple(
+                Argument(name, typed.kind, bounds, name in self._auto)
+                for typed, bounds, name in self._arguments
+            ),
             aggregates=tuple(self._aggregates),
             outputs=tuple(outputs),
             having=lifted,
             order=tuple(ordered),
             limit=limit,
+            most=self._found.most,
             is_top=is_top,
         )
 
@@ -441,17 +446,20 @@ class _Reader:
         elif kind != "count":
             typed = as_kind(typed, Kind.NUMBER, f"the argument of a {kind}")
             bounds = None if kind == "per group" else self._bounds(node, typed)
-        for place, (known, limits) in enumerate(self._arguments):
+        for place, (known, limits, _) in enumerate(self._arguments):
             if known.sql == typed.sql and (limits == bounds or kind == "count"):
                 return place
-        self._arguments.append((typed, bounds))
+        self._arguments.append((typed, bounds, _label(typed, node)))
         return len(self._arguments) - 1
 
     def _bounds(self, node: exp.Expr, typed: Typed) -> Bounds | None:
-        name = typed.column.name if typed.column is not None else node.sql("duckdb")
+        name = _label(typed, node)
         given = self._given(self._declared.bounds, name, typed)
+        if given == "auto":
+            self._auto.add(name)
+            return None
         if given is not None:
-            return None if given == "auto" else bounds_of(given, name)
+            return bounds_of(given, name)
         if typed.bounds is not None and typed.bounds[0] < typed.bounds[1]:
             return typed.bounds
         return None
@@ -470,7 +478,7 @@ class _Reader:
             sql = sql.select(exp.alias_(self._found.unit.copy(), UNIT, quoted=True))
         for place, (_, typed) in enumerate(self._keys):
             sql = sql.select(exp.alias_(typed.sql.copy(), f"k{place}", quoted=True))
-        for place, (typed, _) in enumerate(self._arguments):
+        for place, (typed, _, _) in enumerate(self._arguments):
             sql = sql.select(exp.alias_(typed.sql.copy(), f"x{place}", quoted=True))
         if not sql.expressions:
             sql = sql.select(exp.alias_(exp.Literal.number(1), "one", quoted=True))
@@ -525,8 +533,9 @@ def _fraction(node: exp.Expr | None) -> Fraction:
     )
 
 
-def _label(typed: Typed) -> str:
-    return typed.column.name if typed.column is not None else typed.sql.sql("duckdb")
+def _label(typed: Typed, node: exp.Expr) -> str:
+    """What an argument is called: its column, or as it was written."""
+    return typed.column.name if typed.column is not None else node.sql("duckdb")
 
 
 def _default_name(node: exp.Expr) -> str:
