@@ -3,14 +3,23 @@
 Proof: docs/proofs/accuracy.md
 """
 
+import math
 from collections.abc import Callable
 from fractions import Fraction
+from functools import lru_cache
+from itertools import accumulate
 
 from hubbub.loss.normal import outside
 from hubbub.noise.real import Enclosure, exp_neg, log, quotient
 from hubbub.rational import Number, probability, whole
 
-__all__ = ["discrete_laplace_beyond", "half_width", "least_whole", "rounded_gaussian_beyond"]
+__all__ = [
+    "discrete_laplace_beyond",
+    "half_width",
+    "laplace_sum_beyond",
+    "least_whole",
+    "rounded_gaussian_beyond",
+]
 
 Beyond = Callable[[int, int], Enclosure]
 """2^bits·Pr[|X| > m], given m and bits."""
@@ -31,6 +40,58 @@ def discrete_laplace_beyond(scale: Fraction, m: int, bits: int) -> Enclosure:
 def rounded_gaussian_beyond(sigma: Fraction, m: int, bits: int) -> Enclosure:
     """Pr[|X| > m] = Pr[|σZ| ≥ m + ½]."""
     return outside((2 * m + 1) / (2 * sigma), bits)
+
+
+def laplace_sum_beyond(scale: Fraction, terms: int, m: int, bits: int) -> Enclosure:
+    """Pr[|X₁ + … + X_terms| > m] of independent draws, each discrete Laplace.
+
+    With q = e^(−1/scale): 2q^(m+1)·Σ_i C(m+i, i)·(1−q)^i·(f_0 + … + f_(terms−1−i)), i below `terms`.
+
+    >>> low, high = laplace_sum_beyond(Fraction(1), 2, 4, 64)
+    >>> round(high / 2**64, 4)
+    0.0314
+    """
+    # The sum is at most q^−(m+1), and at most 2^(m + terms): so much is multiplied up.
+    work = bits + 64 + min(math.ceil(Fraction(3, 2) * (m + 1) / scale), m + terms) + _digits(scale, terms)
+    q, tail, one = exp_neg(1 / scale, work), exp_neg((m + 1) / scale, work), 1 << work
+    sums = _race(scale, terms, bits)
+    low = high = 0
+    term = one, one
+    for i in range(terms):
+        low, high = low + term[0] * sums[-1 - i][0], high + term[1] * sums[-1 - i][1]
+        up = (one - q[1]) * (m + i + 1), (one - q[0]) * (m + i + 1)
+        term = term[0] * up[0] // (i + 1) >> work, (term[1] * up[1] // (i + 1) >> work) + 2
+    shift = 2 * work + 64 - 1  # one bit less: both sides
+    return low * tail[0] >> shift, (high * tail[1] >> shift) + 1
+
+
+@lru_cache(maxsize=64)
+def _race(scale: Fraction, terms: int, bits: int) -> tuple[Enclosure, ...]:
+    """2^(bits+64)·(f_0 + … + f_k) for all k below `terms`.
+
+    f_k is the coefficient of v^k in ((1 − (1−q)v)/(1 + q − v))^terms.
+    """
+    # An enclosure widens by less than two bits a step.
+    work = bits + 64 + 3 * terms + _digits(scale, terms)
+    one = 1 << work
+    q = exp_neg(1 / scale, work)
+    square = q[0] * q[0] >> work, (q[1] * q[1] >> work) + 1
+    first = (one << work * terms) // (one + q[1]) ** terms, -(-(one << work * terms) // (one + q[0]) ** terms)
+    found, last = [first], (0, 0)
+    for k in range(terms - 1):
+        here, up = found[-1], [(terms - k) * end + 2 * k * one for end in square]
+        low = here[0] * up[0] - last[1] * (one - q[0]) * (k - 1)
+        high = here[1] * up[1] - last[0] * (one - q[1]) * (k - 1)
+        found.append((low // ((one + q[1]) * (k + 1)), -(-high // ((one + q[0]) * (k + 1)))))
+        last = here
+    sums = accumulate(found, lambda one, two: (one[0] + two[0], one[1] + two[1]))
+    drop = work - bits - 64
+    return tuple((low >> drop, (high >> drop) + 1) for low, high in sums)
+
+
+def _digits(scale: Fraction, terms: int) -> int:
+    """As many bits as 1 − q may be short of one, and `terms` roundings may spoil."""
+    return math.ceil(scale).bit_length() + terms.bit_length()
 
 
 def half_width(beyond: Beyond, confidence: Number, cells: int) -> int:
