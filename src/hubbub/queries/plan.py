@@ -274,8 +274,8 @@ class Plan:
         if self.autos:
             names = ", ".join(self.query.arguments[place].name for place in self.autos)
             out.append(
-                f"  {shown_up(self.epsilon_for_bounds)} of ε finds the bounds of {names}; errors are said for "
-                "a range of 1, and grow with it"
+                f"  {shown_up(self.epsilon_for_bounds)} of ε finds the bounds of {names}; errors are said "
+                "for a range of 1, and grow with it"
             )
         if self.selects:
             keys = self.key_selection(self.assumed)

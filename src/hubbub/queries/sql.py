@@ -524,12 +524,12 @@ def _several_quantiles(node: exp.Expr) -> tuple[exp.Expr, list[Fraction]] | None
 def _fraction(node: exp.Expr | None) -> Fraction:
     if isinstance(node, exp.Literal) and not node.is_string:
         fraction = rational(Decimal(node.this), "the fraction of a quantile")
-        if 0 <= fraction <= 1:
+        if 0 < fraction < 1:
             return fraction
     raise InvalidInput(
-        "the fraction of a quantile is not a number from 0 to 1",
-        why="it must be known beforehand",
-        fix="write QUANTILE_CONT(x, 0.5)",
+        "the fraction of a quantile is not a number between 0 and 1",
+        why="it must be known beforehand, and the very first or last row is somebody's",
+        fix="write QUANTILE_CONT(x, 0.5); for the ends, MIN(x) or MAX(x)",
     )
 
 
