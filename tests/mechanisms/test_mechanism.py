@@ -16,6 +16,8 @@ from hubbub.mechanisms import (
     AboveThreshold,
     Exponential,
     Gaussian,
+    GaussianKeys,
+    GeometricKeys,
     Laplace,
     LaplaceMax,
     LaplaceMaxWithGap,
@@ -81,6 +83,11 @@ STORED = [
             '{"answers": 1, "epsilon": "1/2", "kind": "above-threshold/1", "monotone": false, '
             f'{ONE_TEXT}, "threshold": -7}}'
         ),
+    ),
+    (GeometricKeys(HALF, 9, 2), '{"cut": 9, "epsilon": "1/2", "groups": 2, "kind": "geometric-keys/1"}'),
+    (
+        GaussianKeys(Fraction(5, 2), 12, 2),
+        '{"groups": 2, "kind": "gaussian-keys/1", "sigma": "5/2", "threshold": 12}',
     ),
 ]
 

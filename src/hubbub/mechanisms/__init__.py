@@ -8,6 +8,7 @@ from hubbub.mechanisms.choose import (
     PermuteAndFlip,
 )
 from hubbub.mechanisms.compound import TopK, measure_winner
+from hubbub.mechanisms.keys import GaussianKeys, GeometricKeys, select_keys
 from hubbub.mechanisms.mechanism import Mechanism, from_json
 from hubbub.mechanisms.respond import Estimate, RandomizedResponse, UnaryEncoding
 from hubbub.mechanisms.threshold import AboveThreshold
@@ -17,6 +18,8 @@ __all__ = [
     "Estimate",
     "Exponential",
     "Gaussian",
+    "GaussianKeys",
+    "GeometricKeys",
     "Laplace",
     "LaplaceMax",
     "LaplaceMaxWithGap",
@@ -28,4 +31,5 @@ __all__ = [
     "from_json",
     "least_noise",
     "measure_winner",
+    "select_keys",
 ]
