@@ -258,6 +258,17 @@ def strictly_above(epsilon):
     return ask
 
 
+def keys_above_charged_as(sigma, threshold):
+    """A11: keys are kept by ≥, but δ is that of >."""
+    return strict_gaussian_tail(sigma, threshold - 1) / 2
+
+
+def keys_with_noise_cut_short(epsilon, cut):
+    """A18: the bar is made for noise up to `cut`, and the noise is cut at half of that."""
+    half = cut // 2
+    return lambda units, n: units + np.clip(noise.discrete_laplace(1 / epsilon, size=n), -half, half) > cut
+
+
 def histogram_of_what_is_there(rows):
     """A12: one cell for each category that occurs."""
     counts = [rows.count(category) for category in sorted(set(rows))]

@@ -12,6 +12,7 @@
 | A11 | a threshold by > where ≥ was analysed; tails | selection | strict_tail |
 | A11-gaussian | the same, Gaussian | selection | strict_gaussian_tail |
 | A11-threshold | the same, sparse vector | selection | strictly_above |
+| A11-keys | the same, keys of one unit | selection | keys_above_charged_as |
 | A12 | output length depends on data | selection | histogram_of_what_is_there |
 | A14 | bounds taken from the data | integers | bounds_from_the_rows |
 | A15 | bounds not enforced | integers | bounds_not_enforced |
@@ -20,6 +21,7 @@
 | A17-large | the same at a large scale | samplers | negative_zero |
 | A18 | noise truncated | integers | truncated_noise |
 | A18-cut | noise cut where it no longer fits, output not | integers | not_clamped |
+| A18-keys | noise truncated, the bar for keys not | selection | keys_with_noise_cut_short |
 | A19-laplace | a scale 5 % too small | samplers | laplace_5_percent_short |
 | A19-large-laplace | the same at a large scale | samplers | laplace_5_percent_short |
 | A19-gaussian | σ 5 % too small | samplers | gaussian_5_percent_short |

@@ -30,10 +30,13 @@ from hubbub.counting import count, counts, fraction, histogram, linear
 from hubbub.mechanisms import (
     AboveThreshold,
     Exponential,
+    GaussianKeys,
+    GeometricKeys,
     LaplaceMax,
     LaplaceMaxWithGap,
     PermuteAndFlip,
     TopK,
+    select_keys,
 )
 from hubbub.mechanisms.compound import MeasuredWinner
 from hubbub.mechanisms.respond import RandomizedResponse, UnaryEncoding
@@ -265,6 +268,43 @@ DOORS = {
         (("l1", 0.5), ("threshold", 0.5), ("answers", 1.5)),
         signed=("threshold",),
     ),
+    **{
+        make.__qualname__: Door(
+            make,
+            {"groups": 2, "epsilon": 1, "delta": 1e-6, "population": 100},
+            ("groups", "epsilon", "delta", "population"),
+            (("groups", HUGE), ("groups", 1.5), ("delta", 1), ("delta", TINIEST**2), ("population", 10**6)),
+            optional=("population",),
+        )
+        for make in (GeometricKeys.of, GaussianKeys.of, select_keys)
+    },
+    "GaussianKeys.of, its share": Door(
+        lambda share: GaussianKeys.of(groups=2, epsilon=1, delta=1e-6, share=share),
+        {"share": 0.5},
+        ("share",),
+        (("share", 1),),
+    ),
+    "GeometricKeys": Door(
+        GeometricKeys,
+        {"epsilon": 1, "cut": 3, "groups": 2},
+        ("epsilon", "cut", "groups"),
+        (("epsilon", TINIEST), ("cut", HUGE), ("cut", 1.5), ("groups", HUGE)),
+    ),
+    "GaussianKeys": Door(
+        GaussianKeys,
+        {"sigma": 1, "threshold": 3, "groups": 2},
+        ("sigma", "threshold", "groups"),
+        (("sigma", HUGE), ("threshold", 1), ("threshold", HUGE), ("groups", HUGE)),
+    ),
+    "GeometricKeys, chances": Door(
+        lambda units, confidence: (
+            GeometricKeys(1, 3, 2).keeps(units),
+            GeometricKeys(1, 3, 2).least_units(confidence),
+        ),
+        {"units": 2, "confidence": 0.9},
+        ("confidence",),
+        (("units", 1.5), ("confidence", 1)),
+    ),
     "RandomizedResponse.of": Door(
         RandomizedResponse.of,
         {"epsilon": 1, "categories": 3},
@@ -450,6 +490,7 @@ ROWS = [
             "gaussian": Gaussian.of(**NOISE, delta=1e-6).release,
             "permute-and-flip": PermuteAndFlip.of(**NOISE).release,
             "threshold": AboveThreshold.of(**NOISE, threshold=0).release,
+            "keys": GeometricKeys(1, 3, 2).release,
             "response": RandomizedResponse.coin().release,
             "unary encoding": UnaryEncoding.of(epsilon=1, categories=3).release,
             "session": lambda value: AboveThreshold.of(**NOISE, threshold=0).open().ask(value),

@@ -1,4 +1,4 @@
-"""A11, A12, A21, A28: what choosing gives away."""
+"""A11, A12, A18, A21, A28: what choosing gives away."""
 
 import math
 from fractions import Fraction
@@ -10,11 +10,19 @@ import numpy as np
 from mpmath import mp, mpf
 
 from attacks import mutants
-from attacks.evidence import Fit, normalised
+from attacks.evidence import Audit, Fit, Releases, normalised
 from attacks.rows import Row, both_tests
 from hubbub import Gaussian, Laplace, Sensitivity
 from hubbub.counting import counts, histogram
-from hubbub.mechanisms import AboveThreshold, Exponential, LaplaceMax, PermuteAndFlip, TopK
+from hubbub.mechanisms import (
+    AboveThreshold,
+    Exponential,
+    GaussianKeys,
+    GeometricKeys,
+    LaplaceMax,
+    PermuteAndFlip,
+    TopK,
+)
 from hubbub.mechanisms.accuracy import discrete_laplace_beyond, rounded_gaussian_beyond
 from hubbub.noise import bernoulli_exp, bernoulli_exp_each
 from hubbub.noise.entropy import _replaying
@@ -59,6 +67,33 @@ AT_THE_THRESHOLD = Fit(
 def attack_A11_threshold(target):
     """How often a query that equals the threshold is "above"."""
     return AT_THE_THRESHOLD.finds(lambda n: [int(target(7, 7)) for _ in range(n)])
+
+
+GEOMETRIC_KEYS = GeometricKeys(Fraction(1), 4, 1)
+GAUSSIAN_KEYS = GaussianKeys(Fraction(1), 3, 1)
+
+
+def _kept(mechanism):
+    """Which of n keys are kept, each of so many units."""
+    return lambda units, n: np.isin(np.arange(n), mechanism.release(np.full(n, units)).value)
+
+
+# A key of one unit is kept with Pr[Z ≥ 3/2] = 6.7 %; by > it would be Pr[Z ≥ 5/2] = 0.6 %.
+ONE_UNIT = Audit(x=1, y=0, event=lambda kept: kept, n=30_000, weak=(0.066, 0.0))
+
+
+def attack_A11_keys(target):
+    """A key that one unit alone has must not be shown more often than δ says."""
+    return ONE_UNIT.finds(target)
+
+
+# Where noise is cut at ±2 and the bar is above 4, a key of 3 units is kept with q²/(1+q) = 9.8 %, of 2 never.
+SHORT_OF_THE_BAR = Audit(x=3, y=2, event=lambda kept: kept, n=30_000, weak=(0.098, 0.0))
+
+
+def attack_A18_keys(target):
+    """No key may be shown that with one unit less would never be."""
+    return SHORT_OF_THE_BAR.finds(target)
 
 
 def attack_A12(target):
@@ -171,6 +206,26 @@ ROWS = [
         {"ask": _session, "release": _released},
         mutants.strictly_above(4),
         AT_THE_THRESHOLD.hardly_misses,
+    ),
+    Row(
+        "A11-keys",
+        attack_A11_keys,
+        {
+            "gaussian": Releases(_kept(GAUSSIAN_KEYS), 0.0, float(GAUSSIAN_KEYS.delta)),
+            "geometric": Releases(_kept(GEOMETRIC_KEYS), 0.0, float(GEOMETRIC_KEYS.delta)),
+        },
+        Releases(_kept(GAUSSIAN_KEYS), 0.0, mutants.keys_above_charged_as(1, 3)),
+        ONE_UNIT.hardly_misses,
+    ),
+    Row(
+        "A18-keys",
+        attack_A18_keys,
+        {
+            "geometric": Releases(_kept(GEOMETRIC_KEYS), 1.0, float(GEOMETRIC_KEYS.delta)),
+            "gaussian": Releases(_kept(GAUSSIAN_KEYS), 1.0, GAUSSIAN_KEYS.loss().delta(1)),
+        },
+        Releases(mutants.keys_with_noise_cut_short(1, 4), 1.0, float(GEOMETRIC_KEYS.delta)),
+        SHORT_OF_THE_BAR.hardly_misses,
     ),
     Row(
         "A12",

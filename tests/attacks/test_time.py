@@ -16,7 +16,16 @@ from attacks import mutants
 from attacks.evidence import differ, quantile
 from attacks.rows import Row, both_tests
 from hubbub import Gaussian, Laplace
-from hubbub.mechanisms import AboveThreshold, Exponential, LaplaceMax, LaplaceMaxWithGap, PermuteAndFlip, TopK
+from hubbub.mechanisms import (
+    AboveThreshold,
+    Exponential,
+    GaussianKeys,
+    GeometricKeys,
+    LaplaceMax,
+    LaplaceMaxWithGap,
+    PermuteAndFlip,
+    TopK,
+)
 from hubbub.mechanisms.respond import RandomizedResponse, UnaryEncoding
 from hubbub.noise import bernoulli_exp_each, discrete_gaussian, discrete_laplace, geometric, rounded_gaussian
 from hubbub.noise.entropy import _replaying
@@ -141,6 +150,8 @@ ROWS = [
             "laplace": _releases(Laplace.of(**SCORED)),
             "laplace on a grid": _releases(Laplace.of(**SCORED, real=True, cells=40)),
             "threshold": lambda scores: AboveThreshold.of(**SCORED, threshold=500).open().ask(scores[-1]),
+            "geometric keys": _releases(GeometricKeys(Fraction(1), 14, 1)),
+            "gaussian keys": _releases(GaussianKeys(Fraction(4), 23, 1)),
             "response": _releases(RandomizedResponse.of(epsilon=5, categories=1001)),
             "unary encoding": _releases(UnaryEncoding.of(epsilon=5, categories=1001)),
         },
