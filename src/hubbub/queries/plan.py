@@ -140,10 +140,10 @@ class Plan:
     @cached_property
     def measures(self) -> tuple[Measure, ...]:
         """What is measured."""
-        return () if self.query.is_top else measures(self._filled)
+        return () if self.query.is_top else measures(self.filled)
 
     @property
-    def _filled(self) -> Query:
+    def filled(self) -> Query:
         """The query with a stand-in for bounds that are still to be found."""
         unit = (Fraction(0), Fraction(1))
         filled = tuple(
@@ -379,6 +379,8 @@ def planned(
         laplace = Plan(query, unit, price, allowed, bounds, is_gaussian=False, confidence=sure)
         return _better(laplace, replace(laplace, is_gaussian=True)) if _may_be_gaussian(laplace) else laplace
 
+    if not query.is_top:
+        measures(at(Fraction(1)).filled)  # bounds that are missing are missed now
     if epsilon is not None:
         return at(positive(epsilon, "epsilon"))
     assert error is not None
