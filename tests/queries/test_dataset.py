@@ -92,6 +92,28 @@ def test_several_protected_tables_and_a_public_one():
     assert answers["age"] == pytest.approx([45, 60], abs=0.01)
 
 
+def test_keys_of_a_public_table_are_public():
+    visits = pl.DataFrame({"who": [1, 2, 3], "ward": [1.0, 1.0, 9.0]})
+    wards = pl.DataFrame({"ward": [1.0, 2.0, 3.0], "name": ["heart", "lung", None]})
+    data = hb.open(visits, unit="who", public={"wards": wards}, rows_per_unit=2)
+    plan = data.sql(
+        "SELECT name, COUNT(*) AS n FROM data JOIN wards USING (ward) GROUP BY name", epsilon=EXACT
+    )
+    answers = plan.run().value
+    assert answers["name"] == ["heart", "lung", None]
+    assert [round(n) for n in answers["n"]] == [2, 0, 0]
+
+
+def test_a_database_file_is_read_and_never_written(tmp_path):
+    path = tmp_path / "people.duckdb"
+    with duckdb.connect(str(path)) as connection:
+        connection.execute("CREATE TABLE people AS SELECT i AS who FROM range(100) r(i)")
+    data = hb.open(path, table="people", unit="who", rows_per_unit=1)
+    assert round(data.sql("SELECT COUNT(*) AS n FROM people", epsilon=EXACT).run().value["n"][0]) == 100
+    with pytest.raises(InvalidInput, match="cannot be opened"):
+        hb.open(tmp_path / "none.duckdb", table="people", unit="who")
+
+
 def test_undeclared_csv_columns_are_text_whatever_they_hold(tmp_path):
     path = tmp_path / "odd.csv"
     path.write_text("who,x\n1,5\n2,7\n3,none\n")

@@ -6,7 +6,7 @@ import polars as pl
 import pytest
 
 import hubbub as hb
-from hubbub.errors import InvalidInput, Refused, Unsupported
+from hubbub.errors import InvalidInput, Refused
 from hubbub.mechanisms import Gaussian, Laplace
 
 KEYS = {"g": ["a", "b"]}
@@ -147,8 +147,10 @@ def test_the_largest_groups_are_chosen_and_only_they_leave(data):
         assert "below the best" in str(plan)
         assert "permute-and-flip" in plan.label()["mechanism"]
         assert set(plan.run().value["g"]) == {"a", "b"}
-    with pytest.raises(Unsupported, match="keys that are not declared"):
-        other.sql(text.format("COUNT(*)"), epsilon=1, delta=1e-6)
+    undeclared = other.sql(text.format("COUNT(*)"), epsilon=100, delta=1e-6)
+    assert undeclared.selects
+    assert set(undeclared.run().value.to_dict()) == {"g"}
+    assert set(undeclared.run().value["g"]) == {"a", "b"}
 
 
 def test_explain_shows_sensitivity_mechanism_sql_and_proofs(data):

@@ -18,7 +18,7 @@ from typing import Any, ClassVar, NoReturn
 from sqlglot import exp
 
 from hubbub.bounded import Sensitivity
-from hubbub.errors import InvalidInput, Refused, Unsupported
+from hubbub.errors import InvalidInput, Refused
 from hubbub.loss import Loss, largest_mu, refuse_large_delta
 from hubbub.mechanisms import Gaussian, Laplace, PermuteAndFlip, TopK
 from hubbub.mechanisms.keys import GaussianKeys, GeometricKeys, select_keys
@@ -394,12 +394,6 @@ def _check(query: Query, delta: Fraction) -> None:
             f"the keys of {names} are not declared, and delta is 0",
             why="a key that only one person has may be shown with some small chance, which is delta",
             fix=f"declare the keys, as --keys {names}=a,b,c, or pass a delta to select them privately",
-        )
-    if query.is_top and not query.is_public:
-        raise Unsupported(
-            "the largest groups are asked for, of keys that are not declared",
-            why="a choice needs to know among what it chooses",
-            fix="declare the keys; or select COUNT(*) besides, and the keys are selected privately first",
         )
 
 
