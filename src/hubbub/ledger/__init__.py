@@ -1,5 +1,8 @@
 """The ledger: what was spent, on whose behalf, in a record that cannot be overspent."""
 
-from hubbub.ledger.ledger import Account, Entry, Ledger, Verdict
+from hubbub.ledger.account import Account, Charge
+from hubbub.ledger.book import Entry
+from hubbub.ledger.ledger import Ledger
+from hubbub.ledger.verify import Verdict
 
-__all__ = ["Account", "Entry", "Ledger", "Verdict"]
+__all__ = ["Account", "Charge", "Entry", "Ledger", "Verdict"]

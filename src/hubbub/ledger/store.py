@@ -1,34 +1,40 @@
 """Where a ledger is kept: a file of SQLite's, whose every commit is on the disk before it is said to be.
 
-A store gives one thing: a transaction that nobody else is in, which happens as a whole or not at all.
+A store does one thing: work that nobody else is in the midst of, which happens as a whole or not at all.
 """
 
 import os
+import secrets
 import sqlite3
-import threading
-from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, suppress
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from hubbub.errors import InvalidInput, LedgerFailed
 
-__all__ = ["Rows", "SQLite", "Store"]
+__all__ = ["TABLES", "Rows", "SQLite", "Store"]
 
+_T = TypeVar("_T")
 _WAIT = 60.0
 """Seconds that a writer waits for its turn before it is told so."""
-_TABLES = """
-CREATE TABLE IF NOT EXISTS entries (
+_MARK = 0x68756262
+"""SQLite's place for whose file it is: hubb."""
+_FORMAT = 1
+_DURABLE = ("PRAGMA synchronous = FULL", "PRAGMA fullfsync = ON", "PRAGMA checkpoint_fullfsync = ON")
+TABLES = """
+CREATE TABLE entries (
     number INTEGER PRIMARY KEY, account TEXT NOT NULL, kind TEXT NOT NULL, who TEXT NOT NULL,
     moment TEXT NOT NULL, body TEXT NOT NULL, previous TEXT NOT NULL, digest TEXT NOT NULL);
-CREATE TABLE IF NOT EXISTS totals (
-    account TEXT NOT NULL, who TEXT NOT NULL, state TEXT NOT NULL, PRIMARY KEY (account, who));
-CREATE TABLE IF NOT EXISTS charges (
-    account TEXT NOT NULL, charge_key TEXT NOT NULL, number INTEGER NOT NULL,
-    PRIMARY KEY (account, charge_key));
-CREATE TABLE IF NOT EXISTS releases (
-    number INTEGER PRIMARY KEY, account TEXT NOT NULL, fingerprint TEXT NOT NULL, body TEXT NOT NULL);
-CREATE INDEX IF NOT EXISTS releases_by_fingerprint ON releases (account, fingerprint);
+CREATE INDEX entries_by_kind ON entries (kind, account, who);
+CREATE TABLE totals (
+    account TEXT NOT NULL, who TEXT NOT NULL, state TEXT NOT NULL, seal TEXT NOT NULL,
+    PRIMARY KEY (account, who));
+CREATE TABLE charges (
+    number INTEGER PRIMARY KEY, account TEXT NOT NULL, charge_key TEXT, released INTEGER,
+    UNIQUE (account, charge_key));
+CREATE TABLE seen (number INTEGER NOT NULL, who TEXT NOT NULL, PRIMARY KEY (number, who));
+CREATE TABLE releases (number INTEGER PRIMARY KEY, body TEXT NOT NULL);
 """
 
 
@@ -38,15 +44,18 @@ class Rows(Protocol):
     def run(self, text: str, given: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
         """Run one statement, with ? for each value, and give all its rows."""
 
+    def each(self, text: str, given: Sequence[Any] = ()) -> Iterator[tuple[Any, ...]]:
+        """Run one statement, and give its rows one by one."""
+
 
 class Store(Protocol):
     """Where entries are kept."""
 
-    def writing(self) -> AbstractContextManager[Rows]:
-        """A transaction that is alone; durable when it ends, undone where it raises."""
+    def write(self, work: Callable[[Rows], _T]) -> _T:
+        """Do work that is alone: durable when it returns, undone where it raises."""
 
-    def reading(self) -> AbstractContextManager[Rows]:
-        """A view of one moment."""
+    def read(self, work: Callable[[Rows], _T]) -> _T:
+        """Look at one moment."""
 
     def close(self) -> None:
         """Let go."""
@@ -55,88 +64,148 @@ class Store(Protocol):
 class SQLite:
     """A ledger in a file, which only its owner can read: made with mode 0600.
 
-    Guarantee: when `writing` ends without an error, what was written has been synced to the disk.
-    Assumes: the disk keeps what it said was synced, and the file is on this machine.
+    Guarantee: when `write` returns, what was written has been synced to the disk.
+    Assumes: the disk keeps what it said was synced, and the file is on this machine's own disk.
     Proof: docs/proofs/ledger.md, "Durable"
     """
 
-    def __init__(self, path: str | Path) -> None:
+    def __init__(
+        self, path: str | Path, *, connect: Callable[..., Any] = sqlite3.connect, durable: bool = True
+    ) -> None:
+        # The last two are the tests' private door: another file layer, and a control that loses charges.
         self.path = Path(path)
-        self._own = threading.local()
-        self._all: list[sqlite3.Connection] = []
+        self._connect = connect
+        self._settings = _DURABLE if durable else ("PRAGMA synchronous = NORMAL",)
+        self._idle: list[Any] = []
         self._process = os.getpid()
-        if not self.path.parent.is_dir():
+        if not self.path.exists():
+            self._create()
+        self.read(_check_format)
+
+    def write(self, work: Callable[[Rows], _T]) -> _T:
+        """Do work that is alone."""
+        return self._transaction("BEGIN IMMEDIATE", work)
+
+    def read(self, work: Callable[[Rows], _T]) -> _T:
+        """Look at one moment."""
+        return self._transaction("BEGIN", work)
+
+    def close(self) -> None:
+        """Close this process's connections."""
+        while self._idle:
+            self._idle.pop().close()
+
+    def _transaction(self, begin: str, work: Callable[[Rows], _T]) -> _T:
+        try:
+            connection = self._taken()
+        except sqlite3.Error as problem:
+            raise _failed(problem) from None
+        try:
+            connection.execute(begin)
+            out = work(_Rows(connection))
+            connection.execute("COMMIT")
+        except BaseException as problem:
+            # A connection that failed is not used again: the next one reads the file anew.
+            with suppress(sqlite3.Error):
+                connection.execute("ROLLBACK")
+            with suppress(sqlite3.Error):
+                connection.close()
+            if isinstance(problem, (sqlite3.Error, MemoryError)):
+                raise _failed(problem) from None
+            raise
+        self._idle.append(connection)
+        return out
+
+    def _taken(self) -> Any:
+        """A connection that nobody uses; a forked process takes none of its parent's."""
+        if os.getpid() != self._process:
+            _INHERITED.extend(self._idle)
+            self._idle, self._process = [], os.getpid()
+        with suppress(IndexError):
+            return self._idle.pop()
+        # mode=rw: a ledger that was moved away is missed, not made anew.
+        where = f"file:{_quoted(self.path)}?mode=rw"
+        made = self._connect(where, uri=True, timeout=_WAIT, isolation_level=None, check_same_thread=False)
+        try:
+            for setting in (*self._settings, "PRAGMA trusted_schema = OFF", "PRAGMA cell_size_check = ON"):
+                made.execute(setting)
+        except BaseException:
+            made.close()
+            raise
+        return made
+
+    def _create(self) -> None:
+        """Made whole beside its place, then put there: nobody ever sees half of one."""
+        folder = self.path.absolute().parent
+        if not folder.is_dir():
             raise InvalidInput(
                 "the ledger's folder is not there",
                 why="a ledger is a file in it",
                 fix="make the folder first",
             )
-        with suppress(FileExistsError):
-            os.close(os.open(self.path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
-        with self.writing() as rows:
-            for statement in _TABLES.split(";"):
-                if statement.strip():
-                    rows.run(statement)
-
-    @contextmanager
-    def writing(self) -> Iterator[Rows]:
-        """A transaction that is alone."""
-        with self._transaction("BEGIN IMMEDIATE") as rows:
-            yield rows
-
-    @contextmanager
-    def reading(self) -> Iterator[Rows]:
-        """A view of one moment."""
-        with self._transaction("BEGIN") as rows:
-            yield rows
-
-    def close(self) -> None:
-        """Close all connections of this process."""
-        for connection in self._all:
-            connection.close()
-        self._all.clear()
-        self._own = threading.local()
-
-    @contextmanager
-    def _transaction(self, begin: str) -> Iterator[Rows]:
+        made = folder / f".{self.path.name}.{secrets.token_hex(8)}"
         try:
-            connection = self._connection()
-            connection.execute(begin)
-            try:
-                yield _Rows(connection)
-                connection.execute("COMMIT")
-            except BaseException:
-                with suppress(sqlite3.Error):
-                    connection.execute("ROLLBACK")
-                raise
-        except sqlite3.Error as problem:
+            os.close(os.open(made, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
+            with closing(sqlite3.connect(made, isolation_level=None)) as connection:
+                connection.executescript(
+                    f"PRAGMA application_id = {_MARK}; PRAGMA user_version = {_FORMAT};{TABLES}"
+                    "PRAGMA journal_mode = WAL;"
+                )
+            _synced(made)
+            with suppress(FileExistsError):  # somebody else's was first
+                os.link(made, self.path)
+            _synced(folder)
+        except (OSError, sqlite3.Error) as problem:
             raise _failed(problem) from None
+        finally:
+            for ending in ("", "-wal", "-shm", "-journal"):
+                made.with_name(made.name + ending).unlink(missing_ok=True)
 
-    def _connection(self) -> sqlite3.Connection:
-        """One a thread, and new ones after a fork: SQLite's are not to be carried over either."""
-        if os.getpid() != self._process:
-            self._own, self._all, self._process = threading.local(), [], os.getpid()
-        known: sqlite3.Connection | None = getattr(self._own, "connection", None)
-        if known is None:
-            known = sqlite3.connect(self.path, timeout=_WAIT, isolation_level=None, check_same_thread=False)
-            known.execute("PRAGMA journal_mode = WAL")
-            known.execute("PRAGMA synchronous = FULL")
-            known.execute("PRAGMA trusted_schema = OFF")
-            self._own.connection = known
-            self._all.append(known)
-        return known
+
+_INHERITED: list[Any] = []
+"""Connections of a parent process: SQLite's may be neither used nor closed after a fork."""
 
 
 class _Rows:
-    def __init__(self, connection: sqlite3.Connection) -> None:
+    def __init__(self, connection: Any) -> None:
         self._connection = connection
 
     def run(self, text: str, given: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
         """Run one statement."""
-        return self._connection.execute(text, tuple(given)).fetchall()
+        return list(self.each(text, given))
+
+    def each(self, text: str, given: Sequence[Any] = ()) -> Iterator[tuple[Any, ...]]:
+        """Run one statement, row by row."""
+        rows: Iterator[tuple[Any, ...]] = self._connection.execute(text, tuple(given))
+        return rows
 
 
-def _failed(problem: sqlite3.Error) -> LedgerFailed:
+def _check_format(rows: Rows) -> None:
+    mark, version = (rows.run(f"PRAGMA {name}")[0][0] for name in ("application_id", "user_version"))
+    if mark != _MARK or version != _FORMAT:
+        later = mark == _MARK and version > _FORMAT
+        raise InvalidInput(
+            "the file is a ledger of a later version" if later else "the file is not a ledger",
+            why="what is stored keeps its meaning only where it is read as it was written",
+            fix="use a newer hubbub" if later else "give the path of a ledger, or of no file to make one",
+        )
+
+
+def _synced(path: Path) -> None:
+    opened = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(opened)
+    finally:
+        os.close(opened)
+
+
+def _quoted(path: Path) -> str:
+    from urllib.parse import quote
+
+    return quote(str(path.absolute()))
+
+
+def _failed(problem: BaseException) -> LedgerFailed:
     if "locked" in str(problem) or "busy" in str(problem):
         return LedgerFailed(
             "the ledger is in use by others for too long",
