@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from hubbub.counting import count, counts, fraction, histogram, linear
     from hubbub.dataset import Dataset, open  # noqa: A004 - hubbub.open is its name
     from hubbub.errors import Halted, HubbubError, InvalidInput, Refused, Unsupported
+    from hubbub.ledger import Ledger
     from hubbub.loss import Budget, Loss, calibrate, parallel
     from hubbub.mechanisms import (
         AboveThreshold,
@@ -53,6 +54,7 @@ __all__ = [
     "Laplace",
     "LaplaceMax",
     "LaplaceMaxWithGap",
+    "Ledger",
     "Loss",
     "Mechanism",
     "Neighbours",
@@ -84,6 +86,7 @@ _HOMES = {
     "dataset": ("Dataset", "open"),
     "counting": ("count", "counts", "fraction", "histogram", "linear"),
     "errors": ("Halted", "HubbubError", "InvalidInput", "Refused", "Unsupported"),
+    "ledger": ("Ledger",),
     "loss": ("Budget", "Loss", "calibrate", "parallel"),
     "release": ("Release",),
     "unit": ("Neighbours", "Unit"),

@@ -13,9 +13,11 @@ from pathlib import Path
 from typing import Any, Self
 
 from hubbub.errors import InvalidInput
+from hubbub.ledger import Account, Ledger
 from hubbub.loss import Budget, Cost, Filter, Loss, Odometer, Receipt
 from hubbub.queries.answers import Answers
 from hubbub.queries.builder import Builder
+from hubbub.queries.fingerprint import fingerprint
 from hubbub.queries.outputs import check_outputs
 from hubbub.queries.plan import Plan, planned
 from hubbub.queries.rules import Limits
@@ -60,6 +62,10 @@ class Spending:
             self.receipts.append(receipt)
         return receipt
 
+    def exact(self, what: str) -> None:
+        """Record that the owner looks at exact answers."""
+        self.receipts.append(Receipt(f"EXACT PREVIEW, not private: {what}", Loss.pure(2**20)))
+
     @property
     def spent(self) -> Cost:
         """All that was charged, in figures that add up."""
@@ -78,16 +84,22 @@ class Dataset:
         self,
         engine: Engine,
         unit: Unit,
-        account: Spending,
+        account: Spending | Account,
         *,
         population: int | None = None,
         limits: Limits | None = None,
+        origin: Any = None,
+        version: str = "1",
+        ledger: Ledger | None = None,
     ) -> None:
         self._engine = engine
         self.unit = unit
         self.account = account
         self._population = population
         self._limits = limits or Limits()
+        self._origin = origin
+        self.version = version
+        self._ledger = ledger
 
     @property
     def tables(self) -> Mapping[str, Table]:
@@ -151,10 +163,11 @@ class Dataset:
         return replace(plan, runner=self.run, show=self._engine.shown)
 
     def run(self, plan: Plan, progress: Callable[[str], None] = lambda _: None) -> Release:
-        """Charge, then run, then release.
+        """Charge, then run, then release. With a ledger a question that was answered is answered the same.
 
-        Guarantee: the charge stands before the engine sees the query; nothing is given back.
-        Proof: docs/proofs/bounding.md, "A plan"
+        Guarantee: the charge stands before the engine sees the query, and with a ledger the release before
+            anybody sees it; nothing is given back.
+        Proof: docs/proofs/ledger.md, "One answer per charge"
         """
         if plan.unit != self.unit:
             raise InvalidInput(
@@ -162,21 +175,37 @@ class Dataset:
                 why="its noise would protect somebody else",
                 fix="plan it anew",
             )
-        self.account.charge(plan.query.text, plan.loss)
-        done = answered(plan, self._engine, progress)
-        answers = Answers(tuple(done.columns), plan.label(done.limits))
+        if isinstance(self.account, Account):
+            answers = self._kept(self.account, plan, progress)
+        else:
+            self.account.charge(plan.query.text, plan.loss)
+            answers = self._answers(plan, progress)
         return Release(
             answers, plan.loss, plan, self.unit, asserted=False, cells=max(1, len(answers)), mapped=True
         )
 
+    def _answers(self, plan: Plan, progress: Callable[[str], None]) -> Answers:
+        done = answered(plan, self._engine, progress)
+        return Answers(tuple(done.columns), plan.label(done.limits))
+
+    def _kept(self, account: Account, plan: Plan, progress: Callable[[str], None]) -> Answers:
+        """The one answer to this question on this version: kept before it is shown, whoever asks again."""
+        question = fingerprint(plan, self._origin)
+        key = f"{question} {self.version}"
+        charge = account.begin(plan.query.text, plan.loss, key=key, fingerprint=question)
+        kept = None if charge.is_new else account.released(charge.number)
+        if kept is None:
+            kept = account.keep(charge.number, self._answers(plan, progress).to_json())
+        answers = Answers.from_json(kept)
+        when = {"as of": charge.moment, "version": self.version, "asked before": not charge.is_new}
+        return replace(answers, facts={**answers.facts, "line": charge.number, **when})
+
     def exact(self, plan: Plan) -> Answers:
         """The owner's preview: the bounded query's exact answers, without noise. Never to be published.
 
-        It is recorded in the account's receipts, and marked in what comes out.
+        It is recorded in the account before anything is read, and marked in what comes out.
         """
-        self.account.receipts.append(
-            Receipt(f"EXACT PREVIEW, not private: {plan.query.text}", Loss.pure(2**20))
-        )
+        self.account.exact(plan.query.text)
         done = answered(plan, self._engine, is_exact=True)
         return Answers(tuple(done.columns), {"EXACT": "not private, for the owner's eyes only"})
 
@@ -194,8 +223,10 @@ class Dataset:
         return self.table().group_by(*keys, **values)
 
     def close(self) -> None:
-        """Let go of the rows."""
+        """Let go of the rows, and of the ledger where it was opened for them."""
         self._engine.close()
+        if self._ledger is not None:
+            self._ledger.close()
 
     def __enter__(self) -> Self:
         return self
@@ -217,6 +248,10 @@ def open(  # noqa: A001 - hubbub.open is its name
     unit: Unit | str,
     table: str | None = None,
     budget: Budget | None = None,
+    ledger: Ledger | str | Path | None = None,
+    account: str | None = None,
+    analyst: str | None = None,
+    version: str | None = None,
     types: Mapping[str, str] | None = None,
     bounds: Mapping[str, Any] | None = None,
     keys: Mapping[str, Iterable[Any]] | None = None,
@@ -230,6 +265,11 @@ def open(  # noqa: A001 - hubbub.open is its name
     `unit` says who is protected: a column, or `Unit.row()` where one row is one person. All else is public
     and declared: types, bounds, keys, tables that are nobody's. Several protected tables are given as a
     mapping from names to data; each must have the unit's column.
+
+    With a `ledger`, a path or a `postgresql://…` address, all that is spent is charged there, to the account
+    of that name (else the table's), on behalf of the owner or of an analyst with a budget of her own.
+    `version` is the owner's word for the state of the data: the same question on the same version has the
+    same answer, at no further cost.
 
     >>> import duckdb
     >>> connection = duckdb.connect()
@@ -259,7 +299,37 @@ def open(  # noqa: A001 - hubbub.open is its name
     engine = DuckDB(sources, connection)
     people = population if population is not None else budget.population if budget is not None else None
     limits = Limits(rows_per_unit, groups_per_unit)
-    return Dataset(engine, who, Spending(budget), population=people, limits=limits)
+    if ledger is None:
+        _refuse_without_ledger(account=account, analyst=analyst, version=version)
+        return Dataset(engine, who, Spending(budget), population=people, limits=limits)
+    kept = ledger if isinstance(ledger, Ledger) else Ledger.open(ledger)
+    dataset = ", ".join(given)
+    owner = kept.account(account or next(iter(given)), who, budget)
+    if version is not None:
+        owner.version(version, dataset)
+    return Dataset(
+        engine,
+        who,
+        owner if analyst is None else owner.for_analyst(analyst),
+        population=people,
+        limits=limits,
+        origin=[[name, _origin(rows)] for name, rows in given.items()],
+        version=version or owner.latest_version(dataset) or "1",
+        ledger=None if kept is ledger else kept,
+    )
+
+
+def _refuse_without_ledger(**given: Any) -> None:
+    for name, value in given.items():
+        if value is not None:
+            raise InvalidInput(
+                f"{name} is given without a ledger", why="only a ledger keeps it", fix="pass a ledger too"
+            )
+
+
+def _origin(rows: Any) -> str:
+    """Where rows are, as far as that can be said without looking at them."""
+    return str(Path(rows).absolute()) if isinstance(rows, (str, Path)) else type(rows).__name__
 
 
 def _connection(data: Any) -> Any:

@@ -8,13 +8,13 @@ import threading
 from fractions import Fraction
 
 import pytest
-from ledger.places import PATIENT, account
-from refusing import refused
 
 from hubbub.errors import InvalidInput, LedgerFailed
 from hubbub.ledger import Ledger
 from hubbub.ledger.store import SQLite
 from hubbub.loss import Budget, Loss
+from ledger.places import PATIENT, account
+from refusing import refused
 
 TENTH = Loss.pure(Fraction(1, 10))
 

@@ -178,6 +178,12 @@ class Account:
         """Record that a dataset is of this version from now on, unless it already is."""
         self._record("version", {"version": version, "dataset": dataset}, once=True)
 
+    def latest_version(self, dataset: str) -> str | None:
+        """The version that was last declared of a dataset."""
+        found = self._store.read(lambda rows: Book(rows).of_kind("version", self.name))
+        said = [entry.body["version"] for entry in found if entry.body["dataset"] == dataset]
+        return said[-1] if said else None
+
     def close(self) -> None:
         """No more charges, ever."""
         self._only_owner("close an account")

@@ -47,9 +47,12 @@ class Entry:
     @property
     def body(self) -> dict[str, Any]:
         """What happened."""
-        found = json.loads(self.text)
+        try:
+            found = json.loads(self.text)
+        except (ValueError, RecursionError):
+            found = None
         if not isinstance(found, dict):
-            raise TypeError
+            raise damaged(f"line {self.number}")
         return found
 
     def expected_digest(self) -> str:
@@ -69,8 +72,8 @@ class Book:
         """Write the next line."""
         last = self.last()
         number, previous = (last.number + 1, last.digest) if last else (1, START)
-        if last is not None and last.digest != last.expected_digest():
-            raise damaged(f"line {last.number}")
+        if last is not None:
+            _check(last)
         moment = datetime.now(UTC).isoformat(timespec="microseconds")
         text = plain_text(body)
         parts = (number, account, kind, who, moment, text, previous)
@@ -86,9 +89,10 @@ class Book:
     def line(self, number: int) -> Entry:
         """One line, as it was written."""
         found = self.rows.run(f"SELECT {_COLUMNS} FROM entries WHERE number = ?", (number,))  # noqa: S608
-        entry = Entry(*found[0]) if found else None
-        if entry is None or entry.digest != entry.expected_digest():
+        if not found:
             raise damaged(f"line {number}")
+        entry = Entry(*found[0])
+        _check(entry)
         return entry
 
     def lines(self) -> Iterator[Entry]:
@@ -104,7 +108,10 @@ class Book:
     def of_kind(self, kind: str, account: str) -> list[Entry]:
         """An account's lines of one of the rare kinds."""
         text = f"SELECT {_COLUMNS} FROM entries WHERE kind = ? AND account = ? ORDER BY number"  # noqa: S608
-        return [Entry(*row) for row in self.rows.run(text, (kind, account))]
+        found = [Entry(*row) for row in self.rows.run(text, (kind, account))]
+        for entry in found:
+            _check(entry)
+        return found
 
     def accounts(self) -> list[str]:
         """The names of all accounts."""
@@ -181,7 +188,7 @@ class Book:
         line, body = found[0]
         if line is None and body is None:
             return None
-        if line is None or body is None or self.line(line).body["release"] != digest(body):
+        if line is None or body is None or self.line(line).body.get("release") != digest(body):
             raise damaged(f"the release of line {number}")
         return str(body)
 
@@ -189,6 +196,11 @@ class Book:
         """Keep what was released."""
         self.rows.run("INSERT INTO releases VALUES (?, ?)", (number, body))
         self.rows.run("UPDATE charges SET released = ? WHERE number = ?", (line, number))
+
+
+def _check(entry: Entry) -> None:
+    if entry.digest != entry.expected_digest():
+        raise damaged(f"line {entry.number}")
 
 
 def damaged(what: str) -> LedgerFailed:
