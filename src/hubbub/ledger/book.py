@@ -18,7 +18,17 @@ from hubbub.errors import InvalidInput, LedgerFailed
 from hubbub.ledger.store import Rows
 from hubbub.loss import Cost, Filter
 
-__all__ = ["EVERYBODY", "START", "Book", "Entry", "cost_from_plain", "cost_to_plain", "digest", "plain_text"]
+__all__ = [
+    "EVERYBODY",
+    "START",
+    "Book",
+    "Entry",
+    "cost_from_plain",
+    "cost_to_plain",
+    "damaged",
+    "digest",
+    "plain_text",
+]
 
 START = "0" * 64
 EVERYBODY = ""

@@ -6,12 +6,13 @@ Proof: docs/proofs/ledger.md
 """
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self
 
 from hubbub.errors import InvalidInput, Refused
 from hubbub.ledger.account import Account, check_name
-from hubbub.ledger.book import EVERYBODY, START, Book, Entry
+from hubbub.ledger.book import EVERYBODY, START, Book, Entry, damaged
 from hubbub.ledger.store import Rows, SQLite, Store
 from hubbub.ledger.verify import Replay, Verdict, verified
 from hubbub.loss import Budget, Filter
@@ -103,7 +104,12 @@ class Ledger:
 
         Proof: docs/proofs/ledger.md, "Tamper evidence"
         """
-        return self._store.read(lambda rows: verified(Book(rows), head))
+
+        def work(rows: Rows) -> Verdict:
+            found = verified(Book(rows), head)
+            return found if found.problem else replace(found, problem=self._store.check(rows))
+
+        return self._store.read(work)
 
     def totals(self, until: int) -> dict[tuple[str, str], Filter]:
         """What had been spent when this line was written, by account and analyst: added up anew."""
@@ -133,6 +139,8 @@ def _opened(book: Book, name: str, unit: Unit, budget: Budget) -> dict[str, Any]
     known = book.opening(name)  # somebody else may have been first
     if known is not None:
         return known
+    if book.total(name, EVERYBODY) is not None:
+        raise damaged(f"the opening of the account {name!r}")
     made = Filter(budget)
     body: dict[str, Any] = {
         "unit": unit.key,

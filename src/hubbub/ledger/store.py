@@ -21,6 +21,8 @@ _WAIT = 60.0
 _MARK = 0x68756262
 """SQLite's place for whose file it is: hubb."""
 _FORMAT = 1
+_FAILURES = (sqlite3.Error, MemoryError, UnicodeError)
+"""What a file that is damaged may end in; the last where even the error's own text is."""
 _DURABLE = ("PRAGMA synchronous = FULL", "PRAGMA fullfsync = ON", "PRAGMA checkpoint_fullfsync = ON")
 TABLES = """
 CREATE TABLE entries (
@@ -57,6 +59,9 @@ class Store(Protocol):
     def read(self, work: Callable[[Rows], _T]) -> _T:
         """Look at one moment."""
 
+    def check(self, rows: Rows) -> str | None:
+        """What is wrong with the store itself, such as an index that does not show what is there."""
+
     def close(self) -> None:
         """Let go."""
 
@@ -90,15 +95,21 @@ class SQLite:
         """Look at one moment."""
         return self._transaction("BEGIN", work)
 
+    def check(self, rows: Rows) -> str | None:
+        """SQLite's own check of its pages and indexes."""
+        found = rows.run("PRAGMA integrity_check(1)")
+        return None if found == [("ok",)] else "the file is damaged: SQLite's own check fails"
+
     def close(self) -> None:
         """Close this process's connections."""
         while self._idle:
-            self._idle.pop().close()
+            with suppress(sqlite3.Error):  # all that was written is in the log already
+                self._idle.pop().close()
 
     def _transaction(self, begin: str, work: Callable[[Rows], _T]) -> _T:
         try:
             connection = self._taken()
-        except sqlite3.Error as problem:
+        except _FAILURES as problem:
             raise _failed(problem) from None
         try:
             connection.execute(begin)
@@ -110,7 +121,7 @@ class SQLite:
                 connection.execute("ROLLBACK")
             with suppress(sqlite3.Error):
                 connection.close()
-            if isinstance(problem, (sqlite3.Error, MemoryError)):
+            if isinstance(problem, _FAILURES):
                 raise _failed(problem) from None
             raise
         self._idle.append(connection)

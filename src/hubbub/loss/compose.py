@@ -508,7 +508,7 @@ def _least(*figures: Fraction | None) -> Fraction | None:
 
 
 def _checked_orders(orders: Sequence[Number]) -> tuple[Fraction, ...]:
-    if orders is ORDERS:
+    if orders is ORDERS or (isinstance(orders, tuple) and orders == ORDERS):  # what is read back is equal
         return ORDERS
     exact = tuple(rational(alpha, "an order") for alpha in _listed(orders, "orders"))
     rising = all(low < high for low, high in zip((Fraction(1), *exact), exact, strict=False))
