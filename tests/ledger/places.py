@@ -24,8 +24,35 @@ class File:
         with closing(sqlite3.connect(self.address, isolation_level=None)) as connection:
             return connection.execute(text, given).fetchall()
 
+
+class Database:
+    """A ledger in PostgreSQL."""
+
+    def __init__(self, server) -> None:
+        self.server = server
+        self.address = server.address()
+        self._opened: list[Ledger] = []
+
+    def open(self) -> Ledger:
+        self._opened.append(Ledger.open(self.address))
+        return self._opened[-1]
+
+    def connect(self, user: str = "postgres"):
+        import psycopg
+
+        return psycopg.connect(
+            self.server.address(user), autocommit=True, options="-c search_path=hubbub -c lock_timeout=30s"
+        )
+
+    def attack(self, text: str, given=(), user: str = "postgres") -> list:
+        with self.connect(user) as connection:
+            cursor = connection.execute(text.replace("?", "%s"), given or None)
+            return cursor.fetchall() if cursor.description else []
+
     def close(self) -> None:
-        pass
+        for ledger in self._opened:
+            ledger.close()
+        self.attack("DROP SCHEMA IF EXISTS hubbub CASCADE")
 
 
 def account(ledger: Ledger, epsilon=1, delta=0) -> Account:

@@ -92,6 +92,7 @@ def check_kills(place, kills, seed):
 def check_what_was_said(place, charged, shown, first):
     with place.open() as ledger:
         spender = ledger.account("visits")
+        ledger._store.write(lambda _: None)  # a server may still be at what the dead had sent
         assert ledger.verify().is_whole
         lines = {entry.body["key"]: entry.number for entry in spender.entries() if entry.kind == "charge"}
         for key, number in charged.items():

@@ -48,7 +48,9 @@ class Ledger:
     @classmethod
     def open(cls, where: str | Path) -> "Ledger":
         """The ledger at a path, made if it is not there, or at a `postgresql://…` address."""
-        return cls(SQLite(where))
+        from hubbub.ledger.postgres import Postgres, is_address
+
+        return cls(Postgres(str(where)) if is_address(where) else SQLite(where))
 
     def account(self, name: str, unit: Unit | None = None, budget: Budget | None = None) -> Account:
         """An account by its name; with a unit and a budget it is opened if it is not there.
