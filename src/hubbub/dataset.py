@@ -192,7 +192,8 @@ class Dataset:
         """The one answer to this question on this version: kept before it is shown, whoever asks again."""
         question = fingerprint(plan, self._origin)
         key = f"{question} {self.version}"
-        charge = account.begin(plan.query.text, plan.loss, key=key, fingerprint=question)
+        name = ", ".join(table.name for table in self.tables.values() if not table.is_public)
+        charge = account.begin(plan.query.text, plan.loss, key=key, fingerprint=question, dataset=name)
         kept = None if charge.is_new else account.released(charge.number)
         if kept is None:
             kept = account.keep(charge.number, self._answers(plan, progress).to_json())

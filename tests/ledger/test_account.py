@@ -271,7 +271,7 @@ def test_a_line_holds_facts_and_nothing_of_the_data(place):
     owner.charge("SELECT COUNT(*) FROM visits", TENTH, key="monday")
     *_, entry = owner.entries()
     body = entry.body
-    assert set(body) == {"what", "loss", "cost", "unit", "neighbours", "fingerprint", "key"}
+    assert set(body) == {"what", "dataset", "loss", "cost", "unit", "neighbours", "fingerprint", "key"}
     assert body["loss"] == {
         "kind": "loss/1",
         "ways": [[[1, {"part": "pure/1", "epsilon": "1/10", "delta": "0", "sharp": True}]]],

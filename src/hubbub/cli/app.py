@@ -11,6 +11,7 @@ from rich.markup import escape
 
 from hubbub.bounded import Bounded, Sensitivity
 from hubbub.cli.demo import demo
+from hubbub.cli.ledger import register
 from hubbub.cli.loss import Population, loss
 from hubbub.cli.typed import above_zero, allowed, counted, number, sure, up
 from hubbub.errors import HubbubError, InvalidInput
@@ -27,6 +28,7 @@ app = typer.Typer(
 )
 app.command()(demo)
 app.command()(loss)
+register(app)
 
 _SPELLED = {
     "Loss.gaussian(mu)": "--gaussian SIGMA",

@@ -75,7 +75,13 @@ class Account:
         return self.begin(what, loss, key=key).receipt
 
     def begin(
-        self, what: str, loss: Loss, *, key: str | None = None, fingerprint: str | None = None
+        self,
+        what: str,
+        loss: Loss,
+        *,
+        key: str | None = None,
+        fingerprint: str | None = None,
+        dataset: str = "",
     ) -> Charge:
         """As `charge`, with the line under which the release is to be kept.
 
@@ -86,6 +92,7 @@ class Account:
         if self._is_reader:
             raise _not_allowed("a reader cannot charge")
         check_text(what, "what is charged", _LONGEST)
+        check_text(dataset, "the dataset", _LONGEST)
         if key is not None:
             check_name(key, "the key")
         # Before the turn is taken: it may take long.
@@ -107,6 +114,7 @@ class Account:
                 self._spend(book, who, cost)
             body = {
                 "what": what,
+                "dataset": dataset,
                 "loss": stored,
                 "cost": cost_to_plain(cost),
                 "unit": self.unit.key,
@@ -206,13 +214,17 @@ class Account:
         """All that was charged, in figures that add up."""
         return self.total.spent
 
-    def left(self) -> Left:
-        """What one more charge may cost: of an analyst, by her own budget and by the account's."""
+    def totals(self) -> list[Filter]:
+        """All filters that must allow a charge: the account's, and an analyst's own."""
 
         def work(rows: Rows) -> list[Filter]:
             return [self._total(Book(rows), who) for who in dict.fromkeys((EVERYBODY, self.who))]
 
-        lefts = [total.left() for total in self._store.read(work)]
+        return self._store.read(work)
+
+    def left(self) -> Left:
+        """What one more charge may cost: of an analyst, by her own budget and by the account's."""
+        lefts = [total.left() for total in self.totals()]
         return Left(
             min(left.epsilon for left in lefts),
             min(left.delta for left in lefts),

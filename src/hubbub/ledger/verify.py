@@ -16,6 +16,9 @@ from hubbub.loss.stored import loss_from_json
 
 __all__ = ["Replay", "Verdict", "verified"]
 
+_SLACK = 1 + Fraction(1, 2**30)
+"""Another machine's mathematics may round up to another last digit."""
+
 
 @dataclass(frozen=True)
 class Verdict:
@@ -185,4 +188,4 @@ def _covers(charged: Cost, known: Cost) -> bool:
         (charged.delta, known.delta),
         *zip(charged.renyi, known.renyi, strict=True),
     ]
-    return all(was is None or (now is not None and was >= now) for was, now in pairs)
+    return all(was is None or (now is not None and was * _SLACK >= now) for was, now in pairs)
