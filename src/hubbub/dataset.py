@@ -314,7 +314,8 @@ def open(  # noqa: A001 - hubbub.open is its name
         owner if analyst is None else owner.for_analyst(analyst),
         population=people,
         limits=limits,
-        origin=[[name, _origin(rows)] for name, rows in given.items()],
+        origin=[[name, rows if connection else _origin(rows)] for name, rows in given.items()]
+        + ([[_origin(data)]] if connection else []),
         version=version or owner.latest_version(dataset) or "1",
         ledger=None if kept is ledger else kept,
     )

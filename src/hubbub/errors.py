@@ -21,6 +21,7 @@ __all__ = [
     "Halted",
     "HubbubError",
     "InvalidInput",
+    "LedgerFailed",
     "Refused",
     "Unsupported",
 ]

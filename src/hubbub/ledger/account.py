@@ -12,7 +12,16 @@ from functools import cached_property
 from typing import Any
 
 from hubbub.errors import BudgetExceeded, InvalidInput, Refused
-from hubbub.ledger.book import EVERYBODY, Book, Entry, cost_from_plain, cost_to_plain, digest
+from hubbub.ledger.book import (
+    EVERYBODY,
+    Book,
+    Entry,
+    cost_from_plain,
+    cost_to_plain,
+    digest,
+    known_cost,
+    plain_text,
+)
 from hubbub.ledger.store import Rows, Store
 from hubbub.loss import Budget, Cost, Filter, Loss, Odometer, Receipt
 from hubbub.loss.compose import Left
@@ -96,7 +105,8 @@ class Account:
         if key is not None:
             check_name(key, "the key")
         # Before the turn is taken: it may take long.
-        cost, stored = loss.cost(self._orders), json.loads(loss_to_json(loss))
+        stored = json.loads(loss_to_json(loss))
+        cost = known_cost(plain_text(stored), self._orders)
         question = digest(what) if fingerprint is None else fingerprint
         check_name(question, "the fingerprint")
 

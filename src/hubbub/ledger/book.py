@@ -12,11 +12,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from fractions import Fraction
+from functools import lru_cache
 from typing import Any
 
 from hubbub.errors import InvalidInput, LedgerFailed
 from hubbub.ledger.store import Rows
 from hubbub.loss import Cost, Filter
+from hubbub.loss.stored import loss_from_json
 
 __all__ = [
     "EVERYBODY",
@@ -27,6 +29,7 @@ __all__ = [
     "cost_to_plain",
     "damaged",
     "digest",
+    "known_cost",
     "plain_text",
 ]
 
@@ -253,6 +256,12 @@ def cost_from_plain(stored: dict[str, Any], orders: tuple[Fraction, ...]) -> Cos
         _read(stored["rho"]),
         orders,
     )
+
+
+@lru_cache(maxsize=4096)
+def known_cost(text: str, orders: tuple[Fraction, ...]) -> Cost:
+    """What a stored loss costs by what this version knows; the same few are asked for again and again."""
+    return loss_from_json(text).cost(orders)
 
 
 def _said(value: Fraction | None) -> str | None:

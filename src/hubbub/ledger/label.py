@@ -103,15 +103,15 @@ def by_dataset(account: Account) -> dict[str, Fraction | None]:
 
 def burn_down(account: Account) -> Iterator[str]:
     """What was left, charge by charge: a bar for each of a dozen moments."""
-    orders = account.total.orders
-    total = Filter(account.total, orders, account.total.split)
+    budget = account.total
+    orders, spent = budget.orders, Odometer(0, budget.orders).spent
     charges = [entry for entry in account.entries() if entry.kind == "charge"]
     every = max(1, -(-len(charges) // _STEPS))
     for place, entry in enumerate(charges, 1):
-        total = total.charge(cost_from_plain(entry.body["cost"], orders))
+        spent += cost_from_plain(entry.body["cost"], orders)
         if place % every == 0 or place == len(charges):
-            spent = total.reading().epsilon
-            share = 1.0 if spent is None else min(1.0, float(spent / total.epsilon))
+            reached = Filter(budget, orders, budget.split, spent=spent).reading().epsilon
+            share = 1.0 if reached is None else min(1.0, float(reached / budget.epsilon))
             full = round(_WIDTH * (1 - share))
             bar = "█" * full + "·" * (_WIDTH - full)
             yield f"{entry.moment[:16].replace('T', ' ')} {bar} {100 * (1 - share):.0f} %"

@@ -4,8 +4,8 @@ A store does one thing: work that nobody else is in the midst of, which happens 
 """
 
 import os
-import secrets
 import sqlite3
+import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, suppress
 from pathlib import Path
@@ -78,7 +78,7 @@ class SQLite:
         self, path: str | Path, *, connect: Callable[..., Any] = sqlite3.connect, durable: bool = True
     ) -> None:
         # The last two are the tests' private door: another file layer, and a control that loses charges.
-        self.path = Path(path)
+        self.path = Path(path).absolute()
         self._connect = connect
         self._settings = _DURABLE if durable else ("PRAGMA synchronous = NORMAL",)
         self._idle: list[Any] = []
@@ -147,16 +147,20 @@ class SQLite:
 
     def _create(self) -> None:
         """Made whole beside its place, then put there: nobody ever sees half of one."""
-        folder = self.path.absolute().parent
+        folder = self.path.parent
         if not folder.is_dir():
             raise InvalidInput(
                 "the ledger's folder is not there",
                 why="a ledger is a file in it",
                 fix="make the folder first",
             )
-        made = folder / f".{self.path.name}.{secrets.token_hex(8)}"
         try:
-            os.close(os.open(made, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
+            opened, name = tempfile.mkstemp(prefix=f".{self.path.name}.", dir=folder)  # mode 0600
+            os.close(opened)
+        except OSError as problem:
+            raise _failed(problem) from None
+        made = Path(name)
+        try:
             with closing(sqlite3.connect(made, isolation_level=None)) as connection:
                 connection.executescript(
                     f"PRAGMA application_id = {_MARK}; PRAGMA user_version = {_FORMAT};{TABLES}"
@@ -213,7 +217,7 @@ def _synced(path: Path) -> None:
 def _quoted(path: Path) -> str:
     from urllib.parse import quote
 
-    return quote(str(path.absolute()))
+    return quote(str(path))
 
 
 def _failed(problem: BaseException) -> LedgerFailed:
