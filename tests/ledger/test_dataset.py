@@ -4,6 +4,7 @@ import json
 from fractions import Fraction
 from unittest import mock
 
+import duckdb
 import pandas as pd
 import pytest
 
@@ -222,6 +223,23 @@ def test_a_ledger_beside_the_data_is_opened_by_its_path(folder):
         assert ledger.verify().is_whole
     with pytest.raises(InvalidInput, match="no account 'other'"):
         hb.open(path, ledger=where, account="other", **given)
+
+
+def test_two_tables_of_one_name_in_two_databases_are_two(folder):
+    origins = []
+    for name in ("one", "two"):
+        path = folder / f"{name}.duckdb"
+        connection = duckdb.connect(str(path))
+        connection.execute("CREATE TABLE people AS SELECT i AS who, 'a' AS g FROM range(9) r(i)")
+        connection.close()
+        with hb.open(
+            path, table="people", unit="who", ledger=folder / "x.ledger", budget=Budget(1), keys={"g": ["a"]}
+        ) as data:
+            origins.append(data._origin)
+            data.run(data.sql(QUESTION, epsilon=0.1, rows_per_unit=1))
+            spent = data.account.spent.epsilon
+    assert origins[0] != origins[1]
+    assert spent == Fraction(1, 5)
 
 
 @pytest.mark.parametrize("name", ["account", "analyst", "version"])

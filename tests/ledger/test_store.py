@@ -223,3 +223,25 @@ def test_two_who_make_it_at_once_make_one(path):
     for ledger in ledgers:
         ledger.close()
     assert [file.name for file in path.parent.iterdir()] == ["visits.ledger"]
+
+
+def test_a_path_means_the_same_file_wherever_one_goes(path, monkeypatch, tmp_path):
+    monkeypatch.chdir(path.parent)
+    ledger = Ledger.open(path.name)
+    account(ledger)
+    ledger.close()
+    monkeypatch.chdir(tmp_path)
+    ledger.account("visits").charge("a count", TENTH)
+    ledger.close()
+    with Ledger.open(path) as again:
+        assert again.account("visits").spent.epsilon == Fraction(1, 10)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_name_that_looks_like_an_address_is_a_file_s(folder):
+    path = folder / "a b?mode=memory#c%20d.ledger"
+    with Ledger.open(path) as ledger:
+        account(ledger).charge("a count", TENTH)
+    with Ledger.open(path) as ledger:
+        assert ledger.account("visits").spent.epsilon == Fraction(1, 10)
+    assert [file.name for file in folder.iterdir()] == [path.name]
