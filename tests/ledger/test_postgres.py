@@ -67,26 +67,22 @@ WRITES = [
 ]
 
 
-@pytest.mark.parametrize("text", WRITES)
 @pytest.mark.parametrize("user", ["ada", "rita", "eve"])
-def test_who_may_not_write_cannot_by_raw_sql(roles, user, text):
-    before = (
-        roles.attack("SELECT * FROM entries ORDER BY number"),
-        roles.attack("SELECT * FROM totals ORDER BY who"),
-    )
-    try:
-        roles.attack(text if "LOCK" not in text else f"BEGIN; {text}", user=user)
-    except psycopg.Error:
-        pass
-    else:
-        assert text == "GRANT SELECT ON entries TO eve"  # a warning, and nothing granted
-        with pytest.raises(psycopg.Error):
-            roles.attack("SELECT * FROM entries", user="eve")
-    after = (
-        roles.attack("SELECT * FROM entries ORDER BY number"),
-        roles.attack("SELECT * FROM totals ORDER BY who"),
-    )
-    assert after == before
+def test_who_may_not_write_cannot_by_raw_sql(roles, user):
+    tables = ("entries", "totals", "charges", "seen", "releases", "turn")
+    before = [sorted(map(str, roles.attack(f"TABLE {table}"))) for table in tables]
+    went_through = []
+    for text in WRITES:
+        try:
+            roles.attack(f"BEGIN; {text}; COMMIT", user=user)
+            went_through.append(text)
+        except psycopg.Error:
+            pass
+    # Granting what one does not have is a warning, and grants nothing.
+    assert set(went_through) <= {"GRANT SELECT ON entries TO eve"}
+    with pytest.raises(psycopg.Error):
+        roles.attack("SELECT * FROM entries", user="eve")
+    assert [sorted(map(str, roles.attack(f"TABLE {table}"))) for table in tables] == before
     with roles.open() as ledger:
         assert ledger.verify().is_whole
 
