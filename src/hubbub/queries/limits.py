@@ -13,6 +13,7 @@ from dataclasses import replace
 import numpy as np
 
 from hubbub.bounded import Bounded
+from hubbub.errors import Unsupported
 from hubbub.mechanisms import Laplace
 from hubbub.queries.plan import Plan
 from hubbub.queries.rules import Limits
@@ -44,4 +45,15 @@ def found_rows(plan: Plan, engine: Engine) -> Limits:
     groups = max(1, plan.query.cells if plan.query.keys and plan.query.is_public else 1)
     spread = 2**0.5 * sizes * len(plan.measures or (1,)) / float(plan.epsilon_for_measures)
     best = int(np.argmin(cut / groups + spread))
+    while best and not _is_possible(plan, BINS[best]):
+        best -= 1
     return replace(plan.limits, rows=BINS[best])
+
+
+def _is_possible(plan: Plan, rows: int) -> bool:
+    """Whether noise for so many rows can be made; that is public."""
+    try:
+        plan.check_noise(replace(plan.limits, rows=rows))
+    except Unsupported:
+        return False
+    return True
