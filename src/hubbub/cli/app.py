@@ -176,7 +176,10 @@ def choose(
     epsilon: Epsilon,
     confidence: Confidence = "0.95",
 ) -> None:
-    """Name the most common candidate; one person may be in every count. Only the name leaves."""
+    """Name the most common candidate; one person may be in every count. Only the name leaves.
+
+    `hubbub choose fever=120 cough=98 rash=7 --epsilon 1`.
+    """
     names = [_name(score) for score in scores]
     counts = [_count(score) for score in scores]
     if len(set(names)) < len(names):

@@ -86,8 +86,14 @@ Confidence = Annotated[str, typer.Option(metavar="C", help="Of the intervals.")]
 Output = Annotated[
     Path | None, typer.Option(metavar="FILE", help="Write there; its ending names the format.")
 ]
-Format = Annotated[Form | None, typer.Option("--format", help="How answers are written; table, unless told.")]
-PlanFormat = Annotated[PlanForm | None, typer.Option("--format", help="For people or for programs.")]
+Format = Annotated[
+    Form | None,
+    typer.Option("--format", metavar="|".join(Form), help="How answers are written; a table, unless told."),
+]
+PlanFormat = Annotated[
+    PlanForm | None,
+    typer.Option("--format", metavar="|".join(PlanForm), help="For people or for programs."),
+]
 Explain = Annotated[
     bool, typer.Option("--explain", help="Show sensitivities, mechanisms, the engine's SQL and the proofs.")
 ]
