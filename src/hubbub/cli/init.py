@@ -15,7 +15,7 @@ from rich.markup import escape
 from hubbub.cli.typed import above_zero, allowed, counted, number
 from hubbub.errors import HubbubError, InvalidInput
 from hubbub.facts import NAME, ROW, key_texts, kind_of, read, typed_keys
-from hubbub.tables.schema import Column, Kind, Table, bounds_of
+from hubbub.tables.schema import Column, Kind, Table, bounds_of, keys_of
 
 __all__ = ["init"]
 
@@ -52,7 +52,14 @@ def init(
     asking = _Asking(yes)
     said = _declared(table, _protected(table, unit, asking), file, asking)
     text = "\n".join([*_general(asking), *said, ""])
-    path.write_text(text, encoding="utf-8")
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as problem:
+        raise InvalidInput(
+            f"{path} cannot be written",
+            why=(problem.strerror or "the system refused").lower(),
+            fix="make the folder writable",
+        ) from None
     read(path)
     console = Console(highlight=False, soft_wrap=True)
     console.print(f"written: {escape(str(path))}; all of it is public, and yours to edit")
@@ -187,7 +194,7 @@ def _ends(text: str, name: str) -> str:
 
 def _listed(text: str, name: str, kind: Kind, folder: Path) -> str:
     texts = key_texts(text, name, folder)
-    values = typed_keys(texts, name, kind)
+    values = keys_of(typed_keys(texts, name, kind), name, kind)
     if text.startswith("@"):
         return _quoted(text)
     return f"[{', '.join(_quoted(value) if kind is Kind.TEXT else str(value) for value in values)}]"
