@@ -153,8 +153,10 @@ def test_one_row_is_one_person_where_it_is_said():
 
 
 def test_googles_form_says_its_own_price():
-    options = "DIFFERENTIAL_PRIVACY OPTIONS(epsilon=2, privacy_unit_column=patient)"
-    sql = " ".join(["SELECT WITH", options, "COUNT(*) AS n FROM visits"])
+    sql = (
+        "SELECT WITH DIFFERENTIAL_PRIVACY OPTIONS(epsilon=2, privacy_unit_column=patient) "
+        "COUNT(*) AS n FROM visits"
+    )
     assert answer_of("visits.parquet", sql, "--unit", "patient").facts["epsilon"] == "2"
 
 
@@ -164,7 +166,7 @@ def test_many_rows_are_plain_lines():
     out = run(*words, "--keys", "p=0:999")
     assert out.code == 0, out.stderr
     assert "│" not in out.stdout
-    assert len(out.stdout.splitlines()) == 1001 + 2
+    assert len(out.stdout.splitlines()) == 1001 + 3
 
 
 # Asking by accuracy

@@ -227,7 +227,7 @@ def cost_of(plan: "Plan", label: Any) -> list[str]:
     return [
         f"spent: ε = {up(plan.epsilon)}{delta} for {plan.unit}",
         f"how: {'; '.join(part for part in parts if part)}",
-        *([f"intervals: they cover {label['interval covers']}"] if limits else []),
+        *([f"intervals: they cover {label['interval covers']}"] if limits and not plan.query.is_top else []),
         *(str(note) for note in label.get("notes", ())),
     ]
 
