@@ -17,7 +17,7 @@ from sqlglot import exp
 
 from hubbub.errors import InvalidInput, Unsupported
 from hubbub.queries.expressions import name_of
-from hubbub.queries.measures import Estimate, Floats
+from hubbub.queries.moments import Estimate, Floats
 from hubbub.queries.query import Output, Query
 from hubbub.tables.schema import Key
 

@@ -5,13 +5,14 @@ This is the one place where rows and noise meet. It is called after the charge, 
 
 from collections.abc import Callable, Sequence
 from fractions import Fraction
+from functools import cache
 
 import numpy as np
 from numpy.typing import NDArray
 
 from hubbub.bounded import Bounded
 from hubbub.queries.limits import found_rows
-from hubbub.queries.measures import Estimate, Measure, Noise
+from hubbub.queries.measures import Estimate, Reader
 from hubbub.queries.outputs import Shown, shown
 from hubbub.queries.plan import Plan
 from hubbub.queries.rules import Limits, Measurement
@@ -52,7 +53,7 @@ def answered(
         return Answered(_top(plan, engine, limits, progress), limits)
     weighing = plan.weighing(limits)
     groups: Groups | None = plan.query.groups() if plan.query.is_public else None
-    released: list[tuple[Measure, Measurement, Noise, Integers]] = []
+    readers: dict[int, Reader] = {}
     for measure in plan.measures:
         progress("counting")
         measured = measure.measurement(weighing)
@@ -65,14 +66,13 @@ def answered(
         noise = plan.noise(measured.sensitivity)
         bounded = Bounded.derived(vector, measured.sensitivity, plan.unit, measured.because)
         noisy = noise.release(bounded).value if vector.size and not is_exact else vector
-        released.append((measure, measured, noise, noisy.reshape(len(groups), measure.released(measured))))
+        reader = measure.reader(noisy.reshape(len(groups), measure.released(measured)), measured, noise)
+        readers.update(dict.fromkeys(measure.aggregates, reader))
     assert groups is not None
 
+    @cache
     def given(place: int, confidence: Fraction) -> Estimate:
-        for measure, measured, noise, noisy in released:
-            if place in measure.aggregates:
-                return measure.read(place, noisy, measured, noise, confidence)
-        raise AssertionError(place)
+        return readers[place](place, confidence)
 
     columns = shown(plan.query, groups, given, plan.confidence)
     if is_exact:
