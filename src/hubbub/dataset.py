@@ -122,7 +122,13 @@ class Dataset:
                 fix=f"use {self.unit.key}, or leave it out",
             )
         query = read(
-            statement, self.tables, rows_are_units=self.unit.key is None, text=text, bounds=bounds, keys=keys
+            statement,
+            self.tables,
+            rows_are_units=self.unit.key is None,
+            text=text,
+            bounds=bounds,
+            keys=keys,
+            of_public=self._engine.public_keys,
         )
         check_outputs(query)
         limits = Limits(
@@ -183,9 +189,9 @@ class Dataset:
         """A query on the rows that fulfil a condition."""
         return self.table().where(condition)
 
-    def group_by(self, *keys: str) -> Builder:
-        """A query by groups."""
-        return self.table().group_by(*keys)
+    def group_by(self, *keys: str, **values: Iterable[Any]) -> Builder:
+        """A query by groups; `region=["North", "South"]` names a column with its public keys."""
+        return self.table().group_by(*keys, **values)
 
     def close(self) -> None:
         """Let go of the rows."""
@@ -243,7 +249,7 @@ def open(  # noqa: A001 - hubbub.open is its name
             fix='pass unit="patient" or Unit.row()',
         )
     kinds = {column: _kind(kind) for column, kind in (types or {}).items()}
-    connection = data if type(data).__name__ == "DuckDBPyConnection" else None
+    connection = _connection(data)
     given = _given(data, table, is_connection=connection is not None)
     sources = {
         name: Source(rows, kinds or None, who.key, bounds=bounds, keys=keys) for name, rows in given.items()
@@ -254,6 +260,24 @@ def open(  # noqa: A001 - hubbub.open is its name
     people = population if population is not None else budget.population if budget is not None else None
     limits = Limits(rows_per_unit, groups_per_unit)
     return Dataset(engine, who, Spending(budget), population=people, limits=limits)
+
+
+def _connection(data: Any) -> Any:
+    """A DuckDB connection: one that is given, or to a database file, only to read."""
+    if type(data).__name__ == "DuckDBPyConnection":
+        return data
+    if isinstance(data, (str, Path)) and Path(data).suffix.lower() in {".duckdb", ".ddb", ".db"}:
+        import duckdb
+
+        try:
+            return duckdb.connect(str(data), read_only=True)
+        except duckdb.Error:
+            raise InvalidInput(
+                "the database cannot be opened",
+                why="it is not there, not DuckDB's, or in use",
+                fix="give the path of a DuckDB database that nobody is writing to",
+            ) from None
+    return None
 
 
 def _given(data: Any, table: str | None, *, is_connection: bool) -> dict[str, Any]:
