@@ -219,8 +219,7 @@ class Quantiles(Measure):
         return weighing.histogram(self.argument, self.bounds, self.tree.leaves, levels=self.depth)
 
     def vector(self, measured: Measurement, table: NDArray[np.int64]) -> NDArray[np.int64]:
-        leaves, tree = np.arange(measured.bins), self.tree
-        return np.concatenate([tree.nodes(leaves, row) for row in table.reshape(-1, measured.bins)])
+        return self.tree.filled(table.reshape(len(table) // measured.bins, measured.bins)).reshape(-1)
 
     def released(self, measured: Measurement) -> int:
         return self.tree.size

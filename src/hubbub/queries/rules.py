@@ -206,7 +206,7 @@ class Weighing:
             inner = ", ".join(f"SUM({part}) AS p{place}" for place, part in enumerate(parts))
             totals = ", ".join(f"{_total(f'w * p{place}')} AS m{place}" for place in range(len(parts)))
             sql = self._with(
-                f"{self._weighed_pairs(inner)} SELECT {self._keys}{totals} FROM _weighed{self._by}"
+                f"{self._weighed_pairs(inner, partition)} SELECT {self._keys}{totals} FROM _weighed{self._by}"
             )
         else:
             totals = ", ".join(f"{_total(f'w * ({part})')} AS m{place}" for place, part in enumerate(parts))

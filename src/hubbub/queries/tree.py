@@ -127,10 +127,24 @@ class Tree:
                 raise _malformed()
             most = LARGEST // self.leaves
             level[where] = np.clip(counts.astype(np.int64), -most, most)
-        levels = [level]
-        for _ in range(self.depth - 1):
-            levels.append(levels[-1].reshape(-1, self.branching).sum(axis=1))
-        return np.concatenate(levels[::-1])
+        return np.asarray(self._filled(level[np.newaxis])[0])
+
+    def filled(self, bins: NDArray[np.int64]) -> NDArray[np.int64]:
+        """As `nodes`, of many trees, from the counts of all their bins: a table of (trees, counts).
+
+        Guarantee: as for `nodes`.
+        Proof: docs/proofs/intervals.md
+        """
+        if bins.ndim != 2 or bins.shape[1] != self.leaves or bins.dtype.kind != "i":
+            raise _malformed()
+        most = LARGEST // self.leaves
+        return self._filled(np.clip(bins.astype(np.int64), -most, most))
+
+    def _filled(self, bins: NDArray[np.int64]) -> NDArray[np.int64]:
+        levels = [bins]
+        for depth in range(self.depth - 1, 0, -1):
+            levels.append(levels[-1].reshape(len(bins), self.branching**depth, self.branching).sum(axis=2))
+        return np.concatenate(levels[::-1], axis=1)
 
     def quantiles(
         self,
@@ -278,11 +292,11 @@ class Tree:
             parts = self._grouped(means.pop())
             # What the parts lack of the whole is shared out evenly.
             lack = (fitted - parts.sum(axis=2)) / self.branching
-            fitted = (parts + lack[:, :, np.newaxis]).reshape(len(parts), -1)
+            fitted = (parts + lack[:, :, np.newaxis]).reshape(len(parts), parts.shape[1] * self.branching)
         return fitted
 
     def _grouped(self, level: Floats) -> Floats:
-        return level.reshape(len(level), -1, self.branching)
+        return level.reshape(len(level), level.shape[1] // self.branching, self.branching)
 
     @cached_property
     def _means(self) -> tuple[Floats, Floats]:
