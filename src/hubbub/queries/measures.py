@@ -134,7 +134,9 @@ class Sums(Measure):
         if kind.kind == "mean":
             return f"± {_short(span * rows)}/n or less, with n rows"
         if kind.kind == "correlation":
-            return f"± about {_short(rows)}/(n·v), with n rows and v the variance as a share of its range's square"
+            return (
+                f"± about {_short(rows)}/(n·v), with n rows and a variance of v of its bounds' range squared"
+            )
         if kind.kind == "covariance":
             span = (span * float(self.bounds[1][1] - self.bounds[1][0])) ** 0.5
         if kind.kind == "deviation":

@@ -48,7 +48,9 @@ def combined(noisy: Floats, weights: Floats, noise: Noise, confidence: Number) -
     """
     value = noisy @ weights
     # Doubles are rounded, too.
-    width = float(combination_width(noise, weights, confidence)) + _ROUNDING * (np.abs(noisy) @ np.abs(weights))
+    width = float(combination_width(noise, weights, confidence)) + _ROUNDING * (
+        np.abs(noisy) @ np.abs(weights)
+    )
     return Estimate(value, value - width, value + width)
 
 
@@ -147,7 +149,7 @@ class Moments:
         whole = _Span(np.zeros_like(top), np.ones_like(top))
         above, below = _exactly(places[np.newaxis, :]), _exactly(np.ones_like(places)[np.newaxis, :])
         rare = 1 - rational(confidence, "confidence")
-        found = self._solved(_exactly(top), _exactly(self._count), above, below, whole, rare)
+        found = self._solved(_exactly(top), _exactly(self._count), above, below, start=whole, rare=rare)
         return _held(np.where(self._count > 0, top / _positive(self._count), 0.5), found)
 
     def variance(self, confidence: Number, *, is_sample: bool) -> Estimate:
@@ -173,8 +175,8 @@ class Moments:
             _exactly(self._count) - less,
             self._crossed(one, two),
             _exactly(np.ones((1, self.noisy.shape[1]))),
-            _Span(-most, most),
-            rare - aside * (2 + is_sample),
+            start=_Span(-most, most),
+            rare=rare - aside * (2 + is_sample),
         )
         own = self._products(one.value, two.value) / _positive(self._count)
         return _held(own * self._factor(is_sample=is_sample), found)
@@ -192,7 +194,9 @@ class Moments:
         ratio = _Span(least, most)
         inverse = _Span(1 / _positive(most), 1 / _positive(least))
         half = _exactly(np.array([[0.5]]))
-        below = half * (ratio.column * self._squared(0, means[0]) + inverse.column * self._squared(1, means[1]))
+        below = half * (
+            ratio.column * self._squared(0, means[0]) + inverse.column * self._squared(1, means[1])
+        )
         squares = [self._around(which, means[which]) for which in (0, 1)]
         ends = [(r * squares[0].high + squares[1].high / _positive(r)) / 2 for r in (least, most)]
         bottom = _Span(
@@ -201,7 +205,7 @@ class Moments:
         is_known = (one.low > 0) & (two.low > 0)
         bottom = _Span(np.where(is_known, bottom.low, 0.0), np.where(is_known, bottom.high, 1.0))
         above, top = self._crossed(*means), self._between(*means)
-        found = self._solved(top, bottom, above, below, _Span(-once, once), rare - 4 * aside)
+        found = self._solved(top, bottom, above, below, start=_Span(-once, once), rare=rare - 4 * aside)
         spread = self._squares(0, means[0].value) * self._squares(1, means[1].value)
         own = self._products(means[0].value, means[1].value) / np.sqrt(_positive(spread))
         return _held(np.where(spread > 0, own, 0.0), found)
@@ -209,11 +213,11 @@ class Moments:
     # Between which ends
 
     def _solved(
-        self, top: _Span, bottom: _Span, above: _Span, below: _Span, start: _Span, rare: Fraction
+        self, top: _Span, bottom: _Span, above: _Span, below: _Span, *, start: _Span, rare: Fraction
     ) -> _Span:
         """Where θ lies if Σ(above − θ·below)·exact is 0 for some weights within their ends.
 
-        `top` and `bottom` are Σ above·noisy and Σ below·noisy, with any such weights, and θ is within `start`.
+        `top` and `bottom` are Σ above·noisy and Σ below·noisy for any such weights; θ is within `start`.
         """
         found = start
         is_known = bottom.low > 0
@@ -236,11 +240,11 @@ class Moments:
         below = _exactly(np.ones((1, self.noisy.shape[1])))
         start = _Span(np.zeros_like(factor), _most(mean) * factor)
         return self._solved(
-            self._around(which, mean), bottom, self._squared(which, mean), below, start, rare
+            self._around(which, mean), bottom, self._squared(which, mean), below, start=start, rare=rare
         )
 
     def _lost(self, aside: Fraction, *, is_sample: bool) -> tuple[_Span, Floats]:
-        """What is taken from the count of a sample, in steps, and the most that this multiplies a variance by.
+        """What a sample takes from its count, in steps, and the most that this multiplies a variance by.
 
         One row; but of less than two rows half of them, so that no variance is more than doubled.
         """

@@ -198,9 +198,7 @@ class Tree:
                 found[:, place, part] = value, np.minimum(low, value), np.maximum(high, value)
         return found[0], found[1], found[2]
 
-    def _ends(
-        self, ranks: Floats, off: Floats, widths: Floats, fraction: Fraction
-    ) -> tuple[Floats, Floats]:
+    def _ends(self, ranks: Floats, off: Floats, widths: Floats, fraction: Fraction) -> tuple[Floats, Floats]:
         """The first and the last edge of the bins in which the quantile may lie."""
         wide = widths + off[:, np.newaxis]
         beyond = ranks - float(fraction) * ranks[:, -1:]
@@ -227,7 +225,7 @@ class Tree:
         share = (target[:, 0] - np.where(is_first, 0, below)) / np.where(is_first, 1, above - below)
         start = np.maximum(before - 1, 0)
         inside = self.edges[start] * (1 - share) + self.edges[start + 1] * share
-        return np.where(is_first, self.edges[0], inside)
+        return np.asarray(np.where(is_first, self.edges[0], inside))
 
     def rank_error(
         self, mechanism: Laplace | Gaussian, confidence: Number = 0.95, *, fraction: Number = 0.5
