@@ -156,10 +156,10 @@ class Dataset:
         Guarantee: the charge stands before the engine sees the query; nothing is given back.
         Proof: docs/proofs/bounding.md, "A plan"
         """
-        if plan.unit != self.unit:
+        if plan.unit != self.unit or plan.runner != self.run:
             raise InvalidInput(
-                "the plan was made for another unit",
-                why="its noise would protect somebody else",
+                "the plan was made for another unit, or by another dataset",
+                why="its noise would protect somebody else, or too little",
                 fix="plan it anew",
             )
         self.account.charge(plan.query.text, plan.loss)

@@ -76,7 +76,7 @@ class Sums(Measure):
     is_signed: bool = False
 
     def measurement(self, weighing: Weighing) -> Measurement:
-        return weighing.sums(self.partition, is_signed=self.is_signed)
+        return weighing.sums(self.partition)
 
     def reader(self, noisy: NDArray[np.int64], measured: Measurement, noise: Noise) -> Reader:
         table = noisy.astype(np.float64)

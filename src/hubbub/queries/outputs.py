@@ -10,7 +10,7 @@ Proof: docs/proofs/intervals.md, "Outputs"
 import operator
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, date, datetime
+from datetime import date, datetime
 from fractions import Fraction
 from typing import Any
 
@@ -48,17 +48,13 @@ def check_outputs(query: Query) -> None:
 
 
 def _sample(key: GroupKey) -> Key:
-    """A key of this kind."""
-    given = next((value for value in key.values or () if value is not None), None)
-    return _SAMPLES.get(key.kind, "a") if given is None else given
-
-
-_SAMPLES: Mapping[Kind, Key] = {
-    Kind.NUMBER: 1.0,
-    Kind.BOOLEAN: True,
-    Kind.DATE: date(2000, 1, 1),
-    Kind.TIMESTAMP: datetime(2000, 1, 1, tzinfo=UTC).replace(tzinfo=None),
-}
+    samples: dict[Kind, Key] = {
+        Kind.NUMBER: 1.0,
+        Kind.BOOLEAN: True,
+        Kind.DATE: date.min,
+        Kind.TIMESTAMP: datetime.min,  # noqa: DTZ901 - the engine's have no zone
+    }
+    return next((value for value in key.values or () if value is not None), samples.get(key.kind, "a"))
 
 
 def shown(query: Query, groups: Sequence[tuple[Key, ...]], given: Given, confidence: Fraction) -> list[Shown]:
