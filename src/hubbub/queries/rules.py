@@ -414,6 +414,52 @@ class Weighing:
         moved = _between(self.neighbours, Fraction(1), Fraction(1), Fraction(1))
         return Measurement(sql, 1, moved, Fraction(1), "The limit on rows", self._key_sets, len(bins))
 
+    def above(self) -> Measurement:
+        """How many units are above a limit, and count for less than they have; and how many are not."""
+        inside = f"WITH _inside AS (SELECT * FROM _rows{self._where()})"
+        by = ", ".join([UNIT, *self._key_names])
+        over = []
+        if self._exceeds:
+            over.append(
+                f"SELECT {UNIT} FROM (SELECT {by}, COUNT(*) AS c FROM _inside GROUP BY {by}) AS _pairs "
+                f"GROUP BY {UNIT} HAVING {' OR '.join(self._exceeds)}"
+            )
+        for kind in self.query.aggregates:
+            if kind.kind == "distinct":
+                x = f"x{kind.arguments[0]}"
+                values = f"SELECT DISTINCT {by}, {x} FROM _inside WHERE {x} IS NOT NULL"
+                over.append(
+                    f"SELECT {UNIT} FROM ({values}) AS _values GROUP BY {UNIT} HAVING COUNT(*) > {self._rows}"
+                )
+        if not over or not self.query.is_keyed:
+            raise InvalidInput(
+                "a report on bounding is asked for, and nothing is bounded",
+                why="each unit counts once, whatever its rows are",
+                fix="leave the report out",
+            )
+        units = f"(SELECT DISTINCT {UNIT} FROM _inside) AS _units"
+        over_or_not = (f"CASE WHEN _over.{UNIT} IS NULL THEN {no} ELSE {1 - no} END" for no in (0, 1))
+        m0, m1 = (_total(each) for each in over_or_not)
+        sql = self._with(
+            f"{inside}, _over AS ({' UNION '.join(over)}) "
+            f"SELECT {m0} AS m0, {m1} AS m1 FROM {_left(units, '_over', '_units')}"
+        )
+        moved = _between(self.neighbours, Fraction(1), Fraction(1), Fraction(1))
+        return Measurement(sql, 2, moved, Fraction(1), "Units above a limit", self._key_sets)
+
+    @property
+    def _exceeds(self) -> list[str]:
+        """What a unit's rows fulfil that are weighed down or left out, from its counts c in each group."""
+        kinds = [kind for kind in self.query.aggregates if kind.kind != "distinct"]
+        tests = []
+        if any(kind.kind != "units" and kind.per_group is None for kind in kinds):
+            tests.append(
+                f"MAX(c) > {self._rows_per_group}" if self._is_by_group else f"SUM(c) > {self._rows}"
+            )
+        if self.query.keys and kinds and (self._is_paired or not tests):
+            tests.append(f"COUNT(*) > {self._groups}")
+        return tests
+
     def magnitudes(self, place: int) -> Measurement:
         """The weighted number of values of each sign and power of two, over all groups together."""
         x = f"x{place}"
@@ -528,8 +574,8 @@ def _shares(table: str, limit: int, count: str = "COUNT(*)") -> str:
     return f"SELECT {UNIT}, {share} AS g FROM {table} GROUP BY {UNIT} HAVING {count} > {limit}"
 
 
-def _left(table: str, other: str) -> str:
-    return f"{table} LEFT JOIN {other} ON {table}.{UNIT} = {other}.{UNIT}"
+def _left(table: str, other: str, name: str = "") -> str:
+    return f"{table} LEFT JOIN {other} ON {name or table}.{UNIT} = {other}.{UNIT}"
 
 
 def _total(text: str) -> str:
