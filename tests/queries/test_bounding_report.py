@@ -139,7 +139,7 @@ def test_the_share_is_covered_as_often_as_is_said():
     noise = plan.report_noise(plan.weighing(plan.limits).above().sensitivity)
     noisy = noise.release(np.tile([20, 60], 2000)).value.reshape(2000, 2)
     found = Moments(noisy.astype(float), (1,), noise, Fraction(1)).mean(0.5)
-    hits = ((found.low <= 0.25) & (0.25 <= found.high)).sum()
+    hits = ((found.low <= 0.25) & (found.high >= 0.25)).sum()
     assert hits > 860  # Pr[Bin(2000, 1/2) ≤ 860] is below 1e-9
 
 

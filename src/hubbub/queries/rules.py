@@ -14,6 +14,7 @@ Proof: docs/proofs/bounding.md
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
+from itertools import pairwise
 
 import sqlglot
 from sqlglot import exp
@@ -127,26 +128,28 @@ class Partition:
         values, all products. From these sums every mean, variance and covariance follows.
         """
         one = 1 << VALUE_BITS
-        first, second, factors = [], [], []
-        for place, degree in degrees.items():
-            t = f"t{place}"
-            first.append(f"{_fixed(place, bounds[place])} AS {t}")
-            if degree == 1:
-                factors.append([t, f"({one} - {t})"])
-            else:
-                # Squares are rounded down; what the rounding leaves goes to the middle.
-                second += [f"({t} * {t}) >> {VALUE_BITS} AS u{place}"]
-                second += [f"(({one} - {t}) * ({one} - {t})) >> {VALUE_BITS} AS v{place}"]
-                factors.append([f"u{place}", f"({one} - u{place} - v{place})", f"v{place}"])
+        places = [f"{_fixed(place, bounds[place])} AS t{place}" for place in degrees]
+        squares = [
+            f"{_product(f't{place}', f't{place}')} AS u{place}" for place in degrees if degrees[place] == 2
+        ]
+        # The parts of each value, added up one after the other; the last sum is one.
+        sums = [
+            [f"t{place}"] if degrees[place] == 1 else [f"u{place}", f"(2 * t{place} - u{place})"]
+            for place in degrees
+        ]
         missing = " OR ".join(f"t{place} IS NULL" for place in degrees)
-        derived = [", ".join(first)] + ([", ".join(second)] if second else [])
-        cells = factors[0]
-        if len(factors) == 2:
-            # Products too are rounded down; what that leaves goes to the last.
-            pairs = [f"({left} * {right}) >> {VALUE_BITS}" for left in factors[0] for right in factors[1]]
-            derived.append(", ".join(f"{pair} AS c{place}" for place, pair in enumerate(pairs[:-1])))
-            names = [f"c{place}" for place in range(len(pairs) - 1)]
-            cells = [*names, f"({one} - {' - '.join(names)})"]
+        derived = [", ".join(layer) for layer in (places, squares) if layer]
+        cells = _differences([*sums[0], str(one)])
+        if len(sums) == 2:
+            # Each part of the first value is split by the second; what is rounded adds up all the same.
+            splits, wholes, cells = [], cells, []
+            for row, whole in enumerate(wholes):
+                names = [f"c{row}_{place}" for place in range(len(sums[1]))]
+                splits += [
+                    f"{_product(whole, part)} AS {name}" for part, name in zip(sums[1], names, strict=True)
+                ]
+                cells += _differences([*names, whole])
+            derived.append(", ".join(splits))
         parts = [f"CASE WHEN {missing} THEN 0 ELSE {cell} END" for cell in cells]
         if with_missing:
             parts.append(f"CASE WHEN {missing} THEN {one} ELSE 0 END")
@@ -164,6 +167,15 @@ class Partition:
         for layer in self.derived:
             rows = f"SELECT *, {layer} FROM ({rows}) AS _layer"
         return rows
+
+
+def _product(left: str, right: str) -> str:
+    """A product of two numbers between 0 and 1, in steps, rounded to the nearest."""
+    return f"({left} * {right} + {1 << (VALUE_BITS - 1)}) >> {VALUE_BITS}"
+
+
+def _differences(sums: Sequence[str]) -> list[str]:
+    return [sums[0], *(f"({above} - {below})" for below, above in pairwise(sums))]
 
 
 def _is_finite(name: str) -> str:
