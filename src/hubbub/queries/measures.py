@@ -379,7 +379,8 @@ class Quantiles(Measure):
 
     def vector(self, measured: Measurement, table: NDArray[np.int64]) -> NDArray[np.int64]:
         leaves = np.arange(measured.bins)
-        return np.concatenate([self.tree.nodes(leaves, row) for row in table.reshape(-1, measured.bins)])
+        trees = [self.tree.nodes(leaves, row) for row in table.reshape(-1, measured.bins)]
+        return np.concatenate(trees) if trees else np.zeros(0, dtype=np.int64)  # no key may be selected
 
     def released(self, measured: Measurement) -> int:
         return sum(self.tree.branching**level for level in range(1, self.depth + 1))
