@@ -37,6 +37,8 @@ class Argument:
     name: str
     kind: Kind
     bounds: Bounds | None
+    is_auto: bool = False
+    """Whether its bounds are to be found privately."""
 
 
 @dataclass(frozen=True)
@@ -104,6 +106,8 @@ class Query:
     having: exp.Expr | None = None
     order: tuple[Order, ...] = ()
     limit: int | None = None
+    most: int | None = None
+    """How many rows a unit has at most, where the query itself sees to that."""
     is_top: bool = False
     """Whether only the keys of the largest counts are asked for: a private selection."""
 

@@ -49,6 +49,8 @@ class Relation:
     sql: exp.Expr
     columns: tuple[Column, ...]
     is_public: bool
+    most: int | None = None
+    """How many rows a unit has at most, where that is known: one after GROUP BY the unit."""
     scans: tuple[int, int] = (0, 0)
     """How often it reads a table, and a protected one."""
 
@@ -62,6 +64,8 @@ class Sources:
     unit: exp.Expr | None
     """The column that says whose row it is; None where it is nobody's, or where each row is a unit."""
     is_public: bool
+    most: int | None = None
+    """How many rows a unit has at most, where that is known."""
 
 
 class Relations:
@@ -109,7 +113,7 @@ class Relations:
         if where is not None:
             condition = as_kind(compiled(where.this, found), Kind.BOOLEAN, "the WHERE")
             sql = sql.where(condition.sql)
-        return Sources(sql, found, unit, is_public)
+        return Sources(sql, found, unit, is_public, None if joins else first.most)
 
     def relation(self, node: exp.Expr, known: Named, depth: int) -> Relation:
         """A sub-query as a relation."""
@@ -180,7 +184,8 @@ class Relations:
         sql = sql.select(*(_quoted_column(column.name) for column in table.columns))
         self._count(1, 0 if table.is_public else 1)
         if table.is_public:
-            return Relation(sql, table.columns, is_public=True)
+            columns = tuple(replace(column, origin=(table.name, column.name)) for column in table.columns)
+            return Relation(sql, columns, is_public=True)
         if self._rows_are_units:
             if self._is_carried:
                 sql = sql.select(exp.alias_(exp.Window(this=exp.RowNumber()), UNIT, quoted=True))
@@ -272,7 +277,7 @@ class Relations:
             sql = sql.select(exp.alias_(found.unit.copy(), UNIT, quoted=True))
         if node.args.get("distinct"):
             sql = sql.distinct()
-        return Relation(sql, _columns(items), found.is_public)
+        return Relation(sql, _columns(items), found.is_public, found.most)
 
     def _per_unit(self, node: exp.Select, found: Sources) -> Relation:
         """GROUP BY the unit (and more): each row is made of one unit's rows."""
@@ -303,7 +308,7 @@ class Relations:
         sql = found.sql.select(*(exp.alias_(typed.sql, name, quoted=True) for name, typed in items))
         sql = sql.select(exp.alias_(found.unit.copy(), UNIT, quoted=True))
         sql = sql.group_by(*(key.sql.copy() for key in keys), found.unit.copy())
-        return Relation(sql, _columns(items), is_public=False)
+        return Relation(sql, _columns(items), is_public=False, most=1 if len(keys) == 1 else found.most)
 
     def _union(self, node: exp.Union, known: Named, depth: int) -> Relation:
         clause_names(node, {"this", "expression", "distinct", "with_"})
@@ -330,11 +335,13 @@ class Relations:
                 is_unit=one.is_unit and two.is_unit,
                 bounds=one.bounds if one.bounds == two.bounds else None,
                 keys=one.keys if one.keys == two.keys else None,
+                origin=one.origin if one.origin == two.origin else None,
             )
             for one, two in pairs
         )
         sql = exp.Union(this=left.sql, expression=right.sql, distinct=False)
-        return Relation(sql, columns, left.is_public)
+        most = left.most + right.most if left.most is not None and right.most is not None else None
+        return Relation(sql, columns, left.is_public, most)
 
 
 _UNIT_AGGREGATES = (exp.Count, exp.Sum, exp.Avg, exp.Min, exp.Max)
@@ -417,6 +424,7 @@ def _columns(items: list[tuple[str, Typed]]) -> tuple[Column, ...]:
             typed.bounds if typed.bounds and typed.bounds[0] < typed.bounds[1] else None,
             typed.keys,
             is_unit=typed.column is not None and typed.column.is_unit,
+            origin=typed.column.origin if typed.column is not None else None,
         )
         for name, typed in items
     )

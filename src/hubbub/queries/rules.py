@@ -24,12 +24,24 @@ from hubbub.queries.query import Query
 from hubbub.tables.schema import UNIT, Bounds, Key
 from hubbub.unit import Neighbours
 
-__all__ = ["VALUE_BITS", "WEIGHT_BITS", "Limits", "Measurement", "Partition", "Weighing"]
+__all__ = [
+    "LEAST_POWER",
+    "MAGNITUDES",
+    "VALUE_BITS",
+    "WEIGHT_BITS",
+    "Limits",
+    "Measurement",
+    "Partition",
+    "Weighing",
+]
 
 WEIGHT_BITS = 16
 """A row that counts whole counts 2^16."""
 VALUE_BITS = 16
 """A value between its bounds is one of 2^16 + 1 steps."""
+LEAST_POWER, _POWERS = -32, 96
+MAGNITUDES = 2 * _POWERS + 1
+"""Bins by sign and power of two, from 2^-32 to 2^64, with one in the middle for what is closer to zero."""
 _ROWS = "_rows"
 _SALT = "hubbub"
 
@@ -401,6 +413,21 @@ class Weighing:
         sql = self._with(f"SELECT b, {_total('1')} AS m0 FROM ({inside}) AS _sizes GROUP BY b")
         moved = _between(self.neighbours, Fraction(1), Fraction(1), Fraction(1))
         return Measurement(sql, 1, moved, Fraction(1), "The limit on rows", self._key_sets, len(bins))
+
+    def magnitudes(self, place: int) -> Measurement:
+        """The weighted number of values of each sign and power of two, over all groups together."""
+        x = f"x{place}"
+        power = f"CAST(FLOOR(LN(ABS({x})) / LN(2)) AS BIGINT) - {LEAST_POWER} + 1"
+        far = f"LEAST(GREATEST({power}, 1), {_POWERS})"
+        near = float(Fraction(2) ** LEAST_POWER)
+        b = f"CASE WHEN ABS({x}) < {near!r} THEN 0 WHEN {x} > 0 THEN {far} ELSE -{far} END + {_POWERS}"
+        inner = f"SELECT {b} AS b, w FROM _weighed WHERE {_is_finite(x)}"
+        sql = self._with(
+            f"{self._weighed_rows()} SELECT b, {_total('w')} AS m0 FROM ({inner}) AS _binned GROUP BY b"
+        )
+        moved = self._moved(1 << self._bits)
+        step = Fraction(1, 1 << self._bits)
+        return Measurement(sql, 1, moved, step, "Bounds that are found", self._key_sets, MAGNITUDES)
 
     # Distinct values
 
