@@ -167,7 +167,7 @@ def test_files_and_data_of_which_nothing_is_declared(folder):
     assert found(other) is None
     assert found(folder / "visits.csv").opened == "visits"
     assert found({"visits": "visits.csv"}) is None
-    with pytest.raises(InvalidInput, match="the unit is not given"):
+    with pytest.raises(InvalidInput, match="no unit is given"):
         hubbub.open(other)
 
 
@@ -206,6 +206,7 @@ def test_a_pattern_of_files(folder):
         ('[tables.visits]\nunit = "patient"', "tables.visits.path is missing"),
         ('[tables.visits]\nunit = "patient"\npath = "no.csv"', "tables.visits.path leads to no file"),
         ('[tables.visits]\nunit = "patient"\npath = "no*.csv"', "tables.visits.path leads to no file"),
+        ('[tables.visits]\nunit = "patient"\npath = "a.duckdb"', "tables.visits.path is not CSV or Parquet"),
         ('[tables.visits]\npath = "visits.csv"', "tables.visits.unit is missing"),
         ('[tables.visits]\npath = "visits.csv"\nunit = 3', "tables.visits.unit is missing, or not"),
         (VISITS + "public = true", "tables.visits is public and has a unit"),

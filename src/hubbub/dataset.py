@@ -123,7 +123,13 @@ class Dataset:
                 fix=f"use {self.unit.key}, or leave it out",
             )
         query = read(
-            statement, self.tables, rows_are_units=self.unit.key is None, text=text, bounds=bounds, keys=keys
+            statement,
+            self.tables,
+            rows_are_units=self.unit.key is None,
+            text=text,
+            bounds=bounds,
+            keys=keys,
+            of_public=self._engine.public_keys,
         )
         check_outputs(query)
         limits = Limits(
@@ -244,12 +250,12 @@ def open(  # noqa: A001 - hubbub.open is its name
     who = Unit(who) if isinstance(who, str) else who
     if not isinstance(who, Unit):
         raise InvalidInput(
-            "the unit is not given, or is not one",
+            "no unit is given" if who is None else "the unit is not one",
             why="it must be known who is protected",
             fix='pass unit="patient" or Unit.row()',
         )
     kinds = {column: kind_of(kind) for column, kind in (types or {}).items()}
-    connection = data if type(data).__name__ == "DuckDBPyConnection" else None
+    connection = _connection(data)
     if facts is None:
         given = _given(data, table, is_connection=connection is not None)
         sources = {
@@ -278,6 +284,24 @@ def open(  # noqa: A001 - hubbub.open is its name
     people = population if population is not None else budget.population if budget is not None else None
     limits = Limits(rows_per_unit, groups_per_unit)
     return Dataset(engine, who, Spending(budget), population=people, limits=limits)
+
+
+def _connection(data: Any) -> Any:
+    """A DuckDB connection: one that is given, or to a database file, only to read."""
+    if type(data).__name__ == "DuckDBPyConnection":
+        return data
+    if isinstance(data, (str, Path)) and Path(data).suffix.lower() in {".duckdb", ".ddb", ".db"}:
+        import duckdb
+
+        try:
+            return duckdb.connect(str(data), read_only=True)
+        except duckdb.Error:
+            raise InvalidInput(
+                "the database cannot be opened",
+                why="it is not there, not DuckDB's, or in use",
+                fix="give the path of a DuckDB database that nobody is writing to",
+            ) from None
+    return None
 
 
 def _given(data: Any, table: str | None, *, is_connection: bool) -> dict[str, Any]:

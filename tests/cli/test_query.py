@@ -293,6 +293,19 @@ def test_limits_types_and_public_tables(tmp_path):
     assert got.facts["rows per unit"] == 1
 
 
+def test_a_table_of_a_database_and_a_name_for_a_file(tmp_path):
+    path = str(tmp_path / "hospital.duckdb")
+    with duckdb.connect(path) as database:
+        database.execute("CREATE TABLE stays AS SELECT i // 3 AS who FROM range(900) r(i)")
+    words = ("SELECT COUNT(*) AS n FROM stays", "--unit", "who", "--epsilon", "9", "--rows-per-unit", "3")
+    assert abs(answer_of(path, *words, "--table", "stays")["n"][0] - 900) < 50
+    missing = run("query", path, *words)
+    assert missing.code == 2
+    assert "add --table visits" in missing.stderr
+    named = ("visits.parquet", "SELECT COUNT(*) AS n FROM v", "--unit", "patient", "--epsilon", "1")
+    assert run("plan", *named, "--table", "v").code == 0
+
+
 def test_a_limit_on_groups_is_said():
     words = (*COUNT[:1], BY_REGION, "--unit", "patient", "--epsilon", "1", *KEYS)
     out = run("query", *words, "--groups-per-unit", "2", "--rows-per-group", "3")

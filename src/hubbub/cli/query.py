@@ -32,7 +32,8 @@ Words = list[str] | None
 File = Annotated[
     str,
     typer.Argument(
-        metavar="FILE", help="CSV or Parquet, a pattern such as 'visits_*.parquet', or a hubbub.toml."
+        metavar="FILE",
+        help="CSV, Parquet, a pattern such as 'visits_*.parquet', a DuckDB database, or a hubbub.toml.",
     ),
 ]
 Sql = Annotated[
@@ -43,6 +44,10 @@ Who = Annotated[
     typer.Option(
         metavar="COLUMN|row", help="Who is protected: a column, or 'row' where one row is one person."
     ),
+]
+Named = Annotated[
+    str | None,
+    typer.Option("--table", metavar="NAME", help="What the query calls FILE; of a database, which table."),
 ]
 Epsilon = Annotated[
     str | None, typer.Option(metavar="E", help="The price of the whole query: ε, as 0.5 or 1/2.")
@@ -112,6 +117,7 @@ class Asked:
     file: str
     sql: str
     unit: str | None
+    table: str | None
     epsilon: str | None
     delta: str | None
     error: Words
@@ -139,6 +145,7 @@ class Asked:
         return opened(
             self.file,
             unit=None if self.unit is None else Unit.row() if self.unit.lower() == ROW else Unit(self.unit),
+            table=self.table,
             types={name: kind.value for name, kind in types_in(self.types or ()).items()},
             public=public_in(self.public or ()),
             population=people,
@@ -184,6 +191,7 @@ def query(
     file: File,
     sql: Sql,
     unit: Who = None,
+    table: Named = None,
     epsilon: Epsilon = None,
     delta: Delta = None,
     error: Within = None,
@@ -222,7 +230,7 @@ def query(
             fix="leave --output and --format out",
         )
     asked = Asked(
-        file, sql, unit, epsilon, delta, error, bounds, keys,
+        file, sql, unit, table, epsilon, delta, error, bounds, keys,
         (rows_per_unit, groups_per_unit, rows_per_group), types, public, population, confidence,
     )  # fmt: skip
     with asked.opened() as data:
@@ -245,6 +253,7 @@ def plan(
     file: File,
     sql: Sql,
     unit: Who = None,
+    table: Named = None,
     epsilon: Epsilon = None,
     delta: Delta = None,
     error: Within = None,
@@ -270,7 +279,7 @@ def plan(
     """  # noqa: D301 - the mark that keeps lines is a real \b
     written = form_of(form and form.value, output, PlanForm)
     asked = Asked(
-        file, sql, unit, epsilon, delta, error, bounds, keys,
+        file, sql, unit, table, epsilon, delta, error, bounds, keys,
         (rows_per_unit, groups_per_unit, rows_per_group), types, public, population, confidence,
     )  # fmt: skip
     with asked.opened() as data:

@@ -146,6 +146,9 @@ class Answers:
     def __str__(self) -> str:
         return _text(self)
 
+    def __repr__(self) -> str:
+        return f"Answers({len(self)} rows of {', '.join(column.name for column in self.columns)})"
+
     def _repr_html_(self) -> str:
         head = "".join(f"<th>{html.escape(column.name)}</th>" for column in self.columns)
         rows = "".join(

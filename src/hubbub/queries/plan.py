@@ -18,7 +18,7 @@ from typing import Any, ClassVar, NoReturn
 from sqlglot import exp
 
 from hubbub.bounded import Sensitivity
-from hubbub.errors import InvalidInput, Refused, Unsupported
+from hubbub.errors import InvalidInput, Refused
 from hubbub.loss import Loss, largest_mu, refuse_large_delta
 from hubbub.mechanisms import Gaussian, Laplace, PermuteAndFlip, TopK
 from hubbub.mechanisms.keys import GaussianKeys, GeometricKeys, select_keys
@@ -140,10 +140,10 @@ class Plan:
     @cached_property
     def measures(self) -> tuple[Measure, ...]:
         """What is measured."""
-        return () if self.query.is_top else measures(self._filled)
+        return () if self.query.is_top else measures(self.filled)
 
     @property
-    def _filled(self) -> Query:
+    def filled(self) -> Query:
         """The query with a stand-in for bounds that are still to be found."""
         unit = (Fraction(0), Fraction(1))
         filled = tuple(
@@ -274,8 +274,8 @@ class Plan:
         if self.autos:
             names = ", ".join(self.query.arguments[place].name for place in self.autos)
             out.append(
-                f"  {shown_up(self.epsilon_for_bounds)} of ε finds the bounds of {names}; errors are said for "
-                "a range of 1, and grow with it"
+                f"  {shown_up(self.epsilon_for_bounds)} of ε finds the bounds of {names}; errors are said "
+                "for a range of 1, and grow with it"
             )
         if self.selects:
             keys = self.key_selection(self.assumed)
@@ -379,6 +379,8 @@ def planned(
         laplace = Plan(query, unit, price, allowed, bounds, is_gaussian=False, confidence=sure)
         return _better(laplace, replace(laplace, is_gaussian=True)) if _may_be_gaussian(laplace) else laplace
 
+    if not query.is_top:
+        measures(at(Fraction(1)).filled)  # bounds that are missing are missed now
     if epsilon is not None:
         return at(positive(epsilon, "epsilon"))
     assert error is not None
@@ -392,12 +394,6 @@ def _check(query: Query, delta: Fraction) -> None:
             f"the keys of {names} are not declared, and delta is 0",
             why="a key that only one person has may be shown with some small chance, which is delta",
             fix=f"declare the keys, as --keys {names}=a,b,c, or pass a delta to select them privately",
-        )
-    if query.is_top and not query.is_public:
-        raise Unsupported(
-            "the largest groups are asked for, of keys that are not declared",
-            why="a choice needs to know among what it chooses",
-            fix="declare the keys; or select COUNT(*) besides, and the keys are selected privately first",
         )
 
 

@@ -171,7 +171,8 @@ class Relations:
         sql = exp.Select().from_(exp.Table(this=_quoted(table.name)))
         sql = sql.select(*(_quoted_column(column.name) for column in table.columns))
         if table.is_public:
-            return Relation(sql, table.columns, is_public=True)
+            columns = tuple(replace(column, origin=(table.name, column.name)) for column in table.columns)
+            return Relation(sql, columns, is_public=True)
         self._scans += 1
         if self._rows_are_units:
             if self._scans > 1:
@@ -306,6 +307,7 @@ class Relations:
                 is_unit=one.is_unit and two.is_unit,
                 bounds=one.bounds if one.bounds == two.bounds else None,
                 keys=one.keys if one.keys == two.keys else None,
+                origin=one.origin if one.origin == two.origin else None,
             )
             for one, two in pairs
         )
@@ -391,6 +393,7 @@ def _columns(items: list[tuple[str, Typed]]) -> tuple[Column, ...]:
             typed.bounds if typed.bounds and typed.bounds[0] < typed.bounds[1] else None,
             typed.keys,
             is_unit=typed.column is not None and typed.column.is_unit,
+            origin=typed.column.origin if typed.column is not None else None,
         )
         for name, typed in items
     )

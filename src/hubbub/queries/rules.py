@@ -178,11 +178,11 @@ def _steps(place: int, bounds: Bounds, zero: Fraction, whole: Fraction) -> str:
     low, high = (float(end) for end in bounds)
     x = f"x{place}"
     clamped = f"CASE WHEN {x} <= {low!r} THEN {low!r} WHEN {x} >= {high!r} THEN {high!r} ELSE {x} END"
-    finite = f"CASE WHEN {_is_finite(x)} THEN {clamped} END"
     factor = float((1 << VALUE_BITS) / whole)
     least, most = (round(float((end - zero) / whole) * (1 << VALUE_BITS)) for end in bounds)
-    whole_steps = f"CAST(FLOOR(({finite} - {float(zero)!r}) * {factor!r} + 0.5) AS BIGINT)"
-    return f"LEAST(GREATEST({whole_steps}, {least}), {most})"
+    steps = f"CAST(FLOOR(({clamped} - {float(zero)!r}) * {factor!r} + 0.5) AS BIGINT)"
+    # LEAST and GREATEST pass over NULL, so that comes last.
+    return f"CASE WHEN {_is_finite(x)} THEN LEAST(GREATEST({steps}, {least}), {most}) END"
 
 
 _WHOLE = Partition.rows()

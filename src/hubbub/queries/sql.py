@@ -4,7 +4,7 @@ sqlglot parses; every part is then looked up and built anew, or refused by name.
 reaches an engine.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal
 from fractions import Fraction
@@ -35,6 +35,8 @@ class Declared:
 
     bounds: Mapping[str, Any] = field(default_factory=dict)
     keys: Mapping[str, Any] = field(default_factory=dict)
+    of_public: Callable[[str, str], Iterable[Any]] | None = None
+    """The different values of a column of a public table."""
 
 
 def parsed(text: str) -> tuple[exp.Expr, Options]:
@@ -75,6 +77,7 @@ def read(
     text: str = "",
     bounds: Mapping[str, Any] | None = None,
     keys: Mapping[str, Any] | None = None,
+    of_public: Callable[[str, str], Iterable[Any]] | None = None,
 ) -> Query:
     """The query that a syntax tree asks.
 
@@ -87,7 +90,7 @@ def read(
             why="a query reads, and aggregates over units",
             fix="write SELECT … FROM … GROUP BY …",
         )
-    declared = Declared(bounds or {}, keys or {})
+    declared = Declared(bounds or {}, keys or {}, of_public)
     try:
         if sum(1 for _ in statement.walk()) > _MOST_PARTS:
             raise Unsupported(
@@ -153,11 +156,12 @@ class _Reader:
             # SELECT DISTINCT key, in other words: the keys themselves, which must be selected or known.
             self._aggregates.append(Aggregate("units" if self._found.unit is not None else "count"))
         self._check_used()
+        keys = tuple(self._group_key(name, typed) for name, typed in self._keys)
         return Query(
             text=text or node.sql("duckdb"),
             rows=self._rows(),
             is_keyed=self._found.unit is not None,
-            keys=tuple(self._group_key(name, typed) for name, typed in self._keys),
+            keys=keys,
             arguments=tuple(
                 Argument(name, typed.kind, bounds, name in self._auto)
                 for typed, bounds, name in self._arguments
@@ -168,7 +172,8 @@ class _Reader:
             order=tuple(ordered),
             limit=limit,
             most=self._found.most,
-            is_top=is_top,
+            # A choice needs to know among what it chooses; else keys are selected first, and ordered after.
+            is_top=is_top and all(key.values is not None for key in keys),
         )
 
     # Keys
@@ -213,6 +218,9 @@ class _Reader:
         given = self._given(self._declared.keys, name, typed)
         if given is not None:
             return GroupKey(name, typed.kind, keys_of(given, name, typed.kind))
+        origin = typed.column.origin if typed.column is not None else None
+        if typed.keys is None and origin is not None and self._declared.of_public is not None:
+            return GroupKey(name, typed.kind, keys_of(self._declared.of_public(*origin), name, typed.kind))
         return GroupKey(name, typed.kind, typed.keys)
 
     def _given(self, declared: Mapping[str, Any], name: str, typed: Typed) -> Any:
@@ -524,12 +532,12 @@ def _several_quantiles(node: exp.Expr) -> tuple[exp.Expr, list[Fraction]] | None
 def _fraction(node: exp.Expr | None) -> Fraction:
     if isinstance(node, exp.Literal) and not node.is_string:
         fraction = rational(Decimal(node.this), "the fraction of a quantile")
-        if 0 <= fraction <= 1:
+        if 0 < fraction < 1:
             return fraction
     raise InvalidInput(
-        "the fraction of a quantile is not a number from 0 to 1",
-        why="it must be known beforehand",
-        fix="write QUANTILE_CONT(x, 0.5)",
+        "the fraction of a quantile is not a number between 0 and 1",
+        why="it must be known beforehand, and the very first or last row is somebody's",
+        fix="write QUANTILE_CONT(x, 0.5); for the ends, MIN(x) or MAX(x)",
     )
 
 

@@ -127,6 +127,18 @@ class DuckDB:
         dates = {name for name, kind, *_ in description if str(kind).upper() == "DATE"}
         return {name: _column(name, values, is_date=name in dates) for name, values in found.items()}
 
+    def public_keys(self, table: str, column: str) -> Sequence[Key]:
+        """The different values of a column of a public table; see `Engine`."""
+        known = self.tables[table]
+        assert known.is_public
+        name = exp.column(exp.to_identifier(known.find(column).name, quoted=True))
+        rows = exp.Table(this=exp.to_identifier(known.name, quoted=True))
+        found = list(
+            self.aggregates(exp.Select().select(exp.alias_(name, "k0")).distinct().from_(rows), {})["k0"]
+        )
+        known_keys = sorted(key for key in found if key is not None)
+        return [*known_keys, None] if None in found else known_keys
+
     def shown(self, sql: exp.Expr) -> str:
         """The SQL as DuckDB reads it."""
         return sql.sql("duckdb")

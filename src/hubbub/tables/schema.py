@@ -50,6 +50,8 @@ class Column:
     """All values that a group may have; public."""
     is_unit: bool = False
     """Whether it says who is protected."""
+    origin: tuple[str, str] | None = None
+    """The public table and column it comes from: its values are then all that there can be."""
 
 
 @dataclass(frozen=True)
