@@ -151,6 +151,9 @@ def test_what_is_passed_is_about_the_table_that_is_opened(folder):
     with hubbub.open(folder / "visits.csv", types={"cost": "number"}) as data:
         assert data.tables["visits"].find("cost").kind is Kind.NUMBER
         assert data.tables["bills"].find("who").is_unit
+        both = "SELECT COUNT(*) AS n FROM visits JOIN bills ON visits.patient = bills.who"
+        exact = data.exact(data.sql(both, epsilon=1, rows_per_unit=9))
+        assert exact["n"] == [3]
 
 
 def test_a_row_is_a_unit_only_where_it_is_said(folder):

@@ -6,6 +6,8 @@ import json
 import re
 import shlex
 import stat
+import subprocess
+import sys
 import xml.etree.ElementTree as ET
 from pathlib import Path
 from unittest import mock
@@ -425,6 +427,13 @@ def test_the_dataset_tells_what_it_does():
         watching_.return_value.__enter__.return_value = said.append
         run(*shlex.split(FIRST))
     assert "counting" in said
+
+
+def test_the_command_starts_without_what_only_queries_need():
+    code = "import hubbub.cli, sys; print([m for m in sys.modules])"
+    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    for module in ("duckdb", "sqlglot", "hubbub.dataset"):
+        assert f"'{module}'" not in loaded
 
 
 # What is refused

@@ -30,7 +30,7 @@ _LOG = "hubbub-exact.log"
 Words = list[str] | None
 
 File = Annotated[
-    str,
+    Path,
     typer.Argument(
         metavar="FILE",
         help="CSV, Parquet, a pattern such as 'visits_*.parquet', a DuckDB database, or a hubbub.toml.",
@@ -114,7 +114,7 @@ Exact = Annotated[
 class Asked:
     """What both commands are told."""
 
-    file: str
+    file: Path
     sql: str
     unit: str | None
     table: str | None
@@ -299,9 +299,9 @@ def _left(data: "Dataset") -> list[str]:
     ]
 
 
-def _record(file: str, sql: str) -> None:
+def _record(file: Path, sql: str) -> None:
     """Write down that exact answers were looked at: when and what, no data. Nothing is shown before."""
-    path = Path(file).parent / _LOG
+    path = file.parent / _LOG
     line = json.dumps(
         {"time": datetime.now(UTC).isoformat(timespec="seconds"), "exact": sql}, ensure_ascii=False
     )

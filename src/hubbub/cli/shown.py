@@ -140,6 +140,7 @@ def show_exact(answers: "Answers") -> None:
     mark = "[bold white on red] EXACT: not private, for the owner's eyes only; do not pass it on [/]"
     console.print(mark)
     _grid(answers)
+    console.print("These are the bounded query's answers: values clamped, and nobody above the limits.")
     console.print(mark)
 
 
