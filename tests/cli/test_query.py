@@ -248,6 +248,7 @@ def test_explain_shows_sensitivity_mechanism_sql_and_proofs(command):
     [
         ["--keys", "region=North,South", "--keys", "ward=1:3"],
         ["--keys", "region=North,South", "ward=1:3"],
+        ["--keys=region=North,South", "ward=1:3"],
         ["--keys", "ward=1:3", "region=@regions.txt", "--rows-per-unit", "3"],
     ],
 )
@@ -548,6 +549,27 @@ def test_an_output_that_breaks_while_it_is_written_is_one_sentence():
         out = run("query", *COUNT, "--epsilon", "1", "--output", "out.csv")
     assert out.code == 2
     assert "no space left on device" in out.stderr
+    assert "spent: ε = 1" in out.stdout  # what is paid for is shown, not lost
+
+
+def test_a_picture_needs_a_number():
+    top = "SELECT region FROM visits GROUP BY region ORDER BY COUNT(*) DESC LIMIT 1"
+    with mock.patch.object(Dataset, "run", side_effect=AssertionError):
+        out = run(
+            "query", "visits.parquet", top, "--unit", "patient", "--epsilon", "1", *KEYS, "--format", "svg"
+        )
+    assert out.code == 2
+    assert out.stderr.startswith("a picture is asked for")
+
+
+@pytest.mark.parametrize("form", ["table", "json", "csv", "svg"])
+def test_no_rows_are_an_answer_too(form):
+    # A key is selected with a chance below 1e-13: some hundred keys, each of some hundred people.
+    sql = "SELECT age, COUNT(*) AS n FROM visits GROUP BY age"
+    words = ("--unit", "patient", "--epsilon", "0.001", "--delta", "1e-20", "--rows-per-unit", "8")
+    out = run("query", "visits.parquet", sql, *words, "--format", form)
+    assert out.code == 0, out.stderr
+    assert ("no rows: no key has enough units" in out.stdout) is (form == "table")
 
 
 # Help

@@ -235,6 +235,12 @@ def query(
     )  # fmt: skip
     with asked.opened() as data:
         made = asked.planned(data)
+        if written == "svg" and all(output.key is not None for output in made.query.outputs):
+            raise InvalidInput(
+                "a picture is asked for, and only keys are selected",
+                why="there is no number to draw",
+                fix="select a COUNT, a SUM or an AVG, or leave the picture out",
+            )
         aside = Console(stderr=written != "table" or output is not None, highlight=False, soft_wrap=True)
         if error:
             aside.print(f"{', '.join(error)} takes {_price(made)}")

@@ -2,6 +2,7 @@
 
 import json
 import math
+import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -82,6 +83,8 @@ def form_of(asked: str | None, output: Path | None, kinds: type[StrEnum]) -> str
     # Before anything is charged: an answer that cannot be kept is paid for in vain.
     if output is not None and (output.is_dir() or not output.parent.is_dir()):
         raise _cannot_write("it is a folder" if output.is_dir() else "its folder does not exist")
+    if output is not None and not os.access(output.parent, os.W_OK):
+        raise _cannot_write("nothing may be written there")
     return form
 
 
@@ -112,26 +115,42 @@ def show_plan(plan: "Plan", form: str, output: Path | None, *, explain: bool) ->
 
 def show_answers(answers: "Answers", cost: list[str], form: str, output: Path | None) -> None:
     """The answers with their intervals, and for people what they cost."""
-    if form == "parquet":
-        assert output is not None
-        _kept(lambda: answers.write(output))
-    elif form == "svg":
-        _write(answers.svg(), output)
-    elif form == "csv":
-        _write(answers.to_csv(), output)
-    elif form == "json":
-        _write(json.dumps(json.loads(answers.to_json()), ensure_ascii=False, indent=2) + "\n", output)
-    elif output is not None:
-        lines = [*_lines(_rows(answers)), "", *cost]
-        _write("\n".join(lines) + "\n", output)
-    else:
-        _grid(answers)
-        for line in cost:
-            typer.echo(line)
-    if output is not None:
-        Console(stderr=True, highlight=False, soft_wrap=True).print(
-            escape("\n".join([f"written to {output}", *(cost if form != "table" else [])]))
-        )
+    if output is None:
+        _shown_here(answers, cost, form)
+        return
+    try:
+        if form == "parquet":
+            _kept(lambda: answers.write(output))
+        else:
+            _write(_text(answers, cost, form), output)
+    except InvalidInput:
+        # They are paid for: better shown than lost.
+        _shown_here(answers, cost, "table")
+        raise
+    Console(stderr=True, highlight=False, soft_wrap=True).print(
+        escape("\n".join([f"written to {output}", *(cost if form != "table" else [])]))
+    )
+
+
+def _shown_here(answers: "Answers", cost: list[str], form: str) -> None:
+    if form != "table":
+        _write(_text(answers, cost, form), None)
+        return
+    _grid(answers)
+    if not len(answers):
+        typer.echo("no rows: no key has enough units, or none is left by HAVING")
+    for line in cost:
+        typer.echo(line)
+
+
+def _text(answers: "Answers", cost: list[str], form: str) -> str:
+    if form == "svg":
+        return answers.svg()
+    if form == "csv":
+        return answers.to_csv()
+    if form == "json":
+        return json.dumps(json.loads(answers.to_json()), ensure_ascii=False, indent=2) + "\n"
+    return "\n".join([*_lines(_rows(answers)), "", *cost]) + "\n"
 
 
 def show_exact(answers: "Answers") -> None:
