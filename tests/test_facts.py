@@ -170,7 +170,7 @@ def test_files_and_data_of_which_nothing_is_declared(folder):
     assert found(other) is None
     assert found(folder / "visits.csv").opened == "visits"
     assert found({"visits": "visits.csv"}) is None
-    with pytest.raises(InvalidInput, match="no unit is given"):
+    with pytest.raises(InvalidInput, match="the unit is not given"):
         hubbub.open(other)
 
 

@@ -157,10 +157,10 @@ class Dataset:
         Guarantee: the charge stands before the engine sees the query; nothing is given back.
         Proof: docs/proofs/bounding.md, "A plan"
         """
-        if plan.unit != self.unit:
+        if plan.unit != self.unit or plan.runner != self.run:
             raise InvalidInput(
-                "the plan was made for another unit",
-                why="its noise would protect somebody else",
+                "the plan was made for another unit, or by another dataset",
+                why="its noise would protect somebody else, or too little",
                 fix="plan it anew",
             )
         self.account.charge(plan.query.text, plan.loss)
@@ -250,12 +250,12 @@ def open(  # noqa: A001 - hubbub.open is its name
     who = Unit(who) if isinstance(who, str) else who
     if not isinstance(who, Unit):
         raise InvalidInput(
-            "no unit is given" if who is None else "the unit is not one",
+            "the unit is not given, or is not one",
             why="it must be known who is protected",
             fix='pass unit="patient" or Unit.row()',
         )
     kinds = {column: kind_of(kind) for column, kind in (types or {}).items()}
-    connection = _connection(data)
+    connection = _connection(data) if facts is None else None
     if facts is None:
         given = _given(data, table, is_connection=connection is not None)
         sources = {

@@ -197,6 +197,16 @@ class Plan:
     def _mu(self) -> Fraction:
         return largest_mu(self.epsilon_for_measures, self.delta - self.delta_for_keys)
 
+    def check_noise(self, limits: Limits) -> None:
+        """Refuse limits under which noise would be too wide to be exact."""
+        weighing = self.weighing(limits)
+        for measure in self.measures:
+            self.noise(measure.measurement(weighing).sensitivity)
+        if self.query.is_top:
+            self.top(self.top_measurement(limits).sensitivity)
+        if self.selects:
+            self.key_selection(limits)
+
     def key_selection(self, limits: Limits) -> GeometricKeys | GaussianKeys:
         """What selects the keys, for a unit that keeps so many."""
         groups = limits.groups or limits.rows or 1
@@ -217,8 +227,12 @@ class Plan:
     def top_measurement(self, limits: Limits) -> Measurement:
         """The exact counts among which the largest are chosen."""
         weighing = self.weighing(limits)
-        is_units = self.query.aggregates[0].kind == "units"
-        return weighing.units() if is_units else weighing.sums(Partition.rows())
+        counted = self.query.aggregates[0]
+        if counted.kind == "units":
+            return weighing.units()
+        if counted.arguments:
+            return weighing.sums(Partition.present(counted.arguments[0], with_missing=False))
+        return weighing.sums(Partition.rows())
 
     @property
     def _is_monotone(self) -> bool:
@@ -382,12 +396,20 @@ def planned(
     if not query.is_top:
         measures(at(Fraction(1)).filled)  # bounds that are missing are missed now
     if epsilon is not None:
-        return at(positive(epsilon, "epsilon"))
+        return _possible(at(positive(epsilon, "epsilon")))
     assert error is not None
-    return _least(at, _wanted(query, error))
+    return _possible(_least(at, _wanted(query, error)))
+
+
+def _possible(plan: Plan) -> Plan:
+    """The plan, if its noise can be made: what cannot is refused before anything is charged."""
+    plan.check_noise(plan.assumed)
+    return plan
 
 
 def _check(query: Query, delta: Fraction) -> None:
+    if query.is_public:
+        query.check_groups()
     if not query.is_public and delta == 0:
         names = ", ".join(key.name for key in query.keys if key.values is None)
         raise Refused(

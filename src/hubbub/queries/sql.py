@@ -14,12 +14,12 @@ import sqlglot
 from sqlglot import exp
 
 from hubbub.errors import HubbubError, InvalidInput, Refused, Unsupported
-from hubbub.queries.expressions import Typed, as_kind, compiled, name_of
+from hubbub.queries.expressions import Typed, as_kind, compiled, name_of, without_signs
 from hubbub.queries.google import PER_GROUP, Options, without_options
 from hubbub.queries.query import Aggregate, Argument, GroupKey, Order, Output, Query
 from hubbub.queries.relations import Relations, Sources, clause_names, numbered
 from hubbub.rational import rational
-from hubbub.tables.schema import UNIT, Bounds, Kind, Table, bounds_of, keys_of
+from hubbub.tables.schema import UNIT, Bounds, Kind, Table, bounds_of, is_text, is_usable, keys_of
 
 __all__ = ["parsed", "read"]
 
@@ -41,7 +41,7 @@ class Declared:
 
 def parsed(text: str) -> tuple[exp.Expr, Options]:
     """The syntax tree of one statement, and the options of WITH DIFFERENTIAL_PRIVACY."""
-    if not isinstance(text, str) or not text.strip() or len(text) > _LONGEST or "\0" in text:
+    if not isinstance(text, str) or not text.strip() or len(text) > _LONGEST or not is_text(text):
         raise InvalidInput(
             "the query is not a text, is empty, or too long",
             why="it must be one SELECT statement",
@@ -161,6 +161,7 @@ class _Reader:
             text=text or node.sql("duckdb"),
             rows=self._rows(),
             is_keyed=self._found.unit is not None,
+            is_numbered=self._found.unit is not None and self._rows_are_units,
             keys=keys,
             arguments=tuple(
                 Argument(name, typed.kind, bounds, name in self._auto)
@@ -468,9 +469,7 @@ class _Reader:
             return None
         if given is not None:
             return bounds_of(given, name)
-        if typed.bounds is not None and typed.bounds[0] < typed.bounds[1]:
-            return typed.bounds
-        return None
+        return typed.bounds if typed.bounds is not None and is_usable(typed.bounds) else None
 
     def _added(self, aggregate: Aggregate) -> exp.Expr:
         if aggregate not in self._aggregates:
@@ -485,7 +484,8 @@ class _Reader:
         if self._found.unit is not None:
             sql = sql.select(exp.alias_(self._found.unit.copy(), UNIT, quoted=True))
         for place, (_, typed) in enumerate(self._keys):
-            sql = sql.select(exp.alias_(typed.sql.copy(), f"k{place}", quoted=True))
+            key = without_signs(typed.sql) if typed.kind is Kind.NUMBER else typed.sql
+            sql = sql.select(exp.alias_(key.copy(), f"k{place}", quoted=True))
         for place, (typed, _, _) in enumerate(self._arguments):
             sql = sql.select(exp.alias_(typed.sql.copy(), f"x{place}", quoted=True))
         if not sql.expressions:
