@@ -146,6 +146,7 @@ def test_only_the_winners_leave():
     out = run("query", "visits.parquet", top, "--unit", "patient", "--epsilon", "9", *KEYS)
     assert "North" in out.stdout
     assert "interval" not in out.stdout
+    assert "how: chosen by permute-and-flip; keys public" in out.stdout
 
 
 def test_one_row_is_one_person_where_it_is_said():

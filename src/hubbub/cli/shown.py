@@ -219,10 +219,13 @@ def _grid(answers: "Answers") -> None:
         return
     console = Console(highlight=False, width=None if sys.stdout.isatty() else _WIDE)
     table = Table()
-    keys = [place for place, column in enumerate(answers.columns) if column.low is None]
-    for place, name in enumerate(head):
-        justify: Any = "left" if place in keys or name.endswith("interval") else "right"
-        table.add_column(escape(name), justify=justify, overflow="fold")
+    names = iter(head)
+    for column in answers.columns:
+        table.add_column(
+            escape(next(names)), justify="left" if column.low is None else "right", overflow="fold"
+        )
+        if column.low is not None:
+            table.add_column(next(names), overflow="fold")
     for row in rows:
         table.add_row(*(escape(text) for text in row))
     console.print(table)
@@ -243,7 +246,8 @@ def cost_of(plan: "Plan", label: Any) -> list[str]:
     limits = [f"at most {rows} rows per unit{found}"] if rows and plan.query.is_keyed else []
     if label.get("groups per unit"):
         limits.append(f"at most {label['groups per unit']} groups per unit")
-    parts = [f"{label['mechanism']} noise", f"keys {label['keys']}" if plan.query.keys else "", *limits]
+    noise = f"chosen by {label['mechanism']}" if plan.query.is_top else f"{label['mechanism']} noise"
+    parts = [noise, f"keys {label['keys']}" if plan.query.keys else "", *limits]
     return [
         f"spent: ε = {up(plan.epsilon)}{delta} for {plan.unit}",
         f"how: {'; '.join(part for part in parts if part)}",
