@@ -12,7 +12,7 @@ from hubbub.facts import NAME, found, key_texts, kind_of, read, typed_keys
 from hubbub.tables.schema import Kind
 
 VISITS = '[tables.visits]\npath = "visits.csv"\nunit = "patient"\n'
-SQL = "SELECT region, COUNT(*) AS n FROM visits GROUP BY region"
+SQL = "SELECT region, COUNT(*) AS n, AVG(cost) AS cost FROM visits GROUP BY region"
 
 
 @pytest.fixture

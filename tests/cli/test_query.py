@@ -317,6 +317,16 @@ def test_a_limit_on_groups_is_said():
     assert "at most 2 groups per unit" in out.stdout
 
 
+def test_what_bounding_changed_is_measured_where_it_is_paid_for():
+    words = (*COUNT, "--epsilon", "1", "--rows-per-unit", "3", "--bounding-report")
+    assert "0.1 of ε measures the share of units above a limit" in run("plan", *words).stdout
+    out = run("query", *words)
+    assert re.search(r"bounding: units above a limit: \d+(\.\d+)? % \[", out.stdout)
+    assert "not measured" not in out.stdout
+    # 2,546 of 20,000 come more than three times; the noise is of scale 10.
+    assert abs(answer_of(*words).facts["share above a limit"]["value"] - 2546 / 20000) < 0.02
+
+
 def test_confidence_is_in_the_heading():
     out = run("query", *COUNT, "--epsilon", "1", "--confidence", "0.5")
     assert "50 % interval" in out.stdout

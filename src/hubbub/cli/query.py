@@ -99,6 +99,10 @@ PlanFormat = Annotated[
     PlanForm | None,
     typer.Option("--format", metavar="|".join(PlanForm), help="For people or for programs."),
 ]
+Report = Annotated[
+    bool,
+    typer.Option("--bounding-report", help="A tenth of ε measures how many units are above a limit."),
+]
 Explain = Annotated[
     bool, typer.Option("--explain", help="Show sensitivities, mechanisms, the engine's SQL and the proofs.")
 ]
@@ -128,6 +132,7 @@ class Asked:
     public: Words
     population: str | None
     confidence: str
+    report: bool
 
     def opened(self) -> "Dataset":
         """The data; no row is read."""
@@ -175,6 +180,7 @@ class Asked:
             bounds=bounds_in(self.bounds or (), self.sql),
             keys=keys_in(self.keys or (), data.tables),
             confidence=sure(self.confidence),
+            bounding_report=self.report,
         )
         str(made)  # what cannot be measured is refused now, not after the charge
         return made
@@ -206,6 +212,7 @@ def query(
     confidence: Confidence = "0.95",
     form: Format = None,
     output: Output = None,
+    bounding_report: Report = False,
     explain: Explain = False,
     exact: Exact = False,
 ) -> None:
@@ -232,6 +239,7 @@ def query(
     asked = Asked(
         file, sql, unit, table, epsilon, delta, error, bounds, keys,
         (rows_per_unit, groups_per_unit, rows_per_group), types, public, population, confidence,
+        bounding_report,
     )  # fmt: skip
     with asked.opened() as data:
         made = asked.planned(data)
@@ -274,6 +282,7 @@ def plan(
     confidence: Confidence = "0.95",
     form: PlanFormat = None,
     output: Output = None,
+    bounding_report: Report = False,
     explain: Explain = False,
 ) -> None:
     """Say what a query would cost and how far its answers would be off; no row is read, nothing is spent.
@@ -287,6 +296,7 @@ def plan(
     asked = Asked(
         file, sql, unit, table, epsilon, delta, error, bounds, keys,
         (rows_per_unit, groups_per_unit, rows_per_group), types, public, population, confidence,
+        bounding_report,
     )  # fmt: skip
     with asked.opened() as data:
         show_plan(asked.planned(data), written, output, explain=explain)

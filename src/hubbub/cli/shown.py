@@ -252,6 +252,7 @@ def cost_of(plan: "Plan", label: Any) -> list[str]:
         f"spent: ε = {up(plan.epsilon)}{delta} for {plan.unit}",
         f"how: {'; '.join(part for part in parts if part)}",
         *([f"intervals: they cover {label['interval covers']}"] if limits and not plan.query.is_top else []),
+        *(f"bounding: units above a limit: {above}" for above in [label.get("units above a limit")] if above),
         *(str(note) for note in label.get("notes", ())),
     ]
 
