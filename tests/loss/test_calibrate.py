@@ -1,5 +1,6 @@
 """The least noise for a promise: it holds, and a little less would not do."""
 
+import math
 from fractions import Fraction
 
 import pytest
@@ -43,6 +44,30 @@ def test_a_good_guess_gives_the_same():
     family, epsilon, delta = FAMILIES["subsampled"]
     found = [calibrate(family, epsilon, delta, guess=guess) for guess in (Fraction(1, 2), 1, 30)]
     assert max(found) <= min(found) * (1 + 5e-8)
+
+
+@pytest.mark.parametrize(
+    ("family", "epsilon", "delta", "truth", "most"),
+    [
+        (lambda s: Loss.gaussian(1 / s), 1, 1e-5, 3.730631634815942, 22),
+        (lambda s: Loss.gaussian(1 / s) * 100, 1, 1e-5, 37.30631634815942, 14),
+        # Flat on one side and nothing on the other: 1 − e^(1 − 1/2s) is δ.
+        (lambda s: Loss.laplace(1 / s), 2, 1e-3, 0.5 / (1 - math.log1p(-1e-3)), 40),
+        (lambda s: Loss.pure(1 / s) * 3, 2, 0, 1.5, 7),
+    ],
+)
+def test_the_least_noise_is_found_in_a_few_steps_from_any_guess(family, epsilon, delta, truth, most):
+    for guess in (Fraction(1, 30), Fraction(5, 4), 30):
+        asked = []
+        found = calibrate(lambda s: asked.append(s) or family(s), epsilon, delta, guess=guess)  # noqa: B023
+        assert truth * (1 - 1e-15) <= found <= truth * (1 + (1e-8 if delta else 2e-12))
+        assert len(asked) <= most
+
+
+def test_a_promise_without_a_delta_or_a_guess():
+    asked = []
+    assert calibrate(lambda s: asked.append(s) or Loss.pure(1 / s), 2) == pytest.approx(0.5, rel=2e-12)
+    assert asked[0] == 1
 
 
 @pytest.mark.parametrize("bad", [0, -1, float("nan"), "1", None])
