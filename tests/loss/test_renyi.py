@@ -37,7 +37,7 @@ def test_the_best_order_is_found_and_no_better_one(rho, count):
     for epsilon in (1e-3, 1.0, 30.0, 400.0):
         truth = least(count * float(Fraction(rho)), epsilon=epsilon)
         if -700 < truth < 0:
-            assert truth - 1e-9 <= math.log(divergence.delta(epsilon)) <= truth + 1e-8
+            assert 0 <= math.log(divergence.delta(epsilon)) - truth <= 1e-9 * (1 - truth)
 
 
 def test_whatever_is_rounded_is_raised():
@@ -51,6 +51,12 @@ def test_whatever_is_rounded_is_raised():
     assert small < divergence.delta(6.0) < small * (1 + 1e-8)
     assert 1.0 < divergence.at(8.0) < 1 + 1e-10
     assert divergence.at(8.5) == math.inf
+
+
+def test_orders_close_to_one_are_orders_too():
+    for order in (Fraction(3, 2), 1 + Fraction(1, 2**40)):
+        assert Loss.from_renyi({order: 0}).epsilon(0.5) < math.inf
+    assert Loss.from_renyi({1 + Fraction(1, 10**30): 0}).epsilon(0.5) == math.inf
 
 
 def test_a_delta_is_never_nothing_and_never_above_one():
