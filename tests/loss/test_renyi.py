@@ -3,6 +3,7 @@
 import math
 from fractions import Fraction
 
+import mpmath
 import numpy as np
 import pytest
 
@@ -10,6 +11,9 @@ from hubbub.loss import Loss
 from hubbub.loss.curves import Curve
 from hubbub.loss.parts import Bell, Pure, Sampled
 from hubbub.loss.renyi import Divergence
+
+mp = mpmath.mp.clone()
+mp.dps = 30
 
 
 def least(rho, *, epsilon=None, delta=None):
@@ -51,6 +55,14 @@ def test_whatever_is_rounded_is_raised():
     assert small < divergence.delta(6.0) < small * (1 + 1e-8)
     assert 1.0 < divergence.at(8.0) < 1 + 1e-10
     assert divergence.at(8.5) == math.inf
+
+
+def test_what_is_taken_off_is_rounded_down():
+    """Without a divergence, only what is taken off decides."""
+    room = 8 * mp.log(8) - 7 * mp.log(7)
+    delta = float(mp.exp(-room - mp.mpf("1e-6")))
+    truth = -(room + mp.log(delta)) / 7
+    assert truth <= Loss.from_renyi({8: 0}).epsilon(delta) <= truth + mp.mpf("1e-11")
 
 
 def test_orders_close_to_one_are_orders_too():

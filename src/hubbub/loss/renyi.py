@@ -84,7 +84,7 @@ class Divergence:
 
 def _room(alpha: float) -> float:
     """−ln of what e^((α−1)(divergence − ε)) is multiplied with: α^α/(α−1)^(α−1)."""
-    return (math.log(alpha) - (alpha - 1) * math.log1p(-1 / alpha)) * (1 - 2.0**-40) if alpha > 1 else 0.0
+    return (math.log(alpha) - (alpha - 1) * math.log1p(-1 / alpha)) * (1 - 2.0**-40)
 
 
 @lru_cache(maxsize=8192)
