@@ -70,6 +70,17 @@ def test_a_promise_without_a_delta_or_a_guess():
     assert asked[0] == 1
 
 
+def test_the_promise_is_kept_as_it_will_be_read(monkeypatch):
+    """ε(δ) and δ(ε) are bounded each by itself: here the first is a little looser."""
+    read = Loss.epsilon
+    monkeypatch.setattr(Loss, "epsilon", lambda self, delta=0: read(self, delta) * (1 + 4e-9))
+    for delta, truth in ((1e-5, 3.730631634815942), (0, 1.0)):
+        family = (lambda s: Loss.gaussian(1 / s)) if delta else (lambda s: Loss.pure(1 / s))
+        found = calibrate(family, 1, delta)
+        assert family(Fraction(found)).epsilon(delta) <= 1
+        assert found <= truth * (1 + 1.6e-8)
+
+
 @pytest.mark.parametrize("bad", [0, -1, float("nan"), "1", None])
 def test_a_promise_is_a_positive_epsilon(bad):
     with refused(InvalidInput, match="epsilon"):

@@ -106,3 +106,9 @@ def test_the_worse_direction_of_a_schedule_counts():
         one, two = grown(0.1, 1.0, alpha), grown(0.2, 2.0, alpha)
         truth = max(3 * a + 4 * b for a, b in zip(one, two, strict=True))
         assert truth * (1 - 1e-12) <= loss.renyi(alpha) <= truth * (1 + 1e-9)
+
+
+def test_samples_of_fixed_size_have_the_sum_of_their_divergences():
+    losses = [Loss.gaussian(mu).sampled_without_replacement(10, 1) for mu in (1, 2)]
+    apart = sum(loss.renyi(4) for loss in losses)
+    assert (losses[0] + losses[1]).renyi(4) == pytest.approx(apart, rel=1e-9)
