@@ -23,6 +23,7 @@ _FAR = 60.0
 _FIRST = (-16.0, -8.0, -4.0, -2.0, -1.0, -0.4, 0.0, 0.4, 1.0, 2.0, 4.0, 8.0, 16.0)
 _MORE = 16
 _NEAR = 1e-9
+_BEFORE = (100, 75, 50, 35, 25, 17, 12, 8, 5, 3)
 
 
 class Posterior(NamedTuple):
@@ -37,9 +38,9 @@ def tradeoff(way: Composition, alpha: Fraction) -> float:
 
     Every ε ≥ 0 gives two: 1 − δ(ε) − e^ε·α, and e^−ε·(1 − δ(ε) − α).
     """
-    if alpha in {0, 1}:
+    if not alpha:
         cut = Composition(tuple((part.cut(), count) for part, count in way.parts))
-        return 0.0 if alpha else max(0.0, below(1 - cut.told[1]))
+        return below(1 - cut.told[1])
 
     def line(epsilon: float) -> Fraction:
         at = Fraction(abs(epsilon))
@@ -115,12 +116,9 @@ def _exceeded(way: Composition, epsilon: Fraction) -> float:
         z = epsilon / mu - mu / 2
         half = outside(z, 2048)[1] if z >= 0 else (2 << 2048) - outside(-z, 2048)[0]
         return min(1.0, round_up(Fraction(half, 2 << 2048)))
-    best, end = 1.0, float(epsilon)
-    if not end:
-        return best
-    for share in (1.0, 0.75, 0.5, 0.35, 0.25, 0.17, 0.12, 0.08, 0.05, 0.03):
-        before = Fraction(above(epsilon)) - Fraction(end * share)
-        at = max(Fraction(0), min(before, epsilon))
+    best = 1.0
+    for percent in _BEFORE:
+        at = epsilon * Fraction(100 - percent, 100)
         gap = 1 - Fraction(exp_neg(epsilon - at, _BITS)[1], 1 << _BITS)
         if gap > 0:
             best = min(best, round_up(Fraction(way.delta(at, lower=False).upper) / gap))
