@@ -104,6 +104,16 @@ def test_losses_above_zero_and_their_mirror_image(mu_squared, rate):
     assert whole.q.sum() == pytest.approx(1, abs=1e-12)
 
 
+@pytest.mark.parametrize("mu_squared", [0.5, 1.0, 2.0, 3.0, 5.0, 7.0])
+def test_a_small_cell_around_zero_is_as_unsure_as_what_is_left(mu_squared):
+    """Of a Gaussian nothing is left, but for rounding."""
+    found = Mirrored(Bell(mu_squared)).masses(np.array([-1e-12, 1e-12]))
+    p, q = mixture(mu_squared, 1)(mp.mpf(0), mp.mpf("1e-12"))
+    assert abs(found.p[0] - (p + q)) <= found.accuracy[0] * (p + q)
+    assert abs(found.q[0] - (p + q)) <= found.accuracy[0] * (p + q)
+    assert abs(found.loss[0]) <= found.unsure[0] <= 1e-12
+
+
 def test_what_a_mirrored_pair_says_of_itself():
     base = Mixed(Laplacian(2.0), 0.25, added=False)
     pair, top = Mirrored(base), math.log(0.75 + 0.25 * math.exp(2))
@@ -121,6 +131,15 @@ def test_what_a_mirrored_pair_says_of_itself():
     assert found.p[1] == pytest.approx(found.q[5], rel=1e-6)
     assert found.p[[0, 6]].tolist() == [0, 0]
     assert found.p[3] == pytest.approx(found.q[3], rel=1e-9)
+
+
+def test_an_atom_on_an_edge_lies_below_it():
+    found = Mirrored(Laplacian(2.0)).masses(np.array([-4.0, -2.0, 0.0, 2.0, 4.0]))
+    assert found.p[0] == pytest.approx(math.exp(-2) / 2, rel=1e-12)
+    assert found.q[0] == pytest.approx(0.5, rel=1e-12)
+    assert found.loss[0] == -2
+    assert found.q[2] == pytest.approx(found.p[0] + (math.exp(-1) - math.exp(-2)) / 2, rel=1e-12)
+    assert found.p[3] == found.q[3] == 0
 
 
 def test_atoms_are_mirrored_one_by_one():
