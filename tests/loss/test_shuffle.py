@@ -45,7 +45,9 @@ def test_binomial_chances(n, chance):
     some = np.unique(np.linspace(0, n, 23).astype(int))
     near = np.unique(np.clip(n * chance + math.sqrt(n) * np.linspace(-4, 4, 9), 0, n).astype(int))
     for k, found in zip(
-        (every := np.union1d(some, near)).tolist(), shuffle._binomial(n, every, chance), strict=True
+        (every := np.union1d(some, near)).tolist(),
+        shuffle._binomial(n, every, chance, 1 - chance),
+        strict=True,
     ):
         truth = mp.binomial(n, k) * mp.mpf(chance) ** k * (1 - mp.mpf(chance)) ** (n - k)
         if truth > mp.mpf("1e-290"):
@@ -77,7 +79,7 @@ def test_the_window_holds_all_that_counts(n, chance):
     assert 0 <= window[0] <= max(0, n * chance - 0.95 * wide)
     assert min(n, n * chance + 0.95 * wide) <= window[-1] <= n
     assert window.size <= min(n + 1, 2 * wide + 2)
-    assert shuffle._binomial(n, window, chance).sum() == pytest.approx(1, abs=1e-11)
+    assert shuffle._binomial(n, window, chance, 1 - chance).sum() == pytest.approx(1, abs=1e-11)
 
 
 def of_atoms(pair, epsilon):
@@ -87,7 +89,7 @@ def of_atoms(pair, epsilon):
 
 @pytest.mark.parametrize(
     ("bins", "outcomes", "close"),
-    [(1 << 13, 1 << 21, 1e-9), (64, 1 << 21, 0.1), (1 << 13, 600, 0.5), (40, 600, 0.5)],
+    [(1 << 13, 1 << 21, 1e-9), (64, 1 << 21, 0.1), (1 << 13, 600, 4.0), (40, 600, 4.0)],
 )
 def test_fewer_outcomes_lie_on_both_sides(monkeypatch, bins, outcomes, close):
     monkeypatch.setattr(shuffle, "_BINS", bins)
@@ -106,6 +108,35 @@ def test_fewer_outcomes_lie_on_both_sides(monkeypatch, bins, outcomes, close):
         assert of_atoms(down, epsilon) * (1 - 1e-10) <= truth <= of_atoms(up, epsilon) * (1 + 1e-10)
         assert of_atoms(up, epsilon) <= truth * (1 + close) + close * 1e-2
         assert of_atoms(down, epsilon) >= truth * (1 - close) - close * 1e-2
+
+
+@pytest.mark.parametrize("epsilon", [1e-9, 1e-4, 0.1, 20.0, 36.0, 40.0])
+@pytest.mark.parametrize("n", [1, 2, 5])
+def test_every_outcome_of_extreme_reports_keeps_its_digits(epsilon, n):
+    """Each count of clones c and of ones a among c + 1: the masses and their ratio."""
+    e = mp.mpf(epsilon)
+    keep, lose = 1 / (1 + mp.exp(-e)), 1 / (1 + mp.exp(e))
+    truth = []
+    for c in range(n):
+        chance = mp.binomial(n - 1, c) * mp.exp(-e * c) * (-mp.expm1(-e)) ** (n - 1 - c)
+        for a in range(c + 2):
+            half = [mp.binomial(c, b) / mp.mpf(2) ** c if 0 <= b <= c else mp.mpf(0) for b in (a - 1, a)]
+            truth.append([chance * (x * half[0] + y * half[1]) for x, y in ((keep, lose), (lose, keep))])
+    pair = shuffle._clones(epsilon, n, up=True)
+    found = zip(pair.losses, pair.p, pair.q, strict=True)
+    for (loss, p, q), (ours, theirs) in zip(found, truth, strict=True):
+        assert abs(p - ours) <= pair.accuracy / 10 * ours
+        assert abs(q - theirs) <= pair.accuracy / 10 * theirs
+        assert abs(loss - mp.log(ours / theirs)) <= pair.precision / 10 * max(e / 10**6, abs(loss))
+
+
+@pytest.mark.parametrize("epsilon", [5, 28, 34, 40])
+def test_one_report_is_not_hidden_at_all(epsilon):
+    """Randomized response of a large ε: just below it, δ is still about the gap."""
+    at = epsilon - Fraction(1, 1000)
+    truth = -mp.expm1(mp.mpf("-0.001")) / (1 + mp.exp(-epsilon))
+    low, high = Loss.pure(epsilon).shuffled(1).delta_bounds(at)
+    assert low <= truth <= high <= truth * (1 + mp.mpf("1e-6"))
 
 
 def test_where_doubles_cannot_tell_it_is_one_report():
