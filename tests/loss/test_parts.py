@@ -321,6 +321,73 @@ def test_renyi_divergences_of_sampled_gaussians(alpha, rate, sigma):
     assert truth <= found <= truth * (1 + mp.mpf("1e-6"))
 
 
+@pytest.mark.parametrize("alpha", [1.0001, 3.0, 50.0])
+def test_divergences_with_a_formula_are_raised_by_a_hair(alpha):
+    """α·ρ of what is Gaussian or concentrated, and of a bounded range no more than its length."""
+    cases = [
+        (Bell(Fraction(1, 3)), alpha / 6),
+        (DiscreteBell(Fraction(3), 2), alpha * 2 / 3),
+        (Zcdp(Fraction(1, 3)), alpha / 3),
+        (Ranged(Fraction(1, 3)), min(alpha / 72, 1 / 3)),
+        (Ranged(Fraction(7)), min(alpha * 49 / 8, 7.0)),
+        (Response(Fraction(3, 4), 2), None),
+        (Laplacian(Fraction(1, 2)), None),
+    ]
+    for part, truth in cases:
+        if truth is not None:
+            assert truth * (1 - 1e-15) <= part.renyi(alpha) <= truth * (1 + 1e-10)
+        assert part.renyi(alpha) <= above(part.most) if part.most is not None else True
+
+
+@pytest.mark.parametrize("epsilon", [1e-60, 1e-3, 1.0, 30.0, 500.0])
+def test_divergences_of_two_losses(epsilon):
+    part, e = Pure(Fraction(epsilon)), mp.mpf(epsilon)
+    for alpha in (1.001, 2.0, 100.0):
+        a = mp.mpf(alpha)
+        with mp.workdps(200):
+            truth = mp.log(mp.cosh((a - 0.5) * e) / mp.cosh(e / 2)) / (a - 1)
+        close = 2.01 if alpha * epsilon < 1e-50 else 1 + mp.mpf("1e-9")
+        assert truth <= part.renyi(alpha) <= max(e if alpha * epsilon > 600 else 0, truth * close)
+
+
+@pytest.mark.parametrize("ratio", [1e-3, 1.0, 20.0, 400.0])
+def test_divergences_of_laplace_noise(ratio):
+    for alpha in (1.5, 2.0, 30.0):
+        a, r = mp.mpf(alpha), mp.mpf(ratio)
+        grown = a * mp.exp((a - 1) * r) + (a - 1) * mp.exp(-a * r)
+        truth = mp.log(grown / (2 * a - 1)) / (a - 1)
+        assert truth <= Laplacian(Fraction(ratio)).renyi(alpha) <= truth * (1 + mp.mpf("1e-9"))
+
+
+@pytest.mark.parametrize("size", [2, 8, 9])
+def test_divergences_of_groups_in_a_sample(size):
+    """A mixture's powers are no more than the mixture of powers; of many, all are taken to be sampled."""
+    rate, mu_squared = Fraction(1, 10), Fraction(1, 4)
+    group = Sampled(Bell(mu_squared), rate).group(size)
+    for alpha in (1.5, 4.0):
+        grown = math.fsum(
+            math.comb(size, j) * 0.1**j * 0.9 ** (size - j) * math.expm1((alpha - 1) * alpha * j * j / 8)
+            for j in range(1, size + 1)
+        )
+        truth = math.log1p(grown) / (alpha - 1) if size <= 8 else alpha * size**2 / 8
+        assert truth < group.renyi(alpha) < truth * (1 + 1e-9)
+    # Where e^x would overflow, as if all were sampled.
+    assert group.renyi(200.0) == pytest.approx(200 * size**2 / 8)
+
+
+@pytest.mark.parametrize("alpha", [1.5, 8.0, 300.0])
+def test_divergences_of_other_samples(alpha):
+    """The mixture of powers, what a pure part allows, and never more than without sampling."""
+    rate = 0.25
+    for base in (Laplacian(Fraction(1)), Pure(Fraction(2)), Pure(Fraction(5)), DiscreteBell(Fraction(1), 1)):
+        alone = base.renyi(alpha)
+        mixed = math.log1p(rate * math.expm1(min(700.0, (alpha - 1) * alone))) / (alpha - 1)
+        known = [alone, mixed] if (alpha - 1) * alone < 700 else [alone]
+        if base.most is not None:
+            known.append(Pure(Fraction(math.log1p(rate * math.expm1(float(base.most))))).renyi(alpha))
+        assert Sampled(base, Fraction(1, 4)).renyi(alpha) == pytest.approx(min(known), rel=1e-9)
+
+
 def test_a_known_curve_answers_for_smaller_orders():
     curve = Curve(((Fraction(2), Fraction(1)), (Fraction(8), Fraction(3))))
     assert curve.renyi(1.5) == curve.renyi(2.0) == 1
@@ -371,6 +438,68 @@ def test_what_is_no_loss_is_refused():
         Loss.gaussian(1).sampled(2)
     with refused(InvalidInput, match="alpha"):
         Loss.gaussian(1).renyi(1)
+
+
+def test_what_parts_say_of_themselves():
+    poisson, fixed = (
+        Sampled(Bell(Fraction(1)), Fraction(1, 4)),
+        Sampled(Bell(Fraction(1)), Fraction(1, 4), fixed=True),
+    )
+    group = poisson.group(2)
+    assert [part.symmetric for part in (Pure(Fraction(1)), poisson, fixed, group)] == [
+        True,
+        False,
+        False,
+        False,
+    ]
+    assert [part.relation for part in (Pure(Fraction(1)), poisson, fixed, group)] == [
+        "",
+        "add/remove",
+        "substitution",
+        "add/remove",
+    ]
+    assert [part.most for part in (Bell(Fraction(1)), poisson, group, Zcdp(Fraction(1)))] == [None] * 4
+    assert [part.told for part in (Pure(Fraction(1)), Pure(Fraction(1), Fraction(1, 3)))] == [
+        0,
+        Fraction(1, 3),
+    ]
+    assert Sampled(Pure(Fraction(2)), Fraction(1, 4)).rho < 2
+    assert Sampled(Ranged(Fraction(1)), Fraction(1, 4)).rho <= Fraction(1, 8)
+    assert poisson.group(1) is poisson
+    assert fixed.group(1) is fixed
+    with pytest.raises(Unsupported):
+        fixed.group(2)
+    assert DiscreteBell(Fraction(1), 0).is_nothing
+    assert not DiscreteBell(Fraction(1), 1).is_nothing
+
+
+def test_pure_groups_and_samples_with_a_delta():
+    pair = Pure(Fraction(1), Fraction(1, 100))
+    assert pair.group(2) == Pure(Fraction(2), pair.group(2).delta)
+    assert float(pair.group(2).delta) == pytest.approx(0.01 * (1 + math.e))
+    assert not pair.group(2).sharp
+    assert pair.group(50).delta == 1
+    assert pair.sampled(Fraction(1, 2)).delta == Fraction(1, 200)
+    assert not pair.sampled(Fraction(1, 2)).sharp
+    assert not Response(Fraction(3, 4), 2).group(2).sharp
+
+
+def test_outcomes_that_one_law_never_gives_are_cut_off():
+    law = Finite(
+        (Fraction(1, 2), Fraction(1, 4), Fraction(1, 4), Fraction(0)),
+        (Fraction(1, 8), 0, Fraction(3, 8), Fraction(1, 2)),
+    )
+    assert law.most is None
+    assert law.cut().told == Fraction(1, 2)
+    assert float(law.cut().most) == pytest.approx(math.log(4))
+    apart = Finite((Fraction(1), Fraction(0)), (Fraction(0), Fraction(1)))
+    assert (apart.cut().most, apart.cut().told) == (0, 1)
+    both = Finite((Fraction(1, 4), Fraction(3, 4)), (Fraction(3, 4), Fraction(1, 4)))
+    assert both.cut() is both
+    assert float(both.most) == pytest.approx(math.log(3))
+    assert float(
+        Finite((Fraction(1, 4), Fraction(3, 4), 0), (Fraction(1, 2), Fraction(1, 2), 0)).most
+    ) == pytest.approx(math.log(2))
 
 
 def test_nothing_stays_nothing():
