@@ -181,16 +181,16 @@ def test_infinite_losses_are_in_no_moment():
 
 
 class Falling:
-    """A contour on which the sum is e^−ε, and errs by so much."""
+    """A contour on which the sum is e^−ε, or a share of it, and errs by so much."""
 
-    def __init__(self, error=0.0, aliases=0.0):
-        self.error, self.aliases = error, aliases
+    def __init__(self, error=0.0, aliases=0.0, share=1.0):
+        self.error, self.aliases, self.share = error, aliases, share
 
     def at(self, epsilon):
-        return fourier._Sum(math.exp(-epsilon), self.error, self.aliases)
+        return fourier._Sum(self.share * math.exp(-epsilon), self.error, self.aliases)
 
     def slope(self, epsilon):
-        return math.exp(-epsilon)
+        return self.share * math.exp(-epsilon)
 
 
 def answered(monkeypatch, contour):
@@ -208,6 +208,17 @@ def test_what_may_be_wrong_is_added_above_and_taken_off_below(monkeypatch, error
     truth = -math.log(1e-5)
     assert truth + error / 1e-5 <= high <= truth + 2.01 * error / 1e-5 + 1e-13
     assert truth - 2.01 * (error + aliases) / 1e-5 - 1e-13 <= low <= truth - (error + aliases) / 1e-5
+
+
+def test_no_epsilon_is_said_to_do_only_if_it_does(monkeypatch):
+    """Where the saddle lies below 0, δ(0) itself is looked at."""
+    monkeypatch.setattr(Integral, "_epsilon_at", lambda *_: -1.0)
+    assert answered(monkeypatch, Falling(share=0.3)).epsilon(0.3) == (0.0, 0.0)
+    low, high = answered(monkeypatch, Falling(share=0.5)).epsilon(0.3)
+    assert low <= math.log(5 / 3) <= high <= math.log(5 / 3) * (1 + 1e-12)
+    low, high = answered(monkeypatch, Falling(0.02, share=0.29)).epsilon(0.3)
+    assert low == 0
+    assert 0.29 * math.exp(-high) + 0.02 <= 0.3
 
 
 def test_what_is_not_shown_is_not_said(monkeypatch):
