@@ -281,6 +281,17 @@ def test_the_parts_of_an_integral_add_up(count):
             assert whole._log_delta_at(c) == pytest.approx(truth, abs=0.2)
 
 
+def test_moments_of_sampled_steps_are_raised_by_their_error():
+    law = steps(0.1, 1.0, 50, added=False).sampled
+    nodes = law.quadrature(2.0, 0.0)
+    whole = Integral([(Bell(0.5), 3)], law)
+    assert Integral([], law).moment(2.0) == nodes.moment + nodes.error > nodes.moment
+    assert whole.moment(2.0) == pytest.approx(nodes.moment + nodes.error + 4.5, rel=1e-12)
+    assert whole._derivatives(2.0) == pytest.approx(
+        (nodes.moment + 4.5, 50 * nodes.mean[0] + 3.75, 50 * nodes.variance[0] + 1.5), rel=1e-3
+    )
+
+
 @pytest.mark.parametrize("root", [1e-3, 0.4, 3.0, 5.0, 700.0])
 def test_the_tilt_is_found_roughly_and_in_a_few_steps(root):
     asked = []
