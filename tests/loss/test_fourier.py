@@ -1,6 +1,7 @@
 """The Fourier integral against reference values, itself, and sums it cannot know of."""
 
 import math
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -279,6 +280,44 @@ def test_the_parts_of_an_integral_add_up(count):
         if near > 0:
             truth = math.log(Integral([(Bell(size), 1)], None).delta(near)[1])
             assert whole._log_delta_at(c) == pytest.approx(truth, abs=0.2)
+
+
+def test_the_contour_has_the_period_of_its_aliases():
+    whole = Integral([(Bell(0.25), 40)], None)
+    period, bound = fourier._aliases(whole, 2.0, 3.0, whole._derivatives(2.0)[0])
+    contour = whole._contour(2.0, 3.0)
+    assert contour.step == pytest.approx(2 * math.pi / period, rel=1e-15)
+    assert (contour.z.real == 2).all()
+    assert contour.z.imag == pytest.approx(contour.step * np.arange(contour.z.size))
+    assert contour.power == pytest.approx(5 * (contour.z + contour.z**2), rel=1e-12)
+    assert (contour.unsure >= 0.99 * 2.0**-48 * (1 + np.abs(5 * (contour.z + contour.z**2)))).all()
+    assert contour.kernel[1:] == pytest.approx(1 / (contour.z[1:] * (1 + contour.z[1:])), rel=1e-12)
+    assert contour.kernel[0] == pytest.approx(1 / 12)
+    # The δ's a period apart, grown by the tilt.
+    for epsilon in (2.0, 3.0, 4.0):
+        after = math.fsum(
+            math.exp(2.0 * m * period) * Integral([(Bell(10.0), 1)], None).delta(epsilon + m * period)[1]
+            for m in (1, 2)
+        )
+        before = math.fsum(math.exp(-2.0 * m * period) for m in (1, 2, 3))
+        assert before * (1 - 1e-12) <= bound(epsilon) >= after
+        assert bound(epsilon) <= math.exp(-25) * contour.at(epsilon).value * 50
+    # Of e^(−10t²/2)/t² what lies beyond the last point.
+    last = float(contour.z.imag[-1])
+    t = np.linspace(last, 4 * last, 100_001)
+    truth = float((np.exp(-5 * t * t) / t**2).sum()) * 3 * last / 100_000
+    assert truth <= contour.beyond <= 100 * truth
+
+
+@pytest.mark.parametrize("turn", [None, 1.0, 3.0, 1e3])
+@pytest.mark.parametrize("start", [0.1, 1.0, 20.0])
+def test_what_is_cut_off_is_bounded_in_steps(turn, start):
+    """∫ e^−t/t² from the start on, by an upper sum of steps of a tenth."""
+    whole = SimpleNamespace(_known=lambda _, t: -t)
+    found = fourier._beyond(whole, None if turn is None else SimpleNamespace(turn=turn), start)
+    t = start * np.exp(np.linspace(0, 12, 200_001))
+    truth = float((np.exp(-t) / t).sum()) * 12 / 200_000
+    assert truth * (1 - 1e-3) <= found <= max(truth * 1.1 ** (start + 2), 1e-12)
 
 
 def test_moments_of_sampled_steps_are_raised_by_their_error():
