@@ -284,8 +284,9 @@ def test_the_parts_of_an_integral_add_up(count):
 
 def test_the_contour_has_the_period_of_its_aliases():
     whole = Integral([(Bell(0.25), 40)], None)
-    period, bound = fourier._aliases(whole, 2.0, 3.0, whole._derivatives(2.0)[0])
-    contour = whole._contour(2.0, 3.0)
+    middle = whole._epsilon_at(2.0)
+    period, bound = fourier._aliases(whole, 2.0, middle, whole._derivatives(2.0)[0])
+    contour = whole._contour(2.0, middle)
     assert contour.step == pytest.approx(2 * math.pi / period, rel=1e-15)
     assert (contour.z.real == 2).all()
     assert contour.z.imag == pytest.approx(contour.step * np.arange(contour.z.size))
@@ -294,7 +295,7 @@ def test_the_contour_has_the_period_of_its_aliases():
     assert contour.kernel[1:] == pytest.approx(1 / (contour.z[1:] * (1 + contour.z[1:])), rel=1e-12)
     assert contour.kernel[0] == pytest.approx(1 / 12)
     # The δ's a period apart, grown by the tilt.
-    for epsilon in (2.0, 3.0, 4.0):
+    for epsilon in (middle - 0.1, middle, middle + 0.1):
         after = math.fsum(
             math.exp(2.0 * m * period) * Integral([(Bell(10.0), 1)], None).delta(epsilon + m * period)[1]
             for m in (1, 2)
