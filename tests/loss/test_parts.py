@@ -394,6 +394,8 @@ def test_a_known_curve_answers_for_smaller_orders():
     assert curve.renyi(2.1) == curve.renyi(8.0) == 3
     assert curve.renyi(9.0) == math.inf
     assert Zcdp(Fraction(1, 2)).renyi(4.0) == pytest.approx(2)
+    assert set(curve.side(added=False, up=False).losses) == {0.0}
+    assert Zcdp(Fraction(1, 2)).side(added=False, up=False) == pairs.Bell(1.0)
     for part in (curve, Zcdp(Fraction(1))):
         with pytest.raises(Uncertified):
             part.side(added=False, up=True)
