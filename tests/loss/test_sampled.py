@@ -145,6 +145,12 @@ def test_what_takes_too_much_is_left_to_others(monkeypatch):
     with pytest.raises(Uncertified):
         many.quadrature(200.0, 0.0)
     nodes = steps(0.1, 1.0, added=False).quadrature(1.0, 0.0)
+    assert nodes.log_ratio(0.1, 1).tolist() == [0]
+    # Two hills, and nothing known of what lies between.
+    hills = steps(math.exp(-1 / (2 * 0.03**2)), 0.03, added=False).quadrature(1.0, 0.0)
+    monkeypatch.setattr(sampled, "_CORE_POINTS", 2)
+    with pytest.raises(Uncertified):
+        hills.core()
     monkeypatch.setattr(sampled, "_MOST_WORK", 100)
     with pytest.raises(Uncertified):
         nodes.log_ratio(0.1, 10)
