@@ -233,7 +233,8 @@ def test_groups():
     assert Loss.bounded_range(0.5).for_group(2) == Loss.bounded_range(1)
     assert Loss.zcdp(0.5).for_group(3) == Loss.zcdp(4.5)
     assert Loss.response(0.75).for_group(2).epsilon() == pytest.approx(2 * math.log(3))
-    assert Loss.from_renyi({4: 1, 16: 2}).for_group(2) == Loss.from_renyi({2: 3, 8: 6})
+    assert Loss.from_renyi({3: 1, 4: 1, 16: 2}).for_group(2) == Loss.from_renyi({2: 3, 8: 6})
+    assert Loss.from_renyi({7: 1, 8: 1, 16: 2}).for_group(3) == Loss.from_renyi({2: 9, 4: 18})
     assert (Loss.pure(1).sampled(0.5)).for_group(2).epsilon() == pytest.approx(
         2 * math.log1p(0.5 * math.expm1(1))
     )
