@@ -120,6 +120,16 @@ def test_laplace_noise_on_many_numbers_is_no_worse_than_on_one(scale, shifts):
         assert abs(hockey_stick(*single, epsilon) + mp.expm1((epsilon - total / scale) / 2)) < mp.mpf("1e-25")
 
 
+def test_very_many_losses_are_seen_as_all_or_as_fewer():
+    """Beyond 2^10 integers: a Laplace law a little further apart, or integers taken together."""
+    wide, narrow = DiscreteLaplacian(Fraction(3), 2000), DiscreteLaplacian(Fraction(1, 3), 2500)
+    assert wide.side(added=False, up=True) == pairs.Laplacian(above(Fraction(2000, 3) + Fraction(1, 18)))
+    assert wide.side(added=False, up=False) == pairs.Laplacian(below(Fraction(2000, 3)))
+    assert narrow.side(added=False, up=True) == pairs.discrete_laplace(Fraction(1, 9), 834)
+    assert DiscreteLaplacian(Fraction(1), 1025).side(added=False, up=True) == pairs.Laplacian(1025.5)
+    assert DiscreteLaplacian(Fraction(3), 1024).side(added=False, up=True) == pairs.discrete_laplace(3, 1024)
+
+
 def test_many_losses_lie_between_fewer_and_all():
     part = DiscreteLaplacian(Fraction(5000), 5003)
     up, down = part.side(added=False, up=True), part.side(added=False, up=False)
@@ -230,6 +240,8 @@ def test_groups():
     assert Loss.laplace(0.5).for_group(3) == Loss.laplace(1.5)
     assert Loss.discrete_laplace(4, 1).for_group(3) == Loss.discrete_laplace(4, 3)
     assert Loss.discrete_gaussian(4, 1).for_group(3) == Loss.discrete_gaussian(4, 3)
+    assert Loss.discrete_laplace(4, 2).for_group(3) == Loss.discrete_laplace(4, 6)
+    assert Loss.discrete_gaussian(4, 2).for_group(3) == Loss.discrete_gaussian(4, 6)
     assert Loss.bounded_range(0.5).for_group(2) == Loss.bounded_range(1)
     assert Loss.zcdp(0.5).for_group(3) == Loss.zcdp(4.5)
     assert Loss.response(0.75).for_group(2).epsilon() == pytest.approx(2 * math.log(3))
@@ -472,6 +484,12 @@ def test_what_parts_say_of_themselves():
     assert fixed.group(1) is fixed
     with pytest.raises(Unsupported):
         fixed.group(2)
+    assert [Pure(Fraction(2)).rho, Ranged(Fraction(2)).rho, Bell(Fraction(3)).rho] == [
+        2,
+        Fraction(1, 2),
+        Fraction(3, 2),
+    ]
+    assert str(Pure(Fraction(1), Fraction(1, 2))) == "ε = 1, δ = 0.5"
     assert DiscreteBell(Fraction(1), 0).is_nothing
     assert not DiscreteBell(Fraction(1), 1).is_nothing
 
