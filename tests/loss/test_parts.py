@@ -481,6 +481,7 @@ def test_what_parts_say_of_themselves():
     assert Sampled(Pure(Fraction(2)), Fraction(1, 4)).rho < 2
     assert Sampled(Ranged(Fraction(1)), Fraction(1, 4)).rho <= Fraction(1, 8)
     assert poisson.group(1) is poisson
+    assert (group.size, group.group(3).size) == (2, 6)
     assert fixed.group(1) is fixed
     with pytest.raises(Unsupported):
         fixed.group(2)
