@@ -51,6 +51,14 @@ def test_real_moments_are_not_below_the_truth(pair):
         assert found <= truth * (1 + mp.mpf("1e-12")) + mp.mpf("1e-13")
 
 
+def test_moments_beyond_doubles():
+    e, z = mp.mpf(25), mp.mpc(40, 1)
+    found = complex(two_points(25.0).log_moment(np.array([complex(z)]))[0])
+    truth = mp.log((mp.exp(z * e) + mp.exp(-(1 + z) * e)) / (1 + mp.exp(-e)))
+    assert found.real == pytest.approx(float(truth.real), rel=1e-14)
+    assert math.remainder(found.imag - float(truth.imag), 2 * math.pi) == pytest.approx(0, abs=1e-12)
+
+
 def test_what_is_left_of_a_power():
     x = np.array([1e-12 + 1e-9j, 0.3 - 0.2j, 0.49 + 0j, 0.51 + 0j, 0.4j, -3 + 2j, 0j])
     for value, found in zip(x.tolist(), atoms._second(x).tolist(), strict=True):
