@@ -524,6 +524,14 @@ def test_outcomes_that_one_law_never_gives_are_cut_off():
     ) == pytest.approx(math.log(2))
 
 
+def test_one_integer_that_moves_by_one_unless_said_otherwise():
+    assert Loss.discrete_laplace(2).epsilon() == 0.5
+    assert Loss.discrete_gaussian(4).rho == Fraction(1, 8)
+    assert (Loss.pure(1) * 10**18).epsilon() == 1e18
+    with refused(InvalidInput, match="times"):
+        Loss.pure(1) * (10**18 + 1)
+
+
 def test_nothing_stays_nothing():
     nothing = Loss.pure(0)
     assert nothing.sampled(Fraction(1, 2)) == nothing.sampled_without_replacement(10, 1) == nothing
