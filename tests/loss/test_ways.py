@@ -115,6 +115,10 @@ def test_figures_add_up_and_the_larger_count():
         (Loss.approximate(1, HALF) + Loss.pure(1), "ε = 2, δ = 0.5"),
         (Loss.gaussian(1), "Gaussian μ = 1"),
         (Loss.pure(1) + Loss.gaussian(1), "ε = 1, Gaussian μ = 1"),
+        (
+            Loss.approximate(1, HALF) + Loss.gaussian(1) + Loss.discrete_gaussian(4),
+            "ε = 1, δ = 0.5, discrete Gaussian Δ²/σ² = 0.25, Gaussian μ = 1",
+        ),
         (Loss.pure(0), "ε = 0"),
         (Loss.discrete_gaussian(4) * 3, "3 × (discrete Gaussian Δ²/σ² = 0.25)"),
     ],
