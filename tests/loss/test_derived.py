@@ -133,6 +133,14 @@ def test_what_a_mirrored_pair_says_of_itself():
     assert found.p[3] == pytest.approx(found.q[3], rel=1e-9)
 
 
+def test_each_cell_is_as_unsure_as_its_mirror_image():
+    edges = np.array([-9.0, -3.0, -0.02, -0.01])
+    found, image = Mirrored(Bell(1.0)).masses(edges), Bell(1.0).masses(-edges[::-1])
+    assert found.unsure == pytest.approx(image.unsure[::-1], rel=1e-9)
+    assert found.unsure[0] > 10 * found.unsure[2]
+    assert found.accuracy == pytest.approx(image.accuracy[::-1] + 4 * 2.0**-53, rel=1e-9)
+
+
 def test_an_atom_on_an_edge_lies_below_it():
     found = Mirrored(Laplacian(2.0)).masses(np.array([-4.0, -2.0, 0.0, 2.0, 4.0]))
     assert found.p[0] == pytest.approx(math.exp(-2) / 2, rel=1e-12)
