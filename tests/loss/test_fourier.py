@@ -342,6 +342,21 @@ def test_the_tilt_is_found_roughly_and_in_a_few_steps(root):
     assert Integral._tilt(lambda _: 1.0) == pytest.approx(math.exp(-7.5))
 
 
+def test_a_tilt_is_given_whatever_the_function():
+    """One that leaps to and fro: after six steps any place will do."""
+    leaps = iter([-9, 1, 50, -1000, 10**4, -(10**5), 10**6, -1])
+    found = Integral._tilt(lambda _: next(leaps) * 1e-6)
+    assert math.exp(1.5) < found < math.exp(2.5)
+    assert next(leaps, None) is None
+
+
+def test_too_many_points_are_left_to_others(monkeypatch):
+    monkeypatch.setattr(fourier, "_MOST_POINTS", 3)
+    for integral in (Integral([(Bell(1.0), 1)], None), steps(0.1, 1.0, 50, added=False)):
+        with pytest.raises(Uncertified):
+            integral.delta(1.0)
+
+
 def test_chernoff_is_the_formula_at_its_best():
     """Of Gaussian noise: the least over c of e^(K(c) − cε)·c^c/(1 + c)^(1 + c)."""
     for mu_squared, epsilon in ((1.0, 3.0), (0.01, 0.5), (4.0, 0.0)):

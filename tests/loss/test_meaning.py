@@ -9,7 +9,7 @@ import mpmath
 import pytest
 
 from hubbub.errors import InvalidInput
-from hubbub.loss import Loss
+from hubbub.loss import Loss, meaning
 from refusing import refused
 
 NORMAL = NormalDist()
@@ -73,6 +73,16 @@ def test_the_tradeoff_of_chances_beyond_doubles():
     assert Loss.laplace(1).tradeoff(tiny) == pytest.approx(1, abs=1e-15)
     assert Loss.gaussian(100).tradeoff(Fraction(1, 2)) == 0
     assert Loss.pure(1).tradeoff(1 - Fraction(1, 10**20)) == pytest.approx(1e-20 / math.e, rel=1e-6)
+
+
+def test_two_lines_meet_or_give_no_hope():
+    def meeting(*heights):
+        return meaning._peak([(float(k), Fraction(height)) for k, height in enumerate(heights)])
+
+    assert meeting(0, 2, 2, 0) == (3.0, 1.5)
+    assert meeting(0, 1, 2, 3) == meeting(3, 2, 2, 3) == (0.0, 0.0)
+    # Where they meet beside the middle, there is nothing to find between.
+    assert meeting(0, 4, 1, 0) == (0.0, 0.0)
 
 
 def test_the_ends_of_the_tradeoff():
