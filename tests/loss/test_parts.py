@@ -485,6 +485,8 @@ def test_what_parts_say_of_themselves():
     assert fixed.group(1) is fixed
     with pytest.raises(Unsupported):
         fixed.group(2)
+    with refused(Unsupported, match="once more"):
+        fixed.sampled(Fraction(1, 2))
     assert [Pure(Fraction(2)).rho, Ranged(Fraction(2)).rho, Bell(Fraction(3)).rho] == [
         2,
         Fraction(1, 2),
