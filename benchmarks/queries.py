@@ -234,7 +234,7 @@ def mean_errors(path: Path) -> dict[str, tuple[float, float]]:
     planned, peer = plans(path), opendp_tasks(path)
     _, by_user = opened(path)
     regions = by_user.exact(planned["b"])
-    products = by_user.exact(planned["c"])
+    products = kept_counts(by_user, planned["c"])
     weighed = by_user.exact(by_user.sql(BY_PRODUCT, epsilon=1, keys={"product": range(PRODUCTS)}))
     rows = duckdb.execute(f"SELECT product, COUNT(*) FROM read_parquet('{path}') GROUP BY product").fetchall()
     truth = {float(product): float(count) for product, count in rows}
@@ -251,7 +251,7 @@ def mean_errors(path: Path) -> dict[str, tuple[float, float]]:
         answers = planned["c"].run().value
         frame = peer["c"]().to_dict(as_series=False)
         for errors, found, exact in (
-            (ours, _keyed(answers, "product", "n"), _keyed(products, "product", "n")),
+            (ours, _keyed(answers, "product", "n"), products),
             (theirs, _keyed(frame, "product", "len"), _keyed(weighed, "product", "n")),
         ):
             errors.add("c, count of a released product", found, exact)
@@ -262,6 +262,14 @@ def mean_errors(path: Path) -> dict[str, tuple[float, float]]:
             ours.add(name, {0: planned[task].run().value["cost"][0]}, {0: exact})
             theirs.add(name, {0: peer[task]()["cost"][0]}, {0: exact})
     return {name: (ours.mean(name), theirs.mean(name)) for name in ours.found}
+
+
+def kept_counts(data: Dataset, plan: Plan) -> dict[object, float]:
+    """The exact counts of all keys, before any are selected."""
+    [measure] = plan.measures
+    measured = measure.measurement(plan.weighing(plan.limits))
+    found = data._engine.aggregates(measured.sql, {})  # noqa: SLF001 - nobody else may
+    return {key: float(count * measured.step) for key, count in zip(found["k0"], found["m0"].tolist(), strict=True)}
 
 
 class _Errors:
