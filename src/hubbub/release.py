@@ -100,6 +100,59 @@ class Release:
             high = np.nextafter(np.add(self.value, width), np.inf)
         return (low, high) if isinstance(self.value, np.ndarray) else (float(low), float(high))
 
+    # A table of answers can be had in the forms that people work with.
+
+    def label(self) -> dict[str, Any]:
+        """What was protected, how, and at what cost."""
+        facts = getattr(self.value, "facts", None)
+        return {
+            **(
+                dict(facts)
+                if facts is not None
+                else {"unit": str(self.unit), "mechanism": self.source.to_json()}
+            ),
+            "loss": str(self.loss),
+            "model": self.model,
+            "sensitivity": "asserted by a person" if self.asserted else "derived by a rule",
+        }
+
+    def to_pandas(self) -> Any:
+        """The table as a pandas data frame."""
+        return self._table().to_pandas()
+
+    def to_polars(self) -> Any:
+        """The table as a Polars data frame."""
+        return self._table().to_polars()
+
+    def to_arrow(self) -> Any:
+        """The table as a pyarrow table."""
+        return self._table().to_arrow()
+
+    def to_json(self) -> str:
+        """The table with its label; `Answers.from_json` reads it back."""
+        text: str = self._table().to_json()
+        return text
+
+    def svg(self, column: str | None = None) -> str:
+        """A picture of one column with its error bars."""
+        picture: str = self._table().svg(column)
+        return picture
+
+    def __arrow_c_stream__(self, requested_schema: Any = None) -> Any:
+        """Arrow's own door to the table."""
+        return self._table().__arrow_c_stream__(requested_schema)
+
+    def _repr_html_(self) -> str | None:
+        shown = getattr(self.value, "_repr_html_", None)
+        return None if shown is None else shown()
+
+    def _table(self) -> Any:
+        if not hasattr(self.value, "to_pandas"):
+            raise InvalidInput(
+                "the answer is not a table", why="only queries release tables", fix="use release.value itself"
+            )
+        return self.value
+
     def __repr__(self) -> str:
         word = "; sensitivity asserted" if self.asserted else ""
         how = ", post-processed" if self.mapped else ""

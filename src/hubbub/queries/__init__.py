@@ -1,1 +1,1 @@
-"""Private answers: a query, how it is bounded per unit, its plan, and what is released."""
+"""Queries: what is asked of a table, and what is made of the noisy integers that come back."""

@@ -12,6 +12,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import date, datetime
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -80,6 +81,10 @@ class Answers:
 
         return pa.table(self.to_dict())
 
+    def __arrow_c_stream__(self, requested_schema: Any = None) -> Any:
+        """Arrow's own door, through which most libraries read tables; needs none of them."""
+        return self._relation().__arrow_c_stream__(requested_schema)
+
     def to_csv(self) -> str:
         """Comma-separated values, with a header."""
         paper = io.StringIO()
@@ -119,24 +124,30 @@ class Answers:
                 fix="pass what to_json() wrote",
             ) from None
 
-    def write(self, path: str) -> None:
+    def write(self, path: str | Path) -> None:
         """Write a Parquet file."""
+        self._relation().write_parquet(str(path))
+
+    def _relation(self) -> Any:
+        """The table in an engine of its own."""
         import duckdb
 
-        connection = duckdb.connect(":memory:")
         table = self.to_dict()
         names = ", ".join('"' + name.replace('"', '""') + '"' for name in table)
         parts = ", ".join(f"UNNEST($c{place})" for place in range(len(table)))
         given = {f"c{place}": values for place, values in enumerate(table.values())}
-        made = f"CREATE TABLE t AS SELECT * FROM (SELECT {parts}) AS s({names})"  # noqa: S608 - quoted names
-        connection.execute(made, given)
-        connection.execute("COPY t TO '" + str(path).replace("'", "''") + "' (FORMAT parquet)")
-        connection.close()
+        return duckdb.connect(":memory:").sql(
+            f"SELECT * FROM (SELECT {parts}) AS answers({names})",  # noqa: S608 - names are quoted
+            params=given,
+        )
 
     # For people
 
     def __str__(self) -> str:
         return _text(self)
+
+    def __repr__(self) -> str:
+        return f"Answers({len(self)} rows of {', '.join(column.name for column in self.columns)})"
 
     def _repr_html_(self) -> str:
         head = "".join(f"<th>{html.escape(column.name)}</th>" for column in self.columns)

@@ -13,13 +13,24 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import date, datetime
 from fractions import Fraction
+from itertools import islice
 
 from sqlglot import exp
 
 from hubbub.errors import HubbubError, InvalidInput, Unsupported
 from hubbub.tables.schema import Bounds, Column, Key, Kind
 
-__all__ = ["Scope", "Typed", "compiled", "name_of", "number_literal", "refused", "text_literal"]
+__all__ = [
+    "Scope",
+    "Typed",
+    "as_kind",
+    "compiled",
+    "name_of",
+    "number_literal",
+    "refused",
+    "text_literal",
+    "without_signs",
+]
 
 DOUBLE = exp.DataType.build("DOUBLE")
 _MONTHS, _QUARTERS, _HOURS, _DAYS, _WEEKDAYS = range(1, 13), range(1, 5), range(24), range(1, 32), range(7)
@@ -38,6 +49,8 @@ _PARTS: dict[str, range | None] = {
 }
 _TRUNCATED = ("year", "quarter", "month", "week", "day", "hour", "minute")
 _MOST_TEXT = 1 << 16
+_MOST_TWICE = 2000
+"""Parts of an expression that is to be written out more than once."""
 
 
 @dataclass(frozen=True)
@@ -242,12 +255,8 @@ def as_kind(typed: Typed, kind: Kind, what: str) -> Typed:
         return replace(typed, kind=kind)
     if kind is Kind.NUMBER and typed.kind is Kind.BOOLEAN:
         one, zero = number_literal(1), number_literal(0)
-        sql = exp.Case(
-            ifs=[
-                exp.If(this=typed.sql, true=one),
-                exp.If(this=exp.Not(this=exp.Paren(this=typed.sql)), true=zero),
-            ]
-        )
+        negated = exp.Not(this=exp.Paren(this=_again(typed.sql)))
+        sql = exp.Case(ifs=[exp.If(this=typed.sql, true=one), exp.If(this=negated, true=zero)])
         return Typed(sql, Kind.NUMBER, (Fraction(0), Fraction(1)), (0.0, 1.0))
     if typed.is_literal and isinstance(typed.value, str) and kind in {Kind.DATE, Kind.TIMESTAMP}:
         return _moment(typed.value, kind)
@@ -295,6 +304,49 @@ def moment_literal(value: Key) -> exp.Expr:
     return exp.Cast(this=exp.Literal.string(text), to=exp.DataType.build(to))
 
 
+def within_years(moment: exp.Expr, kind: Kind) -> exp.Expr:
+    """NULL where a date or timestamp is not in the years 1 to 9999.
+
+    Beyond these date functions raise, and Python has no such dates.
+    """
+    least, beyond = (moment_literal(_LEAST[kind]), moment_literal(_MOST[kind]))
+    inside = exp.And(
+        this=exp.GTE(this=moment, expression=least),
+        expression=exp.LTE(this=_again(moment), expression=beyond),
+    )
+    return exp.Case(ifs=[exp.If(this=inside, true=_again(moment))])
+
+
+_LEAST: dict[Kind, Key] = {Kind.DATE: date.min, Kind.TIMESTAMP: datetime.min}  # noqa: DTZ901 - without zone
+_MOST: dict[Kind, Key] = {Kind.DATE: date.max, Kind.TIMESTAMP: datetime.max}  # noqa: DTZ901
+
+
+def without_signs(number: exp.Expr) -> exp.Expr:
+    """The number, where 0 has no sign and what is no number is NULL.
+
+    Which of −0.0 and 0.0 stands for both in a group depends on the order of rows, also of others'.
+    """
+    zero = exp.If(this=exp.EQ(this=number, expression=number_literal(0)), true=number_literal(0))
+    there = exp.If(this=exp.Not(this=exp.IsNan(this=_again(number))), true=_again(number))
+    return exp.Case(ifs=[zero, there])
+
+
+def _again(sql: exp.Expr) -> exp.Expr:
+    """A copy, where an expression is written out more than once: nested, that grows beyond all bounds."""
+    if sum(1 for _ in islice(sql.walk(), _MOST_TWICE)) == _MOST_TWICE:
+        raise Unsupported(
+            "an expression is too long",
+            why="some functions take their argument twice, so that no row can make them fail",
+            fix="write a shorter one, or nest fewer functions",
+        )
+    return sql.copy()
+
+
+def _grouped(sql: exp.Expr) -> exp.Expr:
+    """In parentheses where it needs them as an operand."""
+    return exp.Paren(this=sql) if isinstance(sql, (exp.Binary, exp.Neg)) else sql
+
+
 def _number_of(node: exp.Expr, scope: Scope) -> Typed:
     return as_kind(compiled(node, scope), Kind.NUMBER, "an operand")
 
@@ -312,7 +364,7 @@ def _truth(node: exp.Expr, scope: Scope) -> Typed:
 
 def _arithmetic(node: exp.Expr, scope: Scope) -> Typed:
     left, right = _number_of(node.this, scope), _number_of(node.expression, scope)
-    sql = type(node)(this=left.sql, expression=right.sql)
+    sql = type(node)(this=_grouped(left.sql), expression=_grouped(right.sql))
     return Typed(sql, Kind.NUMBER, _interval(type(node), left.bounds, right.bounds))
 
 
@@ -335,7 +387,8 @@ def _divided(node: exp.Expr, scope: Scope) -> Typed:
         assert isinstance(right.value, Fraction)
         ends = sorted(end / right.value for end in left.bounds)
         bounds = (ends[0], ends[1])
-    return Typed(exp.Div(this=left.sql, expression=below, typed=False, safe=False), Kind.NUMBER, bounds)
+    sql = exp.Div(this=_grouped(left.sql), expression=below, typed=False, safe=False)
+    return Typed(sql, Kind.NUMBER, bounds)
 
 
 def _whole_division(node: exp.Expr, scope: Scope) -> Typed:
@@ -346,7 +399,7 @@ def _whole_division(node: exp.Expr, scope: Scope) -> Typed:
 def _remainder(node: exp.Expr, scope: Scope) -> Typed:
     left, right = _number_of(node.this, scope), _number_of(node.expression, scope)
     below = exp.Nullif(this=right.sql, expression=exp.Literal.number(0))
-    return Typed(exp.Mod(this=left.sql, expression=below), Kind.NUMBER)
+    return Typed(exp.Mod(this=_grouped(left.sql), expression=below), Kind.NUMBER)
 
 
 def _negated(node: exp.Expr, scope: Scope) -> Typed:
@@ -419,7 +472,9 @@ def _guarded(low: str, *, strict: bool) -> Callable[[exp.Expr, Scope], Typed]:
         inner = _number_of(node.this, scope)
         compare = exp.GT if strict else exp.GTE
         inside = compare(this=inner.sql, expression=exp.Literal.number(low))
-        return Typed(exp.Case(ifs=[exp.If(this=inside, true=type(node)(this=inner.sql.copy()))]), Kind.NUMBER)
+        return Typed(
+            exp.Case(ifs=[exp.If(this=inside, true=type(node)(this=_again(inner.sql)))]), Kind.NUMBER
+        )
 
     return build
 
@@ -432,13 +487,13 @@ def _unary(node: exp.Expr, scope: Scope) -> Typed:
 def _power(node: exp.Expr, scope: Scope) -> Typed:
     left, right = _number_of(node.this, scope), _number_of(node.expression, scope)
     if right.is_literal and right.value == 2:
-        sql = exp.Mul(this=exp.Paren(this=left.sql), expression=exp.Paren(this=left.sql.copy()))
+        sql = exp.Mul(this=exp.Paren(this=left.sql), expression=exp.Paren(this=_again(left.sql)))
         bounds = _interval(exp.Mul, left.bounds, left.bounds)
         return Typed(sql, Kind.NUMBER, bounds and (max(Fraction(0), bounds[0]), bounds[1]))
     # Of a negative number a power is NULL: engines disagree on the rest.
     inside = exp.GT(this=left.sql, expression=exp.Literal.number(0))
     return Typed(
-        exp.Case(ifs=[exp.If(this=inside, true=exp.Pow(this=left.sql.copy(), expression=right.sql))]),
+        exp.Case(ifs=[exp.If(this=inside, true=exp.Pow(this=_again(left.sql), expression=right.sql))]),
         Kind.NUMBER,
     )
 
@@ -447,12 +502,10 @@ def _extreme(node: exp.Expr, scope: Scope) -> Typed:
     """LEAST and GREATEST, NULL if any part is: engines disagree on that, so it is written out."""
     parts = [_number_of(part, scope) for part in (node.this, *node.expressions)]
     is_least = isinstance(node, exp.Least)
-    pick, compare = (min, exp.LTE) if is_least else (max, exp.GTE)
-    total = parts[0].sql
-    for part in parts[1:]:
-        first = compare(this=exp.Paren(this=total), expression=exp.Paren(this=part.sql))
-        then, otherwise = exp.If(this=first, true=total.copy()), exp.Not(this=exp.Paren(this=first.copy()))
-        total = exp.Case(ifs=[then, exp.If(this=otherwise, true=part.sql.copy())])
+    pick = min if is_least else max
+    missing = exp.or_(*(exp.Is(this=exp.Paren(this=part.sql), expression=exp.Null()) for part in parts))
+    chosen = type(node)(this=_again(parts[0].sql), expressions=[_again(part.sql) for part in parts[1:]])
+    total = exp.Case(ifs=[exp.If(this=exp.Not(this=exp.Paren(this=missing)), true=chosen)])
     ends = [part.bounds or part.half for part in parts]
     lows = [low for low, _ in ends if low is not None]
     highs = [high for _, high in ends if high is not None]
@@ -514,7 +567,7 @@ def _between(node: exp.Expr, scope: Scope) -> Typed:
     middle = node.this
     both = exp.And(
         this=exp.GTE(this=middle, expression=node.args["low"]),
-        expression=exp.LTE(this=middle.copy(), expression=node.args["high"]),
+        expression=exp.LTE(this=_again(middle), expression=node.args["high"]),
     )
     return compiled(both, scope)
 
@@ -563,7 +616,7 @@ def _case(node: exp.Expr, scope: Scope) -> Typed:
     subject = node.args.get("this")
     conditions, values = [], []
     for branch in node.args["ifs"]:
-        test = exp.EQ(this=subject.copy(), expression=branch.this) if subject is not None else branch.this
+        test = exp.EQ(this=_again(subject), expression=branch.this) if subject is not None else branch.this
         conditions.append(_truth(test, scope))
         values.append(compiled(branch.args["true"], scope))
     default = node.args.get("default")
@@ -574,6 +627,8 @@ def _case(node: exp.Expr, scope: Scope) -> Typed:
         (value.kind for value in (*values, otherwise) if not (value.is_literal and value.value is None)),
         Kind.TEXT,
     )
+    if kind is Kind.OPAQUE:
+        raise _opaque()
     parts = [as_kind(value, kind, "a branch") for value in (*values, otherwise)]
     sql = exp.Case(
         ifs=[exp.If(this=test.sql, true=part.sql) for test, part in zip(conditions, parts, strict=False)],
@@ -603,6 +658,8 @@ def _if(node: exp.Expr, scope: Scope) -> Typed:
 def _coalesce(node: exp.Expr, scope: Scope) -> Typed:
     given = [compiled(part, scope) for part in (node.this, *node.expressions)]
     kind = next((part.kind for part in given if not (part.is_literal and part.value is None)), Kind.TEXT)
+    if kind is Kind.OPAQUE:
+        raise _opaque()
     parts = [as_kind(part, kind, "a part") for part in given]
     sql = exp.Coalesce(this=parts[0].sql, expressions=[part.sql for part in parts[1:]])
     return Typed(sql, kind, *_united(parts))
@@ -651,8 +708,10 @@ def _joined(node: exp.Expr, scope: Scope) -> Typed:
     ]
     total = parts[0].sql
     for part in parts[1:]:
-        total = exp.DPipe(this=total, expression=part.sql, safe=True)
-    return Typed(exp.Paren(this=total), Kind.TEXT)
+        both = exp.DPipe(this=total, expression=part.sql, safe=True)
+        # Doubled again and again a text would be longer than the engine bears, on some rows only.
+        total = exp.Substring(this=both, start=exp.Literal.number(1), length=exp.Literal.number(_MOST_TEXT))
+    return Typed(total, Kind.TEXT)
 
 
 def _starts(node: exp.Expr, scope: Scope) -> Typed:
@@ -676,6 +735,8 @@ def _part(name: str, node: exp.Expr, scope: Scope) -> Typed:
         )
     known = _PARTS[name]
     inner = _moment_of(node, scope)
+    if name in {"hour", "minute"}:
+        inner = as_kind(inner, Kind.TIMESTAMP, "an operand")
     part = {"dayofweek": "dow"}.get(name, name)
     sql = exp.TryCast(
         this=exp.Extract(this=exp.Var(this=part.upper()), expression=inner.sql), to=DOUBLE.copy()
@@ -690,7 +751,11 @@ def _extract(node: exp.Expr, scope: Scope) -> Typed:
 
 
 def _named_part(name: str) -> Callable[[exp.Expr, Scope], Typed]:
-    return lambda node, scope: _part(name, node.this, scope)
+    def build(node: exp.Expr, scope: Scope) -> Typed:
+        _only(node, "this")
+        return _part(name, node.this, scope)
+
+    return build
 
 
 def _truncated(node: exp.Expr, scope: Scope) -> Typed:
@@ -748,7 +813,11 @@ def _cast(node: exp.Expr, scope: Scope) -> Typed:
     if inner.kind is kind:
         cast = inner
     else:
-        cast = Typed(exp.TryCast(this=inner.sql, to=exp.DataType.build(_SQL_NAMES[kind])), kind)
+        plain = without_signs(inner.sql) if inner.kind is Kind.NUMBER else inner.sql
+        done: exp.Expr = exp.TryCast(this=plain, to=exp.DataType.build(_SQL_NAMES[kind]))
+        if kind in _LEAST and inner.kind not in _LEAST:
+            done = within_years(done, kind)
+        cast = Typed(done, kind)
     if name in _WHOLE:
         half = exp.Add(this=exp.Paren(this=cast.sql), expression=exp.Literal.number("0.5"))
         return Typed(exp.Floor(this=half), kind, cast.bounds and (cast.bounds[0] - 1, cast.bounds[1] + 1))

@@ -87,7 +87,7 @@ class Sums(Measure):
     is_signed: bool = False
 
     def measurement(self, weighing: Weighing) -> Measurement:
-        return weighing.sums(self.partition, is_signed=self.is_signed)
+        return weighing.sums(self.partition)
 
     def read(
         self, place: int, noisy: NDArray[np.int64], measured: Measurement, noise: Noise, confidence: Number

@@ -8,6 +8,7 @@ Proof: docs/proofs/intervals.md, "Outputs"
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import date, datetime
 from fractions import Fraction
 from typing import Any
 
@@ -18,8 +19,8 @@ from sqlglot import exp
 from hubbub.errors import InvalidInput, Unsupported
 from hubbub.queries.expressions import name_of
 from hubbub.queries.measures import Estimate, Floats
-from hubbub.queries.query import Output, Query
-from hubbub.tables.schema import Key
+from hubbub.queries.query import GroupKey, Output, Query
+from hubbub.tables.schema import Key, Kind
 
 __all__ = ["Shown", "check_outputs", "shown"]
 
@@ -40,12 +41,18 @@ class Shown:
 def check_outputs(query: Query) -> None:
     """Refuse, before anything is charged, what could not be computed afterwards."""
     none = Estimate(*(np.ones(1) for _ in range(3)))
-    groups = [tuple(_sample(key.values) for key in query.keys)]
+    groups = [tuple(_sample(key) for key in query.keys)]
     shown(query, groups, lambda _place, _confidence: none, Fraction(1, 2))
 
 
-def _sample(values: Sequence[Key] | None) -> Key:
-    return next((value for value in values or () if value is not None), "a")
+def _sample(key: GroupKey) -> Key:
+    samples: dict[Kind, Key] = {
+        Kind.NUMBER: 1.0,
+        Kind.BOOLEAN: True,
+        Kind.DATE: date.min,
+        Kind.TIMESTAMP: datetime.min,  # noqa: DTZ901 - the engine's have no zone
+    }
+    return next((value for value in key.values or () if value is not None), samples.get(key.kind, "a"))
 
 
 def shown(query: Query, groups: Sequence[tuple[Key, ...]], given: Given, confidence: Fraction) -> list[Shown]:

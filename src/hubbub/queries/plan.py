@@ -18,7 +18,7 @@ from typing import Any, ClassVar, NoReturn
 from sqlglot import exp
 
 from hubbub.bounded import Sensitivity
-from hubbub.errors import InvalidInput, Refused, Unsupported
+from hubbub.errors import InvalidInput, Refused
 from hubbub.loss import Loss, largest_mu, refuse_large_delta
 from hubbub.mechanisms import Gaussian, Laplace, PermuteAndFlip, TopK
 from hubbub.mechanisms.keys import GaussianKeys, GeometricKeys, select_keys
@@ -33,6 +33,8 @@ __all__ = ["Plan", "planned"]
 
 _SEARCH = Fraction(1, 10)
 """The share of ε that finds the limit on rows where none is declared."""
+_BOUNDS = Fraction(1, 10)
+"""The share of ε that finds bounds where they are asked to be found."""
 _KEYS = Fraction(1, 4)
 """The share of ε that selects keys which are not public."""
 _ASSUMED_ROWS = 8
@@ -86,6 +88,8 @@ class Plan:
 
     @property
     def _needs_rows(self) -> bool:
+        if self.autos:
+            return self.limits.groups is None or self.limits.rows_per_group is None
         by_groups = self.limits.groups is not None and (
             self.limits.rows_per_group is not None or self._only_units
         )
@@ -101,6 +105,16 @@ class Plan:
         return self.epsilon * _SEARCH if self.searches else Fraction(0)
 
     @property
+    def autos(self) -> tuple[int, ...]:
+        """The arguments whose bounds are found privately."""
+        return tuple(place for place, argument in enumerate(self.query.arguments) if argument.is_auto)
+
+    @property
+    def epsilon_for_bounds(self) -> Fraction:
+        """The ε that finds bounds; 0 where they are declared."""
+        return self.epsilon * _BOUNDS if self.autos else Fraction(0)
+
+    @property
     def selects(self) -> bool:
         """Whether keys are selected privately."""
         return not self.query.is_public
@@ -108,7 +122,8 @@ class Plan:
     @property
     def epsilon_for_keys(self) -> Fraction:
         """The ε that selects keys; 0 where they are public."""
-        return (self.epsilon - self.epsilon_for_search) * _KEYS if self.selects else Fraction(0)
+        left = self.epsilon - self.epsilon_for_search - self.epsilon_for_bounds
+        return left * _KEYS if self.selects else Fraction(0)
 
     @property
     def delta_for_keys(self) -> Fraction:
@@ -120,12 +135,22 @@ class Plan:
     @property
     def epsilon_for_measures(self) -> Fraction:
         """The ε that is left for all measures together."""
-        return self.epsilon - self.epsilon_for_search - self.epsilon_for_keys
+        return self.epsilon - self.epsilon_for_search - self.epsilon_for_bounds - self.epsilon_for_keys
 
     @cached_property
     def measures(self) -> tuple[Measure, ...]:
         """What is measured."""
-        return () if self.query.is_top else measures(self.query)
+        return () if self.query.is_top else measures(self.filled)
+
+    @property
+    def filled(self) -> Query:
+        """The query with a stand-in for bounds that are still to be found."""
+        unit = (Fraction(0), Fraction(1))
+        filled = tuple(
+            replace(argument, bounds=unit) if argument.is_auto and argument.bounds is None else argument
+            for argument in self.query.arguments
+        )
+        return replace(self.query, arguments=filled)
 
     @cached_property
     def loss(self) -> Loss:
@@ -133,6 +158,8 @@ class Plan:
         losses = []
         if self.searches:
             losses.append(Loss.pure(self.epsilon_for_search))
+        if self.autos:
+            losses.append(Loss.pure(self.epsilon_for_bounds))
         if self.selects:
             known = None if self.searches else self.key_selection(self.limits).loss()
             losses.append(known or Loss.approximate(self.epsilon_for_keys, self.delta_for_keys))
@@ -170,6 +197,16 @@ class Plan:
     def _mu(self) -> Fraction:
         return largest_mu(self.epsilon_for_measures, self.delta - self.delta_for_keys)
 
+    def check_noise(self, limits: Limits) -> None:
+        """Refuse limits under which noise would be too wide to be exact."""
+        weighing = self.weighing(limits)
+        for measure in self.measures:
+            self.noise(measure.measurement(weighing).sensitivity)
+        if self.query.is_top:
+            self.top(self.top_measurement(limits).sensitivity)
+        if self.selects:
+            self.key_selection(limits)
+
     def key_selection(self, limits: Limits) -> GeometricKeys | GaussianKeys:
         """What selects the keys, for a unit that keeps so many."""
         groups = limits.groups or limits.rows or 1
@@ -190,8 +227,12 @@ class Plan:
     def top_measurement(self, limits: Limits) -> Measurement:
         """The exact counts among which the largest are chosen."""
         weighing = self.weighing(limits)
-        is_units = self.query.aggregates[0].kind == "units"
-        return weighing.units() if is_units else weighing.sums(Partition.rows())
+        counted = self.query.aggregates[0]
+        if counted.kind == "units":
+            return weighing.units()
+        if counted.arguments:
+            return weighing.sums(Partition.present(counted.arguments[0], with_missing=False))
+        return weighing.sums(Partition.rows())
 
     @property
     def _is_monotone(self) -> bool:
@@ -244,6 +285,12 @@ class Plan:
         out = [f"  {kind.note}" for kind in self.query.aggregates if kind.note]
         if self.searches:
             out.append(f"  {shown_up(self.epsilon_for_search)} of ε finds how many rows a unit may count")
+        if self.autos:
+            names = ", ".join(self.query.arguments[place].name for place in self.autos)
+            out.append(
+                f"  {shown_up(self.epsilon_for_bounds)} of ε finds the bounds of {names}; errors are said "
+                "for a range of 1, and grow with it"
+            )
         if self.selects:
             keys = self.key_selection(self.assumed)
             least = keys.least_units(self.confidence)
@@ -339,30 +386,36 @@ def planned(
     sure = probability(confidence, "confidence")
     _check(query, allowed)
     bounds = limits or Limits()
+    if query.most is not None and (bounds.rows is None or bounds.rows > query.most):
+        bounds = replace(bounds, rows=query.most)
 
     def at(price: Fraction) -> Plan:
         laplace = Plan(query, unit, price, allowed, bounds, is_gaussian=False, confidence=sure)
         return _better(laplace, replace(laplace, is_gaussian=True)) if _may_be_gaussian(laplace) else laplace
 
+    if not query.is_top:
+        measures(at(Fraction(1)).filled)  # bounds that are missing are missed now
     if epsilon is not None:
-        return at(positive(epsilon, "epsilon"))
+        return _possible(at(positive(epsilon, "epsilon")))
     assert error is not None
-    return _least(at, _wanted(query, error))
+    return _possible(_least(at, _wanted(query, error)))
+
+
+def _possible(plan: Plan) -> Plan:
+    """The plan, if its noise can be made: what cannot is refused before anything is charged."""
+    plan.check_noise(plan.assumed)
+    return plan
 
 
 def _check(query: Query, delta: Fraction) -> None:
+    if query.is_public:
+        query.check_groups()
     if not query.is_public and delta == 0:
         names = ", ".join(key.name for key in query.keys if key.values is None)
         raise Refused(
             f"the keys of {names} are not declared, and delta is 0",
             why="a key that only one person has may be shown with some small chance, which is delta",
             fix=f"declare the keys, as --keys {names}=a,b,c, or pass a delta to select them privately",
-        )
-    if query.is_top and not query.is_public:
-        raise Unsupported(
-            "the largest groups are asked for, of keys that are not declared",
-            why="a choice needs to know among what it chooses",
-            fix="declare the keys; or select COUNT(*) besides, and the keys are selected privately first",
         )
 
 

@@ -21,6 +21,7 @@ __all__ = ["Relation", "Relations", "Sources", "clause_names", "numbered"]
 
 Named = Mapping[str, "Relation"]
 _MOST_DEPTH = 60
+_MOST_SCANS = 200
 
 _CLAUSES = {
     "order": ("ORDER BY", "rows have no order here", "order the released table, outside"),
@@ -48,6 +49,10 @@ class Relation:
     sql: exp.Expr
     columns: tuple[Column, ...]
     is_public: bool
+    most: int | None = None
+    """How many rows a unit has at most, where that is known: one after GROUP BY the unit."""
+    scans: tuple[int, int] = (0, 0)
+    """How often it reads a table, and a protected one."""
 
 
 @dataclass(frozen=True)
@@ -59,6 +64,8 @@ class Sources:
     unit: exp.Expr | None
     """The column that says whose row it is; None where it is nobody's, or where each row is a unit."""
     is_public: bool
+    most: int | None = None
+    """How many rows a unit has at most, where that is known."""
 
 
 class Relations:
@@ -74,7 +81,7 @@ class Relations:
         self._rows_are_units = rows_are_units
         # A join may make several rows of one: then rows that are units need a number to be known by.
         self._is_carried = with_joins or not rows_are_units
-        self._scans = 0
+        self._scans = self._protected_scans = 0
 
     def sources(self, node: exp.Select, known: Named | None = None, depth: int = 0) -> Sources:
         """The FROM, joins and WHERE of a SELECT."""
@@ -106,7 +113,7 @@ class Relations:
         if where is not None:
             condition = as_kind(compiled(where.this, found), Kind.BOOLEAN, "the WHERE")
             sql = sql.where(condition.sql)
-        return Sources(sql, found, unit, is_public)
+        return Sources(sql, found, unit, is_public, None if joins else first.most)
 
     def relation(self, node: exp.Expr, known: Named, depth: int) -> Relation:
         """A sub-query as a relation."""
@@ -142,18 +149,27 @@ class Relations:
         named = dict(known)
         for cte in clause.expressions:
             clause_names(cte, {"this", "alias"})
-            named[cte.alias.lower()] = self.relation(cte.this, named, depth + 1)
+            _no_column_names(cte)
+            # It is written out wherever it is named, so its scans count there, each time.
+            before = self._scans, self._protected_scans
+            made = self.relation(cte.this, named, depth + 1)
+            scans = self._scans - before[0], self._protected_scans - before[1]
+            self._scans, self._protected_scans = before
+            named[cte.alias.lower()] = replace(made, scans=scans)
         return named
 
     def _source(self, node: exp.Expr, named: Named, depth: int) -> Relation:
         if isinstance(node, exp.Subquery):
             clause_names(node, {"this", "alias"})
+            _no_column_names(node)
             return self.relation(node.this, named, depth + 1)
         if not isinstance(node, exp.Table) or not isinstance(node.this, exp.Identifier):
             raise _not_a_relation(node)
         clause_names(node, {"this", "alias"})
+        _no_column_names(node)
         name = node.name.lower()
         if name in named:
+            self._count(*named[name].scans)
             return named[name]
         if name not in self._tables:
             raise InvalidInput(
@@ -166,16 +182,11 @@ class Relations:
     def _scan(self, table: Table) -> Relation:
         sql = exp.Select().from_(exp.Table(this=_quoted(table.name)))
         sql = sql.select(*(_quoted_column(column.name) for column in table.columns))
+        self._count(1, 0 if table.is_public else 1)
         if table.is_public:
-            return Relation(sql, table.columns, is_public=True)
-        self._scans += 1
+            columns = tuple(replace(column, origin=(table.name, column.name)) for column in table.columns)
+            return Relation(sql, columns, is_public=True)
         if self._rows_are_units:
-            if self._scans > 1:
-                raise Refused(
-                    "protected tables are used more than once, where each row is a unit",
-                    why="one row could come in twice, and no key would tell",
-                    fix="declare the unit's key column",
-                )
             if self._is_carried:
                 sql = sql.select(exp.alias_(exp.Window(this=exp.RowNumber()), UNIT, quoted=True))
             return Relation(sql, table.columns, is_public=False)
@@ -188,6 +199,22 @@ class Relations:
         sql = sql.select(_quoted_column(UNIT))
         sql = sql.where(exp.Not(this=exp.Is(this=_quoted_column(UNIT), expression=exp.Null())))
         return Relation(sql, table.columns, is_public=False)
+
+    def _count(self, scans: int, protected: int) -> None:
+        self._scans += scans
+        self._protected_scans += protected
+        if self._rows_are_units and self._protected_scans > 1:
+            raise Refused(
+                "protected tables are used more than once, where each row is a unit",
+                why="one row could come in twice, and no key would tell",
+                fix="declare the unit's key column",
+            )
+        if self._scans > _MOST_SCANS:
+            raise Unsupported(
+                f"tables are read more than {_MOST_SCANS} times",
+                why="a WITH is written out wherever it is named",
+                fix="name it less often",
+            )
 
     def _unit(self, alias: str) -> exp.Expr | None:
         return exp.column(_quoted(UNIT), _quoted(alias)) if self._is_carried else None
@@ -212,7 +239,7 @@ class Relations:
         on_units = bool(units) or any(_are_units(*pair) for pair in pairs)
         conditions = [_equal(*pair) for pair in pairs if not _are_units(*pair)]
         for part in on:
-            if part not in units or before.is_public or other.is_public:
+            if part not in units:
                 typed = compiled(part, Scope({**here, **there}))
                 conditions.append(as_kind(typed, Kind.BOOLEAN, "the ON").sql)
         unit = before.unit
@@ -232,7 +259,10 @@ class Relations:
         sql = before.sql.join(
             _aliased(other, alias), on=exp.and_(*conditions) if conditions else None, join_type=how
         )
-        return sql, tuple(column for column in other.columns if column.name.lower() not in using), unit
+        added = [column for column in other.columns if column.name.lower() not in using]
+        if side == "LEFT":  # such a column may be NULL where the row's unit is not
+            added = [replace(column, is_unit=False) for column in added]
+        return sql, tuple(added), unit
 
     # Sub-queries
 
@@ -247,7 +277,7 @@ class Relations:
             sql = sql.select(exp.alias_(found.unit.copy(), UNIT, quoted=True))
         if node.args.get("distinct"):
             sql = sql.distinct()
-        return Relation(sql, _columns(items), found.is_public)
+        return Relation(sql, _columns(items), found.is_public, found.most)
 
     def _per_unit(self, node: exp.Select, found: Sources) -> Relation:
         """GROUP BY the unit (and more): each row is made of one unit's rows."""
@@ -278,7 +308,7 @@ class Relations:
         sql = found.sql.select(*(exp.alias_(typed.sql, name, quoted=True) for name, typed in items))
         sql = sql.select(exp.alias_(found.unit.copy(), UNIT, quoted=True))
         sql = sql.group_by(*(key.sql.copy() for key in keys), found.unit.copy())
-        return Relation(sql, _columns(items), is_public=False)
+        return Relation(sql, _columns(items), is_public=False, most=1 if len(keys) == 1 else found.most)
 
     def _union(self, node: exp.Union, known: Named, depth: int) -> Relation:
         clause_names(node, {"this", "expression", "distinct", "with_"})
@@ -289,6 +319,9 @@ class Relations:
         named = {**known, **self._ctes(node, known, depth)}
         left, right = (self.relation(part, named, depth + 1) for part in (node.this, node.expression))
         kinds = [[column.kind for column in side.columns] for side in (left, right)]
+        for one, two in zip(left.columns, right.columns, strict=False):
+            if Kind.OPAQUE in {one.kind, two.kind} and not (one.is_unit and two.is_unit):
+                raise _opaque()
         if kinds[0] != kinds[1] or left.is_public != right.is_public:
             raise InvalidInput(
                 "the parts of a UNION ALL do not have the same columns, or only one of them is protected",
@@ -302,11 +335,13 @@ class Relations:
                 is_unit=one.is_unit and two.is_unit,
                 bounds=one.bounds if one.bounds == two.bounds else None,
                 keys=one.keys if one.keys == two.keys else None,
+                origin=one.origin if one.origin == two.origin else None,
             )
             for one, two in pairs
         )
         sql = exp.Union(this=left.sql, expression=right.sql, distinct=False)
-        return Relation(sql, columns, left.is_public)
+        most = left.most + right.most if left.most is not None and right.most is not None else None
+        return Relation(sql, columns, left.is_public, most)
 
 
 _UNIT_AGGREGATES = (exp.Count, exp.Sum, exp.Avg, exp.Min, exp.Max)
@@ -330,6 +365,7 @@ def _of_one_unit(node: exp.Expr, scope: Scope, keys: Mapping[str, Typed]) -> Typ
             fix="use one of these, and compute with it outside",
         )
     if isinstance(node, exp.Count):
+        clause_names(node, {"this", "big_int"})
         counted = node.this
         if isinstance(counted, exp.Star):
             inner: Any = exp.Star()
@@ -343,7 +379,9 @@ def _of_one_unit(node: exp.Expr, scope: Scope, keys: Mapping[str, Typed]) -> Typ
     if isinstance(node, (exp.Sum, exp.Avg)):
         argument = as_kind(argument, Kind.NUMBER, "what is added up")
         bounds = argument.bounds if isinstance(node, exp.Avg) else None
-        return Typed(type(node)(this=argument.sql), Kind.NUMBER, bounds)
+        # A sum of doubles depends on their order, and that on other units' rows; so they are sorted.
+        ordered = exp.Order(this=argument.sql, expressions=[exp.Ordered(this=argument.sql.copy())])
+        return Typed(type(node)(this=ordered), Kind.NUMBER, bounds)
     if argument.kind is Kind.OPAQUE:
         raise refused(node)
     return Typed(type(node)(this=argument.sql), argument.kind, argument.bounds, argument.keys)
@@ -386,6 +424,7 @@ def _columns(items: list[tuple[str, Typed]]) -> tuple[Column, ...]:
             typed.bounds if typed.bounds and typed.bounds[0] < typed.bounds[1] else None,
             typed.keys,
             is_unit=typed.column is not None and typed.column.is_unit,
+            origin=typed.column.origin if typed.column is not None else None,
         )
         for name, typed in items
     )
@@ -482,6 +521,24 @@ def clause_names(node: exp.Expr, allowed: set[str]) -> None:
                 why="leaving it out would change what is asked",
                 fix="write the query without it",
             )
+
+
+def _no_column_names(node: exp.Expr) -> None:
+    alias = node.args.get("alias")
+    if isinstance(alias, exp.TableAlias) and alias.args.get("columns"):
+        raise Unsupported(
+            "columns are renamed in a list after an alias",
+            why="leaving it out would change what is asked",
+            fix="name each column with AS, inside",
+        )
+
+
+def _opaque() -> InvalidInput:
+    return InvalidInput(
+        "a column of an unknown type is in a UNION ALL",
+        why="making two types one could fail on some row",
+        fix="declare its type, CAST it in both parts, or leave it out",
+    )
 
 
 def _bad_join(what: str) -> Refused:

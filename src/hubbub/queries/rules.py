@@ -24,12 +24,24 @@ from hubbub.queries.query import Query
 from hubbub.tables.schema import UNIT, Bounds, Key
 from hubbub.unit import Neighbours
 
-__all__ = ["VALUE_BITS", "WEIGHT_BITS", "Limits", "Measurement", "Partition", "Weighing"]
+__all__ = [
+    "LEAST_POWER",
+    "MAGNITUDES",
+    "VALUE_BITS",
+    "WEIGHT_BITS",
+    "Limits",
+    "Measurement",
+    "Partition",
+    "Weighing",
+]
 
 WEIGHT_BITS = 16
 """A row that counts whole counts 2^16."""
 VALUE_BITS = 16
 """A value between its bounds is one of 2^16 + 1 steps."""
+LEAST_POWER, _POWERS = -32, 96
+MAGNITUDES = 2 * _POWERS + 1
+"""Bins by sign and power of two, from 2^-32 to 2^64, with one in the middle for what is closer to zero."""
 _ROWS = "_rows"
 _SALT = "hubbub"
 
@@ -89,6 +101,8 @@ class Partition:
     bits: int
     derived: tuple[str, ...] = ()
     """Layers of columns, each over those before it: "… AS t0"."""
+    has_both_signs: bool = False
+    """Whether its one part may be above and below zero."""
 
     @classmethod
     def rows(cls) -> "Partition":
@@ -142,7 +156,8 @@ class Partition:
     def signed(cls, place: int, bounds: Bounds) -> "Partition":
         """The value itself, in steps of the larger of its bounds over 2^16: at most 2^16 either way."""
         most = max(abs(bounds[0]), abs(bounds[1]))
-        return cls((f"COALESCE({_steps(place, bounds, Fraction(0), most)}, 0)",), VALUE_BITS)
+        steps = f"COALESCE({_steps(place, bounds, Fraction(0), most)}, 0)"
+        return cls((steps,), VALUE_BITS, has_both_signs=bounds[0] < 0 < bounds[1])
 
     def over(self, rows: str) -> str:
         """A SELECT of the rows with the derived columns."""
@@ -162,15 +177,16 @@ def _fixed(place: int, bounds: Bounds) -> str:
 
 
 def _steps(place: int, bounds: Bounds, zero: Fraction, whole: Fraction) -> str:
-    # Not-a-number to NULL, clamp, scale, floor, cast, clamp again: in this order, on every engine.
+    # Not-a-number to NULL, clamp, scale, floor, clamp again, cast: in this order, on every engine. LEAST and
+    # GREATEST pass over NULL on some engines, so what is NULL never comes to them.
     low, high = (float(end) for end in bounds)
     x = f"x{place}"
     clamped = f"CASE WHEN {x} <= {low!r} THEN {low!r} WHEN {x} >= {high!r} THEN {high!r} ELSE {x} END"
-    finite = f"CASE WHEN {_is_finite(x)} THEN {clamped} END"
     factor = float((1 << VALUE_BITS) / whole)
     least, most = (round(float((end - zero) / whole) * (1 << VALUE_BITS)) for end in bounds)
-    whole_steps = f"CAST(FLOOR(({finite} - {float(zero)!r}) * {factor!r} + 0.5) AS BIGINT)"
-    return f"LEAST(GREATEST({whole_steps}, {least}), {most})"
+    steps = f"FLOOR(({clamped} - {float(zero)!r}) * {factor!r} + 0.5)"
+    inside = f"CAST(LEAST(GREATEST({steps}, {least}), {most}) AS BIGINT)"
+    return f"CASE WHEN {_is_finite(x)} THEN {inside} END"
 
 
 _WHOLE = Partition.rows()
@@ -186,7 +202,7 @@ class Weighing:
 
     # Sums over rows
 
-    def sums(self, partition: Partition, *, is_signed: bool = False) -> Measurement:
+    def sums(self, partition: Partition) -> Measurement:
         """The weighted sum of each part, in each group."""
         bits = self._bits + partition.bits
         parts = partition.parts
@@ -194,13 +210,13 @@ class Weighing:
             inner = ", ".join(f"SUM({part}) AS p{place}" for place, part in enumerate(parts))
             totals = ", ".join(f"{_total(f'w * p{place}')} AS m{place}" for place in range(len(parts)))
             sql = self._with(
-                f"{self._weighed_pairs(inner)} SELECT {self._keys}{totals} FROM _weighed{self._by}"
+                f"{self._weighed_pairs(inner, partition)} SELECT {self._keys}{totals} FROM _weighed{self._by}"
             )
         else:
             totals = ", ".join(f"{_total(f'w * ({part})')} AS m{place}" for place, part in enumerate(parts))
             weighed = self._weighed_rows(partition)
             sql = self._with(f"{weighed} SELECT {self._keys}{totals} FROM _weighed{self._by}")
-        moved = self._moved(1 << bits, is_signed=is_signed)
+        moved = self._moved(1 << bits, is_signed=partition.has_both_signs)
         return Measurement(sql, len(parts), moved, Fraction(1, 1 << bits), self._rule, self._key_sets)
 
     def histogram(self, place: int, bounds: Bounds, bins: int, levels: int) -> Measurement:
@@ -212,11 +228,8 @@ class Weighing:
         x = f"x{place}"
         clamped = f"CASE WHEN {x} <= {low!r} THEN {low!r} WHEN {x} >= {high!r} THEN {high!r} ELSE {x} END"
         factor = float(bins / (bounds[1] - bounds[0]))
-        bin_of = f"CAST(FLOOR(({clamped} - {low!r}) * {factor!r}) AS BIGINT)"
-        inner = (
-            f"SELECT {self._keys}LEAST(GREATEST({bin_of}, 0), {bins - 1}) AS b, w FROM _weighed "
-            f"WHERE {_is_finite(x)}"
-        )
+        bin_of = f"LEAST(GREATEST(FLOOR(({clamped} - {low!r}) * {factor!r}), 0), {bins - 1})"
+        inner = f"SELECT {self._keys}CAST({bin_of} AS BIGINT) AS b, w FROM _weighed WHERE {_is_finite(x)}"
         by = ", ".join([*self._key_names, "b"])
         weighed = self._weighed_rows() if not self._is_paired else self._weighed_by_pairs()
         sql = self._with(
@@ -361,8 +374,10 @@ class Weighing:
         """The sum or mean over units of their own count, sum or mean in a group, clamped."""
         self._check_keyed()
         counted = "*" if argument is None else f"x{argument}"
+        # A sum of doubles depends on their order, and that on other units' rows; so they are sorted.
+        ordered = "" if inner == "count" else f" ORDER BY {counted}"
         function = {"count": "COUNT", "sum": "SUM", "mean": "AVG"}[inner]
-        own = f"CAST({function}({counted}) AS DOUBLE) AS x0"
+        own = f"CAST({function}({counted}{ordered}) AS DOUBLE) AS x0"
         if is_mean:
             partition = Partition.powers({0: 1}, {0: bounds}, with_missing=False)
         else:
@@ -383,7 +398,8 @@ class Weighing:
             weighed = f"_many AS ({_shares('_pairs', groups)}), _weighed AS ({rows})"
         sql = self._with(f"{inside}, {pairs}, {weighed} SELECT {self._keys}{totals} FROM _weighed{self._by}")
         each = Fraction(1 << bits)
-        moved = _between(self.neighbours, each * groups, each**2 * groups, each, is_signed=not is_mean)
+        both = partition.has_both_signs
+        moved = _between(self.neighbours, each * groups, each**2 * groups, each, is_signed=both)
         step = Fraction(1, 1 << bits)
         return Measurement(
             sql, len(partition.parts), moved, step, "What a unit makes in a group", self._key_sets
@@ -397,6 +413,21 @@ class Weighing:
         sql = self._with(f"SELECT b, {_total('1')} AS m0 FROM ({inside}) AS _sizes GROUP BY b")
         moved = _between(self.neighbours, Fraction(1), Fraction(1), Fraction(1))
         return Measurement(sql, 1, moved, Fraction(1), "The limit on rows", self._key_sets, len(bins))
+
+    def magnitudes(self, place: int) -> Measurement:
+        """The weighted number of values of each sign and power of two, over all groups together."""
+        x = f"x{place}"
+        power = f"CAST(FLOOR(LN(ABS({x})) / LN(2)) AS BIGINT) - {LEAST_POWER} + 1"
+        far = f"LEAST(GREATEST({power}, 1), {_POWERS})"
+        near = float(Fraction(2) ** LEAST_POWER)
+        b = f"CASE WHEN ABS({x}) < {near!r} THEN 0 WHEN {x} > 0 THEN {far} ELSE -{far} END + {_POWERS}"
+        inner = f"SELECT {b} AS b, w FROM _weighed WHERE {_is_finite(x)}"
+        sql = self._with(
+            f"{self._weighed_rows()} SELECT b, {_total('w')} AS m0 FROM ({inner}) AS _binned GROUP BY b"
+        )
+        moved = self._moved(1 << self._bits)
+        step = Fraction(1, 1 << self._bits)
+        return Measurement(sql, 1, moved, step, "Bounds that are found", self._key_sets, MAGNITUDES)
 
     # Distinct values
 
@@ -412,7 +443,7 @@ class Weighing:
             kept = f"{inside}, _kept AS (SELECT * FROM _inside)"
         total = f"CAST(LEAST(COUNT(DISTINCT x{place}), {LARGEST}) AS BIGINT)"
         sql = self._with(f"{kept} SELECT {self._keys}{total} AS m0 FROM _kept{self._by}")
-        moved = _between(self.neighbours, Fraction(most), Fraction(most) ** 2, Fraction(most), is_signed=True)
+        moved = _between(self.neighbours, Fraction(most), Fraction(most) ** 2, Fraction(most))
         return Measurement(sql, 1, moved, Fraction(1), "Distinct values", self._key_sets)
 
     def _kept(self, columns: str, most: int) -> str:
@@ -420,9 +451,9 @@ class Weighing:
 
         Those whose hash is least: a unit within the bound keeps all.
         """
-        rank = (
-            f"ROW_NUMBER() OVER (PARTITION BY {UNIT} ORDER BY HASH({UNIT}, {columns}, '{_SALT}'), {columns})"
-        )
+        # The number of a row depends on other rows, so it may not choose.
+        hashed = columns if self.query.is_numbered else f"{UNIT}, {columns}"
+        rank = f"ROW_NUMBER() OVER (PARTITION BY {UNIT} ORDER BY HASH({hashed}, '{_SALT}'), {columns})"
         return f"_kept AS (SELECT * FROM _pairs QUALIFY {rank} <= {most})"
 
     # Parts of the SQL

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hubbub.bounded import Bounded
-from hubbub.queries.limits import found_rows
+from hubbub.queries.limits import found_bounds, found_rows
 from hubbub.queries.measures import Estimate, Measure, Noise
 from hubbub.queries.outputs import Shown, shown
 from hubbub.queries.plan import Plan
@@ -48,6 +48,9 @@ def answered(
     if plan.searches:
         progress("finding how many rows a unit may count")
         limits = found_rows(plan, engine)
+    if plan.autos:
+        progress("finding bounds")
+        plan = found_bounds(plan, engine, limits)
     if plan.query.is_top:
         return Answered(_top(plan, engine, limits, progress), limits)
     weighing = plan.weighing(limits)

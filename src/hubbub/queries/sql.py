@@ -4,7 +4,7 @@ sqlglot parses; every part is then looked up and built anew, or refused by name.
 reaches an engine.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal
 from fractions import Fraction
@@ -14,12 +14,12 @@ import sqlglot
 from sqlglot import exp
 
 from hubbub.errors import HubbubError, InvalidInput, Refused, Unsupported
-from hubbub.queries.expressions import Typed, as_kind, compiled, name_of
+from hubbub.queries.expressions import Typed, as_kind, compiled, name_of, without_signs
 from hubbub.queries.google import PER_GROUP, Options, without_options
 from hubbub.queries.query import Aggregate, Argument, GroupKey, Order, Output, Query
 from hubbub.queries.relations import Relations, Sources, clause_names, numbered
 from hubbub.rational import rational
-from hubbub.tables.schema import UNIT, Bounds, Kind, Table, bounds_of, keys_of
+from hubbub.tables.schema import UNIT, Bounds, Kind, Table, bounds_of, is_text, is_usable, keys_of
 
 __all__ = ["parsed", "read"]
 
@@ -35,11 +35,13 @@ class Declared:
 
     bounds: Mapping[str, Any] = field(default_factory=dict)
     keys: Mapping[str, Any] = field(default_factory=dict)
+    of_public: Callable[[str, str], Iterable[Any]] | None = None
+    """The different values of a column of a public table."""
 
 
 def parsed(text: str) -> tuple[exp.Expr, Options]:
     """The syntax tree of one statement, and the options of WITH DIFFERENTIAL_PRIVACY."""
-    if not isinstance(text, str) or not text.strip() or len(text) > _LONGEST or "\0" in text:
+    if not isinstance(text, str) or not text.strip() or len(text) > _LONGEST or not is_text(text):
         raise InvalidInput(
             "the query is not a text, is empty, or too long",
             why="it must be one SELECT statement",
@@ -75,6 +77,7 @@ def read(
     text: str = "",
     bounds: Mapping[str, Any] | None = None,
     keys: Mapping[str, Any] | None = None,
+    of_public: Callable[[str, str], Iterable[Any]] | None = None,
 ) -> Query:
     """The query that a syntax tree asks.
 
@@ -87,7 +90,7 @@ def read(
             why="a query reads, and aggregates over units",
             fix="write SELECT … FROM … GROUP BY …",
         )
-    declared = Declared(bounds or {}, keys or {})
+    declared = Declared(bounds or {}, keys or {}, of_public)
     try:
         if sum(1 for _ in statement.walk()) > _MOST_PARTS:
             raise Unsupported(
@@ -115,7 +118,8 @@ class _Reader:
         )
         self._found: Sources = relations.sources(node)
         self._keys: list[tuple[str, Typed]] = []
-        self._arguments: list[tuple[Typed, Bounds | None]] = []
+        self._arguments: list[tuple[Typed, Bounds | None, str]] = []
+        self._auto: set[str] = set()
         self._aggregates: list[Aggregate] = []
         self._aliases: dict[str, exp.Expr] = {}
 
@@ -152,18 +156,25 @@ class _Reader:
             # SELECT DISTINCT key, in other words: the keys themselves, which must be selected or known.
             self._aggregates.append(Aggregate("units" if self._found.unit is not None else "count"))
         self._check_used()
+        keys = tuple(self._group_key(name, typed) for name, typed in self._keys)
         return Query(
             text=text or node.sql("duckdb"),
             rows=self._rows(),
             is_keyed=self._found.unit is not None,
-            keys=tuple(self._group_key(name, typed) for name, typed in self._keys),
-            arguments=tuple(Argument(_label(typed), typed.kind, bounds) for typed, bounds in self._arguments),
+            is_numbered=self._found.unit is not None and self._rows_are_units,
+            keys=keys,
+            arguments=tuple(
+                Argument(name, typed.kind, bounds, name in self._auto)
+                for typed, bounds, name in self._arguments
+            ),
             aggregates=tuple(self._aggregates),
             outputs=tuple(outputs),
             having=lifted,
             order=tuple(ordered),
             limit=limit,
-            is_top=is_top,
+            most=self._found.most,
+            # A choice needs to know among what it chooses; else keys are selected first, and ordered after.
+            is_top=is_top and all(key.values is not None for key in keys),
         )
 
     # Keys
@@ -208,6 +219,9 @@ class _Reader:
         given = self._given(self._declared.keys, name, typed)
         if given is not None:
             return GroupKey(name, typed.kind, keys_of(given, name, typed.kind))
+        origin = typed.column.origin if typed.column is not None else None
+        if typed.keys is None and origin is not None and self._declared.of_public is not None:
+            return GroupKey(name, typed.kind, keys_of(self._declared.of_public(*origin), name, typed.kind))
         return GroupKey(name, typed.kind, typed.keys)
 
     def _given(self, declared: Mapping[str, Any], name: str, typed: Typed) -> Any:
@@ -441,20 +455,21 @@ class _Reader:
         elif kind != "count":
             typed = as_kind(typed, Kind.NUMBER, f"the argument of a {kind}")
             bounds = None if kind == "per group" else self._bounds(node, typed)
-        for place, (known, limits) in enumerate(self._arguments):
+        for place, (known, limits, _) in enumerate(self._arguments):
             if known.sql == typed.sql and (limits == bounds or kind == "count"):
                 return place
-        self._arguments.append((typed, bounds))
+        self._arguments.append((typed, bounds, _label(typed, node)))
         return len(self._arguments) - 1
 
     def _bounds(self, node: exp.Expr, typed: Typed) -> Bounds | None:
-        name = typed.column.name if typed.column is not None else node.sql("duckdb")
+        name = _label(typed, node)
         given = self._given(self._declared.bounds, name, typed)
+        if given == "auto":
+            self._auto.add(name)
+            return None
         if given is not None:
-            return None if given == "auto" else bounds_of(given, name)
-        if typed.bounds is not None and typed.bounds[0] < typed.bounds[1]:
-            return typed.bounds
-        return None
+            return bounds_of(given, name)
+        return typed.bounds if typed.bounds is not None and is_usable(typed.bounds) else None
 
     def _added(self, aggregate: Aggregate) -> exp.Expr:
         if aggregate not in self._aggregates:
@@ -469,8 +484,9 @@ class _Reader:
         if self._found.unit is not None:
             sql = sql.select(exp.alias_(self._found.unit.copy(), UNIT, quoted=True))
         for place, (_, typed) in enumerate(self._keys):
-            sql = sql.select(exp.alias_(typed.sql.copy(), f"k{place}", quoted=True))
-        for place, (typed, _) in enumerate(self._arguments):
+            key = without_signs(typed.sql) if typed.kind is Kind.NUMBER else typed.sql
+            sql = sql.select(exp.alias_(key.copy(), f"k{place}", quoted=True))
+        for place, (typed, _, _) in enumerate(self._arguments):
             sql = sql.select(exp.alias_(typed.sql.copy(), f"x{place}", quoted=True))
         if not sql.expressions:
             sql = sql.select(exp.alias_(exp.Literal.number(1), "one", quoted=True))
@@ -516,17 +532,18 @@ def _several_quantiles(node: exp.Expr) -> tuple[exp.Expr, list[Fraction]] | None
 def _fraction(node: exp.Expr | None) -> Fraction:
     if isinstance(node, exp.Literal) and not node.is_string:
         fraction = rational(Decimal(node.this), "the fraction of a quantile")
-        if 0 <= fraction <= 1:
+        if 0 < fraction < 1:
             return fraction
     raise InvalidInput(
-        "the fraction of a quantile is not a number from 0 to 1",
-        why="it must be known beforehand",
-        fix="write QUANTILE_CONT(x, 0.5)",
+        "the fraction of a quantile is not a number between 0 and 1",
+        why="it must be known beforehand, and the very first or last row is somebody's",
+        fix="write QUANTILE_CONT(x, 0.5); for the ends, MIN(x) or MAX(x)",
     )
 
 
-def _label(typed: Typed) -> str:
-    return typed.column.name if typed.column is not None else typed.sql.sql("duckdb")
+def _label(typed: Typed, node: exp.Expr) -> str:
+    """What an argument is called: its column, or as it was written."""
+    return typed.column.name if typed.column is not None else node.sql("duckdb")
 
 
 def _default_name(node: exp.Expr) -> str:

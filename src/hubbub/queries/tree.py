@@ -275,8 +275,7 @@ def _widths(
     tree: Tree, mechanism: Laplace | Gaussian, fraction: Fraction | None, confidence: Fraction
 ) -> Floats:
     """How far rank − fraction·total is off at every edge, or the total: the same for every release."""
-    # ruff: noqa: SLF001 - a method would keep every tree alive in its cache
-    norms = tree._total if fraction is None else tree._norms(fraction)
+    norms = tree._total if fraction is None else tree._norms(fraction)  # noqa: SLF001 - a method's cache leaks
     return norms_width(mechanism, *norms, confidence)
 
 

@@ -48,6 +48,7 @@ _SQL_TYPES = {
     Kind.DATE: "DATE",
     Kind.TIMESTAMP: "TIMESTAMP",
 }
+_LAST = {Kind.DATE: "9999-12-31", Kind.TIMESTAMP: "9999-12-31 23:59:59.999999"}
 _CSV = (
     "delim = ',', quote = '\"', escape = '\"', header = true, auto_detect = false, strict_mode = false, "
     "null_padding = true, ignore_errors = true, max_line_size = 16777216, parallel = false, nullstr = ''"
@@ -58,6 +59,7 @@ _SETTINGS = (
     "SET allow_community_extensions = false",
     "SET python_enable_replacements = false",
     "SET preserve_insertion_order = false",
+    "SET pandas_analyze_sample = 0",  # else one value of an object column would choose its type
     "SET TimeZone = 'UTC'",
 )
 
@@ -88,6 +90,7 @@ class DuckDB:
         self._busy = threading.Lock()  # a connection has one open result
         self._kept: list[Any] = []
         self._paths: list[str] = []
+        self._unit_type: str | None = None
         try:
             self._connection = duckdb.connect(":memory:") if connection is None else connection.cursor()
             if self._is_ours:
@@ -114,7 +117,7 @@ class DuckDB:
                 cursor = self._connection.execute(self.shown(sql))
                 description = cursor.description or []
                 found = cursor.fetchnumpy()
-            except duckdb.Error:
+            except Exception:  # noqa: BLE001 - whatever it is, its message may hold data
                 raise EngineFailed(
                     "the engine could not run the query",
                     why="its own message may hold data, so it is not shown",
@@ -126,6 +129,18 @@ class DuckDB:
                         self._connection.execute(f"DROP TABLE IF EXISTS temp.{_name(name)}")
         dates = {name for name, kind, *_ in description if str(kind).upper() == "DATE"}
         return {name: _column(name, values, is_date=name in dates) for name, values in found.items()}
+
+    def public_keys(self, table: str, column: str) -> Sequence[Key]:
+        """The different values of a column of a public table; see `Engine`."""
+        known = self.tables[table]
+        assert known.is_public
+        name = exp.column(exp.to_identifier(known.find(column).name, quoted=True))
+        rows = exp.Table(this=exp.to_identifier(known.name, quoted=True))
+        found = list(
+            self.aggregates(exp.Select().select(exp.alias_(name, "k0")).distinct().from_(rows), {})["k0"]
+        )
+        known_keys = sorted(key for key in found if key is not None)
+        return [*known_keys, None] if None in found else known_keys
 
     def shown(self, sql: exp.Expr) -> str:
         """The SQL as DuckDB reads it."""
@@ -155,9 +170,23 @@ class DuckDB:
         )
         parts = [f"{_cast(column, types[column], kind)} AS {_name(column)}" for column, kind in kinds.items()]
         if source.unit is not None:
-            parts.append(f"{_name(table.find(source.unit).name)} AS {_name(UNIT)}")
+            column = table.find(source.unit).name
+            parts.append(f"{self._unit(column, types[column])} AS {_name(UNIT)}")
         self._connection.execute(f"CREATE TEMP VIEW {_name(name)} AS SELECT {', '.join(parts)} FROM {raw}")
         return table
+
+    def _unit(self, column: str, sql_type: str) -> str:
+        """The unit's key, of one type in all tables: where they meet nothing is cast, so nothing can fail."""
+        kind = "whole" if sql_type in _NUMBERS else "text" if _kind(sql_type) is Kind.TEXT else sql_type
+        if self._unit_type is None:
+            self._unit_type = kind
+        if kind != self._unit_type:
+            raise InvalidInput(
+                f"the unit's column {column!r} is {sql_type} in one table, and of another type in others",
+                why="whether two keys are of one person would depend on how they are made alike",
+                fix="give it one type in all files",
+            )
+        return f"CAST({_name(column)} AS VARCHAR)" if sql_type.startswith("ENUM") else _name(column)
 
     def _raw(self, name: str, source: Source) -> str:
         """The rows as they are, in DuckDB's words."""
@@ -246,7 +275,9 @@ def _cast(column: str, sql_type: str, kind: Kind) -> str:
         return name
     cast = name if wanted == sql_type else f"TRY_CAST({name} AS {wanted})"
     if kind in {Kind.DATE, Kind.TIMESTAMP}:
-        return f"CASE WHEN isfinite({cast}) THEN {cast} END"
+        # Beyond the years 1 to 9999 date functions raise, and Python has no such dates.
+        least, most = (f"CAST('{end}' AS {wanted})" for end in ("0001-01-01", _LAST[kind]))
+        return f"CASE WHEN {cast} BETWEEN {least} AND {most} THEN {cast} END"
     return cast
 
 

@@ -30,6 +30,9 @@ class Engine(Protocol):
         error of the engine is raised as one of ours that holds no data.
         """
 
+    def public_keys(self, table: str, column: str) -> Sequence[Key]:
+        """The different values of a column of a public table, in order; None last, if it is one."""
+
     def shown(self, sql: exp.Expr) -> str:
         """The SQL as this engine reads it."""
 

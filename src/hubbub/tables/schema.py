@@ -16,7 +16,19 @@ from typing import Any
 from hubbub.errors import InvalidInput
 from hubbub.rational import rational
 
-__all__ = ["UNIT", "Bounds", "Column", "Key", "Kind", "Table", "bounds_of", "key_of", "keys_of"]
+__all__ = [
+    "UNIT",
+    "Bounds",
+    "Column",
+    "Key",
+    "Kind",
+    "Table",
+    "bounds_of",
+    "is_text",
+    "is_usable",
+    "key_of",
+    "keys_of",
+]
 
 UNIT = "_unit"
 """The column that carries the unit through every sub-query: nobody else may use its name."""
@@ -50,6 +62,8 @@ class Column:
     """All values that a group may have; public."""
     is_unit: bool = False
     """Whether it says who is protected."""
+    origin: tuple[str, str] | None = None
+    """The public table and column it comes from: its values are then all that there can be."""
 
 
 @dataclass(frozen=True)
@@ -126,14 +140,27 @@ def bounds_of(given: Any, name: str) -> Bounds:
             why="numbers are clamped between two public ends",
             fix=f"pass them as (low, high), or on the command line --bounds {name}=0:100",
         )
-    low, high = rational(given[0], f"low of {name}"), rational(given[1], f"high of {name}")
-    if low >= high or max(abs(low), abs(high)) > Fraction(2) ** 500:
+    bounds = rational(given[0], f"low of {name}"), rational(given[1], f"high of {name}")
+    if not is_usable(bounds):
         raise InvalidInput(
-            f"the bounds of {name} are not in order, or beyond ±2^500",
+            f"the bounds of {name} are not in order, beyond ±2^500, or too close to each other for doubles",
             why="between such bounds there is no sum that noise could protect",
             fix="pass a finite low below high",
         )
-    return low, high
+    return bounds
+
+
+def is_usable(bounds: Bounds) -> bool:
+    """Whether doubles can be clamped between these bounds, and scaled by their distance."""
+    low, high = bounds
+    if low >= high or max(abs(low), abs(high)) > Fraction(2) ** 500:
+        return False
+    return float(low) < float(high) and high - low > Fraction(1, 2**500)
+
+
+def is_text(text: str) -> bool:
+    """Whether every engine takes it: no zero character, no half of a surrogate pair."""
+    return "\0" not in text and not any("\ud800" <= character <= "\udfff" for character in text)
 
 
 def keys_of(given: Any, name: str, kind: Kind) -> tuple[Key, ...]:
@@ -166,7 +193,7 @@ def key_of(value: Any, name: str, kind: Kind) -> Key:
         return None
     if hasattr(value, "item"):
         value = value.item()  # of numpy
-    if kind is Kind.TEXT and isinstance(value, str):
+    if kind is Kind.TEXT and isinstance(value, str) and is_text(value):
         return value
     if kind is Kind.BOOLEAN and isinstance(value, bool):
         return value
