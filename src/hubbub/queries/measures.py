@@ -378,8 +378,7 @@ class Quantiles(Measure):
         return weighing.histogram(self.argument, self.bounds, self.tree.leaves, levels=self.depth)
 
     def vector(self, measured: Measurement, table: NDArray[np.int64]) -> NDArray[np.int64]:
-        leaves = np.arange(measured.bins)
-        return np.concatenate([self.tree.nodes(leaves, row) for row in table.reshape(-1, measured.bins)])
+        return self.tree.all_nodes(table.reshape(-1, measured.bins)).reshape(-1)
 
     def released(self, measured: Measurement) -> int:
         return sum(self.tree.branching**level for level in range(1, self.depth + 1))

@@ -119,9 +119,10 @@ class _Context:
 def _column(
     output: Output, query: Query, groups: Sequence[tuple[Key, ...]], given: Given, confidence: Fraction
 ) -> Shown:
-    if output.key is not None:
+    key = output.key
+    if key is not None:
         values = np.empty(len(groups), dtype=object)
-        values[:] = [group[output.key] for group in groups]
+        values[:] = [group[key] for group in groups]
         return Shown(output.name, values)
     used = {column.name for column in output.sql.find_all(exp.Column) if column.name[:1] == "a"}
     each = 1 - (1 - confidence) / max(1, len(used))

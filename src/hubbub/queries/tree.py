@@ -124,12 +124,16 @@ class Tree:
                 raise _malformed()
             if np.unique(where).size < where.size:
                 raise _malformed()
-            most = LARGEST // self.leaves
-            level[where] = np.clip(counts.astype(np.int64), -most, most)
-        levels = [level]
-        for _ in range(self.depth - 1):
-            levels.append(levels[-1].reshape(-1, self.branching).sum(axis=1))
-        return np.concatenate(levels[::-1])
+            level[where] = counts.astype(np.int64)
+        return self.all_nodes(level[np.newaxis])[0]
+
+    def all_nodes(self, counts: NDArray[np.int64]) -> NDArray[np.int64]:
+        """As `nodes`, for several trees: from a table of (trees, bins)."""
+        most = LARGEST // self.leaves
+        levels = [np.clip(counts, -most, most)]
+        for size in (self.branching**level for level in range(self.depth - 1, 0, -1)):
+            levels.append(levels[-1].reshape(len(counts), size, self.branching).sum(axis=2))
+        return np.concatenate(levels[::-1], axis=1)
 
     def quantiles(
         self,
