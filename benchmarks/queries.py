@@ -1,3 +1,4 @@
+# ruff: noqa: S608 - nothing here comes from a person
 """Private queries of a file: time, error and memory beside plain DuckDB and OpenDP (Polars)."""
 
 import argparse
@@ -209,8 +210,8 @@ def plannings(path: Path) -> dict[str, Callable[[], object]]:
 
 
 def best(ways: Mapping[str, Callable[[], object]]) -> Timed:
-    """The best wall and processor time of each, interleaved; short ones run more often, peers once when warm."""
-    fastest = {who: (math.inf, math.inf) for who in ways}
+    """The best wall and processor time of each, interleaved: short ones more often, the peer once."""
+    fastest = dict.fromkeys(ways, (math.inf, math.inf))
     for way in ways.values():
         way()
     gc.collect()
@@ -230,7 +231,7 @@ def best(ways: Mapping[str, Callable[[], object]]) -> Timed:
 
 
 def mean_errors(path: Path) -> dict[str, tuple[float, float]]:
-    """Ours and OpenDP's: from what each would give on average without noise, and for c from the truth, too."""
+    """Ours and OpenDP's: from what each gives on average without noise, and for c from the truth."""
     planned, peer = plans(path), opendp_tasks(path)
     _, by_user = opened(path)
     regions = by_user.exact(planned["b"])
@@ -269,7 +270,8 @@ def kept_counts(data: Dataset, plan: Plan) -> dict[object, float]:
     [measure] = plan.measures
     measured = measure.measurement(plan.weighing(plan.limits))
     found = data._engine.aggregates(measured.sql, {})  # noqa: SLF001 - nobody else may
-    return {key: float(count * measured.step) for key, count in zip(found["k0"], found["m0"].tolist(), strict=True)}
+    counts = zip(found["k0"], found["m0"].tolist(), strict=True)
+    return {key: float(count * measured.step) for key, count in counts}
 
 
 class _Errors:

@@ -1,3 +1,4 @@
+# ruff: noqa: S608 - nothing here comes from a person
 """The table that the queries are asked of: rows of users with a heavy tail, made by DuckDB."""
 
 import tempfile
@@ -48,16 +49,18 @@ def _write(path: Path, rows: int, *, is_sparse: bool) -> None:
             [total] = run(f"SELECT SUM({sizes(middle)}) FROM range({users}) t(i)").fetchone()
             low, high = (low, middle) if total >= rows else (middle, high)
         normal = f"SQRT(-2 * LN({uniform(4)} + 1e-18)) * COS(2 * PI() * {uniform(5)})"
+        region = "CASE WHEN k % 10 < 7 THEN home ELSE (k // 10) % 50 END"
         user = "(HASH(id, 77) >> 1)::BIGINT" if is_sparse else "id"
         run(
             f"""COPY (
               SELECT {user} AS user,
-                'region_' || LPAD((CASE WHEN k % 10 < 7 THEN home ELSE (k // 10) % 50 END)::VARCHAR, 2, '0') AS region,
+                'region_' || LPAD(CAST({region} AS VARCHAR), 2, '0') AS region,
                 FLOOR({PRODUCTS} * POW({uniform(3)}, 2.5))::INTEGER AS product,
                 LEAST({HIGH}.0, EXP(5.0 + {normal})) AS cost
               FROM (
                 SELECT id, HASH(id, 1) % 50 AS home, HASH(id, number) AS k FROM (
-                  SELECT (i * 524287) % {users} + 1 AS id, UNNEST(RANGE({sizes(high)})) AS number FROM range({users}) t(i)
+                  SELECT (i * 524287) % {users} + 1 AS id, UNNEST(RANGE({sizes(high)})) AS number
+                  FROM range({users}) t(i)
                 )
               ) ORDER BY HASH(k, 8) LIMIT {rows}
             ) TO '{path}' (FORMAT parquet)"""

@@ -109,7 +109,7 @@ class Partition:
     columns: tuple[str, ...] = ()
     """Of the rows and of those that are derived, what the parts are made of."""
     cells: tuple[str, ...] = ()
-    """Of values: the parts of a row that has them, NULL if it has not; one is what the others leave of 2^bits."""
+    """Of values: the parts of a row that has them, NULL if not; one is what the others leave of 2^bits."""
     rest: int = 0
     missing: str = ""
     """Whether a row has not."""
@@ -311,13 +311,14 @@ class Weighing:
     def _weighed_kept(self, partition: Partition) -> str:
         """WITH … `_weighed`: the rows of the keys that each unit keeps, with their weight w.
 
-        Of the rows of one unit and key, r = n in one. Sorting rows is faster than finding the unit's keys first.
+        Of the rows of one unit and key, r = n in one. To sort rows is faster than to find keys first.
         """
         keys = ", ".join(self._key_names)
         order = f"OVER (PARTITION BY {UNIT} ORDER BY {self._order(keys)})"
         ranks = f"DENSE_RANK() {order} AS d, RANK() {order} AS r, ROW_NUMBER() {order} AS n"
-        kept = f"_kept AS (SELECT * FROM (SELECT *, {ranks} FROM _inside) AS _ranked WHERE d <= {self._groups})"
-        return f"{self._inside(partition)}, {kept}, {self._shared('_kept')}"
+        ranked = f"SELECT *, {ranks} FROM _inside"
+        kept = f"SELECT * FROM ({ranked}) AS _ranked WHERE d <= {self._groups}"
+        return f"{self._inside(partition)}, _kept AS ({kept}), {self._shared('_kept')}"
 
     def _shared(self, table: str) -> str:
         """`_weighed`: the rows of a table, each with the share w of its unit's limit."""
@@ -573,7 +574,7 @@ class Weighing:
             )
 
     def _with(self, text: str, *columns: str, is_late: bool = False) -> exp.Select:
-        """The text as a syntax tree, with the query's rows put in for `_rows`; by groups if columns are named.
+        """The text as a syntax tree, with the query's rows for `_rows`; by groups if columns are named.
 
         Rows that have no public key count for nobody and are left out; those that have one have its place
         among the keys instead: numbers are faster to group than texts. In the end the keys are put back. If
@@ -593,7 +594,8 @@ class Weighing:
             own = [UNIT] if self.query.is_keyed else []
             own += [f"x{place}" for place in range(len(self.query.arguments))]
             own += [key for place, key in enumerate(self._key_names) if place not in coded]
-            listed = [f"{_GIVEN}.{name}" for name in own] + [f"_keys{place}.place AS k{place}" for place in coded]
+            listed = [f"{_GIVEN}.{name}" for name in own]
+            listed += [f"_keys{place}.place AS k{place}" for place in coded]
             joined = " ".join(self._joined(_GIVEN, place, "key") for place in coded)
             rows = f"{_ROWS} AS (SELECT {', '.join(listed)} FROM {_GIVEN} {joined})"
         else:

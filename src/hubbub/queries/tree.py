@@ -125,7 +125,7 @@ class Tree:
             if np.unique(where).size < where.size:
                 raise _malformed()
             level[where] = counts.astype(np.int64)
-        return self.all_nodes(level[np.newaxis])[0]
+        return self.all_nodes(level[np.newaxis]).reshape(-1)
 
     def all_nodes(self, counts: NDArray[np.int64]) -> NDArray[np.int64]:
         """As `nodes`, for several trees: from a table of (trees, bins)."""

@@ -248,21 +248,24 @@ class DuckDB:
                 "TIMESTAMP" if hasattr(next(key for key in keys if key is not None), "hour") else "DATE"
             )
         places = np.arange(len(keys), dtype=np.int32)
+        given: dict[str, list[Any]] | None
         if kind is str or (kind is float and None not in keys):
             # As arrays: a list of 100,000 parameters takes five times as long.
             column = np.array(keys, dtype=np.float64 if kind is float else object)
             self._connection.register(_RAW + name, {"key": column, "place": places})
-            listed, given = f"key, place FROM {_name(_RAW + name)}", {}
+            listed, given = f"key, place FROM {_name(_RAW + name)}", None
         else:
-            listed, given = "UNNEST($keys) AS key, UNNEST($places) AS place", {"keys": list(keys)}
-            given["places"] = places.tolist()
-        self._connection.execute(
-            f"CREATE TEMP TABLE {_name(name)} AS SELECT CAST(key AS {sql_type}) AS key, "
-            f"CAST(place AS INTEGER) AS place FROM (SELECT {listed}) AS _listed",
-            given,
-        )
-        if not given:
-            self._connection.unregister(_RAW + name)
+            listed = "UNNEST($keys) AS key, UNNEST($places) AS place"
+            given = {"keys": list(keys), "places": places.tolist()}
+        try:
+            self._connection.execute(
+                f"CREATE TEMP TABLE {_name(name)} AS SELECT CAST(key AS {sql_type}) AS key, "
+                f"CAST(place AS INTEGER) AS place FROM (SELECT {listed}) AS _listed",
+                given,
+            )
+        finally:
+            if given is None:
+                self._connection.unregister(_RAW + name)
 
 
 def _kind(sql_type: str) -> Kind:
