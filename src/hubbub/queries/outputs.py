@@ -270,7 +270,7 @@ def _rounded(node: exp.Expr, context: _Context) -> _Ends:
     digits = node.args.get("decimals")
     sign, digits = (-1, digits.this) if isinstance(digits, exp.Neg) else (1, digits)
     if digits is not None and (not isinstance(digits, exp.Literal) or not str(digits.this).isdigit()):
-        raise Unsupported("ROUND to digits that are computed", why="they are public", fix="write ROUND(x, 2)")
+        raise Unsupported("computed digits of a ROUND", why="they are public", fix="write ROUND(x, 2)")
     places = sign * int(digits.this) if digits is not None else 0
     return _rising(lambda values: np.round(values, places))(node, context)
 
@@ -380,7 +380,7 @@ def _either(one: _Ends, two: _Ends, test: _Ends) -> _Ends:
 def _case(node: exp.Expr, context: _Context) -> _Ends:
     if node.args.get("this") is not None:
         raise Unsupported(
-            "CASE x WHEN among the outputs", why="CASE WHEN x = … says it", fix="write CASE WHEN"
+            "a CASE x WHEN among the outputs", why="a CASE WHEN x = … says the same", fix="write CASE WHEN"
         )
     default = node.args.get("default")
     total = _value(default if default is not None else exp.null(), context)
