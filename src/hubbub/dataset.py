@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from hubbub.errors import InvalidInput
+from hubbub.facts import found, kind_of
 from hubbub.loss import Budget, Cost, Filter, Loss, Odometer, Receipt
 from hubbub.queries.answers import Answers
 from hubbub.queries.builder import Builder
@@ -24,7 +25,7 @@ from hubbub.queries.sql import parsed, read
 from hubbub.rational import Number, round_up
 from hubbub.release import Release
 from hubbub.tables.engine import Engine
-from hubbub.tables.schema import Kind, Table
+from hubbub.tables.schema import Table
 from hubbub.unit import Unit
 
 __all__ = ["Dataset", "Spending", "open"]
@@ -218,7 +219,7 @@ def _first(*given: Any) -> Any:
 def open(  # noqa: A001 - hubbub.open is its name
     data: Any,
     *,
-    unit: Unit | str,
+    unit: Unit | str | None = None,
     table: str | None = None,
     budget: Budget | None = None,
     types: Mapping[str, str] | None = None,
@@ -235,6 +236,9 @@ def open(  # noqa: A001 - hubbub.open is its name
     and declared: types, bounds, keys, tables that are nobody's. Several protected tables are given as a
     mapping from names to data; each must have the unit's column.
 
+    What a `hubbub.toml` beside the file declares of it need not be passed; what is passed wins. The path of
+    a `hubbub.toml` opens all its tables.
+
     >>> import duckdb
     >>> connection = duckdb.connect()
     >>> _ = connection.execute("CREATE TABLE t AS SELECT i AS person, i % 3 AS x FROM range(1000) r(i)")
@@ -245,19 +249,39 @@ def open(  # noqa: A001 - hubbub.open is its name
     """
     from hubbub.tables.duckdb import DuckDB, Source
 
-    who = Unit(unit) if isinstance(unit, str) else unit
+    facts = found(data)
+    who = facts.unit if facts is not None and unit is None else unit
+    who = Unit(who) if isinstance(who, str) else who
     if not isinstance(who, Unit):
         raise InvalidInput(
-            "the unit is not one",
+            "the unit is not given, or is not one",
             why="it must be known who is protected",
             fix='pass unit="patient" or Unit.row()',
         )
-    kinds = {column: _kind(kind) for column, kind in (types or {}).items()}
-    connection = _connection(data)
-    given = _given(data, table, is_connection=connection is not None)
-    sources = {
-        name: Source(rows, kinds or None, who.key, bounds=bounds, keys=keys) for name, rows in given.items()
-    }
+    kinds = {column: kind_of(kind) for column, kind in (types or {}).items()}
+    connection = _connection(data) if facts is None else None
+    if facts is None:
+        given = _given(data, table, is_connection=connection is not None)
+        sources = {
+            name: Source(rows, kinds or None, who.key, bounds=bounds, keys=keys)
+            for name, rows in given.items()
+        }
+    else:
+        sources = {}
+        for declared in facts.named(table):
+            more = facts.is_asked(declared)
+            sources[declared.name] = Source(
+                declared.path,
+                {**declared.types, **(kinds if more else {})},
+                who.key if unit is not None and not declared.is_public else declared.unit,
+                declared.is_public,
+                {**declared.bounds, **(bounds or {} if more else {})},
+                {**declared.keys, **(keys or {} if more else {})},
+            )
+        budget = budget or facts.budget
+        population = _first(population, facts.population)
+        rows_per_unit = _first(rows_per_unit, facts.rows_per_unit)
+        groups_per_unit = _first(groups_per_unit, facts.groups_per_unit)
     for name, rows in (public or {}).items():
         sources[name] = Source(rows, is_public=True)
     engine = DuckDB(sources, connection)
@@ -297,23 +321,3 @@ def _given(data: Any, table: str | None, *, is_connection: bool) -> dict[str, An
     if table is None:
         table = Path(str(data)).stem.split("*")[0].rstrip("_-.") if isinstance(data, (str, Path)) else "data"
     return {table or "data": data}
-
-
-def _kind(given: Any) -> Kind:
-    if isinstance(given, Kind):
-        return given
-    words = {
-        **{kind.value: kind for kind in Kind},
-        **dict.fromkeys(("int", "integer", "bigint", "float", "double", "real", "decimal"), Kind.NUMBER),
-        **dict.fromkeys(("string", "str", "varchar", "category"), Kind.TEXT),
-        **dict.fromkeys(("bool",), Kind.BOOLEAN),
-        **dict.fromkeys(("datetime",), Kind.TIMESTAMP),
-    }
-    kind = words.get(str(given).lower())
-    if kind is None or kind is Kind.OPAQUE:
-        raise InvalidInput(
-            f"{str(given)[:40]!r} is not a type",
-            why="columns are numbers, texts, booleans, dates or timestamps",
-            fix="use number, text, boolean, date or timestamp",
-        )
-    return kind
