@@ -160,6 +160,42 @@ def test_an_interval_of_what_units_make_covers_as_often_as_it_says(what, keys, b
     check(what, keys, bounding, law)
 
 
+@pytest.mark.parametrize("keys", ["public", "private"])
+def test_two_thousand_groups_of_one_release_are_covered_as_often_as_it_says(keys):
+    """Through the public door: as many groups with the same rows, released at once."""
+    rng = np.random.default_rng(11)
+    rows, x = 80, rng.gamma(4, 6, 80)
+    frame = pd.DataFrame(
+        {
+            "unit": np.arange(RELEASES * rows) // 2,
+            "g": np.repeat(np.arange(RELEASES), rows),
+            "x": np.tile(x, RELEASES),
+            "y": np.tile(x / 2 + rng.normal(0, 4, rows), RELEASES),
+        }
+    )
+    known = {"g": range(RELEASES)} if keys == "public" else None
+    data = hb.open(frame, table="t", unit="unit", bounds={"x": (0, 100), "y": (-50, 50)}, keys=known)
+    asked = {
+        "n": "COUNT(*)",
+        "u": "COUNT(DISTINCT unit)",
+        "m": "AVG(x)",
+        "s": "STDDEV(x)",
+        "c": "COVAR_SAMP(x, y)",
+    }
+    columns = ", ".join(f"{what} AS {name}" for name, what in asked.items())
+    text = f"SELECT g, {columns} FROM t GROUP BY g"  # noqa: S608 - of this file
+    plan = data.sql(text, epsilon=12, delta=1e-3 if keys == "private" else 0, rows_per_unit=1)
+    answers, exact = data.run(plan).value.to_dict(), data.exact(plan).to_dict()
+    assert len(answers["g"]) == RELEASES
+    for name in asked:
+        [truth] = set(exact[name])
+        hits = sum(
+            low <= truth <= high
+            for low, high in zip(answers[f"{name}_low"], answers[f"{name}_high"], strict=True)
+        )
+        assert tail(RELEASES, 0.95, hits) > RARE, (name, hits)
+
+
 @pytest.mark.long
 @pytest.mark.parametrize("law", LAWS)
 @pytest.mark.parametrize("bounding", BOUNDINGS)

@@ -174,6 +174,17 @@ def test_a_quantile_is_off_by_rows_in_rank():
     said = [said for _, said in plan.errors()]
     assert all(text.endswith("rows in rank") for text in said)
     assert said[0] != said[1]
+    assert plan.width(0) is None
+    answers = plan.run().value
+    assert answers["b"][0] <= answers["a"][0]
+
+
+def test_what_units_make_in_a_group_is_said_in_words_too():
+    data = opened()
+    for what, pattern in (("SUM", r"± \d+"), ("AVG", r"± .*/n or less, with n units")):
+        text = f"SELECT {what}(x, contribution_bounds_per_group => (0, 9)) AS a FROM t"  # noqa: S608 - of this file
+        [(_, said)] = data.sql(text, epsilon=1, rows_per_unit=1).errors()
+        assert re.fullmatch(pattern, said)
 
 
 # Groups without rows, and without keys
