@@ -111,7 +111,7 @@ class Scope:
         )
 
 
-def compiled(node: exp.Expr, scope: Scope) -> Typed:
+def compiled(node: exp.Expr | None, scope: Scope) -> Typed:
     """The expression in its total form.
 
     Guarantee: for any row of any values it gives one value or NULL, never an error, and depends on
@@ -124,6 +124,8 @@ def compiled(node: exp.Expr, scope: Scope) -> Typed:
     >>> compiled(sqlglot.parse_one("1 / cost"), scope).sql.sql("duckdb")
     'CAST(1 AS DOUBLE) / NULLIF("t"."cost", 0)'
     """
+    if not isinstance(node, exp.Expr):
+        raise InvalidInput("an argument is missing", why="there is nothing to compute", fix="write it out")
     build = _BUILDERS.get(type(node))
     if build is None:
         raise refused(node)
