@@ -661,6 +661,8 @@ class Weighing:
         start = f"WITH {rows}, " if text.startswith("WITH ") else f"WITH {rows} "
         tree = _parsed(start + text.removeprefix("WITH ")).copy()
         given = exp.CTE(this=self.query.rows.copy(), alias=exp.TableAlias(this=exp.to_identifier(_GIVEN)))
+        if self.query.is_numbered:  # rows read twice could be numbered in two ways
+            given.set("materialized", True)
         clause = tree.args["with_"]
         clause.set("expressions", [given, *clause.expressions])
         return tree
