@@ -15,8 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hubbub.errors import InvalidInput, Unsupported
-from hubbub.mechanisms.spread import combination_width
-from hubbub.queries.moments import Estimate, Floats, Moments, Noise, combined
+from hubbub.queries.moments import Estimate, Floats, Moments, Noise, combined, width_of
 from hubbub.queries.query import Aggregate, Query
 from hubbub.queries.rules import Measurement, Partition, Weighing
 from hubbub.queries.tree import Tree
@@ -129,7 +128,7 @@ class Sums(Measure):
             return f"± {_short(width)}"
         kind = self.kinds[self.aggregates.index(place)]
         # At the bounds, where the weights of all parts but one vanish: it is less elsewhere.
-        rows = float(combination_width(noise, [float(measured.step)], confidence))
+        rows = width_of(np.array([float(measured.step)]), noise, confidence)
         span = float(self.bounds[0][1] - self.bounds[0][0])
         if kind.kind == "mean":
             return f"± {_short(span * rows)}/n or less, with n rows"
@@ -145,7 +144,7 @@ class Sums(Measure):
 
     def width(self, place: int, measured: Measurement, noise: Noise, confidence: Number) -> float | None:
         linear = self._linear(self.kinds[self.aggregates.index(place)], measured.step)
-        return None if linear is None else float(combination_width(noise, linear, confidence))
+        return None if linear is None else width_of(linear, noise, confidence)
 
 
 @dataclass(frozen=True)
@@ -166,7 +165,7 @@ class Counted(Measure):
         return f"± {_short(self.width(place, measured, noise, confidence))}"
 
     def width(self, place: int, measured: Measurement, noise: Noise, confidence: Number) -> float:
-        return float(combination_width(noise, [float(measured.step)], confidence))
+        return width_of(np.array([float(measured.step)]), noise, confidence)
 
 
 @dataclass(frozen=True)
@@ -196,11 +195,11 @@ class PerGroup(Measure):
         width = self.width(place, measured, noise, confidence)
         if width is not None:
             return f"± {_short(width)}"
-        units = float(combination_width(noise, [float(measured.step)], confidence))
+        units = width_of(np.array([float(measured.step)]), noise, confidence)
         return f"± {_short(float(self.bounds[1] - self.bounds[0]) * units)}/n or less, with n units"
 
     def width(self, place: int, measured: Measurement, noise: Noise, confidence: Number) -> float | None:
-        return None if self.is_mean else float(combination_width(noise, self._linear(measured), confidence))
+        return None if self.is_mean else width_of(self._linear(measured), noise, confidence)
 
 
 @dataclass(frozen=True)
