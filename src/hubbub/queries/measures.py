@@ -7,7 +7,7 @@ Proof: docs/proofs/intervals.md
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -15,19 +15,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hubbub.errors import InvalidInput, Unsupported
-from hubbub.queries.moments import Estimate, Floats, Moments, Noise, combined, width_of
+from hubbub.queries.moments import Estimate, Floats, Moments, Noise, combined, ratio, width_of
 from hubbub.queries.query import Aggregate, Query
 from hubbub.queries.rules import Measurement, Partition, Weighing
 from hubbub.queries.tree import Tree
 from hubbub.rational import Number
 from hubbub.tables.schema import Bounds
 
-__all__ = ["Estimate", "Measure", "Noise", "Reader", "measures"]
+__all__ = ["Affine", "Estimate", "Measure", "Noise", "Reader", "measures", "together"]
 
 _MOST_NODES = 1 << 25
 
 Reader = Callable[[int, Number], Estimate]
 """The answer to the aggregate at a place, at a confidence, for each group."""
+Affine = tuple[Mapping[int, float], float]
+"""A weighted sum of aggregates, by their places, and a number added to it."""
 
 
 @dataclass(frozen=True)
@@ -52,6 +54,11 @@ class Measure(ABC):
     @abstractmethod
     def reader(self, noisy: NDArray[np.int64], measured: Measurement, noise: Noise) -> Reader:
         """Reads its aggregates from the (groups, integers) that were released."""
+
+    def weights(self, place: int, measured: Measurement) -> Floats | None:
+        """Of what each integer is worth, where the answer is a plain sum of them."""
+        del place, measured
+        return None
 
     @abstractmethod
     def expected(self, place: int, measured: Measurement, noise: Noise, confidence: Number) -> str:
@@ -82,13 +89,15 @@ class Sums(Measure):
         moments = Moments(table[:, : self._present], self.degrees, noise, measured.step)
 
         def read(place: int, confidence: Number) -> Estimate:
-            kind = self.kinds[self.aggregates.index(place)]
-            linear = self._linear(kind, measured.step)
+            linear = self.weights(place, measured)
             if linear is not None:
                 return combined(table, linear, noise, confidence)
-            return self._moment(kind, moments, confidence)
+            return self._moment(self.kinds[self.aggregates.index(place)], moments, confidence)
 
         return read
+
+    def weights(self, place: int, measured: Measurement) -> Floats | None:
+        return self._linear(self.kinds[self.aggregates.index(place)], measured.step)
 
     def _moment(self, kind: Aggregate, moments: Moments, confidence: Number) -> Estimate:
         spans = [float(high - low) for low, high in self.bounds]
@@ -143,7 +152,7 @@ class Sums(Measure):
         return f"± about {_short(span**2 * rows)}/n or less, with n rows"
 
     def width(self, place: int, measured: Measurement, noise: Noise, confidence: Number) -> float | None:
-        linear = self._linear(self.kinds[self.aggregates.index(place)], measured.step)
+        linear = self.weights(place, measured)
         return None if linear is None else width_of(linear, noise, confidence)
 
 
@@ -241,6 +250,32 @@ class Quantiles(Measure):
         fraction = self.fractions[self.aggregates.index(place)]
         rows = self.tree.rank_error(noise, confidence, fraction=fraction) * float(measured.step)
         return f"± {_short(rows)} rows in rank"
+
+
+def together(
+    measure: Measure,
+    measured: Measurement,
+    noisy: NDArray[np.int64],
+    noise: Noise,
+    forms: tuple[Affine, Affine],
+    confidence: Number,
+) -> Estimate | None:
+    """The quotient of two weighted sums of aggregates of one measure; None if these are no plain sums of it.
+
+    What is in both, or cancels, is not counted twice: COUNT(x)/COUNT(*) is a share of one noisy vector.
+    """
+    rows = []
+    for places, _ in forms:
+        weights = np.zeros(measure.released(measured))
+        for place, factor in places.items():
+            own = measure.weights(place, measured) if place in measure.aggregates else None
+            if own is None:
+                return None
+            weights = weights + factor * own
+        rows.append(weights)
+    (_, one), (_, two) = forms
+    table = noisy.astype(np.float64), rows[0], rows[1]
+    return ratio(*table, plus=(one, two), noise=noise, confidence=confidence)
 
 
 def measures(query: Query) -> tuple[Measure, ...]:
