@@ -12,7 +12,7 @@ from hubbub.facts import NAME, found, key_texts, kind_of, read, typed_keys
 from hubbub.tables.schema import Kind
 
 VISITS = '[tables.visits]\npath = "visits.csv"\nunit = "patient"\n'
-SQL = "SELECT region, COUNT(*) AS n FROM visits GROUP BY region"
+SQL = "SELECT region, COUNT(*) AS n, AVG(cost) AS cost FROM visits GROUP BY region"
 
 
 @pytest.fixture
@@ -151,6 +151,9 @@ def test_what_is_passed_is_about_the_table_that_is_opened(folder):
     with hubbub.open(folder / "visits.csv", types={"cost": "number"}) as data:
         assert data.tables["visits"].find("cost").kind is Kind.NUMBER
         assert data.tables["bills"].find("who").is_unit
+        both = "SELECT COUNT(*) AS n FROM visits JOIN bills ON visits.patient = bills.who"
+        exact = data.exact(data.sql(both, epsilon=1, rows_per_unit=9))
+        assert exact["n"] == [3]
 
 
 def test_a_row_is_a_unit_only_where_it_is_said(folder):
@@ -206,6 +209,7 @@ def test_a_pattern_of_files(folder):
         ('[tables.visits]\nunit = "patient"', "tables.visits.path is missing"),
         ('[tables.visits]\nunit = "patient"\npath = "no.csv"', "tables.visits.path leads to no file"),
         ('[tables.visits]\nunit = "patient"\npath = "no*.csv"', "tables.visits.path leads to no file"),
+        ('[tables.visits]\nunit = "patient"\npath = "a.duckdb"', "tables.visits.path is not CSV or Parquet"),
         ('[tables.visits]\npath = "visits.csv"', "tables.visits.unit is missing"),
         ('[tables.visits]\npath = "visits.csv"\nunit = 3', "tables.visits.unit is missing, or not"),
         (VISITS + "public = true", "tables.visits is public and has a unit"),

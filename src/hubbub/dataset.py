@@ -108,8 +108,11 @@ class Dataset:
         bounds: Mapping[str, Any] | None = None,
         keys: Mapping[str, Iterable[Any]] | None = None,
         confidence: Number = 0.95,
+        bounding_report: bool = False,
     ) -> Plan:
         """A plan for this question: what it costs and how far it will be off. Nothing is read or spent.
+
+        With `bounding_report`, a tenth of ε measures how many units are above a limit: the label says it.
 
         Guarantee: running the plan costs no unit more than (ε, δ).
         Assumes: bounds, keys and limits are public: chosen without looking at the rows.
@@ -148,6 +151,7 @@ class Dataset:
             error=error,
             confidence=confidence,
             population=self._population,
+            reports=bounding_report,
         )
         return replace(plan, runner=self.run, show=self._engine.shown)
 
@@ -165,7 +169,7 @@ class Dataset:
             )
         self.account.charge(plan.query.text, plan.loss)
         done = answered(plan, self._engine, progress)
-        answers = Answers(tuple(done.columns), plan.label(done.limits))
+        answers = Answers(tuple(done.columns), plan.label(done.limits, done.above))
         return Release(
             answers, plan.loss, plan, self.unit, asserted=False, cells=max(1, len(answers)), mapped=True
         )

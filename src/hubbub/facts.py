@@ -45,6 +45,7 @@ NAME = "hubbub.toml"
 ROW = "row"
 """What is written for a unit where one row is one person."""
 _MOST_KEYS = 10_000_000
+_ENDINGS = (".parquet", ".pq", ".csv", ".txt")
 _TOP = ("population", "rows_per_unit", "groups_per_unit", "budget", "tables")
 _TABLE = ("path", "unit", "public", "types", "bounds", "keys")
 _WORDS = {
@@ -243,6 +244,13 @@ class _Reader:
                 "is missing, or not a text",
                 "it says where the rows are",
                 'write path = "visits.csv"',
+            )
+        if Path(path).suffix.lower() not in _ENDINGS:
+            raise self._wrong(
+                f"{entry}.path",
+                "is not CSV or Parquet",
+                "such files are declared here",
+                f"use one that ends in {', '.join(_ENDINGS)}",
             )
         full = str(self._file.parent / path)
         there = glob.glob(full) if glob.has_magic(full) else [full]  # noqa: PTH207 - a text, as written

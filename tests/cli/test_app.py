@@ -183,8 +183,14 @@ def test_the_demo_shows_the_main_job_and_then_the_three_examples():
 def test_the_demo_leaves_its_table_and_a_picture_where_it_is_told(tmp_path):
     out = run("demo", "--save", str(tmp_path))
     assert out.code == 0
-    assert {path.name for path in tmp_path.iterdir()} == {"visits.parquet", "visits.svg"}
-    assert (tmp_path / "visits.svg").read_text().startswith("<svg")
+    assert {path.name for path in tmp_path.iterdir()} == {"visits.parquet", "hubbub-demo.svg"}
+    assert (tmp_path / "hubbub-demo.svg").read_text().startswith("<svg")
+    assert run("demo", "--save", str(tmp_path)).code == 0  # its own table may be there already
+    (tmp_path / "visits.parquet").write_text("mine")
+    other = run("demo", "--save", str(tmp_path))
+    assert other.code == 2
+    assert "is not the demo's" in other.stderr
+    assert (tmp_path / "visits.parquet").read_text() == "mine"
     missing = run("demo", "--save", str(tmp_path / "nowhere"))
     assert missing.code == 2
     assert missing.stderr.startswith("--save is not a folder")

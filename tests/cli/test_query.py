@@ -6,6 +6,8 @@ import json
 import re
 import shlex
 import stat
+import subprocess
+import sys
 import xml.etree.ElementTree as ET
 from pathlib import Path
 from unittest import mock
@@ -144,6 +146,7 @@ def test_only_the_winners_leave():
     out = run("query", "visits.parquet", top, "--unit", "patient", "--epsilon", "9", *KEYS)
     assert "North" in out.stdout
     assert "interval" not in out.stdout
+    assert "how: chosen by permute-and-flip; keys public" in out.stdout
 
 
 def test_one_row_is_one_person_where_it_is_said():
@@ -246,6 +249,7 @@ def test_explain_shows_sensitivity_mechanism_sql_and_proofs(command):
     [
         ["--keys", "region=North,South", "--keys", "ward=1:3"],
         ["--keys", "region=North,South", "ward=1:3"],
+        ["--keys=region=North,South", "ward=1:3"],
         ["--keys", "ward=1:3", "region=@regions.txt", "--rows-per-unit", "3"],
     ],
 )
@@ -293,11 +297,34 @@ def test_limits_types_and_public_tables(tmp_path):
     assert got.facts["rows per unit"] == 1
 
 
+def test_a_table_of_a_database_and_a_name_for_a_file(tmp_path):
+    path = str(tmp_path / "hospital.duckdb")
+    with duckdb.connect(path) as database:
+        database.execute("CREATE TABLE stays AS SELECT i // 3 AS who FROM range(900) r(i)")
+    words = ("SELECT COUNT(*) AS n FROM stays", "--unit", "who", "--epsilon", "9", "--rows-per-unit", "3")
+    assert abs(answer_of(path, *words, "--table", "stays")["n"][0] - 900) < 50
+    missing = run("query", path, *words)
+    assert missing.code == 2
+    assert "add --table visits" in missing.stderr
+    named = ("visits.parquet", "SELECT COUNT(*) AS n FROM v", "--unit", "patient", "--epsilon", "1")
+    assert run("plan", *named, "--table", "v").code == 0
+
+
 def test_a_limit_on_groups_is_said():
     words = (*COUNT[:1], BY_REGION, "--unit", "patient", "--epsilon", "1", *KEYS)
     out = run("query", *words, "--groups-per-unit", "2", "--rows-per-group", "3")
     assert out.code == 0, out.stderr
     assert "at most 2 groups per unit" in out.stdout
+
+
+def test_what_bounding_changed_is_measured_where_it_is_paid_for():
+    words = (*COUNT, "--epsilon", "1", "--rows-per-unit", "3", "--bounding-report")
+    assert "0.1 of ε measures the share of units above a limit" in run("plan", *words).stdout
+    out = run("query", *words)
+    assert re.search(r"bounding: units above a limit: \d+(\.\d+)? % \[", out.stdout)
+    assert "not measured" not in out.stdout
+    # 2,546 of 20,000 come more than three times; the noise is of scale 10.
+    assert abs(answer_of(*words).facts["share above a limit"]["value"] - 2546 / 20000) < 0.02
 
 
 def test_confidence_is_in_the_heading():
@@ -414,6 +441,13 @@ def test_the_dataset_tells_what_it_does():
     assert "counting" in said
 
 
+def test_the_command_starts_without_what_only_queries_need():
+    code = "import hubbub.cli, sys; print([m for m in sys.modules])"
+    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    for module in ("duckdb", "sqlglot", "hubbub.dataset"):
+        assert f"'{module}'" not in loaded
+
+
 # What is refused
 
 
@@ -526,6 +560,27 @@ def test_an_output_that_breaks_while_it_is_written_is_one_sentence():
         out = run("query", *COUNT, "--epsilon", "1", "--output", "out.csv")
     assert out.code == 2
     assert "no space left on device" in out.stderr
+    assert "spent: ε = 1" in out.stdout  # what is paid for is shown, not lost
+
+
+def test_a_picture_needs_a_number():
+    top = "SELECT region FROM visits GROUP BY region ORDER BY COUNT(*) DESC LIMIT 1"
+    with mock.patch.object(Dataset, "run", side_effect=AssertionError):
+        out = run(
+            "query", "visits.parquet", top, "--unit", "patient", "--epsilon", "1", *KEYS, "--format", "svg"
+        )
+    assert out.code == 2
+    assert out.stderr.startswith("a picture is asked for")
+
+
+@pytest.mark.parametrize("form", ["table", "json", "csv", "svg"])
+def test_no_rows_are_an_answer_too(form):
+    # A key is selected with a chance below 1e-13: some hundred keys, each of some hundred people.
+    sql = "SELECT age, COUNT(*) AS n FROM visits GROUP BY age"
+    words = ("--unit", "patient", "--epsilon", "0.001", "--delta", "1e-20", "--rows-per-unit", "8")
+    out = run("query", "visits.parquet", sql, *words, "--format", form)
+    assert out.code == 0, out.stderr
+    assert ("no rows: no key has enough units" in out.stdout) is (form == "table")
 
 
 # Help

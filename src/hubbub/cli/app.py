@@ -48,7 +48,8 @@ _SPELLED = {
     "with a larger epsilon": "with a larger --epsilon",
     "a larger epsilon or delta": "a larger --epsilon or --delta",
     "declare its type": "declare its --type",
-    "; open a DuckDB database with duckdb.connect and pass that": "; a DuckDB database is opened in Python",
+    "; open a DuckDB database with duckdb.connect and pass that": ", or a DuckDB database",
+    'pass table="visits"': "add --table visits",
     'pass Unit("patient"), or Unit.row()': "pass --unit COLUMN, or --unit row",
 }
 """What the library's messages say in Python, and how the shell says it."""

@@ -1,5 +1,6 @@
 """`make demo`: a table of hospital visits is asked in SQL; then the textbook's three examples, in short."""
 
+import shutil
 from collections.abc import Iterator
 from itertools import islice, product
 from pathlib import Path
@@ -8,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from hubbub.bounded import Bounded, Sensitivity
@@ -25,6 +27,7 @@ __all__ = ["demo"]
 
 _QUERY = "SELECT region, COUNT(*) AS n, AVG(cost) AS cost FROM visits GROUP BY region"
 _PUBLIC = f"--bounds cost=0:5000 --keys region={','.join(REGIONS)}"
+_PICTURE = "hubbub-demo.svg"
 _NAMES = 10_000
 _SHOWN = 4
 _CONDITIONS = {
@@ -56,25 +59,32 @@ def demo(
         )
     console = Console(highlight=False)
     with TemporaryDirectory(prefix="hubbub-demo-") as scratch:
-        _hospital(console, save or Path(scratch), is_kept=save is not None)
+        _hospital(console, Path(scratch), save)
     console.rule("The textbook's examples, in short")
     _names(console)
     _conditions(console)
     _coins(console)
 
 
-def _hospital(console: Console, folder: Path, *, is_kept: bool) -> None:
+def _hospital(console: Console, scratch: Path, save: Path | None) -> None:
     """Generate, plan, answer, draw."""
     from hubbub.dataset import open as opened
 
-    file = folder / "visits.parquet"
+    file = scratch / "visits.parquet"
     visits = write_visits(file)
+    if save is not None:
+        _keep(file, save / file.name)
     console.print(f"A made-up hospital: {visits:,} visits of {PATIENTS:,} patients, in {file.name}.")
     console.print("[bold]The question[/bold], and what is public: bounds of costs, names of regions\n")
     console.print(f"  {_QUERY}\n  --unit patient --epsilon 1 {_PUBLIC}", soft_wrap=True)
-    with opened(file, unit="patient", bounds={"cost": (0, 5000)}, keys={"region": REGIONS}) as data:
+    # Under a name, so that no hubbub.toml beside it has a say.
+    with opened(
+        {"visits": file}, unit="patient", bounds={"cost": (0, 5000)}, keys={"region": REGIONS}
+    ) as data:
         plan = data.sql(_QUERY, epsilon=1)
-        console.print(f"\n[bold]The plan[/bold], before any row is read\n\n  {plan}", soft_wrap=True)
+        console.print(
+            f"\n[bold]The plan[/bold], before any row is read\n\n  {escape(str(plan))}", soft_wrap=True
+        )
         answers = data.run(plan).value
     console.print("\n[bold]The answers[/bold], in which no patient can be made out")
     console.print(_bars(answers))
@@ -82,14 +92,27 @@ def _hospital(console: Console, folder: Path, *, is_kept: bool) -> None:
     console.print(
         f"± and blurred ends: 95 % intervals. A patient counts at most {rows} visits, found privately."
     )
-    if is_kept:
-        picture = folder / "visits.svg"
+    if save is not None:
+        picture = save / _PICTURE
         picture.write_text(answers.svg("n"), encoding="utf-8")
-        console.print(f"The table is kept as {file}, and the picture as {picture}.\n", soft_wrap=True)
+        console.print(
+            f"Kept in {escape(str(save))}: {file.name}, and the picture {picture.name}.\n", soft_wrap=True
+        )
     else:
         console.print(
             "hubbub demo --save . keeps the table, and a picture of the answers, to try your own.\n"
         )
+
+
+def _keep(made: Path, path: Path) -> None:
+    """Put the table there, but never over another one."""
+    if path.exists() and path.read_bytes() != made.read_bytes():
+        raise InvalidInput(
+            f"{path} is there already, and is not the demo's",
+            why="it would be lost",
+            fix="name another folder with --save",
+        )
+    shutil.copyfile(made, path)
 
 
 def _bars(answers: "Answers") -> Table:

@@ -30,7 +30,8 @@ class Several(TyperCommand):
         option, taken = "", 0
         for word in args:
             if word.startswith("--"):
-                option, taken = word if word in _MANY else "", 0
+                name, equals, _ = word.partition("=")
+                option, taken = name if name in _MANY else "", int(bool(equals))
             elif option and taken and _PAIR.match(word):
                 told.append(option)
             elif option and taken:

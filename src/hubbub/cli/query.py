@@ -30,9 +30,10 @@ _LOG = "hubbub-exact.log"
 Words = list[str] | None
 
 File = Annotated[
-    str,
+    Path,
     typer.Argument(
-        metavar="FILE", help="CSV or Parquet, a pattern such as 'visits_*.parquet', or a hubbub.toml."
+        metavar="FILE",
+        help="CSV, Parquet, a pattern such as 'visits_*.parquet', a DuckDB database, or a hubbub.toml.",
     ),
 ]
 Sql = Annotated[
@@ -43,6 +44,10 @@ Who = Annotated[
     typer.Option(
         metavar="COLUMN|row", help="Who is protected: a column, or 'row' where one row is one person."
     ),
+]
+Named = Annotated[
+    str | None,
+    typer.Option("--table", metavar="NAME", help="What the query calls FILE; of a database, which table."),
 ]
 Epsilon = Annotated[
     str | None, typer.Option(metavar="E", help="The price of the whole query: ε, as 0.5 or 1/2.")
@@ -94,6 +99,10 @@ PlanFormat = Annotated[
     PlanForm | None,
     typer.Option("--format", metavar="|".join(PlanForm), help="For people or for programs."),
 ]
+Report = Annotated[
+    bool,
+    typer.Option("--bounding-report", help="A tenth of ε measures how many units are above a limit."),
+]
 Explain = Annotated[
     bool, typer.Option("--explain", help="Show sensitivities, mechanisms, the engine's SQL and the proofs.")
 ]
@@ -109,9 +118,10 @@ Exact = Annotated[
 class Asked:
     """What both commands are told."""
 
-    file: str
+    file: Path
     sql: str
     unit: str | None
+    table: str | None
     epsilon: str | None
     delta: str | None
     error: Words
@@ -122,6 +132,7 @@ class Asked:
     public: Words
     population: str | None
     confidence: str
+    report: bool
 
     def opened(self) -> "Dataset":
         """The data; no row is read."""
@@ -139,6 +150,7 @@ class Asked:
         return opened(
             self.file,
             unit=None if self.unit is None else Unit.row() if self.unit.lower() == ROW else Unit(self.unit),
+            table=self.table,
             types={name: kind.value for name, kind in types_in(self.types or ()).items()},
             public=public_in(self.public or ()),
             population=people,
@@ -168,6 +180,7 @@ class Asked:
             bounds=bounds_in(self.bounds or (), self.sql),
             keys=keys_in(self.keys or (), data.tables),
             confidence=sure(self.confidence),
+            bounding_report=self.report,
         )
         str(made)  # what cannot be measured is refused now, not after the charge
         return made
@@ -184,6 +197,7 @@ def query(
     file: File,
     sql: Sql,
     unit: Who = None,
+    table: Named = None,
     epsilon: Epsilon = None,
     delta: Delta = None,
     error: Within = None,
@@ -198,6 +212,7 @@ def query(
     confidence: Confidence = "0.95",
     form: Format = None,
     output: Output = None,
+    bounding_report: Report = False,
     explain: Explain = False,
     exact: Exact = False,
 ) -> None:
@@ -222,11 +237,18 @@ def query(
             fix="leave --output and --format out",
         )
     asked = Asked(
-        file, sql, unit, epsilon, delta, error, bounds, keys,
+        file, sql, unit, table, epsilon, delta, error, bounds, keys,
         (rows_per_unit, groups_per_unit, rows_per_group), types, public, population, confidence,
+        bounding_report,
     )  # fmt: skip
     with asked.opened() as data:
         made = asked.planned(data)
+        if written == "svg" and all(output.key is not None for output in made.query.outputs):
+            raise InvalidInput(
+                "a picture is asked for, and only keys are selected",
+                why="there is no number to draw",
+                fix="select a COUNT, a SUM or an AVG, or leave the picture out",
+            )
         aside = Console(stderr=written != "table" or output is not None, highlight=False, soft_wrap=True)
         if error:
             aside.print(f"{', '.join(error)} takes {_price(made)}")
@@ -245,6 +267,7 @@ def plan(
     file: File,
     sql: Sql,
     unit: Who = None,
+    table: Named = None,
     epsilon: Epsilon = None,
     delta: Delta = None,
     error: Within = None,
@@ -259,6 +282,7 @@ def plan(
     confidence: Confidence = "0.95",
     form: PlanFormat = None,
     output: Output = None,
+    bounding_report: Report = False,
     explain: Explain = False,
 ) -> None:
     """Say what a query would cost and how far its answers would be off; no row is read, nothing is spent.
@@ -270,8 +294,9 @@ def plan(
     """  # noqa: D301 - the mark that keeps lines is a real \b
     written = form_of(form and form.value, output, PlanForm)
     asked = Asked(
-        file, sql, unit, epsilon, delta, error, bounds, keys,
+        file, sql, unit, table, epsilon, delta, error, bounds, keys,
         (rows_per_unit, groups_per_unit, rows_per_group), types, public, population, confidence,
+        bounding_report,
     )  # fmt: skip
     with asked.opened() as data:
         show_plan(asked.planned(data), written, output, explain=explain)
@@ -290,9 +315,9 @@ def _left(data: "Dataset") -> list[str]:
     ]
 
 
-def _record(file: str, sql: str) -> None:
+def _record(file: Path, sql: str) -> None:
     """Write down that exact answers were looked at: when and what, no data. Nothing is shown before."""
-    path = Path(file).parent / _LOG
+    path = file.parent / _LOG
     line = json.dumps(
         {"time": datetime.now(UTC).isoformat(timespec="seconds"), "exact": sql}, ensure_ascii=False
     )

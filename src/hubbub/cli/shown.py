@@ -2,6 +2,7 @@
 
 import json
 import math
+import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -82,6 +83,8 @@ def form_of(asked: str | None, output: Path | None, kinds: type[StrEnum]) -> str
     # Before anything is charged: an answer that cannot be kept is paid for in vain.
     if output is not None and (output.is_dir() or not output.parent.is_dir()):
         raise _cannot_write("it is a folder" if output.is_dir() else "its folder does not exist")
+    if output is not None and not os.access(output.parent, os.W_OK):
+        raise _cannot_write("nothing may be written there")
     return form
 
 
@@ -112,26 +115,42 @@ def show_plan(plan: "Plan", form: str, output: Path | None, *, explain: bool) ->
 
 def show_answers(answers: "Answers", cost: list[str], form: str, output: Path | None) -> None:
     """The answers with their intervals, and for people what they cost."""
-    if form == "parquet":
-        assert output is not None
-        _kept(lambda: answers.write(output))
-    elif form == "svg":
-        _write(answers.svg(), output)
-    elif form == "csv":
-        _write(answers.to_csv(), output)
-    elif form == "json":
-        _write(json.dumps(json.loads(answers.to_json()), ensure_ascii=False, indent=2) + "\n", output)
-    elif output is not None:
-        lines = [*_lines(_rows(answers)), "", *cost]
-        _write("\n".join(lines) + "\n", output)
-    else:
-        _grid(answers)
-        for line in cost:
-            typer.echo(line)
-    if output is not None:
-        Console(stderr=True, highlight=False, soft_wrap=True).print(
-            escape("\n".join([f"written to {output}", *(cost if form != "table" else [])]))
-        )
+    if output is None:
+        _shown_here(answers, cost, form)
+        return
+    try:
+        if form == "parquet":
+            _kept(lambda: answers.write(output))
+        else:
+            _write(_text(answers, cost, form), output)
+    except InvalidInput:
+        # They are paid for: better shown than lost.
+        _shown_here(answers, cost, "table")
+        raise
+    Console(stderr=True, highlight=False, soft_wrap=True).print(
+        escape("\n".join([f"written to {output}", *(cost if form != "table" else [])]))
+    )
+
+
+def _shown_here(answers: "Answers", cost: list[str], form: str) -> None:
+    if form != "table":
+        _write(_text(answers, cost, form), None)
+        return
+    _grid(answers)
+    if not len(answers):
+        typer.echo("no rows: no key has enough units, or none is left by HAVING")
+    for line in cost:
+        typer.echo(line)
+
+
+def _text(answers: "Answers", cost: list[str], form: str) -> str:
+    if form == "svg":
+        return answers.svg()
+    if form == "csv":
+        return answers.to_csv()
+    if form == "json":
+        return json.dumps(json.loads(answers.to_json()), ensure_ascii=False, indent=2) + "\n"
+    return "\n".join([*_lines(_rows(answers)), "", *cost]) + "\n"
 
 
 def show_exact(answers: "Answers") -> None:
@@ -140,6 +159,7 @@ def show_exact(answers: "Answers") -> None:
     mark = "[bold white on red] EXACT: not private, for the owner's eyes only; do not pass it on [/]"
     console.print(mark)
     _grid(answers)
+    console.print("These are the bounded query's answers: values clamped, and nobody above the limits.")
     console.print(mark)
 
 
@@ -199,10 +219,13 @@ def _grid(answers: "Answers") -> None:
         return
     console = Console(highlight=False, width=None if sys.stdout.isatty() else _WIDE)
     table = Table()
-    keys = [place for place, column in enumerate(answers.columns) if column.low is None]
-    for place, name in enumerate(head):
-        justify: Any = "left" if place in keys or name.endswith("interval") else "right"
-        table.add_column(escape(name), justify=justify, overflow="fold")
+    names = iter(head)
+    for column in answers.columns:
+        table.add_column(
+            escape(next(names)), justify="left" if column.low is None else "right", overflow="fold"
+        )
+        if column.low is not None:
+            table.add_column(next(names), overflow="fold")
     for row in rows:
         table.add_row(*(escape(text) for text in row))
     console.print(table)
@@ -223,11 +246,13 @@ def cost_of(plan: "Plan", label: Any) -> list[str]:
     limits = [f"at most {rows} rows per unit{found}"] if rows and plan.query.is_keyed else []
     if label.get("groups per unit"):
         limits.append(f"at most {label['groups per unit']} groups per unit")
-    parts = [f"{label['mechanism']} noise", f"keys {label['keys']}" if plan.query.keys else "", *limits]
+    noise = f"chosen by {label['mechanism']}" if plan.query.is_top else f"{label['mechanism']} noise"
+    parts = [noise, f"keys {label['keys']}" if plan.query.keys else "", *limits]
     return [
         f"spent: ε = {up(plan.epsilon)}{delta} for {plan.unit}",
         f"how: {'; '.join(part for part in parts if part)}",
         *([f"intervals: they cover {label['interval covers']}"] if limits and not plan.query.is_top else []),
+        *(f"bounding: units above a limit: {above}" for above in [label.get("units above a limit")] if above),
         *(str(note) for note in label.get("notes", ())),
     ]
 

@@ -1,8 +1,10 @@
 """What will be asked of the engine, with which noise, at what cost and with what error: nothing is read.
 
 One ε is the price of the whole query. Its parts are fixed beforehand: a share to find how many rows a unit
-may count where nobody declared it, a share to select keys that are not public, and the rest for the measures,
-in equal shares, with the noise, Laplace or Gaussian, whose intervals are the narrower.
+may count where nobody declared it, a share to select keys that are not public, a share to measure what
+bounding changed where that is asked for, and the rest for the measures, in equal shares, with the noise,
+Laplace or Gaussian, whose intervals are the narrower. Equal shares make the geometric mean of all widths
+least, whatever their units.
 
 Proof: docs/proofs/bounding.md, "A plan"
 """
@@ -22,7 +24,7 @@ from hubbub.errors import InvalidInput, Refused
 from hubbub.loss import Loss, largest_mu, refuse_large_delta
 from hubbub.mechanisms import Gaussian, Laplace, PermuteAndFlip, TopK
 from hubbub.mechanisms.keys import GaussianKeys, GeometricKeys, select_keys
-from hubbub.queries.measures import Measure, Noise, measures
+from hubbub.queries.measures import Estimate, Measure, Noise, measures
 from hubbub.queries.query import Output, Query
 from hubbub.queries.rules import Limits, Measurement, Partition, Weighing
 from hubbub.rational import Number, at_least_zero, ceil_sqrt, positive, probability, shown_up
@@ -35,6 +37,8 @@ _SEARCH = Fraction(1, 10)
 """The share of ε that finds the limit on rows where none is declared."""
 _BOUNDS = Fraction(1, 10)
 """The share of ε that finds bounds where they are asked to be found."""
+_REPORT = Fraction(1, 10)
+"""The share of ε that measures what bounding changed, where that is asked for."""
 _KEYS = Fraction(1, 4)
 """The share of ε that selects keys which are not public."""
 _ASSUMED_ROWS = 8
@@ -61,6 +65,8 @@ class Plan:
     """As declared; without rows where these are found privately."""
     is_gaussian: bool
     confidence: Fraction = Fraction(19, 20)
+    reports: bool = False
+    """Whether a share of ε measures how many units are above a limit."""
     runner: Callable[["Plan"], Release] | None = field(default=None, compare=False, repr=False)
     """Who can run it: the dataset that made it."""
     show: Callable[[exp.Expr], str] = field(default=lambda sql: sql.sql("duckdb"), compare=False, repr=False)
@@ -119,6 +125,11 @@ class Plan:
         return self.epsilon * _BOUNDS if self.autos else Fraction(0)
 
     @property
+    def epsilon_for_report(self) -> Fraction:
+        """The ε that measures how many units are above a limit; 0 where that is not asked for."""
+        return self.epsilon * _REPORT if self.reports else Fraction(0)
+
+    @property
     def selects(self) -> bool:
         """Whether keys are selected privately."""
         return not self.query.is_public
@@ -126,7 +137,7 @@ class Plan:
     @property
     def epsilon_for_keys(self) -> Fraction:
         """The ε that selects keys; 0 where they are public."""
-        left = self.epsilon - self.epsilon_for_search - self.epsilon_for_bounds
+        left = self.epsilon - self.epsilon_for_search - self.epsilon_for_bounds - self.epsilon_for_report
         return left * _KEYS if self.selects else Fraction(0)
 
     @property
@@ -139,7 +150,8 @@ class Plan:
     @property
     def epsilon_for_measures(self) -> Fraction:
         """The ε that is left for all measures together."""
-        return self.epsilon - self.epsilon_for_search - self.epsilon_for_bounds - self.epsilon_for_keys
+        found = self.epsilon_for_search + self.epsilon_for_bounds
+        return self.epsilon - found - self.epsilon_for_report - self.epsilon_for_keys
 
     @cached_property
     def measures(self) -> tuple[Measure, ...]:
@@ -164,6 +176,8 @@ class Plan:
             losses.append(Loss.pure(self.epsilon_for_search))
         if self.autos:
             losses.append(Loss.pure(self.epsilon_for_bounds))
+        if self.reports:
+            losses.append(Loss.pure(self.epsilon_for_report))
         if self.selects:
             known = None if self.searches else self.key_selection(self.limits).loss()
             losses.append(known or Loss.approximate(self.epsilon_for_keys, self.delta_for_keys))
@@ -211,6 +225,10 @@ class Plan:
         if self.selects:
             self.key_selection(limits)
 
+    def report_noise(self, sensitivity: Sensitivity) -> Laplace:
+        """The noise on how many units are above a limit, and how many are not."""
+        return Laplace.of(sensitivity=sensitivity, epsilon=self.epsilon_for_report)
+
     def key_selection(self, limits: Limits) -> GeometricKeys | GaussianKeys:
         """What selects the keys, for a unit that keeps so many."""
         groups = limits.groups or limits.rows or 1
@@ -245,8 +263,8 @@ class Plan:
 
     # In words
 
-    def label(self, limits: Limits | None = None) -> dict[str, Any]:
-        """What is protected, how, and at what cost: public, and free of data."""
+    def label(self, limits: Limits | None = None, above: Estimate | None = None) -> dict[str, Any]:
+        """What is protected, how, and at what cost: public, and free of data but for what was released."""
         known = limits or self.limits
         noises = sorted(
             {str(type(self.noise(measured.sensitivity)).__name__) for _, measured in self.measurements()}
@@ -264,7 +282,9 @@ class Plan:
             "groups per unit": known.groups,
             "rows per group": known.rows_per_group,
             "confidence": float(self.confidence),
-            "interval covers": "the exact answer of the bounded query; what bounding changed is not measured",
+            "interval covers": "the exact answer of the bounded query"
+            + ("" if self.reports else "; what bounding changed is not measured"),
+            **_said(above),
             "notes": [kind.note for kind in self.query.aggregates if kind.note],
         }
 
@@ -295,6 +315,13 @@ class Plan:
                 f"  {shown_up(self.epsilon_for_bounds)} of ε finds the bounds of {names}; errors are said "
                 "for a range of 1, and grow with it"
             )
+        if self.reports:
+            measured = self.weighing(self.assumed).above()
+            wide = self.report_noise(measured.sensitivity).error(self.confidence)
+            out.append(
+                f"  {shown_up(self.epsilon_for_report)} of ε measures the share of units above a limit: "
+                f"± {wide:,.3g}/n or less, with n units"
+            )
         if self.selects:
             keys = self.key_selection(self.assumed)
             least = keys.least_units(self.confidence)
@@ -322,6 +349,14 @@ class Plan:
                 f"  one unit moves them by {measured.sensitivity}",
                 f"  because: {measured.because} (docs/proofs/bounding.md)",
                 f"  noise: {noise}",
+                f"  SQL: {self.show(measured.sql)}",
+            ]
+        if self.reports:
+            measured = self.weighing(self.assumed).above()
+            lines += [
+                f"units above a limit, and others: one unit moves them by {measured.sensitivity}",
+                f"  because: {measured.because} (docs/proofs/bounding.md)",
+                f"  noise: {self.report_noise(measured.sensitivity)}",
                 f"  SQL: {self.show(measured.sql)}",
             ]
         if self.selects:
@@ -362,6 +397,15 @@ class Plan:
         return [(measure, measure.measurement(weighing)) for measure in self.measures]
 
 
+def _said(above: Estimate | None) -> dict[str, Any]:
+    """The share of units above a limit, for programs and for people."""
+    if above is None:
+        return {}
+    share, low, high = (float(part[0]) for part in (above.value, above.low, above.high))
+    said = f"{100 * share:.3g} % [{100 * low:.3g}, {100 * high:.3g}]"
+    return {"units above a limit": said, "share above a limit": {"value": share, "low": low, "high": high}}
+
+
 def planned(
     query: Query,
     unit: Unit,
@@ -372,6 +416,7 @@ def planned(
     error: Mapping[str, Number] | None = None,
     confidence: Number = 0.95,
     population: int | None = None,
+    reports: bool = False,
 ) -> Plan:
     """The plan for a query at a price, or for wanted errors at the least price.
 
@@ -390,11 +435,15 @@ def planned(
     sure = probability(confidence, "confidence")
     _check(query, allowed)
     bounds = limits or Limits()
+    if reports:
+        Weighing(query, bounds, unit.neighbours).above()  # refuses where nothing is bounded
     if query.most is not None and (bounds.rows is None or bounds.rows > query.most):
         bounds = replace(bounds, rows=query.most)
 
     def at(price: Fraction) -> Plan:
-        laplace = Plan(query, unit, price, allowed, bounds, is_gaussian=False, confidence=sure)
+        laplace = Plan(
+            query, unit, price, allowed, bounds, is_gaussian=False, confidence=sure, reports=reports
+        )
         return _better(laplace, replace(laplace, is_gaussian=True)) if _may_be_gaussian(laplace) else laplace
 
     if not query.is_top:

@@ -15,6 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import lru_cache
+from itertools import pairwise
 
 import sqlglot
 from sqlglot import exp
@@ -109,8 +110,7 @@ class Partition:
     columns: tuple[str, ...] = ()
     """Of the rows and of those that are derived, what the parts are made of."""
     cells: tuple[str, ...] = ()
-    """Of values: the parts of a row that has them, NULL if not; one is what the others leave of 2^bits."""
-    rest: int = 0
+    """Of values: the parts of a row that has them, else NULL; the last is what the others leave of 2^bits."""
     missing: str = ""
     """Whether a row has not."""
 
@@ -137,30 +137,31 @@ class Partition:
         values, all products. From these sums every mean, variance and covariance follows.
         """
         one = 1 << VALUE_BITS
-        first, second, factors = [], [], []
-        columns: list[str] = []
-        for place, degree in degrees.items():
-            t = f"t{place}"
-            first.append(f"{_fixed(place, bounds[place])} AS {t}")
-            if degree == 1:
-                factors.append([t, f"({one} - {t})"])
-                columns.append(t)
-            else:
-                # Squares are rounded down; what the rounding leaves goes to the middle.
-                second += [f"({t} * {t}) >> {VALUE_BITS} AS u{place}"]
-                second += [f"(({one} - {t}) * ({one} - {t})) >> {VALUE_BITS} AS v{place}"]
-                factors.append([f"u{place}", f"({one} - u{place} - v{place})", f"v{place}"])
-                columns += [t, f"u{place}", f"v{place}"]
+        places = [f"{_fixed(place, bounds[place])} AS t{place}" for place in degrees]
+        squares = [
+            f"{_product(f't{place}', f't{place}')} AS u{place}" for place in degrees if degrees[place] == 2
+        ]
+        # The parts of each value, added up one after the other; the last sum is one.
+        sums = [
+            [f"t{place}"] if degrees[place] == 1 else [f"u{place}", f"(2 * t{place} - u{place})"]
+            for place in degrees
+        ]
         missing = " OR ".join(f"t{place} IS NULL" for place in degrees)
-        derived = [", ".join(first)] + ([", ".join(second)] if second else [])
-        cells, rest = factors[0], 1
-        if len(factors) == 2:
-            # Products too are rounded down; what that leaves goes to the last.
-            pairs = [f"({left} * {right}) >> {VALUE_BITS}" for left in factors[0] for right in factors[1]]
-            derived.append(", ".join(f"{pair} AS c{place}" for place, pair in enumerate(pairs[:-1])))
-            names = [f"c{place}" for place in range(len(pairs) - 1)]
-            cells, rest = [*names, f"({one} - {' - '.join(names)})"], len(names)
-            columns = [*(f"t{place}" for place in degrees), *names]
+        derived = [", ".join(layer) for layer in (places, squares) if layer]
+        columns = [f"t{place}" for place in degrees]
+        columns += [f"u{place}" for place in degrees if degrees[place] == 2]
+        cells = _differences([*sums[0], str(one)])
+        if len(sums) == 2:
+            # Each part of the first value is split by the second; what is rounded adds up all the same.
+            splits, wholes, cells = [], cells, []
+            for row, whole in enumerate(wholes):
+                names = [f"c{row}_{place}" for place in range(len(sums[1]))]
+                columns += names
+                splits += [
+                    f"{_product(whole, part)} AS {name}" for part, name in zip(sums[1], names, strict=True)
+                ]
+                cells += _differences([*names, whole])
+            derived.append(", ".join(splits))
         parts = [f"CASE WHEN {missing} THEN 0 ELSE {cell} END" for cell in cells]
         if with_missing:
             parts.append(f"CASE WHEN {missing} THEN {one} ELSE 0 END")
@@ -170,7 +171,6 @@ class Partition:
             tuple(derived),
             columns=tuple(columns),
             cells=tuple(cells),
-            rest=rest,
             missing=missing,
         )
 
@@ -195,12 +195,20 @@ class Partition:
         # One part follows from the others: a product for each row is what takes time.
         one = 1 << self.bits
         sums = [f"SUM(w * {cell})" for cell in self.cells]
-        others = [each for place, each in enumerate(sums) if place != self.rest]
         known = f"{one} * SUM(CASE WHEN {self.missing} THEN 0 ELSE w END)"
-        sums[self.rest] = " - ".join([known, *others])
+        sums[-1] = " - ".join([known, *sums[:-1]])
         if len(self.parts) > len(self.cells):
             sums.append(f"{one} * SUM(CASE WHEN {self.missing} THEN w ELSE 0 END)")
         return sums
+
+
+def _product(left: str, right: str) -> str:
+    """A product of two numbers between 0 and 1, in steps, rounded to the nearest."""
+    return f"({left} * {right} + {1 << (VALUE_BITS - 1)}) >> {VALUE_BITS}"
+
+
+def _differences(sums: Sequence[str]) -> list[str]:
+    return [sums[0], *(f"({above} - {below})" for below, above in pairwise(sums))]
 
 
 def _is_finite(name: str) -> str:
@@ -495,6 +503,52 @@ class Weighing:
         moved = _between(self.neighbours, Fraction(1), Fraction(1), Fraction(1))
         return Measurement(sql, 1, moved, Fraction(1), "The limit on rows", self._key_sets, len(bins))
 
+    def above(self) -> Measurement:
+        """How many units are above a limit, and count for less than they have; and how many are not."""
+        inside = f"WITH _inside AS (SELECT * FROM _rows{self._where()})"
+        by = ", ".join([UNIT, *self._key_names])
+        over = []
+        if self._exceeds:
+            over.append(
+                f"SELECT {UNIT} FROM (SELECT {by}, COUNT(*) AS c FROM _inside GROUP BY {by}) AS _pairs "
+                f"GROUP BY {UNIT} HAVING {' OR '.join(self._exceeds)}"
+            )
+        for kind in self.query.aggregates:
+            if kind.kind == "distinct":
+                x = f"x{kind.arguments[0]}"
+                values = f"SELECT DISTINCT {by}, {x} FROM _inside WHERE {x} IS NOT NULL"
+                over.append(
+                    f"SELECT {UNIT} FROM ({values}) AS _values GROUP BY {UNIT} HAVING COUNT(*) > {self._rows}"
+                )
+        if not over or not self.query.is_keyed:
+            raise InvalidInput(
+                "a report on bounding is asked for, and nothing is bounded",
+                why="each unit counts once, whatever its rows are",
+                fix="leave the report out",
+            )
+        units = f"(SELECT DISTINCT {UNIT} FROM _inside) AS _units"
+        over_or_not = (f"CASE WHEN _over.{UNIT} IS NULL THEN {no} ELSE {1 - no} END" for no in (0, 1))
+        m0, m1 = (_total(each) for each in over_or_not)
+        sql = self._with(
+            f"{inside}, _over AS ({' UNION '.join(over)}) "
+            f"SELECT {m0} AS m0, {m1} AS m1 FROM {_left(units, '_over', '_units')}"
+        )
+        moved = _between(self.neighbours, Fraction(1), Fraction(1), Fraction(1))
+        return Measurement(sql, 2, moved, Fraction(1), "Units above a limit", self._key_sets)
+
+    @property
+    def _exceeds(self) -> list[str]:
+        """What a unit's rows fulfil that are weighed down or left out, from its counts c in each group."""
+        kinds = [kind for kind in self.query.aggregates if kind.kind != "distinct"]
+        tests = []
+        if any(kind.kind != "units" and kind.per_group is None for kind in kinds):
+            tests.append(
+                f"MAX(c) > {self._rows_per_group}" if self._is_by_group else f"SUM(c) > {self._rows}"
+            )
+        if self.query.keys and kinds and (self._is_by_group or not self._keeps_all or not tests):
+            tests.append(f"COUNT(*) > {self._groups}")
+        return tests
+
     def magnitudes(self, place: int) -> Measurement:
         """The weighted number of values of each sign and power of two, over all groups together."""
         x = f"x{place}"
@@ -603,6 +657,8 @@ class Weighing:
         start = f"WITH {rows}, " if text.startswith("WITH ") else f"WITH {rows} "
         tree = _parsed(start + text.removeprefix("WITH ")).copy()
         given = exp.CTE(this=self.query.rows.copy(), alias=exp.TableAlias(this=exp.to_identifier(_GIVEN)))
+        if given.find(exp.RowNumber):  # rows read twice could be numbered in two ways
+            given.set("materialized", True)
         clause = tree.args["with_"]
         clause.set("expressions", [given, *clause.expressions])
         return tree
@@ -642,8 +698,8 @@ def _shares(table: str, limit: int, count: str = "COUNT(*)") -> str:
     return f"SELECT {UNIT}, {share} AS g FROM {table} GROUP BY {UNIT} HAVING {count} > {limit}"
 
 
-def _left(table: str, other: str) -> str:
-    return f"{table} LEFT JOIN {other} ON {table}.{UNIT} = {other}.{UNIT}"
+def _left(table: str, other: str, name: str = "") -> str:
+    return f"{table} LEFT JOIN {other} ON {name or table}.{UNIT} = {other}.{UNIT}"
 
 
 def _total(text: str) -> str:

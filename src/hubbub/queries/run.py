@@ -5,13 +5,15 @@ This is the one place where rows and noise meet. It is called after the charge, 
 
 from collections.abc import Callable, Sequence
 from fractions import Fraction
+from functools import cache
 
 import numpy as np
 from numpy.typing import NDArray
 
 from hubbub.bounded import Bounded
 from hubbub.queries.limits import found_bounds, found_rows
-from hubbub.queries.measures import Estimate, Measure, Noise
+from hubbub.queries.measures import Estimate, Reader
+from hubbub.queries.moments import Moments
 from hubbub.queries.outputs import Shown, shown
 from hubbub.queries.plan import Plan
 from hubbub.queries.rules import Limits, Measurement
@@ -25,11 +27,12 @@ Integers = NDArray[np.int64]
 
 
 class Answered:
-    """What running a plan released: its columns, and the limits that were found."""
+    """What running a plan released: its columns, the limits that were found, and who is above them."""
 
-    def __init__(self, columns: list[Shown], limits: Limits) -> None:
+    def __init__(self, columns: list[Shown], limits: Limits, above: Estimate | None = None) -> None:
         self.columns = columns
         self.limits = limits
+        self.above = above
 
 
 def answered(
@@ -51,11 +54,12 @@ def answered(
     if plan.autos:
         progress("finding bounds")
         plan = found_bounds(plan, engine, limits)
+    above = _above(plan, engine, limits, is_exact=is_exact) if plan.reports else None
     if plan.query.is_top:
-        return Answered(_top(plan, engine, limits, progress), limits)
+        return Answered(_top(plan, engine, limits, progress), limits, above)
     weighing = plan.weighing(limits)
     groups: Groups | None = plan.query.groups() if plan.query.is_public else None
-    released: list[tuple[Measure, Measurement, Noise, Integers]] = []
+    readers: dict[int, Reader] = {}
     for measure in plan.measures:
         progress("counting")
         measured = measure.measurement(weighing)
@@ -68,19 +72,29 @@ def answered(
         noise = plan.noise(measured.sensitivity)
         bounded = Bounded.derived(vector, measured.sensitivity, plan.unit, measured.because)
         noisy = noise.release(bounded).value if vector.size and not is_exact else vector
-        released.append((measure, measured, noise, noisy.reshape(len(groups), measure.released(measured))))
+        reader = measure.reader(noisy.reshape(len(groups), measure.released(measured)), measured, noise)
+        readers.update(dict.fromkeys(measure.aggregates, reader))
     assert groups is not None
 
+    @cache
     def given(place: int, confidence: Fraction) -> Estimate:
-        for measure, measured, noise, noisy in released:
-            if place in measure.aggregates:
-                return measure.read(place, noisy, measured, noise, confidence)
-        raise AssertionError(place)
+        return readers[place](place, confidence)
 
     columns = shown(plan.query, groups, given, plan.confidence)
     if is_exact:
         columns = [Shown(column.name, column.values) for column in columns]
-    return Answered(columns, limits)
+    return Answered(columns, limits, above)
+
+
+def _above(plan: Plan, engine: Engine, limits: Limits, *, is_exact: bool) -> Estimate:
+    """The share of units that are above a limit."""
+    measured = plan.weighing(limits).above()
+    found = engine.aggregates(measured.sql, measured.key_sets)
+    counts = np.array([found[f"m{place}"][0] for place in range(measured.columns)], dtype=np.int64)
+    noise = plan.report_noise(measured.sensitivity)
+    bounded = Bounded.derived(counts, measured.sensitivity, plan.unit, measured.because)
+    noisy = counts if is_exact else noise.release(bounded).value
+    return Moments(noisy[np.newaxis].astype(np.float64), (1,), noise, measured.step).mean(plan.confidence)
 
 
 def _dense(measured: Measurement, found: Columns, groups: Groups, keys: int) -> Integers:

@@ -455,8 +455,10 @@ class _Reader:
         elif kind != "count":
             typed = as_kind(typed, Kind.NUMBER, f"the argument of a {kind}")
             bounds = None if kind == "per group" else self._bounds(node, typed)
-        for place, (known, limits, _) in enumerate(self._arguments):
-            if known.sql == typed.sql and (limits == bounds or kind == "count"):
+        for place, (known, limits, name) in enumerate(self._arguments):
+            if known.sql == typed.sql and (limits == bounds or kind == "count" or limits is None):
+                # What was only counted so far is added up, too: both are then measured together.
+                self._arguments[place] = (known, bounds if limits is None else limits, name)
                 return place
         self._arguments.append((typed, bounds, _label(typed, node)))
         return len(self._arguments) - 1
