@@ -87,6 +87,10 @@ class World:
             asked["sizes"] = weighing.sizes(BINS)
         if plan.query.is_top:
             asked["top"] = plan.top_measurement(limits)
+        rows = limits.rows or (limits.groups or 1) * (limits.rows_per_group or 1)
+        over_all = replace(plan.weighing(Limits(rows)), query=replace(plan.query, keys=()))
+        for place in plan.autos:
+            asked[f"bounds {place}"] = over_all.magnitudes(place)
         run = self.dataset._engine.aggregates
         return {name: (each, run(each.sql, each.key_sets)) for name, each in asked.items()}
 
@@ -97,10 +101,10 @@ def moved(plan, one, two):
     out = {}
     for name, (measured, found) in one.items():
         other = two[name][1]
-        if name == "sizes":
+        if name == "sizes" or name.startswith("bounds"):
             vectors = []
             for columns in (found, other):
-                vector = np.zeros(len(BINS), dtype=np.int64)
+                vector = np.zeros(measured.bins, dtype=np.int64)
                 vector[columns["b"]] = columns["m0"]
                 vectors.append(vector)
         else:
@@ -169,8 +173,8 @@ BY_UNIT = (
 AGGREGATES = (
     "COUNT(*)", "COUNT(t.x)", "COUNT(DISTINCT t.x)", "COUNT(DISTINCT t.g)", "SUM(t.x)", "SUM(t.y)",
     "AVG(t.x)", "AVG(t.y)", "VARIANCE(t.y)", "STDDEV(t.x)", "COVAR_SAMP(t.x, t.y)", "CORR(t.x, t.h)",
-    "MEDIAN(t.x)", "QUANTILE_CONT(t.y, 0.9)", "SUM(t.x) / COUNT(t.x)", "COUNT(*) FILTER (WHERE t.b)",
-    "SUM(ABS(t.y))",
+    "MEDIAN(t.x)", "QUANTILE_CONT(t.y, 0.9)",
+    "SUM(t.x) / COUNT(t.x)", "COUNT(*) FILTER (WHERE t.b)", "SUM(ABS(t.y))",
 )  # fmt: skip
 UNIT_AGGREGATES = (
     "COUNT(DISTINCT t.u)",
@@ -232,7 +236,7 @@ def case(rng, world):
         epsilon=Fraction(rng.choice(("1", "0.1", "3"))),
         delta=rng.choice((Fraction(1, 10**6), 0)) if is_public(grouping, keys) else Fraction(1, 10**6),
         keys=declared,
-        bounds=BOUNDS,
+        bounds=BOUNDS | ({"x": "auto"} if rng.random() < 0.15 else {}),
         **(rng.choice(HOWS) if is_by_unit or " JOIN p" in source else {}),
     )
     limits = replace(plan.limits, rows=rng.choice((1, 2, 4))) if plan.searches else plan.limits

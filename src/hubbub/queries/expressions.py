@@ -586,11 +586,13 @@ def _is(node: exp.Expr, scope: Scope) -> Typed:
 
 def _in(node: exp.Expr, scope: Scope) -> Typed:
     if node.args.get("query") or node.args.get("unnest") or node.args.get("field") or not node.expressions:
-        raise Unsupported("IN with a sub-query is not supported here", why=_SUBQUERY[0], fix=_SUBQUERY[1])
+        raise Unsupported("a sub-query after IN is not supported here", why=_SUBQUERY[0], fix=_SUBQUERY[1])
     inner = compiled(node.this, scope)
     pairs = [_alike(inner, compiled(item, scope)) for item in node.expressions]
     if not all(right.is_literal for _, right in pairs):
-        raise InvalidInput("IN takes literals", why="a list is public", fix="write a = b OR a = c")
+        raise InvalidInput(
+            "a list after IN holds more than literals", why="it is public", fix="write a = b OR a = c"
+        )
     if inner.kind is Kind.OPAQUE:
         raise _opaque()
     sql = exp.In(this=exp.Paren(this=inner.sql), expressions=[right.sql for _, right in pairs])

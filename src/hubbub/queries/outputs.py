@@ -271,9 +271,7 @@ def _rounded(node: exp.Expr, context: _Context) -> _Ends:
     digits = node.args.get("decimals")
     sign, digits = (-1, digits.this) if isinstance(digits, exp.Neg) else (1, digits)
     if digits is not None and (not isinstance(digits, exp.Literal) or not str(digits.this).isdigit()):
-        raise Unsupported(
-            "digits of a ROUND that are computed", why="they are public", fix="write ROUND(x, 2)"
-        )
+        raise Unsupported("computed digits of a ROUND", why="they are public", fix="write ROUND(x, 2)")
     places = sign * int(digits.this) if digits is not None else 0
     return _rising(lambda values: np.round(values, places))(node, context)
 

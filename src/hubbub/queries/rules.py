@@ -552,8 +552,8 @@ class Weighing:
     def magnitudes(self, place: int) -> Measurement:
         """The weighted number of values of each sign and power of two, over all groups together."""
         x = f"x{place}"
-        power = f"CAST(FLOOR(LN(ABS({x})) / LN(2)) AS BIGINT) - {LEAST_POWER} + 1"
-        far = f"LEAST(GREATEST({power}, 1), {_POWERS})"
+        power = f"FLOOR(LN(ABS({x})) / LN(2)) - {LEAST_POWER} + 1"
+        far = f"CAST(LEAST(GREATEST({power}, 1), {_POWERS}) AS BIGINT)"
         near = float(Fraction(2) ** LEAST_POWER)
         b = f"CASE WHEN ABS({x}) < {near!r} THEN 0 WHEN {x} > 0 THEN {far} ELSE -{far} END + {_POWERS}"
         inner = f"SELECT {b} AS b, w FROM _weighed WHERE {_is_finite(x)}"

@@ -8,6 +8,7 @@ asked. The first wall is elsewhere: nothing a person wrote is ever run here.
 
 import csv
 import glob
+import io
 import shutil
 import tempfile
 import threading
@@ -311,8 +312,12 @@ def _column(name: str, values: Any, *, is_date: bool) -> Any:
 def _header(path: str) -> list[str]:
     """The names in the first line of a CSV file."""
     try:
-        with Path(path).open(encoding="utf-8-sig", newline="") as file:
-            names = next(csv.reader(file))
+        # Not one byte beyond it is decoded: what rows hold must not decide whether a file can be opened.
+        with Path(path).open("rb") as file:
+            line = file.readline()
+            while line.count(b'"') % 2 and (more := file.readline()):
+                line += more
+        names = next(csv.reader(io.StringIO(line.decode("utf-8-sig"), newline="")))
     except (OSError, UnicodeDecodeError, StopIteration, csv.Error):
         raise InvalidInput(
             "the CSV file has no header that can be read",
