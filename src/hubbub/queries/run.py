@@ -122,7 +122,7 @@ def _places(found: Columns, groups: Groups, keys: int) -> NDArray[np.intp]:
     return np.fromiter((place.get(group, -1) for group in given), dtype=np.intp, count=found["m0"].size)
 
 
-def _selected(plan: Plan, engine: Engine, limits: Limits, known: Columns | None) -> Groups:
+def _selected(plan: Plan, engine: Engine, limits: Limits, known: Columns | None = None) -> Groups:
     """The keys that enough units have, chosen with noise; sorted, so that their order tells nothing.
 
     How many units keep a key may be known from a measure that counted them besides.
