@@ -1,4 +1,3 @@
-# ruff: noqa: S608 - queries are parsed, never run
 """Random small tables, their neighbours, random queries, and the exact integers that these measure."""
 
 import random

@@ -57,7 +57,7 @@ def asked(what, keys, bounding):
     grouped = " GROUP BY g" if keys != "none" else ""
     data = dataset(keys, bounding)
     delta = 1e-3 if keys == "private" else 0
-    text = f"SELECT {what} AS a FROM t{grouped}"  # noqa: S608 - from the list below
+    text = f"SELECT {what} AS a FROM t{grouped}"
     plan = replace(data.sql(text, epsilon=2, delta=delta, **BOUNDINGS[bounding]), is_gaussian=False)
     weighing, engine = plan.weighing(plan.limits), data._engine
     groups = plan.query.groups() if plan.query.is_public else _selected(plan, engine, plan.limits)
@@ -193,7 +193,7 @@ def test_two_thousand_groups_of_one_release_are_covered_as_often_as_it_says(keys
         "c": "COVAR_SAMP(x, y)",
     }
     columns = ", ".join(f"{what} AS {name}" for name, what in asked.items())
-    text = f"SELECT g, {columns} FROM t GROUP BY g"  # noqa: S608 - of this file
+    text = f"SELECT g, {columns} FROM t GROUP BY g"
     plan = data.sql(text, epsilon=12, delta=1e-3 if keys == "private" else 0, rows_per_unit=1)
     answers, exact = data.run(plan).value.to_dict(), data.exact(plan).to_dict()
     assert len(answers["g"]) == RELEASES

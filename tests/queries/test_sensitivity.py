@@ -1,4 +1,3 @@
-# ruff: noqa: S608 - queries are parsed, never run
 """Random tables, queries and neighbours: one unit moves the exact integers by no more than is claimed."""
 
 from collections import defaultdict

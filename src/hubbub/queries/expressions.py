@@ -126,6 +126,8 @@ def compiled(node: exp.Expr | None, scope: Scope) -> Typed:
     """
     if not isinstance(node, exp.Expr):
         raise InvalidInput("an argument is missing", why="there is nothing to compute", fix="write it out")
+    if not isinstance(node, exp.Expr):
+        raise InvalidInput("an operand is missing", why="there is nothing to compute", fix="write it")
     build = _BUILDERS.get(type(node))
     if build is None:
         raise refused(node)

@@ -51,7 +51,7 @@ _SQL_TYPES = {
 }
 _LAST = {Kind.DATE: "9999-12-31", Kind.TIMESTAMP: "9999-12-31 23:59:59.999999"}
 _CSV = (
-    "delim = ',', quote = '\"', escape = '\"', header = true, auto_detect = false, strict_mode = false, "
+    "delim = ',', header = true, auto_detect = false, strict_mode = false, "
     "null_padding = true, ignore_errors = true, max_line_size = 16777216, parallel = false, nullstr = ''"
 )
 _SETTINGS = (
@@ -77,6 +77,8 @@ class Source:
     is_public: bool = False
     bounds: Mapping[str, Any] | None = None
     keys: Mapping[str, Any] | None = None
+    has_quotes: bool = True
+    """Whether a CSV file quotes fields; without, each line is a row whatever is in it."""
 
 
 class DuckDB:
@@ -200,7 +202,7 @@ class DuckDB:
                 parts = [*(str(part) for part in found or ()), *parts]
             return ".".join(_name(part) for part in parts)
         if isinstance(rows, (str, Path)):
-            return self._file(str(rows))
+            return self._file(str(rows), has_quotes=source.has_quotes)
         self._kept.append(rows)
         try:
             self._connection.register(_RAW + name, rows)
@@ -212,7 +214,7 @@ class DuckDB:
             ) from None
         return _name(_RAW + name)
 
-    def _file(self, path: str) -> str:
+    def _file(self, path: str, *, has_quotes: bool) -> str:
         paths = sorted(glob.glob(path)) if glob.has_magic(path) else [path]  # noqa: PTH207 - a text, as typed
         if not paths or not all(Path(each).is_file() for each in paths):
             raise InvalidInput(
@@ -233,8 +235,10 @@ class DuckDB:
         if kind in {".parquet", ".pq"}:
             return f"read_parquet({listed})"
         if kind in {".csv", ".txt"}:
-            columns = ", ".join(f"{_text(name)}: 'VARCHAR'" for name in _header(paths[0]))
-            return f"read_csv({listed}, columns = {{{columns}}}, {_CSV})"
+            names = _header(paths[0], has_quotes=has_quotes)
+            columns = ", ".join(f"{_text(name)}: 'VARCHAR'" for name in names)
+            quote = _text('"' if has_quotes else "")
+            return f"read_csv({listed}, columns = {{{columns}}}, quote = {quote}, escape = {quote}, {_CSV})"
         raise InvalidInput(
             f"the file ends in {kind or 'nothing'}",
             why="only Parquet and CSV are read as files",
@@ -316,15 +320,16 @@ def _column(name: str, values: Any, *, is_date: bool) -> Any:
     return moments
 
 
-def _header(path: str) -> list[str]:
+def _header(path: str, *, has_quotes: bool) -> list[str]:
     """The names in the first line of a CSV file."""
     try:
         # Not one byte beyond it is decoded: what rows hold must not decide whether a file can be opened.
         with Path(path).open("rb") as file:
             line = file.readline()
-            while line.count(b'"') % 2 and (more := file.readline()):
+            while has_quotes and line.count(b'"') % 2 and (more := file.readline()):
                 line += more
-        names = next(csv.reader(io.StringIO(line.decode("utf-8-sig"), newline="")))
+        quoting: Any = csv.QUOTE_MINIMAL if has_quotes else csv.QUOTE_NONE
+        names = next(csv.reader(io.StringIO(line.decode("utf-8-sig"), newline=""), quoting=quoting))
     except (OSError, UnicodeDecodeError, StopIteration, csv.Error):
         raise InvalidInput(
             "the CSV file has no header that can be read",
