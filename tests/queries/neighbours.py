@@ -32,7 +32,7 @@ COLUMNS = {
 PUBLIC = [("a", 1.0), ("a", 2.0), ("a", 2.0), ("b", 3.0), (None, 4.0), ("z", 5.0)]
 
 KEYS = {"g": ["a", "b", "z", None], "h": [0, 1, 2, 7.5], "d": None}
-BOUNDS = {"h": (-3, 5), "x": (0, 10), "y": (-7, 10), "w": (0, 4)}
+BOUNDS = {"h": (-3, 5), "x": (0, 10), "y": (-7, 10), "ABS(t.y)": (0, 10), "w": (0, 4)}
 
 
 def row(rng, unit):
@@ -64,7 +64,7 @@ class World:
             connection.execute(f"CREATE TABLE {name} ({columns})")
         connection.execute("CREATE TABLE p (g VARCHAR, w DOUBLE)")
         connection.executemany("INSERT INTO p VALUES (?, ?)", PUBLIC)
-        protected = Source("t", unit=unit.key, bounds={k: v for k, v in BOUNDS.items() if k != "w"})
+        protected = Source("t", unit=unit.key, bounds={name: BOUNDS[name] for name in "hxy"})
         sources = {"t": protected, "s": replace(protected, rows="s")}
         sources["p"] = Source("p", is_public=True, bounds={"w": BOUNDS["w"]})
         return cls(connection, Dataset(DuckDB(sources, connection), unit, Spending()))

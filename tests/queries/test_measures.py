@@ -283,7 +283,7 @@ def test_the_parts_of_every_row_are_not_negative_and_add_up_to_one(degrees):
     unit = (Fraction(0), Fraction(1))
     partition = Partition.powers(degrees, {0: unit, 1: unit}, with_missing=True)
     parts = ", ".join(f"{part} AS m{place}" for place, part in enumerate(partition.parts))
-    text = f"SELECT {parts} FROM ({partition.over('SELECT * FROM r')}) AS s"  # noqa: S608 - of this file
+    text = f"SELECT {parts} FROM ({partition.over('SELECT * FROM r', [])}) AS s"  # noqa: S608 - of this file
     table = np.stack(list(connection.execute(text).fetchnumpy().values()), axis=1)
     assert table.min() == 0
     assert (table.sum(axis=1) == 2**16).all()

@@ -14,7 +14,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any, ClassVar, NoReturn
 
 from sqlglot import exp
@@ -43,6 +43,10 @@ _KEYS = Fraction(1, 4)
 """The share of ε that selects keys which are not public."""
 _ASSUMED_ROWS = 8
 """What a limit that is still to be found is taken for, where the two laws are compared."""
+
+
+_selecting = lru_cache(maxsize=64)(select_keys)
+"""It is asked for in a plan, and when that is charged and run."""
 
 
 @dataclass(frozen=True)
@@ -232,7 +236,7 @@ class Plan:
             groups = 1
         # Where a unit is substituted, the keys of both move.
         groups *= self.unit.neighbours.histogram_distance
-        return select_keys(groups=groups, epsilon=self.epsilon_for_keys, delta=self.delta_for_keys)
+        return _selecting(groups=groups, epsilon=self.epsilon_for_keys, delta=self.delta_for_keys)
 
     def top(self, sensitivity: Sensitivity) -> TopK:
         """What chooses the largest groups."""
@@ -516,7 +520,7 @@ def _least(at: Callable[[Fraction], Plan], wanted: Mapping[int, Fraction]) -> Pl
     high = Fraction(1)
     while not fits(high):
         high *= 2
-        if high > 2**20:
+        if high > 2**10:
             raise Refused(
                 "no epsilon is large enough", why="so small an error protects nobody", fix="ask for a larger"
             )

@@ -67,7 +67,7 @@ def answered(
         found = engine.aggregates(measured.sql, measured.key_sets)
         if groups is None:
             progress("selecting keys")
-            groups = _selected(plan, engine, limits)
+            groups = _selected(plan, engine, limits, found if measured.counts_units else None)
         table = _dense(measured, found, groups, len(plan.query.keys))
         vector = measure.vector(measured, table)
         noise = plan.noise(measured.sensitivity)
@@ -125,24 +125,25 @@ def _places(found: Columns, groups: Groups, keys: int) -> NDArray[np.intp]:
     if not keys:
         return np.zeros(found["m0"].size, dtype=np.intp)
     place = {group: number for number, group in enumerate(groups)}
-    given = zip(*(found[f"k{number}"] for number in range(keys)), strict=True)
-    return np.array([place.get(group, -1) for group in given], dtype=np.intp)
+    given = zip(*(found[f"k{number}"].tolist() for number in range(keys)), strict=True)
+    return np.fromiter((place.get(group, -1) for group in given), dtype=np.intp, count=found["m0"].size)
 
 
-def _selected(plan: Plan, engine: Engine, limits: Limits) -> Groups:
-    """The keys that enough units have, chosen with noise; sorted, so that their order tells nothing."""
+def _selected(plan: Plan, engine: Engine, limits: Limits, known: Columns | None = None) -> Groups:
+    """The keys that enough units have, chosen with noise; sorted, so that their order tells nothing.
+
+    How many units keep a key may be known from a measure that counted them besides.
+    """
     measured = plan.weighing(limits).candidates()
-    found = engine.aggregates(measured.sql, measured.key_sets)
-    counts = found["m0"]
+    found = engine.aggregates(measured.sql, measured.key_sets) if known is None else known
+    counts = found["u"]
     if not counts.size:
         return []
     bounded = Bounded.derived(counts, measured.sensitivity, plan.unit, measured.because)
     kept = plan.key_selection(limits).release(bounded).value
     columns = [found[f"k{number}"] for number in range(len(plan.query.keys))]
     chosen = [tuple(column[place] for column in columns) for place in kept]
-    return sorted(
-        chosen, key=lambda group: [(key is None, "" if key is None else str(key), key) for key in group]
-    )
+    return sorted(chosen, key=lambda group: [(key is None, key) for key in group])
 
 
 def _top(plan: Plan, engine: Engine, limits: Limits, progress: Callable[[str], None]) -> list[Shown]:

@@ -160,7 +160,11 @@ def is_usable(bounds: Bounds) -> bool:
 
 def is_text(text: str) -> bool:
     """Whether every engine takes it: no zero character, no half of a surrogate pair."""
-    return "\0" not in text and not any("\ud800" <= character <= "\udfff" for character in text)
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return "\0" not in text
 
 
 def keys_of(given: Any, name: str, kind: Kind) -> tuple[Key, ...]:
@@ -177,7 +181,8 @@ def keys_of(given: Any, name: str, kind: Kind) -> tuple[Key, ...]:
             why="each of them is one row of the answer, whose shape is public",
             fix="pass them as a list, or on the command line region=North,South",
         )
-    values = tuple(key_of(value, name, kind) for value in given)
+    listed = tuple(given)
+    values = _plain(listed, kind) or tuple(key_of(value, name, kind) for value in listed)
     if not values or len(set(values)) != len(values):
         raise InvalidInput(
             f"the keys of {name} are empty, or not distinct",
@@ -185,6 +190,18 @@ def keys_of(given: Any, name: str, kind: Kind) -> tuple[Key, ...]:
             fix="list each key once",
         )
     return values
+
+
+def _plain(values: tuple[Any, ...], kind: Kind) -> tuple[Key, ...]:
+    """The keys, all at once, if all are texts or all numbers of Python's: there may be 100,000; else none."""
+    types = set(map(type, values))
+    if kind is Kind.TEXT and types == {str} and is_text("".join(values)):
+        return values
+    if kind is Kind.NUMBER and types <= {int, float} and max(map(abs, values), default=0) < 2**1000:
+        numbers = tuple(map(float, values))
+        if numbers == values:
+            return tuple(number + 0.0 for number in numbers)
+    return ()
 
 
 def key_of(value: Any, name: str, kind: Kind) -> Key:
