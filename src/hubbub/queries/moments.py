@@ -56,7 +56,7 @@ def combined(noisy: Floats, weights: Floats, noise: Noise, confidence: Number) -
 def width_of(weights: Floats, noise: Noise, confidence: Number) -> float:
     """How far Σ weight·answer is off at most.
 
-    Guarantee: with at least this confidence. For a sum of few integers it is the least such width.
+    Guarantee: with at least this confidence. For few integers it is the least whole width, and never none.
     Proof: docs/proofs/intervals.md, "Moments"
     """
     return _width_of(tuple(np.abs(weights[weights != 0]).tolist()), noise, rational(confidence, "confidence"))
@@ -67,7 +67,9 @@ def _width_of(weights: tuple[float, ...], noise: Noise, confidence: Fraction) ->
     wide = float(combination_width(noise, weights, confidence))
     # Wide noise is as good as continuous.
     if len(set(weights)) == 1 and len(weights) <= _FEW and noise.scale < 1000:
-        wide = min(wide, weights[0] * sum_width(noise, len(weights), confidence) * (1 + 2.0**-50))
+        # No interval is a point, however rarely there is any noise.
+        whole = max(1, sum_width(noise, len(weights), confidence))
+        wide = min(wide, weights[0] * whole * (1 + 2.0**-50))
     return wide
 
 
