@@ -37,21 +37,17 @@ Timed = dict[str, tuple[float, float]]
 
 def run(rows: int = ROWS, *, is_sparse: bool = False) -> None:
     path = visits(rows, is_sparse=is_sparse)
-    timed = {letter: best(ways) for letter, ways in tasks(path).items()}
-    show(
-        f"{rows:,} rows, file to answer, warm (best of {ROUNDS} rounds)",
-        ("", "wall ms", "CPU ms", "CPU, hubbub over it"),
-        [
-            (
-                f"{letter}) {who}",
-                f"{1e3 * wall:,.1f}",
-                f"{1e3 * cpu:,.1f}",
-                f"{ways['hubbub'][1] / cpu:.2f}×",
-            )
-            for letter, ways in timed.items()
-            for who, (wall, cpu) in ways.items()
-        ],
-    )
+    timed = {}
+    for letter, ways in tasks(path).items():
+        timed[letter] = best(ways)
+        show(
+            f"{letter}) {rows:,} rows, file to answer, warm (best of {ROUNDS} rounds)",
+            ("", "wall ms", "CPU ms", "CPU, hubbub over it"),
+            [
+                (who, f"{1e3 * wall:,.1f}", f"{1e3 * cpu:,.1f}", f"{timed[letter]['hubbub'][1] / cpu:.2f}×")
+                for who, (wall, cpu) in timed[letter].items()
+            ],
+        )
     planning = best(plannings(path))
     show(
         "Planning",

@@ -18,7 +18,7 @@ import pytest
 
 import hubbub as hb
 from hubbub.bounded import Bounded
-from hubbub.queries.measures import Quantiles
+from hubbub.queries.measures import Quantiles, together
 from hubbub.queries.outputs import shown
 from hubbub.queries.run import _dense, _selected
 
@@ -74,17 +74,26 @@ def asked(what, keys, bounding):
 
 def released(plan, groups, found, copies):
     """For each group the exact answer, and `copies` values with their intervals."""
-    exact, noisy = {}, {}
+    exact, noisy, tables = {}, {}, []
     for measure, measured, vector in found:
         noise = plan.noise(measured.sensitivity)
         many = Bounded.derived(np.tile(vector, copies), measured.sensitivity, plan.unit, measured.because)
         size = measure.released(measured)
-        for readers, integers in ((exact, vector), (noisy, noise.release(many).value)):
+        drawn = noise.release(many).value
+        tables.append((measure, measured, drawn.reshape(-1, size), noise))
+        for readers, integers in ((exact, vector), (noisy, drawn)):
             reader = measure.reader(integers.reshape(-1, size), measured, noise)
             readers.update(dict.fromkeys(measure.aggregates, reader))
     [truth] = shown(plan.query, groups, lambda place, sure: exact[place](place, sure), plan.confidence)
     given = list(groups) * copies
-    [answers] = shown(plan.query, given, lambda place, sure: noisy[place](place, sure), plan.confidence)
+
+    def quotient(top, bottom, sure):
+        known = [together(*each, (top, bottom), sure) for each in tables]
+        return next((estimate for estimate in known if estimate is not None), None)
+
+    [answers] = shown(
+        plan.query, given, lambda place, sure: noisy[place](place, sure), plan.confidence, quotient
+    )
     parts = (part.reshape(copies, len(groups)) for part in (answers.values, answers.low, answers.high))
     return truth.values, *parts
 
@@ -133,6 +142,7 @@ AGGREGATES = [
     "SUM(x) / COUNT(x)",
     "COUNT(*) - COUNT(x)",
     "100 * COUNT(x) / COUNT(*)",
+    "(SUM(x) - 40 * COUNT(x)) / (COUNT(*) + 1)",
     "AVG(x) * 2 + AVG(y)",
     "SQRT(VARIANCE(x)) / AVG(x)",
     "CASE WHEN COUNT(*) > 200 THEN AVG(x) ELSE COUNT(x) END",

@@ -210,6 +210,52 @@ def test_several_aggregates_share_what_may_go_wrong():
     assert seen == [Fraction(9, 10), *[Fraction(19, 20)] * 3]
 
 
+@pytest.mark.parametrize(
+    ("expression", "top", "bottom"),
+    [
+        (f"{N} + {S}", ({0: 1, 1: 1}, 0), ({}, 1)),
+        (f"-({N}) - 2 * {S} + 3", ({0: -1, 1: -2}, 3), ({}, 1)),
+        (f"({N} - {S}) * 10 / 4", ({0: 2.5, 1: -2.5}, 0), ({}, 1)),
+        (f"100 * {N} / {S}", ({0: 100}, 0), ({1: 1}, 0)),
+        (f"({N} / ({S} + 1))", ({0: 1}, 0), ({1: 1}, 1)),
+        (f"({N} + {S}) / {N}", ({0: 1, 1: 1}, 0), ({0: 1}, 0)),
+    ],
+)
+def test_a_quotient_of_weighted_sums_is_asked_for_as_one(expression, top, bottom):
+    seen = []
+
+    def quotient(*given):
+        seen.append(given)
+        return Estimate(np.array([3.0]), np.array([1.0]), np.array([4.0]))
+
+    query = asked(f"SELECT {N} AS n, {S} AS s, {expression} AS a FROM t")  # noqa: S608 - of this file
+    one = Estimate(*(np.ones(1) for _ in range(3)))
+    column = shown(query, [()], lambda *_: one, Fraction(19, 20), quotient)[-1]
+    assert seen == [(top, bottom, Fraction(19, 20))]
+    assert (column.values[0], column.low[0], column.high[0]) == (3, 1, 4)
+
+
+@pytest.mark.parametrize(
+    "expression",
+    [
+        f"{N} * {S}",
+        f"{N} / {S} / {N}",
+        f"({N} + {S}) / 0",
+        f"ABS({N}) + {S}",
+        f"{N} / ABS({S})",
+        f"{N} + {S} + NULL",
+        f"-ABS({N}) / {S}",
+    ],
+)
+def test_all_else_is_computed_from_the_ends(expression):
+    def quotient(*_):
+        raise AssertionError
+
+    query = asked(f"SELECT {expression} AS a FROM t")  # noqa: S608 - of this file
+    one = Estimate(*(np.ones(1) for _ in range(3)))
+    shown(query, [()], lambda *_: one, Fraction(19, 20), quotient)
+
+
 # Keys, order and limits
 
 THREE = {"n": [(5, 2, 8), (7, 4, 10), (5, 1, 9)], "s": [(1, 0, 2), (2, 1, 3), (3, 2, 4)]}

@@ -486,6 +486,13 @@ def _unary(node: exp.Expr, scope: Scope) -> Typed:
     return Typed(type(node)(this=_number_of(node.this, scope).sql), Kind.NUMBER)
 
 
+def _sign(node: exp.Expr, scope: Scope) -> Typed:
+    # The engine's is a small integer, and a few of those multiplied are an error.
+    _only(node, "this")
+    sign = exp.Sign(this=_number_of(node.this, scope).sql)
+    return Typed(exp.Cast(this=sign, to=DOUBLE.copy()), Kind.NUMBER, (Fraction(-1), Fraction(1)))
+
+
 def _power(node: exp.Expr, scope: Scope) -> Typed:
     left, right = _number_of(node.this, scope), _number_of(node.expression, scope)
     if right.is_literal and right.value == 2:
@@ -858,7 +865,8 @@ _BUILDERS: dict[type[exp.Expr], Builder] = {
     exp.Round: _round,
     exp.Sqrt: _guarded("0", strict=False),
     exp.Ln: _guarded("0", strict=True),
-    **dict.fromkeys((exp.Exp, exp.Sign), _unary),
+    exp.Exp: _unary,
+    exp.Sign: _sign,
     exp.Pow: _power,
     **dict.fromkeys((exp.Least, exp.Greatest), _extreme),
     **dict.fromkeys((exp.And, exp.Or), _connected),

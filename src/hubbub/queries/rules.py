@@ -110,8 +110,7 @@ class Partition:
     columns: tuple[str, ...] = ()
     """Of the rows and of those that are derived, what the parts are made of."""
     cells: tuple[str, ...] = ()
-    """Of values: the parts of a row that has them, NULL if not; one is what the others leave of 2^bits."""
-    rest: int = 0
+    """Of values: the parts of a row that has them, else NULL; the last is what the others leave of 2^bits."""
     missing: str = ""
     """Whether a row has not."""
 
@@ -149,15 +148,15 @@ class Partition:
         ]
         missing = " OR ".join(f"t{place} IS NULL" for place in degrees)
         derived = [", ".join(layer) for layer in (places, squares) if layer]
-        columns = [f"t{place}" for place in degrees] + [
-            f"u{place}" for place in degrees if degrees[place] == 2
-        ]
+        columns = [f"t{place}" for place in degrees]
+        columns += [f"u{place}" for place in degrees if degrees[place] == 2]
         cells = _differences([*sums[0], str(one)])
         if len(sums) == 2:
             # Each part of the first value is split by the second; what is rounded adds up all the same.
             splits, wholes, cells = [], cells, []
             for row, whole in enumerate(wholes):
                 names = [f"c{row}_{place}" for place in range(len(sums[1]))]
+                columns += names
                 splits += [
                     f"{_product(whole, part)} AS {name}" for part, name in zip(sums[1], names, strict=True)
                 ]
@@ -173,7 +172,6 @@ class Partition:
             tuple(derived),
             columns=tuple(columns),
             cells=tuple(cells),
-            rest=len(cells) - 1,
             missing=missing,
         )
 
@@ -198,9 +196,8 @@ class Partition:
         # One part follows from the others: a product for each row is what takes time.
         one = 1 << self.bits
         sums = [f"SUM(w * {cell})" for cell in self.cells]
-        others = [each for place, each in enumerate(sums) if place != self.rest]
         known = f"{one} * SUM(CASE WHEN {self.missing} THEN 0 ELSE w END)"
-        sums[self.rest] = " - ".join([known, *others])
+        sums[-1] = " - ".join([known, *sums[:-1]])
         if len(self.parts) > len(self.cells):
             sums.append(f"{one} * SUM(CASE WHEN {self.missing} THEN w ELSE 0 END)")
         return sums
@@ -549,7 +546,7 @@ class Weighing:
             tests.append(
                 f"MAX(c) > {self._rows_per_group}" if self._is_by_group else f"SUM(c) > {self._rows}"
             )
-        if self.query.keys and kinds and (not self._keeps_all or self._is_by_group or not tests):
+        if self.query.keys and kinds and (self._is_by_group or not self._keeps_all or not tests):
             tests.append(f"COUNT(*) > {self._groups}")
         return tests
 
@@ -661,6 +658,8 @@ class Weighing:
         start = f"WITH {rows}, " if text.startswith("WITH ") else f"WITH {rows} "
         tree = _parsed(start + text.removeprefix("WITH ")).copy()
         given = exp.CTE(this=self.query.rows.copy(), alias=exp.TableAlias(this=exp.to_identifier(_GIVEN)))
+        if given.find(exp.RowNumber):  # rows read twice could be numbered in two ways
+            given.set("materialized", True)
         clause = tree.args["with_"]
         clause.set("expressions", [given, *clause.expressions])
         return tree

@@ -240,8 +240,15 @@ class DuckDB:
                 why="there is nothing to ask about",
                 fix="give the path of a file that is",
             )
-        self._paths += [str(Path(each).resolve()) for each in paths]
-        listed = "[" + ", ".join(_text(each) for each in self._paths[-len(paths) :]) + "]"
+        found = list(dict.fromkeys(str(Path(each).resolve()) for each in paths))
+        if any(glob.has_magic(each) for each in found):
+            raise InvalidInput(
+                "the path of a file holds *, ? or [",
+                why="the engine would take it for a pattern, and read other files or the same one twice",
+                fix="rename it",
+            )
+        self._paths += found
+        listed = "[" + ", ".join(_text(each) for each in found) + "]"
         kind = Path(paths[0]).suffix.lower()
         if kind in {".parquet", ".pq"}:
             return f"read_parquet({listed})"
