@@ -230,6 +230,19 @@ def test_units_of_two_types_do_not_meet():
     DuckDB({name: Source(name, unit="u") for name in "ac"}, connection)
 
 
+def test_texts_are_equal_where_their_bytes_are():
+    connection = duckdb.connect()
+    connection.execute("CREATE TABLE t (u VARCHAR COLLATE NOCASE, g VARCHAR COLLATE NOCASE)")
+    connection.execute("INSERT INTO t VALUES ('a', 'x'), ('A', 'X'), ('b', 'x')")
+    data = hb.open(connection, table="t", unit="u", rows_per_unit=2)
+    text = "SELECT COUNT(DISTINCT u) AS n, COUNT(DISTINCT g) AS m FROM t"
+    found = data.sql(text, epsilon=1000).run().value
+    assert (found["n"], found["m"]) == ([pytest.approx(3, abs=0.1)], [pytest.approx(2, abs=0.1)])
+    connection.execute("SET default_collation = 'NOCASE'")
+    with refused(InvalidInput, match="collation"):
+        hb.open(connection, table="t", unit="u")
+
+
 def test_units_beyond_doubles_stay_apart():
     connection = duckdb.connect()
     connection.execute("CREATE TABLE t AS SELECT 9007199254740992 + i AS u FROM range(4) r(i)")

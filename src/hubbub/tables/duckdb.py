@@ -104,6 +104,8 @@ class DuckDB:
                 spill = tempfile.mkdtemp(prefix="hubbub-")
                 weakref.finalize(self, shutil.rmtree, spill, ignore_errors=True)
                 self._connection.execute(f"SET temp_directory = {_text(spill)}")
+            else:
+                self._check_collation()
             self.tables: Mapping[str, Table] = {
                 name: self._opened(name, source) for name, source in sources.items()
             }
@@ -172,12 +174,30 @@ class DuckDB:
         table = Table.of(
             name, kinds, unit=source.unit, bounds=source.bounds, keys=source.keys, is_public=source.is_public
         )
-        parts = [f"{_cast(column, types[column], kind)} AS {_name(column)}" for column, kind in kinds.items()]
+        # Where a collation makes texts equal, which of them stands for both would depend on other rows.
+        bytewise = {
+            column: "" if self._is_ours or kind is not Kind.TEXT else ' COLLATE "binary"'
+            for column, kind in kinds.items()
+        }
+        parts = [
+            f"{_cast(column, types[column], kind)}{bytewise[column]} AS {_name(column)}"
+            for column, kind in kinds.items()
+        ]
         if source.unit is not None:
             column = table.find(source.unit).name
-            parts.append(f"{self._unit(column, types[column])} AS {_name(UNIT)}")
+            own = bytewise[column] if _kind(types[column]) is Kind.TEXT else ""
+            parts.append(f"{self._unit(column, types[column])}{own} AS {_name(UNIT)}")
         self._connection.execute(f"CREATE TEMP VIEW {_name(name)} AS SELECT {', '.join(parts)} FROM {raw}")
         return table
+
+    def _check_collation(self) -> None:
+        found = self._connection.execute("SELECT current_setting('default_collation')").fetchone()
+        if found is None or str(found[0]).lower() not in {"", "binary"}:
+            raise InvalidInput(
+                "the connection has a default collation",
+                why="unlike texts would be equal, and which one is shown would depend on the rows",
+                fix="SET default_collation = ''",
+            )
 
     def _unit(self, column: str, sql_type: str) -> str:
         """The unit's key, of one type in all tables: where they meet nothing is cast, so nothing can fail."""
