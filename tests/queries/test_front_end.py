@@ -52,8 +52,8 @@ def test_rows_that_are_units_are_numbered_once():
         rows_per_unit=1,
     )
     plan = data.sql("SELECT COUNT(*) FROM data JOIN p ON data.g = p.g", epsilon=1)
-    rows = next(cte for cte in plan.measurements()[0][1].sql.find_all(exp.CTE) if cte.alias == "_rows")
-    assert rows.args["materialized"]
+    numbered = [cte for cte in plan.measurements()[0][1].sql.find_all(exp.CTE) if cte.find(exp.RowNumber)]
+    assert any(cte.args["materialized"] for cte in numbered)
     assert integers(data, plan.query.text)[0]["m0"].tolist() == [2 << 16]
 
 
@@ -121,7 +121,7 @@ def test_keys_of_two_types_are_not_compared(tmp_path):
     """A text that is no number would have raised an error, and 1 and '1.0' have been two people."""
     (tmp_path / "a.csv").write_text("patient,x\n1,1\n")
     duckdb.connect().execute(f"COPY (SELECT 1 AS patient, 2 AS y) TO '{tmp_path / 'b.parquet'}'")
-    with pytest.raises(hb.InvalidInput, match="different types"):
+    with pytest.raises(hb.InvalidInput, match="another type"):
         hb.open(
             {"a": tmp_path / "a.csv", "b": tmp_path / "b.parquet"},
             unit="patient",

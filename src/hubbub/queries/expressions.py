@@ -575,12 +575,16 @@ def _compared(node: exp.Expr, scope: Scope) -> Typed:
 
 def _between(node: exp.Expr, scope: Scope) -> Typed:
     _only(node, "this", "low", "high")
-    middle = node.this
+    middle = compiled(node.this, scope)  # once, though it is written twice
+    low, one = _alike(compiled(node.args["low"], scope), middle)
+    high, two = _alike(compiled(node.args["high"], scope), middle)
+    if Kind.OPAQUE in {one.kind, two.kind}:
+        raise _opaque()
     both = exp.And(
-        this=exp.GTE(this=middle, expression=node.args["low"]),
-        expression=exp.LTE(this=_again(middle), expression=node.args["high"]),
+        this=exp.GTE(this=exp.Paren(this=one.sql), expression=exp.Paren(this=low.sql)),
+        expression=exp.LTE(this=exp.Paren(this=_again(two.sql)), expression=exp.Paren(this=high.sql)),
     )
-    return compiled(both, scope)
+    return Typed(both, Kind.BOOLEAN, keys=(False, True))
 
 
 def _is(node: exp.Expr, scope: Scope) -> Typed:

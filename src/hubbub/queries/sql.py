@@ -26,6 +26,7 @@ __all__ = ["parsed", "read"]
 _LONGEST = 100_000
 _EXTREMES: dict[type[exp.Expr], Fraction] = {exp.Min: Fraction(1, 200), exp.Max: Fraction(199, 200)}
 _MOST_PARTS = 4000
+_MOST_COPIED = 20_000
 _INSTEAD = "use COUNT, SUM, AVG, VARIANCE, STDDEV, MEDIAN, QUANTILE_CONT, MIN, MAX, COVAR_SAMP or CORR"
 
 
@@ -122,6 +123,7 @@ class _Reader:
         self._auto: set[str] = set()
         self._aggregates: list[Aggregate] = []
         self._aliases: dict[str, exp.Expr] = {}
+        self._copied = 0
 
     def query(self, text: str) -> Query:
         node = self._node
@@ -283,6 +285,13 @@ class _Reader:
             if isinstance(node, exp.Column):
                 alias = self._aliases.get(node.name.lower())
                 if alias is not None and not node.table:
+                    self._copied += sum(1 for _ in alias.walk())
+                    if self._copied > _MOST_COPIED:
+                        raise Unsupported(
+                            "outputs are used too often in one another",
+                            why="no reader could follow",
+                            fix="use fewer",
+                        )
                     return alias.copy()
                 compiled(node, self._found.scope)  # an unknown column is said to be so
                 raise Refused(
@@ -389,15 +398,16 @@ class _Reader:
         """COUNT, SUM or AVG of each unit's rows in a group, clamped, and then added up or averaged."""
         if len(node.expressions) != 3:
             raise Unsupported(f"{name_of(node)} is not known", why="it is our own", fix=_INSTEAD)
-        inner, *ends = node.expressions
+        inner, *ends = node.expressions or [node]
         kind = {exp.Count: "count", exp.Sum: "sum", exp.Avg: "mean"}.get(type(inner))
-        low, high = (compiled(end, self._found.scope).value for end in ends)
-        if kind is None or isinstance(inner.this, exp.Distinct):
+        if kind is None or len(ends) != 2 or isinstance(inner.this, exp.Distinct):
             raise Unsupported(
                 "contribution_bounds_per_group on this aggregate",
                 why="COUNT, SUM and AVG have it",
                 fix="declare bounds for the column instead",
             )
+        clause_names(inner, {"this", "big_int"})
+        low, high = (compiled(end, self._found.scope).value for end in ends)
         is_star = isinstance(inner.this, exp.Star)
         places = () if is_star else (self._argument(inner.this, "count" if kind == "count" else "per group"),)
         outer = "mean" if kind == "mean" else "sum"
@@ -406,6 +416,7 @@ class _Reader:
         )
 
     def _count(self, node: exp.Count) -> exp.Expr:
+        clause_names(node, {"this", "big_int"})
         counted = node.this
         if isinstance(counted, exp.Star):
             return self._added(Aggregate("count"))

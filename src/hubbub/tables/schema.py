@@ -153,9 +153,11 @@ def bounds_of(given: Any, name: str) -> Bounds:
 def is_usable(bounds: Bounds) -> bool:
     """Whether doubles can be clamped between these bounds, and scaled by their distance."""
     low, high = bounds
-    if low >= high or max(abs(low), abs(high)) > Fraction(2) ** 500:
+    most = max(abs(low), abs(high))
+    if low >= high or most > Fraction(2) ** 500:
         return False
-    return float(low) < float(high) and high - low > Fraction(1, 2**500)
+    # So far apart that there are doubles between them.
+    return high - low >= max(most / 2**40, Fraction(1, 2**400))
 
 
 def is_text(text: str) -> bool:
