@@ -13,13 +13,23 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import date, datetime
 from fractions import Fraction
+from itertools import islice
 
 from sqlglot import exp
 
 from hubbub.errors import HubbubError, InvalidInput, Unsupported
 from hubbub.tables.schema import Bounds, Column, Key, Kind
 
-__all__ = ["Scope", "Typed", "compiled", "name_of", "number_literal", "refused", "text_literal"]
+__all__ = [
+    "Scope",
+    "Typed",
+    "compiled",
+    "exact_sum",
+    "name_of",
+    "number_literal",
+    "refused",
+    "text_literal",
+]
 
 DOUBLE = exp.DataType.build("DOUBLE")
 _MONTHS, _QUARTERS, _HOURS, _DAYS, _WEEKDAYS = range(1, 13), range(1, 5), range(24), range(1, 32), range(7)
@@ -38,6 +48,8 @@ _PARTS: dict[str, range | None] = {
 }
 _TRUNCATED = ("year", "quarter", "month", "week", "day", "hour", "minute")
 _MOST_TEXT = 1 << 16
+_MOST_NODES = 10_000
+_SUM_STEP, _MOST_SUMMED = float(2**32), float(2**62)
 
 
 @dataclass(frozen=True)
@@ -114,7 +126,13 @@ def compiled(node: exp.Expr, scope: Scope) -> Typed:
     build = _BUILDERS.get(type(node))
     if build is None:
         raise refused(node)
-    return build(node, scope)
+    typed = build(node, scope)
+    # Total forms repeat their parts: nested deeply enough they would fill the memory.
+    if next(islice(typed.sql.walk(), _MOST_NODES, None), None) is not None:
+        raise Unsupported(
+            "an expression is nested too deeply", why="no reader could follow it", fix="write a shorter one"
+        )
+    return typed
 
 
 def refused(node: exp.Expr) -> HubbubError:
@@ -295,6 +313,22 @@ def moment_literal(value: Key) -> exp.Expr:
     return exp.Cast(this=exp.Literal.string(text), to=exp.DataType.build(to))
 
 
+def within_calendar(moment: exp.Expr, kind: Kind) -> exp.Expr:
+    """A date or timestamp of the years 1 to 9999; NULL for others, which functions of dates fail on."""
+    first, last = _CALENDAR[kind]
+    inside = exp.And(
+        this=exp.GTE(this=moment, expression=moment_literal(first)),
+        expression=exp.LTE(this=moment.copy(), expression=moment_literal(last)),
+    )
+    return exp.Case(ifs=[exp.If(this=inside, true=moment.copy())])
+
+
+_CALENDAR: dict[Kind, tuple[Key, Key]] = {
+    Kind.DATE: (date.min, date.max),
+    Kind.TIMESTAMP: (datetime.min, datetime.max),  # noqa: DTZ901 - the engine's have no zone
+}
+
+
 def _number_of(node: exp.Expr, scope: Scope) -> Typed:
     return as_kind(compiled(node, scope), Kind.NUMBER, "an operand")
 
@@ -427,6 +461,44 @@ def _guarded(low: str, *, strict: bool) -> Callable[[exp.Expr, Scope], Typed]:
 def _unary(node: exp.Expr, scope: Scope) -> Typed:
     _only(node, "this")
     return Typed(type(node)(this=_number_of(node.this, scope).sql), Kind.NUMBER)
+
+
+def _sign(node: exp.Expr, scope: Scope) -> Typed:
+    # The engine's is a small integer, and a few of those multiplied are an error.
+    _only(node, "this")
+    sign = exp.Sign(this=_number_of(node.this, scope).sql)
+    return Typed(exp.Cast(this=sign, to=DOUBLE.copy()), Kind.NUMBER, (Fraction(-1), Fraction(1)))
+
+
+def exact_sum(value: exp.Expr, *, is_mean: bool = False) -> exp.Expr:
+    """The sum or mean of doubles over some rows, as integers in steps of 2^-32, each held within ±2^62.
+
+    Doubles added up in another order give another sum, and the order depends on who else is in the table.
+    NaN and infinities are no values. Without any, it is NULL.
+    """
+    most, step = _plain_number(repr(_MOST_SUMMED)), _plain_number(repr(_SUM_STEP))
+    least = exp.Neg(this=most.copy())
+    largest = _plain_number("1.7976931348623157e308")
+    inner = exp.Paren(this=value)
+    finite = exp.And(
+        this=exp.GTE(this=inner, expression=exp.Neg(this=largest)),
+        expression=exp.LTE(this=inner.copy(), expression=largest.copy()),
+    )
+    clamped = exp.Case(
+        ifs=[
+            exp.If(this=exp.GTE(this=inner.copy(), expression=most), true=most.copy()),
+            exp.If(this=exp.LTE(this=inner.copy(), expression=least), true=least.copy()),
+        ],
+        default=inner.copy(),
+    )
+    scaled = exp.Floor(this=exp.Mul(this=exp.Paren(this=clamped), expression=step))
+    whole = exp.Case(ifs=[exp.If(this=finite, true=exp.Cast(this=scaled, to=exp.DataType.build("INT128")))])
+    total: exp.Expr = exp.Cast(this=exp.Sum(this=whole), to=DOUBLE.copy())
+    total = exp.Div(this=total, expression=step.copy(), typed=False, safe=False)
+    if not is_mean:
+        return exp.Paren(this=total)
+    count = exp.Nullif(this=exp.Count(this=whole.copy()), expression=exp.Literal.number(0))
+    return exp.Paren(this=exp.Div(this=total, expression=count, typed=False, safe=False))
 
 
 def _power(node: exp.Expr, scope: Scope) -> Typed:
@@ -748,7 +820,8 @@ def _cast(node: exp.Expr, scope: Scope) -> Typed:
     if inner.kind is kind:
         cast = inner
     else:
-        cast = Typed(exp.TryCast(this=inner.sql, to=exp.DataType.build(_SQL_NAMES[kind])), kind)
+        tried: exp.Expr = exp.TryCast(this=inner.sql, to=exp.DataType.build(_SQL_NAMES[kind]))
+        cast = Typed(within_calendar(tried, kind) if kind in _CALENDAR else tried, kind)
     if name in _WHOLE:
         half = exp.Add(this=exp.Paren(this=cast.sql), expression=exp.Literal.number("0.5"))
         return Typed(exp.Floor(this=half), kind, cast.bounds and (cast.bounds[0] - 1, cast.bounds[1] + 1))
@@ -785,7 +858,8 @@ _BUILDERS: dict[type[exp.Expr], Builder] = {
     exp.Round: _round,
     exp.Sqrt: _guarded("0", strict=False),
     exp.Ln: _guarded("0", strict=True),
-    **dict.fromkeys((exp.Exp, exp.Sign), _unary),
+    exp.Exp: _unary,
+    exp.Sign: _sign,
     exp.Pow: _power,
     **dict.fromkeys((exp.Least, exp.Greatest), _extreme),
     **dict.fromkeys((exp.And, exp.Or), _connected),

@@ -378,6 +378,8 @@ class Quantiles(Measure):
         return weighing.histogram(self.argument, self.bounds, self.tree.leaves, levels=self.depth)
 
     def vector(self, measured: Measurement, table: NDArray[np.int64]) -> NDArray[np.int64]:
+        if not table.size:
+            return np.zeros(0, dtype=np.int64)
         leaves = np.arange(measured.bins)
         return np.concatenate([self.tree.nodes(leaves, row) for row in table.reshape(-1, measured.bins)])
 

@@ -8,6 +8,7 @@ Proof: docs/proofs/intervals.md, "Outputs"
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import date, datetime
 from fractions import Fraction
 from typing import Any
 
@@ -19,7 +20,7 @@ from hubbub.errors import InvalidInput, Unsupported
 from hubbub.queries.expressions import name_of
 from hubbub.queries.measures import Estimate, Floats
 from hubbub.queries.query import Output, Query
-from hubbub.tables.schema import Key
+from hubbub.tables.schema import Key, Kind
 
 __all__ = ["Shown", "check_outputs", "shown"]
 
@@ -40,12 +41,17 @@ class Shown:
 def check_outputs(query: Query) -> None:
     """Refuse, before anything is charged, what could not be computed afterwards."""
     none = Estimate(*(np.ones(1) for _ in range(3)))
-    groups = [tuple(_sample(key.values) for key in query.keys)]
+    groups = [tuple(_SAMPLES[key.kind] for key in query.keys)]
     shown(query, groups, lambda _place, _confidence: none, Fraction(1, 2))
 
 
-def _sample(values: Sequence[Key] | None) -> Key:
-    return next((value for value in values or () if value is not None), "a")
+_SAMPLES: dict[Kind, Key] = {
+    Kind.NUMBER: 1.0,
+    Kind.TEXT: "a",
+    Kind.BOOLEAN: True,
+    Kind.DATE: date(2000, 1, 1),
+    Kind.TIMESTAMP: datetime(2000, 1, 1),  # noqa: DTZ001 - the engine's have no zone
+}
 
 
 def shown(query: Query, groups: Sequence[tuple[Key, ...]], given: Given, confidence: Fraction) -> list[Shown]:
@@ -239,8 +245,17 @@ def _absolute(node: exp.Expr, context: _Context) -> _Ends:
 
 def _rounded(node: exp.Expr, context: _Context) -> _Ends:
     digits = node.args.get("decimals")
-    places = int(digits.this) if isinstance(digits, exp.Literal) else 0
+    if digits is not None and not (isinstance(digits, exp.Literal) and str(digits.this) in _DIGITS):
+        raise InvalidInput(
+            "ROUND is not to a number of digits from 0 to 15",
+            why="doubles have no more",
+            fix="write ROUND(x, 2)",
+        )
+    places = 0 if digits is None else int(digits.this)
     return _rising(lambda values: np.round(values, places))(node, context)
+
+
+_DIGITS = {str(digits) for digits in range(16)}
 
 
 def _compared(node: exp.Expr, context: _Context) -> _Ends:

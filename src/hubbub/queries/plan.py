@@ -380,9 +380,12 @@ def planned(
         return _better(laplace, replace(laplace, is_gaussian=True)) if _may_be_gaussian(laplace) else laplace
 
     if epsilon is not None:
-        return at(positive(epsilon, "epsilon"))
-    assert error is not None
-    return _least(at, _wanted(query, error))
+        plan = at(positive(epsilon, "epsilon"))
+    else:
+        assert error is not None
+        plan = _least(at, _wanted(query, error))
+    plan.measurements()  # what cannot be measured is refused now, and not after the charge
+    return plan
 
 
 def _check(query: Query, delta: Fraction) -> None:

@@ -14,13 +14,14 @@ from typing import Any
 from sqlglot import exp
 
 from hubbub.errors import HubbubError, InvalidInput, Refused, Unsupported
-from hubbub.queries.expressions import Scope, Typed, as_kind, compiled, name_of, refused
+from hubbub.queries.expressions import Scope, Typed, as_kind, compiled, exact_sum, name_of, refused
 from hubbub.tables.schema import UNIT, Column, Kind, Table
 
 __all__ = ["Relation", "Relations", "Sources", "clause_names", "numbered"]
 
 Named = Mapping[str, "Relation"]
 _MOST_DEPTH = 60
+_MOST_COPIED = 20_000
 
 _CLAUSES = {
     "order": ("ORDER BY", "rows have no order here", "order the released table, outside"),
@@ -78,7 +79,7 @@ class Relations:
         self._rows_are_units = rows_are_units
         # A join may make several rows of one: then rows that are units need a number to be known by.
         self._is_carried = with_joins or not rows_are_units
-        self._scans = 0
+        self._copied = 0
 
     def sources(self, node: exp.Select, known: Named | None = None, depth: int = 0) -> Sources:
         """The FROM, joins and WHERE of a SELECT."""
@@ -109,8 +110,17 @@ class Relations:
         where = node.args.get("where")
         if where is not None:
             condition = as_kind(compiled(where.this, found), Kind.BOOLEAN, "the WHERE")
-            sql = sql.where(condition.sql)
+            sql = sql.where(condition.sql, copy=False)
+        if self._rows_are_units and sum(map(self._is_protected, sql.find_all(exp.Table))) > 1:
+            raise Refused(
+                "protected tables are used more than once, where each row is a unit",
+                why="one row could come in twice, and no key would tell",
+                fix="declare the unit's key column",
+            )
         return Sources(sql, found, unit, is_public, None if joins else first.most)
+
+    def _is_protected(self, scan: exp.Table) -> bool:
+        return not self._tables[scan.name.lower()].is_public
 
     def relation(self, node: exp.Expr, known: Named, depth: int) -> Relation:
         """A sub-query as a relation."""
@@ -146,6 +156,7 @@ class Relations:
         named = dict(known)
         for cte in clause.expressions:
             clause_names(cte, {"this", "alias"})
+            clause_names(cte.args["alias"], {"this"})
             named[cte.alias.lower()] = self.relation(cte.this, named, depth + 1)
         return named
 
@@ -158,6 +169,13 @@ class Relations:
         clause_names(node, {"this", "alias"})
         name = node.name.lower()
         if name in named:
+            self._copied += sum(1 for _ in named[name].sql.walk())
+            if self._copied > _MOST_COPIED:
+                raise Unsupported(
+                    "sub-queries are used too often in one another",
+                    why="no reader could follow",
+                    fix="use fewer",
+                )
             return named[name]
         if name not in self._tables:
             raise InvalidInput(
@@ -169,17 +187,10 @@ class Relations:
 
     def _scan(self, table: Table) -> Relation:
         sql = exp.Select().from_(exp.Table(this=_quoted(table.name)))
-        sql = sql.select(*(_quoted_column(column.name) for column in table.columns))
+        sql = sql.select(*(_quoted_column(column.name) for column in table.columns), copy=False)
         if table.is_public:
             return Relation(sql, table.columns, is_public=True)
-        self._scans += 1
         if self._rows_are_units:
-            if self._scans > 1:
-                raise Refused(
-                    "protected tables are used more than once, where each row is a unit",
-                    why="one row could come in twice, and no key would tell",
-                    fix="declare the unit's key column",
-                )
             if self._is_carried:
                 sql = sql.select(exp.alias_(exp.Window(this=exp.RowNumber()), UNIT, quoted=True))
             return Relation(sql, table.columns, is_public=False)
@@ -189,8 +200,9 @@ class Relations:
                 why="nobody would know whose rows they are",
                 fix="declare its unit column, or that it is public",
             )
-        sql = sql.select(_quoted_column(UNIT))
-        sql = sql.where(exp.Not(this=exp.Is(this=_quoted_column(UNIT), expression=exp.Null())))
+        sql = sql.select(_quoted_column(UNIT), copy=False)
+        known = exp.Not(this=exp.Is(this=_quoted_column(UNIT), expression=exp.Null()))
+        sql = sql.where(known, copy=False)
         return Relation(sql, table.columns, is_public=False)
 
     def _unit(self, alias: str) -> exp.Expr | None:
@@ -234,7 +246,10 @@ class Relations:
             raise _bad_join("an outer join without a condition")
         how = "left" if side == "LEFT" else "inner" if conditions else "cross"
         sql = before.sql.join(
-            _aliased(other, alias), on=exp.and_(*conditions) if conditions else None, join_type=how
+            _aliased(other, alias),
+            on=exp.and_(*conditions) if conditions else None,
+            join_type=how,
+            copy=False,
         )
         return sql, tuple(column for column in other.columns if column.name.lower() not in using), unit
 
@@ -246,11 +261,13 @@ class Relations:
             clause_names(node.args["distinct"], set())
             if not found.is_public and found.unit is None:
                 raise _mixed("SELECT DISTINCT")
-        sql = found.sql.select(*(exp.alias_(typed.sql, name, quoted=True) for name, typed in items))
+        sql = found.sql.select(
+            *(exp.alias_(typed.sql, name, quoted=True) for name, typed in items), copy=False
+        )
         if found.unit is not None:
-            sql = sql.select(exp.alias_(found.unit.copy(), UNIT, quoted=True))
+            sql = sql.select(exp.alias_(found.unit.copy(), UNIT, quoted=True), copy=False)
         if node.args.get("distinct"):
-            sql = sql.distinct()
+            sql = sql.distinct(copy=False)
         return Relation(sql, _columns(items), found.is_public, found.most)
 
     def _per_unit(self, node: exp.Select, found: Sources) -> Relation:
@@ -279,9 +296,11 @@ class Relations:
             for item in node.expressions
         ]
         _check_items(items)
-        sql = found.sql.select(*(exp.alias_(typed.sql, name, quoted=True) for name, typed in items))
-        sql = sql.select(exp.alias_(found.unit.copy(), UNIT, quoted=True))
-        sql = sql.group_by(*(key.sql.copy() for key in keys), found.unit.copy())
+        sql = found.sql.select(
+            *(exp.alias_(typed.sql, name, quoted=True) for name, typed in items), copy=False
+        )
+        sql = sql.select(exp.alias_(found.unit.copy(), UNIT, quoted=True), copy=False)
+        sql = sql.group_by(*(key.sql.copy() for key in keys), found.unit.copy(), copy=False)
         return Relation(sql, _columns(items), is_public=False, most=1 if len(keys) == 1 else found.most)
 
     def _union(self, node: exp.Union, known: Named, depth: int) -> Relation:
@@ -335,6 +354,7 @@ def _of_one_unit(node: exp.Expr, scope: Scope, keys: Mapping[str, Typed]) -> Typ
             fix="use one of these, and compute with it outside",
         )
     if isinstance(node, exp.Count):
+        clause_names(node, {"this", "big_int"})
         counted = node.this
         if isinstance(counted, exp.Star):
             inner: Any = exp.Star()
@@ -347,8 +367,9 @@ def _of_one_unit(node: exp.Expr, scope: Scope, keys: Mapping[str, Typed]) -> Typ
     argument = compiled(node.this, scope)
     if isinstance(node, (exp.Sum, exp.Avg)):
         argument = as_kind(argument, Kind.NUMBER, "what is added up")
-        bounds = argument.bounds if isinstance(node, exp.Avg) else None
-        return Typed(type(node)(this=argument.sql), Kind.NUMBER, bounds)
+        is_mean = isinstance(node, exp.Avg)
+        bounds = argument.bounds if is_mean else None
+        return Typed(exact_sum(argument.sql, is_mean=is_mean), Kind.NUMBER, bounds)
     if argument.kind is Kind.OPAQUE:
         raise refused(node)
     return Typed(type(node)(this=argument.sql), argument.kind, argument.bounds, argument.keys)
@@ -460,6 +481,8 @@ def _equal(left: Typed, right: Typed) -> exp.Expr:
 
 def _alias(node: exp.Expr) -> str:
     name = node.alias_or_name
+    if isinstance(node.args.get("alias"), exp.TableAlias):
+        clause_names(node.args["alias"], {"this"})
     if not name:
         raise InvalidInput("a sub-query has no name", why="its columns could not be named", fix="add AS name")
     return name

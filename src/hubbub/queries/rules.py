@@ -14,12 +14,14 @@ Proof: docs/proofs/bounding.md
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
+from functools import lru_cache
 
 import sqlglot
 from sqlglot import exp
 
 from hubbub.bounded import LARGEST, Sensitivity
 from hubbub.errors import InvalidInput
+from hubbub.queries.expressions import exact_sum
 from hubbub.queries.query import Query
 from hubbub.tables.schema import UNIT, Bounds, Key
 from hubbub.unit import Neighbours
@@ -206,7 +208,7 @@ class Weighing:
             inner = ", ".join(f"SUM({part}) AS p{place}" for place, part in enumerate(parts))
             totals = ", ".join(f"{_total(f'w * p{place}')} AS m{place}" for place in range(len(parts)))
             sql = self._with(
-                f"{self._weighed_pairs(inner)} SELECT {self._keys}{totals} FROM _weighed{self._by}"
+                f"{self._weighed_pairs(inner, partition)} SELECT {self._keys}{totals} FROM _weighed{self._by}"
             )
         else:
             totals = ", ".join(f"{_total(f'w * ({part})')} AS m{place}" for place, part in enumerate(parts))
@@ -372,9 +374,11 @@ class Weighing:
     def per_group(self, inner: str, argument: int | None, bounds: Bounds, *, is_mean: bool) -> Measurement:
         """The sum or mean over units of their own count, sum or mean in a group, clamped."""
         self._check_keyed()
-        counted = "*" if argument is None else f"x{argument}"
-        function = {"count": "COUNT", "sum": "SUM", "mean": "AVG"}[inner]
-        own = f"CAST({function}({counted}) AS DOUBLE) AS x0"
+        if inner == "count":
+            made = f"CAST(COUNT({'*' if argument is None else f'x{argument}'}) AS DOUBLE)"
+        else:
+            made = exact_sum(exp.column(f"x{argument}"), is_mean=inner == "mean").sql("duckdb")
+        own = f"{made} AS x0"
         if is_mean:
             partition = Partition.powers({0: 1}, {0: bounds}, with_missing=False)
         else:
@@ -492,15 +496,24 @@ class Weighing:
 
     def _with(self, text: str) -> exp.Select:
         """The text as a syntax tree, with the query's rows put in for `_rows`."""
-        tree = sqlglot.parse_one(text, read="duckdb")
-        assert isinstance(tree, exp.Select)
+        tree = _parsed(text).copy()
         rows = exp.CTE(this=self.query.rows.copy(), alias=exp.TableAlias(this=exp.to_identifier(_ROWS)))
+        if rows.find(exp.RowNumber):  # rows read twice could be numbered in two ways
+            rows.set("materialized", True)
         clause = tree.args.get("with_")
         if clause is None:
             tree.set("with_", exp.With(expressions=[rows]))
         else:
             clause.set("expressions", [rows, *clause.expressions])
         return tree
+
+
+@lru_cache(maxsize=256)
+def _parsed(text: str) -> exp.Select:
+    """Our own text as a tree, which is not to be changed; few texts are made, and parsing takes long."""
+    tree = sqlglot.parse_one(text, read="duckdb")
+    assert isinstance(tree, exp.Select)
+    return tree
 
 
 def _between(

@@ -19,13 +19,14 @@ from hubbub.queries.google import PER_GROUP, Options, without_options
 from hubbub.queries.query import Aggregate, Argument, GroupKey, Order, Output, Query
 from hubbub.queries.relations import Relations, Sources, clause_names, numbered
 from hubbub.rational import rational
-from hubbub.tables.schema import UNIT, Bounds, Kind, Table, bounds_of, keys_of
+from hubbub.tables.schema import UNIT, Bounds, Kind, Table, are_bounds, bounds_of, keys_of
 
 __all__ = ["parsed", "read"]
 
 _LONGEST = 100_000
 _EXTREMES: dict[type[exp.Expr], Fraction] = {exp.Min: Fraction(1, 200), exp.Max: Fraction(199, 200)}
 _MOST_PARTS = 4000
+_MOST_COPIED = 20_000
 _INSTEAD = "use COUNT, SUM, AVG, VARIANCE, STDDEV, MEDIAN, QUANTILE_CONT, MIN, MAX, COVAR_SAMP or CORR"
 
 
@@ -119,6 +120,7 @@ class _Reader:
         self._auto: set[str] = set()
         self._aggregates: list[Aggregate] = []
         self._aliases: dict[str, exp.Expr] = {}
+        self._copied = 0
 
     def query(self, text: str) -> Query:
         node = self._node
@@ -274,6 +276,13 @@ class _Reader:
             if isinstance(node, exp.Column):
                 alias = self._aliases.get(node.name.lower())
                 if alias is not None and not node.table:
+                    self._copied += sum(1 for _ in alias.walk())
+                    if self._copied > _MOST_COPIED:
+                        raise Unsupported(
+                            "outputs are used too often in one another",
+                            why="no reader could follow",
+                            fix="use fewer",
+                        )
                     return alias.copy()
                 compiled(node, self._found.scope)  # an unknown column is said to be so
                 raise Refused(
@@ -378,15 +387,16 @@ class _Reader:
 
     def _per_group(self, node: exp.Anonymous) -> exp.Expr:
         """COUNT, SUM or AVG of each unit's rows in a group, clamped, and then added up or averaged."""
-        inner, *ends = node.expressions
+        inner, *ends = node.expressions or [node]
         kind = {exp.Count: "count", exp.Sum: "sum", exp.Avg: "mean"}.get(type(inner))
-        low, high = (compiled(end, self._found.scope).value for end in ends)
-        if kind is None or isinstance(inner.this, exp.Distinct):
+        if kind is None or len(ends) != 2 or isinstance(inner.this, exp.Distinct):
             raise Unsupported(
                 "contribution_bounds_per_group on this aggregate",
                 why="COUNT, SUM and AVG have it",
                 fix="declare bounds for the column instead",
             )
+        clause_names(inner, {"this", "big_int"})
+        low, high = (compiled(end, self._found.scope).value for end in ends)
         is_star = isinstance(inner.this, exp.Star)
         places = () if is_star else (self._argument(inner.this, "count" if kind == "count" else "per group"),)
         outer = "mean" if kind == "mean" else "sum"
@@ -395,6 +405,7 @@ class _Reader:
         )
 
     def _count(self, node: exp.Count) -> exp.Expr:
+        clause_names(node, {"this", "big_int"})
         counted = node.this
         if isinstance(counted, exp.Star):
             return self._added(Aggregate("count"))
@@ -460,7 +471,7 @@ class _Reader:
             return None
         if given is not None:
             return bounds_of(given, name)
-        if typed.bounds is not None and typed.bounds[0] < typed.bounds[1]:
+        if typed.bounds is not None and are_bounds(*typed.bounds):
             return typed.bounds
         return None
 
@@ -473,15 +484,15 @@ class _Reader:
 
     def _rows(self) -> exp.Select:
         """What the engine makes of each row: its unit, its keys, its arguments."""
-        sql = self._found.sql
+        sql = self._found.sql.copy()
         if self._found.unit is not None:
-            sql = sql.select(exp.alias_(self._found.unit.copy(), UNIT, quoted=True))
+            sql = sql.select(exp.alias_(self._found.unit.copy(), UNIT, quoted=True), copy=False)
         for place, (_, typed) in enumerate(self._keys):
-            sql = sql.select(exp.alias_(typed.sql.copy(), f"k{place}", quoted=True))
+            sql = sql.select(exp.alias_(typed.sql.copy(), f"k{place}", quoted=True), copy=False)
         for place, (typed, _, _) in enumerate(self._arguments):
-            sql = sql.select(exp.alias_(typed.sql.copy(), f"x{place}", quoted=True))
+            sql = sql.select(exp.alias_(typed.sql.copy(), f"x{place}", quoted=True), copy=False)
         if not sql.expressions:
-            sql = sql.select(exp.alias_(exp.Literal.number(1), "one", quoted=True))
+            sql = sql.select(exp.alias_(exp.Literal.number(1), "one", quoted=True), copy=False)
         return sql
 
 

@@ -48,6 +48,11 @@ _SQL_TYPES = {
     Kind.DATE: "DATE",
     Kind.TIMESTAMP: "TIMESTAMP",
 }
+_CALENDAR = {
+    Kind.DATE: "DATE '0001-01-01' AND DATE '9999-12-31'",
+    Kind.TIMESTAMP: "TIMESTAMP '0001-01-01' AND TIMESTAMP '9999-12-31 23:59:59.999999'",
+}
+"""Functions of dates beyond these raise errors, and Python has none."""
 _CSV = (
     "delim = ',', quote = '\"', escape = '\"', header = true, auto_detect = false, strict_mode = false, "
     "null_padding = true, ignore_errors = true, max_line_size = 16777216, parallel = false, nullstr = ''"
@@ -58,6 +63,8 @@ _SETTINGS = (
     "SET allow_community_extensions = false",
     "SET python_enable_replacements = false",
     "SET preserve_insertion_order = false",
+    # A column of Python objects is text, whatever its first rows are.
+    "SET pandas_analyze_sample = 0",
     "SET TimeZone = 'UTC'",
 )
 
@@ -97,9 +104,16 @@ class DuckDB:
                 spill = tempfile.mkdtemp(prefix="hubbub-")
                 weakref.finalize(self, shutil.rmtree, spill, ignore_errors=True)
                 self._connection.execute(f"SET temp_directory = {_text(spill)}")
+            self._unit_types: set[str] = set()
             self.tables: Mapping[str, Table] = {
                 name: self._opened(name, source) for name, source in sources.items()
             }
+            if len(self._unit_types) > 1:
+                raise InvalidInput(
+                    "the unit's key is of different types in two tables",
+                    why="comparing them takes a cast, which a row could make fail or a person two",
+                    fix="write both files with one type for it",
+                )
             if self._is_ours:
                 self._lock()
         except duckdb.Error as problem:
@@ -155,7 +169,9 @@ class DuckDB:
         )
         parts = [f"{_cast(column, types[column], kind)} AS {_name(column)}" for column, kind in kinds.items()]
         if source.unit is not None:
-            parts.append(f"{_name(table.find(source.unit).name)} AS {_name(UNIT)}")
+            key = table.find(source.unit).name
+            self._unit_types.add(_comparable(types[key]))
+            parts.append(f"{_name(key)} AS {_name(UNIT)}")
         self._connection.execute(f"CREATE TEMP VIEW {_name(name)} AS SELECT {', '.join(parts)} FROM {raw}")
         return table
 
@@ -189,8 +205,15 @@ class DuckDB:
                 why="there is nothing to ask about",
                 fix="give the path of a file that is",
             )
-        self._paths += [str(Path(each).resolve()) for each in paths]
-        listed = "[" + ", ".join(_text(each) for each in self._paths[-len(paths) :]) + "]"
+        found = list(dict.fromkeys(str(Path(each).resolve()) for each in paths))
+        if any(glob.has_magic(each) for each in found):
+            raise InvalidInput(
+                "the path of a file holds *, ? or [",
+                why="the engine would take it for a pattern, and read other files or the same one twice",
+                fix="rename it",
+            )
+        self._paths += found
+        listed = "[" + ", ".join(_text(each) for each in found) + "]"
         kind = Path(paths[0]).suffix.lower()
         if kind in {".parquet", ".pq"}:
             return f"read_parquet({listed})"
@@ -238,15 +261,21 @@ def _kind(sql_type: str) -> Kind:
     return Kind.OPAQUE
 
 
+def _comparable(sql_type: str) -> str:
+    """Types that are compared without a cast that could fail, under one name."""
+    base = sql_type.partition("(")[0].upper()
+    return "an integer" if base in _NUMBERS else "a text" if base in {"VARCHAR", "ENUM"} else sql_type
+
+
 def _cast(column: str, sql_type: str, kind: Kind) -> str:
     """The column as its kind; no value can make it fail."""
     name = _name(column)
     wanted = _SQL_TYPES.get(kind)
-    if wanted is None or (wanted == sql_type and kind not in {Kind.DATE, Kind.TIMESTAMP}):
+    if wanted is None or (wanted == sql_type and kind not in _CALENDAR):
         return name
     cast = name if wanted == sql_type else f"TRY_CAST({name} AS {wanted})"
-    if kind in {Kind.DATE, Kind.TIMESTAMP}:
-        return f"CASE WHEN isfinite({cast}) THEN {cast} END"
+    if kind in _CALENDAR:
+        return f"CASE WHEN {cast} BETWEEN {_CALENDAR[kind]} THEN {cast} END"
     return cast
 
 

@@ -16,7 +16,7 @@ from typing import Any
 from hubbub.errors import InvalidInput
 from hubbub.rational import rational
 
-__all__ = ["UNIT", "Bounds", "Column", "Key", "Kind", "Table", "bounds_of", "key_of", "keys_of"]
+__all__ = ["UNIT", "Bounds", "Column", "Key", "Kind", "Table", "are_bounds", "bounds_of", "key_of", "keys_of"]
 
 UNIT = "_unit"
 """The column that carries the unit through every sub-query: nobody else may use its name."""
@@ -127,13 +127,19 @@ def bounds_of(given: Any, name: str) -> Bounds:
             fix=f"pass them as (low, high), or on the command line --bounds {name}=0:100",
         )
     low, high = rational(given[0], f"low of {name}"), rational(given[1], f"high of {name}")
-    if low >= high or max(abs(low), abs(high)) > Fraction(2) ** 500:
+    if not are_bounds(low, high):
         raise InvalidInput(
-            f"the bounds of {name} are not in order, or beyond ±2^500",
+            f"the bounds of {name} are not in order, beyond ±2^500, or too near each other",
             why="between such bounds there is no sum that noise could protect",
             fix="pass a finite low below high",
         )
     return low, high
+
+
+def are_bounds(low: Fraction, high: Fraction) -> bool:
+    """Whether the engine can clamp to these and count steps between them, in doubles."""
+    most = max(abs(low), abs(high))
+    return most <= Fraction(2) ** 500 and high - low >= max(most / 2**40, Fraction(1, 2**400))
 
 
 def keys_of(given: Any, name: str, kind: Kind) -> tuple[Key, ...]:
