@@ -123,6 +123,8 @@ def compiled(node: exp.Expr, scope: Scope) -> Typed:
     >>> compiled(sqlglot.parse_one("1 / cost"), scope).sql.sql("duckdb")
     'CAST(1 AS DOUBLE) / NULLIF("t"."cost", 0)'
     """
+    if not isinstance(node, exp.Expr):
+        raise InvalidInput("an operand is missing", why="there is nothing to compute", fix="write it")
     build = _BUILDERS.get(type(node))
     if build is None:
         raise refused(node)
