@@ -1,4 +1,4 @@
-"""A refusal tells, too: an auditor that withholds only dangerous answers says by its silence what they were."""
+"""A refusal tells, too: an auditor that withholds dangerous answers says by its silence what they were."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""Fresh noise for the same question wears off: its average is the exact answer, unless each answer is charged."""
+"""Fresh noise wears off: the average of many answers is exact, unless each of them is charged."""
 
 import duckdb
 import numpy as np

@@ -1,4 +1,4 @@
-"""Large sets are not safe: two exact counts over thousands of people, less one another, are one person's secret."""
+"""Large sets are not safe: two exact counts over thousands, less one another, are one person's secret."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""Names taken off is not anonymous: a table without names, beside a public list of voters, names them again."""
+"""Without names is not anonymous: a table without them, beside a list of voters, names people again."""
 
 from collections import Counter
 
@@ -9,8 +9,7 @@ from hubbub.noise import uniform
 
 # Everybody made up: a year of birth, a district, a sex, and a diagnosis that is nobody's business.
 people = [
-    (i, 1940 + uniform(60), uniform(100), "fm"[uniform(2)], "flu HIV".split()[uniform(2)])
-    for i in range(2000)
+    (i, 1940 + uniform(60), uniform(100), "fm"[uniform(2)], ["flu", "HIV"][uniform(2)]) for i in range(2000)
 ]
 voters = {(born, district, sex): f"Voter {i}" for i, born, district, sex, _ in people}
 
@@ -31,7 +30,7 @@ connection.execute(
 connection.executemany("INSERT INTO patients VALUES (?, ?, ?, ?, ?)", people)
 data = hubbub.open(connection, table="patients", unit="patient", rows_per_unit=1)
 facts = "born, district, sex, diagnosis"
-plan = data.sql(f"SELECT {facts}, COUNT(*) AS n FROM patients GROUP BY {facts}", epsilon=1, delta=1e-15)  # noqa: S608
+plan = data.sql(f"SELECT {facts}, COUNT(*) AS n FROM patients GROUP BY {facts}", epsilon=1, delta=1e-15)
 answers = plan.run().value
 shown = set(zip(*(answers[name] for name in ("born", "district", "sex")), strict=True))
 found = [voters[facts] for facts in voters if facts in shown and alone[facts] == 1]

@@ -1,4 +1,4 @@
-"""Many counts are the table: with enough of them, nearly exact, everybody's secret follows by least squares."""
+"""Many counts are the table: with enough of them, nearly exact, every secret follows by least squares."""
 
 import math
 

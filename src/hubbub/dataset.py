@@ -218,12 +218,14 @@ def open(  # noqa: A001 - hubbub.open is its name
     population: int | None = None,
     rows_per_unit: int | None = None,
     groups_per_unit: int | None = None,
+    quotes: bool = True,
 ) -> Dataset:
     """Open a file, a data frame, Arrow data or a DuckDB connection as a dataset.
 
     `unit` says who is protected: a column, or `Unit.row()` where one row is one person. All else is public
     and declared: types, bounds, keys, tables that are nobody's. Several protected tables are given as a
-    mapping from names to data; each must have the unit's column.
+    mapping from names to data; each must have the unit's column. With `quotes=False` each line of a CSV file
+    is a row, whatever is in it; else a row with an unbalanced quote swallows those that follow.
 
     >>> import duckdb
     >>> connection = duckdb.connect()
@@ -246,7 +248,8 @@ def open(  # noqa: A001 - hubbub.open is its name
     connection = data if type(data).__name__ == "DuckDBPyConnection" else None
     given = _given(data, table, is_connection=connection is not None)
     sources = {
-        name: Source(rows, kinds or None, who.key, bounds=bounds, keys=keys) for name, rows in given.items()
+        name: Source(rows, kinds or None, who.key, bounds=bounds, keys=keys, has_quotes=quotes)
+        for name, rows in given.items()
     }
     for name, rows in (public or {}).items():
         sources[name] = Source(rows, is_public=True)

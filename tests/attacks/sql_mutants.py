@@ -1,7 +1,7 @@
 """Weak engines behind SQL, kept so that every attack through SQL is seen to find what it looks for.
 
-Each takes rows (patient, region, cost, note) and gives what it would add noise to, with the sensitivity that it
-claims. Each is what plain SQL does, or what some library did on top of it.
+Each takes rows (patient, region, cost, note) and gives what it would add noise to, with the sensitivity
+that it claims. Each is what plain SQL does, or what some library did on top of it.
 """
 
 from fractions import Fraction
@@ -44,7 +44,7 @@ def filled_with_nan(rows):
 
 
 def counted_as_declared(rows):
-    """A09: the column is declared without NULLs, so a count of them is taken for a constant, after a cast too."""
+    """A09: the column is declared without NULLs, so a count of them is a constant, after a cast too."""
     return _asked(rows, "SELECT COUNT(*) - COUNT(TRY_CAST(note AS DOUBLE)) FROM visits"), Fraction(0)
 
 

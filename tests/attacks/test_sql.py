@@ -144,12 +144,15 @@ EXPRESSIONS = {
 
 def attack_A29(target):
     """Whether a row shows in how a query ends: ours may be refused, but then whatever the rows are."""
-    return any(
-        outcome(lambda t=target(text): t(visits(2)))
-        != outcome(lambda t=target(text), r=row: t([*visits(2), r]))
+    ends = [
+        {
+            outcome(lambda rows=rows, count=target(text): count(rows))
+            for rows in (visits(2), [*visits(2), row])
+        }  # noqa: B008
         for text, (cost, note) in EXPRESSIONS.items()
         for row in [(9, "North", cost, note)]
-    )
+    ]
+    return any(len(seen) > 1 for seen in ends)
 
 
 def attack_A30(target):
@@ -170,6 +173,7 @@ SUMS = {
     ),
     "per group": asked("SELECT SUM(cost, contribution_bounds_per_group => (0, 50)) FROM visits"),
 }
+PART = "SELECT patient, cost FROM visits"
 LARGE = {"cost": (0, 2**62)}
 CASTS = [
     "CAST(cost AS FLOAT)",
@@ -259,9 +263,7 @@ ROWS = [
             "under its old name": asked(
                 "SELECT SUM(cost) FROM (SELECT patient, cost * 1000 AS cost FROM visits) AS s"
             ),
-            "in a union": asked(
-                "SELECT SUM(cost) FROM (SELECT patient, cost FROM visits UNION ALL SELECT patient, cost FROM visits) AS s"
-            ),
+            "in a union": asked(f"SELECT SUM(cost) FROM ({PART} UNION ALL {PART}) AS s"),
             "twice bounded": asked("SELECT SUM(cost), AVG(cost * 1000) FROM visits"),
         },
         mutants.bounds_of_another_step,

@@ -16,27 +16,30 @@ PEOPLE: Columns = {"patient": "n", "age": "n", "town": "t"}
 TOWNS: Columns = {"town": "t", "country": "t", "size": "n"}
 
 NUMBERS = [
-    "0", "1", "2", "-1", "0.5", "10", "7.25", "1e3", "1e-3", "3", "100", "-0.0", "1e308", "1e-320", ".5", "5.",
-    "9007199254740993", "9223372036854775808", "0.1", "1e19",
+    "0", "1", "2", "-1", "0.5", "10", "7.25", "1e3", "1e-3", "3", "100", "-0.0", "1e308", "1e-320", ".5",
+    "5.", "9007199254740993", "9223372036854775808", "0.1", "1e19",
 ]  # fmt: skip
 TEXTS = ["''", "'a'", "'b'", "'O''Brien'", "'nan'", "'12'", "'é🙂'", "'%a_'", "'infinity'", "'2024-02-29'"]
 DATES = ["'2024-01-01'", "'1999-12-31'", "DATE '2024-02-29'", "'0001-01-01'", "'9999-12-31'"]
 PARTS = ["year", "quarter", "month", "week", "day", "dow", "isodow", "doy", "hour", "minute"]
 CUTS = ["year", "quarter", "month", "week", "day", "hour", "minute"]
 TOKENS = [
-    "SELECT", "FROM", "WHERE", "GROUP BY", "HAVING", "ORDER BY", "LIMIT", "OFFSET 1", "UNION", "UNION ALL", "EXCEPT",
-    "JOIN", "LEFT JOIN", "FULL JOIN", "CROSS JOIN", "ASOF JOIN", "LATERAL", "ON", "USING (patient)", "AS", "AND",
-    "OR", "NOT", "IN", "EXISTS", "ANY", "ALL", "DISTINCT", "CASE", "WHEN", "THEN", "ELSE", "END", "NULL", "OVER ()",
-    "FILTER (WHERE ok)", "QUALIFY", "WINDOW", "WITH", "RECURSIVE", "TABLESAMPLE 1", "VALUES", "(", ")", "((", "))",
-    ",", ";", "*", "+", "-", "/", "//", "%", "||", "<", ">", "=", "<>", "::", "::INT", "::TINYINT", "::FLOAT", ".",
-    "[", "]", "{", "}", "->", "=>", ":=", "?", "$1", "@x", "#1", "'", '"', "`", "\\", "--", "/*", "*/", "/* x */",
-    "0x1F", "1_000", "1e", "1e999999", "²", "٣", "NaN", "Infinity", "-0", "é", "🙂", "\u202e", "\ufeff", "\t", "\n",
-    "visits", "people", "towns", "patient", "region", "cost", "_unit", "_rows", "k0", "a0", "x0", "rowid", '"cost"',
-    "COUNT(*)", "SUM(cost)", "MAX(note)", "error('x')", "getenv('HOME')", "random()", "now()", "current_date",
-    "read_csv('x')", "hubbub_per_group(COUNT(*), 0, 1)", "hubbub_per_group(1)", "GROUPING SETS (())", "ROLLUP (ok)",
-    "COLUMNS(*)", "EXCLUDE (cost)", "UNNEST([1])", "INTERVAL 1 DAY", "PIVOT", "ROUND(COUNT(*), 99)", "FETCH FIRST ROW",
-    "SELECT WITH DIFFERENTIAL_PRIVACY OPTIONS(epsilon=1)", "WITH DIFFERENTIAL_PRIVACY OPTIONS(max_groups_contributed=0.5)",
-    "contribution_bounds_per_group => (0, 5)", ", contribution_bounds_per_group => (-1, 2))", "TRY_CAST(note AS DATE)",
+    "SELECT", "FROM", "WHERE", "GROUP BY", "HAVING", "ORDER BY", "LIMIT", "OFFSET 1", "UNION", "UNION ALL",
+    "EXCEPT", "JOIN", "LEFT JOIN", "FULL JOIN", "CROSS JOIN", "ASOF JOIN", "LATERAL", "ON",
+    "USING (patient)", "AS", "AND", "OR", "NOT", "IN", "EXISTS", "ANY", "ALL", "DISTINCT", "CASE", "WHEN",
+    "THEN", "ELSE", "END", "NULL", "OVER ()", "FILTER (WHERE ok)", "QUALIFY", "WINDOW", "WITH", "RECURSIVE",
+    "TABLESAMPLE 1", "VALUES", "(", ")", "((", "))", ",", ";", "*", "+", "-", "/", "//", "%", "||", "<",
+    ">", "=", "<>", "::", "::INT", "::TINYINT", "::FLOAT", ".", "[", "]", "{", "}", "->", "=>", ":=", "?",
+    "$1", "@x", "#1", "'", '"', "`", "\\", "--", "/*", "*/", "/* x */", "0x1F", "1_000", "1e", "1e999999",
+    "²", "٣", "NaN", "Infinity", "-0", "é", "🙂", "\u202e", "\ufeff", "\t", "\n", "visits", "people",
+    "towns", "patient", "region", "cost", "_unit", "_rows", "k0", "a0", "x0", "rowid", '"cost"', "COUNT(*)",
+    "SUM(cost)", "MAX(note)", "error('x')", "getenv('HOME')", "random()", "now()", "current_date",
+    "read_csv('x')", "hubbub_per_group(COUNT(*), 0, 1)", "hubbub_per_group(1)", "GROUPING SETS (())",
+    "ROLLUP (ok)", "COLUMNS(*)", "EXCLUDE (cost)", "UNNEST([1])", "INTERVAL 1 DAY", "PIVOT",
+    "ROUND(COUNT(*), 99)", "FETCH FIRST ROW", "SELECT WITH DIFFERENTIAL_PRIVACY OPTIONS(epsilon=1)",
+    "WITH DIFFERENTIAL_PRIVACY OPTIONS(max_groups_contributed=0.5)",
+    "contribution_bounds_per_group => (0, 5)", ", contribution_bounds_per_group => (-1, 2))",
+    "TRY_CAST(note AS DATE)",
 ]  # fmt: skip
 
 
@@ -61,7 +64,8 @@ class Grammar:
         items = [f"{key} AS g{place}" if self._chance(0.5) else key for place, key in enumerate(by)]
         outputs = [f"{self._output(columns, by)} AS o{place}" for place in range(self.random.randint(1, 3))]
         if by and self._chance(0.06):
-            return f"{ctes}SELECT {', '.join(items)} FROM {source} GROUP BY {', '.join(by)} ORDER BY COUNT(*) DESC LIMIT 2"
+            top = f"GROUP BY {', '.join(by)} ORDER BY COUNT(*) DESC LIMIT 2"
+            return f"{ctes}SELECT {', '.join(items)} FROM {source} {top}"
         text = f"{ctes}SELECT {', '.join([*items, *outputs])} FROM {source}"
         if self._chance(0.4):
             text += f" WHERE {self._truth(columns, 2)}"
@@ -86,7 +90,8 @@ class Grammar:
         key = "region, " if by else ""
         return (
             f"SELECT WITH DIFFERENTIAL_PRIVACY OPTIONS(epsilon={self._pick(['1', '0.5', '1e-1'])}, "
-            f"max_groups_contributed={groups}) {key}{inner[:-1]}, contribution_bounds_per_group => ({low}, {high})) AS o "
+            f"max_groups_contributed={groups}) {key}{inner[:-1]}, "
+            f"contribution_bounds_per_group => ({low}, {high})) AS o "
             f"FROM visits WHERE {self._truth(VISITS, 1)}{by}"
         )
 
@@ -212,7 +217,8 @@ class Grammar:
             case 7:
                 return f"QUANTILE_CONT({number}, {self._pick(['0.1', '0.5', '0.99'])})"
             case 8:
-                return f"{self._pick(['CORR', 'COVAR_SAMP', 'COVAR_POP'])}({number}, {self._column(columns, 'n')})"
+                both = f"{number}, {self._column(columns, 'n')}"
+                return f"{self._pick(['CORR', 'COVAR_SAMP', 'COVAR_POP'])}({both})"
             case _:
                 return f"{self._pick(['SUM', 'AVG'])}({number})"
 
@@ -282,7 +288,8 @@ class Grammar:
         one = self._term(columns, kind, depth - 1)
         match self.random.randrange(9):
             case 0:
-                return f"({self._truth(columns, depth - 1)} {self._pick(['AND', 'OR'])} {self._truth(columns, depth - 1)})"
+                parts = [self._truth(columns, depth - 1) for _ in range(2)]
+                return f"({self._pick([' AND ', ' OR ']).join(parts)})"
             case 1:
                 return f"NOT ({self._truth(columns, depth - 1)})"
             case 2:
@@ -296,7 +303,8 @@ class Grammar:
             case 6:
                 return f"CAST({self._term(columns, self._pick('nt'), depth - 1)} AS BOOLEAN)"
             case _:
-                return f"({one} {self._pick(['<', '<=', '=', '<>', '>', '>='])} {self._term(columns, kind, depth - 1)})"
+                sign = self._pick(["<", "<=", "=", "<>", ">", ">="])
+                return f"({one} {sign} {self._term(columns, kind, depth - 1)})"
 
     def _date(self, columns: Columns, depth: int) -> str:
         if self._chance(0.5):

@@ -1,4 +1,4 @@
-"""Small tables full of odd values, their neighbours, and how far a query's exact integers lie apart on them."""
+"""Small tables full of odd values, their neighbours, and how far a query's integers lie apart on them."""
 
 from dataclasses import dataclass
 from random import Random
@@ -14,34 +14,25 @@ from hubbub.unit import Neighbours
 
 COSTS = [0, 1, -1, 5.5, 3, 7, 10, 2.5, None, "nan", "inf", "-inf", 1e308, -1e308, 5e-324, 2.0**53, -0.0, 1e19]
 NOTES = [
-    "", "a", "b", "O'Brien", '"', "12", "-3.5", "1e999", "nan", "infinity", "-infinity", "2024-02-30", "2024-02-29",
-    "5877642-06-25 (BC)", "294247-01-10 04:00:54.775806", "10000-01-01", "true", "é🙂", "%", "\\", "9" * 40, None,
-    "'; DROP TABLE visits; --", "x" * 300, "0001-01-01 (BC)", "128", "3.5e38",
+    "", "a", "b", "O'Brien", '"', "12", "-3.5", "1e999", "nan", "infinity", "-infinity", "2024-02-30",
+    "2024-02-29", "5877642-06-25 (BC)", "294247-01-10 04:00:54.775806", "10000-01-01", "true", "é🙂", "%",
+    "\\", "9" * 40, None, "'; DROP TABLE visits; --", "x" * 300, "0001-01-01 (BC)", "128", "3.5e38",
 ]  # fmt: skip
 DAYS = [
-    "2024-01-01",
-    "2024-02-29",
-    "1999-12-31",
-    None,
-    "infinity",
-    "5877642-06-25 (BC)",
-    "5881580-07-10",
+    "2024-01-01", "2024-02-29", "1999-12-31", None, "infinity", "5877642-06-25 (BC)", "5881580-07-10",
     "0001-01-01",
-]
+]  # fmt: skip
 TIMES = [
-    "2024-01-01 10:11:12",
-    "2024-02-29",
-    None,
-    "-infinity",
-    "290309-12-22 (BC)",
+    "2024-01-01 10:11:12", "2024-02-29", None, "-infinity", "290309-12-22 (BC)",
     "294247-01-10 04:00:54.775806",
-]
+]  # fmt: skip
 REGIONS = ["a", "b", "O'Brien", None, "z"]
 IDS = [1, 2, 3, 2**53, 2**53 + 1, None]
 BOUNDS = {"patient": (0, 4), "cost": (0, 10), "age": (-5, 100), "size": (0, 3)}
 KEYS = {"region": ["a", "b", "O'Brien"], "town": ["a", "b", None]}
 _MADE = {
-    "visits": "patient BIGINT, region VARCHAR, cost DOUBLE, day DATE, seen TIMESTAMP, note VARCHAR, ok BOOLEAN, odd TIME",
+    "visits": "patient BIGINT, region VARCHAR, cost DOUBLE, day DATE, seen TIMESTAMP, note VARCHAR, "
+    "ok BOOLEAN, odd TIME",
     "people": "patient BIGINT, age DOUBLE, town VARCHAR",
 }
 
@@ -76,7 +67,8 @@ def opened(tables: dict[str, list[tuple]], unit: hb.Unit) -> Dataset:
             connection.executemany(f"INSERT INTO {name} VALUES ({marks})", tables[name])
     towns = {"town": ["a", "a", "b", "q"], "country": ["x", "y", "x", "x"], "size": [1.0, 2.0, 3.0, 4.0]}
     connection.execute(
-        "CREATE TABLE towns AS SELECT UNNEST($town) AS town, UNNEST($country) AS country, UNNEST($size) AS size",
+        "CREATE TABLE towns AS SELECT UNNEST($town) AS town, UNNEST($country) AS country, "
+        "UNNEST($size) AS size",
         towns,
     )
     wanted = ["visits"] if unit.key is None else ["visits", "people"]

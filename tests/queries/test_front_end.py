@@ -35,7 +35,8 @@ def integers(data, text, **given):
 def test_a_row_that_is_a_unit_comes_in_once():
     """A named sub-query used twice doubled every row, and the claim stayed one."""
     data = opened(unit=hb.Unit.row())
-    twice = "WITH c AS (SELECT cost FROM visits) SELECT COUNT(*) FROM (SELECT cost FROM c UNION ALL SELECT cost FROM c) AS u"
+    both = "SELECT cost FROM c UNION ALL SELECT cost FROM c"
+    twice = f"WITH c AS (SELECT cost FROM visits) SELECT COUNT(*) FROM ({both}) AS u"
     with pytest.raises(hb.Refused, match="more than once"):
         data.sql(twice, epsilon=1)
     chained = "WITH c AS (SELECT cost FROM visits), d AS (SELECT cost FROM c) SELECT COUNT(*) FROM d"
@@ -57,7 +58,7 @@ def test_rows_that_are_units_are_numbered_once():
 
 
 def test_signs_are_doubles():
-    """The engine's are of 8 bits, and seven of them multiplied raised an error in the row where they are not 0."""
+    """The engine's are of 8 bits, and seven of them multiplied raised an error."""
     two = "(SIGN(cost) + SIGN(cost))"
     assert integers(opened(), f"SELECT COUNT({' * '.join([two] * 8)}) FROM visits")[0]["m0"].tolist() == [
         3 << 16
@@ -133,6 +134,35 @@ def test_a_column_of_objects_is_text_whatever_its_rows(values):
     """The type was read off the first thousand rows."""
     data = hb.open(pd.DataFrame({"patient": [1, 2, 3], "o": pd.Series(values, dtype=object)}), unit="patient")
     assert data.tables["data"].find("o").kind.value == "text"
+
+
+def rows_counted(path, raw, **given):
+    path.write_bytes(raw)
+    data = hb.open(path, unit="patient", rows_per_unit=1, **given)
+    return int(integers(data, f"SELECT COUNT(*) FROM {path.stem}")[0]["m0"][0]) >> 16
+
+
+LINES = [b"patient,note", *(b"%d,n%d" % (i, i) for i in range(50))]
+HOSTILE_LINES = {
+    "not UTF-8": b"900,\xff\xfe", "zero": b"900,\0", "many columns": b"900,1,2,3,4", "no columns": b"900",
+    "quote": b'900,a"b',
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("line", HOSTILE_LINES.values(), ids=HOSTILE_LINES)
+@pytest.mark.parametrize("quotes", [True, False])
+def test_no_line_of_a_csv_file_shows_but_as_a_row(line, quotes, tmp_path):
+    """One that was no UTF-8 made the header unreadable, for it was read along with it."""
+    lines = [*LINES[:20], line, *LINES[20:]]
+    assert rows_counted(tmp_path / "t.csv", b"\n".join(lines) + b"\n", quotes=quotes) == 51
+
+
+@pytest.mark.parametrize("line", [b'900,"oops', b'900,"a"b"'])
+def test_a_quote_that_is_not_closed_swallows_rows_unless_there_are_no_quotes(line, tmp_path):
+    """Rows are as the parser reads them; where others write lines, quotes=False keeps each of them a row."""
+    raw = b"\n".join([*LINES[:20], line, *LINES[20:]]) + b"\n"
+    assert rows_counted(tmp_path / "t.csv", raw) < 51
+    assert rows_counted(tmp_path / "t.csv", raw, quotes=False) == 51
 
 
 # Refusals that came too late, or not as one of ours

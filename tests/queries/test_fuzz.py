@@ -11,7 +11,7 @@ from queries.grammar import Grammar
 from queries.neighbours import Worlds, moves_too_far
 
 UNITS = {"key": hb.Unit("patient"), "row": hb.Unit.row()}
-WORLDS = 12
+WORLDS = 6
 
 
 @cache
@@ -36,7 +36,7 @@ def asked(seed: int) -> tuple[str, bool | None]:
     unit = random.choice(["key", "key", "key", "row"])
     grammar = Grammar(seed, rows_are_units=unit == "row")
     text = grammar.google() if random.random() < 0.05 else grammar.query()
-    if random.random() < 0.5:
+    if random.random() < 0.7:
         text = grammar.mutant(text)
     world = worlds(unit, random.randrange(WORLDS))
     try:
@@ -48,7 +48,7 @@ def asked(seed: int) -> tuple[str, bool | None]:
     relation = random.choice([*hb.Neighbours])
     problem = moves_too_far(replace(plan, unit=replace(plan.unit, neighbours=relation)), world)
     assert problem is None, problem
-    if random.random() < 0.05:
+    if random.random() < 0.02:
         try:
             world.one.run(plan).value.to_json()
         except hb.Refused:
@@ -68,7 +68,7 @@ def fuzzed(seeds: range) -> int:
 
 
 def test_queries_by_chance_are_refused_or_within_their_sensitivity():
-    assert fuzzed(range(1500)) > 300
+    assert fuzzed(range(1500)) > 200
 
 
 @pytest.mark.long

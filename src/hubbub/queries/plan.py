@@ -340,6 +340,10 @@ class Plan:
 
     def measurements(self) -> list[tuple[Measure, Measurement]]:
         """What the engine will be asked, under the limits that are known or assumed."""
+        return list(self._measurements)
+
+    @cached_property
+    def _measurements(self) -> list[tuple[Measure, Measurement]]:
         weighing = self.weighing(self.assumed)
         return [(measure, measure.measurement(weighing)) for measure in self.measures]
 
@@ -411,9 +415,10 @@ def _may_be_gaussian(plan: Plan) -> bool:
 def _better(laplace: Plan, gaussian: Plan) -> Plan:
     """The plan with the narrower noise, measure by measure, in the geometric mean."""
     total = 0.0
-    for (_, one), (_, two) in zip(laplace.measurements(), gaussian.measurements(), strict=True):
-        wide = laplace.noise(one.sensitivity).error(laplace.confidence)
-        total += math.log(wide + 1) - math.log(gaussian.noise(two.sensitivity).error(laplace.confidence) + 1)
+    for _, measured in laplace.measurements():  # the same for both
+        wide = laplace.noise(measured.sensitivity).error(laplace.confidence)
+        narrow = gaussian.noise(measured.sensitivity).error(laplace.confidence)
+        total += math.log(wide + 1) - math.log(narrow + 1)
     return laplace if total <= 0 else gaussian
 
 

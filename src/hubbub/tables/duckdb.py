@@ -54,7 +54,7 @@ _CALENDAR = {
 }
 """Functions of dates beyond these raise errors, and Python has none."""
 _CSV = (
-    "delim = ',', quote = '\"', escape = '\"', header = true, auto_detect = false, strict_mode = false, "
+    "delim = ',', header = true, auto_detect = false, strict_mode = false, "
     "null_padding = true, ignore_errors = true, max_line_size = 16777216, parallel = false, nullstr = ''"
 )
 _SETTINGS = (
@@ -80,6 +80,8 @@ class Source:
     is_public: bool = False
     bounds: Mapping[str, Any] | None = None
     keys: Mapping[str, Any] | None = None
+    has_quotes: bool = True
+    """Whether a CSV file quotes fields; without, each line is a row whatever is in it."""
 
 
 class DuckDB:
@@ -185,7 +187,7 @@ class DuckDB:
                 parts = [*(str(part) for part in found or ()), *parts]
             return ".".join(_name(part) for part in parts)
         if isinstance(rows, (str, Path)):
-            return self._file(str(rows))
+            return self._file(str(rows), has_quotes=source.has_quotes)
         self._kept.append(rows)
         try:
             self._connection.register(_RAW + name, rows)
@@ -197,7 +199,7 @@ class DuckDB:
             ) from None
         return _name(_RAW + name)
 
-    def _file(self, path: str) -> str:
+    def _file(self, path: str, *, has_quotes: bool) -> str:
         paths = sorted(glob.glob(path)) if glob.has_magic(path) else [path]  # noqa: PTH207 - a text, as typed
         if not paths or not all(Path(each).is_file() for each in paths):
             raise InvalidInput(
@@ -218,8 +220,10 @@ class DuckDB:
         if kind in {".parquet", ".pq"}:
             return f"read_parquet({listed})"
         if kind in {".csv", ".txt"}:
-            columns = ", ".join(f"{_text(name)}: 'VARCHAR'" for name in _header(paths[0]))
-            return f"read_csv({listed}, columns = {{{columns}}}, {_CSV})"
+            names = _header(paths[0], has_quotes=has_quotes)
+            columns = ", ".join(f"{_text(name)}: 'VARCHAR'" for name in names)
+            quote = _text('"' if has_quotes else "")
+            return f"read_csv({listed}, columns = {{{columns}}}, quote = {quote}, escape = {quote}, {_CSV})"
         raise InvalidInput(
             f"the file ends in {kind or 'nothing'}",
             why="only Parquet and CSV are read as files",
@@ -290,12 +294,14 @@ def _column(name: str, values: Any, *, is_date: bool) -> Any:
     return moments
 
 
-def _header(path: str) -> list[str]:
+def _header(path: str, *, has_quotes: bool) -> list[str]:
     """The names in the first line of a CSV file."""
     try:
-        with Path(path).open(encoding="utf-8-sig", newline="") as file:
-            names = next(csv.reader(file))
-    except (OSError, UnicodeDecodeError, StopIteration, csv.Error):
+        # Rows behind the header are read along with it: what is wrong with them must not show here.
+        with Path(path).open(encoding="utf-8-sig", errors="surrogateescape", newline="") as file:
+            names = next(csv.reader(file) if has_quotes else csv.reader(file, quoting=csv.QUOTE_NONE))
+        "".join(names).encode()
+    except (OSError, UnicodeError, StopIteration, csv.Error):
         raise InvalidInput(
             "the CSV file has no header that can be read",
             why="its first line must name the columns, in UTF-8",
