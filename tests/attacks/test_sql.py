@@ -1,7 +1,7 @@
 """A06–A10, A12–A16, A29, A30 once more, through SQL: what rows can do to the integers before the noise."""
 
 from fractions import Fraction
-from functools import cache
+from functools import cache, partial
 
 import numpy as np
 
@@ -145,12 +145,8 @@ EXPRESSIONS = {
 def attack_A29(target):
     """Whether a row shows in how a query ends: ours may be refused, but then whatever the rows are."""
     ends = [
-        {
-            outcome(lambda rows=rows, count=target(text): count(rows))
-            for rows in (visits(2), [*visits(2), row])
-        }  # noqa: B008
+        {outcome(partial(target(text), rows)) for rows in (visits(2), [*visits(2), (9, "North", cost, note)])}
         for text, (cost, note) in EXPRESSIONS.items()
-        for row in [(9, "North", cost, note)]
     ]
     return any(len(seen) > 1 for seen in ends)
 
