@@ -42,6 +42,7 @@ print(f"hubbub answers every one of them with noise, ε = {EPSILON} each: {right
 
 best = 1 / (1 + math.exp(-2 * EPSILON))  # a guess about one person, from the two answers that she is in
 luck = math.sqrt(math.log(1e9) / (2 * len(pairs)))
+print(f"No method gets more than {best:.1%} in the long run, or {best + luck:.1%} once in a billion runs")
 assert right / len(pairs) < best + luck
 try:
     data.sql("SELECT COUNT(*) FROM patients WHERE sick", epsilon=EPSILON).run()
