@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from hubbub.errors import InvalidInput
+from hubbub.facts import found, kind_of
 from hubbub.loss import Budget, Cost, Filter, Loss, Odometer, Receipt
 from hubbub.queries.answers import Answers
 from hubbub.queries.builder import Builder
@@ -24,7 +25,7 @@ from hubbub.queries.sql import parsed, read
 from hubbub.rational import Number, round_up
 from hubbub.release import Release
 from hubbub.tables.engine import Engine
-from hubbub.tables.schema import Kind, Table
+from hubbub.tables.schema import Table
 from hubbub.unit import Unit
 
 __all__ = ["Dataset", "Spending", "open"]
@@ -107,8 +108,11 @@ class Dataset:
         bounds: Mapping[str, Any] | None = None,
         keys: Mapping[str, Iterable[Any]] | None = None,
         confidence: Number = 0.95,
+        bounding_report: bool = False,
     ) -> Plan:
         """A plan for this question: what it costs and how far it will be off. Nothing is read or spent.
+
+        With `bounding_report`, a tenth of ε measures how many units are above a limit: the label says it.
 
         Guarantee: running the plan costs no unit more than (ε, δ).
         Assumes: bounds, keys and limits are public: chosen without looking at the rows.
@@ -122,7 +126,13 @@ class Dataset:
                 fix=f"use {self.unit.key}, or leave it out",
             )
         query = read(
-            statement, self.tables, rows_are_units=self.unit.key is None, text=text, bounds=bounds, keys=keys
+            statement,
+            self.tables,
+            rows_are_units=self.unit.key is None,
+            text=text,
+            bounds=bounds,
+            keys=keys,
+            of_public=self._engine.public_keys,
         )
         check_outputs(query)
         limits = Limits(
@@ -141,6 +151,7 @@ class Dataset:
             error=error,
             confidence=confidence,
             population=self._population,
+            reports=bounding_report,
         )
         return replace(plan, runner=self.run, show=self._engine.shown)
 
@@ -150,15 +161,15 @@ class Dataset:
         Guarantee: the charge stands before the engine sees the query; nothing is given back.
         Proof: docs/proofs/bounding.md, "A plan"
         """
-        if plan.unit != self.unit:
+        if plan.unit != self.unit or plan.runner != self.run:
             raise InvalidInput(
-                "the plan was made for another unit",
-                why="its noise would protect somebody else",
+                "the plan was made for another unit, or by another dataset",
+                why="its noise would protect somebody else, or too little",
                 fix="plan it anew",
             )
         self.account.charge(plan.query.text, plan.loss)
         done = answered(plan, self._engine, progress)
-        answers = Answers(tuple(done.columns), plan.label(done.limits))
+        answers = Answers(tuple(done.columns), plan.label(done.limits, done.above))
         return Release(
             answers, plan.loss, plan, self.unit, asserted=False, cells=max(1, len(answers)), mapped=True
         )
@@ -208,7 +219,7 @@ def _first(*given: Any) -> Any:
 def open(  # noqa: A001 - hubbub.open is its name
     data: Any,
     *,
-    unit: Unit | str,
+    unit: Unit | str | None = None,
     table: str | None = None,
     budget: Budget | None = None,
     types: Mapping[str, str] | None = None,
@@ -227,6 +238,9 @@ def open(  # noqa: A001 - hubbub.open is its name
     mapping from names to data; each must have the unit's column. With `quotes=False` each line of a CSV file
     is a row, whatever is in it; else a row with an unbalanced quote swallows those that follow.
 
+    What a `hubbub.toml` beside the file declares of it need not be passed; what is passed wins. The path of
+    a `hubbub.toml` opens all its tables.
+
     >>> import duckdb
     >>> connection = duckdb.connect()
     >>> _ = connection.execute("CREATE TABLE t AS SELECT i AS person, i % 3 AS x FROM range(1000) r(i)")
@@ -237,26 +251,63 @@ def open(  # noqa: A001 - hubbub.open is its name
     """
     from hubbub.tables.duckdb import DuckDB, Source
 
-    who = Unit(unit) if isinstance(unit, str) else unit
+    facts = found(data)
+    who = facts.unit if facts is not None and unit is None else unit
+    who = Unit(who) if isinstance(who, str) else who
     if not isinstance(who, Unit):
         raise InvalidInput(
-            "the unit is not one",
+            "the unit is not given, or is not one",
             why="it must be known who is protected",
             fix='pass unit="patient" or Unit.row()',
         )
-    kinds = {column: _kind(kind) for column, kind in (types or {}).items()}
-    connection = data if type(data).__name__ == "DuckDBPyConnection" else None
-    given = _given(data, table, is_connection=connection is not None)
-    sources = {
-        name: Source(rows, kinds or None, who.key, bounds=bounds, keys=keys, has_quotes=quotes)
-        for name, rows in given.items()
-    }
+    kinds = {column: kind_of(kind) for column, kind in (types or {}).items()}
+    connection = _connection(data) if facts is None else None
+    if facts is None:
+        given = _given(data, table, is_connection=connection is not None)
+        sources = {
+            name: Source(rows, kinds or None, who.key, bounds=bounds, keys=keys, has_quotes=quotes)
+            for name, rows in given.items()
+        }
+    else:
+        sources = {}
+        for declared in facts.named(table):
+            more = facts.is_asked(declared)
+            sources[declared.name] = Source(
+                declared.path,
+                {**declared.types, **(kinds if more else {})},
+                who.key if unit is not None and not declared.is_public else declared.unit,
+                declared.is_public,
+                {**declared.bounds, **(bounds or {} if more else {})},
+                {**declared.keys, **(keys or {} if more else {})},
+            )
+        budget = budget or facts.budget
+        population = _first(population, facts.population)
+        rows_per_unit = _first(rows_per_unit, facts.rows_per_unit)
+        groups_per_unit = _first(groups_per_unit, facts.groups_per_unit)
     for name, rows in (public or {}).items():
         sources[name] = Source(rows, is_public=True)
     engine = DuckDB(sources, connection)
     people = population if population is not None else budget.population if budget is not None else None
     limits = Limits(rows_per_unit, groups_per_unit)
     return Dataset(engine, who, Spending(budget), population=people, limits=limits)
+
+
+def _connection(data: Any) -> Any:
+    """A DuckDB connection: one that is given, or to a database file, only to read."""
+    if type(data).__name__ == "DuckDBPyConnection":
+        return data
+    if isinstance(data, (str, Path)) and Path(data).suffix.lower() in {".duckdb", ".ddb", ".db"}:
+        import duckdb
+
+        try:
+            return duckdb.connect(str(data), read_only=True)
+        except duckdb.Error:
+            raise InvalidInput(
+                "the database cannot be opened",
+                why="it is not there, not DuckDB's, or in use",
+                fix="give the path of a DuckDB database that nobody is writing to",
+            ) from None
+    return None
 
 
 def _given(data: Any, table: str | None, *, is_connection: bool) -> dict[str, Any]:
@@ -272,23 +323,3 @@ def _given(data: Any, table: str | None, *, is_connection: bool) -> dict[str, An
     if table is None:
         table = Path(str(data)).stem.split("*")[0].rstrip("_-.") if isinstance(data, (str, Path)) else "data"
     return {table or "data": data}
-
-
-def _kind(given: Any) -> Kind:
-    if isinstance(given, Kind):
-        return given
-    words = {
-        **{kind.value: kind for kind in Kind},
-        **dict.fromkeys(("int", "integer", "bigint", "float", "double", "real", "decimal"), Kind.NUMBER),
-        **dict.fromkeys(("string", "str", "varchar", "category"), Kind.TEXT),
-        **dict.fromkeys(("bool",), Kind.BOOLEAN),
-        **dict.fromkeys(("datetime",), Kind.TIMESTAMP),
-    }
-    kind = words.get(str(given).lower())
-    if kind is None or kind is Kind.OPAQUE:
-        raise InvalidInput(
-            f"{str(given)[:40]!r} is not a type",
-            why="columns are numbers, texts, booleans, dates or timestamps",
-            fix="use number, text, boolean, date or timestamp",
-        )
-    return kind

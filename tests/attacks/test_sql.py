@@ -1,3 +1,4 @@
+# ruff: noqa: S608 - queries are put together on purpose, hostile ones too
 """A06–A10, A12–A16, A29, A30 once more, through SQL: what rows can do to the integers before the noise."""
 
 from fractions import Fraction

@@ -62,6 +62,11 @@ class Loss:
     _ways: tuple[Parts, ...]
     """What it may come to for one unit, of which the worst counts: more than one only after `parallel`."""
 
+    @property
+    def ways(self) -> tuple[Parts, ...]:
+        """What it may come to for one unit: parts, and how many times each counts."""
+        return self._ways
+
     # Where losses come from
 
     @classmethod

@@ -23,12 +23,13 @@ from hubbub.tables.schema import Bounds, Column, Key, Kind
 __all__ = [
     "Scope",
     "Typed",
+    "as_kind",
     "compiled",
-    "exact_sum",
     "name_of",
     "number_literal",
     "refused",
     "text_literal",
+    "without_signs",
 ]
 
 DOUBLE = exp.DataType.build("DOUBLE")
@@ -49,7 +50,8 @@ _PARTS: dict[str, range | None] = {
 _TRUNCATED = ("year", "quarter", "month", "week", "day", "hour", "minute")
 _MOST_TEXT = 1 << 16
 _MOST_NODES = 10_000
-_SUM_STEP, _MOST_SUMMED = float(2**32), float(2**62)
+_MOST_TWICE = 2000
+"""Parts of an expression that is to be written out more than once."""
 
 
 @dataclass(frozen=True)
@@ -110,7 +112,7 @@ class Scope:
         )
 
 
-def compiled(node: exp.Expr, scope: Scope) -> Typed:
+def compiled(node: exp.Expr | None, scope: Scope) -> Typed:
     """The expression in its total form.
 
     Guarantee: for any row of any values it gives one value or NULL, never an error, and depends on
@@ -124,7 +126,7 @@ def compiled(node: exp.Expr, scope: Scope) -> Typed:
     'CAST(1 AS DOUBLE) / NULLIF("t"."cost", 0)'
     """
     if not isinstance(node, exp.Expr):
-        raise InvalidInput("an operand is missing", why="there is nothing to compute", fix="write it")
+        raise InvalidInput("an argument is missing", why="there is nothing to compute", fix="write it out")
     build = _BUILDERS.get(type(node))
     if build is None:
         raise refused(node)
@@ -262,12 +264,8 @@ def as_kind(typed: Typed, kind: Kind, what: str) -> Typed:
         return replace(typed, kind=kind)
     if kind is Kind.NUMBER and typed.kind is Kind.BOOLEAN:
         one, zero = number_literal(1), number_literal(0)
-        sql = exp.Case(
-            ifs=[
-                exp.If(this=typed.sql, true=one),
-                exp.If(this=exp.Not(this=exp.Paren(this=typed.sql)), true=zero),
-            ]
-        )
+        negated = exp.Not(this=exp.Paren(this=_again(typed.sql)))
+        sql = exp.Case(ifs=[exp.If(this=typed.sql, true=one), exp.If(this=negated, true=zero)])
         return Typed(sql, Kind.NUMBER, (Fraction(0), Fraction(1)), (0.0, 1.0))
     if typed.is_literal and isinstance(typed.value, str) and kind in {Kind.DATE, Kind.TIMESTAMP}:
         return _moment(typed.value, kind)
@@ -315,20 +313,47 @@ def moment_literal(value: Key) -> exp.Expr:
     return exp.Cast(this=exp.Literal.string(text), to=exp.DataType.build(to))
 
 
-def within_calendar(moment: exp.Expr, kind: Kind) -> exp.Expr:
-    """A date or timestamp of the years 1 to 9999; NULL for others, which functions of dates fail on."""
-    first, last = _CALENDAR[kind]
+def within_years(moment: exp.Expr, kind: Kind) -> exp.Expr:
+    """NULL where a date or timestamp is not in the years 1 to 9999.
+
+    Beyond these date functions raise, and Python has no such dates.
+    """
+    least, beyond = (moment_literal(_LEAST[kind]), moment_literal(_MOST[kind]))
     inside = exp.And(
-        this=exp.GTE(this=moment, expression=moment_literal(first)),
-        expression=exp.LTE(this=moment.copy(), expression=moment_literal(last)),
+        this=exp.GTE(this=moment, expression=least),
+        expression=exp.LTE(this=_again(moment), expression=beyond),
     )
-    return exp.Case(ifs=[exp.If(this=inside, true=moment.copy())])
+    return exp.Case(ifs=[exp.If(this=inside, true=_again(moment))])
 
 
-_CALENDAR: dict[Kind, tuple[Key, Key]] = {
-    Kind.DATE: (date.min, date.max),
-    Kind.TIMESTAMP: (datetime.min, datetime.max),  # noqa: DTZ901 - the engine's have no zone
-}
+_LEAST: dict[Kind, Key] = {Kind.DATE: date.min, Kind.TIMESTAMP: datetime.min}  # noqa: DTZ901 - without zone
+_MOST: dict[Kind, Key] = {Kind.DATE: date.max, Kind.TIMESTAMP: datetime.max}  # noqa: DTZ901
+
+
+def without_signs(number: exp.Expr) -> exp.Expr:
+    """The number, where 0 has no sign and what is no number is NULL.
+
+    Which of −0.0 and 0.0 stands for both in a group depends on the order of rows, also of others'.
+    """
+    zero = exp.If(this=exp.EQ(this=number, expression=number_literal(0)), true=number_literal(0))
+    there = exp.If(this=exp.Not(this=exp.IsNan(this=_again(number))), true=_again(number))
+    return exp.Case(ifs=[zero, there])
+
+
+def _again(sql: exp.Expr) -> exp.Expr:
+    """A copy, where an expression is written out more than once: nested, that grows beyond all bounds."""
+    if sum(1 for _ in islice(sql.walk(), _MOST_TWICE)) == _MOST_TWICE:
+        raise Unsupported(
+            "an expression is too long",
+            why="some functions take their argument twice, so that no row can make them fail",
+            fix="write a shorter one, or nest fewer functions",
+        )
+    return sql.copy()
+
+
+def _grouped(sql: exp.Expr) -> exp.Expr:
+    """In parentheses where it needs them as an operand."""
+    return exp.Paren(this=sql) if isinstance(sql, (exp.Binary, exp.Neg)) else sql
 
 
 def _number_of(node: exp.Expr, scope: Scope) -> Typed:
@@ -348,7 +373,7 @@ def _truth(node: exp.Expr, scope: Scope) -> Typed:
 
 def _arithmetic(node: exp.Expr, scope: Scope) -> Typed:
     left, right = _number_of(node.this, scope), _number_of(node.expression, scope)
-    sql = type(node)(this=left.sql, expression=right.sql)
+    sql = type(node)(this=_grouped(left.sql), expression=_grouped(right.sql))
     return Typed(sql, Kind.NUMBER, _interval(type(node), left.bounds, right.bounds))
 
 
@@ -371,7 +396,8 @@ def _divided(node: exp.Expr, scope: Scope) -> Typed:
         assert isinstance(right.value, Fraction)
         ends = sorted(end / right.value for end in left.bounds)
         bounds = (ends[0], ends[1])
-    return Typed(exp.Div(this=left.sql, expression=below, typed=False, safe=False), Kind.NUMBER, bounds)
+    sql = exp.Div(this=_grouped(left.sql), expression=below, typed=False, safe=False)
+    return Typed(sql, Kind.NUMBER, bounds)
 
 
 def _whole_division(node: exp.Expr, scope: Scope) -> Typed:
@@ -382,7 +408,7 @@ def _whole_division(node: exp.Expr, scope: Scope) -> Typed:
 def _remainder(node: exp.Expr, scope: Scope) -> Typed:
     left, right = _number_of(node.this, scope), _number_of(node.expression, scope)
     below = exp.Nullif(this=right.sql, expression=exp.Literal.number(0))
-    return Typed(exp.Mod(this=left.sql, expression=below), Kind.NUMBER)
+    return Typed(exp.Mod(this=_grouped(left.sql), expression=below), Kind.NUMBER)
 
 
 def _negated(node: exp.Expr, scope: Scope) -> Typed:
@@ -455,7 +481,9 @@ def _guarded(low: str, *, strict: bool) -> Callable[[exp.Expr, Scope], Typed]:
         inner = _number_of(node.this, scope)
         compare = exp.GT if strict else exp.GTE
         inside = compare(this=inner.sql, expression=exp.Literal.number(low))
-        return Typed(exp.Case(ifs=[exp.If(this=inside, true=type(node)(this=inner.sql.copy()))]), Kind.NUMBER)
+        return Typed(
+            exp.Case(ifs=[exp.If(this=inside, true=type(node)(this=_again(inner.sql)))]), Kind.NUMBER
+        )
 
     return build
 
@@ -472,47 +500,16 @@ def _sign(node: exp.Expr, scope: Scope) -> Typed:
     return Typed(exp.Cast(this=sign, to=DOUBLE.copy()), Kind.NUMBER, (Fraction(-1), Fraction(1)))
 
 
-def exact_sum(value: exp.Expr, *, is_mean: bool = False) -> exp.Expr:
-    """The sum or mean of doubles over some rows, as integers in steps of 2^-32, each held within ±2^62.
-
-    Doubles added up in another order give another sum, and the order depends on who else is in the table.
-    NaN and infinities are no values. Without any, it is NULL.
-    """
-    most, step = _plain_number(repr(_MOST_SUMMED)), _plain_number(repr(_SUM_STEP))
-    least = exp.Neg(this=most.copy())
-    largest = _plain_number("1.7976931348623157e308")
-    inner = exp.Paren(this=value)
-    finite = exp.And(
-        this=exp.GTE(this=inner, expression=exp.Neg(this=largest)),
-        expression=exp.LTE(this=inner.copy(), expression=largest.copy()),
-    )
-    clamped = exp.Case(
-        ifs=[
-            exp.If(this=exp.GTE(this=inner.copy(), expression=most), true=most.copy()),
-            exp.If(this=exp.LTE(this=inner.copy(), expression=least), true=least.copy()),
-        ],
-        default=inner.copy(),
-    )
-    scaled = exp.Floor(this=exp.Mul(this=exp.Paren(this=clamped), expression=step))
-    whole = exp.Case(ifs=[exp.If(this=finite, true=exp.Cast(this=scaled, to=exp.DataType.build("INT128")))])
-    total: exp.Expr = exp.Cast(this=exp.Sum(this=whole), to=DOUBLE.copy())
-    total = exp.Div(this=total, expression=step.copy(), typed=False, safe=False)
-    if not is_mean:
-        return exp.Paren(this=total)
-    count = exp.Nullif(this=exp.Count(this=whole.copy()), expression=exp.Literal.number(0))
-    return exp.Paren(this=exp.Div(this=total, expression=count, typed=False, safe=False))
-
-
 def _power(node: exp.Expr, scope: Scope) -> Typed:
     left, right = _number_of(node.this, scope), _number_of(node.expression, scope)
     if right.is_literal and right.value == 2:
-        sql = exp.Mul(this=exp.Paren(this=left.sql), expression=exp.Paren(this=left.sql.copy()))
+        sql = exp.Mul(this=exp.Paren(this=left.sql), expression=exp.Paren(this=_again(left.sql)))
         bounds = _interval(exp.Mul, left.bounds, left.bounds)
         return Typed(sql, Kind.NUMBER, bounds and (max(Fraction(0), bounds[0]), bounds[1]))
     # Of a negative number a power is NULL: engines disagree on the rest.
     inside = exp.GT(this=left.sql, expression=exp.Literal.number(0))
     return Typed(
-        exp.Case(ifs=[exp.If(this=inside, true=exp.Pow(this=left.sql.copy(), expression=right.sql))]),
+        exp.Case(ifs=[exp.If(this=inside, true=exp.Pow(this=_again(left.sql), expression=right.sql))]),
         Kind.NUMBER,
     )
 
@@ -521,12 +518,10 @@ def _extreme(node: exp.Expr, scope: Scope) -> Typed:
     """LEAST and GREATEST, NULL if any part is: engines disagree on that, so it is written out."""
     parts = [_number_of(part, scope) for part in (node.this, *node.expressions)]
     is_least = isinstance(node, exp.Least)
-    pick, compare = (min, exp.LTE) if is_least else (max, exp.GTE)
-    total = parts[0].sql
-    for part in parts[1:]:
-        first = compare(this=exp.Paren(this=total), expression=exp.Paren(this=part.sql))
-        then, otherwise = exp.If(this=first, true=total.copy()), exp.Not(this=exp.Paren(this=first.copy()))
-        total = exp.Case(ifs=[then, exp.If(this=otherwise, true=part.sql.copy())])
+    pick = min if is_least else max
+    missing = exp.or_(*(exp.Is(this=exp.Paren(this=part.sql), expression=exp.Null()) for part in parts))
+    chosen = type(node)(this=_again(parts[0].sql), expressions=[_again(part.sql) for part in parts[1:]])
+    total = exp.Case(ifs=[exp.If(this=exp.Not(this=exp.Paren(this=missing)), true=chosen)])
     ends = [part.bounds or part.half for part in parts]
     lows = [low for low, _ in ends if low is not None]
     highs = [high for _, high in ends if high is not None]
@@ -588,7 +583,7 @@ def _between(node: exp.Expr, scope: Scope) -> Typed:
     middle = node.this
     both = exp.And(
         this=exp.GTE(this=middle, expression=node.args["low"]),
-        expression=exp.LTE(this=middle.copy(), expression=node.args["high"]),
+        expression=exp.LTE(this=_again(middle), expression=node.args["high"]),
     )
     return compiled(both, scope)
 
@@ -607,11 +602,13 @@ def _is(node: exp.Expr, scope: Scope) -> Typed:
 
 def _in(node: exp.Expr, scope: Scope) -> Typed:
     if node.args.get("query") or node.args.get("unnest") or node.args.get("field") or not node.expressions:
-        raise Unsupported("IN with a sub-query is not supported here", why=_SUBQUERY[0], fix=_SUBQUERY[1])
+        raise Unsupported("a sub-query after IN is not supported here", why=_SUBQUERY[0], fix=_SUBQUERY[1])
     inner = compiled(node.this, scope)
     pairs = [_alike(inner, compiled(item, scope)) for item in node.expressions]
     if not all(right.is_literal for _, right in pairs):
-        raise InvalidInput("IN takes literals", why="a list is public", fix="write a = b OR a = c")
+        raise InvalidInput(
+            "a list after IN holds more than literals", why="it is public", fix="write a = b OR a = c"
+        )
     if inner.kind is Kind.OPAQUE:
         raise _opaque()
     sql = exp.In(this=exp.Paren(this=inner.sql), expressions=[right.sql for _, right in pairs])
@@ -637,7 +634,7 @@ def _case(node: exp.Expr, scope: Scope) -> Typed:
     subject = node.args.get("this")
     conditions, values = [], []
     for branch in node.args["ifs"]:
-        test = exp.EQ(this=subject.copy(), expression=branch.this) if subject is not None else branch.this
+        test = exp.EQ(this=_again(subject), expression=branch.this) if subject is not None else branch.this
         conditions.append(_truth(test, scope))
         values.append(compiled(branch.args["true"], scope))
     default = node.args.get("default")
@@ -648,6 +645,8 @@ def _case(node: exp.Expr, scope: Scope) -> Typed:
         (value.kind for value in (*values, otherwise) if not (value.is_literal and value.value is None)),
         Kind.TEXT,
     )
+    if kind is Kind.OPAQUE:
+        raise _opaque()
     parts = [as_kind(value, kind, "a branch") for value in (*values, otherwise)]
     sql = exp.Case(
         ifs=[exp.If(this=test.sql, true=part.sql) for test, part in zip(conditions, parts, strict=False)],
@@ -677,6 +676,8 @@ def _if(node: exp.Expr, scope: Scope) -> Typed:
 def _coalesce(node: exp.Expr, scope: Scope) -> Typed:
     given = [compiled(part, scope) for part in (node.this, *node.expressions)]
     kind = next((part.kind for part in given if not (part.is_literal and part.value is None)), Kind.TEXT)
+    if kind is Kind.OPAQUE:
+        raise _opaque()
     parts = [as_kind(part, kind, "a part") for part in given]
     sql = exp.Coalesce(this=parts[0].sql, expressions=[part.sql for part in parts[1:]])
     return Typed(sql, kind, *_united(parts))
@@ -725,8 +726,10 @@ def _joined(node: exp.Expr, scope: Scope) -> Typed:
     ]
     total = parts[0].sql
     for part in parts[1:]:
-        total = exp.DPipe(this=total, expression=part.sql, safe=True)
-    return Typed(exp.Paren(this=total), Kind.TEXT)
+        both = exp.DPipe(this=total, expression=part.sql, safe=True)
+        # Doubled again and again a text would be longer than the engine bears, on some rows only.
+        total = exp.Substring(this=both, start=exp.Literal.number(1), length=exp.Literal.number(_MOST_TEXT))
+    return Typed(total, Kind.TEXT)
 
 
 def _starts(node: exp.Expr, scope: Scope) -> Typed:
@@ -750,6 +753,8 @@ def _part(name: str, node: exp.Expr, scope: Scope) -> Typed:
         )
     known = _PARTS[name]
     inner = _moment_of(node, scope)
+    if name in {"hour", "minute"}:
+        inner = as_kind(inner, Kind.TIMESTAMP, "an operand")
     part = {"dayofweek": "dow"}.get(name, name)
     sql = exp.TryCast(
         this=exp.Extract(this=exp.Var(this=part.upper()), expression=inner.sql), to=DOUBLE.copy()
@@ -764,7 +769,11 @@ def _extract(node: exp.Expr, scope: Scope) -> Typed:
 
 
 def _named_part(name: str) -> Callable[[exp.Expr, Scope], Typed]:
-    return lambda node, scope: _part(name, node.this, scope)
+    def build(node: exp.Expr, scope: Scope) -> Typed:
+        _only(node, "this")
+        return _part(name, node.this, scope)
+
+    return build
 
 
 def _truncated(node: exp.Expr, scope: Scope) -> Typed:
@@ -822,8 +831,11 @@ def _cast(node: exp.Expr, scope: Scope) -> Typed:
     if inner.kind is kind:
         cast = inner
     else:
-        tried: exp.Expr = exp.TryCast(this=inner.sql, to=exp.DataType.build(_SQL_NAMES[kind]))
-        cast = Typed(within_calendar(tried, kind) if kind in _CALENDAR else tried, kind)
+        plain = without_signs(inner.sql) if inner.kind is Kind.NUMBER else inner.sql
+        done: exp.Expr = exp.TryCast(this=plain, to=exp.DataType.build(_SQL_NAMES[kind]))
+        if kind in _LEAST and inner.kind not in _LEAST:
+            done = within_years(done, kind)
+        cast = Typed(done, kind)
     if name in _WHOLE:
         half = exp.Add(this=exp.Paren(this=cast.sql), expression=exp.Literal.number("0.5"))
         return Typed(exp.Floor(this=half), kind, cast.bounds and (cast.bounds[0] - 1, cast.bounds[1] + 1))

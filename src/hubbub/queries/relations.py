@@ -14,14 +14,14 @@ from typing import Any
 from sqlglot import exp
 
 from hubbub.errors import HubbubError, InvalidInput, Refused, Unsupported
-from hubbub.queries.expressions import Scope, Typed, as_kind, compiled, exact_sum, name_of, refused
+from hubbub.queries.expressions import Scope, Typed, as_kind, compiled, name_of, refused
 from hubbub.tables.schema import UNIT, Column, Kind, Table
 
 __all__ = ["Relation", "Relations", "Sources", "clause_names", "numbered"]
 
 Named = Mapping[str, "Relation"]
 _MOST_DEPTH = 60
-_MOST_COPIED = 20_000
+_MOST_SCANS = 200
 
 _CLAUSES = {
     "order": ("ORDER BY", "rows have no order here", "order the released table, outside"),
@@ -51,6 +51,8 @@ class Relation:
     is_public: bool
     most: int | None = None
     """How many rows a unit has at most, where that is known: one after GROUP BY the unit."""
+    scans: tuple[int, int] = (0, 0)
+    """How often it reads a table, and a protected one."""
 
 
 @dataclass(frozen=True)
@@ -79,7 +81,7 @@ class Relations:
         self._rows_are_units = rows_are_units
         # A join may make several rows of one: then rows that are units need a number to be known by.
         self._is_carried = with_joins or not rows_are_units
-        self._copied = 0
+        self._scans = self._protected_scans = 0
 
     def sources(self, node: exp.Select, known: Named | None = None, depth: int = 0) -> Sources:
         """The FROM, joins and WHERE of a SELECT."""
@@ -110,17 +112,8 @@ class Relations:
         where = node.args.get("where")
         if where is not None:
             condition = as_kind(compiled(where.this, found), Kind.BOOLEAN, "the WHERE")
-            sql = sql.where(condition.sql, copy=False)
-        if self._rows_are_units and sum(map(self._is_protected, sql.find_all(exp.Table))) > 1:
-            raise Refused(
-                "protected tables are used more than once, where each row is a unit",
-                why="one row could come in twice, and no key would tell",
-                fix="declare the unit's key column",
-            )
+            sql = sql.where(condition.sql)
         return Sources(sql, found, unit, is_public, None if joins else first.most)
-
-    def _is_protected(self, scan: exp.Table) -> bool:
-        return not self._tables[scan.name.lower()].is_public
 
     def relation(self, node: exp.Expr, known: Named, depth: int) -> Relation:
         """A sub-query as a relation."""
@@ -156,26 +149,27 @@ class Relations:
         named = dict(known)
         for cte in clause.expressions:
             clause_names(cte, {"this", "alias"})
-            clause_names(cte.args["alias"], {"this"})
-            named[cte.alias.lower()] = self.relation(cte.this, named, depth + 1)
+            _no_column_names(cte)
+            # It is written out wherever it is named, so its scans count there, each time.
+            before = self._scans, self._protected_scans
+            made = self.relation(cte.this, named, depth + 1)
+            scans = self._scans - before[0], self._protected_scans - before[1]
+            self._scans, self._protected_scans = before
+            named[cte.alias.lower()] = replace(made, scans=scans)
         return named
 
     def _source(self, node: exp.Expr, named: Named, depth: int) -> Relation:
         if isinstance(node, exp.Subquery):
             clause_names(node, {"this", "alias"})
+            _no_column_names(node)
             return self.relation(node.this, named, depth + 1)
         if not isinstance(node, exp.Table) or not isinstance(node.this, exp.Identifier):
             raise _not_a_relation(node)
         clause_names(node, {"this", "alias"})
+        _no_column_names(node)
         name = node.name.lower()
         if name in named:
-            self._copied += sum(1 for _ in named[name].sql.walk())
-            if self._copied > _MOST_COPIED:
-                raise Unsupported(
-                    "sub-queries are used too often in one another",
-                    why="no reader could follow",
-                    fix="use fewer",
-                )
+            self._count(*named[name].scans)
             return named[name]
         if name not in self._tables:
             raise InvalidInput(
@@ -187,9 +181,11 @@ class Relations:
 
     def _scan(self, table: Table) -> Relation:
         sql = exp.Select().from_(exp.Table(this=_quoted(table.name)))
-        sql = sql.select(*(_quoted_column(column.name) for column in table.columns), copy=False)
+        sql = sql.select(*(_quoted_column(column.name) for column in table.columns))
+        self._count(1, 0 if table.is_public else 1)
         if table.is_public:
-            return Relation(sql, table.columns, is_public=True)
+            columns = tuple(replace(column, origin=(table.name, column.name)) for column in table.columns)
+            return Relation(sql, columns, is_public=True)
         if self._rows_are_units:
             if self._is_carried:
                 sql = sql.select(exp.alias_(exp.Window(this=exp.RowNumber()), UNIT, quoted=True))
@@ -200,10 +196,25 @@ class Relations:
                 why="nobody would know whose rows they are",
                 fix="declare its unit column, or that it is public",
             )
-        sql = sql.select(_quoted_column(UNIT), copy=False)
-        known = exp.Not(this=exp.Is(this=_quoted_column(UNIT), expression=exp.Null()))
-        sql = sql.where(known, copy=False)
+        sql = sql.select(_quoted_column(UNIT))
+        sql = sql.where(exp.Not(this=exp.Is(this=_quoted_column(UNIT), expression=exp.Null())))
         return Relation(sql, table.columns, is_public=False)
+
+    def _count(self, scans: int, protected: int) -> None:
+        self._scans += scans
+        self._protected_scans += protected
+        if self._rows_are_units and self._protected_scans > 1:
+            raise Refused(
+                "protected tables are used more than once, where each row is a unit",
+                why="one row could come in twice, and no key would tell",
+                fix="declare the unit's key column",
+            )
+        if self._scans > _MOST_SCANS:
+            raise Unsupported(
+                f"tables are read more than {_MOST_SCANS} times",
+                why="a WITH is written out wherever it is named",
+                fix="name it less often",
+            )
 
     def _unit(self, alias: str) -> exp.Expr | None:
         return exp.column(_quoted(UNIT), _quoted(alias)) if self._is_carried else None
@@ -228,7 +239,7 @@ class Relations:
         on_units = bool(units) or any(_are_units(*pair) for pair in pairs)
         conditions = [_equal(*pair) for pair in pairs if not _are_units(*pair)]
         for part in on:
-            if part not in units or before.is_public or other.is_public:
+            if part not in units:
                 typed = compiled(part, Scope({**here, **there}))
                 conditions.append(as_kind(typed, Kind.BOOLEAN, "the ON").sql)
         unit = before.unit
@@ -246,12 +257,12 @@ class Relations:
             raise _bad_join("an outer join without a condition")
         how = "left" if side == "LEFT" else "inner" if conditions else "cross"
         sql = before.sql.join(
-            _aliased(other, alias),
-            on=exp.and_(*conditions) if conditions else None,
-            join_type=how,
-            copy=False,
+            _aliased(other, alias), on=exp.and_(*conditions) if conditions else None, join_type=how
         )
-        return sql, tuple(column for column in other.columns if column.name.lower() not in using), unit
+        added = [column for column in other.columns if column.name.lower() not in using]
+        if side == "LEFT":  # such a column may be NULL where the row's unit is not
+            added = [replace(column, is_unit=False) for column in added]
+        return sql, tuple(added), unit
 
     # Sub-queries
 
@@ -261,13 +272,11 @@ class Relations:
             clause_names(node.args["distinct"], set())
             if not found.is_public and found.unit is None:
                 raise _mixed("SELECT DISTINCT")
-        sql = found.sql.select(
-            *(exp.alias_(typed.sql, name, quoted=True) for name, typed in items), copy=False
-        )
+        sql = found.sql.select(*(exp.alias_(typed.sql, name, quoted=True) for name, typed in items))
         if found.unit is not None:
-            sql = sql.select(exp.alias_(found.unit.copy(), UNIT, quoted=True), copy=False)
+            sql = sql.select(exp.alias_(found.unit.copy(), UNIT, quoted=True))
         if node.args.get("distinct"):
-            sql = sql.distinct(copy=False)
+            sql = sql.distinct()
         return Relation(sql, _columns(items), found.is_public, found.most)
 
     def _per_unit(self, node: exp.Select, found: Sources) -> Relation:
@@ -296,11 +305,9 @@ class Relations:
             for item in node.expressions
         ]
         _check_items(items)
-        sql = found.sql.select(
-            *(exp.alias_(typed.sql, name, quoted=True) for name, typed in items), copy=False
-        )
-        sql = sql.select(exp.alias_(found.unit.copy(), UNIT, quoted=True), copy=False)
-        sql = sql.group_by(*(key.sql.copy() for key in keys), found.unit.copy(), copy=False)
+        sql = found.sql.select(*(exp.alias_(typed.sql, name, quoted=True) for name, typed in items))
+        sql = sql.select(exp.alias_(found.unit.copy(), UNIT, quoted=True))
+        sql = sql.group_by(*(key.sql.copy() for key in keys), found.unit.copy())
         return Relation(sql, _columns(items), is_public=False, most=1 if len(keys) == 1 else found.most)
 
     def _union(self, node: exp.Union, known: Named, depth: int) -> Relation:
@@ -312,6 +319,9 @@ class Relations:
         named = {**known, **self._ctes(node, known, depth)}
         left, right = (self.relation(part, named, depth + 1) for part in (node.this, node.expression))
         kinds = [[column.kind for column in side.columns] for side in (left, right)]
+        for one, two in zip(left.columns, right.columns, strict=False):
+            if Kind.OPAQUE in {one.kind, two.kind} and not (one.is_unit and two.is_unit):
+                raise _opaque()
         if kinds[0] != kinds[1] or left.is_public != right.is_public:
             raise InvalidInput(
                 "the parts of a UNION ALL do not have the same columns, or only one of them is protected",
@@ -325,6 +335,7 @@ class Relations:
                 is_unit=one.is_unit and two.is_unit,
                 bounds=one.bounds if one.bounds == two.bounds else None,
                 keys=one.keys if one.keys == two.keys else None,
+                origin=one.origin if one.origin == two.origin else None,
             )
             for one, two in pairs
         )
@@ -367,9 +378,10 @@ def _of_one_unit(node: exp.Expr, scope: Scope, keys: Mapping[str, Typed]) -> Typ
     argument = compiled(node.this, scope)
     if isinstance(node, (exp.Sum, exp.Avg)):
         argument = as_kind(argument, Kind.NUMBER, "what is added up")
-        is_mean = isinstance(node, exp.Avg)
-        bounds = argument.bounds if is_mean else None
-        return Typed(exact_sum(argument.sql, is_mean=is_mean), Kind.NUMBER, bounds)
+        bounds = argument.bounds if isinstance(node, exp.Avg) else None
+        # A sum of doubles depends on their order, and that on other units' rows; so they are sorted.
+        ordered = exp.Order(this=argument.sql, expressions=[exp.Ordered(this=argument.sql.copy())])
+        return Typed(type(node)(this=ordered), Kind.NUMBER, bounds)
     if argument.kind is Kind.OPAQUE:
         raise refused(node)
     return Typed(type(node)(this=argument.sql), argument.kind, argument.bounds, argument.keys)
@@ -412,6 +424,7 @@ def _columns(items: list[tuple[str, Typed]]) -> tuple[Column, ...]:
             typed.bounds if typed.bounds and typed.bounds[0] < typed.bounds[1] else None,
             typed.keys,
             is_unit=typed.column is not None and typed.column.is_unit,
+            origin=typed.column.origin if typed.column is not None else None,
         )
         for name, typed in items
     )
@@ -481,8 +494,6 @@ def _equal(left: Typed, right: Typed) -> exp.Expr:
 
 def _alias(node: exp.Expr) -> str:
     name = node.alias_or_name
-    if isinstance(node.args.get("alias"), exp.TableAlias):
-        clause_names(node.args["alias"], {"this"})
     if not name:
         raise InvalidInput("a sub-query has no name", why="its columns could not be named", fix="add AS name")
     return name
@@ -510,6 +521,24 @@ def clause_names(node: exp.Expr, allowed: set[str]) -> None:
                 why="leaving it out would change what is asked",
                 fix="write the query without it",
             )
+
+
+def _no_column_names(node: exp.Expr) -> None:
+    alias = node.args.get("alias")
+    if isinstance(alias, exp.TableAlias) and alias.args.get("columns"):
+        raise Unsupported(
+            "columns are renamed in a list after an alias",
+            why="leaving it out would change what is asked",
+            fix="name each column with AS, inside",
+        )
+
+
+def _opaque() -> InvalidInput:
+    return InvalidInput(
+        "a column of an unknown type is in a UNION ALL",
+        why="making two types one could fail on some row",
+        fix="declare its type, CAST it in both parts, or leave it out",
+    )
 
 
 def _bad_join(what: str) -> Refused:

@@ -4,7 +4,7 @@ sqlglot parses; every part is then looked up and built anew, or refused by name.
 reaches an engine.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal
 from fractions import Fraction
@@ -14,12 +14,12 @@ import sqlglot
 from sqlglot import exp
 
 from hubbub.errors import HubbubError, InvalidInput, Refused, Unsupported
-from hubbub.queries.expressions import Typed, as_kind, compiled, name_of
+from hubbub.queries.expressions import Typed, as_kind, compiled, name_of, without_signs
 from hubbub.queries.google import PER_GROUP, Options, without_options
 from hubbub.queries.query import Aggregate, Argument, GroupKey, Order, Output, Query
 from hubbub.queries.relations import Relations, Sources, clause_names, numbered
 from hubbub.rational import rational
-from hubbub.tables.schema import UNIT, Bounds, Kind, Table, are_bounds, bounds_of, keys_of
+from hubbub.tables.schema import UNIT, Bounds, Kind, Table, bounds_of, is_text, is_usable, keys_of
 
 __all__ = ["parsed", "read"]
 
@@ -36,11 +36,13 @@ class Declared:
 
     bounds: Mapping[str, Any] = field(default_factory=dict)
     keys: Mapping[str, Any] = field(default_factory=dict)
+    of_public: Callable[[str, str], Iterable[Any]] | None = None
+    """The different values of a column of a public table."""
 
 
 def parsed(text: str) -> tuple[exp.Expr, Options]:
     """The syntax tree of one statement, and the options of WITH DIFFERENTIAL_PRIVACY."""
-    if not isinstance(text, str) or not text.strip() or len(text) > _LONGEST or "\0" in text:
+    if not isinstance(text, str) or not text.strip() or len(text) > _LONGEST or not is_text(text):
         raise InvalidInput(
             "the query is not a text, is empty, or too long",
             why="it must be one SELECT statement",
@@ -76,6 +78,7 @@ def read(
     text: str = "",
     bounds: Mapping[str, Any] | None = None,
     keys: Mapping[str, Any] | None = None,
+    of_public: Callable[[str, str], Iterable[Any]] | None = None,
 ) -> Query:
     """The query that a syntax tree asks.
 
@@ -88,7 +91,7 @@ def read(
             why="a query reads, and aggregates over units",
             fix="write SELECT … FROM … GROUP BY …",
         )
-    declared = Declared(bounds or {}, keys or {})
+    declared = Declared(bounds or {}, keys or {}, of_public)
     try:
         if sum(1 for _ in statement.walk()) > _MOST_PARTS:
             raise Unsupported(
@@ -155,11 +158,13 @@ class _Reader:
             # SELECT DISTINCT key, in other words: the keys themselves, which must be selected or known.
             self._aggregates.append(Aggregate("units" if self._found.unit is not None else "count"))
         self._check_used()
+        keys = tuple(self._group_key(name, typed) for name, typed in self._keys)
         return Query(
             text=text or node.sql("duckdb"),
             rows=self._rows(),
             is_keyed=self._found.unit is not None,
-            keys=tuple(self._group_key(name, typed) for name, typed in self._keys),
+            is_numbered=self._found.unit is not None and self._rows_are_units,
+            keys=keys,
             arguments=tuple(
                 Argument(name, typed.kind, bounds, name in self._auto)
                 for typed, bounds, name in self._arguments
@@ -170,7 +175,8 @@ class _Reader:
             order=tuple(ordered),
             limit=limit,
             most=self._found.most,
-            is_top=is_top,
+            # A choice needs to know among what it chooses; else keys are selected first, and ordered after.
+            is_top=is_top and all(key.values is not None for key in keys),
         )
 
     # Keys
@@ -215,6 +221,9 @@ class _Reader:
         given = self._given(self._declared.keys, name, typed)
         if given is not None:
             return GroupKey(name, typed.kind, keys_of(given, name, typed.kind))
+        origin = typed.column.origin if typed.column is not None else None
+        if typed.keys is None and origin is not None and self._declared.of_public is not None:
+            return GroupKey(name, typed.kind, keys_of(self._declared.of_public(*origin), name, typed.kind))
         return GroupKey(name, typed.kind, typed.keys)
 
     def _given(self, declared: Mapping[str, Any], name: str, typed: Typed) -> Any:
@@ -387,16 +396,17 @@ class _Reader:
 
     def _per_group(self, node: exp.Anonymous) -> exp.Expr:
         """COUNT, SUM or AVG of each unit's rows in a group, clamped, and then added up or averaged."""
-        inner, *ends = node.expressions or [node]
+        if len(node.expressions) != 3:
+            raise Unsupported(f"{name_of(node)} is not known", why="it is our own", fix=_INSTEAD)
+        inner, *ends = node.expressions
         kind = {exp.Count: "count", exp.Sum: "sum", exp.Avg: "mean"}.get(type(inner))
-        if kind is None or len(ends) != 2 or isinstance(inner.this, exp.Distinct):
+        low, high = (compiled(end, self._found.scope).value for end in ends)
+        if kind is None or isinstance(inner.this, exp.Distinct):
             raise Unsupported(
                 "contribution_bounds_per_group on this aggregate",
                 why="COUNT, SUM and AVG have it",
                 fix="declare bounds for the column instead",
             )
-        clause_names(inner, {"this", "big_int"})
-        low, high = (compiled(end, self._found.scope).value for end in ends)
         is_star = isinstance(inner.this, exp.Star)
         places = () if is_star else (self._argument(inner.this, "count" if kind == "count" else "per group"),)
         outer = "mean" if kind == "mean" else "sum"
@@ -457,8 +467,10 @@ class _Reader:
         elif kind != "count":
             typed = as_kind(typed, Kind.NUMBER, f"the argument of a {kind}")
             bounds = None if kind == "per group" else self._bounds(node, typed)
-        for place, (known, limits, _) in enumerate(self._arguments):
-            if known.sql == typed.sql and (limits == bounds or kind == "count"):
+        for place, (known, limits, name) in enumerate(self._arguments):
+            if known.sql == typed.sql and (limits == bounds or kind == "count" or limits is None):
+                # What was only counted so far is added up, too: both are then measured together.
+                self._arguments[place] = (known, bounds if limits is None else limits, name)
                 return place
         self._arguments.append((typed, bounds, _label(typed, node)))
         return len(self._arguments) - 1
@@ -471,9 +483,7 @@ class _Reader:
             return None
         if given is not None:
             return bounds_of(given, name)
-        if typed.bounds is not None and are_bounds(*typed.bounds):
-            return typed.bounds
-        return None
+        return typed.bounds if typed.bounds is not None and is_usable(typed.bounds) else None
 
     def _added(self, aggregate: Aggregate) -> exp.Expr:
         if aggregate not in self._aggregates:
@@ -484,15 +494,16 @@ class _Reader:
 
     def _rows(self) -> exp.Select:
         """What the engine makes of each row: its unit, its keys, its arguments."""
-        sql = self._found.sql.copy()
+        sql = self._found.sql
         if self._found.unit is not None:
-            sql = sql.select(exp.alias_(self._found.unit.copy(), UNIT, quoted=True), copy=False)
+            sql = sql.select(exp.alias_(self._found.unit.copy(), UNIT, quoted=True))
         for place, (_, typed) in enumerate(self._keys):
-            sql = sql.select(exp.alias_(typed.sql.copy(), f"k{place}", quoted=True), copy=False)
+            key = without_signs(typed.sql) if typed.kind is Kind.NUMBER else typed.sql
+            sql = sql.select(exp.alias_(key.copy(), f"k{place}", quoted=True))
         for place, (typed, _, _) in enumerate(self._arguments):
-            sql = sql.select(exp.alias_(typed.sql.copy(), f"x{place}", quoted=True), copy=False)
+            sql = sql.select(exp.alias_(typed.sql.copy(), f"x{place}", quoted=True))
         if not sql.expressions:
-            sql = sql.select(exp.alias_(exp.Literal.number(1), "one", quoted=True), copy=False)
+            sql = sql.select(exp.alias_(exp.Literal.number(1), "one", quoted=True))
         return sql
 
 

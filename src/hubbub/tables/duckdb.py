@@ -8,6 +8,7 @@ asked. The first wall is elsewhere: nothing a person wrote is ever run here.
 
 import csv
 import glob
+import io
 import shutil
 import tempfile
 import threading
@@ -48,11 +49,7 @@ _SQL_TYPES = {
     Kind.DATE: "DATE",
     Kind.TIMESTAMP: "TIMESTAMP",
 }
-_CALENDAR = {
-    Kind.DATE: "DATE '0001-01-01' AND DATE '9999-12-31'",
-    Kind.TIMESTAMP: "TIMESTAMP '0001-01-01' AND TIMESTAMP '9999-12-31 23:59:59.999999'",
-}
-"""Functions of dates beyond these raise errors, and Python has none."""
+_LAST = {Kind.DATE: "9999-12-31", Kind.TIMESTAMP: "9999-12-31 23:59:59.999999"}
 _CSV = (
     "delim = ',', header = true, auto_detect = false, strict_mode = false, "
     "null_padding = true, ignore_errors = true, max_line_size = 16777216, parallel = false, nullstr = ''"
@@ -63,8 +60,8 @@ _SETTINGS = (
     "SET allow_community_extensions = false",
     "SET python_enable_replacements = false",
     "SET preserve_insertion_order = false",
-    # A column of Python objects is text, whatever its first rows are.
-    "SET pandas_analyze_sample = 0",
+    "SET perfect_ht_threshold = 17",  # bins and places of keys are small integers
+    "SET pandas_analyze_sample = 0",  # else one value of an object column would choose its type
     "SET TimeZone = 'UTC'",
 )
 
@@ -97,6 +94,7 @@ class DuckDB:
         self._busy = threading.Lock()  # a connection has one open result
         self._kept: list[Any] = []
         self._paths: list[str] = []
+        self._unit_type: str | None = None
         try:
             self._connection = duckdb.connect(":memory:") if connection is None else connection.cursor()
             if self._is_ours:
@@ -106,16 +104,9 @@ class DuckDB:
                 spill = tempfile.mkdtemp(prefix="hubbub-")
                 weakref.finalize(self, shutil.rmtree, spill, ignore_errors=True)
                 self._connection.execute(f"SET temp_directory = {_text(spill)}")
-            self._unit_types: set[str] = set()
             self.tables: Mapping[str, Table] = {
                 name: self._opened(name, source) for name, source in sources.items()
             }
-            if len(self._unit_types) > 1:
-                raise InvalidInput(
-                    "the unit's key is of different types in two tables",
-                    why="comparing them takes a cast, which a row could make fail or a person two",
-                    fix="write both files with one type for it",
-                )
             if self._is_ours:
                 self._lock()
         except duckdb.Error as problem:
@@ -130,7 +121,7 @@ class DuckDB:
                 cursor = self._connection.execute(self.shown(sql))
                 description = cursor.description or []
                 found = cursor.fetchnumpy()
-            except duckdb.Error:
+            except Exception:  # noqa: BLE001 - whatever it is, its message may hold data
                 raise EngineFailed(
                     "the engine could not run the query",
                     why="its own message may hold data, so it is not shown",
@@ -142,6 +133,18 @@ class DuckDB:
                         self._connection.execute(f"DROP TABLE IF EXISTS temp.{_name(name)}")
         dates = {name for name, kind, *_ in description if str(kind).upper() == "DATE"}
         return {name: _column(name, values, is_date=name in dates) for name, values in found.items()}
+
+    def public_keys(self, table: str, column: str) -> Sequence[Key]:
+        """The different values of a column of a public table; see `Engine`."""
+        known = self.tables[table]
+        assert known.is_public
+        name = exp.column(exp.to_identifier(known.find(column).name, quoted=True))
+        rows = exp.Table(this=exp.to_identifier(known.name, quoted=True))
+        found = list(
+            self.aggregates(exp.Select().select(exp.alias_(name, "k0")).distinct().from_(rows), {})["k0"]
+        )
+        known_keys = sorted(key for key in found if key is not None)
+        return [*known_keys, None] if None in found else known_keys
 
     def shown(self, sql: exp.Expr) -> str:
         """The SQL as DuckDB reads it."""
@@ -171,11 +174,23 @@ class DuckDB:
         )
         parts = [f"{_cast(column, types[column], kind)} AS {_name(column)}" for column, kind in kinds.items()]
         if source.unit is not None:
-            key = table.find(source.unit).name
-            self._unit_types.add(_comparable(types[key]))
-            parts.append(f"{_name(key)} AS {_name(UNIT)}")
+            column = table.find(source.unit).name
+            parts.append(f"{self._unit(column, types[column])} AS {_name(UNIT)}")
         self._connection.execute(f"CREATE TEMP VIEW {_name(name)} AS SELECT {', '.join(parts)} FROM {raw}")
         return table
+
+    def _unit(self, column: str, sql_type: str) -> str:
+        """The unit's key, of one type in all tables: where they meet nothing is cast, so nothing can fail."""
+        kind = "whole" if sql_type in _NUMBERS else "text" if _kind(sql_type) is Kind.TEXT else sql_type
+        if self._unit_type is None:
+            self._unit_type = kind
+        if kind != self._unit_type:
+            raise InvalidInput(
+                f"the unit's column {column!r} is {sql_type} in one table, and of another type in others",
+                why="whether two keys are of one person would depend on how they are made alike",
+                fix="give it one type in all files",
+            )
+        return f"CAST({_name(column)} AS VARCHAR)" if sql_type.startswith("ENUM") else _name(column)
 
     def _raw(self, name: str, source: Source) -> str:
         """The rows as they are, in DuckDB's words."""
@@ -244,10 +259,25 @@ class DuckDB:
             sql_type = (
                 "TIMESTAMP" if hasattr(next(key for key in keys if key is not None), "hour") else "DATE"
             )
-        self._connection.execute(
-            f"CREATE TEMP TABLE {_name(name)} AS SELECT CAST(UNNEST($keys) AS {sql_type}) AS key",
-            {"keys": list(keys)},
-        )
+        places = np.arange(len(keys), dtype=np.int32)
+        given: dict[str, list[Any]] | None
+        if kind is str or (kind is float and None not in keys):
+            # As arrays: a list of 100,000 parameters takes five times as long.
+            column = np.array(keys, dtype=np.float64 if kind is float else object)
+            self._connection.register(_RAW + name, {"key": column, "place": places})
+            listed, given = f"key, place FROM {_name(_RAW + name)}", None
+        else:
+            listed = "UNNEST($keys) AS key, UNNEST($places) AS place"
+            given = {"keys": list(keys), "places": places.tolist()}
+        try:
+            self._connection.execute(
+                f"CREATE TEMP TABLE {_name(name)} AS SELECT CAST(key AS {sql_type}) AS key, "
+                f"CAST(place AS INTEGER) AS place FROM (SELECT {listed}) AS _listed",
+                given,
+            )
+        finally:
+            if given is None:
+                self._connection.unregister(_RAW + name)
 
 
 def _kind(sql_type: str) -> Kind:
@@ -265,21 +295,17 @@ def _kind(sql_type: str) -> Kind:
     return Kind.OPAQUE
 
 
-def _comparable(sql_type: str) -> str:
-    """Types that are compared without a cast that could fail, under one name."""
-    base = sql_type.partition("(")[0].upper()
-    return "an integer" if base in _NUMBERS else "a text" if base in {"VARCHAR", "ENUM"} else sql_type
-
-
 def _cast(column: str, sql_type: str, kind: Kind) -> str:
     """The column as its kind; no value can make it fail."""
     name = _name(column)
     wanted = _SQL_TYPES.get(kind)
-    if wanted is None or (wanted == sql_type and kind not in _CALENDAR):
+    if wanted is None or (wanted == sql_type and kind not in {Kind.DATE, Kind.TIMESTAMP}):
         return name
     cast = name if wanted == sql_type else f"TRY_CAST({name} AS {wanted})"
-    if kind in _CALENDAR:
-        return f"CASE WHEN {cast} BETWEEN {_CALENDAR[kind]} THEN {cast} END"
+    if kind in {Kind.DATE, Kind.TIMESTAMP}:
+        # Beyond the years 1 to 9999 date functions raise, and Python has no such dates.
+        least, most = (f"CAST('{end}' AS {wanted})" for end in ("0001-01-01", _LAST[kind]))
+        return f"CASE WHEN {cast} BETWEEN {least} AND {most} THEN {cast} END"
     return cast
 
 
@@ -297,11 +323,14 @@ def _column(name: str, values: Any, *, is_date: bool) -> Any:
 def _header(path: str, *, has_quotes: bool) -> list[str]:
     """The names in the first line of a CSV file."""
     try:
-        # Rows behind the header are read along with it: what is wrong with them must not show here.
-        with Path(path).open(encoding="utf-8-sig", errors="surrogateescape", newline="") as file:
-            names = next(csv.reader(file) if has_quotes else csv.reader(file, quoting=csv.QUOTE_NONE))
-        "".join(names).encode()
-    except (OSError, UnicodeError, StopIteration, csv.Error):
+        # Not one byte beyond it is decoded: what rows hold must not decide whether a file can be opened.
+        with Path(path).open("rb") as file:
+            line = file.readline()
+            while has_quotes and line.count(b'"') % 2 and (more := file.readline()):
+                line += more
+        text = io.StringIO(line.decode("utf-8-sig"), newline="")
+        names = next(csv.reader(text) if has_quotes else csv.reader(text, quoting=csv.QUOTE_NONE))
+    except (OSError, UnicodeDecodeError, StopIteration, csv.Error):
         raise InvalidInput(
             "the CSV file has no header that can be read",
             why="its first line must name the columns, in UTF-8",

@@ -1,0 +1,121 @@
+"""Losses as they are stored: facts, not epsilons, in a form that is read the same for ever.
+
+A part is stored under a name with a version, with all its fields as exact numbers; a loss as its ways, each a
+list of parts and how many times each of them counts. Reading one makes it anew, so that its ε at any δ
+can be computed again, also by a later and sharper version.
+"""
+
+import dataclasses
+import json
+import re
+from fractions import Fraction
+from typing import Any
+
+from hubbub.errors import InvalidInput
+from hubbub.loss.curves import Curve, Zcdp
+from hubbub.loss.loss import Loss
+from hubbub.loss.parts import (
+    Bell,
+    DiscreteBell,
+    DiscreteLaplacian,
+    Finite,
+    Laplacian,
+    Part,
+    Pure,
+    Ranged,
+    Response,
+    Sampled,
+    SampledGroup,
+)
+from hubbub.loss.shuffle import Shuffled
+
+__all__ = ["loss_from_json", "loss_to_json"]
+
+_KIND = "loss/1"
+_PARTS: dict[str, type[Part]] = {
+    "pure/1": Pure,
+    "gaussian/1": Bell,
+    "laplace/1": Laplacian,
+    "discrete-laplace/1": DiscreteLaplacian,
+    "discrete-gaussian/1": DiscreteBell,
+    "response/1": Response,
+    "bounded-range/1": Ranged,
+    "finite/1": Finite,
+    "sampled/1": Sampled,
+    "sampled-group/1": SampledGroup,
+    "zcdp/1": Zcdp,
+    "renyi/1": Curve,
+    "shuffled/1": Shuffled,
+}
+_NAMES = {part: name for name, part in _PARTS.items()}
+_RATIONAL = re.compile(r"-?[0-9]{1,4000}(/0*[1-9][0-9]{0,3999})?")
+_MOST_TIMES = 10**18
+
+
+def loss_to_json(loss: Loss) -> str:
+    """The loss as it is stored.
+
+    >>> loss_to_json(Loss.pure(Fraction(1, 10)) * 3)
+    '{"kind": "loss/1", "ways": [[[3, {"delta": "0", "epsilon": "1/10", "part": "pure/1", "sharp": true}]]]}'
+    """
+    ways = [[[times, _plain(part)] for part, times in way] for way in loss.ways]
+    return json.dumps({"kind": _KIND, "ways": ways}, sort_keys=True)
+
+
+def loss_from_json(text: str) -> Loss:
+    """Read a stored loss; anything but just what was written is refused.
+
+    >>> loss_from_json(loss_to_json(Loss.gaussian(1))) == Loss.gaussian(1)
+    True
+    """
+    try:
+        stored = json.loads(text)
+        if set(stored) != {"kind", "ways"} or stored["kind"] != _KIND or not stored["ways"]:
+            raise _unreadable()
+        ways = tuple(tuple(_counted(*pair) for pair in way) for way in stored["ways"])
+        return Loss(ways)
+    except InvalidInput:
+        raise
+    except (TypeError, ValueError, KeyError, AttributeError, RecursionError):
+        raise _unreadable() from None
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Part):
+        fields = {field.name: _plain(getattr(value, field.name)) for field in dataclasses.fields(value)}  # type: ignore[arg-type]
+        return {"part": _NAMES[type(value)], **fields}
+    if isinstance(value, Fraction):
+        return str(value)
+    return [_plain(item) for item in value] if isinstance(value, tuple) else value
+
+
+def _made(stored: Any) -> Any:
+    if isinstance(stored, str):
+        if not _RATIONAL.fullmatch(stored):
+            raise _unreadable()
+        return Fraction(stored)
+    if isinstance(stored, list):
+        return tuple(_made(item) for item in stored)
+    return _part(stored) if isinstance(stored, dict) else stored
+
+
+def _part(stored: Any) -> Part:
+    kind = _PARTS[stored["part"]]
+    names = {field.name for field in dataclasses.fields(kind)}  # type: ignore[arg-type]
+    if set(stored) - {"part"} != names:
+        raise _unreadable()
+    return kind(**{name: _made(stored[name]) for name in names})
+
+
+def _counted(times: Any, stored: Any) -> tuple[Part, int]:
+    if isinstance(times, bool) or not isinstance(times, int) or not 0 < times <= _MOST_TIMES:
+        raise _unreadable()
+    return _part(stored), times
+
+
+def _unreadable() -> InvalidInput:
+    return InvalidInput(
+        "the stored loss cannot be read",
+        why="it is not what was written, or by a later version",
+        fix="use the text as it was written, or a newer version",
+    )

@@ -1,0 +1,83 @@
+"""What is stored of a loss is read the same for ever."""
+
+import json
+from fractions import Fraction
+
+import pytest
+
+from hubbub.errors import InvalidInput
+from hubbub.loss import Loss, parallel
+from hubbub.loss.stored import _PARTS, loss_from_json, loss_to_json
+
+LOSSES = {
+    "pure": Loss.pure(0.5) * 3,
+    "approximate": Loss.approximate(1, 1e-6),
+    "gaussian": Loss.gaussian(Fraction(1, 3)),
+    "laplace": Loss.laplace(0.5),
+    "discrete laplace": Loss.discrete_laplace(20, 10),
+    "discrete gaussian": Loss.discrete_gaussian(50, 2),
+    "response": Loss.response(0.75, 4),
+    "range": Loss.bounded_range(1),
+    "finite": Loss.finite([Fraction(1, 2), Fraction(1, 2)], [Fraction(1, 4), Fraction(3, 4)]),
+    "sampled": Loss.gaussian(1).sampled(0.01) * 1000 + Loss.pure(0.1),
+    "fixed": Loss.gaussian(1).sampled_without_replacement(1000, 10),
+    "group": (Loss.gaussian(1).sampled(0.01) * 10).for_group(2),
+    "zcdp": Loss.zcdp(0.1),
+    "renyi": Loss.from_renyi({2: 0.1, 8: 0.5}),
+    "shuffled": Loss.response(0.75).shuffled(10_000),
+    "parallel": parallel(Loss.gaussian(1), Loss.pure(2)),
+}
+
+
+@pytest.mark.parametrize("loss", LOSSES.values(), ids=LOSSES)
+def test_it_goes_there_and_back(loss):
+    text = loss_to_json(loss)
+    again = loss_from_json(text)
+    assert again == loss
+    assert loss_to_json(again) == text
+    assert again.cost() == loss.cost()
+
+
+def test_every_part_has_a_name_that_is_used():
+    used = {part for loss in LOSSES.values() for part in _PARTS if f'"{part}"' in loss_to_json(loss)}
+    assert used == set(_PARTS)
+
+
+def test_this_text_is_read_as_it_was_when_it_was_written():
+    # Written by version 0.1; it must never change its meaning.
+    text = (
+        '{"kind": "loss/1", "ways": [[[1, {"delta": "0", "epsilon": "1/10", "part": "pure/1", '
+        '"sharp": true}], [1000, {"base": {"mu_squared": "1", "part": "gaussian/1"}, "fixed": false, '
+        '"part": "sampled/1", "rate": "1/100"}]]]}'
+    )
+    assert loss_from_json(text) == LOSSES["sampled"]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda stored: stored.update(kind="loss/2"),
+        lambda stored: stored.update(more=1),
+        lambda stored: stored.update(ways=[]),
+        lambda stored: stored.update(ways=7),
+        lambda stored: stored["ways"][0][0].__setitem__(0, 0),
+        lambda stored: stored["ways"][0][0].__setitem__(0, True),
+        lambda stored: stored["ways"][0][0].__setitem__(0, 10**19),
+        lambda stored: stored["ways"][0][0][1].update(part="pure/2"),
+        lambda stored: stored["ways"][0][0][1].update(epsilon="1e9"),
+        lambda stored: stored["ways"][0][0][1].update(epsilon="1/0"),
+        lambda stored: stored["ways"][0][0][1].update(more="1"),
+        lambda stored: stored["ways"][0][0][1].pop("delta"),
+    ],
+)
+def test_anything_else_is_refused(change):
+    stored = json.loads(loss_to_json(LOSSES["pure"]))
+    change(stored)
+    with pytest.raises(InvalidInput, match="stored loss"):
+        loss_from_json(json.dumps(stored))
+
+
+@pytest.mark.parametrize("text", ["", "[]", "7", "null", "{}", "[" * 100_000])
+def test_what_is_no_loss_is_refused(text):
+    with pytest.raises(InvalidInput, match="stored loss"):
+        loss_from_json(text)

@@ -1,0 +1,176 @@
+"""Plans: what they cost, what they promise, what they choose; before anything is read."""
+
+from fractions import Fraction
+
+import polars as pl
+import pytest
+
+import hubbub as hb
+from hubbub.errors import InvalidInput, Refused
+from hubbub.mechanisms import Gaussian, Laplace
+
+KEYS = {"g": ["a", "b"]}
+
+
+@pytest.fixture
+def data():
+    frame = pl.DataFrame({"who": [1, 2, 3], "g": ["a", "b", "a"], "x": [1.0, 2.0, 3.0]})
+    return hb.open(frame, unit="who", bounds={"x": (0, 10)})
+
+
+def test_one_epsilon_is_the_price_of_the_whole_query(data):
+    text = (
+        "SELECT g, COUNT(*) AS n, SUM(x) AS s, MEDIAN(x) AS m, COUNT(DISTINCT who) AS u FROM data GROUP BY g"
+    )
+    for options in ({"rows_per_unit": 3}, {}):
+        plan = data.sql(text, epsilon=Fraction(1, 3), keys=KEYS, **options)
+        assert plan.loss.cost().epsilon == Fraction(1, 3)
+
+
+def test_a_gaussian_plan_keeps_epsilon_and_delta(data):
+    keys = {"g": [f"key {i}" for i in range(50)]}
+    plan = data.sql(
+        "SELECT g, COUNT(DISTINCT who) AS u FROM data GROUP BY g",
+        epsilon=1,
+        delta=1e-6,
+        keys=keys,
+        groups_per_unit=40,
+        rows_per_group=1,
+    )
+    assert plan.is_gaussian
+    assert plan.loss.epsilon(1e-6) <= 1
+    assert plan.loss.epsilon(1e-6) > 0.99
+    (_, measured), *_ = plan.measurements()
+    assert isinstance(plan.noise(measured.sensitivity), Gaussian)
+
+
+def test_without_delta_noise_is_laplace(data):
+    plan = data.sql("SELECT COUNT(*) AS n FROM data", epsilon=1, rows_per_unit=3)
+    (_, measured), *_ = plan.measurements()
+    assert isinstance(plan.noise(measured.sensitivity), Laplace)
+    assert measured.sensitivity.l1 == 3 << 16
+
+
+def test_private_keys_are_paid_for_within_epsilon_and_delta(data):
+    plan = data.sql("SELECT g, COUNT(*) AS n FROM data GROUP BY g", epsilon=1, delta=1e-6, rows_per_unit=2)
+    assert plan.selects
+    assert plan.loss.epsilon(1e-6) <= 1
+    assert "selects the keys" in str(plan)
+
+
+def test_private_keys_need_a_delta(data):
+    with pytest.raises(Refused, match="keys of g are not declared"):
+        data.sql("SELECT g, COUNT(*) AS n FROM data GROUP BY g", epsilon=1)
+
+
+@pytest.mark.parametrize("wanted", [5, 50, Fraction(1, 2)])
+def test_asking_by_accuracy_gives_the_least_epsilon_that_keeps_it(data, wanted):
+    text = "SELECT COUNT(*) AS n, SUM(x) AS s FROM data"
+    plan = data.sql(text, error={"n": wanted}, rows_per_unit=3)
+    assert plan.width(0) <= wanted
+    less = data.sql(text, epsilon=plan.epsilon * Fraction(98, 100), rows_per_unit=3)
+    assert less.width(0) > wanted
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({}, "neither or both"),
+        ({"epsilon": 1, "error": {"n": 5}}, "neither or both"),
+        ({"error": {"nobody": 5}}, "not an aggregate"),
+        ({"error": {"m": 5}}, "depends on the data"),
+        ({"error": {"n": 0}}, "error of n"),
+        ({"epsilon": 0}, "epsilon"),
+        ({"epsilon": float("nan")}, "epsilon"),
+        ({"epsilon": 1, "delta": -1}, "delta"),
+        ({"epsilon": 1, "confidence": 95}, "confidence"),
+        ({"epsilon": 1, "rows_per_unit": -1}, "rows per unit"),
+        ({"epsilon": 1, "keys": {"x": [1]}}, "by which nothing is grouped"),
+    ],
+)
+def test_bad_questions_are_refused(data, options, said):
+    with pytest.raises(InvalidInput, match=said):
+        data.sql("SELECT COUNT(*) AS n, AVG(x) AS m FROM data", **options)
+
+
+def test_an_error_too_small_to_protect_anybody_is_refused(data):
+    with pytest.raises(Refused, match="no epsilon"):
+        data.sql("SELECT COUNT(*) AS n FROM data", error={"n": Fraction(1, 10**9)}, rows_per_unit=2)
+
+
+def test_missing_bounds_are_refused_or_found(data):
+    frame = pl.DataFrame({"who": list(range(500)), "y": [float(i % 7) for i in range(500)]})
+    other = hb.open(frame, unit="who", rows_per_unit=1)
+    with pytest.raises(InvalidInput, match="y has no bounds"):
+        other.sql("SELECT AVG(y) FROM data", epsilon=1)
+    plan = other.sql("SELECT AVG(y) AS m FROM data", epsilon=1000, bounds={"y": "auto"})
+    assert plan.loss.cost().epsilon == 1000
+    assert "finds the bounds" in str(plan)
+    assert plan.run().value["m"] == pytest.approx([3], abs=0.1)
+
+
+def test_bounds_that_do_not_stand_out_are_charged_and_refused():
+    other = hb.open(pl.DataFrame({"who": [1], "y": [5.0]}), unit="who", rows_per_unit=1)
+    plan = other.sql("SELECT SUM(y) FROM data", epsilon=0.001, bounds={"y": "auto"})
+    with pytest.raises(Refused, match="no bounds stood out"):
+        plan.run()
+    assert len(other.account.receipts) == 1
+
+
+def test_the_limit_on_rows_is_found_near_where_the_error_is_least():
+    frame = pl.DataFrame({"who": [i // 4 for i in range(40_000)]})
+    other = hb.open(frame, unit="who")
+    plan = other.sql("SELECT COUNT(*) AS n FROM data", epsilon=10)
+    assert plan.searches
+    release = plan.run()
+    assert release.label()["rows per unit"] in {4, 5}
+    assert release.value["n"] == pytest.approx([40_000], abs=100)
+
+
+def test_a_unit_grouped_by_has_one_row(data):
+    plan = data.sql(
+        "WITH u AS (SELECT who, COUNT(*) AS c FROM data GROUP BY who) SELECT SUM(c) AS s FROM u",
+        epsilon=1,
+        bounds={"c": (0, 5)},
+    )
+    assert not plan.searches
+    assert plan.limits.rows == 1
+
+
+def test_the_largest_groups_are_chosen_and_only_they_leave(data):
+    frame = pl.DataFrame({"who": list(range(300)), "g": ["abc"[i % 2] for i in range(300)]})
+    other = hb.open(frame, unit="who", rows_per_unit=1)
+    text = "SELECT g FROM data GROUP BY g ORDER BY {} DESC LIMIT 2"
+    for counted in ("COUNT(*)", "COUNT(DISTINCT who)"):
+        plan = other.sql(text.format(counted), epsilon=100, keys={"g": ["c", "a", "b"]})
+        assert plan.query.is_top
+        assert "below the best" in str(plan)
+        assert "permute-and-flip" in plan.label()["mechanism"]
+        assert set(plan.run().value["g"]) == {"a", "b"}
+    undeclared = other.sql(text.format("COUNT(*)"), epsilon=100, delta=1e-6)
+    assert undeclared.selects
+    assert set(undeclared.run().value.to_dict()) == {"g"}
+    assert set(undeclared.run().value["g"]) == {"a", "b"}
+
+
+def test_explain_shows_sensitivity_mechanism_sql_and_proofs(data):
+    plan = data.sql("SELECT g, COUNT(*) AS n FROM data GROUP BY g", epsilon=1, delta=1e-6, rows_per_unit=2)
+    said = plan.explain()
+    for word in ("ℓ1 ≤", "noise:", "SELECT", "docs/proofs/bounding.md", "docs/proofs/keys.md"):
+        assert word in said
+
+
+def test_max_and_min_say_what_they_are(data):
+    plan = data.sql("SELECT MAX(x) AS most, MIN(x) AS least FROM data", epsilon=1, rows_per_unit=1)
+    assert "MAX is the 99.5 % quantile" in str(plan)
+    assert "MIN is the 0.5 % quantile" in str(plan)
+
+
+def test_a_plan_made_by_hand_has_nobody_to_run_it(data):
+    from dataclasses import replace
+
+    plan = replace(data.sql("SELECT COUNT(*) FROM data", epsilon=1, rows_per_unit=1), runner=None)
+    with pytest.raises(InvalidInput, match="no dataset"):
+        plan.run()
+    with pytest.raises(InvalidInput, match="no single error"):
+        plan.error()
