@@ -1,3 +1,4 @@
+
 """Two walls: what is not on the list is refused before anything runs, and the engine is locked besides."""
 
 import duckdb

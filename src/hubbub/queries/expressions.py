@@ -49,6 +49,7 @@ _PARTS: dict[str, range | None] = {
 }
 _TRUNCATED = ("year", "quarter", "month", "week", "day", "hour", "minute")
 _MOST_TEXT = 1 << 16
+_MOST_NODES = 10_000
 _MOST_TWICE = 2000
 """Parts of an expression that is to be written out more than once."""
 
@@ -131,7 +132,13 @@ def compiled(node: exp.Expr | None, scope: Scope) -> Typed:
     build = _BUILDERS.get(type(node))
     if build is None:
         raise refused(node)
-    return build(node, scope)
+    typed = build(node, scope)
+    # Total forms repeat their parts: nested deeply enough they would fill the memory.
+    if next(islice(typed.sql.walk(), _MOST_NODES, None), None) is not None:
+        raise Unsupported(
+            "an expression is nested too deeply", why="no reader could follow it", fix="write a shorter one"
+        )
+    return typed
 
 
 def refused(node: exp.Expr) -> HubbubError:

@@ -348,8 +348,8 @@ def _header(path: str, *, has_quotes: bool) -> list[str]:
             line = file.readline()
             while has_quotes and line.count(b'"') % 2 and (more := file.readline()):
                 line += more
-        quoting: Any = csv.QUOTE_MINIMAL if has_quotes else csv.QUOTE_NONE
-        names = next(csv.reader(io.StringIO(line.decode("utf-8-sig"), newline=""), quoting=quoting))
+        text = io.StringIO(line.decode("utf-8-sig"), newline="")
+        names = next(csv.reader(text) if has_quotes else csv.reader(text, quoting=csv.QUOTE_NONE))
     except (OSError, UnicodeDecodeError, StopIteration, csv.Error):
         raise InvalidInput(
             "the CSV file has no header that can be read",
