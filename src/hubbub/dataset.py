@@ -229,12 +229,14 @@ def open(  # noqa: A001 - hubbub.open is its name
     population: int | None = None,
     rows_per_unit: int | None = None,
     groups_per_unit: int | None = None,
+    quotes: bool = True,
 ) -> Dataset:
     """Open a file, a data frame, Arrow data or a DuckDB connection as a dataset.
 
     `unit` says who is protected: a column, or `Unit.row()` where one row is one person. All else is public
     and declared: types, bounds, keys, tables that are nobody's. Several protected tables are given as a
-    mapping from names to data; each must have the unit's column.
+    mapping from names to data; each must have the unit's column. With `quotes=False` each line of a CSV file
+    is a row, whatever is in it; else a row with an unbalanced quote swallows those that follow.
 
     What a `hubbub.toml` beside the file declares of it need not be passed; what is passed wins. The path of
     a `hubbub.toml` opens all its tables.
@@ -263,7 +265,7 @@ def open(  # noqa: A001 - hubbub.open is its name
     if facts is None:
         given = _given(data, table, is_connection=connection is not None)
         sources = {
-            name: Source(rows, kinds or None, who.key, bounds=bounds, keys=keys)
+            name: Source(rows, kinds or None, who.key, bounds=bounds, keys=keys, has_quotes=quotes)
             for name, rows in given.items()
         }
     else:

@@ -4,6 +4,7 @@ import tomllib
 from pathlib import Path
 from unittest import mock
 
+import duckdb
 import pytest
 
 import hubbub
@@ -64,6 +65,15 @@ def test_scripts_take_the_defaults():
         "tables": {"visits": {"path": "visits.csv", "unit": "patient"}}
     }
     assert run("plan", "visits.csv", "SELECT COUNT(*) AS n FROM visits", "--epsilon", "1").code == 0
+
+
+def test_a_parquet_file_has_its_types():
+    duckdb.sql("SELECT 1 AS who, 2.5 AS cost, 'a' AS town, true AS ok").write_parquet("bills.parquet")
+    out = run("init", "bills.parquet", typed="who\n0:10\na,b\n\n\n\n\n")
+    assert out.code == 0, out.stderr
+    assert "boolean" not in out.stdout
+    (table,) = read(NAME).tables
+    assert (table.types, table.bounds, table.keys) == ({}, {"cost": (0, 10)}, {"town": ("a", "b")})
 
 
 def test_who_is_protected_has_no_default():

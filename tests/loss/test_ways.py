@@ -122,7 +122,6 @@ def test_figures_add_up_and_the_larger_count():
         (Loss.pure(0), "ε = 0"),
         (Loss.discrete_gaussian(4) * 3, "3 × (discrete Gaussian Δ²/σ² = 0.25)"),
     ],
-    ids=str,
 )
 def test_a_way_in_words(loss, words):
     assert str(loss) == words

@@ -1,7 +1,7 @@
-# ruff: noqa: S608 - queries are parsed, never run
 """Random small tables, their neighbours, random queries, and the exact integers that these measure."""
 
 import random
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from fractions import Fraction
 
@@ -9,6 +9,7 @@ import duckdb
 import numpy as np
 
 from hubbub.dataset import Dataset, Spending
+from hubbub.errors import InvalidInput
 from hubbub.queries.limits import BINS
 from hubbub.queries.rules import Limits
 from hubbub.queries.run import _dense
@@ -32,7 +33,7 @@ COLUMNS = {
 PUBLIC = [("a", 1.0), ("a", 2.0), ("a", 2.0), ("b", 3.0), (None, 4.0), ("z", 5.0)]
 
 KEYS = {"g": ["a", "b", "z", None], "h": [0, 1, 2, 7.5], "d": None}
-BOUNDS = {"h": (-3, 5), "x": (0, 10), "y": (-7, 10), "w": (0, 4)}
+BOUNDS = {"h": (-3, 5), "x": (0, 10), "y": (-7, 10), "ABS(t.y)": (0, 10), "w": (0, 4)}
 
 
 def row(rng, unit):
@@ -64,7 +65,7 @@ class World:
             connection.execute(f"CREATE TABLE {name} ({columns})")
         connection.execute("CREATE TABLE p (g VARCHAR, w DOUBLE)")
         connection.executemany("INSERT INTO p VALUES (?, ?)", PUBLIC)
-        protected = Source("t", unit=unit.key, bounds={k: v for k, v in BOUNDS.items() if k != "w"})
+        protected = Source("t", unit=unit.key, bounds={name: BOUNDS[name] for name in "hxy"})
         sources = {"t": protected, "s": replace(protected, rows="s")}
         sources["p"] = Source("p", is_public=True, bounds={"w": BOUNDS["w"]})
         return cls(connection, Dataset(DuckDB(sources, connection), unit, Spending()))
@@ -87,6 +88,8 @@ class World:
             asked["sizes"] = weighing.sizes(BINS)
         if plan.query.is_top:
             asked["top"] = plan.top_measurement(limits)
+        with suppress(InvalidInput):  # where nothing is bounded there is nothing to report
+            asked["above"] = weighing.above()
         rows = limits.rows or (limits.groups or 1) * (limits.rows_per_group or 1)
         over_all = replace(plan.weighing(Limits(rows)), query=replace(plan.query, keys=()))
         for place in plan.autos:
@@ -107,6 +110,8 @@ def moved(plan, one, two):
                 vector = np.zeros(measured.bins, dtype=np.int64)
                 vector[columns["b"]] = columns["m0"]
                 vectors.append(vector)
+        elif name == "above":
+            vectors = [np.concatenate([columns["m0"], columns["m1"]]) for columns in (found, other)]
         else:
             groups = plan.query.groups() if plan.query.is_public else seen(found, keys) | seen(other, keys)
             tables = [_dense(measured, columns, sorted(groups, key=str), keys) for columns in (found, other)]
@@ -117,11 +122,24 @@ def moved(plan, one, two):
                 vectors = [table.reshape(-1) for table in tables]
         change = vectors[0] - vectors[1]
         out[name] = measured, change[change != 0].astype(object)
+        if measured.counts_units:  # a measure may count units besides, by which keys are selected
+            counts = [
+                dict(zip(groups_of(columns, keys), columns["u"], strict=True)) for columns in (found, other)
+            ]
+            change = [counts[0].get(key, 0) - counts[1].get(key, 0) for key in {**counts[0], **counts[1]}]
+            out[f"keys, {name}"] = (
+                one["keys"][0],
+                np.array([int(each) for each in change if each], dtype=object),
+            )
     return out
 
 
+def groups_of(found, keys):
+    return list(zip(*(found[f"k{place}"] for place in range(keys)), strict=True))
+
+
 def seen(found, keys):
-    return set(zip(*(found[f"k{place}"] for place in range(keys)), strict=True))
+    return set(groups_of(found, keys))
 
 
 def norms(change):

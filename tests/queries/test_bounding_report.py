@@ -34,7 +34,7 @@ def opened(rows=ROWS, unit="unit"):
 def plan_of(data, what, keys, **limits):
     grouped, known = KEYS[keys]
     return data.sql(
-        f"SELECT {what} AS a FROM t{grouped}",  # noqa: S608 - of this file
+        f"SELECT {what} AS a FROM t{grouped}",
         epsilon=2,
         delta=1e-3 if keys == "private" else 0,
         keys=known,

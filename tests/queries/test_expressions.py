@@ -1,4 +1,3 @@
-# ruff: noqa: S608 - queries are parsed, never run
 """Row-level expressions: every function on the list is total on extreme rows, and of its own row alone."""
 
 import random

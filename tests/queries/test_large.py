@@ -1,4 +1,3 @@
-# ruff: noqa: S608 - nothing here comes from a person
 """A hundred million rows in bounded memory: what does not fit is spilled, and answers stay right."""
 
 from pathlib import Path

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from hubbub.bounded import Sensitivity
 from hubbub.mechanisms import Gaussian, Laplace
-from hubbub.mechanisms.spread import norms_width
-from hubbub.queries.moments import Moments, combined
+from hubbub.mechanisms.spread import norms_width, sum_width
+from hubbub.queries.moments import Moments, combined, width_of
 
 SILENT = Laplace(Fraction(1, 1000), Sensitivity(1))
 """Noise that is zero but for e^-1000."""
@@ -142,3 +142,16 @@ def test_a_combination_is_enclosed_with_what_doubles_lose():
     assert found.value.tolist() == [2.0**60 - 1, -2.0]
     half = (found.high - found.low) / 2
     assert half[0] > 2**10 + half[1]
+
+
+@pytest.mark.parametrize("epsilon", [0.3, 1, 2])
+def test_a_plain_count_has_the_least_width(epsilon):
+    for noise in (
+        Laplace.of(sensitivity=1, epsilon=epsilon),
+        Gaussian.of(sensitivity=1, epsilon=epsilon, delta=1e-6),
+    ):
+        found = combined(np.array([[7.0]]), np.ones(1), noise, 0.95)
+        assert (found.high - found.low)[0] / 2 == pytest.approx(noise.error(0.95))
+    noise = Laplace.of(sensitivity=1, epsilon=epsilon)
+    assert width_of(np.array([0.5, 0, -0.5]), noise, 0.95) == pytest.approx(sum_width(noise, 2, 0.95) / 2)
+    assert width_of(np.zeros(2), noise, 0.95) == 0

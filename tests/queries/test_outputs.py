@@ -53,7 +53,7 @@ def table(text, groups=((),), **aggregates):
 
 
 def ends(expression, **aggregates):
-    _, column = table(f"SELECT {N} AS n, {expression} AS a FROM t", **aggregates)  # noqa: S608 - of this file
+    _, column = table(f"SELECT {N} AS n, {expression} AS a FROM t", **aggregates)
     parts = (column.values, column.low, column.high)
     return [None if part is None else part[0] for part in parts]
 
@@ -149,7 +149,7 @@ def test_without_a_value_nothing_is_enclosed():
     ],
 )
 def test_truths_texts_and_constants_have_no_ends(expression, value):
-    columns = table(f"SELECT {N} AS n, {expression} AS a FROM t")  # noqa: S608 - of this file
+    columns = table(f"SELECT {N} AS n, {expression} AS a FROM t")
     found = columns[1].values[0]
     assert columns[1].low is columns[1].high is None
     assert found == value or (value is None and np.isnan(found))
@@ -200,7 +200,7 @@ def test_the_ends_hold_whatever_exact_answers_lie_within(data):
 
 def test_several_aggregates_share_what_may_go_wrong():
     seen = []
-    query = asked(f"SELECT {N} AS n, {N} + {S} / {N} AS a FROM t")  # noqa: S608 - of this file
+    query = asked(f"SELECT {N} AS n, {N} + {S} / {N} AS a FROM t")
 
     def given(place, confidence):
         seen.append(confidence)
@@ -208,6 +208,52 @@ def test_several_aggregates_share_what_may_go_wrong():
 
     shown(query, [()], given, Fraction(9, 10))
     assert seen == [Fraction(9, 10), *[Fraction(19, 20)] * 3]
+
+
+@pytest.mark.parametrize(
+    ("expression", "top", "bottom"),
+    [
+        (f"{N} + {S}", ({0: 1, 1: 1}, 0), ({}, 1)),
+        (f"-({N}) - 2 * {S} + 3", ({0: -1, 1: -2}, 3), ({}, 1)),
+        (f"({N} - {S}) * 10 / 4", ({0: 2.5, 1: -2.5}, 0), ({}, 1)),
+        (f"100 * {N} / {S}", ({0: 100}, 0), ({1: 1}, 0)),
+        (f"({N} / ({S} + 1))", ({0: 1}, 0), ({1: 1}, 1)),
+        (f"({N} + {S}) / {N}", ({0: 1, 1: 1}, 0), ({0: 1}, 0)),
+    ],
+)
+def test_a_quotient_of_weighted_sums_is_asked_for_as_one(expression, top, bottom):
+    seen = []
+
+    def quotient(*given):
+        seen.append(given)
+        return Estimate(np.array([3.0]), np.array([1.0]), np.array([4.0]))
+
+    query = asked(f"SELECT {N} AS n, {S} AS s, {expression} AS a FROM t")
+    one = Estimate(*(np.ones(1) for _ in range(3)))
+    column = shown(query, [()], lambda *_: one, Fraction(19, 20), quotient)[-1]
+    assert seen == [(top, bottom, Fraction(19, 20))]
+    assert (column.values[0], column.low[0], column.high[0]) == (3, 1, 4)
+
+
+@pytest.mark.parametrize(
+    "expression",
+    [
+        f"{N} * {S}",
+        f"{N} / {S} / {N}",
+        f"({N} + {S}) / 0",
+        f"ABS({N}) + {S}",
+        f"{N} / ABS({S})",
+        f"{N} + {S} + NULL",
+        f"-ABS({N}) / {S}",
+    ],
+)
+def test_all_else_is_computed_from_the_ends(expression):
+    def quotient(*_):
+        raise AssertionError
+
+    query = asked(f"SELECT {expression} AS a FROM t")
+    one = Estimate(*(np.ones(1) for _ in range(3)))
+    shown(query, [()], lambda *_: one, Fraction(19, 20), quotient)
 
 
 # Keys, order and limits
@@ -256,7 +302,7 @@ def test_a_missing_number_among_keys_is_no_number():
     ],
 )
 def test_groups_are_filtered_ordered_and_cut(tail, expected):
-    text = f"SELECT g, COUNT(*) AS n, SUM(x) AS s FROM t GROUP BY g{tail}"  # noqa: S608 - of this file
+    text = f"SELECT g, COUNT(*) AS n, SUM(x) AS s FROM t GROUP BY g{tail}"
     columns = table(text, [("a",), ("b",), ("c",)], **THREE)
     assert list(columns[0].values) == expected
     assert len(columns[1].low) == len(columns[2].high) == len(expected)
@@ -264,7 +310,7 @@ def test_groups_are_filtered_ordered_and_cut(tail, expected):
 
 def test_missing_keys_come_last_in_any_order():
     for tail in ("", " DESC"):
-        text = f"SELECT g, COUNT(*) AS n FROM t GROUP BY g ORDER BY g{tail}"  # noqa: S608 - of this file
+        text = f"SELECT g, COUNT(*) AS n FROM t GROUP BY g ORDER BY g{tail}"
         assert rows(text, [("a",), (None,), ("c",)], **THREE)[0][-1] is None
 
 

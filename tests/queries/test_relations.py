@@ -78,13 +78,13 @@ COUNTED = {
 
 @pytest.mark.parametrize("source", COUNTED)
 def test_a_relation_has_the_rows_that_sql_says(data, source):
-    plan = data.sql(f"SELECT COUNT(*) AS n FROM {source}", epsilon=10**6, rows_per_unit=100)  # noqa: S608
+    plan = data.sql(f"SELECT COUNT(*) AS n FROM {source}", epsilon=10**6, rows_per_unit=100)
     assert plan.run().value["n"] == [pytest.approx(COUNTED[source], abs=0.01)]
 
 
 def test_a_with_is_what_it_names(data):
     first = "WITH v AS (SELECT * FROM visits WHERE cost > 15), w AS (SELECT person FROM v)"
-    text = f"{first} SELECT COUNT(*) AS n FROM w"  # noqa: S608
+    text = f"{first} SELECT COUNT(*) AS n FROM w"
     assert data.sql(text, epsilon=10**6, rows_per_unit=9).run().value["n"] == [pytest.approx(4, abs=0.01)]
     text = "WITH visits AS (SELECT * FROM visits WHERE g = 'b') SELECT COUNT(*) AS n FROM visits"
     assert data.sql(text, epsilon=10**6, rows_per_unit=9).run().value["n"] == [pytest.approx(1, abs=0.01)]
@@ -92,7 +92,7 @@ def test_a_with_is_what_it_names(data):
 
 def test_a_key_that_a_left_join_adds_may_be_missing(data):
     source = "people LEFT JOIN visits AS v ON people.person = v.person"
-    text = f"SELECT COUNT(v.person) AS n, COUNT(DISTINCT people.person) AS m FROM {source}"  # noqa: S608
+    text = f"SELECT COUNT(v.person) AS n, COUNT(DISTINCT people.person) AS m FROM {source}"
     found = data.sql(text, epsilon=10**6, rows_per_unit=100).run().value
     assert (found["n"], found["m"]) == ([pytest.approx(5, abs=0.01)], [pytest.approx(3, abs=0.01)])
 
@@ -129,7 +129,7 @@ REFUSED = {
 @pytest.mark.parametrize("why", REFUSED)
 def test_what_would_mix_units_is_refused(data, why):
     with refused(Refused, match=why.rstrip(" ,")):
-        data.sql(f"SELECT COUNT(*) AS n FROM {REFUSED[why]}", epsilon=1)  # noqa: S608
+        data.sql(f"SELECT COUNT(*) AS n FROM {REFUSED[why]}", epsilon=1)
 
 
 @pytest.mark.parametrize(
@@ -154,7 +154,7 @@ def test_what_would_mix_units_is_refused(data, why):
 )  # fmt: skip
 def test_what_is_not_known_is_refused(data, source):
     with refused((Unsupported, InvalidInput, Refused)):
-        data.sql(f"SELECT COUNT(*) AS n FROM {source}", epsilon=1)  # noqa: S608
+        data.sql(f"SELECT COUNT(*) AS n FROM {source}", epsilon=1)
 
 
 def test_a_with_cannot_rename_columns_or_call_itself(data):
@@ -179,10 +179,10 @@ TWICE = (
 @pytest.mark.parametrize("source", TWICE)
 def test_a_row_that_is_a_unit_comes_in_once(rows, source):
     """In a WITH that is named twice, too: there it once counted twice, at the price of one."""
-    text = f"SELECT COUNT(*) AS n FROM {source}"  # noqa: S608
+    text = f"SELECT COUNT(*) AS n FROM {source}"
     if source == "c UNION ALL c":
         inner = "(SELECT * FROM c UNION ALL SELECT * FROM c) AS q"
-        text = f"WITH c AS (SELECT * FROM visits) SELECT COUNT(*) AS n FROM {inner}"  # noqa: S608
+        text = f"WITH c AS (SELECT * FROM visits) SELECT COUNT(*) AS n FROM {inner}"
     with refused(Refused, match="more than once"):
         rows.sql(text, epsilon=1)
 
@@ -193,14 +193,14 @@ def test_a_row_that_is_a_unit_is_not_aggregated_or_made_distinct(rows):
         "(SELECT g, COUNT(*) AS n FROM visits GROUP BY g) AS q",
     ):
         with refused(Refused, match="several units"):
-            rows.sql(f"SELECT COUNT(*) AS n FROM {source}", epsilon=1)  # noqa: S608
+            rows.sql(f"SELECT COUNT(*) AS n FROM {source}", epsilon=1)
 
 
 def test_a_with_that_doubles_again_and_again_is_refused(data):
     parts = ["c0 AS (SELECT * FROM visits)"]
-    parts += [f"c{i} AS (SELECT * FROM c{i - 1} UNION ALL SELECT * FROM c{i - 1})" for i in range(1, 40)]  # noqa: S608
+    parts += [f"c{i} AS (SELECT * FROM c{i - 1} UNION ALL SELECT * FROM c{i - 1})" for i in range(1, 40)]
     with refused(Unsupported, match="200 times"):
-        data.sql(f"WITH {', '.join(parts)} SELECT COUNT(*) AS n FROM c39", epsilon=1)  # noqa: S608
+        data.sql(f"WITH {', '.join(parts)} SELECT COUNT(*) AS n FROM c39", epsilon=1)
 
 
 def test_the_answer_is_not_about_single_people(data):
@@ -228,6 +228,19 @@ def test_units_of_two_types_do_not_meet():
     with refused(InvalidInput, match="unit's column"):
         DuckDB({name: Source(name, unit="u") for name in "ab"}, connection)
     DuckDB({name: Source(name, unit="u") for name in "ac"}, connection)
+
+
+def test_texts_are_equal_where_their_bytes_are():
+    connection = duckdb.connect()
+    connection.execute("CREATE TABLE t (u VARCHAR COLLATE NOCASE, g VARCHAR COLLATE NOCASE)")
+    connection.execute("INSERT INTO t VALUES ('a', 'x'), ('A', 'X'), ('b', 'x')")
+    data = hb.open(connection, table="t", unit="u", rows_per_unit=2)
+    text = "SELECT COUNT(DISTINCT u) AS n, COUNT(DISTINCT g) AS m FROM t"
+    found = data.sql(text, epsilon=1000).run().value
+    assert (found["n"], found["m"]) == ([pytest.approx(3, abs=0.1)], [pytest.approx(2, abs=0.1)])
+    connection.execute("SET default_collation = 'NOCASE'")
+    with refused(InvalidInput, match="collation"):
+        hb.open(connection, table="t", unit="u")
 
 
 def test_units_beyond_doubles_stay_apart():

@@ -1,4 +1,3 @@
-# ruff: noqa: S608 - queries are parsed, never run
 """Random tables, queries and neighbours: one unit moves the exact integers by no more than is claimed."""
 
 from collections import defaultdict
@@ -10,7 +9,7 @@ from hubbub.errors import Unsupported
 from hubbub.mechanisms import Laplace
 from hubbub.queries.rules import Limits
 from hubbub.unit import Neighbours
-from queries.neighbours import World, case, compared, moved, norms, seeded, worlds
+from queries.neighbours import Case, World, case, compared, moved, norms, seeded, worlds
 
 WORLDS = worlds()
 NORMS = ("l1", "l2_squared", "linf")
@@ -26,7 +25,9 @@ def check(asked, changes):
         assert l1 <= claimed.l1, (asked.text, asked.limits, name)
         assert l2_squared <= claimed.l2_squared, (asked.text, asked.limits, name)
         assert linf <= claimed.linf, (asked.text, asked.limits, name)
-        if name == "keys":
+        if name == "above":
+            continue
+        if name.startswith("keys"):
             # The selection of keys is made for so many that move, each by one.
             assert linf <= 1
             assert l1 <= plan.key_selection(asked.limits).groups
@@ -36,6 +37,8 @@ def check(asked, changes):
         elif name.startswith("bounds"):
             each = plan.epsilon_for_bounds / len(plan.autos)
             assert Fraction(l1) / Laplace.of(sensitivity=claimed, epsilon=each).scale <= each
+        elif name == "top":
+            assert plan.top(claimed).loss().epsilon(0) <= float(plan.epsilon_for_measures) * (1 + 1e-12)
         elif plan.is_gaussian:
             total += Fraction(l2_squared) / plan.noise(claimed).scale ** 2
         else:
@@ -266,3 +269,23 @@ def test_parts_of_one_are_derived_under_every_bounding(how, keys):
     )
     measured, change = both(world, plan, rows(("a", 10), ("a", 0), ("b", 3)), [])
     assert norms(change)[0] == 3 / measured.step
+
+
+@pytest.mark.parametrize("counted", ["COUNT(*)", "COUNT(t.x)", "COUNT(DISTINCT t.u)"])
+@pytest.mark.parametrize("neighbours", Neighbours)
+def test_counts_among_which_the_largest_are_chosen_move_one_way(counted, neighbours):
+    """Permute-and-flip at half the noise is private only where a unit moves all counts in one direction."""
+    world = WORLDS[f"u, {neighbours.value}"]
+    text = f"SELECT t.g FROM t GROUP BY t.g ORDER BY {counted} DESC LIMIT 2"
+    plan = world.dataset.sql(text, epsilon=1, rows_per_unit=2, **BY_G)
+    assert plan.query.is_top
+    seen = 0
+    for number in range(8):
+        changes = compared(seeded("top", counted, number), world, Case(plan, plan.limits, text))
+        measured, change = changes["top"]
+        seen = max(seen, norms(change)[2])
+        assert norms(change)[2] <= measured.sensitivity.linf
+        assert plan._is_monotone == (neighbours is Neighbours.ADD_REMOVE)
+        if neighbours is Neighbours.ADD_REMOVE:
+            assert all(each > 0 for each in change)
+    assert 2 * seen >= measured.sensitivity.linf

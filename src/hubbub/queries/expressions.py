@@ -111,7 +111,7 @@ class Scope:
         )
 
 
-def compiled(node: exp.Expr, scope: Scope) -> Typed:
+def compiled(node: exp.Expr | None, scope: Scope) -> Typed:
     """The expression in its total form.
 
     Guarantee: for any row of any values it gives one value or NULL, never an error, and depends on
@@ -124,6 +124,10 @@ def compiled(node: exp.Expr, scope: Scope) -> Typed:
     >>> compiled(sqlglot.parse_one("1 / cost"), scope).sql.sql("duckdb")
     'CAST(1 AS DOUBLE) / NULLIF("t"."cost", 0)'
     """
+    if not isinstance(node, exp.Expr):
+        raise InvalidInput("an argument is missing", why="there is nothing to compute", fix="write it out")
+    if not isinstance(node, exp.Expr):
+        raise InvalidInput("an operand is missing", why="there is nothing to compute", fix="write it")
     build = _BUILDERS.get(type(node))
     if build is None:
         raise refused(node)
@@ -482,6 +486,13 @@ def _guarded(low: str, *, strict: bool) -> Callable[[exp.Expr, Scope], Typed]:
 def _unary(node: exp.Expr, scope: Scope) -> Typed:
     _only(node, "this")
     return Typed(type(node)(this=_number_of(node.this, scope).sql), Kind.NUMBER)
+
+
+def _sign(node: exp.Expr, scope: Scope) -> Typed:
+    # The engine's is a small integer, and a few of those multiplied are an error.
+    _only(node, "this")
+    sign = exp.Sign(this=_number_of(node.this, scope).sql)
+    return Typed(exp.Cast(this=sign, to=DOUBLE.copy()), Kind.NUMBER, (Fraction(-1), Fraction(1)))
 
 
 def _power(node: exp.Expr, scope: Scope) -> Typed:
@@ -856,7 +867,8 @@ _BUILDERS: dict[type[exp.Expr], Builder] = {
     exp.Round: _round,
     exp.Sqrt: _guarded("0", strict=False),
     exp.Ln: _guarded("0", strict=True),
-    **dict.fromkeys((exp.Exp, exp.Sign), _unary),
+    exp.Exp: _unary,
+    exp.Sign: _sign,
     exp.Pow: _power,
     **dict.fromkeys((exp.Least, exp.Greatest), _extreme),
     **dict.fromkeys((exp.And, exp.Or), _connected),

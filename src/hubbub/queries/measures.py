@@ -7,7 +7,7 @@ Proof: docs/proofs/intervals.md
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -15,20 +15,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hubbub.errors import InvalidInput, Unsupported
-from hubbub.mechanisms.spread import combination_width
-from hubbub.queries.moments import Estimate, Floats, Moments, Noise, combined
+from hubbub.queries.moments import Estimate, Floats, Moments, Noise, combined, ratio, width_of
 from hubbub.queries.query import Aggregate, Query
 from hubbub.queries.rules import Measurement, Partition, Weighing
 from hubbub.queries.tree import Tree
 from hubbub.rational import Number
 from hubbub.tables.schema import Bounds
 
-__all__ = ["Estimate", "Measure", "Noise", "Reader", "measures"]
+__all__ = ["Affine", "Estimate", "Measure", "Noise", "Reader", "measures", "together"]
 
 _MOST_NODES = 1 << 25
 
 Reader = Callable[[int, Number], Estimate]
 """The answer to the aggregate at a place, at a confidence, for each group."""
+Affine = tuple[Mapping[int, float], float]
+"""A weighted sum of aggregates, by their places, and a number added to it."""
 
 
 @dataclass(frozen=True)
@@ -53,6 +54,11 @@ class Measure(ABC):
     @abstractmethod
     def reader(self, noisy: NDArray[np.int64], measured: Measurement, noise: Noise) -> Reader:
         """Reads its aggregates from the (groups, integers) that were released."""
+
+    def weights(self, place: int, measured: Measurement) -> Floats | None:
+        """Of what each integer is worth, where the answer is a plain sum of them."""
+        del place, measured
+        return None
 
     @abstractmethod
     def expected(self, place: int, measured: Measurement, noise: Noise, confidence: Number) -> str:
@@ -83,13 +89,15 @@ class Sums(Measure):
         moments = Moments(table[:, : self._present], self.degrees, noise, measured.step)
 
         def read(place: int, confidence: Number) -> Estimate:
-            kind = self.kinds[self.aggregates.index(place)]
-            linear = self._linear(kind, measured.step)
+            linear = self.weights(place, measured)
             if linear is not None:
                 return combined(table, linear, noise, confidence)
-            return self._moment(kind, moments, confidence)
+            return self._moment(self.kinds[self.aggregates.index(place)], moments, confidence)
 
         return read
+
+    def weights(self, place: int, measured: Measurement) -> Floats | None:
+        return self._linear(self.kinds[self.aggregates.index(place)], measured.step)
 
     def _moment(self, kind: Aggregate, moments: Moments, confidence: Number) -> Estimate:
         spans = [float(high - low) for low, high in self.bounds]
@@ -129,7 +137,7 @@ class Sums(Measure):
             return f"± {_short(width)}"
         kind = self.kinds[self.aggregates.index(place)]
         # At the bounds, where the weights of all parts but one vanish: it is less elsewhere.
-        rows = float(combination_width(noise, [float(measured.step)], confidence))
+        rows = width_of(np.array([float(measured.step)]), noise, confidence)
         span = float(self.bounds[0][1] - self.bounds[0][0])
         if kind.kind == "mean":
             return f"± {_short(span * rows)}/n or less, with n rows"
@@ -144,8 +152,8 @@ class Sums(Measure):
         return f"± about {_short(span**2 * rows)}/n or less, with n rows"
 
     def width(self, place: int, measured: Measurement, noise: Noise, confidence: Number) -> float | None:
-        linear = self._linear(self.kinds[self.aggregates.index(place)], measured.step)
-        return None if linear is None else float(combination_width(noise, linear, confidence))
+        linear = self.weights(place, measured)
+        return None if linear is None else width_of(linear, noise, confidence)
 
 
 @dataclass(frozen=True)
@@ -166,7 +174,7 @@ class Counted(Measure):
         return f"± {_short(self.width(place, measured, noise, confidence))}"
 
     def width(self, place: int, measured: Measurement, noise: Noise, confidence: Number) -> float:
-        return float(combination_width(noise, [float(measured.step)], confidence))
+        return width_of(np.array([float(measured.step)]), noise, confidence)
 
 
 @dataclass(frozen=True)
@@ -196,11 +204,11 @@ class PerGroup(Measure):
         width = self.width(place, measured, noise, confidence)
         if width is not None:
             return f"± {_short(width)}"
-        units = float(combination_width(noise, [float(measured.step)], confidence))
+        units = width_of(np.array([float(measured.step)]), noise, confidence)
         return f"± {_short(float(self.bounds[1] - self.bounds[0]) * units)}/n or less, with n units"
 
     def width(self, place: int, measured: Measurement, noise: Noise, confidence: Number) -> float | None:
-        return None if self.is_mean else float(combination_width(noise, self._linear(measured), confidence))
+        return None if self.is_mean else width_of(self._linear(measured), noise, confidence)
 
 
 @dataclass(frozen=True)
@@ -242,6 +250,32 @@ class Quantiles(Measure):
         fraction = self.fractions[self.aggregates.index(place)]
         rows = self.tree.rank_error(noise, confidence, fraction=fraction) * float(measured.step)
         return f"± {_short(rows)} rows in rank"
+
+
+def together(
+    measure: Measure,
+    measured: Measurement,
+    noisy: NDArray[np.int64],
+    noise: Noise,
+    forms: tuple[Affine, Affine],
+    confidence: Number,
+) -> Estimate | None:
+    """The quotient of two weighted sums of aggregates of one measure; None if these are no plain sums of it.
+
+    What is in both, or cancels, is not counted twice: COUNT(x)/COUNT(*) is a share of one noisy vector.
+    """
+    rows = []
+    for places, _ in forms:
+        weights = np.zeros(measure.released(measured))
+        for place, factor in places.items():
+            own = measure.weights(place, measured) if place in measure.aggregates else None
+            if own is None:
+                return None
+            weights = weights + factor * own
+        rows.append(weights)
+    (_, one), (_, two) = forms
+    table = noisy.astype(np.float64), rows[0], rows[1]
+    return ratio(*table, plus=(one, two), noise=noise, confidence=confidence)
 
 
 def measures(query: Query) -> tuple[Measure, ...]:

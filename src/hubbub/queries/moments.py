@@ -10,16 +10,16 @@ Proof: docs/proofs/intervals.md, "Moments"
 
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
 
 from hubbub.mechanisms import Gaussian, Laplace
-from hubbub.mechanisms.spread import combination_width, norms_width, ratio_interval
+from hubbub.mechanisms.spread import combination_width, norms_width, ratio_interval, sum_width
 from hubbub.rational import Number, rational
 
-__all__ = ["Estimate", "Floats", "Moments", "Noise", "combined"]
+__all__ = ["Estimate", "Floats", "Moments", "Noise", "combined", "ratio", "width_of"]
 
 Noise = Laplace | Gaussian
 Floats = NDArray[np.float64]
@@ -27,6 +27,7 @@ Floats = NDArray[np.float64]
 _ASIDE = Fraction(1, 32)
 """The part of what may go wrong that each number besides is enclosed with."""
 _PASSES = 3
+_FEW = 16
 _ROUNDING = 2.0**-48
 """A sum of a few doubles is off by less than this share of what was added."""
 
@@ -48,10 +49,28 @@ def combined(noisy: Floats, weights: Floats, noise: Noise, confidence: Number) -
     """
     value = noisy @ weights
     # Doubles are rounded, too.
-    width = float(combination_width(noise, weights, confidence)) + _ROUNDING * (
-        np.abs(noisy) @ np.abs(weights)
-    )
+    width = width_of(weights, noise, confidence) + _ROUNDING * (np.abs(noisy) @ np.abs(weights))
     return Estimate(value, value - width, value + width)
+
+
+def width_of(weights: Floats, noise: Noise, confidence: Number) -> float:
+    """How far Σ weight·answer is off at most.
+
+    Guarantee: with at least this confidence. For few integers it is the least whole width, and never none.
+    Proof: docs/proofs/intervals.md, "Moments"
+    """
+    return _width_of(tuple(np.abs(weights[weights != 0]).tolist()), noise, rational(confidence, "confidence"))
+
+
+@lru_cache(maxsize=1024)
+def _width_of(weights: tuple[float, ...], noise: Noise, confidence: Fraction) -> float:
+    wide = float(combination_width(noise, weights, confidence))
+    # Wide noise is as good as continuous.
+    if len(set(weights)) == 1 and len(weights) <= _FEW and noise.scale < 1000:
+        # No interval is a point, however rarely there is any noise.
+        whole = max(1, sum_width(noise, len(weights), confidence))
+        wide = min(wide, weights[0] * whole * (1 + 2.0**-50))
+    return wide
 
 
 @dataclass(frozen=True)
@@ -295,3 +314,41 @@ def _most(mean: Estimate) -> Floats:
 def _positive(numbers: Floats) -> Floats:
     """What may be divided by; where it is none, the quotient is not used."""
     return np.where(numbers > 0, numbers, 1.0)
+
+
+def ratio(
+    noisy: Floats, top: Floats, bottom: Floats, *, plus: tuple[float, float], noise: Noise, confidence: Number
+) -> Estimate:
+    """Σ top·answer over Σ bottom·answer, a number added to each; over what may be zero, anything.
+
+    Guarantee: the exact one lies between the ends, with at least this confidence.
+    Assumes: `noisy` is the exact integers plus independent draws of the noise; the exact divisor is not zero.
+    Proof: docs/proofs/intervals.md, "Moments"
+    """
+    if not bottom.any() and plus[1]:
+        alone = combined(noisy, top, noise, confidence)
+        value, *ends = ((part + plus[0]) / plus[1] for part in (alone.value, alone.low, alone.high))
+        return Estimate(value, np.minimum(*ends), np.maximum(*ends))
+    rare = 1 - rational(confidence, "confidence")
+    aside = rare * _ASIDE
+    # Weights of at most one, so that what doubles lose is known.
+    scales = [float(np.abs(weights).max()) or 1.0 for weights in (top, bottom)]
+    weights = [top / scales[0], bottom / scales[1]]
+    sums = []
+    for each, number, scale in zip(weights, plus, scales, strict=True):
+        found = combined(noisy, each, noise, 1 - aside)
+        sums.append(Estimate(*(part + number / scale for part in (found.value, found.low, found.high))))
+    one, two = sums
+    crosses = (two.low <= 0) & (two.high >= 0)
+    corners = [a / np.where(crosses, 1.0, b) for a in (one.low, one.high) for b in (two.low, two.high)]
+    held = Moments(noisy, (), noise, Fraction(1))._solved(  # noqa: SLF001 - of this file
+        _exactly(one.value),
+        _exactly(two.value),
+        _exactly(weights[0][np.newaxis, :]),
+        _exactly(weights[1][np.newaxis, :]),
+        start=_Span(np.minimum.reduce(corners), np.maximum.reduce(corners)),
+        rare=rare - 2 * aside,
+    )
+    value = np.where(two.value == 0, np.nan, one.value / np.where(two.value == 0, 1.0, two.value))
+    low, high = np.where(crosses, -np.inf, held.low), np.where(crosses, np.inf, held.high)
+    return Estimate(*(scales[0] / scales[1] * part for part in (np.clip(value, low, high), low, high)))

@@ -20,6 +20,7 @@ from sqlglot import exp
 
 from hubbub.errors import InvalidInput, Unsupported
 from hubbub.queries.expressions import name_of
+from hubbub.queries.measures import Affine
 from hubbub.queries.moments import Estimate, Floats
 from hubbub.queries.query import GroupKey, Output, Query
 from hubbub.tables.schema import Key, Kind
@@ -28,6 +29,8 @@ __all__ = ["Shown", "check_outputs", "shown"]
 
 Given = Callable[[int, Fraction], Estimate]
 """The estimate of an aggregate, at a confidence."""
+Quotient = Callable[[Affine, Affine, Fraction], Estimate | None]
+"""The estimate of one weighted sum of aggregates over another; None if they were not measured together."""
 
 
 @dataclass(frozen=True)
@@ -57,14 +60,20 @@ def _sample(key: GroupKey) -> Key:
     return next((value for value in key.values or () if value is not None), samples.get(key.kind, "a"))
 
 
-def shown(query: Query, groups: Sequence[tuple[Key, ...]], given: Given, confidence: Fraction) -> list[Shown]:
+def shown(
+    query: Query,
+    groups: Sequence[tuple[Key, ...]],
+    given: Given,
+    confidence: Fraction,
+    quotient: Quotient = lambda _top, _bottom, _confidence: None,
+) -> list[Shown]:
     """The columns of the answer, filtered, ordered and cut as the query says.
 
     Guarantee: each interval holds the same expression of the exact aggregates, with at least this confidence.
     Assumes: `given` is what `Moments`, `combined` and `Tree` say of these groups.
     Proof: docs/proofs/intervals.md, "Outputs"
     """
-    columns = [_column(output, groups, given, confidence) for output in query.outputs]
+    columns = [_column(output, _Context(groups, given, confidence), quotient) for output in query.outputs]
     context = _Context(groups, given, confidence)
     keep = np.arange(len(groups))
     if query.having is not None:
@@ -129,19 +138,63 @@ class _Context:
     confidence: Fraction
 
 
-def _column(output: Output, groups: Sequence[tuple[Key, ...]], given: Given, confidence: Fraction) -> Shown:
-    key = output.key
-    if key is not None:
-        return Shown(output.name, _objects([group[key] for group in groups]))
+def _column(output: Output, context: _Context, quotient: Quotient) -> Shown:
+    if output.key is not None:
+        return Shown(output.name, _objects([group[output.key] for group in context.groups]))
     used = {column.name for column in output.sql.find_all(exp.Column) if column.name[:1] == "a"}
-    each = 1 - (1 - confidence) / max(1, len(used))
-    found = _value(output.sql, _Context(groups, given, each))
+    if len(used) > 1:
+        forms = _forms(output.sql)
+        together = None if forms is None else quotient(*forms, context.confidence)
+        if together is not None:
+            return Shown(output.name, together.value, together.low, together.high)
+    each = 1 - (1 - context.confidence) / max(1, len(used))
+    found = _value(output.sql, replace(context, confidence=each))
     if not found.is_released or found.value.dtype.kind != "f":
         return Shown(output.name, found.value)
     # Where there is no value there is nothing to enclose it.
     nowhere = np.isnan(found.value)
     low, high = np.where(nowhere, -np.inf, found.low), np.where(nowhere, np.inf, found.high)
     return Shown(output.name, found.value, low, high)
+
+
+def _forms(node: exp.Expr) -> tuple[Affine, Affine] | None:
+    """The expression as one weighted sum of aggregates over another, if it is such."""
+    plain = node.unnest()
+    if isinstance(plain, exp.Div):
+        above, below = _affine(plain.this), _affine(plain.expression)
+        if above is not None and below is not None and below[0]:
+            return above, below
+    found = _affine(plain)
+    return None if found is None else (found, ({}, 1.0))
+
+
+def _affine(node: exp.Expr) -> Affine | None:
+    """The expression as a weighted sum of aggregates and a number, if it is such."""
+    if isinstance(node, exp.Literal) and not node.is_string:
+        return {}, float(node.this)
+    if isinstance(node, exp.Column) and node.name[:1] == "a":
+        return {int(node.name[1:]): 1.0}, 0.0
+    if isinstance(node, (exp.Paren, exp.Neg)):
+        inner = _affine(node.this)
+        return _added(({}, 0.0), inner, 1.0 if isinstance(node, exp.Paren) else -1.0)
+    if not isinstance(node, (exp.Add, exp.Sub, exp.Mul, exp.Div)):
+        return None
+    one, two = _affine(node.this), _affine(node.expression)
+    if isinstance(node, (exp.Add, exp.Sub)):
+        return _added(one, two, 1.0 if isinstance(node, exp.Add) else -1.0)
+    if isinstance(node, exp.Mul) and one is not None and not one[0]:
+        one, two = two, one
+    if two is None or two[0] or (isinstance(node, exp.Div) and two[1] == 0):
+        return None
+    return _added(({}, 0.0), one, two[1] if isinstance(node, exp.Mul) else 1 / two[1])
+
+
+def _added(one: Affine | None, two: Affine | None, factor: float) -> Affine | None:
+    """One plus `factor` times two."""
+    if one is None or two is None:
+        return None
+    places = {place: one[0].get(place, 0.0) + factor * two[0].get(place, 0.0) for place in {*one[0], *two[0]}}
+    return places, one[1] + factor * two[1]
 
 
 def _objects(values: Sequence[Any]) -> NDArray[Any]:

@@ -520,7 +520,7 @@ def _least(at: Callable[[Fraction], Plan], wanted: Mapping[int, Fraction]) -> Pl
     high = Fraction(1)
     while not fits(high):
         high *= 2
-        if high > 2**20:
+        if high > 2**10:
             raise Refused(
                 "no epsilon is large enough", why="so small an error protects nobody", fix="ask for a larger"
             )

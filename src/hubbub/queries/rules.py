@@ -161,6 +161,7 @@ class Partition:
                     f"{_product(whole, part)} AS {name}" for part, name in zip(sums[1], names, strict=True)
                 ]
                 cells += _differences([*names, whole])
+                columns += names
             derived.append(", ".join(splits))
         parts = [f"CASE WHEN {missing} THEN 0 ELSE {cell} END" for cell in cells]
         if with_missing:

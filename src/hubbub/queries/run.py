@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from hubbub.bounded import Bounded
 from hubbub.queries.limits import found_bounds, found_rows
-from hubbub.queries.measures import Estimate, Reader
+from hubbub.queries.measures import Affine, Estimate, Reader, together
 from hubbub.queries.moments import Moments
 from hubbub.queries.outputs import Shown, shown
 from hubbub.queries.plan import Plan
@@ -60,6 +60,7 @@ def answered(
     weighing = plan.weighing(limits)
     groups: Groups | None = plan.query.groups() if plan.query.is_public else None
     readers: dict[int, Reader] = {}
+    released = []
     for measure in plan.measures:
         progress("counting")
         measured = measure.measurement(weighing)
@@ -72,7 +73,9 @@ def answered(
         noise = plan.noise(measured.sensitivity)
         bounded = Bounded.derived(vector, measured.sensitivity, plan.unit, measured.because)
         noisy = noise.release(bounded).value if vector.size and not is_exact else vector
-        reader = measure.reader(noisy.reshape(len(groups), measure.released(measured)), measured, noise)
+        integers = noisy.reshape(len(groups), measure.released(measured))
+        released.append((measure, measured, integers, noise))
+        reader = measure.reader(integers, measured, noise)
         readers.update(dict.fromkeys(measure.aggregates, reader))
     assert groups is not None
 
@@ -80,7 +83,11 @@ def answered(
     def given(place: int, confidence: Fraction) -> Estimate:
         return readers[place](place, confidence)
 
-    columns = shown(plan.query, groups, given, plan.confidence)
+    def quotient(top: Affine, bottom: Affine, confidence: Fraction) -> Estimate | None:
+        found = (together(*each, (top, bottom), confidence) for each in released)
+        return next((estimate for estimate in found if estimate is not None), None)
+
+    columns = shown(plan.query, groups, given, plan.confidence, quotient)
     if is_exact:
         columns = [Shown(column.name, column.values) for column in columns]
     return Answered(columns, limits, above)
@@ -136,9 +143,7 @@ def _selected(plan: Plan, engine: Engine, limits: Limits, known: Columns | None 
     kept = plan.key_selection(limits).release(bounded).value
     columns = [found[f"k{number}"] for number in range(len(plan.query.keys))]
     chosen = [tuple(column[place] for column in columns) for place in kept]
-    return sorted(
-        chosen, key=lambda group: [(key is None, "" if key is None else str(key), key) for key in group]
-    )
+    return sorted(chosen, key=lambda group: [(key is None, key) for key in group])
 
 
 def _top(plan: Plan, engine: Engine, limits: Limits, progress: Callable[[str], None]) -> list[Shown]:

@@ -387,6 +387,8 @@ class _Reader:
 
     def _per_group(self, node: exp.Anonymous) -> exp.Expr:
         """COUNT, SUM or AVG of each unit's rows in a group, clamped, and then added up or averaged."""
+        if len(node.expressions) != 3:
+            raise Unsupported(f"{name_of(node)} is not known", why="it is our own", fix=_INSTEAD)
         inner, *ends = node.expressions
         kind = {exp.Count: "count", exp.Sum: "sum", exp.Avg: "mean"}.get(type(inner))
         low, high = (compiled(end, self._found.scope).value for end in ends)

@@ -51,7 +51,7 @@ _SQL_TYPES = {
 }
 _LAST = {Kind.DATE: "9999-12-31", Kind.TIMESTAMP: "9999-12-31 23:59:59.999999"}
 _CSV = (
-    "delim = ',', quote = '\"', escape = '\"', header = true, auto_detect = false, strict_mode = false, "
+    "delim = ',', header = true, auto_detect = false, strict_mode = false, "
     "null_padding = true, ignore_errors = true, max_line_size = 16777216, parallel = false, nullstr = ''"
 )
 _SETTINGS = (
@@ -77,6 +77,8 @@ class Source:
     is_public: bool = False
     bounds: Mapping[str, Any] | None = None
     keys: Mapping[str, Any] | None = None
+    has_quotes: bool = True
+    """Whether a CSV file quotes fields; without, each line is a row whatever is in it."""
 
 
 class DuckDB:
@@ -102,6 +104,8 @@ class DuckDB:
                 spill = tempfile.mkdtemp(prefix="hubbub-")
                 weakref.finalize(self, shutil.rmtree, spill, ignore_errors=True)
                 self._connection.execute(f"SET temp_directory = {_text(spill)}")
+            else:
+                self._check_collation()
             self.tables: Mapping[str, Table] = {
                 name: self._opened(name, source) for name, source in sources.items()
             }
@@ -170,12 +174,30 @@ class DuckDB:
         table = Table.of(
             name, kinds, unit=source.unit, bounds=source.bounds, keys=source.keys, is_public=source.is_public
         )
-        parts = [f"{_cast(column, types[column], kind)} AS {_name(column)}" for column, kind in kinds.items()]
+        # Where a collation makes texts equal, which of them stands for both would depend on other rows.
+        bytewise = {
+            column: "" if self._is_ours or kind is not Kind.TEXT else ' COLLATE "binary"'
+            for column, kind in kinds.items()
+        }
+        parts = [
+            f"{_cast(column, types[column], kind)}{bytewise[column]} AS {_name(column)}"
+            for column, kind in kinds.items()
+        ]
         if source.unit is not None:
             column = table.find(source.unit).name
-            parts.append(f"{self._unit(column, types[column])} AS {_name(UNIT)}")
+            own = bytewise[column] if _kind(types[column]) is Kind.TEXT else ""
+            parts.append(f"{self._unit(column, types[column])}{own} AS {_name(UNIT)}")
         self._connection.execute(f"CREATE TEMP VIEW {_name(name)} AS SELECT {', '.join(parts)} FROM {raw}")
         return table
+
+    def _check_collation(self) -> None:
+        found = self._connection.execute("SELECT current_setting('default_collation')").fetchone()
+        if found is None or str(found[0]).lower() not in {"", "binary"}:
+            raise InvalidInput(
+                "the connection has a default collation",
+                why="unlike texts would be equal, and which one is shown would depend on the rows",
+                fix="SET default_collation = ''",
+            )
 
     def _unit(self, column: str, sql_type: str) -> str:
         """The unit's key, of one type in all tables: where they meet nothing is cast, so nothing can fail."""
@@ -200,7 +222,7 @@ class DuckDB:
                 parts = [*(str(part) for part in found or ()), *parts]
             return ".".join(_name(part) for part in parts)
         if isinstance(rows, (str, Path)):
-            return self._file(str(rows))
+            return self._file(str(rows), has_quotes=source.has_quotes)
         self._kept.append(rows)
         try:
             self._connection.register(_RAW + name, rows)
@@ -212,7 +234,7 @@ class DuckDB:
             ) from None
         return _name(_RAW + name)
 
-    def _file(self, path: str) -> str:
+    def _file(self, path: str, *, has_quotes: bool) -> str:
         paths = sorted(glob.glob(path)) if glob.has_magic(path) else [path]  # noqa: PTH207 - a text, as typed
         if not paths or not all(Path(each).is_file() for each in paths):
             raise InvalidInput(
@@ -220,14 +242,23 @@ class DuckDB:
                 why="there is nothing to ask about",
                 fix="give the path of a file that is",
             )
-        self._paths += [str(Path(each).resolve()) for each in paths]
-        listed = "[" + ", ".join(_text(each) for each in self._paths[-len(paths) :]) + "]"
+        found = list(dict.fromkeys(str(Path(each).resolve()) for each in paths))
+        if any(glob.has_magic(each) for each in found):
+            raise InvalidInput(
+                "the path of a file holds *, ? or [",
+                why="the engine would take it for a pattern, and read other files or the same one twice",
+                fix="rename it",
+            )
+        self._paths += found
+        listed = "[" + ", ".join(_text(each) for each in found) + "]"
         kind = Path(paths[0]).suffix.lower()
         if kind in {".parquet", ".pq"}:
             return f"read_parquet({listed})"
         if kind in {".csv", ".txt"}:
-            columns = ", ".join(f"{_text(name)}: 'VARCHAR'" for name in _header(paths[0]))
-            return f"read_csv({listed}, columns = {{{columns}}}, {_CSV})"
+            names = _header(paths[0], has_quotes=has_quotes)
+            columns = ", ".join(f"{_text(name)}: 'VARCHAR'" for name in names)
+            quote = _text('"' if has_quotes else "")
+            return f"read_csv({listed}, columns = {{{columns}}}, quote = {quote}, escape = {quote}, {_CSV})"
         raise InvalidInput(
             f"the file ends in {kind or 'nothing'}",
             why="only Parquet and CSV are read as files",
@@ -309,15 +340,16 @@ def _column(name: str, values: Any, *, is_date: bool) -> Any:
     return moments
 
 
-def _header(path: str) -> list[str]:
+def _header(path: str, *, has_quotes: bool) -> list[str]:
     """The names in the first line of a CSV file."""
     try:
         # Not one byte beyond it is decoded: what rows hold must not decide whether a file can be opened.
         with Path(path).open("rb") as file:
             line = file.readline()
-            while line.count(b'"') % 2 and (more := file.readline()):
+            while has_quotes and line.count(b'"') % 2 and (more := file.readline()):
                 line += more
-        names = next(csv.reader(io.StringIO(line.decode("utf-8-sig"), newline="")))
+        quoting: Any = csv.QUOTE_MINIMAL if has_quotes else csv.QUOTE_NONE
+        names = next(csv.reader(io.StringIO(line.decode("utf-8-sig"), newline=""), quoting=quoting))
     except (OSError, UnicodeDecodeError, StopIteration, csv.Error):
         raise InvalidInput(
             "the CSV file has no header that can be read",
