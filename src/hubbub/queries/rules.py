@@ -579,7 +579,7 @@ class Weighing:
         else:
             kept = f"{inside}, _kept AS (SELECT * FROM _inside)"
         total = f"CAST(LEAST(COUNT(DISTINCT x{place}), {LARGEST}) AS BIGINT)"
-        sql = self._with(f"{kept} SELECT {self._keys}{total} AS m0 FROM _kept{self._by}", "m0")
+        sql = self._with(f"{kept} SELECT {self._keys}{total} AS m0 FROM _kept{self._by}", "m0", chooses=True)
         moved = _between(self.neighbours, Fraction(most), Fraction(most) ** 2, Fraction(most))
         return Measurement(sql, 1, moved, Fraction(1), "Distinct values", self._key_sets)
 
@@ -628,15 +628,20 @@ class Weighing:
                 fix="declare bounds for the column instead",
             )
 
-    def _with(self, text: str, *columns: str, is_late: bool = False) -> exp.Select:
+    def _with(
+        self, text: str, *columns: str, is_late: bool = False, chooses: bool | None = None
+    ) -> exp.Select:
         """The text as a syntax tree, with the query's rows for `_rows`; by groups if columns are named.
 
         Rows that have no public key count for nobody and are left out; those that have one have its place
-        among the keys instead: numbers are faster to group than texts. In the end the keys are put back. If
-        `is_late`, rows without a public key make groups of their own, which are left out in the end.
+        among the keys instead: numbers are faster to group than texts. In the end the keys are put back. Not
+        if the text `chooses`, as it does where keys are kept: that depends on keys, not on how they are
+        listed. If `is_late`, rows without a public key make groups of their own, left out in the end.
         """
         coded = [place for place, key in enumerate(self.query.keys) if key.values is not None]
-        if coded and columns:
+        if chooses is None:
+            chooses = not self.query.is_public
+        if coded and columns and (is_late or not chooses):
             keys = ", ".join(
                 f"{f'_keys{place}.key' if place in coded else f'_found.k{place}'} AS k{place}"
                 for place in range(len(self.query.keys))
@@ -648,9 +653,9 @@ class Weighing:
         if coded and not is_late:
             own = [UNIT] if self.query.is_keyed else []
             own += [f"x{place}" for place in range(len(self.query.arguments))]
-            own += [key for place, key in enumerate(self._key_names) if place not in coded]
+            own += [key for place, key in enumerate(self._key_names) if chooses or place not in coded]
             listed = [f"{_GIVEN}.{name}" for name in own]
-            listed += [f"_keys{place}.place AS k{place}" for place in coded]
+            listed += [f"_keys{place}.place AS k{place}" for place in coded if not chooses]
             joined = " ".join(self._joined(_GIVEN, place, "key") for place in coded)
             rows = f"{_ROWS} AS (SELECT {', '.join(listed)} FROM {_GIVEN} {joined})"
         else:
