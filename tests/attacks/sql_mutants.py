@@ -1,4 +1,3 @@
-
 """Weak engines behind SQL, kept so that every attack through SQL is seen to find what it looks for.
 
 Each takes rows (patient, region, cost, note) and gives what it would add noise to, with the sensitivity

@@ -1,4 +1,3 @@
-
 """A06–A10, A12–A16, A29, A30 once more, through SQL: what rows can do to the integers before the noise."""
 
 from fractions import Fraction

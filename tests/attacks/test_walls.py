@@ -1,4 +1,3 @@
-
 """Two walls: what is not on the list is refused before anything runs, and the engine is locked besides."""
 
 import duckdb

@@ -1,4 +1,3 @@
-
 """Queries by chance: valid ones of many shapes, and ones broken in the ways people and attackers break them.
 
 All randomness is `random.Random` with a given seed: the same seed is the same query.

@@ -232,7 +232,7 @@ def test_bounds_of_any_size_are_safe_or_refused(data, bounds):
         try:
             plan = data.sql(f"SELECT {aggregate} AS n FROM r", epsilon=1, bounds={"a": bounds})
         except InvalidInput:
-            assert bounds[1] < 1e-300
+            assert bounds[1] - bounds[0] < 1e-12
             continue
         plan.run()
 
@@ -244,6 +244,7 @@ def test_bounds_closer_than_doubles_are_refused(data):
     with refused(InvalidInput, match="bounds"):
         data.sql("SELECT SUM(a) AS n FROM r", epsilon=1, bounds={"a": (1, 1 + Fraction(1, 2**80))})
     # These round to two doubles, but lie closer than these do.
-    data.sql(
-        "SELECT SUM(a - 0) AS n FROM r", epsilon=1, bounds={"a - 0": (low, low + Fraction(1, 2**199))}
-    ).run()
+    with refused(InvalidInput, match="bounds"):
+        data.sql(
+            "SELECT SUM(a - 0) AS n FROM r", epsilon=1, bounds={"a - 0": (low, low + Fraction(1, 2**199))}
+        )

@@ -1,4 +1,3 @@
-
 """What fuzzing and attacks have found in the front end: each stays found."""
 
 import duckdb

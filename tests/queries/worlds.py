@@ -1,4 +1,3 @@
-
 """Small tables full of odd values, their neighbours, and how far a query's integers lie apart on them."""
 
 from dataclasses import dataclass
