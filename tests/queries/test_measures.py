@@ -11,7 +11,7 @@ import pytest
 import hubbub as hb
 from hubbub.errors import InvalidInput, Unsupported
 from hubbub.queries.measures import Quantiles, Sums
-from hubbub.queries.rules import Partition
+from hubbub.queries.partition import Partition
 from refusing import refused
 
 LARGE = 2**20

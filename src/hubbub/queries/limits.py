@@ -23,7 +23,7 @@ from hubbub.queries.plan import Plan
 from hubbub.queries.rules import LEAST_POWER, MAGNITUDES, Limits
 from hubbub.tables.engine import Engine
 
-__all__ = ["BINS", "LEAST_POWER", "found_bounds", "found_rows"]
+__all__ = ["BINS", "found_bounds", "found_rows"]
 
 BINS: tuple[int, ...] = tuple(min(math.ceil(2 ** (step / 4)), 2**20 - 1) for step in range(81))
 """The limits that may be chosen: four to each doubling, up to 2^20 rows."""
