@@ -10,7 +10,8 @@ from sqlglot import exp
 
 import hubbub as hb
 from hubbub.errors import InvalidInput, Unsupported
-from hubbub.queries.expressions import _BUILDERS, Scope, compiled
+from hubbub.queries.expressions import _BUILDERS, compiled
+from hubbub.queries.typed import Scope
 from hubbub.tables.duckdb import DuckDB, Source
 from queries.neighbours import DATES, NUMBERS, TEXTS, WEIRD
 from refusing import refused

@@ -19,10 +19,10 @@ from numpy.typing import NDArray
 from sqlglot import exp
 
 from hubbub.errors import InvalidInput, Unsupported
-from hubbub.queries.expressions import name_of
 from hubbub.queries.measures import Affine
 from hubbub.queries.moments import Estimate, Floats
 from hubbub.queries.query import GroupKey, Output, Query
+from hubbub.queries.typed import name_of
 from hubbub.tables.schema import Key, Kind
 
 __all__ = ["Shown", "check_outputs", "shown"]

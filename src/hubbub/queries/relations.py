@@ -14,7 +14,8 @@ from typing import Any
 from sqlglot import exp
 
 from hubbub.errors import HubbubError, InvalidInput, Refused, Unsupported
-from hubbub.queries.expressions import Scope, Typed, as_kind, compiled, name_of, refused
+from hubbub.queries.expressions import compiled
+from hubbub.queries.typed import Scope, Typed, as_kind, name_of, refused
 from hubbub.tables.schema import UNIT, Column, Kind, Table
 
 __all__ = ["Relation", "Relations", "Sources", "clause_names", "numbered"]

@@ -14,10 +14,11 @@ import sqlglot
 from sqlglot import exp
 
 from hubbub.errors import HubbubError, InvalidInput, Refused, Unsupported
-from hubbub.queries.expressions import Typed, as_kind, compiled, name_of, without_signs
+from hubbub.queries.expressions import compiled
 from hubbub.queries.google import PER_GROUP, Options, without_options
 from hubbub.queries.query import Aggregate, Argument, GroupKey, Order, Output, Query
 from hubbub.queries.relations import Relations, Sources, clause_names, numbered
+from hubbub.queries.typed import Typed, as_kind, name_of, without_signs
 from hubbub.rational import rational
 from hubbub.tables.schema import UNIT, Bounds, Kind, Table, bounds_of, is_text, is_usable, keys_of
 
