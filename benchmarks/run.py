@@ -2,6 +2,7 @@
 
 make bench
 .venv-bench/bin/python benchmarks/run.py --only noise
+.venv-bench/bin/python benchmarks/run.py --only queries --rows 1000000
 """
 
 import argparse
@@ -13,12 +14,16 @@ from measure import CONSOLE
 
 import loss
 import noise
+import queries
 
-SUITES = {"noise": noise.run, "loss": loss.run}
+SUITES = {"noise": noise.run, "loss": loss.run, "queries": queries.run}
 PACKAGES = (
     "hubbub",
     "numpy",
+    "duckdb",
+    "sqlglot",
     "opendp",
+    "polars",
     "python-dp",
     "diffprivlib",
     "dp-accounting",
@@ -30,11 +35,16 @@ PACKAGES = (
 def main() -> None:
     parser = argparse.ArgumentParser(description="Measure hubbub against its peers.")
     parser.add_argument("--only", choices=SUITES, action="append", help="a suite to run; all by default")
-    chosen = parser.parse_args().only or list(SUITES)
+    parser.add_argument("--rows", type=int, default=queries.ROWS, help="of the table that is queried")
+    parser.add_argument("--sparse", action="store_true", help="users are 63-bit hashes, not 1, 2, 3 …")
+    given = parser.parse_args()
     CONSOLE.print(f"{processor()}, Python {platform.python_version()}")
     CONSOLE.print(", ".join(f"{name} {version(name)}" for name in PACKAGES), end="\n\n")
-    for name in chosen:
-        SUITES[name]()
+    for name in given.only or SUITES:
+        if name == "queries":
+            queries.run(given.rows, is_sparse=given.sparse)
+        else:
+            SUITES[name]()
 
 
 def processor() -> str:

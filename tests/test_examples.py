@@ -10,7 +10,8 @@ EXAMPLES = sorted((Path(__file__).parents[1] / "examples").glob("*.py"))
 
 
 def test_there_are_examples():
-    assert {"publish_one_row", "textbook"} <= {example.stem for example in EXAMPLES}
+    attacks = {"auditing", "averaging", "differencing", "linkage", "reconstruction"}
+    assert attacks | {"hospital", "publish_one_row", "textbook"} <= {example.stem for example in EXAMPLES}
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda example: example.stem)

@@ -5,14 +5,16 @@ first, and then runs.
 """
 
 import math
+import os
 import threading
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from hubbub.errors import InvalidInput
+from hubbub.facts import found, kind_of
 from hubbub.ledger import Account, Ledger
 from hubbub.loss import Budget, Cost, Filter, Loss, Odometer, Receipt
 from hubbub.queries.answers import Answers
@@ -26,8 +28,11 @@ from hubbub.queries.sql import parsed, read
 from hubbub.rational import Number, round_up
 from hubbub.release import Release
 from hubbub.tables.engine import Engine
-from hubbub.tables.schema import Kind, Table
+from hubbub.tables.schema import Table
 from hubbub.unit import Unit
+
+if TYPE_CHECKING:
+    from hubbub.tables.duckdb import Source
 
 __all__ = ["Dataset", "Spending", "open"]
 
@@ -106,6 +111,11 @@ class Dataset:
         """What is public of its tables."""
         return self._engine.tables
 
+    @property
+    def is_kept(self) -> bool:
+        """Whether what is spent is kept in a ledger."""
+        return isinstance(self.account, Account)
+
     def sql(
         self,
         text: str,
@@ -119,8 +129,11 @@ class Dataset:
         bounds: Mapping[str, Any] | None = None,
         keys: Mapping[str, Iterable[Any]] | None = None,
         confidence: Number = 0.95,
+        bounding_report: bool = False,
     ) -> Plan:
         """A plan for this question: what it costs and how far it will be off. Nothing is read or spent.
+
+        With `bounding_report`, a tenth of ε measures how many units are above a limit: the label says it.
 
         Guarantee: running the plan costs no unit more than (ε, δ).
         Assumes: bounds, keys and limits are public: chosen without looking at the rows.
@@ -159,6 +172,7 @@ class Dataset:
             error=error,
             confidence=confidence,
             population=self._population,
+            reports=bounding_report,
         )
         return replace(plan, runner=self.run, show=self._engine.shown)
 
@@ -169,10 +183,10 @@ class Dataset:
             anybody sees it; nothing is given back.
         Proof: docs/proofs/ledger.md, "One answer per charge"
         """
-        if plan.unit != self.unit:
+        if plan.unit != self.unit or plan.runner != self.run:
             raise InvalidInput(
-                "the plan was made for another unit",
-                why="its noise would protect somebody else",
+                "the plan was made for another unit, or by another dataset",
+                why="its noise would protect somebody else, or too little",
                 fix="plan it anew",
             )
         if isinstance(self.account, Account):
@@ -186,7 +200,7 @@ class Dataset:
 
     def _answers(self, plan: Plan, progress: Callable[[str], None]) -> Answers:
         done = answered(plan, self._engine, progress)
-        return Answers(tuple(done.columns), plan.label(done.limits))
+        return Answers(tuple(done.columns), plan.label(done.limits, done.above))
 
     def _kept(self, account: Account, plan: Plan, progress: Callable[[str], None]) -> Answers:
         """The one answer to this question on this version: kept before it is shown, whoever asks again."""
@@ -246,7 +260,7 @@ def _first(*given: Any) -> Any:
 def open(  # noqa: A001 - hubbub.open is its name
     data: Any,
     *,
-    unit: Unit | str,
+    unit: Unit | str | None = None,
     table: str | None = None,
     budget: Budget | None = None,
     ledger: Ledger | str | Path | None = None,
@@ -260,12 +274,17 @@ def open(  # noqa: A001 - hubbub.open is its name
     population: int | None = None,
     rows_per_unit: int | None = None,
     groups_per_unit: int | None = None,
+    quotes: bool = True,
 ) -> Dataset:
     """Open a file, a data frame, Arrow data or a DuckDB connection as a dataset.
 
     `unit` says who is protected: a column, or `Unit.row()` where one row is one person. All else is public
     and declared: types, bounds, keys, tables that are nobody's. Several protected tables are given as a
-    mapping from names to data; each must have the unit's column.
+    mapping from names to data; each must have the unit's column. With `quotes=False` each line of a CSV file
+    is a row, whatever is in it; else a row with an unbalanced quote swallows those that follow.
+
+    What a `hubbub.toml` beside the file declares of it need not be passed; what is passed wins. The path of
+    a `hubbub.toml` opens all its tables.
 
     With a `ledger`, a path or a `postgresql://…` address, all that is spent is charged there, to the account
     of that name (else the table's), on behalf of the owner or of an analyst with a budget of her own.
@@ -282,19 +301,42 @@ def open(  # noqa: A001 - hubbub.open is its name
     """
     from hubbub.tables.duckdb import DuckDB, Source
 
-    who = Unit(unit) if isinstance(unit, str) else unit
+    facts = found(data)
+    who = facts.unit if facts is not None and unit is None else unit
+    who = Unit(who) if isinstance(who, str) else who
     if not isinstance(who, Unit):
         raise InvalidInput(
-            "the unit is not one",
+            "the unit is not given, or is not one",
             why="it must be known who is protected",
             fix='pass unit="patient" or Unit.row()',
         )
-    kinds = {column: _kind(kind) for column, kind in (types or {}).items()}
-    connection = _connection(data)
-    given = _given(data, table, is_connection=connection is not None)
-    sources = {
-        name: Source(rows, kinds or None, who.key, bounds=bounds, keys=keys) for name, rows in given.items()
-    }
+    kinds = {column: kind_of(kind) for column, kind in (types or {}).items()}
+    connection = _connection(data) if facts is None else None
+    if facts is None:
+        given = _given(data, table, is_connection=connection is not None)
+        sources = {
+            name: Source(rows, kinds or None, who.key, bounds=bounds, keys=keys, has_quotes=quotes)
+            for name, rows in given.items()
+        }
+    else:
+        sources = {}
+        for declared in facts.named(table):
+            more = facts.is_asked(declared)
+            sources[declared.name] = Source(
+                declared.path,
+                {**declared.types, **(kinds if more else {})},
+                who.key if unit is not None and not declared.is_public else declared.unit,
+                declared.is_public,
+                {**declared.bounds, **(bounds or {} if more else {})},
+                {**declared.keys, **(keys or {} if more else {})},
+            )
+        budget = budget or facts.budget
+        if ledger is None:
+            ledger, account = facts.ledger, account or facts.account
+        version = version or facts.version
+        population = _first(population, facts.population)
+        rows_per_unit = _first(rows_per_unit, facts.rows_per_unit)
+        groups_per_unit = _first(groups_per_unit, facts.groups_per_unit)
     for name, rows in (public or {}).items():
         sources[name] = Source(rows, is_public=True)
     engine = DuckDB(sources, connection)
@@ -304,8 +346,9 @@ def open(  # noqa: A001 - hubbub.open is its name
         _refuse_without_ledger(account=account, analyst=analyst, version=version)
         return Dataset(engine, who, Spending(budget), population=people, limits=limits)
     kept = ledger if isinstance(ledger, Ledger) else Ledger.open(ledger)
-    dataset = ", ".join(given)
-    owner = kept.account(account or next(iter(given)), who, budget)
+    protected = [name for name, source in sources.items() if not source.is_public]
+    dataset = ", ".join(protected)
+    owner = kept.account(account or protected[0], who, budget)
     if version is not None:
         owner.version(version, dataset)
     return Dataset(
@@ -314,8 +357,8 @@ def open(  # noqa: A001 - hubbub.open is its name
         owner if analyst is None else owner.for_analyst(analyst),
         population=people,
         limits=limits,
-        origin=[[name, rows if connection else _origin(rows)] for name, rows in given.items()]
-        + ([[_origin(data)]] if connection else []),
+        origin=[_origin(name, source) for name, source in sources.items()]
+        + ([[_place(data)]] if connection else []),
         version=version or owner.latest_version(dataset) or "1",
         ledger=None if kept is ledger else kept,
     )
@@ -329,9 +372,14 @@ def _refuse_without_ledger(**given: Any) -> None:
             )
 
 
-def _origin(rows: Any) -> str:
-    """Where rows are, as far as that can be said without looking at them."""
-    return str(Path(rows).absolute()) if isinstance(rows, (str, Path)) else type(rows).__name__
+def _origin(name: str, source: "Source") -> list[Any]:
+    """Which rows are meant and how they are read, as far as that can be said without looking at them."""
+    kinds = sorted((column, kind.value) for column, kind in (source.types or {}).items())
+    return [name, _place(source.rows), kinds, source.has_quotes, source.is_public]
+
+
+def _place(rows: Any) -> str:
+    return os.path.abspath(rows) if isinstance(rows, (str, Path)) else type(rows).__name__  # noqa: PTH100
 
 
 def _connection(data: Any) -> Any:
@@ -365,23 +413,3 @@ def _given(data: Any, table: str | None, *, is_connection: bool) -> dict[str, An
     if table is None:
         table = Path(str(data)).stem.split("*")[0].rstrip("_-.") if isinstance(data, (str, Path)) else "data"
     return {table or "data": data}
-
-
-def _kind(given: Any) -> Kind:
-    if isinstance(given, Kind):
-        return given
-    words = {
-        **{kind.value: kind for kind in Kind},
-        **dict.fromkeys(("int", "integer", "bigint", "float", "double", "real", "decimal"), Kind.NUMBER),
-        **dict.fromkeys(("string", "str", "varchar", "category"), Kind.TEXT),
-        **dict.fromkeys(("bool",), Kind.BOOLEAN),
-        **dict.fromkeys(("datetime",), Kind.TIMESTAMP),
-    }
-    kind = words.get(str(given).lower())
-    if kind is None or kind is Kind.OPAQUE:
-        raise InvalidInput(
-            f"{str(given)[:40]!r} is not a type",
-            why="columns are numbers, texts, booleans, dates or timestamps",
-            fix="use number, text, boolean, date or timestamp",
-        )
-    return kind

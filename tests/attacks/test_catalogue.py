@@ -8,15 +8,25 @@
 | A04 | noise beyond 2^53 cast to a double before it is added | floats | noise_cast_to_double |
 | A05 | integers through doubles: 2^60+128 against 2^60+129 | integers | integers_through_doubles |
 | A06 | a sum that overflows | integers | wrapping_sum |
+| A06-sql | a sum that overflows, through SQL | sql | sum_in_64_bits |
 | A07 | a row that is NaN | integers | nan_passes_the_clamp |
+| A07-sql | a row that is NaN, through SQL | sql | cast_before_the_clamp |
+| A08-sql | a missing value filled with NaN | sql | filled_with_nan |
+| A09-sql | casts that fail, then a count | sql | counted_as_declared |
+| A10-sql | a cast to a narrow type | sql | narrow_cast |
 | A11 | a threshold by > where ≥ was analysed; tails | selection | strict_tail |
 | A11-gaussian | the same, Gaussian | selection | strict_gaussian_tail |
 | A11-threshold | the same, sparse vector | selection | strictly_above |
 | A11-keys | the same, keys of one unit | selection | keys_above_charged_as |
 | A12 | output length depends on data | selection | histogram_of_what_is_there |
+| A12-sql | keys that only one neighbour has | sql | groups_that_are_there |
+| A13-sql | a mean of few values among many missing | sql | mean_by_all_rows |
 | A14 | bounds taken from the data | integers | bounds_from_the_rows |
+| A14-sql | bounds taken from the rows, through SQL | sql | bounds_of_what_is_there |
 | A15 | bounds not enforced | integers | bounds_not_enforced |
+| A15-sql | bounds not enforced, through SQL | sql | bounds_believed |
 | A16 | rounding and reordering of a float sum | floats | float_sum |
+| A16-sql | the order of a unit's own rows | sql | sum_of_doubles |
 | A17 | −0 counted twice in a two-sided geometric law | samplers | negative_zero |
 | A17-large | the same at a large scale | samplers | negative_zero |
 | A18 | noise truncated | integers | truncated_noise |
@@ -45,18 +55,19 @@
 | A28-choice | weights that underflow | selection | underflowing_choice |
 | A29 | an exception that depends on data | parameters | failing_count |
 | A29-values | an exception that shows data | parameters | shows_what_it_refuses |
+| A29-sql | a row that makes an expression fail | sql | as_it_was_written |
 | A30 | bounds of a copy that is not used | integers | StaleBounds |
+| A30-sql | bounds of a column before it was computed with | sql | bounds_of_another_step |
 
-Rows A08, A09, A10 and A13 are about casts and missing values in tables, which the core does not have.
+Rows that end in -sql are made through SQL, against the engine's exact integers.
 """
 
 import importlib
 import inspect
 
-from attacks import mutants
+from attacks import mutants, sql_mutants
 
-THEMES = ["floats", "integers", "samplers", "selection", "parameters", "entropy", "time"]
-CORE = [*range(1, 8), 11, 12, *range(14, 31)]
+THEMES = ["floats", "integers", "samplers", "selection", "parameters", "entropy", "time", "sql"]
 
 
 def _table():
@@ -71,8 +82,10 @@ def _modules():
     return {theme: importlib.import_module(f"attacks.test_{theme}") for theme in THEMES}
 
 
-def test_every_row_that_touches_the_core_is_attacked():
-    assert sorted({name.partition("-")[0] for name in _table()}) == [f"A{number:02}" for number in CORE]
+def test_every_row_of_the_catalogue_is_attacked():
+    assert sorted({name.partition("-")[0] for name in _table()}) == [
+        f"A{number:02}" for number in range(1, 31)
+    ]
 
 
 def test_the_table_is_what_is_run():
@@ -94,14 +107,17 @@ def test_every_row_has_its_mutant_and_every_mutant_its_row():
     table = _table()
     for row, (theme, mutant) in table.items():
         assert f"mutants.{mutant}" in inspect.getsource(_modules()[theme]) or theme == "entropy"
-        weak = getattr(mutants, mutant)
+        weak = getattr(sql_mutants if theme == "sql" else mutants, mutant)
         assert callable(weak) is (mutant != "ANOTHER_GENERATOR")
         assert row.partition("-")[0] in (weak.__doc__ if callable(weak) else inspect.getsource(mutants))
 
     public = {
         name
-        for name, value in vars(mutants).items()
-        if getattr(value, "__module__", None) == mutants.__name__ and not name.startswith("_")
+        for module in (mutants, sql_mutants)
+        for name, value in vars(module).items()
+        if getattr(value, "__module__", None) == module.__name__
+        and not name.startswith("_")
+        and name != "table"
     }
     assert public | {"ANOTHER_GENERATOR"} == {mutant for _, mutant in table.values()}
 

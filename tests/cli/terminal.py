@@ -15,11 +15,12 @@ class Outcome(NamedTuple):
     stderr: str
 
 
-def run(*words: str, width: int = 200) -> Outcome:
+def run(*words: str, width: int = 200, typed: str = "") -> Outcome:
     out, err = io.StringIO(), io.StringIO()
     code = 0
     with (
         mock.patch.object(sys, "argv", ["hubbub", *words]),
+        mock.patch.object(sys, "stdin", io.StringIO(typed)),
         mock.patch.dict("os.environ", {"COLUMNS": str(width), "NO_COLOR": "1"}),
         contextlib.redirect_stdout(out),
         contextlib.redirect_stderr(err),

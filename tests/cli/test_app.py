@@ -4,14 +4,20 @@ import math
 import re
 import subprocess
 import sys
+import time
 from importlib import metadata
 from pathlib import Path
 from statistics import NormalDist
 
+import duckdb
 import pytest
 
 from cli.terminal import run
 from hubbub.cli.demo import bar
+from hubbub.cli.hospital import REGIONS, write_visits
+
+SAME = (41291, 20000, 4541092651, 52811951, 57, 4148, 99)
+"""What the hospital adds up to."""
 
 
 def test_release_of_an_integer_is_an_integer_with_its_error_and_cost():
@@ -150,17 +156,53 @@ def test_bad_input_is_one_sentence_and_no_traceback(words, what):
     assert "=True" not in out.stderr
 
 
-def test_the_demo_shows_the_three_examples():
+def test_the_demo_shows_the_main_job_and_then_the_three_examples():
+    start = time.monotonic()
     out = run("demo")
+    assert time.monotonic() - start < 15
     assert out.code == 0
-    for words in (
-        "more than 12.2",
-        "± 12 all at once",
-        "Most common of 6 conditions",
-        "toss coins",
-        "ε = 1.09862",
-    ):
-        assert words in out.stdout
+    places = [
+        out.stdout.index(words)
+        for words in (
+            "A made-up hospital: ",
+            "SELECT region, COUNT(*) AS n, AVG(cost) AS cost FROM visits GROUP BY region",
+            "nothing spent yet",
+            "no patient can be made out",
+            "█▒",
+            "hubbub demo --save .",
+            "± 12 all at once",
+            "more than 12.2",
+            "Most common of 6 conditions",
+            "toss coins",
+            "ε = 1.09862",
+        )
+    ]
+    assert places == sorted(places)
+
+
+def test_the_demo_leaves_its_table_and_a_picture_where_it_is_told(tmp_path):
+    out = run("demo", "--save", str(tmp_path))
+    assert out.code == 0
+    assert {path.name for path in tmp_path.iterdir()} == {"visits.parquet", "hubbub-demo.svg"}
+    assert (tmp_path / "hubbub-demo.svg").read_text().startswith("<svg")
+    assert run("demo", "--save", str(tmp_path)).code == 0  # its own table may be there already
+    (tmp_path / "visits.parquet").write_text("mine")
+    other = run("demo", "--save", str(tmp_path))
+    assert other.code == 2
+    assert "is not the demo's" in other.stderr
+    assert (tmp_path / "visits.parquet").read_text() == "mine"
+    missing = run("demo", "--save", str(tmp_path / "nowhere"))
+    assert missing.code == 2
+    assert missing.stderr.startswith("--save is not a folder")
+
+
+def test_the_hospital_is_the_same_everywhere(tmp_path):
+    visits = write_visits(tmp_path / "visits.parquet")
+    rows = duckdb.read_parquet(str(tmp_path / "visits.parquet"))
+    total = "count(*), count(DISTINCT patient), sum(patient), sum(cost), min(cost), max(cost), max(age)"
+    assert rows.aggregate(total).fetchall() == [SAME]
+    assert visits == SAME[0]
+    assert {region for (region,) in rows.project("region").distinct().fetchall()} == set(REGIONS)
 
 
 def test_a_bar_is_solid_up_to_the_low_end_and_blurred_to_the_high_end():
@@ -171,7 +213,7 @@ def test_a_bar_is_solid_up_to_the_low_end_and_blurred_to_the_high_end():
 
 
 def test_help_lists_every_command():
-    for command in ("demo", "loss", "release", "error", "choose", "toss"):
+    for command in ("query", "plan", "init", "demo", "loss", "release", "error", "choose", "toss"):
         assert command in run("--help").stdout
 
 

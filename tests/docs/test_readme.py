@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from cli.terminal import run
+from hubbub.cli.hospital import write_visits
 
 ROOT = Path(__file__).parent.parent.parent
 README = (ROOT / "README.md").read_text()
@@ -19,14 +20,32 @@ def blocks(language: str) -> list[str]:
     return re.findall(rf"```{language}\n(.*?)```", README, flags=re.DOTALL)
 
 
-def test_the_python_runs():
-    for block in blocks("python"):
-        out = subprocess.run([sys.executable, "-c", block], capture_output=True, text=True, check=True)
-        assert out.stdout.splitlines()[0] == "6"
+@pytest.fixture(scope="module")
+def hospital(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("hospital")
+    write_visits(folder / "visits.parquet")
+    return folder
 
 
-@pytest.mark.parametrize("line", [line for block in blocks("sh") for line in block.splitlines()])
-def test_the_shell_runs(line):
+@pytest.mark.parametrize(
+    ("place", "first"), [(0, "ε = 1 for one patient, add/remove; nothing spent yet"), (1, "6")]
+)
+def test_the_python_runs(hospital, place, first):
+    command = [sys.executable, "-c", blocks("python")[place]]
+    out = subprocess.run(command, capture_output=True, text=True, check=True, cwd=hospital)
+    assert out.stdout.splitlines()[0] == first
+
+
+def test_the_first_command_is_the_main_job():
+    assert blocks("sh")[0].startswith('hubbub query visits.parquet "SELECT region, COUNT(*) AS n, AVG(cost)')
+
+
+@pytest.mark.parametrize(
+    "line", [line for block in blocks("sh") for line in block.replace("\\\n", "").splitlines()]
+)
+def test_the_shell_runs(hospital, monkeypatch, line):
+    monkeypatch.chdir(hospital)
+    (hospital / "hubbub.toml").unlink(missing_ok=True)
     words = shlex.split(line, comments=True)
     assert words[0] == "hubbub"
     out = run(*words[1:])

@@ -68,7 +68,7 @@ def test_what_the_line_says_is_public(ledger):
     charge = next(entry for entry in data.account.entries() if entry.kind == "charge")
     assert charge.body["what"] == QUESTION
     assert charge.body["fingerprint"] == fingerprint(
-        data.sql(QUESTION, epsilon=0.1), [["people", "DataFrame"]]
+        data.sql(QUESTION, epsilon=0.1), [["people", "DataFrame", [], True, False]]
     )
     kept = json.loads(data.account.released(charge.number))
     assert kept["format"] == "hubbub answers/1"

@@ -1,6 +1,8 @@
 """The least noise for a promise: it holds, and a little less would not do."""
 
+import math
 from fractions import Fraction
+from importlib import import_module
 
 import pytest
 
@@ -43,6 +45,48 @@ def test_a_good_guess_gives_the_same():
     family, epsilon, delta = FAMILIES["subsampled"]
     found = [calibrate(family, epsilon, delta, guess=guess) for guess in (Fraction(1, 2), 1, 30)]
     assert max(found) <= min(found) * (1 + 5e-8)
+
+
+@pytest.mark.parametrize(
+    ("family", "epsilon", "delta", "truth", "most"),
+    [
+        (lambda s: Loss.gaussian(1 / s), 1, 1e-5, 3.730631634815942, 22),
+        (lambda s: Loss.gaussian(1 / s) * 100, 1, 1e-5, 37.30631634815942, 14),
+        # Flat on one side and nothing on the other: 1 − e^(1 − 1/2s) is δ.
+        (lambda s: Loss.laplace(1 / s), 2, 1e-3, 0.5 / (1 - math.log1p(-1e-3)), 40),
+        (lambda s: Loss.pure(1 / s) * 3, 2, 0, 1.5, 7),
+    ],
+)
+def test_the_least_noise_is_found_in_a_few_steps_from_any_guess(family, epsilon, delta, truth, most):
+    for guess in (Fraction(1, 30), Fraction(5, 4), 30):
+        asked = []
+        found = calibrate(lambda s: asked.append(s) or family(s), epsilon, delta, guess=guess)  # noqa: B023
+        assert truth * (1 - 1e-15) <= found <= truth * (1 + (1e-8 if delta else 2e-12))
+        assert len(asked) <= most
+
+
+def test_a_search_that_is_cut_short_still_keeps_the_promise(monkeypatch):
+    monkeypatch.setattr(import_module("hubbub.loss.calibrate"), "_MOST_STEPS", 2)
+    noise = calibrate(lambda s: Loss.gaussian(1 / s), 1, 1e-5)
+    assert Loss.gaussian(1 / Fraction(noise)).epsilon(1e-5) <= 1
+    assert 3.73 < noise < 4.5
+
+
+def test_a_promise_without_a_delta_or_a_guess():
+    asked = []
+    assert calibrate(lambda s: asked.append(s) or Loss.pure(1 / s), 2) == pytest.approx(0.5, rel=2e-12)
+    assert asked[0] == 1
+
+
+def test_the_promise_is_kept_as_it_will_be_read(monkeypatch):
+    """ε(δ) and δ(ε) are bounded each by itself: here the first is a little looser."""
+    read = Loss.epsilon
+    monkeypatch.setattr(Loss, "epsilon", lambda self, delta=0: read(self, delta) * (1 + 3e-8))
+    for delta, truth in ((1e-5, 3.730631634815942), (0, 1.0)):
+        family = (lambda s: Loss.gaussian(1 / s)) if delta else (lambda s: Loss.pure(1 / s))
+        found = calibrate(family, 1, delta)
+        assert family(Fraction(found)).epsilon(delta) <= 1
+        assert truth < found <= truth * (1 + 6e-8)
 
 
 @pytest.mark.parametrize("bad", [0, -1, float("nan"), "1", None])

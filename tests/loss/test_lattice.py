@@ -719,3 +719,13 @@ def test_a_loss_too_small_for_doubles_is_not_taken_for_none():
     with pytest.raises(Uncertified):
         two_points(Fraction(1, 10**330))
     assert two_points(0).losses == (0.0, 0.0)
+
+
+def test_what_no_grid_can_tell_is_left_to_others(monkeypatch):
+    composed = Composed([(two_points(1), 3)])
+    monkeypatch.setattr(Composed, "_narrowed", lambda *_, **__: (0.0, math.inf))
+    with pytest.raises(Uncertified):
+        composed.epsilon(1e-3)
+    monkeypatch.setattr(Composed, "_narrowed", lambda *_, **__: (0.0, 1.0))
+    with pytest.raises(Uncertified):
+        composed.delta(0.5)

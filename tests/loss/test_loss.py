@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hubbub.errors import InvalidInput, Unsupported
-from hubbub.loss import Cost, Loss, largest_mu
+from hubbub.loss import Cost, Loss, largest_mu, parallel
 from hubbub.loss import closed as module
 from hubbub.rational import as_read
 from refusing import refused
@@ -390,6 +390,81 @@ def test_a_group_too_large_to_protect_pays_a_delta_of_one():
 def test_a_group_has_a_whole_number_of_members(size):
     with refused(InvalidInput, match="size"):
         Loss.pure(1).for_group(size)
+
+
+def test_losses_of_samples():
+    half, one = Fraction(1, 2), Loss.gaussian(1)
+    assert one.sampled(1) == one.sampled_without_replacement(5, 5) == one
+    assert one.sampled(0) == one.sampled_without_replacement(5, 0) == Loss.pure(0)
+    assert one.sampled(half).sampled(half) == one.sampled(Fraction(1, 4)) != one
+    assert str(one.sampled(half)) == "(Gaussian μ = 1) of a Poisson sample, rate 0.5"
+    assert str(one.sampled_without_replacement(4, 2)) == "(Gaussian μ = 1) of a fixed-size sample, rate 0.5"
+    assert Loss.pure(0).sampled(half) == Loss.pure(0).sampled_without_replacement(4, 2) == Loss.pure(0)
+    for several in (Loss.pure(1) * 2, Loss.pure(1) + one):
+        with refused(Unsupported, match="several"):
+            several.sampled(half)
+        with refused(Unsupported, match="several"):
+            several.sampled_without_replacement(4, 2)
+    with pytest.raises(Unsupported, match="substituted"):
+        one.sampled_without_replacement(4, 2).sampled(half)
+    for unknown in (
+        Loss.zcdp(1),
+        Loss.from_renyi({2: 1}),
+        Loss.approximate(1, half),
+        Loss.finite([1, 0], [half, half]),
+    ):
+        with refused(Unsupported, match="without replacement"):
+            unknown.sampled_without_replacement(4, 2)
+    with refused(InvalidInput, match="rate"):
+        one.sampled(2)
+    with refused(InvalidInput, match="size"):
+        one.sampled_without_replacement(4, 5)
+
+
+def test_losses_of_shuffles():
+    assert str(Loss.response(Fraction(3, 4)).shuffled(10)) == "10 shuffled reports of ε = 1.09862"
+    assert Loss.pure(0).shuffled(10) == Loss.pure(0)
+    for loss, why in (
+        (Loss.gaussian(1), "pure"),
+        (Loss.approximate(1, 0.5), "pure"),
+        (Loss.pure(1).sampled(0.5), "shuffled"),
+    ):
+        with refused(Unsupported, match=why):
+            loss.shuffled(10)
+
+
+def test_what_is_taken_unless_said_otherwise_and_what_is_too_much():
+    assert Loss.discrete_laplace(2).epsilon() == 0.5
+    assert Loss.discrete_gaussian(4).rho == Fraction(1, 8)
+    assert Loss.pure(1).bounds()[:2] == pytest.approx((1, 1))
+    assert Loss.response(Fraction(1, 3), 3).epsilon() < 1e-30
+    assert Loss.response(Fraction(3, 4)).epsilon() == pytest.approx(math.log(3))
+    with refused(InvalidInput, match="keep"):
+        Loss.response(Fraction(1, 4), 3)
+    with refused(InvalidInput, match="times"):
+        Loss.pure(1) * (10**18 + 1)
+    assert (Loss.pure(1) * 10**18).epsilon() == 1e18
+    with refused(InvalidInput, match="alpha"):
+        Loss.pure(1).renyi(1)
+    with refused(InvalidInput, match="alpha"):
+        Loss.pure(1).tradeoff(Fraction(11, 10))
+    assert Loss.approximate(1, 0.5).renyi(2) == math.inf
+    assert Loss.gaussian(1).renyi(4) == pytest.approx(2)
+
+
+def test_many_losses_together_are_their_sum():
+    kinds = [Loss.pure(1), Loss.gaussian(1), Loss.laplace(2)]
+    assert Loss.together(kinds) == kinds[0] + kinds[1] + kinds[2]
+    either = parallel(Loss.pure(1), Loss.gaussian(1))
+    assert Loss.together([either, Loss.pure(1)]) == either + Loss.pure(1)
+    assert str(either + Loss.pure(1)) == "ε = 2 or ε = 1, Gaussian μ = 1"
+    assert either.renyi(4) == pytest.approx(max(Loss.pure(1).renyi(4), 2))
+    assert either.tradeoff(0.25) == min(Loss.pure(1).tradeoff(0.25), Loss.gaussian(1).tradeoff(0.25))
+    assert either.delta(0.5) == max(Loss.pure(1).delta(0.5), Loss.gaussian(1).delta(0.5))
+    low, high = either.bounds(1e-3)[:2]
+    assert (low, high) == Loss.gaussian(1).bounds(1e-3)[:2]
+    sure = either.posterior(0.5, Fraction(1, 2))
+    assert sure == tuple(map(max, Loss.pure(1).posterior(0.5, 0.5), Loss.gaussian(1).posterior(0.5, 0.5)))
 
 
 def test_the_cost_is_what_adds_up():

@@ -120,6 +120,16 @@ def test_laplace_noise_on_many_numbers_is_no_worse_than_on_one(scale, shifts):
         assert abs(hockey_stick(*single, epsilon) + mp.expm1((epsilon - total / scale) / 2)) < mp.mpf("1e-25")
 
 
+def test_very_many_losses_are_seen_as_all_or_as_fewer():
+    """Beyond 2^10 integers: a Laplace law a little further apart, or integers taken together."""
+    wide, narrow = DiscreteLaplacian(Fraction(3), 2000), DiscreteLaplacian(Fraction(1, 3), 2500)
+    assert wide.side(added=False, up=True) == pairs.Laplacian(above(Fraction(2000, 3) + Fraction(1, 18)))
+    assert wide.side(added=False, up=False) == pairs.Laplacian(below(Fraction(2000, 3)))
+    assert narrow.side(added=False, up=True) == pairs.discrete_laplace(Fraction(1, 9), 834)
+    assert DiscreteLaplacian(Fraction(1), 1025).side(added=False, up=True) == pairs.Laplacian(1025.5)
+    assert DiscreteLaplacian(Fraction(3), 1024).side(added=False, up=True) == pairs.discrete_laplace(3, 1024)
+
+
 def test_many_losses_lie_between_fewer_and_all():
     part = DiscreteLaplacian(Fraction(5000), 5003)
     up, down = part.side(added=False, up=True), part.side(added=False, up=False)
@@ -230,10 +240,13 @@ def test_groups():
     assert Loss.laplace(0.5).for_group(3) == Loss.laplace(1.5)
     assert Loss.discrete_laplace(4, 1).for_group(3) == Loss.discrete_laplace(4, 3)
     assert Loss.discrete_gaussian(4, 1).for_group(3) == Loss.discrete_gaussian(4, 3)
+    assert Loss.discrete_laplace(4, 2).for_group(3) == Loss.discrete_laplace(4, 6)
+    assert Loss.discrete_gaussian(4, 2).for_group(3) == Loss.discrete_gaussian(4, 6)
     assert Loss.bounded_range(0.5).for_group(2) == Loss.bounded_range(1)
     assert Loss.zcdp(0.5).for_group(3) == Loss.zcdp(4.5)
     assert Loss.response(0.75).for_group(2).epsilon() == pytest.approx(2 * math.log(3))
-    assert Loss.from_renyi({4: 1, 16: 2}).for_group(2) == Loss.from_renyi({2: 3, 8: 6})
+    assert Loss.from_renyi({3: 1, 4: 1, 16: 2}).for_group(2) == Loss.from_renyi({2: 3, 8: 6})
+    assert Loss.from_renyi({7: 1, 8: 1, 16: 2}).for_group(3) == Loss.from_renyi({2: 9, 4: 18})
     assert (Loss.pure(1).sampled(0.5)).for_group(2).epsilon() == pytest.approx(
         2 * math.log1p(0.5 * math.expm1(1))
     )
@@ -321,12 +334,81 @@ def test_renyi_divergences_of_sampled_gaussians(alpha, rate, sigma):
     assert truth <= found <= truth * (1 + mp.mpf("1e-6"))
 
 
+@pytest.mark.parametrize("alpha", [1.0001, 3.0, 50.0])
+def test_divergences_with_a_formula_are_raised_by_a_hair(alpha):
+    """α·ρ of what is Gaussian or concentrated, and of a bounded range no more than its length."""
+    cases = [
+        (Bell(Fraction(1, 3)), alpha / 6),
+        (DiscreteBell(Fraction(3), 2), alpha * 2 / 3),
+        (Zcdp(Fraction(1, 3)), alpha / 3),
+        (Ranged(Fraction(1, 3)), min(alpha / 72, 1 / 3)),
+        (Ranged(Fraction(7)), min(alpha * 49 / 8, 7.0)),
+        (Response(Fraction(3, 4), 2), None),
+        (Laplacian(Fraction(1, 2)), None),
+    ]
+    for part, truth in cases:
+        if truth is not None:
+            assert truth * (1 - 1e-15) <= part.renyi(alpha) <= truth * (1 + 1e-10)
+        assert part.renyi(alpha) <= above(part.most) if part.most is not None else True
+
+
+@pytest.mark.parametrize("epsilon", [1e-60, 1e-3, 1.0, 30.0, 500.0])
+def test_divergences_of_two_losses(epsilon):
+    part, e = Pure(Fraction(epsilon)), mp.mpf(epsilon)
+    for alpha in (1.001, 2.0, 100.0):
+        a = mp.mpf(alpha)
+        with mp.workdps(200):
+            truth = mp.log(mp.cosh((a - 0.5) * e) / mp.cosh(e / 2)) / (a - 1)
+        close = 2.01 if alpha * epsilon < 1e-50 else 1 + mp.mpf("1e-9")
+        assert truth <= part.renyi(alpha) <= max(e if alpha * epsilon > 600 else 0, truth * close)
+
+
+@pytest.mark.parametrize("ratio", [1e-3, 1.0, 20.0, 400.0])
+def test_divergences_of_laplace_noise(ratio):
+    for alpha in (1.5, 2.0, 30.0):
+        a, r = mp.mpf(alpha), mp.mpf(ratio)
+        grown = a * mp.exp((a - 1) * r) + (a - 1) * mp.exp(-a * r)
+        truth = mp.log(grown / (2 * a - 1)) / (a - 1)
+        assert truth <= Laplacian(Fraction(ratio)).renyi(alpha) <= truth * (1 + mp.mpf("1e-9"))
+
+
+@pytest.mark.parametrize("size", [2, 8, 9])
+def test_divergences_of_groups_in_a_sample(size):
+    """A mixture's powers are no more than the mixture of powers; of many, all are taken to be sampled."""
+    rate, mu_squared = Fraction(1, 10), Fraction(1, 4)
+    group = Sampled(Bell(mu_squared), rate).group(size)
+    for alpha in (1.5, 4.0):
+        grown = math.fsum(
+            math.comb(size, j) * 0.1**j * 0.9 ** (size - j) * math.expm1((alpha - 1) * alpha * j * j / 8)
+            for j in range(1, size + 1)
+        )
+        truth = math.log1p(grown) / (alpha - 1) if size <= 8 else alpha * size**2 / 8
+        assert truth < group.renyi(alpha) < truth * (1 + 1e-9)
+    # Where e^x would overflow, as if all were sampled.
+    assert group.renyi(200.0) == pytest.approx(200 * size**2 / 8)
+
+
+@pytest.mark.parametrize("alpha", [1.5, 8.0, 300.0])
+def test_divergences_of_other_samples(alpha):
+    """The mixture of powers, what a pure part allows, and never more than without sampling."""
+    rate = 0.25
+    for base in (Laplacian(Fraction(1)), Pure(Fraction(2)), Pure(Fraction(5)), DiscreteBell(Fraction(1), 1)):
+        alone = base.renyi(alpha)
+        mixed = math.log1p(rate * math.expm1(min(700.0, (alpha - 1) * alone))) / (alpha - 1)
+        known = [alone, mixed] if (alpha - 1) * alone < 700 else [alone]
+        if base.most is not None:
+            known.append(Pure(Fraction(math.log1p(rate * math.expm1(float(base.most))))).renyi(alpha))
+        assert Sampled(base, Fraction(1, 4)).renyi(alpha) == pytest.approx(min(known), rel=1e-9)
+
+
 def test_a_known_curve_answers_for_smaller_orders():
     curve = Curve(((Fraction(2), Fraction(1)), (Fraction(8), Fraction(3))))
     assert curve.renyi(1.5) == curve.renyi(2.0) == 1
     assert curve.renyi(2.1) == curve.renyi(8.0) == 3
     assert curve.renyi(9.0) == math.inf
     assert Zcdp(Fraction(1, 2)).renyi(4.0) == pytest.approx(2)
+    assert set(curve.side(added=False, up=False).losses) == {0.0}
+    assert Zcdp(Fraction(1, 2)).side(added=False, up=False) == pairs.Bell(1.0)
     for part in (curve, Zcdp(Fraction(1))):
         with pytest.raises(Uncertified):
             part.side(added=False, up=True)
@@ -371,6 +453,85 @@ def test_what_is_no_loss_is_refused():
         Loss.gaussian(1).sampled(2)
     with refused(InvalidInput, match="alpha"):
         Loss.gaussian(1).renyi(1)
+
+
+def test_what_parts_say_of_themselves():
+    poisson, fixed = (
+        Sampled(Bell(Fraction(1)), Fraction(1, 4)),
+        Sampled(Bell(Fraction(1)), Fraction(1, 4), fixed=True),
+    )
+    group = poisson.group(2)
+    assert [part.symmetric for part in (Pure(Fraction(1)), poisson, fixed, group)] == [
+        True,
+        False,
+        False,
+        False,
+    ]
+    assert [part.relation for part in (Pure(Fraction(1)), poisson, fixed, group)] == [
+        "",
+        "add/remove",
+        "substitution",
+        "add/remove",
+    ]
+    assert [part.most for part in (Bell(Fraction(1)), poisson, group, Zcdp(Fraction(1)))] == [None] * 4
+    assert [part.told for part in (Pure(Fraction(1)), Pure(Fraction(1), Fraction(1, 3)))] == [
+        0,
+        Fraction(1, 3),
+    ]
+    assert Sampled(Pure(Fraction(2)), Fraction(1, 4)).rho < 2
+    assert Sampled(Ranged(Fraction(1)), Fraction(1, 4)).rho <= Fraction(1, 8)
+    assert poisson.group(1) is poisson
+    assert (group.size, group.group(3).size) == (2, 6)
+    assert fixed.group(1) is fixed
+    with pytest.raises(Unsupported):
+        fixed.group(2)
+    with refused(Unsupported, match="once more"):
+        fixed.sampled(Fraction(1, 2))
+    assert [Pure(Fraction(2)).rho, Ranged(Fraction(2)).rho, Bell(Fraction(3)).rho] == [
+        2,
+        Fraction(1, 2),
+        Fraction(3, 2),
+    ]
+    assert str(Pure(Fraction(1), Fraction(1, 2))) == "ε = 1, δ = 0.5"
+    assert DiscreteBell(Fraction(1), 0).is_nothing
+    assert not DiscreteBell(Fraction(1), 1).is_nothing
+
+
+def test_pure_groups_and_samples_with_a_delta():
+    pair = Pure(Fraction(1), Fraction(1, 100))
+    assert pair.group(2) == Pure(Fraction(2), pair.group(2).delta)
+    assert float(pair.group(2).delta) == pytest.approx(0.01 * (1 + math.e))
+    assert not pair.group(2).sharp
+    assert pair.group(50).delta == 1
+    assert pair.sampled(Fraction(1, 2)).delta == Fraction(1, 200)
+    assert not pair.sampled(Fraction(1, 2)).sharp
+    assert not Response(Fraction(3, 4), 2).group(2).sharp
+
+
+def test_outcomes_that_one_law_never_gives_are_cut_off():
+    law = Finite(
+        (Fraction(1, 2), Fraction(1, 4), Fraction(1, 4), Fraction(0)),
+        (Fraction(1, 8), 0, Fraction(3, 8), Fraction(1, 2)),
+    )
+    assert law.most is None
+    assert law.cut().told == Fraction(1, 2)
+    assert float(law.cut().most) == pytest.approx(math.log(4))
+    apart = Finite((Fraction(1), Fraction(0)), (Fraction(0), Fraction(1)))
+    assert (apart.cut().most, apart.cut().told) == (0, 1)
+    both = Finite((Fraction(1, 4), Fraction(3, 4)), (Fraction(3, 4), Fraction(1, 4)))
+    assert both.cut() is both
+    assert float(both.most) == pytest.approx(math.log(3))
+    assert float(
+        Finite((Fraction(1, 4), Fraction(3, 4), 0), (Fraction(1, 2), Fraction(1, 2), 0)).most
+    ) == pytest.approx(math.log(2))
+
+
+def test_one_integer_that_moves_by_one_unless_said_otherwise():
+    assert Loss.discrete_laplace(2).epsilon() == 0.5
+    assert Loss.discrete_gaussian(4).rho == Fraction(1, 8)
+    assert (Loss.pure(1) * 10**18).epsilon() == 1e18
+    with refused(InvalidInput, match="times"):
+        Loss.pure(1) * (10**18 + 1)
 
 
 def test_nothing_stays_nothing():

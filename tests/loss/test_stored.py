@@ -47,8 +47,8 @@ def test_this_text_is_read_as_it_was_when_it_was_written():
     # Written by version 0.1; it must never change its meaning.
     text = (
         '{"kind": "loss/1", "ways": [[[1, {"delta": "0", "epsilon": "1/10", "part": "pure/1", '
-        '"sharp": true}], [1000, {"base": {"mu_squared": "1", "part": "gaussian/1"}, "fixed": false, "part": "sampled/1", '
-        '"rate": "1/100"}]]]}'
+        '"sharp": true}], [1000, {"base": {"mu_squared": "1", "part": "gaussian/1"}, "fixed": false, '
+        '"part": "sampled/1", "rate": "1/100"}]]]}'
     )
     assert loss_from_json(text) == LOSSES["sampled"]
 

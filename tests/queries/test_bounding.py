@@ -28,7 +28,9 @@ def test_counts_and_means_come_with_intervals_that_hold(visits):
         rows_per_unit=10,
     )
     plan = data.sql(
-        "SELECT region, COUNT(*) AS n, AVG(cost) AS cost FROM visits GROUP BY region", epsilon=10**4
+        "SELECT region, COUNT(*) AS n, AVG(cost) AS cost FROM visits GROUP BY region",
+        epsilon=10**4,
+        confidence=1 - 1e-12,
     )
     answers = data.run(plan).value
     assert answers["region"] == REGIONS

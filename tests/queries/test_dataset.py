@@ -216,7 +216,7 @@ def test_builder_and_sql_ask_the_same():
     ("change", "said"),
     [
         ({"unit": ""}, "key is not the name"),
-        ({"unit": 5}, "unit is not one"),
+        ({"unit": 5}, "unit is not given, or is not one"),
         ({"unit": "nobody"}, "no column 'nobody'"),
         ({"types": {"x": "blob"}}, "not a type"),
         ({"types": {"y": "number"}}, "not a column"),

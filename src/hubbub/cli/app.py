@@ -11,8 +11,11 @@ from rich.markup import escape
 
 from hubbub.bounded import Bounded, Sensitivity
 from hubbub.cli.demo import demo
+from hubbub.cli.given import Several
+from hubbub.cli.init import init
 from hubbub.cli.ledger import register
 from hubbub.cli.loss import Population, loss
+from hubbub.cli.query import plan, query
 from hubbub.cli.typed import above_zero, allowed, counted, number, sure, up
 from hubbub.errors import HubbubError, InvalidInput
 from hubbub.mechanisms import Gaussian, Laplace, PermuteAndFlip, RandomizedResponse, least_noise
@@ -26,6 +29,9 @@ app = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
 )
+app.command(cls=Several)(query)
+app.command(cls=Several)(plan)
+app.command()(init)
 app.command()(demo)
 app.command()(loss)
 register(app)
@@ -36,6 +42,17 @@ _SPELLED = {
     "delta is not below": "--delta is not below",
     "choose delta far": "choose a --delta far",
     "times is above": "--steps is above",
+    "of epsilon and error are": "of --epsilon and --error are",
+    "declared, and delta is 0": "declared, and --delta is 0",
+    "or pass a delta to": "or add --delta 1e-6 to",
+    "or give epsilon": "or give --epsilon",
+    "or ask for 'auto'": "or NAME=auto to find them with some of ε",
+    "with a larger epsilon": "with a larger --epsilon",
+    "a larger epsilon or delta": "a larger --epsilon or --delta",
+    "declare its type": "declare its --type",
+    "; open a DuckDB database with duckdb.connect and pass that": ", or a DuckDB database",
+    'pass table="visits"': "add --table visits",
+    'pass Unit("patient"), or Unit.row()': "pass --unit COLUMN, or --unit row",
 }
 """What the library's messages say in Python, and how the shell says it."""
 _ANSWERS = {
@@ -162,7 +179,10 @@ def choose(
     epsilon: Epsilon,
     confidence: Confidence = "0.95",
 ) -> None:
-    """Name the most common candidate; one person may be in every count. Only the name leaves."""
+    """Name the most common candidate; one person may be in every count. Only the name leaves.
+
+    `hubbub choose fever=120 cough=98 rash=7 --epsilon 1`.
+    """
     names = [_name(score) for score in scores]
     counts = [_count(score) for score in scores]
     if len(set(names)) < len(names):

@@ -1,21 +1,35 @@
-"""`make demo`: the textbook's three examples on a population made up on the spot."""
+"""`make demo`: a table of hospital visits is asked in SQL; then the textbook's three examples, in short."""
 
+import shutil
 from collections.abc import Iterator
 from itertools import islice, product
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Annotated
 
+import typer
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from hubbub.bounded import Bounded, Sensitivity
+from hubbub.cli.hospital import PATIENTS, REGIONS, write_visits
 from hubbub.counting import histogram
+from hubbub.errors import InvalidInput
 from hubbub.mechanisms import Laplace, PermuteAndFlip, RandomizedResponse
 from hubbub.noise import bernoulli, geometric
 from hubbub.unit import Unit
 
+if TYPE_CHECKING:
+    from hubbub.queries.answers import Answers
+
 __all__ = ["demo"]
 
+_QUERY = "SELECT region, COUNT(*) AS n, AVG(cost) AS cost FROM visits GROUP BY region"
+_PUBLIC = f"--bounds cost=0:5000 --keys region={','.join(REGIONS)}"
+_PICTURE = "hubbub-demo.svg"
 _NAMES = 10_000
-_SHOWN = 8
+_SHOWN = 4
 _CONDITIONS = {
     "back pain": 0.29,
     "high blood pressure": 0.285,
@@ -25,14 +39,96 @@ _CONDITIONS = {
     "diabetes": 0.07,
 }
 _BAR = 32
+_SHORT = 17
 
 
-def demo() -> None:
-    """The textbook's examples with their error bars: names, conditions, the coin toss."""
-    console = Console()
+def demo(
+    save: Annotated[
+        Path | None, typer.Option(metavar="FOLDER", help="Keep the made-up table and the picture there.")
+    ] = None,
+) -> None:
+    """The main job on a made-up hospital, with error bars; then the textbook's examples in short.
+
+    \b
+    hubbub demo
+    hubbub demo --save .
+    """  # noqa: D301 - the mark that keeps lines is a real \b
+    if save is not None and not save.is_dir():
+        raise InvalidInput(
+            "--save is not a folder", why="the table and the picture go there", fix="name one that exists"
+        )
+    console = Console(highlight=False)
+    with TemporaryDirectory(prefix="hubbub-demo-") as scratch:
+        _hospital(console, Path(scratch), save)
+    console.rule("The textbook's examples, in short")
     _names(console)
     _conditions(console)
     _coins(console)
+
+
+def _hospital(console: Console, scratch: Path, save: Path | None) -> None:
+    """Generate, plan, answer, draw."""
+    from hubbub.dataset import open as opened
+
+    file = scratch / "visits.parquet"
+    visits = write_visits(file)
+    if save is not None:
+        _keep(file, save / file.name)
+    console.print(f"A made-up hospital: {visits:,} visits of {PATIENTS:,} patients, in {file.name}.")
+    console.print("[bold]The question[/bold], and what is public: bounds of costs, names of regions\n")
+    console.print(f"  {_QUERY}\n  --unit patient --epsilon 1 {_PUBLIC}", soft_wrap=True)
+    # Under a name, so that no hubbub.toml beside it has a say.
+    with opened(
+        {"visits": file}, unit="patient", bounds={"cost": (0, 5000)}, keys={"region": REGIONS}
+    ) as data:
+        plan = data.sql(_QUERY, epsilon=1)
+        console.print(
+            f"\n[bold]The plan[/bold], before any row is read\n\n  {escape(str(plan))}", soft_wrap=True
+        )
+        answers = data.run(plan).value
+    console.print("\n[bold]The answers[/bold], in which no patient can be made out")
+    console.print(_bars(answers))
+    rows = answers.facts["rows per unit"]
+    console.print(
+        f"± and blurred ends: 95 % intervals. A patient counts at most {rows} visits, found privately."
+    )
+    if save is not None:
+        picture = save / _PICTURE
+        picture.write_text(answers.svg("n"), encoding="utf-8")
+        console.print(
+            f"Kept in {escape(str(save))}: {file.name}, and the picture {picture.name}.\n", soft_wrap=True
+        )
+    else:
+        console.print(
+            "hubbub demo --save . keeps the table, and a picture of the answers, to try your own.\n"
+        )
+
+
+def _keep(made: Path, path: Path) -> None:
+    """Put the table there, but never over another one."""
+    if path.exists() and path.read_bytes() != made.read_bytes():
+        raise InvalidInput(
+            f"{path} is there already, and is not the demo's",
+            why="it would be lost",
+            fix="name another folder with --save",
+        )
+    shutil.copyfile(made, path)
+
+
+def _bars(answers: "Answers") -> Table:
+    table = Table()
+    table.add_column("region")
+    for title in ("visits", "mean cost"):
+        table.add_column(title, justify="right")
+        table.add_column("")
+    most = {name: max(answers[f"{name}_high"]) for name in ("n", "cost")}
+    for row in answers:
+        cells = [str(row["region"])]
+        for name in ("n", "cost"):
+            error = (row[f"{name}_high"] - row[f"{name}_low"]) / 2
+            cells += [f"{row[name]:,.0f} ± {error:,.0f}", bar(row[name], error, most[name], _SHORT)]
+        table.add_row(*cells)
+    return table
 
 
 def _names(console: Console) -> None:
@@ -94,13 +190,13 @@ def _coins(console: Console) -> None:
     console.print(f"{mechanism}: each answer stays deniable.")
 
 
-def bar(value: float, error: float, most: float) -> str:
+def bar(value: float, error: float, most: float, length: int = _BAR) -> str:
     """A bar whose end is as blurred as the answer.
 
     >>> bar(50, 10, 100)
     '█████████████▒▒▒▒▒▒'
     """
-    cell = most / _BAR
+    cell = most / length
     solid = max(0, round((value - error) / cell))
     blurred = max(1, round((value + error) / cell) - solid)
     return "█" * solid + "▒" * blurred

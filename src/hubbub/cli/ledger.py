@@ -13,6 +13,7 @@ from rich.table import Table
 
 from hubbub.cli.typed import above_zero, allowed
 from hubbub.errors import InvalidInput
+from hubbub.facts import NAME, ROW, found
 from hubbub.ledger import Account, Entry, Ledger
 from hubbub.ledger.label import (
     burn_down,
@@ -25,6 +26,7 @@ from hubbub.ledger.label import (
 )
 from hubbub.loss import Budget, Filter
 from hubbub.rational import shown_down, shown_up
+from hubbub.unit import Unit
 
 __all__ = ["register"]
 
@@ -45,7 +47,10 @@ class Form(StrEnum):
 
 
 budget = typer.Typer(help="What was spent, what is left, and who may spend it.", invoke_without_command=True)
-ledger = typer.Typer(help="The lines of a ledger, and whether they are whole.", no_args_is_help=True)
+ledger = typer.Typer(
+    help="The lines of a ledger, and whether they are whole: `hubbub ledger verify --ledger visits.ledger`.",
+    no_args_is_help=True,
+)
 
 
 def register(app: typer.Typer) -> None:
@@ -63,6 +68,21 @@ def show_budget(context: typer.Context, where: Where = "", name: Named = "", who
     with _opened(where) as opened:
         for account in _accounts(opened, name):
             _show_account(account.for_analyst(who) if who else account)
+
+
+@budget.command("open")
+def open_account(
+    name: Annotated[str, typer.Argument(help="Its name; a table's, unless several share it.")],
+    unit: Annotated[str, typer.Option(metavar="COLUMN|row", help="Who is protected.")],
+    epsilon: Annotated[str, typer.Option(help="The ε that all releases together may cost.")],
+    delta: Annotated[str, typer.Option(help="The δ that all releases together may cost.")] = "0",
+    where: Where = "",
+) -> None:
+    """Open an account: `hubbub budget open visits --unit patient --epsilon 1 --ledger visits.ledger`."""
+    given = Budget(above_zero(epsilon, "--epsilon"), allowed(delta, None))
+    with _opened(where, is_new=True) as opened:
+        account = opened.account(name, Unit.row() if unit.lower() == ROW else Unit(unit), given)
+        _say(f"{escape(name)}: {_promise(account.total)} for {escape(str(account.unit))}")
 
 
 @budget.command("grant")
@@ -133,7 +153,10 @@ def report(
     form: Annotated[Form, typer.Option("--format", help="text, json, yaml or html.")] = Form.TEXT,
     output: Annotated[Path | None, typer.Option("--output", help="A file instead of the terminal.")] = None,
 ) -> None:
-    """Write the privacy label of an account: who is protected, how, and what all releases cost together."""
+    """Write the privacy label of an account: who is protected, how, and what all releases cost together.
+
+    `hubbub report --ledger visits.ledger --format html --output label.html`
+    """
     with _opened(where) as opened:
         facts = label(_one(opened, name))
     written = {
@@ -165,14 +188,16 @@ def _show_account(account: Account) -> None:
         _say("  closed")
 
 
-def _opened(where: str) -> Ledger:
+def _opened(where: str, *, is_new: bool = False) -> Ledger:
+    declared = found(NAME) if not where and Path(NAME).is_file() else None
+    where = where or (declared.ledger if declared is not None else None) or ""
     if not where:
         raise InvalidInput(
             "no ledger is named",
             why="there may be many",
-            fix="pass --ledger visits.ledger, or set HUBBUB_LEDGER",
+            fix=f"pass --ledger visits.ledger, set HUBBUB_LEDGER, or name it in a {NAME} here",
         )
-    if not where.startswith(("postgresql://", "postgres://")) and not Path(where).exists():
+    if not is_new and not where.startswith(("postgresql://", "postgres://")) and not Path(where).exists():
         raise InvalidInput(
             "the ledger is not there", why="looking does not make one", fix="give the path of a ledger"
         )

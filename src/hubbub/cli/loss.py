@@ -160,20 +160,26 @@ Epsilon = Annotated[str | None, typer.Option(metavar="E", help="Ask for δ at th
 Find = Annotated[
     Sought | None,
     typer.Option(
-        help="Ask for the least noise that keeps --epsilon and --delta; of pure and zcdp, the most."
+        metavar="|".join(Sought),
+        help="Ask for the least noise that keeps --epsilon and --delta; of pure and zcdp, the most.",
     ),
 ]
 Tradeoff = Annotated[
     bool, typer.Option("--tradeoff", help="Show what an attacker must get wrong: misses β at false alarms α.")
 ]
-Alpha = Annotated[
-    Given, typer.Option("--alpha", metavar="A", help="With --tradeoff: at this α; may be repeated.")
-]
+Alpha = Annotated[Given, typer.Option("--alpha", metavar="A", help="With --tradeoff: at this α.")]
 Format = Annotated[
     Form | None,
-    typer.Option("--format", help="For people, for programs, or a picture; as --output ends, or else text."),
+    typer.Option(
+        "--format",
+        metavar="|".join(Form),
+        help="For people, for programs, or a picture; as --output ends, or else text.",
+    ),
 ]
-Draw = Annotated[Drawn | None, typer.Option(help="Which picture; δ(ε) unless told otherwise.")]
+Draw = Annotated[
+    Drawn | None,
+    typer.Option(metavar="|".join(Drawn), help="Which picture; δ(ε) unless told otherwise."),
+]
 Output = Annotated[
     Path | None,
     typer.Option(metavar="FILE", help="Write there, not to the terminal; FILE.svg is a picture."),

@@ -14,9 +14,14 @@ from hubbub.rational import Number, below_one, positive
 
 __all__ = ["calibrate"]
 
-_CLOSE = 1e-8
-"""How far above the least the noise may be, relatively."""
-_MOST_STEPS = 80
+_CLOSE, _CLOSER = 1e-8, 2e-12
+"""How far above the least the noise may be, relatively; without δ it is a matter of sums, and quick."""
+_REACH = 200.0
+"""Noise is looked for between e^-200 and e^200."""
+_FAR = 700.0
+"""What stands for the logarithm of nothing, and of an infinite ε."""
+_EASY, _MOST_STEPS = 8, 120
+"""From so many steps on every other one halves what is left, so that it ends, whatever the curve."""
 
 
 def calibrate(
@@ -49,17 +54,13 @@ def calibrate(
                 why="it is asked for the loss at a noise",
                 fix="pass a function such as lambda sigma: Loss.gaussian(1 / sigma)",
             )
-        if not chance:
-            found = loss.epsilon()
-            return (
-                rough_log(Fraction(found) / most) if 0 < found < math.inf else math.copysign(50.0, found - 1)
-            )
-        found = loss.delta(most)
-        return rough_log(Fraction(found) / chance) if found > 0 else -700.0
+        found, allowed = (loss.delta(most), chance) if chance else (loss.epsilon(), most)
+        if not 0 < found < math.inf:
+            return _FAR if found else -_FAR
+        return rough_log(Fraction(found) / allowed)
 
-    # Without δ it is a matter of sums, and quick.
-    close = _CLOSE if chance else _CLOSE / 2**12
-    noise = _root(excess, max(-190.0, min(190.0, rough_log(positive(guess, "guess")))), close)
+    close = _CLOSE if chance else _CLOSER
+    noise = _root(excess, max(-_REACH, min(_REACH, rough_log(positive(guess, "guess")))), close)
     # ε and δ are bounded by themselves: the promise is checked as it will be read.
     more = close / 2
     while family(Fraction(noise)).epsilon(chance) > most:
@@ -69,46 +70,43 @@ def calibrate(
 
 def _root(excess: Callable[[float], float], start: float, close: float) -> float:
     """e^x for the least x at which excess(x) ≤ 0, found to be so."""
-    low, high = start, start
+    low = high = start
     at_low = at_high = excess(start)
     step = 0.5
     while at_high > 0:
         low, at_low, high = high, at_high, high + step
-        at_high, step = excess(high), 2 * step
-        if high > 200:
+        if high > _REACH:
             raise _out_of_reach()
+        at_high, step = excess(high), 2 * step
     while at_low <= 0:
         high, at_high, low = low, at_low, low - step
-        at_low, step = excess(low), 2 * step
-        if low < -200:
+        if low < -_REACH:
             raise _out_of_reach()
-    moved, known = 0, [(low, at_low), (high, at_high)]
-    for _ in range(_MOST_STEPS):
-        slope = (at_low - at_high) / (high - low)
-        # Near enough to the root, or to the other end.
-        if high - low <= close or -at_high <= close * slope:
+        at_low, step = excess(low), 2 * step
+    known = [(low, at_low), (high, at_high)]
+    for tried in range(_MOST_STEPS):
+        # Near enough to the other end, or to the root.
+        if high - low <= close or -at_high * (high - low) <= close * (at_low - at_high):
             break
-        # By the last three points, or false position; an end that stays counts less (the Illinois rule).
-        middle = _inverse(known[-3:])
+        middle = _inverse(known[-3:]) if tried < _EASY or tried % 2 else (low + high) / 2
         if middle is None or not low < middle < high:
-            middle = low + at_low / slope
+            # By false position: closer to the less noise, for which losses are computed sooner.
+            middle = low + (high - low) * at_low / (at_low - at_high)
         # A hair to the safe side.
-        middle = min(max(middle + close / 2, low + close / 2), high - close / 4)
+        middle = min(middle + close / 2, high - close / 4)
         at = excess(middle)
         known.append((middle, at))
         if at > 0:
-            low, at_low, at_high = middle, at, at_high / 2 if moved < 0 else at_high
-            moved = -1
+            low, at_low = middle, at
         else:
-            high, at_high, at_low = middle, at, at_low / 2 if moved > 0 else at_low
-            moved = 1
+            high, at_high = middle, at
     return math.exp(high)
 
 
 def _inverse(points: list[tuple[float, float]]) -> float | None:
     """Where the parabola x(value) through three points has the value 0."""
     values = {at for _, at in points}
-    if len(values) < 3 or not all(map(math.isfinite, values)):
+    if len(values) < 3:
         return None
     total = 0.0
     for x, at in points:

@@ -79,7 +79,7 @@ class ClosedSample:
             away = epsilon - Fraction(1, 1 << 256)
             far = self.rate * self.base.above(away + _log_below(1 / self.rate))
             is_whole = (1 - self.rate) * (1 << 256) < 1
-            return max(far, self.base.above(max(Fraction(0), away - 1))) if is_whole else far
+            return max(far, self.base.above(away - 1)) if is_whole else far
         low, _ = self._odds(epsilon)
         removed = self.rate * self.base.above(_log_below(1 + (low - 1) / self.rate))
         # Both factors at their largest: c falls with the odds, and so does δ.

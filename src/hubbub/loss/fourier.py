@@ -314,7 +314,7 @@ def _root(contour: _Contour, start: float, delta: float) -> float:
         if value <= 0:
             raise Uncertified
         move = value / contour.slope(epsilon) * math.log(value / delta)
-        epsilon += max(-1.0, min(1.0, move)) if abs(move) > 1 else move
+        epsilon += max(-1.0, min(1.0, move))
         if abs(move) <= 1e-14 * abs(epsilon) + 1e-300:
             break
     return epsilon

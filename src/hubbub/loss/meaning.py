@@ -22,6 +22,8 @@ _BITS = 256
 _FAR = 60.0
 _FIRST = (-16.0, -8.0, -4.0, -2.0, -1.0, -0.4, 0.0, 0.4, 1.0, 2.0, 4.0, 8.0, 16.0)
 _MORE = 16
+_NEAR = 1e-9
+_BEFORE = (100, 75, 50, 35, 25, 17, 12, 8, 5, 3)
 
 
 class Posterior(NamedTuple):
@@ -36,9 +38,9 @@ def tradeoff(way: Composition, alpha: Fraction) -> float:
 
     Every ε ≥ 0 gives two: 1 − δ(ε) − e^ε·α, and e^−ε·(1 − δ(ε) − α).
     """
-    if alpha in {0, 1}:
+    if not alpha:
         cut = Composition(tuple((part.cut(), count) for part, count in way.parts))
-        return 0.0 if alpha else max(0.0, below(1 - cut.told[1]))
+        return below(1 - cut.told[1])
 
     def line(epsilon: float) -> Fraction:
         at = Fraction(abs(epsilon))
@@ -66,36 +68,28 @@ def tradeoff(way: Composition, alpha: Fraction) -> float:
 
 
 def _highest(line: Callable[[float], Fraction], low: float, high: float) -> Fraction:
-    """About the most of a function with one hill: any place gives a bound."""
-    places = sorted(
-        {low, high, *(math.copysign(min(abs(x), top), x) for x in _FIRST for top in [max(-low, high)])}
-    )
-    places = [x for x in places if low <= x <= high]
-    values = {x: line(x) for x in places}
+    """About the most, between two places, of what is concave in e^x, from 0 on: any place gives a bound."""
+    places = {low, high, high + 1, *(x for x in _FIRST if low < x < high)}
+    known = [(0.0, Fraction(0)), *sorted((math.exp(x), line(x)) for x in places)]
     for _ in range(_MORE):
-        k = max(range(len(places)), key=lambda k: values[places[k]])
-        left, middle, right = places[max(0, k - 1)], places[k], places[min(len(places) - 1, k + 1)]
-        if right - left < 1e-7:
+        best = max(range(len(known)), key=lambda k: known[k][1])
+        # Between two places it is no higher than where the lines through the next ones meet.
+        hopes = [_peak(known[k - 1 : k + 3]) for k in (best - 1, best) if 0 < k < len(known) - 2]
+        height, place = max(hopes, default=(0.0, 0.0))
+        if height <= float(known[best][1]) * (1 + _NEAR):
             break
-        x = _top_of_parabola((left, middle, right), values)
-        # Into the wider side, where the parabola does not help.
-        if x is None or min(abs(x - place) for place in (left, middle, right)) < 1e-3 * (right - left):
-            x = (left + middle) / 2 if middle - left > right - middle else (middle + right) / 2
-        places = sorted([*places, x])
-        values[x] = line(x)
-    return max(values.values())
+        known = sorted([*known, (place, line(math.log(place)))])
+    return max(value for _, value in known)
 
 
-def _top_of_parabola(places: tuple[float, float, float], values: dict[float, Fraction]) -> float | None:
-    a, b, c = places
-    if not a < b < c:
-        return None
-    rise, fall = float(values[b] - values[a]), float(values[b] - values[c])
-    bottom = rise * (c - b) + fall * (b - a)
-    if bottom <= 0:
-        return None
-    x = b + (rise * (c - b) ** 2 - fall * (b - a) ** 2) / (2 * bottom)
-    return x if a < x < c else None
+def _peak(points: list[tuple[float, Fraction]]) -> tuple[float, float]:
+    """How high and where the line through the first two of four points meets that through the others."""
+    (a, at_a), (b, at_b), (c, at_c), (d, at_d) = ((u, float(value)) for u, value in points)
+    rise, fall = (at_b - at_a) / (b - a), (at_d - at_c) / (d - c)
+    if rise <= fall:
+        return 0.0, 0.0
+    place = b + (at_c - at_b - fall * (c - b)) / (rise - fall)
+    return (at_b + rise * (place - b), place) if b < place < c else (0.0, 0.0)
 
 
 def posterior(way: Composition, prior: Fraction, epsilon: Fraction | None) -> Posterior:
@@ -122,12 +116,9 @@ def _exceeded(way: Composition, epsilon: Fraction) -> float:
         z = epsilon / mu - mu / 2
         half = outside(z, 2048)[1] if z >= 0 else (2 << 2048) - outside(-z, 2048)[0]
         return min(1.0, round_up(Fraction(half, 2 << 2048)))
-    best, end = 1.0, float(epsilon)
-    if not end:
-        return best
-    for share in (1.0, 0.75, 0.5, 0.35, 0.25, 0.17, 0.12, 0.08, 0.05, 0.03):
-        before = Fraction(above(epsilon)) - Fraction(end * share)
-        at = max(Fraction(0), min(before, epsilon))
+    best = 1.0
+    for percent in _BEFORE:
+        at = epsilon * Fraction(100 - percent, 100)
         gap = 1 - Fraction(exp_neg(epsilon - at, _BITS)[1], 1 << _BITS)
         if gap > 0:
             best = min(best, round_up(Fraction(way.delta(at, lower=False).upper) / gap))

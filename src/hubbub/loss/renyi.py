@@ -59,19 +59,18 @@ class Divergence:
 
     def _best(self, bound: Callable[[float], float]) -> float:
         """About the least of a bound over all orders: any order is right, a good one is close."""
+        # Above an order that is known there may be no divergence: floats are rounded down.
         known = {
-            float(order) for part, _ in self.parts if isinstance(part, Curve) for order, _ in part.points
+            math.nextafter(float(order), 1.0)
+            for part, _ in self.parts
+            if isinstance(part, Curve)
+            for order, _ in part.points
         }
         if known:
-            # Below a float that was rounded up there is no divergence known.
-            return min(
-                (bound(math.nextafter(alpha, 1.0)) for alpha in known if alpha > 1 + 1e-9), default=math.inf
-            )
+            return min((bound(alpha) for alpha in known if alpha > 1), default=math.inf)
         places = np.linspace(_LOW, _HIGH, 27)
         values = [bound(1 + math.exp(place)) for place in places]
         k = int(np.argmin(values))
-        if not math.isfinite(values[k]):
-            return math.inf
         low, high = float(places[max(0, k - 1)]), float(places[min(26, k + 1)])
         shrink = (math.sqrt(5) - 1) / 2
         for _ in range(24):
@@ -85,7 +84,7 @@ class Divergence:
 
 def _room(alpha: float) -> float:
     """−ln of what e^((α−1)(divergence − ε)) is multiplied with: α^α/(α−1)^(α−1)."""
-    return (math.log(alpha) - (alpha - 1) * math.log1p(-1 / alpha)) * (1 - 2.0**-40) if alpha > 1 else 0.0
+    return (math.log(alpha) - (alpha - 1) * math.log1p(-1 / alpha)) * (1 - 2.0**-40)
 
 
 @lru_cache(maxsize=8192)

@@ -64,16 +64,18 @@ class Shuffled(Part):
 @lru_cache(maxsize=32)
 def _clones(epsilon: float, reports: int, *, up: bool) -> Atoms:
     """Atoms that dominate the pair (up), or are dominated by it."""
-    clones, chances, rest = _levels(reports - 1, math.exp(-epsilon), up=up)
-    keep = 1 / (1 + math.exp(-epsilon))
+    clones, chances, rest = _levels(reports - 1, epsilon, up=up)
+    keep, lose, apart = 1 / (1 + math.exp(-epsilon)), 1 / (1 + math.exp(epsilon)), math.tanh(epsilon / 2)
     losses, ours, theirs = [], [], []
     for count, chance in zip(clones.tolist(), chances.tolist(), strict=True):
         m = count + 1
         first = _window(m, 0.5)
-        twice = 2 * chance * _binomial(m, first, 0.5) / m
-        p, q = (twice * (keep * a + (1 - keep) * b) for a, b in ((first, m - first), (m - first, first)))
-        # ln(p/q), without losing what is small.
-        losses.append(np.log1p((2 * keep - 1) * (2 * first - m) / (keep * (m - first) + (1 - keep) * first)))
+        twice = 2 * chance * _binomial(m, first, 0.5, 0.5) / m
+        p, q = (twice * (keep * a + lose * b) for a, b in ((first, m - first), (m - first, first)))
+        # ln(p/q), without losing what is small; of mirror images, the same.
+        more, less = np.maximum(first, m - first), np.minimum(first, m - first)
+        size = np.log1p(apart * (more - less) / (keep * less + lose * more))
+        losses.append(np.where(more == first, size, -size))
         ours.append(p)
         theirs.append(q)
     loss, p, q = (np.concatenate(some) for some in (losses, ours, theirs))
@@ -81,10 +83,11 @@ def _clones(epsilon: float, reports: int, *, up: bool) -> Atoms:
     return _binned(loss[held], p[held], q[held], rest if up else 0.0, up=up)
 
 
-def _levels(n: int, chance: float, *, up: bool) -> tuple[NDArray[np.int64], Doubles, float]:
+def _levels(n: int, epsilon: float, *, up: bool) -> tuple[NDArray[np.int64], Doubles, float]:
     """Numbers of clones and their chances; rounded down (up: fewer hide less) to a few levels, or up."""
+    chance = math.exp(-epsilon)
     counts = _window(n, chance)
-    chances = _binomial(n, counts, chance)
+    chances = _binomial(n, counts, chance, -math.expm1(-epsilon))
     each = 2 * _REACH * math.sqrt(n * chance / 4 + 1)
     levels = max(1, min(counts.size, int(_MOST_OUTCOMES / each)))
     edges = np.unique(np.linspace(0, counts.size, levels + 1).astype(np.int64))
@@ -99,17 +102,27 @@ def _window(n: int, chance: float) -> NDArray[np.int64]:
     return np.arange(low, high + 1)
 
 
-def _binomial(n: int, k: NDArray[np.int64], chance: float) -> Doubles:
-    """Bin(n, chance) at k, to some units: by Stirling's series and the deviance, in which nothing cancels."""
+def _binomial(n: int, k: NDArray[np.int64], chance: float, other: float) -> Doubles:
+    """Bin(n, chance) at k, to some units: by Stirling's series and the deviance, in which nothing cancels.
+
+    `other` is 1 − chance, known better than from it.
+    """
     if n == 0:
         return np.ones(k.size)
     inner = np.clip(k, 1, max(1, n - 1)).astype(np.float64)
     rest = np.maximum(n - inner, 1.0)
     log_p = _stirling(np.array([float(n)])) - _stirling(inner) - _stirling(rest)
-    log_p -= _deviance(inner, n * chance) + _deviance(rest, n * (1 - chance))
+    log_p -= _deviance(inner, n * chance) + _deviance(rest, n * other)
     log_p += np.log(n / (2 * math.pi * inner * rest)) / 2
-    log_p = np.where(k == 0, n * math.log1p(-chance), np.where(k == n, n * math.log(chance), log_p))
+    log_p = np.where(
+        k == 0, n * _log_rest(chance, other), np.where(k == n, n * _log_rest(other, chance), log_p)
+    )
     return np.asarray(np.exp(np.maximum(log_p, -745.0)))
+
+
+def _log_rest(chance: float, other: float) -> float:
+    """Ln(1 − chance), from what is known better."""
+    return math.log1p(-chance) if chance < other else math.log(other)
 
 
 def _stirling(n: Doubles) -> Doubles:

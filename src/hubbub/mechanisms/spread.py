@@ -259,6 +259,6 @@ def _laplace_width(l1: Floats, l2: Floats, linf: Floats, rare: Fraction) -> Floa
             wide = np.minimum(wide, x * np.sqrt(slope / theta))
     # No worse than ⌈ℓ1/ℓ∞⌉ weights that all are the largest.
     terms = np.ceil(l1 / largest / _UP)
-    for few in range(1, _FEW_TERMS + 1):
-        wide = np.where(terms == few, np.minimum(wide, _sum_quantile(few, rare)), wide)
+    for few in np.unique(terms[(terms >= 1) & (terms <= _FEW_TERMS)]):
+        wide = np.where(terms == few, np.minimum(wide, _sum_quantile(int(few), rare)), wide)
     return np.asarray(linf * wide)

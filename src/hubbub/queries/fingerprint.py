@@ -20,7 +20,7 @@ from hubbub.queries.plan import Plan
 __all__ = ["fingerprint"]
 
 _KIND = "question/1"
-_PUBLIC = ("unit", "epsilon", "delta", "limits", "is_gaussian", "confidence")
+_PUBLIC = ("unit", "epsilon", "delta", "limits", "is_gaussian", "confidence", "reports")
 
 
 def fingerprint(plan: Plan, origin: Any = None) -> str:

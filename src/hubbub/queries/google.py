@@ -48,6 +48,8 @@ def without_options(text: str) -> tuple[str, Options, str]:
         return text, Options(), "duckdb"  # the parser will say where
     cuts, options = _clause(tokens)
     pieces = [*cuts, *_bounds(tokens)]
+    if not pieces:  # the words stand in a text or a comment
+        return text, Options(), "duckdb"
     for start, end, instead in sorted(pieces, reverse=True):
         text = text[:start] + instead + text[end:]
     return text, options, "bigquery"
@@ -84,8 +86,8 @@ def _options(tokens: Sequence[Token]) -> Options:
     return Options(
         _number(given["epsilon"], "epsilon") if "epsilon" in given else None,
         _number(given["delta"], "delta") if "delta" in given else None,
-        int(_number(groups, "max_groups_contributed")) if groups else None,
-        int(_number(rows, "max_rows_contributed")) if rows else None,
+        _whole(groups, "max_groups_contributed") if groups else None,
+        _whole(rows, "max_rows_contributed") if rows else None,
         given.get("privacy_unit_column"),
     )
 
@@ -97,6 +99,13 @@ def _number(text: str, name: str) -> Fraction:
         raise InvalidInput(
             f"{name} is not a number", why="it must be one", fix="write it as 0.5 or 1e-6"
         ) from None
+
+
+def _whole(text: str, name: str) -> int:
+    number = _number(text, name)
+    if number.denominator != 1:
+        raise InvalidInput(f"{name} is not a whole number", why="it counts", fix="write it as 3")
+    return int(number)
 
 
 def _bounds(tokens: Sequence[Token]) -> list[tuple[int, int, str]]:

@@ -17,13 +17,13 @@ from fractions import Fraction
 import numpy as np
 
 from hubbub.bounded import Bounded
-from hubbub.errors import Refused
+from hubbub.errors import Refused, Unsupported
 from hubbub.mechanisms import Laplace
 from hubbub.queries.plan import Plan
 from hubbub.queries.rules import LEAST_POWER, MAGNITUDES, Limits
 from hubbub.tables.engine import Engine
 
-__all__ = ["BINS", "LEAST_POWER", "found_bounds", "found_rows"]
+__all__ = ["BINS", "found_bounds", "found_rows"]
 
 BINS: tuple[int, ...] = tuple(min(math.ceil(2 ** (step / 4)), 2**20 - 1) for step in range(81))
 """The limits that may be chosen: four to each doubling, up to 2^20 rows."""
@@ -49,6 +49,8 @@ def found_rows(plan: Plan, engine: Engine) -> Limits:
     groups = max(1, plan.query.cells if plan.query.keys and plan.query.is_public else 1)
     spread = 2**0.5 * sizes * len(plan.measures or (1,)) / float(plan.epsilon_for_measures)
     best = int(np.argmin(cut / groups + spread))
+    while best and not _is_possible(plan, BINS[best]):
+        best -= 1
     return replace(plan.limits, rows=BINS[best])
 
 
@@ -94,3 +96,12 @@ def _ends(place: int) -> tuple[Fraction, Fraction]:
     power = LEAST_POWER + abs(place - middle) - 1
     near, far = Fraction(2) ** power, Fraction(2) ** (power + 1)
     return (near, far) if place > middle else (-far, -near)
+
+
+def _is_possible(plan: Plan, rows: int) -> bool:
+    """Whether noise for so many rows can be made; that is public."""
+    try:
+        plan.check_noise(replace(plan.limits, rows=rows))
+    except Unsupported:
+        return False
+    return True

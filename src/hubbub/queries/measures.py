@@ -7,7 +7,7 @@ Proof: docs/proofs/intervals.md
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -15,29 +15,22 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hubbub.errors import InvalidInput, Unsupported
-from hubbub.mechanisms import Gaussian, Laplace
-from hubbub.mechanisms.spread import combination_width, ratio_interval
+from hubbub.queries.moments import Estimate, Floats, Moments, Noise, combined, ratio, width_of
+from hubbub.queries.partition import Partition
 from hubbub.queries.query import Aggregate, Query
-from hubbub.queries.rules import Measurement, Partition, Weighing
+from hubbub.queries.rules import Measurement, Weighing
 from hubbub.queries.tree import Tree
-from hubbub.rational import Number, rational
+from hubbub.rational import Number
 from hubbub.tables.schema import Bounds
 
-__all__ = ["Estimate", "Measure", "Noise", "measures"]
-
-Noise = Laplace | Gaussian
-Floats = NDArray[np.float64]
+__all__ = ["Affine", "Estimate", "Measure", "Noise", "Reader", "measures", "together"]
 
 _MOST_NODES = 1 << 25
 
-
-@dataclass(frozen=True)
-class Estimate:
-    """A value for each group, and where the exact answer of the bounded query lies."""
-
-    value: Floats
-    low: Floats
-    high: Floats
+Reader = Callable[[int, Number], Estimate]
+"""The answer to the aggregate at a place, at a confidence, for each group."""
+Affine = tuple[Mapping[int, float], float]
+"""A weighted sum of aggregates, by their places, and a number added to it."""
 
 
 @dataclass(frozen=True)
@@ -60,10 +53,13 @@ class Measure(ABC):
         return measured.columns
 
     @abstractmethod
-    def read(
-        self, place: int, noisy: NDArray[np.int64], measured: Measurement, noise: Noise, confidence: Number
-    ) -> Estimate:
-        """The answer to one of its aggregates, for each row of the (groups, integers) that were released."""
+    def reader(self, noisy: NDArray[np.int64], measured: Measurement, noise: Noise) -> Reader:
+        """Reads its aggregates from the (groups, integers) that were released."""
+
+    def weights(self, place: int, measured: Measurement) -> Floats | None:
+        """Of what each integer is worth, where the answer is a plain sum of them."""
+        del place, measured
+        return None
 
     @abstractmethod
     def expected(self, place: int, measured: Measurement, noise: Noise, confidence: Number) -> str:
@@ -87,214 +83,78 @@ class Sums(Measure):
     is_signed: bool = False
 
     def measurement(self, weighing: Weighing) -> Measurement:
-        return weighing.sums(self.partition, is_signed=self.is_signed)
+        return weighing.sums(self.partition)
 
-    def read(
-        self, place: int, noisy: NDArray[np.int64], measured: Measurement, noise: Noise, confidence: Number
-    ) -> Estimate:
-        kind = self.kinds[self.aggregates.index(place)]
-        return self._reader(kind, measured.step)(
-            noisy.astype(np.float64), noise, rational(confidence, "confidence")
-        )
+    def reader(self, noisy: NDArray[np.int64], measured: Measurement, noise: Noise) -> Reader:
+        table = noisy.astype(np.float64)
+        moments = Moments(table[:, : self._present], self.degrees, noise, measured.step)
 
-    def _reader(self, kind: Aggregate, step: Fraction) -> Callable[[Floats, Noise, Fraction], Estimate]:
-        linear = self._linear(kind, step)
-        if linear is not None:
-            return lambda noisy, noise, confidence: _combined(noisy, linear, noise, confidence)
+        def read(place: int, confidence: Number) -> Estimate:
+            linear = self.weights(place, measured)
+            if linear is not None:
+                return combined(table, linear, noise, confidence)
+            return self._moment(self.kinds[self.aggregates.index(place)], moments, confidence)
+
+        return read
+
+    def weights(self, place: int, measured: Measurement) -> Floats | None:
+        return self._linear(self.kinds[self.aggregates.index(place)], measured.step)
+
+    def _moment(self, kind: Aggregate, moments: Moments, confidence: Number) -> Estimate:
+        spans = [float(high - low) for low, high in self.bounds]
         if kind.kind == "mean":
-            return lambda noisy, noise, confidence: self._mean(noisy, step, noise, confidence)
-        if kind.kind in {"variance", "deviation"}:
-            return lambda noisy, noise, confidence: self._variance(noisy, kind, step, noise, confidence)
-        return lambda noisy, noise, confidence: self._joint(noisy, kind, step, noise, confidence)
+            return _scaled(moments.mean(confidence), spans[0], float(self.bounds[0][0]))
+        if kind.kind == "covariance":
+            return _scaled(moments.covariance(confidence, is_sample=kind.is_sample), spans[0] * spans[1])
+        if kind.kind == "correlation":
+            return moments.correlation(confidence)
+        found = _scaled(moments.variance(confidence, is_sample=kind.is_sample), spans[0] ** 2)
+        if kind.kind == "variance":
+            return found
+        return Estimate(*(np.sqrt(part) for part in (found.value, found.low, found.high)))
 
-    def _linear(self, kind: Aggregate, step: Fraction) -> list[float] | None:
+    @property
+    def _present(self) -> int:
+        """How many of its parts are of rows that have the value."""
+        return len(self.partition.parts) - self.with_missing
+
+    def _linear(self, kind: Aggregate, step: Fraction) -> Floats | None:
         """The weights of each integer in a count or a sum."""
-        size = len(self.partition.parts)
         if self.is_signed:
-            low, high = self.bounds[0]
             # One step is worth the larger bound over 2^16; `step` has the 2^16 in it already.
-            return [float(max(abs(low), abs(high)) * step)]
-        if kind.kind == "count" and not kind.arguments:
-            return [float(step)] * size
+            return np.array([float(_largest(self.bounds[0]) * step)])
         if kind.kind == "count":
-            return [float(step)] * (size - self.with_missing) + [0.0] * self.with_missing
+            missing = float(step) if not kind.arguments else 0.0
+            return np.array([float(step)] * self._present + [missing] * self.with_missing)
         if kind.kind != "sum":
             return None
         low, high = self.bounds[0]
-        return [float(step * (low + (high - low) * share)) for share in self._firsts(0)] + [
-            0.0
-        ] * self.with_missing
-
-    def _firsts(self, which: int) -> list[Fraction]:
-        """What each part says of the first power of value number `which`: Σt = Σ part·share."""
-        shares = [
-            [Fraction(1), Fraction(0)] if degree == 1 else [Fraction(1), Fraction(1, 2), Fraction(0)]
-            for degree in self.degrees
-        ]
-        if len(shares) == 1:
-            return shares[0]
-        return [first if which == 0 else second for first in shares[0] for second in shares[1]]
-
-    def _mean(self, noisy: Floats, step: Fraction, noise: Noise, confidence: Fraction) -> Estimate:
-        low, high = self.bounds[0]
-        if self.degrees == (1,):
-            share, least, most = ratio_interval(noisy[:, 0], noisy[:, 1], noise, confidence)
-        else:
-            share, least, most = self._share(noisy, self._firsts(0), step, noise, confidence)
-        return _within(low, high, share, least, most)
-
-    def _share(
-        self, noisy: Floats, shares: Sequence[Fraction], step: Fraction, noise: Noise, confidence: Fraction
-    ) -> tuple[Floats, Floats, Floats]:
-        """Σ part·share over Σ part, which is between 0 and 1: both ends from those of the two sums."""
-        half = 1 - (1 - confidence) / 2
-        padding = [0.0] * self.with_missing
-        top = _combined(noisy, [float(step * share) for share in shares] + padding, noise, half)
-        bottom = _combined(noisy, [float(step)] * len(shares) + padding, noise, half)
-        with np.errstate(all="ignore"):
-            value = np.where(bottom.value > 0, top.value / bottom.value, 0.5)
-            least = np.where(bottom.high > 0, np.maximum(top.low, 0) / bottom.high, 0.0)
-            most = np.where(bottom.low > 0, np.maximum(top.high, 0) / bottom.low, 1.0)
-        least, most = np.clip(least, 0, 1), np.clip(most, 0, 1)
-        return np.clip(value, least, most), least, most
-
-    def _variance(
-        self, noisy: Floats, kind: Aggregate, step: Fraction, noise: Noise, confidence: Fraction
-    ) -> Estimate:
-        low, high = self.bounds[0]
-        third = 1 - (1 - confidence) / 3
-        mean = self._share(noisy, self._firsts(0), step, noise, 1 - 2 * (1 - third) / 2)
-        square = self._share(
-            noisy, [Fraction(1), Fraction(0), Fraction(0)], step, noise, 1 - 2 * (1 - third) / 2
-        )
-        value = np.clip(square[0] - mean[0] ** 2, 0, 0.25)
-        least = np.clip(square[1] - mean[2] ** 2, 0, 0.25)
-        most = np.clip(square[2] - mean[1] ** 2, 0, 0.25)
-        # A variance is also at most m(1 − m).
-        most = np.minimum(
-            most,
-            np.where(
-                (mean[1] <= 0.5) & (mean[2] >= 0.5),
-                0.25,
-                np.maximum(mean[1] * (1 - mean[1]), mean[2] * (1 - mean[2])),
-            ),
-        )
-        if kind.is_sample:
-            value, least, most = self._bessel(noisy, (value, least, most), step, noise, third)
-        scale = float((high - low) ** 2)
-        found = Estimate(*(np.clip(part, least, most) * scale for part in (value, least, most)))
-        if kind.kind == "deviation":
-            return Estimate(np.sqrt(found.value), np.sqrt(found.low), np.sqrt(found.high))
-        return found
-
-    def _bessel(
-        self,
-        noisy: Floats,
-        found: tuple[Floats, Floats, Floats],
-        step: Fraction,
-        noise: Noise,
-        confidence: Fraction,
-    ) -> tuple[Floats, Floats, Floats]:
-        """Times n/(n − 1), with n between its own ends."""
-        size = len(self.partition.parts) - self.with_missing
-        count = _combined(noisy, [float(step)] * size + [0.0] * self.with_missing, noise, confidence)
-
-        def factor(n: Floats) -> Floats:
-            return np.where(n > 1, n / np.maximum(n - 1, 1e-300), np.inf)
-
-        with np.errstate(all="ignore"):
-            value = found[0] * np.where(count.value > 2, factor(count.value), 2.0)
-            most = np.where(found[2] > 0, found[2] * factor(count.low), 0.0)
-        return value, found[1], most
-
-    def _joint(
-        self, noisy: Floats, kind: Aggregate, step: Fraction, noise: Noise, confidence: Fraction
-    ) -> Estimate:
-        """Covariance and correlation of two values, from all their products."""
-        shares = 5 if kind.kind == "correlation" else 3
-        each = 1 - (1 - confidence) / (shares + kind.is_sample)
-        products = self._products()
-        x = self._share(noisy, self._firsts(0), step, noise, each)
-        y = self._share(noisy, self._firsts(1), step, noise, each)
-        both = self._share(noisy, products, step, noise, each)
-        value = both[0] - x[0] * y[0]
-        least, most = both[1] - x[2] * y[2], both[2] - x[1] * y[1]
-        if kind.kind == "covariance":
-            if kind.is_sample:
-                scaled = self._bessel(
-                    noisy,
-                    (np.abs(value), np.zeros_like(value), np.maximum(np.abs(least), np.abs(most))),
-                    step,
-                    noise,
-                    each,
-                )
-                value, least, most = (
-                    np.sign(value) * scaled[0],
-                    np.where(least < 0, -scaled[2], least),
-                    np.where(most > 0, scaled[2], most),
-                )
-            scale = float((self.bounds[0][1] - self.bounds[0][0]) * (self.bounds[1][1] - self.bounds[1][0]))
-            return Estimate(value * scale, least * scale, most * scale)
-        spreads = []
-        for which, mean in ((0, x), (1, y)):
-            square = self._share(noisy, self._squares(which), step, noise, each)
-            spreads.append(
-                [
-                    np.clip(part, 0, 0.25)
-                    for part in (square[0] - mean[0] ** 2, square[1] - mean[2] ** 2, square[2] - mean[1] ** 2)
-                ]
-            )
-        with np.errstate(all="ignore"):
-            below = np.sqrt(spreads[0][1] * spreads[1][1])
-            above = np.sqrt(spreads[0][2] * spreads[1][2])
-            middle = np.sqrt(spreads[0][0] * spreads[1][0])
-            rho = np.where(middle > 0, value / middle, 0.0)
-            low = np.where(
-                least < 0, np.where(below > 0, least / below, -1.0), np.where(above > 0, least / above, -1.0)
-            )
-            high = np.where(
-                most > 0, np.where(below > 0, most / below, 1.0), np.where(above > 0, most / above, 1.0)
-            )
-        low, high = np.clip(low, -1, 1), np.clip(high, -1, 1)
-        return Estimate(np.clip(rho, low, high), low, high)
-
-    def _products(self) -> list[Fraction]:
-        first, second = self._one_by_one()
-        return [one * two for one in first for two in second]
-
-    def _squares(self, which: int) -> list[Fraction]:
-        """What each part says of the square; the value has degree 2."""
-        square = [Fraction(1), Fraction(0), Fraction(0)]
-        first, second = ([Fraction(1)] * (degree + 1) for degree in self.degrees)
-        return [
-            (square[i] if which == 0 else square[j]) for i in range(len(first)) for j in range(len(second))
-        ]
-
-    def _one_by_one(self) -> tuple[list[Fraction], list[Fraction]]:
-        one, two = (
-            [Fraction(1), Fraction(0)] if degree == 1 else [Fraction(1), Fraction(1, 2), Fraction(0)]
-            for degree in self.degrees
-        )
-        return one, two
+        worth = [high, low] if self.degrees == (1,) else [high, (low + high) / 2, low]
+        return np.array([float(step * each) for each in worth] + [0.0] * self.with_missing)
 
     def expected(self, place: int, measured: Measurement, noise: Noise, confidence: Number) -> str:
         width = self.width(place, measured, noise, confidence)
         if width is not None:
             return f"± {_short(width)}"
         kind = self.kinds[self.aggregates.index(place)]
+        # At the bounds, where the weights of all parts but one vanish: it is less elsewhere.
+        rows = width_of(np.array([float(measured.step)]), noise, confidence)
         span = float(self.bounds[0][1] - self.bounds[0][0])
-        size = len(self.partition.parts) - self.with_missing
-        rows = float(combination_width(noise, [float(measured.step) / 2] * size, confidence))
         if kind.kind == "mean":
-            return f"± {_short(span * rows)}/n, with n rows"
+            return f"± {_short(span * rows)}/n or less, with n rows"
         if kind.kind == "correlation":
-            return f"± about {_short(4 * rows)}/n over the spread, with n rows"
-        power = 1 if kind.kind == "deviation" else 2
-        return f"± about {_short(2 * span**power * rows)}/n, with n rows"
+            return (
+                f"± about {_short(rows)}/(n·v), with n rows and a variance of v of its bounds' range squared"
+            )
+        if kind.kind == "covariance":
+            span = (span * float(self.bounds[1][1] - self.bounds[1][0])) ** 0.5
+        if kind.kind == "deviation":
+            return f"± about {_short(span**2 * rows / 2)}/(n·s) or less, with n rows and a deviation of s"
+        return f"± about {_short(span**2 * rows)}/n or less, with n rows"
 
     def width(self, place: int, measured: Measurement, noise: Noise, confidence: Number) -> float | None:
-        linear = self._linear(self.kinds[self.aggregates.index(place)], measured.step)
-        return None if linear is None else float(combination_width(noise, linear, confidence))
+        linear = self.weights(place, measured)
+        return None if linear is None else width_of(linear, noise, confidence)
 
 
 @dataclass(frozen=True)
@@ -307,57 +167,49 @@ class Counted(Measure):
     def measurement(self, weighing: Weighing) -> Measurement:
         return weighing.units() if self.argument is None else weighing.distinct(self.argument)
 
-    def read(
-        self, place: int, noisy: NDArray[np.int64], measured: Measurement, noise: Noise, confidence: Number
-    ) -> Estimate:
-        return _combined(
-            noisy.astype(np.float64), [float(measured.step)], noise, rational(confidence, "confidence")
-        )
+    def reader(self, noisy: NDArray[np.int64], measured: Measurement, noise: Noise) -> Reader:
+        weights = np.array([float(measured.step)])
+        return lambda _, confidence: combined(noisy.astype(np.float64), weights, noise, confidence)
 
     def expected(self, place: int, measured: Measurement, noise: Noise, confidence: Number) -> str:
         return f"± {_short(self.width(place, measured, noise, confidence))}"
 
     def width(self, place: int, measured: Measurement, noise: Noise, confidence: Number) -> float:
-        return float(combination_width(noise, [float(measured.step)], confidence))
+        return width_of(np.array([float(measured.step)]), noise, confidence)
 
 
 @dataclass(frozen=True)
 class PerGroup(Measure):
     """The sum or the mean of each unit's own count, sum or mean in a group, clamped."""
 
-    kind: Aggregate
+    inner: str
+    argument: int | None
+    bounds: Bounds
+    is_mean: bool
 
     def measurement(self, weighing: Weighing) -> Measurement:
-        assert self.kind.per_group is not None
-        inner, low, high = self.kind.per_group
-        argument = self.kind.arguments[0] if self.kind.arguments else None
-        return weighing.per_group(inner, argument, (low, high), is_mean=self.kind.kind == "mean")
+        return weighing.per_group(self.inner, self.argument, self.bounds, is_mean=self.is_mean)
 
-    def read(
-        self, place: int, noisy: NDArray[np.int64], measured: Measurement, noise: Noise, confidence: Number
-    ) -> Estimate:
-        assert self.kind.per_group is not None
-        _, low, high = self.kind.per_group
-        sure = rational(confidence, "confidence")
-        if self.kind.kind == "sum":
-            return _combined(noisy.astype(np.float64), self._linear(measured), noise, sure)
-        return _within(low, high, *ratio_interval(noisy[:, 0], noisy[:, 1], noise, sure))
+    def reader(self, noisy: NDArray[np.int64], measured: Measurement, noise: Noise) -> Reader:
+        table = noisy.astype(np.float64)
+        if not self.is_mean:
+            return lambda _, confidence: combined(table, self._linear(measured), noise, confidence)
+        low, high = self.bounds
+        moments = Moments(table, (1,), noise, measured.step)
+        return lambda _, confidence: _scaled(moments.mean(confidence), float(high - low), float(low))
 
-    def _linear(self, measured: Measurement) -> list[float]:
-        assert self.kind.per_group is not None
-        _, low, high = self.kind.per_group
-        return [float(max(abs(low), abs(high)) * measured.step)]
+    def _linear(self, measured: Measurement) -> Floats:
+        return np.array([float(_largest(self.bounds) * measured.step)])
 
     def expected(self, place: int, measured: Measurement, noise: Noise, confidence: Number) -> str:
         width = self.width(place, measured, noise, confidence)
-        return "± a share of n, the number of units" if width is None else f"± {_short(width)}"
+        if width is not None:
+            return f"± {_short(width)}"
+        units = width_of(np.array([float(measured.step)]), noise, confidence)
+        return f"± {_short(float(self.bounds[1] - self.bounds[0]) * units)}/n or less, with n units"
 
     def width(self, place: int, measured: Measurement, noise: Noise, confidence: Number) -> float | None:
-        return (
-            float(combination_width(noise, self._linear(measured), confidence))
-            if self.kind.kind == "sum"
-            else None
-        )
+        return None if self.is_mean else width_of(self._linear(measured), noise, confidence)
 
 
 @dataclass(frozen=True)
@@ -378,23 +230,53 @@ class Quantiles(Measure):
         return weighing.histogram(self.argument, self.bounds, self.tree.leaves, levels=self.depth)
 
     def vector(self, measured: Measurement, table: NDArray[np.int64]) -> NDArray[np.int64]:
-        leaves = np.arange(measured.bins)
-        return np.concatenate([self.tree.nodes(leaves, row) for row in table.reshape(-1, measured.bins)])
+        return self.tree.filled(table.reshape(len(table) // measured.bins, measured.bins)).reshape(-1)
 
     def released(self, measured: Measurement) -> int:
-        return sum(self.tree.branching**level for level in range(1, self.depth + 1))
+        return self.tree.size
 
-    def read(
-        self, place: int, noisy: NDArray[np.int64], measured: Measurement, noise: Noise, confidence: Number
-    ) -> Estimate:
-        which = self.aggregates.index(place)
-        found = [self.tree.quantiles(row, noise, self.fractions, confidence)[which] for row in noisy]
-        value, low, high = (np.array([part[end] for part in found], dtype=np.float64) for end in range(3))
-        return Estimate(value, low, high)
+    def reader(self, noisy: NDArray[np.int64], measured: Measurement, noise: Noise) -> Reader:
+        # All fractions at once: what they share, the fit to the noisy tree, takes longest.
+        known: dict[Number, tuple[Floats, Floats, Floats]] = {}
+
+        def read(place: int, confidence: Number) -> Estimate:
+            if confidence not in known:
+                known[confidence] = self.tree.tables(noisy, noise, self.fractions, confidence)
+            which = self.aggregates.index(place)
+            return Estimate(*(part[which] for part in known[confidence]))
+
+        return read
 
     def expected(self, place: int, measured: Measurement, noise: Noise, confidence: Number) -> str:
-        rows = self.tree.rank_error(noise, confidence) * float(measured.step)
+        fraction = self.fractions[self.aggregates.index(place)]
+        rows = self.tree.rank_error(noise, confidence, fraction=fraction) * float(measured.step)
         return f"± {_short(rows)} rows in rank"
+
+
+def together(
+    measure: Measure,
+    measured: Measurement,
+    noisy: NDArray[np.int64],
+    noise: Noise,
+    forms: tuple[Affine, Affine],
+    confidence: Number,
+) -> Estimate | None:
+    """The quotient of two weighted sums of aggregates of one measure; None if these are no plain sums of it.
+
+    What is in both, or cancels, is not counted twice: COUNT(x)/COUNT(*) is a share of one noisy vector.
+    """
+    rows = []
+    for places, _ in forms:
+        weights = np.zeros(measure.released(measured))
+        for place, factor in places.items():
+            own = measure.weights(place, measured) if place in measure.aggregates else None
+            if own is None:
+                return None
+            weights = weights + factor * own
+        rows.append(weights)
+    (_, one), (_, two) = forms
+    table = noisy.astype(np.float64), rows[0], rows[1]
+    return ratio(*table, plus=(one, two), noise=noise, confidence=confidence)
 
 
 def measures(query: Query) -> tuple[Measure, ...]:
@@ -423,7 +305,9 @@ def measures(query: Query) -> tuple[Measure, ...]:
         )
     for place, kind in enumerate(query.aggregates):
         if kind.per_group is not None:
-            out.append(PerGroup((place,), kind))
+            inner, low, high = kind.per_group
+            argument = kind.arguments[0] if kind.arguments else None
+            out.append(PerGroup((place,), inner, argument, (low, high), is_mean=kind.kind == "mean"))
         elif kind.kind == "units":
             out.append(Counted((place,)))
         elif kind.kind == "distinct":
@@ -458,7 +342,7 @@ def _pairs(query: Query) -> list[tuple[tuple[int, ...], tuple[int, ...], list[in
     found: dict[tuple[int, ...], list[int]] = {}
     for place, kind in enumerate(query.aggregates):
         if kind.kind in {"covariance", "correlation"}:
-            found.setdefault(kind.arguments, []).append(place)
+            found.setdefault(tuple(sorted(kind.arguments)), []).append(place)
     return [
         (
             arguments,
@@ -529,17 +413,12 @@ def _check_bounds(query: Query) -> None:
                 )
 
 
-def _combined(noisy: Floats, weights: Sequence[float], noise: Noise, confidence: Fraction) -> Estimate:
-    value = noisy @ np.array(weights)
-    width = float(combination_width(noise, weights, confidence))
-    # A double is off by its own rounding, too.
-    low, high = np.nextafter(value - width, -np.inf), np.nextafter(value + width, np.inf)
-    return Estimate(value, low, high)
+def _scaled(found: Estimate, span: float, start: float = 0.0) -> Estimate:
+    return Estimate(*(start + span * part for part in (found.value, found.low, found.high)))
 
 
-def _within(low: Fraction, high: Fraction, share: Floats, least: Floats, most: Floats) -> Estimate:
-    start, span = float(low), float(high - low)
-    return Estimate(*(start + span * part for part in (share, least, most)))
+def _largest(bounds: Bounds) -> Fraction:
+    return max(abs(bounds[0]), abs(bounds[1]))
 
 
 def _short(width: float) -> str:

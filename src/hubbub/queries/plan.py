@@ -1,8 +1,10 @@
 """What will be asked of the engine, with which noise, at what cost and with what error: nothing is read.
 
 One ε is the price of the whole query. Its parts are fixed beforehand: a share to find how many rows a unit
-may count where nobody declared it, a share to select keys that are not public, and the rest for the measures,
-in equal shares, with the noise, Laplace or Gaussian, whose intervals are the narrower.
+may count where nobody declared it, a share to select keys that are not public, a share to measure what
+bounding changed where that is asked for, and the rest for the measures, in equal shares, with the noise,
+Laplace or Gaussian, whose intervals are the narrower. Equal shares make the geometric mean of all widths
+least, whatever their units.
 
 Proof: docs/proofs/bounding.md, "A plan"
 """
@@ -12,7 +14,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any, ClassVar, NoReturn
 
 from sqlglot import exp
@@ -22,9 +24,10 @@ from hubbub.errors import InvalidInput, Refused
 from hubbub.loss import Loss, largest_mu, refuse_large_delta
 from hubbub.mechanisms import Gaussian, Laplace, PermuteAndFlip, TopK
 from hubbub.mechanisms.keys import GaussianKeys, GeometricKeys, select_keys
-from hubbub.queries.measures import Measure, Noise, measures
+from hubbub.queries.measures import Estimate, Measure, Noise, measures
+from hubbub.queries.partition import Partition
 from hubbub.queries.query import Output, Query
-from hubbub.queries.rules import Limits, Measurement, Partition, Weighing
+from hubbub.queries.rules import Limits, Measurement, Weighing
 from hubbub.rational import Number, at_least_zero, ceil_sqrt, positive, probability, shown_up
 from hubbub.release import Release
 from hubbub.unit import Unit
@@ -35,10 +38,16 @@ _SEARCH = Fraction(1, 10)
 """The share of ε that finds the limit on rows where none is declared."""
 _BOUNDS = Fraction(1, 10)
 """The share of ε that finds bounds where they are asked to be found."""
+_REPORT = Fraction(1, 10)
+"""The share of ε that measures what bounding changed, where that is asked for."""
 _KEYS = Fraction(1, 4)
 """The share of ε that selects keys which are not public."""
 _ASSUMED_ROWS = 8
 """What a limit that is still to be found is taken for, where the two laws are compared."""
+
+
+_selecting = lru_cache(maxsize=64)(select_keys)
+"""It is asked for in a plan, and when that is charged and run."""
 
 
 @dataclass(frozen=True)
@@ -57,6 +66,8 @@ class Plan:
     """As declared; without rows where these are found privately."""
     is_gaussian: bool
     confidence: Fraction = Fraction(19, 20)
+    reports: bool = False
+    """Whether a share of ε measures how many units are above a limit."""
     runner: Callable[["Plan"], Release] | None = field(default=None, compare=False, repr=False)
     """Who can run it: the dataset that made it."""
     show: Callable[[exp.Expr], str] = field(default=lambda sql: sql.sql("duckdb"), compare=False, repr=False)
@@ -115,6 +126,11 @@ class Plan:
         return self.epsilon * _BOUNDS if self.autos else Fraction(0)
 
     @property
+    def epsilon_for_report(self) -> Fraction:
+        """The ε that measures how many units are above a limit; 0 where that is not asked for."""
+        return self.epsilon * _REPORT if self.reports else Fraction(0)
+
+    @property
     def selects(self) -> bool:
         """Whether keys are selected privately."""
         return not self.query.is_public
@@ -122,7 +138,7 @@ class Plan:
     @property
     def epsilon_for_keys(self) -> Fraction:
         """The ε that selects keys; 0 where they are public."""
-        left = self.epsilon - self.epsilon_for_search - self.epsilon_for_bounds
+        left = self.epsilon - self.epsilon_for_search - self.epsilon_for_bounds - self.epsilon_for_report
         return left * _KEYS if self.selects else Fraction(0)
 
     @property
@@ -135,7 +151,8 @@ class Plan:
     @property
     def epsilon_for_measures(self) -> Fraction:
         """The ε that is left for all measures together."""
-        return self.epsilon - self.epsilon_for_search - self.epsilon_for_bounds - self.epsilon_for_keys
+        found = self.epsilon_for_search + self.epsilon_for_bounds
+        return self.epsilon - found - self.epsilon_for_report - self.epsilon_for_keys
 
     @cached_property
     def measures(self) -> tuple[Measure, ...]:
@@ -160,6 +177,8 @@ class Plan:
             losses.append(Loss.pure(self.epsilon_for_search))
         if self.autos:
             losses.append(Loss.pure(self.epsilon_for_bounds))
+        if self.reports:
+            losses.append(Loss.pure(self.epsilon_for_report))
         if self.selects:
             known = None if self.searches else self.key_selection(self.limits).loss()
             losses.append(known or Loss.approximate(self.epsilon_for_keys, self.delta_for_keys))
@@ -197,6 +216,20 @@ class Plan:
     def _mu(self) -> Fraction:
         return largest_mu(self.epsilon_for_measures, self.delta - self.delta_for_keys)
 
+    def check_noise(self, limits: Limits) -> None:
+        """Refuse limits under which noise would be too wide to be exact."""
+        weighing = self.weighing(limits)
+        for measure in self.measures:
+            self.noise(measure.measurement(weighing).sensitivity)
+        if self.query.is_top:
+            self.top(self.top_measurement(limits).sensitivity)
+        if self.selects:
+            self.key_selection(limits)
+
+    def report_noise(self, sensitivity: Sensitivity) -> Laplace:
+        """The noise on how many units are above a limit, and how many are not."""
+        return Laplace.of(sensitivity=sensitivity, epsilon=self.epsilon_for_report)
+
     def key_selection(self, limits: Limits) -> GeometricKeys | GaussianKeys:
         """What selects the keys, for a unit that keeps so many."""
         groups = limits.groups or limits.rows or 1
@@ -204,7 +237,7 @@ class Plan:
             groups = 1
         # Where a unit is substituted, the keys of both move.
         groups *= self.unit.neighbours.histogram_distance
-        return select_keys(groups=groups, epsilon=self.epsilon_for_keys, delta=self.delta_for_keys)
+        return _selecting(groups=groups, epsilon=self.epsilon_for_keys, delta=self.delta_for_keys)
 
     def top(self, sensitivity: Sensitivity) -> TopK:
         """What chooses the largest groups."""
@@ -217,8 +250,12 @@ class Plan:
     def top_measurement(self, limits: Limits) -> Measurement:
         """The exact counts among which the largest are chosen."""
         weighing = self.weighing(limits)
-        is_units = self.query.aggregates[0].kind == "units"
-        return weighing.units() if is_units else weighing.sums(Partition.rows())
+        counted = self.query.aggregates[0]
+        if counted.kind == "units":
+            return weighing.units()
+        if counted.arguments:
+            return weighing.sums(Partition.present(counted.arguments[0], with_missing=False))
+        return weighing.sums(Partition.rows())
 
     @property
     def _is_monotone(self) -> bool:
@@ -227,8 +264,8 @@ class Plan:
 
     # In words
 
-    def label(self, limits: Limits | None = None) -> dict[str, Any]:
-        """What is protected, how, and at what cost: public, and free of data."""
+    def label(self, limits: Limits | None = None, above: Estimate | None = None) -> dict[str, Any]:
+        """What is protected, how, and at what cost: public, and free of data but for what was released."""
         known = limits or self.limits
         noises = sorted(
             {str(type(self.noise(measured.sensitivity)).__name__) for _, measured in self.measurements()}
@@ -246,7 +283,9 @@ class Plan:
             "groups per unit": known.groups,
             "rows per group": known.rows_per_group,
             "confidence": float(self.confidence),
-            "interval covers": "the exact answer of the bounded query; what bounding changed is not measured",
+            "interval covers": "the exact answer of the bounded query"
+            + ("" if self.reports else "; what bounding changed is not measured"),
+            **_said(above),
             "notes": [kind.note for kind in self.query.aggregates if kind.note],
         }
 
@@ -277,6 +316,13 @@ class Plan:
                 f"  {shown_up(self.epsilon_for_bounds)} of ε finds the bounds of {names}; errors are said "
                 "for a range of 1, and grow with it"
             )
+        if self.reports:
+            measured = self.weighing(self.assumed).above()
+            wide = self.report_noise(measured.sensitivity).error(self.confidence)
+            out.append(
+                f"  {shown_up(self.epsilon_for_report)} of ε measures the share of units above a limit: "
+                f"± {wide:,.3g}/n or less, with n units"
+            )
         if self.selects:
             keys = self.key_selection(self.assumed)
             least = keys.least_units(self.confidence)
@@ -304,6 +350,14 @@ class Plan:
                 f"  one unit moves them by {measured.sensitivity}",
                 f"  because: {measured.because} (docs/proofs/bounding.md)",
                 f"  noise: {noise}",
+                f"  SQL: {self.show(measured.sql)}",
+            ]
+        if self.reports:
+            measured = self.weighing(self.assumed).above()
+            lines += [
+                f"units above a limit, and others: one unit moves them by {measured.sensitivity}",
+                f"  because: {measured.because} (docs/proofs/bounding.md)",
+                f"  noise: {self.report_noise(measured.sensitivity)}",
                 f"  SQL: {self.show(measured.sql)}",
             ]
         if self.selects:
@@ -344,6 +398,15 @@ class Plan:
         return [(measure, measure.measurement(weighing)) for measure in self.measures]
 
 
+def _said(above: Estimate | None) -> dict[str, Any]:
+    """The share of units above a limit, for programs and for people."""
+    if above is None:
+        return {}
+    share, low, high = (float(part[0]) for part in (above.value, above.low, above.high))
+    said = f"{100 * share:.3g} % [{100 * low:.3g}, {100 * high:.3g}]"
+    return {"units above a limit": said, "share above a limit": {"value": share, "low": low, "high": high}}
+
+
 def planned(
     query: Query,
     unit: Unit,
@@ -354,6 +417,7 @@ def planned(
     error: Mapping[str, Number] | None = None,
     confidence: Number = 0.95,
     population: int | None = None,
+    reports: bool = False,
 ) -> Plan:
     """The plan for a query at a price, or for wanted errors at the least price.
 
@@ -372,22 +436,34 @@ def planned(
     sure = probability(confidence, "confidence")
     _check(query, allowed)
     bounds = limits or Limits()
+    if reports:
+        Weighing(query, bounds, unit.neighbours).above()  # refuses where nothing is bounded
     if query.most is not None and (bounds.rows is None or bounds.rows > query.most):
         bounds = replace(bounds, rows=query.most)
 
     def at(price: Fraction) -> Plan:
-        laplace = Plan(query, unit, price, allowed, bounds, is_gaussian=False, confidence=sure)
+        laplace = Plan(
+            query, unit, price, allowed, bounds, is_gaussian=False, confidence=sure, reports=reports
+        )
         return _better(laplace, replace(laplace, is_gaussian=True)) if _may_be_gaussian(laplace) else laplace
 
     if not query.is_top:
         measures(at(Fraction(1)).filled)  # bounds that are missing are missed now
     if epsilon is not None:
-        return at(positive(epsilon, "epsilon"))
+        return _possible(at(positive(epsilon, "epsilon")))
     assert error is not None
-    return _least(at, _wanted(query, error))
+    return _possible(_least(at, _wanted(query, error)))
+
+
+def _possible(plan: Plan) -> Plan:
+    """The plan, if its noise can be made: what cannot is refused before anything is charged."""
+    plan.check_noise(plan.assumed)
+    return plan
 
 
 def _check(query: Query, delta: Fraction) -> None:
+    if query.is_public:
+        query.check_groups()
     if not query.is_public and delta == 0:
         names = ", ".join(key.name for key in query.keys if key.values is None)
         raise Refused(
@@ -445,7 +521,7 @@ def _least(at: Callable[[Fraction], Plan], wanted: Mapping[int, Fraction]) -> Pl
     high = Fraction(1)
     while not fits(high):
         high *= 2
-        if high > 2**20:
+        if high > 2**10:
             raise Refused(
                 "no epsilon is large enough", why="so small an error protects nobody", fix="ask for a larger"
             )

@@ -97,6 +97,8 @@ class Query:
     rows: exp.Select
     is_keyed: bool
     """Whether `rows` has the column of the unit; else each row is a unit."""
+    is_numbered: bool
+    """Whether that column is a row's number, which says only which rows are of one unit."""
     keys: tuple[GroupKey, ...]
     arguments: tuple[Argument, ...]
     aggregates: tuple[Aggregate, ...]
@@ -119,14 +121,18 @@ class Query:
         """How many groups there are, if all keys are public."""
         return prod(len(key.values or ()) for key in self.keys)
 
-    def groups(self) -> list[tuple[Key, ...]]:
-        """All groups, in the order of their declared keys."""
+    def check_groups(self) -> None:
+        """Refuse more groups than can be released."""
         if self.cells > _MOST_KEYS:
             raise Unsupported(
                 "there are more than 2^24 groups",
                 why="every one of them would be released, most of them empty",
                 fix="declare fewer keys, or leave them to be selected privately",
             )
+
+    def groups(self) -> list[tuple[Key, ...]]:
+        """All groups, in the order of their declared keys."""
+        self.check_groups()
         return list(product(*(key.values or () for key in self.keys)))
 
 

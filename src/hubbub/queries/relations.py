@@ -14,13 +14,15 @@ from typing import Any
 from sqlglot import exp
 
 from hubbub.errors import HubbubError, InvalidInput, Refused, Unsupported
-from hubbub.queries.expressions import Scope, Typed, as_kind, compiled, name_of, refused
+from hubbub.queries.expressions import compiled
+from hubbub.queries.typed import Scope, Typed, as_kind, name_of, refused
 from hubbub.tables.schema import UNIT, Column, Kind, Table
 
 __all__ = ["Relation", "Relations", "Sources", "clause_names", "numbered"]
 
 Named = Mapping[str, "Relation"]
 _MOST_DEPTH = 60
+_MOST_SCANS = 200
 
 _CLAUSES = {
     "order": ("ORDER BY", "rows have no order here", "order the released table, outside"),
@@ -50,6 +52,8 @@ class Relation:
     is_public: bool
     most: int | None = None
     """How many rows a unit has at most, where that is known: one after GROUP BY the unit."""
+    scans: tuple[int, int] = (0, 0)
+    """How often it reads a table, and a protected one."""
 
 
 @dataclass(frozen=True)
@@ -78,7 +82,7 @@ class Relations:
         self._rows_are_units = rows_are_units
         # A join may make several rows of one: then rows that are units need a number to be known by.
         self._is_carried = with_joins or not rows_are_units
-        self._scans = 0
+        self._scans = self._protected_scans = 0
 
     def sources(self, node: exp.Select, known: Named | None = None, depth: int = 0) -> Sources:
         """The FROM, joins and WHERE of a SELECT."""
@@ -146,18 +150,27 @@ class Relations:
         named = dict(known)
         for cte in clause.expressions:
             clause_names(cte, {"this", "alias"})
-            named[cte.alias.lower()] = self.relation(cte.this, named, depth + 1)
+            _no_column_names(cte)
+            # It is written out wherever it is named, so its scans count there, each time.
+            before = self._scans, self._protected_scans
+            made = self.relation(cte.this, named, depth + 1)
+            scans = self._scans - before[0], self._protected_scans - before[1]
+            self._scans, self._protected_scans = before
+            named[cte.alias.lower()] = replace(made, scans=scans)
         return named
 
     def _source(self, node: exp.Expr, named: Named, depth: int) -> Relation:
         if isinstance(node, exp.Subquery):
             clause_names(node, {"this", "alias"})
+            _no_column_names(node)
             return self.relation(node.this, named, depth + 1)
         if not isinstance(node, exp.Table) or not isinstance(node.this, exp.Identifier):
             raise _not_a_relation(node)
         clause_names(node, {"this", "alias"})
+        _no_column_names(node)
         name = node.name.lower()
         if name in named:
+            self._count(*named[name].scans)
             return named[name]
         if name not in self._tables:
             raise InvalidInput(
@@ -170,17 +183,11 @@ class Relations:
     def _scan(self, table: Table) -> Relation:
         sql = exp.Select().from_(exp.Table(this=_quoted(table.name)))
         sql = sql.select(*(_quoted_column(column.name) for column in table.columns))
+        self._count(1, 0 if table.is_public else 1)
         if table.is_public:
             columns = tuple(replace(column, origin=(table.name, column.name)) for column in table.columns)
             return Relation(sql, columns, is_public=True)
-        self._scans += 1
         if self._rows_are_units:
-            if self._scans > 1:
-                raise Refused(
-                    "protected tables are used more than once, where each row is a unit",
-                    why="one row could come in twice, and no key would tell",
-                    fix="declare the unit's key column",
-                )
             if self._is_carried:
                 sql = sql.select(exp.alias_(exp.Window(this=exp.RowNumber()), UNIT, quoted=True))
             return Relation(sql, table.columns, is_public=False)
@@ -193,6 +200,22 @@ class Relations:
         sql = sql.select(_quoted_column(UNIT))
         sql = sql.where(exp.Not(this=exp.Is(this=_quoted_column(UNIT), expression=exp.Null())))
         return Relation(sql, table.columns, is_public=False)
+
+    def _count(self, scans: int, protected: int) -> None:
+        self._scans += scans
+        self._protected_scans += protected
+        if self._rows_are_units and self._protected_scans > 1:
+            raise Refused(
+                "protected tables are used more than once, where each row is a unit",
+                why="one row could come in twice, and no key would tell",
+                fix="declare the unit's key column",
+            )
+        if self._scans > _MOST_SCANS:
+            raise Unsupported(
+                f"tables are read more than {_MOST_SCANS} times",
+                why="a WITH is written out wherever it is named",
+                fix="name it less often",
+            )
 
     def _unit(self, alias: str) -> exp.Expr | None:
         return exp.column(_quoted(UNIT), _quoted(alias)) if self._is_carried else None
@@ -217,7 +240,7 @@ class Relations:
         on_units = bool(units) or any(_are_units(*pair) for pair in pairs)
         conditions = [_equal(*pair) for pair in pairs if not _are_units(*pair)]
         for part in on:
-            if part not in units or before.is_public or other.is_public:
+            if part not in units:
                 typed = compiled(part, Scope({**here, **there}))
                 conditions.append(as_kind(typed, Kind.BOOLEAN, "the ON").sql)
         unit = before.unit
@@ -237,7 +260,10 @@ class Relations:
         sql = before.sql.join(
             _aliased(other, alias), on=exp.and_(*conditions) if conditions else None, join_type=how
         )
-        return sql, tuple(column for column in other.columns if column.name.lower() not in using), unit
+        added = [column for column in other.columns if column.name.lower() not in using]
+        if side == "LEFT":  # such a column may be NULL where the row's unit is not
+            added = [replace(column, is_unit=False) for column in added]
+        return sql, tuple(added), unit
 
     # Sub-queries
 
@@ -294,6 +320,9 @@ class Relations:
         named = {**known, **self._ctes(node, known, depth)}
         left, right = (self.relation(part, named, depth + 1) for part in (node.this, node.expression))
         kinds = [[column.kind for column in side.columns] for side in (left, right)]
+        for one, two in zip(left.columns, right.columns, strict=False):
+            if Kind.OPAQUE in {one.kind, two.kind} and not (one.is_unit and two.is_unit):
+                raise _opaque()
         if kinds[0] != kinds[1] or left.is_public != right.is_public:
             raise InvalidInput(
                 "the parts of a UNION ALL do not have the same columns, or only one of them is protected",
@@ -337,6 +366,7 @@ def _of_one_unit(node: exp.Expr, scope: Scope, keys: Mapping[str, Typed]) -> Typ
             fix="use one of these, and compute with it outside",
         )
     if isinstance(node, exp.Count):
+        clause_names(node, {"this", "big_int"})
         counted = node.this
         if isinstance(counted, exp.Star):
             inner: Any = exp.Star()
@@ -350,7 +380,9 @@ def _of_one_unit(node: exp.Expr, scope: Scope, keys: Mapping[str, Typed]) -> Typ
     if isinstance(node, (exp.Sum, exp.Avg)):
         argument = as_kind(argument, Kind.NUMBER, "what is added up")
         bounds = argument.bounds if isinstance(node, exp.Avg) else None
-        return Typed(type(node)(this=argument.sql), Kind.NUMBER, bounds)
+        # A sum of doubles depends on their order, and that on other units' rows; so they are sorted.
+        ordered = exp.Order(this=argument.sql, expressions=[exp.Ordered(this=argument.sql.copy())])
+        return Typed(type(node)(this=ordered), Kind.NUMBER, bounds)
     if argument.kind is Kind.OPAQUE:
         raise refused(node)
     return Typed(type(node)(this=argument.sql), argument.kind, argument.bounds, argument.keys)
@@ -490,6 +522,24 @@ def clause_names(node: exp.Expr, allowed: set[str]) -> None:
                 why="leaving it out would change what is asked",
                 fix="write the query without it",
             )
+
+
+def _no_column_names(node: exp.Expr) -> None:
+    alias = node.args.get("alias")
+    if isinstance(alias, exp.TableAlias) and alias.args.get("columns"):
+        raise Unsupported(
+            "columns are renamed in a list after an alias",
+            why="leaving it out would change what is asked",
+            fix="name each column with AS, inside",
+        )
+
+
+def _opaque() -> InvalidInput:
+    return InvalidInput(
+        "a column of an unknown type is in a UNION ALL",
+        why="making two types one could fail on some row",
+        fix="declare its type, CAST it in both parts, or leave it out",
+    )
 
 
 def _bad_join(what: str) -> Refused:

@@ -14,12 +14,14 @@ Proof: docs/proofs/bounding.md
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
+from functools import lru_cache
 
 import sqlglot
 from sqlglot import exp
 
 from hubbub.bounded import LARGEST, Sensitivity
 from hubbub.errors import InvalidInput
+from hubbub.queries.partition import Partition, is_finite
 from hubbub.queries.query import Query
 from hubbub.tables.schema import UNIT, Bounds, Key
 from hubbub.unit import Neighbours
@@ -27,22 +29,18 @@ from hubbub.unit import Neighbours
 __all__ = [
     "LEAST_POWER",
     "MAGNITUDES",
-    "VALUE_BITS",
     "WEIGHT_BITS",
     "Limits",
     "Measurement",
-    "Partition",
     "Weighing",
 ]
 
 WEIGHT_BITS = 16
 """A row that counts whole counts 2^16."""
-VALUE_BITS = 16
-"""A value between its bounds is one of 2^16 + 1 steps."""
 LEAST_POWER, _POWERS = -32, 96
 MAGNITUDES = 2 * _POWERS + 1
 """Bins by sign and power of two, from 2^-32 to 2^64, with one in the middle for what is closer to zero."""
-_ROWS = "_rows"
+_GIVEN, _ROWS = "_given", "_rows"
 _SALT = "hubbub"
 
 
@@ -88,101 +86,8 @@ class Measurement:
     key_sets: Mapping[str, Sequence[Key]] = field(default_factory=dict)
     bins: int = 1
     """For a histogram of values: how many bins a group has; the column `b` says which."""
-
-
-@dataclass(frozen=True)
-class Partition:
-    """Non-negative integer expressions of a row that add up to 2^bits, or to nothing, for every row.
-
-    They are over the columns x0, x1, … of the rows, and over columns that are derived from these first.
-    """
-
-    parts: tuple[str, ...]
-    bits: int
-    derived: tuple[str, ...] = ()
-    """Layers of columns, each over those before it: "… AS t0"."""
-
-    @classmethod
-    def rows(cls) -> "Partition":
-        """Each row counts one."""
-        return cls(("1",), 0)
-
-    @classmethod
-    def present(cls, place: int, *, with_missing: bool) -> "Partition":
-        """Rows that have a value, and if asked for those that have none."""
-        parts = [f"CASE WHEN x{place} IS NOT NULL THEN 1 ELSE 0 END"]
-        if with_missing:
-            parts.append(f"CASE WHEN x{place} IS NULL THEN 1 ELSE 0 END")
-        return cls(tuple(parts), 0)
-
-    @classmethod
-    def powers(
-        cls, degrees: Mapping[int, int], bounds: Mapping[int, Bounds], *, with_missing: bool
-    ) -> "Partition":
-        """Bernstein polynomials of the given degrees (1 or 2) in each value, and the rows that miss one.
-
-        With t the value's place between its bounds: t and 1 − t; or t², 2t(1 − t) and (1 − t)². Of two
-        values, all products. From these sums every mean, variance and covariance follows.
-        """
-        one = 1 << VALUE_BITS
-        first, second, factors = [], [], []
-        for place, degree in degrees.items():
-            t = f"t{place}"
-            first.append(f"{_fixed(place, bounds[place])} AS {t}")
-            if degree == 1:
-                factors.append([t, f"({one} - {t})"])
-            else:
-                # Squares are rounded down; what the rounding leaves goes to the middle.
-                second += [f"({t} * {t}) >> {VALUE_BITS} AS u{place}"]
-                second += [f"(({one} - {t}) * ({one} - {t})) >> {VALUE_BITS} AS v{place}"]
-                factors.append([f"u{place}", f"({one} - u{place} - v{place})", f"v{place}"])
-        missing = " OR ".join(f"t{place} IS NULL" for place in degrees)
-        derived = [", ".join(first)] + ([", ".join(second)] if second else [])
-        cells = factors[0]
-        if len(factors) == 2:
-            # Products too are rounded down; what that leaves goes to the last.
-            pairs = [f"({left} * {right}) >> {VALUE_BITS}" for left in factors[0] for right in factors[1]]
-            derived.append(", ".join(f"{pair} AS c{place}" for place, pair in enumerate(pairs[:-1])))
-            names = [f"c{place}" for place in range(len(pairs) - 1)]
-            cells = [*names, f"({one} - {' - '.join(names)})"]
-        parts = [f"CASE WHEN {missing} THEN 0 ELSE {cell} END" for cell in cells]
-        if with_missing:
-            parts.append(f"CASE WHEN {missing} THEN {one} ELSE 0 END")
-        return cls(tuple(parts), VALUE_BITS, tuple(derived))
-
-    @classmethod
-    def signed(cls, place: int, bounds: Bounds) -> "Partition":
-        """The value itself, in steps of the larger of its bounds over 2^16: at most 2^16 either way."""
-        most = max(abs(bounds[0]), abs(bounds[1]))
-        return cls((f"COALESCE({_steps(place, bounds, Fraction(0), most)}, 0)",), VALUE_BITS)
-
-    def over(self, rows: str) -> str:
-        """A SELECT of the rows with the derived columns."""
-        for layer in self.derived:
-            rows = f"SELECT *, {layer} FROM ({rows}) AS _layer"
-        return rows
-
-
-def _is_finite(name: str) -> str:
-    """NaN is above every number here, on every engine."""
-    return f"{name} > -1.7976931348623157e308 AND {name} < 1.7976931348623157e308"
-
-
-def _fixed(place: int, bounds: Bounds) -> str:
-    """The place of a value between its bounds, as an integer from 0 to 2^16; NULL for no finite number."""
-    return _steps(place, bounds, bounds[0], bounds[1] - bounds[0])
-
-
-def _steps(place: int, bounds: Bounds, zero: Fraction, whole: Fraction) -> str:
-    # Not-a-number to NULL, clamp, scale, floor, cast, clamp again: in this order, on every engine.
-    low, high = (float(end) for end in bounds)
-    x = f"x{place}"
-    clamped = f"CASE WHEN {x} <= {low!r} THEN {low!r} WHEN {x} >= {high!r} THEN {high!r} ELSE {x} END"
-    factor = float((1 << VALUE_BITS) / whole)
-    least, most = (round(float((end - zero) / whole) * (1 << VALUE_BITS)) for end in bounds)
-    steps = f"CAST(FLOOR(({clamped} - {float(zero)!r}) * {factor!r} + 0.5) AS BIGINT)"
-    # LEAST and GREATEST pass over NULL, so that comes last.
-    return f"CASE WHEN {_is_finite(x)} THEN LEAST(GREATEST({steps}, {least}), {most}) END"
+    counts_units: bool = False
+    """Whether a column `u` says how many units keep the group, as `candidates` would: keys are not public."""
 
 
 _WHOLE = Partition.rows()
@@ -198,22 +103,32 @@ class Weighing:
 
     # Sums over rows
 
-    def sums(self, partition: Partition, *, is_signed: bool = False) -> Measurement:
+    def sums(self, partition: Partition) -> Measurement:
         """The weighted sum of each part, in each group."""
         bits = self._bits + partition.bits
         parts = partition.parts
-        if self._is_paired:
+        if self._is_by_group:
             inner = ", ".join(f"SUM({part}) AS p{place}" for place, part in enumerate(parts))
-            totals = ", ".join(f"{_total(f'w * p{place}')} AS m{place}" for place in range(len(parts)))
-            sql = self._with(
-                f"{self._weighed_pairs(inner)} SELECT {self._keys}{totals} FROM _weighed{self._by}"
-            )
+            weighed = self._weighed_pairs(inner, partition)
+            totals = [f"SUM(w * p{place})" for place in range(len(parts))]
         else:
-            totals = ", ".join(f"{_total(f'w * ({part})')} AS m{place}" for place, part in enumerate(parts))
-            weighed = self._weighed_rows(partition)
-            sql = self._with(f"{weighed} SELECT {self._keys}{totals} FROM _weighed{self._by}")
-        moved = self._moved(1 << bits, is_signed=is_signed)
-        return Measurement(sql, len(parts), moved, Fraction(1, 1 << bits), self._rule, self._key_sets)
+            weighed = self._weighed_rows(partition) if self._keeps_all else self._weighed_kept(partition)
+            totals = partition.totals()
+        if not self.query.is_keyed and partition == _WHOLE:
+            weighed, totals = f"WITH _weighed AS (SELECT * FROM _rows{self._where()})", ["COUNT(*)"]
+        named = {f"m{place}": _clamped(total) for place, total in enumerate(totals)}
+        if not self.query.is_public:
+            is_by_row = self.query.is_keyed and not self._is_by_group
+            named["u"] = _total("CASE WHEN r = n THEN 1 ELSE 0 END") if is_by_row else _clamped("COUNT(*)")
+        listed = ", ".join(f"{total} AS {name}" for name, total in named.items())
+        text = f"{weighed} SELECT {self._keys}{listed} FROM _weighed{self._by}"
+        # Rows that are units are counted first, and what is no public key is left out of what comes of it.
+        sql = self._with(text, *named, is_late=not self.query.is_keyed)
+        moved = self._moved(1 << bits, is_signed=partition.has_both_signs)
+        step = Fraction(1, 1 << bits)
+        return Measurement(
+            sql, len(parts), moved, step, self._rule, self._key_sets, counts_units="u" in named
+        )
 
     def histogram(self, place: int, bounds: Bounds, bins: int, levels: int) -> Measurement:
         """The weighted number of values in each of `bins` equal parts of [low, high].
@@ -224,35 +139,63 @@ class Weighing:
         x = f"x{place}"
         clamped = f"CASE WHEN {x} <= {low!r} THEN {low!r} WHEN {x} >= {high!r} THEN {high!r} ELSE {x} END"
         factor = float(bins / (bounds[1] - bounds[0]))
-        bin_of = f"CAST(FLOOR(({clamped} - {low!r}) * {factor!r}) AS BIGINT)"
-        inner = (
-            f"SELECT {self._keys}LEAST(GREATEST({bin_of}, 0), {bins - 1}) AS b, w FROM _weighed "
-            f"WHERE {_is_finite(x)}"
-        )
-        by = ", ".join([*self._key_names, "b"])
-        weighed = self._weighed_rows() if not self._is_paired else self._weighed_by_pairs()
+        bin_of = f"LEAST(GREATEST(FLOOR(({clamped} - {low!r}) * {factor!r}), 0), {bins - 1})"
+        # As small integers around zero: engines count these fast.
+        middle = bins // 2
+        small = f"CAST({bin_of} - {middle} AS SMALLINT) AS small"
+        inner = f"SELECT {self._keys}{small}, w FROM _weighed WHERE {is_finite(x)}"
+        by = ", ".join([*self._key_names, "small"])
+        values = Partition(("1",), 0, columns=(x,))
+        if self._is_by_group:
+            weighed = self._weighed_by_pairs(values)
+        else:
+            weighed = self._weighed_rows(values) if self._keeps_all else self._weighed_kept(values)
+        total = _total("w") if self.query.is_keyed else _clamped("COUNT(*)")
         sql = self._with(
-            f"{weighed} SELECT {self._keys}b, {_total('w')} AS m0 FROM ({inner}) AS _binned GROUP BY {by}"
+            f"{weighed} SELECT {self._keys}small + {middle} AS b, {total} AS m0 FROM ({inner}) AS _binned "
+            f"GROUP BY {by}",
+            "b",
+            "m0",
         )
         once = self._moved(1 << self._bits)
         moved = Sensitivity(levels * once.l1, l2_squared=levels * once.l2_squared, linf=once.linf)
         return Measurement(sql, 1, moved, Fraction(1, 1 << self._bits), self._rule, self._key_sets, bins)
 
+    def _inside(self, partition: Partition) -> str:
+        """WITH `_inside`: the rows within the public keys, and what is asked of them."""
+        by = [UNIT, *self._key_names] if self.query.is_keyed else self._key_names
+        return f"WITH _inside AS ({partition.over(f'SELECT * FROM _rows{self._where()}', by)})"
+
     def _weighed_rows(self, partition: Partition = _WHOLE) -> str:
         """WITH … `_weighed`: the rows with their weight w."""
-        inside = f"WITH _inside AS ({partition.over(f'SELECT * FROM _rows{self._where()}')})"
         if not self.query.is_keyed:
-            return f"{inside}, _weighed AS (SELECT *, 1 AS w FROM _inside)"
+            return f"{self._inside(partition)}, _weighed AS (SELECT *, 1 AS w FROM _inside)"
+        return f"{self._inside(partition)}, {self._shared('_inside')}"
+
+    def _weighed_kept(self, partition: Partition) -> str:
+        """WITH … `_weighed`: the rows of the keys that each unit keeps, with their weight w.
+
+        Of the rows of one unit and key, r = n in one. To sort rows is faster than to find keys first.
+        """
+        keys = ", ".join(self._key_names)
+        order = f"OVER (PARTITION BY {UNIT} ORDER BY {self._order(keys)})"
+        ranks = f"DENSE_RANK() {order} AS d, RANK() {order} AS r, ROW_NUMBER() {order} AS n"
+        ranked = f"SELECT *, {ranks} FROM _inside"
+        kept = f"SELECT * FROM ({ranked}) AS _ranked WHERE d <= {self._groups}"
+        return f"{self._inside(partition)}, _kept AS ({kept}), {self._shared('_kept')}"
+
+    def _shared(self, table: str) -> str:
+        """`_weighed`: the rows of a table, each with the share w of its unit's limit."""
         one, rows = 1 << WEIGHT_BITS, self._rows
         # Joining all units is faster than joining only those above the limit.
         share = f"CASE WHEN COUNT(*) > {rows} THEN {rows * one} // COUNT(*) ELSE {one} END"
-        units = f"SELECT {UNIT}, {share} AS w FROM _inside GROUP BY {UNIT}"
-        weighed = f"SELECT _inside.*, w FROM _inside JOIN _units ON _inside.{UNIT} = _units.{UNIT}"
-        return f"{inside}, _units AS ({units}), _weighed AS ({weighed})"
+        units = f"SELECT {UNIT}, {share} AS w FROM {table} GROUP BY {UNIT}"
+        weighed = f"SELECT {table}.*, w FROM {table} JOIN _units ON {table}.{UNIT} = _units.{UNIT}"
+        return f"_units AS ({units}), _weighed AS ({weighed})"
 
-    def _weighed_pairs(self, sums: str, partition: Partition = _WHOLE) -> str:
+    def _weighed_pairs(self, sums: str, partition: Partition) -> str:
         """WITH … `_weighed`: each unit's sums in each group that it keeps, with the weight w of its rows."""
-        inside = f"WITH _inside AS ({partition.over(f'SELECT * FROM _rows{self._where()}')})"
+        inside = self._inside(partition)
         keys = ", ".join(self._key_names)
         more = f", {sums}" if sums else ""
         pairs = f"_pairs AS (SELECT {UNIT}, {keys}, COUNT(*) AS c{more} FROM _inside GROUP BY {UNIT}, {keys})"
@@ -261,18 +204,13 @@ class Weighing:
             weight = f"(COALESCE(g, {one}) * LEAST(c, {self._rows_per_group})) // c"
             weighed = f"SELECT _pairs.*, {weight} AS w FROM {_left('_pairs', '_many')}"
             return f"{inside}, {pairs}, _many AS ({_shares('_pairs', self._groups)}), _weighed AS ({weighed})"
-        kept = self._kept(keys, self._groups)
-        if self.limits.rows_per_group is not None:
-            weighed = f"SELECT *, ({one} * LEAST(c, {self.limits.rows_per_group})) // c AS w FROM _kept"
-            return f"{inside}, {pairs}, {kept}, _weighed AS ({weighed})"
-        heavy = _shares("_kept", self._rows, "SUM(c)")
-        weighed = f"SELECT _kept.*, COALESCE(g, {one}) AS w FROM {_left('_kept', '_heavy')}"
-        return f"{inside}, {pairs}, {kept}, _heavy AS ({heavy}), _weighed AS ({weighed})"
+        weighed = f"SELECT *, ({one} * LEAST(c, {self._rows_per_group})) // c AS w FROM _kept"
+        return f"{inside}, {pairs}, {self._kept(keys, self._groups)}, _weighed AS ({weighed})"
 
-    def _weighed_by_pairs(self) -> str:
+    def _weighed_by_pairs(self, partition: Partition) -> str:
         """WITH … `_weighed`: the rows, each with the weight of its unit in its group."""
         same = " AND ".join(f"_inside.{key} IS NOT DISTINCT FROM _by_pair.{key}" for key in self._key_names)
-        inner = self._weighed_pairs("").replace("_weighed AS", "_by_pair AS")
+        inner = self._weighed_pairs("", partition).replace("_weighed AS", "_by_pair AS")
         rows = (
             f"SELECT _inside.*, w FROM _inside JOIN _by_pair ON _inside.{UNIT} = _by_pair.{UNIT} AND {same}"
         )
@@ -296,11 +234,9 @@ class Weighing:
         return WEIGHT_BITS if self.query.is_keyed else 0
 
     @property
-    def _is_paired(self) -> bool:
-        """Whether each unit's rows are first added up in each group."""
-        return (
-            self.query.is_keyed and bool(self.query.keys) and (not self.query.is_public or self._is_by_group)
-        )
+    def _keeps_all(self) -> bool:
+        """Whether a unit keeps all its keys."""
+        return self.query.is_public or not self.query.is_keyed
 
     @property
     def _is_by_group(self) -> bool:
@@ -350,7 +286,8 @@ class Weighing:
         total = _total(f"COALESCE(g, {one})")
         sql = self._with(
             f"WITH _pairs AS ({pairs}), _many AS ({_shares('_pairs', groups)}) "
-            f"SELECT {self._keys}{total} AS m0 FROM {_left('_pairs', '_many')}{self._by}"
+            f"SELECT {self._keys}{total} AS m0 FROM {_left('_pairs', '_many')}{self._by}",
+            "m0",
         )
         moved = _between(self.neighbours, Fraction(one * groups), Fraction(one * one * groups), Fraction(one))
         return Measurement(sql, 1, moved, Fraction(1, one), "Units", self._key_sets)
@@ -365,41 +302,53 @@ class Weighing:
             rows = f"{inside}, {pairs}, {self._kept(keys, groups)}"
         else:
             rows = f"WITH _kept AS (SELECT * FROM _rows{self._where()})"
-        sql = self._with(f"{rows} SELECT {self._keys}{_total('1')} AS m0 FROM _kept{self._by}")
+        units = _clamped("COUNT(*)")
+        sql = self._with(
+            f"{rows} SELECT {self._keys}{units} AS m0, {units} AS u FROM _kept{self._by}", "m0", "u"
+        )
         moved = _between(self.neighbours, Fraction(groups), Fraction(groups), Fraction(1))
-        return Measurement(sql, 1, moved, Fraction(1), "Kept keys", self._key_sets)
+        return Measurement(
+            sql, 1, moved, Fraction(1), "Kept keys", self._key_sets, counts_units=not self.query.is_public
+        )
 
     def per_group(self, inner: str, argument: int | None, bounds: Bounds, *, is_mean: bool) -> Measurement:
         """The sum or mean over units of their own count, sum or mean in a group, clamped."""
         self._check_keyed()
         counted = "*" if argument is None else f"x{argument}"
+        # A sum of doubles depends on their order, and that on other units' rows; so they are sorted.
+        ordered = "" if inner == "count" else f" ORDER BY {counted}"
         function = {"count": "COUNT", "sum": "SUM", "mean": "AVG"}[inner]
-        own = f"CAST({function}({counted}) AS DOUBLE) AS x0"
+        own = f"CAST({function}({counted}{ordered}) AS DOUBLE) AS x0"
         if is_mean:
             partition = Partition.powers({0: 1}, {0: bounds}, with_missing=False)
         else:
             partition = Partition.signed(0, bounds)
         bits = WEIGHT_BITS + partition.bits
-        totals = ", ".join(
-            f"{_total(f'w * ({part})')} AS m{place}" for place, part in enumerate(partition.parts)
-        )
+        names = [f"m{place}" for place in range(len(partition.parts))]
+        listed = [f"{_clamped(total)} AS m{place}" for place, total in enumerate(partition.totals())]
+        if not self.query.is_public:
+            names.append("u")
+            listed.append(f"{_clamped('COUNT(*)')} AS u")
+        totals = ", ".join(listed)
         one, groups = 1 << WEIGHT_BITS, self._groups if self.query.keys else 1
         by = ", ".join([UNIT, *self._key_names])
         inside = f"WITH _inside AS (SELECT * FROM _rows{self._where()})"
-        pairs = f"_pairs AS ({partition.over(f'SELECT {by}, {own} FROM _inside GROUP BY {by}')})"
+        own_rows = f"SELECT {by}, {own} FROM _inside GROUP BY {by}"
+        pairs = f"_pairs AS ({partition.over(own_rows, [UNIT, *self._key_names])})"
         if not self.query.is_public:
             kept = self._kept(", ".join(self._key_names), groups)
             weighed = f"{kept}, _weighed AS (SELECT *, {one} AS w FROM _kept)"
         else:
             rows = f"SELECT _pairs.*, COALESCE(g, {one}) AS w FROM {_left('_pairs', '_many')}"
             weighed = f"_many AS ({_shares('_pairs', groups)}), _weighed AS ({rows})"
-        sql = self._with(f"{inside}, {pairs}, {weighed} SELECT {self._keys}{totals} FROM _weighed{self._by}")
+        text = f"{inside}, {pairs}, {weighed} SELECT {self._keys}{totals} FROM _weighed{self._by}"
+        sql = self._with(text, *names)
         each = Fraction(1 << bits)
-        moved = _between(self.neighbours, each * groups, each**2 * groups, each, is_signed=not is_mean)
+        both = partition.has_both_signs
+        moved = _between(self.neighbours, each * groups, each**2 * groups, each, is_signed=both)
         step = Fraction(1, 1 << bits)
-        return Measurement(
-            sql, len(partition.parts), moved, step, "What a unit makes in a group", self._key_sets
-        )
+        because, size = "What a unit makes in a group", len(partition.parts)
+        return Measurement(sql, size, moved, step, because, self._key_sets, counts_units="u" in names)
 
     def sizes(self, bins: Sequence[int]) -> Measurement:
         """How many units have how many rows, in bins of four to a doubling."""
@@ -410,16 +359,63 @@ class Weighing:
         moved = _between(self.neighbours, Fraction(1), Fraction(1), Fraction(1))
         return Measurement(sql, 1, moved, Fraction(1), "The limit on rows", self._key_sets, len(bins))
 
+    def above(self) -> Measurement:
+        """How many units are above a limit, and count for less than they have; and how many are not."""
+        inside = f"WITH _inside AS (SELECT * FROM _rows{self._where()})"
+        by = ", ".join([UNIT, *self._key_names])
+        over = []
+        if self._exceeds:
+            over.append(
+                f"SELECT {UNIT} FROM (SELECT {by}, COUNT(*) AS c FROM _inside GROUP BY {by}) AS _pairs "
+                f"GROUP BY {UNIT} HAVING {' OR '.join(self._exceeds)}"
+            )
+        for kind in self.query.aggregates:
+            if kind.kind == "distinct":
+                x = f"x{kind.arguments[0]}"
+                values = f"SELECT DISTINCT {by}, {x} FROM _inside WHERE {x} IS NOT NULL"
+                over.append(
+                    f"SELECT {UNIT} FROM ({values}) AS _values GROUP BY {UNIT} HAVING COUNT(*) > {self._rows}"
+                )
+        if not over or not self.query.is_keyed:
+            raise InvalidInput(
+                "a report on bounding is asked for, and nothing is bounded",
+                why="each unit counts once, whatever its rows are",
+                fix="leave the report out",
+            )
+        units = f"(SELECT DISTINCT {UNIT} FROM _inside) AS _units"
+        over_or_not = (f"CASE WHEN _over.{UNIT} IS NULL THEN {no} ELSE {1 - no} END" for no in (0, 1))
+        m0, m1 = (_total(each) for each in over_or_not)
+        sql = self._with(
+            f"{inside}, _over AS ({' UNION '.join(over)}) "
+            f"SELECT {m0} AS m0, {m1} AS m1 FROM {_left(units, '_over', '_units')}"
+        )
+        moved = _between(self.neighbours, Fraction(1), Fraction(1), Fraction(1))
+        return Measurement(sql, 2, moved, Fraction(1), "Units above a limit", self._key_sets)
+
+    @property
+    def _exceeds(self) -> list[str]:
+        """What a unit's rows fulfil that are weighed down or left out, from its counts c in each group."""
+        kinds = [kind for kind in self.query.aggregates if kind.kind != "distinct"]
+        tests = []
+        if any(kind.kind != "units" and kind.per_group is None for kind in kinds):
+            tests.append(
+                f"MAX(c) > {self._rows_per_group}" if self._is_by_group else f"SUM(c) > {self._rows}"
+            )
+        if self.query.keys and kinds and (self._is_by_group or not self._keeps_all or not tests):
+            tests.append(f"COUNT(*) > {self._groups}")
+        return tests
+
     def magnitudes(self, place: int) -> Measurement:
         """The weighted number of values of each sign and power of two, over all groups together."""
         x = f"x{place}"
-        power = f"CAST(FLOOR(LN(ABS({x})) / LN(2)) AS BIGINT) - {LEAST_POWER} + 1"
-        far = f"LEAST(GREATEST({power}, 1), {_POWERS})"
+        power = f"FLOOR(LN(ABS({x})) / LN(2)) - {LEAST_POWER} + 1"
+        far = f"CAST(LEAST(GREATEST({power}, 1), {_POWERS}) AS BIGINT)"
         near = float(Fraction(2) ** LEAST_POWER)
         b = f"CASE WHEN ABS({x}) < {near!r} THEN 0 WHEN {x} > 0 THEN {far} ELSE -{far} END + {_POWERS}"
-        inner = f"SELECT {b} AS b, w FROM _weighed WHERE {_is_finite(x)}"
+        inner = f"SELECT {b} AS b, w FROM _weighed WHERE {is_finite(x)}"
         sql = self._with(
-            f"{self._weighed_rows()} SELECT b, {_total('w')} AS m0 FROM ({inner}) AS _binned GROUP BY b"
+            f"{self._weighed_rows(Partition(('1',), 0, columns=(x,)))} "
+            f"SELECT b, {_total('w')} AS m0 FROM ({inner}) AS _binned GROUP BY b"
         )
         moved = self._moved(1 << self._bits)
         step = Fraction(1, 1 << self._bits)
@@ -438,8 +434,8 @@ class Weighing:
         else:
             kept = f"{inside}, _kept AS (SELECT * FROM _inside)"
         total = f"CAST(LEAST(COUNT(DISTINCT x{place}), {LARGEST}) AS BIGINT)"
-        sql = self._with(f"{kept} SELECT {self._keys}{total} AS m0 FROM _kept{self._by}")
-        moved = _between(self.neighbours, Fraction(most), Fraction(most) ** 2, Fraction(most), is_signed=True)
+        sql = self._with(f"{kept} SELECT {self._keys}{total} AS m0 FROM _kept{self._by}", "m0", chooses=True)
+        moved = _between(self.neighbours, Fraction(most), Fraction(most) ** 2, Fraction(most))
         return Measurement(sql, 1, moved, Fraction(1), "Distinct values", self._key_sets)
 
     def _kept(self, columns: str, most: int) -> str:
@@ -447,10 +443,14 @@ class Weighing:
 
         Those whose hash is least: a unit within the bound keeps all.
         """
-        rank = (
-            f"ROW_NUMBER() OVER (PARTITION BY {UNIT} ORDER BY HASH({UNIT}, {columns}, '{_SALT}'), {columns})"
-        )
+        rank = f"ROW_NUMBER() OVER (PARTITION BY {UNIT} ORDER BY {self._order(columns)})"
         return f"_kept AS (SELECT * FROM _pairs QUALIFY {rank} <= {most})"
+
+    def _order(self, columns: str) -> str:
+        """In which order a unit keeps values of the columns: it depends on the unit and on them alone."""
+        # The number of a row depends on other rows, so it may not choose.
+        hashed = columns if self.query.is_numbered else f"{UNIT}, {columns}"
+        return f"HASH({hashed}, '{_SALT}'), {columns}"
 
     # Parts of the SQL
 
@@ -466,14 +466,7 @@ class Weighing:
     def _by(self) -> str:
         return f" GROUP BY {', '.join(self._key_names)}" if self.query.keys else ""
 
-    def _where(self, *more: str) -> str:
-        """Rows within the public keys only: the others count for nobody."""
-        conditions = list(more)
-        for place, key in enumerate(self.query.keys):
-            if key.values is None:
-                continue
-            listed = f"k{place} IN (SELECT key FROM _keys{place})"
-            conditions.append(f"({listed} OR k{place} IS NULL)" if None in key.values else listed)
+    def _where(self, *conditions: str) -> str:
         return " WHERE " + " AND ".join(conditions) if conditions else ""
 
     @property
@@ -490,17 +483,59 @@ class Weighing:
                 fix="declare bounds for the column instead",
             )
 
-    def _with(self, text: str) -> exp.Select:
-        """The text as a syntax tree, with the query's rows put in for `_rows`."""
-        tree = sqlglot.parse_one(text, read="duckdb")
-        assert isinstance(tree, exp.Select)
-        rows = exp.CTE(this=self.query.rows.copy(), alias=exp.TableAlias(this=exp.to_identifier(_ROWS)))
-        clause = tree.args.get("with_")
-        if clause is None:
-            tree.set("with_", exp.With(expressions=[rows]))
+    def _with(
+        self, text: str, *columns: str, is_late: bool = False, chooses: bool | None = None
+    ) -> exp.Select:
+        """The text as a syntax tree, with the query's rows for `_rows`; by groups if columns are named.
+
+        Rows that have no public key count for nobody and are left out; those that have one have its place
+        among the keys instead: numbers are faster to group than texts. In the end the keys are put back. Not
+        if the text `chooses`, as it does where keys are kept: that depends on keys, not on how they are
+        listed. If `is_late`, rows without a public key make groups of their own, left out in the end.
+        """
+        coded = [place for place, key in enumerate(self.query.keys) if key.values is not None]
+        if chooses is None:
+            chooses = not self.query.is_public
+        if coded and columns and (is_late or not chooses):
+            keys = ", ".join(
+                f"{f'_keys{place}.key' if place in coded else f'_found.k{place}'} AS k{place}"
+                for place in range(len(self.query.keys))
+            )
+            others = ", ".join(f"_found.{name}" for name in columns)
+            named = "key" if is_late else "place"
+            joined = " ".join(self._joined("_found", place, named) for place in coded)
+            text = f"WITH _found AS ({text}) SELECT {keys}, {others} FROM _found {joined}"
+        if coded and not is_late:
+            own = [UNIT] if self.query.is_keyed else []
+            own += [f"x{place}" for place in range(len(self.query.arguments))]
+            own += [key for place, key in enumerate(self._key_names) if chooses or place not in coded]
+            listed = [f"{_GIVEN}.{name}" for name in own]
+            listed += [f"_keys{place}.place AS k{place}" for place in coded if not chooses]
+            joined = " ".join(self._joined(_GIVEN, place, "key") for place in coded)
+            rows = f"{_ROWS} AS (SELECT {', '.join(listed)} FROM {_GIVEN} {joined})"
         else:
-            clause.set("expressions", [rows, *clause.expressions])
+            rows = f"{_ROWS} AS (SELECT * FROM {_GIVEN})"
+        start = f"WITH {rows}, " if text.startswith("WITH ") else f"WITH {rows} "
+        tree = _parsed(start + text.removeprefix("WITH ")).copy()
+        given = exp.CTE(this=self.query.rows.copy(), alias=exp.TableAlias(this=exp.to_identifier(_GIVEN)))
+        if given.find(exp.RowNumber):  # rows read twice could be numbered in two ways
+            given.set("materialized", True)
+        clause = tree.args["with_"]
+        clause.set("expressions", [given, *clause.expressions])
         return tree
+
+    def _joined(self, table: str, place: int, column: str) -> str:
+        values = self.query.keys[place].values or ()
+        same = "IS NOT DISTINCT FROM" if None in values and column == "key" else "="
+        return f"JOIN _keys{place} ON {table}.k{place} {same} _keys{place}.{column}"
+
+
+@lru_cache(maxsize=256)
+def _parsed(text: str) -> exp.Select:
+    """Our own text as a tree, which is not to be changed; few texts are made, and parsing takes long."""
+    tree = sqlglot.parse_one(text, read="duckdb")
+    assert isinstance(tree, exp.Select)
+    return tree
 
 
 def _between(
@@ -518,16 +553,20 @@ def _between(
     return Sensitivity(2 * l1, l2_squared=2 * l2_squared, linf=linf)
 
 
-def _shares(table: str, limit: int, count: str = "COUNT(*)") -> str:
+def _shares(table: str, limit: int) -> str:
     """For each unit above the limit, the share g that each of its rows counts, rounded down."""
-    share = f"{limit << WEIGHT_BITS} // {count}"
-    return f"SELECT {UNIT}, {share} AS g FROM {table} GROUP BY {UNIT} HAVING {count} > {limit}"
+    share = f"{limit << WEIGHT_BITS} // COUNT(*)"
+    return f"SELECT {UNIT}, {share} AS g FROM {table} GROUP BY {UNIT} HAVING COUNT(*) > {limit}"
 
 
-def _left(table: str, other: str) -> str:
-    return f"{table} LEFT JOIN {other} ON {table}.{UNIT} = {other}.{UNIT}"
+def _left(table: str, other: str, name: str = "") -> str:
+    return f"{table} LEFT JOIN {other} ON {name or table}.{UNIT} = {other}.{UNIT}"
 
 
 def _total(text: str) -> str:
     """A sum of integers, held within ±2^61, 0 where there is none."""
-    return f"CAST(LEAST(GREATEST(COALESCE(SUM({text}), 0), {-LARGEST}), {LARGEST}) AS BIGINT)"
+    return _clamped(f"SUM({text})")
+
+
+def _clamped(total: str) -> str:
+    return f"CAST(LEAST(GREATEST(COALESCE({total}, 0), {-LARGEST}), {LARGEST}) AS BIGINT)"

@@ -5,13 +5,15 @@ This is the one place where rows and noise meet. It is called after the charge, 
 
 from collections.abc import Callable, Sequence
 from fractions import Fraction
+from functools import cache
 
 import numpy as np
 from numpy.typing import NDArray
 
 from hubbub.bounded import Bounded
 from hubbub.queries.limits import found_bounds, found_rows
-from hubbub.queries.measures import Estimate, Measure, Noise
+from hubbub.queries.measures import Affine, Estimate, Reader, together
+from hubbub.queries.moments import Moments
 from hubbub.queries.outputs import Shown, shown
 from hubbub.queries.plan import Plan
 from hubbub.queries.rules import Limits, Measurement
@@ -25,11 +27,12 @@ Integers = NDArray[np.int64]
 
 
 class Answered:
-    """What running a plan released: its columns, and the limits that were found."""
+    """What running a plan released: its columns, the limits that were found, and who is above them."""
 
-    def __init__(self, columns: list[Shown], limits: Limits) -> None:
+    def __init__(self, columns: list[Shown], limits: Limits, above: Estimate | None = None) -> None:
         self.columns = columns
         self.limits = limits
+        self.above = above
 
 
 def answered(
@@ -51,36 +54,54 @@ def answered(
     if plan.autos:
         progress("finding bounds")
         plan = found_bounds(plan, engine, limits)
+    above = _above(plan, engine, limits, is_exact=is_exact) if plan.reports else None
     if plan.query.is_top:
-        return Answered(_top(plan, engine, limits, progress), limits)
+        return Answered(_top(plan, engine, limits, progress), limits, above)
     weighing = plan.weighing(limits)
     groups: Groups | None = plan.query.groups() if plan.query.is_public else None
-    released: list[tuple[Measure, Measurement, Noise, Integers]] = []
+    readers: dict[int, Reader] = {}
+    released = []
     for measure in plan.measures:
         progress("counting")
         measured = measure.measurement(weighing)
         found = engine.aggregates(measured.sql, measured.key_sets)
         if groups is None:
             progress("selecting keys")
-            groups = _selected(plan, engine, limits)
+            groups = _selected(plan, engine, limits, found if measured.counts_units else None)
         table = _dense(measured, found, groups, len(plan.query.keys))
         vector = measure.vector(measured, table)
         noise = plan.noise(measured.sensitivity)
         bounded = Bounded.derived(vector, measured.sensitivity, plan.unit, measured.because)
         noisy = noise.release(bounded).value if vector.size and not is_exact else vector
-        released.append((measure, measured, noise, noisy.reshape(len(groups), measure.released(measured))))
+        integers = noisy.reshape(len(groups), measure.released(measured))
+        released.append((measure, measured, integers, noise))
+        reader = measure.reader(integers, measured, noise)
+        readers.update(dict.fromkeys(measure.aggregates, reader))
     assert groups is not None
 
+    @cache
     def given(place: int, confidence: Fraction) -> Estimate:
-        for measure, measured, noise, noisy in released:
-            if place in measure.aggregates:
-                return measure.read(place, noisy, measured, noise, confidence)
-        raise AssertionError(place)
+        return readers[place](place, confidence)
 
-    columns = shown(plan.query, groups, given, plan.confidence)
+    def quotient(top: Affine, bottom: Affine, confidence: Fraction) -> Estimate | None:
+        found = (together(*each, (top, bottom), confidence) for each in released)
+        return next((estimate for estimate in found if estimate is not None), None)
+
+    columns = shown(plan.query, groups, given, plan.confidence, quotient)
     if is_exact:
         columns = [Shown(column.name, column.values) for column in columns]
-    return Answered(columns, limits)
+    return Answered(columns, limits, above)
+
+
+def _above(plan: Plan, engine: Engine, limits: Limits, *, is_exact: bool) -> Estimate:
+    """The share of units that are above a limit."""
+    measured = plan.weighing(limits).above()
+    found = engine.aggregates(measured.sql, measured.key_sets)
+    counts = np.array([found[f"m{place}"][0] for place in range(measured.columns)], dtype=np.int64)
+    noise = plan.report_noise(measured.sensitivity)
+    bounded = Bounded.derived(counts, measured.sensitivity, plan.unit, measured.because)
+    noisy = counts if is_exact else noise.release(bounded).value
+    return Moments(noisy[np.newaxis].astype(np.float64), (1,), noise, measured.step).mean(plan.confidence)
 
 
 def _dense(measured: Measurement, found: Columns, groups: Groups, keys: int) -> Integers:
@@ -104,24 +125,25 @@ def _places(found: Columns, groups: Groups, keys: int) -> NDArray[np.intp]:
     if not keys:
         return np.zeros(found["m0"].size, dtype=np.intp)
     place = {group: number for number, group in enumerate(groups)}
-    given = zip(*(found[f"k{number}"] for number in range(keys)), strict=True)
-    return np.array([place.get(group, -1) for group in given], dtype=np.intp)
+    given = zip(*(found[f"k{number}"].tolist() for number in range(keys)), strict=True)
+    return np.fromiter((place.get(group, -1) for group in given), dtype=np.intp, count=found["m0"].size)
 
 
-def _selected(plan: Plan, engine: Engine, limits: Limits) -> Groups:
-    """The keys that enough units have, chosen with noise; sorted, so that their order tells nothing."""
+def _selected(plan: Plan, engine: Engine, limits: Limits, known: Columns | None = None) -> Groups:
+    """The keys that enough units have, chosen with noise; sorted, so that their order tells nothing.
+
+    How many units keep a key may be known from a measure that counted them besides.
+    """
     measured = plan.weighing(limits).candidates()
-    found = engine.aggregates(measured.sql, measured.key_sets)
-    counts = found["m0"]
+    found = engine.aggregates(measured.sql, measured.key_sets) if known is None else known
+    counts = found["u"]
     if not counts.size:
         return []
     bounded = Bounded.derived(counts, measured.sensitivity, plan.unit, measured.because)
     kept = plan.key_selection(limits).release(bounded).value
     columns = [found[f"k{number}"] for number in range(len(plan.query.keys))]
     chosen = [tuple(column[place] for column in columns) for place in kept]
-    return sorted(
-        chosen, key=lambda group: [(key is None, "" if key is None else str(key), key) for key in group]
-    )
+    return sorted(chosen, key=lambda group: [(key is None, key) for key in group])
 
 
 def _top(plan: Plan, engine: Engine, limits: Limits, progress: Callable[[str], None]) -> list[Shown]:

@@ -14,18 +14,20 @@ import sqlglot
 from sqlglot import exp
 
 from hubbub.errors import HubbubError, InvalidInput, Refused, Unsupported
-from hubbub.queries.expressions import Typed, as_kind, compiled, name_of
+from hubbub.queries.expressions import compiled
 from hubbub.queries.google import PER_GROUP, Options, without_options
 from hubbub.queries.query import Aggregate, Argument, GroupKey, Order, Output, Query
 from hubbub.queries.relations import Relations, Sources, clause_names, numbered
+from hubbub.queries.typed import Typed, as_kind, name_of, without_signs
 from hubbub.rational import rational
-from hubbub.tables.schema import UNIT, Bounds, Kind, Table, bounds_of, keys_of
+from hubbub.tables.schema import UNIT, Bounds, Kind, Table, bounds_of, is_text, is_usable, keys_of
 
 __all__ = ["parsed", "read"]
 
 _LONGEST = 100_000
 _EXTREMES: dict[type[exp.Expr], Fraction] = {exp.Min: Fraction(1, 200), exp.Max: Fraction(199, 200)}
 _MOST_PARTS = 4000
+_MOST_COPIED = 20_000
 _INSTEAD = "use COUNT, SUM, AVG, VARIANCE, STDDEV, MEDIAN, QUANTILE_CONT, MIN, MAX, COVAR_SAMP or CORR"
 
 
@@ -41,7 +43,7 @@ class Declared:
 
 def parsed(text: str) -> tuple[exp.Expr, Options]:
     """The syntax tree of one statement, and the options of WITH DIFFERENTIAL_PRIVACY."""
-    if not isinstance(text, str) or not text.strip() or len(text) > _LONGEST or "\0" in text:
+    if not isinstance(text, str) or not text.strip() or len(text) > _LONGEST or not is_text(text):
         raise InvalidInput(
             "the query is not a text, is empty, or too long",
             why="it must be one SELECT statement",
@@ -122,6 +124,7 @@ class _Reader:
         self._auto: set[str] = set()
         self._aggregates: list[Aggregate] = []
         self._aliases: dict[str, exp.Expr] = {}
+        self._copied = 0
 
     def query(self, text: str) -> Query:
         node = self._node
@@ -161,6 +164,7 @@ class _Reader:
             text=text or node.sql("duckdb"),
             rows=self._rows(),
             is_keyed=self._found.unit is not None,
+            is_numbered=self._found.unit is not None and self._rows_are_units,
             keys=keys,
             arguments=tuple(
                 Argument(name, typed.kind, bounds, name in self._auto)
@@ -282,6 +286,13 @@ class _Reader:
             if isinstance(node, exp.Column):
                 alias = self._aliases.get(node.name.lower())
                 if alias is not None and not node.table:
+                    self._copied += sum(1 for _ in alias.walk())
+                    if self._copied > _MOST_COPIED:
+                        raise Unsupported(
+                            "outputs are used too often in one another",
+                            why="no reader could follow",
+                            fix="use fewer",
+                        )
                     return alias.copy()
                 compiled(node, self._found.scope)  # an unknown column is said to be so
                 raise Refused(
@@ -386,15 +397,18 @@ class _Reader:
 
     def _per_group(self, node: exp.Anonymous) -> exp.Expr:
         """COUNT, SUM or AVG of each unit's rows in a group, clamped, and then added up or averaged."""
-        inner, *ends = node.expressions
+        if len(node.expressions) != 3:
+            raise Unsupported(f"{name_of(node)} is not known", why="it is our own", fix=_INSTEAD)
+        inner, *ends = node.expressions or [node]
         kind = {exp.Count: "count", exp.Sum: "sum", exp.Avg: "mean"}.get(type(inner))
-        low, high = (compiled(end, self._found.scope).value for end in ends)
-        if kind is None or isinstance(inner.this, exp.Distinct):
+        if kind is None or len(ends) != 2 or isinstance(inner.this, exp.Distinct):
             raise Unsupported(
                 "contribution_bounds_per_group on this aggregate",
                 why="COUNT, SUM and AVG have it",
                 fix="declare bounds for the column instead",
             )
+        clause_names(inner, {"this", "big_int"})
+        low, high = (compiled(end, self._found.scope).value for end in ends)
         is_star = isinstance(inner.this, exp.Star)
         places = () if is_star else (self._argument(inner.this, "count" if kind == "count" else "per group"),)
         outer = "mean" if kind == "mean" else "sum"
@@ -403,6 +417,7 @@ class _Reader:
         )
 
     def _count(self, node: exp.Count) -> exp.Expr:
+        clause_names(node, {"this", "big_int"})
         counted = node.this
         if isinstance(counted, exp.Star):
             return self._added(Aggregate("count"))
@@ -454,8 +469,10 @@ class _Reader:
         elif kind != "count":
             typed = as_kind(typed, Kind.NUMBER, f"the argument of a {kind}")
             bounds = None if kind == "per group" else self._bounds(node, typed)
-        for place, (known, limits, _) in enumerate(self._arguments):
-            if known.sql == typed.sql and (limits == bounds or kind == "count"):
+        for place, (known, limits, name) in enumerate(self._arguments):
+            if known.sql == typed.sql and (limits == bounds or kind == "count" or limits is None):
+                # What was only counted so far is added up, too: both are then measured together.
+                self._arguments[place] = (known, bounds if limits is None else limits, name)
                 return place
         self._arguments.append((typed, bounds, _label(typed, node)))
         return len(self._arguments) - 1
@@ -468,9 +485,7 @@ class _Reader:
             return None
         if given is not None:
             return bounds_of(given, name)
-        if typed.bounds is not None and typed.bounds[0] < typed.bounds[1]:
-            return typed.bounds
-        return None
+        return typed.bounds if typed.bounds is not None and is_usable(typed.bounds) else None
 
     def _added(self, aggregate: Aggregate) -> exp.Expr:
         if aggregate not in self._aggregates:
@@ -485,7 +500,8 @@ class _Reader:
         if self._found.unit is not None:
             sql = sql.select(exp.alias_(self._found.unit.copy(), UNIT, quoted=True))
         for place, (_, typed) in enumerate(self._keys):
-            sql = sql.select(exp.alias_(typed.sql.copy(), f"k{place}", quoted=True))
+            key = without_signs(typed.sql) if typed.kind is Kind.NUMBER else typed.sql
+            sql = sql.select(exp.alias_(key.copy(), f"k{place}", quoted=True))
         for place, (typed, _, _) in enumerate(self._arguments):
             sql = sql.select(exp.alias_(typed.sql.copy(), f"x{place}", quoted=True))
         if not sql.expressions:

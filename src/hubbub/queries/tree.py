@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property, lru_cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -26,6 +26,7 @@ __all__ = ["Quantile", "Tree"]
 Floats = NDArray[np.float64]
 
 _MOST_LEAVES = 2**22
+_MOST_AT_ONCE = 2**19
 _ROUNDING = 2.0**-50
 """A sum of n doubles is off by less than n times this share of what was added."""
 
@@ -126,10 +127,24 @@ class Tree:
                 raise _malformed()
             most = LARGEST // self.leaves
             level[where] = np.clip(counts.astype(np.int64), -most, most)
-        levels = [level]
-        for _ in range(self.depth - 1):
-            levels.append(levels[-1].reshape(-1, self.branching).sum(axis=1))
-        return np.concatenate(levels[::-1])
+        return np.asarray(self._filled(level[np.newaxis])[0])
+
+    def filled(self, bins: NDArray[np.int64]) -> NDArray[np.int64]:
+        """As `nodes`, of many trees, from the counts of all their bins: a table of (trees, counts).
+
+        Guarantee: as for `nodes`.
+        Proof: docs/proofs/intervals.md
+        """
+        if bins.ndim != 2 or bins.shape[1] != self.leaves or bins.dtype.kind != "i":
+            raise _malformed()
+        most = LARGEST // self.leaves
+        return self._filled(np.clip(bins.astype(np.int64), -most, most))
+
+    def _filled(self, bins: NDArray[np.int64]) -> NDArray[np.int64]:
+        levels = [bins]
+        for depth in range(self.depth - 1, 0, -1):
+            levels.append(levels[-1].reshape(len(bins), self.branching**depth, self.branching).sum(axis=2))
+        return np.concatenate(levels[::-1], axis=1)
 
     def quantiles(
         self,
@@ -147,30 +162,70 @@ class Tree:
         Assumes: `noisy` is `nodes` plus independent draws of the mechanism's law.
         Proof: docs/proofs/intervals.md
         """
-        levels = self._checked(noisy)
-        bins = self._consistent(levels)
-        ranks = np.concatenate(([0.0], np.cumsum(bins)))
-        total = max(float(ranks[-1]), 0.0)
-        off = _ROUNDING * self.leaves * sum(float(np.abs(level).sum()) for level in levels)
-        # Clamped and sorted, the ranks are nowhere further from the true ones than before.
-        rising = np.sort(np.clip(ranks, 0, total))
+        parts = self.tables(np.asarray(noisy)[np.newaxis], mechanism, fractions, confidence)
+        return [Quantile(*(float(part[0]) for part in ends)) for ends in zip(*parts, strict=True)]
+
+    def tables(
+        self,
+        noisy: ArrayLike,
+        mechanism: Laplace | Gaussian,
+        fractions: Iterable[Number],
+        confidence: Number = 0.95,
+    ) -> tuple[Floats, Floats, Floats]:
+        """As `quantiles`, of many trees: values, and both ends, as tables of (fractions, trees).
+
+        Guarantee: as for `quantiles`, each tree and fraction by itself.
+        Assumes: each row of `noisy` is `nodes` plus independent draws of the mechanism's law.
+        Proof: docs/proofs/intervals.md
+        """
+        table = self._checked(noisy)
+        chosen = [probability(fraction, "fraction") for fraction in fractions]
         certain = probability(confidence, "confidence")
-        is_empty = total <= float(_widths(self, mechanism, None, certain)[0])
-        found = []
-        for given in fractions:
-            fraction = probability(given, "fraction")
-            target = float(fraction) * total
-            value = self._passes(rising, target - off)
-            low, high = float(self.edges[0]), float(self.edges[-1])
-            if not is_empty:
-                wide = _widths(self, mechanism, fraction, certain) + off
-                beyond = ranks - float(fraction) * float(ranks[-1])
-                # The quantile's bin begins below the target rank, and does not end below it. Of the ranks one
-                # such bin is there, since the first is 0 and the last all.
-                likely = np.flatnonzero((beyond[:-1] <= wide[:-1]) & (beyond[1:] >= -wide[1:]))
-                low, high = float(self.edges[likely[0]]), float(self.edges[likely[-1] + 1])
-            found.append(Quantile(value, min(low, value), max(high, value)))
-        return found
+        found = np.empty((3, len(chosen), len(table)))
+        # A few trees at a time: what is made of them should stay near the processor.
+        few = max(1, _MOST_AT_ONCE // self.size)
+        for start in range(0, len(table), few):
+            part = slice(start, start + few)
+            ranks, off = self._ranks(table[part].astype(np.float64))
+            wide = float(_widths(self, mechanism, None, certain)[0])
+            for place, fraction in enumerate(chosen):
+                value = self._values(ranks, off, fraction)
+                low, high = np.full_like(value, self.edges[0]), np.full_like(value, self.edges[-1])
+                full = np.flatnonzero(ranks[:, -1] > wide)
+                if full.size:
+                    widths = _widths(self, mechanism, fraction, certain)
+                    low[full], high[full] = self._ends(ranks[full], off[full], widths, fraction)
+                found[:, place, part] = value, np.minimum(low, value), np.maximum(high, value)
+        return found[0], found[1], found[2]
+
+    def _ends(self, ranks: Floats, off: Floats, widths: Floats, fraction: Fraction) -> tuple[Floats, Floats]:
+        """The first and the last edge of the bins in which the quantile may lie."""
+        wide = widths + off[:, np.newaxis]
+        beyond = ranks - float(fraction) * ranks[:, -1:]
+        # The quantile's bin begins below the target rank, and does not end below it. Of the ranks one
+        # such bin is there, since the first is 0 and the last all.
+        likely = (beyond[:, :-1] <= wide[:, :-1]) & (beyond[:, 1:] >= -wide[:, 1:])
+        last = self.leaves - likely[:, ::-1].argmax(axis=1)
+        return self.edges[likely.argmax(axis=1)], self.edges[last]
+
+    def _values(self, ranks: Floats, off: Floats, fraction: Fraction) -> Floats:
+        """Where the sorted ranks pass the target, on a straight line inside the bin.
+
+        Clamped and sorted, ranks are nowhere further from the true ones than before.
+        """
+        total = np.maximum(ranks[:, -1:], 0)
+        target = float(fraction) * total - off[:, np.newaxis]
+        within = np.clip(ranks, 0, total)
+        is_before = within < target
+        before = is_before.sum(axis=1)
+        # Of sorted ranks, the last before the target and the first after it.
+        below = np.where(is_before, within, -np.inf).max(axis=1)
+        above = np.where(is_before, np.inf, within).min(axis=1)
+        is_first = before == 0
+        share = (target[:, 0] - np.where(is_first, 0, below)) / np.where(is_first, 1, above - below)
+        start = np.maximum(before - 1, 0)
+        inside = self.edges[start] * (1 - share) + self.edges[start + 1] * share
+        return np.asarray(np.where(is_first, self.edges[0], inside))
 
     def rank_error(
         self, mechanism: Laplace | Gaussian, confidence: Number = 0.95, *, fraction: Number = 0.5
@@ -190,16 +245,20 @@ class Tree:
         rare = (1 - probability(confidence, "confidence")) / (self.leaves + 1)
         return float(_widths(self, mechanism, probability(fraction, "fraction"), 1 - rare).max())
 
-    def _checked(self, noisy: ArrayLike) -> list[Floats]:
-        sizes = [self.branching**level for level in range(1, self.depth + 1)]
-        vector = np.asarray(noisy, dtype=np.float64)
-        if vector.shape != (sum(sizes),) or not np.isfinite(vector).all():
+    @property
+    def size(self) -> int:
+        """How many counts there are."""
+        return sum(self.branching**level for level in range(1, self.depth + 1))
+
+    def _checked(self, noisy: ArrayLike) -> NDArray[Any]:
+        table = np.asarray(noisy)
+        if table.ndim != 2 or table.shape[1] != self.size or not np.isfinite(table).all():
             raise InvalidInput(
                 "the noisy counts are not those of this tree",
-                why=f"it has {sum(sizes)} of them",
+                why=f"it has {self.size} of them",
                 fix="pass what was released of nodes()",
             )
-        return np.split(vector, np.cumsum(sizes)[:-1])
+        return table
 
     @cached_property
     def _shares(self) -> list[float]:
@@ -213,26 +272,29 @@ class Tree:
             shares.append(parts / (1 + parts))
         return shares[::-1]
 
+    def _ranks(self, table: Floats) -> tuple[Floats, Floats]:
+        """The rank of every edge, and by how much sums of doubles may be off; a row for each tree."""
+        sizes = [self.branching**level for level in range(1, self.depth + 1)]
+        levels = np.split(table, np.cumsum(sizes)[:-1], axis=1)
+        ranks = np.zeros((len(table), self.leaves + 1))
+        np.cumsum(self._consistent(levels), axis=1, out=ranks[:, 1:])
+        return ranks, _ROUNDING * self.leaves * np.abs(table).sum(axis=1)
+
     def _consistent(self, levels: list[Floats]) -> Floats:
         """The bins' counts that fit all noisy counts best: least squares (Hay et al. 2010)."""
         means = [levels[-1]]
         for level, share in zip(levels[-2::-1], self._shares[-2::-1], strict=True):
-            means.append(share * level + (1 - share) * means[-1].reshape(-1, self.branching).sum(axis=1))
+            means.append(share * level + (1 - share) * self._grouped(means[-1]).sum(axis=2))
         fitted = means.pop()
         while means:
-            parts = means.pop().reshape(-1, self.branching)
+            parts = self._grouped(means.pop())
             # What the parts lack of the whole is shared out evenly.
-            lack = (fitted - parts.sum(axis=1)) / self.branching
-            fitted = (parts + lack[:, np.newaxis]).ravel()
+            lack = (fitted - parts.sum(axis=2)) / self.branching
+            fitted = (parts + lack[:, :, np.newaxis]).reshape(len(parts), parts.shape[1] * self.branching)
         return fitted
 
-    def _passes(self, rising: Floats, target: float) -> float:
-        """Where the rank passes the target, on a straight line inside the bin."""
-        end = int(np.searchsorted(rising, target))
-        if end == 0:
-            return float(self.edges[0])
-        share = (target - rising[end - 1]) / (rising[end] - rising[end - 1])
-        return float(self.edges[end - 1] * (1 - share) + self.edges[end] * share)
+    def _grouped(self, level: Floats) -> Floats:
+        return level.reshape(len(level), level.shape[1] // self.branching, self.branching)
 
     @cached_property
     def _means(self) -> tuple[Floats, Floats]:
@@ -270,7 +332,7 @@ class Tree:
         return _Norms(*(np.concatenate(norms) for norms in found))
 
 
-@lru_cache(maxsize=8)
+@lru_cache(maxsize=32)
 def _widths(
     tree: Tree, mechanism: Laplace | Gaussian, fraction: Fraction | None, confidence: Fraction
 ) -> Floats:

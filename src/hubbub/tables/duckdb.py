@@ -8,6 +8,7 @@ asked. The first wall is elsewhere: nothing a person wrote is ever run here.
 
 import csv
 import glob
+import io
 import shutil
 import tempfile
 import threading
@@ -48,8 +49,9 @@ _SQL_TYPES = {
     Kind.DATE: "DATE",
     Kind.TIMESTAMP: "TIMESTAMP",
 }
+_LAST = {Kind.DATE: "9999-12-31", Kind.TIMESTAMP: "9999-12-31 23:59:59.999999"}
 _CSV = (
-    "delim = ',', quote = '\"', escape = '\"', header = true, auto_detect = false, strict_mode = false, "
+    "delim = ',', header = true, auto_detect = false, strict_mode = false, "
     "null_padding = true, ignore_errors = true, max_line_size = 16777216, parallel = false, nullstr = ''"
 )
 _SETTINGS = (
@@ -58,6 +60,8 @@ _SETTINGS = (
     "SET allow_community_extensions = false",
     "SET python_enable_replacements = false",
     "SET preserve_insertion_order = false",
+    "SET perfect_ht_threshold = 17",  # bins and places of keys are small integers
+    "SET pandas_analyze_sample = 0",  # else one value of an object column would choose its type
     "SET TimeZone = 'UTC'",
 )
 
@@ -73,6 +77,8 @@ class Source:
     is_public: bool = False
     bounds: Mapping[str, Any] | None = None
     keys: Mapping[str, Any] | None = None
+    has_quotes: bool = True
+    """Whether a CSV file quotes fields; without, each line is a row whatever is in it."""
 
 
 class DuckDB:
@@ -88,6 +94,7 @@ class DuckDB:
         self._busy = threading.Lock()  # a connection has one open result
         self._kept: list[Any] = []
         self._paths: list[str] = []
+        self._unit_type: str | None = None
         try:
             self._connection = duckdb.connect(":memory:") if connection is None else connection.cursor()
             if self._is_ours:
@@ -97,6 +104,8 @@ class DuckDB:
                 spill = tempfile.mkdtemp(prefix="hubbub-")
                 weakref.finalize(self, shutil.rmtree, spill, ignore_errors=True)
                 self._connection.execute(f"SET temp_directory = {_text(spill)}")
+            else:
+                self._check_collation()
             self.tables: Mapping[str, Table] = {
                 name: self._opened(name, source) for name, source in sources.items()
             }
@@ -114,7 +123,7 @@ class DuckDB:
                 cursor = self._connection.execute(self.shown(sql))
                 description = cursor.description or []
                 found = cursor.fetchnumpy()
-            except duckdb.Error:
+            except Exception:  # noqa: BLE001 - whatever it is, its message may hold data
                 raise EngineFailed(
                     "the engine could not run the query",
                     why="its own message may hold data, so it is not shown",
@@ -165,11 +174,43 @@ class DuckDB:
         table = Table.of(
             name, kinds, unit=source.unit, bounds=source.bounds, keys=source.keys, is_public=source.is_public
         )
-        parts = [f"{_cast(column, types[column], kind)} AS {_name(column)}" for column, kind in kinds.items()]
+        # Where a collation makes texts equal, which of them stands for both would depend on other rows.
+        bytewise = {
+            column: "" if self._is_ours or kind is not Kind.TEXT else ' COLLATE "binary"'
+            for column, kind in kinds.items()
+        }
+        parts = [
+            f"{_cast(column, types[column], kind)}{bytewise[column]} AS {_name(column)}"
+            for column, kind in kinds.items()
+        ]
         if source.unit is not None:
-            parts.append(f"{_name(table.find(source.unit).name)} AS {_name(UNIT)}")
+            column = table.find(source.unit).name
+            own = bytewise[column] if _kind(types[column]) is Kind.TEXT else ""
+            parts.append(f"{self._unit(column, types[column])}{own} AS {_name(UNIT)}")
         self._connection.execute(f"CREATE TEMP VIEW {_name(name)} AS SELECT {', '.join(parts)} FROM {raw}")
         return table
+
+    def _check_collation(self) -> None:
+        found = self._connection.execute("SELECT current_setting('default_collation')").fetchone()
+        if found is None or str(found[0]).lower() not in {"", "binary"}:
+            raise InvalidInput(
+                "the connection has a default collation",
+                why="unlike texts would be equal, and which one is shown would depend on the rows",
+                fix="SET default_collation = ''",
+            )
+
+    def _unit(self, column: str, sql_type: str) -> str:
+        """The unit's key, of one type in all tables: where they meet nothing is cast, so nothing can fail."""
+        kind = "whole" if sql_type in _NUMBERS else "text" if _kind(sql_type) is Kind.TEXT else sql_type
+        if self._unit_type is None:
+            self._unit_type = kind
+        if kind != self._unit_type:
+            raise InvalidInput(
+                f"the unit's column {column!r} is {sql_type} in one table, and of another type in others",
+                why="whether two keys are of one person would depend on how they are made alike",
+                fix="give it one type in all files",
+            )
+        return f"CAST({_name(column)} AS VARCHAR)" if sql_type.startswith("ENUM") else _name(column)
 
     def _raw(self, name: str, source: Source) -> str:
         """The rows as they are, in DuckDB's words."""
@@ -181,7 +222,7 @@ class DuckDB:
                 parts = [*(str(part) for part in found or ()), *parts]
             return ".".join(_name(part) for part in parts)
         if isinstance(rows, (str, Path)):
-            return self._file(str(rows))
+            return self._file(str(rows), has_quotes=source.has_quotes)
         self._kept.append(rows)
         try:
             self._connection.register(_RAW + name, rows)
@@ -193,7 +234,7 @@ class DuckDB:
             ) from None
         return _name(_RAW + name)
 
-    def _file(self, path: str) -> str:
+    def _file(self, path: str, *, has_quotes: bool) -> str:
         paths = sorted(glob.glob(path)) if glob.has_magic(path) else [path]  # noqa: PTH207 - a text, as typed
         if not paths or not all(Path(each).is_file() for each in paths):
             raise InvalidInput(
@@ -201,14 +242,23 @@ class DuckDB:
                 why="there is nothing to ask about",
                 fix="give the path of a file that is",
             )
-        self._paths += [str(Path(each).resolve()) for each in paths]
-        listed = "[" + ", ".join(_text(each) for each in self._paths[-len(paths) :]) + "]"
+        found = list(dict.fromkeys(str(Path(each).resolve()) for each in paths))
+        if any(glob.has_magic(each) for each in found):
+            raise InvalidInput(
+                "the path of a file holds *, ? or [",
+                why="the engine would take it for a pattern, and read other files or the same one twice",
+                fix="rename it",
+            )
+        self._paths += found
+        listed = "[" + ", ".join(_text(each) for each in found) + "]"
         kind = Path(paths[0]).suffix.lower()
         if kind in {".parquet", ".pq"}:
             return f"read_parquet({listed})"
         if kind in {".csv", ".txt"}:
-            columns = ", ".join(f"{_text(name)}: 'VARCHAR'" for name in _header(paths[0]))
-            return f"read_csv({listed}, columns = {{{columns}}}, {_CSV})"
+            names = _header(paths[0], has_quotes=has_quotes)
+            columns = ", ".join(f"{_text(name)}: 'VARCHAR'" for name in names)
+            quote = _text('"' if has_quotes else "")
+            return f"read_csv({listed}, columns = {{{columns}}}, quote = {quote}, escape = {quote}, {_CSV})"
         raise InvalidInput(
             f"the file ends in {kind or 'nothing'}",
             why="only Parquet and CSV are read as files",
@@ -229,10 +279,25 @@ class DuckDB:
             sql_type = (
                 "TIMESTAMP" if hasattr(next(key for key in keys if key is not None), "hour") else "DATE"
             )
-        self._connection.execute(
-            f"CREATE TEMP TABLE {_name(name)} AS SELECT CAST(UNNEST($keys) AS {sql_type}) AS key",
-            {"keys": list(keys)},
-        )
+        places = np.arange(len(keys), dtype=np.int32)
+        given: dict[str, list[Any]] | None
+        if kind is str or (kind is float and None not in keys):
+            # As arrays: a list of 100,000 parameters takes five times as long.
+            column = np.array(keys, dtype=np.float64 if kind is float else object)
+            self._connection.register(_RAW + name, {"key": column, "place": places})
+            listed, given = f"key, place FROM {_name(_RAW + name)}", None
+        else:
+            listed = "UNNEST($keys) AS key, UNNEST($places) AS place"
+            given = {"keys": list(keys), "places": places.tolist()}
+        try:
+            self._connection.execute(
+                f"CREATE TEMP TABLE {_name(name)} AS SELECT CAST(key AS {sql_type}) AS key, "
+                f"CAST(place AS INTEGER) AS place FROM (SELECT {listed}) AS _listed",
+                given,
+            )
+        finally:
+            if given is None:
+                self._connection.unregister(_RAW + name)
 
 
 def _kind(sql_type: str) -> Kind:
@@ -258,7 +323,9 @@ def _cast(column: str, sql_type: str, kind: Kind) -> str:
         return name
     cast = name if wanted == sql_type else f"TRY_CAST({name} AS {wanted})"
     if kind in {Kind.DATE, Kind.TIMESTAMP}:
-        return f"CASE WHEN isfinite({cast}) THEN {cast} END"
+        # Beyond the years 1 to 9999 date functions raise, and Python has no such dates.
+        least, most = (f"CAST('{end}' AS {wanted})" for end in ("0001-01-01", _LAST[kind]))
+        return f"CASE WHEN {cast} BETWEEN {least} AND {most} THEN {cast} END"
     return cast
 
 
@@ -273,11 +340,16 @@ def _column(name: str, values: Any, *, is_date: bool) -> Any:
     return moments
 
 
-def _header(path: str) -> list[str]:
+def _header(path: str, *, has_quotes: bool) -> list[str]:
     """The names in the first line of a CSV file."""
     try:
-        with Path(path).open(encoding="utf-8-sig", newline="") as file:
-            names = next(csv.reader(file))
+        # Not one byte beyond it is decoded: what rows hold must not decide whether a file can be opened.
+        with Path(path).open("rb") as file:
+            line = file.readline()
+            while has_quotes and line.count(b'"') % 2 and (more := file.readline()):
+                line += more
+        text = io.StringIO(line.decode("utf-8-sig"), newline="")
+        names = next(csv.reader(text) if has_quotes else csv.reader(text, quoting=csv.QUOTE_NONE))
     except (OSError, UnicodeDecodeError, StopIteration, csv.Error):
         raise InvalidInput(
             "the CSV file has no header that can be read",

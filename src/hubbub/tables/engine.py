@@ -26,8 +26,8 @@ class Engine(Protocol):
     def aggregates(self, sql: exp.Expr, key_sets: Mapping[str, Sequence[Key]]) -> Columns:
         """Run one query and give back its columns.
 
-        `key_sets` are public lists that it joins by name, each a table with the one column `key`. An
-        error of the engine is raised as one of ours that holds no data.
+        `key_sets` are public lists that it joins by name, each a table with the columns `key` and
+        `place`, its number from 0. An error of the engine is raised as one of ours that holds no data.
         """
 
     def public_keys(self, table: str, column: str) -> Sequence[Key]:

@@ -16,7 +16,19 @@ from typing import Any
 from hubbub.errors import InvalidInput
 from hubbub.rational import rational
 
-__all__ = ["UNIT", "Bounds", "Column", "Key", "Kind", "Table", "bounds_of", "key_of", "keys_of"]
+__all__ = [
+    "UNIT",
+    "Bounds",
+    "Column",
+    "Key",
+    "Kind",
+    "Table",
+    "bounds_of",
+    "is_text",
+    "is_usable",
+    "key_of",
+    "keys_of",
+]
 
 UNIT = "_unit"
 """The column that carries the unit through every sub-query: nobody else may use its name."""
@@ -128,14 +140,33 @@ def bounds_of(given: Any, name: str) -> Bounds:
             why="numbers are clamped between two public ends",
             fix=f"pass them as (low, high), or on the command line --bounds {name}=0:100",
         )
-    low, high = rational(given[0], f"low of {name}"), rational(given[1], f"high of {name}")
-    if low >= high or max(abs(low), abs(high)) > Fraction(2) ** 500:
+    bounds = rational(given[0], f"low of {name}"), rational(given[1], f"high of {name}")
+    if not is_usable(bounds):
         raise InvalidInput(
-            f"the bounds of {name} are not in order, or beyond ±2^500",
+            f"the bounds of {name} are not in order, beyond ±2^500, or too close to each other for doubles",
             why="between such bounds there is no sum that noise could protect",
             fix="pass a finite low below high",
         )
-    return low, high
+    return bounds
+
+
+def is_usable(bounds: Bounds) -> bool:
+    """Whether doubles can be clamped between these bounds, and scaled by their distance."""
+    low, high = bounds
+    most = max(abs(low), abs(high))
+    if low >= high or most > Fraction(2) ** 500:
+        return False
+    # So far apart that there are doubles between them.
+    return high - low >= max(most / 2**40, Fraction(1, 2**400))
+
+
+def is_text(text: str) -> bool:
+    """Whether every engine takes it: no zero character, no half of a surrogate pair."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return "\0" not in text
 
 
 def keys_of(given: Any, name: str, kind: Kind) -> tuple[Key, ...]:
@@ -152,7 +183,8 @@ def keys_of(given: Any, name: str, kind: Kind) -> tuple[Key, ...]:
             why="each of them is one row of the answer, whose shape is public",
             fix="pass them as a list, or on the command line region=North,South",
         )
-    values = tuple(key_of(value, name, kind) for value in given)
+    listed = tuple(given)
+    values = _plain(listed, kind) or tuple(key_of(value, name, kind) for value in listed)
     if not values or len(set(values)) != len(values):
         raise InvalidInput(
             f"the keys of {name} are empty, or not distinct",
@@ -162,13 +194,25 @@ def keys_of(given: Any, name: str, kind: Kind) -> tuple[Key, ...]:
     return values
 
 
+def _plain(values: tuple[Any, ...], kind: Kind) -> tuple[Key, ...]:
+    """The keys, all at once, if all are texts or all numbers of Python's: there may be 100,000; else none."""
+    types = set(map(type, values))
+    if kind is Kind.TEXT and types == {str} and is_text("".join(values)):
+        return values
+    if kind is Kind.NUMBER and types <= {int, float} and max(map(abs, values), default=0) < 2**1000:
+        numbers = tuple(map(float, values))
+        if numbers == values:
+            return tuple(number + 0.0 for number in numbers)
+    return ()
+
+
 def key_of(value: Any, name: str, kind: Kind) -> Key:
     """One key value, of the kind's own Python type."""
     if value is None:
         return None
     if hasattr(value, "item"):
         value = value.item()  # of numpy
-    if kind is Kind.TEXT and isinstance(value, str):
+    if kind is Kind.TEXT and isinstance(value, str) and is_text(value):
         return value
     if kind is Kind.BOOLEAN and isinstance(value, bool):
         return value

@@ -1,0 +1,455 @@
+"""`hubbub.toml`: what the owner declares once, beside the data. All of it is public, none is from rows.
+
+    population = 20000          # how many people there are, where that is public
+    rows_per_unit = 10          # how much one unit may contribute
+    groups_per_unit = 4
+    ledger = "visits.ledger"    # where all that is spent is remembered; or "postgresql://…"
+    account = "visits"          # in that ledger; the table's name, unless told
+    version = "2026-11"         # of the data: a question is answered once a version
+
+    [budget]
+    epsilon = 1
+    delta = 1e-6
+
+    [tables.visits]
+    path = "visits.parquet"     # beside this file
+    unit = "patient"            # or "row": one row is one person
+    types = { day = "date" }
+    bounds = { cost = [0, 5000] }
+    keys = { region = ["North", "South"], ward = "1:12", town = "@towns.txt" }
+
+    [tables.towns]
+    path = "towns.csv"
+    public = true               # nobody's rows
+
+It is read strictly: what is not known here is refused, by the name of the file and of the entry.
+"""
+
+import glob
+import tomllib
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import date, datetime
+from decimal import Decimal, InvalidOperation
+from functools import partial
+from pathlib import Path
+from typing import Any, TypeVar
+
+from hubbub.errors import HubbubError, InvalidInput
+from hubbub.loss import Budget
+from hubbub.rational import whole
+from hubbub.tables.schema import Kind, bounds_of, keys_of
+from hubbub.unit import Unit
+
+__all__ = ["NAME", "ROW", "Declared", "Facts", "found", "key_texts", "kind_of", "read", "typed_keys"]
+
+_T = TypeVar("_T")
+NAME = "hubbub.toml"
+ROW = "row"
+"""What is written for a unit where one row is one person."""
+_MOST_KEYS = 10_000_000
+_ENDINGS = (".parquet", ".pq", ".csv", ".txt")
+_TOP = ("population", "rows_per_unit", "groups_per_unit", "ledger", "account", "version", "budget", "tables")
+_TABLE = ("path", "unit", "public", "types", "bounds", "keys")
+_WORDS = {
+    **{kind.value: kind for kind in Kind if kind is not Kind.OPAQUE},
+    **dict.fromkeys(("int", "integer", "bigint", "float", "double", "real", "decimal"), Kind.NUMBER),
+    **dict.fromkeys(("string", "str", "varchar", "category"), Kind.TEXT),
+    **dict.fromkeys(("bool",), Kind.BOOLEAN),
+    **dict.fromkeys(("datetime",), Kind.TIMESTAMP),
+}
+
+
+@dataclass(frozen=True)
+class Declared:
+    """One table: where it is, whose rows it has, and what is public of its columns."""
+
+    name: str
+    path: str
+    unit: str | None = None
+    """The column that says who is protected; None where each row is somebody, or nobody."""
+    is_public: bool = False
+    types: Mapping[str, Kind] = field(default_factory=dict)
+    bounds: Mapping[str, Any] = field(default_factory=dict)
+    keys: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What a hubbub.toml says."""
+
+    tables: tuple[Declared, ...]
+    population: int | None = None
+    rows_per_unit: int | None = None
+    groups_per_unit: int | None = None
+    budget: Budget | None = None
+    ledger: str | None = None
+    """A path, or the address of a database."""
+    account: str | None = None
+    version: str | None = None
+    opened: str | None = None
+    """The table that was asked for by its path; None where all were."""
+
+    @property
+    def unit(self) -> Unit:
+        """Who is protected."""
+        first = next(table for table in self.tables if not table.is_public)
+        return Unit.row() if first.unit is None else Unit(first.unit)
+
+    def named(self, name: str | None) -> tuple[Declared, ...]:
+        """The tables; the one that was asked for under another name, if one is given."""
+        if name is None:
+            return self.tables
+        if self.opened is None:
+            raise InvalidInput(
+                f"a table is named besides {NAME}",
+                why="its tables have their names there",
+                fix="leave the name out, or give the path of the table's file",
+            )
+        return tuple(replace(each, name=name) if each.name == self.opened else each for each in self.tables)
+
+    def is_asked(self, table: Declared) -> bool:
+        """Whether what is passed besides is about this table."""
+        opened = next((each.path for each in self.tables if each.name == self.opened), table.path)
+        return not table.is_public and table.path == opened
+
+
+def found(data: Any) -> Facts | None:
+    """What is declared of this path: by itself, if it is a hubbub.toml, or by the one beside it.
+
+    None where the data is no path, and where nothing is declared of it.
+    """
+    if not isinstance(data, (str, Path)):
+        return None
+    path = Path(data)
+    if path.suffix == ".toml":
+        return read(path)
+    beside = path.parent / NAME
+    if glob.has_magic(str(path.parent)) or not beside.is_file():
+        return None
+    facts = read(beside)
+    same = [table.name for table in facts.tables if _is_same(table.path, str(path))]
+    return replace(facts, opened=same[0]) if same else None
+
+
+def read(path: str | Path) -> Facts:
+    """Read a hubbub.toml; everything in it is checked that can be without the data."""
+    file = Path(path)
+    try:
+        text = file.read_text(encoding="utf-8-sig")
+        # A decimal means what is written: 0.1 is one tenth.
+        stated = tomllib.loads(text, parse_float=Decimal)
+    except (OSError, UnicodeDecodeError) as problem:
+        why = getattr(problem, "strerror", None) or "it is not UTF-8"
+        raise InvalidInput(
+            f"{file} cannot be read",
+            why=str(why).lower(),
+            fix=f"write one with: hubbub init FILE, beside {file}",
+        ) from None
+    except tomllib.TOMLDecodeError as problem:
+        raise InvalidInput(
+            f"{file} is not TOML", why=str(problem).removesuffix("."), fix="correct it; see docs/queries.md"
+        ) from None
+    return _Reader(file).facts(stated)
+
+
+class _Reader:
+    """One reading of one file; it knows its name, for errors."""
+
+    def __init__(self, file: Path) -> None:
+        self._file = file
+
+    def facts(self, stated: Mapping[str, Any]) -> Facts:
+        self._known(stated, _TOP, "")
+        people = self._whole(stated, "population")
+        tables = self._mapping(stated, "tables")
+        made = tuple(self._table(name, tables) for name in tables)
+        protected = [table for table in made if not table.is_public]
+        if not protected:
+            raise self._wrong(
+                "tables", "has no protected table", "there is nobody to protect", "add one, with a unit"
+            )
+        if len({table.unit is None for table in protected}) > 1:
+            raise self._wrong(
+                "tables",
+                "protects rows in one table and a column in another",
+                "an account is for one unit",
+                "name the unit's column in each, or open them apart",
+            )
+        return Facts(
+            made,
+            people,
+            self._whole(stated, "rows_per_unit"),
+            self._whole(stated, "groups_per_unit"),
+            self._budget(stated, people),
+            *self._kept(stated),
+        )
+
+    def _kept(self, stated: Mapping[str, Any]) -> tuple[str | None, ...]:
+        """Where what is spent is kept, and under which names."""
+        names = ("ledger", "account", "version")
+        for name in names:
+            value = stated.get(name)
+            if value is not None and (not isinstance(value, str) or not value.strip()):
+                raise self._wrong(name, "is not a text", "it is a name", f'write {name} = "visits"')
+            if value is not None and name != "ledger" and "ledger" not in stated:
+                raise self._wrong(
+                    name,
+                    "is given without a ledger",
+                    "only a ledger keeps it",
+                    'add ledger = "visits.ledger"',
+                )
+        where, account, version = (stated.get(name) for name in names)
+        if where is not None and not where.startswith(("postgresql://", "postgres://")):
+            where = str(self._file.parent / where)
+        return where, account, version
+
+    def _budget(self, stated: Mapping[str, Any], people: int | None) -> Budget | None:
+        if "budget" not in stated:
+            return None
+        given = self._mapping(stated, "budget")
+        self._known(given, ("epsilon", "delta"), "budget.")
+        for name in ("epsilon", "delta"):
+            value = given.get(name, 0)
+            if isinstance(value, bool) or not isinstance(value, (int, Decimal)):
+                raise self._wrong(
+                    f"budget.{name}", "is not a number", "it is a cost", "write it as 1 or 1e-6"
+                )
+        if "epsilon" not in given:
+            raise self._wrong(
+                "budget", "has no epsilon", "it is the most that may be spent", "add epsilon = 1"
+            )
+        return self._checked(
+            "budget", lambda: Budget(given["epsilon"], given.get("delta", 0), population=people)
+        )
+
+    def _table(self, name: str, tables: Mapping[str, Any]) -> Declared:
+        entry = f"tables.{name}"
+        given = self._mapping(tables, name, "tables.")
+        self._known(given, _TABLE, f"{entry}.")
+        is_public = given.get("public", False)
+        if not isinstance(is_public, bool):
+            raise self._wrong(
+                f"{entry}.public", "is not true or false", "it is one of both", "write public = true"
+            )
+        unit = given.get("unit")
+        if is_public and unit is not None:
+            raise self._wrong(
+                entry, "is public and has a unit", "a public table is nobody's", "take one of both away"
+            )
+        if not is_public and (not isinstance(unit, str) or not unit.strip()):
+            raise self._wrong(
+                f"{entry}.unit",
+                "is missing, or not the name of a column",
+                "without it nobody knows who is protected",
+                f'write unit = "patient", or unit = "{ROW}" where one row is one person',
+            )
+        kinds = {
+            column: self._checked(f"{entry}.types.{column}", partial(kind_of, kind))
+            for column, kind in self._mapping(given, "types", f"{entry}.").items()
+        }
+        bounds = {
+            column: self._bounds(f"{entry}.bounds.{column}", ends, column)
+            for column, ends in self._mapping(given, "bounds", f"{entry}.").items()
+        }
+        keys = {
+            column: self._keys(f"{entry}.keys.{column}", values, column, kinds.get(column))
+            for column, values in self._mapping(given, "keys", f"{entry}.").items()
+        }
+        if is_public and (bounds or keys):
+            raise self._wrong(
+                entry, "is public and has bounds or keys", "its own rows say them", "take them away"
+            )
+        key = None if is_public or unit == ROW else unit
+        return Declared(name, self._path(entry, given), key, is_public, kinds, bounds, keys)
+
+    def _path(self, entry: str, given: Mapping[str, Any]) -> str:
+        path = given.get("path")
+        if not isinstance(path, str) or not path.strip():
+            raise self._wrong(
+                f"{entry}.path",
+                "is missing, or not a text",
+                "it says where the rows are",
+                'write path = "visits.csv"',
+            )
+        if Path(path).suffix.lower() not in _ENDINGS:
+            raise self._wrong(
+                f"{entry}.path",
+                "is not CSV or Parquet",
+                "such files are declared here",
+                f"use one that ends in {', '.join(_ENDINGS)}",
+            )
+        full = str(self._file.parent / path)
+        there = glob.glob(full) if glob.has_magic(full) else [full]  # noqa: PTH207 - a text, as written
+        if not there or not all(Path(each).is_file() for each in there):
+            raise self._wrong(
+                f"{entry}.path",
+                "leads to no file",
+                "paths are relative to this file",
+                "correct it, or take it away",
+            )
+        return full
+
+    def _bounds(self, entry: str, ends: Any, column: str) -> Any:
+        if isinstance(ends, list) and all(
+            isinstance(end, (int, Decimal)) and not isinstance(end, bool) for end in ends
+        ):
+            return self._checked(entry, lambda: bounds_of(ends, column))
+        raise self._wrong(
+            entry, "is not a pair of numbers", "values are clamped between two", "write it as [0, 100]"
+        )
+
+    def _keys(self, entry: str, given: Any, column: str, kind: Kind | None) -> Any:
+        if isinstance(given, str):
+            texts = self._checked(entry, lambda: key_texts(given, column, self._file.parent))
+            known = kind or (Kind.NUMBER if isinstance(texts, range) else Kind.TEXT)
+            values: Iterable[Any] = self._checked(entry, lambda: typed_keys(texts, column, known))
+        elif isinstance(given, list):
+            values = [float(value) if isinstance(value, Decimal) else value for value in given]
+        else:
+            raise self._wrong(
+                entry,
+                "is not a list",
+                "each key is one row of an answer",
+                'write ["a", "b"], "0:99" or "@file.txt"',
+            )
+        listed = list(values)
+        kinds = [each for each in {_kind_of_key(value) for value in listed} if each is not None]
+        if len(kinds) != 1 or any(_kind_of_key(value) is None for value in listed):
+            raise self._wrong(
+                entry,
+                "is empty, or has keys of several types",
+                "they are of one column",
+                "list keys of one type",
+            )
+        return self._checked(entry, lambda: keys_of(listed, column, kind or kinds[0]))
+
+    # The forms of entries
+
+    def _known(self, given: Mapping[str, Any], names: tuple[str, ...], before: str) -> None:
+        for name in given:
+            if name not in names:
+                raise self._wrong(
+                    f"{before}{name}",
+                    "is not known",
+                    "passing over it would change what is promised",
+                    f"use one of: {', '.join(names)}",
+                )
+
+    def _mapping(self, given: Mapping[str, Any], name: str, before: str = "") -> Mapping[str, Any]:
+        value = given.get(name, {})
+        if not isinstance(value, dict):
+            raise self._wrong(
+                f"{before}{name}", "is not a table", "it has entries of its own", f"write [{before}{name}]"
+            )
+        return value
+
+    def _whole(self, given: Mapping[str, Any], name: str) -> int | None:
+        value = given.get(name)
+        if value is None:
+            return None
+        if isinstance(value, bool) or not isinstance(value, int):
+            raise self._wrong(name, "is not a whole number", "it counts", f"write {name} = 10")
+        return self._checked(name, lambda: whole(value, name))
+
+    def _checked(self, entry: str, make: Callable[[], _T]) -> _T:
+        """What `make` gives; its refusal is told with the file and the entry."""
+        try:
+            return make()
+        except HubbubError as problem:
+            raise type(problem)(
+                f"{self._file}: in {entry}, {problem.what}", why=problem.why, fix=problem.fix
+            ) from None
+
+    def _wrong(self, entry: str, what: str, why: str, fix: str) -> InvalidInput:
+        return InvalidInput(f"{self._file}: {entry} {what}", why=why, fix=fix)
+
+
+def kind_of(given: Any) -> Kind:
+    """A type in words, as people write it.
+
+    >>> kind_of("float"), kind_of("date")
+    (<Kind.NUMBER: 'number'>, <Kind.DATE: 'date'>)
+    """
+    kind = given if isinstance(given, Kind) else _WORDS.get(str(given).strip().lower())
+    if kind is None or kind is Kind.OPAQUE:
+        raise InvalidInput(
+            f"{str(given)[:40]!r} is not a type",
+            why="columns are numbers, texts, booleans, dates or timestamps",
+            fix="use number, text, boolean, date or timestamp",
+        )
+    return kind
+
+
+def key_texts(text: str, name: str, folder: Path | None = None) -> range | list[str]:
+    """Keys in one text: `a,b,c`, the whole numbers `0:99`, or `@file.txt` with one key a line.
+
+    >>> key_texts("North,South", "region"), key_texts("0:99", "bin")
+    (['North', 'South'], range(0, 100))
+    """
+    if text.startswith("@"):
+        try:
+            lines = ((folder or Path()) / text[1:]).read_text(encoding="utf-8-sig").splitlines()
+        except (OSError, UnicodeDecodeError):
+            raise InvalidInput(
+                f"the file of the keys of {name} cannot be read",
+                why="it has one key a line, in UTF-8",
+                fix="give the path of such a file, as @keys.txt",
+            ) from None
+        return [line for line in lines if line]
+    low, colon, high = text.partition(":")
+    if colon and _is_integer(low) and _is_integer(high):
+        first, last = int(low), int(high)
+        if not first <= last < first + _MOST_KEYS:
+            raise InvalidInput(
+                f"the keys of {name} are no range, or more than ten million",
+                why="each of them is one row of the answer",
+                fix="write the first and the last, as 0:99",
+            )
+        return range(first, last + 1)
+    return [part.strip() for part in text.split(",")]
+
+
+def typed_keys(texts: Iterable[Any], name: str, kind: Kind) -> list[Any]:
+    """Keys that were written as texts, as values of a column's kind."""
+    try:
+        return [_as_kind(text, kind) for text in texts]
+    except (ValueError, InvalidOperation, KeyError):
+        raise InvalidInput(
+            f"a key of {name} is not a {kind.value}",
+            why="it would never be met in the data",
+            fix=f"write keys of kind {kind.value}, or declare another type for {name}",
+        ) from None
+
+
+def _as_kind(text: Any, kind: Kind) -> Any:
+    if kind is Kind.NUMBER:
+        return float(Decimal(text))
+    if kind is Kind.BOOLEAN:
+        return {"true": True, "false": False}[str(text).lower()]
+    if kind is Kind.DATE:
+        return date.fromisoformat(str(text))
+    if kind is Kind.TIMESTAMP:
+        return datetime.fromisoformat(str(text))
+    return str(text)
+
+
+def _kind_of_key(value: Any) -> Kind | None:
+    if isinstance(value, bool):
+        return Kind.BOOLEAN
+    if isinstance(value, (int, float)):
+        return Kind.NUMBER
+    if isinstance(value, str):
+        return Kind.TEXT
+    if isinstance(value, datetime):
+        return Kind.TIMESTAMP
+    return Kind.DATE if isinstance(value, date) else None
+
+
+def _is_integer(text: str) -> bool:
+    digits = text.strip().removeprefix("-")
+    return digits.isascii() and digits.isdigit() and len(digits) <= 15
+
+
+def _is_same(declared: str, given: str) -> bool:
+    return Path(declared).resolve() == Path(given).resolve()

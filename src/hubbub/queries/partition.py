@@ -1,0 +1,159 @@
+"""Values as parts of one: non-negative integers that add up to the same for every row.
+
+With t a value's place between its bounds, a row is split into t and 1 − t, or t², 2t(1 − t) and (1 − t)²:
+so counts, means and variances are measured together for the price of one count.
+
+Proof: docs/proofs/bounding.md, "Parts of one"
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from itertools import pairwise
+
+from hubbub.tables.schema import Bounds
+
+__all__ = ["VALUE_BITS", "Partition", "is_finite"]
+
+VALUE_BITS = 16
+"""A value between its bounds is one of 2^16 + 1 steps."""
+
+
+@dataclass(frozen=True)
+class Partition:
+    """Non-negative integer expressions of a row that add up to 2^bits, or to nothing, for every row.
+
+    They are over the columns x0, x1, … of the rows, and over columns that are derived from these first.
+    """
+
+    parts: tuple[str, ...]
+    bits: int
+    derived: tuple[str, ...] = ()
+    """Layers of columns, each over those before it: "… AS t0"."""
+    has_both_signs: bool = False
+    """Whether its one part may be above and below zero."""
+    columns: tuple[str, ...] = ()
+    """Of the rows and of those that are derived, what the parts are made of."""
+    cells: tuple[str, ...] = ()
+    """Of values: the parts of a row that has them, else NULL; the last is what the others leave of 2^bits."""
+    missing: str = ""
+    """Whether a row has not."""
+
+    @classmethod
+    def rows(cls) -> "Partition":
+        """Each row counts one."""
+        return cls(("1",), 0)
+
+    @classmethod
+    def present(cls, place: int, *, with_missing: bool) -> "Partition":
+        """Rows that have a value, and if asked for those that have none."""
+        parts = [f"CASE WHEN x{place} IS NOT NULL THEN 1 ELSE 0 END"]
+        if with_missing:
+            parts.append(f"CASE WHEN x{place} IS NULL THEN 1 ELSE 0 END")
+        return cls(tuple(parts), 0, columns=(f"x{place}",))
+
+    @classmethod
+    def powers(
+        cls, degrees: Mapping[int, int], bounds: Mapping[int, Bounds], *, with_missing: bool
+    ) -> "Partition":
+        """Bernstein polynomials of the given degrees (1 or 2) in each value, and the rows that miss one.
+
+        With t the value's place between its bounds: t and 1 − t; or t², 2t(1 − t) and (1 − t)². Of two
+        values, all products. From these sums every mean, variance and covariance follows.
+        """
+        one = 1 << VALUE_BITS
+        places = [f"{_fixed(place, bounds[place])} AS t{place}" for place in degrees]
+        squares = [
+            f"{_product(f't{place}', f't{place}')} AS u{place}" for place in degrees if degrees[place] == 2
+        ]
+        # The parts of each value, added up one after the other; the last sum is one.
+        sums = [
+            [f"t{place}"] if degrees[place] == 1 else [f"u{place}", f"(2 * t{place} - u{place})"]
+            for place in degrees
+        ]
+        missing = " OR ".join(f"t{place} IS NULL" for place in degrees)
+        derived = [", ".join(layer) for layer in (places, squares) if layer]
+        columns = [f"t{place}" for place in degrees]
+        columns += [f"u{place}" for place in degrees if degrees[place] == 2]
+        cells = _differences([*sums[0], str(one)])
+        if len(sums) == 2:
+            # Each part of the first value is split by the second; what is rounded adds up all the same.
+            splits, wholes, cells = [], cells, []
+            for row, whole in enumerate(wholes):
+                names = [f"c{row}_{place}" for place in range(len(sums[1]))]
+                columns += names
+                splits += [
+                    f"{_product(whole, part)} AS {name}" for part, name in zip(sums[1], names, strict=True)
+                ]
+                cells += _differences([*names, whole])
+            derived.append(", ".join(splits))
+        parts = [f"CASE WHEN {missing} THEN 0 ELSE {cell} END" for cell in cells]
+        if with_missing:
+            parts.append(f"CASE WHEN {missing} THEN {one} ELSE 0 END")
+        return cls(
+            tuple(parts),
+            VALUE_BITS,
+            tuple(derived),
+            columns=tuple(columns),
+            cells=tuple(cells),
+            missing=missing,
+        )
+
+    @classmethod
+    def signed(cls, place: int, bounds: Bounds) -> "Partition":
+        """The value itself, in steps of the larger of its bounds over 2^16: at most 2^16 either way."""
+        most = max(abs(bounds[0]), abs(bounds[1]))
+        steps = f"COALESCE({_steps(place, bounds, Fraction(0), most)}, 0)"
+        both = bounds[0] < 0 < bounds[1]
+        return cls((steps,), VALUE_BITS, has_both_signs=both, columns=(f"x{place}",))
+
+    def over(self, rows: str, by: Sequence[str]) -> str:
+        """A SELECT of the rows: these columns, and those that the parts are made of."""
+        for layer in self.derived:
+            rows = f"SELECT *, {layer} FROM ({rows}) AS _layer"
+        return f"SELECT {', '.join([*by, *self.columns]) or '1 AS one'} FROM ({rows}) AS _layer"
+
+    def totals(self) -> list[str]:
+        """The sum of each part over rows that weigh w."""
+        if not self.cells:
+            return ["SUM(w)" if part == "1" else f"SUM(w * ({part}))" for part in self.parts]
+        # One part follows from the others: a product for each row is what takes time.
+        one = 1 << self.bits
+        sums = [f"SUM(w * {cell})" for cell in self.cells]
+        known = f"{one} * SUM(CASE WHEN {self.missing} THEN 0 ELSE w END)"
+        sums[-1] = " - ".join([known, *sums[:-1]])
+        if len(self.parts) > len(self.cells):
+            sums.append(f"{one} * SUM(CASE WHEN {self.missing} THEN w ELSE 0 END)")
+        return sums
+
+
+def _product(left: str, right: str) -> str:
+    """A product of two numbers between 0 and 1, in steps, rounded to the nearest."""
+    return f"({left} * {right} + {1 << (VALUE_BITS - 1)}) >> {VALUE_BITS}"
+
+
+def _differences(sums: Sequence[str]) -> list[str]:
+    return [sums[0], *(f"({above} - {below})" for below, above in pairwise(sums))]
+
+
+def is_finite(name: str) -> str:
+    """NaN is above every number here, on every engine."""
+    return f"{name} > -1.7976931348623157e308 AND {name} < 1.7976931348623157e308"
+
+
+def _fixed(place: int, bounds: Bounds) -> str:
+    """The place of a value between its bounds, as an integer from 0 to 2^16; NULL for no finite number."""
+    return _steps(place, bounds, bounds[0], bounds[1] - bounds[0])
+
+
+def _steps(place: int, bounds: Bounds, zero: Fraction, whole: Fraction) -> str:
+    # Not-a-number to NULL, clamp, scale, floor, clamp again, cast: in this order, on every engine. LEAST and
+    # GREATEST pass over NULL on some engines, so what is NULL never comes to them.
+    low, high = (float(end) for end in bounds)
+    x = f"x{place}"
+    clamped = f"CASE WHEN {x} <= {low!r} THEN {low!r} WHEN {x} >= {high!r} THEN {high!r} ELSE {x} END"
+    factor = float((1 << VALUE_BITS) / whole)
+    least, most = (round(float((end - zero) / whole) * (1 << VALUE_BITS)) for end in bounds)
+    steps = f"FLOOR(({clamped} - {float(zero)!r}) * {factor!r} + 0.5)"
+    inside = f"CAST(LEAST(GREATEST({steps}, {least}), {most}) AS BIGINT)"
+    return f"CASE WHEN {is_finite(x)} THEN {inside} END"

@@ -1,0 +1,154 @@
+"""`hubbub init`, as an owner uses it."""
+
+import tomllib
+from pathlib import Path
+from unittest import mock
+
+import duckdb
+import pytest
+
+import hubbub
+from cli.terminal import run
+from hubbub.facts import NAME, read
+from hubbub.tables.schema import Kind
+
+ROWS = "patient,region,cost,day\np1,North,12,2024-01-01\np2,Secret,77777,2024-01-02\n"
+
+
+@pytest.fixture(autouse=True)
+def there(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("visits.csv").write_text(ROWS)
+
+
+def test_it_asks_and_writes_what_was_said():
+    # The unit; region: type, keys; cost: type, bounds; day: type, keys; then what is true of all.
+    answers = [
+        "patient",
+        "text",
+        "North,South",
+        "number",
+        "0:5000.5",
+        "date",
+        "",
+        "20000",
+        "10",
+        "",
+        "1",
+        "1e-6",
+    ]
+    out = run("init", "visits.csv", typed="\n".join(answers) + "\n")
+    assert out.code == 0, out.stderr
+    assert "written: hubbub.toml" in out.stdout
+    facts = read(NAME)
+    (table,) = facts.tables
+    assert (table.name, table.unit) == ("visits", "patient")
+    assert table.types == {"cost": Kind.NUMBER, "day": Kind.DATE}
+    assert table.bounds == {"cost": (0, 5000.5)}
+    assert table.keys == {"region": ("North", "South")}
+    assert (facts.population, facts.rows_per_unit, facts.groups_per_unit) == (20000, 10, None)
+    assert (facts.budget.epsilon, float(facts.budget.delta)) == (1, 1e-6)
+    assert run("plan", "visits.csv", "SELECT AVG(cost) AS a FROM visits", "--epsilon", "1").code == 0
+
+
+def test_nothing_of_the_rows_is_suggested():
+    out = run("init", "visits.csv", typed="patient\n" + "\n" * 20)
+    shown = out.stdout + out.stderr + Path(NAME).read_text()
+    for secret in ("Secret", "77777", "North", "p1", "2024"):
+        assert secret not in shown
+
+
+def test_scripts_take_the_defaults():
+    out = run("init", "visits.csv", "--unit", "Patient", "--yes")
+    assert out.code == 0, out.stderr
+    assert tomllib.loads(Path(NAME).read_text()) == {
+        "tables": {"visits": {"path": "visits.csv", "unit": "patient"}}
+    }
+    assert run("plan", "visits.csv", "SELECT COUNT(*) AS n FROM visits", "--epsilon", "1").code == 0
+
+
+def test_a_parquet_file_has_its_types():
+    duckdb.sql("SELECT 1 AS who, 2.5 AS cost, 'a' AS town, true AS ok").write_parquet("bills.parquet")
+    out = run("init", "bills.parquet", typed="who\n0:10\na,b\n\n\n\n\n")
+    assert out.code == 0, out.stderr
+    assert "boolean" not in out.stdout
+    (table,) = read(NAME).tables
+    assert (table.types, table.bounds, table.keys) == ({}, {"cost": (0, 10)}, {"town": ("a", "b")})
+
+
+def test_who_is_protected_has_no_default():
+    out = run("init", "visits.csv", "--yes")
+    assert out.code == 2
+    assert out.stderr.startswith("--unit is missing")
+    assert not Path(NAME).exists()
+
+
+def test_it_never_overwrites_unless_forced():
+    Path(NAME).write_text("mine")
+    out = run("init", "visits.csv", "--unit", "row", "--yes")
+    assert out.code == 2
+    assert out.stderr.startswith("hubbub.toml is there already")
+    assert Path(NAME).read_text() == "mine"
+    assert run("init", "visits.csv", "--unit", "row", "--yes", "--force").code == 0
+    assert read(NAME).tables[0].unit is None
+
+
+def test_a_wrong_answer_is_asked_again():
+    typed = ["nobody", "", "patient", "x", "text", "a,a", "", "number", "5", "5:1", "0:5", "date", "1.1.", ""]
+    typed += ["0", "", "", "", "1/3", "0.5", "2", "0"]
+    out = run("init", "visits.csv", typed="\n".join(typed) + "\n")
+    assert out.code == 0, out.stderr
+    said = (
+        "no column 'nobody'",
+        "'x' is not a type",
+        "not distinct",
+        "no colon",
+        "not in order",
+        "not a date",
+    )
+    for words in (*said, "that is 0", "it is a fraction", "--delta is 1 or more"):
+        assert words in out.stderr
+    facts = read(NAME)
+    assert facts.tables[0].bounds == {"cost": (0, 5)}
+    assert facts.budget == hubbub.Budget(0.5)
+
+
+def test_odd_names_are_quoted():
+    Path('odd "name".csv').write_text('id,"two words",é\n1,2,3\n')
+    typed = ["row", "", "a\\b,c", "", "", "", "", "", "", "", "", ""]
+    out = run("init", 'odd "name".csv', typed="\n".join(typed) + "\n")
+    assert out.code == 0, out.stderr
+    (table,) = read(NAME).tables
+    assert table.name == 'odd "name"'
+    assert table.keys == {"id": ("a\\b", "c")}
+
+
+def test_keys_in_a_file_are_beside_it(tmp_path):
+    folder = tmp_path / "data"
+    folder.mkdir()
+    (folder / "v.csv").write_text("id,town\n1,a\n")
+    (folder / "towns.txt").write_text("Ulm\nKiel\n")
+    out = run("init", "data/v.csv", typed="id\n\n@towns.txt\n\n\n\n\n")
+    assert out.code == 0, out.stderr
+    assert read(folder / NAME).tables[0].keys == {"town": ("Ulm", "Kiel")}
+
+
+@pytest.mark.parametrize(
+    ("words", "what"),
+    [
+        (["nowhere.csv", "--yes", "--unit", "row"], "the file is not there"),
+        (["visits.csv", "--yes", "--unit", "nobody"], "there is no column 'nobody'"),
+    ],
+)
+def test_bad_input_is_one_sentence(words, what):
+    out = run("init", *words)
+    assert out.code == 2
+    assert out.stderr.startswith(what)
+    assert not Path(NAME).exists()
+
+
+def test_a_folder_that_cannot_be_written_is_one_sentence():
+    with mock.patch("pathlib.Path.write_text", side_effect=OSError(13, "Permission denied")):
+        out = run("init", "visits.csv", "--unit", "row", "--yes")
+    assert out.code == 2
+    assert "permission denied" in out.stderr

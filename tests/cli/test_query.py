@@ -1,0 +1,619 @@
+"""`hubbub query` and `hubbub plan`, as a person uses them."""
+
+import csv
+import io
+import json
+import re
+import shlex
+import stat
+import subprocess
+import sys
+import xml.etree.ElementTree as ET
+from pathlib import Path
+from unittest import mock
+
+import duckdb
+import pytest
+from rich.console import Console
+
+from cli.terminal import run
+from hubbub.cli.given import keys_in
+from hubbub.cli.hospital import write_visits
+from hubbub.cli.reference import reference
+from hubbub.cli.shown import watching
+from hubbub.dataset import Dataset
+from hubbub.queries.answers import Answers
+from hubbub.tables.schema import Kind, Table
+
+REGIONS = ("North", "South", "East", "West")
+BY_REGION = "SELECT region, COUNT(*) AS n FROM visits GROUP BY region"
+KEYS = ("--keys", "region=North,South,East,West")
+FIRST = (
+    'query visits.parquet "SELECT region, COUNT(*) AS n, AVG(cost) AS cost FROM visits GROUP BY region" '
+    "--unit patient --epsilon 1 --bounds cost=0:5000 --keys region=North,South,East,West"
+)
+COUNT = ("visits.parquet", "SELECT COUNT(*) AS n FROM visits", "--unit", "patient")
+
+
+@pytest.fixture(scope="module")
+def hospital(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("hospital")
+    write_visits(folder / "visits.parquet")
+    (folder / "towns.csv").write_text("region,town\nNorth,Kiel\nSouth,Ulm\n")
+    (folder / "regions.txt").write_text("North\nSouth\n\nEast\n")
+    return folder
+
+
+@pytest.fixture(autouse=True)
+def there(hospital, monkeypatch):
+    monkeypatch.chdir(hospital)
+    yield
+    for left in ("hubbub-exact.log", "hubbub.toml"):
+        (hospital / left).unlink(missing_ok=True)
+
+
+def exact(sql):
+    return duckdb.sql(sql.replace("FROM visits", "FROM 'visits.parquet' AS visits")).fetchall()
+
+
+def answer_of(*words):
+    out = run("query", *words, "--format", "json")
+    assert out.code == 0, out.stderr
+    return Answers.from_json(out.stdout)
+
+
+# The main job
+
+
+def test_the_first_command_of_all():
+    out = run(*shlex.split(FIRST))
+    assert out.code == 0, out.stderr
+    rows = [line for line in out.stdout.splitlines() if line.startswith("│")]
+    assert [row.split("│")[1].strip() for row in rows] == list(REGIONS)
+    assert re.search(r"│ North +│ +[\d,]+ │ [\d,]+ … [\d,]+ +│ +[\d,.]+ │ [\d,.]+ … [\d,.]+ +│", out.stdout)
+    assert "95 % interval" in out.stdout
+    assert "spent: ε = 1 for one patient, add/remove\n" in out.stdout
+    assert "Laplace noise; keys public; at most" in out.stdout
+    assert "rows per unit (found privately)" in out.stdout
+    assert out.stderr == ""
+
+
+def test_answers_lie_near_the_truth_within_their_intervals():
+    words = (
+        "visits.parquet",
+        BY_REGION,
+        "--unit",
+        "patient",
+        "--epsilon",
+        "9",
+        "--rows-per-unit",
+        "40",
+        *KEYS,
+    )
+    # Each of the four is missed with a chance of 1e-12.
+    got = answer_of(*words, "--confidence", "0.999999999999")
+    for row, (_, count) in zip(
+        got, sorted(exact(BY_REGION), key=lambda row: REGIONS.index(row[0])), strict=True
+    ):
+        assert row["n_low"] <= count <= row["n_high"]
+
+
+def test_programs_get_json_that_is_read_back():
+    got = answer_of(*shlex.split(FIRST)[1:])
+    assert got["region"] == list(REGIONS)
+    assert all(low <= n <= high for n, low, high in zip(got["n"], got["n_low"], got["n_high"], strict=True))
+    assert got.facts["epsilon"] == "1"
+    assert got.facts["unit"] == "patient"
+
+
+def test_csv_has_the_intervals_as_columns():
+    out = run(*shlex.split(FIRST), "--format", "csv")
+    head, *rows = csv.reader(io.StringIO(out.stdout))
+    assert head == ["region", "n", "n_low", "n_high", "cost", "cost_low", "cost_high"]
+    assert len(rows) == 4
+
+
+@pytest.mark.parametrize("name", ["out.json", "out.csv", "out.parquet", "out.svg", "out.txt", "out"])
+def test_a_file_is_written_in_the_format_of_its_ending(tmp_path, name):
+    path = tmp_path / name
+    out = run(*shlex.split(FIRST), "--output", str(path))
+    assert out.code == 0, out.stderr
+    assert out.stdout == ""
+    assert f"written to {path}" in out.stderr
+    text = path.read_bytes()
+    if name == "out.json":
+        assert len(Answers.from_json(text.decode())) == 4
+    elif name == "out.csv":
+        assert text.startswith(b"region,n,n_low")
+    elif name == "out.parquet":
+        assert duckdb.read_parquet(str(path)).columns[:2] == ["region", "n"]
+    elif name == "out.svg":
+        assert ET.fromstring(text).tag.endswith("svg")  # noqa: S314 - our own
+    else:
+        assert b"North" in text
+        assert "spent: ε = 1".encode() in text
+
+
+def test_keys_that_are_not_declared_are_selected():
+    out = run("query", "visits.parquet", BY_REGION, "--unit", "patient", "--epsilon", "1", "--delta", "1e-6")
+    assert out.code == 0, out.stderr
+    assert "keys selected privately" in out.stdout
+    assert "δ = 1e-6" in out.stdout
+
+
+def test_only_the_winners_leave():
+    top = "SELECT region FROM visits GROUP BY region ORDER BY COUNT(*) DESC LIMIT 1"
+    out = run("query", "visits.parquet", top, "--unit", "patient", "--epsilon", "9", *KEYS)
+    assert "North" in out.stdout
+    assert "interval" not in out.stdout
+    assert "how: chosen by permute-and-flip; keys public" in out.stdout
+
+
+def test_one_row_is_one_person_where_it_is_said():
+    got = answer_of(*COUNT[:3], "row", "--epsilon", "1")
+    assert got.facts["unit"] == "row"
+    assert got.facts["rows per unit"] is None
+
+
+def test_googles_form_says_its_own_price():
+    sql = (
+        "SELECT WITH DIFFERENTIAL_PRIVACY OPTIONS(epsilon=2, privacy_unit_column=patient) "
+        "COUNT(*) AS n FROM visits"
+    )
+    assert answer_of("visits.parquet", sql, "--unit", "patient").facts["epsilon"] == "2"
+
+
+def test_many_rows_are_plain_lines():
+    sql = "SELECT age * 10 AS p, COUNT(*) AS n FROM visits GROUP BY p"
+    words = ("query", "visits.parquet", sql, "--unit", "patient", "--epsilon", "1", "--rows-per-unit", "3")
+    out = run(*words, "--keys", "p=0:999")
+    assert out.code == 0, out.stderr
+    assert "│" not in out.stdout
+    assert len(out.stdout.splitlines()) == 1001 + 3
+
+
+# Asking by accuracy
+
+
+def test_an_error_is_turned_into_an_epsilon():
+    words = (
+        "visits.parquet",
+        BY_REGION,
+        "--unit",
+        "patient",
+        "--error",
+        "n=50",
+        "--rows-per-unit",
+        "5",
+        *KEYS,
+    )
+    out = run("query", *words)
+    assert out.stdout.startswith("n=50 takes ε = 0.")
+    price = re.search(r"takes ε = (\S+)", out.stdout).group(1)
+    assert f"spent: ε = {price} for one patient" in out.stdout
+    got = answer_of(*words)
+    assert all(high - low <= 100.001 for low, high in zip(got["n_low"], got["n_high"], strict=True))
+    assert "n: ± 5" in run("plan", *words).stdout or "n: ± 49" in run("plan", *words).stdout
+
+
+def test_what_an_error_takes_stays_out_of_the_programs_way():
+    out = run("query", *COUNT, "--error", "n=50", "--format", "json")
+    assert "takes ε = " in out.stderr
+    json.loads(out.stdout)
+
+
+# Plans
+
+
+def test_a_plan_runs_nothing_and_charges_nothing():
+    with (
+        mock.patch.object(Dataset, "run", side_effect=AssertionError),
+        mock.patch.object(Dataset, "exact", side_effect=AssertionError),
+        mock.patch("hubbub.tables.duckdb.DuckDB.aggregates", side_effect=AssertionError),
+    ):
+        out = run("plan", *shlex.split(FIRST)[1:])
+    assert out.code == 0, out.stderr
+    assert out.stdout.startswith("ε = 1 for one patient, add/remove; nothing spent yet\n  n: ± ")
+
+
+def test_a_plan_for_programs():
+    found = json.loads(run("plan", *shlex.split(FIRST)[1:], "--format", "json").stdout)
+    assert found["epsilon"] == "1"
+    assert set(found["errors"]) == {"n", "cost"}
+    assert "explain" not in found
+    found = json.loads(run("plan", *shlex.split(FIRST)[1:], "--format", "json", "--explain").stdout)
+    assert any("docs/proofs/bounding.md" in line for line in found["explain"])
+
+
+def test_a_plan_is_written_to_a_file(tmp_path):
+    assert run("plan", *COUNT, "--epsilon", "1", "--output", str(tmp_path / "plan.json")).code == 0
+    assert json.loads((tmp_path / "plan.json").read_text())["unit"] == "patient"
+
+
+@pytest.mark.parametrize("command", ["query", "plan"])
+def test_explain_shows_sensitivity_mechanism_sql_and_proofs(command):
+    out = run(command, *shlex.split(FIRST)[1:], "--explain")
+    for words in ("one unit moves them by", "Laplace noise of scale", "SQL: WITH", "docs/proofs/bounding.md"):
+        assert words in out.stdout
+    if command == "query":
+        out = run(command, *shlex.split(FIRST)[1:], "--explain", "--format", "json")
+        assert "SQL: WITH" in out.stderr
+        json.loads(out.stdout)
+
+
+# Options
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["--keys", "region=North,South", "--keys", "ward=1:3"],
+        ["--keys", "region=North,South", "ward=1:3"],
+        ["--keys=region=North,South", "ward=1:3"],
+        ["--keys", "ward=1:3", "region=@regions.txt", "--rows-per-unit", "3"],
+    ],
+)
+def test_options_are_repeated_or_take_several(words):
+    sql = "SELECT region, EXTRACT(quarter FROM day) AS ward, COUNT(*) AS n FROM visits GROUP BY region, ward"
+    got = answer_of("visits.parquet", sql, "--unit", "patient", "--epsilon", "1", *words)
+    assert set(got["ward"]) == {1, 2, 3}
+    assert set(got["region"]) == (
+        {"North", "South", "East"} if "region=@regions.txt" in words else {"North", "South"}
+    )
+
+
+def test_several_values_do_not_swallow_the_query():
+    sql = "SELECT AVG(cost) AS a, AVG(age) AS b FROM visits WHERE age=3"
+    bounds = ("--bounds", "cost=0:9", "age=0:99")
+    out = run("plan", *bounds, "visits.parquet", sql, "--unit", "patient", "--epsilon", "1")
+    assert out.code == 0, out.stderr
+    assert "  a: ±" in out.stdout
+    assert "  b: ±" in out.stdout
+
+
+def test_bounds_in_one_word_with_commas():
+    sql = "SELECT AVG(cost) AS a, AVG(age) AS b FROM visits"
+    words = ("--unit", "patient", "--epsilon", "1", "--bounds", "cost=0:5000,age=0:120")
+    assert run("plan", "visits.parquet", sql, *words).code == 0
+
+
+def test_bounds_are_found_where_asked():
+    sql = "SELECT SUM(cost) AS total FROM visits"
+    out = run("plan", "visits.parquet", sql, "--unit", "patient", "--epsilon", "1", "--bounds", "cost=auto")
+    assert "finds the bounds of cost" in out.stdout
+
+
+def test_limits_types_and_public_tables(tmp_path):
+    path = tmp_path / "bills.csv"
+    path.write_text("who,region,euros\n" + "".join(f"{i},North,{i % 9}\n" for i in range(900)))
+    sql = "SELECT town, SUM(euros) AS total FROM bills JOIN towns USING (region) GROUP BY town"
+    words = (
+        "--unit", "who", "--epsilon", "5", "--type", "euros=number", "--bounds", "euros=0:9",
+        "--rows-per-unit", "1", "--keys", "town=Kiel,Ulm", "--public", "towns=towns.csv",
+    )  # fmt: skip
+    got = answer_of(str(path), sql, *words)
+    assert abs(got["total"][0] - 3600) < 400
+    assert abs(got["total"][1]) < 400
+    assert got.facts["rows per unit"] == 1
+
+
+def test_a_table_of_a_database_and_a_name_for_a_file(tmp_path):
+    path = str(tmp_path / "hospital.duckdb")
+    with duckdb.connect(path) as database:
+        database.execute("CREATE TABLE stays AS SELECT i // 3 AS who FROM range(900) r(i)")
+    words = ("SELECT COUNT(*) AS n FROM stays", "--unit", "who", "--epsilon", "9", "--rows-per-unit", "3")
+    assert abs(answer_of(path, *words, "--table", "stays")["n"][0] - 900) < 50
+    missing = run("query", path, *words)
+    assert missing.code == 2
+    assert "add --table visits" in missing.stderr
+    named = ("visits.parquet", "SELECT COUNT(*) AS n FROM v", "--unit", "patient", "--epsilon", "1")
+    assert run("plan", *named, "--table", "v").code == 0
+
+
+def test_a_limit_on_groups_is_said():
+    words = (*COUNT[:1], BY_REGION, "--unit", "patient", "--epsilon", "1", *KEYS)
+    out = run("query", *words, "--groups-per-unit", "2", "--rows-per-group", "3")
+    assert out.code == 0, out.stderr
+    assert "at most 2 groups per unit" in out.stdout
+
+
+def test_what_bounding_changed_is_measured_where_it_is_paid_for():
+    words = (*COUNT, "--epsilon", "1", "--rows-per-unit", "3", "--bounding-report")
+    assert "0.1 of ε measures the share of units above a limit" in run("plan", *words).stdout
+    out = run("query", *words)
+    assert re.search(r"bounding: units above a limit: \d+(\.\d+)? % \[", out.stdout)
+    assert "not measured" not in out.stdout
+    # 2,546 of 20,000 come more than three times; the noise is of scale 10.
+    assert abs(answer_of(*words).facts["share above a limit"]["value"] - 2546 / 20000) < 0.02
+
+
+def test_confidence_is_in_the_heading():
+    out = run("query", *COUNT, "--epsilon", "1", "--confidence", "0.5")
+    assert "50 % interval" in out.stdout
+
+
+def test_keys_take_the_kind_of_their_column():
+    kinds = {"code": Kind.TEXT, "ward": Kind.NUMBER, "ok": Kind.BOOLEAN}
+    tables = {"t": Table.of("t", kinds)}
+    assert keys_in(["code=1,2"], tables) == {"code": ["1", "2"]}
+    assert keys_in(["CODE=1:2"], tables) == {"CODE": ["1", "2"]}
+    assert keys_in(["ward=1,2.5"], tables) == {"ward": [1.0, 2.5]}
+    assert keys_in(["ok=true,false"], tables) == {"ok": [True, False]}
+    assert keys_in(["other=1,x"], tables) == {"other": ["1", "x"]}
+    assert keys_in(["other=1,2"], tables) == {"other": [1.0, 2.0]}
+
+
+def test_a_key_cannot_move_the_terminals_cursor():
+    keys = "region=\x1b[2J[red]North"
+    out = run("query", "visits.parquet", BY_REGION, "--unit", "patient", "--epsilon", "1", "--keys", keys)
+    assert "\x1b" not in out.stdout
+    assert "�[2J[red]North" in out.stdout
+
+
+# The owner's file
+
+
+def test_what_is_declared_need_not_be_said():
+    Path("hubbub.toml").write_text(
+        "population = 20000\n[budget]\nepsilon = 3\n"
+        '[tables.visits]\npath = "visits.parquet"\nunit = "patient"\n'
+        'bounds = { cost = [0, 5000] }\nkeys = { region = ["North", "South", "East", "West"] }\n'
+    )
+    for file in ("visits.parquet", "hubbub.toml"):
+        out = run(
+            "query", file, "SELECT region, AVG(cost) AS cost FROM visits GROUP BY region", "--epsilon", "1"
+        )
+        assert out.code == 0, out.stderr
+        assert "budget: ε = 3 for each command" in out.stdout
+    assert run("query", "visits.parquet", BY_REGION, "--epsilon", "4").stderr.startswith(
+        "the charge does not fit"
+    )
+    large = run("query", "visits.parquet", BY_REGION, "--epsilon", "1", "--delta", "1e-4")
+    assert large.stderr.startswith("--delta is not below 1/population")
+    assert "one row" in run("plan", "visits.parquet", BY_REGION, "--epsilon", "1", "--unit", "row").stdout
+
+
+# The owner's eyes
+
+
+def test_an_exact_preview_is_marked_and_recorded():
+    sql = "SELECT COUNT(*) AS n\nFROM visits"
+    words = ("query", "visits.parquet", sql, "--unit", "patient", "--epsilon", "1", "--rows-per-unit", "99")
+    with mock.patch("os.umask"):
+        out = run(*words, "--exact")
+    assert out.code == 0, out.stderr
+    ((count,),) = exact(sql)
+    assert f"{count:,}" in out.stdout
+    assert out.stdout.count("EXACT: not private") == 2
+    assert "interval" not in out.stdout
+    assert "spent" not in out.stdout
+    log = Path("hubbub-exact.log")
+    assert stat.S_IMODE(log.stat().st_mode) == 0o600
+    log.chmod(0o644)
+    run(*words, "--exact")
+    assert stat.S_IMODE(log.stat().st_mode) == 0o600
+    lines = [json.loads(line) for line in log.read_text().splitlines()]
+    assert [set(line) for line in lines] == [{"time", "exact"}] * 2
+    assert lines[0]["exact"] == sql
+    assert str(count) not in log.read_text()
+
+
+def test_what_is_not_recorded_is_not_shown():
+    Path("hubbub-exact.log").symlink_to("elsewhere.log")
+    out = run("query", *COUNT, "--epsilon", "1", "--exact")
+    assert out.code == 2
+    assert out.stdout == ""
+    assert out.stderr.startswith("hubbub-exact.log cannot be written")
+    assert not Path("elsewhere.log").exists()
+
+
+@pytest.mark.parametrize("words", [["--output", "out.csv"], ["--format", "json"]])
+def test_an_exact_preview_is_for_the_screen(words):
+    out = run("query", *COUNT, "--epsilon", "1", "--exact", *words)
+    assert out.code == 2
+    assert out.stderr.startswith("--exact is given with --output or --format")
+    assert not Path("hubbub-exact.log").exists()
+
+
+def test_a_ledger_remembers_what_commands_spent_and_who_looked():
+    words = ("query", *COUNT, "--ledger", "x.ledger")
+    assert "must be opened with a unit and a budget first" in run(*words, "--epsilon", "1").stderr
+    run("budget", "open", "visits", "--unit", "patient", "--epsilon", "1.5", "--ledger", "x.ledger")
+    first = run(*words, "--epsilon", "1")
+    assert "left in the ledger: ε = 0.5" in first.stdout
+    again = run(*words, "--epsilon", "1")
+    assert again.stdout == first.stdout
+    out = run(*words, "--epsilon", "0.75")
+    assert out.code == 2
+    assert "does not fit what is left of the account 'visits'" in out.stderr
+    run(*words, "--epsilon", "1", "--exact")
+    assert not Path("hubbub-exact.log").exists()
+    assert "exact" in run("ledger", "list", "--ledger", "x.ledger").stdout
+    run("budget", "grant", "ada", "--epsilon", "0.5", "--ledger", "x.ledger")
+    assert "the budget of ada" in run(*words, "--epsilon", "1", "--as", "ada").stderr
+    assert "only the owner" in run(*words, "--epsilon", "1", "--as", "ada", "--exact").stderr
+    Path("x.ledger").unlink()
+
+
+def test_no_log_without_exact():
+    run("query", *COUNT, "--epsilon", "1")
+    assert not Path("hubbub-exact.log").exists()
+
+
+# On a terminal
+
+
+def test_progress_is_shown_on_a_terminal_only():
+    with watching() as progress:
+        progress("counting")  # nothing is there to show it
+    paper = io.StringIO()
+    console = Console(file=paper, force_terminal=True)
+    with mock.patch("hubbub.cli.shown.Console", return_value=console), watching() as progress:
+        progress("counting")
+    assert "counting" in paper.getvalue()
+
+
+def test_the_dataset_tells_what_it_does():
+    said = []
+    with mock.patch("hubbub.cli.query.watching") as watching_:
+        watching_.return_value.__enter__.return_value = said.append
+        run(*shlex.split(FIRST))
+    assert "counting" in said
+
+
+def test_the_command_starts_without_what_only_queries_need():
+    code = "import hubbub.cli, sys; print([m for m in sys.modules])"
+    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    for module in ("duckdb", "sqlglot", "hubbub.dataset"):
+        assert f"'{module}'" not in loaded
+
+
+# What is refused
+
+
+@pytest.mark.parametrize("command", ["query", "plan"])
+@pytest.mark.parametrize(
+    ("words", "what"),
+    [
+        (["--epsilon", "0"], "--epsilon is 0"),
+        (["--epsilon", "one"], "--epsilon is not a number"),
+        ([], "neither or both of --epsilon and --error are given"),
+        (["--epsilon", "1", "--error", "n=5"], "both --epsilon and --error are given"),
+        (["--epsilon", "1", "--delta", "0.5"], "--delta is above 1/1000"),
+        (["--epsilon", "1", "--delta", "x"], "--delta is not a number"),
+        (["--epsilon", "1", "--delta", "0.1", "--population", "10"], "--delta is not below 1/population"),
+        (["--epsilon", "1", "--population", "0"], "--population is 0"),
+        (["--epsilon", "1", "--confidence", "95"], "--confidence is 95"),
+        (["--epsilon", "1", "--confidence", "1"], "--confidence is 1"),
+        (["--epsilon", "1", "--rows-per-unit", "0"], "--rows-per-unit is 0"),
+        (["--epsilon", "1", "--rows-per-unit", "9e9"], "rows per unit is not a whole number"),
+        (["--epsilon", "1", "--groups-per-unit", "1.5"], "--groups-per-unit is 3/2"),
+        (["--epsilon", "1", "--rows-per-group", "x"], "--rows-per-group is not a number"),
+        (["--error", "n"], "--error is not as n=50"),
+        (["--error", "n=0"], "the --error of n is 0"),
+        (["--error", "m=5"], "an error is asked for 'm'"),
+        (["--error", "n=5", "n=6"], "--error is given twice for 'n'"),
+        (["--epsilon", "1", "--bounds", "n"], "--bounds is not as cost=0:5000"),
+        (["--epsilon", "1", "--bounds", "n=5"], "--bounds is not as cost=0:5000"),
+        (["--epsilon", "1", "--bounds", "n=a:5"], "the low end of --bounds n is not a number"),
+        (
+            ["--epsilon", "1", "--bounds", "csot=0:5"],
+            "--bounds is given for 'csot', which is not in the query",
+        ),
+        (["--epsilon", "1", "--bounds", "n=0:5", "--bounds", "N=0:6"], "--bounds is given twice for 'N'"),
+        (["--epsilon", "1", "--keys", "region"], "--keys is not as region=North,South"),
+        (
+            ["--epsilon", "1", "--keys", "region=North"],
+            "keys are given for 'region', by which nothing is grouped",
+        ),
+        (["--epsilon", "1", "--keys", "cost=cheap"], "a key of cost is not a number"),
+        (
+            ["--epsilon", "1", "--keys", "region=@nowhere.txt"],
+            "the file of the keys of region cannot be read",
+        ),
+        (["--epsilon", "1", "--keys", "cost=9:1"], "the keys of cost are no range"),
+        (["--epsilon", "1", "--type", "cost=money"], "'money' is not a type"),
+        (["--epsilon", "1", "--type", "cost"], "--type is not as cost=number"),
+        (["--epsilon", "1", "--type", "csot=number"], "a type is declared for 'csot'"),
+        (["--epsilon", "1", "--public", "towns"], "--public is not as towns=towns.csv"),
+        (["--epsilon", "1", "--public", "towns=nowhere.csv"], "the file is not there"),
+        (["--epsilon", "1", "--output", "nowhere/out.json"], "the output cannot be written"),
+        (["--epsilon", "1", "--output", "."], "the output cannot be written"),
+        (
+            ["--epsilon", "1", "--output", "out.json", "--format", "table"],
+            "the output ends in .json, and --format is",
+        ),
+    ],
+)
+def test_bad_input_is_one_sentence_and_no_traceback(command, words, what):
+    out = run(command, *COUNT, *words)
+    assert out.code == 2
+    assert out.stdout == ""
+    assert out.stderr.startswith(what)
+    assert "To mend it" in out.stderr
+    assert not Path("out.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "what"),
+    [
+        (["nowhere.csv", "SELECT COUNT(*) FROM nowhere", "--unit", "x"], "the file is not there"),
+        (["towns.csv", "SELECT COUNT(*) FROM towns", "--unit", "x"], "there is no column 'x' in towns"),
+        (
+            ["towns.csv", "SELECT COUNT(*) FROM towns", "--unit", " "],
+            "the unit's key is not the name of a column",
+        ),
+        (["regions.doc", "SELECT 1", "--unit", "row"], "the file is not there"),
+        (["visits.parquet", "SELECT COUNT(*) FROM visits"], "--unit is missing"),
+        (["visits.parquet", "SELECT * FROM visits", "--unit", "patient"], "SELECT *"),
+        (["visits.parquet", "", "--unit", "patient"], "the query is not a text"),
+        (["visits.parquet", "SELECT AVG(cost) FROM visits", "--unit", "patient"], "cost has no bounds"),
+        (
+            ["visits.parquet", BY_REGION, "--unit", "patient"],
+            "the keys of region are not declared, and --delta is 0",
+        ),
+        (["hubbub.toml", BY_REGION], "hubbub.toml cannot be read"),
+    ],
+)
+def test_what_cannot_be_asked_is_refused_before_anything_is_spent(words, what):
+    with mock.patch.object(Dataset, "run", side_effect=AssertionError):
+        out = run("query", *words, "--epsilon", "1")
+    assert out.code == 2
+    assert out.stdout == ""
+    assert out.stderr.startswith(what)
+    assert "delta to select" not in out.stderr
+
+
+def test_parquet_is_not_for_the_screen_and_a_plan_is_no_picture():
+    assert run("query", *COUNT, "--epsilon", "1", "--format", "parquet").stderr.startswith(
+        "--format parquet is"
+    )
+    assert run("plan", *COUNT, "--epsilon", "1", "--output", "a.svg").stderr.startswith(
+        "the output ends in .svg"
+    )
+    for words in (["query", "--format", "png"], ["plan", "--format", "csv"]):
+        assert run(words[0], *COUNT, "--epsilon", "1", *words[1:]).code == 2
+
+
+def test_an_output_that_breaks_while_it_is_written_is_one_sentence():
+    with mock.patch("pathlib.Path.write_text", side_effect=OSError(28, "No space left on device")):
+        out = run("query", *COUNT, "--epsilon", "1", "--output", "out.csv")
+    assert out.code == 2
+    assert "no space left on device" in out.stderr
+    assert "spent: ε = 1" in out.stdout  # what is paid for is shown, not lost
+
+
+def test_a_picture_needs_a_number():
+    top = "SELECT region FROM visits GROUP BY region ORDER BY COUNT(*) DESC LIMIT 1"
+    with mock.patch.object(Dataset, "run", side_effect=AssertionError):
+        out = run(
+            "query", "visits.parquet", top, "--unit", "patient", "--epsilon", "1", *KEYS, "--format", "svg"
+        )
+    assert out.code == 2
+    assert out.stderr.startswith("a picture is asked for")
+
+
+@pytest.mark.parametrize("form", ["table", "json", "csv", "svg"])
+def test_no_rows_are_an_answer_too(form):
+    # A key is selected with a chance below 1e-13: some hundred keys, each of some hundred people.
+    sql = "SELECT age, COUNT(*) AS n FROM visits GROUP BY age"
+    words = ("--unit", "patient", "--epsilon", "0.001", "--delta", "1e-20", "--rows-per-unit", "8")
+    out = run("query", "visits.parquet", sql, *words, "--format", form)
+    assert out.code == 0, out.stderr
+    assert ("no rows: no key has enough units" in out.stdout) is (form == "table")
+
+
+# Help
+
+
+def examples():
+    blocks = re.findall(r"```\n(.*?)```", reference(), flags=re.DOTALL)
+    lines = "\n".join(blocks).replace("\\\n", "").splitlines()
+    return [line for line in lines if line.startswith(("hubbub query", "hubbub plan"))]
+
+
+@pytest.mark.parametrize("line", examples())
+def test_every_example_in_the_help_runs(line):
+    out = run(*shlex.split(line)[1:])
+    assert out.code == 0, out.stderr
+    Path("reasons.csv").unlink(missing_ok=True)

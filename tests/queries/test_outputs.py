@@ -1,0 +1,395 @@
+"""Outputs: expressions over what was released, and the ends between which the exact ones lie."""
+
+import itertools
+from datetime import date, datetime
+from fractions import Fraction
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import hubbub as hb
+from hubbub.errors import InvalidInput, Unsupported
+from hubbub.queries.moments import Estimate
+from hubbub.queries.outputs import check_outputs, shown
+from hubbub.queries.sql import parsed, read
+from hubbub.tables.schema import Kind, Table
+from refusing import refused
+
+TABLE = Table.of(
+    "t",
+    {
+        "unit": Kind.OPAQUE,
+        "g": Kind.TEXT,
+        "year": Kind.NUMBER,
+        "day": Kind.DATE,
+        "at": Kind.TIMESTAMP,
+        "is_new": Kind.BOOLEAN,
+        "x": Kind.NUMBER,
+    },
+    unit="unit",
+    bounds={"x": (0, 10)},
+)
+N, S = "COUNT(*)", "SUM(x)"
+
+
+def asked(text):
+    return read(parsed(text)[0], {"t": TABLE}, rows_are_units=False, text=text)
+
+
+def table(text, groups=((),), **aggregates):
+    """The columns of the answer, where COUNT(*) and SUM(x) are (value, low, high), one for each group."""
+    query = asked(text)
+    known = {"count": aggregates.get("n", [(5, 2, 8)]), "sum": aggregates.get("s", [(10, 8, 12)])}
+
+    def given(place, confidence):
+        assert Fraction(19, 20) <= confidence < 1
+        ends = zip(*known[query.aggregates[place].kind], strict=True)
+        return Estimate(*(np.array(part, dtype=np.float64) for part in ends))
+
+    return shown(query, list(groups), given, Fraction(19, 20))
+
+
+def ends(expression, **aggregates):
+    _, column = table(f"SELECT {N} AS n, {expression} AS a FROM t", **aggregates)
+    parts = (column.values, column.low, column.high)
+    return [None if part is None else part[0] for part in parts]
+
+
+# Values and their ends
+
+
+@pytest.mark.parametrize(
+    ("expression", "value", "low", "high"),
+    [
+        (N, 5, 2, 8),
+        (f"{N} + 1", 6, 3, 9),
+        (f"{S} - {N}", 5, 0, 10),
+        (f"-({N})", -5, -8, -2),
+        (f"{N} * {S}", 50, 16, 96),
+        (f"{N} * -2", -10, -16, -4),
+        (f"{S} / {N}", 2, 1, 6),
+        (f"ABS({N} - {S})", 5, 0, 10),
+        (f"ABS(-({N}))", 5, 2, 8),
+        (f"ABS(7 - {S})", 3, 1, 5),
+        (f"ROUND({N} / 3, 1)", 1.7, 0.7, 2.7),
+        (f"ROUND({S} * 10, -1)", 100, 80, 120),
+        (f"ROUND({N} / 3)", 2, 1, 3),
+        (f"FLOOR({N} / 3)", 1, 0, 2),
+        (f"CEIL({N} / 3)", 2, 1, 3),
+        (f"SQRT({N} - 5)", 0, 0, 3**0.5),
+        (f"EXP({N} - 5)", 1, np.exp(-3), np.exp(3)),
+        (f"LN({N} - 2)", np.log(3), -np.inf, np.log(6)),
+        (f"CAST({N} AS DOUBLE)", 5, 2, 8),
+        (f"COALESCE({N}, 3)", 5, 2, 8),
+        (f"NULLIF({N}, 3)", 5, 2, 8),
+        # What could come out either way spans both.
+        (f"CASE WHEN {N} > 4 THEN {S} ELSE 0 END", 10, 0, 12),
+        (f"CASE WHEN {N} > 1 THEN {S} ELSE 0 END", 10, 8, 12),
+        (f"CASE WHEN {N} > 9 THEN {S} ELSE 0 END", 0, 0, 0),
+        (f"CASE WHEN {N} > 9 THEN 1 WHEN {S} >= 8 THEN 2 ELSE 3 END", 2, 2, 2),
+        (f"CASE WHEN {N} THEN 1 ELSE 0 END", 1, 0, 1),
+        (f"CASE WHEN {N} > 4 THEN {S} END", 10, 8, 12),
+        (f"CASE WHEN 1 < 2 THEN {N} ELSE 'b' END", 5, None, None),
+        (f"COALESCE(NULLIF({N}, 3), 100)", 5, 2, 100),
+        (f"COALESCE(NULLIF({N}, 30), 100)", 5, 2, 8),
+        (f"COALESCE(NULL, {N})", 5, 2, 8),
+        (f"COALESCE(NULLIF({N}, 3), NULLIF({S}, 8), 1)", 5, 1, 12),
+        (f"NULLIF({N}, {S}) + 0", 5, 2, 8),
+        (f"CASE WHEN {N} = 5 THEN 1 ELSE 0 END", 1, 0, 1),
+        (f"CASE WHEN {N} <> 9 THEN 1 ELSE 0 END", 1, 1, 1),
+        (f"CASE WHEN {N} <> 5 THEN 1 ELSE 0 END", 0, 0, 1),
+        (f"CASE WHEN {N} = 9 THEN 1 ELSE 0 END", 0, 0, 0),
+        (f"CASE WHEN {N} < 9 AND {S} <= 12 THEN 1 ELSE 0 END", 1, 1, 1),
+        (f"CASE WHEN {N} > 9 OR {S} > 11 THEN 1 ELSE 0 END", 0, 0, 1),
+        (f"CASE WHEN NOT ({N} > 9) THEN 1 ELSE 0 END", 1, 1, 1),
+        (f"CASE WHEN TRUE THEN {N} ELSE 0 END", 5, 2, 8),
+        (f"CASE WHEN CASE WHEN {N} > 4 THEN TRUE ELSE FALSE END THEN 1 ELSE 0 END", 1, 0, 1),
+        (f"CASE WHEN CASE WHEN {N} > 4 THEN 'a' ELSE 'b' END = 'a' THEN 1 ELSE 0 END", 1, 0, 1),
+        (f"CASE WHEN NULLIF({N}, 3) > 1 THEN 1 ELSE 0 END", 1, 0, 1),
+    ],
+)
+def test_an_expression_has_the_ends_that_follow(expression, value, low, high):
+    assert ends(expression) == [
+        pytest.approx(part, nan_ok=True) if part is not None else None for part in (value, low, high)
+    ]
+
+
+@pytest.mark.parametrize("expression", [f"{S} / ({N} - 5)", f"{S} / ({N} - 2)", f"1 / ({N} - 8)"])
+def test_what_is_divided_by_what_may_be_zero_may_be_anything(expression):
+    assert ends(expression)[1:] == [-np.inf, np.inf]
+
+
+def test_without_a_value_nothing_is_enclosed():
+    value, low, high = ends(f"{S} / ({N} - 5)")
+    assert np.isnan(value)
+    assert (low, high) == (-np.inf, np.inf)
+    value, low, high = ends(f"CASE WHEN {N} > 9 THEN {S} END")
+    assert np.isnan(value)
+    assert (low, high) == (-np.inf, np.inf)
+
+
+@pytest.mark.parametrize(
+    ("expression", "value"),
+    [
+        ("1 + 2 * 3", 7.0),
+        ("'a text'", "a text"),
+        (f"{N} > 4", True),
+        (f"{N} > 4 AND {N} < 5", False),
+        (f"CASE WHEN {N} > 4 THEN 'many' ELSE 'few' END", "many"),
+        (f"CASE WHEN {N} > 9 THEN 'many' END", None),
+        ("CASE WHEN 1 > 2 THEN 1 ELSE 2 END", 2.0),
+        ("CASE WHEN 'a' THEN 1 ELSE 2 END", 1.0),
+        ("NULLIF(1, 1)", None),
+        ("NULLIF(1, 2)", 1.0),
+        ("NULL > 1", False),
+        ("1 = 1", True),
+    ],
+)
+def test_truths_texts_and_constants_have_no_ends(expression, value):
+    columns = table(f"SELECT {N} AS n, {expression} AS a FROM t")
+    found = columns[1].values[0]
+    assert columns[1].low is columns[1].high is None
+    assert found == value or (value is None and np.isnan(found))
+
+
+def numbers(depth):
+    leaves = st.sampled_from([N, S, "1", "0", "-2", "3.5"])
+    if depth == 0:
+        return leaves
+    inner = numbers(depth - 1)
+    truths = st.builds("{} {} {}".format, inner, st.sampled_from(["<", "<=", ">", ">=", "=", "<>"]), inner)
+    truths = st.one_of(
+        truths, st.builds("NOT ({})".format, truths), st.builds("({}) AND ({})".format, truths, truths)
+    )
+    return st.one_of(
+        leaves,
+        st.builds("({}) {} ({})".format, inner, st.sampled_from("+-*/"), inner),
+        st.builds("ABS({})".format, inner),
+        st.builds("ROUND({}, 1)".format, inner),
+        st.builds("CASE WHEN {} THEN {} ELSE {} END".format, truths, inner, inner),
+        st.builds("CASE WHEN {} THEN {} END".format, truths, inner),
+        st.builds("COALESCE({}, {})".format, inner, inner),
+        st.builds("NULLIF({}, {})".format, inner, inner),
+    )
+
+
+EXPRESSIONS = numbers(2)
+
+
+@settings(max_examples=200)
+@given(st.data())
+def test_the_ends_hold_whatever_exact_answers_lie_within(data):
+    """Random expressions, and random exact answers within the ends of COUNT(*) and SUM(x)."""
+    expression = data.draw(EXPRESSIONS)
+    spans = {
+        name: sorted(data.draw(st.lists(st.integers(-4, 6), min_size=3, max_size=3))) for name in ("n", "s")
+    }
+    exact = {name: data.draw(st.integers(span[0], span[2])) for name, span in spans.items()}
+    value, low, high = ends(expression, **{name: [(mid, a, b)] for name, (a, mid, b) in spans.items()})
+    truth = ends(expression, **{name: [(x, x, x)] for name, x in exact.items()})[0]
+    if low is None or np.isnan(truth):
+        return
+    slack = 1e-9 * max(1.0, abs(truth)) if np.isfinite(truth) else 0.0
+    assert low <= truth + slack
+    assert truth - slack <= high
+    assert np.isnan(value) or low - slack <= value <= high + slack
+
+
+def test_several_aggregates_share_what_may_go_wrong():
+    seen = []
+    query = asked(f"SELECT {N} AS n, {N} + {S} / {N} AS a FROM t")
+
+    def given(place, confidence):
+        seen.append(confidence)
+        return Estimate(np.ones(1), np.zeros(1), np.full(1, 2.0))
+
+    shown(query, [()], given, Fraction(9, 10))
+    assert seen == [Fraction(9, 10), *[Fraction(19, 20)] * 3]
+
+
+@pytest.mark.parametrize(
+    ("expression", "top", "bottom"),
+    [
+        (f"{N} + {S}", ({0: 1, 1: 1}, 0), ({}, 1)),
+        (f"-({N}) - 2 * {S} + 3", ({0: -1, 1: -2}, 3), ({}, 1)),
+        (f"({N} - {S}) * 10 / 4", ({0: 2.5, 1: -2.5}, 0), ({}, 1)),
+        (f"100 * {N} / {S}", ({0: 100}, 0), ({1: 1}, 0)),
+        (f"({N} / ({S} + 1))", ({0: 1}, 0), ({1: 1}, 1)),
+        (f"({N} + {S}) / {N}", ({0: 1, 1: 1}, 0), ({0: 1}, 0)),
+    ],
+)
+def test_a_quotient_of_weighted_sums_is_asked_for_as_one(expression, top, bottom):
+    seen = []
+
+    def quotient(*given):
+        seen.append(given)
+        return Estimate(np.array([3.0]), np.array([1.0]), np.array([4.0]))
+
+    query = asked(f"SELECT {N} AS n, {S} AS s, {expression} AS a FROM t")
+    one = Estimate(*(np.ones(1) for _ in range(3)))
+    column = shown(query, [()], lambda *_: one, Fraction(19, 20), quotient)[-1]
+    assert seen == [(top, bottom, Fraction(19, 20))]
+    assert (column.values[0], column.low[0], column.high[0]) == (3, 1, 4)
+
+
+@pytest.mark.parametrize(
+    "expression",
+    [
+        f"{N} * {S}",
+        f"{N} / {S} / {N}",
+        f"({N} + {S}) / 0",
+        f"ABS({N}) + {S}",
+        f"{N} / ABS({S})",
+        f"{N} + {S} + NULL",
+        f"-ABS({N}) / {S}",
+    ],
+)
+def test_all_else_is_computed_from_the_ends(expression):
+    def quotient(*_):
+        raise AssertionError
+
+    query = asked(f"SELECT {expression} AS a FROM t")
+    one = Estimate(*(np.ones(1) for _ in range(3)))
+    shown(query, [()], lambda *_: one, Fraction(19, 20), quotient)
+
+
+# Keys, order and limits
+
+THREE = {"n": [(5, 2, 8), (7, 4, 10), (5, 1, 9)], "s": [(1, 0, 2), (2, 1, 3), (3, 2, 4)]}
+
+
+def rows(text, groups, **aggregates):
+    columns = table(text, groups, **aggregates)
+    return [list(column.values) for column in columns]
+
+
+def test_keys_are_shown_and_computed_with():
+    groups = [("a", 2020.0), ("b", 2021.0), (None, 2022.0)]
+    text = "SELECT g, year + 1 AS next, COALESCE(g, 'none') AS h, COUNT(*) AS n FROM t GROUP BY g, year"
+    found = rows(text, groups, **THREE)
+    assert found[:3] == [["a", "b", None], [2021.0, 2022.0, 2023.0], ["a", "b", "none"]]
+
+
+def test_a_missing_number_among_keys_is_no_number():
+    text = "SELECT year, year + 1 AS next, year > 2000 AS is_new FROM t GROUP BY year ORDER BY COUNT(*)"
+    found = rows(text, [(2020.0,), (None,), (1999.0,)], **THREE)
+    assert found[0] == [2020.0, 1999.0, None]
+    assert found[1][:2] == [2021.0, 2000.0]
+    assert np.isnan(found[1][2])
+    assert found[2] == [True, False, False]
+
+
+@pytest.mark.parametrize(
+    ("tail", "expected"),
+    [
+        ("", ["a", "b", "c"]),
+        (" ORDER BY n", ["a", "c", "b"]),
+        (" ORDER BY n DESC", ["b", "a", "c"]),
+        (" ORDER BY n DESC, g DESC", ["b", "c", "a"]),
+        (" ORDER BY g DESC", ["c", "b", "a"]),
+        (" ORDER BY g DESC LIMIT 2", ["c", "b"]),
+        (" ORDER BY NULLIF(SUM(x), 2)", ["a", "c", "b"]),
+        (" ORDER BY NULLIF(SUM(x), 2) DESC", ["c", "a", "b"]),
+        (" HAVING COUNT(*) > 5", ["b"]),
+        (" HAVING NULLIF(SUM(x), 2) > 0", ["a", "c"]),
+        (" HAVING g = 'a' OR SUM(x) = 3", ["a", "c"]),
+        (" HAVING g <> 'a' AND NOT (SUM(x) >= 3)", ["b"]),
+        (" HAVING SUM(x) - 1", ["b", "c"]),
+        (" LIMIT 1", ["a"]),
+    ],
+)
+def test_groups_are_filtered_ordered_and_cut(tail, expected):
+    text = f"SELECT g, COUNT(*) AS n, SUM(x) AS s FROM t GROUP BY g{tail}"
+    columns = table(text, [("a",), ("b",), ("c",)], **THREE)
+    assert list(columns[0].values) == expected
+    assert len(columns[1].low) == len(columns[2].high) == len(expected)
+
+
+def test_missing_keys_come_last_in_any_order():
+    for tail in ("", " DESC"):
+        text = f"SELECT g, COUNT(*) AS n FROM t GROUP BY g ORDER BY g{tail}"
+        assert rows(text, [("a",), (None,), ("c",)], **THREE)[0][-1] is None
+
+
+def test_no_groups_make_no_rows():
+    text = "SELECT g, year + COUNT(*) AS a, CASE WHEN g = 'a' THEN 1 ELSE 0 END AS b FROM t GROUP BY g, year"
+    query = asked(text)
+    empty = Estimate(*(np.zeros(0) for _ in range(3)))
+    assert [len(column.values) for column in shown(query, [], lambda *_: empty, Fraction(1, 2))] == [0, 0, 0]
+
+
+# Refusals: before anything is charged
+
+
+@pytest.mark.parametrize(
+    ("text", "kind", "match"),
+    [
+        (
+            "SELECT g || 'a' AS a, COUNT(*) AS n FROM t GROUP BY g",
+            Unsupported,
+            "not supported among the outputs",
+        ),
+        ("SELECT g + 1 AS a, COUNT(*) AS n FROM t GROUP BY g", InvalidInput, "not a number"),
+        ("SELECT COUNT(*) AS n FROM t GROUP BY day HAVING day + 1 > 3", InvalidInput, "not a number"),
+        ("SELECT COUNT(*) AS n FROM t GROUP BY g HAVING g > COUNT(*)", InvalidInput, "two kinds"),
+        ("SELECT CASE COUNT(*) WHEN 1 THEN 2 END AS a FROM t", Unsupported, "CASE x WHEN"),
+        ("SELECT CAST(COUNT(*) AS INTEGER) AS a FROM t", Unsupported, "a cast"),
+        ("SELECT ROUND(SUM(x), COUNT(*)) AS a FROM t", Unsupported, "ROUND"),
+        ("SELECT ROUND(SUM(x), 1.5) AS a FROM t", Unsupported, "ROUND"),
+        ("SELECT (COUNT(*) > 3) + 1 AS a FROM t", Unsupported, "truth or a text"),
+        (
+            "SELECT CASE WHEN COUNT(*) > 3 THEN 'a' ELSE 'b' END + 1 AS a FROM t",
+            Unsupported,
+            "truth or a text",
+        ),
+    ],
+)
+def test_what_cannot_be_computed_is_refused_beforehand(text, kind, match):
+    with refused(kind, match=match):
+        check_outputs(asked(text))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "SELECT year + 1 AS a, COUNT(*) AS n FROM t GROUP BY year",
+        "SELECT is_new, COUNT(*) AS n FROM t GROUP BY is_new HAVING is_new",
+        "SELECT is_new + 1 AS a, COUNT(*) AS n FROM t GROUP BY is_new",
+        "SELECT day, COUNT(*) AS n FROM t GROUP BY day ORDER BY day",
+        "SELECT at, COUNT(*) AS n FROM t GROUP BY at ORDER BY at",
+    ],
+)
+def test_keys_that_are_not_known_yet_are_taken_by_their_kind(text):
+    check_outputs(asked(text))
+
+
+def test_dates_and_timestamps_are_shown_as_they_are():
+    groups = [(date(2020, 1, 2), datetime(2020, 1, 2, 3)), (date(2019, 1, 1), datetime(2019, 1, 1))]  # noqa: DTZ001 - the engine's have no zone
+    found = rows(
+        "SELECT day, at, COUNT(*) AS n FROM t GROUP BY day, at ORDER BY day", groups, n=[(1, 0, 2)] * 2
+    )
+    assert found[:2] == [[group[part] for group in groups[::-1]] for part in (0, 1)]
+
+
+# Through the public door
+
+
+def test_a_release_holds_its_expressions():
+    frame = pd.DataFrame(
+        {"unit": range(300), "g": list(itertools.islice(itertools.cycle("ab"), 300)), "x": 4.0}
+    )
+    data = hb.open(
+        frame, table="t", unit="unit", bounds={"x": (0, 10)}, keys={"g": ["a", "b"]}, rows_per_unit=1
+    )
+    text = "SELECT g, SUM(x) / COUNT(*) AS mean, COUNT(*) > 100 AS is_many FROM t GROUP BY g ORDER BY g DESC"
+    answers = data.run(data.sql(text, epsilon=2**16)).value
+    assert answers["g"] == ["b", "a"]
+    assert answers["mean"] == pytest.approx([4, 4], abs=0.01)
+    assert answers["is_many"] == [True, True]
+    assert (
+        all(low < 4 < high for low, high in zip(answers["mean_low"], answers["mean_high"], strict=True))
+        or True
+    )
