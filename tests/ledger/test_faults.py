@@ -118,6 +118,11 @@ def test_fifty_thousand_losses_of_power(path, image):
     assert power_losses(path, image, 50_000, seed=2) == 0
 
 
+@pytest.mark.long
+def test_five_thousand_losses_of_power_where_commits_are_not_synced(path, image):
+    assert power_losses(path, image, 5_000, durable=False, seed=2) > 500
+
+
 @pytest.mark.parametrize("error", ["IOError", "FullError"])
 @pytest.mark.parametrize("is_sticky", [False, True], ids=["once", "sticky"])
 def test_an_error_at_every_single_operation(path, image, error, is_sticky):
@@ -134,8 +139,9 @@ def test_an_error_at_every_single_operation(path, image, error, is_sticky):
     assert at > 20
 
 
+@pytest.mark.parametrize("error", ["IOError", "FullError"])
 @pytest.mark.parametrize("is_sticky", [False, True], ids=["once", "sticky"])
-def test_an_error_at_every_operation_of_a_recovery(path, image, is_sticky):
+def test_an_error_at_every_operation_of_a_recovery(path, image, error, is_sticky):
     crashed = Disk({NAME: image})
     crashed.fail_at, crashed.is_sticky = 34, True
     life = Life(path)
@@ -147,7 +153,7 @@ def test_an_error_at_every_operation_of_a_recovery(path, image, is_sticky):
     while reached:
         at += 1
         disk = Disk(files)
-        disk.fail_at, disk.is_sticky = at, is_sticky
+        disk.fail_at, disk.is_sticky, disk.error = at, is_sticky, getattr(apsw, error)
         life.go_on(disk, ["new 0"])
         reached = disk.failed()
         disk.fail_at = None

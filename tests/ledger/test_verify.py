@@ -3,11 +3,13 @@
 from fractions import Fraction
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from hubbub.errors import LedgerFailed
+from hubbub.errors import BudgetExceeded, LedgerFailed
 from hubbub.ledger.book import START, Entry, digest, plain_text
-from hubbub.ledger.verify import Replay
-from hubbub.loss import Budget, Filter, Loss
+from hubbub.ledger.verify import Replay, charged_together
+from hubbub.loss import Budget, Cost, Filter, Loss
 from ledger.places import account
 
 TENTH = Loss.pure(Fraction(1, 10))
@@ -185,7 +187,9 @@ def forged(place, change):
 
 def problem_of(entries):
     replay = Replay()
-    return next((found for entry in entries if (found := replay.follow(entry))), None)
+    found = next((found for entry in entries if (found := replay.follow(entry))), None)
+    beyond = replay.settle()
+    return found or (beyond[1] if beyond else None)
 
 
 def cheaper(body):
@@ -212,7 +216,7 @@ def cheaper(body):
             lambda k, w, b: (k, w, {**b, "filter": Filter(Budget(1), spent=TENTH.cost()).to_json()}),
             "forgets what the analyst had spent",
         ),
-        (3, lambda k, w, b: (k, w, {**b, "filter": Filter(Budget(0.01)).to_json()}), "does not fit"),
+        (3, lambda k, w, b: (k, w, {**b, "filter": Filter(Budget(0.01)).to_json()}), "that does not fit"),
     ],
 )
 def test_a_forged_line_that_cannot_have_been_written_is_found(history, number, change, problem):
@@ -220,6 +224,55 @@ def test_a_forged_line_that_cannot_have_been_written_is_found(history, number, c
         history, lambda n, kind, who, body: change(kind, who, body) if n == number else (kind, who, body)
     )
     assert problem in (problem_of(entries) or "")
+
+
+def rewritten(place, entries):
+    for entry in entries:
+        values = (entry.kind, entry.who, entry.text, entry.previous, entry.digest, entry.number)
+        place.attack(
+            "UPDATE entries SET kind = ?, who = ?, body = ?, previous = ?, digest = ? WHERE number = ?",
+            values,
+        )
+
+
+@pytest.mark.parametrize("grants", [False, True])
+def test_the_first_line_beyond_a_budget_is_named_though_many_are_added_up_at_once(place, grants):
+    with place.open() as ledger:
+        owner = account(ledger)
+        for _ in range(9):
+            owner.charge("a count", TENTH)
+        if grants:
+            owner.grant("ada", Budget(1))
+
+    def smaller(n, kind, who, body):
+        less = Filter(Budget(Fraction(1, 4))).to_json()
+        return kind, who, {**body, "filter": less, "epsilon": "1/4"} if n == 1 else body
+
+    rewritten(place, forged(place, smaller))
+    found = verdict(place)
+    assert (found.entries, found.problem) == (4, "line 4 does not fit the budget")
+
+
+SIZES = st.one_of(
+    st.fractions(0, 1, max_denominator=60),
+    st.integers(2**255, 2**257).map(lambda bottom: Fraction(1, bottom)),  # such sums are rounded up
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(SIZES.filter(bool), min_size=1, max_size=5), st.lists(st.integers(0, 4), max_size=12))
+def test_adding_up_many_at_once_gives_what_one_by_one_gives(sizes, order):
+    costs = [Cost.of(epsilon=size, delta=size / 2**20) for size in sizes]
+    charges = [costs[place % len(costs)] for place in order]
+    one_by_one, start = Filter(Budget(4, 1e-3)), Filter(Budget(4, 1e-3))
+    try:
+        for cost in charges:
+            one_by_one = one_by_one.charge(cost)
+    except BudgetExceeded:
+        with pytest.raises(BudgetExceeded):
+            charged_together(start, charges)
+    else:
+        assert charged_together(start, charges).to_json() == one_by_one.to_json()
 
 
 def test_a_loss_that_was_overstated_by_an_older_version_is_still_whole(history):

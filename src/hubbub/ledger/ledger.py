@@ -122,6 +122,7 @@ class Ledger:
                 if entry.number > until:
                     break
                 replay.follow(entry)
+            replay.settle()
             return replay.totals
 
         return self._store.read(work)

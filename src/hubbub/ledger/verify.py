@@ -4,17 +4,25 @@ Proof: docs/proofs/ledger.md, "Tamper evidence"
 """
 
 import json
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
-from functools import lru_cache
+from functools import reduce
+from math import lcm
+from typing import Any
 
-from hubbub.errors import HubbubError
+from hubbub.errors import BudgetExceeded, HubbubError
 from hubbub.ledger.book import EVERYBODY, START, Book, Entry, cost_from_plain, digest, known_cost, plain_text
 from hubbub.loss import Cost, Filter
 
-__all__ = ["Replay", "Verdict", "verified"]
+__all__ = ["Replay", "Verdict", "charged_together", "verified"]
 
+_REMEMBERED = 4096
+_TOGETHER = 1000
+"""So many lines are added up at once."""
+_EXACT = 1 << 256
+"""Sums with no larger denominator are exact (hubbub.loss.compose)."""
 _SLACK = 1 + Fraction(1, 2**30)
 """Another machine's mathematics may round up to another last digit."""
 
@@ -65,6 +73,8 @@ class Replay:
 
     def _grant(self, entry: Entry) -> str | None:
         name, made = (entry.account, entry.body["analyst"]), Filter.from_json(entry.body["filter"])
+        if self.settle() is not None:  # what she spent until now must fit the budget she had
+            return "came after a charge that does not fit"
         before = self.totals.get(name)
         if made.spent != (Filter(made, made.orders, made.split) if before is None else before).spent:
             return "forgets what the analyst had spent"
@@ -74,22 +84,28 @@ class Replay:
     def _charge(self, entry: Entry) -> str | None:
         body = entry.body
         orders = self.totals[entry.account, EVERYBODY].orders
-        cost = _charged(plain_text(body["cost"]), orders)
-        if not _covers(cost, known_cost(plain_text(body["loss"]), orders)):
+        known = self._costs.setdefault(entry.account, {})
+        figures = (plain_text(body["cost"]), plain_text(body["loss"]))
+        if figures not in known:
+            if len(known) >= _REMEMBERED:
+                known.clear()
+            known[figures] = _checked(body["cost"], figures[1], orders)
+        cost = known[figures]
+        if cost is None:
             return "was charged less than it costs"
         if body["key"] is not None and (entry.account, body["key"]) in self._keys:
             return "charges a key again"
         self._keys.add((entry.account, body["key"]))
         self.charges[entry.number] = (entry.account, body["key"], None)
         self.costs[entry.number], self.who[entry.number] = cost, entry.who
-        return self._spend(entry.account, dict.fromkeys((EVERYBODY, entry.who)), cost)
+        return self._spend(entry.number, entry.account, dict.fromkeys((EVERYBODY, entry.who)), cost)
 
     def _saw(self, entry: Entry) -> str | None:
         number = entry.body["charge"]
         if (number, entry.who) in self.seen or self.charges[number][0] != entry.account:
             return "sees what cannot be seen"
         self.seen.add((number, entry.who))
-        return self._spend(entry.account, (entry.who,), self.costs[number])
+        return self._spend(entry.number, entry.account, (entry.who,), self.costs[number])
 
     def _release(self, entry: Entry) -> str | None:
         number = entry.body["charge"]
@@ -106,15 +122,39 @@ class Replay:
     def _note(self, entry: Entry) -> None:
         json.loads(entry.text)
 
-    def _spend(self, account: str, names: "dict[str, None] | tuple[str, ...]", cost: Cost) -> str | None:
+    def _spend(self, number: int, account: str, names: Iterable[str], cost: Cost) -> str | None:
         for who in names:
-            total = self.totals[account, who]
-            if not total.allows(cost):
-                return "does not fit the budget"
-            self.totals[account, who] = total.charge(cost)
+            self.totals[account, who]  # there must be one
+            self._pending.setdefault((account, who), []).append((number, cost))
         return None
 
+    def settle(self) -> tuple[int, str] | None:
+        """Add up what was charged since; the first line that does not fit its budget, if one does not.
+
+        A sum only grows, so that all charges fit where the last one does.
+        """
+        failed = []
+        for name, charges in self._pending.items():
+            try:
+                self.totals[name] = charged_together(self.totals[name], [cost for _, cost in charges])
+            except BudgetExceeded:
+                failed.append(self._first_beyond(name, charges))
+        self._pending.clear()
+        return (min(failed), "does not fit the budget") if failed else None
+
+    def _first_beyond(self, name: tuple[str, str], charges: list[tuple[int, Cost]]) -> int:
+        total = self.totals[name]
+        for number, cost in charges:
+            if not total.allows(cost):
+                return number
+            total = total.charge(cost)
+        return charges[-1][0]
+
     _keys: set[tuple[str, str | None]] = field(default_factory=set)
+    _costs: dict[str, dict[tuple[str, str], Cost | None]] = field(default_factory=dict)
+    """What was charged for a loss, if that covers it, by account: a million lines have few different ones."""
+    _pending: dict[tuple[str, str], list[tuple[int, Cost]]] = field(default_factory=dict)
+    """Charges that are not added up yet, with their lines."""
 
 
 _KINDS: dict[str, Callable[[Replay, Entry], str | None]] = {
@@ -140,9 +180,15 @@ def verified(book: Book, head: str | None) -> Verdict:
         if entry.digest != entry.expected_digest():
             return Verdict(number, previous, f"line {number} has been changed")
         previous, seen = entry.digest, seen or entry.digest == head
-        problem = replay.follow(entry)
+        beyond = replay.settle() if entry.kind == "grant" or number % _TOGETHER == 0 else None
+        problem = None if beyond is not None else replay.follow(entry)
         if problem is not None:
-            return Verdict(number, previous, f"line {number} {problem}")
+            beyond = replay.settle() or (number, problem)
+        if beyond is not None:
+            return Verdict(beyond[0], previous, f"line {beyond[0]} {beyond[1]}")
+    beyond = replay.settle()
+    if beyond is not None:
+        return Verdict(beyond[0], previous, f"line {beyond[0]} {beyond[1]}")
     if not seen:
         return Verdict(
             number, previous, "the kept digest is nowhere: lines were cut off, or all was rewritten"
@@ -175,10 +221,27 @@ def _all(book: Book, table: str) -> "list[tuple[object, ...]]":
     return book.rows.run(f"SELECT * FROM {table}")  # noqa: S608 - a name of ours
 
 
-@lru_cache(maxsize=4096)
-def _charged(text: str, orders: tuple[Fraction, ...]) -> Cost:
-    """Equal figures are kept once: a million lines have few different ones."""
-    return cost_from_plain(json.loads(text), orders)
+def _checked(charged: dict[str, Any], loss: str, orders: tuple[Fraction, ...]) -> Cost | None:
+    """The figures that were charged; None where they are below what the loss costs."""
+    cost = cost_from_plain(charged, orders)
+    return cost if _covers(cost, known_cost(loss, orders)) else None
+
+
+def charged_together(total: Filter, costs: Sequence[Cost]) -> Filter:
+    """The filter after all of them: what charging them one by one gives, to the last digit."""
+    counts = Counter(map(id, costs))
+    different = {id(cost): cost for cost in costs}
+    columns = zip(total.spent.figures, *(cost.figures for cost in different.values()), strict=True)
+    if not costs or any(_may_round(column) for column in columns):
+        for cost in costs:
+            total = total.charge(cost)
+        return total
+    return total.charge(reduce(Cost.__add__, (cost.times(counts[name]) for name, cost in different.items())))
+
+
+def _may_round(figures: Iterable[Fraction | None]) -> bool:
+    """Whether some sum of these may be too long to be exact, so that it matters how they are added up."""
+    return lcm(*(figure.denominator for figure in figures if figure is not None)) > _EXACT
 
 
 def _covers(charged: Cost, known: Cost) -> bool:
