@@ -38,7 +38,7 @@ if TYPE_CHECKING:
         measure_winner,
     )
     from hubbub.release import Release
-    from hubbub.unit import Neighbours, Unit
+    from hubbub.unit import Neighbours, Unit, Window
     from hubbub.universe import Universe
 
 __all__ = [
@@ -68,6 +68,7 @@ __all__ = [
     "Unit",
     "Universe",
     "Unsupported",
+    "Window",
     "calibrate",
     "count",
     "counts",
@@ -89,7 +90,7 @@ _HOMES = {
     "ledger": ("Ledger",),
     "loss": ("Budget", "Loss", "calibrate", "parallel"),
     "release": ("Release",),
-    "unit": ("Neighbours", "Unit"),
+    "unit": ("Neighbours", "Unit", "Window"),
     "universe": ("Universe",),
 }
 _HOME = {name: home for home, names in _HOMES.items() for name in names}

@@ -29,7 +29,7 @@ from hubbub.rational import Number, round_up
 from hubbub.release import Release
 from hubbub.tables.engine import Engine
 from hubbub.tables.schema import Table
-from hubbub.unit import Unit
+from hubbub.unit import Unit, Window
 
 if TYPE_CHECKING:
     from hubbub.tables.duckdb import Source
@@ -213,7 +213,8 @@ class Dataset:
             kept = account.keep(charge.number, self._answers(plan, progress).to_json())
         answers = Answers.from_json(kept)
         when = {"as of": charge.moment, "version": self.version, "asked before": not charge.is_new}
-        return replace(answers, facts={**answers.facts, "line": charge.number, **when})
+        lifetime = {} if self.unit.window is None else {"lifetime": account.lifetime().said()}
+        return replace(answers, facts={**answers.facts, "line": charge.number, **when, **lifetime})
 
     def exact(self, plan: Plan) -> Answers:
         """The owner's preview: the bounded query's exact answers, without noise. Never to be published.
@@ -267,6 +268,7 @@ def open(  # noqa: A001 - hubbub.open is its name
     account: str | None = None,
     analyst: str | None = None,
     version: str | None = None,
+    window: Window | str | None = None,
     types: Mapping[str, str] | None = None,
     bounds: Mapping[str, Any] | None = None,
     keys: Mapping[str, Iterable[Any]] | None = None,
@@ -291,6 +293,10 @@ def open(  # noqa: A001 - hubbub.open is its name
     `version` is the owner's word for the state of the data: the same question on the same version has the
     same answer, at no further cost.
 
+    With a `window`, such as `Window.of("day", "2026-11")`, only its rows are there, who is protected is one
+    person within it, and the budget is the window's: so data that grows can be asked for ever. What all
+    windows cost together is on every label.
+
     >>> import duckdb
     >>> connection = duckdb.connect()
     >>> _ = connection.execute("CREATE TABLE t AS SELECT i AS person, i % 3 AS x FROM range(1000) r(i)")
@@ -310,12 +316,21 @@ def open(  # noqa: A001 - hubbub.open is its name
             why="it must be known who is protected",
             fix='pass unit="patient" or Unit.row()',
         )
+    who = replace(who, window=_window(window, who, None if facts is None else facts.window))
     kinds = {column: kind_of(kind) for column, kind in (types or {}).items()}
     connection = _connection(data) if facts is None else None
     if facts is None:
         given = _given(data, table, is_connection=connection is not None)
         sources = {
-            name: Source(rows, kinds or None, who.key, bounds=bounds, keys=keys, has_quotes=quotes)
+            name: Source(
+                rows,
+                kinds or None,
+                who.key,
+                bounds=bounds,
+                keys=keys,
+                window=who.window,
+                has_quotes=quotes,
+            )
             for name, rows in given.items()
         }
     else:
@@ -329,6 +344,7 @@ def open(  # noqa: A001 - hubbub.open is its name
                 declared.is_public,
                 {**declared.bounds, **(bounds or {} if more else {})},
                 {**declared.keys, **(keys or {} if more else {})},
+                None if declared.is_public else who.window,
             )
         budget = budget or facts.budget
         if ledger is None:
@@ -362,6 +378,24 @@ def open(  # noqa: A001 - hubbub.open is its name
         version=version or owner.latest_version(dataset) or "1",
         ledger=None if kept is ledger else kept,
     )
+
+
+def _window(given: Window | str | None, who: Unit, column: str | None) -> Window | None:
+    if given is None and who.window is None and column is not None:
+        raise InvalidInput(
+            "no window is given",
+            why=f"the budget is for each stretch of time by {column}, and pays for its rows alone",
+            fix='pass window="2026-11"',
+        )
+    if isinstance(given, str):
+        if column is None:
+            raise InvalidInput(
+                "the window's column is not known",
+                why="a row is in it by a date of its own",
+                fix='pass Window.of("day", "2026-11"), or declare window = "day" in hubbub.toml',
+            )
+        return Window.of(column, given)
+    return given or who.window
 
 
 def _refuse_without_ledger(**given: Any) -> None:

@@ -18,10 +18,11 @@ from hubbub.cli.typed import above_zero, allowed, counted, sure, up
 from hubbub.errors import InvalidInput
 from hubbub.facts import ROW, found
 from hubbub.rational import shown_down
-from hubbub.unit import Unit
+from hubbub.unit import Unit, Window
 
 if TYPE_CHECKING:
     from hubbub.dataset import Dataset
+    from hubbub.facts import Facts
     from hubbub.queries.plan import Plan
 
 __all__ = ["plan", "query"]
@@ -131,6 +132,14 @@ As = Annotated[
     str | None,
     typer.Option("--as", metavar="NAME", help="On behalf of this analyst, who has a budget of her own."),
 ]
+Time = Annotated[
+    str | None,
+    typer.Option(
+        "--window",
+        metavar="COL=PERIOD",
+        help="Only the rows of a stretch of time, which has a budget of its own: day=2026-11.",
+    ),
+]
 Version = Annotated[
     str | None,
     typer.Option(
@@ -158,8 +167,9 @@ class Asked:
     population: str | None
     confidence: str
     report: bool
-    kept: tuple[str | None, str | None, str | None, str | None] = (None, None, None, None)
+    kept: tuple[str | None, ...] = (None, None, None, None)
     """The ledger, the account, the analyst and the version."""
+    window: str | None = None
 
     def opened(self) -> "Dataset":
         """The data; no row is read."""
@@ -186,6 +196,7 @@ class Asked:
             account=account,
             analyst=analyst,
             version=version,
+            window=None if self.window is None else _window(self.window, declared),
         )
 
     def planned(self, data: "Dataset") -> "Plan":
@@ -251,6 +262,7 @@ def query(
     account: Account = None,
     analyst: As = None,
     version: Version = None,
+    window: Time = None,
 ) -> None:
     """Ask a table, and get answers in which nobody can be made out, each with its interval.
 
@@ -275,7 +287,7 @@ def query(
     asked = Asked(
         file, sql, unit, table, epsilon, delta, error, bounds, keys,
         (rows_per_unit, groups_per_unit, rows_per_group), types, public, population, confidence,
-        bounding_report, (ledger, account, analyst, version),
+        bounding_report, (ledger, account, analyst, version), window,
     )  # fmt: skip
     with asked.opened() as data:
         made = asked.planned(data)
@@ -321,6 +333,7 @@ def plan(
     output: Output = None,
     bounding_report: Report = False,
     explain: Explain = False,
+    window: Time = None,
 ) -> None:
     """Say what a query would cost and how far its answers would be off; no row is read, nothing is spent.
 
@@ -333,10 +346,22 @@ def plan(
     asked = Asked(
         file, sql, unit, table, epsilon, delta, error, bounds, keys,
         (rows_per_unit, groups_per_unit, rows_per_group), types, public, population, confidence,
-        bounding_report,
+        bounding_report, window=window,
     )  # fmt: skip
     with asked.opened() as data:
         show_plan(asked.planned(data), written, output, explain=explain)
+
+
+def _window(given: str, declared: "Facts | None") -> Window | str:
+    """A period of the declared column, or a column and a period: day=2026-11."""
+    column, equals, period = given.partition("=")
+    if not equals and (declared is None or declared.window is None):
+        raise InvalidInput(
+            "--window is not as day=2026-11",
+            why="a row is in it by a date of its own",
+            fix="write --window with the column, or declare window in hubbub.toml",
+        )
+    return Window.of(column, period) if equals else given
 
 
 def _price(made: "Plan") -> str:

@@ -7,6 +7,7 @@ import json
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from datetime import date
 from fractions import Fraction
 from functools import cached_property
 from typing import Any
@@ -24,12 +25,12 @@ from hubbub.ledger.book import (
 )
 from hubbub.ledger.store import Rows, Store
 from hubbub.loss import Budget, Cost, Filter, Loss, Odometer, Receipt
-from hubbub.loss.compose import Left
+from hubbub.loss.compose import Left, Reading
 from hubbub.loss.stored import loss_to_json
-from hubbub.rational import Number, round_up
-from hubbub.unit import Unit
+from hubbub.rational import Number, round_up, shown_up
+from hubbub.unit import Unit, Window
 
-__all__ = ["Account", "Charge", "check_name", "check_text"]
+__all__ = ["Account", "Charge", "Lifetime", "check_name", "check_text", "window_of"]
 
 _LONGEST = 100_000
 _LONGEST_RELEASE = 1 << 30
@@ -45,6 +46,19 @@ class Charge:
     moment: str
 
 
+@dataclass(frozen=True)
+class Lifetime:
+    """What somebody loses who is in all windows."""
+
+    reading: Reading
+    windows: int
+
+    def said(self) -> str:
+        """In words."""
+        epsilon = "∞" if self.reading.epsilon is None else shown_up(self.reading.epsilon)
+        return f"ε = {epsilon}, δ = {shown_up(self.reading.delta)} over {self.windows} windows so far"
+
+
 class Account:
     """One unit, one relation, one budget, on behalf of its owner, an analyst or a reader.
 
@@ -53,10 +67,19 @@ class Account:
     """
 
     def __init__(
-        self, store: Store, name: str, unit: Unit, who: str = EVERYBODY, *, is_reader: bool = False
+        self,
+        store: Store,
+        name: str,
+        unit: Unit,
+        who: str = EVERYBODY,
+        *,
+        family: str | None = None,
+        is_reader: bool = False,
     ) -> None:
         self._store = store
         self.name = name
+        self.family = family or name
+        """The name that the accounts of all windows share."""
         self.unit = unit
         self.who = who
         self._is_reader = is_reader
@@ -65,12 +88,12 @@ class Account:
         """The same account, charged on behalf of an analyst, within a budget of her own."""
         self._only_owner("act for an analyst")
         check_name(who, "the analyst")
-        return Account(self._store, self.name, self.unit, who)
+        return Account(self._store, self.name, self.unit, who, family=self.family)
 
     def for_reader(self) -> "Account":
         """The same account, only to look at."""
         self._only_owner("act for a reader")
-        return Account(self._store, self.name, self.unit, is_reader=True)
+        return Account(self._store, self.name, self.unit, family=self.family, is_reader=True)
 
     # Spending
 
@@ -247,6 +270,27 @@ class Account:
         found = Odometer(delta, spent.orders).after(spent).reading().epsilon
         return math.inf if found is None else round_up(found)
 
+    def lifetime(self) -> Lifetime:
+        """What all windows cost somebody who is in all of them; of an account without windows, its own.
+
+        Proof: docs/proofs/ledger.md, "Windows"
+        """
+
+        def work(rows: Rows) -> Lifetime:
+            book = Book(rows)
+            names = [
+                entry.account
+                for entry in book.openings()
+                if entry.body.get("family", entry.account) == self.family
+            ]
+            totals = [self._total_of(book, name, EVERYBODY) for name in names]
+            odometer = Odometer(max(total.delta for total in totals), totals[0].orders)
+            for total in totals:
+                odometer = odometer.after(total.spent)
+            return Lifetime(odometer.reading(), len(totals))
+
+        return self._store.read(work)
+
     def analysts(self) -> dict[str, Filter]:
         """What each analyst may spend and has spent; an analyst sees only herself."""
 
@@ -312,10 +356,14 @@ class Account:
         self._store.write(work)
 
     def _total(self, book: Book, who: str) -> Filter:
-        found = book.total(self.name, who)
+        return self._total_of(book, self.name, who)
+
+    @staticmethod
+    def _total_of(book: Book, name: str, who: str) -> Filter:
+        found = book.total(name, who)
         if found is None:
             raise Refused(
-                f"{who} has no budget in the account {self.name!r}",
+                f"{who} has no budget in the account {name!r}",
                 why="an analyst spends within a budget of her own",
                 fix="ask the owner to grant one: hubbub budget grant",
             )
@@ -335,6 +383,14 @@ class Account:
 
     def __repr__(self) -> str:
         return f"Account({self.name!r}, {self.unit}{f', for {self.who}' if self.who else ''})"
+
+
+def window_of(body: dict[str, Any]) -> Window | None:
+    """The window of the account that was opened so."""
+    found = body.get("window")
+    if found is None:
+        return None
+    return Window(found["column"], date.fromisoformat(found["start"]), date.fromisoformat(found["end"]))
 
 
 def check_name(name: Any, what: str) -> None:

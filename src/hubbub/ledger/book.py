@@ -131,6 +131,14 @@ class Book:
         found = self.rows.run("SELECT account FROM entries WHERE kind = 'open' ORDER BY account")
         return [row[0] for row in found]
 
+    def openings(self) -> list[Entry]:
+        """How all accounts were opened."""
+        text = f"SELECT {_COLUMNS} FROM entries WHERE kind = 'open' ORDER BY number"  # noqa: S608
+        found = [Entry(*row) for row in self.rows.run(text)]
+        for entry in found:
+            _check(entry)
+        return found
+
     def opening(self, account: str) -> dict[str, Any] | None:
         """How an account was opened."""
         found = self.of_kind("open", account)

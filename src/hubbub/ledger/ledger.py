@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from hubbub.errors import InvalidInput, Refused
-from hubbub.ledger.account import Account, check_name
+from hubbub.ledger.account import Account, check_name, window_of
 from hubbub.ledger.book import EVERYBODY, START, Book, Entry, damaged
 from hubbub.ledger.store import Rows, SQLite, Store
 from hubbub.ledger.verify import Replay, Verdict, verified
@@ -55,9 +55,13 @@ class Ledger:
     def account(self, name: str, unit: Unit | None = None, budget: Budget | None = None) -> Account:
         """An account by its name; with a unit and a budget it is opened if it is not there.
 
-        An account that is there keeps its unit and its budget: others are refused.
+        An account that is there keeps its unit and its budget: others are refused. A unit with a window has
+        an account for each window, under the name and the window's days; windows do not overlap.
         """
         check_name(name, "the account")
+        family = name
+        if unit is not None and unit.window is not None:
+            name = f"{name} {unit.window.start}..{unit.window.end}"
         found = self._store.read(lambda rows: Book(rows).opening(name))
         if found is None:
             if unit is None or budget is None:
@@ -66,8 +70,8 @@ class Ledger:
                     why="it must be opened with a unit and a budget first",
                     fix="pass the unit and the budget",
                 )
-            found = self._store.write(lambda rows: _opened(Book(rows), name, unit, budget))
-        known = Unit(found["unit"], Neighbours(found["neighbours"]))
+            found = self._store.write(lambda rows: _opened(Book(rows), name, family, unit, budget))
+        known = Unit(found["unit"], Neighbours(found["neighbours"]), window_of(found))
         if unit is not None and unit != known:
             raise Refused(
                 f"the account {name!r} is for {known}",
@@ -81,7 +85,7 @@ class Ledger:
                 why="a budget is fixed before anything is spent of it",
                 fix="leave the budget out to use the account as it is, or open one of another name",
             )
-        return Account(self._store, name, known)
+        return Account(self._store, name, known, family=found.get("family", name))
 
     def accounts(self) -> list[str]:
         """The names of all accounts."""
@@ -138,12 +142,13 @@ class Ledger:
         self.close()
 
 
-def _opened(book: Book, name: str, unit: Unit, budget: Budget) -> dict[str, Any]:
+def _opened(book: Book, name: str, family: str, unit: Unit, budget: Budget) -> dict[str, Any]:
     known = book.opening(name)  # somebody else may have been first
     if known is not None:
         return known
     if book.total(name, EVERYBODY) is not None:
         raise damaged(f"the opening of the account {name!r}")
+    _refuse_second_budget(book, family, unit)
     made = Filter(budget)
     body: dict[str, Any] = {
         "unit": unit.key,
@@ -153,6 +158,40 @@ def _opened(book: Book, name: str, unit: Unit, budget: Budget) -> dict[str, Any]
         "population": budget.population,
         "filter": made.to_json(),
     }
+    if unit.window is not None:
+        ends = {"start": str(unit.window.start), "end": str(unit.window.end)}
+        body |= {"family": family, "window": {"column": unit.window.column, **ends}}
     book.append(name, "open", EVERYBODY, body)
     book.keep(name, EVERYBODY, made)
     return body
+
+
+def _refuse_second_budget(book: Book, family: str, unit: Unit) -> None:
+    """No row is paid for by two budgets of one name.
+
+    Guarantee: of the accounts of a family each row is in one at most.
+    Proof: docs/proofs/ledger.md, "Windows"
+    """
+    for entry in book.openings():
+        if entry.body.get("family", entry.account) != family:
+            continue
+        window = window_of(entry.body)
+        if window is None or unit.window is None:
+            raise Refused(
+                f"the account {family!r} is {'for all time' if window is None else 'divided into windows'}",
+                why="a row that two budgets pay for is protected by neither of them",
+                fix="use it as it is, or open an account of another name",
+            )
+        same = (entry.body["unit"], entry.body["neighbours"], window.column)
+        if same != (unit.key, unit.neighbours.value, unit.window.column):
+            raise Refused(
+                f"the windows of {family!r} are for another unit, or by another column",
+                why="a row that two budgets pay for is protected by neither of them",
+                fix=f"use the column {window.column}, or open an account of another name",
+            )
+        if window.overlaps(unit.window):
+            raise Refused(
+                f"the window overlaps with another of {family!r}: {window}",
+                why="a row that two budgets pay for is protected by neither of them",
+                fix="use windows that follow each other",
+            )
