@@ -27,6 +27,7 @@ __all__ = [
     "Entry",
     "cost_from_plain",
     "cost_to_plain",
+    "covers",
     "damaged",
     "digest",
     "known_cost",
@@ -38,6 +39,8 @@ EVERYBODY = ""
 """The owner's name, under which an account's own total is kept."""
 _COLUMNS = "number, account, kind, who, moment, body, previous, digest"
 _PAGE = 1000
+_SLACK = 1 + Fraction(1, 2**30)
+"""Another machine's mathematics may round up to another last digit."""
 
 
 @dataclass(frozen=True)
@@ -185,6 +188,14 @@ class Book:
         )
         return int(found[0][0]) if found else None
 
+    def released_under(self, account: str, start: str) -> list[int]:
+        """The charges with a release whose keys start so, and have a blank after it."""
+        text = "SELECT number FROM charges WHERE account = ? AND charge_key > ? AND charge_key < ? "
+        found = self.rows.run(
+            text + "AND released IS NOT NULL ORDER BY number", (account, f"{start} ", f"{start}!")
+        )
+        return [int(row[0]) for row in found]
+
     def charged(self, account: str, key: str | None, number: int) -> None:
         """Remember where a key was charged."""
         self.rows.run("INSERT INTO charges VALUES (?, ?, ?, NULL)", (number, account, key))
@@ -291,3 +302,15 @@ def _said(value: Fraction | None) -> str | None:
 
 def _read(value: str | None) -> Fraction | None:
     return None if value is None else Fraction(value)
+
+
+def covers(charged: Cost, known: Cost) -> bool:
+    """Whether no figure charged is below what is known now; a later version may know sharper ones."""
+    pairs = [
+        (charged.epsilon, known.epsilon),
+        (charged.mu_squared, known.mu_squared),
+        (charged.rho, known.rho),
+        (charged.delta, known.delta),
+        *zip(charged.renyi, known.renyi, strict=True),
+    ]
+    return all(was is None or (now is not None and was * _SLACK >= now) for was, now in pairs)

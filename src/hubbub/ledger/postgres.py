@@ -142,7 +142,10 @@ class Postgres:
     @staticmethod
     def _create(connection: Any) -> None:
         if connection.execute("SELECT to_regclass('hubbub.turn')").fetchone()[0] is None:
-            tables = TABLES.replace("INTEGER", "BIGINT")
+            # Keys are compared byte by byte, as SQLite does, whatever the language of the database.
+            tables = TABLES.replace("INTEGER", "BIGINT").replace(
+                "charge_key TEXT", 'charge_key TEXT COLLATE "C"'
+            )
             secured = "".join(f"ALTER TABLE {table} ENABLE ROW LEVEL SECURITY;" for table in _MINE)
             connection.execute(
                 "BEGIN; SELECT pg_advisory_xact_lock(7526764); CREATE SCHEMA IF NOT EXISTS hubbub; "
