@@ -374,7 +374,8 @@ def open(  # noqa: A001 - hubbub.open is its name
     if ledger is None:
         _refuse_without_ledger(account=account, analyst=analyst, version=version)
         return Dataset(engine, who, Spending(budget), population=people, limits=limits)
-    kept = ledger if isinstance(ledger, Ledger) else Ledger.open(ledger)
+    secret = None if facts is None else facts.secret
+    kept = ledger if isinstance(ledger, Ledger) else Ledger.open(ledger, secret=secret)
     protected = [name for name, source in sources.items() if not source.is_public]
     dataset = ", ".join(protected)
     owner = kept.account(account or protected[0], who, budget)

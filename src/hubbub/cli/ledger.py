@@ -14,7 +14,7 @@ from rich.table import Table
 from hubbub.cli.typed import above_zero, allowed
 from hubbub.errors import InvalidInput
 from hubbub.facts import NAME, ROW, found
-from hubbub.ledger import Account, Entry, Ledger
+from hubbub.ledger import Account, Entry, Ledger, checked, new_secret, new_signing_key
 from hubbub.ledger.label import (
     burn_down,
     by_dataset,
@@ -128,8 +128,20 @@ def show_line(number: Annotated[int, typer.Argument(help="Which line.")], where:
 def verify(
     where: Where = "",
     head: Annotated[str, typer.Option(help="The digest you kept: finds a ledger that was cut short.")] = "",
+    is_signed: Annotated[
+        Path | None, typer.Option("--signed", help="A head that hubbub ledger sign wrote; needs --public.")
+    ] = None,
+    public: Annotated[Path | None, typer.Option(help="The public key of who signed it.")] = None,
 ) -> None:
     """Check every line, every total and every release; ends with 1 where something is wrong."""
+    if (is_signed is None) != (public is None) or (head and is_signed):
+        raise InvalidInput(
+            "--signed is given without --public, or both with --head",
+            why="a signature is checked with the key of who signed",
+            fix="give --signed and --public, or --head",
+        )
+    if is_signed is not None and public is not None:
+        head = checked(_text_of(is_signed), public).digest
     with _opened(where) as opened:
         found = opened.verify(head or None)
     if not found.is_whole:
@@ -137,6 +149,37 @@ def verify(
         raise typer.Exit(1)
     _say(f"whole: {found.entries} lines")
     _say(f"keep this digest elsewhere, and pass it as --head next time: {found.head}")
+
+
+@ledger.command("key")
+def make_key(
+    file: Annotated[Path, typer.Argument(help="Where to write it; it must not be there yet.")],
+    secret: Annotated[
+        bool, typer.Option("--secret", help="A secret that seals releases, instead of a key that signs.")
+    ] = False,
+) -> None:
+    """Make a key to sign with, its public half beside it as FILE.pub; or a secret that seals releases."""
+    if secret:
+        new_secret(file)
+        _say(f"written: {escape(str(file))}; name it as secret in {NAME}, and lose it never")
+        return
+    new_signing_key(file)
+    _say(f"written: {escape(str(file))}, yours alone, and {escape(str(file))}.pub, for everybody")
+
+
+@ledger.command("sign")
+def sign(
+    key: Annotated[Path, typer.Option(help="Your private key: hubbub ledger key FILE makes one.")],
+    where: Where = "",
+    output: Annotated[Path | None, typer.Option(help="A file instead of the terminal.")] = None,
+) -> None:
+    """Sign the head: who keeps what is written finds any later change, with the public key alone."""
+    with _opened(where) as opened:
+        text = opened.sign(key)
+    if output is None:
+        typer.echo(text)
+    else:
+        output.write_text(text + "\n", encoding="utf-8")
 
 
 @ledger.command("export")
@@ -202,6 +245,15 @@ def _opened(where: str, *, is_new: bool = False) -> Ledger:
             "the ledger is not there", why="looking does not make one", fix="give the path of a ledger"
         )
     return Ledger.open(where)
+
+
+def _text_of(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError):
+        raise InvalidInput(
+            "the signed head cannot be read", why="it is a file of JSON", fix="give its path"
+        ) from None
 
 
 def _accounts(opened: Ledger, name: str) -> list[Account]:

@@ -24,6 +24,7 @@ from hubbub.ledger.book import (
     known_cost,
     plain_text,
 )
+from hubbub.ledger.keys import Seal
 from hubbub.ledger.store import Rows, Store
 from hubbub.loss import Budget, Cost, Filter, Loss, Odometer, Receipt
 from hubbub.loss.compose import Left, Reading
@@ -78,6 +79,7 @@ class Account:
         who: str = EVERYBODY,
         *,
         family: str | None = None,
+        seal: Seal | None = None,
         is_reader: bool = False,
     ) -> None:
         self._store = store
@@ -86,18 +88,19 @@ class Account:
         """The name that the accounts of all windows share."""
         self.unit = unit
         self.who = who
+        self._seal = seal or Seal()
         self._is_reader = is_reader
 
     def for_analyst(self, who: str) -> "Account":
         """The same account, charged on behalf of an analyst, within a budget of her own."""
         self._only_owner("act for an analyst")
         check_name(who, "the analyst")
-        return Account(self._store, self.name, self.unit, who, family=self.family)
+        return Account(self._store, self.name, self.unit, who, family=self.family, seal=self._seal)
 
     def for_reader(self) -> "Account":
         """The same account, only to look at."""
         self._only_owner("act for a reader")
-        return Account(self._store, self.name, self.unit, family=self.family, is_reader=True)
+        return Account(self._store, self.name, self.unit, family=self.family, seal=self._seal, is_reader=True)
 
     # Spending
 
@@ -183,6 +186,7 @@ class Account:
         if self._is_reader:
             raise _not_allowed("a reader cannot release")
         check_text(release, "the release", _LONGEST_RELEASE)
+        stored = self._seal.closed(release, self.name, number)
 
         def work(rows: Rows) -> str:
             book = Book(rows)
@@ -190,11 +194,11 @@ class Account:
             self._refuse_unseen(book, book.line(number))
             if kept is not None:
                 return kept
-            line = book.append(self.name, "release", self.who, {"charge": number, "release": digest(release)})
-            book.keep_release(number, line.number, release)
-            return release
+            line = book.append(self.name, "release", self.who, {"charge": number, "release": digest(stored)})
+            book.keep_release(number, line.number, stored)
+            return stored
 
-        return self._store.write(work)
+        return self._seal.opened(self._store.write(work), self.name, number)
 
     def released(self, number: int) -> str | None:
         """What was released for a charge, if anything was."""
@@ -205,7 +209,8 @@ class Account:
             self._refuse_unseen(book, book.line(number))
             return kept
 
-        return self._store.read(work)
+        found = self._store.read(work)
+        return None if found is None else self._seal.opened(found, self.name, number)
 
     # The owner's
 

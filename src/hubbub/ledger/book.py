@@ -31,6 +31,7 @@ __all__ = [
     "damaged",
     "digest",
     "known_cost",
+    "now",
     "plain_text",
 ]
 
@@ -90,7 +91,7 @@ class Book:
         number, previous = (last.number + 1, last.digest) if last else (1, START)
         if last is not None:
             _check(last)
-        moment = datetime.now(UTC).isoformat(timespec="microseconds")
+        moment = now()
         text = plain_text(body)
         parts = (number, account, kind, who, moment, text, previous)
         entry = Entry(*parts, digest(list(parts)))
@@ -255,6 +256,11 @@ def damaged(what: str) -> LedgerFailed:
         why="what was spent can no longer be told from it",
         fix="run `hubbub ledger verify`, and restore the file from a copy that is whole",
     )
+
+
+def now() -> str:
+    """By the clock of this machine."""
+    return datetime.now(UTC).isoformat(timespec="microseconds")
 
 
 def plain_text(value: Any) -> str:
