@@ -16,7 +16,7 @@ from functools import lru_cache
 from typing import Any
 
 from hubbub.errors import InvalidInput, LedgerFailed
-from hubbub.ledger.store import Rows
+from hubbub.ledger.store import Headed, Rows
 from hubbub.loss import Cost, Filter
 from hubbub.loss.stored import loss_from_json
 
@@ -87,16 +87,24 @@ class Book:
 
     def append(self, account: str, kind: str, who: str, body: dict[str, Any]) -> Entry:
         """Write the next line."""
-        last = self.last()
-        number, previous = (last.number + 1, last.digest) if last else (1, START)
-        if last is not None:
-            _check(last)
+        last, previous = self.head() or (0, START)
+        number = last + 1
         moment = now()
         text = plain_text(body)
         parts = (number, account, kind, who, moment, text, previous)
         entry = Entry(*parts, digest(list(parts)))
         self.rows.run("INSERT INTO entries VALUES (?, ?, ?, ?, ?, ?, ?, ?)", (*parts, entry.digest))
         return entry
+
+    def head(self) -> tuple[int, str] | None:
+        """The number and the digest of the last line, which must be as it was written."""
+        if isinstance(self.rows, Headed):
+            return self.rows.head()
+        last = self.last()
+        if last is None:
+            return None
+        _check(last)
+        return last.number, last.digest
 
     def last(self) -> Entry | None:
         """The last line."""
