@@ -13,6 +13,9 @@
     epsilon = 1
     delta = 1e-6
 
+    [about]                     # what only the owner knows, for the label: hubbub report
+    use = "planning of wards"
+
     [tables.visits]
     path = "visits.parquet"     # beside this file
     unit = "patient"            # or "row": one row is one person
@@ -53,7 +56,7 @@ _MOST_KEYS = 10_000_000
 _ENDINGS = (".parquet", ".pq", ".csv", ".txt")
 _TOP = (
     *("population", "rows_per_unit", "groups_per_unit"),
-    *("ledger", "secret", "account", "version", "window", "budget", "tables"),
+    *("ledger", "secret", "account", "version", "window", "about", "budget", "tables"),
 )
 _TABLE = ("path", "unit", "public", "types", "bounds", "keys")
 _WORDS = {
@@ -96,6 +99,8 @@ class Facts:
     version: str | None = None
     window: str | None = None
     """The column by which time is divided into windows, each with a budget."""
+    about: Mapping[str, str] = field(default_factory=dict)
+    """What the owner states for the label."""
     opened: str | None = None
     """The table that was asked for by its path; None where all were."""
 
@@ -192,9 +197,19 @@ class _Reader:
             self._whole(stated, "groups_per_unit"),
             self._budget(stated, people),
             *self._kept(stated),
+            self._about(stated),
         )
 
-    def _kept(self, stated: Mapping[str, Any]) -> tuple[str | None, ...]:
+    def _about(self, stated: Mapping[str, Any]) -> dict[str, str]:
+        given = self._mapping(stated, "about")
+        for name, text in given.items():
+            if not isinstance(text, str):
+                raise self._wrong(f"about.{name}", "is not a text", "people read it", "write it in words")
+        return dict(given)
+
+    def _kept(
+        self, stated: Mapping[str, Any]
+    ) -> tuple[str | None, str | None, str | None, str | None, str | None]:
         """Where what is spent is kept, and under which names."""
         names = ("ledger", "secret", "account", "version", "window")
         for name in names:

@@ -15,15 +15,8 @@ from hubbub.cli.typed import above_zero, allowed
 from hubbub.errors import InvalidInput
 from hubbub.facts import NAME, ROW, found
 from hubbub.ledger import Account, Entry, Ledger, checked, new_secret, new_signing_key
-from hubbub.ledger.label import (
-    burn_down,
-    by_dataset,
-    label,
-    label_html,
-    label_text,
-    label_yaml,
-    more_like_the_last,
-)
+from hubbub.ledger.history import History
+from hubbub.ledger.label import bars, label, label_html, label_text, label_yaml
 from hubbub.loss import Budget, Filter
 from hubbub.rational import shown_down, shown_up
 from hubbub.unit import Unit
@@ -195,13 +188,20 @@ def report(
     name: Named = "",
     form: Annotated[Form, typer.Option("--format", help="text, json, yaml or html.")] = Form.TEXT,
     output: Annotated[Path | None, typer.Option("--output", help="A file instead of the terminal.")] = None,
+    about: Annotated[
+        Path | None,
+        typer.Option(
+            help=f"A {NAME} whose [about] says what only the owner knows; the one here, unless told."
+        ),
+    ] = None,
 ) -> None:
     """Write the privacy label of an account: who is protected, how, and what all releases cost together.
 
     `hubbub report --ledger visits.ledger --format html --output label.html`
     """
+    declared = found(about or NAME) if about is not None or Path(NAME).is_file() else None
     with _opened(where) as opened:
-        facts = label(_one(opened, name))
+        facts = label(_one(opened, name), None if declared is None else declared.about)
     written = {
         Form.TEXT: label_text,
         Form.JSON: lambda all_of_it: json.dumps(all_of_it, ensure_ascii=False, indent=2) + "\n",
@@ -218,13 +218,16 @@ def _show_account(account: Account) -> None:
     total, left = account.total, account.left()
     _say(f"[bold]{escape(account.name)}[/bold]: {_promise(total)} for {escape(str(account.unit))}")
     _say(f"  spent ε = {_figure(total.reading().epsilon)}, left ε = {shown_down(left.epsilon)}")
-    for line in burn_down(account):
+    if account.unit.window is not None:
+        _say(f"  lifetime: {account.lifetime().said()}")
+    history = History.of(account)
+    for line in bars(history.burn_down()):
         _say(f"  {line}")
     for who, theirs in account.analysts().items():
         _say(f"  {escape(who)}: ε = {_figure(theirs.reading().epsilon)} of {shown_up(theirs.epsilon)}")
-    for dataset, each in by_dataset(account).items():
+    for dataset, each in history.by_dataset().items():
         _say(f"  {escape(dataset)}, by itself: ε = {_figure(each)}")
-    count = more_like_the_last(account)
+    count = history.more_like_the_last(account)
     if count is not None:
         _say(f"  about {count} more queries like the last")
     if account.is_closed:
