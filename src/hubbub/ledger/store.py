@@ -9,11 +9,11 @@ import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, suppress
 from pathlib import Path
-from typing import Any, Protocol, TypeVar, runtime_checkable
+from typing import Any, Protocol, TypeVar
 
 from hubbub.errors import InvalidInput, LedgerFailed
 
-__all__ = ["TABLES", "Headed", "Rows", "SQLite", "Store"]
+__all__ = ["TABLES", "Rows", "SQLite", "Store"]
 
 _T = TypeVar("_T")
 _WAIT = 60.0
@@ -48,14 +48,6 @@ class Rows(Protocol):
 
     def each(self, text: str, given: Sequence[Any] = ()) -> Iterator[tuple[Any, ...]]:
         """Run one statement, and give its rows one by one."""
-
-
-@runtime_checkable
-class Headed(Rows, Protocol):
-    """Rows of one who does not see all lines, and is told where the chain ends."""
-
-    def head(self) -> tuple[int, str] | None:
-        """The number and the digest of the last line."""
 
 
 class Store(Protocol):
