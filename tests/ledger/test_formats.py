@@ -10,8 +10,9 @@ import pytest
 from hubbub.ledger import Ledger
 from hubbub.loss import Loss
 from hubbub.loss.stored import loss_from_json
-from hubbub.unit import Neighbours, Unit
+from hubbub.unit import Neighbours, Unit, Window
 from ledger.data.write import write
+from ledger.data.write_second import write as write_second
 
 FIRST = Path(__file__).parent / "data" / "first.ledger"
 HEAD = "6026b49c0d17f55752d41c4a457e59a1da24073f6d5be2bfa973e883a134685b"
@@ -61,6 +62,33 @@ def test_it_can_be_charged_further(ledger):
     assert (again.is_new, again.number) == (False, 4)
     visits.charge("a count", Loss.pure(Fraction(1, 10)))
     assert ledger.verify(HEAD).is_whole
+
+
+SECOND = Path(__file__).parent / "data" / "second.ledger"
+SECOND_HEAD = "32bf928b04c428cb877dd3ebb60b1908308035f6fc6fc500083455a93ce74ebd"
+
+
+@pytest.fixture
+def second(folder):
+    copy = folder / "second.ledger"
+    shutil.copy(SECOND, copy)
+    with Ledger.open(copy) as opened:
+        yield opened
+
+
+def test_windows_and_combined_answers_are_read_the_same(second):
+    assert second.verify(SECOND_HEAD).is_whole
+    november = second.account("visits", Unit("patient", window=Window.of("day", "2026-11")))
+    assert november.lifetime().reading.epsilon == Fraction(2, 5)
+    assert november.begin("a count", Loss.pure(Fraction(1, 10)), key="f 2").parts == (9,)
+    assert november.for_analyst("ada").spent.epsilon == Fraction(1, 5)
+    assert november.released(11) == '{"n": 2}'
+
+
+def test_this_version_still_writes_them_the_same(second, folder):
+    write_second(str(folder / "now.ledger"))
+    with Ledger.open(folder / "now.ledger") as now:
+        assert list(facts(now)) == list(facts(second))
 
 
 def facts(ledger):

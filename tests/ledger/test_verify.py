@@ -10,6 +10,7 @@ from hubbub.errors import BudgetExceeded, LedgerFailed
 from hubbub.ledger.book import START, Entry, digest, plain_text
 from hubbub.ledger.verify import Replay, charged_together
 from hubbub.loss import Budget, Cost, Filter, Loss
+from hubbub.unit import Unit, Window
 from ledger.places import account
 
 TENTH = Loss.pure(Fraction(1, 10))
@@ -224,6 +225,25 @@ def test_a_forged_line_that_cannot_have_been_written_is_found(history, number, c
         history, lambda n, kind, who, body: change(kind, who, body) if n == number else (kind, who, body)
     )
     assert problem in (problem_of(entries) or "")
+
+
+@pytest.mark.parametrize("period", ["2026-11", "2026", None])
+def test_two_budgets_for_the_same_rows_are_found(place, period):
+    with place.open() as ledger:
+        for month in ("2026-11", "2026-12"):
+            ledger.account("visits", Unit("patient", window=Window.of("day", month)), Budget(1))
+
+    def moved(n, kind, who, body):
+        if n != 2:
+            return kind, who, body
+        if period is None:
+            return kind, who, {name: value for name, value in body.items() if name != "window"}
+        window = Window.of("day", period)
+        ends = {"column": "day", "start": str(window.start), "end": str(window.end)}
+        return kind, who, {**body, "window": ends}
+
+    assert problem_of(forged(place, moved)) == "opens a second budget for the same rows"
+    assert problem_of(lines(place)) is None
 
 
 def related(place):

@@ -13,6 +13,7 @@ from math import lcm
 from typing import Any
 
 from hubbub.errors import BudgetExceeded, HubbubError
+from hubbub.ledger.account import window_of
 from hubbub.ledger.book import (
     EVERYBODY,
     START,
@@ -25,6 +26,7 @@ from hubbub.ledger.book import (
     plain_text,
 )
 from hubbub.loss import Cost, Filter
+from hubbub.unit import Window
 
 __all__ = ["Replay", "Verdict", "charged_together", "verified"]
 
@@ -56,6 +58,8 @@ class Replay:
 
     totals: dict[tuple[str, str], Filter] = field(default_factory=dict)
     closed: set[str] = field(default_factory=set)
+    windows: dict[str, list[Window | None]] = field(default_factory=dict)
+    """By the name that accounts share: which time each of them is for."""
     charges: dict[int, tuple[str, str | None, int | None]] = field(default_factory=dict)
     """By their line: the account, the key, and the line of the release."""
     costs: dict[int, Cost] = field(default_factory=dict)
@@ -78,8 +82,14 @@ class Replay:
         except (KeyError, TypeError, ValueError, AttributeError, HubbubError):
             return "does not say what it should"
 
-    def _open(self, entry: Entry) -> None:
-        self.totals[entry.account, EVERYBODY] = Filter.from_json(entry.body["filter"])
+    def _open(self, entry: Entry) -> str | None:
+        body = entry.body
+        window, others = window_of(body), self.windows.setdefault(body.get("family", entry.account), [])
+        if others and (window is None or any(other is None or window.overlaps(other) for other in others)):
+            return "opens a second budget for the same rows"
+        others.append(window)
+        self.totals[entry.account, EVERYBODY] = Filter.from_json(body["filter"])
+        return None
 
     def _grant(self, entry: Entry) -> str | None:
         name, made = (entry.account, entry.body["analyst"]), Filter.from_json(entry.body["filter"])
