@@ -110,7 +110,7 @@ def test_a_label_without_windows_says_nothing_of_them(ledger):
 DAYS = st.one_of(st.none(), st.dates(date(2026, 10, 28), date(2026, 12, 4)), st.just(date(1, 1, 1)))
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=12, deadline=None)
 @given(
     st.lists(st.tuples(st.integers(1, 4), DAYS, st.sampled_from([0.0, 1.0, 2.0])), min_size=1, max_size=12),
     st.lists(st.tuples(st.integers(1, 4), DAYS, st.just(2.0)), max_size=6),

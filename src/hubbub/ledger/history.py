@@ -12,6 +12,7 @@ from hubbub.loss import Cost, Filter, Odometer
 __all__ = ["History", "Moment"]
 
 _STEPS = 12
+_REMEMBERED = 4096
 _MOST = 20
 
 
@@ -43,9 +44,10 @@ class History:
     last: Entry | None = None
     first_moment: str | None = None
     _costs: dict[str, Cost] = field(default_factory=dict)
-    _counts: Counter[tuple[str, str]] = field(default_factory=Counter)
-    _marks: list[tuple[int, str, Counter[str]]] = field(default_factory=list)
-    _so_far: Counter[str] = field(default_factory=Counter)
+    _pending: Counter[tuple[str, str]] = field(default_factory=Counter)
+    _sums: dict[str, Cost] = field(default_factory=dict)
+    """By dataset, without what is pending."""
+    _marks: list[tuple[int, str, Cost]] = field(default_factory=list)
 
     @classmethod
     def of(cls, account: Account, *, keep: bool = False) -> "History":
@@ -53,6 +55,7 @@ class History:
         history = cls(account.total)
         for entry in account.entries():
             history._add(entry, keep=keep)
+        history._settle()
         return history
 
     def _add(self, entry: Entry, *, keep: bool) -> None:
@@ -70,43 +73,46 @@ class History:
         if keep:
             self.charges.append(entry)
         text = plain_text(body["cost"])
-        self._counts[body["dataset"], text] += 1
-        self._so_far[text] += 1
         if text not in self._costs:
+            if len(self._costs) >= _REMEMBERED:
+                self._settle()
+                self._costs.clear()
             self._costs[text] = cost_from_plain(body["cost"], self.total.orders)
+        self._pending[body["dataset"], text] += 1
         # Marks are thinned out as they grow, so that a dozen to two are left, evenly.
         every = 1 << max(0, (self.count // _STEPS).bit_length() - 1)
         if self.count % every == 0:
-            self._marks.append((self.count, entry.moment, self._so_far.copy()))
+            self._settle()
+            self._marks.append((self.count, entry.moment, self._spent()))
         if len(self._marks) > 4 * _STEPS:
             self._marks = [mark for mark in self._marks if mark[0] % every == 0]
 
     def by_dataset(self) -> dict[str, Fraction | None]:
         """The ε of each dataset's charges by themselves, at the account's δ; infinite where it is None."""
-        names = dict.fromkeys(name for name, _ in self._counts if name)
-        out = {}
-        for name in names:
-            odometer = Odometer(self.total.delta, self.total.orders)
-            for (dataset, text), count in self._counts.items():
-                if dataset == name:
-                    odometer = odometer.after(self._costs[text].times(count))
-            out[name] = odometer.reading().epsilon
-        return out
+        start = Odometer(self.total.delta, self.total.orders)
+        return {name: start.after(spent).reading().epsilon for name, spent in self._sums.items() if name}
 
     def burn_down(self) -> list[Moment]:
         """What was left, at about a dozen moments, the last charge among them."""
         if self.last is None:
             return []
-        marks = [*self._marks, (self.count, self.last.moment, self._so_far)]
+        marks = [*self._marks, (self.count, self.last.moment, self._spent())]
         every = max(1, -(-self.count // _STEPS))
         chosen = {-(-mark[0] // every): mark for mark in marks}  # the last of each step
-        return [Moment(count, when, self._left(so_far)) for count, when, so_far in chosen.values()]
+        return [Moment(count, when, self._left(spent)) for count, when, spent in chosen.values()]
 
-    def _left(self, so_far: Counter[str]) -> float:
+    def _settle(self) -> None:
+        """Add up what is pending."""
+        for (dataset, text), count in self._pending.items():
+            cost = self._costs[text].times(count)
+            self._sums[dataset] = self._sums[dataset] + cost if dataset in self._sums else cost
+        self._pending.clear()
+
+    def _spent(self) -> Cost:
+        return sum(self._sums.values(), start=Odometer(0, self.total.orders).spent)
+
+    def _left(self, spent: Cost) -> float:
         budget = self.total
-        spent = Odometer(0, budget.orders).spent
-        for text, count in so_far.items():
-            spent += self._costs[text].times(count)
         reached = Filter(budget, budget.orders, budget.split, spent=spent).reading().epsilon
         return 0.0 if reached is None else max(0.0, 1.0 - float(reached / budget.epsilon))
 
@@ -114,7 +120,7 @@ class History:
         """About how many more charges like the last one fit; None where there was none."""
         if self.last is None:
             return None
-        cost = self._costs[plain_text(self.last.body["cost"])]
+        cost = cost_from_plain(self.last.body["cost"], self.total.orders)
         return min(_more(total, cost) for total in account.totals())
 
     def mechanisms(self) -> dict[str, int]:
