@@ -3,7 +3,7 @@
 This is the one place where rows and noise meet. It is called after the charge, and by nobody else.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from fractions import Fraction
 from functools import cache
 
@@ -12,11 +12,12 @@ from numpy.typing import NDArray
 
 from hubbub.bounded import Bounded
 from hubbub.queries.limits import found_bounds, found_rows
-from hubbub.queries.measures import Affine, Estimate, Reader, together
+from hubbub.queries.measures import Affine, Estimate, Measure, Reader, together
 from hubbub.queries.moments import Moments
 from hubbub.queries.outputs import Shown, shown
 from hubbub.queries.plan import Plan
 from hubbub.queries.rules import Limits, Measurement
+from hubbub.rational import Number
 from hubbub.tables.engine import Columns, Engine
 from hubbub.tables.schema import Key
 
@@ -61,7 +62,13 @@ def answered(
     groups: Groups | None = plan.query.groups() if plan.query.is_public else None
     readers: dict[int, Reader] = {}
     released = []
+    if plan.selecting is not None:
+        progress("counting, and selecting keys")
+        groups, reader = _shown(plan, plan.selecting, engine, limits, is_exact=is_exact)
+        readers.update(dict.fromkeys(plan.selecting.aggregates, reader))
     for measure in plan.measures:
+        if measure is plan.selecting:
+            continue
         progress("counting")
         measured = measure.measurement(weighing)
         found = engine.aggregates(measured.sql, measured.key_sets)
@@ -142,8 +149,36 @@ def _selected(plan: Plan, engine: Engine, limits: Limits, known: Columns | None 
     bounded = Bounded.derived(counts, measured.sensitivity, plan.unit, measured.because)
     kept = plan.key_selection(limits).release(bounded).value
     columns = [found[f"k{number}"] for number in range(len(plan.query.keys))]
-    chosen = [tuple(column[place] for column in columns) for place in kept]
-    return sorted(chosen, key=lambda group: [(key is None, key) for key in group])
+    return _sorted(tuple(column[place] for column in columns) for place in kept)
+
+
+def _shown(
+    plan: Plan, measure: Measure, engine: Engine, limits: Limits, *, is_exact: bool
+) -> tuple[Groups, Reader]:
+    """The keys whose noisy counts reach the bar, sorted, and these counts."""
+    measured = measure.measurement(plan.weighing(limits))
+    found = engine.aggregates(measured.sql, measured.key_sets)
+    counts, stable, step = found["m0"], plan.stable(limits), float(measured.step)
+    bounded = Bounded.derived(counts, measured.sensitivity, plan.unit, measured.because)
+    table = stable.release(bounded).value if counts.size else np.empty((0, 2), dtype=np.int64)
+    columns = [found[f"k{number}"] for number in range(len(plan.query.keys))]
+    chosen = {tuple(column[place] for column in columns): (place, noisy) for place, noisy in table}
+    groups = _sorted(chosen)
+    noisy = np.array([chosen[group][1] for group in groups], dtype=np.int64)
+    shown = counts[[chosen[group][0] for group in groups]] if is_exact else noisy
+    value = shown.astype(np.float64) * step
+
+    def read(_: int, confidence: Number) -> Estimate:
+        low, high = stable.interval(noisy, confidence)
+        # Doubles are rounded, too.
+        return Estimate(value, low * step, np.nextafter(high * step, np.inf))
+
+    return groups, read
+
+
+def _sorted(groups: Iterable[tuple[Key, ...]]) -> Groups:
+    """In an order that tells nothing of where they come from."""
+    return sorted(groups, key=lambda group: [(key is None, key) for key in group])
 
 
 def _top(plan: Plan, engine: Engine, limits: Limits, progress: Callable[[str], None]) -> list[Shown]:
