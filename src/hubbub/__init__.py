@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from hubbub.counting import count, counts, fraction, histogram, linear
     from hubbub.dataset import Dataset, open  # noqa: A004 - hubbub.open is its name
     from hubbub.errors import Halted, HubbubError, InvalidInput, Refused, Unsupported
+    from hubbub.ledger import Ledger
     from hubbub.loss import Budget, Loss, calibrate, parallel
     from hubbub.mechanisms import (
         AboveThreshold,
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
         measure_winner,
     )
     from hubbub.release import Release
-    from hubbub.unit import Neighbours, Unit
+    from hubbub.unit import Neighbours, Unit, Window
     from hubbub.universe import Universe
 
 __all__ = [
@@ -53,6 +54,7 @@ __all__ = [
     "Laplace",
     "LaplaceMax",
     "LaplaceMaxWithGap",
+    "Ledger",
     "Loss",
     "Mechanism",
     "Neighbours",
@@ -66,6 +68,7 @@ __all__ = [
     "Unit",
     "Universe",
     "Unsupported",
+    "Window",
     "calibrate",
     "count",
     "counts",
@@ -84,9 +87,10 @@ _HOMES = {
     "dataset": ("Dataset", "open"),
     "counting": ("count", "counts", "fraction", "histogram", "linear"),
     "errors": ("Halted", "HubbubError", "InvalidInput", "Refused", "Unsupported"),
+    "ledger": ("Ledger",),
     "loss": ("Budget", "Loss", "calibrate", "parallel"),
     "release": ("Release",),
-    "unit": ("Neighbours", "Unit"),
+    "unit": ("Neighbours", "Unit", "Window"),
     "universe": ("Universe",),
 }
 _HOME = {name: home for home, names in _HOMES.items() for name in names}

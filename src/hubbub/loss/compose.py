@@ -11,6 +11,7 @@ Proof: docs/proofs/filters.md
 import json
 import re
 from collections.abc import Callable, Sequence
+from copy import copy
 from dataclasses import dataclass, fields, replace
 from fractions import Fraction
 from functools import lru_cache
@@ -132,15 +133,34 @@ class Cost:
         if not isinstance(other, Cost):
             return NotImplemented
         _check_orders(self.orders, other)
-        # Nothing is inferred from sums: only what was true of each charge adds up.
-        return Cost(
-            _plus(self.epsilon, other.epsilon),
-            self.delta + other.delta,
-            tuple(_plus(mine, its) for mine, its in zip(self.renyi, other.renyi, strict=True)),
-            _plus(self.mu_squared, other.mu_squared),
-            _plus(self.rho, other.rho),
-            self.orders,
+        # Nothing is inferred from sums: only what was true of each charge adds up. Both were checked when
+        # they were made, so their sums need no check, and a ledger adds up millions.
+        total = copy(self)
+        for name in ("epsilon", "mu_squared", "rho"):
+            object.__setattr__(total, name, _plus(getattr(self, name), getattr(other, name)))
+        object.__setattr__(total, "delta", _figure(min(self.delta + other.delta, Fraction(1)), "delta"))
+        object.__setattr__(total, "renyi", tuple(map(_plus, self.renyi, other.renyi)))
+        return total
+
+    def times(self, count: int) -> "Cost":
+        """The same cost so many times.
+
+        >>> Cost.of(epsilon=0.25).times(3).epsilon
+        Fraction(3, 4)
+        """
+        return replace(
+            self,
+            epsilon=_many(self.epsilon, count),
+            delta=self.delta * count,
+            renyi=tuple(_many(figure, count) for figure in self.renyi),
+            mu_squared=_many(self.mu_squared, count),
+            rho=_many(self.rho, count),
         )
+
+    @property
+    def figures(self) -> tuple[Fraction | None, ...]:
+        """All figures, in a fixed order."""
+        return (self.epsilon, self.delta, self.mu_squared, self.rho, *self.renyi)
 
 
 @dataclass(frozen=True)
@@ -292,9 +312,13 @@ class Filter:
 
     def charge(self, cost: Cost) -> "Filter":
         """The filter after this charge; where it does not fit, BudgetExceeded, and nothing is spent."""
-        if not self.allows(cost):
+        _check_orders(self.orders, cost)
+        total = self.spent + cost
+        if not self._fits(total):
             raise self._exceeded()
-        return Filter(self, self.orders, self.split, spent=self.spent + cost)
+        after = copy(self)  # the same budget and split, which were checked when it was made
+        object.__setattr__(after, "spent", total)
+        return after
 
     def left(self) -> Left:
         """What one more charge may cost, rounded down."""
@@ -491,8 +515,8 @@ def _figure(value: Any, name: str) -> Fraction | None:
     if value is None:
         return None
     # Sums come here again and again: what needs no check is not checked.
-    exact = value if type(value) is Fraction and value >= 0 else at_least_zero(value, name)
-    if exact > _MOST:
+    exact = value if type(value) is Fraction and value.numerator >= 0 else at_least_zero(value, name)
+    if exact.numerator > _MOST * exact.denominator:
         return None
     if exact.denominator > _LONGEST:
         return Fraction(-(-exact.numerator * _ONE // exact.denominator), _ONE)
@@ -500,7 +524,12 @@ def _figure(value: Any, name: str) -> Fraction | None:
 
 
 def _plus(one: Fraction | None, other: Fraction | None) -> Fraction | None:
-    return None if one is None or other is None else one + other
+    """The sum of two figures, which is one too."""
+    return None if one is None or other is None else _figure(one + other, "a sum")
+
+
+def _many(figure: Fraction | None, count: int) -> Fraction | None:
+    return None if figure is None else figure * count
 
 
 def _least(*figures: Fraction | None) -> Fraction | None:
@@ -508,7 +537,7 @@ def _least(*figures: Fraction | None) -> Fraction | None:
 
 
 def _checked_orders(orders: Sequence[Number]) -> tuple[Fraction, ...]:
-    if orders is ORDERS:
+    if orders is ORDERS or (isinstance(orders, tuple) and orders == ORDERS):  # what is read back is equal
         return ORDERS
     exact = tuple(rational(alpha, "an order") for alpha in _listed(orders, "orders"))
     rising = all(low < high for low, high in zip((Fraction(1), *exact), exact, strict=False))
@@ -579,7 +608,13 @@ def _parsed(part: Any) -> Any:
         return {name: _parsed(value) for name, value in part.items()}
     if isinstance(part, list):
         return tuple(_parsed(item) for item in part)
+    return None if part is None else _number(part)
+
+
+@lru_cache(maxsize=1 << 12)  # an account's orders and shares are read with every charge
+def _number(text: str) -> Fraction:
     # Only what was written: a decimal such as 1e999999999 would take for ever to write out.
-    if part is not None and not _RATIONAL.fullmatch(part):
+    if not _RATIONAL.fullmatch(text):
         raise ValueError
-    return None if part is None else Fraction(part)
+    top, _, bottom = text.partition("/")
+    return Fraction(int(top), int(bottom or 1))

@@ -293,7 +293,7 @@ class Plan:
         )
         return {
             "query": self.query.text,
-            "unit": self.unit.key or "row",
+            "unit": self.unit.name,
             "neighbours": self.unit.neighbours.value,
             "epsilon": str(self.epsilon),
             "delta": str(self.delta),
