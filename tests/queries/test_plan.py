@@ -189,3 +189,18 @@ def test_a_plan_made_by_hand_has_nobody_to_run_it(data):
         plan.run()
     with pytest.raises(InvalidInput, match="no single error"):
         plan.error()
+
+
+def test_the_label_says_which_bounds_were_declared_and_which_were_found():
+    frame = pl.DataFrame({"x": [float(i % 100) for i in range(20_000)], "y": [1.0] * 20_000})
+    data = hb.open(frame, unit=hb.Unit.row(), bounds={"x": (0, 10)})
+    declared = data.sql("SELECT SUM(x) AS s FROM data", epsilon=1).run().label()
+    assert declared["bounds"] == {"x": ["0", "10"]}
+    assert declared["bounds found privately"] == []
+    plan = data.sql("SELECT SUM(x) AS s FROM data", epsilon=1, bounds={"x": "auto"})
+    assert plan.label()["bounds"] == {}
+    found = plan.run().label()
+    assert found["bounds found privately"] == ["x"]
+    low, high = (Fraction(end) for end in found["bounds"]["x"])
+    assert low <= 16
+    assert high == 128  # some 3,600 rows are from 64 on, far above the noise

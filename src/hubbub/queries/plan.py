@@ -303,6 +303,12 @@ class Plan:
             "rows per unit found privately": self.searches,
             "groups per unit": known.groups,
             "rows per group": known.rows_per_group,
+            "bounds": {
+                argument.name: [str(end) for end in argument.bounds]
+                for argument in self.query.arguments
+                if argument.bounds is not None
+            },
+            "bounds found privately": [self.query.arguments[place].name for place in self.autos],
             "confidence": float(self.confidence),
             "interval covers": "the exact answer of the bounded query"
             + ("" if self.reports else "; what bounding changed is not measured"),

@@ -28,12 +28,11 @@ Integers = NDArray[np.int64]
 
 
 class Answered:
-    """What running a plan released: its columns, the limits that were found, and who is above them."""
+    """What running a plan released: its columns, the limits and bounds that were found, who is above them."""
 
-    def __init__(self, columns: list[Shown], limits: Limits, above: Estimate | None = None) -> None:
+    def __init__(self, columns: list[Shown], plan: Plan, limits: Limits, above: Estimate | None) -> None:
         self.columns = columns
-        self.limits = limits
-        self.above = above
+        self.label = plan.label(limits, above)
 
 
 def answered(
@@ -57,7 +56,7 @@ def answered(
         plan = found_bounds(plan, engine, limits)
     above = _above(plan, engine, limits, is_exact=is_exact) if plan.reports else None
     if plan.query.is_top:
-        return Answered(_top(plan, engine, limits, progress), limits, above)
+        return Answered(_top(plan, engine, limits, progress), plan, limits, above)
     weighing = plan.weighing(limits)
     groups: Groups | None = plan.query.groups() if plan.query.is_public else None
     readers: dict[int, Reader] = {}
@@ -97,7 +96,7 @@ def answered(
     columns = shown(plan.query, groups, given, plan.confidence, quotient)
     if is_exact:
         columns = [Shown(column.name, column.values) for column in columns]
-    return Answered(columns, limits, above)
+    return Answered(columns, plan, limits, above)
 
 
 def _above(plan: Plan, engine: Engine, limits: Limits, *, is_exact: bool) -> Estimate:
