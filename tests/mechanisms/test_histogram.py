@@ -112,8 +112,24 @@ def test_just_above_the_bar_nothing_is_known_from_below():
     assert low[:2].tolist() == [0, 0]
     assert low[-1] == 400 - LAWS["Laplace"].error(0.95)
     assert (high - [180, 215, 216, 217, 400] == LAWS["Laplace"].error(0.95)).all()
-    with pytest.raises(Refused, match="below the bar"):
-        mechanism.interval([179])
+    for wrong in ([179], [180.5]):
+        with pytest.raises(Refused, match="below the bar"):
+            mechanism.interval(wrong)
+    assert [end.size for end in mechanism.interval([])] == [0, 0]
+
+
+def test_ends_that_doubles_do_not_hold_are_rounded_outward():
+    mechanism = StableHistogram(Laplace.of(sensitivity=1, epsilon=40), 2, 1)
+    for count in (2**60 + 1, 2**60 + 200, 2**53 + 1):
+        low, high = mechanism.interval([count])
+        assert low[0] <= count - 1
+        assert high[0] >= count + 1
+
+
+def test_far_tails_of_the_normal_law_do_not_cancel():
+    mechanism = StableHistogram(Gaussian(Fraction(10**9), Sensitivity(1)), 10**17, 1)
+    found = mechanism._as_large(np.array([10**17 + 20]), np.array([12345]))
+    assert found[0] == pytest.approx(math.exp(-2), rel=1e-6)
 
 
 def test_the_loss_is_that_of_the_noise_and_delta():
@@ -121,7 +137,10 @@ def test_the_loss_is_that_of_the_noise_and_delta():
         mechanism = StableHistogram.of(noise=noise, groups=4, delta=1e-5)
         assert mechanism.loss().delta(3) >= noise.loss().delta(3)
         assert mechanism.loss().delta(10**4) == pytest.approx(float(mechanism.delta))
-        assert mechanism.error(0.9, cells=3) == noise.error(0.9, cells=3)
+        with pytest.raises(InvalidInput, match="no single error"):
+            mechanism.error()
+        with pytest.raises(InvalidInput):
+            mechanism.release([10**6]).error()
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any, ClassVar, Self, final
+from typing import Any, ClassVar, NoReturn, Self, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -61,7 +61,7 @@ class StableHistogram(Mechanism):
     """How many keys' counts one unit can move: under substitution both units' keys count."""
 
     kind: ClassVar[str] = "stable-histogram/1"
-    error_is: ClassVar[str] = "spread"
+    error_is: ClassVar[str] = "none"
 
     def __post_init__(self) -> None:
         if not isinstance(self.noise, Laplace | Gaussian) or self.noise.grid is not None:
@@ -132,9 +132,13 @@ class StableHistogram(Mechanism):
         """That of the noise for keys that others have too, and δ for those that only one unit has."""
         return self.noise.loss() + Loss.approximate(0, self.delta)
 
-    def error(self, confidence: Number = 0.95, *, cells: int = 1) -> float:
-        """How far `cells` noisy counts are off, all at once, with this confidence, shown or not."""
-        return self.noise.error(confidence, cells=cells)
+    def error(self, confidence: Number = 0.95, *, cells: int = 1) -> NoReturn:  # noqa: ARG002 - as every mechanism's
+        """Counts that are shown had luck as a rule: their error depends on how far above the bar they are."""
+        raise InvalidInput(
+            "counts that select their keys have no single error",
+            why="one just above the bar may come from any below, one far above is off as its noise is",
+            fix="use interval(noisy) for counts that were shown, noise.error() for any before they are",
+        )
 
     def release(self, value: Any) -> Release:
         """A table of the places of the keys that are shown, in order, and their noisy counts.
@@ -179,15 +183,17 @@ class StableHistogram(Mechanism):
         Guarantee: of a key that is shown, the exact count lies within, with at least this confidence.
         Proof: docs/proofs/keys.md
         """
-        given = np.asarray(noisy, dtype=np.int64)
-        if given.size and int(given.min()) < self.threshold:
+        given = np.asarray(noisy) if len(noisy) else np.empty(0, dtype=np.int64)
+        if given.dtype.kind != "i" or (given.size and int(given.min()) < self.threshold):
             raise Refused(
-                "a noisy count is below the bar", why="it would not be shown", fix="pass counts of a release"
+                "a noisy count is no integer, or below the bar",
+                why="it would not be shown",
+                fix="pass counts of a release",
             )
         rare = 1 - probability(confidence, "confidence")
         # Given that it is shown a count is not lower than it would be, so this end holds all the more.
         wide = half_width(self.noise._beyond, confidence, 1)  # noqa: SLF001 - its law
-        high = given.astype(np.float64) + wide
+        high = _double(given + wide, np.inf)
 
         def excluded(count: Integers) -> NDArray[np.bool_]:
             """Whether so large a noisy count of it is rare, even among those that are shown."""
@@ -201,7 +207,7 @@ class StableHistogram(Mechanism):
             middle = below + (above - below) // 2
             out = excluded(middle)
             below, above = np.where(out, middle, below), np.where(out, above, middle)
-        return np.where(low > 0, above, 0).astype(np.float64), high
+        return np.where(low > 0, _double(above, -np.inf), 0.0), high
 
     def _as_large(self, noisy: Integers, count: Integers) -> Floats:
         """Pr[count + X ≥ noisy] / Pr[count + X ≥ bar], rounded up but for the last digits."""
@@ -215,8 +221,10 @@ class StableHistogram(Mechanism):
             inside = np.where(bar >= 1, upper, half * np.exp(-np.maximum(over, 1) / scale) / reached)
             return np.where(over >= 1, inside, 1.0)
         sigma = float(self.noise.scale)
-        up, down = _log_tails(_over(over, sigma))[1], _log_tails(_over(bar, sigma))[0]
-        return np.exp(np.minimum(up - down, 0.0))
+        # Of both tails the factor e^(−x²/2) is taken out, as the difference of squares does not cancel.
+        squares = (over - bar) * ((over + bar - 1) / sigma**2)
+        up, down = _log_rest((over - 0.5) / sigma)[1], _log_rest((bar - 0.5) / sigma)[0]
+        return np.asarray(np.exp(np.minimum(up - down - squares / 2, 0.0)))
 
     def __str__(self) -> str:
         many = f"at most {self.groups} key{'s' * (self.groups > 1)} of one unit"
@@ -226,17 +234,18 @@ class StableHistogram(Mechanism):
         )
 
 
-def _over(steps: Integers, sigma: float) -> Floats:
-    return np.asarray((steps - 0.5) / sigma, dtype=np.float64)
+def _double(whole: Integers, away: float) -> Floats:
+    """As doubles, rounded outward where they do not hold the integer."""
+    near = whole.astype(np.float64)
+    return np.where(np.abs(near) < 2.0**53, near, np.nextafter(near, away))
 
 
-def _log_tails(x: Floats) -> tuple[Floats, Floats]:
-    """Between which lies ln Pr[Z ≥ x]."""
-    near = np.array([math.erfc(each / math.sqrt(2)) / 2 for each in np.minimum(x, _FAR).tolist()])
+def _log_rest(x: Any) -> tuple[Floats, Floats]:
+    """Between which lies ln Pr[Z ≥ x] + x²/2, but for the last digits."""
     far = np.maximum(x, _FAR)
     # φ(x)·x/(1 + x²) ≤ Pr[Z ≥ x] ≤ φ(x)/x
-    density = -far * far / 2 - math.log(2 * math.pi) / 2
-    known = np.log(near)
-    is_near = x < _FAR
-    low = np.where(is_near, known, density - np.log(far + 1 / far))
-    return low, np.where(is_near, known, density - np.log(far))
+    constant = -math.log(2 * math.pi) / 2
+    clipped = np.clip(x, -_FAR, _FAR)
+    near = np.log([math.erfc(each / math.sqrt(2)) / 2 for each in clipped.tolist()]) + np.square(x) / 2
+    low = np.where(x < _FAR, near, constant - np.log(far + 1 / far))
+    return low, np.where(x < _FAR, near, constant - np.log(far))

@@ -169,8 +169,7 @@ def _shown(
 
     def read(_: int, confidence: Number) -> Estimate:
         low, high = stable.interval(noisy, confidence)
-        # Doubles are rounded, too.
-        return Estimate(value, low * step, np.nextafter(high * step, np.inf))
+        return Estimate(value, low * step, high * step)  # the step is a power of two
 
     return groups, read
 
