@@ -14,6 +14,7 @@ $(VENV)/.base: pyproject.toml
 	@touch $@
 
 $(VENV)/.test: $(VENV)/.base
+	@$(PIP) install torch==2.13.0
 	@$(PIP) install --group test --group check --group oracle
 	@touch $@
 

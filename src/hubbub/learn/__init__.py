@@ -1,0 +1,37 @@
+"""Private learning: models that say true things about the crowd, and nothing about the person.
+
+`private` makes a training run of an ordinary torch model, optimizer and data. It needs torch; nothing is
+imported until it is used.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from hubbub.learn.lots import Fixed, Lots, Shuffled, most_steps
+    from hubbub.learn.schedule import Adaptive
+    from hubbub.learn.trainer import Trainer, private
+
+__all__ = ["Adaptive", "Fixed", "Lots", "Shuffled", "Trainer", "most_steps", "private"]
+
+_HOMES = {
+    "lots": ("Fixed", "Lots", "Shuffled", "most_steps"),
+    "schedule": ("Adaptive",),
+    "trainer": ("Trainer", "private"),
+}
+_HOME = {name: home for home, names in _HOMES.items() for name in names}
+_NEEDS_TORCH = {"schedule", "trainer"}
+
+
+def __getattr__(name: str) -> object:
+    """A public name, from the module it lives in, loaded now."""
+    if name not in _HOME:
+        raise AttributeError(f"module 'hubbub.learn' has no attribute {name!r}")
+    value = getattr(import_module(f"hubbub.learn.{_HOME[name]}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    """What `dir(hubbub.learn)` shows: the public names, loaded or not."""
+    return sorted({*globals(), *__all__})
