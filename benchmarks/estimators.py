@@ -75,7 +75,7 @@ def logistic(rows, labels, test, truth) -> list[Target]:
         seconds = [f"{found[name][2]:.2f} s" for name in figures]
     plain = accuracy(lambda: Plain(max_iter=2000), rows, labels, test, truth)
     shown.append(("one fit", *seconds))
-    title = f"Logistic regression on Adult, % right of {RUNS} runs (not private {plain[0]:.2f}; dpl is diffprivlib)"
+    title = f"Logistic regression, Adult, % right, {RUNS} runs (not private {plain[0]:.2f}; dpl: diffprivlib)"
     show(title, ("", *(name.replace("diffprivlib", "dpl") for name in figures)), shown)
     if not works:
         CONSOLE.print("diffprivlib's is left out: it does not run with this version of scikit-learn\n")

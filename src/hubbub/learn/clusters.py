@@ -20,7 +20,9 @@ __all__ = ["KMeans"]
 
 Reals = NDArray[np.float64]
 
-_CANDIDATES = 32
+_CANDIDATES = 8
+_INNER = 0.6
+"""Centres start in this much of the bounds, about their middle: few rows are in the corners."""
 
 
 @final
@@ -90,7 +92,9 @@ def _nearest(steps: NDArray[np.int16], centres: NDArray[np.int64]) -> NDArray[np
 
 def _spread_out(clusters: int, box: Box, centres: NDArray[np.int64]) -> NDArray[np.int64]:
     """These centres and random ones in the box, each the farthest of some candidates from those before it."""
-    low, high = (np.rint(_end(box, end) * STEPS).astype(np.int64) for end in (box.low, box.high))
+    ends = _end(box, box.low), _end(box, box.high)
+    middle, half = (ends[0] + ends[1]) / 2, _INNER * (ends[1] - ends[0]) / 2
+    low, high = (np.rint(end * STEPS).astype(np.int64) for end in (middle - half, middle + half))
 
     def some(count: int) -> NDArray[np.int64]:
         drawn = [uniform(int(wide) + 1, count) for wide in high - low]
