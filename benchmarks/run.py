@@ -10,13 +10,14 @@ import platform
 from importlib.metadata import version
 from pathlib import Path
 
+import estimators
 from measure import CONSOLE
 
 import loss
 import noise
 import queries
 
-SUITES = {"noise": noise.run, "loss": loss.run, "queries": queries.run}
+SUITES = {"noise": noise.run, "loss": loss.run, "queries": queries.run, "estimators": estimators.run}
 PACKAGES = (
     "hubbub",
     "numpy",
@@ -26,6 +27,7 @@ PACKAGES = (
     "polars",
     "python-dp",
     "diffprivlib",
+    "scikit-learn",
     "dp-accounting",
     "prv-accountant",
     "opacus",
