@@ -16,10 +16,12 @@ from typing import TYPE_CHECKING, Any, Self
 from hubbub.errors import InvalidInput
 from hubbub.facts import found, kind_of
 from hubbub.ledger import Account, Ledger
+from hubbub.ledger.book import digest
 from hubbub.loss import Budget, Cost, Filter, Loss, Odometer, Receipt
 from hubbub.queries.answers import Answers
 from hubbub.queries.builder import Builder
-from hubbub.queries.fingerprint import fingerprint
+from hubbub.queries.finer import finer, is_additive
+from hubbub.queries.fingerprint import family, fingerprint
 from hubbub.queries.outputs import check_outputs
 from hubbub.queries.plan import Plan, planned
 from hubbub.queries.rules import Limits
@@ -205,12 +207,23 @@ class Dataset:
     def _kept(self, account: Account, plan: Plan, progress: Callable[[str], None]) -> Answers:
         """The one answer to this question on this version: kept before it is shown, whoever asks again."""
         question = fingerprint(plan, self._origin)
-        key = f"{question} {self.version}"
+        related = None
+        if is_additive(plan):
+            related = digest([family(plan, self._origin), self.version])
+        key = f"{related} {question}" if related else digest([question, self.version])
         name = ", ".join(table.name for table in self.tables.values() if not table.is_public)
-        charge = account.begin(plan.query.text, plan.loss, key=key, fingerprint=question, dataset=name)
+        charge = account.begin(
+            plan.query.text, plan.loss, key=key, fingerprint=question, dataset=name, related=related
+        )
         kept = None if charge.is_new else account.released(charge.number)
         if kept is None:
-            kept = account.keep(charge.number, self._answers(plan, progress).to_json())
+            answers = self._answers(plan, progress)
+            if charge.parts:
+                earlier = [account.released(number) for number in charge.parts]
+                answers = finer(plan, answers, [Answers.from_json(text) for text in earlier if text])
+                with_lines = {} if answers.own is None else {"combined with lines": list(charge.parts)}
+                answers = replace(answers, facts={**answers.facts, **with_lines})
+            kept = account.keep(charge.number, answers.to_json())
         answers = Answers.from_json(kept)
         when = {"as of": charge.moment, "version": self.version, "asked before": not charge.is_new}
         lifetime = {} if self.unit.window is None else {"lifetime": account.lifetime().said()}
@@ -361,7 +374,8 @@ def open(  # noqa: A001 - hubbub.open is its name
     if ledger is None:
         _refuse_without_ledger(account=account, analyst=analyst, version=version)
         return Dataset(engine, who, Spending(budget), population=people, limits=limits)
-    kept = ledger if isinstance(ledger, Ledger) else Ledger.open(ledger)
+    secret = None if facts is None else facts.secret
+    kept = ledger if isinstance(ledger, Ledger) else Ledger.open(ledger, secret=secret)
     protected = [name for name, source in sources.items() if not source.is_public]
     dataset = ", ".join(protected)
     owner = kept.account(account or protected[0], who, budget)

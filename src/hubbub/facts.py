@@ -6,11 +6,15 @@
     ledger = "visits.ledger"    # where all that is spent is remembered; or "postgresql://…"
     account = "visits"          # in that ledger; the table's name, unless told
     version = "2026-11"         # of the data: a question is answered once a version
+    secret = "releases.key"     # seals what is released in the ledger
     window = "day"              # the budget is for each stretch of time by this column, and for its rows
 
     [budget]
     epsilon = 1
     delta = 1e-6
+
+    [about]                     # what only the owner knows, for the label: hubbub report
+    use = "planning of wards"
 
     [tables.visits]
     path = "visits.parquet"     # beside this file
@@ -52,7 +56,7 @@ _MOST_KEYS = 10_000_000
 _ENDINGS = (".parquet", ".pq", ".csv", ".txt")
 _TOP = (
     *("population", "rows_per_unit", "groups_per_unit"),
-    *("ledger", "account", "version", "window", "budget", "tables"),
+    *("ledger", "secret", "account", "version", "window", "about", "budget", "tables"),
 )
 _TABLE = ("path", "unit", "public", "types", "bounds", "keys")
 _WORDS = {
@@ -89,10 +93,14 @@ class Facts:
     budget: Budget | None = None
     ledger: str | None = None
     """A path, or the address of a database."""
+    secret: str | None = None
+    """The path of a secret that seals what is released."""
     account: str | None = None
     version: str | None = None
     window: str | None = None
     """The column by which time is divided into windows, each with a budget."""
+    about: Mapping[str, str] = field(default_factory=dict)
+    """What the owner states for the label."""
     opened: str | None = None
     """The table that was asked for by its path; None where all were."""
 
@@ -189,26 +197,38 @@ class _Reader:
             self._whole(stated, "groups_per_unit"),
             self._budget(stated, people),
             *self._kept(stated),
+            self._about(stated),
         )
 
-    def _kept(self, stated: Mapping[str, Any]) -> tuple[str | None, ...]:
+    def _about(self, stated: Mapping[str, Any]) -> dict[str, str]:
+        given = self._mapping(stated, "about")
+        for name, text in given.items():
+            if not isinstance(text, str):
+                raise self._wrong(f"about.{name}", "is not a text", "people read it", "write it in words")
+        return dict(given)
+
+    def _kept(
+        self, stated: Mapping[str, Any]
+    ) -> tuple[str | None, str | None, str | None, str | None, str | None]:
         """Where what is spent is kept, and under which names."""
-        names = ("ledger", "account", "version", "window")
+        names = ("ledger", "secret", "account", "version", "window")
         for name in names:
             value = stated.get(name)
             if value is not None and (not isinstance(value, str) or not value.strip()):
                 raise self._wrong(name, "is not a text", "it is a name", f'write {name} = "visits"')
-            if value is not None and name in {"account", "version"} and "ledger" not in stated:
+            if value is not None and name in {"secret", "account", "version"} and "ledger" not in stated:
                 raise self._wrong(
                     name,
                     "is given without a ledger",
                     "only a ledger keeps it",
                     'add ledger = "visits.ledger"',
                 )
-        where, account, version, window = (stated.get(name) for name in names)
+        where, secret, account, version, window = (stated.get(name) for name in names)
         if where is not None and not where.startswith(("postgresql://", "postgres://")):
             where = str(self._file.parent / where)
-        return where, account, version, window
+        if secret is not None:
+            secret = str(self._file.parent / secret)
+        return where, secret, account, version, window
 
     def _budget(self, stated: Mapping[str, Any], people: int | None) -> Budget | None:
         if "budget" not in stated:

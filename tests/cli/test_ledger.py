@@ -10,6 +10,7 @@ import pytest
 
 from cli.terminal import run
 from hubbub.ledger import Ledger
+from hubbub.ledger.history import History
 from hubbub.loss import Budget, Loss
 from hubbub.unit import Unit
 
@@ -134,6 +135,69 @@ def test_the_label_says_the_same_in_every_form(path, tmp_path):
     page = (tmp_path / "label.html").read_text(encoding="utf-8")
     assert page.startswith("<!doctype html>")
     assert "<td>training</td>" in page
+
+
+FIELDS = {
+    "product": "name data_curators intended_use data_product_type data_product_region data_product_sector "
+    "description publication_date",
+    "dp_flavor": "name input_metric bound_on_input_distance output_measure bound_on_output_distance "
+    "data_domain unprotected_quantities",
+    "privacy_loss": "privacy_unit privacy_unit_description privacy_parameters privacy_parameters_description",
+    "model": "model_name model_name_description actors release_type release_type_description "
+    "data_source_type data_source_type_description access_type access_type_description",
+    "accounting": "post_processing composition",
+    "implementation": "pre_processing_eda_hyperparameter_tuning mechanisms justification",
+    "resources": "sources",
+}
+"""What a deployment says in OpenDP's registry."""
+
+
+def test_a_label_has_all_that_registries_ask_for(path, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    given = ("report", "--ledger", path, "--account", "visits", "--format")
+    facts = json.loads(said(*given, "json"))
+    assert {part: set(values) for part, values in facts["deployment"].items()} == {
+        part: set(names.split()) for part, names in FIELDS.items()
+    }
+    assert facts["deployment"]["implementation"]["mechanisms"] == "gaussian (2), pure (2), sampled (1)"
+    assert facts["deployment"]["dp_flavor"]["name"] == "Approximate DP"
+    assert "looked at exact answers 1 times" in facts["deployment"]["dp_flavor"]["unprotected_quantities"]
+    assert facts["deployment"]["product"]["intended_use"] == "not stated"
+    asked = facts["NIST SP 800-226"]
+    assert "at most ε = 3, δ = 1e-06; spent ε = 1.52" in asked["privacy parameters"]
+    for name in (
+        *("unit of privacy", "correctness", "utility", "bias", "query model", "trust model", "side channels"),
+        *("access control", "data security", "data collection exposure"),
+    ):
+        assert asked[name]
+    Path("hubbub.toml").write_text(
+        '[about]\nuse = "planning"\nsecurity = "a locked room"\n'
+        '[tables.visits]\npath = "visits.csv"\nunit = "patient"\n'
+    )
+    Path("visits.csv").write_text("patient\n1\n")
+    facts = json.loads(said(*given, "json"))
+    assert facts["deployment"]["product"]["intended_use"] == "planning"
+    assert facts["NIST SP 800-226"]["data security"] == "a locked room"
+    for form in ("text", "yaml", "html"):
+        assert "a locked room" in said(*given, form)
+    assert "<polyline" in said(*given, "html")
+    Path("hubbub.toml").write_text(Path("hubbub.toml").read_text().replace("use =", "purpose ="))
+    assert "about.purpose is not known" in refused(*given, "json")
+
+
+def test_a_burn_down_has_about_a_dozen_moments_however_many_charges(tmp_path):
+    with Ledger.open(tmp_path / "x.ledger") as ledger:
+        account = ledger.account("visits", Unit("patient"), Budget(1))
+        for count in range(1, 301):
+            account.charge("a count", Loss.pure(Fraction(1, 500)))
+            if count not in {1, 12, 13, 100, 300}:
+                continue
+            moments = History.of(account).burn_down()
+            assert 1 <= len(moments) <= 13
+            assert len(moments) == count or len(moments) >= 7
+            assert moments[-1].charges == count
+            for each in moments:
+                assert each.left == pytest.approx(1 - each.charges / 500)
 
 
 def test_what_people_typed_cannot_break_the_page(tmp_path):

@@ -18,7 +18,7 @@ WHY_NOT = (
 
 
 class Server:
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, fsync: str = "off") -> None:
         self.data = folder / "data"
         self.as_user = ["runuser", "-u", "postgres", "--"] if os.geteuid() == 0 else []
         if self.as_user:
@@ -28,7 +28,7 @@ class Server:
             self.port = probe.getsockname()[1]
         self._do("initdb", "-D", self.data, "-A", "trust", "-U", "postgres", "--no-sync", "-E", "UTF8")
         options = f"-p {self.port} -c listen_addresses=127.0.0.1 -c unix_socket_directories='' "
-        options += "-c fsync=off -c max_connections=150"
+        options += f"-c fsync={fsync} -c max_connections=150"
         self._do("pg_ctl", "-D", self.data, "-l", folder / "log", "-w", "-t", "120", "-o", options, "start")
 
     def address(self, user: str = "postgres") -> str:

@@ -85,7 +85,7 @@ def check_kills(place, kills, seed):
             known = (charged if what == "charged" else shown).setdefault(key, value)
             assert known == value
         first = max(shown, default=-1) + 1
-        if kill % 50 == kills % 50 or kill == kills - 1:
+        if kill % max(50, kills // 10) == 0 or kill == kills - 1:
             check_what_was_said(place, charged, shown, first)
 
 

@@ -14,16 +14,9 @@ from rich.table import Table
 from hubbub.cli.typed import above_zero, allowed
 from hubbub.errors import InvalidInput
 from hubbub.facts import NAME, ROW, found
-from hubbub.ledger import Account, Entry, Ledger
-from hubbub.ledger.label import (
-    burn_down,
-    by_dataset,
-    label,
-    label_html,
-    label_text,
-    label_yaml,
-    more_like_the_last,
-)
+from hubbub.ledger import Account, Entry, Ledger, checked, new_secret, new_signing_key
+from hubbub.ledger.history import History
+from hubbub.ledger.label import bars, label, label_html, label_text, label_yaml
 from hubbub.loss import Budget, Filter
 from hubbub.rational import shown_down, shown_up
 from hubbub.unit import Unit
@@ -128,8 +121,20 @@ def show_line(number: Annotated[int, typer.Argument(help="Which line.")], where:
 def verify(
     where: Where = "",
     head: Annotated[str, typer.Option(help="The digest you kept: finds a ledger that was cut short.")] = "",
+    is_signed: Annotated[
+        Path | None, typer.Option("--signed", help="A head that hubbub ledger sign wrote; needs --public.")
+    ] = None,
+    public: Annotated[Path | None, typer.Option(help="The public key of who signed it.")] = None,
 ) -> None:
     """Check every line, every total and every release; ends with 1 where something is wrong."""
+    if (is_signed is None) != (public is None) or (head and is_signed):
+        raise InvalidInput(
+            "--signed is given without --public, or both with --head",
+            why="a signature is checked with the key of who signed",
+            fix="give --signed and --public, or --head",
+        )
+    if is_signed is not None and public is not None:
+        head = checked(_text_of(is_signed), public).digest
     with _opened(where) as opened:
         found = opened.verify(head or None)
     if not found.is_whole:
@@ -137,6 +142,37 @@ def verify(
         raise typer.Exit(1)
     _say(f"whole: {found.entries} lines")
     _say(f"keep this digest elsewhere, and pass it as --head next time: {found.head}")
+
+
+@ledger.command("key")
+def make_key(
+    file: Annotated[Path, typer.Argument(help="Where to write it; it must not be there yet.")],
+    secret: Annotated[
+        bool, typer.Option("--secret", help="A secret that seals releases, instead of a key that signs.")
+    ] = False,
+) -> None:
+    """Make a key to sign with, its public half beside it as FILE.pub; or a secret that seals releases."""
+    if secret:
+        new_secret(file)
+        _say(f"written: {escape(str(file))}; name it as secret in {NAME}, and lose it never")
+        return
+    new_signing_key(file)
+    _say(f"written: {escape(str(file))}, yours alone, and {escape(str(file))}.pub, for everybody")
+
+
+@ledger.command("sign")
+def sign(
+    key: Annotated[Path, typer.Option(help="Your private key: hubbub ledger key FILE makes one.")],
+    where: Where = "",
+    output: Annotated[Path | None, typer.Option(help="A file instead of the terminal.")] = None,
+) -> None:
+    """Sign the head: who keeps what is written finds any later change, with the public key alone."""
+    with _opened(where) as opened:
+        text = opened.sign(key)
+    if output is None:
+        typer.echo(text)
+    else:
+        output.write_text(text + "\n", encoding="utf-8")
 
 
 @ledger.command("export")
@@ -152,13 +188,20 @@ def report(
     name: Named = "",
     form: Annotated[Form, typer.Option("--format", help="text, json, yaml or html.")] = Form.TEXT,
     output: Annotated[Path | None, typer.Option("--output", help="A file instead of the terminal.")] = None,
+    about: Annotated[
+        Path | None,
+        typer.Option(
+            help=f"A {NAME} whose [about] says what only the owner knows; the one here, unless told."
+        ),
+    ] = None,
 ) -> None:
     """Write the privacy label of an account: who is protected, how, and what all releases cost together.
 
     `hubbub report --ledger visits.ledger --format html --output label.html`
     """
+    declared = found(about or NAME) if about is not None or Path(NAME).is_file() else None
     with _opened(where) as opened:
-        facts = label(_one(opened, name))
+        facts = label(_one(opened, name), None if declared is None else declared.about)
     written = {
         Form.TEXT: label_text,
         Form.JSON: lambda all_of_it: json.dumps(all_of_it, ensure_ascii=False, indent=2) + "\n",
@@ -175,13 +218,16 @@ def _show_account(account: Account) -> None:
     total, left = account.total, account.left()
     _say(f"[bold]{escape(account.name)}[/bold]: {_promise(total)} for {escape(str(account.unit))}")
     _say(f"  spent ε = {_figure(total.reading().epsilon)}, left ε = {shown_down(left.epsilon)}")
-    for line in burn_down(account):
+    if account.unit.window is not None:
+        _say(f"  lifetime: {account.lifetime().said()}")
+    history = History.of(account)
+    for line in bars(history.burn_down()):
         _say(f"  {line}")
     for who, theirs in account.analysts().items():
         _say(f"  {escape(who)}: ε = {_figure(theirs.reading().epsilon)} of {shown_up(theirs.epsilon)}")
-    for dataset, each in by_dataset(account).items():
+    for dataset, each in history.by_dataset().items():
         _say(f"  {escape(dataset)}, by itself: ε = {_figure(each)}")
-    count = more_like_the_last(account)
+    count = history.more_like_the_last(account)
     if count is not None:
         _say(f"  about {count} more queries like the last")
     if account.is_closed:
@@ -202,6 +248,15 @@ def _opened(where: str, *, is_new: bool = False) -> Ledger:
             "the ledger is not there", why="looking does not make one", fix="give the path of a ledger"
         )
     return Ledger.open(where)
+
+
+def _text_of(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError):
+        raise InvalidInput(
+            "the signed head cannot be read", why="it is a file of JSON", fix="give its path"
+        ) from None
 
 
 def _accounts(opened: Ledger, name: str) -> list[Account]:

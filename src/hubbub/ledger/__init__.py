@@ -2,7 +2,18 @@
 
 from hubbub.ledger.account import Account, Charge
 from hubbub.ledger.book import Entry
+from hubbub.ledger.keys import Head, checked, new_secret, new_signing_key
 from hubbub.ledger.ledger import Ledger
 from hubbub.ledger.verify import Verdict
 
-__all__ = ["Account", "Charge", "Entry", "Ledger", "Verdict"]
+__all__ = [
+    "Account",
+    "Charge",
+    "Entry",
+    "Head",
+    "Ledger",
+    "Verdict",
+    "checked",
+    "new_secret",
+    "new_signing_key",
+]

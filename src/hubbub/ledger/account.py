@@ -19,10 +19,12 @@ from hubbub.ledger.book import (
     Entry,
     cost_from_plain,
     cost_to_plain,
+    covers,
     digest,
     known_cost,
     plain_text,
 )
+from hubbub.ledger.keys import Seal
 from hubbub.ledger.store import Rows, Store
 from hubbub.loss import Budget, Cost, Filter, Loss, Odometer, Receipt
 from hubbub.loss.compose import Left, Reading
@@ -30,9 +32,10 @@ from hubbub.loss.stored import loss_to_json
 from hubbub.rational import Number, round_up, shown_up
 from hubbub.unit import Unit, Window
 
-__all__ = ["Account", "Charge", "Lifetime", "check_name", "check_text", "window_of"]
+__all__ = ["Account", "Charge", "Lifetime", "check_name", "check_text", "parts_of", "window_of"]
 
 _LONGEST = 100_000
+_MOST_PARTS = 64
 _LONGEST_RELEASE = 1 << 30
 
 
@@ -44,6 +47,8 @@ class Charge:
     number: int
     is_new: bool
     moment: str
+    parts: tuple[int, ...] = ()
+    """Earlier charges whose releases its own is combined with."""
 
 
 @dataclass(frozen=True)
@@ -74,6 +79,7 @@ class Account:
         who: str = EVERYBODY,
         *,
         family: str | None = None,
+        seal: Seal | None = None,
         is_reader: bool = False,
     ) -> None:
         self._store = store
@@ -82,18 +88,19 @@ class Account:
         """The name that the accounts of all windows share."""
         self.unit = unit
         self.who = who
+        self._seal = seal or Seal()
         self._is_reader = is_reader
 
     def for_analyst(self, who: str) -> "Account":
         """The same account, charged on behalf of an analyst, within a budget of her own."""
         self._only_owner("act for an analyst")
         check_name(who, "the analyst")
-        return Account(self._store, self.name, self.unit, who, family=self.family)
+        return Account(self._store, self.name, self.unit, who, family=self.family, seal=self._seal)
 
     def for_reader(self) -> "Account":
         """The same account, only to look at."""
         self._only_owner("act for a reader")
-        return Account(self._store, self.name, self.unit, family=self.family, is_reader=True)
+        return Account(self._store, self.name, self.unit, family=self.family, seal=self._seal, is_reader=True)
 
     # Spending
 
@@ -114,12 +121,14 @@ class Account:
         key: str | None = None,
         fingerprint: str | None = None,
         dataset: str = "",
+        related: str | None = None,
     ) -> Charge:
         """As `charge`, with the line under which the release is to be kept.
 
         `fingerprint` stands for the question; without one, `what` does. A key that was charged for another
         question, or at another cost, is refused. An analyst who comes with a key that somebody else charged
-        is charged herself, and the account is not.
+        is charged herself, and the account is not. The release of a charge whose key starts with `related`
+        is combined with those that were kept under keys with the same start: the line says with which.
         """
         if self._is_reader:
             raise _not_allowed("a reader cannot charge")
@@ -138,10 +147,12 @@ class Account:
             known = None if key is None else book.charge_of(self.name, key)
             if known is not None:
                 line = book.line(known)
-                if line.body["fingerprint"] != question or line.body["loss"] != stored:
-                    raise _other_question()
-                self._see(book, line)
-                return Charge(Receipt(what, loss), known, is_new=False, moment=line.moment)
+                self._refuse_other(line, question, stored, cost)
+                for number in (*parts_of(line), known):
+                    self._see(book, line if number == known else book.line(number))
+                return Charge(
+                    Receipt(what, loss), known, is_new=False, moment=line.moment, parts=parts_of(line)
+                )
             self._refuse_closed(book)
             for who in dict.fromkeys((EVERYBODY, self.who)):
                 self._spend(book, who, cost)
@@ -155,9 +166,14 @@ class Account:
                 "fingerprint": question,
                 "key": key,
             }
+            parts = [] if related is None else self._kept_under(book, related)
+            if parts:
+                body["with"] = parts
             entry = book.append(self.name, "charge", self.who, body)
             book.charged(self.name, key, entry.number)
-            return Charge(Receipt(what, loss), entry.number, is_new=True, moment=entry.moment)
+            return Charge(
+                Receipt(what, loss), entry.number, is_new=True, moment=entry.moment, parts=tuple(parts)
+            )
 
         return self._store.write(work)
 
@@ -170,6 +186,7 @@ class Account:
         if self._is_reader:
             raise _not_allowed("a reader cannot release")
         check_text(release, "the release", _LONGEST_RELEASE)
+        stored = self._seal.closed(release, self.name, number)
 
         def work(rows: Rows) -> str:
             book = Book(rows)
@@ -177,11 +194,11 @@ class Account:
             self._refuse_unseen(book, book.line(number))
             if kept is not None:
                 return kept
-            line = book.append(self.name, "release", self.who, {"charge": number, "release": digest(release)})
-            book.keep_release(number, line.number, release)
-            return release
+            line = book.append(self.name, "release", self.who, {"charge": number, "release": digest(stored)})
+            book.keep_release(number, line.number, stored)
+            return stored
 
-        return self._store.write(work)
+        return self._seal.opened(self._store.write(work), self.name, number)
 
     def released(self, number: int) -> str | None:
         """What was released for a charge, if anything was."""
@@ -192,7 +209,8 @@ class Account:
             self._refuse_unseen(book, book.line(number))
             return kept
 
-        return self._store.read(work)
+        found = self._store.read(work)
+        return None if found is None else self._seal.opened(found, self.name, number)
 
     # The owner's
 
@@ -328,6 +346,21 @@ class Account:
                 f"the charge does not fit what is left of {whose}", why=refusal.why, fix=refusal.fix
             ) from None
 
+    def _refuse_other(self, line: Entry, question: str, loss: Any, cost: Cost) -> None:
+        """A line stands for one question at its whole cost, whoever wrote it."""
+        is_same = line.kind == "charge" and (line.body["fingerprint"], line.body["loss"]) == (question, loss)
+        if not is_same or not covers(cost_from_plain(line.body["cost"], cost.orders), cost):
+            raise _other_question()
+
+    def _kept_under(self, book: Book, related: str) -> list[int]:
+        """The charges of related keys that have a release, of those she may see."""
+        found = []
+        for number in book.released_under(self.name, related):
+            line = book.line(number)
+            if self.who in {EVERYBODY, line.who} or book.saw(number, self.who):
+                found.append(number)
+        return found[-_MOST_PARTS:]
+
     def _see(self, book: Book, line: Entry) -> None:
         """An analyst's own budget pays once for what somebody else's question told her."""
         if self.who in {EVERYBODY, line.who} or book.saw(line.number, self.who):
@@ -383,6 +416,11 @@ class Account:
 
     def __repr__(self) -> str:
         return f"Account({self.name!r}, {self.unit}{f', for {self.who}' if self.who else ''})"
+
+
+def parts_of(line: Entry) -> tuple[int, ...]:
+    """The charges whose releases that of a charge is combined with."""
+    return tuple(line.body.get("with", ()))
 
 
 def window_of(body: dict[str, Any]) -> Window | None:

@@ -2,36 +2,33 @@
 
 import html
 import json
-from collections.abc import Iterator
-from fractions import Fraction
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from hubbub.ledger.account import Account
-from hubbub.ledger.book import Entry, cost_from_plain
-from hubbub.loss import Cost, Filter, Loss, Odometer
+from hubbub.ledger.book import Entry
+from hubbub.ledger.history import History, Moment
+from hubbub.ledger.registry import deployment, guarantees
+from hubbub.loss import Loss
 from hubbub.loss.stored import loss_from_json
 from hubbub.rational import shown_down, shown_up
 
-__all__ = ["burn_down", "by_dataset", "label", "label_html", "label_text", "label_yaml", "more_like_the_last"]
+__all__ = ["bars", "label", "label_html", "label_text", "label_yaml"]
 
 _WIDTH = 40
-_STEPS = 12
-_MOST = 20
 
 
-def label(account: Account) -> dict[str, Any]:
+def label(account: Account, about: Mapping[str, str] | None = None) -> dict[str, Any]:
     """The facts, as JSON can hold them; free of data.
 
-    What is asked for by NIST SP 800-226 and the deployment registry of OpenDP, as far as a ledger knows it.
+    With what the OpenDP deployment registry and NIST SP 800-226 ask for; `about` is what the owner states.
     """
-    total, entries = account.total, list(account.entries())
-    left, reading = account.left(), total.reading()
-    charges = [entry for entry in entries if entry.kind == "charge"]
-    released = {entry.body["charge"] for entry in entries if entry.kind == "release"}
+    history = History.of(account, keep=True)
+    total, left, reading = history.total, account.left(), history.total.reading()
     return {
         "format": "hubbub label/1",
         "account": account.name,
-        "unit": account.unit.key or "row",
+        "unit": account.unit.name,
         "neighbours": account.unit.neighbours.value,
         "model": "central model",
         "definition": "pure differential privacy" if total.delta == 0 else "approximate differential privacy",
@@ -41,16 +38,27 @@ def label(account: Account) -> dict[str, Any]:
             "delta": shown_up(reading.delta),
         },
         "left": {"epsilon": shown_down(left.epsilon)},
+        **({} if account.unit.window is None else {"lifetime": account.lifetime().said()}),
         "composition": "adaptive: a filter over pure, Rényi and Gaussian sums (docs/proofs/filters.md)",
         "analysts": {
             who: {"epsilon": shown_up(theirs.epsilon), "delta": shown_up(theirs.delta)}
             for who, theirs in account.analysts().items()
         },
-        "versions": [entry.body["version"] for entry in entries if entry.kind == "version"],
-        "exact looks by the owner": sum(entry.kind == "exact" for entry in entries),
+        "datasets": {
+            name: None if epsilon is None else shown_up(epsilon)
+            for name, epsilon in history.by_dataset().items()
+        },
+        "versions": history.versions,
+        "exact looks by the owner": history.exact,
         "closed": account.is_closed,
-        "releases": [_release(entry, is_kept=entry.number in released) for entry in charges],
-        "head": entries[-1].digest if entries else None,
+        "deployment": deployment(account, history, about),
+        "NIST SP 800-226": guarantees(account, history, about),
+        "burn-down": [
+            {"charges": each.charges, "when": each.when, "left": round(each.left, 4)}
+            for each in history.burn_down()
+        ],
+        "releases": [_release(entry, is_kept=entry.number in history.released) for entry in history.charges],
+        "head": history.head,
     }
 
 
@@ -65,56 +73,16 @@ def _release(entry: Entry, *, is_kept: bool) -> dict[str, Any]:
         "loss": str(loss),
         "mechanisms": entry.body["loss"]["ways"],
         "answer kept": is_kept,
+        "combined with lines": entry.body.get("with", []),
     }
 
 
-def more_like_the_last(account: Account) -> int | None:
-    """About how many more charges like the last one fit; None where there was none."""
-    last = None
-    for entry in account.entries():
-        last = entry if entry.kind == "charge" else last
-    if last is None:
-        return None
-    return min(_more(total, cost_from_plain(last.body["cost"], total.orders)) for total in account.totals())
-
-
-def _more(total: Filter, cost: Cost) -> int:
-    sums = [cost]
-    while len(sums) < _MOST and total.allows(sums[-1]):  # doubling, and then what is between
-        sums.append(sums[-1] + sums[-1])
-    count = 0
-    for power in reversed(range(len(sums))):
-        if total.allows(sums[power]):
-            total, count = total.charge(sums[power]), count + 2**power
-    return count
-
-
-def by_dataset(account: Account) -> dict[str, Fraction | None]:
-    """The ε of each dataset's charges by themselves, at the account's δ; infinite where it is None."""
-    total = account.total
-    sums: dict[str, Odometer] = {}
-    for entry in account.entries():
-        if entry.kind == "charge" and entry.body["dataset"]:
-            name = entry.body["dataset"]
-            start = sums.get(name, Odometer(total.delta, total.orders))
-            sums[name] = start.after(cost_from_plain(entry.body["cost"], total.orders))
-    return {name: odometer.reading().epsilon for name, odometer in sums.items()}
-
-
-def burn_down(account: Account) -> Iterator[str]:
-    """What was left, charge by charge: a bar for each of a dozen moments."""
-    budget = account.total
-    orders, spent = budget.orders, Odometer(0, budget.orders).spent
-    charges = [entry for entry in account.entries() if entry.kind == "charge"]
-    every = max(1, -(-len(charges) // _STEPS))
-    for place, entry in enumerate(charges, 1):
-        spent += cost_from_plain(entry.body["cost"], orders)
-        if place % every == 0 or place == len(charges):
-            reached = Filter(budget, orders, budget.split, spent=spent).reading().epsilon
-            share = 1.0 if reached is None else min(1.0, float(reached / budget.epsilon))
-            full = round(_WIDTH * (1 - share))
-            bar = "█" * full + "·" * (_WIDTH - full)
-            yield f"{entry.moment[:16].replace('T', ' ')} {bar} {100 * (1 - share):.0f} %"
+def bars(moments: Sequence[Moment]) -> Iterator[str]:
+    """What was left, charge by charge: a bar for each moment."""
+    for each in moments:
+        full = round(_WIDTH * each.left)
+        bar = "█" * full + "·" * (_WIDTH - full)
+        yield f"{each.when[:16].replace('T', ' ')} {bar} {100 * each.left:.0f} %"
 
 
 def label_text(facts: dict[str, Any]) -> str:
@@ -127,12 +95,18 @@ def label_text(facts: dict[str, Any]) -> str:
         f"composition: {facts['composition']}",
         *(f"{who} may spend ε = {theirs['epsilon']}" for who, theirs in facts["analysts"].items()),
         f"exact looks by the owner: {facts['exact looks by the owner']}",
+        *([f"lifetime: {facts['lifetime']}"] if "lifetime" in facts else []),
         *(["closed"] if facts["closed"] else []),
         f"{len(facts['releases'])} charges:",
     ]
     for each in facts["releases"]:
         lines.append(f"  {each['line']}  {each['when'][:19]}  {each['who']}  {each['loss']}")
         lines.append(f"      {' '.join(each['what'].split())}")
+    for part, values in facts["deployment"].items():
+        lines += ["", part.replace("_", " ")]
+        lines += [f"  {name.replace('_', ' ')}: {_shown(value)}" for name, value in values.items()]
+    lines += ["", "NIST SP 800-226"]
+    lines += [f"  {name}: {value}" for name, value in facts["NIST SP 800-226"].items()]
     return "\n".join(lines) + "\n"
 
 
@@ -152,20 +126,49 @@ def _yaml(facts: dict[str, Any], indent: str) -> Iterator[str]:
 
 def label_html(facts: dict[str, Any]) -> str:
     """The label as a page of its own."""
-    rest = {name: value for name, value in facts.items() if name not in {"releases", "format"}}
-    rows = "".join(
-        f"<tr><th>{_safe(name)}</th><td>{_safe(_shown(value))}</td></tr>" for name, value in rest.items()
-    )
+    apart = ("releases", "format", "deployment", "NIST SP 800-226", "burn-down")
+    rest = {name: value for name, value in facts.items() if name not in apart}
     columns = ("line", "when", "who", "what", "loss")
     head = "".join(f"<th>{name}</th>" for name in columns)
     body = "".join(
         "<tr>" + "".join(f"<td>{_safe(str(each[name]))}</td>" for name in columns) + "</tr>"
         for each in facts["releases"]
     )
+    parts = "".join(
+        f"<h3>{_safe(part.replace('_', ' '))}</h3>{_rows(values)}"
+        for part, values in facts["deployment"].items()
+    )
     return (
         f'<!doctype html><html lang="en"><meta charset="utf-8"><title>{_safe(facts["account"])}</title>'
-        f"<h1>Privacy label of {_safe(facts['account'])}</h1><table>{rows}</table>"
+        f"<h1>Privacy label of {_safe(facts['account'])}</h1>{_rows(rest)}{_picture(facts['burn-down'])}"
+        f"<h2>Deployment (OpenDP registry)</h2>{parts}"
+        f"<h2>Guarantee (NIST SP 800-226)</h2>{_rows(facts['NIST SP 800-226'])}"
         f"<h2>Releases</h2><table><tr>{head}</tr>{body}</table></html>\n"
+    )
+
+
+def _rows(facts: Mapping[str, Any]) -> str:
+    rows = "".join(
+        f"<tr><th>{_safe(name.replace('_', ' '))}</th><td>{_safe(_shown(value))}</td></tr>"
+        for name, value in facts.items()
+    )
+    return f"<table>{rows}</table>"
+
+
+def _picture(moments: Sequence[Mapping[str, Any]]) -> str:
+    """What was left after each charge, as steps that go down."""
+    if not moments:
+        return ""
+    most = moments[-1]["charges"]
+    points, before = ["0,0"], 0.0
+    for each in moments:
+        across = 400 * each["charges"] / most
+        points += [f"{across:.1f},{100 * before:.1f}", f"{across:.1f},{100 * (1 - each['left']):.1f}"]
+        before = 1 - each["left"]
+    return (
+        '<svg viewBox="-10 -10 420 120" width="420" role="img" aria-label="what was left of the budget">'
+        '<line x1="0" y1="100" x2="400" y2="100" stroke="currentColor"/>'
+        f'<polyline points="{" ".join(points)}" fill="none" stroke="currentColor" stroke-width="2"/></svg>'
     )
 
 

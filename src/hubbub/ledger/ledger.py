@@ -12,7 +12,8 @@ from typing import Any, Self
 
 from hubbub.errors import InvalidInput, Refused
 from hubbub.ledger.account import Account, check_name, window_of
-from hubbub.ledger.book import EVERYBODY, START, Book, Entry, damaged
+from hubbub.ledger.book import EVERYBODY, START, Book, Entry, damaged, now
+from hubbub.ledger.keys import Head, Seal, signed
 from hubbub.ledger.store import Rows, SQLite, Store
 from hubbub.ledger.verify import Replay, Verdict, verified
 from hubbub.loss import Budget, Filter
@@ -42,15 +43,21 @@ class Ledger:
     Proof: docs/proofs/ledger.md
     """
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, seal: Seal | None = None) -> None:
         self._store = store
+        self._seal = seal or Seal()
 
     @classmethod
-    def open(cls, where: str | Path) -> "Ledger":
-        """The ledger at a path, made if it is not there, or at a `postgresql://…` address."""
+    def open(cls, where: str | Path, *, secret: str | Path | None = None) -> "Ledger":
+        """The ledger at a path, made if it is not there, or at a `postgresql://…` address.
+
+        With a `secret`, the path of a file that `hubbub ledger key --secret` made, what is released is stored
+        sealed, and only who has the secret can read it.
+        """
         from hubbub.ledger.postgres import Postgres, is_address
 
-        return cls(Postgres(str(where)) if is_address(where) else SQLite(where))
+        seal = Seal(secret)
+        return cls(Postgres(str(where)) if is_address(where) else SQLite(where), seal)
 
     def account(self, name: str, unit: Unit | None = None, budget: Budget | None = None) -> Account:
         """An account by its name; with a unit and a budget it is opened if it is not there.
@@ -85,7 +92,7 @@ class Ledger:
                 why="a budget is fixed before anything is spent of it",
                 fix="leave the budget out to use the account as it is, or open one of another name",
             )
-        return Account(self._store, name, known, family=found.get("family", name))
+        return Account(self._store, name, known, family=found.get("family", name), seal=self._seal)
 
     def accounts(self) -> list[str]:
         """The names of all accounts."""
@@ -102,6 +109,17 @@ class Ledger:
         """The digest of the last line: kept elsewhere, it lets `verify` find a truncation."""
         last = self._store.read(lambda rows: Book(rows).last())
         return START if last is None else last.digest
+
+    def sign(self, key: str | Path) -> str:
+        """The head, signed with the owner's private key: to be kept elsewhere, or published.
+
+        Who keeps it finds any later change of the lines so far, also a truncation, with the public key alone.
+
+        Proof: docs/proofs/ledger.md, "Tamper evidence"
+        """
+        last = self._store.read(lambda rows: Book(rows).last())
+        number, digest = (0, START) if last is None else (last.number, last.digest)
+        return signed(Head(number, digest, now()), key)
 
     def verify(self, head: str | None = None) -> Verdict:
         """Whether all lines are as they were written, none is missing, and the totals are their sums.

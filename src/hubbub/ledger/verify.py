@@ -13,7 +13,17 @@ from math import lcm
 from typing import Any
 
 from hubbub.errors import BudgetExceeded, HubbubError
-from hubbub.ledger.book import EVERYBODY, START, Book, Entry, cost_from_plain, digest, known_cost, plain_text
+from hubbub.ledger.book import (
+    EVERYBODY,
+    START,
+    Book,
+    Entry,
+    cost_from_plain,
+    covers,
+    digest,
+    known_cost,
+    plain_text,
+)
 from hubbub.loss import Cost, Filter
 
 __all__ = ["Replay", "Verdict", "charged_together", "verified"]
@@ -23,8 +33,6 @@ _TOGETHER = 1000
 """So many lines are added up at once."""
 _EXACT = 1 << 256
 """Sums with no larger denominator are exact (hubbub.loss.compose)."""
-_SLACK = 1 + Fraction(1, 2**30)
-"""Another machine's mathematics may round up to another last digit."""
 
 
 @dataclass(frozen=True)
@@ -53,6 +61,8 @@ class Replay:
     costs: dict[int, Cost] = field(default_factory=dict)
     who: dict[int, str] = field(default_factory=dict)
     seen: set[tuple[int, str]] = field(default_factory=set)
+    parts: dict[int, tuple[int, ...]] = field(default_factory=dict)
+    """The charges whose releases that of a charge is combined with."""
     releases: dict[int, str] = field(default_factory=dict)
 
     def follow(self, entry: Entry) -> str | None:
@@ -96,6 +106,11 @@ class Replay:
         if body["key"] is not None and (entry.account, body["key"]) in self._keys:
             return "charges a key again"
         self._keys.add((entry.account, body["key"]))
+        parts = tuple(body.get("with", ()))
+        if any(not self._may_combine(number, entry) for number in parts):
+            return "combines what was not released, or not to see"
+        if parts:
+            self.parts[entry.number] = parts
         self.charges[entry.number] = (entry.account, body["key"], None)
         self.costs[entry.number], self.who[entry.number] = cost, entry.who
         return self._spend(entry.number, entry.account, dict.fromkeys((EVERYBODY, entry.who)), cost)
@@ -104,8 +119,17 @@ class Replay:
         number = entry.body["charge"]
         if (number, entry.who) in self.seen or self.charges[number][0] != entry.account:
             return "sees what cannot be seen"
+        if not all(self._is_seen(part, entry.who) for part in self.parts.get(number, ())):
+            return "sees a part of what it has not seen"
         self.seen.add((number, entry.who))
         return self._spend(entry.number, entry.account, (entry.who,), self.costs[number])
+
+    def _is_seen(self, number: int, who: str) -> bool:
+        return who in {EVERYBODY, self.who[number]} or (number, who) in self.seen
+
+    def _may_combine(self, number: int, entry: Entry) -> bool:
+        account, _, released = self.charges[number]
+        return account == entry.account and released is not None and self._is_seen(number, entry.who)
 
     def _release(self, entry: Entry) -> str | None:
         number = entry.body["charge"]
@@ -224,7 +248,7 @@ def _all(book: Book, table: str) -> "list[tuple[object, ...]]":
 def _checked(charged: dict[str, Any], loss: str, orders: tuple[Fraction, ...]) -> Cost | None:
     """The figures that were charged; None where they are below what the loss costs."""
     cost = cost_from_plain(charged, orders)
-    return cost if _covers(cost, known_cost(loss, orders)) else None
+    return cost if covers(cost, known_cost(loss, orders)) else None
 
 
 def charged_together(total: Filter, costs: Sequence[Cost]) -> Filter:
@@ -242,15 +266,3 @@ def charged_together(total: Filter, costs: Sequence[Cost]) -> Filter:
 def _may_round(figures: Iterable[Fraction | None]) -> bool:
     """Whether some sum of these may be too long to be exact, so that it matters how they are added up."""
     return lcm(*(figure.denominator for figure in figures if figure is not None)) > _EXACT
-
-
-def _covers(charged: Cost, known: Cost) -> bool:
-    """Whether no figure charged is below what is known now; a later version may know sharper ones."""
-    pairs = [
-        (charged.epsilon, known.epsilon),
-        (charged.mu_squared, known.mu_squared),
-        (charged.rho, known.rho),
-        (charged.delta, known.delta),
-        *zip(charged.renyi, known.renyi, strict=True),
-    ]
-    return all(was is None or (now is not None and was * _SLACK >= now) for was, now in pairs)

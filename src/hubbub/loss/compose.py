@@ -8,18 +8,17 @@ not fit its budget, an `Odometer` adds them up and says where one stands.
 Proof: docs/proofs/filters.md
 """
 
-import json
-import re
 from collections.abc import Callable, Sequence
 from copy import copy
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import lru_cache
 from types import SimpleNamespace
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol
 
 from hubbub.errors import BudgetExceeded, InvalidInput
 from hubbub.loss.normal import gaussian_delta
+from hubbub.loss.written import read_text, record, text_of
 from hubbub.noise.real import exp_neg, log
 from hubbub.rational import Number, at_least_zero, below_one, positive, rational, shown_down
 
@@ -38,9 +37,6 @@ _LONGEST = 1 << 256
 """A figure with a larger denominator is rounded up to a multiple of 2^-128."""
 _MOST = 1 << 64
 """A larger figure is said to be infinite: no budget is as large."""
-_RATIONAL = re.compile(r"[0-9]{1,4000}(/0*[1-9][0-9]{0,3999})?")
-
-_T = TypeVar("_T")
 
 
 class _Promise(Protocol):
@@ -352,7 +348,7 @@ class Filter:
 
     def to_json(self) -> str:
         """The filter as it is stored: exact numbers, and the split as it was made."""
-        return _text("filter/1", epsilon=self.epsilon, delta=self.delta, split=self.split, spent=self.spent)
+        return text_of("filter/1", epsilon=self.epsilon, delta=self.delta, split=self.split, spent=self.spent)
 
     @classmethod
     def from_json(cls, text: str) -> "Filter":
@@ -360,10 +356,10 @@ class Filter:
 
         def made(*, epsilon: Any, delta: Any, split: Any, spent: Any) -> Filter:
             budget: Any = SimpleNamespace(epsilon=epsilon, delta=delta)
-            total = _record(Cost, spent)
-            return cls(budget, total.orders, _record(Split, split), spent=total)
+            total = record(Cost, spent)
+            return cls(budget, total.orders, record(Split, split), spent=total)
 
-        return _read(text, "filter/1", made)
+        return read_text(text, "filter/1", made)
 
     def _fits(self, total: Cost) -> bool:
         """The rule of docs/proofs/filters.md: the pure sum, or μ², or the orders together."""
@@ -432,17 +428,17 @@ class Odometer:
 
     def to_json(self) -> str:
         """The odometer as it is stored."""
-        return _text("odometer/1", delta=self.delta, spent=self.spent)
+        return text_of("odometer/1", delta=self.delta, spent=self.spent)
 
     @classmethod
     def from_json(cls, text: str) -> "Odometer":
         """Read a stored odometer, which must be just what `to_json` wrote."""
 
         def made(*, delta: Any, spent: Any) -> Odometer:
-            total = _record(Cost, spent)
+            total = record(Cost, spent)
             return cls(delta, total.orders, spent=total)
 
-        return _read(text, "odometer/1", made)
+        return read_text(text, "odometer/1", made)
 
 
 @lru_cache(maxsize=256)
@@ -568,53 +564,3 @@ def _check_orders(orders: tuple[Fraction, ...], cost: Any) -> None:
             why="figures add up only at the same order",
             fix="state the cost at the account's orders",
         )
-
-
-def _text(kind: str, **parts: object) -> str:
-    return json.dumps({"kind": kind} | {name: _plain(part) for name, part in parts.items()}, sort_keys=True)
-
-
-def _plain(part: Any) -> Any:
-    if isinstance(part, tuple):
-        return [_plain(item) for item in part]
-    if isinstance(part, (Cost, Split)):
-        return {field.name: _plain(getattr(part, field.name)) for field in fields(part)}
-    return None if part is None else str(part)
-
-
-def _read(text: str, kind: str, made: Callable[..., _T]) -> _T:
-    try:
-        stored = json.loads(text)
-        if stored.pop("kind") != kind:
-            raise TypeError  # noqa: TRY301 - one way out for whatever is wrong
-        return made(**_parsed(stored))
-    except (AttributeError, KeyError, TypeError, ValueError, RecursionError) as error:
-        raise InvalidInput(
-            f"the text is not a stored {kind}",
-            why=error.why if isinstance(error, InvalidInput) else "what it says is not what was written",
-            fix="use the text that to_json() wrote, unchanged",
-        ) from None
-
-
-def _record(kind: Callable[..., _T], stored: Any) -> _T:
-    # A field left to its default would be a guess at what was meant.
-    if set(stored) != {field.name for field in fields(kind)}:  # type: ignore[arg-type]
-        raise ValueError
-    return kind(**stored)
-
-
-def _parsed(part: Any) -> Any:
-    if isinstance(part, dict):
-        return {name: _parsed(value) for name, value in part.items()}
-    if isinstance(part, list):
-        return tuple(_parsed(item) for item in part)
-    return None if part is None else _number(part)
-
-
-@lru_cache(maxsize=1 << 12)  # an account's orders and shares are read with every charge
-def _number(text: str) -> Fraction:
-    # Only what was written: a decimal such as 1e999999999 would take for ever to write out.
-    if not _RATIONAL.fullmatch(text):
-        raise ValueError
-    top, _, bottom = text.partition("/")
-    return Fraction(int(top), int(bottom or 1))

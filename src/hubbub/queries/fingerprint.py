@@ -17,9 +17,10 @@ from sqlglot import exp
 
 from hubbub.queries.plan import Plan
 
-__all__ = ["fingerprint"]
+__all__ = ["family", "fingerprint"]
 
 _KIND = "question/1"
+_FAMILY = "family/1"
 _PUBLIC = ("unit", "epsilon", "delta", "limits", "is_gaussian", "confidence", "reports")
 
 
@@ -31,7 +32,21 @@ def fingerprint(plan: Plan, origin: Any = None) -> str:
         if part.name != "text"
     }
     rest = {name: _plain(getattr(plan, name)) for name in _PUBLIC}
-    text = json.dumps([_KIND, query, rest, origin], sort_keys=True, ensure_ascii=True)
+    return _digest([_KIND, query, rest, origin])
+
+
+def family(plan: Plan, origin: Any = None) -> str:
+    """A digest of what is asked, whatever it costs: finer answers to it can be combined with coarser ones."""
+    query = {
+        part.name: _plain(getattr(plan.query, part.name))
+        for part in dataclasses.fields(plan.query)
+        if part.name != "text"
+    }
+    return _digest([_FAMILY, query, _plain(plan.unit), _plain(plan.limits), origin])
+
+
+def _digest(parts: list[Any]) -> str:
+    text = json.dumps(parts, sort_keys=True, ensure_ascii=True)
     return hashlib.sha256(text.encode()).hexdigest()
 
 

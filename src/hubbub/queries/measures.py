@@ -66,6 +66,10 @@ class Measure(ABC):
         del place, measured
         return None
 
+    def linear(self, place: int, measured: Measurement) -> Floats | None:
+        """Of what each integer is worth, where the answer by itself is a sum of them."""
+        return self.weights(place, measured)
+
     @abstractmethod
     def expected(self, place: int, measured: Measurement, noise: Noise, confidence: Number) -> str:
         """How far the answer will be off, in words: a number, or a formula where n is not known."""
@@ -180,6 +184,9 @@ class Counted(Measure):
     def measurement(self, weighing: Weighing) -> Measurement:
         return weighing.units() if self.argument is None else weighing.distinct(self.argument)
 
+    def linear(self, place: int, measured: Measurement) -> Floats:
+        return np.array([float(measured.step)])
+
     def reader(self, noisy: NDArray[np.int64], measured: Measurement, noise: Noise) -> Reader:
         weights = np.array([float(measured.step)])
         return lambda _, confidence: combined(noisy.astype(np.float64), weights, noise, confidence)
@@ -210,6 +217,9 @@ class PerGroup(Measure):
         low, high = self.bounds
         moments = Moments(table, (1,), noise, measured.step)
         return lambda _, confidence: _scaled(moments.mean(confidence), float(high - low), float(low))
+
+    def linear(self, place: int, measured: Measurement) -> Floats | None:
+        return None if self.is_mean else self._linear(measured)
 
     def _linear(self, measured: Measurement) -> Floats:
         return np.array([float(_largest(self.bounds) * measured.step)])

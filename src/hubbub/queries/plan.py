@@ -26,6 +26,7 @@ from hubbub.mechanisms import Gaussian, Laplace, PermuteAndFlip, TopK
 from hubbub.mechanisms.histogram import StableHistogram
 from hubbub.mechanisms.keys import GaussianKeys, GeometricKeys, select_keys
 from hubbub.queries.measures import Estimate, Measure, Noise, measures
+from hubbub.queries.moments import Floats
 from hubbub.queries.partition import Partition
 from hubbub.queries.query import Output, Query
 from hubbub.queries.rules import Limits, Measurement, Weighing
@@ -428,6 +429,12 @@ class Plan:
         measure, measured = self._of(place, limits)
         said = measure.expected(place, measured, self.noise(measured.sensitivity), self.confidence)
         return f"{said}, if {limits.rows} rows per unit are found best" if self.searches else said
+
+    def linear(self, place: int) -> tuple[Floats, Noise] | None:
+        """What each integer is worth in an aggregate, and its noise, where it is a plain sum of them."""
+        measure, measured = self._of(place, self.assumed)
+        weights = measure.linear(place, measured)
+        return None if weights is None else (weights, self.noise(measured.sensitivity))
 
     def width(self, place: int) -> float | None:
         """How far an aggregate will be off, where that is known beforehand."""
