@@ -11,6 +11,7 @@ import platform
 from importlib.metadata import version
 from pathlib import Path
 
+import estimators
 from measure import CONSOLE
 
 import ledger
@@ -18,7 +19,13 @@ import loss
 import noise
 import queries
 
-SUITES = {"noise": noise.run, "loss": loss.run, "queries": queries.run, "ledger": ledger.run}
+SUITES = {
+    "noise": noise.run,
+    "loss": loss.run,
+    "queries": queries.run,
+    "ledger": ledger.run,
+    "estimators": estimators.run,
+}
 PACKAGES = (
     "hubbub",
     "numpy",
@@ -28,6 +35,7 @@ PACKAGES = (
     "polars",
     "python-dp",
     "diffprivlib",
+    "scikit-learn",
     "dp-accounting",
     "prv-accountant",
     "opacus",

@@ -6,7 +6,7 @@
 Tables: `open` a file, ask it SQL, get a `Release`. Units and sensitivity: `Unit`, `Neighbours`,
 `Sensitivity`, `Bounded`. Queries on rows in memory: `count`, `counts`, `fraction`, `histogram`, `linear`.
 Mechanisms: `Laplace`, `Gaussian`, `least_noise`; choices and thresholds; the local model. What comes out:
-`Release`, with its `Loss`; `calibrate`, `parallel`. For students: `Universe`.
+`Release`, with its `Loss`; `calibrate`, `parallel`. Models: the module `learn`. For students: `Universe`.
 
 A name is loaded when it is first used, so that `import hubbub` costs next to nothing.
 """
@@ -97,7 +97,9 @@ _HOME = {name: home for home, names in _HOMES.items() for name in names}
 
 
 def __getattr__(name: str) -> object:
-    """A public name, from the module it lives in, loaded now."""
+    """A public name, from the module it lives in, loaded now; `hubbub.learn` is a module of its own."""
+    if name == "learn":
+        return import_module("hubbub.learn")
     if name not in __all__:
         raise AttributeError(f"module 'hubbub' has no attribute {name!r}")
     value = getattr(import_module(f"hubbub.{_HOME.get(name, 'mechanisms')}"), name)

@@ -202,7 +202,7 @@ class Dataset:
 
     def _answers(self, plan: Plan, progress: Callable[[str], None]) -> Answers:
         done = answered(plan, self._engine, progress)
-        return Answers(tuple(done.columns), plan.label(done.limits, done.above))
+        return Answers(tuple(done.columns), done.label)
 
     def _kept(self, account: Account, plan: Plan, progress: Callable[[str], None]) -> Answers:
         """The one answer to this question on this version: kept before it is shown, whoever asks again."""

@@ -40,6 +40,11 @@ class Measure(ABC):
     aggregates: tuple[int, ...]
     """The places of the aggregates it answers."""
 
+    @property
+    def counts(self) -> bool:
+        """Whether it is nothing but how many rows or units a group has."""
+        return False
+
     @abstractmethod
     def measurement(self, weighing: Weighing) -> Measurement:
         """The query to the engine."""
@@ -85,6 +90,10 @@ class Sums(Measure):
     degrees: tuple[int, ...]
     with_missing: bool
     is_signed: bool = False
+
+    @property
+    def counts(self) -> bool:
+        return self.partition == Partition.rows()
 
     def measurement(self, weighing: Weighing) -> Measurement:
         return weighing.sums(self.partition)
@@ -167,6 +176,10 @@ class Counted(Measure):
 
     argument: int | None = None
     """The value whose different ones are counted; None for units."""
+
+    @property
+    def counts(self) -> bool:
+        return self.argument is None
 
     def measurement(self, weighing: Weighing) -> Measurement:
         return weighing.units() if self.argument is None else weighing.distinct(self.argument)
