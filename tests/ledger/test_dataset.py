@@ -11,6 +11,7 @@ import pytest
 import hubbub as hb
 import hubbub.dataset
 from hubbub.errors import BudgetExceeded, InvalidInput, Refused
+from hubbub.learn import StandardScaler
 from hubbub.ledger import Ledger
 from hubbub.loss import Budget
 from hubbub.queries.fingerprint import fingerprint
@@ -253,3 +254,19 @@ def test_an_interactive_mechanism_spends_through_the_same_account(ledger):
     opened = hb.AboveThreshold.of(epsilon=0.5, threshold=10, sensitivity=1).open(account=account)
     assert opened.receipt is not None
     assert account.spent.epsilon == Fraction(1, 2)
+
+
+def test_a_model_spends_through_the_same_account(ledger):
+    account = ledger.account("people")
+    account.grant("ada", Budget(1))
+    for spender in (account, account.for_analyst("ada")):
+        StandardScaler(epsilon=0.25, bounds=(0, 1), account=spender).fit([[0.5], [1.0]])
+    charges = [entry for entry in account.entries() if entry.kind == "charge"]
+    assert [(entry.who, entry.body["what"]) for entry in charges] == [
+        ("", "StandardScaler.fit"),
+        ("ada", "StandardScaler.fit"),
+    ]
+    assert account.left().epsilon == Fraction(1, 2)
+    assert ledger.verify().is_whole
+    with pytest.raises(BudgetExceeded):
+        StandardScaler(epsilon=0.75, bounds=(0, 1), account=account).fit([[0.5], [1.0]])
