@@ -53,7 +53,7 @@ class Spending:
 
     def __init__(self, budget: Budget | None = None) -> None:
         self.budget = budget
-        self._filter = Filter(budget) if budget is not None else None
+        self._filter = Filter.for_questions(budget) if budget is not None else None
         self._sum = Cost.of(0, mu_squared=0)
         self._busy = threading.Lock()
         self.receipts: list[Receipt] = []
