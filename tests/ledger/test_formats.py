@@ -32,7 +32,7 @@ def test_a_ledger_that_was_written_by_the_first_version_is_read_the_same(ledger)
     visits, sales = ledger.account("visits"), ledger.account("sales")
     assert (visits.unit, sales.unit) == (Unit("patient"), Unit.row(Neighbours.SUBSTITUTE))
     assert (visits.total.epsilon, visits.total.delta) == (3, Fraction(1, 10**6))
-    assert visits.total.split.approximate == Fraction(1, 16 * 10**6)  # as it was opened, not as it would be now
+    assert visits.total.split.approximate == Fraction(1, 16 * 10**6)  # as it was opened
     assert {who: total.spent.epsilon for who, total in visits.analysts().items()} == {
         "ada": Fraction(1, 10),
         "bob": Fraction(1, 10),
