@@ -39,10 +39,10 @@ _SIZE, _WHOLE, _DIAGONAL = Fraction(1, 25), Fraction(1, 5), Fraction(1, 12)
 _PARTS = 1 << 20
 _SIZES = Sensitivity(2 * _PARTS, linf=_PARTS)
 """One row moves the number of rows, and the sum of norms, by at most one, of so many parts."""
-_FEW, _LEAST, _MOST = 8, 4, 32
-"""Steps with the whole curvature; the least and the most with its diagonal."""
-_QUIET = 0.004
-"""With the diagonal, steps are so few that their noise, per row and clip, is below this."""
+_LEAST, _MOST = {True: 8, False: 4}, 32
+"""How many steps: with the whole curvature, with its diagonal; and at most."""
+_QUIET = {True: 0.0006, False: 0.004}
+"""As many as leave their noise, per row and clip, below this: the whole curvature needs fewer."""
 _CLIP = Fraction(2, 5)
 _PACE, _SLOW = 4.0, 2.0
 """The logistic loss bends by at most a quarter of Σuuᵀ; with its diagonal alone, half that pace is steady."""
@@ -60,7 +60,7 @@ class LogisticRegression(Classifier):
     The number of rows and their mean norm are measured first; then the curvature: all of Σuuᵀ, if its noise
     allows, else its diagonal; then come the steps.
 
-    >>> rows = np.arange(4000).reshape(-1, 1) % 100
+    >>> rows = np.arange(9000).reshape(-1, 1) % 100
     >>> model = LogisticRegression(epsilon=1, bounds=(0, 100), classes=["low", "high"])
     >>> model.fit(rows, np.where(rows[:, 0] < 50, "low", "high")).predict([[10], [90]]).tolist()
     ['low', 'high']
@@ -71,7 +71,7 @@ class LogisticRegression(Classifier):
     """
 
     steps: int | None = None
-    """How many; None for 8 with all of the curvature, else for 4 to 32, the fewer the wider the noise."""
+    """How many; None for 4 to 32, the fewer the wider the noise."""
     rows: Number | None = None
     """About how many rows there are, where that is public; else it is measured."""
     norm: Number | None = None
@@ -183,7 +183,7 @@ def _descended(
     columns = 1 if classes == 2 else classes
     most = settings.clip_at(limit)
     row = _step_sensitivity(most, columns * coordinates, norm)
-    steps = settings.steps or (_FEW if is_whole else _quiet_steps(measuring, row, most * size))
+    steps = settings.steps or _quiet_steps(measuring, row, most * size, is_whole=is_whole)
     share = measuring.left / steps
     caps = np.minimum(most // np.maximum(_lengths(rows, norm), 1), 1 << 30)
     weights, speed, total = (np.zeros((columns, coordinates)) for _ in range(3))
@@ -200,14 +200,14 @@ def _descended(
     return total / len(last)
 
 
-def _quiet_steps(measuring: Measuring, row: Sensitivity, all_clips: float) -> int:
+def _quiet_steps(measuring: Measuring, row: Sensitivity, clips: float, *, is_whole: bool) -> int:
     """As many steps as leave their noise small: of T steps each has the T-th part of what is left."""
-    quiet = [
+    quiet = (
         steps
-        for steps in range(_LEAST + 1, _MOST + 1)
-        if measuring.deviation(row, measuring.left / steps) <= _QUIET * all_clips
-    ]
-    return max(quiet, default=_LEAST)
+        for steps in range(_LEAST[is_whole], _MOST + 1)
+        if measuring.deviation(row, measuring.left / steps) <= _QUIET[is_whole] * clips
+    )
+    return max(quiet, default=_LEAST[is_whole])
 
 
 def _widest(coordinates: int, norm: int) -> int:
@@ -296,7 +296,7 @@ def _gradient(
     largest = int(np.abs(fixed).sum(axis=1).max()) * STEPS
     total = np.zeros(weights.shape, dtype=np.int64)
     for part in chunks(len(rows)):
-        taken = rows[part]
+        taken = rows[part].astype(np.float64)
         scores = exact_product(taken, fixed.T, largest)
         whole_scores = np.hstack([np.zeros((len(scores), 1)), scores]) if len(weights) == 1 else scores
         residuals = _residuals(whole_scores, bits, codes[part])[:, -len(weights) :]
