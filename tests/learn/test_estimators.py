@@ -368,6 +368,35 @@ def test_without_noise_the_logistic_steps_find_what_is_linear(classes):
     assert model.predict([[math.nan, math.inf, -math.inf]])[0] in classes
 
 
+def alike_features(count=600):
+    """More features than the whole curvature is measured of, all alike: the hardest for a diagonal."""
+    place = np.arange(300)
+    rows = np.repeat(((place % 20 - 10) / 10)[:, None], count, axis=1)
+    # One in seven labels is wrong, so that it matters how large the weights are.
+    return rows, (place % 20 >= 10).astype(int) ^ (place % 7 == 0)
+
+
+def test_steps_that_go_too_far_are_taken_back():
+    rows, labels = alike_features()
+    model = LogisticRegression(epsilon=ENOUGH, bounds=(-1, 1), classes=[0, 1]).fit(rows, labels)
+    assert model.score(rows, labels) > 0.85
+    surprise = -np.log(model.predict_proba(rows)[np.arange(len(labels)), labels])
+    assert surprise.mean() < 0.6
+
+
+@pytest.mark.parametrize("price", [{"epsilon": 1}, {"epsilon": 2, "delta": 1e-5}, {"epsilon": 10**7}])
+@pytest.mark.parametrize("classes", [[0, 1], [0, 1, 2]])
+def test_one_row_of_many_features_moves_every_sum_by_no_more_than_was_said(price, classes):
+    rows, labels = alike_features()
+    estimator = LogisticRegression(bounds=(-1, 1), classes=classes, **price)
+    for (l1, l2_squared, linf), row in moves(
+        lambda: estimator.fit(rows, labels), lambda: estimator.fit(rows[1:], labels[1:])
+    ):
+        assert l1 <= row.l1
+        assert l2_squared <= row.l2_squared
+        assert linf <= row.linf
+
+
 def test_rows_of_one_unit_beyond_the_limit_change_nothing():
     x, _ = some_rows(40)
     units = np.repeat(np.arange(20), 2)

@@ -20,6 +20,7 @@ from hubbub.learn.fixed import STEPS, Box, chunks, clipped, exact_product
 from hubbub.learn.linear import limit_of
 from hubbub.learn.measuring import Measuring, Price
 from hubbub.learn.moments import gram, gram_sensitivity, unpacked
+from hubbub.noise import LARGEST_SCALE
 from hubbub.rational import Number, at_least_zero, below_one, ceil_sqrt, positive, whole
 
 __all__ = ["LogisticRegression"]
@@ -46,6 +47,8 @@ _QUIET = {True: 0.0006, False: 0.004}
 _CLIP = Fraction(2, 5)
 _PACE, _SLOW = 4.0, 2.0
 """The logistic loss bends by at most a quarter of Σuuᵀ; with its diagonal alone, half that pace is steady."""
+_MANY, _BACK = 16, 0.25
+"""With the diagonal and so many steps, one that went too far is taken back, and the next are shorter."""
 _MOST_FEATURES = 512
 """With more features the curvature is measured feature by feature alone."""
 _ROOM = 1.25
@@ -167,7 +170,7 @@ def _check_reach(price: Price, coordinates: int, settings: _Settings) -> None:
     limit = settings.limit or _widest(coordinates, price.norm)
     row = _step_sensitivity(settings.clip_at(limit), coordinates, price.norm)
     price.mechanism(row, Fraction(1, 2) / (settings.steps or _MOST))
-    price.mechanism(gram_sensitivity(coordinates, limit, price.norm), _DIAGONAL)
+    price.mechanism(_diagonal_sensitivity(limit, price.norm), _DIAGONAL)
     price.mechanism(_SIZES, _SIZE)
 
 
@@ -188,14 +191,22 @@ def _descended(
     caps = np.minimum(most // np.maximum(_lengths(rows, norm), 1), 1 << 30)
     weights, speed, total = (np.zeros((columns, coordinates)) for _ in range(3))
     pace = (_PACE if is_whole else _SLOW) / (1 if classes == 2 else 2)
+    rough = measuring.deviation(row, share) / (STEPS * _RESIDUAL) / size
+    careful = not is_whole and steps >= _MANY
     last = range(steps - (steps + 3) // 4, steps)
+    before = weights
     for step in range(steps):
         ahead = weights + settings.momentum * speed
         exact = _gradient(rows, codes, ahead, caps, norm)
         noisy = measuring.measure(exact, row, share, "clipped gradients") / (STEPS * _RESIDUAL)
-        slope = (noisy + settings.alpha * ahead) / size
-        speed = settings.momentum * speed - pace * (slope @ shape if is_whole else slope * shape)
-        weights = np.clip(weights + speed, -_LARGEST_WEIGHT, _LARGEST_WEIGHT)
+        slope, moved = (noisy + settings.alpha * ahead) / size, ahead - before
+        if careful and (slope * moved).sum() > 2 * rough * np.linalg.norm(moved):
+            # It has gone too far, by more than noise explains: back most of the way, and slower.
+            weights, speed, pace = before + _BACK * moved, np.zeros_like(speed), _BACK * pace
+        else:
+            speed = settings.momentum * speed - pace * (slope @ shape if is_whole else slope * shape)
+            weights = np.clip(weights + speed, -_LARGEST_WEIGHT, _LARGEST_WEIGHT)
+            before = ahead
         total += weights if step in last else 0.0
     return total / len(last)
 
@@ -257,7 +268,8 @@ def _curvature(rows: NDArray[np.int16], size: float, limit: int, measuring: Meas
     # The largest eigenvalue of the noise, per row; and about what the true ones add up to.
     radius = 2 * math.sqrt(coordinates) * measuring.deviation(row, _WHOLE) / STEPS**2 / size
     trace = (limit / STEPS) ** norm
-    if coordinates <= _MOST_FEATURES and radius <= trace / 12:
+    can_be = coordinates <= _MOST_FEATURES and measuring.price.scale(row, _WHOLE) <= LARGEST_SCALE
+    if can_be and radius <= trace / 12:
         noisy = measuring.measure(gram(rows, limit, norm), row, _WHOLE, "second moments")
         values, vectors = np.linalg.eigh(unpacked(noisy, coordinates) / size)
         return (vectors / (np.maximum(values, 0.0) + radius / 2 + 0.01)) @ vectors.T, True
@@ -265,11 +277,15 @@ def _curvature(rows: NDArray[np.int16], size: float, limit: int, measuring: Meas
     for part in chunks(len(rows)):
         taken = rows[part].astype(np.int64)
         total += (taken * taken).sum(axis=0)
-    # Σxⱼ² is ‖x‖₂², or at most ‖x‖₁·max|xⱼ|; and the ℓ2 of the squares is at most their ℓ1.
-    diagonal = Sensitivity(limit * STEPS if norm == 1 else limit**2, linf=STEPS**2)
+    diagonal = _diagonal_sensitivity(limit, norm)
     spread = measuring.measure(total, diagonal, _DIAGONAL, "squares") / STEPS**2 / size
     rough = measuring.deviation(diagonal, _DIAGONAL) / STEPS**2 / size
     return 1.0 / (np.maximum(spread, 0.0) + rough + 0.05), False
+
+
+def _diagonal_sensitivity(limit: int, norm: int) -> Sensitivity:
+    """How far one row moves Σuⱼ²: ‖u‖₂² in all, or at most ‖u‖₁·max|uⱼ|; ℓ2 is no more than ℓ1."""
+    return Sensitivity(limit * STEPS if norm == 1 else limit**2, linf=STEPS**2)
 
 
 def _step_sensitivity(most: int, cells: int, norm: int) -> Sensitivity:
