@@ -42,7 +42,7 @@ _SIZES = Sensitivity(2 * _PARTS, linf=_PARTS)
 """One row moves the number of rows, and the sum of norms, by at most one, of so many parts."""
 _LEAST, _MOST = {True: 8, False: 4}, 32
 """How many steps: with the whole curvature, with its diagonal; and at most."""
-_QUIET = {True: 0.0006, False: 0.004}
+_QUIET = {True: 0.00025, False: 0.004}
 """As many as leave their noise, per row and clip, below this: the whole curvature needs fewer."""
 _CLIP = Fraction(2, 5)
 _PACE, _SLOW = 4.0, 2.0
