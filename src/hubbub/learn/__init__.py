@@ -1,6 +1,7 @@
-"""Private learning: models of tables, whose training is charged before a row is read.
+"""Private learning: models that say true things about the crowd, and nothing about the person.
 
-A name is loaded when it is first used, so that nothing heavy is loaded for what does without.
+`private` makes a training run of an ordinary torch model, optimizer and data; the estimators are shaped as
+scikit-learn's and need numpy only. A name is loaded when it is first used: torch is for who trains with it.
 """
 
 from importlib import import_module
@@ -11,19 +12,40 @@ if TYPE_CHECKING:
     from hubbub.learn.clusters import KMeans
     from hubbub.learn.linear import LinearRegression
     from hubbub.learn.logistic import LogisticRegression
+    from hubbub.learn.lots import Fixed, Lots, Shuffled, most_steps
     from hubbub.learn.pca import PCA
     from hubbub.learn.scaler import StandardScaler
+    from hubbub.learn.schedule import Adaptive
+    from hubbub.learn.trainer import Trainer, private
 
-__all__ = ["PCA", "GaussianNB", "KMeans", "LinearRegression", "LogisticRegression", "StandardScaler"]
+__all__ = [
+    "PCA",
+    "Adaptive",
+    "Fixed",
+    "GaussianNB",
+    "KMeans",
+    "LinearRegression",
+    "LogisticRegression",
+    "Lots",
+    "Shuffled",
+    "StandardScaler",
+    "Trainer",
+    "most_steps",
+    "private",
+]
 
-_HOME = {
-    "GaussianNB": "bayes",
-    "KMeans": "clusters",
-    "LinearRegression": "linear",
-    "LogisticRegression": "logistic",
-    "PCA": "pca",
-    "StandardScaler": "scaler",
+_HOMES = {
+    "bayes": ("GaussianNB",),
+    "clusters": ("KMeans",),
+    "linear": ("LinearRegression",),
+    "logistic": ("LogisticRegression",),
+    "lots": ("Fixed", "Lots", "Shuffled", "most_steps"),
+    "pca": ("PCA",),
+    "scaler": ("StandardScaler",),
+    "schedule": ("Adaptive",),
+    "trainer": ("Trainer", "private"),
 }
+_HOME = {name: home for home, names in _HOMES.items() for name in names}
 
 
 def __getattr__(name: str) -> object:

@@ -26,6 +26,7 @@ from sqlglot import exp
 from hubbub.errors import EngineFailed, InvalidInput
 from hubbub.tables.engine import Columns, as_keys
 from hubbub.tables.schema import UNIT, Key, Kind, Table
+from hubbub.unit import Window
 
 __all__ = ["DuckDB", "Source"]
 
@@ -77,6 +78,8 @@ class Source:
     is_public: bool = False
     bounds: Mapping[str, Any] | None = None
     keys: Mapping[str, Any] | None = None
+    window: Window | None = None
+    """Which stretch of time is meant: all other rows are as if they were not there."""
     has_quotes: bool = True
     """Whether a CSV file quotes fields; without, each line is a row whatever is in it."""
 
@@ -187,7 +190,10 @@ class DuckDB:
             column = table.find(source.unit).name
             own = bytewise[column] if _kind(types[column]) is Kind.TEXT else ""
             parts.append(f"{self._unit(column, types[column])}{own} AS {_name(UNIT)}")
-        self._connection.execute(f"CREATE TEMP VIEW {_name(name)} AS SELECT {', '.join(parts)} FROM {raw}")
+        within = "" if source.window is None else f" WHERE {_within(source.window, table, types)}"
+        self._connection.execute(
+            f"CREATE TEMP VIEW {_name(name)} AS SELECT {', '.join(parts)} FROM {raw}{within}"
+        )
         return table
 
     def _check_collation(self) -> None:
@@ -298,6 +304,24 @@ class DuckDB:
         finally:
             if given is None:
                 self._connection.unregister(_RAW + name)
+
+
+def _within(window: Window, table: Table, types: Mapping[str, str]) -> str:
+    """Whether a row is in a window, by itself; one without a time is in none.
+
+    Guarantee: rows outside of the window change nothing.
+    Proof: docs/proofs/ledger.md, "Windows"
+    """
+    column = table.find(window.column)
+    if column.kind not in {Kind.DATE, Kind.TIMESTAMP}:
+        raise InvalidInput(
+            f"the window's column {column.name!r} of {table.name} is no date or timestamp",
+            why="a window's budget pays only for its rows, so each row must say when it was",
+            fix="name a column with dates, or declare its type",
+        )
+    moment = _cast(column.name, types[column.name], column.kind)
+    first, beyond = (f"CAST('{end}' AS {_SQL_TYPES[column.kind]})" for end in (window.start, window.end))
+    return f"({moment}) >= {first} AND ({moment}) < {beyond}"
 
 
 def _kind(sql_type: str) -> Kind:
