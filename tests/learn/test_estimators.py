@@ -17,6 +17,7 @@ from hubbub.dataset import Spending
 from hubbub.errors import BudgetExceeded, InvalidInput, Unsupported
 from hubbub.learn import PCA, GaussianNB, KMeans, LinearRegression, LogisticRegression, StandardScaler
 from hubbub.learn.measuring import Measuring
+from hubbub.ledger import Ledger
 from hubbub.unit import Neighbours, Unit
 from learn.replay import moves, recorded
 
@@ -286,6 +287,19 @@ def test_units_are_given_with_a_key_and_only_then():
         StandardScaler(epsilon=1, bounds=(0, 1)).fit([[1.0]], units=["a"])
     with pytest.raises(InvalidInput, match="one entry for each row"):
         StandardScaler(epsilon=1, bounds=(0, 1), unit=Unit("person")).fit([[1.0]], units=["a", "b"])
+
+
+def test_a_ledgers_account_is_charged_for_its_own_unit_alone(tmp_path):
+    ledger = Ledger.open(str(tmp_path / "visits.ledger"))
+    account = ledger.account("visits", Unit("patient"), hb.Budget(1, 1e-6))
+    with pytest.raises(hb.Refused, match="the account protects one patient"):
+        StandardScaler(epsilon=1, bounds=(0, 1), account=account).fit([[1.0]])
+    assert account.left().epsilon == 1
+    scaler = StandardScaler(epsilon=0.75, bounds=(0, 1), account=account, unit=Unit("patient"))
+    assert scaler.fit([[1.0]], units=["a"]).receipt_.what == "StandardScaler.fit"
+    with pytest.raises(BudgetExceeded):
+        scaler.fit([[1.0]], units=["a"])
+    ledger.close()
 
 
 def test_a_price_is_used_up_once():
