@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from itertools import pairwise
 
+from hubbub.tables.forms import number_text
 from hubbub.tables.schema import Bounds
 
 __all__ = ["VALUE_BITS", "Partition", "is_finite"]
@@ -149,11 +150,11 @@ def _fixed(place: int, bounds: Bounds) -> str:
 def _steps(place: int, bounds: Bounds, zero: Fraction, whole: Fraction) -> str:
     # Not-a-number to NULL, clamp, scale, floor, clamp again, cast: in this order, on every engine. LEAST and
     # GREATEST pass over NULL on some engines, so what is NULL never comes to them.
-    low, high = (float(end) for end in bounds)
+    low, high = (number_text(end) for end in bounds)
     x = f"x{place}"
-    clamped = f"CASE WHEN {x} <= {low!r} THEN {low!r} WHEN {x} >= {high!r} THEN {high!r} ELSE {x} END"
-    factor = float((1 << VALUE_BITS) / whole)
+    clamped = f"CASE WHEN {x} <= {low} THEN {low} WHEN {x} >= {high} THEN {high} ELSE {x} END"
+    factor = number_text((1 << VALUE_BITS) / whole)
     least, most = (round(float((end - zero) / whole) * (1 << VALUE_BITS)) for end in bounds)
-    steps = f"FLOOR(({clamped} - {float(zero)!r}) * {factor!r} + 0.5)"
+    steps = f"FLOOR(({clamped} - {number_text(zero)}) * {factor} + 0.5e0)"
     inside = f"CAST(LEAST(GREATEST({steps}, {least}), {most}) AS BIGINT)"
     return f"CASE WHEN {is_finite(x)} THEN {inside} END"
