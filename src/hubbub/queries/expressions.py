@@ -38,7 +38,6 @@ from hubbub.tables.forms import (
     DOUBLE,
     LEAST_MOMENT,
     SQL_NAMES,
-    in_range,
     lowered,
     number_as_text,
     number_literal,
@@ -218,7 +217,8 @@ def _guarded(compare: type[exp.Expr]) -> Callable[[exp.Expr, Scope], Typed]:
 
 def _exponential(node: exp.Expr, scope: Scope) -> Typed:
     only(node, "this")
-    return Typed(in_range(exp.Exp(this=_number_of(node.this, scope).sql)), Kind.NUMBER)
+    made = Typed(exp.Exp(this=_number_of(node.this, scope).sql), Kind.NUMBER, size=(-2000, 2000))
+    return numbers.kept(made)
 
 
 def _power(node: exp.Expr, scope: Scope) -> Typed:

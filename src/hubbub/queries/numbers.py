@@ -13,9 +13,10 @@ from fractions import Fraction
 import sqlglot
 from sqlglot import exp
 
+from hubbub.queries.partition import TINY
 from hubbub.queries.typed import Typed, again, grouped, known_number
 from hubbub.tables.forms import DOUBLE, in_range, number_literal, number_text
-from hubbub.tables.schema import RANGE, Bounds, Kind, Size
+from hubbub.tables.schema import Bounds, Kind, Size
 
 __all__ = [
     "absolute",
@@ -38,25 +39,27 @@ __all__ = [
 ]
 
 _STEPS = 2.0**62
-_DOUBLES: Size = (-1000, 1000)
-_COLUMNS: Size = (-400, 400)
-"""So small or large a column may be: the steps between any bounds are then doubles, too."""
+_DOUBLES: Size = (-1074, 1000)
+_COLUMNS: Size = (-1074, 400)
+"""So large a column may be: the steps between any bounds are then doubles, too."""
+_KEPT: Size = (-200, 200)
+"""What `in_range` makes of it."""
 
 
 def _is_within(size: Size, limits: Size) -> bool:
     return limits[0] <= size[0] and size[1] <= limits[1]
 
 
-def kept(number: Typed, limits: Size = RANGE) -> Typed:
+def kept(number: Typed, limits: Size = _KEPT) -> Typed:
     """The number, brought back into range if it can be beyond the limits."""
     if number.kind is not Kind.NUMBER or _is_within(number.size, limits):
         return number
     if isinstance(number.value, Fraction):
         size = abs(number.value)
-        end = 2.0 ** RANGE[1] if number.value > 0 else -(2.0 ** RANGE[1])
+        end = 2.0 ** _KEPT[1] if number.value > 0 else -(2.0 ** _KEPT[1])
         return known_number(end if size > 1 else 0.0)
     again(number.sql)
-    return Typed(in_range(number.sql), Kind.NUMBER, number.bounds, number.keys, number.half)
+    return Typed(in_range(number.sql), Kind.NUMBER, number.bounds, number.keys, number.half, size=_KEPT)
 
 
 def as_column(number: Typed) -> Typed:
@@ -79,7 +82,7 @@ def _size(kind: type[exp.Expr], left: Size, right: Size) -> Size:
     if kind is exp.Div:
         return left[0] - right[1], left[1] - right[0]
     # A difference that is not 0 is a multiple of the last bit of the smaller.
-    return min(left[0], right[0]) - 53, max(left[1], right[1]) + 1
+    return max(min(left[0], right[0]) - 53, _DOUBLES[0]), max(left[1], right[1]) + 1
 
 
 def _fitting(kind: type[exp.Expr], left: Typed, right: Typed) -> tuple[Typed, Typed, Size]:
@@ -100,7 +103,7 @@ def arithmetic(kind: type[exp.Expr], left: Typed, right: Typed) -> Typed:
 
 def added_up(number: Typed, *, is_mean: bool) -> Typed:
     """The sum or the mean over the rows of one unit."""
-    number = as_column(number)
+    number = kept(number, (-400, 400))
     again(number.sql)
     bits = step_bits(number.bounds)
     tree = sqlglot.parse_one(exact_sum("x", bits, is_mean=is_mean), read="duckdb")
@@ -120,7 +123,9 @@ def exact_sum(x: str, bits: int, *, is_mean: bool = False) -> str:
 
     A value counts 2^62 steps at most, the sum 2^83, which is rounded to a double once. NULL if there is none.
     """
-    steps = f"FLOOR(LEAST(GREATEST({x} * {number_text(2.0**bits)}, {-_STEPS!r}), {_STEPS!r}))"
+    # What is so small that the product would be no double is no step.
+    value = x if bits >= 0 else f"CASE WHEN ABS({x}) < {TINY} THEN 0.0e0 ELSE {x} END"
+    steps = f"FLOOR(LEAST(GREATEST({value} * {number_text(2.0**bits)}, {-_STEPS!r}), {_STEPS!r}))"
     whole = f"SUM(CASE WHEN {x} IS NOT NULL THEN CAST(CAST({steps} AS BIGINT) AS HUGEINT) END)"
     held = f"CAST(LEAST(GREATEST({whole}, {-(2**83)}), {2**83}) AS HUGEINT)"
     # In two parts, each of them a double: only their sum is rounded.
@@ -242,7 +247,7 @@ def guarded(number: Typed, made: exp.Expr, compare: type[exp.Expr], *, is_root: 
         low, high = number.size
         return Typed(sql, Kind.NUMBER, size=(low // 2 - 1, high // 2 + 1))
     again(sql)
-    return Typed(in_range(sql), Kind.NUMBER)
+    return Typed(in_range(sql), Kind.NUMBER, size=_KEPT)
 
 
 def extreme(kind: type[exp.Expr], parts: list[Typed]) -> Typed:

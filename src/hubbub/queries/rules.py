@@ -23,7 +23,7 @@ from sqlglot import exp
 from hubbub.bounded import LARGEST, Sensitivity
 from hubbub.errors import InvalidInput
 from hubbub.queries.numbers import exact_sum, step_bits
-from hubbub.queries.partition import Partition, is_finite
+from hubbub.queries.partition import Partition, clamped, is_finite
 from hubbub.queries.query import Query
 from hubbub.tables.forms import number_text
 from hubbub.tables.schema import UNIT, Bounds, Key
@@ -138,11 +138,9 @@ class Weighing:
 
         They are released with the sums of `levels` − 1 coarser ones: each row is in so many cells.
         """
-        low, high = (number_text(end) for end in bounds)
         x = f"x{place}"
-        clamped = f"CASE WHEN {x} <= {low} THEN {low} WHEN {x} >= {high} THEN {high} ELSE {x} END"
-        factor = number_text(bins / (bounds[1] - bounds[0]))
-        bin_of = f"LEAST(GREATEST(FLOOR(({clamped} - {low}) * {factor}), 0), {bins - 1})"
+        low, factor = number_text(bounds[0]), number_text(bins / (bounds[1] - bounds[0]))
+        bin_of = f"LEAST(GREATEST(FLOOR(({clamped(x, bounds)} - {low}) * {factor}), 0), {bins - 1})"
         # As small integers around zero: engines count these fast.
         middle = bins // 2
         small = f"CAST({bin_of} - {middle} AS SMALLINT) AS small"

@@ -25,7 +25,7 @@ from sqlglot import exp
 
 from hubbub.errors import EngineFailed, InvalidInput
 from hubbub.tables.engine import Columns, Source, as_keys, distinct_keys, types_of
-from hubbub.tables.forms import LEAST_MOMENT, SQL_NAMES, as_declared, in_range, within_years
+from hubbub.tables.forms import LEAST_MOMENT, SQL_NAMES, as_declared, finite, within_years
 from hubbub.tables.schema import UNIT, Key, Kind, Table
 
 __all__ = ["DuckDB"]
@@ -310,7 +310,7 @@ def _read(column: str, sql_type: str) -> exp.Expr:
             # Digit by digit: else what is beyond 2^53 would be rounded twice.
             name = as_text
         double = exp.TryCast(this=name, to=exp.DataType.build("DOUBLE"))
-        return double if base in _NUMBERS else in_range(double)
+        return double if base in _NUMBERS else finite(double)
     if base == "TIMESTAMP WITH TIME ZONE":
         # As it is in Greenwich, whatever the connection's own zone is.
         micros = exp.func("epoch_us", name)

@@ -1,9 +1,9 @@
 """Expressions that mean the same on every engine, and that no row can make fail.
 
-Numbers are doubles that are 0 or between 2^-200 and 2^200 in size, when they come from a table: sums,
-products and quotients of a few of these stay within the doubles, so no engine raises, and all of them give
-the same one. Texts are read as numbers or dates only if they look like one, letter by letter; letters are
-those of ASCII where case is changed. What no two engines agree on is not here.
+Numbers are finite doubles of at most 2^200 in size when they come from a table; sums, products and quotients
+stay within the doubles, so no engine raises, and all of them give the same one. Texts are read as numbers or
+dates only if they look like one, letter by letter; letters are those of ASCII where case is changed. What no
+two engines agree on is not here.
 
 Proof: docs/proofs/bounding.md, "Rows"
 """
@@ -24,6 +24,7 @@ __all__ = [
     "SQL_NAMES",
     "WIDE",
     "as_declared",
+    "finite",
     "in_range",
     "lowered",
     "moment_literal",
@@ -52,6 +53,7 @@ SQL_NAMES = {
 LEAST_MOMENT: dict[Kind, Key] = {Kind.DATE: date.min, Kind.TIMESTAMP: datetime.min}  # noqa: DTZ901 - no zone
 MOST_MOMENT: dict[Kind, Key] = {Kind.DATE: date.max, Kind.TIMESTAMP: datetime.max}  # noqa: DTZ901
 _LOWER, _UPPER = "abcdefghijklmnopqrstuvwxyz", "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
+_MOST = 2.0**200
 _LARGEST = 1.7976931348623157e308
 _TRUE, _FALSE = ("true", "t", "yes", "y", "1"), ("false", "f", "no", "n", "0")
 # At most 59 digits before or after the point: all of these are within 2^±200.
@@ -132,25 +134,29 @@ def as_declared(sql: exp.Expr, known: Kind, kind: Kind, column: str) -> exp.Expr
 # Numbers
 
 
-def in_range(number: exp.Expr) -> exp.Expr:
-    """The number as it comes from a table: beyond 2^200 it is 2^200, below 2^-200 it is 0.
-
-    What is no finite number is NULL. Some engines raise where a product leaves the doubles; so none does.
-    """
-    size = exp.Abs(this=number)
-    least, most = number_literal(2.0**-200), number_literal(2.0**200)
-    inside = exp.And(
-        this=exp.GTE(this=size, expression=least), expression=exp.LTE(this=size.copy(), expression=most)
-    )
-    positive = exp.GT(this=number.copy(), expression=number_literal(0))
-    end = exp.Case(ifs=[exp.If(this=positive, true=most.copy())], default=number_literal(-(2.0**200)))
+def finite(number: exp.Expr) -> exp.Expr:
+    """The number as it comes from a table: beyond 2^200 it is 2^200; what is no finite number is NULL."""
+    most, least = number_literal(_MOST), number_literal(-_MOST)
+    inside = exp.Between(this=number, low=least, high=most)
+    above = exp.Between(this=number.copy(), low=most.copy(), high=number_literal(_LARGEST))
+    below = exp.Between(this=number.copy(), low=number_literal(-_LARGEST), high=least.copy())
     return exp.Case(
         ifs=[
             exp.If(this=inside, true=number.copy()),
-            exp.If(this=exp.LT(this=size.copy(), expression=least.copy()), true=number_literal(0)),
-            exp.If(this=exp.LTE(this=size.copy(), expression=number_literal(_LARGEST)), true=end),
+            exp.If(this=above, true=most.copy()),
+            exp.If(this=below, true=least.copy()),
         ]
     )
+
+
+def in_range(number: exp.Expr) -> exp.Expr:
+    """The number, where it is `finite`, and 0 where it is smaller than 2^-200.
+
+    Some engines raise where a product leaves the doubles; so of such numbers it is made.
+    """
+    small = exp.LT(this=exp.Abs(this=number), expression=number_literal(1 / _MOST))
+    zero = exp.If(this=small, true=number_literal(0))
+    return exp.Case(ifs=[zero], default=finite(number.copy()))
 
 
 def without_signs(number: exp.Expr) -> exp.Expr:

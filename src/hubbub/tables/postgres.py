@@ -22,7 +22,7 @@ from hubbub.tables.forms import (
     LEAST_MOMENT,
     SQL_NAMES,
     as_declared,
-    in_range,
+    finite,
     number_literal,
     within_years,
 )
@@ -301,7 +301,7 @@ def _read(column: str, typed: str, of: str) -> exp.Expr:
     if typed == "numeric":
         return _of_digits(name)
     if typed in {"float4", "float8"}:
-        return in_range(cast)
+        return finite(cast)
     if typed == "timestamptz":
         zone = exp.AtTimeZone(this=name, zone=exp.Literal.string("UTC"))
         return within_years(zone, kind)

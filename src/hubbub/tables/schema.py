@@ -38,8 +38,8 @@ UNIT = "_unit"
 Bounds = tuple[Fraction, Fraction]
 Size = tuple[int, int]
 """Of a number: it is 0, or between 2^low and 2^high in size."""
-RANGE: Size = (-200, 200)
-"""The size of every number that comes from a table."""
+RANGE: Size = (-1074, 200)
+"""The size of every number that comes from a table: none is smaller than doubles have."""
 Key = str | float | bool | date | datetime | None
 """A value of a group key: public, as it is shown."""
 

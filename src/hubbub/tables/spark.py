@@ -22,7 +22,7 @@ from sqlglot import exp
 
 from hubbub.errors import EngineFailed, HubbubError, InvalidInput
 from hubbub.tables.engine import Columns, Source, distinct_keys, types_of
-from hubbub.tables.forms import BIGINT, DOUBLE, as_declared, in_range, number_literal, within_years
+from hubbub.tables.forms import BIGINT, DOUBLE, as_declared, finite, number_literal, within_years
 from hubbub.tables.schema import UNIT, Key, Kind, Table
 from hubbub.tables.written import Forms, is_wide, names_of, refused_here, written
 
@@ -225,7 +225,7 @@ def _read(column: str, typed: str) -> exp.Expr:
     name, kind = _name(column), _kind(typed)
     if kind is Kind.NUMBER:
         double = exp.Cast(this=name, to=DOUBLE.copy())
-        return in_range(double) if typed in {"float", "double"} else double
+        return finite(double) if typed in {"float", "double"} else double
     if typed == "timestamp":
         # As it is in Greenwich, whatever the session's own zone is.
         micros = exp.func("unix_micros", name)
