@@ -48,7 +48,10 @@ def session():
             "spark.local.dir": made,
             # What a session may be set to, and what must not matter.
             "spark.sql.session.timeZone": "America/St_Johns",
-            "spark.sql.codegen.wholeStage": "false",  # small tables are compiled longer than they are read
+            # Small tables are compiled longer than they are read.
+            "spark.sql.codegen.wholeStage": "false",
+            "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+            "spark.sql.adaptive.enabled": "false",
         }
         for name, value in settings.items():
             builder = builder.config(name, value)

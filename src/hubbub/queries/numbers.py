@@ -15,7 +15,7 @@ from sqlglot import exp
 
 from hubbub.queries.partition import TINY
 from hubbub.queries.typed import Typed, again, grouped, known_number
-from hubbub.tables.forms import DOUBLE, in_range, number_literal, number_text
+from hubbub.tables.forms import DOUBLE, in_range, number_text
 from hubbub.tables.schema import Bounds, Kind, Size
 
 __all__ = [
@@ -162,17 +162,15 @@ def quotient(left: Typed, right: Typed) -> Typed:
 
 
 def remainder(left: Typed, right: Typed) -> Typed:
-    """What is left of the first, with its sign: a less b times a/b cut towards 0.
+    """What is left of the first, with its sign: sign(a) times |a| less |b| times ⌊|a|/|b|⌋.
 
     Exact for whole numbers below 2^52, and the same on every engine for all.
     """
-    left, right = _copied(left), _copied(right)
-    divided = _copied(quotient(left, right))
-    down, up = floor(_copied(divided)), ceiling(_copied(divided))
-    negative = exp.LT(this=divided.sql.copy(), expression=number_literal(0))
-    cut = exp.Case(ifs=[exp.If(this=negative, true=up.sql)], default=down.sql)
-    whole = Typed(cut, Kind.NUMBER, size=_united(up.size, down.size))
-    return arithmetic(exp.Sub, _copied(left), arithmetic(exp.Mul, _copied(right), whole))
+    left, right = kept(left), kept(right)
+    a, b = absolute(left), absolute(right)
+    times = floor(quotient(_copied(a), _copied(b)))
+    rest = arithmetic(exp.Sub, a, arithmetic(exp.Mul, b, times))
+    return arithmetic(exp.Mul, sign(_copied(left)), rest)
 
 
 def negated(number: Typed) -> Typed:
