@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, NoReturn, Self
 
-from hubbub.errors import InvalidInput
+from hubbub.errors import InvalidInput, Refused
 from hubbub.facts import found, kind_of
 from hubbub.ledger import Account, Ledger
 from hubbub.ledger.book import digest
@@ -48,8 +48,10 @@ class Spending:
     Fraction(1, 4)
     """
 
-    def __init__(self, budget: Budget | None = None) -> None:
+    def __init__(self, budget: Budget | None = None, unit: Unit | None = None) -> None:
         self.budget = budget
+        self.unit = unit
+        """Who is protected by what is charged; None where that is not known."""
         self._filter = Filter.for_questions(budget) if budget is not None else None
         self._sum = Cost.of(0, mu_squared=0)
         self._busy = threading.Lock()
@@ -65,6 +67,13 @@ class Spending:
             receipt = Receipt(what, loss)
             self.receipts.append(receipt)
         return receipt
+
+    def __reduce__(self) -> NoReturn:
+        raise Refused(
+            "an account cannot be copied or pickled",
+            why="a copy would be a second budget",
+            fix="share the account itself, or keep it in a ledger",
+        )
 
     def exact(self, what: str) -> None:
         """Record that the owner looks at exact answers."""
@@ -375,7 +384,7 @@ def open(  # noqa: A001 - hubbub.open is its name
     limits = Limits(rows_per_unit, groups_per_unit)
     if ledger is None:
         _refuse_without_ledger(account=account, analyst=analyst, version=version)
-        return Dataset(engine, who, Spending(budget), population=people, limits=limits)
+        return Dataset(engine, who, Spending(budget, who), population=people, limits=limits)
     secret = None if facts is None else facts.secret
     kept = ledger if isinstance(ledger, Ledger) else Ledger.open(ledger, secret=secret)
     protected = [name for name, source in sources.items() if not source.is_public]

@@ -1,5 +1,6 @@
 """What one unit can move, step by step; what is charged, and when; what is refused, and what is not."""
 
+import copy
 import json
 import math
 import subprocess
@@ -271,7 +272,7 @@ def test_what_is_an_estimators_own_is_checked_before_anything_is_charged(maker, 
         ([[1.0], [1.0, 2.0]], [0, 1]),
         (np.zeros((2, 2)), [0, 1, 1]),
         (np.zeros((2, 2)), None),
-        (np.zeros((2, 2)), [[0, 1], [1]]),
+        (np.zeros((2, 2)), np.zeros((2, 2))),
     ],
 )
 def test_shapes_and_types_are_checked_before_anything_is_charged(table, answers):
@@ -428,3 +429,108 @@ def test_learning_needs_neither_scikit_learn_nor_torch():
     assert out.stdout.strip() == "False"
     with pytest.raises(AttributeError, match="no attribute 'nonsense'"):
         __import__("hubbub.learn").learn.nonsense  # noqa: B018 - the question is the test
+
+
+# What a review broke, each in the smallest way to see it.
+
+
+ODD = ["x", None, 0.5, b"\xff", 1j, (1, 2), float("nan"), 2**60, {}]
+
+
+@pytest.mark.parametrize("odd", ODD, ids=lambda odd: type(odd).__name__)
+def test_one_answer_in_a_list_does_not_change_what_others_mean(odd):
+    rows, answers = [[0.5]] * 50, [1] * 50
+    classes = {"classes": [0, 1]}
+    for model in (
+        GaussianNB(epsilon=1, bounds=(0, 1), **classes),
+        LogisticRegression(epsilon=1, bounds=(0, 1), steps=2, **classes),
+        LinearRegression(epsilon=1, bounds=(0, 1), target_bounds=(0, 1)),
+    ):
+        for moved, row in moves(
+            lambda model=model: model.fit(rows, answers),
+            lambda model=model: model.fit([*rows, [0.5]], [*answers, odd]),
+        ):
+            assert moved[0] <= row.l1
+
+
+@pytest.mark.parametrize("odd", ODD, ids=lambda odd: type(odd).__name__)
+def test_one_cell_in_a_list_does_not_change_what_others_mean(odd):
+    rows = [[True], [False]] * 20
+    scaler = StandardScaler(epsilon=1, bounds=(0, 1))
+    for moved, row in moves(lambda: scaler.fit(rows), lambda: scaler.fit([*rows, [odd]])):
+        assert moved[0] <= row.l1
+
+
+def test_large_labels_are_told_apart_exactly():
+    model = GaussianNB(epsilon=1, bounds=(0, 1), classes=[2**53, 2**53 + 1])
+    rows, answers = [[0.5]] * 50, [2**53] * 50
+    for moved, row in moves(
+        lambda: model.fit(rows, answers), lambda: model.fit([*rows, [0.5]], [*answers, 0.5])
+    ):
+        assert moved[0] <= row.l1
+
+
+def test_a_window_of_time_is_refused_where_rows_have_no_time():
+    person = Unit("person", window=hb.Window.of("day", "2026-11"))
+    with pytest.raises(hb.errors.Refused, match="window"):
+        StandardScaler(epsilon=1, bounds=(0, 1), unit=person).fit([[1.0]], units=["p"])
+
+
+def test_no_row_raises_or_warns_whatever_numpy_is_told_to_do():
+    rows = np.array([[1.0], [5e-324], [1e300], [math.nan], [math.inf]])
+    signalling = np.array([0x7F800001, 0x3F800000], dtype=np.uint32).view(np.float32).reshape(-1, 1)
+    with np.errstate(all="raise"):
+        for given_ in (rows, signalling, [[np.complex128(1 + 1j)], [1.0]]):
+            StandardScaler(epsilon=1, bounds=(0, 3)).fit(given_)
+
+
+class Secret:
+    def __array__(self, *_, **__):
+        raise RuntimeError("secret 7")
+
+    __float__ = __array__
+
+
+def test_odd_cells_and_keys_of_lists_raise_nothing():
+    person = {"epsilon": 1, "bounds": (0, 1), "unit": Unit("person")}
+    StandardScaler(epsilon=1, bounds=(0, 1)).fit([[Secret()], [1.0]])
+    for units in (["a", ["b"]], ["a", b"\xff"], ["a", Secret()]):
+        StandardScaler(**person).fit([[1.0], [0.5]], units=units)
+    with pytest.raises(InvalidInput) as caught:
+        StandardScaler(epsilon=1, bounds=(0, 1)).fit(np.zeros((123, 0)))
+    assert "123" not in str(caught.value)
+
+
+def test_keys_that_are_not_equal_to_themselves_name_nobody():
+    units = np.empty(4, dtype=object)
+    units[:] = [("a", float("nan")) for _ in range(4)]
+    scaler = StandardScaler(epsilon=ENOUGH, bounds=(0, 23), unit=Unit("person"))
+    steps = recorded(lambda: scaler.fit(np.full((4, 1), 23.0), units=units))
+    assert all((step.exact == 0).all() for step in steps)
+
+
+def test_what_is_masked_is_refused():
+    masked = np.ma.masked_array([0, 1], mask=[True, False])
+    with pytest.raises(InvalidInput, match="masked"):
+        GaussianNB(epsilon=1, bounds=(0, 1), classes=[0, 1]).fit([[0.1], [0.2]], masked)
+
+
+def test_a_norm_too_small_or_too_wide_is_refused_before_it_is_charged_or_not_at_all():
+    account = Spending()
+    for norm in (0.0001, 10**6):
+        model = LogisticRegression(
+            epsilon=1e-5, bounds=(0, 1), classes=[0, 1], norm=norm, account=account, steps=1
+        )
+        try:
+            model.fit([[1.0]], [0])
+        except Unsupported:
+            assert not account.receipts
+        account.receipts.clear()
+
+
+def test_an_account_of_somebody_else_is_refused_and_cannot_be_copied():
+    account = Spending(hb.Budget(1), Unit("patient"))
+    with pytest.raises(hb.errors.Refused, match="the account protects"):
+        StandardScaler(epsilon=1, bounds=(0, 9), account=account).fit([[1.0]])
+    with pytest.raises(hb.errors.Refused, match="second budget"):
+        copy.copy(account)

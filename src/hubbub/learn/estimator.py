@@ -32,8 +32,9 @@ Reals = NDArray[np.float64]
 class Estimator(ABC):
     """Abstract: the parameters of every estimator, and how one is fitted.
 
-    Guarantee: a fit costs no unit more than (ε, δ), and is charged before a row is read.
-    Assumes: parameters, shapes and types are public; the estimator sees the rows through `fit` alone.
+    Guarantee: a fit costs no unit more than (ε, δ), and is charged before anything is computed from rows.
+    Assumes: parameters, shapes and the types of arrays are public; the estimator sees the rows through `fit`
+        alone. Of lists every cell is read by itself.
     Proof: docs/proofs/estimators.md
     """
 
@@ -138,7 +139,13 @@ class Estimator(ABC):
 
     def _price(self) -> Price:
         price = Price.of(self.epsilon, self.delta, self.unit, self.rows_per_unit)
-        theirs = getattr(self.account, "unit", price.unit)
+        if price.unit.window is not None:
+            raise Refused(
+                "the unit is one person within a window of time",
+                why="rows here have no time, so those outside of it would count",
+                fix="pass the rows of the window alone, and a unit without one",
+            )
+        theirs = getattr(self.account, "unit", None) or price.unit
         if theirs != price.unit:
             raise Refused(
                 f"the account protects {theirs}, the fit {price.unit}",
@@ -171,10 +178,9 @@ class Estimator(ABC):
             return np.ones(rows, dtype=np.bool_)
         seen: dict[Any, int] = {}
         counts = np.zeros(rows, dtype=np.bool_)
-        for place, unit in enumerate(np.asarray(units, dtype=object).tolist()):
+        for place, unit in enumerate(_cells(units).tolist()):
             try:
-                # What does not equal itself, as NaN, names nobody.
-                number = seen.get(unit, 0) if unit == unit and unit is not None else self.rows_per_unit  # noqa: PLR0124
+                number = seen.get(unit, 0) if _names_somebody(unit) else self.rows_per_unit
                 counts[place] = number < self.rows_per_unit
                 seen[unit] = number + 1
             except Exception:  # noqa: BLE001 - hashing and comparing run the keys' own code
@@ -189,7 +195,7 @@ class Estimator(ABC):
                 why="the rows of one unit are counted together",
                 fix="pass the unit of every row as units=, and unit=Unit(…) when it is made",
             )
-        if units is not None and np.shape(units) != (rows,):
+        if units is not None and _cells(units).shape != (rows,):
             raise InvalidInput(
                 "units has not one entry for each row",
                 why="every row belongs to one unit",
@@ -252,17 +258,12 @@ class Classifier(Estimator):
         return labels
 
     @staticmethod
-    def _codes(y: Any, labels: NDArray[Any]) -> NDArray[np.int64]:
+    def _codes(y: NDArray[Any], labels: NDArray[Any]) -> NDArray[np.int64]:
         """The number of each row's class, −1 for a label that was not declared."""
-        given = np.asarray(y)
-        codes = np.full(len(given), -1, dtype=np.int64)
-        if given.dtype.kind == "O":
-            numbers = {label: number for number, label in enumerate(labels.tolist())}
-            for place, label in enumerate(given.tolist()):
-                codes[place] = _number(numbers, label)
-            return codes
-        for number, label in enumerate(labels):
-            codes[given == label] = number
+        codes = np.full(len(y), -1, dtype=np.int64)
+        numbers = {label: number for number, label in enumerate(labels.tolist())}
+        for place, label in enumerate(y.tolist()):
+            codes[place] = _number(numbers, label)
         return codes
 
 
@@ -279,20 +280,21 @@ def matrix(given: Any) -> Reals:
             fix="pass a plain array: for sparse data X.toarray()",
         )
     try:
-        rows = np.asarray(given)
-        rows = np.asarray(given, dtype=object) if rows.dtype.kind in "US" else rows
-    except ValueError:
+        rows = np.asarray(given) if _has_type(given) else np.array(given, dtype=object)
+        rows = rows.astype(object) if rows.dtype.kind in "US" else rows
+    except Exception:  # noqa: BLE001 - making an array runs the cells' own code
         raise _wrong_shape() from None
     if rows.ndim != 2:
         raise _wrong_shape()
     if rows.shape[1] == 0:
         raise InvalidInput(
-            f"0 feature(s) (shape={rows.shape}) while a minimum of 1 is required",
+            "0 feature(s) (shape=(, 0)) while a minimum of 1 is required",  # how many rows is not said
             why="there is nothing to learn from",
             fix="pass rows with features",
         )
     if rows.dtype.kind in "biu" or (rows.dtype.kind == "f" and rows.dtype.itemsize <= 8):
-        return rows.astype(np.float64)
+        with np.errstate(all="ignore"):
+            return rows.astype(np.float64)
     if rows.dtype.kind == "O":
         return np.array([_real(cell) for cell in rows.ravel().tolist()], dtype=np.float64).reshape(rows.shape)
     raise InvalidInput(
@@ -310,10 +312,7 @@ def column(y: Any, rows: int, name: str) -> NDArray[Any]:
             why="it learns from examples with answers",
             fix="pass y to fit",
         )
-    try:
-        given = np.asarray(y)
-    except ValueError:
-        given = np.zeros((0, 0))
+    given = _cells(y)
     if given.ndim == 2 and given.shape[1] == 1:
         given = given[:, 0]
     if given.shape != (rows,):
@@ -325,9 +324,41 @@ def column(y: Any, rows: int, name: str) -> NDArray[Any]:
     return given
 
 
+def _has_type(given: Any) -> bool:
+    """Whether it has a type of its own, as arrays do; that of a list would be made from all its cells."""
+    return hasattr(given, "dtype") or hasattr(given, "dtypes")
+
+
+def _cells(given: Any) -> NDArray[Any]:
+    """An array as it is; of anything else each cell by itself, so that none changes what another means."""
+    if isinstance(given, np.ma.MaskedArray):
+        raise InvalidInput(
+            "y or units is masked",
+            why="what a mask hides would count",
+            fix="pass a plain array without these rows",
+        )
+    try:
+        if _has_type(given):
+            return np.asarray(given)
+        listed = list(given)
+    except Exception:  # noqa: BLE001 - making a list runs its own code
+        return np.zeros((0, 0))
+    cells = np.empty(len(listed), dtype=object)
+    for place, cell in enumerate(listed):
+        cells[place] = cell
+    return cells
+
+
+def _names_somebody(unit: Any) -> bool:
+    """What does not equal itself, as NaN, names nobody."""
+    if isinstance(unit, tuple):
+        return all(map(_names_somebody, unit))
+    return unit is not None and bool(unit == unit)  # noqa: PLR0124
+
+
 def _real(cell: Any) -> float:
     try:
-        return float(cell)
+        return float("nan") if isinstance(cell, np.complexfloating) else float(cell)
     except Exception:  # noqa: BLE001 - converting runs the cell's own code
         return float("nan")
 

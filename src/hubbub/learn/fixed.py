@@ -59,7 +59,7 @@ class Box:
                 why="one row could move a sum without end, and nothing is taken from the rows for free",
                 fix=f"pass such as {name}=(0, 1), or two lists, from what is known without looking",
             ) from None
-        with np.errstate(over="ignore", invalid="ignore"):
+        with np.errstate(all="ignore"):
             holds_zero = (low <= 0) & (high >= 0)
             centre = np.where(holds_zero, 0.0, low / 2 + high / 2)
             reach = np.where(holds_zero, np.maximum(-low, high), high / 2 - low / 2)
@@ -83,7 +83,7 @@ class Box:
         for part in chunks(len(rows)):
             given = rows[part]
             counts[part] = np.isfinite(given).all(axis=1)
-            with np.errstate(invalid="ignore"):
+            with np.errstate(all="ignore"):
                 scaled = (np.clip(given, self.low, self.high) - self.centre) / self.reach
                 whole = np.rint(np.clip(scaled, -1.0, 1.0) * STEPS)
             whole[~counts[part]] = 0.0

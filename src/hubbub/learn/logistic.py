@@ -167,7 +167,8 @@ class _Settings:
 
 def _check_reach(price: Price, coordinates: int, settings: _Settings) -> None:
     """Refuse, before anything is charged, what could not be sampled later."""
-    limit = settings.limit or _widest(coordinates, price.norm)
+    limit = _declared(settings, coordinates, price.norm) or _widest(coordinates, price.norm)
+    limit = limit if settings.rows is not None else max(limit, STEPS)
     row = _step_sensitivity(settings.clip_at(limit), coordinates, price.norm)
     price.mechanism(row, Fraction(1, 2) / (settings.steps or _MOST))
     price.mechanism(_diagonal_sensitivity(limit, price.norm), _DIAGONAL)
@@ -226,12 +227,18 @@ def _widest(coordinates: int, norm: int) -> int:
     return coordinates * STEPS if norm == 1 else math.ceil(ceil_sqrt(Fraction(coordinates)) * STEPS)
 
 
+def _declared(settings: _Settings, coordinates: int, norm: int) -> int | None:
+    """The norm that is declared, no wider than rows are."""
+    return None if settings.limit is None else min(settings.limit, _widest(coordinates, norm))
+
+
 def _sized(
     rows: NDArray[np.int16], codes: Integers, measuring: Measuring, settings: _Settings
 ) -> tuple[float, int]:
     """About how many rows there are, and the norm to clip them to: declared, or measured."""
-    if settings.rows is not None and settings.limit is not None:
-        return max(settings.rows, 1.0), settings.limit
+    declared = _declared(settings, rows.shape[1], measuring.price.norm)
+    if settings.rows is not None and declared is not None:
+        return max(settings.rows, 1.0), declared
     widest = _widest(rows.shape[1], measuring.price.norm)
     # Of each row 1 and its norm, both in parts of _PARTS.
     lengths = _lengths(rows, measuring.price.norm) * _PARTS // widest
@@ -239,7 +246,7 @@ def _sized(
     noisy = measuring.measure(np.array(exact), _SIZES, _SIZE, "number and norms") / _PARTS
     size = max(settings.rows if settings.rows is not None else float(noisy[0]), 1.0)
     mean = min(max(float(noisy[1]) / size, 0.0), 1.0) * widest
-    limit = settings.limit if settings.limit is not None else math.ceil(min(_ROOM * mean, widest))
+    limit = declared if declared is not None else math.ceil(min(_ROOM * mean, widest))
     return size, min(max(limit, STEPS), 1 << 30)
 
 
