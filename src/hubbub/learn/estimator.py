@@ -280,7 +280,7 @@ def matrix(given: Any) -> Reals:
             fix="pass a plain array: for sparse data X.toarray()",
         )
     try:
-        rows = np.asarray(given) if _has_type(given) else np.array(given, dtype=object)
+        rows = np.asarray(given) if _has_type(given) else _table(given)
         rows = rows.astype(object) if rows.dtype.kind in "US" else rows
     except Exception:  # noqa: BLE001 - making an array runs the cells' own code
         raise _wrong_shape() from None
@@ -326,7 +326,21 @@ def column(y: Any, rows: int, name: str) -> NDArray[Any]:
 
 def _has_type(given: Any) -> bool:
     """Whether it has a type of its own, as arrays do; that of a list would be made from all its cells."""
-    return hasattr(given, "dtype") or hasattr(given, "dtypes")
+    return any(hasattr(given, name) for name in ("dtype", "dtypes", "__array__"))
+
+
+def _table(given: Any) -> NDArray[Any]:
+    """Rows that are lists, or arrays of their own, cell by cell."""
+    rows = [list(row) for row in given]
+    table = np.empty((len(rows), len(rows[0]) if rows else 0), dtype=object)
+    for place, row in enumerate(rows):
+        if len(row) != table.shape[1]:
+            raise _wrong_shape()
+        for number, cell in enumerate(row):
+            table[place, number] = cell
+    if not rows:
+        raise _wrong_shape()
+    return table
 
 
 def _cells(given: Any) -> NDArray[Any]:
