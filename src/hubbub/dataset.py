@@ -7,11 +7,11 @@ first, and then runs.
 import math
 import os
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 from hubbub.errors import InvalidInput
 from hubbub.facts import found, kind_of
@@ -29,12 +29,9 @@ from hubbub.queries.run import answered
 from hubbub.queries.sql import parsed, read
 from hubbub.rational import Number, round_up
 from hubbub.release import Release
-from hubbub.tables.engine import Engine
+from hubbub.tables.engine import Engine, Source
 from hubbub.tables.schema import Table
 from hubbub.unit import Unit, Window
-
-if TYPE_CHECKING:
-    from hubbub.tables.duckdb import Source
 
 __all__ = ["Dataset", "Spending", "open"]
 
@@ -53,7 +50,7 @@ class Spending:
 
     def __init__(self, budget: Budget | None = None) -> None:
         self.budget = budget
-        self._filter = Filter(budget) if budget is not None else None
+        self._filter = Filter.for_questions(budget) if budget is not None else None
         self._sum = Cost.of(0, mu_squared=0)
         self._busy = threading.Lock()
         self.receipts: list[Receipt] = []
@@ -158,6 +155,7 @@ class Dataset:
             of_public=self._engine.public_keys,
         )
         check_outputs(query)
+        self._engine.shown(query.rows)  # refuses what means something else on this engine
         limits = Limits(
             _first(rows_per_unit, options.rows, self._limits.rows),
             _first(groups_per_unit, options.groups, self._limits.groups),
@@ -201,7 +199,8 @@ class Dataset:
         )
 
     def _answers(self, plan: Plan, progress: Callable[[str], None]) -> Answers:
-        done = answered(plan, self._engine, progress)
+        with self._engine.snapshot():
+            done = answered(plan, self._engine, progress)
         return Answers(tuple(done.columns), done.label)
 
     def _kept(self, account: Account, plan: Plan, progress: Callable[[str], None]) -> Answers:
@@ -235,7 +234,8 @@ class Dataset:
         It is recorded in the account before anything is read, and marked in what comes out.
         """
         self.account.exact(plan.query.text)
-        done = answered(plan, self._engine, is_exact=True)
+        with self._engine.snapshot():
+            done = answered(plan, self._engine, is_exact=True)
         return Answers(tuple(done.columns), {"EXACT": "not private, for the owner's eyes only"})
 
     def table(self, name: str | None = None) -> Builder:
@@ -275,7 +275,7 @@ def open(  # noqa: A001 - hubbub.open is its name
     data: Any,
     *,
     unit: Unit | str | None = None,
-    table: str | None = None,
+    table: str | Sequence[str] | None = None,
     budget: Budget | None = None,
     ledger: Ledger | str | Path | None = None,
     account: str | None = None,
@@ -291,12 +291,16 @@ def open(  # noqa: A001 - hubbub.open is its name
     groups_per_unit: int | None = None,
     quotes: bool = True,
 ) -> Dataset:
-    """Open a file, a data frame, Arrow data or a DuckDB connection as a dataset.
+    """Open a file, a data frame, Arrow data, a DuckDB connection or a database as a dataset.
 
     `unit` says who is protected: a column, or `Unit.row()` where one row is one person. All else is public
     and declared: types, bounds, keys, tables that are nobody's. Several protected tables are given as a
     mapping from names to data; each must have the unit's column. With `quotes=False` each line of a CSV file
     is a row, whatever is in it; else a row with an unbalanced quote swallows those that follow.
+
+    `postgresql://user@host/database` opens a table of a PostgreSQL server, or several with
+    `table=["visits", "people"]`; a Spark session tables of its catalog, a Spark data frame itself. The rows
+    stay where they are.
 
     What a `hubbub.toml` beside the file declares of it need not be passed; what is passed wins. The path of
     a `hubbub.toml` opens all its tables.
@@ -318,9 +322,7 @@ def open(  # noqa: A001 - hubbub.open is its name
     >>> [round(n / 100) for n in data.run(plan).value["n"]]
     [3, 3, 3]
     """
-    from hubbub.tables.duckdb import DuckDB, Source
-
-    facts = found(data)
+    facts = found(data) if not _is_elsewhere(data) else None
     who = facts.unit if facts is not None and unit is None else unit
     who = Unit(who) if isinstance(who, str) else who
     if not isinstance(who, Unit):
@@ -333,7 +335,7 @@ def open(  # noqa: A001 - hubbub.open is its name
     kinds = {column: kind_of(kind) for column, kind in (types or {}).items()}
     connection = _connection(data) if facts is None else None
     if facts is None:
-        given = _given(data, table, is_connection=connection is not None)
+        given = _given(data, table, is_connection=connection is not None or _is_elsewhere(data))
         sources = {
             name: Source(
                 rows,
@@ -348,7 +350,7 @@ def open(  # noqa: A001 - hubbub.open is its name
         }
     else:
         sources = {}
-        for declared in facts.named(table):
+        for declared in facts.named(_one(table)):
             more = facts.is_asked(declared)
             sources[declared.name] = Source(
                 declared.path,
@@ -368,7 +370,7 @@ def open(  # noqa: A001 - hubbub.open is its name
         groups_per_unit = _first(groups_per_unit, facts.groups_per_unit)
     for name, rows in (public or {}).items():
         sources[name] = Source(rows, is_public=True)
-    engine = DuckDB(sources, connection)
+    engine = _engine(data, sources, connection)
     people = population if population is not None else budget.population if budget is not None else None
     limits = Limits(rows_per_unit, groups_per_unit)
     if ledger is None:
@@ -448,16 +450,63 @@ def _connection(data: Any) -> Any:
     return None
 
 
-def _given(data: Any, table: str | None, *, is_connection: bool) -> dict[str, Any]:
+def _given(data: Any, table: str | Sequence[str] | None, *, is_connection: bool) -> dict[str, Any]:
     """The protected tables by their names."""
     if is_connection:
         if table is None:
             raise InvalidInput(
                 "no table is named", why="a connection may have many", fix='pass table="visits"'
             )
-        return {table.split(".")[-1]: table}
+        named = [table] if isinstance(table, str) else list(table)
+        return {name.split(".")[-1]: name for name in named}
     if isinstance(data, Mapping) and not hasattr(data, "columns"):
         return dict(data)
-    if table is None:
-        table = Path(str(data)).stem.split("*")[0].rstrip("_-.") if isinstance(data, (str, Path)) else "data"
-    return {table or "data": data}
+    name = _one(table)
+    if name is None:
+        name = Path(str(data)).stem.split("*")[0].rstrip("_-.") if isinstance(data, (str, Path)) else "data"
+    return {name or "data": data}
+
+
+def _one(table: str | Sequence[str] | None) -> str | None:
+    if table is None or isinstance(table, str):
+        return table
+    raise InvalidInput(
+        "several tables are named",
+        why="a file or a data frame is one table",
+        fix="pass a mapping from names to data instead",
+    )
+
+
+def _is_elsewhere(data: Any) -> bool:
+    """Whether the rows live in a server, so that tables there are named."""
+    return _is_address(data) or _is_spark(data, "SparkSession")
+
+
+def _is_address(data: Any) -> bool:
+    return isinstance(data, str) and data.startswith(("postgresql://", "postgres://"))
+
+
+def _is_spark(data: Any, name: str) -> bool:
+    """Whether it is of Spark's, classic or Connect; nothing is imported to know."""
+    kind = type(data)
+    return kind.__module__.startswith("pyspark.sql.") and kind.__name__ == name
+
+
+def _engine(data: Any, sources: Mapping[str, Source], connection: Any) -> Engine:
+    """What holds the rows; each is imported only where it is used."""
+    if _is_address(data):
+        from hubbub.tables.postgres import PostgreSQL
+
+        return PostgreSQL(str(data), sources)
+    if _is_spark(data, "SparkSession"):
+        from hubbub.tables.spark import Spark
+
+        return Spark(data, sources)
+    frame = next((source.rows for source in sources.values() if _is_spark(source.rows, "DataFrame")), None)
+    if frame is not None:
+        from hubbub.tables.spark import Spark
+
+        return Spark(frame.sparkSession, sources)
+    from hubbub.tables.duckdb import DuckDB
+
+    return DuckDB(sources, connection)

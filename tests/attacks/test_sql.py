@@ -16,23 +16,26 @@ BOUNDS = {"cost": (0, 50)}
 ROW = hb.Unit.row()
 
 
-def asked(text, unit="patient", *, bounds=BOUNDS, **given):
-    """Ours as a target: rows in, the exact integers of one query out, with the ℓ1 it claims."""
+def in_duckdb(rows, unit, bounds):
+    """A dataset of these rows."""
+    connection = mutants.table(rows)
+    return hb.open(connection, table="visits", unit=unit, keys=KEYS, bounds=bounds, rows_per_unit=1)
 
-    def opened(rows):
-        connection = mutants.table(rows)
-        return hb.open(connection, table="visits", unit=unit, keys=KEYS, bounds=bounds, rows_per_unit=1)
+
+def asked_in(opened, text, unit="patient", *, bounds=BOUNDS, **given):
+    """Ours as a target: rows in, the exact integers of one query out, with the ℓ1 it claims."""
 
     @cache
     def plan():  # which reads no rows: one is good for all
-        return opened([]).sql(text, epsilon=1, bounds=bounds, **given)
+        return opened([], unit, bounds).sql(text, epsilon=1, bounds=bounds, **given)
 
     @cache
     def answered(rows):
-        data, vectors, claimed = opened(list(rows)), [], 0
-        for measure, measured in plan().measurements():
+        asked, vectors, claimed = plan(), [], 0
+        data = opened(list(rows), unit, bounds)
+        for measure, measured in asked.measurements():
             found = data._engine.aggregates(measured.sql, measured.key_sets)
-            dense = _dense(measured, found, plan().query.groups(), len(plan().query.keys))
+            dense = _dense(measured, found, asked.query.groups(), len(asked.query.keys))
             vectors.append(measure.vector(measured, dense))
             claimed += measured.sensitivity.l1
         return np.concatenate(vectors), claimed
@@ -156,20 +159,8 @@ def attack_A30(target):
     return any(leaks(target, visits(1, 2), visits(1, 2, far)) for far in (50, 51, 1e6, -1e6))
 
 
-SUMS = {
-    "sum": asked("SELECT SUM(cost) FROM visits"),
-    "sum, rows are units": asked("SELECT SUM(cost) FROM visits", ROW),
-    "mean and count": asked("SELECT AVG(cost), COUNT(*), COUNT(cost) FROM visits"),
-    "variance": asked("SELECT VARIANCE(cost) FROM visits"),
-    "median": asked("SELECT MEDIAN(cost) FROM visits"),
-    "covariance": asked("SELECT CORR(cost, LEAST(GREATEST(cost, 0), 9)) FROM visits"),
-    "by region": asked("SELECT region, SUM(cost) FROM visits GROUP BY region"),
-    "one group each": asked("SELECT region, AVG(cost) FROM visits GROUP BY region", groups_per_unit=1),
-    "sum of sums": asked(
-        "SELECT SUM(cost) FROM (SELECT patient, SUM(cost) AS cost FROM visits GROUP BY patient) AS u"
-    ),
-    "per group": asked("SELECT SUM(cost, contribution_bounds_per_group => (0, 50)) FROM visits"),
-}
+SUM_OF_SUMS = "SELECT SUM(cost) FROM (SELECT patient, SUM(cost) AS cost FROM visits GROUP BY patient) AS u"
+FILLED = "LEAST(GREATEST(COALESCE(cost, CAST('nan' AS DOUBLE)), 0), 50)"
 PART = "SELECT patient, cost FROM visits"
 LARGE = {"cost": (0, 2**62)}
 CASTS = [
@@ -180,91 +171,104 @@ CASTS = [
     "cost::INT",
 ]
 
-ROWS = [
-    Row(
-        "A06-sql",
-        attack_A06,
-        {
-            "sum": asked("SELECT SUM(cost) FROM visits", bounds=LARGE),
-            "sum, rows are units": asked("SELECT SUM(cost) FROM visits", ROW, bounds=LARGE),
-            "mean": asked("SELECT AVG(cost) FROM visits", bounds=LARGE),
-            "sum of sums": asked(
-                "SELECT SUM(cost) FROM (SELECT patient, SUM(cost) AS cost FROM visits GROUP BY patient) AS u",
-                bounds=LARGE,
-            ),
-        },
-        mutants.sum_in_64_bits,
-    ),
-    Row("A07-sql", attack_A07, SUMS, mutants.cast_before_the_clamp),
-    Row(
-        "A08-sql",
-        attack_A08,
-        {
-            name: asked(
-                f"SELECT {name}(LEAST(GREATEST(COALESCE(cost, CAST('nan' AS DOUBLE)), 0), 50)) FROM visits"
-            )
-            for name in ("SUM", "AVG", "MEDIAN", "VARIANCE")
-        },
-        mutants.filled_with_nan,
-    ),
-    Row(
-        "A09-sql",
-        attack_A09,
-        {
-            "values": asked("SELECT COUNT(CAST(note AS DOUBLE)) FROM visits"),
-            "missing": asked("SELECT COUNT(*) FILTER (WHERE CAST(note AS DOUBLE) IS NULL) FROM visits"),
-            "both": asked("SELECT COUNT(*) - COUNT(CAST(note AS INTEGER)) FROM visits"),
-            "dates": asked("SELECT COUNT(CAST(note AS DATE)) FROM visits"),
-        },
-        mutants.counted_as_declared,
-    ),
-    Row(
-        "A10-sql",
-        attack_A10,
-        {cast: asked(f"SELECT SUM(LEAST(GREATEST({cast}, 0), 50)) FROM visits") for cast in CASTS},
-        mutants.narrow_cast,
-    ),
-    Row(
-        "A12-sql",
-        attack_A12,
-        {
-            "counts": asked("SELECT region, COUNT(*) FROM visits GROUP BY region"),
-            "counts, rows are units": asked("SELECT region, COUNT(*) FROM visits GROUP BY region", ROW),
-            "units": asked("SELECT region, COUNT(DISTINCT patient) FROM visits GROUP BY region"),
-            "distinct": asked("SELECT region, COUNT(DISTINCT note) FROM visits GROUP BY region"),
-            "median": asked("SELECT region, MEDIAN(cost) FROM visits GROUP BY region"),
-        },
-        mutants.groups_that_are_there,
-    ),
-    Row("A13-sql", attack_A13, SUMS, mutants.mean_by_all_rows),
-    Row("A14-sql", attack_A14, SUMS, mutants.bounds_of_what_is_there),
-    Row("A15-sql", attack_A15, SUMS, mutants.bounds_believed),
-    Row("A16-sql", attack_A16, SUMS, mutants.sum_of_doubles),
-    Row(
-        "A29-sql",
-        attack_A29,
-        {
-            "counted": lambda text: asked(f"SELECT COUNT({text}) FROM visits"),
-            "filtered by": lambda text: asked(f"SELECT COUNT(*) FROM visits WHERE {text} IS NOT NULL"),
-            "in a sub-query": lambda text: asked(
-                f"SELECT COUNT(e) FROM (SELECT patient, {text} AS e FROM visits) AS s"
-            ),
-        },
-        mutants.as_it_was_written,
-    ),
-    Row(
-        "A30-sql",
-        attack_A30,
-        {
-            "computed": asked("SELECT SUM(cost * 1000) FROM visits"),
-            "under its old name": asked(
-                "SELECT SUM(cost) FROM (SELECT patient, cost * 1000 AS cost FROM visits) AS s"
-            ),
-            "in a union": asked(f"SELECT SUM(cost) FROM ({PART} UNION ALL {PART}) AS s"),
-            "twice bounded": asked("SELECT SUM(cost), AVG(cost * 1000) FROM visits"),
-        },
-        mutants.bounds_of_another_step,
-    ),
-]
 
+def rows_in(opened):
+    """The attacks on rows that an engine holds."""
+    asked = partial(asked_in, opened)
+    sums = {
+        "sum": asked("SELECT SUM(cost) FROM visits"),
+        "sum, rows are units": asked("SELECT SUM(cost) FROM visits", ROW),
+        "mean and count": asked("SELECT AVG(cost), COUNT(*), COUNT(cost) FROM visits"),
+        "variance": asked("SELECT VARIANCE(cost) FROM visits"),
+        "median": asked("SELECT MEDIAN(cost) FROM visits"),
+        "covariance": asked("SELECT CORR(cost, LEAST(GREATEST(cost, 0), 9)) FROM visits"),
+        "by region": asked("SELECT region, SUM(cost) FROM visits GROUP BY region"),
+        "one group each": asked("SELECT region, AVG(cost) FROM visits GROUP BY region", groups_per_unit=1),
+        "sum of sums": asked(SUM_OF_SUMS),
+        "per group": asked("SELECT SUM(cost, contribution_bounds_per_group => (0, 50)) FROM visits"),
+    }
+    return [
+        Row(
+            "A06-sql",
+            attack_A06,
+            {
+                "sum": asked("SELECT SUM(cost) FROM visits", bounds=LARGE),
+                "sum, rows are units": asked("SELECT SUM(cost) FROM visits", ROW, bounds=LARGE),
+                "mean": asked("SELECT AVG(cost) FROM visits", bounds=LARGE),
+                "sum of sums": asked(SUM_OF_SUMS, bounds=LARGE),
+            },
+            mutants.sum_in_64_bits,
+        ),
+        Row("A07-sql", attack_A07, sums, mutants.cast_before_the_clamp),
+        Row(
+            "A08-sql",
+            attack_A08,
+            {
+                name: asked(f"SELECT {name}({FILLED}) FROM visits")
+                for name in ("SUM", "AVG", "MEDIAN", "VARIANCE")
+            },
+            mutants.filled_with_nan,
+        ),
+        Row(
+            "A09-sql",
+            attack_A09,
+            {
+                "values": asked("SELECT COUNT(CAST(note AS DOUBLE)) FROM visits"),
+                "missing": asked("SELECT COUNT(*) FILTER (WHERE CAST(note AS DOUBLE) IS NULL) FROM visits"),
+                "both": asked("SELECT COUNT(*) - COUNT(CAST(note AS INTEGER)) FROM visits"),
+                "dates": asked("SELECT COUNT(CAST(note AS DATE)) FROM visits"),
+            },
+            mutants.counted_as_declared,
+        ),
+        Row(
+            "A10-sql",
+            attack_A10,
+            {cast: asked(f"SELECT SUM(LEAST(GREATEST({cast}, 0), 50)) FROM visits") for cast in CASTS},
+            mutants.narrow_cast,
+        ),
+        Row(
+            "A12-sql",
+            attack_A12,
+            {
+                "counts": asked("SELECT region, COUNT(*) FROM visits GROUP BY region"),
+                "counts, rows are units": asked("SELECT region, COUNT(*) FROM visits GROUP BY region", ROW),
+                "units": asked("SELECT region, COUNT(DISTINCT patient) FROM visits GROUP BY region"),
+                "distinct": asked("SELECT region, COUNT(DISTINCT note) FROM visits GROUP BY region"),
+                "median": asked("SELECT region, MEDIAN(cost) FROM visits GROUP BY region"),
+            },
+            mutants.groups_that_are_there,
+        ),
+        Row("A13-sql", attack_A13, sums, mutants.mean_by_all_rows),
+        Row("A14-sql", attack_A14, sums, mutants.bounds_of_what_is_there),
+        Row("A15-sql", attack_A15, sums, mutants.bounds_believed),
+        Row("A16-sql", attack_A16, sums, mutants.sum_of_doubles),
+        Row(
+            "A29-sql",
+            attack_A29,
+            {
+                "counted": lambda text: asked(f"SELECT COUNT({text}) FROM visits"),
+                "filtered by": lambda text: asked(f"SELECT COUNT(*) FROM visits WHERE {text} IS NOT NULL"),
+                "in a sub-query": lambda text: asked(
+                    f"SELECT COUNT(e) FROM (SELECT patient, {text} AS e FROM visits) AS s"
+                ),
+            },
+            mutants.as_it_was_written,
+        ),
+        Row(
+            "A30-sql",
+            attack_A30,
+            {
+                "computed": asked("SELECT SUM(cost * 1000) FROM visits"),
+                "under its old name": asked(
+                    "SELECT SUM(cost) FROM (SELECT patient, cost * 1000 AS cost FROM visits) AS s"
+                ),
+                "in a union": asked(f"SELECT SUM(cost) FROM ({PART} UNION ALL {PART}) AS s"),
+                "twice bounded": asked("SELECT SUM(cost), AVG(cost * 1000) FROM visits"),
+            },
+            mutants.bounds_of_another_step,
+        ),
+    ]
+
+
+ROWS = rows_in(in_duckdb)
 test_ours_resists, test_mutant_falls = both_tests(ROWS)

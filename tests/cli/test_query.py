@@ -422,7 +422,10 @@ def test_a_ledger_remembers_what_commands_spent_and_who_looked():
     first = run(*words, "--epsilon", "1")
     assert "left in the ledger: ε = 0.5" in first.stdout
     again = run(*words, "--epsilon", "1")
-    assert again.stdout == first.stdout
+    table, _, said = again.stdout.partition("asked before, as of 2")
+    assert first.stdout.startswith(table)
+    assert "version 1 of the data: ε = 1 for one patient, add/remove was spent then, no more now" in said
+    assert "left in the ledger: ε = 0.5" in said
     out = run(*words, "--epsilon", "0.75")
     assert out.code == 2
     assert "does not fit what is left of the account 'visits'" in out.stderr

@@ -17,6 +17,7 @@ from hubbub.dataset import Spending
 from hubbub.errors import BudgetExceeded, InvalidInput, Unsupported
 from hubbub.learn import PCA, GaussianNB, KMeans, LinearRegression, LogisticRegression, StandardScaler
 from hubbub.learn.measuring import Measuring
+from hubbub.ledger import Ledger
 from hubbub.unit import Neighbours, Unit
 from learn.replay import moves, recorded
 
@@ -288,6 +289,19 @@ def test_units_are_given_with_a_key_and_only_then():
         StandardScaler(epsilon=1, bounds=(0, 1), unit=Unit("person")).fit([[1.0]], units=["a", "b"])
 
 
+def test_a_ledgers_account_is_charged_for_its_own_unit_alone(tmp_path):
+    ledger = Ledger.open(str(tmp_path / "visits.ledger"))
+    account = ledger.account("visits", Unit("patient"), hb.Budget(1, 1e-6))
+    with pytest.raises(hb.Refused, match="the account protects one patient"):
+        StandardScaler(epsilon=1, bounds=(0, 1), account=account).fit([[1.0]])
+    assert account.left().epsilon == 1
+    scaler = StandardScaler(epsilon=0.75, bounds=(0, 1), account=account, unit=Unit("patient"))
+    assert scaler.fit([[1.0]], units=["a"]).receipt_.what == "StandardScaler.fit"
+    with pytest.raises(BudgetExceeded):
+        scaler.fit([[1.0]], units=["a"])
+    ledger.close()
+
+
 def test_a_price_is_used_up_once():
     measuring = Measuring("a test", StandardScaler(epsilon=1, bounds=(0, 1))._price())
     row = hb.Sensitivity(1)
@@ -366,6 +380,35 @@ def test_without_noise_the_logistic_steps_find_what_is_linear(classes):
     assert np.allclose(np.exp(model.predict_log_proba(x)), model.predict_proba(x))
     # A row to be predicted may be anything.
     assert model.predict([[math.nan, math.inf, -math.inf]])[0] in classes
+
+
+def alike_features(count=600):
+    """More features than the whole curvature is measured of, all alike: the hardest for a diagonal."""
+    place = np.arange(300)
+    rows = np.repeat(((place % 20 - 10) / 10)[:, None], count, axis=1)
+    # One in seven labels is wrong, so that it matters how large the weights are.
+    return rows, (place % 20 >= 10).astype(int) ^ (place % 7 == 0)
+
+
+def test_steps_that_go_too_far_are_taken_back():
+    rows, labels = alike_features()
+    model = LogisticRegression(epsilon=ENOUGH, bounds=(-1, 1), classes=[0, 1]).fit(rows, labels)
+    assert model.score(rows, labels) > 0.85
+    surprise = -np.log(model.predict_proba(rows)[np.arange(len(labels)), labels])
+    assert surprise.mean() < 0.6
+
+
+@pytest.mark.parametrize("price", [{"epsilon": 1}, {"epsilon": 2, "delta": 1e-5}, {"epsilon": 10**7}])
+@pytest.mark.parametrize("classes", [[0, 1], [0, 1, 2]])
+def test_one_row_of_many_features_moves_every_sum_by_no_more_than_was_said(price, classes):
+    rows, labels = alike_features()
+    estimator = LogisticRegression(bounds=(-1, 1), classes=classes, **price)
+    for (l1, l2_squared, linf), row in moves(
+        lambda: estimator.fit(rows, labels), lambda: estimator.fit(rows[1:], labels[1:])
+    ):
+        assert l1 <= row.l1
+        assert l2_squared <= row.l2_squared
+        assert linf <= row.linf
 
 
 def test_rows_of_one_unit_beyond_the_limit_change_nothing():

@@ -5,7 +5,6 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from fractions import Fraction
 
-import duckdb
 import numpy as np
 
 from hubbub.dataset import Dataset, Spending
@@ -13,8 +12,9 @@ from hubbub.errors import InvalidInput
 from hubbub.queries.limits import BINS
 from hubbub.queries.rules import Limits
 from hubbub.queries.run import _dense
-from hubbub.tables.duckdb import DuckDB, Source
+from hubbub.tables.engine import Source
 from hubbub.unit import Neighbours, Unit
+from places import InDuckDB
 
 NUMBERS = (0.0, -0.0, 1.0, 2.0, 3.0, 7.5, -4.0, 10.0, 1e300, -1e300, 5e-324, float("nan"), float("inf"), None)
 WEIRD = (-float("inf"), 1e16, -1e16, 0.1, 1.7976931348623157e308, 2.0**53 + 2)
@@ -52,31 +52,25 @@ def rows_of(rng, unit, most):
 
 @dataclass(frozen=True)
 class World:
-    """A connection with two protected tables, t and s, and a public one, p; their rows can be changed."""
+    """A place with two protected tables, t and s, and a public one, p; their rows can be changed."""
 
-    connection: duckdb.DuckDBPyConnection
+    place: InDuckDB
     dataset: Dataset
 
     @classmethod
-    def of(cls, unit):
-        connection = duckdb.connect(config={"threads": "1"})
-        columns = ", ".join(f"{name} {kind}" for name, kind in COLUMNS.items())
-        for name in ("t", "s"):
-            connection.execute(f"CREATE TABLE {name} ({columns})")
-        connection.execute("CREATE TABLE p (g VARCHAR, w DOUBLE)")
-        connection.executemany("INSERT INTO p VALUES (?, ?)", PUBLIC)
-        protected = Source("t", unit=unit.key, bounds={name: BOUNDS[name] for name in "hxy"})
-        sources = {"t": protected, "s": replace(protected, rows="s")}
-        sources["p"] = Source("p", is_public=True, bounds={"w": BOUNDS["w"]})
-        return cls(connection, Dataset(DuckDB(sources, connection), unit, Spending()))
+    def of(cls, unit, place=None):
+        place = place or InDuckDB()
+        names = {name: place.create(name, COLUMNS) for name in ("t", "s")}
+        public = place.create("p", {"g": "VARCHAR", "w": "DOUBLE"})
+        place.put("p", {"g": "VARCHAR", "w": "DOUBLE"}, PUBLIC)
+        protected = Source(names["t"], unit=unit.key, bounds={name: BOUNDS[name] for name in "hxy"})
+        sources = {"t": protected, "s": replace(protected, rows=names["s"])}
+        sources["p"] = Source(public, is_public=True, bounds={"w": BOUNDS["w"]})
+        return cls(place, Dataset(place.engine(sources), unit, Spending()))
 
     def put(self, name, rows):
         """These rows, in place of what was there."""
-        self.connection.execute(f"DELETE FROM {name}")
-        if rows:
-            columns = dict(zip(COLUMNS, map(list, zip(*rows, strict=True)), strict=True))
-            parts = ", ".join(f"CAST(UNNEST(${column}) AS {kind})" for column, kind in COLUMNS.items())
-            self.connection.execute(f"INSERT INTO {name} SELECT {parts}", columns)
+        self.place.put(name, COLUMNS, rows)
 
     def measured(self, plan, limits):
         """By name: what the engine gives for every measure, for the keys, and for the search for a limit."""
@@ -303,11 +297,11 @@ def compared(rng, world, asked):
     return moved(asked.plan, *results)
 
 
-def worlds():
+def worlds(place=None):
     """One for each unit and relation."""
     return {
         f"{key or 'row'}, {neighbours.value}": World.of(
-            Unit(key, neighbours) if key else Unit.row(neighbours)
+            Unit(key, neighbours) if key else Unit.row(neighbours), place() if place is not None else None
         )
         for key in ("u", None)
         for neighbours in Neighbours

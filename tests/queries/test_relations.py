@@ -5,7 +5,8 @@ import pytest
 
 import hubbub as hb
 from hubbub.errors import InvalidInput, Refused, Unsupported
-from hubbub.tables.duckdb import DuckDB, Source
+from hubbub.tables.duckdb import DuckDB
+from hubbub.tables.engine import Source
 from refusing import refused
 
 VISITS = [

@@ -72,7 +72,8 @@ def opened(tables: dict[str, list[tuple]], unit: hb.Unit) -> Dataset:
         towns,
     )
     wanted = ["visits"] if unit.key is None else ["visits", "people"]
-    from hubbub.tables.duckdb import DuckDB, Source
+    from hubbub.tables.duckdb import DuckDB
+    from hubbub.tables.engine import Source
 
     sources = {
         name: Source(name, None, unit.key, bounds=_known(BOUNDS, _MADE[name]), keys=_known(KEYS, _MADE[name]))

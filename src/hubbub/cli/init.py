@@ -68,7 +68,8 @@ def init(
 
 
 def _schema(file: Path) -> Table:
-    from hubbub.tables.duckdb import DuckDB, Source
+    from hubbub.tables.duckdb import DuckDB
+    from hubbub.tables.engine import Source
 
     name = file.stem
     engine = DuckDB({name: Source(file)})

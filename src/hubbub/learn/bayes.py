@@ -25,8 +25,8 @@ Reals = NDArray[np.float64]
 class GaussianNB(Classifier):
     """Naive Bayes with a normal law for each feature in each class.
 
-    >>> rows = np.repeat([[1.0], [9.0]], 500, axis=0) + np.tile([[-1.0], [1.0]], (500, 1))
-    >>> labels = np.repeat(["low", "high"], 500)
+    >>> rows = np.repeat([[1.0], [9.0]], 9000, axis=0) + np.tile([[-1.0], [1.0]], (9000, 1))
+    >>> labels = np.repeat(["low", "high"], 9000)
     >>> model = GaussianNB(epsilon=1, bounds=(0, 10), classes=["low", "high"]).fit(rows, labels)
     >>> model.predict([[2], [8]]).tolist()
     ['low', 'high']

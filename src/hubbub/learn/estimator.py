@@ -137,7 +137,15 @@ class Estimator(ABC):
         return Box.of(self.bounds, features, "bounds")
 
     def _price(self) -> Price:
-        return Price.of(self.epsilon, self.delta, self.unit, self.rows_per_unit)
+        price = Price.of(self.epsilon, self.delta, self.unit, self.rows_per_unit)
+        theirs = getattr(self.account, "unit", price.unit)
+        if theirs != price.unit:
+            raise Refused(
+                f"the account protects {theirs}, the fit {price.unit}",
+                why="its noise would protect somebody else, or too little",
+                fix="pass the account's unit as unit=, and units= to fit where it has a key",
+            )
+        return price
 
     def _begin(self, price: Price) -> Measuring:
         """Charge. From here on the rows may be read."""

@@ -152,5 +152,5 @@ def exact_product(left: NDArray[Any], right: NDArray[Any], largest: int) -> Real
             why="a partial sum could pass 2^53, and would be rounded",
             fix="use fewer features",
         )
-    product: Reals = left.astype(np.float64) @ right.astype(np.float64)
+    product: Reals = left.astype(np.float64, copy=False) @ right.astype(np.float64, copy=False)
     return product

@@ -20,6 +20,7 @@ from hubbub.learn.fixed import STEPS, Box, chunks, clipped, exact_product
 from hubbub.learn.linear import limit_of
 from hubbub.learn.measuring import Measuring, Price
 from hubbub.learn.moments import gram, gram_sensitivity, unpacked
+from hubbub.noise import LARGEST_SCALE
 from hubbub.rational import Number, at_least_zero, below_one, ceil_sqrt, positive, whole
 
 __all__ = ["LogisticRegression"]
@@ -39,13 +40,15 @@ _SIZE, _WHOLE, _DIAGONAL = Fraction(1, 25), Fraction(1, 5), Fraction(1, 12)
 _PARTS = 1 << 20
 _SIZES = Sensitivity(2 * _PARTS, linf=_PARTS)
 """One row moves the number of rows, and the sum of norms, by at most one, of so many parts."""
-_FEW, _LEAST, _MOST = 8, 4, 32
-"""Steps with the whole curvature; the least and the most with its diagonal."""
-_QUIET = 0.004
-"""With the diagonal, steps are so few that their noise, per row and clip, is below this."""
+_LEAST, _MOST = {True: 8, False: 4}, 32
+"""How many steps: with the whole curvature, with its diagonal; and at most."""
+_QUIET = {True: 0.00025, False: 0.004}
+"""As many as leave their noise, per row and clip, below this: the whole curvature needs fewer."""
 _CLIP = Fraction(2, 5)
 _PACE, _SLOW = 4.0, 2.0
 """The logistic loss bends by at most a quarter of Σuuᵀ; with its diagonal alone, half that pace is steady."""
+_MANY, _BACK = 16, 0.25
+"""With the diagonal and so many steps, one that went too far is taken back, and the next are shorter."""
 _MOST_FEATURES = 512
 """With more features the curvature is measured feature by feature alone."""
 _ROOM = 1.25
@@ -60,7 +63,7 @@ class LogisticRegression(Classifier):
     The number of rows and their mean norm are measured first; then the curvature: all of Σuuᵀ, if its noise
     allows, else its diagonal; then come the steps.
 
-    >>> rows = np.arange(4000).reshape(-1, 1) % 100
+    >>> rows = np.arange(9000).reshape(-1, 1) % 100
     >>> model = LogisticRegression(epsilon=1, bounds=(0, 100), classes=["low", "high"])
     >>> model.fit(rows, np.where(rows[:, 0] < 50, "low", "high")).predict([[10], [90]]).tolist()
     ['low', 'high']
@@ -71,7 +74,7 @@ class LogisticRegression(Classifier):
     """
 
     steps: int | None = None
-    """How many; None for 8 with all of the curvature, else for 4 to 32, the fewer the wider the noise."""
+    """How many; None for 4 to 32, the fewer the wider the noise."""
     rows: Number | None = None
     """About how many rows there are, where that is public; else it is measured."""
     norm: Number | None = None
@@ -167,7 +170,7 @@ def _check_reach(price: Price, coordinates: int, settings: _Settings) -> None:
     limit = settings.limit or _widest(coordinates, price.norm)
     row = _step_sensitivity(settings.clip_at(limit), coordinates, price.norm)
     price.mechanism(row, Fraction(1, 2) / (settings.steps or _MOST))
-    price.mechanism(gram_sensitivity(coordinates, limit, price.norm), _DIAGONAL)
+    price.mechanism(_diagonal_sensitivity(limit, price.norm), _DIAGONAL)
     price.mechanism(_SIZES, _SIZE)
 
 
@@ -183,31 +186,39 @@ def _descended(
     columns = 1 if classes == 2 else classes
     most = settings.clip_at(limit)
     row = _step_sensitivity(most, columns * coordinates, norm)
-    steps = settings.steps or (_FEW if is_whole else _quiet_steps(measuring, row, most * size))
+    steps = settings.steps or _quiet_steps(measuring, row, most * size, is_whole=is_whole)
     share = measuring.left / steps
     caps = np.minimum(most // np.maximum(_lengths(rows, norm), 1), 1 << 30)
     weights, speed, total = (np.zeros((columns, coordinates)) for _ in range(3))
     pace = (_PACE if is_whole else _SLOW) / (1 if classes == 2 else 2)
+    rough = measuring.deviation(row, share) / (STEPS * _RESIDUAL) / size
+    careful = not is_whole and steps >= _MANY
     last = range(steps - (steps + 3) // 4, steps)
+    before = weights
     for step in range(steps):
         ahead = weights + settings.momentum * speed
         exact = _gradient(rows, codes, ahead, caps, norm)
         noisy = measuring.measure(exact, row, share, "clipped gradients") / (STEPS * _RESIDUAL)
-        slope = (noisy + settings.alpha * ahead) / size
-        speed = settings.momentum * speed - pace * (slope @ shape if is_whole else slope * shape)
-        weights = np.clip(weights + speed, -_LARGEST_WEIGHT, _LARGEST_WEIGHT)
+        slope, moved = (noisy + settings.alpha * ahead) / size, ahead - before
+        if careful and (slope * moved).sum() > 2 * rough * np.linalg.norm(moved):
+            # It has gone too far, by more than noise explains: back most of the way, and slower.
+            weights, speed, pace = before + _BACK * moved, np.zeros_like(speed), _BACK * pace
+        else:
+            speed = settings.momentum * speed - pace * (slope @ shape if is_whole else slope * shape)
+            weights = np.clip(weights + speed, -_LARGEST_WEIGHT, _LARGEST_WEIGHT)
+            before = ahead
         total += weights if step in last else 0.0
     return total / len(last)
 
 
-def _quiet_steps(measuring: Measuring, row: Sensitivity, all_clips: float) -> int:
+def _quiet_steps(measuring: Measuring, row: Sensitivity, clips: float, *, is_whole: bool) -> int:
     """As many steps as leave their noise small: of T steps each has the T-th part of what is left."""
-    quiet = [
+    quiet = (
         steps
-        for steps in range(_LEAST + 1, _MOST + 1)
-        if measuring.deviation(row, measuring.left / steps) <= _QUIET * all_clips
-    ]
-    return max(quiet, default=_LEAST)
+        for steps in range(_LEAST[is_whole], _MOST + 1)
+        if measuring.deviation(row, measuring.left / steps) <= _QUIET[is_whole] * clips
+    )
+    return max(quiet, default=_LEAST[is_whole])
 
 
 def _widest(coordinates: int, norm: int) -> int:
@@ -257,7 +268,8 @@ def _curvature(rows: NDArray[np.int16], size: float, limit: int, measuring: Meas
     # The largest eigenvalue of the noise, per row; and about what the true ones add up to.
     radius = 2 * math.sqrt(coordinates) * measuring.deviation(row, _WHOLE) / STEPS**2 / size
     trace = (limit / STEPS) ** norm
-    if coordinates <= _MOST_FEATURES and radius <= trace / 12:
+    can_be = coordinates <= _MOST_FEATURES and measuring.price.scale(row, _WHOLE) <= LARGEST_SCALE
+    if can_be and radius <= trace / 12:
         noisy = measuring.measure(gram(rows, limit, norm), row, _WHOLE, "second moments")
         values, vectors = np.linalg.eigh(unpacked(noisy, coordinates) / size)
         return (vectors / (np.maximum(values, 0.0) + radius / 2 + 0.01)) @ vectors.T, True
@@ -265,11 +277,15 @@ def _curvature(rows: NDArray[np.int16], size: float, limit: int, measuring: Meas
     for part in chunks(len(rows)):
         taken = rows[part].astype(np.int64)
         total += (taken * taken).sum(axis=0)
-    # Σxⱼ² is ‖x‖₂², or at most ‖x‖₁·max|xⱼ|; and the ℓ2 of the squares is at most their ℓ1.
-    diagonal = Sensitivity(limit * STEPS if norm == 1 else limit**2, linf=STEPS**2)
+    diagonal = _diagonal_sensitivity(limit, norm)
     spread = measuring.measure(total, diagonal, _DIAGONAL, "squares") / STEPS**2 / size
     rough = measuring.deviation(diagonal, _DIAGONAL) / STEPS**2 / size
     return 1.0 / (np.maximum(spread, 0.0) + rough + 0.05), False
+
+
+def _diagonal_sensitivity(limit: int, norm: int) -> Sensitivity:
+    """How far one row moves Σuⱼ²: ‖u‖₂² in all, or at most ‖u‖₁·max|uⱼ|; ℓ2 is no more than ℓ1."""
+    return Sensitivity(limit * STEPS if norm == 1 else limit**2, linf=STEPS**2)
 
 
 def _step_sensitivity(most: int, cells: int, norm: int) -> Sensitivity:
@@ -296,7 +312,7 @@ def _gradient(
     largest = int(np.abs(fixed).sum(axis=1).max()) * STEPS
     total = np.zeros(weights.shape, dtype=np.int64)
     for part in chunks(len(rows)):
-        taken = rows[part]
+        taken = rows[part].astype(np.float64)
         scores = exact_product(taken, fixed.T, largest)
         whole_scores = np.hstack([np.zeros((len(scores), 1)), scores]) if len(weights) == 1 else scores
         residuals = _residuals(whole_scores, bits, codes[part])[:, -len(weights) :]

@@ -84,15 +84,25 @@ class Price:
         Guarantee: its loss is no more than this share of the price.
         Proof: docs/proofs/estimators.md, "The price of a fit"
         """
-        moved = Sensitivity(
+        moved = self._moved(row)
+        scale = self.scale(row, share)
+        return Gaussian(scale, moved) if self.norm == 2 else Laplace(scale, moved)
+
+    def scale(self, row: Sensitivity, share: Fraction) -> Fraction:
+        """The σ or b of that noise, whether or not it can be sampled."""
+        moved = self._moved(row)
+        # As doubles, rounded up: as exact as any rational, and short to store.
+        if self.norm == 2:
+            return Fraction(round_up(ceil_sqrt(moved.l2_squared / (share * self.amount))))
+        return Fraction(round_up(moved.l1 / (share * self.amount)))
+
+    def _moved(self, row: Sensitivity) -> Sensitivity:
+        """How far one unit moves what one row moves so far."""
+        return Sensitivity(
             row.l1 * self.factor,
             l2_squared=row.l2_squared * self.factor**2,
             linf=row.linf * self.factor,
         )
-        # As doubles, rounded up: as exact as any rational, and short to store.
-        if self.norm == 2:
-            return Gaussian(_double_above(ceil_sqrt(moved.l2_squared / (share * self.amount))), moved)
-        return Laplace(_double_above(moved.l1 / (share * self.amount)), moved)
 
 
 @dataclass(frozen=True)
@@ -160,14 +170,10 @@ class Measuring:
 
     def deviation(self, row: Sensitivity, share: Fraction) -> float:
         """The standard deviation of the noise that `measure` would add: public, and free."""
-        scale = float(self.price.mechanism(row, share).scale)
+        scale = float(self.price.scale(row, share))
         return scale if self.price.norm == 2 else scale * 2**0.5
 
     def release(self, value: Any) -> Release:
         """A model made of what was measured, with what all of it cost."""
         made_by = Measured(self._what, tuple(self._mechanisms))
         return Release(value, self.price.loss, made_by, self.price.unit, asserted=False, mapped=True)
-
-
-def _double_above(exact: Fraction) -> Fraction:
-    return Fraction(round_up(exact))

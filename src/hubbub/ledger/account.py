@@ -223,7 +223,9 @@ class Account:
             book = Book(rows)
             self._refuse_closed(book)
             account, known = self._total(book, EVERYBODY), book.total(self.name, analyst)
-            made = Filter(budget, account.orders, spent=known.spent if known is not None else None)
+            made = Filter.for_questions(
+                budget, account.orders, spent=known.spent if known is not None else None
+            )
             book.append(self.name, "grant", EVERYBODY, {"analyst": analyst, "filter": made.to_json()})
             book.keep(self.name, analyst, made)
 

@@ -167,7 +167,7 @@ def _opened(book: Book, name: str, family: str, unit: Unit, budget: Budget) -> d
     if book.total(name, EVERYBODY) is not None:
         raise damaged(f"the opening of the account {name!r}")
     _refuse_second_budget(book, family, unit)
-    made = Filter(budget)
+    made = Filter.for_questions(budget)
     body: dict[str, Any] = {
         "unit": unit.key,
         "neighbours": unit.neighbours.value,

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import lru_cache
 from types import SimpleNamespace
-from typing import Any, Protocol
+from typing import Any, Protocol, Self
 
 from hubbub.errors import BudgetExceeded, InvalidInput
 from hubbub.loss.normal import gaussian_delta
@@ -295,6 +295,19 @@ class Filter:
                 why="there would be no promise to keep",
                 fix="pass what a filter of this budget and split had spent",
             )
+
+    @classmethod
+    def for_questions(
+        cls, budget: _Promise, orders: Sequence[Number] = ORDERS, *, spent: Cost | None = None
+    ) -> Self:
+        """The filter of an account that is asked questions: half of δ is for keys that they select.
+
+        >>> from hubbub.loss.budget import Budget
+        >>> Filter.for_questions(Budget(1, 1e-6)).split.approximate * 10**6
+        Fraction(1, 2)
+        """
+        half = Split.of(budget, orders=orders, approximate=Fraction(1, 2))
+        return cls(budget, orders, half, spent=spent)
 
     @property
     def orders(self) -> tuple[Fraction, ...]:

@@ -2,13 +2,12 @@
 
 What a person wrote is never passed on. Every node of it is looked up in a list, its parts are built
 first, and a new node is made of them; whatever is not in the list is refused by name. All numbers are
-doubles, whose arithmetic gives NaN or infinity and no error; casts give NULL where they cannot be done.
-So an expression is a function of its one row, total, and free of side effects.
+doubles, whose arithmetic never leaves them; casts give NULL where they cannot be done. So an expression
+is a function of its one row, total, free of side effects, and the same on every engine.
 
 Proof: docs/proofs/bounding.md, "Rows"
 """
 
-import math
 from collections.abc import Callable
 from dataclasses import replace
 from fractions import Fraction
@@ -17,11 +16,9 @@ from itertools import islice
 from sqlglot import exp
 
 from hubbub.errors import InvalidInput, Unsupported
+from hubbub.queries import numbers
 from hubbub.queries.typed import (
-    DOUBLE,
-    LEAST_MOMENT,
     MOST_TEXT,
-    SQL_NAMES,
     SUBQUERY,
     Scope,
     Typed,
@@ -31,17 +28,25 @@ from hubbub.queries.typed import (
     grouped,
     known_number,
     moment_of,
-    number_literal,
     only,
     opaque,
     refused,
-    text_literal,
     too_long,
     united,
-    within_years,
+)
+from hubbub.tables.forms import (
+    DOUBLE,
+    LEAST_MOMENT,
+    SQL_NAMES,
+    lowered,
+    number_as_text,
+    number_literal,
+    text_as,
+    text_literal,
+    uppered,
     without_signs,
 )
-from hubbub.tables.schema import Bounds, Kind
+from hubbub.tables.schema import Kind
 
 __all__ = ["compiled"]
 
@@ -68,7 +73,7 @@ def compiled(node: exp.Expr | None, scope: Scope) -> Typed:
 
     Guarantee: for any row of any values it gives one value or NULL, never an error, and depends on
         nothing but the row.
-    Assumes: the engine's arithmetic on doubles raises nothing, TRY_CAST neither.
+    Assumes: the engine's doubles are IEEE's, and its arithmetic raises nothing within their range.
     Proof: docs/proofs/bounding.md, "Rows"
 
     >>> import sqlglot
@@ -79,8 +84,6 @@ def compiled(node: exp.Expr | None, scope: Scope) -> Typed:
     """
     if not isinstance(node, exp.Expr):
         raise InvalidInput("an argument is missing", why="there is nothing to compute", fix="write it out")
-    if not isinstance(node, exp.Expr):
-        raise InvalidInput("an operand is missing", why="there is nothing to compute", fix="write it")
     build = _BUILDERS.get(type(node))
     if build is None:
         raise refused(node)
@@ -154,87 +157,32 @@ def _truth(node: exp.Expr, scope: Scope) -> Typed:
 
 
 def _arithmetic(node: exp.Expr, scope: Scope) -> Typed:
-    left, right = _number_of(node.this, scope), _number_of(node.expression, scope)
-    sql = type(node)(this=grouped(left.sql), expression=grouped(right.sql))
-    return Typed(sql, Kind.NUMBER, _interval(type(node), left.bounds, right.bounds))
-
-
-def _interval(kind: type[exp.Expr], left: Bounds | None, right: Bounds | None) -> Bounds | None:
-    if left is None or right is None:
-        return None
-    if kind is exp.Add:
-        return left[0] + right[0], left[1] + right[1]
-    if kind is exp.Sub:
-        return left[0] - right[1], left[1] - right[0]
-    corners = [a * b for a in left for b in right]
-    return min(corners), max(corners)
+    return numbers.arithmetic(type(node), _number_of(node.this, scope), _number_of(node.expression, scope))
 
 
 def _divided(node: exp.Expr, scope: Scope) -> Typed:
-    left, right = _number_of(node.this, scope), _number_of(node.expression, scope)
-    below = exp.Nullif(this=right.sql, expression=exp.Literal.number(0))
-    bounds = None
-    if left.bounds is not None and right.is_literal and right.value:
-        assert isinstance(right.value, Fraction)
-        ends = sorted(end / right.value for end in left.bounds)
-        bounds = (ends[0], ends[1])
-    sql = exp.Div(this=grouped(left.sql), expression=below, typed=False, safe=False)
-    return Typed(sql, Kind.NUMBER, bounds)
+    return numbers.quotient(_number_of(node.this, scope), _number_of(node.expression, scope))
 
 
 def _whole_division(node: exp.Expr, scope: Scope) -> Typed:
-    inner = _divided(node, scope)
-    return Typed(exp.Floor(this=inner.sql), Kind.NUMBER, _floored(inner.bounds))
+    return numbers.floor(_divided(node, scope))
 
 
 def _remainder(node: exp.Expr, scope: Scope) -> Typed:
-    left, right = _number_of(node.this, scope), _number_of(node.expression, scope)
-    below = exp.Nullif(this=right.sql, expression=exp.Literal.number(0))
-    return Typed(exp.Mod(this=grouped(left.sql), expression=below), Kind.NUMBER)
+    return numbers.remainder(_number_of(node.this, scope), _number_of(node.expression, scope))
 
 
-def _negated(node: exp.Expr, scope: Scope) -> Typed:
-    inner = _number_of(node.this, scope)
-    if inner.is_literal and isinstance(inner.value, Fraction):
-        return known_number(float(-inner.value))
-    bounds = None if inner.bounds is None else (-inner.bounds[1], -inner.bounds[0])
-    return Typed(exp.Neg(this=exp.Paren(this=inner.sql)), Kind.NUMBER, bounds)
+def _unary(made: Callable[[Typed], Typed]) -> Callable[[exp.Expr, Scope], Typed]:
+    def build(node: exp.Expr, scope: Scope) -> Typed:
+        only(node, "this")
+        return made(_number_of(node.this, scope))
 
-
-def _floored(bounds: Bounds | None) -> Bounds | None:
-    return None if bounds is None else (Fraction(math.floor(bounds[0])), Fraction(math.floor(bounds[1])))
-
-
-def _floor(node: exp.Expr, scope: Scope) -> Typed:
-    only(node, "this")
-    inner = _number_of(node.this, scope)
-    return Typed(exp.Floor(this=inner.sql), Kind.NUMBER, _floored(inner.bounds))
-
-
-def _ceil(node: exp.Expr, scope: Scope) -> Typed:
-    only(node, "this")
-    inner = _number_of(node.this, scope)
-    bounds = inner.bounds and (Fraction(math.ceil(inner.bounds[0])), Fraction(math.ceil(inner.bounds[1])))
-    return Typed(exp.Ceil(this=inner.sql), Kind.NUMBER, bounds)
-
-
-def _abs(node: exp.Expr, scope: Scope) -> Typed:
-    inner = _number_of(node.this, scope)
-    bounds = None
-    if inner.bounds is not None:
-        low, high = inner.bounds
-        bounds = (max(Fraction(0), low, -high), max(abs(low), abs(high)))
-    return Typed(exp.Abs(this=inner.sql), Kind.NUMBER, bounds)
+    return build
 
 
 def _round(node: exp.Expr, scope: Scope) -> Typed:
-    # floor(x·10^n + ½)/10^n: engines agree on it, and on halves.
     digits = _small_whole(node.args.get("decimals"), 0, scope)
-    inner = _number_of(node.this, scope)
-    power = number_literal(10.0**digits)
-    scaled = exp.Mul(this=exp.Paren(this=inner.sql), expression=power)
-    whole = exp.Floor(this=exp.Add(this=scaled, expression=exp.Literal.number("0.5")))
-    return Typed(exp.Div(this=whole, expression=power.copy(), typed=False, safe=False), Kind.NUMBER)
+    return numbers.rounded(_number_of(node.this, scope), digits)
 
 
 def _small_whole(node: exp.Expr | None, default: int, scope: Scope) -> int:
@@ -255,64 +203,34 @@ def _small_whole(node: exp.Expr | None, default: int, scope: Scope) -> int:
     return int(typed.value)
 
 
-def _guarded(low: str, *, strict: bool) -> Callable[[exp.Expr, Scope], Typed]:
-    """A function of numbers above some end; NULL elsewhere."""
+def _guarded(compare: type[exp.Expr]) -> Callable[[exp.Expr, Scope], Typed]:
+    """A function of numbers above 0, or from 0 on; NULL elsewhere."""
 
     def build(node: exp.Expr, scope: Scope) -> Typed:
         only(node, "this")
         inner = _number_of(node.this, scope)
-        compare = exp.GT if strict else exp.GTE
-        inside = compare(this=inner.sql, expression=exp.Literal.number(low))
-        return Typed(exp.Case(ifs=[exp.If(this=inside, true=type(node)(this=again(inner.sql)))]), Kind.NUMBER)
+        made = type(node)(this=again(inner.sql))
+        return numbers.guarded(inner, made, compare, is_root=isinstance(node, exp.Sqrt))
 
     return build
 
 
-def _unary(node: exp.Expr, scope: Scope) -> Typed:
+def _exponential(node: exp.Expr, scope: Scope) -> Typed:
     only(node, "this")
-    return Typed(type(node)(this=_number_of(node.this, scope).sql), Kind.NUMBER)
-
-
-def _sign(node: exp.Expr, scope: Scope) -> Typed:
-    # The engine's is a small integer, and a few of those multiplied are an error.
-    only(node, "this")
-    sign = exp.Sign(this=_number_of(node.this, scope).sql)
-    return Typed(exp.Cast(this=sign, to=DOUBLE.copy()), Kind.NUMBER, (Fraction(-1), Fraction(1)))
+    made = Typed(exp.Exp(this=_number_of(node.this, scope).sql), Kind.NUMBER, size=(-2000, 2000))
+    return numbers.kept(made)
 
 
 def _power(node: exp.Expr, scope: Scope) -> Typed:
     left, right = _number_of(node.this, scope), _number_of(node.expression, scope)
     if right.is_literal and right.value == 2:
-        sql = exp.Mul(this=exp.Paren(this=left.sql), expression=exp.Paren(this=again(left.sql)))
-        bounds = _interval(exp.Mul, left.bounds, left.bounds)
-        return Typed(sql, Kind.NUMBER, bounds and (max(Fraction(0), bounds[0]), bounds[1]))
+        return numbers.square(left)
     # Of a negative number a power is NULL: engines disagree on the rest.
-    inside = exp.GT(this=left.sql, expression=exp.Literal.number(0))
-    return Typed(
-        exp.Case(ifs=[exp.If(this=inside, true=exp.Pow(this=again(left.sql), expression=right.sql))]),
-        Kind.NUMBER,
-    )
+    return numbers.guarded(left, exp.Pow(this=again(left.sql), expression=right.sql), exp.GT)
 
 
 def _extreme(node: exp.Expr, scope: Scope) -> Typed:
-    """LEAST and GREATEST, NULL if any part is: engines disagree on that, so it is written out."""
-    parts = [_number_of(part, scope) for part in (node.this, *node.expressions)]
-    is_least = isinstance(node, exp.Least)
-    pick = min if is_least else max
-    missing = exp.or_(*(exp.Is(this=exp.Paren(this=part.sql), expression=exp.Null()) for part in parts))
-    chosen = type(node)(this=again(parts[0].sql), expressions=[again(part.sql) for part in parts[1:]])
-    total = exp.Case(ifs=[exp.If(this=exp.Not(this=exp.Paren(this=missing)), true=chosen)])
-    ends = [part.bounds or part.half for part in parts]
-    lows = [low for low, _ in ends if low is not None]
-    highs = [high for _, high in ends if high is not None]
-    # The least of several is below each one's high end, and above the low ends only if all are known.
-    near, far = (highs, lows) if is_least else (lows, highs)
-    here = pick(near) if near else None
-    there = pick(far) if len(far) == len(parts) else None
-    low, high = (there, here) if is_least else (here, there)
-    if low is not None and high is not None:
-        return Typed(total, Kind.NUMBER, (low, high))
-    return Typed(total, Kind.NUMBER, half=(low, high))
+    return numbers.extreme(type(node), [_number_of(part, scope) for part in (node.this, *node.expressions)])
 
 
 # Conditions
@@ -386,9 +304,11 @@ def _like(node: exp.Expr, scope: Scope) -> Typed:
             why="it must be known beforehand, and mean the same in every engine",
             fix="write the pattern with % and _ only",
         )
-    return Typed(
-        type(node)(this=exp.Paren(this=inner.sql), expression=pattern.sql), Kind.BOOLEAN, keys=(False, True)
-    )
+    text, like = inner.sql, pattern.value
+    if isinstance(node, exp.ILike):
+        text, like = lowered(text), "".join(letter.lower() if letter.isascii() else letter for letter in like)
+    sql = exp.Like(this=exp.Paren(this=text), expression=text_literal(like))
+    return Typed(sql, Kind.BOOLEAN, keys=(False, True))
 
 
 def _case(node: exp.Expr, scope: Scope) -> Typed:
@@ -414,7 +334,7 @@ def _case(node: exp.Expr, scope: Scope) -> Typed:
         ifs=[exp.If(this=test.sql, true=part.sql) for test, part in zip(conditions, parts, strict=False)],
         default=parts[-1].sql,
     )
-    return Typed(sql, kind, *united(parts))
+    return united(sql, kind, parts)
 
 
 def _if(node: exp.Expr, scope: Scope) -> Typed:
@@ -429,25 +349,29 @@ def _coalesce(node: exp.Expr, scope: Scope) -> Typed:
         raise opaque()
     parts = [as_kind(part, kind, "a part") for part in given]
     sql = exp.Coalesce(this=parts[0].sql, expressions=[part.sql for part in parts[1:]])
-    return Typed(sql, kind, *united(parts))
+    return united(sql, kind, parts)
 
 
 def _nullif(node: exp.Expr, scope: Scope) -> Typed:
     left, right = alike(compiled(node.this, scope), compiled(node.expression, scope))
-    return Typed(exp.Nullif(this=left.sql, expression=right.sql), left.kind, left.bounds, left.keys)
+    sql = exp.Nullif(this=left.sql, expression=right.sql)
+    return Typed(sql, left.kind, left.bounds, left.keys, size=left.size)
 
 
 # Texts, dates and casts
 
 
-def _text_function(node: exp.Expr, scope: Scope) -> Typed:
-    only(node, "this")
-    return Typed(type(node)(this=_text_of(node.this, scope).sql), Kind.TEXT)
+def _text_function(made: Callable[[exp.Expr], exp.Expr]) -> Callable[[exp.Expr, Scope], Typed]:
+    def build(node: exp.Expr, scope: Scope) -> Typed:
+        only(node, "this")
+        return Typed(made(_text_of(node.this, scope).sql), Kind.TEXT)
+
+    return build
 
 
 def _length(node: exp.Expr, scope: Scope) -> Typed:
     inner = _text_of(node.this, scope)
-    return Typed(exp.Cast(this=exp.Length(this=inner.sql), to=DOUBLE.copy()), Kind.NUMBER)
+    return Typed(exp.Cast(this=exp.Length(this=inner.sql), to=DOUBLE.copy()), Kind.NUMBER, size=(0, 40))
 
 
 def _substring(node: exp.Expr, scope: Scope) -> Typed:
@@ -505,12 +429,10 @@ def _part(name: str, node: exp.Expr, scope: Scope) -> Typed:
     if name in {"hour", "minute"}:
         inner = as_kind(inner, Kind.TIMESTAMP, "an operand")
     part = {"dayofweek": "dow"}.get(name, name)
-    sql = exp.TryCast(
-        this=exp.Extract(this=exp.Var(this=part.upper()), expression=inner.sql), to=DOUBLE.copy()
-    )
+    sql = exp.Cast(this=exp.Extract(this=exp.Var(this=part.upper()), expression=inner.sql), to=DOUBLE.copy())
     keys = None if known is None else tuple(float(value) for value in known)
     bounds = None if known is None else (Fraction(known[0]), Fraction(known[-1]))
-    return Typed(sql, Kind.NUMBER, bounds, keys)
+    return Typed(sql, Kind.NUMBER, bounds, keys, size=(0, 14))
 
 
 def _extract(node: exp.Expr, scope: Scope) -> Typed:
@@ -534,9 +456,10 @@ def _truncated(node: exp.Expr, scope: Scope) -> Typed:
             fix=f"use one of: {', '.join(_TRUNCATED)}",
         )
     inner = _moment_of(node.this, scope)
+    if unit in {"hour", "minute"}:
+        inner = as_kind(inner, Kind.TIMESTAMP, "an operand")
     cut = exp.TimestampTrunc(this=inner.sql, unit=exp.Var(this=unit.upper()))
-    kind = inner.kind if unit not in {"hour", "minute"} else Kind.TIMESTAMP
-    return Typed(exp.TryCast(this=cut, to=exp.DataType.build(SQL_NAMES[kind])), kind)
+    return Typed(exp.Cast(this=cut, to=exp.DataType.build(SQL_NAMES[inner.kind])), inner.kind)
 
 
 def _days_between(node: exp.Expr, scope: Scope) -> Typed:
@@ -549,7 +472,7 @@ def _days_between(node: exp.Expr, scope: Scope) -> Typed:
         as_kind(compiled(part, scope), Kind.DATE, "a date") for part in (node.this, node.expression)
     )
     days = exp.DateDiff(this=left.sql, expression=right.sql, unit=exp.Var(this="DAY"))
-    return Typed(exp.TryCast(this=days, to=DOUBLE.copy()), Kind.NUMBER)
+    return Typed(exp.Cast(this=days, to=DOUBLE.copy()), Kind.NUMBER, size=(0, 22))
 
 
 _CASTS = {
@@ -577,18 +500,41 @@ def _cast(node: exp.Expr, scope: Scope) -> Typed:
         return as_kind(inner, kind, "a boolean")
     if inner.is_literal and isinstance(inner.value, str) and kind in {Kind.DATE, Kind.TIMESTAMP}:
         return moment_of(inner.value, kind)
-    if inner.kind is kind:
-        cast = inner
-    else:
-        plain = without_signs(inner.sql) if inner.kind is Kind.NUMBER else inner.sql
-        done: exp.Expr = exp.TryCast(this=plain, to=exp.DataType.build(SQL_NAMES[kind]))
-        if kind in LEAST_MOMENT and inner.kind not in LEAST_MOMENT:
-            done = within_years(done, kind)
-        cast = Typed(done, kind)
+    cast = inner if inner.kind is kind else _converted(inner, kind)
     if name in _WHOLE:
-        half = exp.Add(this=exp.Paren(this=cast.sql), expression=exp.Literal.number("0.5"))
-        return Typed(exp.Floor(this=half), kind, cast.bounds and (cast.bounds[0] - 1, cast.bounds[1] + 1))
+        half = numbers.arithmetic(exp.Add, replace(cast, sql=exp.Paren(this=cast.sql)), known_number(0.5))
+        whole = numbers.floor(half)
+        return replace(whole, bounds=cast.bounds and (cast.bounds[0] - 1, cast.bounds[1] + 1))
     return cast
+
+
+def _converted(inner: Typed, kind: Kind) -> Typed:
+    """A value of another kind; NULL where there is none."""
+    if inner.is_literal and inner.value is None:
+        return as_kind(inner, kind, "NULL")
+    if kind is Kind.TEXT:
+        if inner.kind is Kind.NUMBER:
+            again(inner.sql)
+            return Typed(number_as_text(without_signs(inner.sql)), kind)
+        if inner.kind is Kind.OPAQUE:
+            raise Unsupported(
+                "a column of an unknown type is cast",
+                why="its values are written in another way on every engine",
+                fix="declare its type, as text, number, boolean, date or timestamp",
+            )
+        return Typed(exp.Cast(this=inner.sql, to=exp.DataType.build("VARCHAR")), kind)
+    if inner.kind is Kind.TEXT:
+        again(inner.sql)
+        return Typed(text_as(inner.sql, kind), kind)
+    if inner.kind in LEAST_MOMENT and kind in LEAST_MOMENT:
+        return Typed(exp.Cast(this=inner.sql, to=exp.DataType.build(SQL_NAMES[kind])), kind)
+    if inner.kind is Kind.NUMBER and kind is Kind.BOOLEAN:
+        return Typed(exp.NEQ(this=grouped(inner.sql), expression=number_literal(0)), kind, keys=(False, True))
+    raise InvalidInput(
+        f"a {inner.kind.value} is cast to a {kind.value}",
+        why="engines disagree on what that would be",
+        fix="take parts of dates with EXTRACT, and differences with DATE_DIFF",
+    )
 
 
 Builder = Callable[[exp.Expr, Scope], Typed]
@@ -603,15 +549,15 @@ _BUILDERS: dict[type[exp.Expr], Builder] = {
     exp.Div: _divided,
     exp.IntDiv: _whole_division,
     exp.Mod: _remainder,
-    exp.Neg: _negated,
-    exp.Floor: _floor,
-    exp.Ceil: _ceil,
-    exp.Abs: _abs,
+    exp.Neg: _unary(numbers.negated),
+    exp.Floor: _unary(numbers.floor),
+    exp.Ceil: _unary(numbers.ceiling),
+    exp.Abs: _unary(numbers.absolute),
     exp.Round: _round,
-    exp.Sqrt: _guarded("0", strict=False),
-    exp.Ln: _guarded("0", strict=True),
-    exp.Exp: _unary,
-    exp.Sign: _sign,
+    exp.Sqrt: _guarded(exp.GTE),
+    exp.Ln: _guarded(exp.GT),
+    exp.Exp: _exponential,
+    exp.Sign: _unary(numbers.sign),
     exp.Pow: _power,
     **dict.fromkeys((exp.Least, exp.Greatest), _extreme),
     **dict.fromkeys((exp.And, exp.Or), _connected),
@@ -625,7 +571,9 @@ _BUILDERS: dict[type[exp.Expr], Builder] = {
     exp.If: _if,
     exp.Coalesce: _coalesce,
     exp.Nullif: _nullif,
-    **dict.fromkeys((exp.Lower, exp.Upper, exp.Trim), _text_function),
+    exp.Lower: _text_function(lowered),
+    exp.Upper: _text_function(uppered),
+    exp.Trim: _text_function(lambda text: exp.Trim(this=text)),
     exp.Length: _length,
     exp.Substring: _substring,
     exp.Left: _left,

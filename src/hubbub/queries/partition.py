@@ -11,12 +11,15 @@ from dataclasses import dataclass
 from fractions import Fraction
 from itertools import pairwise
 
+from hubbub.tables.forms import number_text
 from hubbub.tables.schema import Bounds
 
-__all__ = ["VALUE_BITS", "Partition", "is_finite"]
+__all__ = ["TINY", "VALUE_BITS", "Partition", "clamped", "is_finite"]
 
 VALUE_BITS = 16
 """A value between its bounds is one of 2^16 + 1 steps."""
+TINY = number_text(2.0**-500)
+"""Much less than a step between any bounds: what is smaller may be taken for 0."""
 
 
 @dataclass(frozen=True)
@@ -146,14 +149,22 @@ def _fixed(place: int, bounds: Bounds) -> str:
     return _steps(place, bounds, bounds[0], bounds[1] - bounds[0])
 
 
+def clamped(x: str, bounds: Bounds) -> str:
+    """The column between its bounds; so close to the lower one that a step is no double, it is that."""
+    low, high = (number_text(end) for end in bounds)
+    least = number_text(float(bounds[0]) + float(TINY))
+    return f"CASE WHEN {x} <= {least} THEN {low} WHEN {x} >= {high} THEN {high} ELSE {x} END"
+
+
 def _steps(place: int, bounds: Bounds, zero: Fraction, whole: Fraction) -> str:
     # Not-a-number to NULL, clamp, scale, floor, clamp again, cast: in this order, on every engine. LEAST and
     # GREATEST pass over NULL on some engines, so what is NULL never comes to them.
-    low, high = (float(end) for end in bounds)
     x = f"x{place}"
-    clamped = f"CASE WHEN {x} <= {low!r} THEN {low!r} WHEN {x} >= {high!r} THEN {high!r} ELSE {x} END"
-    factor = float((1 << VALUE_BITS) / whole)
+    value = clamped(x, bounds)
+    if zero == 0 and bounds[0] < 0:
+        value = f"CASE WHEN ABS({x}) < {TINY} THEN 0.0e0 ELSE {value} END"
+    factor = number_text((1 << VALUE_BITS) / whole)
     least, most = (round(float((end - zero) / whole) * (1 << VALUE_BITS)) for end in bounds)
-    steps = f"FLOOR(({clamped} - {float(zero)!r}) * {factor!r} + 0.5)"
+    steps = f"FLOOR(({value} - {number_text(zero)}) * {factor} + 0.5e0)"
     inside = f"CAST(LEAST(GREATEST({steps}, {least}), {most}) AS BIGINT)"
     return f"CASE WHEN {is_finite(x)} THEN {inside} END"

@@ -15,6 +15,7 @@ from sqlglot import exp
 
 from hubbub.errors import HubbubError, InvalidInput, Refused, Unsupported
 from hubbub.queries.expressions import compiled
+from hubbub.queries.numbers import added_up, as_column
 from hubbub.queries.typed import Scope, Typed, as_kind, name_of, refused
 from hubbub.tables.schema import UNIT, Column, Kind, Table
 
@@ -268,7 +269,7 @@ class Relations:
     # Sub-queries
 
     def _projected(self, node: exp.Select, found: Sources) -> Relation:
-        items = _items(node, found)
+        items = [(name, as_column(typed)) for name, typed in _items(node, found)]
         if node.args.get("distinct"):
             clause_names(node.args["distinct"], set())
             if not found.is_public and found.unit is None:
@@ -302,7 +303,7 @@ class Relations:
             )
         known = {key.sql.sql(): key for key in keys}
         items = [
-            (item.alias_or_name, _of_one_unit(item.unalias(), found.scope, known))
+            (item.alias_or_name, as_column(_of_one_unit(item.unalias(), found.scope, known)))
             for item in node.expressions
         ]
         _check_items(items)
@@ -337,6 +338,7 @@ class Relations:
                 bounds=one.bounds if one.bounds == two.bounds else None,
                 keys=one.keys if one.keys == two.keys else None,
                 origin=one.origin if one.origin == two.origin else None,
+                size=(min(one.size[0], two.size[0]), max(one.size[1], two.size[1])),
             )
             for one, two in pairs
         )
@@ -374,18 +376,19 @@ def _of_one_unit(node: exp.Expr, scope: Scope, keys: Mapping[str, Typed]) -> Typ
             inner = exp.Distinct(expressions=[compiled(counted.expressions[0], scope).sql])
         else:
             inner = compiled(counted, scope).sql
-        return Typed(exp.Cast(this=exp.Count(this=inner), to=exp.DataType.build("DOUBLE")), Kind.NUMBER)
+        count = exp.Cast(this=exp.Count(this=inner), to=exp.DataType.build("DOUBLE"))
+        return Typed(count, Kind.NUMBER, size=(0, 64))
     clause_names(node, {"this"})
     argument = compiled(node.this, scope)
     if isinstance(node, (exp.Sum, exp.Avg)):
         argument = as_kind(argument, Kind.NUMBER, "what is added up")
-        bounds = argument.bounds if isinstance(node, exp.Avg) else None
-        # A sum of doubles depends on their order, and that on other units' rows; so they are sorted.
-        ordered = exp.Order(this=argument.sql, expressions=[exp.Ordered(this=argument.sql.copy())])
-        return Typed(type(node)(this=ordered), Kind.NUMBER, bounds)
+        return added_up(argument, is_mean=isinstance(node, exp.Avg))
     if argument.kind is Kind.OPAQUE:
         raise refused(node)
-    return Typed(type(node)(this=argument.sql), argument.kind, argument.bounds, argument.keys)
+    made: type[exp.Expr] = type(node)
+    if argument.kind is Kind.BOOLEAN:  # which not every engine puts in order
+        made = exp.LogicalAnd if isinstance(node, exp.Min) else exp.LogicalOr
+    return Typed(made(this=argument.sql), argument.kind, argument.bounds, argument.keys, size=argument.size)
 
 
 def _items(node: exp.Select, found: Sources) -> list[tuple[str, Typed]]:
@@ -426,6 +429,7 @@ def _columns(items: list[tuple[str, Typed]]) -> tuple[Column, ...]:
             typed.keys,
             is_unit=typed.column is not None and typed.column.is_unit,
             origin=typed.column.origin if typed.column is not None else None,
+            size=typed.size,
         )
         for name, typed in items
     )
@@ -538,7 +542,7 @@ def _opaque() -> InvalidInput:
     return InvalidInput(
         "a column of an unknown type is in a UNION ALL",
         why="making two types one could fail on some row",
-        fix="declare its type, CAST it in both parts, or leave it out",
+        fix="declare its type, or leave it out",
     )
 
 

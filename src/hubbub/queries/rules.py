@@ -15,14 +15,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import lru_cache
+from math import isqrt
 
 import sqlglot
 from sqlglot import exp
 
 from hubbub.bounded import LARGEST, Sensitivity
 from hubbub.errors import InvalidInput
-from hubbub.queries.partition import Partition, is_finite
+from hubbub.queries.numbers import exact_sum, step_bits
+from hubbub.queries.partition import Partition, clamped, is_finite
 from hubbub.queries.query import Query
+from hubbub.tables.forms import number_text
 from hubbub.tables.schema import UNIT, Bounds, Key
 from hubbub.unit import Neighbours
 
@@ -112,7 +115,7 @@ class Weighing:
         if self._is_by_group:
             inner = ", ".join(f"SUM({part}) AS p{place}" for place, part in enumerate(parts))
             weighed = self._weighed_pairs(inner, partition)
-            totals = [f"SUM(w * p{place})" for place in range(len(parts))]
+            totals = [f"SUM(CAST(w * p{place} AS HUGEINT))" for place in range(len(parts))]
         else:
             weighed = self._weighed_rows(partition) if self._keeps_all else self._weighed_kept(partition)
             totals = partition.totals()
@@ -153,11 +156,9 @@ class Weighing:
 
         They are released with the sums of `levels` − 1 coarser ones: each row is in so many cells.
         """
-        low, high = (float(end) for end in bounds)
         x = f"x{place}"
-        clamped = f"CASE WHEN {x} <= {low!r} THEN {low!r} WHEN {x} >= {high!r} THEN {high!r} ELSE {x} END"
-        factor = float(bins / (bounds[1] - bounds[0]))
-        bin_of = f"LEAST(GREATEST(FLOOR(({clamped} - {low!r}) * {factor!r}), 0), {bins - 1})"
+        low, factor = number_text(bounds[0]), number_text(bins / (bounds[1] - bounds[0]))
+        bin_of = f"LEAST(GREATEST(FLOOR(({clamped(x, bounds)} - {low}) * {factor}), 0), {bins - 1})"
         # As small integers around zero: engines count these fast.
         middle = bins // 2
         small = f"CAST({bin_of} - {middle} AS SMALLINT) AS small"
@@ -333,10 +334,10 @@ class Weighing:
         """The sum or mean over units of their own count, sum or mean in a group, clamped."""
         self._check_keyed()
         counted = "*" if argument is None else f"x{argument}"
-        # A sum of doubles depends on their order, and that on other units' rows; so they are sorted.
-        ordered = "" if inner == "count" else f" ORDER BY {counted}"
-        function = {"count": "COUNT", "sum": "SUM", "mean": "AVG"}[inner]
-        own = f"CAST({function}({counted}{ordered}) AS DOUBLE) AS x0"
+        if inner == "count":
+            own = f"CAST(COUNT({counted}) AS DOUBLE) AS x0"
+        else:
+            own = f"{exact_sum(counted, step_bits(bounds), is_mean=inner == 'mean')} AS x0"
         if is_mean:
             partition = Partition.powers({0: 1}, {0: bounds}, with_missing=False)
         else:
@@ -371,9 +372,11 @@ class Weighing:
     def sizes(self, bins: Sequence[int]) -> Measurement:
         """How many units have how many rows, in bins of four to a doubling."""
         self._check_keyed()
-        of = f"LEAST(GREATEST(CAST(CEIL(4 * LN(COUNT(*)) / LN(2) - 1e-9) AS BIGINT), 0), {len(bins) - 1})"
-        inside = f"SELECT {UNIT}, {of} AS b FROM _rows{self._where()} GROUP BY {UNIT}"
-        sql = self._with(f"SELECT b, {_total('1')} AS m0 FROM ({inside}) AS _sizes GROUP BY b")
+        # By whole numbers: the last bit of a logarithm is not the same on every engine.
+        ends = [isqrt(isqrt(1 << place)) for place in range(len(bins) - 1)]
+        inside = f"SELECT {UNIT}, COUNT(*) AS n FROM _rows{self._where()} GROUP BY {UNIT}"
+        binned = f"SELECT {_place('n <=', [str(end) for end in ends])} AS b FROM ({inside}) AS _counted"
+        sql = self._with(f"SELECT b, {_total('1')} AS m0 FROM ({binned}) AS _sizes GROUP BY b")
         moved = _between(self.neighbours, Fraction(1), Fraction(1), Fraction(1))
         return Measurement(sql, 1, moved, Fraction(1), "The limit on rows", self._key_sets, len(bins))
 
@@ -426,11 +429,9 @@ class Weighing:
     def magnitudes(self, place: int) -> Measurement:
         """The weighted number of values of each sign and power of two, over all groups together."""
         x = f"x{place}"
-        power = f"FLOOR(LN(ABS({x})) / LN(2)) - {LEAST_POWER} + 1"
-        far = f"CAST(LEAST(GREATEST({power}, 1), {_POWERS}) AS BIGINT)"
-        near = float(Fraction(2) ** LEAST_POWER)
-        b = f"CASE WHEN ABS({x}) < {near!r} THEN 0 WHEN {x} > 0 THEN {far} ELSE -{far} END + {_POWERS}"
-        inner = f"SELECT {b} AS b, w FROM _weighed WHERE {is_finite(x)}"
+        ends = [number_text(2.0 ** (LEAST_POWER + place)) for place in range(_POWERS)]
+        far = f"SELECT {x} AS x, {_place(f'ABS({x}) <', ends)} AS far, w FROM _weighed WHERE {is_finite(x)}"
+        inner = f"SELECT CASE WHEN x > 0 THEN far ELSE -far END + {_POWERS} AS b, w FROM ({far}) AS _far"
         sql = self._with(
             f"{self._weighed_rows(Partition(('1',), 0, columns=(x,)))} "
             f"SELECT b, {_total('w')} AS m0 FROM ({inner}) AS _binned GROUP BY b"
@@ -462,7 +463,8 @@ class Weighing:
         Those whose hash is least: a unit within the bound keeps all.
         """
         rank = f"ROW_NUMBER() OVER (PARTITION BY {UNIT} ORDER BY {self._order(columns)})"
-        return f"_kept AS (SELECT * FROM _pairs QUALIFY {rank} <= {most})"
+        ranked = f"SELECT *, {rank} AS n FROM _pairs"
+        return f"_kept AS (SELECT * FROM ({ranked}) AS _ranked WHERE n <= {most})"
 
     def _order(self, columns: str) -> str:
         """In which order a unit keeps values of the columns: it depends on the unit and on them alone."""
@@ -579,6 +581,15 @@ def _shares(table: str, limit: int) -> str:
 
 def _left(table: str, other: str, name: str = "") -> str:
     return f"{table} LEFT JOIN {other} ON {name or table}.{UNIT} = {other}.{UNIT}"
+
+
+def _place(test: str, ends: Sequence[str], first: int = 0) -> str:
+    """The place of the first end that fulfils the test, as those do that follow; halving what is left."""
+    if not ends:
+        return str(first)
+    half = len(ends) // 2
+    before, behind = _place(test, ends[:half], first), _place(test, ends[half + 1 :], first + half + 1)
+    return f"CASE WHEN {test} {ends[half]} THEN {before} ELSE {behind} END"
 
 
 def _total(text: str) -> str:

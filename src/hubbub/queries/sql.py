@@ -16,10 +16,12 @@ from sqlglot import exp
 from hubbub.errors import HubbubError, InvalidInput, Refused, Unsupported
 from hubbub.queries.expressions import compiled
 from hubbub.queries.google import PER_GROUP, Options, without_options
+from hubbub.queries.numbers import as_column
 from hubbub.queries.query import Aggregate, Argument, GroupKey, Order, Output, Query
 from hubbub.queries.relations import Relations, Sources, clause_names, numbered
-from hubbub.queries.typed import Typed, as_kind, name_of, without_signs
+from hubbub.queries.typed import Typed, as_kind, name_of
 from hubbub.rational import rational
+from hubbub.tables.forms import without_signs
 from hubbub.tables.schema import UNIT, Bounds, Kind, Table, bounds_of, is_text, is_usable, keys_of
 
 __all__ = ["parsed", "read"]
@@ -205,7 +207,7 @@ class _Reader:
                 raise InvalidInput(
                     "a group key is of an unknown type",
                     why="its values could not be shown the same way everywhere",
-                    fix="declare its type, or CAST it",
+                    fix="declare its type, as text, number, boolean, date or timestamp",
                 )
             name = next(
                 (
@@ -500,10 +502,11 @@ class _Reader:
         if self._found.unit is not None:
             sql = sql.select(exp.alias_(self._found.unit.copy(), UNIT, quoted=True))
         for place, (_, typed) in enumerate(self._keys):
-            key = without_signs(typed.sql) if typed.kind is Kind.NUMBER else typed.sql
+            shown = as_column(typed).sql
+            key = without_signs(shown) if typed.kind is Kind.NUMBER else shown
             sql = sql.select(exp.alias_(key.copy(), f"k{place}", quoted=True))
         for place, (typed, _, _) in enumerate(self._arguments):
-            sql = sql.select(exp.alias_(typed.sql.copy(), f"x{place}", quoted=True))
+            sql = sql.select(exp.alias_(as_column(typed).sql.copy(), f"x{place}", quoted=True))
         if not sql.expressions:
             sql = sql.select(exp.alias_(exp.Literal.number(1), "one", quoted=True))
         return sql

@@ -6,21 +6,18 @@ And the forms that keep it total: a date within the calendar, a zero without a s
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from datetime import date, datetime
+from datetime import datetime
 from fractions import Fraction
 from itertools import islice
 
 from sqlglot import exp
 
 from hubbub.errors import HubbubError, InvalidInput, Unsupported
-from hubbub.tables.schema import Bounds, Column, Key, Kind
+from hubbub.tables.forms import SQL_NAMES, moment_literal, number_literal
+from hubbub.tables.schema import RANGE, Bounds, Column, Key, Kind, Size
 
 __all__ = [
-    "DOUBLE",
-    "LEAST_MOMENT",
-    "MOST_MOMENT",
     "MOST_TEXT",
-    "SQL_NAMES",
     "SUBQUERY",
     "Scope",
     "Typed",
@@ -29,22 +26,14 @@ __all__ = [
     "as_kind",
     "grouped",
     "known_number",
-    "moment_literal",
     "moment_of",
     "name_of",
-    "number_literal",
     "only",
     "opaque",
     "refused",
-    "text_literal",
     "too_long",
     "united",
-    "within_years",
-    "without_signs",
 ]
-
-DOUBLE = exp.DataType.build("DOUBLE")
-
 
 MOST_TEXT = 1 << 16
 
@@ -70,6 +59,8 @@ class Typed:
     value: Key | Fraction = None
     """What it is, where it is a literal."""
     is_literal: bool = False
+    size: Size = RANGE
+    """Of a number: how small and how large it can be, in powers of two."""
 
 
 @dataclass(frozen=True)
@@ -96,7 +87,8 @@ class Scope:
             sql = exp.column(
                 exp.to_identifier(column.name, quoted=True), exp.to_identifier(alias, quoted=True)
             )
-            return Typed(sql, column.kind, column.bounds, column.keys, column=column, table=alias)
+            known = (column.kind, column.bounds, column.keys)
+            return Typed(sql, *known, column=column, table=alias, size=column.size)
         there = sorted({column.name for columns in self.sources.values() for column in columns})
         if found:
             raise InvalidInput(
@@ -152,31 +144,20 @@ _REASONS: dict[type[exp.Expr], tuple[str, str]] = {
 }
 
 
-def number_literal(value: float | Fraction) -> exp.Expr:
-    """A number, always a double in the engine."""
-    number = float(value)
-    text = str(int(number)) if number == int(number) and abs(number) < 2**53 else repr(number)
-    return exp.Cast(this=_plain_number(text), to=DOUBLE.copy())
-
-
-def _plain_number(text: str) -> exp.Expr:
-    if text.startswith("-"):
-        return exp.Neg(this=exp.Literal.number(text[1:]))
-    return exp.Literal.number(text)
-
-
-def text_literal(value: str) -> exp.Expr:
-    """A text, quoted by the dialect's writer."""
-    return exp.Literal.string(value)
-
-
 def known_number(number: float) -> Typed:
     """A number that is written out."""
     if not math.isfinite(number):
         raise InvalidInput("a number is too large", why="it is no finite double", fix="write a smaller one")
     exact = Fraction(number)
+    power = math.frexp(number)[1]
     return Typed(
-        number_literal(number), Kind.NUMBER, (exact, exact), (number + 0.0,), value=exact, is_literal=True
+        number_literal(number),
+        Kind.NUMBER,
+        (exact, exact),
+        (number + 0.0,),
+        value=exact,
+        is_literal=True,
+        size=(power - 1, power),
     )
 
 
@@ -194,31 +175,22 @@ def as_kind(typed: Typed, kind: Kind, what: str) -> Typed:
     if typed.kind is kind:
         return typed
     if typed.is_literal and typed.value is None:
-        return replace(typed, kind=kind)
+        missing = exp.Cast(this=exp.Null(), to=exp.DataType.build(SQL_NAMES[kind]))
+        return replace(typed, sql=missing, kind=kind, size=(0, 0))
     if kind is Kind.NUMBER and typed.kind is Kind.BOOLEAN:
         one, zero = number_literal(1), number_literal(0)
         negated = exp.Not(this=exp.Paren(this=again(typed.sql)))
         sql = exp.Case(ifs=[exp.If(this=typed.sql, true=one), exp.If(this=negated, true=zero)])
-        return Typed(sql, Kind.NUMBER, (Fraction(0), Fraction(1)), (0.0, 1.0))
+        return Typed(sql, Kind.NUMBER, (Fraction(0), Fraction(1)), (0.0, 1.0), size=(0, 0))
     if typed.is_literal and isinstance(typed.value, str) and kind in {Kind.DATE, Kind.TIMESTAMP}:
         return moment_of(typed.value, kind)
     if kind is Kind.TIMESTAMP and typed.kind is Kind.DATE:
-        return Typed(exp.TryCast(this=typed.sql, to=exp.DataType.build("TIMESTAMP")), kind)
+        return Typed(exp.Cast(this=typed.sql, to=exp.DataType.build("TIMESTAMP")), kind)
     raise InvalidInput(
         f"{what} is a {typed.kind.value} where a {kind.value} is needed",
         why="types are never guessed from the rows",
         fix=f"declare the column as {kind.value}, or write CAST(… AS {SQL_NAMES[kind]})",
     )
-
-
-SQL_NAMES = {
-    Kind.NUMBER: "DOUBLE",
-    Kind.TEXT: "VARCHAR",
-    Kind.BOOLEAN: "BOOLEAN",
-    Kind.DATE: "DATE",
-    Kind.TIMESTAMP: "TIMESTAMP",
-    Kind.OPAQUE: "VARCHAR",
-}
 
 
 def moment_of(text: str, kind: Kind) -> Typed:
@@ -237,43 +209,6 @@ def moment_of(text: str, kind: Kind) -> Typed:
         )
     value: Key = moment.date() if kind is Kind.DATE else moment
     return Typed(moment_literal(value), kind, keys=(value,), value=value, is_literal=True)
-
-
-def moment_literal(value: Key) -> exp.Expr:
-    """A date or a timestamp."""
-    assert isinstance(value, date)
-    to = "TIMESTAMP" if isinstance(value, datetime) else "DATE"
-    text = value.isoformat(sep=" ") if isinstance(value, datetime) else value.isoformat()
-    return exp.Cast(this=exp.Literal.string(text), to=exp.DataType.build(to))
-
-
-def within_years(moment: exp.Expr, kind: Kind) -> exp.Expr:
-    """NULL where a date or timestamp is not in the years 1 to 9999.
-
-    Beyond these date functions raise, and Python has no such dates.
-    """
-    least, beyond = (moment_literal(LEAST_MOMENT[kind]), moment_literal(MOST_MOMENT[kind]))
-    inside = exp.And(
-        this=exp.GTE(this=moment, expression=least),
-        expression=exp.LTE(this=again(moment), expression=beyond),
-    )
-    return exp.Case(ifs=[exp.If(this=inside, true=again(moment))])
-
-
-LEAST_MOMENT: dict[Kind, Key] = {Kind.DATE: date.min, Kind.TIMESTAMP: datetime.min}  # noqa: DTZ901 - without zone
-
-
-MOST_MOMENT: dict[Kind, Key] = {Kind.DATE: date.max, Kind.TIMESTAMP: datetime.max}  # noqa: DTZ901
-
-
-def without_signs(number: exp.Expr) -> exp.Expr:
-    """The number, where 0 has no sign and what is no number is NULL.
-
-    Which of −0.0 and 0.0 stands for both in a group depends on the order of rows, also of others'.
-    """
-    zero = exp.If(this=exp.EQ(this=number, expression=number_literal(0)), true=number_literal(0))
-    there = exp.If(this=exp.Not(this=exp.IsNan(this=again(number))), true=again(number))
-    return exp.Case(ifs=[zero, there])
 
 
 def again(sql: exp.Expr) -> exp.Expr:
@@ -315,8 +250,8 @@ def opaque() -> InvalidInput:
     )
 
 
-def united(parts: list[Typed]) -> tuple[Bounds | None, tuple[Key, ...] | None]:
-    """What is known of a value that is one of these."""
+def united(sql: exp.Expr, kind: Kind, parts: list[Typed]) -> Typed:
+    """A value that is one of these."""
     shown = [part for part in parts if not (part.is_literal and part.value is None)]
     bounds = None
     if shown and all(part.bounds for part in shown):
@@ -325,7 +260,8 @@ def united(parts: list[Typed]) -> tuple[Bounds | None, tuple[Key, ...] | None]:
     keys = None
     if shown and all(part.keys for part in shown):
         keys = tuple(dict.fromkeys(key for part in shown for key in part.keys or ()))
-    return bounds, keys
+    size = min(part.size[0] for part in parts), max(part.size[1] for part in parts)
+    return Typed(sql, kind, bounds, keys, size=size)
 
 
 def only(node: exp.Expr, *names: str) -> None:

@@ -13,9 +13,9 @@ import shutil
 import tempfile
 import threading
 import weakref
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -24,11 +24,11 @@ import numpy as np
 from sqlglot import exp
 
 from hubbub.errors import EngineFailed, InvalidInput
-from hubbub.tables.engine import Columns, as_keys
+from hubbub.tables.engine import Columns, Source, as_keys, distinct_keys, types_of
+from hubbub.tables.forms import LEAST_MOMENT, SQL_NAMES, as_declared, finite, within, within_years
 from hubbub.tables.schema import UNIT, Key, Kind, Table
-from hubbub.unit import Window
 
-__all__ = ["DuckDB", "Source"]
+__all__ = ["DuckDB"]
 
 _RAW = "_raw_"
 _NUMBERS = (
@@ -43,14 +43,7 @@ _NUMBERS = (
     "UBIGINT",
 )
 _FLOATS = ("FLOAT", "DOUBLE", "DECIMAL", "UHUGEINT", "BIGNUM")
-_SQL_TYPES = {
-    Kind.NUMBER: "DOUBLE",
-    Kind.TEXT: "VARCHAR",
-    Kind.BOOLEAN: "BOOLEAN",
-    Kind.DATE: "DATE",
-    Kind.TIMESTAMP: "TIMESTAMP",
-}
-_LAST = {Kind.DATE: "9999-12-31", Kind.TIMESTAMP: "9999-12-31 23:59:59.999999"}
+_EPOCH = datetime(1970, 1, 1)  # noqa: DTZ001 - the engine's have no zone
 _CSV = (
     "delim = ',', header = true, auto_detect = false, strict_mode = false, "
     "null_padding = true, ignore_errors = true, max_line_size = 16777216, parallel = false, nullstr = ''"
@@ -65,23 +58,6 @@ _SETTINGS = (
     "SET pandas_analyze_sample = 0",  # else one value of an object column would choose its type
     "SET TimeZone = 'UTC'",
 )
-
-
-@dataclass(frozen=True)
-class Source:
-    """Where a table's rows are, and what is declared of it."""
-
-    rows: Any
-    """A path, a data frame, Arrow data, or the name of a table in the connection."""
-    types: Mapping[str, Kind] | None = None
-    unit: str | None = None
-    is_public: bool = False
-    bounds: Mapping[str, Any] | None = None
-    keys: Mapping[str, Any] | None = None
-    window: Window | None = None
-    """Which stretch of time is meant: all other rows are as if they were not there."""
-    has_quotes: bool = True
-    """Whether a CSV file quotes fields; without, each line is a row whatever is in it."""
 
 
 class DuckDB:
@@ -127,11 +103,7 @@ class DuckDB:
                 description = cursor.description or []
                 found = cursor.fetchnumpy()
             except Exception:  # noqa: BLE001 - whatever it is, its message may hold data
-                raise EngineFailed(
-                    "the engine could not run the query",
-                    why="its own message may hold data, so it is not shown",
-                    fix="see that the file is still there and as declared; what was charged stays charged",
-                ) from None
+                raise _failed() from None
             finally:
                 for name in key_sets:
                     with suppress(duckdb.Error):
@@ -141,15 +113,26 @@ class DuckDB:
 
     def public_keys(self, table: str, column: str) -> Sequence[Key]:
         """The different values of a column of a public table; see `Engine`."""
-        known = self.tables[table]
-        assert known.is_public
-        name = exp.column(exp.to_identifier(known.find(column).name, quoted=True))
-        rows = exp.Table(this=exp.to_identifier(known.name, quoted=True))
-        found = list(
-            self.aggregates(exp.Select().select(exp.alias_(name, "k0")).distinct().from_(rows), {})["k0"]
-        )
-        known_keys = sorted(key for key in found if key is not None)
-        return [*known_keys, None] if None in found else known_keys
+        return distinct_keys(self, table, column)
+
+    @contextmanager
+    def snapshot(self) -> Iterator[None]:
+        """One state of a person's tables for all steps; files are as they are. See `Engine`."""
+        if self._is_ours:
+            yield
+            return
+        self._begun()
+        try:
+            yield
+        finally:
+            with suppress(duckdb.Error):
+                self._connection.execute("ROLLBACK")
+
+    def _begun(self) -> None:
+        try:
+            self._connection.execute("BEGIN TRANSACTION")
+        except duckdb.Error:
+            raise _failed() from None
 
     def shown(self, sql: exp.Expr) -> str:
         """The SQL as DuckDB reads it."""
@@ -165,15 +148,7 @@ class DuckDB:
         raw = self._raw(name, source)
         found = self._connection.execute(f"DESCRIBE SELECT * FROM {raw}").fetchall()
         types = {str(row[0]): str(row[1]) for row in found}
-        declared = {column.lower(): kind for column, kind in (source.types or {}).items()}
-        for column in declared:
-            if column not in {known.lower() for known in types}:
-                raise InvalidInput(
-                    f"a type is declared for {column!r}, which is not a column of {name}",
-                    why="it would be passed over in silence",
-                    fix=f"use one of: {', '.join(types)}",
-                )
-        kinds = {column: declared.get(column.lower(), _kind(kind)) for column, kind in types.items()}
+        kinds = types_of(name, {column: _kind(sql_type) for column, sql_type in types.items()}, source.types)
         table = Table.of(
             name, kinds, unit=source.unit, bounds=source.bounds, keys=source.keys, is_public=source.is_public
         )
@@ -182,17 +157,15 @@ class DuckDB:
             column: "" if self._is_ours or kind is not Kind.TEXT else ' COLLATE "binary"'
             for column, kind in kinds.items()
         }
-        parts = [
-            f"{_cast(column, types[column], kind)}{bytewise[column]} AS {_name(column)}"
-            for column, kind in kinds.items()
-        ]
+        read = {column: _cast(column, types[column], kind) for column, kind in kinds.items()}
+        parts = [f"{sql.sql('duckdb')}{bytewise[column]} AS {_name(column)}" for column, sql in read.items()]
         if source.unit is not None:
             column = table.find(source.unit).name
             own = bytewise[column] if _kind(types[column]) is Kind.TEXT else ""
             parts.append(f"{self._unit(column, types[column])}{own} AS {_name(UNIT)}")
-        within = "" if source.window is None else f" WHERE {_within(source.window, table, types)}"
+        where = "" if source.window is None else f" WHERE {within(source.window, table, read).sql('duckdb')}"
         self._connection.execute(
-            f"CREATE TEMP VIEW {_name(name)} AS SELECT {', '.join(parts)} FROM {raw}{within}"
+            f"CREATE TEMP VIEW {_name(name)} AS SELECT {', '.join(parts)} FROM {raw}{where}"
         )
         return table
 
@@ -306,24 +279,6 @@ class DuckDB:
                 self._connection.unregister(_RAW + name)
 
 
-def _within(window: Window, table: Table, types: Mapping[str, str]) -> str:
-    """Whether a row is in a window, by itself; one without a time is in none.
-
-    Guarantee: rows outside of the window change nothing.
-    Proof: docs/proofs/ledger.md, "Windows"
-    """
-    column = table.find(window.column)
-    if column.kind not in {Kind.DATE, Kind.TIMESTAMP}:
-        raise InvalidInput(
-            f"the window's column {column.name!r} of {table.name} is no date or timestamp",
-            why="a window's budget pays only for its rows, so each row must say when it was",
-            fix="name a column with dates, or declare its type",
-        )
-    moment = _cast(column.name, types[column.name], column.kind)
-    first, beyond = (f"CAST('{end}' AS {_SQL_TYPES[column.kind]})" for end in (window.start, window.end))
-    return f"({moment}) >= {first} AND ({moment}) < {beyond}"
-
-
 def _kind(sql_type: str) -> Kind:
     base = sql_type.partition("(")[0].upper()
     if base in _NUMBERS or base in _FLOATS:
@@ -339,18 +294,39 @@ def _kind(sql_type: str) -> Kind:
     return Kind.OPAQUE
 
 
-def _cast(column: str, sql_type: str, kind: Kind) -> str:
-    """The column as its kind; no value can make it fail."""
-    name = _name(column)
-    wanted = _SQL_TYPES.get(kind)
-    if wanted is None or (wanted == sql_type and kind not in {Kind.DATE, Kind.TIMESTAMP}):
-        return name
-    cast = name if wanted == sql_type else f"TRY_CAST({name} AS {wanted})"
-    if kind in {Kind.DATE, Kind.TIMESTAMP}:
-        # Beyond the years 1 to 9999 date functions raise, and Python has no such dates.
-        least, most = (f"CAST('{end}' AS {wanted})" for end in ("0001-01-01", _LAST[kind]))
-        return f"CASE WHEN {cast} BETWEEN {least} AND {most} THEN {cast} END"
-    return cast
+def _cast(column: str, sql_type: str, kind: Kind) -> exp.Expr:
+    """The column as its kind, in a form that is the same on every engine; no value can make it fail."""
+    return as_declared(_read(column, sql_type), _kind(sql_type), kind, column)
+
+
+def _read(column: str, sql_type: str) -> exp.Expr:
+    """The column as the kind that its type is."""
+    name: exp.Expr = exp.column(exp.to_identifier(column, quoted=True))
+    known, base = _kind(sql_type), sql_type.partition("(")[0].upper()
+    as_text = exp.Cast(this=name.copy(), to=exp.DataType.build("VARCHAR"))
+    if known is Kind.TEXT:
+        return as_text if base == "ENUM" else name
+    if known is Kind.NUMBER:
+        if base in {"HUGEINT", "UHUGEINT", "BIGNUM", "DECIMAL"}:
+            # Digit by digit: else what is beyond 2^53 would be rounded twice.
+            name = as_text
+        double = exp.TryCast(this=name, to=exp.DataType.build("DOUBLE"))
+        return double if base in _NUMBERS else finite(double)
+    if base == "TIMESTAMP WITH TIME ZONE":
+        # As it is in Greenwich, whatever the connection's own zone is.
+        micros = exp.func("epoch_us", name)
+        ends = [int((end - _EPOCH) / timedelta(microseconds=1)) for end in (datetime.min, datetime.max)]  # noqa: DTZ901
+        inside = exp.Between(this=micros, low=_plain(ends[0]), high=_plain(ends[1]))
+        return exp.Case(ifs=[exp.If(this=inside, true=exp.func("make_timestamp", micros.copy()))])
+    if known in LEAST_MOMENT:
+        is_plain = base == SQL_NAMES[known]
+        to = exp.DataType.build(SQL_NAMES[known])
+        return within_years(name if is_plain else exp.TryCast(this=name, to=to), known)
+    return name
+
+
+def _plain(number: int) -> exp.Expr:
+    return exp.Literal.number(number) if number >= 0 else exp.Neg(this=exp.Literal.number(-number))
 
 
 def _column(name: str, values: Any, *, is_date: bool) -> Any:
@@ -389,6 +365,14 @@ def _name(text: str) -> str:
 
 def _text(text: str) -> str:
     return "'" + text.replace("'", "''") + "'"
+
+
+def _failed() -> EngineFailed:
+    return EngineFailed(
+        "the engine could not run the query",
+        why="its own message may hold data, so it is not shown",
+        fix="see that the file is still there and as declared; what was charged stays charged",
+    )
 
 
 def _cannot_open(problem: duckdb.Error) -> InvalidInput:

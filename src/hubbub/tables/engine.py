@@ -1,18 +1,39 @@
 """What an engine is: it holds the rows, and gives out aggregates as exact integers, nothing else."""
 
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 from sqlglot import exp
 
-from hubbub.tables.schema import Key, Table
+from hubbub.errors import InvalidInput
+from hubbub.tables.schema import Key, Kind, Table
+from hubbub.unit import Window
 
-__all__ = ["Columns", "Engine"]
+__all__ = ["Columns", "Engine", "Source", "as_keys", "distinct_keys", "types_of"]
 
 Columns = Mapping[str, NDArray[Any]]
 """What comes back: by name, integers as int64, keys as objects (None where there is none)."""
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where a table's rows are, and what is declared of it."""
+
+    rows: Any
+    """A path, a data frame, Arrow data, or the name of a table where the engine is."""
+    types: Mapping[str, Kind] | None = None
+    unit: str | None = None
+    is_public: bool = False
+    bounds: Mapping[str, Any] | None = None
+    keys: Mapping[str, Any] | None = None
+    window: Window | None = None
+    """Which stretch of time is meant: all other rows are as if they were not there."""
+    has_quotes: bool = True
+    """Whether a CSV file quotes fields; without, each line is a row whatever is in it."""
 
 
 class Engine(Protocol):
@@ -21,7 +42,10 @@ class Engine(Protocol):
     name: str
     dialect: str
     """Of sqlglot, in which its SQL is written."""
-    tables: Mapping[str, Table]
+
+    @property
+    def tables(self) -> Mapping[str, Table]:
+        """What is public of its tables."""
 
     def aggregates(self, sql: exp.Expr, key_sets: Mapping[str, Sequence[Key]]) -> Columns:
         """Run one query and give back its columns.
@@ -34,7 +58,10 @@ class Engine(Protocol):
         """The different values of a column of a public table, in order; None last, if it is one."""
 
     def shown(self, sql: exp.Expr) -> str:
-        """The SQL as this engine reads it."""
+        """The SQL as this engine reads it; raises `Unsupported` where it would not mean the same here."""
+
+    def snapshot(self) -> AbstractContextManager[None]:
+        """One state of the rows for all that is asked inside; nothing of ours is left behind."""
 
     def close(self) -> None:
         """Let go of the rows."""
@@ -47,3 +74,30 @@ def as_keys(column: NDArray[Any]) -> NDArray[Any]:
         plain[np.ma.getmaskarray(column)] = None
         return plain
     return np.asarray(column, dtype=object)
+
+
+def distinct_keys(engine: Engine, table: str, column: str) -> Sequence[Key]:
+    """The different values of a column of a public table, in order; None last, if it is one."""
+    known = engine.tables[table]
+    assert known.is_public
+    name = exp.column(exp.to_identifier(known.find(column).name, quoted=True))
+    rows = exp.Table(this=exp.to_identifier(known.name, quoted=True))
+    asked = exp.Select().select(exp.alias_(name, "k0")).distinct().from_(rows)
+    found = list(engine.aggregates(asked, {})["k0"])
+    known_keys = sorted(key for key in found if key is not None)
+    return [*known_keys, None] if None in found else known_keys
+
+
+def types_of(
+    table: str, found: Mapping[str, Kind], declared: Mapping[str, Kind] | None
+) -> Mapping[str, Kind]:
+    """The kind of each column: as declared, or as it was found in the schema."""
+    wanted = {column.lower(): kind for column, kind in (declared or {}).items()}
+    for column in wanted:
+        if column not in {known.lower() for known in found}:
+            raise InvalidInput(
+                f"a type is declared for {column!r}, which is not a column of {table}",
+                why="it would be passed over in silence",
+                fix=f"use one of: {', '.join(found)}",
+            )
+    return {column: wanted.get(column.lower(), kind) for column, kind in found.items()}

@@ -17,11 +17,13 @@ from hubbub.errors import InvalidInput
 from hubbub.rational import rational
 
 __all__ = [
+    "RANGE",
     "UNIT",
     "Bounds",
     "Column",
     "Key",
     "Kind",
+    "Size",
     "Table",
     "bounds_of",
     "is_text",
@@ -34,6 +36,10 @@ UNIT = "_unit"
 """The column that carries the unit through every sub-query: nobody else may use its name."""
 
 Bounds = tuple[Fraction, Fraction]
+Size = tuple[int, int]
+"""Of a number: it is 0, or between 2^low and 2^high in size."""
+RANGE: Size = (-1074, 200)
+"""The size of every number that comes from a table: none is smaller than doubles have."""
 Key = str | float | bool | date | datetime | None
 """A value of a group key: public, as it is shown."""
 
@@ -64,6 +70,8 @@ class Column:
     """Whether it says who is protected."""
     origin: tuple[str, str] | None = None
     """The public table and column it comes from: its values are then all that there can be."""
+    size: Size = RANGE
+    """Of numbers."""
 
 
 @dataclass(frozen=True)

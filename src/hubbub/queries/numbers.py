@@ -1,0 +1,269 @@
+"""Arithmetic on doubles that never leaves them: not one engine raises, and all give the same double.
+
+Of every number it is known beforehand that it is 0 or between 2^low and 2^high in size. Where a sum, a
+product or a quotient could leave the doubles, what it is made of is brought back into range first.
+
+Proof: docs/proofs/bounding.md, "Rows"
+"""
+
+import math
+from dataclasses import replace
+from fractions import Fraction
+
+import sqlglot
+from sqlglot import exp
+
+from hubbub.queries.partition import TINY
+from hubbub.queries.typed import Typed, again, grouped, known_number
+from hubbub.tables.forms import DOUBLE, in_range, number_text
+from hubbub.tables.schema import Bounds, Kind, Size
+
+__all__ = [
+    "absolute",
+    "added_up",
+    "arithmetic",
+    "as_column",
+    "ceiling",
+    "exact_sum",
+    "extreme",
+    "floor",
+    "guarded",
+    "kept",
+    "negated",
+    "quotient",
+    "remainder",
+    "rounded",
+    "sign",
+    "square",
+    "step_bits",
+]
+
+_STEPS = 2.0**62
+_DOUBLES: Size = (-1074, 1000)
+_COLUMNS: Size = (-1074, 400)
+"""So large a column may be: the steps between any bounds are then doubles, too."""
+_KEPT: Size = (-200, 200)
+"""What `in_range` makes of it."""
+
+
+def _is_within(size: Size, limits: Size) -> bool:
+    return limits[0] <= size[0] and size[1] <= limits[1]
+
+
+def kept(number: Typed, limits: Size = _KEPT) -> Typed:
+    """The number, brought back into range if it can be beyond the limits."""
+    if number.kind is not Kind.NUMBER or _is_within(number.size, limits):
+        return number
+    if isinstance(number.value, Fraction):
+        size = abs(number.value)
+        end = 2.0 ** _KEPT[1] if number.value > 0 else -(2.0 ** _KEPT[1])
+        return known_number(end if size > 1 else 0.0)
+    again(number.sql)
+    return Typed(in_range(number.sql), Kind.NUMBER, number.bounds, number.keys, number.half, size=_KEPT)
+
+
+def as_column(number: Typed) -> Typed:
+    """What is to be a column, in a size that every rule takes."""
+    return kept(number, _COLUMNS)
+
+
+def _copied(number: Typed) -> Typed:
+    """The same, to be written out once more."""
+    return replace(number, sql=again(number.sql))
+
+
+def _united(*sizes: Size) -> Size:
+    return min(low for low, _ in sizes), max(high for _, high in sizes)
+
+
+def _size(kind: type[exp.Expr], left: Size, right: Size) -> Size:
+    if kind is exp.Mul:
+        return left[0] + right[0], left[1] + right[1]
+    if kind is exp.Div:
+        return left[0] - right[1], left[1] - right[0]
+    # A difference that is not 0 is a multiple of the last bit of the smaller.
+    return max(min(left[0], right[0]) - 53, _DOUBLES[0]), max(left[1], right[1]) + 1
+
+
+def _fitting(kind: type[exp.Expr], left: Typed, right: Typed) -> tuple[Typed, Typed, Size]:
+    size = _size(kind, left.size, right.size)
+    if not _is_within(size, _DOUBLES):
+        left, right = kept(left), kept(right)
+        size = _size(kind, left.size, right.size)
+    return left, right, size
+
+
+def arithmetic(kind: type[exp.Expr], left: Typed, right: Typed) -> Typed:
+    """A sum, a difference or a product."""
+    bounds = _interval(kind, left.bounds, right.bounds)
+    left, right, size = _fitting(kind, left, right)
+    sql = kind(this=grouped(left.sql), expression=grouped(right.sql))
+    return Typed(sql, Kind.NUMBER, bounds, size=size)
+
+
+def added_up(number: Typed, *, is_mean: bool) -> Typed:
+    """The sum or the mean over the rows of one unit."""
+    number = kept(number, (-400, 400))
+    again(number.sql)
+    bits = step_bits(number.bounds)
+    tree = sqlglot.parse_one(exact_sum("x", bits, is_mean=is_mean), read="duckdb")
+    sql = tree.transform(lambda node: number.sql.copy() if isinstance(node, exp.Column) else node)
+    bounds = number.bounds if is_mean else None
+    return Typed(sql, Kind.NUMBER, bounds, size=(-bits - 64, 84 - bits))
+
+
+def step_bits(bounds: Bounds | None) -> int:
+    """So many bits behind the point: 20; or where bounds are known, so many that the larger has 45."""
+    most = max(map(abs, bounds)) if bounds is not None else Fraction(2**25)
+    return max(-250, min(250, 45 - math.ceil(math.log2(max(most, Fraction(1, 2**400))))))
+
+
+def exact_sum(x: str, bits: int, *, is_mean: bool = False) -> str:
+    """The sum of a column of doubles in whole steps of 2^-bits, so that the order of rows is nothing to it.
+
+    A value counts 2^62 steps at most, the sum 2^83, which is rounded to a double once. NULL if there is none.
+    """
+    # What is so small that the product would be no double is no step.
+    value = x if bits >= 0 else f"CASE WHEN ABS({x}) < {TINY} THEN 0.0e0 ELSE {x} END"
+    steps = f"FLOOR(LEAST(GREATEST({value} * {number_text(2.0**bits)}, {-_STEPS!r}), {_STEPS!r}))"
+    whole = f"SUM(CASE WHEN {x} IS NOT NULL THEN CAST(CAST({steps} AS BIGINT) AS HUGEINT) END)"
+    held = f"CAST(LEAST(GREATEST({whole}, {-(2**83)}), {2**83}) AS HUGEINT)"
+    # In two parts, each of them a double: only their sum is rounded.
+    large = f"CAST(CAST({held} // {2**30} AS BIGINT) AS DOUBLE) * {number_text(2.0**30)}"
+    small = f"CAST(CAST({held} % {2**30} AS BIGINT) AS DOUBLE)"
+    total = f"({large} + {small}) * {number_text(2.0**-bits)}"
+    if is_mean:
+        total = f"{total} / CAST(COUNT({x}) AS DOUBLE)"
+    return f"CASE WHEN COUNT({x}) > 0 THEN {total} END"
+
+
+def _interval(kind: type[exp.Expr], left: Bounds | None, right: Bounds | None) -> Bounds | None:
+    if left is None or right is None:
+        return None
+    if kind is exp.Add:
+        return left[0] + right[0], left[1] + right[1]
+    if kind is exp.Sub:
+        return left[0] - right[1], left[1] - right[0]
+    corners = [a * b for a in left for b in right]
+    return min(corners), max(corners)
+
+
+def quotient(left: Typed, right: Typed) -> Typed:
+    """NULL where the divisor is 0."""
+    bounds = None
+    if left.bounds is not None and right.is_literal and right.value:
+        assert isinstance(right.value, Fraction)
+        ends = sorted(end / right.value for end in left.bounds)
+        bounds = (ends[0], ends[1])
+    left, right, size = _fitting(exp.Div, left, right)
+    below = exp.Nullif(this=right.sql, expression=exp.Literal.number(0))
+    sql = exp.Div(this=grouped(left.sql), expression=below, typed=False, safe=False)
+    return Typed(sql, Kind.NUMBER, bounds, size=size)
+
+
+def remainder(left: Typed, right: Typed) -> Typed:
+    """What is left of the first, with its sign: sign(a) times |a| less |b| times ⌊|a|/|b|⌋.
+
+    Exact for whole numbers below 2^52, and the same on every engine for all.
+    """
+    left, right = kept(left), kept(right)
+    a, b = absolute(left), absolute(right)
+    times = floor(quotient(_copied(a), _copied(b)))
+    rest = arithmetic(exp.Sub, a, arithmetic(exp.Mul, b, times))
+    return arithmetic(exp.Mul, sign(_copied(left)), rest)
+
+
+def negated(number: Typed) -> Typed:
+    """Its opposite."""
+    if number.is_literal and isinstance(number.value, Fraction):
+        return known_number(float(-number.value))
+    bounds = None if number.bounds is None else (-number.bounds[1], -number.bounds[0])
+    return Typed(exp.Neg(this=exp.Paren(this=number.sql)), Kind.NUMBER, bounds, size=number.size)
+
+
+def floor(number: Typed) -> Typed:
+    """The whole number below."""
+    low_high = number.bounds
+    bounds = low_high and (Fraction(math.floor(low_high[0])), Fraction(math.floor(low_high[1])))
+    return Typed(exp.Floor(this=number.sql), Kind.NUMBER, bounds, size=_whole(number.size))
+
+
+def ceiling(number: Typed) -> Typed:
+    """The whole number above."""
+    low_high = number.bounds
+    bounds = low_high and (Fraction(math.ceil(low_high[0])), Fraction(math.ceil(low_high[1])))
+    return Typed(exp.Ceil(this=number.sql), Kind.NUMBER, bounds, size=_whole(number.size))
+
+
+def _whole(size: Size) -> Size:
+    return 0, max(size[1], 0) + 1
+
+
+def absolute(number: Typed) -> Typed:
+    """Its size."""
+    bounds = None
+    if number.bounds is not None:
+        low, high = number.bounds
+        bounds = (max(Fraction(0), low, -high), max(abs(low), abs(high)))
+    return Typed(exp.Abs(this=number.sql), Kind.NUMBER, bounds, size=number.size)
+
+
+def rounded(number: Typed, digits: int) -> Typed:
+    """⌊x·10^n + ½⌋/10^n: engines agree on it, and on halves."""
+    power = known_number(10.0**digits)
+    half = arithmetic(exp.Add, arithmetic(exp.Mul, _in_parentheses(number), power), known_number(0.5))
+    whole = floor(half)
+    left, right, size = _fitting(exp.Div, whole, power)
+    sql = exp.Div(this=left.sql, expression=right.sql.copy(), typed=False, safe=False)
+    return Typed(sql, Kind.NUMBER, size=size)
+
+
+def _in_parentheses(number: Typed) -> Typed:
+    """In parentheses, whatever it is."""
+    return Typed(exp.Paren(this=number.sql), Kind.NUMBER, number.bounds, size=number.size)
+
+
+def sign(number: Typed) -> Typed:
+    """−1, 0 or 1: the engine's is a small integer, and a few of those multiplied are an error."""
+    sql = exp.Cast(this=exp.Sign(this=number.sql), to=DOUBLE.copy())
+    return Typed(sql, Kind.NUMBER, (Fraction(-1), Fraction(1)), size=(0, 0))
+
+
+def square(number: Typed) -> Typed:
+    """The number times itself."""
+    made = arithmetic(exp.Mul, _in_parentheses(number), _in_parentheses(_copied(number)))
+    sql = exp.Mul(this=made.sql.this.copy(), expression=made.sql.this.copy())
+    bounds = made.bounds and (max(Fraction(0), made.bounds[0]), made.bounds[1])
+    return Typed(sql, Kind.NUMBER, bounds, size=made.size)
+
+
+def guarded(number: Typed, made: exp.Expr, compare: type[exp.Expr], *, is_root: bool = False) -> Typed:
+    """A function of numbers above 0 (or from 0 on); NULL elsewhere. What is no root is brought into range."""
+    inside = compare(this=number.sql, expression=exp.Literal.number(0))
+    sql = exp.Case(ifs=[exp.If(this=inside, true=made)])
+    if is_root:
+        low, high = number.size
+        return Typed(sql, Kind.NUMBER, size=(low // 2 - 1, high // 2 + 1))
+    again(sql)
+    return Typed(in_range(sql), Kind.NUMBER, size=_KEPT)
+
+
+def extreme(kind: type[exp.Expr], parts: list[Typed]) -> Typed:
+    """LEAST and GREATEST, NULL if any part is: engines disagree on that, so it is written out."""
+    is_least = kind is exp.Least
+    pick = min if is_least else max
+    missing = exp.or_(*(exp.Is(this=exp.Paren(this=part.sql), expression=exp.Null()) for part in parts))
+    chosen = kind(this=again(parts[0].sql), expressions=[again(part.sql) for part in parts[1:]])
+    total = exp.Case(ifs=[exp.If(this=exp.Not(this=exp.Paren(this=missing)), true=chosen)])
+    ends = [part.bounds or part.half for part in parts]
+    lows = [low for low, _ in ends if low is not None]
+    highs = [high for _, high in ends if high is not None]
+    # The least of several is below each one's high end, and above the low ends only if all are known.
+    near, far = (highs, lows) if is_least else (lows, highs)
+    here = pick(near) if near else None
+    there = pick(far) if len(far) == len(parts) else None
+    low, high = (there, here) if is_least else (here, there)
+    size = _united(*(part.size for part in parts))
+    if low is not None and high is not None:
+        return Typed(total, Kind.NUMBER, (low, high), size=size)
+    return Typed(total, Kind.NUMBER, half=(low, high), size=size)

@@ -1,0 +1,434 @@
+"""Spark: the rows stay on the cluster, and only aggregates come to the driver.
+
+A table of the catalog, or a data frame, is read through a view of our own while a plan runs, so that all of
+its steps see the same files; it is dropped afterwards. The session's own settings are left as they are: no
+form that is used here depends on its time zone, on how it treats errors, or on how wide its sums are.
+"""
+
+import logging
+import secrets
+import threading
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from itertools import islice
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sqlglot import exp
+
+from hubbub.errors import EngineFailed, HubbubError, InvalidInput
+from hubbub.tables.engine import Columns, Source, distinct_keys, types_of
+from hubbub.tables.forms import BIGINT, DOUBLE, as_declared, finite, number_literal, within, within_years
+from hubbub.tables.schema import UNIT, Key, Kind, Table
+from hubbub.tables.written import Forms, is_wide, names_of, refused_here, written
+
+__all__ = ["Spark"]
+
+_CHUNK = 1 << 16
+"""Rows that are read at a time."""
+_FEW = 1 << 14
+"""Keys that are sent as a list; more are sent as columns."""
+_WHOLE = {"tinyint", "smallint", "int", "bigint"}
+_UNITS = {"string", "boolean", "date", "timestamp", "timestamp_ntz", "binary", "double"}
+_EPOCH = datetime(1970, 1, 1)  # noqa: DTZ001 - in Greenwich
+_ENDS = [int((end - _EPOCH) / timedelta(microseconds=1)) for end in (datetime.min, datetime.max)]  # noqa: DTZ901
+
+
+@dataclass(frozen=True)
+class _Scan:
+    """A table or data frame: its columns' types, and how the view of it is read."""
+
+    rows: Any
+    view: str
+    types: tuple[tuple[str, str], ...]
+    sql: exp.Expr
+    unit: str | None
+
+
+class Spark:
+    """Tables of a Spark session, or data frames.
+
+    Guarantee: it gives out aggregates, the same integers as any other engine, and leaves nothing behind.
+    Assumes: a table has fewer than 2^47 rows; the session's optimiser keeps what SQL says.
+    Proof: docs/proofs/bounding.md, "Engines"
+    """
+
+    name = "Spark"
+    dialect = "spark"
+
+    def __init__(self, session: Any, sources: Mapping[str, Source]) -> None:
+        self._session = session
+        self._busy = threading.RLock()
+        self._is_inside = False
+        self._token = secrets.token_hex(4)
+        self._scans: dict[str, _Scan] = {}
+        tables = {}
+        with _quietly("the data cannot be opened"):
+            for name, source in sources.items():
+                tables[name] = self._opened(name, source)
+        self.tables: Mapping[str, Table] = tables
+
+    def aggregates(self, sql: exp.Expr, key_sets: Mapping[str, Sequence[Key]]) -> Columns:
+        """Run one query; see `Engine`."""
+        text = self.shown(sql)
+        views = {name: f"_hubbub_{self._token}{name}" for name in key_sets}
+        for name, view in views.items():
+            text = text.replace(f"JOIN {name} ", f"JOIN {view} AS {name} ")
+        with self.snapshot(), _quietly():
+            try:
+                for name, keys in key_sets.items():
+                    self._listed(keys).createOrReplaceTempView(views[name])
+                return _fetched(self._session.sql(text), names_of(sql))
+            finally:
+                for view in views.values():
+                    self._dropped(view)
+
+    def public_keys(self, table: str, column: str) -> Sequence[Key]:
+        """The different values of a column of a public table; see `Engine`."""
+        return distinct_keys(self, table, column)
+
+    def shown(self, sql: exp.Expr) -> str:
+        """The SQL as Spark reads it; see `Engine`."""
+        return written(sql, _FORMS, {name: scan.sql for name, scan in self._scans.items()}, "spark")
+
+    @contextmanager
+    def snapshot(self) -> Iterator[None]:
+        """One list of files for all that is asked inside; see `Engine`."""
+        with self._busy:
+            if self._is_inside:
+                yield
+                return
+            try:
+                with _quietly():
+                    for scan in self._scans.values():
+                        frame = self._frame(scan.rows)
+                        _check(scan, frame)
+                        frame.createOrReplaceTempView(scan.view)
+                self._is_inside = True
+                yield
+            finally:
+                self._is_inside = False
+                for scan in self._scans.values():
+                    self._dropped(scan.view)
+
+    def close(self) -> None:
+        """The session is its owner's."""
+
+    def _dropped(self, view: str) -> None:
+        with suppress(Exception), warnings.catch_warnings():
+            self._session.catalog.dropTempView(view)
+
+    def _frame(self, rows: Any) -> Any:
+        return self._session.table(rows) if isinstance(rows, str) else rows
+
+    def _listed(self, keys: Sequence[Key]) -> Any:
+        """A list of keys with their places, as a data frame."""
+        first = next((key for key in keys if key is not None), "")
+        kind = (
+            "boolean"
+            if isinstance(first, bool)
+            else {str: "string", float: "double"}.get(type(first))
+            or ("timestamp_ntz" if hasattr(first, "hour") else "date")
+        )
+        schema = f"key {kind}, place int"
+        if len(keys) > _FEW:
+            with suppress(ImportError):
+                import pyarrow as pa
+
+                columns = {"key": list(keys), "place": np.arange(len(keys), dtype=np.int32)}
+                return self._session.createDataFrame(pa.table(columns)).selectExpr(
+                    f"CAST(key AS {kind}) AS key", "place"
+                )
+        return self._session.createDataFrame(list(zip(keys, range(len(keys)), strict=True)), schema)
+
+    # Opening
+
+    def _opened(self, name: str, source: Source) -> Table:
+        if not isinstance(source.rows, str) and type(source.rows).__name__ != "DataFrame":
+            raise InvalidInput(
+                f"rows are of type {type(source.rows).__name__}, which Spark does not hold",
+                why="everything that is joined is joined there",
+                fix="name a table of its catalog, or pass a data frame of Spark's",
+            )
+        types = _types(self._frame(source.rows))
+        found = {column: _kind(typed) for column, typed in types}
+        kinds = types_of(name, found, source.types)
+        table = Table.of(
+            name, kinds, unit=source.unit, bounds=source.bounds, keys=source.keys, is_public=source.is_public
+        )
+        view = f"_hubbub_{self._token}_{len(self._scans)}"
+        sql = exp.Select().from_(exp.Table(this=exp.to_identifier(view)))
+        read = {
+            column: as_declared(_read(column, typed), found[column], kinds[column], column)
+            for column, typed in types
+        }
+        for column, made in read.items():
+            sql = sql.select(exp.alias_(made, column, quoted=True))
+        if source.window is not None:
+            sql = sql.where(within(source.window, table, read))
+        unit = None
+        if source.unit is not None:
+            column = table.find(source.unit).name
+            typed = dict(types)[column]
+            unit = self._unit_kind(column, typed)
+            made = (
+                exp.Cast(this=_name(column), to=BIGINT.copy())
+                if unit == "whole"
+                else _read_text(column, typed)
+            )
+            sql = sql.select(exp.alias_(made, UNIT, quoted=True))
+        self._scans[name] = _Scan(source.rows, view, types, sql, unit)
+        return table
+
+    def _unit_kind(self, column: str, typed: str) -> str:
+        base = typed.partition("(")[0].partition(" ")[0]
+        kind = "whole" if base in _WHOLE else typed if base == "decimal" else base if base in _UNITS else None
+        others = {scan.unit for scan in self._scans.values() if scan.unit is not None}
+        if kind is None or others - {kind}:
+            raise InvalidInput(
+                f"the unit's column {column!r} is of a type that no unit has, or of another type in others",
+                why="whether two keys are of one person would depend on how they are compared",
+                fix="give it one type in all tables: a whole number, a text or a date",
+            )
+        return kind
+
+
+def _types(frame: Any) -> tuple[tuple[str, str], ...]:
+    return tuple((str(name), str(typed)) for name, typed in frame.dtypes)
+
+
+def _check(scan: _Scan, frame: Any) -> None:
+    if _types(frame) != scan.types:
+        raise EngineFailed(
+            "a table is not as it was when it was opened",
+            why="its columns or their types have changed, and the plan was made for the old ones",
+            fix="open it again and plan anew; what was charged stays charged",
+        )
+
+
+def _kind(typed: str) -> Kind:
+    base = typed.partition("(")[0].partition(" ")[0]
+    if base in _WHOLE or base in {"float", "double", "decimal"}:
+        return Kind.NUMBER
+    known = {
+        "boolean": Kind.BOOLEAN, "date": Kind.DATE, "timestamp": Kind.TIMESTAMP,
+        "timestamp_ntz": Kind.TIMESTAMP,
+    }  # fmt: skip
+    return Kind.TEXT if base in {"string", "varchar", "char"} else known.get(base, Kind.OPAQUE)
+
+
+def _name(column: str) -> exp.Expr:
+    return exp.column(exp.to_identifier(column, quoted=True))
+
+
+def _read(column: str, typed: str) -> exp.Expr:
+    """The column as the kind that its type is; no value can make it fail."""
+    name, kind = _name(column), _kind(typed)
+    if kind is Kind.NUMBER:
+        double = exp.Cast(this=name, to=DOUBLE.copy())
+        return finite(double) if typed in {"float", "double"} else double
+    if typed == "timestamp":
+        # As it is in Greenwich, whatever the session's own zone is.
+        micros = exp.func("unix_micros", name)
+        inside = exp.Between(this=micros, low=_plain(_ENDS[0]), high=_plain(_ENDS[1]))
+        return exp.Case(ifs=[exp.If(this=inside, true=_since_epoch(micros.copy()))])
+    if kind in {Kind.DATE, Kind.TIMESTAMP}:
+        return within_years(name, kind)
+    return _read_text(column, typed)
+
+
+def _since_epoch(micros: exp.Expr) -> exp.Expr:
+    """A moment without a zone, from its microseconds."""
+    seconds = exp.Div(
+        this=exp.Cast(this=micros, to=exp.DataType.build("DECIMAL(20, 0)")),
+        expression=exp.Cast(this=exp.Literal.number(1000000), to=exp.DataType.build("DECIMAL(7, 0)")),
+        typed=True,
+        safe=False,
+    )
+    exact = exp.Cast(this=seconds, to=exp.DataType.build("DECIMAL(18, 6)"))
+    zero = exp.Literal.number(0)
+    start = exp.Cast(this=exp.Literal.string("1970-01-01 00:00:00"), to=_moment())
+    past = _call("MAKE_DT_INTERVAL", zero, zero.copy(), zero.copy(), exact)
+    return exp.Paren(this=exp.Add(this=start, expression=past))
+
+
+def _read_text(column: str, typed: str) -> exp.Expr:
+    """A text that is one, and is compared byte by byte; other types as they are."""
+    name = _name(column)
+    if _kind(typed) is not Kind.TEXT:
+        return name
+    plain = exp.Collate(this=name, expression=exp.Var(this="UTF8_BINARY")) if "collate" in typed else name
+    return exp.Case(
+        ifs=[exp.If(this=exp.Anonymous(this="is_valid_utf8", expressions=[name.copy()]), true=plain)]
+    )
+
+
+def _plain(number: int) -> exp.Expr:
+    return exp.Literal.number(number) if number >= 0 else exp.Neg(this=exp.Literal.number(-number))
+
+
+def _fetched(frame: Any, names: Sequence[str]) -> Columns:
+    """The columns of an answer, read a piece at a time."""
+    pieces: list[list[NDArray[Any]]] = []
+    rows = iter(frame.toLocalIterator())
+    while True:
+        some = list(islice(rows, _CHUNK))
+        columns = zip(*some, strict=True) if some else ([] for _ in names)
+        pieces.append([_column(name, list(values)) for name, values in zip(names, columns, strict=True)])
+        if len(some) < _CHUNK:
+            break
+    return {name: np.concatenate([piece[place] for piece in pieces]) for place, name in enumerate(names)}
+
+
+def _column(name: str, values: list[Any]) -> NDArray[Any]:
+    if name[:1] != "k":
+        return np.array(values, dtype=np.int64)
+    column = np.empty(len(values), dtype=object)
+    column[:] = values
+    return column
+
+
+@contextmanager
+def _quietly(what: str = "the engine could not run the query") -> Iterator[None]:
+    """Errors in our own words: Spark's hold the query, and may hold data, and so may what it logs of them."""
+    loggers = [logging.getLogger(name) for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger")]
+    before = [logger.disabled for logger in loggers]
+    for logger in loggers:
+        logger.disabled = True
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of pandas, which is not used here
+            yield
+    except HubbubError:
+        raise
+    except Exception as problem:  # noqa: BLE001 - whatever it is, its message may hold data
+        raise _failed(problem, what) from None
+    finally:
+        for logger, was in zip(loggers, before, strict=True):
+            logger.disabled = was
+
+
+def _failed(problem: Exception, what: str) -> EngineFailed:
+    known = {
+        "TABLE_OR_VIEW_NOT_FOUND": ("a table is not there any more", "open the tables anew"),
+        "INSUFFICIENT_PERMISSIONS": ("it may not read a table", "let this user read it"),
+    }
+    condition = ""
+    with suppress(Exception):
+        condition = str(getattr(problem, "getCondition", lambda: "")() or "").partition(".")[0]
+    why, fix = known.get(
+        condition, ("its own message may hold data", "see that the cluster runs and has its files")
+    )
+    return EngineFailed(what, why=why, fix=f"{fix}; run the plan again, what was charged stays charged")
+
+
+# How Spark writes what means something else there
+
+
+def _call(function: str, *parts: exp.Expr) -> exp.Expr:
+    return exp.Anonymous(this=function, expressions=list(parts))
+
+
+def _moment() -> exp.Expr:
+    return exp.DataType(this=exp.DataType.Type.TIMESTAMPNTZ)
+
+
+def _type(node: exp.Expr) -> exp.Expr:
+    if node.this is exp.DataType.Type.INT128:
+        return exp.DataType.build("DECIMAL(38, 0)")
+    return _moment() if node.this is exp.DataType.Type.TIMESTAMP else node
+
+
+def _rounded(node: exp.Expr) -> exp.Expr:
+    """FLOOR and CEIL give 64 bits there, and cut what is beyond; doubles from 2^53 on are whole already."""
+    double = exp.Cast(this=type(node)(this=node.this), to=DOUBLE.copy())
+    inside = exp.LT(this=exp.Abs(this=node.this.copy()), expression=number_literal(2.0**53))
+    return exp.Case(ifs=[exp.If(this=inside, true=double)], default=node.this.copy())
+
+
+def _summed(node: exp.Expr) -> exp.Expr:
+    """A sum of integers below 2^32 in two parts, so that neither overflows; wide ones are decimals."""
+    if any(is_wide(part) for part in node.this.walk()):
+        return node
+    whole = exp.Cast(this=node.this, to=BIGINT.copy())
+    high = exp.Sum(this=_call("SHIFTRIGHT", whole, exp.Literal.number(16)))
+    low = exp.Sum(this=exp.BitwiseAnd(this=whole.copy(), expression=exp.Literal.number(65535)))
+    wide = exp.Cast(this=high, to=exp.DataType.build("DECIMAL(38, 0)"))
+    return exp.Paren(
+        this=exp.Add(this=exp.Mul(this=wide, expression=exp.Literal.number(65536)), expression=low)
+    )
+
+
+_PARTS = {
+    "YEAR": "YEAR", "QUARTER": "QUARTER", "MONTH": "MONTH", "WEEK": "WEEKOFYEAR", "DAY": "DAY",
+    "DOY": "DAYOFYEAR", "HOUR": "HOUR", "MINUTE": "MINUTE",
+}  # fmt: skip
+
+
+def _extracted(node: exp.Expr) -> exp.Expr:
+    part, one = node.name.upper(), exp.Literal.number(1)
+    if part in {"DOW", "DAYOFWEEK"}:
+        return exp.Sub(this=_call("DAYOFWEEK", node.expression), expression=one)
+    if part == "ISODOW":
+        return exp.Add(this=_call("WEEKDAY", node.expression), expression=one)
+    return _call(_PARTS[part], node.expression)
+
+
+def _truncated(node: exp.Expr) -> exp.Expr:
+    unit = node.args["unit"].name.upper()
+    day = exp.Cast(this=node.this, to=exp.DataType.build("DATE"))
+    if unit == "DAY":
+        return day
+    if unit not in {"HOUR", "MINUTE"}:
+        return _call("TRUNC", day, exp.Literal.string(unit))
+    zero = exp.Literal.number(0)
+    minute = _call("MINUTE", node.this.copy()) if unit == "MINUTE" else zero
+    past = _call("MAKE_DT_INTERVAL", zero.copy(), _call("HOUR", node.this.copy()), minute, zero.copy())
+    return exp.Paren(this=exp.Add(this=exp.Cast(this=day, to=_moment()), expression=past))
+
+
+def _function(node: exp.Expr) -> exp.Expr:
+    if str(node.this).upper() == "HASH":
+        return _call("XXHASH64", *node.expressions)
+    return node
+
+
+def _looks(node: exp.Expr) -> exp.Expr:
+    # Java's $ lets a line end follow.
+    pattern = "(?s)" + node.expression.name.removesuffix("$") + "(?!.)"
+    return exp.RegexpLike(this=node.this, expression=exp.Literal.string(pattern))
+
+
+def _window(node: exp.Expr) -> exp.Expr:
+    if not node.args.get("partition_by"):
+        raise refused_here(node, "rows have no numbers there that stay the same when they are read twice")
+    return node
+
+
+def _days(node: exp.Expr) -> exp.Expr:
+    return _call("DATEDIFF", node.this, node.expression)
+
+
+def _refused(node: exp.Expr) -> exp.Expr:
+    raise refused_here(node, "its last bit is not the same on every machine")
+
+
+_FORMS: Forms = {
+    exp.DataType: _type,
+    exp.Floor: _rounded,
+    exp.Ceil: _rounded,
+    exp.Sum: _summed,
+    exp.Extract: _extracted,
+    exp.TimestampTrunc: _truncated,
+    exp.DateDiff: _days,
+    exp.Anonymous: _function,
+    exp.RegexpLike: _looks,
+    exp.Window: _window,
+    exp.Ln: _refused,
+    exp.Exp: _refused,
+    exp.Pow: _refused,
+}

@@ -1,0 +1,82 @@
+"""Engines that are servers: started once, and only where a test needs them."""
+
+import os
+import shutil
+import tempfile
+import warnings
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from places import InDuckDB, InPostgreSQL, InSpark
+from servers import Server, needed
+
+
+def folder():
+    """In memory where there is some: what is written here is gone with the tests."""
+    memory = Path("/dev/shm")  # noqa: S108 - a new folder in it is made
+    return tempfile.TemporaryDirectory(dir=memory if os.access(memory, os.W_OK) else None)
+
+
+@pytest.fixture(scope="session")
+def server():
+    pytest.importorskip("psycopg", reason="psycopg is not installed")
+    with folder() as made:
+        running = Server(Path(made))
+        yield running
+        running.stop()
+
+
+@pytest.fixture(scope="session")
+def session():
+    """One Spark for all tests: it takes seconds to start."""
+    pytest.importorskip("pyspark", reason="pyspark is not installed")
+    needed("" if shutil.which("java") else "Java is not installed")
+    with folder() as made, warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        from pyspark.sql import SparkSession
+
+        builder = SparkSession.builder.master("local[2]").appName("tests")
+        settings = {
+            "spark.ui.enabled": "false",
+            "spark.ui.showConsoleProgress": "false",
+            "spark.driver.host": "127.0.0.1",
+            "spark.driver.bindAddress": "127.0.0.1",
+            "spark.sql.shuffle.partitions": "2",
+            "spark.sql.warehouse.dir": f"{made}/warehouse",
+            "spark.local.dir": made,
+            # What a session may be set to, and what must not matter.
+            "spark.sql.session.timeZone": "America/St_Johns",
+            # Small tables are compiled longer than they are read.
+            "spark.sql.codegen.wholeStage": "false",
+            "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+            "spark.sql.adaptive.enabled": "false",
+        }
+        for name, value in settings.items():
+            builder = builder.config(name, value)
+        running = builder.getOrCreate()
+        running.sparkContext.setLogLevel("OFF")
+        yield running
+        running.stop()
+
+
+@pytest.fixture(scope="session")
+def places(request):
+    """By name, how to make a place that rows can live in."""
+    made = []
+
+    def at(name):
+        if name == "DuckDB":
+            place = InDuckDB()
+        elif name == "PostgreSQL":
+            place = InPostgreSQL(request.getfixturevalue("server").address())
+        else:
+            place = InSpark(request.getfixturevalue("session"))
+        made.append(place)
+        return place
+
+    yield at
+    for place in made:
+        with suppress(Exception):  # its server may have been stopped before
+            place.close()

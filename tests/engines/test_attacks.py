@@ -1,0 +1,96 @@
+"""What rows could do to the integers before the noise, tried again on every engine."""
+
+from functools import cache
+
+import pytest
+
+import hubbub as hb
+from attacks.test_sql import KEYS, rows_in
+from hubbub.dataset import Dataset, Spending
+from hubbub.errors import Unsupported
+from hubbub.queries.rules import Limits
+from hubbub.tables.engine import Source
+from queries.neighbours import World, case, compared, seeded
+from queries.test_sensitivity import check
+
+COLUMNS = {"patient": "BIGINT", "region": "VARCHAR", "cost": "DOUBLE", "note": "VARCHAR"}
+ATTACKS = [row.name for row in rows_in(None)]
+
+
+def opener(place):
+    """Opens a dataset of given rows at a place: the table is filled anew each time."""
+    table = place.create("visits", COLUMNS)
+
+    @cache
+    def opened(key, low, high):
+        unit = hb.Unit(key) if key else hb.Unit.row()
+        source = Source(table, unit=key, keys=KEYS, bounds={"cost": (low, high)})
+        return Dataset(place.engine({"visits": source}), unit, Spending(), limits=Limits(1))
+
+    def made(rows, unit, bounds):
+        place.put("visits", COLUMNS, [_as_floats(row) for row in rows])
+        return opened(unit if isinstance(unit, str) else unit.key, *bounds["cost"])
+
+    return made
+
+
+def _as_floats(row):
+    patient, region, cost, note = row
+    return patient, region, None if cost is None else float(cost), note
+
+
+@pytest.fixture(scope="session")
+def attacks(places):
+    return cache(lambda name: {row.name: row for row in rows_in(opener(places(name)))})
+
+
+def resists(row):
+    leaks = [name for name, target in row.ours.items() if row.attack(target)]
+    assert not leaks, f"{row} finds a leak in: {', '.join(leaks)}"
+
+
+@pytest.mark.parametrize("name", ATTACKS)
+def test_PostgreSQL_resists(attacks, name):
+    resists(attacks("PostgreSQL")[name])
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", ATTACKS)
+def test_Spark_resists(attacks, name):
+    resists(attacks("Spark")[name])
+
+
+def check_sensitivity(places, other, unit, count, seed):
+    """Random tables, queries and neighbours: one unit moves the integers by no more than is claimed."""
+    world = World.of(unit, places(other))
+    ran = 0
+    for number in range(count):
+        rng = seeded("engines", seed, str(unit), number)
+        try:
+            asked = case(rng, world)
+        except Unsupported:
+            continue
+        check(asked, compared(rng, world, asked))
+        ran += 1
+    assert ran > count / 3
+
+
+UNITS = {
+    str(unit): unit for unit in (hb.Unit("u"), hb.Unit("u", hb.unit.Neighbours.SUBSTITUTE), hb.Unit.row())
+}
+
+
+@pytest.mark.parametrize("unit", UNITS)
+def test_one_unit_moves_the_integers_of_PostgreSQL_within_the_claim(places, unit):
+    check_sensitivity(places, "PostgreSQL", UNITS[unit], 8, "short")
+
+
+def test_one_unit_moves_the_integers_of_Spark_within_the_claim(places):
+    check_sensitivity(places, "Spark", hb.Unit("u"), 3, "short")
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("unit", UNITS)
+@pytest.mark.parametrize(("other", "count"), [("PostgreSQL", 400), ("Spark", 30)])
+def test_one_unit_of_many_moves_the_integers_within_the_claim(places, other, count, unit):
+    check_sensitivity(places, other, UNITS[unit], count, "long")

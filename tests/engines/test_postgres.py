@@ -1,0 +1,279 @@
+"""PostgreSQL as an engine: what it is asked, what it leaves behind, and what becomes of its faults."""
+
+import threading
+from contextlib import suppress
+from itertools import count
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import hubbub as hb
+from engines.conftest import folder
+from hubbub.errors import EngineFailed, InvalidInput
+from refusing import refused
+from servers import Server
+
+psycopg = pytest.importorskip("psycopg", reason="psycopg is not installed")
+SECRET = "Ludwigshafen"  # noqa: S105 - a town, which no error may name
+_NAMES = count()
+
+
+@pytest.fixture
+def owner(server):
+    """A database of its own, with a table in it."""
+    name = f"clinic{next(_NAMES)}"
+    with psycopg.connect(server.address(), autocommit=True) as root:
+        root.execute(f"CREATE DATABASE {name}")
+    with psycopg.connect(server.address(database=name), autocommit=True) as made:
+        made.execute(
+            "CREATE TABLE visits AS SELECT i % 500 AS patient, "
+            f"CASE i % 3 WHEN 0 THEN 'North' WHEN 1 THEN 'South' ELSE '{SECRET}' END AS region, "
+            "(i % 97)::double precision AS cost FROM generate_series(1, 5000) AS i"
+        )
+        made.address = server.address(database=name)
+        yield made
+
+
+def opened(address, **given):
+    known = {"keys": {"region": ["North", "South"]}, "bounds": {"cost": (0, 100)}, "rows_per_unit": 5}
+    return hb.open(address, table="visits", unit="patient", **known | given)
+
+
+BY_REGION = "SELECT region, COUNT(*) AS n, AVG(cost) AS c FROM visits GROUP BY region"
+
+
+def test_a_table_of_a_server_is_asked_like_any_other(owner):
+    with opened(owner.address) as data:
+        found = data.run(data.sql(BY_REGION, epsilon=50)).value
+        assert list(found["region"]) == ["North", "South"]
+        assert all(abs(n - 500 * 5 / 2) < 60 for n in found["n"])
+        assert all(abs(c - 48) < 3 for c in found["c"])
+
+
+def test_all_steps_of_a_plan_see_one_state(owner):
+    """Between the first step and the second somebody empties the table."""
+    with opened(owner.address) as data:
+        plan = data.sql("SELECT AVG(cost) AS c, COUNT(DISTINCT patient) AS n FROM visits", epsilon=100)
+        seen = []
+
+        def between(word):
+            seen.append(word)
+            if seen.count("counting") == 2:
+                owner.execute("DELETE FROM visits")
+
+        found = data.run(plan, between).value
+        assert abs(found["n"][0] - 500) < 2
+        assert abs(found["c"][0] - 48) < 3
+        assert (
+            data.run(data.sql("SELECT COUNT(DISTINCT patient) AS n FROM visits", epsilon=100)).value["n"][0]
+            < 2
+        )
+
+
+def test_nothing_is_written_and_nothing_is_left_behind(owner):
+    def objects():
+        return owner.execute("SELECT count(*), max(oid::bigint) FROM pg_class").fetchone()
+
+    before = objects()
+    with opened(owner.address) as data:
+        data.run(data.sql(BY_REGION, epsilon=1))
+        data.run(
+            data.sql("SELECT region, COUNT(*) FROM visits GROUP BY region", epsilon=1, delta=1e-6, keys=None)
+        )
+        assert objects() == before
+        with data._engine.snapshot(), pytest.raises(psycopg.errors.ReadOnlySqlTransaction):
+            data._engine._connection.execute("CREATE TEMP TABLE x (i int)")
+        with data._engine.snapshot(), pytest.raises(psycopg.errors.ReadOnlySqlTransaction):
+            data._engine._connection.execute("DELETE FROM public.visits")
+        ours = "application_name = 'hubbub' AND datname = current_database()"
+        assert owner.execute(f"SELECT state FROM pg_stat_activity WHERE {ours}").fetchall() == [("idle",)]
+    assert objects() == before
+
+
+def test_a_role_that_may_read_one_column_reads_that_one(owner, server):
+    owner.execute("CREATE ROLE reader LOGIN")
+    owner.execute("GRANT SELECT (patient, cost) ON visits TO reader")
+    address = owner.address.replace("postgres@", "reader@")
+    try:
+        with hb.open(
+            address, table="visits", unit="patient", bounds={"cost": (0, 100)}, rows_per_unit=5
+        ) as data:
+            assert [column.name for column in data.tables["visits"].columns] == ["patient", "cost"]
+            data.run(data.sql("SELECT AVG(cost) FROM visits", epsilon=1))
+            with refused(InvalidInput, match="region"):
+                data.sql("SELECT COUNT(*) FROM visits WHERE region = 'North'", epsilon=1)
+            plan = data.sql("SELECT AVG(cost) FROM visits", epsilon=1)
+            owner.execute("REVOKE ALL ON visits FROM reader")
+            failed(data, plan, "may not")
+    finally:
+        owner.execute("DROP OWNED BY reader")
+        owner.execute("DROP ROLE reader")
+
+
+def test_the_path_of_names_is_pinned(owner):
+    """Functions and operators that somebody put into the path are not called."""
+    for function, body in {"floor": "SELECT 1e9::float8", "abs": "SELECT 1 / 0::float8"}.items():
+        owner.execute(f"CREATE FUNCTION public.{function}(float8) RETURNS float8 LANGUAGE sql AS '{body}'")
+    name = owner.info.dbname
+    owner.execute(f"ALTER DATABASE {name} SET search_path = public, pg_catalog")
+    with opened(owner.address) as data:
+        assert (
+            abs(data.run(data.sql("SELECT AVG(cost) AS c FROM visits", epsilon=100)).value["c"][0] - 48) < 3
+        )
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "SELECT COUNT(*) FROM pg_catalog.pg_user", "SELECT COUNT(*) FROM pg_user",
+        "SELECT COUNT(*) FROM other",
+        "SELECT COUNT(pg_sleep(1)) FROM visits", "SELECT COUNT(*) FROM visits; DROP TABLE visits",
+        "SELECT COUNT(query_to_xml('select 1', true, true, '')) FROM visits",
+        "SELECT COUNT(*) FROM visits WHERE region = U&'x' UESCAPE '!'",
+        "SELECT COUNT(dblink('host=127.0.0.1', 'select 1')) FROM visits",
+        "SELECT COUNT(current_setting('is_superuser')) FROM visits",
+        "SELECT COUNT(region::regclass) FROM visits",
+        "SELECT COUNT(lo_import('/etc/passwd')) FROM visits", "SELECT COUNT(EXP(cost)) FROM visits",
+    ],
+)  # fmt: skip
+def test_nothing_else_in_the_server_can_be_reached(owner, text):
+    owner.execute("CREATE TABLE other AS SELECT 1 AS patient")
+    with opened(owner.address) as data:
+        with refused(hb.HubbubError):
+            data.sql(text, epsilon=1)
+        assert not data.account.receipts
+
+
+@pytest.mark.parametrize(
+    "key", ["O'Brien", "'; DROP TABLE visits; --", "$1", "%s", '"', "\\", "{x}", "E'\\n'", "é🙂"]
+)
+def test_keys_and_literals_are_never_read_as_sql(owner, key):
+    owner.execute("INSERT INTO visits SELECT 1000 + i, %s, 1 FROM generate_series(1, 300) AS i", [key])
+    with opened(owner.address, keys={"region": ["North", key]}) as data:
+        found = data.run(data.sql(BY_REGION, epsilon=50)).value
+        assert abs(found["n"][1] - 300) < 20
+        quoted = key.replace("'", "''")
+        one = data.run(
+            data.sql(f"SELECT COUNT(*) AS n FROM visits WHERE region = '{quoted}'", epsilon=50)
+        ).value
+        assert abs(one["n"][0] - 300) < 20
+
+
+def test_what_is_no_table_is_refused(owner):
+    owner.execute("CREATE VIEW seen AS SELECT patient, 1 / (cost - 1) AS x FROM visits")
+    with refused(InvalidInput, match="no table"):
+        hb.open(owner.address, table="seen", unit="patient")
+    with refused(EngineFailed, match="not there"):
+        hb.open(owner.address, table="nowhere", unit="patient")
+    with refused(InvalidInput, match="no table is named"):
+        hb.open(owner.address, unit="patient")
+    with refused(EngineFailed):
+        hb.open(owner.address.replace("postgres@", "nobody@"), table="visits", unit="patient")
+
+
+def test_a_unit_that_cannot_be_compared_is_refused(owner):
+    owner.execute("CREATE TABLE odd AS SELECT '{}'::json AS who, 1 AS x")
+    with refused(InvalidInput, match="type that no unit has"):
+        hb.open(owner.address, table="odd", unit="who")
+
+
+# Faults
+
+
+def failed(data, plan, word=""):
+    """It fails in our own words, and what was charged stays charged."""
+    before = len(data.account.receipts)
+    with pytest.raises(EngineFailed) as caught:
+        data.run(plan)
+    assert SECRET not in str(caught.value)
+    assert "charged stays charged" in str(caught.value)
+    assert word in str(caught.value)
+    assert caught.value.__cause__ is None
+    assert len(data.account.receipts) == before + 1
+
+
+def test_a_table_that_is_dropped_between_plan_and_run(owner):
+    with opened(owner.address) as data:
+        plan = data.sql(BY_REGION, epsilon=1)
+        owner.execute("ALTER TABLE visits RENAME TO elsewhere")
+        failed(data, plan, "not there")
+        owner.execute("ALTER TABLE elsewhere RENAME TO visits")
+        assert len(data.run(plan).value) == 2
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "ALTER TABLE visits ALTER cost TYPE text", "ALTER TABLE visits DROP COLUMN cost",
+        "ALTER TABLE visits RENAME cost TO price",
+    ],
+)  # fmt: skip
+def test_a_table_that_is_changed_between_plan_and_run(owner, change):
+    with opened(owner.address) as data:
+        plan = data.sql(BY_REGION, epsilon=1)
+        owner.execute(change)
+        failed(data, plan, "not as it was")
+
+
+def test_a_table_that_somebody_holds(owner):
+    with opened(owner.address + "?options=-c%20statement_timeout%3D300ms") as data:
+        plan = data.sql(BY_REGION, epsilon=1)
+        with owner.transaction():
+            owner.execute("LOCK TABLE visits IN ACCESS EXCLUSIVE MODE")
+            failed(data, plan, "longer")
+        assert len(data.run(plan).value) == 2
+
+
+def test_a_connection_that_is_lost_is_made_anew(owner):
+    with opened(owner.address) as data:
+        plan = data.sql("SELECT AVG(cost) AS c, COUNT(DISTINCT patient) AS n FROM visits", epsilon=1)
+
+        def cut(word):
+            owner.execute(
+                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'hubbub'"
+            )
+
+        with pytest.raises(EngineFailed, match="lost"):
+            data.run(plan, cut)
+        assert len(data.run(plan).value) == 1
+
+
+def test_a_server_that_is_killed_under_a_query(tmp_path):
+    with folder() as made:
+        server = Server(Path(made))
+        try:
+            with psycopg.connect(server.address(), autocommit=True) as owner:
+                owner.execute(
+                    "CREATE TABLE visits AS SELECT i AS patient, 'North' AS region, 1.0::float8 AS cost "
+                    "FROM generate_series(1, 400000) AS i"
+                )
+                data = opened(server.address())
+                plan = data.sql(BY_REGION, epsilon=1)
+                killer = threading.Timer(0.15, server.stop)
+                killer.start()
+                with suppress(EngineFailed):
+                    while True:
+                        data.run(plan)
+                killer.join()
+            failed(data, plan)
+            server.start()
+            assert len(data.run(plan).value) == 2
+            data.close()
+        finally:
+            server.stop()
+
+
+# Many keys
+
+
+def test_many_keys_are_joined_in_the_server(owner):
+    keys = [f"k{number}" for number in range(50_000)]
+    owner.execute("INSERT INTO visits SELECT 10000 + i, 'k' || i % 3, 1 FROM generate_series(1, 3000) AS i")
+    with opened(owner.address, keys={"region": keys}) as data:
+        plan = data.sql("SELECT region, COUNT(*) AS n FROM visits GROUP BY region", epsilon=20)
+        measured = plan.measurements()[0][1]
+        assert "k49999" not in data._engine.shown(measured.sql)
+        found = data.run(plan).value
+        assert len(found) == len(keys)
+        assert np.abs(np.asarray(found["n"][:3]) - 1000).max() < 30

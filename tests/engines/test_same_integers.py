@@ -1,0 +1,195 @@
+"""For the same rows and the same plan every engine gives the same exact integers, bit for bit."""
+
+import random
+from collections import Counter
+from functools import cache
+
+import pytest
+
+import hubbub as hb
+from hubbub.dataset import Dataset, Spending
+from hubbub.errors import InvalidInput, Unsupported
+from hubbub.tables.engine import Source
+from queries.neighbours import NUMBERS, WEIRD, World, case, databases, seeded
+from queries.test_expressions import EXPRESSIONS, nested
+from queries.test_expressions import WORDS as OTHER_WORDS
+
+OTHERS = ["PostgreSQL", "Spark"]
+COLUMNS = {
+    "u": "BIGINT", "a": "DOUBLE", "b": "DOUBLE", "s": "VARCHAR", "t": "BOOLEAN", "d": "DATE",
+    "m": "TIMESTAMP",
+}  # fmt: skip
+WORDS = [text.replace("\0", "0") for text in OTHER_WORDS if text] + [
+    None, "", "12", "-3.5", "+7", "1e5", "1E-7", ".5", "5.", "1e29", "1_000", "0b1", "1e400", "1d", "1f",
+    "12\n", "2024-02-29", "2023-02-29", "2024-2-9", "0000-01-01", "2024-01-01 10:11",
+    "2024-01-01T10:11:12.345678",
+    "2024-01-01 24:00", "2024-01-01 10:11:60", "2024-01-01 10:00:00+02", "2024-01-01Z", "now", "today",
+    "TRUE", "t", "Yes", "off", "on", "É", "é", "ſ", "ß", "İ", "a%b_c", "{x}", "$1", "\\n", "\\", "'", "--",
+    "😀x", "e\u0301", "Z", "z", "_", "a b", "  a ", "9" * 30, "9" * 31, "0." + "1" * 30, "1" * 25 + ".5",
+    "epoch", "\t",
+]  # fmt: skip
+DAYS = [
+    "2024-02-29", "0001-01-01", "9999-12-31", "1969-12-31", "2021-01-03", "2020-12-31", "5877642-06-25 (BC)",
+    "infinity", None,
+]  # fmt: skip
+MOMENTS = [
+    "2024-02-29 23:59:59.999999", "0001-01-01 00:00:00", "9999-12-31 23:59:59.999999",
+    "1969-12-31 23:59:59.5", "2024-03-31 02:30:00", "2021-01-01 00:00:00", "290309-12-22 (BC) 00:00:00",
+    "infinity", None,
+]  # fmt: skip
+REALS = [
+    *NUMBERS, *WEIRD, 0.1, 0.30000000000000004, 1 / 3, 2.5, -2.5, 0.5, 1.5, 1e15, 123456.789, 2.0**53 - 1,
+    2.0**62, 2.0**63, 2.0**64, 2.0**-200, 2.0**-201, 2.0**200, 2.0**201, 1e-310, 99.999999, 7.0, -7.0,
+]  # fmt: skip
+
+
+def rows_of(seed, count):
+    rng = random.Random(seed)
+    reals = [*REALS, *(rng.uniform(-1000, 1000) for _ in range(20))]
+    reals += [float(rng.randrange(-99, 99)) for _ in range(20)]
+    return [
+        (
+            *(number % 9, rng.choice(reals), rng.choice(reals), WORDS[number % len(WORDS)]),
+            *(rng.choice([True, False, None]), rng.choice(DAYS), rng.choice(MOMENTS)),
+        )
+        for number in range(count)
+    ]
+
+
+def opened(place, rows, unit):
+    table = place.create("r", COLUMNS)
+    place.put("r", COLUMNS, rows)
+    source = Source(table, unit=unit.key, bounds={"a": (-3, 100), "b": (0, 7.3)})
+    return Dataset(place.engine({"r": source}), unit, Spending())
+
+
+def counted(data, plan):
+    """How many rows have which values of the keys."""
+    measured = plan.weighing(plan.limits).candidates()
+    found = data._engine.aggregates(measured.sql, measured.key_sets)
+    keys = [list(map(repr, found[f"k{place}"])) for place in range(len(plan.query.keys))]
+    return Counter(dict(zip(zip(*keys, strict=True), found["u"].tolist(), strict=True)))
+
+
+@pytest.fixture(scope="session")
+def by_row(places):
+    """The same rows in an engine, each of them a unit."""
+    rows = rows_of("rows", 3 * len(WORDS))
+    return cache(lambda name: opened(places(name), rows, hb.Unit.row()))
+
+
+def check(by_row, other, texts):
+    """As keys, so that every value of every row is compared, some at a time; gives what was refused."""
+    refused, known = [], []
+    for text in dict.fromkeys(texts):
+        try:
+            by_row(other).sql(f"SELECT {text} AS k, COUNT(*) AS n FROM r GROUP BY k", epsilon=1, delta=1e-6)
+            known.append(text)
+        except (Unsupported, InvalidInput):
+            refused.append(text)
+    for start in range(0, len(known), 10):
+        some = known[start : start + 10]
+        listed = ", ".join(f"{text} AS k{place}" for place, text in enumerate(some))
+        by = ", ".join(f"k{place}" for place in range(len(some)))
+        query = f"SELECT {listed}, COUNT(*) AS n FROM r GROUP BY {by}"
+        plan = by_row("DuckDB").sql(query, epsilon=1, delta=1e-6)
+        one, two = (counted(by_row(name), plan) for name in ("DuckDB", other))
+        assert len(one) > 10 or start
+        if one != two:
+            unlike = [list(zip(*(one - two), strict=True)), list(zip(*(two - one), strict=True))]
+            pairs = zip(some, *([sorted(set(column)) for column in side] for side in unlike), strict=False)
+            raise AssertionError([(text, *both) for text, *both in pairs if both[0] != both[1]])
+    return refused
+
+
+PLAIN = {kind: [text for text in texts if "o " not in text] for kind, texts in EXPRESSIONS.items()}
+UNLIKE = ["LN(a)", "EXP(a)", "POW(a, b)"]
+"""Their last bit is not the same everywhere."""
+
+
+def check_plain(by_row, other, kind):
+    assert check(by_row, other, PLAIN[kind]) == (UNLIKE if kind == "number" else [])
+
+
+@pytest.mark.parametrize("kind", PLAIN)
+def test_an_expression_is_the_same_in_PostgreSQL(by_row, kind):
+    check_plain(by_row, "PostgreSQL", kind)
+
+
+@pytest.mark.parametrize("kind", PLAIN)
+def test_an_expression_is_the_same_in_Spark(by_row, kind):
+    check_plain(by_row, "Spark", kind)
+
+
+def nested_ones(seed, count):
+    rng = random.Random(seed)
+    texts = [nested(rng, rng.choice(list(PLAIN)), 3) for _ in range(count)]
+    return [text for text in texts if "o IS" not in text]
+
+
+def test_so_are_nested_ones_in_PostgreSQL(by_row):
+    texts = nested_ones("nested", 60)
+    assert len(check(by_row, "PostgreSQL", texts)) < len(texts) / 2
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("other", OTHERS)
+@pytest.mark.parametrize("seed", range(3))
+def test_so_are_many(by_row, other, seed):
+    texts = nested_ones(seed, 200)
+    assert len(check(by_row, other, texts)) < len(texts) / 2
+
+
+# Queries
+
+
+def integers(found):
+    """What an engine gave, in an order of its own."""
+    names = sorted(found)
+    return sorted(zip(*(map(repr, found[name].tolist()) for name in names), strict=True))
+
+
+def check_queries(places, other, count, seed, unit):
+    """Where keys are kept by a hash, which is each engine's own, they are as many."""
+    one, two = World.of(unit), World.of(unit, places(other))
+    ran = 0
+    for number in range(count):
+        rng = seeded("engines", seed, unit.key, number)
+        try:
+            asked = case(rng, one)
+            two.dataset._engine.shown(asked.plan.query.rows)
+        except Unsupported:
+            continue
+        for name, rows in databases(rng, unit)[0].items():
+            plain = [tuple(v.replace("\0", "0") if isinstance(v, str) else v for v in row) for row in rows]
+            one.put(name, plain)
+            two.put(name, plain)
+        first, second = (world.measured(asked.plan, asked.limits) for world in (one, two))
+        for name, (measured, found) in first.items():
+            is_kept = measured.because == "Distinct values" or (asked.plan.selects and unit.key is not None)
+            if not is_kept:
+                assert integers(found) == integers(second[name][1]), (asked.text, asked.limits, name)
+            elif name == "keys":
+                assert found["u"].sum() == second[name][1]["u"].sum()
+        ran += 1
+    return ran
+
+
+UNITS = {"unit": hb.Unit("u"), "row": hb.Unit.row()}
+
+
+@pytest.mark.parametrize("unit", UNITS)
+def test_a_query_has_the_same_integers_in_PostgreSQL(places, unit):
+    assert check_queries(places, "PostgreSQL", 30, "short", UNITS[unit]) > 20
+
+
+def test_a_query_has_the_same_integers_in_Spark(places):
+    assert check_queries(places, "Spark", 6, "short", UNITS["unit"]) > 3
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("other", OTHERS)
+@pytest.mark.parametrize("unit", UNITS)
+def test_many_queries_have_the_same_integers(places, other, unit):
+    count = {"PostgreSQL": 1000, "Spark": 60}[other]
+    assert check_queries(places, other, count, "long", UNITS[unit]) > count / 3

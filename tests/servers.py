@@ -1,0 +1,65 @@
+"""A real PostgreSQL on a free port of this machine, for as long as the tests run."""
+
+import contextlib
+import os
+import shutil
+import socket
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+BINARIES = Path("/usr/lib/postgresql/15/bin")
+WHY_NOT = (
+    "PostgreSQL 15 is not installed"
+    if not (BINARIES / "initdb").exists()
+    else "the server cannot be run by root, and runuser is not there"
+    if os.geteuid() == 0 and shutil.which("runuser") is None
+    else ""
+)
+
+
+def needed(why_not: str) -> None:
+    """Skip where there is no server; but on machines that test what is merged none may be missing."""
+    if why_not and os.environ.get("CI"):
+        pytest.fail(why_not)
+    if why_not:
+        pytest.skip(why_not)
+
+
+class Server:
+    def __init__(self, folder: Path, options: str = "") -> None:
+        needed(WHY_NOT)
+        self.data, self.log = folder / "data", folder / "log"
+        self.as_user = ["runuser", "-u", "postgres", "--"] if os.geteuid() == 0 else []
+        if self.as_user:
+            shutil.chown(folder, "postgres")
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            self.port = probe.getsockname()[1]
+        self._options = f"-p {self.port} -c listen_addresses=127.0.0.1 -c unix_socket_directories='' "
+        self._options += f"-c fsync=off -c max_connections=150 {options}"
+        self._do(
+            "initdb", "-D", self.data, "-A", "trust", "-U", "postgres", "--no-sync",
+            "-E", "UTF8", "--locale=C.UTF-8",
+        )  # fmt: skip
+        self.start()
+
+    def start(self) -> None:
+        self._do("pg_ctl", "-D", self.data, "-l", self.log, "-w", "-t", "120", "-o", self._options, "start")
+
+    def address(self, user: str = "postgres", database: str = "postgres") -> str:
+        return f"postgresql://{user}@127.0.0.1:{self.port}/{database}"
+
+    def stop(self) -> None:
+        with contextlib.suppress(subprocess.CalledProcessError):
+            self._do("pg_ctl", "-D", self.data, "-m", "immediate", "-w", "stop")
+
+    def wait_until_gone(self) -> None:
+        while (self.data / "postmaster.pid").exists():
+            time.sleep(0.05)
+
+    def _do(self, binary: str, *words: object) -> None:
+        command = [*self.as_user, str(BINARIES / binary), *map(str, words)]
+        subprocess.run(command, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, cwd="/")
