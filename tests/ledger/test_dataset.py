@@ -257,7 +257,7 @@ def test_an_interactive_mechanism_spends_through_the_same_account(ledger):
 
 
 def test_a_model_spends_through_the_same_account(ledger):
-    account = ledger.account("people")
+    account = ledger.account("rows", hb.Unit.row(), Budget(1))
     account.grant("ada", Budget(1))
     for spender in (account, account.for_analyst("ada")):
         StandardScaler(epsilon=0.25, bounds=(0, 1), account=spender).fit([[0.5], [1.0]])
