@@ -3,6 +3,7 @@
 make bench
 .venv-bench/bin/python benchmarks/run.py --only noise
 .venv-bench/bin/python benchmarks/run.py --only queries --rows 1000000
+.venv-bench/bin/python benchmarks/run.py --only engines --rows 100000000
 """
 
 import argparse
@@ -12,11 +13,12 @@ from pathlib import Path
 
 from measure import CONSOLE
 
+import engines
 import loss
 import noise
 import queries
 
-SUITES = {"noise": noise.run, "loss": loss.run, "queries": queries.run}
+SUITES = {"noise": noise.run, "loss": loss.run, "queries": queries.run, "engines": engines.run}
 PACKAGES = (
     "hubbub",
     "numpy",
@@ -29,6 +31,8 @@ PACKAGES = (
     "dp-accounting",
     "prv-accountant",
     "opacus",
+    "psycopg",
+    "pyspark",
 )
 
 
@@ -43,6 +47,8 @@ def main() -> None:
     for name in given.only or SUITES:
         if name == "queries":
             queries.run(given.rows, is_sparse=given.sparse)
+        elif name == "engines":
+            engines.run(max(given.rows, engines.LEAST))
         else:
             SUITES[name]()
 

@@ -142,7 +142,7 @@ session.stop()
 def test_an_executor_that_is_killed(session, visits, tmp_path):
     """On a real cluster: a master and two workers on this machine, one of which dies under a plan."""
     home = Path(__import__("pyspark").__file__).parent
-    java = ["java", "-cp", f"{home}/jars/*", "-Xmx256m"]
+    java = [f"{home}/bin/spark-class"]
     ports = [17077 + os.getpid() % 1000, 27077 + os.getpid() % 1000]
     address = f"spark://127.0.0.1:{ports[0]}"
     quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
