@@ -14,6 +14,7 @@ $(VENV)/.base: pyproject.toml
 	@touch $@
 
 $(VENV)/.test: $(VENV)/.base
+	@$(PIP) install torch==2.13.0
 	@$(PIP) install --group test --group check --group oracle
 	@touch $@
 
@@ -21,7 +22,7 @@ demo: $(VENV)/.base
 	@$(BIN)/hubbub demo
 
 test: $(VENV)/.test
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n auto --dist worksteal
 
 test-long: $(VENV)/.test
 	$(BIN)/python -m pytest -m long

@@ -4,6 +4,7 @@ make bench
 .venv-bench/bin/python benchmarks/run.py --only noise
 .venv-bench/bin/python benchmarks/run.py --only queries --rows 1000000
 .venv-bench/bin/python benchmarks/run.py --only engines --rows 100000000
+.venv-bench/bin/python benchmarks/run.py --only ledger --lines 100000
 """
 
 import argparse
@@ -11,14 +12,23 @@ import platform
 from importlib.metadata import version
 from pathlib import Path
 
+import estimators
 from measure import CONSOLE
 
 import engines
+import ledger
 import loss
 import noise
 import queries
 
-SUITES = {"noise": noise.run, "loss": loss.run, "queries": queries.run, "engines": engines.run}
+SUITES = {
+    "noise": noise.run,
+    "loss": loss.run,
+    "queries": queries.run,
+    "ledger": ledger.run,
+    "estimators": estimators.run,
+    "engines": engines.run,
+}
 PACKAGES = (
     "hubbub",
     "numpy",
@@ -28,6 +38,7 @@ PACKAGES = (
     "polars",
     "python-dp",
     "diffprivlib",
+    "scikit-learn",
     "dp-accounting",
     "prv-accountant",
     "opacus",
@@ -41,6 +52,7 @@ def main() -> None:
     parser.add_argument("--only", choices=SUITES, action="append", help="a suite to run; all by default")
     parser.add_argument("--rows", type=int, default=queries.ROWS, help="of the table that is queried")
     parser.add_argument("--sparse", action="store_true", help="users are 63-bit hashes, not 1, 2, 3 …")
+    parser.add_argument("--lines", type=int, default=ledger.LINES, help="of the long ledger")
     given = parser.parse_args()
     CONSOLE.print(f"{processor()}, Python {platform.python_version()}")
     CONSOLE.print(", ".join(f"{name} {version(name)}" for name in PACKAGES), end="\n\n")
@@ -49,6 +61,8 @@ def main() -> None:
             queries.run(given.rows, is_sparse=given.sparse)
         elif name == "engines":
             engines.run(max(given.rows, engines.LEAST))
+        elif name == "ledger":
+            ledger.run(given.lines)
         else:
             SUITES[name]()
 

@@ -106,6 +106,24 @@ def test_a_file_beside_it_needs_nothing_more(folder):
             data.run(plan)
 
 
+def test_a_ledger_is_named_once_and_remembers(folder):
+    head = 'ledger = "visits.ledger"\naccount = "hospital"\nversion = "2026-11"\n'
+    facts = read(written(folder, head + FULL))
+    assert facts.ledger == str(folder / "visits.ledger")
+    assert (facts.account, facts.version) == ("hospital", "2026-11")
+    answers = []
+    for path in (folder / NAME, folder / NAME, folder / "visits.csv"):
+        with hubbub.open(path) as data:
+            answers.append(data.run(data.sql("SELECT COUNT(*) AS n FROM visits", epsilon=1)).value["n"])
+            assert data.account.spent.epsilon == 1
+            assert data.version == "2026-11"
+    assert answers[0] == answers[1]
+    with hubbub.open(folder / NAME) as data, pytest.raises(BudgetExceeded):
+        data.run(data.sql("SELECT COUNT(*) AS m FROM visits", epsilon=1))
+    database = 'ledger = "postgresql://localhost/x"\n'
+    assert read(written(folder, database + FULL)).ledger == "postgresql://localhost/x"
+
+
 def test_the_file_itself_opens_all_its_tables(folder, monkeypatch):
     path = written(folder, FULL)
     with hubbub.open(str(path)) as data:
@@ -220,6 +238,9 @@ def test_a_pattern_of_files(folder):
             "tables.t is public",
         ),
         (VISITS + '[tables.t]\npath = "towns.csv"\nunit = "row"', "tables protects rows in one table"),
+        ("ledger = 3\n" + VISITS, "ledger is not a text"),
+        ('account = "a"\n' + VISITS, "account is given without a ledger"),
+        ('version = "1"\n' + VISITS, "version is given without a ledger"),
         (VISITS + 'types = "number"', "tables.visits.types is not a table"),
         (VISITS + 'types = { cost = "money" }', "in tables.visits.types.cost, 'money' is not a type"),
         (VISITS + "bounds = { cost = 5 }", "tables.visits.bounds.cost is not a pair"),

@@ -15,10 +15,10 @@ ROOT = Path(__file__).parent.parent
 
 DOOR = {
     "AboveThreshold", "Bounded", "Budget", "Dataset", "Exponential", "Gaussian", "Halted", "HubbubError",
-    "InvalidInput", "Laplace", "LaplaceMax", "LaplaceMaxWithGap", "Loss", "Mechanism", "Neighbours",
+    "InvalidInput", "Laplace", "LaplaceMax", "LaplaceMaxWithGap", "Ledger", "Loss", "Mechanism", "Neighbours",
     "PermuteAndFlip", "RandomizedResponse", "Refused", "Release", "Sensitivity", "TopK", "UnaryEncoding",
-    "Unit", "Universe", "Unsupported", "calibrate", "count", "counts", "fraction", "from_json", "histogram",
-    "least_noise", "linear", "measure_winner", "open", "parallel",
+    "Unit", "Universe", "Unsupported", "Window", "calibrate", "count", "counts", "fraction", "from_json",
+    "histogram", "least_noise", "linear", "measure_winner", "open", "parallel",
 }  # fmt: skip
 
 
@@ -50,7 +50,17 @@ def test_a_name_is_loaded_when_it_is_used():
 
 def test_tables_do_without_what_only_some_people_have():
     loaded = {name.partition(".")[0] for name in modules_loaded_by("from hubbub import open")}
-    assert not loaded & {"scipy", "torch", "pyspark", "psycopg", "fastapi", "pandas", "polars", "pyarrow"}
+    assert not loaded & {
+        "scipy",
+        "torch",
+        "pyspark",
+        "psycopg",
+        "cryptography",
+        "fastapi",
+        "pandas",
+        "polars",
+        "pyarrow",
+    }
 
 
 def test_mechanisms_and_losses_are_light():

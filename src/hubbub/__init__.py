@@ -6,7 +6,7 @@
 Tables: `open` a file, ask it SQL, get a `Release`. Units and sensitivity: `Unit`, `Neighbours`,
 `Sensitivity`, `Bounded`. Queries on rows in memory: `count`, `counts`, `fraction`, `histogram`, `linear`.
 Mechanisms: `Laplace`, `Gaussian`, `least_noise`; choices and thresholds; the local model. What comes out:
-`Release`, with its `Loss`; `calibrate`, `parallel`. For students: `Universe`.
+`Release`, with its `Loss`; `calibrate`, `parallel`. Models: the module `learn`. For students: `Universe`.
 
 A name is loaded when it is first used, so that `import hubbub` costs next to nothing.
 """
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from hubbub.counting import count, counts, fraction, histogram, linear
     from hubbub.dataset import Dataset, open  # noqa: A004 - hubbub.open is its name
     from hubbub.errors import Halted, HubbubError, InvalidInput, Refused, Unsupported
+    from hubbub.ledger import Ledger
     from hubbub.loss import Budget, Loss, calibrate, parallel
     from hubbub.mechanisms import (
         AboveThreshold,
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
         measure_winner,
     )
     from hubbub.release import Release
-    from hubbub.unit import Neighbours, Unit
+    from hubbub.unit import Neighbours, Unit, Window
     from hubbub.universe import Universe
 
 __all__ = [
@@ -53,6 +54,7 @@ __all__ = [
     "Laplace",
     "LaplaceMax",
     "LaplaceMaxWithGap",
+    "Ledger",
     "Loss",
     "Mechanism",
     "Neighbours",
@@ -66,6 +68,7 @@ __all__ = [
     "Unit",
     "Universe",
     "Unsupported",
+    "Window",
     "calibrate",
     "count",
     "counts",
@@ -84,16 +87,19 @@ _HOMES = {
     "dataset": ("Dataset", "open"),
     "counting": ("count", "counts", "fraction", "histogram", "linear"),
     "errors": ("Halted", "HubbubError", "InvalidInput", "Refused", "Unsupported"),
+    "ledger": ("Ledger",),
     "loss": ("Budget", "Loss", "calibrate", "parallel"),
     "release": ("Release",),
-    "unit": ("Neighbours", "Unit"),
+    "unit": ("Neighbours", "Unit", "Window"),
     "universe": ("Universe",),
 }
 _HOME = {name: home for home, names in _HOMES.items() for name in names}
 
 
 def __getattr__(name: str) -> object:
-    """A public name, from the module it lives in, loaded now."""
+    """A public name, from the module it lives in, loaded now; `hubbub.learn` is a module of its own."""
+    if name == "learn":
+        return import_module("hubbub.learn")
     if name not in __all__:
         raise AttributeError(f"module 'hubbub' has no attribute {name!r}")
     value = getattr(import_module(f"hubbub.{_HOME.get(name, 'mechanisms')}"), name)

@@ -5,6 +5,7 @@ first, and then runs.
 """
 
 import math
+import os
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -14,9 +15,13 @@ from typing import Any, Self
 
 from hubbub.errors import InvalidInput
 from hubbub.facts import found, kind_of
+from hubbub.ledger import Account, Ledger
+from hubbub.ledger.book import digest
 from hubbub.loss import Budget, Cost, Filter, Loss, Odometer, Receipt
 from hubbub.queries.answers import Answers
 from hubbub.queries.builder import Builder
+from hubbub.queries.finer import finer, is_additive
+from hubbub.queries.fingerprint import family, fingerprint
 from hubbub.queries.outputs import check_outputs
 from hubbub.queries.plan import Plan, planned
 from hubbub.queries.rules import Limits
@@ -26,7 +31,7 @@ from hubbub.rational import Number, round_up
 from hubbub.release import Release
 from hubbub.tables.engine import Engine, Source
 from hubbub.tables.schema import Table
-from hubbub.unit import Unit
+from hubbub.unit import Unit, Window
 
 __all__ = ["Dataset", "Spending", "open"]
 
@@ -45,7 +50,7 @@ class Spending:
 
     def __init__(self, budget: Budget | None = None) -> None:
         self.budget = budget
-        self._filter = Filter(budget) if budget is not None else None
+        self._filter = Filter.for_questions(budget) if budget is not None else None
         self._sum = Cost.of(0, mu_squared=0)
         self._busy = threading.Lock()
         self.receipts: list[Receipt] = []
@@ -60,6 +65,10 @@ class Spending:
             receipt = Receipt(what, loss)
             self.receipts.append(receipt)
         return receipt
+
+    def exact(self, what: str) -> None:
+        """Record that the owner looks at exact answers."""
+        self.receipts.append(Receipt(f"EXACT PREVIEW, not private: {what}", Loss.pure(2**20)))
 
     @property
     def spent(self) -> Cost:
@@ -79,21 +88,32 @@ class Dataset:
         self,
         engine: Engine,
         unit: Unit,
-        account: Spending,
+        account: Spending | Account,
         *,
         population: int | None = None,
         limits: Limits | None = None,
+        origin: Any = None,
+        version: str = "1",
+        ledger: Ledger | None = None,
     ) -> None:
         self._engine = engine
         self.unit = unit
         self.account = account
         self._population = population
         self._limits = limits or Limits()
+        self._origin = origin
+        self.version = version
+        self._ledger = ledger
 
     @property
     def tables(self) -> Mapping[str, Table]:
         """What is public of its tables."""
         return self._engine.tables
+
+    @property
+    def is_kept(self) -> bool:
+        """Whether what is spent is kept in a ledger."""
+        return isinstance(self.account, Account)
 
     def sql(
         self,
@@ -157,10 +177,11 @@ class Dataset:
         return replace(plan, runner=self.run, show=self._engine.shown)
 
     def run(self, plan: Plan, progress: Callable[[str], None] = lambda _: None) -> Release:
-        """Charge, then run, then release.
+        """Charge, then run, then release. With a ledger a question that was answered is answered the same.
 
-        Guarantee: the charge stands before the engine sees the query; nothing is given back.
-        Proof: docs/proofs/bounding.md, "A plan"
+        Guarantee: the charge stands before the engine sees the query, and with a ledger the release before
+            anybody sees it; nothing is given back.
+        Proof: docs/proofs/ledger.md, "One answer per charge"
         """
         if plan.unit != self.unit or plan.runner != self.run:
             raise InvalidInput(
@@ -168,22 +189,51 @@ class Dataset:
                 why="its noise would protect somebody else, or too little",
                 fix="plan it anew",
             )
-        self.account.charge(plan.query.text, plan.loss)
-        with self._engine.snapshot():
-            done = answered(plan, self._engine, progress)
-        answers = Answers(tuple(done.columns), plan.label(done.limits, done.above))
+        if isinstance(self.account, Account):
+            answers = self._kept(self.account, plan, progress)
+        else:
+            self.account.charge(plan.query.text, plan.loss)
+            answers = self._answers(plan, progress)
         return Release(
             answers, plan.loss, plan, self.unit, asserted=False, cells=max(1, len(answers)), mapped=True
         )
 
+    def _answers(self, plan: Plan, progress: Callable[[str], None]) -> Answers:
+        with self._engine.snapshot():
+            done = answered(plan, self._engine, progress)
+        return Answers(tuple(done.columns), done.label)
+
+    def _kept(self, account: Account, plan: Plan, progress: Callable[[str], None]) -> Answers:
+        """The one answer to this question on this version: kept before it is shown, whoever asks again."""
+        question = fingerprint(plan, self._origin)
+        related = None
+        if is_additive(plan):
+            related = digest([family(plan, self._origin), self.version])
+        key = f"{related} {question}" if related else digest([question, self.version])
+        name = ", ".join(table.name for table in self.tables.values() if not table.is_public)
+        charge = account.begin(
+            plan.query.text, plan.loss, key=key, fingerprint=question, dataset=name, related=related
+        )
+        kept = None if charge.is_new else account.released(charge.number)
+        if kept is None:
+            answers = self._answers(plan, progress)
+            if charge.parts:
+                earlier = [account.released(number) for number in charge.parts]
+                answers = finer(plan, answers, [Answers.from_json(text) for text in earlier if text])
+                with_lines = {} if answers.own is None else {"combined with lines": list(charge.parts)}
+                answers = replace(answers, facts={**answers.facts, **with_lines})
+            kept = account.keep(charge.number, answers.to_json())
+        answers = Answers.from_json(kept)
+        when = {"as of": charge.moment, "version": self.version, "asked before": not charge.is_new}
+        lifetime = {} if self.unit.window is None else {"lifetime": account.lifetime().said()}
+        return replace(answers, facts={**answers.facts, "line": charge.number, **when, **lifetime})
+
     def exact(self, plan: Plan) -> Answers:
         """The owner's preview: the bounded query's exact answers, without noise. Never to be published.
 
-        It is recorded in the account's receipts, and marked in what comes out.
+        It is recorded in the account before anything is read, and marked in what comes out.
         """
-        self.account.receipts.append(
-            Receipt(f"EXACT PREVIEW, not private: {plan.query.text}", Loss.pure(2**20))
-        )
+        self.account.exact(plan.query.text)
         with self._engine.snapshot():
             done = answered(plan, self._engine, is_exact=True)
         return Answers(tuple(done.columns), {"EXACT": "not private, for the owner's eyes only"})
@@ -202,8 +252,10 @@ class Dataset:
         return self.table().group_by(*keys, **values)
 
     def close(self) -> None:
-        """Let go of the rows."""
+        """Let go of the rows, and of the ledger where it was opened for them."""
         self._engine.close()
+        if self._ledger is not None:
+            self._ledger.close()
 
     def __enter__(self) -> Self:
         return self
@@ -225,6 +277,11 @@ def open(  # noqa: A001 - hubbub.open is its name
     unit: Unit | str | None = None,
     table: str | Sequence[str] | None = None,
     budget: Budget | None = None,
+    ledger: Ledger | str | Path | None = None,
+    account: str | None = None,
+    analyst: str | None = None,
+    version: str | None = None,
+    window: Window | str | None = None,
     types: Mapping[str, str] | None = None,
     bounds: Mapping[str, Any] | None = None,
     keys: Mapping[str, Iterable[Any]] | None = None,
@@ -248,6 +305,15 @@ def open(  # noqa: A001 - hubbub.open is its name
     What a `hubbub.toml` beside the file declares of it need not be passed; what is passed wins. The path of
     a `hubbub.toml` opens all its tables.
 
+    With a `ledger`, a path or a `postgresql://…` address, all that is spent is charged there, to the account
+    of that name (else the table's), on behalf of the owner or of an analyst with a budget of her own.
+    `version` is the owner's word for the state of the data: the same question on the same version has the
+    same answer, at no further cost.
+
+    With a `window`, such as `Window.of("day", "2026-11")`, only its rows are there, who is protected is one
+    person within it, and the budget is the window's: so data that grows can be asked for ever. What all
+    windows cost together is on every label.
+
     >>> import duckdb
     >>> connection = duckdb.connect()
     >>> _ = connection.execute("CREATE TABLE t AS SELECT i AS person, i % 3 AS x FROM range(1000) r(i)")
@@ -265,12 +331,21 @@ def open(  # noqa: A001 - hubbub.open is its name
             why="it must be known who is protected",
             fix='pass unit="patient" or Unit.row()',
         )
+    who = replace(who, window=_window(window, who, None if facts is None else facts.window))
     kinds = {column: kind_of(kind) for column, kind in (types or {}).items()}
     connection = _connection(data) if facts is None else None
     if facts is None:
         given = _given(data, table, is_connection=connection is not None or _is_elsewhere(data))
         sources = {
-            name: Source(rows, kinds or None, who.key, bounds=bounds, keys=keys, has_quotes=quotes)
+            name: Source(
+                rows,
+                kinds or None,
+                who.key,
+                bounds=bounds,
+                keys=keys,
+                window=who.window,
+                has_quotes=quotes,
+            )
             for name, rows in given.items()
         }
     else:
@@ -284,8 +359,12 @@ def open(  # noqa: A001 - hubbub.open is its name
                 declared.is_public,
                 {**declared.bounds, **(bounds or {} if more else {})},
                 {**declared.keys, **(keys or {} if more else {})},
+                None if declared.is_public else who.window,
             )
         budget = budget or facts.budget
+        if ledger is None:
+            ledger, account = facts.ledger, account or facts.account
+        version = version or facts.version
         population = _first(population, facts.population)
         rows_per_unit = _first(rows_per_unit, facts.rows_per_unit)
         groups_per_unit = _first(groups_per_unit, facts.groups_per_unit)
@@ -294,7 +373,63 @@ def open(  # noqa: A001 - hubbub.open is its name
     engine = _engine(data, sources, connection)
     people = population if population is not None else budget.population if budget is not None else None
     limits = Limits(rows_per_unit, groups_per_unit)
-    return Dataset(engine, who, Spending(budget), population=people, limits=limits)
+    if ledger is None:
+        _refuse_without_ledger(account=account, analyst=analyst, version=version)
+        return Dataset(engine, who, Spending(budget), population=people, limits=limits)
+    secret = None if facts is None else facts.secret
+    kept = ledger if isinstance(ledger, Ledger) else Ledger.open(ledger, secret=secret)
+    protected = [name for name, source in sources.items() if not source.is_public]
+    dataset = ", ".join(protected)
+    owner = kept.account(account or protected[0], who, budget)
+    if version is not None:
+        owner.version(version, dataset)
+    return Dataset(
+        engine,
+        who,
+        owner if analyst is None else owner.for_analyst(analyst),
+        population=people,
+        limits=limits,
+        origin=[_origin(name, source) for name, source in sources.items()]
+        + ([[_place(data)]] if connection else []),
+        version=version or owner.latest_version(dataset) or "1",
+        ledger=None if kept is ledger else kept,
+    )
+
+
+def _window(given: Window | str | None, who: Unit, column: str | None) -> Window | None:
+    if given is None and who.window is None and column is not None:
+        raise InvalidInput(
+            "no window is given",
+            why=f"the budget is for each stretch of time by {column}, and pays for its rows alone",
+            fix='pass window="2026-11"',
+        )
+    if isinstance(given, str):
+        if column is None:
+            raise InvalidInput(
+                "the window's column is not known",
+                why="a row is in it by a date of its own",
+                fix='pass Window.of("day", "2026-11"), or declare window = "day" in hubbub.toml',
+            )
+        return Window.of(column, given)
+    return given or who.window
+
+
+def _refuse_without_ledger(**given: Any) -> None:
+    for name, value in given.items():
+        if value is not None:
+            raise InvalidInput(
+                f"{name} is given without a ledger", why="only a ledger keeps it", fix="pass a ledger too"
+            )
+
+
+def _origin(name: str, source: "Source") -> list[Any]:
+    """Which rows are meant and how they are read, as far as that can be said without looking at them."""
+    kinds = sorted((column, kind.value) for column, kind in (source.types or {}).items())
+    return [name, _place(source.rows), kinds, source.has_quotes, source.is_public]
+
+
+def _place(rows: Any) -> str:
+    return os.path.abspath(rows) if isinstance(rows, (str, Path)) else type(rows).__name__  # noqa: PTH100
 
 
 def _connection(data: Any) -> Any:

@@ -6,7 +6,8 @@
     ├── Refused         it could be done, but would not be private
     │   └── BudgetExceeded   it does not fit what is left of the budget
     ├── Halted          an interactive mechanism has given its last answer
-    └── EngineFailed    the engine that holds the rows could not do its part
+    ├── EngineFailed    the engine that holds the rows could not do its part
+    └── LedgerFailed    the ledger could not be read or written, so nothing ran
 
 Every error says what is wrong, why it matters and how to mend it, and holds no data:
 `what` may name a parameter that a person typed, never a row or an exact answer.
@@ -20,6 +21,7 @@ __all__ = [
     "Halted",
     "HubbubError",
     "InvalidInput",
+    "LedgerFailed",
     "Refused",
     "Unsupported",
 ]
@@ -72,3 +74,7 @@ class Halted(HubbubError):
 
 class EngineFailed(HubbubError):
     """The engine that holds the rows could not do its part; what was charged stays charged."""
+
+
+class LedgerFailed(HubbubError):
+    """The ledger could not be read or written; nothing ran that it does not know of."""

@@ -3,10 +3,18 @@
     population = 20000          # how many people there are, where that is public
     rows_per_unit = 10          # how much one unit may contribute
     groups_per_unit = 4
+    ledger = "visits.ledger"    # where all that is spent is remembered; or "postgresql://…"
+    account = "visits"          # in that ledger; the table's name, unless told
+    version = "2026-11"         # of the data: a question is answered once a version
+    secret = "releases.key"     # seals what is released in the ledger
+    window = "day"              # the budget is for each stretch of time by this column, and for its rows
 
     [budget]
     epsilon = 1
     delta = 1e-6
+
+    [about]                     # what only the owner knows, for the label: hubbub report
+    use = "planning of wards"
 
     [tables.visits]
     path = "visits.parquet"     # beside this file
@@ -46,7 +54,10 @@ ROW = "row"
 """What is written for a unit where one row is one person."""
 _MOST_KEYS = 10_000_000
 _ENDINGS = (".parquet", ".pq", ".csv", ".txt")
-_TOP = ("population", "rows_per_unit", "groups_per_unit", "budget", "tables")
+_TOP = (
+    *("population", "rows_per_unit", "groups_per_unit"),
+    *("ledger", "secret", "account", "version", "window", "about", "budget", "tables"),
+)
 _TABLE = ("path", "unit", "public", "types", "bounds", "keys")
 _WORDS = {
     **{kind.value: kind for kind in Kind if kind is not Kind.OPAQUE},
@@ -80,6 +91,16 @@ class Facts:
     rows_per_unit: int | None = None
     groups_per_unit: int | None = None
     budget: Budget | None = None
+    ledger: str | None = None
+    """A path, or the address of a database."""
+    secret: str | None = None
+    """The path of a secret that seals what is released."""
+    account: str | None = None
+    version: str | None = None
+    window: str | None = None
+    """The column by which time is divided into windows, each with a budget."""
+    about: Mapping[str, str] = field(default_factory=dict)
+    """What the owner states for the label."""
     opened: str | None = None
     """The table that was asked for by its path; None where all were."""
 
@@ -175,7 +196,39 @@ class _Reader:
             self._whole(stated, "rows_per_unit"),
             self._whole(stated, "groups_per_unit"),
             self._budget(stated, people),
+            *self._kept(stated),
+            self._about(stated),
         )
+
+    def _about(self, stated: Mapping[str, Any]) -> dict[str, str]:
+        given = self._mapping(stated, "about")
+        for name, text in given.items():
+            if not isinstance(text, str):
+                raise self._wrong(f"about.{name}", "is not a text", "people read it", "write it in words")
+        return dict(given)
+
+    def _kept(
+        self, stated: Mapping[str, Any]
+    ) -> tuple[str | None, str | None, str | None, str | None, str | None]:
+        """Where what is spent is kept, and under which names."""
+        names = ("ledger", "secret", "account", "version", "window")
+        for name in names:
+            value = stated.get(name)
+            if value is not None and (not isinstance(value, str) or not value.strip()):
+                raise self._wrong(name, "is not a text", "it is a name", f'write {name} = "visits"')
+            if value is not None and name in {"secret", "account", "version"} and "ledger" not in stated:
+                raise self._wrong(
+                    name,
+                    "is given without a ledger",
+                    "only a ledger keeps it",
+                    'add ledger = "visits.ledger"',
+                )
+        where, secret, account, version, window = (stated.get(name) for name in names)
+        if where is not None and not where.startswith(("postgresql://", "postgres://")):
+            where = str(self._file.parent / where)
+        if secret is not None:
+            secret = str(self._file.parent / secret)
+        return where, secret, account, version, window
 
     def _budget(self, stated: Mapping[str, Any], people: int | None) -> Budget | None:
         if "budget" not in stated:

@@ -5,11 +5,15 @@ databases differ. Adding or removing one row moves it by 1, substituting one by 
 """
 
 import enum
-from dataclasses import dataclass
+import re
+from dataclasses import dataclass, field
+from datetime import date, timedelta
 
 from hubbub.errors import InvalidInput
 
-__all__ = ["Neighbours", "Unit"]
+__all__ = ["Neighbours", "Unit", "Window"]
+
+_PERIOD = re.compile(r"(\d{4})(?:-Q([1-4])|-(\d\d)(?:-(\d\d))?)?")
 
 
 class Neighbours(enum.Enum):
@@ -25,8 +29,68 @@ class Neighbours(enum.Enum):
 
 
 @dataclass(frozen=True)
+class Window:
+    """A stretch of time: the rows whose `column` is from `start` on and before `end`.
+
+    With it a unit is one person within that stretch: data that grows can have a budget for each month, which
+    pays for the rows of that month alone. What somebody loses over all months adds up.
+
+    >>> str(Window.of("day", "2026-11")), str(Window.of("day", "2026-Q4"))
+    ('day from 2026-11-01 to before 2026-12-01', 'day from 2026-10-01 to before 2027-01-01')
+    """
+
+    column: str
+    start: date
+    end: date
+
+    def __post_init__(self) -> None:
+        named = isinstance(self.column, str) and self.column.strip()
+        if (
+            not named
+            or not all(type(end) is date for end in (self.start, self.end))
+            or self.start >= self.end
+        ):
+            raise InvalidInput(
+                "the window is not a column and two dates in order",
+                why="it must be known which rows are in it",
+                fix='pass Window.of("day", "2026-11"), or a column, a first day and the day after the last',
+            )
+
+    @classmethod
+    def of(cls, column: str, period: str) -> "Window":
+        """A year, a quarter, a month or a day: 2026, 2026-Q4, 2026-11 or 2026-11-15."""
+        found = _PERIOD.fullmatch(str(period).strip())
+        try:
+            if found is None:
+                raise ValueError  # noqa: TRY301 - one way out for whatever is wrong
+            year, quarter, month, day = (None if part is None else int(part) for part in found.groups())
+            if day is not None:
+                start = date(year or 0, month or 0, day)
+                return cls(column, start, start + timedelta(1))
+            first = month or (3 * quarter - 2 if quarter else 1)
+            months = 1 if month else 3 if quarter else 12
+            start = date(year or 0, first, 1)
+            return cls(
+                column, start, date(start.year + (first + months > 12), (first + months - 1) % 12 + 1, 1)
+            )
+        except (ValueError, OverflowError):
+            raise InvalidInput(
+                "the window is not a year, a quarter, a month or a day",
+                why="it must be known where it starts and ends",
+                fix="write 2026, 2026-Q4, 2026-11 or 2026-11-15",
+            ) from None
+
+    def overlaps(self, other: "Window") -> bool:
+        """Whether some day is in both."""
+        return self.start < other.end and other.start < self.end
+
+    def __str__(self) -> str:
+        return f"{self.column} from {self.start} to before {self.end}"
+
+
+@dataclass(frozen=True)
 class Unit:
-    """Who is protected: the value of a key column, or, said explicitly, the row.
+    """Who is protected: the value of a key column, or, said explicitly, the row; in all rows, or a window's.
 
     >>> Unit("patient")
     Unit(key='patient', neighbours=<Neighbours.ADD_REMOVE: 'add/remove'>)
@@ -36,8 +100,16 @@ class Unit:
 
     key: str | None
     neighbours: Neighbours = Neighbours.ADD_REMOVE
+    window: Window | None = field(default=None, repr=False)
+    """Where only one person's rows within a stretch of time are protected together."""
 
     def __post_init__(self) -> None:
+        if self.window is not None and not isinstance(self.window, Window):
+            raise InvalidInput(
+                f"window is of type {type(self.window).__name__}",
+                why="it must be known which rows are in it",
+                fix='pass Window.of("day", "2026-11")',
+            )
         if self.key is not None and (not isinstance(self.key, str) or not self.key.strip()):
             raise InvalidInput(
                 "the unit's key is not the name of a column",
@@ -56,5 +128,11 @@ class Unit:
         """One row is one person: to be said, never assumed."""
         return cls(None, neighbours)
 
+    @property
+    def name(self) -> str:
+        """Who it is, for labels: the column, or row; and within which window."""
+        within = "" if self.window is None else f" × window ({self.window})"
+        return f"{self.key or 'row'}{within}"
+
     def __str__(self) -> str:
-        return f"one {self.key or 'row'}, {self.neighbours.value}"
+        return f"one {self.name}, {self.neighbours.value}"

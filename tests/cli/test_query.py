@@ -415,6 +415,29 @@ def test_an_exact_preview_is_for_the_screen(words):
     assert not Path("hubbub-exact.log").exists()
 
 
+def test_a_ledger_remembers_what_commands_spent_and_who_looked():
+    words = ("query", *COUNT, "--ledger", "x.ledger")
+    assert "must be opened with a unit and a budget first" in run(*words, "--epsilon", "1").stderr
+    run("budget", "open", "visits", "--unit", "patient", "--epsilon", "1.5", "--ledger", "x.ledger")
+    first = run(*words, "--epsilon", "1")
+    assert "left in the ledger: ε = 0.5" in first.stdout
+    again = run(*words, "--epsilon", "1")
+    table, _, said = again.stdout.partition("asked before, as of 2")
+    assert first.stdout.startswith(table)
+    assert "version 1 of the data: ε = 1 for one patient, add/remove was spent then, no more now" in said
+    assert "left in the ledger: ε = 0.5" in said
+    out = run(*words, "--epsilon", "0.75")
+    assert out.code == 2
+    assert "does not fit what is left of the account 'visits'" in out.stderr
+    run(*words, "--epsilon", "1", "--exact")
+    assert not Path("hubbub-exact.log").exists()
+    assert "exact" in run("ledger", "list", "--ledger", "x.ledger").stdout
+    run("budget", "grant", "ada", "--epsilon", "0.5", "--ledger", "x.ledger")
+    assert "the budget of ada" in run(*words, "--epsilon", "1", "--as", "ada").stderr
+    assert "only the owner" in run(*words, "--epsilon", "1", "--as", "ada", "--exact").stderr
+    Path("x.ledger").unlink()
+
+
 def test_no_log_without_exact():
     run("query", *COUNT, "--epsilon", "1")
     assert not Path("hubbub-exact.log").exists()

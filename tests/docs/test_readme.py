@@ -28,7 +28,13 @@ def hospital(tmp_path_factory):
 
 
 @pytest.mark.parametrize(
-    ("place", "first"), [(0, "ε = 1 for one patient, add/remove; nothing spent yet"), (1, "6")]
+    ("place", "first"),
+    [
+        (0, "ε = 1 for one patient, add/remove; nothing spent yet"),
+        (1, "6"),
+        (2, "True"),
+        (3, "['young' 'old']"),
+    ],
 )
 def test_the_python_runs(hospital, place, first):
     command = [sys.executable, "-c", blocks("python")[place]]

@@ -1062,3 +1062,24 @@ def test_an_odometer_costs_at_most_a_quarter_more_than_a_filter_made_for_the_ver
         low, high = (low, middle) if Filter(Budget(middle, 1e-6)).allows(cost) else (middle, high)
 
     assert high <= read <= high * Fraction(5, 4)
+
+
+@given(st.fractions(0, 1, max_denominator=1000), st.fractions(0, 1, max_denominator=1000), st.integers(1, 9))
+def test_so_many_times_is_added_up_so_often(epsilon, delta, count):
+    cost = Cost.of(epsilon=epsilon, delta=delta)
+    total = cost
+    for _ in range(count - 1):
+        total += cost
+    assert cost.times(count) == total
+    assert Cost.of(mu_squared=1).times(2).epsilon is None
+
+
+def test_sums_beyond_all_budgets_are_infinite_and_long_ones_are_rounded_up():
+    large = Cost.of(epsilon=2**63)
+    assert (large + large).epsilon == 2**64
+    assert (large + large + large).epsilon is None
+    long = Cost.of(epsilon=Fraction(1, 3**170))
+    double = (long + long).epsilon
+    assert double > 2 * Fraction(1, 3**170)
+    assert (double * 2**128).denominator == 1
+    assert (Cost.of(0, delta=0.75) + Cost.of(0, delta=0.75)).delta == 1

@@ -24,6 +24,7 @@ from hubbub.mechanisms import (
     Mechanism,
     PermuteAndFlip,
     RandomizedResponse,
+    StableHistogram,
     TopK,
     UnaryEncoding,
     from_json,
@@ -88,6 +89,10 @@ STORED = [
     (
         GaussianKeys(Fraction(5, 2), 12, 2),
         '{"groups": 2, "kind": "gaussian-keys/1", "sigma": "5/2", "threshold": 12}',
+    ),
+    (
+        StableHistogram(Laplace(Fraction(2), ONE), 30, 1),
+        f'{{"groups": 1, "kind": "stable-histogram/1", "noise": {LAPLACE_TEXT}, "threshold": 30}}',
     ),
 ]
 

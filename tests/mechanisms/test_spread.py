@@ -14,7 +14,7 @@ from hubbub.bounded import Sensitivity
 from hubbub.errors import InvalidInput, Unsupported
 from hubbub.mechanisms import Gaussian, Laplace, spread
 from hubbub.mechanisms.accuracy import half_width, laplace_sum_beyond
-from hubbub.mechanisms.spread import combination_width, norms_width, ratio_interval, sum_width
+from hubbub.mechanisms.spread import combination_width, norms_width, ratio_interval, sum_width, together_width
 from refusing import refused
 
 mp = mpmath.mp.clone()
@@ -154,6 +154,59 @@ def test_a_combination_stays_within_its_width(mechanism, weights, confidence):
 def test_any_combination_stays_within_its_width(weights, scale, confidence, kind):
     wide = float(combination_width(kind(scale), weights, Fraction(confidence)))
     assert tail_of(kind(scale), weights)(wide) <= 1 - float(confidence)
+
+
+@pytest.mark.parametrize("confidence", [0.5, 0.95, 0.999])
+@pytest.mark.parametrize(
+    "mechanisms",
+    [
+        (laplace(2), laplace(3)),
+        (laplace("0.3"), laplace(4)),
+        (gaussian(2), gaussian(5)),
+        (gaussian("0.4"), gaussian(3)),
+        (laplace(2), gaussian(3)),
+        (gaussian("0.5"), laplace(4)),
+    ],
+)
+@pytest.mark.parametrize("share", [0.1, 0.5, 0.8])
+def test_several_mechanisms_by_enumeration(mechanisms, share, confidence):
+    width = together_width([(mechanisms[0], share), (mechanisms[1], 1 - share)], confidence)
+    chances = [law(mechanism) for mechanism in mechanisms]
+    one, two = (np.arange(len(each)) - len(each) // 2 for each in chances)
+    off = np.abs(share * one[:, np.newaxis] + (1 - share) * two)
+    together = np.outer(*chances)
+    assert float(together[off > width].sum()) <= 1 - confidence
+    if all(mechanism.scale > 1 for mechanism in mechanisms) and type(mechanisms[0]) is type(mechanisms[1]):
+        # And it is not much wider than it need be.
+        assert float(together[off > 0.8 * width - 1].sum()) > 1 - confidence
+
+
+@pytest.mark.parametrize("confidence", [0.5, 0.95, 0.999])
+@pytest.mark.parametrize("scales", [(1, 2, 4), (4, 4, 4), (2, "2.01", 3), ("0.5", 3, 5)])
+def test_three_mechanisms_by_enumeration(scales, confidence):
+    shares = (0.5, 0.25, 0.25)
+    width = together_width(
+        [(laplace(each), share) for each, share in zip(scales, shares, strict=True)], confidence
+    )
+    spaced = []
+    for each, every in zip(scales, (2, 1, 1), strict=True):  # in quarters
+        chances = law(laplace(each))
+        spaced.append(np.zeros((len(chances) - 1) * every + 1))
+        spaced[-1][::every] = chances
+    whole = np.convolve(np.convolve(spaced[0], spaced[1]), spaced[2])
+    off = np.abs(np.arange(len(whole)) - len(whole) // 2) / 4
+    assert float(whole[off > width].sum()) <= 1 - confidence
+    if scales == (1, 2, 4):
+        assert float(whole[off > 0.8 * width - 1].sum()) > 1 - confidence
+
+
+def test_one_mechanism_together_is_as_by_itself():
+    for mechanism in (laplace(7), gaussian(7)):
+        assert together_width([(mechanism, [1, 0.5])]) == combination_width(mechanism, [1, 0.5])
+    with pytest.raises(Unsupported, match="not integers"):
+        together_width([(laplace(7, Fraction(1, 8)), 1)])
+    with pytest.raises(Unsupported, match="not integers"):
+        together_width([])
 
 
 def test_a_table_of_combinations_has_a_width_for_each():

@@ -76,7 +76,7 @@ class World:
         """By name: what the engine gives for every measure, for the keys, and for the search for a limit."""
         weighing = plan.weighing(limits)
         asked = {f"measure {i}": each.measurement(weighing) for i, each in enumerate(plan.measures)}
-        if plan.selects:
+        if plan.selects and plan.selecting is None:
             asked["keys"] = weighing.candidates()
         if plan.searches:
             asked["sizes"] = weighing.sizes(BINS)
@@ -116,7 +116,9 @@ def moved(plan, one, two):
                 vectors = [table.reshape(-1) for table in tables]
         change = vectors[0] - vectors[1]
         out[name] = measured, change[change != 0].astype(object)
-        if measured.counts_units:  # a measure may count units besides, by which keys are selected
+        if (
+            measured.counts_units and "keys" in one
+        ):  # a measure may count units besides, by which keys are selected
             counts = [
                 dict(zip(groups_of(columns, keys), columns["u"], strict=True)) for columns in (found, other)
             ]

@@ -39,3 +39,21 @@ def test_counts_and_means_come_with_intervals_that_hold(visits):
     assert all(
         low <= 667 <= high for low, high in zip(answers["n_low"][:2], answers["n_high"][:2], strict=True)
     )
+
+
+def test_a_unit_counts_its_first_rows_where_keys_are_selected():
+    connection = duckdb.connect()
+    connection.execute(
+        "CREATE TABLE t AS SELECT 'u' || (i % 100) AS who, 'k' || (i // 1000) AS g FROM range(4000) r(i)"
+    )
+    data = hb.open(connection, table="t", unit="who")
+    text = "SELECT g, COUNT(*) AS n FROM t GROUP BY g"  # ten rows of each unit in each of four groups
+    for rows, groups, most in ((20, None, 2000), (40, None, 4000), (15, 1, 1000), (20, 1, 1000), (7, 3, 700)):
+        plan = data.sql(text, epsilon=10, delta=1e-6, rows_per_unit=rows, groups_per_unit=groups)
+        exact = data.exact(plan)
+        assert sum(exact["n"]) == most
+        again = data.exact(plan)
+        assert (exact["g"], exact["n"]) == (again["g"], again["n"])
+        [(_, measured)] = plan.measurements()
+        assert measured.because == "First rows"
+        assert measured.step == 1

@@ -18,7 +18,7 @@ import pytest
 
 import hubbub as hb
 from hubbub.bounded import Bounded
-from hubbub.queries.measures import Quantiles, together
+from hubbub.queries.measures import Estimate, Quantiles, together
 from hubbub.queries.outputs import shown
 from hubbub.queries.run import _dense, _selected
 
@@ -60,7 +60,10 @@ def asked(what, keys, bounding):
     text = f"SELECT {what} AS a FROM t{grouped}"
     plan = replace(data.sql(text, epsilon=2, delta=delta, **BOUNDINGS[bounding]), is_gaussian=False)
     weighing, engine = plan.weighing(plan.limits), data._engine
-    groups = plan.query.groups() if plan.query.is_public else _selected(plan, engine, plan.limits)
+    if plan.query.is_public:
+        groups = plan.query.groups()
+    else:  # with a count that selects, those that are shown now and then
+        groups = _selected(plan, engine, plan.limits) if plan.selecting is None else [(g,) for g in GROUPS]
     found = []
     for given in plan.measures:
         # A smaller tree, so that thousands of them are quickly drawn.
@@ -75,6 +78,7 @@ def asked(what, keys, bounding):
 def released(plan, groups, found, copies):
     """For each group the exact answer, and `copies` values with their intervals."""
     exact, noisy, tables = {}, {}, []
+    is_shown = np.ones(copies * len(groups), dtype=bool)
     for measure, measured, vector in found:
         noise = plan.noise(measured.sensitivity)
         many = Bounded.derived(np.tile(vector, copies), measured.sensitivity, plan.unit, measured.because)
@@ -84,6 +88,9 @@ def released(plan, groups, found, copies):
         for readers, integers in ((exact, vector), (noisy, drawn)):
             reader = measure.reader(integers.reshape(-1, size), measured, noise)
             readers.update(dict.fromkeys(measure.aggregates, reader))
+        if measure is plan.selecting:
+            is_shown = drawn >= plan.stable(plan.limits).threshold
+            noisy.update(dict.fromkeys(measure.aggregates, counted(plan, drawn, measured.step)))
     [truth] = shown(plan.query, groups, lambda place, sure: exact[place](place, sure), plan.confidence)
     given = list(groups) * copies
 
@@ -94,8 +101,22 @@ def released(plan, groups, found, copies):
     [answers] = shown(
         plan.query, given, lambda place, sure: noisy[place](place, sure), plan.confidence, quotient
     )
-    parts = (part.reshape(copies, len(groups)) for part in (answers.values, answers.low, answers.high))
+    parts = (
+        part.reshape(copies, len(groups)) for part in (answers.values, answers.low, answers.high, is_shown)
+    )
     return truth.values, *parts
+
+
+def counted(plan, drawn, step):
+    """Counts that select their keys; those that are not shown stand in for others."""
+    stable = plan.stable(plan.limits)
+
+    def read(_, confidence):
+        given = np.maximum(drawn, stable.threshold)
+        low, high = stable.interval(given, confidence)
+        return Estimate(*(float(step) * part.astype(float) for part in (given, low, high)))
+
+    return read
 
 
 def tail(trials, chance, at_most):
@@ -112,14 +133,22 @@ def check(what, keys, bounding, law, copies=RELEASES):
     plan, groups, found = asked(what, keys, bounding)
     if law == "Gaussian":
         plan = replace(plan, is_gaussian=True, delta=Fraction(1, 1000))
-    truth, value, low, high = released(plan, groups, found, copies)
+    truth, value, low, high, is_shown = released(plan, groups, found, copies)
     assert len(truth)
     assert ((low <= value) & (value <= high) | np.isnan(value)).all()
     slack = 1e-9 * np.maximum(1, np.abs(truth))  # the exact answer is a double, too
-    is_covered = (low <= truth + slack) & (truth - slack <= high)
-    for group, covered, is_there in zip(groups, is_covered.sum(axis=0), np.isfinite(truth), strict=True):
+    # Of those that are shown: a key that is seldom shown is covered as often when it is.
+    is_covered = is_shown & (low <= truth + slack) & (truth - slack <= high)
+    many = is_shown.sum(axis=0)
+    assert many.max() > copies / 2
+    for group, covered, shown_, is_there in zip(
+        groups, is_covered.sum(axis=0), many, np.isfinite(truth), strict=True
+    ):
         # What is divided by the rows of nobody has no exact answer.
-        assert not is_there or tail(copies, float(plan.confidence), int(covered)) > RARE, (group, covered)
+        assert not is_there or tail(int(shown_), float(plan.confidence), int(covered)) > RARE, (
+            group,
+            covered,
+        )
 
 
 AGGREGATES = [

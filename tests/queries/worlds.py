@@ -145,7 +145,7 @@ def _measurements(plan: Plan) -> dict:
     weighing = plan.weighing(plan.assumed)
     if plan.searches:
         found["sizes"] = None, weighing.sizes(BINS)
-    if plan.selects:
+    if plan.selects and plan.selecting is None:
         found["keys"] = None, weighing.candidates()
     if plan.query.is_top:
         found["top"] = None, plan.top_measurement(plan.assumed)

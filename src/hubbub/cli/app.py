@@ -13,6 +13,7 @@ from hubbub.bounded import Bounded, Sensitivity
 from hubbub.cli.demo import demo
 from hubbub.cli.given import Several
 from hubbub.cli.init import init
+from hubbub.cli.ledger import register
 from hubbub.cli.loss import Population, loss
 from hubbub.cli.query import plan, query
 from hubbub.cli.typed import above_zero, allowed, counted, number, sure, up
@@ -33,6 +34,7 @@ app.command(cls=Several)(plan)
 app.command()(init)
 app.command()(demo)
 app.command()(loss)
+register(app)
 
 _SPELLED = {
     "Loss.gaussian(mu)": "--gaussian SIGMA",

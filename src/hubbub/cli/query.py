@@ -17,10 +17,12 @@ from hubbub.cli.shown import Form, PlanForm, cost_of, form_of, show_answers, sho
 from hubbub.cli.typed import above_zero, allowed, counted, sure, up
 from hubbub.errors import InvalidInput
 from hubbub.facts import ROW, found
-from hubbub.unit import Unit
+from hubbub.rational import shown_down
+from hubbub.unit import Unit, Window
 
 if TYPE_CHECKING:
     from hubbub.dataset import Dataset
+    from hubbub.facts import Facts
     from hubbub.queries.plan import Plan
 
 __all__ = ["plan", "query"]
@@ -109,7 +111,39 @@ Explain = Annotated[
 Exact = Annotated[
     bool,
     typer.Option(
-        "--exact", help=f"For the owner's eyes: the answers without noise. Recorded in {_LOG} beside FILE."
+        "--exact",
+        help="For the owner's eyes: the answers without noise. "
+        f"Recorded in the ledger, or in {_LOG} beside FILE.",
+    ),
+]
+Kept = Annotated[
+    str | None,
+    typer.Option(
+        "--ledger",
+        metavar="FILE",
+        help="Where all that is spent is remembered; or postgresql://…",
+        envvar="HUBBUB_LEDGER",
+    ),
+]
+Account = Annotated[
+    str | None, typer.Option(metavar="NAME", help="Which account of the ledger; the table's, unless told.")
+]
+As = Annotated[
+    str | None,
+    typer.Option("--as", metavar="NAME", help="On behalf of this analyst, who has a budget of her own."),
+]
+Time = Annotated[
+    str | None,
+    typer.Option(
+        "--window",
+        metavar="COL=PERIOD",
+        help="Only the rows of a stretch of time, which has a budget of its own: day=2026-11.",
+    ),
+]
+Version = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAME", help="Of the data, in the owner's words: a question is answered once a version."
     ),
 ]
 
@@ -133,6 +167,9 @@ class Asked:
     population: str | None
     confidence: str
     report: bool
+    kept: tuple[str | None, ...] = (None, None, None, None)
+    """The ledger, the account, the analyst and the version."""
+    window: str | None = None
 
     def opened(self) -> "Dataset":
         """The data; no row is read."""
@@ -147,6 +184,7 @@ class Asked:
                 "hubbub init declares it once",
             )
         people = None if self.population is None else counted(self.population, "--population")
+        ledger, account, analyst, version = self.kept
         return opened(
             self.file,
             unit=None if self.unit is None else Unit.row() if self.unit.lower() == ROW else Unit(self.unit),
@@ -154,6 +192,11 @@ class Asked:
             types={name: kind.value for name, kind in types_in(self.types or ()).items()},
             public=public_in(self.public or ()),
             population=people,
+            ledger=ledger,
+            account=account,
+            analyst=analyst,
+            version=version,
+            window=None if self.window is None else _window(self.window, declared),
         )
 
     def planned(self, data: "Dataset") -> "Plan":
@@ -215,6 +258,11 @@ def query(
     bounding_report: Report = False,
     explain: Explain = False,
     exact: Exact = False,
+    ledger: Kept = None,
+    account: Account = None,
+    analyst: As = None,
+    version: Version = None,
+    window: Time = None,
 ) -> None:
     """Ask a table, and get answers in which nobody can be made out, each with its interval.
 
@@ -239,7 +287,7 @@ def query(
     asked = Asked(
         file, sql, unit, table, epsilon, delta, error, bounds, keys,
         (rows_per_unit, groups_per_unit, rows_per_group), types, public, population, confidence,
-        bounding_report,
+        bounding_report, (ledger, account, analyst, version), window,
     )  # fmt: skip
     with asked.opened() as data:
         made = asked.planned(data)
@@ -255,7 +303,8 @@ def query(
         if explain:
             aside.print(escape(made.explain()) + "\n")
         if exact:
-            _record(file, sql)
+            if not data.is_kept:
+                _record(file, sql)
             show_exact(data.exact(made))
             return
         with watching() as progress:
@@ -284,6 +333,7 @@ def plan(
     output: Output = None,
     bounding_report: Report = False,
     explain: Explain = False,
+    window: Time = None,
 ) -> None:
     """Say what a query would cost and how far its answers would be off; no row is read, nothing is spent.
 
@@ -296,10 +346,22 @@ def plan(
     asked = Asked(
         file, sql, unit, table, epsilon, delta, error, bounds, keys,
         (rows_per_unit, groups_per_unit, rows_per_group), types, public, population, confidence,
-        bounding_report,
+        bounding_report, window=window,
     )  # fmt: skip
     with asked.opened() as data:
         show_plan(asked.planned(data), written, output, explain=explain)
+
+
+def _window(given: str, declared: "Facts | None") -> Window | str:
+    """A period of the declared column, or a column and a period: day=2026-11."""
+    column, equals, period = given.partition("=")
+    if not equals and (declared is None or declared.window is None):
+        raise InvalidInput(
+            "--window is not as day=2026-11",
+            why="a row is in it by a date of its own",
+            fix="write --window with the column, or declare window in hubbub.toml",
+        )
+    return Window.of(column, period) if equals else given
 
 
 def _price(made: "Plan") -> str:
@@ -307,11 +369,14 @@ def _price(made: "Plan") -> str:
 
 
 def _left(data: "Dataset") -> list[str]:
-    budget: Any = data.account.budget
-    if budget is None:
+    account: Any = data.account
+    if data.is_kept:
+        left = account.left()
+        return [f"left in the ledger: ε = {shown_down(left.epsilon)} for one more query"]
+    if account.budget is None:
         return []
     return [
-        f"budget: ε = {up(budget.epsilon)} for each command; what earlier ones spent is not remembered yet"
+        f"budget: ε = {up(account.budget.epsilon)} for each command; a ledger would remember what they spend"
     ]
 
 

@@ -2,6 +2,7 @@
 
 import inspect
 import sys
+from collections.abc import Iterator
 from typing import Any
 
 import typer
@@ -25,9 +26,17 @@ def reference() -> str:
     """The page as Markdown: each command with its examples, arguments and options."""
     root: Any = typer.main.get_command(app)
     parts = [_HEAD, _options(root)]
-    for name, command in root.commands.items():
-        parts += [f"## hubbub {name}\n", _told(command), _options(command)]
+    for name, command in _all(root, "hubbub"):
+        parts += [f"## {name}\n", _told(command), _options(command)]
     return "\n".join(part for part in parts if part)
+
+
+def _all(group: Any, name: str) -> Iterator[tuple[str, Any]]:
+    """Each command, those of a group after it."""
+    for short, command in group.commands.items():
+        yield f"{name} {short}", command
+        if hasattr(command, "commands"):
+            yield from _all(command, f"{name} {short}")
 
 
 def _told(command: Any) -> str:

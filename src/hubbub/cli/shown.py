@@ -248,8 +248,18 @@ def cost_of(plan: "Plan", label: Any) -> list[str]:
         limits.append(f"at most {label['groups per unit']} groups per unit")
     noise = f"chosen by {label['mechanism']}" if plan.query.is_top else f"{label['mechanism']} noise"
     parts = [noise, f"keys {label['keys']}" if plan.query.keys else "", *limits]
+    price = f"ε = {up(plan.epsilon)}{delta} for {plan.unit}"
+    spent = f"spent: {price}"
+    if label.get("asked before"):
+        when = f"as of {label['as of']}, version {label['version']} of the data"
+        spent = f"asked before, {when}: {price} was spent then, no more now"
     return [
-        f"spent: ε = {up(plan.epsilon)}{delta} for {plan.unit}",
+        spent,
+        *(
+            [f"combined with the answers of lines {label['combined with lines']}"]
+            if "combined with lines" in label
+            else []
+        ),
         f"how: {'; '.join(part for part in parts if part)}",
         *([f"intervals: they cover {label['interval covers']}"] if limits and not plan.query.is_top else []),
         *(f"bounding: units above a limit: {above}" for above in [label.get("units above a limit")] if above),

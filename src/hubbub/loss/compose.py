@@ -8,17 +8,17 @@ not fit its budget, an `Odometer` adds them up and says where one stands.
 Proof: docs/proofs/filters.md
 """
 
-import json
-import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields, replace
+from copy import copy
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import lru_cache
 from types import SimpleNamespace
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol, Self
 
 from hubbub.errors import BudgetExceeded, InvalidInput
 from hubbub.loss.normal import gaussian_delta
+from hubbub.loss.written import read_text, record, text_of
 from hubbub.noise.real import exp_neg, log
 from hubbub.rational import Number, at_least_zero, below_one, positive, rational, shown_down
 
@@ -37,9 +37,6 @@ _LONGEST = 1 << 256
 """A figure with a larger denominator is rounded up to a multiple of 2^-128."""
 _MOST = 1 << 64
 """A larger figure is said to be infinite: no budget is as large."""
-_RATIONAL = re.compile(r"[0-9]{1,4000}(/0*[1-9][0-9]{0,3999})?")
-
-_T = TypeVar("_T")
 
 
 class _Promise(Protocol):
@@ -132,15 +129,34 @@ class Cost:
         if not isinstance(other, Cost):
             return NotImplemented
         _check_orders(self.orders, other)
-        # Nothing is inferred from sums: only what was true of each charge adds up.
-        return Cost(
-            _plus(self.epsilon, other.epsilon),
-            self.delta + other.delta,
-            tuple(_plus(mine, its) for mine, its in zip(self.renyi, other.renyi, strict=True)),
-            _plus(self.mu_squared, other.mu_squared),
-            _plus(self.rho, other.rho),
-            self.orders,
+        # Nothing is inferred from sums: only what was true of each charge adds up. Both were checked when
+        # they were made, so their sums need no check, and a ledger adds up millions.
+        total = copy(self)
+        for name in ("epsilon", "mu_squared", "rho"):
+            object.__setattr__(total, name, _plus(getattr(self, name), getattr(other, name)))
+        object.__setattr__(total, "delta", _figure(min(self.delta + other.delta, Fraction(1)), "delta"))
+        object.__setattr__(total, "renyi", tuple(map(_plus, self.renyi, other.renyi)))
+        return total
+
+    def times(self, count: int) -> "Cost":
+        """The same cost so many times.
+
+        >>> Cost.of(epsilon=0.25).times(3).epsilon
+        Fraction(3, 4)
+        """
+        return replace(
+            self,
+            epsilon=_many(self.epsilon, count),
+            delta=self.delta * count,
+            renyi=tuple(_many(figure, count) for figure in self.renyi),
+            mu_squared=_many(self.mu_squared, count),
+            rho=_many(self.rho, count),
         )
+
+    @property
+    def figures(self) -> tuple[Fraction | None, ...]:
+        """All figures, in a fixed order."""
+        return (self.epsilon, self.delta, self.mu_squared, self.rho, *self.renyi)
 
 
 @dataclass(frozen=True)
@@ -280,6 +296,19 @@ class Filter:
                 fix="pass what a filter of this budget and split had spent",
             )
 
+    @classmethod
+    def for_questions(
+        cls, budget: _Promise, orders: Sequence[Number] = ORDERS, *, spent: Cost | None = None
+    ) -> Self:
+        """The filter of an account that is asked questions: half of δ is for keys that they select.
+
+        >>> from hubbub.loss.budget import Budget
+        >>> Filter.for_questions(Budget(1, 1e-6)).split.approximate * 10**6
+        Fraction(1, 2)
+        """
+        half = Split.of(budget, orders=orders, approximate=Fraction(1, 2))
+        return cls(budget, orders, half, spent=spent)
+
     @property
     def orders(self) -> tuple[Fraction, ...]:
         """The Rényi orders at which costs are added up."""
@@ -292,9 +321,13 @@ class Filter:
 
     def charge(self, cost: Cost) -> "Filter":
         """The filter after this charge; where it does not fit, BudgetExceeded, and nothing is spent."""
-        if not self.allows(cost):
+        _check_orders(self.orders, cost)
+        total = self.spent + cost
+        if not self._fits(total):
             raise self._exceeded()
-        return Filter(self, self.orders, self.split, spent=self.spent + cost)
+        after = copy(self)  # the same budget and split, which were checked when it was made
+        object.__setattr__(after, "spent", total)
+        return after
 
     def left(self) -> Left:
         """What one more charge may cost, rounded down."""
@@ -328,7 +361,7 @@ class Filter:
 
     def to_json(self) -> str:
         """The filter as it is stored: exact numbers, and the split as it was made."""
-        return _text("filter/1", epsilon=self.epsilon, delta=self.delta, split=self.split, spent=self.spent)
+        return text_of("filter/1", epsilon=self.epsilon, delta=self.delta, split=self.split, spent=self.spent)
 
     @classmethod
     def from_json(cls, text: str) -> "Filter":
@@ -336,10 +369,10 @@ class Filter:
 
         def made(*, epsilon: Any, delta: Any, split: Any, spent: Any) -> Filter:
             budget: Any = SimpleNamespace(epsilon=epsilon, delta=delta)
-            total = _record(Cost, spent)
-            return cls(budget, total.orders, _record(Split, split), spent=total)
+            total = record(Cost, spent)
+            return cls(budget, total.orders, record(Split, split), spent=total)
 
-        return _read(text, "filter/1", made)
+        return read_text(text, "filter/1", made)
 
     def _fits(self, total: Cost) -> bool:
         """The rule of docs/proofs/filters.md: the pure sum, or μ², or the orders together."""
@@ -408,17 +441,17 @@ class Odometer:
 
     def to_json(self) -> str:
         """The odometer as it is stored."""
-        return _text("odometer/1", delta=self.delta, spent=self.spent)
+        return text_of("odometer/1", delta=self.delta, spent=self.spent)
 
     @classmethod
     def from_json(cls, text: str) -> "Odometer":
         """Read a stored odometer, which must be just what `to_json` wrote."""
 
         def made(*, delta: Any, spent: Any) -> Odometer:
-            total = _record(Cost, spent)
+            total = record(Cost, spent)
             return cls(delta, total.orders, spent=total)
 
-        return _read(text, "odometer/1", made)
+        return read_text(text, "odometer/1", made)
 
 
 @lru_cache(maxsize=256)
@@ -491,8 +524,8 @@ def _figure(value: Any, name: str) -> Fraction | None:
     if value is None:
         return None
     # Sums come here again and again: what needs no check is not checked.
-    exact = value if type(value) is Fraction and value >= 0 else at_least_zero(value, name)
-    if exact > _MOST:
+    exact = value if type(value) is Fraction and value.numerator >= 0 else at_least_zero(value, name)
+    if exact.numerator > _MOST * exact.denominator:
         return None
     if exact.denominator > _LONGEST:
         return Fraction(-(-exact.numerator * _ONE // exact.denominator), _ONE)
@@ -500,7 +533,12 @@ def _figure(value: Any, name: str) -> Fraction | None:
 
 
 def _plus(one: Fraction | None, other: Fraction | None) -> Fraction | None:
-    return None if one is None or other is None else one + other
+    """The sum of two figures, which is one too."""
+    return None if one is None or other is None else _figure(one + other, "a sum")
+
+
+def _many(figure: Fraction | None, count: int) -> Fraction | None:
+    return None if figure is None else figure * count
 
 
 def _least(*figures: Fraction | None) -> Fraction | None:
@@ -508,7 +546,7 @@ def _least(*figures: Fraction | None) -> Fraction | None:
 
 
 def _checked_orders(orders: Sequence[Number]) -> tuple[Fraction, ...]:
-    if orders is ORDERS:
+    if orders is ORDERS or (isinstance(orders, tuple) and orders == ORDERS):  # what is read back is equal
         return ORDERS
     exact = tuple(rational(alpha, "an order") for alpha in _listed(orders, "orders"))
     rising = all(low < high for low, high in zip((Fraction(1), *exact), exact, strict=False))
@@ -539,47 +577,3 @@ def _check_orders(orders: tuple[Fraction, ...], cost: Any) -> None:
             why="figures add up only at the same order",
             fix="state the cost at the account's orders",
         )
-
-
-def _text(kind: str, **parts: object) -> str:
-    return json.dumps({"kind": kind} | {name: _plain(part) for name, part in parts.items()}, sort_keys=True)
-
-
-def _plain(part: Any) -> Any:
-    if isinstance(part, tuple):
-        return [_plain(item) for item in part]
-    if isinstance(part, (Cost, Split)):
-        return {field.name: _plain(getattr(part, field.name)) for field in fields(part)}
-    return None if part is None else str(part)
-
-
-def _read(text: str, kind: str, made: Callable[..., _T]) -> _T:
-    try:
-        stored = json.loads(text)
-        if stored.pop("kind") != kind:
-            raise TypeError  # noqa: TRY301 - one way out for whatever is wrong
-        return made(**_parsed(stored))
-    except (AttributeError, KeyError, TypeError, ValueError, RecursionError) as error:
-        raise InvalidInput(
-            f"the text is not a stored {kind}",
-            why=error.why if isinstance(error, InvalidInput) else "what it says is not what was written",
-            fix="use the text that to_json() wrote, unchanged",
-        ) from None
-
-
-def _record(kind: Callable[..., _T], stored: Any) -> _T:
-    # A field left to its default would be a guess at what was meant.
-    if set(stored) != {field.name for field in fields(kind)}:  # type: ignore[arg-type]
-        raise ValueError
-    return kind(**stored)
-
-
-def _parsed(part: Any) -> Any:
-    if isinstance(part, dict):
-        return {name: _parsed(value) for name, value in part.items()}
-    if isinstance(part, list):
-        return tuple(_parsed(item) for item in part)
-    # Only what was written: a decimal such as 1e999999999 would take for ever to write out.
-    if part is not None and not _RATIONAL.fullmatch(part):
-        raise ValueError
-    return None if part is None else Fraction(part)

@@ -8,6 +8,7 @@ from hubbub.mechanisms.choose import (
     PermuteAndFlip,
 )
 from hubbub.mechanisms.compound import TopK, measure_winner
+from hubbub.mechanisms.histogram import StableHistogram
 from hubbub.mechanisms.keys import GaussianKeys, GeometricKeys, select_keys
 from hubbub.mechanisms.mechanism import Mechanism, from_json
 from hubbub.mechanisms.respond import Estimate, RandomizedResponse, UnaryEncoding
@@ -26,6 +27,7 @@ __all__ = [
     "Mechanism",
     "PermuteAndFlip",
     "RandomizedResponse",
+    "StableHistogram",
     "TopK",
     "UnaryEncoding",
     "from_json",

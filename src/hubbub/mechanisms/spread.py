@@ -7,7 +7,7 @@ Proof: docs/proofs/intervals.md
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from fractions import Fraction
 from functools import lru_cache, partial
 
@@ -19,7 +19,7 @@ from hubbub.mechanisms.accuracy import half_width, laplace_sum_beyond, rounded_g
 from hubbub.mechanisms.additive import Gaussian, Laplace
 from hubbub.rational import Number, probability, round_up, whole
 
-__all__ = ["combination_width", "norms_width", "ratio_interval", "sum_width"]
+__all__ = ["combination_width", "norms_width", "ratio_interval", "sum_width", "together_width"]
 
 Floats = NDArray[np.float64]
 
@@ -106,6 +106,59 @@ def norms_width(
     return _in_units(mechanism, lambda rare: _laplace_width(one, two, most, rare), one, two, confidence)
 
 
+def together_width(parts: Sequence[tuple[Laplace | Gaussian, ArrayLike]], confidence: Number = 0.95) -> float:
+    """How far a combination of integers is off at most that were released by several mechanisms.
+
+    Each part is a mechanism and the weights of what it released.
+
+    >>> coarse, fine = (Laplace.of(sensitivity=1, epsilon=epsilon) for epsilon in (0.01, 0.02))
+    >>> [round(together_width(parts)) for parts in ([(coarse, 1)], [(fine, 1)], [(coarse, 0.2), (fine, 0.8)])]
+    [301, 151, 132]
+
+    Guarantee: |Σ weight·answer − exact| is within it, with at least this confidence.
+    Assumes: independent draws of the mechanisms' laws.
+    Proof: docs/proofs/intervals.md, "Several mechanisms"
+    """
+    rare = _rare(confidence)
+    if not parts or any(mechanism.grid is not None for mechanism, _ in parts):
+        raise Unsupported(
+            "answers are combined that are not integers", why="their steps differ", fix="combine integers"
+        )
+    kinds = [[part for part in parts if isinstance(part[0], kind)] for kind in (Laplace, Gaussian)]
+    if not all(kinds):
+        return float(_alike(parts, rare)) * _UP
+    # Both kinds: what may go wrong is shared out between them, in the best of a few ways.
+    shares = (Fraction(1, 16), Fraction(1, 4), Fraction(1, 2), Fraction(3, 4), Fraction(15, 16))
+    return min(float(_alike(kinds[0], rare * u) + _alike(kinds[1], rare * (1 - u))) for u in shares) * _UP
+
+
+def _alike(parts: Sequence[tuple[Laplace | Gaussian, ArrayLike]], rare: Fraction) -> Floats:
+    """The width for parts of one kind, in steps."""
+    weights = [np.abs(np.asarray(each, dtype=np.float64).reshape(-1)) for _, each in parts]
+    plain = np.concatenate(weights)
+    wide = np.concatenate(
+        [each * round_up(mechanism.scale) for (mechanism, _), each in zip(parts, weights, strict=True)]
+    )
+    l1, l2, linf = (np.asarray(norm) for norm in (wide.sum(), np.sqrt((wide * wide).sum()), wide.max()))
+    is_gaussian = isinstance(parts[0][0], Gaussian)
+
+    def continuous(often: Fraction) -> Floats:
+        if is_gaussian:
+            return np.asarray(_normal_quantile(often) * l2)
+        if wide.size <= 2:
+            return _pair_width(linf, l1 - linf, often)
+        few = _unlike_width(tuple(wide.tolist()), often) if wide.size <= _FEW_TERMS else math.inf
+        return np.minimum(_laplace_width(l1, l2, linf, often), few)
+
+    return _on_steps(
+        continuous,
+        np.asarray(plain.sum()),
+        np.asarray(np.sqrt((plain * plain).sum())),
+        rare,
+        is_gaussian=is_gaussian,
+    )
+
+
 def ratio_interval(
     top: ArrayLike, bottom: ArrayLike, mechanism: Laplace | Gaussian, confidence: Number = 0.95
 ) -> tuple[Floats, Floats, Floats]:
@@ -190,17 +243,26 @@ def _in_units(
 ) -> Floats:
     """The width for the law on steps, from that for the continuous law of scale 1."""
     scale, step, rounding = _steps(mechanism)
-    rare = _rare(confidence)
     is_gaussian = isinstance(mechanism, Gaussian)
+    wide = _on_steps(
+        lambda rare: scale * continuous(rare), l1, l2, _rare(confidence), is_gaussian=is_gaussian
+    )
+    return np.asarray((wide + rounding * l1) * float(step) * _UP)
+
+
+def _on_steps(
+    continuous: Callable[[Fraction], Floats], l1: Floats, l2: Floats, rare: Fraction, *, is_gaussian: bool
+) -> Floats:
+    """The width for laws on steps of one, from that for the continuous laws of the same scales."""
     # All roundings at their worst; or what independent ones add up to but for a share of `rare`.
-    wide = scale * continuous(rare) + (0.5 if is_gaussian else 1.0) * l1
+    wide = continuous(rare) + (0.5 if is_gaussian else 1.0) * l1
     for split in _SPLITS:
         if is_gaussian:
             often = math.sqrt(math.log(2 / (rare * split)) / 2)
         else:
             often = math.sqrt(math.log(1 / split) * 2 / 3) if split < 0.5 else 0.0
-        wide = np.minimum(wide, scale * continuous(rare - rare * split) + often * l2)
-    return np.asarray((wide + rounding * l1) * float(step) * _UP)
+        wide = np.minimum(wide, continuous(rare - rare * split) + often * l2)
+    return wide
 
 
 @lru_cache(maxsize=256)
@@ -242,6 +304,31 @@ def _pair_width(large: Floats, small: Floats, rare: Fraction) -> Floats:
     """A t with Pr[|large·Y₁ + small·Y₂| > t] ≤ rare; their ratio is rounded up, which only widens it."""
     ratio = np.clip(small / np.maximum(large, _TINY), 0, 1)
     return np.asarray(large * _pair_quantiles(rare)[np.ceil(ratio * _RATIOS).astype(int)])
+
+
+@lru_cache(maxsize=256)
+def _unlike_width(scales: tuple[float, ...], rare: Fraction) -> float:
+    """A t with Pr[|Σ Y| > t] ≤ rare for Laplace draws of unlike scales; infinite where doubles cannot tell.
+
+    The tail is Σ part·e^(−t/scale) with the parts of the partial fractions of Π 1/(1 + scale²θ²).
+    """
+    squares = [Fraction(scale) ** 2 for scale in scales if scale]
+    if len(set(squares)) < len(squares):
+        return math.inf
+    shares = [
+        float(math.prod((one / (one - other) for other in squares if other != one), start=Fraction(1)))
+        for one in squares
+    ]
+    lost = sum(map(abs, shares)) * 2.0**-45
+    if lost > float(rare) / 64:
+        return math.inf
+    sizes = [scale for scale in scales if scale]
+    low, high = 0.0, max(sizes) * len(sizes) * 800.0
+    for _ in range(2 * _HALVINGS):
+        middle = (low + high) / 2
+        tail = sum(share * math.exp(-middle / size) for share, size in zip(shares, sizes, strict=True))
+        low, high = (low, middle) if tail + lost <= float(rare) else (middle, high)
+    return high
 
 
 def _laplace_width(l1: Floats, l2: Floats, linf: Floats, rare: Fraction) -> Floats:

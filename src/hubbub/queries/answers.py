@@ -39,6 +39,8 @@ class Answers:
     columns: tuple[Shown, ...]
     facts: Mapping[str, Any]
     """What was protected, how, and at what cost."""
+    own: tuple[Shown, ...] | None = None
+    """The columns by themselves, where those above are combined with earlier answers."""
 
     def __len__(self) -> int:
         return len(self.columns[0].values) if self.columns else 0
@@ -96,16 +98,10 @@ class Answers:
 
     def to_json(self) -> str:
         """The table and its label; `from_json` reads it back."""
-        columns = [
-            {
-                "name": column.name,
-                "values": [_stored(value) for value in column.values],
-                "low": None if column.low is None else [_stored(float(value)) for value in column.low],
-                "high": None if column.high is None else [_stored(float(value)) for value in column.high],
-            }
-            for column in self.columns
-        ]
+        columns = [_stored_column(column) for column in self.columns]
         stored = {"format": _FORMAT, "columns": columns, "label": dict(self.facts)}
+        if self.own is not None:
+            stored["own"] = [_stored_column(column) for column in self.own]
         return json.dumps(stored, ensure_ascii=False, allow_nan=False)
 
     @classmethod
@@ -116,7 +112,9 @@ class Answers:
             if stored["format"] != _FORMAT:
                 raise ValueError  # noqa: TRY301 - said below, with all else that may be wrong
             columns = tuple(_read_column(column) for column in stored["columns"])
-            return cls(columns, dict(stored["label"]))
+            own = stored.get("own")
+            alone = None if own is None else tuple(_read_column(column) for column in own)
+            return cls(columns, dict(stored["label"]), alone)
         except (KeyError, TypeError, ValueError, AttributeError):
             raise InvalidInput(
                 "the text is not a stored table of answers",
@@ -211,6 +209,15 @@ def _plain(value: Any) -> Any:
     if isinstance(value, np.generic):
         return value.item()
     return value
+
+
+def _stored_column(column: Shown) -> dict[str, Any]:
+    return {
+        "name": column.name,
+        "values": [_stored(value) for value in column.values],
+        "low": None if column.low is None else [_stored(float(value)) for value in column.low],
+        "high": None if column.high is None else [_stored(float(value)) for value in column.high],
+    }
 
 
 def _stored(value: Any) -> Any:

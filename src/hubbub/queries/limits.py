@@ -27,6 +27,10 @@ __all__ = ["BINS", "found_bounds", "found_rows"]
 
 BINS: tuple[int, ...] = tuple(min(math.ceil(2 ** (step / 4)), 2**20 - 1) for step in range(81))
 """The limits that may be chosen: four to each doubling, up to 2^20 rows."""
+_LUCK = 100
+"""Noise is taken for units with s rows once in so many times s queries."""
+_SURE = 1 - Fraction(1, 2**30)
+"""How sure it is that no bound comes from noise alone: it could be any power of two."""
 
 
 def found_rows(plan: Plan, engine: Engine) -> Limits:
@@ -42,13 +46,15 @@ def found_rows(plan: Plan, engine: Engine) -> Limits:
     noise = Laplace.of(sensitivity=measured.sensitivity, epsilon=plan.epsilon_for_search)
     bounded = Bounded.derived(counts, measured.sensitivity, plan.unit, measured.because)
     noisy = noise.release(bounded).value
-    # What lies below its own noise is taken for nothing: the tail has many bins and few units.
-    units = np.where(noisy > noise.error(0.99, cells=len(BINS)), noisy, 0).astype(np.float64)
     sizes = np.array(BINS, dtype=np.float64)
+    # What lies below its own noise is taken for nothing: the tail has many bins and few units. To take noise
+    # for units costs as much as these have rows, so of larger bins more is asked.
+    nothing = float(noise.scale) * np.log(_LUCK * len(BINS) * sizes)
+    units = np.where(noisy > nothing, noisy, 0).astype(np.float64)
     cut = np.array([float((units * np.maximum(sizes - limit, 0)).sum()) for limit in sizes])
     groups = max(1, plan.query.cells if plan.query.keys and plan.query.is_public else 1)
-    spread = 2**0.5 * sizes * len(plan.measures or (1,)) / float(plan.epsilon_for_measures)
-    best = int(np.argmin(cut / groups + spread))
+    wide = 2**0.5 * sizes * len(plan.measures or (1,)) / float(plan.epsilon_for_measures)
+    best = int(np.argmin(cut / groups + wide))
     while best and not _is_possible(plan, BINS[best]):
         best -= 1
     return replace(plan.limits, rows=BINS[best])
@@ -75,7 +81,7 @@ def found_bounds(plan: Plan, engine: Engine, limits: Limits) -> Plan:
         )
         bounded = Bounded.derived(counts, measured.sensitivity, plan.unit, measured.because)
         noisy = noise.release(bounded).value
-        there = np.flatnonzero(noisy > noise.error(0.999, cells=MAGNITUDES))
+        there = np.flatnonzero(noisy > noise.error(_SURE, cells=MAGNITUDES))
         if not there.size:
             raise Refused(
                 f"no bounds stood out for {arguments[place].name}",

@@ -40,6 +40,11 @@ class Measure(ABC):
     aggregates: tuple[int, ...]
     """The places of the aggregates it answers."""
 
+    @property
+    def counts(self) -> bool:
+        """Whether it is nothing but how many rows or units a group has."""
+        return False
+
     @abstractmethod
     def measurement(self, weighing: Weighing) -> Measurement:
         """The query to the engine."""
@@ -61,6 +66,10 @@ class Measure(ABC):
         del place, measured
         return None
 
+    def linear(self, place: int, measured: Measurement) -> Floats | None:
+        """Of what each integer is worth, where the answer by itself is a sum of them."""
+        return self.weights(place, measured)
+
     @abstractmethod
     def expected(self, place: int, measured: Measurement, noise: Noise, confidence: Number) -> str:
         """How far the answer will be off, in words: a number, or a formula where n is not known."""
@@ -81,6 +90,10 @@ class Sums(Measure):
     degrees: tuple[int, ...]
     with_missing: bool
     is_signed: bool = False
+
+    @property
+    def counts(self) -> bool:
+        return self.partition == Partition.rows()
 
     def measurement(self, weighing: Weighing) -> Measurement:
         return weighing.sums(self.partition)
@@ -164,8 +177,15 @@ class Counted(Measure):
     argument: int | None = None
     """The value whose different ones are counted; None for units."""
 
+    @property
+    def counts(self) -> bool:
+        return self.argument is None
+
     def measurement(self, weighing: Weighing) -> Measurement:
         return weighing.units() if self.argument is None else weighing.distinct(self.argument)
+
+    def linear(self, place: int, measured: Measurement) -> Floats:
+        return np.array([float(measured.step)])
 
     def reader(self, noisy: NDArray[np.int64], measured: Measurement, noise: Noise) -> Reader:
         weights = np.array([float(measured.step)])
@@ -197,6 +217,9 @@ class PerGroup(Measure):
         low, high = self.bounds
         moments = Moments(table, (1,), noise, measured.step)
         return lambda _, confidence: _scaled(moments.mean(confidence), float(high - low), float(low))
+
+    def linear(self, place: int, measured: Measurement) -> Floats | None:
+        return None if self.is_mean else self._linear(measured)
 
     def _linear(self, measured: Measurement) -> Floats:
         return np.array([float(_largest(self.bounds) * measured.step)])

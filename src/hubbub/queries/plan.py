@@ -1,10 +1,10 @@
 """What will be asked of the engine, with which noise, at what cost and with what error: nothing is read.
 
 One ε is the price of the whole query. Its parts are fixed beforehand: a share to find how many rows a unit
-may count where nobody declared it, a share to select keys that are not public, a share to measure what
-bounding changed where that is asked for, and the rest for the measures, in equal shares, with the noise,
-Laplace or Gaussian, whose intervals are the narrower. Equal shares make the geometric mean of all widths
-least, whatever their units.
+may count where nobody declared it, a share to measure what bounding changed where that is asked for, and
+the rest for the measures, in equal shares, with the noise, Laplace or Gaussian, whose intervals are the
+narrower. Equal shares make the geometric mean of all widths least, whatever their units. Keys that are not
+public are selected by their own noisy counts where rows or units are counted; else a share selects them.
 
 Proof: docs/proofs/bounding.md, "A plan"
 """
@@ -23,8 +23,10 @@ from hubbub.bounded import Sensitivity
 from hubbub.errors import InvalidInput, Refused
 from hubbub.loss import Loss, largest_mu, refuse_large_delta
 from hubbub.mechanisms import Gaussian, Laplace, PermuteAndFlip, TopK
+from hubbub.mechanisms.histogram import StableHistogram
 from hubbub.mechanisms.keys import GaussianKeys, GeometricKeys, select_keys
 from hubbub.queries.measures import Estimate, Measure, Noise, measures
+from hubbub.queries.moments import Floats
 from hubbub.queries.partition import Partition
 from hubbub.queries.query import Output, Query
 from hubbub.queries.rules import Limits, Measurement, Weighing
@@ -41,13 +43,14 @@ _BOUNDS = Fraction(1, 10)
 _REPORT = Fraction(1, 10)
 """The share of ε that measures what bounding changed, where that is asked for."""
 _KEYS = Fraction(1, 4)
-"""The share of ε that selects keys which are not public."""
+"""The share of ε that selects keys which are not public, where no count of their own can."""
 _ASSUMED_ROWS = 8
 """What a limit that is still to be found is taken for, where the two laws are compared."""
 
 
 _selecting = lru_cache(maxsize=64)(select_keys)
 """It is asked for in a plan, and when that is charged and run."""
+_stable = lru_cache(maxsize=64)(StableHistogram.of)
 
 
 @dataclass(frozen=True)
@@ -139,7 +142,14 @@ class Plan:
     def epsilon_for_keys(self) -> Fraction:
         """The ε that selects keys; 0 where they are public."""
         left = self.epsilon - self.epsilon_for_search - self.epsilon_for_bounds - self.epsilon_for_report
-        return left * _KEYS if self.selects else Fraction(0)
+        return left * _KEYS if self.selects and self.selecting is None else Fraction(0)
+
+    @cached_property
+    def selecting(self) -> Measure | None:
+        """The measure whose noisy counts select the keys, if there is one with enough ε of its own."""
+        if not self.selects or len(self.measures) * _KEYS > 1:
+            return None
+        return next((measure for measure in self.measures if measure.counts), None)
 
     @property
     def delta_for_keys(self) -> Fraction:
@@ -179,7 +189,10 @@ class Plan:
             losses.append(Loss.pure(self.epsilon_for_bounds))
         if self.reports:
             losses.append(Loss.pure(self.epsilon_for_report))
-        if self.selects:
+        if self.selecting is not None:
+            alone = self.delta_for_keys if self.searches else self.stable(self.limits).delta
+            losses.append(Loss.approximate(0, alone))
+        elif self.selects:
             known = None if self.searches else self.key_selection(self.limits).loss()
             losses.append(known or Loss.approximate(self.epsilon_for_keys, self.delta_for_keys))
         if self.query.is_top:
@@ -223,7 +236,9 @@ class Plan:
             self.noise(measure.measurement(weighing).sensitivity)
         if self.query.is_top:
             self.top(self.top_measurement(limits).sensitivity)
-        if self.selects:
+        if self.selecting is not None:
+            self.stable(limits)
+        elif self.selects:
             self.key_selection(limits)
 
     def report_noise(self, sensitivity: Sensitivity) -> Laplace:
@@ -231,13 +246,20 @@ class Plan:
         return Laplace.of(sensitivity=sensitivity, epsilon=self.epsilon_for_report)
 
     def key_selection(self, limits: Limits) -> GeometricKeys | GaussianKeys:
-        """What selects the keys, for a unit that keeps so many."""
-        groups = limits.groups or limits.rows or 1
-        if not self.query.is_keyed:
-            groups = 1
-        # Where a unit is substituted, the keys of both move.
-        groups *= self.unit.neighbours.histogram_distance
+        """What selects the keys, where no count does."""
+        groups = self._keys_of_one(limits)
         return _selecting(groups=groups, epsilon=self.epsilon_for_keys, delta=self.delta_for_keys)
+
+    def stable(self, limits: Limits) -> StableHistogram:
+        """What gives the noisy counts that select the keys."""
+        assert self.selecting is not None
+        moved = self.selecting.measurement(self.weighing(limits)).sensitivity
+        return _stable(noise=self.noise(moved), groups=self._keys_of_one(limits), delta=self.delta_for_keys)
+
+    def _keys_of_one(self, limits: Limits) -> int:
+        """How many keys one unit can move; where it is substituted, those of both."""
+        groups = (limits.groups or limits.rows or 1) if self.query.is_keyed else 1
+        return groups * self.unit.neighbours.histogram_distance
 
     def top(self, sensitivity: Sensitivity) -> TopK:
         """What chooses the largest groups."""
@@ -272,22 +294,34 @@ class Plan:
         )
         return {
             "query": self.query.text,
-            "unit": self.unit.key or "row",
+            "unit": self.unit.name,
             "neighbours": self.unit.neighbours.value,
             "epsilon": str(self.epsilon),
             "delta": str(self.delta),
             "mechanism": ", ".join(noises) or "permute-and-flip",
-            "keys": "selected privately" if self.selects else "public",
+            "keys": self._keys_said,
             "rows per unit": known.rows,
             "rows per unit found privately": self.searches,
             "groups per unit": known.groups,
             "rows per group": known.rows_per_group,
+            "bounds": {
+                argument.name: [str(end) for end in argument.bounds]
+                for argument in self.query.arguments
+                if argument.bounds is not None
+            },
+            "bounds found privately": [self.query.arguments[place].name for place in self.autos],
             "confidence": float(self.confidence),
             "interval covers": "the exact answer of the bounded query"
             + ("" if self.reports else "; what bounding changed is not measured"),
             **_said(above),
             "notes": [kind.note for kind in self.query.aggregates if kind.note],
         }
+
+    @property
+    def _keys_said(self) -> str:
+        if not self.selects:
+            return "public"
+        return "selected privately" + (", by their own counts" if self.selecting is not None else "")
 
     def to_json(self) -> str:
         """The label, for storage."""
@@ -323,7 +357,9 @@ class Plan:
                 f"  {shown_up(self.epsilon_for_report)} of ε measures the share of units above a limit: "
                 f"± {wide:,.3g}/n or less, with n units"
             )
-        if self.selects:
+        if self.selecting is not None:
+            out.append(self._shown_keys(self.selecting))
+        elif self.selects:
             keys = self.key_selection(self.assumed)
             least = keys.least_units(self.confidence)
             out.append(
@@ -337,6 +373,16 @@ class Plan:
                 f"  each chosen group is at most {float(regret * measured.step):,.3g} below the best one left"
             )
         return out
+
+    def _shown_keys(self, measure: Measure) -> str:
+        stable, step = self.stable(self.assumed), measure.measurement(self.weighing(self.assumed)).step
+        bar = math.ceil(stable.threshold * step)
+        least = math.ceil(stable.least_count(self.confidence) * step)
+        name, sure = self._names(measure), f"{float(100 * self.confidence):g} %"
+        return (
+            f"  a key is shown where {name}, with its noise, reaches {bar}: one of {least} with {sure}; "
+            f"just above, the interval of {name} is wider"
+        )
 
     def explain(self) -> str:
         """How it is protected: sensitivities, mechanisms, the engine's SQL, and the proofs behind them."""
@@ -361,7 +407,8 @@ class Plan:
                 f"  SQL: {self.show(measured.sql)}",
             ]
         if self.selects:
-            lines.append(f"keys: {self.key_selection(self.assumed)} (docs/proofs/keys.md)")
+            by = self.key_selection if self.selecting is None else self.stable
+            lines.append(f"keys: {by(self.assumed)} (docs/proofs/keys.md)")
         return "\n".join(lines)
 
     def _names(self, measure: Measure) -> str:
@@ -382,6 +429,12 @@ class Plan:
         measure, measured = self._of(place, limits)
         said = measure.expected(place, measured, self.noise(measured.sensitivity), self.confidence)
         return f"{said}, if {limits.rows} rows per unit are found best" if self.searches else said
+
+    def linear(self, place: int) -> tuple[Floats, Noise] | None:
+        """What each integer is worth in an aggregate, and its noise, where it is a plain sum of them."""
+        measure, measured = self._of(place, self.assumed)
+        weights = measure.linear(place, measured)
+        return None if weights is None else (weights, self.noise(measured.sensitivity))
 
     def width(self, place: int) -> float | None:
         """How far an aggregate will be off, where that is known beforehand."""

@@ -108,6 +108,8 @@ class Weighing:
 
     def sums(self, partition: Partition) -> Measurement:
         """The weighted sum of each part, in each group."""
+        if self._counts_first(partition):
+            return self._first_rows()
         bits = self._bits + partition.bits
         parts = partition.parts
         if self._is_by_group:
@@ -132,6 +134,22 @@ class Weighing:
         return Measurement(
             sql, len(parts), moved, step, self._rule, self._key_sets, counts_units="u" in named
         )
+
+    def _counts_first(self, partition: Partition) -> bool:
+        """Whether just rows are counted, of which each unit keeps some: which of one key does not matter."""
+        return partition == _WHOLE and not self._keeps_all and not self._is_by_group
+
+    def _first_rows(self) -> Measurement:
+        """How many rows each key has, of the first that each unit has in the order of its hashed keys."""
+        keys = ", ".join(self._key_names)
+        order = f"OVER (PARTITION BY {UNIT} ORDER BY {self._order(keys)})"
+        kept, ranks = f"n <= {self._rows}", f"ROW_NUMBER() {order} AS n"
+        if self._groups < self._rows:
+            kept, ranks = f"{kept} AND d <= {self._groups}", f"{ranks}, DENSE_RANK() {order} AS d"
+        ranked = f"SELECT {keys}, {ranks} FROM _rows"
+        text = f"SELECT {self._keys}{_clamped('COUNT(*)')} AS m0 FROM ({ranked}) AS _ranked WHERE {kept}"
+        sql = self._with(text + self._by, "m0")
+        return Measurement(sql, 1, self._moved(1), Fraction(1), "First rows", self._key_sets)
 
     def histogram(self, place: int, bounds: Bounds, bins: int, levels: int) -> Measurement:
         """The weighted number of values in each of `bins` equal parts of [low, high].

@@ -3,7 +3,7 @@
 This is the one place where rows and noise meet. It is called after the charge, and by nobody else.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from fractions import Fraction
 from functools import cache
 
@@ -12,11 +12,12 @@ from numpy.typing import NDArray
 
 from hubbub.bounded import Bounded
 from hubbub.queries.limits import found_bounds, found_rows
-from hubbub.queries.measures import Affine, Estimate, Reader, together
+from hubbub.queries.measures import Affine, Estimate, Measure, Reader, together
 from hubbub.queries.moments import Moments
 from hubbub.queries.outputs import Shown, shown
 from hubbub.queries.plan import Plan
 from hubbub.queries.rules import Limits, Measurement
+from hubbub.rational import Number
 from hubbub.tables.engine import Columns, Engine
 from hubbub.tables.schema import Key
 
@@ -27,12 +28,11 @@ Integers = NDArray[np.int64]
 
 
 class Answered:
-    """What running a plan released: its columns, the limits that were found, and who is above them."""
+    """What running a plan released: its columns, the limits and bounds that were found, who is above them."""
 
-    def __init__(self, columns: list[Shown], limits: Limits, above: Estimate | None = None) -> None:
+    def __init__(self, columns: list[Shown], plan: Plan, limits: Limits, above: Estimate | None) -> None:
         self.columns = columns
-        self.limits = limits
-        self.above = above
+        self.label = plan.label(limits, above)
 
 
 def answered(
@@ -56,12 +56,18 @@ def answered(
         plan = found_bounds(plan, engine, limits)
     above = _above(plan, engine, limits, is_exact=is_exact) if plan.reports else None
     if plan.query.is_top:
-        return Answered(_top(plan, engine, limits, progress), limits, above)
+        return Answered(_top(plan, engine, limits, progress), plan, limits, above)
     weighing = plan.weighing(limits)
     groups: Groups | None = plan.query.groups() if plan.query.is_public else None
     readers: dict[int, Reader] = {}
     released = []
+    if plan.selecting is not None:
+        progress("counting, and selecting keys")
+        groups, reader = _shown(plan, plan.selecting, engine, limits, is_exact=is_exact)
+        readers.update(dict.fromkeys(plan.selecting.aggregates, reader))
     for measure in plan.measures:
+        if measure is plan.selecting:
+            continue
         progress("counting")
         measured = measure.measurement(weighing)
         found = engine.aggregates(measured.sql, measured.key_sets)
@@ -90,7 +96,7 @@ def answered(
     columns = shown(plan.query, groups, given, plan.confidence, quotient)
     if is_exact:
         columns = [Shown(column.name, column.values) for column in columns]
-    return Answered(columns, limits, above)
+    return Answered(columns, plan, limits, above)
 
 
 def _above(plan: Plan, engine: Engine, limits: Limits, *, is_exact: bool) -> Estimate:
@@ -142,8 +148,35 @@ def _selected(plan: Plan, engine: Engine, limits: Limits, known: Columns | None 
     bounded = Bounded.derived(counts, measured.sensitivity, plan.unit, measured.because)
     kept = plan.key_selection(limits).release(bounded).value
     columns = [found[f"k{number}"] for number in range(len(plan.query.keys))]
-    chosen = [tuple(column[place] for column in columns) for place in kept]
-    return sorted(chosen, key=lambda group: [(key is None, key) for key in group])
+    return _sorted(tuple(column[place] for column in columns) for place in kept)
+
+
+def _shown(
+    plan: Plan, measure: Measure, engine: Engine, limits: Limits, *, is_exact: bool
+) -> tuple[Groups, Reader]:
+    """The keys whose noisy counts reach the bar, sorted, and these counts."""
+    measured = measure.measurement(plan.weighing(limits))
+    found = engine.aggregates(measured.sql, measured.key_sets)
+    counts, stable, step = found["m0"], plan.stable(limits), float(measured.step)
+    bounded = Bounded.derived(counts, measured.sensitivity, plan.unit, measured.because)
+    table = stable.release(bounded).value if counts.size else np.empty((0, 2), dtype=np.int64)
+    columns = [found[f"k{number}"] for number in range(len(plan.query.keys))]
+    chosen = {tuple(column[place] for column in columns): (place, noisy) for place, noisy in table}
+    groups = _sorted(chosen)
+    noisy = np.array([chosen[group][1] for group in groups], dtype=np.int64)
+    shown = counts[[chosen[group][0] for group in groups]] if is_exact else noisy
+    value = shown.astype(np.float64) * step
+
+    def read(_: int, confidence: Number) -> Estimate:
+        low, high = stable.interval(noisy, confidence)
+        return Estimate(value, low * step, high * step)  # the step is a power of two
+
+    return groups, read
+
+
+def _sorted(groups: Iterable[tuple[Key, ...]]) -> Groups:
+    """In an order that tells nothing of where they come from."""
+    return sorted(groups, key=lambda group: [(key is None, key) for key in group])
 
 
 def _top(plan: Plan, engine: Engine, limits: Limits, progress: Callable[[str], None]) -> list[Shown]:

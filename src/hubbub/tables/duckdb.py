@@ -25,7 +25,7 @@ from sqlglot import exp
 
 from hubbub.errors import EngineFailed, InvalidInput
 from hubbub.tables.engine import Columns, Source, as_keys, distinct_keys, types_of
-from hubbub.tables.forms import LEAST_MOMENT, SQL_NAMES, as_declared, finite, within_years
+from hubbub.tables.forms import LEAST_MOMENT, SQL_NAMES, as_declared, finite, within, within_years
 from hubbub.tables.schema import UNIT, Key, Kind, Table
 
 __all__ = ["DuckDB"]
@@ -157,15 +157,16 @@ class DuckDB:
             column: "" if self._is_ours or kind is not Kind.TEXT else ' COLLATE "binary"'
             for column, kind in kinds.items()
         }
-        parts = [
-            f"{_cast(column, types[column], kind)}{bytewise[column]} AS {_name(column)}"
-            for column, kind in kinds.items()
-        ]
+        read = {column: _cast(column, types[column], kind) for column, kind in kinds.items()}
+        parts = [f"{sql.sql('duckdb')}{bytewise[column]} AS {_name(column)}" for column, sql in read.items()]
         if source.unit is not None:
             column = table.find(source.unit).name
             own = bytewise[column] if _kind(types[column]) is Kind.TEXT else ""
             parts.append(f"{self._unit(column, types[column])}{own} AS {_name(UNIT)}")
-        self._connection.execute(f"CREATE TEMP VIEW {_name(name)} AS SELECT {', '.join(parts)} FROM {raw}")
+        where = "" if source.window is None else f" WHERE {within(source.window, table, read).sql('duckdb')}"
+        self._connection.execute(
+            f"CREATE TEMP VIEW {_name(name)} AS SELECT {', '.join(parts)} FROM {raw}{where}"
+        )
         return table
 
     def _check_collation(self) -> None:
@@ -293,9 +294,9 @@ def _kind(sql_type: str) -> Kind:
     return Kind.OPAQUE
 
 
-def _cast(column: str, sql_type: str, kind: Kind) -> str:
+def _cast(column: str, sql_type: str, kind: Kind) -> exp.Expr:
     """The column as its kind, in a form that is the same on every engine; no value can make it fail."""
-    return as_declared(_read(column, sql_type), _kind(sql_type), kind, column).sql("duckdb")
+    return as_declared(_read(column, sql_type), _kind(sql_type), kind, column)
 
 
 def _read(column: str, sql_type: str) -> exp.Expr:

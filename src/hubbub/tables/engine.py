@@ -11,6 +11,7 @@ from sqlglot import exp
 
 from hubbub.errors import InvalidInput
 from hubbub.tables.schema import Key, Kind, Table
+from hubbub.unit import Window
 
 __all__ = ["Columns", "Engine", "Source", "as_keys", "distinct_keys", "types_of"]
 
@@ -29,6 +30,8 @@ class Source:
     is_public: bool = False
     bounds: Mapping[str, Any] | None = None
     keys: Mapping[str, Any] | None = None
+    window: Window | None = None
+    """Which stretch of time is meant: all other rows are as if they were not there."""
     has_quotes: bool = True
     """Whether a CSV file quotes fields; without, each line is a row whatever is in it."""
 

@@ -8,13 +8,15 @@ two engines agree on is not here.
 Proof: docs/proofs/bounding.md, "Rows"
 """
 
+from collections.abc import Mapping
 from datetime import date, datetime
 from fractions import Fraction
 
 from sqlglot import exp
 
 from hubbub.errors import InvalidInput
-from hubbub.tables.schema import Key, Kind
+from hubbub.tables.schema import Key, Kind, Table
+from hubbub.unit import Window
 
 __all__ = [
     "BIGINT",
@@ -34,6 +36,7 @@ __all__ = [
     "text_as",
     "text_literal",
     "uppered",
+    "within",
     "within_years",
     "without_signs",
 ]
@@ -247,6 +250,33 @@ def text_as(text: exp.Expr, kind: Kind) -> exp.Expr:
 
 
 # Dates
+
+
+def within(window: Window, table: Table, moments: Mapping[str, exp.Expr]) -> exp.Expr:
+    """Whether a row is in a window, by itself; one without a time is in none.
+
+    `moments` are the columns as their kinds.
+
+    Guarantee: rows outside of the window change nothing.
+    Proof: docs/proofs/ledger.md, "Windows"
+    """
+    column = table.find(window.column)
+    if column.kind not in LEAST_MOMENT:
+        raise InvalidInput(
+            f"the window's column {column.name!r} of {table.name} is no date or timestamp",
+            why="a window's budget pays only for its rows, so each row must say when it was",
+            fix="name a column with dates, or declare its type",
+        )
+    moment = moments[column.name]
+    is_date = column.kind is Kind.DATE
+    first, beyond = (
+        moment_literal(end if is_date else datetime(end.year, end.month, end.day))  # noqa: DTZ001 - no zone
+        for end in (window.start, window.end)
+    )
+    return exp.And(
+        this=exp.GTE(this=moment.copy(), expression=first),
+        expression=exp.LT(this=moment.copy(), expression=beyond),
+    )
 
 
 def within_years(moment: exp.Expr, kind: Kind) -> exp.Expr:

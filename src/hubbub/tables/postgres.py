@@ -24,6 +24,7 @@ from hubbub.tables.forms import (
     as_declared,
     finite,
     number_literal,
+    within,
     within_years,
 )
 from hubbub.tables.schema import UNIT, Key, Kind, Table
@@ -267,9 +268,14 @@ class PostgreSQL:
             this=exp.to_identifier(table_name, quoted=True), db=exp.to_identifier(schema, quoted=True)
         )
         sql = exp.Select().from_(raw)
-        for column, typed, of in types:
-            read = as_declared(_read(column, typed, of), found[column], kinds[column], column)
-            sql = sql.select(exp.alias_(read, column, quoted=True))
+        read = {
+            column: as_declared(_read(column, typed, of), found[column], kinds[column], column)
+            for column, typed, of in types
+        }
+        for column, made in read.items():
+            sql = sql.select(exp.alias_(made, column, quoted=True))
+        if source.window is not None:
+            sql = sql.where(within(source.window, table, read))
         unit = None
         if source.unit is not None:
             column = table.find(source.unit).name

@@ -22,7 +22,7 @@ from sqlglot import exp
 
 from hubbub.errors import EngineFailed, HubbubError, InvalidInput
 from hubbub.tables.engine import Columns, Source, distinct_keys, types_of
-from hubbub.tables.forms import BIGINT, DOUBLE, as_declared, finite, number_literal, within_years
+from hubbub.tables.forms import BIGINT, DOUBLE, as_declared, finite, number_literal, within, within_years
 from hubbub.tables.schema import UNIT, Key, Kind, Table
 from hubbub.tables.written import Forms, is_wide, names_of, refused_here, written
 
@@ -162,9 +162,14 @@ class Spark:
         )
         view = f"_hubbub_{self._token}_{len(self._scans)}"
         sql = exp.Select().from_(exp.Table(this=exp.to_identifier(view)))
-        for column, typed in types:
-            read = as_declared(_read(column, typed), found[column], kinds[column], column)
-            sql = sql.select(exp.alias_(read, column, quoted=True))
+        read = {
+            column: as_declared(_read(column, typed), found[column], kinds[column], column)
+            for column, typed in types
+        }
+        for column, made in read.items():
+            sql = sql.select(exp.alias_(made, column, quoted=True))
+        if source.window is not None:
+            sql = sql.where(within(source.window, table, read))
         unit = None
         if source.unit is not None:
             column = table.find(source.unit).name

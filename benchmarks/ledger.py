@@ -1,0 +1,145 @@
+"""Durable charges a second beside the disk's own syncs; a ledger of a million lines, opened and verified."""
+
+import importlib.util
+import os
+import sys
+import tempfile
+import time
+from fractions import Fraction
+from pathlib import Path
+
+from measure import Target, show, show_targets
+
+from hubbub.ledger import Ledger
+from hubbub.ledger.book import Book, Entry, cost_from_plain
+from hubbub.loss import Budget, Loss
+from hubbub.unit import Unit
+
+LINES = 1_000_000
+PRICE = Loss.pure(Fraction(1, 10**9))
+_BATCH = 50_000
+
+
+def run(lines: int = LINES, folder: str | None = None) -> None:
+    with tempfile.TemporaryDirectory(dir=folder) as made:
+        path = Path(made) / "x.ledger"
+        syncs = _syncs(Path(made))
+        with Ledger.open(path) as ledger:
+            charges, took = _charges(ledger)
+        shared = _shared()
+        rows = [
+            ("syncs of the disk, 4 KiB each", f"{syncs:,.0f}", ""),
+            ("durable charges, SQLite", f"{charges:,.0f}", f"{1e3 * took:.2f} ms of CPU each"),
+            ("… over syncs", f"{charges / syncs:.2f}×", ""),
+            ("charges, PostgreSQL on the same disk", *(shared or ("not there", ""))),
+        ]
+        show("Charges a second, one process", ("", "", ""), rows)
+        start = time.perf_counter()
+        with Ledger.open(path) as ledger:
+            lengthen(ledger, lines)
+        built = time.perf_counter() - start
+        start = time.perf_counter()
+        ledger = Ledger.open(path)
+        account = ledger.account("visits")
+        left = account.left()
+        opened = time.perf_counter() - start
+        many, cpu = _charges(ledger)
+        start, used = time.perf_counter(), time.process_time()
+        found = ledger.verify()
+        verified, used = time.perf_counter() - start, time.process_time() - used
+        ledger.close()
+        assert found.is_whole, found.problem
+        assert left.epsilon > 0
+        size = path.stat().st_size >> 20
+        rows = [
+            ("lines", f"{found.entries:,}"),
+            ("size", f"{size:,} MB"),
+            ("written in", f"{built:.0f} s"),
+            ("opened, and what is left", f"{1e3 * opened:.0f} ms"),
+            ("durable charges a second", f"{many:,.0f}; {1e3 * cpu:.2f} ms of CPU each"),
+            (
+                "verified in",
+                f"{verified:.0f} s, {used:.0f} s of CPU: {found.entries / used:,.0f} lines a second",
+            ),
+        ]
+        show("A long ledger", ("", ""), rows)
+    show_targets(
+        [
+            Target("durable charges a second", "hundreds", f"{charges:,.0f}", charges >= 200),
+            Target(f"{lines:,} lines open", "< 1 s", f"{opened:.3f} s", opened < 1),
+            Target(f"a charge after {lines:,} lines", "milliseconds", f"{1e3 / many:.1f} ms", many >= 100),
+            Target(f"{lines:,} lines verified", "minutes", f"{verified / 60:.1f} min", verified < 600),
+        ]
+    )
+
+
+def lengthen(ledger: Ledger, lines: int) -> None:
+    """Many charges like the last one, with their digests and their sum, in few transactions."""
+    for start in range(0, lines, _BATCH):
+        more = min(_BATCH, lines - start)
+        ledger._store.write(lambda rows: _more(Book(rows), more))  # noqa: B023, SLF001 - it is done at once
+
+
+def _more(book: Book, lines: int) -> None:
+    last = book.last()
+    assert last is not None
+    number, previous = last.number, last.digest
+    for _ in range(lines):
+        number += 1
+        parts = (number, last.account, "charge", "", last.moment, last.text, previous)
+        previous = Entry(*parts, "").expected_digest()
+        book.rows.run("INSERT INTO entries VALUES (?, ?, ?, ?, ?, ?, ?, ?)", (*parts, previous))
+        book.charged(last.account, None, number)
+    total = book.total(last.account, "")
+    assert total is not None
+    cost = cost_from_plain(last.body["cost"], total.orders)
+    book.keep(last.account, "", total.charge(cost.times(lines)))
+
+
+def _charges(ledger: Ledger, seconds: float = 3.0) -> tuple[float, float]:
+    """How many a second, and the CPU of one."""
+    account = ledger.account("visits", Unit("patient"), Budget(1))
+    account.charge("a count", PRICE)
+    done, start, used = 0, time.perf_counter(), time.process_time()
+    while time.perf_counter() - start < seconds:
+        account.charge("a count", PRICE)
+        done += 1
+    return done / (time.perf_counter() - start), (time.process_time() - used) / done
+
+
+def _syncs(folder: Path, seconds: float = 3.0) -> float:
+    with (folder / "sync").open("wb", buffering=0) as file:
+        done, start = 0, time.perf_counter()
+        while time.perf_counter() - start < seconds:
+            file.write(bytes(4096))
+            os.fsync(file.fileno())
+            done += 1
+        return done / (time.perf_counter() - start)
+
+
+def _shared() -> tuple[str, str] | None:
+    """The same on a PostgreSQL of its own, which syncs; None where there is none."""
+    try:
+        import psycopg  # noqa: F401 - whether it is there
+    except ImportError:
+        return None
+    source = Path(__file__).parents[1] / "tests" / "ledger" / "server.py"
+    spec = importlib.util.spec_from_file_location("ledger_server", source)
+    assert spec is not None
+    assert spec.loader is not None
+    tests = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(tests)
+    if tests.WHY_NOT:
+        return None
+    with tempfile.TemporaryDirectory() as made:
+        server = tests.Server(Path(made), "on")
+        try:
+            with Ledger.open(server.address()) as ledger:
+                rate, cpu = _charges(ledger)
+        finally:
+            server.stop()
+    return f"{rate:,.0f}", f"{1e3 * cpu:.2f} ms of CPU each in the client"
+
+
+if __name__ == "__main__":
+    run(int(sys.argv[1]) if len(sys.argv) > 1 else LINES)

@@ -1,0 +1,315 @@
+"""`hubbub budget`, `hubbub ledger`, `hubbub report`: what was spent, by whom, and whether it is whole."""
+
+import json
+from enum import StrEnum
+from fractions import Fraction
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from hubbub.cli.typed import above_zero, allowed
+from hubbub.errors import InvalidInput
+from hubbub.facts import NAME, ROW, found
+from hubbub.ledger import Account, Entry, Ledger, checked, new_secret, new_signing_key
+from hubbub.ledger.history import History
+from hubbub.ledger.label import bars, label, label_html, label_text, label_yaml
+from hubbub.loss import Budget, Filter
+from hubbub.rational import shown_down, shown_up
+from hubbub.unit import Unit
+
+__all__ = ["register"]
+
+Where = Annotated[
+    str, typer.Option("--ledger", help="The ledger: a file, or postgresql://…", envvar="HUBBUB_LEDGER")
+]
+Named = Annotated[str, typer.Option("--account", help="Which account; not needed where there is one.")]
+As = Annotated[str, typer.Option("--as", help="Look as this analyst: only what is hers.")]
+
+
+class Form(StrEnum):
+    """How a report is written."""
+
+    TEXT = "text"
+    JSON = "json"
+    YAML = "yaml"
+    HTML = "html"
+
+
+budget = typer.Typer(help="What was spent, what is left, and who may spend it.", invoke_without_command=True)
+ledger = typer.Typer(
+    help="The lines of a ledger, and whether they are whole: `hubbub ledger verify --ledger visits.ledger`.",
+    no_args_is_help=True,
+)
+
+
+def register(app: typer.Typer) -> None:
+    """Add these commands."""
+    app.add_typer(budget, name="budget")
+    app.add_typer(ledger, name="ledger")
+    app.command()(report)
+
+
+@budget.callback()
+def show_budget(context: typer.Context, where: Where = "", name: Named = "", who: As = "") -> None:
+    """Say what was spent and what is left: `hubbub budget --ledger visits.ledger`."""
+    if context.invoked_subcommand is not None:
+        return
+    with _opened(where) as opened:
+        for account in _accounts(opened, name):
+            _show_account(account.for_analyst(who) if who else account)
+
+
+@budget.command("open")
+def open_account(
+    name: Annotated[str, typer.Argument(help="Its name; a table's, unless several share it.")],
+    unit: Annotated[str, typer.Option(metavar="COLUMN|row", help="Who is protected.")],
+    epsilon: Annotated[str, typer.Option(help="The ε that all releases together may cost.")],
+    delta: Annotated[str, typer.Option(help="The δ that all releases together may cost.")] = "0",
+    where: Where = "",
+) -> None:
+    """Open an account: `hubbub budget open visits --unit patient --epsilon 1 --ledger visits.ledger`."""
+    given = Budget(above_zero(epsilon, "--epsilon"), allowed(delta, None))
+    with _opened(where, is_new=True) as opened:
+        account = opened.account(name, Unit.row() if unit.lower() == ROW else Unit(unit), given)
+        _say(f"{escape(name)}: {_promise(account.total)} for {escape(str(account.unit))}")
+
+
+@budget.command("grant")
+def grant(
+    analyst: Annotated[str, typer.Argument(help="Her name.")],
+    epsilon: Annotated[str, typer.Option(help="The ε she may spend, within the account's.")],
+    delta: Annotated[str, typer.Option(help="The δ she may spend.")] = "0",
+    where: Where = "",
+    name: Named = "",
+) -> None:
+    """Give an analyst a budget of her own: `hubbub budget grant ada --epsilon 0.5`."""
+    given = Budget(above_zero(epsilon, "--epsilon"), allowed(delta, None))
+    with _opened(where) as opened:
+        account = _one(opened, name)
+        account.grant(analyst, given)
+        _say(f"{escape(analyst)} may spend {_promise(account.analysts()[analyst])} of {escape(account.name)}")
+
+
+@ledger.command("list")
+def list_lines(where: Where = "", name: Named = "", who: As = "") -> None:
+    """List the lines, one a row."""
+    table = Table("line", "when", "account", "who", "kind", "what", box=None)
+    with _opened(where) as opened:
+        for entry in _lines(opened, name, who):
+            cells = (str(entry.number), entry.moment[:19], entry.account, entry.who or "owner", entry.kind)
+            table.add_row(*map(escape, (*cells, _what(entry))))
+    Console(highlight=False, soft_wrap=True).print(table)
+
+
+@ledger.command("show")
+def show_line(number: Annotated[int, typer.Argument(help="Which line.")], where: Where = "") -> None:
+    """Show one line with all that it says."""
+    with _opened(where) as opened:
+        found = next((entry for entry in opened.entries() if entry.number == number), None)
+    if found is None:
+        raise InvalidInput(
+            f"there is no line {number}", why="lines are numbered from 1", fix="see hubbub ledger list"
+        )
+    typer.echo(json.dumps(_plain(found), ensure_ascii=False, indent=2))
+
+
+@ledger.command("verify")
+def verify(
+    where: Where = "",
+    head: Annotated[str, typer.Option(help="The digest you kept: finds a ledger that was cut short.")] = "",
+    is_signed: Annotated[
+        Path | None, typer.Option("--signed", help="A head that hubbub ledger sign wrote; needs --public.")
+    ] = None,
+    public: Annotated[Path | None, typer.Option(help="The public key of who signed it.")] = None,
+) -> None:
+    """Check every line, every total and every release; ends with 1 where something is wrong."""
+    if (is_signed is None) != (public is None) or (head and is_signed):
+        raise InvalidInput(
+            "--signed is given without --public, or both with --head",
+            why="a signature is checked with the key of who signed",
+            fix="give --signed and --public, or --head",
+        )
+    if is_signed is not None and public is not None:
+        head = checked(_text_of(is_signed), public).digest
+    with _opened(where) as opened:
+        found = opened.verify(head or None)
+    if not found.is_whole:
+        _say(f"[red]not whole[/red]: {escape(found.problem or '')}")
+        raise typer.Exit(1)
+    _say(f"whole: {found.entries} lines")
+    _say(f"keep this digest elsewhere, and pass it as --head next time: {found.head}")
+
+
+@ledger.command("key")
+def make_key(
+    file: Annotated[Path, typer.Argument(help="Where to write it; it must not be there yet.")],
+    secret: Annotated[
+        bool, typer.Option("--secret", help="A secret that seals releases, instead of a key that signs.")
+    ] = False,
+) -> None:
+    """Make a key to sign with, its public half beside it as FILE.pub; or a secret that seals releases."""
+    if secret:
+        new_secret(file)
+        _say(f"written: {escape(str(file))}; name it as secret in {NAME}, and lose it never")
+        return
+    new_signing_key(file)
+    _say(f"written: {escape(str(file))}, yours alone, and {escape(str(file))}.pub, for everybody")
+
+
+@ledger.command("sign")
+def sign(
+    key: Annotated[Path, typer.Option(help="Your private key: hubbub ledger key FILE makes one.")],
+    where: Where = "",
+    output: Annotated[Path | None, typer.Option(help="A file instead of the terminal.")] = None,
+) -> None:
+    """Sign the head: who keeps what is written finds any later change, with the public key alone."""
+    with _opened(where) as opened:
+        text = opened.sign(key)
+    if output is None:
+        typer.echo(text)
+    else:
+        output.write_text(text + "\n", encoding="utf-8")
+
+
+@ledger.command("export")
+def export(where: Where = "", name: Named = "", who: As = "") -> None:
+    """Write all lines as JSON, one a row."""
+    with _opened(where) as opened:
+        for entry in _lines(opened, name, who):
+            typer.echo(json.dumps(_plain(entry), ensure_ascii=False, sort_keys=True))
+
+
+def report(
+    where: Where = "",
+    name: Named = "",
+    form: Annotated[Form, typer.Option("--format", help="text, json, yaml or html.")] = Form.TEXT,
+    output: Annotated[Path | None, typer.Option("--output", help="A file instead of the terminal.")] = None,
+    about: Annotated[
+        Path | None,
+        typer.Option(
+            help=f"A {NAME} whose [about] says what only the owner knows; the one here, unless told."
+        ),
+    ] = None,
+) -> None:
+    """Write the privacy label of an account: who is protected, how, and what all releases cost together.
+
+    `hubbub report --ledger visits.ledger --format html --output label.html`
+    """
+    declared = found(about or NAME) if about is not None or Path(NAME).is_file() else None
+    with _opened(where) as opened:
+        facts = label(_one(opened, name), None if declared is None else declared.about)
+    written = {
+        Form.TEXT: label_text,
+        Form.JSON: lambda all_of_it: json.dumps(all_of_it, ensure_ascii=False, indent=2) + "\n",
+        Form.YAML: label_yaml,
+        Form.HTML: label_html,
+    }[form](facts)
+    if output is None:
+        typer.echo(written, nl=False)
+    else:
+        output.write_text(written, encoding="utf-8")
+
+
+def _show_account(account: Account) -> None:
+    total, left = account.total, account.left()
+    _say(f"[bold]{escape(account.name)}[/bold]: {_promise(total)} for {escape(str(account.unit))}")
+    _say(f"  spent ε = {_figure(total.reading().epsilon)}, left ε = {shown_down(left.epsilon)}")
+    if account.unit.window is not None:
+        _say(f"  lifetime: {account.lifetime().said()}")
+    history = History.of(account)
+    for line in bars(history.burn_down()):
+        _say(f"  {line}")
+    for who, theirs in account.analysts().items():
+        _say(f"  {escape(who)}: ε = {_figure(theirs.reading().epsilon)} of {shown_up(theirs.epsilon)}")
+    for dataset, each in history.by_dataset().items():
+        _say(f"  {escape(dataset)}, by itself: ε = {_figure(each)}")
+    count = history.more_like_the_last(account)
+    if count is not None:
+        _say(f"  about {count} more queries like the last")
+    if account.is_closed:
+        _say("  closed")
+
+
+def _opened(where: str, *, is_new: bool = False) -> Ledger:
+    declared = found(NAME) if not where and Path(NAME).is_file() else None
+    where = where or (declared.ledger if declared is not None else None) or ""
+    if not where:
+        raise InvalidInput(
+            "no ledger is named",
+            why="there may be many",
+            fix=f"pass --ledger visits.ledger, set HUBBUB_LEDGER, or name it in a {NAME} here",
+        )
+    if not is_new and not where.startswith(("postgresql://", "postgres://")) and not Path(where).exists():
+        raise InvalidInput(
+            "the ledger is not there", why="looking does not make one", fix="give the path of a ledger"
+        )
+    return Ledger.open(where)
+
+
+def _text_of(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError):
+        raise InvalidInput(
+            "the signed head cannot be read", why="it is a file of JSON", fix="give its path"
+        ) from None
+
+
+def _accounts(opened: Ledger, name: str) -> list[Account]:
+    return [opened.account(each) for each in ([name] if name else opened.accounts())]
+
+
+def _one(opened: Ledger, name: str) -> Account:
+    found = _accounts(opened, name)
+    if len(found) != 1:
+        raise InvalidInput(
+            "no account is named" if found else "the ledger has no account",
+            why="there are others too" if found else "nothing was opened with it yet",
+            fix=f"pass --account, one of: {', '.join(each.name for each in found)}"
+            if found
+            else "open a dataset",
+        )
+    return found[0]
+
+
+def _lines(opened: Ledger, name: str, who: str) -> list[Entry]:
+    accounts = _accounts(opened, name)
+    shown = [entry for each in accounts for entry in (each.for_analyst(who) if who else each).entries()]
+    return sorted(shown, key=lambda entry: entry.number)
+
+
+def _plain(entry: Entry) -> dict[str, Any]:
+    return {
+        "line": entry.number,
+        "account": entry.account,
+        "kind": entry.kind,
+        "who": entry.who or "owner",
+        "moment": entry.moment,
+        "body": entry.body,
+        "previous": entry.previous,
+        "digest": entry.digest,
+    }
+
+
+def _what(entry: Entry) -> str:
+    body = entry.body
+    told = body.get("what") or body.get("analyst") or body.get("version")
+    if told is None and "charge" in body:
+        told = f"of line {body['charge']}"
+    return " ".join(str(told or "").split())[:80]
+
+
+def _figure(epsilon: Fraction | None) -> str:
+    return "∞" if epsilon is None else shown_up(epsilon)
+
+
+def _promise(total: Filter) -> str:
+    return f"ε = {shown_up(total.epsilon)}" + (f", δ = {shown_up(total.delta)}" if total.delta else "")
+
+
+def _say(text: str) -> None:
+    Console(soft_wrap=True, highlight=False).print(text)

@@ -1,0 +1,215 @@
+"""A lot's clipped gradients, added up exactly: floats become integers chunk by chunk.
+
+Every unit's gradient is scaled to at most `_TIGHT`·C by an upper bound of its norm; what a chunk of at most
+128 units adds up to goes onto an integer grid; chunks add up in integers. So one unit moves the integers by
+no more than C, in steps of the grid, floating point included.
+
+Proof: docs/proofs/dpsgd.md
+"""
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from hubbub.bounded import Bounded, Sensitivity
+from hubbub.errors import EngineFailed, InvalidInput
+from hubbub.learn.data import Chunk
+from hubbub.learn.gradients import Found, Way
+from hubbub.learn.pieces import UNIT, Piece
+from hubbub.rational import ceil_sqrt
+from hubbub.unit import Unit
+
+__all__ = ["MOST_CHUNK", "Group", "Sums", "Threshold", "added_up"]
+
+MOST_CHUNK = 128
+"""Units in a chunk: for so many the sum's rounding stays within what is allowed for it."""
+_TIGHT = 0.99
+"""Clipped to this share of C: the rest of it is for rounding."""
+_ALLOWED = 0.005
+"""Of C: what the rounding of a chunk's sum may come to; four such sums differ between neighbours."""
+_FINE = 1 << 10
+"""The grid is so fine that rounding d numbers to it moves them by less than C/1024 in all."""
+_LEAST = 1e-16
+"""Added to every norm: covers what is lost below the smallest float32."""
+
+
+@dataclass(frozen=True, eq=False)
+class Group:
+    """Parameters that are clipped together, one after another in one long vector."""
+
+    name: str
+    parameters: tuple[nn.Parameter, ...]
+
+    @property
+    def size(self) -> int:
+        """How many numbers they are."""
+        return sum(parameter.numel() for parameter in self.parameters)
+
+
+@dataclass(frozen=True)
+class Threshold:
+    """Clip to `clip`, with noise σ·clip: and the grid that goes with them.
+
+    The noise is 2^k grid steps, always; so the grid's step is σ·C/2^k.
+
+    >>> Threshold.of(clip=1.0, sigma=Fraction(2), size=100).noise
+    32768
+    """
+
+    clip: float
+    sigma: Fraction
+    noise: int
+    """The noise's σ in grid steps: a power of two."""
+
+    @classmethod
+    def of(cls, clip: float, sigma: Fraction, size: int) -> "Threshold":
+        """The coarsest grid that is fine enough for so many numbers."""
+        if not 1e-8 <= clip <= 1e8:
+            raise InvalidInput(
+                "clip is outside 1e-8 to 1e8",
+                why="gradients are single-precision numbers",
+                fix="scale the loss by a public number, and the clip with it",
+            )
+        steps = sigma * _FINE * ceil_sqrt(Fraction(max(1, size)))
+        noise = 1 << max(6, math.ceil(steps).bit_length())
+        return cls(clip, sigma, noise)
+
+    @property
+    def step(self) -> float:
+        """One grid step, as a gradient."""
+        return float(self.sigma) * self.clip / self.noise
+
+    @property
+    def sensitivity(self) -> Sensitivity:
+        """How far one unit moves the integers: C, in grid steps."""
+        reach = self.noise / self.sigma
+        return Sensitivity(reach * _ROOT_OF_MOST, l2=reach)
+
+
+_ROOT_OF_MOST = 1 << 20
+"""No group has more than 2^40 numbers, so ℓ1 ≤ 2^20·ℓ2."""
+
+
+class Sums:
+    """A lot's sum in the making: integers, in doubles that hold them exactly."""
+
+    def __init__(self, group: Group, threshold: Threshold) -> None:
+        self.group = group
+        self.threshold = threshold
+        kind = max((p.dtype for p in group.parameters), key=lambda kind: kind.itemsize)
+        kind = torch.float64 if kind == torch.float64 else torch.float32
+        self._chunk = torch.zeros(group.size, dtype=kind)
+        self._total = torch.zeros(group.size, dtype=torch.float64)
+        self._below = 0
+        ends = np.cumsum([p.numel() for p in group.parameters]).tolist()
+        self._places = [
+            self._chunk[end - p.numel() : end].view(p.shape)
+            for p, end in zip(group.parameters, ends, strict=True)
+        ]
+
+    def start(self, threshold: Threshold) -> None:
+        """A new lot."""
+        self.threshold = threshold
+        self._total.zero_()
+        self._below = 0
+
+    def add(self, pieces: Found, good: Tensor) -> None:
+        """One chunk's gradients, clipped, added up and rounded to the grid."""
+        ours = [(pieces.get(p), place) for p, place in zip(self.group.parameters, self._places, strict=True)]
+        norms, reach = _norms([piece for piece, _ in ours if piece is not None], good.shape[0])
+        weights = self._weights(norms, reach, good, [piece for piece, _ in ours if piece is not None])
+        for piece, place in ours:
+            if piece is None:
+                place.zero_()
+            else:
+                piece.add_up(weights, place)
+        self._total.add_(self._chunk.mul_(1 / self.threshold.step).round_())
+
+    def _weights(self, norms: Tensor, reach: Tensor, good: Tensor, pieces: Sequence[Piece]) -> Tensor:
+        """What each gradient is multiplied by: its norm is then at most C, and so is what rounding sees."""
+        clip = _TIGHT * self.threshold.clip
+        self._below += int(torch.where(good, torch.where(norms <= self.threshold.clip, 1, -1), 0).sum())
+        chain = max((piece.chain for piece in pieces), default=1)
+        # Rounding is relative to the reach: clip that as well, to what the allowance is for.
+        most = _ALLOWED / (4 * good.shape[0] * (chain + 8) * UNIT)
+        longest = torch.maximum(norms, reach / max(1.0, most))
+        return torch.where(good, (clip / longest).clamp_max(1.0), 0.0)
+
+    def bounded(self, unit: Unit) -> Bounded:
+        """The lot's sum in grid steps, with how far one unit can move it."""
+        return Bounded.derived(
+            self._total.numpy().astype(np.int64), self.threshold.sensitivity, unit, "clipped gradients"
+        )
+
+    def below(self, unit: Unit) -> Bounded:
+        """How many gradients were within C, less how many were not; for adaptive clipping."""
+        return Bounded.derived(self._below, Sensitivity(1), unit, "one count up or down")
+
+
+def added_up(sums: Sequence[Sums], way: Way, chunks: Iterable[Chunk]) -> None:
+    """Add the lot's chunks to the sums.
+
+    Guarantee: between neighbours each sum moves by no more than its threshold says, in ℓ2.
+    Assumes: what comes out for one unit of a chunk depends on that unit alone; single precision sums err as
+        IEEE 754 says.
+    Proof: docs/proofs/dpsgd.md
+    """
+    for chunk in chunks:
+        found, good = _computed(way, chunk)
+        finite = _finite(found, good)
+        if not bool((finite | ~good).all()):
+            found = {parameter: piece.without(~finite) for parameter, piece in found.items()}
+        for total in sums:
+            total.add(found, good & finite)
+
+
+def _computed(way: Way, chunk: Chunk) -> tuple[Found, Tensor]:
+    """A chunk's gradients, and which are there; an example that cannot be computed is as if it were blank."""
+    try:
+        return way.gradients(chunk.batch, chunk.weights), chunk.good
+    except Exception:  # noqa: BLE001 - what raised is one unit's doing, and its text would tell of it
+        able = chunk.only(_able(way, chunk))
+    try:
+        return way.gradients(able.batch, able.weights), able.good
+    except Exception:  # noqa: BLE001
+        raise EngineFailed(
+            "the model cannot be computed on this chunk",
+            why="it fails on examples together that it can do one by one",
+            fix="see that it treats every example by itself, or make the chunk smaller",
+        ) from None
+
+
+def _able(way: Way, chunk: Chunk) -> Tensor:
+    """Which units can be computed: each in its own place, all others blank."""
+    able = torch.zeros_like(chunk.good)
+    for place in torch.nonzero(chunk.good).flatten().tolist():
+        here = torch.zeros_like(chunk.good)
+        here[place] = True
+        single = chunk.only(here)
+        try:
+            way.gradients(single.batch, single.weights)
+            able[place] = True
+        except Exception:  # noqa: BLE001, S110 - it stays as it is: not able
+            pass
+    return able
+
+
+def _finite(found: Found, good: Tensor) -> Tensor:
+    """Which units' gradients are numbers, and not too large for the squares of single precision."""
+    norms, reach = _norms(list(found.values()), good.shape[0])
+    return torch.isfinite(norms) & torch.isfinite(reach)
+
+
+def _norms(pieces: Sequence[Piece], units: int) -> tuple[Tensor, Tensor]:
+    """Upper bounds of each unit's norm, and of what rounding is relative to."""
+    squares = torch.zeros(units, dtype=torch.float64)
+    reach = torch.zeros(units, dtype=torch.float64)
+    for piece in pieces:
+        squares += piece.squares
+        reach += piece.reach
+    return squares.sqrt_() * (1 + 2.0**-40) + _LEAST, reach.sqrt_() * (1 + 2.0**-40) + _LEAST

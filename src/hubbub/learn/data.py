@@ -1,0 +1,203 @@
+"""Examples as a trainer wants them: units, in chunks of one public shape.
+
+Tensors, arrays, or a torch Dataset. What depends on one example stays with it: one that cannot be read, or
+is of another shape, is a blank that adds nothing.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.utils.data import IterableDataset, TensorDataset, default_collate
+
+from hubbub.errors import InvalidInput, Unsupported
+from hubbub.learn.lots import _shuffled
+from hubbub.rational import whole
+
+__all__ = ["Chunk", "Examples"]
+
+Fetch = Callable[[NDArray[np.int64]], tuple[list[Tensor], Tensor]]
+Augment = Callable[..., Any]
+
+
+@dataclass(frozen=True, eq=False)
+class Chunk:
+    """A batch of public shape: units × m examples; unused places are blank, and weigh nothing."""
+
+    batch: list[Tensor]
+    weights: Tensor
+    """Units × m: what each example's loss counts for in its unit's."""
+    good: Tensor
+    """Which places hold a unit."""
+
+    def only(self, here: Tensor) -> "Chunk":
+        """The same with blanks everywhere else."""
+        blank = [torch.where(here.view(-1, *[1] * (x.dim() - 1)), x, torch.zeros_like(x)) for x in self.batch]
+        return replace(self, batch=blank, weights=self.weights * here[:, None], good=self.good & here)
+
+
+class Examples:
+    """A data set, by units. How many there are is private: nothing shows it."""
+
+    def __init__(
+        self,
+        data: Any,
+        *,
+        units: Any = None,
+        per_unit: int = 1,
+        copies: int = 1,
+        augment: Augment | None = None,
+        example: Sequence[Any] | None = None,
+    ) -> None:
+        self.per_unit = whole(per_unit, "per_unit")
+        self.copies = whole(copies, "copies")
+        self._augment = augment
+        self._fetch, count, self.blank = _source(data, example)
+        self._members: list[NDArray[np.int64]] | None = None
+        self._count = count
+        if units is not None:
+            keys = np.asarray(units)
+            if keys.ndim != 1 or keys.size != count:
+                raise InvalidInput(
+                    "units is not one key for each example",
+                    why="it says whose each example is",
+                    fix="pass a vector as long as the data",
+                )
+            _, whose = np.unique(keys, return_inverse=True)
+            order = np.argsort(whose, kind="stable")
+            self._members = np.split(order, np.flatnonzero(np.diff(whose[order])) + 1)
+            self._count = len(self._members)
+        elif self.per_unit > 1:
+            raise InvalidInput(
+                "per_unit is given without units",
+                why="nobody could say which examples are one person's",
+                fix="pass units=, the key of each example",
+            )
+
+    @property
+    def _units(self) -> int:
+        return self._count
+
+    @property
+    def width(self) -> int:
+        """Examples that a unit has in a chunk: public."""
+        return self.per_unit * self.copies
+
+    def chunks(self, lot: NDArray[np.int64], size: int) -> Iterator[Chunk]:
+        """The lot, `size` units at a time; the last chunk is filled up with blanks."""
+        for start in range(0, lot.size, size):
+            yield self._chunk(lot[start : start + size], size)
+
+    def _chunk(self, units: NDArray[np.int64], size: int) -> Chunk:
+        places = np.full((size, self.per_unit), -1)
+        if self._members is None:
+            places[: units.size, 0] = units
+        else:
+            for place, unit in enumerate(units):
+                mine = self._members[unit]
+                chosen = mine if mine.size <= self.per_unit else _shuffled(mine)[: self.per_unit]
+                places[place, : chosen.size] = chosen
+        batch, read = self._fetch(places.reshape(-1))
+        has = torch.from_numpy(places >= 0) & read.view(size, self.per_unit)
+        batch = [x.unflatten(0, (size, self.per_unit)) for x in batch]
+        weights = has / has.sum(1, keepdim=True).clamp_min(1)
+        if self.copies > 1:
+            batch = [x.repeat_interleave(self.copies, dim=1) for x in batch]
+            weights = (weights / self.copies).repeat_interleave(self.copies, dim=1)
+        if self._augment is not None:
+            batch = self._augmented(batch)
+        return Chunk(batch, weights.float(), has.any(1))
+
+    def _augmented(self, batch: list[Tensor]) -> list[Tensor]:
+        """The person's function of a batch of examples, which keeps each example by itself."""
+        assert self._augment is not None
+        flat = [x.flatten(0, 1) for x in batch]
+        changed = self._augment(*flat)
+        changed = [changed, *flat[1:]] if isinstance(changed, Tensor) else list(changed)
+        return [x.unflatten(0, batch[0].shape[:2]) for x in changed]
+
+
+def _source(data: Any, example: Sequence[Any] | None) -> tuple[Fetch, int, list[Tensor]]:
+    """How to fetch examples, how many there are, and a blank of their shape."""
+    if isinstance(data, TensorDataset):
+        return _tensors(data.tensors)
+    if isinstance(data, (Tensor, np.ndarray)):
+        return _tensors([data])
+    if isinstance(data, (tuple, list)) and data and all(isinstance(x, (Tensor, np.ndarray)) for x in data):
+        return _tensors(data)
+    if isinstance(data, IterableDataset) or not (hasattr(data, "__getitem__") and hasattr(data, "__len__")):
+        raise Unsupported(
+            f"data is of type {type(data).__name__}",
+            why="a lot is drawn from all examples by their number, none before another",
+            fix="pass tensors, arrays, or a Dataset with a length",
+        )
+    return _items(data, example)
+
+
+def _tensors(given: Sequence[Any]) -> tuple[Fetch, int, list[Tensor]]:
+    tensors = [torch.from_numpy(np.ascontiguousarray(x)) if isinstance(x, np.ndarray) else x for x in given]
+    lengths = {x.shape[0] if x.dim() else -1 for x in tensors}
+    if len(lengths) != 1 or -1 in lengths:
+        raise InvalidInput(
+            "the tensors are not of one length",
+            why="the first dimension of each counts the examples",
+            fix="pass tensors with as many rows each",
+        )
+    (count,) = lengths
+    blank = [torch.zeros(x.shape[1:], dtype=x.dtype) for x in tensors]
+
+    def fetch(places: NDArray[np.int64]) -> tuple[list[Tensor], Tensor]:
+        used = torch.from_numpy(np.flatnonzero(places >= 0))
+        chosen = torch.from_numpy(places[places >= 0])
+        if used.numel() == places.size:
+            return [x[chosen] for x in tensors], torch.ones(places.size, dtype=torch.bool)
+        batch = []
+        for x in tensors:
+            filled = torch.zeros(places.size, *x.shape[1:], dtype=x.dtype)
+            filled[used] = x[chosen]
+            batch.append(filled)
+        return batch, torch.ones(places.size, dtype=torch.bool)
+
+    return fetch, count, blank
+
+
+def _items(data: Any, example: Sequence[Any] | None) -> tuple[Fetch, int, list[Tensor]]:
+    first = _read(data, 0) if example is None else [torch.as_tensor(x) for x in example]
+    if first is None:
+        raise InvalidInput(
+            "what an example looks like is not known",
+            why="types and shapes are public, and chunks are filled up with blanks of them",
+            fix="pass example=, a tuple of tensors of the right types and shapes",
+        )
+    blank = [torch.zeros_like(x) for x in first]
+
+    def fetch(places: NDArray[np.int64]) -> tuple[list[Tensor], Tensor]:
+        rows, read = [], torch.zeros(places.size, dtype=torch.bool)
+        for place, index in enumerate(places.tolist()):
+            item = _read(data, index) if index >= 0 else None
+            fits = (
+                item is not None
+                and len(item) == len(blank)
+                and all(x.shape == y.shape and x.dtype == y.dtype for x, y in zip(item, blank, strict=True))
+            )
+            rows.append(item if fits and item is not None else blank)
+            read[place] = fits
+        return [torch.stack(column) for column in zip(*rows, strict=True)], read
+
+    return fetch, len(data), blank
+
+
+def _read(data: Any, index: int) -> list[Tensor] | None:
+    """One example as tensors; None where it cannot be read: which one that is stays private."""
+    try:
+        collated = default_collate([data[index]])
+    except Exception:  # noqa: BLE001 - whatever it is, it would be about one example
+        return None
+    parts = collated if isinstance(collated, (tuple, list)) else [collated]
+    if not all(isinstance(part, Tensor) for part in parts):
+        return None
+    return [part[0] for part in parts]

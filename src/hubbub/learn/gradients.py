@@ -1,0 +1,206 @@
+"""Every example's gradient, one way or another.
+
+    Recorded    one forward and one backward pass; layers write down what is needed (`layers`)
+    Functional  `torch.func`: each example by itself, all at once; for layers without a rule
+    OneByOne    each example by itself, one after another; for what `torch.func` cannot do
+
+All give the same pieces. Which way serves a model is found out beforehand, on random numbers (`check`).
+"""
+
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor, nn
+
+from hubbub.errors import InvalidInput
+from hubbub.learn.layers import Rule, Tape, rule_for
+from hubbub.learn.pieces import Dense, Piece
+
+__all__ = ["Functional", "Objective", "OneByOne", "Recorded", "Way"]
+
+Found = dict[nn.Parameter, Piece]
+
+
+class Objective(nn.Module):
+    """The loss of each example under a model: what is differentiated."""
+
+    def __init__(self, model: nn.Module, losses: Callable[..., Tensor]) -> None:
+        super().__init__()
+        self.model = model
+        self.losses = losses
+
+    def forward(self, *batch: Tensor) -> Tensor:
+        """One number for each example."""
+        found = self.losses(self.model, *batch)
+        examples = batch[0].shape[0]
+        if not isinstance(found, Tensor) or found.dim() == 0 or found.shape[0] != examples:
+            raise InvalidInput(
+                "the loss is not one number for each example",
+                why="each example's gradient is clipped by itself",
+                fix='return the losses of the batch as a vector, such as with reduction="none"',
+            )
+        return found.flatten(1).mean(1) if found.dim() > 1 else found
+
+
+class Way(Protocol):
+    """A way to every unit's gradient."""
+
+    name: str
+    turned: bool
+
+    def gradients(self, batch: Sequence[Tensor], weights: Tensor) -> Found:
+        """Of units × m examples, of which unit j's losses count with weights_j: its gradient, as pieces."""
+
+
+def _flat(batch: Sequence[Tensor]) -> list[Tensor]:
+    """Units × m examples as one batch."""
+    return [tensor.flatten(0, 1) for tensor in batch]
+
+
+@dataclass(eq=False)
+class Recorded:
+    """One forward pass, one backward pass to the layers' outputs, and pieces from both."""
+
+    objective: Objective
+    parameters: Sequence[nn.Parameter]
+    name: str = "book-keeping: one backward pass"
+    turned: bool = False
+    """Whether products have the examples in columns."""
+    _rules: dict[nn.Module, Rule] = field(init=False)
+
+    def __post_init__(self) -> None:
+        mine = set(self.parameters)
+        self._rules = {}
+        for module in self.objective.model.modules():
+            rule = rule_for(module)
+            if rule is not None and any(p in mine for p in _own(module)):
+                self._rules[module] = rule
+
+    @property
+    def missing(self) -> list[str]:
+        """Classes of layers that have parameters but no rule."""
+        mine = set(self.parameters)
+        covered = {p for module in self._rules for p in _own(module)}
+        return sorted(
+            {
+                type(module).__name__
+                for module in self.objective.model.modules()
+                if any(p in mine and p not in covered for p in module.parameters(recurse=False))
+            }
+        )
+
+    def gradients(self, batch: Sequence[Tensor], weights: Tensor) -> Found:
+        """As `Way`."""
+        tape = Tape(weights.shape[0], self.turned)
+        with self._recording(tape):
+            total = (self.objective(*_flat(batch)) * weights.flatten()).sum()
+        edges = [edge for site in tape.sites for edge in site.edges]
+        gradients = iter(torch.autograd.grad(total, edges, allow_unused=True) if edges else ())
+        found: dict[nn.Parameter, list[Piece]] = {}
+        if not tape.unchanged:
+            raise InvalidInput(
+                "an in-place operation writes over what a layer was given",
+                why="that layer's gradients are made of it",
+                fix="use the operation that makes a new tensor",
+            )
+        with torch.no_grad():
+            for site in tape.sites:
+                ours = [next(gradients) for _ in site.edges]
+                if any(one is None for one in ours):
+                    if all(one is None for one in ours):
+                        continue
+                    raise InvalidInput(
+                        "a layer's output is used in part only",
+                        why="the gradient of the rest is not known",
+                        fix="use all of what the layer gives",
+                    )
+                for parameter, piece in site.pieces(*ours):
+                    found.setdefault(parameter, []).append(piece)
+            # One parameter in several places: its gradients add up before they are measured.
+            return {
+                parameter: pieces[0] if len(pieces) == 1 else Dense(_summed(pieces))
+                for parameter, pieces in found.items()
+            }
+
+    @contextmanager
+    def _recording(self, tape: Tape) -> Iterator[None]:
+        for module, rule in self._rules.items():
+            module.__dict__["forward"] = partial(rule, tape, module, module.forward)
+        try:
+            yield
+        finally:
+            for module in self._rules:
+                del module.__dict__["forward"]
+
+
+def _own(module: nn.Module) -> list[nn.Parameter]:
+    """Parameters that a layer's rule sees to."""
+    return list(module.parameters(recurse=False))
+
+
+def _summed(pieces: Sequence[Piece]) -> Tensor:
+    total = pieces[0].dense().clone()
+    for piece in pieces[1:]:
+        total += piece.dense()
+    return total
+
+
+@dataclass(eq=False)
+class Functional:
+    """`torch.func.vmap` of `torch.func.grad`: B gradients written out."""
+
+    objective: Objective
+    parameters: Sequence[nn.Parameter]
+    name: str = "torch.func: example by example, all at once"
+    turned: bool = False
+
+    def gradients(self, batch: Sequence[Tensor], weights: Tensor) -> Found:
+        """As `Way`."""
+        named = _named(self.objective, self.parameters)
+
+        def of_one(given: Mapping[str, Tensor], share: Tensor, *examples: Tensor) -> Tensor:
+            losses: Tensor = torch.func.functional_call(self.objective, dict(given), examples)
+            return (losses * share).sum()
+
+        each = torch.func.vmap(
+            torch.func.grad(of_one), in_dims=(None, 0, *[0] * len(batch)), randomness="different"
+        )
+        with warnings.catch_warnings():
+            # That it is slow is what `name` says.
+            warnings.filterwarnings("ignore", message="There is a performance drop")
+            found = each({name: p.detach() for name, p in named.items()}, weights, *batch)
+        return {named[name]: Dense(values) for name, values in found.items()}
+
+
+@dataclass(eq=False)
+class OneByOne:
+    """A loop: slow, and right for everything that can be differentiated."""
+
+    objective: Objective
+    parameters: Sequence[nn.Parameter]
+    name: str = "one by one: an example after another"
+    turned: bool = False
+
+    def gradients(self, batch: Sequence[Tensor], weights: Tensor) -> Found:
+        """As `Way`."""
+        each: list[list[Any]] = [[] for _ in self.parameters]
+        for place in range(weights.shape[0]):
+            total = (self.objective(*[tensor[place] for tensor in batch]) * weights[place]).sum()
+            for kept, gradient, parameter in zip(
+                each,
+                torch.autograd.grad(total, list(self.parameters), allow_unused=True),
+                self.parameters,
+                strict=True,
+            ):
+                kept.append(torch.zeros_like(parameter) if gradient is None else gradient.to_dense())
+        return {p: Dense(torch.stack(kept)) for p, kept in zip(self.parameters, each, strict=True)}
+
+
+def _named(objective: Objective, parameters: Sequence[nn.Parameter]) -> dict[str, nn.Parameter]:
+    mine = set(parameters)
+    return {name: p for name, p in objective.named_parameters() if p in mine}

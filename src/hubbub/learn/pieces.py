@@ -1,0 +1,266 @@
+"""Gradients of each example, of one parameter, in the form that is cheapest to hold.
+
+A piece is about `B` examples. It knows an upper bound of each one's squared norm, and how to add them up,
+each with a weight; never more of it is computed than that needs.
+
+    Dense     B gradients, written out
+    Outer     Σ_t b_t ⊗ a_t for each example, kept as its factors
+    Rows      of an embedding: the rows that an example touched
+
+Proof: docs/proofs/dpsgd.md, "Norms" and "Sums"
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import cached_property
+from math import isqrt
+from typing import Protocol
+
+import numpy as np
+import torch
+from torch import Tensor
+
+__all__ = ["UNIT", "Dense", "Outer", "Piece", "Rows", "outer"]
+
+UNIT = 2.0**-24
+"""Half a unit in the last place of a float32: by so much one operation errs, relatively."""
+
+_AT_ONCE = 1 << 14
+"""So many squares are added up in float32 before double precision takes over."""
+_MOST_DENSE = 1 << 24
+"""Numbers: more than these are not written out where factors can be kept."""
+
+Arrange = Callable[[Tensor], Tensor]
+
+
+class Piece(Protocol):
+    """Gradients of B examples of one parameter."""
+
+    @property
+    def chain(self) -> int:
+        """The most roundings that a number passes while examples are added up."""
+
+    @property
+    def squares(self) -> Tensor:
+        """Upper bounds of the squared norms: B doubles."""
+
+    @property
+    def reach(self) -> Tensor:
+        """Upper bounds of the squares of what rounding is relative to: the norms, if nothing cancels."""
+
+    def add_up(self, weights: Tensor, out: Tensor) -> None:
+        """Write Σ_j weights_j · gradient_j into `out`, of the parameter's shape."""
+
+    def without(self, bad: Tensor) -> "Piece":
+        """The same with nothing in the places that `bad` marks."""
+
+    def dense(self) -> Tensor:
+        """All of them, written out: B × the parameter's shape."""
+
+
+def _same(total: Tensor) -> Tensor:
+    return total
+
+
+@dataclass(frozen=True, eq=False)
+class Dense:
+    """Gradients written out; `arrange` brings their sum, or all of them, into the parameter's shape."""
+
+    values: Tensor
+    arrange: Arrange = _same
+
+    @property
+    def chain(self) -> int:
+        """One product and a sum over the examples."""
+        return self.values.shape[0] + 2
+
+    @cached_property
+    def squares(self) -> Tensor:
+        """Sums of squares: nothing cancels."""
+        return squares_of(self.values.flatten(1))
+
+    @property
+    def reach(self) -> Tensor:
+        """The norms themselves."""
+        return self.squares
+
+    def add_up(self, weights: Tensor, out: Tensor) -> None:
+        """A vector times a matrix."""
+        flat = self.values.flatten(1)
+        if self.arrange is _same:
+            torch.mv(flat.t(), weights.to(flat.dtype), out=out.view(-1))
+        else:
+            total = torch.mv(flat.t(), weights.to(flat.dtype))
+            out.copy_(self.arrange(total.view(1, *self.values.shape[1:]))[0])
+
+    def without(self, bad: Tensor) -> "Dense":
+        """Zeros in those places."""
+        return replace(self, values=_silenced(self.values, bad))
+
+    def dense(self) -> Tensor:
+        """As they are."""
+        return self.arrange(self.values)
+
+
+@dataclass(frozen=True, eq=False)
+class Outer:
+    """Σ_t b_t ⊗ a_t for each example: b is B×T×q, a is B×T×p, the gradients would be B×q×p."""
+
+    b: Tensor
+    a: Tensor
+    arrange: Arrange = _same
+
+    @property
+    def chain(self) -> int:
+        """Sums of slabs of √rows, and the sum of those."""
+        rows = self.a.shape[0] * self.a.shape[1]
+        if self.a.shape[1] == 1:
+            return rows + 3
+        slab = _slab(rows)
+        return slab + -(-rows // slab) + 3
+
+    @cached_property
+    def _norms(self) -> tuple[Tensor, Tensor]:
+        """‖a_t‖² and ‖b_t‖², rounded up: B×T doubles."""
+        batch, positions = self.a.shape[:2]
+        return tuple(squares_of(x.flatten(0, 1)).view(batch, positions) for x in (self.a, self.b))  # type: ignore[return-value]
+
+    @cached_property
+    def squares(self) -> Tensor:
+        """‖a‖²‖b‖² where T = 1; else from the two Gram matrices, and up by what they may err."""
+        norm_a, norm_b = self._norms
+        if self.a.shape[1] == 1:
+            return (norm_a * norm_b).view(-1) * (1 + 4 * UNIT)
+        gram = torch.bmm(self.a, self.a.mT).mul_(torch.bmm(self.b, self.b.mT))
+        found = gram.sum(2, dtype=torch.float64).sum(1)
+        wrong = (self.a.shape[2] + self.b.shape[2] + 8) * UNIT
+        return found.clamp_min(0.0) + wrong * self.reach
+
+    @cached_property
+    def reach(self) -> Tensor:
+        """(Σ_t ‖a_t‖‖b_t‖)²: where positions cancel it is far above the norm."""
+        norm_a, norm_b = self._norms
+        if self.a.shape[1] == 1:
+            return self.squares
+        return (norm_a * norm_b).sqrt().sum(1).square() * (1 + 4 * UNIT)
+
+    def add_up(self, weights: Tensor, out: Tensor) -> None:
+        """One product of matrices, the weights folded into the thinner factor."""
+        b, a = self.b, self.a
+        scale = weights.to(b.dtype).view(-1, 1, 1)
+        if b.shape[2] <= a.shape[2]:
+            b = b * scale
+        else:
+            a = a * scale
+        b, a = b.flatten(0, 1), a.flatten(0, 1)
+        target = out if self.arrange is _same else torch.empty(b.shape[1], a.shape[1], dtype=out.dtype)
+        if self.a.shape[1] == 1:
+            torch.mm(b.t(), a, out=target)
+        else:
+            slab = _slab(b.shape[0])
+            target.zero_()
+            for start in range(0, b.shape[0], slab):
+                target.addmm_(b[start : start + slab].t(), a[start : start + slab])
+        if target is not out:
+            out.copy_(self.arrange(target[None])[0])
+
+    def without(self, bad: Tensor) -> "Outer":
+        """Zeros in both factors: zero times infinity would not be nothing."""
+        return replace(self, b=_silenced(self.b, bad), a=_silenced(self.a, bad))
+
+    def dense(self) -> Tensor:
+        """All the products."""
+        return self.arrange(torch.bmm(self.b.mT, self.a))
+
+
+@dataclass(frozen=True, eq=False)
+class Rows:
+    """Of an embedding: example `owner` has `values` in row `row`, each pair at most once."""
+
+    owner: Tensor
+    row: Tensor
+    values: Tensor
+    examples: int
+    shape: torch.Size
+
+    @classmethod
+    def of(cls, tokens: Tensor, b: Tensor, shape: torch.Size) -> "Rows":
+        """From B×T tokens and the B×T×D gradients of what they were looked up as."""
+        examples, length = tokens.shape
+        owner = np.repeat(np.arange(examples, dtype=np.int64), length)
+        key = owner * shape[0] + tokens.reshape(-1).numpy()
+        order = np.argsort(key, kind="stable")
+        ordered = key[order]
+        first = np.empty(ordered.size, dtype=bool)
+        first[:1] = True
+        np.not_equal(ordered[1:], ordered[:-1], out=first[1:])
+        places = np.cumsum(first) - 1
+        different = ordered[first]
+        values = torch.zeros(different.size, shape[1], dtype=b.dtype)
+        values.index_add_(0, torch.from_numpy(places), b.reshape(-1, shape[1])[torch.from_numpy(order)])
+        whose, which = np.divmod(different, shape[0])
+        return cls(torch.from_numpy(whose), torch.from_numpy(which), values, examples, shape)
+
+    @property
+    def chain(self) -> int:
+        """A row gets at most one number from each example."""
+        return self.examples + 2
+
+    @cached_property
+    def squares(self) -> Tensor:
+        """Sums over the rows: nothing cancels, as different tokens are different rows."""
+        each = squares_of(self.values)
+        return torch.zeros(self.examples, dtype=each.dtype).index_add_(0, self.owner, each)
+
+    @property
+    def reach(self) -> Tensor:
+        """The norms themselves."""
+        return self.squares
+
+    def add_up(self, weights: Tensor, out: Tensor) -> None:
+        """Each row's share, added where it belongs."""
+        weighted = self.values * weights.to(self.values.dtype)[self.owner, None]
+        out.zero_().index_add_(0, self.row, weighted)
+
+    def without(self, bad: Tensor) -> "Rows":
+        """Zeros in the rows of those examples."""
+        return replace(self, values=_silenced(self.values, bad[self.owner]))
+
+    def dense(self) -> Tensor:
+        """Whole tables."""
+        table = torch.zeros(self.examples, *self.shape, dtype=self.values.dtype)
+        table[self.owner, self.row] = self.values
+        return table
+
+
+def outer(b: Tensor, a: Tensor, arrange: Arrange = _same) -> Piece:
+    """Σ_t b_t ⊗ a_t for each example, written out where that is cheaper than Gram matrices."""
+    batch, positions, p = a.shape
+    q = b.shape[2]
+    if positions == 1:
+        return Outer(b, a, arrange)
+    is_large = batch * p * q > _MOST_DENSE
+    if is_large or positions * (p + q) < 4 * p * q // positions:
+        return Outer(b, a, arrange)
+    return Dense(torch.bmm(b.mT, a), arrange)
+
+
+def squares_of(rows: Tensor) -> Tensor:
+    """Upper bounds of Σ x² over each row, in double precision: squares cannot cancel."""
+    length = rows.shape[1]
+    if rows.dtype == torch.float64:
+        return torch.linalg.vector_norm(rows, dim=1).square() * (1 + 2.0**-30)
+    if length <= _AT_ONCE:
+        found = torch.linalg.vector_norm(rows, dim=1).double().square_()
+    else:
+        parts = [torch.linalg.vector_norm(part, dim=1).double() for part in rows.split(_AT_ONCE, dim=1)]
+        found = torch.stack(parts).square_().sum(0)
+    return found.mul_(1 + (min(length, _AT_ONCE) + 16) * UNIT)
+
+
+def _slab(rows: int) -> int:
+    return max(16, isqrt(rows))
+
+
+def _silenced(values: Tensor, bad: Tensor) -> Tensor:
+    return torch.where(bad.view(-1, *[1] * (values.dim() - 1)), torch.zeros((), dtype=values.dtype), values)

@@ -1,0 +1,456 @@
+"""DP-SGD: a model, an optimizer and data as everybody has them, and a loop that is private.
+
+    trainer = private(model, optimizer, data, loss=F.cross_entropy, clip=1.0, rate=0.01, steps=1000,
+                      target=Budget(3, 1e-5))
+    for step in trainer:
+        scheduler.step()
+    release = trainer.release()
+
+Proof: docs/proofs/dpsgd.md
+"""
+
+import copy
+import inspect
+import json
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import partial
+from typing import Any, NoReturn
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from hubbub.bounded import LARGEST, Bounded, unwrap
+from hubbub.errors import Halted, InvalidInput, Unsupported
+from hubbub.learn.check import chosen_way, is_steady, refuse_model
+from hubbub.learn.clip import MOST_CHUNK, Sums, Threshold, added_up
+from hubbub.learn.data import Augment, Examples
+from hubbub.learn.gradients import Objective
+from hubbub.learn.lots import Fixed, Scheduled
+from hubbub.learn.schedule import Adaptive, Schedule
+from hubbub.loss import Account, Budget, Loss
+from hubbub.noise import rounded_gaussian
+from hubbub.rational import Number, below_one, probability, whole
+from hubbub.release import Release
+from hubbub.unit import Neighbours, Unit
+
+__all__ = ["Trainer", "Training", "private"]
+
+Optimizers = torch.optim.Optimizer | Sequence[torch.optim.Optimizer]
+
+
+def private(
+    model: nn.Module,
+    optimizer: Optimizers,
+    data: Any,
+    *,
+    loss: Callable[..., Tensor] | None = None,
+    objective: Callable[..., Tensor] | None = None,
+    clip: Scheduled | Adaptive | Mapping[str, Scheduled | Adaptive],
+    rate: Scheduled | Fixed,
+    steps: int,
+    target: Budget | None = None,
+    sigma: Scheduled | Mapping[str, Scheduled] | None = None,
+    lot: int | None = None,
+    account: Account | None = None,
+    units: Any = None,
+    unit: str | None = None,
+    per_unit: int = 1,
+    copies: int = 1,
+    augment: Augment | None = None,
+    average: Number | None = None,
+    chunk: int | None = None,
+    example: Sequence[Any] | None = None,
+) -> "Trainer":
+    """A private training run, planned and checked; nothing is read or charged until it starts.
+
+    Args:
+        model: Any torch module that treats every example by itself.
+        optimizer: One torch optimizer or several; what they hold is trained, all else is frozen.
+        data: Tensors, arrays or a Dataset: inputs and targets.
+        loss: Of (outputs, targets), as torch's are.
+        objective: Instead of `loss`: of (model, *example tensors), one number for each example.
+        clip: The threshold C; a table or function of the step; `Adaptive`; or any of them by layer.
+        rate: The chance of a unit to be in a lot, or a table or function of the step; or `Fixed` lots.
+        steps: How many lots.
+        target: The privacy that the run must keep; the noise follows.
+        sigma: The noise in units of C, by step, by layer; with a target, its shape only.
+        lot: The public expected size of a lot, by which sums are divided. If it is not given, it is rate
+            times the target's public population, or else 1/rate, as for a lot of √N out of N.
+        account: Where the run is charged when it starts.
+        units: A key for each example: whose it is. Without it every example is a unit of its own.
+        unit: The name of that key.
+        per_unit: The most examples of one unit in a lot.
+        copies: How many augmented copies of an example are averaged before clipping.
+        augment: A function of a batch of examples that changes each by itself, at random.
+        average: Keep a moving average of the weights, of this decay.
+        chunk: Units at a time; the model sees batches of just this size.
+        example: What an example looks like, where the data cannot tell.
+
+    >>> model = nn.Linear(2, 2)
+    >>> optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    >>> x, y = torch.randn(500, 2), torch.randint(2, (500,))
+    >>> trainer = private(model, optimizer, (x, y), loss=nn.functional.cross_entropy, clip=1.0, rate=0.1,
+    ...                   steps=20, target=Budget(2, 1e-5))
+    >>> trainer.epsilon(1e-5) <= 2
+    True
+    >>> for step in trainer:
+    ...     pass
+    >>> trainer.release().label()["unit"]
+    'one row, add/remove'
+
+    Guarantee: everything that comes out of the run (weights after every step, optimizer states, averages)
+        has together no more than `trainer.loss`.
+    Assumes: the model starts from public weights, and treats every example by itself; the arithmetic is as
+        docs/proofs/dpsgd.md says; the time a step takes is not watched.
+    Proof: docs/proofs/dpsgd.md
+    """
+    optimizers = _optimizers(optimizer)
+    named = _trained(model, optimizers)
+    refuse_model(model, list(named.values()))
+    schedule = Schedule.of(named, clip=clip, rate=rate, steps=steps, sigma=sigma, target=target, lot=lot)
+    examples = Examples(data, units=units, per_unit=per_unit, copies=copies, augment=augment, example=example)
+    whole_objective = Objective(model, _losses(loss, objective, len(examples.blank)))
+    way = chosen_way(whole_objective, list(named.values()), examples.blank, examples.width)
+    size = _chunk(chunk, schedule.lot)
+    steady = is_steady(way, examples.blank, examples.width, size)
+    neighbours = Neighbours.SUBSTITUTE if isinstance(rate, Fixed) else Neighbours.ADD_REMOVE
+    who = Unit(unit or ("unit" if units is not None else None), neighbours)
+    decay = None if average is None else float(probability(average, "average"))
+    return Trainer(
+        model,
+        optimizers,
+        schedule,
+        examples,
+        way=way,
+        account=account,
+        unit=who,
+        chunk=size,
+        steady=steady,
+        decay=decay,
+        delta=target.delta if target is not None else None,
+    )
+
+
+def _chunk(given: int | None, lot: int) -> int:
+    """Units at a time: few enough that a lot seldom ends in a chunk of blanks, many enough to be quick."""
+    if given is None:
+        return min(MOST_CHUNK, max(16, 1 << max(0, lot // 6).bit_length()))
+    size = whole(given, "chunk")
+    if size > MOST_CHUNK:
+        raise InvalidInput(
+            f"chunk is above {MOST_CHUNK}",
+            why="the rounding of longer sums is not allowed for",
+            fix=f"pass at most {MOST_CHUNK}; lots are as large as you like",
+        )
+    return size
+
+
+def _optimizers(given: Any) -> list[torch.optim.Optimizer]:
+    found = list(given) if isinstance(given, (list, tuple)) else [given]
+    if not found or not all(isinstance(one, torch.optim.Optimizer) for one in found):
+        raise InvalidInput(
+            "optimizer is not a torch optimizer, nor several",
+            why="it takes the private gradients",
+            fix="pass such as torch.optim.SGD(model.parameters(), lr=0.1)",
+        )
+    if any(isinstance(one, (torch.optim.LBFGS, torch.optim.SparseAdam)) for one in found):
+        raise Unsupported(
+            "this optimizer asks for more than one dense gradient a step",
+            why="each would be another look at the data",
+            fix="use SGD, Adam or another first-order optimizer",
+        )
+    return found
+
+
+def _trained(model: Any, optimizers: list[torch.optim.Optimizer]) -> dict[str, nn.Parameter]:
+    held = [p for one in optimizers for group in one.param_groups for p in group["params"]]
+    named = dict(model.named_parameters()) if isinstance(model, nn.Module) else {}
+    if any(isinstance(p, nn.parameter.UninitializedParameter) for p in held):
+        raise InvalidInput(
+            "the model has lazy parameters",
+            why="their shapes are not known yet",
+            fix="run the model once on public data",
+        )
+    if {id(p) for p in held} - {id(p) for p in named.values()}:
+        raise InvalidInput(
+            "the optimizer holds parameters that are not the model's",
+            why="they would get no gradients",
+            fix="pass the optimizer of this model; another model's is stepped in your loop",
+        )
+    ids = {id(p) for p in held}
+    return {name: p for name, p in named.items() if p.requires_grad and id(p) in ids}
+
+
+def _losses(loss: Any, objective: Any, tensors: int) -> Callable[..., Tensor]:
+    """Each example's loss under a model."""
+    if (loss is None) == (objective is None):
+        raise InvalidInput(
+            "not just one of loss and objective is given",
+            why="one of them is learned by",
+            fix="pass loss=, a function of outputs and targets, or objective=, of the model and a batch",
+        )
+    if objective is not None:
+        return objective
+    if tensors != 2:
+        raise InvalidInput(
+            "the data are not inputs and targets",
+            why="loss is a function of outputs and targets",
+            fix="pass two tensors, or objective=, a function of the model and all tensors",
+        )
+    each = _unreduced(loss)
+    return lambda model, x, y: each(model(x), y)
+
+
+def _unreduced(loss: Any) -> Callable[..., Tensor]:
+    if isinstance(loss, nn.Module) and hasattr(loss, "reduction"):
+        apart: Any = copy.deepcopy(loss)
+        apart.reduction = "none"
+        return apart
+    try:
+        reduces = "reduction" in inspect.signature(loss).parameters
+    except (TypeError, ValueError):
+        reduces = False
+    return partial(loss, reduction="none") if reduces else loss
+
+
+@dataclass(frozen=True)
+class Training:
+    """What a release knows of the run that made it."""
+
+    facts: Mapping[str, Any]
+
+    @property
+    def error_is(self) -> str:
+        """Weights have no error that could be promised."""
+        return "none"
+
+    def error(self, confidence: Number = 0.95, *, cells: int = 1) -> NoReturn:
+        """None is promised."""
+        raise InvalidInput(
+            f"trained weights have no error at confidence {confidence} in {cells} cells",
+            why="there is no exact answer that they were made from",
+            fix="measure the model on public data, or pay for a private measurement",
+        )
+
+    def to_json(self) -> str:
+        """The run, as it is stored."""
+        return json.dumps({"mechanism": "dp-sgd", "version": 1, **self.facts})
+
+
+class Trainer:
+    """A run: iterate over it, and every step is one private step of the optimizers."""
+
+    def __init__(
+        self,
+        model: nn.Module,
+        optimizers: Sequence[torch.optim.Optimizer],
+        schedule: Schedule,
+        examples: Examples,
+        *,
+        way: Any,
+        account: Account | None,
+        unit: Unit,
+        chunk: int,
+        steady: bool,
+        decay: float | None,
+        delta: Fraction | None,
+    ) -> None:
+        self.model = model
+        self.schedule = schedule
+        self.unit = unit
+        self.chunk = chunk
+        self.steady = steady
+        """Whether this machine's kernels were found to treat every example by itself, bit for bit."""
+        self.step = 0
+        """How many steps are done."""
+        self._optimizers = list(optimizers)
+        self._examples = examples
+        self._way = way
+        self._account = account
+        self._charged = False
+        self._delta = delta
+        self._decay = decay
+        self.clips = [float(c.start) if isinstance(c, Adaptive) else None for c in schedule.clips]
+        """Where thresholds adapt: the present ones, which are private releases."""
+        self._sums = [Sums(group, self._threshold(place, 0)) for place, group in enumerate(schedule.groups)]
+        self.averaged = {} if decay is None else {n: p.detach().clone() for n, p in self._named().items()}
+        """The moving average of the weights, if one is kept."""
+
+    # What is known before it runs
+
+    @property
+    def loss(self) -> Loss:
+        """What the whole run costs one unit."""
+        return self.schedule.lots.loss
+
+    @property
+    def steps(self) -> int:
+        """How many steps there are."""
+        return self.schedule.lots.steps
+
+    @property
+    def how(self) -> str:
+        """How every example's gradient is found, and if it is not the fastest way, why."""
+        name: str = self._way.name
+        return name
+
+    def epsilon(self, delta: Number | None = None) -> float:
+        """The ε of the whole run at δ (that of the target if none is given), rounded up."""
+        return self.loss.epsilon(self._at(delta))
+
+    def sigma(self, step: int = 0) -> float:
+        """The noise of a step in units of C, all layers together."""
+        return self.schedule.sigma(step)
+
+    def __repr__(self) -> str:
+        said = f"{self.steps} steps of {self.schedule.lots}, σ = {self.sigma():.4g}"
+        state = f"{self.step} done" if self._charged else "nothing spent yet"
+        return f"Trainer({said}, of {self.unit}; {self.how}; {state})"
+
+    # The run
+
+    def __iter__(self) -> Iterator[int]:
+        """Charge, then take one step after another; gives the number of steps done."""
+        self._start()
+        while self.step < self.steps:
+            self._take(self.step)
+            yield self.step
+
+    def run(self, *, progress: bool = True) -> Release:
+        """All steps, with a bar that shows steps, ε and time; then the release."""
+        if not progress:
+            for _ in self:
+                pass
+            return self.release()
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+        words = TextColumn("{task.description}")
+        with Progress(words, BarColumn(), MofNCompleteColumn(), TimeElapsedColumn()) as bar:
+            task = bar.add_task(self._bar_text(), total=self.steps, completed=self.step)
+            for done in self:
+                bar.update(task, completed=done)
+        return self.release()
+
+    def _bar_text(self) -> str:
+        delta = self._at(None)
+        return f"ε = {self.epsilon(delta):.4g} at δ = {float(delta):.1g} for the whole run"
+
+    def release(self) -> Release:
+        """The weights as they are now, to be shown to anyone; their cost was charged at the start."""
+        if not self._charged:
+            raise Halted(
+                "the run has not started",
+                why="there is nothing that was learned",
+                fix="iterate over the trainer, or call run()",
+            )
+        weights = {name: value.detach().clone() for name, value in self.model.state_dict().items()}
+        if self.averaged:
+            weights.update({name: value.clone() for name, value in self.averaged.items()})
+        cells = sum(value.numel() for value in weights.values())
+        return Release(
+            weights, self.loss, Training(self.facts()), self.unit, asserted=False, cells=cells, mapped=True
+        )
+
+    def facts(self) -> dict[str, Any]:
+        """What may be said of the run: nothing of it depends on the data but through the mechanism."""
+        return {
+            "steps": self.steps,
+            "done": self.step,
+            "lots": str(self.schedule.lots),
+            "lot": self.schedule.lot,
+            "sigma": self.sigma(0),
+            "layers": [group.name for group in self.schedule.groups],
+            "gradients": self.how,
+            "assumes": "kernels compute each example of a batch by itself; single precision as IEEE 754",
+            "kernels": "found so, bit for bit" if self.steady else "found so but for last bits",
+        }
+
+    # One step
+
+    def _start(self) -> None:
+        if not self._charged:
+            if self._account is not None:
+                self._account.charge(f"training, {self.steps} steps", self.loss)
+            self._charged = True
+
+    def _take(self, step: int) -> None:
+        lot = self.schedule.lots.draw(step, self._examples._units)  # noqa: SLF001 - only the sampler asks
+        for place, sums in enumerate(self._sums):
+            sums.start(self._threshold(place, step))
+        added_up(self._sums, self._way, self._examples.chunks(lot, self.chunk))
+        for place, sums in enumerate(self._sums):
+            self._descend(sums, self._noisy(sums.bounded(self.unit), sums.threshold))
+            self._adapt(place, sums)
+        for optimizer in self._optimizers:
+            for parameter in (p for group in optimizer.param_groups for p in group["params"]):
+                if not parameter.requires_grad:
+                    parameter.grad = None  # what was left there by others is not private
+            optimizer.step()
+        self.step = step + 1
+        self._average()
+
+    def _threshold(self, place: int, step: int) -> Threshold:
+        clip = self.schedule.clips[place]
+        now = self.clips[place] if isinstance(clip, Adaptive) else float(clip(step))
+        assert now is not None
+        return Threshold.of(now, self.schedule.sigmas[place](step), self.schedule.groups[place].size)
+
+    def _noisy(self, sums: Bounded, threshold: Threshold) -> Tensor:
+        """The lot's sum with its noise, in integers; then as a gradient."""
+        exact = unwrap(sums)
+        assert isinstance(exact, np.ndarray)
+        assert exact.dtype == np.int64
+        total = rounded_gaussian(threshold.noise, size=exact.size)
+        np.add(total, exact, out=total)
+        np.clip(total, -LARGEST, LARGEST, out=total)
+        return torch.from_numpy(total * (threshold.step / self.schedule.lot))
+
+    def _descend(self, sums: Sums, gradient: Tensor) -> None:
+        """Give each parameter its part of the gradient."""
+        start = 0
+        noise = float(sums.threshold.sigma) * sums.threshold.clip / self.schedule.lot
+        for parameter in sums.group.parameters:
+            part = gradient[start : start + parameter.numel()]
+            parameter.grad = part.to(parameter.dtype).view(parameter.shape)
+            start += parameter.numel()
+            for optimizer in self._optimizers:
+                if hasattr(optimizer, "noise"):
+                    optimizer.noise[parameter] = noise
+
+    def _adapt(self, place: int, sums: Sums) -> None:
+        """Move a threshold towards its quantile, by a count with noise."""
+        rule = self.schedule.clips[place]
+        if not isinstance(rule, Adaptive):
+            return
+        # Counted in halves: one unit moves it by one of them; 2^16 steps to each.
+        exact = unwrap(sums.below(self.unit))
+        assert isinstance(exact, int)
+        fine = 1 << 16
+        noisy = exact * fine + rounded_gaussian(2 * rule.noise(self.schedule.lot) * fine)
+        share = noisy / fine / 2 / self.schedule.lot + 0.5
+        now = self.clips[place]
+        assert now is not None
+        moved = now * math.exp(-float(rule.pace) * (min(1.0, max(0.0, share)) - float(rule.quantile)))
+        self.clips[place] = min(1e7, max(1e-7, moved))
+
+    def _average(self) -> None:
+        if self._decay is None:
+            return
+        # Early on the average forgets faster, so that the first weights do not stay in it.
+        decay = min(self._decay, (1 + self.step) / (10 + self.step))
+        with torch.no_grad():
+            for name, parameter in self._named().items():
+                self.averaged[name].lerp_(parameter, 1 - decay)
+
+    def _named(self) -> dict[str, nn.Parameter]:
+        held = {id(p) for group in self.schedule.groups for p in group.parameters}
+        return {name: p for name, p in self.model.named_parameters() if id(p) in held}
+
+    def _at(self, delta: Number | None) -> Fraction:
+        if delta is not None:
+            return below_one(delta, "delta")
+        return self._delta if self._delta is not None else Fraction(1, 10**5)

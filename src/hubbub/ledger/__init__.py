@@ -1,0 +1,19 @@
+"""The ledger: what was spent, on whose behalf, in a record that cannot be overspent."""
+
+from hubbub.ledger.account import Account, Charge
+from hubbub.ledger.book import Entry
+from hubbub.ledger.keys import Head, checked, new_secret, new_signing_key
+from hubbub.ledger.ledger import Ledger
+from hubbub.ledger.verify import Verdict
+
+__all__ = [
+    "Account",
+    "Charge",
+    "Entry",
+    "Head",
+    "Ledger",
+    "Verdict",
+    "checked",
+    "new_secret",
+    "new_signing_key",
+]

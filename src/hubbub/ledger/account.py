@@ -1,0 +1,469 @@
+"""An account: one unit, one neighbour relation, one budget, and what was spent of it.
+
+Proof: docs/proofs/ledger.md
+"""
+
+import json
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import date
+from fractions import Fraction
+from functools import cached_property
+from typing import Any
+
+from hubbub.errors import BudgetExceeded, InvalidInput, Refused
+from hubbub.ledger.book import (
+    EVERYBODY,
+    Book,
+    Entry,
+    cost_from_plain,
+    cost_to_plain,
+    covers,
+    digest,
+    known_cost,
+    plain_text,
+)
+from hubbub.ledger.keys import Seal
+from hubbub.ledger.store import Rows, Store
+from hubbub.loss import Budget, Cost, Filter, Loss, Odometer, Receipt
+from hubbub.loss.compose import Left, Reading
+from hubbub.loss.stored import loss_to_json
+from hubbub.rational import Number, round_up, shown_up
+from hubbub.unit import Unit, Window
+
+__all__ = ["Account", "Charge", "Lifetime", "check_name", "check_text", "parts_of", "window_of"]
+
+_LONGEST = 100_000
+_MOST_PARTS = 64
+_LONGEST_RELEASE = 1 << 30
+
+
+@dataclass(frozen=True)
+class Charge:
+    """What was charged, where it stands, and whether it was charged just now or before."""
+
+    receipt: Receipt
+    number: int
+    is_new: bool
+    moment: str
+    parts: tuple[int, ...] = ()
+    """Earlier charges whose releases its own is combined with."""
+
+
+@dataclass(frozen=True)
+class Lifetime:
+    """What somebody loses who is in all windows."""
+
+    reading: Reading
+    windows: int
+
+    def said(self) -> str:
+        """In words."""
+        epsilon = "∞" if self.reading.epsilon is None else shown_up(self.reading.epsilon)
+        return f"ε = {epsilon}, δ = {shown_up(self.reading.delta)} over {self.windows} windows so far"
+
+
+class Account:
+    """One unit, one relation, one budget, on behalf of its owner, an analyst or a reader.
+
+    In a file the roles are kept by this class alone: who can write the file can do as she likes, and is found
+    by `verify`. In PostgreSQL the database keeps them.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        name: str,
+        unit: Unit,
+        who: str = EVERYBODY,
+        *,
+        family: str | None = None,
+        seal: Seal | None = None,
+        is_reader: bool = False,
+    ) -> None:
+        self._store = store
+        self.name = name
+        self.family = family or name
+        """The name that the accounts of all windows share."""
+        self.unit = unit
+        self.who = who
+        self._seal = seal or Seal()
+        self._is_reader = is_reader
+
+    def for_analyst(self, who: str) -> "Account":
+        """The same account, charged on behalf of an analyst, within a budget of her own."""
+        self._only_owner("act for an analyst")
+        check_name(who, "the analyst")
+        return Account(self._store, self.name, self.unit, who, family=self.family, seal=self._seal)
+
+    def for_reader(self) -> "Account":
+        """The same account, only to look at."""
+        self._only_owner("act for a reader")
+        return Account(self._store, self.name, self.unit, family=self.family, seal=self._seal, is_reader=True)
+
+    # Spending
+
+    def charge(self, what: str, loss: Loss, *, key: str | None = None) -> Receipt:
+        """Charge before anything runs; durable when it returns. A key is charged once, however often.
+
+        Guarantee: the account's charges, and each analyst's, fit their budgets, whoever charges at the same
+            time. Nothing is ever given back.
+        Proof: docs/proofs/ledger.md, "Never overspent"
+        """
+        return self.begin(what, loss, key=key).receipt
+
+    def begin(
+        self,
+        what: str,
+        loss: Loss,
+        *,
+        key: str | None = None,
+        fingerprint: str | None = None,
+        dataset: str = "",
+        related: str | None = None,
+    ) -> Charge:
+        """As `charge`, with the line under which the release is to be kept.
+
+        `fingerprint` stands for the question; without one, `what` does. A key that was charged for another
+        question, or at another cost, is refused. An analyst who comes with a key that somebody else charged
+        is charged herself, and the account is not. The release of a charge whose key starts with `related`
+        is combined with those that were kept under keys with the same start: the line says with which.
+        """
+        if self._is_reader:
+            raise _not_allowed("a reader cannot charge")
+        check_text(what, "what is charged", _LONGEST)
+        check_text(dataset, "the dataset", _LONGEST)
+        if key is not None:
+            check_name(key, "the key")
+        # Before the turn is taken: it may take long.
+        stored = json.loads(loss_to_json(loss))
+        cost = known_cost(plain_text(stored), self._orders)
+        question = digest(what) if fingerprint is None else fingerprint
+        check_name(question, "the fingerprint")
+
+        def work(rows: Rows) -> Charge:
+            book = Book(rows)
+            known = None if key is None else book.charge_of(self.name, key)
+            if known is not None:
+                line = book.line(known)
+                self._refuse_other(line, question, stored, cost)
+                for number in (*parts_of(line), known):
+                    self._see(book, line if number == known else book.line(number))
+                return Charge(
+                    Receipt(what, loss), known, is_new=False, moment=line.moment, parts=parts_of(line)
+                )
+            self._refuse_closed(book)
+            for who in dict.fromkeys((EVERYBODY, self.who)):
+                self._spend(book, who, cost)
+            body = {
+                "what": what,
+                "dataset": dataset,
+                "loss": stored,
+                "cost": cost_to_plain(cost),
+                "unit": self.unit.key,
+                "neighbours": self.unit.neighbours.value,
+                "fingerprint": question,
+                "key": key,
+            }
+            parts = [] if related is None else self._kept_under(book, related)
+            if parts:
+                body["with"] = parts
+            entry = book.append(self.name, "charge", self.who, body)
+            book.charged(self.name, key, entry.number)
+            return Charge(
+                Receipt(what, loss), entry.number, is_new=True, moment=entry.moment, parts=tuple(parts)
+            )
+
+        return self._store.write(work)
+
+    def keep(self, number: int, release: str) -> str:
+        """Keep the release of a charge before anybody sees it, and give the one that may be shown.
+
+        Guarantee: for one charge this is always the same text: the first that was kept.
+        Proof: docs/proofs/ledger.md, "One answer per charge"
+        """
+        if self._is_reader:
+            raise _not_allowed("a reader cannot release")
+        check_text(release, "the release", _LONGEST_RELEASE)
+        stored = self._seal.closed(release, self.name, number)
+
+        def work(rows: Rows) -> str:
+            book = Book(rows)
+            kept = book.release(self.name, number)
+            self._refuse_unseen(book, book.line(number))
+            if kept is not None:
+                return kept
+            line = book.append(self.name, "release", self.who, {"charge": number, "release": digest(stored)})
+            book.keep_release(number, line.number, stored)
+            return stored
+
+        return self._seal.opened(self._store.write(work), self.name, number)
+
+    def released(self, number: int) -> str | None:
+        """What was released for a charge, if anything was."""
+
+        def work(rows: Rows) -> str | None:
+            book = Book(rows)
+            kept = book.release(self.name, number)
+            self._refuse_unseen(book, book.line(number))
+            return kept
+
+        found = self._store.read(work)
+        return None if found is None else self._seal.opened(found, self.name, number)
+
+    # The owner's
+
+    def grant(self, analyst: str, budget: Budget) -> None:
+        """A budget of an analyst's own, within the account's; what she has spent stays spent."""
+        self._only_owner("grant")
+        check_name(analyst, "the analyst")
+
+        def work(rows: Rows) -> None:
+            book = Book(rows)
+            self._refuse_closed(book)
+            account, known = self._total(book, EVERYBODY), book.total(self.name, analyst)
+            made = Filter.for_questions(
+                budget, account.orders, spent=known.spent if known is not None else None
+            )
+            book.append(self.name, "grant", EVERYBODY, {"analyst": analyst, "filter": made.to_json()})
+            book.keep(self.name, analyst, made)
+
+        self._store.write(work)
+
+    def exact(self, what: str) -> None:
+        """Record that the owner looked at exact answers, before she does."""
+        self._record("exact", {"what": what})
+
+    def version(self, version: str, dataset: str) -> None:
+        """Record that a dataset is of this version from now on, unless it already is."""
+        self._record("version", {"version": version, "dataset": dataset}, once=True)
+
+    def latest_version(self, dataset: str) -> str | None:
+        """The version that was last declared of a dataset."""
+        found = self._store.read(lambda rows: Book(rows).of_kind("version", self.name))
+        said = [entry.body["version"] for entry in found if entry.body["dataset"] == dataset]
+        return said[-1] if said else None
+
+    def close(self) -> None:
+        """No more charges, ever."""
+        self._only_owner("close an account")
+
+        def work(rows: Rows) -> None:
+            self._refuse_closed(Book(rows))
+            Book(rows).append(self.name, "close", EVERYBODY, {})
+
+        self._store.write(work)
+
+    # Looking
+
+    @property
+    def total(self) -> Filter:
+        """The filter itself: its budget, its split, what was spent."""
+        return self._store.read(lambda rows: self._total(Book(rows), self.who))
+
+    @property
+    def spent(self) -> Cost:
+        """All that was charged, in figures that add up."""
+        return self.total.spent
+
+    def totals(self) -> list[Filter]:
+        """All filters that must allow a charge: the account's, and an analyst's own."""
+
+        def work(rows: Rows) -> list[Filter]:
+            return [self._total(Book(rows), who) for who in dict.fromkeys((EVERYBODY, self.who))]
+
+        return self._store.read(work)
+
+    def left(self) -> Left:
+        """What one more charge may cost: of an analyst, by her own budget and by the account's."""
+        lefts = [total.left() for total in self.totals()]
+        return Left(
+            min(left.epsilon for left in lefts),
+            min(left.delta for left in lefts),
+            min(left.mu_squared for left in lefts),
+        )
+
+    def epsilon(self, delta: Number = 0) -> float:
+        """The ε at which everything charged so far holds with this δ; infinite where none does."""
+        spent = self.spent
+        found = Odometer(delta, spent.orders).after(spent).reading().epsilon
+        return math.inf if found is None else round_up(found)
+
+    def lifetime(self) -> Lifetime:
+        """What all windows cost somebody who is in all of them; of an account without windows, its own.
+
+        Proof: docs/proofs/ledger.md, "Windows"
+        """
+
+        def work(rows: Rows) -> Lifetime:
+            book = Book(rows)
+            names = [
+                entry.account
+                for entry in book.openings()
+                if entry.body.get("family", entry.account) == self.family
+            ]
+            totals = [self._total_of(book, name, EVERYBODY) for name in names]
+            odometer = Odometer(max(total.delta for total in totals), totals[0].orders)
+            for total in totals:
+                odometer = odometer.after(total.spent)
+            return Lifetime(odometer.reading(), len(totals))
+
+        return self._store.read(work)
+
+    def analysts(self) -> dict[str, Filter]:
+        """What each analyst may spend and has spent; an analyst sees only herself."""
+
+        def work(rows: Rows) -> dict[str, Filter]:
+            names = Book(rows).analysts(self.name) if self.who == EVERYBODY else [self.who]
+            return {who: self._total(Book(rows), who) for who in names}
+
+        return self._store.read(work)
+
+    def entries(self) -> Iterator[Entry]:
+        """The account's lines, in their order; an analyst sees only her own."""
+        after = 0
+        while page := self._store.read(lambda rows: Book(rows).page(after)):  # noqa: B023 - used at once
+            after = page[-1].number
+            for entry in page:
+                if entry.account == self.name and (self.who in {EVERYBODY, entry.who}):
+                    yield entry
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether its owner closed it."""
+        return self._store.read(lambda rows: bool(Book(rows).of_kind("close", self.name)))
+
+    @cached_property
+    def _orders(self) -> tuple[Fraction, ...]:
+        """The account's Rényi orders, which were fixed when it was opened."""
+        return self._store.read(lambda rows: self._total(Book(rows), EVERYBODY)).orders
+
+    def _spend(self, book: Book, who: str, cost: Cost) -> None:
+        try:
+            book.keep(self.name, who, self._total(book, who).charge(cost))
+        except BudgetExceeded as refusal:
+            whose = f"the budget of {who}" if who else f"the account {self.name!r}"
+            raise BudgetExceeded(
+                f"the charge does not fit what is left of {whose}", why=refusal.why, fix=refusal.fix
+            ) from None
+
+    def _refuse_other(self, line: Entry, question: str, loss: Any, cost: Cost) -> None:
+        """A line stands for one question at its whole cost, whoever wrote it."""
+        is_same = line.kind == "charge" and (line.body["fingerprint"], line.body["loss"]) == (question, loss)
+        if not is_same or not covers(cost_from_plain(line.body["cost"], cost.orders), cost):
+            raise _other_question()
+
+    def _kept_under(self, book: Book, related: str) -> list[int]:
+        """The charges of related keys that have a release, of those she may see."""
+        found = []
+        for number in book.released_under(self.name, related):
+            line = book.line(number)
+            if self.who in {EVERYBODY, line.who} or book.saw(number, self.who):
+                found.append(number)
+        return found[-_MOST_PARTS:]
+
+    def _see(self, book: Book, line: Entry) -> None:
+        """An analyst's own budget pays once for what somebody else's question told her."""
+        if self.who in {EVERYBODY, line.who} or book.saw(line.number, self.who):
+            return
+        self._refuse_closed(book)
+        total = self._total(book, self.who)
+        self._spend(book, self.who, cost_from_plain(line.body["cost"], total.orders))
+        book.append(self.name, "seen", self.who, {"charge": line.number})
+        book.see(line.number, self.who)
+
+    def _refuse_unseen(self, book: Book, line: Entry) -> None:
+        if self._is_reader or self.who in {EVERYBODY, line.who} or book.saw(line.number, self.who):
+            return
+        raise _not_allowed("this release is another analyst's")
+
+    def _record(self, kind: str, body: dict[str, Any], *, once: bool = False) -> None:
+        self._only_owner(f"record what is {kind}")
+        for text in body.values():
+            check_text(text, "what is recorded", _LONGEST)
+
+        def work(rows: Rows) -> None:
+            book = Book(rows)
+            if not (once and body in [entry.body for entry in book.of_kind(kind, self.name)][-1:]):
+                book.append(self.name, kind, EVERYBODY, body)
+
+        self._store.write(work)
+
+    def _total(self, book: Book, who: str) -> Filter:
+        return self._total_of(book, self.name, who)
+
+    @staticmethod
+    def _total_of(book: Book, name: str, who: str) -> Filter:
+        found = book.total(name, who)
+        if found is None:
+            raise Refused(
+                f"{who} has no budget in the account {name!r}",
+                why="an analyst spends within a budget of her own",
+                fix="ask the owner to grant one: hubbub budget grant",
+            )
+        return found
+
+    def _refuse_closed(self, book: Book) -> None:
+        if book.of_kind("close", self.name):
+            raise Refused(
+                f"the account {self.name!r} is closed",
+                why="its owner closed it",
+                fix="ask for another account",
+            )
+
+    def _only_owner(self, what: str) -> None:
+        if self._is_reader or self.who != EVERYBODY:
+            raise _not_allowed(f"only the owner can {what}")
+
+    def __repr__(self) -> str:
+        return f"Account({self.name!r}, {self.unit}{f', for {self.who}' if self.who else ''})"
+
+
+def parts_of(line: Entry) -> tuple[int, ...]:
+    """The charges whose releases that of a charge is combined with."""
+    return tuple(line.body.get("with", ()))
+
+
+def window_of(body: dict[str, Any]) -> Window | None:
+    """The window of the account that was opened so."""
+    found = body.get("window")
+    if found is None:
+        return None
+    return Window(found["column"], date.fromisoformat(found["start"]), date.fromisoformat(found["end"]))
+
+
+def check_name(name: Any, what: str) -> None:
+    """Refuse what cannot be a name in one line."""
+    if not isinstance(name, str) or not name.strip() or len(name) > 200 or not name.isprintable():
+        raise InvalidInput(
+            f"{what} has no name", why="lines are kept under it", fix="pass a short text of one line"
+        )
+
+
+def check_text(text: Any, what: str, longest: int) -> None:
+    """Refuse what cannot be stored."""
+    if not isinstance(text, str) or len(text) > longest or "\0" in text or not _is_unicode(text):
+        raise InvalidInput(
+            f"{what} is not a text that can be kept", why="people read it", fix="say it in words"
+        )
+
+
+def _is_unicode(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _not_allowed(what: str) -> Refused:
+    return Refused(what, why="roles keep the budget and others' questions apart", fix="ask the owner")
+
+
+def _other_question() -> Refused:
+    return Refused(
+        "the key was charged for another question, or at another cost",
+        why="one charge pays for one answer",
+        fix="use a new key",
+    )

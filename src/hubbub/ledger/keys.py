@@ -1,0 +1,192 @@
+"""The owner's keys: a signature on the head of a ledger, and a seal on what was released.
+
+Signatures are Ed25519's: who has the public key can check one, and cannot make one. Seals are
+ChaCha20-Poly1305's, bound to the account and the line. Both need the extra `hubbub[keys]`.
+
+Proof: docs/proofs/ledger.md, "Tamper evidence"
+"""
+
+import base64
+import binascii
+import json
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from hubbub.errors import InvalidInput, LedgerFailed
+
+__all__ = ["Head", "Seal", "checked", "new_secret", "new_signing_key", "signed"]
+
+_HEAD = "hubbub head/1"
+_SEALED = "sealed/1 "
+
+
+@dataclass(frozen=True)
+class Head:
+    """What an owner signs: so many lines, and the digest of the last."""
+
+    entries: int
+    digest: str
+    moment: str
+
+    def text(self) -> bytes:
+        """The bytes that are signed."""
+        return json.dumps([_HEAD, self.entries, self.digest, self.moment], separators=(",", ":")).encode()
+
+
+def new_signing_key(path: str | Path) -> None:
+    """Write a new private key, which only its owner can read, and beside it the public one, as FILE.pub."""
+    _library()
+    from cryptography.hazmat.primitives import serialization
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+    key = Ed25519PrivateKey.generate()
+    private = key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )
+    public = key.public_key().public_bytes(
+        serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo
+    )
+    _write(Path(path), private)
+    _write(Path(f"{path}.pub"), public)
+
+
+def signed(head: Head, key: str | Path) -> str:
+    """A head with the owner's signature, as JSON, to be kept or published elsewhere."""
+    _library()
+    from cryptography.hazmat.primitives import serialization
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+    found = _loaded(key, lambda text: serialization.load_pem_private_key(text, password=None))
+    if not isinstance(found, Ed25519PrivateKey):
+        raise _no_key("a private key")
+    signature = base64.b64encode(found.sign(head.text())).decode()
+    return json.dumps(
+        {
+            "format": _HEAD,
+            "entries": head.entries,
+            "head": head.digest,
+            "moment": head.moment,
+            "signature": signature,
+        }
+    )
+
+
+def checked(text: str, public: str | Path) -> Head:
+    """The head that was signed, if the signature is that of this public key.
+
+    Guarantee: an error unless who had the private key signed just this.
+    Assumes: Ed25519 cannot be forged, and the private key is the owner's alone.
+    Proof: docs/proofs/ledger.md, "Tamper evidence"
+    """
+    _library()
+    from cryptography.exceptions import InvalidSignature
+    from cryptography.hazmat.primitives import serialization
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+
+    found = _loaded(public, serialization.load_pem_public_key)
+    if not isinstance(found, Ed25519PublicKey):
+        raise _no_key("a public key")
+    try:
+        stated = json.loads(text)
+        head = Head(stated["entries"], stated["head"], stated["moment"])
+        if stated["format"] != _HEAD:
+            raise ValueError  # noqa: TRY301 - one way out for whatever is wrong
+        found.verify(base64.b64decode(stated["signature"], validate=True), head.text())
+    except (InvalidSignature, KeyError, TypeError, ValueError):
+        raise InvalidInput(
+            "the signature is not this key's",
+            why="what it says may be somebody else's word",
+            fix="give the signed head as it was written, and the public key of who signed it",
+        ) from None
+    return head
+
+
+def new_secret(path: str | Path) -> None:
+    """Write a new secret, with which releases can be sealed, and which only its owner can read."""
+    _library()
+    from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
+
+    _write(Path(path), base64.b64encode(ChaCha20Poly1305.generate_key()) + b"\n")
+
+
+class Seal:
+    """What seals releases before they are stored, and opens them; without a secret they stay as they are."""
+
+    def __init__(self, secret: str | Path | None = None) -> None:
+        self._cipher: Any = None
+        if secret is not None:
+            _library()
+            from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
+
+            self._cipher = _loaded(
+                secret, lambda text: ChaCha20Poly1305(base64.b64decode(text.strip(), validate=True))
+            )
+
+    def closed(self, text: str, account: str, number: int) -> str:
+        """The text as it is stored."""
+        if self._cipher is None:
+            return text
+        nonce = os.urandom(12)
+        hidden = nonce + self._cipher.encrypt(nonce, text.encode(), _place(account, number))
+        return _SEALED + base64.b64encode(hidden).decode()
+
+    def opened(self, stored: str, account: str, number: int) -> str:
+        """The text that was stored, which must have been sealed for this line."""
+        if not stored.startswith(_SEALED):
+            return stored
+        try:
+            hidden = base64.b64decode(stored.removeprefix(_SEALED), validate=True)
+            text: bytes = self._cipher.decrypt(hidden[:12], hidden[12:], _place(account, number))
+            return text.decode()
+        except Exception:  # noqa: BLE001 - whatever it is, there is no answer
+            raise LedgerFailed(
+                f"the release of line {number} is sealed with another secret",
+                why="its owner chose that only who has the secret can read it",
+                fix="open the ledger with the secret: Ledger.open(…, secret=…), or secret in hubbub.toml",
+            ) from None
+
+
+def _place(account: str, number: int) -> bytes:
+    return json.dumps([account, number]).encode()
+
+
+def _library() -> None:
+    try:
+        import cryptography  # noqa: F401 - whether it is there
+    except ImportError:
+        raise InvalidInput(
+            "cryptography is not installed", why="it signs and seals", fix="pip install hubbub[keys]"
+        ) from None
+
+
+def _loaded(path: str | Path, read: Callable[[bytes], Any]) -> Any:
+    try:
+        return read(Path(path).read_bytes())
+    except (OSError, ValueError, TypeError, binascii.Error):
+        raise _no_key("a key") from None
+
+
+def _no_key(what: str) -> InvalidInput:
+    return InvalidInput(
+        f"the file is not {what}",
+        why="without it nothing can be signed, checked or sealed",
+        fix="make one with: hubbub ledger key FILE",
+    )
+
+
+def _write(path: Path, content: bytes) -> None:
+    try:
+        opened = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(opened, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+    except OSError as problem:
+        raise InvalidInput(
+            "the key cannot be written",
+            why=(problem.strerror or "the system refused").lower(),
+            fix="give the path of a file that is not there yet",
+        ) from None

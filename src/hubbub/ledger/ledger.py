@@ -1,0 +1,215 @@
+"""The ledger: append-only, chained, and charged before anything runs.
+
+Entries hold what was done, not epsilons: these are views of it.
+
+Proof: docs/proofs/ledger.md
+"""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Self
+
+from hubbub.errors import InvalidInput, Refused
+from hubbub.ledger.account import Account, check_name, window_of
+from hubbub.ledger.book import EVERYBODY, START, Book, Entry, damaged, now
+from hubbub.ledger.keys import Head, Seal, signed
+from hubbub.ledger.store import Rows, SQLite, Store
+from hubbub.ledger.verify import Replay, Verdict, verified
+from hubbub.loss import Budget, Filter
+from hubbub.unit import Neighbours, Unit
+
+__all__ = ["Ledger"]
+
+
+class Ledger:
+    """A ledger in a store: a file, or a database that a team shares.
+
+    >>> import tempfile
+    >>> from hubbub.loss import Loss
+    >>> folder = tempfile.TemporaryDirectory()
+    >>> ledger = Ledger.open(f"{folder.name}/visits.ledger")
+    >>> account = ledger.account("visits", Unit("patient"), Budget(1, 1e-6))
+    >>> account.charge("a count", Loss.pure(0.25)).what
+    'a count'
+    >>> float(account.left().epsilon)
+    0.75
+    >>> ledger.verify().is_whole
+    True
+    >>> ledger.close(); folder.cleanup()
+
+    Guarantee: the sum of all charges never exceeds a budget, whoever charges at the same time; what `charge`
+        gave a receipt for is on the disk.
+    Proof: docs/proofs/ledger.md
+    """
+
+    def __init__(self, store: Store, seal: Seal | None = None) -> None:
+        self._store = store
+        self._seal = seal or Seal()
+
+    @classmethod
+    def open(cls, where: str | Path, *, secret: str | Path | None = None) -> "Ledger":
+        """The ledger at a path, made if it is not there, or at a `postgresql://…` address.
+
+        With a `secret`, the path of a file that `hubbub ledger key --secret` made, what is released is stored
+        sealed, and only who has the secret can read it.
+        """
+        from hubbub.ledger.postgres import Postgres, is_address
+
+        seal = Seal(secret)
+        return cls(Postgres(str(where)) if is_address(where) else SQLite(where), seal)
+
+    def account(self, name: str, unit: Unit | None = None, budget: Budget | None = None) -> Account:
+        """An account by its name; with a unit and a budget it is opened if it is not there.
+
+        An account that is there keeps its unit and its budget: others are refused. A unit with a window has
+        an account for each window, under the name and the window's days; windows do not overlap.
+        """
+        check_name(name, "the account")
+        family = name
+        if unit is not None and unit.window is not None:
+            name = f"{name} {unit.window.start}..{unit.window.end}"
+        found = self._store.read(lambda rows: Book(rows).opening(name))
+        if found is None:
+            if unit is None or budget is None:
+                raise InvalidInput(
+                    f"there is no account {name!r}",
+                    why="it must be opened with a unit and a budget first",
+                    fix="pass the unit and the budget",
+                )
+            found = self._store.write(lambda rows: _opened(Book(rows), name, family, unit, budget))
+        known = Unit(found["unit"], Neighbours(found["neighbours"]), window_of(found))
+        if unit is not None and unit != known:
+            raise Refused(
+                f"the account {name!r} is for {known}",
+                why="an account protects one unit under one relation",
+                fix="open an account of another name",
+            )
+        asked = None if budget is None else [str(budget.epsilon), str(budget.delta)]
+        if asked is not None and asked != [found["epsilon"], found["delta"]]:
+            raise Refused(
+                f"the account {name!r} has another budget",
+                why="a budget is fixed before anything is spent of it",
+                fix="leave the budget out to use the account as it is, or open one of another name",
+            )
+        return Account(self._store, name, known, family=found.get("family", name), seal=self._seal)
+
+    def accounts(self) -> list[str]:
+        """The names of all accounts."""
+        return self._store.read(lambda rows: Book(rows).accounts())
+
+    def entries(self) -> Iterator[Entry]:
+        """All lines, in their order."""
+        after = 0
+        while page := self._store.read(lambda rows: Book(rows).page(after)):  # noqa: B023 - used at once
+            after = page[-1].number
+            yield from page
+
+    def head(self) -> str:
+        """The digest of the last line: kept elsewhere, it lets `verify` find a truncation."""
+        last = self._store.read(lambda rows: Book(rows).last())
+        return START if last is None else last.digest
+
+    def sign(self, key: str | Path) -> str:
+        """The head, signed with the owner's private key: to be kept elsewhere, or published.
+
+        Who keeps it finds any later change of the lines so far, also a truncation, with the public key alone.
+
+        Proof: docs/proofs/ledger.md, "Tamper evidence"
+        """
+        last = self._store.read(lambda rows: Book(rows).last())
+        number, digest = (0, START) if last is None else (last.number, last.digest)
+        return signed(Head(number, digest, now()), key)
+
+    def verify(self, head: str | None = None) -> Verdict:
+        """Whether all lines are as they were written, none is missing, and the totals are their sums.
+
+        `head` is the digest that the owner kept: with it a ledger that was cut short is found too.
+
+        Proof: docs/proofs/ledger.md, "Tamper evidence"
+        """
+
+        def work(rows: Rows) -> Verdict:
+            found = verified(Book(rows), head)
+            return found if found.problem else replace(found, problem=self._store.check(rows))
+
+        return self._store.read(work)
+
+    def totals(self, until: int) -> dict[tuple[str, str], Filter]:
+        """What had been spent when this line was written, by account and analyst: added up anew."""
+
+        def work(rows: Rows) -> dict[tuple[str, str], Filter]:
+            replay = Replay()
+            for entry in Book(rows).lines():
+                if entry.number > until:
+                    break
+                replay.follow(entry)
+            replay.settle()
+            return replay.totals
+
+        return self._store.read(work)
+
+    def close(self) -> None:
+        """Let go of the store."""
+        self._store.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def _opened(book: Book, name: str, family: str, unit: Unit, budget: Budget) -> dict[str, Any]:
+    known = book.opening(name)  # somebody else may have been first
+    if known is not None:
+        return known
+    if book.total(name, EVERYBODY) is not None:
+        raise damaged(f"the opening of the account {name!r}")
+    _refuse_second_budget(book, family, unit)
+    made = Filter.for_questions(budget)
+    body: dict[str, Any] = {
+        "unit": unit.key,
+        "neighbours": unit.neighbours.value,
+        "epsilon": str(budget.epsilon),
+        "delta": str(budget.delta),
+        "population": budget.population,
+        "filter": made.to_json(),
+    }
+    if unit.window is not None:
+        ends = {"start": str(unit.window.start), "end": str(unit.window.end)}
+        body |= {"family": family, "window": {"column": unit.window.column, **ends}}
+    book.append(name, "open", EVERYBODY, body)
+    book.keep(name, EVERYBODY, made)
+    return body
+
+
+def _refuse_second_budget(book: Book, family: str, unit: Unit) -> None:
+    """No row is paid for by two budgets of one name.
+
+    Guarantee: of the accounts of a family each row is in one at most.
+    Proof: docs/proofs/ledger.md, "Windows"
+    """
+    for entry in book.openings():
+        if entry.body.get("family", entry.account) != family:
+            continue
+        window = window_of(entry.body)
+        if window is None or unit.window is None:
+            raise Refused(
+                f"the account {family!r} is {'for all time' if window is None else 'divided into windows'}",
+                why="a row that two budgets pay for is protected by neither of them",
+                fix="use it as it is, or open an account of another name",
+            )
+        same = (entry.body["unit"], entry.body["neighbours"], window.column)
+        if same != (unit.key, unit.neighbours.value, unit.window.column):
+            raise Refused(
+                f"the windows of {family!r} are for another unit, or by another column",
+                why="a row that two budgets pay for is protected by neither of them",
+                fix=f"use the column {window.column}, or open an account of another name",
+            )
+        if window.overlaps(unit.window):
+            raise Refused(
+                f"the window overlaps with another of {family!r}: {window}",
+                why="a row that two budgets pay for is protected by neither of them",
+                fix="use windows that follow each other",
+            )

@@ -1,0 +1,278 @@
+"""Doing again what the lines say, to see whether all is as it was written.
+
+Proof: docs/proofs/ledger.md, "Tamper evidence"
+"""
+
+import json
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from fractions import Fraction
+from functools import reduce
+from math import lcm
+from typing import Any
+
+from hubbub.errors import BudgetExceeded, HubbubError
+from hubbub.ledger.account import window_of
+from hubbub.ledger.book import (
+    EVERYBODY,
+    START,
+    Book,
+    Entry,
+    cost_from_plain,
+    covers,
+    digest,
+    known_cost,
+    plain_text,
+)
+from hubbub.loss import Cost, Filter
+from hubbub.unit import Window
+
+__all__ = ["Replay", "Verdict", "charged_together", "verified"]
+
+_REMEMBERED = 4096
+_TOGETHER = 1000
+"""So many lines are added up at once."""
+_EXACT = 1 << 256
+"""Sums with no larger denominator are exact (hubbub.loss.compose)."""
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What `verify` found: nothing wrong, or the first thing that is."""
+
+    entries: int
+    head: str
+    """The digest of the last line: who keeps it finds any later change, also a truncation."""
+    problem: str | None = None
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether nothing is wrong."""
+        return self.problem is None
+
+
+@dataclass
+class Replay:
+    """What the lines so far come to."""
+
+    totals: dict[tuple[str, str], Filter] = field(default_factory=dict)
+    closed: set[str] = field(default_factory=set)
+    windows: dict[str, list[Window | None]] = field(default_factory=dict)
+    """By the name that accounts share: which time each of them is for."""
+    charges: dict[int, tuple[str, str | None, int | None]] = field(default_factory=dict)
+    """By their line: the account, the key, and the line of the release."""
+    costs: dict[int, Cost] = field(default_factory=dict)
+    who: dict[int, str] = field(default_factory=dict)
+    seen: set[tuple[int, str]] = field(default_factory=set)
+    parts: dict[int, tuple[int, ...]] = field(default_factory=dict)
+    """The charges whose releases that of a charge is combined with."""
+    releases: dict[int, str] = field(default_factory=dict)
+
+    def follow(self, entry: Entry) -> str | None:
+        """Do what a line says, or say why it cannot have been done."""
+        known = _KINDS.get(entry.kind)
+        is_open = (entry.account, EVERYBODY) in self.totals
+        if known is None or is_open == (entry.kind == "open"):
+            return "is of no kind that can be here"
+        if entry.account in self.closed and entry.kind not in {"release", "exact", "version"}:
+            return "came after the account was closed"
+        try:
+            return known(self, entry)
+        except (KeyError, TypeError, ValueError, AttributeError, HubbubError):
+            return "does not say what it should"
+
+    def _open(self, entry: Entry) -> str | None:
+        body = entry.body
+        window, others = window_of(body), self.windows.setdefault(body.get("family", entry.account), [])
+        if others and (window is None or any(other is None or window.overlaps(other) for other in others)):
+            return "opens a second budget for the same rows"
+        others.append(window)
+        self.totals[entry.account, EVERYBODY] = Filter.from_json(body["filter"])
+        return None
+
+    def _grant(self, entry: Entry) -> str | None:
+        name, made = (entry.account, entry.body["analyst"]), Filter.from_json(entry.body["filter"])
+        if self.settle() is not None:  # what she spent until now must fit the budget she had
+            return "came after a charge that does not fit"
+        before = self.totals.get(name)
+        if made.spent != (Filter(made, made.orders, made.split) if before is None else before).spent:
+            return "forgets what the analyst had spent"
+        self.totals[name] = made
+        return None
+
+    def _charge(self, entry: Entry) -> str | None:
+        body = entry.body
+        orders = self.totals[entry.account, EVERYBODY].orders
+        known = self._costs.setdefault(entry.account, {})
+        figures = (plain_text(body["cost"]), plain_text(body["loss"]))
+        if figures not in known:
+            if len(known) >= _REMEMBERED:
+                known.clear()
+            known[figures] = _checked(body["cost"], figures[1], orders)
+        cost = known[figures]
+        if cost is None:
+            return "was charged less than it costs"
+        if body["key"] is not None and (entry.account, body["key"]) in self._keys:
+            return "charges a key again"
+        self._keys.add((entry.account, body["key"]))
+        parts = tuple(body.get("with", ()))
+        if any(not self._may_combine(number, entry) for number in parts):
+            return "combines what was not released, or not to see"
+        if parts:
+            self.parts[entry.number] = parts
+        self.charges[entry.number] = (entry.account, body["key"], None)
+        self.costs[entry.number], self.who[entry.number] = cost, entry.who
+        return self._spend(entry.number, entry.account, dict.fromkeys((EVERYBODY, entry.who)), cost)
+
+    def _saw(self, entry: Entry) -> str | None:
+        number = entry.body["charge"]
+        if (number, entry.who) in self.seen or self.charges[number][0] != entry.account:
+            return "sees what cannot be seen"
+        if not all(self._is_seen(part, entry.who) for part in self.parts.get(number, ())):
+            return "sees a part of what it has not seen"
+        self.seen.add((number, entry.who))
+        return self._spend(entry.number, entry.account, (entry.who,), self.costs[number])
+
+    def _is_seen(self, number: int, who: str) -> bool:
+        return who in {EVERYBODY, self.who[number]} or (number, who) in self.seen
+
+    def _may_combine(self, number: int, entry: Entry) -> bool:
+        account, _, released = self.charges[number]
+        return account == entry.account and released is not None and self._is_seen(number, entry.who)
+
+    def _release(self, entry: Entry) -> str | None:
+        number = entry.body["charge"]
+        account, key, before = self.charges[number]
+        if account != entry.account or before is not None:
+            return "releases what was not charged, or was released"
+        self.charges[number] = (account, key, entry.number)
+        self.releases[number] = entry.body["release"]
+        return None
+
+    def _close(self, entry: Entry) -> None:
+        self.closed.add(entry.account)
+
+    def _note(self, entry: Entry) -> None:
+        json.loads(entry.text)
+
+    def _spend(self, number: int, account: str, names: Iterable[str], cost: Cost) -> str | None:
+        for who in names:
+            self.totals[account, who]  # there must be one
+            self._pending.setdefault((account, who), []).append((number, cost))
+        return None
+
+    def settle(self) -> tuple[int, str] | None:
+        """Add up what was charged since; the first line that does not fit its budget, if one does not.
+
+        A sum only grows, so that all charges fit where the last one does.
+        """
+        failed = []
+        for name, charges in self._pending.items():
+            try:
+                self.totals[name] = charged_together(self.totals[name], [cost for _, cost in charges])
+            except BudgetExceeded:
+                failed.append(self._first_beyond(name, charges))
+        self._pending.clear()
+        return (min(failed), "does not fit the budget") if failed else None
+
+    def _first_beyond(self, name: tuple[str, str], charges: list[tuple[int, Cost]]) -> int:
+        total = self.totals[name]
+        for number, cost in charges:
+            if not total.allows(cost):
+                return number
+            total = total.charge(cost)
+        return charges[-1][0]
+
+    _keys: set[tuple[str, str | None]] = field(default_factory=set)
+    _costs: dict[str, dict[tuple[str, str], Cost | None]] = field(default_factory=dict)
+    """What was charged for a loss, if that covers it, by account: a million lines have few different ones."""
+    _pending: dict[tuple[str, str], list[tuple[int, Cost]]] = field(default_factory=dict)
+    """Charges that are not added up yet, with their lines."""
+
+
+_KINDS: dict[str, Callable[[Replay, Entry], str | None]] = {
+    "open": Replay._open,  # noqa: SLF001 - its own table of what each kind of line does
+    "grant": Replay._grant,  # noqa: SLF001
+    "charge": Replay._charge,  # noqa: SLF001
+    "seen": Replay._saw,  # noqa: SLF001
+    "release": Replay._release,  # noqa: SLF001
+    "close": Replay._close,  # noqa: SLF001
+    "exact": Replay._note,  # noqa: SLF001
+    "version": Replay._note,  # noqa: SLF001
+}
+
+
+def verified(book: Book, head: str | None) -> Verdict:
+    """Whether all lines are as they were written, none is missing, and all else follows from them."""
+    previous, number, seen = START, 0, head is None or head == START
+    replay = Replay()
+    for entry in book.lines():
+        number += 1
+        if entry.number != number or entry.previous != previous:
+            return Verdict(number, previous, f"line {number} is missing, or not in its place")
+        if entry.digest != entry.expected_digest():
+            return Verdict(number, previous, f"line {number} has been changed")
+        previous, seen = entry.digest, seen or entry.digest == head
+        beyond = replay.settle() if entry.kind == "grant" or number % _TOGETHER == 0 else None
+        problem = None if beyond is not None else replay.follow(entry)
+        if problem is not None:
+            beyond = replay.settle() or (number, problem)
+        if beyond is not None:
+            return Verdict(beyond[0], previous, f"line {beyond[0]} {beyond[1]}")
+    beyond = replay.settle()
+    if beyond is not None:
+        return Verdict(beyond[0], previous, f"line {beyond[0]} {beyond[1]}")
+    if not seen:
+        return Verdict(
+            number, previous, "the kept digest is nowhere: lines were cut off, or all was rewritten"
+        )
+    return Verdict(number, previous, _beside(book, replay))
+
+
+def _beside(book: Book, replay: Replay) -> str | None:
+    """What is kept beside the lines must be just what follows from them."""
+    totals = {(account, who): state.to_json() for (account, who), state in replay.totals.items()}
+    kept = {(account, who): (state, seal) for account, who, state, seal in _all(book, "totals")}
+    if kept != {name: (state, digest([*name, state])) for name, state in totals.items()}:
+        return "the totals are not the sums of the lines"
+    charges = dict(replay.charges)
+    for number, *rest in book.rows.each("SELECT number, account, charge_key, released FROM charges"):
+        if charges.pop(number, None) != tuple(rest):
+            return f"the key of the charge in line {number} is not that of the line"
+    if charges:
+        return f"the key of the charge in line {next(iter(charges))} is missing"
+    if {(number, who) for number, who in _all(book, "seen")} != replay.seen:
+        return "who saw what is not as the lines say"
+    left = dict(replay.releases)
+    for number, body in book.rows.each("SELECT number, body FROM releases"):
+        if left.pop(number, None) != digest(body):
+            return f"the release of line {number} has been changed"
+    return f"the release of line {next(iter(left))} is missing" if left else None
+
+
+def _all(book: Book, table: str) -> "list[tuple[object, ...]]":
+    return book.rows.run(f"SELECT * FROM {table}")  # noqa: S608 - a name of ours
+
+
+def _checked(charged: dict[str, Any], loss: str, orders: tuple[Fraction, ...]) -> Cost | None:
+    """The figures that were charged; None where they are below what the loss costs."""
+    cost = cost_from_plain(charged, orders)
+    return cost if covers(cost, known_cost(loss, orders)) else None
+
+
+def charged_together(total: Filter, costs: Sequence[Cost]) -> Filter:
+    """The filter after all of them: what charging them one by one gives, to the last digit."""
+    counts = Counter(map(id, costs))
+    different = {id(cost): cost for cost in costs}
+    columns = zip(total.spent.figures, *(cost.figures for cost in different.values()), strict=True)
+    if not costs or any(_may_round(column) for column in columns):
+        for cost in costs:
+            total = total.charge(cost)
+        return total
+    return total.charge(reduce(Cost.__add__, (cost.times(counts[name]) for name, cost in different.items())))
+
+
+def _may_round(figures: Iterable[Fraction | None]) -> bool:
+    """Whether some sum of these may be too long to be exact, so that it matters how they are added up."""
+    return lcm(*(figure.denominator for figure in figures if figure is not None)) > _EXACT

@@ -1,0 +1,217 @@
+"""`hubbub budget`, `hubbub ledger` and `hubbub report`, on a ledger in which something happened."""
+
+import json
+import shutil
+import sqlite3
+from fractions import Fraction
+from pathlib import Path
+
+import pytest
+
+from cli.terminal import run
+from hubbub.ledger import Ledger
+from hubbub.ledger.history import History
+from hubbub.loss import Budget, Loss
+from hubbub.unit import Unit
+
+FIRST = Path(__file__).parents[1] / "ledger" / "data" / "first.ledger"
+
+
+@pytest.fixture
+def path(tmp_path):
+    copy = tmp_path / "first.ledger"
+    shutil.copy(FIRST, copy)
+    return str(copy)
+
+
+def said(*words):
+    out = run(*words)
+    assert out.code == 0, out.stderr
+    return out.stdout
+
+
+def refused(*words):
+    out = run(*words)
+    assert out.code == 2
+    return " ".join(out.stderr.split())
+
+
+def test_a_budget_shows_what_was_spent_by_whom_and_what_is_left(path):
+    out = said("budget", "--ledger", path, "--account", "visits")
+    for part in (
+        "ε = 3, δ = 1e-06",
+        "spent ε = 1.52",
+        "left ε = 1.47",
+        "ada: ε = 0.1 of 1",
+        "more queries",
+        "█",
+    ):
+        assert part in out
+    assert "sales" not in out
+    assert "closed" in said("budget", "--ledger", path)
+
+
+def test_an_analyst_sees_only_her_own(path):
+    out = said("budget", "--ledger", path, "--account", "visits", "--as", "ada")
+    assert "ada" in out
+    assert "bob" not in out
+    assert "about 9 more queries" in out
+    listed = said("ledger", "list", "--ledger", path, "--account", "visits", "--as", "ada")
+    assert "a count" in listed
+    assert "training" not in listed
+
+
+def test_about_so_many_more_is_so_many(tmp_path):
+    path = tmp_path / "x.ledger"
+    with Ledger.open(path) as ledger:
+        account = ledger.account("visits", Unit("patient"), Budget(1))
+        assert "more queries" not in said("budget", "--ledger", str(path))
+        account.begin("a count", Loss.pure(Fraction(1, 50)), dataset="visits")
+        out = said("budget", "--ledger", str(path))
+        assert "about 49 more queries like the last" in out
+        assert "visits, by itself: ε = 0.02" in out
+        for _ in range(49):
+            account.charge("a count", Loss.pure(Fraction(1, 50)))
+        out = said("budget", "--ledger", str(path))
+        assert "about 0 more" in out
+        assert out.count("·") > 0
+        assert 10 <= out.count(" %") <= 12
+
+
+def test_a_grant_is_given_and_written(path):
+    assert "carl may spend ε = 0.5" in said(
+        "budget", "grant", "carl", "--epsilon", "0.5", "--ledger", path, "--account", "visits"
+    )
+    with Ledger.open(path) as ledger:
+        assert ledger.account("visits").analysts()["carl"].epsilon == Fraction(1, 2)
+        assert ledger.verify().is_whole
+    assert "--account" in refused("budget", "grant", "carl", "--epsilon", "0.5", "--ledger", path)
+    assert "closed" in refused(
+        "budget", "grant", "carl", "--epsilon", "0.5", "--ledger", path, "--account", "sales"
+    )
+
+
+def test_lines_are_listed_shown_and_exported(path):
+    listed = said("ledger", "list", "--ledger", path)
+    assert [line.split()[0] for line in listed.splitlines()[1:]] == [str(number) for number in range(1, 14)]
+    shown = json.loads(said("ledger", "show", "4", "--ledger", path))
+    assert (shown["who"], shown["body"]["what"], shown["kind"]) == ("ada", "a count", "charge")
+    lines = [json.loads(line) for line in said("ledger", "export", "--ledger", path).splitlines()]
+    assert lines[3] == shown
+    assert len(lines) == 13
+    assert "no line 99" in refused("ledger", "show", "99", "--ledger", path)
+
+
+def test_a_whole_ledger_is_whole_and_its_digest_is_shown(path):
+    out = said("ledger", "verify", "--ledger", path)
+    assert "whole: 13 lines" in out
+    digest = out.split()[-1]
+    assert "whole: 13 lines" in said("ledger", "verify", "--ledger", path, "--head", digest)
+    cut = run("ledger", "verify", "--ledger", path, "--head", "0" * 63 + "1")
+    assert cut.code == 1
+    assert "nowhere" in cut.stdout
+
+
+def test_a_changed_ledger_is_not_whole(path):
+    connection = sqlite3.connect(path, isolation_level=None)
+    connection.execute("UPDATE entries SET who = 'bob' WHERE number = 9")
+    connection.close()
+    out = run("ledger", "verify", "--ledger", path)
+    assert out.code == 1
+    assert "not whole: line 9 has been changed" in out.stdout
+
+
+def test_the_label_says_the_same_in_every_form(path, tmp_path):
+    given = ("report", "--ledger", path, "--account", "visits", "--format")
+    facts = json.loads(said(*given, "json"))
+    assert (facts["unit"], facts["neighbours"], facts["promise"]["epsilon"]) == ("patient", "add/remove", "3")
+    assert [each["what"] for each in facts["releases"]] == ["a count", "sums", "training"]
+    assert facts["exact looks by the owner"] == 1
+    written = said(*given, "text")
+    assert "one patient is protected" in written
+    assert "20 × ((Gaussian μ = 1) of a Poisson sample, rate 0.01)" in written
+    assert '"unit": "patient"' in said(*given, "yaml").splitlines()
+    said(*given, "html", "--output", str(tmp_path / "label.html"))
+    page = (tmp_path / "label.html").read_text(encoding="utf-8")
+    assert page.startswith("<!doctype html>")
+    assert "<td>training</td>" in page
+
+
+FIELDS = {
+    "product": "name data_curators intended_use data_product_type data_product_region data_product_sector "
+    "description publication_date",
+    "dp_flavor": "name input_metric bound_on_input_distance output_measure bound_on_output_distance "
+    "data_domain unprotected_quantities",
+    "privacy_loss": "privacy_unit privacy_unit_description privacy_parameters privacy_parameters_description",
+    "model": "model_name model_name_description actors release_type release_type_description "
+    "data_source_type data_source_type_description access_type access_type_description",
+    "accounting": "post_processing composition",
+    "implementation": "pre_processing_eda_hyperparameter_tuning mechanisms justification",
+    "resources": "sources",
+}
+"""What a deployment says in OpenDP's registry."""
+
+
+def test_a_label_has_all_that_registries_ask_for(path, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    given = ("report", "--ledger", path, "--account", "visits", "--format")
+    facts = json.loads(said(*given, "json"))
+    assert {part: set(values) for part, values in facts["deployment"].items()} == {
+        part: set(names.split()) for part, names in FIELDS.items()
+    }
+    assert facts["deployment"]["implementation"]["mechanisms"] == "gaussian (2), pure (2), sampled (1)"
+    assert facts["deployment"]["dp_flavor"]["name"] == "Approximate DP"
+    assert "looked at exact answers 1 times" in facts["deployment"]["dp_flavor"]["unprotected_quantities"]
+    assert facts["deployment"]["product"]["intended_use"] == "not stated"
+    asked = facts["NIST SP 800-226"]
+    assert "at most ε = 3, δ = 1e-06; spent ε = 1.52" in asked["privacy parameters"]
+    for name in (
+        *("unit of privacy", "correctness", "utility", "bias", "query model", "trust model", "side channels"),
+        *("access control", "data security", "data collection exposure"),
+    ):
+        assert asked[name]
+    Path("hubbub.toml").write_text(
+        '[about]\nuse = "planning"\nsecurity = "a locked room"\n'
+        '[tables.visits]\npath = "visits.csv"\nunit = "patient"\n'
+    )
+    Path("visits.csv").write_text("patient\n1\n")
+    facts = json.loads(said(*given, "json"))
+    assert facts["deployment"]["product"]["intended_use"] == "planning"
+    assert facts["NIST SP 800-226"]["data security"] == "a locked room"
+    for form in ("text", "yaml", "html"):
+        assert "a locked room" in said(*given, form)
+    assert "<polyline" in said(*given, "html")
+    Path("hubbub.toml").write_text(Path("hubbub.toml").read_text().replace("use =", "purpose ="))
+    assert "about.purpose is not known" in refused(*given, "json")
+
+
+def test_a_burn_down_has_about_a_dozen_moments_however_many_charges(tmp_path):
+    with Ledger.open(tmp_path / "x.ledger") as ledger:
+        account = ledger.account("visits", Unit("patient"), Budget(1))
+        for count in range(1, 301):
+            account.charge("a count", Loss.pure(Fraction(1, 500)))
+            if count not in {1, 12, 13, 100, 300}:
+                continue
+            moments = History.of(account).burn_down()
+            assert 1 <= len(moments) <= 13
+            assert len(moments) == count or len(moments) >= 7
+            assert moments[-1].charges == count
+            for each in moments:
+                assert each.left == pytest.approx(1 - each.charges / 500)
+
+
+def test_what_people_typed_cannot_break_the_page(tmp_path):
+    path = tmp_path / "x.ledger"
+    with Ledger.open(path) as ledger:
+        ledger.account("visits", Unit("patient"), Budget(1)).charge("<script>[red]x", Loss.pure(1))
+    assert "<script>" not in said("report", "--ledger", str(path), "--format", "html")
+    assert "<script>[red]x" in said("ledger", "list", "--ledger", str(path))
+
+
+def test_what_is_not_there_is_said_and_not_made(tmp_path):
+    assert "no ledger is named" in refused("budget")
+    missing = tmp_path / "missing.ledger"
+    assert "not there" in refused("ledger", "verify", "--ledger", str(missing))
+    assert not missing.exists()
+    Ledger.open(missing).close()
+    assert "has no account" in refused("report", "--ledger", str(missing))

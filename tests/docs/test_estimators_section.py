@@ -1,0 +1,31 @@
+"""What docs/learning.md says of estimators is so."""
+
+import re
+from pathlib import Path
+
+import numpy as np
+
+import hubbub.learn
+
+PAGE = (Path(__file__).parents[2] / "docs" / "learning.md").read_text(encoding="utf-8")
+SECTION = PAGE[PAGE.index("## Estimators") :]
+
+
+def test_its_example_runs():
+    rows = np.arange(600).reshape(-1, 2) % 10 / 10
+    given = {"X": rows, "y": np.where(rows[:, 0] > 0.5, "yes", "no"), "X_new": rows[:3]}
+    exec(re.findall(r"```python\n(.*?)```", SECTION, re.DOTALL)[0], given)  # noqa: S102 - our own page
+    assert given["model"].loss_ == given["model"].receipt_.loss == given["account"].receipts[0].loss
+
+
+def test_every_estimator_is_in_its_table():
+    names = set(re.findall(r"^\| `(\w+)` \|", SECTION, re.MULTILINE))
+    assert names == {
+        "GaussianNB",
+        "KMeans",
+        "LinearRegression",
+        "LogisticRegression",
+        "PCA",
+        "StandardScaler",
+    }
+    assert names <= set(hubbub.learn.__all__)

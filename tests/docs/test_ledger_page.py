@@ -1,0 +1,43 @@
+"""What docs/ledger.md shows runs as it stands."""
+
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+
+from cli.terminal import run
+from hubbub.cli.hospital import write_visits
+
+PAGE = (Path(__file__).parents[2] / "docs" / "ledger.md").read_text(encoding="utf-8")
+
+
+def blocks(language):
+    return re.findall(rf"```{language}\n(.*?)```", PAGE, flags=re.DOTALL)
+
+
+@pytest.fixture
+def hospital(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    write_visits(tmp_path / "visits.parquet")
+    return tmp_path
+
+
+def test_the_python_runs(hospital, capsys):
+    names = {}
+    for block in blocks("python"):
+        exec(block, names)  # noqa: S102 - our own page
+    out = capsys.readouterr().out
+    assert "[2]" in out
+    assert "patient × window (day from 2026-11-01 to before 2026-12-01)" in out
+    assert "over 1 windows so far" in out
+
+
+def test_the_shell_runs(hospital):
+    pytest.importorskip("cryptography", reason="cryptography is not installed")
+    lines = "".join(blocks("sh")).splitlines()
+    for line in lines:
+        out = run(*shlex.split(line, comments=True)[1:])
+        assert out.code == 0, (line, out.stderr)
+    assert len(lines) == 9
+    assert Path("label.html").exists()

@@ -1,0 +1,504 @@
+"""A run from its plan to its release, through the public door."""
+
+import json
+import math
+import subprocess
+import sys
+from fractions import Fraction
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+from torch.utils.data import Dataset, IterableDataset, TensorDataset
+
+import hubbub
+from hubbub.dataset import Spending
+from hubbub.errors import BudgetExceeded, Halted, HubbubError, InvalidInput, Refused, Unsupported
+from hubbub.learn import Adaptive, Fixed, private
+from hubbub.loss import Budget, Loss
+from hubbub.noise import rounded_gaussian
+from hubbub.noise.entropy import _replaying
+
+RATE, STEPS = 0.1, 12
+
+
+def net():
+    return nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 2))
+
+
+def rows(count=300):
+    x = torch.randn(count, 4)
+    return x, (x[:, 0] > 0).long()
+
+
+def run(model=None, data=None, optimizer=None, **given):
+    model = model or net()
+    optimizer = optimizer or torch.optim.SGD(model.parameters(), lr=0.5)
+    settings = {"loss": F.cross_entropy, "clip": 1.0, "rate": RATE, "steps": STEPS, "sigma": 1.0, "lot": 30}
+    return private(model, optimizer, rows() if data is None else data, **{**settings, **given})
+
+
+def stream():
+    """Bits that can be drawn again: for comparing runs, not for hiding anything."""
+    drawn = np.random.default_rng(5)
+    return lambda count: drawn.bytes(count) if count else b""
+
+
+# What it costs
+
+
+def test_the_cost_is_that_of_sampled_gaussians():
+    assert run().loss == Loss.gaussian(1).sampled(RATE) * STEPS
+    assert run(sigma=2.0).sigma() == 2
+
+
+def test_a_target_is_kept_and_hardly_more():
+    trainer = run(sigma=None, target=Budget(1.5, 1e-5))
+    assert 1.4999 < trainer.epsilon() <= 1.5
+    assert trainer.epsilon(1e-5) == trainer.epsilon()
+
+
+def test_layers_share_one_lot():
+    """σ_eff = (Σ σ_l⁻²)^−½, sampled once."""
+    trainer = run(clip={"0": 0.5, "2": 2.0}, sigma={"0": 3.0, "2": 4.0})
+    assert trainer.loss == Loss.gaussian_squared(Fraction(1, 9) + Fraction(1, 16)).sampled(RATE) * STEPS
+    assert trainer.sigma() == pytest.approx(1 / math.sqrt(1 / 9 + 1 / 16))
+    shared = run(clip={"0": 0.5, "2": 2.0}, sigma=1.0)
+    assert shared.sigma() == pytest.approx(1)
+    assert shared.epsilon(1e-5) <= run().epsilon(1e-5) * (1 + 1e-9)
+
+
+def test_schedules_are_summed_step_by_step():
+    sigmas = [1 + step / 10 for step in range(STEPS)]
+    rates = [0.05 + step / 100 for step in range(STEPS)]
+    trainer = run(sigma=sigmas, rate=lambda step: rates[step], clip=lambda step: 1 / (step + 1))
+    parts = [
+        Loss.gaussian(1 / Fraction(repr(s))).sampled(Fraction(repr(r)))
+        for s, r in zip(sigmas, rates, strict=True)
+    ]
+    assert trainer.loss == Loss.together(parts)
+    shaped = run(sigma=lambda step: 1 + step % 2, target=Budget(2, 1e-5))
+    assert 1.999 < shaped.epsilon() <= 2
+    assert shaped.sigma(3) == pytest.approx(2 * shaped.sigma(0))
+
+
+def test_adaptive_clipping_is_charged():
+    trainer = run(clip=Adaptive(1.0, sigma=5), sigma=2.0)
+    assert trainer.loss == Loss.gaussian_squared(Fraction(1, 4) + Fraction(1, 100)).sampled(RATE) * STEPS
+    assert run(sigma=None, clip=Adaptive(1.0), target=Budget(1, 1e-5)).epsilon() <= 1
+    with pytest.raises(InvalidInput, match="counts of adaptive clipping"):
+        run(sigma=None, clip=Adaptive(1.0, sigma=0.1), target=Budget(0.1, 1e-9))
+
+
+def test_fixed_lots_have_their_own_accounting():
+    trainer = run(rate=Fixed(300, 30), steps=20, sigma=4.0)
+    assert trainer.loss == Loss.gaussian_squared(2 * 4 * Fraction(1, 16))
+    assert str(trainer.unit) == "one row, substitute"
+    assert len([0 for _ in trainer]) == 20
+
+
+# What it does
+
+
+class Counted:
+    """An account that remembers, and sees how often the data had been read by then."""
+
+    def __init__(self, reads):
+        self.reads, self.charged = reads, []
+
+    def charge(self, what, loss):
+        self.charged.append((what, loss, len(self.reads)))
+
+
+class Watched(Dataset):
+    def __init__(self, count=40):
+        self.reads = []
+        self.x, self.y = rows(count)
+
+    def __len__(self):
+        return len(self.x)
+
+    def __getitem__(self, place):
+        self.reads.append(place)
+        return self.x[place], self.y[place]
+
+
+def test_the_whole_run_is_charged_before_a_row_is_read():
+    data = Watched()
+    trainer = run(
+        data=data, example=(torch.zeros(4), torch.tensor(0)), account=(account := Counted(data.reads))
+    )
+    assert data.reads == []
+    assert account.charged == []
+    steps = iter(trainer)
+    next(steps)
+    assert account.charged == [(f"training, {STEPS} steps", trainer.loss, 0)]
+    list(steps)
+    assert len(account.charged) == 1
+    assert trainer.step == STEPS
+
+
+def test_a_budget_too_small_stops_it_before_anything_happens():
+    model = net()
+    before = [p.clone() for p in model.parameters()]
+    account = Spending(Budget(0.1, 1e-6))
+    with pytest.raises(BudgetExceeded):
+        next(iter(run(model, account=account)))
+    assert account.receipts == []
+    assert all(torch.equal(a, b) for a, b in zip(before, model.parameters(), strict=True))
+
+
+def test_training_and_queries_spend_from_one_account():
+    account = Spending(Budget(5, 1e-5))
+    account.charge("a count", Loss.pure(1))
+    run(account=account, sigma=None, target=Budget(2, 1e-6)).run(progress=False)
+    assert [receipt.what for receipt in account.receipts] == ["a count", f"training, {STEPS} steps"]
+    assert 1 < account.epsilon(1e-5) <= 5
+
+
+def test_the_noise_is_sigma_times_clip_once_for_the_lot():
+    """No data: what is left is noise. False alarm: below 1e-9, by the normal law's 6.2 deviations."""
+    model = nn.Linear(50, 40)
+    empty = (torch.zeros(0, 50), torch.zeros(0, dtype=torch.long))
+    trainer = run(
+        model, data=empty, clip=0.5, sigma=3.0, lot=10, optimizer=torch.optim.SGD(model.parameters(), lr=0)
+    )
+    drawn = [torch.cat([p.grad.flatten() for p in model.parameters()]) for _ in trainer]
+    noise = torch.stack(drawn) * 10 / (3 * 0.5)
+    count = noise.numel()
+    assert abs(noise.mean()) < 6.2 / math.sqrt(count)
+    assert abs(noise.square().mean() - 1) < 6.2 * math.sqrt(2 / count)
+    assert abs((noise[1:] * noise[:-1]).mean()) < 6.2 / math.sqrt(count - noise.shape[1])
+
+
+def test_the_noise_is_the_exact_rounded_gaussian_and_torch_cannot_seed_it():
+    model = net()
+    empty = (torch.zeros(0, 4), torch.zeros(0, dtype=torch.long))
+    trainer = run(model, data=empty, optimizer=torch.optim.SGD(model.parameters(), lr=0))
+    with _replaying(stream()):
+        next(iter(trainer))
+    sums = trainer._sums[0]
+    with _replaying(stream()):
+        expected = rounded_gaussian(sums.threshold.noise, size=sums.group.size)
+    found = torch.cat([p.grad.flatten() for p in model.parameters()])
+    assert torch.equal(found, torch.from_numpy(expected * (sums.threshold.step / 30)).float())
+    torch.manual_seed(3)
+    next(iter(trainer))
+    first = model[0].weight.grad.clone()
+    torch.manual_seed(3)
+    next(iter(trainer))
+    assert not torch.equal(first, model[0].weight.grad)
+
+
+def test_each_layer_gets_its_own_noise():
+    model = nn.Sequential(nn.Linear(60, 50), nn.Linear(50, 60))
+    empty = (torch.zeros(0, 60), torch.zeros(0, dtype=torch.long))
+    trainer = run(
+        model, data=empty, clip={"0": 1.0, "1": 10.0}, sigma={"0": lambda step: 1 + step, "1": 2.0}, lot=1
+    )
+    for step in trainer:
+        for layer, wanted in ((model[0], step), (model[1], 20)):
+            noise = torch.cat([p.grad.flatten() for p in layer.parameters()])
+            # 6.2 deviations of a mean of 3000 squares.
+            assert abs(noise.square().mean() / wanted**2 - 1) < 6.2 * math.sqrt(2 / noise.numel())
+
+
+def test_it_learns():
+    model = net()
+    x, y = rows(3000)
+    private(
+        model,
+        torch.optim.SGD(model.parameters(), lr=2.0),
+        (x, y),
+        loss=F.cross_entropy,
+        clip=1.0,
+        rate=0.1,
+        steps=60,
+        target=Budget(8, 1e-5),
+        lot=300,
+    ).run(progress=False)
+    assert (model(x).argmax(1) == y).float().mean() > 0.9
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        rows(60),
+        tuple(part.numpy() for part in rows(60)),
+        TensorDataset(*rows(60)),
+        Watched(60),
+    ],
+    ids=["tensors", "arrays", "TensorDataset", "Dataset"],
+)
+def test_data_come_in_any_form(data):
+    assert run(data=data).run(progress=False).value.keys() == net().state_dict().keys()
+
+
+@pytest.mark.parametrize(
+    "loss", [F.cross_entropy, nn.CrossEntropyLoss(), nn.CrossEntropyLoss(label_smoothing=0.1)]
+)
+def test_torchs_losses_are_taken_apart(loss):
+    assert "book-keeping" in run(loss=loss).how
+
+
+def test_an_objective_of_ones_own():
+    model = nn.Linear(4, 4)
+    trainer = run(
+        model,
+        data=rows(50)[0],
+        loss=None,
+        objective=lambda model, x: (model(x) - x).square().sum(1),
+        rate=0.5,
+    )
+    trainer.run(progress=False)
+
+
+def test_a_training_loop_needs_three_changed_lines():
+    model, (x, y) = net(), rows()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    schedule = torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.9)
+    for _ in run(model, (x, y), optimizer):
+        schedule.step()
+    assert optimizer.param_groups[0]["lr"] == pytest.approx(0.1 * 0.9**STEPS)
+
+
+def test_frozen_parameters_stay_and_are_not_charged_for():
+    model = net()
+    model[0].requires_grad_(False)
+    before = model[0].weight.clone()
+    model[0].weight.grad = torch.ones_like(model[0].weight)
+    trainer = run(model)
+    assert trainer._sums[0].group.size == 8 * 2 + 2
+    trainer.run(progress=False)
+    assert torch.equal(model[0].weight, before)
+
+
+def test_several_optimizers_and_groups():
+    model = net()
+    optimizers = [
+        torch.optim.SGD(model[0].parameters(), lr=0.1, momentum=0.9),
+        torch.optim.Adam([{"params": model[2].weight, "lr": 0.1}, {"params": model[2].bias}]),
+    ]
+    before = [p.clone() for p in model.parameters()]
+    run(model, optimizer=optimizers).run(progress=False)
+    assert not any(torch.equal(a, b) for a, b in zip(before, model.parameters(), strict=True))
+
+
+def test_an_average_is_kept_and_released():
+    model = net()
+    trainer = run(model, average=0.9)
+    release = trainer.run(progress=False)
+    assert torch.equal(release.value["0.weight"], trainer.averaged["0.weight"])
+    assert not torch.equal(release.value["0.weight"], model[0].weight)
+
+
+def test_thresholds_adapt_towards_the_quantile():
+    model = net()
+    trainer = run(
+        model, rows(3000), clip=Adaptive(50.0, quantile=0.5, pace=0.5), steps=30, lot=300, sigma=1.0
+    )
+    trainer.run(progress=False)
+    assert trainer.clips[0] < 5
+
+
+# What comes out
+
+
+def test_a_release_says_what_it_cost_and_how_it_was_made():
+    trainer = run()
+    with pytest.raises(Halted, match="not started"):
+        trainer.release()
+    release = trainer.run(progress=False)
+    assert release.loss == trainer.loss
+    facts = json.loads(release.source.to_json())
+    assert facts["mechanism"] == "dp-sgd"
+    assert facts["steps"] == facts["done"] == STEPS
+    assert release.map(len).value == 4
+    with pytest.raises(InvalidInput):
+        release.error()
+    with pytest.raises(InvalidInput):
+        release.source.error()
+
+
+def test_nothing_that_is_shown_depends_on_how_much_data_there_is():
+    def shown(count):
+        trainer = run(data=rows(count))
+        before = repr(trainer)
+        release = trainer.run(progress=False)
+        return before, repr(trainer), trainer.facts(), release.label(), str(trainer.loss)
+
+    assert shown(300) == shown(17)
+
+
+def test_the_bar_shows_steps_epsilon_and_time_and_nothing_else(capsys):
+    run().run()
+    out = capsys.readouterr().out
+    assert "ε = " in out
+    assert f"{STEPS}/{STEPS}" in out
+    assert "loss" not in out
+
+
+def test_an_example_that_is_no_number_does_not_harm_the_weights():
+    x, y = rows()
+    x[5:50] = math.nan
+    model = net()
+    run(model, (x, y)).run(progress=False)
+    assert all(torch.isfinite(p).all() for p in model.parameters())
+
+
+def test_examples_that_cannot_be_read_are_blanks():
+    class Broken(Watched):
+        def __getitem__(self, place):
+            if place == 3:
+                raise OSError("row 3 is secret")
+            if place == 4:
+                return torch.zeros(9), self.y[place]
+            return super().__getitem__(place)
+
+    run(data=Broken(), rate=1).run(progress=False)
+
+
+def test_users_are_units():
+    trainer = run(units=np.arange(300) // 3, per_unit=2, unit="patient")
+    assert str(trainer.unit) == "one patient, add/remove"
+    trainer.run(progress=False)
+    assert trainer._examples._units == 100
+
+
+# What is refused
+
+
+class Mixing(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(4, 2)
+
+    def forward(self, x):
+        return self.layer(x - x.mean(0))
+
+
+class Remembering(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(4, 2)
+        self.register_buffer("seen", torch.zeros(4))
+
+    def forward(self, x):
+        self.seen += x.detach().sum(0)
+        return self.layer(x)
+
+
+def hooked():
+    model = net()
+    model[0].register_full_backward_hook(lambda *_: None)
+    return model
+
+
+def sampled():
+    model = net()
+    model[0].weight.grad_sample = None
+    return model
+
+
+@pytest.mark.parametrize(
+    ("model", "kind", "words"),
+    [
+        (lambda: nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4), nn.Linear(4, 2)), Refused, "GroupNorm"),
+        (Mixing, Refused, "depends on another example"),
+        (Remembering, Refused, "buffers"),
+        (hooked, InvalidInput, "hooks"),
+        (sampled, InvalidInput, "grad_sample"),
+        (
+            lambda: nn.Sequential(nn.Linear(4, 2), nn.InstanceNorm1d(2, track_running_stats=True)),
+            Refused,
+            "statistics",
+        ),
+        (lambda: nn.Sequential(nn.Embedding(3, 2, max_norm=1.0)), Refused, "max_norm"),
+    ],
+)
+def test_models_that_do_not_keep_examples_apart_are_refused(model, kind, words):
+    account = Spending(Budget(9, 1e-5))
+    with pytest.raises(kind, match=words):
+        run(model(), account=account)
+    assert account.receipts == []
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"clip": 0},
+        {"clip": -1.0},
+        {"clip": math.nan},
+        {"clip": {"0": 1.0}},
+        {"clip": {"0": 1.0, "2": 1.0, "7": 1.0}},
+        {"clip": {"0": 1.0, "2": 1.0}, "sigma": {"0": 1.0}},
+        {"rate": 1.5},
+        {"rate": 0},
+        {"steps": 0},
+        {"steps": 2.5},
+        {"sigma": math.nan},
+        {"sigma": 0},
+        {"sigma": None},
+        {"sigma": [1.0, 2.0]},
+        {"sigma": None, "target": Budget(1)},
+        {"lot": 0},
+        {"chunk": 1000},
+        {"average": 1.5},
+        {"per_unit": 2},
+        {"units": [1, 2, 3]},
+        {"loss": None},
+        {"objective": F.cross_entropy},
+        {"loss": lambda out, y: F.cross_entropy(out, y).mean()},
+        {"data": (torch.zeros(3, 4), torch.zeros(4))},
+        {"data": torch.zeros(3, 4)},
+        {"rate": Fixed(10, 20)},
+    ],
+    ids=str,
+)
+def test_what_cannot_be_used_is_said_before_anything_is_charged(given):
+    account = Spending(Budget(100, 1e-3))
+    with pytest.raises(InvalidInput):
+        run(account=account, **given)
+    assert account.receipts == []
+
+
+def test_optimizers_that_do_not_fit_are_refused():
+    with pytest.raises(InvalidInput, match="no parameter"):
+        run(net().requires_grad_(False))
+    with pytest.raises(InvalidInput, match="not the model's"):
+        run(net(), optimizer=torch.optim.SGD(net().parameters(), lr=0.1))
+    with pytest.raises(InvalidInput, match="not a torch optimizer"):
+        run(net(), optimizer=0.1)
+    model = net()
+    with pytest.raises(Unsupported):
+        run(model, optimizer=torch.optim.LBFGS(model.parameters()))
+
+
+def test_data_that_cannot_be_sampled_are_refused():
+    class Stream(IterableDataset):
+        def __iter__(self):
+            yield from ()
+
+    with pytest.raises(Unsupported):
+        run(data=Stream())
+
+
+def test_errors_hold_no_data():
+    with pytest.raises(HubbubError) as caught:
+        run(data=([1.5], "secret"))
+    assert "secret" not in str(caught.value)
+    assert "1.5" not in str(caught.value)
+
+
+def test_learning_is_imported_without_torch():
+    code = (
+        "import sys, hubbub; hubbub.learn; hubbub.learn.Lots; dir(hubbub.learn);"
+        "print(sorted({'torch', 'scipy'} & set(sys.modules)))"
+    )
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert out.stdout.strip() == "[]"
+    assert hubbub.learn.private is private
+    with pytest.raises(AttributeError):
+        hubbub.learn.nonsense  # noqa: B018 - the question is the test

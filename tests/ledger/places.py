@@ -1,0 +1,59 @@
+"""Places where ledgers are kept, as an attacker sees them too: raw SQL, beside the API."""
+
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+from hubbub.ledger import Account, Ledger
+from hubbub.loss import Budget
+from hubbub.unit import Unit
+
+PATIENT = Unit("patient")
+
+
+class File:
+    """A ledger in a file."""
+
+    def __init__(self, path: Path) -> None:
+        self.address = str(path)
+
+    def open(self) -> Ledger:
+        return Ledger.open(self.address)
+
+    def attack(self, text: str, given=()) -> list:
+        with closing(sqlite3.connect(self.address, isolation_level=None)) as connection:
+            return connection.execute(text, given).fetchall()
+
+
+class Database:
+    """A ledger in PostgreSQL."""
+
+    def __init__(self, server) -> None:
+        self.server = server
+        self.address = server.address()
+        self._opened: list[Ledger] = []
+
+    def open(self) -> Ledger:
+        self._opened.append(Ledger.open(self.address))
+        return self._opened[-1]
+
+    def connect(self, user: str = "postgres"):
+        import psycopg
+
+        return psycopg.connect(
+            self.server.address(user), autocommit=True, options="-c search_path=hubbub -c lock_timeout=30s"
+        )
+
+    def attack(self, text: str, given=(), user: str = "postgres") -> list:
+        with self.connect(user) as connection:
+            cursor = connection.execute(text.replace("?", "%s"), given or None)
+            return cursor.fetchall() if cursor.description else []
+
+    def close(self) -> None:
+        for ledger in self._opened:
+            ledger.close()
+        self.attack("DROP SCHEMA IF EXISTS hubbub CASCADE")
+
+
+def account(ledger: Ledger, epsilon=1, delta=0) -> Account:
+    return ledger.account("visits", PATIENT, Budget(epsilon, delta))

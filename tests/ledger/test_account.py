@@ -1,0 +1,344 @@
+"""What an account promises: never overspent, charged once a key, one answer a charge, and roles."""
+
+import json
+import secrets
+from datetime import UTC, datetime
+from fractions import Fraction
+from unittest import mock
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import hubbub.ledger.book
+from hubbub.errors import BudgetExceeded, InvalidInput, Refused
+from hubbub.ledger import Ledger
+from hubbub.loss import Budget, Filter, Loss
+from hubbub.unit import Neighbours, Unit
+from ledger.places import PATIENT, account
+from refusing import refused
+
+TENTH = Loss.pure(Fraction(1, 10))
+
+
+def test_ten_tenths_fit_one_and_the_eleventh_is_refused_with_what_would_fit(place):
+    spender = account(place.open())
+    for _ in range(10):
+        spender.charge("a count", TENTH)
+    assert spender.spent.epsilon == 1
+    assert spender.left().epsilon == 0
+    with pytest.raises(BudgetExceeded, match=r"account 'visits'.* there is room for nothing"):
+        spender.charge("a count", TENTH)
+    assert spender.spent.epsilon == 1
+
+
+def test_a_refusal_says_what_would_fit_and_that_fits(place):
+    spender = account(place.open())
+    spender.charge("a count", Loss.pure(0.75))
+    with pytest.raises(BudgetExceeded, match=r"room for a pure epsilon of 0\.25"):
+        spender.charge("a count", Loss.pure(0.5))
+    spender.charge("a count", Loss.pure(0.25))
+
+
+@settings(max_examples=6, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.lists(st.fractions(0, Fraction(1, 2), max_denominator=50).filter(bool), max_size=5))
+def test_a_ledger_spends_just_as_a_filter_does(folder, prices):
+    ledger = Ledger.open(folder / f"{secrets.token_hex(8)}.ledger")
+    spender, model = account(ledger, 1, 1e-6), Filter.for_questions(Budget(1, 1e-6))
+    for price in prices:
+        loss = Loss.gaussian(price)
+        if model.allows(loss.cost()):
+            spender.charge("noise", loss)
+            model = model.charge(loss.cost())
+        else:
+            with pytest.raises(BudgetExceeded):
+                spender.charge("noise", loss)
+    assert spender.total == model
+    assert ledger.verify().is_whole
+    ledger.close()
+
+
+def test_what_was_spent_is_there_when_the_ledger_is_opened_again(place):
+    with place.open() as ledger:
+        account(ledger).charge("a count", Loss.pure(0.5))
+    again = place.open().account("visits")
+    assert again.unit == PATIENT
+    assert again.spent.epsilon == Fraction(1, 2)
+    assert again.epsilon() == 0.5
+
+
+def test_an_account_keeps_its_unit_its_relation_and_its_budget(place):
+    ledger = place.open()
+    account(ledger, 1, 1e-6)
+    for unit in (Unit("doctor"), Unit("patient", Neighbours.SUBSTITUTE), Unit.row()):
+        with pytest.raises(Refused, match="is for one patient"):
+            ledger.account("visits", unit)
+    for budget in (Budget(2, 1e-6), Budget(1, 1e-7)):
+        with pytest.raises(Refused, match="another budget"):
+            ledger.account("visits", PATIENT, budget)
+    with pytest.raises(InvalidInput, match="no account 'nobody'"):
+        ledger.account("nobody")
+    assert ledger.accounts() == ["visits"]
+
+
+def test_accounts_do_not_share_a_budget(place):
+    ledger = place.open()
+    account(ledger).charge("a count", Loss.pure(1))
+    other = ledger.account("sales", Unit("customer"), Budget(2))
+    other.charge("a count", Loss.pure(2))
+    assert ledger.accounts() == ["sales", "visits"]
+    assert {entry.account for entry in other.entries()} == {"sales"}
+    assert ledger.verify().is_whole
+
+
+# Keys
+
+
+def test_a_key_is_charged_once_however_often(place):
+    spender = account(place.open())
+    first = spender.begin("a count", TENTH, key="monday")
+    again = spender.begin("a count", TENTH, key="monday")
+    assert (first.is_new, again.is_new, again.number) == (True, False, first.number)
+    assert spender.spent.epsilon == Fraction(1, 10)
+
+
+def test_a_key_pays_for_one_question_at_one_price(place):
+    spender = account(place.open())
+    spender.charge("a count", TENTH, key="monday")
+    for what, loss in (("another count", TENTH), ("a count", Loss.pure(1))):
+        with pytest.raises(Refused, match="another question, or at another cost"):
+            spender.charge(what, loss, key="monday")
+    assert spender.spent.epsilon == Fraction(1, 10)
+
+
+def test_a_charge_without_a_key_is_always_a_new_one(place):
+    spender = account(place.open())
+    assert spender.begin("a", TENTH).number != spender.begin("a", TENTH).number
+    assert spender.spent.epsilon == Fraction(1, 5)
+
+
+# Releases
+
+
+def test_the_first_release_that_was_kept_is_the_one_that_is_shown(place):
+    spender = account(place.open())
+    charge = spender.begin("a count", TENTH, key="monday")
+    assert spender.released(charge.number) is None
+    assert spender.keep(charge.number, "42") == "42"
+    assert spender.keep(charge.number, "43") == "42"
+    assert account(place.open()).released(charge.number) == "42"
+
+
+def test_only_a_charge_has_a_release(place):
+    spender = account(place.open())
+    for number in (1, 7, -1):
+        with pytest.raises(InvalidInput, match="no charge"):
+            spender.keep(number, "42")
+        with pytest.raises(InvalidInput, match="no charge"):
+            spender.released(number)
+
+
+def test_a_release_of_another_account_is_not_shown(place):
+    ledger = place.open()
+    number = account(ledger).begin("a count", TENTH).number
+    other = ledger.account("sales", PATIENT, Budget(1))
+    with pytest.raises(InvalidInput, match="no charge of this account"):
+        other.keep(number, "42")
+
+
+# Analysts and readers
+
+
+def test_an_analyst_spends_within_a_budget_of_her_own_and_the_account_s(place):
+    owner = account(place.open())
+    owner.grant("ada", Budget(0.3))
+    owner.grant("bob", Budget(2))
+    ada, bob = owner.for_analyst("ada"), owner.for_analyst("bob")
+    for _ in range(3):
+        ada.charge("a count", TENTH)
+    with pytest.raises(BudgetExceeded, match="the budget of ada"):
+        ada.charge("a count", TENTH)
+    assert bob.left().epsilon == Fraction(7, 10)
+    with pytest.raises(BudgetExceeded, match="account 'visits'"):
+        bob.charge("a count", Loss.pure(1))
+    assert (owner.spent.epsilon, ada.spent.epsilon, bob.spent.epsilon) == (
+        Fraction(3, 10),
+        Fraction(3, 10),
+        0,
+    )
+
+
+def test_a_refused_charge_leaves_both_budgets_as_they_were(place):
+    owner = account(place.open())
+    owner.grant("ada", Budget(0.3))
+    with pytest.raises(BudgetExceeded):
+        owner.for_analyst("ada").charge("a count", Loss.pure(0.5))
+    assert owner.spent.epsilon == 0
+
+
+def test_an_analyst_without_a_grant_spends_nothing(place):
+    owner = account(place.open())
+    with pytest.raises(Refused, match="eve has no budget"):
+        owner.for_analyst("eve").charge("a count", TENTH)
+    assert owner.spent.epsilon == 0
+
+
+def test_a_grant_can_be_raised_and_what_was_spent_stays_spent(place):
+    owner = account(place.open())
+    owner.grant("ada", Budget(0.1))
+    ada = owner.for_analyst("ada")
+    ada.charge("a count", TENTH)
+    owner.grant("ada", Budget(0.2))
+    ada.charge("a count", TENTH)
+    with pytest.raises(BudgetExceeded):
+        ada.charge("a count", TENTH)
+    with pytest.raises(InvalidInput, match="more is spent"):
+        owner.grant("ada", Budget(0.1))
+    assert {who: total.spent.epsilon for who, total in owner.analysts().items()} == {"ada": Fraction(1, 5)}
+
+
+def test_seeing_what_another_charged_costs_an_analyst_once_and_the_account_nothing(place):
+    owner = account(place.open())
+    for who in ("ada", "bob"):
+        owner.grant(who, Budget(0.15))
+    ada, bob = owner.for_analyst("ada"), owner.for_analyst("bob")
+    number = ada.begin("a count", TENTH, key="monday").number
+    ada.keep(number, "42")
+    with pytest.raises(Refused, match="another analyst's"):
+        bob.released(number)
+    for _ in range(2):
+        assert bob.begin("a count", TENTH, key="monday").number == number
+        assert bob.released(number) == "42"
+    assert (owner.spent.epsilon, bob.spent.epsilon) == (Fraction(1, 10), Fraction(1, 10))
+    ada.charge("a count", Loss.pure(0.05), key="tuesday")
+    bob.charge("a count", Loss.pure(0.05), key="tuesday")
+    ada_s = owner.begin("a count", Loss.pure(0.01), key="wednesday")
+    assert ada_s.is_new
+    with pytest.raises(BudgetExceeded, match="the budget of bob"):
+        bob.charge("a count", Loss.pure(0.01), key="wednesday")
+    assert place.open().verify().is_whole
+
+
+def test_an_analyst_sees_her_own_lines_and_a_reader_sees_all_and_changes_nothing(place):
+    owner = account(place.open())
+    for who in ("ada", "bob"):
+        owner.grant(who, Budget(1))
+        owner.for_analyst(who).charge(f"the question of {who}", TENTH)
+    ada, reader = owner.for_analyst("ada"), owner.for_reader()
+    assert [entry.body["what"] for entry in ada.entries()] == ["the question of ada"]
+    assert list(ada.analysts()) == ["ada"]
+    assert len(list(reader.entries())) == len(list(owner.entries())) == 5
+    for someone in (ada, reader):
+        for what in (
+            lambda me: me.grant("ada", Budget(5)),
+            lambda me: me.close(),
+            lambda me: me.exact("all rows"),
+            lambda me: me.version("2", "visits"),
+            lambda me: me.for_analyst("bob"),
+            lambda me: me.for_reader(),
+        ):
+            with pytest.raises(Refused, match="only the owner can"):
+                what(someone)
+    with pytest.raises(Refused, match="a reader cannot charge"):
+        reader.charge("a count", TENTH)
+    with pytest.raises(Refused, match="a reader cannot release"):
+        reader.keep(3, "42")
+    assert len(list(owner.entries())) == 5
+
+
+def test_a_closed_account_is_charged_no_more_and_still_shows_what_it_released(place):
+    owner = account(place.open())
+    number = owner.begin("a count", TENTH, key="monday").number
+    owner.keep(number, "42")
+    owner.close()
+    assert owner.is_closed
+    for what in (
+        lambda: owner.charge("a count", TENTH),
+        lambda: owner.grant("ada", Budget(1)),
+        owner.close,
+    ):
+        with pytest.raises(Refused, match="is closed"):
+            what()
+    assert owner.released(owner.begin("a count", TENTH, key="monday").number) == "42"
+    assert place.open().verify().is_whole
+
+
+# What is written
+
+
+def test_a_line_holds_facts_and_nothing_of_the_data(place):
+    owner = account(place.open())
+    owner.charge("SELECT COUNT(*) FROM visits", TENTH, key="monday")
+    *_, entry = owner.entries()
+    body = entry.body
+    assert set(body) == {"what", "dataset", "loss", "cost", "unit", "neighbours", "fingerprint", "key"}
+    assert body["loss"] == {
+        "kind": "loss/1",
+        "ways": [[[1, {"part": "pure/1", "epsilon": "1/10", "delta": "0", "sharp": True}]]],
+    }
+    assert (body["unit"], body["neighbours"], entry.kind, entry.who) == (
+        "patient",
+        "add/remove",
+        "charge",
+        "",
+    )
+
+
+def test_the_clock_may_go_backwards(place):
+    owner = account(place.open())
+    with mock.patch.object(hubbub.ledger.book, "datetime") as clock:
+        clock.now.return_value = datetime(1999, 1, 1, tzinfo=UTC)
+        owner.charge("a count", TENTH)
+    owner.charge("a count", TENTH)
+    moments = [entry.moment[:4] for entry in owner.entries()]
+    assert moments[1] == "1999"
+    assert moments[2] > "2000"
+    assert owner.spent.epsilon == Fraction(1, 5)
+    assert place.open().verify().is_whole
+
+
+def test_what_had_been_spent_at_any_line_is_added_up_anew(place):
+    ledger = place.open()
+    owner = account(ledger)
+    for _ in range(4):
+        owner.charge("a count", TENTH)
+    spent = [ledger.totals(until)["visits", ""].spent.epsilon for until in range(1, 6)]
+    assert spent == [Fraction(done, 10) for done in range(5)]
+
+
+def test_exact_looks_and_versions_are_recorded_and_a_version_once(place):
+    owner = account(place.open())
+    owner.exact("SELECT 1")
+    for version in ("1", "1", "2", "2"):
+        owner.version(version, "visits")
+    kinds = [(entry.kind, entry.body.get("version")) for entry in owner.entries()]
+    assert kinds == [("open", None), ("exact", None), ("version", "1"), ("version", "2")]
+
+
+@pytest.mark.parametrize("name", ["", " ", "a\nb", "x" * 201, None, 5, "a\0b", "\ud800"])
+def test_names_are_short_texts_of_one_line(name, place):
+    owner = account(place.open())
+    with refused(InvalidInput, "has no name"):
+        owner.grant(name, Budget(1))
+    with refused(InvalidInput, "has no name"):
+        place.open().account(name, PATIENT, Budget(1))
+    if name is not None:
+        with refused(InvalidInput, "has no name"):
+            owner.charge("a count", TENTH, key=name)
+
+
+@pytest.mark.parametrize("what", [None, 5, "\ud800", "a\0b", "x" * 100_001])
+def test_what_is_charged_is_a_text_that_can_be_kept(what, place):
+    owner = account(place.open())
+    with refused(InvalidInput, "not a text"):
+        owner.charge(what, TENTH)
+    assert owner.spent.epsilon == 0
+
+
+def test_any_text_is_read_as_it_was_written(place):
+    owner = account(place.open())
+    text = json.dumps(["Ünïcødé \u202e 🎲", "\\", '"', "'; DROP TABLE entries; --"], ensure_ascii=False)
+    number = owner.begin(text, TENTH).number
+    assert owner.keep(number, text) == owner.released(number) == text
+    assert [entry.body["what"] for entry in owner.entries() if entry.kind == "charge"] == [text]
+    assert place.open().verify().is_whole

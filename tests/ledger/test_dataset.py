@@ -1,0 +1,272 @@
+"""A dataset with a ledger: charged before it runs, kept before it is shown, asked again at no cost."""
+
+import json
+from fractions import Fraction
+from unittest import mock
+
+import duckdb
+import pandas as pd
+import pytest
+
+import hubbub as hb
+import hubbub.dataset
+from hubbub.errors import BudgetExceeded, InvalidInput, Refused
+from hubbub.learn import StandardScaler
+from hubbub.ledger import Ledger
+from hubbub.loss import Budget
+from hubbub.queries.fingerprint import fingerprint
+
+QUESTION = "SELECT g, COUNT(*) AS n FROM people GROUP BY g"
+ROWS = pd.DataFrame({"who": range(100), "g": ["ab"[i % 2] for i in range(100)], "x": [1.0] * 100})
+
+
+@pytest.fixture
+def ledger(place):
+    with place.open() as made:
+        made.account("people", hb.Unit("who"), Budget(1))
+        yield made
+
+
+def opened(ledger, rows=ROWS, **given):
+    return hb.open(
+        {"people": rows},
+        unit="who",
+        ledger=ledger,
+        keys={"g": ["a", "b"]},
+        bounds={"x": (0, 2)},
+        rows_per_unit=1,
+        **given,
+    )
+
+
+def ask(data, text=QUESTION, epsilon=0.1):
+    return data.run(data.sql(text, epsilon=epsilon))
+
+
+def counting(data):
+    """Counts how often the engine is asked."""
+    return mock.patch.object(data._engine, "aggregates", wraps=data._engine.aggregates)
+
+
+def test_a_question_is_charged_once_and_answered_the_same_for_ever(ledger):
+    data = opened(ledger)
+    first = ask(data)
+    with counting(data) as engine:
+        again = ask(data)
+    assert engine.call_count == 0
+    assert again.value.to_dict() == first.value.to_dict()
+    assert again.loss == first.loss
+    assert data.account.spent.epsilon == Fraction(1, 10)
+    assert (first.label()["asked before"], again.label()["asked before"]) == (False, True)
+    assert again.label()["as of"] == first.label()["as of"]
+    assert ask(opened(ledger)).value.to_dict() == first.value.to_dict()
+    assert ledger.verify().is_whole
+
+
+def test_what_the_line_says_is_public(ledger):
+    data = opened(ledger)
+    ask(data)
+    charge = next(entry for entry in data.account.entries() if entry.kind == "charge")
+    assert charge.body["what"] == QUESTION
+    assert charge.body["fingerprint"] == fingerprint(
+        data.sql(QUESTION, epsilon=0.1), [["people", "DataFrame", [], True, False]]
+    )
+    kept = json.loads(data.account.released(charge.number))
+    assert kept["format"] == "hubbub answers/1"
+
+
+def test_other_rows_change_no_byte_of_what_is_charged(ledger):
+    ask(opened(ledger))
+    other = ROWS.assign(x=2.0, g="a")[:7]
+    with counting(data := opened(ledger, other)) as engine:
+        ask(data)
+    assert engine.call_count == 0  # the same question on the same declared version
+    with counting(data := opened(ledger, other, version="2")) as engine:
+        ask(data)
+    assert engine.call_count == 1
+    one, two = (entry.body for entry in data.account.entries() if entry.kind == "charge")
+    assert {name for name in one if one[name] != two[name]} == {"key"}
+
+
+def test_a_declared_version_is_remembered_and_answers_say_which_it_was(ledger):
+    first = ask(opened(ledger, version="2026-10"))
+    assert ask(opened(ledger)).value.to_dict() == first.value.to_dict()
+    second = ask(opened(ledger, version="2026-11"))
+    assert second.label()["version"] == "2026-11"
+    assert opened(ledger).version == "2026-11"
+    assert opened(ledger).account.spent.epsilon == Fraction(1, 5)
+    again = ask(opened(ledger, version="2026-10"))
+    assert (again.label()["version"], again.value.to_dict()) == ("2026-10", first.value.to_dict())
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "select g, count(*) as n from PEOPLE where X > 1 and g = 'a' group by G",
+        "SELECT g,\n\tCOUNT( * ) AS n FROM people -- a comment\nWHERE x>1 AND g='a' GROUP BY g",
+        "SELECT g, COUNT(*) AS n FROM people WHERE g = 'a' AND x > 1 GROUP BY g",
+        "SELECT g, COUNT(*) AS n FROM people WHERE x > 1 AND g = 'a' GROUP BY 1",
+    ],
+)
+def test_the_same_question_in_other_words(ledger, text):
+    data = opened(ledger)
+    asked = data.sql("SELECT g, COUNT(*) AS n FROM people WHERE x > 1 AND g = 'a' GROUP BY g", epsilon=0.1)
+    assert fingerprint(data.sql(text, epsilon=0.1)) == fingerprint(asked)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "SELECT g, COUNT(*) AS m FROM people WHERE x > 1 AND g = 'a' GROUP BY g",
+        "SELECT g, COUNT(*) AS n FROM people WHERE x > 1 AND g = 'A' GROUP BY g",
+        "SELECT g, COUNT(*) AS n FROM people WHERE x > 1 OR g = 'a' GROUP BY g",
+        "SELECT g, COUNT(*) AS n FROM people WHERE x >= 1 AND g = 'a' GROUP BY g",
+        "SELECT g, COUNT(DISTINCT who) AS n FROM people WHERE x > 1 AND g = 'a' GROUP BY g",
+        "SELECT COUNT(*) AS n, g FROM people WHERE x > 1 AND g = 'a' GROUP BY g",
+        "SELECT g, COUNT(*) AS n FROM people WHERE x > 1 AND g = 'a' GROUP BY g ORDER BY n",
+        "SELECT g, COUNT(*) AS n FROM people WHERE x > 1 AND g = 'a' GROUP BY g LIMIT 1",
+        "SELECT g, COUNT(*) AS n FROM people WHERE x > 1 AND g = 'a' GROUP BY g HAVING COUNT(*) > 1",
+    ],
+)
+def test_another_question(ledger, text):
+    data = opened(ledger)
+    asked = data.sql("SELECT g, COUNT(*) AS n FROM people WHERE x > 1 AND g = 'a' GROUP BY g", epsilon=0.1)
+    assert fingerprint(data.sql(text, epsilon=0.1)) != fingerprint(asked)
+
+
+def test_another_price_limit_bound_key_or_place_is_another_question(ledger):
+    data = opened(ledger)
+    text = "SELECT g, SUM(x) AS s FROM people GROUP BY g"
+    marks = [
+        fingerprint(data.sql(text, epsilon=0.1)),
+        fingerprint(data.sql(text, epsilon=0.1), [["people", "/data/people.csv"]]),
+        fingerprint(data.sql(text, epsilon=0.2)),
+        fingerprint(data.sql(text, epsilon=0.1, delta=1e-9)),
+        fingerprint(data.sql(text, epsilon=0.1, rows_per_unit=2)),
+        fingerprint(data.sql(text, epsilon=0.1, bounds={"x": (0, 1)})),
+        fingerprint(data.sql(text, epsilon=0.1, keys={"g": ["a"]})),
+        fingerprint(data.sql(text, epsilon=0.1, keys={"g": ["b", "a"]})),
+        fingerprint(data.sql(text, epsilon=0.1, confidence=0.9)),
+    ]
+    assert len(set(marks)) == len(marks)
+
+
+def test_nothing_is_read_that_is_not_charged_and_what_fails_stays_charged(ledger):
+    data = opened(ledger)
+    with counting(data) as engine, pytest.raises(BudgetExceeded):
+        ask(data, epsilon=2)
+    assert engine.call_count == 0
+    with mock.patch.object(data._engine, "aggregates", side_effect=RuntimeError), pytest.raises(RuntimeError):
+        ask(data)
+    assert data.account.spent.epsilon == Fraction(1, 10)
+    assert ask(data).label()["asked before"]  # the charge is resumed, and runs: nothing had left
+    assert data.account.spent.epsilon == Fraction(1, 10)
+
+
+def test_of_two_runs_of_one_charge_only_the_first_that_was_kept_is_seen(ledger):
+    one, two = opened(ledger), opened(ledger)
+    inner = []
+
+    def meanwhile(*given, **named):
+        if not inner:
+            inner.append(None)
+            inner[0] = ask(two)  # somebody else asks the same, and is faster
+        return hubbub.queries.run.answered(*given, **named)
+
+    with mock.patch.object(hubbub.dataset, "answered", meanwhile):
+        outer = ask(one)
+    assert outer.value.to_dict() == inner[0].value.to_dict()
+    assert one.account.spent.epsilon == Fraction(1, 10)
+
+
+def test_an_answer_that_another_analyst_has_costs_her_budget_and_not_the_total(ledger):
+    owner = ledger.account("people")
+    owner.grant("ada", Budget(0.5))
+    owner.grant("bob", Budget(0.15))
+    ada, bob = opened(ledger, analyst="ada"), opened(ledger, analyst="bob")
+    answer = ask(ada)
+    for _ in range(2):
+        assert ask(bob).value.to_dict() == answer.value.to_dict()
+    assert (owner.spent.epsilon, bob.account.spent.epsilon) == (Fraction(1, 10), Fraction(1, 10))
+    ask(ada, QUESTION.replace("AS n", "AS m"))
+    with pytest.raises(BudgetExceeded, match="the budget of bob"):
+        ask(bob, QUESTION.replace("AS n", "AS m"))
+    with pytest.raises(Refused, match="eve has no budget"):
+        ask(opened(ledger, analyst="eve"))
+
+
+def test_an_exact_look_is_recorded_before_it_is_taken_and_is_only_the_owner_s(ledger):
+    data = opened(ledger)
+    plan = data.sql(QUESTION, epsilon=0.1)
+    with mock.patch.object(data._engine, "aggregates", side_effect=RuntimeError), pytest.raises(RuntimeError):
+        data.exact(plan)
+    *_, entry = data.account.entries()
+    assert (entry.kind, entry.body) == ("exact", {"what": QUESTION})
+    assert data.exact(plan)["n"] == [50, 50]
+    data.account.grant("ada", Budget(1))
+    analyst = opened(ledger, analyst="ada")
+    with counting(analyst) as engine, pytest.raises(Refused, match="only the owner"):
+        analyst.exact(plan)
+    assert engine.call_count == 0
+
+
+def test_a_ledger_beside_the_data_is_opened_by_its_path(folder):
+    path = folder / "people.csv"
+    ROWS.to_csv(path, index=False)
+    given = {"unit": "who", "types": {"x": "number"}, "keys": {"g": ["a", "b"]}, "rows_per_unit": 1}
+    where = folder / "people.ledger"
+    with hb.open(path, ledger=where, budget=Budget(1), **given) as data:
+        first = ask(data).value.to_dict()
+    with hb.open(path, ledger=str(where), **given) as data:
+        assert ask(data).value.to_dict() == first
+        assert data.account.name == "people"
+    with Ledger.open(where) as ledger:
+        assert ledger.verify().is_whole
+    with pytest.raises(InvalidInput, match="no account 'other'"):
+        hb.open(path, ledger=where, account="other", **given)
+
+
+def test_two_tables_of_one_name_in_two_databases_are_two(folder):
+    origins = []
+    for name in ("one", "two"):
+        path = folder / f"{name}.duckdb"
+        connection = duckdb.connect(str(path))
+        connection.execute("CREATE TABLE people AS SELECT i AS who, 'a' AS g FROM range(9) r(i)")
+        connection.close()
+        with hb.open(
+            path, table="people", unit="who", ledger=folder / "x.ledger", budget=Budget(1), keys={"g": ["a"]}
+        ) as data:
+            origins.append(data._origin)
+            data.run(data.sql(QUESTION, epsilon=0.1, rows_per_unit=1))
+            spent = data.account.spent.epsilon
+    assert origins[0] != origins[1]
+    assert spent == Fraction(1, 5)
+
+
+@pytest.mark.parametrize("name", ["account", "analyst", "version"])
+def test_what_only_a_ledger_keeps_is_refused_without_one(name):
+    with pytest.raises(InvalidInput, match=f"{name} is given without a ledger"):
+        hb.open(ROWS, unit="who", **{name: "x"})
+
+
+def test_an_interactive_mechanism_spends_through_the_same_account(ledger):
+    account = ledger.account("people")
+    opened = hb.AboveThreshold.of(epsilon=0.5, threshold=10, sensitivity=1).open(account=account)
+    assert opened.receipt is not None
+    assert account.spent.epsilon == Fraction(1, 2)
+
+
+def test_a_model_spends_through_the_same_account(ledger):
+    account = ledger.account("people")
+    account.grant("ada", Budget(1))
+    for spender in (account, account.for_analyst("ada")):
+        StandardScaler(epsilon=0.25, bounds=(0, 1), account=spender).fit([[0.5], [1.0]])
+    charges = [entry for entry in account.entries() if entry.kind == "charge"]
+    assert [(entry.who, entry.body["what"]) for entry in charges] == [
+        ("", "StandardScaler.fit"),
+        ("ada", "StandardScaler.fit"),
+    ]
+    assert account.left().epsilon == Fraction(1, 2)
+    assert ledger.verify().is_whole
+    with pytest.raises(BudgetExceeded):
+        StandardScaler(epsilon=0.75, bounds=(0, 1), account=account).fit([[0.5], [1.0]])

@@ -1,0 +1,172 @@
+"""A signed head finds what was cut off, with the public key alone; a secret seals what was released."""
+
+import json
+import stat
+from fractions import Fraction
+from pathlib import Path
+
+import pytest
+
+import hubbub as hb
+from cli.terminal import run
+from hubbub.errors import InvalidInput, LedgerFailed
+from hubbub.ledger import Ledger, checked, new_secret, new_signing_key
+from hubbub.ledger.book import START
+from hubbub.loss import Loss
+from ledger.places import File, account
+
+pytest.importorskip("cryptography", reason="cryptography is not installed")
+
+TENTH = Loss.pure(Fraction(1, 10))
+ANSWER = '{"n": 12345678}'
+
+
+@pytest.fixture
+def keys(tmp_path):
+    for name in ("owner", "other"):
+        new_signing_key(tmp_path / name)
+        new_secret(tmp_path / f"{name}.secret")
+    return tmp_path
+
+
+def test_a_key_is_its_owner_s_alone_and_is_not_written_over(keys):
+    for name in ("owner", "owner.secret"):
+        assert stat.S_IMODE((keys / name).stat().st_mode) == 0o600
+    for make in (new_signing_key, new_secret):
+        before = (keys / "owner").read_bytes()
+        with pytest.raises(InvalidInput, match="the key cannot be written"):
+            make(keys / "owner")
+        assert (keys / "owner").read_bytes() == before
+
+
+def test_a_signed_head_finds_what_was_cut_off_or_written_anew(place, keys):
+    with place.open() as ledger:
+        owner = account(ledger)
+        empty = ledger.sign(keys / "owner")
+        owner.charge("a count", TENTH)
+        owner.exact("rows")
+        text = ledger.sign(keys / "owner")
+        owner.exact("more rows")
+        head = checked(text, keys / "owner.pub")
+        assert (head.entries, ledger.verify(head.digest).is_whole) == (3, True)
+        assert checked(empty, keys / "owner.pub").entries == 1
+    place.attack("DELETE FROM entries WHERE number > 2")
+    with place.open() as ledger:
+        assert ledger.verify().is_whole
+        assert "nowhere" in ledger.verify(head.digest).problem
+
+
+def test_nobody_else_can_sign(keys, tmp_path):
+    with Ledger.open(tmp_path / "x.ledger") as ledger:
+        text = ledger.sign(keys / "owner")
+        assert checked(text, keys / "owner.pub").digest == START
+        forgeries = [ledger.sign(keys / "other"), "{}", "[]", "nonsense", text.replace(START, "1" * 64)]
+        stated = json.loads(text)
+        forgeries += [
+            json.dumps({**stated, name: value})
+            for name, value in (("entries", 1), ("moment", "x"), ("format", "x"), ("signature", "AAAA"))
+        ]
+        for forged in forgeries:
+            with pytest.raises(InvalidInput, match="not this key's"):
+                checked(forged, keys / "owner.pub")
+        for wrong in ("owner.pub", "owner.secret", "nowhere"):
+            with pytest.raises(InvalidInput, match="the file is not a"):
+                ledger.sign(keys / wrong)
+        with pytest.raises(InvalidInput, match="the file is not a"):
+            checked(text, keys / "owner")
+
+
+# Seals
+
+
+def sealed(place, secret):
+    return Ledger.open(place.address, secret=secret)
+
+
+def test_a_sealed_release_is_read_with_the_secret_and_with_no_other(place, keys):
+    place.open().close()
+    with sealed(place, keys / "owner.secret") as ledger:
+        spender = account(ledger)
+        number = spender.begin("a count", TENTH).number
+        assert spender.keep(number, ANSWER) == ANSWER
+        assert spender.released(number) == ANSWER
+        assert spender.keep(number, "another") == ANSWER
+        assert ledger.verify().is_whole
+    ((stored,),) = place.attack("SELECT body FROM releases")
+    assert stored.startswith("sealed/1 ")
+    assert "12345678" not in stored
+    for other in (None, keys / "other.secret"):
+        with sealed(place, other) as ledger:
+            with pytest.raises(LedgerFailed, match="sealed with another secret"):
+                ledger.account("visits").released(number)
+            assert ledger.verify().is_whole  # which needs no secret
+
+
+def test_a_sealed_release_is_of_its_own_line(place, keys):
+    place.open().close()
+    with sealed(place, keys / "owner.secret") as ledger:
+        spender = account(ledger)
+        numbers = [spender.begin("a count", TENTH).number for _ in range(2)]
+        for number in numbers:
+            spender.keep(number, ANSWER)
+        texts = [
+            spender._store.read(
+                lambda rows, n=n: rows.run("SELECT body FROM releases WHERE number = ?", (n,))
+            )[0][0]
+            for n in numbers
+        ]
+        assert texts[0] != texts[1]
+        with pytest.raises(LedgerFailed, match="sealed"):
+            spender._seal.opened(texts[0], "visits", numbers[1])
+        with pytest.raises(LedgerFailed, match="sealed"):
+            spender._seal.opened(texts[0], "sales", numbers[0])
+
+
+def test_what_was_kept_open_can_still_be_read(folder, keys):
+    place = File(folder / "x.ledger")
+    with place.open() as ledger:
+        spender = account(ledger)
+        number = spender.begin("a count", TENTH).number
+        spender.keep(number, ANSWER)
+    with sealed(place, keys / "owner.secret") as ledger:
+        assert ledger.account("visits").released(number) == ANSWER
+
+
+def test_a_secret_that_is_none(folder, keys):
+    for wrong in ("owner", "nowhere"):
+        with pytest.raises(InvalidInput, match="the file is not a key"):
+            Ledger.open(folder / "x.ledger", secret=keys / wrong)
+    assert not (folder / "x.ledger").exists()
+
+
+# From the shell
+
+
+def test_from_the_shell(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("visits.csv").write_text("patient\n" + "\n".join(map(str, range(100))))
+    Path("hubbub.toml").write_text(
+        'ledger = "visits.ledger"\nsecret = "releases.key"\nrows_per_unit = 1\n[budget]\nepsilon = 1\n'
+        '[tables.visits]\npath = "visits.csv"\nunit = "patient"\n'
+    )
+    assert run("ledger", "key", "owner.key").code == 0
+    assert run("ledger", "key", "releases.key", "--secret").code == 0
+    words = ("query", "visits.csv", "SELECT COUNT(*) AS n FROM visits", "--epsilon", "0.5")
+    first = run(*words)
+    assert first.code == 0
+    assert run(*words).stdout == first.stdout
+    with Ledger.open("visits.ledger") as ledger, pytest.raises(LedgerFailed, match="sealed"):
+        ledger.account("visits").released(2)
+    assert run("ledger", "sign", "--key", "owner.key", "--output", "head.json").code == 0
+    assert "whole" in run("ledger", "verify", "--signed", "head.json", "--public", "owner.key.pub").stdout
+    assert (
+        "not this key's"
+        in run("ledger", "verify", "--signed", "hubbub.toml", "--public", "owner.key.pub").stderr
+    )
+    assert "without --public" in run("ledger", "verify", "--signed", "head.json").stderr
+    assert json.loads(run("ledger", "sign", "--key", "owner.key").stdout)["entries"] == 3
+    with hb.open("visits.csv") as data:
+        data.account.close()
+    File(tmp_path / "visits.ledger").attack("DELETE FROM entries WHERE number >= 3")
+    out = run("ledger", "verify", "--signed", "head.json", "--public", "owner.key.pub")
+    assert (out.code, "not whole" in out.stdout) == (1, True)

@@ -1,0 +1,176 @@
+"""PostgreSQL's own: roles that raw SQL cannot get around, durability, and what is said where it fails."""
+
+from fractions import Fraction
+
+import pytest
+
+from hubbub.errors import InvalidInput, LedgerFailed
+from hubbub.ledger import Ledger
+from hubbub.loss import Budget, Loss
+from ledger.places import account
+
+psycopg = pytest.importorskip("psycopg", reason="psycopg is not installed")
+
+HALF = Loss.pure(Fraction(1, 2))
+
+# Roles
+
+
+@pytest.fixture
+def roles(database):
+    """Roles of the database: two analysts, a reader, one who may charge, and one who was never let in."""
+    with database.open() as ledger:
+        owner = account(ledger)
+        for who in ("ada", "bob"):
+            owner.grant(who, Budget(1))
+            analyst = owner.for_analyst(who)
+            analyst.keep(
+                analyst.begin(f"the question of {who}", Loss.pure(Fraction(1, 10))).number, f"for {who}"
+            )
+        for name, role in (("ada", "analyst"), ("bob", "analyst"), ("rita", "reader"), ("sven", "spender")):
+            database.attack(f"CREATE ROLE {name} LOGIN")
+            ledger._store.admit(name, role)
+            ledger._store.admit(name, role)  # twice is once
+        database.attack("CREATE ROLE eve LOGIN")
+    yield database
+    for name in ("ada", "bob", "rita", "sven", "eve"):
+        database.attack(f"DROP OWNED BY {name}; DROP ROLE {name}")
+
+
+WRITES = [
+    "INSERT INTO entries SELECT 99, account, kind, who, moment, body, previous, digest FROM entries LIMIT 1",
+    "UPDATE entries SET who = 'eve'",
+    "DELETE FROM entries",
+    "TRUNCATE entries",
+    "DELETE FROM totals",
+    "UPDATE totals SET state = ''",
+    "INSERT INTO totals VALUES ('visits', 'eve', '', '')",
+    "UPDATE charges SET released = NULL",
+    "DELETE FROM charges",
+    "INSERT INTO seen VALUES (4, 'bob'), (4, 'ada')",
+    "UPDATE releases SET body = '0'",
+    "DELETE FROM releases",
+    "INSERT INTO releases VALUES (1, '0')",
+    "UPDATE turn SET version = 2",
+    "SELECT version FROM turn FOR UPDATE",
+    "LOCK TABLE totals IN SHARE ROW EXCLUSIVE MODE",
+    "ALTER TABLE entries DISABLE ROW LEVEL SECURITY",
+    'DROP POLICY "analyst ada" ON entries',
+    "CREATE POLICY all_mine ON entries USING (true)",
+    "DROP TABLE entries",
+    "CREATE TABLE hubbub.mine (x int)",
+    "DROP SCHEMA hubbub CASCADE",
+    "GRANT SELECT ON entries TO eve",
+    "SET ROLE postgres",
+    "SET SESSION AUTHORIZATION bob",
+    "ALTER ROLE ada BYPASSRLS",
+]
+
+
+@pytest.mark.parametrize("user", ["ada", "rita", "eve"])
+def test_who_may_not_write_cannot_by_raw_sql(roles, user):
+    tables = ("entries", "totals", "charges", "seen", "releases", "turn")
+    before = [sorted(map(str, roles.attack(f"TABLE {table}"))) for table in tables]
+    went_through = []
+    for text in WRITES:
+        try:
+            roles.attack(f"BEGIN; {text}; COMMIT", user=user)
+            went_through.append(text)
+        except psycopg.Error:
+            pass
+    # Granting what one does not have is a warning, and grants nothing.
+    assert set(went_through) <= {"GRANT SELECT ON entries TO eve"}
+    with pytest.raises(psycopg.Error):
+        roles.attack("SELECT * FROM entries", user="eve")
+    assert [sorted(map(str, roles.attack(f"TABLE {table}"))) for table in tables] == before
+    with roles.open() as ledger:
+        assert ledger.verify().is_whole
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "UPDATE entries SET who = 'eve'",
+        "DELETE FROM entries",
+        "TRUNCATE entries",
+        "DELETE FROM totals",
+        "DELETE FROM charges",
+        "UPDATE charges SET charge_key = 'x'",
+        "UPDATE releases SET body = '0'",
+        "DELETE FROM releases",
+        "DROP TABLE entries",
+    ],
+)
+def test_who_may_charge_cannot_change_what_was_written(roles, text):
+    with pytest.raises(psycopg.Error):
+        roles.attack(text, user="sven")
+
+
+def test_who_may_charge_charges(roles):
+    with Ledger.open(roles.server.address("sven")) as ledger:
+        spender = ledger.account("visits").for_analyst("ada")
+        spender.keep(spender.begin("a sum", Loss.pure(Fraction(1, 10)), key="k").number, "7")
+        ledger.account("visits").for_analyst("bob").charge("a sum", Loss.pure(Fraction(1, 10)), key="k")
+        assert ledger.verify().is_whole
+
+
+@pytest.mark.parametrize(("user", "other"), [("ada", "bob"), ("bob", "ada")])
+def test_an_analyst_sees_nothing_of_another_s(roles, user, other):
+    seen = str(
+        [
+            roles.attack(f"SELECT * FROM {table}", user=user)
+            for table in ("entries", "totals", "charges", "releases", "seen")
+        ]
+    )
+    assert f"for {user}" in seen
+    assert f"'{other}'" not in seen
+    assert f"of {other}" not in seen
+    assert f"for {other}" not in seen
+    for text in (
+        f"SELECT count(*) FROM entries WHERE who = '{other}'",
+        f"SELECT count(*) FROM entries WHERE body LIKE '%of {other}%'",
+        f"SELECT count(*) FROM releases WHERE body LIKE '%for {other}%'",
+    ):
+        assert roles.attack(text, user=user) == [(0,)]
+    with Ledger.open(roles.server.address(user)) as ledger:
+        mine = ledger.account("visits").for_analyst(user)
+        assert mine.spent.epsilon == Fraction(1, 10)
+        assert [entry.kind for entry in mine.entries()] == ["charge", "release"]
+
+
+def test_a_reader_sees_all_and_finds_it_whole(roles):
+    with Ledger.open(roles.server.address("rita")) as ledger:
+        assert ledger.verify().is_whole
+        assert ledger.account("visits").spent.epsilon == Fraction(1, 5)
+
+
+def test_one_who_was_not_let_in_sees_nothing(roles):
+    with pytest.raises(LedgerFailed):
+        Ledger.open(roles.server.address("eve"))
+
+
+def test_only_known_roles_are_given(database):
+    with database.open() as ledger, pytest.raises(InvalidInput, match="no such role"):
+        ledger._store.admit("ada", "king")
+
+
+def test_a_database_that_is_not_there_is_said_without_its_address():
+    with pytest.raises(LedgerFailed) as caught:
+        Ledger.open("postgresql://someone:secret@127.0.0.1:1/nowhere")
+    assert "secret" not in str(caught.value)
+
+
+def test_a_ledger_of_a_later_version_is_refused(database):
+    database.open()
+    database.attack("UPDATE turn SET version = 2")
+    with pytest.raises(InvalidInput, match="later version"):
+        database.open()
+
+
+def test_every_commit_waits_for_the_disk_whatever_the_server_s_default(database):
+    database.attack("ALTER DATABASE postgres SET synchronous_commit = off")
+    try:
+        store = database.open()._store
+        assert store.write(lambda rows: rows.run("SHOW synchronous_commit")) == [("on",)]
+    finally:
+        database.attack("ALTER DATABASE postgres RESET synchronous_commit")

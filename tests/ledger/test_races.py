@@ -1,0 +1,113 @@
+"""Many at once: nothing is overspent, no key is charged twice, no line is lost, and nobody waits for ever."""
+
+import multiprocessing
+import random
+from fractions import Fraction
+
+import pytest
+
+from ledger import workers
+from ledger.places import account
+
+# A server that was started before any thread, from which processes are made; all have loaded the ledger.
+CONTEXT = multiprocessing.get_context("forkserver")
+CONTEXT.set_forkserver_preload(["hubbub.ledger"])
+
+
+def together(worker, processes, *given):
+    with CONTEXT.Pool(processes) as pool:
+        running = [pool.apply_async(worker, given) for _ in range(processes)]
+        return [each.get(timeout=3000) for each in running]
+
+
+def check_sum(place, processes, each, fitting):
+    with place.open() as ledger:
+        account(ledger)
+        let_through = together(workers.charge_many, processes, place.address, each, Fraction(1, fitting))
+        assert sum(let_through) == fitting
+        spent = ledger.account("visits").spent.epsilon
+        found = ledger.verify()
+    assert spent == 1
+    assert (found.is_whole, found.entries) == (True, fitting + 1)
+
+
+def check_keys(place, processes, keys):
+    with place.open() as ledger:
+        account(ledger)
+        found = together(workers.charge_keys, processes, place.address, keys, Fraction(1, keys))
+        spent = ledger.account("visits").spent.epsilon
+        verdict = ledger.verify()
+    assert spent == 1
+    assert (verdict.is_whole, verdict.entries) == (True, 2 * keys + 1)
+    for answers in zip(*found, strict=True):
+        assert sum(is_new for is_new, _ in answers) == 1
+        assert len({text for _, text in answers}) == 1
+
+
+def test_racing_processes_spend_the_budget_and_not_a_charge_more(place):
+    check_sum(place, processes=8, each=100, fitting=500)
+
+
+def test_a_key_that_many_charge_at_once_is_charged_once_and_has_one_answer(place):
+    check_keys(place, processes=8, keys=25)
+
+
+@pytest.mark.long
+def test_sixty_four_processes_and_a_hundred_thousand_charges(place):
+    check_sum(place, processes=64, each=100_000 // 64, fitting=60_000)
+
+
+@pytest.mark.long
+def test_sixty_four_processes_and_the_same_thousand_keys(place):
+    check_keys(place, processes=64, keys=1000)
+
+
+def check_kills(place, kills, seed):
+    """Kill −9, again and again, somewhere in charge → run → record; what was said before must hold after."""
+    rng = random.Random(seed)
+    with place.open() as ledger:
+        account(ledger)
+    charged, shown, first = {}, {}, 0
+    for kill in range(kills):
+        mine, its = CONTEXT.Pipe(duplex=False)
+        child = CONTEXT.Process(target=workers.live, args=(place.address, first, its))
+        child.start()
+        its.close()
+        said = [mine.recv() for _ in range(rng.randrange(8))]
+        child.kill()
+        child.join()
+        try:
+            while True:  # what was still in the pipe had been said too
+                said.append(mine.recv())
+        except EOFError:
+            mine.close()
+        for what, key, value in said:
+            known = (charged if what == "charged" else shown).setdefault(key, value)
+            assert known == value
+        first = max(shown, default=-1) + 1
+        if kill % max(50, kills // 10) == 0 or kill == kills - 1:
+            check_what_was_said(place, charged, shown, first)
+
+
+def check_what_was_said(place, charged, shown, first):
+    with place.open() as ledger:
+        spender = ledger.account("visits")
+        ledger._store.write(lambda _: None)  # a server may still be at what the dead had sent
+        assert ledger.verify().is_whole
+        lines = {entry.body["key"]: entry.number for entry in spender.entries() if entry.kind == "charge"}
+        for key, number in charged.items():
+            assert lines[f"key {key}"] == number
+        for key, text in shown.items():
+            assert spender.released(charged[key]) == text
+        # One that was in flight may be charged and not said: budget wasted, and resumed by its key.
+        assert len(lines) - first <= 2
+        assert spender.spent.epsilon == Fraction(len(lines), 10**6)
+
+
+def test_a_process_that_is_killed_leaves_what_it_said(place):
+    check_kills(place, 30, seed=5)
+
+
+@pytest.mark.long
+def test_ten_thousand_kills(place):
+    check_kills(place, 10_000, seed=6)

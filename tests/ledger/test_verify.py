@@ -1,0 +1,336 @@
+"""Whoever changes, drops, moves or cuts lines is found, and so is what no longer follows from them."""
+
+from fractions import Fraction
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hubbub.errors import BudgetExceeded, LedgerFailed
+from hubbub.ledger.book import START, Entry, digest, plain_text
+from hubbub.ledger.verify import Replay, charged_together
+from hubbub.loss import Budget, Cost, Filter, Loss
+from hubbub.unit import Unit, Window
+from ledger.places import account
+
+TENTH = Loss.pure(Fraction(1, 10))
+COLUMNS = ("account", "kind", "who", "moment", "body", "previous", "digest")
+
+
+@pytest.fixture
+def history(place):
+    """A ledger in which everything happened that can."""
+    with place.open() as ledger:
+        owner = account(ledger)
+        owner.grant("ada", Budget(0.5))
+        owner.grant("bob", Budget(0.5))
+        ada, bob = owner.for_analyst("ada"), owner.for_analyst("bob")
+        ada.keep(ada.begin("a count", TENTH, key="monday").number, "42")
+        bob.charge("a count", TENTH, key="monday")
+        owner.exact("rows")
+        owner.version("2", "visits")
+        bob.keep(bob.begin("a sum", TENTH).number, "43")
+        owner.grant("bob", Budget(0.6))
+        owner.close()
+    return place
+
+
+def verdict(place, head=None):
+    with place.open() as ledger:
+        return ledger.verify(head)
+
+
+def head(place):
+    with place.open() as ledger:
+        return ledger.head()
+
+
+def lines(place):
+    with place.open() as ledger:
+        return list(ledger.entries())
+
+
+def test_a_whole_ledger_is_whole(history):
+    found = verdict(history)
+    assert (found.is_whole, found.entries, found.head) == (True, 12, head(history))
+
+
+def test_an_empty_ledger_is_whole(place):
+    found = verdict(place)
+    assert (found.is_whole, found.entries, found.head) == (True, 0, START)
+
+
+@pytest.mark.parametrize("column", COLUMNS)
+@pytest.mark.parametrize("number", [1, 4, 5, 12])
+def test_an_edit_of_any_line_in_any_column_is_found(history, number, column):
+    history.attack(f"UPDATE entries SET {column} = {column} || ' ' WHERE number = ?", (number,))
+    assert f"line {number}" in verdict(history).problem
+
+
+@pytest.mark.parametrize("number", range(1, 12))
+def test_a_deleted_line_is_found(history, number):
+    history.attack("DELETE FROM entries WHERE number = ?", (number,))
+    assert verdict(history).problem == f"line {number} is missing, or not in its place"
+
+
+def test_two_lines_that_changed_places_are_found(history):
+    for one, other in ((4, 99), (8, 4), (99, 8)):
+        history.attack("UPDATE entries SET number = ? WHERE number = ?", (other, one))
+    assert "line 4" in verdict(history).problem
+
+
+def test_lines_that_were_cut_off_are_found_with_the_digest_that_the_owner_kept(place):
+    with place.open() as ledger:
+        owner = account(ledger)
+        owner.charge("a count", TENTH)
+        kept = ledger.head()
+        owner.exact("rows")
+        latest = ledger.head()
+    assert verdict(place, kept).is_whole
+    assert verdict(place, latest).is_whole
+    place.attack("DELETE FROM entries WHERE number = 3")
+    assert verdict(place).is_whole  # a line that changed no total leaves no trace
+    assert "the kept digest is nowhere" in verdict(place, latest).problem
+
+
+def test_a_charge_that_was_cut_off_is_missed_by_the_totals_too(place):
+    with place.open() as ledger:
+        account(ledger).charge("a count", TENTH)
+    place.attack("DELETE FROM entries WHERE number = 2")
+    assert "totals" in verdict(place).problem
+
+
+def test_a_ledger_that_was_written_anew_is_found_with_the_digest(history):
+    kept = head(history)
+    for table in ("entries", "totals", "charges", "seen", "releases"):
+        history.attack(f"DELETE FROM {table}")
+    with history.open() as ledger:
+        account(ledger)
+    assert verdict(history).is_whole
+    assert "rewritten" in verdict(history, kept).problem
+
+
+@pytest.mark.parametrize(
+    ("attack", "problem"),
+    [
+        ("UPDATE totals SET state = replace(state, '1/5', '0') WHERE who = ''", "totals"),
+        ("DELETE FROM totals WHERE who = 'ada'", "totals"),
+        ("INSERT INTO totals SELECT account, 'eve', state, seal FROM totals WHERE who = 'ada'", "totals"),
+        ("UPDATE charges SET charge_key = 'x' WHERE number = 4", "the key of the charge in line"),
+        ("UPDATE charges SET released = NULL WHERE number = 4", "the key of the charge in line"),
+        ("DELETE FROM charges WHERE number = 9", "the key of the charge in line"),
+        ("DELETE FROM seen", "who saw what"),
+        ("INSERT INTO seen VALUES (9, 'ada')", "who saw what"),
+        ("UPDATE releases SET body = '44' WHERE number = 4", "release of line 4 has been changed"),
+        ("DELETE FROM releases WHERE number = 9", "release of line 9 is missing"),
+        ("INSERT INTO releases VALUES (2, '1')", "release of line 2 has been changed"),
+    ],
+)
+def test_what_does_not_follow_from_the_lines_is_found(history, attack, problem):
+    before = digest([history.attack(f"SELECT * FROM {table}") for table in ("totals", "charges", "releases")])
+    seen = history.attack("SELECT * FROM seen")
+    history.attack(attack)
+    after = digest([history.attack(f"SELECT * FROM {table}") for table in ("totals", "charges", "releases")])
+    assert before != after or seen != history.attack("SELECT * FROM seen")
+    assert problem in verdict(history).problem
+
+
+def test_a_total_that_was_lowered_is_noticed_before_it_is_charged_against(place):
+    with place.open() as ledger:
+        account(ledger).charge("a count", TENTH)
+    place.attack("UPDATE totals SET state = replace(state, '1/10', '1/99')")
+    with place.open() as ledger, pytest.raises(LedgerFailed, match="a total of the ledger is not as it was"):
+        account(ledger).charge("a count", TENTH)
+
+
+def test_nothing_is_added_to_a_line_that_was_changed(place):
+    with place.open() as ledger:
+        account(ledger).charge("a count", TENTH)
+    place.attack("UPDATE entries SET who = 'eve' WHERE number = 2")
+    with place.open() as ledger, pytest.raises(LedgerFailed, match="line 2 of the ledger is not as it was"):
+        account(ledger).charge("a count", TENTH)
+
+
+@pytest.mark.parametrize(
+    "attack",
+    [
+        "DELETE FROM releases",
+        "UPDATE releases SET body = '44'",
+        "UPDATE charges SET released = NULL",
+        "UPDATE charges SET released = 1",
+    ],
+)
+def test_a_charge_whose_release_was_lost_is_not_answered_a_second_time(place, attack):
+    with place.open() as ledger:
+        owner = account(ledger)
+        number = owner.begin("a count", TENTH).number
+        owner.keep(number, "42")
+    place.attack(attack)
+    with place.open() as ledger:
+        for look in (account(ledger).released, lambda number: account(ledger).keep(number, "43")):
+            with pytest.raises(LedgerFailed, match="release"):
+                look(number)
+
+
+# A forger who knows how lines are chained, but cannot make them follow from each other
+
+
+def forged(place, change):
+    """The lines with one of them replaced, and all digests computed anew."""
+    previous, out = START, []
+    for entry in lines(place):
+        kind, who, body = change(entry.number, entry.kind, entry.who, entry.body)
+        parts = (entry.number, entry.account, kind, who, entry.moment, plain_text(body), previous)
+        out.append(Entry(*parts, digest(list(parts))))
+        previous = out[-1].digest
+    return out
+
+
+def problem_of(entries):
+    replay = Replay()
+    found = next((found for entry in entries if (found := replay.follow(entry))), None)
+    beyond = replay.settle()
+    return found or (beyond[1] if beyond else None)
+
+
+def cheaper(body):
+    return {**body, "cost": {**body["cost"], "epsilon": "1/1000"}}
+
+
+@pytest.mark.parametrize(
+    ("number", "change", "problem"),
+    [
+        (4, lambda k, w, b: (k, w, cheaper(b)), "charged less than it costs"),
+        (4, lambda k, w, b: (k, "eve", b), "does not say what it should"),
+        (4, lambda k, w, b: ("gift", w, b), "no kind"),
+        (1, lambda k, w, b: ("close", w, b), "no kind"),
+        (2, lambda k, w, b: ("open", w, b), "no kind"),
+        (8, lambda k, w, b: ("close", w, b), "after the account was closed"),
+        (4, lambda k, w, b: (k, w, {**b, "loss": {"kind": "loss/2"}}), "does not say"),
+        (9, lambda k, w, b: (k, w, {**b, "key": "monday"}), "charges a key again"),
+        (5, lambda k, w, b: (k, w, {**b, "charge": 1}), "does not say"),
+        (10, lambda k, w, b: (k, w, {**b, "charge": 4}), "releases what was not charged"),
+        (6, lambda k, w, b: (k, w, {"charge": 9}), "does not say"),
+        (6, lambda k, w, b: (k, w, ["charge"]), "does not say"),
+        (
+            3,
+            lambda k, w, b: (k, w, {**b, "filter": Filter(Budget(1), spent=TENTH.cost()).to_json()}),
+            "forgets what the analyst had spent",
+        ),
+        (3, lambda k, w, b: (k, w, {**b, "filter": Filter(Budget(0.01)).to_json()}), "that does not fit"),
+    ],
+)
+def test_a_forged_line_that_cannot_have_been_written_is_found(history, number, change, problem):
+    entries = forged(
+        history, lambda n, kind, who, body: change(kind, who, body) if n == number else (kind, who, body)
+    )
+    assert problem in (problem_of(entries) or "")
+
+
+@pytest.mark.parametrize("period", ["2026-11", "2026", None])
+def test_two_budgets_for_the_same_rows_are_found(place, period):
+    with place.open() as ledger:
+        for month in ("2026-11", "2026-12"):
+            ledger.account("visits", Unit("patient", window=Window.of("day", month)), Budget(1))
+
+    def moved(n, kind, who, body):
+        if n != 2:
+            return kind, who, body
+        if period is None:
+            return kind, who, {name: value for name, value in body.items() if name != "window"}
+        window = Window.of("day", period)
+        ends = {"column": "day", "start": str(window.start), "end": str(window.end)}
+        return kind, who, {**body, "window": ends}
+
+    assert problem_of(forged(place, moved)) == "opens a second budget for the same rows"
+    assert problem_of(lines(place)) is None
+
+
+def related(place):
+    """A charge that is combined with an earlier one, and seen by another analyst."""
+    with place.open() as ledger:
+        owner = account(ledger)
+        owner.grant("ada", Budget(1))
+        for key in ("f 1", "f 2", "g 3"):
+            charge = owner.begin("a count", TENTH, key=key, related=key[0])
+            if key != "g 3":
+                owner.keep(charge.number, "42")
+        assert owner.for_analyst("ada").begin("a count", TENTH, key="f 2").parts == (3,)
+        assert owner.for_analyst("ada").spent.epsilon == Fraction(1, 5)
+        assert ledger.verify().is_whole
+    return place
+
+
+@pytest.mark.parametrize(
+    ("number", "change", "problem"),
+    [
+        (5, lambda k, w, b: (k, w, {**b, "with": [99]}), "does not say what it should"),
+        (5, lambda k, w, b: (k, w, {**b, "with": [5]}), "does not say what it should"),
+        (7, lambda k, w, b: (k, w, {**b, "with": [5, 3]}), None),
+        (5, lambda k, w, b: (k, "ada", b), "combines what was not released, or not to see"),
+        (8, lambda k, w, b: ("version", w, {"version": "1", "dataset": "x"}), "sees a part of what"),
+    ],
+)
+def test_what_is_combined_must_have_been_released_and_seen(place, number, change, problem):
+    entries = forged(
+        related(place),
+        lambda n, kind, who, body: change(kind, who, body) if n == number else (kind, who, body),
+    )
+    found = problem_of(entries)
+    assert found is None if problem is None else problem in found
+
+
+def rewritten(place, entries):
+    for entry in entries:
+        values = (entry.kind, entry.who, entry.text, entry.previous, entry.digest, entry.number)
+        place.attack(
+            "UPDATE entries SET kind = ?, who = ?, body = ?, previous = ?, digest = ? WHERE number = ?",
+            values,
+        )
+
+
+@pytest.mark.parametrize("grants", [False, True])
+def test_the_first_line_beyond_a_budget_is_named_though_many_are_added_up_at_once(place, grants):
+    with place.open() as ledger:
+        owner = account(ledger)
+        for _ in range(9):
+            owner.charge("a count", TENTH)
+        if grants:
+            owner.grant("ada", Budget(1))
+
+    def smaller(n, kind, who, body):
+        less = Filter(Budget(Fraction(1, 4))).to_json()
+        return kind, who, {**body, "filter": less, "epsilon": "1/4"} if n == 1 else body
+
+    rewritten(place, forged(place, smaller))
+    found = verdict(place)
+    assert (found.entries, found.problem) == (4, "line 4 does not fit the budget")
+
+
+SIZES = st.one_of(
+    st.fractions(0, 1, max_denominator=60),
+    st.integers(2**255, 2**257).map(lambda bottom: Fraction(1, bottom)),  # such sums are rounded up
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(SIZES.filter(bool), min_size=1, max_size=5), st.lists(st.integers(0, 4), max_size=12))
+def test_adding_up_many_at_once_gives_what_one_by_one_gives(sizes, order):
+    costs = [Cost.of(epsilon=size, delta=size / 2**20) for size in sizes]
+    charges = [costs[place % len(costs)] for place in order]
+    one_by_one, start = Filter(Budget(4, 1e-3)), Filter(Budget(4, 1e-3))
+    try:
+        for cost in charges:
+            one_by_one = one_by_one.charge(cost)
+    except BudgetExceeded:
+        with pytest.raises(BudgetExceeded):
+            charged_together(start, charges)
+    else:
+        assert charged_together(start, charges).to_json() == one_by_one.to_json()
+
+
+def test_a_loss_that_was_overstated_by_an_older_version_is_still_whole(history):
+    def dearer(n, kind, who, body):
+        return kind, who, {**body, "cost": {**body["cost"], "epsilon": "1/5"}} if n == 4 else body
+
+    assert problem_of(forged(history, dearer)[:5]) is None

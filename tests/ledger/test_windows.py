@@ -1,0 +1,248 @@
+"""Windows: for data that grows, a budget for each stretch of time, which pays for its rows alone."""
+
+from datetime import date, datetime, timedelta
+from fractions import Fraction
+
+import pandas as pd
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import hubbub as hb
+from cli.terminal import run
+from hubbub.errors import BudgetExceeded, InvalidInput, Refused
+from hubbub.ledger import Ledger
+from hubbub.loss import Budget
+
+NOVEMBER, DECEMBER = hb.Window.of("day", "2026-11"), hb.Window.of("day", "2026-12")
+COUNT = "SELECT COUNT(*) AS n FROM visits"
+ROWS = pd.DataFrame(
+    {
+        "who": [i // 3 for i in range(180)],
+        "day": pd.to_datetime([date(2026, 10, 15) + timedelta(i % 90) for i in range(180)]),
+        "x": [1.0] * 180,
+    }
+)
+
+
+@pytest.fixture
+def ledger(place):
+    with place.open() as made:
+        yield made
+
+
+def opened(ledger, window=NOVEMBER, rows=ROWS, **given):
+    given = {"budget": Budget(1), "rows_per_unit": 3, **given}
+    return hb.open({"visits": rows}, unit="who", ledger=ledger, window=window, **given)
+
+
+def ask(data, epsilon=1.0, text=COUNT):
+    return data.run(data.sql(text, epsilon=epsilon))
+
+
+@pytest.mark.parametrize(
+    ("text", "start", "end"),
+    [
+        ("2026", date(2026, 1, 1), date(2027, 1, 1)),
+        ("2026-Q1", date(2026, 1, 1), date(2026, 4, 1)),
+        ("2026-Q4", date(2026, 10, 1), date(2027, 1, 1)),
+        ("2026-01", date(2026, 1, 1), date(2026, 2, 1)),
+        ("2026-12", date(2026, 12, 1), date(2027, 1, 1)),
+        (" 2024-02-29 ", date(2024, 2, 29), date(2024, 3, 1)),
+    ],
+)
+def test_a_period_has_a_first_day_and_a_day_after_the_last(text, start, end):
+    assert hb.Window.of("day", text) == hb.Window("day", start, end)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "26", "2026-13", "2026-Q5", "2026-02-30", "2026-1", "9999", "0000", "now"]
+)
+def test_what_is_no_period_is_refused(text):
+    with pytest.raises(InvalidInput, match="not a year, a quarter, a month or a day"):
+        hb.Window.of("day", text)
+
+
+@pytest.mark.parametrize(
+    "ends",
+    [
+        ("day", date(2026, 1, 2), date(2026, 1, 2)),
+        ("", date(2026, 1, 1), date(2026, 1, 2)),
+        ("day", "2026-01-01", "2026-02-01"),
+        ("day", datetime(2026, 1, 1), datetime(2026, 1, 2)),  # noqa: DTZ001 - it is refused
+    ],
+)
+def test_what_is_no_window_is_refused(ends):
+    with pytest.raises(InvalidInput, match="not a column and two dates in order"):
+        hb.Window(*ends)
+    with pytest.raises(InvalidInput, match="window is of type"):
+        hb.Unit("who", window=ends)
+
+
+def test_a_window_pays_for_its_own_rows_and_the_next_has_a_budget_of_its_own(ledger):
+    november, december = opened(ledger), opened(ledger, DECEMBER)
+    ask(november)
+    with pytest.raises(BudgetExceeded, match=r"'visits 2026-11-01\.\.2026-12-01'"):
+        ask(november, text=COUNT + " WHERE x > 0")
+    ask(december)
+    assert ledger.accounts() == ["visits 2026-11-01..2026-12-01", "visits 2026-12-01..2027-01-01"]
+    assert ledger.verify().is_whole
+    for data, window in ((november, NOVEMBER), (december, DECEMBER)):
+        exact = data.exact(data.sql(COUNT, epsilon=1))["n"]
+        assert exact == [sum(window.start <= day < window.end for day in ROWS["day"].dt.date)]
+
+
+def test_a_label_says_per_window_and_what_a_lifetime_costs(ledger):
+    first = ask(opened(ledger), 0.5).label()
+    assert first["unit"] == "who × window (day from 2026-11-01 to before 2026-12-01)"
+    assert first["lifetime"] == "ε = 0.5, δ = 0 over 1 windows so far"
+    second = ask(opened(ledger, DECEMBER), 0.75)
+    assert second.label()["lifetime"] == "ε = 1.25, δ = 0 over 2 windows so far"
+    assert "× window (day from 2026-12-01" in str(second.unit)
+    again = ask(opened(ledger), 0.5).label()
+    assert (again["asked before"], again["lifetime"]) == (True, second.label()["lifetime"])
+
+
+def test_a_label_without_windows_says_nothing_of_them(ledger):
+    assert "lifetime" not in ask(opened(ledger, None)).label()
+
+
+DAYS = st.one_of(st.none(), st.dates(date(2026, 10, 28), date(2026, 12, 4)), st.just(date(1, 1, 1)))
+
+
+@settings(max_examples=12, deadline=None)
+@given(
+    st.lists(st.tuples(st.integers(1, 4), DAYS, st.sampled_from([0.0, 1.0, 2.0])), min_size=1, max_size=12),
+    st.lists(st.tuples(st.integers(1, 4), DAYS, st.just(2.0)), max_size=6),
+    st.booleans(),
+)
+def test_rows_outside_of_a_window_change_nothing(rows, more, is_timestamp):
+    outside = [row for row in more if row[1] is None or not NOVEMBER.start <= row[1] < NOVEMBER.end]
+    answers = []
+    for each in (rows, rows + outside, outside[::-1] + rows):
+        frame = pd.DataFrame(each, columns=["who", "day", "x"]).astype({"day": "string"})
+        kind = "timestamp" if is_timestamp else "date"
+        data = hb.open(
+            {"visits": frame},
+            unit="who",
+            window=NOVEMBER,
+            types={"day": kind},
+            rows_per_unit=2,
+            bounds={"x": (0, 2)},
+        )
+        text = "SELECT COUNT(*) AS n, SUM(x) AS s, COUNT(DISTINCT who) AS u FROM visits"
+        answers.append(data.exact(data.sql(text, epsilon=1)).to_dict())
+        data.close()
+    assert answers[0] == answers[1] == answers[2]
+
+
+def test_the_first_moment_is_in_and_the_last_is_out(tmp_path):
+    path = tmp_path / "visits.csv"
+    moments = (
+        "2026-10-31 23:59:59.999999",
+        "2026-11-01 00:00:00",
+        "2026-11-30 23:59:59.999999",
+        "2026-12-01",
+    )
+    path.write_text(
+        "who,day\n" + "\n".join(f"{i},{each}" for i, each in enumerate([*moments, "", "nonsense"]))
+    )
+    with hb.open(path, unit="who", types={"day": "timestamp"}, window=NOVEMBER, rows_per_unit=1) as data:
+        assert data.exact(data.sql(COUNT, epsilon=1))["n"] == [2]
+
+
+# No row is paid for twice
+
+
+def test_windows_that_overlap_are_refused(ledger):
+    opened(ledger)
+    for period in ("2026", "2026-Q4", "2026-11-15"):
+        with pytest.raises(Refused, match="overlaps"):
+            opened(ledger, hb.Window.of("day", period))
+    opened(ledger, hb.Window.of("day", "2026-10"))
+
+
+def test_an_account_for_all_time_is_not_divided_and_one_with_windows_is_not_for_all_time(ledger):
+    opened(ledger, None)
+    with pytest.raises(Refused, match="'visits' is for all time"):
+        opened(ledger)
+    opened(ledger, account="other")
+    with pytest.raises(Refused, match="'other' is divided into windows"):
+        opened(ledger, None, account="other")
+
+
+def test_windows_are_of_one_unit_and_one_column(ledger):
+    rows = ROWS.assign(paid=ROWS["day"], doctor=1)
+    opened(ledger, rows=rows)
+    with pytest.raises(Refused, match="for another unit, or by another column"):
+        opened(ledger, hb.Window.of("paid", "2026-12"), rows=rows)
+    with pytest.raises(Refused, match="for another unit, or by another column"):
+        hb.open({"visits": rows}, unit="doctor", ledger=ledger, window=DECEMBER, budget=Budget(1))
+    with pytest.raises(Refused, match="is for one who × window"):
+        ledger.account("visits 2026-11-01..2026-12-01", hb.Unit("who"))
+
+
+@pytest.mark.parametrize("column", ["x", "no"])
+def test_a_table_without_the_window_s_dates_is_refused(ledger, column):
+    with pytest.raises(InvalidInput, match=r"no date or timestamp|no column"):
+        opened(ledger, hb.Window.of(column, "2026-11"))
+    with pytest.raises(InvalidInput, match="no column"):
+        hb.open({"visits": ROWS, "stays": ROWS[["who", "x"]]}, unit="who", window=NOVEMBER, budget=Budget(1))
+    assert ledger.accounts() == []
+
+
+def test_a_public_table_is_the_same_in_every_window(ledger):
+    towns = pd.DataFrame({"x": [1.0], "town": ["Kiel"]})
+    data = opened(ledger, public={"towns": towns})
+    text = "SELECT COUNT(*) AS n FROM visits JOIN towns ON visits.x = towns.x"
+    assert data.exact(data.sql(text, epsilon=1))["n"] == [60]
+
+
+def test_an_analyst_has_a_grant_for_each_window(ledger):
+    opened(ledger).account.grant("ada", Budget(0.5))
+    opened(ledger, DECEMBER)
+    ask(opened(ledger, analyst="ada"), 0.5)
+    with pytest.raises(Refused, match="ada has no budget"):
+        ask(opened(ledger, DECEMBER, analyst="ada"), 0.5)
+    assert opened(ledger, analyst="ada").account.lifetime().reading.epsilon == Fraction(1, 2)
+
+
+# Declared once
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    ROWS.to_csv("visits.csv", index=False)
+    (tmp_path / "hubbub.toml").write_text(
+        'ledger = "visits.ledger"\nwindow = "day"\nrows_per_unit = 3\n[budget]\nepsilon = 1\n'
+        '[tables.visits]\npath = "visits.csv"\nunit = "who"\ntypes = { day = "date", x = "number" }\n'
+    )
+    return tmp_path
+
+
+def test_where_windows_are_declared_one_must_be_given(folder):
+    with pytest.raises(InvalidInput, match="no window is given"):
+        hb.open("visits.csv")
+    assert not (folder / "visits.ledger").exists()
+    with hb.open("visits.csv", window="2026-11") as data:
+        ask(data)
+    with Ledger.open("visits.ledger") as ledger:
+        assert ledger.accounts() == ["visits 2026-11-01..2026-12-01"]
+    with pytest.raises(InvalidInput, match="column is not known"):
+        hb.open({"visits": ROWS}, unit="who", window="2026-11")
+
+
+def test_from_the_shell(folder):
+    words = ("visits.csv", COUNT, "--epsilon", "1")
+    assert "no window is given" in run("query", *words).stderr
+    assert run("query", *words, "--window", "2026-11").code == 0
+    assert (
+        "does not fit"
+        in run("query", *words[:1], COUNT + " WHERE x > 0", *words[2:], "--window", "2026-11").stderr
+    )
+    assert run("query", *words, "--window", "day=2026-12").code == 0
+    assert run("plan", *words, "--window", "2026-10").code == 0
+    (folder / "hubbub.toml").unlink()
+    out = run("query", *words, "--unit", "who", "--window", "2026-11")
+    assert "--window is not as day=2026-11" in out.stderr

@@ -1,0 +1,87 @@
+"""Counts that select their keys: what a unit changes is within the noise's ε and the chance of its own keys.
+
+With e^−1/b = q rational the chance of every table of keys and noisy counts is a fraction.
+"""
+
+from fractions import Fraction
+from functools import cache
+from itertools import product
+
+import pytest
+
+from hubbub.bounded import Sensitivity
+from hubbub.mechanisms import Laplace, StableHistogram
+from theory.exact_laws import HALF, TWO_THIRDS, delta, epsilon_of, independent, is_law, laplace
+
+CASES = [  # q, rows of a unit, the most of them in one key, its keys, the bar
+    (HALF, 1, 1, 1, 4),
+    (HALF, 2, 2, 2, 5),
+    (HALF, 2, 1, 2, 3),
+    (TWO_THIRDS, 3, 2, 2, 6),
+    (TWO_THIRDS, 2, 2, 2, 3),
+    (HALF, 4, 2, 3, 4),
+]
+every_case = pytest.mark.parametrize(("q", "rows", "most", "groups", "bar"), CASES, ids=str)
+
+
+@cache
+def shown(q, bar, count, high):
+    """The law of one key: its noisy count, or that it is not shown; `high` stands for all from there on."""
+    if count == 0:
+        return {None: Fraction(1)}
+    law = {}
+    for noisy, chance in laplace(q, count, min(0, bar - 1), high).items():
+        seen = noisy if noisy >= bar else None
+        law[seen] = law.get(seen, Fraction(0)) + chance
+    return law
+
+
+def moves(rows, most, groups, keys):
+    """All that one unit may add."""
+    for added in product(range(most + 1), repeat=keys):
+        if 0 < sum(added) <= rows and sum(1 for each in added if each) <= groups:
+            yield added
+
+
+def claimed(q, rows, most, groups, bar):
+    scale = 1 / epsilon_of(1 / q)
+    noise = Laplace(scale, Sensitivity(rows, l2_squared=rows * most, linf=most))
+    return StableHistogram(noise, bar, groups).delta
+
+
+@every_case
+def test_a_unit_changes_no_more_than_the_noise_allows_and_its_own_keys_tell(q, rows, most, groups, bar):
+    told, keys = claimed(q, rows, most, groups, bar), max(2, groups)
+    levels = (0, 1, bar, bar + 2) if keys == 2 else (0, 1, bar)
+    high, reached = 2 * bar + 2 * most + 2, Fraction(0)  # beyond, all ratios are the same
+    for database in product(levels, repeat=keys):
+        for added in moves(rows, most, groups, keys):
+            larger = tuple(n + more for n, more in zip(database, added, strict=True))
+            without, within = (
+                independent(*(shown(q, bar, n, high) for n in counts)) for counts in (database, larger)
+            )
+            assert is_law(without)
+            for p, r in ((within, without), (without, within)):
+                found = delta(p, r, q**-rows)
+                assert found <= told
+                reached = max(reached, found)
+    # No less will do, but for a key that is touched by nothing.
+    assert reached >= told / 3
+
+
+@every_case
+def test_what_is_charged_is_no_less(q, rows, most, groups, bar):
+    scale = 1 / epsilon_of(1 / q)
+    noise = Laplace(scale, Sensitivity(rows, l2_squared=rows * most, linf=most))
+    mechanism = StableHistogram(noise, bar, groups)
+    own = 1 - shown(q, bar, most, bar + 9)[None]  # a unit whose one key nobody else has
+    assert mechanism.loss().delta(rows * epsilon_of(1 / q)) >= float(own) * (1 - 1e-12)
+
+
+def test_a_bar_that_forgets_how_much_one_unit_has_is_caught():
+    """The mutant: the bar of one row for units of three."""
+    q, rows = HALF, 3
+    scale = 1 / epsilon_of(1 / q)
+    forgetful = StableHistogram(Laplace(scale, Sensitivity(1)), 4, 1).delta
+    within = independent(shown(q, 4, rows, 20))
+    assert delta(within, {(None,): Fraction(1)}, q**-rows) > forgetful
