@@ -124,6 +124,12 @@ def test_an_expression_is_the_same_in_PostgreSQL(by_row, kind):
     check_plain(by_row, "PostgreSQL", kind)
 
 
+def test_some_expressions_are_the_same_in_Spark(by_row):
+    some = [text for texts in PLAIN.values() for text in texts[::5] if text not in UNLIKE]
+    assert not check(by_row, "Spark", some)
+
+
+@pytest.mark.long
 @pytest.mark.parametrize("kind", PLAIN)
 def test_an_expression_is_the_same_in_Spark(by_row, kind):
     check_plain(by_row, "Spark", kind)

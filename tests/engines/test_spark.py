@@ -38,8 +38,7 @@ def test_a_table_and_a_data_frame_are_asked_like_any_other(session, visits):
         assert list(found["region"]) == ["North", "South"]
         assert all(abs(n - 100 * 5) < 30 for n in found["n"])
         assert all(abs(c - 48) < 5 for c in found["c"])
-    left = [table.name for table in session.catalog.listTables() if table.name.startswith("_hubbub")]
-    assert not left
+    assert not [name for _, name, _ in session.sql("SHOW TABLES").collect() if name.startswith("_hubbub")]
     assert session.conf.get("spark.sql.session.timeZone") == "America/St_Johns"
 
 
