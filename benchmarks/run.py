@@ -3,6 +3,7 @@
 make bench
 .venv-bench/bin/python benchmarks/run.py --only noise
 .venv-bench/bin/python benchmarks/run.py --only queries --rows 1000000
+.venv-bench/bin/python benchmarks/run.py --only engines --rows 100000000
 .venv-bench/bin/python benchmarks/run.py --only ledger --lines 100000
 """
 
@@ -14,6 +15,7 @@ from pathlib import Path
 import estimators
 from measure import CONSOLE
 
+import engines
 import ledger
 import loss
 import noise
@@ -25,6 +27,7 @@ SUITES = {
     "queries": queries.run,
     "ledger": ledger.run,
     "estimators": estimators.run,
+    "engines": engines.run,
 }
 PACKAGES = (
     "hubbub",
@@ -39,6 +42,8 @@ PACKAGES = (
     "dp-accounting",
     "prv-accountant",
     "opacus",
+    "psycopg",
+    "pyspark",
 )
 
 
@@ -54,6 +59,8 @@ def main() -> None:
     for name in given.only or SUITES:
         if name == "queries":
             queries.run(given.rows, is_sparse=given.sparse)
+        elif name == "engines":
+            engines.run(max(given.rows, engines.LEAST))
         elif name == "ledger":
             ledger.run(given.lines)
         else:

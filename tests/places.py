@@ -150,6 +150,6 @@ class InSpark:
         return Spark(self.session, sources)
 
     def close(self):
-        for table in self.session.catalog.listTables():
-            if table.name.startswith(self.prefix):
-                self.session.catalog.dropTempView(table.name)
+        for _, name, _ in self.session.sql("SHOW TABLES").collect():
+            if name.startswith(self.prefix):
+                self.session.catalog.dropTempView(name)

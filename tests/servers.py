@@ -8,8 +8,6 @@ import subprocess
 import time
 from pathlib import Path
 
-import pytest
-
 BINARIES = Path("/usr/lib/postgresql/15/bin")
 WHY_NOT = (
     "PostgreSQL 15 is not installed"
@@ -22,6 +20,8 @@ WHY_NOT = (
 
 def needed(why_not: str) -> None:
     """Skip where there is no server; but on machines that test what is merged none may be missing."""
+    import pytest
+
     if why_not and os.environ.get("CI"):
         pytest.fail(why_not)
     if why_not:
