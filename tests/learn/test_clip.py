@@ -129,7 +129,7 @@ def test_positions_that_cancel_do_not_hide_the_norm():
     a[:, 1], b[:, 1] = a[:, 0], -b[:, 0] * (1 + 1e-6)
     a[:, 2] *= 1e-9
     piece = Outer(b, a)
-    truth = torch.bmm(b.double().mT, a.double()).flatten(1).square().sum(1)
+    truth = torch.bmm(b.double().mT, a.double()).flatten(1).square().sum(1).numpy()
     assert (piece.squares >= truth).all()
     assert (piece.reach >= piece.squares).all()
 

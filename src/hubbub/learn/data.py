@@ -102,6 +102,11 @@ class Examples:
                 chosen = mine if mine.size <= self.per_unit else _shuffled(mine)[: self.per_unit]
                 places[place, : chosen.size] = chosen
         batch, read = self._fetch(places.reshape(-1))
+        if self.width == 1:
+            good = torch.from_numpy(places[:, 0] >= 0) & read
+            batch = [x[:, None] for x in batch]
+            batch = batch if self._augment is None else self._augmented(batch)
+            return Chunk(batch, good.float()[:, None], good)
         has = torch.from_numpy(places >= 0) & read.view(size, self.per_unit)
         batch = [x.unflatten(0, (size, self.per_unit)) for x in batch]
         weights = has / has.sum(1, keepdim=True).clamp_min(1)
@@ -151,10 +156,11 @@ def _tensors(given: Sequence[Any]) -> tuple[Fetch, int, list[Tensor]]:
     blank = [torch.zeros(x.shape[1:], dtype=x.dtype) for x in tensors]
 
     def fetch(places: NDArray[np.int64]) -> tuple[list[Tensor], Tensor]:
-        used = torch.from_numpy(np.flatnonzero(places >= 0))
-        chosen = torch.from_numpy(places[places >= 0])
-        if used.numel() == places.size:
-            return [x[chosen] for x in tensors], torch.ones(places.size, dtype=torch.bool)
+        is_used = places >= 0
+        if is_used.all():
+            chosen = torch.from_numpy(places)
+            return [x.index_select(0, chosen) for x in tensors], torch.ones(places.size, dtype=torch.bool)
+        used, chosen = torch.from_numpy(np.flatnonzero(is_used)), torch.from_numpy(places[is_used])
         batch = []
         for x in tensors:
             filled = torch.zeros(places.size, *x.shape[1:], dtype=x.dtype)

@@ -19,11 +19,10 @@ from fractions import Fraction
 from functools import partial
 from typing import Any, NoReturn
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
-from hubbub.bounded import LARGEST, Bounded, unwrap
+from hubbub.bounded import unwrap
 from hubbub.errors import Halted, InvalidInput, Unsupported
 from hubbub.learn.check import chosen_way, is_steady, refuse_model
 from hubbub.learn.clip import MOST_CHUNK, Sums, Threshold, added_up
@@ -383,7 +382,7 @@ class Trainer:
             sums.start(self._threshold(place, step))
         added_up(self._sums, self._way, self._examples.chunks(lot, self.chunk))
         for place, sums in enumerate(self._sums):
-            self._descend(sums, self._noisy(sums.bounded(self.unit), sums.threshold))
+            self._descend(sums)
             self._adapt(place, sums)
         for optimizer in self._optimizers:
             for parameter in (p for group in optimizer.param_groups for p in group["params"]):
@@ -399,27 +398,14 @@ class Trainer:
         assert now is not None
         return Threshold.of(now, self.schedule.sigmas[place](step), self.schedule.groups[place].size)
 
-    def _noisy(self, sums: Bounded, threshold: Threshold) -> Tensor:
-        """The lot's sum with its noise, in integers; then as a gradient."""
-        exact = unwrap(sums)
-        assert isinstance(exact, np.ndarray)
-        assert exact.dtype == np.int64
-        total = rounded_gaussian(threshold.noise, size=exact.size)
-        np.add(total, exact, out=total)
-        np.clip(total, -LARGEST, LARGEST, out=total)
-        return torch.from_numpy(total * (threshold.step / self.schedule.lot))
-
-    def _descend(self, sums: Sums, gradient: Tensor) -> None:
+    def _descend(self, sums: Sums) -> None:
         """Give each parameter its part of the gradient."""
-        start = 0
         noise = float(sums.threshold.sigma) * sums.threshold.clip / self.schedule.lot
-        for parameter in sums.group.parameters:
-            part = gradient[start : start + parameter.numel()]
-            parameter.grad = part.to(parameter.dtype).view(parameter.shape)
-            start += parameter.numel()
-            for optimizer in self._optimizers:
-                if hasattr(optimizer, "noise"):
-                    optimizer.noise[parameter] = noise
+        correcting = [optimizer for optimizer in self._optimizers if hasattr(optimizer, "noise")]
+        for parameter, gradient in sums.noisy(self.schedule.lot):
+            parameter.grad = gradient
+            for optimizer in correcting:
+                optimizer.noise[parameter] = noise
 
     def _adapt(self, place: int, sums: Sums) -> None:
         """Move a threshold towards its quantile, by a count with noise."""
