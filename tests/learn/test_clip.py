@@ -11,7 +11,7 @@ from torch.nn import functional as F
 
 from hubbub.bounded import unwrap
 from hubbub.errors import EngineFailed, InvalidInput
-from hubbub.learn.check import is_steady
+from hubbub.learn.check import steadiness
 from hubbub.learn.clip import Group, Sums, Threshold, added_up
 from hubbub.learn.data import Examples
 from hubbub.learn.gradients import Functional, Objective, OneByOne, Recorded
@@ -38,7 +38,7 @@ class Clipped:
     def __call__(self, lot):
         for sums in self.sums:
             sums.start(sums.threshold)
-        added_up(self.sums, self.way, self.examples.chunks(np.array(lot, dtype=np.int64), CHUNK))
+        added_up(self.sums, self.way, self.examples.chunks(np.array(lot, dtype=np.int64), CHUNK, CHUNK))
         return [unwrap(sums.bounded(Unit.row())) for sums in self.sums]
 
 
@@ -189,7 +189,7 @@ def test_copies_are_averaged_before_they_are_clipped():
 def test_chunks_are_of_one_shape_and_hold_each_unit_once():
     seen = []
     _, x, y = problem("Linear", rows=37)
-    for chunk in Examples((x, y)).chunks(np.arange(37), CHUNK):
+    for chunk in Examples((x, y)).chunks(np.arange(37), CHUNK, CHUNK):
         assert [tuple(part.shape) for part in chunk.batch] == [(CHUNK, 1, 5), (CHUNK, 1)]
         seen += chunk.batch[0][chunk.good, 0].tolist()
         assert not chunk.weights[~chunk.good].any()
@@ -201,7 +201,8 @@ def test_what_comes_out_for_an_example_does_not_depend_on_its_place_or_on_the_ot
     """The assumption that the proof makes of the kernels, bit by bit, on this machine."""
     model, x, y = problem(name, rows=CHUNK)
     clipped = Clipped(model, x, y)
-    assert is_steady(clipped.way, [x[0], y[0]], 1, CHUNK)
+    assert steadiness(clipped.way, [x[0], y[0]], 1, CHUNK) == (True, CHUNK)
+    assert steadiness(clipped.way, [x[0], y[0]], 1, 4 * CHUNK)[0]
 
 
 def test_a_model_whose_kernels_mind_an_examples_place_is_found_out():
@@ -210,11 +211,12 @@ def test_a_model_whose_kernels_mind_an_examples_place_is_found_out():
             return super().forward(x) * (1 + 1e-6 * torch.arange(len(x))[:, None])
 
     clipped = Clipped(Placed(5, 3), torch.randn(40, 5), torch.zeros(40, dtype=torch.long), kind=Functional)
-    clipped.way = OneByOneWithPlaces(clipped.way.objective, clipped.parameters)
-    assert not is_steady(clipped.way, [torch.zeros(5), torch.zeros((), dtype=torch.long)], 1, CHUNK)
+    clipped.way = WithPlaces(clipped.way.objective, clipped.parameters)
+    blank = [torch.zeros(5), torch.zeros((), dtype=torch.long)]
+    assert steadiness(clipped.way, blank, 1, CHUNK) == (False, CHUNK)
 
 
-class OneByOneWithPlaces(OneByOne):
+class WithPlaces(Functional):
     def gradients(self, batch, weights):
         total = self.objective(*[x.flatten(0, 1) for x in batch])
         kept = [torch.autograd.grad(one, self.parameters, retain_graph=True) for one in total]
@@ -222,6 +224,13 @@ class OneByOneWithPlaces(OneByOne):
             p: Dense(torch.stack(values))
             for p, values in zip(self.parameters, zip(*kept, strict=True), strict=True)
         }
+
+
+def test_the_last_chunk_is_cut_where_kernels_do_not_mind():
+    _, x, y = problem("Linear", rows=37)
+    sizes = [chunk.good.numel() for chunk in Examples((x, y)).chunks(np.arange(37), 32, 16)]
+    assert sizes == [32, 16]
+    assert list(Examples((x, y)).chunks(np.arange(0), 32, 16)) == []
 
 
 def test_the_grid_is_fine_enough_and_the_noise_is_just_sigma():

@@ -9,18 +9,19 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from hubbub.learn.lots import Fixed, Lots, Shuffled, most_steps
+    from hubbub.learn.optim import CorrectedAdam
     from hubbub.learn.schedule import Adaptive
     from hubbub.learn.trainer import Trainer, private
 
-__all__ = ["Adaptive", "Fixed", "Lots", "Shuffled", "Trainer", "most_steps", "private"]
+__all__ = ["Adaptive", "CorrectedAdam", "Fixed", "Lots", "Shuffled", "Trainer", "most_steps", "private"]
 
 _HOMES = {
     "lots": ("Fixed", "Lots", "Shuffled", "most_steps"),
+    "optim": ("CorrectedAdam",),
     "schedule": ("Adaptive",),
     "trainer": ("Trainer", "private"),
 }
 _HOME = {name: home for home, names in _HOMES.items() for name in names}
-_NEEDS_TORCH = {"schedule", "trainer"}
 
 
 def __getattr__(name: str) -> object:

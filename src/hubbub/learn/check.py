@@ -12,11 +12,15 @@ from torch import Tensor, nn
 
 from hubbub.errors import InvalidInput, Refused
 from hubbub.learn.gradients import Found, Functional, Objective, OneByOne, Recorded, Way
+from hubbub.learn.pieces import Outer, Piece
 
-__all__ = ["chosen_way", "is_steady", "refuse_model"]
+__all__ = ["chosen_way", "refuse_model", "steadiness"]
 
 _CLOSE = 1e-3
 """Relative: far above rounding, far below a wrong rule."""
+
+_GRAIN = 16
+"""Lanes of the widest kernels: chunks are cut to multiples of it."""
 
 _INSTEAD = "use GroupNorm or LayerNorm, which look at one example at a time"
 
@@ -105,39 +109,59 @@ def chosen_way(
                 module.training = mode
 
 
-def is_steady(way: Way, blank: Sequence[Tensor], width: int, chunk: int) -> bool:
+def steadiness(way: Way, blank: Sequence[Tensor], width: int, chunk: int) -> tuple[bool, int]:
     """Whether an example's gradient is the same, bit for bit, in every place and beside any others.
 
-    What the proof assumes of the kernels, tried on random numbers at the very shape they will run at. A way
-    that can turn its products is turned if that makes it so.
+    What the proof assumes of the kernels, tried on random numbers at the very shapes they will run at. A way
+    that can turn its products is turned if that makes it so. Also: the grain to whose multiples a lot's last
+    chunk may be cut, instead of being filled up; the whole chunk if kernels mind how many there are.
     """
+    if isinstance(way, OneByOne):
+        return True, 1
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(1)
         batch = [_random(x, chunk, width) for x in blank]
         for turned in (False, True) if isinstance(way, Recorded) else (False,):
             way.turned = turned
             if _is_steady(way, batch):
-                return True
+                grain = _GRAIN if chunk % _GRAIN == 0 and _is_steady_in_parts(way, batch) else chunk
+                return True, grain
     way.turned = False
-    return False
+    return False, chunk
 
 
 def _is_steady(way: Way, batch: list[Tensor]) -> bool:
     units = batch[0].shape[0]
-    weights = torch.full(batch[0].shape[:2], 1 / batch[0].shape[1])
     order = torch.arange(units).roll(units // 2 + 1)
     others = [torch.cat([x[: units // 2], _random(x[0, 0], units - units // 2, x.shape[1])]) for x in batch]
-    state = torch.random.get_rng_state()
-    found = []
-    for tried in (batch, [x[order] for x in batch], others):
-        torch.random.set_rng_state(state)
-        found.append(way.gradients(tried, weights))
-    first, moved, mixed = found
+    first, moved, mixed = (_alike(way, tried) for tried in (batch, [x[order] for x in batch], others))
     return all(
-        torch.equal(moved[p].dense(), piece.dense()[order])
-        and torch.equal(mixed[p].dense()[: units // 2], piece.dense()[: units // 2])
-        for p, piece in first.items()
+        torch.equal(moved[p], values[order]) and torch.equal(mixed[p][: units // 2], values[: units // 2])
+        for p, values in first.items()
     )
+
+
+def _is_steady_in_parts(way: Way, batch: list[Tensor]) -> bool:
+    """Whether chunks of every size that may occur agree with the whole one."""
+    whole = _alike(way, batch)
+    return all(
+        torch.equal(values, whole[p][:size])
+        for size in range(_GRAIN, batch[0].shape[0], _GRAIN)
+        for p, values in _alike(way, [x[:size] for x in batch]).items()
+    )
+
+
+def _alike(way: Way, batch: list[Tensor]) -> dict[nn.Parameter, Tensor]:
+    """All gradients, written out, with the same random numbers in random layers each time."""
+    weights = torch.full(batch[0].shape[:2], 1 / batch[0].shape[1])
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(2)
+        return {p: _kept(piece) for p, piece in way.gradients(batch, weights).items()}
+
+
+def _kept(piece: Piece) -> Tensor:
+    """What must not change: the gradients, or where they are many the factors they are made of."""
+    return torch.cat([piece.a, piece.b], dim=2) if isinstance(piece, Outer) else piece.dense()
 
 
 def _agreeing(objective: Objective, parameters: Sequence[nn.Parameter], batch: list[Tensor]) -> Way:

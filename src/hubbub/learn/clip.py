@@ -169,7 +169,7 @@ class Sums:
         self._below += int(np.where(good, np.where(norms <= self.threshold.clip, 1, -1), 0).sum())
         # Rounding is relative to the reach: clip that as well, to what the allowance is for.
         most = _ALLOWED / (4 * good.size * (chain + 8) * UNIT)
-        longest = np.maximum(norms, reach / max(1.0, most))
+        longest = np.maximum(norms, reach / most)
         with np.errstate(invalid="ignore"):
             shares = np.minimum(_TIGHT * self.threshold.clip / longest, 1.0)
         # In steps of the grid, so that the sum need only be rounded.

@@ -87,10 +87,11 @@ class Examples:
         """Examples that a unit has in a chunk: public."""
         return self.per_unit * self.copies
 
-    def chunks(self, lot: NDArray[np.int64], size: int) -> Iterator[Chunk]:
-        """The lot, `size` units at a time; the last chunk is filled up with blanks."""
+    def chunks(self, lot: NDArray[np.int64], size: int, grain: int) -> Iterator[Chunk]:
+        """The lot, `size` units at a time; the last chunk is filled up with blanks to a multiple of grain."""
         for start in range(0, lot.size, size):
-            yield self._chunk(lot[start : start + size], size)
+            part = lot[start : start + size]
+            yield self._chunk(part, -(-part.size // grain) * grain)
 
     def _chunk(self, units: NDArray[np.int64], size: int) -> Chunk:
         places = np.full((size, self.per_unit), -1)

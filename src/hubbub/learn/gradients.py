@@ -71,6 +71,8 @@ class Recorded:
     name: str = "book-keeping: one backward pass"
     turned: bool = False
     """Whether products have the examples in columns."""
+    held: int = 0
+    """Numbers that one unit has in memory while its gradient is made, as far as layers know."""
     _rules: dict[nn.Module, Rule] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -101,6 +103,7 @@ class Recorded:
             total = (self.objective(*_flat(batch)) * weights.flatten()).sum()
         edges = [edge for site in tape.sites for edge in site.edges]
         gradients = iter(torch.autograd.grad(total, edges, allow_unused=True) if edges else ())
+        self.held = sum(tensor.numel() for tensor, _ in tape.kept) // max(1, tape.units)
         found: dict[nn.Parameter, list[Piece]] = {}
         if not tape.unchanged:
             raise InvalidInput(

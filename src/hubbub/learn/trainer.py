@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import partial
+from pathlib import Path
 from typing import Any, NoReturn
 
 import torch
@@ -24,11 +25,12 @@ from torch import Tensor, nn
 
 from hubbub.bounded import unwrap
 from hubbub.errors import Halted, InvalidInput, Unsupported
-from hubbub.learn.check import chosen_way, is_steady, refuse_model
+from hubbub.learn.check import chosen_way, refuse_model, steadiness
 from hubbub.learn.clip import MOST_CHUNK, Sums, Threshold, added_up
 from hubbub.learn.data import Augment, Examples
 from hubbub.learn.gradients import Objective
 from hubbub.learn.lots import Fixed, Scheduled
+from hubbub.learn.saved import resume, save
 from hubbub.learn.schedule import Adaptive, Schedule
 from hubbub.loss import Account, Budget, Loss
 from hubbub.noise import rounded_gaussian
@@ -37,6 +39,9 @@ from hubbub.release import Release
 from hubbub.unit import Neighbours, Unit
 
 __all__ = ["Trainer", "Training", "private"]
+
+_HELD = 1 << 20
+"""Numbers that the layers of a chunk may keep: a few megabytes."""
 
 Optimizers = torch.optim.Optimizer | Sequence[torch.optim.Optimizer]
 
@@ -114,8 +119,8 @@ def private(
     examples = Examples(data, units=units, per_unit=per_unit, copies=copies, augment=augment, example=example)
     whole_objective = Objective(model, _losses(loss, objective, len(examples.blank)))
     way = chosen_way(whole_objective, list(named.values()), examples.blank, examples.width)
-    size = _chunk(chunk, schedule.lot)
-    steady = is_steady(way, examples.blank, examples.width, size)
+    size = _chunk(chunk, schedule.lot, getattr(way, "held", _HELD // 64))
+    steady, grain = steadiness(way, examples.blank, examples.width, size)
     neighbours = Neighbours.SUBSTITUTE if isinstance(rate, Fixed) else Neighbours.ADD_REMOVE
     who = Unit(unit or ("unit" if units is not None else None), neighbours)
     decay = None if average is None else float(probability(average, "average"))
@@ -129,15 +134,17 @@ def private(
         unit=who,
         chunk=size,
         steady=steady,
+        grain=grain,
         decay=decay,
         delta=target.delta if target is not None else None,
     )
 
 
-def _chunk(given: int | None, lot: int) -> int:
-    """Units at a time: few enough that a lot seldom ends in a chunk of blanks, many enough to be quick."""
+def _chunk(given: int | None, lot: int, held: int) -> int:
+    """Units at a time: few enough to stay near the processor, many enough to be quick; at most a lot."""
     if given is None:
-        return min(MOST_CHUNK, max(16, 1 << max(0, lot // 6).bit_length()))
+        most = math.ceil((lot + 4 * math.sqrt(lot)) / 16) * 16
+        return min(most, MOST_CHUNK, max(32, _HELD // max(1, held) // 16 * 16))
     size = whole(given, "chunk")
     if size > MOST_CHUNK:
         raise InvalidInput(
@@ -255,6 +262,7 @@ class Trainer:
         unit: Unit,
         chunk: int,
         steady: bool,
+        grain: int,
         decay: float | None,
         delta: Fraction | None,
     ) -> None:
@@ -266,7 +274,8 @@ class Trainer:
         """Whether this machine's kernels were found to treat every example by itself, bit for bit."""
         self.step = 0
         """How many steps are done."""
-        self._optimizers = list(optimizers)
+        self._grain = grain
+        self.optimizers = list(optimizers)
         self._examples = examples
         self._way = way
         self._account = account
@@ -340,12 +349,7 @@ class Trainer:
 
     def release(self) -> Release:
         """The weights as they are now, to be shown to anyone; their cost was charged at the start."""
-        if not self._charged:
-            raise Halted(
-                "the run has not started",
-                why="there is nothing that was learned",
-                fix="iterate over the trainer, or call run()",
-            )
+        self._started()
         weights = {name: value.detach().clone() for name, value in self.model.state_dict().items()}
         if self.averaged:
             weights.update({name: value.clone() for name, value in self.averaged.items()})
@@ -353,6 +357,14 @@ class Trainer:
         return Release(
             weights, self.loss, Training(self.facts()), self.unit, asserted=False, cells=cells, mapped=True
         )
+
+    def _started(self) -> None:
+        if not self._charged:
+            raise Halted(
+                "the run has not started",
+                why="there is nothing that was learned",
+                fix="iterate over the trainer, or call run()",
+            )
 
     def facts(self) -> dict[str, Any]:
         """What may be said of the run: nothing of it depends on the data but through the mechanism."""
@@ -368,6 +380,16 @@ class Trainer:
             "kernels": "found so, bit for bit" if self.steady else "found so but for last bits",
         }
 
+    def save(self, path: str | Path) -> None:
+        """Put a started run aside; the file is private, unlike the release."""
+        self._started()
+        save(self, path)
+
+    def resume(self, path: str | Path) -> None:
+        """Take up a run of the same settings where it was saved; it is not charged again."""
+        resume(self, path)
+        self._charged = True
+
     # One step
 
     def _start(self) -> None:
@@ -380,11 +402,11 @@ class Trainer:
         lot = self.schedule.lots.draw(step, self._examples._units)  # noqa: SLF001 - only the sampler asks
         for place, sums in enumerate(self._sums):
             sums.start(self._threshold(place, step))
-        added_up(self._sums, self._way, self._examples.chunks(lot, self.chunk))
+        added_up(self._sums, self._way, self._examples.chunks(lot, self.chunk, self._grain))
         for place, sums in enumerate(self._sums):
             self._descend(sums)
             self._adapt(place, sums)
-        for optimizer in self._optimizers:
+        for optimizer in self.optimizers:
             for parameter in (p for group in optimizer.param_groups for p in group["params"]):
                 if not parameter.requires_grad:
                     parameter.grad = None  # what was left there by others is not private
@@ -401,7 +423,7 @@ class Trainer:
     def _descend(self, sums: Sums) -> None:
         """Give each parameter its part of the gradient."""
         noise = float(sums.threshold.sigma) * sums.threshold.clip / self.schedule.lot
-        correcting = [optimizer for optimizer in self._optimizers if hasattr(optimizer, "noise")]
+        correcting = [optimizer for optimizer in self.optimizers if hasattr(optimizer, "noise")]
         for parameter, gradient in sums.noisy(self.schedule.lot):
             parameter.grad = gradient
             for optimizer in correcting:
