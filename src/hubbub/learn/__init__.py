@@ -8,14 +8,27 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from hubbub.learn.auditing import Audit, audit
     from hubbub.learn.lots import Fixed, Lots, Shuffled, most_steps
     from hubbub.learn.optim import CorrectedAdam
     from hubbub.learn.schedule import Adaptive
     from hubbub.learn.trainer import Trainer, private
 
-__all__ = ["Adaptive", "CorrectedAdam", "Fixed", "Lots", "Shuffled", "Trainer", "most_steps", "private"]
+__all__ = [
+    "Adaptive",
+    "Audit",
+    "CorrectedAdam",
+    "Fixed",
+    "Lots",
+    "Shuffled",
+    "Trainer",
+    "audit",
+    "most_steps",
+    "private",
+]
 
 _HOMES = {
+    "auditing": ("Audit", "audit"),
     "lots": ("Fixed", "Lots", "Shuffled", "most_steps"),
     "optim": ("CorrectedAdam",),
     "schedule": ("Adaptive",),

@@ -94,11 +94,14 @@ class Examples:
             yield self._chunk(part, -(-part.size // grain) * grain)
 
     def _chunk(self, units: NDArray[np.int64], size: int) -> Chunk:
+        """A chunk of these units; −1 is a blank."""
         places = np.full((size, self.per_unit), -1)
         if self._members is None:
             places[: units.size, 0] = units
         else:
             for place, unit in enumerate(units):
+                if unit < 0:
+                    continue
                 mine = self._members[unit]
                 chosen = mine if mine.size <= self.per_unit else _shuffled(mine)[: self.per_unit]
                 places[place, : chosen.size] = chosen
