@@ -18,7 +18,7 @@ DOUBT = 1e-10
 """How likely a false alarm is."""
 
 
-def trainer(rate=0.5, steps=4, sigma=8.0, width=60, lot=20):
+def trainer(rate=0.9, steps=2, sigma=20.0, width=60, lot=20):
     model = nn.Sequential(nn.Linear(width, width), nn.Tanh(), nn.Linear(width, 2))
     return private(
         model,
@@ -53,17 +53,15 @@ def test_an_audit_sees_what_little_noise_leaves():
 def test_no_noise_on_one_layer_is_caught(monkeypatch):
     def noise(scale, size):
         drawn = rounded_gaussian(scale, size=size)
-        drawn[-2 * 60 - 2 :] = 0  # the last layer
+        drawn[: 60 * 60 + 60] = 0  # the first layer
         return drawn
 
     monkeypatch.setattr(clip, "rounded_gaussian", noise)
-    result = found(trainer(rate=0.9, steps=2, sigma=20.0), canaries=3700)
-    assert result.caught
-    assert "2.weight" in result.told_by
+    assert found(trainer()).caught
 
 
 def test_clipping_off_by_a_factor_is_caught(monkeypatch):
-    monkeypatch.setattr(clip, "_TIGHT", 10.0)
+    monkeypatch.setattr(clip, "_TIGHT", 60.0)
     assert found(trainer()).caught
 
 
@@ -77,7 +75,7 @@ def test_noise_for_the_mean_on_the_sum_is_caught(monkeypatch):
 def test_an_example_repeated_within_a_lot_is_caught(monkeypatch):
     broken = trainer(rate=1, steps=1)
     lots = broken.schedule.lots
-    object.__setattr__(lots, "draw", lambda step, units: np.repeat(np.arange(units), 16))
+    object.__setattr__(lots, "draw", lambda step, units: np.repeat(np.arange(units), 60))
     assert found(broken).caught
 
 
