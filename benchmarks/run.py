@@ -3,6 +3,7 @@
 make bench
 .venv-bench/bin/python benchmarks/run.py --only noise
 .venv-bench/bin/python benchmarks/run.py --only queries --rows 1000000
+.venv-bench/bin/python benchmarks/run.py --only learning
 """
 
 import argparse
@@ -10,13 +11,14 @@ import platform
 from importlib.metadata import version
 from pathlib import Path
 
+import learning
 from measure import CONSOLE
 
 import loss
 import noise
 import queries
 
-SUITES = {"noise": noise.run, "loss": loss.run, "queries": queries.run}
+SUITES = {"noise": noise.run, "loss": loss.run, "queries": queries.run, "learning": learning.run}
 PACKAGES = (
     "hubbub",
     "numpy",
@@ -28,6 +30,7 @@ PACKAGES = (
     "diffprivlib",
     "dp-accounting",
     "prv-accountant",
+    "torch",
     "opacus",
 )
 
