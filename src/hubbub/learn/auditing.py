@@ -241,6 +241,8 @@ class _Way:
         self._real = real
         self._planted = planted
         self.name = real.name
+        self.objective = real.objective
+        self.parameters = real.parameters
 
     def gradients(self, batch: Sequence[Tensor], weights: Tensor) -> Found:
         """As `Way`; the last tensor of the batch has the canaries' numbers."""

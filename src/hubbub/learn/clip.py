@@ -8,6 +8,7 @@ Proof: docs/proofs/dpsgd.md
 """
 
 import math
+import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -40,6 +41,8 @@ _FINE = 1 << 10
 """The grid is so fine that rounding d numbers to it moves them by less than C/1024 in all."""
 _HAIR = 1 + 2.0**-40
 """For the roundings of a few doubles."""
+_LONGEST = 2.0**60
+"""Longer gradients, and what is no number, add nothing: their weights could not be held."""
 _BLOCK = 1 << 15
 """Numbers that get their noise at a time."""
 _LEAST = 1e-16
@@ -189,6 +192,7 @@ class Sums:
             part += rounded_gaussian(self.threshold.noise, size=part.size)
             np.multiply(part, scale, out=gradient[start : start + _BLOCK], casting="unsafe")
         self._started = False
+        self._chunk.zero_()  # nothing exact stays behind
         start = 0
         for parameter in self.group.parameters:
             end = start + parameter.numel()
@@ -218,7 +222,7 @@ def added_up(sums: Sequence[Sums], way: Way, chunks: Iterable[Chunk]) -> None:
         found, there = _computed(way, chunk)
         measured = [total.measured(found, there.numel()) for total in sums]
         # What is not a number, or too large for the squares of single precision, adds nothing.
-        finite = np.logical_and.reduce([np.isfinite(m.norms) & np.isfinite(m.reach) for m in measured])
+        finite = np.logical_and.reduce([(m.norms < _LONGEST) & (m.reach < _LONGEST) for m in measured])
         good = there.numpy() & finite
         if not finite.all():
             bad = torch.from_numpy(~finite)
@@ -229,18 +233,28 @@ def added_up(sums: Sequence[Sums], way: Way, chunks: Iterable[Chunk]) -> None:
 
 def _computed(way: Way, chunk: Chunk) -> tuple[Found, Tensor]:
     """A chunk's gradients, and which are there; an example that cannot be computed is as if it were blank."""
-    try:
-        return way.gradients(chunk.batch, chunk.weights), chunk.good
-    except Exception:  # noqa: BLE001 - what raised is one unit's doing, and its text would tell of it
-        able = chunk.only(_able(way, chunk))
-    try:
-        return way.gradients(able.batch, able.weights), able.good
-    except Exception:  # noqa: BLE001
+    found = _tried(way, chunk)
+    if found is None:
+        # What raised is one unit's doing, and its text would tell of it: nothing of it is kept.
+        chunk = chunk.only(_able(way, chunk))
+        found = _tried(way, chunk)
+    if found is None:
         raise EngineFailed(
             "the model cannot be computed on this chunk",
             why="it fails on examples together that it can do one by one",
             fix="see that it treats every example by itself, or make the chunk smaller",
-        ) from None
+        )
+    return found, chunk.good
+
+
+def _tried(way: Way, chunk: Chunk) -> Found | None:
+    """The gradients, or nothing; warnings would tell of examples as errors do."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            return way.gradients(chunk.batch, chunk.weights)
+        except Exception:  # noqa: BLE001
+            return None
 
 
 def _able(way: Way, chunk: Chunk) -> Tensor:
@@ -249,10 +263,5 @@ def _able(way: Way, chunk: Chunk) -> Tensor:
     for place in torch.nonzero(chunk.good).flatten().tolist():
         here = torch.zeros_like(chunk.good)
         here[place] = True
-        single = chunk.only(here)
-        try:
-            way.gradients(single.batch, single.weights)
-            able[place] = True
-        except Exception:  # noqa: BLE001, S110 - it stays as it is: not able
-            pass
+        able[place] = _tried(way, chunk.only(here)) is not None
     return able

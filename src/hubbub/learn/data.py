@@ -21,7 +21,6 @@ from hubbub.rational import whole
 __all__ = ["Chunk", "Examples"]
 
 Fetch = Callable[[NDArray[np.int64]], tuple[list[Tensor], Tensor]]
-Augment = Callable[..., Any]
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,12 +49,10 @@ class Examples:
         units: Any = None,
         per_unit: int = 1,
         copies: int = 1,
-        augment: Augment | None = None,
         example: Sequence[Any] | None = None,
     ) -> None:
         self.per_unit = whole(per_unit, "per_unit")
         self.copies = whole(copies, "copies")
-        self._augment = augment
         self._fetch, count, self.blank = _source(data, example)
         self._members: list[NDArray[np.int64]] | None = None
         self._count = count
@@ -109,7 +106,6 @@ class Examples:
         if self.width == 1:
             good = torch.from_numpy(places[:, 0] >= 0) & read
             batch = [x[:, None] for x in batch]
-            batch = batch if self._augment is None else self._augmented(batch)
             return Chunk(batch, good.float()[:, None], good)
         has = torch.from_numpy(places >= 0) & read.view(size, self.per_unit)
         batch = [x.unflatten(0, (size, self.per_unit)) for x in batch]
@@ -117,17 +113,7 @@ class Examples:
         if self.copies > 1:
             batch = [x.repeat_interleave(self.copies, dim=1) for x in batch]
             weights = (weights / self.copies).repeat_interleave(self.copies, dim=1)
-        if self._augment is not None:
-            batch = self._augmented(batch)
         return Chunk(batch, weights.float(), has.any(1))
-
-    def _augmented(self, batch: list[Tensor]) -> list[Tensor]:
-        """The person's function of a batch of examples, which keeps each example by itself."""
-        assert self._augment is not None
-        flat = [x.flatten(0, 1) for x in batch]
-        changed = self._augment(*flat)
-        changed = [changed, *flat[1:]] if isinstance(changed, Tensor) else list(changed)
-        return [x.unflatten(0, batch[0].shape[:2]) for x in changed]
 
 
 def _source(data: Any, example: Sequence[Any] | None) -> tuple[Fetch, int, list[Tensor]]:
@@ -176,14 +162,13 @@ def _tensors(given: Sequence[Any]) -> tuple[Fetch, int, list[Tensor]]:
 
 
 def _items(data: Any, example: Sequence[Any] | None) -> tuple[Fetch, int, list[Tensor]]:
-    first = _read(data, 0) if example is None else [torch.as_tensor(x) for x in example]
-    if first is None:
+    if example is None:
         raise InvalidInput(
             "what an example looks like is not known",
-            why="types and shapes are public, and chunks are filled up with blanks of them",
+            why="no example is read before the run is charged, and chunks are filled up with blanks",
             fix="pass example=, a tuple of tensors of the right types and shapes",
         )
-    blank = [torch.zeros_like(x) for x in first]
+    blank = [torch.zeros_like(torch.as_tensor(x)) for x in example]
 
     def fetch(places: NDArray[np.int64]) -> tuple[list[Tensor], Tensor]:
         rows, read = [], torch.zeros(places.size, dtype=torch.bool)

@@ -30,6 +30,8 @@ _AT_ONCE = 1 << 14
 """So many squares are added up in float32 before double precision takes over."""
 _ONE_SLAB = 128
 """Rows that are added up at once."""
+_FAINT, _LOUD = 1e-20, 2.0**100
+"""Between these, squares are what single precision says; above, a unit adds nothing."""
 _MOST_DENSE = 1 << 24
 """Numbers: more than these are not written out where factors can be kept."""
 
@@ -142,10 +144,18 @@ class Outer:
         norm_a, norm_b = self.norms
         if self.a.shape[1] == 1:
             return (norm_a * norm_b)[:, 0]
-        gram = torch.bmm(self.a, self.a.mT).mul_(torch.bmm(self.b, self.b.mT))
+        # Scaled so that the longest position of each factor is about 1: little is lost below single
+        # precision, and it is added at the end.
+        sizes = [np.sqrt(norm.max(axis=1)) for norm in (norm_a, norm_b)]
+        factors = [_reciprocal(size, x) for x, size in zip((self.a, self.b), sizes, strict=True)]
+        a, b = self.a * factors[0], self.b * factors[1]
+        gram = torch.bmm(a, a.mT).mul_(torch.bmm(b, b.mT))
         found = gram.sum(2, dtype=torch.float64).sum(1).numpy()
-        wrong = (self.a.shape[2] + self.b.shape[2] + 8) * UNIT
-        return np.maximum(found, 0.0) + wrong * self.reach
+        wrong = (self.a.shape[2] + self.b.shape[2] + 16) * UNIT
+        lost = self.a.shape[1] ** 2 * (self.a.shape[2] + self.b.shape[2]) * 2.0**-120
+        with np.errstate(invalid="ignore"):
+            scale = 1 / (factors[0].double() * factors[1].double()).view(-1).numpy() ** 2
+            return (np.maximum(found, 0.0) + lost) * scale + wrong * self.reach
 
     @cached_property
     def reach(self) -> Doubles:
@@ -264,8 +274,23 @@ def squares_of(rows: Tensor) -> Doubles:
         found = np.zeros(rows.shape[0])
         for part in parts:
             found += dot(part, part)
+        # Too small or too large for squares of single precision: those rows once more, in double.
+        odd = ~((found > _FAINT) & (found < _LOUD))
+        if odd.any():
+            found[odd] = np.square(numbers[odd].astype(np.float64)).sum(axis=1)
+        # Beyond this a weight, or a weight times a factor, would be too small to be held.
+        found[~(found < _LOUD)] = np.inf
     found *= 1 + (min(length, _AT_ONCE) + 16) * UNIT
     return found
+
+
+def _reciprocal(sizes: Doubles, like: Tensor) -> Tensor:
+    """1/size for each example, as powers of two: multiplying by them is exact."""
+    with np.errstate(all="ignore"):
+        powers = np.exp2(
+            -np.round(np.log2(np.clip(np.nan_to_num(sizes, nan=1.0, posinf=1.0), 2.0**-100, 2.0**100)))
+        )
+    return torch.from_numpy(powers).to(like.dtype).view(-1, 1, 1)
 
 
 def _slab(rows: int) -> int:

@@ -71,7 +71,7 @@ def resume(trainer: "Trainer", path: str | Path) -> None:
         optimizer.load_state_dict(state)
     trainer.averaged = stored["averaged"]
     trainer.clips = stored["clips"]
-    trainer.step = stored["step"]
+    trainer._step = stored["step"]  # noqa: SLF001 - nobody else sets it
 
 
 def _read(path: str | Path) -> dict[str, Any]:

@@ -13,7 +13,9 @@ import copy
 import inspect
 import json
 import math
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import partial
@@ -27,13 +29,14 @@ from hubbub.bounded import unwrap
 from hubbub.errors import Halted, InvalidInput, Unsupported
 from hubbub.learn.check import chosen_way, refuse_model, steadiness
 from hubbub.learn.clip import MOST_CHUNK, Sums, Threshold, added_up
-from hubbub.learn.data import Augment, Examples
-from hubbub.learn.gradients import Objective
+from hubbub.learn.data import Examples
+from hubbub.learn.gradients import Augment, Objective
 from hubbub.learn.lots import Fixed, Scheduled
 from hubbub.learn.saved import resume, save
 from hubbub.learn.schedule import Adaptive, Schedule
 from hubbub.loss import Account, Budget, Loss
 from hubbub.noise import rounded_gaussian
+from hubbub.noise.entropy import random_bits
 from hubbub.rational import Number, below_one, probability, whole
 from hubbub.release import Release
 from hubbub.unit import Neighbours, Unit
@@ -116,11 +119,11 @@ def private(
     named = _trained(model, optimizers)
     refuse_model(model, list(named.values()))
     schedule = Schedule.of(named, clip=clip, rate=rate, steps=steps, sigma=sigma, target=target, lot=lot)
-    examples = Examples(data, units=units, per_unit=per_unit, copies=copies, augment=augment, example=example)
-    whole_objective = Objective(model, _losses(loss, objective, len(examples.blank)))
+    examples = Examples(data, units=units, per_unit=per_unit, copies=copies, example=example)
+    whole_objective = Objective(model, _losses(loss, objective, len(examples.blank)), augment)
     way = chosen_way(whole_objective, list(named.values()), examples.blank, examples.width)
     size = _chunk(chunk, schedule.lot, getattr(way, "held", _HELD // 64))
-    steady, grain = steadiness(way, examples.blank, examples.width, size)
+    way, steady, grain = steadiness(way, examples.blank, examples.width, size)
     neighbours = Neighbours.SUBSTITUTE if isinstance(rate, Fixed) else Neighbours.ADD_REMOVE
     who = Unit(unit or ("unit" if units is not None else None), neighbours)
     decay = None if average is None else float(probability(average, "average"))
@@ -223,6 +226,27 @@ def _unreduced(loss: Any) -> Callable[..., Tensor]:
     return partial(loss, reduction="none") if reduces else loss
 
 
+def _modes(model: nn.Module) -> list[tuple[str, bool]]:
+    modes = [(name, module.training) for name, module in model.named_modules()]
+    return [*modes, *((name, p.requires_grad) for name, p in model.named_parameters())]
+
+
+@contextmanager
+def _apart(model: nn.Module) -> Iterator[None]:
+    """Random layers draw from a fresh generator of their own, and buffers are as before when it is over.
+
+    Else the state of torch's generator would tell how large the lot was, and buffers could hold examples.
+    """
+    buffers = [(buffer, buffer.clone()) for buffer in model.buffers()]
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(random_bits(64) >> 1)
+        try:
+            yield
+        finally:
+            for buffer, before in buffers:
+                buffer.copy_(before)
+
+
 @dataclass(frozen=True)
 class Training:
     """What a release knows of the run that made it."""
@@ -272,8 +296,9 @@ class Trainer:
         self.chunk = chunk
         self.steady = steady
         """Whether this machine's kernels were found to treat every example by itself, bit for bit."""
-        self.step = 0
-        """How many steps are done."""
+        self._step = 0
+        self._busy = threading.Lock()
+        self._modes = _modes(model)
         self._grain = grain
         self.optimizers = list(optimizers)
         self._examples = examples
@@ -301,6 +326,11 @@ class Trainer:
         return self.schedule.lots.steps
 
     @property
+    def step(self) -> int:
+        """How many steps are done, or were begun: what was begun is not done again."""
+        return self._step
+
+    @property
     def how(self) -> str:
         """How every example's gradient is found, and if it is not the fastest way, why."""
         name: str = self._way.name
@@ -324,9 +354,14 @@ class Trainer:
     def __iter__(self) -> Iterator[int]:
         """Charge, then take one step after another; gives the number of steps done."""
         self._start()
-        while self.step < self.steps:
-            self._take(self.step)
-            yield self.step
+        while True:
+            with self._busy:
+                if self._step >= self.steps:
+                    return
+                # Counted before it is drawn: a step that fails may have shown its noise.
+                self._step += 1
+                self._take(self._step - 1)
+            yield self._step
 
     def run(self, *, progress: bool = True) -> Release:
         """All steps, with a bar that shows steps, ε and time; then the release."""
@@ -399,10 +434,12 @@ class Trainer:
             self._charged = True
 
     def _take(self, step: int) -> None:
+        self._refuse_changes()
         lot = self.schedule.lots.draw(step, self._examples._units)  # noqa: SLF001 - only the sampler asks
         for place, sums in enumerate(self._sums):
             sums.start(self._threshold(place, step))
-        added_up(self._sums, self._way, self._examples.chunks(lot, self.chunk, self._grain))
+        with _apart(self.model):
+            added_up(self._sums, self._way, self._examples.chunks(lot, self.chunk, self._grain))
         for place, sums in enumerate(self._sums):
             self._descend(sums)
             self._adapt(place, sums)
@@ -411,8 +448,23 @@ class Trainer:
                 if not parameter.requires_grad:
                     parameter.grad = None  # what was left there by others is not private
             optimizer.step()
-        self.step = step + 1
         self._average()
+
+    def _refuse_changes(self) -> None:
+        """The model must be as it was looked at."""
+        if _modes(self.model) != self._modes:
+            raise InvalidInput(
+                "the model was changed after the run was made",
+                why="whether it keeps examples apart was looked at in another mode, or with other parameters",
+                fix="set train() or eval() and requires_grad as they were, or make a new run",
+            )
+
+    def __reduce__(self) -> NoReturn:
+        raise InvalidInput(
+            "a run cannot be copied",
+            why="the copy would show other answers for the same charge",
+            fix="save it, and resume from the file",
+        )
 
     def _threshold(self, place: int, step: int) -> Threshold:
         clip = self.schedule.clips[place]
