@@ -198,7 +198,7 @@ def main() -> None:
     elif given.full:
         scattering(folder, None, given.runs)
     else:
-        scattering(folder, 2000, 1)
+        scattering(folder, 1000, 1)
 
 
 if __name__ == "__main__":

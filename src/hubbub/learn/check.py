@@ -261,7 +261,8 @@ class _Seen(TorchDispatchMode):
         if name in _MOVING or (name in _DRAWING and not self._by_example(out)):
             self.is_static = False
         elif name in _REDUCING and first is not None and first.dim():
-            dims = args[1] if len(args) > 1 else None
+            place = 2 if name in {"norm", "linalg_vector_norm"} else 1
+            dims = args[place] if len(args) > place else None
             dims = [dims] if isinstance(dims, int) else dims
             if not isinstance(dims, (list, tuple)) or not dims or any(d % first.dim() == 0 for d in dims):
                 self.is_static = False

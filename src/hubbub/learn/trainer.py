@@ -429,6 +429,7 @@ class Trainer:
 
     def _start(self) -> None:
         if not self._charged:
+            self._refuse_changes()
             if self._account is not None:
                 self._account.charge(f"training, {self.steps} steps", self.loss)
             self._charged = True
