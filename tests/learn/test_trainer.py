@@ -419,9 +419,9 @@ def test_an_augmentation_may_not_mix_and_its_errors_stay_inside():
             raise ValueError("77 is a secret")
         return x * 1.0, y
 
-    x, y = rows()
+    x, y = rows(20)
     x[3] = 77
-    run(data=(x, y), augment=fails, rate=1).run(progress=False)
+    run(data=(x, y), augment=fails, rate=1, steps=2).run(progress=False)
 
 
 # What is refused
