@@ -5,6 +5,7 @@ make bench
 .venv-bench/bin/python benchmarks/run.py --only queries --rows 1000000
 .venv-bench/bin/python benchmarks/run.py --only engines --rows 100000000
 .venv-bench/bin/python benchmarks/run.py --only ledger --lines 100000
+.venv-bench/bin/python benchmarks/run.py --only learning
 """
 
 import argparse
@@ -13,6 +14,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 import estimators
+import learning
 from measure import CONSOLE
 
 import engines
@@ -28,6 +30,7 @@ SUITES = {
     "ledger": ledger.run,
     "estimators": estimators.run,
     "engines": engines.run,
+    "learning": learning.run,
 }
 PACKAGES = (
     "hubbub",
@@ -41,6 +44,7 @@ PACKAGES = (
     "scikit-learn",
     "dp-accounting",
     "prv-accountant",
+    "torch",
     "opacus",
     "psycopg",
     "pyspark",

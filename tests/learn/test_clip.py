@@ -11,7 +11,7 @@ from torch.nn import functional as F
 
 from hubbub.bounded import unwrap
 from hubbub.errors import EngineFailed, InvalidInput
-from hubbub.learn.check import is_steady
+from hubbub.learn.check import steadiness
 from hubbub.learn.clip import Group, Sums, Threshold, added_up
 from hubbub.learn.data import Examples
 from hubbub.learn.gradients import Functional, Objective, OneByOne, Recorded
@@ -25,8 +25,10 @@ CHUNK = 16
 class Clipped:
     """A model's clipped sums of a lot, one for each group."""
 
-    def __init__(self, model, x, y, *, clip=0.1, kind=Recorded, groups=None, **given):
-        objective = Objective(model, lambda model, x, y: F.cross_entropy(model(x), y, reduction="none"))
+    def __init__(self, model, x, y, *, clip=0.1, kind=Recorded, groups=None, augment=None, **given):
+        objective = Objective(
+            model, lambda model, x, y: F.cross_entropy(model(x), y, reduction="none"), augment
+        )
         self.parameters = list(model.parameters())
         self.way = kind(objective, self.parameters)
         self.examples = Examples((x, y), **given)
@@ -38,7 +40,7 @@ class Clipped:
     def __call__(self, lot):
         for sums in self.sums:
             sums.start(sums.threshold)
-        added_up(self.sums, self.way, self.examples.chunks(np.array(lot, dtype=np.int64), CHUNK))
+        added_up(self.sums, self.way, self.examples.chunks(np.array(lot, dtype=np.int64), CHUNK, CHUNK))
         return [unwrap(sums.bounded(Unit.row())) for sums in self.sums]
 
 
@@ -120,7 +122,7 @@ def test_a_model_that_fails_on_examples_together_says_so_without_them():
     with pytest.raises(EngineFailed) as caught:
         Clipped(Fails(5, 3), torch.randn(4, 5), torch.zeros(4, dtype=torch.long))([0, 1])
     assert "secret" not in str(caught.value)
-    assert caught.value.__suppress_context__
+    assert caught.value.__context__ is None
 
 
 def test_positions_that_cancel_do_not_hide_the_norm():
@@ -129,7 +131,7 @@ def test_positions_that_cancel_do_not_hide_the_norm():
     a[:, 1], b[:, 1] = a[:, 0], -b[:, 0] * (1 + 1e-6)
     a[:, 2] *= 1e-9
     piece = Outer(b, a)
-    truth = torch.bmm(b.double().mT, a.double()).flatten(1).square().sum(1)
+    truth = torch.bmm(b.double().mT, a.double()).flatten(1).square().sum(1).numpy()
     assert (piece.squares >= truth).all()
     assert (piece.reach >= piece.squares).all()
 
@@ -149,6 +151,29 @@ def test_what_rounding_sees_is_clipped_too():
     x, y = torch.randn(40, 300), torch.randint(0, 3, (40,))
     clipped = Clipped(Opposite(), x, y, clip=1.0)
     assert moved(clipped, list(range(37)), 3)[0] <= 1
+
+
+@pytest.mark.parametrize("positions", [1, 3])
+def test_factors_too_small_and_too_large_for_squares_do_not_hide_the_norm(positions):
+    """2.6e-23 squared is nothing in single precision, but times 1e19 it is a gradient."""
+    for small, large in ((2.6e-23, 1e14), (1e-30, 1e14), (1e14, 1e-40), (1e-3, 1e-3)):
+        a, b = torch.full((2, positions, 300), small), torch.full((2, positions, 400), large)
+        truth = torch.bmm(b.double().mT, a.double()).flatten(1).square().sum(1).numpy()
+        assert (Outer(b, a).squares >= truth * (1 - 1e-12)).all()
+    huge = Outer(torch.full((1, positions, 4), 1e19), torch.ones(1, positions, 4))
+    assert not np.isfinite(huge.squares).any()  # such a unit adds nothing
+
+
+def test_blanks_whose_gradients_are_no_numbers_do_no_harm():
+    class Normed(nn.Module):
+        def forward(self, x):
+            return x / x.norm(dim=1, keepdim=True)
+
+    clipped = Clipped(
+        nn.Sequential(Normed(), nn.Linear(5, 3)), torch.randn(40, 5), torch.zeros(40, dtype=torch.long)
+    )
+    assert 0.9 < moved(clipped, list(range(5)), 2)[0] <= 1
+    assert np.isfinite(clipped(range(5))[0]).all()
 
 
 def test_each_layer_has_its_own_threshold():
@@ -189,7 +214,7 @@ def test_copies_are_averaged_before_they_are_clipped():
 def test_chunks_are_of_one_shape_and_hold_each_unit_once():
     seen = []
     _, x, y = problem("Linear", rows=37)
-    for chunk in Examples((x, y)).chunks(np.arange(37), CHUNK):
+    for chunk in Examples((x, y)).chunks(np.arange(37), CHUNK, CHUNK):
         assert [tuple(part.shape) for part in chunk.batch] == [(CHUNK, 1, 5), (CHUNK, 1)]
         seen += chunk.batch[0][chunk.good, 0].tolist()
         assert not chunk.weights[~chunk.good].any()
@@ -201,20 +226,26 @@ def test_what_comes_out_for_an_example_does_not_depend_on_its_place_or_on_the_ot
     """The assumption that the proof makes of the kernels, bit by bit, on this machine."""
     model, x, y = problem(name, rows=CHUNK)
     clipped = Clipped(model, x, y)
-    assert is_steady(clipped.way, [x[0], y[0]], 1, CHUNK)
+    assert steadiness(clipped.way, [x[0], y[0]], 1, CHUNK)[1:] == (True, CHUNK)
+    assert steadiness(clipped.way, [x[0], y[0]], 1, 4 * CHUNK)[1]
 
 
 def test_a_model_whose_kernels_mind_an_examples_place_is_found_out():
     class Placed(nn.Linear):
+        far = 1e-8
+
         def forward(self, x):
-            return super().forward(x) * (1 + 1e-6 * torch.arange(len(x))[:, None])
+            return super().forward(x) * (1 + self.far * torch.arange(len(x))[:, None])
 
     clipped = Clipped(Placed(5, 3), torch.randn(40, 5), torch.zeros(40, dtype=torch.long), kind=Functional)
-    clipped.way = OneByOneWithPlaces(clipped.way.objective, clipped.parameters)
-    assert not is_steady(clipped.way, [torch.zeros(5), torch.zeros((), dtype=torch.long)], 1, CHUNK)
+    clipped.way = WithPlaces(clipped.way.objective, clipped.parameters)
+    blank = [torch.zeros(5), torch.zeros((), dtype=torch.long)]
+    assert steadiness(clipped.way, blank, 1, CHUNK)[1:] == (False, CHUNK)
+    clipped.way.objective.model.far = 1e-2
+    assert isinstance(steadiness(clipped.way, blank, 1, CHUNK)[0], OneByOne)
 
 
-class OneByOneWithPlaces(OneByOne):
+class WithPlaces(Functional):
     def gradients(self, batch, weights):
         total = self.objective(*[x.flatten(0, 1) for x in batch])
         kept = [torch.autograd.grad(one, self.parameters, retain_graph=True) for one in total]
@@ -222,6 +253,13 @@ class OneByOneWithPlaces(OneByOne):
             p: Dense(torch.stack(values))
             for p, values in zip(self.parameters, zip(*kept, strict=True), strict=True)
         }
+
+
+def test_the_last_chunk_is_cut_where_kernels_do_not_mind():
+    _, x, y = problem("Linear", rows=37)
+    sizes = [chunk.good.numel() for chunk in Examples((x, y)).chunks(np.arange(37), 32, 16)]
+    assert sizes == [32, 16]
+    assert list(Examples((x, y)).chunks(np.arange(0), 32, 16)) == []
 
 
 def test_the_grid_is_fine_enough_and_the_noise_is_just_sigma():

@@ -5,7 +5,7 @@ import torch
 from torch.nn import functional as F
 
 from hubbub.errors import InvalidInput
-from hubbub.learn.check import chosen_way
+from hubbub.learn.check import chosen_way, steadiness
 from hubbub.learn.gradients import Functional, Objective, OneByOne, Recorded
 from hubbub.learn.layers import _RULES
 from learn.models import EXAMPLES, MODELS, UNLISTED
@@ -35,7 +35,7 @@ def test_gradients_norms_and_sums_are_those_of_each_unit_by_itself(name, width):
     for parameter in parameters:
         truth, piece = reference[parameter].values, found[parameter]
         assert (piece.dense() - truth).abs().max() <= CLOSE * max(1, truth.abs().max())
-        squares = truth.double().flatten(1).square().sum(1)
+        squares = truth.double().flatten(1).square().sum(1).numpy()
         assert (piece.squares >= squares * (1 - 1e-5) - 1e-12).all()
         assert (piece.squares <= squares * 1.01 + 1e-9).all()
         out = torch.empty_like(parameter)
@@ -102,6 +102,54 @@ def test_positions_that_come_before_the_examples_are_noticed():
 
     objective, parameters, batch, _ = problem(lambda: (Turned(), torch.randn(EXAMPLES, 4, 5)), EXAMPLES, 1)
     assert not isinstance(chosen_way(objective, parameters, [x[0, 0] for x in batch], 1), Recorded)
+
+
+@pytest.mark.parametrize("how", ["picked", "sorted", "branching", "drawn together"])
+def test_rows_that_move_by_what_examples_hold_are_not_left_to_rules(how):
+    """On random numbers nothing moves; a rule would trust that row j is unit j's."""
+
+    class Moving(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer = torch.nn.Linear(5, 3)
+
+        def forward(self, x):
+            if how == "picked":
+                kept = (x[:, 0] != -100).nonzero()[:, 0]
+                return self.layer(x.index_select(0, kept))
+            if how == "sorted":
+                order = (x[:, 0] == -100).long().argsort(stable=True)
+                return self.layer(x[order])[order.argsort()]
+            if how == "branching":
+                return self.layer(x.flip(0) if bool((x[:, 0] == -100).any()) else x)
+            return self.layer(x) * torch.rand(1)
+
+    objective, parameters, batch, _ = problem(lambda: (Moving(), torch.randn(EXAMPLES, 5)), EXAMPLES, 1)
+    way = chosen_way(objective, parameters, [x[0, 0] for x in batch], 1)
+    assert not isinstance(way, Recorded)
+
+
+def test_dropout_draws_for_each_example_and_is_left_to_rules():
+    case = lambda: (  # noqa: E731
+        torch.nn.Sequential(torch.nn.Linear(5, 8), torch.nn.Dropout(0.5), torch.nn.Linear(8, 3)),
+        torch.randn(EXAMPLES, 5),
+    )
+    objective, parameters, batch, _ = problem(case, EXAMPLES, 1)
+    blank = [x[0, 0] for x in batch]
+    way = chosen_way(objective, parameters, blank, 1)
+    assert isinstance(way, Recorded)
+    assert steadiness(way, blank, 1, 32)[1]
+    assert objective.model.training
+
+
+def test_a_forward_that_was_patched_is_left_alone():
+    model = torch.nn.Linear(5, 3)
+    plain = model.forward
+    model.forward = lambda x: 2 * plain(x)
+    objective, parameters, batch, _ = problem(lambda: (model, torch.randn(EXAMPLES, 5)), EXAMPLES, 1)
+    way = chosen_way(objective, parameters, [x[0, 0] for x in batch], 1)
+    assert not isinstance(way, Recorded)
+    assert "forward" in model.__dict__
 
 
 def test_a_weight_that_is_used_behind_its_layers_back_is_noticed():

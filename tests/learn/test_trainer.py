@@ -1,5 +1,6 @@
 """A run from its plan to its release, through the public door."""
 
+import copy
 import json
 import math
 import subprocess
@@ -19,7 +20,7 @@ from hubbub.errors import BudgetExceeded, Halted, HubbubError, InvalidInput, Ref
 from hubbub.learn import Adaptive, Fixed, private
 from hubbub.loss import Budget, Loss
 from hubbub.noise import rounded_gaussian
-from hubbub.noise.entropy import _replaying
+from hubbub.noise.entropy import _replaying, random_bytes
 
 RATE, STEPS = 0.1, 12
 
@@ -181,6 +182,7 @@ def test_the_noise_is_the_exact_rounded_gaussian_and_torch_cannot_seed_it():
         next(iter(trainer))
     sums = trainer._sums[0]
     with _replaying(stream()):
+        random_bytes(8)  # the seed of random layers
         expected = rounded_gaussian(sums.threshold.noise, size=sums.group.size)
     found = torch.cat([p.grad.flatten() for p in model.parameters()])
     assert torch.equal(found, torch.from_numpy(expected * (sums.threshold.step / 30)).float())
@@ -233,7 +235,8 @@ def test_it_learns():
     ids=["tensors", "arrays", "TensorDataset", "Dataset"],
 )
 def test_data_come_in_any_form(data):
-    assert run(data=data).run(progress=False).value.keys() == net().state_dict().keys()
+    looks = (torch.zeros(4), torch.tensor(0)) if isinstance(data, Watched) else None
+    assert run(data=data, example=looks).run(progress=False).value.keys() == net().state_dict().keys()
 
 
 @pytest.mark.parametrize(
@@ -357,7 +360,7 @@ def test_examples_that_cannot_be_read_are_blanks():
                 return torch.zeros(9), self.y[place]
             return super().__getitem__(place)
 
-    run(data=Broken(), rate=1).run(progress=False)
+    run(data=Broken(), rate=1, example=(torch.zeros(4), torch.tensor(0))).run(progress=False)
 
 
 def test_users_are_units():
@@ -365,6 +368,60 @@ def test_users_are_units():
     assert str(trainer.unit) == "one patient, add/remove"
     trainer.run(progress=False)
     assert trainer._examples._units == 100
+
+
+def test_the_generator_of_torch_does_not_tell_how_large_lots_were():
+    def state(count):
+        data = rows(count)
+        torch.manual_seed(9)
+        model = nn.Sequential(nn.Linear(4, 8), nn.Dropout(0.5), nn.Linear(8, 2))
+        run(model, data, chunk=16).run(progress=False)
+        return torch.random.get_rng_state()
+
+    assert torch.equal(state(300), state(10))
+
+
+def test_a_step_that_fails_is_counted():
+    model = net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
+    optimizer.register_step_pre_hook(lambda *_: 1 / 0)
+    trainer = run(model, optimizer=optimizer)
+    for done in (1, 2):
+        with pytest.raises(ZeroDivisionError):
+            next(iter(trainer))
+        assert trainer.step == done
+    with pytest.raises(AttributeError):
+        trainer.step = 0
+    with pytest.raises(InvalidInput, match="copied"):
+        copy.deepcopy(trainer)
+
+
+def test_a_model_that_was_changed_after_it_was_looked_at_is_refused():
+    model = net()
+    trainer = run(model)
+    steps = iter(trainer)
+    next(steps)
+    model.eval()
+    with pytest.raises(InvalidInput, match="changed"):
+        next(steps)
+    model.train()
+    model[0].requires_grad_(False)
+    with pytest.raises(InvalidInput, match="changed"):
+        next(iter(trainer))
+
+
+def test_an_augmentation_may_not_mix_and_its_errors_stay_inside():
+    with pytest.raises(Refused, match="another example"):
+        run(augment=lambda x, y: (x - x.mean(0), y))
+
+    def fails(x, y):
+        if (x == 77).any():
+            raise ValueError("77 is a secret")
+        return x * 1.0, y
+
+    x, y = rows(20)
+    x[3] = 77
+    run(data=(x, y), augment=fails, rate=1, steps=2).run(progress=False)
 
 
 # What is refused
@@ -454,6 +511,9 @@ def test_models_that_do_not_keep_examples_apart_are_refused(model, kind, words):
         {"data": (torch.zeros(3, 4), torch.zeros(4))},
         {"data": torch.zeros(3, 4)},
         {"rate": Fixed(10, 20)},
+        {"data": Watched()},
+        {"model": net().double().append(nn.Linear(2, 2))},
+        {"model": net().half()},
     ],
     ids=str,
 )

@@ -8,11 +8,13 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from hubbub.learn.auditing import Audit, audit
     from hubbub.learn.bayes import GaussianNB
     from hubbub.learn.clusters import KMeans
     from hubbub.learn.linear import LinearRegression
     from hubbub.learn.logistic import LogisticRegression
     from hubbub.learn.lots import Fixed, Lots, Shuffled, most_steps
+    from hubbub.learn.optim import CorrectedAdam
     from hubbub.learn.pca import PCA
     from hubbub.learn.scaler import StandardScaler
     from hubbub.learn.schedule import Adaptive
@@ -21,6 +23,8 @@ if TYPE_CHECKING:
 __all__ = [
     "PCA",
     "Adaptive",
+    "Audit",
+    "CorrectedAdam",
     "Fixed",
     "GaussianNB",
     "KMeans",
@@ -30,16 +34,19 @@ __all__ = [
     "Shuffled",
     "StandardScaler",
     "Trainer",
+    "audit",
     "most_steps",
     "private",
 ]
 
 _HOMES = {
+    "auditing": ("Audit", "audit"),
     "bayes": ("GaussianNB",),
     "clusters": ("KMeans",),
     "linear": ("LinearRegression",),
     "logistic": ("LogisticRegression",),
     "lots": ("Fixed", "Lots", "Shuffled", "most_steps"),
+    "optim": ("CorrectedAdam",),
     "pca": ("PCA",),
     "scaler": ("StandardScaler",),
     "schedule": ("Adaptive",),

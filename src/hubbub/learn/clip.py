@@ -1,39 +1,50 @@
 """A lot's clipped gradients, added up exactly: floats become integers chunk by chunk.
 
 Every unit's gradient is scaled to at most `_TIGHT`·C by an upper bound of its norm; what a chunk of at most
-128 units adds up to goes onto an integer grid; chunks add up in integers. So one unit moves the integers by
+384 units adds up to goes onto an integer grid; chunks add up in integers. So one unit moves the integers by
 no more than C, in steps of the grid, floating point included.
 
 Proof: docs/proofs/dpsgd.md
 """
 
 import math
-from collections.abc import Iterable, Sequence
+import warnings
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import cached_property, lru_cache
+from typing import NamedTuple
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from hubbub.bounded import Bounded, Sensitivity
 from hubbub.errors import EngineFailed, InvalidInput
 from hubbub.learn.data import Chunk
 from hubbub.learn.gradients import Found, Way
-from hubbub.learn.pieces import UNIT, Piece
+from hubbub.learn.pieces import UNIT
+from hubbub.noise import rounded_gaussian
 from hubbub.rational import ceil_sqrt
 from hubbub.unit import Unit
 
 __all__ = ["MOST_CHUNK", "Group", "Sums", "Threshold", "added_up"]
 
-MOST_CHUNK = 128
+MOST_CHUNK = 384
 """Units in a chunk: for so many the sum's rounding stays within what is allowed for it."""
 _TIGHT = 0.99
 """Clipped to this share of C: the rest of it is for rounding."""
-_ALLOWED = 0.005
+_ALLOWED = 0.0075
 """Of C: what the rounding of a chunk's sum may come to; four such sums differ between neighbours."""
 _FINE = 1 << 10
 """The grid is so fine that rounding d numbers to it moves them by less than C/1024 in all."""
+_HAIR = 1 + 2.0**-40
+"""For the roundings of a few doubles."""
+_LONGEST = 2.0**60
+"""Longer gradients, and what is no number, add nothing: their weights could not be held."""
+_BLOCK = 1 << 15
+"""Numbers that get their noise at a time."""
 _LEAST = 1e-16
 """Added to every norm: covers what is lost below the smallest float32."""
 
@@ -67,6 +78,7 @@ class Threshold:
     """The noise's σ in grid steps: a power of two."""
 
     @classmethod
+    @lru_cache(maxsize=256)
     def of(cls, clip: float, sigma: Fraction, size: int) -> "Threshold":
         """The coarsest grid that is fine enough for so many numbers."""
         if not 1e-8 <= clip <= 1e8:
@@ -79,7 +91,7 @@ class Threshold:
         noise = 1 << max(6, math.ceil(steps).bit_length())
         return cls(clip, sigma, noise)
 
-    @property
+    @cached_property
     def step(self) -> float:
         """One grid step, as a gradient."""
         return float(self.sigma) * self.clip / self.noise
@@ -95,6 +107,14 @@ _ROOT_OF_MOST = 1 << 20
 """No group has more than 2^40 numbers, so ℓ1 ≤ 2^20·ℓ2."""
 
 
+class Measured(NamedTuple):
+    """Of each unit in a chunk: upper bounds of its norm and reach; and the longest chain of roundings."""
+
+    norms: NDArray[np.float64]
+    reach: NDArray[np.float64]
+    chain: int
+
+
 class Sums:
     """A lot's sum in the making: integers, in doubles that hold them exactly."""
 
@@ -106,6 +126,8 @@ class Sums:
         self._chunk = torch.zeros(group.size, dtype=kind)
         self._total = torch.zeros(group.size, dtype=torch.float64)
         self._below = 0
+        self._started = False
+        self._gradient = torch.zeros(group.size, dtype=kind)
         ends = np.cumsum([p.numel() for p in group.parameters]).tolist()
         self._places = [
             self._chunk[end - p.numel() : end].view(p.shape)
@@ -115,36 +137,73 @@ class Sums:
     def start(self, threshold: Threshold) -> None:
         """A new lot."""
         self.threshold = threshold
-        self._total.zero_()
+        self._started = False
         self._below = 0
 
-    def add(self, pieces: Found, good: Tensor) -> None:
+    def measured(self, pieces: Found, units: int) -> "Measured":
+        """Upper bounds of each unit's norm in this group, and of what rounding is relative to."""
+        ours = [pieces.get(parameter) for parameter in self.group.parameters]
+        squares, reach = np.zeros(units), np.zeros(units)
+        for piece in ours:
+            if piece is not None:
+                squares += piece.squares
+                reach += piece.reach
+        chain = max((piece.chain for piece in ours if piece is not None), default=1)
+        with np.errstate(invalid="ignore"):
+            return Measured(np.sqrt(squares) * _HAIR + _LEAST, np.sqrt(reach) * _HAIR + _LEAST, chain)
+
+    def add(self, pieces: Found, measured: "Measured", good: NDArray[np.bool_]) -> None:
         """One chunk's gradients, clipped, added up and rounded to the grid."""
-        ours = [(pieces.get(p), place) for p, place in zip(self.group.parameters, self._places, strict=True)]
-        norms, reach = _norms([piece for piece, _ in ours if piece is not None], good.shape[0])
-        weights = self._weights(norms, reach, good, [piece for piece, _ in ours if piece is not None])
-        for piece, place in ours:
+        weights = torch.from_numpy(self._weights(measured, good))
+        for parameter, place in zip(self.group.parameters, self._places, strict=True):
+            piece = pieces.get(parameter)
             if piece is None:
                 place.zero_()
             else:
                 piece.add_up(weights, place)
-        self._total.add_(self._chunk.mul_(1 / self.threshold.step).round_())
+        rounded = self._chunk.round_()
+        # The first chunk is written, not added: a pass over memory less.
+        self._total.add_(rounded) if self._started else self._total.copy_(rounded)
+        self._started = True
 
-    def _weights(self, norms: Tensor, reach: Tensor, good: Tensor, pieces: Sequence[Piece]) -> Tensor:
+    def _weights(self, measured: "Measured", good: NDArray[np.bool_]) -> NDArray[np.float64]:
         """What each gradient is multiplied by: its norm is then at most C, and so is what rounding sees."""
-        clip = _TIGHT * self.threshold.clip
-        self._below += int(torch.where(good, torch.where(norms <= self.threshold.clip, 1, -1), 0).sum())
-        chain = max((piece.chain for piece in pieces), default=1)
+        norms, reach, chain = measured
+        self._below += int(np.where(good, np.where(norms <= self.threshold.clip, 1, -1), 0).sum())
         # Rounding is relative to the reach: clip that as well, to what the allowance is for.
-        most = _ALLOWED / (4 * good.shape[0] * (chain + 8) * UNIT)
-        longest = torch.maximum(norms, reach / max(1.0, most))
-        return torch.where(good, (clip / longest).clamp_max(1.0), 0.0)
+        most = _ALLOWED / (4 * good.size * (chain + 8) * UNIT)
+        longest = np.maximum(norms, reach / most)
+        with np.errstate(invalid="ignore"):
+            shares = np.minimum(_TIGHT * self.threshold.clip / longest, 1.0)
+        # In steps of the grid, so that the sum need only be rounded.
+        return np.where(good, shares / self.threshold.step, 0.0)
+
+    def noisy(self, lot: int) -> Iterator[tuple[nn.Parameter, Tensor]]:
+        """Each parameter's part of the lot's sum with its noise, as a gradient.
+
+        The noise is added in integers, which doubles hold exactly; block by block, as they stay in the cache.
+        """
+        if not self._started:
+            self._total.zero_()
+        scale = self.threshold.step / lot
+        total, gradient = self._total.numpy(), self._gradient.numpy()
+        for start in range(0, self.group.size, _BLOCK):
+            part = total[start : start + _BLOCK]
+            part += rounded_gaussian(self.threshold.noise, size=part.size)
+            np.multiply(part, scale, out=gradient[start : start + _BLOCK], casting="unsafe")
+        self._started = False
+        self._chunk.zero_()  # nothing exact stays behind
+        start = 0
+        for parameter in self.group.parameters:
+            end = start + parameter.numel()
+            yield parameter, self._gradient[start:end].view(parameter.shape).to(parameter.dtype)
+            start = end
 
     def bounded(self, unit: Unit) -> Bounded:
-        """The lot's sum in grid steps, with how far one unit can move it."""
-        return Bounded.derived(
-            self._total.numpy().astype(np.int64), self.threshold.sensitivity, unit, "clipped gradients"
-        )
+        """The lot's exact sum in grid steps, with how far one unit can move it."""
+        if not self._started:
+            self._total.zero_()
+        return Bounded.derived(self._total.numpy(), self.threshold.sensitivity, unit, "clipped gradients")
 
     def below(self, unit: Unit) -> Bounded:
         """How many gradients were within C, less how many were not; for adaptive clipping."""
@@ -160,28 +219,42 @@ def added_up(sums: Sequence[Sums], way: Way, chunks: Iterable[Chunk]) -> None:
     Proof: docs/proofs/dpsgd.md
     """
     for chunk in chunks:
-        found, good = _computed(way, chunk)
-        finite = _finite(found, good)
-        if not bool((finite | ~good).all()):
-            found = {parameter: piece.without(~finite) for parameter, piece in found.items()}
-        for total in sums:
-            total.add(found, good & finite)
+        found, there = _computed(way, chunk)
+        measured = [total.measured(found, there.numel()) for total in sums]
+        # What is not a number, or too large for the squares of single precision, adds nothing.
+        finite = np.logical_and.reduce([(m.norms < _LONGEST) & (m.reach < _LONGEST) for m in measured])
+        good = there.numpy() & finite
+        if not finite.all():
+            bad = torch.from_numpy(~finite)
+            found = {parameter: piece.without(bad) for parameter, piece in found.items()}
+        for total, one in zip(sums, measured, strict=True):
+            total.add(found, one, good)
 
 
 def _computed(way: Way, chunk: Chunk) -> tuple[Found, Tensor]:
     """A chunk's gradients, and which are there; an example that cannot be computed is as if it were blank."""
-    try:
-        return way.gradients(chunk.batch, chunk.weights), chunk.good
-    except Exception:  # noqa: BLE001 - what raised is one unit's doing, and its text would tell of it
-        able = chunk.only(_able(way, chunk))
-    try:
-        return way.gradients(able.batch, able.weights), able.good
-    except Exception:  # noqa: BLE001
+    found = _tried(way, chunk)
+    if found is None:
+        # What raised is one unit's doing, and its text would tell of it: nothing of it is kept.
+        chunk = chunk.only(_able(way, chunk))
+        found = _tried(way, chunk)
+    if found is None:
         raise EngineFailed(
             "the model cannot be computed on this chunk",
             why="it fails on examples together that it can do one by one",
             fix="see that it treats every example by itself, or make the chunk smaller",
-        ) from None
+        )
+    return found, chunk.good
+
+
+def _tried(way: Way, chunk: Chunk) -> Found | None:
+    """The gradients, or nothing; warnings would tell of examples as errors do."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            return way.gradients(chunk.batch, chunk.weights)
+        except Exception:  # noqa: BLE001
+            return None
 
 
 def _able(way: Way, chunk: Chunk) -> Tensor:
@@ -190,26 +263,5 @@ def _able(way: Way, chunk: Chunk) -> Tensor:
     for place in torch.nonzero(chunk.good).flatten().tolist():
         here = torch.zeros_like(chunk.good)
         here[place] = True
-        single = chunk.only(here)
-        try:
-            way.gradients(single.batch, single.weights)
-            able[place] = True
-        except Exception:  # noqa: BLE001, S110 - it stays as it is: not able
-            pass
+        able[place] = _tried(way, chunk.only(here)) is not None
     return able
-
-
-def _finite(found: Found, good: Tensor) -> Tensor:
-    """Which units' gradients are numbers, and not too large for the squares of single precision."""
-    norms, reach = _norms(list(found.values()), good.shape[0])
-    return torch.isfinite(norms) & torch.isfinite(reach)
-
-
-def _norms(pieces: Sequence[Piece], units: int) -> tuple[Tensor, Tensor]:
-    """Upper bounds of each unit's norm, and of what rounding is relative to."""
-    squares = torch.zeros(units, dtype=torch.float64)
-    reach = torch.zeros(units, dtype=torch.float64)
-    for piece in pieces:
-        squares += piece.squares
-        reach += piece.reach
-    return squares.sqrt_() * (1 + 2.0**-40) + _LEAST, reach.sqrt_() * (1 + 2.0**-40) + _LEAST

@@ -21,7 +21,6 @@ from hubbub.rational import whole
 __all__ = ["Chunk", "Examples"]
 
 Fetch = Callable[[NDArray[np.int64]], tuple[list[Tensor], Tensor]]
-Augment = Callable[..., Any]
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,12 +49,10 @@ class Examples:
         units: Any = None,
         per_unit: int = 1,
         copies: int = 1,
-        augment: Augment | None = None,
         example: Sequence[Any] | None = None,
     ) -> None:
         self.per_unit = whole(per_unit, "per_unit")
         self.copies = whole(copies, "copies")
-        self._augment = augment
         self._fetch, count, self.blank = _source(data, example)
         self._members: list[NDArray[np.int64]] | None = None
         self._count = count
@@ -87,38 +84,36 @@ class Examples:
         """Examples that a unit has in a chunk: public."""
         return self.per_unit * self.copies
 
-    def chunks(self, lot: NDArray[np.int64], size: int) -> Iterator[Chunk]:
-        """The lot, `size` units at a time; the last chunk is filled up with blanks."""
+    def chunks(self, lot: NDArray[np.int64], size: int, grain: int) -> Iterator[Chunk]:
+        """The lot, `size` units at a time; the last chunk is filled up with blanks to a multiple of grain."""
         for start in range(0, lot.size, size):
-            yield self._chunk(lot[start : start + size], size)
+            part = lot[start : start + size]
+            yield self._chunk(part, -(-part.size // grain) * grain)
 
     def _chunk(self, units: NDArray[np.int64], size: int) -> Chunk:
+        """A chunk of these units; −1 is a blank."""
         places = np.full((size, self.per_unit), -1)
         if self._members is None:
             places[: units.size, 0] = units
         else:
             for place, unit in enumerate(units):
+                if unit < 0:
+                    continue
                 mine = self._members[unit]
                 chosen = mine if mine.size <= self.per_unit else _shuffled(mine)[: self.per_unit]
                 places[place, : chosen.size] = chosen
         batch, read = self._fetch(places.reshape(-1))
+        if self.width == 1:
+            good = torch.from_numpy(places[:, 0] >= 0) & read
+            batch = [x[:, None] for x in batch]
+            return Chunk(batch, good.float()[:, None], good)
         has = torch.from_numpy(places >= 0) & read.view(size, self.per_unit)
         batch = [x.unflatten(0, (size, self.per_unit)) for x in batch]
         weights = has / has.sum(1, keepdim=True).clamp_min(1)
         if self.copies > 1:
             batch = [x.repeat_interleave(self.copies, dim=1) for x in batch]
             weights = (weights / self.copies).repeat_interleave(self.copies, dim=1)
-        if self._augment is not None:
-            batch = self._augmented(batch)
         return Chunk(batch, weights.float(), has.any(1))
-
-    def _augmented(self, batch: list[Tensor]) -> list[Tensor]:
-        """The person's function of a batch of examples, which keeps each example by itself."""
-        assert self._augment is not None
-        flat = [x.flatten(0, 1) for x in batch]
-        changed = self._augment(*flat)
-        changed = [changed, *flat[1:]] if isinstance(changed, Tensor) else list(changed)
-        return [x.unflatten(0, batch[0].shape[:2]) for x in changed]
 
 
 def _source(data: Any, example: Sequence[Any] | None) -> tuple[Fetch, int, list[Tensor]]:
@@ -151,10 +146,11 @@ def _tensors(given: Sequence[Any]) -> tuple[Fetch, int, list[Tensor]]:
     blank = [torch.zeros(x.shape[1:], dtype=x.dtype) for x in tensors]
 
     def fetch(places: NDArray[np.int64]) -> tuple[list[Tensor], Tensor]:
-        used = torch.from_numpy(np.flatnonzero(places >= 0))
-        chosen = torch.from_numpy(places[places >= 0])
-        if used.numel() == places.size:
-            return [x[chosen] for x in tensors], torch.ones(places.size, dtype=torch.bool)
+        is_used = places >= 0
+        if is_used.all():
+            chosen = torch.from_numpy(places)
+            return [x.index_select(0, chosen) for x in tensors], torch.ones(places.size, dtype=torch.bool)
+        used, chosen = torch.from_numpy(np.flatnonzero(is_used)), torch.from_numpy(places[is_used])
         batch = []
         for x in tensors:
             filled = torch.zeros(places.size, *x.shape[1:], dtype=x.dtype)
@@ -166,14 +162,13 @@ def _tensors(given: Sequence[Any]) -> tuple[Fetch, int, list[Tensor]]:
 
 
 def _items(data: Any, example: Sequence[Any] | None) -> tuple[Fetch, int, list[Tensor]]:
-    first = _read(data, 0) if example is None else [torch.as_tensor(x) for x in example]
-    if first is None:
+    if example is None:
         raise InvalidInput(
             "what an example looks like is not known",
-            why="types and shapes are public, and chunks are filled up with blanks of them",
+            why="no example is read before the run is charged, and chunks are filled up with blanks",
             fix="pass example=, a tuple of tensors of the right types and shapes",
         )
-    blank = [torch.zeros_like(x) for x in first]
+    blank = [torch.zeros_like(torch.as_tensor(x)) for x in example]
 
     def fetch(places: NDArray[np.int64]) -> tuple[list[Tensor], Tensor]:
         rows, read = [], torch.zeros(places.size, dtype=torch.bool)

@@ -21,23 +21,31 @@ from hubbub.errors import InvalidInput
 from hubbub.learn.layers import Rule, Tape, rule_for
 from hubbub.learn.pieces import Dense, Piece
 
-__all__ = ["Functional", "Objective", "OneByOne", "Recorded", "Way"]
+__all__ = ["Augment", "Functional", "Objective", "OneByOne", "Recorded", "Way"]
 
 Found = dict[nn.Parameter, Piece]
+Augment = Callable[..., Any]
 
 
 class Objective(nn.Module):
     """The loss of each example under a model: what is differentiated."""
 
-    def __init__(self, model: nn.Module, losses: Callable[..., Tensor]) -> None:
+    def __init__(
+        self, model: nn.Module, losses: Callable[..., Tensor], augment: Augment | None = None
+    ) -> None:
         super().__init__()
         self.model = model
         self.losses = losses
+        self.augment = augment
 
     def forward(self, *batch: Tensor) -> Tensor:
         """One number for each example."""
-        found = self.losses(self.model, *batch)
         examples = batch[0].shape[0]
+        if self.augment is not None:
+            with torch.no_grad():
+                changed = self.augment(*batch)
+            batch = (changed, *batch[1:]) if isinstance(changed, Tensor) else tuple(changed)
+        found = self.losses(self.model, *batch)
         if not isinstance(found, Tensor) or found.dim() == 0 or found.shape[0] != examples:
             raise InvalidInput(
                 "the loss is not one number for each example",
@@ -50,6 +58,8 @@ class Objective(nn.Module):
 class Way(Protocol):
     """A way to every unit's gradient."""
 
+    objective: Objective
+    parameters: Sequence[nn.Parameter]
     name: str
     turned: bool
 
@@ -71,6 +81,8 @@ class Recorded:
     name: str = "book-keeping: one backward pass"
     turned: bool = False
     """Whether products have the examples in columns."""
+    held: int = 0
+    """Numbers that one unit has in memory while its gradient is made, as far as layers know."""
     _rules: dict[nn.Module, Rule] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -78,7 +90,7 @@ class Recorded:
         self._rules = {}
         for module in self.objective.model.modules():
             rule = rule_for(module)
-            if rule is not None and any(p in mine for p in _own(module)):
+            if rule is not None and "forward" not in module.__dict__ and any(p in mine for p in _own(module)):
                 self._rules[module] = rule
 
     @property
@@ -101,6 +113,7 @@ class Recorded:
             total = (self.objective(*_flat(batch)) * weights.flatten()).sum()
         edges = [edge for site in tape.sites for edge in site.edges]
         gradients = iter(torch.autograd.grad(total, edges, allow_unused=True) if edges else ())
+        self.held = sum(tensor.numel() for tensor, _ in tape.kept) // max(1, tape.units)
         found: dict[nn.Parameter, list[Piece]] = {}
         if not tape.unchanged:
             raise InvalidInput(

@@ -18,7 +18,7 @@ import torch.nn.functional as F  # noqa: N812 - as everybody calls it
 from torch import Tensor, nn
 from torch.autograd.graph import GradientEdge, get_gradient_edge
 
-from hubbub.learn.pieces import Dense, Piece, Rows, outer
+from hubbub.learn.pieces import Dense, Outer, Piece, Rows, outer
 from hubbub.learn.recurrent import Unrolled, unrolled
 
 __all__ = ["Tape", "rule_for"]
@@ -98,10 +98,14 @@ def _product(
 ) -> Pieces:
     """Of y = x·Wᵀ + c: b ⊗ a for the weight, b for the bias."""
     gradients = tape.rows(b, b.shape[-1])
+    known = None
     if _wanted(weight):
-        yield weight, outer(gradients, a())
+        piece = outer(gradients, a())
+        if isinstance(piece, Outer) and gradients.shape[1] == 1:
+            known = piece.norms[1][:, 0]
+        yield weight, piece
     if bias is not None and bias.requires_grad:
-        yield bias, Dense(gradients[:, 0] if gradients.shape[1] == 1 else gradients.sum(1))
+        yield bias, Dense(gradients[:, 0] if gradients.shape[1] == 1 else gradients.sum(1), known=known)
 
 
 def _linear(tape: Tape, module: Any, native: Rule, x: Tensor) -> Tensor:

@@ -150,7 +150,8 @@ class Shuffled:
         return cls(whole(steps, "steps"), people, each, mu_squared)
 
     @property
-    def _per_epoch(self) -> int:
+    def per_epoch(self) -> int:
+        """Lots in an epoch."""
         return self.population // self.size
 
     def draw(self, step: int, units: int) -> NDArray[np.int64]:
@@ -161,9 +162,9 @@ class Shuffled:
                 why="shuffled lots are about a public number of units",
                 fix="pass the population, or use Poisson lots",
             )
-        if step % self._per_epoch == 0 or "order" not in self.__dict__:
+        if step % self.per_epoch == 0 or "order" not in self.__dict__:
             object.__setattr__(self, "order", _shuffled(np.arange(units)))
-        start = step % self._per_epoch * self.size
+        start = step % self.per_epoch * self.size
         lot: NDArray[np.int64] = self.__dict__["order"][start : start + self.size]
         return lot
 
@@ -176,7 +177,7 @@ class Shuffled:
         """What these steps cost one unit: in each epoch the worst of its lots, twice as far."""
         epochs: dict[int, Fraction] = {}
         for step in steps:
-            epoch = step // self._per_epoch
+            epoch = step // self.per_epoch
             epochs[epoch] = max(epochs.get(epoch, Fraction(0)), self.mu_squared(step))
         return Loss.gaussian_squared(4 * sum(epochs.values(), Fraction(0)))
 

@@ -12,25 +12,37 @@ Proof: docs/proofs/dpsgd.md, "Norms" and "Sums"
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from math import isqrt
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
-__all__ = ["UNIT", "Dense", "Outer", "Piece", "Rows", "outer"]
+__all__ = ["UNIT", "Dense", "Doubles", "Outer", "Piece", "Rows", "outer"]
 
 UNIT = 2.0**-24
 """Half a unit in the last place of a float32: by so much one operation errs, relatively."""
 
 _AT_ONCE = 1 << 14
 """So many squares are added up in float32 before double precision takes over."""
+_ONE_SLAB = 128
+"""Rows that are added up at once."""
+_FAINT, _LOUD = 1e-20, 2.0**100
+"""Between these, squares are what single precision says; above, a unit adds nothing."""
 _MOST_DENSE = 1 << 24
 """Numbers: more than these are not written out where factors can be kept."""
 
+# One dot product for each row; before numpy 2 by another name, and slower.
+_sum: Callable[..., Any] = partial(np.einsum, "ij,ij->i")
+_dot: Callable[..., Any] = getattr(np, "vecdot", _sum)
+_SHORT = 200
+"""Rows up to this length are quicker without a call for each."""
+
 Arrange = Callable[[Tensor], Tensor]
+Doubles = NDArray[np.float64]
 
 
 class Piece(Protocol):
@@ -41,11 +53,11 @@ class Piece(Protocol):
         """The most roundings that a number passes while examples are added up."""
 
     @property
-    def squares(self) -> Tensor:
+    def squares(self) -> Doubles:
         """Upper bounds of the squared norms: B doubles."""
 
     @property
-    def reach(self) -> Tensor:
+    def reach(self) -> Doubles:
         """Upper bounds of the squares of what rounding is relative to: the norms, if nothing cancels."""
 
     def add_up(self, weights: Tensor, out: Tensor) -> None:
@@ -68,34 +80,38 @@ class Dense:
 
     values: Tensor
     arrange: Arrange = _same
+    known: Doubles | None = None
+    """The squares, where they were needed before."""
 
     @property
     def chain(self) -> int:
-        """One product and a sum over the examples."""
-        return self.values.shape[0] + 2
+        """One product and a sum over the examples, by slabs."""
+        return _chain(self.values.shape[0])
 
     @cached_property
-    def squares(self) -> Tensor:
+    def squares(self) -> Doubles:
         """Sums of squares: nothing cancels."""
-        return squares_of(self.values.flatten(1))
+        return squares_of(self.values.flatten(1)) if self.known is None else self.known
 
     @property
-    def reach(self) -> Tensor:
+    def reach(self) -> Doubles:
         """The norms themselves."""
         return self.squares
 
     def add_up(self, weights: Tensor, out: Tensor) -> None:
         """A vector times a matrix."""
-        flat = self.values.flatten(1)
-        if self.arrange is _same:
-            torch.mv(flat.t(), weights.to(flat.dtype), out=out.view(-1))
-        else:
-            total = torch.mv(flat.t(), weights.to(flat.dtype))
+        flat, shares = self.values.flatten(1), weights.to(self.values.dtype)
+        total = out.view(-1) if self.arrange is _same else torch.empty(flat.shape[1], dtype=out.dtype)
+        slab = _slab(flat.shape[0])
+        torch.mv(flat[:slab].t(), shares[:slab], out=total)
+        for start in range(slab, flat.shape[0], slab):
+            total.addmv_(flat[start : start + slab].t(), shares[start : start + slab])
+        if self.arrange is not _same:
             out.copy_(self.arrange(total.view(1, *self.values.shape[1:]))[0])
 
     def without(self, bad: Tensor) -> "Dense":
         """Zeros in those places."""
-        return replace(self, values=_silenced(self.values, bad))
+        return replace(self, values=_silenced(self.values, bad), known=None)
 
     def dense(self) -> Tensor:
         """As they are."""
@@ -112,37 +128,42 @@ class Outer:
 
     @property
     def chain(self) -> int:
-        """Sums of slabs of √rows, and the sum of those."""
-        rows = self.a.shape[0] * self.a.shape[1]
-        if self.a.shape[1] == 1:
-            return rows + 3
-        slab = _slab(rows)
-        return slab + -(-rows // slab) + 3
+        """Sums of slabs, and the sum of those."""
+        return _chain(self.a.shape[0] * self.a.shape[1])
 
     @cached_property
-    def _norms(self) -> tuple[Tensor, Tensor]:
+    def norms(self) -> tuple[Doubles, Doubles]:
         """‖a_t‖² and ‖b_t‖², rounded up: B×T doubles."""
         batch, positions = self.a.shape[:2]
-        return tuple(squares_of(x.flatten(0, 1)).view(batch, positions) for x in (self.a, self.b))  # type: ignore[return-value]
+        a, b = (squares_of(x.flatten(0, 1)).reshape(batch, positions) for x in (self.a, self.b))
+        return a, b
 
     @cached_property
-    def squares(self) -> Tensor:
+    def squares(self) -> Doubles:
         """‖a‖²‖b‖² where T = 1; else from the two Gram matrices, and up by what they may err."""
-        norm_a, norm_b = self._norms
+        norm_a, norm_b = self.norms
         if self.a.shape[1] == 1:
-            return (norm_a * norm_b).view(-1) * (1 + 4 * UNIT)
-        gram = torch.bmm(self.a, self.a.mT).mul_(torch.bmm(self.b, self.b.mT))
-        found = gram.sum(2, dtype=torch.float64).sum(1)
-        wrong = (self.a.shape[2] + self.b.shape[2] + 8) * UNIT
-        return found.clamp_min(0.0) + wrong * self.reach
+            return (norm_a * norm_b)[:, 0]
+        # Scaled so that the longest position of each factor is about 1: little is lost below single
+        # precision, and it is added at the end.
+        sizes = [np.sqrt(norm.max(axis=1)) for norm in (norm_a, norm_b)]
+        factors = [_reciprocal(size, x) for x, size in zip((self.a, self.b), sizes, strict=True)]
+        a, b = self.a * factors[0], self.b * factors[1]
+        gram = torch.bmm(a, a.mT).mul_(torch.bmm(b, b.mT))
+        found = gram.sum(2, dtype=torch.float64).sum(1).numpy()
+        wrong = (self.a.shape[2] + self.b.shape[2] + 16) * UNIT
+        lost = self.a.shape[1] ** 2 * (self.a.shape[2] + self.b.shape[2]) * 2.0**-120
+        with np.errstate(invalid="ignore"):
+            scale = 1 / (factors[0].double() * factors[1].double()).view(-1).numpy() ** 2
+            return (np.maximum(found, 0.0) + lost) * scale + wrong * self.reach
 
     @cached_property
-    def reach(self) -> Tensor:
+    def reach(self) -> Doubles:
         """(Σ_t ‖a_t‖‖b_t‖)²: where positions cancel it is far above the norm."""
-        norm_a, norm_b = self._norms
+        norm_a, norm_b = self.norms
         if self.a.shape[1] == 1:
             return self.squares
-        return (norm_a * norm_b).sqrt().sum(1).square() * (1 + 4 * UNIT)
+        return np.sqrt(norm_a * norm_b).sum(1) ** 2 * (1 + 4 * UNIT)
 
     def add_up(self, weights: Tensor, out: Tensor) -> None:
         """One product of matrices, the weights folded into the thinner factor."""
@@ -154,13 +175,10 @@ class Outer:
             a = a * scale
         b, a = b.flatten(0, 1), a.flatten(0, 1)
         target = out if self.arrange is _same else torch.empty(b.shape[1], a.shape[1], dtype=out.dtype)
-        if self.a.shape[1] == 1:
-            torch.mm(b.t(), a, out=target)
-        else:
-            slab = _slab(b.shape[0])
-            target.zero_()
-            for start in range(0, b.shape[0], slab):
-                target.addmm_(b[start : start + slab].t(), a[start : start + slab])
+        slab = _slab(b.shape[0])
+        torch.mm(b[:slab].t(), a[:slab], out=target)
+        for start in range(slab, b.shape[0], slab):
+            target.addmm_(b[start : start + slab].t(), a[start : start + slab])
         if target is not out:
             out.copy_(self.arrange(target[None])[0])
 
@@ -207,13 +225,15 @@ class Rows:
         return self.examples + 2
 
     @cached_property
-    def squares(self) -> Tensor:
+    def squares(self) -> Doubles:
         """Sums over the rows: nothing cancels, as different tokens are different rows."""
-        each = squares_of(self.values)
-        return torch.zeros(self.examples, dtype=each.dtype).index_add_(0, self.owner, each)
+        found: Doubles = np.bincount(
+            self.owner.numpy(), weights=squares_of(self.values), minlength=self.examples
+        ).astype(np.float64)
+        return found
 
     @property
-    def reach(self) -> Tensor:
+    def reach(self) -> Doubles:
         """The norms themselves."""
         return self.squares
 
@@ -245,21 +265,43 @@ def outer(b: Tensor, a: Tensor, arrange: Arrange = _same) -> Piece:
     return Dense(torch.bmm(b.mT, a), arrange)
 
 
-def squares_of(rows: Tensor) -> Tensor:
+def squares_of(rows: Tensor) -> Doubles:
     """Upper bounds of Σ x² over each row, in double precision: squares cannot cancel."""
-    length = rows.shape[1]
-    if rows.dtype == torch.float64:
-        return torch.linalg.vector_norm(rows, dim=1).square() * (1 + 2.0**-30)
-    if length <= _AT_ONCE:
-        found = torch.linalg.vector_norm(rows, dim=1).double().square_()
-    else:
-        parts = [torch.linalg.vector_norm(part, dim=1).double() for part in rows.split(_AT_ONCE, dim=1)]
-        found = torch.stack(parts).square_().sum(0)
-    return found.mul_(1 + (min(length, _AT_ONCE) + 16) * UNIT)
+    numbers, length = rows.numpy(), rows.shape[1]
+    dot = _dot if length > _SHORT else _sum
+    with np.errstate(over="ignore", under="ignore", invalid="ignore"):
+        parts = [numbers[:, start : start + _AT_ONCE] for start in range(0, max(1, length), _AT_ONCE)]
+        found = np.zeros(rows.shape[0])
+        for part in parts:
+            found += dot(part, part)
+        # Too small or too large for squares of single precision: those rows once more, in double.
+        odd = ~((found > _FAINT) & (found < _LOUD))
+        if odd.any():
+            found[odd] = np.square(numbers[odd].astype(np.float64)).sum(axis=1)
+        # Beyond this a weight, or a weight times a factor, would be too small to be held.
+        found[~(found < _LOUD)] = np.inf
+    found *= 1 + (min(length, _AT_ONCE) + 16) * UNIT
+    return found
+
+
+def _reciprocal(sizes: Doubles, like: Tensor) -> Tensor:
+    """1/size for each example, as powers of two: multiplying by them is exact."""
+    with np.errstate(all="ignore"):
+        powers = np.exp2(
+            -np.round(np.log2(np.clip(np.nan_to_num(sizes, nan=1.0, posinf=1.0), 2.0**-100, 2.0**100)))
+        )
+    return torch.from_numpy(powers).to(like.dtype).view(-1, 1, 1)
 
 
 def _slab(rows: int) -> int:
-    return max(16, isqrt(rows))
+    """So many rows are added up at once: no number then passes many roundings."""
+    return max(64, isqrt(rows)) if rows > _ONE_SLAB else max(1, rows)
+
+
+def _chain(rows: int) -> int:
+    """Roundings that a number passes when so many rows are multiplied and added up."""
+    slab = _slab(rows)
+    return slab + -(-rows // slab) + 3
 
 
 def _silenced(values: Tensor, bad: Tensor) -> Tensor:

@@ -13,31 +13,38 @@ import copy
 import inspect
 import json
 import math
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import partial
+from pathlib import Path
 from typing import Any, NoReturn
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
-from hubbub.bounded import LARGEST, Bounded, unwrap
+from hubbub.bounded import unwrap
 from hubbub.errors import Halted, InvalidInput, Unsupported
-from hubbub.learn.check import chosen_way, is_steady, refuse_model
+from hubbub.learn.check import chosen_way, refuse_model, steadiness
 from hubbub.learn.clip import MOST_CHUNK, Sums, Threshold, added_up
-from hubbub.learn.data import Augment, Examples
-from hubbub.learn.gradients import Objective
+from hubbub.learn.data import Examples
+from hubbub.learn.gradients import Augment, Objective
 from hubbub.learn.lots import Fixed, Scheduled
+from hubbub.learn.saved import resume, save
 from hubbub.learn.schedule import Adaptive, Schedule
 from hubbub.loss import Account, Budget, Loss
 from hubbub.noise import rounded_gaussian
+from hubbub.noise.entropy import random_bits
 from hubbub.rational import Number, below_one, probability, whole
 from hubbub.release import Release
 from hubbub.unit import Neighbours, Unit
 
 __all__ = ["Trainer", "Training", "private"]
+
+_HELD = 1 << 20
+"""Numbers that the layers of a chunk may keep: a few megabytes."""
 
 Optimizers = torch.optim.Optimizer | Sequence[torch.optim.Optimizer]
 
@@ -112,11 +119,11 @@ def private(
     named = _trained(model, optimizers)
     refuse_model(model, list(named.values()))
     schedule = Schedule.of(named, clip=clip, rate=rate, steps=steps, sigma=sigma, target=target, lot=lot)
-    examples = Examples(data, units=units, per_unit=per_unit, copies=copies, augment=augment, example=example)
-    whole_objective = Objective(model, _losses(loss, objective, len(examples.blank)))
+    examples = Examples(data, units=units, per_unit=per_unit, copies=copies, example=example)
+    whole_objective = Objective(model, _losses(loss, objective, len(examples.blank)), augment)
     way = chosen_way(whole_objective, list(named.values()), examples.blank, examples.width)
-    size = _chunk(chunk, schedule.lot)
-    steady = is_steady(way, examples.blank, examples.width, size)
+    size = _chunk(chunk, schedule.lot, getattr(way, "held", _HELD // 64))
+    way, steady, grain = steadiness(way, examples.blank, examples.width, size)
     neighbours = Neighbours.SUBSTITUTE if isinstance(rate, Fixed) else Neighbours.ADD_REMOVE
     who = Unit(unit or ("unit" if units is not None else None), neighbours)
     decay = None if average is None else float(probability(average, "average"))
@@ -130,15 +137,17 @@ def private(
         unit=who,
         chunk=size,
         steady=steady,
+        grain=grain,
         decay=decay,
         delta=target.delta if target is not None else None,
     )
 
 
-def _chunk(given: int | None, lot: int) -> int:
-    """Units at a time: few enough that a lot seldom ends in a chunk of blanks, many enough to be quick."""
+def _chunk(given: int | None, lot: int, held: int) -> int:
+    """Units at a time: few enough to stay near the processor, many enough to be quick; at most a lot."""
     if given is None:
-        return min(MOST_CHUNK, max(16, 1 << max(0, lot // 6).bit_length()))
+        most = math.ceil((lot + 4 * math.sqrt(lot)) / 16) * 16
+        return min(most, MOST_CHUNK, max(32, _HELD // max(1, held) // 16 * 16))
     size = whole(given, "chunk")
     if size > MOST_CHUNK:
         raise InvalidInput(
@@ -217,6 +226,27 @@ def _unreduced(loss: Any) -> Callable[..., Tensor]:
     return partial(loss, reduction="none") if reduces else loss
 
 
+def _modes(model: nn.Module) -> list[tuple[str, bool]]:
+    modes = [(name, module.training) for name, module in model.named_modules()]
+    return [*modes, *((name, p.requires_grad) for name, p in model.named_parameters())]
+
+
+@contextmanager
+def _apart(model: nn.Module) -> Iterator[None]:
+    """Random layers draw from a fresh generator of their own, and buffers are as before when it is over.
+
+    Else the state of torch's generator would tell how large the lot was, and buffers could hold examples.
+    """
+    buffers = [(buffer, buffer.clone()) for buffer in model.buffers()]
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(random_bits(64) >> 1)
+        try:
+            yield
+        finally:
+            for buffer, before in buffers:
+                buffer.copy_(before)
+
+
 @dataclass(frozen=True)
 class Training:
     """What a release knows of the run that made it."""
@@ -256,6 +286,7 @@ class Trainer:
         unit: Unit,
         chunk: int,
         steady: bool,
+        grain: int,
         decay: float | None,
         delta: Fraction | None,
     ) -> None:
@@ -265,9 +296,11 @@ class Trainer:
         self.chunk = chunk
         self.steady = steady
         """Whether this machine's kernels were found to treat every example by itself, bit for bit."""
-        self.step = 0
-        """How many steps are done."""
-        self._optimizers = list(optimizers)
+        self._step = 0
+        self._busy = threading.Lock()
+        self._modes = _modes(model)
+        self._grain = grain
+        self.optimizers = list(optimizers)
         self._examples = examples
         self._way = way
         self._account = account
@@ -293,6 +326,11 @@ class Trainer:
         return self.schedule.lots.steps
 
     @property
+    def step(self) -> int:
+        """How many steps are done, or were begun: what was begun is not done again."""
+        return self._step
+
+    @property
     def how(self) -> str:
         """How every example's gradient is found, and if it is not the fastest way, why."""
         name: str = self._way.name
@@ -316,9 +354,14 @@ class Trainer:
     def __iter__(self) -> Iterator[int]:
         """Charge, then take one step after another; gives the number of steps done."""
         self._start()
-        while self.step < self.steps:
-            self._take(self.step)
-            yield self.step
+        while True:
+            with self._busy:
+                if self._step >= self.steps:
+                    return
+                # Counted before it is drawn: a step that fails may have shown its noise.
+                self._step += 1
+                self._take(self._step - 1)
+            yield self._step
 
     def run(self, *, progress: bool = True) -> Release:
         """All steps, with a bar that shows steps, ε and time; then the release."""
@@ -341,12 +384,7 @@ class Trainer:
 
     def release(self) -> Release:
         """The weights as they are now, to be shown to anyone; their cost was charged at the start."""
-        if not self._charged:
-            raise Halted(
-                "the run has not started",
-                why="there is nothing that was learned",
-                fix="iterate over the trainer, or call run()",
-            )
+        self._started()
         weights = {name: value.detach().clone() for name, value in self.model.state_dict().items()}
         if self.averaged:
             weights.update({name: value.clone() for name, value in self.averaged.items()})
@@ -354,6 +392,14 @@ class Trainer:
         return Release(
             weights, self.loss, Training(self.facts()), self.unit, asserted=False, cells=cells, mapped=True
         )
+
+    def _started(self) -> None:
+        if not self._charged:
+            raise Halted(
+                "the run has not started",
+                why="there is nothing that was learned",
+                fix="iterate over the trainer, or call run()",
+            )
 
     def facts(self) -> dict[str, Any]:
         """What may be said of the run: nothing of it depends on the data but through the mechanism."""
@@ -369,29 +415,57 @@ class Trainer:
             "kernels": "found so, bit for bit" if self.steady else "found so but for last bits",
         }
 
+    def save(self, path: str | Path) -> None:
+        """Put a started run aside; the file is private, unlike the release."""
+        self._started()
+        save(self, path)
+
+    def resume(self, path: str | Path) -> None:
+        """Take up a run of the same settings where it was saved; it is not charged again."""
+        resume(self, path)
+        self._charged = True
+
     # One step
 
     def _start(self) -> None:
         if not self._charged:
+            self._refuse_changes()
             if self._account is not None:
                 self._account.charge(f"training, {self.steps} steps", self.loss)
             self._charged = True
 
     def _take(self, step: int) -> None:
+        self._refuse_changes()
         lot = self.schedule.lots.draw(step, self._examples._units)  # noqa: SLF001 - only the sampler asks
         for place, sums in enumerate(self._sums):
             sums.start(self._threshold(place, step))
-        added_up(self._sums, self._way, self._examples.chunks(lot, self.chunk))
+        with _apart(self.model):
+            added_up(self._sums, self._way, self._examples.chunks(lot, self.chunk, self._grain))
         for place, sums in enumerate(self._sums):
-            self._descend(sums, self._noisy(sums.bounded(self.unit), sums.threshold))
+            self._descend(sums)
             self._adapt(place, sums)
-        for optimizer in self._optimizers:
+        for optimizer in self.optimizers:
             for parameter in (p for group in optimizer.param_groups for p in group["params"]):
                 if not parameter.requires_grad:
                     parameter.grad = None  # what was left there by others is not private
             optimizer.step()
-        self.step = step + 1
         self._average()
+
+    def _refuse_changes(self) -> None:
+        """The model must be as it was looked at."""
+        if _modes(self.model) != self._modes:
+            raise InvalidInput(
+                "the model was changed after the run was made",
+                why="whether it keeps examples apart was looked at in another mode, or with other parameters",
+                fix="set train() or eval() and requires_grad as they were, or make a new run",
+            )
+
+    def __reduce__(self) -> NoReturn:
+        raise InvalidInput(
+            "a run cannot be copied",
+            why="the copy would show other answers for the same charge",
+            fix="save it, and resume from the file",
+        )
 
     def _threshold(self, place: int, step: int) -> Threshold:
         clip = self.schedule.clips[place]
@@ -399,27 +473,14 @@ class Trainer:
         assert now is not None
         return Threshold.of(now, self.schedule.sigmas[place](step), self.schedule.groups[place].size)
 
-    def _noisy(self, sums: Bounded, threshold: Threshold) -> Tensor:
-        """The lot's sum with its noise, in integers; then as a gradient."""
-        exact = unwrap(sums)
-        assert isinstance(exact, np.ndarray)
-        assert exact.dtype == np.int64
-        total = rounded_gaussian(threshold.noise, size=exact.size)
-        np.add(total, exact, out=total)
-        np.clip(total, -LARGEST, LARGEST, out=total)
-        return torch.from_numpy(total * (threshold.step / self.schedule.lot))
-
-    def _descend(self, sums: Sums, gradient: Tensor) -> None:
+    def _descend(self, sums: Sums) -> None:
         """Give each parameter its part of the gradient."""
-        start = 0
         noise = float(sums.threshold.sigma) * sums.threshold.clip / self.schedule.lot
-        for parameter in sums.group.parameters:
-            part = gradient[start : start + parameter.numel()]
-            parameter.grad = part.to(parameter.dtype).view(parameter.shape)
-            start += parameter.numel()
-            for optimizer in self._optimizers:
-                if hasattr(optimizer, "noise"):
-                    optimizer.noise[parameter] = noise
+        correcting = [optimizer for optimizer in self.optimizers if hasattr(optimizer, "noise")]
+        for parameter, gradient in sums.noisy(self.schedule.lot):
+            parameter.grad = gradient
+            for optimizer in correcting:
+                optimizer.noise[parameter] = noise
 
     def _adapt(self, place: int, sums: Sums) -> None:
         """Move a threshold towards its quantile, by a count with noise."""
