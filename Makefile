@@ -22,7 +22,7 @@ demo: $(VENV)/.base
 	@$(BIN)/hubbub demo
 
 test: $(VENV)/.test
-	$(BIN)/python -m pytest -n auto --dist worksteal
+	$(BIN)/python -m pytest -n auto --dist loadgroup
 
 test-long: $(VENV)/.test
 	$(BIN)/python -m pytest -m long

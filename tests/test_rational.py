@@ -21,7 +21,7 @@ from hubbub.rational import (
 
 
 def short(value):
-    return f"{value!r:.24}"
+    return getattr(value, "__name__", None) or f"{value!r:.24}"
 
 
 DOORS = [rational, exactly, positive, at_least_zero, probability, whole]

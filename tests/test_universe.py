@@ -241,7 +241,7 @@ def test_f_is_told_apart_exactly_if_its_sensitivity_is_above_zero(relation):
 @pytest.mark.parametrize(
     "elements",
     [[], "", None, 3, ["a", "a"], [1, True], [["a"]], [{}], np.array(5), {"a": 1}.get],
-    ids=repr,
+    ids=lambda elements: repr(elements)[:12],
 )
 def test_elements_must_be_distinct_hashable_and_there(elements):
     _refusal(Universe, elements, 2)

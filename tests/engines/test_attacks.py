@@ -85,6 +85,7 @@ def test_one_unit_moves_the_integers_of_PostgreSQL_within_the_claim(places, unit
     check_sensitivity(places, "PostgreSQL", UNITS[unit], 8, "short")
 
 
+@pytest.mark.long
 def test_one_unit_moves_the_integers_of_Spark_within_the_claim(places):
     check_sensitivity(places, "Spark", hb.Unit("u"), 3, "short")
 

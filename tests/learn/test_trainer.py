@@ -515,7 +515,7 @@ def test_models_that_do_not_keep_examples_apart_are_refused(model, kind, words):
         {"model": net().double().append(nn.Linear(2, 2))},
         {"model": net().half()},
     ],
-    ids=str,
+    ids=", ".join,
 )
 def test_what_cannot_be_used_is_said_before_anything_is_charged(given):
     account = Spending(Budget(100, 1e-3))
