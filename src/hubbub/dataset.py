@@ -5,7 +5,7 @@ first, and then runs.
 """
 
 import math
-import os
+import secrets
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -317,7 +317,9 @@ def open(  # noqa: A001 - hubbub.open is its name
     With a `ledger`, a path or a `postgresql://…` address, all that is spent is charged there, to the account
     of that name (else the table's), on behalf of the owner or of an analyst with a budget of her own.
     `version` is the owner's word for the state of the data: the same question on the same version has the
-    same answer, at no further cost.
+    same answer, at no further cost. Rows in memory, and those of Spark, have no place to be known by: there
+    questions are asked anew at each opening, unless `version` is passed. One account pays for the rows of
+    one place: a second one for the same unit is refused.
 
     With a `window`, such as `Window.of("day", "2026-11")`, only its rows are there, who is protected is one
     person within it, and the budget is the window's: so data that grows can be asked for ever. What all
@@ -388,19 +390,36 @@ def open(  # noqa: A001 - hubbub.open is its name
     secret = None if facts is None else facts.secret
     kept = ledger if isinstance(ledger, Ledger) else Ledger.open(ledger, secret=secret)
     protected = [name for name, source in sources.items() if not source.is_public]
+    if account is None and facts is None and len(protected) > 1:
+        raise InvalidInput(
+            "several protected tables are opened, and no account is named",
+            why="one budget pays for all of them, whichever is named first",
+            fix='pass account="visits"',
+        )
     dataset = ", ".join(protected)
-    owner = kept.account(account or protected[0], who, budget)
-    if version is not None:
+    places = {name: engine.place(name) for name in sources}
+    known = {name: places[name] for name in protected if places[name] is not None}
+    owner = kept.account(account or protected[0], who, budget, rows=known)
+    if version is not None and analyst is None:
         owner.version(version, dataset)
+    latest = owner.latest_version(dataset) or "1"
+    if version not in {None, latest}:
+        raise Refused(
+            "the version is not the one that was last declared",
+            why="only the owner declares one: answers to it are given again",
+            fix="leave it out, or ask the owner",
+        )
     return Dataset(
         engine,
         who,
         owner if analyst is None else owner.for_analyst(analyst),
         population=people,
         limits=limits,
-        origin=[_origin(name, source) for name, source in sources.items()]
-        + ([[_place(data)]] if connection else []),
-        version=version or owner.latest_version(dataset) or "1",
+        origin=[
+            _origin(name, source, places[name], is_named=version is not None)
+            for name, source in sources.items()
+        ],
+        version=latest,
         ledger=None if kept is ledger else kept,
     )
 
@@ -431,14 +450,15 @@ def _refuse_without_ledger(**given: Any) -> None:
             )
 
 
-def _origin(name: str, source: "Source") -> list[Any]:
-    """Which rows are meant and how they are read, as far as that can be said without looking at them."""
+def _origin(name: str, source: "Source", place: Any, *, is_named: bool) -> list[Any]:
+    """Which rows are meant and how they are read, as far as that can be said without looking at them.
+
+    Rows that have no place are those that the owner names by a version, or else no others: of this opening.
+    """
     kinds = sorted((column, kind.value) for column, kind in (source.types or {}).items())
-    return [name, _place(source.rows), kinds, source.has_quotes, source.is_public]
-
-
-def _place(rows: Any) -> str:
-    return os.path.abspath(rows) if isinstance(rows, (str, Path)) else type(rows).__name__  # noqa: PTH100
+    if place is None:
+        place = type(source.rows).__name__ if is_named else secrets.token_hex(16)
+    return [name, place, kinds, source.has_quotes, source.is_public, source.unit]
 
 
 def _connection(data: Any) -> Any:

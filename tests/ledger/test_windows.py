@@ -32,7 +32,7 @@ def ledger(place):
 
 
 def opened(ledger, window=NOVEMBER, rows=ROWS, **given):
-    given = {"budget": Budget(1), "rows_per_unit": 3, **given}
+    given = {"budget": Budget(1), "rows_per_unit": 3, "version": "1", **given}
     return hb.open({"visits": rows}, unit="who", ledger=ledger, window=window, **given)
 
 

@@ -34,7 +34,7 @@ def ledger(tmp_path):
 
 
 def opened(ledger, **given):
-    given = {"keys": {"g": [0, 1, 2]}, "bounds": {"x": (-3, 3)}, "rows_per_unit": 1, **given}
+    given = {"keys": {"g": [0, 1, 2]}, "bounds": {"x": (-3, 3)}, "rows_per_unit": 1, "version": "1", **given}
     return hb.open({"people": ROWS}, unit="who", ledger=ledger, **given)
 
 

@@ -5,7 +5,7 @@ Proof: docs/proofs/ledger.md
 
 import json
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import date
 from fractions import Fraction
@@ -32,7 +32,7 @@ from hubbub.loss.stored import loss_to_json
 from hubbub.rational import Number, round_up, shown_up
 from hubbub.unit import Unit, Window
 
-__all__ = ["Account", "Charge", "Lifetime", "check_name", "check_text", "parts_of", "window_of"]
+__all__ = ["Account", "Charge", "Lifetime", "check_name", "check_text", "parts_of", "unclaimed", "window_of"]
 
 _LONGEST = 100_000
 _MOST_PARTS = 64
@@ -239,6 +239,23 @@ class Account:
         """Record that a dataset is of this version from now on, unless it already is."""
         self._record("version", {"version": version, "dataset": dataset}, once=True)
 
+    def claim(self, places: Mapping[str, Any]) -> None:
+        """Record that this account pays for the rows at these places, given by the names of their tables.
+
+        Guarantee: no other account of the ledger pays for the rows of one place for the same unit; those of
+            windows are one family.
+        Assumes: a place has one name.
+        Proof: docs/proofs/ledger.md, "Windows"
+        """
+
+        def work(rows: Rows) -> None:
+            for place, dataset in unclaimed(Book(rows), self.family, self.unit, places).items():
+                Book(rows).append(self.name, "rows", EVERYBODY, {"dataset": dataset, "place": place})
+
+        if self._store.read(lambda rows: unclaimed(Book(rows), self.family, self.unit, places)):
+            self._only_owner("say what an account pays for")
+            self._store.write(work)
+
     def latest_version(self, dataset: str) -> str | None:
         """The version that was last declared of a dataset."""
         found = self._store.read(lambda rows: Book(rows).of_kind("version", self.name))
@@ -418,6 +435,22 @@ class Account:
 
     def __repr__(self) -> str:
         return f"Account({self.name!r}, {self.unit}{f', for {self.who}' if self.who else ''})"
+
+
+def unclaimed(book: Book, family: str, unit: Unit, places: Mapping[str, Any]) -> dict[str, str]:
+    """The tables whose rows no account pays for yet, by a digest of their place; or an error."""
+    key = None if unit.key is None else unit.key.lower()
+    asked = {digest([place, key]): name for name, place in places.items()}
+    known = {entry.body["place"]: entry.account for entry in book.all_of_kind("rows")}
+    for place in known.keys() & asked.keys():
+        payer = (book.opening(known[place]) or {}).get("family", known[place])
+        if payer != family:
+            raise Refused(
+                f"the rows of {asked[place]} are paid for by the account {payer!r}",
+                why="a row that two budgets pay for is protected by neither of them",
+                fix=f"pass account={payer!r}",
+            )
+    return {place: name for place, name in asked.items() if place not in known}
 
 
 def parts_of(line: Entry) -> tuple[int, ...]:

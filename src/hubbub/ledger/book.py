@@ -51,7 +51,7 @@ class Entry:
     number: int
     account: str
     kind: str
-    """open, grant, charge, seen, release, version, exact, close."""
+    """open, rows, grant, charge, seen, release, version, exact, close."""
     who: str
     """On whose behalf; empty for the owner."""
     moment: str
@@ -146,8 +146,12 @@ class Book:
 
     def openings(self) -> list[Entry]:
         """How all accounts were opened."""
-        text = f"SELECT {_COLUMNS} FROM entries WHERE kind = 'open' ORDER BY number"  # noqa: S608
-        found = [Entry(*row) for row in self.rows.run(text)]
+        return self.all_of_kind("open")
+
+    def all_of_kind(self, kind: str) -> list[Entry]:
+        """All accounts' lines of one of the rare kinds."""
+        text = f"SELECT {_COLUMNS} FROM entries WHERE kind = ? ORDER BY number"  # noqa: S608
+        found = [Entry(*row) for row in self.rows.run(text, (kind,))]
         for entry in found:
             _check(entry)
         return found

@@ -60,6 +60,9 @@ class Replay:
     closed: set[str] = field(default_factory=set)
     windows: dict[str, list[Window | None]] = field(default_factory=dict)
     """By the name that accounts share: which time each of them is for."""
+    families: dict[str, str] = field(default_factory=dict)
+    places: dict[str, str] = field(default_factory=dict)
+    """Which family pays for the rows of a place."""
     charges: dict[int, tuple[str, str | None, int | None]] = field(default_factory=dict)
     """By their line: the account, the key, and the line of the release."""
     costs: dict[int, Cost] = field(default_factory=dict)
@@ -75,7 +78,7 @@ class Replay:
         is_open = (entry.account, EVERYBODY) in self.totals
         if known is None or is_open == (entry.kind == "open"):
             return "is of no kind that can be here"
-        if entry.account in self.closed and entry.kind not in {"release", "exact", "version"}:
+        if entry.account in self.closed and entry.kind not in {"release", "exact", "version", "rows"}:
             return "came after the account was closed"
         try:
             return known(self, entry)
@@ -88,7 +91,14 @@ class Replay:
         if others and (window is None or any(other is None or window.overlaps(other) for other in others)):
             return "opens a second budget for the same rows"
         others.append(window)
+        self.families[entry.account] = body.get("family", entry.account)
         self.totals[entry.account, EVERYBODY] = Filter.from_json(body["filter"])
+        return None
+
+    def _rows(self, entry: Entry) -> str | None:
+        place, family = entry.body["place"], self.families[entry.account]
+        if entry.who != EVERYBODY or self.places.setdefault(place, family) != family:
+            return "claims rows that another account pays for"
         return None
 
     def _grant(self, entry: Entry) -> str | None:
@@ -193,6 +203,7 @@ class Replay:
 
 _KINDS: dict[str, Callable[[Replay, Entry], str | None]] = {
     "open": Replay._open,  # noqa: SLF001 - its own table of what each kind of line does
+    "rows": Replay._rows,  # noqa: SLF001
     "grant": Replay._grant,  # noqa: SLF001
     "charge": Replay._charge,  # noqa: SLF001
     "seen": Replay._saw,  # noqa: SLF001
