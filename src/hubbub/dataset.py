@@ -18,6 +18,7 @@ from hubbub.facts import found, kind_of
 from hubbub.ledger import Account, Ledger
 from hubbub.ledger.book import digest
 from hubbub.loss import Budget, Cost, Filter, Loss, Odometer, Receipt
+from hubbub.loss.budget import refuse_other_unit
 from hubbub.queries.answers import Answers
 from hubbub.queries.builder import Builder
 from hubbub.queries.finer import finer, is_additive
@@ -57,8 +58,9 @@ class Spending:
         self._busy = threading.Lock()
         self.receipts: list[Receipt] = []
 
-    def charge(self, what: str, loss: Loss) -> Receipt:
-        """Charge before anything runs; raises where it would not fit."""
+    def charge(self, what: str, loss: Loss, *, unit: Unit | None = None) -> Receipt:
+        """Charge before anything runs; raises where it would not fit, or protects another unit."""
+        refuse_other_unit(self.unit, unit)
         cost = loss.cost()
         with self._busy:
             if self._filter is not None:
@@ -201,7 +203,7 @@ class Dataset:
         if isinstance(self.account, Account):
             answers = self._kept(self.account, plan, progress)
         else:
-            self.account.charge(plan.query.text, plan.loss)
+            self.account.charge(plan.query.text, plan.loss, unit=self.unit)
             answers = self._answers(plan, progress)
         return Release(
             answers, plan.loss, plan, self.unit, asserted=False, cells=max(1, len(answers)), mapped=True
@@ -221,7 +223,13 @@ class Dataset:
         key = f"{related} {question}" if related else digest([question, self.version])
         name = ", ".join(table.name for table in self.tables.values() if not table.is_public)
         charge = account.begin(
-            plan.query.text, plan.loss, key=key, fingerprint=question, dataset=name, related=related
+            plan.query.text,
+            plan.loss,
+            unit=self.unit,
+            key=key,
+            fingerprint=question,
+            dataset=name,
+            related=related,
         )
         kept = None if charge.is_new else account.released(charge.number)
         if kept is None:

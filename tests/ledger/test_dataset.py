@@ -256,7 +256,12 @@ def test_what_only_a_ledger_keeps_is_refused_without_one(name):
 
 def test_an_interactive_mechanism_spends_through_the_same_account(ledger):
     account = ledger.account("people")
-    opened = hb.AboveThreshold.of(epsilon=0.5, threshold=10, sensitivity=1).open(account=account)
+    mechanism = hb.AboveThreshold.of(epsilon=0.5, threshold=10, sensitivity=1)
+    for other in (None, hb.Unit.row(), hb.Unit("who", hb.Neighbours.SUBSTITUTE)):
+        with pytest.raises(Refused, match="the account protects"):
+            mechanism.open(account=account, unit=other)
+    assert account.spent.epsilon == 0
+    opened = mechanism.open(account=account, unit=account.unit)
     assert opened.receipt is not None
     assert account.spent.epsilon == Fraction(1, 2)
 

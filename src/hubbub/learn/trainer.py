@@ -374,7 +374,7 @@ class Trainer:
     def _start(self) -> None:
         if not self._charged:
             if self._account is not None:
-                self._account.charge(f"training, {self.steps} steps", self.loss)
+                self._account.charge(f"training, {self.steps} steps", self.loss, unit=self.unit)
             self._charged = True
 
     def _take(self, step: int) -> None:

@@ -27,6 +27,7 @@ from hubbub.ledger.book import (
 from hubbub.ledger.keys import Seal
 from hubbub.ledger.store import Rows, Store
 from hubbub.loss import Budget, Cost, Filter, Loss, Odometer, Receipt
+from hubbub.loss.budget import refuse_other_unit
 from hubbub.loss.compose import Left, Reading
 from hubbub.loss.stored import loss_to_json
 from hubbub.rational import Number, round_up, shown_up
@@ -104,20 +105,21 @@ class Account:
 
     # Spending
 
-    def charge(self, what: str, loss: Loss, *, key: str | None = None) -> Receipt:
+    def charge(self, what: str, loss: Loss, *, unit: Unit | None = None, key: str | None = None) -> Receipt:
         """Charge before anything runs; durable when it returns. A key is charged once, however often.
 
         Guarantee: the account's charges, and each analyst's, fit their budgets, whoever charges at the same
             time. Nothing is ever given back.
         Proof: docs/proofs/ledger.md, "Never overspent"
         """
-        return self.begin(what, loss, key=key).receipt
+        return self.begin(what, loss, unit=unit, key=key).receipt
 
     def begin(
         self,
         what: str,
         loss: Loss,
         *,
+        unit: Unit | None = None,
         key: str | None = None,
         fingerprint: str | None = None,
         dataset: str = "",
@@ -125,13 +127,16 @@ class Account:
     ) -> Charge:
         """As `charge`, with the line under which the release is to be kept.
 
-        `fingerprint` stands for the question; without one, `what` does. A key that was charged for another
-        question, or at another cost, is refused. An analyst who comes with a key that somebody else charged
-        is charged herself, and the account is not. The release of a charge whose key starts with `related`
-        is combined with those that were kept under keys with the same start: the line says with which.
+        `unit` is whom the charge protects: another than the account's is refused, and with an account of a
+        window it must be said. `fingerprint` stands for the question; without one, `what` does. A key that
+        was charged for another question, or at another cost, is refused. An analyst who comes with a key that
+        somebody else charged is charged herself, and the account is not. The release of a charge whose key
+        starts with `related` is combined with those that were kept under keys with the same start: the line
+        says with which.
         """
         if self._is_reader:
             raise _not_allowed("a reader cannot charge")
+        refuse_other_unit(self.unit, unit)
         check_text(what, "what is charged", _LONGEST)
         check_text(dataset, "the dataset", _LONGEST)
         if key is not None:
