@@ -4,10 +4,11 @@ A dataset is one or more tables, a unit, and an account. `sql` makes a plan and 
 first, and then runs.
 """
 
+import json
 import math
 import secrets
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
@@ -19,9 +20,10 @@ from hubbub.ledger import Account, Ledger
 from hubbub.ledger.book import digest
 from hubbub.loss import Budget, Cost, Filter, Loss, Odometer, Receipt
 from hubbub.loss.budget import refuse_other_unit
+from hubbub.loss.stored import loss_to_json
 from hubbub.queries.answers import Answers
 from hubbub.queries.builder import Builder
-from hubbub.queries.finer import finer, is_additive
+from hubbub.queries.finer import finer, is_additive, plan_of
 from hubbub.queries.fingerprint import family, fingerprint
 from hubbub.queries.outputs import check_outputs
 from hubbub.queries.plan import Plan, planned
@@ -235,8 +237,7 @@ class Dataset:
         if kept is None:
             answers = self._answers(plan, progress)
             if charge.parts:
-                earlier = [account.released(number) for number in charge.parts]
-                answers = finer(plan, answers, [Answers.from_json(text) for text in earlier if text])
+                answers = finer(plan, answers, list(self._earlier(account, plan, charge.parts)))
                 with_lines = {} if answers.own is None else {"combined with lines": list(charge.parts)}
                 answers = replace(answers, facts={**answers.facts, **with_lines})
             kept = account.keep(charge.number, answers.to_json())
@@ -244,6 +245,18 @@ class Dataset:
         when = {"as of": charge.moment, "version": self.version, "asked before": not charge.is_new}
         lifetime = {} if self.unit.window is None else {"lifetime": account.lifetime().said()}
         return replace(answers, facts={**answers.facts, "line": charge.number, **when, **lifetime})
+
+    def _earlier(self, account: Account, plan: Plan, parts: Iterable[int]) -> Iterator[tuple[Plan, Answers]]:
+        """Earlier answers with their plans: those whose labels say what their lines were charged for."""
+        for number in parts:
+            kept, body = account.released(number), account.line(number).body
+            found = None if kept is None else Answers.from_json(kept)
+            made = None if found is None else plan_of(plan, found)
+            if found is None or made is None:
+                continue
+            paid = (body["fingerprint"], body["loss"])
+            if paid == (fingerprint(made, self._origin), json.loads(loss_to_json(made.loss))):
+                yield made, found
 
     def exact(self, plan: Plan) -> Answers:
         """The owner's preview: the bounded query's exact answers, without noise. Never to be published.

@@ -217,6 +217,16 @@ class Account:
         found = self._store.read(work)
         return None if found is None else self._seal.opened(found, self.name, number)
 
+    def line(self, number: int) -> Entry:
+        """What was charged in a line, to one who may see its release."""
+
+        def work(rows: Rows) -> Entry:
+            line = Book(rows).line(number)
+            self._refuse_unseen(Book(rows), line)
+            return line
+
+        return self._store.read(work)
+
     # The owner's
 
     def grant(self, analyst: str, budget: Budget) -> None:
@@ -377,12 +387,19 @@ class Account:
             raise _other_question()
 
     def _kept_under(self, book: Book, related: str) -> list[int]:
-        """The charges of related keys that have a release, of those she may see."""
+        """The charges of related keys that have a release: one's own, or the owner's that one has seen.
+
+        What another analyst's question released is her word. Of a line that does not say what it should, or
+        was charged less than it costs, nothing is taken.
+        """
         found = []
         for number in book.released_under(self.name, related):
             line = book.line(number)
-            if self.who in {EVERYBODY, line.who} or book.saw(number, self.who):
-                found.append(number)
+            is_mine = line.who == self.who or (line.who == EVERYBODY and book.saw(number, self.who))
+            if is_mine and line.body["key"] == f"{related} {line.body['fingerprint']}":
+                known = known_cost(plain_text(line.body["loss"]), self._orders)
+                if covers(cost_from_plain(line.body["cost"], self._orders), known):
+                    found.append(number)
         return found[-_MOST_PARTS:]
 
     def _see(self, book: Book, line: Entry) -> None:
