@@ -199,6 +199,12 @@ class Account:
             self._refuse_unseen(book, book.line(number))
             if kept is not None:
                 return kept
+            if self._seal.is_open and Seal.is_on(book.last_release()):
+                raise Refused(
+                    "the releases of this ledger are sealed, and it was opened without its secret",
+                    why="what is kept could be read by whoever reads the file",
+                    fix="open the ledger with the secret: Ledger.open(…, secret=…), or secret in hubbub.toml",
+                )
             line = book.append(self.name, "release", self.who, {"charge": number, "release": digest(stored)})
             book.keep_release(number, line.number, stored)
             return stored
@@ -389,14 +395,13 @@ class Account:
     def _kept_under(self, book: Book, related: str) -> list[int]:
         """The charges of related keys that have a release: one's own, or the owner's that one has seen.
 
-        What another analyst's question released is her word. Of a line that does not say what it should, or
-        was charged less than it costs, nothing is taken.
+        What another analyst's question released is her word. Of a line that was charged less than it costs
+        nothing is taken; whether a release says what its line does, is looked at by who combines it.
         """
         found = []
         for number in book.released_under(self.name, related):
             line = book.line(number)
-            is_mine = line.who == self.who or (line.who == EVERYBODY and book.saw(number, self.who))
-            if is_mine and line.body["key"] == f"{related} {line.body['fingerprint']}":
+            if line.who == self.who or (line.who == EVERYBODY and book.saw(number, self.who)):
                 known = known_cost(plain_text(line.body["loss"]), self._orders)
                 if covers(cost_from_plain(line.body["cost"], self._orders), known):
                     found.append(number)

@@ -241,6 +241,11 @@ class Book:
             raise damaged(f"the release of line {number}")
         return str(body)
 
+    def last_release(self) -> str:
+        """How the last one begins."""
+        found = self.rows.run("SELECT substr(body, 1, 20) FROM releases ORDER BY number DESC LIMIT 1")
+        return str(found[0][0]) if found else ""
+
     def keep_release(self, number: int, line: int, body: str) -> None:
         """Keep what was released."""
         self.rows.run("INSERT INTO releases VALUES (?, ?)", (number, body))
