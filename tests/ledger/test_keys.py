@@ -177,7 +177,7 @@ def test_from_the_shell(tmp_path, monkeypatch):
         in run("ledger", "verify", "--signed", "hubbub.toml", "--public", "owner.key.pub").stderr
     )
     assert "without --public" in run("ledger", "verify", "--signed", "head.json").stderr
-    assert json.loads(run("ledger", "sign", "--key", "owner.key").stdout)["entries"] == 3
+    assert json.loads(run("ledger", "sign", "--key", "owner.key").stdout)["entries"] == 4
     with hb.open("visits.csv") as data:
         data.account.close()
     File(tmp_path / "visits.ledger").attack("DELETE FROM entries WHERE number >= 3")
