@@ -4,10 +4,11 @@ A dataset is one or more tables, a unit, and an account. `sql` makes a plan and 
 first, and then runs.
 """
 
+import json
 import math
-import os
+import secrets
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
@@ -18,9 +19,11 @@ from hubbub.facts import found, kind_of
 from hubbub.ledger import Account, Ledger
 from hubbub.ledger.book import digest
 from hubbub.loss import Budget, Cost, Filter, Loss, Odometer, Receipt
+from hubbub.loss.budget import refuse_other_unit
+from hubbub.loss.stored import loss_to_json
 from hubbub.queries.answers import Answers
 from hubbub.queries.builder import Builder
-from hubbub.queries.finer import finer, is_additive
+from hubbub.queries.finer import finer, is_additive, plan_of
 from hubbub.queries.fingerprint import family, fingerprint
 from hubbub.queries.outputs import check_outputs
 from hubbub.queries.plan import Plan, planned
@@ -57,8 +60,9 @@ class Spending:
         self._busy = threading.Lock()
         self.receipts: list[Receipt] = []
 
-    def charge(self, what: str, loss: Loss) -> Receipt:
-        """Charge before anything runs; raises where it would not fit."""
+    def charge(self, what: str, loss: Loss, *, unit: Unit | None = None) -> Receipt:
+        """Charge before anything runs; raises where it would not fit, or protects another unit."""
+        refuse_other_unit(self.unit, unit)
         cost = loss.cost()
         with self._busy:
             if self._filter is not None:
@@ -201,7 +205,7 @@ class Dataset:
         if isinstance(self.account, Account):
             answers = self._kept(self.account, plan, progress)
         else:
-            self.account.charge(plan.query.text, plan.loss)
+            self.account.charge(plan.query.text, plan.loss, unit=self.unit)
             answers = self._answers(plan, progress)
         return Release(
             answers, plan.loss, plan, self.unit, asserted=False, cells=max(1, len(answers)), mapped=True
@@ -221,14 +225,19 @@ class Dataset:
         key = f"{related} {question}" if related else digest([question, self.version])
         name = ", ".join(table.name for table in self.tables.values() if not table.is_public)
         charge = account.begin(
-            plan.query.text, plan.loss, key=key, fingerprint=question, dataset=name, related=related
+            plan.query.text,
+            plan.loss,
+            unit=self.unit,
+            key=key,
+            fingerprint=question,
+            dataset=name,
+            related=related,
         )
         kept = None if charge.is_new else account.released(charge.number)
         if kept is None:
             answers = self._answers(plan, progress)
             if charge.parts:
-                earlier = [account.released(number) for number in charge.parts]
-                answers = finer(plan, answers, [Answers.from_json(text) for text in earlier if text])
+                answers = finer(plan, answers, list(self._earlier(account, plan, charge.parts)))
                 with_lines = {} if answers.own is None else {"combined with lines": list(charge.parts)}
                 answers = replace(answers, facts={**answers.facts, **with_lines})
             kept = account.keep(charge.number, answers.to_json())
@@ -236,6 +245,18 @@ class Dataset:
         when = {"as of": charge.moment, "version": self.version, "asked before": not charge.is_new}
         lifetime = {} if self.unit.window is None else {"lifetime": account.lifetime().said()}
         return replace(answers, facts={**answers.facts, "line": charge.number, **when, **lifetime})
+
+    def _earlier(self, account: Account, plan: Plan, parts: Iterable[int]) -> Iterator[tuple[Plan, Answers]]:
+        """Earlier answers with their plans: those whose labels say what their lines were charged for."""
+        for number in parts:
+            kept, body = account.released(number), account.line(number).body
+            found = None if kept is None else Answers.from_json(kept)
+            made = None if found is None else plan_of(plan, found)
+            if found is None or made is None:
+                continue
+            paid = (body["fingerprint"], body["loss"])
+            if paid == (fingerprint(made, self._origin), json.loads(loss_to_json(made.loss))):
+                yield made, found
 
     def exact(self, plan: Plan) -> Answers:
         """The owner's preview: the bounded query's exact answers, without noise. Never to be published.
@@ -317,7 +338,9 @@ def open(  # noqa: A001 - hubbub.open is its name
     With a `ledger`, a path or a `postgresql://…` address, all that is spent is charged there, to the account
     of that name (else the table's), on behalf of the owner or of an analyst with a budget of her own.
     `version` is the owner's word for the state of the data: the same question on the same version has the
-    same answer, at no further cost.
+    same answer, at no further cost. Rows in memory, and those of Spark, have no place to be known by: there
+    questions are asked anew at each opening, unless `version` is passed. One account pays for the rows of
+    one place: a second one for the same unit is refused.
 
     With a `window`, such as `Window.of("day", "2026-11")`, only its rows are there, who is protected is one
     person within it, and the budget is the window's: so data that grows can be asked for ever. What all
@@ -388,19 +411,36 @@ def open(  # noqa: A001 - hubbub.open is its name
     secret = None if facts is None else facts.secret
     kept = ledger if isinstance(ledger, Ledger) else Ledger.open(ledger, secret=secret)
     protected = [name for name, source in sources.items() if not source.is_public]
+    if account is None and facts is None and len(protected) > 1:
+        raise InvalidInput(
+            "several protected tables are opened, and no account is named",
+            why="one budget pays for all of them, whichever is named first",
+            fix='pass account="visits"',
+        )
     dataset = ", ".join(protected)
-    owner = kept.account(account or protected[0], who, budget)
-    if version is not None:
+    places = {name: engine.place(name) for name in sources}
+    known = {name: places[name] for name in protected if places[name] is not None}
+    owner = kept.account(account or protected[0], who, budget, rows=known)
+    if version is not None and analyst is None:
         owner.version(version, dataset)
+    latest = owner.latest_version(dataset) or "1"
+    if version not in {None, latest}:
+        raise Refused(
+            "the version is not the one that was last declared",
+            why="only the owner declares one: answers to it are given again",
+            fix="leave it out, or ask the owner",
+        )
     return Dataset(
         engine,
         who,
         owner if analyst is None else owner.for_analyst(analyst),
         population=people,
         limits=limits,
-        origin=[_origin(name, source) for name, source in sources.items()]
-        + ([[_place(data)]] if connection else []),
-        version=version or owner.latest_version(dataset) or "1",
+        origin=[
+            _origin(name, source, places[name], is_named=version is not None)
+            for name, source in sources.items()
+        ],
+        version=latest,
         ledger=None if kept is ledger else kept,
     )
 
@@ -431,14 +471,15 @@ def _refuse_without_ledger(**given: Any) -> None:
             )
 
 
-def _origin(name: str, source: "Source") -> list[Any]:
-    """Which rows are meant and how they are read, as far as that can be said without looking at them."""
+def _origin(name: str, source: "Source", place: Any, *, is_named: bool) -> list[Any]:
+    """Which rows are meant and how they are read, as far as that can be said without looking at them.
+
+    Rows that have no place are those that the owner names by a version, or else no others: of this opening.
+    """
     kinds = sorted((column, kind.value) for column, kind in (source.types or {}).items())
-    return [name, _place(source.rows), kinds, source.has_quotes, source.is_public]
-
-
-def _place(rows: Any) -> str:
-    return os.path.abspath(rows) if isinstance(rows, (str, Path)) else type(rows).__name__  # noqa: PTH100
+    if place is None:
+        place = type(source.rows).__name__ if is_named else secrets.token_hex(16)
+    return [name, place, kinds, source.has_quotes, source.is_public, source.unit]
 
 
 def _connection(data: Any) -> Any:

@@ -277,3 +277,21 @@ def test_many_keys_are_joined_in_the_server(owner):
         found = data.run(plan).value
         assert len(found) == len(keys)
         assert np.abs(np.asarray(found["n"][:3]) - 1000).max() < 30
+
+
+def test_tables_of_one_name_in_two_databases_are_two_whoever_looks(owner, server, tmp_path):
+    def asked(address):
+        with opened(address, ledger=tmp_path / "l", budget=hb.Budget(10)) as data:
+            return data.run(data.sql("SELECT COUNT(*) AS n FROM visits", epsilon=1)).value.facts[
+                "asked before"
+            ]
+
+    assert asked(owner.address) is False
+    name = f"clinic{next(_NAMES)}"
+    with psycopg.connect(server.address(), autocommit=True) as root:
+        root.execute(f"CREATE DATABASE {name}")
+    with psycopg.connect(server.address(database=name), autocommit=True) as other:
+        other.execute("CREATE TABLE visits (patient bigint, region text, cost double precision)")
+    assert asked(server.address(database=name)) is False
+    owner.execute(f"CREATE ROLE looker{name} LOGIN; GRANT SELECT ON visits TO looker{name}")
+    assert asked(owner.address.replace("postgres@", f"looker{name}@")) is True

@@ -175,9 +175,9 @@ def test_the_charge_comes_first_and_stands(name):
     events = []
 
     class Watching(Spending):
-        def charge(self, what, loss):
+        def charge(self, what, loss, *, unit=None):
             events.append("charge")
-            return super().charge(what, loss)
+            return super().charge(what, loss, unit=unit)
 
     account = Watching(hb.Budget(1))
     estimator = MAKERS[name](epsilon=1, account=account)

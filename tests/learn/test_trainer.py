@@ -109,7 +109,7 @@ class Counted:
     def __init__(self, reads):
         self.reads, self.charged = reads, []
 
-    def charge(self, what, loss):
+    def charge(self, what, loss, *, unit=None):
         self.charged.append((what, loss, len(self.reads)))
 
 

@@ -27,7 +27,7 @@ def ledger(place):
         yield made
 
 
-def opened(ledger, rows=ROWS, **given):
+def opened(ledger, rows=ROWS, version="1", **given):
     return hb.open(
         {"people": rows},
         unit="who",
@@ -35,6 +35,7 @@ def opened(ledger, rows=ROWS, **given):
         keys={"g": ["a", "b"]},
         bounds={"x": (0, 2)},
         rows_per_unit=1,
+        version=version,
         **given,
     )
 
@@ -68,9 +69,7 @@ def test_what_the_line_says_is_public(ledger):
     ask(data)
     charge = next(entry for entry in data.account.entries() if entry.kind == "charge")
     assert charge.body["what"] == QUESTION
-    assert charge.body["fingerprint"] == fingerprint(
-        data.sql(QUESTION, epsilon=0.1), [["people", "DataFrame", [], True, False]]
-    )
+    assert charge.body["fingerprint"] == fingerprint(data.sql(QUESTION, epsilon=0.1), data._origin)
     kept = json.loads(data.account.released(charge.number))
     assert kept["format"] == "hubbub answers/1"
 
@@ -88,14 +87,20 @@ def test_other_rows_change_no_byte_of_what_is_charged(ledger):
     assert {name for name in one if one[name] != two[name]} == {"key"}
 
 
-def test_a_declared_version_is_remembered_and_answers_say_which_it_was(ledger):
-    first = ask(opened(ledger, version="2026-10"))
-    assert ask(opened(ledger)).value.to_dict() == first.value.to_dict()
-    second = ask(opened(ledger, version="2026-11"))
+def test_a_declared_version_is_remembered_and_answers_say_which_it_was(ledger, folder):
+    path = folder / "people.csv"
+    ROWS.to_csv(path, index=False)
+
+    def of(version=None):
+        return opened(ledger, path, version, types={"who": "number", "x": "number"})
+
+    first = ask(of("2026-10"))
+    assert ask(of()).value.to_dict() == first.value.to_dict()
+    second = ask(of("2026-11"))
     assert second.label()["version"] == "2026-11"
-    assert opened(ledger).version == "2026-11"
-    assert opened(ledger).account.spent.epsilon == Fraction(1, 5)
-    again = ask(opened(ledger, version="2026-10"))
+    assert of().version == "2026-11"
+    assert of().account.spent.epsilon == Fraction(1, 5)
+    again = ask(of("2026-10"))
     assert (again.label()["version"], again.value.to_dict()) == ("2026-10", first.value.to_dict())
 
 
@@ -251,7 +256,12 @@ def test_what_only_a_ledger_keeps_is_refused_without_one(name):
 
 def test_an_interactive_mechanism_spends_through_the_same_account(ledger):
     account = ledger.account("people")
-    opened = hb.AboveThreshold.of(epsilon=0.5, threshold=10, sensitivity=1).open(account=account)
+    mechanism = hb.AboveThreshold.of(epsilon=0.5, threshold=10, sensitivity=1)
+    for other in (None, hb.Unit.row(), hb.Unit("who", hb.Neighbours.SUBSTITUTE)):
+        with pytest.raises(Refused, match="the account protects"):
+            mechanism.open(account=account, unit=other)
+    assert account.spent.epsilon == 0
+    opened = mechanism.open(account=account, unit=account.unit)
     assert opened.receipt is not None
     assert account.spent.epsilon == Fraction(1, 2)
 
@@ -260,7 +270,10 @@ def test_a_model_spends_through_the_same_account(ledger):
     account = ledger.account("rows", hb.Unit.row(), Budget(1))
     account.grant("ada", Budget(1))
     for spender in (account, account.for_analyst("ada")):
-        StandardScaler(epsilon=0.25, bounds=(0, 1), account=spender).fit([[0.5], [1.0]])
+        scaler = StandardScaler(
+            epsilon=0.25, bounds=(0, 1), account=spender, unit=spender.unit, rows_per_unit=1
+        )
+        scaler.fit([[0.5], [1.0]], units=[1, 2])
     charges = [entry for entry in account.entries() if entry.kind == "charge"]
     assert [(entry.who, entry.body["what"]) for entry in charges] == [
         ("", "StandardScaler.fit"),
@@ -269,4 +282,6 @@ def test_a_model_spends_through_the_same_account(ledger):
     assert account.left().epsilon == Fraction(1, 2)
     assert ledger.verify().is_whole
     with pytest.raises(BudgetExceeded):
-        StandardScaler(epsilon=0.75, bounds=(0, 1), account=account).fit([[0.5], [1.0]])
+        StandardScaler(epsilon=0.75, bounds=(0, 1), account=account, unit=account.unit, rows_per_unit=1).fit(
+            [[0.5], [1.0]], units=[1, 2]
+        )

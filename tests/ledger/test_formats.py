@@ -65,6 +65,7 @@ def test_it_can_be_charged_further(ledger):
     assert ledger.verify(HEAD).is_whole
 
 
+TENTH = Loss.pure(Fraction(1, 10))
 SECOND = Path(__file__).parent / "data" / "second.ledger"
 SECOND_HEAD = "32bf928b04c428cb877dd3ebb60b1908308035f6fc6fc500083455a93ce74ebd"
 
@@ -81,7 +82,7 @@ def test_windows_and_combined_answers_are_read_the_same(second):
     assert second.verify(SECOND_HEAD).is_whole
     november = second.account("visits", Unit("patient", window=Window.of("day", "2026-11")))
     assert november.lifetime().reading.epsilon == Fraction(2, 5)
-    assert november.begin("a count", Loss.pure(Fraction(1, 10)), key="f 2").parts == (9,)
+    assert november.begin("a count", TENTH, unit=november.unit, key="f 2").parts == (9,)
     assert november.for_analyst("ada").spent.epsilon == Fraction(1, 5)
     assert november.released(11) == '{"n": 2}'
 

@@ -73,15 +73,15 @@ def test_an_analyst_charges_and_keeps_with_her_own_role(roles):
 def test_an_answer_of_another_is_seen_for_its_price_and_not_before(roles):
     with as_role(roles, "ada") as ledger:
         ada = analyst(ledger, "ada")
-        first = ada.begin("a count", TENTH, key="f 1", related="f")
+        first = ada.begin("a count", TENTH, key="f 1", fingerprint="1", related="f")
         ada.keep(first.number, "42")
-        second = ada.begin("a count", TENTH, key="f 2", related="f")
+        second = ada.begin("a count", TENTH, key="f 2", fingerprint="2", related="f")
         assert second.parts == (first.number,)
         ada.keep(second.number, "43")
     with as_role(roles, "bob") as ledger:
         bob = analyst(ledger, "bob")
         assert roles.attack("SELECT * FROM releases", user="bob") == []
-        assert bob.begin("a count", TENTH, key="f 2").number == second.number
+        assert bob.begin("a count", TENTH, key="f 2", fingerprint="2").number == second.number
         assert (bob.released(second.number), bob.released(first.number)) == ("43", "42")
         assert bob.spent.epsilon == Fraction(1, 5)
         with pytest.raises(Refused, match="another question"):

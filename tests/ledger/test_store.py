@@ -9,7 +9,7 @@ from fractions import Fraction
 
 import pytest
 
-from hubbub.errors import InvalidInput, LedgerFailed
+from hubbub.errors import InvalidInput, LedgerFailed, Refused
 from hubbub.ledger import Ledger
 from hubbub.ledger.store import SQLite
 from hubbub.loss import Budget, Loss
@@ -245,3 +245,17 @@ def test_a_name_that_looks_like_an_address_is_a_file_s(folder):
     with Ledger.open(path) as ledger:
         assert ledger.account("visits").spent.epsilon == Fraction(1, 10)
     assert [file.name for file in folder.iterdir()] == [path.name]
+
+
+def test_a_file_with_two_names_is_refused_and_one_left_by_its_maker_is_mended(folder):
+    path = folder / "visits.ledger"
+    Ledger.open(path).close()
+    os.link(path, folder / ".visits.ledger.abc")  # as a crash may leave it
+    Ledger.open(path).close()
+    assert not (folder / ".visits.ledger.abc").exists()
+    (folder / "symbolic").symlink_to(path)
+    Ledger.open(folder / "symbolic").close()
+    os.link(path, folder / "second")
+    for name in (path, folder / "second"):
+        with pytest.raises(Refused, match="second name"):
+            Ledger.open(name)

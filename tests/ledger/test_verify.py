@@ -218,6 +218,14 @@ def cheaper(body):
             "forgets what the analyst had spent",
         ),
         (3, lambda k, w, b: (k, w, {**b, "filter": Filter(Budget(0.01)).to_json()}), "that does not fit"),
+        (1, lambda k, w, b: (k, w, {**b, "epsilon": "2"}), "another budget than it says"),
+        (1, lambda k, w, b: (k, w, {**b, "delta": "1/2"}), "another budget than it says"),
+        (4, lambda k, w, b: (k, w, {**b, "unit": "somebody else"}), "for another unit"),
+        (4, lambda k, w, b: (k, w, {**b, "neighbours": "substitute"}), "for another unit"),
+        (2, lambda k, w, b: (k, "mallory", b), "not that analyst's"),
+        (7, lambda k, w, b: (k, "mallory", b), "not that analyst's"),
+        (12, lambda k, w, b: (k, "ada", b), "not that analyst's"),
+        (10, lambda k, w, b: (k, "ada", b), "releases what was not charged"),
     ],
 )
 def test_a_forged_line_that_cannot_have_been_written_is_found(history, number, change, problem):
@@ -246,16 +254,31 @@ def test_two_budgets_for_the_same_rows_are_found(place, period):
     assert problem_of(lines(place)) is None
 
 
+@pytest.mark.parametrize("other", [{"unit": "doctor"}, {"neighbours": "substitute"}, {"window": "hour"}])
+def test_windows_of_another_unit_or_column_are_found(place, other):
+    with place.open() as ledger:
+        for month in ("2026-11", "2026-12"):
+            ledger.account("visits", Unit("patient", window=Window.of("day", month)), Budget(1))
+
+    def changed(n, kind, who, body):
+        if n == 2:
+            window = {**body["window"], "column": other.get("window", "day")}
+            body = {**body, **other, "window": window}
+        return kind, who, body
+
+    assert problem_of(forged(place, changed)) == "opens a window for another unit, or by another column"
+
+
 def related(place):
     """A charge that is combined with an earlier one, and seen by another analyst."""
     with place.open() as ledger:
         owner = account(ledger)
         owner.grant("ada", Budget(1))
         for key in ("f 1", "f 2", "g 3"):
-            charge = owner.begin("a count", TENTH, key=key, related=key[0])
+            charge = owner.begin("a count", TENTH, key=key, fingerprint=key[2], related=key[0])
             if key != "g 3":
                 owner.keep(charge.number, "42")
-        assert owner.for_analyst("ada").begin("a count", TENTH, key="f 2").parts == (3,)
+        assert owner.for_analyst("ada").begin("a count", TENTH, key="f 2", fingerprint="2").parts == (3,)
         assert owner.for_analyst("ada").spent.epsilon == Fraction(1, 5)
         assert ledger.verify().is_whole
     return place
@@ -268,7 +291,7 @@ def related(place):
         (5, lambda k, w, b: (k, w, {**b, "with": [5]}), "does not say what it should"),
         (7, lambda k, w, b: (k, w, {**b, "with": [5, 3]}), None),
         (5, lambda k, w, b: (k, "ada", b), "combines what was not released, or not to see"),
-        (8, lambda k, w, b: ("version", w, {"version": "1", "dataset": "x"}), "sees a part of what"),
+        (8, lambda k, w, b: ("version", "", {"version": "1", "dataset": "x"}), "sees a part of what"),
     ],
 )
 def test_what_is_combined_must_have_been_released_and_seen(place, number, change, problem):

@@ -1,5 +1,6 @@
 """Windows: for data that grows, a budget for each stretch of time, which pays for its rows alone."""
 
+from dataclasses import replace
 from datetime import date, datetime, timedelta
 from fractions import Fraction
 
@@ -12,7 +13,7 @@ import hubbub as hb
 from cli.terminal import run
 from hubbub.errors import BudgetExceeded, InvalidInput, Refused
 from hubbub.ledger import Ledger
-from hubbub.loss import Budget
+from hubbub.loss import Budget, Loss
 
 NOVEMBER, DECEMBER = hb.Window.of("day", "2026-11"), hb.Window.of("day", "2026-12")
 COUNT = "SELECT COUNT(*) AS n FROM visits"
@@ -32,7 +33,7 @@ def ledger(place):
 
 
 def opened(ledger, window=NOVEMBER, rows=ROWS, **given):
-    given = {"budget": Budget(1), "rows_per_unit": 3, **given}
+    given = {"budget": Budget(1), "rows_per_unit": 3, "version": "1", **given}
     return hb.open({"visits": rows}, unit="who", ledger=ledger, window=window, **given)
 
 
@@ -246,3 +247,11 @@ def test_from_the_shell(folder):
     (folder / "hubbub.toml").unlink()
     out = run("query", *words, "--unit", "who", "--window", "2026-11")
     assert "--window is not as day=2026-11" in out.stderr
+
+
+def test_an_account_of_a_window_pays_for_nothing_but_its_rows(ledger):
+    account = opened(ledger).account
+    for unit in (None, hb.Unit("who"), replace(account.unit, window=DECEMBER)):
+        with pytest.raises(Refused, match="the account protects"):
+            account.charge("a count of whatever", Loss.pure(0.5), unit=unit)
+    assert account.spent.epsilon == 0

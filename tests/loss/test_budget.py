@@ -72,7 +72,7 @@ def test_a_delta_of_one_over_the_population_allows_publishing_somebody_and_is_re
 
 def test_what_spends_gets_a_receipt():
     class Purse:
-        def charge(self, what, loss):
+        def charge(self, what, loss, *, unit=None):
             return Receipt(what, loss)
 
     purse: Account = Purse()

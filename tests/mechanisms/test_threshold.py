@@ -39,7 +39,7 @@ class Book:
         self.refuses = refuses
         self.charged = []
 
-    def charge(self, what, loss):
+    def charge(self, what, loss, *, unit=None):
         if self.refuses:
             raise Refused("the budget is spent", why="it is", fix="wait")
         self.charged.append((what, loss))
@@ -371,7 +371,7 @@ def test_it_is_charged_whole_before_anything_is_drawn(monkeypatch):
     order = []
     book = Book()
     plain = book.charge
-    monkeypatch.setattr(book, "charge", lambda what, loss: order.append("charged") or plain(what, loss))
+    monkeypatch.setattr(book, "charge", lambda *a, **given: order.append("charged") or plain(*a, **given))
     monkeypatch.setattr(threshold, "discrete_laplace", lambda scale: order.append("drawn") or 0)
     mechanism = _one(epsilon=Fraction(1, 2), answers=4)
 

@@ -1,6 +1,7 @@
 """A finer answer is combined with the earlier ones to the same question; what is selected is not."""
 
 import json
+from dataclasses import replace
 from fractions import Fraction
 from unittest import mock
 
@@ -11,9 +12,10 @@ import pytest
 import hubbub as hb
 from hubbub.errors import BudgetExceeded
 from hubbub.ledger import Ledger
-from hubbub.loss import Budget
-from hubbub.mechanisms.spread import together_width
+from hubbub.ledger.book import digest
+from hubbub.loss import Budget, Loss
 from hubbub.queries.answers import Answers
+from hubbub.queries.fingerprint import family, fingerprint
 
 GROUPS = 1500
 ROWS = pd.DataFrame(
@@ -34,16 +36,12 @@ def ledger(tmp_path):
 
 
 def opened(ledger, **given):
-    given = {"keys": {"g": [0, 1, 2]}, "bounds": {"x": (-3, 3)}, "rows_per_unit": 1, **given}
+    given = {"keys": {"g": [0, 1, 2]}, "bounds": {"x": (-3, 3)}, "rows_per_unit": 1, "version": "1", **given}
     return hb.open({"people": ROWS}, unit="who", ledger=ledger, **given)
 
 
 def ask(data, epsilon, text=QUESTION, **given):
     return data.run(data.sql(text, epsilon=epsilon, **given)).value
-
-
-def width(answers, name="n"):
-    return (answers[f"{name}_high"][0] - answers[f"{name}_low"][0]) / 2
 
 
 def test_a_finer_answer_is_charged_in_full_and_combined_by_inverse_variance(ledger):
@@ -56,14 +54,12 @@ def test_a_finer_answer_is_charged_in_full_and_combined_by_inverse_variance(ledg
     own = kept.own[1].values
     for place in range(3):
         # The variances of both are 2/ε², so that the shares are 1/5 and 4/5.
-        assert fine["n"][place] == pytest.approx(0.2 * coarse["n"][place] + 0.8 * own[place])
-    place = data.sql(QUESTION, epsilon=1).query.outputs[1].aggregate
-    laws = []
-    for epsilon, share in ((0.2, 0.8), (0.1, 0.2)):
-        weights, noise = data.sql(QUESTION, epsilon=epsilon).linear(place)
-        laws.append((noise, share * weights))
-    assert width(fine) == pytest.approx(together_width(laws), rel=1e-6)
-    assert width(fine) < width(coarse) / 2
+        mean = 0.2 * coarse["n"][place] + 0.8 * own[place]
+        assert fine["n"][place] == pytest.approx(
+            float(np.clip(mean, fine["n_low"][place], fine["n_high"][place]))
+        )
+    # The interval is its own, whatever was seen before its price was chosen.
+    assert (fine["n_low"], fine["n_high"]) == (kept.own[1].low.tolist(), kept.own[1].high.tolist())
     assert ask(data, 0.2).to_dict() == fine.to_dict()
     assert ask(data, 0.1).to_dict() == coarse.to_dict()
     assert data.account.spent.epsilon == Fraction(3, 10)
@@ -79,7 +75,8 @@ def test_all_earlier_answers_count_each_by_its_own_noise(ledger):
         for stored in (Answers.from_json(data.account.released(each.facts["line"])) for each in releases)
     ]
     shares = np.array([1, 4, 16]) / 21
-    assert releases[2]["n"] == pytest.approx(list(shares @ np.array(own, dtype=float)))
+    mean = shares @ np.array(own, dtype=float)
+    assert releases[2]["n"] == pytest.approx(list(np.clip(mean, releases[2]["n_low"], releases[2]["n_high"])))
 
 
 @pytest.mark.parametrize(
@@ -105,8 +102,7 @@ def test_combined_intervals_cover_as_often_as_they_say(ledger, text, given):
         assert missed <= (145 if given.get("confidence") is None else 870)
         # It is no guess either: some are missed, and the noise is a mean of both.
         assert abs(float((value - truth).mean())) < 8 * float((high - low).mean()) / GROUPS**0.5
-    kept = Answers.from_json(data.account.released(fine.facts["line"]))
-    assert (fine["n_high"][0] - fine["n_low"][0]) < 0.95 * (kept.own[1].high[0] - kept.own[1].low[0])
+    assert "combined with lines" in fine.facts
 
 
 @pytest.mark.parametrize(
@@ -201,3 +197,24 @@ def test_what_is_kept_has_the_answer_by_itself_too(ledger):
     assert set(stored) == {"format", "columns", "label", "own"}
     again = Answers.from_json(data.account.released(fine.facts["line"]))
     assert Answers.from_json(again.to_json()).own[1].values.tolist() == again.own[1].values.tolist()
+
+
+def poisoned(data, account, price, said):
+    """A release of nonsense under a related key, which says that more was paid for it."""
+    plan, stated = data.sql(QUESTION, epsilon=0.2), data.sql(QUESTION, epsilon=said)
+    question = fingerprint(stated, data._origin)
+    related = digest([family(plan, data._origin), data.version])
+    charge = account.begin("anything", Loss.pure(price), key=f"{related} {question}", fingerprint=question)
+    true = data._answers(stated, lambda _: None)
+    false = replace(true, columns=(true.columns[0], replace(true.columns[1], values=np.full(3, 1e9))))
+    account.keep(charge.number, false.to_json())
+
+
+@pytest.mark.parametrize(("who", "price", "said"), [("", 2**-20, 5), ("ada", 2**-20, 5), ("ada", 1, 1)])
+def test_a_release_that_says_more_than_was_paid_is_not_combined(ledger, who, price, said):
+    data = opened(ledger)
+    data.account.grant("ada", Budget(5))
+    poisoned(data, data.account.for_analyst(who) if who else data.account, Fraction(price), said)
+    fine = ask(data, 0.2)
+    assert "combined with lines" not in fine.facts
+    assert max(fine["n"]) < 1e6

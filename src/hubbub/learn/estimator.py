@@ -391,7 +391,7 @@ def _copied(name: str, value: Any) -> Any:
 class _Elsewhere:
     """The account of an estimator that was stored: it is in another process, so nothing can be charged."""
 
-    def charge(self, what: str, loss: Loss) -> Receipt:  # noqa: ARG002 - an account's shape
+    def charge(self, what: str, loss: Loss, *, unit: Unit | None = None) -> Receipt:  # noqa: ARG002
         raise Refused(
             "the estimator's account stayed behind when it was stored",
             why="a copy of an account would be a second budget",

@@ -138,7 +138,7 @@ class Measuring:
 
     def __init__(self, what: str, price: Price, account: Account | None = None) -> None:
         self.price = price
-        self.receipt = None if account is None else account.charge(what, price.loss)
+        self.receipt = None if account is None else account.charge(what, price.loss, unit=price.unit)
         self._what = what
         self._left = Fraction(1)
         self._mechanisms: list[Gaussian | Laplace] = []

@@ -431,7 +431,7 @@ class Trainer:
         if not self._charged:
             self._refuse_changes()
             if self._account is not None:
-                self._account.charge(f"training, {self.steps} steps", self.loss)
+                self._account.charge(f"training, {self.steps} steps", self.loss, unit=self.unit)
             self._charged = True
 
     def _take(self, step: int) -> None:

@@ -5,7 +5,7 @@ Proof: docs/proofs/ledger.md
 
 import json
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import date
 from fractions import Fraction
@@ -27,12 +27,13 @@ from hubbub.ledger.book import (
 from hubbub.ledger.keys import Seal
 from hubbub.ledger.store import Rows, Store
 from hubbub.loss import Budget, Cost, Filter, Loss, Odometer, Receipt
+from hubbub.loss.budget import refuse_other_unit
 from hubbub.loss.compose import Left, Reading
 from hubbub.loss.stored import loss_to_json
 from hubbub.rational import Number, round_up, shown_up
 from hubbub.unit import Unit, Window
 
-__all__ = ["Account", "Charge", "Lifetime", "check_name", "check_text", "parts_of", "window_of"]
+__all__ = ["Account", "Charge", "Lifetime", "check_name", "check_text", "parts_of", "unclaimed", "window_of"]
 
 _LONGEST = 100_000
 _MOST_PARTS = 64
@@ -104,20 +105,21 @@ class Account:
 
     # Spending
 
-    def charge(self, what: str, loss: Loss, *, key: str | None = None) -> Receipt:
+    def charge(self, what: str, loss: Loss, *, unit: Unit | None = None, key: str | None = None) -> Receipt:
         """Charge before anything runs; durable when it returns. A key is charged once, however often.
 
         Guarantee: the account's charges, and each analyst's, fit their budgets, whoever charges at the same
             time. Nothing is ever given back.
         Proof: docs/proofs/ledger.md, "Never overspent"
         """
-        return self.begin(what, loss, key=key).receipt
+        return self.begin(what, loss, unit=unit, key=key).receipt
 
     def begin(
         self,
         what: str,
         loss: Loss,
         *,
+        unit: Unit | None = None,
         key: str | None = None,
         fingerprint: str | None = None,
         dataset: str = "",
@@ -125,13 +127,16 @@ class Account:
     ) -> Charge:
         """As `charge`, with the line under which the release is to be kept.
 
-        `fingerprint` stands for the question; without one, `what` does. A key that was charged for another
-        question, or at another cost, is refused. An analyst who comes with a key that somebody else charged
-        is charged herself, and the account is not. The release of a charge whose key starts with `related`
-        is combined with those that were kept under keys with the same start: the line says with which.
+        `unit` is whom the charge protects: another than the account's is refused, and with an account of a
+        window it must be said. `fingerprint` stands for the question; without one, `what` does. A key that
+        was charged for another question, or at another cost, is refused. An analyst who comes with a key that
+        somebody else charged is charged herself, and the account is not. The release of a charge whose key
+        starts with `related` is combined with those that were kept under keys with the same start: the line
+        says with which.
         """
         if self._is_reader:
             raise _not_allowed("a reader cannot charge")
+        refuse_other_unit(self.unit, unit)
         check_text(what, "what is charged", _LONGEST)
         check_text(dataset, "the dataset", _LONGEST)
         if key is not None:
@@ -194,6 +199,12 @@ class Account:
             self._refuse_unseen(book, book.line(number))
             if kept is not None:
                 return kept
+            if self._seal.is_open and Seal.is_on(book.last_release()):
+                raise Refused(
+                    "the releases of this ledger are sealed, and it was opened without its secret",
+                    why="what is kept could be read by whoever reads the file",
+                    fix="open the ledger with the secret: Ledger.open(…, secret=…), or secret in hubbub.toml",
+                )
             line = book.append(self.name, "release", self.who, {"charge": number, "release": digest(stored)})
             book.keep_release(number, line.number, stored)
             return stored
@@ -211,6 +222,16 @@ class Account:
 
         found = self._store.read(work)
         return None if found is None else self._seal.opened(found, self.name, number)
+
+    def line(self, number: int) -> Entry:
+        """What was charged in a line, to one who may see its release."""
+
+        def work(rows: Rows) -> Entry:
+            line = Book(rows).line(number)
+            self._refuse_unseen(Book(rows), line)
+            return line
+
+        return self._store.read(work)
 
     # The owner's
 
@@ -238,6 +259,23 @@ class Account:
     def version(self, version: str, dataset: str) -> None:
         """Record that a dataset is of this version from now on, unless it already is."""
         self._record("version", {"version": version, "dataset": dataset}, once=True)
+
+    def claim(self, places: Mapping[str, Any]) -> None:
+        """Record that this account pays for the rows at these places, given by the names of their tables.
+
+        Guarantee: no other account of the ledger pays for the rows of one place for the same unit; those of
+            windows are one family.
+        Assumes: a place has one name.
+        Proof: docs/proofs/ledger.md, "Windows"
+        """
+
+        def work(rows: Rows) -> None:
+            for place, dataset in unclaimed(Book(rows), self.family, self.unit, places).items():
+                Book(rows).append(self.name, "rows", EVERYBODY, {"dataset": dataset, "place": place})
+
+        if self._store.read(lambda rows: unclaimed(Book(rows), self.family, self.unit, places)):
+            self._only_owner("say what an account pays for")
+            self._store.write(work)
 
     def latest_version(self, dataset: str) -> str | None:
         """The version that was last declared of a dataset."""
@@ -355,12 +393,18 @@ class Account:
             raise _other_question()
 
     def _kept_under(self, book: Book, related: str) -> list[int]:
-        """The charges of related keys that have a release, of those she may see."""
+        """The charges of related keys that have a release: one's own, or the owner's that one has seen.
+
+        What another analyst's question released is her word. Of a line that was charged less than it costs
+        nothing is taken; whether a release says what its line does, is looked at by who combines it.
+        """
         found = []
         for number in book.released_under(self.name, related):
             line = book.line(number)
-            if self.who in {EVERYBODY, line.who} or book.saw(number, self.who):
-                found.append(number)
+            if line.who == self.who or (line.who == EVERYBODY and book.saw(number, self.who)):
+                known = known_cost(plain_text(line.body["loss"]), self._orders)
+                if covers(cost_from_plain(line.body["cost"], self._orders), known):
+                    found.append(number)
         return found[-_MOST_PARTS:]
 
     def _see(self, book: Book, line: Entry) -> None:
@@ -418,6 +462,22 @@ class Account:
 
     def __repr__(self) -> str:
         return f"Account({self.name!r}, {self.unit}{f', for {self.who}' if self.who else ''})"
+
+
+def unclaimed(book: Book, family: str, unit: Unit, places: Mapping[str, Any]) -> dict[str, str]:
+    """The tables whose rows no account pays for yet, by a digest of their place; or an error."""
+    key = None if unit.key is None else unit.key.lower()
+    asked = {digest([place, key]): name for name, place in places.items()}
+    known = {entry.body["place"]: entry.account for entry in book.all_of_kind("rows")}
+    for place in known.keys() & asked.keys():
+        payer = (book.opening(known[place]) or {}).get("family", known[place])
+        if payer != family:
+            raise Refused(
+                f"the rows of {asked[place]} are paid for by the account {payer!r}",
+                why="a row that two budgets pay for is protected by neither of them",
+                fix=f"pass account={payer!r}",
+            )
+    return {place: name for place, name in asked.items() if place not in known}
 
 
 def parts_of(line: Entry) -> tuple[int, ...]:

@@ -51,7 +51,7 @@ class Entry:
     number: int
     account: str
     kind: str
-    """open, grant, charge, seen, release, version, exact, close."""
+    """open, rows, grant, charge, seen, release, version, exact, close."""
     who: str
     """On whose behalf; empty for the owner."""
     moment: str
@@ -146,8 +146,12 @@ class Book:
 
     def openings(self) -> list[Entry]:
         """How all accounts were opened."""
-        text = f"SELECT {_COLUMNS} FROM entries WHERE kind = 'open' ORDER BY number"  # noqa: S608
-        found = [Entry(*row) for row in self.rows.run(text)]
+        return self.all_of_kind("open")
+
+    def all_of_kind(self, kind: str) -> list[Entry]:
+        """All accounts' lines of one of the rare kinds."""
+        text = f"SELECT {_COLUMNS} FROM entries WHERE kind = ? ORDER BY number"  # noqa: S608
+        found = [Entry(*row) for row in self.rows.run(text, (kind,))]
         for entry in found:
             _check(entry)
         return found
@@ -236,6 +240,11 @@ class Book:
         if line is None or body is None or self.line(line).body.get("release") != digest(body):
             raise damaged(f"the release of line {number}")
         return str(body)
+
+    def last_release(self) -> str:
+        """How the last one begins."""
+        found = self.rows.run("SELECT substr(body, 1, 20) FROM releases ORDER BY number DESC LIMIT 1")
+        return str(found[0][0]) if found else ""
 
     def keep_release(self, number: int, line: int, body: str) -> None:
         """Keep what was released."""

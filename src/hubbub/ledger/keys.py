@@ -125,6 +125,16 @@ class Seal:
                 secret, lambda text: ChaCha20Poly1305(base64.b64decode(text.strip(), validate=True))
             )
 
+    @property
+    def is_open(self) -> bool:
+        """Whether there is no secret."""
+        return self._cipher is None
+
+    @staticmethod
+    def is_on(stored: str) -> bool:
+        """Whether what is stored begins as what is sealed does."""
+        return stored.startswith(_SEALED)
+
     def closed(self, text: str, account: str, number: int) -> str:
         """The text as it is stored."""
         if self._cipher is None:

@@ -5,13 +5,13 @@ Entries hold what was done, not epsilons: these are views of it.
 Proof: docs/proofs/ledger.md
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self
 
 from hubbub.errors import InvalidInput, Refused
-from hubbub.ledger.account import Account, check_name, window_of
+from hubbub.ledger.account import Account, check_name, unclaimed, window_of
 from hubbub.ledger.book import EVERYBODY, START, Book, Entry, damaged, now
 from hubbub.ledger.keys import Head, Seal, signed
 from hubbub.ledger.store import Rows, SQLite, Store
@@ -59,11 +59,19 @@ class Ledger:
         seal = Seal(secret)
         return cls(Postgres(str(where)) if is_address(where) else SQLite(where), seal)
 
-    def account(self, name: str, unit: Unit | None = None, budget: Budget | None = None) -> Account:
+    def account(
+        self,
+        name: str,
+        unit: Unit | None = None,
+        budget: Budget | None = None,
+        *,
+        rows: Mapping[str, Any] | None = None,
+    ) -> Account:
         """An account by its name; with a unit and a budget it is opened if it is not there.
 
         An account that is there keeps its unit and its budget: others are refused. A unit with a window has
-        an account for each window, under the name and the window's days; windows do not overlap.
+        an account for each window, under the name and the window's days; windows do not overlap. `rows` says
+        for which it pays, by the names of tables and where they are: no other account may.
         """
         check_name(name, "the account")
         family = name
@@ -77,7 +85,13 @@ class Ledger:
                     why="it must be opened with a unit and a budget first",
                     fix="pass the unit and the budget",
                 )
-            found = self._store.write(lambda rows: _opened(Book(rows), name, family, unit, budget))
+            places, unit_, budget_ = rows or {}, unit, budget
+
+            def work(opened: Rows) -> dict[str, Any]:
+                unclaimed(Book(opened), family, unit_, places)  # or nothing is opened
+                return _opened(Book(opened), name, family, unit_, budget_)
+
+            found = self._store.write(work)
         known = Unit(found["unit"], Neighbours(found["neighbours"]), window_of(found))
         if unit is not None and unit != known:
             raise Refused(
@@ -92,7 +106,10 @@ class Ledger:
                 why="a budget is fixed before anything is spent of it",
                 fix="leave the budget out to use the account as it is, or open one of another name",
             )
-        return Account(self._store, name, known, family=found.get("family", name), seal=self._seal)
+        made = Account(self._store, name, known, family=found.get("family", name), seal=self._seal)
+        if rows:
+            made.claim(rows)
+        return made
 
     def accounts(self) -> list[str]:
         """The names of all accounts."""

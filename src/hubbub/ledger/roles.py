@@ -26,7 +26,7 @@ GRANT EXECUTE ON FUNCTION take_turn(), head(), known(text, text),
     add_line(bigint, text, text, text, text, text, text, text) TO {name};
 """
 MINE = {
-    "entries": "who = CURRENT_USER OR kind IN ('open', 'version', 'close') OR CASE kind "
+    "entries": "who = CURRENT_USER OR kind IN ('open', 'rows', 'version', 'close') OR CASE kind "
     "WHEN 'charge' THEN number IN (SELECT number FROM seen WHERE who = CURRENT_USER) "
     "WHEN 'release' THEN (body::jsonb ->> 'charge')::bigint IN "
     "(SELECT number FROM seen WHERE who = CURRENT_USER) END",

@@ -11,7 +11,7 @@ from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
-from hubbub.errors import InvalidInput, LedgerFailed
+from hubbub.errors import InvalidInput, LedgerFailed, Refused
 
 __all__ = ["TABLES", "Rows", "SQLite", "Store"]
 
@@ -134,6 +134,7 @@ class SQLite:
             self._idle, self._process = [], os.getpid()
         with suppress(IndexError):
             return self._idle.pop()
+        self._refuse_links()
         # mode=rw: a ledger that was moved away is missed, not made anew.
         where = f"file:{_quoted(self.path)}?mode=rw"
         made = self._connect(where, uri=True, timeout=_WAIT, isolation_level=None, check_same_thread=False)
@@ -144,6 +145,20 @@ class SQLite:
             made.close()
             raise
         return made
+
+    def _refuse_links(self) -> None:
+        """Refuse a file with two names: SQLite keeps its log by the name, so charges would be lost."""
+        with suppress(FileNotFoundError):
+            if self.path.stat().st_nlink > 1:
+                for other in self.path.parent.iterdir():  # what `_create` has not removed yet, or could not
+                    if other.name.startswith(f".{self.path.name}.") and other.samefile(self.path):
+                        other.unlink(missing_ok=True)
+            if self.path.stat().st_nlink > 1:
+                raise Refused(
+                    "the ledger's file has a second name",
+                    why="who charges under one name does not see what is charged under the other",
+                    fix="remove the other hard link; use a symbolic one",
+                )
 
     def _create(self) -> None:
         """Made whole beside its place, then put there: nobody ever sees half of one."""

@@ -60,6 +60,12 @@ class Replay:
     closed: set[str] = field(default_factory=set)
     windows: dict[str, list[Window | None]] = field(default_factory=dict)
     """By the name that accounts share: which time each of them is for."""
+    families: dict[str, str] = field(default_factory=dict)
+    units: dict[str, tuple[str | None, str]] = field(default_factory=dict)
+    by: dict[str, tuple[str | None, str, str | None]] = field(default_factory=dict)
+    """Of a family: unit, relation, and the column of its windows."""
+    places: dict[str, str] = field(default_factory=dict)
+    """Which family pays for the rows of a place."""
     charges: dict[int, tuple[str, str | None, int | None]] = field(default_factory=dict)
     """By their line: the account, the key, and the line of the release."""
     costs: dict[int, Cost] = field(default_factory=dict)
@@ -75,7 +81,9 @@ class Replay:
         is_open = (entry.account, EVERYBODY) in self.totals
         if known is None or is_open == (entry.kind == "open"):
             return "is of no kind that can be here"
-        if entry.account in self.closed and entry.kind not in {"release", "exact", "version"}:
+        if entry.kind not in {"charge", "seen", "release"} and entry.who != EVERYBODY:
+            return "is not that analyst's to write"
+        if entry.account in self.closed and entry.kind not in {"release", "exact", "version", "rows"}:
             return "came after the account was closed"
         try:
             return known(self, entry)
@@ -84,11 +92,26 @@ class Replay:
 
     def _open(self, entry: Entry) -> str | None:
         body = entry.body
-        window, others = window_of(body), self.windows.setdefault(body.get("family", entry.account), [])
+        window, family = window_of(body), body.get("family", entry.account)
+        others, made = self.windows.setdefault(family, []), Filter.from_json(body["filter"])
         if others and (window is None or any(other is None or window.overlaps(other) for other in others)):
             return "opens a second budget for the same rows"
+        unit = (body["unit"], body["neighbours"])
+        known = (*unit, None if window is None else window.column)
+        if self.by.setdefault(family, known) != known:
+            return "opens a window for another unit, or by another column"
+        stated = (Fraction(body["epsilon"]), Fraction(body["delta"]))
+        if (made.epsilon, made.delta) != stated or made.spent != Filter(made, made.orders, made.split).spent:
+            return "opens another budget than it says"
         others.append(window)
-        self.totals[entry.account, EVERYBODY] = Filter.from_json(body["filter"])
+        self.families[entry.account], self.units[entry.account] = family, unit
+        self.totals[entry.account, EVERYBODY] = made
+        return None
+
+    def _rows(self, entry: Entry) -> str | None:
+        place, family = entry.body["place"], self.families[entry.account]
+        if self.places.setdefault(place, family) != family:
+            return "claims rows that another account pays for"
         return None
 
     def _grant(self, entry: Entry) -> str | None:
@@ -103,6 +126,8 @@ class Replay:
 
     def _charge(self, entry: Entry) -> str | None:
         body = entry.body
+        if (body["unit"], body["neighbours"]) != self.units[entry.account]:
+            return "was charged for another unit"
         orders = self.totals[entry.account, EVERYBODY].orders
         known = self._costs.setdefault(entry.account, {})
         figures = (plain_text(body["cost"]), plain_text(body["loss"]))
@@ -144,7 +169,7 @@ class Replay:
     def _release(self, entry: Entry) -> str | None:
         number = entry.body["charge"]
         account, key, before = self.charges[number]
-        if account != entry.account or before is not None:
+        if account != entry.account or before is not None or not self._is_seen(number, entry.who):
             return "releases what was not charged, or was released"
         self.charges[number] = (account, key, entry.number)
         self.releases[number] = entry.body["release"]
@@ -193,6 +218,7 @@ class Replay:
 
 _KINDS: dict[str, Callable[[Replay, Entry], str | None]] = {
     "open": Replay._open,  # noqa: SLF001 - its own table of what each kind of line does
+    "rows": Replay._rows,  # noqa: SLF001
     "grant": Replay._grant,  # noqa: SLF001
     "charge": Replay._charge,  # noqa: SLF001
     "seen": Replay._saw,  # noqa: SLF001

@@ -7,8 +7,9 @@ from typing import Protocol
 from hubbub.errors import Refused
 from hubbub.loss.loss import Loss
 from hubbub.rational import Number, at_least_zero, positive, whole
+from hubbub.unit import Unit
 
-__all__ = ["Account", "Budget", "Receipt", "refuse_large_delta"]
+__all__ = ["Account", "Budget", "Receipt", "refuse_large_delta", "refuse_other_unit"]
 
 
 @dataclass(frozen=True, init=False)
@@ -63,5 +64,20 @@ class Receipt:
 class Account(Protocol):
     """What queries, training and interactive mechanisms spend through."""
 
-    def charge(self, what: str, loss: Loss) -> Receipt:
-        """Charge before anything runs; raises where it would not fit."""
+    def charge(self, what: str, loss: Loss, *, unit: Unit | None = None) -> Receipt:
+        """Charge before anything runs; raises where it would not fit, or protects another unit."""
+
+
+def refuse_other_unit(protected: Unit | None, unit: Unit | None) -> None:
+    """Refuse to charge an account for whom it does not protect; None where that is not said.
+
+    What an account of a window pays for must say so: only a dataset that was opened with the window leaves
+    out all other rows.
+    """
+    is_unsaid = unit is None and (protected is None or protected.window is None)
+    if protected is not None and unit != protected and not is_unsaid:
+        raise Refused(
+            f"the account protects {protected}, the charge {unit or 'nobody knows whom'}",
+            why="its noise would protect somebody else, or too little",
+            fix="charge an account of that unit; ask for a window through hubbub.open with it",
+        )

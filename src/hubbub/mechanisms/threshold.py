@@ -153,7 +153,7 @@ class AboveThreshold(Mechanism):
                 fix="pass a Unit, such as Unit.row()",
             )
         check_monotone(protected, monotone=self.monotone)
-        receipt = None if account is None else account.charge(self.to_json(), self.loss())
+        receipt = None if account is None else account.charge(self.to_json(), self.loss(), unit=protected)
         return Session(self, protected, receipt)
 
     def release(self, value: Any) -> Release:

@@ -9,6 +9,7 @@ asked. The first wall is elsewhere: nothing a person wrote is ever run here.
 import csv
 import glob
 import io
+import os
 import shutil
 import tempfile
 import threading
@@ -73,6 +74,7 @@ class DuckDB:
         self._busy = threading.Lock()  # a connection has one open result
         self._kept: list[Any] = []
         self._paths: list[str] = []
+        self._places: dict[str, list[str] | None] = {}
         self._unit_type: str | None = None
         try:
             self._connection = duckdb.connect(":memory:") if connection is None else connection.cursor()
@@ -114,6 +116,18 @@ class DuckDB:
     def public_keys(self, table: str, column: str) -> Sequence[Key]:
         """The different values of a column of a public table; see `Engine`."""
         return distinct_keys(self, table, column)
+
+    def place(self, table: str) -> Any:
+        """The path of a file, or of a database and the table; what a public one holds. See `Engine`."""
+        if not self.tables[table].is_public:
+            return self._places[table]
+        with self._busy:
+            try:
+                text = f"SELECT COUNT(*)::VARCHAR, SUM(hash(rows))::VARCHAR FROM {_name(table)} AS rows"
+                found = self._connection.execute(text).fetchone()
+            except duckdb.Error:
+                raise _failed() from None
+        return ["public", *(found or ())]
 
     @contextmanager
     def snapshot(self) -> Iterator[None]:
@@ -199,9 +213,12 @@ class DuckDB:
             if len(parts) == 1:  # in full, or our view of the same name would stand for it
                 found = self._connection.execute("SELECT current_database(), current_schema()").fetchone()
                 parts = [*(str(part) for part in found or ()), *parts]
+            self._places[name] = self._in_database([part.strip('"') for part in parts])
             return ".".join(_name(part) for part in parts)
         if isinstance(rows, (str, Path)):
+            self._places[name] = ["file", os.path.realpath(rows)]
             return self._file(str(rows), has_quotes=source.has_quotes)
+        self._places[name] = None
         self._kept.append(rows)
         try:
             self._connection.register(_RAW + name, rows)
@@ -212,6 +229,22 @@ class DuckDB:
                 fix="pass a path to CSV or Parquet, a pandas or Polars data frame, or an Arrow table",
             ) from None
         return _name(_RAW + name)
+
+    def _in_database(self, parts: Sequence[str]) -> list[str] | None:
+        """The table that is meant, if there is just one such in a file of DuckDB's, and it is no view."""
+        found = self._connection.execute(
+            "SELECT d.path, t.schema_name, t.table_name, t.database_name, d.type "
+            "FROM duckdb_tables() AS t JOIN duckdb_databases() AS d USING (database_oid) "
+            "WHERE lower(t.table_name) = lower(?)",
+            [parts[-1]],
+        ).fetchall()
+        before = [part.lower() for part in parts[:-1]]
+        # Of two names, the first is a schema or a database.
+        meant = [row for row in found if all(part in {row[1].lower(), row[3].lower()} for part in before)]
+        if len(meant) != 1 or meant[0][0] is None or meant[0][4] != "duckdb":
+            return None
+        path, schema, table, *_ = meant[0]
+        return ["duckdb", os.path.realpath(path), schema, table]
 
     def _file(self, path: str, *, has_quotes: bool) -> str:
         paths = sorted(glob.glob(path)) if glob.has_magic(path) else [path]  # noqa: PTH207 - a text, as typed

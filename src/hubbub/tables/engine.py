@@ -57,6 +57,12 @@ class Engine(Protocol):
     def public_keys(self, table: str, column: str) -> Sequence[Key]:
         """The different values of a column of a public table, in order; None last, if it is one."""
 
+    def place(self, table: str) -> Any:
+        """Where a table's rows are, as JSON can hold it: no others are there. None where they have no place.
+
+        Of a protected table nothing of the rows is in it; of a public one what its rows are may be.
+        """
+
     def shown(self, sql: exp.Expr) -> str:
         """The SQL as this engine reads it; raises `Unsupported` where it would not mean the same here."""
 

@@ -61,6 +61,8 @@ _SETTINGS = (
     "SET LOCAL jit = off",
     "SET LOCAL client_min_messages = error",
 )
+_CLUSTER = "SELECT system_identifier::text, current_database()::text FROM pg_catalog.pg_control_system()"
+"""Whichever of its addresses a server is called by."""
 _COLUMNS = """
 SELECT a.attname, b.typname, b.typtype::text, n.nspname, c.relname, c.relkind::text
 FROM pg_catalog.pg_class c
@@ -127,6 +129,15 @@ class PostgreSQL:
     def public_keys(self, table: str, column: str) -> Sequence[Key]:
         """The different values of a column of a public table; see `Engine`."""
         return distinct_keys(self, table, column)
+
+    def place(self, table: str) -> Any:
+        """The cluster by its own number, the database, the table; see `Engine`."""
+        with self.snapshot():
+            try:
+                found = self._connection.execute(_CLUSTER).fetchone()
+            except Exception as problem:  # noqa: BLE001
+                raise _failed(problem) from None
+        return ["postgresql", *found, self._scans[table].name]
 
     def shown(self, sql: exp.Expr) -> str:
         """The SQL as PostgreSQL reads it; see `Engine`."""

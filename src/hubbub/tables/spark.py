@@ -91,6 +91,10 @@ class Spark:
         """The different values of a column of a public table; see `Engine`."""
         return distinct_keys(self, table, column)
 
+    def place(self, table: str) -> Any:
+        """None: what a name means is the session's, and a data frame has none. See `Engine`."""
+        del table
+
     def shown(self, sql: exp.Expr) -> str:
         """The SQL as Spark reads it; see `Engine`."""
         return written(sql, _FORMS, {name: scan.sql for name, scan in self._scans.items()}, "spark")

@@ -17,9 +17,9 @@ def write(path: str) -> None:
             owner = ledger.account("visits", unit, Budget(1))
             owner.grant("ada", Budget(Fraction(1, 2)))
             for key in ("f 1", "f 2"):
-                charge = owner.begin("a count", TENTH, key=key, dataset="visits", related="f")
+                charge = owner.begin("a count", TENTH, unit=unit, key=key, dataset="visits", related="f")
                 owner.keep(charge.number, f'{{"n": {key[-1]}}}')
-        owner.for_analyst("ada").begin("a count", TENTH, key="f 2")
+        owner.for_analyst("ada").begin("a count", TENTH, unit=unit, key="f 2")
 
 
 if __name__ == "__main__":
