@@ -13,14 +13,6 @@ from places import InDuckDB, InPostgreSQL, InSpark
 from servers import Server, needed
 
 
-def pytest_collection_modifyitems(items):
-    """In one process of several: a server and a Spark for all tests are enough."""
-    here = Path(__file__).parent
-    for item in items:
-        if here in item.path.parents:
-            item.add_marker(pytest.mark.xdist_group("engines"))
-
-
 def folder():
     """In memory where there is some: what is written here is gone with the tests."""
     memory = Path("/dev/shm")  # noqa: S108 - a new folder in it is made

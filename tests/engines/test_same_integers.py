@@ -14,6 +14,8 @@ from queries.neighbours import NUMBERS, WEIRD, World, case, databases, seeded
 from queries.test_expressions import EXPRESSIONS, nested
 from queries.test_expressions import WORDS as OTHER_WORDS
 
+pytestmark = pytest.mark.xdist_group("engines")  # one server and one Spark for all
+
 OTHERS = ["PostgreSQL", "Spark"]
 COLUMNS = {
     "u": "BIGINT", "a": "DOUBLE", "b": "DOUBLE", "s": "VARCHAR", "t": "BOOLEAN", "d": "DATE",
