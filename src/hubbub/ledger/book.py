@@ -89,7 +89,8 @@ class Book:
         """Write the next line."""
         last, previous = self.head() or (0, START)
         number = last + 1
-        moment = now()
+        clock: Callable[[], str] = getattr(self.rows, "now", now)
+        moment = clock()
         text = plain_text(body)
         parts = (number, account, kind, who, moment, text, previous)
         entry = Entry(*parts, digest(list(parts)))
