@@ -361,3 +361,11 @@ def test_who_becomes_a_reader_or_an_analyst_is_no_spender_any_more(roles):
         ledger._store.admit("rita", "reader")
         ledger._store.admit("rita", "analyst")
     assert roles.attack("SELECT count(*) FROM entries WHERE kind = 'grant'", user="rita") == [(0,)]
+
+
+def test_the_charge_of_a_key_is_known_to_those_with_a_budget_there(roles):
+    with roles.open() as ledger:
+        ledger.account("sales").charge("a count", TENTH, key="k")
+        ledger.account("visits").charge("a count", TENTH, key="k")
+    assert len(roles.attack("SELECT * FROM known('visits', 'k')", user="ada")) == 1
+    assert roles.attack("SELECT * FROM known('sales', 'k')", user="ada") == []

@@ -210,9 +210,11 @@ $$;
 
 CREATE OR REPLACE FUNCTION known(acc text, key text) RETURNS SETOF entries LANGUAGE sql SECURITY DEFINER
     SET search_path = hubbub, pg_temp AS $$
-    -- The charge of a question, which who asks for it knows, and what it is combined with.
+    -- The charge of a question, which who asks for it knows, and what it is combined with; to those alone
+    -- who have a budget there.
     WITH line AS (SELECT entries.* FROM charges JOIN entries USING (number)
-        WHERE charges.account = acc AND charge_key = key)
+        WHERE charges.account = acc AND charge_key = key
+        AND EXISTS (SELECT 1 FROM totals WHERE totals.account = acc AND who = session_user))
     SELECT * FROM line UNION ALL
     SELECT entries.* FROM line, jsonb_array_elements_text(coalesce(line.body::jsonb -> 'with', '[]')) AS part
         JOIN entries ON entries.number = part::bigint
