@@ -6,7 +6,6 @@ first, and then runs.
 
 import json
 import math
-import secrets
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -21,6 +20,7 @@ from hubbub.ledger.book import digest
 from hubbub.loss import Budget, Cost, Filter, Loss, Odometer, Receipt
 from hubbub.loss.budget import refuse_other_unit
 from hubbub.loss.stored import loss_to_json
+from hubbub.noise.entropy import random_bytes
 from hubbub.queries.answers import Answers
 from hubbub.queries.builder import Builder
 from hubbub.queries.finer import finer, is_additive, plan_of
@@ -478,7 +478,7 @@ def _origin(name: str, source: "Source", place: Any, *, is_named: bool) -> list[
     """
     kinds = sorted((column, kind.value) for column, kind in (source.types or {}).items())
     if place is None:
-        place = type(source.rows).__name__ if is_named else secrets.token_hex(16)
+        place = type(source.rows).__name__ if is_named else random_bytes(16).hex()
     return [name, place, kinds, source.has_quotes, source.is_public, source.unit]
 
 

@@ -17,6 +17,8 @@ SOURCE = "noise/entropy.py"
 """The one file that may ask for random bits, and may ask nobody but OpenSSL."""
 GENERATORS = {"random", "secrets", "uuid", "numpy.random", "scipy.stats", "torch", "Crypto", "cryptography"}
 OPERATING_SYSTEM = {"RAND_bytes", "RAND_pseudo_bytes", "urandom", "getrandom", "SystemRandom"}
+ELSEWHERE = {("learn/", "torch"), ("ledger/keys.py", "cryptography")}
+"""Models are torch's and signatures of cryptography's; lots, noise and tokens are drawn as everywhere."""
 SEEDS = {"seed", "rng", "random_state", "generator", "random_seed"}
 
 
@@ -44,6 +46,8 @@ def _draws(name, node):
 
 
 def _is_foreign(name, module):
+    if any(name.startswith(place) and module.split(".")[0] == theirs for place, theirs in ELSEWHERE):
+        return False
     return (
         any(module == known or module.startswith(f"{known}.") for known in GENERATORS)
         or module.rpartition(".")[2] in OPERATING_SYSTEM

@@ -35,6 +35,7 @@ from hubbub.mechanisms import (
     LaplaceMax,
     LaplaceMaxWithGap,
     PermuteAndFlip,
+    StableHistogram,
     TopK,
     select_keys,
 )
@@ -296,6 +297,27 @@ DOORS = {
         ("sigma", "threshold", "groups"),
         (("sigma", HUGE), ("threshold", 1), ("threshold", HUGE), ("groups", HUGE)),
     ),
+    "StableHistogram": Door(
+        lambda threshold, groups: StableHistogram(Laplace(2, 1), threshold, groups),
+        {"threshold": 3, "groups": 2},
+        ("threshold", "groups"),
+        (("threshold", 1), ("threshold", HUGE), ("groups", HUGE)),
+    ),
+    "StableHistogram.of": Door(
+        lambda groups, delta: StableHistogram.of(noise=Laplace(2, 1), groups=groups, delta=delta),
+        {"groups": 2, "delta": 1e-6},
+        ("groups", "delta"),
+        (("delta", 1), ("groups", HUGE)),
+    ),
+    "StableHistogram, chances": Door(
+        lambda confidence: (
+            StableHistogram(Laplace(2, 1), 9, 1).least_count(confidence),
+            StableHistogram(Laplace(2, 1), 9, 1).interval([12], confidence),
+        ),
+        {"confidence": 0.9},
+        ("confidence",),
+        (("confidence", 1),),
+    ),
     "GeometricKeys, chances": Door(
         lambda units, confidence: (
             GeometricKeys(1, 3, 2).keeps(units),
@@ -491,6 +513,7 @@ ROWS = [
             "permute-and-flip": PermuteAndFlip.of(**NOISE).release,
             "threshold": AboveThreshold.of(**NOISE, threshold=0).release,
             "keys": GeometricKeys(1, 3, 2).release,
+            "histogram": StableHistogram(Laplace(2, 1), 9, 2).release,
             "response": RandomizedResponse.coin().release,
             "unary encoding": UnaryEncoding.of(epsilon=1, categories=3).release,
             "session": lambda value: AboveThreshold.of(**NOISE, threshold=0).open().ask(value),

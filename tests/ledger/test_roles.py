@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 import hubbub as hb
 from hubbub.errors import BudgetExceeded, LedgerFailed, Refused
 from hubbub.ledger import Ledger
-from hubbub.ledger.book import START, cost_to_plain, digest, plain_text
+from hubbub.ledger.book import START, cost_to_plain, digest, now, plain_text
 from hubbub.loss import Budget, Cost, Filter, Loss
 from hubbub.loss.stored import loss_to_json
 from ledger.places import PATIENT, account
@@ -151,7 +151,7 @@ def line(roles, who="ada", kind="charge", rest=None, **changed):
         "account": "visits",
         "kind": kind,
         "who": who,
-        "moment": "2026-11-16T05:00:00.000000+00:00",
+        "moment": now(),
         "body": body,
         "previous": previous,
     } | changed
@@ -219,6 +219,7 @@ def forgeries(roles, first, second, mine, third):
     for kind in ("open", "grant", "close", "exact", "version", "gift"):
         yield f"a line {kind}", line(roles, kind=kind)
     yield "no moment", line(roles, moment="now")
+    yield "another time", line(roles, moment="2026-01-01T00:00:00.000000+00:00")
     yield "no JSON", line(roles, body="{")
     yield "no object", line(roles, body="[]")
     yield "letters beyond ASCII", line(roles, body='{"charge":"é"}')
@@ -227,6 +228,16 @@ def forgeries(roles, first, second, mine, third):
     for value in (["epsilon", "delta", "mu_squared", "rho"], "epsilon", "gone"):
         yield f"the cost {value!r}", with_body(roles, cost=value)
     yield "more than her budget", with_cost(roles, epsilon="3/5", renyi=[None] * 34)
+    for value in (
+        None,
+        "x",
+        {},
+        {"kind": "loss/1", "ways": []},
+        {"kind": "loss/1", "ways": [[[1, {"part": "x"}]]]},
+    ):
+        yield f"the loss {value!r}", with_body(roles, loss=value)
+    yield "more than a charge says", with_body(roles, more=1)
+    yield "what is no text", with_body(roles, what=1)
     yield "another unit", with_body(roles, unit=None)
     yield "another relation", with_body(roles, neighbours="substitute")
     yield "no key", with_body(roles, key=7)
@@ -334,3 +345,27 @@ def test_the_function_knows_the_same_limit(roles, margin):
     assert total.allows(cost) == (margin < 0)
     given = (total.to_json(), plain_text(cost_to_plain(cost)))
     assert roles.attack("SELECT fits(charged(?::jsonb, ?::jsonb)::jsonb)", given) == [(margin < 0,)]
+
+
+def test_who_becomes_a_reader_or_an_analyst_is_no_spender_any_more(roles):
+    with roles.open() as ledger:
+        for role in ("analyst", "reader"):
+            ledger._store.admit("sven", "spender")
+            ledger._store.admit("sven", role)
+            for table in ("entries", "totals", "charges"):
+                found = roles.attack(
+                    "SELECT has_any_column_privilege('sven', ?, 'INSERT, UPDATE')", (f"hubbub.{table}",)
+                )
+                assert found == [(False,)]
+        ledger._store.admit("rita", "analyst")
+        ledger._store.admit("rita", "reader")
+        ledger._store.admit("rita", "analyst")
+    assert roles.attack("SELECT count(*) FROM entries WHERE kind = 'grant'", user="rita") == [(0,)]
+
+
+def test_the_charge_of_a_key_is_known_to_those_with_a_budget_there(roles):
+    with roles.open() as ledger:
+        ledger.account("sales").charge("a count", TENTH, key="k")
+        ledger.account("visits").charge("a count", TENTH, key="k")
+    assert len(roles.attack("SELECT * FROM known('visits', 'k')", user="ada")) == 1
+    assert roles.attack("SELECT * FROM known('sales', 'k')", user="ada") == []

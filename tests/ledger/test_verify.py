@@ -11,7 +11,7 @@ from hubbub.ledger.book import START, Entry, digest, plain_text
 from hubbub.ledger.verify import Replay, charged_together
 from hubbub.loss import Budget, Cost, Filter, Loss
 from hubbub.unit import Unit, Window
-from ledger.places import account
+from ledger.places import File, account
 
 TENTH = Loss.pure(Fraction(1, 10))
 COLUMNS = ("account", "kind", "who", "moment", "body", "previous", "digest")
@@ -190,7 +190,7 @@ def problem_of(entries):
     replay = Replay()
     found = next((found for entry in entries if (found := replay.follow(entry))), None)
     beyond = replay.settle()
-    return found or (beyond[1] if beyond else None)
+    return found or (beyond[0][1] if beyond else None)
 
 
 def cheaper(body):
@@ -357,3 +357,24 @@ def test_a_loss_that_was_overstated_by_an_older_version_is_still_whole(history):
         return kind, who, {**body, "cost": {**body["cost"], "epsilon": "1/5"}} if n == 4 else body
 
     assert problem_of(forged(history, dearer)[:5]) is None
+
+
+def test_one_bad_line_does_not_hide_another(history):
+    for number in (4, 9):
+        history.attack("UPDATE entries SET moment = 'never' WHERE number = ?", (number,))
+    found = verdict(history).problems
+    assert {f"line {number} has been changed" for number in (4, 9)} <= set(found)
+    assert found[0] == "line 4 has been changed"
+
+
+@pytest.mark.parametrize("column", ["account", "kind", "who", "moment", "body", "previous", "digest"])
+def test_bytes_in_a_line_or_a_release_are_found(folder, column):
+    place = File(folder / "visits.ledger")
+    with place.open() as ledger:
+        owner = account(ledger)
+        owner.keep(owner.begin("a count", TENTH).number, "42")
+    place.attack(f"UPDATE entries SET {column} = CAST({column} AS BLOB) WHERE number = 2")
+    assert "line 2" in verdict(place).problem
+    place.attack(f"UPDATE entries SET {column} = CAST({column} AS TEXT) WHERE number = 2")
+    place.attack("UPDATE releases SET body = CAST(body AS BLOB)")
+    assert "the release of line 2 has been changed" in verdict(place).problem

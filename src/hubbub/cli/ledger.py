@@ -138,7 +138,8 @@ def verify(
     with _opened(where) as opened:
         found = opened.verify(head or None)
     if not found.is_whole:
-        _say(f"[red]not whole[/red]: {escape(found.problem or '')}")
+        for problem in found.problems:
+            _say(f"[red]not whole[/red]: {escape(problem)}")
         raise typer.Exit(1)
     _say(f"whole: {found.entries} lines")
     _say(f"keep this digest elsewhere, and pass it as --head next time: {found.head}")

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from hubbub.errors import InvalidInput, LedgerFailed
+from hubbub.noise.entropy import random_bytes
 
 __all__ = ["Head", "Seal", "checked", "new_secret", "new_signing_key", "signed"]
 
@@ -139,7 +140,7 @@ class Seal:
         """The text as it is stored."""
         if self._cipher is None:
             return text
-        nonce = os.urandom(12)
+        nonce = random_bytes(12)
         hidden = nonce + self._cipher.encrypt(nonce, text.encode(), _place(account, number))
         return _SEALED + base64.b64encode(hidden).decode()
 

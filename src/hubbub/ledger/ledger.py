@@ -148,7 +148,8 @@ class Ledger:
 
         def work(rows: Rows) -> Verdict:
             found = verified(Book(rows), head)
-            return found if found.problem else replace(found, problem=self._store.check(rows))
+            store = self._store.check(rows)
+            return found if store is None else replace(found, problems=(*found.problems, store))
 
         return self._store.read(work)
 

@@ -11,9 +11,11 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from hubbub.errors import InvalidInput, LedgerFailed
+from hubbub.loss.stored import PART_NAMES
 
 __all__ = ["FUNCTIONS", "MINE", "AnalystRows", "admitting"]
 
+_ROLES = ("spender", "analyst", "reader")
 _SPENDER = """
 GRANT SELECT, UPDATE ON turn TO {name};
 GRANT SELECT, INSERT ON entries, seen, releases, charges TO {name};
@@ -175,6 +177,29 @@ CREATE OR REPLACE FUNCTION sees(n bigint, name text) RETURNS boolean LANGUAGE sq
         OR EXISTS (SELECT 1 FROM seen WHERE number = n AND who = name)
 $$;
 
+CREATE OR REPLACE FUNCTION is_loss(given jsonb) RETURNS boolean LANGUAGE plpgsql IMMUTABLE AS $$
+DECLARE way jsonb; pair jsonb;
+BEGIN
+    -- Of the shape in which losses are stored; what its parts say is read by who verifies.
+    IF jsonb_typeof(given) <> 'object' OR given - ARRAY['kind', 'ways'] <> '{}'
+        OR given ->> 'kind' IS DISTINCT FROM 'loss/1'
+        OR jsonb_typeof(given -> 'ways') IS DISTINCT FROM 'array' OR given -> 'ways' = '[]' THEN
+        RETURN false;
+    END IF;
+    FOR way IN SELECT * FROM jsonb_array_elements(given -> 'ways') LOOP
+        IF jsonb_typeof(way) <> 'array' THEN RETURN false; END IF;
+        FOR pair IN SELECT * FROM jsonb_array_elements(way) LOOP
+            IF jsonb_typeof(pair) <> 'array' OR jsonb_array_length(pair) <> 2
+                OR (pair -> 0)::text COLLATE "C" !~ '^[1-9][0-9]{0,18}$'
+                OR jsonb_typeof(pair -> 1) <> 'object'
+                OR NOT coalesce(pair -> 1 ->> 'part' = ANY ({parts}), false) THEN
+                RETURN false;
+            END IF;
+        END LOOP;
+    END LOOP;
+    RETURN true;
+END $$;
+
 CREATE OR REPLACE FUNCTION take_turn() RETURNS bigint LANGUAGE sql SECURITY DEFINER
     SET search_path = hubbub, pg_temp AS $$ SELECT version FROM turn FOR UPDATE $$;
 
@@ -185,9 +210,11 @@ $$;
 
 CREATE OR REPLACE FUNCTION known(acc text, key text) RETURNS SETOF entries LANGUAGE sql SECURITY DEFINER
     SET search_path = hubbub, pg_temp AS $$
-    -- The charge of a question, which who asks for it knows, and what it is combined with.
+    -- The charge of a question, which who asks for it knows, and what it is combined with; to those alone
+    -- who have a budget there.
     WITH line AS (SELECT entries.* FROM charges JOIN entries USING (number)
-        WHERE charges.account = acc AND charge_key = key)
+        WHERE charges.account = acc AND charge_key = key
+        AND EXISTS (SELECT 1 FROM totals WHERE totals.account = acc AND who = session_user))
     SELECT * FROM line UNION ALL
     SELECT entries.* FROM line, jsonb_array_elements_text(coalesce(line.body::jsonb -> 'with', '[]')) AS part
         JOIN entries ON entries.number = part::bigint
@@ -211,7 +238,9 @@ BEGIN
         RAISE EXCEPTION 'the digest is not that of the line';
     END IF;
     IF mom COLLATE "C" !~ '^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}[.][0-9]{6}[+]00:00$'
-        OR bod COLLATE "C" ~ '[^ -~]' THEN
+        OR bod COLLATE "C" ~ '[^ -~]'
+        OR mom::timestamptz NOT BETWEEN clock_timestamp() - interval '1 minute'
+            AND clock_timestamp() + interval '1 minute' THEN
         RAISE EXCEPTION 'the line is not as lines are written';
     END IF;
     body := bod::jsonb;
@@ -220,7 +249,13 @@ BEGIN
     END IF;
     IF knd = 'charge' THEN
         IF NOT body ?& ARRAY['what', 'dataset', 'loss', 'cost', 'unit', 'neighbours', 'fingerprint', 'key']
+            OR body - ARRAY['what', 'dataset', 'loss', 'cost', 'unit', 'neighbours', 'fingerprint', 'key']
+                - 'with' <> '{}'
             OR jsonb_typeof(body -> 'key') NOT IN ('string', 'null')
+            OR jsonb_typeof(body -> 'what') <> 'string' OR jsonb_typeof(body -> 'dataset') <> 'string'
+            OR jsonb_typeof(body -> 'fingerprint') <> 'string'
+            OR jsonb_typeof(coalesce(body -> 'with', '[]')) <> 'array'
+            OR NOT is_loss(body -> 'loss')
             OR body -> 'unit' IS DISTINCT FROM opening -> 'unit'
             OR body -> 'neighbours' IS DISTINCT FROM opening -> 'neighbours' THEN
             RAISE EXCEPTION 'the line does not say what it should';
@@ -269,16 +304,23 @@ def admitting(name: str, role: str) -> str:
     """The statements that let a role of the database in; owner's words, in the schema `hubbub`."""
     from psycopg import sql
 
-    if role not in {"spender", "analyst", "reader"}:
+    if role not in _ROLES:
         raise InvalidInput("there is no such role", why="it must be known what it may do", fix="see admit()")
     named = sql.Identifier(name).as_string()
-    grants = {"spender": _SPENDER, "analyst": FUNCTIONS + _LOOKER + _ANALYST, "reader": _LOOKER}[role]
-    text = grants.replace("{name}", named)
+    functions = FUNCTIONS.replace("{parts}", f"ARRAY{sorted(PART_NAMES)}")
+    grants = {"spender": _SPENDER, "analyst": functions + _LOOKER + _ANALYST, "reader": _LOOKER}[role]
+    # What it may do as another role ends first.
+    text = f"REVOKE ALL ON ALL TABLES IN SCHEMA hubbub FROM {named};"
+    text += f"REVOKE ALL ON ALL FUNCTIONS IN SCHEMA hubbub FROM {named};"
+    text += grants.replace("{name}", named)
     for table, mine in MINE.items():
+        for other in _ROLES:
+            before = sql.Identifier(f"{other} {name}"[:63]).as_string()
+            text += f"DROP POLICY IF EXISTS {before} ON {table};"
         policy = sql.Identifier(f"{role} {name}"[:63]).as_string()
         which = mine if role == "analyst" else "true"
         what = "ALL" if role == "spender" else "SELECT"
-        text += f"DROP POLICY IF EXISTS {policy} ON {table}; CREATE POLICY {policy} ON {table} "
+        text += f"CREATE POLICY {policy} ON {table} "
         text += f"FOR {what} TO {named} USING ({which});"
     return f"GRANT USAGE ON SCHEMA hubbub TO {named}; {text}"
 
@@ -299,6 +341,11 @@ class AnalystRows:
         """The number and the digest of the last line."""
         found = self._rows.run("SELECT number, digest FROM head()")
         return (int(found[0][0]), str(found[0][1])) if found else None
+
+    def now(self) -> str:
+        """By the server's clock: the function takes no other's."""
+        utc = "SELECT to_char(clock_timestamp() AT TIME ZONE 'UTC', 'YYYY-MM-DD\"T\"HH24:MI:SS.US')"
+        return f"{self._rows.run(utc)[0][0]}+00:00"
 
     def run(self, text: str, given: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
         """Run one statement, or what stands for it."""

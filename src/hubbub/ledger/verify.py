@@ -5,10 +5,11 @@ Proof: docs/proofs/ledger.md, "Tamper evidence"
 
 import json
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import reduce
+from itertools import islice
 from math import lcm
 from typing import Any
 
@@ -31,6 +32,7 @@ from hubbub.unit import Window
 __all__ = ["Replay", "Verdict", "charged_together", "verified"]
 
 _REMEMBERED = 4096
+_MOST_PROBLEMS = 100
 _TOGETHER = 1000
 """So many lines are added up at once."""
 _EXACT = 1 << 256
@@ -39,17 +41,23 @@ _EXACT = 1 << 256
 
 @dataclass(frozen=True)
 class Verdict:
-    """What `verify` found: nothing wrong, or the first thing that is."""
+    """What `verify` found: nothing wrong, or what is."""
 
     entries: int
     head: str
     """The digest of the last line: who keeps it finds any later change, also a truncation."""
-    problem: str | None = None
+    problems: tuple[str, ...] = ()
+    """In the order of the lines; what follows from a bad line may be among them."""
+
+    @property
+    def problem(self) -> str | None:
+        """The first thing that is wrong."""
+        return self.problems[0] if self.problems else None
 
     @property
     def is_whole(self) -> bool:
         """Whether nothing is wrong."""
-        return self.problem is None
+        return not self.problems
 
 
 @dataclass
@@ -116,7 +124,7 @@ class Replay:
 
     def _grant(self, entry: Entry) -> str | None:
         name, made = (entry.account, entry.body["analyst"]), Filter.from_json(entry.body["filter"])
-        if self.settle() is not None:  # what she spent until now must fit the budget she had
+        if self.settle():  # what she spent until now must fit the budget she had
             return "came after a charge that does not fit"
         before = self.totals.get(name)
         if made.spent != (Filter(made, made.orders, made.split) if before is None else before).spent:
@@ -187,7 +195,7 @@ class Replay:
             self._pending.setdefault((account, who), []).append((number, cost))
         return None
 
-    def settle(self) -> tuple[int, str] | None:
+    def settle(self) -> list[tuple[int, str]]:
         """Add up what was charged since; the first line that does not fit its budget, if one does not.
 
         A sum only grows, so that all charges fit where the last one does.
@@ -199,7 +207,7 @@ class Replay:
             except BudgetExceeded:
                 failed.append(self._first_beyond(name, charges))
         self._pending.clear()
-        return (min(failed), "does not fit the budget") if failed else None
+        return [(min(failed), "does not fit the budget")] if failed else []
 
     def _first_beyond(self, name: tuple[str, str], charges: list[tuple[int, Cost]]) -> int:
         total = self.totals[name]
@@ -230,51 +238,58 @@ _KINDS: dict[str, Callable[[Replay, Entry], str | None]] = {
 
 
 def verified(book: Book, head: str | None) -> Verdict:
-    """Whether all lines are as they were written, none is missing, and all else follows from them."""
+    """Whether all lines are as they were written, none is missing, and all else follows from them.
+
+    It goes on after what is wrong: one line that nobody can read must not hide the others.
+    """
     previous, number, seen = START, 0, head is None or head == START
-    replay = Replay()
+    replay, wrong = Replay(), list[tuple[int, str]]()
     for entry in book.lines():
         number += 1
+        problem = None
         if entry.number != number or entry.previous != previous:
-            return Verdict(number, previous, f"line {number} is missing, or not in its place")
-        if entry.digest != entry.expected_digest():
-            return Verdict(number, previous, f"line {number} has been changed")
-        previous, seen = entry.digest, seen or entry.digest == head
-        beyond = replay.settle() if entry.kind == "grant" or number % _TOGETHER == 0 else None
-        problem = None if beyond is not None else replay.follow(entry)
+            problem = "is missing, or not in its place"
+        elif entry.digest != entry.expected_digest():
+            problem = "has been changed"
+        if problem is not None or entry.kind == "grant" or number % _TOGETHER == 0:
+            wrong += replay.settle()
+        problem = problem or replay.follow(entry)
         if problem is not None:
-            beyond = replay.settle() or (number, problem)
-        if beyond is not None:
-            return Verdict(beyond[0], previous, f"line {beyond[0]} {beyond[1]}")
-    beyond = replay.settle()
-    if beyond is not None:
-        return Verdict(beyond[0], previous, f"line {beyond[0]} {beyond[1]}")
+            wrong += [*replay.settle(), (number, problem)]
+        number, previous, seen = entry.number, entry.digest, seen or entry.digest == head
+    wrong += replay.settle()
+    if wrong:
+        wrong.sort(key=lambda each: each[0])
+        said = tuple(f"line {line} {problem}" for line, problem in wrong[:_MOST_PROBLEMS])
+        return Verdict(wrong[0][0], previous, said)
     if not seen:
         return Verdict(
-            number, previous, "the kept digest is nowhere: lines were cut off, or all was rewritten"
+            number, previous, ("the kept digest is nowhere: lines were cut off, or all was rewritten",)
         )
-    return Verdict(number, previous, _beside(book, replay))
+    return Verdict(number, previous, tuple(islice(_beside(book, replay), _MOST_PROBLEMS)))
 
 
-def _beside(book: Book, replay: Replay) -> str | None:
+def _beside(book: Book, replay: Replay) -> Iterator[str]:
     """What is kept beside the lines must be just what follows from them."""
     totals = {(account, who): state.to_json() for (account, who), state in replay.totals.items()}
     kept = {(account, who): (state, seal) for account, who, state, seal in _all(book, "totals")}
     if kept != {name: (state, digest([*name, state])) for name, state in totals.items()}:
-        return "the totals are not the sums of the lines"
+        yield "the totals are not the sums of the lines"
     charges = dict(replay.charges)
     for number, *rest in book.rows.each("SELECT number, account, charge_key, released FROM charges"):
         if charges.pop(number, None) != tuple(rest):
-            return f"the key of the charge in line {number} is not that of the line"
-    if charges:
-        return f"the key of the charge in line {next(iter(charges))} is missing"
+            yield f"the key of the charge in line {number} is not that of the line"
+    for number in charges:
+        yield f"the key of the charge in line {number} is missing"
     if {(number, who) for number, who in _all(book, "seen")} != replay.seen:
-        return "who saw what is not as the lines say"
+        yield "who saw what is not as the lines say"
     left = dict(replay.releases)
     for number, body in book.rows.each("SELECT number, body FROM releases"):
-        if left.pop(number, None) != digest(body):
-            return f"the release of line {number} has been changed"
-    return f"the release of line {next(iter(left))} is missing" if left else None
+        if not isinstance(body, str) or left.get(number) != digest(body):
+            yield f"the release of line {number} has been changed"
+        left.pop(number, None)
+    for number in left:
+        yield f"the release of line {number} is missing"
 
 
 def _all(book: Book, table: str) -> "list[tuple[object, ...]]":

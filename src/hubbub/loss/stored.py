@@ -29,7 +29,7 @@ from hubbub.loss.parts import (
 )
 from hubbub.loss.shuffle import Shuffled
 
-__all__ = ["loss_from_json", "loss_to_json"]
+__all__ = ["PART_NAMES", "loss_from_json", "loss_to_json"]
 
 _KIND = "loss/1"
 _PARTS: dict[str, type[Part]] = {
@@ -47,6 +47,7 @@ _PARTS: dict[str, type[Part]] = {
     "renyi/1": Curve,
     "shuffled/1": Shuffled,
 }
+PART_NAMES = frozenset(_PARTS)
 _NAMES = {part: name for name, part in _PARTS.items()}
 _RATIONAL = re.compile(r"-?[0-9]{1,4000}(/0*[1-9][0-9]{0,3999})?")
 _MOST_TIMES = 10**18

@@ -21,6 +21,7 @@ from hubbub.loss import Loss, refuse_large_delta
 from hubbub.mechanisms.accuracy import half_width, least_whole
 from hubbub.mechanisms.additive import Gaussian, Laplace
 from hubbub.mechanisms.mechanism import Mechanism, check_sensitivity
+from hubbub.noise import LARGEST_SCALE
 from hubbub.noise.grid import add_integers
 from hubbub.rational import Number, probability, shown_up, whole
 from hubbub.release import Release
@@ -74,9 +75,9 @@ class StableHistogram(Mechanism):
         # From here on the tails are convex, on which the worst case rests.
         least = math.floor(self.noise.sensitivity.linf) + 1
         object.__setattr__(self, "threshold", whole(self.threshold, "threshold", least=least))
-        if self.threshold > LARGEST:
+        if self.threshold > LARGEST or self.groups > LARGEST_SCALE:
             raise Unsupported(
-                "the bar is above 2^61",
+                "the bar is above 2^61, or the groups above 2^48",
                 why="beyond that the law would no longer be exact in 64 bits",
                 fix="choose a larger epsilon or delta, or fewer groups",
             )

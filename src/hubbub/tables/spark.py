@@ -6,7 +6,6 @@ form that is used here depends on its time zone, on how it treats errors, or on 
 """
 
 import logging
-import secrets
 import threading
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
@@ -21,6 +20,7 @@ from numpy.typing import NDArray
 from sqlglot import exp
 
 from hubbub.errors import EngineFailed, HubbubError, InvalidInput
+from hubbub.noise.entropy import random_bytes
 from hubbub.tables.engine import Columns, Source, distinct_keys, types_of
 from hubbub.tables.forms import BIGINT, DOUBLE, as_declared, finite, number_literal, within, within_years
 from hubbub.tables.schema import UNIT, Key, Kind, Table
@@ -64,7 +64,7 @@ class Spark:
         self._session = session
         self._busy = threading.RLock()
         self._is_inside = False
-        self._token = secrets.token_hex(4)
+        self._token = random_bytes(4).hex()
         self._scans: dict[str, _Scan] = {}
         tables = {}
         with _quietly("the data cannot be opened"):
