@@ -22,7 +22,7 @@ demo: $(VENV)/.base
 	@$(BIN)/hubbub demo
 
 test: $(VENV)/.test
-	$(BIN)/python -m pytest -n auto --dist loadgroup
+	$(BIN)/python -m pytest -n auto --dist loadfile
 
 test-long: $(VENV)/.test
 	$(BIN)/python -m pytest -m long

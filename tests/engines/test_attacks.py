@@ -13,8 +13,6 @@ from hubbub.tables.engine import Source
 from queries.neighbours import World, case, compared, seeded
 from queries.test_sensitivity import check
 
-pytestmark = pytest.mark.xdist_group("engines")  # one server and one Spark for all
-
 COLUMNS = {"patient": "BIGINT", "region": "VARCHAR", "cost": "DOUBLE", "note": "VARCHAR"}
 ATTACKS = [row.name for row in rows_in(None)]
 

@@ -14,8 +14,6 @@ from hubbub.errors import EngineFailed, InvalidInput
 from refusing import refused
 from servers import Server
 
-pytestmark = pytest.mark.xdist_group("engines")  # one server and one Spark for all
-
 psycopg = pytest.importorskip("psycopg", reason="psycopg is not installed")
 SECRET = "Ludwigshafen"  # noqa: S105 - a town, which no error may name
 _NAMES = count()

@@ -14,8 +14,6 @@ from queries.neighbours import NUMBERS, WEIRD, World, case, databases, seeded
 from queries.test_expressions import EXPRESSIONS, nested
 from queries.test_expressions import WORDS as OTHER_WORDS
 
-pytestmark = pytest.mark.xdist_group("engines")  # one server and one Spark for all
-
 OTHERS = ["PostgreSQL", "Spark"]
 COLUMNS = {
     "u": "BIGINT", "a": "DOUBLE", "b": "DOUBLE", "s": "VARCHAR", "t": "BOOLEAN", "d": "DATE",
@@ -127,7 +125,7 @@ def test_an_expression_is_the_same_in_PostgreSQL(by_row, kind):
 
 
 def test_some_expressions_are_the_same_in_Spark(by_row):
-    some = [text for texts in PLAIN.values() for text in texts[::5] if text not in UNLIKE]
+    some = [text for texts in PLAIN.values() for text in texts[::25] if text not in UNLIKE]
     assert not check(by_row, "Spark", some)
 
 
@@ -196,11 +194,11 @@ UNITS = {"unit": hb.Unit("u"), "row": hb.Unit.row()}
 
 @pytest.mark.parametrize("unit", UNITS)
 def test_a_query_has_the_same_integers_in_PostgreSQL(places, unit):
-    assert check_queries(places, "PostgreSQL", 30, "short", UNITS[unit]) > 20
+    assert check_queries(places, "PostgreSQL", 12, "short", UNITS[unit]) > 7
 
 
 def test_a_query_has_the_same_integers_in_Spark(places):
-    assert check_queries(places, "Spark", 6, "short", UNITS["unit"]) > 3
+    assert check_queries(places, "Spark", 2, "short", UNITS["unit"])
 
 
 @pytest.mark.long

@@ -8,8 +8,6 @@ import hubbub as hb
 from hubbub.errors import EngineFailed, InvalidInput, Unsupported
 from refusing import refused
 
-pytestmark = pytest.mark.xdist_group("engines")  # one server and one Spark for all
-
 SECRET = "Ludwigshafen"  # noqa: S105 - a town, which no error may name
 BY_REGION = "SELECT region, COUNT(*) AS n, AVG(cost) AS c FROM visits GROUP BY region"
 

@@ -270,10 +270,8 @@ def test_a_model_spends_through_the_same_account(ledger):
     account = ledger.account("rows", hb.Unit.row(), Budget(1))
     account.grant("ada", Budget(1))
     for spender in (account, account.for_analyst("ada")):
-        scaler = StandardScaler(
-            epsilon=0.25, bounds=(0, 1), account=spender, unit=spender.unit, rows_per_unit=1
-        )
-        scaler.fit([[0.5], [1.0]], units=[1, 2])
+        scaler = StandardScaler(epsilon=0.25, bounds=(0, 1), account=spender, unit=spender.unit)
+        scaler.fit([[0.5], [1.0]])
     charges = [entry for entry in account.entries() if entry.kind == "charge"]
     assert [(entry.who, entry.body["what"]) for entry in charges] == [
         ("", "StandardScaler.fit"),
@@ -282,6 +280,4 @@ def test_a_model_spends_through_the_same_account(ledger):
     assert account.left().epsilon == Fraction(1, 2)
     assert ledger.verify().is_whole
     with pytest.raises(BudgetExceeded):
-        StandardScaler(epsilon=0.75, bounds=(0, 1), account=account, unit=account.unit, rows_per_unit=1).fit(
-            [[0.5], [1.0]], units=[1, 2]
-        )
+        StandardScaler(epsilon=0.75, bounds=(0, 1), account=account, unit=account.unit).fit([[0.5], [1.0]])

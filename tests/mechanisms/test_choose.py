@@ -163,7 +163,7 @@ def test_permute_and_flip_would_break_the_charge_of_the_exponential_mechanism():
     one, two = reference.permute_and_flip((0, 1), z), reference.permute_and_flip((1, 0), z)
     divergence = sum(p * mpmath.log(p / q) for p, q in zip(one, two, strict=True))
 
-    assert epsilon**2 / 8 < divergence <= mechanism.rho
+    assert mpmath.mpf(1) / 8 < divergence <= mpmath.mpf(1) / 2
     assert mechanism.rho == Fraction(1, 2) == mechanism.loss().cost().rho
     assert LaplaceMax.of(sensitivity=1, epsilon=2).rho == 2
     assert LaplaceMaxWithGap.of(sensitivity=1, epsilon=2).rho == 2

@@ -116,7 +116,8 @@ def test_without_one_the_label_says_that_it_was_not_measured():
 def test_the_exact_share_is_the_owners():
     data = opened()
     plan = plan_of(data, "COUNT(*)", "none", rows_per_unit=2)
-    assert answered(plan, data._engine, is_exact=True).above.value[0] == 0.5
+    found = answered(plan, data._engine, is_exact=True).label
+    assert found["share above a limit"]["value"] == 0.5
 
 
 def test_it_goes_with_a_choice_of_groups_and_with_limits_that_are_found():

@@ -52,7 +52,7 @@ def claimed(q, rows, most, groups, bar):
 @every_case
 def test_a_unit_changes_no_more_than_the_noise_allows_and_its_own_keys_tell(q, rows, most, groups, bar):
     told, keys = claimed(q, rows, most, groups, bar), max(2, groups)
-    levels = (0, 1, bar, bar + 2) if keys == 2 else (0, 1, bar)
+    levels = (0, 1, bar, bar + 2) if keys == 2 else (0, bar)
     high, reached = 2 * bar + 2 * most + 2, Fraction(0)  # beyond, all ratios are the same
     for database in product(levels, repeat=keys):
         for added in moves(rows, most, groups, keys):

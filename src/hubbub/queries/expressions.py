@@ -79,8 +79,8 @@ def compiled(node: exp.Expr | None, scope: Scope) -> Typed:
     >>> import sqlglot
     >>> from hubbub.tables.schema import Column
     >>> scope = Scope({"t": (Column("cost", Kind.NUMBER),)})
-    >>> compiled(sqlglot.parse_one("1 / cost"), scope).sql.sql("duckdb")
-    'CAST(1 AS DOUBLE) / NULLIF("t"."cost", 0)'
+    >>> compiled(sqlglot.parse_one("cost > 1"), scope).sql.sql("duckdb")
+    '("t"."cost") > (CAST(1 AS DOUBLE))'
     """
     if not isinstance(node, exp.Expr):
         raise InvalidInput("an argument is missing", why="there is nothing to compute", fix="write it out")
