@@ -256,7 +256,9 @@ def verified(book: Book, head: str | None) -> Verdict:
         problem = problem or replay.follow(entry)
         if problem is not None:
             wrong += [*replay.settle(), (number, problem)]
-        number, previous, seen = entry.number, entry.digest, seen or entry.digest == head
+        # What follows a line that is out of place is counted from there, unless its number has rotted.
+        number = entry.number if type(entry.number) is int else number
+        previous, seen = entry.digest, seen or entry.digest == head
     wrong += replay.settle()
     if wrong:
         wrong.sort(key=lambda each: each[0])
