@@ -18,7 +18,7 @@ from visits import HIGH, REGIONS, visits
 
 import hubbub as hb
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
+sys.path.append(str(Path(__file__).parents[1] / "tests"))
 
 KEPT = 10
 ROUNDS = 2

@@ -1,6 +1,5 @@
 """Durable charges a second beside the disk's own syncs; a ledger of a million lines, opened and verified."""
 
-import importlib.util
 import os
 import statistics
 import sys
@@ -136,16 +135,13 @@ def _shared() -> tuple[str, str] | None:
         import psycopg  # noqa: F401 - whether it is there
     except ImportError:
         return None
-    source = Path(__file__).parents[1] / "tests" / "ledger" / "server.py"
-    spec = importlib.util.spec_from_file_location("ledger_server", source)
-    assert spec is not None
-    assert spec.loader is not None
-    tests = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(tests)
-    if tests.WHY_NOT:
+    sys.path.append(str(Path(__file__).parents[1] / "tests"))
+    from servers import WHY_NOT, Server
+
+    if WHY_NOT:
         return None
     with tempfile.TemporaryDirectory() as made:
-        server = tests.Server(Path(made), "on")
+        server = Server(Path(made), "-c fsync=on")
         try:
             with Ledger.open(server.address()) as ledger:
                 rate, cpu = _charges(ledger)

@@ -1,8 +1,6 @@
 """Engines that are servers: started once, and only where a test needs them."""
 
-import os
 import shutil
-import tempfile
 import warnings
 from contextlib import suppress
 from pathlib import Path
@@ -10,19 +8,13 @@ from pathlib import Path
 import pytest
 
 from places import InDuckDB, InPostgreSQL, InSpark
-from servers import Server, needed
-
-
-def folder():
-    """In memory where there is some: what is written here is gone with the tests."""
-    memory = Path("/dev/shm")  # noqa: S108 - a new folder in it is made
-    return tempfile.TemporaryDirectory(dir=memory if os.access(memory, os.W_OK) else None)
+from servers import Server, in_memory, needed
 
 
 @pytest.fixture(scope="session")
 def server():
     pytest.importorskip("psycopg", reason="psycopg is not installed")
-    with folder() as made:
+    with in_memory() as made:
         running = Server(Path(made))
         yield running
         running.stop()
@@ -33,7 +25,7 @@ def session():
     """One Spark for all tests: it takes seconds to start."""
     pytest.importorskip("pyspark", reason="pyspark is not installed")
     needed("" if shutil.which("java") else "Java is not installed")
-    with folder() as made, warnings.catch_warnings():
+    with in_memory() as made, warnings.catch_warnings():
         warnings.simplefilter("ignore")
         from pyspark.sql import SparkSession
 

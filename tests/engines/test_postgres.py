@@ -9,10 +9,9 @@ import numpy as np
 import pytest
 
 import hubbub as hb
-from engines.conftest import folder
 from hubbub.errors import EngineFailed, InvalidInput
 from refusing import refused
-from servers import Server
+from servers import Server, in_memory
 
 psycopg = pytest.importorskip("psycopg", reason="psycopg is not installed")
 SECRET = "Ludwigshafen"  # noqa: S105 - a town, which no error may name
@@ -240,7 +239,7 @@ def test_a_connection_that_is_lost_is_made_anew(owner):
 
 
 def test_a_server_that_is_killed_under_a_query(tmp_path):
-    with folder() as made:
+    with in_memory() as made:
         server = Server(Path(made))
         try:
             with psycopg.connect(server.address(), autocommit=True) as owner:
