@@ -19,6 +19,13 @@ GENERATORS = {"random", "secrets", "uuid", "numpy.random", "scipy.stats", "torch
 OPERATING_SYSTEM = {"RAND_bytes", "RAND_pseudo_bytes", "urandom", "getrandom", "SystemRandom"}
 ELSEWHERE = {("learn/", "torch"), ("ledger/keys.py", "cryptography")}
 """Models are torch's and signatures of cryptography's; lots, noise and tokens are drawn as everywhere."""
+DRAWS = {
+    "rand", "rand_like", "randn", "randn_like", "randint", "randint_like", "randperm", "bernoulli",
+    "multinomial", "normal", "poisson", "Generator", "manual_seed",
+}  # fmt: skip
+"""What torch draws with a generator that can be seeded."""
+PROBES = {("learn/check.py", "*"), ("learn/trainer.py", "manual_seed")}
+"""Where it may: made-up examples, on which a model is tried; and the seed of dropout, which is ours."""
 SEEDS = {"seed", "rng", "random_state", "generator", "random_seed"}
 
 
@@ -40,6 +47,8 @@ def _draws(name, node):
         is_numpy = (
             node.attr == "random" and isinstance(node.value, ast.Name) and node.value.id in {"np", "numpy"}
         )
+        if isinstance(node.value, ast.Name) and node.value.id == "torch" and node.attr in DRAWS:
+            return not {(name, "*"), (name, node.attr)} & PROBES
         is_bits = node.attr in OPERATING_SYSTEM and (name != SOURCE or node.attr != "RAND_bytes")
         return is_numpy or is_bits or (node.attr in {"_replaying", "_injected"} and name != SOURCE)
     return isinstance(node, ast.arg) and node.arg in SEEDS
@@ -143,3 +152,18 @@ def test_each_way_to_draw_bits_elsewhere_is_seen():
         assert attack_A25({"weak.py": text})
     assert attack_A25({SOURCE: "import os\nos.urandom(8)"})
     assert not attack_A25({SOURCE: "import ssl\nssl.RAND_bytes(8)"})
+
+
+def test_torch_draws_nothing_but_examples_that_are_made_up_and_dropout():
+    for name, text in (
+        ("learn/trainer.py", "noise = torch.randn(3)"),
+        ("learn/lots.py", "torch.manual_seed(1)"),
+        ("learn/clip.py", "import torch\ntorch.normal(0, 1)"),
+        ("mechanisms/additive.py", "import torch"),
+    ):
+        assert attack_A25({name: text})
+    for name, text in (
+        ("learn/check.py", "torch.randn(3)"),
+        ("learn/clip.py", "import torch\ntorch.zeros(3)"),
+    ):
+        assert not attack_A25({name: text})
