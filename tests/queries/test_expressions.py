@@ -113,6 +113,38 @@ def test_no_row_can_make_it_fail(data, text):
     str(found)
 
 
+CONSTANTS = {
+    "number": ("1e308", "-1", "0", "5e-324", "9007199254740993", "NULL"),
+    "text": ("'abc'", "''", "'1e999'", "NULL"),
+    "boolean": ("TRUE", "NULL"),
+    "date": ("CAST('0001-01-01' AS DATE)", "CAST('no date' AS DATE)"),
+    "timestamp": ("CAST('9999-12-31 23:59:59' AS TIMESTAMP)", "CAST('no time' AS TIMESTAMP)"),
+}
+
+
+def of_constants(text, place):
+    """The expression with constants for its columns: engines compute these beforehand, branch by branch."""
+    tree = exp.Paren(this=sqlglot.parse_one(text, read="duckdb"))
+    for node in list(tree.find_all(exp.Column)):
+        kind = next((each for each, names in COLUMNS.items() if node.name in names), None)
+        if kind is not None:
+            constants = CONSTANTS[kind]
+            node.replace(sqlglot.parse_one(constants[place % len(constants)], read="duckdb"))
+    return tree.sql("duckdb")
+
+
+@pytest.mark.parametrize("text", ALL)
+def test_nor_can_a_constant(data, text):
+    for place in range(6):
+        constant = of_constants(text, place)
+        where = f"CASE WHEN t THEN {constant} END"
+        try:
+            plan = data.sql(f"SELECT COUNT({constant}) AS n, COUNT({where}) AS m FROM r", epsilon=1)
+        except InvalidInput:
+            continue  # NULL has no kind
+        plan.run()
+
+
 def nested(rng, kind, depth):
     """A random expression of a kind, over expressions of the kinds it takes."""
     text = rng.choice(EXPRESSIONS[kind])

@@ -70,9 +70,8 @@ def fuzzed(count, seed):
         except HubbubError:
             continue  # any refusal will do; anything else is a crash
         str(plan)
-        if rng.random() < 0.3:
-            asked = Case(plan, plan.limits, text)
-            check(asked, compared(rng, world, asked))
+        asked = Case(plan, plan.limits, text)
+        check(asked, compared(rng, world, asked))
         accepted += 1
     return accepted
 
@@ -84,4 +83,4 @@ def test_no_query_crashes_or_breaks_its_claim():
 @pytest.mark.long
 @pytest.mark.parametrize("seed", range(25))
 def test_no_query_of_many_crashes_or_breaks_its_claim(seed):
-    assert fuzzed(2000, seed) > 100
+    assert fuzzed(1000, seed) > 50

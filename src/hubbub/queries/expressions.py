@@ -209,8 +209,9 @@ def _guarded(compare: type[exp.Expr]) -> Callable[[exp.Expr, Scope], Typed]:
     def build(node: exp.Expr, scope: Scope) -> Typed:
         only(node, "this")
         inner = _number_of(node.this, scope)
-        made = type(node)(this=again(inner.sql))
-        return numbers.guarded(inner, made, compare, is_root=isinstance(node, exp.Sqrt))
+        return numbers.guarded(
+            inner, lambda part: type(node)(this=part), compare, is_root=isinstance(node, exp.Sqrt)
+        )
 
     return build
 
@@ -226,7 +227,7 @@ def _power(node: exp.Expr, scope: Scope) -> Typed:
     if right.is_literal and right.value == 2:
         return numbers.square(left)
     # Of a negative number a power is NULL: engines disagree on the rest.
-    return numbers.guarded(left, exp.Pow(this=again(left.sql), expression=right.sql), exp.GT)
+    return numbers.guarded(left, lambda part: exp.Pow(this=part, expression=right.sql), exp.GT)
 
 
 def _extreme(node: exp.Expr, scope: Scope) -> Typed:

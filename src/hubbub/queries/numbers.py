@@ -7,6 +7,7 @@ Proof: docs/proofs/bounding.md, "Rows"
 """
 
 import math
+from collections.abc import Callable
 from dataclasses import replace
 from fractions import Fraction
 
@@ -237,10 +238,15 @@ def square(number: Typed) -> Typed:
     return Typed(sql, Kind.NUMBER, bounds, size=made.size)
 
 
-def guarded(number: Typed, made: exp.Expr, compare: type[exp.Expr], *, is_root: bool = False) -> Typed:
-    """A function of numbers above 0 (or from 0 on); NULL elsewhere. What is no root is brought into range."""
+def guarded(
+    number: Typed, made: Callable[[exp.Expr], exp.Expr], compare: type[exp.Expr], *, is_root: bool = False
+) -> Typed:
+    """A function of numbers above 0 (or from 0 on); NULL elsewhere. What is no root is brought into range.
+
+    The guard is within: an engine may compute a branch of CASE that it does not take.
+    """
     inside = compare(this=number.sql, expression=exp.Literal.number(0))
-    sql = exp.Case(ifs=[exp.If(this=inside, true=made)])
+    sql = made(exp.Case(ifs=[exp.If(this=inside, true=again(number.sql))]))
     if is_root:
         low, high = number.size
         return Typed(sql, Kind.NUMBER, size=(low // 2 - 1, high // 2 + 1))

@@ -174,15 +174,19 @@ def without_signs(number: exp.Expr) -> exp.Expr:
 def number_as_text(number: exp.Expr) -> exp.Expr:
     """The number in digits, six behind the point at most and no zeros at the end.
 
-    NULL where that would not be exact: beyond 2^53, and beyond 2^33 where it is not whole.
+    NULL where that would not be exact: beyond 2^53, and beyond 2^33 where it is not whole. What is cast is
+    in range by itself: an engine may compute a branch of CASE that it does not take.
     """
     size = exp.Abs(this=number)
     whole = exp.And(
         this=exp.LT(this=size, expression=number_literal(2.0**53)),
         expression=exp.EQ(this=number.copy(), expression=exp.Floor(this=number.copy())),
     )
-    plain = _as_text(exp.Cast(this=number.copy(), to=BIGINT.copy()))
-    scaled = exp.Mul(this=size.copy(), expression=number_literal(_TEXT_DIGITS))
+    held = exp.Greatest(this=number.copy(), expressions=[number_literal(-(2.0**53))])
+    held = exp.Least(this=held, expressions=[number_literal(2.0**53)])
+    plain = _as_text(exp.Cast(this=held, to=BIGINT.copy()))
+    below = exp.Least(this=size.copy(), expressions=[number_literal(2.0**33)])
+    scaled = exp.Mul(this=below, expression=number_literal(_TEXT_DIGITS))
     steps = exp.Cast(
         this=exp.Floor(this=exp.Add(this=scaled, expression=number_literal(0.5))), to=BIGINT.copy()
     )
