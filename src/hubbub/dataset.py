@@ -25,9 +25,9 @@ from hubbub.queries.answers import Answers
 from hubbub.queries.builder import Builder
 from hubbub.queries.finer import finer, is_additive, plan_of
 from hubbub.queries.fingerprint import family, fingerprint
+from hubbub.queries.measurement import Limits
 from hubbub.queries.outputs import check_outputs
 from hubbub.queries.plan import Plan, planned
-from hubbub.queries.rules import Limits
 from hubbub.queries.run import answered
 from hubbub.queries.sql import parsed, read
 from hubbub.rational import Number, round_up

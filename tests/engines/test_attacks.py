@@ -8,7 +8,7 @@ import hubbub as hb
 from attacks.test_sql import KEYS, rows_in
 from hubbub.dataset import Dataset, Spending
 from hubbub.errors import Unsupported
-from hubbub.queries.rules import Limits
+from hubbub.queries.measurement import Limits
 from hubbub.tables.engine import Source
 from queries.neighbours import World, case, compared, seeded
 from queries.test_sensitivity import check

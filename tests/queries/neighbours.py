@@ -10,7 +10,7 @@ import numpy as np
 from hubbub.dataset import Dataset, Spending
 from hubbub.errors import InvalidInput
 from hubbub.queries.limits import BINS
-from hubbub.queries.rules import Limits
+from hubbub.queries.measurement import Limits
 from hubbub.queries.run import _dense
 from hubbub.tables.engine import Source
 from hubbub.unit import Neighbours, Unit

@@ -1,4 +1,4 @@
-"""Queries by chance, with those of `test_fuzz` fifty thousand: refused by one of our errors, or within the sensitivity they claim."""
+"""Queries by chance, with `test_fuzz` fifty thousand: refused, or within the sensitivity they claim."""
 
 from dataclasses import replace
 from functools import cache

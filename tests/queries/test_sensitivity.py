@@ -7,7 +7,7 @@ import pytest
 
 from hubbub.errors import Unsupported
 from hubbub.mechanisms import Laplace
-from hubbub.queries.rules import Limits
+from hubbub.queries.measurement import Limits
 from hubbub.unit import Neighbours
 from queries.neighbours import Case, World, case, compared, moved, norms, seeded, worlds
 

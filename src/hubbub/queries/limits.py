@@ -19,8 +19,9 @@ import numpy as np
 from hubbub.bounded import Bounded
 from hubbub.errors import Refused, Unsupported
 from hubbub.mechanisms import Laplace
+from hubbub.queries.measurement import Limits
 from hubbub.queries.plan import Plan
-from hubbub.queries.rules import LEAST_POWER, MAGNITUDES, Limits
+from hubbub.queries.rules import LEAST_POWER, MAGNITUDES
 from hubbub.tables.engine import Engine
 
 __all__ = ["BINS", "found_bounds", "found_rows"]

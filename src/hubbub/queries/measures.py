@@ -15,10 +15,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hubbub.errors import InvalidInput, Unsupported
+from hubbub.queries.measurement import Measurement
 from hubbub.queries.moments import Estimate, Floats, Moments, Noise, combined, ratio, width_of
 from hubbub.queries.partition import Partition
 from hubbub.queries.query import Aggregate, Query
-from hubbub.queries.rules import Measurement, Weighing
+from hubbub.queries.rules import Weighing
 from hubbub.queries.tree import Tree
 from hubbub.rational import Number
 from hubbub.tables.schema import Bounds

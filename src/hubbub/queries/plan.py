@@ -25,11 +25,12 @@ from hubbub.loss import Loss, largest_mu, refuse_large_delta
 from hubbub.mechanisms import Gaussian, Laplace, PermuteAndFlip, TopK
 from hubbub.mechanisms.histogram import StableHistogram
 from hubbub.mechanisms.keys import GaussianKeys, GeometricKeys, select_keys
+from hubbub.queries.measurement import Limits, Measurement
 from hubbub.queries.measures import Estimate, Measure, Noise, measures
 from hubbub.queries.moments import Floats
 from hubbub.queries.partition import Partition
 from hubbub.queries.query import Output, Query
-from hubbub.queries.rules import Limits, Measurement, Weighing
+from hubbub.queries.rules import Weighing
 from hubbub.rational import Number, at_least_zero, ceil_sqrt, positive, probability, shown_up
 from hubbub.release import Release
 from hubbub.unit import Unit

@@ -11,8 +11,8 @@ Weights and choices depend on the unit's own rows alone. The sums are of integer
 Proof: docs/proofs/bounding.md
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
 from math import isqrt
@@ -22,6 +22,7 @@ from sqlglot import exp
 
 from hubbub.bounded import LARGEST, Sensitivity
 from hubbub.errors import InvalidInput
+from hubbub.queries.measurement import Limits, Measurement
 from hubbub.queries.numbers import exact_sum, step_bits
 from hubbub.queries.partition import Partition, clamped, is_finite
 from hubbub.queries.query import Query
@@ -29,14 +30,7 @@ from hubbub.tables.forms import number_text
 from hubbub.tables.schema import UNIT, Bounds, Key
 from hubbub.unit import Neighbours
 
-__all__ = [
-    "LEAST_POWER",
-    "MAGNITUDES",
-    "WEIGHT_BITS",
-    "Limits",
-    "Measurement",
-    "Weighing",
-]
+__all__ = ["LEAST_POWER", "MAGNITUDES", "WEIGHT_BITS", "Weighing"]
 
 WEIGHT_BITS = 16
 """A row that counts whole counts 2^16."""
@@ -45,52 +39,6 @@ MAGNITUDES = 2 * _POWERS + 1
 """Bins by sign and power of two, from 2^-32 to 2^64, with one in the middle for what is closer to zero."""
 _GIVEN, _ROWS = "_given", "_rows"
 _SALT = "hubbub"
-
-
-@dataclass(frozen=True)
-class Limits:
-    """How much one unit may contribute."""
-
-    rows: int | None = None
-    """Rows, all groups together; or values of a COUNT(DISTINCT …)."""
-    groups: int | None = None
-    rows_per_group: int | None = None
-
-    def __post_init__(self) -> None:
-        for name in ("rows", "groups", "rows_per_group"):
-            given = getattr(self, name)
-            if given is not None and (
-                isinstance(given, bool) or not isinstance(given, int) or not 0 < given < 2**20
-            ):
-                raise InvalidInput(
-                    f"{name.replace('_', ' ')} per unit is not a whole number from 1 to 2^20",
-                    why="the noise is made for just so much",
-                    fix="pass how much one unit may contribute, as 5",
-                )
-
-
-@dataclass(frozen=True)
-class Measurement:
-    """One query to the engine: for each group some integers, and how far one unit moves them all.
-
-    Guarantee: between neighbouring databases the vector of all its integers moves by `sensitivity` at most.
-    Assumes: what `Query` guarantees of its rows; the engine's integers are integers.
-    Proof: docs/proofs/bounding.md
-    """
-
-    sql: exp.Select
-    columns: int
-    """How many integers a group has: the columns m0, m1, …"""
-    sensitivity: Sensitivity
-    step: Fraction
-    """What one step is worth, in rows or units."""
-    because: str
-    """The rule, as a section of the proof page."""
-    key_sets: Mapping[str, Sequence[Key]] = field(default_factory=dict)
-    bins: int = 1
-    """For a histogram of values: how many bins a group has; the column `b` says which."""
-    counts_units: bool = False
-    """Whether a column `u` says how many units keep the group, as `candidates` would: keys are not public."""
 
 
 _WHOLE = Partition.rows()

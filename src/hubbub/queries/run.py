@@ -12,11 +12,11 @@ from numpy.typing import NDArray
 
 from hubbub.bounded import Bounded
 from hubbub.queries.limits import found_bounds, found_rows
+from hubbub.queries.measurement import Limits, Measurement
 from hubbub.queries.measures import Affine, Estimate, Measure, Reader, together
 from hubbub.queries.moments import Moments
 from hubbub.queries.outputs import Shown, shown
 from hubbub.queries.plan import Plan
-from hubbub.queries.rules import Limits, Measurement
 from hubbub.rational import Number
 from hubbub.tables.engine import Columns, Engine
 from hubbub.tables.schema import Key
