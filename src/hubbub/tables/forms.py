@@ -182,8 +182,8 @@ def number_as_text(number: exp.Expr) -> exp.Expr:
         this=exp.LT(this=size, expression=number_literal(2.0**53)),
         expression=exp.EQ(this=number.copy(), expression=exp.Floor(this=number.copy())),
     )
-    held = exp.Greatest(this=number.copy(), expressions=[number_literal(-(2.0**53))])
-    held = exp.Least(this=held, expressions=[number_literal(2.0**53)])
+    above = exp.Greatest(this=number.copy(), expressions=[number_literal(-(2.0**53))])
+    held = exp.Least(this=above, expressions=[number_literal(2.0**53)])
     plain = _as_text(exp.Cast(this=held, to=BIGINT.copy()))
     below = exp.Least(this=size.copy(), expressions=[number_literal(2.0**33)])
     scaled = exp.Mul(this=below, expression=number_literal(_TEXT_DIGITS))
