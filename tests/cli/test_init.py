@@ -36,6 +36,7 @@ def test_it_asks_and_writes_what_was_said():
         "",
         "1",
         "1e-6",
+        "",
     ]
     out = run("init", "visits.csv", typed="\n".join(answers) + "\n")
     assert out.code == 0, out.stderr
@@ -48,7 +49,12 @@ def test_it_asks_and_writes_what_was_said():
     assert table.keys == {"region": ("North", "South")}
     assert (facts.population, facts.rows_per_unit, facts.groups_per_unit) == (20000, 10, None)
     assert (facts.budget.epsilon, float(facts.budget.delta)) == (1, 1e-6)
+    assert facts.ledger == "visits.ledger"
     assert run("plan", "visits.csv", "SELECT AVG(cost) AS a FROM visits", "--epsilon", "1").code == 0
+    asked = "query", "visits.csv", "SELECT COUNT(*) AS n FROM visits", "--epsilon", "0.75"
+    assert run(*asked).code == 0
+    assert Path("visits.ledger").exists()
+    assert "does not fit" in run(*asked[:2], "SELECT AVG(cost) AS a FROM visits", *asked[3:]).stderr
 
 
 def test_nothing_of_the_rows_is_suggested():
@@ -95,7 +101,7 @@ def test_it_never_overwrites_unless_forced():
 
 def test_a_wrong_answer_is_asked_again():
     typed = ["nobody", "", "patient", "x", "text", "a,a", "", "number", "5", "5:1", "0:5", "date", "1.1.", ""]
-    typed += ["0", "", "", "", "1/3", "0.5", "2", "0"]
+    typed += ["0", "", "", "", "1/3", "0.5", "2", "0", "nowhere"]
     out = run("init", "visits.csv", typed="\n".join(typed) + "\n")
     assert out.code == 0, out.stderr
     said = (
@@ -111,6 +117,7 @@ def test_a_wrong_answer_is_asked_again():
     facts = read(NAME)
     assert facts.tables[0].bounds == {"cost": (0, 5)}
     assert facts.budget == hubbub.Budget(0.5)
+    assert facts.ledger is None
 
 
 def test_odd_names_are_quoted():

@@ -22,6 +22,7 @@ __all__ = ["init"]
 _BARE = re.compile(r"[A-Za-z0-9_-]+")
 _TEXTS = {".csv", ".txt"}
 """Where types are not in the file: all columns are text until somebody says otherwise."""
+_NOWHERE = "nowhere"
 _NO_KEYS = {Kind.NUMBER, Kind.BOOLEAN, Kind.TIMESTAMP, Kind.OPAQUE}
 
 
@@ -51,7 +52,7 @@ def init(
     table = _schema(file)
     asking = _Asking(yes)
     said = _declared(table, _protected(table, unit, asking), file, asking)
-    text = "\n".join([*_general(asking), *said, ""])
+    text = "\n".join([*_general(asking, table.name), *said, ""])
     try:
         path.write_text(text, encoding="utf-8")
     except OSError as problem:
@@ -120,24 +121,30 @@ def _protected(table: Table, unit: str | None, asking: _Asking) -> str:
             return str(told)
 
 
-def _general(asking: _Asking) -> list[str]:
+def _general(asking: _Asking, name: str) -> list[str]:
     """What is true of all tables."""
     lines = []
     people = asking.about("How many people are there, if that is public?", "", partial(counted, name="that"))
     if people is not None:
         lines.append(f"population = {people}")
-    for name, of in (("rows_per_unit", "rows"), ("groups_per_unit", "groups")):
+    for option, of in (("rows_per_unit", "rows"), ("groups_per_unit", "groups")):
         limit = asking.about(
             f"How many {of} may one person count in an answer, if you know?",
             "",
             partial(counted, name="that"),
         )
         if limit is not None:
-            lines.append(f"{name} = {limit}")
+            lines.append(f"{option} = {limit}")
     epsilon = asking.about("The most that may be spent, ε", "", lambda text: _decimal(text, "ε"))
     if epsilon is not None:
         told = None if people is None else str(people)
         delta = asking.about("The most that may be spent, δ", "0", lambda text: _delta(text, told))
+        where = asking.about(
+            f"Where is it remembered what was spent? A file, postgresql://…, or '{_NOWHERE}'",
+            f"{name}.ledger",
+            str,
+        )
+        lines += [f"ledger = {_quoted(where)}"] if where != _NOWHERE else []
         lines += ["", "[budget]", f"epsilon = {epsilon}", f"delta = {delta}"]
     return [*lines, ""] if lines else []
 
