@@ -25,7 +25,7 @@ test: $(VENV)/.test
 	$(BIN)/python -m pytest -n auto --dist loadfile
 
 test-long: $(VENV)/.test
-	$(BIN)/python -m pytest -m long
+	$(BIN)/python -m pytest -m long -n auto
 
 check: $(VENV)/.test
 	$(BIN)/ruff check .
