@@ -60,7 +60,20 @@ def parsed(text: str) -> tuple[exp.Expr, Options]:
         raise InvalidInput(
             "there is not exactly one statement", why="one query is one plan", fix="write one SELECT"
         )
+    for literal in statements[0].find_all(exp.Literal):
+        if not literal.is_string:
+            _check_number(literal.name)
     return statements[0], options
+
+
+def _check_number(text: str) -> None:
+    """The parser takes more for a number than there are: 1e-0.03 is none."""
+    try:
+        float(text)
+    except ValueError:
+        raise InvalidInput(
+            f"{text!r} is no number", why="it looks like one, and cannot be read", fix="write it as 0.001"
+        ) from None
 
 
 def _syntax(problem: Exception) -> InvalidInput:
