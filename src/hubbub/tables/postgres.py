@@ -55,6 +55,9 @@ _UNITS = {
 }
 _SETTINGS = (
     "SET LOCAL search_path = pg_catalog",  # no function or operator but the server's own
+    "SET LOCAL standard_conforming_strings = on",  # else a text could end before its end
+    "SET LOCAL transform_null_equals = off",
+    "SET LOCAL client_encoding = 'UTF8'",  # else some texts could not be sent, and that would show
     "SET LOCAL TimeZone = 'UTC'",
     "SET LOCAL DateStyle = 'ISO, YMD'",
     "SET LOCAL extra_float_digits = 1",
@@ -70,7 +73,7 @@ JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
 JOIN pg_catalog.pg_attribute a ON a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped
 JOIN pg_catalog.pg_type t ON t.oid = a.atttypid
 JOIN pg_catalog.pg_type b ON b.oid = CASE WHEN t.typbasetype = 0 THEN t.oid ELSE t.typbasetype END
-WHERE c.oid = to_regclass($1) AND has_column_privilege(c.oid, a.attnum, 'SELECT')
+WHERE c.oid = pg_catalog.to_regclass($1) AND pg_catalog.has_column_privilege(c.oid, a.attnum, 'SELECT')
 ORDER BY a.attnum
 """
 

@@ -6,6 +6,7 @@ form that is used here depends on its time zone, on how it treats errors, or on 
 """
 
 import logging
+import re
 import threading
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
@@ -337,6 +338,30 @@ def _call(function: str, *parts: exp.Expr) -> exp.Expr:
     return exp.Anonymous(this=function, expressions=list(parts))
 
 
+def _literal(node: exp.Expr) -> exp.Expr:
+    """A double that is one by its letter; a text with nothing in it that a session could read otherwise.
+
+    Between ${ and } Spark puts what it or the machine is set to, and a backslash is what the session says.
+    """
+    if not node.is_string:
+        return exp.Var(this=f"{node.name}D") if "e" in node.name.lower() else node
+    if not _READ_OTHERWISE.search(node.name):
+        return node
+    plain, odd = exp.Literal.string, lambda character: _call("CHR", exp.Literal.number(ord(character)))
+    # Where a text is split at what is in parentheses, every second part is such.
+    parts = _READ_OTHERWISE.split(node.name)
+    return _call("CONCAT", *((odd if place % 2 else plain)(part) for place, part in enumerate(parts)))
+
+
+_READ_OTHERWISE = re.compile(r"([\x00-\x1f\\']|\$(?={))")
+
+
+def _identifier(node: exp.Expr) -> exp.Expr:
+    if "${" in node.name:
+        raise refused_here(node, "a name holds ${, where Spark puts what the machine is set to")
+    return node
+
+
 def _moment() -> exp.Expr:
     return exp.DataType(this=exp.DataType.Type.TIMESTAMPNTZ)
 
@@ -422,6 +447,8 @@ def _refused(node: exp.Expr) -> exp.Expr:
 
 
 _FORMS: Forms = {
+    exp.Literal: _literal,
+    exp.Identifier: _identifier,
     exp.DataType: _type,
     exp.Floor: _rounded,
     exp.Ceil: _rounded,
