@@ -5,9 +5,8 @@ All steps of a plan run in one transaction that only reads, on one snapshot. Not
 is read through a sub-query in which every column has its declared kind, and lists of keys are sent as arrays.
 """
 
-import threading
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any
@@ -17,7 +16,7 @@ from numpy.typing import NDArray
 from sqlglot import exp
 
 from hubbub.errors import EngineFailed, HubbubError, InvalidInput
-from hubbub.tables.engine import Columns, Source, distinct_keys, types_of
+from hubbub.tables.engine import Columns, Source, Turn, distinct_keys, types_of
 from hubbub.tables.forms import (
     LEAST_MOMENT,
     SQL_NAMES,
@@ -101,9 +100,8 @@ class PostgreSQL:
 
     def __init__(self, address: str, sources: Mapping[str, Source]) -> None:
         self._address = address
-        self._busy = threading.RLock()
+        self._turn = Turn()
         self._connection: Any = None
-        self._is_inside = False
         self._connect()
         self._scans: dict[str, _Scan] = {}
         tables = {}
@@ -146,21 +144,18 @@ class PostgreSQL:
         """The SQL as PostgreSQL reads it; see `Engine`."""
         return written(sql, _FORMS, {name: scan.sql for name, scan in self._scans.items()}, "postgres")
 
-    @contextmanager
-    def snapshot(self) -> Iterator[None]:
+    def snapshot(self) -> AbstractContextManager[None]:
         """One snapshot for all that is asked inside; see `Engine`."""
-        with self._busy:
-            if self._is_inside:
-                yield
-                return
-            self._begin()
-            self._is_inside = True
-            try:
-                yield
-            finally:
-                self._is_inside = False
-                with suppress(Exception):  # a connection that is lost has nothing to roll back
-                    self._connection.execute("ROLLBACK")
+        return self._turn.around(self._transaction)
+
+    @contextmanager
+    def _transaction(self) -> Iterator[None]:
+        self._begin()
+        try:
+            yield
+        finally:
+            with suppress(Exception):  # a connection that is lost has nothing to roll back
+                self._connection.execute("ROLLBACK")
 
     def __del__(self) -> None:
         self.close()

@@ -7,10 +7,9 @@ form that is used here depends on its time zone, on how it treats errors, or on 
 
 import logging
 import re
-import threading
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from itertools import islice
@@ -22,7 +21,7 @@ from sqlglot import exp
 
 from hubbub.errors import EngineFailed, HubbubError, InvalidInput
 from hubbub.noise.entropy import random_bytes
-from hubbub.tables.engine import Columns, Source, distinct_keys, types_of
+from hubbub.tables.engine import Columns, Source, Turn, distinct_keys, types_of
 from hubbub.tables.forms import BIGINT, DOUBLE, as_declared, finite, number_literal, within, within_years
 from hubbub.tables.schema import UNIT, Key, Kind, Table
 from hubbub.tables.written import Forms, is_wide, names_of, refused_here, written
@@ -63,8 +62,7 @@ class Spark:
 
     def __init__(self, session: Any, sources: Mapping[str, Source]) -> None:
         self._session = session
-        self._busy = threading.RLock()
-        self._is_inside = False
+        self._turn = Turn()
         self._token = random_bytes(4).hex()
         self._scans: dict[str, _Scan] = {}
         tables = {}
@@ -100,25 +98,22 @@ class Spark:
         """The SQL as Spark reads it; see `Engine`."""
         return written(sql, _FORMS, {name: scan.sql for name, scan in self._scans.items()}, "spark")
 
-    @contextmanager
-    def snapshot(self) -> Iterator[None]:
+    def snapshot(self) -> AbstractContextManager[None]:
         """One list of files for all that is asked inside; see `Engine`."""
-        with self._busy:
-            if self._is_inside:
-                yield
-                return
-            try:
-                with _quietly():
-                    for scan in self._scans.values():
-                        frame = self._frame(scan.rows)
-                        _check(scan, frame)
-                        frame.createOrReplaceTempView(scan.view)
-                self._is_inside = True
-                yield
-            finally:
-                self._is_inside = False
+        return self._turn.around(self._viewed)
+
+    @contextmanager
+    def _viewed(self) -> Iterator[None]:
+        try:
+            with _quietly():
                 for scan in self._scans.values():
-                    self._dropped(scan.view)
+                    frame = self._frame(scan.rows)
+                    _check(scan, frame)
+                    frame.createOrReplaceTempView(scan.view)
+            yield
+        finally:
+            for scan in self._scans.values():
+                self._dropped(scan.view)
 
     def close(self) -> None:
         """The session is its owner's."""
