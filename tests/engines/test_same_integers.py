@@ -67,7 +67,8 @@ def counted(data, plan):
     """How many rows have which values of the keys."""
     measured = plan.weighing(plan.limits).candidates()
     found = data._engine.aggregates(measured.sql, measured.key_sets)
-    keys = [list(map(repr, found[f"k{place}"])) for place in range(len(plan.query.keys))]
+    named = "p" if "p0" in found else "k"  # public keys are places
+    keys = [list(map(repr, found[f"{named}{place}"])) for place in range(len(plan.query.keys))]
     return Counter(dict(zip(zip(*keys, strict=True), found["u"].tolist(), strict=True)))
 
 

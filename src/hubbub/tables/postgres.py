@@ -369,10 +369,9 @@ def _with_keys(text: str, key_sets: Mapping[str, Sequence[Key]]) -> tuple[str, l
         typed = _key_type(keys)
         pieces = []
         for start in range(0, len(keys), _MOST_KEYS):
-            some = list(keys[start : start + _MOST_KEYS])
-            given += [some, list(range(start, start + len(some)))]
-            listed = f"unnest(${len(given) - 1}::{typed}[], ${len(given)}::int[]) AS _listed(key, place)"
-            pieces.append(f"SELECT key, place FROM {listed}")
+            given.append(list(keys[start : start + _MOST_KEYS]))
+            listed = f"unnest(${len(given)}::{typed}[]) WITH ORDINALITY AS _listed(key, place)"
+            pieces.append(f"SELECT key, (place + {start - 1})::int AS place FROM {listed}")
         key = 'key COLLATE "C" AS key' if typed == "text" else "key"
         listed = " UNION ALL ".join(pieces)
         parts.append(f"{name} AS MATERIALIZED (SELECT {key}, place FROM ({listed}) AS _all)")
