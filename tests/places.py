@@ -68,7 +68,8 @@ class InPostgreSQL:
     def put(self, table, columns, rows):
         self.connection.execute(f'TRUNCATE {self.schema}."{table}"')
         if rows:
-            listed = ", ".join(f"CAST(%s AS {IN_POSTGRESQL.get(kind, kind)})" for kind in columns.values())
+            plain = [IN_POSTGRESQL.get(kind, kind).partition(" COLLATE")[0] for kind in columns.values()]
+            listed = ", ".join(f"CAST(%s AS {kind})" for kind in plain)
             given = [
                 [self._value(value, kind) for value, kind in zip(row, columns.values(), strict=True)]
                 for row in rows

@@ -11,7 +11,7 @@ from hubbub.dataset import Dataset, Spending
 from hubbub.errors import InvalidInput, Unsupported
 from hubbub.tables.engine import Source
 from queries.neighbours import NUMBERS, WEIRD, World, case, databases, seeded
-from queries.test_expressions import EXPRESSIONS, nested
+from queries.test_expressions import CONSTANTS, EXPRESSIONS, nested, of_constants
 from queries.test_expressions import WORDS as OTHER_WORDS
 
 OTHERS = ["PostgreSQL", "Spark"]
@@ -67,7 +67,8 @@ def counted(data, plan):
     """How many rows have which values of the keys."""
     measured = plan.weighing(plan.limits).candidates()
     found = data._engine.aggregates(measured.sql, measured.key_sets)
-    keys = [list(map(repr, found[f"k{place}"])) for place in range(len(plan.query.keys))]
+    named = "p" if "p0" in found else "k"  # public keys are places
+    keys = [list(map(repr, found[f"{named}{place}"])) for place in range(len(plan.query.keys))]
     return Counter(dict(zip(zip(*keys, strict=True), found["u"].tolist(), strict=True)))
 
 
@@ -78,8 +79,8 @@ def by_row(places):
     return cache(lambda name: opened(places(name), rows, hb.Unit.row()))
 
 
-def check(by_row, other, texts):
-    """As keys, so that every value of every row is compared, some at a time; gives what was refused."""
+def check(by_row, other, texts, at_once=6):
+    """As keys, so that every value of every row is compared, some at once; gives what was refused."""
     refused, known = [], []
     for text in dict.fromkeys(texts):
         try:
@@ -88,8 +89,8 @@ def check(by_row, other, texts):
         except (Unsupported, InvalidInput):
             refused.append(text)
     compared = 0
-    for start in range(0, len(known), 6):
-        some = known[start : start + 6]
+    for start in range(0, len(known), at_once):
+        some = known[start : start + at_once]
         listed = ", ".join(f"{text} AS k{place}" for place, text in enumerate(some))
         by = ", ".join(f"k{place}" for place in range(len(some)))
         query = f"SELECT {listed}, COUNT(*) AS n FROM r GROUP BY {by}"
@@ -127,6 +128,30 @@ def test_an_expression_is_the_same_in_PostgreSQL(by_row, kind):
 def test_some_expressions_are_the_same_in_Spark(by_row):
     some = [text for texts in PLAIN.values() for text in texts[::25] if text not in UNLIKE]
     assert not check(by_row, "Spark", some)
+
+
+CONSTANT = [
+    f"CASE WHEN t THEN {of_constants(text, place)} END"
+    for kind, texts in PLAIN.items()
+    for text in texts
+    for place in range(len(CONSTANTS["number"]))
+]
+
+
+def check_constants(by_row, other, texts):
+    """Two at once, since of constants the keys are known, and too many where six meet."""
+    assert len(check(by_row, other, texts, at_once=2)) < len(texts)
+
+
+def test_an_expression_of_constants_is_the_same_in_PostgreSQL(by_row):
+    check_constants(by_row, "PostgreSQL", CONSTANT[::7])
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("other", OTHERS)
+@pytest.mark.parametrize("part", range(4))
+def test_so_is_every_one(by_row, other, part):
+    check_constants(by_row, other, CONSTANT[part::4])
 
 
 @pytest.mark.long

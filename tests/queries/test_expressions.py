@@ -145,6 +145,11 @@ def test_nor_can_a_constant(data, text):
         plan.run()
 
 
+def test_a_sum_of_constants_beyond_all_doubles_is_one(data):
+    inner = "SELECT u, SUM(1e308 * 1e308) AS z FROM r GROUP BY u"
+    data.sql(f"SELECT SUM(z) AS n FROM ({inner}) AS q", epsilon=1, bounds={"z": (0, 9)}).run()
+
+
 def nested(rng, kind, depth):
     """A random expression of a kind, over expressions of the kinds it takes."""
     text = rng.choice(EXPRESSIONS[kind])

@@ -157,14 +157,16 @@ def _measurements(plan: Plan) -> dict:
 def _vectors(plan, measure, measured, found) -> list:
     """The integers of each world over the groups of all of them, in one order."""
     has_bins = measured.bins > 1
+    named = "p" if "p0" in found[0] else "k"  # public keys are places
     keys = (
         len(plan.query.keys)
-        if all(f"k{place}" in each for place in range(len(plan.query.keys)) for each in found)
+        if all(f"{named}{place}" in each for place in range(len(plan.query.keys)) for each in found)
         else 0
     )
     tables = []
     for each in found:
-        groups = zip(*(map(repr, each[f"k{place}"]) for place in range(keys)), strict=True) if keys else None
+        columns = [each[f"{named}{place}"] for place in range(keys)]
+        groups = zip(*(map(repr, column.tolist()) for column in columns), strict=True) if keys else None
         names = list(groups) if groups is not None else [()] * len(each["m0"])
         bins = each["b"] if has_bins else np.zeros(len(names), dtype=np.int64)
         tables.append({

@@ -14,6 +14,7 @@ from fractions import Fraction
 import numpy as np
 from numpy.typing import NDArray
 
+from hubbub.bounded import LARGEST
 from hubbub.errors import InvalidInput, Unsupported
 from hubbub.queries.measurement import Measurement
 from hubbub.queries.moments import Estimate, Floats, Moments, Noise, combined, ratio, width_of
@@ -57,6 +58,14 @@ class Measure(ABC):
     def released(self, measured: Measurement) -> int:
         """How many integers a group releases."""
         return measured.columns
+
+    def cut(self, noisy: NDArray[np.int64], noise: Noise, confidence: Number) -> NDArray[np.bool_]:
+        """Groups of which an integer may have been cut before the noise, where sums are held in 64 bits.
+
+        Guarantee: one of which an integer was cut is among them, with at least this confidence.
+        Proof: docs/proofs/intervals.md, "Sums that are cut"
+        """
+        return _near(noisy, LARGEST, noise, confidence)
 
     @abstractmethod
     def reader(self, noisy: NDArray[np.int64], measured: Measurement, noise: Noise) -> Reader:
@@ -259,6 +268,10 @@ class Quantiles(Measure):
     def released(self, measured: Measurement) -> int:
         return self.tree.size
 
+    def cut(self, noisy: NDArray[np.int64], noise: Noise, confidence: Number) -> NDArray[np.bool_]:
+        leaves = self.tree.leaves  # the last of its nodes, cut so early that their sum is not
+        return _near(noisy[:, -leaves:], LARGEST // leaves, noise, confidence)
+
     def reader(self, noisy: NDArray[np.int64], measured: Measurement, noise: Noise) -> Reader:
         # All fractions at once: what they share, the fit to the noisy tree, takes longest.
         known: dict[Number, tuple[Floats, Floats, Floats]] = {}
@@ -435,6 +448,12 @@ def _check_bounds(query: Query) -> None:
                     why="one person could move a sum, a mean or a quantile by any amount",
                     fix=f"declare public bounds, such as --bounds {name}=0:100, or ask for 'auto'",
                 )
+
+
+def _near(noisy: NDArray[np.int64], end: int, noise: Noise, confidence: Number) -> NDArray[np.bool_]:
+    """Groups with an integer that is no further below an end than noise goes."""
+    edge = end * (1 - 2.0**-40) - width_of(np.ones(1), noise, confidence)
+    return np.asarray((np.abs(noisy) >= edge).any(axis=1))
 
 
 def _scaled(found: Estimate, span: float, start: float = 0.0) -> Estimate:

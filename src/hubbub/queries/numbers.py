@@ -116,7 +116,8 @@ def added_up(number: Typed, *, is_mean: bool) -> Typed:
 def step_bits(bounds: Bounds | None) -> int:
     """So many bits behind the point: 20; or where bounds are known, so many that the larger has 45."""
     most = max(map(abs, bounds)) if bounds is not None else Fraction(2**25)
-    return max(-250, min(250, 45 - math.ceil(math.log2(max(most, Fraction(1, 2**400))))))
+    most = min(max(most, Fraction(1, 2**400)), Fraction(2**400))  # of constants it can be beyond all doubles
+    return max(-250, min(250, 45 - math.ceil(math.log2(most))))
 
 
 def exact_sum(x: str, bits: int, *, is_mean: bool = False) -> str:

@@ -5,17 +5,19 @@ aggregates of these, and outputs: expressions over keys and aggregates that are 
 released, so they cost nothing more.
 """
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import product
 from math import prod
+from typing import final, overload
 
 from sqlglot import exp
 
 from hubbub.errors import Unsupported
 from hubbub.tables.schema import Bounds, Key, Kind
 
-__all__ = ["Aggregate", "Argument", "GroupKey", "Order", "Output", "Query"]
+__all__ = ["Aggregate", "Argument", "GroupKey", "Groups", "Order", "Output", "Query"]
 
 _MOST_KEYS = 1 << 24
 
@@ -130,10 +132,42 @@ class Query:
                 fix="declare fewer keys, or leave them to be selected privately",
             )
 
-    def groups(self) -> list[tuple[Key, ...]]:
+    def groups(self) -> "Groups":
         """All groups, in the order of their declared keys."""
         self.check_groups()
-        return list(product(*(key.values or () for key in self.keys)))
+        return Groups(tuple(key.values or () for key in self.keys))
+
+
+@final
+class Groups(Sequence[tuple[Key, ...]]):
+    """All groups of public keys, each made when it is looked at: there may be 2^24.
+
+    >>> groups = Groups((("a", "b"), (0.0, 1.0, 2.0)))
+    >>> len(groups), groups[4], list(groups)[4]
+    (6, ('b', 1.0), ('b', 1.0))
+    """
+
+    def __init__(self, keys: tuple[tuple[Key, ...], ...]) -> None:
+        self._keys = keys
+
+    def __len__(self) -> int:
+        return prod(map(len, self._keys))
+
+    def __iter__(self) -> Iterator[tuple[Key, ...]]:
+        return product(*self._keys)
+
+    @overload
+    def __getitem__(self, place: int) -> tuple[Key, ...]: ...
+    @overload
+    def __getitem__(self, place: slice) -> list[tuple[Key, ...]]: ...
+    def __getitem__(self, place: int | slice) -> tuple[Key, ...] | list[tuple[Key, ...]]:
+        if isinstance(place, slice):
+            return [self[each] for each in range(*place.indices(len(self)))]
+        rest, found = range(len(self))[place], []
+        for keys in reversed(self._keys):
+            rest, own = divmod(rest, len(keys))
+            found.append(keys[own])
+        return tuple(reversed(found))
 
 
 def _is(node: exp.Expr, letter: str) -> bool:

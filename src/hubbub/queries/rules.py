@@ -457,29 +457,33 @@ class Weighing:
         """The text as a syntax tree, with the query's rows for `_rows`; by groups if columns are named.
 
         Rows that have no public key count for nobody and are left out; those that have one have its place
-        among the keys instead: numbers are faster to group than texts. In the end the keys are put back. Not
-        if the text `chooses`, as it does where keys are kept: that depends on keys, not on how they are
-        listed. If `is_late`, rows without a public key make groups of their own, left out in the end.
+        among the keys instead: numbers are faster to group than texts. Where all keys are public their places
+        p0, p1, … leave the engine, no key does. Not if the text `chooses`, as it does where keys are kept:
+        that depends on keys, not on how they are listed. If `is_late`, rows without a public key make groups
+        of their own, left out in the end.
         """
         coded = [place for place, key in enumerate(self.query.keys) if key.values is not None]
         if chooses is None:
             chooses = not self.query.is_public
         if coded and columns and (is_late or not chooses):
-            keys = ", ".join(
-                f"{f'_keys{place}.key' if place in coded else f'_found.k{place}'} AS k{place}"
+            listed = [
+                f"_found.k{place} AS p{place}"
+                if not is_late
+                else f"_keys{place}.place AS p{place}"
+                if self.query.is_public
+                else f"{f'_keys{place}.key' if place in coded else f'_found.k{place}'} AS k{place}"
                 for place in range(len(self.query.keys))
-            )
-            others = ", ".join(f"_found.{name}" for name in columns)
-            named = "key" if is_late else "place"
-            joined = " ".join(self._joined("_found", place, named) for place in coded)
-            text = f"WITH _found AS ({text}) SELECT {keys}, {others} FROM _found {joined}"
+            ]
+            listed += [f"_found.{name}" for name in columns]
+            joined = " ".join(self._joined("_found", place) for place in coded) if is_late else ""
+            text = f"WITH _found AS ({text}) SELECT {', '.join(listed)} FROM _found {joined}"
         if coded and not is_late:
             own = [UNIT] if self.query.is_keyed else []
             own += [f"x{place}" for place in range(len(self.query.arguments))]
             own += [key for place, key in enumerate(self._key_names) if chooses or place not in coded]
             listed = [f"{_GIVEN}.{name}" for name in own]
             listed += [f"_keys{place}.place AS k{place}" for place in coded if not chooses]
-            joined = " ".join(self._joined(_GIVEN, place, "key") for place in coded)
+            joined = " ".join(self._joined(_GIVEN, place) for place in coded)
             rows = f"{_ROWS} AS (SELECT {', '.join(listed)} FROM {_GIVEN} {joined})"
         else:
             rows = f"{_ROWS} AS (SELECT * FROM {_GIVEN})"
@@ -492,10 +496,9 @@ class Weighing:
         clause.set("expressions", [given, *clause.expressions])
         return tree
 
-    def _joined(self, table: str, place: int, column: str) -> str:
-        values = self.query.keys[place].values or ()
-        same = "IS NOT DISTINCT FROM" if None in values and column == "key" else "="
-        return f"JOIN _keys{place} ON {table}.k{place} {same} _keys{place}.{column}"
+    def _joined(self, table: str, place: int) -> str:
+        same = "IS NOT DISTINCT FROM" if None in (self.query.keys[place].values or ()) else "="
+        return f"JOIN _keys{place} ON {table}.k{place} {same} _keys{place}.key"
 
 
 @lru_cache(maxsize=256)

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from hubbub.bounded import Bounded
 from hubbub.queries.limits import found_bounds, found_rows
 from hubbub.queries.measurement import Limits, Measurement
-from hubbub.queries.measures import Affine, Estimate, Measure, Reader, together
+from hubbub.queries.measures import Affine, Estimate, Measure, Noise, Reader, together
 from hubbub.queries.moments import Moments
 from hubbub.queries.outputs import Shown, shown
 from hubbub.queries.plan import Plan
@@ -82,7 +82,7 @@ def answered(
         integers = noisy.reshape(len(groups), measure.released(measured))
         released.append((measure, measured, integers, noise))
         reader = measure.reader(integers, measured, noise)
-        readers.update(dict.fromkeys(measure.aggregates, reader))
+        readers.update(dict.fromkeys(measure.aggregates, _unless_cut(reader, measure, integers, noise)))
     assert groups is not None
 
     @cache
@@ -90,13 +90,32 @@ def answered(
         return readers[place](place, confidence)
 
     def quotient(top: Affine, bottom: Affine, confidence: Fraction) -> Estimate | None:
-        found = (together(*each, (top, bottom), confidence) for each in released)
-        return next((estimate for estimate in found if estimate is not None), None)
+        for each in released:
+            measure, _, integers, noise = each
+            found = together(*each, (top, bottom), confidence)
+            if found is not None:
+                return _anywhere(found, measure.cut(integers, noise, confidence))
+        return None
 
     columns = shown(plan.query, groups, given, plan.confidence, quotient)
     if is_exact:
         columns = [Shown(column.name, column.values) for column in columns]
     return Answered(columns, plan, limits, above)
+
+
+def _unless_cut(reader: Reader, measure: Measure, integers: Integers, noise: Noise) -> Reader:
+    """Where a sum may have been cut, the exact answer may be anywhere.
+
+    Proof: docs/proofs/intervals.md, "Sums that are cut"
+    """
+    return lambda place, confidence: _anywhere(
+        reader(place, confidence), measure.cut(integers, noise, confidence)
+    )
+
+
+def _anywhere(found: Estimate, where: NDArray[np.bool_]) -> Estimate:
+    low, high = np.where(where, -np.inf, found.low), np.where(where, np.inf, found.high)
+    return Estimate(found.value, low, high)
 
 
 def _above(plan: Plan, engine: Engine, limits: Limits, *, is_exact: bool) -> Estimate:
@@ -116,7 +135,7 @@ def _dense(measured: Measurement, found: Columns, groups: Groups, keys: int) -> 
     columns = [found[f"m{place}"] for place in range(measured.columns)]
     if not columns[0].size:
         return table
-    places = _places(found, groups, keys)
+    places = _places(measured, found, groups, keys)
     inside = places >= 0
     rows = places[inside] * measured.bins
     if measured.bins > 1:
@@ -126,10 +145,14 @@ def _dense(measured: Measurement, found: Columns, groups: Groups, keys: int) -> 
     return table
 
 
-def _places(found: Columns, groups: Groups, keys: int) -> NDArray[np.intp]:
+def _places(measured: Measurement, found: Columns, groups: Groups, keys: int) -> NDArray[np.intp]:
     """For each row of what the engine gave, the place of its group; −1 where it is none of them."""
-    if not keys:
-        return np.zeros(found["m0"].size, dtype=np.intp)
+    if not keys or "p0" in found:
+        # In the order of `Query.groups`: the last key's place is the fastest.
+        total = np.zeros(found["m0"].size, dtype=np.intp)
+        for number in range(keys):
+            total = total * len(measured.key_sets[f"_keys{number}"]) + found[f"p{number}"]
+        return total
     place = {group: number for number, group in enumerate(groups)}
     given = zip(*(found[f"k{number}"].tolist() for number in range(keys)), strict=True)
     return np.fromiter((place.get(group, -1) for group in given), dtype=np.intp, count=found["m0"].size)
@@ -169,7 +192,8 @@ def _shown(
 
     def read(_: int, confidence: Number) -> Estimate:
         low, high = stable.interval(noisy, confidence)
-        return Estimate(value, low * step, high * step)  # the step is a power of two
+        found = Estimate(value, low * step, high * step)  # the step is a power of two
+        return _anywhere(found, measure.cut(noisy[:, np.newaxis], stable.noise, confidence))
 
     return groups, read
 

@@ -1,7 +1,8 @@
 """What an engine is: it holds the rows, and gives out aggregates as exact integers, nothing else."""
 
-from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -13,7 +14,7 @@ from hubbub.errors import InvalidInput
 from hubbub.tables.schema import Key, Kind, Table
 from hubbub.unit import Window
 
-__all__ = ["Columns", "Engine", "Source", "as_keys", "distinct_keys", "types_of"]
+__all__ = ["Columns", "Engine", "Source", "Turn", "as_keys", "distinct_keys", "types_of"]
 
 Columns = Mapping[str, NDArray[Any]]
 """What comes back: by name, integers as int64, keys as objects (None where there is none)."""
@@ -71,6 +72,28 @@ class Engine(Protocol):
 
     def close(self) -> None:
         """Let go of the rows."""
+
+
+class Turn:
+    """One at a time; who is inside may enter again, and only the outermost begins and ends."""
+
+    def __init__(self) -> None:
+        self._busy = threading.RLock()
+        self._is_inside = False
+
+    @contextmanager
+    def around(self, state: Callable[[], AbstractContextManager[None]]) -> Iterator[None]:
+        """Inside of a state, which is entered if nobody has."""
+        with self._busy:
+            if self._is_inside:
+                yield
+                return
+            with state():
+                self._is_inside = True
+                try:
+                    yield
+                finally:
+                    self._is_inside = False
 
 
 def as_keys(column: NDArray[Any]) -> NDArray[Any]:

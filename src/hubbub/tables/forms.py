@@ -249,8 +249,9 @@ def text_as(text: exp.Expr, kind: Kind) -> exp.Expr:
     if kind is not Kind.NUMBER:  # there is no year 0
         later = exp.GTE(this=text.copy(), expression=text_literal("0001"))
         looks = exp.And(this=looks, expression=later)
-    read = exp.TryCast(this=text.copy(), to=exp.DataType.build(SQL_NAMES[kind]))
-    return exp.Case(ifs=[exp.If(this=looks, true=read)])
+    # Cast is only what looks so: a literal is read as soon as it is written, whatever branch it is in.
+    read = exp.Case(ifs=[exp.If(this=looks, true=text.copy())])
+    return exp.TryCast(this=read, to=exp.DataType.build(SQL_NAMES[kind]))
 
 
 # Dates

@@ -5,9 +5,8 @@ All steps of a plan run in one transaction that only reads, on one snapshot. Not
 is read through a sub-query in which every column has its declared kind, and lists of keys are sent as arrays.
 """
 
-import threading
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any
@@ -17,7 +16,7 @@ from numpy.typing import NDArray
 from sqlglot import exp
 
 from hubbub.errors import EngineFailed, HubbubError, InvalidInput
-from hubbub.tables.engine import Columns, Source, distinct_keys, types_of
+from hubbub.tables.engine import Columns, Source, Turn, distinct_keys, types_of
 from hubbub.tables.forms import (
     LEAST_MOMENT,
     SQL_NAMES,
@@ -55,6 +54,9 @@ _UNITS = {
 }
 _SETTINGS = (
     "SET LOCAL search_path = pg_catalog",  # no function or operator but the server's own
+    "SET LOCAL standard_conforming_strings = on",  # else a text could end before its end
+    "SET LOCAL transform_null_equals = off",
+    "SET LOCAL client_encoding = 'UTF8'",  # else some texts could not be sent, and that would show
     "SET LOCAL TimeZone = 'UTC'",
     "SET LOCAL DateStyle = 'ISO, YMD'",
     "SET LOCAL extra_float_digits = 1",
@@ -70,7 +72,7 @@ JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
 JOIN pg_catalog.pg_attribute a ON a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped
 JOIN pg_catalog.pg_type t ON t.oid = a.atttypid
 JOIN pg_catalog.pg_type b ON b.oid = CASE WHEN t.typbasetype = 0 THEN t.oid ELSE t.typbasetype END
-WHERE c.oid = to_regclass($1) AND has_column_privilege(c.oid, a.attnum, 'SELECT')
+WHERE c.oid = pg_catalog.to_regclass($1) AND pg_catalog.has_column_privilege(c.oid, a.attnum, 'SELECT')
 ORDER BY a.attnum
 """
 
@@ -98,9 +100,8 @@ class PostgreSQL:
 
     def __init__(self, address: str, sources: Mapping[str, Source]) -> None:
         self._address = address
-        self._busy = threading.RLock()
+        self._turn = Turn()
         self._connection: Any = None
-        self._is_inside = False
         self._connect()
         self._scans: dict[str, _Scan] = {}
         tables = {}
@@ -143,21 +144,18 @@ class PostgreSQL:
         """The SQL as PostgreSQL reads it; see `Engine`."""
         return written(sql, _FORMS, {name: scan.sql for name, scan in self._scans.items()}, "postgres")
 
-    @contextmanager
-    def snapshot(self) -> Iterator[None]:
+    def snapshot(self) -> AbstractContextManager[None]:
         """One snapshot for all that is asked inside; see `Engine`."""
-        with self._busy:
-            if self._is_inside:
-                yield
-                return
-            self._begin()
-            self._is_inside = True
-            try:
-                yield
-            finally:
-                self._is_inside = False
-                with suppress(Exception):  # a connection that is lost has nothing to roll back
-                    self._connection.execute("ROLLBACK")
+        return self._turn.around(self._transaction)
+
+    @contextmanager
+    def _transaction(self) -> Iterator[None]:
+        self._begin()
+        try:
+            yield
+        finally:
+            with suppress(Exception):  # a connection that is lost has nothing to roll back
+                self._connection.execute("ROLLBACK")
 
     def __del__(self) -> None:
         self.close()
@@ -371,10 +369,9 @@ def _with_keys(text: str, key_sets: Mapping[str, Sequence[Key]]) -> tuple[str, l
         typed = _key_type(keys)
         pieces = []
         for start in range(0, len(keys), _MOST_KEYS):
-            some = list(keys[start : start + _MOST_KEYS])
-            given += [some, list(range(start, start + len(some)))]
-            listed = f"unnest(${len(given) - 1}::{typed}[], ${len(given)}::int[]) AS _listed(key, place)"
-            pieces.append(f"SELECT key, place FROM {listed}")
+            given.append(list(keys[start : start + _MOST_KEYS]))
+            listed = f"unnest(${len(given)}::{typed}[]) WITH ORDINALITY AS _listed(key, place)"
+            pieces.append(f"SELECT key, (place + {start - 1})::int AS place FROM {listed}")
         key = 'key COLLATE "C" AS key' if typed == "text" else "key"
         listed = " UNION ALL ".join(pieces)
         parts.append(f"{name} AS MATERIALIZED (SELECT {key}, place FROM ({listed}) AS _all)")

@@ -6,10 +6,10 @@ form that is used here depends on its time zone, on how it treats errors, or on 
 """
 
 import logging
-import threading
+import re
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from itertools import islice
@@ -21,7 +21,7 @@ from sqlglot import exp
 
 from hubbub.errors import EngineFailed, HubbubError, InvalidInput
 from hubbub.noise.entropy import random_bytes
-from hubbub.tables.engine import Columns, Source, distinct_keys, types_of
+from hubbub.tables.engine import Columns, Source, Turn, distinct_keys, types_of
 from hubbub.tables.forms import BIGINT, DOUBLE, as_declared, finite, number_literal, within, within_years
 from hubbub.tables.schema import UNIT, Key, Kind, Table
 from hubbub.tables.written import Forms, is_wide, names_of, refused_here, written
@@ -62,8 +62,7 @@ class Spark:
 
     def __init__(self, session: Any, sources: Mapping[str, Source]) -> None:
         self._session = session
-        self._busy = threading.RLock()
-        self._is_inside = False
+        self._turn = Turn()
         self._token = random_bytes(4).hex()
         self._scans: dict[str, _Scan] = {}
         tables = {}
@@ -99,25 +98,22 @@ class Spark:
         """The SQL as Spark reads it; see `Engine`."""
         return written(sql, _FORMS, {name: scan.sql for name, scan in self._scans.items()}, "spark")
 
-    @contextmanager
-    def snapshot(self) -> Iterator[None]:
+    def snapshot(self) -> AbstractContextManager[None]:
         """One list of files for all that is asked inside; see `Engine`."""
-        with self._busy:
-            if self._is_inside:
-                yield
-                return
-            try:
-                with _quietly():
-                    for scan in self._scans.values():
-                        frame = self._frame(scan.rows)
-                        _check(scan, frame)
-                        frame.createOrReplaceTempView(scan.view)
-                self._is_inside = True
-                yield
-            finally:
-                self._is_inside = False
+        return self._turn.around(self._viewed)
+
+    @contextmanager
+    def _viewed(self) -> Iterator[None]:
+        try:
+            with _quietly():
                 for scan in self._scans.values():
-                    self._dropped(scan.view)
+                    frame = self._frame(scan.rows)
+                    _check(scan, frame)
+                    frame.createOrReplaceTempView(scan.view)
+            yield
+        finally:
+            for scan in self._scans.values():
+                self._dropped(scan.view)
 
     def close(self) -> None:
         """The session is its owner's."""
@@ -337,6 +333,30 @@ def _call(function: str, *parts: exp.Expr) -> exp.Expr:
     return exp.Anonymous(this=function, expressions=list(parts))
 
 
+def _literal(node: exp.Expr) -> exp.Expr:
+    """A double that is one by its letter; a text with nothing in it that a session could read otherwise.
+
+    Between ${ and } Spark puts what it or the machine is set to, and a backslash is what the session says.
+    """
+    if not node.is_string:
+        return exp.Var(this=f"{node.name}D") if "e" in node.name.lower() else node
+    if not _READ_OTHERWISE.search(node.name):
+        return node
+    plain, odd = exp.Literal.string, lambda character: _call("CHR", exp.Literal.number(ord(character)))
+    # Where a text is split at what is in parentheses, every second part is such.
+    parts = _READ_OTHERWISE.split(node.name)
+    return _call("CONCAT", *((odd if place % 2 else plain)(part) for place, part in enumerate(parts)))
+
+
+_READ_OTHERWISE = re.compile(r"([\x00-\x1f\\']|\$(?={))")
+
+
+def _identifier(node: exp.Expr) -> exp.Expr:
+    if "${" in node.name:
+        raise refused_here(node, "a name holds ${, where Spark puts what the machine is set to")
+    return node
+
+
 def _moment() -> exp.Expr:
     return exp.DataType(this=exp.DataType.Type.TIMESTAMPNTZ)
 
@@ -422,6 +442,8 @@ def _refused(node: exp.Expr) -> exp.Expr:
 
 
 _FORMS: Forms = {
+    exp.Literal: _literal,
+    exp.Identifier: _identifier,
     exp.DataType: _type,
     exp.Floor: _rounded,
     exp.Ceil: _rounded,
