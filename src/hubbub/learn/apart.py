@@ -28,21 +28,26 @@ __all__ = [
 ]
 
 _WORD = (1 << 32) - 1
+_ARRAYS = numpy_random.MT19937(0)
+"""In the place of numpy's own, for a while; seeded each time."""
 
 
 @contextmanager
 def starting_from(bits: int) -> Iterator[None]:
     """All generators that models and data draw from start from these bits, and are put back afterwards."""
-    python, arrays = random.getstate(), numpy_random.get_state()  # noqa: NPY002 - what programs use
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(bits)
-        random.seed(bits)
-        numpy_random.seed([bits & _WORD, bits >> 32])  # noqa: NPY002
-        try:
-            yield
-        finally:
-            random.setstate(python)
-            numpy_random.set_state(arrays)  # noqa: NPY002
+    # torch.manual_seed would ask all devices as well, and write down from where, each time.
+    tensors = torch.default_generator
+    before = tensors.get_state(), random.getstate(), numpy_random.get_bit_generator()
+    tensors.manual_seed(bits)
+    random.seed(bits)
+    numpy_random.set_bit_generator(_ARRAYS)  # copying states takes longer
+    numpy_random.seed([bits & _WORD, bits >> 32])  # noqa: NPY002 - what programs draw with
+    try:
+        yield
+    finally:
+        tensors.set_state(before[0])
+        random.setstate(before[1])
+        numpy_random.set_bit_generator(before[2])
 
 
 @contextmanager

@@ -43,7 +43,7 @@ _HAIR = 1 + 2.0**-40
 """For the roundings of a few doubles."""
 _LONGEST = 2.0**60
 """Longer gradients, and what is no number, add nothing: their weights could not be held."""
-_BLOCK = 1 << 15
+_BLOCK = 1 << 17
 """Numbers that get their noise at a time."""
 _LEAST_NOISE = Fraction(1, 10**9)
 _LEAST = 1e-16

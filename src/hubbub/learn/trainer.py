@@ -305,7 +305,7 @@ class Trainer:
         self.clips = [float(c.start) if isinstance(c, Adaptive) else None for c in schedule.clips]
         """Where thresholds adapt: the present ones, which are private releases."""
         for place in range(len(schedule.groups)):
-            for step in range(schedule.lots.steps if self.clips[place] is None else 1):
+            for step in range(schedule.lots.steps if schedule.varies else 1):
                 self._threshold(place, step)  # what cannot be is said now
         with torch.inference_mode(mode=False):
             self._sums = [
