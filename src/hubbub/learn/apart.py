@@ -37,17 +37,17 @@ def starting_from(bits: int) -> Iterator[None]:
     """All generators that models and data draw from start from these bits, and are put back afterwards."""
     # torch.manual_seed would ask all devices as well, and write down from where, each time.
     tensors = torch.default_generator
-    before = tensors.get_state(), random.getstate(), numpy_random.get_bit_generator()
+    before = tensors.get_state(), random.getstate(), numpy_random.get_bit_generator()  # type: ignore[attr-defined]
     tensors.manual_seed(bits)
     random.seed(bits)
-    numpy_random.set_bit_generator(_ARRAYS)  # copying states takes longer
+    numpy_random.set_bit_generator(_ARRAYS)  # type: ignore[attr-defined] # copying takes longer
     numpy_random.seed([bits & _WORD, bits >> 32])  # noqa: NPY002 - what programs draw with
     try:
         yield
     finally:
         tensors.set_state(before[0])
         random.setstate(before[1])
-        numpy_random.set_bit_generator(before[2])
+        numpy_random.set_bit_generator(before[2])  # type: ignore[attr-defined]
 
 
 @contextmanager
