@@ -193,7 +193,7 @@ def _unsteadiness(way: Way, batch: list[Tensor]) -> float:
 def _apart(one: Tensor, other: Tensor) -> float:
     if torch.equal(one, other):
         return 0.0
-    one, other = one.flatten(1).double(), other.flatten(1).double()
+    one, other = one.reshape(len(one), -1).double(), other.reshape(len(other), -1).double()
     return float(((one - other).norm(dim=1) / other.norm(dim=1).clamp_min(1e-30)).max())
 
 
@@ -207,18 +207,20 @@ def _is_steady_in_parts(way: Way, batch: list[Tensor]) -> bool:
     )
 
 
-def _alike(way: Way, batch: list[Tensor]) -> dict[nn.Parameter, Tensor]:
-    """All gradients, written out, with the same random numbers in random layers each time."""
+def _alike(way: Way, batch: list[Tensor]) -> dict[tuple[nn.Parameter, str], Tensor]:
+    """All gradients, written out, and norms, with the same random numbers in random layers each time."""
     weights = torch.full(batch[0].shape[:2], 1 / batch[0].shape[1])
     with starting_from(2), keeping_buffers(way.objective.model):
-        return {p: _kept(piece) for p, piece in way.gradients(batch, weights).items()}
+        found = way.gradients(batch, weights)
+        return {(p, what): kept for p, piece in found.items() for what, kept in _kept(piece).items()}
 
 
-def _kept(piece: Piece) -> Tensor:
+def _kept(piece: Piece) -> dict[str, Tensor]:
     """What must not change: norms, and the gradients, or where they are many the factors they are made of."""
-    made = torch.cat([piece.a, piece.b], dim=2) if isinstance(piece, Outer) else piece.dense()
-    norms = [torch.from_numpy(values)[:, None] for values in (piece.squares, piece.reach)]
-    return torch.cat([made.flatten(1).double(), *norms], dim=1)
+    norms = {"norm": torch.from_numpy(piece.squares), "reach": torch.from_numpy(piece.reach)}
+    if isinstance(piece, Outer):
+        return {"a": piece.a, "b": piece.b, **norms}
+    return {"gradient": piece.dense(), **norms}
 
 
 def _agreeing(
