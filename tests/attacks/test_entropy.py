@@ -17,14 +17,20 @@ SOURCE = "noise/entropy.py"
 """The one file that may ask for random bits, and may ask nobody but OpenSSL."""
 GENERATORS = {"random", "secrets", "uuid", "numpy.random", "scipy.stats", "torch", "Crypto", "cryptography"}
 OPERATING_SYSTEM = {"RAND_bytes", "RAND_pseudo_bytes", "urandom", "getrandom", "SystemRandom"}
-ELSEWHERE = {("learn/", "torch"), ("ledger/keys.py", "cryptography")}
-"""Models are torch's and signatures of cryptography's; lots, noise and tokens are drawn as everywhere."""
+ELSEWHERE = {
+    ("learn/", "torch"),
+    ("learn/apart.py", "random"),
+    ("learn/apart.py", "numpy"),
+    ("ledger/keys.py", "cryptography"),
+}
+"""Models are torch's and signatures of cryptography's, what models draw is seeded by our bits; lots,
+noise and tokens are drawn as everywhere."""
 DRAWS = {
     "rand", "rand_like", "randn", "randn_like", "randint", "randint_like", "randperm", "bernoulli",
     "multinomial", "normal", "poisson", "Generator", "manual_seed",
 }  # fmt: skip
 """What torch draws with a generator that can be seeded."""
-PROBES = {("learn/check.py", "*"), ("learn/trainer.py", "manual_seed")}
+PROBES = {("learn/check.py", "*"), ("learn/apart.py", "manual_seed")}
 """Where it may: made-up examples, on which a model is tried; and the seed of dropout, which is ours."""
 SEEDS = {"seed", "rng", "random_state", "generator", "random_seed"}
 

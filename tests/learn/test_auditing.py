@@ -95,8 +95,10 @@ def test_the_run_is_charged_and_put_back():
     found(of)
     assert (of._examples, of._way) == real
     assert of.step == 1
+    with pytest.raises(InvalidInput, match="has begun"):
+        found(of)
     with pytest.raises(InvalidInput, match="more canaries than parameters"):
-        audit(of, canaries=10**6)
+        audit(trainer(), canaries=10**6)
 
 
 @pytest.mark.parametrize("epsilon", [0.0, 0.5, 2.0])

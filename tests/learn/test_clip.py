@@ -25,7 +25,10 @@ CHUNK = 16
 class Clipped:
     """A model's clipped sums of a lot, one for each group."""
 
-    def __init__(self, model, x, y, *, clip=0.1, kind=Recorded, groups=None, augment=None, **given):
+    def __init__(
+        self, model, x, y, *, clip=0.1, kind=Recorded, groups=None, augment=None, chunk=CHUNK, **given
+    ):
+        self.chunk = chunk
         objective = Objective(
             model, lambda model, x, y: F.cross_entropy(model(x), y, reduction="none"), augment
         )
@@ -33,14 +36,14 @@ class Clipped:
         self.way = kind(objective, self.parameters)
         self.examples = Examples((x, y), **given)
         self.sums = [
-            Sums(group, Threshold.of(clip, Fraction(1), group.size))
+            Sums(group, Threshold.of(clip, Fraction(1), group.size), chunk)
             for group in groups or [Group("all", tuple(self.parameters))]
         ]
 
     def __call__(self, lot):
         for sums in self.sums:
             sums.start(sums.threshold)
-        added_up(self.sums, self.way, self.examples.chunks(np.array(lot, dtype=np.int64), CHUNK, CHUNK))
+        added_up(self.sums, self.way, self.examples.chunks(np.array(lot, dtype=np.int64), self.chunk, CHUNK))
         return [unwrap(sums.bounded(Unit.row())) for sums in self.sums]
 
 
@@ -153,6 +156,28 @@ def test_what_rounding_sees_is_clipped_too():
     assert moved(clipped, list(range(37)), 3)[0] <= 1
 
 
+def test_a_units_weight_does_not_follow_how_many_others_there_are():
+    """One more unit makes the last chunk longer: what rounding may come to must not change with it."""
+
+    class Cancelling(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer = nn.Linear(600, 600, bias=False)
+
+        def forward(self, x):
+            signs = torch.ones(16)
+            signs[1::2] = -0.9
+            return (self.layer(x[:, None].expand(-1, 16, -1)).mean(2) * signs).sum(1)[:, None] * torch.tensor(
+                [[1.0, 0.0, -1.0]]
+            )
+
+    x = torch.randn(600, generator=torch.Generator().manual_seed(0)).expand(33, 600).clone()
+    clipped = Clipped(Cancelling(), x, torch.zeros(33, dtype=torch.long), clip=0.01, chunk=64)
+    for lot in (17, 33):
+        (ratio,) = moved(clipped, list(range(lot)), lot - 1)
+        assert 0.01 < ratio <= 1
+
+
 @pytest.mark.parametrize("positions", [1, 3])
 def test_factors_too_small_and_too_large_for_squares_do_not_hide_the_norm(positions):
     """2.6e-23 squared is nothing in single precision, but times 1e19 it is a gradient."""
@@ -162,6 +187,35 @@ def test_factors_too_small_and_too_large_for_squares_do_not_hide_the_norm(positi
         assert (Outer(b, a).squares >= truth * (1 - 1e-12)).all()
     huge = Outer(torch.full((1, positions, 4), 1e19), torch.ones(1, positions, 4))
     assert not np.isfinite(huge.squares).any()  # such a unit adds nothing
+
+
+def test_an_example_makes_numpy_neither_warn_nor_raise():
+    class Loud(nn.Module):
+        def forward(self, x):
+            return x * 1e30
+
+    model = nn.Sequential(nn.Linear(4, 3, bias=False), Loud())
+    x, y = torch.randn(20, 4), torch.randint(0, 3, (20,))
+    x[3] = 0.0  # nothing, times what is beyond all bounds
+    with np.errstate(all="raise"):
+        Clipped(model, x, y)(range(20))
+
+
+def test_norms_and_sums_are_in_single_precision_also_where_the_model_is_not():
+    class Cancelling(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer = nn.Linear(400, 400, bias=False)
+
+        def forward(self, x):
+            signs = torch.tensor([1.0, -0.9, 1.0, -0.9])
+            turned = x[:, None] * torch.linspace(1, 1.01, 4)[:, None]
+            return (self.layer(turned).mean(2) * signs).sum(1)[:, None] * torch.tensor([[40.0, 0.0, -40.0]])
+
+    x = torch.randn(60, 400, generator=torch.Generator().manual_seed(0))
+    clipped = Clipped(Cancelling(), x, torch.zeros(60, dtype=torch.long), clip=0.01)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert max(moved(clipped, [place], 0)[0] for place in range(60)) <= 1
 
 
 def test_blanks_whose_gradients_are_no_numbers_do_no_harm():

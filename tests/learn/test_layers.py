@@ -104,7 +104,11 @@ def test_positions_that_come_before_the_examples_are_noticed():
     assert not isinstance(chosen_way(objective, parameters, [x[0, 0] for x in batch], 1), Recorded)
 
 
-@pytest.mark.parametrize("how", ["picked", "sorted", "branching", "drawn together"])
+MOVED = ["picked", "sorted", "sorted by Python", "sorted by numpy", "branching", "drawn together"]
+MOVED += ["added up by a product", "looked up", "turned along examples", "cumulated"]
+
+
+@pytest.mark.parametrize("how", MOVED)
 def test_rows_that_move_by_what_examples_hold_are_not_left_to_rules(how):
     """On random numbers nothing moves; a rule would trust that row j is unit j's."""
 
@@ -122,11 +126,46 @@ def test_rows_that_move_by_what_examples_hold_are_not_left_to_rules(how):
                 return self.layer(x[order])[order.argsort()]
             if how == "branching":
                 return self.layer(x.flip(0) if bool((x[:, 0] == -100).any()) else x)
+            rare = (x[:, 0] == -100).float()
+            if how.startswith("sorted by"):
+                numbers = rare.tolist() if how == "sorted by Python" else rare.numpy()
+                order = sorted(range(len(x)), key=lambda place: numbers[place])
+                made = self.layer(torch.stack([x[place] for place in order]))
+                return torch.stack([made[order.index(place)] for place in range(len(x))])
+            if how == "added up by a product":
+                return self.layer(x * (1 - rare @ torch.ones(len(x))))
+            if how == "looked up":
+                places = (torch.arange(len(x)) + (rare @ torch.ones(len(x))).long()) % len(x)
+                return self.layer(F.embedding(places, x))
+            if how == "turned along examples":
+                return self.layer(torch.where(rare[:, None] > 0, x.roll(1, 0), x))
+            if how == "cumulated":
+                return self.layer(x * (rare.cumsum(0)[:, None] + 1))
             return self.layer(x) * torch.rand(1)
 
     objective, parameters, batch, _ = problem(lambda: (Moving(), torch.randn(EXAMPLES, 5)), EXAMPLES, 1)
     way = chosen_way(objective, parameters, [x[0, 0] for x in batch], 1)
     assert not isinstance(way, Recorded)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_rows_that_stay_are_left_to_rules(name):
+    objective, parameters, batch, _ = problem(MODELS[name], EXAMPLES, 1)
+    assert isinstance(chosen_way(objective, parameters, [x[0, 0] for x in batch], 1), Recorded)
+
+
+def test_what_moves_within_an_example_is_left_to_rules():
+    class Within(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer = torch.nn.Linear(5, 3)
+
+        def forward(self, x):
+            ordered = x.sort(dim=1).values.roll(1, 1).flip(1).cumsum(1)
+            return self.layer(ordered.gather(1, x.argsort(1)).transpose(0, 1).softmax(0).transpose(0, 1))
+
+    objective, parameters, batch, _ = problem(lambda: (Within(), torch.randn(EXAMPLES, 5)), EXAMPLES, 1)
+    assert isinstance(chosen_way(objective, parameters, [x[0, 0] for x in batch], 1), Recorded)
 
 
 def test_dropout_draws_for_each_example_and_is_left_to_rules():

@@ -21,11 +21,11 @@ def made(data, account=None, **given):
 
 def test_a_run_in_two_parts_is_the_run_in_one(tmp_path):
     data = rows(200)
-    whole, first = made(data), made(data)
+    whole = made(data)
     with _replaying(stream()):
         whole.run(progress=False)
     account = Counted([])
-    second = made(data, account)
+    first, second = made(data, Counted([])), made(data, account)
     with _replaying(stream()):
         for step in first:
             if step == 3:
@@ -56,6 +56,52 @@ def test_a_checkpoint_is_taken_up_once_and_by_the_same_run(tmp_path):
     path.write_bytes(b"nonsense")
     with pytest.raises(InvalidInput, match="not a checkpoint"):
         made(data).resume(path)
+
+
+def test_a_run_that_goes_on_leaves_no_second_run_behind(tmp_path):
+    data, path = rows(50), tmp_path / "run.pt"
+    trainer, account = made(data), Counted([])
+    steps = iter(trainer)
+    next(steps)
+    trainer.save(path)
+    with pytest.raises(InvalidInput, match="has begun"):
+        trainer.resume(path)
+    next(steps)
+    with pytest.raises(Refused, match="went on"):
+        made(data, account).resume(path)
+    trainer.save(path)
+    trainer.save(tmp_path / "newer.pt")
+    with pytest.raises(Refused, match="went on"):
+        made(data, account).resume(path)
+    made(data).resume(tmp_path / "newer.pt")
+    assert account.charged == []
+
+
+def test_a_checkpoint_is_read_by_one_at_a_time_and_stays_as_it_was_where_it_is_refused(tmp_path):
+    data, path = rows(50), tmp_path / "run.pt"
+    trainer = made(data)
+    next(iter(trainer))
+    trainer.save(path)
+    before = path.read_bytes()
+    with pytest.raises(InvalidInput, match="another loss"):
+        made(data, sigma=2.0).resume(path)
+    assert path.read_bytes() == before
+    path.rename(tmp_path / "run.pt.claimed")  # as one who reads it does
+    with pytest.raises(InvalidInput, match="nobody else"):
+        made(data).resume(path)
+
+
+def test_what_no_account_paid_for_is_charged_when_it_is_taken_up(tmp_path):
+    data, path = rows(50), tmp_path / "run.pt"
+    first, account = made(data), Counted([])
+    next(iter(first))
+    first.save(path)
+    second = made(data, account)
+    second.resume(path)
+    with pytest.raises(Halted):
+        second.release()
+    second.run(progress=False)
+    assert [(what, loss) for what, loss, _ in account.charged] == [("training, 6 steps", second.loss)]
 
 
 def test_shuffled_lots_are_put_aside_between_epochs(tmp_path):

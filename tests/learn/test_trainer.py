@@ -3,8 +3,10 @@
 import copy
 import json
 import math
+import random
 import subprocess
 import sys
+import warnings
 from fractions import Fraction
 
 import numpy as np
@@ -424,6 +426,112 @@ def test_an_augmentation_may_not_mix_and_its_errors_stay_inside():
     run(data=(x, y), augment=fails, rate=1, steps=2).run(progress=False)
 
 
+def test_other_generators_do_not_tell_either_and_who_knows_their_seeds_knows_nothing():
+    def turned(x, y):
+        signs = np.random.choice([-1.0, 1.0], len(x)) * [random.choice([-1.0, 1.0]) for _ in x]
+        return x * torch.from_numpy(signs).float()[:, None], y
+
+    def after(count):
+        trainer = run(data=rows(count), augment=turned, rate=1, steps=2, sigma=1e-6)
+        np.random.seed(9)
+        random.seed(9)
+        trainer.run(progress=False)
+        return np.random.rand(), random.random()
+
+    assert after(20) == after(3)
+    # One unit, twice the same seeds: what it is turned by differs all the same. Alike by chance: 2^-60.
+    sums = []
+    for _ in range(2):
+        np.random.seed(9)
+        random.seed(9)
+        model = nn.Linear(4, 2)
+        one = run(model, rows(1), augment=turned, rate=1, steps=60, sigma=1e-6, lot=1)
+        sums.append(torch.stack([model.weight.grad.sign().flatten().clone() for _ in one]))
+    assert not torch.equal(*sums)
+
+
+def test_a_generator_of_its_own_is_refused():
+    drawn = np.random.default_rng(1)
+    with pytest.raises(Refused, match="generator of its own"):
+        run(augment=lambda x, y: (x * float(drawn.normal()), y))
+
+
+def test_what_a_run_is_computed_with_must_stay():
+    trainer = run()
+    with torch.autocast("cpu"), pytest.raises(InvalidInput, match="autocast"):
+        next(iter(trainer))
+    torch.set_float32_matmul_precision("medium")
+    try:
+        with pytest.raises(InvalidInput, match="less than single"):
+            next(iter(trainer))
+    finally:
+        torch.set_float32_matmul_precision("highest")
+
+
+@pytest.mark.parametrize("around", [torch.no_grad, torch.inference_mode])
+def test_gradients_are_found_whatever_is_around(around):
+    model, data = net(), rows()
+    with around():
+        next(iter(run(model, data, rate=1, sigma=1e-6, lot=300)))
+    assert model[0].weight.grad.norm() > 1e-3
+
+
+def test_a_buffer_that_an_example_replaces_is_put_back():
+    class Rare(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer = nn.Linear(4, 2)
+            self.register_buffer("top", torch.tensor([1000.0]))
+
+        def forward(self, x):
+            highest = x.detach().nan_to_num().flatten(1).amax(1)
+            self.top = torch.cat([self.top, highest]).amax(0, keepdim=True)
+            return self.layer(x)
+
+    x, y = rows(40)
+    x[3] = 12345.0
+    assert run(Rare(), (x, y), rate=1).run(progress=False).value["top"].item() == 1000
+
+
+def test_a_model_that_fails_on_blanks_needs_an_example_of_nobody():
+    class Inverse(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer = nn.Linear(4, 2)
+
+        def forward(self, x):
+            return self.layer(torch.linalg.inv(x.view(-1, 2, 2)).flatten(1))
+
+    with pytest.raises(InvalidInput, match="all zero"):
+        run(Inverse())
+    nobody = (torch.eye(2).flatten(), torch.tensor(0))
+    run(Inverse(), rows(17), rate=1, chunk=16, example=nobody).run(progress=False)
+    with pytest.raises(InvalidInput, match="shapes and types"):
+        run(example=(torch.zeros(3), torch.tensor(0)))
+
+
+def test_one_units_key_does_not_change_who_the_others_are():
+    def units(keys):
+        return run(data=rows(4), units=keys, per_unit=2)._examples._units
+
+    assert units([2**53, 2**53 + 1, 2**53, 0.5]) == 3
+    assert units(["a", "b", "a", None]) == 2
+    assert units(np.array([1.0, math.nan, 2.0, math.nan])) == 2
+    assert units([1, "1", (1,), [1]]) == 3
+
+
+def test_examples_that_cannot_be_stacked_are_blanks_and_nothing_is_said():
+    class Odd(Watched):
+        def __getitem__(self, place):
+            if place == 3:
+                warnings.warn("row 3 is secret", stacklevel=1)
+            x, y = super().__getitem__(place)
+            return {4: x.to("meta"), 5: x.to_sparse(), 6: x.clone().requires_grad_()}.get(place, x), y
+
+    looks = (torch.zeros(4), torch.tensor(0))
+    run(data=Odd(), rate=1, steps=2, example=looks).run(progress=False)
+
+
 # What is refused
 
 
@@ -514,6 +622,12 @@ def test_models_that_do_not_keep_examples_apart_are_refused(model, kind, words):
         {"data": Watched()},
         {"model": net().double().append(nn.Linear(2, 2))},
         {"model": net().half()},
+        {"rate": Fixed(299, 20)},
+        {"sigma": 1e13},
+        {"sigma": 1e-12},
+        {"clip": [1.0] * 11 + [1e9]},
+        {"data": (torch.zeros(3, 4, device="meta"), torch.zeros(3))},
+        {"loss": lambda out, y: F.cross_entropy(out, y - 1, reduction="none")},
     ],
     ids=", ".join,
 )

@@ -18,10 +18,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from hubbub.errors import InvalidInput
+from hubbub.errors import InvalidInput, Unsupported
 from hubbub.learn.data import Chunk, Examples
 from hubbub.learn.gradients import Found, Way
-from hubbub.learn.lots import _shuffled
+from hubbub.learn.lots import Shuffled, _shuffled
 from hubbub.learn.pieces import Doubles, Piece
 from hubbub.learn.trainer import Trainer
 from hubbub.noise import bernoulli
@@ -85,6 +85,18 @@ def audit(
     """
     chance, wanted = float(probability(delta, "delta")), whole(canaries, "canaries", least=_LEAST_GUESSES)
     sure = float(probability(confidence, "confidence"))
+    if isinstance(trainer.schedule.lots, Shuffled):
+        raise Unsupported(
+            "the run has shuffled lots of a public number of units",
+            why="canaries are units that are added, and would change that number",
+            fix="audit the same run with Poisson lots",
+        )
+    if trainer.step:
+        raise InvalidInput(
+            "the run has begun",
+            why="canaries take part in all of it, or what they show is not about its ε",
+            fix="audit a run that was made for it",
+        )
     planted = _Planted(trainer, wanted)
     sums, jumps = planted.run()
     groups = planted.places()
@@ -229,20 +241,21 @@ class _Examples:
             numbers = np.full((places, self.real.width), -1)
             numbers[: part.size, 0] = np.where(part < units, -1, self.inside[np.maximum(part - units, 0)])
             canary = torch.from_numpy(numbers)
-            yield replace(chunk, batch=[*chunk.batch, canary], good=chunk.good | (canary[:, 0] >= 0))
+            yield replace(
+                chunk,
+                batch=[*chunk.batch, canary],
+                good=chunk.good | (canary[:, 0] >= 0),
+                blank=[*chunk.blank, torch.tensor(-1)],
+            )
 
 
-class _Way:
+class _Way(Way):
     """The way of the real units; a canary's gradient is what it is by definition."""
 
-    turned = False
-
     def __init__(self, real: Way, planted: _Planted) -> None:
+        super().__init__(real.objective, real.parameters, real.name)
         self._real = real
         self._planted = planted
-        self.name = real.name
-        self.objective = real.objective
-        self.parameters = real.parameters
 
     def gradients(self, batch: Sequence[Tensor], weights: Tensor) -> Found:
         """As `Way`; the last tensor of the batch has the canaries' numbers."""
@@ -277,10 +290,9 @@ class _Loud:
     places: NDArray[np.int64]
     size: int
 
-    @property
-    def chain(self) -> int:
+    def chain(self, units: int) -> int:
         """No coordinate gets more than one canary."""
-        return self.real.chain + 1
+        return self.real.chain(units) + 1
 
     @cached_property
     def squares(self) -> Doubles:

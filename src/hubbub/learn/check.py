@@ -5,25 +5,26 @@ Then the fastest way to its gradients is taken that agrees with differentiating 
 """
 
 import math
-import warnings
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from itertools import count
 
 import torch
 from torch import Tensor, nn
-from torch.utils._python_dispatch import TorchDispatchMode
 
-from hubbub.errors import InvalidInput, Refused
+from hubbub.errors import HubbubError, InvalidInput, Refused
+from hubbub.learn.apart import keeping_buffers, quiet, refuse_rough_products, starting_from
 from hubbub.learn.gradients import Found, Functional, Objective, OneByOne, Recorded, Way
 from hubbub.learn.pieces import Outer, Piece
+from hubbub.learn.whose import PRIMES, rows_stay
 
-__all__ = ["chosen_way", "refuse_model", "steadiness"]
+__all__ = ["chosen_way", "refuse_failing_blanks", "refuse_model", "steadiness"]
 
 _CLOSE = 1e-3
 """Relative: far above rounding, far below a wrong rule."""
 
-_ROUNDING = 1e-5
-"""Relative: what the last bits of single precision may come to in a few layers."""
+_ROUNDING = 1e-6
+"""Relative: the last bits of single precision."""
 _GRAIN = 16
 """Lanes of the widest kernels: chunks are cut to multiples of it."""
 
@@ -51,12 +52,7 @@ def refuse_model(model: nn.Module, parameters: Sequence[nn.Parameter]) -> None:
             why="there would be nothing to learn",
             fix="pass the optimizer the model's parameters, some of which require gradients",
         )
-    if torch.get_float32_matmul_precision() != "highest":
-        raise InvalidInput(
-            "matrices are multiplied with less than single precision",
-            why="how far sums err would not be known",
-            fix='call torch.set_float32_matmul_precision("highest")',
-        )
+    refuse_rough_products()
     kinds = {parameter.dtype for parameter in parameters}
     if len(kinds) > 1 or not kinds <= {torch.float32, torch.float64}:
         raise InvalidInput(
@@ -116,26 +112,31 @@ def chosen_way(
     objective: Objective, parameters: Sequence[nn.Parameter], blank: Sequence[Tensor], width: int
 ) -> Way:
     """The fastest way that gives the gradients which one example after another has."""
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
-        units = next(n for n in (3, 5, 7, 11, 13) if not any(n in x.shape for x in blank))
-        batch = [_random(x, units, width) for x in blank]
+    with starting_from(0), keeping_buffers(objective.model), quiet(), _keeping_modes(objective.model):
+        sizes = {size for x in blank for size in x.shape}
+        batch = [_random(x, next(n for n in count(3, 2) if n not in sizes), width) for x in blank]
         buffers = [buffer.clone() for buffer in objective.model.buffers()]
+        _refuse_failing(objective, batch)
         _refuse_mixing(objective, batch)
-        if any(not torch.equal(a, b) for a, b in zip(buffers, objective.model.buffers(), strict=True)):
+        after = list(objective.model.buffers())
+        if len(after) != len(buffers) or not all(map(torch.equal, buffers, after)):
             raise Refused(
                 "the model writes into its own buffers",
                 why="they would hold something of the examples, and be released without noise",
                 fix="use layers that keep no statistics",
             )
-        was_training = objective.model.training
-        modes = {module: module.training for module in objective.model.modules()}
-        try:
-            return _agreeing(objective, parameters, batch)
-        finally:
-            objective.model.train(was_training)
-            for module, mode in modes.items():
-                module.training = mode
+        stays = rows_stay(objective, _batches(blank))
+        return _agreeing(objective, parameters, batch, stays=stays)
+
+
+@contextmanager
+def _keeping_modes(model: nn.Module) -> Iterator[None]:
+    modes = {module: module.training for module in model.modules()}
+    try:
+        yield
+    finally:
+        for module, mode in modes.items():
+            module.training = mode
 
 
 def steadiness(way: Way, blank: Sequence[Tensor], width: int, chunk: int) -> tuple[Way, bool, int]:
@@ -143,32 +144,27 @@ def steadiness(way: Way, blank: Sequence[Tensor], width: int, chunk: int) -> tup
 
     What the proof assumes of the kernels, tried on random numbers at the very shapes they will run at, bit
     for bit; random layers are switched off for it. A way that can turn its products is turned if that
-    makes it so. One that differs by more than rounding is not taken. Also whether it was bit for bit, and the
-    grain to whose multiples a lot's last chunk may be cut: the whole chunk if kernels mind its size.
+    makes it so. One that differs by more than the last bits of an example that is moved is not taken. Also
+    whether it was bit for bit, and the grain to whose multiples a lot's last chunk may be cut: the whole
+    chunk if kernels mind its size.
     """
     if isinstance(way, OneByOne):
         return way, True, 1
     objective: Objective = way.objective
-    modes = {module: module.training for module in objective.model.modules()}
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(1)
+    with starting_from(1), quiet(), _keeping_modes(objective.model):
         batch = [_random(x, chunk, width) for x in blank]
-        try:
-            if _is_random(objective, batch):
-                objective.model.eval()
-            if _is_random(objective, batch):
-                # Something draws that cannot be switched off, such as an augmentation.
-                return OneByOne(objective, way.parameters, f"{OneByOne.name} (it draws at random)"), True, 1
-            apart = math.inf
-            for turned in (False, True) if isinstance(way, Recorded) else (False,):
-                way.turned = turned
-                apart = min(apart, _unsteadiness(way, batch))
-                if apart == 0:
-                    cut = chunk % _GRAIN == 0 and _is_steady_in_parts(way, batch)
-                    return way, True, _GRAIN if cut else chunk
-        finally:
-            for module, mode in modes.items():
-                module.training = mode
+        if _is_random(objective, batch):
+            objective.model.eval()
+        if _is_random(objective, batch):
+            # Something draws that cannot be switched off, such as an augmentation.
+            return OneByOne(objective, way.parameters, f"{OneByOne.name} (it draws at random)"), True, 1
+        apart = math.inf
+        for turned in (False, True) if isinstance(way, Recorded) else (False,):
+            way.turned = turned
+            apart = min(apart, _unsteadiness(way, batch))
+            if apart == 0:
+                cut = chunk % _GRAIN == 0 and _is_steady_in_parts(way, batch)
+                return way, True, _GRAIN if cut else chunk
     way.turned = False
     if apart > _ROUNDING:
         why = "an example's place in a batch matters"
@@ -177,27 +173,28 @@ def steadiness(way: Way, blank: Sequence[Tensor], width: int, chunk: int) -> tup
 
 
 def _is_random(objective: Objective, batch: list[Tensor]) -> bool:
-    with torch.no_grad():
+    with torch.no_grad(), keeping_buffers(objective.model):
         one, other = (objective(*[x.flatten(0, 1) for x in batch]) for _ in range(2))
     return not torch.equal(one, other)
 
 
 def _unsteadiness(way: Way, batch: list[Tensor]) -> float:
-    """How far an example's gradient moves, relatively, when it is elsewhere or others are beside it."""
+    """How far a gradient moves when its example is elsewhere, beside its length; ∞ if others move it."""
     units = batch[0].shape[0]
     order = torch.arange(units).roll(units // 2 + 1)
-    others = [torch.cat([x[: units // 2], _random(x[0, 0], units - units // 2, x.shape[1])]) for x in batch]
+    half = units // 2
+    others = [torch.cat([x[:half], _random(x[0, 0], units - half, x.shape[1])]) for x in batch]
     first, moved, mixed = (_alike(way, tried) for tried in (batch, [x[order] for x in batch], others))
-    return max(
-        max(_apart(moved[p], values[order]), _apart(mixed[p][: units // 2], values[: units // 2]))
-        for p, values in first.items()
-    )
+    if not all(torch.equal(mixed[p][:half], values[:half]) for p, values in first.items()):
+        return math.inf
+    return max(_apart(moved[p], values[order]) for p, values in first.items())
 
 
 def _apart(one: Tensor, other: Tensor) -> float:
     if torch.equal(one, other):
         return 0.0
-    return float((one - other).abs().max() / other.abs().max().clamp_min(1e-30))
+    one, other = one.reshape(len(one), -1).double(), other.reshape(len(other), -1).double()
+    return float(((one - other).norm(dim=1) / other.norm(dim=1).clamp_min(1e-30)).max())
 
 
 def _is_steady_in_parts(way: Way, batch: list[Tensor]) -> bool:
@@ -210,20 +207,25 @@ def _is_steady_in_parts(way: Way, batch: list[Tensor]) -> bool:
     )
 
 
-def _alike(way: Way, batch: list[Tensor]) -> dict[nn.Parameter, Tensor]:
-    """All gradients, written out, with the same random numbers in random layers each time."""
+def _alike(way: Way, batch: list[Tensor]) -> dict[tuple[nn.Parameter, str], Tensor]:
+    """All gradients, written out, and norms, with the same random numbers in random layers each time."""
     weights = torch.full(batch[0].shape[:2], 1 / batch[0].shape[1])
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(2)
-        return {p: _kept(piece) for p, piece in way.gradients(batch, weights).items()}
+    with starting_from(2), keeping_buffers(way.objective.model):
+        found = way.gradients(batch, weights)
+        return {(p, what): kept for p, piece in found.items() for what, kept in _kept(piece).items()}
 
 
-def _kept(piece: Piece) -> Tensor:
-    """What must not change: the gradients, or where they are many the factors they are made of."""
-    return torch.cat([piece.a, piece.b], dim=2) if isinstance(piece, Outer) else piece.dense()
+def _kept(piece: Piece) -> dict[str, Tensor]:
+    """What must not change: norms, and the gradients, or where they are many the factors they are made of."""
+    norms = {"norm": torch.from_numpy(piece.squares), "reach": torch.from_numpy(piece.reach)}
+    if isinstance(piece, Outer):
+        return {"a": piece.a, "b": piece.b, **norms}
+    return {"gradient": piece.dense(), **norms}
 
 
-def _agreeing(objective: Objective, parameters: Sequence[nn.Parameter], batch: list[Tensor]) -> Way:
+def _agreeing(
+    objective: Objective, parameters: Sequence[nn.Parameter], batch: list[Tensor], *, stays: bool
+) -> Way:
     weights = torch.full(batch[0].shape[:2], 1 / batch[0].shape[1])
     slow = OneByOne(objective, parameters)
     reference = slow.gradients(batch, weights)
@@ -233,7 +235,7 @@ def _agreeing(objective: Objective, parameters: Sequence[nn.Parameter], batch: l
         reference = slow.gradients(batch, weights)
     fast = Recorded(objective, parameters)
     why = f"no rule for {', '.join(fast.missing)}" if fast.missing else "its layers' rules do not cover it"
-    if not fast.missing and not _is_static(objective, batch):
+    if not fast.missing and not stays:
         why = "which rows are whose may depend on the data"
     elif not fast.missing and _works(fast, reference, batch, weights):
         return fast
@@ -243,66 +245,11 @@ def _agreeing(objective: Objective, parameters: Sequence[nn.Parameter], batch: l
     return OneByOne(objective, parameters, f"{OneByOne.name} ({why}, and torch.func cannot)")
 
 
-class _Seen(TorchDispatchMode):
-    """Whether something ran that may move one example's rows by what another, or itself, holds."""
-
-    def __init__(self, examples: int) -> None:
-        super().__init__()
-        self.examples = examples
-        self.is_static = True
-
-    def __torch_dispatch__(
-        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
-    ) -> Any:
-        """Run it, and look at what it was."""
-        out = func(*args, **(kwargs or {}))
-        name = func.overloadpacket.__name__.rstrip("_")
-        first = args[0] if args and isinstance(args[0], Tensor) else None
-        if name in _MOVING or (name in _DRAWING and not self._by_example(out)):
-            self.is_static = False
-        elif name in _REDUCING and first is not None and first.dim():
-            place = 2 if name in {"norm", "linalg_vector_norm"} else 1
-            dims = args[place] if len(args) > place else None
-            dims = [dims] if isinstance(dims, int) else dims
-            if not isinstance(dims, (list, tuple)) or not dims or any(d % first.dim() == 0 for d in dims):
-                self.is_static = False
-        return out
-
-    def _by_example(self, out: Any) -> bool:
-        drawn = out[0] if isinstance(out, (tuple, list)) else out
-        return isinstance(drawn, Tensor) and drawn.dim() > 0 and drawn.shape[0] == self.examples
-
-
-# By the names of their kernels: what picks, sorts or counts rows, or asks for a number to branch on;
-_MOVING = {
-    "index", "index_select", "gather", "scatter", "scatter_add", "scatter_reduce", "index_add", "index_put",
-    "index_copy", "index_fill", "_index_put_impl", "_unsafe_index", "sort", "argsort", "topk", "kthvalue",
-    "median", "mode", "nonzero", "masked_select", "masked_scatter", "take", "unique_consecutive", "_unique",
-    "_unique2", "unique_dim", "_local_scalar_dense", "is_nonzero", "equal", "repeat_interleave", "bincount",
-    "histc",     "multinomial", "randperm", "searchsorted", "bucketize", "set",
-}  # fmt: skip
-# what draws at random, which each example must do for itself;
-_DRAWING = {
-    "native_dropout", "bernoulli", "rand", "randn", "rand_like", "randn_like", "randint", "randint_like",
-    "uniform", "normal", "normal_functional", "exponential", "random", "geometric", "cauchy", "log_normal",
-    "poisson", "rrelu_with_noise",
-}  # fmt: skip
-# and what reduces, which may not be over the examples.
-_REDUCING = {
-    "sum", "mean", "max", "min", "amax", "amin", "any", "all", "prod", "std", "var", "var_mean", "std_mean",
-    "logsumexp", "norm", "linalg_vector_norm", "argmax", "argmin", "count_nonzero", "aminmax",
-}  # fmt: skip
-
-
-def _is_static(objective: Objective, batch: list[Tensor]) -> bool:
-    """Whether the same operations run whatever the examples hold, and none moves rows by what they hold."""
-    flat = [x.flatten(0, 1) for x in batch]
-    modes = {module: module.training for module in objective.model.modules()}
-    with torch.no_grad(), _Seen(flat[0].shape[0]) as seen:
-        objective(*flat)
-    for module, mode in modes.items():
-        module.training = mode
-    return seen.is_static
+def _batches(blank: Sequence[Tensor]) -> Iterator[list[Tensor]]:
+    """Random examples, as many as each of the primes says."""
+    for prime in PRIMES:
+        if not any(size % prime == 0 for x in blank for size in x.shape if size):
+            yield [_random(x, prime, 1).flatten(0, 1) for x in blank]
 
 
 def _random(blank: Tensor, units: int, width: int) -> Tensor:
@@ -314,9 +261,44 @@ def _random(blank: Tensor, units: int, width: int) -> Tensor:
     return torch.randint(0, 2, shape, dtype=blank.dtype)
 
 
+def refuse_failing_blanks(way: Way, blank: Sequence[Tensor], width: int, chunk: int) -> None:
+    """What fills up chunks must be computable: else it would show whether a lot fills its chunks."""
+    with starting_from(4), keeping_buffers(way.objective.model), quiet():
+        batch = [x.expand(chunk, width, *x.shape).clone() for x in blank]
+        try:
+            way.gradients(batch, torch.zeros(chunk, width))
+        except Exception:  # noqa: BLE001 - on blanks; whatever it is, they cannot be computed
+            raise InvalidInput(
+                "the model cannot be computed on examples that are all zero",
+                why="chunks are filled up with such blanks",
+                fix="pass example=, one made-up example that it can be computed on",
+            ) from None
+
+
+def _refuse_failing(objective: Objective, batch: list[Tensor]) -> None:
+    """It must be computable at all."""
+    try:
+        objective(*[x.flatten(0, 1) for x in batch])
+    except HubbubError:
+        raise
+    except Exception as error:
+        raise InvalidInput(
+            "the model cannot be computed on made-up examples",
+            why="it is tried on normal numbers, and on integers that are 0 or 1, before anything is read",
+            fix="see that labels and tokens count from 0, and that it takes batches of any size",
+        ) from error
+
+
 def _refuse_mixing(objective: Objective, batch: list[Tensor]) -> None:
     """One example's loss must not move with another example, whatever that holds."""
     flat = [x.flatten(0, 1) for x in batch]
+    once, again = (_first_loss(objective, flat) for _ in range(2))
+    if once is not None and again is not None and not torch.allclose(once, again, equal_nan=True):
+        raise Refused(
+            "something draws at random from a generator of its own",
+            why="who knows its seed would know which draws each place in a lot gets",
+            fix="draw from torch's, numpy's or Python's own generator: these are seeded afresh for each lot",
+        )
     mixes = False
     for others in (_opposite, _large, torch.zeros_like, _ignored):
         changed = [torch.cat([x[:1], others(x[1:])]) for x in flat]
@@ -338,8 +320,7 @@ def _refuse_mixing(objective: Objective, batch: list[Tensor]) -> None:
 
 def _first_loss(objective: Objective, flat: list[Tensor]) -> Tensor | None:
     """Of the first example, with the same random numbers each time; None where the others cannot be."""
-    with torch.no_grad(), torch.random.fork_rng(devices=[]):
-        torch.manual_seed(3)
+    with torch.no_grad(), starting_from(3):
         try:
             return objective(*flat)[0]
         except (RuntimeError, IndexError, ValueError):
@@ -361,10 +342,7 @@ def _ignored(x: Tensor) -> Tensor:
 
 def _works(way: Way, reference: Found, batch: list[Tensor], weights: Tensor) -> bool:
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            found = way.gradients(batch, weights)
-            return _agree(reference, found)
+        return _agree(reference, way.gradients(batch, weights))
     except Exception:  # noqa: BLE001 - on random numbers; whatever it is, this way is not taken
         return False
 

@@ -8,7 +8,6 @@ Proof: docs/proofs/dpsgd.md
 """
 
 import math
-import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -22,10 +21,11 @@ from torch import Tensor, nn
 
 from hubbub.bounded import Bounded, Sensitivity
 from hubbub.errors import EngineFailed, InvalidInput
+from hubbub.learn.apart import exact_products, keeping_buffers, quiet
 from hubbub.learn.data import Chunk
 from hubbub.learn.gradients import Found, Way
 from hubbub.learn.pieces import UNIT
-from hubbub.noise import rounded_gaussian
+from hubbub.noise import LARGEST_SCALE, rounded_gaussian
 from hubbub.rational import ceil_sqrt
 from hubbub.unit import Unit
 
@@ -43,8 +43,9 @@ _HAIR = 1 + 2.0**-40
 """For the roundings of a few doubles."""
 _LONGEST = 2.0**60
 """Longer gradients, and what is no number, add nothing: their weights could not be held."""
-_BLOCK = 1 << 15
+_BLOCK = 1 << 17
 """Numbers that get their noise at a time."""
+_LEAST_NOISE = Fraction(1, 10**9)
 _LEAST = 1e-16
 """Added to every norm: covers what is lost below the smallest float32."""
 
@@ -87,8 +88,20 @@ class Threshold:
                 why="gradients are single-precision numbers",
                 fix="scale the loss by a public number, and the clip with it",
             )
+        if sigma < _LEAST_NOISE:
+            raise InvalidInput(
+                "sigma is below 10^-9",
+                why="the grid would be too fine for sums to be exact on it, and nothing would be protected",
+                fix="pass a larger sigma",
+            )
         steps = sigma * _FINE * ceil_sqrt(Fraction(max(1, size)))
         noise = 1 << max(6, math.ceil(steps).bit_length())
+        if noise > LARGEST_SCALE:
+            raise InvalidInput(
+                "sigma is too large for so many parameters",
+                why="the noise would not be exact in 64 bits",
+                fix="pass a smaller sigma",
+            )
         return cls(clip, sigma, noise)
 
     @cached_property
@@ -108,7 +121,10 @@ _ROOT_OF_MOST = 1 << 20
 
 
 class Measured(NamedTuple):
-    """Of each unit in a chunk: upper bounds of its norm and reach; and the longest chain of roundings."""
+    """Of each unit in a chunk: upper bounds of its norm and reach; and the longest chain of roundings.
+
+    The chain is that of a whole chunk: a unit's weight must not follow how many others there are.
+    """
 
     norms: NDArray[np.float64]
     reach: NDArray[np.float64]
@@ -118,9 +134,10 @@ class Measured(NamedTuple):
 class Sums:
     """A lot's sum in the making: integers, in doubles that hold them exactly."""
 
-    def __init__(self, group: Group, threshold: Threshold) -> None:
+    def __init__(self, group: Group, threshold: Threshold, chunk: int) -> None:
         self.group = group
         self.threshold = threshold
+        self._most_units = chunk
         kind = max((p.dtype for p in group.parameters), key=lambda kind: kind.itemsize)
         kind = torch.float64 if kind == torch.float64 else torch.float32
         self._chunk = torch.zeros(group.size, dtype=kind)
@@ -142,15 +159,15 @@ class Sums:
 
     def measured(self, pieces: Found, units: int) -> "Measured":
         """Upper bounds of each unit's norm in this group, and of what rounding is relative to."""
+        assert units <= self._most_units
         ours = [pieces.get(parameter) for parameter in self.group.parameters]
         squares, reach = np.zeros(units), np.zeros(units)
         for piece in ours:
             if piece is not None:
                 squares += piece.squares
                 reach += piece.reach
-        chain = max((piece.chain for piece in ours if piece is not None), default=1)
-        with np.errstate(invalid="ignore"):
-            return Measured(np.sqrt(squares) * _HAIR + _LEAST, np.sqrt(reach) * _HAIR + _LEAST, chain)
+        chain = max((piece.chain(self._most_units) for piece in ours if piece is not None), default=1)
+        return Measured(np.sqrt(squares) * _HAIR + _LEAST, np.sqrt(reach) * _HAIR + _LEAST, chain)
 
     def add(self, pieces: Found, measured: "Measured", good: NDArray[np.bool_]) -> None:
         """One chunk's gradients, clipped, added up and rounded to the grid."""
@@ -171,10 +188,9 @@ class Sums:
         norms, reach, chain = measured
         self._below += int(np.where(good, np.where(norms <= self.threshold.clip, 1, -1), 0).sum())
         # Rounding is relative to the reach: clip that as well, to what the allowance is for.
-        most = _ALLOWED / (4 * good.size * (chain + 8) * UNIT)
+        most = _ALLOWED / (4 * self._most_units * (chain + 8) * UNIT)
         longest = np.maximum(norms, reach / most)
-        with np.errstate(invalid="ignore"):
-            shares = np.minimum(_TIGHT * self.threshold.clip / longest, 1.0)
+        shares = np.minimum(_TIGHT * self.threshold.clip / longest, 1.0)
         # In steps of the grid, so that the sum need only be rounded.
         return np.where(good, shares / self.threshold.step, 0.0)
 
@@ -206,8 +222,9 @@ class Sums:
         return Bounded.derived(self._total.numpy(), self.threshold.sensitivity, unit, "clipped gradients")
 
     def below(self, unit: Unit) -> Bounded:
-        """How many gradients were within C, less how many were not; for adaptive clipping."""
-        return Bounded.derived(self._below, Sensitivity(1), unit, "one count up or down")
+        """How many gradients were within C, less how many were not; for adaptive clipping. Told once."""
+        counted, self._below = self._below, 0
+        return Bounded.derived(counted, Sensitivity(1), unit, "one count up or down")
 
 
 def added_up(sums: Sequence[Sums], way: Way, chunks: Iterable[Chunk]) -> None:
@@ -218,17 +235,23 @@ def added_up(sums: Sequence[Sums], way: Way, chunks: Iterable[Chunk]) -> None:
         IEEE 754 says.
     Proof: docs/proofs/dpsgd.md
     """
-    for chunk in chunks:
-        found, there = _computed(way, chunk)
-        measured = [total.measured(found, there.numel()) for total in sums]
-        # What is not a number, or too large for the squares of single precision, adds nothing.
-        finite = np.logical_and.reduce([(m.norms < _LONGEST) & (m.reach < _LONGEST) for m in measured])
-        good = there.numpy() & finite
-        if not finite.all():
-            bad = torch.from_numpy(~finite)
-            found = {parameter: piece.without(bad) for parameter, piece in found.items()}
-        for total, one in zip(sums, measured, strict=True):
-            total.add(found, one, good)
+    with quiet():
+        for chunk in chunks:
+            found, there = _computed(way, chunk)
+            with exact_products(), torch.no_grad():
+                _add(sums, found, there)
+
+
+def _add(sums: Sequence[Sums], found: Found, there: Tensor) -> None:
+    measured = [total.measured(found, there.numel()) for total in sums]
+    # What is not a number, or too large for the squares of single precision, adds nothing.
+    finite = np.logical_and.reduce([(m.norms < _LONGEST) & (m.reach < _LONGEST) for m in measured])
+    good = there.numpy() & finite
+    if not finite.all():
+        bad = torch.from_numpy(~finite)
+        found = {parameter: piece.without(bad) for parameter, piece in found.items()}
+    for total, one in zip(sums, measured, strict=True):
+        total.add(found, one, good)
 
 
 def _computed(way: Way, chunk: Chunk) -> tuple[Found, Tensor]:
@@ -248,13 +271,12 @@ def _computed(way: Way, chunk: Chunk) -> tuple[Found, Tensor]:
 
 
 def _tried(way: Way, chunk: Chunk) -> Found | None:
-    """The gradients, or nothing; warnings would tell of examples as errors do."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        try:
+    """The gradients, or nothing."""
+    try:
+        with keeping_buffers(way.objective.model):
             return way.gradients(chunk.batch, chunk.weights)
-        except Exception:  # noqa: BLE001
-            return None
+    except Exception:  # noqa: BLE001
+        return None
 
 
 def _able(way: Way, chunk: Chunk) -> Tensor:

@@ -11,10 +11,11 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
+from torch import Tensor, nn
 from torch.utils.data import IterableDataset, TensorDataset, default_collate
 
 from hubbub.errors import InvalidInput, Unsupported
+from hubbub.learn.cells import owners
 from hubbub.learn.lots import _shuffled
 from hubbub.rational import whole
 
@@ -32,11 +33,16 @@ class Chunk:
     """Units × m: what each example's loss counts for in its unit's."""
     good: Tensor
     """Which places hold a unit."""
+    blank: list[Tensor]
+    """One example of the shape, of nobody."""
 
     def only(self, here: Tensor) -> "Chunk":
         """The same with blanks everywhere else."""
-        blank = [torch.where(here.view(-1, *[1] * (x.dim() - 1)), x, torch.zeros_like(x)) for x in self.batch]
-        return replace(self, batch=blank, weights=self.weights * here[:, None], good=self.good & here)
+        filled = [
+            torch.where(here.view(-1, *[1] * (x.dim() - 1)), x, blank)
+            for x, blank in zip(self.batch, self.blank, strict=True)
+        ]
+        return replace(self, batch=filled, weights=self.weights * here[:, None], good=self.good & here)
 
 
 class Examples:
@@ -57,16 +63,7 @@ class Examples:
         self._members: list[NDArray[np.int64]] | None = None
         self._count = count
         if units is not None:
-            keys = np.asarray(units)
-            if keys.ndim != 1 or keys.size != count:
-                raise InvalidInput(
-                    "units is not one key for each example",
-                    why="it says whose each example is",
-                    fix="pass a vector as long as the data",
-                )
-            _, whose = np.unique(keys, return_inverse=True)
-            order = np.argsort(whose, kind="stable")
-            self._members = np.split(order, np.flatnonzero(np.diff(whose[order])) + 1)
+            self._members = owners(units, count)
             self._count = len(self._members)
         elif self.per_unit > 1:
             raise InvalidInput(
@@ -106,24 +103,24 @@ class Examples:
         if self.width == 1:
             good = torch.from_numpy(places[:, 0] >= 0) & read
             batch = [x[:, None] for x in batch]
-            return Chunk(batch, good.float()[:, None], good)
+            return Chunk(batch, good.float()[:, None], good, self.blank)
         has = torch.from_numpy(places >= 0) & read.view(size, self.per_unit)
         batch = [x.unflatten(0, (size, self.per_unit)) for x in batch]
         weights = has / has.sum(1, keepdim=True).clamp_min(1)
         if self.copies > 1:
             batch = [x.repeat_interleave(self.copies, dim=1) for x in batch]
             weights = (weights / self.copies).repeat_interleave(self.copies, dim=1)
-        return Chunk(batch, weights.float(), has.any(1))
+        return Chunk(batch, weights.float(), has.any(1), self.blank)
 
 
 def _source(data: Any, example: Sequence[Any] | None) -> tuple[Fetch, int, list[Tensor]]:
     """How to fetch examples, how many there are, and a blank of their shape."""
-    if isinstance(data, TensorDataset):
-        return _tensors(data.tensors)
+    if type(data) is TensorDataset:
+        return _tensors(data.tensors, example)
     if isinstance(data, (Tensor, np.ndarray)):
-        return _tensors([data])
+        return _tensors([data], example)
     if isinstance(data, (tuple, list)) and data and all(isinstance(x, (Tensor, np.ndarray)) for x in data):
-        return _tensors(data)
+        return _tensors(data, example)
     if isinstance(data, IterableDataset) or not (hasattr(data, "__getitem__") and hasattr(data, "__len__")):
         raise Unsupported(
             f"data is of type {type(data).__name__}",
@@ -133,7 +130,7 @@ def _source(data: Any, example: Sequence[Any] | None) -> tuple[Fetch, int, list[
     return _items(data, example)
 
 
-def _tensors(given: Sequence[Any]) -> tuple[Fetch, int, list[Tensor]]:
+def _tensors(given: Sequence[Any], example: Sequence[Any] | None) -> tuple[Fetch, int, list[Tensor]]:
     tensors = [torch.from_numpy(np.ascontiguousarray(x)) if isinstance(x, np.ndarray) else x for x in given]
     lengths = {x.shape[0] if x.dim() else -1 for x in tensors}
     if len(lengths) != 1 or -1 in lengths:
@@ -142,8 +139,23 @@ def _tensors(given: Sequence[Any]) -> tuple[Fetch, int, list[Tensor]]:
             why="the first dimension of each counts the examples",
             fix="pass tensors with as many rows each",
         )
+    if not all(_is_plain(x) for x in tensors):
+        raise InvalidInput(
+            "the tensors are not plain ones on the processor",
+            why="examples are picked from them there",
+            fix="pass dense tensors on the CPU",
+        )
+    tensors = [x.detach() for x in tensors]
     (count,) = lengths
     blank = [torch.zeros(x.shape[1:], dtype=x.dtype) for x in tensors]
+    if example is not None:
+        blank = _as_blank(example)
+        if [(x.shape, x.dtype) for x in blank] != [(x.shape[1:], x.dtype) for x in tensors]:
+            raise InvalidInput(
+                "example is not of the shapes and types of the data",
+                why="it stands where no example is",
+                fix="pass one tensor for each of the data's, without the first dimension",
+            )
 
     def fetch(places: NDArray[np.int64]) -> tuple[list[Tensor], Tensor]:
         is_used = places >= 0
@@ -152,8 +164,8 @@ def _tensors(given: Sequence[Any]) -> tuple[Fetch, int, list[Tensor]]:
             return [x.index_select(0, chosen) for x in tensors], torch.ones(places.size, dtype=torch.bool)
         used, chosen = torch.from_numpy(np.flatnonzero(is_used)), torch.from_numpy(places[is_used])
         batch = []
-        for x in tensors:
-            filled = torch.zeros(places.size, *x.shape[1:], dtype=x.dtype)
+        for x, nobody in zip(tensors, blank, strict=True):
+            filled = nobody.expand(places.size, *nobody.shape).clone()
             filled[used] = x[chosen]
             batch.append(filled)
         return batch, torch.ones(places.size, dtype=torch.bool)
@@ -168,31 +180,43 @@ def _items(data: Any, example: Sequence[Any] | None) -> tuple[Fetch, int, list[T
             why="no example is read before the run is charged, and chunks are filled up with blanks",
             fix="pass example=, a tuple of tensors of the right types and shapes",
         )
-    blank = [torch.zeros_like(torch.as_tensor(x)) for x in example]
+    blank = _as_blank(example)
 
     def fetch(places: NDArray[np.int64]) -> tuple[list[Tensor], Tensor]:
         rows, read = [], torch.zeros(places.size, dtype=torch.bool)
         for place, index in enumerate(places.tolist()):
-            item = _read(data, index) if index >= 0 else None
-            fits = (
-                item is not None
-                and len(item) == len(blank)
-                and all(x.shape == y.shape and x.dtype == y.dtype for x, y in zip(item, blank, strict=True))
-            )
-            rows.append(item if fits and item is not None else blank)
-            read[place] = fits
+            item = _read(data, index, blank) if index >= 0 else None
+            rows.append(blank if item is None else item)
+            read[place] = item is not None
         return [torch.stack(column) for column in zip(*rows, strict=True)], read
 
     return fetch, len(data), blank
 
 
-def _read(data: Any, index: int) -> list[Tensor] | None:
+def _as_blank(example: Sequence[Any]) -> list[Tensor]:
+    blank = [torch.as_tensor(x).detach().clone() for x in example]
+    if not all(map(_is_plain, blank)):
+        raise InvalidInput(
+            "example is not of plain tensors on the processor",
+            why="it stands where no example is",
+            fix="pass dense tensors on the CPU",
+        )
+    return blank
+
+
+def _is_plain(part: Any) -> bool:
+    return type(part) in {Tensor, nn.Parameter} and part.layout == torch.strided and part.device.type == "cpu"
+
+
+def _read(data: Any, index: int, blank: Sequence[Tensor]) -> list[Tensor] | None:
     """One example as tensors; None where it cannot be read: which one that is stays private."""
     try:
         collated = default_collate([data[index]])
+        parts = collated if isinstance(collated, (tuple, list)) else [collated]
+        if not all(map(_is_plain, parts)):
+            return None
+        item = [part[0].detach() for part in parts]
+        looks = [(x.shape, x.dtype) for x in item] == [(x.shape, x.dtype) for x in blank]
     except Exception:  # noqa: BLE001 - whatever it is, it would be about one example
         return None
-    parts = collated if isinstance(collated, (tuple, list)) else [collated]
-    if not all(isinstance(part, Tensor) for part in parts):
-        return None
-    return [part[0] for part in parts]
+    return item if looks else None

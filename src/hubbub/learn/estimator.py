@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hubbub.errors import InvalidInput, Refused
+from hubbub.learn.cells import cells, has_type, names_somebody
 from hubbub.learn.fixed import Box
 from hubbub.learn.measuring import Measuring, Price
 from hubbub.loss import Account, Loss, Receipt
@@ -178,9 +179,9 @@ class Estimator(ABC):
             return np.ones(rows, dtype=np.bool_)
         seen: dict[Any, int] = {}
         counts = np.zeros(rows, dtype=np.bool_)
-        for place, unit in enumerate(_cells(units).tolist()):
+        for place, unit in enumerate(cells(units).tolist()):
             try:
-                number = seen.get(unit, 0) if _names_somebody(unit) else self.rows_per_unit
+                number = seen.get(unit, 0) if names_somebody(unit) else self.rows_per_unit
                 counts[place] = number < self.rows_per_unit
                 seen[unit] = number + 1
             except Exception:  # noqa: BLE001 - hashing and comparing run the keys' own code
@@ -195,7 +196,7 @@ class Estimator(ABC):
                 why="the rows of one unit are counted together",
                 fix="pass the unit of every row as units=, and unit=Unit(…) when it is made",
             )
-        if units is not None and _cells(units).shape != (rows,):
+        if units is not None and cells(units).shape != (rows,):
             raise InvalidInput(
                 "units has not one entry for each row",
                 why="every row belongs to one unit",
@@ -280,7 +281,7 @@ def matrix(given: Any) -> Reals:
             fix="pass a plain array: for sparse data X.toarray()",
         )
     try:
-        rows = np.asarray(given) if _has_type(given) else _table(given)
+        rows = np.asarray(given) if has_type(given) else _table(given)
         rows = rows.astype(object) if rows.dtype.kind in "US" else rows
     except Exception:  # noqa: BLE001 - making an array runs the cells' own code
         raise _wrong_shape() from None
@@ -312,7 +313,7 @@ def column(y: Any, rows: int, name: str) -> NDArray[Any]:
             why="it learns from examples with answers",
             fix="pass y to fit",
         )
-    given = _cells(y)
+    given = cells(y)
     if given.ndim == 2 and given.shape[1] == 1:
         given = given[:, 0]
     if given.shape != (rows,):
@@ -322,11 +323,6 @@ def column(y: Any, rows: int, name: str) -> NDArray[Any]:
             fix="pass a list as long as X",
         )
     return given
-
-
-def _has_type(given: Any) -> bool:
-    """Whether it has a type of its own, as arrays do; that of a list would be made from all its cells."""
-    return any(hasattr(given, name) for name in ("dtype", "dtypes", "__array__"))
 
 
 def _table(given: Any) -> NDArray[Any]:
@@ -341,33 +337,6 @@ def _table(given: Any) -> NDArray[Any]:
     if not rows:
         raise _wrong_shape()
     return table
-
-
-def _cells(given: Any) -> NDArray[Any]:
-    """An array as it is; of anything else each cell by itself, so that none changes what another means."""
-    if isinstance(given, np.ma.MaskedArray):
-        raise InvalidInput(
-            "y or units is masked",
-            why="what a mask hides would count",
-            fix="pass a plain array without these rows",
-        )
-    try:
-        if _has_type(given):
-            return np.asarray(given)
-        listed = list(given)
-    except Exception:  # noqa: BLE001 - making a list runs its own code
-        return np.zeros((0, 0))
-    cells = np.empty(len(listed), dtype=object)
-    for place, cell in enumerate(listed):
-        cells[place] = cell
-    return cells
-
-
-def _names_somebody(unit: Any) -> bool:
-    """What does not equal itself, as NaN, names nobody."""
-    if isinstance(unit, tuple):
-        return all(map(_names_somebody, unit))
-    return unit is not None and bool(unit == unit)  # noqa: PLR0124
 
 
 def _real(cell: Any) -> float:

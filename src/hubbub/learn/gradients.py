@@ -8,16 +8,18 @@ All give the same pieces. Which way serves a model is found out beforehand, on r
 """
 
 import warnings
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from hubbub.errors import InvalidInput
+from hubbub.learn.apart import exact_products, keeping_buffers
 from hubbub.learn.layers import Rule, Tape, rule_for
 from hubbub.learn.pieces import Dense, Piece
 
@@ -55,14 +57,17 @@ class Objective(nn.Module):
         return found.flatten(1).mean(1) if found.dim() > 1 else found
 
 
-class Way(Protocol):
-    """A way to every unit's gradient."""
+@dataclass(eq=False)
+class Way(ABC):
+    """Abstract: a way to every unit's gradient."""
 
     objective: Objective
     parameters: Sequence[nn.Parameter]
-    name: str
-    turned: bool
+    name: str = ""
+    turned: bool = False
+    """Whether products have the examples in columns."""
 
+    @abstractmethod
     def gradients(self, batch: Sequence[Tensor], weights: Tensor) -> Found:
         """Of units × m examples, of which unit j's losses count with weights_j: its gradient, as pieces."""
 
@@ -73,14 +78,10 @@ def _flat(batch: Sequence[Tensor]) -> list[Tensor]:
 
 
 @dataclass(eq=False)
-class Recorded:
+class Recorded(Way):
     """One forward pass, one backward pass to the layers' outputs, and pieces from both."""
 
-    objective: Objective
-    parameters: Sequence[nn.Parameter]
     name: str = "book-keeping: one backward pass"
-    turned: bool = False
-    """Whether products have the examples in columns."""
     held: int = 0
     """Numbers that one unit has in memory while its gradient is made, as far as layers know."""
     _rules: dict[nn.Module, Rule] = field(init=False)
@@ -121,7 +122,7 @@ class Recorded:
                 why="that layer's gradients are made of it",
                 fix="use the operation that makes a new tensor",
             )
-        with torch.no_grad():
+        with torch.no_grad(), exact_products():
             for site in tape.sites:
                 ours = [next(gradients) for _ in site.edges]
                 if any(one is None for one in ours):
@@ -164,13 +165,10 @@ def _summed(pieces: Sequence[Piece]) -> Tensor:
 
 
 @dataclass(eq=False)
-class Functional:
+class Functional(Way):
     """`torch.func.vmap` of `torch.func.grad`: B gradients written out."""
 
-    objective: Objective
-    parameters: Sequence[nn.Parameter]
     name: str = "torch.func: example by example, all at once"
-    turned: bool = False
 
     def gradients(self, batch: Sequence[Tensor], weights: Tensor) -> Found:
         """As `Way`."""
@@ -191,19 +189,17 @@ class Functional:
 
 
 @dataclass(eq=False)
-class OneByOne:
+class OneByOne(Way):
     """A loop: slow, and right for everything that can be differentiated."""
 
-    objective: Objective
-    parameters: Sequence[nn.Parameter]
     name: str = "one by one: an example after another"
-    turned: bool = False
 
     def gradients(self, batch: Sequence[Tensor], weights: Tensor) -> Found:
         """As `Way`."""
         each: list[list[Any]] = [[] for _ in self.parameters]
         for place in range(weights.shape[0]):
-            total = (self.objective(*[tensor[place] for tensor in batch]) * weights[place]).sum()
+            with keeping_buffers(self.objective.model):
+                total = (self.objective(*[tensor[place] for tensor in batch]) * weights[place]).sum()
             for kept, gradient, parameter in zip(
                 each,
                 torch.autograd.grad(total, list(self.parameters), allow_unused=True),

@@ -28,7 +28,7 @@ UNIT = 2.0**-24
 
 _AT_ONCE = 1 << 14
 """So many squares are added up in float32 before double precision takes over."""
-_ONE_SLAB = 128
+_ONE_SLAB = 64
 """Rows that are added up at once."""
 _FAINT, _LOUD = 1e-20, 2.0**100
 """Between these, squares are what single precision says; above, a unit adds nothing."""
@@ -48,9 +48,8 @@ Doubles = NDArray[np.float64]
 class Piece(Protocol):
     """Gradients of B examples of one parameter."""
 
-    @property
-    def chain(self) -> int:
-        """The most roundings that a number passes while examples are added up."""
+    def chain(self, units: int) -> int:
+        """The most roundings that a number passes while up to so many examples are added up."""
 
     @property
     def squares(self) -> Doubles:
@@ -83,10 +82,9 @@ class Dense:
     known: Doubles | None = None
     """The squares, where they were needed before."""
 
-    @property
-    def chain(self) -> int:
+    def chain(self, units: int) -> int:
         """One product and a sum over the examples, by slabs."""
-        return _chain(self.values.shape[0])
+        return _chain(units)
 
     @cached_property
     def squares(self) -> Doubles:
@@ -126,10 +124,9 @@ class Outer:
     a: Tensor
     arrange: Arrange = _same
 
-    @property
-    def chain(self) -> int:
+    def chain(self, units: int) -> int:
         """Sums of slabs, and the sum of those."""
-        return _chain(self.a.shape[0] * self.a.shape[1])
+        return _chain(units * self.a.shape[1])
 
     @cached_property
     def norms(self) -> tuple[Doubles, Doubles]:
@@ -219,10 +216,9 @@ class Rows:
         whose, which = np.divmod(different, shape[0])
         return cls(torch.from_numpy(whose), torch.from_numpy(which), values, examples, shape)
 
-    @property
-    def chain(self) -> int:
+    def chain(self, units: int) -> int:
         """A row gets at most one number from each example."""
-        return self.examples + 2
+        return units + 2
 
     @cached_property
     def squares(self) -> Doubles:
@@ -295,11 +291,11 @@ def _reciprocal(sizes: Doubles, like: Tensor) -> Tensor:
 
 def _slab(rows: int) -> int:
     """So many rows are added up at once: no number then passes many roundings."""
-    return max(64, isqrt(rows)) if rows > _ONE_SLAB else max(1, rows)
+    return max(1, min(rows, max(_ONE_SLAB, isqrt(rows))))
 
 
 def _chain(rows: int) -> int:
-    """Roundings that a number passes when so many rows are multiplied and added up."""
+    """Roundings that a number passes when so many rows, or fewer, are multiplied and added up."""
     slab = _slab(rows)
     return slab + -(-rows // slab) + 3
 

@@ -1,9 +1,13 @@
 """Checkpoints: a run put aside, and taken up where it was.
 
 A checkpoint holds weights, optimizer states, averages and the step: all covered by the run's loss, which was
-charged. It is taken up once: two runs from one checkpoint would show two answers for one charge.
+charged. It is taken up once, and not at all after the run that wrote it went on: two runs from one checkpoint
+would show two answers for one charge.
 """
 
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,12 +20,12 @@ from hubbub.loss.stored import loss_to_json
 if TYPE_CHECKING:
     from hubbub.learn.trainer import Trainer
 
-__all__ = ["resume", "save"]
+__all__ = ["give_up", "resume", "save"]
 
-_FORMAT = 1
+_FORMAT = 2
 
 
-def save(trainer: "Trainer", path: str | Path) -> None:
+def save(trainer: "Trainer", path: Path) -> None:
     """Write a started run to a file; it may not be shared: only a release may."""
     lots = trainer.schedule.lots
     if isinstance(lots, Shuffled) and trainer.step % lots.per_epoch:
@@ -30,11 +34,12 @@ def save(trainer: "Trainer", path: str | Path) -> None:
             why="the rest of its order would have to be kept, or a unit could be drawn twice",
             fix=f"save after a multiple of {lots.per_epoch} steps",
         )
-    torch.save(
+    _write(
         {
             "hubbub": "a checkpoint of a private run: not a release",
             "format": _FORMAT,
             "taken up": False,
+            "paid": trainer.is_paid,
             "loss": loss_to_json(trainer.loss),
             "step": trainer.step,
             "model": trainer.model.state_dict(),
@@ -46,43 +51,81 @@ def save(trainer: "Trainer", path: str | Path) -> None:
     )
 
 
-def resume(trainer: "Trainer", path: str | Path) -> None:
-    """Take up a run that was saved: the trainer must be made with the same settings.
+def give_up(path: Path) -> None:
+    """The run that wrote this goes on itself: so nobody else may."""
+    if path.exists():
+        with _claimed(path) as stored:
+            stored["taken up"] = True
+
+
+def resume(trainer: "Trainer", path: Path) -> bool:
+    """Take up a run that was saved, and say whether an account paid for it.
 
     Guarantee: the steps that are left are those that were charged, and are taken once.
-    Assumes: nobody keeps a copy of the file.
+    Assumes: nobody keeps a copy of the file; if an account paid, it is the trainer's.
     """
-    stored = _read(path)
-    if stored["loss"] != loss_to_json(trainer.loss):
-        raise InvalidInput(
-            "the checkpoint is of a run with another loss",
-            why="what is left to do would not be what was charged",
-            fix="make the trainer with the same rate, steps and sigma",
-        )
-    if stored["taken up"]:
-        raise Refused(
-            "the checkpoint was taken up before",
-            why="its remaining steps would be shown twice and were charged once",
-            fix="save again after resuming, and resume from the newer file; or train, and pay, anew",
-        )
-    torch.save({**stored, "taken up": True}, path)
+    with _claimed(path) as stored:
+        if stored["loss"] != loss_to_json(trainer.loss):
+            raise InvalidInput(
+                "the checkpoint is of a run with another loss",
+                why="what is left to do would not be what was charged",
+                fix="make the trainer with the same rate, steps and sigma",
+            )
+        if stored["taken up"]:
+            raise Refused(
+                "the checkpoint was taken up before, or its run went on",
+                why="its remaining steps would be shown twice and were charged once",
+                fix="resume from the newest file; or train, and pay, anew",
+            )
+        stored["taken up"] = True
     trainer.model.load_state_dict(stored["model"])
     for optimizer, state in zip(trainer.optimizers, stored["optimizers"], strict=True):
         optimizer.load_state_dict(state)
     trainer.averaged = stored["averaged"]
     trainer.clips = stored["clips"]
     trainer._step = stored["step"]  # noqa: SLF001 - nobody else sets it
+    return bool(stored["paid"])
 
 
-def _read(path: str | Path) -> dict[str, Any]:
+@contextmanager
+def _claimed(path: Path) -> Iterator[dict[str, Any]]:
+    """What is stored, for one process alone; put back as it is left, or as it was if that fails."""
+    mine = path.with_name(f"{path.name}.claimed")
+    try:
+        path.rename(mine)  # of two that try, one finds no file
+    except OSError:
+        raise _no_checkpoint() from None
+    try:
+        stored = _read(mine)
+        yield stored
+        _write(stored, mine)
+    finally:
+        mine.rename(path)
+
+
+def _write(stored: dict[str, Any], path: Path) -> None:
+    """All of it or nothing, and on the disk."""
+    made = path.with_name(f"{path.name}.new")
+    with made.open("wb") as file:
+        torch.save(stored, file)
+        file.flush()
+        os.fsync(file.fileno())
+    made.replace(path)
+
+
+def _read(path: Path) -> dict[str, Any]:
     try:
         stored = torch.load(path, weights_only=True)
     except Exception:  # noqa: BLE001 - of many kinds, and none says more than this
         stored = None
     if not isinstance(stored, dict) or stored.get("format") != _FORMAT:
-        raise InvalidInput(
-            "the file is not a checkpoint of this version",
-            why="it cannot be read",
-            fix="pass a file that trainer.save wrote",
-        )
+        raise _no_checkpoint()
     return stored
+
+
+def _no_checkpoint() -> InvalidInput:
+    return InvalidInput(
+        "the file is not a checkpoint of this version",
+        why="it cannot be read",
+        fix="pass a file that trainer.save wrote, and that nobody else is reading",
+    )

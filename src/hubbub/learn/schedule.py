@@ -5,7 +5,7 @@ All layers of a step see one lot, so together they are one Gaussian with 1/σ² 
 Proof: docs/proofs/dpsgd.md, "Layers share a lot"
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
@@ -63,6 +63,8 @@ class Schedule:
     sigmas: tuple[Exactly, ...]
     lots: Lots | Shuffled
     lot: int
+    varies: bool
+    """Whether thresholds or noise change from step to step, as was given."""
 
     @classmethod
     def of(
@@ -115,7 +117,7 @@ class Schedule:
             factor = positive(calibrate(lambda by: lots(by).loss, target.epsilon, target.delta), "sigma")
         # The default says what each step does, not which variable it closes over.
         sigmas = tuple((lambda step, share=share: factor * share(step)) for share in shares)
-        return cls(groups, clips, sigmas, lots(factor), divisor)
+        return cls(groups, clips, sigmas, lots(factor), divisor, _varies(clip) or _varies(sigma))
 
     def sigma(self, step: int) -> float:
         """σ of all layers together: (Σ σ_l⁻²)^−½."""
@@ -166,6 +168,12 @@ def _groups(named: Mapping[str, nn.Parameter], clip: Any, sigma: Any) -> tuple[G
             fix=f"name layers among {', '.join(named)}",
         )
     return tuple(Group(name, tuple(parameters)) for name, parameters in found.items())
+
+
+def _varies(given: Any) -> bool:
+    if isinstance(given, Mapping):
+        return any(map(_varies, given.values()))
+    return callable(given) or (isinstance(given, Collection) and not isinstance(given, str))
 
 
 def _for_each(given: Any, groups: tuple[Group, ...]) -> list[Any]:

@@ -15,7 +15,6 @@ import json
 import math
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import partial
@@ -27,12 +26,13 @@ from torch import Tensor, nn
 
 from hubbub.bounded import unwrap
 from hubbub.errors import Halted, InvalidInput, Unsupported
-from hubbub.learn.check import chosen_way, refuse_model, steadiness
+from hubbub.learn.apart import refuse_rough_products, starting_from, surroundings
+from hubbub.learn.check import chosen_way, refuse_failing_blanks, refuse_model, steadiness
 from hubbub.learn.clip import MOST_CHUNK, Sums, Threshold, added_up
 from hubbub.learn.data import Examples
 from hubbub.learn.gradients import Augment, Objective
 from hubbub.learn.lots import Fixed, Scheduled
-from hubbub.learn.saved import resume, save
+from hubbub.learn.saved import give_up, resume, save
 from hubbub.learn.schedule import Adaptive, Schedule
 from hubbub.loss import Account, Budget, Loss
 from hubbub.noise import rounded_gaussian
@@ -95,7 +95,8 @@ def private(
         augment: A function of a batch of examples that changes each by itself, at random.
         average: Keep a moving average of the weights, of this decay.
         chunk: Units at a time; the model sees batches of just this size.
-        example: What an example looks like, where the data cannot tell.
+        example: What an example looks like, where the data cannot tell. It stands where no example is, and
+            must be nobody's.
 
     >>> model = nn.Linear(2, 2)
     >>> optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
@@ -124,6 +125,13 @@ def private(
     way = chosen_way(whole_objective, list(named.values()), examples.blank, examples.width)
     size = _chunk(chunk, schedule.lot, getattr(way, "held", _HELD // 64))
     way, steady, grain = steadiness(way, examples.blank, examples.width, size)
+    refuse_failing_blanks(way, examples.blank, examples.width, size)
+    if isinstance(rate, Fixed) and rate.population != examples._units:  # noqa: SLF001 - here it is public
+        raise InvalidInput(
+            "population is not the number of units there are",
+            why="shuffled lots are about a public number of units",
+            fix="pass the population, or use Poisson lots",
+        )
     neighbours = Neighbours.SUBSTITUTE if isinstance(rate, Fixed) else Neighbours.ADD_REMOVE
     who = Unit(unit or ("unit" if units is not None else None), neighbours)
     decay = None if average is None else float(probability(average, "average"))
@@ -226,25 +234,9 @@ def _unreduced(loss: Any) -> Callable[..., Tensor]:
     return partial(loss, reduction="none") if reduces else loss
 
 
-def _modes(model: nn.Module) -> list[tuple[str, bool]]:
-    modes = [(name, module.training) for name, module in model.named_modules()]
-    return [*modes, *((name, p.requires_grad) for name, p in model.named_parameters())]
-
-
-@contextmanager
-def _apart(model: nn.Module) -> Iterator[None]:
-    """Random layers draw from a fresh generator of their own, and buffers are as before when it is over.
-
-    Else the state of torch's generator would tell how large the lot was, and buffers could hold examples.
-    """
-    buffers = [(buffer, buffer.clone()) for buffer in model.buffers()]
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(random_bits(64) >> 1)
-        try:
-            yield
-        finally:
-            for buffer, before in buffers:
-                buffer.copy_(before)
+def _modes(model: nn.Module) -> list[tuple[Any, ...]]:
+    modes = [(name, id(module), module.training) for name, module in model.named_modules()]
+    return [*modes, *((name, id(p), p.requires_grad) for name, p in model.named_parameters()), surroundings()]
 
 
 @dataclass(frozen=True)
@@ -305,11 +297,20 @@ class Trainer:
         self._way = way
         self._account = account
         self._charged = False
+        self.is_paid = False
+        """Whether an account was charged."""
+        self._saved: Path | None = None
         self._delta = delta
         self._decay = decay
         self.clips = [float(c.start) if isinstance(c, Adaptive) else None for c in schedule.clips]
         """Where thresholds adapt: the present ones, which are private releases."""
-        self._sums = [Sums(group, self._threshold(place, 0)) for place, group in enumerate(schedule.groups)]
+        for place in range(len(schedule.groups)):
+            for step in range(schedule.lots.steps if schedule.varies else 1):
+                self._threshold(place, step)  # what cannot be is said now
+        with torch.inference_mode(mode=False):
+            self._sums = [
+                Sums(group, self._threshold(place, 0), chunk) for place, group in enumerate(schedule.groups)
+            ]
         self.averaged = {} if decay is None else {n: p.detach().clone() for n, p in self._named().items()}
         """The moving average of the weights, if one is kept."""
 
@@ -358,6 +359,7 @@ class Trainer:
             with self._busy:
                 if self._step >= self.steps:
                     return
+                self._give_up_saved()
                 # Counted before it is drawn: a step that fails may have shown its noise.
                 self._step += 1
                 self._take(self._step - 1)
@@ -416,14 +418,33 @@ class Trainer:
         }
 
     def save(self, path: str | Path) -> None:
-        """Put a started run aside; the file is private, unlike the release."""
+        """Put a started run aside; the file is private, unlike the release.
+
+        If this run goes on, the file is of no more use: its steps would be shown twice.
+        """
         self._started()
-        save(self, path)
+        with self._busy:
+            self._give_up_saved()
+            self._saved = Path(path)
+            save(self, self._saved)
 
     def resume(self, path: str | Path) -> None:
-        """Take up a run of the same settings where it was saved; it is not charged again."""
-        resume(self, path)
-        self._charged = True
+        """Take up a run of the same settings where it was saved; what was paid is not charged again."""
+        with self._busy:
+            if self._charged:
+                raise InvalidInput(
+                    "this run has begun",
+                    why="its steps would be taken again",
+                    fix="make a new one with private(…), and resume that",
+                )
+            self._refuse_changes()
+            self.is_paid = resume(self, Path(path))
+            self._charged = self.is_paid or self._account is None
+
+    def _give_up_saved(self) -> None:
+        saved, self._saved = self._saved, None
+        if saved is not None:
+            give_up(saved)
 
     # One step
 
@@ -432,6 +453,7 @@ class Trainer:
             self._refuse_changes()
             if self._account is not None:
                 self._account.charge(f"training, {self.steps} steps", self.loss, unit=self.unit)
+                self.is_paid = True
             self._charged = True
 
     def _take(self, step: int) -> None:
@@ -439,7 +461,7 @@ class Trainer:
         lot = self.schedule.lots.draw(step, self._examples._units)  # noqa: SLF001 - only the sampler asks
         for place, sums in enumerate(self._sums):
             sums.start(self._threshold(place, step))
-        with _apart(self.model):
+        with starting_from(random_bits(64) >> 1):
             added_up(self._sums, self._way, self._examples.chunks(lot, self.chunk, self._grain))
         for place, sums in enumerate(self._sums):
             self._descend(sums)
@@ -452,12 +474,13 @@ class Trainer:
         self._average()
 
     def _refuse_changes(self) -> None:
-        """The model must be as it was looked at."""
+        """The model must be as it was looked at, and what it runs on."""
+        refuse_rough_products()
         if _modes(self.model) != self._modes:
             raise InvalidInput(
-                "the model was changed after the run was made",
+                "the model, or how it is computed, was changed after the run was made",
                 why="whether it keeps examples apart was looked at in another mode, or with other parameters",
-                fix="set train() or eval() and requires_grad as they were, or make a new run",
+                fix="set modes, requires_grad, autocast and threads as they were, or make a new run",
             )
 
     def __reduce__(self) -> NoReturn:
