@@ -136,7 +136,7 @@ def scattering(
     start = time.perf_counter()
     train, test = ((scattered(x[:rows]), y[:rows]) for x, y in both(folder, held_out=held_out))
     print(f"features of {len(train[0])} and {len(test[0])} images: {time.perf_counter() - start:.0f} s")
-    lot, people, epochs = (4096, TRAIN, 25) if rows is None else (256, rows, 20)
+    lot, people, epochs = (4096, TRAIN, 25) if rows is None else (256, rows, 10)
     found = {}
     for epsilon in (1, 3, 8):
         found[epsilon] = [
