@@ -22,6 +22,8 @@ def scattering(folder):
     return MNIST["scattering"](folder, runs=3)
 
 
+# One run's accuracy varied by 0.09, 0.02 and 0.03 points; the means lay 0.59, 0.27 and 0.21 above what is
+# asked: more than ten of their standard deviations, as far as three runs can tell.
 @pytest.mark.long
 @pytest.mark.parametrize(("epsilon", "wanted"), [(1, 97.8), (3, 98.3), (8, 98.4)])
 def test_scattering_and_a_linear_layer(scattering, epsilon, wanted):
