@@ -2,15 +2,20 @@
 
     python examples/mnist.py                     a small part, in seconds
     python examples/mnist.py --full              ε = 1, 3, 8 with all images, three runs each
+    python examples/mnist.py --full --held-out   the same without the test images: how settings were chosen
     python examples/mnist.py --paper             the protocol of Abadi et al.: private PCA, 1000 ReLUs
     python examples/mnist.py --data FOLDER       where MNIST's four files are, if not in ../shared/data/mnist
 
-All settings were chosen without the test images. δ is 1e-5; one image is one person's.
+δ is 1e-5; one image is one person's. No setting has seen a test image: each was chosen by `--held-out`,
+which learns from the first 50,000 training images and looks at the other 10,000, out of a few: learning
+rates 4 and 8, 15 and 25 epochs, lots of 4096 and 8192, three ways to halve an image. Looking there is not
+paid for: settings are taken to be public, as in all that is published of MNIST.
 """
 
 import argparse
 import gzip
 import math
+import os
 import time
 from fractions import Fraction
 from pathlib import Path
@@ -23,10 +28,16 @@ from torch import Tensor, nn
 import hubbub as hb
 
 DELTA = 1e-5
-FOLDERS = (Path(__file__).parents[1] / "../shared/data/mnist", Path("mnist"))
+TRAIN, HELD_OUT = 60_000, 10_000  # how many images there are is public
+FOLDERS = (
+    Path(os.environ.get("HUBBUB_DATA", Path(__file__).parents[1] / "../shared/data")) / "mnist",
+    Path("mnist"),
+)
+
+Labelled = tuple[Tensor, Tensor]
 
 
-def images(folder: Path, part: str) -> tuple[Tensor, Tensor]:
+def images(folder: Path, part: str) -> Labelled:
     """Pixels within 0 and 1, and labels."""
     pixels = gzip.decompress((folder / f"{part}-images-idx3-ubyte.gz").read_bytes())[16:]
     labels = gzip.decompress((folder / f"{part}-labels-idx1-ubyte.gz").read_bytes())[8:]
@@ -34,58 +45,73 @@ def images(folder: Path, part: str) -> tuple[Tensor, Tensor]:
     return x.float() / 255, torch.from_numpy(np.frombuffer(labels, np.uint8).copy()).long()
 
 
-# Scattering: two layers of wavelets and absolute values, then a blur. Nothing in it is learned.
+def both(folder: Path, *, held_out: bool) -> tuple[Labelled, Labelled]:
+    """Images to learn from, and to look at afterwards."""
+    x, y = images(folder, "train")
+    if held_out:
+        return (x[:-HELD_OUT], y[:-HELD_OUT]), (x[-HELD_OUT:], y[-HELD_OUT:])
+    return (x, y), images(folder, "t10k")
 
-SIDE, ANGLES, SCALES = 36, 8, 2
+
+# Scattering: wavelets and absolute values, twice, then a blur. Nothing in it is learned. The second time, and
+# the coarse scale, are the same small wavelets on an image of half the size.
+
+ANGLES, REACH = 8, 3
 
 
-def wavelets() -> list[list[Tensor]]:
-    """Morlet wavelets by scale and angle, in the Fourier domain."""
-    at = torch.arange(SIDE) - SIDE // 2
+def wavelets() -> Tensor:
+    """Morlet wavelets by angle, real and imaginary parts, as the kernels of a convolution."""
+    at = torch.arange(-REACH, REACH + 1.0)
     y, x = torch.meshgrid(at, at, indexing="ij")
-
-    def gabor(width: float, angle: float, wave: float) -> Tensor:
-        along = x * math.cos(angle) + y * math.sin(angle)
-        across = -x * math.sin(angle) + y * math.cos(angle)
-        bell = torch.exp(-(along**2 + (4 / ANGLES * across) ** 2) / (2 * width**2))
-        return bell * torch.exp(1j * wave * along) * (4 / ANGLES) / (2 * math.pi * width**2)
-
-    def morlet(scale: int, angle: float) -> Tensor:
-        width, wave = 0.8 * 2**scale, 0.75 * math.pi / 2**scale
-        waving, flat = gabor(width, angle, wave), gabor(width, angle, 0.0)
-        return torch.fft.fft2(torch.fft.ifftshift(waving - waving.sum() / flat.sum() * flat))
-
-    return [[morlet(scale, k * math.pi / ANGLES) for k in range(ANGLES)] for scale in range(SCALES)]
-
-
-def scattered(pixels: Tensor, at_once: int = 16) -> Tensor:
-    """81 channels of 7×7 for each image, standardised in groups of three."""
-    fine, coarse = (torch.stack(bank) for bank in wavelets())
-    places = 4 + 4.0 * torch.arange(7)[:, None] - torch.arange(SIDE)
-    blur = torch.exp(-(places**2) / (2 * 1.6**2))
-    blur /= blur.sum(1, keepdim=True)
     found = []
-    for part in pixels.split(at_once):
-        image = F.pad(part, (4, 4, 4, 4))
-        spectrum = torch.fft.fft2(image)[:, None]
-        first = torch.fft.ifft2(spectrum * fine).abs()
-        second = torch.fft.ifft2(spectrum * coarse).abs()
-        third = torch.fft.ifft2(torch.fft.fft2(first)[:, :, None] * coarse).abs().flatten(1, 2)
-        channels = torch.cat([image[:, None], first, second, third], dim=1)
-        found.append(F.group_norm(blur @ channels @ blur.T, 27).flatten(1))
+    for angle in torch.arange(ANGLES) * math.pi / ANGLES:
+        along = x * angle.cos() + y * angle.sin()
+        across = y * angle.cos() - x * angle.sin()
+        bell = torch.exp(-(along**2 + (across / 2) ** 2) / (2 * 0.8**2)) / (4 * math.pi * 0.8**2)
+        wave = bell * torch.exp(0.75j * math.pi * along)
+        wave -= wave.sum() / bell.sum() * bell  # blind to a constant
+        found += [wave.real, wave.imag]
+    return torch.stack(found)[:, None]
+
+
+def blur(pixels: int) -> Tensor:
+    """From so many pixels to 7, along one side."""
+    places = (torch.arange(pixels) + 0.5) * 28 / pixels
+    bells = torch.exp(-((4 * torch.arange(7)[:, None] + 2 - places) ** 2) / (2 * 1.6**2))
+    return bells / bells.sum(1, keepdim=True)
+
+
+def scattered(pixels: Tensor, at_once: int = 64) -> Tensor:
+    """81 channels of 7×7 for each image, standardised in groups of three."""
+    kernels, binomial = wavelets(), torch.tensor([1.0, 3.0, 3.0, 1.0]) / 8
+    halving = torch.outer(binomial, binomial)[None, None]
+    full, half = blur(28), blur(14)
+
+    def modulus(channels: Tensor) -> Tensor:
+        """How strong each wavelet is, everywhere in each channel."""
+        count, size = channels.shape[1], channels.shape[2:]
+        waves = F.conv2d(channels.reshape(-1, 1, *size), kernels, padding=REACH)
+        return waves.unflatten(1, (-1, 2)).square().sum(2).sqrt().reshape(-1, count * ANGLES, *size)
+
+    found = []
+    for image in pixels[:, None].split(at_once):
+        first = torch.cat([image, modulus(image)], dim=1)
+        halved = F.conv2d(first.reshape(-1, 1, 28, 28), halving, stride=2, padding=1)
+        second = modulus(halved.reshape(-1, 1 + ANGLES, 14, 14))
+        channels = torch.cat([full @ first @ full.T, half @ second @ half.T], dim=1)
+        found.append(F.group_norm(channels, 27).flatten(1))
     return torch.cat(found)
 
 
-def learned(train: tuple[Tensor, Tensor], epsilon: float, *, lot: int, epochs: int) -> nn.Module:
+def learned(train: Labelled, epsilon: float, *, lot: int, people: int, epochs: int) -> nn.Module:
     """A linear layer on the features, within (ε, 1e-5)."""
-    features, labels = train
-    people = len(features)  # taken to be public, as MNIST's size is
-    model = nn.Linear(features.shape[1], 10)
+    model = nn.Linear(train[0].shape[1], 10)
     nn.init.zeros_(model.weight)
+    nn.init.zeros_(model.bias)
     trainer = hb.learn.private(
         model,
-        torch.optim.SGD(model.parameters(), lr=8.0, momentum=0.9),
-        (features, labels),
+        torch.optim.SGD(model.parameters(), lr=4.0, momentum=0.9),
+        train,
         loss=F.cross_entropy,
         clip=0.1,
         rate=Fraction(lot, people),
@@ -94,37 +120,53 @@ def learned(train: tuple[Tensor, Tensor], epsilon: float, *, lot: int, epochs: i
         lot=lot,
         average=0.97,
     )
-    release = trainer.run(progress=False)
-    model.load_state_dict(release.value)
+    model.load_state_dict(trainer.run(progress=False).value)
     return model
 
 
-def right(model: nn.Module, test: tuple[Tensor, Tensor]) -> float:
+def right(model: nn.Module, test: Labelled) -> float:
     with torch.no_grad():
         return (model(test[0]).argmax(1) == test[1]).float().mean().item()
 
 
-def scattering(folder: Path, rows: int | None, runs: int) -> None:
+def scattering(
+    folder: Path, *, rows: int | None = None, runs: int = 3, held_out: bool = False
+) -> dict[int, list[float]]:
+    """The share of test images that each run gets right, by ε."""
     start = time.perf_counter()
-    (x, y), (x_test, y_test) = images(folder, "train"), images(folder, "t10k")
-    train = scattered(x[:rows]), y[:rows]
-    test = scattered(x_test[:rows]), y_test[:rows]
+    train, test = ((scattered(x[:rows]), y[:rows]) for x, y in both(folder, held_out=held_out))
     print(f"features of {len(train[0])} and {len(test[0])} images: {time.perf_counter() - start:.0f} s")
-    lot, epochs = (4096, 25) if rows is None else (256, 20)
+    lot, people, epochs = (4096, TRAIN, 25) if rows is None else (256, rows, 10)
+    found = {}
     for epsilon in (1, 3, 8):
-        found = [right(learned(train, epsilon, lot=lot, epochs=epochs), test) for _ in range(runs)]
-        each = ", ".join(f"{100 * one:.2f}" for one in found)
-        print(f"ε = {epsilon}: {100 * np.mean(found):.2f} % of test images right ({each})", flush=True)
+        found[epsilon] = [
+            right(learned(train, epsilon, lot=lot, people=people, epochs=epochs), test) for _ in range(runs)
+        ]
+        each = ", ".join(f"{100 * one:.2f}" for one in found[epsilon])
+        print(
+            f"ε = {epsilon}: {100 * np.mean(found[epsilon]):.2f} % right of images not seen before ({each})",
+            flush=True,
+        )
     print(f"{time.perf_counter() - start:.0f} s in all")
+    return found
 
 
-# The paper's protocol
+# The paper's protocol: private PCA to 60 dimensions, 1000 ReLUs, lots of 600, gradients clipped to 4
+
+LOT, CLIP, SCALE = 600, 4.0, 8.0
+# The paper takes many steps with much noise; the same way is gone here in fewer, larger ones: steps times
+# learning rate, over 1 less momentum, are about the paper's for each ε. Its PCA spends about these ε, too.
+PACE = {"lr": 0.05, "momentum": 0.9}
+PAPER = {
+    0.5: {"pca": 0.2, "steps": 400},
+    2: {"pca": 0.5, "steps": 1400},
+    8: {"pca": 1.0, "steps": 5000},
+}
 
 
-def projected(x: Tensor, epsilon: float) -> tuple[Tensor, hb.Loss]:
+def directions(x: Tensor, epsilon: float) -> tuple[Tensor, hb.Loss]:
     """The 60 main directions of unit-length images, from their second moments with noise."""
-    flat = x.flatten(1).double()
-    unit = flat / flat.norm(dim=1, keepdim=True).clamp_min(1e-6)
+    unit = unit_length(x).double()
     rows, columns = np.triu_indices(784)
     moments = (unit.T @ unit).numpy()[rows, columns]
     # One image adds x·xᵀ, of norm at most 1; a little more is for the rounding of doubles.
@@ -132,57 +174,52 @@ def projected(x: Tensor, epsilon: float) -> tuple[Tensor, hb.Loss]:
     mechanism = hb.Gaussian.of(sensitivity=size, epsilon=epsilon, delta=1e-6, real=True, cells=rows.size)
     noisy = np.zeros((784, 784))
     noisy[rows, columns] = noisy[columns, rows] = mechanism.release(moments).value
-    _, directions = torch.linalg.eigh(torch.from_numpy(noisy))
-    return directions[:, -60:].float(), mechanism.loss()
+    _, found = torch.linalg.eigh(torch.from_numpy(noisy))
+    return found[:, -60:].float(), mechanism.loss()
 
 
-def paper(folder: Path) -> None:
-    (x, y), (x_test, y_test) = images(folder, "train"), images(folder, "t10k")
-    rate = Fraction(600, 60_000)
-    # ε of all and of the PCA, steps, learning rate
-    for epsilon, first, steps, pace in ((0.5, 0.2, 500, 0.2), (2, 0.5, 2000, 0.2), (8, 1.0, 8000, 0.1)):
-        directions, price = projected(x, first)
+def unit_length(x: Tensor) -> Tensor:
+    flat = x.flatten(1)
+    return flat / flat.norm(dim=1, keepdim=True).clamp_min(1e-6)
 
-        def both(sigma: Fraction, price: hb.Loss = price, steps: int = steps) -> hb.Loss:
-            return price + hb.Loss.gaussian(1 / sigma).sampled(rate) * steps
 
-        sigma = hb.calibrate(both, epsilon, DELTA)
+def paper(train: Labelled, test: Labelled, epsilon: float, *, pca: float, steps: int) -> float:
+    """The share of test images that are got right within ε, of which the PCA spends some."""
+    start = time.perf_counter()
+    turned, price = directions(train[0], pca)
+    rate = Fraction(LOT, TRAIN)
 
-        def features(given: Tensor, directions: Tensor = directions) -> Tensor:
-            flat = given.flatten(1)
-            return flat @ directions / flat.norm(dim=1, keepdim=True).clamp_min(1e-6) * 8
+    def whole(sigma: Fraction) -> hb.Loss:
+        return price + hb.Loss.gaussian(1 / sigma).sampled(rate) * steps
 
-        model = nn.Sequential(nn.Linear(60, 1000), nn.ReLU(), nn.Linear(1000, 10))
-        optimizer = torch.optim.SGD(model.parameters(), lr=pace)
-        trainer = hb.learn.private(
-            model,
-            optimizer,
-            (features(x), y),
-            loss=F.cross_entropy,
-            clip=4.0,
-            rate=rate,
-            steps=steps,
-            sigma=sigma,
-            lot=600,
-            average=0.99,
-        )
-        start = time.perf_counter()
-        model.load_state_dict(trainer.run(progress=False).value)
-        found = right(model, (features(x_test), y_test))
-        spent = (price + trainer.loss).epsilon(DELTA)
-        seconds = time.perf_counter() - start
-        print(
-            f"ε = {spent:.3f}, PCA included: {100 * found:.2f} % of test images right, {seconds:.0f} s",
-            flush=True,
-        )
+    model = nn.Sequential(nn.Linear(60, 1000), nn.ReLU(), nn.Linear(1000, 10))
+    optimizer = torch.optim.SGD(model.parameters(), **PACE)
+    trainer = hb.learn.private(
+        model,
+        optimizer,
+        (unit_length(train[0]) @ turned * SCALE, train[1]),
+        loss=F.cross_entropy,
+        clip=CLIP,
+        rate=rate,
+        steps=steps,
+        sigma=hb.calibrate(whole, epsilon, DELTA),
+        lot=LOT,
+        average=0.98,
+    )
+    model.load_state_dict(trainer.run(progress=False).value)
+    found = right(model, (unit_length(test[0]) @ turned * SCALE, test[1]))
+    spent, seconds = (price + trainer.loss).epsilon(DELTA), time.perf_counter() - start
+    print(f"ε = {spent:.3f}, PCA included: {100 * found:.2f} % right of others, {seconds:.0f} s", flush=True)
+    return found
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="MNIST, learned privately.")
     parser.add_argument("--data", type=Path, help="the folder with MNIST's four files")
-    parser.add_argument("--full", action="store_true", help="all images, three runs for each ε")
-    parser.add_argument("--runs", type=int, default=3, help="runs for each ε, with --full")
+    parser.add_argument("--full", action="store_true", help="all images, several runs for each ε")
+    parser.add_argument("--runs", type=int, default=3, help="how many, with --full")
     parser.add_argument("--paper", action="store_true", help="private PCA and a hidden layer, as in 2016")
+    parser.add_argument("--held-out", action="store_true", help="look at training images set aside instead")
     given = parser.parse_args()
     folder = next(
         (f for f in (given.data, *FOLDERS) if f and (f / "t10k-labels-idx1-ubyte.gz").exists()), None
@@ -194,11 +231,13 @@ def main() -> None:
         print("Pass --data with the folder that holds train-images-idx3-ubyte.gz and the other three.")
         print("Nothing was trained.")
     elif given.paper:
-        paper(folder)
+        train, test = both(folder, held_out=given.held_out)
+        for epsilon, settings in PAPER.items():
+            paper(train, test, epsilon, **settings)
     elif given.full:
-        scattering(folder, None, given.runs)
+        scattering(folder, runs=given.runs, held_out=given.held_out)
     else:
-        scattering(folder, 1000, 1)
+        scattering(folder, rows=1000, runs=1, held_out=given.held_out)
 
 
 if __name__ == "__main__":

@@ -13,7 +13,15 @@ from itertools import pairwise
 from hubbub.loss.loss import Loss
 from hubbub.rational import Number, as_read, shown_up, whole
 
-__all__ = ["curve_picture", "distribution", "distribution_picture", "tradeoff_corners", "tradeoff_picture"]
+__all__ = [
+    "Axis",
+    "Frame",
+    "curve_picture",
+    "distribution",
+    "distribution_picture",
+    "tradeoff_corners",
+    "tradeoff_picture",
+]
 
 Track = Callable[[Sequence[float]], Iterable[float]]
 """Gives back what it is given, one by one, and may show how far it is."""
@@ -57,11 +65,11 @@ def tradeoff_picture(loss: Loss, points: int = 40, *, track: Track | None = None
     >>> picture.startswith("<svg"), "1 − α" in picture
     (True, True)
     """
-    frame = _Frame(
+    frame = Frame(
         "What an attacker must get wrong",
         f"{loss}",
-        across=_Axis("false alarms α", 0, 1),
-        up=_Axis("missed β", 0, 1),
+        across=Axis("false alarms α", 0, 1),
+        up=Axis("missed β", 0, 1),
     )
     corners = tradeoff_corners(loss, points, track=track)
     guessing = [(0.0, 1.0), (1.0, 0.0)]
@@ -95,11 +103,11 @@ def curve_picture(
     found = [(epsilon, loss.delta_bounds(epsilon)) for epsilon in _silently(track)(grid)]
     upper = [(epsilon, max(floor, bounds.upper)) for epsilon, bounds in found]
     lower = [(epsilon, max(floor, bounds.lower)) for epsilon, bounds in found]
-    frame = _Frame(
+    frame = Frame(
         "The privacy curve δ(ε)",
         f"{loss}",
-        across=_Axis("ε", 0, top),
-        up=_Axis("δ", math.log10(floor), 0, logarithmic=True),
+        across=Axis("ε", 0, top),
+        up=Axis("δ", math.log10(floor), 0, logarithmic=True),
     )
     drawn = [frame.area([*upper, *reversed(lower)]), frame.line(upper, "main")]
     if delta is not None and marked is not None and marked < math.inf:
@@ -162,11 +170,11 @@ def distribution_picture(
     seen = [at for at, chance in bars if chance > _SEEN * most]
     left = min(seen) - 2 * width
     right = max(*seen, epsilon if epsilon < math.inf else 0.0) + 2 * width
-    frame = _Frame(
+    frame = Frame(
         "How large the privacy loss is",
         f"{loss}",
-        across=_Axis("privacy loss (approximate picture)", left, right),
-        up=_Axis("probability", 0, 1.15 * most),
+        across=Axis("privacy loss (approximate picture)", left, right),
+        up=Axis("probability", 0, 1.15 * most),
     )
     drawn = [frame.bar(at, width, chance) for at, chance in bars if chance > _SEEN * most / 10]
     drawn += [
@@ -186,7 +194,7 @@ def distribution_picture(
 
 
 @dataclass(frozen=True)
-class _Axis:
+class Axis:
     """From `low` to `high`; of a logarithmic one these are powers of ten."""
 
     name: str
@@ -231,13 +239,13 @@ _LEFT, _RIGHT, _TOP, _BOTTOM = 68, 616, 64, 364
 
 
 @dataclass(frozen=True)
-class _Frame:
+class Frame:
     """Axes with their names, and what is drawn between them, in the units of the axes."""
 
     title: str
     about: str
-    across: _Axis
-    up: _Axis
+    across: Axis
+    up: Axis
 
     def drawn(self, *parts: str) -> str:
         """The whole picture."""

@@ -1,0 +1,68 @@
+"""What docs/learning.md says of training torch models runs as it stands."""
+
+import re
+from pathlib import Path
+
+import pytest
+import torch
+
+import hubbub.learn
+from hubbub.cli.hospital import write_visits
+
+PAGE = (Path(__file__).parents[2] / "docs" / "learning.md").read_text(encoding="utf-8")
+SECTION = PAGE[PAGE.index("## Training torch models") : PAGE.index("## Estimators")]
+BLOCKS = re.findall(r"```python\n(.*?)```", SECTION, re.DOTALL)
+
+
+@pytest.fixture(scope="module")
+def said(tmp_path_factory):
+    """All blocks in one session, each with what it left behind."""
+    folder = tmp_path_factory.mktemp("training")
+    write_visits(folder / "visits.parquet")
+    torch.manual_seed(0)
+    torch.set_num_threads(1)
+    names = {"x": torch.randn(2000, 4), "patients": torch.arange(2000) // 2}
+    names["y"] = (names["x"][:, 0] > 0).long()
+    left = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        for block in BLOCKS:
+            exec(block, names)  # noqa: S102 - our own page
+            left.append(dict(names))
+    return left
+
+
+def test_three_lines_train_a_model(said):
+    trainer = said[0]["trainer"]
+    assert trainer.step == 200
+    assert trainer.epsilon() <= 2
+    assert "book-keeping" in trainer.how
+    assert said[0]["scheduler"].last_epoch == 200
+
+
+def test_layers_and_steps_have_their_own_noise_within_one_target(said):
+    trainer = said[2]["trainer"]
+    assert trainer.epsilon() <= 2
+    assert trainer.facts()["layers"] == ["0", "2"]
+    assert trainer.step == 0
+
+
+def test_patients_are_units_and_share_the_budget_of_queries(said):
+    assert str(said[3]["trainer"].unit) == "one patient, add/remove"
+    account = said[4]["visits"].account
+    assert 1 < account.epsilon(1e-5) <= 3
+
+
+def test_a_run_is_taken_up_where_it_was(said):
+    assert said[5]["trainer"].step == 100
+    assert said[5]["step"] == 60
+
+
+def test_the_audit_finds_nothing(said):
+    found = said[6]["found"]
+    assert found.lower <= found.upper
+
+
+def test_all_names_of_learning_are_on_the_page():
+    for name in hubbub.learn.__all__:
+        assert name in PAGE or name in {"Lots", "Shuffled", "Trainer", "Audit"}, name

@@ -1,0 +1,30 @@
+"""How accurate: handwritten digits, by the example's own settings, which never saw the test images."""
+
+import runpy
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+MNIST = runpy.run_path(str(Path(__file__).parents[2] / "examples" / "mnist.py"))
+
+
+@pytest.fixture(scope="module")
+def folder():
+    found = next((one for one in MNIST["FOLDERS"] if (one / "t10k-labels-idx1-ubyte.gz").exists()), None)
+    if found is None:
+        pytest.skip("MNIST's files are not there")
+    return found
+
+
+@pytest.fixture(scope="module")
+def scattering(folder):
+    return MNIST["scattering"](folder, runs=3)
+
+
+# One run's accuracy varied by 0.09, 0.02 and 0.03 points; the means lay 0.59, 0.27 and 0.21 above what is
+# asked: more than ten of their standard deviations, as far as three runs can tell.
+@pytest.mark.long
+@pytest.mark.parametrize(("epsilon", "wanted"), [(1, 97.8), (3, 98.3), (8, 98.4)])
+def test_scattering_and_a_linear_layer(scattering, epsilon, wanted):
+    assert 100 * np.mean(scattering[epsilon]) >= wanted
