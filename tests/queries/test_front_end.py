@@ -166,6 +166,7 @@ def test_a_quote_that_is_not_closed_swallows_rows_unless_there_are_no_quotes(lin
         "SELECT hubbub_per_group(COUNT(*), 1, region) FROM visits",
         "SELECT ROUND(COUNT(*), 1.5) FROM visits",
         "SELECT ROUND(COUNT(*), 'a') FROM visits",
+        "SELECT ROUND(COUNT(*), 9007199254740993) FROM visits",
         "SELECT COUNT() FROM visits",
         "SELECT COUNT(*) FROM visits HAVING COUNT(*) > 1e-0.03",
         "SELECT COUNT(cost, region) FROM visits",

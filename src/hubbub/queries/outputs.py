@@ -27,6 +27,8 @@ from hubbub.tables.schema import Key, Kind
 
 __all__ = ["Shown", "check_outputs", "shown"]
 
+_MOST_DIGITS = 15
+
 Given = Callable[[int, Fraction], Estimate]
 """The estimate of an aggregate, at a confidence."""
 Quotient = Callable[[Affine, Affine, Fraction], Estimate | None]
@@ -323,8 +325,13 @@ def _absolute(node: exp.Expr, context: _Context) -> _Ends:
 def _rounded(node: exp.Expr, context: _Context) -> _Ends:
     digits = node.args.get("decimals")
     sign, digits = (-1, digits.this) if isinstance(digits, exp.Neg) else (1, digits)
-    if digits is not None and (not isinstance(digits, exp.Literal) or not str(digits.this).isdigit()):
-        raise Unsupported("computed digits of a ROUND", why="they are public", fix="write ROUND(x, 2)")
+    is_small = isinstance(digits, exp.Literal) and digits.name.isdigit() and int(digits.name) <= _MOST_DIGITS
+    if digits is not None and not is_small:
+        raise Unsupported(
+            f"the digits of a ROUND are computed, or more than {_MOST_DIGITS}",
+            why="a double has no more",
+            fix="write ROUND(x, 2)",
+        )
     places = sign * int(digits.this) if digits is not None else 0
     return _rising(lambda values: np.round(values, places))(node, context)
 
