@@ -46,6 +46,12 @@ def refuse_model(model: nn.Module, parameters: Sequence[nn.Parameter]) -> None:
             why="it must be a torch module",
             fix="pass an nn.Module",
         )
+    if any(type(module).__name__ == "OptimizedModule" for module in model.modules()):
+        raise InvalidInput(
+            "the model is compiled",
+            why="each layer must be seen at its work, and those of a compiled one are not",
+            fix="pass the model that was compiled: they share their weights",
+        )
     if not parameters:
         raise InvalidInput(
             "the model has no parameter that the optimizer trains",
