@@ -9,9 +9,9 @@ import pytest
 from ledger import workers
 from ledger.places import account
 
-# A server that was started before any thread, from which processes are made; all have loaded the ledger.
+# A server that was started before any thread, from which processes are made; all have loaded what they need.
 CONTEXT = multiprocessing.get_context("forkserver")
-CONTEXT.set_forkserver_preload(["hubbub.ledger"])
+CONTEXT.set_forkserver_preload(["ledger.workers", "hubbub.ledger.postgres", "hubbub.ledger.store", "psycopg"])
 
 
 def together(worker, processes, *given):
