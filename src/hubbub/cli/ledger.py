@@ -230,7 +230,7 @@ def _show_account(account: Account) -> None:
         _say(f"  {escape(dataset)}, by itself: ε = {_figure(each)}")
     count = history.more_like_the_last(account)
     if count is not None:
-        _say(f"  about {count} more queries like the last")
+        _say(f"  about {count} more {'query' if count == 1 else 'queries'} like the last")
     if account.is_closed:
         _say("  closed")
 
