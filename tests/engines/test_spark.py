@@ -42,6 +42,17 @@ def test_a_table_and_a_data_frame_are_asked_like_any_other(session, visits):
     assert session.conf.get("spark.sql.session.timeZone") == "America/St_Johns"
 
 
+def test_a_text_is_not_mistaken_for_a_part_of_the_query(session):
+    text = "a JOIN _keys0 b"
+    frame = session.range(300).selectExpr("id AS patient", f"'{text}' AS region", "1.0D AS cost")
+    data = opened(frame, keys={"region": [text]})
+    plan = data.sql(
+        f"SELECT region, COUNT(*) AS n FROM visits WHERE region = '{text}' GROUP BY region",
+        epsilon=50,
+    )
+    assert data.run(plan).value["n"][0] > 200
+
+
 def test_keys_are_selected_privately(session, visits):
     data = opened(session, keys=None)
     found = data.run(

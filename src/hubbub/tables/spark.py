@@ -73,10 +73,8 @@ class Spark:
 
     def aggregates(self, sql: exp.Expr, key_sets: Mapping[str, Sequence[Key]]) -> Columns:
         """Run one query; see `Engine`."""
-        text = self.shown(sql)
         views = {name: f"_hubbub_{self._token}{name}" for name in key_sets}
-        for name, view in views.items():
-            text = text.replace(f"JOIN {name} ", f"JOIN {view} AS {name} ")
+        text = self.shown(sql.transform(lambda node: _through_view(node, views)))
         with self.snapshot(), _quietly():
             try:
                 for name, keys in key_sets.items():
@@ -195,6 +193,13 @@ class Spark:
                 fix="give it one type in all tables: a whole number, a text or a date",
             )
         return kind
+
+
+def _through_view(node: exp.Expr, views: Mapping[str, str]) -> exp.Expr:
+    """A list of keys, read through the view of it."""
+    if not isinstance(node, exp.Table) or node.name not in views or node.this.quoted:
+        return node
+    return exp.alias_(exp.Table(this=exp.to_identifier(views[node.name])), node.name, table=True)
 
 
 def _types(frame: Any) -> tuple[tuple[str, str], ...]:
