@@ -57,6 +57,20 @@ def check(asked, changes):
     assert first + plan.epsilon_for_keys + plan.epsilon_for_measures == plan.epsilon
 
 
+def held(world, count, *seed):
+    """How many random queries were within their claims, of so many; the others are refused."""
+    ran = 0
+    for number in range(count):
+        rng = seeded(*seed, number)
+        try:
+            asked = case(rng, world)
+        except Unsupported:
+            continue
+        check(asked, compared(rng, world, asked))
+        ran += 1
+    return ran
+
+
 def explored(name, count, seed):
     """The largest share of each rule's claim that was reached, in each norm."""
     world, reached = WORLDS[name], defaultdict(lambda: [Fraction(0)] * 3)
