@@ -30,6 +30,7 @@ from hubbub.queries.outputs import check_outputs
 from hubbub.queries.plan import Plan, planned
 from hubbub.queries.run import answered
 from hubbub.queries.sql import parsed, read
+from hubbub.queries.streamed import check_streamed, streamed
 from hubbub.rational import Number, round_up
 from hubbub.release import Release
 from hubbub.tables.engine import Engine, Source
@@ -196,12 +197,7 @@ class Dataset:
             anybody sees it; nothing is given back.
         Proof: docs/proofs/ledger.md, "One answer per charge"
         """
-        if plan.unit != self.unit or plan.runner != self.run:
-            raise InvalidInput(
-                "the plan was made for another unit, or by another dataset",
-                why="its noise would protect somebody else, or too little",
-                fix="plan it anew",
-            )
+        self._check(plan)
         if isinstance(self.account, Account):
             answers = self._kept(self.account, plan, progress)
         else:
@@ -210,6 +206,32 @@ class Dataset:
         return Release(
             answers, plan.loss, plan, self.unit, asserted=False, cells=max(1, len(answers)), mapped=True
         )
+
+    def stream(self, plan: Plan, progress: Callable[[str], None] = lambda _: None) -> Release:
+        """As `run`, for a table too large to be held: `release.value` gives it out a piece at a time.
+
+        It is for public keys, of which there may be ten millions. The answer is not kept in a ledger: who
+        asks again is charged again. `release.value.write("counts.parquet")` writes it.
+
+        Guarantee: the charge stands before the engine sees the query; nothing is given back.
+        Proof: docs/proofs/bounding.md, "A plan"
+        """
+        self._check(plan)
+        check_streamed(plan)
+        self.account.charge(plan.query.text, plan.loss, unit=self.unit)
+        with self._engine.snapshot():
+            stream = streamed(plan, self._engine, progress)
+        return Release(
+            stream, plan.loss, plan, self.unit, asserted=False, cells=plan.query.cells, mapped=True
+        )
+
+    def _check(self, plan: Plan) -> None:
+        if plan.unit != self.unit or plan.runner != self.run:
+            raise InvalidInput(
+                "the plan was made for another unit, or by another dataset",
+                why="its noise would protect somebody else, or too little",
+                fix="plan it anew",
+            )
 
     def _answers(self, plan: Plan, progress: Callable[[str], None]) -> Answers:
         with self._engine.snapshot():

@@ -9,13 +9,14 @@ import html
 import io
 import json
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from hubbub.errors import InvalidInput
 from hubbub.queries.outputs import Shown
@@ -85,7 +86,7 @@ class Answers:
 
     def __arrow_c_stream__(self, requested_schema: Any = None) -> Any:
         """Arrow's own door, through which most libraries read tables; needs none of them."""
-        return self._relation().__arrow_c_stream__(requested_schema)
+        return self.relation().__arrow_c_stream__(requested_schema)
 
     def to_csv(self) -> str:
         """Comma-separated values, with a header."""
@@ -124,17 +125,21 @@ class Answers:
 
     def write(self, path: str | Path) -> None:
         """Write a Parquet file."""
-        self._relation().write_parquet(str(path))
+        self.relation().write_parquet(str(path))
 
-    def _relation(self) -> Any:
-        """The table in an engine of its own."""
+    def relation(self, connection: Any = None) -> Any:
+        """The table in DuckDB, in a connection or in an engine of its own."""
         import duckdb
 
+        connection = connection or duckdb.connect(":memory:")
+        if (arrays := _arrays(self.columns)) is not None:
+            connection.register("_answers", arrays)
+            return connection.table("_answers")
         table = self.to_dict()
         names = ", ".join('"' + name.replace('"', '""') + '"' for name in table)
         parts = ", ".join(f"UNNEST($c{place})" for place in range(len(table)))
         given = {f"c{place}": values for place, values in enumerate(table.values())}
-        return duckdb.connect(":memory:").sql(
+        return connection.sql(
             f"SELECT * FROM (SELECT {parts}) AS answers({names})",  # noqa: S608 - names are quoted
             params=given,
         )
@@ -161,6 +166,22 @@ class Answers:
         from hubbub.queries.picture import bars
 
         return bars(self, column)
+
+
+def _arrays(columns: Sequence[Shown]) -> dict[str, NDArray[Any]] | None:
+    """The columns as arrays, if all are numbers or texts and none is missing: faster than lists."""
+    out: dict[str, NDArray[Any]] = {}
+    for column in columns:
+        values = column.values
+        if values.dtype == object and all(isinstance(value, float) for value in values):
+            values = values.astype(np.float64)
+        is_number = values.dtype == np.float64 and not np.isnan(values).any()
+        if not is_number and not all(isinstance(value, str) for value in values):
+            return None
+        out[column.name] = values
+        if column.low is not None and column.high is not None:
+            out[f"{column.name}_low"], out[f"{column.name}_high"] = column.low, column.high
+    return out
 
 
 def _cells(answers: Answers) -> list[list[str]]:

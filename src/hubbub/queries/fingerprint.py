@@ -16,6 +16,7 @@ from typing import Any
 from sqlglot import exp
 
 from hubbub.queries.plan import Plan
+from hubbub.tables.keylist import KeyList
 
 __all__ = ["family", "fingerprint"]
 
@@ -57,6 +58,8 @@ def _plain(value: Any) -> Any:
         return _plain(value.value)
     if dataclasses.is_dataclass(value):
         return {part.name: _plain(getattr(value, part.name)) for part in dataclasses.fields(value)}
+    if isinstance(value, KeyList):
+        return ["keys", value.digest()]
     if isinstance(value, (tuple, list)):
         return [_plain(item) for item in value]
     if isinstance(value, (Fraction, date, float)):

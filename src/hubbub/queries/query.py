@@ -12,6 +12,7 @@ from itertools import product
 from math import prod
 from typing import final, overload
 
+import numpy as np
 from sqlglot import exp
 
 from hubbub.errors import Unsupported
@@ -28,7 +29,7 @@ class GroupKey:
 
     name: str
     kind: Kind
-    values: tuple[Key, ...] | None
+    values: Sequence[Key] | None
     """All that there can be, public; None where they are to be selected privately."""
 
 
@@ -147,7 +148,7 @@ class Groups(Sequence[tuple[Key, ...]]):
     (6, ('b', 1.0), ('b', 1.0))
     """
 
-    def __init__(self, keys: tuple[tuple[Key, ...], ...]) -> None:
+    def __init__(self, keys: tuple[Sequence[Key], ...]) -> None:
         self._keys = keys
 
     def __len__(self) -> int:
@@ -161,13 +162,16 @@ class Groups(Sequence[tuple[Key, ...]]):
     @overload
     def __getitem__(self, place: slice) -> list[tuple[Key, ...]]: ...
     def __getitem__(self, place: int | slice) -> tuple[Key, ...] | list[tuple[Key, ...]]:
-        if isinstance(place, slice):
-            return [self[each] for each in range(*place.indices(len(self)))]
-        rest, found = range(len(self))[place], []
+        if not isinstance(place, slice):
+            at = range(len(self))[place]
+            return self[at : at + 1][0]
+        if len(self._keys) == 1:
+            return [(key,) for key in self._keys[0][place]]
+        rest, columns = np.arange(len(self))[place], []
         for keys in reversed(self._keys):
-            rest, own = divmod(rest, len(keys))
-            found.append(keys[own])
-        return tuple(reversed(found))
+            rest, own = np.divmod(rest, len(keys))
+            columns.append([keys[each] for each in own.tolist()])
+        return list(zip(*reversed(columns), strict=True)) if columns else [()] * len(rest)
 
 
 def _is(node: exp.Expr, letter: str) -> bool:

@@ -3,7 +3,8 @@
 This is the one place where rows and noise meet. It is called after the charge, and by nobody else.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from fractions import Fraction
 from functools import cache
 
@@ -21,7 +22,16 @@ from hubbub.rational import Number
 from hubbub.tables.engine import Columns, Engine
 from hubbub.tables.schema import Key
 
-__all__ = ["Answered", "answered"]
+__all__ = [
+    "Answered",
+    "Released",
+    "answered",
+    "columns_of",
+    "filled",
+    "noisy_of",
+    "places_of",
+    "prepared",
+]
 
 Groups = Sequence[tuple[Key, ...]]
 Integers = NDArray[np.int64]
@@ -47,14 +57,7 @@ def answered(
     Guarantee: what comes out went through the plan's mechanisms, and nothing else did.
     Proof: docs/proofs/bounding.md, "A plan"
     """
-    limits = plan.limits
-    if plan.searches:
-        progress("finding how many rows a unit may count")
-        limits = found_rows(plan, engine)
-    if plan.autos:
-        progress("finding bounds")
-        plan = found_bounds(plan, engine, limits)
-    above = _above(plan, engine, limits, is_exact=is_exact) if plan.reports else None
+    plan, limits, above = prepared(plan, engine, progress, is_exact=is_exact)
     if plan.query.is_top:
         return Answered(_top(plan, engine, limits, progress), plan, limits, above)
     weighing = plan.weighing(limits)
@@ -75,15 +78,60 @@ def answered(
             progress("selecting keys")
             groups = _selected(plan, engine, limits, found if measured.counts_units else None)
         table = _dense(measured, found, groups, len(plan.query.keys))
-        vector = measure.vector(measured, table)
         noise = plan.noise(measured.sensitivity)
-        bounded = Bounded.derived(vector, measured.sensitivity, plan.unit, measured.because)
-        noisy = noise.release(bounded).value if vector.size and not is_exact else vector
-        integers = noisy.reshape(len(groups), measure.released(measured))
-        released.append((measure, measured, integers, noise))
-        reader = measure.reader(integers, measured, noise)
-        readers.update(dict.fromkeys(measure.aggregates, _unless_cut(reader, measure, integers, noise)))
+        integers = noisy_of(plan, measure, measured, table, noise, is_exact=is_exact)
+        released.append(Released(measure, measured, integers, noise))
     assert groups is not None
+    columns = columns_of(plan, groups, released, readers)
+    if is_exact:
+        columns = [Shown(column.name, column.values) for column in columns]
+    return Answered(columns, plan, limits, above)
+
+
+def prepared(
+    plan: Plan, engine: Engine, progress: Callable[[str], None], *, is_exact: bool = False
+) -> tuple[Plan, Limits, Estimate | None]:
+    """What is found before anything else: limits, bounds, and who is above them."""
+    limits = plan.limits
+    if plan.searches:
+        progress("finding how many rows a unit may count")
+        limits = found_rows(plan, engine)
+    if plan.autos:
+        progress("finding bounds")
+        plan = found_bounds(plan, engine, limits)
+    above = _above(plan, engine, limits, is_exact=is_exact) if plan.reports else None
+    return plan, limits, above
+
+
+@dataclass(frozen=True)
+class Released:
+    """What one measure released of some groups: for each of them some integers."""
+
+    measure: Measure
+    measured: Measurement
+    integers: Integers
+    noise: Noise
+
+    def reader(self) -> Reader:
+        """Reads its aggregates; where a sum may have been cut, the exact answer may be anywhere.
+
+        Proof: docs/proofs/intervals.md, "Sums that are cut"
+        """
+        read = self.measure.reader(self.integers, self.measured, self.noise)
+        return lambda place, confidence: self.unless_cut(read(place, confidence), confidence)
+
+    def unless_cut(self, found: Estimate, confidence: Number) -> Estimate:
+        """The estimate, or everything where a sum of it may have been cut."""
+        return _anywhere(found, self.measure.cut(self.integers, self.noise, confidence))
+
+
+def columns_of(
+    plan: Plan, groups: Groups, released: Sequence[Released], known: Mapping[int, Reader]
+) -> list[Shown]:
+    """The answer's columns for these groups, from what was released of them."""
+    readers = dict(known)
+    for each in released:
+        readers.update(dict.fromkeys(each.measure.aggregates, each.reader()))
 
     @cache
     def given(place: int, confidence: Fraction) -> Estimate:
@@ -91,26 +139,23 @@ def answered(
 
     def quotient(top: Affine, bottom: Affine, confidence: Fraction) -> Estimate | None:
         for each in released:
-            measure, _, integers, noise = each
-            found = together(*each, (top, bottom), confidence)
+            parts = (each.measure, each.measured, each.integers, each.noise)
+            found = together(*parts, (top, bottom), confidence)
             if found is not None:
-                return _anywhere(found, measure.cut(integers, noise, confidence))
+                return each.unless_cut(found, confidence)
         return None
 
-    columns = shown(plan.query, groups, given, plan.confidence, quotient)
-    if is_exact:
-        columns = [Shown(column.name, column.values) for column in columns]
-    return Answered(columns, plan, limits, above)
+    return shown(plan.query, groups, given, plan.confidence, quotient)
 
 
-def _unless_cut(reader: Reader, measure: Measure, integers: Integers, noise: Noise) -> Reader:
-    """Where a sum may have been cut, the exact answer may be anywhere.
-
-    Proof: docs/proofs/intervals.md, "Sums that are cut"
-    """
-    return lambda place, confidence: _anywhere(
-        reader(place, confidence), measure.cut(integers, noise, confidence)
-    )
+def noisy_of(
+    plan: Plan, measure: Measure, measured: Measurement, table: Integers, noise: Noise, *, is_exact: bool
+) -> Integers:
+    """The integers of some groups with their noise, from what the engine counted of them."""
+    vector = measure.vector(measured, table)
+    bounded = Bounded.derived(vector, measured.sensitivity, plan.unit, measured.because)
+    noisy: Integers = noise.release(bounded).value if vector.size and not is_exact else vector
+    return noisy.reshape(len(table) // measured.bins, measure.released(measured))
 
 
 def _anywhere(found: Estimate, where: NDArray[np.bool_]) -> Estimate:
@@ -131,12 +176,15 @@ def _above(plan: Plan, engine: Engine, limits: Limits, *, is_exact: bool) -> Est
 
 def _dense(measured: Measurement, found: Columns, groups: Groups, keys: int) -> Integers:
     """A table of (groups × bins, columns); groups without rows are zeros, others are left out."""
-    table = np.zeros((len(groups) * measured.bins, measured.columns), dtype=np.int64)
+    places = places_of(measured, found, keys) if not keys or "p0" in found else _known(found, groups, keys)
+    return filled(measured, found, places, len(groups))
+
+
+def filled(measured: Measurement, found: Columns, places: NDArray[np.intp], groups: int) -> Integers:
+    """A table of (groups × bins, columns), each row of what the engine gave at the place of its group."""
+    table = np.zeros((groups * measured.bins, measured.columns), dtype=np.int64)
     columns = [found[f"m{place}"] for place in range(measured.columns)]
-    if not columns[0].size:
-        return table
-    places = _places(measured, found, groups, keys)
-    inside = places >= 0
+    inside = (places >= 0) & (places < groups)
     rows = places[inside] * measured.bins
     if measured.bins > 1:
         rows = rows + found["b"][inside]
@@ -145,14 +193,17 @@ def _dense(measured: Measurement, found: Columns, groups: Groups, keys: int) -> 
     return table
 
 
-def _places(measured: Measurement, found: Columns, groups: Groups, keys: int) -> NDArray[np.intp]:
-    """For each row of what the engine gave, the place of its group; −1 where it is none of them."""
-    if not keys or "p0" in found:
-        # In the order of `Query.groups`: the last key's place is the fastest.
-        total = np.zeros(found["m0"].size, dtype=np.intp)
-        for number in range(keys):
-            total = total * len(measured.key_sets[f"_keys{number}"]) + found[f"p{number}"]
-        return total
+def places_of(measured: Measurement, found: Columns, keys: int) -> NDArray[np.intp]:
+    """For each row of what the engine gave, the place of its group, where all keys are public."""
+    # In the order of `Query.groups`: the last key's place is the fastest.
+    total = np.zeros(found["m0"].size, dtype=np.intp)
+    for number in range(keys):
+        total = total * len(measured.key_sets[f"_keys{number}"]) + found[f"p{number}"]
+    return total
+
+
+def _known(found: Columns, groups: Groups, keys: int) -> NDArray[np.intp]:
+    """The same by the keys that were selected; −1 where a group is none of them."""
     place = {group: number for number, group in enumerate(groups)}
     given = zip(*(found[f"k{number}"].tolist() for number in range(keys)), strict=True)
     return np.fromiter((place.get(group, -1) for group in given), dtype=np.intp, count=found["m0"].size)

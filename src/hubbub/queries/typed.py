@@ -4,7 +4,7 @@ And the forms that keep it total: a date within the calendar, a zero without a s
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from fractions import Fraction
@@ -49,7 +49,7 @@ class Typed:
     sql: exp.Expr
     kind: Kind
     bounds: Bounds | None = None
-    keys: tuple[Key, ...] | None = None
+    keys: Sequence[Key] | None = None
     half: tuple[Fraction | None, Fraction | None] = (None, None)
     """Where only one end is known, as of LEAST(x, 10)."""
     column: Column | None = None

@@ -14,7 +14,7 @@ import shutil
 import tempfile
 import threading
 import weakref
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -22,16 +22,23 @@ from typing import Any
 
 import duckdb
 import numpy as np
+from numpy.typing import NDArray
 from sqlglot import exp
 
 from hubbub.errors import EngineFailed, InvalidInput
+from hubbub.noise.entropy import random_bytes
 from hubbub.tables.engine import Columns, Source, as_keys, distinct_keys, types_of
 from hubbub.tables.forms import LEAST_MOMENT, SQL_NAMES, as_declared, finite, within, within_years
+from hubbub.tables.keylist import in_pieces
 from hubbub.tables.schema import UNIT, Key, Kind, Table
 
 __all__ = ["DuckDB"]
 
 _RAW = "_raw_"
+_PIECE = 1 << 16
+"""Rows of an answer that are read at a time."""
+_KEYS = 1 << 20
+"""Keys that are handed over at a time."""
 _NUMBERS = (
     "TINYINT",
     "SMALLINT",
@@ -97,11 +104,32 @@ class DuckDB:
 
     def aggregates(self, sql: exp.Expr, key_sets: Mapping[str, Sequence[Key]]) -> Columns:
         """Run one query; see `Engine`."""
+        return self._asked(self.shown(sql), key_sets)
+
+    def pieces(self, sql: exp.Expr, key_sets: Mapping[str, Sequence[Key]]) -> Generator[Columns]:
+        """Run one query into a table that goes to disk where it is too large; see `Engine`."""
+        answer = f"temp.{_name(f'_answer_{random_bytes(4).hex()}')}"
+        self._asked(f"CREATE TEMP TABLE {answer} AS {self.shown(sql)}", key_sets)
+        try:
+            # Of rows that are not committed the first has a very high number.
+            [first] = self._asked(f"SELECT COALESCE(MIN(rowid), 0) AS m0 FROM {answer}", {})["m0"]
+            start, is_more = int(first), True
+            while is_more:
+                inside = f"rowid >= {start} AND rowid < {start + _PIECE}"
+                piece = self._asked(f"SELECT * FROM {answer} WHERE {inside} ORDER BY rowid", {})
+                start += _PIECE
+                is_more = len(next(iter(piece.values()))) == _PIECE
+                yield piece
+        finally:
+            with self._busy, suppress(duckdb.Error):
+                self._connection.execute(f"DROP TABLE IF EXISTS {answer}")
+
+    def _asked(self, text: str, key_sets: Mapping[str, Sequence[Key]]) -> Columns:
         with self._busy:
             try:
                 for name, keys in key_sets.items():
                     self._key_table(name, keys)
-                cursor = self._connection.execute(self.shown(sql))
+                cursor = self._connection.execute(text)
                 description = cursor.description or []
                 found = cursor.fetchnumpy()
             except Exception:  # noqa: BLE001 - whatever it is, its message may hold data
@@ -291,25 +319,27 @@ class DuckDB:
             sql_type = (
                 "TIMESTAMP" if hasattr(next(key for key in keys if key is not None), "hour") else "DATE"
             )
-        places = np.arange(len(keys), dtype=np.int32)
-        given: dict[str, list[Any]] | None
-        if kind is str or (kind is float and None not in keys):
-            # As arrays: a list of 100,000 parameters takes five times as long.
-            column = np.array(keys, dtype=np.float64 if kind is float else object)
-            self._connection.register(_RAW + name, {"key": column, "place": places})
-            listed, given = f"key, place FROM {_name(_RAW + name)}", None
-        else:
-            listed = "UNNEST($keys) AS key, UNNEST($places) AS place"
-            given = {"keys": list(keys), "places": places.tolist()}
+        self._connection.execute(f"CREATE TEMP TABLE {_name(name)} (key {sql_type}, place INTEGER)")
+        for number, piece in enumerate(in_pieces(keys, _KEYS)):
+            places = np.arange(len(piece), dtype=np.int32) + number * _KEYS
+            self._key_rows(name, piece, places, kind)
+
+    def _key_rows(self, name: str, keys: Sequence[Key], places: NDArray[np.int32], kind: type) -> None:
+        if kind is not str and (kind is not float or None in keys):
+            self._connection.execute(
+                f"INSERT INTO temp.{_name(name)} SELECT UNNEST($keys), UNNEST($places)",
+                {"keys": list(keys), "places": places.tolist()},
+            )
+            return
+        # As arrays: a list of 100,000 parameters takes five times as long.
+        column = np.array(keys, dtype=np.float64 if kind is float else object)
+        self._connection.register(_RAW + name, {"key": column, "place": places})
         try:
             self._connection.execute(
-                f"CREATE TEMP TABLE {_name(name)} AS SELECT CAST(key AS {sql_type}) AS key, "
-                f"CAST(place AS INTEGER) AS place FROM (SELECT {listed}) AS _listed",
-                given,
+                f"INSERT INTO temp.{_name(name)} SELECT key, place FROM {_name(_RAW + name)}"
             )
         finally:
-            if given is None:
-                self._connection.unregister(_RAW + name)
+            self._connection.unregister(_RAW + name)
 
 
 def _kind(sql_type: str) -> Kind:

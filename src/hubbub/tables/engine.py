@@ -1,8 +1,8 @@
 """What an engine is: it holds the rows, and gives out aggregates as exact integers, nothing else."""
 
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, closing, contextmanager
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -11,10 +11,11 @@ from numpy.typing import NDArray
 from sqlglot import exp
 
 from hubbub.errors import InvalidInput
+from hubbub.tables.keylist import KeyList
 from hubbub.tables.schema import Key, Kind, Table
 from hubbub.unit import Window
 
-__all__ = ["Columns", "Engine", "Source", "Turn", "as_keys", "distinct_keys", "types_of"]
+__all__ = ["Columns", "Engine", "Source", "Turn", "as_keys", "distinct_keys", "types_of", "whole"]
 
 Columns = Mapping[str, NDArray[Any]]
 """What comes back: by name, integers as int64, keys as objects (None where there is none)."""
@@ -53,6 +54,12 @@ class Engine(Protocol):
 
         `key_sets` are public lists that it joins by name, each a table with the columns `key` and
         `place`, its number from 0. An error of the engine is raised as one of ours that holds no data.
+        """
+
+    def pieces(self, sql: exp.Expr, key_sets: Mapping[str, Sequence[Key]]) -> Generator[Columns]:
+        """As `aggregates`, some rows at a time in the query's order; never all of them are held here.
+
+        Who does not read to the end must close it: an engine may be busy with it till then.
         """
 
     def public_keys(self, table: str, column: str) -> Sequence[Key]:
@@ -105,6 +112,13 @@ def as_keys(column: NDArray[Any]) -> NDArray[Any]:
     return np.asarray(column, dtype=object)
 
 
+def whole(pieces: Generator[Columns]) -> Columns:
+    """All pieces in one; there is always one, though it may have no rows."""
+    with closing(pieces):
+        listed = list(pieces)
+    return {name: np.concatenate([piece[name] for piece in listed]) for name in listed[0]}
+
+
 def distinct_keys(engine: Engine, table: str, column: str) -> Sequence[Key]:
     """The different values of a column of a public table, in order; None last, if it is one."""
     known = engine.tables[table]
@@ -112,9 +126,14 @@ def distinct_keys(engine: Engine, table: str, column: str) -> Sequence[Key]:
     name = exp.column(exp.to_identifier(known.find(column).name, quoted=True))
     rows = exp.Table(this=exp.to_identifier(known.name, quoted=True))
     asked = exp.Select().select(exp.alias_(name, "k0")).distinct().from_(rows)
-    found = list(engine.aggregates(asked, {})["k0"])
-    known_keys = sorted(key for key in found if key is not None)
-    return [*known_keys, None] if None in found else known_keys
+    # Texts are ordered byte by byte, on every engine.
+    asked = asked.order_by(exp.Ordered(this=exp.column("k0"), nulls_first=False))
+    kind = known.find(column).kind
+    with closing(engine.pieces(asked, {})) as found:
+        pieces = (piece["k0"].tolist() for piece in found)
+        if kind in {Kind.TEXT, Kind.NUMBER}:
+            return KeyList.of(pieces, are_texts=kind is Kind.TEXT)
+        return [key for piece in pieces for key in piece]
 
 
 def types_of(

@@ -5,8 +5,9 @@ All steps of a plan run in one transaction that only reads, on one snapshot. Not
 is read through a sub-query in which every column has its declared kind, and lists of keys are sent as arrays.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, suppress
+import struct
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, closing, contextmanager, suppress
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any
@@ -16,7 +17,7 @@ from numpy.typing import NDArray
 from sqlglot import exp
 
 from hubbub.errors import EngineFailed, HubbubError, InvalidInput
-from hubbub.tables.engine import Columns, Source, Turn, distinct_keys, types_of
+from hubbub.tables.engine import Columns, Source, Turn, distinct_keys, types_of, whole
 from hubbub.tables.forms import (
     LEAST_MOMENT,
     SQL_NAMES,
@@ -26,6 +27,7 @@ from hubbub.tables.forms import (
     within,
     within_years,
 )
+from hubbub.tables.keylist import in_pieces
 from hubbub.tables.schema import UNIT, Key, Kind, Table
 from hubbub.tables.written import Forms, is_wide, names_of, refused_here, written
 
@@ -34,7 +36,7 @@ __all__ = ["PostgreSQL"]
 _OLDEST = 140_000
 _CHUNK = 1 << 16
 """Rows that are read at a time."""
-_MOST_KEYS = 1 << 20
+_MOST_KEYS = 1 << 19
 """Keys in one array."""
 _KINDS = {
     **dict.fromkeys(("int2", "int4", "int8", "float4", "float8", "numeric"), Kind.NUMBER),
@@ -118,10 +120,14 @@ class PostgreSQL:
 
     def aggregates(self, sql: exp.Expr, key_sets: Mapping[str, Sequence[Key]]) -> Columns:
         """Run one query; see `Engine`."""
+        return whole(self.pieces(sql, key_sets))
+
+    def pieces(self, sql: exp.Expr, key_sets: Mapping[str, Sequence[Key]]) -> Generator[Columns]:
+        """Run one query, and give its rows out a piece at a time; see `Engine`."""
         text, given = _with_keys(self.shown(sql), key_sets)
         with self.snapshot():
             try:
-                return self._fetched(text, given, names_of(sql))
+                yield from self._fetched(text, given, names_of(sql))
             except HubbubError:
                 raise
             except Exception as problem:  # noqa: BLE001
@@ -176,6 +182,7 @@ class PostgreSQL:
                 self._address, autocommit=True, application_name="hubbub", connect_timeout=30
             )
             self._connection.prepare_threshold = None
+            self._connection.adapters.register_dumper(_Array, _dumper())
             version = self._connection.info.server_version
             encoding = self._connection.execute("SHOW server_encoding").fetchone()[0]
         except psycopg.Error as problem:
@@ -211,23 +218,21 @@ class PostgreSQL:
                 raise
             raise _failed(problem) from None
 
-    def _fetched(self, text: str, given: list[Any], names: Sequence[str]) -> Columns:
-        """The columns of an answer, read a piece at a time."""
+    def _fetched(self, text: str, given: list[Any], names: Sequence[str]) -> Iterator[Columns]:
+        """The columns of an answer, a piece at a time."""
         import psycopg
 
         size = _CHUNK if psycopg.pq.version() >= 170_000 else 1
-        pieces: list[list[NDArray[Any]]] = []
-        with psycopg.RawCursor(self._connection) as cursor:
-            rows = iter(cursor.stream(text, given, binary=True, size=size))
+        cursor = psycopg.RawCursor(self._connection)
+        rows: Any = cursor.stream(text, given, binary=True, size=size)
+        # Till it is closed the connection waits for it.
+        with closing(cursor), closing(rows):
             while True:
                 some = list(islice(rows, _CHUNK))
                 columns = zip(*some, strict=True) if some else ([] for _ in names)
-                pieces.append([
-                    _column(name, list(values)) for name, values in zip(names, columns, strict=True)
-                ])  # fmt: skip
+                yield {name: _column(name, list(values)) for name, values in zip(names, columns, strict=True)}
                 if len(some) < _CHUNK:
                     break
-        return {name: np.concatenate([piece[place] for piece in pieces]) for place, name in enumerate(names)}
 
     def _check(self, scan: _Scan) -> None:
         if self._types(scan.name)[0] != scan.types:
@@ -369,7 +374,7 @@ def _with_keys(text: str, key_sets: Mapping[str, Sequence[Key]]) -> tuple[str, l
         typed = _key_type(keys)
         pieces = []
         for start in range(0, len(keys), _MOST_KEYS):
-            given.append(list(keys[start : start + _MOST_KEYS]))
+            given.append(_array(keys[start : start + _MOST_KEYS], typed))
             listed = f"unnest(${len(given)}::{typed}[]) WITH ORDINALITY AS _listed(key, place)"
             pieces.append(f"SELECT key, (place + {start - 1})::int AS place FROM {listed}")
         key = 'key COLLATE "C" AS key' if typed == "text" else "key"
@@ -381,6 +386,29 @@ def _with_keys(text: str, key_sets: Mapping[str, Sequence[Key]]) -> tuple[str, l
     return f"WITH {', '.join(parts)}, {text.removeprefix('WITH ')}", given
 
 
+class _Array(bytes):
+    """A list of keys as the server reads it; as Python's own values it would take five times as much."""
+
+
+def _array(keys: Sequence[Key], typed: str) -> Any:
+    number = {"text": 25, "float8": 701}.get(typed)
+    if number is None:
+        return list(keys)
+    made = bytearray(struct.pack("!iiIii", 1, int(None in keys), number, len(keys), 1))
+    for piece in in_pieces(keys, _CHUNK):
+        made += b"".join(map(_encoded, piece))
+    return _Array(made)
+
+
+def _encoded(key: Key) -> bytes:
+    if key is None:
+        return b"\xff\xff\xff\xff"
+    if isinstance(key, str):
+        text = key.encode()
+        return len(text).to_bytes(4, "big") + text
+    return struct.pack("!id", 8, key)
+
+
 def _key_type(keys: Sequence[Key]) -> str:
     first = next((key for key in keys if key is not None), "")
     if isinstance(first, bool):
@@ -388,6 +416,19 @@ def _key_type(keys: Sequence[Key]) -> str:
     if isinstance(first, (str, float)):
         return "text" if isinstance(first, str) else "float8"
     return "timestamp" if hasattr(first, "hour") else "date"
+
+
+def _dumper() -> Any:
+    from psycopg.adapt import Dumper
+    from psycopg.pq import Format
+
+    class AsItIs(Dumper):
+        format = Format.BINARY
+
+        def dump(self, obj: Any) -> bytes:
+            return bytes(obj)
+
+    return AsItIs
 
 
 def _quoted(name: str) -> str:

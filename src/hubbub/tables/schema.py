@@ -7,14 +7,16 @@ a single missing value in it, and doubles never overflow into an error.
 
 import enum
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import date, datetime
 from fractions import Fraction
+from itertools import islice
 from typing import Any
 
 from hubbub.errors import InvalidInput
 from hubbub.rational import rational
+from hubbub.tables.keylist import MANY, Key, KeyList
 
 __all__ = [
     "RANGE",
@@ -40,8 +42,6 @@ Size = tuple[int, int]
 """Of a number: it is 0, or between 2^low and 2^high in size."""
 RANGE: Size = (-1074, 200)
 """The size of every number that comes from a table: none is smaller than doubles have."""
-Key = str | float | bool | date | datetime | None
-"""A value of a group key: public, as it is shown."""
 
 
 class Kind(enum.Enum):
@@ -64,7 +64,7 @@ class Column:
     kind: Kind
     bounds: Bounds | None = None
     """Numbers are clamped into these before they are added up."""
-    keys: tuple[Key, ...] | None = None
+    keys: Sequence[Key] | None = None
     """All values that a group may have; public."""
     is_unit: bool = False
     """Whether it says who is protected."""
@@ -177,8 +177,10 @@ def is_text(text: str) -> bool:
     return "\0" not in text
 
 
-def keys_of(given: Any, name: str, kind: Kind) -> tuple[Key, ...]:
+def keys_of(given: Any, name: str, kind: Kind) -> Sequence[Key]:
     """Key values as they will be shown: distinct, all of the column's kind, or None for rows without.
+
+    There may be ten millions of them: then they are read a piece at a time, and held in few bytes.
 
     >>> keys_of(["North", "South"], "region", Kind.TEXT)
     ('North', 'South')
@@ -191,15 +193,32 @@ def keys_of(given: Any, name: str, kind: Kind) -> tuple[Key, ...]:
             why="each of them is one row of the answer, whose shape is public",
             fix="pass them as a list, or on the command line region=North,South",
         )
-    listed = tuple(given)
-    values = _plain(listed, kind) or tuple(key_of(value, name, kind) for value in listed)
-    if not values or len(set(values)) != len(values):
+    rest = iter(given)
+    first = _checked(tuple(islice(rest, MANY)), name, kind)
+    values: Sequence[Key] = first
+    if len(first) == MANY and kind in {Kind.TEXT, Kind.NUMBER}:
+        values = KeyList.of(_pieces(first, rest, name, kind), are_texts=kind is Kind.TEXT)
+        is_distinct = values.is_distinct()
+    else:
+        values = first + _checked(tuple(rest), name, kind)
+        is_distinct = len(set(values)) == len(values)
+    if not values or not is_distinct:
         raise InvalidInput(
             f"the keys of {name} are empty, or not distinct",
             why="each of them is one row of the answer",
             fix="list each key once",
         )
     return values
+
+
+def _pieces(first: tuple[Key, ...], rest: Iterator[Any], name: str, kind: Kind) -> Iterator[tuple[Key, ...]]:
+    yield first
+    while listed := tuple(islice(rest, MANY)):
+        yield _checked(listed, name, kind)
+
+
+def _checked(values: tuple[Any, ...], name: str, kind: Kind) -> tuple[Key, ...]:
+    return _plain(values, kind) or tuple(key_of(value, name, kind) for value in values)
 
 
 def _plain(values: tuple[Any, ...], kind: Kind) -> tuple[Key, ...]:

@@ -8,7 +8,7 @@ form that is used here depends on its time zone, on how it treats errors, or on 
 import logging
 import re
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -21,8 +21,9 @@ from sqlglot import exp
 
 from hubbub.errors import EngineFailed, HubbubError, InvalidInput
 from hubbub.noise.entropy import random_bytes
-from hubbub.tables.engine import Columns, Source, Turn, distinct_keys, types_of
+from hubbub.tables.engine import Columns, Source, Turn, distinct_keys, types_of, whole
 from hubbub.tables.forms import BIGINT, DOUBLE, as_declared, finite, number_literal, within, within_years
+from hubbub.tables.keylist import in_pieces
 from hubbub.tables.schema import UNIT, Key, Kind, Table
 from hubbub.tables.written import Forms, is_wide, names_of, refused_here, written
 
@@ -30,6 +31,8 @@ __all__ = ["Spark"]
 
 _CHUNK = 1 << 16
 """Rows that are read at a time."""
+_KEYS = 1 << 20
+"""Keys that are handed over at a time."""
 _FEW = 1 << 14
 """Keys that are sent as a list; more are sent as columns."""
 _WHOLE = {"tinyint", "smallint", "int", "bigint"}
@@ -73,13 +76,17 @@ class Spark:
 
     def aggregates(self, sql: exp.Expr, key_sets: Mapping[str, Sequence[Key]]) -> Columns:
         """Run one query; see `Engine`."""
+        return whole(self.pieces(sql, key_sets))
+
+    def pieces(self, sql: exp.Expr, key_sets: Mapping[str, Sequence[Key]]) -> Generator[Columns]:
+        """Run one query, and give its rows out a piece at a time; see `Engine`."""
         views = {name: f"_hubbub_{self._token}{name}" for name in key_sets}
         text = self.shown(sql.transform(lambda node: _through_view(node, views)))
         with self.snapshot(), _quietly():
             try:
                 for name, keys in key_sets.items():
                     self._listed(keys).createOrReplaceTempView(views[name])
-                return _fetched(self._session.sql(text), names_of(sql))
+                yield from _fetched(self._session.sql(text), names_of(sql))
             finally:
                 for view in views.values():
                     self._dropped(view)
@@ -137,7 +144,8 @@ class Spark:
             with suppress(ImportError):
                 import pyarrow as pa
 
-                columns = {"key": list(keys), "place": np.arange(len(keys), dtype=np.int32)}
+                listed = pa.chunked_array([pa.array(piece) for piece in in_pieces(keys, _KEYS)])
+                columns = {"key": listed, "place": np.arange(len(keys), dtype=np.int32)}
                 return self._session.createDataFrame(pa.table(columns)).selectExpr(
                     f"CAST(key AS {kind}) AS key", "place"
                 )
@@ -276,17 +284,15 @@ def _plain(number: int) -> exp.Expr:
     return exp.Literal.number(number) if number >= 0 else exp.Neg(this=exp.Literal.number(-number))
 
 
-def _fetched(frame: Any, names: Sequence[str]) -> Columns:
-    """The columns of an answer, read a piece at a time."""
-    pieces: list[list[NDArray[Any]]] = []
+def _fetched(frame: Any, names: Sequence[str]) -> Iterator[Columns]:
+    """The columns of an answer, a piece at a time."""
     rows = iter(frame.toLocalIterator())
     while True:
         some = list(islice(rows, _CHUNK))
         columns = zip(*some, strict=True) if some else ([] for _ in names)
-        pieces.append([_column(name, list(values)) for name, values in zip(names, columns, strict=True)])
+        yield {name: _column(name, list(values)) for name, values in zip(names, columns, strict=True)}
         if len(some) < _CHUNK:
             break
-    return {name: np.concatenate([piece[place] for piece in pieces]) for place, name in enumerate(names)}
 
 
 def _column(name: str, values: list[Any]) -> NDArray[Any]:

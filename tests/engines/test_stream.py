@@ -1,0 +1,208 @@
+"""Tables of many groups, a piece at a time, on every engine: the same as all at once."""
+
+import csv
+
+import duckdb
+import pytest
+
+import hubbub as hb
+from hubbub.errors import EngineFailed, InvalidInput, Unsupported
+from hubbub.tables.engine import Source
+from hubbub.tables.keylist import MANY, KeyList
+from refusing import refused
+
+ENGINES = ["DuckDB", "PostgreSQL", "Spark"]
+SURE = 2000
+"""So large an ε that there is noise once in e^400 times."""
+COLUMNS = {"person": "BIGINT", "word": "VARCHAR", "number": "DOUBLE", "cost": "DOUBLE"}
+MORE = MANY + 5000
+WORDS = [f"w{place:05d}é" for place in range(MORE)]
+ROWS = [
+    (1, WORDS[0], 0.0, 10.0),
+    (2, WORDS[0], 1.0, 20.0),
+    (3, WORDS[MANY - 1], MANY - 1.0, 30.0),
+    (4, WORDS[MANY], MANY + 0.0, 40.0),
+    (5, WORDS[MORE - 1], MORE - 1.0, None),
+    (6, None, None, 60.0),
+    (7, "elsewhere", -1.0, 70.0),
+]
+
+
+@pytest.fixture(scope="module", params=ENGINES)
+def opened(request, places):
+    """A dataset on each engine."""
+    place = places(request.param)
+    name = place.create("t", COLUMNS)
+    place.put("t", COLUMNS, ROWS)
+    who = hb.Unit("person")
+
+    def make(**given):
+        source = Source(name, None, "person", bounds={"cost": (0, 64)}, **given)
+        return hb.Dataset(
+            place.engine({"t": source}),
+            who,
+            hb.dataset.Spending(None, who),
+            limits=hb.queries.measurement.Limits(1),
+        )
+
+    return make
+
+
+@pytest.fixture(autouse=True)
+def _small(monkeypatch):
+    """Pieces so small that there are several."""
+    monkeypatch.setattr("hubbub.queries.streamed._GROUPS", 1 << 14)
+    monkeypatch.setattr("hubbub.tables.duckdb._PIECE", 2)
+    for engine in ("postgres", "spark"):
+        monkeypatch.setattr(f"hubbub.tables.{engine}._CHUNK", 2)
+
+
+def exact(data, text, **keys):
+    """Streamed with next to no noise; all groups that are not zero, and how many there are."""
+    stream = data.stream(data.sql(text, epsilon=SURE, keys=keys)).value
+    rows = [row for answers in stream for row in zip(*answers.to_dict().values(), strict=True)]
+    return len(rows), rows
+
+
+def test_pieces_are_the_whole(opened):
+    data = opened()
+    count, rows = exact(data, "SELECT word, COUNT(*) AS n FROM t GROUP BY word", word=[*WORDS, None])
+    assert count == MORE + 1
+    assert [row[0] for row in rows] == [*WORDS, None]
+    there = {row[0]: round(row[1]) for row in rows if round(row[1])}
+    assert there == {WORDS[0]: 2, WORDS[MANY - 1]: 1, WORDS[MANY]: 1, WORDS[MORE - 1]: 1, None: 1}
+
+
+def test_several_keys_and_several_measures_are_taken_together(opened):
+    data = opened()
+    text = "SELECT word, number, COUNT(DISTINCT person) AS n, SUM(cost) AS c FROM t GROUP BY word, number"
+    words = [WORDS[0], "nobody's", WORDS[MANY]]
+    count, rows = exact(data, text, word=words, number=[*range(9000), MANY])
+    assert count == 3 * 9001
+    assert rows[9002][:2] == ("nobody's", 1.0)
+    there = [row for row in rows if round(row[2])]
+    assert [(row[0], row[1], round(row[2])) for row in there] == [
+        (WORDS[0], 0.0, 1),
+        (WORDS[0], 1.0, 1),
+        (WORDS[MANY], MANY, 1),
+    ]
+    assert [round(row[5]) for row in there] == [10, 20, 40]
+
+
+def test_quantiles_have_many_integers_a_group_and_come_in_smaller_pieces(opened):
+    data = opened()
+    count, rows = exact(
+        data, "SELECT number, MEDIAN(cost) AS m FROM t GROUP BY number", number=range(-1, 300)
+    )
+    assert count == 301
+    assert [round(row[1]) for row in rows[:3]] == [64, 10, 20]  # 70 is above its bound
+
+
+def test_what_needs_all_groups_first_is_refused_and_costs_nothing(opened):
+    data = opened()
+    by = "SELECT word, COUNT(*) AS n FROM t GROUP BY word"
+    for text, keys in ((f"{by} ORDER BY n", WORDS[:3]), (f"{by} LIMIT 1", WORDS[:3]), (by, None)):
+        plan = data.sql(text, epsilon=1, delta=1e-6, keys={} if keys is None else {"word": keys})
+        with refused(Unsupported, match="a piece at a time"):
+            data.stream(plan)
+    assert data.account.spent.epsilon == 0
+
+
+def test_an_engine_that_fails_is_charged_for(opened, monkeypatch):
+    data = opened()
+    plan = data.sql("SELECT word, COUNT(*) AS n FROM t GROUP BY word", epsilon=1, keys={"word": WORDS})
+    kind = type(data._engine)
+
+    def failing(engine, sql, key_sets):
+        for number, piece in enumerate(real(engine, sql, key_sets)):
+            if number == 0:
+                yield piece
+                raise EngineFailed("lost", why="it was pulled", fix="put it back")
+
+    real = kind.pieces
+    monkeypatch.setattr(kind, "pieces", failing)
+    with refused(EngineFailed, match="lost"):
+        data.stream(plan)
+    monkeypatch.undo()
+    assert data.account.spent.epsilon == 1
+    assert sum(len(answers) for answers in data.stream(plan).value) == MORE
+    assert data.account.spent.epsilon == 2
+
+
+def test_an_engine_that_gives_another_order_is_refused(opened, monkeypatch):
+    data = opened()
+    plan = data.sql("SELECT word, COUNT(*) AS n FROM t GROUP BY word", epsilon=1, keys={"word": WORDS})
+    kind = type(data._engine)
+    real = kind.pieces
+
+    def backwards(engine, sql, key_sets):
+        for piece in real(engine, sql, key_sets):
+            yield {name: column[::-1] for name, column in piece.items()}
+
+    monkeypatch.setattr(kind, "pieces", backwards)
+    with refused(EngineFailed, match="another order"):
+        data.stream(plan)
+
+
+@pytest.fixture
+def visits(tmp_path):
+    path = tmp_path / "visits.csv"
+    path.write_text("person,word\n1,w00000é\n2,w00000é\n3,\n", encoding="utf-8")
+    return path
+
+
+def test_a_stream_is_written_whole_or_not_at_all(visits, tmp_path):
+    with hb.open(str(visits), unit="person", rows_per_unit=1, keys={"word": [None, *WORDS]}) as data:
+        release = data.stream(
+            data.sql("SELECT word, COUNT(*) AS n FROM visits GROUP BY word HAVING n > -1e9", epsilon=SURE)
+        )
+        assert release.loss.cost().epsilon == SURE
+        assert release.label()["epsilon"] == str(SURE)
+        assert [answers.to_dict() for answers in release.value] == [
+            answers.to_dict() for answers in release.value
+        ]
+        for name in ("a.parquet", "a.csv"):
+            release.value.write(tmp_path / name)
+        with refused(InvalidInput, match=r"\.parquet"):
+            release.value.write(tmp_path / "a.txt")
+    found = duckdb.sql(f"SELECT * FROM '{tmp_path / 'a.parquet'}'").fetchall()
+    assert len(found) == MORE + 1
+    assert [(key, round(n)) for key, n, *_ in found if round(n)] == [(None, 1), (WORDS[0], 2)]
+    with (tmp_path / "a.csv").open(encoding="utf-8", newline="") as paper:
+        rows = list(csv.reader(paper))
+    assert rows[0] == ["word", "n", "n_low", "n_high"]
+    assert len(rows) == MORE + 2
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.csv", "a.parquet", "visits.csv"]
+
+
+def test_a_ledger_charges_a_stream_each_time(visits, tmp_path):
+    with hb.open(
+        str(visits), unit="person", rows_per_unit=1, keys={"word": WORDS[:2]}, ledger=tmp_path / "ledger.db",
+        budget=hb.Budget(2),
+    ) as data:  # fmt: skip
+        plan = data.sql("SELECT word, COUNT(*) AS n FROM visits GROUP BY word", epsilon=1)
+        data.stream(plan)
+        data.stream(plan)
+        with refused(hb.errors.HubbubError, match="budget"):
+            data.stream(plan)
+
+
+def test_many_keys_are_what_they_were():
+    texts = [f"k{place}" for place in range(3 * MANY)]
+    held = KeyList.of([texts[:5], [*texts[5:], None]], are_texts=True)
+    assert list(held) == [*texts, None]
+    assert (held[0], held[-1], held[MANY - 1 : MANY + 2]) == ("k0", None, texts[MANY - 1 : MANY + 2])
+    assert held == KeyList.of([[*texts, None]], are_texts=True)
+    assert held != KeyList.of([[None, *texts]], are_texts=True)
+    assert held.is_distinct()
+    assert not KeyList.of([texts, ["k7"]], are_texts=True).is_distinct()
+    # Of Python's, these two have the same hash.
+    assert hash(-1.0) == hash(-2.0)
+    assert KeyList.of([[-1.0, -2.0]], are_texts=False).is_distinct()
+    assert not KeyList.of([[-1.0, -2.0, -1.0]], are_texts=False).is_distinct()
+
+
+@pytest.mark.parametrize("wrong", [[*WORDS, WORDS[3]], [*WORDS, 7.0], [*WORDS, "a\0b"], [None, *WORDS, None]])
+def test_many_keys_are_checked_like_few(visits, wrong):
+    with refused(InvalidInput, match="key"):
+        hb.open(str(visits), unit="person", keys={"word": iter(wrong)})
