@@ -180,7 +180,7 @@ def test_a_unit_that_cannot_be_compared_is_refused(owner):
 # What might stand between a query and its rows
 
 
-def reader(owner, server, table):
+def reader(owner, table):
     """The address of a role that may read one table and no more."""
     name = f"reader{owner.info.dbname}"
     owner.execute(f"CREATE ROLE {name} LOGIN; GRANT SELECT ON {table} TO {name}")
@@ -191,9 +191,9 @@ def reader(owner, server, table):
     "policy",
     ["1 / (cost - 3) IS NOT NULL", "region IN (SELECT region FROM visits WHERE cost > 90)", "patient > 7"],
 )
-def test_rows_that_a_policy_hides_are_no_table(owner, server, policy):
+def test_rows_that_a_policy_hides_are_no_table(owner, policy):
     """What it computes may fail on some row, or look at others."""
-    address = reader(owner, server, "visits")
+    address = reader(owner, "visits")
     with opened(address) as data:
         plan = data.sql(BY_REGION, epsilon=1)
         owner.execute("ALTER TABLE visits ENABLE ROW LEVEL SECURITY")
@@ -401,6 +401,56 @@ def test_a_server_that_is_killed_under_a_query(tmp_path):
             data.close()
         finally:
             server.stop()
+
+
+FAULTS = {
+    "the connection is lost": (
+        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'hubbub'", "",
+    ),
+    "the table is gone": ("ALTER TABLE visits RENAME TO gone", "ALTER TABLE gone RENAME TO visits"),
+    "it may not be read": ("REVOKE SELECT ON visits FROM {}", "GRANT SELECT ON visits TO {}"),
+    "it is changed": (
+        "ALTER TABLE visits RENAME cost TO price",
+        "ALTER TABLE visits RENAME price TO cost",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("is_opened_anew", [False, True], ids=["", "opened anew"])
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_plan_that_failed_is_resumed_and_not_charged_twice(owner, tmp_path, fault, is_opened_anew):
+    """Before its first step, or after it: nothing has left by then."""
+    address = reader(owner, "visits")
+    broken, mended = (text.format(f"reader{owner.info.dbname}") for text in FAULTS[fault])
+    text = "SELECT AVG(cost) AS c, COUNT(DISTINCT patient) AS n FROM visits"
+
+    def opening():
+        return opened(address, ledger=tmp_path / "ledger", budget=hb.Budget(10))
+
+    first = opening()
+    plan = first.sql(text, epsilon=1)
+    seen = []
+
+    def between(word):
+        seen.append(word)
+        if fault == "the connection is lost" and len(seen) == 2:
+            owner.execute(broken)
+
+    if fault != "the connection is lost":
+        owner.execute(broken)
+    with pytest.raises(EngineFailed, match="charged stays charged") as caught:
+        first.run(plan, between)
+    assert SECRET not in str(caught.value)
+    assert first.account.spent.epsilon == 1
+    owner.execute(mended)
+    second = opening() if is_opened_anew else first
+    found = second.run(second.sql(text, epsilon=1)).value
+    assert found.facts["asked before"]
+    assert abs(found["n"][0] - 500) < 100
+    assert first.run(plan).value.to_dict() == found.to_dict()
+    assert (first.account.spent.epsilon, second.account.spent.epsilon) == (1, 1)
+    first.close()
+    second.close()
 
 
 # Many keys

@@ -189,3 +189,21 @@ def test_files_that_are_gone_under_a_plan(session, visits, tmp_path):
     for file in (tmp_path / "visits").glob("part-*"):
         file.unlink()
     failed(data, plan)
+
+
+def test_a_plan_that_failed_is_resumed_and_not_charged_twice(session, tmp_path):
+    path = tmp_path / "visits"
+    frame = session.range(300).selectExpr("id AS patient", "'North' AS region", "1.0D AS cost")
+    frame.write.parquet(str(path))
+    data = opened(session.read.parquet(str(path)), ledger=tmp_path / "ledger", budget=hb.Budget(10))
+    plan = data.sql("SELECT COUNT(DISTINCT patient) AS n FROM visits", epsilon=1)
+    path.rename(tmp_path / "elsewhere")
+    with pytest.raises(EngineFailed, match="charged stays charged"):
+        data.run(plan)
+    assert data.account.spent.epsilon == 1
+    (tmp_path / "elsewhere").rename(path)
+    found = data.run(plan).value
+    assert found.facts["asked before"]
+    assert abs(found["n"][0] - 300) < 100
+    assert data.run(plan).value.to_dict() == found.to_dict()
+    assert data.account.spent.epsilon == 1
