@@ -235,13 +235,19 @@ class Dataset:
         )
         kept = None if charge.is_new else account.released(charge.number)
         if kept is None:
-            answers = self._answers(plan, progress)
+            try:
+                answers = self._answers(plan, progress)
+            except Refused as said:  # with noise: drawn again, it would be a second answer
+                answers = Answers((), {"refused": [said.what, said.why, said.fix]})
             if charge.parts:
                 answers = finer(plan, answers, list(self._earlier(account, plan, charge.parts)))
                 with_lines = {} if answers.own is None else {"combined with lines": list(charge.parts)}
                 answers = replace(answers, facts={**answers.facts, **with_lines})
             kept = account.keep(charge.number, answers.to_json())
         answers = Answers.from_json(kept)
+        if "refused" in answers.facts:
+            what, why, fix = answers.facts["refused"]
+            raise Refused(what, why=why, fix=fix)
         when = {"as of": charge.moment, "version": self.version, "asked before": not charge.is_new}
         lifetime = {} if self.unit.window is None else {"lifetime": account.lifetime().said()}
         return replace(answers, facts={**answers.facts, "line": charge.number, **when, **lifetime})
