@@ -364,6 +364,24 @@ def test_a_table_that_somebody_holds(owner):
         assert len(data.run(plan).value) == 2
 
 
+def test_one_who_loses_patience_leaves_no_transaction_open(owner, monkeypatch):
+    """Else the next plan would see an old state, or fail for nothing."""
+    ours = "application_name = 'hubbub' AND datname = current_database()"
+    with opened(owner.address) as data:
+        plan = data.sql("SELECT COUNT(DISTINCT patient) AS n FROM visits", epsilon=100)
+
+        def interrupted(scan):
+            raise KeyboardInterrupt
+
+        with monkeypatch.context() as patched:
+            patched.setattr(data._engine, "_check", interrupted)
+            with pytest.raises(KeyboardInterrupt):
+                data.run(plan)
+        assert owner.execute(f"SELECT state FROM pg_stat_activity WHERE {ours}").fetchall() == [("idle",)]
+        owner.execute("DELETE FROM visits")
+        assert data.run(plan).value["n"][0] < 2
+
+
 def test_a_connection_that_is_lost_is_made_anew(owner):
     with opened(owner.address) as data:
         plan = data.sql("SELECT AVG(cost) AS c, COUNT(DISTINCT patient) AS n FROM visits", epsilon=1)

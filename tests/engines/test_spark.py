@@ -152,6 +152,24 @@ def test_a_setting_with_which_an_old_date_fails_is_refused(session, tmp_path):
         hb.open(other.read.parquet(str(tmp_path)), table="old", unit="patient")
 
 
+@pytest.mark.parametrize("what", ["Corrupt", "Missing"])
+def test_a_session_that_passes_over_files_is_refused(session, what):
+    other = session.newSession()
+    other.conf.set(f"spark.sql.files.ignore{what}Files", "true")
+    with refused(EngineFailed, match=f"ignore{what}Files"):
+        hb.open(other.range(9).withColumnRenamed("id", "patient"), table="visits", unit="patient")
+
+
+@pytest.mark.parametrize("made", ["rand()", "monotonically_increasing_id()", "uuid()"])
+def test_what_is_another_each_time_is_refused(session, made):
+    frame = session.range(9).selectExpr("id AS patient", f"{made} AS x")
+    frame.createOrReplaceTempView("seen")
+    for data, table in ((frame, "seen"), (session, "seen"), (frame.where("x <> 3"), "seen")):
+        with refused(InvalidInput, match="random"):
+            hb.open(data, table=table, unit="patient")
+    session.catalog.dropTempView("seen")
+
+
 def failed(data, plan, word=""):
     before = len(data.account.receipts)
     with pytest.raises(EngineFailed) as caught:

@@ -170,8 +170,8 @@ class PostgreSQL:
 
     @contextmanager
     def _transaction(self) -> Iterator[None]:
-        self._begin()
         try:
+            self._begin()
             yield
         finally:
             with suppress(Exception):  # a connection that is lost has nothing to roll back
@@ -224,11 +224,9 @@ class PostgreSQL:
                 # It is locked by that: from here on nobody can change the table's columns.
                 run(f"SELECT FROM {scan.name} LIMIT 0")
                 self._check(scan)
-        except Exception as problem:
-            with suppress(Exception):
-                self._connection.execute("ROLLBACK")
-            if isinstance(problem, HubbubError):
-                raise
+        except HubbubError:
+            raise
+        except Exception as problem:  # noqa: BLE001
             raise _failed(problem) from None
 
     def _fetched(self, text: str, given: list[Any], names: Sequence[str]) -> Columns:

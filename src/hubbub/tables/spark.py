@@ -35,8 +35,14 @@ _FEW = 1 << 14
 _WHOLE = {"tinyint", "smallint", "int", "bigint"}
 _TEXTS = {"string", "varchar", "char"}
 _UNITS = {"boolean", "date", "timestamp", "timestamp_ntz", "binary", "double"}
-_REBASED = ("parquet.datetime", "parquet.int96", "avro.datetime")
-"""What is read in one of two calendars, or not at all: then one old date in a file would fail."""
+_REFUSED = {
+    **{
+        f"spark.sql.{kind}RebaseModeInRead": "EXCEPTION"
+        for kind in ("parquet.datetime", "parquet.int96", "avro.datetime")
+    },
+    **{f"spark.sql.files.ignore{what}Files": "TRUE" for what in ("Corrupt", "Missing")},
+}
+"""With these one old date in a file fails, or one part of a query passes over a file that another reads."""
 _EPOCH = datetime(1970, 1, 1)  # noqa: DTZ001 - in Greenwich
 _ENDS = [int((end - _EPOCH) / timedelta(microseconds=1)) for end in (datetime.min, datetime.max)]  # noqa: DTZ901
 
@@ -131,13 +137,12 @@ class Spark:
         return _files(frame)
 
     def _check_settings(self) -> None:
-        for kind in _REBASED:
-            setting = f"spark.sql.{kind}RebaseModeInRead"
-            if str(self._session.conf.get(setting, "CORRECTED")).upper() == "EXCEPTION":
+        for setting, value in _REFUSED.items():
+            if str(self._session.conf.get(setting)).upper() == value:
                 raise EngineFailed(
-                    f"the session's setting {setting} is EXCEPTION",
-                    why="a query would fail if one row has an old date, and whether it does would show",
-                    fix="set it to CORRECTED or LEGACY; what was charged stays charged",
+                    f"the session's setting {setting} is {value}",
+                    why="one row could make a query fail, or one part of it read a file that another does not",
+                    fix="set it to another value; what was charged stays charged",
                 )
 
     def close(self) -> None:
@@ -179,7 +184,9 @@ class Spark:
                 why="everything that is joined is joined there",
                 fix="name a table of its catalog, or pass a data frame of Spark's",
             )
-        types = _types(self._frame(source.rows))
+        frame = self._frame(source.rows)
+        _check_repeatable(name, frame)
+        types = _types(frame)
         found = {column: _kind(typed) for column, typed in types}
         kinds = types_of(name, found, source.types)
         for column, kind in kinds.items():
@@ -257,6 +264,17 @@ def _check(scan: _Scan, frame: Any) -> None:
             "a table is not as it was when it was opened",
             why="its columns or their types have changed, and the plan was made for the old ones",
             fix="open it again and plan anew; what was charged stays charged",
+        )
+
+
+def _check_repeatable(name: str, frame: Any) -> None:
+    """Refuse what Spark itself knows to be another each time; through Spark Connect it does not say."""
+    inner = getattr(frame, "_jdf", None)
+    if inner is not None and not inner.queryExecution().analyzed().deterministic():
+        raise InvalidInput(
+            f"{name} is computed with random numbers, or with the places of rows",
+            why="parts of a query would see unlike rows, and one person would move the rows of others",
+            fix="write it to a table first, or leave that out",
         )
 
 
