@@ -171,6 +171,23 @@ def test_what_is_no_table_is_refused(owner):
         hb.open(owner.address.replace("postgres@", "nobody@"), table="visits", unit="patient")
 
 
+def test_two_tables_of_one_name_are_refused(owner):
+    """One of them would stand for both, in silence."""
+    owner.execute("CREATE SCHEMA other; CREATE TABLE other.visits AS SELECT * FROM visits")
+    for given in ({"table": ["public.visits", "other.visits"]}, {"public": {"VISITS": "other.visits"}}):
+        with refused(InvalidInput, match="one name"):
+            hb.open(owner.address, **{"table": "visits", "unit": "patient"} | given)
+
+
+def test_a_text_that_the_server_can_store_and_not_change_is_none(owner):
+    """Else one row with a text of this size would make a query fail."""
+    owner.execute("CREATE TABLE notes (patient int, note text)")
+    owner.execute("INSERT INTO notes SELECT 1, repeat('x', 140000000) UNION ALL SELECT 2, ' x'")
+    with hb.open(owner.address, table="notes", unit="patient", rows_per_unit=1) as data:
+        plan = data.sql("SELECT COUNT(TRIM(note)) AS n FROM notes", epsilon=100)
+        assert round(data.run(plan).value["n"][0]) == 1
+
+
 def test_a_unit_that_cannot_be_compared_is_refused(owner):
     owner.execute("CREATE TABLE odd AS SELECT '{}'::json AS who, 1 AS x")
     with refused(InvalidInput, match="type that no unit has"):

@@ -32,6 +32,8 @@ from hubbub.tables.written import Forms, is_wide, names_of, refused_here, writte
 __all__ = ["PostgreSQL"]
 
 _OLDEST = 140_000
+_LONGEST = 1 << 26
+"""Bytes of a text that is read: the server cuts, changes and searches only what fits eight times in 1 GB."""
 _CHUNK = 1 << 16
 """Rows that are read at a time."""
 _MOST_KEYS = 1 << 20
@@ -316,7 +318,7 @@ class PostgreSQL:
         for column, typed, of in types:
             known, made = found[column], _read(column, typed, of)
             if known is Kind.OPAQUE and kinds[column] is not Kind.OPAQUE:
-                known, made = Kind.TEXT, _spelled(made)
+                known, made = Kind.TEXT, _short(_spelled(made))
             read[column] = as_declared(made, known, kinds[column], column)
         for column, made in read.items():
             sql = sql.select(exp.alias_(made, column, quoted=True))
@@ -360,6 +362,8 @@ def _read(column: str, typed: str, of: str) -> exp.Expr:
     if typed == "timestamptz":
         zone = exp.AtTimeZone(this=name, zone=exp.Literal.string("UTC"))
         return within_years(zone, kind)
+    if kind is Kind.TEXT:
+        return _short(cast)
     return within_years(name, kind) if kind in LEAST_MOMENT else cast
 
 
@@ -368,6 +372,13 @@ def _spelled(name: exp.Expr) -> exp.Expr:
     shown = exp.Anonymous(this="FORMAT", expressions=[exp.Literal.string("%s"), name])
     is_there = exp.Not(this=exp.Is(this=name.copy(), expression=exp.Null()))
     return exp.Cast(this=exp.Case(ifs=[exp.If(this=is_there, true=shown)]), to=exp.DataType.build("VARCHAR"))
+
+
+def _short(text: exp.Expr) -> exp.Expr:
+    """The text, unless it is so long that the server's own functions could fail on it."""
+    size = exp.Anonymous(this="OCTET_LENGTH", expressions=[text])
+    inside = exp.LTE(this=size, expression=exp.Literal.number(_LONGEST))
+    return exp.Case(ifs=[exp.If(this=inside, true=text.copy())])
 
 
 def _of_digits(name: exp.Expr) -> exp.Expr:

@@ -141,7 +141,7 @@ class Spark:
             if str(self._session.conf.get(setting)).upper() == value:
                 raise EngineFailed(
                     f"the session's setting {setting} is {value}",
-                    why="one row could make a query fail, or one part of it read a file that another does not",
+                    why="one row could make a query fail, or one part of it read a file that others do not",
                     fix="set it to another value; what was charged stays charged",
                 )
 
