@@ -257,13 +257,19 @@ class Dataset:
         )
         kept = None if charge.is_new else account.released(charge.number)
         if kept is None:
-            answers = self._answers(plan, progress)
+            try:
+                answers = self._answers(plan, progress)
+            except Refused as said:  # with noise: drawn again, it would be a second answer
+                answers = Answers((), {"refused": [said.what, said.why, said.fix]})
             if charge.parts:
                 answers = finer(plan, answers, list(self._earlier(account, plan, charge.parts)))
                 with_lines = {} if answers.own is None else {"combined with lines": list(charge.parts)}
                 answers = replace(answers, facts={**answers.facts, **with_lines})
             kept = account.keep(charge.number, answers.to_json())
         answers = Answers.from_json(kept)
+        if "refused" in answers.facts:
+            what, why, fix = answers.facts["refused"]
+            raise Refused(what, why=why, fix=fix)
         when = {"as of": charge.moment, "version": self.version, "asked before": not charge.is_new}
         lifetime = {} if self.unit.window is None else {"lifetime": account.lifetime().said()}
         return replace(answers, facts={**answers.facts, "line": charge.number, **when, **lifetime})
@@ -422,6 +428,7 @@ def open(  # noqa: A001 - hubbub.open is its name
         population = _first(population, facts.population)
         rows_per_unit = _first(rows_per_unit, facts.rows_per_unit)
         groups_per_unit = _first(groups_per_unit, facts.groups_per_unit)
+    _refuse_alike([*sources, *(public or {})])
     for name, rows in (public or {}).items():
         sources[name] = Source(rows, is_public=True)
     engine = _engine(data, sources, connection)
@@ -530,6 +537,7 @@ def _given(data: Any, table: str | Sequence[str] | None, *, is_connection: bool)
                 "no table is named", why="a connection may have many", fix='pass table="visits"'
             )
         named = [table] if isinstance(table, str) else list(table)
+        _refuse_alike([name.split(".")[-1] for name in named])
         return {name.split(".")[-1]: name for name in named}
     if isinstance(data, Mapping) and not hasattr(data, "columns"):
         return dict(data)
@@ -537,6 +545,15 @@ def _given(data: Any, table: str | Sequence[str] | None, *, is_connection: bool)
     if name is None:
         name = Path(str(data)).stem.split("*")[0].rstrip("_-.") if isinstance(data, (str, Path)) else "data"
     return {name or "data": data}
+
+
+def _refuse_alike(names: Sequence[str]) -> None:
+    if len({name.lower() for name in names}) < len(names):
+        raise InvalidInput(
+            "two tables have one name",
+            why="one of them would stand for both, in silence",
+            fix="open them as datasets of their own, or rename one",
+        )
 
 
 def _one(table: str | Sequence[str] | None) -> str | None:

@@ -171,10 +171,167 @@ def test_what_is_no_table_is_refused(owner):
         hb.open(owner.address.replace("postgres@", "nobody@"), table="visits", unit="patient")
 
 
+def test_two_tables_of_one_name_are_refused(owner):
+    """One of them would stand for both, in silence."""
+    owner.execute("CREATE SCHEMA other; CREATE TABLE other.visits AS SELECT * FROM visits")
+    for given in ({"table": ["public.visits", "other.visits"]}, {"public": {"VISITS": "other.visits"}}):
+        with refused(InvalidInput, match="one name"):
+            hb.open(owner.address, **{"table": "visits", "unit": "patient"} | given)
+
+
+def test_a_text_that_the_server_can_store_and_not_change_is_none(owner):
+    """Else one row with a text of this size would make a query fail."""
+    owner.execute("CREATE TABLE notes (patient int, note text)")
+    owner.execute("INSERT INTO notes SELECT 1, repeat('x', 140000000) UNION ALL SELECT 2, ' x'")
+    with hb.open(owner.address, table="notes", unit="patient", rows_per_unit=1) as data:
+        plan = data.sql("SELECT COUNT(TRIM(note)) AS n FROM notes", epsilon=100)
+        assert round(data.run(plan).value["n"][0]) == 1
+
+
 def test_a_unit_that_cannot_be_compared_is_refused(owner):
     owner.execute("CREATE TABLE odd AS SELECT '{}'::json AS who, 1 AS x")
     with refused(InvalidInput, match="type that no unit has"):
         hb.open(owner.address, table="odd", unit="who")
+
+
+# What might stand between a query and its rows
+
+
+def reader(owner, table):
+    """The address of a role that may read one table and no more."""
+    name = f"reader{owner.info.dbname}"
+    owner.execute(f"CREATE ROLE {name} LOGIN; GRANT SELECT ON {table} TO {name}")
+    return owner.address.replace("postgres@", f"{name}@")
+
+
+@pytest.mark.parametrize(
+    "policy",
+    ["1 / (cost - 3) IS NOT NULL", "region IN (SELECT region FROM visits WHERE cost > 90)", "patient > 7"],
+)
+def test_rows_that_a_policy_hides_are_no_table(owner, policy):
+    """What it computes may fail on some row, or look at others."""
+    address = reader(owner, "visits")
+    with opened(address) as data:
+        plan = data.sql(BY_REGION, epsilon=1)
+        owner.execute("ALTER TABLE visits ENABLE ROW LEVEL SECURITY")
+        owner.execute(f"CREATE POLICY hides ON visits USING ({policy})")
+        failed(data, plan, "may not")
+    with refused(InvalidInput, match="no table"):
+        opened(address)
+    with opened(owner.address) as data:  # for whom it does not hold
+        assert len(data.run(data.sql(BY_REGION, epsilon=1)).value) == 2
+
+
+@pytest.mark.parametrize("how", ["a partition", "a child", "a child's child"])
+def test_rows_of_somewhere_else_are_no_table(owner, how):
+    """A line that cannot be read fails, and nobody knows what another server computes."""
+    owner.execute("CREATE EXTENSION file_fdw; CREATE SERVER files FOREIGN DATA WRAPPER file_fdw")
+    columns = "patient int, region text, cost float8"
+    if how == "a partition":
+        owner.execute(f"CREATE TABLE parted ({columns}) PARTITION BY LIST (region)")
+        below = "PARTITION OF parted FOR VALUES IN ('North')"
+    else:
+        owner.execute(f"CREATE TABLE parted ({columns}); CREATE TABLE child () INHERITS (parted)")
+        below = "() INHERITS (parted)" if how == "a child" else "() INHERITS (child)"
+    known = {"table": "parted", "unit": "patient", "rows_per_unit": 1}
+    with hb.open(owner.address, **known) as data:
+        plan = data.sql("SELECT COUNT(*) AS n FROM parted WHERE cost > 0", epsilon=1)
+        assert len(data.run(plan).value) == 1
+        owner.execute(
+            f"CREATE FOREIGN TABLE far {below} SERVER files OPTIONS (filename '/dev/null', format 'csv')"
+        )
+        failed(data, plan, "not as it was")
+    with refused(InvalidInput, match="no table"):
+        hb.open(owner.address, **known)
+
+
+def test_a_type_is_known_by_more_than_its_name(owner):
+    """One that is called int8 and holds texts is no number: it could not be cast on some rows."""
+    owner.execute("CREATE DOMAIN public.int8 AS text; CREATE DOMAIN word AS public.int8")
+    owner.execute("CREATE TYPE public.float8 AS ENUM ('x')")
+    owner.execute("CREATE TABLE odd (patient int, x word, y public.float8)")
+    owner.execute("INSERT INTO odd VALUES (1, '7', 'x'), (2, 'seven', 'x')")
+    with hb.open(owner.address, table="odd", unit="patient", rows_per_unit=1) as data:
+        assert [column.kind.value for column in data.tables["odd"].columns] == ["number", "opaque", "text"]
+        with refused(InvalidInput):
+            data.sql("SELECT COUNT(*) FROM odd WHERE x > 3", epsilon=1)
+
+
+def test_a_cast_that_somebody_made_is_not_called(owner):
+    owner.execute("CREATE TYPE mood AS ENUM ('good', 'bad'); CREATE TYPE pair AS (a int, b int)")
+    for name in ("mood", "pair"):
+        owner.execute(
+            f"CREATE FUNCTION cast_{name}({name}) RETURNS varchar LANGUAGE plpgsql AS "
+            "$$ BEGIN RAISE 'called'; END $$"
+        )
+        owner.execute(f"CREATE CAST ({name} AS varchar) WITH FUNCTION cast_{name}({name})")
+    owner.execute("CREATE TABLE moods (who mood, felt mood, two pair)")
+    owner.execute("INSERT INTO moods VALUES ('bad', 'bad', ROW(1, NULL)), ('good', NULL, NULL)")
+    with hb.open(owner.address, table="moods", unit="who", rows_per_unit=1, types={"two": "text"}) as data:
+        text = "SELECT {} AS k, COUNT(*) AS n FROM moods GROUP BY k"
+        for column, keys in {"felt": [None, "bad"], "two": [None, "(1,)"]}.items():
+            plan = data.sql(text.format(column), epsilon=100, keys={column: keys})
+            assert [round(n) for n in data.run(plan).value["n"]] == [1, 1]
+
+
+def test_nothing_that_somebody_made_is_called_when_a_table_is_opened(owner):
+    """Operators are looked up in the path, too."""
+    owner.execute("CREATE TABLE called (i int)")
+    for left, right in (("oid", "regclass"), ("oid", "oid"), ("int2", "int4")):
+        for name, own in (("=", "="), (">", ">")):
+            function = f"evil_{left}_{right}_{'equal' if name == '=' else 'above'}"
+            owner.execute(
+                f"CREATE FUNCTION {function}({left}, {right}) RETURNS boolean LANGUAGE plpgsql AS $$ BEGIN "
+                f"INSERT INTO public.called VALUES (1); RETURN $1::int8 OPERATOR(pg_catalog.{own}) $2::int8; "
+                "END $$"
+            )
+            owner.execute(
+                f"CREATE OPERATOR public.{name} (leftarg = {left}, rightarg = {right}, function = {function})"
+            )
+    owner.execute(f"ALTER DATABASE {owner.info.dbname} SET search_path = public, pg_catalog")
+    with opened(owner.address) as data:
+        data.run(data.sql(BY_REGION, epsilon=1))
+    assert owner.execute("SELECT count(*) FROM called").fetchone() == (0,)
+
+
+@pytest.mark.parametrize(
+    "setting", ["array_nulls%3Doff", "bytea_output%3Descape", "IntervalStyle%3Diso_8601"]
+)
+def test_keys_are_what_they_are_whatever_the_server_is_set_to(owner, setting):
+    owner.execute("CREATE TABLE odd (patient int, raw bytea, long interval)")
+    owner.execute("INSERT INTO odd VALUES (1, '\\xff00', '26 hours'), (2, NULL, NULL), (3, NULL, NULL)")
+    known = {"table": "odd", "unit": "patient", "rows_per_unit": 1, "types": {"raw": "text", "long": "text"}}
+    with hb.open(f"{owner.address}?options=-c%20{setting}", **known) as data:
+        for column, key in {"raw": "\\xff00", "long": "26:00:00"}.items():
+            text = f"SELECT {column}, COUNT(*) AS n FROM odd GROUP BY {column}"
+            found = data.run(data.sql(text, epsilon=100, keys={column: [key, None]})).value
+            assert [round(n) for n in found["n"]] == [1, 2]
+
+
+def test_a_table_that_is_changed_while_it_is_waited_for(owner):
+    """The snapshot is older than the change, and so is what the catalog says in it."""
+    owner.execute("ALTER TABLE visits ADD other text DEFAULT 'x'")
+    with opened(owner.address) as data, psycopg.connect(owner.address, autocommit=True) as watch:
+        plan = data.sql(BY_REGION, epsilon=1)
+        caught = []
+
+        def ask():
+            try:
+                failed(data, plan, "not as it was")
+            except BaseException as problem:
+                caught.append(problem)
+
+        asking = threading.Thread(target=ask)
+        with owner.transaction():
+            for old, new in (("cost", "old"), ("other", "cost"), ("old", "other")):
+                owner.execute(f"ALTER TABLE visits RENAME {old} TO {new}")
+            asking.start()
+            waiting = "SELECT count(*) FROM pg_locks JOIN pg_database d ON d.oid = database "
+            waiting += "WHERE NOT granted AND datname = current_database()"
+            while asking.is_alive() and watch.execute(waiting).fetchone() == (0,):
+                pass
+        asking.join()
+        assert not caught
 
 
 # Faults
@@ -224,6 +381,24 @@ def test_a_table_that_somebody_holds(owner):
         assert len(data.run(plan).value) == 2
 
 
+def test_one_who_loses_patience_leaves_no_transaction_open(owner, monkeypatch):
+    """Else the next plan would see an old state, or fail for nothing."""
+    ours = "application_name = 'hubbub' AND datname = current_database()"
+    with opened(owner.address) as data:
+        plan = data.sql("SELECT COUNT(DISTINCT patient) AS n FROM visits", epsilon=100)
+
+        def interrupted(scan):
+            raise KeyboardInterrupt
+
+        with monkeypatch.context() as patched:
+            patched.setattr(data._engine, "_check", interrupted)
+            with pytest.raises(KeyboardInterrupt):
+                data.run(plan)
+        assert owner.execute(f"SELECT state FROM pg_stat_activity WHERE {ours}").fetchall() == [("idle",)]
+        owner.execute("DELETE FROM visits")
+        assert data.run(plan).value["n"][0] < 2
+
+
 def test_a_connection_that_is_lost_is_made_anew(owner):
     with opened(owner.address) as data:
         plan = data.sql("SELECT AVG(cost) AS c, COUNT(DISTINCT patient) AS n FROM visits", epsilon=1)
@@ -261,6 +436,56 @@ def test_a_server_that_is_killed_under_a_query(tmp_path):
             data.close()
         finally:
             server.stop()
+
+
+FAULTS = {
+    "the connection is lost": (
+        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'hubbub'", "",
+    ),
+    "the table is gone": ("ALTER TABLE visits RENAME TO gone", "ALTER TABLE gone RENAME TO visits"),
+    "it may not be read": ("REVOKE SELECT ON visits FROM {}", "GRANT SELECT ON visits TO {}"),
+    "it is changed": (
+        "ALTER TABLE visits RENAME cost TO price",
+        "ALTER TABLE visits RENAME price TO cost",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("is_opened_anew", [False, True], ids=["", "opened anew"])
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_plan_that_failed_is_resumed_and_not_charged_twice(owner, tmp_path, fault, is_opened_anew):
+    """Before its first step, or after it: nothing has left by then."""
+    address = reader(owner, "visits")
+    broken, mended = (text.format(f"reader{owner.info.dbname}") for text in FAULTS[fault])
+    text = "SELECT AVG(cost) AS c, COUNT(DISTINCT patient) AS n FROM visits"
+
+    def opening():
+        return opened(address, ledger=tmp_path / "ledger", budget=hb.Budget(10))
+
+    first = opening()
+    plan = first.sql(text, epsilon=1)
+    seen = []
+
+    def between(word):
+        seen.append(word)
+        if fault == "the connection is lost" and len(seen) == 2:
+            owner.execute(broken)
+
+    if fault != "the connection is lost":
+        owner.execute(broken)
+    with pytest.raises(EngineFailed, match="charged stays charged") as caught:
+        first.run(plan, between)
+    assert SECRET not in str(caught.value)
+    assert first.account.spent.epsilon == 1
+    owner.execute(mended)
+    second = opening() if is_opened_anew else first
+    found = second.run(second.sql(text, epsilon=1)).value
+    assert found.facts["asked before"]
+    assert abs(found["n"][0] - 500) < 100
+    assert first.run(plan).value.to_dict() == found.to_dict()
+    assert (first.account.spent.epsilon, second.account.spent.epsilon) == (1, 1)
+    first.close()
+    second.close()
 
 
 # Many keys

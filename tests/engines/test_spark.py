@@ -1,6 +1,7 @@
 """Spark as an engine: what it is asked, what it leaves behind, and what becomes of its faults."""
 
 import warnings
+from datetime import date
 
 import pytest
 
@@ -76,6 +77,99 @@ def test_what_means_something_else_there_is_refused(session, visits):
         hb.open(odd, unit="who")
 
 
+@pytest.fixture
+def tables(session):
+    """Runs statements; the tables that they create are dropped afterwards."""
+    made = []
+
+    def run(*texts):
+        for text in texts:
+            made.extend(text.split()[2:3] if text.startswith("CREATE TABLE") else [])
+            session.sql(text)
+
+    yield run
+    for name in made:
+        session.sql(f"DROP TABLE IF EXISTS {name}")
+
+
+def test_spaces_that_fill_up_are_none(session, tables):
+    """A person whose key is filled up in one table and not in another would be two."""
+    tables(
+        "CREATE TABLE filled (patient CHAR(4), region CHAR(6)) USING parquet",
+        "INSERT INTO filled VALUES ('a', 'North'), ('b', 'North')",
+        "CREATE TABLE plain (patient VARCHAR(4), region STRING) USING parquet",
+        "INSERT INTO plain VALUES ('a', 'North '), ('b', 'North')",
+    )
+    data = hb.open(session, table=["filled", "plain"], unit="patient", rows_per_unit=2)
+    both = "(SELECT patient, region FROM filled UNION ALL SELECT patient, region FROM plain) AS q"
+    found = data.run(data.sql(f"SELECT COUNT(DISTINCT patient) AS n FROM {both}", epsilon=100)).value
+    assert round(found["n"][0]) == 2
+    text = f"SELECT region, COUNT(*) AS n FROM {both} GROUP BY region"
+    found = data.run(data.sql(text, epsilon=100, keys={"region": ["North", "North "]})).value
+    assert [round(n) for n in found["n"]] == [3, 1]
+
+
+def test_what_is_written_otherwise_on_every_engine_is_not_declared(session):
+    """Two lists of bytes could be one text, and how a struct is written is the session's affair."""
+    frame = session.range(9).selectExpr("id AS patient", "unhex('ff41') AS raw", "array(current_date()) AS a")
+    for column in ("raw", "a"):
+        with refused(InvalidInput, match="declared"):
+            hb.open(frame, table="visits", unit="patient", types={column: "text"})
+
+
+def test_a_table_that_is_written_to_between_two_steps(session, tables):
+    """Not only would steps see two states: one query may list a table's files twice."""
+    tables(
+        "CREATE TABLE parted (patient INT, cost DOUBLE, region STRING) USING parquet PARTITIONED BY (region)",
+        "INSERT INTO parted VALUES (1, 1, 'North'), (2, 2, 'South')",
+    )
+    data = opened(session, "parted")
+    plan = data.sql("SELECT AVG(cost) AS c, COUNT(DISTINCT patient) AS n FROM parted", epsilon=100)
+    seen = []
+
+    def between(word):
+        seen.append(word)
+        if seen.count("counting") == 2:
+            session.sql("INSERT INTO parted VALUES (3, 2, 'North')")
+
+    with pytest.raises(EngineFailed, match="written to"):
+        data.run(plan, between)
+    assert round(data.run(plan).value["n"][0]) == 3
+    assert not [name for _, name, _ in session.sql("SHOW TABLES").collect() if name.startswith("_hubbub")]
+
+
+def test_a_setting_with_which_an_old_date_fails_is_refused(session, tmp_path):
+    pa, pq = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    days = [date(1, 1, 1), date(2024, 1, 1)]
+    pq.write_table(pa.table({"patient": [1, 2], "born": days}), tmp_path / "old.parquet")
+    other = session.newSession()
+    data = hb.open(other.read.parquet(str(tmp_path)), table="old", unit="patient", rows_per_unit=1)
+    plan = data.sql("SELECT COUNT(*) AS n FROM old WHERE YEAR(born) > 1900", epsilon=100)
+    assert round(data.run(plan).value["n"][0]) == 1
+    other.conf.set("spark.sql.parquet.datetimeRebaseModeInRead", "EXCEPTION")
+    failed(data, plan, "RebaseModeInRead")
+    with refused(EngineFailed, match="RebaseModeInRead"):
+        hb.open(other.read.parquet(str(tmp_path)), table="old", unit="patient")
+
+
+@pytest.mark.parametrize("what", ["Corrupt", "Missing"])
+def test_a_session_that_passes_over_files_is_refused(session, what):
+    other = session.newSession()
+    other.conf.set(f"spark.sql.files.ignore{what}Files", "true")
+    with refused(EngineFailed, match=f"ignore{what}Files"):
+        hb.open(other.range(9).withColumnRenamed("id", "patient"), table="visits", unit="patient")
+
+
+@pytest.mark.parametrize("made", ["rand()", "monotonically_increasing_id()", "uuid()"])
+def test_what_is_another_each_time_is_refused(session, made):
+    frame = session.range(9).selectExpr("id AS patient", f"{made} AS x")
+    frame.createOrReplaceTempView("seen")
+    for data, table in ((frame, "seen"), (session, "seen"), (frame.where("x <> 3"), "seen")):
+        with refused(InvalidInput, match="random"):
+            hb.open(data, table=table, unit="patient")
+    session.catalog.dropTempView("seen")
+
+
 def failed(data, plan, word=""):
     before = len(data.account.receipts)
     with pytest.raises(EngineFailed) as caught:
@@ -113,3 +207,21 @@ def test_files_that_are_gone_under_a_plan(session, visits, tmp_path):
     for file in (tmp_path / "visits").glob("part-*"):
         file.unlink()
     failed(data, plan)
+
+
+def test_a_plan_that_failed_is_resumed_and_not_charged_twice(session, tmp_path):
+    path = tmp_path / "visits"
+    frame = session.range(300).selectExpr("id AS patient", "'North' AS region", "1.0D AS cost")
+    frame.write.parquet(str(path))
+    data = opened(session.read.parquet(str(path)), ledger=tmp_path / "ledger", budget=hb.Budget(10))
+    plan = data.sql("SELECT COUNT(DISTINCT patient) AS n FROM visits", epsilon=1)
+    path.rename(tmp_path / "elsewhere")
+    with pytest.raises(EngineFailed, match="charged stays charged"):
+        data.run(plan)
+    assert data.account.spent.epsilon == 1
+    (tmp_path / "elsewhere").rename(path)
+    found = data.run(plan).value
+    assert found.facts["asked before"]
+    assert abs(found["n"][0] - 300) < 100
+    assert data.run(plan).value.to_dict() == found.to_dict()
+    assert data.account.spent.epsilon == 1

@@ -168,6 +168,22 @@ def test_nothing_is_read_that_is_not_charged_and_what_fails_stays_charged(ledger
     assert data.account.spent.epsilon == Fraction(1, 10)
 
 
+def test_a_refusal_that_was_said_with_noise_is_said_once(ledger):
+    """Asked for again it would be drawn again: its charge pays for one."""
+    data = opened(ledger, rows=ROWS[:3])
+    plan = data.sql("SELECT SUM(x) AS s FROM people", epsilon=0.1, bounds={"x": "auto"})
+    with pytest.raises(Refused, match="no bounds stood out") as first:
+        data.run(plan)
+    for again in (data, opened(ledger, rows=ROWS[:3])):
+        asked = again.sql("SELECT SUM(x) AS s FROM people", epsilon=0.1, bounds={"x": "auto"})
+        with counting(again) as engine, pytest.raises(Refused) as second:
+            again.run(asked)
+        assert engine.call_count == 0
+        assert str(second.value) == str(first.value)
+    assert data.account.spent.epsilon == Fraction(1, 10)
+    assert ledger.verify().is_whole
+
+
 def test_of_two_runs_of_one_charge_only_the_first_that_was_kept_is_seen(ledger):
     one, two = opened(ledger), opened(ledger)
     inner = []

@@ -158,6 +158,36 @@ def test_what_is_not_known_is_refused(data, source):
         data.sql(f"SELECT COUNT(*) AS n FROM {source}", epsilon=1)
 
 
+@pytest.mark.parametrize(
+    "source",
+    [
+        "(SELECT person, COUNT(DISTINCT o) AS n FROM odd GROUP BY person) AS q",
+        "(SELECT person, o, COUNT(*) AS n FROM odd GROUP BY person, o) AS q",
+        "(SELECT DISTINCT person, o FROM odd) AS q", "odd WHERE NULLIF(o, NULL) IS NULL",
+    ],
+)  # fmt: skip
+def test_a_column_of_an_unknown_type_is_not_compared(source):
+    """Whether two values are equal is its type's own affair, and may fail."""
+    connection = duckdb.connect()
+    connection.execute("CREATE TABLE odd AS SELECT 1 AS person, {'a': 1} AS o")
+    data = hb.open(connection, table="odd", unit="person", rows_per_unit=1)
+    with refused(InvalidInput, match="unknown type"):
+        data.sql(f"SELECT COUNT(*) AS n FROM {source}", epsilon=1)
+    assert not data.account.receipts
+
+
+def test_a_unit_of_an_unknown_type_is_grouped_by():
+    connection = duckdb.connect()
+    connection.execute("CREATE TABLE odd AS SELECT uuid() AS person, i AS x FROM range(100) r(i)")
+    data = hb.open(connection, table="odd", unit="person", rows_per_unit=1)
+    for source in (
+        "SELECT person, COUNT(*) AS n FROM odd GROUP BY person",
+        "SELECT DISTINCT person FROM odd",
+    ):
+        plan = data.sql(f"SELECT COUNT(*) AS n FROM ({source}) AS q", epsilon=100)
+        assert round(data.run(plan).value["n"][0]) == 100
+
+
 def test_a_with_cannot_rename_columns_or_call_itself(data):
     with refused(Unsupported, match="renamed"):
         data.sql(

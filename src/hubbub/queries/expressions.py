@@ -355,6 +355,8 @@ def _coalesce(node: exp.Expr, scope: Scope) -> Typed:
 
 def _nullif(node: exp.Expr, scope: Scope) -> Typed:
     left, right = alike(compiled(node.this, scope), compiled(node.expression, scope))
+    if left.kind is Kind.OPAQUE:
+        raise opaque()
     sql = exp.Nullif(this=left.sql, expression=right.sql)
     return Typed(sql, left.kind, left.bounds, left.keys, size=left.size)
 
@@ -574,7 +576,7 @@ _BUILDERS: dict[type[exp.Expr], Builder] = {
     exp.Nullif: _nullif,
     exp.Lower: _text_function(lowered),
     exp.Upper: _text_function(uppered),
-    exp.Trim: _text_function(lambda text: exp.Trim(this=text)),
+    exp.Trim: _text_function(lambda text: exp.Trim(this=text, expression=text_literal(" "))),
     exp.Length: _length,
     exp.Substring: _substring,
     exp.Left: _left,

@@ -16,7 +16,7 @@ from sqlglot import exp
 from hubbub.errors import HubbubError, InvalidInput, Refused, Unsupported
 from hubbub.queries.expressions import compiled
 from hubbub.queries.numbers import added_up, as_column
-from hubbub.queries.typed import Scope, Typed, as_kind, name_of, refused
+from hubbub.queries.typed import Scope, Typed, as_kind, name_of, opaque, refused
 from hubbub.tables.schema import UNIT, Column, Kind, Table
 
 __all__ = ["Relation", "Relations", "Sources", "clause_names", "numbered"]
@@ -274,6 +274,8 @@ class Relations:
             clause_names(node.args["distinct"], set())
             if not found.is_public and found.unit is None:
                 raise _mixed("SELECT DISTINCT")
+            for _, typed in items:
+                _comparable(typed)
         sql = found.sql.select(*(exp.alias_(typed.sql, name, quoted=True) for name, typed in items))
         if found.unit is not None:
             sql = sql.select(exp.alias_(found.unit.copy(), UNIT, quoted=True))
@@ -292,7 +294,7 @@ class Relations:
         group = node.args.get("group")
         clause_names(group, {"expressions"}) if group is not None else None
         keys = [
-            compiled(numbered(key, node), found.scope)
+            _comparable(compiled(numbered(key, node), found.scope))
             for key in (group.expressions if group is not None else [])
         ]
         if found.unit is None or not any(key.column is not None and key.column.is_unit for key in keys):
@@ -309,7 +311,9 @@ class Relations:
         _check_items(items)
         sql = found.sql.select(*(exp.alias_(typed.sql, name, quoted=True) for name, typed in items))
         sql = sql.select(exp.alias_(found.unit.copy(), UNIT, quoted=True))
-        sql = sql.group_by(*(key.sql.copy() for key in keys), found.unit.copy())
+        # A literal is the same in all rows, and some engines would take it for something else.
+        by = [key.sql.copy() for key in keys if not key.is_literal]
+        sql = sql.group_by(*by, found.unit.copy())
         return Relation(sql, _columns(items), is_public=False, most=1 if len(keys) == 1 else found.most)
 
     def _union(self, node: exp.Union, known: Named, depth: int) -> Relation:
@@ -373,7 +377,7 @@ def _of_one_unit(node: exp.Expr, scope: Scope, keys: Mapping[str, Typed]) -> Typ
         if isinstance(counted, exp.Star):
             inner: Any = exp.Star()
         elif isinstance(counted, exp.Distinct) and len(counted.expressions) == 1:
-            inner = exp.Distinct(expressions=[compiled(counted.expressions[0], scope).sql])
+            inner = exp.Distinct(expressions=[_comparable(compiled(counted.expressions[0], scope)).sql])
         else:
             inner = compiled(counted, scope).sql
         count = exp.Cast(this=exp.Count(this=inner), to=exp.DataType.build("DOUBLE"))
@@ -389,6 +393,14 @@ def _of_one_unit(node: exp.Expr, scope: Scope, keys: Mapping[str, Typed]) -> Typ
     if argument.kind is Kind.BOOLEAN:  # which not every engine puts in order
         made = exp.LogicalAnd if isinstance(node, exp.Min) else exp.LogicalOr
     return Typed(made(this=argument.sql), argument.kind, argument.bounds, argument.keys, size=argument.size)
+
+
+def _comparable(typed: Typed) -> Typed:
+    """The same, unless whether two such values are equal is their type's own affair."""
+    is_unit = typed.column is not None and typed.column.is_unit
+    if typed.kind is Kind.OPAQUE and not is_unit and not typed.is_literal:
+        raise opaque()
+    return typed
 
 
 def _items(node: exp.Select, found: Sources) -> list[tuple[str, Typed]]:

@@ -497,7 +497,10 @@ class Weighing:
         return tree
 
     def _joined(self, table: str, place: int) -> str:
-        same = "IS NOT DISTINCT FROM" if None in (self.query.keys[place].values or ()) else "="
+        values = self.query.keys[place].values or ()
+        if tuple(values) == (None,):  # such a list has no type to compare
+            return f"JOIN _keys{place} ON {table}.k{place} IS NULL"
+        same = "IS NOT DISTINCT FROM" if None in values else "="
         return f"JOIN _keys{place} ON {table}.k{place} {same} _keys{place}.key"
 
 

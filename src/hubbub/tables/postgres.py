@@ -34,6 +34,8 @@ from hubbub.tables.written import Forms, is_wide, names_of, refused_here, writte
 __all__ = ["PostgreSQL"]
 
 _OLDEST = 140_000
+_LONGEST = 1 << 26
+"""Bytes of a text that is read: the server cuts, changes and searches only what fits eight times in 1 GB."""
 _CHUNK = 1 << 16
 """Rows that are read at a time."""
 _MOST_KEYS = 1 << 19
@@ -54,6 +56,8 @@ _UNITS = {
         for name in ("numeric", "float8", "uuid", "date", "timestamp", "timestamptz", "bytea", "bool")
     },
 }
+_READ = {"r", "p", "m"}
+"""Tables, those that are parted, and views that are stored."""
 _SETTINGS = (
     "SET LOCAL search_path = pg_catalog",  # no function or operator but the server's own
     "SET LOCAL standard_conforming_strings = on",  # else a text could end before its end
@@ -61,22 +65,38 @@ _SETTINGS = (
     "SET LOCAL client_encoding = 'UTF8'",  # else some texts could not be sent, and that would show
     "SET LOCAL TimeZone = 'UTC'",
     "SET LOCAL DateStyle = 'ISO, YMD'",
+    "SET LOCAL IntervalStyle = postgres",
+    "SET LOCAL bytea_output = hex",
+    "SET LOCAL lc_monetary = 'C'",
     "SET LOCAL extra_float_digits = 1",
+    "SET LOCAL array_nulls = on",  # else the key that is none would be a text
+    "SET LOCAL row_security = off",  # else policies would choose rows; so it fails, whatever these are
     "SET LOCAL jit = off",
     "SET LOCAL client_min_messages = error",
 )
 _CLUSTER = "SELECT system_identifier::text, current_database()::text FROM pg_catalog.pg_control_system()"
 """Whichever of its addresses a server is called by."""
+_NUMBER = "SELECT pg_catalog.to_regclass($1)::pg_catalog.oid"
+"""Of a table, by its name in the path; there is no operator in it that somebody else could have made."""
 _COLUMNS = """
-SELECT a.attname, b.typname, b.typtype::text, n.nspname, c.relname, c.relkind::text
-FROM pg_catalog.pg_class c
-JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
-JOIN pg_catalog.pg_attribute a ON a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped
-JOIN pg_catalog.pg_type t ON t.oid = a.atttypid
-JOIN pg_catalog.pg_type b ON b.oid = CASE WHEN t.typbasetype = 0 THEN t.oid ELSE t.typbasetype END
-WHERE c.oid = pg_catalog.to_regclass($1) AND pg_catalog.has_column_privilege(c.oid, a.attnum, 'SELECT')
+WITH RECURSIVE below AS (
+    SELECT $1::oid AS oid UNION SELECT i.inhrelid FROM pg_inherits i JOIN below ON i.inhparent = below.oid
+), found AS MATERIALIZED (
+    SELECT c.oid, n.nspname, c.relname, CASE
+        WHEN row_security_active(c.oid) THEN 'chosen by a policy'
+        WHEN EXISTS (SELECT FROM below JOIN pg_class f USING (oid) WHERE f.relkind = 'f') THEN 'foreign'
+        ELSE c.relkind::text END AS kind
+    FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE c.oid = $1::oid
+)
+SELECT a.attname, CASE WHEN b.typnamespace = 'pg_catalog'::regnamespace THEN b.typname
+    ELSE format_type(b.oid, NULL) END, b.typtype::text, c.nspname, c.relname, c.kind
+FROM found c JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped
+JOIN pg_type t ON t.oid = a.atttypid
+JOIN pg_type b ON b.oid = CASE WHEN t.typbasetype = 0 THEN t.oid ELSE t.typbasetype END
+WHERE has_column_privilege(c.oid, a.attnum, 'SELECT') AND a.attgenerated <> 'v'
 ORDER BY a.attnum
 """
+"""A type by its full name unless it is the server's own; what is computed when it is read is no column."""
 
 
 @dataclass(frozen=True)
@@ -85,6 +105,8 @@ class _Scan:
 
     name: str
     types: tuple[tuple[str, str, str], ...]
+    codes: tuple[int, ...]
+    """The types by the numbers that an answer has them by."""
     sql: exp.Expr
     unit: str | None
 
@@ -156,8 +178,8 @@ class PostgreSQL:
 
     @contextmanager
     def _transaction(self) -> Iterator[None]:
-        self._begin()
         try:
+            self._begin()
             yield
         finally:
             with suppress(Exception):  # a connection that is lost has nothing to roll back
@@ -211,11 +233,9 @@ class PostgreSQL:
                 # It is locked by that: from here on nobody can change the table's columns.
                 run(f"SELECT FROM {scan.name} LIMIT 0")
                 self._check(scan)
-        except Exception as problem:
-            with suppress(Exception):
-                self._connection.execute("ROLLBACK")
-            if isinstance(problem, HubbubError):
-                raise
+        except HubbubError:
+            raise
+        except Exception as problem:  # noqa: BLE001
             raise _failed(problem) from None
 
     def _fetched(self, text: str, given: list[Any], names: Sequence[str]) -> Iterator[Columns]:
@@ -235,7 +255,9 @@ class PostgreSQL:
                     break
 
     def _check(self, scan: _Scan) -> None:
-        if self._types(scan.name)[0] != scan.types:
+        types, (*_, kind) = self._types(self._number(scan.name))
+        # The catalog is seen as it was before the lock was waited for, the table as it is.
+        if kind not in _READ or types != scan.types or self._codes(scan.name, types) != scan.codes:
             raise EngineFailed(
                 "a table is not as it was when it was opened",
                 why="its columns or their types have changed, and the plan was made for the old ones",
@@ -244,11 +266,23 @@ class PostgreSQL:
 
     # Opening
 
-    def _types(self, name: str) -> tuple[tuple[tuple[str, str, str], ...], tuple[str, str, str]]:
+    def _number(self, name: str) -> int | None:
         import psycopg
 
-        cursor = psycopg.RawCursor(self._connection)
-        found = cursor.execute(_COLUMNS, [name]).fetchall()
+        found = psycopg.RawCursor(self._connection).execute(_NUMBER, [name]).fetchone()
+        return None if found is None else found[0]
+
+    def _codes(self, name: str, types: Sequence[tuple[str, str, str]]) -> tuple[int, ...]:
+        listed = ", ".join(exp.to_identifier(column, quoted=True).sql("postgres") for column, *_ in types)
+        return tuple(
+            column.type_code
+            for column in self._connection.execute(f"SELECT {listed} FROM {name} LIMIT 0").description
+        )
+
+    def _types(self, number: int | None) -> tuple[tuple[tuple[str, str, str], ...], tuple[str, str, str]]:
+        import psycopg
+
+        found = psycopg.RawCursor(self._connection).execute(_COLUMNS, [number]).fetchall()
         if not found:
             raise EngineFailed(
                 "a table is not there, or may not be read",
@@ -264,13 +298,19 @@ class PostgreSQL:
                 why="everything that is joined is joined there",
                 fix="name a table of the database, as schema.table",
             )
-        types, (schema, table_name, kind) = self._types(_quoted(source.rows))
-        if kind not in {"r", "p", "m"}:
-            raise InvalidInput(
-                f"{name} is no table",
-                why="what a view computes may fail on some row, and whether it does would show",
-                fix="name the table itself, or make the view a materialized one",
+        number = self._number(_quoted(source.rows))
+        with self.snapshot():
+            types, (schema, table_name, kind) = self._types(number)
+            if kind not in _READ:
+                raise InvalidInput(
+                    f"{name} is no table, or has rows of a foreign one, or rows that a policy chooses",
+                    why="what is computed there may fail on some row, and whether it does would show",
+                    fix="name a table that this user may read all of, or make the view a materialized one",
+                )
+            raw = exp.Table(
+                this=exp.to_identifier(table_name, quoted=True), db=exp.to_identifier(schema, quoted=True)
             )
+            codes = self._codes(raw.sql("postgres"), types)
         found = {
             column: _KINDS.get(typed, Kind.TEXT if of == "e" else Kind.OPAQUE) for column, typed, of in types
         }
@@ -278,14 +318,13 @@ class PostgreSQL:
         table = Table.of(
             name, kinds, unit=source.unit, bounds=source.bounds, keys=source.keys, is_public=source.is_public
         )
-        raw = exp.Table(
-            this=exp.to_identifier(table_name, quoted=True), db=exp.to_identifier(schema, quoted=True)
-        )
         sql = exp.Select().from_(raw)
-        read = {
-            column: as_declared(_read(column, typed, of), found[column], kinds[column], column)
-            for column, typed, of in types
-        }
+        read = {}
+        for column, typed, of in types:
+            known, made = found[column], _read(column, typed, of)
+            if known is Kind.OPAQUE and kinds[column] is not Kind.OPAQUE:
+                known, made = Kind.TEXT, _short(_spelled(made))
+            read[column] = as_declared(made, known, kinds[column], column)
         for column, made in read.items():
             sql = sql.select(exp.alias_(made, column, quoted=True))
         if source.window is not None:
@@ -295,8 +334,9 @@ class PostgreSQL:
             column = table.find(source.unit).name
             typed, of = next((typed, of) for each, typed, of in types if each == column)
             unit = self._unit_kind(column, "text" if of == "e" else typed)
-            sql = sql.select(exp.alias_(_unit(column, unit), UNIT, quoted=True))
-        self._scans[name] = _Scan(raw.sql("postgres"), types, sql, unit)
+            own = _read(column, typed, of) if of == "e" else _unit(column, unit)
+            sql = sql.select(exp.alias_(own, UNIT, quoted=True))
+        self._scans[name] = _Scan(raw.sql("postgres"), types, codes, sql, unit)
         return table
 
     def _unit_kind(self, column: str, typed: str) -> str:
@@ -318,6 +358,8 @@ def _read(column: str, typed: str, of: str) -> exp.Expr:
     cast = exp.Cast(this=name, to=exp.DataType.build(SQL_NAMES[kind]))
     if kind is Kind.OPAQUE or typed == "bool":
         return name
+    if of == "e":
+        return _spelled(name)
     if typed == "numeric":
         return _of_digits(name)
     if typed in {"float4", "float8"}:
@@ -325,7 +367,23 @@ def _read(column: str, typed: str, of: str) -> exp.Expr:
     if typed == "timestamptz":
         zone = exp.AtTimeZone(this=name, zone=exp.Literal.string("UTC"))
         return within_years(zone, kind)
+    if kind is Kind.TEXT:
+        return _short(cast)
     return within_years(name, kind) if kind in LEAST_MOMENT else cast
+
+
+def _spelled(name: exp.Expr) -> exp.Expr:
+    """A value of any type as its type writes it; to cast it could call a function that somebody made."""
+    shown = exp.Anonymous(this="FORMAT", expressions=[exp.Literal.string("%s"), name])
+    is_there = exp.Not(this=exp.Is(this=name.copy(), expression=exp.Null()))
+    return exp.Cast(this=exp.Case(ifs=[exp.If(this=is_there, true=shown)]), to=exp.DataType.build("VARCHAR"))
+
+
+def _short(text: exp.Expr) -> exp.Expr:
+    """The text, unless it is so long that the server's own functions could fail on it."""
+    size = exp.Anonymous(this="OCTET_LENGTH", expressions=[text])
+    inside = exp.LTE(this=size, expression=exp.Literal.number(_LONGEST))
+    return exp.Case(ifs=[exp.If(this=inside, true=text.copy())])
 
 
 def _of_digits(name: exp.Expr) -> exp.Expr:
@@ -440,7 +498,7 @@ def _failed(problem: Exception, what: str = "the engine could not run the query"
     """Our own words for an error of the server's, whose message may hold data; its class is public."""
     state = str(getattr(problem, "sqlstate", None) or "")
     known = {
-        "42501": ("it may not read a table", "GRANT SELECT on the table to this user"),
+        "42501": ("it may not read a table", "GRANT SELECT on the table to this user, without policies"),
         "42P01": ("a table is not there any more", "open the tables anew"),
         "42703": ("a column is not there any more", "open the tables anew"),
         "57014": ("it took longer than the server allows", "set a longer statement_timeout, or ask for less"),
@@ -491,7 +549,8 @@ def _truncated(node: exp.Expr) -> exp.Expr:
 
 
 def _hashed(node: exp.Expr) -> exp.Expr:
-    assert str(node.this).upper() == "HASH"
+    if str(node.this).upper() != "HASH":
+        return node
     parts = [part for part in node.expressions if not isinstance(part, exp.Collate)]  # all but the salt
     row = exp.Anonymous(this="ROW", expressions=parts)
     return exp.Anonymous(this="HASH_RECORD_EXTENDED", expressions=[row, exp.Literal.number(0)])

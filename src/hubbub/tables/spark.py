@@ -36,7 +36,16 @@ _KEYS = 1 << 20
 _FEW = 1 << 14
 """Keys that are sent as a list; more are sent as columns."""
 _WHOLE = {"tinyint", "smallint", "int", "bigint"}
-_UNITS = {"string", "boolean", "date", "timestamp", "timestamp_ntz", "binary", "double"}
+_TEXTS = {"string", "varchar", "char"}
+_UNITS = {"boolean", "date", "timestamp", "timestamp_ntz", "binary", "double"}
+_REFUSED = {
+    **{
+        f"spark.sql.{kind}RebaseModeInRead": "EXCEPTION"
+        for kind in ("parquet.datetime", "parquet.int96", "avro.datetime")
+    },
+    **{f"spark.sql.files.ignore{what}Files": "TRUE" for what in ("Corrupt", "Missing")},
+}
+"""With these one old date in a file fails, or one part of a query passes over a file that another reads."""
 _EPOCH = datetime(1970, 1, 1)  # noqa: DTZ001 - in Greenwich
 _ENDS = [int((end - _EPOCH) / timedelta(microseconds=1)) for end in (datetime.min, datetime.max)]  # noqa: DTZ901
 
@@ -70,6 +79,7 @@ class Spark:
         self._scans: dict[str, _Scan] = {}
         tables = {}
         with _quietly("the data cannot be opened"):
+            self._check_settings()
             for name, source in sources.items():
                 tables[name] = self._opened(name, source)
         self.tables: Mapping[str, Table] = tables
@@ -111,14 +121,36 @@ class Spark:
     def _viewed(self) -> Iterator[None]:
         try:
             with _quietly():
-                for scan in self._scans.values():
-                    frame = self._frame(scan.rows)
-                    _check(scan, frame)
-                    frame.createOrReplaceTempView(scan.view)
+                self._check_settings()
+                before = {name: self._viewed_files(scan) for name, scan in self._scans.items()}
             yield
+            with _quietly():
+                after = {name: _files(self._frame(scan.rows)) for name, scan in self._scans.items()}
+            if after != before:
+                # One query may list files twice, too, and then weigh other rows than it adds up.
+                raise EngineFailed(
+                    "a table was written to while it was asked",
+                    why="not all that is measured would be of one state of it",
+                    fix="run it again, or open a data frame of one version; what was charged stays charged",
+                )
         finally:
             for scan in self._scans.values():
                 self._dropped(scan.view)
+
+    def _viewed_files(self, scan: _Scan) -> frozenset[str]:
+        frame = self._frame(scan.rows)
+        _check(scan, frame)
+        frame.createOrReplaceTempView(scan.view)
+        return _files(frame)
+
+    def _check_settings(self) -> None:
+        for setting, value in _REFUSED.items():
+            if str(self._session.conf.get(setting)).upper() == value:
+                raise EngineFailed(
+                    f"the session's setting {setting} is {value}",
+                    why="one row could make a query fail, or one part of it read a file that others do not",
+                    fix="set it to another value; what was charged stays charged",
+                )
 
     def close(self) -> None:
         """The session is its owner's."""
@@ -160,9 +192,18 @@ class Spark:
                 why="everything that is joined is joined there",
                 fix="name a table of its catalog, or pass a data frame of Spark's",
             )
-        types = _types(self._frame(source.rows))
+        frame = self._frame(source.rows)
+        _check_repeatable(name, frame)
+        types = _types(frame)
         found = {column: _kind(typed) for column, typed in types}
         kinds = types_of(name, found, source.types)
+        for column, kind in kinds.items():
+            if found[column] is Kind.OPAQUE and kind is not Kind.OPAQUE:
+                raise InvalidInput(
+                    f"the column {column!r} is of no type that is known here, and declared as a {kind.value}",
+                    why="its values are written otherwise on every engine, and in every session",
+                    fix="leave its type out, or cast it in a data frame",
+                )
         table = Table.of(
             name, kinds, unit=source.unit, bounds=source.bounds, keys=source.keys, is_public=source.is_public
         )
@@ -192,7 +233,8 @@ class Spark:
 
     def _unit_kind(self, column: str, typed: str) -> str:
         base = typed.partition("(")[0].partition(" ")[0]
-        kind = "whole" if base in _WHOLE else typed if base == "decimal" else base if base in _UNITS else None
+        kind = "whole" if base in _WHOLE else "text" if base in _TEXTS else None
+        kind = typed if base == "decimal" else base if base in _UNITS else kind
         others = {scan.unit for scan in self._scans.values() if scan.unit is not None}
         if kind is None or others - {kind}:
             raise InvalidInput(
@@ -211,7 +253,17 @@ def _through_view(node: exp.Expr, views: Mapping[str, str]) -> exp.Expr:
 
 
 def _types(frame: Any) -> tuple[tuple[str, str], ...]:
-    return tuple((str(name), str(typed)) for name, typed in frame.dtypes)
+    """Of texts that are filled up with spaces the frame itself says only that they are texts."""
+    declared = [str(field.metadata.get("__CHAR_VARCHAR_TYPE_STRING", "")) for field in frame.schema.fields]
+    return tuple(
+        (str(name), filled if filled.startswith("char(") and typed == "string" else str(typed))
+        for (name, typed), filled in zip(frame.dtypes, declared, strict=True)
+    )
+
+
+def _files(frame: Any) -> frozenset[str]:
+    """Which files its rows are in; none where they are in none."""
+    return frozenset(map(str, frame.inputFiles()))
 
 
 def _check(scan: _Scan, frame: Any) -> None:
@@ -223,6 +275,17 @@ def _check(scan: _Scan, frame: Any) -> None:
         )
 
 
+def _check_repeatable(name: str, frame: Any) -> None:
+    """Refuse what Spark itself knows to be another each time; through Spark Connect it does not say."""
+    inner = getattr(frame, "_jdf", None)
+    if inner is not None and not inner.queryExecution().analyzed().deterministic():
+        raise InvalidInput(
+            f"{name} is computed with random numbers, or with the places of rows",
+            why="parts of a query would see unlike rows, and one person would move the rows of others",
+            fix="write it to a table first, or leave that out",
+        )
+
+
 def _kind(typed: str) -> Kind:
     base = typed.partition("(")[0].partition(" ")[0]
     if base in _WHOLE or base in {"float", "double", "decimal"}:
@@ -231,7 +294,7 @@ def _kind(typed: str) -> Kind:
         "boolean": Kind.BOOLEAN, "date": Kind.DATE, "timestamp": Kind.TIMESTAMP,
         "timestamp_ntz": Kind.TIMESTAMP,
     }  # fmt: skip
-    return Kind.TEXT if base in {"string", "varchar", "char"} else known.get(base, Kind.OPAQUE)
+    return Kind.TEXT if base in _TEXTS else known.get(base, Kind.OPAQUE)
 
 
 def _name(column: str) -> exp.Expr:
@@ -275,6 +338,8 @@ def _read_text(column: str, typed: str) -> exp.Expr:
     if _kind(typed) is not Kind.TEXT:
         return name
     plain = exp.Collate(this=name, expression=exp.Var(this="UTF8_BINARY")) if "collate" in typed else name
+    if typed.startswith("char("):
+        plain = exp.Trim(this=plain, expression=exp.Literal.string(" "), position="TRAILING")
     return exp.Case(
         ifs=[exp.If(this=exp.Anonymous(this="is_valid_utf8", expressions=[name.copy()]), true=plain)]
     )
