@@ -48,7 +48,7 @@ def run(most: int | None = None) -> None:
 
 def shown(engine: str, rows: int, timed: Times | str) -> list[Target]:
     if isinstance(timed, str):
-        show(f"{engine}: {timed}", (), ())
+        show("", (f"{engine}: {timed}",), ())  # a title alone would not be printed
         return []
     units, plainly = timed[PLAIN_USERS][1], timed[PLAIN_COUNTS][1]
     show(
