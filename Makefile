@@ -48,11 +48,19 @@ coverage: $(VENV)/.test
 	@.venv-bench/bin/python -m pip --disable-pip-version-check --quiet install --group bench --editable .
 	@touch $@
 
-bench: .venv-bench/.ready
+# Tumult takes the Spark that we take if its Python is 3.12, an older one otherwise.
+.venv-tumult/.ready: PYTHON := $(shell python3.12 -c '' 2>/dev/null && echo python3.12 || echo $(PYTHON))
+.venv-tumult/.ready .venv-pipelinedp/.ready: .venv-%/.ready: pyproject.toml
+	@test -x .venv-$*/bin/python || $(PYTHON) -m venv .venv-$*
+	@.venv-$*/bin/python -m pip --disable-pip-version-check --quiet install --upgrade 'pip>=25.1'
+	@.venv-$*/bin/python -m pip --disable-pip-version-check --quiet install --group $*
+	@touch $@
+
+bench: .venv-bench/.ready .venv-tumult/.ready .venv-pipelinedp/.ready
 	@.venv-bench/bin/python benchmarks/run.py
 
 mutants: $(VENV)/.test
 	@$(BIN)/python tests/mutants.py
 
 clean:
-	rm -rf $(VENV) .venv-bench .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage
+	rm -rf $(VENV) .venv-bench .venv-tumult .venv-pipelinedp .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage

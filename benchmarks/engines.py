@@ -1,96 +1,106 @@
 # ruff: noqa: S608 - nothing here comes from a person
-"""The same private query in PostgreSQL and Spark, beside the engines' own plain queries.
+"""The same private query in PostgreSQL and Spark, beside the engines' own plain queries and peers on Spark.
 
 Processor time is that of the server's processes, so what else the machine does is not counted.
 """
 
-import os
+import json
 import shutil
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Callable
 from pathlib import Path
 
 from measure import Target, show, show_targets
-from visits import HIGH, REGIONS, visits
+from on_spark import COUNTS, GIVEN, PLAIN_COUNTS, PLAIN_USERS, USERS, questions
+from processes import ROUNDS, best
+from visits import visits
 
 import hubbub as hb
 
 sys.path.append(str(Path(__file__).parents[1] / "tests"))
 
-KEPT = 10
-ROUNDS = 2
 LEAST = 1_000_000
 """Rows: below, an engine's own beginnings are what is measured."""
 ROWS = {"PostgreSQL": (1_000_000, 10_000_000), "Spark": (1_000_000, 10_000_000, 100_000_000)}
-ASKED = {
-    "COUNT(*), AVG(cost) by region": (
-        "SELECT region, COUNT(*) AS n, AVG(cost) AS c FROM visits GROUP BY region"
-    ),
-    "COUNT(DISTINCT user) by region": "SELECT region, COUNT(DISTINCT user) AS n FROM visits GROUP BY region",
-}
-PLAIN = {
-    "plain COUNT(*), AVG(cost) by region": "SELECT region, COUNT(*), AVG(cost) FROM {} GROUP BY region",
-    "plain COUNT(DISTINCT user) by region": 'SELECT region, COUNT(DISTINCT "user") FROM {} GROUP BY region',
-}
+PEERS = {"tmlt.analytics": ".venv-tumult", "pipeline-dp": ".venv-pipelinedp"}
+"""Packages and their environments."""
+PEER_ROWS = 1_000_000
+"""The most that peers are asked of: they take minutes."""
+
+Times = dict[str, tuple[float, float]]
+"""Seconds of wall and of processor time of each question."""
 
 
 def run(most: int | None = None) -> None:
-    """All engines that are here; `most` rows at most."""
+    """All engines and peers that are here; `most` rows at most."""
     targets = []
     for engine, make in {"PostgreSQL": postgresql, "Spark": spark}.items():
         for rows in ROWS[engine]:
             if most is None or rows <= most:
-                targets += shown(engine, rows, make(visits(rows)))
+                timed = make(visits(rows))
+                targets += shown(engine, rows, timed)
+                if engine == "Spark" and rows <= PEER_ROWS and not isinstance(timed, str):
+                    targets += beside_peers(rows, timed)
     show_targets(targets)
 
 
-def shown(engine: str, rows: int, timed: dict[str, tuple[float, float]] | str) -> list[Target]:
+def shown(engine: str, rows: int, timed: Times | str) -> list[Target]:
     if isinstance(timed, str):
-        show(f"{engine}: {timed}", (), ())
+        show("", (f"{engine}: {timed}",), ())  # a title alone would not be printed
         return []
-    units = timed["plain COUNT(DISTINCT user) by region"][1]
-    plain = timed["plain COUNT(*), AVG(cost) by region"][1]
+    units, plainly = timed[PLAIN_USERS][1], timed[PLAIN_COUNTS][1]
     show(
         f"{engine}, {rows:,} rows (best of {ROUNDS})",
         ("", "wall s", "CPU s", "CPU over plain", "CPU over COUNT(DISTINCT user)"),
         [
-            (what, f"{wall:.2f}", f"{cpu:.2f}", f"{cpu / plain:.2f}×", f"{cpu / units:.2f}×")
+            (what, f"{wall:.2f}", f"{cpu:.2f}", f"{cpu / plainly:.2f}×", f"{cpu / units:.2f}×")
             for what, (wall, cpu) in timed.items()
         ],
     )
-    ours = timed["COUNT(*), AVG(cost) by region"][1] / units
+    ours = timed[COUNTS][1] / units
     return [Target(f"{engine}, {rows:,} rows, over COUNT(DISTINCT user)", "≤ 3×", f"{ours:.2f}×", ours <= 3)]
 
 
-def best(
-    tasks: dict[str, Callable[[], object]], spent: Callable[[], float]
-) -> dict[str, tuple[float, float]]:
-    """The least seconds of wall and of processor time of each."""
-    found = dict.fromkeys(tasks, (float("inf"), float("inf")))
-    for _ in range(ROUNDS):
-        for name, task in tasks.items():
-            wall, cpu = time.perf_counter(), spent()
-            task()
-            took = time.perf_counter() - wall, spent() - cpu
-            found[name] = (min(found[name][0], took[0]), min(found[name][1], took[1]))
-    return found
+def beside_peers(rows: int, ours: Times) -> list[Target]:
+    """Processor time over that of plain queries in the same session, ours and the peers'."""
+    lines, targets = [], []
+    for package in ("hubbub", *PEERS):
+        timed = ours if package == "hubbub" else spark(visits(rows), package)
+        if isinstance(timed, str):
+            lines.append((package, timed, "", "", ""))
+            continue
+        for what in (COUNTS, USERS):
+            over = [timed[what][1] / timed[base][1] for base in (PLAIN_COUNTS, PLAIN_USERS)]
+            lines.append((package, what, f"{timed[what][1]:.2f}", *(f"{ratio:.2f}×" for ratio in over)))
+            if package == "tmlt.analytics":
+                gain = over[0] / (ours[what][1] / ours[PLAIN_COUNTS][1])
+                name = f"Spark, {rows:,} rows, Tumult's ratio over ours, {what}"
+                targets.append(Target(name, "≥ 10×", f"{gain:.1f}×", gain >= 10))
+    show(
+        f"On Spark, {rows:,} rows, beside peers",
+        ("", "", "CPU s", "over plain", "over COUNT(DISTINCT user)"),
+        lines,
+    )
+    return targets
 
 
-def questions(data: hb.Dataset) -> dict[str, Callable[[], object]]:
-    plans = {what: data.sql(text, epsilon=1) for what, text in ASKED.items()}
-    return {what: (lambda plan=plan: data.run(plan)) for what, plan in plans.items()}
+def spark(path: Path, package: str = "hubbub") -> Times | str:
+    """What it took, in a process of its own: each begins with a Java that is as cold as the others'."""
+    if shutil.which("java") is None:
+        return "Java is not installed"
+    here = Path(__file__).parent
+    python = sys.executable if package == "hubbub" else here.parent / PEERS[package] / "bin" / "python"
+    if not Path(python).exists():
+        return f"{PEERS[package]} is not there"
+    with tempfile.TemporaryDirectory() as folder:  # a peer leaves its warehouse where it runs
+        command = [python, here / "on_spark.py", package, path]
+        done = subprocess.run(command, cwd=folder, stdout=subprocess.PIPE, text=True, check=False)
+    return json.loads(done.stdout.splitlines()[-1]) if done.returncode == 0 else "failed"
 
 
-GIVEN = {
-    "table": "visits", "unit": "user", "rows_per_unit": KEPT, "keys": {"region": REGIONS},
-    "bounds": {"cost": (0, HIGH)},
-}  # fmt: skip
-
-
-def postgresql(path: Path) -> dict[str, tuple[float, float]] | str:
+def postgresql(path: Path) -> Times | str:
     from servers import WHY_NOT, Server
 
     if WHY_NOT:
@@ -114,60 +124,18 @@ def postgresql(path: Path) -> dict[str, tuple[float, float]] | str:
                 owner.execute("SET work_mem = '256MB'")
                 root = int((server.data / "postmaster.pid").read_text().splitlines()[0])
                 with hb.open(server.address(), **GIVEN) as data:
-                    plain = {
-                        what: (lambda text=text: owner.execute(text.format("visits")).fetchall())
-                        for what, text in PLAIN.items()
+
+                    def asked(what: str) -> Callable[[], object]:
+                        text = f"SELECT region, {what} FROM visits GROUP BY region"
+                        return lambda: owner.execute(text).fetchall()
+
+                    own = {
+                        PLAIN_COUNTS: asked("COUNT(*), AVG(cost)"),
+                        PLAIN_USERS: asked('COUNT(DISTINCT "user")'),
                     }
-                    return best(plain | questions(data), lambda: processor_time(root) + time.process_time())
+                    return best(own | questions(data), root)
         finally:
             server.stop()
-
-
-def spark(path: Path) -> dict[str, tuple[float, float]] | str:
-    if shutil.which("java") is None:
-        return "Java is not installed"
-    from pyspark.sql import SparkSession
-
-    builder = SparkSession.builder.master(f"local[{os.cpu_count()}]").config("spark.driver.memory", "6g")
-    for name, value in {
-        "spark.ui.enabled": "false", "spark.ui.showConsoleProgress": "false",
-        "spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1",
-        "spark.sql.shuffle.partitions": "16",
-    }.items():  # fmt: skip
-        builder = builder.config(name, value)
-    session = builder.getOrCreate()
-    session.sparkContext.setLogLevel("OFF")
-    session.read.parquet(str(path)).createOrReplaceTempView("visits")
-    data = hb.open(session, **GIVEN)
-    plain = {
-        what: (lambda text=text: session.sql(text.format("visits").replace('"', "`")).collect())
-        for what, text in PLAIN.items()
-    }
-    found = subprocess.run(
-        ["pgrep", "-P", str(os.getpid()), "java"], capture_output=True, text=True, check=True
-    )
-    java = int(found.stdout.split()[0])
-    return best(plain | questions(data), lambda: own_time(java) + time.process_time())
-
-
-TICKS = os.sysconf("SC_CLK_TCK")
-
-
-def own_time(process: int) -> float:
-    """Seconds of processor time of a process, and of its children that ended."""
-    fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
-    return sum(int(field) for field in fields[11:15]) / TICKS
-
-
-def processor_time(root: int) -> float:
-    """Seconds of processor time of a server and of all that it started."""
-    total = own_time(root)
-    for child in Path(f"/proc/{root}/task/{root}/children").read_text().split():
-        try:
-            total += own_time(int(child))
-        except (OSError, IndexError):
-            continue
-    return total
 
 
 if __name__ == "__main__":
