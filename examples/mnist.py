@@ -154,8 +154,8 @@ def scattering(
 # The paper's protocol: private PCA to 60 dimensions, 1000 ReLUs, lots of 600, gradients clipped to 4
 
 LOT, CLIP, SCALE = 600, 4.0, 16.0
-# Chosen by `--held-out` out of learning rates from 0.02 to 0.1, 400 to 10,000 steps, scales from 8 to 32, with
-# and without the evening out of directions.
+# Chosen by `--held-out` out of learning rates from 0.02 to 0.1, 400 to 10,000 steps, scales from 8 to 32,
+# directions as they are and evened out.
 PACE = {"lr": 0.02, "momentum": 0.9}
 PAPER = {
     0.5: {"pca": 0.2, "steps": 800},

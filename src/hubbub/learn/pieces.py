@@ -197,6 +197,8 @@ class Rows:
     values: Tensor
     examples: int
     shape: torch.Size
+    most: int
+    """Rows that an example has, at most."""
 
     @classmethod
     def of(cls, tokens: Tensor, b: Tensor, shape: torch.Size) -> "Rows":
@@ -214,7 +216,8 @@ class Rows:
         values = torch.zeros(different.size, shape[1], dtype=b.dtype)
         values.index_add_(0, torch.from_numpy(places), b.reshape(-1, shape[1])[torch.from_numpy(order)])
         whose, which = np.divmod(different, shape[0])
-        return cls(torch.from_numpy(whose), torch.from_numpy(which), values, examples, shape)
+        most = min(length, shape[0])
+        return cls(torch.from_numpy(whose), torch.from_numpy(which), values, examples, shape, most)
 
     def chain(self, units: int) -> int:
         """A row gets at most one number from each example."""
@@ -241,6 +244,16 @@ class Rows:
     def without(self, bad: Tensor) -> "Rows":
         """Zeros in the rows of those examples."""
         return replace(self, values=_silenced(self.values, bad[self.owner]))
+
+    def packed(self) -> tuple[Tensor, Tensor]:
+        """By example: which rows it has, and what in them; −1 and zeros where it has no more."""
+        before = torch.bincount(self.owner, minlength=self.examples).cumsum(0).roll(1)
+        before[:1] = 0
+        at = torch.arange(len(self.owner)) - before[self.owner]
+        rows = torch.full((self.examples, self.most), -1)
+        values = torch.zeros(self.examples, self.most, self.shape[1], dtype=self.values.dtype)
+        rows[self.owner, at], values[self.owner, at] = self.row, self.values
+        return rows, values
 
     def dense(self) -> Tensor:
         """Whole tables."""
