@@ -299,7 +299,7 @@ class Trainer:
         self._charged = False
         self.is_paid = False
         """Whether an account was charged."""
-        self._saved: Path | None = None
+        self._saved: tuple[Path, str] | None = None
         self._delta = delta
         self._decay = decay
         self.clips = [float(c.start) if isinstance(c, Adaptive) else None for c in schedule.clips]
@@ -425,8 +425,7 @@ class Trainer:
         self._started()
         with self._busy:
             self._give_up_saved()
-            self._saved = Path(path)
-            save(self, self._saved)
+            self._saved = Path(path), save(self, Path(path))
 
     def resume(self, path: str | Path) -> None:
         """Take up a run of the same settings where it was saved; what was paid is not charged again."""
@@ -442,9 +441,9 @@ class Trainer:
             self._charged = self.is_paid or self._account is None
 
     def _give_up_saved(self) -> None:
-        saved, self._saved = self._saved, None
-        if saved is not None:
-            give_up(saved)
+        if self._saved is not None:
+            give_up(*self._saved)
+            self._saved = None
 
     # One step
 
