@@ -7,6 +7,7 @@ import random
 import subprocess
 import sys
 import warnings
+from collections import deque
 from fractions import Fraction
 
 import numpy as np
@@ -491,6 +492,132 @@ def test_a_buffer_that_an_example_replaces_is_put_back():
     x, y = rows(40)
     x[3] = 12345.0
     assert run(Rare(), (x, y), rate=1).run(progress=False).value["top"].item() == 1000
+
+
+class Keeping(nn.Module):
+    """Counts its calls, and keeps what it saw, in all places but buffers."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(4, 2)
+        self.calls, self.seen, self.by_name = 0, [], {}
+        self.sums, self.array, self.lately = torch.zeros(4), np.zeros(4), deque(maxlen=3)
+
+    def forward(self, x):
+        self.calls += 1
+        self.seen.append(x.detach())
+        self.lately.append(x.detach())
+        self.by_name[self.calls] = x.detach()
+        self.sums += x.detach().sum(0)
+        self.array += self.calls
+        self.more = x.detach()
+        return self.layer(x) * (1 + 0.01 * self.calls)
+
+
+def test_what_a_model_or_a_loss_keeps_beside_buffers_is_put_back():
+    """How often a model is asked follows how large lots are; what it keeps would be examples."""
+
+    class Loss(nn.Module):
+        calls = 0
+
+        def forward(self, out, y):
+            self.calls += 1
+            return F.cross_entropy(out, y, reduction="none") * self.calls
+
+    model, loss = Keeping(), Loss()
+    trainer = run(model, rows(40), loss=loss, rate=1, chunk=16)
+    trainer.run(progress=False)
+    assert (model.calls, model.seen, model.by_name, len(model.lately)) == (0, [], {}, 0)
+    assert not model.sums.any()
+    assert not model.array.any()
+    assert "more" not in vars(model)
+    assert loss.calls == 0
+
+
+def test_what_examples_write_into_frozen_parameters_is_put_back():
+    class Codes(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer = nn.Linear(4, 2)
+            self.codes = nn.Parameter(torch.zeros(4), requires_grad=False)
+
+        def forward(self, x):
+            rare = (x.detach().abs() > 50).any(1, keepdim=True)
+            self.codes.data.add_(torch.where(rare, x.detach(), 0.0).sum(0))
+            return self.layer(x)
+
+    x, y = rows(40)
+    x[3] = 99
+    assert not run(Codes(), (x, y), rate=1).run(progress=False).value["codes"].any()
+
+    class Always(Codes):
+        def forward(self, x):
+            self.codes.data.add_(x.detach().sum(0))
+            return self.layer(x)
+
+    with pytest.raises(Refused, match="parameters"):
+        run(Always())
+
+
+def test_buffers_that_are_multiplied_by_do_no_harm():
+    class Scaled(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer = nn.Linear(4, 2)
+            self.register_buffer("scale", torch.tensor([1.0, 2.0]))
+
+        def forward(self, x):
+            return self.layer(x) * self.scale
+
+    assert "book-keeping" in run(Scaled()).how
+
+
+@pytest.mark.parametrize("draw", [random.random, np.random.rand])
+def test_a_draw_that_all_examples_of_a_batch_would_share_is_made_for_each(draw):
+    class Skipping(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.first, self.last = nn.Linear(4, 4), nn.Linear(4, 2)
+
+        def forward(self, x):
+            return self.last(x if self.training and draw() < 0.01 else self.first(x))
+
+    assert "one by one" in run(Skipping()).how
+
+
+def test_norms_are_counted_only_where_they_are_the_same_to_the_bit():
+    """One bit of somebody else's norm, in another place, could move a count twice as far as one unit may."""
+
+    class Placed(nn.Module):
+        def forward(self, x):
+            return x * (1 + 8e-9 * torch.arange(len(x))[:, None])
+
+    model = nn.Sequential(Placed(), nn.Linear(4, 2))
+    assert not run(model, chunk=16).steady
+    adapting = run(model, chunk=16, clip=Adaptive(1.0))
+    assert adapting.steady
+    assert "one by one" in adapting.how
+
+
+def test_a_librarys_panic_about_one_example_stays_inside():
+    class Panic(BaseException):
+        """As Rust's libraries raise."""
+
+    class Broken(Watched):
+        def __getitem__(self, place):
+            if place == 3:
+                raise Panic("row 3 is secret")
+            return super().__getitem__(place)
+
+    def panics(x, y):
+        if (x == 77).any():
+            raise Panic("77 is secret")
+        return x, y
+
+    data = Broken()
+    data.x[5] = 77
+    looks = (torch.zeros(4), torch.tensor(0))
+    run(data=data, augment=panics, rate=1, steps=2, example=looks).run(progress=False)
 
 
 def test_a_model_that_fails_on_blanks_needs_an_example_of_nobody():

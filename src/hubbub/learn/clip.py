@@ -21,7 +21,7 @@ from torch import Tensor, nn
 
 from hubbub.bounded import Bounded, Sensitivity
 from hubbub.errors import EngineFailed, InvalidInput
-from hubbub.learn.apart import exact_products, keeping_buffers, quiet
+from hubbub.learn.apart import exact_products, keeping, quiet
 from hubbub.learn.data import Chunk
 from hubbub.learn.gradients import Found, Way
 from hubbub.learn.pieces import UNIT
@@ -273,9 +273,12 @@ def _computed(way: Way, chunk: Chunk) -> tuple[Found, Tensor]:
 def _tried(way: Way, chunk: Chunk) -> Found | None:
     """The gradients, or nothing."""
     try:
-        with keeping_buffers(way.objective.model):
-            return way.gradients(chunk.batch, chunk.weights)
-    except Exception:  # noqa: BLE001
+        with keeping(way.objective):
+            # A copy: what a model writes into its input must not be there when it is tried again.
+            return way.gradients([x.clone() for x in chunk.batch], chunk.weights)
+    except KeyboardInterrupt:
+        raise
+    except BaseException:  # noqa: BLE001 - libraries panic with what is no Exception
         return None
 
 

@@ -217,6 +217,8 @@ def _read(data: Any, index: int, blank: Sequence[Tensor]) -> list[Tensor] | None
             return None
         item = [part[0].detach() for part in parts]
         looks = [(x.shape, x.dtype) for x in item] == [(x.shape, x.dtype) for x in blank]
-    except Exception:  # noqa: BLE001 - whatever it is, it would be about one example
+    except KeyboardInterrupt:
+        raise
+    except BaseException:  # noqa: BLE001 - also a library's panic; whatever it is, it is about one example
         return None
     return item if looks else None

@@ -124,7 +124,8 @@ def private(
     whole_objective = Objective(model, _losses(loss, objective, len(examples.blank)), augment)
     way = chosen_way(whole_objective, list(named.values()), examples.blank, examples.width)
     size = _chunk(chunk, schedule.lot, getattr(way, "held", _HELD // 64))
-    way, steady, grain = steadiness(way, examples.blank, examples.width, size)
+    counts = any(isinstance(one, Adaptive) for one in schedule.clips)
+    way, steady, grain = steadiness(way, examples.blank, examples.width, size, to_the_bit=counts)
     refuse_failing_blanks(way, examples.blank, examples.width, size)
     if isinstance(rate, Fixed) and rate.population != examples._units:  # noqa: SLF001 - here it is public
         raise InvalidInput(
@@ -218,8 +219,19 @@ def _losses(loss: Any, objective: Any, tensors: int) -> Callable[..., Tensor]:
             why="loss is a function of outputs and targets",
             fix="pass two tensors, or objective=, a function of the model and all tensors",
         )
-    each = _unreduced(loss)
-    return lambda model, x, y: each(model(x), y)
+    return _OfOutputs(_unreduced(loss))
+
+
+class _OfOutputs(nn.Module):
+    """A loss of outputs and targets; a module, so that what such a loss keeps is put back like a model's."""
+
+    def __init__(self, each: Callable[..., Tensor]) -> None:
+        super().__init__()
+        self.each = each
+
+    def forward(self, model: nn.Module, x: Tensor, y: Tensor) -> Tensor:
+        """One number for each example."""
+        return self.each(model(x), y)
 
 
 def _unreduced(loss: Any) -> Callable[..., Tensor]:
