@@ -135,8 +135,7 @@ def chosen_way(
         _refuse_mixing(objective, batch)
         if elsewhere:
             return OneByOne(objective, parameters, f"{OneByOne.name} (it draws by Python or numpy)")
-        stays = rows_stay(objective, _batches(blank))
-        return _agreeing(objective, parameters, batch, stays=stays)
+        return _agreeing(objective, parameters, batch, blank)
 
 
 def _released(model: nn.Module) -> list[Tensor]:
@@ -242,8 +241,11 @@ def _kept(piece: Piece) -> dict[str, Tensor]:
 
 
 def _agreeing(
-    objective: Objective, parameters: Sequence[nn.Parameter], batch: list[Tensor], *, stays: bool
+    objective: Objective, parameters: Sequence[nn.Parameter], batch: list[Tensor], blank: Sequence[Tensor]
 ) -> Way:
+    fast = Recorded(objective, parameters)
+    why = f"no rule for {', '.join(fast.missing)}" if fast.missing else "its layers' rules do not cover it"
+    stays = not fast.missing and rows_stay(fast, _batches(blank))
     weights = torch.full(batch[0].shape[:2], 1 / batch[0].shape[1])
     slow = OneByOne(objective, parameters)
     reference = slow.gradients(batch, weights)
@@ -251,11 +253,9 @@ def _agreeing(
         # It draws random numbers, as dropout does: compared without.
         objective.model.eval()
         reference = slow.gradients(batch, weights)
-    fast = Recorded(objective, parameters)
-    why = f"no rule for {', '.join(fast.missing)}" if fast.missing else "its layers' rules do not cover it"
     if not fast.missing and not stays:
         why = "which rows are whose may depend on the data"
-    elif not fast.missing and _works(fast, reference, batch, weights):
+    elif stays and _works(fast, reference, batch, weights):
         return fast
     together = Functional(objective, parameters, f"{Functional.name} ({why})")
     if _works(together, reference, batch, weights):
