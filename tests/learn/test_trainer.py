@@ -6,6 +6,7 @@ import math
 import random
 import subprocess
 import sys
+import threading
 import warnings
 from collections import deque
 from fractions import Fraction
@@ -411,6 +412,75 @@ def test_a_model_that_was_changed_after_it_was_looked_at_is_refused():
     model[0].requires_grad_(False)
     with pytest.raises(InvalidInput, match="changed"):
         next(iter(trainer))
+
+
+def test_what_listens_or_stands_in_later_is_noticed_before_the_next_step():
+    class Mixed(nn.Tanh):
+        def forward(self, x):
+            return x - x.mean(0)
+
+    def listen(model):
+        model[0].register_forward_hook(lambda module, given, made: made - made.mean(0))
+
+    def stand_in(model):
+        model[1].forward = lambda x: x - x.mean(0)
+
+    def become(model):
+        model[1].__class__ = Mixed
+
+    for change in (listen, stand_in, become):
+        model = net()
+        steps = iter(run(model))
+        next(steps)
+        change(model)
+        with pytest.raises(InvalidInput, match="changed"):
+            next(steps)
+
+
+def test_what_others_left_in_gradients_is_not_taken():
+    model, (x, _) = net(), rows()
+    optimizer = torch.optim.SGD(model[2].parameters(), lr=0.5)
+    steps = iter(run(model, optimizer=optimizer))
+    next(steps)
+    optimizer.add_param_group({"params": list(model[0].parameters())})
+    model(x).sum().backward()
+    before = model[0].weight.clone()
+    next(steps)
+    assert torch.equal(model[0].weight, before)
+
+
+def test_runs_in_several_threads_leave_the_generators_as_they_were():
+    trainers = [run(data=rows(), chunk=16) for _ in range(3)]
+    before = torch.random.get_rng_state(), random.getstate(), np.random.get_state()[1].tolist()
+    threads = [threading.Thread(target=trainer.run, kwargs={"progress": False}) for trainer in trainers]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert [trainer.step for trainer in trainers] == [STEPS] * 3
+    after = torch.random.get_rng_state(), random.getstate(), np.random.get_state()[1].tolist()
+    assert torch.equal(before[0], after[0])
+    assert before[1:] == after[1:]
+
+
+def test_what_is_no_tensor_is_not_released():
+    class Extra(nn.Linear):
+        def get_extra_state(self):
+            return {"anything": 1}
+
+        def set_extra_state(self, state):
+            pass
+
+    assert set(run(Extra(4, 2)).run(progress=False).value) == {"weight", "bias"}
+
+
+def test_an_account_that_was_told_of_one_unit_pays_for_no_other():
+    account = Spending(Budget(9, 1e-5))
+    run(account=account, units=np.arange(300) // 3, unit="patient").run(progress=False)
+    assert str(account.unit) == "one patient, add/remove"
+    with pytest.raises(Refused, match="patient"):
+        next(iter(run(account=account)))
+    assert len(account.receipts) == 1
 
 
 def test_an_augmentation_may_not_mix_and_its_errors_stay_inside():

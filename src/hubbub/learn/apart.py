@@ -7,6 +7,7 @@ examples.
 """
 
 import random
+import threading
 import warnings
 from collections import deque
 from collections.abc import Iterator
@@ -34,24 +35,27 @@ __all__ = [
 _WORD = (1 << 32) - 1
 _ARRAYS = numpy_random.MT19937(0)
 """In the place of numpy's own, for a while; seeded each time."""
+_ONE_AT_A_TIME = threading.RLock()
+"""There is one of each generator: of two threads each would put back what the other began with."""
 
 
 @contextmanager
 def starting_from(bits: int) -> Iterator[None]:
     """All generators that models and data draw from start from these bits, and are put back afterwards."""
-    # torch.manual_seed would ask all devices as well, and write down from where, each time.
-    tensors = torch.default_generator
-    before = tensors.get_state(), random.getstate(), numpy_random.get_bit_generator()  # type: ignore[attr-defined]
-    tensors.manual_seed(bits)
-    random.seed(bits)
-    numpy_random.set_bit_generator(_ARRAYS)  # type: ignore[attr-defined] # copying takes longer
-    numpy_random.seed([bits & _WORD, bits >> 32])  # noqa: NPY002 - what programs draw with
-    try:
-        yield
-    finally:
-        tensors.set_state(before[0])
-        random.setstate(before[1])
-        numpy_random.set_bit_generator(before[2])  # type: ignore[attr-defined]
+    with _ONE_AT_A_TIME:
+        # torch.manual_seed would ask all devices as well, and write down from where, each time.
+        tensors = torch.default_generator
+        before = tensors.get_state(), random.getstate(), numpy_random.get_bit_generator()  # type: ignore[attr-defined]
+        tensors.manual_seed(bits)
+        random.seed(bits)
+        numpy_random.set_bit_generator(_ARRAYS)  # type: ignore[attr-defined] # copying takes longer
+        numpy_random.seed([bits & _WORD, bits >> 32])  # noqa: NPY002 - what programs draw with
+        try:
+            yield
+        finally:
+            tensors.set_state(before[0])
+            random.setstate(before[1])
+            numpy_random.set_bit_generator(before[2])  # type: ignore[attr-defined]
 
 
 def drawn_elsewhere() -> tuple[Any, ...]:

@@ -18,7 +18,14 @@ from hubbub.learn.gradients import Found, Functional, Objective, OneByOne, Recor
 from hubbub.learn.pieces import Outer, Piece
 from hubbub.learn.whose import PRIMES, rows_stay
 
-__all__ = ["chosen_way", "refuse_failing_blanks", "refuse_model", "steadiness"]
+__all__ = [
+    "are_all_hooked",
+    "chosen_way",
+    "is_hooked",
+    "refuse_failing_blanks",
+    "refuse_model",
+    "steadiness",
+]
 
 _CLOSE = 1e-3
 """Relative: far above rounding, far below a wrong rule."""
@@ -28,12 +35,7 @@ _ROUNDING = 1e-6
 _GRAIN = 16
 """Lanes of the widest kernels: chunks are cut to multiples of it."""
 
-_GLOBAL_HOOKS = (
-    "_global_forward_hooks",
-    "_global_forward_pre_hooks",
-    "_global_backward_hooks",
-    "_global_backward_pre_hooks",
-)
+_HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 
 _INSTEAD = "use GroupNorm or LayerNorm, which look at one example at a time"
 
@@ -66,7 +68,7 @@ def refuse_model(model: nn.Module, parameters: Sequence[nn.Parameter]) -> None:
             why="their sums are made in one precision",
             fix="keep the parameters in float32; within the model, autocast may use less",
         )
-    if any(getattr(nn.modules.module, name) for name in _GLOBAL_HOOKS):
+    if are_all_hooked():
         raise _left_over("torch has hooks for all modules")
     for parameter in parameters:
         if parameter._backward_hooks or getattr(parameter, "_post_accumulate_grad_hooks", None):  # noqa: SLF001
@@ -99,11 +101,18 @@ def refuse_model(model: nn.Module, parameters: Sequence[nn.Parameter]) -> None:
                 why="they depend on which tokens a whole batch holds",
                 fix="leave them out",
             )
-        if any(
-            getattr(module, hooks)
-            for hooks in ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
-        ):
+        if is_hooked(module):
             raise _left_over(f"a {name} has hooks")
+
+
+def is_hooked(module: nn.Module) -> bool:
+    """Whether something listens to a module."""
+    return any(getattr(module, hooks) for hooks in _HOOKS)
+
+
+def are_all_hooked() -> bool:
+    """Whether something listens to all modules."""
+    return any(getattr(nn.modules.module, f"_global{hooks}") for hooks in _HOOKS)
 
 
 def _left_over(what: str) -> InvalidInput:

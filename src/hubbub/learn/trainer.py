@@ -27,7 +27,14 @@ from torch import Tensor, nn
 from hubbub.bounded import unwrap
 from hubbub.errors import Halted, InvalidInput, Unsupported
 from hubbub.learn.apart import refuse_rough_products, starting_from, surroundings
-from hubbub.learn.check import chosen_way, refuse_failing_blanks, refuse_model, steadiness
+from hubbub.learn.check import (
+    are_all_hooked,
+    chosen_way,
+    is_hooked,
+    refuse_failing_blanks,
+    refuse_model,
+    steadiness,
+)
 from hubbub.learn.clip import MOST_CHUNK, Sums, Threshold, added_up
 from hubbub.learn.data import Examples
 from hubbub.learn.gradients import Augment, Objective
@@ -247,8 +254,12 @@ def _unreduced(loss: Any) -> Callable[..., Tensor]:
 
 
 def _modes(model: nn.Module) -> list[tuple[Any, ...]]:
-    modes = [(name, id(module), module.training) for name, module in model.named_modules()]
-    return [*modes, *((name, id(p), p.requires_grad) for name, p in model.named_parameters()), surroundings()]
+    modes: list[tuple[Any, ...]] = [
+        (name, id(module), type(module), module.training, "forward" in vars(module), is_hooked(module))
+        for name, module in model.named_modules()
+    ]
+    modes += [(name, id(p), p.requires_grad) for name, p in model.named_parameters()]
+    return [*modes, surroundings(), (are_all_hooked(),)]
 
 
 @dataclass(frozen=True)
@@ -399,7 +410,8 @@ class Trainer:
     def release(self) -> Release:
         """The weights as they are now, to be shown to anyone; their cost was charged at the start."""
         self._started()
-        weights = {name: value.detach().clone() for name, value in self.model.state_dict().items()}
+        held = self.model.state_dict().items()
+        weights = {name: value.detach().clone() for name, value in held if isinstance(value, Tensor)}
         if self.averaged:
             weights.update({name: value.clone() for name, value in self.averaged.items()})
         cells = sum(value.numel() for value in weights.values())
@@ -477,9 +489,10 @@ class Trainer:
         for place, sums in enumerate(self._sums):
             self._descend(sums)
             self._adapt(place, sums)
+        ours = {id(p) for group in self.schedule.groups for p in group.parameters}
         for optimizer in self.optimizers:
             for parameter in (p for group in optimizer.param_groups for p in group["params"]):
-                if not parameter.requires_grad:
+                if id(parameter) not in ours:
                     parameter.grad = None  # what was left there by others is not private
             optimizer.step()
         self._average()
@@ -491,7 +504,7 @@ class Trainer:
             raise InvalidInput(
                 "the model, or how it is computed, was changed after the run was made",
                 why="whether it keeps examples apart was looked at in another mode, or with other parameters",
-                fix="set modes, requires_grad, autocast and threads as they were, or make a new run",
+                fix="set modes, hooks, requires_grad, autocast and threads as they were, or make a new run",
             )
 
     def __reduce__(self) -> NoReturn:
