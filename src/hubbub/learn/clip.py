@@ -23,7 +23,7 @@ from hubbub.bounded import Bounded, Sensitivity
 from hubbub.errors import EngineFailed, InvalidInput
 from hubbub.learn.apart import exact_products, keeping, quiet
 from hubbub.learn.data import Chunk
-from hubbub.learn.gradients import Found, Way
+from hubbub.learn.gradients import Found, OneByOne, Way
 from hubbub.learn.pieces import UNIT
 from hubbub.noise import LARGEST_SCALE, rounded_gaussian
 from hubbub.rational import ceil_sqrt
@@ -283,10 +283,11 @@ def _tried(way: Way, chunk: Chunk) -> Found | None:
 
 
 def _able(way: Way, chunk: Chunk) -> Tensor:
-    """Which units can be computed: each in its own place, all others blank."""
+    """Which units can be computed: each in its own place, all others blank; one by one, each alone."""
     able = torch.zeros_like(chunk.good)
     for place in torch.nonzero(chunk.good).flatten().tolist():
         here = torch.zeros_like(chunk.good)
         here[place] = True
-        able[place] = _tried(way, chunk.only(here)) is not None
+        alone = chunk.at(place) if isinstance(way, OneByOne) else chunk.only(here)
+        able[place] = _tried(way, alone) is not None
     return able

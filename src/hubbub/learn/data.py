@@ -44,6 +44,12 @@ class Chunk:
         ]
         return replace(self, batch=filled, weights=self.weights * here[:, None], good=self.good & here)
 
+    def at(self, place: int) -> "Chunk":
+        """One unit of it, and nothing else."""
+        here = slice(place, place + 1)
+        batch = [x[here] for x in self.batch]
+        return replace(self, batch=batch, weights=self.weights[here], good=self.good[here])
+
 
 class Examples:
     """A data set, by units. How many there are is private: nothing shows it."""
