@@ -228,6 +228,7 @@ def test_buffers_that_are_multiplied_by_do_no_harm():
             super().__init__()
             self.layer = nn.Linear(4, 2)
             self.register_buffer("scale", torch.tensor([1.0, 2.0]))
+            self.register_buffer("unknown", torch.tensor(float("nan")))
 
         def forward(self, x):
             return self.layer(x) * self.scale

@@ -23,6 +23,7 @@ from torch import Tensor, nn
 from hubbub.errors import InvalidInput
 
 __all__ = [
+    "alike",
     "drawn_elsewhere",
     "exact_products",
     "keeping",
@@ -129,7 +130,7 @@ def _put_back(held: Any, was: Any) -> None:
     if isinstance(held, Tensor):
         if held.shape != was.shape:
             held.data = was
-        elif not torch.equal(held, was):
+        elif not alike(held, was):
             held.copy_(was)
     elif isinstance(held, np.ndarray):
         if held.flags.writeable:
@@ -142,6 +143,11 @@ def _put_back(held: Any, was: Any) -> None:
     elif len(held) != len(was) or not all(map(is_, held, was)):
         held.clear()
         (held.update if isinstance(held, set) else held.extend)(was)
+
+
+def alike(one: Tensor, other: Tensor) -> bool:
+    """Whether they hold the same, also where that is no number."""
+    return one.shape == other.shape and bool(((one == other) | (one.isnan() & other.isnan())).all())
 
 
 def refuse_rough_products() -> None:

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from hubbub.errors import HubbubError, InvalidInput, Refused
-from hubbub.learn.apart import drawn_elsewhere, keeping, quiet, refuse_rough_products, starting_from
+from hubbub.learn.apart import alike, drawn_elsewhere, keeping, quiet, refuse_rough_products, starting_from
 from hubbub.learn.gradients import Found, Functional, Objective, OneByOne, Recorded, Way
 from hubbub.learn.pieces import Outer, Piece
 from hubbub.learn.whose import PRIMES, rows_stay
@@ -134,7 +134,7 @@ def chosen_way(
         generators = drawn_elsewhere()
         _refuse_failing(objective, batch)
         after = _released(objective.model)
-        if len(after) != len(before) or not all(map(torch.equal, before, after)):
+        if len(after) != len(before) or not all(map(alike, before, after)):
             raise Refused(
                 "the model writes into its own buffers or parameters",
                 why="they would hold something of the examples, and be released without noise",

@@ -151,7 +151,7 @@ class _Followed(TorchDispatchMode):
         length = rows.shape[1]
         if length not in self._signs:
             self._signs[length] = torch.arange(1, length + 1, dtype=torch.float64).mul_(1.7).cos_()
-        rows = rows.to(torch.float64).nan_to_num_(nan=3.0, posinf=5.0, neginf=-7.0)
+        rows = rows.to(torch.float64).nan_to_num(nan=3.0, posinf=5.0, neginf=-7.0)
         return tensor.shape, rows @ self._signs[length]
 
     def _look(self, given: list[Tensor]) -> None:
