@@ -72,10 +72,10 @@ def _followed(way: Recorded, batch: list[Tensor]) -> list[Print] | None:
     tape, objective = _Sites(batch[0].shape[0]), way.objective
     with starting_from(5), keeping(objective, weights=True):
         followed = _Followed(given, [*objective.parameters(), *objective.buffers()])
-        with way._recording(tape), followed, _Unread() as unread:  # noqa: SLF001 - as gradients are found
-            losses = objective(*given)
-            edges = [edge for site in tape.sites for edge in site.edges]
-            back = _back(losses, edges)
+        with followed, _Unread() as unread:
+            with way._recording(tape):  # noqa: SLF001 - as gradients are found
+                losses = objective(*given)
+            back = _back(losses, [edge for site in tape.sites for edge in site.edges])
     if not followed.stays or unread.was_read or not followed.is_by_example(losses):
         return None
     with torch.no_grad():
