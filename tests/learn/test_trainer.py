@@ -88,11 +88,9 @@ def test_schedules_are_summed_step_by_step():
 def test_a_function_is_asked_once_for_the_rate_of_a_step():
     """Else the noise could be for other rates than those that are drawn."""
     asked = []
-    trainer = run(
-        rate=lambda step: asked.append(step) or 0.01 * len(asked), sigma=None, target=Budget(2, 1e-5)
-    )
-    assert asked == list(range(STEPS))
-    assert trainer.epsilon() <= 2
+    trainer = run(rate=lambda step: asked.append(step) or 0.1 * len(asked), steps=2)
+    assert asked == [0, 1]
+    assert [trainer.schedule.lots.rate(step) for step in range(2)] == [Fraction(1, 10), Fraction(2, 10)]
 
 
 def test_adaptive_clipping_is_charged():
