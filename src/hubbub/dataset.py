@@ -55,7 +55,7 @@ class Spending:
     def __init__(self, budget: Budget | None = None, unit: Unit | None = None) -> None:
         self.budget = budget
         self.unit = unit
-        """Who is protected by what is charged; None where that is not known."""
+        """Who is protected by what is charged; None until a charge says it."""
         self._filter = Filter.for_questions(budget) if budget is not None else None
         self._sum = Cost.of(0, mu_squared=0)
         self._busy = threading.Lock()
@@ -63,11 +63,13 @@ class Spending:
 
     def charge(self, what: str, loss: Loss, *, unit: Unit | None = None) -> Receipt:
         """Charge before anything runs; raises where it would not fit, or protects another unit."""
-        refuse_other_unit(self.unit, unit)
         cost = loss.cost()
         with self._busy:
+            refuse_other_unit(self.unit, unit)
             if self._filter is not None:
                 self._filter = self._filter.charge(cost)
+            # Losses of different units do not add up to anybody's: all that follow are for this one.
+            self.unit = self.unit or unit
             self._sum += cost
             receipt = Receipt(what, loss)
             self.receipts.append(receipt)

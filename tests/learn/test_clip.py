@@ -115,6 +115,41 @@ def test_an_example_that_raises_adds_nothing_and_is_not_told_of():
     assert moved(clipped, list(range(37)), 5)[0] <= 1
 
 
+@pytest.mark.parametrize("kind", [Recorded, OneByOne])
+def test_what_a_model_writes_into_its_input_is_not_there_when_another_example_raises(kind):
+    """All others are then computed once more: on what they were, not on what was made of it."""
+
+    class Writing(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer = nn.Linear(5, 3)
+
+        def forward(self, x):
+            return self.layer(x.mul_(-1.0))
+
+    x, y = torch.randn(20, 5), torch.randint(0, 3, (20,))
+    y[3] = 99
+    assert moved(Clipped(Writing(), x, y, kind=kind), list(range(12)), 3)[0] <= 1
+
+
+def test_pieces_that_follow_the_size_of_a_chunk_are_not_cut(monkeypatch):
+    """Gradients of a whole chunk are kept as factors, those of a part of it are written out."""
+
+    class Long(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.first, self.last = nn.Linear(64, 64), nn.Linear(64, 3)
+
+        def forward(self, x):
+            return self.last(self.first(x).mean(1))
+
+    x, y = torch.randn(2, 16, 64), torch.zeros(2, dtype=torch.long)
+    clipped = Clipped(Long(), x, y)
+    assert steadiness(clipped.way, [x[0], y[0]], 1, 32)[1:] == (True, CHUNK)
+    monkeypatch.setattr("hubbub.learn.pieces._MOST_DENSE", 64 * 64 * 20)
+    assert steadiness(clipped.way, [x[0], y[0]], 1, 32)[2] == 32
+
+
 def test_a_model_that_fails_on_examples_together_says_so_without_them():
     class Fails(nn.Linear):
         def forward(self, x):

@@ -5,6 +5,7 @@ import json
 import math
 import subprocess
 import sys
+import warnings
 from fractions import Fraction
 from unittest.mock import patch
 
@@ -124,6 +125,12 @@ def test_odd_rows_count_as_none(name):
             fitting(MAKERS[name](epsilon=1), rows), fitting(MAKERS[name](epsilon=1), rows + odd)
         ):
             assert moved == (0, 0, 0)
+
+
+def test_no_cell_makes_anything_warn():
+    with warnings.catch_warnings(action="error"):
+        fit = StandardScaler(epsilon=1, bounds=(0, 1)).fit([[np.array([1.0])], [np.ma.masked], [0.5]])
+    assert fit.mean_.shape == (1,)
 
 
 @EVERY

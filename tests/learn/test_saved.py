@@ -77,6 +77,65 @@ def test_a_run_that_goes_on_leaves_no_second_run_behind(tmp_path):
     assert account.charged == []
 
 
+def test_a_run_whose_checkpoint_was_taken_up_does_not_go_on(tmp_path):
+    """Else both would take the steps that were charged once."""
+    data, path = rows(50), tmp_path / "run.pt"
+    first, other = made(data), made(data)
+    next(iter(first))
+    first.save(path)
+    other.resume(path)
+    for _ in range(2):
+        with pytest.raises(Refused, match="taken up"):
+            next(iter(first))
+    assert first.step == 1
+    next(iter(other))
+    other.save(path)
+    path.rename(tmp_path / "elsewhere.pt")
+    with pytest.raises(Refused, match="not where it was"):
+        next(iter(other))
+    (tmp_path / "elsewhere.pt").rename(path)
+    next(iter(other))
+    other.save(path)
+    third = made(data)
+    next(iter(third))
+    third.save(path)  # over the other's, which might be anywhere
+    with pytest.raises(Refused, match="not where it was"):
+        next(iter(other))
+    assert next(iter(third)) == 2
+
+
+def test_a_save_that_is_refused_does_not_stop_the_run(tmp_path):
+    trainer = made(rows(40), rate=Fixed(40, 10), clip=1.0)
+    next(iter(trainer))
+    with pytest.raises(InvalidInput, match="within an epoch"):
+        trainer.save(tmp_path / "run.pt")
+    assert next(iter(trainer)) == 2
+
+
+def test_a_checkpoint_is_not_taken_up_with_a_schedule_in_another_order(tmp_path):
+    """All steps cost the same together; those that are left do not."""
+    data, path = rows(50), tmp_path / "run.pt"
+    quiet, loud = [9.0, 9.0, 9.0], [1.0, 1.0, 1.0]
+    trainer, other = made(data, sigma=loud + quiet), made(data, sigma=quiet + loud)
+    assert trainer.loss == other.loss
+    for step in trainer:
+        if step == 3:
+            break
+    trainer.save(path)
+    with pytest.raises(InvalidInput, match="another loss"):
+        other.resume(path)
+    made(data, sigma=loud + quiet).resume(path)
+
+
+def test_a_checkpoint_is_not_taken_up_for_another_unit(tmp_path):
+    data, path = rows(50), tmp_path / "run.pt"
+    trainer = made(data, units=[place % 25 for place in range(50)], unit="patient")
+    next(iter(trainer))
+    trainer.save(path)
+    with pytest.raises(InvalidInput, match="another unit"):
+        made(data).resume(path)
+
+
 def test_a_checkpoint_is_read_by_one_at_a_time_and_stays_as_it_was_where_it_is_refused(tmp_path):
     data, path = rows(50), tmp_path / "run.pt"
     trainer = made(data)

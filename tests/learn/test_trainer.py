@@ -3,10 +3,8 @@
 import copy
 import json
 import math
-import random
 import subprocess
 import sys
-import warnings
 from fractions import Fraction
 
 import numpy as np
@@ -85,6 +83,14 @@ def test_schedules_are_summed_step_by_step():
     shaped = run(sigma=lambda step: 1 + step % 2, target=Budget(2, 1e-5))
     assert 1.999 < shaped.epsilon() <= 2
     assert shaped.sigma(3) == pytest.approx(2 * shaped.sigma(0))
+
+
+def test_a_function_is_asked_once_for_the_rate_of_a_step():
+    """Else the noise could be for other rates than those that are drawn."""
+    asked = []
+    trainer = run(rate=lambda step: asked.append(step) or 0.1 * len(asked), steps=2)
+    assert asked == [0, 1]
+    assert [trainer.schedule.lots.rate(step) for step in range(2)] == [Fraction(1, 10), Fraction(2, 10)]
 
 
 def test_adaptive_clipping_is_charged():
@@ -372,17 +378,6 @@ def test_users_are_units():
     assert trainer._examples._units == 100
 
 
-def test_the_generator_of_torch_does_not_tell_how_large_lots_were():
-    def state(count):
-        data = rows(count)
-        torch.manual_seed(9)
-        model = nn.Sequential(nn.Linear(4, 8), nn.Dropout(0.5), nn.Linear(8, 2))
-        run(model, data, chunk=16).run(progress=False)
-        return torch.random.get_rng_state()
-
-    assert torch.equal(state(300), state(10))
-
-
 def test_a_step_that_fails_is_counted():
     model = net()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
@@ -398,18 +393,24 @@ def test_a_step_that_fails_is_counted():
         copy.deepcopy(trainer)
 
 
-def test_a_model_that_was_changed_after_it_was_looked_at_is_refused():
-    model = net()
-    trainer = run(model)
-    steps = iter(trainer)
-    next(steps)
-    model.eval()
-    with pytest.raises(InvalidInput, match="changed"):
-        next(steps)
-    model.train()
-    model[0].requires_grad_(False)
-    with pytest.raises(InvalidInput, match="changed"):
-        next(iter(trainer))
+def test_what_is_no_tensor_is_not_released():
+    class Extra(nn.Linear):
+        def get_extra_state(self):
+            return {"anything": 1}
+
+        def set_extra_state(self, state):
+            pass
+
+    assert set(run(Extra(4, 2)).run(progress=False).value) == {"weight", "bias"}
+
+
+def test_an_account_that_was_told_of_one_unit_pays_for_no_other():
+    account = Spending(Budget(9, 1e-5))
+    run(account=account, units=np.arange(300) // 3, unit="patient").run(progress=False)
+    assert str(account.unit) == "one patient, add/remove"
+    with pytest.raises(Refused, match="patient"):
+        next(iter(run(account=account)))
+    assert len(account.receipts) == 1
 
 
 def test_an_augmentation_may_not_mix_and_its_errors_stay_inside():
@@ -424,73 +425,6 @@ def test_an_augmentation_may_not_mix_and_its_errors_stay_inside():
     x, y = rows(20)
     x[3] = 77
     run(data=(x, y), augment=fails, rate=1, steps=2).run(progress=False)
-
-
-def test_other_generators_do_not_tell_either_and_who_knows_their_seeds_knows_nothing():
-    def turned(x, y):
-        signs = np.random.choice([-1.0, 1.0], len(x)) * [random.choice([-1.0, 1.0]) for _ in x]
-        return x * torch.from_numpy(signs).float()[:, None], y
-
-    def after(count):
-        trainer = run(data=rows(count), augment=turned, rate=1, steps=2, sigma=1e-6)
-        np.random.seed(9)
-        random.seed(9)
-        trainer.run(progress=False)
-        return np.random.rand(), random.random()
-
-    assert after(20) == after(3)
-    # One unit, twice the same seeds: what it is turned by differs all the same. Alike by chance: 2^-60.
-    sums = []
-    for _ in range(2):
-        np.random.seed(9)
-        random.seed(9)
-        model = nn.Linear(4, 2)
-        one = run(model, rows(1), augment=turned, rate=1, steps=60, sigma=1e-6, lot=1)
-        sums.append(torch.stack([model.weight.grad.sign().flatten().clone() for _ in one]))
-    assert not torch.equal(*sums)
-
-
-def test_a_generator_of_its_own_is_refused():
-    drawn = np.random.default_rng(1)
-    with pytest.raises(Refused, match="generator of its own"):
-        run(augment=lambda x, y: (x * float(drawn.normal()), y))
-
-
-def test_what_a_run_is_computed_with_must_stay():
-    trainer = run()
-    with torch.autocast("cpu"), pytest.raises(InvalidInput, match="autocast"):
-        next(iter(trainer))
-    torch.set_float32_matmul_precision("medium")
-    try:
-        with pytest.raises(InvalidInput, match="less than single"):
-            next(iter(trainer))
-    finally:
-        torch.set_float32_matmul_precision("highest")
-
-
-@pytest.mark.parametrize("around", [torch.no_grad, torch.inference_mode])
-def test_gradients_are_found_whatever_is_around(around):
-    model, data = net(), rows()
-    with around():
-        next(iter(run(model, data, rate=1, sigma=1e-6, lot=300)))
-    assert model[0].weight.grad.norm() > 1e-3
-
-
-def test_a_buffer_that_an_example_replaces_is_put_back():
-    class Rare(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.layer = nn.Linear(4, 2)
-            self.register_buffer("top", torch.tensor([1000.0]))
-
-        def forward(self, x):
-            highest = x.detach().nan_to_num().flatten(1).amax(1)
-            self.top = torch.cat([self.top, highest]).amax(0, keepdim=True)
-            return self.layer(x)
-
-    x, y = rows(40)
-    x[3] = 12345.0
-    assert run(Rare(), (x, y), rate=1).run(progress=False).value["top"].item() == 1000
 
 
 def test_a_model_that_fails_on_blanks_needs_an_example_of_nobody():
@@ -518,18 +452,6 @@ def test_one_units_key_does_not_change_who_the_others_are():
     assert units(["a", "b", "a", None]) == 2
     assert units(np.array([1.0, math.nan, 2.0, math.nan])) == 2
     assert units([1, "1", (1,), [1]]) == 3
-
-
-def test_examples_that_cannot_be_stacked_are_blanks_and_nothing_is_said():
-    class Odd(Watched):
-        def __getitem__(self, place):
-            if place == 3:
-                warnings.warn("row 3 is secret", stacklevel=1)
-            x, y = super().__getitem__(place)
-            return {4: x.to("meta"), 5: x.to_sparse(), 6: x.clone().requires_grad_()}.get(place, x), y
-
-    looks = (torch.zeros(4), torch.tensor(0))
-    run(data=Odd(), rate=1, steps=2, example=looks).run(progress=False)
 
 
 # What is refused

@@ -2,25 +2,31 @@
 
 Random layers, augmentations and data sets draw from torch's, numpy's or Python's generator. Were these as
 the program left them, whoever knows their seeds would know which draws a place in a lot gets, and their
-states would tell afterwards how large the lots were. Warnings, numpy's errors and buffers tell of examples.
+states would tell afterwards how large the lots were. Warnings, numpy's errors and what modules keep tell of
+examples.
 """
 
 import random
+import threading
 import warnings
+from collections import deque
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from operator import is_
 from typing import Any
 
 import numpy as np
 import torch
 from numpy import random as numpy_random
-from torch import nn
+from torch import Tensor, nn
 
 from hubbub.errors import InvalidInput
 
 __all__ = [
+    "alike",
+    "drawn_elsewhere",
     "exact_products",
-    "keeping_buffers",
+    "keeping",
     "quiet",
     "refuse_rough_products",
     "starting_from",
@@ -30,24 +36,33 @@ __all__ = [
 _WORD = (1 << 32) - 1
 _ARRAYS = numpy_random.MT19937(0)
 """In the place of numpy's own, for a while; seeded each time."""
+_ONE_AT_A_TIME = threading.RLock()
+"""There is one of each generator: of two threads each would put back what the other began with."""
 
 
 @contextmanager
 def starting_from(bits: int) -> Iterator[None]:
     """All generators that models and data draw from start from these bits, and are put back afterwards."""
-    # torch.manual_seed would ask all devices as well, and write down from where, each time.
-    tensors = torch.default_generator
-    before = tensors.get_state(), random.getstate(), numpy_random.get_bit_generator()  # type: ignore[attr-defined]
-    tensors.manual_seed(bits)
-    random.seed(bits)
-    numpy_random.set_bit_generator(_ARRAYS)  # type: ignore[attr-defined] # copying takes longer
-    numpy_random.seed([bits & _WORD, bits >> 32])  # noqa: NPY002 - what programs draw with
-    try:
-        yield
-    finally:
-        tensors.set_state(before[0])
-        random.setstate(before[1])
-        numpy_random.set_bit_generator(before[2])  # type: ignore[attr-defined]
+    with _ONE_AT_A_TIME:
+        # torch.manual_seed would ask all devices as well, and write down from where, each time.
+        tensors = torch.default_generator
+        before = tensors.get_state(), random.getstate(), numpy_random.get_bit_generator()  # type: ignore[attr-defined]
+        tensors.manual_seed(bits)
+        random.seed(bits)
+        numpy_random.set_bit_generator(_ARRAYS)  # type: ignore[attr-defined] # copying takes longer
+        numpy_random.seed([bits & _WORD, bits >> 32])  # noqa: NPY002 - what programs draw with
+        try:
+            yield
+        finally:
+            tensors.set_state(before[0])
+            random.setstate(before[1])
+            numpy_random.set_bit_generator(before[2])  # type: ignore[attr-defined]
+
+
+def drawn_elsewhere() -> tuple[Any, ...]:
+    """The states of Python's and numpy's generators: one draw from these is for all examples of a batch."""
+    state: Any = numpy_random.get_state(legacy=True)  # noqa: NPY002 - what programs draw with
+    return random.getstate(), bytes(state[1]), *state[2:]
 
 
 @contextmanager
@@ -69,23 +84,70 @@ def exact_products() -> Any:
 
 
 @contextmanager
-def keeping_buffers(model: nn.Module) -> Iterator[None]:
-    """Buffers are the same tensors with the same numbers afterwards: they could hold examples."""
-    before = [
-        (module, name, buffer, None if buffer is None else buffer.clone())
-        for module in model.modules()
-        for name, buffer in module._buffers.items()  # noqa: SLF001 - where a module keeps them
-    ]
+def keeping(module: nn.Module, *, weights: bool = False) -> Iterator[None]:
+    """All that modules hold is as it was afterwards: it could hold examples, or count how often it was asked.
+
+    Attributes, buffers, and what is in tensors, arrays, lists, dictionaries and sets that they hold; with
+    `weights` also what is in parameters, which takes as long as copying them.
+    """
+    before: dict[int, tuple[Any, Any]] = {}
+    for part in list(module.modules()):
+        held = vars(part)
+        before[id(held)] = held, held.copy()
+        for name, value in held.items():
+            if name not in _USUAL and isinstance(value, _HOLDING):
+                _note(value, before, weights=weights)
     try:
         yield
     finally:
-        for module in model.modules():
-            for name in set(module._buffers) - {name for owner, name, *_ in before if owner is module}:  # noqa: SLF001
-                del module._buffers[name]  # noqa: SLF001
-        for module, name, buffer, numbers in before:
-            module._buffers[name] = buffer  # noqa: SLF001
-            if buffer is not None and numbers is not None:
-                buffer.copy_(numbers)
+        with torch.no_grad():
+            for held, was in before.values():
+                _put_back(held, was)
+
+
+_USUAL = frozenset(vars(nn.Module())) - {"_parameters", "_buffers", "_modules"}
+"""What torch keeps of a module beside what it holds."""
+_HOLDING = (Tensor, np.ndarray, dict, list, set, deque)
+
+
+def _note(held: Any, before: dict[int, tuple[Any, Any]], *, weights: bool) -> None:
+    """Write down what is in it, and in what is in it."""
+    if id(held) in before or (isinstance(held, nn.Parameter) and not weights):
+        return
+    if isinstance(held, Tensor):
+        before[id(held)] = held, held.detach().clone()
+        return
+    before[id(held)] = held, held.copy()
+    if isinstance(held, np.ndarray):
+        return
+    for value in held.values() if isinstance(held, dict) else held:
+        if isinstance(value, _HOLDING):
+            _note(value, before, weights=weights)
+
+
+def _put_back(held: Any, was: Any) -> None:
+    """Only what was changed: a write that changes nothing would be one more to autograd."""
+    if isinstance(held, Tensor):
+        if held.shape != was.shape:
+            held.data = was
+        elif not alike(held, was):
+            held.copy_(was)
+    elif isinstance(held, np.ndarray):
+        if held.flags.writeable:
+            np.copyto(held, was)
+    elif isinstance(held, dict):
+        is_same = len(held) == len(was) and all(map(is_, held, was))
+        if not (is_same and all(map(is_, held.values(), was.values()))):
+            held.clear()
+            held.update(was)
+    elif len(held) != len(was) or not all(map(is_, held, was)):
+        held.clear()
+        (held.update if isinstance(held, set) else held.extend)(was)
+
+
+def alike(one: Tensor, other: Tensor) -> bool:
+    """Whether they hold the same, also where that is no number."""
+    return one.shape == other.shape and bool(((one == other) | (one.isnan() & other.isnan())).all())
 
 
 def refuse_rough_products() -> None:

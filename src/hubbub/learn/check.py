@@ -13,12 +13,19 @@ import torch
 from torch import Tensor, nn
 
 from hubbub.errors import HubbubError, InvalidInput, Refused
-from hubbub.learn.apart import keeping_buffers, quiet, refuse_rough_products, starting_from
+from hubbub.learn.apart import alike, drawn_elsewhere, keeping, quiet, refuse_rough_products, starting_from
 from hubbub.learn.gradients import Found, Functional, Objective, OneByOne, Recorded, Way
 from hubbub.learn.pieces import Outer, Piece
 from hubbub.learn.whose import PRIMES, rows_stay
 
-__all__ = ["chosen_way", "refuse_failing_blanks", "refuse_model", "steadiness"]
+__all__ = [
+    "are_all_hooked",
+    "chosen_way",
+    "is_hooked",
+    "refuse_failing_blanks",
+    "refuse_model",
+    "steadiness",
+]
 
 _CLOSE = 1e-3
 """Relative: far above rounding, far below a wrong rule."""
@@ -28,12 +35,7 @@ _ROUNDING = 1e-6
 _GRAIN = 16
 """Lanes of the widest kernels: chunks are cut to multiples of it."""
 
-_GLOBAL_HOOKS = (
-    "_global_forward_hooks",
-    "_global_forward_pre_hooks",
-    "_global_backward_hooks",
-    "_global_backward_pre_hooks",
-)
+_HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 
 _INSTEAD = "use GroupNorm or LayerNorm, which look at one example at a time"
 
@@ -66,7 +68,7 @@ def refuse_model(model: nn.Module, parameters: Sequence[nn.Parameter]) -> None:
             why="their sums are made in one precision",
             fix="keep the parameters in float32; within the model, autocast may use less",
         )
-    if any(getattr(nn.modules.module, name) for name in _GLOBAL_HOOKS):
+    if are_all_hooked():
         raise _left_over("torch has hooks for all modules")
     for parameter in parameters:
         if parameter._backward_hooks or getattr(parameter, "_post_accumulate_grad_hooks", None):  # noqa: SLF001
@@ -99,11 +101,18 @@ def refuse_model(model: nn.Module, parameters: Sequence[nn.Parameter]) -> None:
                 why="they depend on which tokens a whole batch holds",
                 fix="leave them out",
             )
-        if any(
-            getattr(module, hooks)
-            for hooks in ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
-        ):
+        if is_hooked(module):
             raise _left_over(f"a {name} has hooks")
+
+
+def is_hooked(module: nn.Module) -> bool:
+    """Whether something listens to a module."""
+    return any(getattr(module, hooks) for hooks in _HOOKS)
+
+
+def are_all_hooked() -> bool:
+    """Whether something listens to all modules."""
+    return any(getattr(nn.modules.module, f"_global{hooks}") for hooks in _HOOKS)
 
 
 def _left_over(what: str) -> InvalidInput:
@@ -118,21 +127,28 @@ def chosen_way(
     objective: Objective, parameters: Sequence[nn.Parameter], blank: Sequence[Tensor], width: int
 ) -> Way:
     """The fastest way that gives the gradients which one example after another has."""
-    with starting_from(0), keeping_buffers(objective.model), quiet(), _keeping_modes(objective.model):
+    with starting_from(0), keeping(objective, weights=True), quiet(), _keeping_modes(objective.model):
         sizes = {size for x in blank for size in x.shape}
         batch = [_random(x, next(n for n in count(3, 2) if n not in sizes), width) for x in blank]
-        buffers = [buffer.clone() for buffer in objective.model.buffers()]
+        before = [tensor.clone() for tensor in _released(objective.model)]
+        generators = drawn_elsewhere()
         _refuse_failing(objective, batch)
-        _refuse_mixing(objective, batch)
-        after = list(objective.model.buffers())
-        if len(after) != len(buffers) or not all(map(torch.equal, buffers, after)):
+        after = _released(objective.model)
+        if len(after) != len(before) or not all(map(alike, before, after)):
             raise Refused(
-                "the model writes into its own buffers",
+                "the model writes into its own buffers or parameters",
                 why="they would hold something of the examples, and be released without noise",
                 fix="use layers that keep no statistics",
             )
-        stays = rows_stay(objective, _batches(blank))
-        return _agreeing(objective, parameters, batch, stays=stays)
+        elsewhere = drawn_elsewhere() != generators
+        _refuse_mixing(objective, batch)
+        if elsewhere:
+            return OneByOne(objective, parameters, f"{OneByOne.name} (it draws by Python or numpy)")
+        return _agreeing(objective, parameters, batch, blank)
+
+
+def _released(model: nn.Module) -> list[Tensor]:
+    return [*model.buffers(), *(p.detach() for p in model.parameters())]
 
 
 @contextmanager
@@ -145,14 +161,16 @@ def _keeping_modes(model: nn.Module) -> Iterator[None]:
             module.training = mode
 
 
-def steadiness(way: Way, blank: Sequence[Tensor], width: int, chunk: int) -> tuple[Way, bool, int]:
+def steadiness(
+    way: Way, blank: Sequence[Tensor], width: int, chunk: int, *, to_the_bit: bool = False
+) -> tuple[Way, bool, int]:
     """A way under which an example's gradient is the same in every place and beside any others.
 
     What the proof assumes of the kernels, tried on random numbers at the very shapes they will run at, bit
     for bit; random layers are switched off for it. A way that can turn its products is turned if that
     makes it so. One that differs by more than the last bits of an example that is moved is not taken. Also
     whether it was bit for bit, and the grain to whose multiples a lot's last chunk may be cut: the whole
-    chunk if kernels mind its size.
+    chunk if kernels mind its size. Where norms are counted, last bits matter: `to_the_bit` takes no less.
     """
     if isinstance(way, OneByOne):
         return way, True, 1
@@ -172,16 +190,18 @@ def steadiness(way: Way, blank: Sequence[Tensor], width: int, chunk: int) -> tup
                 cut = chunk % _GRAIN == 0 and _is_steady_in_parts(way, batch)
                 return way, True, _GRAIN if cut else chunk
     way.turned = False
-    if apart > _ROUNDING:
+    if apart > _ROUNDING or to_the_bit:
         why = "an example's place in a batch matters"
         return OneByOne(objective, way.parameters, f"{OneByOne.name} ({why})"), True, 1
     return way, False, chunk
 
 
 def _is_random(objective: Objective, batch: list[Tensor]) -> bool:
-    with torch.no_grad(), keeping_buffers(objective.model):
-        one, other = (objective(*[x.flatten(0, 1) for x in batch]) for _ in range(2))
-    return not torch.equal(one, other)
+    losses = []
+    for _ in range(2):
+        with torch.no_grad(), keeping(objective):
+            losses.append(objective(*[x.flatten(0, 1).clone() for x in batch]))
+    return not torch.equal(*losses)
 
 
 def _unsteadiness(way: Way, batch: list[Tensor]) -> float:
@@ -207,7 +227,7 @@ def _is_steady_in_parts(way: Way, batch: list[Tensor]) -> bool:
     """Whether chunks of every size that may occur agree with the whole one."""
     whole = _alike(way, batch)
     return all(
-        torch.equal(values, whole[p][:size])
+        p in whole and torch.equal(values, whole[p][:size])  # what is kept as factors may follow the size
         for size in range(_GRAIN, batch[0].shape[0], _GRAIN)
         for p, values in _alike(way, [x[:size] for x in batch]).items()
     )
@@ -216,8 +236,8 @@ def _is_steady_in_parts(way: Way, batch: list[Tensor]) -> bool:
 def _alike(way: Way, batch: list[Tensor]) -> dict[tuple[nn.Parameter, str], Tensor]:
     """All gradients, written out, and norms, with the same random numbers in random layers each time."""
     weights = torch.full(batch[0].shape[:2], 1 / batch[0].shape[1])
-    with starting_from(2), keeping_buffers(way.objective.model):
-        found = way.gradients(batch, weights)
+    with starting_from(2), keeping(way.objective):
+        found = way.gradients([x.clone() for x in batch], weights)
         return {(p, what): kept for p, piece in found.items() for what, kept in _kept(piece).items()}
 
 
@@ -230,8 +250,11 @@ def _kept(piece: Piece) -> dict[str, Tensor]:
 
 
 def _agreeing(
-    objective: Objective, parameters: Sequence[nn.Parameter], batch: list[Tensor], *, stays: bool
+    objective: Objective, parameters: Sequence[nn.Parameter], batch: list[Tensor], blank: Sequence[Tensor]
 ) -> Way:
+    fast = Recorded(objective, parameters)
+    why = f"no rule for {', '.join(fast.missing)}" if fast.missing else "its layers' rules do not cover it"
+    stays = not fast.missing and rows_stay(fast, _batches(blank))
     weights = torch.full(batch[0].shape[:2], 1 / batch[0].shape[1])
     slow = OneByOne(objective, parameters)
     reference = slow.gradients(batch, weights)
@@ -239,11 +262,9 @@ def _agreeing(
         # It draws random numbers, as dropout does: compared without.
         objective.model.eval()
         reference = slow.gradients(batch, weights)
-    fast = Recorded(objective, parameters)
-    why = f"no rule for {', '.join(fast.missing)}" if fast.missing else "its layers' rules do not cover it"
     if not fast.missing and not stays:
         why = "which rows are whose may depend on the data"
-    elif not fast.missing and _works(fast, reference, batch, weights):
+    elif stays and _works(fast, reference, batch, weights):
         return fast
     together = Functional(objective, parameters, f"{Functional.name} ({why})")
     if _works(together, reference, batch, weights):
@@ -269,7 +290,7 @@ def _random(blank: Tensor, units: int, width: int) -> Tensor:
 
 def refuse_failing_blanks(way: Way, blank: Sequence[Tensor], width: int, chunk: int) -> None:
     """What fills up chunks must be computable: else it would show whether a lot fills its chunks."""
-    with starting_from(4), keeping_buffers(way.objective.model), quiet():
+    with starting_from(4), keeping(way.objective), quiet():
         batch = [x.expand(chunk, width, *x.shape).clone() for x in blank]
         try:
             way.gradients(batch, torch.zeros(chunk, width))
@@ -284,7 +305,7 @@ def refuse_failing_blanks(way: Way, blank: Sequence[Tensor], width: int, chunk: 
 def _refuse_failing(objective: Objective, batch: list[Tensor]) -> None:
     """It must be computable at all."""
     try:
-        objective(*[x.flatten(0, 1) for x in batch])
+        objective(*[x.flatten(0, 1).clone() for x in batch])
     except HubbubError:
         raise
     except Exception as error:
@@ -313,7 +334,8 @@ def _refuse_mixing(objective: Objective, batch: list[Tensor]) -> None:
             mixes |= not torch.allclose(one, other, rtol=1e-4, atol=1e-6, equal_nan=True)
     inputs = [x.requires_grad_() for x in flat if x.is_floating_point()]
     if inputs and not mixes:
-        first = objective(*flat)[0]
+        with keeping(objective):
+            first = objective(*[x.clone() for x in flat])[0]
         gradients = torch.autograd.grad(first, inputs, allow_unused=True) if first.requires_grad else ()
         mixes = any(g is not None and bool((g[1:] != 0).any()) for g in gradients)
     if mixes:
@@ -326,9 +348,9 @@ def _refuse_mixing(objective: Objective, batch: list[Tensor]) -> None:
 
 def _first_loss(objective: Objective, flat: list[Tensor]) -> Tensor | None:
     """Of the first example, with the same random numbers each time; None where the others cannot be."""
-    with torch.no_grad(), starting_from(3):
+    with torch.no_grad(), starting_from(3), keeping(objective):
         try:
-            return objective(*flat)[0]
+            return objective(*[x.clone() for x in flat])[0]
         except (RuntimeError, IndexError, ValueError):
             return None
 
@@ -348,7 +370,8 @@ def _ignored(x: Tensor) -> Tensor:
 
 def _works(way: Way, reference: Found, batch: list[Tensor], weights: Tensor) -> bool:
     try:
-        return _agree(reference, way.gradients(batch, weights))
+        with keeping(way.objective):
+            return _agree(reference, way.gradients([x.clone() for x in batch], weights))
     except Exception:  # noqa: BLE001 - on random numbers; whatever it is, this way is not taken
         return False
 

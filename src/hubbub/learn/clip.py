@@ -21,9 +21,9 @@ from torch import Tensor, nn
 
 from hubbub.bounded import Bounded, Sensitivity
 from hubbub.errors import EngineFailed, InvalidInput
-from hubbub.learn.apart import exact_products, keeping_buffers, quiet
+from hubbub.learn.apart import exact_products, keeping, quiet
 from hubbub.learn.data import Chunk
-from hubbub.learn.gradients import Found, Way
+from hubbub.learn.gradients import Found, OneByOne, Way
 from hubbub.learn.pieces import UNIT
 from hubbub.noise import LARGEST_SCALE, rounded_gaussian
 from hubbub.rational import ceil_sqrt
@@ -273,17 +273,21 @@ def _computed(way: Way, chunk: Chunk) -> tuple[Found, Tensor]:
 def _tried(way: Way, chunk: Chunk) -> Found | None:
     """The gradients, or nothing."""
     try:
-        with keeping_buffers(way.objective.model):
-            return way.gradients(chunk.batch, chunk.weights)
-    except Exception:  # noqa: BLE001
+        with keeping(way.objective):
+            # A copy: what a model writes into its input must not be there when it is tried again.
+            return way.gradients([x.clone() for x in chunk.batch], chunk.weights)
+    except KeyboardInterrupt:
+        raise
+    except BaseException:  # noqa: BLE001 - libraries panic with what is no Exception
         return None
 
 
 def _able(way: Way, chunk: Chunk) -> Tensor:
-    """Which units can be computed: each in its own place, all others blank."""
+    """Which units can be computed: each in its own place, all others blank; one by one, each alone."""
     able = torch.zeros_like(chunk.good)
     for place in torch.nonzero(chunk.good).flatten().tolist():
         here = torch.zeros_like(chunk.good)
         here[place] = True
-        able[place] = _tried(way, chunk.only(here)) is not None
+        alone = chunk.at(place) if isinstance(way, OneByOne) else chunk.only(here)
+        able[place] = _tried(way, alone) is not None
     return able

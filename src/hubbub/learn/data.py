@@ -44,6 +44,12 @@ class Chunk:
         ]
         return replace(self, batch=filled, weights=self.weights * here[:, None], good=self.good & here)
 
+    def at(self, place: int) -> "Chunk":
+        """One unit of it, and nothing else."""
+        here = slice(place, place + 1)
+        batch = [x[here] for x in self.batch]
+        return replace(self, batch=batch, weights=self.weights[here], good=self.good[here])
+
 
 class Examples:
     """A data set, by units. How many there are is private: nothing shows it."""
@@ -217,6 +223,8 @@ def _read(data: Any, index: int, blank: Sequence[Tensor]) -> list[Tensor] | None
             return None
         item = [part[0].detach() for part in parts]
         looks = [(x.shape, x.dtype) for x in item] == [(x.shape, x.dtype) for x in blank]
-    except Exception:  # noqa: BLE001 - whatever it is, it would be about one example
+    except KeyboardInterrupt:
+        raise
+    except BaseException:  # noqa: BLE001 - also a library's panic; whatever it is, it is about one example
         return None
     return item if looks else None

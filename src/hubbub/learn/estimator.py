@@ -7,6 +7,7 @@ before anything is charged.
 
 import copy
 import sys
+import warnings
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field, fields
 from functools import cache
@@ -297,7 +298,9 @@ def matrix(given: Any) -> Reals:
         with np.errstate(all="ignore"):
             return rows.astype(np.float64)
     if rows.dtype.kind == "O":
-        return np.array([_real(cell) for cell in rows.ravel().tolist()], dtype=np.float64).reshape(rows.shape)
+        with warnings.catch_warnings(action="ignore"):  # they would tell of a cell
+            numbers = [_real(cell) for cell in rows.ravel().tolist()]
+        return np.array(numbers, dtype=np.float64).reshape(rows.shape)
     raise InvalidInput(
         "Complex data not supported" if rows.dtype.kind == "c" else f"X is of {rows.dtype.type.__name__}",
         why="features are real numbers",

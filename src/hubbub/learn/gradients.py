@@ -19,7 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from hubbub.errors import InvalidInput
-from hubbub.learn.apart import exact_products, keeping_buffers
+from hubbub.learn.apart import exact_products, keeping
 from hubbub.learn.layers import Rule, Tape, rule_for
 from hubbub.learn.pieces import Dense, Piece
 
@@ -198,14 +198,12 @@ class OneByOne(Way):
         """As `Way`."""
         each: list[list[Any]] = [[] for _ in self.parameters]
         for place in range(weights.shape[0]):
-            with keeping_buffers(self.objective.model):
-                total = (self.objective(*[tensor[place] for tensor in batch]) * weights[place]).sum()
-            for kept, gradient, parameter in zip(
-                each,
-                torch.autograd.grad(total, list(self.parameters), allow_unused=True),
-                self.parameters,
-                strict=True,
-            ):
+            # Copies, as kernels may mind where in memory numbers begin.
+            mine = [tensor[place].clone() for tensor in batch]
+            with keeping(self.objective, weights=True):
+                total = (self.objective(*mine) * weights[place]).sum()
+                gradients = torch.autograd.grad(total, list(self.parameters), allow_unused=True)
+            for kept, gradient, parameter in zip(each, gradients, self.parameters, strict=True):
                 kept.append(torch.zeros_like(parameter) if gradient is None else gradient.to_dense())
         return {p: Dense(torch.stack(kept)) for p, kept in zip(self.parameters, each, strict=True)}
 

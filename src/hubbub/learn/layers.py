@@ -177,9 +177,10 @@ def _patches(x: Tensor, module: Any) -> Tensor:
 
 def _embedding(tape: Tape, module: Any, native: Rule, tokens: Tensor) -> Tensor:
     y: Tensor = native(tokens)
+    saved = tokens.clone()  # rows are told apart by tokens: another number could be another example's row
 
     def pieces(b: Tensor) -> Pieces:
-        flat = tokens.reshape(tape.units, -1)
+        flat = saved.reshape(tape.units, -1)
         gradients = tape.rows(b, module.embedding_dim)
         if module.padding_idx is not None:
             gradients = gradients.masked_fill((flat == module.padding_idx)[..., None], 0.0)

@@ -21,12 +21,12 @@ from hubbub.noise import bernoulli
 from hubbub.noise.entropy import random_bytes
 from hubbub.rational import Number, positive, whole
 
-__all__ = ["Fixed", "Lots", "Scheduled", "Shuffled", "most_steps", "scheduled"]
+__all__ = ["MOST_STEPS", "Fixed", "Lots", "Scheduled", "Shuffled", "most_steps", "scheduled"]
 
 Scheduled = Number | Sequence[Number] | Callable[[int], Number]
 """A number, the same at every step; a table of one for each; or a function of the step, from 0 on."""
 
-_MOST_STEPS = 10**7
+MOST_STEPS = 10**7
 
 
 def scheduled(given: Scheduled, steps: int, name: str) -> Callable[[int], Fraction]:
@@ -77,7 +77,7 @@ class Lots:
     def of(cls, *, rate: Scheduled, steps: int, mu_squared: Callable[[int], Fraction]) -> "Lots":
         """Lots of this rate: a number, a table, or a function of the step."""
         count = whole(steps, "steps")
-        if count > _MOST_STEPS:
+        if count > MOST_STEPS:
             raise Unsupported("steps is above 10^7", why="no run takes so many", fix="pass fewer steps")
         rates = scheduled(rate, count, "rate")
         for step in range(count) if callable(rate) or not isinstance(rate, (int, float, Fraction)) else (0,):
@@ -203,7 +203,7 @@ def most_steps(target: Budget, *, rate: Number, sigma: Number) -> int:
             fix="pass a larger sigma, a smaller rate or a larger target",
         )
     low, high = 1, 2
-    while high <= _MOST_STEPS and fits(high):
+    while high <= MOST_STEPS and fits(high):
         low, high = high, 2 * high
     while high - low > 1:
         middle = (low + high) // 2

@@ -6,6 +6,7 @@ would show two answers for one charge.
 """
 
 import os
+import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -22,11 +23,11 @@ if TYPE_CHECKING:
 
 __all__ = ["give_up", "resume", "save"]
 
-_FORMAT = 2
+_FORMAT = 3
 
 
-def save(trainer: "Trainer", path: Path) -> None:
-    """Write a started run to a file; it may not be shared: only a release may."""
+def save(trainer: "Trainer", path: Path) -> str:
+    """Write a started run to a file; it may not be shared: only a release may. What is in it is marked."""
     lots = trainer.schedule.lots
     if isinstance(lots, Shuffled) and trainer.step % lots.per_epoch:
         raise InvalidInput(
@@ -34,13 +35,17 @@ def save(trainer: "Trainer", path: Path) -> None:
             why="the rest of its order would have to be kept, or a unit could be drawn twice",
             fix=f"save after a multiple of {lots.per_epoch} steps",
         )
+    mark = uuid.uuid4().hex
     _write(
         {
             "hubbub": "a checkpoint of a private run: not a release",
             "format": _FORMAT,
+            "mark": mark,
             "taken up": False,
             "paid": trainer.is_paid,
+            "unit": str(trainer.unit),
             "loss": loss_to_json(trainer.loss),
+            "left": _left(trainer, trainer.step),
             "step": trainer.step,
             "model": trainer.model.state_dict(),
             "optimizers": [optimizer.state_dict() for optimizer in trainer.optimizers],
@@ -49,13 +54,29 @@ def save(trainer: "Trainer", path: Path) -> None:
         },
         path,
     )
+    return mark
 
 
-def give_up(path: Path) -> None:
-    """The run that wrote this goes on itself: so nobody else may."""
-    if path.exists():
+def give_up(path: Path, mark: str) -> None:
+    """The run that wrote this goes on itself: so nobody else may. Where somebody else may, it may not."""
+    try:
         with _claimed(path) as stored:
-            stored["taken up"] = True
+            is_ours = stored["mark"] == mark and not stored["taken up"]
+            stored["taken up"] |= is_ours
+    except InvalidInput:
+        is_ours = False
+    if not is_ours:
+        raise Refused(
+            "the checkpoint of this run was taken up, or is not where it was saved",
+            why="who has it goes on from there, and the same steps would be shown twice for one charge",
+            fix="go on with the run that took it up, or put the file back; or train, and pay, anew",
+        )
+
+
+def _left(trainer: "Trainer", step: int) -> str:
+    """What the steps from this one on cost: the same in all can be in another order."""
+    lots = trainer.schedule.lots
+    return loss_to_json(lots.loss_of(range(step, lots.steps))) if step < lots.steps else ""
 
 
 def resume(trainer: "Trainer", path: Path) -> bool:
@@ -65,7 +86,14 @@ def resume(trainer: "Trainer", path: Path) -> bool:
     Assumes: nobody keeps a copy of the file; if an account paid, it is the trainer's.
     """
     with _claimed(path) as stored:
-        if stored["loss"] != loss_to_json(trainer.loss):
+        if stored["unit"] != str(trainer.unit):
+            raise InvalidInput(
+                "the checkpoint is of a run that protects another unit",
+                why="what is left to do would protect somebody else, or too little",
+                fix="make the trainer with the same units",
+            )
+        costs = loss_to_json(trainer.loss), _left(trainer, stored["step"])
+        if (stored["loss"], stored["left"]) != costs:
             raise InvalidInput(
                 "the checkpoint is of a run with another loss",
                 why="what is left to do would not be what was charged",

@@ -14,7 +14,7 @@ from torch import nn
 
 from hubbub.errors import InvalidInput
 from hubbub.learn.clip import Group
-from hubbub.learn.lots import Fixed, Lots, Scheduled, Shuffled, scheduled
+from hubbub.learn.lots import MOST_STEPS, Fixed, Lots, Scheduled, Shuffled, scheduled
 from hubbub.loss import Budget, calibrate
 from hubbub.rational import Number, ceil_sqrt, positive, probability, whole
 
@@ -80,6 +80,8 @@ class Schedule:
     ) -> "Schedule":
         """From what a person gave: numbers, tables, functions of the step, or any of them by layer."""
         count = whole(steps, "steps")
+        if callable(rate) and count <= MOST_STEPS:
+            rate = [rate(step) for step in range(count)]  # once: what is accounted is what is drawn
         divisor = _lot(rate, lot, target)
         groups = _groups(named, clip, sigma)
         clips = tuple(

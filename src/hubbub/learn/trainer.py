@@ -27,7 +27,14 @@ from torch import Tensor, nn
 from hubbub.bounded import unwrap
 from hubbub.errors import Halted, InvalidInput, Unsupported
 from hubbub.learn.apart import refuse_rough_products, starting_from, surroundings
-from hubbub.learn.check import chosen_way, refuse_failing_blanks, refuse_model, steadiness
+from hubbub.learn.check import (
+    are_all_hooked,
+    chosen_way,
+    is_hooked,
+    refuse_failing_blanks,
+    refuse_model,
+    steadiness,
+)
 from hubbub.learn.clip import MOST_CHUNK, Sums, Threshold, added_up
 from hubbub.learn.data import Examples
 from hubbub.learn.gradients import Augment, Objective
@@ -124,7 +131,8 @@ def private(
     whole_objective = Objective(model, _losses(loss, objective, len(examples.blank)), augment)
     way = chosen_way(whole_objective, list(named.values()), examples.blank, examples.width)
     size = _chunk(chunk, schedule.lot, getattr(way, "held", _HELD // 64))
-    way, steady, grain = steadiness(way, examples.blank, examples.width, size)
+    counts = any(isinstance(one, Adaptive) for one in schedule.clips)
+    way, steady, grain = steadiness(way, examples.blank, examples.width, size, to_the_bit=counts)
     refuse_failing_blanks(way, examples.blank, examples.width, size)
     if isinstance(rate, Fixed) and rate.population != examples._units:  # noqa: SLF001 - here it is public
         raise InvalidInput(
@@ -218,8 +226,19 @@ def _losses(loss: Any, objective: Any, tensors: int) -> Callable[..., Tensor]:
             why="loss is a function of outputs and targets",
             fix="pass two tensors, or objective=, a function of the model and all tensors",
         )
-    each = _unreduced(loss)
-    return lambda model, x, y: each(model(x), y)
+    return _OfOutputs(_unreduced(loss))
+
+
+class _OfOutputs(nn.Module):
+    """A loss of outputs and targets; a module, so that what such a loss keeps is put back like a model's."""
+
+    def __init__(self, each: Callable[..., Tensor]) -> None:
+        super().__init__()
+        self.each = each
+
+    def forward(self, model: nn.Module, x: Tensor, y: Tensor) -> Tensor:
+        """One number for each example."""
+        return self.each(model(x), y)
 
 
 def _unreduced(loss: Any) -> Callable[..., Tensor]:
@@ -235,8 +254,12 @@ def _unreduced(loss: Any) -> Callable[..., Tensor]:
 
 
 def _modes(model: nn.Module) -> list[tuple[Any, ...]]:
-    modes = [(name, id(module), module.training) for name, module in model.named_modules()]
-    return [*modes, *((name, id(p), p.requires_grad) for name, p in model.named_parameters()), surroundings()]
+    modes: list[tuple[Any, ...]] = [
+        (name, id(module), type(module), module.training, "forward" in vars(module), is_hooked(module))
+        for name, module in model.named_modules()
+    ]
+    modes += [(name, id(p), p.requires_grad) for name, p in model.named_parameters()]
+    return [*modes, surroundings(), (are_all_hooked(),)]
 
 
 @dataclass(frozen=True)
@@ -299,7 +322,7 @@ class Trainer:
         self._charged = False
         self.is_paid = False
         """Whether an account was charged."""
-        self._saved: Path | None = None
+        self._saved: tuple[Path, str] | None = None
         self._delta = delta
         self._decay = decay
         self.clips = [float(c.start) if isinstance(c, Adaptive) else None for c in schedule.clips]
@@ -387,7 +410,8 @@ class Trainer:
     def release(self) -> Release:
         """The weights as they are now, to be shown to anyone; their cost was charged at the start."""
         self._started()
-        weights = {name: value.detach().clone() for name, value in self.model.state_dict().items()}
+        held = self.model.state_dict().items()
+        weights = {name: value.detach().clone() for name, value in held if isinstance(value, Tensor)}
         if self.averaged:
             weights.update({name: value.clone() for name, value in self.averaged.items()})
         cells = sum(value.numel() for value in weights.values())
@@ -425,8 +449,7 @@ class Trainer:
         self._started()
         with self._busy:
             self._give_up_saved()
-            self._saved = Path(path)
-            save(self, self._saved)
+            self._saved = Path(path), save(self, Path(path))
 
     def resume(self, path: str | Path) -> None:
         """Take up a run of the same settings where it was saved; what was paid is not charged again."""
@@ -442,9 +465,9 @@ class Trainer:
             self._charged = self.is_paid or self._account is None
 
     def _give_up_saved(self) -> None:
-        saved, self._saved = self._saved, None
-        if saved is not None:
-            give_up(saved)
+        if self._saved is not None:
+            give_up(*self._saved)
+            self._saved = None
 
     # One step
 
@@ -466,9 +489,10 @@ class Trainer:
         for place, sums in enumerate(self._sums):
             self._descend(sums)
             self._adapt(place, sums)
+        ours = {id(p) for group in self.schedule.groups for p in group.parameters}
         for optimizer in self.optimizers:
             for parameter in (p for group in optimizer.param_groups for p in group["params"]):
-                if not parameter.requires_grad:
+                if id(parameter) not in ours:
                     parameter.grad = None  # what was left there by others is not private
             optimizer.step()
         self._average()
@@ -480,7 +504,7 @@ class Trainer:
             raise InvalidInput(
                 "the model, or how it is computed, was changed after the run was made",
                 why="whether it keeps examples apart was looked at in another mode, or with other parameters",
-                fix="set modes, requires_grad, autocast and threads as they were, or make a new run",
+                fix="set modes, hooks, requires_grad, autocast and threads as they were, or make a new run",
             )
 
     def __reduce__(self) -> NoReturn:

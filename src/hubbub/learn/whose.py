@@ -1,23 +1,29 @@
-"""Whether the rows of a batch stay whose they are, whatever examples hold: followed through a model once.
+"""Whether the rows of a batch stay whose they are, whatever examples hold: followed through a model.
 
 Rules for layers (`layers`) take row block j for example j. That holds where the same operations run for all
 examples, and none of them moves rows by what is in them, or brings rows of different examples together. So
-a batch of a prime number of examples is followed through the model, operation by operation: which tensors
-are made of examples, and along which one dimension examples are counted, as that alone is a multiple of the
-prime. What is not found so is not wrong: its gradients are then found example by example.
+a batch of a prime number of examples is followed through the model and back, operation by operation: which
+tensors are made of examples, and along which one dimension examples are counted, as that alone is a multiple
+of the prime. Once more with one example changed: then nothing else may change that any operation is given,
+nor what rules make of any other example. What is not found so is not wrong: its gradients are then found
+example by example.
 
 Proof: docs/proofs/dpsgd.md, "Assumed", 3
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
+import torch
 from torch import Tensor
+from torch.autograd.graph import GradientEdge
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from hubbub.learn.gradients import Objective
+from hubbub.learn.apart import keeping, starting_from
+from hubbub.learn.gradients import Recorded
+from hubbub.learn.layers import Tape
 
 __all__ = ["PRIMES", "rows_stay"]
 
@@ -25,67 +31,196 @@ PRIMES = (7, 11, 13, 17, 19, 23)
 """Numbers of examples that are tried: hidden sizes may be multiples of some."""
 _ENOUGH = 2
 """With so many of them it must be found so: a lost dimension could be mistaken for another once."""
+_ROUNDING = 1e-6
+"""Relative: less is no change. What one example adds to another's rows is far more somewhere on its way."""
 
 
-def rows_stay(objective: Objective, batches: Iterable[Sequence[Tensor]]) -> bool:
+def rows_stay(way: Recorded, batches: Iterable[Sequence[Tensor]]) -> bool:
     """Whether rows stay with their examples in these batches, each of a prime number of examples."""
     found = 0
     for batch in batches:
-        found += _stay(objective, list(batch))
+        # Another example, and another change, each time.
+        place = (1, batch[0].shape[0] - 3)[found % 2]
+        found += _stay(way, list(batch), place, is_blank=found % 2 == 1)
         if found == _ENOUGH:
             return True
     return False
 
 
-def _stay(objective: Objective, batch: list[Tensor]) -> bool:
-    followed = _Followed(batch)
+def _stay(way: Recorded, batch: list[Tensor], place: int, *, is_blank: bool) -> bool:
+    changed = [x.clone() for x in batch]
+    for x in changed:
+        x[place] = 0 if is_blank else _another(x[place])
     try:
-        with followed, _Unread() as unread:
-            losses = objective(*batch)
+        first, other = _followed(way, batch), _followed(way, changed)
     except Exception:  # noqa: BLE001 - on random numbers; whatever it is, it was not followed
         return False
-    return followed.stays and not unread.was_read and followed.is_by_example(losses)
+    return first is not None and other is not None and _is_alone(first, other, batch[0].shape[0], place)
+
+
+def _another(x: Tensor) -> Tensor:
+    return torch.randn_like(x) if x.is_floating_point() else ~x if x.dtype == torch.bool else 1 - x
+
+
+Print = tuple[Any, Tensor]
+"""Of a tensor: its shape, and a number for each place along the dimension of examples."""
+
+
+def _followed(way: Recorded, batch: list[Tensor]) -> list[Print] | None:
+    """What every operation was given there and back, and what rules made of it; None where rows may move."""
+    given = [x.clone() for x in batch]
+    tape, objective = _Sites(batch[0].shape[0]), way.objective
+    with starting_from(5), keeping(objective, weights=True):
+        followed = _Followed(given, [*objective.parameters(), *objective.buffers()])
+        with followed, _Unread() as unread:
+            with way._recording(tape):  # noqa: SLF001 - as gradients are found
+                losses = objective(*given)
+            back = _back(losses, [edge for site in tape.sites for edge in site.edges])
+    if not followed.stays or unread.was_read or not followed.is_by_example(losses):
+        return None
+    with torch.no_grad():
+        made = [piece.squares for pieces, outputs in tape.made for _, piece in pieces(*outputs)]
+        ends = [losses.detach(), *(x for x in back if x is not None), *map(torch.from_numpy, made)]
+        return followed.prints + [followed.print_of(x) for x in ends]
+
+
+def _back(losses: Tensor, edges: list[GradientEdge]) -> Sequence[Tensor | None]:
+    if not edges or not losses.requires_grad:
+        return ()
+    return torch.autograd.grad(
+        [losses], edges, [torch.ones(losses.shape, dtype=losses.dtype)], allow_unused=True
+    )
+
+
+class _Sites(Tape):
+    """A tape that has layers' outputs stand for their gradients: rules are tried on them."""
+
+    def __init__(self, units: int) -> None:
+        super().__init__(units)
+        self.made: list[tuple[Any, list[Tensor]]] = []
+
+    def at(self, outputs: Iterable[Tensor], pieces: Any) -> None:
+        """As `Tape`."""
+        kept = list(outputs)
+        self.made.append((pieces, [output.detach() + 1 for output in kept]))
+        super().at(kept, pieces)
+
+
+def _is_alone(first: list[Print], other: list[Print], prime: int, place: int) -> bool:
+    """Whether nothing differs but what is made of the example that was changed."""
+    if [shape for shape, _ in first] != [shape for shape, _ in other]:
+        return False
+    for (_, numbers), (_, others) in zip(first, other, strict=True):
+        if torch.equal(numbers, others):
+            continue
+        moved = (numbers - others).abs() > _ROUNDING * torch.maximum(numbers.abs().max(), others.abs().max())
+        # Examples one after another, each in a block; or all first parts, then all second ones.
+        blocks, rest = divmod(moved.numel(), prime)
+        where = moved.nonzero()[:, 0]
+        if rest or not ((where // max(1, blocks) == place).all() or (where % prime == place).all()):
+            return False
+    return True
 
 
 class _Followed(TorchDispatchMode):
     """Which tensors are made of examples, and whether an operation brought examples together."""
 
-    def __init__(self, batch: list[Tensor]) -> None:
+    def __init__(self, batch: list[Tensor], lasting: list[Tensor]) -> None:
         super().__init__()
         self._prime = batch[0].shape[0]
-        self._kept = list(batch)
-        self._made = {id(x) for x in batch}
+        self._kept = [*batch, *lasting]
+        self._made = {_memory(x) for x in batch}
+        self._lasting = {_memory(x) for x in lasting}
         self.stays = True
+        self.prints: list[Print] = []
+        self._printed: dict[int, set[Any]] = {}
+        self._signs: dict[int, Tensor] = {}
 
     def is_by_example(self, tensor: Tensor) -> bool:
         """Whether it is made of examples, and has just one dimension along which they are counted."""
-        return id(tensor) in self._made and self._counted(tensor) == 1
+        return _memory(tensor) in self._made and self._counted(tensor) == 1
+
+    def print_of(self, tensor: Tensor) -> Print:
+        """Enough of a tensor to see where it differs from another: of each example, if these are counted."""
+        if self._counted(tensor) == 1:
+            along = self._along(tensor)
+            rows = tensor.detach().movedim(along, 0).reshape(tensor.shape[along], -1)
+        else:
+            rows = tensor.detach().reshape(1, -1)
+        rows = torch.view_as_real(rows).flatten(1) if rows.is_complex() else rows
+        length = rows.shape[1]
+        if length not in self._signs:
+            self._signs[length] = torch.arange(1, length + 1, dtype=torch.float64).mul_(1.7).cos_()
+        rows = rows.to(torch.float64).nan_to_num(nan=3.0, posinf=5.0, neginf=-7.0)
+        return tensor.shape, rows @ self._signs[length]
+
+    def _look(self, given: list[Tensor]) -> None:
+        """Take prints of what an operation is given, once for as long as nobody writes into it."""
+        for tensor in given:
+            memory, part = (
+                _memory(tensor),
+                (tensor.storage_offset(), tensor.shape, tensor.stride(), tensor.dtype),
+            )
+            known = self._printed.setdefault(memory, set())
+            if memory not in self._lasting and part not in known:
+                known.add(part)
+                self._kept.append(tensor)
+                self.prints.append(self.print_of(tensor))
 
     def _counted(self, tensor: Tensor) -> int:
         return sum(size % self._prime == 0 for size in tensor.shape if size)
+
+    def _along(self, tensor: Tensor) -> int:
+        return next(dim for dim, size in enumerate(tensor.shape) if size and size % self._prime == 0)
+
+    def _is_seen_alike(self, tensor: Tensor, view: Tensor) -> bool:
+        """Whether the places of examples in a view are theirs in what it is of."""
+        if self._counted(view) != 1 or tensor.shape[self._along(tensor)] != view.shape[self._along(view)]:
+            return False
+        memory = torch.full((tensor.untyped_storage().nbytes() // tensor.itemsize,), -1)
+        places, wanted = (
+            torch.arange(x.shape[self._along(x)]).view(
+                [-1 if dim == self._along(x) else 1 for dim in range(x.dim())]
+            )
+            for x in (tensor, view)
+        )
+        memory.as_strided(tensor.shape, tensor.stride(), tensor.storage_offset()).copy_(places)
+        seen = memory.as_strided(view.shape, view.stride(), view.storage_offset())
+        return bool((seen == wanted).all())
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         """Run it, and look at what it was."""
-        given = [x for x in tree_leaves((args, kwargs or {})) if isinstance(x, Tensor)]
-        out = func(*args, **(kwargs or {}))
-        name = func.overloadpacket.__name__.strip("_")
-        made = [x for x in tree_leaves(out) if isinstance(x, Tensor)]
-        ours = [x for x in given if id(x) in self._made]
-        if name in _DRAWING:
-            self.stays &= self._counted(made[0]) == 1
-        if ours:
-            self._kept += made
-            self._made |= {id(x) for x in made}
-            apart = all(self._counted(x) == 1 for x in ours) and all(self._counted(x) < 2 for x in given)
-            self.stays &= apart and name not in _MOVING and self._is_within(name, args, kwargs or {})
+        kwargs = kwargs or {}
+        with torch._C.DisableTorchFunction():  # noqa: SLF001 - what is looked at here, the model has not read
+            given = [x for x in tree_leaves((args, kwargs)) if isinstance(x, Tensor)]
+            self._look(given)
+            drawn = torch.default_generator.get_state()
+            out = func(*args, **kwargs)
+            name = func.overloadpacket.__name__.strip("_")
+            made = [x for x in tree_leaves(out) if isinstance(x, Tensor)]
+            for x in made if name.startswith(("empty", "new_empty")) else made[1:] if name in _BESIDE else ():
+                x.zero_()  # whatever was in memory is no difference
+            if not torch.equal(drawn, torch.default_generator.get_state()):
+                self.stays &= bool(made) and self._counted(made[0]) == 1
+            for memory in map(_memory, _written(func, args, kwargs)):
+                self.stays &= memory not in self._lasting
+                self._printed.pop(memory, None)
+            ours = [x for x in given if _memory(x) in self._made]
+            if ours:
+                made = made[:1] if name in _BESIDE else made
+                self._kept += made
+                self._made |= {_memory(x) for x in made}
+                apart = all(self._counted(x) == 1 for x in ours) and all(self._counted(x) < 2 for x in given)
+                self.stays &= apart and name not in _MOVING and self._is_within(name, args, kwargs)
+                self.stays &= name != "as_strided" or self._is_seen_alike(args[0], made[0])
         return out
 
     def _is_within(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
         """Whether what looks along a dimension does not look along that of the examples."""
         if name == "embedding":
-            return id(args[0]) not in self._made
+            return _memory(args[0]) not in self._made
         if name not in _ALONG:
             return True
         first, place = args[0], _ALONG[name]
@@ -94,6 +229,20 @@ class _Followed(TorchDispatchMode):
         if not isinstance(dims, (list, tuple)) or not dims:
             return False
         return all(first.shape[dim] % self._prime for dim in dims)
+
+
+def _memory(tensor: Tensor) -> int:
+    """Where its numbers are: a part of a tensor is made of what the whole is made of."""
+    found: int = tensor.untyped_storage()._cdata  # noqa: SLF001 - the same for all that share it
+    return found
+
+
+def _written(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Iterator[Tensor]:
+    """What an operation writes into."""
+    for place, said in enumerate(func._schema.arguments):  # noqa: SLF001 - what torch says of it
+        if said.alias_info is not None and said.alias_info.is_write:
+            given = args[place] if place < len(args) else kwargs.get(said.name)
+            yield from (x for x in tree_leaves(given) if isinstance(x, Tensor))
 
 
 class _Unread(TorchFunctionMode):
@@ -119,26 +268,22 @@ _READING = {
 
 # By the names of kernels: what picks, sorts or counts rows anywhere, or asks for a number to branch on;
 _MOVING = {
-    "index", "scatter", "scatter_add", "scatter_reduce", "index_add", "index_put", "index_copy", "index_fill",
-    "index_put_impl", "unsafe_index", "nonzero", "masked_select", "masked_scatter", "take", "put",
-    "unique_consecutive", "unique", "unique2", "unique_dim", "local_scalar_dense", "is_nonzero", "equal",
-    "repeat_interleave", "bincount", "histc", "multinomial", "searchsorted", "bucketize", "set",
-    "native_batch_norm", "native_batch_norm_legit", "cudnn_batch_norm", "batch_norm_with_update",
-    "pack_padded_sequence",
+    "index", "index_put", "index_put_impl", "unsafe_index", "nonzero", "masked_select", "masked_scatter",
+    "take", "put", "unique_consecutive", "unique", "unique2", "unique_dim", "local_scalar_dense",
+    "is_nonzero", "equal", "repeat_interleave", "bincount", "histc", "multinomial", "searchsorted",
+    "bucketize", "set", "as_strided_scatter", "native_batch_norm", "native_batch_norm_legit",
+    "cudnn_batch_norm", "batch_norm_with_update", "pack_padded_sequence",
 }  # fmt: skip
-# what draws at random, which each example must do for itself;
-_DRAWING = {
-    "native_dropout", "bernoulli", "rand", "randn", "rand_like", "randn_like", "randint", "randint_like",
-    "uniform", "normal", "normal_functional", "exponential", "random", "geometric", "cauchy", "log_normal",
-    "poisson", "rrelu_with_noise", "randperm",
-}  # fmt: skip
-# and what looks along a dimension, which must not be that of the examples: where its name is found.
+# what looks along a dimension, which must not be that of the examples: where its name is found;
 _ALONG = {
     **dict.fromkeys((
         "gather", "index_select", "sort", "argsort", "topk", "kthvalue", "median", "nanmedian", "mode",
         "cumsum", "cumprod", "cummax", "cummin", "logcumsumexp", "softmax", "log_softmax", "flip",
-        "safe_softmax", "fft_c2c", "fft_r2c", "fft_c2r",
+        "safe_softmax", "fft_c2c", "fft_r2c", "fft_c2r", "scatter", "scatter_add", "scatter_reduce",
+        "index_add", "index_copy", "index_fill", "index_reduce",
     ), 1),
     "roll": 2,
 }  # fmt: skip
 _ALONG |= {"topk": 2, "kthvalue": 2}
+# and what gives the sum of the labels' weights beside, which is nothing where losses are not added up.
+_BESIDE = {"nll_loss_forward", "nll_loss2d_forward"}
