@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from hubbub.errors import HubbubError, InvalidInput, Refused
 from hubbub.learn.apart import alike, drawn_elsewhere, keeping, quiet, refuse_rough_products, starting_from
 from hubbub.learn.gradients import Found, Functional, Objective, OneByOne, Recorded, Way
-from hubbub.learn.pieces import Outer, Piece
+from hubbub.learn.pieces import Outer, Piece, Rows
 from hubbub.learn.whose import PRIMES, rows_stay
 
 __all__ = [
@@ -35,6 +35,8 @@ _ROUNDING = 1e-6
 _GRAIN = 16
 """Lanes of the widest kernels: chunks are cut to multiples of it."""
 
+_ODD = 0x1E3779B97F4A7C15
+"""Spreads bits over all of 64; what overflows is cut."""
 _HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 
 _INSTEAD = "use GroupNorm or LayerNorm, which look at one example at a time"
@@ -210,10 +212,14 @@ def _unsteadiness(way: Way, batch: list[Tensor]) -> float:
     order = torch.arange(units).roll(units // 2 + 1)
     half = units // 2
     others = [torch.cat([x[:half], _random(x[0, 0], units - half, x.shape[1])]) for x in batch]
-    first, moved, mixed = (_alike(way, tried) for tried in (batch, [x[order] for x in batch], others))
-    if not all(torch.equal(mixed[p][:half], values[:half]) for p, values in first.items()):
+    elsewhere = [x[order] for x in batch]
+    first, mixed, moved = (_bits(way, tried) for tried in (batch, others, elsewhere))
+    if not all(torch.equal(mixed[p][:half], bits[:half]) for p, bits in first.items()):
         return math.inf
-    return max(_apart(moved[p], values[order]) for p, values in first.items())
+    if all(torch.equal(moved[p], bits[order]) for p, bits in first.items()):
+        return 0.0
+    written, again = _alike(way, batch), _alike(way, elsewhere)
+    return max(_apart(again[p], values[order]) for p, values in written.items())
 
 
 def _apart(one: Tensor, other: Tensor) -> float:
@@ -225,12 +231,28 @@ def _apart(one: Tensor, other: Tensor) -> float:
 
 def _is_steady_in_parts(way: Way, batch: list[Tensor]) -> bool:
     """Whether chunks of every size that may occur agree with the whole one."""
-    whole = _alike(way, batch)
+    whole = _bits(way, batch)
     return all(
-        p in whole and torch.equal(values, whole[p][:size])  # what is kept as factors may follow the size
-        for size in range(_GRAIN, batch[0].shape[0], _GRAIN)
-        for p, values in _alike(way, [x[:size] for x in batch]).items()
+        p in whole and torch.equal(bits, whole[p][:size])  # what is kept as factors may follow the size
+        for size in range(batch[0].shape[0] - _GRAIN, 0, -_GRAIN)  # falling: memory is used again
+        for p, bits in _bits(way, [x[:size] for x in batch]).items()
     )
+
+
+def _bits(way: Way, batch: list[Tensor]) -> dict[tuple[nn.Parameter, str], Tensor]:
+    """For each example 64 bits that stand for all its numbers: written out they take too much to be kept."""
+    return {what: _sum_of_bits(values) for what, values in _alike(way, batch).items()}
+
+
+def _sum_of_bits(values: Tensor) -> Tensor:
+    flat = values.reshape(len(values), -1)
+    factors = torch.arange(1, 2 * flat.shape[1], 2) * _ODD  # all odd, and no two alike
+    sums = torch.empty(len(flat), dtype=torch.int64)
+    for start in range(0, len(flat), _GRAIN):
+        part = flat[start : start + _GRAIN] + 0  # so that −0 is 0
+        whole = part.view({4: torch.int32, 8: torch.int64}[part.element_size()])
+        sums[start : start + _GRAIN] = (whole * factors).sum(1)
+    return sums
 
 
 def _alike(way: Way, batch: list[Tensor]) -> dict[tuple[nn.Parameter, str], Tensor]:
@@ -246,6 +268,9 @@ def _kept(piece: Piece) -> dict[str, Tensor]:
     norms = {"norm": torch.from_numpy(piece.squares), "reach": torch.from_numpy(piece.reach)}
     if isinstance(piece, Outer):
         return {"a": piece.a, "b": piece.b, **norms}
+    if isinstance(piece, Rows):
+        rows, values = piece.packed()
+        return {"rows": rows, "values": values, **norms}
     return {"gradient": piece.dense(), **norms}
 
 
