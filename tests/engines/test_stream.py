@@ -336,3 +336,12 @@ def test_many_keys_are_what_they_were():
 def test_many_keys_are_checked_like_few(visits, wrong):
     with refused(InvalidInput, match="key"):
         hb.open(str(visits), unit="person", keys={"word": iter(wrong)})
+
+
+@pytest.mark.parametrize("many", [range(1, 9), range(1, MORE)])
+@pytest.mark.parametrize("wrong", [math.nan, math.inf, 10**400, 2**53 + 1, True, "7"])
+def test_what_is_no_number_is_no_key(visits, many, wrong):
+    """Of not-a-number the engine may make a key that is none: a row would be in two groups."""
+    for keys in ([wrong, *many], [*many, wrong], [*many, None, wrong]):
+        with refused(InvalidInput, match="key"):
+            hb.open(str(visits), unit="person", types={"word": "number"}, keys={"word": iter(keys)})
