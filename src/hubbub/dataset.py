@@ -15,7 +15,7 @@ from typing import Any, NoReturn, Self
 
 from hubbub.errors import InvalidInput, Refused
 from hubbub.facts import found, kind_of
-from hubbub.ledger import Account, Ledger
+from hubbub.ledger import Account, Charge, Ledger
 from hubbub.ledger.book import digest
 from hubbub.loss import Budget, Cost, Filter, Loss, Odometer, Receipt
 from hubbub.loss.budget import refuse_other_unit
@@ -220,9 +220,13 @@ class Dataset:
         """
         self._check(plan)
         check_streamed(plan)
-        self.account.charge(plan.query.text, plan.loss, unit=self.unit)
+        charged = {}
+        if isinstance(self.account, Account):
+            charged = self._charged(self.account, self._begun(self.account, plan))
+        else:
+            self.account.charge(plan.query.text, plan.loss, unit=self.unit)
         with self._engine.snapshot():
-            stream = streamed(plan, self._engine, progress)
+            stream = streamed(plan, self._engine, progress, charged)
         return Release(
             stream, plan.loss, plan, self.unit, asserted=False, cells=plan.query.cells, mapped=True
         )
@@ -247,16 +251,7 @@ class Dataset:
         if is_additive(plan):
             related = digest([family(plan, self._origin), self.version])
         key = f"{related} {question}" if related else digest([question, self.version])
-        name = ", ".join(table.name for table in self.tables.values() if not table.is_public)
-        charge = account.begin(
-            plan.query.text,
-            plan.loss,
-            unit=self.unit,
-            key=key,
-            fingerprint=question,
-            dataset=name,
-            related=related,
-        )
+        charge = self._begun(account, plan, key=key, fingerprint=question, related=related)
         kept = None if charge.is_new else account.released(charge.number)
         if kept is None:
             try:
@@ -272,9 +267,17 @@ class Dataset:
         if "refused" in answers.facts:
             what, why, fix = answers.facts["refused"]
             raise Refused(what, why=why, fix=fix)
+        return replace(answers, facts={**answers.facts, **self._charged(account, charge)})
+
+    def _begun(self, account: Account, plan: Plan, **known: Any) -> Charge:
+        name = ", ".join(table.name for table in self.tables.values() if not table.is_public)
+        return account.begin(plan.query.text, plan.loss, unit=self.unit, dataset=name, **known)
+
+    def _charged(self, account: Account, charge: Charge) -> dict[str, Any]:
+        """What a label says of the line in the ledger, and of all windows."""
         when = {"as of": charge.moment, "version": self.version, "asked before": not charge.is_new}
         lifetime = {} if self.unit.window is None else {"lifetime": account.lifetime().said()}
-        return replace(answers, facts={**answers.facts, "line": charge.number, **when, **lifetime})
+        return {"line": charge.number, **when, **lifetime}
 
     def _earlier(self, account: Account, plan: Plan, parts: Iterable[int]) -> Iterator[tuple[Plan, Answers]]:
         """Earlier answers with their plans: those whose labels say what their lines were charged for."""

@@ -1,12 +1,15 @@
 """Tables of many groups, a piece at a time, on every engine: the same as all at once."""
 
 import csv
+import math
+from concurrent.futures import ThreadPoolExecutor
 
 import duckdb
 import pytest
 
 import hubbub as hb
 from hubbub.errors import EngineFailed, InvalidInput, Unsupported
+from hubbub.queries.fingerprint import fingerprint
 from hubbub.tables.engine import Source
 from hubbub.tables.keylist import MANY, KeyList
 from refusing import refused
@@ -144,6 +147,56 @@ def test_an_engine_that_gives_another_order_is_refused(opened, monkeypatch):
         data.stream(plan)
 
 
+def test_a_group_that_comes_twice_is_refused(opened, monkeypatch):
+    """Added up, one person would move it by twice as much as its noise is for."""
+    data = opened()
+    plan = data.sql("SELECT word, COUNT(*) AS n FROM t GROUP BY word", epsilon=1, keys={"word": WORDS[:9]})
+    kind = type(data._engine)
+    real = kind.pieces
+
+    def twice(engine, sql, key_sets):
+        for piece in real(engine, sql, key_sets):
+            yield piece
+            yield piece
+
+    monkeypatch.setattr(kind, "pieces", twice)
+    with refused(EngineFailed, match="another order"):
+        data.stream(plan)
+
+
+@pytest.mark.parametrize("asked", ["COUNT(*)", "COUNT(DISTINCT person)", "MEDIAN(cost)"])
+def test_a_table_without_keys_has_one_group(opened, asked):
+    count, rows = exact(opened(), f"SELECT {asked} AS n FROM t")
+    assert count == 1
+    # Of six costs, the third and the fourth are 30 and 40.
+    assert round(rows[0][0]) == 7 if "COUNT" in asked else 29 < rows[0][0] < 41
+
+
+def test_the_key_that_is_none_may_be_in_a_piece_by_itself(opened, monkeypatch):
+    for engine, name in (("duckdb", "_KEYS"), ("postgres", "_MOST_KEYS"), ("spark", "_KEYS")):
+        monkeypatch.setattr(f"hubbub.tables.{engine}.{name}", 1 << 15)
+    for column, keys in (("word", WORDS[: 1 << 15]), ("number", range(1 << 15))):
+        text = f"SELECT {column}, COUNT(*) AS n FROM t GROUP BY {column}"
+        _, rows = exact(opened(), text, **{column: [*keys, None]})
+        assert round(rows[-1][1]) == 1
+        assert sum(round(row[1]) for row in rows) == 3
+
+
+def test_who_breaks_off_can_ask_again(opened, monkeypatch):
+    data = opened()
+    plan = data.sql("SELECT word, COUNT(*) AS n FROM t GROUP BY word", epsilon=1, keys={"word": WORDS})
+
+    def broken(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("hubbub.queries.streamed.noisy_of", broken)
+    with pytest.raises(KeyboardInterrupt):
+        data.stream(plan)
+    monkeypatch.undo()
+    assert sum(len(answers) for answers in data.stream(plan).value) == MORE
+    assert data.account.spent.epsilon == 2
+
+
 @pytest.fixture
 def visits(tmp_path):
     path = tmp_path / "visits.csv"
@@ -173,6 +226,83 @@ def test_a_stream_is_written_whole_or_not_at_all(visits, tmp_path):
     assert rows[0] == ["word", "n", "n_low", "n_high"]
     assert len(rows) == MORE + 2
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a.csv", "a.parquet", "visits.csv"]
+
+
+@pytest.mark.parametrize(
+    ("asked", "kind", "found"),
+    [
+        ("CASE WHEN n > 1 THEN 'many' END", "VARCHAR", "many"),
+        ("CASE WHEN n > 1 THEN word END", "VARCHAR", WORDS[-1]),
+        ("CASE WHEN n > 1 THEN n > 0 END", "BOOLEAN", True),
+        ("CASE WHEN n > 1 THEN ROUND(n) END", "DOUBLE", 2.0),
+        ("CASE WHEN n > 1 THEN 'many' ELSE NULL END", "VARCHAR", "many"),
+    ],
+)
+def test_a_column_has_one_type_though_it_is_missing_in_most_pieces(tmp_path, asked, kind, found):
+    path = tmp_path / "visits.csv"
+    path.write_text(f"person,word\n1,{WORDS[-1]}\n2,{WORDS[-1]}\n", encoding="utf-8")
+    text = (
+        f"SELECT word, COUNT(*) AS n, {asked.replace('n >', 'COUNT(*) >').replace('(n)', '(COUNT(*))')} AS x"
+    )
+    with hb.open(str(path), unit="person", rows_per_unit=1, keys={"word": WORDS}) as data:
+        stream = data.stream(data.sql(f"{text} FROM visits GROUP BY word", epsilon=SURE)).value
+        stream.write(tmp_path / "a.parquet")
+    table = duckdb.sql(f"SELECT x FROM '{tmp_path / 'a.parquet'}'")
+    assert table.types == [kind]
+    *missing, last = (value for (value,) in table.fetchall())
+    assert last == found
+    assert all(value is None if kind != "DOUBLE" else math.isnan(value) for value in missing)
+
+
+@pytest.mark.parametrize(
+    "asked", ["CASE WHEN COUNT(*) > 1 THEN number ELSE 0 END + 1", "COALESCE(number, 0) + 1"]
+)
+def test_a_key_that_is_none_is_computed_with_like_a_number(tmp_path, asked):
+    """What could not be computed with it would be found out when all has been charged."""
+    path = tmp_path / "visits.csv"
+    path.write_text("person,number\n1,3\n2,3\n3,\n4,\n", encoding="utf-8")
+    text = f"SELECT number, COUNT(*) AS n, {asked} AS x FROM visits GROUP BY number"
+    for keys in ([3, None], [*range(1 << 14), None]):  # in a piece with numbers, and by itself
+        with hb.open(str(path), unit="person", rows_per_unit=1, types={"number": "number"}) as data:
+            plan = data.sql(text, epsilon=SURE, keys={"number": keys})
+            streamed = [value for answers in data.stream(plan).value for value in answers["x"]]
+            ran = data.run(plan).value["x"]
+        for found in (streamed, ran):
+            assert round(found[keys.index(3)]) == 4
+            assert round(found[-1]) == 1 if "COALESCE" in asked else math.isnan(found[-1])
+
+
+def test_no_list_of_two_texts_is_taken_for_many_keys(visits):
+    text = "SELECT word, COUNT(*) AS n FROM visits GROUP BY word"
+    with hb.open(str(visits), unit="person", rows_per_unit=1) as data:
+        many = data.sql(text, epsilon=1, keys={"word": WORDS})
+        few = data.sql(text, epsilon=1, keys={"word": ["keys", many.query.keys[0].values.digest()]})
+    assert fingerprint(many) != fingerprint(few)
+
+
+def test_a_stream_may_be_read_by_several_threads(visits):
+    with hb.open(str(visits), unit="person", rows_per_unit=1, keys={"word": WORDS}) as data:
+        stream = data.stream(
+            data.sql("SELECT word, COUNT(*) AS n FROM visits GROUP BY word", epsilon=1)
+        ).value
+    told = [answers["n"] for answers in stream]
+    with ThreadPoolExecutor(4) as pool:
+        each = pool.map(lambda _: [answers["n"] for answers in stream], range(8))
+        assert all(found == told for found in each)
+
+
+def test_a_streams_label_says_what_all_windows_cost(tmp_path):
+    path = tmp_path / "visits.csv"
+    path.write_text("person,word,day\n1,a,2026-11-01\n2,b,2026-12-01\n", encoding="utf-8")
+    with hb.open(
+        str(path), unit="person", types={"day": "date"}, window=hb.Window.of("day", "2026-11"),
+        rows_per_unit=1, keys={"word": ["a", "b"]}, ledger=tmp_path / "ledger.db", budget=hb.Budget(2),
+    ) as data:  # fmt: skip
+        plan = data.sql("SELECT word, COUNT(*) AS n FROM visits GROUP BY word", epsilon=1)
+        streamed, ran = data.stream(plan).label(), data.run(plan).label()
+        assert streamed.keys() == ran.keys()
+        assert streamed["lifetime"].startswith("ε = 1,")
+        assert ran["lifetime"].startswith("ε = 2,")
 
 
 def test_a_ledger_charges_a_stream_each_time(visits, tmp_path):
@@ -206,3 +336,12 @@ def test_many_keys_are_what_they_were():
 def test_many_keys_are_checked_like_few(visits, wrong):
     with refused(InvalidInput, match="key"):
         hb.open(str(visits), unit="person", keys={"word": iter(wrong)})
+
+
+@pytest.mark.parametrize("many", [range(1, 9), range(1, MORE)])
+@pytest.mark.parametrize("wrong", [math.nan, math.inf, 10**400, 2**53 + 1, True, "7"])
+def test_what_is_no_number_is_no_key(visits, many, wrong):
+    """Of not-a-number the engine may make a key that is none: a row would be in two groups."""
+    for keys in ([wrong, *many], [*many, wrong], [*many, None, wrong]):
+        with refused(InvalidInput, match="key"):
+            hb.open(str(visits), unit="person", types={"word": "number"}, keys={"word": iter(keys)})

@@ -59,7 +59,7 @@ def _plain(value: Any) -> Any:
     if dataclasses.is_dataclass(value):
         return {part.name: _plain(getattr(value, part.name)) for part in dataclasses.fields(value)}
     if isinstance(value, KeyList):
-        return ["keys", value.digest()]
+        return {"keys": value.digest()}  # no list, which could be one of two texts
     if isinstance(value, (tuple, list)):
         return [_plain(item) for item in value]
     if isinstance(value, (Fraction, date, float)):

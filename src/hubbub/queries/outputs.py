@@ -75,8 +75,8 @@ def shown(
     Assumes: `given` is what `Moments`, `combined` and `Tree` say of these groups.
     Proof: docs/proofs/intervals.md, "Outputs"
     """
-    columns = [_column(output, _Context(groups, given, confidence), quotient) for output in query.outputs]
-    context = _Context(groups, given, confidence)
+    context = _Context(groups, given, confidence, tuple(key.kind for key in query.keys))
+    columns = [_column(output, context, quotient) for output in query.outputs]
     keep = np.arange(len(groups))
     if query.having is not None:
         keep = np.flatnonzero(_truth(query.having, context).value)
@@ -138,6 +138,8 @@ class _Context:
     groups: Sequence[tuple[Key, ...]]
     given: Given
     confidence: Fraction
+    kinds: tuple[Kind, ...]
+    """Of the keys: what these are does not tell, where all are missing."""
 
 
 def _column(output: Output, context: _Context, quotient: Quotient) -> Shown:
@@ -230,8 +232,9 @@ def _reference(node: exp.Expr, context: _Context) -> _Ends:
     letter, place = node.name[:1], int(node.name[1:])
     if letter == "k":
         keys = _objects([group[place] for group in context.groups])
-        is_number = len(keys) > 0 and all(isinstance(key, float) for key in keys)
-        return _Ends.exact(keys.astype(np.float64) if is_number else keys)
+        if context.kinds[place] is Kind.NUMBER:
+            keys = np.where(_missing(keys), np.nan, keys).astype(np.float64)
+        return _Ends.exact(keys)
     found = context.given(place, context.confidence)
     return _Ends(found.value, found.low, found.high, np.zeros(len(found.value), np.bool_), is_released=True)
 
@@ -423,8 +426,10 @@ def _either(one: _Ends, two: _Ends, test: _Ends) -> _Ends:
     """The one where the test holds, else the two; where it could come out either way, the ends span both."""
     is_released = one.is_released or two.is_released or test.is_released
     is_alike = one.value.dtype.kind == two.value.dtype.kind and one.value.dtype.kind in "fb"
-    value = np.where(test.value, one.value, two.value)
-    value = value if is_alike else value.astype(object)
+    values = (
+        (one.value, two.value) if is_alike else (_missing_as_none(one.value), _missing_as_none(two.value))
+    )
+    value = np.where(test.value, *values)
     if not is_released:
         return _Ends.exact(value)
     surely, possibly = test.low, test.high
@@ -436,6 +441,13 @@ def _either(one: _Ends, two: _Ends, test: _Ends) -> _Ends:
         for span, a, b in ((np.fmin, one.low, two.low), (np.fmax, one.high, two.high))
     )
     return _Ends(value, low, high, may_miss, is_released=True)
+
+
+def _missing_as_none(values: NDArray[Any]) -> NDArray[Any]:
+    """Among texts and truths no number stands for what is missing."""
+    out = values.astype(object)
+    out[_missing(values)] = None
+    return out
 
 
 def _case(node: exp.Expr, context: _Context) -> _Ends:

@@ -167,7 +167,7 @@ class Groups(Sequence[tuple[Key, ...]]):
             return self[at : at + 1][0]
         if len(self._keys) == 1:
             return [(key,) for key in self._keys[0][place]]
-        rest, columns = np.arange(len(self))[place], []
+        rest, columns = np.arange(*place.indices(len(self))), []
         for keys in reversed(self._keys):
             rest, own = np.divmod(rest, len(keys))
             columns.append([keys[each] for each in own.tolist()])

@@ -498,7 +498,7 @@ class Weighing:
 
     def _joined(self, table: str, place: int) -> str:
         values = self.query.keys[place].values or ()
-        if tuple(values) == (None,):  # such a list has no type to compare
+        if len(values) == 1 and values[0] is None:  # such a list has no type to compare
             return f"JOIN _keys{place} ON {table}.k{place} IS NULL"
         same = "IS NOT DISTINCT FROM" if None in values else "="
         return f"JOIN _keys{place} ON {table}.k{place} {same} _keys{place}.key"

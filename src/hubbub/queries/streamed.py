@@ -7,10 +7,11 @@ looked at, as often as one likes.
 
 import csv
 import tempfile
+import threading
 import weakref
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -22,9 +23,11 @@ from hubbub.queries.answers import Answers
 from hubbub.queries.measurement import Measurement
 from hubbub.queries.measures import Measure, Noise
 from hubbub.queries.plan import Plan
+from hubbub.queries.query import GroupKey
 from hubbub.queries.run import Integers, Released, columns_of, filled, noisy_of, places_of, prepared
 from hubbub.tables.engine import Engine
 from hubbub.tables.forms import SQL_NAMES
+from hubbub.tables.schema import Kind
 
 __all__ = ["Stream", "check_streamed", "streamed"]
 
@@ -43,6 +46,8 @@ class _Kept:
     measured: Measurement
     noise: Noise
     file: BinaryIO
+    busy: threading.Lock = field(default_factory=threading.Lock)
+    """A file has one place at which it is read."""
 
     @property
     def width(self) -> int:
@@ -50,8 +55,9 @@ class _Kept:
 
     def read(self, start: int, stop: int) -> Released:
         """Of the groups from one place to another."""
-        self.file.seek(8 * start * self.width)
-        held = self.file.read(8 * (stop - start) * self.width)
+        with self.busy:
+            self.file.seek(8 * start * self.width)
+            held = self.file.read(8 * (stop - start) * self.width)
         integers = np.frombuffer(held, np.int64).reshape(-1, self.width)
         return Released(self.measure, self.measured, integers, self.noise)
 
@@ -110,11 +116,9 @@ class Stream:
     def _parquet(self, path: Path) -> None:
         import duckdb
 
-        kinds = {
-            output.name: SQL_NAMES[self._plan.query.keys[output.key].kind]
-            for output in self._plan.query.outputs
-            if output.key is not None
-        }
+        query = self._plan.query
+        # What a piece holds does not tell: in it all may be missing.
+        kinds = {output.name: _type(_kinds(output.sql, query.keys)) for output in query.outputs}
         with duckdb.connect(str(path.with_name("answers")), config=_SMALL) as connection:
             for number, answers in enumerate(self):
                 rows = answers.relation(connection)
@@ -147,8 +151,12 @@ def check_streamed(plan: Plan) -> None:
     query.check_groups()
 
 
-def streamed(plan: Plan, engine: Engine, progress: Callable[[str], None]) -> Stream:
+def streamed(
+    plan: Plan, engine: Engine, progress: Callable[[str], None], charged: Mapping[str, Any]
+) -> Stream:
     """Run a plan that has been charged, and give its answers out a piece at a time.
+
+    Its label says besides what is known of the charge.
 
     Guarantee: as `answered`; noise is independent from cell to cell, so to add it piece by piece is to add
         it at once.
@@ -170,7 +178,7 @@ def streamed(plan: Plan, engine: Engine, progress: Callable[[str], None]) -> Str
                     noisy = noisy_of(plan, measure, measured, table, noise, is_exact=False)
                     each.file.write(noisy.tobytes())
             kept.append(each)
-        stream = Stream(plan, kept, plan.label(limits, above))
+        stream = Stream(plan, kept, {**plan.label(limits, above), **charged})
         weakref.finalize(stream, files.pop_all().close)
     return stream
 
@@ -179,22 +187,23 @@ def _tables(plan: Plan, measured: Measurement, engine: Engine, size: int) -> Gen
     """The engine's integers of so many groups at a time, all of them; zeros where a group has no rows."""
     keys = len(plan.query.keys)
     by = [f"p{number}" for number in range(keys)] + (["b"] if measured.bins > 1 else [])
-    ordered = measured.sql.order_by(*(exp.column(name) for name in by))
-    cells, start, last = plan.query.cells, 0, 0
+    ordered = measured.sql.order_by(*(exp.column(name) for name in by)) if by else measured.sql
+    cells, start, last = plan.query.cells, 0, -1
     table = _nothing(measured, min(size, cells))
     with closing(engine.pieces(ordered, measured.key_sets)) as pieces:
         for found in pieces:
             places = places_of(measured, found, keys)
-            if places.size and (places[0] < last or np.any(places[1:] < places[:-1])):
+            rows = places * measured.bins + (found["b"] if measured.bins > 1 else 0)
+            if np.any(np.diff(rows, prepend=last) <= 0):
                 raise EngineFailed(
-                    "the engine gave its rows in another order than it was asked for",
-                    why="a group that has its noise already would get it again",
+                    "the engine gave its rows in another order than it was asked for, or one twice",
+                    why="a group would get its noise again, or count for more than its noise is for",
                     fix="use run(); what was charged stays charged",
                 )
+            last = int(rows[-1]) if rows.size else last
             at = 0
             while at < places.size:
-                last = int(places[at])
-                while last >= start + size:
+                while places[at] >= start + size:
                     yield table
                     start += size
                     table = _nothing(measured, min(size, cells - start))
@@ -215,6 +224,24 @@ def _nothing(measured: Measurement, groups: int) -> Integers:
 def _size(widths: Sequence[int]) -> int:
     """How many groups a piece has."""
     return max(1, min(_GROUPS, _INTEGERS // max(widths, default=1)))
+
+
+def _kinds(node: exp.Expr, keys: Sequence[GroupKey]) -> set[Kind]:
+    """What an output may be, where it is not missing."""
+    if isinstance(node, exp.Column) and node.name[:1] == "k":
+        return {keys[int(node.name[1:])].kind}
+    if isinstance(node, (exp.Null, exp.Paren, exp.Case, exp.Coalesce)):
+        chosen = [branch.args["true"] for branch in node.args.get("ifs", [])] + node.expressions
+        chosen += [node.args[name] for name in ("this", "default") if node.args.get(name) is not None]
+        return set().union(*(_kinds(each, keys) for each in chosen))
+    if isinstance(node, (exp.Boolean, exp.Predicate, exp.Connector, exp.Not)):
+        return {Kind.BOOLEAN}
+    return {Kind.TEXT if isinstance(node, exp.Literal) and node.is_string else Kind.NUMBER}
+
+
+def _type(kinds: set[Kind]) -> str:
+    """The type of a column: that of its kind, or texts where it is of several."""
+    return SQL_NAMES[kinds.pop() if len(kinds) == 1 else Kind.TEXT if kinds else Kind.NUMBER]
 
 
 def _name(name: str) -> str:

@@ -7,6 +7,7 @@ a single missing value in it, and doubles never overflow into an error.
 
 import enum
 import math
+import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import date, datetime
@@ -42,6 +43,7 @@ Size = tuple[int, int]
 """Of a number: it is 0, or between 2^low and 2^high in size."""
 RANGE: Size = (-1074, 200)
 """The size of every number that comes from a table: none is smaller than doubles have."""
+_LARGEST = sys.float_info.max
 
 
 class Kind(enum.Enum):
@@ -228,7 +230,8 @@ def _plain(values: tuple[Any, ...], kind: Kind) -> tuple[Key, ...]:
         return values
     if kind is Kind.NUMBER and types <= {int, float} and max(map(abs, values), default=0) < 2**1000:
         numbers = tuple(map(float, values))
-        if numbers == values:
+        # Not-a-number is not equal to itself; the same object in two tuples is.
+        if numbers == values and not any(map(math.isnan, numbers)):
             return tuple(number + 0.0 for number in numbers)
     return ()
 
@@ -244,8 +247,8 @@ def key_of(value: Any, name: str, kind: Kind) -> Key:
     if kind is Kind.BOOLEAN and isinstance(value, bool):
         return value
     if kind is Kind.NUMBER and isinstance(value, (int, float, Fraction)) and not isinstance(value, bool):
-        number = float(value)
-        if math.isfinite(number) and number == value:
+        number = float(value) if -_LARGEST <= value <= _LARGEST else math.nan
+        if number == value:
             return number + 0.0
     if kind is Kind.TIMESTAMP and isinstance(value, datetime) and value.tzinfo is None:
         return value

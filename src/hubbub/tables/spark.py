@@ -176,7 +176,9 @@ class Spark:
             with suppress(ImportError):
                 import pyarrow as pa
 
-                listed = pa.chunked_array([pa.array(piece) for piece in in_pieces(keys, _KEYS)])
+                # Said, for a piece may be None alone, which has no type.
+                typed = pa.array([first]).type
+                listed = pa.chunked_array([pa.array(piece, typed) for piece in in_pieces(keys, _KEYS)])
                 columns = {"key": listed, "place": np.arange(len(keys), dtype=np.int32)}
                 return self._session.createDataFrame(pa.table(columns)).selectExpr(
                     f"CAST(key AS {kind}) AS key", "place"
