@@ -5,20 +5,17 @@ first, and then runs.
 """
 
 import json
-import math
-import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
-from typing import Any, NoReturn, Self
+from typing import Any, Self
 
 from hubbub.errors import InvalidInput, Refused
 from hubbub.facts import found, kind_of
 from hubbub.ledger import Account, Charge, Ledger
 from hubbub.ledger.book import digest
-from hubbub.loss import Budget, Cost, Filter, Loss, Odometer, Receipt
-from hubbub.loss.budget import refuse_other_unit
+from hubbub.loss import Budget
 from hubbub.loss.stored import loss_to_json
 from hubbub.noise.entropy import random_bytes
 from hubbub.queries.answers import Answers
@@ -31,8 +28,9 @@ from hubbub.queries.plan import Plan, planned
 from hubbub.queries.run import answered
 from hubbub.queries.sql import parsed, read
 from hubbub.queries.streamed import check_streamed, streamed
-from hubbub.rational import Number, round_up
+from hubbub.rational import Number
 from hubbub.release import Release
+from hubbub.spending import Spending
 from hubbub.tables.engine import Engine, Source
 from hubbub.tables.schema import Table
 from hubbub.unit import Unit, Window
@@ -40,61 +38,6 @@ from hubbub.unit import Unit, Window
 __all__ = ["Dataset", "Spending", "open"]
 
 _DEFAULT_DELTA = Fraction(0)
-
-
-class Spending:
-    """An account in this process's memory: what was charged, and what may still be.
-
-    >>> account = Spending(Budget(1))
-    >>> account.charge("a count", Loss.pure(0.25)).what
-    'a count'
-    >>> account.spent.epsilon
-    Fraction(1, 4)
-    """
-
-    def __init__(self, budget: Budget | None = None, unit: Unit | None = None) -> None:
-        self.budget = budget
-        self.unit = unit
-        """Who is protected by what is charged; None until a charge says it."""
-        self._filter = Filter.for_questions(budget) if budget is not None else None
-        self._sum = Cost.of(0, mu_squared=0)
-        self._busy = threading.Lock()
-        self.receipts: list[Receipt] = []
-
-    def charge(self, what: str, loss: Loss, *, unit: Unit | None = None) -> Receipt:
-        """Charge before anything runs; raises where it would not fit, or protects another unit."""
-        cost = loss.cost()
-        with self._busy:
-            refuse_other_unit(self.unit, unit)
-            if self._filter is not None:
-                self._filter = self._filter.charge(cost)
-            # Losses of different units do not add up to anybody's: all that follow are for this one.
-            self.unit = self.unit or unit
-            self._sum += cost
-            receipt = Receipt(what, loss)
-            self.receipts.append(receipt)
-        return receipt
-
-    def __reduce__(self) -> NoReturn:
-        raise Refused(
-            "an account cannot be copied or pickled",
-            why="a copy would be a second budget",
-            fix="share the account itself, or keep it in a ledger",
-        )
-
-    def exact(self, what: str) -> None:
-        """Record that the owner looks at exact answers."""
-        self.receipts.append(Receipt(f"EXACT PREVIEW, not private: {what}", Loss.pure(2**20)))
-
-    @property
-    def spent(self) -> Cost:
-        """All that was charged, in figures that add up."""
-        return self._sum
-
-    def epsilon(self, delta: Number = 0) -> float:
-        """The ε at which everything charged so far holds with this δ; infinite where none does."""
-        found = Odometer(delta).after(self._sum).reading().epsilon
-        return math.inf if found is None else round_up(found)
 
 
 class Dataset:

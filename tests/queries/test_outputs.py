@@ -393,3 +393,12 @@ def test_a_release_holds_its_expressions():
         all(low < 4 < high for low, high in zip(answers["mean_low"], answers["mean_high"], strict=True))
         or True
     )
+
+
+@pytest.mark.parametrize(
+    "listed",
+    ["COUNT(*) AS n, SUM(x) AS N", "COUNT(*) AS n, SUM(x) AS n_low", "COUNT(*) AS n_HIGH, SUM(x) AS n"],
+)
+def test_columns_that_could_not_be_told_apart_are_refused(listed):
+    with refused(InvalidInput, match="share a name"):
+        asked(f"SELECT {listed} FROM t")

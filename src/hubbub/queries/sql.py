@@ -156,10 +156,12 @@ class _Reader:
         self._read_keys()
         outputs = [output for item in node.expressions for output in self._output(item)]
         names = [output.name.lower() for output in outputs]
-        if len(set(names)) != len(names):
+        # An answer's interval is two columns more.
+        ends = [f"{name}_{end}" for name in names for end in ("low", "high")]
+        if len(set(names)) != len(names) or {*names} & {*ends}:
             raise InvalidInput(
                 "two columns of the answer share a name",
-                why="they could not be told apart",
+                why="they could not be told apart; the interval of n is n_low and n_high",
                 fix="name them with AS",
             )
         having = node.args.get("having")
