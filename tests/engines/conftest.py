@@ -38,6 +38,10 @@ def session():
             "spark.sql.shuffle.partitions": "2",
             "spark.sql.warehouse.dir": f"{made}/warehouse",
             "spark.local.dir": made,
+            # It remembers a thousand queries for pages that nobody looks at, and is asked many thousands.
+            "spark.driver.memory": "2g",
+            **dict.fromkeys(("spark.sql.ui.retainedExecutions", "spark.ui.retainedJobs"), "10"),
+            **dict.fromkeys(("spark.ui.retainedStages", "spark.ui.retainedTasks"), "100"),
             # What a session may be set to, and what must not matter.
             "spark.sql.session.timeZone": "America/St_Johns",
             # Small tables are compiled longer than they are read.
