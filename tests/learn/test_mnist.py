@@ -28,3 +28,12 @@ def scattering(folder):
 @pytest.mark.parametrize(("epsilon", "wanted"), [(1, 97.8), (3, 98.3), (8, 98.4)])
 def test_scattering_and_a_linear_layer(scattering, epsilon, wanted):
     assert 100 * np.mean(scattering[epsilon]) >= wanted
+
+
+# One run got 92.2, 95.6 and 97.0; runs of other settings that were as good differed by 0.15 points at most.
+@pytest.mark.long
+@pytest.mark.parametrize(("epsilon", "runs", "wanted"), [(0.5, 1, 90), (2, 3, 95), (8, 1, 96.3)])
+def test_the_protocol_of_the_paper(folder, epsilon, runs, wanted):
+    train, test = MNIST["both"](folder, held_out=False)
+    found = [MNIST["paper"](train, test, epsilon, **MNIST["PAPER"][epsilon]) for _ in range(runs)]
+    assert 100 * np.mean(found) >= wanted
