@@ -6,7 +6,6 @@ would show two answers for one charge.
 """
 
 import os
-import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,6 +16,7 @@ import torch
 from hubbub.errors import InvalidInput, Refused
 from hubbub.learn.lots import Shuffled
 from hubbub.loss.stored import loss_to_json
+from hubbub.noise.entropy import random_bytes
 
 if TYPE_CHECKING:
     from hubbub.learn.trainer import Trainer
@@ -35,7 +35,7 @@ def save(trainer: "Trainer", path: Path) -> str:
             why="the rest of its order would have to be kept, or a unit could be drawn twice",
             fix=f"save after a multiple of {lots.per_epoch} steps",
         )
-    mark = uuid.uuid4().hex
+    mark = random_bytes(16).hex()
     _write(
         {
             "hubbub": "a checkpoint of a private run: not a release",
