@@ -26,13 +26,15 @@ def test_a_run_in_two_parts_is_the_run_in_one(tmp_path):
         whole.run(progress=False)
     account = Counted([])
     first, second = made(data, Counted([])), made(data, account)
-    with _replaying(stream()):
+    bits = stream()
+    with _replaying(bits):
         for step in first:
             if step == 3:
                 break
-        first.save(tmp_path / "run.pt")
-        second.resume(tmp_path / "run.pt")
-        assert second.step == 3
+    first.save(tmp_path / "run.pt")
+    second.resume(tmp_path / "run.pt")
+    assert second.step == 3
+    with _replaying(bits):
         release = second.run(progress=False)
     assert account.charged == []  # it was charged when it started
     assert release.loss == whole.loss
