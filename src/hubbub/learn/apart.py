@@ -11,7 +11,7 @@ import threading
 import warnings
 from collections import deque
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager, nullcontext
 from operator import is_
 from typing import Any
 
@@ -27,6 +27,7 @@ __all__ = [
     "drawn_elsewhere",
     "exact_products",
     "keeping",
+    "parts",
     "quiet",
     "refuse_rough_products",
     "starting_from",
@@ -68,19 +69,30 @@ def drawn_elsewhere() -> tuple[Any, ...]:
 @contextmanager
 def quiet() -> Iterator[None]:
     """No warning and no error of numpy's, as they would tell of an example; gradients whatever is around."""
-    with ExitStack() as all_of_it:
-        all_of_it.enter_context(warnings.catch_warnings())
-        warnings.simplefilter("ignore")
-        all_of_it.enter_context(np.errstate(all="ignore"))
-        all_of_it.enter_context(torch.inference_mode(False))
-        all_of_it.enter_context(torch.enable_grad())
-        all_of_it.enter_context(torch.autograd.set_detect_anomaly(False))
+    with (
+        warnings.catch_warnings(action="ignore"),
+        np.errstate(all="ignore"),
+        torch.inference_mode(False),
+        torch.enable_grad(),
+        torch.autograd.set_detect_anomaly(False),
+    ):
         yield
 
 
 def exact_products() -> Any:
     """Norms and sums are made in the precision that they are kept in, whatever the model runs in."""
-    return torch.autocast("cpu", enabled=False)
+    return torch.autocast("cpu", enabled=False) if torch.is_autocast_enabled("cpu") else nullcontext()
+
+
+def parts(module: nn.Module) -> list[nn.Module]:
+    """A module and all within, each once: as `modules()`, for every step."""
+    found = {module: None}
+    todo = [module]
+    while todo:
+        inner = [one for one in todo.pop()._modules.values() if one is not None and one not in found]  # noqa: SLF001
+        found.update(dict.fromkeys(inner))
+        todo += inner
+    return list(found)
 
 
 @contextmanager
@@ -91,11 +103,12 @@ def keeping(module: nn.Module, *, weights: bool = False) -> Iterator[None]:
     `weights` also what is in parameters, which takes as long as copying them.
     """
     before: dict[int, tuple[Any, Any]] = {}
-    for part in list(module.modules()):
+    for part in parts(module):
         held = vars(part)
         before[id(held)] = held, held.copy()
-        for name, value in held.items():
-            if name not in _USUAL and isinstance(value, _HOLDING):
+        for name in held.keys() - _USUAL:
+            value = held[name]
+            if isinstance(value, _HOLDING):
                 _note(value, before, weights=weights)
     try:
         yield
@@ -112,10 +125,11 @@ _HOLDING = (Tensor, np.ndarray, dict, list, set, deque)
 
 def _note(held: Any, before: dict[int, tuple[Any, Any]], *, weights: bool) -> None:
     """Write down what is in it, and in what is in it."""
-    if id(held) in before or (isinstance(held, nn.Parameter) and not weights):
+    if id(held) in before:
         return
     if isinstance(held, Tensor):
-        before[id(held)] = held, held.detach().clone()
+        if weights or not isinstance(held, nn.Parameter):
+            before[id(held)] = held, held.detach().clone()
         return
     before[id(held)] = held, held.copy()
     if isinstance(held, np.ndarray):

@@ -8,6 +8,7 @@ import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from itertools import count
+from operator import attrgetter
 
 import torch
 from torch import Tensor, nn
@@ -38,6 +39,7 @@ _GRAIN = 16
 _ODD = 0x1E3779B97F4A7C15
 """Spreads bits over all of 64; what overflows is cut."""
 _HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
+_hooks_of = attrgetter(*_HOOKS)
 
 _INSTEAD = "use GroupNorm or LayerNorm, which look at one example at a time"
 
@@ -109,7 +111,7 @@ def refuse_model(model: nn.Module, parameters: Sequence[nn.Parameter]) -> None:
 
 def is_hooked(module: nn.Module) -> bool:
     """Whether something listens to a module."""
-    return any(getattr(module, hooks) for hooks in _HOOKS)
+    return any(_hooks_of(module))
 
 
 def are_all_hooked() -> bool:

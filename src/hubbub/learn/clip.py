@@ -145,11 +145,7 @@ class Sums:
         self._below = 0
         self._started = False
         self._gradient = torch.zeros(group.size, dtype=kind)
-        ends = np.cumsum([p.numel() for p in group.parameters]).tolist()
-        self._places = [
-            self._chunk[end - p.numel() : end].view(p.shape)
-            for p, end in zip(group.parameters, ends, strict=True)
-        ]
+        self._places, self._gradients = (_places(group, x) for x in (self._chunk, self._gradient))
 
     def start(self, threshold: Threshold) -> None:
         """A new lot."""
@@ -186,7 +182,7 @@ class Sums:
     def _weights(self, measured: "Measured", good: NDArray[np.bool_]) -> NDArray[np.float64]:
         """What each gradient is multiplied by: its norm is then at most C, and so is what rounding sees."""
         norms, reach, chain = measured
-        self._below += int(np.where(good, np.where(norms <= self.threshold.clip, 1, -1), 0).sum())
+        self._below += 2 * int((good & (norms <= self.threshold.clip)).sum()) - int(good.sum())
         # Rounding is relative to the reach: clip that as well, to what the allowance is for.
         most = _ALLOWED / (4 * self._most_units * (chain + 8) * UNIT)
         longest = np.maximum(norms, reach / most)
@@ -209,11 +205,7 @@ class Sums:
             np.multiply(part, scale, out=gradient[start : start + _BLOCK], casting="unsafe")
         self._started = False
         self._chunk.zero_()  # nothing exact stays behind
-        start = 0
-        for parameter in self.group.parameters:
-            end = start + parameter.numel()
-            yield parameter, self._gradient[start:end].view(parameter.shape).to(parameter.dtype)
-            start = end
+        yield from zip(self.group.parameters, self._gradients, strict=True)
 
     def bounded(self, unit: Unit) -> Bounded:
         """The lot's exact sum in grid steps, with how far one unit can move it."""
@@ -225,6 +217,12 @@ class Sums:
         """How many gradients were within C, less how many were not; for adaptive clipping. Told once."""
         counted, self._below = self._below, 0
         return Bounded.derived(counted, Sensitivity(1), unit, "one count up or down")
+
+
+def _places(group: Group, numbers: Tensor) -> list[Tensor]:
+    """Where each parameter is in one long vector, in its shape."""
+    sizes = [p.numel() for p in group.parameters]
+    return [part.view(p.shape) for p, part in zip(group.parameters, numbers.split(sizes), strict=True)]
 
 
 def added_up(sums: Sequence[Sums], way: Way, chunks: Iterable[Chunk]) -> None:

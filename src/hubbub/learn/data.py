@@ -22,6 +22,7 @@ from hubbub.rational import whole
 __all__ = ["Chunk", "Examples"]
 
 Fetch = Callable[[NDArray[np.int64]], tuple[list[Tensor], Tensor]]
+"""The examples at these places, blanks for −1 and what cannot be read; and which there are."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -107,10 +108,8 @@ class Examples:
                 places[place, : chosen.size] = chosen
         batch, read = self._fetch(places.reshape(-1))
         if self.width == 1:
-            good = torch.from_numpy(places[:, 0] >= 0) & read
-            batch = [x[:, None] for x in batch]
-            return Chunk(batch, good.float()[:, None], good, self.blank)
-        has = torch.from_numpy(places >= 0) & read.view(size, self.per_unit)
+            return Chunk([x[:, None] for x in batch], read.float()[:, None], read, self.blank)
+        has = read.view(size, self.per_unit)
         batch = [x.unflatten(0, (size, self.per_unit)) for x in batch]
         weights = has / has.sum(1, keepdim=True).clamp_min(1)
         if self.copies > 1:
@@ -167,14 +166,14 @@ def _tensors(given: Sequence[Any], example: Sequence[Any] | None) -> tuple[Fetch
         is_used = places >= 0
         if is_used.all():
             chosen = torch.from_numpy(places)
-            return [x.index_select(0, chosen) for x in tensors], torch.ones(places.size, dtype=torch.bool)
+            return [x.index_select(0, chosen) for x in tensors], torch.from_numpy(is_used)
         used, chosen = torch.from_numpy(np.flatnonzero(is_used)), torch.from_numpy(places[is_used])
         batch = []
         for x, nobody in zip(tensors, blank, strict=True):
             filled = nobody.expand(places.size, *nobody.shape).clone()
             filled[used] = x[chosen]
             batch.append(filled)
-        return batch, torch.ones(places.size, dtype=torch.bool)
+        return batch, torch.from_numpy(is_used)
 
     return fetch, count, blank
 

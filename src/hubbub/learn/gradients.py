@@ -111,10 +111,11 @@ class Recorded(Way):
         """As `Way`."""
         tape = Tape(weights.shape[0], self.turned)
         with self._recording(tape):
-            total = (self.objective(*_flat(batch)) * weights.flatten()).sum()
+            losses = self.objective(*_flat(batch))
         edges = [edge for site in tape.sites for edge in site.edges]
-        gradients = iter(torch.autograd.grad(total, edges, allow_unused=True) if edges else ())
-        self.held = sum(tensor.numel() for tensor, _ in tape.kept) // max(1, tape.units)
+        shares = [weights.flatten().to(losses.dtype)]
+        gradients = iter(torch.autograd.grad([losses], edges, shares, allow_unused=True) if edges else ())
+        self.held = tape.held
         found: dict[nn.Parameter, list[Piece]] = {}
         if not tape.unchanged:
             raise InvalidInput(

@@ -61,6 +61,11 @@ class Tape:
         return saved
 
     @property
+    def held(self) -> int:
+        """Numbers that one unit has in memory, as far as layers know."""
+        return sum(tensor.numel() for tensor, _ in self.kept) // max(1, self.units)
+
+    @property
     def unchanged(self) -> bool:
         """Whether no in-place operation wrote over what a layer was given."""
         return all(tensor._version == version for tensor, version in self.kept)  # noqa: SLF001

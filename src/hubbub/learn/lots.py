@@ -217,9 +217,9 @@ def _chosen(rate: Fraction, units: int) -> NDArray[np.int64]:
     Two random bytes decide nearly all; the one value that does not decide is decided by an exact coin.
     """
     low, rest = divmod(rate.numerator << 16, rate.denominator)
-    drawn = np.frombuffer(random_bytes(2 * units), dtype=np.uint16)
     if low >= 1 << 16:
         return np.arange(units)
+    drawn = np.frombuffer(random_bytes(2 * units), dtype=np.uint16)
     chosen = drawn < low
     if rest:
         open_ones = np.flatnonzero(drawn == low)
@@ -231,6 +231,7 @@ def _shuffled(members: NDArray[np.int64]) -> NDArray[np.int64]:
     """The same in uniformly random order: that of random keys, no two of which are equal."""
     while True:
         keys = np.frombuffer(random_bytes(8 * members.size), dtype=np.uint64)
-        order = np.argsort(keys)
-        if not np.any(np.diff(keys[order]) == 0):
+        order = keys.argsort()
+        ordered = keys[order]
+        if not (ordered[1:] == ordered[:-1]).any():
             return members[order]

@@ -30,6 +30,8 @@ _AT_ONCE = 1 << 14
 """So many squares are added up in float32 before double precision takes over."""
 _ONE_SLAB = 64
 """Rows that are added up at once."""
+_FEW = 1 << 16
+"""Numbers that are quickly written and added up."""
 _FAINT, _LOUD = 1e-20, 2.0**100
 """Between these, squares are what single precision says; above, a unit adds nothing."""
 _MOST_DENSE = 1 << 24
@@ -98,12 +100,9 @@ class Dense:
 
     def add_up(self, weights: Tensor, out: Tensor) -> None:
         """A vector times a matrix."""
-        flat, shares = self.values.flatten(1), weights.to(self.values.dtype)
-        total = out.view(-1) if self.arrange is _same else torch.empty(flat.shape[1], dtype=out.dtype)
-        slab = _slab(flat.shape[0])
-        torch.mv(flat[:slab].t(), shares[:slab], out=total)
-        for start in range(slab, flat.shape[0], slab):
-            total.addmv_(flat[start : start + slab].t(), shares[start : start + slab])
+        flat, shares = self.values.flatten(1), weights.to(self.values.dtype).view(-1, 1)
+        total = out.view(1, -1) if self.arrange is _same else torch.empty(1, flat.shape[1], dtype=out.dtype)
+        _multiply(shares, flat, total)
         if self.arrange is not _same:
             out.copy_(self.arrange(total.view(1, *self.values.shape[1:]))[0])
 
@@ -170,12 +169,9 @@ class Outer:
             b = b * scale
         else:
             a = a * scale
-        b, a = b.flatten(0, 1), a.flatten(0, 1)
+        b, a = b.flatten(0, 1).contiguous(), a.flatten(0, 1).contiguous()
         target = out if self.arrange is _same else torch.empty(b.shape[1], a.shape[1], dtype=out.dtype)
-        slab = _slab(b.shape[0])
-        torch.mm(b[:slab].t(), a[:slab], out=target)
-        for start in range(slab, b.shape[0], slab):
-            target.addmm_(b[start : start + slab].t(), a[start : start + slab])
+        _multiply(b, a, target)
         if target is not out:
             out.copy_(self.arrange(target[None])[0])
 
@@ -278,17 +274,17 @@ def squares_of(rows: Tensor) -> Doubles:
     """Upper bounds of Σ x² over each row, in double precision: squares cannot cancel."""
     numbers, length = rows.numpy(), rows.shape[1]
     dot = _dot if length > _SHORT else _sum
-    with np.errstate(over="ignore", under="ignore", invalid="ignore"):
-        parts = [numbers[:, start : start + _AT_ONCE] for start in range(0, max(1, length), _AT_ONCE)]
-        found = np.zeros(rows.shape[0])
-        for part in parts:
+    found: Doubles = np.zeros(rows.shape[0])
+    with np.errstate(all="ignore"):
+        for start in range(0, length, _AT_ONCE):
+            part = numbers[:, start : start + _AT_ONCE]
             found += dot(part, part)
         # Too small or too large for squares of single precision: those rows once more, in double.
         odd = ~((found > _FAINT) & (found < _LOUD))
-        if odd.any():
+        if np.logical_or.reduce(odd):
             found[odd] = np.square(numbers[odd].astype(np.float64)).sum(axis=1)
-        # Beyond this a weight, or a weight times a factor, would be too small to be held.
-        found[~(found < _LOUD)] = np.inf
+            # Beyond this a weight, or a weight times a factor, would be too small to be held.
+            found[~(found < _LOUD)] = np.inf
     found *= 1 + (min(length, _AT_ONCE) + 16) * UNIT
     return found
 
@@ -300,6 +296,30 @@ def _reciprocal(sizes: Doubles, like: Tensor) -> Tensor:
             -np.round(np.log2(np.clip(np.nan_to_num(sizes, nan=1.0, posinf=1.0), 2.0**-100, 2.0**100)))
         )
     return torch.from_numpy(powers).to(like.dtype).view(-1, 1, 1)
+
+
+def _multiply(b: Tensor, a: Tensor, out: Tensor) -> None:
+    """bᵀ·a into `out`: slabs of rows are multiplied, and their products added up."""
+    rows = b.shape[0]
+    slab = _slab(rows)
+    done = rows - rows % slab
+    if done // slab * out.numel() <= _FEW:
+        # All slabs in one call, as calls would take longer than numbers.
+        slabs = [x[:done].view(-1, slab, x.shape[1]) for x in (b, a)]
+        torch.sum(torch.bmm(slabs[0].mT, slabs[1]), 0, out=out)
+    elif b.shape[1] > a.shape[1]:
+        # Kernels are quicker along long rows.
+        turned = torch.empty(a.shape[1], b.shape[1], dtype=out.dtype)
+        _multiply(a, b, turned)
+        out.copy_(turned.t())
+        return
+    else:
+        done = slab
+        torch.mm(b[:slab].t(), a[:slab], out=out)
+    product = torch.empty_like(out) if done < rows else out
+    for start in range(done, rows, slab):
+        # Not into `out` at once: a kernel may add the terms to what is there one by one.
+        out.add_(torch.mm(b[start : start + slab].t(), a[start : start + slab], out=product))
 
 
 def _slab(rows: int) -> int:

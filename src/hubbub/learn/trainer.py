@@ -26,7 +26,7 @@ from torch import Tensor, nn
 
 from hubbub.bounded import unwrap
 from hubbub.errors import Halted, InvalidInput, Unsupported
-from hubbub.learn.apart import refuse_rough_products, starting_from, surroundings
+from hubbub.learn.apart import parts, refuse_rough_products, starting_from, surroundings
 from hubbub.learn.check import (
     are_all_hooked,
     chosen_way,
@@ -254,11 +254,12 @@ def _unreduced(loss: Any) -> Callable[..., Tensor]:
 
 
 def _modes(model: nn.Module) -> list[tuple[Any, ...]]:
-    modes: list[tuple[Any, ...]] = [
-        (name, id(module), type(module), module.training, "forward" in vars(module), is_hooked(module))
-        for name, module in model.named_modules()
-    ]
-    modes += [(name, id(p), p.requires_grad) for name, p in model.named_parameters()]
+    modes: list[tuple[Any, ...]] = []
+    for part in parts(model):
+        held = vars(part)
+        modes.append((id(part), type(part), part.training, "forward" in held, is_hooked(part)))
+        modes += [(name, id(inner)) for name, inner in held["_modules"].items()]
+        modes += [(name, id(p), p is not None and p.requires_grad) for name, p in held["_parameters"].items()]
     return [*modes, surroundings(), (are_all_hooked(),)]
 
 
@@ -483,7 +484,8 @@ class Trainer:
         self._refuse_changes()
         lot = self.schedule.lots.draw(step, self._examples._units)  # noqa: SLF001 - only the sampler asks
         for place, sums in enumerate(self._sums):
-            sums.start(self._threshold(place, step))
+            moves = self.schedule.varies or self.clips[place] is not None
+            sums.start(self._threshold(place, step) if moves else sums.threshold)
         with starting_from(random_bits(64) >> 1):
             added_up(self._sums, self._way, self._examples.chunks(lot, self.chunk, self._grain))
         for place, sums in enumerate(self._sums):
@@ -522,11 +524,11 @@ class Trainer:
 
     def _descend(self, sums: Sums) -> None:
         """Give each parameter its part of the gradient."""
-        noise = float(sums.threshold.sigma) * sums.threshold.clip / self.schedule.lot
         correcting = [optimizer for optimizer in self.optimizers if hasattr(optimizer, "noise")]
         for parameter, gradient in sums.noisy(self.schedule.lot):
             parameter.grad = gradient
             for optimizer in correcting:
+                noise = float(sums.threshold.sigma) * sums.threshold.clip / self.schedule.lot
                 optimizer.noise[parameter] = noise
 
     def _adapt(self, place: int, sums: Sums) -> None:
