@@ -44,6 +44,8 @@ class Tape:
     """Whether products have the examples in columns: some kernels treat rows by where they are."""
     sites: list[Site] = field(default_factory=list)
     kept: list[tuple[Tensor, int]] = field(default_factory=list)
+    hidden: int = 0
+    """Numbers that layers have in memory beside what they were given."""
 
     def linear(self, native: Callable[[], Tensor], x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         """x·Wᵀ + c; as the layer does it, or turned: W·xᵀ, in which an example's place does not matter."""
@@ -63,7 +65,7 @@ class Tape:
     @property
     def held(self) -> int:
         """Numbers that one unit has in memory, as far as layers know."""
-        return sum(tensor.numel() for tensor, _ in self.kept) // max(1, self.units)
+        return (self.hidden + sum(tensor.numel() for tensor, _ in self.kept)) // max(1, self.units)
 
     @property
     def unchanged(self) -> bool:
@@ -320,6 +322,7 @@ def _recurrent(tape: Tape, module: Any, native: Rule, x: Tensor, state: Any = No
     """LSTM, GRU and RNN, unrolled: what goes into the gates is then to be seen."""
 
     def note(step: Unrolled) -> None:
+        tape.hidden += sum(gates.numel() for gates in step.outputs)
         tape.at(step.outputs, lambda *bs: step.pieces(tape, bs))
 
     return unrolled(module, x, state, note)
