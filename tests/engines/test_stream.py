@@ -218,6 +218,8 @@ def test_a_stream_is_written_whole_or_not_at_all(visits, tmp_path):
             release.value.write(tmp_path / name)
         with refused(InvalidInput, match=r"\.parquet"):
             release.value.write(tmp_path / "a.txt")
+        with refused(InvalidInput, match="folder"):
+            release.value.write(tmp_path / "nowhere" / "a.csv")
     found = duckdb.sql(f"SELECT * FROM '{tmp_path / 'a.parquet'}'").fetchall()
     assert len(found) == MORE + 1
     assert [(key, round(n)) for key, n, *_ in found if round(n)] == [(None, 1), (WORDS[0], 2)]

@@ -99,6 +99,12 @@ class Stream:
                 why="no other form is written a piece at a time",
                 fix='write "answers.parquet"',
             )
+        if not target.parent.is_dir():
+            raise InvalidInput(
+                "the folder that the file should be in is not there",
+                why="answers are paid for, and would have nowhere to go",
+                fix="make the folder first",
+            )
         with tempfile.TemporaryDirectory(dir=target.parent, prefix=".hubbub-") as folder:
             part = Path(folder) / "part"
             writers[target.suffix.lower()](part)
