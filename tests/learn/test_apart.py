@@ -55,7 +55,13 @@ def test_what_listens_or_stands_in_later_is_noticed_before_the_next_step():
     def become(model):
         model[1].__class__ = Mixed
 
-    for change in (listen, stand_in, become):
+    def keep(model):
+        model.register_buffer("seen", torch.zeros(2))
+
+    def widen(model):
+        model.double()
+
+    for change in (listen, stand_in, become, keep, widen):
         model = net()
         steps = iter(run(model))
         next(steps)
@@ -165,6 +171,8 @@ class Keeping(nn.Module):
         self.layer = nn.Linear(4, 2)
         self.calls, self.seen, self.by_name = 0, [], {}
         self.sums, self.array, self.lately = torch.zeros(4), np.zeros(4), deque(maxlen=3)
+        self.pair, self.others = (torch.zeros(4), [torch.zeros(4)]), [nn.Linear(4, 2)]
+        self.cells = np.array([torch.zeros(4), None], dtype=object)
 
     def forward(self, x):
         self.calls += 1
@@ -174,6 +182,9 @@ class Keeping(nn.Module):
         self.sums += x.detach().sum(0)
         self.array += self.calls
         self.more = x.detach()
+        for kept in (self.pair[0], self.pair[1][0], self.cells[0]):
+            kept.copy_(x[0].detach())
+        self.others[0].last = x.detach()
         return self.layer(x) * (1 + 0.01 * self.calls)
 
 
@@ -194,6 +205,8 @@ def test_what_a_model_or_a_loss_keeps_beside_buffers_is_put_back():
     assert not model.sums.any()
     assert not model.array.any()
     assert "more" not in vars(model)
+    assert "last" not in vars(model.others[0])
+    assert not any(kept.any() for kept in (model.pair[0], model.pair[1][0], model.cells[0]))
     assert loss.calls == 0
 
 
@@ -234,6 +247,47 @@ def test_buffers_that_are_multiplied_by_do_no_harm():
             return self.layer(x) * self.scale
 
     assert "book-keeping" in run(Scaled()).how
+
+
+def test_whoever_takes_a_gradient_may_put_another_in_its_place():
+    class Normed(torch.optim.SGD):
+        def step(self, closure=None):
+            for p in self.param_groups[0]["params"]:
+                seen.append(p.grad.clone())
+                p.grad.data = p.grad.data / p.grad.data.norm()
+            return super().step(closure)
+
+    model, seen = net(), []
+    run(model, optimizer=Normed(model.parameters(), lr=0.1)).run(progress=False)
+    once, again = ([one for one in seen if one.shape == model[0].weight.shape][n] for n in (0, 1))
+    assert not torch.equal(once, again)
+
+
+def test_autocast_around_a_whole_run_does_not_keep_the_first_weights():
+    model = nn.Linear(4, 2)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        trainer = run(model, rate=1, steps=2, sigma=1e-6, lot=300, clip=10.0)
+        seen = [model.weight.grad.clone() for _ in trainer]
+    # With the weights of before, the second gradient would be the first again, but for a hair of noise.
+    assert (seen[1] - seen[0]).norm() > 0.01 * seen[0].norm()
+
+
+def test_a_parameter_of_no_numbers_does_no_harm():
+    class Empty(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer, self.none = nn.Linear(4, 2), nn.Parameter(torch.empty(0))
+
+        def forward(self, x):
+            return self.layer(x) + self.none.sum()
+
+    class Drawing(Empty):
+        def forward(self, x):
+            np.random.random()  # so that it goes one by one
+            return super().forward(x)
+
+    for model in (Empty(), Drawing()):
+        run(model, rate=1, steps=1).run(progress=False)
 
 
 @pytest.mark.parametrize("draw", [random.random, np.random.rand])

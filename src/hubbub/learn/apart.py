@@ -99,17 +99,10 @@ def parts(module: nn.Module) -> list[nn.Module]:
 def keeping(module: nn.Module, *, weights: bool = False) -> Iterator[None]:
     """All that modules hold is as it was afterwards: it could hold examples, or count how often it was asked.
 
-    Attributes, buffers, and what is in tensors, arrays, lists, dictionaries and sets that they hold; with
-    `weights` also what is in parameters, which takes as long as copying them.
+    Attributes, buffers, and what is in tensors, arrays, lists, tuples, dictionaries, sets and modules that
+    they hold; with `weights` also what is in parameters, which takes as long as copying them.
     """
-    before: dict[int, tuple[Any, Any]] = {}
-    for part in parts(module):
-        held = vars(part)
-        before[id(held)] = held, held.copy()
-        for name in held.keys() - _USUAL:
-            value = held[name]
-            if isinstance(value, _HOLDING):
-                _note(value, before, weights=weights)
+    before = _held(module, weights=weights)
     try:
         yield
     finally:
@@ -120,23 +113,31 @@ def keeping(module: nn.Module, *, weights: bool = False) -> Iterator[None]:
 
 _USUAL = frozenset(vars(nn.Module())) - {"_parameters", "_buffers", "_modules"}
 """What torch keeps of a module beside what it holds."""
-_HOLDING = (Tensor, np.ndarray, dict, list, set, deque)
+_FIXED = (tuple, frozenset)
+_HOLDING = (Tensor, nn.Module, np.ndarray, dict, list, set, deque, *_FIXED)
 
 
-def _note(held: Any, before: dict[int, tuple[Any, Any]], *, weights: bool) -> None:
-    """Write down what is in it, and in what is in it."""
-    if id(held) in before:
-        return
-    if isinstance(held, Tensor):
-        if weights or not isinstance(held, nn.Parameter):
-            before[id(held)] = held, held.detach().clone()
-        return
-    before[id(held)] = held, held.copy()
-    if isinstance(held, np.ndarray):
-        return
-    for value in held.values() if isinstance(held, dict) else held:
-        if isinstance(value, _HOLDING):
-            _note(value, before, weights=weights)
+def _held(module: nn.Module, *, weights: bool) -> dict[int, tuple[Any, Any]]:
+    """All that can be changed in it, and in what is in it, each with what it is now."""
+    before: dict[int, tuple[Any, Any]] = {}
+    todo: list[Any] = [module]
+    while todo:
+        one = todo.pop()
+        if isinstance(one, Tensor):
+            if id(one) not in before and (weights or not isinstance(one, nn.Parameter)):
+                before[id(one)] = one, one.detach().clone()
+            continue
+        if isinstance(one, nn.Module):
+            one = vars(one)
+            inner: Any = [one[name] for name in one.keys() - _USUAL]
+        elif isinstance(one, np.ndarray):
+            inner = one.flat if one.dtype == object else ()
+        else:
+            inner = one.values() if isinstance(one, dict) else one
+        if id(one) not in before:
+            before[id(one)] = one, (one if isinstance(one, _FIXED) else one.copy())
+            todo += [value for value in inner if isinstance(value, _HOLDING)]
+    return before
 
 
 def _put_back(held: Any, was: Any) -> None:
@@ -154,7 +155,7 @@ def _put_back(held: Any, was: Any) -> None:
         if not (is_same and all(map(is_, held.values(), was.values()))):
             held.clear()
             held.update(was)
-    elif len(held) != len(was) or not all(map(is_, held, was)):
+    elif held is not was and not (len(held) == len(was) and all(map(is_, held, was))):
         held.clear()
         (held.update if isinstance(held, set) else held.extend)(was)
 

@@ -248,7 +248,7 @@ def _bits(way: Way, batch: list[Tensor]) -> dict[tuple[nn.Parameter, str], Tenso
 
 def _sum_of_bits(values: Tensor) -> Tensor:
     flat = values.reshape(len(values), -1)
-    factors = torch.arange(1, 2 * flat.shape[1], 2) * _ODD  # all odd, and no two alike
+    factors = (2 * torch.arange(flat.shape[1]) + 1) * _ODD  # all odd, and no two alike
     sums = torch.empty(len(flat), dtype=torch.int64)
     for start in range(0, len(flat), _GRAIN):
         part = flat[start : start + _GRAIN] + 0  # so that −0 is 0

@@ -205,7 +205,8 @@ class Sums:
             np.multiply(part, scale, out=gradient[start : start + _BLOCK], casting="unsafe")
         self._started = False
         self._chunk.zero_()  # nothing exact stays behind
-        yield from zip(self.group.parameters, self._gradients, strict=True)
+        for parameter, place in zip(self.group.parameters, self._gradients, strict=True):
+            yield parameter, place.detach()  # one of its own: who takes it may do with it as he likes
 
     def bounded(self, unit: Unit) -> Bounded:
         """The lot's exact sum in grid steps, with how far one unit can move it."""

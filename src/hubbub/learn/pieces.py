@@ -305,7 +305,7 @@ def _multiply(b: Tensor, a: Tensor, out: Tensor) -> None:
     done = rows - rows % slab
     if done // slab * out.numel() <= _FEW:
         # All slabs in one call, as calls would take longer than numbers.
-        slabs = [x[:done].view(-1, slab, x.shape[1]) for x in (b, a)]
+        slabs = [x[:done].view(done // slab, slab, x.shape[1]) for x in (b, a)]
         torch.sum(torch.bmm(slabs[0].mT, slabs[1]), 0, out=out)
     elif b.shape[1] > a.shape[1]:
         # Kernels are quicker along long rows.

@@ -259,8 +259,13 @@ def _modes(model: nn.Module) -> list[tuple[Any, ...]]:
         held = vars(part)
         modes.append((id(part), type(part), part.training, "forward" in held, is_hooked(part)))
         modes += [(name, id(inner)) for name, inner in held["_modules"].items()]
-        modes += [(name, id(p), p is not None and p.requires_grad) for name, p in held["_parameters"].items()]
+        modes += [(name, id(p), _looks(p)) for name, p in held["_parameters"].items()]
+        modes.append(tuple(held["_buffers"]))
     return [*modes, surroundings(), (are_all_hooked(),)]
+
+
+def _looks(parameter: nn.Parameter | None) -> tuple[Any, ...]:
+    return () if parameter is None else (parameter.requires_grad, parameter.dtype, parameter.shape)
 
 
 @dataclass(frozen=True)
@@ -482,6 +487,7 @@ class Trainer:
 
     def _take(self, step: int) -> None:
         self._refuse_changes()
+        torch.clear_autocast_cache()  # around a whole run it would keep the first weights
         lot = self.schedule.lots.draw(step, self._examples._units)  # noqa: SLF001 - only the sampler asks
         for place, sums in enumerate(self._sums):
             moves = self.schedule.varies or self.clips[place] is not None
