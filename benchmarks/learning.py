@@ -79,6 +79,7 @@ WANTED = {
 
 def run() -> None:
     torch.set_num_threads(1)
+    warnings.filterwarnings("ignore", message="Full backward hook is firing")  # Opacus's, at every step
     measured = {name: best(steps(*case), ROUNDS) for name, case in CASES.items()}
     columns = (OURS, QUIET, HOOKS, GHOST)
     rows = [

@@ -30,9 +30,9 @@ def test_scattering_and_a_linear_layer(scattering, epsilon, wanted):
     assert 100 * np.mean(scattering[epsilon]) >= wanted
 
 
-# One run got 92.2, 95.6 and 97.0; runs of other settings that were as good differed by 0.15 points at most.
+# One run got 93.8, 96.7 and 97.7; at ε = 8 runs differed by 0.13 points at most from their mean.
 @pytest.mark.long
-@pytest.mark.parametrize(("epsilon", "runs", "wanted"), [(0.5, 1, 90), (2, 3, 95), (8, 1, 96.3)])
+@pytest.mark.parametrize(("epsilon", "runs", "wanted"), [(0.5, 1, 90), (2, 1, 95), (8, 2, 97)])
 def test_the_protocol_of_the_paper(folder, epsilon, runs, wanted):
     train, test = MNIST["both"](folder, held_out=False)
     found = [MNIST["paper"](train, test, epsilon, **MNIST["PAPER"][epsilon]) for _ in range(runs)]
