@@ -27,7 +27,6 @@ __all__ = [
     "drawn_elsewhere",
     "exact_products",
     "keeping",
-    "parts",
     "quiet",
     "refuse_rough_products",
     "starting_from",
@@ -82,17 +81,6 @@ def quiet() -> Iterator[None]:
 def exact_products() -> Any:
     """Norms and sums are made in the precision that they are kept in, whatever the model runs in."""
     return torch.autocast("cpu", enabled=False) if torch.is_autocast_enabled("cpu") else nullcontext()
-
-
-def parts(module: nn.Module) -> list[nn.Module]:
-    """A module and all within, each once: as `modules()`, for every step."""
-    found = {module: None}
-    todo = [module]
-    while todo:
-        inner = [one for one in todo.pop()._modules.values() if one is not None and one not in found]  # noqa: SLF001
-        found.update(dict.fromkeys(inner))
-        todo += inner
-    return list(found)
 
 
 @contextmanager

@@ -26,7 +26,7 @@ from torch import Tensor, nn
 
 from hubbub.bounded import unwrap
 from hubbub.errors import Halted, InvalidInput, Unsupported
-from hubbub.learn.apart import parts, refuse_rough_products, starting_from, surroundings
+from hubbub.learn.apart import refuse_rough_products, starting_from, surroundings
 from hubbub.learn.check import (
     are_all_hooked,
     chosen_way,
@@ -255,7 +255,7 @@ def _unreduced(loss: Any) -> Callable[..., Tensor]:
 
 def _modes(model: nn.Module) -> list[tuple[Any, ...]]:
     modes: list[tuple[Any, ...]] = []
-    for part in parts(model):
+    for part in model.modules():
         held = vars(part)
         modes.append((id(part), type(part), part.training, "forward" in held, is_hooked(part)))
         modes += [(name, id(inner)) for name, inner in held["_modules"].items()]
