@@ -65,4 +65,7 @@ class Spending:
     def epsilon(self, delta: Number = 0) -> float:
         """The ε at which everything charged so far holds with this δ; infinite where none does."""
         found = Odometer(delta).after(self._sum).reading().epsilon
+        if self.budget is not None and delta >= self.budget.delta:
+            # Whatever was charged, together it keeps within the budget: that is what the filter proves.
+            found = self.budget.epsilon if found is None else min(found, self.budget.epsilon)
         return math.inf if found is None else round_up(found)

@@ -16,50 +16,61 @@ BLOCKS = re.findall(r"```python\n(.*?)```", SECTION, re.DOTALL)
 
 @pytest.fixture(scope="module")
 def said(tmp_path_factory):
-    """All blocks in one session, each with what it left behind."""
+    """All blocks in one session, each with what it left behind, by a part of its text."""
     folder = tmp_path_factory.mktemp("training")
     write_visits(folder / "visits.parquet")
     torch.manual_seed(0)
     torch.set_num_threads(1)
     names = {"x": torch.randn(2000, 4), "patients": torch.arange(2000) // 2}
     names["y"] = (names["x"][:, 0] > 0).long()
-    left = []
+    left = {}
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
         for block in BLOCKS:
             exec(block, names)  # noqa: S102 - our own page
-            left.append(dict(names))
-    return left
+            left[block] = dict(names)
+    return lambda text: next(names for block, names in left.items() if text in block)
 
 
 def test_three_lines_train_a_model(said):
-    trainer = said[0]["trainer"]
+    trainer = said("scheduler.step")["trainer"]
     assert trainer.step == 200
     assert trainer.epsilon() <= 2
     assert "book-keeping" in trainer.how
-    assert said[0]["scheduler"].last_epoch == 200
+    assert said("scheduler.step")["scheduler"].last_epoch == 200
 
 
 def test_layers_and_steps_have_their_own_noise_within_one_target(said):
-    trainer = said[2]["trainer"]
+    trainer = said("sigma={")["trainer"]
     assert trainer.epsilon() <= 2
     assert trainer.facts()["layers"] == ["0", "2"]
     assert trainer.step == 0
 
 
+def test_a_data_set_is_told_what_an_example_looks_like(said):
+    names = said("Visits(")
+    assert names["trainer"].step == 0
+    names["trainer"].run(progress=False)
+
+
+def test_what_an_account_takes_is_seen_beforehand(said):
+    names = said("Spending()")
+    assert names["seen"].epsilon(1e-5) >= names["trainer"].epsilon(1e-5)
+
+
 def test_patients_are_units_and_share_the_budget_of_queries(said):
-    assert str(said[3]["trainer"].unit) == "one patient, add/remove"
-    account = said[4]["visits"].account
+    assert str(said("per_unit")["trainer"].unit) == "one patient, add/remove"
+    account = said("hb.open")["visits"].account
     assert 1 < account.epsilon(1e-5) <= 3
 
 
 def test_a_run_is_taken_up_where_it_was(said):
-    assert said[5]["trainer"].step == 100
-    assert said[5]["step"] == 60
+    assert said("resume")["trainer"].step == 100
+    assert said("resume")["step"] == 60
 
 
 def test_the_audit_finds_nothing(said):
-    found = said[6]["found"]
+    found = said("audit(")["found"]
     assert found.lower <= found.upper
 
 

@@ -43,6 +43,88 @@ def test_a_run_in_two_parts_is_the_run_in_one(tmp_path):
         assert torch.equal(release.value[name], value)
 
 
+def test_what_does_not_fit_leaves_a_checkpoint_as_it_was(tmp_path):
+    data, path = rows(50), tmp_path / "run.pt"
+    trainer = made(data)
+    next(iter(trainer))
+    with pytest.raises(InvalidInput, match="folder"):
+        trainer.save(tmp_path / "nowhere" / "run.pt")
+    trainer.save(path)
+    assert path.stat().st_mode & 0o077 == 0
+    for other in ({"average": None}, {"lot": 31}, {"clip": 1.0}, {"optimizer": torch.optim.SGD}):
+        with pytest.raises(InvalidInput, match="another"):
+            made(data, **other).resume(path)
+    wider = nn.Linear(4, 2)
+    with pytest.raises(InvalidInput, match="another model"):
+        private(
+            wider,
+            CorrectedAdam(wider.parameters()),
+            data,
+            loss=F.cross_entropy,
+            clip=Adaptive(1.0),
+            rate=0.1,
+            steps=6,
+            sigma=1.0,
+            lot=30,
+        ).resume(path)
+    again = made(data)
+    again.resume(path)
+    assert again.step == 1
+
+
+def test_a_run_that_died_is_taken_up_for_another_charge(tmp_path):
+    data, path, account = rows(50), tmp_path / "run.pt", Counted([])
+    first = made(data, account)
+    steps = iter(first)
+    next(steps)
+    first.save(path)
+    next(steps)  # it goes on, and dies
+    with pytest.raises(Refused, match="again=True"):
+        made(data, account).resume(path)
+    with pytest.raises(InvalidInput, match="no account"):
+        made(data).resume(path, again=True)
+    second = made(data, account)
+    second.resume(path, again=True)
+    left = first.schedule.lots.loss_of(range(1, 6))
+    assert [loss for _, loss, _ in account.charged] == [first.loss, left]
+    release = second.run(progress=False)
+    assert release.loss == first.loss + left
+    assert len(account.charged) == 2
+
+    third = made(data, account)
+    third.resume(path, again=True)
+    assert third.loss == first.loss + left + left
+    third.save(path)
+    fourth = made(data, account)
+    fourth.resume(path)
+    assert fourth.loss == third.loss
+    assert len(account.charged) == 3
+
+
+def test_what_nobody_paid_for_is_charged_whole_with_what_is_taken_again(tmp_path):
+    data, path, account = rows(50), tmp_path / "run.pt", Counted([])
+    first = made(data)
+    steps = iter(first)
+    next(steps)
+    first.save(path)
+    next(steps)
+    second = made(data, account)
+    second.resume(path, again=True)
+    second.run(progress=False)
+    assert [loss for _, loss, _ in account.charged] == [second.loss]
+    assert second.loss == first.loss + first.schedule.lots.loss_of(range(1, 6))
+
+
+def test_a_step_is_no_longer_than_noise_allows():
+    """What is taken off may leave next to nothing: no step is longer than if it had left the noise."""
+    weight = nn.Parameter(torch.zeros(1000))
+    optimizer = CorrectedAdam([weight], lr=1.0)
+    optimizer.noise[weight] = 0.5
+    weight.grad = torch.linspace(-1, 1, 1000)
+    optimizer.step()
+    assert (weight.detach().abs() <= weight.grad.abs() / 0.5 * 1.0001).all()
+
+
 def test_a_checkpoint_is_taken_up_once_and_by_the_same_run(tmp_path):
     data, path = rows(50), tmp_path / "run.pt"
     trainer = made(data)
@@ -179,7 +261,7 @@ def test_shuffled_lots_are_put_aside_between_epochs(tmp_path):
 def test_adam_is_corrected_for_the_noise():
     """With noise far above the gradients, plain Adam's steps shrink by it; corrected ones do not."""
     weight = nn.Parameter(torch.zeros(2000))
-    optimizer = CorrectedAdam([weight], lr=1.0, betas=(0.0, 0.999), floor=1e-12)
+    optimizer = CorrectedAdam([weight], lr=1.0, betas=(0.0, 0.999), floor=0.0)
     optimizer.noise[weight] = 0.5
     torch.manual_seed(0)
     for _ in range(400):

@@ -21,6 +21,7 @@ from hubbub.learn import Adaptive, Fixed, private
 from hubbub.loss import Budget, Loss
 from hubbub.noise import rounded_gaussian
 from hubbub.noise.entropy import _replaying, random_bytes
+from hubbub.unit import Neighbours, Unit
 
 RATE, STEPS = 0.1, 12
 
@@ -371,6 +372,77 @@ def test_examples_that_cannot_be_read_are_blanks():
     run(data=Broken(), rate=1, example=(torch.zeros(4), torch.tensor(0))).run(progress=False)
 
 
+class Named(Watched):
+    """Items by name, in other types than the example's."""
+
+    def __getitem__(self, place):
+        x, y = super().__getitem__(place)
+        return {"y": int(y), "x": x.double().numpy(), "place": place}
+
+
+@pytest.mark.parametrize("kind", [torch.float32, torch.float64])
+def test_items_are_taken_by_name_and_in_the_types_of_the_example(kind):
+    data = Named()
+    plain, named = net().to(kind), net().to(kind)
+    named.load_state_dict(plain.state_dict())
+    settings = {"rate": 1, "steps": 1, "lot": 40, "sigma": 1e-6}
+    run(plain, (data.x.to(kind), data.y), **settings).run(progress=False)
+    example = {"x": torch.zeros(4, dtype=kind), "y": torch.tensor(0)}
+    run(named, data, example=example, **settings).run(progress=False)
+    assert torch.allclose(plain[0].weight.grad, named[0].weight.grad, atol=1e-4)
+    assert plain[0].weight.grad.norm() > 0.01
+
+
+def test_numpys_doubles_become_what_the_model_is_made_of():
+    x, y = rows(40)
+    trainer = run(None, (x.double().numpy(), y.numpy()), rate=1, steps=1, example=(np.zeros(4), 0))
+    assert all(p.isfinite().all() for p in trainer.run(progress=False).value.values())
+
+
+def test_losses_whose_targets_are_from_0_to_1_can_be_learned_by():
+    x, y = rows(40)
+    model = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 1), nn.Sigmoid())
+    trainer = run(model, (x, y[:, None].float()), loss=F.binary_cross_entropy, rate=1, steps=1)
+    assert "book-keeping" in trainer.how
+    trainer.run(progress=False)
+
+    class Mixed(nn.Module):
+        def forward(self, x):
+            return (x - x.mean(0)).sigmoid()
+
+    with pytest.raises(Refused, match="another example"):
+        run(nn.Sequential(model[0], Mixed()), (x, torch.rand(40, 8)), loss=F.binary_cross_entropy)
+
+
+def test_an_account_is_a_thing_that_can_be_charged():
+    with pytest.raises(InvalidInput, match="account is of type"):
+        run(account=Budget(1, 1e-5))
+
+
+def test_what_cannot_be_computed_is_said_in_torchs_own_words():
+    x, y = rows(40)
+    with pytest.raises(InvalidInput, match=r"target dtype|scalar type"):
+        run(None, (x, y.int()))
+
+
+def test_a_step_that_is_refused_is_not_taken():
+    model = net()
+    trainer = run(model)
+    steps = iter(trainer)
+    next(steps)
+    model.eval()
+    with pytest.raises(InvalidInput, match="changed"):
+        next(steps)
+    model.train()
+    assert trainer.step == 1
+    assert sum(1 for _ in trainer) == STEPS - 1
+
+
+def test_a_run_shows_its_rate_and_what_it_divides_by():
+    assert "rate 0.1, divided by 30" in repr(run())
+    assert "rate 0.1 to 0.2" in repr(run(rate=lambda step: 0.1 if step < 5 else 0.2))
+
+
 def test_users_are_units():
     trainer = run(units=np.arange(300) // 3, per_unit=2, unit="patient")
     assert str(trainer.unit) == "one patient, add/remove"
@@ -550,6 +622,12 @@ def test_models_that_do_not_keep_examples_apart_are_refused(model, kind, words):
         {"clip": [1.0] * 11 + [1e9]},
         {"data": (torch.zeros(3, 4, device="meta"), torch.zeros(3))},
         {"loss": lambda out, y: F.cross_entropy(out, y - 1, reduction="none")},
+        {"sigma": None, "target": (1, 1e-5)},
+        {"unit": "patient"},
+        {"unit": Unit("patient")},
+        {"unit": Unit("patient", Neighbours.SUBSTITUTE), "units": range(300)},
+        {"loss": None, "objective": lambda model, x, y: x.sum(1)},
+        {"data": Watched(), "example": {"x": "text"}},
     ],
     ids=", ".join,
 )

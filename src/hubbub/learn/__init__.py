@@ -59,7 +59,15 @@ def __getattr__(name: str) -> object:
     """A public name, from the module it lives in, loaded now."""
     if name not in _HOME:
         raise AttributeError(f"module 'hubbub.learn' has no attribute {name!r}")
-    value = getattr(import_module(f"hubbub.learn.{_HOME[name]}"), name)
+    try:
+        home = import_module(f"hubbub.learn.{_HOME[name]}")
+    except ModuleNotFoundError as missing:
+        if missing.name != "torch":
+            raise
+        raise ModuleNotFoundError(
+            f"hubbub.learn.{name} needs torch: pip install hubbub[learn]", name="torch"
+        ) from None
+    value = getattr(home, name)
     globals()[name] = value
     return value
 

@@ -131,9 +131,11 @@ def chosen_way(
     objective: Objective, parameters: Sequence[nn.Parameter], blank: Sequence[Tensor], width: int
 ) -> Way:
     """The fastest way that gives the gradients which one example after another has."""
+    sizes = {size for x in blank for size in x.shape}
+    few = next(n for n in count(3, 2) if n not in sizes)
+    objective.within_one = _is_within_one(objective, blank, few, width)
     with starting_from(0), keeping(objective, weights=True), quiet(), _keeping_modes(objective.model):
-        sizes = {size for x in blank for size in x.shape}
-        batch = [_random(x, next(n for n in count(3, 2) if n not in sizes), width) for x in blank]
+        batch = [_random(objective, x, few, width) for x in blank]
         before = [tensor.clone() for tensor in _released(objective.model)]
         generators = drawn_elsewhere()
         _refuse_failing(objective, batch)
@@ -149,6 +151,20 @@ def chosen_way(
         if elsewhere:
             return OneByOne(objective, parameters, f"{OneByOne.name} (it draws by Python or numpy)")
         return _agreeing(objective, parameters, batch, blank)
+
+
+def _is_within_one(objective: Objective, blank: Sequence[Tensor], units: int, width: int) -> bool:
+    """Whether it cannot be computed on normal numbers, but on such from 0 to 1."""
+    can = []
+    for objective.within_one in (False, True):
+        with starting_from(0), keeping(objective, weights=True), quiet(), _keeping_modes(objective.model):
+            try:
+                objective(*[_random(objective, x, units, width).flatten(0, 1) for x in blank])
+            except Exception:  # noqa: BLE001 - on random numbers; what it is is said later
+                can.append(False)
+            else:
+                can.append(True)
+    return can == [False, True]
 
 
 def _released(model: nn.Module) -> list[Tensor]:
@@ -180,7 +196,7 @@ def steadiness(
         return way, True, 1
     objective: Objective = way.objective
     with starting_from(1), quiet(), _keeping_modes(objective.model):
-        batch = [_random(x, chunk, width) for x in blank]
+        batch = [_random(objective, x, chunk, width) for x in blank]
         if _is_random(objective, batch):
             objective.model.eval()
         if _is_random(objective, batch):
@@ -213,7 +229,7 @@ def _unsteadiness(way: Way, batch: list[Tensor]) -> float:
     units = batch[0].shape[0]
     order = torch.arange(units).roll(units // 2 + 1)
     half = units // 2
-    others = [torch.cat([x[:half], _random(x[0, 0], units - half, x.shape[1])]) for x in batch]
+    others = [torch.cat([x[:half], _random(way.objective, x[0, 0], units - half, x.shape[1])]) for x in batch]
     elsewhere = [x[order] for x in batch]
     first, mixed, moved = (_bits(way, tried) for tried in (batch, others, elsewhere))
     if not all(torch.equal(mixed[p][:half], bits[:half]) for p, bits in first.items()):
@@ -281,7 +297,7 @@ def _agreeing(
 ) -> Way:
     fast = Recorded(objective, parameters)
     why = f"no rule for {', '.join(fast.missing)}" if fast.missing else "its layers' rules do not cover it"
-    stays = not fast.missing and rows_stay(fast, _batches(blank))
+    stays = not fast.missing and rows_stay(fast, _batches(objective, blank))
     weights = torch.full(batch[0].shape[:2], 1 / batch[0].shape[1])
     slow = OneByOne(objective, parameters)
     reference = slow.gradients(batch, weights)
@@ -289,8 +305,10 @@ def _agreeing(
         # It draws random numbers, as dropout does: compared without.
         objective.model.eval()
         reference = slow.gradients(batch, weights)
+        if not _agree(reference, slow.gradients(batch, weights)):
+            return OneByOne(objective, parameters, f"{OneByOne.name} (it draws at random)")
     if not fast.missing and not stays:
-        why = "which rows are whose may depend on the data"
+        why = "which rows are whose cannot be told for all data"
     elif stays and _works(fast, reference, batch, weights):
         return fast
     together = Functional(objective, parameters, f"{Functional.name} ({why})")
@@ -299,17 +317,18 @@ def _agreeing(
     return OneByOne(objective, parameters, f"{OneByOne.name} ({why}, and torch.func cannot)")
 
 
-def _batches(blank: Sequence[Tensor]) -> Iterator[list[Tensor]]:
+def _batches(objective: Objective, blank: Sequence[Tensor]) -> Iterator[list[Tensor]]:
     """Random examples, as many as each of the primes says."""
     for prime in PRIMES:
         if not any(size % prime == 0 for x in blank for size in x.shape if size):
-            yield [_random(x, prime, 1).flatten(0, 1) for x in blank]
+            yield [_random(objective, x, prime, 1).flatten(0, 1) for x in blank]
 
 
-def _random(blank: Tensor, units: int, width: int) -> Tensor:
+def _random(objective: Objective, blank: Tensor, units: int, width: int) -> Tensor:
     shape = (units, width, *blank.shape)
     if blank.is_floating_point():
-        return torch.randn(shape, dtype=blank.dtype)
+        draw = torch.rand if objective.within_one else torch.randn
+        return draw(shape, dtype=blank.dtype)
     if blank.dtype == torch.bool:
         return torch.rand(shape) < 0.5
     return torch.randint(0, 2, shape, dtype=blank.dtype)
@@ -332,15 +351,22 @@ def refuse_failing_blanks(way: Way, blank: Sequence[Tensor], width: int, chunk: 
 def _refuse_failing(objective: Objective, batch: list[Tensor]) -> None:
     """It must be computable at all."""
     try:
-        objective(*[x.flatten(0, 1).clone() for x in batch])
+        losses = objective(*[x.flatten(0, 1).clone() for x in batch])
     except HubbubError:
         raise
     except Exception as error:
+        said = str(error).partition("\n")[0]  # about made-up numbers
         raise InvalidInput(
-            "the model cannot be computed on made-up examples",
-            why="it is tried on normal numbers, and on integers that are 0 or 1, before anything is read",
-            fix="see that labels and tokens count from 0, and that it takes batches of any size",
+            f"the model cannot be computed on made-up examples: {type(error).__name__}: {said}",
+            why="it is tried on normal numbers, or some from 0 to 1, and integers 0 and 1, beforehand",
+            fix="see that types are those it takes, labels count from 0, and batches may be of any size",
         ) from error
+    if not losses.requires_grad:
+        raise InvalidInput(
+            "the loss does not depend on what is trained",
+            why="there would be no gradient",
+            fix="compute it from what the model gives",
+        )
 
 
 def _refuse_mixing(objective: Objective, batch: list[Tensor]) -> None:
@@ -369,7 +395,7 @@ def _refuse_mixing(objective: Objective, batch: list[Tensor]) -> None:
         raise Refused(
             "one example's loss depends on another example",
             why="a gradient that is clipped would then not be one example's",
-            fix=f"see that the model and the loss treat every example by itself; {_INSTEAD}",
+            fix=f"see that outputs and targets have one shape, and examples stay apart; {_INSTEAD}",
         )
 
 
@@ -383,7 +409,7 @@ def _first_loss(objective: Objective, flat: list[Tensor]) -> Tensor | None:
 
 
 def _opposite(x: Tensor) -> Tensor:
-    return -x if x.is_floating_point() else ~x if x.dtype == torch.bool else 1 - x
+    return ~x if x.dtype == torch.bool else 1 - x
 
 
 def _large(x: Tensor) -> Tensor:

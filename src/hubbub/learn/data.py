@@ -4,7 +4,7 @@ Tensors, arrays, or a torch Dataset. What depends on one example stays with it: 
 is of another shape, is a blank that adds nothing.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -62,11 +62,12 @@ class Examples:
         units: Any = None,
         per_unit: int = 1,
         copies: int = 1,
-        example: Sequence[Any] | None = None,
+        example: Any = None,
+        kind: torch.dtype = torch.float32,
     ) -> None:
         self.per_unit = whole(per_unit, "per_unit")
         self.copies = whole(copies, "copies")
-        self._fetch, count, self.blank = _source(data, example)
+        self._fetch, count, self.blank = _source(data, example, kind)
         self._members: list[NDArray[np.int64]] | None = None
         self._count = count
         if units is not None:
@@ -118,14 +119,14 @@ class Examples:
         return Chunk(batch, weights.float(), has.any(1), self.blank)
 
 
-def _source(data: Any, example: Sequence[Any] | None) -> tuple[Fetch, int, list[Tensor]]:
+def _source(data: Any, example: Any, kind: torch.dtype) -> tuple[Fetch, int, list[Tensor]]:
     """How to fetch examples, how many there are, and a blank of their shape."""
     if type(data) is TensorDataset:
-        return _tensors(data.tensors, example)
+        return _tensors(data.tensors, example, kind)
     if isinstance(data, (Tensor, np.ndarray)):
-        return _tensors([data], example)
+        return _tensors([data], example, kind)
     if isinstance(data, (tuple, list)) and data and all(isinstance(x, (Tensor, np.ndarray)) for x in data):
-        return _tensors(data, example)
+        return _tensors(data, example, kind)
     if isinstance(data, IterableDataset) or not (hasattr(data, "__getitem__") and hasattr(data, "__len__")):
         raise Unsupported(
             f"data is of type {type(data).__name__}",
@@ -135,8 +136,8 @@ def _source(data: Any, example: Sequence[Any] | None) -> tuple[Fetch, int, list[
     return _items(data, example)
 
 
-def _tensors(given: Sequence[Any], example: Sequence[Any] | None) -> tuple[Fetch, int, list[Tensor]]:
-    tensors = [torch.from_numpy(np.ascontiguousarray(x)) if isinstance(x, np.ndarray) else x for x in given]
+def _tensors(given: Sequence[Any], example: Any, kind: torch.dtype) -> tuple[Fetch, int, list[Tensor]]:
+    tensors = [_of_numpy(x, kind) if isinstance(x, np.ndarray) else x for x in given]
     lengths = {x.shape[0] if x.dim() else -1 for x in tensors}
     if len(lengths) != 1 or -1 in lengths:
         raise InvalidInput(
@@ -154,7 +155,7 @@ def _tensors(given: Sequence[Any], example: Sequence[Any] | None) -> tuple[Fetch
     (count,) = lengths
     blank = [torch.zeros(x.shape[1:], dtype=x.dtype) for x in tensors]
     if example is not None:
-        blank = _as_blank(example)
+        blank = [_cast(x, like) for x, like in zip(_as_blank(example), tensors, strict=False)]
         if [(x.shape, x.dtype) for x in blank] != [(x.shape[1:], x.dtype) for x in tensors]:
             raise InvalidInput(
                 "example is not of the shapes and types of the data",
@@ -178,19 +179,34 @@ def _tensors(given: Sequence[Any], example: Sequence[Any] | None) -> tuple[Fetch
     return fetch, count, blank
 
 
-def _items(data: Any, example: Sequence[Any] | None) -> tuple[Fetch, int, list[Tensor]]:
+def _of_numpy(x: NDArray[Any], kind: torch.dtype) -> Tensor:
+    """An array as a tensor; numpy's floats are doubles as a rule, and become what the model is made of."""
+    tensor = torch.from_numpy(np.ascontiguousarray(x))
+    return tensor.to(kind) if tensor.is_floating_point() else tensor
+
+
+def _cast(x: Tensor, like: Tensor) -> Tensor:
+    """Floats as the other's are, integers if they are kept in no more than the other's."""
+    if x.is_floating_point() and like.is_floating_point():
+        return x.to(like.dtype)
+    widens = torch.promote_types(x.dtype, like.dtype) == like.dtype
+    return x.to(like.dtype) if widens and not like.is_floating_point() and x.dtype != torch.bool else x
+
+
+def _items(data: Any, example: Any) -> tuple[Fetch, int, list[Tensor]]:
     if example is None:
         raise InvalidInput(
             "what an example looks like is not known",
             why="no example is read before the run is charged, and chunks are filled up with blanks",
-            fix="pass example=, a tuple of tensors of the right types and shapes",
+            fix="pass example=, a tuple of tensors of the right types and shapes, or a dictionary of them",
         )
+    names = list(example) if isinstance(example, Mapping) else None
     blank = _as_blank(example)
 
     def fetch(places: NDArray[np.int64]) -> tuple[list[Tensor], Tensor]:
         rows, read = [], torch.zeros(places.size, dtype=torch.bool)
         for place, index in enumerate(places.tolist()):
-            item = _read(data, index, blank) if index >= 0 else None
+            item = _read(data, index, blank, names) if index >= 0 else None
             rows.append(blank if item is None else item)
             read[place] = item is not None
         return [torch.stack(column) for column in zip(*rows, strict=True)], read
@@ -198,8 +214,16 @@ def _items(data: Any, example: Sequence[Any] | None) -> tuple[Fetch, int, list[T
     return fetch, len(data), blank
 
 
-def _as_blank(example: Sequence[Any]) -> list[Tensor]:
-    blank = [torch.as_tensor(x).detach().clone() for x in example]
+def _as_blank(example: Any) -> list[Tensor]:
+    parts = list(example.values()) if isinstance(example, Mapping) else example
+    try:
+        blank = [torch.as_tensor(x).detach().clone() for x in parts]
+    except (TypeError, ValueError, RuntimeError):
+        raise InvalidInput(
+            "example is not of tensors, nor of what they are made of",
+            why="it stands where no example is",
+            fix="pass a tuple of tensors, or a dictionary of them",
+        ) from None
     if not all(map(_is_plain, blank)):
         raise InvalidInput(
             "example is not of plain tensors on the processor",
@@ -213,14 +237,16 @@ def _is_plain(part: Any) -> bool:
     return type(part) in {Tensor, nn.Parameter} and part.layout == torch.strided and part.device.type == "cpu"
 
 
-def _read(data: Any, index: int, blank: Sequence[Tensor]) -> list[Tensor] | None:
+def _read(data: Any, index: int, blank: Sequence[Tensor], names: Sequence[Any] | None) -> list[Tensor] | None:
     """One example as tensors; None where it cannot be read: which one that is stays private."""
     try:
         collated = default_collate([data[index]])
+        if names is not None:
+            collated = [collated[name] for name in names]
         parts = collated if isinstance(collated, (tuple, list)) else [collated]
         if not all(map(_is_plain, parts)):
             return None
-        item = [part[0].detach() for part in parts]
+        item = [_cast(part[0].detach(), like) for part, like in zip(parts, blank, strict=True)]
         looks = [(x.shape, x.dtype) for x in item] == [(x.shape, x.dtype) for x in blank]
     except KeyboardInterrupt:
         raise

@@ -105,7 +105,8 @@ class Lots:
         )
 
     def __str__(self) -> str:
-        return "Poisson lots"
+        first, last = float(self.rate(0)), float(self.rate(self.steps - 1))
+        return f"Poisson lots at rate {first:.4g}" + (f" to {last:.4g}" if last != first else "")
 
 
 @dataclass(frozen=True)
@@ -186,11 +187,17 @@ class Shuffled:
 
 
 def most_steps(target: Budget, *, rate: Number, sigma: Number) -> int:
-    """The most steps of Poisson lots at this rate, with noise σ, that keep within the target.
+    """The most steps of Poisson lots at this rate, with noise σ, that keep within the target; at most 10^7.
 
     >>> most_steps(Budget(1, 1e-5), rate=0.01, sigma=1.1)
     421
     """
+    if not target.delta:
+        raise InvalidInput(
+            "the target has no δ",
+            why="with Gaussian noise there is no ε for δ = 0",
+            fix="pass such as Budget(1, 1e-5)",
+        )
     step = Loss.gaussian(1 / positive(sigma, "sigma")).sampled(rate)
 
     def fits(steps: int) -> bool:
@@ -202,8 +209,10 @@ def most_steps(target: Budget, *, rate: Number, sigma: Number) -> int:
             why="the noise is too small for it",
             fix="pass a larger sigma, a smaller rate or a larger target",
         )
+    if fits(MOST_STEPS):
+        return MOST_STEPS
     low, high = 1, 2
-    while high <= MOST_STEPS and fits(high):
+    while fits(high):
         low, high = high, 2 * high
     while high - low > 1:
         middle = (low + high) // 2

@@ -12,11 +12,16 @@ from torch import nn
 
 __all__ = ["CorrectedAdam"]
 
+_LEAST = 1e-16
+"""Where there is no noise: so that nothing is divided by zero."""
+
 
 class CorrectedAdam(torch.optim.Optimizer):
     """Adam with the noise's variance taken off the second moment (Tang et al., "DP-AdamBC").
 
-    `private` tells it, at every step, how much noise each parameter's gradient has.
+    `private` tells it, at every step, how much noise each parameter's gradient has. What is left of the
+    moment is at least `floor` times the noise's variance: below that it cannot be told from noise, and steps
+    would be largest where there is the least to learn.
 
     >>> layer = nn.Linear(2, 2)
     >>> optimizer = CorrectedAdam(layer.parameters(), lr=0.01)
@@ -27,7 +32,7 @@ class CorrectedAdam(torch.optim.Optimizer):
         params: Iterable[Any],
         lr: float = 1e-3,
         betas: tuple[float, float] = (0.9, 0.999),
-        floor: float = 1e-8,
+        floor: float = 1.0,
     ) -> None:
         super().__init__(params, {"lr": lr, "betas": betas, "floor": floor})
         self.noise: dict[nn.Parameter, float] = {}
@@ -35,7 +40,7 @@ class CorrectedAdam(torch.optim.Optimizer):
 
     @torch.no_grad()
     def step(self, closure: Callable[[], float] | None = None) -> None:  # type: ignore[override]
-        """One step; the second moment, less the noise's, is at least `floor`."""
+        """One step; the second moment, less the noise's, is at least `floor` times the noise's."""
         if closure is not None:
             raise TypeError("a private gradient is given, not computed again")
         for group in self.param_groups:
@@ -58,6 +63,7 @@ class CorrectedAdam(torch.optim.Optimizer):
                 variance = self.noise.get(parameter, 0.0) ** 2
                 state["noise"] = second * state["noise"] + (1 - second) * variance
                 done = 1 - second ** state["step"]
-                square = (state["square"] - state["noise"]).div_(done).clamp_min_(group["floor"])
+                least = group["floor"] * state["noise"] / done + _LEAST
+                square = (state["square"] - state["noise"]).div_(done).clamp_min_(least)
                 mean = state["mean"] / (1 - first ** state["step"])
                 parameter.addcdiv_(mean, square.sqrt_(), value=-group["lr"])

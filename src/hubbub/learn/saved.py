@@ -2,7 +2,7 @@
 
 A checkpoint holds weights, optimizer states, averages and the step: all covered by the run's loss, which was
 charged. It is taken up once, and not at all after the run that wrote it went on: two runs from one checkpoint
-would show two answers for one charge.
+would show two answers for one charge. Where that run died, it is taken up for a charge of its own.
 """
 
 import os
@@ -15,7 +15,8 @@ import torch
 
 from hubbub.errors import InvalidInput, Refused
 from hubbub.learn.lots import Shuffled
-from hubbub.loss.stored import loss_to_json
+from hubbub.learn.schedule import Adaptive
+from hubbub.loss.stored import loss_from_json, loss_to_json
 from hubbub.noise.entropy import random_bytes
 
 if TYPE_CHECKING:
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 
 __all__ = ["give_up", "resume", "save"]
 
-_FORMAT = 3
+_FORMAT = 4
 
 
 def save(trainer: "Trainer", path: Path) -> str:
@@ -35,6 +36,12 @@ def save(trainer: "Trainer", path: Path) -> str:
             why="the rest of its order would have to be kept, or a unit could be drawn twice",
             fix=f"save after a multiple of {lots.per_epoch} steps",
         )
+    if not path.parent.is_dir():
+        raise InvalidInput(
+            "the folder that the checkpoint should be in is not there",
+            why="it would have nowhere to go",
+            fix="make the folder first",
+        )
     mark = random_bytes(16).hex()
     _write(
         {
@@ -44,17 +51,37 @@ def save(trainer: "Trainer", path: Path) -> str:
             "taken up": False,
             "paid": trainer.is_paid,
             "unit": str(trainer.unit),
-            "loss": loss_to_json(trainer.loss),
+            "loss": loss_to_json(trainer.schedule.lots.loss),
+            "more": None if trainer.more is None else loss_to_json(trainer.more),
             "left": _left(trainer, trainer.step),
             "step": trainer.step,
             "model": trainer.model.state_dict(),
             "optimizers": [optimizer.state_dict() for optimizer in trainer.optimizers],
             "averaged": trainer.averaged,
             "clips": trainer.clips,
+            "settings": _settings(trainer, trainer.step),
         },
         path,
     )
     return mark
+
+
+def _settings(trainer: "Trainer", step: int) -> dict[str, Any]:
+    """What must be the same for the rest of a run: what is trained, by what, how clipped and divided."""
+    held = trainer.model.state_dict().items()
+    clips = trainer.schedule.clips
+    at = min(step, trainer.steps - 1)
+    return {
+        "model": {name: list(x.shape) for name, x in held if isinstance(x, torch.Tensor)},
+        "optimizers": [
+            [type(one).__name__, *(len(group["params"]) for group in one.param_groups)]
+            for one in trainer.optimizers
+        ],
+        "average": sorted(trainer.averaged),
+        "layers": [group.name for group in trainer.schedule.groups],
+        "clip": [None if isinstance(clip, Adaptive) else float(clip(at)) for clip in clips],
+        "lot": trainer.schedule.lot,
+    }
 
 
 def give_up(path: Path, mark: str) -> None:
@@ -79,10 +106,11 @@ def _left(trainer: "Trainer", step: int) -> str:
     return loss_to_json(lots.loss_of(range(step, lots.steps))) if step < lots.steps else ""
 
 
-def resume(trainer: "Trainer", path: Path) -> bool:
+def resume(trainer: "Trainer", path: Path, *, again: bool = False) -> bool:
     """Take up a run that was saved, and say whether an account paid for it.
 
-    Guarantee: the steps that are left are those that were charged, and are taken once.
+    Guarantee: the steps that are left are those that were charged, and are taken once; `again`, where they
+        may have been taken before, they are charged once more.
     Assumes: nobody keeps a copy of the file; if an account paid, it is the trainer's.
     """
     with _claimed(path) as stored:
@@ -92,20 +120,36 @@ def resume(trainer: "Trainer", path: Path) -> bool:
                 why="what is left to do would protect somebody else, or too little",
                 fix="make the trainer with the same units",
             )
-        costs = loss_to_json(trainer.loss), _left(trainer, stored["step"])
+        costs = loss_to_json(trainer.schedule.lots.loss), _left(trainer, stored["step"])
         if (stored["loss"], stored["left"]) != costs:
             raise InvalidInput(
                 "the checkpoint is of a run with another loss",
                 why="what is left to do would not be what was charged",
                 fix="make the trainer with the same rate, steps and sigma",
             )
-        if stored["taken up"]:
+        if stored["taken up"] and not again:
             raise Refused(
                 "the checkpoint was taken up before, or its run went on",
                 why="its remaining steps would be shown twice and were charged once",
-                fix="resume from the newest file; or train, and pay, anew",
+                fix="resume from the newest file; if that run died, pay for its last steps again: again=True",
             )
+        ours = _settings(trainer, stored["step"])
+        others = [name for name, value in stored["settings"].items() if ours[name] != value]
+        if others:
+            raise InvalidInput(
+                f"the checkpoint is of a run with another {others[0]}",
+                why="it cannot be gone on with by this one",
+                fix="make the trainer with the same model, optimizers and settings; the file is as it was",
+            )
+        more = None if stored["more"] is None else loss_from_json(stored["more"])
+        if stored["taken up"] and stored["step"] < trainer.steps:
+            left = trainer.schedule.lots.loss_of(range(stored["step"], trainer.steps))
+            more = left if more is None else more + left
+            if stored["paid"]:
+                trainer.pay(f"training, steps from {stored['step'] + 1} on once more", left)
+        stored["more"] = None if more is None else loss_to_json(more)
         stored["taken up"] = True
+    trainer.more = more
     trainer.model.load_state_dict(stored["model"])
     for optimizer, state in zip(trainer.optimizers, stored["optimizers"], strict=True):
         optimizer.load_state_dict(state)
@@ -134,11 +178,15 @@ def _claimed(path: Path) -> Iterator[dict[str, Any]]:
 def _write(stored: dict[str, Any], path: Path) -> None:
     """All of it or nothing, and on the disk."""
     made = path.with_name(f"{path.name}.new")
-    with made.open("wb") as file:
+    with open(made, "wb", opener=_for_the_owner) as file:
         torch.save(stored, file)
         file.flush()
         os.fsync(file.fileno())
     made.replace(path)
+
+
+def _for_the_owner(path: str, flags: int) -> int:
+    return os.open(path, flags, 0o600)
 
 
 def _read(path: Path) -> dict[str, Any]:
@@ -153,7 +201,7 @@ def _read(path: Path) -> dict[str, Any]:
 
 def _no_checkpoint() -> InvalidInput:
     return InvalidInput(
-        "the file is not a checkpoint of this version",
+        "the file is not there, or not a checkpoint of this version",
         why="it cannot be read",
         fix="pass a file that trainer.save wrote, and that nobody else is reading",
     )

@@ -71,7 +71,7 @@ def private(
     lot: int | None = None,
     account: Account | None = None,
     units: Any = None,
-    unit: str | None = None,
+    unit: str | Unit | None = None,
     per_unit: int = 1,
     copies: int = 1,
     augment: Augment | None = None,
@@ -96,7 +96,7 @@ def private(
             times the target's public population, or else 1/rate, as for a lot of √N out of N.
         account: Where the run is charged when it starts.
         units: A key for each example: whose it is. Without it every example is a unit of its own.
-        unit: The name of that key.
+        unit: The name of that key, where `units` are given.
         per_unit: The most examples of one unit in a lot.
         copies: How many augmented copies of an example are averaged before clipping.
         augment: A function of a batch of examples that changes each by itself, at random.
@@ -123,11 +123,13 @@ def private(
         docs/proofs/dpsgd.md says; the time a step takes is not watched.
     Proof: docs/proofs/dpsgd.md
     """
+    _refuse_mistaken(target, account, unit, units)
     optimizers = _optimizers(optimizer)
     named = _trained(model, optimizers)
     refuse_model(model, list(named.values()))
     schedule = Schedule.of(named, clip=clip, rate=rate, steps=steps, sigma=sigma, target=target, lot=lot)
-    examples = Examples(data, units=units, per_unit=per_unit, copies=copies, example=example)
+    kind = next((p.dtype for p in named.values()), torch.float32)
+    examples = Examples(data, units=units, per_unit=per_unit, copies=copies, example=example, kind=kind)
     whole_objective = Objective(model, _losses(loss, objective, len(examples.blank)), augment)
     way = chosen_way(whole_objective, list(named.values()), examples.blank, examples.width)
     size = _chunk(chunk, schedule.lot, getattr(way, "held", _HELD // 64))
@@ -141,7 +143,15 @@ def private(
             fix="pass the population, or use Poisson lots",
         )
     neighbours = Neighbours.SUBSTITUTE if isinstance(rate, Fixed) else Neighbours.ADD_REMOVE
-    who = Unit(unit or ("unit" if units is not None else None), neighbours)
+    who = (
+        unit if isinstance(unit, Unit) else Unit(unit or ("unit" if units is not None else None), neighbours)
+    )
+    if who.neighbours is not neighbours or who.window is not None:
+        raise InvalidInput(
+            f"the run would not protect {who}",
+            why=f"units of these lots are protected under {neighbours.value}, in all their rows",
+            fix="pass the name of the key",
+        )
     decay = None if average is None else float(probability(average, "average"))
     return Trainer(
         model,
@@ -157,6 +167,28 @@ def private(
         decay=decay,
         delta=target.delta if target is not None else None,
     )
+
+
+def _refuse_mistaken(target: Any, account: Any, unit: Any, units: Any) -> None:
+    """What is not of its kind, or would promise more than is kept."""
+    if target is not None and not isinstance(target, Budget):
+        raise InvalidInput(
+            f"target is of type {type(target).__name__}",
+            why="ε and δ are a budget",
+            fix="pass such as Budget(2, 1e-5)",
+        )
+    if account is not None and not callable(getattr(account, "charge", None)):
+        raise InvalidInput(
+            f"account is of type {type(account).__name__}",
+            why="the run is charged to it",
+            fix="pass the account of a data set, or Spending(Budget(2, 1e-5))",
+        )
+    if (unit.key if isinstance(unit, Unit) else unit) is not None and units is None:
+        raise InvalidInput(
+            "unit is given without units",
+            why="every example would be protected by itself, and not all that are one person's together",
+            fix="pass units=, the key of each example; where each is another's, units=range(len(x))",
+        )
 
 
 def _chunk(given: int | None, lot: int, held: int) -> int:
@@ -329,6 +361,8 @@ class Trainer:
         self.is_paid = False
         """Whether an account was charged."""
         self._saved: tuple[Path, str] | None = None
+        self.more: Loss | None = None
+        """What steps cost that were taken again, after a run that died."""
         self._delta = delta
         self._decay = decay
         self.clips = [float(c.start) if isinstance(c, Adaptive) else None for c in schedule.clips]
@@ -347,8 +381,9 @@ class Trainer:
 
     @property
     def loss(self) -> Loss:
-        """What the whole run costs one unit."""
-        return self.schedule.lots.loss
+        """What the whole run costs one unit, steps that were taken again included."""
+        whole_run = self.schedule.lots.loss
+        return whole_run if self.more is None else whole_run + self.more
 
     @property
     def steps(self) -> int:
@@ -375,7 +410,8 @@ class Trainer:
         return self.schedule.sigma(step)
 
     def __repr__(self) -> str:
-        said = f"{self.steps} steps of {self.schedule.lots}, σ = {self.sigma():.4g}"
+        lots = f"{self.schedule.lots}, divided by {self.schedule.lot}"
+        said = f"{self.steps} steps of {lots}, σ = {self.sigma():.4g}"
         state = f"{self.step} done" if self._charged else "nothing spent yet"
         return f"Trainer({said}, of {self.unit}; {self.how}; {state})"
 
@@ -388,6 +424,7 @@ class Trainer:
             with self._busy:
                 if self._step >= self.steps:
                     return
+                self._refuse_changes()
                 self._give_up_saved()
                 # Counted before it is drawn: a step that fails may have shown its noise.
                 self._step += 1
@@ -457,8 +494,12 @@ class Trainer:
             self._give_up_saved()
             self._saved = Path(path), save(self, Path(path))
 
-    def resume(self, path: str | Path) -> None:
-        """Take up a run of the same settings where it was saved; what was paid is not charged again."""
+    def resume(self, path: str | Path, *, again: bool = False) -> None:
+        """Take up a run of the same settings where it was saved; what was paid is not charged again.
+
+        A run that died after it was saved had gone on: with `again` its steps from there on, which may have
+        been seen, are taken once more, and charged once more.
+        """
         with self._busy:
             if self._charged:
                 raise InvalidInput(
@@ -467,7 +508,7 @@ class Trainer:
                     fix="make a new one with private(…), and resume that",
                 )
             self._refuse_changes()
-            self.is_paid = resume(self, Path(path))
+            self.is_paid = resume(self, Path(path), again=again)
             self._charged = self.is_paid or self._account is None
 
     def _give_up_saved(self) -> None:
@@ -481,12 +522,21 @@ class Trainer:
         if not self._charged:
             self._refuse_changes()
             if self._account is not None:
-                self._account.charge(f"training, {self.steps} steps", self.loss, unit=self.unit)
+                self.pay(f"training, {self.steps} steps", self.loss)
                 self.is_paid = True
             self._charged = True
 
+    def pay(self, what: str, loss: Loss) -> None:
+        """Charge the account."""
+        if self._account is None:
+            raise InvalidInput(
+                "the trainer has no account",
+                why="an account paid for this run, and must pay for steps that are taken again",
+                fix="make the trainer with the same account=",
+            )
+        self._account.charge(what, loss, unit=self.unit)
+
     def _take(self, step: int) -> None:
-        self._refuse_changes()
         torch.clear_autocast_cache()  # around a whole run it would keep the first weights
         lot = self.schedule.lots.draw(step, self._examples._units)  # noqa: SLF001 - only the sampler asks
         for place, sums in enumerate(self._sums):

@@ -59,6 +59,8 @@ def _stay(way: Recorded, batch: list[Tensor], place: int, *, is_blank: bool) -> 
 
 
 def _another(x: Tensor) -> Tensor:
+    if x.is_floating_point() and x.numel() and x.min() >= 0 and x.max() <= 1:
+        return torch.rand_like(x)  # made-up numbers that must be from 0 to 1
     return torch.randn_like(x) if x.is_floating_point() else ~x if x.dtype == torch.bool else 1 - x
 
 
