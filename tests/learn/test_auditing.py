@@ -61,8 +61,9 @@ def test_no_noise_on_one_layer_is_caught(monkeypatch):
 
 
 def test_clipping_off_by_a_factor_is_caught(monkeypatch):
-    monkeypatch.setattr(clip, "_TIGHT", 60.0)
-    assert found(trainer()).caught
+    # Three times is seen by most audits at 95 %; so much by all, with no doubt left and with almost no δ.
+    monkeypatch.setattr(clip, "_TIGHT", 15.0)
+    assert found(trainer(sigma=5.0), canaries=3000).caught
 
 
 def test_noise_for_the_mean_on_the_sum_is_caught(monkeypatch):
@@ -73,10 +74,10 @@ def test_noise_for_the_mean_on_the_sum_is_caught(monkeypatch):
 
 
 def test_an_example_repeated_within_a_lot_is_caught(monkeypatch):
-    broken = trainer(rate=1, steps=1)
+    broken = trainer(rate=1, steps=1, sigma=5.0)
     lots = broken.schedule.lots
-    object.__setattr__(lots, "draw", lambda step, units: np.repeat(np.arange(units), 60))
-    assert found(broken).caught
+    object.__setattr__(lots, "draw", lambda step, units: np.repeat(np.arange(units), 12))
+    assert found(broken, canaries=3000).caught
 
 
 def test_noise_used_again_is_caught(monkeypatch):
