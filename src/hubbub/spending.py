@@ -7,7 +7,7 @@ from typing import NoReturn
 from hubbub.errors import Refused
 from hubbub.loss import Budget, Cost, Filter, Loss, Odometer, Receipt
 from hubbub.loss.budget import refuse_other_unit
-from hubbub.rational import Number, round_up
+from hubbub.rational import Number, below_one, round_up
 from hubbub.unit import Unit
 
 __all__ = ["Spending"]
@@ -64,8 +64,9 @@ class Spending:
 
     def epsilon(self, delta: Number = 0) -> float:
         """The ε at which everything charged so far holds with this δ; infinite where none does."""
-        found = Odometer(delta).after(self._sum).reading().epsilon
-        if self.budget is not None and delta >= self.budget.delta:
+        whole, own = below_one(delta, "delta"), self._sum.delta
+        found = Odometer(whole - own).after(self._sum).reading().epsilon if whole >= own else None
+        if self.budget is not None and whole >= self.budget.delta:
             # Whatever was charged, together it keeps within the budget: that is what the filter proves.
             found = self.budget.epsilon if found is None else min(found, self.budget.epsilon)
         return math.inf if found is None else round_up(found)

@@ -6,7 +6,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from hubbub.errors import Halted, InvalidInput, Refused
-from hubbub.learn import Adaptive, CorrectedAdam, Fixed, private
+from hubbub.learn import Adaptive, CorrectedAdam, Fixed, private, saved
 from hubbub.noise.entropy import _replaying
 from learn.test_trainer import Counted, rows, stream
 
@@ -113,6 +113,77 @@ def test_what_nobody_paid_for_is_charged_whole_with_what_is_taken_again(tmp_path
     second.run(progress=False)
     assert [loss for _, loss, _ in account.charged] == [second.loss]
     assert second.loss == first.loss + first.schedule.lots.loss_of(range(1, 6))
+
+
+def test_a_link_to_a_checkpoint_is_that_checkpoint(tmp_path):
+    data, path, link = rows(50), tmp_path / "run.pt", tmp_path / "latest.pt"
+    first = made(data)
+    steps = iter(first)
+    next(steps)
+    first.save(path)
+    link.symlink_to(path.name)
+    made(data).resume(link)
+    assert link.is_symlink()
+    with pytest.raises(Refused, match="before"):
+        made(data).resume(path)
+    with pytest.raises(Refused, match="taken up"):
+        next(steps)
+
+
+def test_who_is_interrupted_while_saving_does_not_go_on_beside_the_file(tmp_path, monkeypatch):
+    data, path = rows(50), tmp_path / "run.pt"
+    first = made(data)
+    steps = iter(first)
+    next(steps)
+    real = saved._write
+
+    def interrupted(stored, where):
+        real(stored, where)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(saved, "_write", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            first.save(path)
+    made(data).resume(path)
+    with pytest.raises(Refused, match="taken up"):
+        next(steps)
+
+
+def test_a_checkpoint_that_cannot_be_written_does_not_stop_the_run(tmp_path, monkeypatch):
+    trainer = made(rows(50))
+    steps = iter(trainer)
+    next(steps)
+
+    def full(stored, where):
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(saved, "_write", full)
+        with pytest.raises(OSError, match="space"):
+            trainer.save(tmp_path / "run.pt")
+    assert next(steps) == 2
+
+
+def test_weights_are_not_left_behind_by_a_resume_that_fails(tmp_path, monkeypatch):
+    data, path = rows(50), tmp_path / "run.pt"
+    first = made(data)
+    next(iter(first))
+    first.save(path)
+    second = made(data)
+    before = [p.detach().clone() for p in second.model.parameters()]
+
+    def full(stored, where):
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(saved, "_write", full)
+        with pytest.raises(OSError, match="space"):
+            second.resume(path)
+    assert all(map(torch.equal, before, second.model.parameters()))
+    assert second.step == 0
+    second.resume(path)
+    assert second.step == 1
 
 
 def test_a_step_is_no_longer_than_noise_allows():
@@ -229,8 +300,8 @@ def test_a_checkpoint_is_read_by_one_at_a_time_and_stays_as_it_was_where_it_is_r
     with pytest.raises(InvalidInput, match="another loss"):
         made(data, sigma=2.0).resume(path)
     assert path.read_bytes() == before
-    path.rename(tmp_path / "run.pt.claimed")  # as one who reads it does
-    with pytest.raises(InvalidInput, match="nobody else"):
+    (tmp_path / "run.pt.claimed").touch()  # as one who reads it does
+    with pytest.raises(InvalidInput, match="somebody else"):
         made(data).resume(path)
 
 

@@ -377,7 +377,7 @@ class Named(Watched):
 
     def __getitem__(self, place):
         x, y = super().__getitem__(place)
-        return {"y": int(y), "x": x.double().numpy(), "place": place}
+        return {"y": int(y), "x": x.double().numpy(), "what": None}
 
 
 @pytest.mark.parametrize("kind", [torch.float32, torch.float64])
@@ -412,6 +412,36 @@ def test_losses_whose_targets_are_from_0_to_1_can_be_learned_by():
 
     with pytest.raises(Refused, match="another example"):
         run(nn.Sequential(model[0], Mixed()), (x, torch.rand(40, 8)), loss=F.binary_cross_entropy)
+
+    class Beyond(nn.Module):
+        """Mixes neighbours where they are beyond 1."""
+
+        def forward(self, x):
+            far = F.relu(x - 1).T[None]
+            return x + F.conv1d(far, torch.ones(4, 1, 3), padding=1, groups=4)[0].T
+
+    with pytest.raises(Refused, match="another example"):
+        run(nn.Sequential(Beyond(), *model), (x, y[:, None].float()), loss=F.binary_cross_entropy)
+
+    class Pixels(nn.Module):
+        def forward(self, x):
+            assert (x >= 0).all()
+            assert (x <= 1).all()
+            return x
+
+    pixels = run(nn.Sequential(Pixels(), *net()), (x.sigmoid(), y))
+    assert "book-keeping" not in pixels.how  # elsewhere it was not tried
+
+
+def test_an_account_says_no_more_than_its_budget_and_no_less_than_was_charged():
+    account = Spending(Budget(1.2, 1e-5))
+    run(sigma=None, target=Budget(1, 1e-5), rate=0.05, steps=100, account=account).run(progress=False)
+    assert 1 < account.epsilon(1e-5) <= 1.2 + 1e-9
+    assert account.epsilon(1e-6) > 1.2  # of so small a δ the budget says nothing
+    account = Spending(Budget(1, 1e-5))
+    account.charge("a selection", Loss.approximate(0.5, 1e-6))
+    assert account.epsilon(0) == account.epsilon(1e-7) == math.inf
+    assert account.epsilon(1e-6) == 0.5
 
 
 def test_an_account_is_a_thing_that_can_be_charged():
@@ -625,6 +655,8 @@ def test_models_that_do_not_keep_examples_apart_are_refused(model, kind, words):
         {"sigma": None, "target": (1, 1e-5)},
         {"unit": "patient"},
         {"unit": Unit("patient")},
+        {"unit": Unit.row(), "units": range(300)},
+        {"example": (torch.zeros(4), torch.tensor(0), torch.tensor(0))},
         {"unit": Unit("patient", Neighbours.SUBSTITUTE), "units": range(300)},
         {"loss": None, "objective": lambda model, x, y: x.sum(1)},
         {"data": Watched(), "example": {"x": "text"}},
@@ -655,8 +687,9 @@ def test_data_that_cannot_be_sampled_are_refused():
         def __iter__(self):
             yield from ()
 
-    with pytest.raises(Unsupported):
-        run(data=Stream())
+    for data in (Stream(), {"x": torch.zeros(3, 4), "y": torch.zeros(3)}):
+        with pytest.raises(Unsupported):
+            run(data=data)
 
 
 def test_errors_hold_no_data():

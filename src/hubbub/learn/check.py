@@ -133,9 +133,9 @@ def chosen_way(
     """The fastest way that gives the gradients which one example after another has."""
     sizes = {size for x in blank for size in x.shape}
     few = next(n for n in count(3, 2) if n not in sizes)
-    objective.within_one = _is_within_one(objective, blank, few, width)
+    objective.within_one = _within_one(objective, blank, few, width)
     with starting_from(0), keeping(objective, weights=True), quiet(), _keeping_modes(objective.model):
-        batch = [_random(objective, x, few, width) for x in blank]
+        batch = _made_up(objective, blank, few, width)
         before = [tensor.clone() for tensor in _released(objective.model)]
         generators = drawn_elsewhere()
         _refuse_failing(objective, batch)
@@ -153,18 +153,24 @@ def chosen_way(
         return _agreeing(objective, parameters, batch, blank)
 
 
-def _is_within_one(objective: Objective, blank: Sequence[Tensor], units: int, width: int) -> bool:
-    """Whether it cannot be computed on normal numbers, but on such from 0 to 1."""
-    can = []
-    for objective.within_one in (False, True):
+def _within_one(objective: Objective, blank: Sequence[Tensor], units: int, width: int) -> frozenset[int]:
+    """Which tensors' numbers must be from 0 to 1 for it to be computed: the fewest that will do."""
+    floats = [place for place, x in enumerate(blank) if x.is_floating_point()]
+    tried = [frozenset(places) for places in ([], *([one] for one in reversed(floats)), floats)]
+    for objective.within_one in tried:
         with starting_from(0), keeping(objective, weights=True), quiet(), _keeping_modes(objective.model):
-            try:
-                objective(*[_random(objective, x, units, width).flatten(0, 1) for x in blank])
-            except Exception:  # noqa: BLE001 - on random numbers; what it is is said later
-                can.append(False)
-            else:
-                can.append(True)
-    return can == [False, True]
+            is_computed = _is_computed(objective, _made_up(objective, blank, units, width))
+        if is_computed:
+            return objective.within_one
+    return frozenset()
+
+
+def _is_computed(objective: Objective, batch: list[Tensor]) -> bool:
+    try:
+        objective(*[x.flatten(0, 1) for x in batch])
+    except Exception:  # noqa: BLE001 - on random numbers; what it is is said later
+        return False
+    return True
 
 
 def _released(model: nn.Module) -> list[Tensor]:
@@ -196,7 +202,7 @@ def steadiness(
         return way, True, 1
     objective: Objective = way.objective
     with starting_from(1), quiet(), _keeping_modes(objective.model):
-        batch = [_random(objective, x, chunk, width) for x in blank]
+        batch = _made_up(objective, blank, chunk, width)
         if _is_random(objective, batch):
             objective.model.eval()
         if _is_random(objective, batch):
@@ -229,7 +235,8 @@ def _unsteadiness(way: Way, batch: list[Tensor]) -> float:
     units = batch[0].shape[0]
     order = torch.arange(units).roll(units // 2 + 1)
     half = units // 2
-    others = [torch.cat([x[:half], _random(way.objective, x[0, 0], units - half, x.shape[1])]) for x in batch]
+    more = _made_up(way.objective, [x[0, 0] for x in batch], units - half, batch[0].shape[1])
+    others = [torch.cat([x[:half], y]) for x, y in zip(batch, more, strict=True)]
     elsewhere = [x[order] for x in batch]
     first, mixed, moved = (_bits(way, tried) for tried in (batch, others, elsewhere))
     if not all(torch.equal(mixed[p][:half], bits[:half]) for p, bits in first.items()):
@@ -297,7 +304,9 @@ def _agreeing(
 ) -> Way:
     fast = Recorded(objective, parameters)
     why = f"no rule for {', '.join(fast.missing)}" if fast.missing else "its layers' rules do not cover it"
-    stays = not fast.missing and rows_stay(fast, _batches(objective, blank))
+    # Inputs that were tried from 0 to 1 alone could be mixed elsewhere; targets come after the model.
+    is_tried = objective.within_one <= {len(blank) - 1} and (len(blank) > 1 or not objective.within_one)
+    stays = not fast.missing and is_tried and rows_stay(fast, _batches(objective, blank))
     weights = torch.full(batch[0].shape[:2], 1 / batch[0].shape[1])
     slow = OneByOne(objective, parameters)
     reference = slow.gradients(batch, weights)
@@ -321,13 +330,18 @@ def _batches(objective: Objective, blank: Sequence[Tensor]) -> Iterator[list[Ten
     """Random examples, as many as each of the primes says."""
     for prime in PRIMES:
         if not any(size % prime == 0 for x in blank for size in x.shape if size):
-            yield [_random(objective, x, prime, 1).flatten(0, 1) for x in blank]
+            yield [x.flatten(0, 1) for x in _made_up(objective, blank, prime, 1)]
 
 
-def _random(objective: Objective, blank: Tensor, units: int, width: int) -> Tensor:
+def _made_up(objective: Objective, blank: Sequence[Tensor], units: int, width: int) -> list[Tensor]:
+    """So many random examples."""
+    return [_random(x, units, width, place in objective.within_one) for place, x in enumerate(blank)]
+
+
+def _random(blank: Tensor, units: int, width: int, within_one: bool) -> Tensor:  # noqa: FBT001 - ours alone
     shape = (units, width, *blank.shape)
     if blank.is_floating_point():
-        draw = torch.rand if objective.within_one else torch.randn
+        draw = torch.rand if within_one else torch.randn
         return draw(shape, dtype=blank.dtype)
     if blank.dtype == torch.bool:
         return torch.rand(shape) < 0.5
@@ -381,7 +395,10 @@ def _refuse_mixing(objective: Objective, batch: list[Tensor]) -> None:
         )
     mixes = False
     for others in (_opposite, _large, torch.zeros_like, _ignored):
-        changed = [torch.cat([x[:1], others(x[1:])]) for x in flat]
+        changed = [
+            torch.cat([x[:1], (_opposite if place in objective.within_one else others)(x[1:])])
+            for place, x in enumerate(flat)
+        ]
         one, other = _first_loss(objective, flat), _first_loss(objective, changed)
         if other is not None and one is not None:
             mixes |= not torch.allclose(one, other, rtol=1e-4, atol=1e-6, equal_nan=True)
@@ -404,7 +421,7 @@ def _first_loss(objective: Objective, flat: list[Tensor]) -> Tensor | None:
     with torch.no_grad(), starting_from(3), keeping(objective):
         try:
             return objective(*[x.clone() for x in flat])[0]
-        except (RuntimeError, IndexError, ValueError):
+        except Exception:  # noqa: BLE001 - on random numbers; whatever it is, this could not be tried
             return None
 
 

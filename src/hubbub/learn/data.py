@@ -23,6 +23,7 @@ __all__ = ["Chunk", "Examples"]
 
 Fetch = Callable[[NDArray[np.int64]], tuple[list[Tensor], Tensor]]
 """The examples at these places, blanks for −1 and what cannot be read; and which there are."""
+_INTEGERS = {torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64, torch.uint16, torch.uint32}
 
 
 @dataclass(frozen=True, eq=False)
@@ -127,7 +128,9 @@ def _source(data: Any, example: Any, kind: torch.dtype) -> tuple[Fetch, int, lis
         return _tensors([data], example, kind)
     if isinstance(data, (tuple, list)) and data and all(isinstance(x, (Tensor, np.ndarray)) for x in data):
         return _tensors(data, example, kind)
-    if isinstance(data, IterableDataset) or not (hasattr(data, "__getitem__") and hasattr(data, "__len__")):
+    if isinstance(data, (IterableDataset, Mapping)) or not (
+        hasattr(data, "__getitem__") and hasattr(data, "__len__")
+    ):
         raise Unsupported(
             f"data is of type {type(data).__name__}",
             why="a lot is drawn from all examples by their number, none before another",
@@ -155,7 +158,9 @@ def _tensors(given: Sequence[Any], example: Any, kind: torch.dtype) -> tuple[Fet
     (count,) = lengths
     blank = [torch.zeros(x.shape[1:], dtype=x.dtype) for x in tensors]
     if example is not None:
-        blank = [_cast(x, like) for x, like in zip(_as_blank(example), tensors, strict=False)]
+        blank = _as_blank(example)
+        if len(blank) == len(tensors):
+            blank = [_cast(x, like) for x, like in zip(blank, tensors, strict=True)]
         if [(x.shape, x.dtype) for x in blank] != [(x.shape[1:], x.dtype) for x in tensors]:
             raise InvalidInput(
                 "example is not of the shapes and types of the data",
@@ -189,8 +194,10 @@ def _cast(x: Tensor, like: Tensor) -> Tensor:
     """Floats as the other's are, integers if they are kept in no more than the other's."""
     if x.is_floating_point() and like.is_floating_point():
         return x.to(like.dtype)
-    widens = torch.promote_types(x.dtype, like.dtype) == like.dtype
-    return x.to(like.dtype) if widens and not like.is_floating_point() and x.dtype != torch.bool else x
+    if not {x.dtype, like.dtype} <= _INTEGERS:
+        return x
+    given, kept = torch.iinfo(x.dtype), torch.iinfo(like.dtype)
+    return x.to(like.dtype) if kept.min <= given.min and given.max <= kept.max else x
 
 
 def _items(data: Any, example: Any) -> tuple[Fetch, int, list[Tensor]]:
@@ -240,16 +247,15 @@ def _is_plain(part: Any) -> bool:
 def _read(data: Any, index: int, blank: Sequence[Tensor], names: Sequence[Any] | None) -> list[Tensor] | None:
     """One example as tensors; None where it cannot be read: which one that is stays private."""
     try:
-        collated = default_collate([data[index]])
-        if names is not None:
-            collated = [collated[name] for name in names]
+        item: Any = data[index]
+        collated = default_collate([item if names is None else [item[name] for name in names]])
         parts = collated if isinstance(collated, (tuple, list)) else [collated]
         if not all(map(_is_plain, parts)):
             return None
-        item = [_cast(part[0].detach(), like) for part, like in zip(parts, blank, strict=True)]
-        looks = [(x.shape, x.dtype) for x in item] == [(x.shape, x.dtype) for x in blank]
+        found = [_cast(part[0].detach(), like) for part, like in zip(parts, blank, strict=True)]
+        looks = [(x.shape, x.dtype) for x in found] == [(x.shape, x.dtype) for x in blank]
     except KeyboardInterrupt:
         raise
     except BaseException:  # noqa: BLE001 - also a library's panic; whatever it is, it is about one example
         return None
-    return item if looks else None
+    return found if looks else None

@@ -39,8 +39,8 @@ class Objective(nn.Module):
         self.model = model
         self.losses = losses
         self.augment = augment
-        self.within_one = False
-        """Whether made-up numbers must be from 0 to 1, as some losses' targets."""
+        self.within_one: frozenset[int] = frozenset()
+        """Of which of an example's tensors made-up numbers must be from 0 to 1, as some losses' targets."""
 
     def forward(self, *batch: Tensor) -> Tensor:
         """One number for each example."""

@@ -7,7 +7,8 @@ would show two answers for one charge. Where that run died, it is taken up for a
 
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from copy import deepcopy
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,17 +18,16 @@ from hubbub.errors import InvalidInput, Refused
 from hubbub.learn.lots import Shuffled
 from hubbub.learn.schedule import Adaptive
 from hubbub.loss.stored import loss_from_json, loss_to_json
-from hubbub.noise.entropy import random_bytes
 
 if TYPE_CHECKING:
     from hubbub.learn.trainer import Trainer
 
-__all__ = ["give_up", "resume", "save"]
+__all__ = ["give_up", "is_there", "resume", "save"]
 
 _FORMAT = 4
 
 
-def save(trainer: "Trainer", path: Path) -> str:
+def save(trainer: "Trainer", path: Path, mark: str) -> None:
     """Write a started run to a file; it may not be shared: only a release may. What is in it is marked."""
     lots = trainer.schedule.lots
     if isinstance(lots, Shuffled) and trainer.step % lots.per_epoch:
@@ -42,28 +42,40 @@ def save(trainer: "Trainer", path: Path) -> str:
             why="it would have nowhere to go",
             fix="make the folder first",
         )
-    mark = random_bytes(16).hex()
-    _write(
-        {
-            "hubbub": "a checkpoint of a private run: not a release",
-            "format": _FORMAT,
-            "mark": mark,
-            "taken up": False,
-            "paid": trainer.is_paid,
-            "unit": str(trainer.unit),
-            "loss": loss_to_json(trainer.schedule.lots.loss),
-            "more": None if trainer.more is None else loss_to_json(trainer.more),
-            "left": _left(trainer, trainer.step),
-            "step": trainer.step,
-            "model": trainer.model.state_dict(),
-            "optimizers": [optimizer.state_dict() for optimizer in trainer.optimizers],
-            "averaged": trainer.averaged,
-            "clips": trainer.clips,
-            "settings": _settings(trainer, trainer.step),
-        },
-        path,
-    )
-    return mark
+    with _alone(path):
+        _write(_stored(trainer, mark), path)
+
+
+def is_there(path: Path, mark: str) -> bool:
+    """Whether the file is this checkpoint."""
+    try:
+        return bool(_read(path)["mark"] == mark)
+    except InvalidInput:
+        return False
+
+
+def _stored(trainer: "Trainer", mark: str) -> dict[str, Any]:
+    return {
+        "hubbub": "a checkpoint of a private run: not a release",
+        "format": _FORMAT,
+        "mark": mark,
+        "taken up": False,
+        "paid": trainer.is_paid,
+        "unit": _unit(trainer),
+        "loss": loss_to_json(trainer.schedule.lots.loss),
+        "more": None if trainer.more is None else loss_to_json(trainer.more),
+        "left": _left(trainer, trainer.step),
+        "step": trainer.step,
+        "model": trainer.model.state_dict(),
+        "optimizers": [optimizer.state_dict() for optimizer in trainer.optimizers],
+        "averaged": trainer.averaged,
+        "clips": trainer.clips,
+        "settings": _settings(trainer, trainer.step),
+    }
+
+
+def _unit(trainer: "Trainer") -> list[str | None]:
+    return [trainer.unit.key, trainer.unit.neighbours.value]
 
 
 def _settings(trainer: "Trainer", step: int) -> dict[str, Any]:
@@ -72,7 +84,7 @@ def _settings(trainer: "Trainer", step: int) -> dict[str, Any]:
     clips = trainer.schedule.clips
     at = min(step, trainer.steps - 1)
     return {
-        "model": {name: list(x.shape) for name, x in held if isinstance(x, torch.Tensor)},
+        "model": {name: list(x.shape) if isinstance(x, torch.Tensor) else None for name, x in held},
         "optimizers": [
             [type(one).__name__, *(len(group["params"]) for group in one.param_groups)]
             for one in trainer.optimizers
@@ -113,8 +125,8 @@ def resume(trainer: "Trainer", path: Path, *, again: bool = False) -> bool:
         may have been taken before, they are charged once more.
     Assumes: nobody keeps a copy of the file; if an account paid, it is the trainer's.
     """
-    with _claimed(path) as stored:
-        if stored["unit"] != str(trainer.unit):
+    with _as_before(trainer), _claimed(path) as stored:
+        if stored["unit"] != _unit(trainer):
             raise InvalidInput(
                 "the checkpoint is of a run that protects another unit",
                 why="what is left to do would protect somebody else, or too little",
@@ -148,45 +160,87 @@ def resume(trainer: "Trainer", path: Path, *, again: bool = False) -> bool:
             if stored["paid"]:
                 trainer.pay(f"training, steps from {stored['step'] + 1} on once more", left)
         stored["more"] = None if more is None else loss_to_json(more)
+        _load(trainer, stored)
         stored["taken up"] = True
     trainer.more = more
-    trainer.model.load_state_dict(stored["model"])
-    for optimizer, state in zip(trainer.optimizers, stored["optimizers"], strict=True):
-        optimizer.load_state_dict(state)
     trainer.averaged = stored["averaged"]
     trainer.clips = stored["clips"]
     trainer._step = stored["step"]  # noqa: SLF001 - nobody else sets it
     return bool(stored["paid"])
 
 
+def _load(trainer: "Trainer", stored: dict[str, Any]) -> None:
+    try:
+        trainer.model.load_state_dict(stored["model"])
+        for optimizer, state in zip(trainer.optimizers, stored["optimizers"], strict=True):
+            optimizer.load_state_dict(state)
+    except Exception as error:
+        raise InvalidInput(
+            "the checkpoint does not fit the model or its optimizers",
+            why=f"they cannot take it up: {type(error).__name__}",
+            fix="make the trainer with the same model and optimizers; the file is as it was",
+        ) from error
+
+
+@contextmanager
+def _as_before(trainer: "Trainer") -> Iterator[None]:
+    """Weights and optimizers are as they were, if this fails: a run from others' weights would cost more."""
+    tensors = [*trainer.model.parameters(), *trainer.model.buffers()]
+    weights = [x.detach().clone() for x in tensors]
+    states = [deepcopy(optimizer.state_dict()) for optimizer in trainer.optimizers]
+    try:
+        yield
+    except BaseException:
+        with torch.no_grad():
+            for x, was in zip(tensors, weights, strict=True):
+                x.copy_(was)
+        for optimizer, state in zip(trainer.optimizers, states, strict=True):
+            optimizer.load_state_dict(state)
+        raise
+
+
 @contextmanager
 def _claimed(path: Path) -> Iterator[dict[str, Any]]:
-    """What is stored, for one process alone; put back as it is left, or as it was if that fails."""
+    """What is stored, for one process alone; written as it is left, or as it was if that fails."""
+    with _alone(path):
+        stored = _read(path)
+        yield stored
+        _write(stored, path)
+
+
+@contextmanager
+def _alone(path: Path) -> Iterator[None]:
+    """Nobody else reads or writes the file meanwhile."""
     mine = path.with_name(f"{path.name}.claimed")
     try:
-        path.rename(mine)  # of two that try, one finds no file
+        os.close(os.open(mine, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))  # of two that try, one fails
+    except FileExistsError:
+        raise InvalidInput(
+            "somebody else reads or writes the checkpoint",
+            why="two would go on from it",
+            fix=f"wait; if nobody does, as after a crash, remove the file {mine.name}",
+        ) from None
     except OSError:
         raise _no_checkpoint() from None
     try:
-        stored = _read(mine)
-        yield stored
-        _write(stored, mine)
+        yield
     finally:
-        mine.rename(path)
+        mine.unlink(missing_ok=True)
 
 
 def _write(stored: dict[str, Any], path: Path) -> None:
-    """All of it or nothing, and on the disk."""
+    """All of it or nothing, and on the disk; for its owner alone."""
     made = path.with_name(f"{path.name}.new")
-    with open(made, "wb", opener=_for_the_owner) as file:
+    made.unlink(missing_ok=True)
+    with open(made, "wb", opener=lambda name, flags: os.open(name, flags, 0o600)) as file:
         torch.save(stored, file)
         file.flush()
         os.fsync(file.fileno())
     made.replace(path)
-
-
-def _for_the_owner(path: str, flags: int) -> int:
-    return os.open(path, flags, 0o600)
+    with suppress(OSError):  # where folders cannot be opened
+        folder = os.open(path.parent, os.O_RDONLY)
+        os.fsync(folder)
+        os.close(folder)
 
 
 def _read(path: Path) -> dict[str, Any]:

@@ -39,11 +39,11 @@ from hubbub.learn.clip import MOST_CHUNK, Sums, Threshold, added_up
 from hubbub.learn.data import Examples
 from hubbub.learn.gradients import Augment, Objective
 from hubbub.learn.lots import Fixed, Scheduled
-from hubbub.learn.saved import give_up, resume, save
+from hubbub.learn.saved import give_up, is_there, resume, save
 from hubbub.learn.schedule import Adaptive, Schedule
 from hubbub.loss import Account, Budget, Loss
 from hubbub.noise import rounded_gaussian
-from hubbub.noise.entropy import random_bits
+from hubbub.noise.entropy import random_bits, random_bytes
 from hubbub.rational import Number, below_one, probability, whole
 from hubbub.release import Release
 from hubbub.unit import Neighbours, Unit
@@ -188,6 +188,12 @@ def _refuse_mistaken(target: Any, account: Any, unit: Any, units: Any) -> None:
             "unit is given without units",
             why="every example would be protected by itself, and not all that are one person's together",
             fix="pass units=, the key of each example; where each is another's, units=range(len(x))",
+        )
+    if units is not None and isinstance(unit, Unit) and unit.key is None:
+        raise InvalidInput(
+            "units are given, and the unit is a row",
+            why="a row's share of a lot then follows what else its unit has, so that it weighs more",
+            fix="pass the name of the key as unit=, or no units",
         )
 
 
@@ -419,7 +425,8 @@ class Trainer:
 
     def __iter__(self) -> Iterator[int]:
         """Charge, then take one step after another; gives the number of steps done."""
-        self._start()
+        with self._busy:
+            self._start()
         while True:
             with self._busy:
                 if self._step >= self.steps:
@@ -480,6 +487,7 @@ class Trainer:
             "sigma": self.sigma(0),
             "layers": [group.name for group in self.schedule.groups],
             "gradients": self.how,
+            "steps taken again": self.more is not None,
             "assumes": "kernels compute each example of a batch by itself; single precision as IEEE 754",
             "kernels": "found so, bit for bit" if self.steady else "found so but for last bits",
         }
@@ -492,7 +500,13 @@ class Trainer:
         self._started()
         with self._busy:
             self._give_up_saved()
-            self._saved = Path(path), save(self, Path(path))
+            # Known before it is written: who is interrupted then does not go on beside it.
+            self._saved = where, mark = Path(path).resolve(), random_bytes(16).hex()
+            try:
+                save(self, where, mark)
+            except BaseException:
+                self._saved = self._saved if is_there(where, mark) else None
+                raise
 
     def resume(self, path: str | Path, *, again: bool = False) -> None:
         """Take up a run of the same settings where it was saved; what was paid is not charged again.
@@ -508,7 +522,7 @@ class Trainer:
                     fix="make a new one with private(…), and resume that",
                 )
             self._refuse_changes()
-            self.is_paid = resume(self, Path(path), again=again)
+            self.is_paid = resume(self, Path(path).resolve(), again=again)
             self._charged = self.is_paid or self._account is None
 
     def _give_up_saved(self) -> None:

@@ -49,8 +49,8 @@ def rows_stay(way: Recorded, batches: Iterable[Sequence[Tensor]]) -> bool:
 
 def _stay(way: Recorded, batch: list[Tensor], place: int, *, is_blank: bool) -> bool:
     changed = [x.clone() for x in batch]
-    for x in changed:
-        x[place] = 0 if is_blank else _another(x[place])
+    for number, x in enumerate(changed):
+        x[place] = 0 if is_blank else _another(x[place], number in way.objective.within_one)
     try:
         first, other = _followed(way, batch), _followed(way, changed)
     except Exception:  # noqa: BLE001 - on random numbers; whatever it is, it was not followed
@@ -58,10 +58,10 @@ def _stay(way: Recorded, batch: list[Tensor], place: int, *, is_blank: bool) -> 
     return first is not None and other is not None and _is_alone(first, other, batch[0].shape[0], place)
 
 
-def _another(x: Tensor) -> Tensor:
-    if x.is_floating_point() and x.numel() and x.min() >= 0 and x.max() <= 1:
-        return torch.rand_like(x)  # made-up numbers that must be from 0 to 1
-    return torch.randn_like(x) if x.is_floating_point() else ~x if x.dtype == torch.bool else 1 - x
+def _another(x: Tensor, within_one: bool) -> Tensor:  # noqa: FBT001 - ours alone
+    if x.is_floating_point():
+        return torch.rand_like(x) if within_one else torch.randn_like(x)
+    return ~x if x.dtype == torch.bool else 1 - x
 
 
 Print = tuple[Any, Tensor]
