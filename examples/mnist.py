@@ -158,8 +158,8 @@ LOT, CLIP, SCALE = 600, 4.0, 16.0
 # steps, scales from 8 to 32, directions as they are and evened out, images as they are and shifted.
 PACE = {"lr": 0.04, "momentum": 0.9}
 LAST = 0.05  # of the learning rate, in the end: the last steps' noise counts most
-# An image, and the same one pixel further: all are one person's, and the mean of their gradients is clipped. The
-# mean says more of digits and less of one image, at no further cost.
+# An image, and the same one pixel further: all are one person's, and the mean of their gradients is clipped.
+# The mean says more of digits and less of one image, at no further cost.
 SHIFTS = ((0, 0), (0, 1), (0, -1), (1, 0), (-1, 0))
 PAPER = {
     0.5: {"pca": 0.2, "steps": 600},
