@@ -60,7 +60,8 @@ def _stay(way: Recorded, batch: list[Tensor], place: int, *, is_blank: bool) -> 
 
 def _another(x: Tensor, within_one: bool) -> Tensor:  # noqa: FBT001 - ours alone
     if x.is_floating_point():
-        return torch.rand_like(x) if within_one else torch.randn_like(x)
+        another = torch.randn_like(x)
+        return another.sigmoid() if within_one else another
     return ~x if x.dtype == torch.bool else 1 - x
 
 
