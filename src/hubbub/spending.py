@@ -64,9 +64,8 @@ class Spending:
 
     def epsilon(self, delta: Number = 0) -> float:
         """The ε at which everything charged so far holds with this δ; infinite where none does."""
-        whole, own = below_one(delta, "delta"), self._sum.delta
-        found = Odometer(whole - own).after(self._sum).reading().epsilon if whole >= own else None
-        if self.budget is not None and whole >= self.budget.delta:
+        found = Odometer.epsilon_of(self._sum, delta)
+        if self.budget is not None and below_one(delta, "delta") >= self.budget.delta:
             # Whatever was charged, together it keeps within the budget: that is what the filter proves.
             found = self.budget.epsilon if found is None else min(found, self.budget.epsilon)
         return math.inf if found is None else round_up(found)

@@ -30,7 +30,7 @@ from hubbub.loss import Budget, Cost, Filter, Loss, Odometer, Receipt
 from hubbub.loss.budget import refuse_other_unit
 from hubbub.loss.compose import Left, Reading
 from hubbub.loss.stored import loss_to_json
-from hubbub.rational import Number, below_one, round_up, shown_up
+from hubbub.rational import Number, round_up, shown_up
 from hubbub.unit import Unit, Window
 
 __all__ = ["Account", "Charge", "Lifetime", "check_name", "check_text", "parts_of", "unclaimed", "window_of"]
@@ -324,10 +324,7 @@ class Account:
 
     def epsilon(self, delta: Number = 0) -> float:
         """The ε at which everything charged so far holds with this δ; infinite where none does."""
-        spent, whole = self.spent, below_one(delta, "delta")
-        if whole < spent.delta:
-            return math.inf
-        found = Odometer(whole - spent.delta, spent.orders).after(spent).reading().epsilon
+        found = Odometer.epsilon_of(self.spent, delta)
         return math.inf if found is None else round_up(found)
 
     def lifetime(self) -> Lifetime:

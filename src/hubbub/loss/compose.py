@@ -439,6 +439,16 @@ class Odometer:
         epsilon = _reached(self.spent, (self.delta / count,) * count)
         return Reading(epsilon, self.delta + self.spent.delta)
 
+    @classmethod
+    def epsilon_of(cls, spent: Cost, delta: Number) -> Fraction | None:
+        """The ε at which all that was spent holds with this δ, that of approximate parts in it; None if none.
+
+        >>> Odometer.epsilon_of(Cost.of(epsilon=0.5), 0)
+        Fraction(1, 2)
+        """
+        rest = below_one(delta, "delta") - spent.delta
+        return cls(rest, spent.orders).after(spent).reading().epsilon if rest >= 0 else None
+
     def to_json(self) -> str:
         """The odometer as it is stored."""
         return text_of("odometer/1", delta=self.delta, spent=self.spent)
