@@ -39,6 +39,9 @@ def test_a_model_that_was_changed_after_it_was_looked_at_is_refused():
     model[0].requires_grad_(False)
     with pytest.raises(InvalidInput, match="changed"):
         next(iter(trainer))
+    model[0].requires_grad_(True)
+    assert trainer.step == 1  # what is refused is not taken
+    assert sum(1 for _ in trainer) == STEPS - 1
 
 
 def test_what_listens_or_stands_in_later_is_noticed_before_the_next_step():

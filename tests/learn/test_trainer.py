@@ -455,19 +455,6 @@ def test_what_cannot_be_computed_is_said_in_torchs_own_words():
         run(None, (x, y.int()))
 
 
-def test_a_step_that_is_refused_is_not_taken():
-    model = net()
-    trainer = run(model)
-    steps = iter(trainer)
-    next(steps)
-    model.eval()
-    with pytest.raises(InvalidInput, match="changed"):
-        next(steps)
-    model.train()
-    assert trainer.step == 1
-    assert sum(1 for _ in trainer) == STEPS - 1
-
-
 def test_a_run_shows_its_rate_and_what_it_divides_by():
     assert "rate 0.1, divided by 30" in repr(run())
     assert "rate 0.1 to 0.2" in repr(run(rate=lambda step: 0.1 if step < 5 else 0.2))

@@ -158,7 +158,8 @@ def resume(trainer: "Trainer", path: Path, *, again: bool = False) -> bool:
             left = trainer.schedule.lots.loss_of(range(stored["step"], trainer.steps))
             more = left if more is None else more + left
             if stored["paid"]:
-                trainer.pay(f"training, steps from {stored['step'] + 1} on once more", left)
+                what = f"training, steps from {stored['step'] + 1} on once more"
+                trainer._pay(what, left)  # noqa: SLF001 - nobody else does
         stored["more"] = None if more is None else loss_to_json(more)
         _load(trainer, stored)
         stored["taken up"] = True

@@ -9,15 +9,12 @@
 Proof: docs/proofs/dpsgd.md
 """
 
-import copy
-import inspect
 import json
 import math
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -25,7 +22,7 @@ import torch
 from torch import Tensor, nn
 
 from hubbub.bounded import unwrap
-from hubbub.errors import Halted, InvalidInput, Unsupported
+from hubbub.errors import Halted, InvalidInput
 from hubbub.learn.apart import refuse_rough_products, starting_from, surroundings
 from hubbub.learn.check import (
     are_all_hooked,
@@ -37,6 +34,7 @@ from hubbub.learn.check import (
 )
 from hubbub.learn.clip import MOST_CHUNK, Sums, Threshold, added_up
 from hubbub.learn.data import Examples
+from hubbub.learn.given import losses_of, optimizers_of, refuse_mistaken, trained_by, unit_of
 from hubbub.learn.gradients import Augment, Objective
 from hubbub.learn.lots import Fixed, Scheduled
 from hubbub.learn.saved import give_up, is_there, resume, save
@@ -46,7 +44,7 @@ from hubbub.noise import rounded_gaussian
 from hubbub.noise.entropy import random_bits, random_bytes
 from hubbub.rational import Number, below_one, probability, whole
 from hubbub.release import Release
-from hubbub.unit import Neighbours, Unit
+from hubbub.unit import Unit
 
 __all__ = ["Trainer", "Training", "private"]
 
@@ -77,7 +75,7 @@ def private(
     augment: Augment | None = None,
     average: Number | None = None,
     chunk: int | None = None,
-    example: Sequence[Any] | None = None,
+    example: Sequence[Any] | Mapping[str, Any] | None = None,
 ) -> "Trainer":
     """A private training run, planned and checked; nothing is read or charged until it starts.
 
@@ -102,8 +100,8 @@ def private(
         augment: A function of a batch of examples that changes each by itself, at random.
         average: Keep a moving average of the weights, of this decay.
         chunk: Units at a time; the model sees batches of just this size.
-        example: What an example looks like, where the data cannot tell. It stands where no example is, and
-            must be nobody's.
+        example: What an example looks like, where the data cannot tell: tensors, or a dictionary of them if
+            items are. It stands where no example is, and must be nobody's.
 
     >>> model = nn.Linear(2, 2)
     >>> optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
@@ -123,14 +121,15 @@ def private(
         docs/proofs/dpsgd.md says; the time a step takes is not watched.
     Proof: docs/proofs/dpsgd.md
     """
-    _refuse_mistaken(target, account, unit, units)
-    optimizers = _optimizers(optimizer)
-    named = _trained(model, optimizers)
+    refuse_mistaken(target, account)
+    who = unit_of(unit, units, rate)
+    optimizers = optimizers_of(optimizer)
+    named = trained_by(model, optimizers)
     refuse_model(model, list(named.values()))
     schedule = Schedule.of(named, clip=clip, rate=rate, steps=steps, sigma=sigma, target=target, lot=lot)
     kind = next((p.dtype for p in named.values()), torch.float32)
     examples = Examples(data, units=units, per_unit=per_unit, copies=copies, example=example, kind=kind)
-    whole_objective = Objective(model, _losses(loss, objective, len(examples.blank)), augment)
+    whole_objective = Objective(model, losses_of(loss, objective, len(examples.blank)), augment)
     way = chosen_way(whole_objective, list(named.values()), examples.blank, examples.width)
     size = _chunk(chunk, schedule.lot, getattr(way, "held", _HELD // 64))
     counts = any(isinstance(one, Adaptive) for one in schedule.clips)
@@ -141,16 +140,6 @@ def private(
             "population is not the number of units there are",
             why="shuffled lots are about a public number of units",
             fix="pass the population, or use Poisson lots",
-        )
-    neighbours = Neighbours.SUBSTITUTE if isinstance(rate, Fixed) else Neighbours.ADD_REMOVE
-    who = (
-        unit if isinstance(unit, Unit) else Unit(unit or ("unit" if units is not None else None), neighbours)
-    )
-    if who.neighbours is not neighbours or who.window is not None:
-        raise InvalidInput(
-            f"the run would not protect {who}",
-            why=f"units of these lots are protected under {neighbours.value}, in all their rows",
-            fix="pass the name of the key",
         )
     decay = None if average is None else float(probability(average, "average"))
     return Trainer(
@@ -169,34 +158,6 @@ def private(
     )
 
 
-def _refuse_mistaken(target: Any, account: Any, unit: Any, units: Any) -> None:
-    """What is not of its kind, or would promise more than is kept."""
-    if target is not None and not isinstance(target, Budget):
-        raise InvalidInput(
-            f"target is of type {type(target).__name__}",
-            why="ε and δ are a budget",
-            fix="pass such as Budget(2, 1e-5)",
-        )
-    if account is not None and not callable(getattr(account, "charge", None)):
-        raise InvalidInput(
-            f"account is of type {type(account).__name__}",
-            why="the run is charged to it",
-            fix="pass the account of a data set, or Spending(Budget(2, 1e-5))",
-        )
-    if (unit.key if isinstance(unit, Unit) else unit) is not None and units is None:
-        raise InvalidInput(
-            "unit is given without units",
-            why="every example would be protected by itself, and not all that are one person's together",
-            fix="pass units=, the key of each example; where each is another's, units=range(len(x))",
-        )
-    if units is not None and isinstance(unit, Unit) and unit.key is None:
-        raise InvalidInput(
-            "units are given, and the unit is a row",
-            why="a row's share of a lot then follows what else its unit has, so that it weighs more",
-            fix="pass the name of the key as unit=, or no units",
-        )
-
-
 def _chunk(given: int | None, lot: int, held: int) -> int:
     """Units at a time: few enough to stay near the processor, many enough to be quick; at most a lot."""
     if given is None:
@@ -210,85 +171,6 @@ def _chunk(given: int | None, lot: int, held: int) -> int:
             fix=f"pass at most {MOST_CHUNK}; lots are as large as you like",
         )
     return size
-
-
-def _optimizers(given: Any) -> list[torch.optim.Optimizer]:
-    found = list(given) if isinstance(given, (list, tuple)) else [given]
-    if not found or not all(isinstance(one, torch.optim.Optimizer) for one in found):
-        raise InvalidInput(
-            "optimizer is not a torch optimizer, nor several",
-            why="it takes the private gradients",
-            fix="pass such as torch.optim.SGD(model.parameters(), lr=0.1)",
-        )
-    if any(isinstance(one, (torch.optim.LBFGS, torch.optim.SparseAdam)) for one in found):
-        raise Unsupported(
-            "this optimizer asks for more than one dense gradient a step",
-            why="each would be another look at the data",
-            fix="use SGD, Adam or another first-order optimizer",
-        )
-    return found
-
-
-def _trained(model: Any, optimizers: list[torch.optim.Optimizer]) -> dict[str, nn.Parameter]:
-    held = [p for one in optimizers for group in one.param_groups for p in group["params"]]
-    named = dict(model.named_parameters()) if isinstance(model, nn.Module) else {}
-    if any(isinstance(p, nn.parameter.UninitializedParameter) for p in held):
-        raise InvalidInput(
-            "the model has lazy parameters",
-            why="their shapes are not known yet",
-            fix="run the model once on public data",
-        )
-    if {id(p) for p in held} - {id(p) for p in named.values()}:
-        raise InvalidInput(
-            "the optimizer holds parameters that are not the model's",
-            why="they would get no gradients",
-            fix="pass the optimizer of this model; another model's is stepped in your loop",
-        )
-    ids = {id(p) for p in held}
-    return {name: p for name, p in named.items() if p.requires_grad and id(p) in ids}
-
-
-def _losses(loss: Any, objective: Any, tensors: int) -> Callable[..., Tensor]:
-    """Each example's loss under a model."""
-    if (loss is None) == (objective is None):
-        raise InvalidInput(
-            "not just one of loss and objective is given",
-            why="one of them is learned by",
-            fix="pass loss=, a function of outputs and targets, or objective=, of the model and a batch",
-        )
-    if objective is not None:
-        return objective
-    if tensors != 2:
-        raise InvalidInput(
-            "the data are not inputs and targets",
-            why="loss is a function of outputs and targets",
-            fix="pass two tensors, or objective=, a function of the model and all tensors",
-        )
-    return _OfOutputs(_unreduced(loss))
-
-
-class _OfOutputs(nn.Module):
-    """A loss of outputs and targets; a module, so that what such a loss keeps is put back like a model's."""
-
-    def __init__(self, each: Callable[..., Tensor]) -> None:
-        super().__init__()
-        self.each = each
-
-    def forward(self, model: nn.Module, x: Tensor, y: Tensor) -> Tensor:
-        """One number for each example."""
-        return self.each(model(x), y)
-
-
-def _unreduced(loss: Any) -> Callable[..., Tensor]:
-    if isinstance(loss, nn.Module) and hasattr(loss, "reduction"):
-        apart: Any = copy.deepcopy(loss)
-        apart.reduction = "none"
-        return apart
-    try:
-        reduces = "reduction" in inspect.signature(loss).parameters
-    except (TypeError, ValueError):
-        reduces = False
-    return partial(loss, reduction="none") if reduces else loss
 
 
 def _modes(model: nn.Module) -> list[tuple[Any, ...]]:
@@ -536,11 +418,11 @@ class Trainer:
         if not self._charged:
             self._refuse_changes()
             if self._account is not None:
-                self.pay(f"training, {self.steps} steps", self.loss)
+                self._pay(f"training, {self.steps} steps", self.loss)
                 self.is_paid = True
             self._charged = True
 
-    def pay(self, what: str, loss: Loss) -> None:
+    def _pay(self, what: str, loss: Loss) -> None:
         """Charge the account."""
         if self._account is None:
             raise InvalidInput(
