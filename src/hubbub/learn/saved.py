@@ -153,24 +153,23 @@ def resume(trainer: "Trainer", path: Path, *, again: bool = False) -> bool:
                 why="it cannot be gone on with by this one",
                 fix="make the trainer with the same model, optimizers and settings; the file is as it was",
             )
-        more = None if stored["more"] is None else loss_from_json(stored["more"])
+        _load(trainer, stored)
         if stored["taken up"] and stored["step"] < trainer.steps:
             left = trainer.schedule.lots.loss_of(range(stored["step"], trainer.steps))
-            more = left if more is None else more + left
+            trainer.more = left if trainer.more is None else trainer.more + left
+            stored["more"] = loss_to_json(trainer.more)
             if stored["paid"]:
                 what = f"training, steps from {stored['step'] + 1} on once more"
                 trainer._pay(what, left)  # noqa: SLF001 - nobody else does
-        stored["more"] = None if more is None else loss_to_json(more)
-        _load(trainer, stored)
         stored["taken up"] = True
-    trainer.more = more
-    trainer.averaged = stored["averaged"]
-    trainer.clips = stored["clips"]
-    trainer._step = stored["step"]  # noqa: SLF001 - nobody else sets it
     return bool(stored["paid"])
 
 
 def _load(trainer: "Trainer", stored: dict[str, Any]) -> None:
+    """The trainer as it was saved."""
+    trainer.more = None if stored["more"] is None else loss_from_json(stored["more"])
+    trainer.averaged, trainer.clips = stored["averaged"], stored["clips"]
+    trainer._step = stored["step"]  # noqa: SLF001 - nobody else sets it
     try:
         trainer.model.load_state_dict(stored["model"])
         for optimizer, state in zip(trainer.optimizers, stored["optimizers"], strict=True):
@@ -185,13 +184,15 @@ def _load(trainer: "Trainer", stored: dict[str, Any]) -> None:
 
 @contextmanager
 def _as_before(trainer: "Trainer") -> Iterator[None]:
-    """Weights and optimizers are as they were, if this fails: a run from others' weights would cost more."""
+    """All of the trainer is as it was, if this fails: a run from others' weights would cost more."""
+    own = trainer.more, trainer.averaged, trainer.clips, trainer.step
     tensors = [*trainer.model.parameters(), *trainer.model.buffers()]
     weights = [x.detach().clone() for x in tensors]
     states = [deepcopy(optimizer.state_dict()) for optimizer in trainer.optimizers]
     try:
         yield
     except BaseException:
+        trainer.more, trainer.averaged, trainer.clips, trainer._step = own  # noqa: SLF001
         with torch.no_grad():
             for x, was in zip(tensors, weights, strict=True):
                 x.copy_(was)
