@@ -59,33 +59,67 @@
 | A30 | bounds of a copy that is not used | integers | StaleBounds |
 | A30-sql | bounds of a column before it was computed with | sql | bounds_of_another_step |
 
-Rows that end in -sql are made through SQL, against the engine's exact integers.
+Rows that end in -sql are made through SQL, against the engine's exact integers. Those from A31 on are attacks
+on the edges: each theme has a table of its own, in the docstring of its tests, and its mutants in a file of its own.
 """
 
 import importlib
 import inspect
 
+import pytest
+
 from attacks import mutants, sql_mutants
 
 THEMES = ["floats", "integers", "samplers", "selection", "parameters", "entropy", "time", "sql"]
+EDGES = ["outcome", "files", "ledger", "declared", "training", "policy", "meaning", "grid"]
 
 
 def _table():
-    lines = [line for line in __doc__.splitlines() if line.startswith("| A")]
-    return {
-        row: (theme, mutant)
-        for row, _, theme, mutant in (map(str.strip, line.split("|")[1:-1]) for line in lines)
-    }
+    return {row: (theme, mutant) for row, _, theme, mutant in _lines(__doc__)}
+
+
+def _lines(text):
+    """The rows of a table in a docstring."""
+    lines = [line for line in text.splitlines() if line.startswith("| A")]
+    return [tuple(map(str.strip, line.split("|")[1:-1])) for line in lines]
 
 
 def _modules():
     return {theme: importlib.import_module(f"attacks.test_{theme}") for theme in THEMES}
 
 
+def _edges():
+    """The modules of attacks on the edges, with those of their mutants."""
+    return {
+        theme: tuple(importlib.import_module(f"attacks.{kind}_{theme}") for kind in ("test", "mutants"))
+        for theme in EDGES
+    }
+
+
 def test_every_row_of_the_catalogue_is_attacked():
-    assert sorted({name.partition("-")[0] for name in _table()}) == [
-        f"A{number:02}" for number in range(1, 31)
+    edges = [row for module, _ in _edges().values() for row, *_ in _lines(module.__doc__)]
+    assert sorted({name.partition("-")[0] for name in (*_table(), *edges)}) == [
+        f"A{number:02}" for number in range(1, 75)
     ]
+    assert len(set(edges)) == len(edges)
+
+
+@pytest.mark.parametrize("theme", EDGES)
+def test_every_edge_has_its_attacks_and_their_mutants(theme):
+    module, weak = _edges()[theme]
+    table = {row: mutant for row, _, mutant in _lines(module.__doc__)}
+    assert sorted(row.name for row in module.ROWS) == sorted(table)
+    for row in module.ROWS:
+        attack = getattr(row.attack, "func", row.attack)
+        assert attack.__name__.startswith(f"attack_{row.name.partition('-')[0]}")
+    public = {
+        name
+        for name, value in vars(weak).items()
+        if getattr(value, "__module__", None) == weak.__name__ and not name.startswith("_")
+    }
+    assert public == set(table.values())
+    for row, mutant in table.items():
+        assert row.partition("-")[0] in getattr(weak, mutant).__doc__
 
 
 def test_the_table_is_what_is_run():

@@ -1,0 +1,1 @@
+"""The ledger is one thing: as it was before, kept so that each attack is seen to find what it looks for."""

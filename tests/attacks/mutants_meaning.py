@@ -1,0 +1,1 @@
+"""SQL's own meaning: as it was before, kept so that each attack is seen to find what it looks for."""

@@ -1,0 +1,1 @@
+"""Examples stay apart at every step: as it was before, kept so that each attack is seen to find what it looks for."""
