@@ -167,10 +167,10 @@ def cell(value: Any) -> str:
     """A key as it is shown: it may come from the data, so nothing in it may move a terminal's cursor.
 
     >>> cell(3.0), cell(None), cell("a" + chr(27) + "[2J")
-    ('3', '—', 'a�[2J')
+    ('3', 'NULL', 'a�[2J')
     """
     if value is None:
-        return "—"
+        return "NULL"
     if isinstance(value, float):
         return _number(value, 0.0 if value.is_integer() else abs(value) / 1000)
     return "".join(letter if letter.isprintable() else "�" for letter in str(value))
@@ -205,7 +205,7 @@ def _with_interval(column: "Shown") -> list[list[str]]:
 def _number(value: float, width: float) -> str:
     """To the digit that the interval leaves in doubt, and one more."""
     if math.isnan(value):
-        return "—"
+        return "NULL"
     if math.isinf(value):
         return "∞" if value > 0 else "−∞"
     digits = 0 if not math.isfinite(width) or width <= 0 else max(0, 1 - math.floor(math.log10(width)))

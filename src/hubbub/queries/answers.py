@@ -190,12 +190,13 @@ def _cells(answers: Answers) -> list[list[str]]:
 
 def _cell(column: Shown, place: int) -> str:
     value = column.values[place]
+    if _plain(value) is None:
+        return "NULL"
     if column.low is None or column.high is None:
-        return "" if value is None else _short(value)
+        return _short(value)
     low, high = float(column.low[place]), float(column.high[place])
     width = (high - low) / 2
-    around = f"{_number(float(value), width)}  [{_number(low, width)}, {_number(high, width)}]"
-    return around if math.isfinite(float(value)) else "—"
+    return f"{_number(float(value), width)}  [{_number(low, width)}, {_number(high, width)}]"
 
 
 def _short(value: Any) -> str:
@@ -227,9 +228,9 @@ def _said(facts: Mapping[str, Any]) -> str:
 
 
 def _plain(value: Any) -> Any:
-    if isinstance(value, np.generic):
-        return value.item()
-    return value
+    """As Python has it; a number that is missing is None."""
+    plain = value.item() if isinstance(value, np.generic) else value
+    return None if isinstance(plain, float) and math.isnan(plain) else plain
 
 
 def _stored_column(column: Shown) -> dict[str, Any]:

@@ -315,7 +315,7 @@ class Plan:
             "interval covers": "the exact answer of the bounded query"
             + ("" if self.reports else "; what bounding changed is not measured"),
             **_said(above),
-            "notes": [kind.note for kind in self.query.aggregates if kind.note],
+            "notes": self.query.notes,
         }
 
     @property
@@ -342,7 +342,7 @@ class Plan:
 
     def notes(self) -> list[str]:
         """What else a reader should know."""
-        out = [f"  {kind.note}" for kind in self.query.aggregates if kind.note]
+        out = [f"  {note}" for note in self.query.notes]
         if self.searches:
             out.append(f"  {shown_up(self.epsilon_for_search)} of ε finds how many rows a unit may count")
         if self.autos:

@@ -68,10 +68,14 @@ class Column:
     """Numbers are clamped into these before they are added up."""
     keys: Sequence[Key] | None = None
     """All values that a group may have; public."""
+    is_complete: bool = False
+    """Whether these follow from what the column is, so that no row has another: not if they are declared."""
     is_unit: bool = False
     """Whether it says who is protected."""
     origin: tuple[str, str] | None = None
     """The public table and column it comes from: its values are then all that there can be."""
+    is_outer: bool = False
+    """Whether it is NULL in rows besides, which an outer join found nothing for."""
     size: Size = RANGE
     """Of numbers."""
 
@@ -102,10 +106,13 @@ class Table:
         is_public: bool = False,
     ) -> "Table":
         """A table from what is declared of it; what is declared of a column that is not there is refused."""
-        known: dict[Kind, tuple[Key, ...]] = {Kind.BOOLEAN: (False, True)}
+        truths: dict[str, Any] = {"keys": (False, True, None), "is_complete": True}
         table = cls(
             name,
-            tuple(Column(column, kind, keys=known.get(kind)) for column, kind in kinds.items()),
+            tuple(
+                Column(column, kind, **(truths if kind is Kind.BOOLEAN else {}))
+                for column, kind in kinds.items()
+            ),
             is_public,
         )
         _check_names(table)
@@ -115,7 +122,8 @@ class Table:
             columns[column.name] = replace(columns[column.name], bounds=bounds_of(limits, given))
         for given, values in (keys or {}).items():
             column = table.find(given)
-            columns[column.name] = replace(columns[column.name], keys=keys_of(values, given, column.kind))
+            listed = keys_of(values, given, column.kind)
+            columns[column.name] = replace(columns[column.name], keys=listed, is_complete=False)
         if unit is not None:
             column = table.find(unit)
             columns[column.name] = replace(columns[column.name], is_unit=True)
