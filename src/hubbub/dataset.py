@@ -11,10 +11,11 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any, Self
 
-from hubbub.errors import InvalidInput, Refused
+from hubbub.errors import HubbubError, InvalidInput, Refused
 from hubbub.facts import found, kind_of
 from hubbub.ledger import Account, Charge, Ledger
 from hubbub.ledger.book import digest
+from hubbub.ledger.outcome import answer_of, callers_own, outcome_of, settled
 from hubbub.loss import Budget
 from hubbub.loss.stored import loss_to_json
 from hubbub.noise.entropy import random_bytes
@@ -27,7 +28,7 @@ from hubbub.queries.outputs import check_outputs
 from hubbub.queries.plan import Plan, planned
 from hubbub.queries.run import answered
 from hubbub.queries.sql import parsed, read
-from hubbub.queries.streamed import check_streamed, streamed
+from hubbub.queries.streamed import Stream, check_streamed, streamed
 from hubbub.rational import Number
 from hubbub.release import Release
 from hubbub.spending import Spending
@@ -138,16 +139,19 @@ class Dataset:
     def run(self, plan: Plan, progress: Callable[[str], None] = lambda _: None) -> Release:
         """Charge, then run, then release. With a ledger a question that was answered is answered the same.
 
-        Guarantee: the charge stands before the engine sees the query, and with a ledger the release before
+        What the run raises is an outcome, too: with a ledger it is raised again whenever the question is
+        asked. Without one each run is charged anew.
+
+        Guarantee: the charge stands before the engine sees the query, and with a ledger the outcome before
             anybody sees it; nothing is given back.
-        Proof: docs/proofs/ledger.md, "One answer per charge"
+        Proof: docs/proofs/ledger.md, "One outcome per charge"
         """
         self._check(plan)
         if isinstance(self.account, Account):
             answers = self._kept(self.account, plan, progress)
         else:
             self.account.charge(plan.query.text, plan.loss, unit=self.unit)
-            answers = self._answers(plan, progress)
+            answers = outcome_of(lambda: self._answers(plan, callers_own(progress))).get()
         return Release(
             answers, plan.loss, plan, self.unit, asserted=False, cells=max(1, len(answers)), mapped=True
         )
@@ -165,13 +169,22 @@ class Dataset:
         check_streamed(plan)
         charged = {}
         if isinstance(self.account, Account):
-            charged = self._charged(self.account, self._begun(self.account, plan))
+            charged = self._charged(self.account, self.account.begin(**self._asked(plan)))
         else:
             self.account.charge(plan.query.text, plan.loss, unit=self.unit)
-        with self._engine.snapshot():
-            stream = streamed(plan, self._engine, progress, charged)
+
+        def run() -> Stream:
+            with self._engine.snapshot():
+                return streamed(plan, self._engine, callers_own(progress), charged)
+
         return Release(
-            stream, plan.loss, plan, self.unit, asserted=False, cells=plan.query.cells, mapped=True
+            outcome_of(run).get(),
+            plan.loss,
+            plan,
+            self.unit,
+            asserted=False,
+            cells=plan.query.cells,
+            mapped=True,
         )
 
     def _check(self, plan: Plan) -> None:
@@ -194,27 +207,26 @@ class Dataset:
         if is_additive(plan):
             related = digest([family(plan, self._origin), self.version])
         key = f"{related} {question}" if related else digest([question, self.version])
-        charge = self._begun(account, plan, key=key, fingerprint=question, related=related)
-        kept = None if charge.is_new else account.released(charge.number)
-        if kept is None:
-            try:
-                answers = self._answers(plan, progress)
-            except Refused as said:  # with noise: drawn again, it would be a second answer
-                answers = Answers((), {"refused": [said.what, said.why, said.fix]})
-            if charge.parts:
-                answers = finer(plan, answers, list(self._earlier(account, plan, charge.parts)))
-                with_lines = {} if answers.own is None else {"combined with lines": list(charge.parts)}
-                answers = replace(answers, facts={**answers.facts, **with_lines})
-            kept = account.keep(charge.number, answers.to_json())
+
+        def run(charge: Charge) -> str:
+            answers = self._answers(plan, callers_own(progress))
+            earlier = dict(self._earlier(account, plan, charge.parts))
+            combined = finer(plan, answers, list(earlier.values()))
+            if combined.own is not None:
+                combined = replace(combined, facts={**combined.facts, "combined with lines": list(earlier)})
+            return combined.to_json()
+
+        asked = self._asked(plan)
+        charge, kept = settled(
+            account, run, progress, **asked, key=key, fingerprint=question, related=related
+        )
         answers = Answers.from_json(kept)
-        if "refused" in answers.facts:
-            what, why, fix = answers.facts["refused"]
-            raise Refused(what, why=why, fix=fix)
         return replace(answers, facts={**answers.facts, **self._charged(account, charge)})
 
-    def _begun(self, account: Account, plan: Plan, **known: Any) -> Charge:
+    def _asked(self, plan: Plan) -> dict[str, Any]:
+        """What is charged, and for whom."""
         name = ", ".join(table.name for table in self.tables.values() if not table.is_public)
-        return account.begin(plan.query.text, plan.loss, unit=self.unit, dataset=name, **known)
+        return {"what": plan.query.text, "loss": plan.loss, "unit": self.unit, "dataset": name}
 
     def _charged(self, account: Account, charge: Charge) -> dict[str, Any]:
         """What a label says of the line in the ledger, and of all windows."""
@@ -222,23 +234,25 @@ class Dataset:
         lifetime = {} if self.unit.window is None else {"lifetime": account.lifetime().said()}
         return {"line": charge.number, **when, **lifetime}
 
-    def _earlier(self, account: Account, plan: Plan, parts: Iterable[int]) -> Iterator[tuple[Plan, Answers]]:
+    def _earlier(
+        self, account: Account, plan: Plan, parts: Iterable[int]
+    ) -> Iterator[tuple[int, tuple[Plan, Answers]]]:
         """Earlier answers with their plans: those whose labels say what their lines were charged for."""
         for number in parts:
-            kept, body = account.released(number), account.line(number).body
-            found = None if kept is None else Answers.from_json(kept)
+            found, body = _answers_of(account.released(number)), account.line(number).body
             made = None if found is None else plan_of(plan, found)
             if found is None or made is None:
                 continue
             paid = (body["fingerprint"], body["loss"])
             if paid == (fingerprint(made, self._origin), json.loads(loss_to_json(made.loss))):
-                yield made, found
+                yield number, (made, found)
 
     def exact(self, plan: Plan) -> Answers:
         """The owner's preview: the bounded query's exact answers, without noise. Never to be published.
 
         It is recorded in the account before anything is read, and marked in what comes out.
         """
+        self._check(plan)
         self.account.exact(plan.query.text)
         with self._engine.snapshot():
             done = answered(plan, self._engine, is_exact=True)
@@ -271,6 +285,14 @@ class Dataset:
 
     def __repr__(self) -> str:
         return f"Dataset({', '.join(self.tables)}; {self.unit})"
+
+
+def _answers_of(kept: str | None) -> Answers | None:
+    """The answers that are stored, where it was answers that came out."""
+    try:
+        return None if kept is None else Answers.from_json(answer_of(kept))
+    except HubbubError:
+        return None
 
 
 def _first(*given: Any) -> Any:

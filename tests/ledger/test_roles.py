@@ -365,7 +365,7 @@ def test_who_becomes_a_reader_or_an_analyst_is_no_spender_any_more(roles):
 
 def test_the_charge_of_a_key_is_known_to_those_with_a_budget_there(roles):
     with roles.open() as ledger:
-        ledger.account("sales").charge("a count", TENTH, key="k")
-        ledger.account("visits").charge("a count", TENTH, key="k")
+        ledger.account("sales").begin("a count", TENTH, key="k")
+        ledger.account("visits").begin("a count", TENTH, key="k")
     assert len(roles.attack("SELECT * FROM known('visits', 'k')", user="ada")) == 1
     assert roles.attack("SELECT * FROM known('sales', 'k')", user="ada") == []

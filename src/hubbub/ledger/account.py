@@ -50,6 +50,10 @@ class Charge:
     moment: str
     parts: tuple[int, ...] = ()
     """Earlier charges whose releases its own is combined with."""
+    is_settled: bool = False
+    """Whether its outcome is stored."""
+    attempt: str | None = None
+    """Who made it, and alone may run it."""
 
 
 @dataclass(frozen=True)
@@ -105,14 +109,14 @@ class Account:
 
     # Spending
 
-    def charge(self, what: str, loss: Loss, *, unit: Unit | None = None, key: str | None = None) -> Receipt:
-        """Charge before anything runs; durable when it returns. A key is charged once, however often.
+    def charge(self, what: str, loss: Loss, *, unit: Unit | None = None) -> Receipt:
+        """Charge before anything runs; durable when it returns.
 
         Guarantee: the account's charges, and each analyst's, fit their budgets, whoever charges at the same
             time. Nothing is ever given back.
         Proof: docs/proofs/ledger.md, "Never overspent"
         """
-        return self.begin(what, loss, unit=unit, key=key).receipt
+        return self.begin(what, loss, unit=unit).receipt
 
     def begin(
         self,
@@ -124,15 +128,23 @@ class Account:
         fingerprint: str | None = None,
         dataset: str = "",
         related: str | None = None,
+        attempt: str | None = None,
+        lost: int | None = None,
     ) -> Charge:
-        """As `charge`, with the line under which the release is to be kept.
+        """As `charge`, with the line under which the outcome is to be kept. A key is charged once.
 
         `unit` is whom the charge protects: another than the account's is refused, and with an account of a
         window it must be said. `fingerprint` stands for the question; without one, `what` does. A key that
         was charged for another question, or at another cost, is refused. An analyst who comes with a key that
-        somebody else charged is charged herself, and the account is not. The release of a charge whose key
-        starts with `related` is combined with those that were kept under keys with the same start: the line
-        says with which.
+        somebody else charged is charged herself once there is something to see, and the account is not. The
+        release of a charge whose key starts with `related` is combined with those that were kept under keys
+        with the same start: the line says with which.
+
+        A charge belongs to the `attempt` that made it: one that is not new may not be run. If the line `lost`
+        has the key and still no outcome, the key is charged anew in its place.
+
+        Guarantee: a charge is new once.
+        Proof: docs/proofs/ledger.md, "One outcome per charge"
         """
         if self._is_reader:
             raise _not_allowed("a reader cannot charge")
@@ -153,11 +165,20 @@ class Account:
             if known is not None:
                 line = book.line(known)
                 self._refuse_other(line, question, stored, cost)
-                for number in (*parts_of(line), known):
-                    self._see(book, line if number == known else book.line(number))
-                return Charge(
-                    Receipt(what, loss), known, is_new=False, moment=line.moment, parts=parts_of(line)
-                )
+                is_settled = book.is_settled(known)
+                if is_settled:
+                    for number in (*parts_of(line), known):
+                        self._see(book, line if number == known else book.line(number))
+                if is_settled or known != lost:
+                    return Charge(
+                        Receipt(what, loss),
+                        known,
+                        is_new=False,
+                        moment=line.moment,
+                        parts=parts_of(line),
+                        is_settled=is_settled,
+                        attempt=line.body.get("attempt"),
+                    )
             self._refuse_closed(book)
             for who in dict.fromkeys((EVERYBODY, self.who)):
                 self._spend(book, who, cost)
@@ -174,19 +195,29 @@ class Account:
             parts = [] if related is None else self._kept_under(book, related)
             if parts:
                 body["with"] = parts
+            if attempt is not None:
+                body["attempt"] = attempt
+            if known is not None:
+                body["instead of"] = known
+                book.give_up(known)
             entry = book.append(self.name, "charge", self.who, body)
             book.charged(self.name, key, entry.number)
             return Charge(
-                Receipt(what, loss), entry.number, is_new=True, moment=entry.moment, parts=tuple(parts)
+                Receipt(what, loss),
+                entry.number,
+                is_new=True,
+                moment=entry.moment,
+                parts=tuple(parts),
+                attempt=attempt,
             )
 
         return self._store.write(work)
 
     def keep(self, number: int, release: str) -> str:
-        """Keep the release of a charge before anybody sees it, and give the one that may be shown.
+        """Keep the outcome of a charge before anybody sees it, and give the one that may be shown.
 
         Guarantee: for one charge this is always the same text: the first that was kept.
-        Proof: docs/proofs/ledger.md, "One answer per charge"
+        Proof: docs/proofs/ledger.md, "One outcome per charge"
         """
         if self._is_reader:
             raise _not_allowed("a reader cannot release")

@@ -250,7 +250,7 @@ BEGIN
     IF knd = 'charge' THEN
         IF NOT body ?& ARRAY['what', 'dataset', 'loss', 'cost', 'unit', 'neighbours', 'fingerprint', 'key']
             OR body - ARRAY['what', 'dataset', 'loss', 'cost', 'unit', 'neighbours', 'fingerprint', 'key']
-                - 'with' <> '{}'
+                - 'with' - 'attempt' <> '{}'
             OR jsonb_typeof(body -> 'key') NOT IN ('string', 'null')
             OR jsonb_typeof(body -> 'what') <> 'string' OR jsonb_typeof(body -> 'dataset') <> 'string'
             OR jsonb_typeof(body -> 'fingerprint') <> 'string'

@@ -146,9 +146,16 @@ class Replay:
         cost = known[figures]
         if cost is None:
             return "was charged less than it costs"
-        if body["key"] is not None and (entry.account, body["key"]) in self._keys:
+        name = (entry.account, body["key"])
+        if self._keys.get(name) != body.get("instead of"):
             return "charges a key again"
-        self._keys.add((entry.account, body["key"]))
+        if "instead of" in body:
+            account, _, released = self.charges[body["instead of"]]
+            if released is not None:
+                return "charges anew what was released"
+            self.charges[body["instead of"]] = (account, None, None)
+        if body["key"] is not None:
+            self._keys[name] = entry.number
         parts = tuple(body.get("with", ()))
         if any(not self._may_combine(number, entry) for number in parts):
             return "combines what was not released, or not to see"
@@ -217,7 +224,8 @@ class Replay:
             total = total.charge(cost)
         return charges[-1][0]
 
-    _keys: set[tuple[str, str | None]] = field(default_factory=set)
+    _keys: dict[tuple[str, str | None], int] = field(default_factory=dict)
+    """The line that stands for a key."""
     _costs: dict[str, dict[tuple[str, str], Cost | None]] = field(default_factory=dict)
     """What was charged for a loss, if that covers it, by account: a million lines have few different ones."""
     _pending: dict[tuple[str, str], list[tuple[int, Cost]]] = field(default_factory=dict)
