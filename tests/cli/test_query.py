@@ -370,7 +370,8 @@ def test_what_is_declared_need_not_be_said():
     )
     large = run("query", "visits.parquet", BY_REGION, "--epsilon", "1", "--delta", "1e-4")
     assert large.stderr.startswith("--delta is not below 1/population")
-    assert "one row" in run("plan", "visits.parquet", BY_REGION, "--epsilon", "1", "--unit", "row").stdout
+    other = run("plan", "visits.parquet", BY_REGION, "--epsilon", "1", "--unit", "row")
+    assert "hubbub.toml declares another unit" in other.stderr
 
 
 # The owner's eyes

@@ -51,6 +51,11 @@ _SPELLED = {
     "a larger epsilon or delta": "a larger --epsilon or --delta",
     "declare its type": "declare its --type",
     "; open a DuckDB database with duckdb.connect and pass that": ", or a DuckDB database",
+    "new_rows=True": "--new-data",
+    "new_rows is": "--new-data is",
+    "override=True": "--override",
+    "override is": "--override is",
+    "pass account=": "pass --account ",
     'pass table="visits"': "add --table visits",
     'pass Unit("patient"), or Unit.row()': "pass --unit COLUMN, or --unit row",
 }

@@ -53,6 +53,10 @@ class Rows(Protocol):
 class Store(Protocol):
     """Where entries are kept."""
 
+    @property
+    def where(self) -> str:
+        """Its path or address."""
+
     def write(self, work: Callable[[Rows], _T]) -> _T:
         """Do work that is alone: durable when it returns, undone where it raises."""
 
@@ -86,6 +90,11 @@ class SQLite:
         if not self.path.exists():
             self._create()
         self.read(_check_format)
+
+    @property
+    def where(self) -> str:
+        """The file's path."""
+        return str(self.path)
 
     def write(self, work: Callable[[Rows], _T]) -> _T:
         """Do work that is alone."""
