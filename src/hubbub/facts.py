@@ -42,6 +42,7 @@ from typing import Any, TypeVar
 
 from hubbub.errors import HubbubError, InvalidInput, Refused
 from hubbub.loss import Budget
+from hubbub.output import NAME, guard
 from hubbub.rational import whole
 from hubbub.tables.identity import files_of, members, of_files
 from hubbub.tables.schema import Kind, bounds_of, keys_of
@@ -50,7 +51,6 @@ from hubbub.unit import Unit
 __all__ = ["NAME", "ROW", "Declared", "Facts", "found", "key_texts", "kind_of", "read", "typed_keys"]
 
 _T = TypeVar("_T")
-NAME = "hubbub.toml"
 ROW = "row"
 """What is written for a unit where one row is one person."""
 _MOST_KEYS = 10_000_000
@@ -254,7 +254,10 @@ def read(path: str | Path) -> Facts:
         raise InvalidInput(
             f"{file} is not TOML", why=str(problem).removesuffix("."), fix="correct it; see docs/queries.md"
         ) from None
-    return _Reader(file).facts(stated)
+    facts = _Reader(file).facts(stated)
+    guard(file, *(path for table in facts.tables for path in members(table.path)))
+    guard(*(path for path in (facts.ledger, facts.secret) if path and "://" not in path))
+    return facts
 
 
 class _Reader:
@@ -520,7 +523,9 @@ def key_texts(text: str, name: str, folder: Path | None = None) -> range | list[
     """
     if text.startswith("@"):
         try:
-            lines = ((folder or Path()) / text[1:]).read_text(encoding="utf-8-sig").splitlines()
+            file = (folder or Path()) / text[1:]
+            guard(file)
+            lines = file.read_text(encoding="utf-8-sig").splitlines()
         except (OSError, UnicodeDecodeError):
             raise InvalidInput(
                 f"the file of the keys of {name} cannot be read",

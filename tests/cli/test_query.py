@@ -347,7 +347,7 @@ def test_a_key_cannot_move_the_terminals_cursor():
     keys = "region=\x1b[2J[red]North"
     out = run("query", "visits.parquet", BY_REGION, "--unit", "patient", "--epsilon", "1", "--keys", keys)
     assert "\x1b" not in out.stdout
-    assert "�[2J[red]North" in out.stdout
+    assert "\\x1b[2J[red]North" in out.stdout
 
 
 # The owner's file

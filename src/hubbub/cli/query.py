@@ -9,14 +9,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
-from rich.markup import escape
 
 from hubbub.cli.given import bounds_in, errors_in, keys_in, public_in, types_in
+from hubbub.cli.screen import say, words
 from hubbub.cli.shown import Form, PlanForm, cost_of, form_of, show_answers, show_exact, show_plan, watching
 from hubbub.cli.typed import above_zero, allowed, counted, sure, up
 from hubbub.errors import InvalidInput
 from hubbub.facts import ROW, found
+from hubbub.output import check_output
 from hubbub.rational import shown_down
 from hubbub.unit import Unit, Window
 
@@ -313,11 +313,13 @@ def query(
                 why="there is no number to draw",
                 fix="select a COUNT, a SUM or an AVG, or leave the picture out",
             )
-        aside = Console(stderr=written != "table" or output is not None, highlight=False, soft_wrap=True)
+        if output is not None:
+            check_output(output)  # now that it is known which files are data
+        aside = written != "table" or output is not None
         if error:
-            aside.print(f"{', '.join(error)} takes {_price(made)}")
+            say(words(", ".join(error)), f" takes {_price(made)}", aside=aside)
         if explain:
-            aside.print(escape(made.explain()) + "\n")
+            say(made.explain() + "\n", aside=aside)
         if exact:
             if not data.is_kept:
                 _record(file, sql)
@@ -367,6 +369,8 @@ def plan(
         bounding_report, window=window, words=(new_data, override),
     )  # fmt: skip
     with asked.opened() as data:
+        if output is not None:
+            check_output(output)  # now that it is known which files are data
         show_plan(asked.planned(data), written, output, explain=explain)
 
 
@@ -401,6 +405,7 @@ def _left(data: "Dataset") -> list[str]:
 def _record(file: Path, sql: str) -> None:
     """Write down that exact answers were looked at: when and what, no data. Nothing is shown before."""
     path = file.parent / _LOG
+    check_output(path)
     line = json.dumps(
         {"time": datetime.now(UTC).isoformat(timespec="seconds"), "exact": sql}, ensure_ascii=False
     )

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 from hubbub.errors import InvalidInput, LedgerFailed, Refused
+from hubbub.output import guard
 
 __all__ = ["TABLES", "Rows", "SQLite", "Store"]
 
@@ -83,6 +84,7 @@ class SQLite:
     ) -> None:
         # The last two are the tests' private door: another file layer, and a control that loses charges.
         self.path = Path(path).absolute()
+        guard(*(f"{self.path}{ending}" for ending in ("", "-wal", "-shm", "-journal")))
         self._connect = connect
         self._settings = _DURABLE if durable else ("PRAGMA synchronous = NORMAL",)
         self._idle: list[Any] = []

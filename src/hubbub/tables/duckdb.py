@@ -27,6 +27,7 @@ from sqlglot import exp
 
 from hubbub.errors import EngineFailed, InvalidInput
 from hubbub.noise.entropy import random_bytes
+from hubbub.output import guard
 from hubbub.tables.engine import Columns, Source, as_keys, distinct_keys, types_of
 from hubbub.tables.forms import LEAST_MOMENT, SQL_NAMES, as_declared, finite, within, within_years
 from hubbub.tables.identity import Identity, files_of, of_database, of_files
@@ -96,6 +97,8 @@ class DuckDB:
                 self._connection.execute(f"SET temp_directory = {_text(spill)}")
             else:
                 self._check_collation()
+                found = self._connection.execute("SELECT path FROM duckdb_databases() WHERE path IS NOT NULL")
+                guard(*(path for (path,) in found.fetchall()))
             self.tables: Mapping[str, Table] = {
                 name: self._opened(name, source) for name, source in sources.items()
             }
@@ -254,9 +257,11 @@ class DuckDB:
         if isinstance(rows, (str, Path)):
             self._places[name] = ["file", os.path.realpath(rows)]
             self._identities[name] = of_files(files_of(rows))
+            guard(*files_of(rows))
             return self._file(str(rows), has_quotes=source.has_quotes)
         self._places[name] = None
         self._identities[name] = of_files(files_of(rows))
+        guard(*files_of(rows))
         self._kept.append(rows)
         try:
             self._connection.register(_RAW + name, rows)
