@@ -19,6 +19,7 @@ from hubbub.ledger.outcome import answer_of, callers_own, outcome_of, settled
 from hubbub.loss import Budget
 from hubbub.loss.stored import loss_to_json
 from hubbub.noise.entropy import random_bytes
+from hubbub.opening import keep_declared, refuse_both, refuse_declared, refuse_words
 from hubbub.queries.answers import Answers
 from hubbub.queries.builder import Builder
 from hubbub.queries.finer import finer, is_additive, plan_of
@@ -318,6 +319,8 @@ def open(  # noqa: A001 - hubbub.open is its name
     rows_per_unit: int | None = None,
     groups_per_unit: int | None = None,
     quotes: bool = True,
+    new_rows: bool = False,
+    override: bool = False,
 ) -> Dataset:
     """Open a file, a data frame, Arrow data, a DuckDB connection or a database as a dataset.
 
@@ -330,15 +333,18 @@ def open(  # noqa: A001 - hubbub.open is its name
     `table=["visits", "people"]`; a Spark session tables of its catalog, a Spark data frame itself. The rows
     stay where they are.
 
-    What a `hubbub.toml` beside the file declares of it need not be passed; what is passed wins. The path of
-    a `hubbub.toml` opens all its tables.
+    What a `hubbub.toml` in the file's folder, or in one above, declares of it need not be passed. Types,
+    bounds, keys and limits that are passed win; another unit, ledger, account or budget than declared is
+    refused, unless the owner passes `override=True`, which the declared ledger records. The path of a
+    `hubbub.toml` opens all its tables.
 
     With a `ledger`, a path or a `postgresql://…` address, all that is spent is charged there, to the account
     of that name (else the table's), on behalf of the owner or of an analyst with a budget of her own.
     `version` is the owner's word for the state of the data: the same question on the same version has the
     same answer, at no further cost. Rows in memory, and those of Spark, have no place to be known by: there
     questions are asked anew at each opening, unless `version` is passed. One account pays for the rows of
-    one place: a second one for the same unit is refused.
+    one place, by whatever name they are opened: a second one is refused. In a ledger that has other accounts,
+    rows that it does not know need the owner's word, `new_rows=True`, that no other account pays for them.
 
     With a `window`, such as `Window.of("day", "2026-11")`, only its rows are there, who is protected is one
     person within it, and the budget is the window's: so data that grows can be asked for ever. What all
@@ -362,6 +368,10 @@ def open(  # noqa: A001 - hubbub.open is its name
             fix='pass unit="patient" or Unit.row()',
         )
     who = replace(who, window=_window(window, who, None if facts is None else facts.window))
+    has_ledger = ledger is not None or (facts is not None and facts.ledger is not None)
+    refuse_words(analyst, has_ledger=has_ledger, new_rows=new_rows, override=override)
+    if facts is not None:
+        keep_declared(facts, who, ledger=ledger, account=account, budget=budget, override=override)
     kinds = {column: kind_of(kind) for column, kind in (types or {}).items()}
     connection = _connection(data) if facts is None else None
     if facts is None:
@@ -392,16 +402,18 @@ def open(  # noqa: A001 - hubbub.open is its name
                 None if declared.is_public else who.window,
             )
         budget = budget or facts.budget
-        if ledger is None:
-            ledger, account = facts.ledger, account or facts.account
+        ledger, account = _first(ledger, facts.ledger), account or facts.account
         version = version or facts.version
         population = _first(population, facts.population)
         rows_per_unit = _first(rows_per_unit, facts.rows_per_unit)
         groups_per_unit = _first(groups_per_unit, facts.groups_per_unit)
     _refuse_alike([*sources, *(public or {})])
+    if connection is None and not _is_elsewhere(data):
+        refuse_declared(public or {})
     for name, rows in (public or {}).items():
         sources[name] = Source(rows, is_public=True)
     engine = _engine(data, sources, connection)
+    refuse_both(engine, sources)
     people = population if population is not None else budget.population if budget is not None else None
     limits = Limits(rows_per_unit, groups_per_unit)
     if ledger is None:
@@ -418,8 +430,14 @@ def open(  # noqa: A001 - hubbub.open is its name
         )
     dataset = ", ".join(protected)
     places = {name: engine.place(name) for name in sources}
-    known = {name: places[name] for name in protected if places[name] is not None}
-    owner = kept.account(account or protected[0], who, budget, rows=known)
+    owner = kept.account(
+        account or protected[0],
+        who,
+        budget,
+        rows={name: engine.identity(name) for name in protected},
+        new_rows=new_rows,
+        override=override,
+    )
     if version is not None and analyst is None:
         owner.version(version, dataset)
     latest = owner.latest_version(dataset) or "1"

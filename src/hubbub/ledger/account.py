@@ -24,6 +24,7 @@ from hubbub.ledger.book import (
     known_cost,
     plain_text,
 )
+from hubbub.ledger.claims import unclaimed
 from hubbub.ledger.keys import Seal
 from hubbub.ledger.store import Rows, Store
 from hubbub.loss import Budget, Cost, Filter, Loss, Odometer, Receipt
@@ -31,9 +32,10 @@ from hubbub.loss.budget import refuse_other_unit
 from hubbub.loss.compose import Left, Reading
 from hubbub.loss.stored import loss_to_json
 from hubbub.rational import Number, round_up, shown_up
+from hubbub.tables.identity import Identity
 from hubbub.unit import Unit, Window
 
-__all__ = ["Account", "Charge", "Lifetime", "check_name", "check_text", "parts_of", "unclaimed", "window_of"]
+__all__ = ["Account", "Charge", "Lifetime", "check_name", "check_text", "parts_of", "window_of"]
 
 _LONGEST = 100_000
 _MOST_PARTS = 64
@@ -291,20 +293,28 @@ class Account:
         """Record that a dataset is of this version from now on, unless it already is."""
         self._record("version", {"version": version, "dataset": dataset}, once=True)
 
-    def claim(self, places: Mapping[str, Any]) -> None:
-        """Record that this account pays for the rows at these places, given by the names of their tables.
+    def override(self, what: str) -> None:
+        """Record, before it is done, that the owner sets aside what she declared."""
+        self._record("override", {"what": what})
 
-        Guarantee: no other account of the ledger pays for the rows of one place for the same unit; those of
-            windows are one family.
-        Assumes: a place has one name.
+    def claim(self, rows: Mapping[str, Identity], *, new_rows: bool = False, override: bool = False) -> None:
+        """Record that this account pays for these rows, given by the names of their tables.
+
+        Guarantee: no other account of the ledger pays for rows that are known by one name, or by a number of
+            a file with several, for the same unit; those of windows are one family. In a ledger with other
+            accounts, rows that it does not know are claimed only with the owner's word, `new_rows`.
+        Assumes: the owner's word is true: rows in memory, copies and views cannot be told from new ones.
         Proof: docs/proofs/ledger.md, "Windows"
         """
 
-        def work(rows: Rows) -> None:
-            for place, dataset in unclaimed(Book(rows), self.family, self.unit, places).items():
-                Book(rows).append(self.name, "rows", EVERYBODY, {"dataset": dataset, "place": place})
+        def lines(stored: Rows) -> list[dict[str, Any]]:
+            return unclaimed(Book(stored), self.family, self.unit, rows, new_rows=new_rows, override=override)
 
-        if self._store.read(lambda rows: unclaimed(Book(rows), self.family, self.unit, places)):
+        def work(stored: Rows) -> None:
+            for body in lines(stored):
+                Book(stored).append(self.name, "rows", EVERYBODY, body)
+
+        if self._store.read(lines):
             self._only_owner("say what an account pays for")
             self._store.write(work)
 
@@ -492,22 +502,6 @@ class Account:
 
     def __repr__(self) -> str:
         return f"Account({self.name!r}, {self.unit}{f', for {self.who}' if self.who else ''})"
-
-
-def unclaimed(book: Book, family: str, unit: Unit, places: Mapping[str, Any]) -> dict[str, str]:
-    """The tables whose rows no account pays for yet, by a digest of their place; or an error."""
-    key = None if unit.key is None else unit.key.lower()
-    asked = {digest([place, key]): name for name, place in places.items()}
-    known = {entry.body["place"]: entry.account for entry in book.all_of_kind("rows")}
-    for place in known.keys() & asked.keys():
-        payer = (book.opening(known[place]) or {}).get("family", known[place])
-        if payer != family:
-            raise Refused(
-                f"the rows of {asked[place]} are paid for by the account {payer!r}",
-                why="a row that two budgets pay for is protected by neither of them",
-                fix=f"pass account={payer!r}",
-            )
-    return {place: name for place, name in asked.items() if place not in known}
 
 
 def parts_of(line: Entry) -> tuple[int, ...]:

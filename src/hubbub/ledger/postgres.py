@@ -52,6 +52,11 @@ class Postgres:
         self._once(self._create)
         self._may_write = self._once(_may_write)
 
+    @property
+    def where(self) -> str:
+        """The database's address."""
+        return self._address
+
     def write(self, work: Callable[[Rows], _T]) -> _T:
         """Do work that is alone; again where the database undid it for another's sake."""
         turn = _MY_TURN if self._may_write else _ANALYST_S_TURN

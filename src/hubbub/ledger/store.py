@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 from hubbub.errors import InvalidInput, LedgerFailed, Refused
+from hubbub.output import guard
 
 __all__ = ["TABLES", "Rows", "SQLite", "Store"]
 
@@ -53,6 +54,10 @@ class Rows(Protocol):
 class Store(Protocol):
     """Where entries are kept."""
 
+    @property
+    def where(self) -> str:
+        """Its path or address."""
+
     def write(self, work: Callable[[Rows], _T]) -> _T:
         """Do work that is alone: durable when it returns, undone where it raises."""
 
@@ -79,6 +84,7 @@ class SQLite:
     ) -> None:
         # The last two are the tests' private door: another file layer, and a control that loses charges.
         self.path = Path(path).absolute()
+        guard(*(f"{self.path}{ending}" for ending in ("", "-wal", "-shm", "-journal")))
         self._connect = connect
         self._settings = _DURABLE if durable else ("PRAGMA synchronous = NORMAL",)
         self._idle: list[Any] = []
@@ -86,6 +92,11 @@ class SQLite:
         if not self.path.exists():
             self._create()
         self.read(_check_format)
+
+    @property
+    def where(self) -> str:
+        """The file's path."""
+        return str(self.path)
 
     def write(self, work: Callable[[Rows], _T]) -> _T:
         """Do work that is alone."""

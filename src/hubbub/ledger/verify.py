@@ -26,6 +26,7 @@ from hubbub.ledger.book import (
     known_cost,
     plain_text,
 )
+from hubbub.ledger.claims import places_in
 from hubbub.loss import Cost, Filter
 from hubbub.unit import Window
 
@@ -35,6 +36,7 @@ _REMEMBERED = 4096
 _MOST_PROBLEMS = 100
 _TOGETHER = 1000
 """So many lines are added up at once."""
+_AFTER_CLOSING = {"release", "exact", "version", "rows", "override"}
 _EXACT = 1 << 256
 """Sums with no larger denominator are exact (hubbub.loss.compose)."""
 
@@ -72,8 +74,8 @@ class Replay:
     units: dict[str, tuple[str | None, str]] = field(default_factory=dict)
     by: dict[str, tuple[str | None, str, str | None]] = field(default_factory=dict)
     """Of a family: unit, relation, and the column of its windows."""
-    places: dict[str, str] = field(default_factory=dict)
-    """Which family pays for the rows of a place."""
+    places: dict[tuple[str, str | None], str] = field(default_factory=dict)
+    """Which family pays for the rows of a place, for one unit."""
     charges: dict[int, tuple[str, str | None, int | None]] = field(default_factory=dict)
     """By their line: the account, the key, and the line of the release."""
     costs: dict[int, Cost] = field(default_factory=dict)
@@ -91,7 +93,7 @@ class Replay:
             return "is of no kind that can be here"
         if entry.kind not in {"charge", "seen", "release"} and entry.who != EVERYBODY:
             return "is not that analyst's to write"
-        if entry.account in self.closed and entry.kind not in {"release", "exact", "version", "rows"}:
+        if entry.account in self.closed and entry.kind not in _AFTER_CLOSING:
             return "came after the account was closed"
         try:
             return known(self, entry)
@@ -117,9 +119,11 @@ class Replay:
         return None
 
     def _rows(self, entry: Entry) -> str | None:
-        place, family = entry.body["place"], self.families[entry.account]
-        if self.places.setdefault(place, family) != family:
-            return "claims rows that another account pays for"
+        family, (unit, _) = self.families[entry.account], self.units[entry.account]
+        key = None if unit is None else unit.lower()
+        for place in places_in(entry.body):
+            if self.places.setdefault((place, key), family) != family:
+                return "claims rows that another account pays for"
         return None
 
     def _grant(self, entry: Entry) -> str | None:
@@ -242,6 +246,7 @@ _KINDS: dict[str, Callable[[Replay, Entry], str | None]] = {
     "close": Replay._close,  # noqa: SLF001
     "exact": Replay._note,  # noqa: SLF001
     "version": Replay._note,  # noqa: SLF001
+    "override": Replay._note,  # noqa: SLF001
 }
 
 

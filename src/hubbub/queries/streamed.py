@@ -18,7 +18,8 @@ from typing import Any, BinaryIO
 import numpy as np
 from sqlglot import exp
 
-from hubbub.errors import EngineFailed, InvalidInput, Unsupported
+from hubbub.errors import EngineFailed, Unsupported
+from hubbub.output import write_output
 from hubbub.queries.answers import Answers
 from hubbub.queries.measurement import Measurement
 from hubbub.queries.measures import Measure, Noise
@@ -90,24 +91,8 @@ class Stream:
 
     def write(self, path: str | Path) -> None:
         """Write a Parquet or a CSV file, as its name ends; nothing is there until all of it is."""
-        target = Path(path)
         writers = {".parquet": self._parquet, ".csv": self._csv}
-        if target.suffix.lower() not in writers:
-            raise InvalidInput(
-                "the name of the file ends neither in .parquet nor in .csv",
-                why="no other form is written a piece at a time",
-                fix='write "answers.parquet"',
-            )
-        if not target.parent.is_dir():
-            raise InvalidInput(
-                "the folder that the file should be in is not there",
-                why="answers are paid for, and would have nowhere to go",
-                fix="make the folder first",
-            )
-        with tempfile.TemporaryDirectory(dir=target.parent, prefix=".hubbub-") as folder:
-            part = Path(folder) / "part"
-            writers[target.suffix.lower()](part)
-            part.replace(target)
+        write_output(path, writers.get(Path(path).suffix.lower(), self._parquet), tuple(writers))
 
     def _csv(self, path: Path) -> None:
         with path.open("w", encoding="utf-8", newline="") as paper:

@@ -27,8 +27,10 @@ from sqlglot import exp
 
 from hubbub.errors import EngineFailed, InvalidInput
 from hubbub.noise.entropy import random_bytes
+from hubbub.output import guard
 from hubbub.tables.engine import Columns, Source, as_keys, distinct_keys, types_of
 from hubbub.tables.forms import LEAST_MOMENT, SQL_NAMES, as_declared, finite, within, within_years
+from hubbub.tables.identity import Identity, files_of, of_database, of_files
 from hubbub.tables.keylist import in_pieces
 from hubbub.tables.schema import UNIT, Key, Kind, Table
 
@@ -82,6 +84,7 @@ class DuckDB:
         self._kept: list[Any] = []
         self._paths: list[str] = []
         self._places: dict[str, list[str] | None] = {}
+        self._identities: dict[str, Identity] = {}
         self._unit_type: str | None = None
         try:
             self._connection = duckdb.connect(":memory:") if connection is None else connection.cursor()
@@ -94,6 +97,8 @@ class DuckDB:
                 self._connection.execute(f"SET temp_directory = {_text(spill)}")
             else:
                 self._check_collation()
+                found = self._connection.execute("SELECT path FROM duckdb_databases() WHERE path IS NOT NULL")
+                guard(*(path for (path,) in found.fetchall()))
             self.tables: Mapping[str, Table] = {
                 name: self._opened(name, source) for name, source in sources.items()
             }
@@ -156,6 +161,10 @@ class DuckDB:
             except duckdb.Error:
                 raise _failed() from None
         return ["public", *(found or ())]
+
+    def identity(self, table: str) -> Identity:
+        """Files by their paths and numbers, tables by their database; a view has none. See `Engine`."""
+        return self._identities[table]
 
     @contextmanager
     def snapshot(self) -> Iterator[None]:
@@ -241,12 +250,18 @@ class DuckDB:
             if len(parts) == 1:  # in full, or our view of the same name would stand for it
                 found = self._connection.execute("SELECT current_database(), current_schema()").fetchone()
                 parts = [*(str(part) for part in found or ()), *parts]
-            self._places[name] = self._in_database([part.strip('"') for part in parts])
+            place = self._in_database([part.strip('"') for part in parts])
+            self._places[name] = place
+            self._identities[name] = Identity() if place is None else of_database(*place[1:])
             return ".".join(_name(part) for part in parts)
         if isinstance(rows, (str, Path)):
             self._places[name] = ["file", os.path.realpath(rows)]
+            self._identities[name] = of_files(files_of(rows))
+            guard(*files_of(rows))
             return self._file(str(rows), has_quotes=source.has_quotes)
         self._places[name] = None
+        self._identities[name] = of_files(files_of(rows))
+        guard(*files_of(rows))
         self._kept.append(rows)
         try:
             self._connection.register(_RAW + name, rows)

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from sqlglot import exp
 
 from hubbub.errors import InvalidInput
+from hubbub.tables.identity import Identity
 from hubbub.tables.keylist import KeyList
 from hubbub.tables.schema import Key, Kind, Table
 from hubbub.unit import Window
@@ -70,6 +71,9 @@ class Engine(Protocol):
 
         Of a protected table nothing of the rows is in it; of a public one what its rows are may be.
         """
+
+    def identity(self, table: str) -> Identity:
+        """By what a table's rows are known, under whatever name; nothing of the rows is in it."""
 
     def shown(self, sql: exp.Expr) -> str:
         """The SQL as this engine reads it; raises `Unsupported` where it would not mean the same here."""

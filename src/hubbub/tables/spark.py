@@ -23,6 +23,7 @@ from hubbub.errors import EngineFailed, HubbubError, InvalidInput
 from hubbub.noise.entropy import random_bytes
 from hubbub.tables.engine import Columns, Source, Turn, distinct_keys, types_of, whole
 from hubbub.tables.forms import BIGINT, DOUBLE, as_declared, finite, number_literal, within, within_years
+from hubbub.tables.identity import Identity
 from hubbub.tables.keylist import in_pieces
 from hubbub.tables.schema import UNIT, Key, Kind, Table
 from hubbub.tables.written import Forms, is_wide, names_of, refused_here, written
@@ -108,6 +109,11 @@ class Spark:
     def place(self, table: str) -> Any:
         """None: what a name means is the session's, and a data frame has none. See `Engine`."""
         del table
+
+    def identity(self, table: str) -> Identity:
+        """None: what a name means is the session's. See `Engine`."""
+        del table
+        return Identity()
 
     def shown(self, sql: exp.Expr) -> str:
         """The SQL as Spark reads it; see `Engine`."""
