@@ -85,6 +85,17 @@ Types = Annotated[
     Words, typer.Option("--type", metavar="COL=TYPE", help="number, text, boolean, date or timestamp.")
 ]
 Public = Annotated[Words, typer.Option(metavar="NAME=FILE", help="A table that is nobody's, to join.")]
+Encoding = Annotated[
+    str | None,
+    typer.Option(metavar="NAME", help="Of CSV files, as latin-1 or cp1252; UTF-8, unless told."),
+]
+Quotes = Annotated[
+    bool | None,
+    typer.Option(
+        "--quotes/--no-quotes",
+        help="Whether CSV fields may be quoted; without, each line is a row whatever is in it.",
+    ),
+]
 Population = Annotated[
     str | None,
     typer.Option(metavar="N", help="How many people there are, where that is public: δ must be below 1/N."),
@@ -170,6 +181,8 @@ class Asked:
     kept: tuple[str | None, ...] = (None, None, None, None)
     """The ledger, the account, the analyst and the version."""
     window: str | None = None
+    lines: tuple[str | None, bool | None] = (None, None)
+    """The encoding of CSV files, and whether they have quotes."""
 
     def opened(self) -> "Dataset":
         """The data; no row is read."""
@@ -197,6 +210,8 @@ class Asked:
             analyst=analyst,
             version=version,
             window=None if self.window is None else _window(self.window, declared),
+            encoding=self.lines[0],
+            quotes=self.lines[1],
         )
 
     def planned(self, data: "Dataset") -> "Plan":
@@ -251,6 +266,8 @@ def query(
     rows_per_group: RowsPerGroup = None,
     types: Types = None,
     public: Public = None,
+    encoding: Encoding = None,
+    quotes: Quotes = None,
     population: Population = None,
     confidence: Confidence = "0.95",
     form: Format = None,
@@ -287,7 +304,7 @@ def query(
     asked = Asked(
         file, sql, unit, table, epsilon, delta, error, bounds, keys,
         (rows_per_unit, groups_per_unit, rows_per_group), types, public, population, confidence,
-        bounding_report, (ledger, account, analyst, version), window,
+        bounding_report, (ledger, account, analyst, version), window, (encoding, quotes),
     )  # fmt: skip
     with asked.opened() as data:
         made = asked.planned(data)
@@ -327,6 +344,8 @@ def plan(
     rows_per_group: RowsPerGroup = None,
     types: Types = None,
     public: Public = None,
+    encoding: Encoding = None,
+    quotes: Quotes = None,
     population: Population = None,
     confidence: Confidence = "0.95",
     form: PlanFormat = None,
@@ -346,7 +365,7 @@ def plan(
     asked = Asked(
         file, sql, unit, table, epsilon, delta, error, bounds, keys,
         (rows_per_unit, groups_per_unit, rows_per_group), types, public, population, confidence,
-        bounding_report, window=window,
+        bounding_report, window=window, lines=(encoding, quotes),
     )  # fmt: skip
     with asked.opened() as data:
         show_plan(asked.planned(data), written, output, explain=explain)
