@@ -195,6 +195,7 @@ class Dataset:
                 why="its noise would protect somebody else, or too little",
                 fix="plan it anew",
             )
+        self._engine.check()
 
     def _answers(self, plan: Plan, progress: Callable[[str], None]) -> Answers:
         with self._engine.snapshot():
@@ -318,7 +319,8 @@ def open(  # noqa: A001 - hubbub.open is its name
     population: int | None = None,
     rows_per_unit: int | None = None,
     groups_per_unit: int | None = None,
-    quotes: bool = True,
+    quotes: bool | None = None,
+    encoding: str | None = None,
     new_rows: bool = False,
     override: bool = False,
 ) -> Dataset:
@@ -327,7 +329,8 @@ def open(  # noqa: A001 - hubbub.open is its name
     `unit` says who is protected: a column, or `Unit.row()` where one row is one person. All else is public
     and declared: types, bounds, keys, tables that are nobody's. Several protected tables are given as a
     mapping from names to data; each must have the unit's column. With `quotes=False` each line of a CSV file
-    is a row, whatever is in it; else a row with an unbalanced quote swallows those that follow.
+    is a row, whatever is in it; else a hostile line that opens a quote takes those that follow with it.
+    `encoding` is that of CSV files, one of Python's: UTF-8 unless told. What cannot be decoded is U+FFFD.
 
     `postgresql://user@host/database` opens a table of a PostgreSQL server, or several with
     `table=["visits", "people"]`; a Spark session tables of its catalog, a Spark data frame itself. The rows
@@ -384,7 +387,7 @@ def open(  # noqa: A001 - hubbub.open is its name
                 bounds=bounds,
                 keys=keys,
                 window=who.window,
-                has_quotes=quotes,
+                **_text_files(quotes=quotes, encoding=encoding),
             )
             for name, rows in given.items()
         }
@@ -400,6 +403,9 @@ def open(  # noqa: A001 - hubbub.open is its name
                 {**declared.bounds, **(bounds or {} if more else {})},
                 {**declared.keys, **(keys or {} if more else {})},
                 None if declared.is_public else who.window,
+                **_text_files(
+                    quotes=_first(quotes, declared.quotes), encoding=_first(encoding, declared.encoding)
+                ),
             )
         budget = budget or facts.budget
         ledger, account = _first(ledger, facts.ledger), account or facts.account
@@ -411,7 +417,7 @@ def open(  # noqa: A001 - hubbub.open is its name
     if connection is None and not _is_elsewhere(data):
         refuse_declared(public or {})
     for name, rows in (public or {}).items():
-        sources[name] = Source(rows, is_public=True)
+        sources[name] = Source(rows, is_public=True, **_text_files(quotes=quotes, encoding=encoding))
     engine = _engine(data, sources, connection)
     refuse_both(engine, sources)
     people = population if population is not None else budget.population if budget is not None else None
@@ -462,6 +468,11 @@ def open(  # noqa: A001 - hubbub.open is its name
     )
 
 
+def _text_files(*, quotes: bool | None, encoding: str | None) -> dict[str, Any]:
+    """How CSV files are read."""
+    return {"has_quotes": quotes is not False, "encoding": encoding or "utf-8"}
+
+
 def _window(given: Window | str | None, who: Unit, column: str | None) -> Window | None:
     if given is None and who.window is None and column is not None:
         raise InvalidInput(
@@ -496,7 +507,8 @@ def _origin(name: str, source: "Source", place: Any, *, is_named: bool) -> list[
     kinds = sorted((column, kind.value) for column, kind in (source.types or {}).items())
     if place is None:
         place = type(source.rows).__name__ if is_named else random_bytes(16).hex()
-    return [name, place, kinds, source.has_quotes, source.is_public, source.unit]
+    read = source.has_quotes if source.encoding == "utf-8" else [source.has_quotes, source.encoding]
+    return [name, place, kinds, read, source.is_public, source.unit]
 
 
 def _connection(data: Any) -> Any:

@@ -26,6 +26,8 @@
     [tables.towns]
     path = "towns.csv"
     public = true               # nobody's rows
+    encoding = "latin-1"        # of a CSV file; UTF-8, unless told
+    quotes = false              # each line of the file is a row, whatever is in it
 
 It is read strictly: what is not known here is refused, by the name of the file and of the entry.
 """
@@ -44,6 +46,7 @@ from hubbub.errors import HubbubError, InvalidInput, Refused
 from hubbub.loss import Budget
 from hubbub.output import NAME, guard
 from hubbub.rational import whole
+from hubbub.tables.delimited import reading
 from hubbub.tables.identity import files_of, members, of_files
 from hubbub.tables.schema import Kind, bounds_of, keys_of
 from hubbub.unit import Unit
@@ -59,7 +62,7 @@ _TOP = (
     *("population", "rows_per_unit", "groups_per_unit"),
     *("ledger", "secret", "account", "version", "window", "about", "budget", "tables"),
 )
-_TABLE = ("path", "unit", "public", "types", "bounds", "keys")
+_TABLE = ("path", "unit", "public", "types", "bounds", "keys", "quotes", "encoding")
 _WORDS = {
     **{kind.value: kind for kind in Kind if kind is not Kind.OPAQUE},
     **dict.fromkeys(("int", "integer", "bigint", "float", "double", "real", "decimal"), Kind.NUMBER),
@@ -82,6 +85,10 @@ class Declared:
     types: Mapping[str, Kind] = field(default_factory=dict)
     bounds: Mapping[str, Any] = field(default_factory=dict)
     keys: Mapping[str, Any] = field(default_factory=dict)
+    quotes: bool = True
+    """Whether fields of a CSV file may be quoted."""
+    encoding: str = "utf-8"
+    """Of a CSV file."""
 
 
 @dataclass(frozen=True)
@@ -395,7 +402,22 @@ class _Reader:
                 entry, "is public and has bounds or keys", "its own rows say them", "take them away"
             )
         key = None if is_public or unit == ROW else unit
-        return Declared(name, self._path(entry, given), key, is_public, kinds, bounds, keys)
+        path = self._path(entry, given)
+        return Declared(name, path, key, is_public, kinds, bounds, keys, *self._lines(entry, given))
+
+    def _lines(self, entry: str, given: Mapping[str, Any]) -> tuple[bool, str]:
+        """How a CSV file is read."""
+        quotes, encoding = given.get("quotes", True), given.get("encoding", "utf-8")
+        if not isinstance(quotes, bool):
+            raise self._wrong(
+                f"{entry}.quotes", "is not true or false", "it is one of both", "write quotes = false"
+            )
+        if not isinstance(encoding, str):
+            raise self._wrong(
+                f"{entry}.encoding", "is not a text", "it is a name", 'write encoding = "latin-1"'
+            )
+        self._checked(f"{entry}.encoding", lambda: reading(encoding=encoding))
+        return quotes, encoding
 
     def _path(self, entry: str, given: Mapping[str, Any]) -> str:
         path = given.get("path")

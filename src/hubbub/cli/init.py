@@ -32,6 +32,9 @@ def init(
     unit: Annotated[
         str | None, typer.Option(metavar="COLUMN|row", help="Who is protected; asked for, unless said here.")
     ] = None,
+    encoding: Annotated[
+        str, typer.Option(metavar="NAME", help="Of a CSV file, as latin-1 or cp1252.")
+    ] = "utf-8",
     yes: Annotated[bool, typer.Option("--yes", help="Ask nothing: declare no more than the unit.")] = False,
     force: Annotated[bool, typer.Option("--force", help=f"Overwrite a {NAME} that is there.")] = False,
 ) -> None:
@@ -50,9 +53,9 @@ def init(
             why="what it declares would be lost",
             fix="edit it, or add --force to overwrite it",
         )
-    table = _schema(file)
+    table = _schema(file, encoding)
     asking = _Asking(yes)
-    said = _declared(table, _protected(table, unit, asking), file, asking)
+    said = _declared(table, _protected(table, unit, asking), file, asking, encoding)
     text = "\n".join([*_general(asking, table.name), *said, ""])
     write_declaration(path, text)
     read(path)
@@ -61,12 +64,12 @@ def init(
     say(words(f"next: hubbub plan {file} '{query}' --epsilon 1"))
 
 
-def _schema(file: Path) -> Table:
+def _schema(file: Path, encoding: str) -> Table:
     from hubbub.tables.duckdb import DuckDB
     from hubbub.tables.engine import Source
 
     name = file.stem
-    engine = DuckDB({name: Source(file)})
+    engine = DuckDB({name: Source(file, encoding=encoding)})
     engine.close()
     return engine.tables[name]
 
@@ -143,7 +146,7 @@ def _general(asking: _Asking, name: str) -> list[str]:
     return [*lines, ""] if lines else []
 
 
-def _declared(table: Table, unit: str, file: Path, asking: _Asking) -> list[str]:
+def _declared(table: Table, unit: str, file: Path, asking: _Asking, encoding: str) -> list[str]:
     """The table's own entries."""
     types: dict[str, str] = {}
     bounds: dict[str, str] = {}
@@ -169,6 +172,7 @@ def _declared(table: Table, unit: str, file: Path, asking: _Asking) -> list[str]
             )
             keys.update({column.name: listed} if listed else {})
     lines = [f"[tables.{_name(table.name)}]", f"path = {_quoted(file.name)}", f"unit = {_quoted(unit)}"]
+    lines += [f"encoding = {_quoted(encoding)}"] if encoding != "utf-8" else []
     for part, entries in (("types", types), ("bounds", bounds), ("keys", keys)):
         if entries:
             lines += ["", f"[tables.{_name(table.name)}.{part}]"]

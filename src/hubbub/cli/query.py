@@ -85,6 +85,17 @@ Types = Annotated[
     Words, typer.Option("--type", metavar="COL=TYPE", help="number, text, boolean, date or timestamp.")
 ]
 Public = Annotated[Words, typer.Option(metavar="NAME=FILE", help="A table that is nobody's, to join.")]
+Encoding = Annotated[
+    str | None,
+    typer.Option(metavar="NAME", help="Of CSV files, as latin-1 or cp1252; UTF-8, unless told."),
+]
+Quotes = Annotated[
+    bool | None,
+    typer.Option(
+        "--quotes/--no-quotes",
+        help="Whether CSV fields may be quoted; without, each line is a row whatever is in it.",
+    ),
+]
 Population = Annotated[
     str | None,
     typer.Option(metavar="N", help="How many people there are, where that is public: δ must be below 1/N."),
@@ -182,6 +193,8 @@ class Asked:
     window: str | None = None
     words: tuple[bool, bool] = (False, False)
     """Whether the owner says that the rows are new, and that she overrides what she declared."""
+    lines: tuple[str | None, bool | None] = (None, None)
+    """The encoding of CSV files, and whether they have quotes."""
 
     def opened(self) -> "Dataset":
         """The data; no row is read."""
@@ -211,6 +224,8 @@ class Asked:
             window=None if self.window is None else _window(self.window, declared),
             new_rows=self.words[0],
             override=self.words[1],
+            encoding=self.lines[0],
+            quotes=self.lines[1],
         )
 
     def planned(self, data: "Dataset") -> "Plan":
@@ -265,6 +280,8 @@ def query(
     rows_per_group: RowsPerGroup = None,
     types: Types = None,
     public: Public = None,
+    encoding: Encoding = None,
+    quotes: Quotes = None,
     population: Population = None,
     confidence: Confidence = "0.95",
     form: Format = None,
@@ -303,7 +320,7 @@ def query(
     asked = Asked(
         file, sql, unit, table, epsilon, delta, error, bounds, keys,
         (rows_per_unit, groups_per_unit, rows_per_group), types, public, population, confidence,
-        bounding_report, (ledger, account, analyst, version), window, (new_data, override),
+        bounding_report, (ledger, account, analyst, version), window, (new_data, override), (encoding, quotes),
     )  # fmt: skip
     with asked.opened() as data:
         made = asked.planned(data)
@@ -345,6 +362,8 @@ def plan(
     rows_per_group: RowsPerGroup = None,
     types: Types = None,
     public: Public = None,
+    encoding: Encoding = None,
+    quotes: Quotes = None,
     population: Population = None,
     confidence: Confidence = "0.95",
     form: PlanFormat = None,
@@ -366,7 +385,7 @@ def plan(
     asked = Asked(
         file, sql, unit, table, epsilon, delta, error, bounds, keys,
         (rows_per_unit, groups_per_unit, rows_per_group), types, public, population, confidence,
-        bounding_report, window=window, words=(new_data, override),
+        bounding_report, window=window, words=(new_data, override), lines=(encoding, quotes),
     )  # fmt: skip
     with asked.opened() as data:
         if output is not None:

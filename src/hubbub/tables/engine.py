@@ -37,6 +37,8 @@ class Source:
     """Which stretch of time is meant: all other rows are as if they were not there."""
     has_quotes: bool = True
     """Whether a CSV file quotes fields; without, each line is a row whatever is in it."""
+    encoding: str = "utf-8"
+    """Of a CSV file, one of Python's."""
 
 
 class Engine(Protocol):
@@ -77,6 +79,9 @@ class Engine(Protocol):
 
     def shown(self, sql: exp.Expr) -> str:
         """The SQL as this engine reads it; raises `Unsupported` where it would not mean the same here."""
+
+    def check(self) -> None:
+        """Refuse rows that are known not to be those that were opened: before anything is charged."""
 
     def snapshot(self) -> AbstractContextManager[None]:
         """One state of the rows for all that is asked inside; nothing of ours is left behind."""

@@ -197,6 +197,9 @@ class PostgreSQL:
         """The SQL as PostgreSQL reads it; see `Engine`."""
         return written(sql, _FORMS, {name: scan.sql for name, scan in self._scans.items()}, "postgres")
 
+    def check(self) -> None:
+        """Nothing is known before the snapshot; see `Engine`."""
+
     def snapshot(self) -> AbstractContextManager[None]:
         """One snapshot for all that is asked inside; see `Engine`."""
         return self._turn.around(self._transaction)

@@ -119,6 +119,9 @@ class Spark:
         """The SQL as Spark reads it; see `Engine`."""
         return written(sql, _FORMS, {name: scan.sql for name, scan in self._scans.items()}, "spark")
 
+    def check(self) -> None:
+        """Nothing is known before the snapshot; see `Engine`."""
+
     def snapshot(self) -> AbstractContextManager[None]:
         """One list of files for all that is asked inside; see `Engine`."""
         return self._turn.around(self._viewed)
