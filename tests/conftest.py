@@ -2,10 +2,19 @@
 
 import os
 
+import pytest
 from hypothesis import settings
 
 settings.register_profile("hubbub", derandomize=True, deadline=None, max_examples=100)
 settings.load_profile("hubbub")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _keys_of_its_own(tmp_path_factory):
+    """Keys of ledgers in databases are kept in the user's configuration: tests have one of their own."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_CONFIG_HOME", str(tmp_path_factory.mktemp("configuration")))
+        yield
 
 
 def pytest_sessionfinish(session):

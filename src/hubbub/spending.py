@@ -1,12 +1,15 @@
 """An account in memory, for who keeps no ledger: what was charged, and what may still be."""
 
 import math
+import os
 import threading
 from typing import NoReturn
 
 from hubbub.errors import Refused
 from hubbub.loss import Budget, Cost, Filter, Loss, Odometer, Receipt
 from hubbub.loss.budget import refuse_other_unit
+from hubbub.loss.stored import known_cost, loss_to_json
+from hubbub.process import refuse_fork
 from hubbub.rational import Number, below_one, round_up
 from hubbub.unit import Unit
 
@@ -21,6 +24,9 @@ class Spending:
     'a count'
     >>> account.spent.epsilon
     Fraction(1, 4)
+
+    Guarantee: all that is charged to it fits its budget; in a child process nothing can be charged.
+    Proof: docs/proofs/filters.md, "The filter"
     """
 
     def __init__(self, budget: Budget | None = None, unit: Unit | None = None) -> None:
@@ -30,11 +36,13 @@ class Spending:
         self._filter = Filter.for_questions(budget) if budget is not None else None
         self._sum = Cost.of(0, mu_squared=0)
         self._busy = threading.Lock()
+        self._process = os.getpid()
         self.receipts: list[Receipt] = []
 
     def charge(self, what: str, loss: Loss, *, unit: Unit | None = None) -> Receipt:
         """Charge before anything runs; raises where it would not fit, or protects another unit."""
-        cost = loss.cost()
+        self._refuse_fork()
+        cost = known_cost(loss_to_json(loss))
         with self._busy:
             refuse_other_unit(self.unit, unit)
             if self._filter is not None:
@@ -55,7 +63,11 @@ class Spending:
 
     def exact(self, what: str) -> None:
         """Record that the owner looks at exact answers."""
+        self._refuse_fork()
         self.receipts.append(Receipt(f"EXACT PREVIEW, not private: {what}", Loss.pure(2**20)))
+
+    def _refuse_fork(self) -> None:
+        refuse_fork(self._process, "an account in memory", "open one there, or share a ledger in a file")
 
     @property
     def spent(self) -> Cost:

@@ -20,6 +20,13 @@ class File:
     def open(self) -> Ledger:
         return Ledger.open(self.address)
 
+    def look(self) -> Ledger:
+        return Ledger.look(self.address)
+
+    def forget(self) -> None:
+        """What an attacker does who knows what lies beside the file."""
+        Path(f"{self.address}.head").unlink()
+
     def attack(self, text: str, given=()) -> list:
         with closing(sqlite3.connect(self.address, isolation_level=None)) as connection:
             return connection.execute(text, given).fetchall()
@@ -36,6 +43,12 @@ class Database:
     def open(self) -> Ledger:
         self._opened.append(Ledger.open(self.address))
         return self._opened[-1]
+
+    def look(self) -> Ledger:
+        return self.open()
+
+    def forget(self) -> None:
+        """Nothing lies beside a database."""
 
     def connect(self, user: str = "postgres"):
         import psycopg

@@ -49,7 +49,7 @@ class Life:
     def go_on(self, disk, keys):
         """Charge, run, record, key after key; stops at the first failure."""
         try:
-            ledger = Ledger(SQLite(self.path, connect=disk.connect, durable=self.durable))
+            ledger = Ledger(SQLite(self.path, connect=disk.connect, durable=self.durable, remembers=False))
             spender = ledger.account("visits")
             for key in keys:
                 self.tried += key not in self.shown
@@ -67,7 +67,7 @@ class Life:
 
     def lost(self, disk):
         """What was acknowledged and is not there; all else must be consistent."""
-        ledger = Ledger(SQLite(self.path, connect=disk.connect))
+        ledger = Ledger(SQLite(self.path, connect=disk.connect, remembers=False))
         spender = ledger.account("visits")
         verdict = ledger.verify()
         assert verdict.is_whole, verdict.problem
@@ -95,11 +95,11 @@ def power_losses(path, image, count, *, durable=True, seed=1):
     rng, losses, safe = random.Random(seed), 0, {NAME: image}
     for _ in range(count):
         life, disk = Life(path, durable=durable), Disk(safe)
-        disk.fail_at, disk.is_sticky = rng.randrange(1, 60), True
+        disk.fail_at, disk.is_sticky = rng.randrange(1, 170), True
         life.go_on(disk, keys(rng))
         after = disk.after_power_loss(rng)
         if rng.random() < 0.3:  # and once more while it recovers
-            after.fail_at, after.is_sticky = rng.randrange(1, 30), True
+            after.fail_at, after.is_sticky = rng.randrange(1, 60), True
             life.go_on(after, ["new 0"])
             after = after.after_power_loss(rng)
         if durable:
@@ -152,7 +152,7 @@ def test_an_error_at_every_single_operation(path, image, error, is_sticky):
 @pytest.mark.parametrize("is_sticky", [False, True], ids=["once", "sticky"])
 def test_an_error_at_every_operation_of_a_recovery(path, image, error, is_sticky):
     crashed = Disk({NAME: image})
-    crashed.fail_at, crashed.is_sticky = 34, True
+    crashed.fail_at, crashed.is_sticky = 54, True
     life = Life(path)
     life.go_on(crashed, ["new 0", "new 1", "new 2"])
     files = {name: bytes(file.now) for name, file in crashed.files.items()}
@@ -172,7 +172,7 @@ def test_an_error_at_every_operation_of_a_recovery(path, image, error, is_sticky
 
 def test_a_refusal_of_the_disk_is_said_without_data(path, image):
     disk = Disk({NAME: image})
-    ledger = Ledger(SQLite(path, connect=disk.connect))
+    ledger = Ledger(SQLite(path, connect=disk.connect, remembers=False))
     spender = ledger.account("visits")
     disk.fail_at, disk.is_sticky, disk.error = disk.operations + 1, True, apsw.FullError
     with pytest.raises(LedgerFailed, match="nothing runs unless its charge is on the disk"):

@@ -36,17 +36,17 @@ def history(place):
 
 
 def verdict(place, head=None):
-    with place.open() as ledger:
+    with place.look() as ledger:
         return ledger.verify(head)
 
 
 def head(place):
-    with place.open() as ledger:
+    with place.look() as ledger:
         return ledger.head()
 
 
 def lines(place):
-    with place.open() as ledger:
+    with place.look() as ledger:
         return list(ledger.entries())
 
 
@@ -56,6 +56,7 @@ def test_a_whole_ledger_is_whole(history):
 
 
 def test_an_empty_ledger_is_whole(place):
+    place.open().close()
     found = verdict(place)
     assert (found.is_whole, found.entries, found.head) == (True, 0, START)
 
@@ -89,6 +90,7 @@ def test_lines_that_were_cut_off_are_found_with_the_digest_that_the_owner_kept(p
     assert verdict(place, kept).is_whole
     assert verdict(place, latest).is_whole
     place.attack("DELETE FROM entries WHERE number = 3")
+    place.forget()
     assert verdict(place).is_whole  # a line that changed no total leaves no trace
     assert "the kept digest is nowhere" in verdict(place, latest).problem
 
@@ -104,6 +106,7 @@ def test_a_ledger_that_was_written_anew_is_found_with_the_digest(history):
     kept = head(history)
     for table in ("entries", "totals", "charges", "seen", "releases"):
         history.attack(f"DELETE FROM {table}")
+    history.forget()
     with history.open() as ledger:
         account(ledger)
     assert verdict(history).is_whole

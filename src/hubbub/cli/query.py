@@ -320,7 +320,8 @@ def query(
     asked = Asked(
         file, sql, unit, table, epsilon, delta, error, bounds, keys,
         (rows_per_unit, groups_per_unit, rows_per_group), types, public, population, confidence,
-        bounding_report, (ledger, account, analyst, version), window, (new_data, override), (encoding, quotes),
+        bounding_report, (ledger, account, analyst, version), window, (new_data, override),
+        (encoding, quotes),
     )  # fmt: skip
     with asked.opened() as data:
         made = asked.planned(data)

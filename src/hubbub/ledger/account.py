@@ -12,7 +12,7 @@ from fractions import Fraction
 from functools import cached_property
 from typing import Any
 
-from hubbub.errors import BudgetExceeded, InvalidInput, Refused
+from hubbub.errors import BudgetExceeded, HubbubError, InvalidInput, LedgerFailed, Refused
 from hubbub.ledger.book import (
     EVERYBODY,
     Book,
@@ -21,7 +21,6 @@ from hubbub.ledger.book import (
     cost_to_plain,
     covers,
     digest,
-    known_cost,
     plain_text,
 )
 from hubbub.ledger.claims import unclaimed
@@ -30,7 +29,7 @@ from hubbub.ledger.store import Rows, Store
 from hubbub.loss import Budget, Cost, Filter, Loss, Odometer, Receipt
 from hubbub.loss.budget import refuse_other_unit
 from hubbub.loss.compose import Left, Reading
-from hubbub.loss.stored import loss_to_json
+from hubbub.loss.stored import known_cost, loss_to_json
 from hubbub.rational import Number, round_up, shown_up
 from hubbub.tables.identity import Identity
 from hubbub.unit import Unit, Window
@@ -74,8 +73,8 @@ class Lifetime:
 class Account:
     """One unit, one relation, one budget, on behalf of its owner, an analyst or a reader.
 
-    In a file the roles are kept by this class alone: who can write the file can do as she likes, and is found
-    by `verify`. In PostgreSQL the database keeps them.
+    Analysts and readers are told apart by this class: it runs in the process that holds the rows, and who can
+    write the file or the database can do as she likes, and is found by `verify`.
     """
 
     def __init__(
@@ -164,9 +163,8 @@ class Account:
         def work(rows: Rows) -> Charge:
             book = Book(rows)
             known = None if key is None else book.charge_of(self.name, key)
-            if known is not None:
+            if known is not None and self._stands(book, known, (question, stored), fingerprint):
                 line = book.line(known)
-                self._refuse_other(line, question, stored, cost)
                 is_settled = book.is_settled(known)
                 if is_settled:
                     for number in (*parts_of(line), known):
@@ -224,25 +222,26 @@ class Account:
         if self._is_reader:
             raise _not_allowed("a reader cannot release")
         check_text(release, "the release", _LONGEST_RELEASE)
-        stored = self._seal.closed(release, self.name, number)
 
         def work(rows: Rows) -> str:
             book = Book(rows)
             kept = book.release(self.name, number)
-            self._refuse_unseen(book, book.line(number))
+            charge = book.line(number)
+            self._refuse_unseen(book, charge)
             if kept is not None:
-                return kept
+                return self._authentic(kept, charge)
             if self._seal.is_open and Seal.is_on(book.last_release()):
                 raise Refused(
                     "the releases of this ledger are sealed, and it was opened without its secret",
                     why="what is kept could be read by whoever reads the file",
                     fix="open the ledger with the secret: Ledger.open(…, secret=…), or secret in hubbub.toml",
                 )
+            stored = self._seal.closed(release, charge.digest)
             line = book.append(self.name, "release", self.who, {"charge": number, "release": digest(stored)})
             book.keep_release(number, line.number, stored)
-            return stored
+            return release
 
-        return self._seal.opened(self._store.write(work), self.name, number)
+        return self._store.write(work)
 
     def released(self, number: int) -> str | None:
         """What was released for a charge, if anything was."""
@@ -250,11 +249,11 @@ class Account:
         def work(rows: Rows) -> str | None:
             book = Book(rows)
             kept = book.release(self.name, number)
-            self._refuse_unseen(book, book.line(number))
-            return kept
+            charge = book.line(number)
+            self._refuse_unseen(book, charge)
+            return None if kept is None else self._authentic(kept, charge)
 
-        found = self._store.read(work)
-        return None if found is None else self._seal.opened(found, self.name, number)
+        return self._store.read(work)
 
     def line(self, number: int) -> Entry:
         """What was charged in a line, to one who may see its release."""
@@ -426,24 +425,47 @@ class Account:
                 f"the charge does not fit what is left of {whose}", why=refusal.why, fix=refusal.fix
             ) from None
 
-    def _refuse_other(self, line: Entry, question: str, loss: Any, cost: Cost) -> None:
-        """A line stands for one question at its whole cost, whoever wrote it."""
-        is_same = line.kind == "charge" and (line.body["fingerprint"], line.body["loss"]) == (question, loss)
-        if not is_same or not covers(cost_from_plain(line.body["cost"], cost.orders), cost):
+    def _stands(self, book: Book, number: int, asked: tuple[str, Any], fingerprint: str | None) -> bool:
+        """Whether a line pays for a question at its whole cost, with a release that is this ledger's own.
+
+        Where a key is made of the question's fingerprint, a line that says something else was written by
+        somebody else: the question is charged anew, and nobody is kept from asking it.
+        """
+        line = book.line(number)
+        is_paid = _is_paid(line, self._orders) and (line.body["fingerprint"], line.body["loss"]) == asked
+        if not is_paid and fingerprint is None:
             raise _other_question()
+        kept = book.release(self.name, number) if is_paid else None
+        return is_paid and (kept is None or self._seal.opened(kept, line.digest) is not None)
+
+    def _authentic(self, kept: str, charge: Entry) -> str:
+        """A release that this ledger's key or secret wrote, for this charge; or an error.
+
+        Guarantee: what is given again was kept by a process that holds the rows.
+        Proof: docs/proofs/ledger.md, "Tamper evidence"
+        """
+        found = self._seal.opened(kept, charge.digest)
+        if found is None:
+            raise LedgerFailed(
+                f"the release of line {charge.number} does not have the mark of this ledger's key",
+                why="whoever wrote it may have made it up",
+                fix="put the key back beside the ledger, or ask the question: it is charged anew",
+            )
+        return found
 
     def _kept_under(self, book: Book, related: str) -> list[int]:
         """The charges of related keys that have a release: one's own, or the owner's that one has seen.
 
         What another analyst's question released is her word. Of a line that was charged less than it costs
-        nothing is taken; whether a release says what its line does, is looked at by who combines it.
+        nothing is taken, nor of what was released by somebody else; whether a release says what its line
+        does, is looked at by who combines it.
         """
         found = []
         for number in book.released_under(self.name, related):
             line = book.line(number)
             if line.who == self.who or (line.who == EVERYBODY and book.saw(number, self.who)):
-                known = known_cost(plain_text(line.body["loss"]), self._orders)
-                if covers(cost_from_plain(line.body["cost"], self._orders), known):
+                kept = book.release(self.name, number) if _is_paid(line, self._orders) else None
+                if kept is not None and self._seal.opened(kept, line.digest) is not None:
                     found.append(number)
         return found[-_MOST_PARTS:]
 
@@ -502,6 +524,17 @@ class Account:
 
     def __repr__(self) -> str:
         return f"Account({self.name!r}, {self.unit}{f', for {self.who}' if self.who else ''})"
+
+
+def _is_paid(line: Entry, orders: tuple[Fraction, ...]) -> bool:
+    """Whether a charge has all its facts, and was charged what its loss costs."""
+    try:
+        body = line.body
+        known = known_cost(plain_text(body["loss"]), orders)
+        is_charge = line.kind == "charge" and "fingerprint" in body
+        return is_charge and covers(cost_from_plain(body["cost"], orders), known)
+    except (KeyError, TypeError, ValueError, AttributeError, HubbubError):
+        return False
 
 
 def parts_of(line: Entry) -> tuple[int, ...]:

@@ -66,6 +66,9 @@ class History:
         elif entry.kind == "version":
             self.versions.append(body["version"])
         self.exact += entry.kind == "exact"
+        if entry.kind == "restored" and body.get("fits"):  # what its owner said was spent, of no dataset
+            self._sums[""] = self._sums.get("", Cost.of(0, mu_squared=0, orders=self.total.orders))
+            self._sums[""] += cost_from_plain(body["cost"], self.total.orders)
         if entry.kind != "charge":
             return
         self.count, self.last = self.count + 1, entry

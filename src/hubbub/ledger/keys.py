@@ -1,16 +1,20 @@
-"""The owner's keys: a signature on the head of a ledger, and a seal on what was released.
+"""The owner's keys: a signature on the head of a ledger, and a seal or a mark on what was released.
 
 Signatures are Ed25519's: who has the public key can check one, and cannot make one. Seals are
-ChaCha20-Poly1305's, bound to the account and the line. Both need the extra `hubbub[keys]`.
+ChaCha20-Poly1305's, bound to the line of the charge. Both need the extra `hubbub[keys]`. What is not sealed
+is marked by HMAC-SHA256, with a key that the process with the rows makes and keeps in a file.
 
 Proof: docs/proofs/ledger.md, "Tamper evidence"
 """
 
 import base64
 import binascii
+import hmac
 import json
 import os
+import tempfile
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,6 +27,8 @@ __all__ = ["Head", "Seal", "checked", "new_secret", "new_signing_key", "signed"]
 
 _HEAD = "hubbub head/1"
 _SEALED = "sealed/1 "
+_MARKED = "marked/1 "
+_KEY_BYTES = 32
 
 
 @dataclass(frozen=True)
@@ -115,10 +121,19 @@ def new_secret(path: str | Path) -> None:
 
 
 class Seal:
-    """What seals releases before they are stored, and opens them; without a secret they stay as they are."""
+    """What seals or marks releases before they are stored, and knows them again: by a secret, or by a key.
 
-    def __init__(self, secret: str | Path | None = None) -> None:
+    The key is in a file of its own (mode 0600), made when the first release is stored.
+
+    Guarantee: `opened` gives a text only if `closed` made it with this secret or key, for just this line.
+    Assumes: nobody else has them, and neither HMAC-SHA256 nor ChaCha20-Poly1305 can be forged.
+    Proof: docs/proofs/ledger.md, "Tamper evidence"
+    """
+
+    def __init__(self, secret: str | Path | None = None, key: Path | None = None) -> None:
         self._cipher: Any = None
+        self.key = key
+        """Where the key is kept; the store knows."""
         if secret is not None:
             _library()
             from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
@@ -137,32 +152,69 @@ class Seal:
         """Whether what is stored begins as what is sealed does."""
         return stored.startswith(_SEALED)
 
-    def closed(self, text: str, account: str, number: int) -> str:
-        """The text as it is stored."""
+    def closed(self, text: str, line: str) -> str:
+        """The text as it is stored, for the line with this digest."""
         if self._cipher is None:
-            return text
+            return f"{_MARKED}{_mark(self._known_key() or self._new_key(), text, line)} {text}"
         nonce = random_bytes(12)
-        hidden = nonce + self._cipher.encrypt(nonce, text.encode(), _place(account, number))
+        hidden = nonce + self._cipher.encrypt(nonce, text.encode(), line.encode())
         return _SEALED + base64.b64encode(hidden).decode()
 
-    def opened(self, stored: str, account: str, number: int) -> str:
-        """The text that was stored, which must have been sealed for this line."""
+    def opened(self, stored: str, line: str) -> str | None:
+        """The text that was stored for the line with this digest; None where somebody else wrote it."""
         if not stored.startswith(_SEALED):
-            return stored
+            return self._unmarked(stored, line) if self._cipher is None else None
         try:
             hidden = base64.b64decode(stored.removeprefix(_SEALED), validate=True)
-            text: bytes = self._cipher.decrypt(hidden[:12], hidden[12:], _place(account, number))
+            text: bytes = self._cipher.decrypt(hidden[:12], hidden[12:], line.encode())
             return text.decode()
         except Exception:  # noqa: BLE001 - whatever it is, there is no answer
             raise LedgerFailed(
-                f"the release of line {number} is sealed with another secret",
+                "the release is sealed with another secret",
                 why="its owner chose that only who has the secret can read it",
                 fix="open the ledger with the secret: Ledger.open(…, secret=…), or secret in hubbub.toml",
             ) from None
 
+    def _unmarked(self, stored: str, line: str) -> str | None:
+        key = self._known_key()
+        mark, _, text = stored.removeprefix(_MARKED).partition(" ")
+        if key is None or not stored.startswith(_MARKED) or not mark.isascii():
+            return None
+        return text if hmac.compare_digest(mark, _mark(key, text, line)) else None
 
-def _place(account: str, number: int) -> bytes:
-    return json.dumps([account, number]).encode()
+    def _known_key(self) -> bytes | None:
+        if self.key is None or not self.key.exists():
+            return None
+        found: bytes = _loaded(self.key, lambda text: base64.b64decode(text.strip(), validate=True))
+        if len(found) != _KEY_BYTES:
+            raise _no_key("a key")
+        return found
+
+    def _new_key(self) -> bytes:
+        """Made whole beside its place, then put there: of two who make one at once, one key is used."""
+        if self.key is None:
+            raise _no_key("a key")
+        made = None
+        try:
+            self.key.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            opened, name = tempfile.mkstemp(prefix=f".{self.key.name}.", dir=self.key.parent)  # mode 0600
+            made = Path(name)
+            with os.fdopen(opened, "wb") as file:
+                file.write(base64.b64encode(random_bytes(_KEY_BYTES)) + b"\n")
+                file.flush()
+                os.fsync(file.fileno())
+            with suppress(FileExistsError):
+                os.link(made, self.key)
+        except OSError as problem:
+            raise _not_written(problem) from None
+        finally:
+            if made is not None:
+                made.unlink(missing_ok=True)
+        return self._known_key() or b""
+
+
+def _mark(key: bytes, text: str, line: str) -> str:
+    return hmac.new(key, f"{line} {text}".encode(), "sha256").hexdigest()
 
 
 def _library() -> None:
@@ -198,8 +250,12 @@ def _write(path: Path, content: bytes) -> None:
             file.flush()
             os.fsync(file.fileno())
     except OSError as problem:
-        raise InvalidInput(
-            "the key cannot be written",
-            why=(problem.strerror or "the system refused").lower(),
-            fix="give the path of a file that is not there yet",
-        ) from None
+        raise _not_written(problem) from None
+
+
+def _not_written(problem: OSError) -> InvalidInput:
+    return InvalidInput(
+        "the key cannot be written",
+        why=(problem.strerror or "the system refused").lower(),
+        fix="give the path of a file that is not there yet, in a folder that can be written",
+    )

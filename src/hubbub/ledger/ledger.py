@@ -15,9 +15,10 @@ from hubbub.ledger.account import Account, check_name, window_of
 from hubbub.ledger.book import EVERYBODY, START, Book, Entry, damaged, now
 from hubbub.ledger.claims import unclaimed
 from hubbub.ledger.keys import Head, Seal, signed
-from hubbub.ledger.store import Rows, SQLite, Store
+from hubbub.ledger.restore import back_up, restore, store_at
+from hubbub.ledger.store import Rows, Store
 from hubbub.ledger.verify import Replay, Verdict, verified
-from hubbub.loss import Budget, Filter
+from hubbub.loss import Budget, Filter, Loss
 from hubbub.tables.identity import Identity
 from hubbub.unit import Neighbours, Unit
 
@@ -48,6 +49,8 @@ class Ledger:
     def __init__(self, store: Store, seal: Seal | None = None) -> None:
         self._store = store
         self._seal = seal or Seal()
+        if self._seal.is_open:
+            self._seal.key = store.key_path
 
     @classmethod
     def open(cls, where: str | Path, *, secret: str | Path | None = None) -> "Ledger":
@@ -56,10 +59,39 @@ class Ledger:
         With a `secret`, the path of a file that `hubbub ledger key --secret` made, what is released is stored
         sealed, and only who has the secret can read it.
         """
-        from hubbub.ledger.postgres import Postgres, is_address
-
         seal = Seal(secret)
-        return cls(Postgres(str(where)) if is_address(where) else SQLite(where), seal)
+        return cls(store_at(where), seal)
+
+    @classmethod
+    def look(cls, where: str | Path) -> "Ledger":
+        """The ledger at a path or an address, to look at: also a copy, a backup, or one that was moved."""
+        return cls(store_at(where, is_looked_at=True))
+
+    def backup(self, path: str | Path) -> None:
+        """Write all of the ledger, at one moment, to a new file that cannot be spent from.
+
+        `Ledger.restore` makes a ledger of it again. The key that marks releases is not part of it: keep that
+        file, too, or what was released before is charged anew when it is asked for again.
+        """
+        back_up(self._store, path)
+
+    @classmethod
+    def restore(
+        cls, where: str | Path, backup: str | Path | None = None, *, spent_since: Mapping[str, Loss]
+    ) -> Verdict:
+        """Make a ledger of a backup; or, without one, go on with one that was copied or moved to a place.
+
+        `spent_since` says by account what was spent that the file does not know of, and {} that nothing was.
+        It is charged, and recorded in a line of each account; an account that it does not fit is closed.
+
+        Guarantee: nothing can be spent of a copy before this was said, and what was said is spent.
+        Assumes: the owner knows what was spent since. An analyst's own budget is not charged for it: by whom
+            it was spent is not known.
+        Proof: docs/proofs/ledger.md, "One ledger"
+        """
+        restore(where, backup, spent_since)
+        with cls.open(where) as ledger:
+            return ledger.verify()
 
     @property
     def where(self) -> str:

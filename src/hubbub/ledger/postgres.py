@@ -1,7 +1,7 @@
-"""A ledger that a team shares, in PostgreSQL: the same lines, and roles that the database keeps.
+"""A ledger in PostgreSQL: the same lines, and roles that the database keeps.
 
-Who charges takes a turn: the lock on one row, which only those who may charge can take. Analysts and readers
-are roles of the database that can look at what is theirs; what an analyst charges, a function writes.
+Who charges takes a turn: the lock on one row, which only those who may charge can take. Only the process
+that holds the rows writes; analysts ask through it. Readers are roles of the database that can only look.
 
 Proof: docs/proofs/ledger.md, "Never overspent"
 """
@@ -9,25 +9,39 @@ Proof: docs/proofs/ledger.md, "Never overspent"
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
+from pathlib import Path
 from typing import Any, TypeVar
 
-from hubbub.errors import InvalidInput, LedgerFailed
+from hubbub.errors import InvalidInput, LedgerFailed, Refused
 from hubbub.ledger.account import check_name
-from hubbub.ledger.roles import MINE, AnalystRows, admitting
-from hubbub.ledger.store import TABLES, Rows
+from hubbub.ledger.place import Remembered, refuse_elsewhere
+from hubbub.ledger.store import TABLES, Rows, only_looked_at
+from hubbub.noise.entropy import random_bytes
+from hubbub.process import refuse_fork
 
 __all__ = ["Postgres", "is_address"]
 
 _T = TypeVar("_T")
-_FORMAT = 1
+_FORMAT = 2
+_HERE = (
+    "SELECT json_build_object('cluster', system_identifier::text, 'database', "
+    "(SELECT oid::bigint FROM pg_catalog.pg_database WHERE datname = current_database()))::text "
+    "FROM pg_catalog.pg_control_system()"
+)
+"""Where a database lies: in this cluster, made as this database. A dump that was restored lies elsewhere."""
 _WAIT = "60s"
 _TRIES = 20
 _BEGIN_WRITING = (
     "BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL lock_timeout = '{wait}'; "
-    "SET LOCAL synchronous_commit = on; SET LOCAL search_path = hubbub; {turn}"
+    "SET LOCAL synchronous_commit = on; SET LOCAL search_path = hubbub; SELECT version FROM turn FOR UPDATE"
 )
-_MY_TURN = "SELECT version FROM turn FOR UPDATE"
-_ANALYST_S_TURN = "SELECT take_turn()"
+_GRANTS = {
+    "spender": "GRANT SELECT, UPDATE ON turn TO {name}; "
+    "GRANT SELECT, INSERT ON entries, seen, releases, charges, place TO {name}; "
+    "GRANT UPDATE (charge_key, released) ON charges TO {name}; "
+    "GRANT SELECT, INSERT, UPDATE ON totals TO {name};",
+    "reader": "GRANT SELECT ON turn, entries, totals, charges, seen, releases, place TO {name};",
+}
 _BEGIN_READING = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; SET LOCAL search_path = hubbub"
 
 
@@ -44,13 +58,15 @@ class Postgres:
     Proof: docs/proofs/ledger.md, "Durable"
     """
 
-    def __init__(self, address: str, *, wait: str = _WAIT) -> None:
+    def __init__(self, address: str, *, is_looked_at: bool = False, wait: str = _WAIT) -> None:
         self._address = address
+        self._is_looked_at = is_looked_at
         self._wait = wait
         self._idle: list[Any] = []
         self._process = os.getpid()
         self._once(self._create)
-        self._may_write = self._once(_may_write)
+        if not is_looked_at:
+            self.read(_refuse_elsewhere)
 
     @property
     def where(self) -> str:
@@ -59,34 +75,74 @@ class Postgres:
 
     def write(self, work: Callable[[Rows], _T]) -> _T:
         """Do work that is alone; again where the database undid it for another's sake."""
-        turn = _MY_TURN if self._may_write else _ANALYST_S_TURN
-        begin = _BEGIN_WRITING.format(wait=self._wait, turn=turn)
-        if self._may_write:
-            return self._transaction(begin, work)
-        return self._transaction(begin, lambda rows: _through_function(rows, work))
+        if self._is_looked_at:
+            raise only_looked_at()
+
+        def checked(rows: Rows) -> _T:
+            _refuse_elsewhere(rows)
+            return work(rows)
+
+        return self._transaction(_BEGIN_WRITING.format(wait=self._wait), checked)
 
     def read(self, work: Callable[[Rows], _T]) -> _T:
         """Look at one moment."""
         return self._transaction(_BEGIN_READING, work)
 
+    def adopt(self, work: Callable[[Rows], None]) -> None:
+        """Make this database the ledger, by the owner's word."""
+
+        def adopted(rows: Rows) -> None:
+            work(rows)
+            rows.run("UPDATE place SET kind = 'ledger', lies = ?", rows.run(_HERE)[0])
+
+        self._transaction(_BEGIN_WRITING.format(wait=self._wait), adopted)
+
+    def remembered(self) -> Remembered | None:
+        """A database is not replaced by an older one unnoticed by who runs it: nothing is kept beside it."""
+        return None
+
+    def lacks_log(self) -> bool:
+        """A database is one thing."""
+        return False
+
+    @property
+    def key_path(self) -> Path:
+        """In the configuration of who runs the process that holds the rows, and never in the database."""
+        name = self.read(lambda rows: rows.run("SELECT id FROM place"))[0][0]
+        folder = Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config")
+        return folder / "hubbub" / f"{name}.key"
+
     def check(self, rows: Rows) -> str | None:
-        """The database checks its own pages: nothing to add."""
-        del rows
+        """Whether it lies where it was; the database checks its own pages."""
+        try:
+            _refuse_elsewhere(rows)
+        except Refused as refusal:
+            return refusal.what
         return None
 
     def admit(self, name: str, role: str) -> None:
-        """Let a role of the database in: as a spender (who holds the rows), an analyst or a reader.
+        """Let a role of the database in: as spender, for the process that holds the rows, or as reader.
 
-        A spender can add lines and can change none. An analyst sees and adds lines of her own name, within
-        her budget; a reader sees all and adds none.
+        A spender can add lines and can change none; a reader sees all and adds none.
         """
+        from psycopg import sql
+
         check_name(name, "the role")
-        statements = f"SET LOCAL search_path = hubbub; {admitting(name, role)}"
+        if role not in _GRANTS:
+            raise InvalidInput(
+                "there is no such role", why="it must be known what it may do", fix="pass spender or reader"
+            )
+        named = sql.Identifier(name).as_string()
+        # What it may do as another role ends first.
+        statements = (
+            f"SET LOCAL search_path = hubbub; REVOKE ALL ON ALL TABLES IN SCHEMA hubbub FROM {named}; "
+            f"GRANT USAGE ON SCHEMA hubbub TO {named}; {_GRANTS[role].replace('{name}', named)}"
+        )
         self._once(lambda connection: connection.execute(f"BEGIN; {statements} COMMIT"))
 
     def close(self) -> None:
         """Close this process's connections."""
-        while self._idle:
+        while self._idle and os.getpid() == self._process:  # a child leaves its parent's alone
             self._idle.pop().close()
 
     def _transaction(self, begin: str, work: Callable[[Rows], _T]) -> _T:
@@ -101,9 +157,7 @@ class Postgres:
     def _once(self, work: Callable[[Any], _T]) -> _T:
         import psycopg
 
-        if os.getpid() != self._process:
-            _INHERITED.extend(self._idle)
-            self._idle, self._process = [], os.getpid()
+        refuse_fork(self._process, "a ledger that was opened", "open the ledger in the new process")
         connection = None
         try:
             try:
@@ -129,24 +183,28 @@ class Postgres:
             tables = TABLES.replace("INTEGER", "BIGINT").replace(
                 "charge_key TEXT", 'charge_key TEXT COLLATE "C"'
             )
-            secured = "".join(f"ALTER TABLE {table} ENABLE ROW LEVEL SECURITY;" for table in MINE)
             connection.execute(
                 "BEGIN; SELECT pg_advisory_xact_lock(7526764); CREATE SCHEMA IF NOT EXISTS hubbub; "
                 "SET LOCAL search_path = hubbub; DO $$ BEGIN IF to_regclass('hubbub.turn') IS NULL THEN "
                 f"{tables} CREATE TABLE turn AS SELECT {_FORMAT}::bigint AS version; "
-                f"{secured} END IF; END $$; COMMIT"
+                f"INSERT INTO place SELECT '{random_bytes(16).hex()}', 'ledger', ({_HERE}); "
+                "END IF; END $$; COMMIT"
             )
         version = connection.execute("SELECT version FROM hubbub.turn").fetchone()[0]
         if version != _FORMAT:
+            later = version > _FORMAT
             raise InvalidInput(
-                "the ledger is of a later version",
+                f"the ledger is of {'a later' if later else 'an earlier'} version",
                 why="what is stored keeps its meaning only where it is read as it was written",
-                fix="use a newer hubbub",
+                fix="use a newer hubbub" if later else "go on with the version of hubbub that wrote it",
             )
 
 
-_INHERITED: list[Any] = []
-"""Connections of a parent process, which a child must neither use nor close."""
+def _refuse_elsewhere(rows: Rows) -> None:
+    """Refuse a database that was copied from the ledger's."""
+    ((kind, stored),) = rows.run("SELECT kind, lies FROM place")
+    ((here,),) = rows.run(_HERE)
+    refuse_elsewhere(kind, stored, here)
 
 
 class _Rows:
@@ -163,19 +221,6 @@ class _Rows:
         with self._connection.cursor(name="lines") as cursor:
             cursor.itersize = 1000
             yield from cursor.execute(text.replace("?", "%s"), tuple(given))
-
-
-def _through_function(rows: Rows, work: Callable[[Rows], _T]) -> _T:
-    mine = AnalystRows(rows)
-    out = work(mine)
-    mine.finish()
-    return out
-
-
-def _may_write(connection: Any) -> bool:
-    """Whether this role adds lines by itself: all others ask a function that does it for them."""
-    found = connection.execute("SELECT has_table_privilege('hubbub.entries', 'INSERT')").fetchone()
-    return bool(found[0])
 
 
 def _done(connection: Any, begin: str, work: Callable[[Rows], _T]) -> _T:

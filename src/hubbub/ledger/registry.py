@@ -132,7 +132,7 @@ def guarantees(account: Account, history: History, about: Mapping[str, str] | No
         "floating point": "Noise is added to integers by exact samplers; doubles appear last.",
         "side channels": "Time and memory are not protected (docs/threats.md).",
         "random numbers": "The operating system's cryptographic generator.",
-        "access control": "A file is its owner's alone (0600); in PostgreSQL roles and row-level security.",
+        "access control": "A file is its owner's alone (0600); in PostgreSQL one role writes.",
         "data security": said["security"],
         "data collection exposure": said["collection"],
         "unprotected looks": f"{history.exact} by the owner, recorded",

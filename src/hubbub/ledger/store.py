@@ -6,22 +6,26 @@ A store does one thing: work that nobody else is in the midst of, which happens 
 import os
 import sqlite3
 import tempfile
+import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 from hubbub.errors import InvalidInput, LedgerFailed, Refused
+from hubbub.ledger.place import Beside, Remembered, lies, refuse_elsewhere
+from hubbub.noise.entropy import random_bytes
 from hubbub.output import guard
+from hubbub.process import refuse_fork
 
-__all__ = ["TABLES", "Rows", "SQLite", "Store"]
+__all__ = ["COPIED", "TABLES", "Rows", "SQLite", "Store", "new_file", "only_looked_at"]
 
 _T = TypeVar("_T")
 _WAIT = 60.0
 """Seconds that a writer waits for its turn before it is told so."""
 _MARK = 0x68756262
 """SQLite's place for whose file it is: hubb."""
-_FORMAT = 1
+_FORMAT = 2
 _FAILURES = (sqlite3.Error, MemoryError, UnicodeError)
 """What a file that is damaged may end in; the last where even the error's own text is."""
 _DURABLE = ("PRAGMA synchronous = FULL", "PRAGMA fullfsync = ON", "PRAGMA checkpoint_fullfsync = ON")
@@ -38,7 +42,10 @@ CREATE TABLE charges (
     UNIQUE (account, charge_key));
 CREATE TABLE seen (number INTEGER NOT NULL, who TEXT NOT NULL, PRIMARY KEY (number, who));
 CREATE TABLE releases (number INTEGER PRIMARY KEY, body TEXT NOT NULL);
+CREATE TABLE place (id TEXT NOT NULL, kind TEXT NOT NULL, lies TEXT NOT NULL);
 """
+COPIED = ("entries", "totals", "charges", "seen", "releases")
+"""All that a ledger holds, but for where it lies."""
 
 
 class Rows(Protocol):
@@ -64,6 +71,19 @@ class Store(Protocol):
     def read(self, work: Callable[[Rows], _T]) -> _T:
         """Look at one moment."""
 
+    def adopt(self, work: Callable[[Rows], None]) -> None:
+        """As `write`, in a ledger that was copied or moved: by its owner's word it lies here from now on."""
+
+    def remembered(self) -> Remembered | None:
+        """How many lines the ledger that lay here had at least."""
+
+    def lacks_log(self) -> bool:
+        """Whether a part of it was left behind."""
+
+    @property
+    def key_path(self) -> Path:
+        """Where the key is kept that marks releases."""
+
     def check(self, rows: Rows) -> str | None:
         """What is wrong with the store itself, such as an index that does not show what is there."""
 
@@ -74,24 +94,50 @@ class Store(Protocol):
 class SQLite:
     """A ledger in a file, which only its owner can read: made with mode 0600.
 
-    Guarantee: when `write` returns, what was written has been synced to the disk.
+    While it is in use SQLite keeps a log beside it (WAL). Who closes it last puts all of it into the file,
+    and the file says so: at rest a ledger is one file.
+
+    Guarantee: when `write` returns, what was written has been synced to the disk. Nothing is written to a
+        file that does not lie where the ledger was, or that holds less than it did.
     Assumes: the disk keeps what it said was synced, and the file is on this machine's own disk.
-    Proof: docs/proofs/ledger.md, "Durable"
+    Proof: docs/proofs/ledger.md, "Durable" and "One ledger"
     """
 
     def __init__(
-        self, path: str | Path, *, connect: Callable[..., Any] = sqlite3.connect, durable: bool = True
+        self,
+        path: str | Path,
+        *,
+        is_looked_at: bool = False,
+        connect: Callable[..., Any] = sqlite3.connect,
+        durable: bool = True,
+        remembers: bool = True,
     ) -> None:
-        # The last two are the tests' private door: another file layer, and a control that loses charges.
-        self.path = Path(path).absolute()
-        guard(*(f"{self.path}{ending}" for ending in ("", "-wal", "-shm", "-journal")))
+        # The last three are the tests' private door: another file layer, a control that loses charges, and
+        # no memory beside the file, where tests put an older state in its place.
+        self.path = Path(path).resolve()
+        self.key_path = self.path.with_name(self.path.name + ".key")
+        guard(*(f"{self.path}{ending}" for ending in ("", ".key", "-wal", "-shm", "-journal")))
+        self._is_looked_at = is_looked_at
         self._connect = connect
         self._settings = _DURABLE if durable else ("PRAGMA synchronous = NORMAL",)
+        self._beside = Beside(self.path) if remembers else None
+        log = self.path.with_name(self.path.name + "-wal")
+        self._had_log = log.exists() and log.stat().st_size > 0
         self._idle: list[Any] = []
         self._process = os.getpid()
-        if not self.path.exists():
+        self._logs = False
+        self._file: tuple[int, int] | None = None
+        self._lies: str | None = None
+        """Where it says that it lies, as it was last found to be true; of the file that is open."""
+        self._known: Remembered | None = None
+        """The head that this process saw last."""
+        # Who never closes it leaves one file, too, where the process ends in peace.
+        self._last = weakref.finalize(self, _close, self._idle, self._process)
+        if not self.path.exists() and not is_looked_at:
             self._create()
-        self.read(_check_format)
+        self._transaction("BEGIN", _check_format, is_checked=False)
+        if not is_looked_at:
+            self.read(lambda _: None)
 
     @property
     def where(self) -> str:
@@ -100,31 +146,65 @@ class SQLite:
 
     def write(self, work: Callable[[Rows], _T]) -> _T:
         """Do work that is alone."""
-        return self._transaction("BEGIN IMMEDIATE", work)
+        if self._is_looked_at:
+            raise only_looked_at()
+        if not self._logs:
+            self._start_log()
+        return self._transaction("BEGIN IMMEDIATE", work, is_checked=True)
 
     def read(self, work: Callable[[Rows], _T]) -> _T:
         """Look at one moment."""
-        return self._transaction("BEGIN", work)
+        return self._transaction("BEGIN", work, is_checked=not self._is_looked_at)
+
+    def adopt(self, work: Callable[[Rows], None]) -> None:
+        """Make this file the ledger, by the owner's word: what is written now lies here."""
+
+        def adopted(rows: Rows) -> None:
+            work(rows)
+            rows.run("UPDATE place SET kind = 'ledger', lies = ?", (lies(self.path),))
+
+        self._known = None
+        self._transaction("BEGIN IMMEDIATE", adopted, is_checked=False)
+
+    def remembered(self) -> Remembered | None:
+        """What lies beside the file says of how long the ledger was."""
+        return None if self._beside is None else self._beside.read()
+
+    def lacks_log(self) -> bool:
+        """Whether the file says that it has a log, and there is none: it was copied or moved while in use."""
+        mode = self._transaction("BEGIN", lambda rows: rows.run("PRAGMA journal_mode"), is_checked=False)
+        return mode == [("wal",)] and not self._had_log
 
     def check(self, rows: Rows) -> str | None:
-        """SQLite's own check of its pages and indexes."""
+        """Whether it lies where it was; SQLite's own check of its pages and indexes."""
+        try:
+            self._refuse_elsewhere(rows, {self.remembered()})
+        except Refused as refusal:
+            return refusal.what
         found = rows.run("PRAGMA integrity_check(1)")
         return None if found == [("ok",)] else "the file is damaged: SQLite's own check fails"
 
     def close(self) -> None:
         """Close this process's connections."""
-        while self._idle:
-            with suppress(sqlite3.Error):  # all that was written is in the log already
-                self._idle.pop().close()
+        _close(self._idle, self._process)
+        self._logs = False
 
-    def _transaction(self, begin: str, work: Callable[[Rows], _T]) -> _T:
+    def _transaction(self, begin: str, work: Callable[[Rows], _T], *, is_checked: bool) -> _T:
+        refuse_fork(self._process, "a ledger that was opened", "open the ledger in the new process")
+        # Read before the transaction begins: it never says more than was committed by then.
+        before = {self.remembered(), self._known} if is_checked else set()
         try:
             connection = self._taken()
         except _FAILURES as problem:
             raise _failed(problem) from None
         try:
             connection.execute(begin)
-            out = work(_Rows(connection))
+            rows = _Rows(connection)
+            if is_checked:
+                self._refuse_elsewhere(rows, before)
+            out = work(rows)
+            head = None if begin == "BEGIN" else _head(rows)
+            self._refuse_replaced()
             connection.execute("COMMIT")
         except BaseException as problem:
             # A connection that failed is not used again: the next one reads the file anew.
@@ -136,13 +216,15 @@ class SQLite:
                 raise _failed(problem) from None
             raise
         self._idle.append(connection)
+        if head is not None:
+            self._known = head
+            if self._beside is not None:
+                self._beside.write(head)
         return out
 
     def _taken(self) -> Any:
-        """A connection that nobody uses; a forked process takes none of its parent's."""
-        if os.getpid() != self._process:
-            _INHERITED.extend(self._idle)
-            self._idle, self._process = [], os.getpid()
+        """A connection that nobody uses."""
+        self._refuse_replaced()
         with suppress(IndexError):
             return self._idle.pop()
         self._refuse_links()
@@ -152,10 +234,70 @@ class SQLite:
         try:
             for setting in (*self._settings, "PRAGMA trusted_schema = OFF", "PRAGMA cell_size_check = ON"):
                 made.execute(setting)
+            if self._file is None:
+                found = self.path.stat()
+                self._file = (found.st_dev, found.st_ino)
+            self._lies = None
         except BaseException:
             made.close()
             raise
         return made
+
+    def _start_log(self) -> None:
+        """Write to a log from now on, which takes one sync for each commit; the file says that it has one."""
+        refuse_fork(self._process, "a ledger that was opened", "open the ledger in the new process")
+        try:
+            connection = self._taken()
+            try:
+                connection.execute("PRAGMA journal_mode = WAL")
+            except BaseException:
+                connection.close()
+                raise
+        except _FAILURES as problem:
+            raise _failed(problem) from None
+        self._idle.append(connection)
+        self._logs = True
+
+    def _refuse_replaced(self) -> None:
+        """Refuse to go on with a file that is no longer the one under its name."""
+        if self._file is None:
+            return
+        try:
+            found = self.path.stat()
+            is_same = (found.st_dev, found.st_ino) == self._file
+        except OSError:
+            is_same = False
+        if not is_same:
+            raise Refused(
+                "the ledger was moved, removed or replaced while it was open",
+                why="what is charged here would be missed there",
+                fix="open it anew, where it lies now",
+            )
+
+    def _refuse_elsewhere(self, rows: Rows, before: set[Remembered | None]) -> None:
+        """Refuse what is not the ledger that was made here, or not all of it.
+
+        Guarantee: of all copies of a ledger one can be charged, and it holds all lines that it had.
+        Proof: docs/proofs/ledger.md, "One ledger"
+        """
+        found = rows.run("SELECT id, kind, lies FROM place")
+        if len(found) != 1:
+            raise LedgerFailed(
+                "the ledger does not say where it lies",
+                why="a copy could not be told from it",
+                fix="restore it from a backup: hubbub ledger restore",
+            )
+        name, kind, stored = found[0]
+        if kind != "ledger" or stored != self._lies:
+            refuse_elsewhere(kind, stored, lies(self.path))
+            self._lies = stored
+        for head in before - {None}:
+            if head is not None and head[0] == name and head[1] > 0 and not _has(rows, head):
+                raise Refused(
+                    "the ledger holds less than it did: an older state was put in its place",
+                    why="what was spent since would be spent once more",
+                    fix="put the ledger back, or say what was spent since: hubbub ledger restore",
+                )
 
     def _refuse_links(self) -> None:
         """Refuse a file with two names: SQLite keeps its log by the name, so charges would be lost."""
@@ -173,38 +315,87 @@ class SQLite:
 
     def _create(self) -> None:
         """Made whole beside its place, then put there: nobody ever sees half of one."""
-        folder = self.path.parent
-        if not folder.is_dir():
-            raise InvalidInput(
-                "the ledger's folder is not there",
-                why="a ledger is a file in it",
-                fix="make the folder first",
+        if self.remembered() is not None:
+            raise Refused(
+                "there was a ledger here, and it is gone",
+                why="a new one would have the whole budget once more",
+                fix="put it back, or restore a backup: hubbub ledger restore; to begin anew all the same, "
+                "remove the file of its name with .head at the end",
             )
-        try:
-            opened, name = tempfile.mkstemp(prefix=f".{self.path.name}.", dir=folder)  # mode 0600
-            os.close(opened)
-        except OSError as problem:
-            raise _failed(problem) from None
-        made = Path(name)
-        try:
-            with closing(sqlite3.connect(made, isolation_level=None)) as connection:
-                connection.executescript(
-                    f"PRAGMA application_id = {_MARK}; PRAGMA user_version = {_FORMAT};{TABLES}"
-                    "PRAGMA journal_mode = WAL;"
-                )
-            _synced(made)
-            with suppress(FileExistsError):  # somebody else's was first
-                os.link(made, self.path)
-            _synced(folder)
-        except (OSError, sqlite3.Error) as problem:
-            raise _failed(problem) from None
-        finally:
-            for ending in ("", "-wal", "-shm", "-journal"):
-                made.with_name(made.name + ending).unlink(missing_ok=True)
+        with suppress(FileExistsError):  # somebody else's was first
+            new_file(self.path, lambda _: None, random_bytes(16).hex())
 
 
-_INHERITED: list[Any] = []
-"""Connections of a parent process: SQLite's may be neither used nor closed after a fork."""
+def new_file(path: Path, fill: Callable[[Rows], None], name: str, backup_of: str | None = None) -> None:
+    """Make the file of a ledger, or of a backup, whole and synced, where there is none yet."""
+    folder = path.parent
+    if not folder.is_dir():
+        raise InvalidInput(
+            "the ledger's folder is not there",
+            why="a ledger is a file in it",
+            fix="make the folder first",
+        )
+    try:
+        opened, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=folder)  # mode 0600
+        os.close(opened)
+    except OSError as problem:
+        raise _failed(problem) from None
+    made = Path(temporary)
+    try:
+        with closing(sqlite3.connect(made, isolation_level=None)) as connection:
+            connection.executescript(
+                f"PRAGMA application_id = {_MARK}; PRAGMA user_version = {_FORMAT};{TABLES}"
+            )
+            connection.execute("BEGIN")
+            kind, where = (
+                ("backup", backup_of) if backup_of is not None else ("ledger", lies(made, path.name))
+            )
+            connection.execute("INSERT INTO place VALUES (?, ?, ?)", (name, kind, where))
+            fill(_Rows(connection))
+            connection.execute("COMMIT")
+        _synced(made)
+        os.link(made, path)
+        _synced(folder)
+    except FileExistsError:
+        raise
+    except (OSError, sqlite3.Error) as problem:
+        raise _failed(problem) from None
+    finally:
+        for ending in ("", "-wal", "-shm", "-journal"):
+            made.with_name(made.name + ending).unlink(missing_ok=True)
+
+
+def _has(rows: Rows, head: Remembered) -> bool:
+    return rows.run("SELECT digest FROM entries WHERE number = ?", (head[1],)) == [(head[2],)]
+
+
+def _head(rows: Rows) -> Remembered:
+    (name,) = rows.run("SELECT id FROM place")[0]
+    found = rows.run("SELECT number, digest FROM entries ORDER BY number DESC LIMIT 1")
+    return (name, *found[0]) if found else (name, 0, "-")
+
+
+def _close(idle: list[Any], process: int) -> None:
+    """Close connections; who is the last of all puts the log into the file, which then says so."""
+    if os.getpid() != process:
+        return
+    while idle:
+        connection = idle.pop()
+        with suppress(sqlite3.Error):
+            if not idle:
+                connection.execute("PRAGMA busy_timeout = 0")
+                connection.execute("PRAGMA journal_mode = DELETE")
+        with suppress(sqlite3.Error):  # all that was written is in the log already
+            connection.close()
+
+
+def only_looked_at() -> Refused:
+    """The error for who would write where the ledger was opened to look."""
+    return Refused(
+        "the ledger was opened to look at",
+        why="nothing is written to what may be a copy or a backup",
+        fix="open it with Ledger.open",
+    )
 
 
 class _Rows:
@@ -223,12 +414,18 @@ class _Rows:
 
 def _check_format(rows: Rows) -> None:
     mark, version = (rows.run(f"PRAGMA {name}")[0][0] for name in ("application_id", "user_version"))
-    if mark != _MARK or version != _FORMAT:
-        later = mark == _MARK and version > _FORMAT
+    if mark != _MARK:
         raise InvalidInput(
-            "the file is a ledger of a later version" if later else "the file is not a ledger",
+            "the file is not a ledger",
             why="what is stored keeps its meaning only where it is read as it was written",
-            fix="use a newer hubbub" if later else "give the path of a ledger, or of no file to make one",
+            fix="give the path of a ledger, or of no file to make one",
+        )
+    if version != _FORMAT:
+        later = version > _FORMAT
+        raise InvalidInput(
+            f"the file is a ledger of {'a later' if later else 'an earlier'} version",
+            why="what is stored keeps its meaning only where it is read as it was written",
+            fix="use a newer hubbub" if later else "go on with the version of hubbub that wrote it",
         )
 
 

@@ -13,7 +13,7 @@ from itertools import islice
 from math import lcm
 from typing import Any
 
-from hubbub.errors import BudgetExceeded, HubbubError
+from hubbub.errors import BudgetExceeded
 from hubbub.ledger.account import window_of
 from hubbub.ledger.book import (
     EVERYBODY,
@@ -23,11 +23,11 @@ from hubbub.ledger.book import (
     cost_from_plain,
     covers,
     digest,
-    known_cost,
     plain_text,
 )
 from hubbub.ledger.claims import places_in
 from hubbub.loss import Cost, Filter
+from hubbub.loss.stored import known_cost
 from hubbub.unit import Window
 
 __all__ = ["Replay", "Verdict", "charged_together", "verified"]
@@ -36,7 +36,7 @@ _REMEMBERED = 4096
 _MOST_PROBLEMS = 100
 _TOGETHER = 1000
 """So many lines are added up at once."""
-_AFTER_CLOSING = {"release", "exact", "version", "rows", "override"}
+_AFTER_CLOSE = {"release", "exact", "version", "rows", "override", "restored"}
 _EXACT = 1 << 256
 """Sums with no larger denominator are exact (hubbub.loss.compose)."""
 
@@ -93,11 +93,11 @@ class Replay:
             return "is of no kind that can be here"
         if entry.kind not in {"charge", "seen", "release"} and entry.who != EVERYBODY:
             return "is not that analyst's to write"
-        if entry.account in self.closed and entry.kind not in _AFTER_CLOSING:
+        if entry.account in self.closed and entry.kind not in _AFTER_CLOSE:
             return "came after the account was closed"
         try:
             return known(self, entry)
-        except (KeyError, TypeError, ValueError, AttributeError, HubbubError):
+        except Exception:  # noqa: BLE001 - whatever stands in a line, it is said and not raised
             return "does not say what it should"
 
     def _open(self, entry: Entry) -> str | None:
@@ -153,11 +153,9 @@ class Replay:
         name = (entry.account, body["key"])
         if self._keys.get(name) != body.get("instead of"):
             return "charges a key again"
-        if "instead of" in body:
+        if "instead of" in body:  # a line whose outcome is lost, or that did not stand for its key
             account, _, released = self.charges[body["instead of"]]
-            if released is not None:
-                return "charges anew what was released"
-            self.charges[body["instead of"]] = (account, None, None)
+            self.charges[body["instead of"]] = (account, None, released)
         if body["key"] is not None:
             self._keys[name] = entry.number
         parts = tuple(body.get("with", ()))
@@ -193,6 +191,18 @@ class Replay:
         self.charges[number] = (account, key, entry.number)
         self.releases[number] = entry.body["release"]
         return None
+
+    def _restored(self, entry: Entry) -> str | None:
+        body = entry.body
+        if body["loss"] is None:
+            return None
+        total = self.totals[entry.account, EVERYBODY]
+        cost = _checked(body["cost"], plain_text(body["loss"]), total.orders)
+        if cost is None:
+            return "was charged less than it costs"
+        if body["fits"] is not True:
+            return None if entry.account in self.closed else "does not fit, and the account is not closed"
+        return self._spend(entry.number, entry.account, (EVERYBODY,), cost)
 
     def _close(self, entry: Entry) -> None:
         self.closed.add(entry.account)
@@ -244,6 +254,7 @@ _KINDS: dict[str, Callable[[Replay, Entry], str | None]] = {
     "seen": Replay._saw,  # noqa: SLF001
     "release": Replay._release,  # noqa: SLF001
     "close": Replay._close,  # noqa: SLF001
+    "restored": Replay._restored,  # noqa: SLF001
     "exact": Replay._note,  # noqa: SLF001
     "version": Replay._note,  # noqa: SLF001
     "override": Replay._note,  # noqa: SLF001

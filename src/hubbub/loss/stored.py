@@ -9,9 +9,11 @@ import dataclasses
 import json
 import re
 from fractions import Fraction
+from functools import lru_cache
 from typing import Any
 
 from hubbub.errors import InvalidInput
+from hubbub.loss.compose import ORDERS, Cost
 from hubbub.loss.curves import Curve, Zcdp
 from hubbub.loss.loss import Loss
 from hubbub.loss.parts import (
@@ -29,7 +31,7 @@ from hubbub.loss.parts import (
 )
 from hubbub.loss.shuffle import Shuffled
 
-__all__ = ["PART_NAMES", "loss_from_json", "loss_to_json"]
+__all__ = ["known_cost", "loss_from_json", "loss_to_json"]
 
 _KIND = "loss/1"
 _PARTS: dict[str, type[Part]] = {
@@ -47,7 +49,6 @@ _PARTS: dict[str, type[Part]] = {
     "renyi/1": Curve,
     "shuffled/1": Shuffled,
 }
-PART_NAMES = frozenset(_PARTS)
 _NAMES = {part: name for name, part in _PARTS.items()}
 _RATIONAL = re.compile(r"-?[0-9]{1,4000}(/0*[1-9][0-9]{0,3999})?")
 _MOST_TIMES = 10**18
@@ -59,6 +60,8 @@ def loss_to_json(loss: Loss) -> str:
     >>> loss_to_json(Loss.pure(Fraction(1, 10)) * 3)
     '{"kind": "loss/1", "ways": [[[3, {"delta": "0", "epsilon": "1/10", "part": "pure/1", "sharp": true}]]]}'
     """
+    if type(loss) is not Loss:
+        raise _foreign()
     ways = [[[times, _plain(part)] for part, times in way] for way in loss.ways]
     return json.dumps({"kind": _KIND, "ways": ways}, sort_keys=True)
 
@@ -81,8 +84,19 @@ def loss_from_json(text: str) -> Loss:
         raise _unreadable() from None
 
 
+@lru_cache(maxsize=4096)
+def known_cost(text: str, orders: tuple[Fraction, ...] = ORDERS) -> Cost:
+    """What a stored loss costs by what this version knows; the same few are asked for again and again.
+
+    Accounts charge this and never `loss.cost()`: what is charged follows from the facts that are recorded.
+    """
+    return loss_from_json(text).cost(orders)
+
+
 def _plain(value: Any) -> Any:
     if isinstance(value, Part):
+        if type(value) not in _NAMES:
+            raise _foreign()
         fields = {field.name: _plain(getattr(value, field.name)) for field in dataclasses.fields(value)}  # type: ignore[arg-type]
         return {"part": _NAMES[type(value)], **fields}
     if isinstance(value, Fraction):
@@ -119,4 +133,12 @@ def _unreadable() -> InvalidInput:
         "the stored loss cannot be read",
         why="it is not what was written, or by a later version",
         fix="use the text as it was written, or a newer version",
+    )
+
+
+def _foreign() -> InvalidInput:
+    return InvalidInput(
+        "the loss is of a class that hubbub does not know",
+        why="what it costs would be that class's word",
+        fix="pass a Loss, made of what Loss itself offers",
     )
