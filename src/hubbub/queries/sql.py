@@ -168,6 +168,8 @@ class _Reader:
         having = node.args.get("having")
         order = node.args.get("order")
         ordered = [self._order(item) for item in order.expressions] if order is not None else []
+        if having is not None:
+            self._check_aliases(having)
         lifted = self._lift(having.this) if having is not None else None
         limit = self._limit(node.args.get("limit"))
         is_top = self._is_top(outputs, ordered, limit) and lifted is None
@@ -310,12 +312,6 @@ class _Reader:
                 if not node.table and not self._found.scope.has(node.name) and self._alias(node) is not None:
                     return self._copy(node)
                 compiled(node, self._found.scope)  # an unknown column is said to be so
-                if not node.table and self._alias(node) is not None:
-                    raise InvalidInput(
-                        f"{node.name[:60]!r} is a column that is not grouped by, and the name of an output",
-                        why="engines disagree on which of them is meant here",
-                        fix="give the output another name",
-                    )
                 raise Refused(
                     f"the column {node.name[:60]!r} is neither grouped by nor aggregated",
                     why="its values are those of single rows",
@@ -340,6 +336,18 @@ class _Reader:
             return None
         return next((place for place, (_, key) in enumerate(self._keys) if key.sql == typed.sql), None)
 
+    def _check_aliases(self, having: exp.Expr) -> None:
+        """Refuse a name in HAVING that may be a column's or an output's."""
+        for column in having.find_all(exp.Column):
+            is_both = self._alias(column) is not None and self._found.scope.has(column.name)
+            is_inside = column.find_ancestor(exp.AggFunc, exp.Filter) is not None
+            if is_both and not column.table and not is_inside and self._key_place(column) is None:
+                raise InvalidInput(
+                    f"{column.name[:60]!r} is a column that is not grouped by, and the name of an output",
+                    why="engines disagree on which of them HAVING means",
+                    fix="give the output another name",
+                )
+
     def _alias(self, node: exp.Expr) -> exp.Expr | None:
         return self._aliases.get(node.name.lower())
 
@@ -356,10 +364,12 @@ class _Reader:
     def _order(self, item: exp.Expr) -> Order:
         """A name by itself is that of an output, if there is one; within an expression columns come first."""
         inner = item.this
-        if isinstance(inner, exp.Literal) and not inner.is_string:
-            inner = numbered(inner, self._node, self._found.scope, "ORDER BY")
-        is_name = isinstance(inner, exp.Column) and not inner.table and self._alias(inner) is not None
-        lifted = self._copy(inner) if is_name else self._lift(inner)
+        if isinstance(inner, exp.Column) and not inner.table and self._alias(inner) is not None:
+            lifted = self._copy(inner)
+        elif isinstance(inner, exp.Literal) and not inner.is_string:
+            lifted = self._lift(numbered(inner, self._node, self._found.scope, "ORDER BY"))
+        else:
+            lifted = self._lift(inner)
         return Order(lifted, bool(item.args.get("desc")), bool(item.args.get("nulls_first")))
 
     def _limit(self, node: exp.Expr | None) -> int | None:
