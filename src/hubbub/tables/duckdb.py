@@ -67,7 +67,6 @@ _SETTINGS = (
     "SET perfect_ht_threshold = 17",  # bins and places of keys are small integers
     "SET pandas_analyze_sample = 0",  # else one value of an object column would choose its type
     "SET TimeZone = 'UTC'",
-    "SET temp_file_encryption = true",  # what is left on a disk after a crash cannot be read
 )
 _RESERVED = ("_raw_", "_keys", "_answer_", "_held_")
 _SPELLED = {"UUID", "BLOB", "BIT", "INTERVAL"}
@@ -298,16 +297,16 @@ class DuckDB:
             return self._file(name, str(rows), source)
         self._places[name] = None
         frame = framed(rows, name)
-        self._kept.append(frame.rows)
+        self._kept.append(frame)
         try:
-            self._connection.register(_RAW + name, frame.rows)
+            self._connection.register(_RAW + name, frame)
         except (duckdb.Error, TypeError, ValueError):
             raise InvalidInput(
                 f"rows are of type {type(rows).__name__}, and hold a type that cannot be read",
                 why="the engine does not know it",
                 fix="leave that column out, or make it numbers, texts, dates or timestamps",
             ) from None
-        return _name(_RAW + name), frame.unreadable
+        return _name(_RAW + name), ()
 
     def _in_database(self, parts: Sequence[str]) -> list[str] | None:
         """The table that is meant, if there is just one such in a file of DuckDB's, and it is no view."""
