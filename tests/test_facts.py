@@ -135,27 +135,24 @@ def test_the_file_itself_opens_all_its_tables(folder, monkeypatch):
         hubbub.open(NAME, table="v")
 
 
-def test_what_is_passed_wins(folder):
+def test_types_bounds_keys_and_limits_that_are_passed_win(folder):
     written(folder, FULL)
     with hubbub.open(
         folder / "visits.csv",
         table="v",
-        unit=hubbub.Unit.row(),
+        unit="Patient",
         types={"cost": "text"},
         keys={"region": ["North"]},
         bounds={"ward": (1, 12)},
-        budget=hubbub.Budget(7),
         population=50,
         rows_per_unit=9,
         groups_per_unit=1,
     ) as data:
-        assert data.unit.key is None
-        assert data.account.budget == hubbub.Budget(7)
         table = data.tables["v"]
         assert table.find("cost").kind is Kind.TEXT
         assert table.find("region").keys == ("North",)
         assert table.find("ward").bounds == (1, 12)
-        assert not any(column.is_unit for column in table.columns)
+        assert table.find("patient").is_unit
         plan = data.sql("SELECT region, COUNT(*) AS n FROM v GROUP BY region", epsilon=1)
         assert (plan.limits.rows, plan.limits.groups) == (9, 1)
         with pytest.raises(Refused):

@@ -11,13 +11,15 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any, Self
 
-from hubbub.errors import InvalidInput, Refused
+from hubbub.errors import HubbubError, InvalidInput, Refused
 from hubbub.facts import found, kind_of
 from hubbub.ledger import Account, Charge, Ledger
 from hubbub.ledger.book import digest
+from hubbub.ledger.outcome import answer_of, callers_own, outcome_of, settled
 from hubbub.loss import Budget
 from hubbub.loss.stored import loss_to_json
 from hubbub.noise.entropy import random_bytes
+from hubbub.opening import keep_declared, refuse_both, refuse_declared, refuse_words
 from hubbub.queries.answers import Answers
 from hubbub.queries.builder import Builder
 from hubbub.queries.finer import finer, is_additive, plan_of
@@ -27,7 +29,7 @@ from hubbub.queries.outputs import check_outputs
 from hubbub.queries.plan import Plan, planned
 from hubbub.queries.run import answered
 from hubbub.queries.sql import parsed, read
-from hubbub.queries.streamed import check_streamed, streamed
+from hubbub.queries.streamed import Stream, check_streamed, streamed
 from hubbub.rational import Number
 from hubbub.release import Release
 from hubbub.spending import Spending
@@ -138,16 +140,19 @@ class Dataset:
     def run(self, plan: Plan, progress: Callable[[str], None] = lambda _: None) -> Release:
         """Charge, then run, then release. With a ledger a question that was answered is answered the same.
 
-        Guarantee: the charge stands before the engine sees the query, and with a ledger the release before
+        What the run raises is an outcome, too: with a ledger it is raised again whenever the question is
+        asked. Without one each run is charged anew.
+
+        Guarantee: the charge stands before the engine sees the query, and with a ledger the outcome before
             anybody sees it; nothing is given back.
-        Proof: docs/proofs/ledger.md, "One answer per charge"
+        Proof: docs/proofs/ledger.md, "One outcome per charge"
         """
         self._check(plan)
         if isinstance(self.account, Account):
             answers = self._kept(self.account, plan, progress)
         else:
             self.account.charge(plan.query.text, plan.loss, unit=self.unit)
-            answers = self._answers(plan, progress)
+            answers = outcome_of(lambda: self._answers(plan, callers_own(progress))).get()
         return Release(
             answers, plan.loss, plan, self.unit, asserted=False, cells=max(1, len(answers)), mapped=True
         )
@@ -165,13 +170,22 @@ class Dataset:
         check_streamed(plan)
         charged = {}
         if isinstance(self.account, Account):
-            charged = self._charged(self.account, self._begun(self.account, plan))
+            charged = self._charged(self.account, self.account.begin(**self._asked(plan)))
         else:
             self.account.charge(plan.query.text, plan.loss, unit=self.unit)
-        with self._engine.snapshot():
-            stream = streamed(plan, self._engine, progress, charged)
+
+        def run() -> Stream:
+            with self._engine.snapshot():
+                return streamed(plan, self._engine, callers_own(progress), charged)
+
         return Release(
-            stream, plan.loss, plan, self.unit, asserted=False, cells=plan.query.cells, mapped=True
+            outcome_of(run).get(),
+            plan.loss,
+            plan,
+            self.unit,
+            asserted=False,
+            cells=plan.query.cells,
+            mapped=True,
         )
 
     def _check(self, plan: Plan) -> None:
@@ -181,6 +195,7 @@ class Dataset:
                 why="its noise would protect somebody else, or too little",
                 fix="plan it anew",
             )
+        self._engine.check()
 
     def _answers(self, plan: Plan, progress: Callable[[str], None]) -> Answers:
         with self._engine.snapshot():
@@ -194,27 +209,26 @@ class Dataset:
         if is_additive(plan):
             related = digest([family(plan, self._origin), self.version])
         key = f"{related} {question}" if related else digest([question, self.version])
-        charge = self._begun(account, plan, key=key, fingerprint=question, related=related)
-        kept = None if charge.is_new else account.released(charge.number)
-        if kept is None:
-            try:
-                answers = self._answers(plan, progress)
-            except Refused as said:  # with noise: drawn again, it would be a second answer
-                answers = Answers((), {"refused": [said.what, said.why, said.fix]})
-            if charge.parts:
-                answers = finer(plan, answers, list(self._earlier(account, plan, charge.parts)))
-                with_lines = {} if answers.own is None else {"combined with lines": list(charge.parts)}
-                answers = replace(answers, facts={**answers.facts, **with_lines})
-            kept = account.keep(charge.number, answers.to_json())
+
+        def run(charge: Charge) -> str:
+            answers = self._answers(plan, callers_own(progress))
+            earlier = dict(self._earlier(account, plan, charge.parts))
+            combined = finer(plan, answers, list(earlier.values()))
+            if combined.own is not None:
+                combined = replace(combined, facts={**combined.facts, "combined with lines": list(earlier)})
+            return combined.to_json()
+
+        asked = self._asked(plan)
+        charge, kept = settled(
+            account, run, progress, **asked, key=key, fingerprint=question, related=related
+        )
         answers = Answers.from_json(kept)
-        if "refused" in answers.facts:
-            what, why, fix = answers.facts["refused"]
-            raise Refused(what, why=why, fix=fix)
         return replace(answers, facts={**answers.facts, **self._charged(account, charge)})
 
-    def _begun(self, account: Account, plan: Plan, **known: Any) -> Charge:
+    def _asked(self, plan: Plan) -> dict[str, Any]:
+        """What is charged, and for whom."""
         name = ", ".join(table.name for table in self.tables.values() if not table.is_public)
-        return account.begin(plan.query.text, plan.loss, unit=self.unit, dataset=name, **known)
+        return {"what": plan.query.text, "loss": plan.loss, "unit": self.unit, "dataset": name}
 
     def _charged(self, account: Account, charge: Charge) -> dict[str, Any]:
         """What a label says of the line in the ledger, and of all windows."""
@@ -222,23 +236,25 @@ class Dataset:
         lifetime = {} if self.unit.window is None else {"lifetime": account.lifetime().said()}
         return {"line": charge.number, **when, **lifetime}
 
-    def _earlier(self, account: Account, plan: Plan, parts: Iterable[int]) -> Iterator[tuple[Plan, Answers]]:
+    def _earlier(
+        self, account: Account, plan: Plan, parts: Iterable[int]
+    ) -> Iterator[tuple[int, tuple[Plan, Answers]]]:
         """Earlier answers with their plans: those whose labels say what their lines were charged for."""
         for number in parts:
-            kept, body = account.released(number), account.line(number).body
-            found = None if kept is None else Answers.from_json(kept)
+            found, body = _answers_of(account.released(number)), account.line(number).body
             made = None if found is None else plan_of(plan, found)
             if found is None or made is None:
                 continue
             paid = (body["fingerprint"], body["loss"])
             if paid == (fingerprint(made, self._origin), json.loads(loss_to_json(made.loss))):
-                yield made, found
+                yield number, (made, found)
 
     def exact(self, plan: Plan) -> Answers:
         """The owner's preview: the bounded query's exact answers, without noise. Never to be published.
 
         It is recorded in the account before anything is read, and marked in what comes out.
         """
+        self._check(plan)
         self.account.exact(plan.query.text)
         with self._engine.snapshot():
             done = answered(plan, self._engine, is_exact=True)
@@ -273,6 +289,14 @@ class Dataset:
         return f"Dataset({', '.join(self.tables)}; {self.unit})"
 
 
+def _answers_of(kept: str | None) -> Answers | None:
+    """The answers that are stored, where it was answers that came out."""
+    try:
+        return None if kept is None else Answers.from_json(answer_of(kept))
+    except HubbubError:
+        return None
+
+
 def _first(*given: Any) -> Any:
     return next((value for value in given if value is not None), None)
 
@@ -295,28 +319,35 @@ def open(  # noqa: A001 - hubbub.open is its name
     population: int | None = None,
     rows_per_unit: int | None = None,
     groups_per_unit: int | None = None,
-    quotes: bool = True,
+    quotes: bool | None = None,
+    encoding: str | None = None,
+    new_rows: bool = False,
+    override: bool = False,
 ) -> Dataset:
     """Open a file, a data frame, Arrow data, a DuckDB connection or a database as a dataset.
 
     `unit` says who is protected: a column, or `Unit.row()` where one row is one person. All else is public
     and declared: types, bounds, keys, tables that are nobody's. Several protected tables are given as a
     mapping from names to data; each must have the unit's column. With `quotes=False` each line of a CSV file
-    is a row, whatever is in it; else a row with an unbalanced quote swallows those that follow.
+    is a row, whatever is in it; else a hostile line that opens a quote takes those that follow with it.
+    `encoding` is that of CSV files, one of Python's: UTF-8 unless told. What cannot be decoded is U+FFFD.
 
     `postgresql://user@host/database` opens a table of a PostgreSQL server, or several with
     `table=["visits", "people"]`; a Spark session tables of its catalog, a Spark data frame itself. The rows
     stay where they are.
 
-    What a `hubbub.toml` beside the file declares of it need not be passed; what is passed wins. The path of
-    a `hubbub.toml` opens all its tables.
+    What a `hubbub.toml` in the file's folder, or in one above, declares of it need not be passed. Types,
+    bounds, keys and limits that are passed win; another unit, ledger, account or budget than declared is
+    refused, unless the owner passes `override=True`, which the declared ledger records. The path of a
+    `hubbub.toml` opens all its tables.
 
     With a `ledger`, a path or a `postgresql://…` address, all that is spent is charged there, to the account
     of that name (else the table's), on behalf of the owner or of an analyst with a budget of her own.
     `version` is the owner's word for the state of the data: the same question on the same version has the
     same answer, at no further cost. Rows in memory, and those of Spark, have no place to be known by: there
     questions are asked anew at each opening, unless `version` is passed. One account pays for the rows of
-    one place: a second one for the same unit is refused.
+    one place, by whatever name they are opened: a second one is refused. In a ledger that has other accounts,
+    rows that it does not know need the owner's word, `new_rows=True`, that no other account pays for them.
 
     With a `window`, such as `Window.of("day", "2026-11")`, only its rows are there, who is protected is one
     person within it, and the budget is the window's: so data that grows can be asked for ever. What all
@@ -340,6 +371,10 @@ def open(  # noqa: A001 - hubbub.open is its name
             fix='pass unit="patient" or Unit.row()',
         )
     who = replace(who, window=_window(window, who, None if facts is None else facts.window))
+    has_ledger = ledger is not None or (facts is not None and facts.ledger is not None)
+    refuse_words(analyst, has_ledger=has_ledger, new_rows=new_rows, override=override)
+    if facts is not None:
+        keep_declared(facts, who, ledger=ledger, account=account, budget=budget, override=override)
     kinds = {column: kind_of(kind) for column, kind in (types or {}).items()}
     connection = _connection(data) if facts is None else None
     if facts is None:
@@ -352,7 +387,7 @@ def open(  # noqa: A001 - hubbub.open is its name
                 bounds=bounds,
                 keys=keys,
                 window=who.window,
-                has_quotes=quotes,
+                **_text_files(quotes=quotes, encoding=encoding),
             )
             for name, rows in given.items()
         }
@@ -368,18 +403,23 @@ def open(  # noqa: A001 - hubbub.open is its name
                 {**declared.bounds, **(bounds or {} if more else {})},
                 {**declared.keys, **(keys or {} if more else {})},
                 None if declared.is_public else who.window,
+                **_text_files(
+                    quotes=_first(quotes, declared.quotes), encoding=_first(encoding, declared.encoding)
+                ),
             )
         budget = budget or facts.budget
-        if ledger is None:
-            ledger, account = facts.ledger, account or facts.account
+        ledger, account = _first(ledger, facts.ledger), account or facts.account
         version = version or facts.version
         population = _first(population, facts.population)
         rows_per_unit = _first(rows_per_unit, facts.rows_per_unit)
         groups_per_unit = _first(groups_per_unit, facts.groups_per_unit)
     _refuse_alike([*sources, *(public or {})])
+    if connection is None and not _is_elsewhere(data):
+        refuse_declared(public or {})
     for name, rows in (public or {}).items():
-        sources[name] = Source(rows, is_public=True)
+        sources[name] = Source(rows, is_public=True, **_text_files(quotes=quotes, encoding=encoding))
     engine = _engine(data, sources, connection)
+    refuse_both(engine, sources)
     people = population if population is not None else budget.population if budget is not None else None
     limits = Limits(rows_per_unit, groups_per_unit)
     if ledger is None:
@@ -396,8 +436,14 @@ def open(  # noqa: A001 - hubbub.open is its name
         )
     dataset = ", ".join(protected)
     places = {name: engine.place(name) for name in sources}
-    known = {name: places[name] for name in protected if places[name] is not None}
-    owner = kept.account(account or protected[0], who, budget, rows=known)
+    owner = kept.account(
+        account or protected[0],
+        who,
+        budget,
+        rows={name: engine.identity(name) for name in protected},
+        new_rows=new_rows,
+        override=override,
+    )
     if version is not None and analyst is None:
         owner.version(version, dataset)
     latest = owner.latest_version(dataset) or "1"
@@ -420,6 +466,11 @@ def open(  # noqa: A001 - hubbub.open is its name
         version=latest,
         ledger=None if kept is ledger else kept,
     )
+
+
+def _text_files(*, quotes: bool | None, encoding: str | None) -> dict[str, Any]:
+    """How CSV files are read."""
+    return {"has_quotes": quotes is not False, "encoding": encoding or "utf-8"}
 
 
 def _window(given: Window | str | None, who: Unit, column: str | None) -> Window | None:
@@ -456,7 +507,8 @@ def _origin(name: str, source: "Source", place: Any, *, is_named: bool) -> list[
     kinds = sorted((column, kind.value) for column, kind in (source.types or {}).items())
     if place is None:
         place = type(source.rows).__name__ if is_named else random_bytes(16).hex()
-    return [name, place, kinds, source.has_quotes, source.is_public, source.unit]
+    read = source.has_quotes if source.encoding == "utf-8" else [source.has_quotes, source.encoding]
+    return [name, place, kinds, read, source.is_public, source.unit]
 
 
 def _connection(data: Any) -> Any:

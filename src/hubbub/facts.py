@@ -26,13 +26,15 @@
     [tables.towns]
     path = "towns.csv"
     public = true               # nobody's rows
+    encoding = "latin-1"        # of a CSV file; UTF-8, unless told
+    quotes = false              # each line of the file is a row, whatever is in it
 
 It is read strictly: what is not known here is refused, by the name of the file and of the entry.
 """
 
-import glob
+import os
 import tomllib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import date, datetime
 from decimal import Decimal, InvalidOperation
@@ -40,16 +42,18 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
-from hubbub.errors import HubbubError, InvalidInput
+from hubbub.errors import HubbubError, InvalidInput, Refused
 from hubbub.loss import Budget
+from hubbub.output import NAME, guard
 from hubbub.rational import whole
+from hubbub.tables.delimited import reading
+from hubbub.tables.identity import files_of, members, of_files
 from hubbub.tables.schema import Kind, bounds_of, keys_of
 from hubbub.unit import Unit
 
 __all__ = ["NAME", "ROW", "Declared", "Facts", "found", "key_texts", "kind_of", "read", "typed_keys"]
 
 _T = TypeVar("_T")
-NAME = "hubbub.toml"
 ROW = "row"
 """What is written for a unit where one row is one person."""
 _MOST_KEYS = 10_000_000
@@ -58,7 +62,7 @@ _TOP = (
     *("population", "rows_per_unit", "groups_per_unit"),
     *("ledger", "secret", "account", "version", "window", "about", "budget", "tables"),
 )
-_TABLE = ("path", "unit", "public", "types", "bounds", "keys")
+_TABLE = ("path", "unit", "public", "types", "bounds", "keys", "quotes", "encoding")
 _WORDS = {
     **{kind.value: kind for kind in Kind if kind is not Kind.OPAQUE},
     **dict.fromkeys(("int", "integer", "bigint", "float", "double", "real", "decimal"), Kind.NUMBER),
@@ -73,13 +77,18 @@ class Declared:
     """One table: where it is, whose rows it has, and what is public of its columns."""
 
     name: str
-    path: str
+    path: Any
+    """A path or a pattern; or what was opened instead, where it is of the same rows."""
     unit: str | None = None
     """The column that says who is protected; None where each row is somebody, or nobody."""
     is_public: bool = False
     types: Mapping[str, Kind] = field(default_factory=dict)
     bounds: Mapping[str, Any] = field(default_factory=dict)
     keys: Mapping[str, Any] = field(default_factory=dict)
+    quotes: bool = True
+    """Whether fields of a CSV file may be quoted."""
+    encoding: str = "utf-8"
+    """Of a CSV file."""
 
 
 @dataclass(frozen=True)
@@ -103,12 +112,28 @@ class Facts:
     """What the owner states for the label."""
     opened: str | None = None
     """The table that was asked for by its path; None where all were."""
+    file: str = NAME
+    """Where it is written."""
 
     @property
     def unit(self) -> Unit:
         """Who is protected."""
         first = next(table for table in self.tables if not table.is_public)
         return Unit.row() if first.unit is None else Unit(first.unit)
+
+    def promise(self, table: Declared | None) -> tuple[Any, ...]:
+        """Who is protected, and what pays for it: what must be the same wherever rows are declared."""
+        ledger = self.ledger
+        if ledger is not None and not ledger.startswith(("postgresql://", "postgres://")):
+            ledger = os.path.realpath(ledger)
+        whose = () if table is None else (table.is_public, (table.unit or "").lower())
+        return (*whose, ledger, self.payer, self.budget, self.window)
+
+    @property
+    def payer(self) -> str | None:
+        """The account that pays for all tables; None without a ledger."""
+        first = next(table for table in self.tables if not table.is_public)
+        return None if self.ledger is None else self.account or first.name
 
     def named(self, name: str | None) -> tuple[Declared, ...]:
         """The tables; the one that was asked for under another name, if one is given."""
@@ -129,21 +154,93 @@ class Facts:
 
 
 def found(data: Any) -> Facts | None:
-    """What is declared of this path: by itself, if it is a hubbub.toml, or by the one beside it.
+    """What is declared of these rows: by itself, if it is a hubbub.toml, or by one in a folder of theirs.
 
-    None where the data is no path, and where nothing is declared of it.
+    Rows are known by their files, not by what these are called: a pattern, one file of a declared pattern, a
+    link, a mapping from names to paths and an Arrow dataset are what their files are. A hubbub.toml is looked
+    for beside each file, where it is and where a link to it is, and in all folders above. None where the data
+    is in no file, and where nothing is declared of it.
+
+    Guarantee: all declarations that are found say the same of who is protected and what pays for it.
     """
-    if not isinstance(data, (str, Path)):
+    if isinstance(data, (str, Path)) and Path(data).suffix == ".toml":
+        facts = read(data)
+        for table in facts.tables:
+            for other, declared in _declaring(members(table.path)):
+                if not Path(other.file).samefile(facts.file):
+                    _refuse_unlike(facts, table, other, declared)
+        return facts
+    if isinstance(data, Mapping) and not hasattr(data, "columns"):
+        return _found_together(data)
+    declaring = _declaring(files_of(data))
+    if not declaring:
         return None
-    path = Path(data)
-    if path.suffix == ".toml":
-        return read(path)
-    beside = path.parent / NAME
-    if glob.has_magic(str(path.parent)) or not beside.is_file():
+    facts, table = declaring[0]
+    for other, declared in declaring[1:]:
+        _refuse_unlike(facts, table, other, declared)
+    tables = tuple(replace(each, path=data) if each is table else each for each in facts.tables)
+    return replace(facts, tables=tables, opened=table.name)
+
+
+def _found_together(data: Mapping[str, Any]) -> Facts | None:
+    """What is declared of several tables by the names that they are given."""
+    each = {name: found(rows) for name, rows in data.items() if not _is_toml(rows)}
+    declared = {name: facts for name, facts in each.items() if facts is not None}
+    if not declared:
         return None
-    facts = read(beside)
-    same = [table.name for table in facts.tables if _is_same(table.path, str(path))]
-    return replace(facts, opened=same[0]) if same else None
+    first = next(iter(declared.values()))
+    tables = []
+    for name, rows in data.items():
+        facts = declared.get(name)
+        if facts is None:
+            tables.append(Declared(name, rows, first.unit.key))
+            continue
+        table = next(each for each in facts.tables if each.name == facts.opened)
+        _refuse_unlike(first, None, facts, None)
+        tables.append(replace(table, name=name))
+    return replace(first, tables=tuple(tables), opened=None)
+
+
+def _is_toml(rows: Any) -> bool:
+    return isinstance(rows, (str, Path)) and Path(rows).suffix == ".toml"
+
+
+def _declaring(files: Sequence[str]) -> list[tuple[Facts, Declared]]:
+    """Each hubbub.toml that declares one of these files, with its table; nearest to the files first."""
+    ours = of_files(files)
+    out = []
+    for path in dict.fromkeys(each for file in files for each in _beside(file)):
+        facts = read(path)
+        known = [(table, of_files(members(table.path))) for table in facts.tables]
+        same = [table for table, files in known if files.meets(ours)]
+        protected = [table for table in same if not table.is_public]
+        is_whole = any(files.numbers >= ours.numbers for table, files in known if table in protected[:1])
+        if len(protected) > 1 and not is_whole:
+            raise InvalidInput(
+                f"the files are of several tables of {path}: {', '.join(table.name for table in protected)}",
+                why="what is declared of one does not hold for the other",
+                fix=f"open them one by one, or open {path}",
+            )
+        out += [(facts, table) for table in (protected or same)[:1]]
+    return out
+
+
+def _beside(file: str) -> Iterator[Path]:
+    """The declarations in a file's folders: of the file itself first, then of what leads to it."""
+    for path in (Path(os.path.realpath(file)), Path(os.path.abspath(file))):  # noqa: PTH100 - links stay
+        for folder in path.parents:
+            if os.path.isfile(folder / NAME):  # noqa: PTH113 - False where a folder may not be looked into
+                yield folder / NAME
+
+
+def _refuse_unlike(facts: Facts, table: Declared | None, other: Facts, declared: Declared | None) -> None:
+    mine, theirs = facts.promise(table), other.promise(declared)
+    if mine != theirs:
+        raise Refused(
+            f"{facts.file} and {other.file} declare the same rows unlike each other",
+            why="the rows would be protected as neither says, or by two budgets",
+            fix="declare the unit, the ledger, the account and the budget alike, or in one of them only",
+        )
 
 
 def read(path: str | Path) -> Facts:
@@ -164,7 +261,10 @@ def read(path: str | Path) -> Facts:
         raise InvalidInput(
             f"{file} is not TOML", why=str(problem).removesuffix("."), fix="correct it; see docs/queries.md"
         ) from None
-    return _Reader(file).facts(stated)
+    facts = _Reader(file).facts(stated)
+    guard(file, *(path for table in facts.tables for path in members(table.path)))
+    guard(*(path for path in (facts.ledger, facts.secret) if path and "://" not in path))
+    return facts
 
 
 class _Reader:
@@ -183,6 +283,7 @@ class _Reader:
             raise self._wrong(
                 "tables", "has no protected table", "there is nobody to protect", "add one, with a unit"
             )
+        self._refuse_both(made)
         if len({table.unit is None for table in protected}) > 1:
             raise self._wrong(
                 "tables",
@@ -198,7 +299,21 @@ class _Reader:
             self._budget(stated, people),
             *self._kept(stated),
             self._about(stated),
+            file=str(self._file),
         )
+
+    def _refuse_both(self, tables: Sequence[Declared]) -> None:
+        """No file is public and protected."""
+        known = [(table, of_files(members(table.path))) for table in tables]
+        for public, files in known:
+            for other, theirs in known:
+                if public.is_public and not other.is_public and files.meets(theirs):
+                    raise self._wrong(
+                        f"tables.{public.name}",
+                        f"is public, and has a file of tables.{other.name}, which is protected",
+                        "what is public is shown as it is",
+                        "take one of both away, or name the files in it that are nobody's",
+                    )
 
     def _about(self, stated: Mapping[str, Any]) -> dict[str, str]:
         given = self._mapping(stated, "about")
@@ -287,7 +402,22 @@ class _Reader:
                 entry, "is public and has bounds or keys", "its own rows say them", "take them away"
             )
         key = None if is_public or unit == ROW else unit
-        return Declared(name, self._path(entry, given), key, is_public, kinds, bounds, keys)
+        path = self._path(entry, given)
+        return Declared(name, path, key, is_public, kinds, bounds, keys, *self._lines(entry, given))
+
+    def _lines(self, entry: str, given: Mapping[str, Any]) -> tuple[bool, str]:
+        """How a CSV file is read."""
+        quotes, encoding = given.get("quotes", True), given.get("encoding", "utf-8")
+        if not isinstance(quotes, bool):
+            raise self._wrong(
+                f"{entry}.quotes", "is not true or false", "it is one of both", "write quotes = false"
+            )
+        if not isinstance(encoding, str):
+            raise self._wrong(
+                f"{entry}.encoding", "is not a text", "it is a name", 'write encoding = "latin-1"'
+            )
+        self._checked(f"{entry}.encoding", lambda: reading(encoding=encoding))
+        return quotes, encoding
 
     def _path(self, entry: str, given: Mapping[str, Any]) -> str:
         path = given.get("path")
@@ -306,7 +436,7 @@ class _Reader:
                 f"use one that ends in {', '.join(_ENDINGS)}",
             )
         full = str(self._file.parent / path)
-        there = glob.glob(full) if glob.has_magic(full) else [full]  # noqa: PTH207 - a text, as written
+        there = members(full)
         if not there or not all(Path(each).is_file() for each in there):
             raise self._wrong(
                 f"{entry}.path",
@@ -415,7 +545,9 @@ def key_texts(text: str, name: str, folder: Path | None = None) -> range | list[
     """
     if text.startswith("@"):
         try:
-            lines = ((folder or Path()) / text[1:]).read_text(encoding="utf-8-sig").splitlines()
+            file = (folder or Path()) / text[1:]
+            guard(file)
+            lines = file.read_text(encoding="utf-8-sig").splitlines()
         except (OSError, UnicodeDecodeError):
             raise InvalidInput(
                 f"the file of the keys of {name} cannot be read",
@@ -475,7 +607,3 @@ def _kind_of_key(value: Any) -> Kind | None:
 def _is_integer(text: str) -> bool:
     digits = text.strip().removeprefix("-")
     return digits.isascii() and digits.isdigit() and len(digits) <= 15
-
-
-def _is_same(declared: str, given: str) -> bool:
-    return Path(declared).resolve() == Path(given).resolve()

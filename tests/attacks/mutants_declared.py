@@ -1,1 +1,140 @@
-"""What the owner declared holds, and what people see of it: as it was before, kept so that each attack is seen to find what it looks for."""
+"""What the owner declared holds, and what people see of it: as it was before.
+
+Kept so that each attack is seen to find what it looks for. Each is a context in which one step is as it was.
+"""
+
+import glob
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from pathlib import Path
+from unittest import mock
+
+from hubbub.cli import shown
+from hubbub.errors import Refused
+from hubbub.facts import NAME, Facts, read
+from hubbub.ledger.book import digest
+from hubbub.output import check_output
+from hubbub.tables.duckdb import DuckDB
+from hubbub.tables.identity import Identity
+
+
+@contextmanager
+def _patched(**steps):
+    """With `module__name` of the package as given."""
+    with ExitStack() as patches:
+        for step, made in steps.items():
+            patches.enter_context(mock.patch(f"hubbub.{step.replace('__', '.')}", made))
+        yield
+
+
+@contextmanager
+def places_by_their_paths():
+    """A43: rows are known by the path or pattern as it is typed, and what has none is not asked about."""
+
+    def identity(self, table):
+        place = self._places[table]
+        return Identity() if place is None else Identity(frozenset({tuple(place)}))
+
+    def unclaimed(book, family, unit, rows, **_):
+        asked = {
+            digest([list(name), unit.key]): dataset
+            for dataset, identity in rows.items()
+            for name in identity.names
+        }
+        known = {place: line.account for line in book.all_of_kind("rows") for place in line.body["places"]}
+        for place in known.keys() & asked.keys():
+            if known[place] != family:
+                raise Refused("the rows are paid for", why="by another account", fix="use that")
+        return [
+            {"dataset": dataset, "places": [place], "numbers": []}
+            for place, dataset in asked.items()
+            if place not in known
+        ]
+
+    with (
+        mock.patch.object(DuckDB, "identity", identity),
+        _patched(ledger__account__unclaimed=unclaimed, ledger__ledger__unclaimed=unclaimed),
+    ):
+        yield
+
+
+def _beside_as_given(data) -> Facts | None:
+    if not isinstance(data, (str, Path)):
+        return None
+    path = Path(data)
+    if path.suffix == ".toml":
+        return read(path)
+    if glob.has_magic(str(path.parent)) or not (path.parent / NAME).is_file():
+        return None
+    facts = read(path.parent / NAME)
+    same = [table.name for table in facts.tables if Path(table.path).resolve() == path.resolve()]
+    return replace(facts, opened=same[0]) if same else None
+
+
+@contextmanager
+def declared_beside_the_path_as_given():
+    """A44: hubbub.toml is looked for beside the link, not beside the file that it leads to."""
+    with _patched(dataset__found=_beside_as_given, cli__query__found=_beside_as_given):
+        yield
+
+
+@contextmanager
+def what_is_passed_wins():
+    """A61: rows are recognised by their path alone, and an option or a variable wins over a declaration."""
+    with (
+        declared_beside_the_path_as_given(),
+        places_by_their_paths(),
+        _patched(dataset__keep_declared=lambda *_, **__: None),
+    ):
+        yield
+
+
+@contextmanager
+def public_and_protected():
+    """A62: nobody looks whether a public table is the protected one."""
+    nothing = mock.Mock(return_value=None)
+    with _patched(
+        dataset__refuse_both=nothing,
+        dataset__refuse_declared=nothing,
+        facts___Reader___refuse_both=nothing,
+    ):
+        yield
+
+
+@contextmanager
+def printed_raw():
+    """A63: texts are kept from being markup, but not from steering the terminal."""
+    with _patched(
+        errors__visible=str,
+        cli__screen__visible=str,
+        cli__screen__visible_lines=str,
+        cli__screen__visible_json=str,
+        cli__shown__visible=str,
+        cli__init__visible=str,
+        ledger__label__visible=str,
+        ledger__label__visible_json=str,
+        queries__plan__visible=str,
+        queries__answers__visible=str,
+    ):
+        yield
+
+
+@contextmanager
+def written_in_place():
+    """A64: the output is opened and written, whatever it is, after the charge."""
+    with _patched(
+        cli__shown__check_output=lambda path, _=(): Path(path),
+        cli__query__check_output=lambda path, _=(): Path(path),
+        cli__ledger__check_output=lambda path, _=(): Path(path),
+        cli__shown__write_output=lambda path, text: Path(path).write_text(text, encoding="utf-8"),
+        cli__ledger__write_output=lambda path, text, _=(): Path(path).write_text(text, encoding="utf-8"),
+        queries__answers__write_output=lambda path, text, _=(): Path(path).write_text(text, encoding="utf-8"),
+    ):
+        yield
+
+
+@contextmanager
+def any_ending():
+    """A54: an ending that is not known means a table in text."""
+    with mock.patch.object(shown, "check_output", lambda path, _=(): check_output(path)):
+        yield

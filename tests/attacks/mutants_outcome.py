@@ -1,1 +1,29 @@
-"""One outcome per charge: what comes out after the engine has run: as it was before, kept so that each attack is seen to find what it looks for."""
+"""One outcome per charge: as it was before, kept so that each attack is seen to find what it looks for."""
+
+from dataclasses import replace
+
+from hubbub.errors import Refused
+from hubbub.queries.answers import Answers
+from hubbub.queries.fingerprint import fingerprint
+from hubbub.queries.run import answered
+
+
+def only_answers_are_kept(data, plan):
+    """A31: a charge without an answer is run again, and only answers and refusals are stored."""
+    charge = data.account.begin(**data._asked(plan), key=fingerprint(plan, data._origin))
+    kept = None if charge.is_new else data.account.released(charge.number)
+    if kept is None:
+        try:
+            answers = data._answers(plan, lambda _: None)
+        except Refused as said:
+            answers = Answers((), {"refused": [said.what, said.why, said.fix]})
+        kept = data.account.keep(charge.number, answers.to_json())
+    return Answers.from_json(kept)
+
+
+def any_plan_is_looked_at(data, plan):
+    """A33: the exact answers to a plan, whichever dataset made it."""
+    data.account.exact(plan.query.text)
+    with data._engine.snapshot():
+        done = answered(replace(plan), data._engine, is_exact=True)
+    return Answers(tuple(done.columns), {})

@@ -2,10 +2,346 @@
 
 | row | what an attacker does | mutant |
 |---|---|---|
+| A43 | the same rows under other names: hard link, pattern, view, Arrow dataset, copy, rows in memory | places_by_their_paths |
+| A43-word | the same, with the word that they are new | places_by_their_paths |
+| A44 | a link to the data from a folder that has no hubbub.toml | declared_beside_the_path_as_given |
+| A54 | an output whose ending is not known | any_ending |
+| A61 | declared rows as a mapping, a pattern, a member; another ledger, unit or account than declared | what_is_passed_wins |
+| A61-member | one file of a declared pattern, or more files than were declared | what_is_passed_wins |
+| A62 | the protected rows passed as a public table | public_and_protected |
+| A63 | letters that steer a terminal, or are markup, in every text that is not ours | printed_raw |
+| A64 | an output that is, or leads to, data or a ledger | written_in_place |
+"""  # noqa: E501 - a row is a line
+
+import json
+import os
+import shutil
+from contextlib import chdir, contextmanager, nullcontext, suppress
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from unittest import mock
+
+import duckdb
+import pandas as pd
+import pyarrow.dataset
+
+import hubbub as hb
+from attacks import mutants_declared as mutants
+from attacks.rows import Row, both_tests
+from cli.terminal import run
+from hubbub.errors import HubbubError
+from hubbub.ledger import Ledger
+
+PEOPLE = 60
+DECLARED = """ledger = "visits.ledger"
+rows_per_unit = 1
+[budget]
+epsilon = 1
+[tables.visits]
+path = "visits.parquet"
+unit = "patient"
 """
 
-from attacks.rows import Row, both_tests
 
-ROWS: list[Row] = []
+@contextmanager
+def folder(target, declared=""):
+    """A folder with rows, in which the step that is attacked is the target's."""
+    with TemporaryDirectory() as made, chdir(made), target():
+        Path("data").mkdir()
+        rows = pd.DataFrame({"patient": range(PEOPLE), "region": ["North", "South"] * (PEOPLE // 2)})
+        rows.to_parquet("data/visits.parquet")
+        if declared:
+            Path("data/hubbub.toml").write_text(declared, encoding="utf-8")
+        yield Path(made)
+
+
+def spent(data, number, **given):
+    """How much is spent by opening it so, and asking a question that was not asked before."""
+    try:
+        with hb.open(data, **given) as opened:
+            table = next(name for name, each in opened.tables.items() if not each.is_public)
+            opened.run(opened.sql(f"SELECT COUNT(*) AS n{number} FROM {table}", epsilon=1))
+    except HubbubError:
+        return 0
+    return 1
+
+
+# The same rows under other names
+
+
+def _other_names():
+    file = Path("data/visits.parquet")
+    os.link(file, "linked.parquet")
+    shutil.copy(file, "copy.parquet")
+    connection = duckdb.connect()
+    connection.execute(f"CREATE VIEW seen AS SELECT * FROM '{file}'")
+    return {
+        "hard link": ("linked.parquet", {}),
+        "pattern": ("data/visit*.parquet", {"table": "v"}),
+        "class": ("data/visits.parque[t]", {"table": "v"}),
+        "copy": ("copy.parquet", {}),
+        "view": (connection, {"table": "seen"}),
+        "Arrow dataset": (pyarrow.dataset.dataset(file), {"table": "v"}),
+        "memory": (pd.read_parquet(file), {"table": "v"}),
+        "mapping": ({"v": file}, {}),
+    }
+
+
+def attack_A43(target):
+    """All names together must not be worth more than one budget."""
+    with folder(target):
+        given = {"unit": "patient", "budget": hb.Budget(1), "ledger": "l", "rows_per_unit": 1}
+        names = _other_names()
+        total = spent("data/visits.parquet", 0, **given)
+        for number, (data, more) in enumerate(names.values(), 1):
+            total += spent(data, number, **given, **more)
+            total += spent(data, number, **given, **more, account=f"a{number}")
+        return total != 1
+
+
+def attack_A43_word(target):
+    """Nor may the word that rows are new win over what is known of them."""
+    with folder(target):
+        given = {"unit": "patient", "budget": hb.Budget(1), "ledger": "l", "rows_per_unit": 1}
+        names = _other_names()
+        spent("data/visits.parquet", 0, **given)
+        known = ("hard link", "pattern", "class", "Arrow dataset", "mapping")
+        return any(
+            spent(data, 1, **given, **more, account="b", new_rows=True)
+            for data, more in (names[name] for name in known)
+        )
+
+
+# What was declared
+
+
+def attack_A44(target):
+    """A link from elsewhere opens rows without the ledger that was declared for them."""
+    with folder(target, DECLARED):
+        Path("elsewhere").mkdir()
+        Path("elsewhere/v.parquet").symlink_to(Path("data/visits.parquet").resolve())
+        Path("elsewhere/all").symlink_to(Path("data").resolve())
+        ways = ("elsewhere/v.parquet", "elsewhere/all/visits.parquet", "data/visits.parquet")
+        return sum(spent(way, number, unit="patient") for number, way in enumerate(ways)) != 1
+
+
+def _ways_around():
+    file = Path("data/visits.parquet")
+    os.link(file, "data/same.parquet")
+    Path("data/below").mkdir()
+    os.link(file, "data/below/same.parquet")
+    Path("own.toml").write_text(
+        DECLARED.replace("visits.ledger", "own.ledger").replace("visits.p", "data/visits.p"),
+        encoding="utf-8",
+    )
+    return [
+        (file, {}),
+        (file, {"unit": "patient"}),
+        ({"visits": file}, {"unit": "patient"}),
+        ({"v": str(file)}, {"unit": "patient", "account": "v"}),
+        ("data/visits.parque[t]", {"unit": "patient"}),
+        ("data/same.parquet", {"unit": "patient"}),
+        ("data/below/same.parquet", {"unit": "patient"}),
+        (pyarrow.dataset.dataset(file), {"unit": "patient"}),
+        (file, {"ledger": "other.ledger"}),
+        (file, {"unit": hb.Unit.row(), "account": "b"}),
+        (file, {"account": "b"}),
+        (file, {"budget": hb.Budget(100), "ledger": "large.ledger"}),
+        ("own.toml", {}),
+    ]
+
+
+def attack_A61(target):
+    """All ways together must not be worth more than the declared budget, nor the shell's."""
+    with folder(target, DECLARED):
+        total = sum(spent(data, number, **given) for number, (data, given) in enumerate(_ways_around()))
+        shell = ("query", "data/visits.parquet", "--epsilon", "1", "SELECT COUNT(*) AS m FROM visits")
+        with mock.patch.dict(os.environ, {"HUBBUB_LEDGER": "env.ledger"}):
+            total += run(*shell).code == 0
+        total += run(*shell, "--ledger", "typed.ledger").code == 0
+        total += run(*shell, "--unit", "row", "--account", "b").code == 0
+        return total != 1
+
+
+def attack_A61_member(target):
+    """A file of a declared pattern is declared."""
+    with folder(target, DECLARED.replace("visits.parquet", "visits*.parquet")):
+        shutil.copy("data/visits.parquet", "data/visits2.parquet")
+        ways = ("data/visits2.parquet", "data/visits.parquet", "data/visits*.parquet", "data/*.parquet")
+        return sum(spent(way, number, unit="patient") for number, way in enumerate(ways)) != 1
+
+
+# Public and protected
+
+
+def attack_A62(target):
+    """Keys of a table that is passed as public are told as they are: none may be the patients'."""
+    with folder(target):
+        file = Path("data/visits.parquet")
+        os.link(file, "linked.parquet")
+        Path("link.parquet").symlink_to(file)
+        connection = duckdb.connect()
+        connection.execute(f"CREATE TABLE t AS SELECT * FROM '{file}'")
+        frame = pd.read_parquet(file)
+        both = "\n[tables.p]\npublic = true\npath = "
+        ways = [
+            (file, {"public": {"p": each}})
+            for each in (file, "linked.parquet", "link.parquet", "data/v*.parquet")
+        ]
+        ways += [(connection, {"table": "t", "public": {"p": each}}) for each in ("t", "main.t", "T")]
+        ways.append((frame, {"public": {"p": frame}}))
+        if any(_public_keys(data, unit="patient", **given) for data, given in ways):
+            return True
+        for path in ("visits.parquet", "v*.parquet", "../linked.parquet"):
+            Path("data/hubbub.toml").write_text(f'{DECLARED}{both}"{path}"', encoding="utf-8")
+            if _public_keys("data/hubbub.toml") or _public_keys(file):
+                return True
+        # Declared to be somebody's: not public beside other rows either.
+        Path("data/hubbub.toml").write_text(DECLARED, encoding="utf-8")
+        frame.to_csv("others.csv", index=False)
+        return bool(_public_keys("others.csv", unit="patient", public={"p": file}))
+
+
+def _public_keys(data, **given):
+    try:
+        with hb.open(data, **given) as opened:
+            return len(opened._engine.public_keys("p", "patient"))
+    except HubbubError:
+        return 0
+
+
+# What people see
+
+HOSTILE = "\x1b[2J\x1b]0;x\x07\x9b2J\u202e\u2066\r\b[red]x[/red]"
+_STEERING = set("\x1b\x07\x9b\u202e\u2066\r\b\x7f\x85\u2028")
+
+
+def attack_A63(target):
+    """No command prints a letter that steers a terminal, wherever the letter comes from."""
+    with folder(target):
+        texts = [text for words in _hostile_commands() for text in run(*words)[1:]]
+        with suppress(HubbubError):
+            hb.open("data/visits.parquet", unit=f"patient{HOSTILE}")
+        return any(_STEERING & set(text) for text in texts) or _is_markup(texts)
+
+
+def _is_markup(texts):
+    """Whether what is written as markup was taken for it: then it is no longer there."""
+    return any("2J" in text and "[red]x[/red]" not in text for text in texts)
+
+
+def _hostile_commands():
+    rows = pd.DataFrame({"patient": range(9), f"r{HOSTILE}\n": ["North"] * 9})
+    rows.to_parquet("h.parquet")
+    about = json.dumps(f"use {HOSTILE}")
+    Path("hubbub.toml").write_text(
+        f'ledger = "l"\n[budget]\nepsilon = 9\n[about]\nuse = {about}\n'
+        '[tables.v]\npath = "data/visits.parquet"\nunit = "patient"\n',
+        encoding="utf-8",
+    )
+    text = f"SELECT region, COUNT(*) AS n FROM v WHERE region <> '{HOSTILE}' GROUP BY region"
+    column = f"r{HOSTILE}\n".replace('"', '""')
+    asked = ("data/visits.parquet", text, "--epsilon", "1", "--rows-per-unit", "1")
+    keys = ("--keys", f"region=North,{HOSTILE}")
+    named = (f'SELECT COUNT(*) AS "n{HOSTILE}" FROM v', "--epsilon", "1", "--rows-per-unit", "1")
+    other = ("h.parquet", "--unit", "patient", "--epsilon", "1", "--rows-per-unit", "1", "--ledger", "l2")
+    return [
+        ("query", *asked, *keys),
+        ("query", *asked, *keys, "--format", "json"),
+        ("query", *asked, *keys, "--explain"),
+        ("query", *asked, *keys, "--output", f"{HOSTILE}.txt"),
+        ("query", "data/visits.parquet", *named),
+        ("plan", *asked, *keys, "--explain"),
+        ("plan", *asked, *keys, "--format", "json"),
+        ("plan", "data/visits.parquet", *named),
+        ("query", *other, f'SELECT SUM("{column}") AS s FROM h'),
+        ("query", *other, "SELECT SUM(nothing) AS s FROM h"),
+        ("query", *other, f"SELECT COUNT(*) AS n FROM h{HOSTILE}"),
+        ("query", "data/visits.parquet", text, "--epsilon", "1", "--bounds", f"{HOSTILE}=0:1"),
+        ("query", "data/visits.parquet", text, "--epsilon", HOSTILE),
+        ("query", f"{HOSTILE}.csv", text, "--epsilon", "1"),
+        ("ledger", "list"),
+        ("ledger", "show", "4"),
+        ("ledger", "export"),
+        ("ledger", "list", "--account", HOSTILE),
+        ("budget",),
+        ("budget", "open", f"a{HOSTILE}", "--unit", HOSTILE, "--epsilon", "1"),
+        ("budget", "open", "b", "--unit", HOSTILE, "--epsilon", "1"),
+        ("budget", "grant", HOSTILE, "--epsilon", "1"),
+        ("budget", "--account", "b"),
+        *(("report", "--account", "v", "--format", form) for form in ("text", "json", "yaml", "html")),
+        ("init", "h.parquet", "--unit", HOSTILE, "--force"),
+        ("init", "h.parquet", "--unit", "patient", "--yes"),
+        ("choose", f"{HOSTILE}=9", "b=1", "--epsilon", "1"),
+        ("choose", f"{HOSTILE}", "b=1", "--epsilon", "1"),
+        ("loss", f"--{HOSTILE}"),
+        ("release", HOSTILE, "--epsilon", "1"),
+        ("toss", HOSTILE),
+        (HOSTILE,),
+    ]
+
+
+# Outputs
+
+
+def attack_A64(target):
+    """Whatever an output is called, rows and ledger stay as they are; what fails costs nothing."""
+    with folder(target):
+        pd.read_parquet("data/visits.parquet").to_csv("data/visits.csv", index=False)
+        os.link("data/visits.csv", "data/same.csv")
+        words = ("query", "data/visits.csv", "--unit", "patient", "--epsilon", "1", "--rows-per-unit", "1")
+        count = "SELECT COUNT(*) AS n FROM visits"
+        Path("hubbub.toml").write_text(
+            '[budget]\nepsilon = 9\n[tables.v]\npath="data/visits.csv"\nunit="patient"\n', encoding="utf-8"
+        )
+        Path("towns.csv").write_text("town\nUlm\n", encoding="utf-8")
+        assert run(*words, "--ledger", "l", count.replace("visits", "v")).code == 0
+        for link, to in (("a.csv", "data/visits.csv"), ("b.json", "l"), ("c.txt", "l-wal"), ("d.html", "l")):
+            Path(link).symlink_to(to)
+        before = _contents()
+        failed = False
+        for number, name in enumerate(
+            ("data/visits.csv", "a.csv", "data/same.csv", "b.json", "towns.csv", "missing/x.csv"), 1
+        ):
+            text = f"SELECT COUNT(*) AS n{number} FROM v"
+            out = run(*words, "--ledger", "l", text, "--public", "towns=towns.csv", "--output", name)
+            failed |= out.code == 0
+        for name in ("d.html", "data/visits.csv"):
+            failed |= run("report", "--ledger", "l", "--format", "html", "--output", name).code == 0
+        with suppress(HubbubError), hb.open("data/visits.csv") as data:
+            release = data.run(data.sql("SELECT COUNT(*) AS n FROM v", epsilon=1, rows_per_unit=1))
+            release.value.write("data/visits.csv")
+            failed = True
+        return failed or _contents() != before
+
+
+def _contents():
+    with suppress(HubbubError), Ledger.open("l") as ledger:
+        assert ledger.verify().is_whole
+        lines = len(list(ledger.entries()))
+        return lines, Path("data/visits.csv").read_bytes(), Path("towns.csv").read_bytes()
+    return None
+
+
+def attack_A54(target):
+    """A file with an ending that nobody knows holds a table in text, which no program reads."""
+    with folder(target):
+        words = ("query", "data/visits.parquet", "SELECT COUNT(*) AS n FROM visits", "--unit", "patient")
+        names = ("x.html", "x.xlsx", "x.doc")
+        return any(run(*words, "--epsilon", "1", "--output", name).code == 0 for name in names)
+
+
+OURS = {"hubbub": nullcontext}
+ROWS = [
+    Row("A43", attack_A43, OURS, mutants.places_by_their_paths),
+    Row("A43-word", attack_A43_word, OURS, mutants.places_by_their_paths),
+    Row("A44", attack_A44, OURS, mutants.declared_beside_the_path_as_given),
+    Row("A54", attack_A54, OURS, mutants.any_ending),
+    Row("A61", attack_A61, OURS, mutants.what_is_passed_wins),
+    Row("A61-member", attack_A61_member, OURS, mutants.what_is_passed_wins),
+    Row("A62", attack_A62, OURS, mutants.public_and_protected),
+    Row("A63", attack_A63, OURS, mutants.printed_raw),
+    Row("A64", attack_A64, OURS, mutants.written_in_place),
+]
 
 test_ours_resists, test_mutant_falls = both_tests(ROWS)

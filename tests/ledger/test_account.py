@@ -104,11 +104,30 @@ def test_a_key_is_charged_once_however_often(place):
 
 def test_a_key_pays_for_one_question_at_one_price(place):
     spender = account(place.open())
-    spender.charge("a count", TENTH, key="monday")
+    spender.begin("a count", TENTH, key="monday")
     for what, loss in (("another count", TENTH), ("a count", Loss.pure(1))):
         with pytest.raises(Refused, match="another question, or at another cost"):
-            spender.charge(what, loss, key="monday")
+            spender.begin(what, loss, key="monday")
     assert spender.spent.epsilon == Fraction(1, 10)
+
+
+def test_a_charge_whose_outcome_is_lost_is_charged_anew_and_once(place):
+    ledger = place.open()
+    spender = account(ledger)
+    first = spender.begin("a count", TENTH, key="monday", attempt="one")
+    pending = spender.begin("a count", TENTH, key="monday", attempt="two")
+    assert (pending.is_new, pending.is_settled, pending.attempt) == (False, False, "one")
+    second = spender.begin("a count", TENTH, key="monday", attempt="two", lost=first.number)
+    assert second.is_new
+    assert spender.spent.epsilon == Fraction(1, 5)
+    late = spender.begin("a count", TENTH, key="monday", attempt="three", lost=first.number)
+    assert (late.is_new, late.number, late.attempt) == (False, second.number, "two")  # one was faster
+    assert spender.keep(first.number, "41") == "41"  # paid for, and nobody else's
+    assert spender.keep(second.number, "42") == "42"
+    again = spender.begin("a count", TENTH, key="monday", lost=second.number)
+    assert (again.is_new, again.is_settled, again.number) == (False, True, second.number)
+    assert spender.spent.epsilon == Fraction(1, 5)
+    assert ledger.verify().is_whole
 
 
 def test_a_charge_without_a_key_is_always_a_new_one(place):
@@ -210,12 +229,16 @@ def test_seeing_what_another_charged_costs_an_analyst_once_and_the_account_nothi
         assert bob.begin("a count", TENTH, key="monday").number == number
         assert bob.released(number) == "42"
     assert (owner.spent.epsilon, bob.spent.epsilon) == (Fraction(1, 10), Fraction(1, 10))
-    ada.charge("a count", Loss.pure(0.05), key="tuesday")
-    bob.charge("a count", Loss.pure(0.05), key="tuesday")
-    ada_s = owner.begin("a count", Loss.pure(0.01), key="wednesday")
-    assert ada_s.is_new
+    ada.keep(ada.begin("a count", Loss.pure(0.05), key="tuesday").number, "43")
+    bob.begin("a count", Loss.pure(0.05), key="tuesday")
+    owner_s = owner.begin("a count", Loss.pure(0.01), key="wednesday")
+    assert owner_s.is_new
+    spent = bob.spent
+    assert not bob.begin("a count", Loss.pure(0.01), key="wednesday").is_settled
+    assert bob.spent == spent  # there is nothing to see yet
+    owner.keep(owner_s.number, "44")
     with pytest.raises(BudgetExceeded, match="the budget of bob"):
-        bob.charge("a count", Loss.pure(0.01), key="wednesday")
+        bob.begin("a count", Loss.pure(0.01), key="wednesday")
     assert place.open().verify().is_whole
 
 
@@ -268,7 +291,7 @@ def test_a_closed_account_is_charged_no_more_and_still_shows_what_it_released(pl
 
 def test_a_line_holds_facts_and_nothing_of_the_data(place):
     owner = account(place.open())
-    owner.charge("SELECT COUNT(*) FROM visits", TENTH, key="monday")
+    owner.begin("SELECT COUNT(*) FROM visits", TENTH, key="monday")
     *_, entry = owner.entries()
     body = entry.body
     assert set(body) == {"what", "dataset", "loss", "cost", "unit", "neighbours", "fingerprint", "key"}
@@ -324,7 +347,7 @@ def test_names_are_short_texts_of_one_line(name, place):
         place.open().account(name, PATIENT, Budget(1))
     if name is not None:
         with refused(InvalidInput, "has no name"):
-            owner.charge("a count", TENTH, key=name)
+            owner.begin("a count", TENTH, key=name)
 
 
 @pytest.mark.parametrize("what", [None, 5, "\ud800", "a\0b", "x" * 100_001])

@@ -1,6 +1,7 @@
 """A dataset with a ledger: charged before it runs, kept before it is shown, asked again at no cost."""
 
 import json
+import threading
 from fractions import Fraction
 from unittest import mock
 
@@ -10,7 +11,7 @@ import pytest
 
 import hubbub as hb
 import hubbub.dataset
-from hubbub.errors import BudgetExceeded, InvalidInput, Refused
+from hubbub.errors import BudgetExceeded, EngineFailed, InvalidInput, Refused
 from hubbub.learn import StandardScaler
 from hubbub.ledger import Ledger
 from hubbub.loss import Budget
@@ -84,7 +85,8 @@ def test_other_rows_change_no_byte_of_what_is_charged(ledger):
         ask(data)
     assert engine.call_count == 1
     one, two = (entry.body for entry in data.account.entries() if entry.kind == "charge")
-    assert {name for name in one if one[name] != two[name]} == {"key"}
+    # The attempt is a random name, and who runs.
+    assert {name for name in one if one[name] != two[name]} == {"key", "attempt"}
 
 
 def test_a_declared_version_is_remembered_and_answers_say_which_it_was(ledger, folder):
@@ -161,11 +163,15 @@ def test_nothing_is_read_that_is_not_charged_and_what_fails_stays_charged(ledger
     with counting(data) as engine, pytest.raises(BudgetExceeded):
         ask(data, epsilon=2)
     assert engine.call_count == 0
-    with mock.patch.object(data._engine, "aggregates", side_effect=RuntimeError), pytest.raises(RuntimeError):
+    with mock.patch.object(data._engine, "aggregates", side_effect=RuntimeError), pytest.raises(EngineFailed):
         ask(data)
     assert data.account.spent.epsilon == Fraction(1, 10)
-    assert ask(data).label()["asked before"]  # the charge is resumed, and runs: nothing had left
+    with counting(data) as engine, pytest.raises(EngineFailed, match="the run failed after it was charged"):
+        ask(data)
+    assert engine.call_count == 0  # that it failed is the outcome
     assert data.account.spent.epsilon == Fraction(1, 10)
+    ask(data, epsilon=0.2)
+    assert data.account.spent.epsilon == Fraction(3, 10)
 
 
 def test_a_refusal_that_was_said_with_noise_is_said_once(ledger):
@@ -184,20 +190,43 @@ def test_a_refusal_that_was_said_with_noise_is_said_once(ledger):
     assert ledger.verify().is_whole
 
 
-def test_of_two_runs_of_one_charge_only_the_first_that_was_kept_is_seen(ledger):
+def test_who_asks_what_is_being_run_waits_for_that_answer(ledger):
+    """The second of two threads is there before the first has drawn its noise."""
+    one, two = opened(ledger), opened(ledger)
+    second, waits = [], threading.Event()
+
+    def ask_too():
+        plan = two.sql(QUESTION, epsilon=0.1)
+        second.append(two.run(plan, lambda step: waits.set() if "waiting" in step else None))
+
+    def slow(*given, **named):
+        thread.start()
+        assert waits.wait(60)
+        return hubbub.queries.run.answered(*given, **named)
+
+    thread = threading.Thread(target=ask_too)
+    with mock.patch.object(hubbub.dataset, "answered", slow):
+        first = ask(one)
+        thread.join(60)
+    assert second[0].value.to_dict() == first.value.to_dict()
+    assert one.account.spent.epsilon == Fraction(1, 10)
+
+
+def test_a_question_asked_from_within_its_own_run_is_charged_anew(ledger):
     one, two = opened(ledger), opened(ledger)
     inner = []
 
     def meanwhile(*given, **named):
         if not inner:
             inner.append(None)
-            inner[0] = ask(two)  # somebody else asks the same, and is faster
+            inner[0] = ask(two)
         return hubbub.queries.run.answered(*given, **named)
 
     with mock.patch.object(hubbub.dataset, "answered", meanwhile):
         outer = ask(one)
-    assert outer.value.to_dict() == inner[0].value.to_dict()
-    assert one.account.spent.epsilon == Fraction(1, 10)
+    assert outer.label()["line"] != inner[0].label()["line"]
+    assert one.account.spent.epsilon == Fraction(1, 5)
+    assert ledger.verify().is_whole
 
 
 def test_an_answer_that_another_analyst_has_costs_her_budget_and_not_the_total(ledger):
@@ -224,10 +253,14 @@ def test_an_exact_look_is_recorded_before_it_is_taken_and_is_only_the_owner_s(le
     *_, entry = data.account.entries()
     assert (entry.kind, entry.body) == ("exact", {"what": QUESTION})
     assert data.exact(plan)["n"] == [50, 50]
+    before = len(list(data.account.entries()))
+    with pytest.raises(InvalidInput, match="by another dataset"):
+        opened(ledger).exact(plan)
+    assert len(list(data.account.entries())) == before
     data.account.grant("ada", Budget(1))
     analyst = opened(ledger, analyst="ada")
     with counting(analyst) as engine, pytest.raises(Refused, match="only the owner"):
-        analyst.exact(plan)
+        analyst.exact(analyst.sql(QUESTION, epsilon=0.1))
     assert engine.call_count == 0
 
 

@@ -198,7 +198,23 @@ def test_charge_see(two):
     ends, gave = two.overlap(lambda: ada.begin("a", HALF, key="k"), lambda: bob.begin("a", HALF, key="k"))
     assert ends == [None, None]
     assert [charge.is_new for charge in gave] == [True, False]
+    assert bob.spent.epsilon == 0  # there is nothing to see yet
+    ada.keep(gave[0].number, "42")
+    assert bob.begin("a", HALF, key="k").is_settled
     assert bob.spent.epsilon == Fraction(1, 2)
+    two.check(Fraction(1, 2))
+
+
+def test_lost_lost(two):
+    first = two.one.begin("a", Loss.pure(Fraction(1, 4)), key="k").number
+    _, gave = two.overlap(
+        *(
+            lambda who=who: who.begin("a", Loss.pure(Fraction(1, 4)), key="k", lost=first)
+            for who in (two.one, two.two)
+        )
+    )
+    assert [charge.is_new for charge in gave] == [True, False]
+    assert gave[0].number == gave[1].number
     two.check(Fraction(1, 2))
 
 

@@ -9,6 +9,7 @@ from hubbub.errors import InvalidInput, Refused
 from hubbub.ledger import Ledger
 from hubbub.ledger.book import Book
 from hubbub.loss import Budget
+from hubbub.tables.identity import Identity
 
 COUNT = "SELECT COUNT(*) AS n FROM t"
 
@@ -70,12 +71,11 @@ def test_tables_of_one_name_in_two_schemas_are_two(tmp_path):
         assert ask(data)["asked before"] is True
 
 
-def test_a_view_has_no_place(tmp_path):
+def test_a_view_has_no_place_and_is_refused(tmp_path):
     connection = filled(duckdb.connect(str(tmp_path / "one.duckdb")), 9, "s")
     connection.execute("CREATE VIEW t AS SELECT * FROM s")
-    for _ in range(2):
-        with opened(tmp_path, connection) as data:
-            assert ask(data)["asked before"] is False
+    with pytest.raises(hb.InvalidInput, match="no table of the database"):
+        opened(tmp_path, connection)
 
 
 def test_what_a_public_table_holds_is_part_of_the_question(tmp_path):
@@ -101,17 +101,21 @@ def test_rows_have_one_budget_by_whatever_name_they_are_opened(tmp_path):
             with pytest.raises(Refused, match="paid for by the account 't'"):
                 opened(tmp_path, data, unit=unit, **given)
     opened(tmp_path, path, table="s", account="t").close()
-    opened(tmp_path, path, account="rows", unit=hb.Unit.row()).close()  # a budget for somebody else
+    with pytest.raises(Refused, match="by the account 't', for another unit"):
+        opened(tmp_path, path, account="rows", unit=hb.Unit.row())
+    for override in (True, False):  # once it is said
+        opened(tmp_path, path, account="rows", unit=hb.Unit.row(), override=override).close()
     with Ledger.open(tmp_path / "l") as ledger:
         assert ledger.verify().is_whole
         assert [entry.kind for entry in ledger.account("t").entries()] == ["open", "rows"]
+        assert [entry.body.get("override") for entry in ledger.account("rows").entries()] == [None, True]
 
 
 def test_two_budgets_for_one_place_are_found(tmp_path):
     with Ledger.open(tmp_path / "l") as ledger:
         for name in "ab":
             account = ledger.account(name, hb.Unit("p"), Budget(1))
-            account.claim({"t": ["file", f"/{name}"]})
+            account.claim({"t": Identity(frozenset({("file", f"/{name}")}))})
         assert ledger.verify().is_whole
         first = next(entry for entry in ledger.entries() if entry.kind == "rows")
         account._store.write(lambda rows: Book(rows).append("b", "rows", "", first.body))

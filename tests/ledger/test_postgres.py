@@ -111,7 +111,7 @@ def test_who_may_charge_charges(roles):
     with Ledger.open(roles.server.address("sven")) as ledger:
         spender = ledger.account("visits").for_analyst("ada")
         spender.keep(spender.begin("a sum", Loss.pure(Fraction(1, 10)), key="k").number, "7")
-        ledger.account("visits").for_analyst("bob").charge("a sum", Loss.pure(Fraction(1, 10)), key="k")
+        ledger.account("visits").for_analyst("bob").begin("a sum", Loss.pure(Fraction(1, 10)), key="k")
         assert ledger.verify().is_whole
 
 

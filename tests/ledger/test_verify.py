@@ -26,7 +26,7 @@ def history(place):
         owner.grant("bob", Budget(0.5))
         ada, bob = owner.for_analyst("ada"), owner.for_analyst("bob")
         ada.keep(ada.begin("a count", TENTH, key="monday").number, "42")
-        bob.charge("a count", TENTH, key="monday")
+        bob.begin("a count", TENTH, key="monday")
         owner.exact("rows")
         owner.version("2", "visits")
         bob.keep(bob.begin("a sum", TENTH).number, "43")

@@ -167,7 +167,9 @@ def test_an_account_for_all_time_is_not_divided_and_one_with_windows_is_not_for_
     opened(ledger, None)
     with pytest.raises(Refused, match="'visits' is for all time"):
         opened(ledger)
-    opened(ledger, account="other")
+    with pytest.raises(Refused, match="does not know the rows of visits"):
+        opened(ledger, account="other")
+    opened(ledger, account="other", new_rows=True)
     with pytest.raises(Refused, match="'other' is divided into windows"):
         opened(ledger, None, account="other")
 

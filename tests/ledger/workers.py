@@ -5,6 +5,7 @@ from fractions import Fraction
 
 from hubbub.errors import BudgetExceeded
 from hubbub.ledger import Ledger
+from hubbub.ledger.outcome import settled
 from hubbub.loss import Loss
 
 
@@ -23,13 +24,14 @@ def charge_many(address: str, count: int, price: Fraction) -> int:
 
 
 def charge_keys(address: str, count: int, price: Fraction) -> list[tuple[bool, str]]:
-    """Charge the same keys as all others do, and keep a release of each; what may be shown."""
+    """Ask the same as all others do: what is charged, run and stored once; what is shown."""
     out = []
     with Ledger.open(address) as ledger:
         spender = ledger.account("visits")
         for key in range(count):
-            charge = spender.begin("a count", Loss.pure(price), key=f"key {key}")
-            out.append((charge.is_new, spender.keep(charge.number, secrets.token_hex(8))))
+            asked = {"what": "a count", "loss": Loss.pure(price), "key": f"key {key}"}
+            charge, text = settled(spender, lambda _: secrets.token_hex(8), **asked)
+            out.append((charge.is_new, text))
     return out
 
 
@@ -38,11 +40,13 @@ def live(address: str, first: int, pipe) -> None:
     ledger = Ledger.open(address)
     spender = ledger.account("visits")
     key = first
-    while True:
-        charge = spender.begin("a count", Loss.pure(Fraction(1, 10**6)), key=f"key {key}")
+
+    def run(charge):
         pipe.send(("charged", key, charge.number))
-        text = spender.released(charge.number)
-        if text is None:
-            text = spender.keep(charge.number, secrets.token_hex(8))
-        pipe.send(("shown", key, text))
+        return secrets.token_hex(8)
+
+    while True:
+        asked = {"what": "a count", "loss": Loss.pure(Fraction(1, 10**6)), "key": f"key {key}"}
+        charge, text = settled(spender, run, **asked)
+        pipe.send(("shown", key, (charge.number, text)))
         key += 1

@@ -12,6 +12,7 @@ from dataclasses import replace
 from fractions import Fraction
 from functools import cache
 
+import duckdb
 import numpy as np
 import pandas as pd
 import pytest
@@ -233,6 +234,85 @@ def test_two_thousand_groups_of_one_release_are_covered_as_often_as_it_says(keys
             for low, high in zip(answers[f"{name}_low"], answers[f"{name}_high"], strict=True)
         )
         assert tail(RELEASES, 0.95, hits) > RARE, (name, hits)
+
+
+# Values that sit badly on the grid, against what Python makes of them in rationals.
+
+MILLION = 1_000_000
+STEP = 5000 / 2**16
+BADLY = {
+    "prices": (4.99, 9.99, 4.99, 9.99),
+    "cents": (0.02, 0.03, 0.02, 0.03),
+    "just above a step": (100.3 * STEP, 200.3 * STEP, 7.3 * STEP, 8.3 * STEP),
+    "just below a half": (100.499 * STEP, 101.499 * STEP, 0.499 * STEP, 1.499 * STEP),
+    "at the bounds": (0.0, 5000.0, 4999.99, 0.01),
+}
+"""x and y of every first row and of every second."""
+ON_THE_GRID = {
+    "SUM(x)": lambda m: m["sum"],
+    "AVG(x)": lambda m: m["sum"] / MILLION,
+    "SUM(x) / COUNT(x)": lambda m: m["sum"] / MILLION,
+    "VAR_POP(x)": lambda m: m["xx"],
+    "VARIANCE(x)": lambda m: m["xx"] * MILLION / (MILLION - 1),
+    "STDDEV(x)": lambda m: math.sqrt(m["xx"] * MILLION / (MILLION - 1)),
+    "COVAR_POP(x, y)": lambda m: m["xy"],
+    "CORR(x, y)": lambda m: m["xy"] / math.sqrt(m["xx"] * m["yy"]),
+    "SUM(x, contribution_bounds_per_group => (0, 5000))": lambda m: m["sum"],
+    "AVG(x, contribution_bounds_per_group => (0, 5000))": lambda m: m["sum"] / MILLION,
+    "MAX(x)": lambda m: m["most"],
+}
+
+
+def moments_of(values):
+    """What a million rows make, half of them with each pair of values."""
+    x, y = [Fraction(values[0]), Fraction(values[1])], [Fraction(values[2]), Fraction(values[3])]
+    mean = [sum(each) / 2 for each in (x, y)]
+
+    def product(one, two, a, b):
+        return sum((p - a) * (q - b) for p, q in zip(one, two, strict=True)) / 2
+
+    return {
+        "sum": MILLION * mean[0],
+        "xx": product(x, x, mean[0], mean[0]),
+        "yy": product(y, y, mean[1], mean[1]),
+        "xy": product(x, y, mean[0], mean[1]),
+        "most": max(x),
+    }
+
+
+@cache
+def a_million(name, *, is_keyed):
+    connection = duckdb.connect()
+    a, b, c, d = BADLY[name]
+    connection.execute(
+        "CREATE TABLE t AS SELECT i AS unit, IF(i % 2 = 0, $a, $b) AS x, IF(i % 2 = 0, $c, $d) AS y "
+        f"FROM range({MILLION}) AS r(i)",
+        {"a": a, "b": b, "c": c, "d": d},
+    )
+    unit = "unit" if is_keyed else hb.Unit.row()
+    return hb.open(connection, table="t", unit=unit, bounds={"x": (0, 5000), "y": (0, 5000)})
+
+
+@pytest.mark.parametrize("law", LAWS)
+@pytest.mark.parametrize("what", ON_THE_GRID)
+@pytest.mark.parametrize("name", BADLY)
+def test_an_interval_covers_the_values_themselves_wherever_they_sit_on_the_grid(name, what, law):
+    is_keyed = "per_group" in what or "SUM" in what
+    data = a_million(name, is_keyed=is_keyed)
+    how = {"rows_per_unit": 1} if is_keyed else {}
+    for epsilon in (1, 30):
+        plan = data.sql(f"SELECT {what} AS a FROM t", epsilon=epsilon, **how)
+        plan = replace(plan, is_gaussian=law == "Gaussian", delta=Fraction(law == "Gaussian", 1000))
+        found = []
+        for given in plan.measures:
+            measure = replace(given, depth=2) if isinstance(given, Quantiles) else given
+            measured = measure.measurement(plan.weighing(plan.limits))
+            exact = data._engine.aggregates(measured.sql, measured.key_sets)
+            found.append((measure, measured, measure.vector(measured, _dense(measured, exact, [()], 0))))
+        _, _, low, high, _ = released(plan, [()], found, RELEASES)
+        truth = float(ON_THE_GRID[what](moments_of(BADLY[name])))
+        covered = int(((low <= truth) & (truth <= high)).sum())
+        assert tail(RELEASES, 0.95, covered) > RARE, (epsilon, covered)
 
 
 @pytest.mark.long

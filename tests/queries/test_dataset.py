@@ -1,6 +1,7 @@
 """Opening data of every kind, charging before running, and what is refused."""
 
 from pathlib import Path
+from unittest import mock
 
 import duckdb
 import pandas as pd
@@ -156,6 +157,10 @@ def test_an_engine_that_fails_says_nothing_and_the_charge_stands(tmp_path):
     plan = data.sql("SELECT g, COUNT(*) AS n FROM people GROUP BY g", epsilon=1)
     path.unlink()
     with pytest.raises(EngineFailed) as caught:
+        plan.run()
+    assert "people" not in str(caught.value)
+    assert not data.account.receipts  # that it is gone is seen before the charge
+    with mock.patch.object(data._engine, "check"), pytest.raises(EngineFailed) as caught:
         plan.run()
     assert "people" not in str(caught.value)
     assert len(data.account.receipts) == 1

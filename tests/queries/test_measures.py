@@ -286,16 +286,24 @@ def test_the_parts_of_every_row_are_not_negative_and_add_up_to_one(degrees):
     text = f"SELECT {parts} FROM ({partition.over('SELECT * FROM r', [])}) AS s"
     table = np.stack(list(connection.execute(text).fetchnumpy().values()), axis=1)
     assert table.min() == 0
-    assert (table.sum(axis=1) == 2**16).all()
-    assert table[-1].tolist() == [0] * (table.shape[1] - 1) + [2**16]
+    one = 2**45
+    assert (table.sum(axis=1) == one).all()
+    assert table[-1].tolist() == [0] * (table.shape[1] - 1) + [one]
+    # Each part is as near to its polynomial as intervals take it to be.
+    bases = [[t, 1 - t] if degree == 1 else [t * t, 2 * t * (1 - t), (1 - t) ** 2] for t, degree in (
+        (longs(x), degrees[0]), (longs(y), degrees.get(1, 0))) if degree]  # fmt: skip
+    exact = bases[0] if len(bases) == 1 else [f * g for f in bases[0] for g in bases[1]]
+    most = 9 if len(bases) == 2 else 3 if degrees == {0: 2} else 1
+    for place, part in enumerate(exact):
+        assert np.abs(table[:-1, place] - part * one).max() < most
     if degrees == {0: 2}:
-        # Rounded to the nearest, so that sums of squares are not biased.
-        assert np.mean(table[:-1, 0] / 2**16 - x**2) == pytest.approx(0, abs=2**-19)
         # And means stay what they are in steps.
-        assert ((2 * table[:-1, 0] + table[:-1, 1]) / 2 == np.floor(x * 2**16 + 0.5)).all()
-    if degrees == {0: 2, 1: 2}:
-        products = table[:-1, 0] + table[:-1, 1] / 2 + table[:-1, 3] / 2 + table[:-1, 4] / 4
-        assert np.mean(products / 2**16 - x * y) == pytest.approx(0, abs=2**-19)
+        assert ((2 * table[:-1, 0] + table[:-1, 1]) / 2 == np.floor(x * one + 0.5)).all()
+
+
+def longs(values):
+    """Numbers with more digits than doubles have."""
+    return np.asarray(values, dtype=np.longdouble)
 
 
 # The split of one ε

@@ -176,7 +176,30 @@ def test_some_neighbours_reach_the_claim(rule, neighbours):
     measured, change = moved(plan, *found)["measure 0"]
     assert measured.because == rule.partition(",")[0]
     claimed = measured.sensitivity
-    assert norms(change) == (claimed.l1, claimed.l2_squared, claimed.linf)
+    l1, l2_squared, linf = norms(change)
+    # Where sums are rounded each cell may move by one step more: that much of the claim is not reached here.
+    cells = measured.columns * len(plan.query.groups()) if "x" in aggregate or "y" in aggregate else 1
+    assert 0 <= claimed.l1 - l1 < cells
+    assert 0 <= claimed.l2_squared - l2_squared <= (2 * claimed.l1 + cells if cells > 1 else 0)
+    assert linf == claimed.linf
+
+
+@pytest.mark.parametrize("neighbours", Neighbours)
+@pytest.mark.parametrize("aggregate", ["AVG(t.x)", "AVG(t.x, contribution_bounds_per_group => (0, 10))"])
+def test_a_value_halfway_between_two_steps_moves_both_parts_of_one_up(aggregate, neighbours):
+    """Sums are rounded to the nearest, halves upwards: so rounding itself is part of what a unit moves."""
+    world = WORLDS[f"u, {neighbours.value}"]
+    how = {"groups_per_unit": 1} if "per_group" in aggregate else {"rows_per_unit": 1}
+    plan = world.dataset.sql(
+        f"SELECT {aggregate} AS n FROM t",
+        epsilon=1,
+        bounds={"x": (0, 10)} if len(aggregate) < 9 else {},
+        **how,
+    )
+    half = 10 * (0.5 + 2.0**-33)  # 2^16 times it, in steps of 2^-32, is a half too much
+    measured, change = both(world, plan, rows(("a", half)), [])
+    claimed = measured.sensitivity.l1 / (1 if neighbours is Neighbours.ADD_REMOVE else 2)
+    assert norms(change)[0] == 2**32 + 1 == int(claimed) + (neighbours is not Neighbours.ADD_REMOVE)
 
 
 @pytest.mark.parametrize("neighbours", Neighbours)
@@ -290,7 +313,8 @@ def test_parts_of_one_are_derived_under_every_bounding(how, keys):
         **how,
     )
     measured, change = both(world, plan, rows(("a", 10), ("a", 0), ("b", 3)), [])
-    assert norms(change)[0] == 3 / measured.step
+    # Three whole rows, but for what each of the sums is rounded by.
+    assert abs(norms(change)[0] - 3 / measured.step) < len(change)
 
 
 @pytest.mark.parametrize("counted", ["COUNT(*)", "COUNT(t.x)", "COUNT(DISTINCT t.u)"])

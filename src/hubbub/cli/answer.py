@@ -1,7 +1,6 @@
 """The answer of `hubbub loss`, as text, JSON or a picture."""
 
 import io
-import json
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -10,15 +9,17 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any, TypeVar
 
-import typer
 from rich.console import Console
-from rich.markup import escape
 from rich.table import Table
+from rich.text import Text
 
+from hubbub.cli.screen import bold, for_programs, put, screen
 from hubbub.cli.typed import down, up
 from hubbub.errors import InvalidInput
 from hubbub.loss import Bounds, Loss
 from hubbub.loss.engine import RENYI
+from hubbub.output import write_output
+from hubbub.visible import visible_lines
 
 __all__ = ["Found", "Question", "answer", "stepping"]
 
@@ -61,19 +62,17 @@ class Answer:
 
 def answer(question: Question, form: str, picture: str, output: Path | None) -> None:
     """Find it and write it, to the terminal or to a file."""
-    if output is not None and not output.parent.is_dir():
-        raise _cannot_write("its folder does not exist")
     if form == "svg":
         _write(_picture(question, picture), output)
         return
     found = _answered(question)
     if form == "json":
-        _write(json.dumps(_for_programs(found), ensure_ascii=False, indent=2, allow_nan=False) + "\n", output)
+        _write(for_programs(_for_programs(found), indent=2, allow_nan=False) + "\n", output)
     elif output is None:
-        _print(found, Console(highlight=False, soft_wrap=True))
+        _print(found, screen())
     else:
         paper = io.StringIO()
-        _print(found, Console(file=paper, highlight=False, soft_wrap=True, width=_PAPER))
+        _print(found, screen(file=paper, width=_PAPER))
         _write(paper.getvalue(), output)
 
 
@@ -183,23 +182,25 @@ def _print(found: Answer, console: Console) -> None:
     table.add_column(overflow="fold")
     if asked.found:
         which = "the least that keeps it" if asked.found.is_noise else "the most that keeps it, each"
-        table.add_row(asked.found.sign, f"[bold]{asked.found.shown}[/bold]  ({asked.found.kind}: {which})")
+        table.add_row(
+            asked.found.sign, Text.assemble(bold(asked.found.shown), f"  ({asked.found.kind}: {which})")
+        )
     if bounds is not None:
         is_epsilon = asked.delta is not None
-        table.add_row("ε" if is_epsilon else "δ", f"[bold]{_upper(asked, bounds)}[/bold]  at most")
+        table.add_row("ε" if is_epsilon else "δ", Text.assemble(bold(_upper(asked, bounds)), "  at most"))
         table.add_row("", f"{down(bounds.lower)}  at least")
         given = asked.delta if is_epsilon else asked.epsilon
         table.add_row("at δ" if is_epsilon else "at ε", up(given or Fraction(0)))
         table.add_row("found by", _engine(bounds))
     table.add_row("advantage", f"{up(found.advantage)}  at most  (0: nobody can tell who is in, 1: anybody)")
-    console.print(table)
+    console.print(table, soft_wrap=True)
     if bounds is not None and math.isinf(bounds.upper):
-        console.print("\nNo ε can be promised with so small a δ.")
+        console.print("\nNo ε can be promised with so small a δ.", soft_wrap=True)
     if found.tradeoff:
         console.print()
-        console.print(_curve(found.tradeoff))
-    console.print("\n[bold]What it means[/bold]")
-    console.print(escape(found.meaning))
+        console.print(_curve(found.tradeoff), soft_wrap=True)
+    console.print("\n", bold("What it means"), sep="")
+    console.print(visible_lines(found.meaning), soft_wrap=True)
 
 
 def _upper(asked: Question, bounds: Bounds) -> str:
@@ -248,13 +249,6 @@ def _picture(question: Question, which: str) -> str:
 
 def _write(text: str, output: Path | None) -> None:
     if output is None:
-        typer.echo(text, nl=False)
-        return
-    try:
-        output.write_text(text, encoding="utf-8")
-    except OSError as problem:
-        raise _cannot_write((problem.strerror or "the system refused").lower()) from None
-
-
-def _cannot_write(why: str) -> InvalidInput:
-    return InvalidInput("the output cannot be written", why=why, fix="pass --output with a file in a folder")
+        put(text)
+    else:
+        write_output(output, text)

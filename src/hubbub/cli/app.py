@@ -1,13 +1,14 @@
 """The commands: each one thing that mechanisms can do, with its cost and its error said first."""
 
 import math
+from collections.abc import Iterator
+from contextlib import contextmanager
 from fractions import Fraction
 from importlib import metadata
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
-from rich.console import Console
-from rich.markup import escape
+from typer.core import TyperGroup
 
 from hubbub.bounded import Bounded, Sensitivity
 from hubbub.cli.demo import demo
@@ -16,15 +17,42 @@ from hubbub.cli.init import init
 from hubbub.cli.ledger import register
 from hubbub.cli.loss import Population, loss
 from hubbub.cli.query import plan, query
+from hubbub.cli.screen import bold, say, words
 from hubbub.cli.typed import above_zero, allowed, counted, number, sure, up
 from hubbub.errors import HubbubError, InvalidInput
 from hubbub.mechanisms import Gaussian, Laplace, PermuteAndFlip, RandomizedResponse, least_noise
 from hubbub.rational import at_least_zero
 from hubbub.unit import Unit
+from hubbub.visible import visible_lines
 
 __all__ = ["app", "main"]
 
+
+class _Shown(TyperGroup):
+    """What is wrong with the words that were typed is told without their letters steering the terminal."""
+
+    def make_context(self, *given: Any, **more: Any) -> Any:
+        with _visibly():
+            return super().make_context(*given, **more)
+
+    def invoke(self, ctx: Any) -> Any:
+        with _visibly():
+            return super().invoke(ctx)
+
+
+@contextmanager
+def _visibly() -> Iterator[None]:
+    try:
+        yield
+    except Exception as problem:
+        message = getattr(problem, "message", None)
+        if isinstance(message, str) and hasattr(problem, "exit_code"):
+            problem.message = visible_lines(message)  # type: ignore[attr-defined]
+        raise
+
+
 app = typer.Typer(
+    cls=_Shown,
     help="Publish true things about the crowd; let no single person be made out.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
@@ -51,6 +79,11 @@ _SPELLED = {
     "a larger epsilon or delta": "a larger --epsilon or --delta",
     "declare its type": "declare its --type",
     "; open a DuckDB database with duckdb.connect and pass that": ", or a DuckDB database",
+    "new_rows=True": "--new-data",
+    "new_rows is": "--new-data is",
+    "override=True": "--override",
+    "override is": "--override is",
+    "pass account=": "pass --account ",
     'pass table="visits"': "add --table visits",
     'pass Unit("patient"), or Unit.row()': "pass --unit COLUMN, or --unit row",
 }
@@ -77,7 +110,7 @@ Real = Annotated[bool, typer.Option("--real", help="The answer is not a whole nu
 
 def _show_version(asked: bool) -> None:
     if asked:
-        _say(f"hubbub {metadata.version('hubbub')}")
+        say(f"hubbub {metadata.version('hubbub')}")
         raise typer.Exit
 
 
@@ -115,8 +148,8 @@ def release(
             "the value is not a whole number", why="integer noise is for integers", fix="add --real"
         )
     out = mechanism.release(exact if real else int(exact))
-    _say(f"[bold]{out.value}[/bold] ± {mechanism.error(certain)} ({_percent(certain)})")
-    _say(f"{_with_epsilon(mechanism, chance)}; the sensitivity is your word")
+    say(bold(out.value), f" ± {mechanism.error(certain)} ({_percent(certain)})")
+    say(f"{_with_epsilon(mechanism, chance)}; the sensitivity is your word")
 
 
 @app.command()
@@ -165,10 +198,10 @@ def error(
         mechanism = Laplace.for_error(
             above_zero(within, "--within"), confidence=certain, sensitivity=bound, real=real, cells=count
         )
-    _say(f"each answer ± {mechanism.error(certain)} ({_percent(certain)})")
+    say(f"each answer ± {mechanism.error(certain)} ({_percent(certain)})")
     if count > 1:
-        _say(f"all {count} at once ± {mechanism.error(certain, cells=count)} ({_percent(certain)})")
-    _say(f"{_with_epsilon(mechanism, chance)}; nothing spent")
+        say(f"all {count} at once ± {mechanism.error(certain, cells=count)} ({_percent(certain)})")
+    say(f"{_with_epsilon(mechanism, chance)}; nothing spent")
 
 
 @app.command()
@@ -194,9 +227,9 @@ def choose(
     certain = sure(confidence)
     mechanism = PermuteAndFlip.of(sensitivity=1, epsilon=above_zero(epsilon, "--epsilon"), monotone=True)
     out = mechanism.release(Bounded.asserted(counts, mechanism.sensitivity, Unit("person")))
-    _say(f"[bold]{escape(names[out.value])}[/bold]")
-    _say(f"its count lies at most {out.error(certain):.4g} below the best ({_percent(certain)})")
-    _say(f"{mechanism}; that each person adds at most 1 to each count is your word")
+    say(bold(names[out.value]))
+    say(f"its count lies at most {out.error(certain):.4g} below the best ({_percent(certain)})")
+    say(f"{mechanism}; that each person adds at most 1 to each count is your word")
 
 
 @app.command()
@@ -218,8 +251,8 @@ def toss(
         else RandomizedResponse.coin()
     )
     report = mechanism.release([truth]).value[0]
-    _say("[bold]yes[/bold]" if report else "[bold]no[/bold]")
-    _say(f"{mechanism}")
+    say(bold("yes" if report else "no"))
+    say(f"{mechanism}")
 
 
 def main() -> None:
@@ -227,8 +260,8 @@ def main() -> None:
     try:
         app()
     except HubbubError as problem:
-        what, why, fix = (escape(_in_shell(text)) for text in (problem.what, problem.why, problem.fix))
-        Console(stderr=True).print(f"[red]{what}[/red]: {why}.\nTo mend it: {fix}.")
+        what, why, fix = (_in_shell(text) for text in (problem.what, problem.why, problem.fix))
+        say(words(what, "red"), ": ", words(why), ".\nTo mend it: ", words(fix), ".", aside=True)
         raise SystemExit(2) from None
 
 
@@ -280,7 +313,3 @@ def _in_shell(text: str) -> str:
 
 def _percent(confidence: Fraction) -> str:
     return f"{float(100 * confidence):g} %"
-
-
-def _say(text: str) -> None:
-    Console(soft_wrap=True, highlight=False).print(text)

@@ -94,7 +94,7 @@ def _hospital(console: Console, scratch: Path, save: Path | None) -> None:
     )
     if save is not None:
         picture = save / _PICTURE
-        picture.write_text(answers.svg("n"), encoding="utf-8")
+        answers.write(picture)
         console.print(
             f"Kept in {escape(str(save))}: {file.name}, and the picture {picture.name}.\n", soft_wrap=True
         )

@@ -9,13 +9,14 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
-from rich.markup import escape
 
+from hubbub.cli.screen import say, words
 from hubbub.cli.typed import above_zero, allowed, counted, number
 from hubbub.errors import HubbubError, InvalidInput
 from hubbub.facts import NAME, ROW, key_texts, kind_of, read, typed_keys
+from hubbub.output import write_declaration
 from hubbub.tables.schema import Column, Kind, Table, bounds_of, keys_of
+from hubbub.visible import visible
 
 __all__ = ["init"]
 
@@ -31,6 +32,9 @@ def init(
     unit: Annotated[
         str | None, typer.Option(metavar="COLUMN|row", help="Who is protected; asked for, unless said here.")
     ] = None,
+    encoding: Annotated[
+        str, typer.Option(metavar="NAME", help="Of a CSV file, as latin-1 or cp1252.")
+    ] = "utf-8",
     yes: Annotated[bool, typer.Option("--yes", help="Ask nothing: declare no more than the unit.")] = False,
     force: Annotated[bool, typer.Option("--force", help=f"Overwrite a {NAME} that is there.")] = False,
 ) -> None:
@@ -49,31 +53,23 @@ def init(
             why="what it declares would be lost",
             fix="edit it, or add --force to overwrite it",
         )
-    table = _schema(file)
+    table = _schema(file, encoding)
     asking = _Asking(yes)
-    said = _declared(table, _protected(table, unit, asking), file, asking)
+    said = _declared(table, _protected(table, unit, asking), file, asking, encoding)
     text = "\n".join([*_general(asking, table.name), *said, ""])
-    try:
-        path.write_text(text, encoding="utf-8")
-    except OSError as problem:
-        raise InvalidInput(
-            f"{path} cannot be written",
-            why=(problem.strerror or "the system refused").lower(),
-            fix="make the folder writable",
-        ) from None
+    write_declaration(path, text)
     read(path)
-    console = Console(highlight=False, soft_wrap=True)
-    console.print(f"written: {escape(str(path))}; all of it is public, and yours to edit")
+    say("written: ", words(path), "; all of it is public, and yours to edit")
     query = f"SELECT COUNT(*) AS n FROM {_name(table.name)}"  # noqa: S608 - it is shown, not run
-    console.print(escape(f"next: hubbub plan {file} '{query}' --epsilon 1"))
+    say(words(f"next: hubbub plan {file} '{query}' --epsilon 1"))
 
 
-def _schema(file: Path) -> Table:
+def _schema(file: Path, encoding: str) -> Table:
     from hubbub.tables.duckdb import DuckDB
     from hubbub.tables.engine import Source
 
     name = file.stem
-    engine = DuckDB({name: Source(file)})
+    engine = DuckDB({name: Source(file, encoding=encoding)})
     engine.close()
     return engine.tables[name]
 
@@ -87,7 +83,8 @@ class _Asking:
     def about(self, question: str, default: str, checked: Callable[[str], Any]) -> Any:
         """The answer, asked for until it can be used; nothing for an empty one without default."""
         while True:
-            told = default if self.is_silent else typer.prompt(question, default, show_default=bool(default))
+            asked = visible(question)
+            told = default if self.is_silent else typer.prompt(asked, default, show_default=bool(default))
             if not str(told).strip():
                 return None
             try:
@@ -95,7 +92,7 @@ class _Asking:
             except HubbubError as problem:
                 if self.is_silent:
                     raise
-                typer.echo(f"  {problem}", err=True)
+                say(f"  {problem}", aside=True)
 
 
 def _protected(table: Table, unit: str | None, asking: _Asking) -> str:
@@ -112,7 +109,7 @@ def _protected(table: Table, unit: str | None, asking: _Asking) -> str:
             why="who is protected has no default",
             fix=f"add --unit with a column, or --unit {ROW} where one row is one person",
         )
-    typer.echo(f"columns: {', '.join(names)}")
+    say("columns: ", words(", ".join(names)))
     while True:
         told = asking.about(
             f"Who is protected? A column, or '{ROW}' where one row is one person", "", checked
@@ -149,7 +146,7 @@ def _general(asking: _Asking, name: str) -> list[str]:
     return [*lines, ""] if lines else []
 
 
-def _declared(table: Table, unit: str, file: Path, asking: _Asking) -> list[str]:
+def _declared(table: Table, unit: str, file: Path, asking: _Asking, encoding: str) -> list[str]:
     """The table's own entries."""
     types: dict[str, str] = {}
     bounds: dict[str, str] = {}
@@ -175,6 +172,7 @@ def _declared(table: Table, unit: str, file: Path, asking: _Asking) -> list[str]
             )
             keys.update({column.name: listed} if listed else {})
     lines = [f"[tables.{_name(table.name)}]", f"path = {_quoted(file.name)}", f"unit = {_quoted(unit)}"]
+    lines += [f"encoding = {_quoted(encoding)}"] if encoding != "utf-8" else []
     for part, entries in (("types", types), ("bounds", bounds), ("keys", keys)):
         if entries:
             lines += ["", f"[tables.{_name(table.name)}.{part}]"]

@@ -1,16 +1,14 @@
 """`hubbub budget`, `hubbub ledger`, `hubbub report`: what was spent, by whom, and whether it is whole."""
 
-import json
 from enum import StrEnum
 from fractions import Fraction
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
-from rich.markup import escape
 from rich.table import Table
 
+from hubbub.cli.screen import bold, for_programs, put, say, screen, words
 from hubbub.cli.typed import above_zero, allowed, share
 from hubbub.errors import InvalidInput
 from hubbub.facts import NAME, ROW, found
@@ -18,6 +16,7 @@ from hubbub.ledger import Account, Entry, Ledger, checked, new_secret, new_signi
 from hubbub.ledger.history import History
 from hubbub.ledger.label import bars, label, label_html, label_text, label_yaml
 from hubbub.loss import Budget, Filter, Loss
+from hubbub.output import check_output, write_output
 from hubbub.rational import shown_down, shown_up
 from hubbub.unit import Unit
 
@@ -39,6 +38,13 @@ class Form(StrEnum):
     HTML = "html"
 
 
+_ENDINGS = {
+    ".txt": Form.TEXT,
+    ".json": Form.JSON,
+    ".yaml": Form.YAML,
+    ".yml": Form.YAML,
+    ".html": Form.HTML,
+}
 budget = typer.Typer(help="What was spent, what is left, and who may spend it.", invoke_without_command=True)
 ledger = typer.Typer(
     help="The lines of a ledger, and whether they are whole: `hubbub ledger verify --ledger visits.ledger`.",
@@ -75,7 +81,7 @@ def open_account(
     given = Budget(above_zero(epsilon, "--epsilon"), allowed(delta, None))
     with _opened(where, is_new=True) as opened:
         account = opened.account(name, Unit.row() if unit.lower() == ROW else Unit(unit), given)
-        _say(f"{escape(name)}: {_promise(account.total)} for {escape(str(account.unit))}")
+        say(words(name), f": {_promise(account.total)} for ", words(account.unit))
 
 
 @budget.command("grant")
@@ -91,7 +97,8 @@ def grant(
     with _opened(where) as opened:
         account = _one(opened, name)
         account.grant(analyst, given)
-        _say(f"{escape(analyst)} may spend {_promise(account.analysts()[analyst])} of {escape(account.name)}")
+        hers = _promise(account.analysts()[analyst])
+        say(words(analyst), f" may spend {hers} of ", words(account.name))
 
 
 @ledger.command("list")
@@ -101,8 +108,8 @@ def list_lines(where: Where = "", name: Named = "", who: As = "") -> None:
     with _looked_at(where) as opened:
         for entry in _lines(opened, name, who):
             cells = (str(entry.number), entry.moment[:19], entry.account, entry.who or "owner", entry.kind)
-            table.add_row(*map(escape, (*cells, _what(entry))))
-    Console(highlight=False, soft_wrap=True).print(table)
+            table.add_row(*map(words, (*cells, _what(entry))))
+    screen().print(table, soft_wrap=True)
 
 
 @ledger.command("show")
@@ -114,7 +121,7 @@ def show_line(number: Annotated[int, typer.Argument(help="Which line.")], where:
         raise InvalidInput(
             f"there is no line {number}", why="lines are numbered from 1", fix="see hubbub ledger list"
         )
-    typer.echo(json.dumps(_plain(found), ensure_ascii=False, indent=2))
+    put(for_programs(_plain(found), indent=2) + "\n")
 
 
 @ledger.command("verify")
@@ -139,10 +146,10 @@ def verify(
         found = opened.verify(head or None)
     if not found.is_whole:
         for problem in found.problems:
-            _say(f"[red]not whole[/red]: {escape(problem)}")
+            say(words("not whole", "red"), ": ", words(problem))
         raise typer.Exit(1)
-    _say(f"whole: {found.entries} lines")
-    _say(f"keep this digest elsewhere, and pass it as --head next time: {found.head}")
+    say(f"whole: {found.entries} lines")
+    say(f"keep this digest elsewhere, and pass it as --head next time: {found.head}")
 
 
 @ledger.command("key")
@@ -155,10 +162,10 @@ def make_key(
     """Make a key to sign with, its public half beside it as FILE.pub; or a secret that seals releases."""
     if secret:
         new_secret(file)
-        _say(f"written: {escape(str(file))}; name it as secret in {NAME}, and lose it never")
+        say("written: ", words(file), f"; name it as secret in {NAME}, and lose it never")
         return
     new_signing_key(file)
-    _say(f"written: {escape(str(file))}, yours alone, and {escape(str(file))}.pub, for everybody")
+    say("written: ", words(file), ", yours alone, and ", words(file), ".pub, for everybody")
 
 
 @ledger.command("sign")
@@ -169,11 +176,7 @@ def sign(
 ) -> None:
     """Sign the head: who keeps what is written finds any later change, with the public key alone."""
     with _opened(where) as opened:
-        text = opened.sign(key)
-    if output is None:
-        typer.echo(text)
-    else:
-        output.write_text(text + "\n", encoding="utf-8")
+        _write(opened.sign(key) + "\n", output, (".json",))
 
 
 @ledger.command("backup")
@@ -185,9 +188,9 @@ def back_up(
     with _looked_at(where) as opened:
         opened.backup(file)
         key = opened.key_path
-    _say(f"written: {escape(str(file))}; hubbub ledger restore makes a ledger of it again")
+    say("written: ", words(file), "; hubbub ledger restore makes a ledger of it again")
     if key is not None:
-        _say(f"keep {escape(str(key))}, too: with it what was released is given again")
+        say("keep ", words(key), ", too: with it what was released is given again")
 
 
 @ledger.command("restore")
@@ -223,7 +226,7 @@ def restore(
         names = found.accounts()
     spent = dict(_spent(each, names) for each in spent_since or [])
     verdict = Ledger.restore(place, backup, spent_since=spent)
-    _say(f"{escape(place)} is the ledger from now on: {verdict.entries} lines")
+    say(words(place), f" is the ledger from now on: {verdict.entries} lines")
 
 
 def _spent(text: str, names: list[str]) -> tuple[str, Loss]:
@@ -245,13 +248,16 @@ def export(where: Where = "", name: Named = "", who: As = "") -> None:
     """Write all lines as JSON, one a row."""
     with _looked_at(where) as opened:
         for entry in _lines(opened, name, who):
-            typer.echo(json.dumps(_plain(entry), ensure_ascii=False, sort_keys=True))
+            put(for_programs(_plain(entry), sort_keys=True) + "\n")
 
 
 def report(
     where: Where = "",
     name: Named = "",
-    form: Annotated[Form, typer.Option("--format", help="text, json, yaml or html.")] = Form.TEXT,
+    asked: Annotated[
+        Form | None,
+        typer.Option("--format", help="text, json, yaml or html; as --output ends, or else text."),
+    ] = None,
     output: Annotated[Path | None, typer.Option("--output", help="A file instead of the terminal.")] = None,
     about: Annotated[
         Path | None,
@@ -264,39 +270,59 @@ def report(
 
     `hubbub report --ledger visits.ledger --format html --output label.html`
     """
+    form = _form(asked, output)
     declared = found(about or NAME) if about is not None or Path(NAME).is_file() else None
     with _looked_at(where) as opened:
         facts = label(_one(opened, name), None if declared is None else declared.about)
     written = {
         Form.TEXT: label_text,
-        Form.JSON: lambda all_of_it: json.dumps(all_of_it, ensure_ascii=False, indent=2) + "\n",
+        Form.JSON: lambda all_of_it: for_programs(all_of_it, indent=2) + "\n",
         Form.YAML: label_yaml,
         Form.HTML: label_html,
     }[form](facts)
+    _write(written, output, ("", *_ENDINGS))
+
+
+def _form(asked: Form | None, output: Path | None) -> Form:
+    """The form that was asked for, or else the one that the file's ending names."""
     if output is None:
-        typer.echo(written, nl=False)
+        return asked or Form.TEXT
+    check_output(output, ("", *_ENDINGS))
+    named = _ENDINGS.get(output.suffix.lower())
+    if asked is not None and named not in {None, asked}:
+        raise InvalidInput(
+            f"the output ends in {output.suffix}, and --format is {asked.value}",
+            why="a program that opens it would not understand it",
+            fix="leave --format out, or give the file another ending",
+        )
+    return asked or named or Form.TEXT
+
+
+def _write(text: str, output: Path | None, endings: tuple[str, ...]) -> None:
+    if output is None:
+        put(text)
     else:
-        output.write_text(written, encoding="utf-8")
+        write_output(output, text, endings)
 
 
 def _show_account(account: Account) -> None:
     total, left = account.total, account.left()
-    _say(f"[bold]{escape(account.name)}[/bold]: {_promise(total)} for {escape(str(account.unit))}")
-    _say(f"  spent ε = {_figure(total.reading().epsilon)}, left ε = {shown_down(left.epsilon)}")
+    say(bold(account.name), f": {_promise(total)} for ", words(account.unit))
+    say(f"  spent ε = {_figure(total.reading().epsilon)}, left ε = {shown_down(left.epsilon)}")
     if account.unit.window is not None:
-        _say(f"  lifetime: {account.lifetime().said()}")
+        say(f"  lifetime: {account.lifetime().said()}")
     history = History.of(account)
     for line in bars(history.burn_down()):
-        _say(f"  {line}")
+        say(f"  {line}")
     for who, theirs in account.analysts().items():
-        _say(f"  {escape(who)}: ε = {_figure(theirs.reading().epsilon)} of {shown_up(theirs.epsilon)}")
+        say("  ", words(who), f": ε = {_figure(theirs.reading().epsilon)} of {shown_up(theirs.epsilon)}")
     for dataset, each in history.by_dataset().items():
-        _say(f"  {escape(dataset)}, by itself: ε = {_figure(each)}")
+        say("  ", words(dataset), f", by itself: ε = {_figure(each)}")
     count = history.more_like_the_last(account)
     if count is not None:
-        _say(f"  about {count} more {'query' if count == 1 else 'queries'} like the last")
+        say(f"  about {count} more {'query' if count == 1 else 'queries'} like the last")
     if account.is_closed:
-        _say("  closed")
+        say("  closed")
 
 
 def _where(where: str) -> str:
@@ -382,7 +408,3 @@ def _figure(epsilon: Fraction | None) -> str:
 
 def _promise(total: Filter) -> str:
     return f"ε = {shown_up(total.epsilon)}" + (f", δ = {shown_up(total.delta)}" if total.delta else "")
-
-
-def _say(text: str) -> None:
-    Console(soft_wrap=True, highlight=False).print(text)

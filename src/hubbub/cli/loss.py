@@ -13,6 +13,7 @@ from hubbub.cli.answer import Found, Question, answer, stepping
 from hubbub.cli.typed import allowed, counted, down, nearest, number, share, up
 from hubbub.errors import InvalidInput
 from hubbub.loss import Loss, calibrate
+from hubbub.output import check_output
 from hubbub.rational import at_least_zero, positive, probability
 
 __all__ = ["Population", "loss"]
@@ -278,6 +279,8 @@ def _form(asked: Form | None, draw: Drawn | None, output: Path | None) -> Form:
         raise InvalidInput(
             f"the output ends in {ending}", why="pictures are drawn as SVG", fix="pass --output FILE.svg"
         )
+    if output is not None:
+        check_output(output, ["", *_FORMS])
     if _FORMS.get(ending, form) is not form:
         raise InvalidInput(
             f"the output ends in {ending}, and --format is {form.value}",

@@ -9,14 +9,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
-from rich.markup import escape
 
 from hubbub.cli.given import bounds_in, errors_in, keys_in, public_in, types_in
+from hubbub.cli.screen import say, words
 from hubbub.cli.shown import Form, PlanForm, cost_of, form_of, show_answers, show_exact, show_plan, watching
 from hubbub.cli.typed import above_zero, allowed, counted, sure, up
 from hubbub.errors import InvalidInput
 from hubbub.facts import ROW, found
+from hubbub.output import check_output
 from hubbub.rational import shown_down
 from hubbub.unit import Unit, Window
 
@@ -85,6 +85,17 @@ Types = Annotated[
     Words, typer.Option("--type", metavar="COL=TYPE", help="number, text, boolean, date or timestamp.")
 ]
 Public = Annotated[Words, typer.Option(metavar="NAME=FILE", help="A table that is nobody's, to join.")]
+Encoding = Annotated[
+    str | None,
+    typer.Option(metavar="NAME", help="Of CSV files, as latin-1 or cp1252; UTF-8, unless told."),
+]
+Quotes = Annotated[
+    bool | None,
+    typer.Option(
+        "--quotes/--no-quotes",
+        help="Whether CSV fields may be quoted; without, each line is a row whatever is in it.",
+    ),
+]
 Population = Annotated[
     str | None,
     typer.Option(metavar="N", help="How many people there are, where that is public: δ must be below 1/N."),
@@ -146,6 +157,16 @@ Version = Annotated[
         metavar="NAME", help="Of the data, in the owner's words: a question is answered once a version."
     ),
 ]
+NewData = Annotated[
+    bool,
+    typer.Option("--new-data", help="The owner's word: no other account of the ledger pays for these rows."),
+]
+Override = Annotated[
+    bool,
+    typer.Option(
+        "--override", help="The owner's word, recorded: set aside what hubbub.toml declares of who and where."
+    ),
+]
 
 
 @dataclass(frozen=True)
@@ -170,6 +191,10 @@ class Asked:
     kept: tuple[str | None, ...] = (None, None, None, None)
     """The ledger, the account, the analyst and the version."""
     window: str | None = None
+    words: tuple[bool, bool] = (False, False)
+    """Whether the owner says that the rows are new, and that she overrides what she declared."""
+    lines: tuple[str | None, bool | None] = (None, None)
+    """The encoding of CSV files, and whether they have quotes."""
 
     def opened(self) -> "Dataset":
         """The data; no row is read."""
@@ -197,6 +222,10 @@ class Asked:
             analyst=analyst,
             version=version,
             window=None if self.window is None else _window(self.window, declared),
+            new_rows=self.words[0],
+            override=self.words[1],
+            encoding=self.lines[0],
+            quotes=self.lines[1],
         )
 
     def planned(self, data: "Dataset") -> "Plan":
@@ -251,6 +280,8 @@ def query(
     rows_per_group: RowsPerGroup = None,
     types: Types = None,
     public: Public = None,
+    encoding: Encoding = None,
+    quotes: Quotes = None,
     population: Population = None,
     confidence: Confidence = "0.95",
     form: Format = None,
@@ -263,10 +294,12 @@ def query(
     analyst: As = None,
     version: Version = None,
     window: Time = None,
+    new_data: NewData = False,
+    override: Override = False,
 ) -> None:
     """Ask a table, and get answers in which nobody can be made out, each with its interval.
 
-    What a hubbub.toml beside FILE declares need not be said; what is said wins. See docs/queries.md.
+    What a hubbub.toml beside FILE or above declares need not be said. See docs/queries.md.
 
     \b
     hubbub query visits.parquet "SELECT COUNT(*) AS n FROM visits" --unit patient --epsilon 1
@@ -287,7 +320,8 @@ def query(
     asked = Asked(
         file, sql, unit, table, epsilon, delta, error, bounds, keys,
         (rows_per_unit, groups_per_unit, rows_per_group), types, public, population, confidence,
-        bounding_report, (ledger, account, analyst, version), window,
+        bounding_report, (ledger, account, analyst, version), window, (new_data, override),
+        (encoding, quotes),
     )  # fmt: skip
     with asked.opened() as data:
         made = asked.planned(data)
@@ -297,11 +331,13 @@ def query(
                 why="there is no number to draw",
                 fix="select a COUNT, a SUM or an AVG, or leave the picture out",
             )
-        aside = Console(stderr=written != "table" or output is not None, highlight=False, soft_wrap=True)
+        if output is not None:
+            check_output(output)  # now that it is known which files are data
+        aside = written != "table" or output is not None
         if error:
-            aside.print(f"{', '.join(error)} takes {_price(made)}")
+            say(words(", ".join(error)), f" takes {_price(made)}", aside=aside)
         if explain:
-            aside.print(escape(made.explain()) + "\n")
+            say(made.explain() + "\n", aside=aside)
         if exact:
             if not data.is_kept:
                 _record(file, sql)
@@ -327,6 +363,8 @@ def plan(
     rows_per_group: RowsPerGroup = None,
     types: Types = None,
     public: Public = None,
+    encoding: Encoding = None,
+    quotes: Quotes = None,
     population: Population = None,
     confidence: Confidence = "0.95",
     form: PlanFormat = None,
@@ -334,6 +372,8 @@ def plan(
     bounding_report: Report = False,
     explain: Explain = False,
     window: Time = None,
+    new_data: NewData = False,
+    override: Override = False,
 ) -> None:
     """Say what a query would cost and how far its answers would be off; no row is read, nothing is spent.
 
@@ -346,9 +386,11 @@ def plan(
     asked = Asked(
         file, sql, unit, table, epsilon, delta, error, bounds, keys,
         (rows_per_unit, groups_per_unit, rows_per_group), types, public, population, confidence,
-        bounding_report, window=window,
+        bounding_report, window=window, words=(new_data, override), lines=(encoding, quotes),
     )  # fmt: skip
     with asked.opened() as data:
+        if output is not None:
+            check_output(output)  # now that it is known which files are data
         show_plan(asked.planned(data), written, output, explain=explain)
 
 
@@ -383,6 +425,7 @@ def _left(data: "Dataset") -> list[str]:
 def _record(file: Path, sql: str) -> None:
     """Write down that exact answers were looked at: when and what, no data. Nothing is shown before."""
     path = file.parent / _LOG
+    check_output(path)
     line = json.dumps(
         {"time": datetime.now(UTC).isoformat(timespec="seconds"), "exact": sql}, ensure_ascii=False
     )

@@ -2,7 +2,6 @@
 
 import json
 import math
-import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -10,13 +9,14 @@ from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import typer
 from rich.console import Console
-from rich.markup import escape
 from rich.table import Table
 
+from hubbub.cli.screen import for_programs, put, say, screen, words
 from hubbub.cli.typed import up
-from hubbub.errors import InvalidInput
+from hubbub.errors import HubbubError, InvalidInput
+from hubbub.output import check_output, write_output
+from hubbub.visible import visible
 
 if TYPE_CHECKING:
     from hubbub.queries.answers import Answers
@@ -58,16 +58,16 @@ _ENDINGS = {
 
 
 def form_of(asked: str | None, output: Path | None, kinds: type[StrEnum]) -> str:
-    """The form that was asked for, or else the one that the file's ending names."""
+    """The form that was asked for, or else the one that the file's ending names.
+
+    An output that cannot be written is refused here: an answer that cannot be kept is paid for in vain.
+    """
+    known = {ending: form for ending, form in _ENDINGS.items() if form in {kind.value for kind in kinds}}
     ending = "" if output is None else output.suffix.lower()
-    named = _ENDINGS.get(ending)
+    if output is not None:
+        check_output(output, ["", *known])
+    named = known.get(ending)
     form = asked or named or "table"
-    if form not in {kind.value for kind in kinds}:
-        raise InvalidInput(
-            f"the output ends in {ending}",
-            why=f"there is no {form} of it",
-            fix="pass --output FILE.json or FILE.txt",
-        )
     if named is not None and named != form:
         raise InvalidInput(
             f"the output ends in {ending}, and --format is {form}",
@@ -80,11 +80,6 @@ def form_of(asked: str | None, output: Path | None, kinds: type[StrEnum]) -> str
             why="it is not a text",
             fix="add --output FILE.parquet",
         )
-    # Before anything is charged: an answer that cannot be kept is paid for in vain.
-    if output is not None and (output.is_dir() or not output.parent.is_dir()):
-        raise _cannot_write("it is a folder" if output.is_dir() else "its folder does not exist")
-    if output is not None and not os.access(output.parent, os.W_OK):
-        raise _cannot_write("nothing may be written there")
     return form
 
 
@@ -108,7 +103,7 @@ def show_plan(plan: "Plan", form: str, output: Path | None, *, explain: bool) ->
             "notes": [note.strip() for note in plan.notes()],
             **({"explain": plan.explain().splitlines()} if explain else {}),
         }
-        _write(json.dumps(shown, ensure_ascii=False, indent=2, allow_nan=False) + "\n", output)
+        _write(for_programs(shown, indent=2, allow_nan=False) + "\n", output)
     else:
         _write((plan.explain() if explain else str(plan)) + "\n", output)
 
@@ -120,16 +115,16 @@ def show_answers(answers: "Answers", cost: list[str], form: str, output: Path | 
         return
     try:
         if form == "parquet":
-            _kept(lambda: answers.write(output))
+            answers.write(output)
         else:
             _write(_text(answers, cost, form), output)
-    except InvalidInput:
+    except HubbubError:
         # They are paid for: better shown than lost.
         _shown_here(answers, cost, "table")
         raise
-    Console(stderr=True, highlight=False, soft_wrap=True).print(
-        escape("\n".join([f"written to {output}", *(cost if form != "table" else [])]))
-    )
+    say("written to ", words(output), aside=True)
+    for line in cost if form != "table" else ():
+        say(words(line), aside=True)
 
 
 def _shown_here(answers: "Answers", cost: list[str], form: str) -> None:
@@ -138,9 +133,9 @@ def _shown_here(answers: "Answers", cost: list[str], form: str) -> None:
         return
     _grid(answers)
     if not len(answers):
-        typer.echo("no rows: no key has enough units, or none is left by HAVING")
+        say("no rows: no key has enough units, or none is left by HAVING")
     for line in cost:
-        typer.echo(line)
+        say(words(line))
 
 
 def _text(answers: "Answers", cost: list[str], form: str) -> str:
@@ -149,31 +144,30 @@ def _text(answers: "Answers", cost: list[str], form: str) -> str:
     if form == "csv":
         return answers.to_csv()
     if form == "json":
-        return json.dumps(json.loads(answers.to_json()), ensure_ascii=False, indent=2) + "\n"
-    return "\n".join([*_lines(_rows(answers)), "", *cost]) + "\n"
+        return for_programs(json.loads(answers.to_json()), indent=2) + "\n"
+    return "\n".join([*_lines(_rows(answers)), "", *map(visible, cost)]) + "\n"
 
 
 def show_exact(answers: "Answers") -> None:
     """The owner's preview, so marked that nobody takes it for a release."""
-    console = Console(highlight=False, soft_wrap=True)
-    mark = "[bold white on red] EXACT: not private, for the owner's eyes only; do not pass it on [/]"
-    console.print(mark)
+    mark = words(" EXACT: not private, for the owner's eyes only; do not pass it on ", "bold white on red")
+    say(mark)
     _grid(answers)
-    console.print("These are the bounded query's answers: values clamped, and nobody above the limits.")
-    console.print(mark)
+    say("These are the bounded query's answers: values clamped, and nobody above the limits.")
+    say(mark)
 
 
 def cell(value: Any) -> str:
-    """A key as it is shown: it may come from the data, so nothing in it may move a terminal's cursor.
+    r"""A key as it is shown: it may come from the data, so nothing in it may move a terminal's cursor.
 
     >>> cell(3.0), cell(None), cell("a" + chr(27) + "[2J")
-    ('3', '—', 'a�[2J')
+    ('3', 'NULL', 'a\\x1b[2J')
     """
     if value is None:
-        return "—"
+        return "NULL"
     if isinstance(value, float):
         return _number(value, 0.0 if value.is_integer() else abs(value) / 1000)
-    return "".join(letter if letter.isprintable() else "�" for letter in str(value))
+    return visible(value)
 
 
 def _rows(answers: "Answers") -> list[list[str]]:
@@ -205,7 +199,7 @@ def _with_interval(column: "Shown") -> list[list[str]]:
 def _number(value: float, width: float) -> str:
     """To the digit that the interval leaves in doubt, and one more."""
     if math.isnan(value):
-        return "—"
+        return "NULL"
     if math.isinf(value):
         return "∞" if value > 0 else "−∞"
     digits = 0 if not math.isfinite(width) or width <= 0 else max(0, 1 - math.floor(math.log10(width)))
@@ -215,20 +209,19 @@ def _number(value: float, width: float) -> str:
 def _grid(answers: "Answers") -> None:
     head, *rows = _rows(answers)
     if len(rows) > _ROWS_IN_A_GRID:
-        typer.echo("\n".join(_lines([head, *rows])))
+        put("\n".join([*_lines([head, *rows]), ""]))
         return
-    console = Console(highlight=False, width=None if sys.stdout.isatty() else _WIDE)
     table = Table()
     names = iter(head)
     for column in answers.columns:
         table.add_column(
-            escape(next(names)), justify="left" if column.low is None else "right", overflow="fold"
+            words(next(names)), justify="left" if column.low is None else "right", overflow="fold"
         )
         if column.low is not None:
-            table.add_column(next(names), overflow="fold")
+            table.add_column(words(next(names)), overflow="fold")
     for row in rows:
-        table.add_row(*(escape(text) for text in row))
-    console.print(table)
+        table.add_row(*map(words, row))
+    screen(width=None if sys.stdout.isatty() else _WIDE).print(table)
 
 
 def _lines(rows: list[list[str]]) -> list[str]:
@@ -269,17 +262,6 @@ def cost_of(plan: "Plan", label: Any) -> list[str]:
 
 def _write(text: str, output: Path | None) -> None:
     if output is None:
-        typer.echo(text, nl=False)
+        put(text)
     else:
-        _kept(lambda: output.write_text(text, encoding="utf-8"))
-
-
-def _kept(write: Callable[[], object]) -> None:
-    try:
-        write()
-    except OSError as problem:
-        raise _cannot_write((problem.strerror or "the system refused").lower()) from None
-
-
-def _cannot_write(why: str) -> InvalidInput:
-    return InvalidInput("the output cannot be written", why=why, fix="pass --output with a file in a folder")
+        write_output(output, text)

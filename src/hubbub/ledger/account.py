@@ -23,6 +23,7 @@ from hubbub.ledger.book import (
     digest,
     plain_text,
 )
+from hubbub.ledger.claims import unclaimed
 from hubbub.ledger.keys import Seal
 from hubbub.ledger.store import Rows, Store
 from hubbub.loss import Budget, Cost, Filter, Loss, Odometer, Receipt
@@ -30,9 +31,10 @@ from hubbub.loss.budget import refuse_other_unit
 from hubbub.loss.compose import Left, Reading
 from hubbub.loss.stored import known_cost, loss_to_json
 from hubbub.rational import Number, round_up, shown_up
+from hubbub.tables.identity import Identity
 from hubbub.unit import Unit, Window
 
-__all__ = ["Account", "Charge", "Lifetime", "check_name", "check_text", "parts_of", "unclaimed", "window_of"]
+__all__ = ["Account", "Charge", "Lifetime", "check_name", "check_text", "parts_of", "window_of"]
 
 _LONGEST = 100_000
 _MOST_PARTS = 64
@@ -49,6 +51,10 @@ class Charge:
     moment: str
     parts: tuple[int, ...] = ()
     """Earlier charges whose releases its own is combined with."""
+    is_settled: bool = False
+    """Whether its outcome is stored."""
+    attempt: str | None = None
+    """Who made it, and alone may run it."""
 
 
 @dataclass(frozen=True)
@@ -104,14 +110,14 @@ class Account:
 
     # Spending
 
-    def charge(self, what: str, loss: Loss, *, unit: Unit | None = None, key: str | None = None) -> Receipt:
-        """Charge before anything runs; durable when it returns. A key is charged once, however often.
+    def charge(self, what: str, loss: Loss, *, unit: Unit | None = None) -> Receipt:
+        """Charge before anything runs; durable when it returns.
 
         Guarantee: the account's charges, and each analyst's, fit their budgets, whoever charges at the same
             time. Nothing is ever given back.
         Proof: docs/proofs/ledger.md, "Never overspent"
         """
-        return self.begin(what, loss, unit=unit, key=key).receipt
+        return self.begin(what, loss, unit=unit).receipt
 
     def begin(
         self,
@@ -123,15 +129,23 @@ class Account:
         fingerprint: str | None = None,
         dataset: str = "",
         related: str | None = None,
+        attempt: str | None = None,
+        lost: int | None = None,
     ) -> Charge:
-        """As `charge`, with the line under which the release is to be kept.
+        """As `charge`, with the line under which the outcome is to be kept. A key is charged once.
 
         `unit` is whom the charge protects: another than the account's is refused, and with an account of a
         window it must be said. `fingerprint` stands for the question; without one, `what` does. A key that
         was charged for another question, or at another cost, is refused. An analyst who comes with a key that
-        somebody else charged is charged herself, and the account is not. The release of a charge whose key
-        starts with `related` is combined with those that were kept under keys with the same start: the line
-        says with which.
+        somebody else charged is charged herself once there is something to see, and the account is not. The
+        release of a charge whose key starts with `related` is combined with those that were kept under keys
+        with the same start: the line says with which.
+
+        A charge belongs to the `attempt` that made it: one that is not new may not be run. If the line `lost`
+        has the key and still no outcome, the key is charged anew in its place.
+
+        Guarantee: a charge is new once.
+        Proof: docs/proofs/ledger.md, "One outcome per charge"
         """
         if self._is_reader:
             raise _not_allowed("a reader cannot charge")
@@ -151,11 +165,20 @@ class Account:
             known = None if key is None else book.charge_of(self.name, key)
             if known is not None and self._stands(book, known, (question, stored), fingerprint):
                 line = book.line(known)
-                for number in (*parts_of(line), known):
-                    self._see(book, line if number == known else book.line(number))
-                return Charge(
-                    Receipt(what, loss), known, is_new=False, moment=line.moment, parts=parts_of(line)
-                )
+                is_settled = book.is_settled(known)
+                if is_settled:
+                    for number in (*parts_of(line), known):
+                        self._see(book, line if number == known else book.line(number))
+                if is_settled or known != lost:
+                    return Charge(
+                        Receipt(what, loss),
+                        known,
+                        is_new=False,
+                        moment=line.moment,
+                        parts=parts_of(line),
+                        is_settled=is_settled,
+                        attempt=line.body.get("attempt"),
+                    )
             self._refuse_closed(book)
             for who in dict.fromkeys((EVERYBODY, self.who)):
                 self._spend(book, who, cost)
@@ -169,25 +192,32 @@ class Account:
                 "fingerprint": question,
                 "key": key,
             }
-            if known is not None:
-                body["instead of"] = known
-                book.give_up(known)
             parts = [] if related is None else self._kept_under(book, related)
             if parts:
                 body["with"] = parts
+            if attempt is not None:
+                body["attempt"] = attempt
+            if known is not None:
+                body["instead of"] = known
+                book.give_up(known)
             entry = book.append(self.name, "charge", self.who, body)
             book.charged(self.name, key, entry.number)
             return Charge(
-                Receipt(what, loss), entry.number, is_new=True, moment=entry.moment, parts=tuple(parts)
+                Receipt(what, loss),
+                entry.number,
+                is_new=True,
+                moment=entry.moment,
+                parts=tuple(parts),
+                attempt=attempt,
             )
 
         return self._store.write(work)
 
     def keep(self, number: int, release: str) -> str:
-        """Keep the release of a charge before anybody sees it, and give the one that may be shown.
+        """Keep the outcome of a charge before anybody sees it, and give the one that may be shown.
 
         Guarantee: for one charge this is always the same text: the first that was kept.
-        Proof: docs/proofs/ledger.md, "One answer per charge"
+        Proof: docs/proofs/ledger.md, "One outcome per charge"
         """
         if self._is_reader:
             raise _not_allowed("a reader cannot release")
@@ -262,20 +292,28 @@ class Account:
         """Record that a dataset is of this version from now on, unless it already is."""
         self._record("version", {"version": version, "dataset": dataset}, once=True)
 
-    def claim(self, places: Mapping[str, Any]) -> None:
-        """Record that this account pays for the rows at these places, given by the names of their tables.
+    def override(self, what: str) -> None:
+        """Record, before it is done, that the owner sets aside what she declared."""
+        self._record("override", {"what": what})
 
-        Guarantee: no other account of the ledger pays for the rows of one place for the same unit; those of
-            windows are one family.
-        Assumes: a place has one name.
+    def claim(self, rows: Mapping[str, Identity], *, new_rows: bool = False, override: bool = False) -> None:
+        """Record that this account pays for these rows, given by the names of their tables.
+
+        Guarantee: no other account of the ledger pays for rows that are known by one name, or by a number of
+            a file with several, for the same unit; those of windows are one family. In a ledger with other
+            accounts, rows that it does not know are claimed only with the owner's word, `new_rows`.
+        Assumes: the owner's word is true: rows in memory, copies and views cannot be told from new ones.
         Proof: docs/proofs/ledger.md, "Windows"
         """
 
-        def work(rows: Rows) -> None:
-            for place, dataset in unclaimed(Book(rows), self.family, self.unit, places).items():
-                Book(rows).append(self.name, "rows", EVERYBODY, {"dataset": dataset, "place": place})
+        def lines(stored: Rows) -> list[dict[str, Any]]:
+            return unclaimed(Book(stored), self.family, self.unit, rows, new_rows=new_rows, override=override)
 
-        if self._store.read(lambda rows: unclaimed(Book(rows), self.family, self.unit, places)):
+        def work(stored: Rows) -> None:
+            for body in lines(stored):
+                Book(stored).append(self.name, "rows", EVERYBODY, body)
+
+        if self._store.read(lines):
             self._only_owner("say what an account pays for")
             self._store.write(work)
 
@@ -486,22 +524,6 @@ class Account:
 
     def __repr__(self) -> str:
         return f"Account({self.name!r}, {self.unit}{f', for {self.who}' if self.who else ''})"
-
-
-def unclaimed(book: Book, family: str, unit: Unit, places: Mapping[str, Any]) -> dict[str, str]:
-    """The tables whose rows no account pays for yet, by a digest of their place; or an error."""
-    key = None if unit.key is None else unit.key.lower()
-    asked = {digest([place, key]): name for name, place in places.items()}
-    known = {entry.body["place"]: entry.account for entry in book.all_of_kind("rows")}
-    for place in known.keys() & asked.keys():
-        payer = (book.opening(known[place]) or {}).get("family", known[place])
-        if payer != family:
-            raise Refused(
-                f"the rows of {asked[place]} are paid for by the account {payer!r}",
-                why="a row that two budgets pay for is protected by neither of them",
-                fix=f"pass account={payer!r}",
-            )
-    return {place: name for place, name in asked.items() if place not in known}
 
 
 def _is_paid(line: Entry, orders: tuple[Fraction, ...]) -> bool:

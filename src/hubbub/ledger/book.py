@@ -215,6 +215,11 @@ class Book:
         """Remember where a key was charged."""
         self.rows.run("INSERT INTO charges VALUES (?, ?, ?, NULL)", (number, account, key))
 
+    def is_settled(self, number: int) -> bool:
+        """Whether the outcome of a charge is stored; so it is taken to be by who may not look."""
+        found = self.rows.run("SELECT released FROM charges WHERE number = ?", (number,))
+        return not found or found[0][0] is not None
+
     def give_up(self, number: int) -> None:
         """Free the key of a charge that does not stand for it: another line is charged in its place."""
         self.rows.run("UPDATE charges SET charge_key = NULL WHERE number = ?", (number,))

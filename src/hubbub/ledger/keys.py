@@ -21,6 +21,7 @@ from typing import Any
 
 from hubbub.errors import InvalidInput, LedgerFailed
 from hubbub.noise.entropy import random_bytes
+from hubbub.output import guard
 
 __all__ = ["Head", "Seal", "checked", "new_secret", "new_signing_key", "signed"]
 
@@ -226,6 +227,7 @@ def _library() -> None:
 
 
 def _loaded(path: str | Path, read: Callable[[bytes], Any]) -> Any:
+    guard(path)
     try:
         return read(Path(path).read_bytes())
     except (OSError, ValueError, TypeError, binascii.Error):

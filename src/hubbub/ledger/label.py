@@ -12,6 +12,7 @@ from hubbub.ledger.registry import deployment, guarantees
 from hubbub.loss import Loss
 from hubbub.loss.stored import loss_from_json
 from hubbub.rational import shown_down, shown_up
+from hubbub.visible import visible, visible_json
 
 __all__ = ["bars", "label", "label_html", "label_text", "label_yaml"]
 
@@ -107,12 +108,12 @@ def label_text(facts: dict[str, Any]) -> str:
         lines += [f"  {name.replace('_', ' ')}: {_shown(value)}" for name, value in values.items()]
     lines += ["", "NIST SP 800-226"]
     lines += [f"  {name}: {value}" for name, value in facts["NIST SP 800-226"].items()]
-    return "\n".join(lines) + "\n"
+    return "\n".join(map(visible, lines)) + "\n"
 
 
 def label_yaml(facts: dict[str, Any]) -> str:
     """The label as YAML: each name a line, each value as JSON, which YAML reads too."""
-    return "\n".join(_yaml(facts, "")) + "\n"
+    return visible_json("\n".join(_yaml(facts, "")) + "\n")
 
 
 def _yaml(facts: dict[str, Any], indent: str) -> Iterator[str]:
@@ -179,7 +180,7 @@ def _shown(value: Any) -> str:
 
 
 def _safe(text: str) -> str:
-    return html.escape(text)
+    return html.escape(visible(text))
 
 
 def _loss(entry: Entry) -> Loss:

@@ -11,13 +11,15 @@ from pathlib import Path
 from typing import Any, Self
 
 from hubbub.errors import InvalidInput, Refused
-from hubbub.ledger.account import Account, check_name, unclaimed, window_of
+from hubbub.ledger.account import Account, check_name, window_of
 from hubbub.ledger.book import EVERYBODY, START, Book, Entry, damaged, now
+from hubbub.ledger.claims import unclaimed
 from hubbub.ledger.keys import Head, Seal, signed
 from hubbub.ledger.restore import back_up, restore, store_at
 from hubbub.ledger.store import Rows, Store
 from hubbub.ledger.verify import Replay, Verdict, verified
 from hubbub.loss import Budget, Filter, Loss
+from hubbub.tables.identity import Identity
 from hubbub.unit import Neighbours, Unit
 
 __all__ = ["Ledger"]
@@ -96,19 +98,27 @@ class Ledger:
         with cls.open(where) as ledger:
             return ledger.verify()
 
+    @property
+    def where(self) -> str:
+        """Its path or address."""
+        return self._store.where
+
     def account(
         self,
         name: str,
         unit: Unit | None = None,
         budget: Budget | None = None,
         *,
-        rows: Mapping[str, Any] | None = None,
+        rows: Mapping[str, Identity] | None = None,
+        new_rows: bool = False,
+        override: bool = False,
     ) -> Account:
         """An account by its name; with a unit and a budget it is opened if it is not there.
 
         An account that is there keeps its unit and its budget: others are refused. A unit with a window has
         an account for each window, under the name and the window's days; windows do not overlap. `rows` says
-        for which it pays, by the names of tables and where they are: no other account may.
+        for which it pays, by the names of tables and by what they are known: no other account may. With
+        `new_rows` the owner says that no other does, with `override` that another does for another unit.
         """
         check_name(name, "the account")
         family = name
@@ -122,10 +132,11 @@ class Ledger:
                     why="it must be opened with a unit and a budget first",
                     fix="pass the unit and the budget",
                 )
-            places, unit_, budget_ = rows or {}, unit, budget
+            claimed, unit_, budget_ = rows or {}, unit, budget
 
             def work(opened: Rows) -> dict[str, Any]:
-                unclaimed(Book(opened), family, unit_, places)  # or nothing is opened
+                # Or nothing is opened.
+                unclaimed(Book(opened), family, unit_, claimed, new_rows=new_rows, override=override)
                 return _opened(Book(opened), name, family, unit_, budget_)
 
             found = self._store.write(work)
@@ -145,7 +156,7 @@ class Ledger:
             )
         made = Account(self._store, name, known, family=found.get("family", name), seal=self._seal)
         if rows:
-            made.claim(rows)
+            made.claim(rows, new_rows=new_rows, override=override)
         return made
 
     def accounts(self) -> list[str]:

@@ -68,6 +68,11 @@ class Postgres:
         if not is_looked_at:
             self.read(_refuse_elsewhere)
 
+    @property
+    def where(self) -> str:
+        """The database's address."""
+        return self._address
+
     def write(self, work: Callable[[Rows], _T]) -> _T:
         """Do work that is alone; again where the database undid it for another's sake."""
         if self._is_looked_at:

@@ -16,6 +16,7 @@ from typing import Any, Protocol, TypeVar
 from hubbub.errors import InvalidInput, LedgerFailed, Refused
 from hubbub.ledger.place import Beside, Remembered, lies, refuse_elsewhere
 from hubbub.noise.entropy import random_bytes
+from hubbub.output import guard
 from hubbub.process import refuse_fork
 
 __all__ = ["COPIED", "TABLES", "Rows", "SQLite", "Store", "leftovers", "new_file", "only_looked_at"]
@@ -28,7 +29,7 @@ _MARK = 0x68756262
 _FORMAT = 2
 _FAILURES = (sqlite3.Error, MemoryError, UnicodeError)
 """What a file that is damaged may end in; the last where even the error's own text is."""
-_DURABLE = ("PRAGMA synchronous = FULL", "PRAGMA fullfsync = ON", "PRAGMA checkpoint_fullfsync = ON")
+_DURABLE = ("PRAGMA synchronous = EXTRA", "PRAGMA fullfsync = ON", "PRAGMA checkpoint_fullfsync = ON")
 TABLES = """
 CREATE TABLE entries (
     number INTEGER PRIMARY KEY, account TEXT NOT NULL, kind TEXT NOT NULL, who TEXT NOT NULL,
@@ -60,6 +61,10 @@ class Rows(Protocol):
 
 class Store(Protocol):
     """Where entries are kept."""
+
+    @property
+    def where(self) -> str:
+        """Its path or address."""
 
     def write(self, work: Callable[[Rows], _T]) -> _T:
         """Do work that is alone: durable when it returns, undone where it raises."""
@@ -112,6 +117,7 @@ class SQLite:
         # no memory beside the file, where tests put an older state in its place.
         self.path = Path(path).resolve()
         self.key_path = self.path.with_name(self.path.name + ".key")
+        guard(*(f"{self.path}{ending}" for ending in ("", ".key", "-wal", "-shm", "-journal")))
         self._is_looked_at = is_looked_at
         self._connect = connect
         self._settings = _DURABLE if durable else ("PRAGMA synchronous = NORMAL",)
@@ -133,6 +139,11 @@ class SQLite:
         if not is_looked_at:
             self.read(lambda _: None)
             self._file.is_ours = True
+
+    @property
+    def where(self) -> str:
+        """The file's path."""
+        return str(self.path)
 
     def write(self, work: Callable[[Rows], _T]) -> _T:
         """Do work that is alone."""

@@ -25,6 +25,7 @@ from hubbub.ledger.book import (
     digest,
     plain_text,
 )
+from hubbub.ledger.claims import places_in
 from hubbub.loss import Cost, Filter
 from hubbub.loss.stored import known_cost
 from hubbub.unit import Window
@@ -35,7 +36,7 @@ _REMEMBERED = 4096
 _MOST_PROBLEMS = 100
 _TOGETHER = 1000
 """So many lines are added up at once."""
-_AFTER_CLOSE = {"release", "exact", "version", "rows", "restored"}
+_AFTER_CLOSE = {"release", "exact", "version", "rows", "override", "restored"}
 _EXACT = 1 << 256
 """Sums with no larger denominator are exact (hubbub.loss.compose)."""
 
@@ -73,8 +74,8 @@ class Replay:
     units: dict[str, tuple[str | None, str]] = field(default_factory=dict)
     by: dict[str, tuple[str | None, str, str | None]] = field(default_factory=dict)
     """Of a family: unit, relation, and the column of its windows."""
-    places: dict[str, str] = field(default_factory=dict)
-    """Which family pays for the rows of a place."""
+    places: dict[tuple[str, str | None], str] = field(default_factory=dict)
+    """Which family pays for the rows of a place, for one unit."""
     charges: dict[int, tuple[str, str | None, int | None]] = field(default_factory=dict)
     """By their line: the account, the key, and the line of the release."""
     costs: dict[int, Cost] = field(default_factory=dict)
@@ -118,9 +119,11 @@ class Replay:
         return None
 
     def _rows(self, entry: Entry) -> str | None:
-        place, family = entry.body["place"], self.families[entry.account]
-        if self.places.setdefault(place, family) != family:
-            return "claims rows that another account pays for"
+        family, (unit, _) = self.families[entry.account], self.units[entry.account]
+        key = None if unit is None else unit.lower()
+        for place in places_in(entry.body):
+            if self.places.setdefault((place, key), family) != family:
+                return "claims rows that another account pays for"
         return None
 
     def _grant(self, entry: Entry) -> str | None:
@@ -150,7 +153,7 @@ class Replay:
         name = (entry.account, body["key"])
         if self._keys.get(name) != body.get("instead of"):
             return "charges a key again"
-        if "instead of" in body:  # a line that did not stand for its key
+        if "instead of" in body:  # a line whose outcome is lost, or that did not stand for its key
             account, _, released = self.charges[body["instead of"]]
             self.charges[body["instead of"]] = (account, None, released)
         if body["key"] is not None:
@@ -254,6 +257,7 @@ _KINDS: dict[str, Callable[[Replay, Entry], str | None]] = {
     "restored": Replay._restored,  # noqa: SLF001
     "exact": Replay._note,  # noqa: SLF001
     "version": Replay._note,  # noqa: SLF001
+    "override": Replay._note,  # noqa: SLF001
 }
 
 

@@ -160,12 +160,18 @@ def _alike(parts: Sequence[tuple[Laplace | Gaussian, ArrayLike]], rare: Fraction
 
 
 def ratio_interval(
-    top: ArrayLike, bottom: ArrayLike, mechanism: Laplace | Gaussian, confidence: Number = 0.95
+    top: ArrayLike,
+    bottom: ArrayLike,
+    mechanism: Laplace | Gaussian,
+    confidence: Number = 0.95,
+    *,
+    off: float = 0.0,
 ) -> tuple[Floats, Floats, Floats]:
     """The shares A/(A + B) of exact A, B ≥ 0, of which noisy `top` and `bottom` are known.
 
     (estimate, low, high), each an array: a mean is such a share where A = Σ w·a and B = Σ w·(1 − a).
-    Every share p counts for which (1−p)·top − p·bottom is no further from 0 than noise goes (Fieller).
+    Every share p counts for which (1−p)·top − p·bottom is no further from 0 than noise goes (Fieller), and
+    `off` besides: so far may A and B each be from what the noise was added to.
 
     >>> counts = Laplace.of(sensitivity=1, epsilon=1)
     >>> [ends.round(2).tolist() for ends in ratio_interval([30, 2], [70, -1], counts)]
@@ -182,15 +188,15 @@ def ratio_interval(
     )
     quantile = _normal_quantile(rare)
     # The weights 1−p and p add up to one; and doubles are rounded.
-    slack = (0.5 if isinstance(mechanism, Gaussian) else 1.0) + rounding
+    slack = (0.5 if isinstance(mechanism, Gaussian) else 1.0) + rounding + off / float(step)
     slack = slack + 2.0**-50 * (np.abs(above) + np.abs(below))
 
     def excluded(p: Floats) -> NDArray[np.bool_]:
-        off = np.abs((1 - p) * above - p * below) / _UP - slack
+        away = np.abs((1 - p) * above - p * below) / _UP - slack
         if isinstance(mechanism, Gaussian):
-            return np.asarray(off > quantile * scale * np.hypot(1 - p, p))
+            return np.asarray(away > quantile * scale * np.hypot(1 - p, p))
         light, heavy = np.minimum(p, 1 - p), np.maximum(p, 1 - p)
-        return np.asarray(_pair_tail(light / heavy, np.maximum(off, 0) / (heavy * scale)) < float(rare))
+        return np.asarray(_pair_tail(light / heavy, np.maximum(away, 0) / (heavy * scale)) < float(rare))
 
     # Where the difference is zero, or else the end where it is nearer to zero.
     crosses = np.where(

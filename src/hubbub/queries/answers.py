@@ -19,11 +19,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hubbub.errors import InvalidInput
+from hubbub.output import write_output
 from hubbub.queries.outputs import Shown
+from hubbub.visible import visible
 
 __all__ = ["Answers"]
 
 _FORMAT = "hubbub answers/1"
+_ENDINGS = (".parquet", ".pq", ".csv", ".json", ".svg", ".txt")
 
 
 @dataclass(frozen=True, eq=False)
@@ -124,8 +127,18 @@ class Answers:
             ) from None
 
     def write(self, path: str | Path) -> None:
-        """Write a Parquet file."""
-        self.relation().write_parquet(str(path))
+        """Write a Parquet, CSV, JSON, SVG or text file, as its name ends.
+
+        Nothing is there until all of it is, and never is it written over a file of rows, a ledger or a key.
+        """
+        kind = Path(path).suffix.lower()
+        texts = {".csv": self.to_csv, ".json": self.to_json, ".svg": self.svg, ".txt": self.__str__}
+        made = texts.get(kind)
+        write_output(
+            path,
+            (lambda part: self.relation().write_parquet(str(part))) if made is None else made(),
+            _ENDINGS,
+        )
 
     def relation(self, connection: Any = None) -> Any:
         """The table in DuckDB, in a connection or in an engine of its own."""
@@ -150,10 +163,11 @@ class Answers:
         return _text(self)
 
     def __repr__(self) -> str:
-        return f"Answers({len(self)} rows of {', '.join(column.name for column in self.columns)})"
+        names = ", ".join(visible(column.name) for column in self.columns)
+        return f"Answers({len(self)} rows of {names})"
 
     def _repr_html_(self) -> str:
-        head = "".join(f"<th>{html.escape(column.name)}</th>" for column in self.columns)
+        head = "".join(f"<th>{html.escape(visible(column.name))}</th>" for column in self.columns)
         rows = "".join(
             "<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in cells) + "</tr>"
             for cells in _cells(self)
@@ -190,18 +204,19 @@ def _cells(answers: Answers) -> list[list[str]]:
 
 def _cell(column: Shown, place: int) -> str:
     value = column.values[place]
+    if _plain(value) is None:
+        return "NULL"
     if column.low is None or column.high is None:
-        return "" if value is None else _short(value)
+        return _short(value)
     low, high = float(column.low[place]), float(column.high[place])
     width = (high - low) / 2
-    around = f"{_number(float(value), width)}  [{_number(low, width)}, {_number(high, width)}]"
-    return around if math.isfinite(float(value)) else "—"
+    return f"{_number(float(value), width)}  [{_number(low, width)}, {_number(high, width)}]"
 
 
 def _short(value: Any) -> str:
     if isinstance(value, float) and value.is_integer():
         return str(int(value))
-    return str(value)
+    return visible(value)
 
 
 def _number(value: float, width: float) -> str:
@@ -213,7 +228,7 @@ def _number(value: float, width: float) -> str:
 
 
 def _text(answers: Answers) -> str:
-    rows = [[column.name for column in answers.columns], *_cells(answers)]
+    rows = [[visible(column.name) for column in answers.columns], *_cells(answers)]
     widths = [max(len(row[place]) for row in rows) for place in range(len(answers.columns))]
     return "\n".join(
         "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows
@@ -222,14 +237,14 @@ def _text(answers: Answers) -> str:
 
 def _said(facts: Mapping[str, Any]) -> str:
     return ", ".join(
-        f"{name}: {value}" for name, value in facts.items() if isinstance(value, (str, int, float))
+        visible(f"{name}: {value}") for name, value in facts.items() if isinstance(value, (str, int, float))
     )
 
 
 def _plain(value: Any) -> Any:
-    if isinstance(value, np.generic):
-        return value.item()
-    return value
+    """As Python has it; a number that is missing is None."""
+    plain = value.item() if isinstance(value, np.generic) else value
+    return None if isinstance(plain, float) and math.isnan(plain) else plain
 
 
 def _stored_column(column: Shown) -> dict[str, Any]:

@@ -27,11 +27,13 @@ from hubbub.queries.typed import (
     as_kind,
     grouped,
     known_number,
+    missing_in,
     moment_of,
     only,
     opaque,
     refused,
     too_long,
+    truth,
     united,
 )
 from hubbub.tables.forms import (
@@ -104,7 +106,14 @@ def _literal(node: exp.Expr, scope: Scope) -> Typed:  # noqa: ARG001 - one shape
     if node.is_string:
         if len(node.this) > MOST_TEXT or "\0" in node.this:
             raise too_long()
-        return Typed(text_literal(node.this), Kind.TEXT, keys=(node.this,), value=node.this, is_literal=True)
+        return Typed(
+            text_literal(node.this),
+            Kind.TEXT,
+            keys=(node.this,),
+            value=node.this,
+            is_literal=True,
+            is_complete=True,
+        )
     try:
         number = float(node.this)
     except ValueError:
@@ -117,6 +126,7 @@ def _boolean(node: exp.Expr, scope: Scope) -> Typed:  # noqa: ARG001
         exp.Boolean(this=bool(node.this)),
         Kind.BOOLEAN,
         keys=(bool(node.this),),
+        is_complete=True,
         value=bool(node.this),
         is_literal=True,
     )
@@ -240,11 +250,12 @@ def _extreme(node: exp.Expr, scope: Scope) -> Typed:
 def _connected(node: exp.Expr, scope: Scope) -> Typed:
     left, right = _truth(node.this, scope), _truth(node.expression, scope)
     sql = type(node)(this=exp.Paren(this=left.sql), expression=exp.Paren(this=right.sql))
-    return Typed(sql, Kind.BOOLEAN, keys=(False, True))
+    return truth(sql, left, right)
 
 
 def _not(node: exp.Expr, scope: Scope) -> Typed:
-    return Typed(exp.Not(this=exp.Paren(this=_truth(node.this, scope).sql)), Kind.BOOLEAN, keys=(False, True))
+    inner = _truth(node.this, scope)
+    return truth(exp.Not(this=exp.Paren(this=inner.sql)), inner)
 
 
 def _compared(node: exp.Expr, scope: Scope) -> Typed:
@@ -252,7 +263,7 @@ def _compared(node: exp.Expr, scope: Scope) -> Typed:
     if left.kind is Kind.OPAQUE:
         raise opaque()
     sql = type(node)(this=exp.Paren(this=left.sql), expression=exp.Paren(this=right.sql))
-    return Typed(sql, Kind.BOOLEAN, keys=(False, True))
+    return truth(sql, left, right)
 
 
 def _between(node: exp.Expr, scope: Scope) -> Typed:
@@ -266,7 +277,7 @@ def _between(node: exp.Expr, scope: Scope) -> Typed:
         this=exp.GTE(this=exp.Paren(this=one.sql), expression=exp.Paren(this=low.sql)),
         expression=exp.LTE(this=exp.Paren(this=again(two.sql)), expression=exp.Paren(this=high.sql)),
     )
-    return Typed(both, Kind.BOOLEAN, keys=(False, True))
+    return truth(both, middle, low, high)
 
 
 def _is(node: exp.Expr, scope: Scope) -> Typed:
@@ -278,7 +289,7 @@ def _is(node: exp.Expr, scope: Scope) -> Typed:
         right = exp.Null()
     else:
         raise refused(node)
-    return Typed(exp.Is(this=exp.Paren(this=inner.sql), expression=right), Kind.BOOLEAN, keys=(False, True))
+    return truth(exp.Is(this=exp.Paren(this=inner.sql), expression=right))
 
 
 def _in(node: exp.Expr, scope: Scope) -> Typed:
@@ -293,7 +304,7 @@ def _in(node: exp.Expr, scope: Scope) -> Typed:
     if inner.kind is Kind.OPAQUE:
         raise opaque()
     sql = exp.In(this=exp.Paren(this=inner.sql), expressions=[right.sql for _, right in pairs])
-    return Typed(sql, Kind.BOOLEAN, keys=(False, True))
+    return truth(sql, inner, *(right for _, right in pairs))
 
 
 def _like(node: exp.Expr, scope: Scope) -> Typed:
@@ -309,7 +320,7 @@ def _like(node: exp.Expr, scope: Scope) -> Typed:
     if isinstance(node, exp.ILike):
         text, like = lowered(text), "".join(letter.lower() if letter.isascii() else letter for letter in like)
     sql = exp.Like(this=exp.Paren(this=text), expression=text_literal(like))
-    return Typed(sql, Kind.BOOLEAN, keys=(False, True))
+    return truth(sql, inner)
 
 
 def _case(node: exp.Expr, scope: Scope) -> Typed:
@@ -350,7 +361,10 @@ def _coalesce(node: exp.Expr, scope: Scope) -> Typed:
         raise opaque()
     parts = [as_kind(part, kind, "a part") for part in given]
     sql = exp.Coalesce(this=parts[0].sql, expressions=[part.sql for part in parts[1:]])
-    return united(sql, kind, parts)
+    made = united(sql, kind, parts)
+    if made.keys is not None and not all(missing_in(part) for part in parts):
+        return replace(made, keys=tuple(key for key in made.keys if key is not None))
+    return made
 
 
 def _nullif(node: exp.Expr, scope: Scope) -> Typed:
@@ -358,7 +372,9 @@ def _nullif(node: exp.Expr, scope: Scope) -> Typed:
     if left.kind is Kind.OPAQUE:
         raise opaque()
     sql = exp.Nullif(this=left.sql, expression=right.sql)
-    return Typed(sql, left.kind, left.bounds, left.keys, size=left.size)
+    known = left.keys
+    keys = None if known is None else (*(key for key in known if key is not None), None)
+    return Typed(sql, left.kind, left.bounds, keys, size=left.size, is_complete=left.is_complete)
 
 
 # Texts, dates and casts
@@ -410,7 +426,7 @@ def _joined(node: exp.Expr, scope: Scope) -> Typed:
 
 def _starts(node: exp.Expr, scope: Scope) -> Typed:
     inner, prefix = _text_of(node.this, scope), _text_of(node.expression, scope)
-    return Typed(exp.StartsWith(this=inner.sql, expression=prefix.sql), Kind.BOOLEAN, keys=(False, True))
+    return truth(exp.StartsWith(this=inner.sql, expression=prefix.sql), inner, prefix)
 
 
 def _moment_of(node: exp.Expr, scope: Scope) -> Typed:
@@ -433,9 +449,9 @@ def _part(name: str, node: exp.Expr, scope: Scope) -> Typed:
         inner = as_kind(inner, Kind.TIMESTAMP, "an operand")
     part = {"dayofweek": "dow"}.get(name, name)
     sql = exp.Cast(this=exp.Extract(this=exp.Var(this=part.upper()), expression=inner.sql), to=DOUBLE.copy())
-    keys = None if known is None else tuple(float(value) for value in known)
+    keys = None if known is None else (*(float(value) for value in known), *missing_in(inner))
     bounds = None if known is None else (Fraction(known[0]), Fraction(known[-1]))
-    return Typed(sql, Kind.NUMBER, bounds, keys, size=(0, 14))
+    return Typed(sql, Kind.NUMBER, bounds, keys, size=(0, 14), is_complete=keys is not None)
 
 
 def _extract(node: exp.Expr, scope: Scope) -> Typed:
@@ -532,7 +548,7 @@ def _converted(inner: Typed, kind: Kind) -> Typed:
     if inner.kind in LEAST_MOMENT and kind in LEAST_MOMENT:
         return Typed(exp.Cast(this=inner.sql, to=exp.DataType.build(SQL_NAMES[kind])), kind)
     if inner.kind is Kind.NUMBER and kind is Kind.BOOLEAN:
-        return Typed(exp.NEQ(this=grouped(inner.sql), expression=number_literal(0)), kind, keys=(False, True))
+        return truth(exp.NEQ(this=grouped(inner.sql), expression=number_literal(0)), inner)
     raise InvalidInput(
         f"a {inner.kind.value} is cast to a {kind.value}",
         why="engines disagree on what that would be",

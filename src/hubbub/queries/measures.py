@@ -18,7 +18,7 @@ from hubbub.bounded import LARGEST
 from hubbub.errors import InvalidInput, Unsupported
 from hubbub.queries.measurement import Measurement
 from hubbub.queries.moments import Estimate, Floats, Moments, Noise, combined, ratio, width_of
-from hubbub.queries.partition import Partition
+from hubbub.queries.partition import FINE_BITS, Partition
 from hubbub.queries.query import Aggregate, Query
 from hubbub.queries.rules import Weighing
 from hubbub.queries.tree import Tree
@@ -28,6 +28,10 @@ from hubbub.tables.schema import Bounds
 __all__ = ["Affine", "Estimate", "Measure", "Noise", "Reader", "measures", "together"]
 
 _MOST_NODES = 1 << 25
+_MOST_ROWS = 1 << 34
+"""Intervals hold for groups of up to so many rows: rounding each of their values adds up to something."""
+_EDGE = 2.0**-48
+"""Where a bin ends is known up to this share of the bounds: doubles are rounded."""
 
 Reader = Callable[[int, Number], Estimate]
 """The answer to the aggregate at a place, at a confidence, for each group."""
@@ -66,6 +70,15 @@ class Measure(ABC):
         Proof: docs/proofs/intervals.md, "Sums that are cut"
         """
         return _near(noisy, LARGEST, noise, confidence)
+
+    def off(self, measured: Measurement) -> float:
+        """How far each exact integer may be, in steps, from that of values that were not rounded.
+
+        Guarantee: so it is in groups of at most 2^34 rows.
+        Proof: docs/proofs/intervals.md, "The grid"
+        """
+        del measured
+        return 0.0
 
     @abstractmethod
     def reader(self, noisy: NDArray[np.int64], measured: Measurement, noise: Noise) -> Reader:
@@ -108,14 +121,28 @@ class Sums(Measure):
     def measurement(self, weighing: Weighing) -> Measurement:
         return weighing.sums(self.partition)
 
+    def off(self, measured: Measurement) -> float:
+        if not self.partition.spare:
+            return 0.0
+        single = 3 if self.degrees == (2,) else 1
+        return _rounding(9 if len(self.degrees) == 2 else single, measured)
+
+    def _off(self, weights: Floats, measured: Measurement) -> float:
+        """How far a weighted sum may be: rounding moves from one part to another, so a count is exact."""
+        present = weights[: self._present]
+        if self.is_signed or not self.degrees:
+            return self.off(measured) * float(np.abs(weights).sum())
+        apart = float(np.abs(present - (present.max() + present.min()) / 2).sum())
+        return self.off(measured) * apart + float(np.abs(weights).sum()) / 2
+
     def reader(self, noisy: NDArray[np.int64], measured: Measurement, noise: Noise) -> Reader:
-        table = noisy.astype(np.float64)
-        moments = Moments(table[:, : self._present], self.degrees, noise, measured.step)
+        table, off = noisy.astype(np.float64), self.off(measured)
+        moments = Moments(table[:, : self._present], self.degrees, noise, measured.step, off)
 
         def read(place: int, confidence: Number) -> Estimate:
             linear = self.weights(place, measured)
             if linear is not None:
-                return combined(table, linear, noise, confidence)
+                return combined(table, linear, noise, confidence, off=self._off(linear, measured))
             return self._moment(self.kinds[self.aggregates.index(place)], moments, confidence)
 
         return read
@@ -144,7 +171,7 @@ class Sums(Measure):
     def _linear(self, kind: Aggregate, step: Fraction) -> Floats | None:
         """The weights of each integer in a count or a sum."""
         if self.is_signed:
-            # One step is worth the larger bound over 2^16; `step` has the 2^16 in it already.
+            # A whole row is worth the larger bound; `step` is what share of a row one step is.
             return np.array([float(_largest(self.bounds[0]) * step)])
         if kind.kind == "count":
             missing = float(step) if not kind.arguments else 0.0
@@ -177,7 +204,9 @@ class Sums(Measure):
 
     def width(self, place: int, measured: Measurement, noise: Noise, confidence: Number) -> float | None:
         linear = self.weights(place, measured)
-        return None if linear is None else width_of(linear, noise, confidence)
+        if linear is None:
+            return None
+        return width_of(linear, noise, confidence) + self._off(linear, measured)
 
 
 @dataclass(frozen=True)
@@ -220,12 +249,18 @@ class PerGroup(Measure):
     def measurement(self, weighing: Weighing) -> Measurement:
         return weighing.per_group(self.inner, self.argument, self.bounds, is_mean=self.is_mean)
 
+    def off(self, measured: Measurement) -> float:
+        return _rounding(3, measured)
+
     def reader(self, noisy: NDArray[np.int64], measured: Measurement, noise: Noise) -> Reader:
-        table = noisy.astype(np.float64)
+        table, off = noisy.astype(np.float64), self.off(measured)
         if not self.is_mean:
-            return lambda _, confidence: combined(table, self._linear(measured), noise, confidence)
+            linear = self._linear(measured)
+            return lambda _, confidence: combined(
+                table, linear, noise, confidence, off=off * float(linear[0])
+            )
         low, high = self.bounds
-        moments = Moments(table, (1,), noise, measured.step)
+        moments = Moments(table, (1,), noise, measured.step, off)
         return lambda _, confidence: _scaled(moments.mean(confidence), float(high - low), float(low))
 
     def linear(self, place: int, measured: Measurement) -> Floats | None:
@@ -242,7 +277,10 @@ class PerGroup(Measure):
         return f"± {_short(float(self.bounds[1] - self.bounds[0]) * units)}/n or less, with n units"
 
     def width(self, place: int, measured: Measurement, noise: Noise, confidence: Number) -> float | None:
-        return None if self.is_mean else width_of(self._linear(measured), noise, confidence)
+        if self.is_mean:
+            return None
+        linear = self._linear(measured)
+        return width_of(linear, noise, confidence) + self.off(measured) * float(linear[0])
 
 
 @dataclass(frozen=True)
@@ -280,7 +318,10 @@ class Quantiles(Measure):
             if confidence not in known:
                 known[confidence] = self.tree.tables(noisy, noise, self.fractions, confidence)
             which = self.aggregates.index(place)
-            return Estimate(*(part[which] for part in known[confidence]))
+            value, low, high = (part[which] for part in known[confidence])
+            least, most = map(float, self.bounds)
+            edge = _EDGE * (abs(least) + abs(most))
+            return Estimate(value, np.maximum(low - edge, least), np.minimum(high + edge, most))
 
         return read
 
@@ -313,7 +354,7 @@ def together(
         rows.append(weights)
     (_, one), (_, two) = forms
     table = noisy.astype(np.float64), rows[0], rows[1]
-    return ratio(*table, plus=(one, two), noise=noise, confidence=confidence)
+    return ratio(*table, plus=(one, two), noise=noise, confidence=confidence, off=measure.off(measured))
 
 
 def measures(query: Query) -> tuple[Measure, ...]:
@@ -454,6 +495,11 @@ def _near(noisy: NDArray[np.int64], end: int, noise: Noise, confidence: Number) 
     """Groups with an integer that is no further below an end than noise goes."""
     edge = end * (1 - 2.0**-40) - width_of(np.ones(1), noise, confidence)
     return np.asarray((np.abs(noisy) >= edge).any(axis=1))
+
+
+def _rounding(steps: int, measured: Measurement) -> float:
+    """How far a sum is off where each row's part is by so many fine steps, and the sum by half of its own."""
+    return float(Fraction(steps * _MOST_ROWS, 1 << FINE_BITS) / measured.step) + 0.5
 
 
 def _scaled(found: Estimate, span: float, start: float = 0.0) -> Estimate:

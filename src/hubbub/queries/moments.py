@@ -34,22 +34,24 @@ _ROUNDING = 2.0**-48
 
 @dataclass(frozen=True)
 class Estimate:
-    """A value for each group, and where the exact answer of the bounded query lies."""
+    """A value for each group, and where the exact answer of the bounded query lies, of values as they are."""
 
     value: Floats
     low: Floats
     high: Floats
 
 
-def combined(noisy: Floats, weights: Floats, noise: Noise, confidence: Number) -> Estimate:
-    """A weighted sum of each row's integers.
+def combined(
+    noisy: Floats, weights: Floats, noise: Noise, confidence: Number, *, off: float = 0.0
+) -> Estimate:
+    """A weighted sum of each row's integers, which is `off` by so much at most from what it stands for.
 
     Guarantee: the exact one lies between the ends, with at least this confidence.
-    Proof: docs/proofs/intervals.md, "Moments"
+    Proof: docs/proofs/intervals.md, "Moments", "The grid"
     """
     value = noisy @ weights
     # Doubles are rounded, too.
-    width = width_of(weights, noise, confidence) + _ROUNDING * (np.abs(noisy) @ np.abs(weights))
+    width = width_of(weights, noise, confidence) + off + _ROUNDING * (np.abs(noisy) @ np.abs(weights))
     return Estimate(value, value - width, value + width)
 
 
@@ -120,6 +122,8 @@ class Moments:
     noise: Noise
     step: Fraction
     """What one step is worth, in rows."""
+    off: float = 0.0
+    """How far each exact sum may be, in steps, from that of values that were not rounded."""
 
     # Sums
 
@@ -162,7 +166,8 @@ class Moments:
     def mean(self, confidence: Number, which: int = 0) -> Estimate:
         """The mean, between 0 and 1."""
         if self.degrees == (1,):
-            return Estimate(*ratio_interval(self.noisy[:, 0], self.noisy[:, 1], self.noise, confidence))
+            one, two = self.noisy.T
+            return Estimate(*ratio_interval(one, two, self.noise, confidence, off=self.off))
         places = self._places(which)
         top = self.noisy @ places
         whole = _Span(np.zeros_like(top), np.ones_like(top))
@@ -244,7 +249,7 @@ class Moments:
         for _ in range(_PASSES):
             weights = (above - found.column * below).largest
             l1, l2, linf = weights.sum(axis=1), np.sqrt((weights * weights).sum(axis=1)), weights.max(axis=1)
-            width = norms_width(self.noise, l1, l2, linf, 1 - rare) + self._rounding
+            width = norms_width(self.noise, l1, l2, linf, 1 - rare) + self._rounding + self.off * l1
             down, up = top.low - width, top.high + width
             low = np.maximum(found.low, np.minimum(down / least, down / most))
             high = np.minimum(found.high, np.maximum(up / least, up / most))
@@ -270,7 +275,8 @@ class Moments:
         if not is_sample:
             return _exactly(np.zeros_like(self._count)), np.ones_like(self._count)
         row = float(1 / self.step)
-        least = combined(self.noisy, np.ones(self.noisy.shape[1]), self.noise, 1 - aside).low
+        ones = np.ones(self.noisy.shape[1])
+        least = combined(self.noisy, ones, self.noise, 1 - aside, off=self.off * len(ones)).low
         less = _Span(np.where(least >= 2 * row, row, 0.0), np.full_like(least, row))
         return less, np.where(least >= 2 * row, least / np.maximum(least - row, row), 2.0)
 
@@ -317,7 +323,14 @@ def _positive(numbers: Floats) -> Floats:
 
 
 def ratio(
-    noisy: Floats, top: Floats, bottom: Floats, *, plus: tuple[float, float], noise: Noise, confidence: Number
+    noisy: Floats,
+    top: Floats,
+    bottom: Floats,
+    *,
+    plus: tuple[float, float],
+    noise: Noise,
+    confidence: Number,
+    off: float = 0.0,
 ) -> Estimate:
     """Σ top·answer over Σ bottom·answer, a number added to each; over what may be zero, anything.
 
@@ -326,7 +339,7 @@ def ratio(
     Proof: docs/proofs/intervals.md, "Moments"
     """
     if not bottom.any() and plus[1]:
-        alone = combined(noisy, top, noise, confidence)
+        alone = combined(noisy, top, noise, confidence, off=off * float(np.abs(top).sum()))
         value, *ends = ((part + plus[0]) / plus[1] for part in (alone.value, alone.low, alone.high))
         return Estimate(value, np.minimum(*ends), np.maximum(*ends))
     rare = 1 - rational(confidence, "confidence")
@@ -336,12 +349,12 @@ def ratio(
     weights = [top / scales[0], bottom / scales[1]]
     sums = []
     for each, number, scale in zip(weights, plus, scales, strict=True):
-        found = combined(noisy, each, noise, 1 - aside)
+        found = combined(noisy, each, noise, 1 - aside, off=off * float(np.abs(each).sum()))
         sums.append(Estimate(*(part + number / scale for part in (found.value, found.low, found.high))))
     one, two = sums
     crosses = (two.low <= 0) & (two.high >= 0)
     corners = [a / np.where(crosses, 1.0, b) for a in (one.low, one.high) for b in (two.low, two.high)]
-    held = Moments(noisy, (), noise, Fraction(1))._solved(  # noqa: SLF001 - of this file
+    held = Moments(noisy, (), noise, Fraction(1), off)._solved(  # noqa: SLF001 - of this file
         _exactly(one.value),
         _exactly(two.value),
         _exactly(weights[0][np.newaxis, :]),

@@ -127,7 +127,7 @@ def exact_sum(x: str, bits: int, *, is_mean: bool = False) -> str:
     """
     # What is so small that the product would be no double is no step.
     value = x if bits >= 0 else f"CASE WHEN ABS({x}) < {TINY} THEN 0.0e0 ELSE {x} END"
-    steps = f"FLOOR(LEAST(GREATEST({value} * {number_text(2.0**bits)}, {-_STEPS!r}), {_STEPS!r}))"
+    steps = f"FLOOR(LEAST(GREATEST({value} * {number_text(2.0**bits)}, {-_STEPS!r}), {_STEPS!r}) + 0.5e0)"
     whole = f"SUM(CASE WHEN {x} IS NOT NULL THEN CAST(CAST({steps} AS BIGINT) AS HUGEINT) END)"
     held = f"CAST(LEAST(GREATEST({whole}, {-(2**83)}), {2**83}) AS HUGEINT)"
     # In two parts, each of them a double: only their sum is rounded.

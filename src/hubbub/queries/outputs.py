@@ -1,17 +1,21 @@
 """Outputs: expressions over what was released, with intervals carried along. It costs nothing more.
 
-Values are arrays, one element a group. An expression of several aggregates takes each one's interval at a
-confidence so much higher that all hold at once, and computes with their ends. Where a comparison could come
-out either way, what follows from it spans both.
+Each expression has a type that follows from the kinds of keys and aggregates alone. It is found when a query
+is planned, and what has none is refused then. What is typed is computed by the rules of `spans`, which no
+value can make fail: after the charge there is no error left that a key or a noisy answer could cause.
+
+An expression of several aggregates takes each one's interval at a confidence so much higher that all hold at
+once, and computes with their ends. Where a comparison could come out either way, what follows from it spans
+both.
 
 Proof: docs/proofs/intervals.md, "Outputs"
 """
 
-import operator
-from collections.abc import Callable, Mapping, Sequence
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import date, datetime
 from fractions import Fraction
+from functools import cache, partial, reduce
 from typing import Any
 
 import numpy as np
@@ -19,15 +23,21 @@ from numpy.typing import NDArray
 from sqlglot import exp
 
 from hubbub.errors import InvalidInput, Unsupported
+from hubbub.queries import spans
 from hubbub.queries.measures import Affine
 from hubbub.queries.moments import Estimate, Floats
-from hubbub.queries.query import GroupKey, Output, Query
-from hubbub.queries.typed import name_of
+from hubbub.queries.query import Order, Output, Query
+from hubbub.queries.spans import Span
+from hubbub.queries.typed import moment_of, name_of, only
 from hubbub.tables.schema import Key, Kind
 
-__all__ = ["Shown", "check_outputs", "shown"]
+__all__ = ["Shown", "check_outputs", "output_kinds", "shown"]
 
 _MOST_DIGITS = 15
+_MOST_LEVELS = 100
+"""Of an expression: few enough that computing it cannot run out of the stack."""
+_FACTORS = 2.0**-200, 2.0**200
+"""Weights of a sum of aggregates that is read as one: others are computed step by step."""
 
 Given = Callable[[int, Fraction], Estimate]
 """The estimate of an aggregate, at a confidence."""
@@ -37,7 +47,7 @@ Quotient = Callable[[Affine, Affine, Fraction], Estimate | None]
 
 @dataclass(frozen=True)
 class Shown:
-    """A column of the answer: keys, or values with their interval."""
+    """A column of the answer: keys, or values with their interval. A number that is NULL is NaN here."""
 
     name: str
     values: NDArray[Any]
@@ -45,21 +55,48 @@ class Shown:
     high: Floats | None = None
 
 
+@dataclass(frozen=True)
+class _Context:
+    """What an expression is computed from, for one list of groups."""
+
+    groups: Sequence[tuple[Key, ...]]
+    keys: Callable[[int], Span]
+    """The keys of a place, read once."""
+    given: Given
+    confidence: Fraction
+
+
+@dataclass(frozen=True)
+class _Typed:
+    """An expression with its kind, and how it is computed."""
+
+    kind: Kind | None
+    """None of NULL, which is of any kind."""
+    compute: Callable[[_Context], Span]
+    text: str | None = None
+    """What it says, where it is a text that is written out: it may be read as a date."""
+
+
 def check_outputs(query: Query) -> None:
-    """Refuse, before anything is charged, what could not be computed afterwards."""
-    none = Estimate(*(np.ones(1) for _ in range(3)))
-    groups = [tuple(_sample(key) for key in query.keys)]
-    shown(query, groups, lambda _place, _confidence: none, Fraction(1, 2))
+    """Refuse, before anything is charged, what could not be computed afterwards.
+
+    Guarantee: of a query that passes, `shown` raises nothing, whatever its groups and estimates are.
+    Proof: docs/proofs/intervals.md, "Outputs"
+    """
+    output_kinds(query)
+    for order in query.order:
+        _typed(order.sql, _kinds(query))
+    if query.having is not None:
+        _condition(query.having, _kinds(query))
 
 
-def _sample(key: GroupKey) -> Key:
-    samples: dict[Kind, Key] = {
-        Kind.NUMBER: 1.0,
-        Kind.BOOLEAN: True,
-        Kind.DATE: date.min,
-        Kind.TIMESTAMP: datetime.min,  # noqa: DTZ901 - the engine's have no zone
-    }
-    return next((value for value in key.values or () if value is not None), samples.get(key.kind, "a"))
+def output_kinds(query: Query) -> list[Kind]:
+    """The kind of each output; what is NULL in every group is taken for a number."""
+    return [_typed(output.sql, _kinds(query)).kind or Kind.NUMBER for output in query.outputs]
+
+
+def _kinds(query: Query) -> tuple[Kind, ...]:
+    return tuple(key.kind for key in query.keys)
 
 
 def shown(
@@ -75,14 +112,20 @@ def shown(
     Assumes: `given` is what `Moments`, `combined` and `Tree` say of these groups.
     Proof: docs/proofs/intervals.md, "Outputs"
     """
-    context = _Context(groups, given, confidence, tuple(key.kind for key in query.keys))
-    columns = [_column(output, context, quotient) for output in query.outputs]
-    keep = np.arange(len(groups))
-    if query.having is not None:
-        keep = np.flatnonzero(_truth(query.having, context).value)
-    for order in reversed(query.order):
-        ranked = _value(order.sql, context).value[keep]
-        keep = keep[_ranks(ranked, is_descending=order.is_descending)]
+    kinds = _kinds(query)
+
+    @cache
+    def keys(place: int) -> Span:
+        return Span.of([group[place] for group in groups], kinds[place])
+
+    context = _Context(groups, keys, given, confidence)
+    with np.errstate(all="ignore"):
+        columns = [_column(output, kinds, context, quotient) for output in query.outputs]
+        keep = np.arange(len(groups))
+        if query.having is not None:
+            keep = np.flatnonzero(_condition(query.having, kinds).compute(context).is_true)
+        for order in reversed(query.order):
+            keep = keep[_ranks(_typed(order.sql, kinds).compute(context), order, keep)]
     if query.limit is not None:
         keep = keep[: query.limit]
     return [
@@ -96,69 +139,39 @@ def shown(
     ]
 
 
-def _ranks(values: NDArray[Any], *, is_descending: bool) -> NDArray[np.intp]:
-    """A stable order; what is missing comes last."""
-    if values.dtype.kind == "f":
-        return np.argsort(-values if is_descending else values, kind="stable")
-    is_missing = _missing(values)
-    places = sorted(
-        np.flatnonzero(~is_missing).tolist(), key=lambda place: values[place], reverse=is_descending
+def _ranks(span: Span, order: Order, keep: NDArray[np.intp]) -> NDArray[np.intp]:
+    """A stable order of those that are kept, NULL first or last."""
+    places = np.unique(span.value[keep], return_inverse=True)[1].reshape(-1)
+    missing = span.missing[keep]
+    return np.lexsort(
+        (-places if order.is_descending else places, ~missing if order.nulls_first else missing)
     )
-    return np.array([*places, *np.flatnonzero(is_missing)], dtype=np.intp)
 
 
-def _missing(values: NDArray[Any]) -> NDArray[np.bool_]:
-    if values.dtype.kind == "f":
-        return np.asarray(np.isnan(values))
-    return np.array([value is None or value != value for value in values], dtype=np.bool_)  # noqa: PLR0124 - NaN
-
-
-@dataclass(frozen=True)
-class _Ends:
-    """Values, and between which ends the exact ones lie: of truths, whether they hold surely, and possibly.
-
-    Keys and constants are exact. Texts have no ends: where something released chose one, it is uncertain.
-    """
-
-    value: NDArray[Any]
-    low: NDArray[Any]
-    high: NDArray[Any]
-    may_miss: NDArray[np.bool_]
-    """Whether the exact one may be missing."""
-    is_released: bool = False
-    """Whether an aggregate is in it."""
-
-    @classmethod
-    def exact(cls, values: NDArray[Any]) -> "_Ends":
-        return cls(values, values, values, _missing(values))
-
-
-@dataclass(frozen=True)
-class _Context:
-    groups: Sequence[tuple[Key, ...]]
-    given: Given
-    confidence: Fraction
-    kinds: tuple[Kind, ...]
-    """Of the keys: what these are does not tell, where all are missing."""
-
-
-def _column(output: Output, context: _Context, quotient: Quotient) -> Shown:
+def _column(output: Output, kinds: Sequence[Kind], context: _Context, quotient: Quotient) -> Shown:
     if output.key is not None:
         return Shown(output.name, _objects([group[output.key] for group in context.groups]))
     used = {column.name for column in output.sql.find_all(exp.Column) if column.name[:1] == "a"}
+    found = None
     if len(used) > 1:
         forms = _forms(output.sql)
         together = None if forms is None else quotient(*forms, context.confidence)
-        if together is not None:
-            return Shown(output.name, together.value, together.low, together.high)
-    each = 1 - (1 - context.confidence) / max(1, len(used))
-    found = _value(output.sql, replace(context, confidence=each))
-    if not found.is_released or found.value.dtype.kind != "f":
-        return Shown(output.name, found.value)
+        found = None if together is None else Span.estimated(together)
+    typed = _typed(output.sql, kinds)
+    if found is None:
+        each = 1 - (1 - context.confidence) / max(1, len(used))
+        found = typed.compute(replace(context, confidence=each))
+    if typed.kind not in {Kind.NUMBER, None}:
+        values = found.value.astype(object)
+        values[found.missing] = None
+        return Shown(output.name, values if found.missing.any() else found.value)
+    value = np.where(found.missing, np.nan, found.value)
+    if not found.is_released:
+        return Shown(output.name, value)
     # Where there is no value there is nothing to enclose it.
-    nowhere = np.isnan(found.value)
+    nowhere = found.missing | ~found.may_be
     low, high = np.where(nowhere, -np.inf, found.low), np.where(nowhere, np.inf, found.high)
-    return Shown(output.name, found.value, low, high)
+    return Shown(output.name, value, low, high)
 
 
 def _forms(node: exp.Expr) -> tuple[Affine, Affine] | None:
@@ -166,10 +179,16 @@ def _forms(node: exp.Expr) -> tuple[Affine, Affine] | None:
     plain = node.unnest()
     if isinstance(plain, exp.Div):
         above, below = _affine(plain.this), _affine(plain.expression)
-        if above is not None and below is not None and below[0]:
+        if above is not None and below is not None and _is_moderate(above, below) and below[0]:
             return above, below
     found = _affine(plain)
-    return None if found is None else (found, ({}, 1.0))
+    return None if found is None or not _is_moderate(found) else (found, ({}, 1.0))
+
+
+def _is_moderate(*forms: Affine) -> bool:
+    """Whether no weight is beyond what sums of integers can be multiplied with."""
+    numbers = [abs(number) for weights, constant in forms for number in (*weights.values(), constant)]
+    return all(number == 0 or _FACTORS[0] <= number <= _FACTORS[1] for number in numbers)
 
 
 def _affine(node: exp.Expr) -> Affine | None:
@@ -207,125 +226,128 @@ def _objects(values: Sequence[Any]) -> NDArray[Any]:
     return out
 
 
-def _value(node: exp.Expr, context: _Context) -> _Ends:
-    build = _EVALUATORS.get(type(node))
-    if build is None:
+# Types
+
+
+def _typed(node: exp.Expr | None, kinds: Sequence[Kind], level: int = 0) -> _Typed:
+    """The expression with its kind, which follows from those of the keys; aggregates are numbers."""
+    build = _BUILDERS.get(type(node))
+    if node is None or build is None:
         raise Unsupported(
-            f"{name_of(node)} is not supported among the outputs",
-            why="arithmetic, comparisons, CASE, ROUND, ABS, SQRT, LN, EXP, COALESCE and NULLIF are",
-            fix="release the table, and compute the rest from it: that costs nothing",
+            f"{name_of(node or exp.Null())} is not supported among the outputs, in HAVING or in ORDER BY",
+            why="arithmetic, comparisons, AND, OR, NOT, IN, BETWEEN, IS NULL, CASE, ROUND, ABS, FLOOR, CEIL, "
+            "SQRT, LN, EXP, COALESCE and NULLIF are",
+            fix="group by what it makes of the rows, or release the table and compute the rest from it",
         )
-    with np.errstate(all="ignore"):
-        return build(node, context)
+    if level > _MOST_LEVELS:
+        raise Unsupported(
+            "an output is nested too deeply", why="no reader could follow it", fix="write a shorter one"
+        )
+    return build(node, lambda part: _typed(part, kinds, level + 1), kinds)
 
 
-def _literal(node: exp.Expr, context: _Context) -> _Ends:
-    return _constant(node.this if node.args.get("is_string") else float(node.this), context)
+Typer = Callable[[exp.Expr | None], _Typed]
 
 
-def _constant(value: Any, context: _Context) -> _Ends:
-    dtype = {float: np.float64, bool: np.bool_}.get(type(value), object)
-    return _Ends.exact(np.full(len(context.groups), value, dtype=dtype))
+def _condition(node: exp.Expr, kinds: Sequence[Kind]) -> _Typed:
+    return _as(_typed(node, kinds), Kind.BOOLEAN, "HAVING")
 
 
-def _reference(node: exp.Expr, context: _Context) -> _Ends:
+def _as(typed: _Typed, kind: Kind, what: str) -> _Typed:
+    """The same as this kind: NULL, a date as a timestamp, a text that is written out as a date."""
+    if typed.kind is kind:
+        return typed
+    if typed.kind is None:
+        return _constant(None, kind)
+    if typed.text is not None and kind in {Kind.DATE, Kind.TIMESTAMP}:
+        known = moment_of(typed.text, kind)
+        assert not isinstance(known.value, Fraction)
+        return _constant(known.value, kind)
+    if (typed.kind, kind) == (Kind.DATE, Kind.TIMESTAMP):
+        return _Typed(kind, lambda context: typed.compute(context).as_moments())
+    fixes = {
+        Kind.BOOLEAN: "write a comparison, as COUNT(*) > 0",
+        Kind.NUMBER: "write CASE WHEN … THEN 1 ELSE 0 END, or use a number",
+    }
+    raise InvalidInput(
+        f"{what} is given a {typed.kind.value} where a {kind.value} is needed",
+        why="kinds are not mixed: what one makes of the other is not the same in every engine",
+        fix=fixes.get(kind, f"use a {kind.value}"),
+    )
+
+
+def _alike(parts: Iterable[_Typed], what: str) -> tuple[Kind | None, list[_Typed]]:
+    """All of one kind, or an error that says which they are."""
+    given = list(parts)
+    known = {part.kind for part in given} - {None}
+    moments = known & {Kind.DATE, Kind.TIMESTAMP}
+    if moments:
+        kind: Kind | None = Kind.TIMESTAMP if Kind.TIMESTAMP in moments else Kind.DATE
+        others = [part for part in given if part.kind not in {*moments, None} and part.text is None]
+    else:
+        kind = next((part.kind for part in given if part.kind is not None), None)
+        others = [part for part in given if part.kind not in {kind, None}]
+    if others:
+        names = " and ".join(sorted(each.value for each in known if each is not None))
+        raise InvalidInput(
+            f"{what} mixes kinds: {names}",
+            why="they have no common order, and no engine agrees with another on what they would be",
+            fix="use one kind: numbers without quotes, texts with them",
+        )
+    return kind, given if kind is None else [_as(part, kind, what) for part in given]
+
+
+def _constant(key: Key, kind: Kind | None, text: str | None = None) -> _Typed:
+    return _Typed(kind, lambda context: Span.constant(key, kind or Kind.NUMBER, len(context.groups)), text)
+
+
+_NULL = _constant(None, None)
+
+
+# What can be written
+
+
+def _literal(node: exp.Expr, _typer: Typer, _kinds: Sequence[Kind]) -> _Typed:
+    if node.args.get("is_string"):
+        return _constant(node.this, Kind.TEXT, node.this)
+    number = float(node.this)
+    if not math.isfinite(number):
+        raise InvalidInput("a number is too large", why="it is no finite double", fix="write a smaller one")
+    return _constant(number, Kind.NUMBER)
+
+
+def _reference(node: exp.Expr, _typer: Typer, kinds: Sequence[Kind]) -> _Typed:
     letter, place = node.name[:1], int(node.name[1:])
     if letter == "k":
-        keys = _objects([group[place] for group in context.groups])
-        if context.kinds[place] is Kind.NUMBER:
-            keys = np.where(_missing(keys), np.nan, keys).astype(np.float64)
-        return _Ends.exact(keys)
-    found = context.given(place, context.confidence)
-    return _Ends(found.value, found.low, found.high, np.zeros(len(found.value), np.bool_), is_released=True)
+        return _Typed(kinds[place], lambda context: context.keys(place))
+    return _Typed(Kind.NUMBER, lambda context: Span.estimated(context.given(place, context.confidence)))
 
 
-def _numbers(node: exp.Expr, context: _Context) -> _Ends:
-    found = _value(node, context)
-    if found.value.dtype.kind == "f":
-        return found
-    if found.is_released:
-        raise Unsupported(
-            "an output computes with a truth or a text that was chosen by what is released",
-            why="there is no interval for it",
-            fix="write CASE WHEN … THEN 1 ELSE 0 END",
-        )
-    try:
-        return _Ends.exact(np.array([np.nan if item is None else float(item) for item in found.value]))
-    except (TypeError, ValueError):
-        raise InvalidInput(
-            "an output computes with something that is not a number",
-            why="there is no result",
-            fix="use numbers",
-        ) from None
+def _of_number(made: Callable[[Span], Span]) -> "Builder":
+    """A function of one number."""
 
-
-# Arithmetic
-
-
-def _binary(node: exp.Expr, context: _Context) -> _Ends:
-    one, two = _numbers(node.this, context), _numbers(node.expression, context)
-    compute = _OPERATIONS[type(node)]
-    corners = [compute(a, b) for a in (one.low, one.high) for b in (two.low, two.high)]
-    low, high = np.minimum.reduce(corners), np.maximum.reduce(corners)
-    may_miss = one.may_miss | two.may_miss
-    is_unclear = np.isnan(low) | np.isnan(high)
-    if isinstance(node, exp.Div):
-        # Where the divisor may be zero, so may anything be the result.
-        crosses = (two.low <= 0) & (two.high >= 0)
-        is_unclear, may_miss = is_unclear | crosses, may_miss | crosses
-    low, high = np.where(is_unclear, -np.inf, low), np.where(is_unclear, np.inf, high)
-    # Ends are rounded outward; constants and keys are what they are.
-    low, high = np.nextafter(low, -np.inf), np.nextafter(high, np.inf)
-    value, is_released = compute(one.value, two.value), one.is_released or two.is_released
-    return _Ends(value, low, high, may_miss, is_released=True) if is_released else _Ends.exact(value)
-
-
-def _divided(a: Floats, b: Floats) -> Floats:
-    out: Floats = np.where(b == 0, np.nan, a / np.where(b == 0, 1.0, b))
-    return out
-
-
-_OPERATIONS: dict[type[exp.Expr], Callable[[Any, Any], Any]] = {
-    exp.Add: np.add,
-    exp.Sub: np.subtract,
-    exp.Mul: np.multiply,
-    exp.Div: _divided,
-}
-
-
-def _negated(node: exp.Expr, context: _Context) -> _Ends:
-    inner = _numbers(node.this, context)
-    return replace(inner, value=-inner.value, low=-inner.high, high=-inner.low)
-
-
-def _rising(function: Callable[[Any], Any]) -> Callable[[exp.Expr, _Context], _Ends]:
-    """A function that never falls: its ends are those of its argument."""
-
-    def build(node: exp.Expr, context: _Context) -> _Ends:
-        inner = _numbers(node.this, context)
-        return replace(inner, value=function(inner.value), low=function(inner.low), high=function(inner.high))
+    def build(node: exp.Expr, typer: Typer, _kinds: Sequence[Kind]) -> _Typed:
+        only(node, "this")
+        what = "the sign -" if isinstance(node, exp.Neg) else name_of(node)
+        inner = _as(typer(node.this), Kind.NUMBER, what)
+        return _Typed(Kind.NUMBER, lambda context: made(inner.compute(context)))
 
     return build
 
 
-def _root(values: Floats) -> Floats:
-    out: Floats = np.sqrt(np.maximum(values, 0))
-    return out
+def _of_two(made: Callable[[Span, Span], Span]) -> "Builder":
+    """An operation on two numbers."""
+
+    def build(node: exp.Expr, typer: Typer, _kinds: Sequence[Kind]) -> _Typed:
+        what = f"the operator {_SIGNS[type(node)]}"
+        one, two = (_as(typer(part), Kind.NUMBER, what) for part in (node.this, node.expression))
+        return _Typed(Kind.NUMBER, lambda context: made(one.compute(context), two.compute(context)))
+
+    return build
 
 
-def _logarithm(values: Floats) -> Floats:
-    return np.where(np.isnan(values) | (values > 0), np.log(np.where(values > 0, values, 1.0)), -np.inf)
-
-
-def _absolute(node: exp.Expr, context: _Context) -> _Ends:
-    inner = _numbers(node.this, context)
-    crosses = (inner.low <= 0) & (inner.high >= 0)
-    low, high = np.abs(inner.low), np.abs(inner.high)
-    least = np.where(crosses, 0.0, np.minimum(low, high))
-    return replace(inner, value=np.abs(inner.value), low=least, high=np.maximum(low, high))
-
-
-def _rounded(node: exp.Expr, context: _Context) -> _Ends:
+def _rounded(node: exp.Expr, typer: Typer, _kinds: Sequence[Kind]) -> _Typed:
+    only(node, "this", "decimals")
     digits = node.args.get("decimals")
     sign, digits = (-1, digits.this) if isinstance(digits, exp.Neg) else (1, digits)
     is_small = isinstance(digits, exp.Literal) and digits.name.isdigit() and int(digits.name) <= _MOST_DIGITS
@@ -336,179 +358,195 @@ def _rounded(node: exp.Expr, context: _Context) -> _Ends:
             fix="write ROUND(x, 2)",
         )
     places = sign * int(digits.this) if digits is not None else 0
-    return _rising(lambda values: np.round(values, places))(node, context)
+    inner = _as(typer(node.this), Kind.NUMBER, name_of(node))
+    return _Typed(
+        Kind.NUMBER,
+        lambda context: spans.rising(lambda values: spans.rounded(values, places), inner.compute(context)),
+    )
 
 
-# Truths
+def _truth(compute: Callable[[_Context], Span]) -> _Typed:
+    return _Typed(Kind.BOOLEAN, compute)
 
 
-def _truth(node: exp.Expr, context: _Context) -> _Ends:
-    """Whether it holds; what is missing does not."""
-    found = _value(node, context)
-    if found.value.dtype.kind == "b":
-        return found
-    holds = np.array([bool(value) for value in found.value], dtype=np.bool_) & ~_missing(found.value)
-    if not found.is_released:
-        return _Ends.exact(holds)
-    return _uncertain(holds)
+def _equal(one: _Typed, two: _Typed, sign: str, what: str) -> _Typed:
+    kind, (left, right) = _alike((one, two), what)
+    if kind is None:
+        return _constant(None, Kind.BOOLEAN)
+    return _truth(lambda context: spans.compared(sign, left.compute(context), right.compute(context)))
 
 
-def _uncertain(values: NDArray[np.bool_]) -> _Ends:
-    nothing = np.zeros_like(values)
-    return _Ends(values, nothing, ~nothing, nothing, is_released=True)
+def _compared(sign: str) -> "Builder":
+    def build(node: exp.Expr, typer: Typer, _kinds: Sequence[Kind]) -> _Typed:
+        return _equal(typer(node.this), typer(node.expression), sign, f"the comparison {sign}")
+
+    return build
 
 
-def _compared(node: exp.Expr, context: _Context) -> _Ends:
-    one, two = _value(node.this, context), _value(node.expression, context)
-    compare = _COMPARISONS[type(node)]
-    is_released = one.is_released or two.is_released
-    if one.value.dtype.kind == two.value.dtype.kind == "f":
-        values = compare(one.value, two.value) & ~np.isnan(one.value) & ~np.isnan(two.value)
-        if not is_released:
-            return _Ends.exact(values)
-        corners = [compare(a, b) for a in (one.low, one.high) for b in (two.low, two.high)]
-        surely, possibly = np.logical_and.reduce(corners), np.logical_or.reduce(corners)
-        overlaps = (one.low <= two.high) & (two.low <= one.high)
-        if isinstance(node, exp.EQ):
-            possibly = overlaps
-        elif isinstance(node, exp.NEQ):
-            surely = ~overlaps
-        surely &= ~(one.may_miss | two.may_miss)
-        return _Ends(values, surely, possibly, np.zeros_like(values), is_released=True)
-    try:
-        values = np.array(
-            [
-                not is_missing and bool(compare(a, b))
-                for a, b, is_missing in zip(
-                    one.value, two.value, _missing(one.value) | _missing(two.value), strict=True
-                )
-            ],
-            dtype=np.bool_,
+def _distinct(node: exp.Expr, typer: Typer, _kinds: Sequence[Kind]) -> _Typed:
+    """IS [NOT] DISTINCT FROM."""
+    _, (one, two) = _alike((typer(node.this), typer(node.expression)), "IS DISTINCT FROM")
+    same = _truth(lambda context: spans.equal_or_null(one.compute(context), two.compute(context)))
+    return same if isinstance(node, exp.NullSafeEQ) else _opposite(same)
+
+
+def _opposite(inner: _Typed) -> _Typed:
+    return _truth(lambda context: spans.opposite(inner.compute(context)))
+
+
+def _not(node: exp.Expr, typer: Typer, _kinds: Sequence[Kind]) -> _Typed:
+    return _opposite(_as(typer(node.this), Kind.BOOLEAN, "NOT"))
+
+
+def _all(parts: Sequence[_Typed]) -> _Typed:
+    return _truth(lambda context: reduce(spans.both, (part.compute(context) for part in parts)))
+
+
+def _any(parts: Sequence[_Typed]) -> _Typed:
+    return _opposite(_all([_opposite(part) for part in parts]))
+
+
+def _connected(node: exp.Expr, typer: Typer, _kinds: Sequence[Kind]) -> _Typed:
+    assert isinstance(node, exp.Connector)
+    parts = [_as(typer(part), Kind.BOOLEAN, node.key.upper()) for part in node.flatten()]
+    return _all(parts) if isinstance(node, exp.And) else _any(parts)
+
+
+def _between(node: exp.Expr, typer: Typer, _kinds: Sequence[Kind]) -> _Typed:
+    only(node, "this", "low", "high")
+    middle = typer(node.this)
+    ends = ((">=", node.args["low"]), ("<=", node.args["high"]))
+    return _all([_equal(middle, typer(end), sign, "BETWEEN") for sign, end in ends])
+
+
+def _in(node: exp.Expr, typer: Typer, _kinds: Sequence[Kind]) -> _Typed:
+    only(node, "this", "expressions")
+    if not node.expressions:
+        raise Unsupported(
+            "a sub-query after IN among the outputs", why="it is a query of its own", fix="ask it by itself"
         )
-    except TypeError:
-        raise InvalidInput(
-            "an output compares two kinds", why="there is no order", fix="compare like with like"
-        ) from None
-    return _uncertain(values) if is_released else _Ends.exact(values)
+    _, (one, *listed) = _alike([typer(part) for part in (node.this, *node.expressions)], "IN")
+    return _any([_equal(one, part, "=", "IN") for part in listed])
 
 
-_COMPARISONS: dict[type[exp.Expr], Callable[[Any, Any], Any]] = {
-    exp.EQ: operator.eq,
-    exp.NEQ: operator.ne,
-    exp.GT: operator.gt,
-    exp.GTE: operator.ge,
-    exp.LT: operator.lt,
-    exp.LTE: operator.le,
+def _is(node: exp.Expr, typer: Typer, _kinds: Sequence[Kind]) -> _Typed:
+    inner = typer(node.this)
+    if isinstance(node.expression, exp.Null):
+        return _truth(lambda context: spans.is_null(inner.compute(context)))
+    if not isinstance(node.expression, exp.Boolean):
+        raise Unsupported(
+            "IS is followed by neither NULL, TRUE nor FALSE",
+            why="nothing else can be",
+            fix="write IS NULL, or a comparison",
+        )
+    truth = _as(inner, Kind.BOOLEAN, "IS TRUE")
+    truth = truth if node.expression.this else _opposite(truth)
+    return _truth(lambda context: spans.holds(truth.compute(context)))
+
+
+def _case(node: exp.Expr, typer: Typer, _kinds: Sequence[Kind]) -> _Typed:
+    only(node, "this", "ifs", "default")
+    subject, default = node.args.get("this"), node.args.get("default")
+    known = None if subject is None else typer(subject)
+    tests = [
+        _as(typer(branch.this), Kind.BOOLEAN, "WHEN")
+        if known is None
+        else _equal(known, typer(branch.this), "=", "CASE")
+        for branch in node.args["ifs"]
+    ]
+    given = [typer(branch.args["true"]) for branch in node.args["ifs"]]
+    return _chosen(tests, given, _NULL if default is None else typer(default), "CASE")
+
+
+def _if(node: exp.Expr, typer: Typer, _kinds: Sequence[Kind]) -> _Typed:
+    only(node, "this", "true", "false")
+    other = node.args.get("false")
+    test = _as(typer(node.this), Kind.BOOLEAN, "IF")
+    return _chosen([test], [typer(node.args["true"])], _NULL if other is None else typer(other), "IF")
+
+
+def _chosen(tests: list[_Typed], given: list[_Typed], default: _Typed, what: str) -> _Typed:
+    """The value of the first test that is true."""
+    kind, (*values, rest) = _alike([*given, default], what)
+
+    def compute(context: _Context) -> Span:
+        total = rest.compute(context)
+        for test, value in zip(reversed(tests), reversed(values), strict=True):
+            total = spans.chosen(test.compute(context), value.compute(context), total)
+        return total
+
+    return _Typed(kind, compute)
+
+
+def _coalesce(node: exp.Expr, typer: Typer, _kinds: Sequence[Kind]) -> _Typed:
+    kind, parts = _alike([typer(part) for part in (node.this, *node.expressions)], "COALESCE")
+
+    def compute(context: _Context) -> Span:
+        last, *others = (part.compute(context) for part in reversed(parts))
+        return reduce(lambda total, inner: spans.coalesced(inner, total), others, last)
+
+    return _Typed(kind, compute)
+
+
+def _nullif(node: exp.Expr, typer: Typer, _kinds: Sequence[Kind]) -> _Typed:
+    kind, (one, two) = _alike((typer(node.this), typer(node.expression)), "NULLIF")
+    nothing = _constant(None, kind)
+    parts = (one, two, nothing)
+    return _Typed(kind, lambda context: spans.unless_equal(*(part.compute(context) for part in parts)))
+
+
+_CASTS = {
+    "DOUBLE": Kind.NUMBER,
+    "DATE": Kind.DATE,
+    **dict.fromkeys(("TIMESTAMP", "DATETIME", "TIMESTAMPNTZ"), Kind.TIMESTAMP),
 }
 
 
-def _connected(node: exp.Expr, context: _Context) -> _Ends:
-    one, two = _truth(node.this, context), _truth(node.expression, context)
-    connect = np.logical_and if isinstance(node, exp.And) else np.logical_or
-    return _Ends(
-        connect(one.value, two.value),
-        connect(one.low, two.low),
-        connect(one.high, two.high),
-        one.may_miss,
-        is_released=one.is_released or two.is_released,
-    )
-
-
-def _not(node: exp.Expr, context: _Context) -> _Ends:
-    inner = _truth(node.this, context)
-    return replace(inner, value=~inner.value, low=~inner.high, high=~inner.low)
-
-
-# Choices
-
-
-def _either(one: _Ends, two: _Ends, test: _Ends) -> _Ends:
-    """The one where the test holds, else the two; where it could come out either way, the ends span both."""
-    is_released = one.is_released or two.is_released or test.is_released
-    is_alike = one.value.dtype.kind == two.value.dtype.kind and one.value.dtype.kind in "fb"
-    values = (
-        (one.value, two.value) if is_alike else (_missing_as_none(one.value), _missing_as_none(two.value))
-    )
-    value = np.where(test.value, *values)
-    if not is_released:
-        return _Ends.exact(value)
-    surely, possibly = test.low, test.high
-    may_miss = (one.may_miss & possibly) | (two.may_miss & ~surely)
-    if not is_alike:
-        return _Ends(value, value, value, may_miss, is_released=True)
-    low, high = (
-        np.where(surely, a, np.where(possibly, span(a, b), b))
-        for span, a, b in ((np.fmin, one.low, two.low), (np.fmax, one.high, two.high))
-    )
-    return _Ends(value, low, high, may_miss, is_released=True)
-
-
-def _missing_as_none(values: NDArray[Any]) -> NDArray[Any]:
-    """Among texts and truths no number stands for what is missing."""
-    out = values.astype(object)
-    out[_missing(values)] = None
-    return out
-
-
-def _case(node: exp.Expr, context: _Context) -> _Ends:
-    if node.args.get("this") is not None:
-        raise Unsupported(
-            "a CASE x WHEN among the outputs", why="a CASE WHEN x = … says the same", fix="write CASE WHEN"
-        )
-    default = node.args.get("default")
-    total = _value(default if default is not None else exp.null(), context)
-    for branch in reversed(node.args["ifs"]):
-        total = _either(_value(branch.args["true"], context), total, _truth(branch.this, context))
-    return total
-
-
-def _coalesce(node: exp.Expr, context: _Context) -> _Ends:
-    total, *others = (_value(part, context) for part in reversed([node.this, *node.expressions]))
-    for inner in others:
-        is_there = ~_missing(inner.value)
-        # Only what may be missing is ever replaced.
-        test = _Ends(is_there, ~inner.may_miss, ~_missing(inner.low), is_there, is_released=inner.is_released)
-        may_miss = inner.may_miss & total.may_miss
-        total = replace(_either(inner, total, test), may_miss=may_miss)
-    return total
-
-
-def _nullif(node: exp.Expr, context: _Context) -> _Ends:
-    one, two = _numbers(node.this, context), _numbers(node.expression, context)
-    value = np.where(one.value == two.value, np.nan, one.value)
-    if not (one.is_released or two.is_released):
-        return _Ends.exact(value)
-    overlaps = (one.low <= two.high) & (two.low <= one.high)
-    return _Ends(value, one.low, one.high, one.may_miss | overlaps, is_released=True)
-
-
-def _cast(node: exp.Expr, context: _Context) -> _Ends:
-    if node.args["to"].this.name not in {"DOUBLE", "FLOAT", "DECIMAL"}:
+def _cast(node: exp.Expr, typer: Typer, _kinds: Sequence[Kind]) -> _Typed:
+    inner, kind = typer(node.this), _CASTS.get(getattr(node.args["to"].this, "name", ""))
+    if kind is None or (kind is not Kind.NUMBER and inner.kind is Kind.NUMBER):
         raise Unsupported(
             "a cast among the outputs", why="released numbers are doubles", fix="leave it out, or ROUND"
         )
-    return _numbers(node.this, context)
+    return _as(inner, kind, "a cast")
 
 
-_EVALUATORS: Mapping[type[exp.Expr], Callable[[exp.Expr, _Context], _Ends]] = {
+Builder = Callable[[exp.Expr, Typer, Sequence[Kind]], _Typed]
+
+_SIGNS: dict[type[exp.Expr], str] = {exp.Add: "+", exp.Sub: "-", exp.Mul: "*", exp.Div: "/"}
+
+_BUILDERS: Mapping[type[exp.Expr] | type[None], Builder] = {
     exp.Literal: _literal,
-    exp.Null: lambda _, context: _constant(float("nan"), context),
-    exp.Boolean: lambda node, context: _constant(bool(node.this), context),
+    exp.Null: lambda _node, _typer, _kinds: _NULL,
+    exp.Boolean: lambda node, _typer, _kinds: _constant(bool(node.this), Kind.BOOLEAN),
     exp.Column: _reference,
-    exp.Paren: lambda node, context: _value(node.this, context),
-    **dict.fromkeys((exp.Add, exp.Sub, exp.Mul, exp.Div), _binary),
-    exp.Neg: _negated,
-    exp.Abs: _absolute,
+    exp.Paren: lambda node, typer, _kinds: typer(node.this),
+    exp.Add: _of_two(partial(spans.combined, np.add)),
+    exp.Sub: _of_two(partial(spans.combined, np.subtract)),
+    exp.Mul: _of_two(partial(spans.combined, np.multiply)),
+    exp.Div: _of_two(spans.divided),
+    exp.Neg: _of_number(spans.negated),
+    exp.Abs: _of_number(spans.absolute),
     exp.Round: _rounded,
-    exp.Floor: _rising(np.floor),
-    exp.Ceil: _rising(np.ceil),
-    exp.Sqrt: _rising(_root),
-    exp.Ln: _rising(_logarithm),
-    exp.Exp: _rising(np.exp),
-    **dict.fromkeys((exp.EQ, exp.NEQ, exp.GT, exp.GTE, exp.LT, exp.LTE), _compared),
+    exp.Floor: _of_number(partial(spans.rising, np.floor)),
+    exp.Ceil: _of_number(partial(spans.rising, np.ceil)),
+    exp.Sqrt: _of_number(partial(spans.rising, np.sqrt, least=0.0)),
+    exp.Ln: _of_number(partial(spans.rising, np.log, least=0.0, is_open=True, ulps=2)),
+    exp.Exp: _of_number(partial(spans.rising, np.exp, ulps=2)),
+    exp.EQ: _compared("="),
+    exp.NEQ: _compared("<>"),
+    exp.LT: _compared("<"),
+    exp.LTE: _compared("<="),
+    exp.GT: _compared(">"),
+    exp.GTE: _compared(">="),
+    **dict.fromkeys((exp.NullSafeEQ, exp.NullSafeNEQ), _distinct),
     **dict.fromkeys((exp.And, exp.Or), _connected),
     exp.Not: _not,
+    exp.Between: _between,
+    exp.In: _in,
+    exp.Is: _is,
     exp.Case: _case,
+    exp.If: _if,
     exp.Coalesce: _coalesce,
     exp.Nullif: _nullif,
     **dict.fromkeys((exp.Cast, exp.TryCast), _cast),

@@ -14,23 +14,26 @@ from itertools import pairwise
 from hubbub.tables.forms import number_text
 from hubbub.tables.schema import Bounds
 
-__all__ = ["TINY", "VALUE_BITS", "Partition", "clamped", "is_finite"]
+__all__ = ["FINE_BITS", "TINY", "VALUE_BITS", "Partition", "clamped", "is_finite"]
 
 VALUE_BITS = 16
-"""A value between its bounds is one of 2^16 + 1 steps."""
+"""Sums of values are released in steps of 2^-16 of a value's bounds."""
+FINE_BITS = 45
+"""Each value is rounded to one of 2^45 + 1 steps between its bounds: 2^16 weights of these fit in 64 bits."""
 TINY = number_text(2.0**-500)
 """Much less than a step between any bounds: what is smaller may be taken for 0."""
 
 
 @dataclass(frozen=True)
 class Partition:
-    """Non-negative integer expressions of a row that add up to 2^bits, or to nothing, for every row.
+    """Non-negative integer expressions of a row that add up to 2^(bits + spare), or to nothing, for every row.
 
     They are over the columns x0, x1, … of the rows, and over columns that are derived from these first.
     """
 
     parts: tuple[str, ...]
     bits: int
+    """So many bits a row that counts whole has in the sums that are released."""
     derived: tuple[str, ...] = ()
     """Layers of columns, each over those before it: "… AS t0"."""
     has_both_signs: bool = False
@@ -38,9 +41,11 @@ class Partition:
     columns: tuple[str, ...] = ()
     """Of the rows and of those that are derived, what the parts are made of."""
     cells: tuple[str, ...] = ()
-    """Of values: the parts of a row that has them, else NULL; the last is what the others leave of 2^bits."""
+    """Of values: the parts of a row that has them, else NULL; the last is what the others leave of the whole."""
     missing: str = ""
     """Whether a row has not."""
+    spare: int = 0
+    """So many bits more a row has in the engine: sums are rounded once, not each of their rows."""
 
     @classmethod
     def rows(cls) -> "Partition":
@@ -64,7 +69,7 @@ class Partition:
         With t the value's place between its bounds: t and 1 − t; or t², 2t(1 − t) and (1 − t)². Of two
         values, all products. From these sums every mean, variance and covariance follows.
         """
-        one = 1 << VALUE_BITS
+        one = 1 << FINE_BITS
         places = [f"{_fixed(place, bounds[place])} AS t{place}" for place in degrees]
         squares = [
             f"{_product(f't{place}', f't{place}')} AS u{place}" for place in degrees if degrees[place] == 2
@@ -100,15 +105,17 @@ class Partition:
             columns=tuple(columns),
             cells=tuple(cells),
             missing=missing,
+            spare=FINE_BITS - VALUE_BITS,
         )
 
     @classmethod
     def signed(cls, place: int, bounds: Bounds) -> "Partition":
-        """The value itself, in steps of the larger of its bounds over 2^16: at most 2^16 either way."""
+        """The value itself, in steps of the larger of its bounds over 2^45: at most 2^45 either way."""
         most = max(abs(bounds[0]), abs(bounds[1]))
         steps = f"COALESCE({_steps(place, bounds, Fraction(0), most)}, 0)"
         both = bounds[0] < 0 < bounds[1]
-        return cls((steps,), VALUE_BITS, has_both_signs=both, columns=(f"x{place}",))
+        spare = FINE_BITS - VALUE_BITS
+        return cls((steps,), VALUE_BITS, has_both_signs=both, columns=(f"x{place}",), spare=spare)
 
     def over(self, rows: str, by: Sequence[str]) -> str:
         """A SELECT of the rows: these columns, and those that the parts are made of."""
@@ -121,18 +128,22 @@ class Partition:
         if not self.cells:
             return ["SUM(w)" if part == "1" else f"SUM(w * ({part}))" for part in self.parts]
         # One part follows from the others: a product for each row is what takes time.
-        one = 1 << self.bits
+        one = 1 << (self.bits + self.spare)
         sums = [f"SUM(w * {cell})" for cell in self.cells]
-        known = f"{one} * SUM(CASE WHEN {self.missing} THEN 0 ELSE w END)"
+        known = f"{one} * CAST(SUM(CASE WHEN {self.missing} THEN 0 ELSE w END) AS HUGEINT)"
         sums[-1] = " - ".join([known, *sums[:-1]])
         if len(self.parts) > len(self.cells):
-            sums.append(f"{one} * SUM(CASE WHEN {self.missing} THEN w ELSE 0 END)")
+            sums.append(f"{one} * CAST(SUM(CASE WHEN {self.missing} THEN w ELSE 0 END) AS HUGEINT)")
         return sums
 
 
 def _product(left: str, right: str) -> str:
-    """A product of two numbers between 0 and 1, in steps, rounded to the nearest."""
-    return f"({left} * {right} + {1 << (VALUE_BITS - 1)}) >> {VALUE_BITS}"
+    """A product of two numbers between 0 and 1, in steps, rounded to the nearest.
+
+    In doubles, whose rounding is monotone: no product is larger than its factors.
+    """
+    product = f"CAST({left} AS DOUBLE) * CAST({right} AS DOUBLE) * {number_text(2.0**-FINE_BITS)}"
+    return f"CAST(FLOOR({product} + 0.5e0) AS BIGINT)"
 
 
 def _differences(sums: Sequence[str]) -> list[str]:
@@ -145,7 +156,7 @@ def is_finite(name: str) -> str:
 
 
 def _fixed(place: int, bounds: Bounds) -> str:
-    """The place of a value between its bounds, as an integer from 0 to 2^16; NULL for no finite number."""
+    """The place of a value between its bounds, as an integer from 0 to 2^45; NULL for no finite number."""
     return _steps(place, bounds, bounds[0], bounds[1] - bounds[0])
 
 
@@ -163,8 +174,8 @@ def _steps(place: int, bounds: Bounds, zero: Fraction, whole: Fraction) -> str:
     value = clamped(x, bounds)
     if zero == 0 and bounds[0] < 0:
         value = f"CASE WHEN ABS({x}) < {TINY} THEN 0.0e0 ELSE {value} END"
-    factor = number_text((1 << VALUE_BITS) / whole)
-    least, most = (round(float((end - zero) / whole) * (1 << VALUE_BITS)) for end in bounds)
+    factor = number_text((1 << FINE_BITS) / whole)
+    least, most = (round((end - zero) / whole * (1 << FINE_BITS)) for end in bounds)
     steps = f"FLOOR(({value} - {number_text(zero)}) * {factor} + 0.5e0)"
     inside = f"CAST(LEAST(GREATEST({steps}, {least}), {most}) AS BIGINT)"
     return f"CASE WHEN {is_finite(x)} THEN {inside} END"

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from hubbub.errors import InvalidInput
 from hubbub.queries.outputs import Shown
+from hubbub.visible import visible
 
 if TYPE_CHECKING:
     from hubbub.queries.answers import Answers
@@ -39,7 +40,7 @@ def bars(answers: "Answers", column: str | None = None) -> str:
 
     zero = across(0.0)
     parts = [
-        f'<text class="title" x="10" y="20">{html.escape(chosen.name)}</text>',
+        f'<text class="title" x="10" y="20">{html.escape(visible(chosen.name))}</text>',
         f'<text x="10" y="36">intervals: {float(answers.facts.get("confidence", 0.95)):.0%}</text>',
         f'<line class="axis" x1="{zero:.1f}" y1="{_TOP}" x2="{zero:.1f}" y2="{_TOP + rows * _ROW}"/>',
     ]
@@ -77,6 +78,6 @@ def _column(answers: "Answers", name: str | None) -> Shown:
 def _label(answers: "Answers", place: int) -> str:
     keys = [column.values[place] for column in answers.columns if column.low is None]
     said = ", ".join(
-        "—" if key is None else f"{key:g}" if isinstance(key, float) else str(key) for key in keys
+        "—" if key is None else f"{key:g}" if isinstance(key, float) else visible(key) for key in keys
     )
     return said if len(said) <= 24 else said[:23] + "…"

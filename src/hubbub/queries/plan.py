@@ -34,6 +34,7 @@ from hubbub.queries.rules import Weighing
 from hubbub.rational import Number, at_least_zero, ceil_sqrt, positive, probability, shown_up
 from hubbub.release import Release
 from hubbub.unit import Unit
+from hubbub.visible import visible
 
 __all__ = ["Plan", "planned"]
 
@@ -315,7 +316,7 @@ class Plan:
             "interval covers": "the exact answer of the bounded query"
             + ("" if self.reports else "; what bounding changed is not measured"),
             **_said(above),
-            "notes": [kind.note for kind in self.query.aggregates if kind.note],
+            "notes": self.query.notes,
         }
 
     @property
@@ -338,11 +339,11 @@ class Plan:
         lines += [
             f"  {output.name}: {said} ({float(100 * self.confidence):g} %)" for output, said in self.errors()
         ]
-        return "\n".join([*lines, *self.notes()])
+        return "\n".join(map(visible, [*lines, *self.notes()]))
 
     def notes(self) -> list[str]:
         """What else a reader should know."""
-        out = [f"  {kind.note}" for kind in self.query.aggregates if kind.note]
+        out = [f"  {note}" for note in self.query.notes]
         if self.searches:
             out.append(f"  {shown_up(self.epsilon_for_search)} of ε finds how many rows a unit may count")
         if self.autos:
@@ -387,7 +388,7 @@ class Plan:
 
     def explain(self) -> str:
         """How it is protected: sensitivities, mechanisms, the engine's SQL, and the proofs behind them."""
-        lines = [str(self), ""]
+        lines = [""]
         known = [("the largest groups", self.top_measurement(self.assumed))] if self.query.is_top else []
         named = [(self._names(measure), measured) for measure, measured in self.measurements()]
         for name, measured in [*named, *known]:
@@ -410,7 +411,7 @@ class Plan:
         if self.selects:
             by = self.key_selection if self.selecting is None else self.stable
             lines.append(f"keys: {by(self.assumed)} (docs/proofs/keys.md)")
-        return "\n".join(lines)
+        return "\n".join([str(self), *map(visible, lines)])
 
     def _names(self, measure: Measure) -> str:
         names = [output.name for output in self.query.outputs if output.aggregate in measure.aggregates]

@@ -30,7 +30,9 @@ class GroupKey:
     name: str
     kind: Kind
     values: Sequence[Key] | None
-    """All that there can be, public; None where they are to be selected privately."""
+    """Those of the answer's rows, public; None where they are to be selected privately."""
+    is_complete: bool = False
+    """Whether no row can have another value: else such rows are left out, and the plan says so."""
 
 
 @dataclass(frozen=True)
@@ -85,6 +87,7 @@ class Order:
 
     sql: exp.Expr
     is_descending: bool
+    nulls_first: bool = False
 
 
 @dataclass(frozen=True)
@@ -123,6 +126,22 @@ class Query:
     def cells(self) -> int:
         """How many groups there are, if all keys are public."""
         return prod(len(key.values or ()) for key in self.keys)
+
+    @property
+    def notes(self) -> list[str]:
+        """What must be said of the answer: where it is not SQL's own, and which rows are not in it."""
+        said = [kind.note for kind in self.aggregates if kind.note]
+        if any(kind.kind == "quantile" and not kind.note for kind in self.aggregates):
+            said.append(
+                "a median or quantile is the least value that this share of the rows does not exceed, to the "
+                "width of a bin; it is not interpolated between two rows"
+            )
+        for key in self.keys:
+            if key.values is not None and not key.is_complete:
+                among = f"is not among its {len(key.values)} keys"
+                nothing = "" if None in key.values else ", or NULL"
+                said.append(f"rows whose {key.name} {among}{nothing}, are left out")
+        return said
 
     def check_groups(self) -> None:
         """Refuse more groups than can be released."""

@@ -263,7 +263,7 @@ class Relations:
         )
         added = [column for column in other.columns if column.name.lower() not in using]
         if side == "LEFT":  # such a column may be NULL where the row's unit is not
-            added = [replace(column, is_unit=False) for column in added]
+            added = [_outer(column) for column in added]
         return sql, tuple(added), unit
 
     # Sub-queries
@@ -294,7 +294,7 @@ class Relations:
         group = node.args.get("group")
         clause_names(group, {"expressions"}) if group is not None else None
         keys = [
-            _comparable(compiled(numbered(key, node), found.scope))
+            _comparable(compiled(numbered(key, node, found.scope), found.scope))
             for key in (group.expressions if group is not None else [])
         ]
         if found.unit is None or not any(key.column is not None and key.column.is_unit for key in keys):
@@ -341,7 +341,9 @@ class Relations:
                 is_unit=one.is_unit and two.is_unit,
                 bounds=one.bounds if one.bounds == two.bounds else None,
                 keys=one.keys if one.keys == two.keys else None,
+                is_complete=one.is_complete and two.is_complete,
                 origin=one.origin if one.origin == two.origin else None,
+                is_outer=one.is_outer or two.is_outer,
                 size=(min(one.size[0], two.size[0]), max(one.size[1], two.size[1])),
             )
             for one, two in pairs
@@ -392,7 +394,14 @@ def _of_one_unit(node: exp.Expr, scope: Scope, keys: Mapping[str, Typed]) -> Typ
     made: type[exp.Expr] = type(node)
     if argument.kind is Kind.BOOLEAN:  # which not every engine puts in order
         made = exp.LogicalAnd if isinstance(node, exp.Min) else exp.LogicalOr
-    return Typed(made(this=argument.sql), argument.kind, argument.bounds, argument.keys, size=argument.size)
+    return Typed(
+        made(this=argument.sql),
+        argument.kind,
+        argument.bounds,
+        argument.keys,
+        size=argument.size,
+        is_complete=argument.is_complete,
+    )
 
 
 def _comparable(typed: Typed) -> Typed:
@@ -441,23 +450,33 @@ def _columns(items: list[tuple[str, Typed]]) -> tuple[Column, ...]:
             typed.keys,
             is_unit=typed.column is not None and typed.column.is_unit,
             origin=typed.column.origin if typed.column is not None else None,
+            is_outer=typed.column is not None and typed.column.is_outer,
             size=typed.size,
+            is_complete=typed.is_complete,
         )
         for name, typed in items
     )
 
 
-def numbered(key: exp.Expr, node: exp.Select) -> exp.Expr:
-    """A key given by its place or by its alias."""
+def _outer(column: Column) -> Column:
+    """A column as it is where an outer join finds nothing for a row: NULL, and nobody's."""
+    keys = column.keys
+    if column.is_complete and keys is not None and None not in keys:
+        keys = (*keys, None)
+    return replace(column, keys=keys, is_unit=False, is_outer=True)
+
+
+def numbered(key: exp.Expr, node: exp.Select, scope: Scope, clause: str = "GROUP BY") -> exp.Expr:
+    """A key given by its place or by its alias; a column comes before an alias of the same name."""
     if isinstance(key, exp.Literal) and not key.is_string and key.this.isdigit():
         place = int(key.this)
         if not 1 <= place <= len(node.expressions):
             raise InvalidInput(
-                f"GROUP BY {place} has no such column", why="the SELECT has fewer", fix="name the column"
+                f"{clause} {place} has no such column", why="the SELECT has fewer", fix="name the column"
             )
         chosen: exp.Expr = node.expressions[place - 1].unalias()
         return chosen
-    if isinstance(key, exp.Column) and not key.table:
+    if isinstance(key, exp.Column) and not key.table and not scope.has(key.name):
         for item in node.expressions:
             if isinstance(item, exp.Alias) and item.alias.lower() == key.name.lower():
                 return item.unalias()

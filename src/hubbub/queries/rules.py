@@ -69,7 +69,7 @@ class Weighing:
             totals = partition.totals()
         if not self.query.is_keyed and partition == _WHOLE:
             weighed, totals = f"WITH _weighed AS (SELECT * FROM _rows{self._where()})", ["COUNT(*)"]
-        named = {f"m{place}": _clamped(total) for place, total in enumerate(totals)}
+        named = {f"m{place}": _clamped(total, partition.spare) for place, total in enumerate(totals)}
         if not self.query.is_public:
             is_by_row = self.query.is_keyed and not self._is_by_group
             named["u"] = _total("CASE WHEN r = n THEN 1 ELSE 0 END") if is_by_row else _clamped("COUNT(*)")
@@ -78,6 +78,7 @@ class Weighing:
         # Rows that are units are counted first, and what is no public key is left out of what comes of it.
         sql = self._with(text, *named, is_late=not self.query.is_keyed)
         moved = self._moved(1 << bits, is_signed=partition.has_both_signs)
+        moved = self._rounded(moved, partition)
         step = Fraction(1, 1 << bits)
         return Measurement(
             sql, len(parts), moved, step, self._rule, self._key_sets, counts_units="u" in named
@@ -194,6 +195,30 @@ class Weighing:
         most = whole * self._rows
         return _between(self.neighbours, most, most**2, most, is_signed=is_signed)
 
+    def _rounded(self, moved: Sensitivity, partition: Partition) -> Sensitivity:
+        """How far one unit moves sums that are rounded once, in each cell, if it moves them so far before.
+
+        Proof: docs/proofs/bounding.md, "Sums"
+        """
+        if not partition.spare:
+            return moved
+        cells = len(partition.parts) * self._touched
+        if cells == 1:
+            return moved
+        l1 = moved.l1 + cells - 1
+        return Sensitivity(l1, l2_squared=moved.l2_squared + 2 * moved.l1 + cells, linf=moved.linf)
+
+    @property
+    def _touched(self) -> int:
+        """In how many groups one unit can move the sums at most."""
+        if not self.query.keys:
+            return 1
+        both = 1 if self.neighbours is Neighbours.ADD_REMOVE else 2
+        most = both * (self._groups if self.query.is_keyed else 1)
+        if not self.query.is_public:
+            return most
+        return self.query.cells if self.query.is_keyed else min(self.query.cells, both)
+
     # Which limits hold
 
     @property
@@ -292,7 +317,10 @@ class Weighing:
             partition = Partition.signed(0, bounds)
         bits = WEIGHT_BITS + partition.bits
         names = [f"m{place}" for place in range(len(partition.parts))]
-        listed = [f"{_clamped(total)} AS m{place}" for place, total in enumerate(partition.totals())]
+        listed = [
+            f"{_clamped(total, partition.spare)} AS m{place}"
+            for place, total in enumerate(partition.totals())
+        ]
         if not self.query.is_public:
             names.append("u")
             listed.append(f"{_clamped('COUNT(*)')} AS u")
@@ -313,6 +341,7 @@ class Weighing:
         each = Fraction(1 << bits)
         both = partition.has_both_signs
         moved = _between(self.neighbours, each * groups, each**2 * groups, each, is_signed=both)
+        moved = self._rounded(moved, partition)
         step = Fraction(1, 1 << bits)
         because, size = "What a unit makes in a group", len(partition.parts)
         return Measurement(sql, size, moved, step, because, self._key_sets, counts_units="u" in names)
@@ -551,5 +580,12 @@ def _total(text: str) -> str:
     return _clamped(f"SUM({text})")
 
 
-def _clamped(total: str) -> str:
-    return f"CAST(LEAST(GREATEST(COALESCE({total}, 0), {-LARGEST}), {LARGEST}) AS BIGINT)"
+def _clamped(total: str, spare: int = 0) -> str:
+    """The sum, rounded to the nearest multiple of 2^spare and counted in these, held within ±2^61."""
+    most = LARGEST << spare
+    held = f"LEAST(GREATEST(COALESCE({total}, 0), {-most}), {most})"
+    if not spare:
+        return f"CAST({held} AS BIGINT)"
+    # Above 0, where all engines divide alike; halves are rounded up, on both sides of 0.
+    above = f"CAST({held} + {most + (1 << (spare - 1))} AS HUGEINT)"
+    return f"CAST({above} // {1 << spare} AS BIGINT) - {LARGEST}"

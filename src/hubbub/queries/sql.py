@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal
 from fractions import Fraction
+from itertools import chain
 from typing import Any
 
 import sqlglot
@@ -210,7 +211,7 @@ class _Reader:
         if group.args.get("all"):
             given = [item.unalias() for item in self._node.expressions if not item.find(exp.AggFunc)]
         for key in given:
-            inner = numbered(key, self._node)
+            inner = numbered(key, self._node, self._found.scope)
             typed = compiled(inner, self._found.scope)
             if typed.column is not None and typed.column.is_unit:
                 raise Refused(
@@ -239,10 +240,14 @@ class _Reader:
         given = self._given(self._declared.keys, name, typed)
         if given is not None:
             return GroupKey(name, typed.kind, keys_of(given, name, typed.kind))
-        origin = typed.column.origin if typed.column is not None else None
+        column = typed.column
+        origin = column.origin if column is not None else None
         if typed.keys is None and origin is not None and self._declared.of_public is not None:
-            return GroupKey(name, typed.kind, keys_of(self._declared.of_public(*origin), name, typed.kind))
-        return GroupKey(name, typed.kind, typed.keys)
+            public: Iterable[Any] = self._declared.of_public(*origin)
+            if column is not None and column.is_outer:
+                public = chain((key for key in public if key is not None), (None,))
+            return GroupKey(name, typed.kind, keys_of(public, name, typed.kind), is_complete=True)
+        return GroupKey(name, typed.kind, typed.keys, typed.is_complete)
 
     def _given(self, declared: Mapping[str, Any], name: str, typed: Typed) -> Any:
         """What was declared for this query under the name of the output or of the column."""
@@ -301,17 +306,16 @@ class _Reader:
             if key is not None:
                 return exp.column(f"k{key}")
             if isinstance(node, exp.Column):
-                alias = self._aliases.get(node.name.lower())
-                if alias is not None and not node.table:
-                    self._copied += sum(1 for _ in alias.walk())
-                    if self._copied > _MOST_COPIED:
-                        raise Unsupported(
-                            "outputs are used too often in one another",
-                            why="no reader could follow",
-                            fix="use fewer",
-                        )
-                    return alias.copy()
+                # A column comes before an alias of the same name, as in DuckDB.
+                if not node.table and not self._found.scope.has(node.name) and self._alias(node) is not None:
+                    return self._copy(node)
                 compiled(node, self._found.scope)  # an unknown column is said to be so
+                if not node.table and self._alias(node) is not None:
+                    raise InvalidInput(
+                        f"{node.name[:60]!r} is a column that is not grouped by, and the name of an output",
+                        why="engines disagree on which of them is meant here",
+                        fix="give the output another name",
+                    )
                 raise Refused(
                     f"the column {node.name[:60]!r} is neither grouped by nor aggregated",
                     why="its values are those of single rows",
@@ -336,11 +340,27 @@ class _Reader:
             return None
         return next((place for place, (_, key) in enumerate(self._keys) if key.sql == typed.sql), None)
 
+    def _alias(self, node: exp.Expr) -> exp.Expr | None:
+        return self._aliases.get(node.name.lower())
+
+    def _copy(self, node: exp.Expr) -> exp.Expr:
+        """What an alias stands for."""
+        alias = self._aliases[node.name.lower()]
+        self._copied += sum(1 for _ in alias.walk())
+        if self._copied > _MOST_COPIED:
+            raise Unsupported(
+                "outputs are used too often in one another", why="no reader could follow", fix="use fewer"
+            )
+        return alias.copy()
+
     def _order(self, item: exp.Expr) -> Order:
+        """A name by itself is that of an output, if there is one; within an expression columns come first."""
         inner = item.this
         if isinstance(inner, exp.Literal) and not inner.is_string:
-            inner = numbered(inner, self._node)
-        return Order(self._lift(inner), bool(item.args.get("desc")))
+            inner = numbered(inner, self._node, self._found.scope, "ORDER BY")
+        is_name = isinstance(inner, exp.Column) and not inner.table and self._alias(inner) is not None
+        lifted = self._copy(inner) if is_name else self._lift(inner)
+        return Order(lifted, bool(item.args.get("desc")), bool(item.args.get("nulls_first")))
 
     def _limit(self, node: exp.Expr | None) -> int | None:
         if node is None:
@@ -392,6 +412,9 @@ class _Reader:
         kind = _KINDS.get(type(node))
         if kind is not None:
             clause_names(node, {"this", "expression"})
+            constant = None if isinstance(node.this, exp.Distinct) else self._constant(node.this)
+            if constant is not None:
+                return self._of_constant(node, constant)
             arguments = [node.this] + ([node.expression] if node.args.get("expression") is not None else [])
             return self._aggregate(kind, arguments)
         if isinstance(node, exp.Median):
@@ -411,6 +434,23 @@ class _Reader:
             why="no rule says how far one unit can move it",
             fix=_INSTEAD,
         )
+
+    def _constant(self, node: exp.Expr) -> Fraction | None:
+        """The number that is written out as an argument, if it is one."""
+        typed = compiled(node, self._found.scope)
+        return typed.value if typed.is_literal and isinstance(typed.value, Fraction) else None
+
+    def _of_constant(self, node: exp.Expr, constant: Fraction) -> exp.Expr:
+        """SUM(2) is twice the number of rows; other aggregates of a constant say nothing of the rows."""
+        if not isinstance(node, exp.Sum):
+            raise Unsupported(
+                f"{name_of(node)} of a number that is written out",
+                why="it is the same whatever the rows are",
+                fix="take it of a column, or ask for COUNT(*)",
+            )
+        counted = self._added(Aggregate("count"))
+        factor = exp.Literal.number(repr(float(constant)))
+        return counted if constant == 1 else exp.Paren(this=exp.Mul(this=factor, expression=counted))
 
     def _per_group(self, node: exp.Anonymous) -> exp.Expr:
         """COUNT, SUM or AVG of each unit's rows in a group, clamped, and then added up or averaged."""

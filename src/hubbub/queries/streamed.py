@@ -18,16 +18,16 @@ from typing import Any, BinaryIO
 import numpy as np
 from sqlglot import exp
 
-from hubbub.errors import EngineFailed, InvalidInput, Unsupported
+from hubbub.errors import EngineFailed, Unsupported
+from hubbub.output import write_output
 from hubbub.queries.answers import Answers
 from hubbub.queries.measurement import Measurement
 from hubbub.queries.measures import Measure, Noise
+from hubbub.queries.outputs import output_kinds
 from hubbub.queries.plan import Plan
-from hubbub.queries.query import GroupKey
 from hubbub.queries.run import Integers, Released, columns_of, filled, noisy_of, places_of, prepared
 from hubbub.tables.engine import Engine
 from hubbub.tables.forms import SQL_NAMES
-from hubbub.tables.schema import Kind
 
 __all__ = ["Stream", "check_streamed", "streamed"]
 
@@ -91,24 +91,8 @@ class Stream:
 
     def write(self, path: str | Path) -> None:
         """Write a Parquet or a CSV file, as its name ends; nothing is there until all of it is."""
-        target = Path(path)
         writers = {".parquet": self._parquet, ".csv": self._csv}
-        if target.suffix.lower() not in writers:
-            raise InvalidInput(
-                "the name of the file ends neither in .parquet nor in .csv",
-                why="no other form is written a piece at a time",
-                fix='write "answers.parquet"',
-            )
-        if not target.parent.is_dir():
-            raise InvalidInput(
-                "the folder that the file should be in is not there",
-                why="answers are paid for, and would have nowhere to go",
-                fix="make the folder first",
-            )
-        with tempfile.TemporaryDirectory(dir=target.parent, prefix=".hubbub-") as folder:
-            part = Path(folder) / "part"
-            writers[target.suffix.lower()](part)
-            part.replace(target)
+        write_output(path, writers.get(Path(path).suffix.lower(), self._parquet), tuple(writers))
 
     def _csv(self, path: Path) -> None:
         with path.open("w", encoding="utf-8", newline="") as paper:
@@ -124,7 +108,8 @@ class Stream:
 
         query = self._plan.query
         # What a piece holds does not tell: in it all may be missing.
-        kinds = {output.name: _type(_kinds(output.sql, query.keys)) for output in query.outputs}
+        outputs = zip(query.outputs, output_kinds(query), strict=True)
+        kinds = {output.name: SQL_NAMES[kind] for output, kind in outputs}
         with duckdb.connect(str(path.with_name("answers")), config=_SMALL) as connection:
             for number, answers in enumerate(self):
                 rows = answers.relation(connection)
@@ -230,24 +215,6 @@ def _nothing(measured: Measurement, groups: int) -> Integers:
 def _size(widths: Sequence[int]) -> int:
     """How many groups a piece has."""
     return max(1, min(_GROUPS, _INTEGERS // max(widths, default=1)))
-
-
-def _kinds(node: exp.Expr, keys: Sequence[GroupKey]) -> set[Kind]:
-    """What an output may be, where it is not missing."""
-    if isinstance(node, exp.Column) and node.name[:1] == "k":
-        return {keys[int(node.name[1:])].kind}
-    if isinstance(node, (exp.Null, exp.Paren, exp.Case, exp.Coalesce)):
-        chosen = [branch.args["true"] for branch in node.args.get("ifs", [])] + node.expressions
-        chosen += [node.args[name] for name in ("this", "default") if node.args.get(name) is not None]
-        return set().union(*(_kinds(each, keys) for each in chosen))
-    if isinstance(node, (exp.Boolean, exp.Predicate, exp.Connector, exp.Not)):
-        return {Kind.BOOLEAN}
-    return {Kind.TEXT if isinstance(node, exp.Literal) and node.is_string else Kind.NUMBER}
-
-
-def _type(kinds: set[Kind]) -> str:
-    """The type of a column: that of its kind, or texts where it is of several."""
-    return SQL_NAMES[kinds.pop() if len(kinds) == 1 else Kind.TEXT if kinds else Kind.NUMBER]
 
 
 def _name(name: str) -> str:

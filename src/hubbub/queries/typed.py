@@ -26,12 +26,14 @@ __all__ = [
     "as_kind",
     "grouped",
     "known_number",
+    "missing_in",
     "moment_of",
     "name_of",
     "only",
     "opaque",
     "refused",
     "too_long",
+    "truth",
     "united",
 ]
 
@@ -61,6 +63,8 @@ class Typed:
     is_literal: bool = False
     size: Size = RANGE
     """Of a number: how small and how large it can be, in powers of two."""
+    is_complete: bool = False
+    """Whether it has no values but its keys, where NULL is one of them: not if somebody declared these."""
 
 
 @dataclass(frozen=True)
@@ -68,6 +72,11 @@ class Scope:
     """The columns that can be named, by the name of their table."""
 
     sources: Mapping[str, tuple[Column, ...]]
+
+    def has(self, name: str) -> bool:
+        """Whether some table has a column of this name."""
+        columns = (column for source in self.sources.values() for column in source)
+        return any(column.name.lower() == name.lower() for column in columns)
 
     def find(self, name: str, table: str | None) -> Typed:
         """The column of this name, in this table or in the only one that has it."""
@@ -87,8 +96,16 @@ class Scope:
             sql = exp.column(
                 exp.to_identifier(column.name, quoted=True), exp.to_identifier(alias, quoted=True)
             )
-            known = (column.kind, column.bounds, column.keys)
-            return Typed(sql, *known, column=column, table=alias, size=column.size)
+            return Typed(
+                sql,
+                column.kind,
+                column.bounds,
+                column.keys,
+                column=column,
+                table=alias,
+                size=column.size,
+                is_complete=column.is_complete,
+            )
         there = sorted({column.name for columns in self.sources.values() for column in columns})
         if found:
             raise InvalidInput(
@@ -155,6 +172,7 @@ def known_number(number: float) -> Typed:
         Kind.NUMBER,
         (exact, exact),
         (number + 0.0,),
+        is_complete=True,
         value=exact,
         is_literal=True,
         size=(power - 1, power),
@@ -181,7 +199,8 @@ def as_kind(typed: Typed, kind: Kind, what: str) -> Typed:
         one, zero = number_literal(1), number_literal(0)
         negated = exp.Not(this=exp.Paren(this=again(typed.sql)))
         sql = exp.Case(ifs=[exp.If(this=typed.sql, true=one), exp.If(this=negated, true=zero)])
-        return Typed(sql, Kind.NUMBER, (Fraction(0), Fraction(1)), (0.0, 1.0), size=(0, 0))
+        keys = (0.0, 1.0, *missing_in(typed))
+        return Typed(sql, Kind.NUMBER, (Fraction(0), Fraction(1)), keys, is_complete=True, size=(0, 0))
     if typed.is_literal and isinstance(typed.value, str) and kind in {Kind.DATE, Kind.TIMESTAMP}:
         return moment_of(typed.value, kind)
     if kind is Kind.TIMESTAMP and typed.kind is Kind.DATE:
@@ -208,7 +227,7 @@ def moment_of(text: str, kind: Kind) -> Typed:
             f"a text is not a {kind.value}", why="it is compared with one", fix="write it as '2024-12-31'"
         )
     value: Key = moment.date() if kind is Kind.DATE else moment
-    return Typed(moment_literal(value), kind, keys=(value,), value=value, is_literal=True)
+    return Typed(moment_literal(value), kind, keys=(value,), is_complete=True, value=value, is_literal=True)
 
 
 def again(sql: exp.Expr) -> exp.Expr:
@@ -236,7 +255,7 @@ def alike(left: Typed, right: Typed) -> tuple[Typed, Typed]:
     for kind in (Kind.TIMESTAMP, Kind.DATE):
         if kind in {left.kind, right.kind}:
             return as_kind(left, kind, "one side"), as_kind(right, kind, "one side")
-    if left.is_literal:
+    if left.is_literal and not (right.is_literal and right.value is None):
         return as_kind(left, right.kind, "the literal"), right
     return left, as_kind(right, left.kind, "one side")
 
@@ -257,11 +276,25 @@ def united(sql: exp.Expr, kind: Kind, parts: list[Typed]) -> Typed:
     if shown and all(part.bounds for part in shown):
         lows, highs = zip(*(part.bounds for part in shown if part.bounds), strict=True)
         bounds = (min(lows), max(highs))
-    keys = None
+    keys: tuple[Key, ...] | None = None
     if shown and all(part.keys for part in shown):
-        keys = tuple(dict.fromkeys(key for part in shown for key in part.keys or ()))
+        known = dict.fromkeys(key for part in shown for key in part.keys or ())
+        nothing = (None,) if None in known or len(shown) < len(parts) else ()
+        keys = (*(key for key in known if key is not None), *nothing)
     size = min(part.size[0] for part in parts), max(part.size[1] for part in parts)
-    return Typed(sql, kind, bounds, keys, size=size)
+    is_complete = keys is not None and all(part.is_complete for part in shown)
+    return Typed(sql, kind, bounds, keys, size=size, is_complete=is_complete)
+
+
+def missing_in(*parts: Typed) -> tuple[None, ...]:
+    """NULL as a key, if one of these may be NULL."""
+    is_there = all(part.is_complete and part.keys is not None and None not in part.keys for part in parts)
+    return () if is_there else (None,)
+
+
+def truth(sql: exp.Expr, *parts: Typed) -> Typed:
+    """A condition, unknown where one of its parts may be NULL."""
+    return Typed(sql, Kind.BOOLEAN, keys=(False, True, *missing_in(*parts)), is_complete=True)
 
 
 def only(node: exp.Expr, *names: str) -> None:

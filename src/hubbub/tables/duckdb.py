@@ -6,16 +6,11 @@ fail. Then the connection is locked: no other file, no attaching, no setting can
 asked. The first wall is elsewhere: nothing a person wrote is ever run here.
 """
 
-import csv
-import glob
-import io
 import os
-import shutil
-import tempfile
+import re
 import threading
-import weakref
 from collections.abc import Generator, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -25,11 +20,22 @@ import numpy as np
 from numpy.typing import NDArray
 from sqlglot import exp
 
-from hubbub.errors import EngineFailed, InvalidInput
+from hubbub.errors import EngineFailed, HubbubError, InvalidInput
 from hubbub.noise.entropy import random_bytes
-from hubbub.tables.engine import Columns, Source, as_keys, distinct_keys, types_of
+from hubbub.output import guard
+from hubbub.tables.delimited import reading
+from hubbub.tables.engine import Columns, Source, Turn, as_keys, distinct_keys, types_of
+from hubbub.tables.files import CSV, Csv, check_same, files_of, identity, parquet
+from hubbub.tables.files import Identity as State
+from hubbub.tables.files import name as _name
+from hubbub.tables.files import text as _text
 from hubbub.tables.forms import LEAST_MOMENT, SQL_NAMES, as_declared, finite, within, within_years
+from hubbub.tables.frames import framed
+from hubbub.tables.identity import Identity, of_database, of_files
+from hubbub.tables.identity import files_of as all_files_of
 from hubbub.tables.keylist import in_pieces
+from hubbub.tables.owned import check_catalog, table_named
+from hubbub.tables.private import private_folder
 from hubbub.tables.schema import UNIT, Key, Kind, Table
 
 __all__ = ["DuckDB"]
@@ -52,10 +58,6 @@ _NUMBERS = (
 )
 _FLOATS = ("FLOAT", "DOUBLE", "DECIMAL", "UHUGEINT", "BIGNUM")
 _EPOCH = datetime(1970, 1, 1)  # noqa: DTZ001 - the engine's have no zone
-_CSV = (
-    "delim = ',', header = true, auto_detect = false, strict_mode = false, "
-    "null_padding = true, ignore_errors = true, max_line_size = 16777216, parallel = false, nullstr = ''"
-)
 _SETTINGS = (
     "SET autoinstall_known_extensions = false",
     "SET autoload_known_extensions = false",
@@ -65,7 +67,11 @@ _SETTINGS = (
     "SET perfect_ht_threshold = 17",  # bins and places of keys are small integers
     "SET pandas_analyze_sample = 0",  # else one value of an object column would choose its type
     "SET TimeZone = 'UTC'",
+    "SET temp_file_encryption = true",  # what is left on a disk after a crash cannot be read
 )
+_RESERVED = ("_raw_", "_keys", "_answer_", "_held_")
+_SPELLED = {"UUID", "BLOB", "BIT", "INTERVAL"}
+"""Types of no kind of ours whose every value the engine can write as a text."""
 
 
 class DuckDB:
@@ -79,9 +85,13 @@ class DuckDB:
     ) -> None:
         self._is_ours = connection is None
         self._busy = threading.Lock()  # a connection has one open result
+        self._turn = Turn()  # and one open transaction
         self._kept: list[Any] = []
-        self._paths: list[str] = []
+        self._files: dict[str, State] = {}
+        self._unread: dict[str, Csv] = {}
+        self._types: dict[str, list[Any]] = {}
         self._places: dict[str, list[str] | None] = {}
+        self._identities: dict[str, Identity] = {}
         self._unit_type: str | None = None
         try:
             self._connection = duckdb.connect(":memory:") if connection is None else connection.cursor()
@@ -89,11 +99,11 @@ class DuckDB:
                 for setting in _SETTINGS:
                     self._connection.execute(setting)
                 # What does not fit in memory goes to a folder that only this user can read.
-                spill = tempfile.mkdtemp(prefix="hubbub-")
-                weakref.finalize(self, shutil.rmtree, spill, ignore_errors=True)
-                self._connection.execute(f"SET temp_directory = {_text(spill)}")
+                self._connection.execute(f"SET temp_directory = {_text(private_folder(self))}")
             else:
-                self._check_collation()
+                check_catalog(self._connection)
+                found = self._connection.execute("SELECT path FROM duckdb_databases() WHERE path IS NOT NULL")
+                guard(*(path for (path,) in found.fetchall()))
             self.tables: Mapping[str, Table] = {
                 name: self._opened(name, source) for name, source in sources.items()
             }
@@ -104,34 +114,39 @@ class DuckDB:
 
     def aggregates(self, sql: exp.Expr, key_sets: Mapping[str, Sequence[Key]]) -> Columns:
         """Run one query; see `Engine`."""
-        return self._asked(self.shown(sql), key_sets)
+        with self.snapshot():
+            return self._asked(self.shown(sql), key_sets)
 
     def pieces(self, sql: exp.Expr, key_sets: Mapping[str, Sequence[Key]]) -> Generator[Columns]:
         """Run one query into a table that goes to disk where it is too large; see `Engine`."""
-        answer = f"temp.{_name(f'_answer_{random_bytes(4).hex()}')}"
-        self._asked(f"CREATE TEMP TABLE {answer} AS {self.shown(sql)}", key_sets)
-        try:
-            # Of rows that are not committed the first has a very high number.
-            [first] = self._asked(f"SELECT COALESCE(MIN(rowid), 0) AS m0 FROM {answer}", {})["m0"]
-            start, is_more = int(first), True
-            while is_more:
-                inside = f"rowid >= {start} AND rowid < {start + _PIECE}"
-                piece = self._asked(f"SELECT * FROM {answer} WHERE {inside} ORDER BY rowid", {})
-                start += _PIECE
-                is_more = len(next(iter(piece.values()))) == _PIECE
-                yield piece
-        finally:
-            with self._busy, suppress(duckdb.Error):
-                self._connection.execute(f"DROP TABLE IF EXISTS {answer}")
+        with self.snapshot():
+            answer = f"temp.{_name(f'_answer_{random_bytes(4).hex()}')}"
+            self._asked(f"CREATE TEMP TABLE {answer} AS {self.shown(sql)}", key_sets)
+            try:
+                # Of rows that are not committed the first has a very high number.
+                [first] = self._asked(f"SELECT COALESCE(MIN(rowid), 0) AS m0 FROM {answer}", {})["m0"]
+                start, is_more = int(first), True
+                while is_more:
+                    inside = f"rowid >= {start} AND rowid < {start + _PIECE}"
+                    piece = self._asked(f"SELECT * FROM {answer} WHERE {inside} ORDER BY rowid", {})
+                    start += _PIECE
+                    is_more = len(next(iter(piece.values()))) == _PIECE
+                    yield piece
+            finally:
+                with self._busy, suppress(duckdb.Error):
+                    self._connection.execute(f"DROP TABLE IF EXISTS {answer}")
 
     def _asked(self, text: str, key_sets: Mapping[str, Sequence[Key]]) -> Columns:
         with self._busy:
             try:
+                self._read_files()
                 for name, keys in key_sets.items():
                     self._key_table(name, keys)
                 cursor = self._connection.execute(text)
                 description = cursor.description or []
                 found = cursor.fetchnumpy()
+            except HubbubError:
+                raise
             except Exception:  # noqa: BLE001 - whatever it is, its message may hold data
                 raise _failed() from None
             finally:
@@ -149,32 +164,66 @@ class DuckDB:
         """The path of a file, or of a database and the table; what a public one holds. See `Engine`."""
         if not self.tables[table].is_public:
             return self._places[table]
-        with self._busy:
+        with self.snapshot(), self._busy:
             try:
+                self._read_files()
                 text = f"SELECT COUNT(*)::VARCHAR, SUM(hash(rows))::VARCHAR FROM {_name(table)} AS rows"
                 found = self._connection.execute(text).fetchone()
             except duckdb.Error:
                 raise _failed() from None
         return ["public", *(found or ())]
 
-    @contextmanager
-    def snapshot(self) -> Iterator[None]:
+    def identity(self, table: str) -> Identity:
+        """Files by their paths and numbers, tables by their database; a view has none. See `Engine`."""
+        return self._identities[table]
+
+    def check(self) -> None:
+        """Whether files are as they were; see `Engine`."""
+        check_same(self._files)
+
+    def snapshot(self) -> AbstractContextManager[None]:
         """One state of a person's tables for all steps; files are as they are. See `Engine`."""
-        if self._is_ours:
-            yield
-            return
-        self._begun()
+        return self._own_state() if self._is_ours else self._turn.around(self._transaction)
+
+    @contextmanager
+    def _own_state(self) -> Iterator[None]:
+        self.check()
+        yield
+
+    @contextmanager
+    def _transaction(self) -> Iterator[None]:
         try:
+            self._begun()
             yield
         finally:
             with suppress(duckdb.Error):
                 self._connection.execute("ROLLBACK")
 
     def _begun(self) -> None:
+        """A transaction in which every name means what it meant when the tables were opened."""
         try:
             self._connection.execute("BEGIN TRANSACTION")
+            check_catalog(self._connection)
+            for raw, types in self._types.items():
+                if self._described(raw) != types or table_named(self._connection, _parts(raw)) != _parts(raw):
+                    raise EngineFailed(
+                        "a table is not as it was when it was opened",
+                        why="its columns or their types have changed, and the plan was made for the old ones",
+                        fix="open it again and plan anew; what was charged stays charged",
+                    )
         except duckdb.Error:
             raise _failed() from None
+
+    def _described(self, raw: str) -> list[Any]:
+        return self._connection.execute(f"DESCRIBE SELECT * FROM {raw}").fetchall()
+
+    def _read_files(self) -> None:
+        """Lines are looked at when the first question is asked: what is planned alone reads no row."""
+        for name in list(self._unread):
+            query = self._unread[name].read(self._connection, f"_held_{name}")
+            check_same(self._files)
+            self._connection.execute(f"CREATE OR REPLACE TEMP VIEW {_name(_RAW + name)} AS {query}")
+            del self._unread[name]
 
     def shown(self, sql: exp.Expr) -> str:
         """The SQL as DuckDB reads it."""
@@ -187,9 +236,17 @@ class DuckDB:
     # Opening
 
     def _opened(self, name: str, source: Source) -> Table:
-        raw = self._raw(name, source)
-        found = self._connection.execute(f"DESCRIBE SELECT * FROM {raw}").fetchall()
-        types = {str(row[0]): str(row[1]) for row in found}
+        if name.lower().startswith(_RESERVED):
+            raise InvalidInput(
+                f"a table is named {name}",
+                why=f"names that begin with {', '.join(_RESERVED)} are used while a query runs",
+                fix="open it under another name",
+            )
+        raw, unreadable = self._raw(name, source)
+        found = self._described(raw)
+        if not self._is_ours:
+            self._types[raw] = found
+        types = {str(row[0]): str(row[1]) for row in found if str(row[0]) not in unreadable}
         kinds = types_of(name, {column: _kind(sql_type) for column, sql_type in types.items()}, source.types)
         table = Table.of(
             name, kinds, unit=source.unit, bounds=source.bounds, keys=source.keys, is_public=source.is_public
@@ -211,15 +268,6 @@ class DuckDB:
         )
         return table
 
-    def _check_collation(self) -> None:
-        found = self._connection.execute("SELECT current_setting('default_collation')").fetchone()
-        if found is None or str(found[0]).lower() not in {"", "binary"}:
-            raise InvalidInput(
-                "the connection has a default collation",
-                why="unlike texts would be equal, and which one is shown would depend on the rows",
-                fix="SET default_collation = ''",
-            )
-
     def _unit(self, column: str, sql_type: str) -> str:
         """The unit's key, of one type in all tables: where they meet nothing is cast, so nothing can fail."""
         kind = "whole" if sql_type in _NUMBERS else "text" if _kind(sql_type) is Kind.TEXT else sql_type
@@ -233,30 +281,33 @@ class DuckDB:
             )
         return f"CAST({_name(column)} AS VARCHAR)" if sql_type.startswith("ENUM") else _name(column)
 
-    def _raw(self, name: str, source: Source) -> str:
-        """The rows as they are, in DuckDB's words."""
+    def _raw(self, name: str, source: Source) -> tuple[str, tuple[str, ...]]:
+        """The rows as they are, in DuckDB's words; and the columns that no query may touch."""
         rows = source.rows
         if isinstance(rows, (str, Path)) and not self._is_ours:
-            parts = str(rows).split(".")
-            if len(parts) == 1:  # in full, or our view of the same name would stand for it
-                found = self._connection.execute("SELECT current_database(), current_schema()").fetchone()
-                parts = [*(str(part) for part in found or ()), *parts]
-            self._places[name] = self._in_database([part.strip('"') for part in parts])
-            return ".".join(_name(part) for part in parts)
+            # In full, or our view of the same name would stand for it.
+            parts = table_named(self._connection, [part.strip('"') for part in str(rows).split(".")])
+            place = self._in_database(parts)
+            self._places[name] = place
+            self._identities[name] = Identity() if place is None else of_database(*place[1:])
+            return ".".join(_name(part) for part in parts), ()
+        self._identities[name] = of_files(all_files_of(rows))
+        guard(*all_files_of(rows))
         if isinstance(rows, (str, Path)):
             self._places[name] = ["file", os.path.realpath(rows)]
-            return self._file(str(rows), has_quotes=source.has_quotes)
+            return self._file(name, str(rows), source)
         self._places[name] = None
-        self._kept.append(rows)
+        frame = framed(rows, name)
+        self._kept.append(frame.rows)
         try:
-            self._connection.register(_RAW + name, rows)
+            self._connection.register(_RAW + name, frame.rows)
         except (duckdb.Error, TypeError, ValueError):
             raise InvalidInput(
-                f"rows are of type {type(rows).__name__}, which cannot be read",
-                why="files, data frames, Arrow data and DuckDB connections can",
-                fix="pass a path to CSV or Parquet, a pandas or Polars data frame, or an Arrow table",
+                f"rows are of type {type(rows).__name__}, and hold a type that cannot be read",
+                why="the engine does not know it",
+                fix="leave that column out, or make it numbers, texts, dates or timestamps",
             ) from None
-        return _name(_RAW + name)
+        return _name(_RAW + name), frame.unreadable
 
     def _in_database(self, parts: Sequence[str]) -> list[str] | None:
         """The table that is meant, if there is just one such in a file of DuckDB's, and it is no view."""
@@ -274,40 +325,19 @@ class DuckDB:
         path, schema, table, *_ = meant[0]
         return ["duckdb", os.path.realpath(path), schema, table]
 
-    def _file(self, path: str, *, has_quotes: bool) -> str:
-        paths = sorted(glob.glob(path)) if glob.has_magic(path) else [path]  # noqa: PTH207 - a text, as typed
-        if not paths or not all(Path(each).is_file() for each in paths):
-            raise InvalidInput(
-                "the file is not there",
-                why="there is nothing to ask about",
-                fix="give the path of a file that is",
-            )
-        found = list(dict.fromkeys(str(Path(each).resolve()) for each in paths))
-        if any(glob.has_magic(each) for each in found):
-            raise InvalidInput(
-                "the path of a file holds *, ? or [",
-                why="the engine would take it for a pattern, and read other files or the same one twice",
-                fix="rename it",
-            )
-        self._paths += found
-        listed = "[" + ", ".join(_text(each) for each in found) + "]"
-        kind = Path(paths[0]).suffix.lower()
-        if kind in {".parquet", ".pq"}:
-            return f"read_parquet({listed})"
-        if kind in {".csv", ".txt"}:
-            names = _header(paths[0], has_quotes=has_quotes)
-            columns = ", ".join(f"{_text(name)}: 'VARCHAR'" for name in names)
-            quote = _text('"' if has_quotes else "")
-            return f"read_csv({listed}, columns = {{{columns}}}, quote = {quote}, escape = {quote}, {_CSV})"
-        raise InvalidInput(
-            f"the file ends in {kind or 'nothing'}",
-            why="only Parquet and CSV are read as files",
-            fix="give a .parquet or .csv file; open a DuckDB database with duckdb.connect and pass that",
-        )
+    def _file(self, name: str, path: str, source: Source) -> tuple[str, tuple[str, ...]]:
+        paths = files_of(path)
+        self._files |= {each: identity(each) for each in paths}
+        if Path(paths[0]).suffix.lower() not in CSV:
+            return parquet(self._connection, paths, name)
+        how = reading(has_quotes=source.has_quotes, encoding=source.encoding)
+        csv = self._unread[name] = Csv.of(paths, how, name)
+        self._connection.execute(f"CREATE TEMP VIEW {_name(_RAW + name)} AS {csv.empty}")
+        return _name(_RAW + name), ()
 
     def _lock(self) -> None:
         run = self._connection.execute
-        allowed = ", ".join(_text(path) for path in self._paths)
+        allowed = ", ".join(_text(path) for path in self._files)
         run(f"SET allowed_paths = [{allowed}]")
         run("SET enable_external_access = false")
         run("SET lock_configuration = true")
@@ -359,7 +389,14 @@ def _kind(sql_type: str) -> Kind:
 
 def _cast(column: str, sql_type: str, kind: Kind) -> exp.Expr:
     """The column as its kind, in a form that is the same on every engine; no value can make it fail."""
-    return as_declared(_read(column, sql_type), _kind(sql_type), kind, column)
+    known = _kind(sql_type)
+    if known is Kind.OPAQUE is not kind and sql_type.upper() not in _SPELLED:
+        raise InvalidInput(
+            f"the column {column!r} is {sql_type}, and declared as a {kind.value}",
+            why="the engine cannot write every value of that type as a text",
+            fix="leave its type out: such a column can be counted, or be the unit",
+        )
+    return as_declared(_read(column, sql_type), known, kind, column)
 
 
 def _read(column: str, sql_type: str) -> exp.Expr:
@@ -375,7 +412,9 @@ def _read(column: str, sql_type: str) -> exp.Expr:
             name = as_text
         double = exp.TryCast(this=name, to=exp.DataType.build("DOUBLE"))
         return double if base in _NUMBERS else finite(double)
-    if base == "TIMESTAMP WITH TIME ZONE":
+    if base in {"TIMESTAMP WITH TIME ZONE", "TIMESTAMPTZ_NS"}:
+        if base == "TIMESTAMPTZ_NS":
+            name = exp.TryCast(this=name, to=exp.DataType.build("TIMESTAMPTZ"))
         # As it is in Greenwich, whatever the connection's own zone is.
         micros = exp.func("epoch_us", name)
         ends = [int((end - _EPOCH) / timedelta(microseconds=1)) for end in (datetime.min, datetime.max)]  # noqa: DTZ901
@@ -403,31 +442,9 @@ def _column(name: str, values: Any, *, is_date: bool) -> Any:
     return moments
 
 
-def _header(path: str, *, has_quotes: bool) -> list[str]:
-    """The names in the first line of a CSV file."""
-    try:
-        # Not one byte beyond it is decoded: what rows hold must not decide whether a file can be opened.
-        with Path(path).open("rb") as file:
-            line = file.readline()
-            while has_quotes and line.count(b'"') % 2 and (more := file.readline()):
-                line += more
-        text = io.StringIO(line.decode("utf-8-sig"), newline="")
-        names = next(csv.reader(text) if has_quotes else csv.reader(text, quoting=csv.QUOTE_NONE))
-    except (OSError, UnicodeDecodeError, StopIteration, csv.Error):
-        raise InvalidInput(
-            "the CSV file has no header that can be read",
-            why="its first line must name the columns, in UTF-8",
-            fix="add a header line",
-        ) from None
-    return [name.strip() for name in names]
-
-
-def _name(text: str) -> str:
-    return '"' + text.replace('"', '""') + '"'
-
-
-def _text(text: str) -> str:
-    return "'" + text.replace("'", "''") + "'"
+def _parts(raw: str) -> tuple[str, ...]:
+    """The names in a full one."""
+    return tuple(part[1:-1].replace('""', '"') for part in re.findall(r'"(?:[^"]|"")*"', raw))
 
 
 def _failed() -> EngineFailed:

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from sqlglot import exp
 
 from hubbub.errors import InvalidInput
+from hubbub.tables.identity import Identity
 from hubbub.tables.keylist import KeyList
 from hubbub.tables.schema import Key, Kind, Table
 from hubbub.unit import Window
@@ -36,6 +37,8 @@ class Source:
     """Which stretch of time is meant: all other rows are as if they were not there."""
     has_quotes: bool = True
     """Whether a CSV file quotes fields; without, each line is a row whatever is in it."""
+    encoding: str = "utf-8"
+    """Of a CSV file, one of Python's."""
 
 
 class Engine(Protocol):
@@ -71,8 +74,14 @@ class Engine(Protocol):
         Of a protected table nothing of the rows is in it; of a public one what its rows are may be.
         """
 
+    def identity(self, table: str) -> Identity:
+        """By what a table's rows are known, under whatever name; nothing of the rows is in it."""
+
     def shown(self, sql: exp.Expr) -> str:
         """The SQL as this engine reads it; raises `Unsupported` where it would not mean the same here."""
+
+    def check(self) -> None:
+        """Refuse rows that are known not to be those that were opened: before anything is charged."""
 
     def snapshot(self) -> AbstractContextManager[None]:
         """One state of the rows for all that is asked inside; nothing of ours is left behind."""

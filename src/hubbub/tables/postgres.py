@@ -27,6 +27,7 @@ from hubbub.tables.forms import (
     within,
     within_years,
 )
+from hubbub.tables.identity import Identity
 from hubbub.tables.keylist import in_pieces
 from hubbub.tables.schema import UNIT, Key, Kind, Table
 from hubbub.tables.written import Forms, is_wide, names_of, refused_here, written
@@ -76,6 +77,15 @@ _SETTINGS = (
 )
 _CLUSTER = "SELECT system_identifier::text, current_database()::text FROM pg_catalog.pg_control_system()"
 """Whichever of its addresses a server is called by."""
+_RELATED = """
+WITH RECURSIVE related AS (
+    SELECT $1::oid AS oid UNION SELECT CASE WHEN i.inhparent = r.oid THEN i.inhrelid ELSE i.inhparent END
+    FROM pg_inherits i JOIN related r ON r.oid IN (i.inhparent, i.inhrelid)
+)
+SELECT c.oid::text, n.nspname::text, c.relname::text
+FROM related JOIN pg_class c USING (oid) JOIN pg_namespace n ON n.oid = c.relnamespace
+"""
+"""A table with its partitions and parents, and theirs: a row of one may be a row of another."""
 _NUMBER = "SELECT pg_catalog.to_regclass($1)::pg_catalog.oid"
 """Of a table, by its name in the path; there is no operator in it that somebody else could have made."""
 _COLUMNS = """
@@ -161,16 +171,34 @@ class PostgreSQL:
 
     def place(self, table: str) -> Any:
         """The cluster by its own number, the database, the table; see `Engine`."""
+        return ["postgresql", *self._found(_CLUSTER)[0], self._scans[table].name]
+
+    def identity(self, table: str) -> Identity:
+        """The table and all that inheritance or partitioning ties to it, by name and number; see `Engine`."""
+        with self.snapshot():
+            database = ("postgresql", *self._found(_CLUSTER)[0])
+            related = self._found(_RELATED, [self._number(self._scans[table].name)])
+        named = {(*database, "table", schema, name) for _, schema, name in related}
+        return Identity(frozenset(named | {(*database, "number", number) for number, *_ in related}))
+
+    def _found(self, text: str, given: Sequence[Any] = ()) -> list[tuple[str, ...]]:
+        import psycopg
+
         with self.snapshot():
             try:
-                found = self._connection.execute(_CLUSTER).fetchone()
+                found: list[tuple[str, ...]] = (
+                    psycopg.RawCursor(self._connection).execute(text, given).fetchall()
+                )
             except Exception as problem:  # noqa: BLE001
                 raise _failed(problem) from None
-        return ["postgresql", *found, self._scans[table].name]
+        return found
 
     def shown(self, sql: exp.Expr) -> str:
         """The SQL as PostgreSQL reads it; see `Engine`."""
         return written(sql, _FORMS, {name: scan.sql for name, scan in self._scans.items()}, "postgres")
+
+    def check(self) -> None:
+        """Nothing is known before the snapshot; see `Engine`."""
 
     def snapshot(self) -> AbstractContextManager[None]:
         """One snapshot for all that is asked inside; see `Engine`."""

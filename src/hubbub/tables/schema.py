@@ -15,6 +15,8 @@ from fractions import Fraction
 from itertools import islice
 from typing import Any
 
+import numpy as np
+
 from hubbub.errors import InvalidInput
 from hubbub.rational import rational
 from hubbub.tables.keylist import MANY, Key, KeyList
@@ -44,6 +46,7 @@ Size = tuple[int, int]
 RANGE: Size = (-1074, 200)
 """The size of every number that comes from a table: none is smaller than doubles have."""
 _LARGEST = sys.float_info.max
+_PARTS = ("year", "month", "day", "hour", "minute", "second", "microsecond")
 
 
 class Kind(enum.Enum):
@@ -68,10 +71,14 @@ class Column:
     """Numbers are clamped into these before they are added up."""
     keys: Sequence[Key] | None = None
     """All values that a group may have; public."""
+    is_complete: bool = False
+    """Whether these follow from what the column is, so that no row has another: not if they are declared."""
     is_unit: bool = False
     """Whether it says who is protected."""
     origin: tuple[str, str] | None = None
     """The public table and column it comes from: its values are then all that there can be."""
+    is_outer: bool = False
+    """Whether it is NULL in rows besides, which an outer join found nothing for."""
     size: Size = RANGE
     """Of numbers."""
 
@@ -102,10 +109,13 @@ class Table:
         is_public: bool = False,
     ) -> "Table":
         """A table from what is declared of it; what is declared of a column that is not there is refused."""
-        known: dict[Kind, tuple[Key, ...]] = {Kind.BOOLEAN: (False, True)}
+        truths: dict[str, Any] = {"keys": (False, True, None), "is_complete": True}
         table = cls(
             name,
-            tuple(Column(column, kind, keys=known.get(kind)) for column, kind in kinds.items()),
+            tuple(
+                Column(column, kind, **(truths if kind is Kind.BOOLEAN else {}))
+                for column, kind in kinds.items()
+            ),
             is_public,
         )
         _check_names(table)
@@ -115,7 +125,8 @@ class Table:
             columns[column.name] = replace(columns[column.name], bounds=bounds_of(limits, given))
         for given, values in (keys or {}).items():
             column = table.find(given)
-            columns[column.name] = replace(columns[column.name], keys=keys_of(values, given, column.kind))
+            listed = keys_of(values, given, column.kind)
+            columns[column.name] = replace(columns[column.name], keys=listed, is_complete=False)
         if unit is not None:
             column = table.find(unit)
             columns[column.name] = replace(columns[column.name], is_unit=True)
@@ -237,30 +248,58 @@ def _plain(values: tuple[Any, ...], kind: Kind) -> tuple[Key, ...]:
 
 
 def key_of(value: Any, name: str, kind: Kind) -> Key:
-    """One key value, of the kind's own Python type."""
+    """One key value, as the engine holds it: of the kind's own Python type, and of no other.
+
+    Two that differ here differ in the engine too; what is finer than its type is refused.
+    """
     if value is None:
         return None
-    if hasattr(value, "item"):
+    if kind in {Kind.DATE, Kind.TIMESTAMP}:
+        moment = _moment(value, kind)
+        if moment is not None:
+            return moment
+    elif hasattr(value, "item"):
         value = value.item()  # of numpy
-    if kind is Kind.TEXT and isinstance(value, str) and is_text(value):
-        return value
+    if kind is Kind.TEXT and isinstance(value, str) and is_text(str.__str__(value)):
+        return str.__str__(value)
     if kind is Kind.BOOLEAN and isinstance(value, bool):
         return value
     if kind is Kind.NUMBER and isinstance(value, (int, float, Fraction)) and not isinstance(value, bool):
         number = float(value) if -_LARGEST <= value <= _LARGEST else math.nan
         if number == value:
             return number + 0.0
-    if kind is Kind.TIMESTAMP and isinstance(value, datetime) and value.tzinfo is None:
-        return value
-    if kind is Kind.DATE and isinstance(value, date) and not isinstance(value, datetime):
-        return value
-    if kind is Kind.TIMESTAMP and isinstance(value, date) and not isinstance(value, datetime):
-        return datetime(value.year, value.month, value.day)  # noqa: DTZ001 - the engine's have no zone
     raise InvalidInput(
         f"a key of {name} is not a {kind.value}",
         why="it would never be met in the data",
         fix=f"pass keys of kind {kind.value}, or declare another kind for {name}",
     )
+
+
+def _moment(value: Any, kind: Kind) -> Key:
+    """A date or timestamp in whole microseconds, if that is all that there is to it; else None."""
+    if isinstance(value, np.datetime64):
+        unit, _ = np.datetime_data(value.dtype)
+        try:
+            micros = value.astype("M8[us]")
+        except OverflowError:
+            return None
+        # Of a finer unit, or too far off, it does not come back as it was; what is no time equals nothing.
+        if micros.astype(value.dtype) != value:
+            return None
+        value = micros.item()
+        value = value.date() if unit in {"Y", "M", "W", "D"} and isinstance(value, datetime) else value
+    if isinstance(value, datetime):
+        try:
+            # Subclasses may hold more: pandas has nanoseconds.
+            plain = datetime(*(getattr(value, part) for part in _PARTS))  # noqa: DTZ001 - no zone
+        except (TypeError, ValueError):  # it is no moment
+            return None
+        is_exact = value.tzinfo is None and not getattr(value, "nanosecond", 0)
+        return plain if is_exact and kind is Kind.TIMESTAMP else None
+    if isinstance(value, date):
+        day = date(value.year, value.month, value.day)
+        return day if kind is Kind.DATE else datetime(day.year, day.month, day.day)  # noqa: DTZ001
+    return None
 
 
 def _check_names(table: Table) -> None:

@@ -23,6 +23,7 @@ from hubbub.errors import EngineFailed, HubbubError, InvalidInput
 from hubbub.noise.entropy import random_bytes
 from hubbub.tables.engine import Columns, Source, Turn, distinct_keys, types_of, whole
 from hubbub.tables.forms import BIGINT, DOUBLE, as_declared, finite, number_literal, within, within_years
+from hubbub.tables.identity import Identity
 from hubbub.tables.keylist import in_pieces
 from hubbub.tables.schema import UNIT, Key, Kind, Table
 from hubbub.tables.written import Forms, is_wide, names_of, refused_here, written
@@ -109,9 +110,17 @@ class Spark:
         """None: what a name means is the session's, and a data frame has none. See `Engine`."""
         del table
 
+    def identity(self, table: str) -> Identity:
+        """None: what a name means is the session's. See `Engine`."""
+        del table
+        return Identity()
+
     def shown(self, sql: exp.Expr) -> str:
         """The SQL as Spark reads it; see `Engine`."""
         return written(sql, _FORMS, {name: scan.sql for name, scan in self._scans.items()}, "spark")
+
+    def check(self) -> None:
+        """Nothing is known before the snapshot; see `Engine`."""
 
     def snapshot(self) -> AbstractContextManager[None]:
         """One list of files for all that is asked inside; see `Engine`."""
@@ -452,17 +461,29 @@ def _rounded(node: exp.Expr) -> exp.Expr:
     return exp.Case(ifs=[exp.If(this=inside, true=double)], default=node.this.copy())
 
 
+_PART_BITS = 21
+"""Sums of 2^42 integers of so many bits fit in 64."""
+
+
 def _summed(node: exp.Expr) -> exp.Expr:
-    """A sum of integers below 2^32 in two parts, so that neither overflows; wide ones are decimals."""
+    """A sum of integers of at most 2^61 in three parts, so that none overflows; wide ones are decimals."""
     if any(is_wide(part) for part in node.this.walk()):
         return node
     whole = exp.Cast(this=node.this, to=BIGINT.copy())
-    high = exp.Sum(this=_call("SHIFTRIGHT", whole, exp.Literal.number(16)))
-    low = exp.Sum(this=exp.BitwiseAnd(this=whole.copy(), expression=exp.Literal.number(65535)))
-    wide = exp.Cast(this=high, to=exp.DataType.build("DECIMAL(38, 0)"))
-    return exp.Paren(
-        this=exp.Add(this=exp.Mul(this=wide, expression=exp.Literal.number(65536)), expression=low)
-    )
+    total: exp.Expr | None = None
+    for shift in (2 * _PART_BITS, _PART_BITS, 0):
+        part: exp.Expr = _call("SHIFTRIGHT", whole.copy(), exp.Literal.number(shift)) if shift else whole
+        if total is not None:
+            mask = exp.Literal.number((1 << _PART_BITS) - 1)
+            part = exp.BitwiseAnd(this=part, expression=mask)
+        added = exp.Cast(this=exp.Sum(this=part), to=exp.DataType.build("DECIMAL(38, 0)"))
+        if total is not None:
+            one = exp.Literal.number(1 << _PART_BITS)
+            total = exp.Add(this=exp.Mul(this=exp.Paren(this=total), expression=one), expression=added)
+        else:
+            total = added
+    assert total is not None
+    return exp.Paren(this=total)
 
 
 _PARTS = {

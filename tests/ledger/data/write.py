@@ -15,7 +15,7 @@ def write(path: str) -> None:
         owner.grant("bob", Budget(1))
         ada, bob = owner.for_analyst("ada"), owner.for_analyst("bob")
         ada.keep(ada.begin("a count", Loss.pure(Fraction(1, 10)), key="monday").number, '{"n": 42}')
-        bob.charge("a count", Loss.pure(Fraction(1, 10)), key="monday")
+        bob.begin("a count", Loss.pure(Fraction(1, 10)), key="monday")
         owner.version("2026-11", "visits")
         owner.charge(
             "sums", Loss.gaussian(Fraction(1, 10)) + Loss.approximate(Fraction(1, 10), Fraction(1, 10**9))

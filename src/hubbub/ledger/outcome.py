@@ -1,0 +1,172 @@
+"""What comes out of a charge: an answer, a refusal or a failure. It is stored before anybody sees it.
+
+A failure may tell as much as an answer: whether a run fails can depend on rows and on noise. So it is an
+outcome like any other, and who asks again gets it again.
+
+Proof: docs/proofs/ledger.md, "One outcome per charge"
+"""
+
+import json
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from types import NoneType
+from typing import Any, Generic, TypeVar
+
+from hubbub import errors
+from hubbub.errors import EngineFailed, HubbubError, LedgerFailed
+from hubbub.ledger.account import Account, Charge
+from hubbub.ledger.attempts import Attempt, is_over
+
+__all__ = ["Outcome", "Progress", "answer_of", "callers_own", "outcome_of", "settled"]
+
+Progress = Callable[[str], None]
+_T = TypeVar("_T")
+_FORMAT = "hubbub outcome/1"
+_START = f'{{"format": "{_FORMAT}"'
+_KINDS = {name: getattr(errors, name) for name in errors.__all__}
+_PATIENCE = 300.0
+"""So many seconds another's attempt is waited for, where it may still be running."""
+_PAUSES = (0.01, 1.0)
+"""Between two looks: at first, and at most."""
+
+
+@dataclass(frozen=True)
+class Outcome(Generic[_T]):
+    """What a run came to: a value, or an error; and what interrupted it, to be raised once that is stored."""
+
+    value: _T | None = None
+    error: HubbubError | None = None
+    interrupt: BaseException | None = None
+
+    def get(self) -> _T:
+        """The value; or what is to be raised instead of it."""
+        if self.interrupt is not None:
+            raise self.interrupt
+        if self.error is not None:
+            raise self.error
+        assert self.value is not None
+        return self.value
+
+
+def outcome_of(run: Callable[[], _T]) -> Outcome[_T]:
+    """Run, and give what came out, whatever it is.
+
+    Guarantee: of an exception that is not ours nothing is left, neither its text nor where it was raised; of
+        one that is ours its class and its words.
+    """
+    try:
+        return Outcome(run())
+    except HubbubError as said:
+        kind = next(kind for kind in type(said).__mro__ if _KINDS.get(kind.__name__) is kind)
+        return Outcome(error=kind(said.what, why=said.why, fix=said.fix))
+    except _CallersOwn as theirs:
+        return Outcome(error=_interrupted(), interrupt=theirs.problem)
+    except SystemExit as wanted:
+        return Outcome(error=_interrupted(), interrupt=SystemExit(wanted.code))
+    except (KeyboardInterrupt, GeneratorExit) as wanted:
+        return Outcome(error=_interrupted(), interrupt=type(wanted)())
+    except BaseException:  # noqa: BLE001 - also what is no Exception, such as an engine's panic
+        return Outcome(error=_failed())
+
+
+def settled(
+    account: Account, run: Callable[[Charge], str], progress: Progress = lambda _: None, **asked: Any
+) -> tuple[Charge, str]:
+    """The one answer of a charge, as it is stored: run and stored now, or before, by whoever asked the same.
+
+    `asked` is what `Account.begin` takes. What the run raised is raised, now and whenever it is asked again.
+
+    Guarantee: a charge is run by the one attempt that made it, once, and nothing of the run is seen unless
+        it has been stored. Where it could not be, the next who asks is charged anew.
+    Assumes: what `run` computes is seen by nobody but through what it returns or raises.
+    Proof: docs/proofs/ledger.md, "One outcome per charge"
+    """
+    with Attempt() as attempt:
+        charge = _begun(account, attempt, progress, asked)
+        if not charge.is_new:
+            return charge, answer_of(account.released(charge.number) or "")
+        outcome = outcome_of(lambda: run(charge))
+        try:
+            kept = _kept(account, charge.number, outcome)
+        finally:
+            if outcome.interrupt is not None:
+                raise outcome.interrupt from None
+    return charge, answer_of(kept)
+
+
+def answer_of(kept: str) -> str:
+    """The answer that is stored; or the error that is, raised."""
+    if not kept.startswith(_START):
+        return kept
+    name, what, why, fix = json.loads(kept)["raised"]
+    raise _KINDS[name](what, why=why, fix=fix)
+
+
+class _CallersOwn(BaseException):
+    """An exception of the caller's own code, on its way back to it."""
+
+    def __init__(self, problem: BaseException) -> None:
+        self.problem = problem
+
+
+def callers_own(progress: Progress) -> Progress:
+    """The same, so that what it raises reaches the caller as it is, once the outcome is stored."""
+
+    def told(step: str) -> None:
+        try:
+            progress(step)
+        except BaseException as problem:  # noqa: BLE001 - also an interrupt is hers here
+            raise _CallersOwn(problem) from None
+
+    return told
+
+
+def _begun(account: Account, attempt: Attempt, progress: Progress, asked: dict[str, Any]) -> Charge:
+    """A charge of this attempt's, or another's that has its outcome."""
+    lost, pause, until = None, _PAUSES[0], time.monotonic() + _PATIENCE
+    while True:
+        charge = account.begin(**asked, attempt=attempt.name, lost=lost)
+        if charge.is_new or charge.is_settled:
+            return charge
+        if is_over(charge.attempt) or time.monotonic() >= until or _age(charge) >= _PATIENCE:
+            lost = charge.number
+            continue
+        progress("waiting for the same question, which is being answered elsewhere")
+        time.sleep(pause)
+        pause = min(2 * pause, _PAUSES[1])
+
+
+def _age(charge: Charge) -> float:
+    return (datetime.now(UTC) - datetime.fromisoformat(charge.moment)).total_seconds()
+
+
+def _kept(account: Account, number: int, outcome: Outcome[str]) -> str:
+    """Store what came out; or, where its text cannot be stored, that it failed."""
+    if outcome.error is None:
+        storing = outcome_of(lambda: account.keep(number, outcome.value or ""))
+        if storing.interrupt is not None or isinstance(storing.error, (NoneType, LedgerFailed)):
+            return storing.get()
+    return account.keep(number, _stored(outcome.error or _failed()))
+
+
+def _stored(error: HubbubError) -> str:
+    said = [type(error).__name__, error.what, error.why, error.fix]
+    return json.dumps({"format": _FORMAT, "raised": said}, ensure_ascii=True)
+
+
+def _failed() -> EngineFailed:
+    return EngineFailed(
+        "the run failed after it was charged",
+        why="how it failed may tell about rows, so it is not said; the failure is the outcome of this charge",
+        fix="ask another question, or the same at another price: it is charged anew",
+    )
+
+
+def _interrupted() -> EngineFailed:
+    return EngineFailed(
+        "the run was interrupted after it was charged, and its answer is lost",
+        why="to run it again would be a second answer for one charge",
+        fix="ask the same at another price, or declare a new version: it is charged anew",
+    )

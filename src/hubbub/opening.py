@@ -1,0 +1,128 @@
+"""What the owner declared holds when a dataset is opened: her unit, ledger, account and budget.
+
+What is passed besides a `hubbub.toml` may say more than it does, but nothing else; unless the owner says
+aloud that she sets it aside, and that is written in the declared ledger first.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from hubbub.errors import InvalidInput, Refused
+from hubbub.facts import Facts, found
+from hubbub.ledger import Ledger
+from hubbub.loss import Budget
+from hubbub.tables.engine import Engine, Source
+from hubbub.unit import Unit
+
+__all__ = ["keep_declared", "refuse_both", "refuse_declared", "refuse_words"]
+
+
+def keep_declared(
+    facts: Facts,
+    who: Unit,
+    *,
+    ledger: Ledger | str | Path | None,
+    account: str | None,
+    budget: Budget | None,
+    override: bool,
+) -> None:
+    """Refuse what is passed against a declaration; or record, before anything else, that it is set aside.
+
+    Guarantee: who opens declared rows spends what the declaration says, from where it says; or a line of the
+        declared ledger says that its owner wanted otherwise.
+    """
+    others = list(_others(facts, who, ledger, account, budget))
+    if not others:
+        return
+    passed = ", ".join(others)
+    if not override:
+        raise Refused(
+            f"{facts.file} declares another {passed}",
+            why="what the owner declared holds, so that rows are protected as she says, by one budget",
+            fix="leave it out, or change what is declared; override=True sets it aside, and is recorded",
+        )
+    payer, where = facts.payer, facts.ledger
+    if payer is None or where is None:
+        raise Refused(
+            f"{facts.file} declares another {passed}, and no ledger in which to record that it is set aside",
+            why="what the owner declared is set aside aloud, or not at all",
+            fix=f"change {facts.file}",
+        )
+    declared = replace(facts.unit, window=who.window)
+    with Ledger.open(where, secret=facts.secret) as kept:
+        kept.account(payer, declared, facts.budget).override(f"another {passed} than declared")
+
+
+def _others(
+    facts: Facts, who: Unit, ledger: Ledger | str | Path | None, account: str | None, budget: Budget | None
+) -> Iterator[str]:
+    """What is passed that is not as declared."""
+    if (who.key or "").lower() != (facts.unit.key or "").lower() or who.neighbours != facts.unit.neighbours:
+        yield "unit"
+    if ledger is not None and facts.ledger is not None and not _is_at(ledger, facts.ledger):
+        yield "ledger"
+    if account is not None and facts.account is not None and account != facts.account:
+        yield "account"
+    if budget is not None and facts.budget is not None and budget != facts.budget:
+        yield "budget"
+    if who.window is not None and facts.window not in {None, who.window.column}:
+        yield "window"
+
+
+def _is_at(ledger: Ledger | str | Path, declared: str) -> bool:
+    where = ledger.where if isinstance(ledger, Ledger) else str(ledger)
+    return where == declared or Path(where).resolve() == Path(declared).resolve()
+
+
+def refuse_declared(public: Mapping[str, Any]) -> None:
+    """Refuse, as public, what a hubbub.toml declares to be somebody's."""
+    for name, rows in public.items():
+        facts = found(rows)
+        table = None if facts is None else next((t for t in facts.tables if t.name == facts.opened), None)
+        if facts is not None and table is not None and not table.is_public:
+            raise _both(name, f"{table.name} of {facts.file}")
+
+
+def refuse_both(engine: Engine, sources: Mapping[str, Source]) -> None:
+    """Refuse rows that would be public and protected at once, by whatever names.
+
+    Guarantee: no file, table, partition or object is opened as both.
+    Assumes: what cannot be known, a copy or a view, is as the owner says.
+    """
+    identities = {name: engine.identity(name) for name in sources}
+    for public, rows in sources.items():
+        for protected, others in sources.items():
+            if not rows.is_public or others.is_public:
+                continue
+            if identities[public].meets(identities[protected]) or _is_same(rows.rows, others.rows):
+                raise _both(public, protected)
+
+
+def _is_same(rows: Any, others: Any) -> bool:
+    """Whether it is one object, or one name where names are all that is known."""
+    if isinstance(rows, str) and isinstance(others, str):
+        return rows.lower() == others.lower()
+    return rows is others
+
+
+def _both(public: str, protected: str) -> Refused:
+    return Refused(
+        f"{public} is passed as public, and has rows of {protected}, which is protected",
+        why="what is public is shown as it is",
+        fix="pass only tables that are nobody's as public",
+    )
+
+
+def refuse_words(analyst: str | None, *, has_ledger: bool, **words: bool) -> None:
+    """Refuse the owner's words from others, and where nothing would record them."""
+    for name, is_said in words.items():
+        if is_said and analyst is not None:
+            raise Refused(
+                f"{name} is passed on behalf of an analyst", why="it is the owner's word", fix="ask the owner"
+            )
+        if is_said and not has_ledger:
+            raise InvalidInput(
+                f"{name} is given without a ledger", why="only a ledger keeps it", fix="pass a ledger too"
+            )

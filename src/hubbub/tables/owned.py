@@ -1,0 +1,101 @@
+"""Objects that an owner made in a DuckDB database: which of them are read, and which are refused.
+
+A table is read. A view is refused: what it computes may fail on some row, or take a type from one, and both
+would show. A macro that has the name of a function of the engine's own would stand for it in every query: a
+database with such a macro is refused. Settings that change what a query means must be as they are by default.
+All of this is looked at in the same transaction as the rows, by names of the system's catalog, which nobody
+else can write to.
+"""
+
+from collections.abc import Sequence
+from functools import cache
+from typing import Any
+
+import duckdb
+
+from hubbub.errors import InvalidInput
+
+__all__ = ["check_catalog", "table_named"]
+
+_MEANING = {
+    *("default_collation", "default_null_order", "null_order", "default_order", "integer_division"),
+    *("ieee_floating_point_ops", "error_on_division_by_zero", "regex_match_operator_semantics", "calendar"),
+    *("dialect_compatibility_mode", "current_dialect", "active_grammar_extensions", "old_implicit_casting"),
+    *("disable_timestamptz_casts", "legacy_disable_null_type", "order_by_non_integer_literal"),
+    *("scalar_subquery_error_on_multiple_rows", "preserve_identifier_case"),
+    "allow_parser_override_extension",
+}
+"""Settings that change what a query means, or on which rows it fails; a version may not have them all."""
+
+
+def check_catalog(connection: duckdb.DuckDBPyConnection) -> None:
+    """Refuse what would change the meaning of a query.
+
+    Guarantee: every function in a query is the engine's own, and means what it means by default.
+    Assumes: it is asked in the transaction of the query.
+    """
+    functions = connection.execute(
+        "SELECT function_name, internal FROM system.main.duckdb_functions()"
+    ).fetchall()
+    own = {str(name).lower() for name, is_internal in functions if is_internal}
+    if any(str(name).lower() in own for name, is_internal in functions if not is_internal):
+        raise InvalidInput(
+            "the database has a macro with the name of one of the engine's own functions",
+            why="it would stand for that function in every query, and one row could count for many",
+            fix="drop the macro, or give it another name",
+        )
+    for name, value in _settings(connection).items():
+        if value != _defaults().get(name, value):
+            raise InvalidInput(
+                f"the setting {name} of the connection is not what it is by default",
+                why="it changes what a query means, or which texts are equal",
+                fix=f"RESET {name}, also if it is set for all connections",
+            )
+
+
+def _settings(connection: duckdb.DuckDBPyConnection) -> dict[str, Any]:
+    found = connection.execute("SELECT name, value FROM system.main.duckdb_settings()").fetchall()
+    # Some versions write an unset collation as "binary".
+    return {
+        str(name).lower(): "" if value == "binary" else value
+        for name, value in found
+        if str(name).lower() in _MEANING
+    }
+
+
+@cache
+def _defaults() -> dict[str, Any]:
+    with duckdb.connect(":memory:") as fresh:
+        return _settings(fresh)
+
+
+def table_named(connection: duckdb.DuckDBPyConnection, parts: Sequence[str]) -> tuple[str, str, str]:
+    """The full name of the table that is meant by one, two or three names, if it is one."""
+    found = connection.execute(
+        "SELECT t.database_name, t.schema_name, t.table_name, t.sql, d.type "
+        "FROM system.main.duckdb_tables() AS t JOIN system.main.duckdb_databases() AS d USING (database_oid)"
+    ).fetchall()
+    wanted = [part.lower() for part in parts]
+    path = connection.execute(
+        "SELECT system.main.current_database(), system.main.current_schema()"
+    ).fetchone()
+    here = [str(part).lower() for part in path or ()]
+    meant = []
+    for row in found:
+        full = [str(part).lower() for part in row[:3]]
+        # Of two names the first is a schema here, or a database.
+        fits = {
+            1: full == [*here, *wanted],
+            2: full[2] == wanted[-1] and (full[:2] == [here[0], wanted[0]] or full[0] == wanted[0]),
+            3: full == wanted,
+        }
+        if fits.get(len(wanted), False):
+            meant.append(row)
+    if len(meant) != 1 or meant[0][4] != "duckdb" or "GENERATED ALWAYS AS" in str(meant[0][3]).upper():
+        raise InvalidInput(
+            f"{parts[-1]} is no table of the database, or one whose columns are computed when they are read",
+            why="what a view or such a column computes may fail on some row, and whether it does would show",
+            fix="name a table of DuckDB's own, or make one: CREATE TABLE … AS SELECT … FROM the view",
+        )
+    database, schema, table, *_ = meant[0]
+    return str(database), str(schema), str(table)

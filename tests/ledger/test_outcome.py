@@ -1,0 +1,345 @@
+"""One outcome per charge: whatever a run comes to, at whichever step, is what all see who ask again."""
+
+import itertools
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from fractions import Fraction
+from pathlib import Path
+from unittest import mock
+
+import pandas as pd
+import pytest
+
+import hubbub as hb
+import hubbub.dataset
+from hubbub.errors import EngineFailed, HubbubError, LedgerFailed, Refused
+from hubbub.ledger import Ledger, outcome
+from hubbub.ledger.attempts import Attempt, is_over
+from hubbub.ledger.outcome import answer_of, outcome_of, settled
+from hubbub.loss import Budget, Loss
+from ledger.places import PATIENT
+
+ROWS = pd.DataFrame({"who": range(20), "g": ["ab"[i % 2] for i in range(20)]})
+SOURCE = str(Path(hb.__file__).parent)
+SECRET = "the row of Ada Lovelace"  # noqa: S105 - what an error must not say
+RAISED = [RuntimeError, MemoryError, KeyboardInterrupt, SystemExit, GeneratorExit, Refused]
+QUESTIONS = {
+    "combined": "SELECT g, COUNT(*) AS n FROM people GROUP BY g",
+    "ordered": "SELECT g, COUNT(*) AS n FROM people GROUP BY g ORDER BY n DESC LIMIT 1",
+}
+CHARGING = {("account.py", "begin"), ("spending.py", "charge")}
+PRICE = Loss.pure(Fraction(1, 10))
+
+
+@pytest.fixture
+def ledger(folder):
+    with Ledger.open(folder / "people.ledger") as made:
+        made.account("people", hb.Unit("who"), Budget(10))
+        yield made
+
+
+def opened(ledger, version="1"):
+    given = {"ledger": ledger, "version": version} if ledger is not None else {"budget": Budget(10)}
+    return hb.open({"people": ROWS}, unit="who", keys={"g": ["a", "b"]}, rows_per_unit=1, **given)
+
+
+def made(kind):
+    return kind(SECRET, why=SECRET, fix=SECRET) if issubclass(kind, HubbubError) else kind(SECRET)
+
+
+class Failing:
+    """Raises at the n-th call of a function of ours after the charge; how many there were is in `calls`."""
+
+    def __init__(self, at, kind):
+        self.at, self.kind, self.calls, self.is_charged = at, kind, 0, False
+
+    def __enter__(self):
+        sys.setprofile(self.watch)
+        return self
+
+    def __exit__(self, *_):
+        sys.setprofile(None)
+
+    def watch(self, frame, event, _):
+        code = frame.f_code
+        if event == "return" and (Path(code.co_filename).name, code.co_name) in CHARGING:
+            self.is_charged = True
+        elif event == "call" and self.is_charged and code.co_filename.startswith(SOURCE):
+            self.calls += 1
+            if self.calls == self.at:
+                sys.setprofile(None)
+                raise made(self.kind)
+
+
+class Asked:
+    """What was seen of a question, and how often the rows were asked for it."""
+
+    def __init__(self, data, text, epsilon):
+        self.data, self.plan, self.runs = data, data.sql(text, epsilon=epsilon), 0
+
+    def __call__(self):
+        def counted(*given, **named):
+            self.runs += 1
+            return hubbub.queries.run.answered(*given, **named)
+
+        try:
+            with mock.patch.object(hubbub.dataset, "answered", counted):
+                return self.data.run(self.plan).value.to_dict()
+        except BaseException as problem:
+            hangs = [problem.__cause__, problem.__context__]
+            return type(problem).__name__, str(problem), hangs
+
+
+def charges(data):
+    """How often the question of price 1/10000 was charged; all else costs next to nothing."""
+    return int(data.account.spent.epsilon * 10**4)
+
+
+def fail_at_every(ledger, text, kind, step):
+    """Let a run fail at every call after its charge, and ask again; how many steps there were."""
+    at, reached = RAISED.index(kind) - step + 1, True
+    while reached:
+        at += step
+        data = opened(ledger, f"{at}")
+        Asked(data, text, Fraction(1, 10**9))()  # which that at another price is combined with
+        before = charges(data)
+        ask = Asked(data, text, Fraction(1, 10**4))
+        with Failing(at, kind) as failing:
+            first = ask()
+        runs, lines = ask.runs, charges(data) - before
+        assert (runs <= 1, lines) == (True, 1)
+        second = ask()
+        paid = charges(data) - before
+        assert ask.runs <= paid  # never a second noise for one charge
+        assert [ask() for _ in range(2)] == [second, second]
+        assert (ask.runs <= paid, charges(data) - before) == (True, paid)
+        for seen in (first, second):
+            if isinstance(seen, tuple) and seen[0] in {"EngineFailed", "Refused"}:
+                # What is said of the first run is what is said for ever, unless it was said after the answer
+                # had been stored; an interrupt goes on, and is told.
+                is_stored = isinstance(second, dict) or "interrupted" in second[1]
+                assert paid > 1 or second == first or is_stored
+                assert seen[2] == [None, None]
+                assert (SECRET in seen[1]) is (seen[0] == "Refused")
+        reached = failing.calls >= at
+    return at
+
+
+# An exception that is raised in a generator which nobody asks any more is shown, and goes nowhere.
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+@pytest.mark.parametrize("name", QUESTIONS)
+@pytest.mark.parametrize("kind", RAISED)
+def test_a_run_that_fails_at_any_call_after_its_charge_has_one_outcome(ledger, name, kind):
+    assert fail_at_every(ledger, QUESTIONS[name], kind, 197) > 100
+    assert ledger.verify().is_whole
+
+
+@pytest.mark.long
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+@pytest.mark.parametrize("name", QUESTIONS)
+@pytest.mark.parametrize("kind", RAISED)
+def test_a_run_that_fails_at_every_single_call_after_its_charge_has_one_outcome(ledger, name, kind):
+    assert fail_at_every(ledger, QUESTIONS[name], kind, 1) > 100
+    assert ledger.verify().is_whole
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+@pytest.mark.parametrize("kind", RAISED)
+def test_without_a_ledger_each_run_is_charged_anew(kind):
+    data = opened(None)
+    for number, at in enumerate(range(1, 400, 23), 1):
+        ask = Asked(data, QUESTIONS["ordered"], Fraction(1, 1000))
+        with Failing(at, kind):
+            ask()
+        assert data.account.spent.epsilon == Fraction(number, 1000)
+        assert ask.runs <= 1
+
+
+@pytest.mark.parametrize("ways", ["ledger", "memory"])
+def test_each_stream_is_charged_anew_also_one_that_fails_midway(ledger, ways):
+    data = opened(ledger if ways == "ledger" else None)
+    plan = data.sql(QUESTIONS["combined"], epsilon=Fraction(1, 100))
+    noises = []
+    draw = hubbub.queries.streamed.noisy_of
+
+    def failing(*given, **named):
+        noises.append(draw(*given, **named))
+        if len(noises) % 2:
+            raise RuntimeError(SECRET)
+        return noises[-1]
+
+    with mock.patch.object(hubbub.queries.streamed, "noisy_of", failing):
+        for number in range(1, 7):
+            if number % 2:
+                with pytest.raises(EngineFailed) as failed:
+                    data.stream(plan)
+                assert SECRET not in str(failed.value)
+                assert (failed.value.__cause__, failed.value.__context__) == (None, None)
+            else:
+                stream = data.stream(plan).value
+                assert [answers["n"] for answers in stream] == [answers["n"] for answers in stream]
+            assert len(noises) == number
+            assert data.account.spent.epsilon == Fraction(number, 100)
+
+
+@pytest.mark.parametrize("kind", [ValueError, KeyboardInterrupt, SystemExit])
+def test_what_the_caller_s_own_code_raises_is_hers_and_the_outcome_is_stored(ledger, kind):
+    data = opened(ledger)
+    plan = data.sql(QUESTIONS["ordered"], epsilon=0.1)
+    own = kind("hers")
+
+    def progress(step):
+        raise own
+
+    for _ in range(2):
+        with pytest.raises(kind) as raised:
+            data.run(plan, progress)
+        assert raised.value is own
+        plan = data.sql(QUESTIONS["ordered"], epsilon=0.2)
+    for epsilon in (0.1, 0.2):
+        with pytest.raises(EngineFailed, match="interrupted after it was charged, and its answer is lost"):
+            data.run(data.sql(QUESTIONS["ordered"], epsilon=epsilon))
+    assert data.account.spent.epsilon == Fraction(3, 10)
+
+
+def test_a_refusal_keeps_its_class_and_its_words(ledger):
+    class Special(Refused):
+        pass
+
+    def refused(*_, **__):
+        raise Special("no bounds stood out", why="noise", fix="say them") from ValueError(SECRET)
+
+    data = opened(ledger)
+    said = []
+    for way in (refused, hubbub.queries.run.answered):
+        with mock.patch.object(hubbub.dataset, "answered", way), pytest.raises(Refused) as raised:
+            data.run(data.sql(QUESTIONS["ordered"], epsilon=0.1))
+        assert (raised.value.__cause__, raised.value.__context__) == (None, None)
+        said.append((type(raised.value), str(raised.value)))
+    assert said == [(Refused, "no bounds stood out: noise. To mend it: say them.")] * 2
+
+
+def test_where_the_outcome_cannot_be_stored_the_next_run_is_charged_anew(ledger):
+    data = opened(ledger)
+    full = LedgerFailed("the disk is full", why="x", fix="y")
+    for number in range(1, 4):
+        ask = Asked(data, QUESTIONS["combined"], Fraction(1, 10))
+        with mock.patch.object(type(data.account), "keep", side_effect=full):
+            assert ask()[0] == "LedgerFailed"
+        assert data.account.spent.epsilon == Fraction(number, 10)
+    answer = ask()
+    assert ask.runs == 2
+    assert data.account.spent.epsilon == Fraction(4, 10)
+    assert ask() == answer
+    assert data.account.spent.epsilon == Fraction(4, 10)
+    assert ledger.verify().is_whole
+
+
+def test_an_answer_whose_text_cannot_be_stored_is_a_failure_and_stored(ledger):
+    spender = ledger.account("people")
+    asked = {"what": "keys", "loss": PRICE, "unit": spender.unit, "key": "k"}
+    for text in ("a key with \0", "another"):
+        with pytest.raises(EngineFailed, match="the run failed"):
+            settled(spender, lambda _, text=text: text, **asked)
+    assert spender.spent.epsilon == Fraction(1, 10)
+
+
+def test_another_s_charge_is_waited_for_no_longer_than_patience_and_then_charged_anew(ledger, monkeypatch):
+    spender = ledger.account("people")
+    asked = {"what": "a count", "loss": PRICE, "unit": spender.unit, "key": "k"}
+    slow = spender.begin(**asked, attempt="another machine 1 2 3")
+    looks = []
+    monkeypatch.setattr(outcome.time, "sleep", looks.append)
+    clock = itertools.count(0, 100)
+    monkeypatch.setattr(outcome.time, "monotonic", lambda: next(clock))
+    charge, text = settled(spender, lambda _: "42", **asked)
+    assert (charge.is_new, text, len(looks)) == (True, "42", 2)
+    assert looks == [0.01, 0.02]
+    assert spender.keep(slow.number, "41") == "41"  # it was alive after all, and has paid too
+    assert settled(spender, lambda _: "43", **asked)[1] == "42"
+    assert spender.spent.epsilon == Fraction(2, 10)
+    assert ledger.verify().is_whole
+
+
+def test_a_charge_of_long_ago_is_not_waited_for(ledger, monkeypatch):
+    spender = ledger.account("people")
+    asked = {"what": "a count", "loss": PRICE, "unit": spender.unit, "key": "k"}
+    spender.begin(**asked)
+    monkeypatch.setattr(outcome, "_PATIENCE", 0.0)
+    monkeypatch.setattr(outcome.time, "sleep", lambda _: pytest.fail("it waits"))
+    assert settled(spender, lambda _: "42", **asked)[1] == "42"
+
+
+def test_whether_an_attempt_is_over():
+    with Attempt() as attempt:
+        assert is_over(attempt.name)  # who would wait for itself
+        seen = []
+        thread = threading.Thread(target=lambda: seen.append(is_over(attempt.name)))
+        thread.start()
+        thread.join()
+        assert seen == [False]
+    assert is_over(attempt.name)
+    for unknown in (None, "", "one", "another machine 1 2", f"{attempt.name.split()[0]} x y z"):
+        assert not is_over(unknown)
+
+
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="only Linux tells of other processes")
+def test_whether_another_process_is_over():
+    text = (
+        "from hubbub.ledger.attempts import Attempt; import time\nprint(Attempt().name, flush=True)\ninput()"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", text], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as other:
+        name = other.stdout.readline().strip()
+        assert not is_over(name)
+        os.kill(other.pid, signal.SIGKILL)
+        os.waitid(os.P_PID, other.pid, os.WEXITED | os.WNOWAIT)  # dead, and not yet buried
+        assert is_over(name)
+        other.wait()
+    assert is_over(name)
+
+
+def test_an_interrupt_holds_nothing_but_what_the_caller_needs():
+    for kind, given in ((SystemExit, 3), (KeyboardInterrupt, SECRET), (GeneratorExit, SECRET)):
+
+        def run(kind=kind, given=given):
+            raise kind(given) from ValueError(SECRET)
+
+        found = outcome_of(run)
+        assert type(found.interrupt) is kind
+        assert found.interrupt.args == ((3,) if kind is SystemExit else ())
+        assert found.interrupt.__cause__ is None
+
+
+def test_what_is_no_exception_at_all_is_a_failure_too():
+    class Panic(BaseException):
+        pass
+
+    def run():
+        raise Panic(SECRET)
+
+    found = outcome_of(run)
+    assert isinstance(found.error, EngineFailed)
+    assert found.interrupt is None
+    assert SECRET not in str(found.error)
+
+
+def test_stored_outcomes_are_read_as_they_were_written():
+    stored = json.dumps({"format": "hubbub outcome/1", "raised": ["Refused", "a", "b", "c"]})
+    with pytest.raises(Refused, match=r"a: b\. To mend it: c\."):
+        answer_of(stored)
+    assert answer_of('{"format": "hubbub answers/1"}') == '{"format": "hubbub answers/1"}'
+
+
+def test_a_reader_of_the_lines_finds_what_was_charged_anew(ledger):
+    other = ledger.account("visits", PATIENT, Budget(1))
+    first = other.begin("a count", PRICE, key="k")
+    other.begin("a count", PRICE, key="k", lost=first.number)
+    bodies = [entry.body for entry in other.entries() if entry.kind == "charge"]
+    assert [body.get("instead of") for body in bodies] == [None, first.number]
+    assert ledger.verify().is_whole
