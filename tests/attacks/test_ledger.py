@@ -2,10 +2,272 @@
 
 | row | what an attacker does | mutant |
 |---|---|---|
+| A40-copy | copies the file of an open ledger, without its log: the copy has a fresh budget | Anywhere |
+| A40-moved | moves an open ledger: the old handle and a new one each spend the whole budget | Anywhere |
+| A40-older | puts an older copy over the ledger, or into its place after it was removed | Anywhere |
+| A40-gone | moves the ledger away, and opens a new one of the same name | Anywhere |
+| A41 | forks eight children, of which each spends the whole of an account in memory | InEveryChild |
+| A42 | plants a made-up answer under a question that somebody will ask | Believing |
+| A42-blocked | keeps everybody from asking a question by a line of cost 0 under its key | Blocked |
+| A42-odd | writes lines whose JSON makes `verify` fail | raises_at_odd_lines |
+| A45 | charges a loss of a class of her own, which says that it costs nothing | TakesItsWord |
 """
 
-from attacks.rows import Row, both_tests
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from contextlib import contextmanager, suppress
+from fractions import Fraction
+from pathlib import Path
 
-ROWS: list[Row] = []
+from attacks import mutants_ledger as mutants
+from attacks.rows import Row, both_tests
+from hubbub.errors import HubbubError
+from hubbub.ledger import Account, Ledger
+from hubbub.ledger.book import Book, digest
+from hubbub.ledger.keys import Seal
+from hubbub.ledger.store import SQLite
+from hubbub.loss import Budget, Cost, Loss
+from hubbub.spending import Spending
+from hubbub.unit import Unit
+
+PATIENT = Unit("patient")
+MOST = Loss.pure(Fraction(9, 10))
+
+
+@contextmanager
+def _folder():
+    with tempfile.TemporaryDirectory() as made:
+        yield Path(made)
+
+
+def _opened(store, path):
+    ledger = Ledger(store(path))
+    return ledger, ledger.account("visits", PATIENT, Budget(1))
+
+
+def _spends(store, path):
+    """Whether most of a budget could be spent there."""
+    try:
+        ledger, account = _opened(store, path)
+    except HubbubError:
+        return False
+    return _charges(account, ledger)
+
+
+def _charges(account, ledger=None):
+    try:
+        account.charge("a count", MOST)
+    except HubbubError:
+        return False
+    finally:
+        if ledger is not None:
+            ledger.close()
+    return True
+
+
+ELSEWHERE = """
+import importlib, sys
+from attacks.test_ledger import _spends
+store = getattr(importlib.import_module(sys.argv[1]), sys.argv[2])
+sys.exit(0 if _spends(store, __import__("pathlib").Path(sys.argv[3])) else 1)
+"""
+
+
+def _spends_in_another_process(store, path):
+    """SQLite knows within one process that two names are of one file; two processes do not."""
+    words = [sys.executable, "-c", ELSEWHERE, store.__module__, store.__name__, str(path)]
+    found = subprocess.run(words, env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}, check=False)
+    return found.returncode == 0
+
+
+def attack_A40_copy(target):
+    with _folder() as folder:
+        path = folder / "visits.ledger"
+        _opened(target, path)[0].close()
+        ledger, account = _opened(target, path)
+        spent = _charges(account)
+        shutil.copy(path, folder / "copy")
+        spent_again = _spends(target, folder / "copy")
+        ledger.close()
+        return spent and spent_again
+
+
+def attack_A40_moved(target):
+    with _folder() as folder:
+        path = folder / "visits.ledger"
+        _opened(target, path)[0].close()
+        ledger, account = _opened(target, path)
+        account.exact("all rows")  # what is open is in use
+        path.rename(folder / "moved")
+        spent = [_charges(account), _spends_in_another_process(target, folder / "moved")]
+        ledger.close()
+        return all(spent)
+
+
+def attack_A40_older(target):
+    def over(path, before):
+        path.write_bytes(before)
+
+    def instead(path, before):
+        path.unlink()
+        path.write_bytes(before)
+
+    found = []
+    for replace in (over, instead):
+        with _folder() as folder:
+            path = folder / "visits.ledger"
+            _opened(target, path)[0].close()
+            before = path.read_bytes()
+            spent = _spends(target, path)
+            replace(path, before)
+            found.append(spent and _spends(target, path))
+    return any(found)
+
+
+def attack_A40_gone(target):
+    with _folder() as folder:
+        path = folder / "visits.ledger"
+        spent = _spends(target, path)
+        path.rename(folder / "away")
+        return spent and _spends(target, path)
+
+
+def attack_A41(target):
+    account = target(Budget(1))
+    children = []
+    for _ in range(8):
+        child = os.fork()
+        if child == 0:
+            code = 1
+            with suppress(HubbubError):
+                account.charge("a count", Loss.pure(1))
+                code = 0
+            os._exit(code)
+        children.append(child)
+    return sum(os.waitpid(child, 0)[1] == 0 for child in children) > 1
+
+
+def attack_A42(target):
+    """She can write the database, or the file; she does not have the key."""
+    with _folder() as folder:
+        store = SQLite(folder / "visits.ledger")
+        account = Ledger(store, target()).account("visits", PATIENT, Budget(1))
+        asked = {"key": "k", "fingerprint": "q"}
+        number = account.begin("a count", Loss.pure(Fraction(1, 10)), **asked).number
+        first = account.begin("a sum", Loss.pure(Fraction(1, 10))).number
+        account.keep(first, "a true answer of another question")
+
+        def plant(text):
+            def work(rows):
+                book = Book(rows)
+                line = book.append("visits", "release", "", {"charge": number, "release": digest(text)})
+                rows.run("DELETE FROM releases WHERE number = ?", (number,))
+                book.keep_release(number, line.number, text)
+
+            return work
+
+        copied = store.read(lambda rows: Book(rows).release("visits", first))
+        seen = []
+        for text in ("made up", f"marked/1 {'0' * 64} made up", "marked/1  made up", copied):
+            store.write(plant(text))
+            charge = account.begin("a count", Loss.pure(Fraction(1, 10)), **asked)
+            seen.append(None if charge.is_new else account.released(charge.number))
+            number = charge.number
+        store.close()
+        return any(text is not None for text in seen)
+
+
+def attack_A42_blocked(target):
+    with _folder() as folder:
+        store = SQLite(folder / "visits.ledger")
+        ledger = Ledger(store)
+        ledger.account("visits", PATIENT, Budget(1))
+        account = target(store, "visits", PATIENT, seal=ledger._seal)
+        blocked = 0
+        bodies = [
+            {"fingerprint": "q", "loss": {"kind": "loss/1", "ways": [[]]}, "cost": {"epsilon": "0"}},
+            {"fingerprint": "other", "key": "k", "loss": None, "cost": None},
+            {},
+        ]
+        for number, body in enumerate(bodies):
+            key = f"k{number}"
+
+            def plant(rows, body=body, key=key):
+                line = Book(rows).append("visits", "charge", "eve", body)
+                Book(rows).charged("visits", key, line.number)
+
+            store.write(plant)
+            try:
+                account.begin("a count", Loss.pure(Fraction(1, 10)), key=key, fingerprint="q")
+            except HubbubError:
+                blocked += 1
+        store.close()
+        return blocked > 0
+
+
+ODD = [
+    {"cost": {"epsilon": "1/0"}},
+    {"cost": {"epsilon": "1e999999999"}},
+    {"cost": {"epsilon": float("nan")}, "loss": float("inf")},
+    {"key": [], "charge": {}, "with": 5, "place": {}, "instead of": []},
+    [[[[]]]],
+    {"filter": "1e9", "window": {"start": 5}, "loss": {"kind": "loss/1", "ways": 5}},
+]
+
+
+def attack_A42_odd(target):
+    with _folder() as folder:
+        ledger = Ledger.open(folder / "visits.ledger")
+        account = ledger.account("visits", PATIENT, Budget(1))
+        account.charge("a count", Loss.pure(Fraction(1, 10)))
+        facts = list(ledger.entries())[-1].body
+        for kind in ("charge", "release", "seen", "grant", "open", "rows", "restored", "version", "close"):
+            for odd in ODD:
+                body = {**facts, **odd} if isinstance(odd, dict) else odd
+                ledger._store.write(
+                    lambda rows, kind=kind, body=body: Book(rows).append("visits", kind, "", body)
+                )
+        try:
+            target(ledger)
+        except Exception:
+            return True
+        finally:
+            ledger.close()
+    return False
+
+
+class _Cheap(Loss):
+    """A loss that says it costs nothing."""
+
+    def cost(self, orders=None):
+        del orders
+        return Cost.of(0, mu_squared=0)
+
+
+def attack_A45(target):
+    account = target(Budget(1))
+    try:
+        account.charge("everything", _Cheap(Loss.pure(50).ways))
+    except HubbubError:
+        return False
+    return True
+
+
+STORES = {"SQLite": SQLite}
+
+ROWS: list[Row] = [
+    Row("A40-copy", attack_A40_copy, STORES, mutants.Anywhere),
+    Row("A40-moved", attack_A40_moved, STORES, mutants.Anywhere),
+    Row("A40-older", attack_A40_older, STORES, mutants.Anywhere),
+    Row("A40-gone", attack_A40_gone, STORES, mutants.Anywhere),
+    Row("A41", attack_A41, {"Spending": Spending}, mutants.InEveryChild),
+    Row("A42", attack_A42, {"Seal": Seal}, mutants.Believing),
+    Row("A42-blocked", attack_A42_blocked, {"Account": Account}, mutants.Blocked),
+    Row("A42-odd", attack_A42_odd, {"verify": Ledger.verify}, mutants.raises_at_odd_lines),
+    Row("A45", attack_A45, {"Spending": Spending}, mutants.TakesItsWord),
+]
 
 test_ours_resists, test_mutant_falls = both_tests(ROWS)

@@ -47,7 +47,7 @@ def test_every_commit_is_synced(path):
     settings = store.write(
         lambda rows: [rows.run(f"PRAGMA {name}")[0][0] for name in ("synchronous", "journal_mode")]
     )
-    assert settings == [2, "wal"]
+    assert settings == [3, "wal"]  # EXTRA
     at_rest = SQLite(path)
     for one in (store, at_rest):
         one.close()

@@ -9,13 +9,13 @@ import typer
 from rich.table import Table
 
 from hubbub.cli.screen import bold, for_programs, put, say, screen, words
-from hubbub.cli.typed import above_zero, allowed
+from hubbub.cli.typed import above_zero, allowed, share
 from hubbub.errors import InvalidInput
 from hubbub.facts import NAME, ROW, found
 from hubbub.ledger import Account, Entry, Ledger, checked, new_secret, new_signing_key
 from hubbub.ledger.history import History
 from hubbub.ledger.label import bars, label, label_html, label_text, label_yaml
-from hubbub.loss import Budget, Filter
+from hubbub.loss import Budget, Filter, Loss
 from hubbub.output import check_output, write_output
 from hubbub.rational import shown_down, shown_up
 from hubbub.unit import Unit
@@ -64,7 +64,7 @@ def show_budget(context: typer.Context, where: Where = "", name: Named = "", who
     """Say what was spent and what is left: `hubbub budget --ledger visits.ledger`."""
     if context.invoked_subcommand is not None:
         return
-    with _opened(where) as opened:
+    with _looked_at(where) as opened:
         for account in _accounts(opened, name):
             _show_account(account.for_analyst(who) if who else account)
 
@@ -105,7 +105,7 @@ def grant(
 def list_lines(where: Where = "", name: Named = "", who: As = "") -> None:
     """List the lines, one a row."""
     table = Table("line", "when", "account", "who", "kind", "what", box=None)
-    with _opened(where) as opened:
+    with _looked_at(where) as opened:
         for entry in _lines(opened, name, who):
             cells = (str(entry.number), entry.moment[:19], entry.account, entry.who or "owner", entry.kind)
             table.add_row(*map(words, (*cells, _what(entry))))
@@ -115,7 +115,7 @@ def list_lines(where: Where = "", name: Named = "", who: As = "") -> None:
 @ledger.command("show")
 def show_line(number: Annotated[int, typer.Argument(help="Which line.")], where: Where = "") -> None:
     """Show one line with all that it says."""
-    with _opened(where) as opened:
+    with _looked_at(where) as opened:
         found = next((entry for entry in opened.entries() if entry.number == number), None)
     if found is None:
         raise InvalidInput(
@@ -142,7 +142,7 @@ def verify(
         )
     if is_signed is not None and public is not None:
         head = checked(_text_of(is_signed), public).digest
-    with _opened(where) as opened:
+    with _looked_at(where) as opened:
         found = opened.verify(head or None)
     if not found.is_whole:
         for problem in found.problems:
@@ -179,10 +179,74 @@ def sign(
         _write(opened.sign(key) + "\n", output, (".json",))
 
 
+@ledger.command("backup")
+def back_up(
+    file: Annotated[Path, typer.Argument(help="Where to write it; it must not be there yet.")],
+    where: Where = "",
+) -> None:
+    """Write all of a ledger to one file that cannot be spent from: `hubbub ledger backup visits.backup`."""
+    with _looked_at(where) as opened:
+        opened.backup(file)
+        key = opened.key_path
+    say("written: ", words(file), "; hubbub ledger restore makes a ledger of it again")
+    if key is not None:
+        say("keep ", words(key), ", too: with it what was released is given again")
+
+
+@ledger.command("restore")
+def restore(
+    backup: Annotated[
+        Path | None,
+        typer.Argument(help="A backup; left out to go on with a ledger that was copied or moved."),
+    ] = None,
+    where: Where = "",
+    spent_since: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="[ACCOUNT=]EPSILON[,DELTA]",
+            help="What was spent of an account since, which the file does not know of.",
+        ),
+    ] = None,
+    nothing_since: Annotated[
+        bool, typer.Option("--nothing-since", help="Nothing was spent that the file does not know of.")
+    ] = False,
+) -> None:
+    """Go on with a backup, a copy or a ledger that was moved, once you said what was spent since.
+
+    `hubbub ledger restore visits.backup --ledger visits.ledger --spent-since 0.5`
+    """
+    if bool(spent_since) == nothing_since:
+        raise InvalidInput(
+            "it is not said what was spent since",
+            why="a copy does not know of it, and would spend it once more",
+            fix="pass --spent-since EPSILON, or --nothing-since",
+        )
+    place = _where(where)
+    with Ledger.look(place if backup is None else backup) as found:
+        names = found.accounts()
+    spent = dict(_spent(each, names) for each in spent_since or [])
+    verdict = Ledger.restore(place, backup, spent_since=spent)
+    say(words(place), f" is the ledger from now on: {verdict.entries} lines")
+
+
+def _spent(text: str, names: list[str]) -> tuple[str, Loss]:
+    name, _, figures = text.rpartition("=")
+    if not name and len(names) != 1:
+        raise InvalidInput(
+            "no account is named",
+            why="there are several",
+            fix=f"pass --spent-since ACCOUNT=EPSILON, with one of: {', '.join(names)}",
+        )
+    epsilon, _, delta = figures.partition(",")
+    given = above_zero(epsilon, "--spent-since")
+    chance = share(delta or "0", "--spent-since")
+    return name or names[0], Loss.approximate(given, chance) if chance else Loss.pure(given)
+
+
 @ledger.command("export")
 def export(where: Where = "", name: Named = "", who: As = "") -> None:
     """Write all lines as JSON, one a row."""
-    with _opened(where) as opened:
+    with _looked_at(where) as opened:
         for entry in _lines(opened, name, who):
             put(for_programs(_plain(entry), sort_keys=True) + "\n")
 
@@ -208,7 +272,7 @@ def report(
     """
     form = _form(asked, output)
     declared = found(about or NAME) if about is not None or Path(NAME).is_file() else None
-    with _opened(where) as opened:
+    with _looked_at(where) as opened:
         facts = label(_one(opened, name), None if declared is None else declared.about)
     written = {
         Form.TEXT: label_text,
@@ -261,7 +325,7 @@ def _show_account(account: Account) -> None:
         say("  closed")
 
 
-def _opened(where: str, *, is_new: bool = False) -> Ledger:
+def _where(where: str) -> str:
     declared = found(NAME) if not where and Path(NAME).is_file() else None
     where = where or (declared.ledger if declared is not None else None) or ""
     if not where:
@@ -270,10 +334,18 @@ def _opened(where: str, *, is_new: bool = False) -> Ledger:
             why="there may be many",
             fix=f"pass --ledger visits.ledger, set HUBBUB_LEDGER, or name it in a {NAME} here",
         )
-    if not is_new and not where.startswith(("postgresql://", "postgres://")) and not Path(where).exists():
-        raise InvalidInput(
-            "the ledger is not there", why="looking does not make one", fix="give the path of a ledger"
-        )
+    return where
+
+
+def _looked_at(where: str) -> Ledger:
+    """To look at: also a backup, or a copy."""
+    return Ledger.look(_where(where))
+
+
+def _opened(where: str, *, is_new: bool = False) -> Ledger:
+    where = _where(where)
+    if not is_new:
+        Ledger.look(where).close()  # looking does not make one
     return Ledger.open(where)
 
 

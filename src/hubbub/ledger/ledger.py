@@ -67,6 +67,11 @@ class Ledger:
         """The ledger at a path or an address, to look at: also a copy, a backup, or one that was moved."""
         return cls(store_at(where, is_looked_at=True))
 
+    @property
+    def key_path(self) -> Path | None:
+        """Where the key is kept that marks releases; None where a secret seals them."""
+        return self._seal.key
+
     def backup(self, path: str | Path) -> None:
         """Write all of the ledger, at one moment, to a new file that cannot be spent from.
 

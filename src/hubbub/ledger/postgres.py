@@ -176,9 +176,14 @@ class Postgres:
         self._idle.append(connection)
         return out
 
-    @staticmethod
-    def _create(connection: Any) -> None:
+    def _create(self, connection: Any) -> None:
         if connection.execute("SELECT to_regclass('hubbub.turn')").fetchone()[0] is None:
+            if self._is_looked_at:
+                raise InvalidInput(
+                    "the ledger is not there",
+                    why="looking does not make one",
+                    fix="give the address of a ledger",
+                )
             # Keys are compared byte by byte, as SQLite does, whatever the language of the database.
             tables = TABLES.replace("INTEGER", "BIGINT").replace(
                 "charge_key TEXT", 'charge_key TEXT COLLATE "C"'

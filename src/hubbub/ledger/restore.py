@@ -13,7 +13,7 @@ from hubbub.errors import BudgetExceeded, HubbubError, InvalidInput, Refused
 from hubbub.ledger.book import EVERYBODY, Book, cost_to_plain, damaged, plain_text
 from hubbub.ledger.place import Beside, Remembered
 from hubbub.ledger.postgres import Postgres, is_address
-from hubbub.ledger.store import COPIED, Rows, SQLite, Store, new_file
+from hubbub.ledger.store import COPIED, Rows, SQLite, Store, leftovers, new_file
 from hubbub.ledger.verify import verified
 from hubbub.loss import Loss
 from hubbub.loss.stored import known_cost, loss_to_json
@@ -56,8 +56,15 @@ def restore(where: str | Path, backup: str | Path | None, spent: Mapping[str, Lo
         not there to be spent from, and, if nothing is said to be spent, nothing is known to be missing.
     Proof: docs/proofs/ledger.md, "One ledger"
     """
-    if backup is not None and not is_address(where) and os.path.lexists(where):
-        raise _occupied()
+    if backup is not None and not is_address(where):
+        if os.path.lexists(where):
+            raise _occupied()
+        if leftovers(Path(where).resolve()):
+            raise Refused(
+                "the log of a ledger that lay here is still there",
+                why="it would be put into the one that is restored",
+                fix="move the files of its name with -wal or -journal at the end away first",
+            )
     with closing(store_at(where if backup is None else backup, is_looked_at=True)) as source:
         if backup is None and source.read(source.check) is None and not _is_forgotten(source):
             raise Refused(

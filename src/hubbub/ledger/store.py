@@ -9,6 +9,7 @@ import tempfile
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
@@ -18,7 +19,7 @@ from hubbub.noise.entropy import random_bytes
 from hubbub.output import guard
 from hubbub.process import refuse_fork
 
-__all__ = ["COPIED", "TABLES", "Rows", "SQLite", "Store", "new_file", "only_looked_at"]
+__all__ = ["COPIED", "TABLES", "Rows", "SQLite", "Store", "leftovers", "new_file", "only_looked_at"]
 
 _T = TypeVar("_T")
 _WAIT = 60.0
@@ -28,7 +29,7 @@ _MARK = 0x68756262
 _FORMAT = 2
 _FAILURES = (sqlite3.Error, MemoryError, UnicodeError)
 """What a file that is damaged may end in; the last where even the error's own text is."""
-_DURABLE = ("PRAGMA synchronous = FULL", "PRAGMA fullfsync = ON", "PRAGMA checkpoint_fullfsync = ON")
+_DURABLE = ("PRAGMA synchronous = EXTRA", "PRAGMA fullfsync = ON", "PRAGMA checkpoint_fullfsync = ON")
 TABLES = """
 CREATE TABLE entries (
     number INTEGER PRIMARY KEY, account TEXT NOT NULL, kind TEXT NOT NULL, who TEXT NOT NULL,
@@ -125,19 +126,19 @@ class SQLite:
         self._had_log = log.exists() and log.stat().st_size > 0
         self._idle: list[Any] = []
         self._process = os.getpid()
-        self._logs = False
-        self._file: tuple[int, int] | None = None
+        self._file = _File(self.path)
         self._lies: str | None = None
         """Where it says that it lies, as it was last found to be true; of the file that is open."""
         self._known: Remembered | None = None
         """The head that this process saw last."""
         # Who never closes it leaves one file, too, where the process ends in peace.
-        self._last = weakref.finalize(self, _close, self._idle, self._process)
+        self._last = weakref.finalize(self, _close, self._idle, self._file, self._process)
         if not self.path.exists() and not is_looked_at:
             self._create()
         self._transaction("BEGIN", _check_format, is_checked=False)
         if not is_looked_at:
             self.read(lambda _: None)
+            self._file.is_ours = True
 
     @property
     def where(self) -> str:
@@ -148,7 +149,7 @@ class SQLite:
         """Do work that is alone."""
         if self._is_looked_at:
             raise only_looked_at()
-        if not self._logs:
+        if not self._file.has_log:
             self._start_log()
         return self._transaction("BEGIN IMMEDIATE", work, is_checked=True)
 
@@ -186,8 +187,7 @@ class SQLite:
 
     def close(self) -> None:
         """Close this process's connections."""
-        _close(self._idle, self._process)
-        self._logs = False
+        _close(self._idle, self._file, self._process)
 
     def _transaction(self, begin: str, work: Callable[[Rows], _T], *, is_checked: bool) -> _T:
         refuse_fork(self._process, "a ledger that was opened", "open the ledger in the new process")
@@ -234,9 +234,7 @@ class SQLite:
         try:
             for setting in (*self._settings, "PRAGMA trusted_schema = OFF", "PRAGMA cell_size_check = ON"):
                 made.execute(setting)
-            if self._file is None:
-                found = self.path.stat()
-                self._file = (found.st_dev, found.st_ino)
+            self._file.known = self._file.known or self._file.found()
             self._lies = None
         except BaseException:
             made.close()
@@ -256,18 +254,11 @@ class SQLite:
         except _FAILURES as problem:
             raise _failed(problem) from None
         self._idle.append(connection)
-        self._logs = True
+        self._file.has_log = True
 
     def _refuse_replaced(self) -> None:
         """Refuse to go on with a file that is no longer the one under its name."""
-        if self._file is None:
-            return
-        try:
-            found = self.path.stat()
-            is_same = (found.st_dev, found.st_ino) == self._file
-        except OSError:
-            is_same = False
-        if not is_same:
+        if not self._file.is_there():
             raise Refused(
                 "the ledger was moved, removed or replaced while it was open",
                 why="what is charged here would be missed there",
@@ -315,15 +306,44 @@ class SQLite:
 
     def _create(self) -> None:
         """Made whole beside its place, then put there: nobody ever sees half of one."""
-        if self.remembered() is not None:
+        if self.remembered() is not None or leftovers(self.path):
             raise Refused(
                 "there was a ledger here, and it is gone",
                 why="a new one would have the whole budget once more",
                 fix="put it back, or restore a backup: hubbub ledger restore; to begin anew all the same, "
-                "remove the file of its name with .head at the end",
+                "remove the files of its name with .head, -wal or -journal at the end",
             )
         with suppress(FileExistsError):  # somebody else's was first
             new_file(self.path, lambda _: None, random_bytes(16).hex())
+
+
+@dataclass
+class _File:
+    """Which file is open: while it is, its number is no other's."""
+
+    path: Path
+    known: tuple[int, int] | None = None
+    has_log: bool = False
+    """Whether this process writes to a log."""
+    is_ours: bool = False
+    """Whether it was found to be the ledger; who only looks at a file leaves it as it is."""
+
+    def found(self) -> tuple[int, int] | None:
+        """The device and the number of what lies under the name now."""
+        with suppress(OSError):
+            found = self.path.stat()
+            return found.st_dev, found.st_ino
+        return None
+
+    def is_there(self) -> bool:
+        """Whether it still lies under its name."""
+        return self.known is None or self.known == self.found()
+
+
+def leftovers(path: Path) -> bool:
+    """Whether the log or the journal of a ledger lies here that is gone: SQLite would put it into another."""
+    beside = (path.with_name(path.name + ending) for ending in ("-wal", "-journal"))
+    return any(file.exists() and file.stat().st_size > 0 for file in beside)
 
 
 def new_file(path: Path, fill: Callable[[Rows], None], name: str, backup_of: str | None = None) -> None:
@@ -375,14 +395,18 @@ def _head(rows: Rows) -> Remembered:
     return (name, *found[0]) if found else (name, 0, "-")
 
 
-def _close(idle: list[Any], process: int) -> None:
-    """Close connections; who is the last of all puts the log into the file, which then says so."""
+def _close(idle: list[Any], opened: _File, process: int) -> None:
+    """Close connections; who is the last of all puts the log into the file, which then says so.
+
+    Not where the file was moved or replaced: the log under its name may be another's by now.
+    """
     if os.getpid() != process:
         return
+    opened.has_log = False
     while idle:
         connection = idle.pop()
         with suppress(sqlite3.Error):
-            if not idle:
+            if opened.is_ours and not idle and opened.is_there():
                 connection.execute("PRAGMA busy_timeout = 0")
                 connection.execute("PRAGMA journal_mode = DELETE")
         with suppress(sqlite3.Error):  # all that was written is in the log already
