@@ -373,7 +373,7 @@ def open(  # noqa: A001 - hubbub.open is its name
             sources[declared.name] = Source(
                 declared.path,
                 {**declared.types, **(kinds if more else {})},
-                who.key if unit is not None and not declared.is_public else declared.unit,
+                who.key if override and unit is not None and not declared.is_public else declared.unit,
                 declared.is_public,
                 {**declared.bounds, **(bounds or {} if more else {})},
                 {**declared.keys, **(keys or {} if more else {})},
