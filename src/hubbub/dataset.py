@@ -35,6 +35,7 @@ from hubbub.spending import Spending
 from hubbub.tables.engine import Engine, Source
 from hubbub.tables.schema import Table
 from hubbub.unit import Unit, Window
+from hubbub.visible import visible
 
 __all__ = ["Dataset", "Spending", "open"]
 
@@ -271,7 +272,7 @@ class Dataset:
         self.close()
 
     def __repr__(self) -> str:
-        return f"Dataset({', '.join(self.tables)}; {self.unit})"
+        return visible(f"Dataset({', '.join(self.tables)}; {self.unit})")
 
 
 def _first(*given: Any) -> Any:

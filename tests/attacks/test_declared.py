@@ -182,6 +182,7 @@ def attack_A62(target):
         Path("link.parquet").symlink_to(file)
         connection = duckdb.connect()
         connection.execute(f"CREATE TABLE t AS SELECT * FROM '{file}'")
+        connection.execute("CREATE VIEW w AS SELECT * FROM t")
         frame = pd.read_parquet(file)
         both = "\n[tables.p]\npublic = true\npath = "
         ways = [
@@ -189,6 +190,7 @@ def attack_A62(target):
             for each in (file, "linked.parquet", "link.parquet", "data/v*.parquet")
         ]
         ways += [(connection, {"table": "t", "public": {"p": each}}) for each in ("t", "main.t", "T")]
+        ways += [(connection, {"table": "w", "public": {"p": each}}) for each in ("w", "main.w", '"W"')]
         ways.append((frame, {"public": {"p": frame}}))
         if any(_public_keys(data, unit="patient", **given) for data, given in ways):
             return True
