@@ -36,6 +36,7 @@ from hubbub.spending import Spending
 from hubbub.tables.engine import Engine, Source
 from hubbub.tables.schema import Table
 from hubbub.unit import Unit, Window
+from hubbub.visible import visible
 
 __all__ = ["Dataset", "Spending", "open"]
 
@@ -286,7 +287,7 @@ class Dataset:
         self.close()
 
     def __repr__(self) -> str:
-        return f"Dataset({', '.join(self.tables)}; {self.unit})"
+        return visible(f"Dataset({', '.join(self.tables)}; {self.unit})")
 
 
 def _answers_of(kept: str | None) -> Answers | None:
@@ -398,7 +399,7 @@ def open(  # noqa: A001 - hubbub.open is its name
             sources[declared.name] = Source(
                 declared.path,
                 {**declared.types, **(kinds if more else {})},
-                who.key if unit is not None and not declared.is_public else declared.unit,
+                who.key if override and unit is not None and not declared.is_public else declared.unit,
                 declared.is_public,
                 {**declared.bounds, **(bounds or {} if more else {})},
                 {**declared.keys, **(keys or {} if more else {})},

@@ -150,7 +150,7 @@ class Facts:
     def is_asked(self, table: Declared) -> bool:
         """Whether what is passed besides is about this table."""
         opened = next((each.path for each in self.tables if each.name == self.opened), table.path)
-        return not table.is_public and table.path == opened
+        return not table.is_public and table.path is opened
 
 
 def found(data: Any) -> Facts | None:
@@ -169,7 +169,7 @@ def found(data: Any) -> Facts | None:
             for other, declared in _declaring(members(table.path)):
                 if not Path(other.file).samefile(facts.file):
                     _refuse_unlike(facts, table, other, declared)
-        return facts
+        return replace(facts, account=facts.payer)
     if isinstance(data, Mapping) and not hasattr(data, "columns"):
         return _found_together(data)
     declaring = _declaring(files_of(data))
@@ -179,7 +179,7 @@ def found(data: Any) -> Facts | None:
     for other, declared in declaring[1:]:
         _refuse_unlike(facts, table, other, declared)
     tables = tuple(replace(each, path=data) if each is table else each for each in facts.tables)
-    return replace(facts, tables=tables, opened=table.name)
+    return replace(facts, tables=tables, opened=table.name, account=facts.payer)
 
 
 def _found_together(data: Mapping[str, Any]) -> Facts | None:
