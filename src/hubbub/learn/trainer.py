@@ -11,6 +11,7 @@ Proof: docs/proofs/dpsgd.md
 
 import json
 import math
+import os
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -22,11 +23,12 @@ import torch
 from torch import Tensor, nn
 
 from hubbub.bounded import unwrap
-from hubbub.errors import Halted, InvalidInput
+from hubbub.errors import Halted, InvalidInput, Refused
 from hubbub.learn.apart import refuse_rough_products, starting_from, surroundings
 from hubbub.learn.check import (
     are_all_hooked,
     chosen_way,
+    compared,
     is_hooked,
     refuse_failing_blanks,
     refuse_model,
@@ -35,7 +37,8 @@ from hubbub.learn.check import (
 from hubbub.learn.clip import MOST_CHUNK, Sums, Threshold, added_up
 from hubbub.learn.data import Examples
 from hubbub.learn.given import losses_of, optimizers_of, refuse_mistaken, trained_by, unit_of
-from hubbub.learn.gradients import Augment, Objective
+from hubbub.learn.gradients import Augment, Objective, OneByOne, Way
+from hubbub.learn.looked import Looked
 from hubbub.learn.lots import Fixed, Scheduled
 from hubbub.learn.saved import give_up, is_there, resume, save
 from hubbub.learn.schedule import Adaptive, Schedule
@@ -130,11 +133,21 @@ def private(
     kind = next((p.dtype for p in named.values()), torch.float32)
     examples = Examples(data, units=units, per_unit=per_unit, copies=copies, example=example, kind=kind)
     whole_objective = Objective(model, losses_of(loss, objective, len(examples.blank)), augment)
-    way = chosen_way(whole_objective, list(named.values()), examples.blank, examples.width)
+    shape = examples.blank, examples.width
+    way = chosen_way(whole_objective, list(named.values()), *shape)
     size = _chunk(chunk, schedule.lot, getattr(way, "held", _HELD // 64))
     counts = any(isinstance(one, Adaptive) for one in schedule.clips)
-    way, steady, grain = steadiness(way, examples.blank, examples.width, size, to_the_bit=counts)
-    refuse_failing_blanks(way, examples.blank, examples.width, size)
+    way, steady, grain = steadiness(way, *shape, size, to_the_bit=counts)
+    refuse_failing_blanks(way, *shape, size)
+
+    def again() -> Way:
+        """What the model does now, at what its chunks are now."""
+        found = chosen_way(whole_objective, list(named.values()), *shape)
+        found, is_steady, parts = steadiness(found, *shape, size, to_the_bit=counts or steady)
+        if not is_steady or grain % parts:
+            return OneByOne(whole_objective, list(named.values()))
+        return compared(found, *shape, size)
+
     if isinstance(rate, Fixed) and rate.population != examples._units:  # noqa: SLF001 - here it is public
         raise InvalidInput(
             "population is not the number of units there are",
@@ -147,7 +160,7 @@ def private(
         optimizers,
         schedule,
         examples,
-        way=way,
+        way=Looked(compared(way, *shape, size), again),
         account=account,
         unit=who,
         chunk=size,
@@ -222,7 +235,7 @@ class Trainer:
         schedule: Schedule,
         examples: Examples,
         *,
-        way: Any,
+        way: Way,
         account: Account | None,
         unit: Unit,
         chunk: int,
@@ -238,8 +251,9 @@ class Trainer:
         self.steady = steady
         """Whether this machine's kernels were found to treat every example by itself, bit for bit."""
         self._step = 0
+        self._process = os.getpid()
         self._busy = threading.Lock()
-        self._modes = _modes(model)
+        self._modes = _modes(way.objective)
         self._grain = grain
         self.optimizers = list(optimizers)
         self._examples = examples
@@ -286,8 +300,7 @@ class Trainer:
     @property
     def how(self) -> str:
         """How every example's gradient is found, and if it is not the fastest way, why."""
-        name: str = self._way.name
-        return name
+        return self._way.name
 
     def epsilon(self, delta: Number | None = None) -> float:
         """The ε of the whole run at δ (that of the target if none is given), rounded up."""
@@ -307,9 +320,11 @@ class Trainer:
 
     def __iter__(self) -> Iterator[int]:
         """Charge, then take one step after another; gives the number of steps done."""
+        self._refuse_copies()
         with self._busy:
             self._start()
         while True:
+            self._refuse_copies()
             with self._busy:
                 if self._step >= self.steps:
                     return
@@ -341,6 +356,7 @@ class Trainer:
 
     def release(self) -> Release:
         """The weights as they are now, to be shown to anyone; their cost was charged at the start."""
+        self._refuse_copies()
         self._started()
         held = self.model.state_dict().items()
         weights = {name: value.detach().clone() for name, value in held if isinstance(value, Tensor)}
@@ -379,6 +395,7 @@ class Trainer:
 
         If this run goes on, the file is of no more use: its steps would be shown twice.
         """
+        self._refuse_copies()
         self._started()
         with self._busy:
             self._give_up_saved()
@@ -396,6 +413,7 @@ class Trainer:
         A run that died after it was saved had gone on: with `again` its steps from there on, which may have
         been seen, are taken once more, and charged once more.
         """
+        self._refuse_copies()
         with self._busy:
             if self._charged:
                 raise InvalidInput(
@@ -451,10 +469,19 @@ class Trainer:
             optimizer.step()
         self._average()
 
+    def _refuse_copies(self) -> None:
+        """A run goes on in the process that it was made in: a fork of it would be a second run."""
+        if os.getpid() != self._process:
+            raise Refused(
+                "the run was made in another process, of which this one is a copy",
+                why="both would go on from here, and show two answers for one charge",
+                fix="train in the process that made the run; workers that only load examples may be forked",
+            )
+
     def _refuse_changes(self) -> None:
         """The model must be as it was looked at, and what it runs on."""
         refuse_rough_products()
-        if _modes(self.model) != self._modes:
+        if _modes(self._way.objective) != self._modes:
             raise InvalidInput(
                 "the model, or how it is computed, was changed after the run was made",
                 why="whether it keeps examples apart was looked at in another mode, or with other parameters",
