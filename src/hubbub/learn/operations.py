@@ -25,7 +25,7 @@ _SCALE = 0.5
 
 
 Order = frozenset[bool]
-"""How examples of several rows may lie along a dimension: one after another, or (True) all first rows first."""
+"""How examples of several rows may lie along a dimension: one after another, or (True) all first rows."""
 EITHER: Order = frozenset({False, True})
 
 

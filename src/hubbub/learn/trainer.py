@@ -40,6 +40,7 @@ from hubbub.learn.given import losses_of, optimizers_of, refuse_mistaken, traine
 from hubbub.learn.gradients import Augment, Objective, OneByOne, Way
 from hubbub.learn.looked import Looked
 from hubbub.learn.lots import Fixed, Scheduled
+from hubbub.learn.once import is_ledger, note
 from hubbub.learn.saved import give_up, is_there, resume, save
 from hubbub.learn.schedule import Adaptive, Schedule
 from hubbub.loss import Account, Budget, Loss
@@ -262,6 +263,8 @@ class Trainer:
         self._charged = False
         self.is_paid = False
         """Whether an account was charged."""
+        self.key: str | None = None
+        """Under which a ledger was."""
         self._saved: tuple[Path, str] | None = None
         self.more: Loss | None = None
         """What steps cost that were taken again, after a run that died."""
@@ -401,6 +404,7 @@ class Trainer:
             self._give_up_saved()
             # Known before it is written: who is interrupted then does not go on beside it.
             self._saved = where, mark = Path(path).resolve(), random_bytes(16).hex()
+            note(self._account, mark)
             try:
                 save(self, where, mark)
             except BaseException:
@@ -408,7 +412,10 @@ class Trainer:
                 raise
 
     def resume(self, path: str | Path, *, again: bool = False) -> None:
-        """Take up a run of the same settings where it was saved; what was paid is not charged again.
+        """Take up a run of the same settings where it was saved; what this account paid is not charged again.
+
+        Once: a ledger knows whether anybody went on from this checkpoint, or from a copy of it. Where none
+        paid, only the process that saved it does: in another one an account pays for the whole run anew.
 
         A run that died after it was saved had gone on: with `again` its steps from there on, which may have
         been seen, are taken once more, and charged once more.
@@ -423,11 +430,12 @@ class Trainer:
                 )
             self._refuse_changes()
             self.is_paid = resume(self, Path(path).resolve(), again=again)
+            # An account that did not pay for it pays for the whole, when it starts.
             self._charged = self.is_paid or self._account is None
 
     def _give_up_saved(self) -> None:
         if self._saved is not None:
-            give_up(*self._saved)
+            give_up(self, *self._saved)
             self._saved = None
 
     # One step
@@ -436,19 +444,28 @@ class Trainer:
         if not self._charged:
             self._refuse_changes()
             if self._account is not None:
-                self._pay(f"training, {self.steps} steps", self.loss)
+                self.key = f"training {random_bytes(16).hex()}" if is_ledger(self._account) else None
+                self._pay(self._what, self.loss, self.key)
                 self.is_paid = True
             self._charged = True
 
-    def _pay(self, what: str, loss: Loss) -> None:
-        """Charge the account."""
+    @property
+    def _what(self) -> str:
+        return f"training, {self.steps} steps"
+
+    def _pay(self, what: str, loss: Loss, key: str | None = None) -> bool:
+        """Charge the account, a ledger once for each key; whether it was charged now."""
         if self._account is None:
             raise InvalidInput(
                 "the trainer has no account",
                 why="an account paid for this run, and must pay for steps that are taken again",
                 fix="make the trainer with the same account=",
             )
+        if key is not None:
+            begun: Any = self._account
+            return bool(begun.begin(what, loss, unit=self.unit, key=key).is_new)
         self._account.charge(what, loss, unit=self.unit)
+        return True
 
     def _take(self, step: int) -> None:
         torch.clear_autocast_cache()  # around a whole run it would keep the first weights
