@@ -336,7 +336,14 @@ def _rounded(node: exp.Expr, context: _Context) -> _Ends:
             fix="write ROUND(x, 2)",
         )
     places = sign * int(digits.this) if digits is not None else 0
-    return _rising(lambda values: np.round(values, places))(node, context)
+    up, down = 10.0 ** max(places, 0), 10.0 ** max(-places, 0)
+    # Halves away from zero, as in rows; with ½ itself what is just below a half would be rounded up.
+    below = np.nextafter(0.5, 0.0)
+
+    def away(values: Floats) -> Floats:
+        return np.asarray(np.sign(values) * np.floor(np.abs(values) * up / down + below) / up * down)
+
+    return _rising(away)(node, context)
 
 
 # Truths
