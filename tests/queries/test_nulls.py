@@ -128,6 +128,14 @@ def test_a_name_that_engines_bind_in_two_ways_is_refused(text):
         opened().sql(text, epsilon=1)
 
 
+def test_googlesql_means_the_alias_where_others_mean_the_column():
+    asked = "age * 10 AS age, COUNT(*) AS n FROM visits GROUP BY age"
+    text = f"SELECT WITH DIFFERENTIAL_PRIVACY OPTIONS(epsilon=1) {asked}"
+    with refused(hb.InvalidInput, match="to GoogleSQL it is the output"):
+        opened().sql(text)
+    assert opened().sql(text.replace("AS age", "AS ages"))
+
+
 def test_a_column_that_is_not_grouped_by_is_refused_whatever_has_its_name():
     for text in (
         "SELECT COUNT(*) AS age, age + 1 AS m FROM visits",

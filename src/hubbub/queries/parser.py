@@ -32,7 +32,27 @@ def parsed(text: str) -> tuple[exp.Expr, Options]:
     for literal in statements[0].find_all(exp.Literal):
         if not literal.is_string:
             _check_number(literal.name)
+    if dialect == "bigquery":
+        for select in statements[0].find_all(exp.Select):
+            _check_aliases(select)
     return statements[0], options
+
+
+def _check_aliases(select: exp.Select) -> None:
+    """Refuse GROUP BY age of an `age * 10 AS age`: to GoogleSQL it is the alias, to all others the column."""
+    group = select.args.get("group")
+    grouped = {
+        key.name.lower() for key in (group.expressions if group else ()) if isinstance(key, exp.Column)
+    }
+    for item in select.expressions:
+        inner, name = item.unalias(), item.alias.lower()
+        columns = set() if isinstance(inner, exp.Column) else set(inner.find_all(exp.Column))
+        if name in grouped & {column.name.lower() for column in columns}:
+            raise InvalidInput(
+                f"{item.alias[:60]!r} in the GROUP BY is a column and the name of an output",
+                why="to GoogleSQL it is the output, to others the column",
+                fix="give the output another name",
+            )
 
 
 def _check_number(text: str) -> None:
