@@ -519,8 +519,12 @@ def _connection(data: Any) -> Any:
     if isinstance(data, (str, Path)) and Path(data).suffix.lower() in {".duckdb", ".ddb", ".db"}:
         import duckdb
 
+        from hubbub.tables.private import private_folder
+
         try:
-            return duckdb.connect(str(data), read_only=True)
+            connection = duckdb.connect(str(data), read_only=True)
+            folder = private_folder(connection).replace("'", "''")
+            return connection.execute(f"SET temp_directory = '{folder}'")
         except duckdb.Error:
             raise InvalidInput(
                 "the database cannot be opened",
