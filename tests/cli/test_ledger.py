@@ -99,7 +99,7 @@ def test_lines_are_listed_shown_and_exported(path):
     assert (shown["who"], shown["body"]["what"], shown["kind"]) == ("ada", "a count", "charge")
     lines = [json.loads(line) for line in said("ledger", "export", "--ledger", path).splitlines()]
     assert lines[3] == shown
-    assert len(lines) == 13
+    assert len(lines) == 15
     assert "no line 99" in refused("ledger", "show", "99", "--ledger", path)
 
 
