@@ -397,6 +397,8 @@ def _plain(entry: Entry) -> dict[str, Any]:
 def _what(entry: Entry) -> str:
     body = entry.body
     told = body.get("what") or body.get("analyst") or body.get("version")
+    if entry.kind == "restored":
+        told = "nothing was spent since" if body.get("loss") is None else "with what was spent since"
     if told is None and "charge" in body:
         told = f"of line {body['charge']}"
     return " ".join(str(told or "").split())[:80]
