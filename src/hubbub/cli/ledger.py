@@ -11,7 +11,8 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from hubbub.cli.typed import above_zero, allowed
+from hubbub.cli.query import Large
+from hubbub.cli.typed import above_zero, chance
 from hubbub.errors import InvalidInput
 from hubbub.facts import NAME, ROW, found
 from hubbub.ledger import Account, Entry, Ledger, checked, new_secret, new_signing_key
@@ -70,9 +71,10 @@ def open_account(
     epsilon: Annotated[str, typer.Option(help="The ε that all releases together may cost.")],
     delta: Annotated[str, typer.Option(help="The δ that all releases together may cost.")] = "0",
     where: Where = "",
+    large_epsilon: Large = False,
 ) -> None:
     """Open an account: `hubbub budget open visits --unit patient --epsilon 1 --ledger visits.ledger`."""
-    given = Budget(above_zero(epsilon, "--epsilon"), allowed(delta, None))
+    given = Budget(above_zero(epsilon, "--epsilon"), chance(delta), allow_large_epsilon=large_epsilon)
     with _opened(where, is_new=True) as opened:
         account = opened.account(name, Unit.row() if unit.lower() == ROW else Unit(unit), given)
         _say(f"{escape(name)}: {_promise(account.total)} for {escape(str(account.unit))}")
@@ -85,9 +87,10 @@ def grant(
     delta: Annotated[str, typer.Option(help="The δ she may spend.")] = "0",
     where: Where = "",
     name: Named = "",
+    large_epsilon: Large = False,
 ) -> None:
     """Give an analyst a budget of her own: `hubbub budget grant ada --epsilon 0.5`."""
-    given = Budget(above_zero(epsilon, "--epsilon"), allowed(delta, None))
+    given = Budget(above_zero(epsilon, "--epsilon"), chance(delta), allow_large_epsilon=large_epsilon)
     with _opened(where) as opened:
         account = _one(opened, name)
         account.grant(analyst, given)

@@ -14,7 +14,7 @@ from rich.markup import escape
 
 from hubbub.cli.given import bounds_in, errors_in, keys_in, public_in, types_in
 from hubbub.cli.shown import Form, PlanForm, cost_of, form_of, show_answers, show_exact, show_plan, watching
-from hubbub.cli.typed import above_zero, allowed, counted, sure, up
+from hubbub.cli.typed import above_zero, chance, counted, sure, up
 from hubbub.errors import InvalidInput
 from hubbub.facts import ROW, found
 from hubbub.rational import shown_down
@@ -105,6 +105,9 @@ Report = Annotated[
     bool,
     typer.Option("--bounding-report", help="A tenth of ε measures how many units are above a limit."),
 ]
+Large = Annotated[
+    bool, typer.Option("--large-epsilon", help="Confirm an ε above 20, at which next to nobody is protected.")
+]
 Explain = Annotated[
     bool, typer.Option("--explain", help="Show sensitivities, mechanisms, the engine's SQL and the proofs.")
 ]
@@ -170,6 +173,7 @@ class Asked:
     kept: tuple[str | None, ...] = (None, None, None, None)
     """The ledger, the account, the analyst and the version."""
     window: str | None = None
+    large: bool = False
 
     def opened(self) -> "Dataset":
         """The data; no row is read."""
@@ -224,16 +228,13 @@ class Asked:
             keys=keys_in(self.keys or (), data.tables),
             confidence=sure(self.confidence),
             bounding_report=self.report,
+            allow_large_epsilon=self.large,
         )
         str(made)  # what cannot be measured is refused now, not after the charge
         return made
 
     def _delta(self) -> Fraction | None:
-        if self.delta is None:
-            return None
-        declared = found(self.file)
-        known = None if declared is None or declared.population is None else str(declared.population)
-        return allowed(self.delta, self.population or known)
+        return None if self.delta is None else chance(self.delta)
 
 
 def query(
@@ -263,6 +264,7 @@ def query(
     analyst: As = None,
     version: Version = None,
     window: Time = None,
+    large_epsilon: Large = False,
 ) -> None:
     """Ask a table, and get answers in which nobody can be made out, each with its interval.
 
@@ -287,7 +289,7 @@ def query(
     asked = Asked(
         file, sql, unit, table, epsilon, delta, error, bounds, keys,
         (rows_per_unit, groups_per_unit, rows_per_group), types, public, population, confidence,
-        bounding_report, (ledger, account, analyst, version), window,
+        bounding_report, (ledger, account, analyst, version), window, large_epsilon,
     )  # fmt: skip
     with asked.opened() as data:
         made = asked.planned(data)
@@ -334,6 +336,7 @@ def plan(
     bounding_report: Report = False,
     explain: Explain = False,
     window: Time = None,
+    large_epsilon: Large = False,
 ) -> None:
     """Say what a query would cost and how far its answers would be off; no row is read, nothing is spent.
 
@@ -346,7 +349,7 @@ def plan(
     asked = Asked(
         file, sql, unit, table, epsilon, delta, error, bounds, keys,
         (rows_per_unit, groups_per_unit, rows_per_group), types, public, population, confidence,
-        bounding_report, window=window,
+        bounding_report, window=window, large=large_epsilon,
     )  # fmt: skip
     with asked.opened() as data:
         show_plan(asked.planned(data), written, output, explain=explain)
