@@ -370,6 +370,10 @@ def test_what_is_declared_need_not_be_said():
     )
     large = run("query", "visits.parquet", BY_REGION, "--epsilon", "1", "--delta", "1e-4")
     assert large.stderr.startswith("--delta is not below 1/population")
+    million = ("plan", "visits.parquet", BY_REGION, "--epsilon", "1000000")
+    assert run(*million).stderr.startswith("--epsilon is above 20")
+    assert "confirm it with --large-epsilon" in run(*million).stderr
+    assert run(*million, "--large-epsilon").code == 0
     assert "one row" in run("plan", "visits.parquet", BY_REGION, "--epsilon", "1", "--unit", "row").stdout
 
 

@@ -19,7 +19,7 @@ _ROLES = ("spender", "analyst", "reader")
 _SPENDER = """
 GRANT SELECT, UPDATE ON turn TO {name};
 GRANT SELECT, INSERT ON entries, seen, releases, charges TO {name};
-GRANT UPDATE (released) ON charges TO {name};
+GRANT UPDATE (released, charge_key) ON charges TO {name};
 GRANT SELECT, INSERT, UPDATE ON totals TO {name};
 """
 _LOOKER = "GRANT SELECT ON turn, entries, totals, charges, seen, releases TO {name};"
