@@ -11,7 +11,8 @@
 
     [budget]
     epsilon = 1
-    delta = 1e-6
+    delta = 1e-6                # above 1/1000 only with a population
+    allow_large_epsilon = false # true confirms an epsilon above 20
 
     [about]                     # what only the owner knows, for the label: hubbub report
     use = "planning of wards"

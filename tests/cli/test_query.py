@@ -372,6 +372,10 @@ def test_what_is_declared_need_not_be_said():
     assert large.stderr.startswith("--delta is not below 1/population")
     other = run("plan", "visits.parquet", BY_REGION, "--epsilon", "1", "--unit", "row")
     assert "hubbub.toml declares another unit" in other.stderr
+    million = ("plan", "visits.parquet", BY_REGION, "--epsilon", "1000000")
+    assert run(*million).stderr.startswith("--epsilon is above 20")
+    assert "confirm it with --large-epsilon" in run(*million).stderr
+    assert run(*million, "--large-epsilon").code == 0
 
 
 # The owner's eyes
