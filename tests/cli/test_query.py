@@ -169,7 +169,7 @@ def test_many_rows_are_plain_lines():
     out = run(*words, "--keys", "p=0:999")
     assert out.code == 0, out.stderr
     assert "│" not in out.stdout
-    assert len(out.stdout.splitlines()) == 1001 + 3
+    assert len(out.stdout.splitlines()) == 1001 + 4
 
 
 # Asking by accuracy
