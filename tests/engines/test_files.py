@@ -89,6 +89,13 @@ def test_what_a_conforming_writer_wrote_is_read_as_it_was(rows, quoting):
 
 
 @given(st.lists(NASTY, max_size=40).map(b"".join), st.booleans(), st.integers(1, 3))
+def test_lines_that_are_read_at_once_are_read_as_byte_by_byte(raw, quotes, width):
+    found = ours(b"a,b,c\n" + raw, width, has_quotes=quotes)
+    with mock.patch("hubbub.tables.delimited._fields_of", return_value=None):
+        assert ours(b"a,b,c\n" + raw, width, has_quotes=quotes) == found
+
+
+@given(st.lists(NASTY, max_size=40).map(b"".join), st.booleans(), st.integers(1, 3))
 def test_every_file_has_rows(raw, quotes, width):
     assert all(len(row) == width for row in ours(b"a,b,c\n" + raw, width, has_quotes=quotes))
 
