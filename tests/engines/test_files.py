@@ -330,6 +330,14 @@ def test_what_no_value_may_be_read_of_is_no_part_of_the_table(tmp_path):
         data.sql("SELECT COUNT(x) FROM t", epsilon=1)
 
 
+def test_a_table_without_readable_columns_is_refused(tmp_path):
+    table = pa.table({"x": pa.array([[1]], pa.list_(pa.timestamp("ms")))})
+    parquet.write_table(table, tmp_path / "t.parquet")
+    for source in (tmp_path / "t.parquet", table.select([]), pa.table({"x": pa.array([1], pa.time32("s"))})):
+        with pytest.raises(InvalidInput):
+            hb.open(source, unit=hb.Unit.row(), table="t")
+
+
 def test_texts_of_parquet_that_are_no_utf8_are_rows_all_the_same(tmp_path):
     buffers = [None, pa.py_buffer(b"\0\0\0\0\1\0\0\0\2\0\0\0"), pa.py_buffer(b"a\xff")]
     parquet.write_table(

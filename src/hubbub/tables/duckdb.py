@@ -235,6 +235,12 @@ class DuckDB:
         if not self._is_ours:
             self._types[raw] = found
         types = {str(row[0]): str(row[1]) for row in found if str(row[0]) not in unreadable}
+        if not types:
+            raise InvalidInput(
+                f"{name} has no column that can be read",
+                why="of times of day and milliseconds one value could make every query fail",
+                fix="write timestamps in microseconds",
+            )
         kinds = types_of(name, {column: _kind(sql_type) for column, sql_type in types.items()}, source.types)
         table = Table.of(
             name, kinds, unit=source.unit, bounds=source.bounds, keys=source.keys, is_public=source.is_public
