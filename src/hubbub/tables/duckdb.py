@@ -166,8 +166,11 @@ class DuckDB:
         return ["public", *(found or ())]
 
     def check(self) -> None:
-        """Whether files are as they were; see `Engine`."""
+        """Whether files, or a person's tables and what is beside them, are as they were; see `Engine`."""
         check_same(self._files)
+        if not self._is_ours:
+            with self.snapshot():  # it begins with the same questions
+                pass
 
     def snapshot(self) -> AbstractContextManager[None]:
         """One state of a person's tables for all steps; files are as they are. See `Engine`."""
