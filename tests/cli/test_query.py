@@ -310,6 +310,17 @@ def test_a_table_of_a_database_and_a_name_for_a_file(tmp_path):
     assert run("plan", *named, "--table", "v").code == 0
 
 
+def test_how_a_csv_file_is_read_is_said(tmp_path):
+    path = tmp_path / "notes.csv"
+    path.write_bytes('who,name\n1,"Zoë\n2,Zoë\n'.encode("latin-1") + b"3,b\n" * 600)
+    words = ("SELECT COUNT(*) AS n FROM notes", "--unit", "row", "--epsilon", "9")
+    assert abs(answer_of(str(path), *words)["n"][0]) < 50
+    assert abs(answer_of(str(path), *words, "--no-quotes", "--encoding", "latin-1")["n"][0] - 602) < 50
+    refused = run("plan", str(path), *words, "--encoding", "utf-7")
+    assert refused.code == 2
+    assert "not read" in refused.stderr
+
+
 def test_a_limit_on_groups_is_said():
     words = (*COUNT[:1], BY_REGION, "--unit", "patient", "--epsilon", "1", *KEYS)
     out = run("query", *words, "--groups-per-unit", "2", "--rows-per-group", "3")
