@@ -1,14 +1,19 @@
 """`hubbub.toml`: what the owner declares once."""
 
+import contextlib
+import os
 from datetime import date
 from fractions import Fraction
 from pathlib import Path
 
+import pandas as pd
 import pytest
+from pyarrow.dataset import dataset
 
 import hubbub
 from hubbub.errors import BudgetExceeded, HubbubError, InvalidInput, Refused
 from hubbub.facts import NAME, found, key_texts, kind_of, read, typed_keys
+from hubbub.ledger import Ledger
 from hubbub.tables.schema import Kind
 
 VISITS = '[tables.visits]\npath = "visits.csv"\nunit = "patient"\n'
@@ -196,6 +201,140 @@ def test_a_pattern_of_files(folder):
     assert found(folder / "part_*.csv").opened == "visits"
     with hubbub.open(folder / "part_*.csv") as data:
         assert set(data.tables) == {"visits"}
+
+
+# Which rows are declared, and what holds of them
+
+KEPT = 'ledger = "visits.ledger"\n[budget]\nepsilon = 9\n' + VISITS
+COUNT = "SELECT COUNT(*) AS n FROM visits"
+
+
+def kinds(folder, account="visits"):
+    with Ledger.open(folder / "visits.ledger") as ledger:
+        return [entry.kind for entry in ledger.account(account).entries()]
+
+
+def test_rows_are_declared_by_whatever_name_they_are_opened(folder, monkeypatch):
+    written(folder, KEPT)
+    file = folder / "visits.csv"
+    (folder / "away" / "below").mkdir(parents=True)
+    (folder / "away" / "link.csv").symlink_to(file)
+    os.link(file, folder / "away" / "below" / "same.csv")
+    for data in (
+        file,
+        folder / "visits.cs[v]",
+        folder / "v*.csv",
+        folder / "away" / ".." / "visits.csv",
+        folder / "away" / "link.csv",
+        folder / "away" / "below" / "same.csv",
+        {"visits": file},
+        {"v": str(folder / "away" / "link.csv")},
+        dataset(file, format="csv"),
+    ):
+        facts = found(data)
+        assert (facts.ledger, facts.account) == (str(folder / "visits.ledger"), "visits")
+        with hubbub.open(data) as opened:
+            assert opened.account.name == "visits"
+            assert opened.unit.key == "patient"
+    monkeypatch.chdir(folder / "away")
+    assert found("link.csv") is not None
+
+
+def test_a_declaration_is_found_in_a_folder_above(folder):
+    (folder / "2026" / "11").mkdir(parents=True)
+    (folder / "visits.csv").rename(folder / "2026" / "11" / "visits.csv")
+    written(folder, KEPT.replace("visits.csv", "2026/*/visits.csv"))
+    assert found(folder / "2026" / "11" / "visits.csv").opened == "visits"
+    assert found(folder / "towns.csv") is None
+
+
+def test_files_of_several_tables_are_not_one(folder):
+    written(folder, VISITS + '[tables.towns]\npath = "towns.csv"\nunit = "region"\n')
+    with pytest.raises(InvalidInput, match="of several tables"):
+        found(folder / "*.csv")
+
+
+def test_a_mapping_has_what_is_declared_of_each(folder):
+    written(folder, FULL)
+    rows = {"v": folder / "visits.csv", "more": pd.DataFrame({"patient": ["p1"], "x": [1]})}
+    with hubbub.open(rows) as data:
+        assert data.tables["v"].find("cost").kind is Kind.NUMBER
+        assert data.tables["more"].find("patient").is_unit
+        assert set(data.tables) == {"v", "more"}
+
+
+def test_two_declarations_of_the_same_rows_must_agree(folder):
+    written(folder, KEPT)
+    (folder / "mine").mkdir()
+    mine = folder / "mine" / NAME
+    own = KEPT.replace("visits.csv", "../visits.csv")
+    mine.write_text(own.replace("visits.ledger", "../visits.ledger"), encoding="utf-8")
+    assert found(mine).account == "visits"
+    for text in (
+        own,
+        own.replace("visits.ledger", "../visits.ledger").replace("epsilon = 9", "epsilon = 10"),
+        own.replace("visits.ledger", "../visits.ledger").replace("patient", "row"),
+        own.replace("visits.ledger", "../visits.ledger").replace("tables.visits", "tables.v"),
+    ):
+        mine.write_text(text, encoding="utf-8")
+        with pytest.raises(Refused, match="unlike each other"):
+            found(mine)
+    (folder / "mine" / "v.csv").symlink_to(folder / "visits.csv")
+    with pytest.raises(Refused, match="unlike each other"):
+        found(folder / "mine" / "v.csv")
+
+
+@pytest.mark.parametrize(
+    ("given", "what"),
+    [
+        ({"unit": hubbub.Unit.row()}, "unit"),
+        ({"unit": hubbub.Unit("patient", hubbub.Neighbours.SUBSTITUTE)}, "unit"),
+        ({"ledger": "other.ledger"}, "ledger"),
+        ({"account": "b"}, "account"),
+        ({"budget": hubbub.Budget(10)}, "budget"),
+        ({"unit": "region", "ledger": "other.ledger"}, "unit, ledger"),
+    ],
+)
+def test_what_is_declared_holds_unless_it_is_overridden_aloud(folder, given, what, monkeypatch):
+    monkeypatch.chdir(folder)
+    written(folder, KEPT)
+    with pytest.raises(Refused, match=f"declares another {what}"):
+        hubbub.open("visits.csv", **given)
+    assert not (folder / "visits.ledger").exists()
+    # Also where the other one is refused for another reason, that it was tried is written first.
+    with contextlib.suppress(HubbubError):
+        hubbub.open("visits.csv", **given, override=True).close()
+    with Ledger.open("visits.ledger") as ledger:
+        entries = list(ledger.account("visits").entries())
+        assert [entry.body["what"] for entry in entries if entry.kind == "override"] == [
+            f"another {what} than declared"
+        ]
+        assert ledger.verify().is_whole
+    with pytest.raises(Refused, match=r"the owner's word"):
+        hubbub.open("visits.csv", **given, override=True, analyst="ada")
+
+
+def test_the_ledger_that_is_declared_may_be_named(folder):
+    written(folder, KEPT)
+    with Ledger.open(folder / "visits.ledger") as ledger:
+        for same in (ledger, folder / "visits.ledger", str(folder / "." / "visits.ledger")):
+            hubbub.open(folder / "visits.csv", ledger=same, unit="PATIENT", budget=hubbub.Budget(9)).close()
+    assert kinds(folder) == ["open", "rows"]
+
+
+def test_what_cannot_be_recorded_is_not_overridden(folder):
+    written(folder, VISITS)
+    for given in ({}, {"ledger": folder / "other.ledger", "budget": hubbub.Budget(1)}):
+        with pytest.raises(HubbubError, match="ledger"):
+            hubbub.open(folder / "visits.csv", unit=hubbub.Unit.row(), override=True, **given)
+
+
+def test_rows_are_public_or_protected(folder):
+    written(folder, KEPT)
+    with pytest.raises(Refused, match="p is passed as public"):
+        hubbub.open(folder / "towns.csv", unit="region", public={"p": folder / "v*.csv"})
+    with pytest.raises(InvalidInput, match=r"tables\.p is public, and has a file of tables\.visits"):
+        read(written(folder, KEPT + '[tables.p]\npath = "*.csv"\npublic = true\n'))
 
 
 # What is refused

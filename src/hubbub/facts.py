@@ -150,7 +150,7 @@ class Facts:
     def is_asked(self, table: Declared) -> bool:
         """Whether what is passed besides is about this table."""
         opened = next((each.path for each in self.tables if each.name == self.opened), table.path)
-        return not table.is_public and table.path == opened
+        return not table.is_public and table.path is opened
 
 
 def found(data: Any) -> Facts | None:
@@ -169,7 +169,7 @@ def found(data: Any) -> Facts | None:
             for other, declared in _declaring(members(table.path)):
                 if not Path(other.file).samefile(facts.file):
                     _refuse_unlike(facts, table, other, declared)
-        return facts
+        return replace(facts, account=facts.payer)
     if isinstance(data, Mapping) and not hasattr(data, "columns"):
         return _found_together(data)
     declaring = _declaring(files_of(data))
@@ -179,7 +179,7 @@ def found(data: Any) -> Facts | None:
     for other, declared in declaring[1:]:
         _refuse_unlike(facts, table, other, declared)
     tables = tuple(replace(each, path=data) if each is table else each for each in facts.tables)
-    return replace(facts, tables=tables, opened=table.name)
+    return replace(facts, tables=tables, opened=table.name, account=facts.payer)
 
 
 def _found_together(data: Mapping[str, Any]) -> Facts | None:
@@ -349,7 +349,7 @@ class _Reader:
         if "budget" not in stated:
             return None
         given = self._mapping(stated, "budget")
-        self._known(given, ("epsilon", "delta"), "budget.")
+        self._known(given, ("epsilon", "delta", "allow_large_epsilon"), "budget.")
         for name in ("epsilon", "delta"):
             value = given.get(name, 0)
             if isinstance(value, bool) or not isinstance(value, (int, Decimal)):
@@ -361,7 +361,13 @@ class _Reader:
                 "budget", "has no epsilon", "it is the most that may be spent", "add epsilon = 1"
             )
         return self._checked(
-            "budget", lambda: Budget(given["epsilon"], given.get("delta", 0), population=people)
+            "budget",
+            lambda: Budget(
+                given["epsilon"],
+                given.get("delta", 0),
+                population=people,
+                allow_large_epsilon=given.get("allow_large_epsilon", False),
+            ),
         )
 
     def _table(self, name: str, tables: Mapping[str, Any]) -> Declared:

@@ -96,15 +96,22 @@ def refuse_both(engine: Engine, sources: Mapping[str, Source]) -> None:
         for protected, others in sources.items():
             if not rows.is_public or others.is_public:
                 continue
-            if identities[public].meets(identities[protected]) or _is_same(rows.rows, others.rows):
+            one, other = identities[public], identities[protected]
+            is_same = one.meets(other) if one.names and other.names else _is_same(rows.rows, others.rows)
+            if is_same:
                 raise _both(public, protected)
 
 
 def _is_same(rows: Any, others: Any) -> bool:
-    """Whether it is one object, or one name where names are all that is known."""
+    """Whether it is one object, or may be one name in full and in short: then no more is known of it."""
     if isinstance(rows, str) and isinstance(others, str):
-        return rows.lower() == others.lower()
+        short, long = sorted((_parts(rows), _parts(others)), key=len)
+        return long[-len(short) :] == short
     return rows is others
+
+
+def _parts(name: str) -> list[str]:
+    return [part.strip('"`').lower() for part in name.split(".")]
 
 
 def _both(public: str, protected: str) -> Refused:

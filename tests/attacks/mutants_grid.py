@@ -1,6 +1,12 @@
 """Weak versions of ours, each with the hole that one attack on intervals, meaning or time finds."""
 
+import re
 from fractions import Fraction
+
+import duckdb
+from sqlglot import exp, parse_one
+
+from hubbub.errors import Unsupported
 
 
 def coarse_grid(values, bounds, copies):
@@ -8,3 +14,37 @@ def coarse_grid(values, bounds, copies):
     low, high = (Fraction(end) for end in bounds)
     step = (high - low) / 2**16
     return float(sum(low + step * round((Fraction(value) - low) / step) for value in values) * copies)
+
+
+def short_forms(rows, text):
+    """A70: a text is cut at 15 letters, a decimal keeps all digits, powers are those of positive numbers."""
+    text = text.replace("SUBSTRING(s, 2)", "SUBSTRING(s, 2, 15)")
+    text = text.replace("CAST(x AS DECIMAL(10, 2))", "x")
+    text = re.sub(r"POWER\(x, 3\)", "CASE WHEN x > 0 THEN POWER(x, 3) END", text)
+    return _counted(rows, text)
+
+
+def missing_makes_missing(rows, text):
+    """A71: NULL makes LEAST and CONCAT NULL, // rounds down, and halves are rounded up."""
+    text = text.replace("LEAST(x, 5)", "CASE WHEN x IS NOT NULL THEN LEAST(x, 5) END")
+    text = text.replace("CONCAT(s, 'x')", "s || 'x'")
+    text = text.replace("ROUND(x)", "FLOOR(x + 0.5)")
+    text = text.replace("CAST(x AS INTEGER) // 2", "FLOOR(CAST(x AS INTEGER) / 2)")
+    return _counted(rows, text)
+
+
+def negations_unknown(rows, text):
+    """A72: LIKE takes no clause but its pattern, and the parser began to say NOT in one."""
+    for node in parse_one(text, read="duckdb").find_all(exp.Like, exp.ILike):
+        if node.args.get("negate") or isinstance(node.parent, exp.Not):
+            raise Unsupported("LIKE has a clause", why="it is not known", fix="write it without")
+    return _counted(rows, text)
+
+
+def _counted(rows, text):
+    """How many rows fulfil it, by DuckDB itself."""
+    connection = duckdb.connect()
+    connection.execute("CREATE TABLE t (unit INT, x DOUBLE, s VARCHAR)")
+    connection.executemany("INSERT INTO t VALUES (?, ?, ?)", rows)
+    [(found,)] = connection.execute(f"SELECT COUNT(*) FROM t WHERE {text}").fetchall()
+    return found

@@ -182,6 +182,7 @@ def attack_A62(target):
         Path("link.parquet").symlink_to(file)
         connection = duckdb.connect()
         connection.execute(f"CREATE TABLE t AS SELECT * FROM '{file}'")
+        connection.execute("CREATE VIEW w AS SELECT * FROM t")
         frame = pd.read_parquet(file)
         both = "\n[tables.p]\npublic = true\npath = "
         ways = [
@@ -189,6 +190,7 @@ def attack_A62(target):
             for each in (file, "linked.parquet", "link.parquet", "data/v*.parquet")
         ]
         ways += [(connection, {"table": "t", "public": {"p": each}}) for each in ("t", "main.t", "T")]
+        ways += [(connection, {"table": "w", "public": {"p": each}}) for each in ("w", "main.w", '"W"')]
         ways.append((frame, {"public": {"p": frame}}))
         if any(_public_keys(data, unit="patient", **given) for data, given in ways):
             return True
@@ -227,7 +229,7 @@ def attack_A63(target):
 
 def _is_markup(texts):
     """Whether what is written as markup was taken for it: then it is no longer there."""
-    return any("2J" in text and "[red]x[/red]" not in text for text in texts)
+    return any("2J" in text and "red]x[" not in text for text in texts)
 
 
 def _hostile_commands():
@@ -244,24 +246,24 @@ def _hostile_commands():
     asked = ("data/visits.parquet", text, "--epsilon", "1", "--rows-per-unit", "1")
     keys = ("--keys", f"region=North,{HOSTILE}")
     named = (f'SELECT COUNT(*) AS "n{HOSTILE}" FROM v', "--epsilon", "1", "--rows-per-unit", "1")
-    other = ("h.parquet", "--unit", "patient", "--epsilon", "1", "--rows-per-unit", "1", "--ledger", "l2")
+    other = ("h.parquet", "--unit", "patient", "--epsilon", "1", "--rows-per-unit", "1")
     return [
         ("query", *asked, *keys),
         ("query", *asked, *keys, "--format", "json"),
         ("query", *asked, *keys, "--explain"),
-        ("query", *asked, *keys, "--output", f"{HOSTILE}.txt"),
+        ("query", *asked, *keys, "--output", f"{HOSTILE.replace('/', '')}.txt"),
         ("query", "data/visits.parquet", *named),
         ("plan", *asked, *keys, "--explain"),
         ("plan", *asked, *keys, "--format", "json"),
         ("plan", "data/visits.parquet", *named),
-        ("query", *other, f'SELECT SUM("{column}") AS s FROM h'),
-        ("query", *other, "SELECT SUM(nothing) AS s FROM h"),
-        ("query", *other, f"SELECT COUNT(*) AS n FROM h{HOSTILE}"),
-        ("query", "data/visits.parquet", text, "--epsilon", "1", "--bounds", f"{HOSTILE}=0:1"),
+        ("plan", *other, f'SELECT SUM("{column}") AS s FROM h'),
+        ("plan", *other, "SELECT SUM(nothing) AS s FROM h"),
+        ("plan", *other, f"SELECT COUNT(*) AS n FROM h{HOSTILE}"),
+        ("plan", "data/visits.parquet", text, *keys, "--epsilon", "1", "--bounds", f"{HOSTILE}=0:1"),
         ("query", "data/visits.parquet", text, "--epsilon", HOSTILE),
         ("query", f"{HOSTILE}.csv", text, "--epsilon", "1"),
         ("ledger", "list"),
-        ("ledger", "show", "4"),
+        ("ledger", "show", "3"),
         ("ledger", "export"),
         ("ledger", "list", "--account", HOSTILE),
         ("budget",),
@@ -271,7 +273,7 @@ def _hostile_commands():
         ("budget", "--account", "b"),
         *(("report", "--account", "v", "--format", form) for form in ("text", "json", "yaml", "html")),
         ("init", "h.parquet", "--unit", HOSTILE, "--force"),
-        ("init", "h.parquet", "--unit", "patient", "--yes"),
+        ("init", "h.parquet", "--unit", "patient", "--yes", "--force"),
         ("choose", f"{HOSTILE}=9", "b=1", "--epsilon", "1"),
         ("choose", f"{HOSTILE}", "b=1", "--epsilon", "1"),
         ("loss", f"--{HOSTILE}"),

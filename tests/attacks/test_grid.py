@@ -2,7 +2,10 @@
 
 | row | what an attacker does | mutant |
 |---|---|---|
-| A67 | a million values that sit badly on the grid: what rounding adds up to, beside the interval | coarse_grid |
+| A67 | a million values that sit badly on the grid: is their rounding in the interval? | coarse_grid |
+| A70 | SUBSTRING without a length, DECIMAL(10, 2), POWER of 0 or less: against DuckDB | short_forms |
+| A71 | LEAST and CONCAT with NULL, // of negatives, ROUND of halves: against DuckDB | missing_makes_missing |
+| A72 | NOT LIKE, however the parser says it | negations_unknown |
 """
 
 from fractions import Fraction
@@ -42,6 +45,62 @@ def attack_A67(target):
     return False
 
 
+PEOPLE = [
+    (place, x, s)
+    for place, (x, s) in enumerate(
+        (x, s)
+        for x in (None, 0.0, -0.0, 1.0, -1.0, 2.5, -2.5, 0.5, -0.5, -7.0, 7.0, 1.234, 0.125)
+        for s in (None, "", "a", "abc", "A" + "b" * 40)
+    )
+]
+
+
+def counted(rows, text):
+    """How many rows ours finds to fulfil it."""
+    connection = duckdb.connect()
+    connection.execute("CREATE TABLE t (unit INT, x DOUBLE, s VARCHAR)")
+    connection.executemany("INSERT INTO t VALUES (?, ?, ?)", rows)
+    data = hb.open(connection, table="t", unit="unit")
+    plan = data.sql(f"SELECT COUNT(*) AS n FROM t WHERE {text}", epsilon=1, rows_per_unit=1)
+    return data.exact(plan).to_dict()["n"][0]
+
+
+def differs(target, *texts):
+    """Whether a count is not DuckDB's, or the question is refused."""
+    for text in texts:
+        try:
+            if target(PEOPLE, text) != mutants._counted(PEOPLE, text):
+                return True
+        except hb.HubbubError:
+            return True
+    return False
+
+
+def attack_A70(target):
+    return differs(
+        target,
+        "LENGTH(SUBSTRING(s, 2)) > 20",
+        "CAST(x AS DECIMAL(10, 2)) = 1.23",
+        "POWER(x, 3) <= 0",
+        "POWER(x, 3) IS NULL",
+    )
+
+
+def attack_A71(target):
+    return differs(
+        target,
+        "LEAST(x, 5) = 5",
+        "CONCAT(s, 'x') = 'x'",
+        "CAST(x AS INTEGER) // 2 = -3",
+        "ROUND(x) = -3",
+        "ROUND(x) = 3",
+    )
+
+
+def attack_A72(target):
+    return differs(target, "s NOT LIKE 'a%'", "s NOT ILIKE 'A%'", "NOT s LIKE 'a%'")
+
+
 ROWS: list[Row] = [
     Row(
         "A67",
@@ -49,6 +108,9 @@ ROWS: list[Row] = [
         {what: partial(without_noise, what=what) for what in ("SUM(x)", "AVG(x)", "SUM(x) + 0 * AVG(x)")},
         mutants.coarse_grid,
     ),
+    Row("A70", attack_A70, {"ours": counted}, mutants.short_forms),
+    Row("A71", attack_A71, {"ours": counted}, mutants.missing_makes_missing),
+    Row("A72", attack_A72, {"ours": counted}, mutants.negations_unknown),
 ]
 
 test_ours_resists, test_mutant_falls = both_tests(ROWS)

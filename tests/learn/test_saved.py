@@ -1,5 +1,11 @@
 """Checkpoints resume exactly, once, and are not releases."""
 
+import multiprocessing
+import os
+import shutil
+import subprocess
+import sys
+
 import pytest
 import torch
 from torch import nn
@@ -7,7 +13,10 @@ from torch.nn import functional as F
 
 from hubbub.errors import Halted, InvalidInput, Refused
 from hubbub.learn import Adaptive, CorrectedAdam, Fixed, private, saved
+from hubbub.ledger import Ledger
+from hubbub.loss import Budget
 from hubbub.noise.entropy import _replaying
+from hubbub.unit import Unit
 from learn.test_trainer import Counted, rows, stream
 
 
@@ -25,7 +34,7 @@ def test_a_run_in_two_parts_is_the_run_in_one(tmp_path):
     with _replaying(stream()):
         whole.run(progress=False)
     account = Counted([])
-    first, second = made(data, Counted([])), made(data, account)
+    first, second = made(data, account), made(data, account)
     bits = stream()
     with _replaying(bits):
         for step in first:
@@ -36,7 +45,7 @@ def test_a_run_in_two_parts_is_the_run_in_one(tmp_path):
     assert second.step == 3
     with _replaying(bits):
         release = second.run(progress=False)
-    assert account.charged == []  # it was charged when it started
+    assert [loss for _, loss, _ in account.charged] == [whole.loss]  # when it started
     assert release.loss == whole.loss
     assert second.clips == whole.clips
     for name, value in whole.release().value.items():
@@ -66,6 +75,7 @@ def test_what_does_not_fit_leaves_a_checkpoint_as_it_was(tmp_path):
             steps=6,
             sigma=1.0,
             lot=30,
+            account=None,
         ).resume(path)
     again = made(data)
     again.resume(path)
@@ -343,3 +353,184 @@ def test_adam_is_corrected_for_the_noise():
     assert abs(corrected.mean() - 0.05**2) < 0.05**2
     with pytest.raises(TypeError):
         optimizer.step(lambda: 0.0)
+
+
+# Copies
+
+
+def stopped(data, path, account=None, steps=2):
+    """A run that was saved after some steps."""
+    trainer = made(data, account)
+    for step in trainer:
+        if step == steps:
+            break
+    trainer.save(path)
+    return trainer
+
+
+@pytest.fixture
+def ledger(tmp_path):
+    with Ledger.open(tmp_path / "rows.ledger") as opened:
+        yield opened
+
+
+def of(ledger):
+    return ledger.account("rows", Unit.row(), Budget(1000, 1e-2))
+
+
+def charges(ledger):
+    return [entry.body["what"] for entry in ledger.entries() if entry.kind == "charge"]
+
+
+def test_a_copy_of_a_checkpoint_is_not_taken_up_beside_the_original(tmp_path, ledger):
+    data, path, copy = rows(50), tmp_path / "run.pt", tmp_path / "copy.pt"
+    stopped(data, path, of(ledger))
+    shutil.copy(path, copy)
+    made(data, of(ledger)).resume(path)
+    with pytest.raises(Refused, match="taken up before"):
+        made(data, of(ledger)).resume(copy)
+    assert charges(ledger) == ["training, 6 steps", "training, gone on with from a checkpoint"]
+    spent = of(ledger).epsilon(1e-5)
+    again = made(data, of(ledger))
+    again.resume(copy, again=True)
+    assert of(ledger).epsilon(1e-5) > spent
+    assert again.loss == again.schedule.lots.loss + again.schedule.lots.loss_of(range(2, 6))
+    assert ledger.verify().is_whole
+
+
+def test_a_copy_is_not_taken_up_after_its_run_went_on(tmp_path, ledger):
+    data, path, copy = rows(50), tmp_path / "run.pt", tmp_path / "copy.pt"
+    first = stopped(data, path, of(ledger))
+    shutil.copy(path, copy)
+    next(iter(first))
+    with pytest.raises(Refused, match="went on"):
+        made(data, of(ledger)).resume(copy)
+    # The other way round: who has the copy was first.
+    second = stopped(data, path, of(ledger))
+    shutil.copy(path, copy)
+    made(data, of(ledger)).resume(copy)
+    with pytest.raises(Refused, match="taken up"):
+        next(iter(second))
+    with pytest.raises(Refused, match="taken up"):
+        made(data, of(ledger)).resume(path)
+
+
+def test_a_ledger_that_did_not_pay_pays_for_the_whole(tmp_path, ledger):
+    data, path = rows(50), tmp_path / "run.pt"
+    stopped(data, path, of(ledger))
+    with Ledger.open(tmp_path / "other.ledger") as other:
+        made(data, of(other)).resume(path)
+        assert charges(other) == ["training, 6 steps", "training, gone on with from a checkpoint"]
+        assert of(other).spent == of(ledger).spent
+
+
+def test_what_a_ledger_paid_for_is_not_taken_up_without_it(tmp_path, ledger):
+    data, path, account = rows(50), tmp_path / "run.pt", Counted([])
+    stopped(data, path, of(ledger))
+    with pytest.raises(InvalidInput, match="no account"):
+        made(data).resume(path)
+    second = made(data, account)
+    second.resume(path)
+    second.run(progress=False)
+    assert [loss for _, loss, _ in account.charged] == [second.loss]
+
+
+def test_without_a_ledger_one_copy_is_taken_up_where_it_was_saved(tmp_path):
+    data, path, copy = rows(50), tmp_path / "run.pt", tmp_path / "copy.pt"
+    for account in (None, Counted([])):
+        stopped(data, path, account)
+        shutil.copy(path, copy)
+        made(data, account).resume(path)
+        with pytest.raises(Refused, match="taken up before"):
+            made(data, account).resume(copy)
+        second = made(data, account)
+        second.resume(copy, again=True)
+        assert second.loss == second.schedule.lots.loss + second.schedule.lots.loss_of(range(2, 6))
+
+
+ELSEWHERE = """
+import sys
+import torch
+from hubbub.errors import Refused
+from learn.test_saved import made
+from learn.test_trainer import Counted, rows
+
+account = Counted([])
+paying = made(rows(50), account)
+paying.resume(sys.argv[1])
+paying.run(progress=False)
+assert [loss for _, loss, _ in account.charged] == [paying.loss]
+try:
+    made(rows(50)).resume(sys.argv[2])
+except Refused:
+    print("refused")
+"""
+
+
+def test_in_another_process_it_is_paid_for_anew_or_refused(tmp_path):
+    paid, unpaid = tmp_path / "paid.pt", tmp_path / "unpaid.pt"
+    stopped(rows(50), paid, Counted([]))
+    stopped(rows(50), unpaid)
+    found = subprocess.run(
+        [sys.executable, "-c", ELSEWHERE, paid, unpaid],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert found.stdout.strip() == "refused", found.stderr
+
+
+def in_a_fork(work):
+    """What work says in a child that is a copy of this process."""
+    forked = multiprocessing.get_context("fork")
+    told = forked.SimpleQueue()
+
+    def child():
+        try:
+            told.put(work())
+        except BaseException as error:
+            told.put(type(error).__name__)
+
+    process = forked.Process(target=child)
+    process.start()
+    found = told.get()
+    process.join()
+    return found
+
+
+def test_a_fork_of_a_run_does_not_go_on(tmp_path):
+    data, path = rows(50), tmp_path / "run.pt"
+    trainer = made(data)
+    steps = iter(trainer)
+    next(steps)
+    assert in_a_fork(lambda: next(steps)) == "Refused"
+    assert in_a_fork(lambda: next(iter(trainer))) == "Refused"
+    assert in_a_fork(lambda: trainer.release() and "released") == "Refused"
+    assert in_a_fork(lambda: trainer.save(path)) == "Refused"
+    trainer.save(path)
+    assert in_a_fork(lambda: made(data).resume(path)) == "Refused"  # it remembers nothing of the file
+    assert next(steps) == 2
+
+
+def test_workers_that_load_examples_may_be_forked():
+    class Loaded(torch.utils.data.Dataset):
+        """Each example comes from a worker, as from a slow disk."""
+
+        def __init__(self):
+            self.x, self.y = rows(40)
+            pairs = torch.utils.data.TensorDataset(self.x, self.y)
+            self.loader = torch.utils.data.DataLoader(
+                pairs, batch_size=40, num_workers=1, multiprocessing_context="fork"
+            )
+
+        def __len__(self):
+            return 40
+
+        def __getitem__(self, place):
+            (x, y) = next(iter(self.loader))
+            return x[place], y[place]
+
+    trainer = made(Loaded(), example=(torch.zeros(4), torch.tensor(0)), rate=0.05, steps=2)
+    trainer.run(progress=False)
+    assert trainer.step == 2

@@ -40,23 +40,27 @@ EXPRESSIONS = {
     "number": [
         "a + b", "a - b", "a * b", "a / b", "a // b", "a % b", "-a", "+a", "FLOOR(a)", "CEIL(a)", "ABS(a)",
         "ROUND(a, 2)", "ROUND(a, -3)", "SQRT(a)", "LN(a)", "EXP(a)", "SIGN(a)", "POW(a, b)", "POW(a, 2)",
+        "POW(a, 3)", "POW(a, -0.5)",
         "LEAST(a, b, 3)", "GREATEST(a, b)", "NULLIF(a, b)", "COALESCE(a, b, 1)", "IF(a > b, a, 0)",
         "CASE WHEN a > b THEN a WHEN b IS NULL THEN 1 END", "CASE a WHEN 1 THEN 2 ELSE b END", "LENGTH(s)",
         "EXTRACT(year FROM d)", "EXTRACT(week FROM m)", "EXTRACT(hour FROM m)", "EXTRACT(minute FROM d)",
         "EXTRACT(doy FROM d)", "EXTRACT(isodow FROM m)", "YEAR(d)", "QUARTER(m)", "MONTH(d)", "WEEK(d)",
         "DAY(m)", "DAYOFWEEK(d)", "HOUR(m)", "MINUTE(m)", "DATE_DIFF('day', d, CAST(m AS DATE))",
         "CAST(s AS DOUBLE)", "CAST(s AS INT)", "TRY_CAST(s AS BIGINT)", "CAST(t AS DOUBLE)", "CAST(a AS INT)",
+        "CAST(a AS TINYINT)", "CAST(a AS UBIGINT)", "CAST(a AS DECIMAL(10, 2))", "CAST(t AS DECIMAL)",
         "(a)",
     ],
     "text": [
-        "LOWER(s)", "UPPER(s)", "TRIM(s)", "SUBSTRING(s, 1, 3)", "LEFT(s, 2)", "s || s", "CONCAT(s, 'x', s)",
+        "LOWER(s)", "UPPER(s)", "TRIM(s)", "SUBSTRING(s, 1, 3)", "SUBSTRING(s, 2)",
+        "LEFT(s, 2)", "s || s", "CONCAT(s, 'x', s)",
         "CAST(a AS VARCHAR)", "CAST(t AS VARCHAR)", "CAST(d AS VARCHAR)", "CAST(m AS VARCHAR)",
         "COALESCE(s, 'x')", "NULLIF(s, 'a')", "CASE WHEN t THEN s ELSE 'no' END", "'literal'",
     ],
     "boolean": [
         "a = b", "a <> b", "a > b", "a >= b", "a < b", "a <= b", "s < 'b'", "d >= '2020-01-01'", "m < d",
         "a BETWEEN 0 AND b", "a IN (1, 2, NULL)", "s IN ('a', 'b')", "d IN ('2024-02-29')", "s LIKE 'a%_'",
-        "s ILIKE '%A'", "STARTS_WITH(s, 'a')", "t AND a > 0", "t OR s IS NULL", "NOT t", "t IS TRUE",
+        "s ILIKE '%A'", "s NOT LIKE 'a%'", "s NOT ILIKE 'a%'", "STARTS_WITH(s, 'a')", "t AND a > 0",
+        "t OR s IS NULL", "NOT t", "t IS TRUE",
         "a IS NOT NULL", "CAST(s AS BOOLEAN)", "CAST(a AS BOOLEAN)", "TRUE", "o IS NULL",
     ],
     "date": [
@@ -108,7 +112,14 @@ def test_every_builder_is_tried():
 def test_no_row_can_make_it_fail(data, text):
     data.sql(f"SELECT COUNT({text}) AS n, COUNT(DISTINCT {text}) AS m FROM r", epsilon=1).run()
     found = (
-        data.sql(f"SELECT {text} AS k, COUNT(*) AS n FROM r GROUP BY k", epsilon=100, delta=1e-6).run().value
+        data.sql(
+            f"SELECT {text} AS k, COUNT(*) AS n FROM r GROUP BY k",
+            epsilon=100,
+            delta=1e-6,
+            allow_large_epsilon=True,
+        )
+        .run()
+        .value
     )
     str(found)
 
@@ -203,7 +214,12 @@ def test_it_depends_on_its_own_row_alone(connection, text):
 
 def test_dates_that_python_does_not_have_are_no_dates(data):
     for text in ("d", "m", "CAST(s AS DATE)", "CAST(s AS TIMESTAMP)", "DATE_TRUNC('month', m)"):
-        plan = data.sql(f"SELECT {text} AS k, COUNT(*) AS n FROM r GROUP BY k", epsilon=1000, delta=1e-6)
+        plan = data.sql(
+            f"SELECT {text} AS k, COUNT(*) AS n FROM r GROUP BY k",
+            epsilon=1000,
+            delta=1e-6,
+            allow_large_epsilon=True,
+        )
         keys = [key for key in plan.run().value["k"] if key is not None]
         assert all(isinstance(key, (date, datetime, str)) for key in keys)
 
@@ -214,7 +230,10 @@ def test_texts_do_not_grow_without_end(connection, data):
     for _ in range(34):
         inner = f"SELECT u, s || s AS s FROM ({inner}) AS q"
     plan = data.sql(
-        f"SELECT MAX(LENGTH(s)) AS n FROM ({inner}) AS q", epsilon=100, bounds={"LENGTH(s)": (0, 1e6)}
+        f"SELECT MAX(LENGTH(s)) AS n FROM ({inner}) AS q",
+        epsilon=100,
+        bounds={"LENGTH(s)": (0, 1e6)},
+        allow_large_epsilon=True,
     )
     plan.run()
 
@@ -239,7 +258,7 @@ def test_whatever_is_not_on_the_list_is_refused_before_anything_is_charged(data,
     assert len(data.account.receipts) == before
 
 
-@pytest.mark.parametrize("deep", ["SQRT({})", "POW({}, 2)", "CAST(({} > 0) AS INT)", "LEAST({}, b)"])
+@pytest.mark.parametrize("deep", ["SQRT({})", "POW({}, 2)", "CAST(({} > 0) AS INT)", "ROUND({}, 1)"])
 def test_what_is_nested_beyond_measure_is_refused(data, deep):
     text = "a"
     for _ in range(16):

@@ -6,6 +6,7 @@ states would tell afterwards how large the lots were. Warnings, numpy's errors a
 examples.
 """
 
+import ctypes
 import random
 import threading
 import warnings
@@ -36,6 +37,8 @@ __all__ = [
 _WORD = (1 << 32) - 1
 _ARRAYS = numpy_random.MT19937(0)
 """In the place of numpy's own, for a while; seeded each time."""
+_position = ctypes.c_int.from_address(_ARRAYS.ctypes.state_address + 624 * 4)
+"""Which of its 624 words is next: read at every chunk, and to ask for the state takes as long as a layer."""
 _ONE_AT_A_TIME = threading.RLock()
 """There is one of each generator: of two threads each would put back what the other began with."""
 
@@ -60,9 +63,8 @@ def starting_from(bits: int) -> Iterator[None]:
 
 
 def drawn_elsewhere() -> tuple[Any, ...]:
-    """The states of Python's and numpy's generators: one draw from these is for all examples of a batch."""
-    state: Any = numpy_random.get_state(legacy=True)  # noqa: NPY002 - what programs draw with
-    return random.getstate(), bytes(state[1]), *state[2:]
+    """How far Python's and numpy's generators are: one draw from these is for all examples of a batch."""
+    return random.getstate(), _position.value
 
 
 @contextmanager

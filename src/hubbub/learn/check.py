@@ -17,11 +17,13 @@ from hubbub.errors import HubbubError, InvalidInput, Refused
 from hubbub.learn.apart import alike, drawn_elsewhere, keeping, quiet, refuse_rough_products, starting_from
 from hubbub.learn.gradients import Found, Functional, Objective, OneByOne, Recorded, Way
 from hubbub.learn.pieces import Outer, Piece, Rows
+from hubbub.learn.program import Changed
 from hubbub.learn.whose import PRIMES, rows_stay
 
 __all__ = [
     "are_all_hooked",
     "chosen_way",
+    "compared",
     "is_hooked",
     "refuse_failing_blanks",
     "refuse_model",
@@ -306,7 +308,8 @@ def _agreeing(
     why = f"no rule for {', '.join(fast.missing)}" if fast.missing else "its layers' rules do not cover it"
     # Inputs that were tried from 0 to 1 alone could be mixed elsewhere; targets come after the model.
     is_tried = objective.within_one <= {len(blank) - 1} and (len(blank) > 1 or not objective.within_one)
-    stays = not fast.missing and is_tried and rows_stay(fast, _batches(objective, blank))
+    if not fast.missing and is_tried:
+        fast.program = rows_stay(fast, _batches(objective, blank))
     weights = torch.full(batch[0].shape[:2], 1 / batch[0].shape[1])
     slow = OneByOne(objective, parameters)
     reference = slow.gradients(batch, weights)
@@ -316,9 +319,9 @@ def _agreeing(
         reference = slow.gradients(batch, weights)
         if not _agree(reference, slow.gradients(batch, weights)):
             return OneByOne(objective, parameters, f"{OneByOne.name} (it draws at random)")
-    if not fast.missing and not stays:
+    if not fast.missing and fast.program is None:
         why = "which rows are whose cannot be told for all data"
-    elif stays and _works(fast, reference, batch, weights):
+    elif fast.program is not None and _works(fast, reference, batch, weights):
         return fast
     together = Functional(objective, parameters, f"{Functional.name} ({why})")
     if _works(together, reference, batch, weights):
@@ -360,6 +363,23 @@ def refuse_failing_blanks(way: Way, blank: Sequence[Tensor], width: int, chunk: 
                 why="chunks are filled up with such blanks",
                 fix="pass example=, one made-up example that it can be computed on",
             ) from None
+
+
+def compared(way: Way, blank: Sequence[Tensor], width: int, chunk: int) -> Way:
+    """The same way, which from now on sees that the model does what was looked at; if it ever does."""
+    if not isinstance(way, Recorded):
+        return way
+    way.is_compared = True
+    with starting_from(6), keeping(way.objective), quiet():
+        batch = _made_up(way.objective, blank, chunk, width)
+        try:
+            way.gradients(batch, torch.full(batch[0].shape[:2], 1 / width))
+        except Changed:
+            why = "what it does to a batch follows more than its size"
+            return OneByOne(way.objective, way.parameters, f"{OneByOne.name} ({why})")
+        except Exception:  # noqa: BLE001, S110 - on random numbers; an example that fails is left out
+            pass
+    return way
 
 
 def _refuse_failing(objective: Objective, batch: list[Tensor]) -> None:

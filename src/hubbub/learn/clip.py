@@ -20,11 +20,12 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from hubbub.bounded import Bounded, Sensitivity
-from hubbub.errors import EngineFailed, InvalidInput
-from hubbub.learn.apart import exact_products, keeping, quiet
+from hubbub.errors import EngineFailed, InvalidInput, Refused
+from hubbub.learn.apart import drawn_elsewhere, exact_products, keeping, quiet
 from hubbub.learn.data import Chunk
-from hubbub.learn.gradients import Found, OneByOne, Way
+from hubbub.learn.gradients import Found, Way
 from hubbub.learn.pieces import UNIT
+from hubbub.learn.program import Changed, Drifting
 from hubbub.noise import LARGEST_SCALE, rounded_gaussian
 from hubbub.rational import ceil_sqrt
 from hubbub.unit import Unit
@@ -235,8 +236,9 @@ def added_up(sums: Sequence[Sums], way: Way, chunks: Iterable[Chunk]) -> None:
     Proof: docs/proofs/dpsgd.md
     """
     with quiet():
+        way.begin()
         for chunk in chunks:
-            found, there = _computed(way, chunk)
+            found, there = _as_looked_at(way, chunk)
             with exact_products(), torch.no_grad():
                 _add(sums, found, there)
 
@@ -251,6 +253,21 @@ def _add(sums: Sequence[Sums], found: Found, there: Tensor) -> None:
         found = {parameter: piece.without(bad) for parameter, piece in found.items()}
     for total, one in zip(sums, measured, strict=True):
         total.add(found, one, good)
+
+
+def _as_looked_at(way: Way, chunk: Chunk) -> tuple[Found, Tensor]:
+    """A chunk's gradients, by what was looked at: where the model does something else, that is looked at."""
+    while True:
+        try:
+            return _computed(way, chunk)
+        except Changed:
+            way.change()
+        except Drifting:
+            raise Refused(
+                "the numbers that the model is computed with change within a lot",
+                why="an example would be treated by which chunk it happens to be in",
+                fix="change schedules between steps, in the loop over the trainer",
+            ) from None
 
 
 def _computed(way: Way, chunk: Chunk) -> tuple[Found, Tensor]:
@@ -271,14 +288,18 @@ def _computed(way: Way, chunk: Chunk) -> tuple[Found, Tensor]:
 
 def _tried(way: Way, chunk: Chunk) -> Found | None:
     """The gradients, or nothing."""
+    before = None if way.is_alone else drawn_elsewhere()
     try:
         with keeping(way.objective):
             # A copy: what a model writes into its input must not be there when it is tried again.
-            return way.gradients([x.clone() for x in chunk.batch], chunk.weights)
-    except KeyboardInterrupt:
+            found = way.gradients([x.clone() for x in chunk.batch], chunk.weights)
+    except (KeyboardInterrupt, Changed, Drifting):
         raise
     except BaseException:  # noqa: BLE001 - libraries panic with what is no Exception
         return None
+    if before is not None and before != drawn_elsewhere():
+        raise Changed  # one draw for all of the chunk, and another for the next
+    return found
 
 
 def _able(way: Way, chunk: Chunk) -> Tensor:
@@ -287,6 +308,6 @@ def _able(way: Way, chunk: Chunk) -> Tensor:
     for place in torch.nonzero(chunk.good).flatten().tolist():
         here = torch.zeros_like(chunk.good)
         here[place] = True
-        alone = chunk.at(place) if isinstance(way, OneByOne) else chunk.only(here)
+        alone = chunk.at(place) if way.is_alone else chunk.only(here)
         able[place] = _tried(way, alone) is not None
     return able

@@ -10,20 +10,22 @@ All give the same pieces. Which way serves a model is found out beforehand, on r
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.autograd.graph import GradientEdge, _engine_run_backward
 
 from hubbub.errors import InvalidInput
 from hubbub.learn.apart import exact_products, keeping
 from hubbub.learn.layers import Rule, Tape, rule_for
 from hubbub.learn.pieces import Dense, Piece
+from hubbub.learn.program import Changed, Drifting, Listening, Program, settings_of
 
-__all__ = ["Augment", "Functional", "Objective", "OneByOne", "Recorded", "Way"]
+__all__ = ["Augment", "Functional", "Objective", "OneByOne", "Recorded", "Way", "backwards"]
 
 Found = dict[nn.Parameter, Piece]
 Augment = Callable[..., Any]
@@ -69,6 +71,18 @@ class Way(ABC):
     turned: bool = False
     """Whether products have the examples in columns."""
 
+    @property
+    def is_alone(self) -> bool:
+        """Whether every unit is computed by itself."""
+        return False
+
+    def begin(self) -> None:  # noqa: B027 - most have nothing to do
+        """A new lot."""
+
+    def change(self) -> None:
+        """The model is not what it was when this way was chosen: choose again."""
+        raise Changed
+
     @abstractmethod
     def gradients(self, batch: Sequence[Tensor], weights: Tensor) -> Found:
         """Of units × m examples, of which unit j's losses count with weights_j: its gradient, as pieces."""
@@ -86,15 +100,22 @@ class Recorded(Way):
     name: str = "book-keeping: one backward pass"
     held: int = 0
     """Numbers that one unit has in memory while its gradient is made, as far as layers know."""
+    program: Program | None = None
+    """What was looked at: rules hold for that alone."""
+    is_compared: bool = False
+    """Whether what is done is compared with it: from the first lot on."""
+    _reals: bytes | None = None
     _rules: dict[nn.Module, Rule] = field(init=False)
+    _settings: dict[nn.Module, Callable[[Any], Any]] = field(init=False)
 
     def __post_init__(self) -> None:
         mine = set(self.parameters)
-        self._rules = {}
+        self._rules, self._settings = {}, {}
         for module in self.objective.model.modules():
             rule = rule_for(module)
             if rule is not None and "forward" not in module.__dict__ and any(p in mine for p in _own(module)):
                 self._rules[module] = rule
+                self._settings[module] = settings_of(module)
 
     @property
     def missing(self) -> list[str]:
@@ -109,14 +130,23 @@ class Recorded(Way):
             }
         )
 
-    def gradients(self, batch: Sequence[Tensor], weights: Tensor) -> Found:
+    def begin(self) -> None:
         """As `Way`."""
-        tape = Tape(weights.shape[0], self.turned)
-        with self._recording(tape):
-            losses = self.objective(*_flat(batch))
+        self._reals = None
+
+    def gradients(self, batch: Sequence[Tensor], weights: Tensor) -> Found:
+        """As `Way`; raises `Changed` where the model does not do what was looked at."""
+        tape, flat = Tape(weights.shape[0], self.turned), _flat(batch)
+        heard = Listening(flat, self.program.lasting) if self.program and self.is_compared else None
+        listening: Any = heard or nullcontext()
+        with self._recording(tape, heard), listening:
+            losses = self.objective(*flat)
         edges = [edge for site in tape.sites for edge in site.edges]
-        shares = [weights.flatten().to(losses.dtype)]
-        gradients = iter(torch.autograd.grad([losses], edges, shares, allow_unused=True) if edges else ())
+        shares = weights.flatten().to(losses.dtype)
+        with listening:
+            gradients = iter(backwards(losses, edges, shares) if edges else ())
+        if heard is not None:
+            self._compare(heard)
         self.held = tape.held
         found: dict[nn.Parameter, list[Piece]] = {}
         if not tape.unchanged:
@@ -144,15 +174,40 @@ class Recorded(Way):
                 for parameter, pieces in found.items()
             }
 
+    def _compare(self, heard: Listening) -> None:
+        if self.program is None or not self.program.is_of(heard):
+            raise Changed
+        if self._reals is None:
+            self._reals = heard.reals
+        elif self._reals != heard.reals:
+            raise Drifting
+
     @contextmanager
-    def _recording(self, tape: Tape) -> Iterator[None]:
-        for module, rule in self._rules.items():
-            module.__dict__["forward"] = partial(rule, tape, module, module.forward)
+    def _recording(self, tape: Tape, heard: Listening | None = None) -> Iterator[None]:
+        for number, (module, rule) in enumerate(self._rules.items()):
+            forward = partial(rule, tape, module, module.forward)
+            if heard is not None:
+                forward = partial(heard.layer, number, self._settings[module], module, forward)
+            module.__dict__["forward"] = forward
         try:
             yield
         finally:
             for module in self._rules:
                 del module.__dict__["forward"]
+
+
+def backwards(losses: Tensor, edges: Sequence[GradientEdge], shares: Tensor) -> Sequence[Tensor | None]:
+    """As `torch.autograd.grad`, which those who listen to calls would hear as a whole, and nothing within."""
+    found: Sequence[Tensor | None] = _engine_run_backward(
+        (losses,),
+        (shares,),
+        False,  # the graph is not kept
+        False,  # nor made of the way back
+        tuple(edges),
+        True,  # some may not be used
+        accumulate_grad=False,
+    )
+    return found
 
 
 def _own(module: nn.Module) -> list[nn.Parameter]:
@@ -196,6 +251,11 @@ class OneByOne(Way):
     """A loop: slow, and right for everything that can be differentiated."""
 
     name: str = "one by one: an example after another"
+
+    @property
+    def is_alone(self) -> bool:
+        """As `Way`."""
+        return True
 
     def gradients(self, batch: Sequence[Tensor], weights: Tensor) -> Found:
         """As `Way`."""

@@ -1,8 +1,11 @@
 """Checkpoints: a run put aside, and taken up where it was.
 
 A checkpoint holds weights, optimizer states, averages and the step: all covered by the run's loss, which was
-charged. It is taken up once, and not at all after the run that wrote it went on: two runs from one checkpoint
-would show two answers for one charge. Where that run died, it is taken up for a charge of its own.
+charged. It is taken up once, and not at all after the run that wrote it went on: two runs from one
+checkpoint, or from copies of it, would show two answers for one charge (`once`). Where that run died, it is
+taken up for a charge of its own.
+
+Proof: docs/proofs/dpsgd.md, "A run"
 """
 
 import os
@@ -16,6 +19,7 @@ import torch
 
 from hubbub.errors import InvalidInput, Refused
 from hubbub.learn.lots import Shuffled
+from hubbub.learn.once import give_back, has_paid, is_first, is_ledger
 from hubbub.learn.schedule import Adaptive
 from hubbub.loss.stored import loss_from_json, loss_to_json
 
@@ -24,7 +28,8 @@ if TYPE_CHECKING:
 
 __all__ = ["give_up", "is_there", "resume", "save"]
 
-_FORMAT = 4
+_FORMAT = 5
+_ONCE_MORE = "training, steps once more"
 
 
 def save(trainer: "Trainer", path: Path, mark: str) -> None:
@@ -61,6 +66,7 @@ def _stored(trainer: "Trainer", mark: str) -> dict[str, Any]:
         "mark": mark,
         "taken up": False,
         "paid": trainer.is_paid,
+        "key": trainer.key,
         "unit": _unit(trainer),
         "loss": loss_to_json(trainer.schedule.lots.loss),
         "more": None if trainer.more is None else loss_to_json(trainer.more),
@@ -96,7 +102,7 @@ def _settings(trainer: "Trainer", step: int) -> dict[str, Any]:
     }
 
 
-def give_up(path: Path, mark: str) -> None:
+def give_up(trainer: "Trainer", path: Path, mark: str) -> None:
     """The run that wrote this goes on itself: so nobody else may. Where somebody else may, it may not."""
     try:
         with _claimed(path) as stored:
@@ -104,7 +110,8 @@ def give_up(path: Path, mark: str) -> None:
             stored["taken up"] |= is_ours
     except InvalidInput:
         is_ours = False
-    if not is_ours:
+    # The file is one of perhaps several copies: who has another one has asked as well.
+    if not is_ours or not is_first(trainer._account, mark, trainer.unit):  # noqa: SLF001 - nobody else asks
         raise Refused(
             "the checkpoint of this run was taken up, or is not where it was saved",
             why="who has it goes on from there, and the same steps would be shown twice for one charge",
@@ -119,50 +126,110 @@ def _left(trainer: "Trainer", step: int) -> str:
 
 
 def resume(trainer: "Trainer", path: Path, *, again: bool = False) -> bool:
-    """Take up a run that was saved, and say whether an account paid for it.
+    """Take up a run that was saved, and say whether the trainer's account paid for it.
 
-    Guarantee: the steps that are left are those that were charged, and are taken once; `again`, where they
-        may have been taken before, they are charged once more.
-    Assumes: nobody keeps a copy of the file; if an account paid, it is the trainer's.
+    Guarantee: the steps that are left are those that were charged, and for one charge they are taken once,
+        from whichever copy of the file; `again`, where they may have been taken before, they are charged
+        once more.
+    Assumes: what `once.is_first` does.
+    Proof: docs/proofs/dpsgd.md, "A run"
     """
-    with _as_before(trainer), _claimed(path) as stored:
-        if stored["unit"] != _unit(trainer):
-            raise InvalidInput(
-                "the checkpoint is of a run that protects another unit",
-                why="what is left to do would protect somebody else, or too little",
-                fix="make the trainer with the same units",
-            )
-        costs = loss_to_json(trainer.schedule.lots.loss), _left(trainer, stored["step"])
-        if (stored["loss"], stored["left"]) != costs:
-            raise InvalidInput(
-                "the checkpoint is of a run with another loss",
-                why="what is left to do would not be what was charged",
-                fix="make the trainer with the same rate, steps and sigma",
-            )
-        if stored["taken up"] and not again:
-            raise Refused(
-                "the checkpoint was taken up before, or its run went on",
-                why="its remaining steps would be shown twice and were charged once",
-                fix="resume from the newest file; if that run died, pay for its last steps again: again=True",
-            )
-        ours = _settings(trainer, stored["step"])
-        others = [name for name, value in stored["settings"].items() if ours[name] != value]
-        if others:
-            raise InvalidInput(
-                f"the checkpoint is of a run with another {others[0]}",
-                why="it cannot be gone on with by this one",
-                fix="make the trainer with the same model, optimizers and settings; the file is as it was",
-            )
-        _load(trainer, stored)
-        if stored["taken up"] and stored["step"] < trainer.steps:
-            left = trainer.schedule.lots.loss_of(range(stored["step"], trainer.steps))
-            trainer.more = left if trainer.more is None else trainer.more + left
-            stored["more"] = loss_to_json(trainer.more)
-            if stored["paid"]:
-                what = f"training, steps from {stored['step'] + 1} on once more"
-                trainer._pay(what, left)  # noqa: SLF001 - nobody else does
-        stored["taken up"] = True
-    return bool(stored["paid"])
+    taken: list[str] = []
+    try:
+        with _as_before(trainer), _claimed(path) as stored:
+            return _taken_up(trainer, stored, taken, again=again)
+    except BaseException:
+        for mark in taken:
+            give_back(trainer._account, mark)  # noqa: SLF001 - nobody else asks
+        raise
+
+
+def _taken_up(trainer: "Trainer", stored: dict[str, Any], taken: list[str], *, again: bool) -> bool:
+    _refuse_another(trainer, stored)
+    if stored["taken up"] and not again:
+        raise _taken_before()
+    others = [
+        name
+        for name, value in _settings(trainer, stored["step"]).items()
+        if stored["settings"][name] != value
+    ]
+    if others:
+        raise InvalidInput(
+            f"the checkpoint is of a run with another {others[0]}",
+            why="it cannot be gone on with by this one",
+            fix="make the trainer with the same model, optimizers and settings; the file is as it was",
+        )
+    _load(trainer, stored)
+    is_paid = _is_paid(trainer, stored)
+    first = not stored["taken up"] and is_first(trainer._account, stored["mark"], trainer.unit)  # noqa: SLF001
+    if first:
+        taken.append(stored["mark"])
+    elif is_paid or stored["taken up"] or trainer._account is None:  # noqa: SLF001
+        if not again:
+            raise _taken_before()
+        _take_again(trainer, stored, is_paid=is_paid)
+    stored["taken up"] = True
+    return is_paid
+
+
+def _is_paid(trainer: "Trainer", stored: dict[str, Any]) -> bool:
+    """Whether the trainer's account paid for the run; where not, it pays for the whole when it starts.
+
+    A ledger is asked, and where it had not paid, it has then.
+    """
+    account, key = trainer._account, stored["key"]  # noqa: SLF001 - nobody else pays
+    if account is None and stored["paid"]:
+        raise InvalidInput(
+            "the trainer has no account",
+            why="an account paid for this run, and knows whether somebody went on from here",
+            fix="make the trainer with the same account=",
+        )
+    if account is None or not stored["paid"]:
+        return False
+    if not is_ledger(account):
+        return has_paid(account, stored["mark"])
+    if key is None:
+        return False
+    trainer.key = key
+    if trainer._pay(trainer._what, trainer.schedule.lots.loss, key) and trainer.more is not None:  # noqa: SLF001
+        trainer._pay(_ONCE_MORE, trainer.more)  # noqa: SLF001
+    return True
+
+
+def _take_again(trainer: "Trainer", stored: dict[str, Any], *, is_paid: bool) -> None:
+    """The steps that are left count once more."""
+    if stored["step"] < trainer.steps:
+        left = trainer.schedule.lots.loss_of(range(stored["step"], trainer.steps))
+        trainer.more = left if trainer.more is None else trainer.more + left
+        stored["more"] = loss_to_json(trainer.more)
+        if is_paid:
+            trainer._pay(f"{_ONCE_MORE}, from {stored['step'] + 1} on", left)  # noqa: SLF001
+
+
+def _taken_before() -> Refused:
+    return Refused(
+        "the checkpoint was taken up before, or its run went on, or nobody knows whether",
+        why="its remaining steps would be shown twice and were charged once",
+        fix="resume from the newest file, with the ledger that paid, or in the process that saved it; if its "
+        "run died, pay for its last steps again: again=True",
+    )
+
+
+def _refuse_another(trainer: "Trainer", stored: dict[str, Any]) -> None:
+    """The same unit, and the same steps to do."""
+    if stored["unit"] != _unit(trainer):
+        raise InvalidInput(
+            "the checkpoint is of a run that protects another unit",
+            why="what is left to do would protect somebody else, or too little",
+            fix="make the trainer with the same units",
+        )
+    costs = loss_to_json(trainer.schedule.lots.loss), _left(trainer, stored["step"])
+    if (stored["loss"], stored["left"]) != costs:
+        raise InvalidInput(
+            "the checkpoint is of a run with another loss",
+            why="what is left to do would not be what was charged",
+            fix="make the trainer with the same rate, steps and sigma",
+        )
 
 
 def _load(trainer: "Trainer", stored: dict[str, Any]) -> None:

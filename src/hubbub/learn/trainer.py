@@ -11,6 +11,7 @@ Proof: docs/proofs/dpsgd.md
 
 import json
 import math
+import os
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -22,11 +23,12 @@ import torch
 from torch import Tensor, nn
 
 from hubbub.bounded import unwrap
-from hubbub.errors import Halted, InvalidInput
+from hubbub.errors import Halted, InvalidInput, Refused
 from hubbub.learn.apart import refuse_rough_products, starting_from, surroundings
 from hubbub.learn.check import (
     are_all_hooked,
     chosen_way,
+    compared,
     is_hooked,
     refuse_failing_blanks,
     refuse_model,
@@ -35,8 +37,10 @@ from hubbub.learn.check import (
 from hubbub.learn.clip import MOST_CHUNK, Sums, Threshold, added_up
 from hubbub.learn.data import Examples
 from hubbub.learn.given import losses_of, optimizers_of, refuse_mistaken, trained_by, unit_of
-from hubbub.learn.gradients import Augment, Objective
+from hubbub.learn.gradients import Augment, Objective, OneByOne, Way
+from hubbub.learn.looked import Looked
 from hubbub.learn.lots import Fixed, Scheduled
+from hubbub.learn.once import is_ledger, note
 from hubbub.learn.saved import give_up, is_there, resume, save
 from hubbub.learn.schedule import Adaptive, Schedule
 from hubbub.loss import Account, Budget, Loss
@@ -44,6 +48,7 @@ from hubbub.noise import rounded_gaussian
 from hubbub.noise.entropy import random_bits, random_bytes
 from hubbub.rational import Number, below_one, probability, whole
 from hubbub.release import Release
+from hubbub.spending import UNSAID, Unsaid, account_of
 from hubbub.unit import Unit
 
 __all__ = ["Trainer", "Training", "private"]
@@ -67,7 +72,7 @@ def private(
     target: Budget | None = None,
     sigma: Scheduled | Mapping[str, Scheduled] | None = None,
     lot: int | None = None,
-    account: Account | None = None,
+    account: Account | Unsaid | None = UNSAID,
     units: Any = None,
     unit: str | Unit | None = None,
     per_unit: int = 1,
@@ -92,7 +97,7 @@ def private(
         sigma: The noise in units of C, by step, by layer; with a target, its shape only.
         lot: The public expected size of a lot, by which sums are divided. If it is not given, it is rate
             times the target's public population, or else 1/rate, as for a lot of √N out of N.
-        account: Where the run is charged when it starts.
+        account: Where the run is charged when it starts; None, which must be said, where nobody keeps count.
         units: A key for each example: whose it is. Without it every example is a unit of its own.
         unit: The name of that key, where `units` are given.
         per_unit: The most examples of one unit in a lot.
@@ -107,7 +112,7 @@ def private(
     >>> optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     >>> x, y = torch.randn(500, 2), torch.randint(2, (500,))
     >>> trainer = private(model, optimizer, (x, y), loss=nn.functional.cross_entropy, clip=1.0, rate=0.1,
-    ...                   steps=20, target=Budget(2, 1e-5))
+    ...                   steps=20, target=Budget(2, 1e-5), account=None)
     >>> trainer.epsilon(1e-5) <= 2
     True
     >>> for step in trainer:
@@ -130,11 +135,21 @@ def private(
     kind = next((p.dtype for p in named.values()), torch.float32)
     examples = Examples(data, units=units, per_unit=per_unit, copies=copies, example=example, kind=kind)
     whole_objective = Objective(model, losses_of(loss, objective, len(examples.blank)), augment)
-    way = chosen_way(whole_objective, list(named.values()), examples.blank, examples.width)
+    shape = examples.blank, examples.width
+    way = chosen_way(whole_objective, list(named.values()), *shape)
     size = _chunk(chunk, schedule.lot, getattr(way, "held", _HELD // 64))
     counts = any(isinstance(one, Adaptive) for one in schedule.clips)
-    way, steady, grain = steadiness(way, examples.blank, examples.width, size, to_the_bit=counts)
-    refuse_failing_blanks(way, examples.blank, examples.width, size)
+    way, steady, grain = steadiness(way, *shape, size, to_the_bit=counts)
+    refuse_failing_blanks(way, *shape, size)
+
+    def again() -> Way:
+        """What the model does now, at what its chunks are now."""
+        found = chosen_way(whole_objective, list(named.values()), *shape)
+        found, is_steady, parts = steadiness(found, *shape, size, to_the_bit=counts or steady)
+        if not is_steady or grain % parts:
+            return OneByOne(whole_objective, list(named.values()))
+        return compared(found, *shape, size)
+
     if isinstance(rate, Fixed) and rate.population != examples._units:  # noqa: SLF001 - here it is public
         raise InvalidInput(
             "population is not the number of units there are",
@@ -147,8 +162,8 @@ def private(
         optimizers,
         schedule,
         examples,
-        way=way,
-        account=account,
+        way=Looked(compared(way, *shape, size), again),
+        account=account_of(account),
         unit=who,
         chunk=size,
         steady=steady,
@@ -193,6 +208,8 @@ class Training:
     """What a release knows of the run that made it."""
 
     facts: Mapping[str, Any]
+    is_charged: bool = True
+    """Whether an account paid for it."""
 
     @property
     def error_is(self) -> str:
@@ -222,7 +239,7 @@ class Trainer:
         schedule: Schedule,
         examples: Examples,
         *,
-        way: Any,
+        way: Way,
         account: Account | None,
         unit: Unit,
         chunk: int,
@@ -238,8 +255,9 @@ class Trainer:
         self.steady = steady
         """Whether this machine's kernels were found to treat every example by itself, bit for bit."""
         self._step = 0
+        self._process = os.getpid()
         self._busy = threading.Lock()
-        self._modes = _modes(model)
+        self._modes = _modes(way.objective)
         self._grain = grain
         self.optimizers = list(optimizers)
         self._examples = examples
@@ -248,6 +266,8 @@ class Trainer:
         self._charged = False
         self.is_paid = False
         """Whether an account was charged."""
+        self.key: str | None = None
+        """Under which a ledger was."""
         self._saved: tuple[Path, str] | None = None
         self.more: Loss | None = None
         """What steps cost that were taken again, after a run that died."""
@@ -286,8 +306,7 @@ class Trainer:
     @property
     def how(self) -> str:
         """How every example's gradient is found, and if it is not the fastest way, why."""
-        name: str = self._way.name
-        return name
+        return self._way.name
 
     def epsilon(self, delta: Number | None = None) -> float:
         """The ε of the whole run at δ (that of the target if none is given), rounded up."""
@@ -307,9 +326,11 @@ class Trainer:
 
     def __iter__(self) -> Iterator[int]:
         """Charge, then take one step after another; gives the number of steps done."""
+        self._refuse_copies()
         with self._busy:
             self._start()
         while True:
+            self._refuse_copies()
             with self._busy:
                 if self._step >= self.steps:
                     return
@@ -341,6 +362,7 @@ class Trainer:
 
     def release(self) -> Release:
         """The weights as they are now, to be shown to anyone; their cost was charged at the start."""
+        self._refuse_copies()
         self._started()
         held = self.model.state_dict().items()
         weights = {name: value.detach().clone() for name, value in held if isinstance(value, Tensor)}
@@ -348,7 +370,7 @@ class Trainer:
             weights.update({name: value.clone() for name, value in self.averaged.items()})
         cells = sum(value.numel() for value in weights.values())
         return Release(
-            weights, self.loss, Training(self.facts()), self.unit, asserted=False, cells=cells, mapped=True
+            weights, self.loss, self._source(), self.unit, asserted=False, cells=cells, mapped=True
         )
 
     def _started(self) -> None:
@@ -358,6 +380,9 @@ class Trainer:
                 why="there is nothing that was learned",
                 fix="iterate over the trainer, or call run()",
             )
+
+    def _source(self) -> Training:
+        return Training(self.facts(), is_charged=self.is_paid or self._account is not None)
 
     def facts(self) -> dict[str, Any]:
         """What may be said of the run: nothing of it depends on the data but through the mechanism."""
@@ -379,11 +404,13 @@ class Trainer:
 
         If this run goes on, the file is of no more use: its steps would be shown twice.
         """
+        self._refuse_copies()
         self._started()
         with self._busy:
             self._give_up_saved()
             # Known before it is written: who is interrupted then does not go on beside it.
             self._saved = where, mark = Path(path).resolve(), random_bytes(16).hex()
+            note(self._account, mark)
             try:
                 save(self, where, mark)
             except BaseException:
@@ -391,11 +418,15 @@ class Trainer:
                 raise
 
     def resume(self, path: str | Path, *, again: bool = False) -> None:
-        """Take up a run of the same settings where it was saved; what was paid is not charged again.
+        """Take up a run of the same settings where it was saved; what this account paid is not charged again.
+
+        Once: a ledger knows whether anybody went on from this checkpoint, or from a copy of it. Where none
+        paid, only the process that saved it does: in another one an account pays for the whole run anew.
 
         A run that died after it was saved had gone on: with `again` its steps from there on, which may have
         been seen, are taken once more, and charged once more.
         """
+        self._refuse_copies()
         with self._busy:
             if self._charged:
                 raise InvalidInput(
@@ -405,11 +436,12 @@ class Trainer:
                 )
             self._refuse_changes()
             self.is_paid = resume(self, Path(path).resolve(), again=again)
+            # An account that did not pay for it pays for the whole, when it starts.
             self._charged = self.is_paid or self._account is None
 
     def _give_up_saved(self) -> None:
         if self._saved is not None:
-            give_up(*self._saved)
+            give_up(self, *self._saved)
             self._saved = None
 
     # One step
@@ -418,19 +450,28 @@ class Trainer:
         if not self._charged:
             self._refuse_changes()
             if self._account is not None:
-                self._pay(f"training, {self.steps} steps", self.loss)
+                self.key = f"training {random_bytes(16).hex()}" if is_ledger(self._account) else None
+                self._pay(self._what, self.loss, self.key)
                 self.is_paid = True
             self._charged = True
 
-    def _pay(self, what: str, loss: Loss) -> None:
-        """Charge the account."""
+    @property
+    def _what(self) -> str:
+        return f"training, {self.steps} steps"
+
+    def _pay(self, what: str, loss: Loss, key: str | None = None) -> bool:
+        """Charge the account, a ledger once for each key; whether it was charged now."""
         if self._account is None:
             raise InvalidInput(
                 "the trainer has no account",
                 why="an account paid for this run, and must pay for steps that are taken again",
                 fix="make the trainer with the same account=",
             )
+        if key is not None:
+            begun: Any = self._account
+            return bool(begun.begin(what, loss, unit=self.unit, key=key).is_new)
         self._account.charge(what, loss, unit=self.unit)
+        return True
 
     def _take(self, step: int) -> None:
         torch.clear_autocast_cache()  # around a whole run it would keep the first weights
@@ -451,10 +492,19 @@ class Trainer:
             optimizer.step()
         self._average()
 
+    def _refuse_copies(self) -> None:
+        """A run goes on in the process that it was made in: a fork of it would be a second run."""
+        if os.getpid() != self._process:
+            raise Refused(
+                "the run was made in another process, of which this one is a copy",
+                why="both would go on from here, and show two answers for one charge",
+                fix="train in the process that made the run; workers that only load examples may be forked",
+            )
+
     def _refuse_changes(self) -> None:
         """The model must be as it was looked at, and what it runs on."""
         refuse_rough_products()
-        if _modes(self.model) != self._modes:
+        if _modes(self._way.objective) != self._modes:
             raise InvalidInput(
                 "the model, or how it is computed, was changed after the run was made",
                 why="whether it keeps examples apart was looked at in another mode, or with other parameters",

@@ -5,8 +5,10 @@ examples, and none of them moves rows by what is in them, or brings rows of diff
 a batch of a prime number of examples is followed through the model and back, operation by operation: which
 tensors are made of examples, and along which one dimension examples are counted, as that alone is a multiple
 of the prime. Once more with one example changed: then nothing else may change that any operation is given,
-nor what rules make of any other example. What is not found so is not wrong: its gradients are then found
-example by example.
+nor what rules make of any other example. And every operation is tried by itself on other numbers
+(`operations`), as weights, switches and schedules will be others at later steps. What is not found so is not
+wrong: its gradients are then found example by example. What is found so is written down (`program`), and
+every step is compared with it.
 
 Proof: docs/proofs/dpsgd.md, "Assumed", 3
 """
@@ -16,14 +18,14 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd.graph import GradientEdge
-from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from hubbub.learn.apart import keeping, starting_from
-from hubbub.learn.gradients import Recorded
+from hubbub.learn.gradients import Recorded, backwards
 from hubbub.learn.layers import Tape
+from hubbub.learn.operations import EITHER, Order, Print, far_apart, kept_rows, orders_of, place_in
+from hubbub.learn.program import Listening, Program, lasting_of
 
 __all__ = ["PRIMES", "rows_stay"]
 
@@ -31,31 +33,34 @@ PRIMES = (7, 11, 13, 17, 19, 23)
 """Numbers of examples that are tried: hidden sizes may be multiples of some."""
 _ENOUGH = 2
 """With so many of them it must be found so: a lost dimension could be mistaken for another once."""
-_ROUNDING = 1e-6
-"""Relative: less is no change. What one example adds to another's rows is far more somewhere on its way."""
 
 
-def rows_stay(way: Recorded, batches: Iterable[Sequence[Tensor]]) -> bool:
-    """Whether rows stay with their examples in these batches, each of a prime number of examples."""
-    found = 0
+def rows_stay(way: Recorded, batches: Iterable[Sequence[Tensor]]) -> Program | None:
+    """What is done to these batches, each of a prime number of examples, if rows stay with their examples."""
+    found: list[Listening] = []
     for batch in batches:
         # Another example, and another change, each time.
-        place = (1, batch[0].shape[0] - 3)[found % 2]
-        found += _stay(way, list(batch), place, is_blank=found % 2 == 1)
-        if found == _ENOUGH:
-            return True
-    return False
+        place = (1, batch[0].shape[0] - 3)[len(found) % 2]
+        heard = _stay(way, list(batch), place, is_blank=len(found) % 2 == 1)
+        found += [] if heard is None else [heard]
+        if len(found) == _ENOUGH:
+            return Program.of(*found)
+    return None
 
 
-def _stay(way: Recorded, batch: list[Tensor], place: int, *, is_blank: bool) -> bool:
+def _stay(way: Recorded, batch: list[Tensor], place: int, *, is_blank: bool) -> Listening | None:
     changed = [x.clone() for x in batch]
     for number, x in enumerate(changed):
         x[place] = 0 if is_blank else _another(x[place], number in way.objective.within_one)
     try:
+        with torch.no_grad(), keeping(way.objective, weights=True):
+            way.objective(*[x.clone() for x in batch])  # what is made once, and kept for good, is made now
         first, other = _followed(way, batch), _followed(way, changed)
     except Exception:  # noqa: BLE001 - on random numbers; whatever it is, it was not followed
-        return False
-    return first is not None and other is not None and _is_alone(first, other, batch[0].shape[0], place)
+        return None
+    if first is None or other is None or first[1].calls != other[1].calls:
+        return None
+    return first[1] if _is_alone(first[0], other[0], batch[0].shape[0], place) else None
 
 
 def _another(x: Tensor, within_one: bool) -> Tensor:  # noqa: FBT001 - ours alone
@@ -65,34 +70,51 @@ def _another(x: Tensor, within_one: bool) -> Tensor:  # noqa: FBT001 - ours alon
     return ~x if x.dtype == torch.bool else 1 - x
 
 
-Print = tuple[Any, Tensor]
-"""Of a tensor: its shape, and a number for each place along the dimension of examples."""
-
-
-def _followed(way: Recorded, batch: list[Tensor]) -> list[Print] | None:
+def _followed(way: Recorded, batch: list[Tensor]) -> tuple[list[Print], Listening] | None:
     """What every operation was given there and back, and what rules made of it; None where rows may move."""
     given = [x.clone() for x in batch]
     tape, objective = _Sites(batch[0].shape[0]), way.objective
     with starting_from(5), keeping(objective, weights=True):
         followed = _Followed(given, [*objective.parameters(), *objective.buffers()])
-        with followed, _Unread() as unread:
-            with way._recording(tape):  # noqa: SLF001 - as gradients are found
-                losses = objective(*given)
-            back = _back(losses, [edge for site in tape.sites for edge in site.edges])
-    if not followed.stays or unread.was_read or not followed.is_by_example(losses):
+        heard = _Heard(given, lasting_of(objective), followed.refuse_made)
+        followed.heard = heard
+        with followed, way._recording(tape, heard), heard:  # noqa: SLF001 - as gradients are found
+            losses = objective(*given)
+        heard.unknown = followed.heard = None  # on the way back there is hardly any Python
+        edges = [edge for site in tape.sites for edge in site.edges]
+        shares = torch.ones(losses.shape, dtype=losses.dtype)
+        with followed, heard:
+            back = backwards(losses, edges, shares) if edges and losses.requires_grad else ()
+    if not followed.stays or heard.was_read or not followed.is_by_example(losses):
         return None
     with torch.no_grad():
         made = [piece.squares for pieces, outputs in tape.made for _, piece in pieces(*outputs)]
         ends = [losses.detach(), *(x for x in back if x is not None), *map(torch.from_numpy, made)]
-        return followed.prints + [followed.print_of(x) for x in ends]
+        return followed.prints + [followed.print_of(x) for x in ends], heard
 
 
-def _back(losses: Tensor, edges: list[GradientEdge]) -> Sequence[Tensor | None]:
-    if not edges or not losses.requires_grad:
-        return ()
-    return torch.autograd.grad(
-        [losses], edges, [torch.ones(losses.shape, dtype=losses.dtype)], allow_unused=True
-    )
+class _Heard(Listening):
+    """Also whether a call is being made: what runs between calls is hidden from those who listen to them."""
+
+    within = False
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        """As `Listening`."""
+        self.within = True
+        try:
+            return super().__torch_function__(func, types, args, kwargs)
+        finally:
+            self.within = False
+
+    def layer(self, *args: Any, **kwargs: Any) -> Any:
+        """As `Listening`."""
+        before, self.within = self.within, True
+        try:
+            return super().layer(*args, **kwargs)
+        finally:
+            self.within = before
 
 
 class _Sites(Tape):
@@ -113,16 +135,13 @@ def _is_alone(first: list[Print], other: list[Print], prime: int, place: int) ->
     """Whether nothing differs but what is made of the example that was changed."""
     if [shape for shape, _ in first] != [shape for shape, _ in other]:
         return False
-    for (_, numbers), (_, others) in zip(first, other, strict=True):
-        if torch.equal(numbers, others):
-            continue
-        moved = (numbers - others).abs() > _ROUNDING * torch.maximum(numbers.abs().max(), others.abs().max())
-        # Examples one after another, each in a block; or all first parts, then all second ones.
-        blocks, rest = divmod(moved.numel(), prime)
-        where = moved.nonzero()[:, 0]
-        if rest or not ((where // max(1, blocks) == place).all() or (where % prime == place).all()):
-            return False
-    return True
+    return all(
+        bool(torch.equal(numbers, others) or orders_of(far_apart(numbers, others), prime, place))
+        for (_, numbers), (_, others) in zip(first, other, strict=True)
+    )
+
+
+_FIRST: Order = frozenset({False})
 
 
 class _Followed(TorchDispatchMode):
@@ -135,13 +154,21 @@ class _Followed(TorchDispatchMode):
         self._made = {_memory(x) for x in batch}
         self._lasting = {_memory(x) for x in lasting}
         self.stays = True
+        self.heard: _Heard | None = None
+        """Who listens to calls, while all operations must be theirs."""
         self.prints: list[Print] = []
         self._printed: dict[int, set[Any]] = {}
         self._signs: dict[int, Tensor] = {}
+        self._orders: dict[Any, Order] = {}
+        """Of tensors with several rows for each example: the order that these may be in."""
 
     def is_by_example(self, tensor: Tensor) -> bool:
         """Whether it is made of examples, and has just one dimension along which they are counted."""
         return _memory(tensor) in self._made and self._counted(tensor) == 1
+
+    def refuse_made(self, tensor: Tensor) -> None:
+        """What is made of examples, and nobody heard of, may be made of others next time."""
+        self.stays &= _memory(tensor) not in self._made
 
     def print_of(self, tensor: Tensor) -> Print:
         """Enough of a tensor to see where it differs from another: of each example, if these are counted."""
@@ -160,13 +187,10 @@ class _Followed(TorchDispatchMode):
     def _look(self, given: list[Tensor]) -> None:
         """Take prints of what an operation is given, once for as long as nobody writes into it."""
         for tensor in given:
-            memory, part = (
-                _memory(tensor),
-                (tensor.storage_offset(), tensor.shape, tensor.stride(), tensor.dtype),
-            )
+            memory, *part = _part(tensor)
             known = self._printed.setdefault(memory, set())
-            if memory not in self._lasting and part not in known:
-                known.add(part)
+            if memory not in self._lasting and tuple(part) not in known:
+                known.add(tuple(part))
                 self._kept.append(tensor)
                 self.prints.append(self.print_of(tensor))
 
@@ -199,26 +223,54 @@ class _Followed(TorchDispatchMode):
         with torch._C.DisableTorchFunction():  # noqa: SLF001 - what is looked at here, the model has not read
             given = [x for x in tree_leaves((args, kwargs)) if isinstance(x, Tensor)]
             self._look(given)
+            ours = [x for x in given if _memory(x) in self._made]
+            name = func.overloadpacket.__name__.strip("_")
+            is_empty = name.startswith(("empty", "new_empty"))  # and holds whatever was in memory
+            orders = self._kept_rows(func, args, kwargs) if ours and self.stays and not is_empty else []
+            self.stays = self.stays and orders is not None and not (ours and self._is_hidden(name))
             drawn = torch.default_generator.get_state()
             out = func(*args, **kwargs)
-            name = func.overloadpacket.__name__.strip("_")
             made = [x for x in tree_leaves(out) if isinstance(x, Tensor)]
-            for x in made if name.startswith(("empty", "new_empty")) else made[1:] if name in _BESIDE else ():
-                x.zero_()  # whatever was in memory is no difference
+            for x in made if is_empty else made[1:] if name in _BESIDE else ():
+                x.zero_()  # what it holds is no difference
             if not torch.equal(drawn, torch.default_generator.get_state()):
                 self.stays &= bool(made) and self._counted(made[0]) == 1
             for memory in map(_memory, _written(func, args, kwargs)):
                 self.stays &= memory not in self._lasting
                 self._printed.pop(memory, None)
-            ours = [x for x in given if _memory(x) in self._made]
             if ours:
                 made = made[:1] if name in _BESIDE else made
                 self._kept += made
+                self._orders |= dict(zip(map(_part, made), orders or (), strict=False))
                 self._made |= {_memory(x) for x in made}
                 apart = all(self._counted(x) == 1 for x in ours) and all(self._counted(x) < 2 for x in given)
                 self.stays &= apart and name not in _MOVING and self._is_within(name, args, kwargs)
                 self.stays &= name != "as_strided" or self._is_seen_alike(args[0], made[0])
         return out
+
+    def _is_hidden(self, name: str) -> bool:
+        """Whether it runs where no call is being made, as in compiled code."""
+        return self.heard is not None and not self.heard.within and name not in _WRAPPING
+
+    def _kept_rows(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Order] | None:
+        """As `kept_rows`: in which order examples come out of it, whatever numbers it is given."""
+        order, several = EITHER, False
+        for x in tree_leaves((args, kwargs)):
+            if isinstance(x, Tensor) and _memory(x) in self._made:
+                along = place_in(x, self._prime)
+                if along is None:
+                    return None
+                if x.shape[along] > self._prime:
+                    order &= self._orders.get(_part(x), EITHER)
+                several |= x.shape[along] > self._prime
+        return kept_rows(
+            func,
+            (args, kwargs),
+            lambda x: _memory(x) in self._made,
+            self.print_of,
+            self._prime,
+            orders=order if several else _FIRST,
+        )
 
     def _is_within(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
         """Whether what looks along a dimension does not look along that of the examples."""
@@ -240,6 +292,11 @@ def _memory(tensor: Tensor) -> int:
     return found
 
 
+def _part(tensor: Tensor) -> tuple[Any, ...]:
+    """Which part of which memory it is."""
+    return _memory(tensor), tensor.storage_offset(), tensor.shape, tensor.stride(), tensor.dtype
+
+
 def _written(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Iterator[Tensor]:
     """What an operation writes into."""
     for place, said in enumerate(func._schema.arguments):  # noqa: SLF001 - what torch says of it
@@ -248,26 +305,8 @@ def _written(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Iterat
             yield from (x for x in tree_leaves(given) if isinstance(x, Tensor))
 
 
-class _Unread(TorchFunctionMode):
-    """Whether the model asked for the numbers in a tensor: then it may do with them what it likes."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.was_read = False
-
-    def __torch_function__(
-        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
-    ) -> Any:
-        """Run it, and look at what it was."""
-        self.was_read |= getattr(func, "__name__", "") in _READING
-        return func(*args, **(kwargs or {}))
-
-
-_READING = {
-    "tolist", "numpy", "item", "data_ptr", "storage", "untyped_storage", "equal", "allclose", "is_nonzero",
-    "__array__", "__dlpack__", "__bool__", "__int__", "__float__", "__index__", "__complex__", "__contains__",
-    "__reduce_ex__", "__deepcopy__", "__format__", "__repr__",
-}  # fmt: skip
+_WRAPPING = {"detach", "alias", "view"}
+"""What torch itself does with the results of a function that has a backward of its own."""
 
 # By the names of kernels: what picks, sorts or counts rows anywhere, or asks for a number to branch on;
 _MOVING = {

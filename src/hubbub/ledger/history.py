@@ -38,6 +38,8 @@ class History:
     """Only where they are asked for: there may be millions."""
     released: set[int] = field(default_factory=set)
     versions: list[str] = field(default_factory=list)
+    words: list[str] = field(default_factory=list)
+    """What rests on the owner's word: that rows are new, and that she set aside what was declared."""
     exact: int = 0
     count: int = 0
     head: str | None = None
@@ -65,6 +67,12 @@ class History:
             self.released.add(body["charge"])
         elif entry.kind == "version":
             self.versions.append(body["version"])
+        elif entry.kind == "override":
+            self.words.append(body["what"])
+        elif entry.kind == "rows" and body.get("override"):
+            self.words.append(f"an account of another unit also pays for the rows of {body['dataset']}")
+        elif entry.kind == "rows" and body.get("new rows"):
+            self.words.append(f"no other account pays for the rows of {body['dataset']}")
         self.exact += entry.kind == "exact"
         if entry.kind == "restored" and body.get("fits"):  # what its owner said was spent, of no dataset
             self._sums[""] = self._sums.get("", Cost.of(0, mu_squared=0, orders=self.total.orders))

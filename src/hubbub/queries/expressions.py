@@ -17,6 +17,7 @@ from sqlglot import exp
 
 from hubbub.errors import InvalidInput, Unsupported
 from hubbub.queries import numbers
+from hubbub.queries.casts import cast_to
 from hubbub.queries.typed import (
     MOST_TEXT,
     SUBQUERY,
@@ -25,10 +26,8 @@ from hubbub.queries.typed import (
     again,
     alike,
     as_kind,
-    grouped,
     known_number,
     missing_in,
-    moment_of,
     only,
     opaque,
     refused,
@@ -38,15 +37,10 @@ from hubbub.queries.typed import (
 )
 from hubbub.tables.forms import (
     DOUBLE,
-    LEAST_MOMENT,
     SQL_NAMES,
     lowered,
-    number_as_text,
-    number_literal,
-    text_as,
     text_literal,
     uppered,
-    without_signs,
 )
 from hubbub.tables.schema import Kind
 
@@ -68,6 +62,8 @@ _PARTS: dict[str, range | None] = {
 }
 _TRUNCATED = ("year", "quarter", "month", "week", "day", "hour", "minute")
 _MOST_NODES = 10_000
+_MOST_DIGITS = 15
+_ALL = 2**30
 
 
 def compiled(node: exp.Expr | None, scope: Scope) -> Typed:
@@ -175,7 +171,7 @@ def _divided(node: exp.Expr, scope: Scope) -> Typed:
 
 
 def _whole_division(node: exp.Expr, scope: Scope) -> Typed:
-    return numbers.floor(_divided(node, scope))
+    return numbers.truncated(_divided(node, scope))
 
 
 def _remainder(node: exp.Expr, scope: Scope) -> Typed:
@@ -191,24 +187,24 @@ def _unary(made: Callable[[Typed], Typed]) -> Callable[[exp.Expr, Scope], Typed]
 
 
 def _round(node: exp.Expr, scope: Scope) -> Typed:
-    digits = _small_whole(node.args.get("decimals"), 0, scope)
+    only(node, "this", "decimals")
+    decimals = node.args.get("decimals")
+    digits = 0 if decimals is None else _known_whole(decimals, scope, -_MOST_DIGITS, _MOST_DIGITS)
     return numbers.rounded(_number_of(node.this, scope), digits)
 
 
-def _small_whole(node: exp.Expr | None, default: int, scope: Scope) -> int:
-    if node is None:
-        return default
+def _known_whole(node: exp.Expr, scope: Scope, least: int, most: int) -> int:
     typed = compiled(node, scope)
     if (
         not typed.is_literal
         or not isinstance(typed.value, Fraction)
         or typed.value.denominator != 1
-        or not -15 <= typed.value <= 15
+        or not least <= typed.value <= most
     ):
         raise InvalidInput(
-            "a number of digits or characters is not a small whole number written out",
-            why="it must be known beforehand",
-            fix="write a whole number from -15 to 15",
+            "a number of digits or characters is not a whole number written out, or is out of range",
+            why="it must be known beforehand, and mean the same in every engine",
+            fix=f"write a whole number from {least} to {most}",
         )
     return int(typed.value)
 
@@ -236,12 +232,18 @@ def _power(node: exp.Expr, scope: Scope) -> Typed:
     left, right = _number_of(node.this, scope), _number_of(node.expression, scope)
     if right.is_literal and right.value == 2:
         return numbers.square(left)
-    # Of a negative number a power is NULL: engines disagree on the rest.
-    return numbers.guarded(left, lambda part: exp.Pow(this=part, expression=right.sql), exp.GT)
+    return numbers.power(left, right)
 
 
 def _extreme(node: exp.Expr, scope: Scope) -> Typed:
-    return numbers.extreme(type(node), [_number_of(part, scope) for part in (node.this, *node.expressions)])
+    parts = [_number_of(part, scope) for part in (node.this, *node.expressions)]
+    return numbers.extreme(type(node), parts, passes_null=_passes_null(node, "ignore_nulls"))
+
+
+def _passes_null(node: exp.Expr, flag: str) -> bool:
+    """Whether a function passes over NULL, as it does in DuckDB; in GoogleSQL NULL makes it NULL."""
+    given = node.args.get(flag)
+    return given is None or bool(given)
 
 
 # Conditions
@@ -308,7 +310,7 @@ def _in(node: exp.Expr, scope: Scope) -> Typed:
 
 
 def _like(node: exp.Expr, scope: Scope) -> Typed:
-    only(node, "this", "expression")
+    only(node, "this", "expression", "negate")
     inner, pattern = _text_of(node.this, scope), _text_of(node.expression, scope)
     if not pattern.is_literal or not isinstance(pattern.value, str) or "\\" in pattern.value:
         raise InvalidInput(
@@ -319,7 +321,9 @@ def _like(node: exp.Expr, scope: Scope) -> Typed:
     text, like = inner.sql, pattern.value
     if isinstance(node, exp.ILike):
         text, like = lowered(text), "".join(letter.lower() if letter.isascii() else letter for letter in like)
-    sql = exp.Like(this=exp.Paren(this=text), expression=text_literal(like))
+    sql: exp.Expr = exp.Like(this=exp.Paren(this=text), expression=text_literal(like))
+    if node.args.get("negate"):  # NOT LIKE; older parsers put a NOT around
+        sql = exp.Not(this=exp.Paren(this=sql))
     return truth(sql, inner)
 
 
@@ -394,15 +398,15 @@ def _length(node: exp.Expr, scope: Scope) -> Typed:
 
 
 def _substring(node: exp.Expr, scope: Scope) -> Typed:
-    start = _small_whole(node.args.get("start"), 1, scope)
-    length = _small_whole(node.args.get("length"), 15, scope)
-    if start < 1 or length < 0:
-        raise InvalidInput(
-            "SUBSTRING starts before 1", why="engines disagree on it", fix="start at 1 or later"
-        )
+    only(node, "this", "start", "length")
+    # From 0 on or from behind, or a negative length: engines disagree on these.
+    start, length = (node.args.get(name) for name in ("start", "length"))
+    first = 1 if start is None else _known_whole(start, scope, 1, MOST_TEXT)
+    some = None if length is None else _known_whole(length, scope, 0, MOST_TEXT)
     inner = _text_of(node.this, scope)
-    sql = exp.Substring(this=inner.sql, start=exp.Literal.number(start), length=exp.Literal.number(length))
-    return Typed(sql, Kind.TEXT)
+    # To its end, where no length is given; no text is a thousand times a million letters long.
+    most = exp.Literal.number(_ALL if some is None else some)
+    return Typed(exp.Substring(this=inner.sql, start=exp.Literal.number(first), length=most), Kind.TEXT)
 
 
 def _left(node: exp.Expr, scope: Scope) -> Typed:
@@ -416,6 +420,9 @@ def _joined(node: exp.Expr, scope: Scope) -> Typed:
         _text_of(part, scope)
         for part in ((node.this, node.expression) if isinstance(node, exp.DPipe) else node.expressions)
     ]
+    if isinstance(node, exp.Concat) and _passes_null(node, "coalesce"):
+        empty = text_literal("")
+        parts = [replace(part, sql=exp.Coalesce(this=part.sql, expressions=[empty.copy()])) for part in parts]
     total = parts[0].sql
     for part in parts[1:]:
         both = exp.DPipe(this=total, expression=part.sql, safe=True)
@@ -494,66 +501,9 @@ def _days_between(node: exp.Expr, scope: Scope) -> Typed:
     return Typed(exp.Cast(this=days, to=DOUBLE.copy()), Kind.NUMBER, size=(0, 22))
 
 
-_CASTS = {
-    **dict.fromkeys(("DOUBLE", "FLOAT", "DECIMAL"), Kind.NUMBER),
-    **dict.fromkeys(("INT", "BIGINT", "SMALLINT", "TINYINT", "INT128", "UINT", "UBIGINT"), Kind.NUMBER),
-    **dict.fromkeys(("VARCHAR", "TEXT", "CHAR", "NVARCHAR"), Kind.TEXT),
-    "BOOLEAN": Kind.BOOLEAN,
-    "DATE": Kind.DATE,
-    **dict.fromkeys(("TIMESTAMP", "DATETIME", "TIMESTAMPNTZ"), Kind.TIMESTAMP),
-}
-_WHOLE = {"INT", "BIGINT", "SMALLINT", "TINYINT", "INT128", "UINT", "UBIGINT"}
-
-
 def _cast(node: exp.Expr, scope: Scope) -> Typed:
-    name = node.args["to"].this.name if isinstance(node.args["to"], exp.DataType) else ""
-    kind = _CASTS.get(name)
-    if kind is None or node.args.get("format"):
-        raise InvalidInput(
-            "a cast is to a type that is not known here",
-            why="only casts that can be done safely on any row are",
-            fix="cast to DOUBLE, INTEGER, VARCHAR, BOOLEAN, DATE or TIMESTAMP",
-        )
-    inner = compiled(node.this, scope)
-    if inner.kind is Kind.BOOLEAN and kind is Kind.NUMBER:
-        return as_kind(inner, kind, "a boolean")
-    if inner.is_literal and isinstance(inner.value, str) and kind in {Kind.DATE, Kind.TIMESTAMP}:
-        return moment_of(inner.value, kind)
-    cast = inner if inner.kind is kind else _converted(inner, kind)
-    if name in _WHOLE:
-        half = numbers.arithmetic(exp.Add, replace(cast, sql=exp.Paren(this=cast.sql)), known_number(0.5))
-        whole = numbers.floor(half)
-        return replace(whole, bounds=cast.bounds and (cast.bounds[0] - 1, cast.bounds[1] + 1))
-    return cast
-
-
-def _converted(inner: Typed, kind: Kind) -> Typed:
-    """A value of another kind; NULL where there is none."""
-    if inner.is_literal and inner.value is None:
-        return as_kind(inner, kind, "NULL")
-    if kind is Kind.TEXT:
-        if inner.kind is Kind.NUMBER:
-            again(inner.sql)
-            return Typed(number_as_text(without_signs(inner.sql)), kind)
-        if inner.kind is Kind.OPAQUE:
-            raise Unsupported(
-                "a column of an unknown type is cast",
-                why="its values are written in another way on every engine",
-                fix="declare its type, as text, number, boolean, date or timestamp",
-            )
-        return Typed(exp.Cast(this=inner.sql, to=exp.DataType.build("VARCHAR")), kind)
-    if inner.kind is Kind.TEXT:
-        again(inner.sql)
-        return Typed(text_as(inner.sql, kind), kind)
-    if inner.kind in LEAST_MOMENT and kind in LEAST_MOMENT:
-        return Typed(exp.Cast(this=inner.sql, to=exp.DataType.build(SQL_NAMES[kind])), kind)
-    if inner.kind is Kind.NUMBER and kind is Kind.BOOLEAN:
-        return truth(exp.NEQ(this=grouped(inner.sql), expression=number_literal(0)), inner)
-    raise InvalidInput(
-        f"a {inner.kind.value} is cast to a {kind.value}",
-        why="engines disagree on what that would be",
-        fix="take parts of dates with EXTRACT, and differences with DATE_DIFF",
-    )
+    only(node, "this", "to", "_type")
+    return cast_to(compiled(node.this, scope), node.args["to"])
 
 
 Builder = Callable[[exp.Expr, Scope], Typed]

@@ -31,12 +31,15 @@ __all__ = [
     "guarded",
     "kept",
     "negated",
+    "power",
     "quotient",
     "remainder",
     "rounded",
     "sign",
     "square",
     "step_bits",
+    "to_even",
+    "truncated",
 ]
 
 _STEPS = 2.0**62
@@ -211,13 +214,50 @@ def absolute(number: Typed) -> Typed:
 
 
 def rounded(number: Typed, digits: int) -> Typed:
-    """⌊x·10^n + ½⌋/10^n: engines agree on it, and on halves."""
-    power = known_number(10.0**digits)
-    half = arithmetic(exp.Add, arithmetic(exp.Mul, _in_parentheses(number), power), known_number(0.5))
-    whole = floor(half)
-    left, right, size = _fitting(exp.Div, whole, power)
-    sql = exp.Div(this=left.sql, expression=right.sql.copy(), typed=False, safe=False)
+    """To so many digits behind the point, halves away from zero: as DuckDB does it, on every engine."""
+    power = known_number(10.0 ** abs(digits))
+    scale, back = (exp.Mul, exp.Div) if digits >= 0 else (exp.Div, exp.Mul)
+    whole = _nearest(_scaled(scale, number, power)) if digits else _nearest(number)
+    return _scaled(back, whole, power) if digits else whole
+
+
+def _scaled(kind: type[exp.Expr], number: Typed, power: Typed) -> Typed:
+    """Times a power of ten, or divided by it."""
+    left, right, size = _fitting(kind, _in_parentheses(number), power)
+    how = {"typed": False, "safe": False} if kind is exp.Div else {}
+    sql = kind(this=left.sql, expression=right.sql.copy(), **how)
     return Typed(sql, Kind.NUMBER, size=size)
+
+
+def _nearest(number: Typed) -> Typed:
+    """The nearest whole number, halves away from zero."""
+    # The largest double below ½: with ½ itself, what is just below a half would be rounded up to a whole.
+    number = kept(number)
+    size = absolute(_in_parentheses(number))
+    whole = floor(arithmetic(exp.Add, size, known_number(math.nextafter(0.5, 0))))
+    return arithmetic(exp.Mul, sign(_copied(number)), whole)
+
+
+def to_even(number: Typed) -> Typed:
+    """The nearest whole number, halves to the even one: as DuckDB casts doubles to integers.
+
+    ⌊x/2 + ¼⌋ + ⌈x/2 − ¼⌉: one of them takes a step at 2k − ½, the other at 2k + ½, neither at 2k + 1 itself.
+    """
+    half = arithmetic(exp.Mul, _in_parentheses(number), known_number(0.5))
+    one = floor(arithmetic(exp.Add, half, known_number(0.25)))
+    two = ceiling(arithmetic(exp.Sub, _copied(half), known_number(0.25)))
+    return arithmetic(exp.Add, one, two)
+
+
+def truncated(number: Typed) -> Typed:
+    """The whole number next to it towards zero."""
+    low_high = number.bounds
+    bounds = low_high and (Fraction(math.trunc(low_high[0])), Fraction(math.trunc(low_high[1])))
+    again(number.sql)
+    below = exp.LT(this=grouped(number.sql), expression=known_number(0.0).sql)
+    ifs = [exp.If(this=below, true=exp.Ceil(this=number.sql.copy()))]
+    sql = exp.Case(ifs=ifs, default=exp.Floor(this=number.sql.copy()))
+    return Typed(sql, Kind.NUMBER, bounds, size=_whole(number.size))
 
 
 def _in_parentheses(number: Typed) -> Typed:
@@ -255,22 +295,65 @@ def guarded(
     return Typed(in_range(sql), Kind.NUMBER, size=_KEPT)
 
 
-def extreme(kind: type[exp.Expr], parts: list[Typed]) -> Typed:
-    """LEAST and GREATEST, NULL if any part is: engines disagree on that, so it is written out."""
+def power(base: Typed, exponent: Typed) -> Typed:
+    """One number to the power of another; NULL where that is no finite number.
+
+    Of a negative number it is known for whole exponents; of 0, for those from 0 on.
+    """
+    base, exponent = kept(base), kept(exponent)
+    zero = known_number(0.0).sql
+    x, n = (grouped(again(each.sql)) for each in (base, exponent))
+    size = guarded(
+        absolute(_in_parentheses(base)),
+        lambda part: exp.Pow(this=part, expression=again(exponent.sql)),
+        exp.GT,
+    )
+    opposite = exp.Neg(this=exp.Paren(this=again(size.sql)))
+    halves = exp.Mul(this=n.copy(), expression=known_number(0.5).sql)
+    cases = (
+        (exp.GT(this=x, expression=zero), size.sql),
+        (exp.And(this=_same(x, zero), expression=exp.GT(this=n, expression=zero.copy())), zero),
+        (exp.And(this=_same(x, zero), expression=_same(n, zero)), known_number(1.0).sql),
+        (_same(x, zero), exp.Cast(this=exp.Null(), to=DOUBLE.copy())),
+        (_same(halves, exp.Floor(this=halves.copy())), size.sql.copy()),
+        (_same(n, exp.Floor(this=n.copy())), opposite),
+    )
+    sql = exp.Case(ifs=[exp.If(this=test.copy(), true=made.copy()) for test, made in cases])
+    return Typed(sql, Kind.NUMBER, size=_united(size.size, (0, 0)))
+
+
+def _same(left: exp.Expr, right: exp.Expr) -> exp.Expr:
+    return exp.EQ(this=left.copy(), expression=right.copy())
+
+
+def extreme(kind: type[exp.Expr], parts: list[Typed], *, passes_null: bool) -> Typed:
+    """LEAST and GREATEST, of those parts that are not NULL; or NULL if any part is."""
     is_least = kind is exp.Least
-    pick = min if is_least else max
-    missing = exp.or_(*(exp.Is(this=exp.Paren(this=part.sql), expression=exp.Null()) for part in parts))
-    chosen = kind(this=again(parts[0].sql), expressions=[again(part.sql) for part in parts[1:]])
-    total = exp.Case(ifs=[exp.If(this=exp.Not(this=exp.Paren(this=missing)), true=chosen)])
+    pick, other = (min, max) if is_least else (max, min)
+    others = [part.sql for part in parts[1:]]
+    # Which all engines do; else the parser's writer would write a CASE of its own around it.
+    sql: exp.Expr = kind(this=parts[0].sql, expressions=others, ignore_nulls=True)
+    if not passes_null:
+        missing = exp.or_(
+            *(exp.Is(this=exp.Paren(this=again(part.sql)), expression=exp.Null()) for part in parts)
+        )
+        sql = exp.Case(ifs=[exp.If(this=exp.Not(this=exp.Paren(this=missing)), true=sql)])
     ends = [part.bounds or part.half for part in parts]
-    lows = [low for low, _ in ends if low is not None]
-    highs = [high for _, high in ends if high is not None]
-    # The least of several is below each one's high end, and above the low ends only if all are known.
-    near, far = (highs, lows) if is_least else (lows, highs)
-    here = pick(near) if near else None
-    there = pick(far) if len(far) == len(parts) else None
-    low, high = (there, here) if is_least else (here, there)
+    # The least of several is above the low ends if all are known, and below the high end of each that is sure
+    # to be there.
+    near, far = (1, 0) if is_least else (0, 1)
+    there = [end[far] for end in ends]
+    sure = [
+        end[near] for end, part in zip(ends, parts, strict=True) if part.value is not None or not passes_null
+    ]
+    every = [end[near] for end in ends]
+    heres = [end for end in sure if end is not None]
+    if None not in every:
+        heres.append(other(end for end in every if end is not None))
+    here = pick(heres) if heres else None
+    behind = pick(end for end in there if end is not None) if None not in there else None
+    low, high = (behind, here) if is_least else (here, behind)
     size = _united(*(part.size for part in parts))
     if low is not None and high is not None:
-        return Typed(total, Kind.NUMBER, (low, high), size=size)
-    return Typed(total, Kind.NUMBER, half=(low, high), size=size)
+        return Typed(sql, Kind.NUMBER, (low, high), size=size)
+    return Typed(sql, Kind.NUMBER, half=(low, high), size=size)

@@ -26,7 +26,7 @@ TINY = number_text(2.0**-500)
 
 @dataclass(frozen=True)
 class Partition:
-    """Non-negative integer expressions of a row that add up to 2^(bits + spare), or to nothing, for every row.
+    """Non-negative integer expressions of a row that add up to 2^(bits + spare), or to nothing, in all rows.
 
     They are over the columns x0, x1, … of the rows, and over columns that are derived from these first.
     """
@@ -41,7 +41,7 @@ class Partition:
     columns: tuple[str, ...] = ()
     """Of the rows and of those that are derived, what the parts are made of."""
     cells: tuple[str, ...] = ()
-    """Of values: the parts of a row that has them, else NULL; the last is what the others leave of the whole."""
+    """Of values: the parts of a row that has them, else NULL; the last is what the others leave of one."""
     missing: str = ""
     """Whether a row has not."""
     spare: int = 0

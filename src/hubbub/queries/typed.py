@@ -251,6 +251,8 @@ def alike(left: Typed, right: Typed) -> tuple[Typed, Typed]:
     if left.kind is right.kind:
         if left.kind is Kind.OPAQUE and not (left.is_literal or right.is_literal):
             raise opaque()
+        if left.kind is Kind.OPAQUE and left.is_literal and right.is_literal:  # NULL and NULL
+            return as_kind(left, Kind.TEXT, "NULL"), as_kind(right, Kind.TEXT, "NULL")
         return left, right
     for kind in (Kind.TIMESTAMP, Kind.DATE):
         if kind in {left.kind, right.kind}:

@@ -36,10 +36,12 @@ LONGEST = 1 << 26
 """Bytes of a field that is read; the same as in PostgreSQL."""
 _BOM = codecs.BOM_UTF8
 _COMMA, _QUOTE, _FEED, _RETURN = b',"\n\r'
+_MARKS, _BEFORE, _BEHIND = (np.isin(np.arange(256), tuple(among)) for among in (b",\n", b',\n"', b',\n\r"'))
+"""By its code, whether a byte separates fields, may be before an opening quote, or behind a closing one."""
 _PIECE = 1 << 20
 """Bytes of a line that are looked at together."""
 _BLOCK = 1 << 23
-_BATCH_ROWS, _BATCH_BYTES = 1 << 15, 1 << 25
+_BATCH_ROWS, _BATCH_BYTES = 1 << 15, 1 << 23
 _WIDE = {"utf-16", "utf-16-le", "utf-16-be", "utf-32", "utf-32-le", "utf-32-be"}
 _SEVERAL_BYTES = {
     *("big5", "big5hkscs", "cp932", "cp949", "cp950", "euc_jp", "euc_jis_2004", "euc_jisx0213", "euc_kr"),
@@ -201,14 +203,18 @@ def _whole(fields: "_Fields", width: int) -> Iterator[Sequence[bytes | None]]:
 
 def _pieces(file: io.BufferedReader, how: Reading) -> Iterator[bytes]:
     """The bytes in UTF-8 or what is like ASCII, each piece up to the end of a line or not beyond it."""
-    lines: Iterator[bytes]
-    if how.recoded is None:
-        lines = iter(lambda: file.readline(_PIECE), b"")
-    else:
-        text = io.TextIOWrapper(file, encoding=how.recoded, errors="replace", newline="\n")
-        lines = (line.encode(UTF8, "replace") for line in iter(lambda: text.readline(_PIECE), ""))
+    lines = iter(lambda: file.readline(_PIECE), b"") if how.recoded is None else _recoded(file, how.recoded)
     for place, line in enumerate(lines):
         yield line.removeprefix(_BOM) if place == 0 and how.encoding == UTF8 else line
+
+
+def _recoded(file: io.BufferedReader, encoding: str) -> Iterator[bytes]:
+    text = io.TextIOWrapper(file, encoding=encoding, errors="replace", newline="\n")
+    try:
+        while line := text.readline(_PIECE):
+            yield line.encode(UTF8, "replace")
+    finally:
+        text.detach()  # who opened the file closes it
 
 
 class _Fields:
@@ -331,12 +337,14 @@ def _is_regular(block: bytes, how: Reading, width: int, seen: set[str]) -> bool:
         return False
     seen.add("\r\n" if returns else "\n")
     codes = np.frombuffer(block, np.uint8)
-    marks = np.flatnonzero((codes == _COMMA) | (codes == _FEED))
+    is_mark = _MARKS[codes]
     if how.has_quotes and b'"' in block:
-        quotes = np.flatnonzero(codes == _QUOTE)
-        if not _are_conforming(codes, quotes):
+        is_quote = codes == _QUOTE
+        if not _are_conforming(codes, np.flatnonzero(is_quote)):
             return False
-        marks = marks[np.searchsorted(quotes, marks) % 2 == 0]
+        # Behind an odd number of quotes a comma is a part of a field.
+        is_mark &= np.add.accumulate(is_quote, dtype=np.uint8) % 2 == 0
+    marks = np.flatnonzero(is_mark)
     if len(marks) % width:
         return False
     table = codes[marks].reshape(-1, width)
@@ -362,9 +370,5 @@ def _are_conforming(codes: NDArray[np.uint8], quotes: NDArray[np.int64]) -> bool
     if len(quotes) % 2:
         return False
     opening, closing = quotes[::2], quotes[1::2]
-    before = np.where(opening > 0, codes[opening - 1], _FEED)
-    after = codes[closing + 1]  # the last byte ends a line
-    return bool(
-        np.isin(before, (_COMMA, _FEED, _QUOTE)).all()
-        and np.isin(after, (_COMMA, _FEED, _RETURN, _QUOTE)).all()
-    )
+    # The last byte ends a line: it is what is before the first, and there is one behind each other.
+    return bool(_BEFORE[codes[opening - 1]].all() and _BEHIND[codes[closing + 1]].all())

@@ -6,28 +6,23 @@ its names and types; values are only looked at where each is made a text by itse
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from hubbub.errors import InvalidInput
 
-__all__ = ["Frame", "framed", "refuse_alike"]
+__all__ = ["framed", "refuse_alike"]
 
 _UNREADABLE = "\ufffd"
 
 
-@dataclass(frozen=True)
-class Frame:
-    """What the engine is handed, and the columns that it must not read."""
+def framed(rows: Any, name: str) -> Any:
+    """A data frame of pandas or Polars, or Arrow data; what can be read only once is read here.
 
-    rows: Any
-    unreadable: tuple[str, ...] = ()
-
-
-def framed(rows: Any, name: str) -> Frame:
-    """A data frame of pandas or Polars, or Arrow data; what can be read only once is read here."""
+    Guarantee: the engine can read every value of what comes back, and knows its columns by their own names.
+    Proof: docs/proofs/bounding.md, "Files"
+    """
     kind = type(rows)
     home, _, _ = kind.__module__.partition(".")
     if home == "pandas" and kind.__name__ == "DataFrame":
@@ -59,7 +54,7 @@ def refuse_alike(names: Sequence[str], table: str) -> None:
 # pandas
 
 
-def _of_pandas(frame: Any) -> Frame:
+def _of_pandas(frame: Any) -> Any:
     if any(type(dtype).__name__ == "ArrowDtype" for dtype in frame.dtypes):
         import pyarrow as pa
 
@@ -67,18 +62,18 @@ def _of_pandas(frame: Any) -> Frame:
     changed = {}
     for place, dtype in enumerate(frame.dtypes):
         column = frame.iloc[:, place]
-        if dtype.kind == "O" and dtype.name != "category" and getattr(dtype, "storage", "") != "pyarrow":
+        if dtype.kind == "O" and getattr(dtype, "storage", "") != "pyarrow":  # categories too
             changed[frame.columns[place]] = _texts(column)
         elif type(dtype).__name__ == "DatetimeTZDtype" and dtype.unit in {"s", "ms"}:
             # The moment in Greenwich, in its own unit, which the engine then reads without multiplying.
             changed[frame.columns[place]] = column.to_numpy(dtype=f"M8[{dtype.unit}]")
     if not changed:
-        return Frame(frame)
+        return frame
     import pandas as pd
 
     # A new frame, so that the person's own stays as it is; without its index, which is no column.
     columns = {name: changed.get(name, frame[name].array) for name in frame.columns}
-    return Frame(pd.DataFrame({name: pd.Series(values) for name, values in columns.items()}))
+    return pd.DataFrame({name: pd.Series(values) for name, values in columns.items()})
 
 
 def _texts(values: Iterable[Any]) -> Any:
@@ -128,7 +123,7 @@ def _as_arrow(rows: Any, home: str) -> Any:
         return None
 
 
-def _of_arrow(table: Any) -> Frame:
+def _of_arrow(table: Any) -> Any:
     import pyarrow as pa
 
     if isinstance(table, pa.Table):
@@ -137,8 +132,12 @@ def _of_arrow(table: Any) -> Frame:
             if plain is not None:
                 # The same numbers; the engine would multiply those that have a zone, and some would overflow.
                 table = table.set_column(place, field.name, table.column(place).cast(plain))
-    unreadable = tuple(field.name for field in table.schema if not _is_total(field.type))
-    return Frame(table, unreadable)
+    # Not only named: the engine reads the first column also where rows alone are counted.
+    kept = [field for field in table.schema if _is_total(field.type)]
+    if len(kept) == len(table.schema):
+        return table
+    names = [field.name for field in kept]
+    return table.select(names) if isinstance(table, pa.Table) else table.replace_schema(pa.schema(kept))
 
 
 def _without_zone(kind: Any) -> Any:

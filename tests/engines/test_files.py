@@ -1,0 +1,411 @@
+"""Reading a file is a function of each row by itself: neighbours here are files, byte by byte."""
+
+import csv
+import io
+import os
+import signal
+import stat
+import subprocess
+import sys
+import tempfile
+from collections import Counter
+from pathlib import Path
+from unittest import mock
+
+import duckdb
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pyarrow import dataset, parquet
+
+import hubbub as hb
+from hubbub.errors import EngineFailed, InvalidInput
+from hubbub.tables import files
+from hubbub.tables.delimited import LONGEST, batches, plain, reading
+from hubbub.tables.duckdb import DuckDB
+from hubbub.tables.engine import Source
+from hubbub.tables.schema import Kind, keys_of
+
+NASTY = st.sampled_from(
+    [b"\r", b"\n", b"\r\n", b'"', b'""', b",", b"\0", b"\xef\xbb\xbf", b"\xff", b"\xc3", b"a", b" "]
+)
+LINE = st.lists(NASTY, max_size=8).map(lambda parts: b"".join(parts).replace(b"\n", b""))
+FIELD = st.text(st.sampled_from('\r\n",\0\ufeffaé '), max_size=5)
+PLAIN_FIELD = st.text(st.sampled_from("ab é\ufeff'#\\;\t"), max_size=4)
+
+
+def file_of(raw, name="t.csv"):
+    path = Path(tempfile.mkdtemp(prefix="files-")) / name
+    path.write_bytes(raw)
+    return path
+
+
+def ours(raw, width, **how):
+    """The rows by the definition."""
+    path = file_of(raw)
+    found = [row for piece in batches(path, reading(**how), width) for row in zip(*piece, strict=True)]
+    path.unlink()
+    return found
+
+
+def engine_rows(path, **given):
+    """The rows as a dataset has them, whichever way they were read."""
+    with hb.open(path, unit=hb.Unit.row(), table="t", **given) as data:
+        data._engine._read_files()
+        return data._engine._connection.execute("SELECT * FROM t").fetchall()
+
+
+# The definition
+
+
+@given(st.lists(LINE, min_size=1, max_size=6), st.integers(0, 5), LINE, st.sampled_from([b"\n", b"\r\n"]))
+def test_without_quotes_a_line_changes_its_own_row_alone(lines, place, other, end):
+    place %= len(lines)
+    changed = [*lines[:place], other, *lines[place + 1 :]]
+    one, two = (
+        Counter(ours(end.join([b"a,b", *each, b""]), 2, has_quotes=False)) for each in (lines, changed)
+    )
+    assert len(list((one - two).elements())) <= 1
+    assert len(list((two - one).elements())) <= 1
+
+
+@given(st.lists(LINE, max_size=6), st.integers(1, 3))
+def test_every_line_that_is_not_empty_is_a_row(lines, width):
+    found = ours(b"\n".join([b"a,b,c", *lines, b""]), width, has_quotes=False)
+    assert len(found) == len([line for line in lines if width == 1 or line not in {b"", b"\r"}])
+    assert all(len(row) == width for row in found)
+
+
+@given(st.lists(st.tuples(FIELD, FIELD), max_size=5), st.sampled_from([csv.QUOTE_MINIMAL, csv.QUOTE_ALL]))
+def test_what_a_conforming_writer_wrote_is_read_as_it_was(rows, quoting):
+    out = io.StringIO(newline="")
+    csv.writer(out, quoting=quoting).writerows([("a", "b"), *rows])
+    wanted = [tuple(field or None for field in row) for row in rows]
+    assert ours(out.getvalue().encode(), 2) == wanted
+    assert ours(out.getvalue().encode("utf-16"), 2, encoding="utf-16") == wanted
+
+
+@given(st.lists(NASTY, max_size=40).map(b"".join), st.booleans(), st.integers(1, 3))
+def test_every_file_has_rows(raw, quotes, width):
+    assert all(len(row) == width for row in ours(b"a,b,c\n" + raw, width, has_quotes=quotes))
+
+
+@given(
+    st.binary(max_size=60),
+    st.sampled_from(["utf-8", "latin-1", "cp1252", "cp037", "utf-16", "gbk", "utf-32-be"]),
+)
+def test_decoding_never_fails(raw, encoding):
+    path = file_of("a,b\n".encode(encoding) + raw)
+    for _ in batches(path, reading(encoding=encoding), 2):
+        pass
+    path.unlink()
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    st.lists(st.lists(PLAIN_FIELD, min_size=2, max_size=2), max_size=6),
+    st.booleans(),
+    st.sampled_from(["\n", "\r\n"]),
+    st.booleans(),
+    st.booleans(),
+)
+def test_the_engine_reads_ordinary_files_as_defined(rows, are_quoted, end, has_end, has_quotes):
+    quote = (lambda field: '"' + field.replace("'", '""') + '"') if are_quoted else str
+    text = end.join(["a,b", *(",".join(map(quote, row)) for row in rows)]) + (end if has_end else "")
+    path = file_of(text.encode())
+    how = reading(has_quotes=has_quotes)
+    found = plain(path, how, 2)
+    if rows and end == "\n":
+        assert found is not None
+    assert Counter(engine_rows(path, quotes=has_quotes)) == Counter(
+        row for piece in batches(path, how, 2) for row in zip(*piece, strict=True)
+    )
+    path.unlink()
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.lists(NASTY, max_size=30).map(b"".join), st.booleans())
+def test_a_dataset_has_the_rows_of_the_definition(raw, quotes):
+    path = file_of(b"a,b\n" + raw)
+    assert Counter(engine_rows(path, quotes=quotes)) == Counter(ours(b"a,b\n" + raw, 2, has_quotes=quotes))
+    path.unlink()
+
+
+def test_a_field_that_is_too_long_is_none(monkeypatch):
+    monkeypatch.setattr("hubbub.tables.delimited.LONGEST", 9)
+    assert LONGEST == 1 << 26
+    raw = b'a,b\n1,"%s"\n2,%s\n3,4\n' % (b"x" * 10, b"y" * 2_000_000)
+    assert ours(raw, 2) == [("1", None), ("2", None), ("3", "4")]
+    assert ours(b"a,b\n" + b"y" * 2_000_000 + b",1\n5", 2) == [(None, "1"), ("5", None)]
+
+
+@pytest.mark.parametrize(
+    ("raw", "encoding", "wanted"),
+    [
+        ("é,b\nü,1\n".encode("latin-1"), "latin-1", [("ü", "1")]),
+        ("é,b\n€,1\n".encode("cp1252"), "cp1252", [("€", "1")]),
+        ("é,b\nü,1\n".encode("utf-16"), "UTF-16", [("ü", "1")]),
+        ("e,b\nu,1\n".encode("cp037"), "cp037", [("u", "1")]),
+        ("名,b\n東,1\n".encode("shift_jis"), "shift_jis", [("東", "1")]),
+        (b"a,b\n\x81,1\n", "gbk", [("\ufffd", "1")]),
+        (b"a,b\n\xfc,1\n", "utf-8", [("\ufffd", "1")]),
+    ],
+)
+def test_an_encoding_is_declared(raw, encoding, wanted):
+    assert engine_rows(file_of(raw), encoding=encoding) == wanted
+
+
+@pytest.mark.parametrize(
+    "name", ["nonsense", "utf-7", "iso2022_jp", "hz", "rot13", "punycode", "unicode_escape", 7]
+)
+def test_encodings_in_which_one_line_changes_the_next_are_refused(name):
+    with pytest.raises(InvalidInput, match=r"encoding|not read"):
+        reading(encoding=name)
+
+
+@pytest.mark.parametrize(
+    "raw", [b"", b"\n", b'a,"b\n1,2\n', b'a,"b\nc"\n1,2\n', b"a\rb\r1\r", b"\xff,b\n", b"a,\0\n", b",,\n"]
+)
+def test_headers_that_cannot_be_read_are_refused(raw):
+    with pytest.raises(InvalidInput, match="header"):
+        hb.open(file_of(raw), unit=hb.Unit.row(), table="t")
+
+
+def test_names_that_differ_in_case_and_headers_that_differ_are_refused(tmp_path):
+    (tmp_path / "a1.csv").write_text("who,WHO\n1,2\n")
+    with pytest.raises(InvalidInput, match="differ only in case"):
+        hb.open(tmp_path / "a1.csv", unit="who")
+    (tmp_path / "a1.csv").write_text("who,x\n1,2\n")
+    (tmp_path / "a2.csv").write_text("x,who\n1,2\n")
+    with pytest.raises(InvalidInput, match="unlike headers"):
+        hb.open(tmp_path / "a*.csv", unit="who")
+
+
+def test_a_column_without_a_name_is_no_part_of_the_table():
+    data = hb.open(file_of(b"a,,b,\n1,x,2,y\n3,x,4\n"), unit=hb.Unit.row(), table="t")
+    assert [column.name for column in data.tables["t"].columns] == ["a", "b"]
+    data._engine._read_files()
+    assert sorted(data._engine._connection.execute("SELECT a, b FROM t").fetchall()) == [
+        ("1", "2"),
+        ("3", "4"),
+    ]
+
+
+def test_ordinary_and_other_files_of_one_pattern_are_read_together(tmp_path):
+    (tmp_path / "t1.csv").write_bytes(b"a,b\n1,2\n3,4")
+    (tmp_path / "t2.csv").write_bytes(b"a,b\r\n5,6\r\n")
+    (tmp_path / "t3.csv").write_bytes(b'a,b\n"7","8"\n')
+    (tmp_path / "t4.csv").write_bytes(b"a,b\n9,\xff\n10\n")
+    found = engine_rows(tmp_path / "t*.csv")
+    wanted = [("1", "2"), ("3", "4"), ("5", "6"), ("7", "8"), ("9", "\ufffd"), ("10", None)]
+    assert Counter(found) == Counter(wanted)
+
+
+def test_a_file_with_many_blocks_is_read_as_defined(tmp_path):
+    path = tmp_path / "t.csv"
+    path.write_bytes(b"a,b\n" + b"".join(b'%d,"x, %d"\n' % (i, i) for i in range(50_000)))
+    with mock.patch("hubbub.tables.delimited._BLOCK", 1 << 12):
+        assert plain(path, reading(), 2) == plain(path, reading(), 2)
+        assert plain(path, reading(), 2).is_quoted
+    assert Counter(engine_rows(path)) == Counter((str(i), f"x, {i}") for i in range(50_000))
+
+
+# Files that change, and what is said of it
+
+
+def test_a_file_that_changed_is_refused_before_the_charge(tmp_path):
+    path = tmp_path / "t.csv"
+    path.write_bytes(b"who\n1\n")
+    data = hb.open(path, unit="who", rows_per_unit=1)
+    plan = data.sql("SELECT COUNT(*) FROM t", epsilon=1)
+    path.write_bytes(b"who\n1\n2\n")
+    with pytest.raises(EngineFailed, match="as it was"):
+        plan.run()
+    assert not data.account.receipts
+
+
+def test_planning_reads_no_line(tmp_path):
+    path = tmp_path / "t.csv"
+    path.write_bytes(b"who\n1\n")
+    with mock.patch.object(files, "plain", side_effect=AssertionError):
+        hb.open(path, unit="who", rows_per_unit=1).sql("SELECT COUNT(*) FROM t", epsilon=1)
+
+
+def test_quotes_and_encoding_are_declared_in_hubbub_toml(tmp_path):
+    (tmp_path / "t.csv").write_bytes('who,n\n1,"Zoë\n2,b\n'.encode("latin-1"))
+    (tmp_path / "hubbub.toml").write_text(
+        '[tables.t]\npath = "t.csv"\nunit = "who"\nencoding = "latin-1"\nquotes = false\n'
+    )
+    with hb.open(tmp_path / "t.csv") as data:
+        data._engine._read_files()
+        assert sorted(data._engine._connection.execute("SELECT n FROM t").fetchall()) == [('"Zoë',), ("b",)]
+    (tmp_path / "hubbub.toml").write_text('[tables.t]\npath = "t.csv"\nunit = "who"\nencoding = "utf-7"\n')
+    with pytest.raises(InvalidInput, match=r"tables\.t\.encoding"):
+        hb.open(tmp_path / "t.csv")
+
+
+# Spilling
+
+
+def test_a_file_larger_than_the_memory_is_read(tmp_path):
+    path = tmp_path / "t.csv"
+    with path.open("wb") as file:
+        file.write(b"a,b\n")
+        for number in range(4000):
+            file.write(b'%d,"%s"\r\n%d,\xff\n' % (number, b"xyz " * 12_000, number))
+    real = DuckDB._lock
+    with mock.patch.object(
+        DuckDB, "_lock", lambda self: (self._connection.execute("SET memory_limit = '80MB'"), real(self))
+    ):
+        engine = DuckDB({"t": Source(path)})
+    engine._read_files()
+    assert engine._connection.execute("SELECT COUNT(*), MAX(LENGTH(b)) FROM t").fetchone() == (8000, 48_000)
+    [folder] = engine._connection.execute("SELECT current_setting('temp_directory')").fetchone()
+    assert stat.S_IMODE(os.stat(folder).st_mode) == 0o700  # noqa: PTH116
+    assert any("duckdb_temp" in name for name in os.listdir(folder))  # noqa: PTH208
+    engine.close()
+
+
+LEFT = """
+import os, signal, sys
+import hubbub as hb, pandas as pd
+data = hb.open(pd.DataFrame({"who": [1]}), unit="who")
+print(data._engine._connection.execute("SELECT current_setting('temp_directory')").fetchone()[0], flush=True)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_folders_of_processes_that_were_killed_are_removed_and_no_others():
+    done = subprocess.run([sys.executable, "-c", LEFT], capture_output=True, text=True, check=False)
+    left = Path(done.stdout.strip())
+    assert done.returncode == -signal.SIGKILL
+    assert left.is_dir()
+    alive = hb.open(pd.DataFrame({"who": [1]}), unit="who")
+    hb.open(pd.DataFrame({"who": [1]}), unit="who").close()
+    assert not left.exists()
+    [own] = alive._engine._connection.execute("SELECT current_setting('temp_directory')").fetchone()
+    assert Path(own).is_dir()
+
+
+# Rows in memory
+
+
+class Bad:
+    def __str__(self):
+        raise RuntimeError("secret")
+
+
+def test_objects_of_a_frame_are_texts_each_by_itself():
+    frame = pd.DataFrame(
+        {"who": range(5), "o": pd.Series([Bad(), "\ud800", None, float("nan"), 7], dtype=object)}
+    )
+    with hb.open(frame, unit="who") as data:
+        found = data._engine._connection.execute("SELECT o FROM data ORDER BY who").fetchall()
+    assert found == [("\ufffd",), ("?",), (None,), (None,), ("7",)]
+
+
+@pytest.mark.parametrize("make", [pa.Table.to_reader, dataset.dataset, lambda t: t.to_batches()[0]])
+def test_arrow_data_is_read_as_often_as_it_is_asked(make):
+    data = hb.open(make(pa.table({"who": list(range(9))})), unit="who", table="t", rows_per_unit=1)
+    plan = data.sql("SELECT COUNT(*) AS n FROM t", epsilon=1000)
+    assert [round(plan.run().value["n"][0]) for _ in range(3)] == [9, 9, 9]
+
+
+def test_what_no_value_may_be_read_of_is_no_part_of_the_table(tmp_path):
+    table = pa.table({"x": pa.array([1], pa.timestamp("ms")), "t": pa.array([1], pa.time32("ms")), "y": [1]})
+    parquet.write_table(table, tmp_path / "t.parquet")
+    data = hb.open(tmp_path / "t.parquet", unit=hb.Unit.row())
+    assert [column.name for column in data.tables["t"].columns] == ["y"]
+    with pytest.raises(InvalidInput, match="no column 'x'"):
+        data.sql("SELECT COUNT(x) FROM t", epsilon=1)
+
+
+def test_texts_of_parquet_that_are_no_utf8_are_rows_all_the_same(tmp_path):
+    buffers = [None, pa.py_buffer(b"\0\0\0\0\1\0\0\0\2\0\0\0"), pa.py_buffer(b"a\xff")]
+    parquet.write_table(
+        pa.table({"x": pa.Array.from_buffers(pa.string(), 2, buffers)}), tmp_path / "t.parquet"
+    )
+    plan = hb.open(tmp_path / "t.parquet", unit=hb.Unit.row()).sql("SELECT COUNT(x) FROM t", epsilon=1)
+    plan.run()
+
+
+@pytest.mark.parametrize("rows", [iter([1]), (n for n in ()), object(), 7, [1]])
+def test_rows_of_other_types_are_refused(rows):
+    with pytest.raises(InvalidInput, match="cannot be read"):
+        hb.open(rows, unit="who")
+
+
+# What an owner made
+
+
+@pytest.mark.parametrize(
+    ("made", "match"),
+    [
+        ("CREATE VIEW t AS SELECT * FROM s", "no table of the database"),
+        ("CREATE TABLE t (who INT, y INT GENERATED ALWAYS AS (who + 1))", "no table of the database"),
+        ("CREATE TABLE t AS FROM s; CREATE MACRO Least(a, b) AS 7", "macro"),
+        ("CREATE TABLE t AS FROM s; CREATE MACRO unnest(a) AS TABLE SELECT a", "macro"),
+        ("CREATE TABLE t AS FROM s; SET GLOBAL integer_division = true", "integer_division"),
+        ("CREATE TABLE t AS FROM s; SET GLOBAL default_null_order = 'nulls_first'", "null_order"),
+    ],
+)
+def test_what_could_fail_on_a_row_or_change_a_query_is_refused(made, match):
+    connection = duckdb.connect()
+    connection.execute(f"CREATE TABLE s AS SELECT 1 AS who; {made}")
+    with pytest.raises(InvalidInput, match=match):
+        hb.open(connection, unit="who", table="t")
+
+
+def test_macros_of_other_names_and_tables_in_other_schemas_are_fine():
+    connection = duckdb.connect()
+    connection.execute(
+        "CREATE SCHEMA a; CREATE TABLE a.t AS SELECT 1 AS who; CREATE MACRO my_own(x) AS x + 1"
+    )
+    for name in ("a.t", "memory.a.t", 'memory."a".T'):
+        data = hb.open(connection, unit="who", table=name, rows_per_unit=1)
+        data.sql(f"SELECT COUNT(*) FROM {next(iter(data.tables))}", epsilon=1).run()
+
+
+def test_a_table_that_became_a_view_is_not_read():
+    connection = duckdb.connect()
+    connection.execute("CREATE TABLE t AS SELECT 1 AS who")
+    plan = hb.open(connection, unit="who", table="t", rows_per_unit=1).sql(
+        "SELECT COUNT(*) FROM t", epsilon=1
+    )
+    connection.execute(
+        "DROP TABLE t; CREATE TABLE s AS SELECT 'x' AS x; CREATE VIEW t AS SELECT x::INT AS who FROM s"
+    )
+    with pytest.raises((EngineFailed, InvalidInput)):
+        plan.run()
+
+
+# Keys
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [
+        [pd.Timestamp("2024-01-01 00:00:00.000000001")],
+        [pd.Timestamp("2024-01-01", tz="UTC")],
+        [pd.NaT],
+        [np.datetime64("2024-01-01T00:00:00.000000001")],
+        [pd.Timestamp("2024-01-01").to_datetime64(), pd.Timestamp("2024-01-01")],
+    ],
+)
+def test_keys_finer_than_the_engine_are_refused(keys):
+    with pytest.raises(InvalidInput, match="key"):
+        keys_of(keys, "t", Kind.TIMESTAMP)
+
+
+def test_moments_of_pandas_and_numpy_are_keys():
+    moments = pd.date_range("2024-01-01", periods=3, freq="h")
+    plain_keys = tuple(moment.to_pydatetime() for moment in moments)
+    for given_keys in (moments, list(moments.to_numpy()), list(moments.to_numpy().astype("M8[s]"))):
+        found = keys_of(given_keys, "t", Kind.TIMESTAMP)
+        assert found == plain_keys
+        assert {type(key) for key in found} == {type(plain_keys[0])}
+    days = moments.to_numpy().astype("M8[D]")[:1]
+    assert keys_of(list(days), "t", Kind.DATE) == (plain_keys[0].date(),)
