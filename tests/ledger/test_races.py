@@ -48,6 +48,15 @@ def test_racing_processes_spend_the_budget_and_not_a_charge_more(place):
     check_sum(place, processes=8, each=100, fitting=500)
 
 
+def test_who_opens_and_closes_it_at_once_neither_fails_nor_loses_anything(place):
+    with place.open() as ledger:
+        account(ledger)
+    assert sum(together(workers.open_and_charge, 6, place.address, 15, Fraction(1, 1000))) == 90
+    with place.open() as ledger:
+        assert ledger.account("visits").spent.epsilon == Fraction(9, 100)
+        assert ledger.verify().is_whole
+
+
 def test_a_key_that_many_charge_at_once_is_charged_once_and_has_one_answer(place):
     check_keys(place, processes=8, keys=25)
 

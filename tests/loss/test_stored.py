@@ -7,7 +7,8 @@ import pytest
 
 from hubbub.errors import InvalidInput
 from hubbub.loss import Loss, parallel
-from hubbub.loss.stored import _PARTS, loss_from_json, loss_to_json
+from hubbub.loss.parts import Pure
+from hubbub.loss.stored import _PARTS, known_cost, loss_from_json, loss_to_json
 
 LOSSES = {
     "pure": Loss.pure(0.5) * 3,
@@ -81,3 +82,20 @@ def test_anything_else_is_refused(change):
 def test_what_is_no_loss_is_refused(text):
     with pytest.raises(InvalidInput, match="stored loss"):
         loss_from_json(text)
+
+
+@pytest.mark.parametrize("name", LOSSES)
+def test_what_a_stored_loss_costs_is_what_the_loss_does(name):
+    assert known_cost(loss_to_json(LOSSES[name])) == LOSSES[name].cost()
+
+
+def test_a_class_of_somebody_else_s_is_refused():
+    class Mine(Loss):
+        pass
+
+    class Part(Pure):
+        pass
+
+    for loss in (Mine(Loss.pure(1).ways), Loss((((Part(Fraction(1)), 1),),)), object(), None):
+        with pytest.raises(InvalidInput, match="does not know"):
+            loss_to_json(loss)

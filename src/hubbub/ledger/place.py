@@ -20,6 +20,7 @@ from hubbub.errors import Refused
 
 __all__ = ["Beside", "Remembered", "is_same_place", "lies", "refuse_elsewhere"]
 
+_LONGEST = 1000
 _AT_FDCWD = -100
 _STATX_BTIME = 0x800
 _BTIME_AT = 80
@@ -58,7 +59,7 @@ def _made(path: Path, found: os.stat_result) -> str | None:
     told = getattr(found, "st_birthtime", None)
     if told is not None:
         return str(told)
-    with suppress(AttributeError, OSError):  # not on Linux, or an old library
+    with suppress(AttributeError, OSError, TypeError):  # not on Linux, or an old library
         answer = ctypes.create_string_buffer(256)
         if ctypes.CDLL(None).statx(_AT_FDCWD, os.fsencode(path), 0, _STATX_BTIME, answer) == 0:
             mask = int.from_bytes(answer.raw[:4], sys.byteorder)
@@ -93,7 +94,11 @@ class Beside:
     def read(self) -> Remembered | None:
         """What was remembered; None where nothing was, or it cannot be read."""
         try:
-            name, number, digest = self.path.read_text(encoding="ascii").split()
+            opened = os.open(self.path, os.O_RDONLY)
+            try:
+                name, number, digest = os.read(opened, _LONGEST).decode("ascii").split()
+            finally:
+                os.close(opened)
             return name, int(number), digest
         except (OSError, ValueError):
             return None
