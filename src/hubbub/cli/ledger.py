@@ -11,7 +11,8 @@ from rich.table import Table
 from hubbub.cli.screen import bold, for_programs, put, say, screen, words
 from hubbub.cli.typed import above_zero, allowed, share
 from hubbub.errors import InvalidInput
-from hubbub.facts import NAME, ROW, found
+from hubbub.facts import NAME, ROW
+from hubbub.finding import found
 from hubbub.ledger import Account, Entry, Ledger, checked, new_secret, new_signing_key
 from hubbub.ledger.history import History
 from hubbub.ledger.label import bars, label, label_html, label_text, label_yaml

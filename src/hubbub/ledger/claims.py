@@ -22,7 +22,7 @@ class _Asked:
     dataset: str
     names: frozenset[str]
     numbers: frozenset[str]
-    linked: frozenset[str]
+    certain: frozenset[str]
     before: frozenset[str]
     """The names as the first ledgers had them: together with the unit's column."""
 
@@ -32,12 +32,12 @@ class _Asked:
             dataset,
             frozenset(digest(list(name)) for name in rows.names),
             frozenset(digest(list(number)) for number in rows.numbers),
-            frozenset(digest(list(number)) for number in rows.linked),
+            frozenset(digest(list(number)) for number in rows.certain),
             frozenset(digest([list(name), unit]) for name in rows.names),
         )
 
     def meets(self, names: Iterable[str], numbers: Iterable[str]) -> bool:
-        return not (self.names | self.before).isdisjoint(names) or not self.linked.isdisjoint(numbers)
+        return not (self.names | self.before).isdisjoint(names) or not self.certain.isdisjoint(numbers)
 
 
 def unclaimed(
