@@ -24,11 +24,13 @@ from unittest import mock
 import duckdb
 import pandas as pd
 import pyarrow.dataset
+from typer.main import get_command
 
 import hubbub as hb
 from attacks import mutants_declared as mutants
 from attacks.rows import Row, both_tests
 from cli.terminal import run
+from hubbub.cli.app import app
 from hubbub.errors import HubbubError
 from hubbub.ledger import Ledger
 
@@ -221,7 +223,9 @@ _STEERING = set("\x1b\x07\x9b\u202e\u2066\r\b\x7f\x85\u2028")
 def attack_A63(target):
     """No command prints a letter that steers a terminal, wherever the letter comes from."""
     with folder(target):
-        texts = [text for words in _hostile_commands() for text in run(*words)[1:]]
+        commands = list(_hostile_commands())
+        assert {words[0] for words in commands} >= set(get_command(app).commands)
+        texts = [text for words in commands for text in run(*words)[1:]]
         with suppress(HubbubError):
             hb.open("data/visits.parquet", unit=f"patient{HOSTILE}")
         return any(_STEERING & set(text) for text in texts) or _is_markup(texts)
@@ -242,6 +246,7 @@ def _hostile_commands():
         encoding="utf-8",
     )
     text = f"SELECT region, COUNT(*) AS n FROM v WHERE region <> '{HOSTILE}' GROUP BY region"
+    plain = HOSTILE.replace("/", "")  # in the name of a file
     column = f"r{HOSTILE}\n".replace('"', '""')
     asked = ("data/visits.parquet", text, "--epsilon", "1", "--rows-per-unit", "1")
     keys = ("--keys", f"region=North,{HOSTILE}")
@@ -251,7 +256,7 @@ def _hostile_commands():
         ("query", *asked, *keys),
         ("query", *asked, *keys, "--format", "json"),
         ("query", *asked, *keys, "--explain"),
-        ("query", *asked, *keys, "--output", f"{HOSTILE.replace('/', '')}.txt"),
+        ("query", *asked, *keys, "--output", f"{plain}.txt"),
         ("query", "data/visits.parquet", *named),
         ("plan", *asked, *keys, "--explain"),
         ("plan", *asked, *keys, "--format", "json"),
@@ -277,6 +282,14 @@ def _hostile_commands():
         ("choose", f"{HOSTILE}=9", "b=1", "--epsilon", "1"),
         ("choose", f"{HOSTILE}", "b=1", "--epsilon", "1"),
         ("loss", f"--{HOSTILE}"),
+        ("error", "--epsilon", HOSTILE),
+        ("demo", "--save", f"no{HOSTILE}"),
+        ("ledger", "verify", "--head", HOSTILE, "--ledger", "l"),
+        ("ledger", "key", f"k{plain}"),
+        ("ledger", "sign", "--key", HOSTILE, "--ledger", "l"),
+        ("ledger", "backup", f"b{plain}", "--ledger", "l"),
+        ("ledger", "restore", f"b{plain}", "--ledger", f"r{plain}", "--nothing-since"),
+        ("ledger", "list", "--ledger", HOSTILE),
         ("release", HOSTILE, "--epsilon", "1"),
         ("toss", HOSTILE),
         (HOSTILE,),
