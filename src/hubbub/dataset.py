@@ -445,6 +445,7 @@ def open(  # noqa: A001 - hubbub.open is its name
         )
     dataset = ", ".join(protected)
     places = {name: engine.place(name) for name in sources}
+    kept.refuse_public({name: engine.identity(name) for name in sources if name not in protected})
     owner = kept.account(
         account or protected[0],
         who,

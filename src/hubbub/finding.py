@@ -25,10 +25,7 @@ def found(data: Any) -> Facts | None:
     """
     if isinstance(data, (str, Path)) and Path(data).suffix == ".toml":
         facts = read(data)
-        for table in facts.tables:
-            for other, declared in _declaring(members(table.path)):
-                if not Path(other.file).samefile(facts.file):
-                    _refuse_unlike(facts, table, other, declared)
+        _refuse_others(facts)
         return replace(facts, account=facts.payer)
     if isinstance(data, Mapping) and not hasattr(data, "columns"):
         return _found_together(data)
@@ -38,6 +35,7 @@ def found(data: Any) -> Facts | None:
     facts, table = declaring[0]
     for other, declared in declaring[1:]:
         _refuse_unlike(facts, table, other, declared)
+    _refuse_others(facts)
     tables = tuple(replace(each, path=data) if each is table else each for each in facts.tables)
     return replace(facts, tables=tables, opened=table.name, account=facts.payer)
 
@@ -91,6 +89,14 @@ def _beside(file: str) -> Iterator[Path]:
         for folder in path.parents:
             if os.path.isfile(folder / NAME):  # noqa: PTH113 - False where a folder may not be looked into
                 yield folder / NAME
+
+
+def _refuse_others(facts: Facts) -> None:
+    """Refuse a table that is declared elsewhere too, and unlike here: all tables are opened together."""
+    for table in facts.tables:
+        for other, declared in _declaring(members(table.path)):
+            if not Path(other.file).samefile(facts.file):
+                _refuse_unlike(facts, table, other, declared)
 
 
 def _refuse_unlike(facts: Facts, table: Declared | None, other: Facts, declared: Declared | None) -> None:

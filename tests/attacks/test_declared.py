@@ -9,6 +9,7 @@
 | A61 | declared rows as a mapping, a pattern, a member; another ledger, unit or account than declared | what_is_passed_wins |
 | A61-member | one file of a declared pattern, or more files than were declared | what_is_passed_wins |
 | A62 | the protected rows passed as a public table | public_and_protected |
+| A62-ledger | rows that an account of the ledger pays for, passed as a public table | public_and_protected |
 | A63 | letters that steer a terminal, or are markup, in every text that is not ours | printed_raw |
 | A64 | an output that is, or leads to, data or a ledger | written_in_place |
 """  # noqa: E501 - a row is a line
@@ -203,7 +204,22 @@ def attack_A62(target):
         # Declared to be somebody's: not public beside other rows either.
         Path("data/hubbub.toml").write_text(DECLARED, encoding="utf-8")
         frame.to_csv("others.csv", index=False)
-        return bool(_public_keys("others.csv", unit="patient", public={"p": file}))
+        if _public_keys("others.csv", unit="patient", public={"p": file}):
+            return True
+        declared = DECLARED.replace("visits.parquet", "others.csv") + both + '"data/visits.parquet"'
+        Path("hubbub.toml").write_text(declared, encoding="utf-8")
+        return bool(_public_keys("others.csv") or _public_keys("hubbub.toml"))
+
+
+def attack_A62_ledger(target):
+    """Rows that an account of the ledger pays for are not public to another."""
+    with folder(target):
+        given = {"unit": "patient", "budget": hb.Budget(1), "ledger": "l"}
+        hb.open("data/visits.parquet", **given).close()
+        os.link("data/visits.parquet", "same.parquet")
+        pd.DataFrame({"patient": range(9)}).to_csv("others.csv", index=False)
+        ways = ("data/visits.parquet", "same.parquet", "data/*.parquet")
+        return any(_public_keys("others.csv", **given, public={"p": way}, new_rows=True) for way in ways)
 
 
 def _public_keys(data, **given):
@@ -355,6 +371,7 @@ ROWS = [
     Row("A61", attack_A61, OURS, mutants.what_is_passed_wins),
     Row("A61-member", attack_A61_member, OURS, mutants.what_is_passed_wins),
     Row("A62", attack_A62, OURS, mutants.public_and_protected),
+    Row("A62-ledger", attack_A62_ledger, OURS, mutants.public_and_protected),
     Row("A63", attack_A63, OURS, mutants.printed_raw),
     Row("A64", attack_A64, OURS, mutants.written_in_place),
 ]

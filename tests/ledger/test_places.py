@@ -6,6 +6,8 @@ from tempfile import TemporaryDirectory
 import duckdb
 import hypothesis
 import pandas as pd
+import pyarrow.dataset
+import pyarrow.fs
 import pytest
 from hypothesis import strategies as st
 
@@ -344,3 +346,14 @@ def test_an_analyst_declares_no_version(tmp_path):
         opened(tmp_path, frame(9), version="2", analyst="ada")
     with Ledger.open(tmp_path / "l") as ledger:
         assert ledger.account("t").latest_version("t") == "1"
+
+
+def test_an_arrow_dataset_is_its_files(tmp_path):
+    for name in ("a.csv", "b.csv"):
+        csv(tmp_path, name)
+    local = pyarrow.fs.SubTreeFileSystem(str(tmp_path), pyarrow.fs.LocalFileSystem())
+    one = pyarrow.dataset.dataset("a.csv", format="csv", filesystem=local)
+    both = pyarrow.dataset.dataset([one, pyarrow.dataset.dataset(tmp_path / "b.csv", format="csv")])
+    known = [identity.of_files([tmp_path / name]) for name in ("a.csv", "b.csv")]
+    assert [each.meets(identity.of_files(identity.files_of(one))) for each in known] == [True, False]
+    assert [each.meets(identity.of_files(identity.files_of(both))) for each in known] == [True, True]

@@ -12,7 +12,7 @@ from hubbub.ledger.book import Book, digest
 from hubbub.tables.identity import Identity
 from hubbub.unit import Unit
 
-__all__ = ["places_in", "unclaimed"]
+__all__ = ["places_in", "refuse_public", "unclaimed"]
 
 
 @dataclass(frozen=True)
@@ -93,6 +93,20 @@ def unclaimed(
                 {"dataset": each.dataset, "places": sorted(new_names), "numbers": sorted(new_numbers), **said}
             )
     return lines
+
+
+def refuse_public(book: Book, rows: Mapping[str, Identity]) -> None:
+    """Refuse, as public, rows that an account pays for: they are somebody's."""
+    units = {entry.account: _key(entry.body["unit"]) for entry in book.openings()}
+    for entry in book.all_of_kind("rows") if rows else ():
+        for dataset, identity in rows.items():
+            asked = _Asked.of(dataset, identity, units[entry.account])
+            if asked.meets(places_in(entry.body), entry.body.get("numbers", ())):
+                raise Refused(
+                    f"{dataset} is passed as public, and the account {entry.account!r} pays for its rows",
+                    why="what is public is shown as it is, and these rows are protected",
+                    fix="pass only tables that are nobody's as public",
+                )
 
 
 def places_in(body: Mapping[str, Any]) -> list[str]:

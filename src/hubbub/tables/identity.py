@@ -89,6 +89,9 @@ def files_of(rows: Any) -> list[str]:
     """The files of a path, a pattern or an Arrow dataset; none where rows are elsewhere."""
     if isinstance(rows, (str, Path)):
         return members(rows)
-    if type(rows).__module__.startswith("pyarrow.") and isinstance(getattr(rows, "files", None), list):
-        return [path for path in rows.files if Path(path).is_file()]
-    return []
+    if not type(rows).__module__.startswith("pyarrow."):
+        return []
+    base = getattr(getattr(rows, "filesystem", None), "base_path", "")
+    own = [os.path.join(base, path) for path in getattr(rows, "files", ())]  # noqa: PTH118 - texts
+    parts = [path for part in getattr(rows, "children", ()) for path in files_of(part)]
+    return [path for path in own if Path(path).is_file()] + parts
