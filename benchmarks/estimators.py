@@ -31,7 +31,9 @@ def logistic(rows, labels, test, truth) -> list[Target]:
     from sklearn.linear_model import LogisticRegression as Plain
 
     def ours(epsilon, delta):
-        return LogisticRegression(epsilon=epsilon, delta=delta, bounds=adult.BOUNDS, classes=[0, 1])
+        return LogisticRegression(
+            epsilon=epsilon, delta=delta, bounds=adult.BOUNDS, classes=[0, 1], account=None
+        )
 
     def theirs(epsilon, strength):
         return Rival(epsilon=epsilon, data_norm=adult.NORM, C=strength, max_iter=500)
@@ -130,7 +132,7 @@ def others(rows, labels, test, truth) -> None:
         "GaussianNB, % right",
         lambda model: 100 * float(np.mean(model.predict(numbers_test) == truth)),
         lambda: GaussianNB(**given, classes=[0, 1]).fit(numbers, labels),
-        lambda: rivals.GaussianNB(epsilon=1, bounds=bounds).fit(numbers.copy(), labels),
+        lambda: rivals.GaussianNB(epsilon=1, bounds=bounds, account=None).fit(numbers.copy(), labels),
         lambda: PlainBayes().fit(numbers, labels),
     )
     # Hours a week from age and education.
@@ -148,8 +150,10 @@ def others(rows, labels, test, truth) -> None:
     add(
         "LinearRegression, mean square",
         squares,
-        lambda: LinearRegression(epsilon=1, bounds=narrow, target_bounds=(-1, 1)).fit(x, y),
-        lambda: rivals.LinearRegression(epsilon=1, bounds_X=narrow, bounds_y=(-1, 1)).fit(x.copy(), y.copy()),
+        lambda: LinearRegression(epsilon=1, bounds=narrow, target_bounds=(-1, 1), account=None).fit(x, y),
+        lambda: rivals.LinearRegression(epsilon=1, bounds_X=narrow, bounds_y=(-1, 1), account=None).fit(
+            x.copy(), y.copy()
+        ),
         ordinary,
     )
 
@@ -167,7 +171,7 @@ def others(rows, labels, test, truth) -> None:
         "PCA, % of variance in 2 of 5",
         kept,
         lambda: PCA(**given, n_components=2).fit(numbers),
-        lambda: rivals.PCA(2, epsilon=1, bounds=bounds, data_norm=5**0.5).fit(numbers.copy()),
+        lambda: rivals.PCA(2, epsilon=1, bounds=bounds, data_norm=5**0.5, account=None).fit(numbers.copy()),
         ordinary_components,
     )
 
@@ -179,7 +183,7 @@ def others(rows, labels, test, truth) -> None:
         "KMeans, mean square of 4",
         within,
         lambda: KMeans(**given, n_clusters=4).fit(numbers),
-        lambda: rivals.KMeans(4, epsilon=1, bounds=bounds).fit(numbers.copy()),
+        lambda: rivals.KMeans(4, epsilon=1, bounds=bounds, account=None).fit(numbers.copy()),
         lambda: PlainClusters(4, n_init=3).fit(numbers),
     )
 
@@ -195,7 +199,7 @@ def others(rows, labels, test, truth) -> None:
         "StandardScaler, largest error",
         off,
         lambda: StandardScaler(**given).fit(numbers),
-        lambda: rivals.StandardScaler(epsilon=1, bounds=bounds).fit(numbers.copy()),
+        lambda: rivals.StandardScaler(epsilon=1, bounds=bounds, account=None).fit(numbers.copy()),
         ordinary_scaler,
     )
     show("Adult's five numbers, pure ε = 1", ("", "hubbub", "diffprivlib", "not private"), shown)

@@ -161,6 +161,7 @@ def private_step(model, x, y):
         steps=10**6,
         sigma=1.0,
         lot=len(x),
+        account=None,
     )
     taken = iter(trainer)
     return lambda: next(taken)

@@ -66,6 +66,7 @@ def private(model: nn.Module, data: Labelled, steps: int) -> Iterator[int]:
         steps=steps,
         target=hb.Budget(EPSILON, DELTA),
         lot=round(RATE * people),
+        account=None,
     )
 
 

@@ -119,6 +119,7 @@ def learned(train: Labelled, epsilon: float, *, lot: int, people: int, epochs: i
         target=hb.Budget(epsilon, DELTA),
         lot=lot,
         average=0.97,
+        account=None,
     )
     model.load_state_dict(trainer.run(progress=False).value)
     return model
@@ -225,6 +226,7 @@ def paper(train: Labelled, test: Labelled, epsilon: float, *, pca: float, steps:
         sigma=hb.calibrate(whole, epsilon, DELTA),
         lot=LOT,
         average=0.99,
+        account=None,
     )
     falling = torch.optim.lr_scheduler.LinearLR(optimizer, 1.0, LAST, steps)
     for _ in trainer:

@@ -99,10 +99,12 @@ class Dataset:
         keys: Mapping[str, Iterable[Any]] | None = None,
         confidence: Number = 0.95,
         bounding_report: bool = False,
+        allow_large_epsilon: bool = False,
     ) -> Plan:
         """A plan for this question: what it costs and how far it will be off. Nothing is read or spent.
 
         With `bounding_report`, a tenth of ε measures how many units are above a limit: the label says it.
+        An ε above 20 must be confirmed with `allow_large_epsilon`, whatever the budget allows.
 
         Guarantee: running the plan costs no unit more than (ε, δ).
         Assumes: bounds, keys and limits are public: chosen without looking at the rows.
@@ -143,6 +145,7 @@ class Dataset:
             confidence=confidence,
             population=self._population,
             reports=bounding_report,
+            allow_large_epsilon=allow_large_epsilon,
         )
         return replace(plan, runner=self.run, show=self._engine.shown)
 
@@ -502,8 +505,12 @@ def _connection(data: Any) -> Any:
     if isinstance(data, (str, Path)) and Path(data).suffix.lower() in {".duckdb", ".ddb", ".db"}:
         import duckdb
 
+        from hubbub.tables.private import private_folder
+
         try:
-            return duckdb.connect(str(data), read_only=True)
+            connection = duckdb.connect(str(data), read_only=True)
+            folder = private_folder(connection).replace("'", "''")
+            return connection.execute(f"SET temp_directory = '{folder}'")
         except duckdb.Error:
             raise InvalidInput(
                 "the database cannot be opened",

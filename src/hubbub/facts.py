@@ -259,7 +259,7 @@ class _Reader:
         if "budget" not in stated:
             return None
         given = self._mapping(stated, "budget")
-        self._known(given, ("epsilon", "delta"), "budget.")
+        self._known(given, ("epsilon", "delta", "allow_large_epsilon"), "budget.")
         for name in ("epsilon", "delta"):
             value = given.get(name, 0)
             if isinstance(value, bool) or not isinstance(value, (int, Decimal)):
@@ -271,7 +271,13 @@ class _Reader:
                 "budget", "has no epsilon", "it is the most that may be spent", "add epsilon = 1"
             )
         return self._checked(
-            "budget", lambda: Budget(given["epsilon"], given.get("delta", 0), population=people)
+            "budget",
+            lambda: Budget(
+                given["epsilon"],
+                given.get("delta", 0),
+                population=people,
+                allow_large_epsilon=given.get("allow_large_epsilon", False),
+            ),
         )
 
     def _table(self, name: str, tables: Mapping[str, Any]) -> Declared:

@@ -111,6 +111,7 @@ class Release:
                 if facts is not None
                 else {"unit": str(self.unit), "mechanism": self.source.to_json()}
             ),
+            **({} if getattr(self.source, "is_charged", True) else {"account": "not charged to any account"}),
             "loss": str(self.loss),
             "model": self.model,
             "sensitivity": "asserted by a person" if self.asserted else "derived by a rule",

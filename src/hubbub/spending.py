@@ -3,17 +3,38 @@
 import math
 import os
 import threading
-from typing import NoReturn
+from typing import Literal, NoReturn
 
-from hubbub.errors import Refused
-from hubbub.loss import Budget, Cost, Filter, Loss, Odometer, Receipt
+from hubbub.errors import InvalidInput, Refused
+from hubbub.loss import Account, Budget, Cost, Filter, Loss, Odometer, Receipt
 from hubbub.loss.budget import refuse_other_unit
 from hubbub.loss.stored import known_cost, loss_to_json
 from hubbub.process import refuse_fork
 from hubbub.rational import Number, below_one, round_up
 from hubbub.unit import Unit
 
-__all__ = ["Spending"]
+__all__ = ["UNSAID", "Spending", "Unsaid", "account_of"]
+
+
+Unsaid = Literal["unsaid"]
+UNSAID: Unsaid = "unsaid"
+"""An `account` that nobody spoke of; a text, as scikit-learn's tools take no object for a default."""
+
+
+def account_of(given: Account | Unsaid | None) -> Account | None:
+    """The account that is given; None only where that is said.
+
+    Without an account nothing adds up what several fits of the same rows cost together, so a search over ten
+    models would look like one.
+    """
+    if isinstance(given, str):
+        raise InvalidInput(
+            "account is not given",
+            why="somebody must keep count: each fit of the same rows costs again",
+            fix="pass account=Spending(Budget(1, 1e-6)), a data set's or a ledger's; or account=None, to say "
+            "that nobody does",
+        )
+    return given
 
 
 class Spending:

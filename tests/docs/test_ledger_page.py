@@ -37,7 +37,11 @@ def test_the_shell_runs(hospital):
     pytest.importorskip("cryptography", reason="cryptography is not installed")
     lines = "".join(blocks("sh")).splitlines()
     for line in lines:
-        out = run(*shlex.split(line, comments=True)[1:])
+        name, *words = shlex.split(line, comments=True)
+        if name == "mv":
+            Path(words[0]).rename(words[1])
+            continue
+        out = run(*words)
         assert out.code == 0, (line, out.stderr)
-    assert len(lines) == 9
+    assert len(lines) == 14
     assert Path("label.html").exists()

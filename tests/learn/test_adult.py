@@ -28,7 +28,9 @@ def test_adult_is_learned(epsilon, delta, wanted):
     rows, labels, test, truth = ADULT["adult"](folder)
     scores = []
     for _ in range(5):
-        model = LogisticRegression(epsilon=epsilon, delta=delta, bounds=ADULT["BOUNDS"], classes=[0, 1])
+        model = LogisticRegression(
+            epsilon=epsilon, delta=delta, bounds=ADULT["BOUNDS"], classes=[0, 1], account=None
+        )
         model.fit(rows, labels)
         assert model.loss_.epsilon(delta) <= epsilon * (1 + 1e-12)
         scores.append(100 * model.score(test, truth))

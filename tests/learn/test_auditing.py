@@ -30,6 +30,7 @@ def trainer(rate=0.9, steps=2, sigma=20.0, width=60, lot=20):
         steps=steps,
         sigma=sigma,
         lot=lot,
+        account=None,
     )
 
 

@@ -23,22 +23,27 @@ from hubbub.ledger import Ledger
 from hubbub.unit import Neighbours, Unit
 from learn.replay import moves, recorded
 
+UNCOUNTED = {"account": None, "allow_large_epsilon": True, "population": 5}
 MAKERS = {
-    "StandardScaler": lambda **more: StandardScaler(bounds=(-1, 3), **more),
-    "GaussianNB": lambda **more: GaussianNB(bounds=(-1, 3), classes=[0, 1, 2], **more),
-    "LinearRegression": lambda **more: LinearRegression(bounds=(-1, 3), target_bounds=(0, 2), **more),
-    "LinearRegression, norm": lambda **more: LinearRegression(
-        bounds=(-1, 3), target_bounds=(0, 2), norm=1.1, **more
+    "StandardScaler": lambda **more: StandardScaler(bounds=(-1, 3), **{**UNCOUNTED, **more}),
+    "GaussianNB": lambda **more: GaussianNB(bounds=(-1, 3), classes=[0, 1, 2], **{**UNCOUNTED, **more}),
+    "LinearRegression": lambda **more: LinearRegression(
+        bounds=(-1, 3), target_bounds=(0, 2), **{**UNCOUNTED, **more}
     ),
-    "PCA": lambda **more: PCA(bounds=(-1, 3), **more),
-    "PCA, norm": lambda **more: PCA(bounds=(-1, 3), norm=1.2, **more),
-    "KMeans": lambda **more: KMeans(bounds=(-1, 3), n_clusters=3, rounds=3, **more),
-    "LogisticRegression": lambda **more: LogisticRegression(bounds=(-1, 3), classes=[0, 1], **more),
+    "LinearRegression, norm": lambda **more: LinearRegression(
+        bounds=(-1, 3), target_bounds=(0, 2), norm=1.1, **{**UNCOUNTED, **more}
+    ),
+    "PCA": lambda **more: PCA(bounds=(-1, 3), **{**UNCOUNTED, **more}),
+    "PCA, norm": lambda **more: PCA(bounds=(-1, 3), norm=1.2, **{**UNCOUNTED, **more}),
+    "KMeans": lambda **more: KMeans(bounds=(-1, 3), n_clusters=3, rounds=3, **{**UNCOUNTED, **more}),
+    "LogisticRegression": lambda **more: LogisticRegression(
+        bounds=(-1, 3), classes=[0, 1], **{**UNCOUNTED, **more}
+    ),
     "LogisticRegression, 3 classes": lambda **more: LogisticRegression(
-        bounds=(-1, 3), classes=[0, 1, 2], steps=3, **more
+        bounds=(-1, 3), classes=[0, 1, 2], steps=3, **{**UNCOUNTED, **more}
     ),
     "LogisticRegression, declared": lambda **more: LogisticRegression(
-        bounds=(-1, 3), classes=[0, 1], rows=10, norm=1.3, clip=0.4, steps=4, **more
+        bounds=(-1, 3), classes=[0, 1], rows=10, norm=1.3, clip=0.4, steps=4, **{**UNCOUNTED, **more}
     ),
 }
 EVERY = pytest.mark.parametrize("name", MAKERS)
@@ -129,7 +134,9 @@ def test_odd_rows_count_as_none(name):
 
 def test_no_cell_makes_anything_warn():
     with warnings.catch_warnings(action="error"):
-        fit = StandardScaler(epsilon=1, bounds=(0, 1)).fit([[np.array([1.0])], [np.ma.masked], [0.5]])
+        fit = StandardScaler(epsilon=1, bounds=(0, 1), account=None).fit(
+            [[np.array([1.0])], [np.ma.masked], [0.5]]
+        )
     assert fit.mean_.shape == (1,)
 
 
@@ -292,9 +299,11 @@ def test_shapes_and_types_are_checked_before_anything_is_charged(table, answers)
 
 def test_units_are_given_with_a_key_and_only_then():
     with pytest.raises(InvalidInput, match="a row is the unit"):
-        StandardScaler(epsilon=1, bounds=(0, 1)).fit([[1.0]], units=["a"])
+        StandardScaler(epsilon=1, bounds=(0, 1), account=None).fit([[1.0]], units=["a"])
     with pytest.raises(InvalidInput, match="one entry for each row"):
-        StandardScaler(epsilon=1, bounds=(0, 1), unit=Unit("person")).fit([[1.0]], units=["a", "b"])
+        StandardScaler(epsilon=1, bounds=(0, 1), unit=Unit("person"), account=None).fit(
+            [[1.0]], units=["a", "b"]
+        )
 
 
 def test_a_ledgers_account_is_charged_for_its_own_unit_alone(tmp_path):
@@ -311,7 +320,7 @@ def test_a_ledgers_account_is_charged_for_its_own_unit_alone(tmp_path):
 
 
 def test_a_price_is_used_up_once():
-    measuring = Measuring("a test", StandardScaler(epsilon=1, bounds=(0, 1))._price())
+    measuring = Measuring("a test", StandardScaler(epsilon=1, bounds=(0, 1), account=None)._price())
     row = hb.Sensitivity(1)
     measuring.measure([5], row, measuring.left / 2, "a count")
     measuring.measure([5], row, measuring.left, "a count")
@@ -331,17 +340,24 @@ def some_rows(count=2000):
 
 def test_without_noise_the_scaler_is_the_mean_and_the_deviation():
     x, _ = some_rows()
-    scaler = StandardScaler(epsilon=ENOUGH, bounds=(0, 23)).fit(x)
+    scaler = StandardScaler(epsilon=ENOUGH, allow_large_epsilon=True, bounds=(0, 23), account=None).fit(x)
     assert np.allclose(scaler.mean_, x.mean(axis=0), atol=1e-3)
     assert np.allclose(scaler.scale_, x.std(axis=0), atol=1e-2)
     assert np.allclose(scaler.inverse_transform(scaler.transform(x)), x)
-    assert np.allclose(StandardScaler(epsilon=ENOUGH, bounds=(0, 23)).fit_transform(x), scaler.transform(x))
+    assert np.allclose(
+        StandardScaler(epsilon=ENOUGH, allow_large_epsilon=True, bounds=(0, 23), account=None).fit_transform(
+            x
+        ),
+        scaler.transform(x),
+    )
 
 
 def test_without_noise_regression_is_least_squares():
     x, _ = some_rows()
     y = x @ [1.0, -2.0, 3.0] + 4
-    model = LinearRegression(epsilon=ENOUGH, bounds=(0, 23), target_bounds=(-50, 60)).fit(x, y)
+    model = LinearRegression(
+        epsilon=ENOUGH, allow_large_epsilon=True, bounds=(0, 23), target_bounds=(-50, 60), account=None
+    ).fit(x, y)
     assert np.allclose(model.coef_, [1, -2, 3], atol=0.01)
     assert model.intercept_ == pytest.approx(4, abs=0.1)
     assert model.score(x, y) > 0.999
@@ -349,7 +365,7 @@ def test_without_noise_regression_is_least_squares():
 
 def test_without_noise_components_are_those_of_the_covariance():
     x, _ = some_rows()
-    pca = PCA(epsilon=ENOUGH, bounds=(0, 23), n_components=2).fit(x)
+    pca = PCA(epsilon=ENOUGH, allow_large_epsilon=True, bounds=(0, 23), n_components=2, account=None).fit(x)
     values, vectors = np.linalg.eigh(np.cov(x.T, bias=True))
     assert np.allclose(pca.explained_variance_, values[::-1][:2], rtol=1e-3)
     assert np.allclose(np.abs(pca.components_ @ vectors[:, ::-1][:, :2]), np.eye(2), atol=1e-3)
@@ -360,7 +376,9 @@ def test_without_noise_components_are_those_of_the_covariance():
 def test_without_noise_naive_bayes_has_the_moments_of_each_class():
     x, place = some_rows()
     y = np.where(place % 17 < 8, "low", "high")
-    model = GaussianNB(epsilon=ENOUGH, bounds=(0, 23), classes=["low", "high"]).fit(x, y)
+    model = GaussianNB(
+        epsilon=ENOUGH, allow_large_epsilon=True, bounds=(0, 23), classes=["low", "high"], account=None
+    ).fit(x, y)
     assert np.allclose(model.theta_[0], x[y == "low"].mean(axis=0), atol=1e-3)
     assert np.allclose(model.var_[1], x[y == "high"].var(axis=0), atol=1e-2)
     assert np.allclose(model.class_prior_, [np.mean(y == "low"), np.mean(y == "high")])
@@ -370,9 +388,11 @@ def test_without_noise_naive_bayes_has_the_moments_of_each_class():
 
 def test_without_noise_one_cluster_is_at_the_mean_and_more_are_not_worse():
     x, _ = some_rows()
-    one = KMeans(epsilon=ENOUGH, bounds=(0, 23), n_clusters=1).fit(x)
+    one = KMeans(epsilon=ENOUGH, allow_large_epsilon=True, bounds=(0, 23), n_clusters=1, account=None).fit(x)
     assert np.allclose(one.cluster_centers_[0], x.mean(axis=0), atol=1e-2)
-    many = KMeans(epsilon=ENOUGH, bounds=(0, 23), n_clusters=4, rounds=20).fit(x)
+    many = KMeans(
+        epsilon=ENOUGH, allow_large_epsilon=True, bounds=(0, 23), n_clusters=4, rounds=20, account=None
+    ).fit(x)
     nearest = many.cluster_centers_[many.predict(x)]
     assert ((x - nearest) ** 2).sum() < ((x - x.mean(axis=0)) ** 2).sum()
 
@@ -382,7 +402,9 @@ def test_without_noise_the_logistic_steps_find_what_is_linear(classes):
     x, _ = some_rows()
     cuts = [8.5] if len(classes) == 2 else [5.5, 11.5]
     y = np.array(classes)[np.digitize(x[:, 0], cuts)]
-    model = LogisticRegression(epsilon=ENOUGH, bounds=(0, 23), classes=classes, steps=60).fit(x, y)
+    model = LogisticRegression(
+        epsilon=ENOUGH, allow_large_epsilon=True, bounds=(0, 23), classes=classes, steps=60, account=None
+    ).fit(x, y)
     assert model.score(x, y) > 0.93
     assert np.allclose(model.predict_proba(x).sum(axis=1), 1)
     assert np.allclose(np.exp(model.predict_log_proba(x)), model.predict_proba(x))
@@ -400,7 +422,9 @@ def alike_features(count=600):
 
 def test_steps_that_go_too_far_are_taken_back():
     rows, labels = alike_features()
-    model = LogisticRegression(epsilon=ENOUGH, bounds=(-1, 1), classes=[0, 1]).fit(rows, labels)
+    model = LogisticRegression(
+        epsilon=ENOUGH, allow_large_epsilon=True, bounds=(-1, 1), classes=[0, 1], account=None
+    ).fit(rows, labels)
     assert model.score(rows, labels) > 0.85
     surprise = -np.log(model.predict_proba(rows)[np.arange(len(labels)), labels])
     assert surprise.mean() < 0.6
@@ -410,7 +434,7 @@ def test_steps_that_go_too_far_are_taken_back():
 @pytest.mark.parametrize("classes", [[0, 1], [0, 1, 2]])
 def test_one_row_of_many_features_moves_every_sum_by_no_more_than_was_said(price, classes):
     rows, labels = alike_features()
-    estimator = LogisticRegression(bounds=(-1, 1), classes=classes, **price)
+    estimator = LogisticRegression(bounds=(-1, 1), classes=classes, **{**UNCOUNTED, **price})
     for (l1, l2_squared, linf), row in moves(
         lambda: estimator.fit(rows, labels), lambda: estimator.fit(rows[1:], labels[1:])
     ):
@@ -422,7 +446,9 @@ def test_one_row_of_many_features_moves_every_sum_by_no_more_than_was_said(price
 def test_rows_of_one_unit_beyond_the_limit_change_nothing():
     x, _ = some_rows(40)
     units = np.repeat(np.arange(20), 2)
-    scaler = StandardScaler(epsilon=ENOUGH, bounds=(0, 23), unit=Unit("person")).fit(x, units=units)
+    scaler = StandardScaler(
+        epsilon=ENOUGH, allow_large_epsilon=True, bounds=(0, 23), unit=Unit("person"), account=None
+    ).fit(x, units=units)
     assert np.allclose(scaler.mean_, x[::2].mean(axis=0), atol=1e-3)
 
 
@@ -448,11 +474,11 @@ ODD = ["x", None, 0.5, b"\xff", 1j, (1, 2), float("nan"), 2**60, {}]
 @pytest.mark.parametrize("odd", ODD, ids=lambda odd: type(odd).__name__)
 def test_one_answer_in_a_list_does_not_change_what_others_mean(odd):
     rows, answers = [[0.5]] * 50, [1] * 50
-    classes = {"classes": [0, 1]}
+    classes = {"classes": [0, 1], "account": None}
     for model in (
         GaussianNB(epsilon=1, bounds=(0, 1), **classes),
         LogisticRegression(epsilon=1, bounds=(0, 1), steps=2, **classes),
-        LinearRegression(epsilon=1, bounds=(0, 1), target_bounds=(0, 1)),
+        LinearRegression(epsilon=1, bounds=(0, 1), target_bounds=(0, 1), account=None),
     ):
         for moved, row in moves(
             lambda model=model: model.fit(rows, answers),
@@ -464,13 +490,13 @@ def test_one_answer_in_a_list_does_not_change_what_others_mean(odd):
 @pytest.mark.parametrize("odd", ODD, ids=lambda odd: type(odd).__name__)
 def test_one_cell_in_a_list_does_not_change_what_others_mean(odd):
     rows = [[True], [False]] * 20
-    scaler = StandardScaler(epsilon=1, bounds=(0, 1))
+    scaler = StandardScaler(epsilon=1, bounds=(0, 1), account=None)
     for moved, row in moves(lambda: scaler.fit(rows), lambda: scaler.fit([*rows, [odd]])):
         assert moved[0] <= row.l1
 
 
 def test_large_labels_are_told_apart_exactly():
-    model = GaussianNB(epsilon=1, bounds=(0, 1), classes=[2**53, 2**53 + 1])
+    model = GaussianNB(epsilon=1, bounds=(0, 1), classes=[2**53, 2**53 + 1], account=None)
     rows, answers = [[0.5]] * 50, [2**53] * 50
     for moved, row in moves(
         lambda: model.fit(rows, answers), lambda: model.fit([*rows, [0.5]], [*answers, 0.5])
@@ -481,7 +507,7 @@ def test_large_labels_are_told_apart_exactly():
 def test_a_window_of_time_is_refused_where_rows_have_no_time():
     person = Unit("person", window=hb.Window.of("day", "2026-11"))
     with pytest.raises(hb.errors.Refused, match="window"):
-        StandardScaler(epsilon=1, bounds=(0, 1), unit=person).fit([[1.0]], units=["p"])
+        StandardScaler(epsilon=1, bounds=(0, 1), unit=person, account=None).fit([[1.0]], units=["p"])
 
 
 def test_no_row_raises_or_warns_whatever_numpy_is_told_to_do():
@@ -489,7 +515,7 @@ def test_no_row_raises_or_warns_whatever_numpy_is_told_to_do():
     signalling = np.array([0x7F800001, 0x3F800000], dtype=np.uint32).view(np.float32).reshape(-1, 1)
     with np.errstate(all="raise"):
         for given_ in (rows, signalling, [[np.complex128(1 + 1j)], [1.0]]):
-            StandardScaler(epsilon=1, bounds=(0, 3)).fit(given_)
+            StandardScaler(epsilon=1, bounds=(0, 3), account=None).fit(given_)
 
 
 class Secret:
@@ -500,19 +526,21 @@ class Secret:
 
 
 def test_odd_cells_and_keys_of_lists_raise_nothing():
-    person = {"epsilon": 1, "bounds": (0, 1), "unit": Unit("person")}
-    StandardScaler(epsilon=1, bounds=(0, 1)).fit([[Secret()], [1.0]])
+    person = {"epsilon": 1, "bounds": (0, 1), "unit": Unit("person"), "account": None}
+    StandardScaler(epsilon=1, bounds=(0, 1), account=None).fit([[Secret()], [1.0]])
     for units in (["a", ["b"]], ["a", b"\xff"], ["a", Secret()]):
         StandardScaler(**person).fit([[1.0], [0.5]], units=units)
     with pytest.raises(InvalidInput) as caught:
-        StandardScaler(epsilon=1, bounds=(0, 1)).fit(np.zeros((123, 0)))
+        StandardScaler(epsilon=1, bounds=(0, 1), account=None).fit(np.zeros((123, 0)))
     assert "123" not in str(caught.value)
 
 
 def test_keys_that_are_not_equal_to_themselves_name_nobody():
     units = np.empty(4, dtype=object)
     units[:] = [("a", float("nan")) for _ in range(4)]
-    scaler = StandardScaler(epsilon=ENOUGH, bounds=(0, 23), unit=Unit("person"))
+    scaler = StandardScaler(
+        epsilon=ENOUGH, allow_large_epsilon=True, bounds=(0, 23), unit=Unit("person"), account=None
+    )
     steps = recorded(lambda: scaler.fit(np.full((4, 1), 23.0), units=units))
     assert all((step.exact == 0).all() for step in steps)
 
@@ -520,7 +548,7 @@ def test_keys_that_are_not_equal_to_themselves_name_nobody():
 def test_what_is_masked_is_refused():
     masked = np.ma.masked_array([0, 1], mask=[True, False])
     with pytest.raises(InvalidInput, match="masked"):
-        GaussianNB(epsilon=1, bounds=(0, 1), classes=[0, 1]).fit([[0.1], [0.2]], masked)
+        GaussianNB(epsilon=1, bounds=(0, 1), classes=[0, 1], account=None).fit([[0.1], [0.2]], masked)
 
 
 def test_a_norm_too_small_or_too_wide_is_refused_before_it_is_charged_or_not_at_all():

@@ -16,7 +16,7 @@ from hubbub.learn import private
 from hubbub.loss import Budget
 
 ROWS = 24
-QUIET = {"clip": 1e3, "rate": 1, "steps": 1, "sigma": 1e-8, "lot": ROWS}
+QUIET = {"clip": 1e3, "rate": 1, "steps": 1, "sigma": 1e-8, "lot": ROWS, "account": None}
 CLOSE = 2e-4
 """Rounding to the grid, and 1e-5 of noise, are far below."""
 
@@ -143,6 +143,7 @@ def test_a_gan_pays_for_its_discriminator_only():
         steps=80,
         lot=100,
         target=Budget(8, 1e-5),
+        account=None,
     )
     assert "book-keeping" in trainer.how
     before = generator.bias.detach().clone()

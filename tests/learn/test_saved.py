@@ -75,6 +75,7 @@ def test_what_does_not_fit_leaves_a_checkpoint_as_it_was(tmp_path):
             steps=6,
             sigma=1.0,
             lot=30,
+            account=None,
         ).resume(path)
     again = made(data)
     again.resume(path)

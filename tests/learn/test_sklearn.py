@@ -36,12 +36,22 @@ BY_DESIGN = {
 @pytest.mark.parametrize(
     "estimator",
     [
-        ToldLogisticRegression(epsilon=ENOUGH, bounds=(-20, 20), classes=(0, 1)),
-        ToldGaussianNB(epsilon=ENOUGH, bounds=(-20, 20), classes=(0, 1)),
-        LinearRegression(epsilon=ENOUGH, bounds=(-20, 20), target_bounds=(-500, 500)),
-        PCA(epsilon=ENOUGH, bounds=(-20, 20)),
-        KMeans(epsilon=ENOUGH, bounds=(-20, 20), n_clusters=3),
-        StandardScaler(epsilon=ENOUGH, bounds=(-20, 20)),
+        ToldLogisticRegression(
+            epsilon=ENOUGH, allow_large_epsilon=True, bounds=(-20, 20), classes=(0, 1), account=None
+        ),
+        ToldGaussianNB(
+            epsilon=ENOUGH, allow_large_epsilon=True, bounds=(-20, 20), classes=(0, 1), account=None
+        ),
+        LinearRegression(
+            epsilon=ENOUGH,
+            allow_large_epsilon=True,
+            bounds=(-20, 20),
+            target_bounds=(-500, 500),
+            account=None,
+        ),
+        PCA(epsilon=ENOUGH, allow_large_epsilon=True, bounds=(-20, 20), account=None),
+        KMeans(epsilon=ENOUGH, allow_large_epsilon=True, bounds=(-20, 20), n_clusters=3, account=None),
+        StandardScaler(epsilon=ENOUGH, allow_large_epsilon=True, bounds=(-20, 20), account=None),
     ],
     ids=lambda estimator: type(estimator).__name__,
 )
@@ -96,20 +106,20 @@ def test_a_stored_estimator_predicts_but_cannot_spend():
 
 
 def test_parameters_are_got_set_and_shown():
-    model = KMeans(epsilon=1, bounds=(0, 1))
+    model = KMeans(epsilon=1, bounds=(0, 1), account=None)
     assert model.get_params()["n_clusters"] == 8
     assert model.set_params(n_clusters=3) is model
-    assert repr(model) == "KMeans(epsilon=1, bounds=(0, 1), n_clusters=3)"
+    assert repr(model) == "KMeans(epsilon=1, bounds=(0, 1), account=None, n_clusters=3)"
     with pytest.raises(InvalidInput, match="n_cluster is not a parameter"):
         model.set_params(n_cluster=3)
 
 
 def test_scikit_learn_knows_what_each_is():
-    assert is_classifier(LogisticRegression(epsilon=1, bounds=(0, 1), classes=(0, 1)))
-    assert is_regressor(LinearRegression(epsilon=1, bounds=(0, 1), target_bounds=(0, 1)))
-    assert is_clusterer(KMeans(epsilon=1, bounds=(0, 1)))
+    assert is_classifier(LogisticRegression(epsilon=1, bounds=(0, 1), classes=(0, 1), account=None))
+    assert is_regressor(LinearRegression(epsilon=1, bounds=(0, 1), target_bounds=(0, 1), account=None))
+    assert is_clusterer(KMeans(epsilon=1, bounds=(0, 1), account=None))
 
 
 def test_an_unfitted_estimator_says_so():
     with pytest.raises(InvalidInput, match="not fitted yet"):
-        PCA(epsilon=1, bounds=(0, 1)).transform([[1]])
+        PCA(epsilon=1, bounds=(0, 1), account=None).transform([[1]])

@@ -23,7 +23,13 @@ COUNT = "SELECT COUNT(*) AS n FROM t"
 
 
 def opened(folder, data, ledger="l", **given):
-    given = {"table": "t", "unit": "p", "budget": Budget(100), "rows_per_unit": 1, **given}
+    given = {
+        "table": "t",
+        "unit": "p",
+        "budget": Budget(100, allow_large_epsilon=True),
+        "rows_per_unit": 1,
+        **given,
+    }
     return hb.open(data, ledger=folder / ledger, **given)
 
 

@@ -54,8 +54,25 @@ def test_a_delta_of_one_allows_everything_and_is_refused(delta):
         refuse_large_delta(Fraction(delta), None)
 
 
-def test_a_delta_below_one_is_accepted_where_the_population_is_not_said():
-    assert Budget(1, Fraction(999, 1000)).delta == Fraction(999, 1000)
+def test_a_delta_above_a_thousandth_is_accepted_only_where_the_population_is_said():
+    assert Budget(1, Fraction(1, 1000)).delta == Fraction(1, 1000)
+    for delta in (Fraction(1001, 10**6), Fraction(999, 1000)):
+        with refused(Refused, match="above 1/1000, and no population is given") as caught:
+            Budget(1, delta)
+        assert "population=" in caught.value.fix
+    assert Budget(1, Fraction(1, 11), population=10).delta == Fraction(1, 11)
+
+
+def test_an_epsilon_above_twenty_must_be_confirmed():
+    assert Budget(20).epsilon == 20
+    for epsilon in (20 + Fraction(1, 10**9), 10**6):
+        with refused(Refused, match="epsilon is above 20") as caught:
+            Budget(epsilon)
+        assert "allow_large_epsilon=True" in caught.value.fix
+        assert Budget(epsilon, allow_large_epsilon=True) == Budget(epsilon, allow_large_epsilon=True)
+    for odd in (1, "yes", None):
+        with refused(InvalidInput, match="allow_large_epsilon"):
+            Budget(1, allow_large_epsilon=odd)
 
 
 def test_a_delta_of_one_over_the_population_allows_publishing_somebody_and_is_refused():

@@ -380,8 +380,8 @@ def test_an_error_of_reals_is_met_with_the_least_epsilon(error):
 def test_for_error_has_the_defaults_of_error():
     assert Laplace.for_error(6).loss().epsilon() == pytest.approx(0.457, abs=0.001)
     assert Laplace.for_error(6) == Laplace.for_error(6, confidence=0.95, sensitivity=1, real=False, cells=1)
-    assert Gaussian.for_error(6, delta=0.1) == Gaussian.for_error(
-        6, delta=0.1, confidence=0.95, sensitivity=1, real=False, cells=1
+    assert Gaussian.for_error(6, delta=0.1, population=8) == Gaussian.for_error(
+        6, delta=0.1, confidence=0.95, sensitivity=1, real=False, cells=1, population=8
     )
 
 
@@ -397,16 +397,19 @@ def test_what_is_not_said_is_one_cell_whose_error_is_met():
 
 
 def test_what_is_not_said_is_one_cell_for_the_gaussian_too():
-    assert (Gaussian.of(sensitivity=1, epsilon=9, delta=0.1).cells, Gaussian(1, 1).cells) == (1, 1)
+    assert (Gaussian.of(sensitivity=1, epsilon=9, delta=0.1, population=8).cells, Gaussian(1, 1).cells) == (
+        1,
+        1,
+    )
 
 
 def test_what_is_not_said_is_one_cell_whose_error_is_met_by_the_gaussian_too():
-    assert Gaussian.for_error(6, delta=0.1).cells == 1
+    assert Gaussian.for_error(6, delta=0.1, population=8).cells == 1
 
 
 def test_the_least_noise_is_that_of_95_percent():
-    assert least_noise(sensitivity=1, epsilon=9, delta=0.1) == least_noise(
-        sensitivity=1, epsilon=9, delta=0.1, confidence=0.95
+    assert least_noise(sensitivity=1, epsilon=9, delta=0.1, population=8) == least_noise(
+        sensitivity=1, epsilon=9, delta=0.1, confidence=0.95, population=8
     )
 
 

@@ -201,8 +201,8 @@ def test_the_losses_are_those_that_are_proved():
 @pytest.mark.parametrize("groups", [1, 2, 3, 30, 1000])
 @pytest.mark.parametrize(("epsilon", "delta"), [(1, 1e-6), (0.01, 1e-9), (20, 1e-3), (0.1, 0.3), (1, 1e-100)])
 def test_calibration_keeps_what_was_asked_for_and_no_more(epsilon, delta, groups):
-    geometric = GeometricKeys.of(groups=groups, epsilon=epsilon, delta=delta)
-    gaussian = GaussianKeys.of(groups=groups, epsilon=epsilon, delta=delta)
+    geometric = GeometricKeys.of(groups=groups, epsilon=epsilon, delta=delta, population=3)
+    gaussian = GaussianKeys.of(groups=groups, epsilon=epsilon, delta=delta, population=3)
     share = Fraction(str(delta)) / groups
 
     assert geometric.epsilon * groups == Fraction(str(epsilon))

@@ -43,7 +43,11 @@ def data():
 def ends(data, text, **known):
     known = known or {"keys": {"region": ["few", "many"]}}
     plan = data.sql(
-        f"SELECT region, {text} AS n FROM t GROUP BY region", epsilon=100, confidence=1 - 2**-45, **known
+        f"SELECT region, {text} AS n FROM t GROUP BY region",
+        epsilon=100,
+        confidence=1 - 2**-45,
+        **known,
+        allow_large_epsilon=True,
     )
     found = next(column for column in plan.run().value.columns if column.name == "n")
     return [(float(low), float(high)) for low, high in zip(found.low, found.high, strict=True)]

@@ -117,7 +117,9 @@ def test_missing_bounds_are_refused_or_found(data):
     other = hb.open(frame, unit="who", rows_per_unit=1)
     with pytest.raises(InvalidInput, match="y has no bounds"):
         other.sql("SELECT AVG(y) FROM data", epsilon=1)
-    plan = other.sql("SELECT AVG(y) AS m FROM data", epsilon=1000, bounds={"y": "auto"})
+    plan = other.sql(
+        "SELECT AVG(y) AS m FROM data", epsilon=1000, bounds={"y": "auto"}, allow_large_epsilon=True
+    )
     assert plan.loss.cost().epsilon == 1000
     assert "finds the bounds" in str(plan)
     assert plan.run().value["m"] == pytest.approx([3], abs=0.1)
@@ -157,12 +159,14 @@ def test_the_largest_groups_are_chosen_and_only_they_leave(data):
     other = hb.open(frame, unit="who", rows_per_unit=1)
     text = "SELECT g FROM data GROUP BY g ORDER BY {} DESC LIMIT 2"
     for counted in ("COUNT(*)", "COUNT(DISTINCT who)"):
-        plan = other.sql(text.format(counted), epsilon=100, keys={"g": ["c", "a", "b"]})
+        plan = other.sql(
+            text.format(counted), epsilon=100, keys={"g": ["c", "a", "b"]}, allow_large_epsilon=True
+        )
         assert plan.query.is_top
         assert "below the best" in str(plan)
         assert "permute-and-flip" in plan.label()["mechanism"]
         assert set(plan.run().value["g"]) == {"a", "b"}
-    undeclared = other.sql(text.format("COUNT(*)"), epsilon=100, delta=1e-6)
+    undeclared = other.sql(text.format("COUNT(*)"), epsilon=100, delta=1e-6, allow_large_epsilon=True)
     assert undeclared.selects
     assert set(undeclared.run().value.to_dict()) == {"g"}
     assert set(undeclared.run().value["g"]) == {"a", "b"}

@@ -16,10 +16,11 @@ from hubbub.cli.given import Several
 from hubbub.cli.init import init
 from hubbub.cli.ledger import register
 from hubbub.cli.loss import Population, loss
-from hubbub.cli.query import plan, query
+from hubbub.cli.query import Large, plan, query
 from hubbub.cli.screen import bold, say, words
-from hubbub.cli.typed import above_zero, allowed, counted, number, sure, up
+from hubbub.cli.typed import above_zero, chance, counted, number, sure, up
 from hubbub.errors import HubbubError, InvalidInput
+from hubbub.loss import refuse_large_epsilon
 from hubbub.mechanisms import Gaussian, Laplace, PermuteAndFlip, RandomizedResponse, least_noise
 from hubbub.rational import at_least_zero
 from hubbub.unit import Unit
@@ -68,6 +69,10 @@ _SPELLED = {
     "Loss.gaussian(mu)": "--gaussian SIGMA",
     "Loss.response(0.75)": "--response 0.75",
     "delta is not below": "--delta is not below",
+    "delta is above 1/1000": "--delta is above 1/1000",
+    "how few people there are: population=": "with --population how few people there are",
+    "epsilon is above 20": "--epsilon is above 20",
+    "confirm it with allow_large_epsilon=True": "confirm it with --large-epsilon",
     "choose delta far": "choose a --delta far",
     "times is above": "--steps is above",
     "of epsilon and error are": "of --epsilon and --error are",
@@ -132,15 +137,17 @@ def release(
     sensitivity: HowFar = "1",
     confidence: Confidence = "0.95",
     real: Real = False,
+    large_epsilon: Large = False,
 ) -> None:
     """Release one number with noise: `hubbub release 42 --epsilon 0.5`."""
-    certain, chance = sure(confidence), allowed(delta, population)
+    certain, allowed, people = sure(confidence), chance(delta), _people(population)
     mechanism = least_noise(
         sensitivity=_moved(sensitivity, real=real),
-        epsilon=above_zero(epsilon, "--epsilon"),
-        delta=chance,
+        epsilon=_spent(epsilon, large=large_epsilon),
+        delta=allowed,
         real=real,
         confidence=certain,
+        population=people,
     )
     exact = number(value, "the value")
     if not real and exact.denominator != 1:
@@ -149,7 +156,7 @@ def release(
         )
     out = mechanism.release(exact if real else int(exact))
     say(bold(out.value), f" ± {mechanism.error(certain)} ({_percent(certain)})")
-    say(f"{_with_epsilon(mechanism, chance)}; the sensitivity is your word")
+    say(f"{_with_epsilon(mechanism, allowed)}; the sensitivity is your word")
 
 
 @app.command()
@@ -173,26 +180,28 @@ def error(
             why="one of them is asked for, the other is the answer",
             fix="give exactly one",
         )
-    certain, chance = sure(confidence), allowed(delta, population)
+    certain, allowed, people = sure(confidence), chance(delta), _people(population)
     bound, count = _moved(sensitivity, real=real), counted(cells, "--cells")
     mechanism: Laplace | Gaussian
     if epsilon:
         mechanism = least_noise(
             sensitivity=bound,
             epsilon=above_zero(epsilon, "--epsilon"),
-            delta=chance,
+            delta=allowed,
             real=real,
             cells=count,
             confidence=certain,
+            population=people,
         )
-    elif chance:
+    elif allowed:
         mechanism = Gaussian.for_error(
             above_zero(within, "--within"),
-            delta=chance,
+            delta=allowed,
             confidence=certain,
             sensitivity=bound,
             real=real,
             cells=count,
+            population=people,
         )
     else:
         mechanism = Laplace.for_error(
@@ -201,7 +210,7 @@ def error(
     say(f"each answer ± {mechanism.error(certain)} ({_percent(certain)})")
     if count > 1:
         say(f"all {count} at once ± {mechanism.error(certain, cells=count)} ({_percent(certain)})")
-    say(f"{_with_epsilon(mechanism, chance)}; nothing spent")
+    say(f"{_with_epsilon(mechanism, allowed)}; nothing spent")
 
 
 @app.command()
@@ -211,6 +220,7 @@ def choose(
     ],
     epsilon: Epsilon,
     confidence: Confidence = "0.95",
+    large_epsilon: Large = False,
 ) -> None:
     """Name the most common candidate; one person may be in every count. Only the name leaves.
 
@@ -225,7 +235,8 @@ def choose(
             fix="give each name once",
         )
     certain = sure(confidence)
-    mechanism = PermuteAndFlip.of(sensitivity=1, epsilon=above_zero(epsilon, "--epsilon"), monotone=True)
+    spent = _spent(epsilon, large=large_epsilon)
+    mechanism = PermuteAndFlip.of(sensitivity=1, epsilon=spent, monotone=True)
     out = mechanism.release(Bounded.asserted(counts, mechanism.sensitivity, Unit("person")))
     say(bold(names[out.value]))
     say(f"its count lies at most {out.error(certain):.4g} below the best ({_percent(certain)})")
@@ -236,6 +247,7 @@ def choose(
 def toss(
     answer: Annotated[str, typer.Argument(help="Your true answer: true or false, yes or no.")],
     epsilon: Annotated[str, typer.Option(help="ε; without it the textbook's two coins, ε = ln 3.")] = "",
+    large_epsilon: Large = False,
 ) -> None:
     """Answer a yes/no question with the coin toss: `hubbub toss true`. Your truth stays with you."""
     truth = _ANSWERS.get(answer.strip().lower())
@@ -246,7 +258,7 @@ def toss(
             fix="answer true or false, or yes or no",
         )
     mechanism = (
-        RandomizedResponse.of(epsilon=above_zero(epsilon, "--epsilon"))
+        RandomizedResponse.of(epsilon=_spent(epsilon, large=large_epsilon))
         if epsilon
         else RandomizedResponse.coin()
     )
@@ -263,6 +275,17 @@ def main() -> None:
         what, why, fix = (_in_shell(text) for text in (problem.what, problem.why, problem.fix))
         say(words(what, "red"), ": ", words(why), ".\nTo mend it: ", words(fix), ".", aside=True)
         raise SystemExit(2) from None
+
+
+def _spent(epsilon: str, *, large: bool) -> Fraction:
+    """The ε that was typed, if the library lets it be spent."""
+    typed = above_zero(epsilon, "--epsilon")
+    refuse_large_epsilon(typed, allow=large)
+    return typed
+
+
+def _people(population: str | None) -> int | None:
+    return None if population is None else counted(population, "--population")
 
 
 def _moved(sensitivity: str, *, real: bool) -> Sensitivity:

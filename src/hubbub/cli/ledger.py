@@ -8,8 +8,9 @@ from typing import Annotated, Any
 import typer
 from rich.table import Table
 
+from hubbub.cli.query import Large
 from hubbub.cli.screen import bold, for_programs, put, say, screen, words
-from hubbub.cli.typed import above_zero, allowed, share
+from hubbub.cli.typed import above_zero, chance, share
 from hubbub.errors import InvalidInput
 from hubbub.facts import NAME, ROW
 from hubbub.finding import found
@@ -77,9 +78,10 @@ def open_account(
     epsilon: Annotated[str, typer.Option(help="The ε that all releases together may cost.")],
     delta: Annotated[str, typer.Option(help="The δ that all releases together may cost.")] = "0",
     where: Where = "",
+    large_epsilon: Large = False,
 ) -> None:
     """Open an account: `hubbub budget open visits --unit patient --epsilon 1 --ledger visits.ledger`."""
-    given = Budget(above_zero(epsilon, "--epsilon"), allowed(delta, None))
+    given = Budget(above_zero(epsilon, "--epsilon"), chance(delta), allow_large_epsilon=large_epsilon)
     with _opened(where, is_new=True) as opened:
         account = opened.account(name, Unit.row() if unit.lower() == ROW else Unit(unit), given)
         say(words(name), f": {_promise(account.total)} for ", words(account.unit))
@@ -92,9 +94,10 @@ def grant(
     delta: Annotated[str, typer.Option(help="The δ she may spend.")] = "0",
     where: Where = "",
     name: Named = "",
+    large_epsilon: Large = False,
 ) -> None:
     """Give an analyst a budget of her own: `hubbub budget grant ada --epsilon 0.5`."""
-    given = Budget(above_zero(epsilon, "--epsilon"), allowed(delta, None))
+    given = Budget(above_zero(epsilon, "--epsilon"), chance(delta), allow_large_epsilon=large_epsilon)
     with _opened(where) as opened:
         account = _one(opened, name)
         account.grant(analyst, given)
@@ -398,6 +401,8 @@ def _plain(entry: Entry) -> dict[str, Any]:
 def _what(entry: Entry) -> str:
     body = entry.body
     told = body.get("what") or body.get("analyst") or body.get("version")
+    if entry.kind == "restored":
+        told = "nothing was spent since" if body.get("loss") is None else "with what was spent since"
     if told is None and "charge" in body:
         told = f"of line {body['charge']}"
     return " ".join(str(told or "").split())[:80]

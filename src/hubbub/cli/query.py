@@ -13,7 +13,7 @@ import typer
 from hubbub.cli.given import bounds_in, errors_in, keys_in, public_in, types_in
 from hubbub.cli.screen import say, words
 from hubbub.cli.shown import Form, PlanForm, cost_of, form_of, show_answers, show_exact, show_plan, watching
-from hubbub.cli.typed import above_zero, allowed, counted, sure, up
+from hubbub.cli.typed import above_zero, chance, counted, sure, up
 from hubbub.errors import InvalidInput
 from hubbub.facts import ROW
 from hubbub.finding import found
@@ -117,6 +117,9 @@ Report = Annotated[
     bool,
     typer.Option("--bounding-report", help="A tenth of ε measures how many units are above a limit."),
 ]
+Large = Annotated[
+    bool, typer.Option("--large-epsilon", help="Confirm an ε above 20, at which next to nobody is protected.")
+]
 Explain = Annotated[
     bool, typer.Option("--explain", help="Show sensitivities, mechanisms, the engine's SQL and the proofs.")
 ]
@@ -196,6 +199,7 @@ class Asked:
     """Whether the owner says that the rows are new, and that she overrides what she declared."""
     lines: tuple[str | None, bool | None] = (None, None)
     """The encoding of CSV files, and whether they have quotes."""
+    large: bool = False
 
     def opened(self) -> "Dataset":
         """The data; no row is read."""
@@ -254,16 +258,13 @@ class Asked:
             keys=keys_in(self.keys or (), data.tables),
             confidence=sure(self.confidence),
             bounding_report=self.report,
+            allow_large_epsilon=self.large,
         )
         str(made)  # what cannot be measured is refused now, not after the charge
         return made
 
     def _delta(self) -> Fraction | None:
-        if self.delta is None:
-            return None
-        declared = found(self.file)
-        known = None if declared is None or declared.population is None else str(declared.population)
-        return allowed(self.delta, self.population or known)
+        return None if self.delta is None else chance(self.delta)
 
 
 def query(
@@ -297,6 +298,7 @@ def query(
     window: Time = None,
     new_data: NewData = False,
     override: Override = False,
+    large_epsilon: Large = False,
 ) -> None:
     """Ask a table, and get answers in which nobody can be made out, each with its interval.
 
@@ -322,7 +324,7 @@ def query(
         file, sql, unit, table, epsilon, delta, error, bounds, keys,
         (rows_per_unit, groups_per_unit, rows_per_group), types, public, population, confidence,
         bounding_report, (ledger, account, analyst, version), window, (new_data, override),
-        (encoding, quotes),
+        (encoding, quotes), large_epsilon,
     )  # fmt: skip
     with asked.opened() as data:
         made = asked.planned(data)
@@ -375,6 +377,7 @@ def plan(
     window: Time = None,
     new_data: NewData = False,
     override: Override = False,
+    large_epsilon: Large = False,
 ) -> None:
     """Say what a query would cost and how far its answers would be off; no row is read, nothing is spent.
 
@@ -388,6 +391,7 @@ def plan(
         file, sql, unit, table, epsilon, delta, error, bounds, keys,
         (rows_per_unit, groups_per_unit, rows_per_group), types, public, population, confidence,
         bounding_report, window=window, words=(new_data, override), lines=(encoding, quotes),
+        large=large_epsilon,
     )  # fmt: skip
     with asked.opened() as data:
         if output is not None:

@@ -4,14 +4,13 @@ import math
 from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal, InvalidOperation
 from fractions import Fraction
 
-from hubbub.errors import InvalidInput, Refused
+from hubbub.errors import InvalidInput
 from hubbub.loss import refuse_large_delta
 from hubbub.rational import as_read, at_least_zero, below_one, positive, probability, rational, whole
 
-__all__ = ["above_zero", "allowed", "counted", "down", "nearest", "number", "share", "sure", "up"]
+__all__ = ["above_zero", "allowed", "chance", "counted", "down", "nearest", "number", "share", "sure", "up"]
 
 _DIGITS = 12
-_LARGE_DELTA = Fraction(1, 1000)
 
 
 def number(text: str, name: str) -> Fraction:
@@ -57,21 +56,17 @@ def sure(confidence: str) -> Fraction:
     return probability(typed, "--confidence")
 
 
-def allowed(delta: str, population: str | None, *, promised: bool = True) -> Fraction:
-    """The δ that was typed, if it is below 1/population.
+def chance(delta: str) -> Fraction:
+    """A δ that was typed; whether it may be spent, the library says."""
+    return below_one(number(delta, "--delta"), "--delta")
 
-    A δ above 1/1000 can be right only for fewer than a thousand people: who promises it says how many.
-    """
-    chance = below_one(number(delta, "--delta"), "--delta")
-    if population is not None:
-        refuse_large_delta(chance, counted(population, "--population"))
-    elif promised and chance > _LARGE_DELTA:
-        raise Refused(
-            "--delta is above 1/1000, and no population is given",
-            why="with that chance anybody's whole record may be published",
-            fix="pass a far smaller one, such as 1e-6, or say with --population how few people there are",
-        )
-    return chance
+
+def allowed(delta: str, population: str | None, *, promised: bool = True) -> Fraction:
+    """The δ that was typed, if the library lets it be spent; where nothing is promised, any."""
+    typed = chance(delta)
+    if promised or population is not None:
+        refuse_large_delta(typed, None if population is None else counted(population, "--population"))
+    return typed
 
 
 def _decimal(text: str, name: str) -> Fraction:

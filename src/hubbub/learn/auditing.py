@@ -75,7 +75,7 @@ def audit(
     >>> model = nn.Linear(20, 20)
     >>> optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     >>> trainer = private(model, optimizer, (torch.randn(40, 20), torch.randn(40, 20)), loss=mse_loss,
-    ...                   clip=1.0, rate=0.5, steps=5, sigma=2.0)
+    ...                   clip=1.0, rate=0.5, steps=5, sigma=2.0, account=None)
     >>> audit(trainer, canaries=200).caught
     False
 

@@ -27,7 +27,7 @@ class GaussianNB(Classifier):
 
     >>> rows = np.repeat([[1.0], [9.0]], 9000, axis=0) + np.tile([[-1.0], [1.0]], (9000, 1))
     >>> labels = np.repeat(["low", "high"], 9000)
-    >>> model = GaussianNB(epsilon=1, bounds=(0, 10), classes=["low", "high"]).fit(rows, labels)
+    >>> model = GaussianNB(epsilon=1, bounds=(0, 10), classes=["low", "high"], account=None).fit(rows, labels)
     >>> model.predict([[2], [8]]).tolist()
     ['low', 'high']
 

@@ -31,7 +31,7 @@ class KMeans(Estimator):
     """Centres such that rows are near one of them; they start anywhere in the bounds, whatever the rows.
 
     >>> rows = np.repeat([[1.0, 1.0], [9.0, 9.0]], 1000, axis=0)
-    >>> model = KMeans(epsilon=1, bounds=(0, 10), n_clusters=2).fit(rows)
+    >>> model = KMeans(epsilon=1, bounds=(0, 10), n_clusters=2, account=None).fit(rows)
     >>> model.cluster_centers_.shape, str(model.loss_)
     ((2, 2), 'ε = 1')
 

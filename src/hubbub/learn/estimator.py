@@ -23,6 +23,7 @@ from hubbub.learn.measuring import Measuring, Price
 from hubbub.loss import Account, Loss, Receipt
 from hubbub.rational import Number
 from hubbub.release import Release
+from hubbub.spending import UNSAID, Unsaid, account_of
 from hubbub.unit import Unit
 
 __all__ = ["Classifier", "Estimator", "column", "matrix"]
@@ -50,8 +51,12 @@ class Estimator(ABC):
     """Who is protected: None for one row, added or removed; with a key, `fit` is given `units`."""
     rows_per_unit: int = 1
     """Of a unit with a key, so many rows count: its first ones."""
-    account: Account | None = None
-    """What the fit is charged to; None where a person keeps count."""
+    account: Account | Unsaid | None = UNSAID
+    """What each fit is charged to, also a copy's; None, which must be said, where nobody keeps count."""
+    population: int | None = None
+    """The public number of people, which a δ above 1/1000 is judged against."""
+    allow_large_epsilon: bool = False
+    """Confirms an ε above 20."""
 
     n_features_in_: int = field(init=False)
     loss_: Loss = field(init=False)
@@ -131,7 +136,7 @@ class Estimator(ABC):
 
     def __getstate__(self) -> dict[str, Any]:
         # An account stays where it is: what is read elsewhere predicts, but cannot spend.
-        elsewhere = None if self.account is None else _Elsewhere()
+        elsewhere = self.account if self.account is None or isinstance(self.account, str) else _Elsewhere()
         return {**self.__dict__, "account": elsewhere}
 
     # How a fit begins
@@ -140,7 +145,15 @@ class Estimator(ABC):
         return Box.of(self.bounds, features, "bounds")
 
     def _price(self) -> Price:
-        price = Price.of(self.epsilon, self.delta, self.unit, self.rows_per_unit)
+        price = Price.of(
+            self.epsilon,
+            self.delta,
+            self.unit,
+            self.rows_per_unit,
+            population=self.population,
+            allow_large_epsilon=self.allow_large_epsilon,
+        )
+        account_of(self.account)
         if price.unit.window is not None:
             raise Refused(
                 "the unit is one person within a window of time",
@@ -158,7 +171,7 @@ class Estimator(ABC):
 
     def _begin(self, price: Price) -> Measuring:
         """Charge. From here on the rows may be read."""
-        return Measuring(f"{type(self).__name__}.fit", price, self.account)
+        return Measuring(f"{type(self).__name__}.fit", price, account_of(self.account))
 
     def _end(self, measuring: Measuring, learned: dict[str, Any], features: int) -> Self:
         """Take over what was learned."""

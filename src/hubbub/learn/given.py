@@ -15,13 +15,15 @@ from torch import Tensor, nn
 from hubbub.errors import InvalidInput, Unsupported
 from hubbub.learn.lots import Fixed
 from hubbub.loss import Budget
+from hubbub.spending import account_of
 from hubbub.unit import Neighbours, Unit
 
 __all__ = ["losses_of", "optimizers_of", "refuse_mistaken", "trained_by", "unit_of"]
 
 
 def refuse_mistaken(target: Any, account: Any) -> None:
-    """What is not of its kind."""
+    """What is not of its kind, or not said."""
+    account_of(account)
     if target is not None and not isinstance(target, Budget):
         raise InvalidInput(
             f"target is of type {type(target).__name__}",

@@ -28,7 +28,7 @@ class LinearRegression(Estimator):
     """Least squares, with a ridge that grows with the noise.
 
     >>> rows = np.arange(3000).reshape(-1, 1) % 11
-    >>> model = LinearRegression(epsilon=1, bounds=(0, 10), target_bounds=(0, 40))
+    >>> model = LinearRegression(epsilon=1, bounds=(0, 10), target_bounds=(0, 40), account=None)
     >>> round(float(model.fit(rows, 3 * rows[:, 0] + 5).predict([[5]])[0]), -1)
     20.0
 

@@ -64,7 +64,7 @@ class LogisticRegression(Classifier):
     allows, else its diagonal; then come the steps.
 
     >>> rows = np.arange(9000).reshape(-1, 1) % 100
-    >>> model = LogisticRegression(epsilon=1, bounds=(0, 100), classes=["low", "high"])
+    >>> model = LogisticRegression(epsilon=1, bounds=(0, 100), classes=["low", "high"], account=None)
     >>> model.fit(rows, np.where(rows[:, 0] < 50, "low", "high")).predict([[10], [90]]).tolist()
     ['low', 'high']
 

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from hubbub.bounded import Bounded, Sensitivity
 from hubbub.errors import InvalidInput, Refused
-from hubbub.loss import Account, Loss, largest_mu, refuse_large_delta
+from hubbub.loss import Account, Loss, largest_mu, refuse_large_delta, refuse_large_epsilon
 from hubbub.mechanisms import Gaussian, Laplace
 from hubbub.rational import Number, below_one, ceil_sqrt, positive, round_up, whole
 from hubbub.release import Release
@@ -49,7 +49,14 @@ class Price:
 
     @classmethod
     def of(
-        cls, epsilon: Number, delta: Number = 0, unit: Unit | None = None, rows_per_unit: int = 1
+        cls,
+        epsilon: Number,
+        delta: Number = 0,
+        unit: Unit | None = None,
+        rows_per_unit: int = 1,
+        *,
+        population: int | None = None,
+        allow_large_epsilon: bool = False,
     ) -> "Price":
         """Gaussian noise for δ > 0, with all of its curve; Laplace noise and pure ε for δ = 0.
 
@@ -71,10 +78,11 @@ class Price:
                 fix='pass unit=Unit("patient"), and units= to fit',
             )
         wanted, allowed = positive(epsilon, "epsilon"), below_one(delta, "delta")
+        refuse_large_epsilon(wanted, allow=allow_large_epsilon)
         factor = rows * who.neighbours.histogram_distance
         if not allowed:
             return cls(Loss.pure(wanted), 1, wanted, who, factor)
-        refuse_large_delta(allowed, None)
+        refuse_large_delta(allowed, population)
         amount = largest_mu(wanted, allowed) ** 2
         return cls(Loss.gaussian_squared(amount), 2, amount, who, factor)
 
@@ -111,6 +119,8 @@ class Measured:
 
     what: str
     mechanisms: tuple[Gaussian | Laplace, ...]
+    is_charged: bool = True
+    """Whether an account paid for it."""
 
     error_is = "none"
 
@@ -175,5 +185,5 @@ class Measuring:
 
     def release(self, value: Any) -> Release:
         """A model made of what was measured, with what all of it cost."""
-        made_by = Measured(self._what, tuple(self._mechanisms))
+        made_by = Measured(self._what, tuple(self._mechanisms), is_charged=self.receipt is not None)
         return Release(value, self.price.loss, made_by, self.price.unit, asserted=False, mapped=True)

@@ -27,7 +27,7 @@ class PCA(Estimator):
     """The directions in which rows vary most, of a covariance measured once with noise.
 
     >>> rows = np.arange(4000)[:, None] % 21 * np.array([[1.0, -1.0]])
-    >>> pca = PCA(epsilon=1, bounds=(-20, 20), n_components=1).fit(rows)
+    >>> pca = PCA(epsilon=1, bounds=(-20, 20), n_components=1, account=None).fit(rows)
     >>> bool(abs(pca.components_[0] @ [0.5**0.5, -(0.5**0.5)]) > 0.95)
     True
 

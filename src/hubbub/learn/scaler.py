@@ -25,7 +25,7 @@ class StandardScaler(Estimator):
     """Take each feature's mean away and divide by its standard deviation, both measured with noise.
 
     >>> rows = np.arange(2000).reshape(-1, 1) % 10
-    >>> scaler = StandardScaler(epsilon=1, bounds=(0, 9)).fit(rows)
+    >>> scaler = StandardScaler(epsilon=1, bounds=(0, 9), account=None).fit(rows)
     >>> 4 < float(scaler.mean_[0]) < 5, str(scaler.loss_)
     (True, 'ε = 1')
 

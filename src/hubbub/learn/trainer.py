@@ -48,6 +48,7 @@ from hubbub.noise import rounded_gaussian
 from hubbub.noise.entropy import random_bits, random_bytes
 from hubbub.rational import Number, below_one, probability, whole
 from hubbub.release import Release
+from hubbub.spending import UNSAID, Unsaid, account_of
 from hubbub.unit import Unit
 
 __all__ = ["Trainer", "Training", "private"]
@@ -71,7 +72,7 @@ def private(
     target: Budget | None = None,
     sigma: Scheduled | Mapping[str, Scheduled] | None = None,
     lot: int | None = None,
-    account: Account | None = None,
+    account: Account | Unsaid | None = UNSAID,
     units: Any = None,
     unit: str | Unit | None = None,
     per_unit: int = 1,
@@ -96,7 +97,7 @@ def private(
         sigma: The noise in units of C, by step, by layer; with a target, its shape only.
         lot: The public expected size of a lot, by which sums are divided. If it is not given, it is rate
             times the target's public population, or else 1/rate, as for a lot of √N out of N.
-        account: Where the run is charged when it starts.
+        account: Where the run is charged when it starts; None, which must be said, where nobody keeps count.
         units: A key for each example: whose it is. Without it every example is a unit of its own.
         unit: The name of that key, where `units` are given.
         per_unit: The most examples of one unit in a lot.
@@ -111,7 +112,7 @@ def private(
     >>> optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     >>> x, y = torch.randn(500, 2), torch.randint(2, (500,))
     >>> trainer = private(model, optimizer, (x, y), loss=nn.functional.cross_entropy, clip=1.0, rate=0.1,
-    ...                   steps=20, target=Budget(2, 1e-5))
+    ...                   steps=20, target=Budget(2, 1e-5), account=None)
     >>> trainer.epsilon(1e-5) <= 2
     True
     >>> for step in trainer:
@@ -162,7 +163,7 @@ def private(
         schedule,
         examples,
         way=Looked(compared(way, *shape, size), again),
-        account=account,
+        account=account_of(account),
         unit=who,
         chunk=size,
         steady=steady,
@@ -207,6 +208,8 @@ class Training:
     """What a release knows of the run that made it."""
 
     facts: Mapping[str, Any]
+    is_charged: bool = True
+    """Whether an account paid for it."""
 
     @property
     def error_is(self) -> str:
@@ -367,7 +370,7 @@ class Trainer:
             weights.update({name: value.clone() for name, value in self.averaged.items()})
         cells = sum(value.numel() for value in weights.values())
         return Release(
-            weights, self.loss, Training(self.facts()), self.unit, asserted=False, cells=cells, mapped=True
+            weights, self.loss, self._source(), self.unit, asserted=False, cells=cells, mapped=True
         )
 
     def _started(self) -> None:
@@ -377,6 +380,9 @@ class Trainer:
                 why="there is nothing that was learned",
                 fix="iterate over the trainer, or call run()",
             )
+
+    def _source(self) -> Training:
+        return Training(self.facts(), is_charged=self.is_paid or self._account is not None)
 
     def facts(self) -> dict[str, Any]:
         """What may be said of the run: nothing of it depends on the data but through the mechanism."""

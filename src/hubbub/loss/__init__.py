@@ -1,6 +1,6 @@
 """Privacy loss: what a release may cost one person, and how losses add up."""
 
-from hubbub.loss.budget import Account, Budget, Receipt, refuse_large_delta
+from hubbub.loss.budget import Account, Budget, Receipt, refuse_large_delta, refuse_large_epsilon
 from hubbub.loss.calibrate import calibrate
 from hubbub.loss.closed import largest_mu
 from hubbub.loss.compose import Cost, Filter, Odometer
@@ -22,4 +22,5 @@ __all__ = [
     "largest_mu",
     "parallel",
     "refuse_large_delta",
+    "refuse_large_epsilon",
 ]

@@ -4,17 +4,29 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Protocol
 
-from hubbub.errors import Refused
+from hubbub.errors import InvalidInput, Refused
 from hubbub.loss.loss import Loss
 from hubbub.rational import Number, at_least_zero, positive, whole
 from hubbub.unit import Unit
 
-__all__ = ["Account", "Budget", "Receipt", "refuse_large_delta", "refuse_other_unit"]
+__all__ = [
+    "Account",
+    "Budget",
+    "Receipt",
+    "refuse_large_delta",
+    "refuse_large_epsilon",
+    "refuse_other_unit",
+]
+
+_LARGE_DELTA = Fraction(1, 1000)
+_LARGE_EPSILON = 20
 
 
 @dataclass(frozen=True, init=False)
 class Budget:
     """The most that may be spent: ε, δ, and the public population they are judged against.
+
+    An ε above 20 protects next to nobody, and is taken only with `allow_large_epsilon=True`.
 
     >>> Budget(1, 1e-6)
     Budget(epsilon=Fraction(1, 1), delta=Fraction(1, 1000000), population=None)
@@ -24,8 +36,16 @@ class Budget:
     delta: Fraction
     population: int | None
 
-    def __init__(self, epsilon: Number, delta: Number = 0, *, population: int | None = None) -> None:
+    def __init__(
+        self,
+        epsilon: Number,
+        delta: Number = 0,
+        *,
+        population: int | None = None,
+        allow_large_epsilon: bool = False,
+    ) -> None:
         object.__setattr__(self, "epsilon", positive(epsilon, "epsilon"))
+        refuse_large_epsilon(self.epsilon, allow=allow_large_epsilon)
         object.__setattr__(self, "delta", at_least_zero(delta, "delta"))
         people = None if population is None else whole(population, "population")
         object.__setattr__(self, "population", people)
@@ -33,10 +53,12 @@ class Budget:
 
 
 def refuse_large_delta(delta: Fraction, population: int | None) -> None:
-    """Refuse a δ of the order of 1/population.
+    """Refuse to spend a δ of the order of 1/population; above 1/1000 the population must be known.
+
+    Everything that spends a δ passes here: budgets, plans, fits, and mechanisms made for a δ.
 
     Guarantee: with δ below 1/population, "publish one row at random" is not allowed by δ alone.
-    Assumes: the owner's word for the population, a public number.
+    Assumes: the owner's word for the population, a public number; without it, a thousand people or more.
     Proof: docs/proofs/delta.md
     """
     if delta >= 1:
@@ -45,11 +67,37 @@ def refuse_large_delta(delta: Fraction, population: int | None) -> None:
             why="publishing the whole table would be allowed",
             fix="choose delta far below 1/population",
         )
+    if population is None and delta > _LARGE_DELTA:
+        raise Refused(
+            "delta is above 1/1000, and no population is given",
+            why="with that chance anybody's whole record may be published",
+            fix="pass a far smaller one, such as 1e-6, or say how few people there are: population=",
+        )
     if population is not None and delta * whole(population, "population") >= 1:
         raise Refused(
             "delta is not below 1/population",
             why="a mechanism that publishes one person's whole record at random would be allowed",
             fix="choose delta far below 1/population, a hundredth of it or less",
+        )
+
+
+def refuse_large_epsilon(epsilon: Fraction, *, allow: bool) -> None:
+    """Refuse to spend an ε above 20 unless it is confirmed.
+
+    With ε = 20 what is likely about one person may become 485 million times as likely: a slip of the
+    keyboard, or a number that was never meant to protect.
+    """
+    if not isinstance(allow, bool):
+        raise InvalidInput(
+            "allow_large_epsilon is neither True nor False",
+            why="a large epsilon must be confirmed in so many words",
+            fix="pass allow_large_epsilon=True, or leave it out",
+        )
+    if epsilon > _LARGE_EPSILON and not allow:
+        raise Refused(
+            f"epsilon is above {_LARGE_EPSILON}",
+            why="so much noise as that adds hides nobody: answers are as good as exact",
+            fix="pass an epsilon of 1 or so; or confirm it with allow_large_epsilon=True",
         )
 
 

@@ -21,7 +21,7 @@ from sqlglot import exp
 
 from hubbub.bounded import Sensitivity
 from hubbub.errors import InvalidInput, Refused
-from hubbub.loss import Loss, largest_mu, refuse_large_delta
+from hubbub.loss import Loss, largest_mu, refuse_large_delta, refuse_large_epsilon
 from hubbub.mechanisms import Gaussian, Laplace, PermuteAndFlip, TopK
 from hubbub.mechanisms.histogram import StableHistogram
 from hubbub.mechanisms.keys import GaussianKeys, GeometricKeys, select_keys
@@ -73,6 +73,8 @@ class Plan:
     confidence: Fraction = Fraction(19, 20)
     reports: bool = False
     """Whether a share of ε measures how many units are above a limit."""
+    population: int | None = None
+    """The public number of people, against which δ is judged."""
     runner: Callable[["Plan"], Release] | None = field(default=None, compare=False, repr=False)
     """Who can run it: the dataset that made it."""
     show: Callable[[exp.Expr], str] = field(default=lambda sql: sql.sql("duckdb"), compare=False, repr=False)
@@ -250,13 +252,23 @@ class Plan:
     def key_selection(self, limits: Limits) -> GeometricKeys | GaussianKeys:
         """What selects the keys, where no count does."""
         groups = self._keys_of_one(limits)
-        return _selecting(groups=groups, epsilon=self.epsilon_for_keys, delta=self.delta_for_keys)
+        return _selecting(
+            groups=groups,
+            epsilon=self.epsilon_for_keys,
+            delta=self.delta_for_keys,
+            population=self.population,
+        )
 
     def stable(self, limits: Limits) -> StableHistogram:
         """What gives the noisy counts that select the keys."""
         assert self.selecting is not None
         moved = self.selecting.measurement(self.weighing(limits)).sensitivity
-        return _stable(noise=self.noise(moved), groups=self._keys_of_one(limits), delta=self.delta_for_keys)
+        return _stable(
+            noise=self.noise(moved),
+            groups=self._keys_of_one(limits),
+            delta=self.delta_for_keys,
+            population=self.population,
+        )
 
     def _keys_of_one(self, limits: Limits) -> int:
         """How many keys one unit can move; where it is substituted, those of both."""
@@ -473,6 +485,7 @@ def planned(
     confidence: Number = 0.95,
     population: int | None = None,
     reports: bool = False,
+    allow_large_epsilon: bool = False,
 ) -> Plan:
     """The plan for a query at a price, or for wanted errors at the least price.
 
@@ -498,16 +511,27 @@ def planned(
 
     def at(price: Fraction) -> Plan:
         laplace = Plan(
-            query, unit, price, allowed, bounds, is_gaussian=False, confidence=sure, reports=reports
+            query,
+            unit,
+            price,
+            allowed,
+            bounds,
+            is_gaussian=False,
+            confidence=sure,
+            reports=reports,
+            population=population,
         )
         return _better(laplace, replace(laplace, is_gaussian=True)) if _may_be_gaussian(laplace) else laplace
 
     if not query.is_top:
         measures(at(Fraction(1)).filled)  # bounds that are missing are missed now
     if epsilon is not None:
-        return _possible(at(positive(epsilon, "epsilon")))
-    assert error is not None
-    return _possible(_least(at, _wanted(query, error)))
+        plan = at(positive(epsilon, "epsilon"))
+    else:
+        assert error is not None
+        plan = _least(at, _wanted(query, error))
+    refuse_large_epsilon(plan.epsilon, allow=allow_large_epsilon)
+    return _possible(plan)
 
 
 def _possible(plan: Plan) -> Plan:

@@ -138,9 +138,10 @@ class Query:
             )
         for key in self.keys:
             if key.values is not None and not key.is_complete:
-                among = f"is not among its {len(key.values)} keys"
-                nothing = "" if None in key.values else ", or NULL"
-                said.append(f"rows whose {key.name} {among}{nothing}, are left out")
+                nothing = "" if None in key.values else "NULL or "
+                said.append(
+                    f"rows whose {key.name} is {nothing}not among its {len(key.values)} keys are left out"
+                )
         return said
 
     def check_groups(self) -> None:

@@ -459,11 +459,10 @@ def _columns(items: list[tuple[str, Typed]]) -> tuple[Column, ...]:
 
 
 def _outer(column: Column) -> Column:
-    """A column as it is where an outer join finds nothing for a row: NULL, and nobody's."""
-    keys = column.keys
-    if column.is_complete and keys is not None and None not in keys:
-        keys = (*keys, None)
-    return replace(column, keys=keys, is_unit=False, is_outer=True)
+    """A column of an outer join, which is NULL where nothing is found for a row, and then nobody's."""
+    keys = column.keys or ()
+    listed = (*keys, None) if column.is_complete and None not in keys else column.keys
+    return replace(column, keys=listed, is_unit=False, is_outer=True)
 
 
 def numbered(key: exp.Expr, node: exp.Select, scope: Scope, clause: str = "GROUP BY") -> exp.Expr:

@@ -11,23 +11,22 @@ from fractions import Fraction
 from itertools import chain
 from typing import Any
 
-import sqlglot
 from sqlglot import exp
 
 from hubbub.errors import HubbubError, InvalidInput, Refused, Unsupported
 from hubbub.queries.expressions import compiled
-from hubbub.queries.google import PER_GROUP, Options, without_options
+from hubbub.queries.google import PER_GROUP
 from hubbub.queries.numbers import as_column
+from hubbub.queries.parser import parsed
 from hubbub.queries.query import Aggregate, Argument, GroupKey, Order, Output, Query
 from hubbub.queries.relations import Relations, Sources, clause_names, numbered
 from hubbub.queries.typed import Typed, as_kind, name_of
 from hubbub.rational import rational
 from hubbub.tables.forms import without_signs
-from hubbub.tables.schema import UNIT, Bounds, Kind, Table, bounds_of, is_text, is_usable, keys_of
+from hubbub.tables.schema import UNIT, Bounds, Kind, Table, bounds_of, is_usable, keys_of
 
 __all__ = ["parsed", "read"]
 
-_LONGEST = 100_000
 _EXTREMES: dict[type[exp.Expr], Fraction] = {exp.Min: Fraction(1, 200), exp.Max: Fraction(199, 200)}
 _MOST_PARTS = 4000
 _MOST_COPIED = 20_000
@@ -42,49 +41,6 @@ class Declared:
     keys: Mapping[str, Any] = field(default_factory=dict)
     of_public: Callable[[str, str], Iterable[Any]] | None = None
     """The different values of a column of a public table."""
-
-
-def parsed(text: str) -> tuple[exp.Expr, Options]:
-    """The syntax tree of one statement, and the options of WITH DIFFERENTIAL_PRIVACY."""
-    if not isinstance(text, str) or not text.strip() or len(text) > _LONGEST or not is_text(text):
-        raise InvalidInput(
-            "the query is not a text, is empty, or too long",
-            why="it must be one SELECT statement",
-            fix="write one SELECT of at most 100,000 characters",
-        )
-    plain, options, dialect = without_options(text)
-    try:
-        statements = [node for node in sqlglot.parse(plain, read=dialect) if node is not None]
-    except (sqlglot.errors.SqlglotError, RecursionError) as problem:
-        raise _syntax(problem) from None
-    if len(statements) != 1:
-        raise InvalidInput(
-            "there is not exactly one statement", why="one query is one plan", fix="write one SELECT"
-        )
-    for literal in statements[0].find_all(exp.Literal):
-        if not literal.is_string:
-            _check_number(literal.name)
-    return statements[0], options
-
-
-def _check_number(text: str) -> None:
-    """The parser takes more for a number than there are: 1e-0.03 is none."""
-    try:
-        float(text)
-    except ValueError:
-        raise InvalidInput(
-            f"{text!r} is no number", why="it looks like one, and cannot be read", fix="write it as 0.001"
-        ) from None
-
-
-def _syntax(problem: Exception) -> InvalidInput:
-    where = ""
-    if isinstance(problem, sqlglot.errors.ParseError) and problem.errors:
-        line, column = problem.errors[0].get("line"), problem.errors[0].get("col")
-        where = f" near line {line}, column {column}"
-    return InvalidInput(
-        f"the SQL cannot be read{where}", why="it is not a statement", fix="correct its syntax"
-    )
 
 
 def read(

@@ -69,7 +69,7 @@ _SETTINGS = (
     "SET TimeZone = 'UTC'",
 )
 _RESERVED = ("_raw_", "_keys", "_answer_", "_held_")
-_SPELLED = {"UUID", "BLOB", "BIT", "INTERVAL"}
+_SPELLED = {"UUID", "BLOB", "BIT", "INTERVAL", "JSON"}
 """Types of no kind of ours whose every value the engine can write as a text."""
 
 
@@ -85,7 +85,7 @@ class DuckDB:
         self._is_ours = connection is None
         self._busy = threading.Lock()  # a connection has one open result
         self._turn = Turn()  # and one open transaction
-        self._kept: list[Any] = []
+        self._kept: list[Any] = [connection]
         self._files: dict[str, State] = {}
         self._unread: dict[str, Csv] = {}
         self._types: dict[str, list[Any]] = {}
@@ -274,7 +274,7 @@ class DuckDB:
             self._unit_type = kind
         if kind != self._unit_type:
             raise InvalidInput(
-                f"the unit's column {column!r} is {sql_type} in one table, and of another type in others",
+                f"the unit's column {column!r} is {_base(sql_type)} in one table, and not so in others",
                 why="whether two keys are of one person would depend on how they are made alike",
                 fix="give it one type in all files",
             )
@@ -371,8 +371,13 @@ class DuckDB:
             self._connection.unregister(_RAW + name)
 
 
+def _base(sql_type: str) -> str:
+    """A type without what is in it: of an enumeration that may be from rows."""
+    return sql_type.partition("(")[0].upper()
+
+
 def _kind(sql_type: str) -> Kind:
-    base = sql_type.partition("(")[0].upper()
+    base = _base(sql_type)
     if base in _NUMBERS or base in _FLOATS:
         return Kind.NUMBER
     if base in {"VARCHAR", "ENUM"}:
@@ -391,7 +396,7 @@ def _cast(column: str, sql_type: str, kind: Kind) -> exp.Expr:
     known = _kind(sql_type)
     if known is Kind.OPAQUE is not kind and sql_type.upper() not in _SPELLED:
         raise InvalidInput(
-            f"the column {column!r} is {sql_type}, and declared as a {kind.value}",
+            f"the column {column!r} is {_base(sql_type)}, and declared as a {kind.value}",
             why="the engine cannot write every value of that type as a text",
             fix="leave its type out: such a column can be counted, or be the unit",
         )

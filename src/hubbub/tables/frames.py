@@ -62,7 +62,7 @@ def _of_pandas(frame: Any) -> Any:
     changed = {}
     for place, dtype in enumerate(frame.dtypes):
         column = frame.iloc[:, place]
-        if dtype.kind == "O" and dtype.name != "category" and getattr(dtype, "storage", "") != "pyarrow":
+        if dtype.kind == "O" and getattr(dtype, "storage", "") != "pyarrow":  # categories too
             changed[frame.columns[place]] = _texts(column)
         elif type(dtype).__name__ == "DatetimeTZDtype" and dtype.unit in {"s", "ms"}:
             # The moment in Greenwich, in its own unit, which the engine then reads without multiplying.

@@ -44,6 +44,14 @@ def check_catalog(connection: duckdb.DuckDBPyConnection) -> None:
             why="it would stand for that function in every query, and one row could count for many",
             fix="drop the macro, or give it another name",
         )
+    types = connection.execute("SELECT type_name, internal FROM system.main.duckdb_types()").fetchall()
+    known = {str(name).lower() for name, is_internal in types if is_internal}
+    if any(str(name).lower() in known for name, is_internal in types if not is_internal):
+        raise InvalidInput(
+            "the database has a type with the name of one of the engine's own",
+            why="what is cast to the one would be cast to the other, and could fail on some row",
+            fix="drop the type, or give it another name",
+        )
     for name, value in _settings(connection).items():
         if value != _defaults().get(name, value):
             raise InvalidInput(
