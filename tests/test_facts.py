@@ -12,7 +12,8 @@ from pyarrow.dataset import dataset
 
 import hubbub
 from hubbub.errors import BudgetExceeded, HubbubError, InvalidInput, Refused
-from hubbub.facts import NAME, found, key_texts, kind_of, read, typed_keys
+from hubbub.facts import NAME, key_texts, kind_of, read, typed_keys
+from hubbub.finding import found
 from hubbub.ledger import Ledger
 from hubbub.tables.schema import Kind
 
