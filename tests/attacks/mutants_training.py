@@ -1,4 +1,4 @@
-"""Examples stay apart at every step: as it was before, so that each attack is seen to find what it looks for."""
+"""Examples stay apart at every step: as it was before, so that each attack finds what it looks for."""
 
 from types import SimpleNamespace
 from unittest import mock
