@@ -343,6 +343,8 @@ class Plan:
     def notes(self) -> list[str]:
         """What else a reader should know."""
         out = [f"  {kind.note}" for kind in self.query.aggregates if kind.note]
+        if self.query.kept is not None:
+            out.append(f"  before tables are joined a unit keeps at most {self.query.kept:,} rows of each")
         if self.searches:
             out.append(f"  {shown_up(self.epsilon_for_search)} of ε finds how many rows a unit may count")
         if self.autos:
