@@ -149,7 +149,7 @@ def _ways_around():
         (file, {"ledger": "other.ledger"}),
         (file, {"unit": hb.Unit.row(), "account": "b"}),
         (file, {"account": "b"}),
-        (file, {"budget": hb.Budget(100), "ledger": "large.ledger"}),
+        (file, {"budget": hb.Budget(9), "ledger": "large.ledger"}),
         ("own.toml", {}),
     ]
 

@@ -172,7 +172,7 @@ def test_rows_of_the_same_account_are_free(tmp_path):
 def test_an_account_that_was_opened_by_itself_claims_its_first_rows(tmp_path):
     with Ledger.open(tmp_path / "l") as ledger:
         for name in "ab":
-            ledger.account(name, hb.Unit("p"), Budget(100))
+            ledger.account(name, hb.Unit("p"), Budget(100, allow_large_epsilon=True))
     for name in ("a", "b"):
         opened(tmp_path, csv(tmp_path, f"{name}.csv"), table=name).close()
     with pytest.raises(Refused, match="does not know the rows of a"):
