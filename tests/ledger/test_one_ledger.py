@@ -293,6 +293,21 @@ def test_a_backup_is_whole_and_cannot_be_spent_from(path, tmp_path):
     assert [entry.kind for entry in Ledger.look(path).entries()][-2:] == ["restored", "charge"]
 
 
+def test_a_backup_is_restored_though_the_ledger_was_restored_since(path, tmp_path):
+    with Ledger.open(path) as ledger:
+        ledger.backup(tmp_path / "b")
+    there = moved(path)
+    Ledger.restore(there, spent_since={})
+    spend(there, TENTH)
+    there.unlink()
+    for place in (path, tmp_path / "new"):
+        with pytest.raises(Refused, match="something was spent since"):
+            Ledger.restore(place, tmp_path / "b", spent_since={})
+        assert Ledger.restore(place, tmp_path / "b", spent_since={"visits": TENTH}).is_whole
+        spend(place, TENTH)
+        place.unlink()
+
+
 def test_what_was_released_is_given_again_after_a_restore(path, tmp_path):
     with Ledger.open(path) as ledger:
         owner = ledger.account("visits")

@@ -13,7 +13,7 @@ import ctypes
 import json
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -100,10 +100,10 @@ def first_name() -> str:
     return f"{random_bytes(16).hex()}.0"
 
 
-def next_name(name: str) -> str:
+def next_name(name: str, heads: Iterable[Remembered | None] = ()) -> str:
     """The name of a ledger that is restored: what was remembered of it before, its owner has answered for."""
-    chance, times = _parts(name)
-    return f"{chance}.{times + 1}"
+    names = [name, *(head[0] for head in heads if head is not None and is_copy(head[0], name))]
+    return f"{_parts(name)[0]}.{1 + max(_parts(each)[1] for each in names)}"
 
 
 def is_copy(one: str, other: str) -> bool:

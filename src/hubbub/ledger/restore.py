@@ -174,7 +174,8 @@ def _make(path: Path, rows: Rows, spent: Mapping[str, Loss]) -> None:
         _say(Book(out), spent)
 
     try:
-        new_file(path, fill, next_name(name))
+        notes = (Note.beside(path), Note.at_home(name))
+        new_file(path, fill, next_name(name, [note.read() for note in notes]))
     except FileExistsError:
         raise _occupied() from None
 

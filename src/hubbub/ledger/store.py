@@ -172,7 +172,7 @@ class SQLite:
 
         def adopted(rows: Rows) -> None:
             work(rows)
-            name = next_name(_name(rows))
+            name = next_name(_name(rows), self.remembered())
             rows.run("UPDATE place SET id = ?, kind = 'ledger', lies = ?", (name, lies(self.path)))
 
         self._known = None
