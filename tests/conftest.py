@@ -13,7 +13,8 @@ settings.load_profile("hubbub")
 def _keys_of_its_own(tmp_path_factory):
     """Keys of ledgers in databases are kept in the user's configuration: tests have one of their own."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("XDG_CONFIG_HOME", str(tmp_path_factory.mktemp("configuration")))
+        for name in ("XDG_CONFIG_HOME", "XDG_STATE_HOME"):
+            patch.setenv(name, str(tmp_path_factory.mktemp("home")))
         yield
 
 

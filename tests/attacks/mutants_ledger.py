@@ -20,7 +20,7 @@ class Anywhere(SQLite):
         pass
 
     def remembered(self):
-        return None
+        return set()
 
 
 class InEveryChild(Spending):

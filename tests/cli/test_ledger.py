@@ -13,6 +13,7 @@ from hubbub.ledger import Ledger
 from hubbub.ledger.history import History
 from hubbub.loss import Budget, Loss
 from hubbub.unit import Unit
+from ledger.places import forget
 
 FIRST = Path(__file__).parents[1] / "ledger" / "data" / "first.ledger"
 
@@ -21,6 +22,7 @@ FIRST = Path(__file__).parents[1] / "ledger" / "data" / "first.ledger"
 def path(tmp_path):
     copy = tmp_path / "first.ledger"
     shutil.copy(FIRST, copy)
+    forget(copy)
     assert Ledger.restore(copy, spent_since={}).is_whole
     return str(copy)
 

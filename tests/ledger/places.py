@@ -5,10 +5,17 @@ from contextlib import closing
 from pathlib import Path
 
 from hubbub.ledger import Account, Ledger
+from hubbub.ledger.store import SQLite
 from hubbub.loss import Budget
 from hubbub.unit import Unit
 
 PATIENT = Unit("patient")
+
+
+def forget(path) -> None:
+    """Nothing is remembered of how long a ledger was."""
+    for note in SQLite(path, is_looked_at=True)._notes:
+        note.path.unlink(missing_ok=True)
 
 
 class File:
@@ -24,8 +31,8 @@ class File:
         return Ledger.look(self.address)
 
     def forget(self) -> None:
-        """What an attacker does who knows what lies beside the file."""
-        Path(f"{self.address}.head").unlink()
+        """What an attacker does who knows what lies beside the file, and in the user's own folder."""
+        forget(self.address)
 
     def attack(self, text: str, given=()) -> list:
         with closing(sqlite3.connect(self.address, isolation_level=None)) as connection:

@@ -17,7 +17,7 @@ from hubbub.ledger import Ledger
 from hubbub.ledger.place import is_same_place, lies
 from hubbub.ledger.store import SQLite
 from hubbub.loss import Loss
-from ledger.places import account
+from ledger.places import account, forget
 
 TENTH, HALF, ALL = (Loss.pure(Fraction(1, bottom)) for bottom in (10, 2, 1))
 
@@ -165,13 +165,35 @@ def test_an_older_state_that_is_copied_over_it_is_found(path):
     assert spent(path) == 1
 
 
+def test_an_older_state_is_found_though_what_lies_beside_it_is_older_too(path):
+    note = path.with_name("visits.ledger.head")
+    before = path.read_bytes(), note.read_bytes()
+    spend(path)
+    path.write_bytes(before[0])
+    note.write_bytes(before[1])
+    with pytest.raises(Refused, match="an older state was put in its place"):
+        Ledger.open(path)
+    Ledger.restore(path, spent_since={"visits": HALF})
+    assert spent(path) == 1
+
+
+def test_what_one_user_confirmed_no_other_is_asked_for(path, monkeypatch, tmp_path):
+    before = path.read_bytes()
+    spend(path, TENTH)
+    path.write_bytes(before)
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))  # hers, who knows less
+    Ledger.restore(path, spent_since={"visits": TENTH})
+    monkeypatch.undo()
+    spend(path, TENTH)
+
+
 def test_who_has_it_open_finds_an_older_state_though_nothing_lies_beside_it(path):
     before = path.read_bytes()
     with Ledger.open(path) as ledger:
         spender = ledger.account("visits")
         spender.charge("a count", TENTH)
         ledger.close()
-        path.with_name("visits.ledger.head").unlink()
+        forget(path)
         path.write_bytes(before)
         with pytest.raises(Refused, match="an older state"):
             spender.charge("a count", TENTH)
@@ -271,6 +293,21 @@ def test_a_backup_is_whole_and_cannot_be_spent_from(path, tmp_path):
     assert [entry.kind for entry in Ledger.look(path).entries()][-2:] == ["restored", "charge"]
 
 
+def test_a_backup_is_restored_though_the_ledger_was_restored_since(path, tmp_path):
+    with Ledger.open(path) as ledger:
+        ledger.backup(tmp_path / "b")
+    there = moved(path)
+    Ledger.restore(there, spent_since={})
+    spend(there, TENTH)
+    there.unlink()
+    for place in (path, tmp_path / "new"):
+        with pytest.raises(Refused, match="something was spent since"):
+            Ledger.restore(place, tmp_path / "b", spent_since={})
+        assert Ledger.restore(place, tmp_path / "b", spent_since={"visits": TENTH}).is_whole
+        spend(place, TENTH)
+        place.unlink()
+
+
 def test_what_was_released_is_given_again_after_a_restore(path, tmp_path):
     with Ledger.open(path) as ledger:
         owner = ledger.account("visits")
@@ -333,7 +370,7 @@ def test_restored_budgets_hold(path):
 
 def test_a_ledger_on_a_disk_of_the_tests_is_asked_for_its_place(path):
     store = SQLite(path, remembers=False)
-    assert store.remembered() is None
+    assert store.remembered() == set()
     store.close()
 
 

@@ -28,7 +28,7 @@ def test_the_classic_sigma_is_private_enough_and_more_than_needed(epsilon, delta
     sigma = classic(epsilon, delta)
 
     assert Loss.gaussian(1 / sigma).delta(epsilon) <= delta
-    assert Gaussian.of(sensitivity=1, epsilon=epsilon, delta=delta).sigma < sigma
+    assert Gaussian.of(sensitivity=1, epsilon=epsilon, delta=delta, population=50).sigma < sigma
 
 
 @pytest.mark.parametrize("epsilon", EPSILONS)

@@ -120,7 +120,8 @@ def test_the_shipped_cut_is_the_least_that_is_private(q, k, groups):
     epsilon = groups * epsilon_of(1 / q)
     slack = 1 + Fraction(1, 10)  # each key gets δ/G, which is a little less than 1 − (1 − δ)^(1/G)
     wanted = [
-        GeometricKeys.of(groups=groups, epsilon=epsilon, delta=d).cut for d in (told * slack, told / slack)
+        GeometricKeys.of(groups=groups, epsilon=epsilon, delta=d, population=1).cut
+        for d in (told * slack, told / slack)
     ]
     fewest = next(cut for cut in range(1, 99) if groups * chance(q, cut, 1) <= told * slack)
 
@@ -129,8 +130,11 @@ def test_the_shipped_cut_is_the_least_that_is_private(q, k, groups):
     if groups == 1:
         assert fewest == k
         exact = GeometricKeys(epsilon, k, 1)
-        assert GeometricKeys.of(groups=1, epsilon=epsilon, delta=exact.delta).cut == k
-        assert GeometricKeys.of(groups=1, epsilon=epsilon, delta=exact.delta * (1 - CLOSE)).cut == k + 1
+        assert GeometricKeys.of(groups=1, epsilon=epsilon, delta=exact.delta, population=1).cut == k
+        assert (
+            GeometricKeys.of(groups=1, epsilon=epsilon, delta=exact.delta * (1 - CLOSE), population=1).cut
+            == k + 1
+        )
 
 
 @every_law

@@ -3,26 +3,39 @@
 A ledger holds where it lies: its name, the numbers of its file and of its folder, and when the file was
 made. A copy is another file; a file that was moved has another name or another folder. The number of the
 device is not among them, since it may change when the machine starts anew. What lies beside the ledger, in
-NAME.head, is how many lines it had at least: a file that was overwritten by an older one has fewer.
+NAME.head, and once more in the user's own folder, is how many lines it had at least: a file that was
+overwritten by an older one has fewer.
 
 Proof: docs/proofs/ledger.md, "One ledger"
 """
 
 import json
 import os
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from hubbub.errors import Refused
+from hubbub.noise.entropy import random_bytes
 from hubbub.tables.identity import made_at
 
-__all__ = ["Beside", "Remembered", "is_same_place", "lies", "refuse_elsewhere"]
+__all__ = [
+    "Note",
+    "Remembered",
+    "first_name",
+    "is_copy",
+    "is_same_place",
+    "lies",
+    "misses",
+    "next_name",
+    "refuse_elsewhere",
+]
 
 _LONGEST = 1000
 
 Remembered = tuple[str, int, str]
-"""A ledger by its id, how many lines it had, and the digest of the last of them."""
+"""A ledger by its name, how many lines it had, and the digest of the last of them."""
 
 
 def lies(path: Path, name: str | None = None) -> str:
@@ -63,14 +76,53 @@ def refuse_elsewhere(kind: str, stored: str, here: str) -> None:
     )
 
 
-class Beside:
-    """What lies beside a ledger's file: how many lines it had when it was last written.
+def first_name() -> str:
+    """The name of a new ledger: by chance, and how often it was restored."""
+    return f"{random_bytes(16).hex()}.0"
+
+
+def next_name(name: str, heads: Iterable[Remembered | None] = ()) -> str:
+    """The name of a ledger that is restored: what was remembered of it before, its owner has answered for."""
+    names = [name, *(head[0] for head in heads if head is not None and is_copy(head[0], name))]
+    return f"{_parts(name)[0]}.{1 + max(_parts(each)[1] for each in names)}"
+
+
+def is_copy(one: str, other: str) -> bool:
+    """Whether two are copies of one ledger, restored or not."""
+    return _parts(one)[0] == _parts(other)[0]
+
+
+def misses(name: str, has: Callable[[int, str], bool], head: Remembered | None) -> bool:
+    """Whether a ledger lacks the line that is remembered of it, and was not restored since."""
+    if head is None or head[1] == 0 or not is_copy(head[0], name):
+        return False
+    return _parts(head[0])[1] >= _parts(name)[1] and not has(head[1], head[2])
+
+
+def _parts(name: str) -> tuple[str, int]:
+    chance, _, times = name.partition(".")
+    return chance, int(times) if times.isascii() and times.isdecimal() else 0
+
+
+class Note:
+    """How many lines a ledger had when it was last written, in a small file.
 
     It is written after each commit and not synced: it may say too little, and never too much.
     """
 
     def __init__(self, path: Path) -> None:
-        self.path = path.with_name(path.name + ".head")
+        self.path = path
+
+    @classmethod
+    def beside(cls, path: Path) -> "Note":
+        """The one that lies beside the ledger."""
+        return cls(path.with_name(path.name + ".head"))
+
+    @classmethod
+    def at_home(cls, name: str) -> "Note":
+        """The one in the user's own folder, which is not put back with the ledger's."""
+        folder = Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state")
+        return cls(folder / "hubbub" / f"{_parts(name)[0]}.head")
 
     def read(self) -> Remembered | None:
         """What was remembered; None where nothing was, or it cannot be read."""
@@ -87,8 +139,14 @@ class Beside:
     def write(self, head: Remembered) -> None:
         """Remember; where that is not possible the ledger is as good as before."""
         with suppress(OSError):
-            opened = os.open(self.path, os.O_WRONLY | os.O_CREAT, 0o600)
             try:
-                os.pwrite(opened, f"{head[0]} {head[1]:020} {head[2]}\n".encode("ascii"), 0)
+                opened = os.open(self.path, os.O_WRONLY | os.O_CREAT, 0o600)
+            except FileNotFoundError:
+                self.path.parent.mkdir(mode=0o700, parents=True)
+                opened = os.open(self.path, os.O_WRONLY | os.O_CREAT, 0o600)
+            try:
+                os.pwrite(
+                    opened, f"{head[0]} {head[1]:020} {head[2]}\n".ljust(_LONGEST // 4).encode("ascii"), 0
+                )
             finally:
                 os.close(opened)

@@ -14,9 +14,8 @@ from typing import Any, TypeVar
 
 from hubbub.errors import InvalidInput, LedgerFailed, Refused
 from hubbub.ledger.account import check_name
-from hubbub.ledger.place import Remembered, refuse_elsewhere
+from hubbub.ledger.place import Remembered, first_name, next_name, refuse_elsewhere
 from hubbub.ledger.store import TABLES, Rows, only_looked_at
-from hubbub.noise.entropy import random_bytes
 from hubbub.process import refuse_fork
 
 __all__ = ["Postgres", "is_address"]
@@ -93,13 +92,14 @@ class Postgres:
 
         def adopted(rows: Rows) -> None:
             work(rows)
-            rows.run("UPDATE place SET kind = 'ledger', lies = ?", rows.run(_HERE)[0])
+            name = next_name(rows.run("SELECT id FROM place")[0][0])
+            rows.run("UPDATE place SET id = ?, kind = 'ledger', lies = ?", (name, *rows.run(_HERE)[0]))
 
         self._transaction(_BEGIN_WRITING.format(wait=self._wait), adopted)
 
-    def remembered(self) -> Remembered | None:
+    def remembered(self) -> set[Remembered | None]:
         """A database is not replaced by an older one unnoticed by who runs it: nothing is kept beside it."""
-        return None
+        return set()
 
     def lacks_log(self) -> bool:
         """A database is one thing."""
@@ -110,7 +110,7 @@ class Postgres:
         """In the configuration of who runs the process that holds the rows, and never in the database."""
         name = self.read(lambda rows: rows.run("SELECT id FROM place"))[0][0]
         folder = Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config")
-        return folder / "hubbub" / f"{name}.key"
+        return folder / "hubbub" / f"{name.partition('.')[0]}.key"
 
     def check(self, rows: Rows) -> str | None:
         """Whether it lies where it was; the database checks its own pages."""
@@ -192,7 +192,7 @@ class Postgres:
                 "BEGIN; SELECT pg_advisory_xact_lock(7526764); CREATE SCHEMA IF NOT EXISTS hubbub; "
                 "SET LOCAL search_path = hubbub; DO $$ BEGIN IF to_regclass('hubbub.turn') IS NULL THEN "
                 f"{tables} CREATE TABLE turn AS SELECT {_FORMAT}::bigint AS version; "
-                f"INSERT INTO place SELECT '{random_bytes(16).hex()}', 'ledger', ({_HERE}); "
+                f"INSERT INTO place SELECT '{first_name()}', 'ledger', ({_HERE}); "
                 "END IF; END $$; COMMIT"
             )
         version = connection.execute("SELECT version FROM hubbub.turn").fetchone()[0]

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from hubbub.errors import BudgetExceeded, HubbubError, InvalidInput, Refused
 from hubbub.ledger.book import EVERYBODY, Book, cost_to_plain, damaged, plain_text
-from hubbub.ledger.place import Beside, Remembered
+from hubbub.ledger.place import Note, Remembered, is_copy, misses, next_name
 from hubbub.ledger.postgres import Postgres, is_address
 from hubbub.ledger.store import COPIED, Rows, SQLite, Store, leftovers, new_file
 from hubbub.ledger.verify import verified
@@ -100,7 +100,7 @@ def _refuse_two(source: Store, where: str | Path) -> None:
         return
     try:
         with closing(SQLite(old)) as other:
-            is_there = other.read(lambda rows: rows.run(_PLACE))[0][0] == name
+            is_there = is_copy(other.read(lambda rows: rows.run(_PLACE))[0][0], name)
     except HubbubError:
         is_there = False
     if is_there:
@@ -132,8 +132,9 @@ def _refuse_forgetting(source: Store, where: str | Path, spent: Mapping[str, Los
         )
     old = source.read(_old_path)
     places = [] if is_address(where) else [Path(where).resolve()]
-    for path in dict.fromkeys((*places, *([] if old is None else [old]))):
-        if _misses(source, Beside(path).read()):
+    paths = dict.fromkeys((*places, *([] if old is None else [old])))
+    for head in {*(Note.beside(path).read() for path in paths), *source.remembered()}:
+        if _misses(source, head):
             raise Refused(
                 "lines were written that this file does not have",
                 why="something was spent since",
@@ -142,18 +143,17 @@ def _refuse_forgetting(source: Store, where: str | Path, spent: Mapping[str, Los
 
 
 def _is_forgotten(store: Store) -> bool:
-    return _misses(store, store.remembered())
+    return any(_misses(store, head) for head in store.remembered())
 
 
 def _misses(store: Store, head: Remembered | None) -> bool:
     """Whether a ledger lacks a line that it had."""
-    if head is None or head[1] == 0:
-        return False
-    name, number, digest = head
 
     def work(rows: Rows) -> bool:
-        is_its = rows.run(_PLACE)[0][0] == name
-        return is_its and rows.run("SELECT digest FROM entries WHERE number = ?", (number,)) != [(digest,)]
+        def has(number: int, digest: str) -> bool:
+            return rows.run("SELECT digest FROM entries WHERE number = ?", (number,)) == [(digest,)]
+
+        return misses(rows.run(_PLACE)[0][0], has, head)
 
     return store.read(work)
 
@@ -174,10 +174,10 @@ def _make(path: Path, rows: Rows, spent: Mapping[str, Loss]) -> None:
         _say(Book(out), spent)
 
     try:
-        new_file(path, fill, name)
+        notes = (Note.beside(path), Note.at_home(name))
+        new_file(path, fill, next_name(name, [note.read() for note in notes]))
     except FileExistsError:
         raise _occupied() from None
-    Beside(path).path.unlink(missing_ok=True)  # of the ledger that lay here before
 
 
 def _refill(rows: Rows, out: Rows, spent: Mapping[str, Loss]) -> None:

@@ -14,8 +14,15 @@ from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 from hubbub.errors import InvalidInput, LedgerFailed, Refused
-from hubbub.ledger.place import Beside, Remembered, lies, refuse_elsewhere
-from hubbub.noise.entropy import random_bytes
+from hubbub.ledger.place import (
+    Note,
+    Remembered,
+    first_name,
+    lies,
+    misses,
+    next_name,
+    refuse_elsewhere,
+)
 from hubbub.output import guard
 from hubbub.process import refuse_fork
 
@@ -75,7 +82,7 @@ class Store(Protocol):
     def adopt(self, work: Callable[[Rows], None]) -> None:
         """As `write`, in a ledger that was copied or moved: by its owner's word it lies here from now on."""
 
-    def remembered(self) -> Remembered | None:
+    def remembered(self) -> set[Remembered | None]:
         """How many lines the ledger that lay here had at least."""
 
     def lacks_log(self) -> bool:
@@ -121,7 +128,8 @@ class SQLite:
         self._is_looked_at = is_looked_at
         self._connect = connect
         self._settings = _DURABLE if durable else ("PRAGMA synchronous = NORMAL",)
-        self._beside = Beside(self.path) if remembers else None
+        self._remembers = remembers
+        self._notes = [Note.beside(self.path)] if remembers else []
         log = self.path.with_name(self.path.name + "-wal")
         self._had_log = log.exists() and log.stat().st_size > 0
         self._idle: list[Any] = []
@@ -136,6 +144,8 @@ class SQLite:
         if not self.path.exists() and not is_looked_at:
             self._create()
         self._transaction("BEGIN", _check_format, is_checked=False)
+        if remembers:
+            self._notes.append(Note.at_home(self._transaction("BEGIN", _name, is_checked=False)))
         if not is_looked_at:
             self.read(lambda _: None)
             self._file.is_ours = True
@@ -162,14 +172,15 @@ class SQLite:
 
         def adopted(rows: Rows) -> None:
             work(rows)
-            rows.run("UPDATE place SET kind = 'ledger', lies = ?", (lies(self.path),))
+            name = next_name(_name(rows), self.remembered())
+            rows.run("UPDATE place SET id = ?, kind = 'ledger', lies = ?", (name, lies(self.path)))
 
         self._known = None
         self._transaction("BEGIN IMMEDIATE", adopted, is_checked=False)
 
-    def remembered(self) -> Remembered | None:
-        """What lies beside the file says of how long the ledger was."""
-        return None if self._beside is None else self._beside.read()
+    def remembered(self) -> set[Remembered | None]:
+        """What the notes say of how long the ledger was."""
+        return {note.read() for note in self._notes}
 
     def lacks_log(self) -> bool:
         """Whether the file says that it has a log, and there is none: it was copied or moved while in use."""
@@ -179,7 +190,7 @@ class SQLite:
     def check(self, rows: Rows) -> str | None:
         """Whether it lies where it was; SQLite's own check of its pages and indexes."""
         try:
-            self._refuse_elsewhere(rows, {self.remembered()})
+            self._refuse_elsewhere(rows, self.remembered())
         except Refused as refusal:
             return refusal.what
         found = rows.run("PRAGMA integrity_check(1)")
@@ -192,7 +203,7 @@ class SQLite:
     def _transaction(self, begin: str, work: Callable[[Rows], _T], *, is_checked: bool) -> _T:
         refuse_fork(self._process, "a ledger that was opened", "open the ledger in the new process")
         # Read before the transaction begins: it never says more than was committed by then.
-        before = {self.remembered(), self._known} if is_checked else set()
+        before = {*self.remembered(), self._known} if is_checked else set()
         try:
             connection = self._taken()
         except _FAILURES as problem:
@@ -218,8 +229,8 @@ class SQLite:
         self._idle.append(connection)
         if head is not None:
             self._known = head
-            if self._beside is not None:
-                self._beside.write(head)
+            for note in self._notes:
+                note.write(head)
         return out
 
     def _taken(self) -> Any:
@@ -282,8 +293,8 @@ class SQLite:
         if kind != "ledger" or stored != self._lies:
             refuse_elsewhere(kind, stored, lies(self.path))
             self._lies = stored
-        for head in before - {None}:
-            if head is not None and head[0] == name and head[1] > 0 and not _has(rows, head):
+        for head in before:
+            if misses(name, lambda number, digest: _has(rows, number, digest), head):
                 raise Refused(
                     "the ledger holds less than it did: an older state was put in its place",
                     why="what was spent since would be spent once more",
@@ -306,7 +317,7 @@ class SQLite:
 
     def _create(self) -> None:
         """Made whole beside its place, then put there: nobody ever sees half of one."""
-        if self.remembered() is not None or leftovers(self.path):
+        if self.remembered() - {None} or leftovers(self.path):
             raise Refused(
                 "there was a ledger here, and it is gone",
                 why="a new one would have the whole budget once more",
@@ -314,7 +325,7 @@ class SQLite:
                 "remove the files of its name with .head, -wal or -journal at the end",
             )
         with suppress(FileExistsError):  # somebody else's was first
-            new_file(self.path, lambda _: None, random_bytes(16).hex())
+            new_file(self.path, lambda _: None, first_name())
 
 
 @dataclass
@@ -385,8 +396,13 @@ def new_file(path: Path, fill: Callable[[Rows], None], name: str, backup_of: str
             made.with_name(made.name + ending).unlink(missing_ok=True)
 
 
-def _has(rows: Rows, head: Remembered) -> bool:
-    return rows.run("SELECT digest FROM entries WHERE number = ?", (head[1],)) == [(head[2],)]
+def _has(rows: Rows, number: int, digest: str) -> bool:
+    return rows.run("SELECT digest FROM entries WHERE number = ?", (number,)) == [(digest,)]
+
+
+def _name(rows: Rows) -> str:
+    found = rows.run("SELECT id FROM place")
+    return str(found[0][0]) if found else ""
 
 
 def _head(rows: Rows) -> Remembered:
