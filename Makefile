@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
-.PHONY: demo test test-long check bench mutants coverage clean format
+.PHONY: demo test test-long test-oldest check bench mutants coverage clean format
 
 # pip reads dependency groups from 25.1 on.
 $(VENV)/.base: pyproject.toml
@@ -26,6 +26,17 @@ test: $(VENV)/.test
 
 test-long: $(VENV)/.test
 	$(BIN)/python -m pytest -m long -n auto
+
+# The other end of what pyproject.toml allows; `make test` has the newest.
+.venv-oldest/.ready: pyproject.toml tests/oldest.py
+	@test -x .venv-oldest/bin/python || $(PYTHON) -m venv .venv-oldest
+	@.venv-oldest/bin/python -m pip --disable-pip-version-check --quiet install $$($(PYTHON) tests/oldest.py) \
+		'pytest>=8' 'pytest-xdist>=3.6' 'hypothesis>=6.100' 'mpmath>=1.3' 'apsw>=3.46'
+	@.venv-oldest/bin/python -m pip --disable-pip-version-check --quiet install --no-deps --editable .
+	@touch $@
+
+test-oldest: .venv-oldest/.ready
+	.venv-oldest/bin/python -m pytest -n auto --dist loadfile tests/queries tests/ledger tests/cli tests/mechanisms
 
 check: $(VENV)/.test
 	$(BIN)/ruff check .
@@ -63,4 +74,4 @@ mutants: $(VENV)/.test
 	@$(BIN)/python tests/mutants.py
 
 clean:
-	rm -rf $(VENV) .venv-bench .venv-tumult .venv-pipelinedp .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage
+	rm -rf $(VENV) .venv-oldest .venv-bench .venv-tumult .venv-pipelinedp .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage

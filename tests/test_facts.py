@@ -12,7 +12,8 @@ from pyarrow.dataset import dataset
 
 import hubbub
 from hubbub.errors import BudgetExceeded, HubbubError, InvalidInput, Refused
-from hubbub.facts import NAME, found, key_texts, kind_of, read, typed_keys
+from hubbub.facts import NAME, key_texts, kind_of, read, typed_keys
+from hubbub.finding import found
 from hubbub.ledger import Ledger
 from hubbub.tables.schema import Kind
 
@@ -70,6 +71,8 @@ def test_everything_is_read_exactly(folder):
 
 
 def test_a_decimal_is_what_is_written(folder):
+    confirmed = "[budget]\nepsilon = 21\nallow_large_epsilon = true\n"
+    assert read(written(folder, VISITS + confirmed)).budget.epsilon == 21
     facts = read(written(folder, VISITS + "bounds = { cost = [0.1, 0.3] }\n[budget]\nepsilon = 0.1\n"))
     assert facts.budget.epsilon == Fraction(1, 10)
     assert facts.tables[0].bounds["cost"] == (Fraction(1, 10), Fraction(3, 10))
@@ -358,6 +361,9 @@ def test_rows_are_public_or_protected(folder):
         (VISITS + "[budget]\nepsilon = 1\nrho = 1", "budget.rho is not known"),
         ("population = 9\n" + VISITS + "[budget]\nepsilon = 1\ndelta = 0.2", "in budget, delta is not below"),
         ("budget = 1\n" + VISITS, "budget is not a table"),
+        (VISITS + "[budget]\nepsilon = 1\ndelta = 0.2", "in budget, delta is above 1/1000"),
+        (VISITS + "[budget]\nepsilon = 21", "in budget, epsilon is above 20"),
+        (VISITS + "[budget]\nepsilon = 21\nallow_large_epsilon = 1", "in budget, allow_large_epsilon is"),
         ("[tables]\nvisits = 1", "tables.visits is not a table"),
         (VISITS + "colour = 1", "tables.visits.colour is not known"),
         ('[tables.visits]\nunit = "patient"', "tables.visits.path is missing"),

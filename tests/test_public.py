@@ -15,10 +15,10 @@ ROOT = Path(__file__).parent.parent
 
 DOOR = {
     "AboveThreshold", "Bounded", "Budget", "Dataset", "Exponential", "Gaussian", "Halted", "HubbubError",
-    "InvalidInput", "Laplace", "LaplaceMax", "LaplaceMaxWithGap", "Ledger", "Loss", "Mechanism", "Neighbours",
-    "PermuteAndFlip", "RandomizedResponse", "Refused", "Release", "Sensitivity", "TopK", "UnaryEncoding",
-    "Unit", "Universe", "Unsupported", "Window", "calibrate", "count", "counts", "fraction", "from_json",
-    "histogram", "least_noise", "linear", "measure_winner", "open", "parallel",
+    "InvalidInput", "Laplace", "LaplaceMax", "LaplaceMaxWithGap", "Ledger", "Loss", "Mechanism",
+    "Neighbours", "PermuteAndFlip", "RandomizedResponse", "Refused", "Release", "Sensitivity", "Spending",
+    "TopK", "UnaryEncoding", "Unit", "Universe", "Unsupported", "Window", "calibrate", "count", "counts",
+    "fraction", "from_json", "histogram", "least_noise", "linear", "measure_winner", "open", "parallel",
 }  # fmt: skip
 
 

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
         measure_winner,
     )
     from hubbub.release import Release
+    from hubbub.spending import Spending
     from hubbub.unit import Neighbours, Unit, Window
     from hubbub.universe import Universe
 
@@ -63,6 +64,7 @@ __all__ = [
     "Refused",
     "Release",
     "Sensitivity",
+    "Spending",
     "TopK",
     "UnaryEncoding",
     "Unit",
@@ -90,6 +92,7 @@ _HOMES = {
     "ledger": ("Ledger",),
     "loss": ("Budget", "Loss", "calibrate", "parallel"),
     "release": ("Release",),
+    "spending": ("Spending",),
     "unit": ("Neighbours", "Unit", "Window"),
     "universe": ("Universe",),
 }

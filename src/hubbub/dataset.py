@@ -12,14 +12,22 @@ from pathlib import Path
 from typing import Any, Self
 
 from hubbub.errors import HubbubError, InvalidInput, Refused
-from hubbub.facts import found, kind_of
+from hubbub.facts import kind_of
+from hubbub.finding import found
 from hubbub.ledger import Account, Charge, Ledger
 from hubbub.ledger.book import digest
 from hubbub.ledger.outcome import answer_of, callers_own, outcome_of, settled
 from hubbub.loss import Budget
 from hubbub.loss.stored import loss_to_json
 from hubbub.noise.entropy import random_bytes
-from hubbub.opening import keep_declared, refuse_both, refuse_declared, refuse_words
+from hubbub.opening import (
+    keep_declared,
+    refuse_both,
+    refuse_declared,
+    refuse_without_ledger,
+    refuse_words,
+    window_of,
+)
 from hubbub.queries.answers import Answers
 from hubbub.queries.builder import Builder
 from hubbub.queries.finer import finer, is_additive, plan_of
@@ -374,7 +382,7 @@ def open(  # noqa: A001 - hubbub.open is its name
             why="it must be known who is protected",
             fix='pass unit="patient" or Unit.row()',
         )
-    who = replace(who, window=_window(window, who, None if facts is None else facts.window))
+    who = replace(who, window=window_of(window, who, None if facts is None else facts.window))
     has_ledger = ledger is not None or (facts is not None and facts.ledger is not None)
     refuse_words(analyst, has_ledger=has_ledger, new_rows=new_rows, override=override)
     if facts is not None:
@@ -427,7 +435,7 @@ def open(  # noqa: A001 - hubbub.open is its name
     people = population if population is not None else budget.population if budget is not None else None
     limits = Limits(rows_per_unit, groups_per_unit)
     if ledger is None:
-        _refuse_without_ledger(account=account, analyst=analyst, version=version)
+        refuse_without_ledger(account=account, analyst=analyst, version=version)
         return Dataset(engine, who, Spending(budget, who), population=people, limits=limits)
     secret = None if facts is None else facts.secret
     kept = ledger if isinstance(ledger, Ledger) else Ledger.open(ledger, secret=secret)
@@ -440,6 +448,7 @@ def open(  # noqa: A001 - hubbub.open is its name
         )
     dataset = ", ".join(protected)
     places = {name: engine.place(name) for name in sources}
+    kept.refuse_public({name: engine.identity(name) for name in sources if name not in protected})
     owner = kept.account(
         account or protected[0],
         who,
@@ -475,32 +484,6 @@ def open(  # noqa: A001 - hubbub.open is its name
 def _text_files(*, quotes: bool | None, encoding: str | None) -> dict[str, Any]:
     """How CSV files are read."""
     return {"has_quotes": quotes is not False, "encoding": encoding or "utf-8"}
-
-
-def _window(given: Window | str | None, who: Unit, column: str | None) -> Window | None:
-    if given is None and who.window is None and column is not None:
-        raise InvalidInput(
-            "no window is given",
-            why=f"the budget is for each stretch of time by {column}, and pays for its rows alone",
-            fix='pass window="2026-11"',
-        )
-    if isinstance(given, str):
-        if column is None:
-            raise InvalidInput(
-                "the window's column is not known",
-                why="a row is in it by a date of its own",
-                fix='pass Window.of("day", "2026-11"), or declare window = "day" in hubbub.toml',
-            )
-        return Window.of(column, given)
-    return given or who.window
-
-
-def _refuse_without_ledger(**given: Any) -> None:
-    for name, value in given.items():
-        if value is not None:
-            raise InvalidInput(
-                f"{name} is given without a ledger", why="only a ledger keeps it", fix="pass a ledger too"
-            )
 
 
 def _origin(name: str, source: "Source", place: Any, *, is_named: bool) -> list[Any]:

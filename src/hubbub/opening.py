@@ -10,13 +10,21 @@ from pathlib import Path
 from typing import Any
 
 from hubbub.errors import InvalidInput, Refused
-from hubbub.facts import Facts, found
+from hubbub.facts import Facts
+from hubbub.finding import found
 from hubbub.ledger import Ledger
 from hubbub.loss import Budget
 from hubbub.tables.engine import Engine, Source
-from hubbub.unit import Unit
+from hubbub.unit import Unit, Window
 
-__all__ = ["keep_declared", "refuse_both", "refuse_declared", "refuse_words"]
+__all__ = [
+    "keep_declared",
+    "refuse_both",
+    "refuse_declared",
+    "refuse_without_ledger",
+    "refuse_words",
+    "window_of",
+]
 
 
 def keep_declared(
@@ -130,6 +138,32 @@ def refuse_words(analyst: str | None, *, has_ledger: bool, **words: bool) -> Non
                 f"{name} is passed on behalf of an analyst", why="it is the owner's word", fix="ask the owner"
             )
         if is_said and not has_ledger:
+            refuse_without_ledger(**{name: True})
+
+
+def window_of(given: Window | str | None, who: Unit, column: str | None) -> Window | None:
+    """The window that is meant; `column` is the one that is declared."""
+    if given is None and who.window is None and column is not None:
+        raise InvalidInput(
+            "no window is given",
+            why=f"the budget is for each stretch of time by {column}, and pays for its rows alone",
+            fix='pass window="2026-11"',
+        )
+    if isinstance(given, str):
+        if column is None:
+            raise InvalidInput(
+                "the window's column is not known",
+                why="a row is in it by a date of its own",
+                fix='pass Window.of("day", "2026-11"), or declare window = "day" in hubbub.toml',
+            )
+        return Window.of(column, given)
+    return given or who.window
+
+
+def refuse_without_ledger(**given: Any) -> None:
+    """Refuse what only a ledger keeps."""
+    for name, value in given.items():
+        if value is not None:
             raise InvalidInput(
                 f"{name} is given without a ledger", why="only a ledger keeps it", fix="pass a ledger too"
             )

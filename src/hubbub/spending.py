@@ -31,8 +31,8 @@ def account_of(given: Account | Unsaid | None) -> Account | None:
         raise InvalidInput(
             "account is not given",
             why="somebody must keep count: each fit of the same rows costs again",
-            fix="pass account=Spending(Budget(1, 1e-6)), a data set's or a ledger's; or account=None, to say "
-            "that nobody does",
+            fix="pass account=hb.Spending(hb.Budget(1, 1e-6)), a data set's or a ledger's; or "
+            "account=None, to say that nobody does",
         )
     return given
 

@@ -97,6 +97,8 @@ def public_and_protected():
         dataset__refuse_both=nothing,
         dataset__refuse_declared=nothing,
         facts___Reader___refuse_both=nothing,
+        finding___refuse_unlike=nothing,
+        ledger__ledger__refuse_public=nothing,
     ):
         yield
 

@@ -41,6 +41,22 @@ def negations_unknown(rows, text):
     return _counted(rows, text)
 
 
+def joined_as_they_are(rows, copies, sides):
+    """A39: a unit's rows are multiplied by each other as often as tables are joined."""
+    connection = duckdb.connect()
+    connection.execute("CREATE TABLE t (unit INT, x DOUBLE, s VARCHAR)")
+    connection.executemany("INSERT INTO t VALUES (?, ?, ?)", rows)
+    [(found,)] = connection.execute(_self_join(copies, sides)).fetchall()
+    return found
+
+
+def _self_join(copies, sides):
+    """A table, so often united with itself, joined with itself on the unit."""
+    union = " UNION ALL ".join(["SELECT unit, x FROM t"] * copies)
+    joins = " ".join(f"JOIN a AS a{place} ON a0.unit = a{place}.unit" for place in range(1, sides))
+    return f"WITH a AS ({union}) SELECT COUNT(*) AS n FROM a AS a0 {joins}"
+
+
 def _counted(rows, text):
     """How many rows fulfil it, by DuckDB itself."""
     connection = duckdb.connect()

@@ -1,1 +1,30 @@
-"""Examples stay apart at every step: as it was before, kept so that each attack is seen to find what it looks for."""
+"""Examples stay apart at every step: as it was before, so that each attack finds what it looks for."""
+
+from types import SimpleNamespace
+from unittest import mock
+
+from hubbub.learn import private
+from hubbub.learn.gradients import Recorded
+
+
+def looked_at_once(*args, **kwargs):
+    """A46: examples are seen to stay apart before the first step, and never again."""
+    trainer = private(*args, **kwargs)
+    if isinstance(trainer._way.way, Recorded):
+        trainer._way.way.is_compared = False
+    return trainer
+
+
+def _resume_by_the_file(trainer, path):
+    with mock.patch("hubbub.learn.saved.is_first", return_value=True):
+        trainer.resume(path)
+
+
+resumed_by_the_file = SimpleNamespace(resume=_resume_by_the_file)
+"""A47: whether somebody went on from a checkpoint is written in the file alone."""
+
+
+def forked(trainer):
+    """A41: a fork of a run goes on like the run."""
+    trainer._refuse_copies = lambda: None
+    return trainer

@@ -60,7 +60,7 @@
 | A30-sql | bounds of a column before it was computed with | sql | bounds_of_another_step |
 
 Rows that end in -sql are made through SQL, against the engine's exact integers. Those from A31 on are attacks
-on the edges: each theme has a table of its own, in the docstring of its tests, and its mutants in a file of its own.
+on the edges: each theme has a table in the docstring of its tests, and its mutants in a file of their own.
 """
 
 import importlib

@@ -9,6 +9,7 @@
 | A61 | declared rows as a mapping, a pattern, a member; another ledger, unit or account than declared | what_is_passed_wins |
 | A61-member | one file of a declared pattern, or more files than were declared | what_is_passed_wins |
 | A62 | the protected rows passed as a public table | public_and_protected |
+| A62-ledger | rows that an account of the ledger pays for, passed as a public table | public_and_protected |
 | A63 | letters that steer a terminal, or are markup, in every text that is not ours | printed_raw |
 | A64 | an output that is, or leads to, data or a ledger | written_in_place |
 """  # noqa: E501 - a row is a line
@@ -24,11 +25,13 @@ from unittest import mock
 import duckdb
 import pandas as pd
 import pyarrow.dataset
+from typer.main import get_command
 
 import hubbub as hb
 from attacks import mutants_declared as mutants
 from attacks.rows import Row, both_tests
 from cli.terminal import run
+from hubbub.cli.app import app
 from hubbub.errors import HubbubError
 from hubbub.ledger import Ledger
 
@@ -146,7 +149,7 @@ def _ways_around():
         (file, {"ledger": "other.ledger"}),
         (file, {"unit": hb.Unit.row(), "account": "b"}),
         (file, {"account": "b"}),
-        (file, {"budget": hb.Budget(100), "ledger": "large.ledger"}),
+        (file, {"budget": hb.Budget(9), "ledger": "large.ledger"}),
         ("own.toml", {}),
     ]
 
@@ -201,7 +204,22 @@ def attack_A62(target):
         # Declared to be somebody's: not public beside other rows either.
         Path("data/hubbub.toml").write_text(DECLARED, encoding="utf-8")
         frame.to_csv("others.csv", index=False)
-        return bool(_public_keys("others.csv", unit="patient", public={"p": file}))
+        if _public_keys("others.csv", unit="patient", public={"p": file}):
+            return True
+        declared = DECLARED.replace("visits.parquet", "others.csv") + both + '"data/visits.parquet"'
+        Path("hubbub.toml").write_text(declared, encoding="utf-8")
+        return bool(_public_keys("others.csv") or _public_keys("hubbub.toml"))
+
+
+def attack_A62_ledger(target):
+    """Rows that an account of the ledger pays for are not public to another."""
+    with folder(target):
+        given = {"unit": "patient", "budget": hb.Budget(1), "ledger": "l"}
+        hb.open("data/visits.parquet", **given).close()
+        os.link("data/visits.parquet", "same.parquet")
+        pd.DataFrame({"patient": range(9)}).to_csv("others.csv", index=False)
+        ways = ("data/visits.parquet", "same.parquet", "data/*.parquet")
+        return any(_public_keys("others.csv", **given, public={"p": way}, new_rows=True) for way in ways)
 
 
 def _public_keys(data, **given):
@@ -221,7 +239,9 @@ _STEERING = set("\x1b\x07\x9b\u202e\u2066\r\b\x7f\x85\u2028")
 def attack_A63(target):
     """No command prints a letter that steers a terminal, wherever the letter comes from."""
     with folder(target):
-        texts = [text for words in _hostile_commands() for text in run(*words)[1:]]
+        commands = list(_hostile_commands())
+        assert {words[0] for words in commands} >= set(get_command(app).commands)
+        texts = [text for words in commands for text in run(*words)[1:]]
         with suppress(HubbubError):
             hb.open("data/visits.parquet", unit=f"patient{HOSTILE}")
         return any(_STEERING & set(text) for text in texts) or _is_markup(texts)
@@ -242,6 +262,7 @@ def _hostile_commands():
         encoding="utf-8",
     )
     text = f"SELECT region, COUNT(*) AS n FROM v WHERE region <> '{HOSTILE}' GROUP BY region"
+    plain = HOSTILE.replace("/", "")  # in the name of a file
     column = f"r{HOSTILE}\n".replace('"', '""')
     asked = ("data/visits.parquet", text, "--epsilon", "1", "--rows-per-unit", "1")
     keys = ("--keys", f"region=North,{HOSTILE}")
@@ -251,7 +272,7 @@ def _hostile_commands():
         ("query", *asked, *keys),
         ("query", *asked, *keys, "--format", "json"),
         ("query", *asked, *keys, "--explain"),
-        ("query", *asked, *keys, "--output", f"{HOSTILE.replace('/', '')}.txt"),
+        ("query", *asked, *keys, "--output", f"{plain}.txt"),
         ("query", "data/visits.parquet", *named),
         ("plan", *asked, *keys, "--explain"),
         ("plan", *asked, *keys, "--format", "json"),
@@ -277,6 +298,14 @@ def _hostile_commands():
         ("choose", f"{HOSTILE}=9", "b=1", "--epsilon", "1"),
         ("choose", f"{HOSTILE}", "b=1", "--epsilon", "1"),
         ("loss", f"--{HOSTILE}"),
+        ("error", "--epsilon", HOSTILE),
+        ("demo", "--save", f"no{HOSTILE}"),
+        ("ledger", "verify", "--head", HOSTILE, "--ledger", "l"),
+        ("ledger", "key", f"k{plain}"),
+        ("ledger", "sign", "--key", HOSTILE, "--ledger", "l"),
+        ("ledger", "backup", f"b{plain}", "--ledger", "l"),
+        ("ledger", "restore", f"b{plain}", "--ledger", f"r{plain}", "--nothing-since"),
+        ("ledger", "list", "--ledger", HOSTILE),
         ("release", HOSTILE, "--epsilon", "1"),
         ("toss", HOSTILE),
         (HOSTILE,),
@@ -342,6 +371,7 @@ ROWS = [
     Row("A61", attack_A61, OURS, mutants.what_is_passed_wins),
     Row("A61-member", attack_A61_member, OURS, mutants.what_is_passed_wins),
     Row("A62", attack_A62, OURS, mutants.public_and_protected),
+    Row("A62-ledger", attack_A62_ledger, OURS, mutants.public_and_protected),
     Row("A63", attack_A63, OURS, mutants.printed_raw),
     Row("A64", attack_A64, OURS, mutants.written_in_place),
 ]

@@ -2,12 +2,14 @@
 
 | row | what an attacker does | mutant |
 |---|---|---|
+| A39 | a table united and joined with itself on the unit: a unit's rows explode | joined_as_they_are |
 | A67 | a million values that sit badly on the grid: is their rounding in the interval? | coarse_grid |
 | A70 | SUBSTRING without a length, DECIMAL(10, 2), POWER of 0 or less: against DuckDB | short_forms |
 | A71 | LEAST and CONCAT with NULL, // of negatives, ROUND of halves: against DuckDB | missing_makes_missing |
 | A72 | NOT LIKE, however the parser says it | negations_unknown |
 """
 
+from contextlib import suppress
 from fractions import Fraction
 from functools import partial
 
@@ -101,7 +103,30 @@ def attack_A72(target):
     return differs(target, "s NOT LIKE 'a%'", "s NOT ILIKE 'A%'", "NOT s LIKE 'a%'")
 
 
+def joined(rows, copies, sides):
+    """How many rows ours makes of these in a join."""
+    connection = duckdb.connect()
+    connection.execute("CREATE TABLE t (unit INT, x DOUBLE, s VARCHAR)")
+    connection.executemany("INSERT INTO t VALUES (?, ?, ?)", rows)
+    data = hb.open(connection, table="t", unit="unit")
+    plan = data.sql(mutants._self_join(copies, sides), epsilon=1, rows_per_unit=1)
+    [(found,)] = data._engine._connection.execute(
+        f"SELECT COUNT(*) FROM ({plan.query.rows.sql('duckdb')}) AS r"
+    ).fetchall()
+    return found
+
+
+def attack_A39(target):
+    """One row that becomes ten million, or a few that become so many; time would tell who has them."""
+    for rows, copies, sides in ((1, 10, 7), (3000, 1, 2), (300, 1, 3), (50, 4, 3)):
+        with suppress(hb.HubbubError):
+            if target([(1, float(place), "a") for place in range(rows)], copies, sides) > 10**6:
+                return True
+    return False
+
+
 ROWS: list[Row] = [
+    Row("A39", attack_A39, {"ours": joined}, mutants.joined_as_they_are),
     Row(
         "A67",
         attack_A67,

@@ -159,3 +159,15 @@ def test_a_folder_that_cannot_be_written_is_one_sentence():
         out = run("init", "visits.csv", "--unit", "row", "--yes")
     assert out.code == 2
     assert "permission denied" in out.stderr
+
+
+def test_an_encoding_is_declared_along_with_the_names():
+    Path("visits.csv").write_bytes("patient,café\n1,é\n".encode("latin-1"))
+    words = ("init", "visits.csv", "--unit", "patient", "--yes")
+    assert run(*words).code == 2
+    assert run(*words, "--encoding", "latin-1").code == 0
+    assert read(NAME).tables[0].encoding == "latin-1"
+    assert [column.name for column in hubbub.open("visits.csv").tables["visits"].columns] == [
+        "patient",
+        "café",
+    ]

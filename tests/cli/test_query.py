@@ -169,7 +169,7 @@ def test_many_rows_are_plain_lines():
     out = run(*words, "--keys", "p=0:999")
     assert out.code == 0, out.stderr
     assert "│" not in out.stdout
-    assert len(out.stdout.splitlines()) == 1001 + 3
+    assert len(out.stdout.splitlines()) == 1001 + 4
 
 
 # Asking by accuracy
@@ -310,6 +310,17 @@ def test_a_table_of_a_database_and_a_name_for_a_file(tmp_path):
     assert run("plan", *named, "--table", "v").code == 0
 
 
+def test_how_a_csv_file_is_read_is_said(tmp_path):
+    path = tmp_path / "notes.csv"
+    path.write_bytes('who,name\n1,"Zoë\n2,Zoë\n'.encode("latin-1") + b"3,b\n" * 600)
+    words = ("SELECT COUNT(*) AS n FROM notes", "--unit", "row", "--epsilon", "9")
+    assert abs(answer_of(str(path), *words)["n"][0]) < 50
+    assert abs(answer_of(str(path), *words, "--no-quotes", "--encoding", "latin-1")["n"][0] - 602) < 50
+    refused = run("plan", str(path), *words, "--encoding", "utf-7")
+    assert refused.code == 2
+    assert "not read" in refused.stderr
+
+
 def test_a_limit_on_groups_is_said():
     words = (*COUNT[:1], BY_REGION, "--unit", "patient", "--epsilon", "1", *KEYS)
     out = run("query", *words, "--groups-per-unit", "2", "--rows-per-group", "3")
@@ -372,6 +383,10 @@ def test_what_is_declared_need_not_be_said():
     assert large.stderr.startswith("--delta is not below 1/population")
     other = run("plan", "visits.parquet", BY_REGION, "--epsilon", "1", "--unit", "row")
     assert "hubbub.toml declares another unit" in other.stderr
+    million = ("plan", "visits.parquet", BY_REGION, "--epsilon", "1000000")
+    assert run(*million).stderr.startswith("--epsilon is above 20")
+    assert "confirm it with --large-epsilon" in run(*million).stderr
+    assert run(*million, "--large-epsilon").code == 0
 
 
 # The owner's eyes

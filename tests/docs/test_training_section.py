@@ -54,7 +54,7 @@ def test_a_data_set_is_told_what_an_example_looks_like(said):
 
 
 def test_what_an_account_takes_is_seen_beforehand(said):
-    names = said("Spending()")
+    names = said("seen = ")
     assert names["seen"].epsilon(1e-5) >= names["trainer"].epsilon(1e-5)
 
 

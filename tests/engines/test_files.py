@@ -89,6 +89,13 @@ def test_what_a_conforming_writer_wrote_is_read_as_it_was(rows, quoting):
 
 
 @given(st.lists(NASTY, max_size=40).map(b"".join), st.booleans(), st.integers(1, 3))
+def test_lines_that_are_read_at_once_are_read_as_byte_by_byte(raw, quotes, width):
+    found = ours(b"a,b,c\n" + raw, width, has_quotes=quotes)
+    with mock.patch("hubbub.tables.delimited._fields_of", return_value=None):
+        assert ours(b"a,b,c\n" + raw, width, has_quotes=quotes) == found
+
+
+@given(st.lists(NASTY, max_size=40).map(b"".join), st.booleans(), st.integers(1, 3))
 def test_every_file_has_rows(raw, quotes, width):
     assert all(len(row) == width for row in ours(b"a,b,c\n" + raw, width, has_quotes=quotes))
 
@@ -137,7 +144,7 @@ def test_a_dataset_has_the_rows_of_the_definition(raw, quotes):
 def test_a_field_that_is_too_long_is_none(monkeypatch):
     monkeypatch.setattr("hubbub.tables.delimited.LONGEST", 9)
     assert LONGEST == 1 << 26
-    raw = b'a,b\n1,"%s"\n2,%s\n3,4\n' % (b"x" * 10, b"y" * 2_000_000)
+    raw = b'a,b\n1,"%s"\n2,%s\n3,4\n' % (b"x\n" * 10, b"y" * 2_000_000)
     assert ours(raw, 2) == [("1", None), ("2", None), ("3", "4")]
     assert ours(b"a,b\n" + b"y" * 2_000_000 + b",1\n5", 2) == [(None, "1"), ("5", None)]
 
@@ -323,6 +330,14 @@ def test_what_no_value_may_be_read_of_is_no_part_of_the_table(tmp_path):
         data.sql("SELECT COUNT(x) FROM t", epsilon=1)
 
 
+def test_a_table_without_readable_columns_is_refused(tmp_path):
+    table = pa.table({"x": pa.array([[1]], pa.list_(pa.timestamp("ms")))})
+    parquet.write_table(table, tmp_path / "t.parquet")
+    for source in (tmp_path / "t.parquet", table.select([]), pa.table({"x": pa.array([1], pa.time32("s"))})):
+        with pytest.raises(InvalidInput):
+            hb.open(source, unit=hb.Unit.row(), table="t")
+
+
 def test_texts_of_parquet_that_are_no_utf8_are_rows_all_the_same(tmp_path):
     buffers = [None, pa.py_buffer(b"\0\0\0\0\1\0\0\0\2\0\0\0"), pa.py_buffer(b"a\xff")]
     parquet.write_table(
@@ -372,14 +387,14 @@ def test_macros_of_other_names_and_tables_in_other_schemas_are_fine():
 def test_a_table_that_became_a_view_is_not_read():
     connection = duckdb.connect()
     connection.execute("CREATE TABLE t AS SELECT 1 AS who")
-    plan = hb.open(connection, unit="who", table="t", rows_per_unit=1).sql(
-        "SELECT COUNT(*) FROM t", epsilon=1
-    )
+    data = hb.open(connection, unit="who", table="t", rows_per_unit=1)
+    plan = data.sql("SELECT COUNT(*) FROM t", epsilon=1)
     connection.execute(
         "DROP TABLE t; CREATE TABLE s AS SELECT 'x' AS x; CREATE VIEW t AS SELECT x::INT AS who FROM s"
     )
     with pytest.raises((EngineFailed, InvalidInput)):
         plan.run()
+    assert not data.account.receipts
 
 
 # Keys

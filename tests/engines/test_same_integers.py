@@ -112,7 +112,7 @@ def in_words(text):
 
 PLAIN = {kind: [text for text in texts if "o " not in text] for kind, texts in EXPRESSIONS.items()}
 PLAIN["boolean"] = [in_words(text) for text in PLAIN["boolean"]]
-UNLIKE = ["LN(a)", "EXP(a)", "POW(a, b)"]
+UNLIKE = ["LN(a)", "EXP(a)", "POW(a, b)", "POW(a, 3)", "POW(a, -0.5)"]
 """Their last bit is not the same everywhere."""
 
 

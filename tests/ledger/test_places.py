@@ -6,6 +6,8 @@ from tempfile import TemporaryDirectory
 import duckdb
 import hypothesis
 import pandas as pd
+import pyarrow.dataset
+import pyarrow.fs
 import pytest
 from hypothesis import strategies as st
 
@@ -14,6 +16,7 @@ from hubbub.errors import InvalidInput, Refused
 from hubbub.ledger import Ledger
 from hubbub.ledger.book import Book
 from hubbub.loss import Budget
+from hubbub.tables import identity
 from hubbub.tables.identity import Identity
 
 COUNT = "SELECT COUNT(*) AS n FROM t"
@@ -169,7 +172,7 @@ def test_rows_of_the_same_account_are_free(tmp_path):
 def test_an_account_that_was_opened_by_itself_claims_its_first_rows(tmp_path):
     with Ledger.open(tmp_path / "l") as ledger:
         for name in "ab":
-            ledger.account(name, hb.Unit("p"), Budget(100))
+            ledger.account(name, hb.Unit("p"), Budget(100, allow_large_epsilon=True))
     for name in ("a", "b"):
         opened(tmp_path, csv(tmp_path, f"{name}.csv"), table=name).close()
     with pytest.raises(Refused, match="does not know the rows of a"):
@@ -187,13 +190,43 @@ def test_rows_in_memory_are_known_by_their_account(tmp_path):
     assert bodies(tmp_path, "t") == [{"dataset": "t", "places": [], "numbers": [], "new rows": True}]
 
 
-def test_a_new_version_at_the_same_path_is_the_same_rows(tmp_path):
+@pytest.mark.parametrize("tells", [True, False])
+def test_a_new_version_at_the_same_path_is_the_same_rows(tmp_path, monkeypatch, tells):
+    if not tells:
+        monkeypatch.setattr(identity, "made_at", lambda *_: None)
     paths = {name: csv(tmp_path, f"{name}.csv") for name in "ab"}
     for day in range(5):
         for name, path in paths.items():
             # Over and over the disk gives the number of an old file to a new one.
             csv(tmp_path, "new.csv", 9 + day).rename(path)
             opened(tmp_path, path, table=name, new_rows=day == 0).close()
+
+
+@pytest.mark.parametrize("tells", [True, False])
+def test_a_file_that_was_renamed_is_new_by_the_owner_s_word_at_most(tmp_path, monkeypatch, tells):
+    if not tells:
+        monkeypatch.setattr(identity, "made_at", lambda *_: None)
+    path = csv(tmp_path, "a.csv")
+    if tells and identity.made_at(path, path.stat()) is None:
+        monkeypatch.setattr(identity, "made_at", lambda *_: "then")
+    opened(tmp_path, path, table="a").close()
+    path.rename(tmp_path / "b.csv")
+    with pytest.raises(Refused, match="paid for by the account 'a'" if tells else "does not know"):
+        opened(tmp_path, tmp_path / "b.csv", table="b")
+    opened(tmp_path, tmp_path / "b.csv", table="a").close()
+
+
+@pytest.mark.parametrize("tells", [True, False])
+def test_a_hard_link_is_the_same_file_whether_or_not_it_is_known_when_it_was_made(
+    tmp_path, monkeypatch, tells
+):
+    if not tells:
+        monkeypatch.setattr(identity, "made_at", lambda *_: None)
+    path = csv(tmp_path, "a.csv")
+    opened(tmp_path, path, table="a").close()
+    os.link(path, tmp_path / "b.csv")
+    with pytest.raises(Refused, match="paid for by the account 'a'"):
+        opened(tmp_path, tmp_path / "b.csv", table="b", new_rows=True)
 
 
 def test_a_pattern_that_grows_is_the_same_rows(tmp_path):
@@ -237,8 +270,8 @@ OPENINGS = st.tuples(
 def test_no_name_has_two_payers_whatever_is_opened(tried):
     payers = {}
     with TemporaryDirectory() as folder, Ledger.open(f"{folder}/l") as ledger:
-        for account, unit, names, numbers, linked, word in tried:
-            rows = Identity(names, numbers | linked, linked)
+        for account, unit, names, numbers, certain, word in tried:
+            rows = Identity(names, numbers | certain, certain)
             who = hb.Unit.row() if unit is None else hb.Unit(unit)
             try:
                 ledger.account(account, who, Budget(1), rows={"t": rows}, new_rows=word)
@@ -319,3 +352,14 @@ def test_an_analyst_declares_no_version(tmp_path):
         opened(tmp_path, frame(9), version="2", analyst="ada")
     with Ledger.open(tmp_path / "l") as ledger:
         assert ledger.account("t").latest_version("t") == "1"
+
+
+def test_an_arrow_dataset_is_its_files(tmp_path):
+    for name in ("a.csv", "b.csv"):
+        csv(tmp_path, name)
+    local = pyarrow.fs.SubTreeFileSystem(str(tmp_path), pyarrow.fs.LocalFileSystem())
+    one = pyarrow.dataset.dataset("a.csv", format="csv", filesystem=local)
+    both = pyarrow.dataset.dataset([one, pyarrow.dataset.dataset(tmp_path / "b.csv", format="csv")])
+    known = [identity.of_files([tmp_path / name]) for name in ("a.csv", "b.csv")]
+    assert [each.meets(identity.of_files(identity.files_of(one))) for each in known] == [True, False]
+    assert [each.meets(identity.of_files(identity.files_of(both))) for each in known] == [True, True]

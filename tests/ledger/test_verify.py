@@ -196,6 +196,42 @@ def problem_of(entries):
     return found or (beyond[0][1] if beyond else None)
 
 
+def given_up(place):
+    """A key whose first outcome was lost, charged anew and released; and another key, released."""
+    with place.open() as ledger:
+        owner = account(ledger)
+        owner.keep(owner.begin("a count", TENTH, key="other").number, "41")
+        lost = owner.begin("a count", TENTH, key="monday")
+        anew = owner.begin("a count", TENTH, key="monday", lost=lost.number)
+        owner.keep(anew.number, "42")
+        assert ledger.verify().is_whole
+    return place
+
+
+@pytest.mark.parametrize(
+    ("change", "problem"),
+    [
+        (lambda b: b, None),
+        (lambda b: {name: part for name, part in b.items() if name != "instead of"}, "charges a key again"),
+        (lambda b: {**b, "instead of": 2}, "charges a key again"),
+        (lambda b: {**b, "key": "other", "instead of": 2}, "charges anew what was released"),
+        (lambda b: {**b, "key": None}, "charges a key again"),
+        (lambda b: {**b, "key": "tuesday"}, "charges a key again"),
+    ],
+)
+def test_what_is_charged_anew_was_charged_and_has_no_outcome(place, change, problem):
+    entries = forged(
+        given_up(place), lambda n, kind, who, body: (kind, who, change(body) if n == 5 else body)
+    )
+    assert problem_of(entries) == problem
+
+
+def test_a_key_that_was_given_to_a_line_again_is_found(place):
+    given_up(place)
+    place.attack("UPDATE charges SET charge_key = 'tuesday' WHERE number = 4")
+    assert verdict(place).problem == "the key of the charge in line 4 is not that of the line"
+
+
 def cheaper(body):
     return {**body, "cost": {**body["cost"], "epsilon": "1/1000"}}
 

@@ -80,10 +80,28 @@ def test_private_keys_need_a_delta(data):
 @pytest.mark.parametrize("wanted", [5, 50, Fraction(1, 2)])
 def test_asking_by_accuracy_gives_the_least_epsilon_that_keeps_it(data, wanted):
     text = "SELECT COUNT(*) AS n, SUM(x) AS s FROM data"
-    plan = data.sql(text, error={"n": wanted}, rows_per_unit=3)
+    given = {"rows_per_unit": 3, "allow_large_epsilon": True}
+    plan = data.sql(text, error={"n": wanted}, **given)
     assert plan.width(0) <= wanted
-    less = data.sql(text, epsilon=plan.epsilon * Fraction(98, 100), rows_per_unit=3)
+    less = data.sql(text, epsilon=plan.epsilon * Fraction(98, 100), **given)
     assert less.width(0) > wanted
+
+
+def test_an_epsilon_above_twenty_is_confirmed_whether_it_is_asked_for_or_found(data):
+    text = "SELECT COUNT(*) AS n FROM data"
+    for price in ({"epsilon": 21}, {"error": {"n": Fraction(1, 2)}}):
+        with pytest.raises(Refused, match="epsilon is above 20"):
+            data.sql(text, rows_per_unit=9, **price)
+        assert data.sql(text, rows_per_unit=9, allow_large_epsilon=True, **price).epsilon > 20
+
+
+def test_keys_are_selected_at_a_delta_that_the_population_allows():
+    frame = pl.DataFrame({"who": [1, 2, 3], "g": ["a", "b", "a"]})
+    data = hb.open(frame, unit="who", population=50, rows_per_unit=2)
+    plan = data.sql("SELECT g, COUNT(*) AS n FROM data GROUP BY g", epsilon=1, delta=Fraction(1, 60))
+    assert data.run(plan).loss.delta(1) <= Fraction(1, 60)
+    with pytest.raises(Refused, match="1/population"):
+        data.sql("SELECT g, COUNT(*) AS n FROM data GROUP BY g", epsilon=1, delta=Fraction(1, 50))
 
 
 @pytest.mark.parametrize(

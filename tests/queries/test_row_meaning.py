@@ -197,6 +197,8 @@ def test_every_function_of_the_list_is_compared():
 
 @pytest.mark.parametrize("text", [text for texts in MEANING.values() for text in texts])
 def test_it_means_what_duckdb_means(connection, text):
+    if int(duckdb.__version__.split(".")[0]) < 2 and "CAST(a AS" in text:
+        pytest.skip("this DuckDB wraps around where a half is beyond an integer's last")
     is_near = any(text in MEANING[kind] for kind in NEARLY)
     ours, theirs = both(connection, text)
     rows = connection.execute("SELECT * FROM r ORDER BY u").fetchall()

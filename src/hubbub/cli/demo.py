@@ -14,6 +14,7 @@ from rich.table import Table
 
 from hubbub.bounded import Bounded, Sensitivity
 from hubbub.cli.hospital import PATIENTS, REGIONS, write_visits
+from hubbub.cli.screen import say, words
 from hubbub.counting import histogram
 from hubbub.errors import InvalidInput
 from hubbub.mechanisms import Laplace, PermuteAndFlip, RandomizedResponse
@@ -77,7 +78,6 @@ def _hospital(console: Console, scratch: Path, save: Path | None) -> None:
     console.print(f"A made-up hospital: {visits:,} visits of {PATIENTS:,} patients, in {file.name}.")
     console.print("[bold]The question[/bold], and what is public: bounds of costs, names of regions\n")
     console.print(f"  {_QUERY}\n  --unit patient --epsilon 1 {_PUBLIC}", soft_wrap=True)
-    # Under a name, so that no hubbub.toml beside it has a say.
     with opened(
         {"visits": file}, unit="patient", bounds={"cost": (0, 5000)}, keys={"region": REGIONS}
     ) as data:
@@ -95,9 +95,7 @@ def _hospital(console: Console, scratch: Path, save: Path | None) -> None:
     if save is not None:
         picture = save / _PICTURE
         answers.write(picture)
-        console.print(
-            f"Kept in {escape(str(save))}: {file.name}, and the picture {picture.name}.\n", soft_wrap=True
-        )
+        say("Kept in ", words(save), f": {file.name}, and the picture {picture.name}.\n")
     else:
         console.print(
             "hubbub demo --save . keeps the table, and a picture of the answers, to try your own.\n"

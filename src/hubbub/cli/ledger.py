@@ -12,7 +12,8 @@ from hubbub.cli.query import Large
 from hubbub.cli.screen import bold, for_programs, put, say, screen, words
 from hubbub.cli.typed import above_zero, chance, share
 from hubbub.errors import InvalidInput
-from hubbub.facts import NAME, ROW, found
+from hubbub.facts import NAME, ROW
+from hubbub.finding import found
 from hubbub.ledger import Account, Entry, Ledger, checked, new_secret, new_signing_key
 from hubbub.ledger.history import History
 from hubbub.ledger.label import bars, label, label_html, label_text, label_yaml

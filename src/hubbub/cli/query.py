@@ -15,7 +15,8 @@ from hubbub.cli.screen import say, words
 from hubbub.cli.shown import Form, PlanForm, cost_of, form_of, show_answers, show_exact, show_plan, watching
 from hubbub.cli.typed import above_zero, chance, counted, sure, up
 from hubbub.errors import InvalidInput
-from hubbub.facts import ROW, found
+from hubbub.facts import ROW
+from hubbub.finding import found
 from hubbub.output import check_output
 from hubbub.rational import shown_down
 from hubbub.unit import Unit, Window

@@ -2,32 +2,27 @@
 
 Random layers, augmentations and data sets draw from torch's, numpy's or Python's generator. Were these as
 the program left them, whoever knows their seeds would know which draws a place in a lot gets, and their
-states would tell afterwards how large the lots were. Warnings, numpy's errors and what modules keep tell of
-examples.
+states would tell afterwards how large the lots were. Warnings and numpy's errors tell of examples, and so
+does what modules keep (`held`).
 """
 
 import ctypes
 import random
 import threading
 import warnings
-from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
-from operator import is_
 from typing import Any
 
 import numpy as np
 import torch
 from numpy import random as numpy_random
-from torch import Tensor, nn
 
 from hubbub.errors import InvalidInput
 
 __all__ = [
-    "alike",
     "drawn_elsewhere",
     "exact_products",
-    "keeping",
     "quiet",
     "refuse_rough_products",
     "starting_from",
@@ -83,76 +78,6 @@ def quiet() -> Iterator[None]:
 def exact_products() -> Any:
     """Norms and sums are made in the precision that they are kept in, whatever the model runs in."""
     return torch.autocast("cpu", enabled=False) if torch.is_autocast_enabled("cpu") else nullcontext()
-
-
-@contextmanager
-def keeping(module: nn.Module, *, weights: bool = False) -> Iterator[None]:
-    """All that modules hold is as it was afterwards: it could hold examples, or count how often it was asked.
-
-    Attributes, buffers, and what is in tensors, arrays, lists, tuples, dictionaries, sets and modules that
-    they hold; with `weights` also what is in parameters, which takes as long as copying them.
-    """
-    before = _held(module, weights=weights)
-    try:
-        yield
-    finally:
-        with torch.no_grad():
-            for held, was in before.values():
-                _put_back(held, was)
-
-
-_USUAL = frozenset(vars(nn.Module())) - {"_parameters", "_buffers", "_modules"}
-"""What torch keeps of a module beside what it holds."""
-_FIXED = (tuple, frozenset)
-_HOLDING = (Tensor, nn.Module, np.ndarray, dict, list, set, deque, *_FIXED)
-
-
-def _held(module: nn.Module, *, weights: bool) -> dict[int, tuple[Any, Any]]:
-    """All that can be changed in it, and in what is in it, each with what it is now."""
-    before: dict[int, tuple[Any, Any]] = {}
-    todo: list[Any] = [module]
-    while todo:
-        one = todo.pop()
-        if isinstance(one, Tensor):
-            if id(one) not in before and (weights or not isinstance(one, nn.Parameter)):
-                before[id(one)] = one, one.detach().clone()
-            continue
-        if isinstance(one, nn.Module):
-            one = vars(one)
-            inner: Any = [one[name] for name in one.keys() - _USUAL]
-        elif isinstance(one, np.ndarray):
-            inner = one.flat if one.dtype == object else ()
-        else:
-            inner = one.values() if isinstance(one, dict) else one
-        if id(one) not in before:
-            before[id(one)] = one, (one if isinstance(one, _FIXED) else one.copy())
-            todo += [value for value in inner if isinstance(value, _HOLDING)]
-    return before
-
-
-def _put_back(held: Any, was: Any) -> None:
-    """Only what was changed: a write that changes nothing would be one more to autograd."""
-    if isinstance(held, Tensor):
-        if held.shape != was.shape:
-            held.data = was
-        elif not alike(held, was):
-            held.copy_(was)
-    elif isinstance(held, np.ndarray):
-        if held.flags.writeable:
-            np.copyto(held, was)
-    elif isinstance(held, dict):
-        is_same = len(held) == len(was) and all(map(is_, held, was))
-        if not (is_same and all(map(is_, held.values(), was.values()))):
-            held.clear()
-            held.update(was)
-    elif held is not was and not (len(held) == len(was) and all(map(is_, held, was))):
-        held.clear()
-        (held.update if isinstance(held, set) else held.extend)(was)
-
-
-def alike(one: Tensor, other: Tensor) -> bool:
-    """Whether they hold the same, also where that is no number."""
-    return one.shape == other.shape and bool(((one == other) | (one.isnan() & other.isnan())).all())
 
 
 def refuse_rough_products() -> None:

@@ -14,8 +14,9 @@ import torch
 from torch import Tensor, nn
 
 from hubbub.errors import HubbubError, InvalidInput, Refused
-from hubbub.learn.apart import alike, drawn_elsewhere, keeping, quiet, refuse_rough_products, starting_from
+from hubbub.learn.apart import drawn_elsewhere, quiet, refuse_rough_products, starting_from
 from hubbub.learn.gradients import Found, Functional, Objective, OneByOne, Recorded, Way
+from hubbub.learn.held import alike, keeping
 from hubbub.learn.pieces import Outer, Piece, Rows
 from hubbub.learn.program import Changed
 from hubbub.learn.whose import PRIMES, rows_stay

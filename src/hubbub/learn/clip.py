@@ -21,9 +21,10 @@ from torch import Tensor, nn
 
 from hubbub.bounded import Bounded, Sensitivity
 from hubbub.errors import EngineFailed, InvalidInput, Refused
-from hubbub.learn.apart import drawn_elsewhere, exact_products, keeping, quiet
+from hubbub.learn.apart import drawn_elsewhere, exact_products, quiet
 from hubbub.learn.data import Chunk
 from hubbub.learn.gradients import Found, Way
+from hubbub.learn.held import keeping
 from hubbub.learn.pieces import UNIT
 from hubbub.learn.program import Changed, Drifting
 from hubbub.noise import LARGEST_SCALE, rounded_gaussian

@@ -20,7 +20,8 @@ from torch import Tensor, nn
 from torch.autograd.graph import GradientEdge, _engine_run_backward
 
 from hubbub.errors import InvalidInput
-from hubbub.learn.apart import exact_products, keeping
+from hubbub.learn.apart import exact_products
+from hubbub.learn.held import keeping
 from hubbub.learn.layers import Rule, Tape, rule_for
 from hubbub.learn.pieces import Dense, Piece
 from hubbub.learn.program import Changed, Drifting, Listening, Program, settings_of

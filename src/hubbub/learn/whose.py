@@ -21,8 +21,9 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from hubbub.learn.apart import keeping, starting_from
+from hubbub.learn.apart import starting_from
 from hubbub.learn.gradients import Recorded, backwards
+from hubbub.learn.held import keeping
 from hubbub.learn.layers import Tape
 from hubbub.learn.operations import EITHER, Order, Print, far_apart, kept_rows, orders_of, place_in
 from hubbub.learn.program import Listening, Program, lasting_of

@@ -299,9 +299,10 @@ class Account:
     def claim(self, rows: Mapping[str, Identity], *, new_rows: bool = False, override: bool = False) -> None:
         """Record that this account pays for these rows, given by the names of their tables.
 
-        Guarantee: no other account of the ledger pays for rows that are known by one name, or by a number of
-            a file with several, for the same unit; those of windows are one family. In a ledger with other
-            accounts, rows that it does not know are claimed only with the owner's word, `new_rows`.
+        Guarantee: no other account of the ledger pays for rows that are known by one name, or by a number
+            that no other file can have had, for the same unit; those of windows are one family. In a ledger
+            with other accounts, rows that it does not know are claimed with the owner's word, `new_rows`, or
+            not at all.
         Assumes: the owner's word is true: rows in memory, copies and views cannot be told from new ones.
         Proof: docs/proofs/ledger.md, "Windows"
         """

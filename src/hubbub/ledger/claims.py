@@ -12,7 +12,7 @@ from hubbub.ledger.book import Book, digest
 from hubbub.tables.identity import Identity
 from hubbub.unit import Unit
 
-__all__ = ["places_in", "unclaimed"]
+__all__ = ["places_in", "refuse_public", "unclaimed"]
 
 
 @dataclass(frozen=True)
@@ -22,7 +22,7 @@ class _Asked:
     dataset: str
     names: frozenset[str]
     numbers: frozenset[str]
-    linked: frozenset[str]
+    certain: frozenset[str]
     before: frozenset[str]
     """The names as the first ledgers had them: together with the unit's column."""
 
@@ -32,12 +32,12 @@ class _Asked:
             dataset,
             frozenset(digest(list(name)) for name in rows.names),
             frozenset(digest(list(number)) for number in rows.numbers),
-            frozenset(digest(list(number)) for number in rows.linked),
+            frozenset(digest(list(number)) for number in rows.certain),
             frozenset(digest([list(name), unit]) for name in rows.names),
         )
 
     def meets(self, names: Iterable[str], numbers: Iterable[str]) -> bool:
-        return not (self.names | self.before).isdisjoint(names) or not self.linked.isdisjoint(numbers)
+        return not (self.names | self.before).isdisjoint(names) or not self.certain.isdisjoint(numbers)
 
 
 def unclaimed(
@@ -93,6 +93,20 @@ def unclaimed(
                 {"dataset": each.dataset, "places": sorted(new_names), "numbers": sorted(new_numbers), **said}
             )
     return lines
+
+
+def refuse_public(book: Book, rows: Mapping[str, Identity]) -> None:
+    """Refuse, as public, rows that an account pays for: they are somebody's."""
+    units = {entry.account: _key(entry.body["unit"]) for entry in book.openings()}
+    for entry in book.all_of_kind("rows") if rows else ():
+        for dataset, identity in rows.items():
+            asked = _Asked.of(dataset, identity, units[entry.account])
+            if asked.meets(places_in(entry.body), entry.body.get("numbers", ())):
+                raise Refused(
+                    f"{dataset} is passed as public, and the account {entry.account!r} pays for its rows",
+                    why="what is public is shown as it is, and these rows are protected",
+                    fix="pass only tables that are nobody's as public",
+                )
 
 
 def places_in(body: Mapping[str, Any]) -> list[str]:

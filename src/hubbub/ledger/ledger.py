@@ -13,7 +13,7 @@ from typing import Any, Self
 from hubbub.errors import InvalidInput, Refused
 from hubbub.ledger.account import Account, check_name, window_of
 from hubbub.ledger.book import EVERYBODY, START, Book, Entry, damaged, now
-from hubbub.ledger.claims import unclaimed
+from hubbub.ledger.claims import refuse_public, unclaimed
 from hubbub.ledger.keys import Head, Seal, signed
 from hubbub.ledger.restore import back_up, restore, store_at
 from hubbub.ledger.store import Rows, Store
@@ -158,6 +158,10 @@ class Ledger:
         if rows:
             made.claim(rows, new_rows=new_rows, override=override)
         return made
+
+    def refuse_public(self, rows: Mapping[str, Identity]) -> None:
+        """Refuse, as public, rows that an account pays for."""
+        self._store.read(lambda stored: refuse_public(Book(stored), rows))
 
     def accounts(self) -> list[str]:
         """The names of all accounts."""

@@ -9,10 +9,8 @@ overwritten by an older one has fewer.
 Proof: docs/proofs/ledger.md, "One ledger"
 """
 
-import ctypes
 import json
 import os
-import sys
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
@@ -20,6 +18,7 @@ from typing import Any
 
 from hubbub.errors import Refused
 from hubbub.noise.entropy import random_bytes
+from hubbub.tables.identity import made_at
 
 __all__ = [
     "Note",
@@ -34,10 +33,6 @@ __all__ = [
 ]
 
 _LONGEST = 1000
-_AT_FDCWD = -100
-_STATX_BTIME = 0x800
-_BTIME_AT = 80
-"""Where the moment of making is in what the kernel tells: 8 bytes of seconds, 4 of nanoseconds."""
 
 Remembered = tuple[str, int, str]
 """A ledger by its name, how many lines it had, and the digest of the last of them."""
@@ -51,7 +46,7 @@ def lies(path: Path, name: str | None = None) -> str:
             "name": name or path.name,
             "folder": path.parent.stat().st_ino,
             "file": found.st_ino,
-            "made": _made(path, found),
+            "made": made_at(path, found),
             "path": str(path.with_name(name or path.name)),
         }
     )
@@ -65,20 +60,6 @@ def is_same_place(stored: Any, here: str) -> bool:
         return is_same and (None in {was.get("made"), now.get("made")} or was["made"] == now["made"])
     except (KeyError, TypeError, ValueError, AttributeError, RecursionError):
         return False
-
-
-def _made(path: Path, found: os.stat_result) -> str | None:
-    """When a file was made: a number of a file that was removed is given to the next one."""
-    told = getattr(found, "st_birthtime", None)
-    if told is not None:
-        return str(told)
-    with suppress(AttributeError, OSError, TypeError):  # not on Linux, or an old library
-        answer = ctypes.create_string_buffer(256)
-        if ctypes.CDLL(None).statx(_AT_FDCWD, os.fsencode(path), 0, _STATX_BTIME, answer) == 0:
-            mask = int.from_bytes(answer.raw[:4], sys.byteorder)
-            if mask & _STATX_BTIME:
-                return answer.raw[_BTIME_AT : _BTIME_AT + 12].hex()
-    return None
 
 
 def refuse_elsewhere(kind: str, stored: str, here: str) -> None:

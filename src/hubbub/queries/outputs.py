@@ -231,10 +231,12 @@ def _objects(values: Sequence[Any]) -> NDArray[Any]:
 
 def _typed(node: exp.Expr | None, kinds: Sequence[Kind], level: int = 0) -> _Typed:
     """The expression with its kind, which follows from those of the keys; aggregates are numbers."""
+    if not isinstance(node, exp.Expr):
+        raise InvalidInput("an argument is missing", why="there is nothing to compute", fix="write it out")
     build = _BUILDERS.get(type(node))
-    if node is None or build is None:
+    if build is None:
         raise Unsupported(
-            f"{name_of(node or exp.Null())} is not supported among the outputs, in HAVING or in ORDER BY",
+            f"{name_of(node)} is not supported among the outputs, in HAVING or in ORDER BY",
             why="arithmetic, comparisons, AND, OR, NOT, IN, BETWEEN, IS NULL, CASE, ROUND, ABS, FLOOR, CEIL, "
             "SQRT, LN, EXP, COALESCE and NULLIF are",
             fix="group by what it makes of the rows, or release the table and compute the rest from it",
@@ -422,9 +424,7 @@ def _between(node: exp.Expr, typer: Typer, _kinds: Sequence[Kind]) -> _Typed:
 def _in(node: exp.Expr, typer: Typer, _kinds: Sequence[Kind]) -> _Typed:
     only(node, "this", "expressions")
     if not node.expressions:
-        raise Unsupported(
-            "a sub-query after IN among the outputs", why="it is a query of its own", fix="ask it by itself"
-        )
+        raise InvalidInput("the list after IN is empty", why="nothing is in it", fix="list some values")
     _, (one, *listed) = _alike([typer(part) for part in (node.this, *node.expressions)], "IN")
     return _any([_equal(one, part, "=", "IN") for part in listed])
 
@@ -515,7 +515,7 @@ Builder = Callable[[exp.Expr, Typer, Sequence[Kind]], _Typed]
 
 _SIGNS: dict[type[exp.Expr], str] = {exp.Add: "+", exp.Sub: "-", exp.Mul: "*", exp.Div: "/"}
 
-_BUILDERS: Mapping[type[exp.Expr] | type[None], Builder] = {
+_BUILDERS: Mapping[type[exp.Expr], Builder] = {
     exp.Literal: _literal,
     exp.Null: lambda _node, _typer, _kinds: _NULL,
     exp.Boolean: lambda node, _typer, _kinds: _constant(bool(node.this), Kind.BOOLEAN),

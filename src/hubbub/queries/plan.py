@@ -356,6 +356,8 @@ class Plan:
     def notes(self) -> list[str]:
         """What else a reader should know."""
         out = [f"  {note}" for note in self.query.notes]
+        if self.query.kept is not None:
+            out.append(f"  before tables are joined a unit keeps at most {self.query.kept:,} rows of each")
         if self.searches:
             out.append(f"  {shown_up(self.epsilon_for_search)} of ε finds how many rows a unit may count")
         if self.autos:

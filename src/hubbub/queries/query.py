@@ -114,6 +114,8 @@ class Query:
     limit: int | None = None
     most: int | None = None
     """How many rows a unit has at most, where the query itself sees to that."""
+    kept: int | None = None
+    """How many rows of a unit each side of a join of protected tables keeps; None where none are joined."""
     is_top: bool = False
     """Whether only the keys of the largest counts are asked for: a private selection."""
 

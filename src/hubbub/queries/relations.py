@@ -15,6 +15,7 @@ from sqlglot import exp
 
 from hubbub.errors import HubbubError, InvalidInput, Refused, Unsupported
 from hubbub.queries.expressions import compiled
+from hubbub.queries.joins import bad_join, conjuncts, first_rows, rows_to_keep
 from hubbub.queries.numbers import added_up, as_column
 from hubbub.queries.typed import Scope, Typed, as_kind, name_of, opaque, refused
 from hubbub.tables.schema import UNIT, Column, Kind, Table
@@ -55,6 +56,8 @@ class Relation:
     """How many rows a unit has at most, where that is known: one after GROUP BY the unit."""
     scans: tuple[int, int] = (0, 0)
     """How often it reads a table, and a protected one."""
+    bound: int | None = None
+    """How many rows a unit has at most, which bounds no more than how large joins of it become."""
 
 
 @dataclass(frozen=True)
@@ -68,6 +71,8 @@ class Sources:
     is_public: bool
     most: int | None = None
     """How many rows a unit has at most, where that is known."""
+    bound: int | None = None
+    """As `Relation.bound`."""
 
 
 class Relations:
@@ -84,6 +89,8 @@ class Relations:
         # A join may make several rows of one: then rows that are units need a number to be known by.
         self._is_carried = with_joins or not rows_are_units
         self._scans = self._protected_scans = 0
+        self.kept: int | None = None
+        """How many rows of a unit the sides of joins keep, the fewest; None where none are joined."""
 
     def sources(self, node: exp.Select, known: Named | None = None, depth: int = 0) -> Sources:
         """The FROM, joins and WHERE of a SELECT."""
@@ -92,13 +99,14 @@ class Relations:
         if clause is None:
             raise InvalidInput("there is no FROM", why="no table is asked about", fix="name a table")
         joins = node.args.get("joins") or []
-        first = self._source(clause.this, named, depth)
+        found = [self._source(each.this, named, depth) for each in (clause, *joins)]
+        (first, *others), bound = self._kept(found)
         alias = _alias(clause.this)
         scope = {alias: first.columns}
         sql = exp.Select().from_(_aliased(first, alias))
         unit = None if first.is_public else self._unit(alias)
         is_public = first.is_public
-        for join in joins:
+        for join, other in zip(joins, others, strict=True):
             alias = _alias(join.this)
             if alias.lower() in {name.lower() for name in scope}:
                 raise InvalidInput(
@@ -106,16 +114,15 @@ class Relations:
                     why="columns could be of either",
                     fix="rename one with AS",
                 )
-            other = self._source(join.this, named, depth)
             before = Sources(sql, Scope(scope), unit, is_public)
             sql, scope[alias], unit = self._joined(join, before, alias, other)
             is_public = is_public and other.is_public
-        found = Scope(scope)
+        columns = Scope(scope)
         where = node.args.get("where")
         if where is not None:
-            condition = as_kind(compiled(where.this, found), Kind.BOOLEAN, "the WHERE")
+            condition = as_kind(compiled(where.this, columns), Kind.BOOLEAN, "the WHERE")
             sql = sql.where(condition.sql)
-        return Sources(sql, found, unit, is_public, None if joins else first.most)
+        return Sources(sql, columns, unit, is_public, None if joins else first.most, bound)
 
     def relation(self, node: exp.Expr, known: Named, depth: int) -> Relation:
         """A sub-query as a relation."""
@@ -137,6 +144,24 @@ class Relations:
         if node.args.get("group") or any(item.find(exp.AggFunc) for item in node.expressions):
             return self._per_unit(node, found)
         return self._projected(node, found)
+
+    def _kept(self, found: list[Relation]) -> tuple[list[Relation], int | None]:
+        """The sides of a join, each with so few rows of a unit that they make not too many; and how many."""
+        protected = [side for side in found if not side.is_public]
+        if len(protected) < 2:
+            return found, protected[0].bound if len(found) == len(protected) == 1 else None
+        most = rows_to_keep([side.bound for side in protected])
+        sides, total = [], 1
+        for side in found:
+            is_few = side.is_public or (side.bound is not None and side.bound <= most)
+            if not is_few:
+                self.kept = min(most, self.kept or most)
+                self._count(2 * sum(1 for _ in side.sql.find_all(exp.Table)), 0)  # it is written three times
+            sql = side.sql if is_few else first_rows(side.sql, side.columns, most)
+            bound = side.bound if is_few else most
+            sides.append(replace(side, sql=sql, bound=bound))
+            total *= bound or 1
+        return sides, total if len(found) == len(protected) else None
 
     # Where rows come from
 
@@ -230,13 +255,13 @@ class Relations:
         clause_names(join, {"this", "on", "using", "side", "kind"})
         side, kind = (str(join.args.get(part) or "").upper() for part in ("side", "kind"))
         if side not in {"", "LEFT"} or kind not in {"", "INNER", "CROSS", "OUTER"}:
-            raise _bad_join(f"a {side or kind} join")
+            raise bad_join(f"a {side or kind} join")
         if side == "LEFT" and before.is_public and not other.is_public:
-            raise _bad_join("an outer join from a public table to a protected one")
+            raise bad_join("an outer join from a public table to a protected one")
         here, there = before.scope.sources, {alias: other.columns}
         using = {identifier.name.lower() for identifier in join.args.get("using") or []}
         pairs = [(before.scope.find(name, None), Scope(there).find(name, None)) for name in sorted(using)]
-        on = _conjuncts(join.args["on"]) if join.args.get("on") is not None else []
+        on = conjuncts(join.args["on"]) if join.args.get("on") is not None else []
         units = [part for part in on if _joins_units(part, here, there)]
         on_units = bool(units) or any(_are_units(*pair) for pair in pairs)
         conditions = [_equal(*pair) for pair in pairs if not _are_units(*pair)]
@@ -256,7 +281,7 @@ class Relations:
         elif unit is None and not other.is_public:
             unit = self._unit(alias)
         if side == "LEFT" and not conditions:
-            raise _bad_join("an outer join without a condition")
+            raise bad_join("an outer join without a condition")
         how = "left" if side == "LEFT" else "inner" if conditions else "cross"
         sql = before.sql.join(
             _aliased(other, alias), on=exp.and_(*conditions) if conditions else None, join_type=how
@@ -281,7 +306,7 @@ class Relations:
             sql = sql.select(exp.alias_(found.unit.copy(), UNIT, quoted=True))
         if node.args.get("distinct"):
             sql = sql.distinct()
-        return Relation(sql, _columns(items), found.is_public, found.most)
+        return Relation(sql, _columns(items), found.is_public, found.most, bound=found.bound)
 
     def _per_unit(self, node: exp.Select, found: Sources) -> Relation:
         """GROUP BY the unit (and more): each row is made of one unit's rows."""
@@ -314,7 +339,8 @@ class Relations:
         # A literal is the same in all rows, and some engines would take it for something else.
         by = [key.sql.copy() for key in keys if not key.is_literal]
         sql = sql.group_by(*by, found.unit.copy())
-        return Relation(sql, _columns(items), is_public=False, most=1 if len(keys) == 1 else found.most)
+        most, bound = (1, 1) if len(keys) == 1 else (found.most, found.bound)
+        return Relation(sql, _columns(items), is_public=False, most=most, bound=bound)
 
     def _union(self, node: exp.Union, known: Named, depth: int) -> Relation:
         clause_names(node, {"this", "expression", "distinct", "with_"})
@@ -350,7 +376,8 @@ class Relations:
         )
         sql = exp.Union(this=left.sql, expression=right.sql, distinct=False)
         most = left.most + right.most if left.most is not None and right.most is not None else None
-        return Relation(sql, columns, left.is_public, most)
+        bound = left.bound + right.bound if left.bound is not None and right.bound is not None else None
+        return Relation(sql, columns, left.is_public, most, bound=bound)
 
 
 _UNIT_AGGREGATES = (exp.Count, exp.Sum, exp.Avg, exp.Min, exp.Max)
@@ -482,13 +509,6 @@ def numbered(key: exp.Expr, node: exp.Select, scope: Scope, clause: str = "GROUP
     return key
 
 
-def _conjuncts(node: exp.Expr) -> list[exp.Expr]:
-    node = node.unnest()
-    if isinstance(node, exp.And):
-        return [*_conjuncts(node.this), *_conjuncts(node.expression)]
-    return [node]
-
-
 def _joins_units(
     node: exp.Expr, here: Mapping[str, tuple[Column, ...]], there: Mapping[str, tuple[Column, ...]]
 ) -> bool:
@@ -573,14 +593,6 @@ def _opaque() -> InvalidInput:
         "a column of an unknown type is in a UNION ALL",
         why="making two types one could fail on some row",
         fix="declare its type, or leave it out",
-    )
-
-
-def _bad_join(what: str) -> Refused:
-    return Refused(
-        what,
-        why="rows would appear or vanish for what other units' rows are",
-        fix="write an inner join, or a LEFT JOIN from the protected table to a public one",
     )
 
 

@@ -519,7 +519,8 @@ class Weighing:
         start = f"WITH {rows}, " if text.startswith("WITH ") else f"WITH {rows} "
         tree = _parsed(start + text.removeprefix("WITH ")).copy()
         given = exp.CTE(this=self.query.rows.copy(), alias=exp.TableAlias(this=exp.to_identifier(_GIVEN)))
-        if given.find(exp.RowNumber):  # rows read twice could be numbered in two ways
+        # Rows read twice could be numbered in two ways; not so those of a unit, by their content.
+        if any(not window.args.get("partition_by") for window in given.find_all(exp.Window)):
             given.set("materialized", True)
         clause = tree.args["with_"]
         clause.set("expressions", [given, *clause.expressions])

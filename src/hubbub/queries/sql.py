@@ -91,6 +91,7 @@ class _Reader:
             tables, rows_are_units=rows_are_units, with_joins=node.find(exp.Join) is not None
         )
         self._found: Sources = relations.sources(node)
+        self._kept = relations.kept
         self._keys: list[tuple[str, Typed]] = []
         self._arguments: list[tuple[Typed, Bounds | None, str]] = []
         self._auto: set[str] = set()
@@ -152,6 +153,7 @@ class _Reader:
             order=tuple(ordered),
             limit=limit,
             most=self._found.most,
+            kept=self._kept,
             # A choice needs to know among what it chooses; else keys are selected first, and ordered after.
             is_top=is_top and all(key.values is not None for key in keys),
         )

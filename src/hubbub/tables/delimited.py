@@ -17,6 +17,7 @@ Proof: docs/proofs/bounding.md, "Files"
 """
 
 import codecs
+import csv
 import io
 import sys
 from collections.abc import Iterator, Sequence
@@ -155,8 +156,8 @@ def batches(path: Path, how: Reading, width: int) -> Iterator[list[NDArray[np.ob
     records = _records(path, how, width)
     next(records, None)
     for record in records:
-        rows.append([_decoded(field, how.encoding) for field in record])
-        size += sum(len(field) for field in record if field)
+        rows.append([field.decode(how.encoding, "replace") if field else None for field in record])
+        size += sum(map(len, filter(None, record)))
         if len(rows) >= _BATCH_ROWS or size >= _BATCH_BYTES:
             yield _columns(rows, width)
             rows, size = [], 0
@@ -171,20 +172,15 @@ def _columns(rows: list[Sequence[str | None]], width: int) -> list[NDArray[np.ob
     return columns
 
 
-def _decoded(field: bytes | None, encoding: str) -> str | None:
-    return field.decode(encoding, "replace") if field else None
-
-
 def _records(path: Path, how: Reading, width: int) -> Iterator[Sequence[bytes | None]]:
     """The records of a file, the header's included, each with so many fields."""
     with path.open("rb") as file:
         fields: _Fields | None = None
         for piece in _pieces(file, how):
-            if fields is None and piece.endswith(b"\n") and not (how.has_quotes and b'"' in piece):
-                line = piece[:-1].removesuffix(b"\r")
-                if line or width == 1:
-                    split = line.split(b",", width)[:width]
-                    yield split if len(split) == width else split + [b""] * (width - len(split))
+            whole = _fields_of(piece, how, width) if fields is None and piece.endswith(b"\n") else None
+            if whole is not None:
+                if whole != [b""] or width == 1:
+                    yield whole if len(whole) == width else whole[:width] + [b""] * (width - len(whole))
                 continue
             fields = fields or _Fields(width, has_quotes=how.has_quotes)
             if fields.feed(piece):
@@ -193,6 +189,22 @@ def _records(path: Path, how: Reading, width: int) -> Iterator[Sequence[bytes | 
         if fields is not None:  # the last line has no end
             fields.end()
             yield from _whole(fields, width)
+
+
+def _fields_of(line: bytes, how: Reading, width: int) -> list[bytes] | None:
+    """The fields of a line that is a record by itself, at once; None where it has to be read byte by byte."""
+    line = line[:-1].removesuffix(b"\r")
+    if not how.has_quotes or b'"' not in line:
+        return line.split(b",", width)
+    if b"\r" in line:
+        return None
+    try:
+        # Every byte as one letter. Python's reader is strict: what is not conforming it does not read.
+        [fields] = csv.reader([line.decode("latin-1")], strict=True)
+    except (csv.Error, ValueError):
+        return None
+    # An empty field in quotes is one, and a line of it is not empty.
+    return [field.encode("latin-1") for field in fields] if any(fields) or len(fields) > 1 else None
 
 
 def _whole(fields: "_Fields", width: int) -> Iterator[Sequence[bytes | None]]:

@@ -177,8 +177,11 @@ class DuckDB:
         return self._identities[table]
 
     def check(self) -> None:
-        """Whether files are as they were; see `Engine`."""
+        """Whether files, or a person's tables and what is beside them, are as they were; see `Engine`."""
         check_same(self._files)
+        if not self._is_ours:
+            with self.snapshot():  # it begins with the same questions
+                pass
 
     def snapshot(self) -> AbstractContextManager[None]:
         """One state of a person's tables for all steps; files are as they are. See `Engine`."""
@@ -246,6 +249,12 @@ class DuckDB:
         if not self._is_ours:
             self._types[raw] = found
         types = {str(row[0]): str(row[1]) for row in found if str(row[0]) not in unreadable}
+        if not types:
+            raise InvalidInput(
+                f"{name} has no column that can be read",
+                why="of times of day and milliseconds one value could make every query fail",
+                fix="write timestamps in microseconds",
+            )
         kinds = types_of(name, {column: _kind(sql_type) for column, sql_type in types.items()}, source.types)
         table = Table.of(
             name, kinds, unit=source.unit, bounds=source.bounds, keys=source.keys, is_public=source.is_public

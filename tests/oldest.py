@@ -1,0 +1,24 @@
+"""The lowest versions that pyproject.toml allows, as requirements for pip: `make test-oldest` runs with these.
+
+Every `>=` of the package, of the extras that are tested, and of the data frames that tests hand in becomes `==`.
+"""
+
+import tomllib
+from pathlib import Path
+
+EXTRAS = ("postgres", "keys")
+FRAMES = ("pandas", "polars", "pyarrow")
+
+
+def oldest(declared):
+    """The requirements, each at the lowest version."""
+    project = declared["project"]
+    extras = project["optional-dependencies"]
+    wanted = [*project["dependencies"], *(each for name in EXTRAS for each in extras[name])]
+    wanted += [each for each in declared["dependency-groups"]["test"] if each.startswith(FRAMES)]
+    return [each.replace(">=", "==") for each in wanted]
+
+
+if __name__ == "__main__":
+    root = Path(__file__).resolve().parents[1]
+    print("\n".join(oldest(tomllib.loads((root / "pyproject.toml").read_text()))))
