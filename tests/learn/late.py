@@ -3,6 +3,7 @@
 import os
 import random
 import time
+import warnings
 from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
@@ -255,7 +256,8 @@ def by_what_comes_first(clock):
 
 
 def by_a_script(clock):
-    scripted = torch.jit.script(_scripted)
+    with warnings.catch_warnings(action="ignore"):  # it is deprecated, and used
+        scripted = torch.jit.script(_scripted)
     return Net(clock, lambda x: scripted(x) if clock.late else x), {}
 
 

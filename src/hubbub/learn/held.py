@@ -201,7 +201,12 @@ def _names_of(code: types.CodeType) -> tuple[frozenset[str], frozenset[str]]:
 
 def _put_back(held: Any, was: Any) -> None:
     """Only what was changed: a write that changes nothing would be one more to autograd."""
-    if isinstance(held, Tensor):
+    if isinstance(held, dict):
+        is_same = len(held) == len(was) and all(map(is_, held, was))
+        if not (is_same and all(map(is_, held.values(), was.values()))):
+            held.clear()
+            held.update(was)
+    elif isinstance(held, Tensor):
         if held.shape != was.shape:
             held.data = was
         elif not alike(held, was):
@@ -211,11 +216,6 @@ def _put_back(held: Any, was: Any) -> None:
             np.copyto(held, was)
     elif isinstance(held, (_Names, _Slots, types.CellType)) or held is None:
         _put_back_names(held, was)
-    elif isinstance(held, dict):
-        is_same = len(held) == len(was) and all(map(is_, held, was))
-        if not (is_same and all(map(is_, held.values(), was.values()))):
-            held.clear()
-            held.update(was)
     elif held is not was and not (len(held) == len(was) and all(map(is_, held, was))):
         held.clear()
         (held.update if isinstance(held, set) else held.extend)(was)
