@@ -197,10 +197,11 @@ class Ledger:
 
         Proof: docs/proofs/ledger.md, "Tamper evidence"
         """
+        before = self._store.remembered()
 
         def work(rows: Rows) -> Verdict:
             found = verified(Book(rows), head)
-            store = self._store.check(rows)
+            store = self._store.check(rows, before)
             return found if store is None else replace(found, problems=(*found.problems, store))
 
         return self._store.read(work)
