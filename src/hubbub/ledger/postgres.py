@@ -120,16 +120,10 @@ class Postgres:
         return False
 
     @property
-    def key_path(self) -> Path:
+    def key_path(self) -> Path | None:
         """In the configuration of who runs the process that holds the rows, and never in the database."""
         folder = at_home("XDG_CONFIG_HOME", ".config")
-        if folder is None:
-            raise LedgerFailed(
-                "there is no place for the key that marks what is released",
-                why="the system knows no home of this user, and the key is never kept in the database",
-                fix="set XDG_CONFIG_HOME to a folder that is kept",
-            )
-        return folder / f"{self.read(name_of).partition('.')[0]}.key"
+        return None if folder is None else folder / f"{self.read(name_of).partition('.')[0]}.key"
 
     def check(self, rows: Rows, before: set[Remembered | None]) -> str | None:
         """Whether it lies where it was; the database checks its own pages."""

@@ -101,8 +101,8 @@ class Store(Protocol):
         """Whether a part of it was left behind."""
 
     @property
-    def key_path(self) -> Path:
-        """Where the key is kept that marks releases."""
+    def key_path(self) -> Path | None:
+        """Where the key is kept that marks releases; None where there is no place for it."""
 
     def check(self, rows: Rows, before: set[Remembered | None]) -> str | None:
         """What is wrong with the store itself, such as an index that does not show what is there.
@@ -138,7 +138,7 @@ class SQLite:
         # The last three are the tests' private door: another file layer, a control that loses charges, and
         # no memory beside the file, where tests put an older state in its place.
         self.path = Path(path).resolve()
-        self.key_path = self.path.with_name(self.path.name + ".key")
+        self.key_path: Path | None = self.path.with_name(self.path.name + ".key")
         guard(*(f"{self.path}{ending}" for ending in ("", ".key", "-wal", "-shm", "-journal")))
         self._is_looked_at = is_looked_at
         self._connect = connect
