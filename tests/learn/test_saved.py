@@ -25,6 +25,7 @@ def made(data, account=None, **given):
     model = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 2))
     optimizer = given.pop("optimizer", CorrectedAdam)(model.parameters(), lr=0.05)
     settings = {"clip": Adaptive(1.0), "rate": 0.1, "steps": 6, "sigma": 1.0, "lot": 30, "average": 0.9}
+    settings |= {"allow_large_epsilon": True}
     return private(model, optimizer, data, loss=F.cross_entropy, account=account, **{**settings, **given})
 
 
@@ -375,7 +376,7 @@ def ledger(tmp_path):
 
 
 def of(ledger):
-    return ledger.account("rows", Unit.row(), Budget(1000, 1e-2))
+    return ledger.account("rows", Unit.row(), Budget(1000, 1e-2, population=50, allow_large_epsilon=True))
 
 
 def charges(ledger):

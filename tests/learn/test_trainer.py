@@ -46,6 +46,7 @@ def run(model=None, data=None, optimizer=None, **given):
         "sigma": 1.0,
         "lot": 30,
         "account": None,
+        "allow_large_epsilon": True,
     }
     return private(model, optimizer, rows() if data is None else data, **{**settings, **given})
 
@@ -100,6 +101,17 @@ def test_a_function_is_asked_once_for_the_rate_of_a_step():
     trainer = run(rate=lambda step: asked.append(step) or 0.1 * len(asked), steps=2)
     assert asked == [0, 1]
     assert [trainer.schedule.lots.rate(step) for step in range(2)] == [Fraction(1, 10), Fraction(2, 10)]
+
+
+def test_noise_that_hides_nobody_must_be_confirmed():
+    for given in ({"sigma": 1e-3}, {"sigma": 1.0, "rate": 1, "steps": 1000}):
+        with pytest.raises(Refused, match="sigma is so small that epsilon is above 20") as caught:
+            run(**given, allow_large_epsilon=False)
+        assert "larger sigma" in caught.value.fix
+        run(**given, allow_large_epsilon=True)
+    run(sigma=2.0, allow_large_epsilon=False)
+    with pytest.raises(InvalidInput, match="neither True nor False"):
+        run(allow_large_epsilon=1)
 
 
 def test_adaptive_clipping_is_charged():

@@ -6,19 +6,25 @@ What is not of its kind, or would promise more than is kept, is said here, befor
 import copy
 import inspect
 from collections.abc import Callable
+from fractions import Fraction
 from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from hubbub.errors import InvalidInput, Unsupported
+from hubbub.errors import InvalidInput, Refused, Unsupported
 from hubbub.learn.lots import Fixed
-from hubbub.loss import Budget
+from hubbub.loss import Budget, Loss, Odometer, refuse_large_epsilon
+from hubbub.loss.stored import known_cost, loss_to_json
 from hubbub.spending import account_of
 from hubbub.unit import Neighbours, Unit
 
-__all__ = ["losses_of", "optimizers_of", "refuse_mistaken", "trained_by", "unit_of"]
+__all__ = ["losses_of", "optimizers_of", "refuse_little_noise", "refuse_mistaken", "trained_by", "unit_of"]
+
+_LARGEST_DELTA = Fraction(1, 1000)
+_NO_EPSILON = Fraction(10**9)
+"""Where none is large enough."""
 
 
 def refuse_mistaken(target: Any, account: Any) -> None:
@@ -36,6 +42,19 @@ def refuse_mistaken(target: Any, account: Any) -> None:
             why="the run is charged to it",
             fix="pass the account of a data set, or Spending(Budget(2, 1e-5))",
         )
+
+
+def refuse_little_noise(loss: Loss, *, allow: bool) -> None:
+    """Refuse noise with which ε is above 20, at the largest δ that needs no population, unless confirmed."""
+    found = Odometer.epsilon_of(known_cost(loss_to_json(loss)), _LARGEST_DELTA)
+    try:
+        refuse_large_epsilon(_NO_EPSILON if found is None else found, allow=allow)
+    except Refused as refusal:
+        raise Refused(
+            f"sigma is so small that {refusal.what}",
+            why=refusal.why,
+            fix="pass a larger sigma, fewer steps or a target; or confirm it with allow_large_epsilon=True",
+        ) from None
 
 
 def unit_of(unit: Any, units: Any, rate: Any) -> Unit:

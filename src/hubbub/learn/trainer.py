@@ -36,7 +36,14 @@ from hubbub.learn.check import (
 )
 from hubbub.learn.clip import MOST_CHUNK, Sums, Threshold, added_up
 from hubbub.learn.data import Examples
-from hubbub.learn.given import losses_of, optimizers_of, refuse_mistaken, trained_by, unit_of
+from hubbub.learn.given import (
+    losses_of,
+    optimizers_of,
+    refuse_little_noise,
+    refuse_mistaken,
+    trained_by,
+    unit_of,
+)
 from hubbub.learn.gradients import Augment, Objective, OneByOne, Way
 from hubbub.learn.looked import Looked
 from hubbub.learn.lots import Fixed, Scheduled
@@ -81,6 +88,7 @@ def private(
     average: Number | None = None,
     chunk: int | None = None,
     example: Sequence[Any] | Mapping[str, Any] | None = None,
+    allow_large_epsilon: bool = False,
 ) -> "Trainer":
     """A private training run, planned and checked; nothing is read or charged until it starts.
 
@@ -107,6 +115,7 @@ def private(
         chunk: Units at a time; the model sees batches of just this size.
         example: What an example looks like, where the data cannot tell: tensors, or a dictionary of them if
             items are. It stands where no example is, and must be nobody's.
+        allow_large_epsilon: Confirms noise so small that ε is above 20, where no target is given.
 
     >>> model = nn.Linear(2, 2)
     >>> optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
@@ -132,6 +141,8 @@ def private(
     named = trained_by(model, optimizers)
     refuse_model(model, list(named.values()))
     schedule = Schedule.of(named, clip=clip, rate=rate, steps=steps, sigma=sigma, target=target, lot=lot)
+    if target is None:
+        refuse_little_noise(schedule.lots.loss, allow=allow_large_epsilon)
     kind = next((p.dtype for p in named.values()), torch.float32)
     examples = Examples(data, units=units, per_unit=per_unit, copies=copies, example=example, kind=kind)
     whole_objective = Objective(model, losses_of(loss, objective, len(examples.blank)), augment)
