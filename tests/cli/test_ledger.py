@@ -218,3 +218,25 @@ def test_what_is_not_there_is_said_and_not_made(tmp_path):
     assert not missing.exists()
     Ledger.open(missing).close()
     assert "has no account" in refused("report", "--ledger", str(missing))
+
+
+def test_a_budget_for_few_people_says_how_few(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    asked = (
+        "budget",
+        "open",
+        "v",
+        "--unit",
+        "p",
+        "--epsilon",
+        "1",
+        "--delta",
+        "0.01",
+        "--ledger",
+        "v.ledger",
+    )
+    assert "with --population how few people there are" in run(*asked).stderr
+    assert run(*asked, "--population", "20").code == 0
+    granted = ("budget", "grant", "ada", "--epsilon", "1", "--delta", "0.01", "--ledger", "v.ledger")
+    assert run(*granted).code == 2
+    assert run(*granted, "--population", "20").code == 0

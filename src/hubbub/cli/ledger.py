@@ -8,9 +8,9 @@ from typing import Annotated, Any
 import typer
 from rich.table import Table
 
-from hubbub.cli.query import Large
+from hubbub.cli.query import Large, Population
 from hubbub.cli.screen import bold, for_programs, put, say, screen, words
-from hubbub.cli.typed import above_zero, chance, share
+from hubbub.cli.typed import above_zero, chance, counted, share
 from hubbub.errors import InvalidInput
 from hubbub.facts import NAME, ROW
 from hubbub.finding import found
@@ -77,11 +77,12 @@ def open_account(
     unit: Annotated[str, typer.Option(metavar="COLUMN|row", help="Who is protected.")],
     epsilon: Annotated[str, typer.Option(help="The ε that all releases together may cost.")],
     delta: Annotated[str, typer.Option(help="The δ that all releases together may cost.")] = "0",
+    population: Population = None,
     where: Where = "",
     large_epsilon: Large = False,
 ) -> None:
     """Open an account: `hubbub budget open visits --unit patient --epsilon 1 --ledger visits.ledger`."""
-    given = Budget(above_zero(epsilon, "--epsilon"), chance(delta), allow_large_epsilon=large_epsilon)
+    given = _budget(epsilon, delta, population, large=large_epsilon)
     with _opened(where, is_new=True) as opened:
         account = opened.account(name, Unit.row() if unit.lower() == ROW else Unit(unit), given)
         say(words(name), f": {_promise(account.total)} for ", words(account.unit))
@@ -92,17 +93,25 @@ def grant(
     analyst: Annotated[str, typer.Argument(help="Her name.")],
     epsilon: Annotated[str, typer.Option(help="The ε she may spend, within the account's.")],
     delta: Annotated[str, typer.Option(help="The δ she may spend.")] = "0",
+    population: Population = None,
     where: Where = "",
     name: Named = "",
     large_epsilon: Large = False,
 ) -> None:
     """Give an analyst a budget of her own: `hubbub budget grant ada --epsilon 0.5`."""
-    given = Budget(above_zero(epsilon, "--epsilon"), chance(delta), allow_large_epsilon=large_epsilon)
+    given = _budget(epsilon, delta, population, large=large_epsilon)
     with _opened(where) as opened:
         account = _one(opened, name)
         account.grant(analyst, given)
         hers = _promise(account.analysts()[analyst])
         say(words(analyst), f" may spend {hers} of ", words(account.name))
+
+
+def _budget(epsilon: str, delta: str, population: str | None, *, large: bool) -> Budget:
+    people = None if population is None else counted(population, "--population")
+    return Budget(
+        above_zero(epsilon, "--epsilon"), chance(delta), population=people, allow_large_epsilon=large
+    )
 
 
 @ledger.command("list")
