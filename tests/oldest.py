@@ -1,4 +1,4 @@
-"""The lowest versions that pyproject.toml allows, as pip requirements: `make test-oldest` runs with these.
+"""The lowest versions that pyproject.toml allows, as requirements for pip: `make test-oldest` has these.
 
 Every `>=` of the package, of the extras that are tested, and of the data frames of tests becomes `==`.
 """
