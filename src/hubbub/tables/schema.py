@@ -270,7 +270,8 @@ def key_of(value: Any, name: str, kind: Kind) -> Key:
             return number + 0.0
     raise InvalidInput(
         f"a key of {name} is not a {kind.value}",
-        why="it would never be met in the data" if kind is not Kind.NUMBER
+        why="it would never be met in the data"
+        if kind is not Kind.NUMBER
         else "numbers are doubles of at most 2^200 in size: it would never be met in the data",
         fix=f"pass keys of kind {kind.value}, or declare another kind for {name}",
     )
