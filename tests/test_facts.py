@@ -296,6 +296,7 @@ def test_two_declarations_of_the_same_rows_must_agree(folder):
         ({"account": "b"}, "account"),
         ({"budget": hubbub.Budget(10)}, "budget"),
         ({"unit": "region", "ledger": "other.ledger"}, "unit, ledger"),
+        ({"window": hubbub.Window.of("day", "2026-11")}, "window"),
     ],
 )
 def test_what_is_declared_holds_unless_it_is_overridden_aloud(folder, given, what, monkeypatch):

@@ -58,7 +58,7 @@ def keep_declared(
             why="what the owner declared is set aside aloud, or not at all",
             fix=f"change {facts.file}",
         )
-    declared = replace(facts.unit, window=who.window)
+    declared = facts.unit if facts.window is None else replace(facts.unit, window=who.window)
     with Ledger.open(where, secret=facts.secret) as kept:
         kept.account(payer, declared, facts.budget).override(f"another {passed} than declared")
 
@@ -75,7 +75,9 @@ def _others(
         yield "account"
     if budget is not None and facts.budget is not None and budget != facts.budget:
         yield "budget"
-    if who.window is not None and facts.window not in {None, who.window.column}:
+    # A budget that is declared without a window is for all time: it is not each window's.
+    is_divided = facts.window is not None or facts.budget is None
+    if who.window is not None and not (is_divided and facts.window in {None, who.window.column}):
         yield "window"
 
 

@@ -5,7 +5,8 @@ from contextlib import closing
 from pathlib import Path
 
 from hubbub.ledger import Account, Ledger
-from hubbub.ledger.store import SQLite
+from hubbub.ledger.place import Note
+from hubbub.ledger.store import SQLite, name_of
 from hubbub.loss import Budget
 from hubbub.unit import Unit
 
@@ -52,10 +53,13 @@ class Database:
         return self._opened[-1]
 
     def look(self) -> Ledger:
-        return self.open()
+        self._opened.append(Ledger.look(self.address))
+        return self._opened[-1]
 
     def forget(self) -> None:
-        """Nothing lies beside a database."""
+        """Nothing lies beside a database: what is remembered is in the user's own folder."""
+        with Ledger.look(self.address) as ledger:
+            Note.at_home(ledger._store.read(name_of)).path.unlink(missing_ok=True)
 
     def connect(self, user: str = "postgres"):
         import psycopg

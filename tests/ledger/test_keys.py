@@ -12,6 +12,7 @@ from cli.terminal import run
 from hubbub.errors import InvalidInput, LedgerFailed, Refused
 from hubbub.ledger import Ledger, checked, new_secret, new_signing_key
 from hubbub.ledger.book import START
+from hubbub.ledger.outcome import settled
 from hubbub.loss import Loss
 from ledger.places import File, account
 
@@ -113,6 +114,34 @@ def test_nothing_is_kept_in_clear_beside_what_is_sealed(place, keys):
         with pytest.raises(Refused, match="opened without its secret"):
             owner.keep(number, "43")
         assert owner.released(number) is None
+
+
+def test_who_could_keep_no_outcome_is_refused_before_the_charge(folder, keys):
+    place = File(folder / "x.ledger")
+    with sealed(place, keys / "owner.secret") as ledger:
+        settled(account(ledger), lambda _: "42", what="a count", loss=TENTH, key="one")
+    with place.open() as ledger:
+        with pytest.raises(Refused, match="opened without its secret"):
+            settled(ledger.account("visits"), lambda _: "42", what="a sum", loss=TENTH, key="two")
+        assert ledger.account("visits").spent.epsilon == Fraction(1, 10)
+
+
+@pytest.mark.parametrize("spoil", ["no key", "", "QUJD", None])
+def test_a_key_that_cannot_be_read_is_said_before_the_charge(folder, spoil):
+    place = File(folder / "x.ledger")
+    with place.open() as ledger:
+        settled(account(ledger), lambda _: "42", what="a count", loss=TENTH, key="one")
+        path = ledger.key_path
+        path.unlink()
+        if spoil is None:
+            path.symlink_to(folder / "nowhere")
+        else:
+            path.write_text(spoil)
+        for key in ("one", "two"):
+            with pytest.raises(LedgerFailed, match="cannot be read") as caught:
+                settled(ledger.account("visits"), lambda _: "42", what="a count", loss=TENTH, key=key)
+            assert "or remove it" in str(caught.value)
+        assert ledger.account("visits").spent.epsilon == Fraction(1, 10)
 
 
 def test_a_sealed_release_is_of_its_own_line(place, keys):

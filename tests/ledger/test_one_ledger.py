@@ -14,6 +14,7 @@ import pytest
 from cli.terminal import run
 from hubbub.errors import BudgetExceeded, HubbubError, InvalidInput, LedgerFailed, Refused
 from hubbub.ledger import Ledger
+from hubbub.ledger.book import Book
 from hubbub.ledger.place import is_same_place, lies
 from hubbub.ledger.store import SQLite
 from hubbub.loss import Loss
@@ -175,6 +176,41 @@ def test_an_older_state_is_found_though_what_lies_beside_it_is_older_too(path):
         Ledger.open(path)
     Ledger.restore(path, spent_since={"visits": HALF})
     assert spent(path) == 1
+
+
+def test_who_verifies_a_ledger_while_others_charge_it_is_told_of_no_older_state(path, monkeypatch):
+    with Ledger.open(path) as ledger:
+        account(ledger).charge("a count", TENTH)
+        real = Book.lines
+
+        def meanwhile(self):
+            yield from real(self)
+            monkeypatch.setattr(Book, "lines", real)
+            spend(path, TENTH)
+
+        monkeypatch.setattr(Book, "lines", meanwhile)
+        assert ledger.verify().is_whole
+    assert spent(path) == Fraction(7, 10)
+
+
+def test_who_has_no_home_keeps_a_ledger_all_the_same(path, monkeypatch):
+    for name in ("XDG_STATE_HOME", "HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(Path, "home", _nowhere)
+    spend(path, TENTH)
+    assert spent(path) == Fraction(6, 10)
+
+
+def test_a_home_that_is_no_full_path_is_none(path, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_STATE_HOME", "state")
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    spend(path, TENTH)
+    assert [each.name for each in tmp_path.iterdir()] == ["home"]
+
+
+def _nowhere():
+    raise RuntimeError
 
 
 def test_what_one_user_confirmed_no_other_is_asked_for(path, monkeypatch, tmp_path):

@@ -175,8 +175,11 @@ def test_an_account_that_was_opened_by_itself_claims_its_first_rows(tmp_path):
             ledger.account(name, hb.Unit("p"), Budget(100, allow_large_epsilon=True))
     for name in ("a", "b"):
         opened(tmp_path, csv(tmp_path, f"{name}.csv"), table=name).close()
-    with pytest.raises(Refused, match="does not know the rows of a"):
+    with pytest.raises(Refused, match="the account 'a' does not know the rows of a") as error:
         opened(tmp_path, csv(tmp_path, "c.csv"), table="a")
+    assert "there are others: b" in error.value.what
+    assert "account=" not in error.value.fix  # it is passed already
+    assert "were moved" in error.value.fix
     with pytest.raises(Refused, match="does not know the rows of a"):
         opened(tmp_path, frame(9), table="a")
 

@@ -191,3 +191,29 @@ def test_every_commit_waits_for_the_disk_whatever_the_server_s_default(database)
         assert store.write(lambda rows: rows.run("SHOW synchronous_commit")) == [("on",)]
     finally:
         database.attack("ALTER DATABASE postgres RESET synchronous_commit")
+
+
+TABLES = ("entries", "totals", "charges", "seen", "releases", "place")
+
+
+def test_a_dump_that_was_put_back_into_the_ledger_s_own_database_is_refused(database):
+    with database.open() as ledger:
+        account(ledger).charge("a count", HALF)
+    for table in TABLES:
+        database.attack(f"DROP TABLE IF EXISTS public.{table}; CREATE TABLE public.{table} AS TABLE {table}")
+    with database.open() as ledger:
+        account(ledger).charge("another", HALF)
+        for table in TABLES:
+            database.attack(f"TRUNCATE {table}; INSERT INTO {table} TABLE public.{table}")
+            database.attack(f"DROP TABLE public.{table}")
+        with pytest.raises(Refused, match="an older state was put in its place"):
+            ledger.account("visits").charge("a third", HALF)
+    with pytest.raises(Refused, match="an older state was put in its place"):
+        database.open()
+    with Ledger.look(database.address) as ledger:
+        assert "an older state" in ledger.verify().problem
+    with pytest.raises(Refused, match="something was spent since"):
+        Ledger.restore(database.address, spent_since={})
+    assert Ledger.restore(database.address, spent_since={"visits": HALF}).is_whole
+    with database.open() as ledger:
+        assert ledger.account("visits").spent.epsilon == 1

@@ -8,6 +8,8 @@ from hypothesis import strategies as st
 
 from hubbub.errors import BudgetExceeded, LedgerFailed
 from hubbub.ledger.book import START, Entry, digest, plain_text
+from hubbub.ledger.history import History
+from hubbub.ledger.label import label
 from hubbub.ledger.verify import Replay, charged_together
 from hubbub.loss import Budget, Cost, Filter, Loss
 from hubbub.unit import Unit, Window
@@ -214,12 +216,12 @@ def given_up(place):
         (lambda b: b, None),
         (lambda b: {name: part for name, part in b.items() if name != "instead of"}, "charges a key again"),
         (lambda b: {**b, "instead of": 2}, "charges a key again"),
-        (lambda b: {**b, "key": "other", "instead of": 2}, "charges anew what was released"),
+        (lambda b: {**b, "key": "other", "instead of": 2}, None),  # what was released there had no mark
         (lambda b: {**b, "key": None}, "charges a key again"),
         (lambda b: {**b, "key": "tuesday"}, "charges a key again"),
     ],
 )
-def test_what_is_charged_anew_was_charged_and_has_no_outcome(place, change, problem):
+def test_what_is_charged_anew_was_charged_under_that_key(place, change, problem):
     entries = forged(
         given_up(place), lambda n, kind, who, body: (kind, who, change(body) if n == 5 else body)
     )
@@ -417,3 +419,18 @@ def test_bytes_in_a_line_or_a_release_are_found(folder, column):
     place.attack(f"UPDATE entries SET {column} = CAST({column} AS TEXT) WHERE number = 2")
     place.attack("UPDATE releases SET body = CAST(body AS BLOB)")
     assert "the release of line 2 has been changed" in verdict(place).problem
+
+
+@pytest.mark.parametrize("kind", ["charge", "release", "version"])
+@pytest.mark.parametrize("body", ["{}", '{"charge": {}, "cost": [], "dataset": {}, "loss": 5}'])
+def test_who_looks_at_lines_of_somebody_else_s_is_told_so(place, kind, body):
+    with place.open() as ledger:
+        owner = account(ledger)
+        owner.version("1", "visits")
+        owner.keep(owner.begin("a count", TENTH).number, "42")
+    place.attack("UPDATE entries SET body = ? WHERE kind = ?", (body, kind))
+    place.forget()
+    with place.look() as ledger:
+        for look in (History.of, label):
+            with pytest.raises(LedgerFailed, match="not as it was written"):
+                look(ledger.account("visits"))

@@ -180,6 +180,9 @@ class Account:
                         attempt=line.body.get("attempt"),
                     )
             self._refuse_closed(book)
+            if attempt is not None:  # an outcome is to be kept: whether it can be is known before
+                self._refuse_unsealed(book)
+                self._seal.check()
             for who in dict.fromkeys((EVERYBODY, self.who)):
                 self._spend(book, who, cost)
             body = {
@@ -230,12 +233,7 @@ class Account:
             self._refuse_unseen(book, charge)
             if kept is not None:
                 return self._authentic(kept, charge)
-            if self._seal.is_open and Seal.is_on(book.last_release()):
-                raise Refused(
-                    "the releases of this ledger are sealed, and it was opened without its secret",
-                    why="what is kept could be read by whoever reads the file",
-                    fix="open the ledger with the secret: Ledger.open(…, secret=…), or secret in hubbub.toml",
-                )
+            self._refuse_unsealed(book)
             stored = self._seal.closed(release, charge.digest)
             line = book.append(self.name, "release", self.who, {"charge": number, "release": digest(stored)})
             book.keep_release(number, line.number, stored)
@@ -479,6 +477,15 @@ class Account:
         self._spend(book, self.who, cost_from_plain(line.body["cost"], total.orders))
         book.append(self.name, "seen", self.who, {"charge": line.number})
         book.see(line.number, self.who)
+
+    def _refuse_unsealed(self, book: Book) -> None:
+        """Refuse to keep what can be read in a ledger whose releases are sealed."""
+        if self._seal.is_open and Seal.is_on(book.last_release()):
+            raise Refused(
+                "the releases of this ledger are sealed, and it was opened without its secret",
+                why="what is kept could be read by whoever reads the file",
+                fix="open the ledger with the secret: Ledger.open(…, secret=…), or secret in hubbub.toml",
+            )
 
     def _refuse_unseen(self, book: Book, line: Entry) -> None:
         if self._is_reader or self.who in {EVERYBODY, line.who} or book.saw(line.number, self.who):

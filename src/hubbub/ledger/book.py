@@ -10,12 +10,13 @@ import hashlib
 import json
 import re
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from fractions import Fraction
 from typing import Any
 
-from hubbub.errors import InvalidInput, LedgerFailed
+from hubbub.errors import HubbubError, InvalidInput, LedgerFailed
 from hubbub.ledger.store import Rows
 from hubbub.loss import Cost, Filter
 
@@ -31,6 +32,7 @@ __all__ = [
     "digest",
     "now",
     "plain_text",
+    "read_as_written",
 ]
 
 START = "0" * 64
@@ -284,6 +286,17 @@ def damaged(what: str) -> LedgerFailed:
         why="what was spent can no longer be told from it",
         fix="run `hubbub ledger verify`, and restore the file from a copy that is whole",
     )
+
+
+@contextmanager
+def read_as_written() -> Iterator[None]:
+    """Where a line does not say what lines of its kind do, somebody else wrote it: that is said."""
+    try:
+        yield
+    except HubbubError:
+        raise
+    except (KeyError, IndexError, TypeError, ValueError, AttributeError):
+        raise damaged("a line") from None
 
 
 def now() -> str:

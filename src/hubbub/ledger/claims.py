@@ -82,7 +82,7 @@ def unclaimed(
         is_known = each.meets(names, ()) or (not each.names and each.dataset in placeless)
         is_known = is_known or is_alone or each.dataset in overridden
         if not (is_known or is_first or new_rows):
-            raise _unknown(each.dataset, sorted(families))
+            raise _unknown(each.dataset, family, sorted(families))
         new_names = each.names - names if each.before.isdisjoint(names) else frozenset[str]()
         new_numbers = each.numbers - numbers
         # Only where it made a difference: so the ledger shows what rests on the owner's word.
@@ -132,10 +132,18 @@ def _paid_for(dataset: str, payer: str, *, is_same_unit: bool) -> Refused:
     )
 
 
-def _unknown(dataset: str, families: list[str]) -> Refused:
+def _unknown(dataset: str, family: str, families: list[str]) -> Refused:
+    others = ", ".join(name for name in families if name != family)
+    if family in families:
+        what = f"the account {family!r} does not know the rows of {dataset}, and there are others: {others}"
+        fix = "pass new_rows=True if none of the others pays for them, also where the rows of "
+        fix += f"{family!r} were moved; the ledger records it"
+    else:
+        what = f"the ledger does not know the rows of {dataset}, and has other accounts"
+        fix = f"pass account= with the one that pays for these rows (there are {others}), "
+        fix += "or new_rows=True if none does; the ledger records it"
     return Refused(
-        f"the ledger does not know the rows of {dataset}, and has other accounts",
+        what,
         why="a copy or a view of rows that another account pays for would have a second budget",
-        fix=f"pass account= with the one that pays for these rows (there are {', '.join(families)}), "
-        "or new_rows=True if none does; the ledger records it",
+        fix=fix,
     )

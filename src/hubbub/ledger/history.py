@@ -6,7 +6,7 @@ from fractions import Fraction
 from typing import Any
 
 from hubbub.ledger.account import Account
-from hubbub.ledger.book import Entry, cost_from_plain, plain_text
+from hubbub.ledger.book import Entry, cost_from_plain, plain_text, read_as_written
 from hubbub.loss import Cost, Filter, Odometer
 
 __all__ = ["History", "Moment"]
@@ -52,6 +52,7 @@ class History:
     _marks: list[tuple[int, str, Cost]] = field(default_factory=list)
 
     @classmethod
+    @read_as_written()
     def of(cls, account: Account, *, keep: bool = False) -> "History":
         """Read the lines of an account; `keep` the charges."""
         history = cls(account.total)

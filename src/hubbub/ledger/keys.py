@@ -175,6 +175,11 @@ class Seal:
                 fix="open the ledger with the secret: Ledger.open(…, secret=…), or secret in hubbub.toml",
             ) from None
 
+    def check(self) -> None:
+        """Raise, before anything is charged, where what comes out could not be sealed or marked."""
+        if self._cipher is None:
+            self._known_key() or self._new_key()
+
     def _unmarked(self, stored: str, line: str) -> str | None:
         key = self._known_key()
         mark, _, text = stored.removeprefix(_MARKED).partition(" ")
@@ -183,17 +188,30 @@ class Seal:
         return text if hmac.compare_digest(mark, _mark(key, text, line)) else None
 
     def _known_key(self) -> bytes | None:
-        if self.key is None or not self.key.exists():
+        if self.key is None or not os.path.lexists(self.key):
             return None
-        found: bytes = _loaded(self.key, lambda text: base64.b64decode(text.strip(), validate=True))
+        guard(self.key)
+        try:
+            found = base64.b64decode(self.key.read_bytes().strip(), validate=True)
+        except (OSError, ValueError):
+            found = b""
         if len(found) != _KEY_BYTES:
-            raise _no_key("a key")
+            raise LedgerFailed(
+                f"the key that marks what is released cannot be read: {self.key.name}",
+                why="without it what was released cannot be told from what somebody made up",
+                fix="put it back from a backup, and see that you may read it; or remove it: a new one is "
+                "made, and what was released before is charged anew when it is asked again",
+            )
         return found
 
     def _new_key(self) -> bytes:
         """Made whole beside its place, then put there: of two who make one at once, one key is used."""
         if self.key is None:
-            raise _no_key("a key")
+            raise LedgerFailed(
+                "there is no place for the key that marks what is released",
+                why="it is never kept in the database, and the system knows no home of this user",
+                fix="set XDG_CONFIG_HOME to a folder that is kept",
+            )
         made = None
         try:
             self.key.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -210,7 +228,10 @@ class Seal:
         finally:
             if made is not None:
                 made.unlink(missing_ok=True)
-        return self._known_key() or b""
+        found = self._known_key()
+        if found is None:
+            raise _no_key("a key")
+        return found
 
 
 def _mark(key: bytes, text: str, line: str) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from hubbub.ledger.account import Account
-from hubbub.ledger.book import Entry
+from hubbub.ledger.book import Entry, read_as_written
 from hubbub.ledger.history import History, Moment
 from hubbub.ledger.registry import deployment, guarantees
 from hubbub.loss import Loss
@@ -19,6 +19,7 @@ __all__ = ["bars", "label", "label_html", "label_text", "label_yaml"]
 _WIDTH = 40
 
 
+@read_as_written()
 def label(account: Account, about: Mapping[str, str] | None = None) -> dict[str, Any]:
     """The facts, as JSON can hold them; free of data.
 

@@ -12,7 +12,7 @@ from typing import Any, Self
 
 from hubbub.errors import InvalidInput, Refused
 from hubbub.ledger.account import Account, check_name, window_of
-from hubbub.ledger.book import EVERYBODY, START, Book, Entry, damaged, now
+from hubbub.ledger.book import EVERYBODY, START, Book, Entry, damaged, now, read_as_written
 from hubbub.ledger.claims import refuse_public, unclaimed
 from hubbub.ledger.keys import Head, Seal, signed
 from hubbub.ledger.restore import back_up, restore, store_at
@@ -140,7 +140,8 @@ class Ledger:
                 return _opened(Book(opened), name, family, unit_, budget_)
 
             found = self._store.write(work)
-        known = Unit(found["unit"], Neighbours(found["neighbours"]), window_of(found))
+        with read_as_written():
+            known = Unit(found["unit"], Neighbours(found["neighbours"]), window_of(found))
         if unit is not None and unit != known:
             raise Refused(
                 f"the account {name!r} is for {known}",
@@ -197,10 +198,11 @@ class Ledger:
 
         Proof: docs/proofs/ledger.md, "Tamper evidence"
         """
+        before = self._store.remembered()
 
         def work(rows: Rows) -> Verdict:
             found = verified(Book(rows), head)
-            store = self._store.check(rows)
+            store = self._store.check(rows, before)
             return found if store is None else replace(found, problems=(*found.problems, store))
 
         return self._store.read(work)

@@ -23,6 +23,7 @@ from hubbub.tables.identity import made_at
 __all__ = [
     "Note",
     "Remembered",
+    "at_home",
     "first_name",
     "is_copy",
     "is_same_place",
@@ -30,6 +31,7 @@ __all__ = [
     "misses",
     "next_name",
     "refuse_elsewhere",
+    "refuse_older",
 ]
 
 _LONGEST = 1000
@@ -60,6 +62,25 @@ def is_same_place(stored: Any, here: str) -> bool:
         return is_same and (None in {was.get("made"), now.get("made")} or was["made"] == now["made"])
     except (KeyError, TypeError, ValueError, AttributeError, RecursionError):
         return False
+
+
+def at_home(variable: str, *folder: str) -> Path | None:
+    """Our folder in the user's own, by XDG's variable or else below the home; None where she has none."""
+    said = Path(os.environ.get(variable) or "")
+    try:
+        return (said if said.is_absolute() else Path.home().joinpath(*folder)) / "hubbub"
+    except RuntimeError:  # a user whom the system does not know, as containers have
+        return None
+
+
+def refuse_older(name: str, has: Callable[[int, str], bool], heads: Iterable[Remembered | None]) -> None:
+    """Refuse a ledger that lacks a line that is remembered of it."""
+    if any(misses(name, has, head) for head in heads):
+        raise Refused(
+            "the ledger holds less than it did: an older state was put in its place",
+            why="what was spent since would be spent once more",
+            fix="put the ledger back, or say what was spent since: hubbub ledger restore",
+        )
 
 
 def refuse_elsewhere(kind: str, stored: str, here: str) -> None:
@@ -110,7 +131,7 @@ class Note:
     It is written after each commit and not synced: it may say too little, and never too much.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path | None) -> None:
         self.path = path
 
     @classmethod
@@ -121,11 +142,13 @@ class Note:
     @classmethod
     def at_home(cls, name: str) -> "Note":
         """The one in the user's own folder, which is not put back with the ledger's."""
-        folder = Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state")
-        return cls(folder / "hubbub" / f"{_parts(name)[0]}.head")
+        folder = at_home("XDG_STATE_HOME", ".local", "state")
+        return cls(None if folder is None else folder / f"{_parts(name)[0]}.head")
 
     def read(self) -> Remembered | None:
         """What was remembered; None where nothing was, or it cannot be read."""
+        if self.path is None:
+            return None
         try:
             opened = os.open(self.path, os.O_RDONLY)
             try:
@@ -138,6 +161,8 @@ class Note:
 
     def write(self, head: Remembered) -> None:
         """Remember; where that is not possible the ledger is as good as before."""
+        if self.path is None:
+            return
         with suppress(OSError):
             try:
                 opened = os.open(self.path, os.O_WRONLY | os.O_CREAT, 0o600)

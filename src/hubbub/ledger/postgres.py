@@ -14,8 +14,16 @@ from typing import Any, TypeVar
 
 from hubbub.errors import InvalidInput, LedgerFailed, Refused
 from hubbub.ledger.account import check_name
-from hubbub.ledger.place import Remembered, first_name, next_name, refuse_elsewhere
-from hubbub.ledger.store import TABLES, Rows, only_looked_at
+from hubbub.ledger.place import (
+    Note,
+    Remembered,
+    at_home,
+    first_name,
+    next_name,
+    refuse_elsewhere,
+    refuse_older,
+)
+from hubbub.ledger.store import TABLES, Rows, has_line, head_of, name_of, only_looked_at
 from hubbub.process import refuse_fork
 
 __all__ = ["Postgres", "is_address"]
@@ -63,9 +71,12 @@ class Postgres:
         self._wait = wait
         self._idle: list[Any] = []
         self._process = os.getpid()
+        self._known: Remembered | None = None
+        """The head that this process saw last."""
         self._once(self._create)
         if not is_looked_at:
-            self.read(_refuse_elsewhere)
+            before = self.remembered()
+            self.read(lambda rows: _refuse_elsewhere(rows, before))
 
     @property
     def where(self) -> str:
@@ -78,10 +89,11 @@ class Postgres:
             raise only_looked_at()
 
         def checked(rows: Rows) -> _T:
-            _refuse_elsewhere(rows)
+            # Read while nobody else can commit: it never says more than was committed by then.
+            _refuse_elsewhere(rows, {Note.at_home(name_of(rows)).read(), self._known})
             return work(rows)
 
-        return self._transaction(_BEGIN_WRITING.format(wait=self._wait), checked)
+        return self._written(checked)
 
     def read(self, work: Callable[[Rows], _T]) -> _T:
         """Look at one moment."""
@@ -92,30 +104,31 @@ class Postgres:
 
         def adopted(rows: Rows) -> None:
             work(rows)
-            name = next_name(rows.run("SELECT id FROM place")[0][0])
+            name = name_of(rows)
+            name = next_name(name, [Note.at_home(name).read()])
             rows.run("UPDATE place SET id = ?, kind = 'ledger', lies = ?", (name, *rows.run(_HERE)[0]))
 
-        self._transaction(_BEGIN_WRITING.format(wait=self._wait), adopted)
+        self._known = None
+        self._written(adopted)
 
     def remembered(self) -> set[Remembered | None]:
-        """A database is not replaced by an older one unnoticed by who runs it: nothing is kept beside it."""
-        return set()
+        """What the user's own folder says of how long the ledger was: a dump may be put back in its place."""
+        return {Note.at_home(self.read(name_of)).read()}
 
     def lacks_log(self) -> bool:
         """A database is one thing."""
         return False
 
     @property
-    def key_path(self) -> Path:
+    def key_path(self) -> Path | None:
         """In the configuration of who runs the process that holds the rows, and never in the database."""
-        name = self.read(lambda rows: rows.run("SELECT id FROM place"))[0][0]
-        folder = Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config")
-        return folder / "hubbub" / f"{name.partition('.')[0]}.key"
+        folder = at_home("XDG_CONFIG_HOME", ".config")
+        return None if folder is None else folder / f"{self.read(name_of).partition('.')[0]}.key"
 
-    def check(self, rows: Rows) -> str | None:
+    def check(self, rows: Rows, before: set[Remembered | None]) -> str | None:
         """Whether it lies where it was; the database checks its own pages."""
         try:
-            _refuse_elsewhere(rows)
+            _refuse_elsewhere(rows, before)
         except Refused as refusal:
             return refusal.what
         return None
@@ -144,6 +157,14 @@ class Postgres:
         """Close this process's connections."""
         while self._idle and os.getpid() == self._process:  # a child leaves its parent's alone
             self._idle.pop().close()
+
+    def _written(self, work: Callable[[Rows], _T]) -> _T:
+        def told(rows: Rows) -> tuple[_T, Remembered]:
+            return work(rows), head_of(rows)
+
+        out, self._known = self._transaction(_BEGIN_WRITING.format(wait=self._wait), told)
+        Note.at_home(self._known[0]).write(self._known)
+        return out
 
     def _transaction(self, begin: str, work: Callable[[Rows], _T]) -> _T:
         from psycopg import errors
@@ -205,11 +226,12 @@ class Postgres:
             )
 
 
-def _refuse_elsewhere(rows: Rows) -> None:
-    """Refuse a database that was copied from the ledger's."""
-    ((kind, stored),) = rows.run("SELECT kind, lies FROM place")
+def _refuse_elsewhere(rows: Rows, before: set[Remembered | None]) -> None:
+    """Refuse a database that was copied from the ledger's, and one that holds less than it did."""
+    ((name, kind, stored),) = rows.run("SELECT id, kind, lies FROM place")
     ((here,),) = rows.run(_HERE)
     refuse_elsewhere(kind, stored, here)
+    refuse_older(name, lambda number, digest: has_line(rows, number, digest), before)
 
 
 class _Rows:

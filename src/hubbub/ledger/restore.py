@@ -13,7 +13,7 @@ from hubbub.errors import BudgetExceeded, HubbubError, InvalidInput, Refused
 from hubbub.ledger.book import EVERYBODY, Book, cost_to_plain, damaged, plain_text
 from hubbub.ledger.place import Note, Remembered, is_copy, misses, next_name
 from hubbub.ledger.postgres import Postgres, is_address
-from hubbub.ledger.store import COPIED, Rows, SQLite, Store, leftovers, new_file
+from hubbub.ledger.store import COPIED, Rows, SQLite, Store, has_line, leftovers, name_of, new_file
 from hubbub.ledger.verify import verified
 from hubbub.loss import Loss
 from hubbub.loss.stored import known_cost, loss_to_json
@@ -66,7 +66,8 @@ def restore(where: str | Path, backup: str | Path | None, spent: Mapping[str, Lo
                 fix="move the files of its name with -wal or -journal at the end away first",
             )
     with closing(store_at(where if backup is None else backup, is_looked_at=True)) as source:
-        if backup is None and source.read(source.check) is None and not _is_forgotten(source):
+        before = source.remembered()
+        if backup is None and source.read(lambda rows: source.check(rows, before)) is None:
             raise Refused(
                 "the ledger lies where it was",
                 why="nothing was restored, copied or moved: there is nothing to confirm",
@@ -142,18 +143,11 @@ def _refuse_forgetting(source: Store, where: str | Path, spent: Mapping[str, Los
             )
 
 
-def _is_forgotten(store: Store) -> bool:
-    return any(_misses(store, head) for head in store.remembered())
-
-
 def _misses(store: Store, head: Remembered | None) -> bool:
     """Whether a ledger lacks a line that it had."""
 
     def work(rows: Rows) -> bool:
-        def has(number: int, digest: str) -> bool:
-            return rows.run("SELECT digest FROM entries WHERE number = ?", (number,)) == [(digest,)]
-
-        return misses(rows.run(_PLACE)[0][0], has, head)
+        return misses(name_of(rows), lambda number, digest: has_line(rows, number, digest), head)
 
     return store.read(work)
 

@@ -19,14 +19,26 @@ from hubbub.ledger.place import (
     Remembered,
     first_name,
     lies,
-    misses,
     next_name,
     refuse_elsewhere,
+    refuse_older,
 )
 from hubbub.output import guard
 from hubbub.process import refuse_fork
 
-__all__ = ["COPIED", "TABLES", "Rows", "SQLite", "Store", "leftovers", "new_file", "only_looked_at"]
+__all__ = [
+    "COPIED",
+    "TABLES",
+    "Rows",
+    "SQLite",
+    "Store",
+    "has_line",
+    "head_of",
+    "leftovers",
+    "name_of",
+    "new_file",
+    "only_looked_at",
+]
 
 _T = TypeVar("_T")
 _WAIT = 60.0
@@ -89,11 +101,14 @@ class Store(Protocol):
         """Whether a part of it was left behind."""
 
     @property
-    def key_path(self) -> Path:
-        """Where the key is kept that marks releases."""
+    def key_path(self) -> Path | None:
+        """Where the key is kept that marks releases; None where there is no place for it."""
 
-    def check(self, rows: Rows) -> str | None:
-        """What is wrong with the store itself, such as an index that does not show what is there."""
+    def check(self, rows: Rows, before: set[Remembered | None]) -> str | None:
+        """What is wrong with the store itself, such as an index that does not show what is there.
+
+        `before` is what was remembered before the moment that is looked at: others may write meanwhile.
+        """
 
     def close(self) -> None:
         """Let go."""
@@ -123,7 +138,7 @@ class SQLite:
         # The last three are the tests' private door: another file layer, a control that loses charges, and
         # no memory beside the file, where tests put an older state in its place.
         self.path = Path(path).resolve()
-        self.key_path = self.path.with_name(self.path.name + ".key")
+        self.key_path: Path | None = self.path.with_name(self.path.name + ".key")
         guard(*(f"{self.path}{ending}" for ending in ("", ".key", "-wal", "-shm", "-journal")))
         self._is_looked_at = is_looked_at
         self._connect = connect
@@ -145,7 +160,7 @@ class SQLite:
             self._create()
         self._transaction("BEGIN", _check_format, is_checked=False)
         if remembers:
-            self._notes.append(Note.at_home(self._transaction("BEGIN", _name, is_checked=False)))
+            self._notes.append(Note.at_home(self._transaction("BEGIN", name_of, is_checked=False)))
         if not is_looked_at:
             self.read(lambda _: None)
             self._file.is_ours = True
@@ -172,7 +187,7 @@ class SQLite:
 
         def adopted(rows: Rows) -> None:
             work(rows)
-            name = next_name(_name(rows), self.remembered())
+            name = next_name(name_of(rows), self.remembered())
             rows.run("UPDATE place SET id = ?, kind = 'ledger', lies = ?", (name, lies(self.path)))
 
         self._known = None
@@ -187,10 +202,10 @@ class SQLite:
         mode = self._transaction("BEGIN", lambda rows: rows.run("PRAGMA journal_mode"), is_checked=False)
         return mode == [("wal",)] and not self._had_log
 
-    def check(self, rows: Rows) -> str | None:
+    def check(self, rows: Rows, before: set[Remembered | None]) -> str | None:
         """Whether it lies where it was; SQLite's own check of its pages and indexes."""
         try:
-            self._refuse_elsewhere(rows, self.remembered())
+            self._refuse_elsewhere(rows, before)
         except Refused as refusal:
             return refusal.what
         found = rows.run("PRAGMA integrity_check(1)")
@@ -214,7 +229,7 @@ class SQLite:
             if is_checked:
                 self._refuse_elsewhere(rows, before)
             out = work(rows)
-            head = None if begin == "BEGIN" else _head(rows)
+            head = None if begin == "BEGIN" else head_of(rows)
             self._refuse_replaced()
             connection.execute("COMMIT")
         except BaseException as problem:
@@ -293,13 +308,7 @@ class SQLite:
         if kind != "ledger" or stored != self._lies:
             refuse_elsewhere(kind, stored, lies(self.path))
             self._lies = stored
-        for head in before:
-            if misses(name, lambda number, digest: _has(rows, number, digest), head):
-                raise Refused(
-                    "the ledger holds less than it did: an older state was put in its place",
-                    why="what was spent since would be spent once more",
-                    fix="put the ledger back, or say what was spent since: hubbub ledger restore",
-                )
+        refuse_older(name, lambda number, digest: has_line(rows, number, digest), before)
 
     def _refuse_links(self) -> None:
         """Refuse a file with two names: SQLite keeps its log by the name, so charges would be lost."""
@@ -396,16 +405,19 @@ def new_file(path: Path, fill: Callable[[Rows], None], name: str, backup_of: str
             made.with_name(made.name + ending).unlink(missing_ok=True)
 
 
-def _has(rows: Rows, number: int, digest: str) -> bool:
+def has_line(rows: Rows, number: int, digest: str) -> bool:
+    """Whether a ledger has this line, as it is remembered."""
     return rows.run("SELECT digest FROM entries WHERE number = ?", (number,)) == [(digest,)]
 
 
-def _name(rows: Rows) -> str:
+def name_of(rows: Rows) -> str:
+    """The name of a ledger, which its copies share but for how often they were restored."""
     found = rows.run("SELECT id FROM place")
     return str(found[0][0]) if found else ""
 
 
-def _head(rows: Rows) -> Remembered:
+def head_of(rows: Rows) -> Remembered:
+    """What is to be remembered of a ledger."""
     (name,) = rows.run("SELECT id FROM place")[0]
     found = rows.run("SELECT number, digest FROM entries ORDER BY number DESC LIMIT 1")
     return (name, *found[0]) if found else (name, 0, "-")
