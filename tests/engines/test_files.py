@@ -165,6 +165,16 @@ def test_an_encoding_is_declared(raw, encoding, wanted):
     assert engine_rows(file_of(raw), encoding=encoding) == wanted
 
 
+@pytest.mark.parametrize("encoding", ["cp864", "shift_jis_2004", "shift_jisx0213", "shift_jis", "cp1252"])
+def test_how_ascii_is_read_does_not_depend_on_other_rows(encoding):
+    """In some encodings a byte of ASCII is another letter: also where all of the file is ASCII."""
+    raw = b"a,b\n" + b"".join(b"%d,x%cy\n" % (code, code) for code in b"%\\~|a")
+    alone = engine_rows(file_of(raw), encoding=encoding)
+    beside = engine_rows(file_of(raw + b"0,\xb1\n"), encoding=encoding)
+    assert Counter(beside) - Counter(alone) == Counter(beside[-1:])
+    assert Counter(alone) <= Counter(beside)
+
+
 @pytest.mark.parametrize(
     "name", ["nonsense", "utf-7", "iso2022_jp", "hz", "rot13", "punycode", "unicode_escape", 7]
 )
