@@ -1,6 +1,6 @@
-"""The lowest versions that pyproject.toml allows, as requirements for pip: `make test-oldest` runs with these.
+"""The lowest versions that pyproject.toml allows, as requirements for pip: `make test-oldest` has these.
 
-Every `>=` of the package, of the extras that are tested, and of the data frames that tests hand in becomes `==`.
+Every `>=` of the package, of the extras that are tested, and of the data frames of tests becomes `==`.
 """
 
 import tomllib

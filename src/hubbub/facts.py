@@ -333,7 +333,7 @@ class _Reader:
             raise self._wrong(
                 f"{entry}.encoding", "is not a text", "it is a name", 'write encoding = "latin-1"'
             )
-        self._checked(f"{entry}.encoding", lambda: reading(encoding=encoding))
+        self._checked(f"{entry}.encoding", lambda: reading(has_quotes=quotes, encoding=encoding))
         return quotes, encoding
 
     def _path(self, entry: str, given: Mapping[str, Any]) -> str:

@@ -42,6 +42,35 @@ def test_counts_and_means_come_with_intervals_that_hold(visits):
     )
 
 
+@pytest.mark.parametrize(
+    ("rows", "groups", "heavy", "light"),
+    [(8, None, 8, 4), (8, 4, 8, 4), (8, 2, 8, 2), (3, 4, 3, 3), (100, 2, 20, 2), (100, 4, 40, 4)],
+)
+def test_limits_on_rows_and_on_groups_hold_together(rows, groups, heavy, light):
+    connection = duckdb.connect()
+    # One unit has ten rows in each of four groups, the other one row.
+    connection.execute(
+        "CREATE TABLE t AS SELECT 1 AS who, i % 4 AS g, 1.0::DOUBLE AS x FROM range(40) r(i) "
+        "UNION ALL SELECT 2, i, 1 FROM range(4) r(i)"
+    )
+    data = hb.open(connection, table="t", unit="who", keys={"g": [0, 1, 2, 3]}, bounds={"x": (0, 1)})
+    text = "SELECT g, COUNT(*) AS n, SUM(x) AS s FROM t GROUP BY g"
+    plan = data.sql(text, epsilon=1, rows_per_unit=rows, groups_per_unit=groups)
+    exact = data.exact(plan)
+    assert sum(exact["n"]) == pytest.approx(heavy + light, abs=0.01)
+    assert sum(exact["s"]) == pytest.approx(heavy + light, abs=0.01)
+    [(_, measured)] = plan.measurements()
+    assert measured.sensitivity.l1 * measured.step == pytest.approx(rows, rel=1e-6)
+    assert (plan.label()["rows per unit"], plan.label()["groups per unit"]) == (rows, groups)
+
+
+def test_a_limit_on_rows_is_not_said_where_it_does_not_hold(visits):
+    data = hb.open(visits, table="visits", unit="patient", keys={"region": REGIONS}, rows_per_unit=8)
+    text = "SELECT region, COUNT(*) AS n FROM visits GROUP BY region"
+    plan = data.sql(text, epsilon=1, groups_per_unit=3, rows_per_group=5)
+    assert plan.label()["rows per unit"] is None
+
+
 def test_a_unit_counts_its_first_rows_where_keys_are_selected():
     connection = duckdb.connect()
     connection.execute(

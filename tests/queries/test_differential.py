@@ -56,7 +56,7 @@ def world(seed: int) -> tuple[hb.Dataset, duckdb.DuckDBPyConnection]:
 
 def plan_of(data: hb.Dataset, text: str):
     """The plan at an ε that hides nothing."""
-    return data.sql(text, epsilon=EPSILON)
+    return data.sql(text, epsilon=EPSILON, allow_large_epsilon=True)
 
 
 @dataclass(frozen=True)
@@ -219,7 +219,7 @@ class Queries:
             case 5:
                 return f"({one} BETWEEN {self.literal(kind)} AND {self.literal(kind)})"
             case 6:
-                return self.pick(["ok", "NOT ok", "g LIKE 'a%'", "g LIKE '%'", "ok IS NOT TRUE", "x = NULL"])
+                return self.pick(["ok", "NOT ok", "g LIKE 'a%'", "g NOT LIKE '%'", "ok IS NOT TRUE", "x = NULL"])
             case _:
                 return f"({one} {self.pick(['<', '<=', '=', '<>', '>', '>='])} {two})"
 
@@ -240,12 +240,14 @@ class Queries:
                 f"({one} % NULLIF({two}, 0))", f"SIGN({one})", f"LENGTH({self.pick('gh')})",
                 f"EXTRACT({self.pick(['year', 'month', 'dow', 'doy', 'quarter'])} FROM day)",
                 f"DATE_DIFF('day', day, {self.literal('d')})", f"CASE WHEN x = 0 THEN 1 ELSE {one} / x END",
-                "CAST(ok AS INTEGER)", "POWER(x, 2)",
+                "CAST(ok AS INTEGER)", f"POWER({one}, {self.pick('23')})",
+                f"ROUND({one}, {self.pick(['0', '1', '-1'])})", f"ROUND({one})", f"LEAST({one}, {two})",
+                f"GREATEST({one}, {two})", f"({one} // NULLIF({two}, 0))", f"CAST({one} AS INTEGER)",
             ]  # fmt: skip
         if kind == "t":
             choices += [
                 f"LOWER({self.pick('gh')})", f"({one} || {two})", f"SUBSTRING({one}, 2, 1)",
-                f"LEFT({one}, 1)", f"TRIM({one})",
+                f"LEFT({one}, 1)", f"TRIM({one})", f"SUBSTRING({one}, 2)", f"CONCAT({one}, {two})",
             ]  # fmt: skip
         return self.pick(choices)
 
@@ -333,7 +335,7 @@ def fuzzed(seeds: range) -> int:
 
 
 def test_queries_by_chance_say_what_duckdb_says():
-    assert fuzzed(range(300)) > 150
+    assert fuzzed(range(200)) > 100
 
 
 @pytest.mark.long

@@ -112,3 +112,13 @@ def test_a_join_of_joins_is_no_larger():
     text = f"SELECT COUNT(*) AS n FROM ({inner}) AS c JOIN ({inner}) AS d ON c.u = d.u"
     by_unit, _ = made(opened(rows(1, 60)), text)
     assert by_unit == {1: MOST_JOINED}
+
+
+@pytest.mark.parametrize("name", ["_many", "_MANY", "_all", "_ranked"])
+def test_a_table_may_have_the_name_of_a_step_of_a_join(name):
+    connection = duckdb.connect()
+    connection.execute(f'CREATE TABLE "{name}" AS SELECT i % 2 AS u, i AS x FROM range(4) AS r(i)')
+    data = hb.open(connection, table=name, unit="u", rows_per_unit=9)
+    text = f'SELECT COUNT(*) AS n FROM "{name}" AS a JOIN "{name}" AS b ON a.u = b.u JOIN '
+    text += f'(SELECT c.u FROM "{name}" AS c JOIN "{name}" AS d ON c.u = d.u) AS e ON a.u = e.u'
+    assert made(data, text)[0] == {0: 16, 1: 16}

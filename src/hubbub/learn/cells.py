@@ -21,7 +21,7 @@ def owners(units: Any, examples: int) -> list[NDArray[np.int64]]:
     [[0, 3], [2]]
 
     Guarantee: which examples are a unit's depends on their own keys alone.
-    Proof: docs/proofs/dpsgd.md, "Assumed"
+    Proof: docs/proofs/dpsgd.md, "What is assumed"
     """
     keys = cells(units)
     if keys.shape != (examples,):

@@ -10,7 +10,7 @@ nor what rules make of any other example. And every operation is tried by itself
 wrong: its gradients are then found example by example. What is found so is written down (`program`), and
 every step is compared with it.
 
-Proof: docs/proofs/dpsgd.md, "Assumed", 3
+Proof: docs/proofs/dpsgd.md, "What is assumed", 3
 """
 
 from collections.abc import Iterable, Iterator, Sequence

@@ -57,20 +57,25 @@ def first_rows(sql: exp.Expr, columns: Sequence[Column], most: int) -> exp.Expr:
     Proof: docs/proofs/bounding.md, "Joins"
     """
     names = [*(column.name for column in columns), UNIT]
-    own, other = _named(UNIT, _ALL), _named(UNIT, _MANY)
+    # A name that no table in it has, which would else be hidden behind ours.
+    hidden = {table.name.lower() for table in sql.find_all(exp.Table)}
+    beside = _MANY
+    while beside in hidden:
+        beside += "_"
+    own, other = _named(UNIT, _ALL), _named(UNIT, beside)
     counted = exp.GT(this=exp.Count(this=exp.Star()), expression=exp.Literal.number(most))
     many = exp.Select().from_(_as(sql, _ALL)).select(own.copy()).group_by(own.copy()).having(counted)
     rows = exp.Select().from_(_as(sql, _ALL)).select(*(_named(name, _ALL) for name in names))
     same = exp.EQ(this=own, expression=other)
     # Of our own names, which are not quoted as those of tables are.
-    above = exp.Table(this=exp.to_identifier(_MANY))
+    above = exp.Table(this=exp.to_identifier(beside))
     others = rows.join(above, on=same, join_type="left")
     others = others.where(exp.Is(this=other.copy(), expression=exp.Null()))
     ranked = rows.join(above.copy(), on=same.copy(), join_type="inner")
     ranked = ranked.select(exp.alias_(_rank(columns), _RANK))
     kept = exp.LTE(this=_named(_RANK, _RANKED), expression=exp.Literal.number(most))
     first = exp.Select().from_(_as(ranked, _RANKED)).select(*(_named(name, _RANKED) for name in names))
-    alias = exp.TableAlias(this=exp.to_identifier(_MANY))
+    alias = exp.TableAlias(this=exp.to_identifier(beside))
     found = exp.With(expressions=[exp.CTE(this=many, alias=alias)])
     return exp.Union(this=others, expression=first.where(kept), distinct=False, with_=found)
 

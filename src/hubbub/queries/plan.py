@@ -114,6 +114,13 @@ class Plan:
         return not (by_groups or (self._only_units and not self.query.keys))
 
     @property
+    def _uses_rows(self) -> bool:
+        """Whether a limit on rows holds: not where groups, and the rows in each, are limited instead."""
+        is_by_groups = self.limits.groups is not None and self.limits.rows_per_group is not None
+        kinds = {kind.kind for kind in self.query.aggregates}
+        return bool(not is_by_groups or not self.query.keys or self.autos or "distinct" in kinds)
+
+    @property
     def _only_units(self) -> bool:
         return all(kind.kind == "units" or kind.per_group for kind in self.query.aggregates)
 
@@ -314,7 +321,7 @@ class Plan:
             "delta": str(self.delta),
             "mechanism": ", ".join(noises) or "permute-and-flip",
             "keys": self._keys_said,
-            "rows per unit": known.rows,
+            "rows per unit": known.rows if self._uses_rows else None,
             "rows per unit found privately": self.searches,
             "groups per unit": known.groups,
             "rows per group": known.rows_per_group,

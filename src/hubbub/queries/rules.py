@@ -154,10 +154,14 @@ class Weighing:
 
     def _shared(self, table: str) -> str:
         """`_weighed`: the rows of a table, each with the share w of its unit's limit."""
-        one, rows = 1 << WEIGHT_BITS, self._rows
         # Joining all units is faster than joining only those above the limit.
-        share = f"CASE WHEN COUNT(*) > {rows} THEN {rows * one} // COUNT(*) ELSE {one} END"
-        units = f"SELECT {UNIT}, {share} AS w FROM {table} GROUP BY {UNIT}"
+        units = f"SELECT {UNIT}, {_share('COUNT(*)', self._rows)} AS w FROM {table} GROUP BY {UNIT}"
+        if self._keeps_all and self.query.keys and self.limits.groups is not None:
+            by = ", ".join([UNIT, *self._key_names])
+            pairs = f"SELECT {by}, COUNT(*) AS c FROM {table} GROUP BY {by}"
+            rows = _share("CAST(SUM(c) AS BIGINT)", self._rows)
+            share = f"LEAST({rows}, {_share('COUNT(*)', self._groups)})"
+            units = f"SELECT {UNIT}, {share} AS w FROM ({pairs}) AS _pairs GROUP BY {UNIT}"
         weighed = f"SELECT {table}.*, w FROM {table} JOIN _units ON {table}.{UNIT} = _units.{UNIT}"
         return f"_units AS ({units}), _weighed AS ({weighed})"
 
@@ -233,11 +237,9 @@ class Weighing:
     @property
     def _is_by_group(self) -> bool:
         """Whether groups, and rows in each group, are limited; or else all rows of a unit together."""
-        if not self.query.keys or not self.query.is_keyed:
+        if not self.query.keys or not self.query.is_keyed or self.limits.rows_per_group is None:
             return False
-        if self.query.is_public:
-            return self.limits.groups is not None
-        return self.limits.rows_per_group is not None
+        return self.limits.groups is not None or not self.query.is_public
 
     @property
     def _rows(self) -> int:
@@ -399,7 +401,8 @@ class Weighing:
             tests.append(
                 f"MAX(c) > {self._rows_per_group}" if self._is_by_group else f"SUM(c) > {self._rows}"
             )
-        if self.query.keys and kinds and (self._is_by_group or not self._keeps_all or not tests):
+        is_told = self.limits.groups is not None
+        if self.query.keys and kinds and (is_told or self._is_by_group or not self._keeps_all or not tests):
             tests.append(f"COUNT(*) > {self._groups}")
         return tests
 
@@ -555,6 +558,12 @@ def _between(
     if is_signed:
         return Sensitivity(2 * l1, l2_squared=4 * l2_squared, linf=2 * linf)
     return Sensitivity(2 * l1, l2_squared=2 * l2_squared, linf=linf)
+
+
+def _share(count: str, limit: int) -> str:
+    """What each of so many counts, so that all of them count no more than the limit: rounded down."""
+    one = 1 << WEIGHT_BITS
+    return f"CASE WHEN {count} > {limit} THEN {limit * one} // {count} ELSE {one} END"
 
 
 def _shares(table: str, limit: int) -> str:

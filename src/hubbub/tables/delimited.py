@@ -5,7 +5,8 @@ carriage return before it is dropped. Fields are separated by commas. A field be
 ignored, a missing or empty one is NULL, and so is one of more than 64 MB. What the encoding cannot decode is
 U+FFFD. An empty line is no row, unless the header has a single column.
 
-Without quotes a line is a row, whatever is in it. With quotes a field that *begins* with one goes on to the
+Without quotes a line is a row, whatever is in it; so UTF-16 and UTF-32, in which one odd byte shifts all that
+follow, are not read so. With quotes a field that *begins* with one goes on to the
 next quote that is not doubled, over commas and lines; a quote anywhere else is a character like any other. So
 a file of a conforming writer is read exactly as it was written. In one of a hostile writer an open quote
 takes the following rows with it: such a file must be read without quotes.
@@ -63,8 +64,9 @@ class Reading:
 
     @property
     def is_ascii(self) -> bool:
-        """Whether ASCII in it is read as such."""
-        return self.recoded is None
+        """Whether ASCII in it is read as such: in a few encodings \\, ~ or % are other letters."""
+        ascii_bytes = bytes(range(128))
+        return self.recoded is None and ascii_bytes.decode(self.encoding) == ascii_bytes.decode("ascii")
 
 
 @dataclass(frozen=True)
@@ -96,6 +98,12 @@ def reading(*, has_quotes: bool = True, encoding: str = UTF8) -> Reading:
     if name in {UTF8, "utf-8-sig"}:
         return Reading(has_quotes, UTF8)
     if name in _WIDE:
+        if not has_quotes:
+            raise InvalidInput(
+                f"files in {name} are not read without quotes",
+                why="a byte too many in one line would shift all lines behind it",
+                fix="convert the file to UTF-8; or read it with quotes, if all of it is well written",
+            )
         return Reading(has_quotes, UTF8, name)
     if name in {"ascii", "iso8859-1"} or name in _SEVERAL_BYTES:
         return Reading(has_quotes, name)

@@ -34,7 +34,7 @@ from hubbub.tables.frames import framed
 from hubbub.tables.identity import Identity, of_database, of_files
 from hubbub.tables.identity import files_of as all_files_of
 from hubbub.tables.keylist import in_pieces
-from hubbub.tables.owned import check_catalog, table_named
+from hubbub.tables.owned import check_catalog, cursor_of, table_named
 from hubbub.tables.private import private_folder
 from hubbub.tables.schema import UNIT, Key, Kind, Table
 
@@ -93,7 +93,10 @@ class DuckDB:
         self._identities: dict[str, Identity] = {}
         self._unit_type: str | None = None
         try:
-            self._connection = duckdb.connect(":memory:") if connection is None else connection.cursor()
+            named = [str(source.rows) for source in sources.values() if isinstance(source.rows, (str, Path))]
+            self._connection = (
+                duckdb.connect(":memory:") if connection is None else cursor_of(connection, named)
+            )
             if self._is_ours:
                 for setting in _SETTINGS:
                     self._connection.execute(setting)

@@ -41,7 +41,8 @@ def text(text: str) -> str:
 
 def files_of(path: str) -> list[str]:
     """The files that a path or a pattern means, each once, all of one kind."""
-    paths = sorted(glob.glob(path)) if glob.has_magic(path) else [path]  # noqa: PTH207 - a text, as typed
+    is_pattern = glob.has_magic(path) and not Path(path).is_file()
+    paths = sorted(glob.glob(path)) if is_pattern else [path]  # noqa: PTH207 - a text, as typed
     if not paths or not all(Path(each).is_file() for each in paths):
         raise InvalidInput(
             "the file is not there",

@@ -1,21 +1,22 @@
 """Objects that an owner made in a DuckDB database: which of them are read, and which are refused.
 
 A table is read. A view is refused: what it computes may fail on some row, or take a type from one, and both
-would show. A macro that has the name of a function of the engine's own would stand for it in every query: a
-database with such a macro is refused. Settings that change what a query means must be as they are by default.
-All of this is looked at in the same transaction as the rows, by names of the system's catalog, which nobody
-else can write to.
+would show. A macro that has the name of a function of the engine's own would stand for it in every query, and
+so would a function that Python registered under such a name: a connection with one is refused. Settings that
+change what a query means must be as they are by default. All of this is looked at in the same transaction as
+the rows, by names of the system's catalog, which nobody else can write to.
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import duckdb
 
 from hubbub.errors import InvalidInput
 
-__all__ = ["check_catalog", "table_named"]
+__all__ = ["check_catalog", "cursor_of", "table_named"]
 
 _MEANING = {
     *("default_collation", "default_null_order", "null_order", "default_order", "integer_division"),
@@ -34,11 +35,9 @@ def check_catalog(connection: duckdb.DuckDBPyConnection) -> None:
     Guarantee: every function in a query is the engine's own, and means what it means by default.
     Assumes: it is asked in the transaction of the query.
     """
-    functions = connection.execute(
-        "SELECT function_name, internal FROM system.main.duckdb_functions()"
-    ).fetchall()
-    own = {str(name).lower() for name, is_internal in functions if is_internal}
-    if any(str(name).lower() in own for name, is_internal in functions if not is_internal):
+    functions = _functions(connection)
+    own = {function.name for function in functions if function.is_internal}
+    if any(function.name in own for function in functions if not function.is_internal):
         raise InvalidInput(
             "the database has a macro with the name of one of the engine's own functions",
             why="it would stand for that function in every query, and one row could count for many",
@@ -46,6 +45,12 @@ def check_catalog(connection: duckdb.DuckDBPyConnection) -> None:
         )
     types = connection.execute("SELECT type_name, internal FROM system.main.duckdb_types()").fetchall()
     known = {str(name).lower() for name, is_internal in types if is_internal}
+    if any(_stands_in(function, known) for function in functions):
+        raise InvalidInput(
+            "the connection has a function of somebody's with the name of one of the engine's own",
+            why="it would be called instead of that one in every query, and one row could count for many",
+            fix="give it another name, on a new connection: to remove it removes the engine's own as well",
+        )
     if any(str(name).lower() in known for name, is_internal in types if not is_internal):
         raise InvalidInput(
             "the database has a type with the name of one of the engine's own",
@@ -53,12 +58,54 @@ def check_catalog(connection: duckdb.DuckDBPyConnection) -> None:
             fix="drop the type, or give it another name",
         )
     for name, value in _settings(connection).items():
-        if value != _defaults().get(name, value):
+        if value != _defaults().settings.get(name, value):
             raise InvalidInput(
                 f"the setting {name} of the connection is not what it is by default",
                 why="it changes what a query means, or which texts are equal",
                 fix=f"RESET {name}, also if it is set for all connections",
             )
+
+
+class _Function(NamedTuple):
+    name: str
+    is_internal: bool
+    parameters: tuple[str, ...]
+    more: str | None
+    """The type of any number of further arguments."""
+    result: str | None
+
+
+def _functions(connection: duckdb.DuckDBPyConnection) -> set[_Function]:
+    found = connection.execute(
+        "SELECT function_name, internal, parameter_types, varargs, return_type "
+        "FROM system.main.duckdb_functions()"
+    ).fetchall()
+    return {
+        _Function(str(name).lower(), is_internal, tuple(map(str, parameters or ())), more, result)
+        for name, is_internal, parameters, more, result in found
+    }
+
+
+def _stands_in(function: _Function, known: set[str]) -> bool:
+    """Whether a function has the name of one of the engine's, and is none, nor of a type of an extension's.
+
+    What Python registers is called internal by the catalog, and is preferred where its arguments fit exactly.
+    """
+    defaults = _defaults()
+    if function.name not in defaults.names or function in defaults.functions:
+        return False
+    bases = {each.partition("(")[0].partition("[")[0].lower() for each in function.parameters}
+    return not bases & (known - defaults.types)
+
+
+@dataclass(frozen=True)
+class _Defaults:
+    """What a connection has on which nobody did anything."""
+
+    settings: dict[str, Any]
+    functions: set[_Function]
+    names: set[str]
+    types: set[str]
 
 
 def _settings(connection: duckdb.DuckDBPyConnection) -> dict[str, Any]:
@@ -72,9 +119,41 @@ def _settings(connection: duckdb.DuckDBPyConnection) -> dict[str, Any]:
 
 
 @cache
-def _defaults() -> dict[str, Any]:
+def _defaults() -> _Defaults:
     with duckdb.connect(":memory:") as fresh:
-        return _settings(fresh)
+        functions = _functions(fresh)
+        types = fresh.execute("SELECT type_name FROM system.main.duckdb_types()").fetchall()
+        return _Defaults(
+            _settings(fresh),
+            functions,
+            {function.name for function in functions},
+            {str(name).lower() for (name,) in types},
+        )
+
+
+def cursor_of(connection: duckdb.DuckDBPyConnection, tables: Sequence[str]) -> duckdb.DuckDBPyConnection:
+    """A cursor for which a name means what it means on the connection itself: by its USE and search path.
+
+    Guarantee: none of these names is that of a temporary table, which only its own connection can see.
+    """
+    found = connection.execute(
+        "SELECT system.main.current_database(), system.main.current_schema()"
+    ).fetchone()
+    own = connection.execute(
+        "SELECT table_name FROM system.main.duckdb_tables() WHERE database_name = 'temp'"
+    ).fetchall()
+    cursor = connection.cursor()
+    if found is not None:
+        cursor.execute("USE " + ".".join('"' + str(part).replace('"', '""') + '"' for part in found))
+    temporary = {str(table).lower() for (table,) in own}
+    for table in tables:
+        if table.strip('"').lower().removeprefix("temp.") in temporary:
+            raise InvalidInput(
+                f"{table} is a temporary table",
+                why="it is seen by its own connection alone, and another table may have the same name",
+                fix="make it a table: CREATE TABLE … AS FROM it; or name the other one in full",
+            )
+    return cursor
 
 
 def table_named(connection: duckdb.DuckDBPyConnection, parts: Sequence[str]) -> tuple[str, str, str]:

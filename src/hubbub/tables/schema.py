@@ -7,7 +7,6 @@ a single missing value in it, and doubles never overflow into an error.
 
 import enum
 import math
-import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import date, datetime
@@ -45,7 +44,8 @@ Size = tuple[int, int]
 """Of a number: it is 0, or between 2^low and 2^high in size."""
 RANGE: Size = (-1074, 200)
 """The size of every number that comes from a table: none is smaller than doubles have."""
-_LARGEST = sys.float_info.max
+_LARGEST = 2.0**200
+"""Of a number in a table: what is beyond is this."""
 _PARTS = ("year", "month", "day", "hour", "minute", "second", "microsecond")
 
 
@@ -239,7 +239,7 @@ def _plain(values: tuple[Any, ...], kind: Kind) -> tuple[Key, ...]:
     types = set(map(type, values))
     if kind is Kind.TEXT and types == {str} and is_text("".join(values)):
         return values
-    if kind is Kind.NUMBER and types <= {int, float} and max(map(abs, values), default=0) < 2**1000:
+    if kind is Kind.NUMBER and types <= {int, float} and max(map(abs, values), default=0) <= _LARGEST:
         numbers = tuple(map(float, values))
         # Not-a-number is not equal to itself; the same object in two tuples is.
         if numbers == values and not any(map(math.isnan, numbers)):
@@ -270,7 +270,9 @@ def key_of(value: Any, name: str, kind: Kind) -> Key:
             return number + 0.0
     raise InvalidInput(
         f"a key of {name} is not a {kind.value}",
-        why="it would never be met in the data",
+        why="it would never be met in the data"
+        if kind is not Kind.NUMBER
+        else "numbers are doubles of at most 2^200 in size: it would never be met in the data",
         fix=f"pass keys of kind {kind.value}, or declare another kind for {name}",
     )
 
