@@ -34,7 +34,7 @@ from hubbub.learn.check import (
     refuse_model,
     steadiness,
 )
-from hubbub.learn.clip import MOST_CHUNK, Sums, Threshold, added_up
+from hubbub.learn.clip import GRAIN, MOST_CHUNK, Sums, Threshold, added_up
 from hubbub.learn.data import Examples
 from hubbub.learn.given import losses_of, optimizers_of, refuse_mistaken, trained_by, unit_of
 from hubbub.learn.gradients import Augment, Objective, OneByOne, Way
@@ -176,8 +176,8 @@ def private(
 def _chunk(given: int | None, lot: int, held: int) -> int:
     """Units at a time: few enough to stay near the processor, many enough to be quick; at most a lot."""
     if given is None:
-        most = math.ceil((lot + 4 * math.sqrt(lot)) / 16) * 16
-        return min(most, MOST_CHUNK, max(32, _HELD // max(1, held) // 16 * 16))
+        most = math.ceil((lot + 4 * math.sqrt(lot)) / GRAIN) * GRAIN
+        return min(most, MOST_CHUNK, max(GRAIN, _HELD // max(1, held) // GRAIN * GRAIN))
     size = whole(given, "chunk")
     if size > MOST_CHUNK:
         raise InvalidInput(
