@@ -41,7 +41,7 @@ from hubbub.learn.gradients import Augment, Objective, OneByOne, Way
 from hubbub.learn.looked import Looked
 from hubbub.learn.lots import Fixed, Scheduled
 from hubbub.learn.once import is_ledger, note
-from hubbub.learn.saved import give_up, is_there, resume, save
+from hubbub.learn.saved import give_up, is_there, refuse_place, resume, save
 from hubbub.learn.schedule import Adaptive, Schedule
 from hubbub.loss import Account, Budget, Loss
 from hubbub.noise import rounded_gaussian
@@ -409,11 +409,13 @@ class Trainer:
         with self._busy:
             self._give_up_saved()
             # Known before it is written: who is interrupted then does not go on beside it.
-            self._saved = where, mark = Path(path).resolve(), random_bytes(16).hex()
+            mark = random_bytes(16).hex()
+            self._saved = where, mark
             note(self._account, mark)
             try:
                 save(self, where, mark)
             except BaseException:
+            where = refuse_place(path)
                 self._saved = self._saved if is_there(where, mark) else None
                 raise
 
