@@ -162,6 +162,7 @@ def private_step(model, x, y):
         sigma=1.0,
         lot=len(x),
         account=None,
+        allow_large_epsilon=True,
     )
     taken = iter(trainer)
     return lambda: next(taken)

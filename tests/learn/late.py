@@ -306,7 +306,7 @@ def sums(way, data, folder, *, run=private, chunk=None, steps=SWITCHED + 2):
         model, given = way(clock)
         optimizer = torch.optim.SGD(model.parameters(), lr=0.0)
         settings = {"loss": F.cross_entropy, "clip": 1.0, "rate": 1, "steps": steps, "sigma": 1e-6, "lot": 1}
-        settings["account"] = None
+        settings |= {"account": None, "allow_large_epsilon": True}
         trainer = run(model, optimizer, data, chunk=chunk or 32, **{**settings, **given})
         for step in trainer:
             clock.step = step

@@ -31,6 +31,7 @@ def trainer(rate=0.9, steps=2, sigma=20.0, width=60, lot=20):
         sigma=sigma,
         lot=lot,
         account=None,
+        allow_large_epsilon=True,
     )
 
 

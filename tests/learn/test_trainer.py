@@ -46,6 +46,7 @@ def run(model=None, data=None, optimizer=None, **given):
         "sigma": 1.0,
         "lot": 30,
         "account": None,
+        "allow_large_epsilon": True,
     }
     return private(model, optimizer, rows() if data is None else data, **{**settings, **given})
 
@@ -705,3 +706,18 @@ def test_learning_is_imported_without_torch():
     assert hubbub.learn.private is private
     with pytest.raises(AttributeError):
         hubbub.learn.nonsense  # noqa: B018 - the question is the test
+
+
+def test_a_large_epsilon_is_confirmed_also_where_sigma_is_given():
+    account = Spending()
+    trainer = run(sigma=0.05, rate=1, account=account, allow_large_epsilon=False)
+    assert trainer.epsilon() > 20  # it can be looked at
+    with pytest.raises(Refused, match="above 20"):
+        next(iter(trainer))
+    assert trainer.step == 0
+    assert account.epsilon(1e-5) == 0
+    with pytest.raises(InvalidInput, match="allow_large_epsilon"):
+        run(allow_large_epsilon="yes")
+    assert next(iter(run(sigma=0.05, rate=1))) == 1
+    target = Budget(30, 1e-5, allow_large_epsilon=True)  # confirmed there
+    assert next(iter(run(sigma=None, target=target, allow_large_epsilon=False))) == 1

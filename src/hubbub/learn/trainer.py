@@ -43,7 +43,7 @@ from hubbub.learn.lots import Fixed, Scheduled
 from hubbub.learn.once import is_ledger, note
 from hubbub.learn.saved import give_up, is_there, refuse_place, resume, save
 from hubbub.learn.schedule import Adaptive, Schedule
-from hubbub.loss import Account, Budget, Loss
+from hubbub.loss import Account, Budget, Loss, refuse_large_epsilon
 from hubbub.noise import rounded_gaussian
 from hubbub.noise.entropy import random_bits, random_bytes
 from hubbub.rational import Number, below_one, probability, whole
@@ -81,6 +81,7 @@ def private(
     average: Number | None = None,
     chunk: int | None = None,
     example: Sequence[Any] | Mapping[str, Any] | None = None,
+    allow_large_epsilon: bool = False,
 ) -> "Trainer":
     """A private training run, planned and checked; nothing is read or charged until it starts.
 
@@ -107,6 +108,8 @@ def private(
         chunk: Units at a time; the model sees batches of just this size.
         example: What an example looks like, where the data cannot tell: tensors, or a dictionary of them if
             items are. It stands where no example is, and must be nobody's.
+        allow_large_epsilon: Confirms an ε above 20, at δ = 10^-5, of a run whose `sigma` is given. A target
+            was confirmed when it was made.
 
     >>> model = nn.Linear(2, 2)
     >>> optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
@@ -127,6 +130,7 @@ def private(
     Proof: docs/proofs/dpsgd.md
     """
     refuse_mistaken(target, account)
+    refuse_large_epsilon(Fraction(0), allow=allow_large_epsilon)
     who = unit_of(unit, units, rate)
     optimizers = optimizers_of(optimizer)
     named = trained_by(model, optimizers)
@@ -170,6 +174,7 @@ def private(
         grain=grain,
         decay=decay,
         delta=target.delta if target is not None else None,
+        is_confirmed=allow_large_epsilon or target is not None,
     )
 
 
@@ -247,6 +252,7 @@ class Trainer:
         grain: int,
         decay: float | None,
         delta: Fraction | None,
+        is_confirmed: bool,
     ) -> None:
         self.model = model
         self.schedule = schedule
@@ -272,6 +278,7 @@ class Trainer:
         self.more: Loss | None = None
         """What steps cost that were taken again, after a run that died."""
         self._delta = delta
+        self._is_confirmed = is_confirmed
         self._decay = decay
         self.clips = [float(c.start) if isinstance(c, Adaptive) else None for c in schedule.clips]
         """Where thresholds adapt: the present ones, which are private releases."""
@@ -407,6 +414,7 @@ class Trainer:
         self._refuse_copies()
         self._started()
         with self._busy:
+            where = refuse_place(path)
             self._give_up_saved()
             # Known before it is written: who is interrupted then does not go on beside it.
             mark = random_bytes(16).hex()
@@ -415,7 +423,6 @@ class Trainer:
             try:
                 save(self, where, mark)
             except BaseException:
-            where = refuse_place(path)
                 self._saved = self._saved if is_there(where, mark) else None
                 raise
 
@@ -451,6 +458,8 @@ class Trainer:
     def _start(self) -> None:
         if not self._charged:
             self._refuse_changes()
+            if not self._is_confirmed:
+                refuse_large_epsilon(Fraction(min(self.epsilon(), 1e9)), allow=False)
             if self._account is not None:
                 self.key = f"training {random_bytes(16).hex()}" if is_ledger(self._account) else None
                 self._pay(self._what, self.loss, self.key)
