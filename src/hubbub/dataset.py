@@ -149,11 +149,14 @@ class Dataset:
         )
         return replace(plan, runner=self.run, show=self._engine.shown)
 
-    def run(self, plan: Plan, progress: Callable[[str], None] = lambda _: None) -> Release:
+    def run(
+        self, plan: Plan, progress: Callable[[str], None] = lambda _: None, *, again: bool = False
+    ) -> Release:
         """Charge, then run, then release. With a ledger a question that was answered is answered the same.
 
         What the run raises is an outcome, too: with a ledger it is raised again whenever the question is
-        asked. Without one each run is charged anew.
+        asked. With `again`, a question whose run failed (the engine was gone, somebody interrupted it) is
+        charged anew and run. Without a ledger each run is charged anew.
 
         Guarantee: the charge stands before the engine sees the query, and with a ledger the outcome before
             anybody sees it; nothing is given back.
@@ -161,7 +164,7 @@ class Dataset:
         """
         self._check(plan)
         if isinstance(self.account, Account):
-            answers = self._kept(self.account, plan, progress)
+            answers = self._kept(self.account, plan, progress, again=again)
         else:
             self.account.charge(plan.query.text, plan.loss, unit=self.unit)
             answers = outcome_of(lambda: self._answers(plan, callers_own(progress))).get()
@@ -214,7 +217,7 @@ class Dataset:
             done = answered(plan, self._engine, progress)
         return Answers(tuple(done.columns), done.label)
 
-    def _kept(self, account: Account, plan: Plan, progress: Callable[[str], None]) -> Answers:
+    def _kept(self, account: Account, plan: Plan, progress: Callable[[str], None], *, again: bool) -> Answers:
         """The one answer to this question on this version: kept before it is shown, whoever asks again."""
         question = fingerprint(plan, self._origin)
         related = None
@@ -232,7 +235,7 @@ class Dataset:
 
         asked = self._asked(plan)
         charge, kept = settled(
-            account, run, progress, **asked, key=key, fingerprint=question, related=related
+            account, run, progress, again=again, **asked, key=key, fingerprint=question, related=related
         )
         answers = Answers.from_json(kept)
         return replace(answers, facts={**answers.facts, **self._charged(account, charge)})

@@ -30,7 +30,8 @@ DRAWS = {
     "multinomial", "normal", "poisson", "Generator", "manual_seed",
 }  # fmt: skip
 """What torch draws with a generator that can be seeded."""
-PROBES = {("learn/check.py", "*"), ("learn/whose.py", "randn_like"), ("learn/apart.py", "manual_seed")}
+PROBES = {("learn/check.py", "*"), ("learn/whose.py", "randn_like")}
+PROBES |= {("learn/apart.py", "manual_seed"), ("learn/operations.py", "rand")}
 """Where it may: made-up examples, on which a model is tried; and the seed of dropout, which is ours."""
 SEEDS = {"seed", "rng", "random_state", "generator", "random_seed"}
 

@@ -475,8 +475,8 @@ FAULTS = {
 
 @pytest.mark.parametrize("is_opened_anew", [False, True], ids=["", "opened anew"])
 @pytest.mark.parametrize("fault", FAULTS)
-def test_a_plan_that_failed_is_resumed_and_not_charged_twice(owner, tmp_path, fault, is_opened_anew):
-    """Before its first step, or after it: nothing has left by then."""
+def test_a_plan_that_failed_stays_failed_until_it_is_charged_anew(owner, tmp_path, fault, is_opened_anew):
+    """Before its first step, or after it: that it failed is the outcome of its charge."""
     address = reader(owner, "visits")
     broken, mended = (text.format(f"reader{owner.info.dbname}") for text in FAULTS[fault])
     text = "SELECT AVG(cost) AS c, COUNT(DISTINCT patient) AS n FROM visits"
@@ -501,11 +501,17 @@ def test_a_plan_that_failed_is_resumed_and_not_charged_twice(owner, tmp_path, fa
     assert first.account.spent.epsilon == 1
     owner.execute(mended)
     second = opening() if is_opened_anew else first
-    found = second.run(second.sql(text, epsilon=1)).value
-    assert found.facts["asked before"]
+    planned = second.sql(text, epsilon=1)
+    with pytest.raises(EngineFailed) as repeated:
+        second.run(planned)
+    assert str(repeated.value) == str(caught.value)
+    assert second.account.spent.epsilon == 1
+    found = second.run(planned, again=True).value
+    assert not found.facts["asked before"]
     assert abs(found["n"][0] - 500) < 100
-    assert first.run(plan).value.to_dict() == found.to_dict()
-    assert (first.account.spent.epsilon, second.account.spent.epsilon) == (1, 1)
+    for later in (first.run(plan), first.run(plan, again=True)):
+        assert later.value.to_dict() == found.to_dict()
+    assert (first.account.spent.epsilon, second.account.spent.epsilon) == (2, 2)
     first.close()
     second.close()
 

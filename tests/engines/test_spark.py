@@ -225,7 +225,7 @@ def test_files_that_are_gone_under_a_plan(session, visits, tmp_path):
     failed(data, plan)
 
 
-def test_a_plan_that_failed_is_resumed_and_not_charged_twice(session, tmp_path):
+def test_a_plan_that_failed_stays_failed_until_it_is_charged_anew(session, tmp_path):
     path = tmp_path / "visits"
     frame = session.range(300).selectExpr("id AS patient", "'North' AS region", "1.0D AS cost")
     frame.write.parquet(str(path))
@@ -236,8 +236,10 @@ def test_a_plan_that_failed_is_resumed_and_not_charged_twice(session, tmp_path):
         data.run(plan)
     assert data.account.spent.epsilon == 1
     (tmp_path / "elsewhere").rename(path)
-    found = data.run(plan).value
-    assert found.facts["asked before"]
-    assert abs(found["n"][0] - 300) < 100
-    assert data.run(plan).value.to_dict() == found.to_dict()
+    with pytest.raises(EngineFailed, match="charged stays charged"):
+        data.run(plan)
     assert data.account.spent.epsilon == 1
+    found = data.run(plan, again=True).value
+    assert abs(found["n"][0] - 300) < 100
+    assert data.run(plan, again=True).value.to_dict() == found.to_dict()
+    assert data.account.spent.epsilon == 2

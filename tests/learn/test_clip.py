@@ -12,7 +12,7 @@ from torch.nn import functional as F
 from hubbub.bounded import unwrap
 from hubbub.errors import EngineFailed, InvalidInput
 from hubbub.learn.check import steadiness
-from hubbub.learn.clip import Group, Sums, Threshold, added_up
+from hubbub.learn.clip import GRAIN, Group, Sums, Threshold, added_up
 from hubbub.learn.data import Examples
 from hubbub.learn.gradients import Functional, Objective, OneByOne, Recorded
 from hubbub.learn.pieces import Dense, Outer
@@ -145,9 +145,18 @@ def test_pieces_that_follow_the_size_of_a_chunk_are_not_cut(monkeypatch):
 
     x, y = torch.randn(2, 16, 64), torch.zeros(2, dtype=torch.long)
     clipped = Clipped(Long(), x, y)
-    assert steadiness(clipped.way, [x[0], y[0]], 1, 32)[1:] == (True, CHUNK)
-    monkeypatch.setattr("hubbub.learn.pieces._MOST_DENSE", 64 * 64 * 20)
-    assert steadiness(clipped.way, [x[0], y[0]], 1, 32)[2] == 32
+    assert steadiness(clipped.way, [x[0], y[0]], 1, 64)[1:] == (True, GRAIN)
+    monkeypatch.setattr("hubbub.learn.pieces._MOST_DENSE", 64 * 64 * 40)
+    assert steadiness(clipped.way, [x[0], y[0]], 1, 64)[2] == 64
+
+
+def test_chunks_are_as_long_as_kernels_have_no_rest_of():
+    """A softplus of what is left over beside whole registers has other last bits than of all else."""
+    blank = [torch.zeros(5), torch.zeros((), dtype=torch.long)]
+    for size in (GRAIN, 5 * GRAIN):
+        model = nn.Sequential(nn.Linear(5, 8), nn.Softplus(), nn.Linear(8, 1), nn.Softplus(), nn.Linear(1, 3))
+        way = Clipped(model, torch.randn(2, 5), torch.zeros(2, dtype=torch.long)).way
+        assert steadiness(way, blank, 1, size)[1:] == (True, GRAIN)
 
 
 def test_a_model_that_fails_on_examples_together_says_so_without_them():
@@ -348,7 +357,8 @@ def test_the_last_chunk_is_cut_where_kernels_do_not_mind():
     _, x, y = problem("Linear", rows=37)
     sizes = [chunk.good.numel() for chunk in Examples((x, y)).chunks(np.arange(37), 32, 16)]
     assert sizes == [32, 16]
-    assert list(Examples((x, y)).chunks(np.arange(0), 32, 16)) == []
+    (empty,) = Examples((x, y)).chunks(np.arange(0), 32, 16)
+    assert empty.good.tolist() == [False] * 16
 
 
 def test_the_grid_is_fine_enough_and_the_noise_is_just_sigma():

@@ -570,3 +570,17 @@ def test_an_account_of_somebody_else_is_refused_and_cannot_be_copied():
         StandardScaler(epsilon=1, bounds=(0, 9), account=account).fit([[1.0]])
     with pytest.raises(hb.errors.Refused, match="second budget"):
         copy.copy(account)
+
+
+@pytest.mark.parametrize("kind", [GaussianNB, LogisticRegression])
+def test_labels_of_another_type_than_the_classes_are_refused_before_the_charge(kind):
+    """A column's type is public; a list has none, and each of its cells is read by itself."""
+    table = np.zeros((4, 2))
+    for classes, labels in (([0, 1], np.array(list("0101"))), (["0", "1"], np.array([0, 1, 0, 1]))):
+        account = Spending()
+        model = kind(epsilon=1, bounds=(0, 1), classes=classes, account=account)
+        with pytest.raises(InvalidInput, match="not of one type"):
+            model.fit(table, labels)
+        assert account.epsilon(1e-5) == 0
+        model.fit(table, labels.tolist())
+        assert account.epsilon(1e-5) > 0

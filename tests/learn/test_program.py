@@ -35,6 +35,51 @@ def test_a_model_that_begins_to_mix_is_refused_at_that_step_and_not_before():
     assert trainer.step == 4
 
 
+@pytest.mark.parametrize("count", [0, 1])
+def test_a_refusal_does_not_tell_whether_a_lot_is_empty(count):
+    clock = Clock()
+    trainer = run(by_a_setting(clock)[0], rows(count), rate=1)
+    with pytest.raises(Refused, match="depends on another"):
+        follow(trainer, clock)
+    assert trainer.step == 4
+
+
+class Copying(dict):
+    """As some settings are: it copies in a way of its own."""
+
+    def copy(self):
+        raise NotImplementedError
+
+
+ODD = {
+    "sparse": lambda: torch.eye(4).to_sparse(),
+    "rows": lambda: torch.eye(4).to_sparse_csr(),
+    "columns": lambda: torch.eye(4).to_sparse_csc(),
+    "meta": lambda: torch.empty(3, device="meta"),
+    "quantized": lambda: torch.quantize_per_tensor(torch.ones(3), 0.1, 0, torch.quint8),
+    "nested": lambda: torch.nested.nested_tensor([torch.ones(2), torch.ones(3)]),
+    "dictionary": lambda: Copying(a=1),
+}
+
+
+@pytest.mark.parametrize("kind", ODD)
+@pytest.mark.filterwarnings("ignore")  # what torch says of such tensors
+def test_a_model_may_hold_what_is_no_plain_tensor(kind):
+    model = net()
+    model.held = held = ODD[kind]()
+    run(model).run(progress=False)
+    assert model.held is held
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_what_is_written_into_a_sparse_tensor_is_put_back():
+    model = net()
+    model.held = torch.eye(4).to_sparse()
+    with keeping(model):
+        model.held._values().fill_(7)
+    assert torch.equal(model.held.to_dense(), torch.eye(4))
+
+
 def test_a_schedule_that_keeps_examples_apart_stays_fast():
     """Other numbers are the same program; other calls are looked at, once."""
     clock = Clock()

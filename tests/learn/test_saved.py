@@ -535,3 +535,28 @@ def test_workers_that_load_examples_may_be_forked():
     trainer = made(Loaded(), example=(torch.zeros(4), torch.tensor(0)), rate=0.05, steps=2)
     trainer.run(progress=False)
     assert trainer.step == 2
+
+
+def test_a_checkpoint_is_not_written_over_rows_or_a_ledger(tmp_path, ledger):
+    """Nor by a link; and what was saved before stands."""
+    data, path = rows(50), tmp_path / "run.pt"
+    trainer = stopped(data, path, of(ledger))
+    (tmp_path / "link.pt").symlink_to(tmp_path / "rows.ledger")
+    before = (tmp_path / "rows.ledger").read_bytes()
+    for lost in ("rows.ledger", "link.pt"):
+        with pytest.raises(Refused, match="would be lost"):
+            trainer.save(tmp_path / lost)
+    assert (tmp_path / "rows.ledger").read_bytes() == before
+    other = made(data, of(ledger))
+    other.resume(path)
+    assert other.step == trainer.step
+
+
+def test_what_lies_beside_a_checkpoint_stays(tmp_path):
+    beside = tmp_path / "run.pt.new"
+    beside.write_text("mine")
+    trainer = made(rows(50))
+    next(iter(trainer))
+    trainer.save(tmp_path / "run.pt")
+    assert beside.read_text() == "mine"
+    assert (tmp_path / "run.pt").stat().st_mode & 0o777 == 0o600

@@ -717,3 +717,13 @@ def test_learning_is_imported_without_torch():
     assert hubbub.learn.private is private
     with pytest.raises(AttributeError):
         hubbub.learn.nonsense  # noqa: B018 - the question is the test
+
+
+def test_a_large_epsilon_is_confirmed_also_where_sigma_is_given():
+    with pytest.raises(Refused, match="above 20"):
+        run(sigma=0.05, rate=1, allow_large_epsilon=False)
+    with pytest.raises(InvalidInput, match="allow_large_epsilon"):
+        run(allow_large_epsilon="yes")
+    assert next(iter(run(sigma=0.05, rate=1))) == 1
+    target = Budget(30, 1e-5, allow_large_epsilon=True)  # confirmed there
+    assert next(iter(run(sigma=None, target=target, allow_large_epsilon=False))) == 1

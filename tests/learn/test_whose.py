@@ -4,6 +4,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 
+from hubbub.errors import Refused
 from hubbub.learn.check import chosen_way
 from hubbub.learn.gradients import Recorded
 from learn.models import EXAMPLES, MODELS
@@ -166,6 +167,37 @@ def test_what_moves_within_an_example_is_left_to_rules():
 
     objective, parameters, batch, _ = problem(lambda: (Within(), torch.randn(EXAMPLES, 5)), EXAMPLES, 1)
     assert isinstance(chosen_way(objective, parameters, [x[0, 0] for x in batch], 1), Recorded)
+
+
+def test_pictures_that_are_averaged_are_left_to_rules():
+    """On its way back the mean over all pixels writes into plain memory, and looks at it as pictures."""
+
+    def model():
+        layers = [torch.nn.Conv2d(1, 8, 3), torch.nn.GroupNorm(2, 8), torch.nn.ReLU(inplace=True)]
+        layers += [torch.nn.AdaptiveAvgPool2d(1), torch.nn.Flatten(), torch.nn.Linear(8, 3)]
+        return torch.nn.Sequential(*layers), torch.randn(EXAMPLES, 1, 6, 6)
+
+    objective, parameters, batch, _ = problem(model, EXAMPLES, 1)
+    assert isinstance(chosen_way(objective, parameters, [x[0, 0] for x in batch], 1), Recorded)
+
+
+@pytest.mark.parametrize("stays", [True, False])
+def test_memory_that_is_looked_at_anew_must_keep_examples_apart(stays):
+    class Strided(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer = torch.nn.Linear(5, 3)
+
+        def forward(self, x):
+            strides = (5, 1) if stays else (1, len(x))
+            return self.layer(x.reshape(-1).as_strided((len(x), 5), strides))
+
+    objective, parameters, batch, _ = problem(lambda: (Strided(), torch.randn(EXAMPLES, 5)), EXAMPLES, 1)
+    if stays:
+        assert isinstance(chosen_way(objective, parameters, [x[0, 0] for x in batch], 1), Recorded)
+    else:
+        with pytest.raises(Refused):
+            chosen_way(objective, parameters, [x[0, 0] for x in batch], 1)
 
 
 def test_tokens_that_are_written_over_after_they_were_looked_up_stay_what_they_were():

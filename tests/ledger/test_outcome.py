@@ -343,3 +343,32 @@ def test_a_reader_of_the_lines_finds_what_was_charged_anew(ledger):
     bodies = [entry.body for entry in other.entries() if entry.kind == "charge"]
     assert [body.get("instead of") for body in bodies] == [None, first.number]
     assert ledger.verify().is_whole
+
+
+def test_a_failure_is_run_again_for_another_charge_only(ledger):
+    data = opened(ledger)
+    plan = data.sql(QUESTIONS["ordered"], epsilon=1)
+    with mock.patch("hubbub.dataset.answered", side_effect=MemoryError(SECRET)), pytest.raises(EngineFailed):
+        data.run(plan)
+    with pytest.raises(EngineFailed, match="after it was charged"):
+        data.run(plan)
+    assert data.account.spent.epsilon == 1
+    with mock.patch("hubbub.dataset.answered", side_effect=MemoryError(SECRET)), pytest.raises(EngineFailed):
+        data.run(plan, again=True)
+    assert data.account.spent.epsilon == 2
+    found = data.run(plan, again=True).value
+    assert data.account.spent.epsilon == 3
+    # An answer is an answer: it is given again, and not drawn again.
+    assert data.run(plan, again=True).value.to_dict() == found.to_dict() == data.run(plan).value.to_dict()
+    assert data.account.spent.epsilon == 3
+    assert ledger.verify().is_whole
+
+
+def test_a_refusal_is_not_run_again(ledger):
+    data = opened(ledger)
+    plan = data.sql(QUESTIONS["ordered"], epsilon=1)
+    with mock.patch("hubbub.dataset.answered", side_effect=made(Refused)), pytest.raises(Refused):
+        data.run(plan)
+    with pytest.raises(Refused):
+        data.run(plan, again=True)
+    assert data.account.spent.epsilon == 1

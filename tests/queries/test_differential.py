@@ -219,7 +219,8 @@ class Queries:
             case 5:
                 return f"({one} BETWEEN {self.literal(kind)} AND {self.literal(kind)})"
             case 6:
-                return self.pick(["ok", "NOT ok", "g LIKE 'a%'", "g NOT LIKE '%'", "ok IS NOT TRUE", "x = NULL"])
+                known = ["ok", "NOT ok", "g LIKE 'a%'", "g NOT LIKE '%'", "ok IS NOT TRUE", "x = NULL"]
+                return self.pick(known)
             case _:
                 return f"({one} {self.pick(['<', '<=', '=', '<>', '>', '>='])} {two})"
 

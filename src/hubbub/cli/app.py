@@ -85,6 +85,7 @@ _SPELLED = {
     "declare its type": "declare its --type",
     "; open a DuckDB database with duckdb.connect and pass that": ", or a DuckDB database",
     "new_rows=True": "--new-data",
+    "with again=True": "with --again",
     "new_rows is": "--new-data is",
     "override=True": "--override",
     "override is": "--override is",

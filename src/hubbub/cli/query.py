@@ -165,6 +165,9 @@ NewData = Annotated[
     bool,
     typer.Option("--new-data", help="The owner's word: no other account of the ledger pays for these rows."),
 ]
+Again = Annotated[
+    bool, typer.Option("--again", help="Where the run failed before: charge it anew, and run it.")
+]
 Override = Annotated[
     bool,
     typer.Option(
@@ -299,6 +302,7 @@ def query(
     new_data: NewData = False,
     override: Override = False,
     large_epsilon: Large = False,
+    again: Again = False,
 ) -> None:
     """Ask a table, and get answers in which nobody can be made out, each with its interval.
 
@@ -347,7 +351,7 @@ def query(
             show_exact(data.exact(made))
             return
         with watching() as progress:
-            answers = data.run(made, progress).value
+            answers = data.run(made, progress, again=again).value
         show_answers(answers, [*cost_of(made, answers.facts), *_left(data)], written, output)
 
 

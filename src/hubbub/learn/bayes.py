@@ -10,7 +10,7 @@ from typing import Any, Self, final
 import numpy as np
 from numpy.typing import NDArray
 
-from hubbub.learn.estimator import Classifier, column, matrix
+from hubbub.learn.estimator import Classifier, matrix
 from hubbub.learn.fixed import STEPS, Box
 from hubbub.learn.moments import class_moments, class_sensitivity
 from hubbub.learn.scaler import spreads
@@ -46,7 +46,7 @@ class GaussianNB(Classifier):
         """Charge, then measure the sums of 1, x and x² of each class."""
         rows = matrix(X)
         features, labels = rows.shape[1], self._labels()
-        given = column(y, len(rows), type(self).__name__)
+        given = self._answers(y, len(rows), labels)
         box, price = self._box(features), self._price()
         self._check_units(units, len(rows))
         row = class_sensitivity(features)

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from hubbub.errors import HubbubError, InvalidInput, Refused
 from hubbub.learn.apart import drawn_elsewhere, quiet, refuse_rough_products, starting_from
+from hubbub.learn.clip import GRAIN
 from hubbub.learn.gradients import Found, Functional, Objective, OneByOne, Recorded, Way
 from hubbub.learn.held import alike, keeping
 from hubbub.learn.pieces import Outer, Piece, Rows
@@ -36,8 +37,6 @@ _CLOSE = 1e-3
 
 _ROUNDING = 1e-6
 """Relative: the last bits of single precision."""
-_GRAIN = 16
-"""Lanes of the widest kernels: chunks are cut to multiples of it."""
 
 _ODD = 0x1E3779B97F4A7C15
 """Spreads bits over all of 64; what overflows is cut."""
@@ -216,8 +215,8 @@ def steadiness(
             way.turned = turned
             apart = min(apart, _unsteadiness(way, batch))
             if apart == 0:
-                cut = chunk % _GRAIN == 0 and _is_steady_in_parts(way, batch)
-                return way, True, _GRAIN if cut else chunk
+                cut = chunk % GRAIN == 0 and _is_steady_in_parts(way, batch)
+                return way, True, GRAIN if cut else chunk
     way.turned = False
     if apart > _ROUNDING or to_the_bit:
         why = "an example's place in a batch matters"
@@ -262,7 +261,7 @@ def _is_steady_in_parts(way: Way, batch: list[Tensor]) -> bool:
     whole = _bits(way, batch)
     return all(
         p in whole and torch.equal(bits, whole[p][:size])  # what is kept as factors may follow the size
-        for size in range(batch[0].shape[0] - _GRAIN, 0, -_GRAIN)  # falling: memory is used again
+        for size in range(batch[0].shape[0] - GRAIN, 0, -GRAIN)  # falling: memory is used again
         for p, bits in _bits(way, [x[:size] for x in batch]).items()
     )
 
@@ -276,10 +275,10 @@ def _sum_of_bits(values: Tensor) -> Tensor:
     flat = values.reshape(len(values), -1)
     factors = (2 * torch.arange(flat.shape[1]) + 1) * _ODD  # all odd, and no two alike
     sums = torch.empty(len(flat), dtype=torch.int64)
-    for start in range(0, len(flat), _GRAIN):
-        part = flat[start : start + _GRAIN] + 0  # so that −0 is 0
+    for start in range(0, len(flat), GRAIN):
+        part = flat[start : start + GRAIN] + 0  # so that −0 is 0
         whole = part.view({4: torch.int32, 8: torch.int64}[part.element_size()])
-        sums[start : start + _GRAIN] = (whole * factors).sum(1)
+        sums[start : start + GRAIN] = (whole * factors).sum(1)
     return sums
 
 

@@ -31,10 +31,13 @@ from hubbub.noise import LARGEST_SCALE, rounded_gaussian
 from hubbub.rational import ceil_sqrt
 from hubbub.unit import Unit
 
-__all__ = ["MOST_CHUNK", "Group", "Sums", "Threshold", "added_up"]
+__all__ = ["GRAIN", "MOST_CHUNK", "Group", "Sums", "Threshold", "added_up"]
 
 MOST_CHUNK = 384
 """Units in a chunk: for so many the sum's rounding stays within what is allowed for it."""
+GRAIN = 32
+"""Chunks are cut to multiples of it. The widest kernels do two registers of 16 numbers at a time, and what is
+left over one by one, with other last bits: of one number for each example none may be left over."""
 _TIGHT = 0.99
 """Clipped to this share of C: the rest of it is for rounding."""
 _ALLOWED = 0.0075

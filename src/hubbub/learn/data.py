@@ -91,10 +91,13 @@ class Examples:
         return self.per_unit * self.copies
 
     def chunks(self, lot: NDArray[np.int64], size: int, grain: int) -> Iterator[Chunk]:
-        """The lot, `size` units at a time; the last chunk is filled up with blanks to a multiple of grain."""
-        for start in range(0, lot.size, size):
+        """The lot, `size` units at a time; the last chunk is filled up with blanks to a multiple of grain.
+
+        An empty lot is blanks: what a model does is looked at in every step, whoever is in it.
+        """
+        for start in range(0, max(1, lot.size), size):
             part = lot[start : start + size]
-            yield self._chunk(part, -(-part.size // grain) * grain)
+            yield self._chunk(part, max(1, -(-part.size // grain)) * grain)
 
     def _chunk(self, units: NDArray[np.int64], size: int) -> Chunk:
         """A chunk of these units; −1 is a blank."""

@@ -272,6 +272,19 @@ class Classifier(Estimator):
             )
         return labels
 
+    def _answers(self, y: Any, rows: int, labels: NDArray[Any]) -> NDArray[Any]:
+        """One label for each row, of the classes' type if the column has one: that is public."""
+        given = column(y, rows, type(self).__name__)
+        numbers, texts = set("biuf"), set("US")
+        kinds = {given.dtype.kind, labels.dtype.kind}
+        if kinds & numbers and kinds & texts:
+            raise InvalidInput(
+                "classes and y are not of one type: texts here, numbers there",
+                why="no row would be of a declared class",
+                fix="declare the classes as y has them",
+            )
+        return given
+
     @staticmethod
     def _codes(y: NDArray[Any], labels: NDArray[Any]) -> NDArray[np.int64]:
         """The number of each row's class, −1 for a label that was not declared."""

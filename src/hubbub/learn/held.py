@@ -81,7 +81,7 @@ class _Held:
         """A module, a tensor or a container."""
         if isinstance(one, Tensor):
             if id(one) not in self.before and (self._weights or not isinstance(one, nn.Parameter)):
-                self.before[id(one)] = one, one.detach().clone()
+                self.before[id(one)] = one, _copied(one)
             return
         if isinstance(one, nn.Module):
             if not is_far and _is_own(type(one).__module__):
@@ -93,7 +93,7 @@ class _Held:
         else:
             inner = one.values() if isinstance(one, dict) else one
         if id(one) not in self.before:
-            self.before[id(one)] = one, (one if isinstance(one, _FIXED) else one.copy())
+            self.before[id(one)] = one, _copied(one)
             for value in inner:
                 if type(value) not in _ATOMS:
                     is_near = not is_far and isinstance(value, _HOLDING)
@@ -199,6 +199,18 @@ def _names_of(code: types.CodeType) -> tuple[frozenset[str], frozenset[str]]:
     return frozenset(named), frozenset(attributes)
 
 
+def _copied(one: Any) -> Any:
+    """What is in it now; a class of one's own may copy in a way of its own, so it is not asked."""
+    if isinstance(one, Tensor):
+        return one.detach().clone()
+    if isinstance(one, _FIXED):
+        return one
+    if type(one) in {dict, list}:
+        return one.copy()
+    kind = next((kind for kind in (dict, list, set, deque) if isinstance(one, kind)), None)
+    return one.copy() if kind is None else kind(one)
+
+
 def _put_back(held: Any, was: Any) -> None:
     """Only what was changed: a write that changes nothing would be one more to autograd."""
     if isinstance(held, dict):
@@ -207,7 +219,10 @@ def _put_back(held: Any, was: Any) -> None:
             held.clear()
             held.update(was)
     elif isinstance(held, Tensor):
-        if held.shape != was.shape:
+        if not _is_plain(held):
+            if not alike(held, was):
+                held.data = was
+        elif held.shape != was.shape:
             held.data = was
         elif not alike(held, was):
             held.copy_(was)
@@ -239,6 +254,30 @@ def _put_back_names(held: Any, was: Any) -> None:
                 setattr(held.of, name, value)
 
 
+def _is_plain(tensor: Tensor) -> bool:
+    """Whether its numbers are in memory, one beside another."""
+    is_odd = tensor.is_nested or tensor.is_quantized or tensor.device.type == "meta"
+    return not is_odd and tensor.layout == torch.strided
+
+
+def _parts(tensor: Tensor) -> list[Tensor]:
+    """Plain tensors that say all of it."""
+    if tensor.is_nested:
+        return list(tensor.detach().unbind())
+    if tensor.is_quantized:
+        return [tensor.int_repr()]
+    if tensor.layout == torch.sparse_coo:
+        return [tensor._indices(), tensor._values()]  # noqa: SLF001 - as they lie there
+    if tensor.layout in {torch.sparse_csr, torch.sparse_bsr}:
+        return [tensor.crow_indices(), tensor.col_indices(), tensor.values()]
+    if tensor.layout in {torch.sparse_csc, torch.sparse_bsc}:
+        return [tensor.ccol_indices(), tensor.row_indices(), tensor.values()]
+    return []
+
+
 def alike(one: Tensor, other: Tensor) -> bool:
     """Whether they hold the same, also where that is no number."""
+    if not _is_plain(one) or not _is_plain(other):
+        parts = _parts(one), _parts(other)
+        return len(parts[0]) == len(parts[1]) and all(map(alike, *parts))
     return one.shape == other.shape and bool(((one == other) | (one.isnan() & other.isnan())).all())

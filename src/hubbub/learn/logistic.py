@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hubbub.bounded import Sensitivity
-from hubbub.learn.estimator import Classifier, column, matrix
+from hubbub.learn.estimator import Classifier, matrix
 from hubbub.learn.fixed import STEPS, Box, chunks, clipped, exact_product
 from hubbub.learn.linear import limit_of
 from hubbub.learn.measuring import Measuring, Price
@@ -94,7 +94,7 @@ class LogisticRegression(Classifier):
         """Charge, then measure sizes, curvature and gradients, each for its share of the price."""
         table = matrix(X)
         features, labels = table.shape[1], self._labels()
-        given = column(y, len(table), type(self).__name__)
+        given = self._answers(y, len(table), labels)
         box, price, settings = self._box(features), self._price(), self._settings()
         self._check_units(units, len(table))
         _check_reach(price, features + 1, settings)

@@ -22,11 +22,12 @@ from hubbub.learn.lots import Shuffled
 from hubbub.learn.once import give_back, has_paid, is_first, is_ledger
 from hubbub.learn.schedule import Adaptive
 from hubbub.loss.stored import loss_from_json, loss_to_json
+from hubbub.output import check_output, write_output
 
 if TYPE_CHECKING:
     from hubbub.learn.trainer import Trainer
 
-__all__ = ["give_up", "is_there", "resume", "save"]
+__all__ = ["give_up", "is_there", "refuse_place", "resume", "save"]
 
 _FORMAT = 5
 _ONCE_MORE = "training, steps once more"
@@ -41,14 +42,20 @@ def save(trainer: "Trainer", path: Path, mark: str) -> None:
             why="the rest of its order would have to be kept, or a unit could be drawn twice",
             fix=f"save after a multiple of {lots.per_epoch} steps",
         )
+    with _alone(path):
+        _write(_stored(trainer, mark), path)
+
+
+def refuse_place(given: str | Path) -> Path:
+    """Where a checkpoint will be: never over rows or a ledger."""
+    path = Path(given).resolve()
     if not path.parent.is_dir():
         raise InvalidInput(
             "the folder that the checkpoint should be in is not there",
             why="it would have nowhere to go",
             fix="make the folder first",
         )
-    with _alone(path):
-        _write(_stored(trainer, mark), path)
+    return check_output(path)
 
 
 def is_there(path: Path, mark: str) -> bool:
@@ -299,13 +306,14 @@ def _alone(path: Path) -> Iterator[None]:
 
 def _write(stored: dict[str, Any], path: Path) -> None:
     """All of it or nothing, and on the disk; for its owner alone."""
-    made = path.with_name(f"{path.name}.new")
-    made.unlink(missing_ok=True)
-    with open(made, "wb", opener=lambda name, flags: os.open(name, flags, 0o600)) as file:
-        torch.save(stored, file)
-        file.flush()
-        os.fsync(file.fileno())
-    made.replace(path)
+
+    def content(made: Path) -> None:
+        with open(made, "wb", opener=lambda name, flags: os.open(name, flags, 0o600)) as file:
+            torch.save(stored, file)
+            file.flush()
+            os.fsync(file.fileno())
+
+    write_output(path, content)
     with suppress(OSError):  # where folders cannot be opened
         folder = os.open(path.parent, os.O_RDONLY)
         os.fsync(folder)

@@ -34,7 +34,7 @@ from hubbub.learn.check import (
     refuse_model,
     steadiness,
 )
-from hubbub.learn.clip import MOST_CHUNK, Sums, Threshold, added_up
+from hubbub.learn.clip import GRAIN, MOST_CHUNK, Sums, Threshold, added_up
 from hubbub.learn.data import Examples
 from hubbub.learn.given import (
     losses_of,
@@ -48,7 +48,7 @@ from hubbub.learn.gradients import Augment, Objective, OneByOne, Way
 from hubbub.learn.looked import Looked
 from hubbub.learn.lots import Fixed, Scheduled
 from hubbub.learn.once import is_ledger, note
-from hubbub.learn.saved import give_up, is_there, resume, save
+from hubbub.learn.saved import give_up, is_there, refuse_place, resume, save
 from hubbub.learn.schedule import Adaptive, Schedule
 from hubbub.loss import Account, Budget, Loss
 from hubbub.noise import rounded_gaussian
@@ -187,8 +187,8 @@ def private(
 def _chunk(given: int | None, lot: int, held: int) -> int:
     """Units at a time: few enough to stay near the processor, many enough to be quick; at most a lot."""
     if given is None:
-        most = math.ceil((lot + 4 * math.sqrt(lot)) / 16) * 16
-        return min(most, MOST_CHUNK, max(32, _HELD // max(1, held) // 16 * 16))
+        most = math.ceil((lot + 4 * math.sqrt(lot)) / GRAIN) * GRAIN
+        return min(most, MOST_CHUNK, max(GRAIN, _HELD // max(1, held) // GRAIN * GRAIN))
     size = whole(given, "chunk")
     if size > MOST_CHUNK:
         raise InvalidInput(
@@ -418,9 +418,11 @@ class Trainer:
         self._refuse_copies()
         self._started()
         with self._busy:
+            where = refuse_place(path)
             self._give_up_saved()
             # Known before it is written: who is interrupted then does not go on beside it.
-            self._saved = where, mark = Path(path).resolve(), random_bytes(16).hex()
+            mark = random_bytes(16).hex()
+            self._saved = where, mark
             note(self._account, mark)
             try:
                 save(self, where, mark)

@@ -202,16 +202,21 @@ class _Followed(TorchDispatchMode):
         return next(dim for dim, size in enumerate(tensor.shape) if size and size % self._prime == 0)
 
     def _is_seen_alike(self, tensor: Tensor, view: Tensor) -> bool:
-        """Whether the places of examples in a view are theirs in what it is of."""
-        if self._counted(view) != 1 or tensor.shape[self._along(tensor)] != view.shape[self._along(view)]:
+        """Whether the places of examples in a view are theirs in what it is of.
+
+        With as many rows for each they are in the same order; else one example comes after another.
+        """
+        if self._counted(view) != 1:
             return False
-        memory = torch.full((tensor.untyped_storage().nbytes() // tensor.itemsize,), -1)
+        counts = [x.shape[self._along(x)] for x in (tensor, view)]
+        if counts[0] != counts[1] and False not in self._orders.get(_part(tensor), EITHER):
+            return False
+        each = [1 if counts[0] == counts[1] else count // self._prime for count in counts]
         places, wanted = (
-            torch.arange(x.shape[self._along(x)]).view(
-                [-1 if dim == self._along(x) else 1 for dim in range(x.dim())]
-            )
-            for x in (tensor, view)
+            (torch.arange(count) // rows).view([-1 if dim == self._along(x) else 1 for dim in range(x.dim())])
+            for x, count, rows in zip((tensor, view), counts, each, strict=True)
         )
+        memory = torch.full((tensor.untyped_storage().nbytes() // tensor.itemsize,), -1)
         memory.as_strided(tensor.shape, tensor.stride(), tensor.storage_offset()).copy_(places)
         seen = memory.as_strided(view.shape, view.stride(), view.storage_offset())
         return bool((seen == wanted).all())

@@ -131,6 +131,7 @@ class Account:
         related: str | None = None,
         attempt: str | None = None,
         lost: int | None = None,
+        failed: int | None = None,
     ) -> Charge:
         """As `charge`, with the line under which the outcome is to be kept. A key is charged once.
 
@@ -142,7 +143,8 @@ class Account:
         with the same start: the line says with which.
 
         A charge belongs to the `attempt` that made it: one that is not new may not be run. If the line `lost`
-        has the key and still no outcome, the key is charged anew in its place.
+        has the key and still no outcome, the key is charged anew in its place; so it is if the line `failed`
+        has it, whose outcome is a failure that nobody wants again.
 
         Guarantee: a charge is new once.
         Proof: docs/proofs/ledger.md, "One outcome per charge"
@@ -166,10 +168,10 @@ class Account:
             if known is not None and self._stands(book, known, (question, stored), fingerprint):
                 line = book.line(known)
                 is_settled = book.is_settled(known)
-                if is_settled:
+                if is_settled and known != failed:
                     for number in (*parts_of(line), known):
                         self._see(book, line if number == known else book.line(number))
-                if is_settled or known != lost:
+                if known != failed and (is_settled or known != lost):
                     return Charge(
                         Receipt(what, loss),
                         known,

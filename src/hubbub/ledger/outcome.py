@@ -72,11 +72,17 @@ def outcome_of(run: Callable[[], _T]) -> Outcome[_T]:
 
 
 def settled(
-    account: Account, run: Callable[[Charge], str], progress: Progress = lambda _: None, **asked: Any
+    account: Account,
+    run: Callable[[Charge], str],
+    progress: Progress = lambda _: None,
+    *,
+    again: bool = False,
+    **asked: Any,
 ) -> tuple[Charge, str]:
     """The one answer of a charge, as it is stored: run and stored now, or before, by whoever asked the same.
 
-    `asked` is what `Account.begin` takes. What the run raised is raised, now and whenever it is asked again.
+    `asked` is what `Account.begin` takes. What the run raised is raised, now and whenever it is asked again;
+    with `again`, a failure that is stored is left where it is, and the question is charged anew and run.
 
     Guarantee: a charge is run by the one attempt that made it, once, and nothing of the run is seen unless
         it has been stored. Where it could not be, the next who asks is charged anew.
@@ -85,6 +91,8 @@ def settled(
     """
     with Attempt() as attempt:
         charge = _begun(account, attempt, progress, asked)
+        if again and not charge.is_new and _is_failure(account.released(charge.number)):
+            charge = _begun(account, attempt, progress, {**asked, "failed": charge.number})
         if not charge.is_new:
             return charge, answer_of(account.released(charge.number) or "")
         outcome = outcome_of(lambda: run(charge))
@@ -102,6 +110,11 @@ def answer_of(kept: str) -> str:
         return kept
     name, what, why, fix = json.loads(kept)["raised"]
     raise _KINDS[name](what, why=why, fix=fix)
+
+
+def _is_failure(kept: str | None) -> bool:
+    """Whether the engine failed, or the run was interrupted: not an answer, nor a refusal."""
+    return kept is not None and kept.startswith(_START) and json.loads(kept)["raised"][0] == "EngineFailed"
 
 
 class _CallersOwn(BaseException):
@@ -160,7 +173,7 @@ def _failed() -> EngineFailed:
     return EngineFailed(
         "the run failed after it was charged",
         why="how it failed may tell about rows, so it is not said; the failure is the outcome of this charge",
-        fix="ask another question, or the same at another price: it is charged anew",
+        fix="ask again for another charge, with again=True",
     )
 
 
@@ -168,5 +181,5 @@ def _interrupted() -> EngineFailed:
     return EngineFailed(
         "the run was interrupted after it was charged, and its answer is lost",
         why="to run it again would be a second answer for one charge",
-        fix="ask the same at another price, or declare a new version: it is charged anew",
+        fix="ask again for another charge, with again=True",
     )

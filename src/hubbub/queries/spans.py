@@ -245,7 +245,8 @@ def rounded(values: Floats, digits: int) -> Floats:
     [30.0, -0.0]
     """
     power = 10.0 ** abs(digits)
-    scaled = values * power if digits >= 0 else values / power
+    with np.errstate(over="ignore"):  # what overflows has no digits behind the point
+        scaled = values * power if digits >= 0 else values / power
     size = np.abs(scaled)
     whole = np.floor(size)
     whole = np.copysign(whole + (size - whole >= 0.5), scaled)

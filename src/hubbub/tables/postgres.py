@@ -539,7 +539,8 @@ def _failed(problem: Exception, what: str = "the engine could not run the query"
     why, fix = known.get(
         state, lost if is_lost else ("its own message may hold data", "see the server's log")
     )
-    return EngineFailed(what, why=why, fix=f"{fix}; run the plan again, what was charged stays charged")
+    then = "then ask again with again=True, for another charge: what was charged stays charged"
+    return EngineFailed(what, why=why, fix=f"{fix}; {then}")
 
 
 # How PostgreSQL writes what means something else there

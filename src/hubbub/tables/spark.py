@@ -410,7 +410,8 @@ def _failed(problem: Exception, what: str) -> EngineFailed:
     why, fix = known.get(
         condition, ("its own message may hold data", "see that the cluster runs and has its files")
     )
-    return EngineFailed(what, why=why, fix=f"{fix}; run the plan again, what was charged stays charged")
+    then = "then ask again with again=True, for another charge: what was charged stays charged"
+    return EngineFailed(what, why=why, fix=f"{fix}; {then}")
 
 
 # How Spark writes what means something else there
