@@ -31,8 +31,9 @@ DRAWS = {
 }  # fmt: skip
 """What torch draws with a generator that can be seeded."""
 PROBES = {("learn/check.py", "*"), ("learn/whose.py", "randn_like")}
-PROBES |= {("learn/apart.py", "manual_seed"), ("learn/operations.py", "rand")}
-"""Where it may: made-up examples, on which a model is tried; and the seed of dropout, which is ours."""
+PROBES |= {("learn/apart.py", "manual_seed"), ("learn/operations.py", "rand"), ("learn/held.py", "Generator")}
+"""Where it may: made-up examples, on which a model is tried; the seed of dropout, which is ours; and a
+type that is told from others."""
 SEEDS = {"seed", "rng", "random_state", "generator", "random_seed"}
 
 
