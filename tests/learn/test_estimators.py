@@ -584,3 +584,14 @@ def test_labels_of_another_type_than_the_classes_are_refused_before_the_charge(k
         assert account.epsilon(1e-5) == 0
         model.fit(table, labels.tolist())
         assert account.epsilon(1e-5) > 0
+
+
+@pytest.mark.parametrize("ends", [{}, {"tz": "UTC"}])
+def test_a_column_of_dates_is_refused_by_its_type(ends):
+    pandas = pytest.importorskip("pandas")
+    table = pandas.DataFrame({"a": [1.0, 2.0], "b": pandas.date_range("2020-01-01", periods=2, **ends)})
+    account = Spending()
+    with pytest.raises(InvalidInput, match="dates"):
+        StandardScaler(epsilon=1, bounds=(0, 1), account=account).fit(table)
+    assert account.epsilon(1e-5) == 0
+    StandardScaler(epsilon=1, bounds=(0, 1), account=account).fit(table[["a"]])

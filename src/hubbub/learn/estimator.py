@@ -307,6 +307,12 @@ def matrix(given: Any) -> Reals:
             why="rows are clipped and scaled as plain numbers",
             fix="pass a plain array: for sparse data X.toarray()",
         )
+    if any(getattr(kind, "kind", "") in {"M", "m"} for kind in getattr(given, "dtypes", ())):
+        raise InvalidInput(
+            "X has a column of dates or durations",
+            why="features are real numbers, and no row would count",
+            fix="leave it out, or make a number of it, such as days since 2000",
+        )
     try:
         rows = np.asarray(given) if has_type(given) else _table(given)
         rows = rows.astype(object) if rows.dtype.kind in "US" else rows
