@@ -517,7 +517,7 @@ def _stretch(bounds: Bounds) -> Fraction:
 
 
 def _scaled(found: Estimate, span: float, start: float = 0.0) -> Estimate:
-    """From shares of the bounds' range; the ends are moved outward by what doubles lose, beside a far start."""
+    """From shares of the bounds' range; the ends are moved outward by what doubles lose."""
     value, low, high = (start + span * part for part in (found.value, found.low, found.high))
     lost = [_LOST * (abs(start) + abs(span * part)) for part in (found.low, found.high)]
     return Estimate(value, low - lost[0], high + lost[1])
