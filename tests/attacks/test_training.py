@@ -46,11 +46,7 @@ def _trainer(account=None):
 def attack_A47(target):
     """Both files are gone on from, and the ledger has not been charged for it."""
     with tempfile.TemporaryDirectory() as folder, Ledger.open(Path(folder) / "rows.ledger") as ledger:
-<<<<<<< HEAD
-        account = ledger.account("rows", Unit.row(), Budget(100, 1e-3, allow_large_epsilon=True))
-=======
         account = ledger.account("rows", Unit.row(), Budget(20, 1e-3))
->>>>>>> review-training
         first, path, copy = _trainer(account), Path(folder) / "run.pt", Path(folder) / "copy.pt"
         next(iter(first))
         first.save(path)

@@ -9,6 +9,7 @@ is just what is promised: below 1e-9 in all.
 
 import math
 from dataclasses import replace
+from decimal import Decimal
 from fractions import Fraction
 from functools import cache
 
@@ -323,3 +324,46 @@ def test_an_interval_covers_the_values_themselves_wherever_they_sit_on_the_grid(
 def test_in_a_hundred_thousand_releases_an_interval_covers_as_often_as_it_says(what, keys, bounding, law):
     copies = 10_000 if "M" in what.split("(")[0] or "QUANT" in what else 100_000
     check(what, keys, bounding, law, copies)
+
+
+# Far from zero, beside a narrow range. Without noise an interval holds the truth for sure, or is too narrow.
+
+FAR = {
+    "a mean that is no double": ("AVG(x)", (10**12, 10**12 + 1), [1e12, 1e12, 1e12 + 1]),
+    "a variance between bounds that are no doubles": (
+        "VAR_POP(x)",
+        (Decimal("1000000000000.1"), Decimal("1000000000001.1")),
+        [1e12 - 5, 1e12 + 0.5],
+    ),
+    "a mean of what units make": (
+        "AVG(x, contribution_bounds_per_group => (1000000000, 1000000001))",
+        (10**9, 10**9 + 1),
+        [1e9 + 0.25 + 2**-16.2],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", FAR)
+def test_an_interval_covers_values_far_from_zero_in_a_narrow_range(name):
+    what, bounds, values = FAR[name]
+    connection = duckdb.connect()
+    connection.execute(
+        "CREATE TABLE t AS SELECT i AS unit, list_extract($v::DOUBLE[], i % $n + 1) AS x "
+        "FROM range(1200000) AS r(i)",
+        {"v": values, "n": len(values)},
+    )
+    unit = "unit" if "per_group" in what else hb.Unit.row()
+    how = {"rows_per_unit": 1} if unit == "unit" else {}
+    data = hb.open(connection, table="t", unit=unit, bounds={"x": bounds})
+    plan = data.sql(f"SELECT {what} AS a FROM t", epsilon=20, **how)
+    [measure] = plan.measures
+    measured = measure.measurement(plan.weighing(plan.limits))
+    exact = data._engine.aggregates(measured.sql, measured.key_sets)
+    table = measure.vector(measured, _dense(measured, exact, [()], 0)).reshape(1, -1)
+    read = measure.reader(table, measured, plan.noise(measured.sensitivity))(0, Fraction(19, 20))
+    low, high = map(Fraction, bounds)
+    clamped = [min(max(Fraction(value), low), high) for value in values]
+    truth = sum(clamped) / len(clamped)
+    if what.startswith("VAR"):
+        truth = sum((value - truth) ** 2 for value in clamped) / len(clamped)
+    assert Fraction(read.low[0]) <= truth <= Fraction(read.high[0])

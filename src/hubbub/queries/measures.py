@@ -18,6 +18,7 @@ from hubbub.bounded import LARGEST
 from hubbub.errors import InvalidInput, Unsupported
 from hubbub.queries.measurement import Measurement
 from hubbub.queries.moments import Estimate, Floats, Moments, Noise, combined, ratio, width_of
+from hubbub.queries.numbers import step_bits
 from hubbub.queries.partition import FINE_BITS, Partition
 from hubbub.queries.query import Aggregate, Query
 from hubbub.queries.rules import Weighing
@@ -30,6 +31,8 @@ __all__ = ["Affine", "Estimate", "Measure", "Noise", "Reader", "measures", "toge
 _MOST_NODES = 1 << 25
 _MOST_ROWS = 1 << 34
 """Intervals hold for groups of up to so many rows: rounding each of their values adds up to something."""
+_LOST = 2.0**-50
+"""What a product and a sum of doubles lose at most, of the size of their parts."""
 _EDGE = 2.0**-48
 """Where a bin ends is known up to this share of the bounds: doubles are rounded."""
 
@@ -125,7 +128,8 @@ class Sums(Measure):
         if not self.partition.spare:
             return 0.0
         single = 3 if self.degrees == (2,) else 1
-        return _rounding(9 if len(self.degrees) == 2 else single, measured)
+        steps = Fraction(9 if len(self.degrees) == 2 else single)
+        return _rounding(steps if self.is_signed else steps * max(map(_stretch, self.bounds)), measured)
 
     def _off(self, weights: Floats, measured: Measurement) -> float:
         """How far a weighted sum may be: rounding moves from one part to another, so a count is exact."""
@@ -250,7 +254,10 @@ class PerGroup(Measure):
         return weighing.per_group(self.inner, self.argument, self.bounds, is_mean=self.is_mean)
 
     def off(self, measured: Measurement) -> float:
-        return _rounding(3, measured)
+        # Each row is rounded to a step of its unit's own sum, which may be coarse beside a narrow range.
+        scale = self.bounds[1] - self.bounds[0] if self.is_mean else _largest(self.bounds)
+        step = Fraction(2) ** -step_bits(self.bounds)
+        return _rounding(1 + step * (1 << FINE_BITS) / scale, measured)
 
     def reader(self, noisy: NDArray[np.int64], measured: Measurement, noise: Noise) -> Reader:
         table, off = noisy.astype(np.float64), self.off(measured)
@@ -497,13 +504,23 @@ def _near(noisy: NDArray[np.int64], end: int, noise: Noise, confidence: Number) 
     return np.asarray((np.abs(noisy) >= edge).any(axis=1))
 
 
-def _rounding(steps: int, measured: Measurement) -> float:
+def _rounding(steps: Fraction, measured: Measurement) -> float:
     """How far a sum is off where each row's part is by so many fine steps, and the sum by half of its own."""
-    return float(Fraction(steps * _MOST_ROWS, 1 << FINE_BITS) / measured.step) + 0.5
+    return float(steps * _MOST_ROWS / (1 << FINE_BITS) / measured.step) + 0.5
+
+
+def _stretch(bounds: Bounds) -> Fraction:
+    """By how much values are further off between bounds that are no doubles, and close beside their size."""
+    if all(Fraction(float(end)) == end for end in bounds):
+        return Fraction(1)
+    return max(Fraction(1), _largest(bounds) / (bounds[1] - bounds[0]) / 8)
 
 
 def _scaled(found: Estimate, span: float, start: float = 0.0) -> Estimate:
-    return Estimate(*(start + span * part for part in (found.value, found.low, found.high)))
+    """From shares of the bounds' range; the ends are moved outward by what doubles lose."""
+    value, low, high = (start + span * part for part in (found.value, found.low, found.high))
+    lost = [_LOST * (abs(start) + abs(span * part)) for part in (found.low, found.high)]
+    return Estimate(value, low - lost[0], high + lost[1])
 
 
 def _largest(bounds: Bounds) -> Fraction:

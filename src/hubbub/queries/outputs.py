@@ -530,7 +530,7 @@ _BUILDERS: Mapping[type[exp.Expr], Builder] = {
     exp.Round: _rounded,
     exp.Floor: _of_number(partial(spans.rising, np.floor)),
     exp.Ceil: _of_number(partial(spans.rising, np.ceil)),
-    exp.Sqrt: _of_number(partial(spans.rising, np.sqrt, least=0.0)),
+    exp.Sqrt: _of_number(partial(spans.rising, np.sqrt, least=0.0, ulps=1)),
     exp.Ln: _of_number(partial(spans.rising, np.log, least=0.0, is_open=True, ulps=2)),
     exp.Exp: _of_number(partial(spans.rising, np.exp, ulps=2)),
     exp.EQ: _compared("="),

@@ -64,7 +64,7 @@ class Reading:
 
     @property
     def is_ascii(self) -> bool:
-        """Whether ASCII in it is read as such: in a few encodings some of its signs are other letters."""
+        """Whether ASCII in it is read as such: in a few a backslash, ~ or % is another letter."""
         ascii_bytes = bytes(range(128))
         return self.recoded is None and ascii_bytes.decode(self.encoding) == ascii_bytes.decode("ascii")
 
