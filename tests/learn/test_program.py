@@ -1,5 +1,6 @@
 """Every step does what was looked at before the first, or is looked at itself."""
 
+import time
 from types import SimpleNamespace
 
 import numpy as np
@@ -118,6 +119,18 @@ def test_numbers_that_change_within_a_lot_are_refused():
     with pytest.raises(Refused, match="within a lot"):
         follow(trainer, clock)
     assert trainer.step == 4
+
+
+@pytest.mark.parametrize("count", [0, 1, 16, 17])
+def test_a_refusal_of_numbers_that_change_does_not_tell_how_large_a_lot_is(count):
+    clock = Clock()
+
+    def before(x):
+        return x * (1.0 + clock.late * time.perf_counter())
+
+    trainer = run(Net(clock, before), rows(count), rate=1, chunk=16)
+    with pytest.raises(Refused, match="change within a lot"):
+        follow(trainer, clock)
 
 
 def test_an_operation_is_looked_at_whatever_its_numbers_are_now():

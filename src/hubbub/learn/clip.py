@@ -245,6 +245,9 @@ def added_up(sums: Sequence[Sums], way: Way, chunks: Iterable[Chunk]) -> None:
             found, there = _as_looked_at(way, chunk)
             with exact_products(), torch.no_grad():
                 _add(sums, found, there)
+        if way.has_moved:
+            # Whether these numbers stay is seen also where a lot has one chunk, whoever is in it.
+            _as_looked_at(way, chunk.blanks(GRAIN))
 
 
 def _add(sums: Sequence[Sums], found: Found, there: Tensor) -> None:

@@ -46,6 +46,13 @@ class Chunk:
         ]
         return replace(self, batch=filled, weights=self.weights * here[:, None], good=self.good & here)
 
+    def blanks(self, units: int) -> "Chunk":
+        """Nobody, in as many places of it."""
+        here = slice(0, units)
+        batch = [x[here] for x in self.batch]
+        few = replace(self, batch=batch, weights=self.weights[here], good=self.good[here])
+        return few.only(torch.zeros_like(few.good))
+
     def at(self, place: int) -> "Chunk":
         """One unit of it, and nothing else."""
         here = slice(place, place + 1)

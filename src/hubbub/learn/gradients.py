@@ -80,6 +80,11 @@ class Way(ABC):
     def begin(self) -> None:  # noqa: B027 - most have nothing to do
         """A new lot."""
 
+    @property
+    def has_moved(self) -> bool:
+        """Whether the model was computed with other numbers than in the lot before."""
+        return False
+
     def change(self) -> None:
         """The model is not what it was when this way was chosen: choose again."""
         raise Changed
@@ -106,6 +111,7 @@ class Recorded(Way):
     is_compared: bool = False
     """Whether what is done is compared with it: from the first lot on."""
     _reals: bytes | None = None
+    _reals_before: bytes | None = None
     _rules: dict[nn.Module, Rule] = field(init=False)
     _settings: dict[nn.Module, Callable[[Any], Any]] = field(init=False)
 
@@ -133,7 +139,12 @@ class Recorded(Way):
 
     def begin(self) -> None:
         """As `Way`."""
-        self._reals = None
+        self._reals_before, self._reals = self._reals, None
+
+    @property
+    def has_moved(self) -> bool:
+        """As `Way`."""
+        return self._reals is not None and self._reals != self._reals_before
 
     def gradients(self, batch: Sequence[Tensor], weights: Tensor) -> Found:
         """As `Way`; raises `Changed` where the model does not do what was looked at."""

@@ -37,6 +37,11 @@ class Looked(Way):
         """As `Way`."""
         self.way.begin()
 
+    @property
+    def has_moved(self) -> bool:
+        """As `Way`."""
+        return self.way.has_moved
+
     def gradients(self, batch: Sequence[Tensor], weights: Tensor) -> Found:
         """As `Way`."""
         return self.way.gradients(batch, weights)
