@@ -1,6 +1,5 @@
 """Examples stay apart at every step: as it was before, so that each attack finds what it looks for."""
 
-from types import SimpleNamespace
 from unittest import mock
 
 from hubbub.learn import private
@@ -15,13 +14,13 @@ def looked_at_once(*args, **kwargs):
     return trainer
 
 
-def _resume_by_the_file(trainer, path):
-    with mock.patch("hubbub.learn.saved.is_first", return_value=True):
-        trainer.resume(path)
+class resumed_by_the_file:  # noqa: N801 - named as the other mutants are
+    """A47: whether somebody went on from a checkpoint is written in the file alone."""
 
-
-resumed_by_the_file = SimpleNamespace(resume=_resume_by_the_file)
-"""A47: whether somebody went on from a checkpoint is written in the file alone."""
+    @staticmethod
+    def resume(trainer, path):
+        with mock.patch("hubbub.learn.saved.is_first", return_value=True):
+            trainer.resume(path)
 
 
 def forked(trainer):

@@ -245,12 +245,12 @@ def rounded(values: Floats, digits: int) -> Floats:
     [30.0, -0.0]
     """
     power = 10.0 ** abs(digits)
-    with np.errstate(over="ignore"):  # what overflows has no digits behind the point
+    with np.errstate(over="ignore", invalid="ignore"):  # what overflows has no digits behind the point
         scaled = values * power if digits >= 0 else values / power
-    size = np.abs(scaled)
-    whole = np.floor(size)
-    whole = np.copysign(whole + (size - whole >= 0.5), scaled)
-    out = whole / power if digits >= 0 else whole * power
+        size = np.abs(scaled)
+        whole = np.floor(size)
+        whole = np.copysign(whole + (size - whole >= 0.5), scaled)
+        out = whole / power if digits >= 0 else whole * power
     return np.where(np.isfinite(scaled), out, values)
 
 
