@@ -49,6 +49,8 @@ def world(seed: int) -> tuple[hb.Dataset, duckdb.DuckDBPyConnection]:
         each.execute(MADE)
         each.executemany("INSERT INTO t VALUES (?, ?, ?, ?, ?, ?, ?, ?)", rows)
     theirs.execute("SET ieee_floating_point_ops = false")  # a quotient by 0 is NULL, as it is here
+    # DuckDB 2.0.0 moves HAVING NULLIF('a', NULLIF(h, 'b')) IN (…) below the GROUP BY, and loses rows by it.
+    theirs.execute("PRAGMA disable_optimizer")
     theirs.execute("CREATE MACRO total(a) AS COALESCE(SUM(a), 0)")
     bounds = {"x": (-4, 4), "y": (0, 4), "k": (-4, 4)}
     return hb.open(ours, table="t", unit="unit", keys=KEYS, bounds=bounds, rows_per_unit=1), theirs

@@ -47,6 +47,9 @@ _REFUSED = {
     **{f"spark.sql.files.ignore{what}Files": "TRUE" for what in ("Corrupt", "Missing")},
 }
 """With these one old date in a file fails, or one part of a query passes over a file that another reads."""
+_PINNED = {"spark.sql.unionOutputPartitioning": "false"}
+"""Spark 4.1 and later put the parts of a UNION ALL side by side and fail where they are not as many, which
+follows from how large they are: from the rows."""
 _EPOCH = datetime(1970, 1, 1)  # noqa: DTZ001 - in Greenwich
 _ENDS = [int((end - _EPOCH) / timedelta(microseconds=1)) for end in (datetime.min, datetime.max)]  # noqa: DTZ901
 
@@ -76,6 +79,7 @@ class Spark:
     def __init__(self, session: Any, sources: Mapping[str, Source]) -> None:
         self._session = session
         self._turn = Turn()
+        self._before: dict[str, str | None] = {}
         self._token = random_bytes(4).hex()
         self._scans: dict[str, _Scan] = {}
         tables = {}
@@ -131,6 +135,7 @@ class Spark:
         try:
             with _quietly():
                 self._check_settings()
+                self._pin()
                 before = {name: self._viewed_files(scan) for name, scan in self._scans.items()}
             yield
             with _quietly():
@@ -143,8 +148,21 @@ class Spark:
                     fix="run it again, or open a data frame of one version; what was charged stays charged",
                 )
         finally:
+            self._unpin()
             for scan in self._scans.values():
                 self._dropped(scan.view)
+
+    def _pin(self) -> None:
+        """Set what a query must not depend on, as long as it runs; the session is its owner's."""
+        self._before = {name: self._session.conf.get(name, None) for name in _PINNED}
+        for name, value in _PINNED.items():
+            self._session.conf.set(name, value)
+
+    def _unpin(self) -> None:
+        with suppress(Exception), warnings.catch_warnings():
+            for name, value in self._before.items():
+                self._session.conf.unset(name) if value is None else self._session.conf.set(name, value)
+        self._before = {}
 
     def _viewed_files(self, scan: _Scan) -> frozenset[str]:
         frame = self._frame(scan.rows)
