@@ -14,7 +14,7 @@ from hubbub.queries.measures import Quantiles, Sums
 from hubbub.queries.partition import Partition
 from refusing import refused
 
-LARGE = 2**20
+LARGE = 2**30
 """An ε at which noise hardly matters."""
 LIMITS = [{"rows_per_unit": 9}, {"groups_per_unit": 3, "rows_per_group": 9}]
 
