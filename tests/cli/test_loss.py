@@ -41,7 +41,7 @@ def test_a_training_run_between_its_bounds_with_the_engine_and_what_it_means():
     upper, lower = bounds_in(out.stdout)
     assert Fraction(lower) <= TRUTH <= Fraction(upper)
     assert Fraction(upper) - Fraction(lower) < Fraction("1e-7")
-    assert len(upper.replace(".", "")) == 12
+    assert 10 <= len(upper.replace(".", "")) <= 12  # zeros at the end are not written
     for words in ("at δ       1e-5", "Fourier integral", "advantage  0.22446", "What it means", "50 % sure"):
         assert words in out.stdout
     assert out.stderr == ""
