@@ -428,6 +428,26 @@ def test_a_function_of_python_s_that_would_stand_for_one_of_the_engine_s_is_refu
         hb.open(connection, unit="who", table="t")
 
 
+@pytest.mark.parametrize("name", ["floor", "lower"])
+def test_a_function_of_python_s_in_the_place_of_a_removed_one_is_refused(name):
+    connection = duckdb.connect()
+    connection.execute("CREATE TABLE t AS SELECT 1 AS who, 2.5::DOUBLE AS x")
+    data = hb.open(connection, unit="who", table="t", rows_per_unit=1, bounds={"x": (0, 9)})
+    plan = data.sql("SELECT SUM(x) FROM t", epsilon=1)
+    for parameters in (["FLOAT"] * 3, None):
+        if parameters is not None:  # with an overload of ours, all of the name can be removed
+            connection.create_function(name, lambda x, _y, _z: x, parameters, "FLOAT")
+            connection.remove_function(name)
+        else:  # it looks like the engine's own
+            kind = "DOUBLE" if name == "floor" else "VARCHAR"
+            connection.create_function(name, lambda x: x * 1000, [kind], kind)
+        with pytest.raises(InvalidInput, match="function of somebody's"):
+            plan.run()
+        with pytest.raises(InvalidInput, match="function of somebody's"):
+            hb.open(connection, unit="who", table="t")
+    assert not data.account.receipts
+
+
 def test_a_function_of_python_s_with_a_name_of_its_own_is_fine():
     connection = duckdb.connect()
     connection.execute("CREATE TABLE t AS SELECT 1 AS who")

@@ -2,9 +2,10 @@
 
 A table is read. A view is refused: what it computes may fail on some row, or take a type from one, and both
 would show. A macro that has the name of a function of the engine's own would stand for it in every query, and
-so would a function that Python registered under such a name: a connection with one is refused. Settings that
-change what a query means must be as they are by default. All of this is looked at in the same transaction as
-the rows, by names of the system's catalog, which nobody else can write to.
+so would a function that Python registered under such a name: a connection with one is refused, and one from
+which a function of the engine's own was removed. Settings that change what a query means must be as they are
+by default. All of this is looked at in the same transaction as the rows, by names of the system's catalog,
+which nobody else can write to.
 """
 
 from collections.abc import Sequence
@@ -45,7 +46,7 @@ def check_catalog(connection: duckdb.DuckDBPyConnection) -> None:
         )
     types = connection.execute("SELECT type_name, internal FROM system.main.duckdb_types()").fetchall()
     known = {str(name).lower() for name, is_internal in types if is_internal}
-    if any(_stands_in(function, known) for function in functions):
+    if _was_replaced(functions) or any(_stands_in(function, known) for function in functions):
         raise InvalidInput(
             "the connection has a function of somebody's with the name of one of the engine's own",
             why="it would be called instead of that one in every query, and one row could count for many",
@@ -73,17 +74,38 @@ class _Function(NamedTuple):
     more: str | None
     """The type of any number of further arguments."""
     result: str | None
+    kind: str
 
 
-def _functions(connection: duckdb.DuckDBPyConnection) -> set[_Function]:
+def _functions(connection: duckdb.DuckDBPyConnection) -> dict[_Function, int | None]:
+    """All functions with their numbers in the catalog; macros of the engine's own are made when first met."""
     found = connection.execute(
-        "SELECT function_name, internal, parameter_types, varargs, return_type "
+        "SELECT function_name, internal, parameter_types, varargs, return_type, function_type, function_oid "
         "FROM system.main.duckdb_functions()"
     ).fetchall()
     return {
-        _Function(str(name).lower(), is_internal, tuple(map(str, parameters or ())), more, result)
-        for name, is_internal, parameters, more, result in found
+        _Function(str(name).lower(), is_internal, tuple(map(str, parameters or ())), more, result, kind): (
+            None if "macro" in kind else number
+        )
+        for name, is_internal, parameters, more, result, kind, number in found
     }
+
+
+def _was_replaced(functions: dict[_Function, int | None]) -> bool:
+    """Whether one of the engine's own is gone, or is another that looks the same.
+
+    Python can remove one and register its own in its place. That has another number, and so have those of a
+    name to which an extension has added: of these there are more than before.
+    """
+    defaults = _defaults()
+    if not defaults.functions.keys() <= functions.keys():
+        return True
+    more = {function.name for function in functions.keys() - defaults.functions.keys()}
+    return any(
+        functions[function] != number
+        for function, number in defaults.functions.items()
+        if function.name not in more
+    )
 
 
 def _stands_in(function: _Function, known: set[str]) -> bool:
@@ -103,7 +125,7 @@ class _Defaults:
     """What a connection has on which nobody did anything."""
 
     settings: dict[str, Any]
-    functions: set[_Function]
+    functions: dict[_Function, int | None]
     names: set[str]
     types: set[str]
 
