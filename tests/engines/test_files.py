@@ -448,6 +448,14 @@ def test_a_function_of_python_s_in_the_place_of_a_removed_one_is_refused(name):
     assert not data.account.receipts
 
 
+def test_a_database_that_held_much_when_it_was_opened_has_the_engine_s_own_functions(tmp_path):
+    with duckdb.connect(str(tmp_path / "t.duckdb")) as connection:
+        for number in range(9):
+            connection.execute(f"CREATE TABLE t{number} AS SELECT 1 AS who; CREATE MACRO m{number}(x) AS x")
+    data = hb.open(tmp_path / "t.duckdb", unit="who", table="t1", rows_per_unit=1)
+    data.sql("SELECT COUNT(*) FROM t1", epsilon=1).run()
+
+
 def test_a_function_of_python_s_with_a_name_of_its_own_is_fine():
     connection = duckdb.connect()
     connection.execute("CREATE TABLE t AS SELECT 1 AS who")

@@ -11,6 +11,7 @@ which nobody else can write to.
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import duckdb
@@ -77,35 +78,37 @@ class _Function(NamedTuple):
     kind: str
 
 
-def _functions(connection: duckdb.DuckDBPyConnection) -> dict[_Function, int | None]:
-    """All functions with their numbers in the catalog; macros of the engine's own are made when first met."""
+def _functions(connection: duckdb.DuckDBPyConnection) -> dict[_Function, int]:
+    """All functions with their numbers in the catalog; 0 for macros, made by the engine when first met."""
     found = connection.execute(
         "SELECT function_name, internal, parameter_types, varargs, return_type, function_type, function_oid "
         "FROM system.main.duckdb_functions()"
     ).fetchall()
     return {
         _Function(str(name).lower(), is_internal, tuple(map(str, parameters or ())), more, result, kind): (
-            None if "macro" in kind else number
+            0 if "macro" in kind else number
         )
         for name, is_internal, parameters, more, result, kind, number in found
     }
 
 
-def _was_replaced(functions: dict[_Function, int | None]) -> bool:
+def _was_replaced(functions: dict[_Function, int]) -> bool:
     """Whether one of the engine's own is gone, or is another that looks the same.
 
-    Python can remove one and register its own in its place. That has another number, and so have those of a
-    name to which an extension has added: of these there are more than before.
+    Python can remove one and register its own in its place, which is then the last in the order of their
+    numbers. The numbers themselves follow from what a database held when it was opened. Those of a name to
+    which an extension has added are new, too: of these there are more than before.
     """
     defaults = _defaults()
     if not defaults.functions.keys() <= functions.keys():
         return True
     more = {function.name for function in functions.keys() - defaults.functions.keys()}
-    return any(
-        functions[function] != number
+    pairs = sorted(
+        (number, functions[function])
         for function, number in defaults.functions.items()
         if function.name not in more
     )
+    return any(later[1] < earlier[1] for earlier, later in pairwise(pairs))
 
 
 def _stands_in(function: _Function, known: set[str]) -> bool:
@@ -125,7 +128,7 @@ class _Defaults:
     """What a connection has on which nobody did anything."""
 
     settings: dict[str, Any]
-    functions: dict[_Function, int | None]
+    functions: dict[_Function, int]
     names: set[str]
     types: set[str]
 
