@@ -172,6 +172,10 @@ def connect(folder):
     frame = visits(spark, folder)
     data = opened(frame)
     check(data)
+    pin = "spark.sql.unionOutputPartitioning"
+    before, during = spark.conf.get(pin, None), set()
+    check(data, meanwhile=lambda _: during.add(spark.conf.get(pin)))
+    assert (during, spark.conf.get(pin, None)) == ({"false"}, before)
     frame.createOrReplaceTempView("visits")
     check(opened(spark))
     many = ["North", *(f"k{number}" for number in range(20_000)), "South"]

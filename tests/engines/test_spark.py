@@ -1,5 +1,6 @@
 """Spark as an engine: what it is asked, what it leaves behind, and what becomes of its faults."""
 
+import threading
 import warnings
 from datetime import date
 
@@ -243,3 +244,45 @@ def test_a_plan_that_failed_stays_failed_until_it_is_charged_anew(session, tmp_p
     assert abs(found["n"][0] - 300) < 100
     assert data.run(plan, again=True).value.to_dict() == found.to_dict()
     assert data.account.spent.epsilon == 2
+
+
+PIN = "spark.sql.unionOutputPartitioning"
+
+
+def test_what_one_plan_ends_with_is_not_taken_from_under_another(session, visits):
+    first, second = opened(session), opened(session)
+    inside, done, seen = threading.Event(), threading.Event(), []
+
+    def of_the_second(_):
+        inside.set()
+        assert done.wait(60)
+        seen.append(session.conf.get(PIN, None))
+
+    def run(data, progress):
+        data.run(data.sql("SELECT COUNT(*) AS n FROM visits", epsilon=1), progress)
+
+    other = threading.Thread(target=run, args=(second, of_the_second))
+
+    def of_the_first(_):
+        if not other.ident:
+            other.start()
+            inside.wait(1)  # where one could enter while another is inside, it would
+
+    before = session.conf.get(PIN, None)
+    run(first, of_the_first)
+    done.set()
+    other.join(60)
+    assert seen
+    assert set(seen) == {"false"}
+    assert session.conf.get(PIN, None) == before
+
+
+def test_who_changes_a_setting_that_is_pinned_makes_the_plan_fail(session, visits):
+    data = opened(session)
+    plan = data.sql("SELECT COUNT(*) AS n FROM visits", epsilon=1)
+    try:
+        with pytest.raises(EngineFailed, match="changed while a plan ran"):
+            data.run(plan, lambda _: session.conf.set(PIN, "true"))
+    finally:
+        session.conf.unset(PIN)
+    data.run(plan)

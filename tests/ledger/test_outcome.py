@@ -16,7 +16,7 @@ import pytest
 
 import hubbub as hb
 import hubbub.dataset
-from hubbub.errors import EngineFailed, HubbubError, LedgerFailed, Refused
+from hubbub.errors import BudgetExceeded, EngineFailed, HubbubError, InvalidInput, LedgerFailed, Refused
 from hubbub.ledger import Ledger, outcome
 from hubbub.ledger.attempts import Attempt, is_over
 from hubbub.ledger.outcome import answer_of, outcome_of, settled
@@ -372,3 +372,71 @@ def test_a_refusal_is_not_run_again(ledger):
     with pytest.raises(Refused):
         data.run(plan, again=True)
     assert data.account.spent.epsilon == 1
+
+
+@pytest.mark.parametrize("kind", [LedgerFailed, InvalidInput])
+def test_whatever_was_not_as_it_should_be_can_be_asked_anew_once_it_is_mended(ledger, kind):
+    data = opened(ledger)
+    plan = data.sql(QUESTIONS["ordered"], epsilon=1)
+    with mock.patch("hubbub.dataset.answered", side_effect=made(kind)), pytest.raises(kind):
+        data.run(plan)
+    with pytest.raises(kind):
+        data.run(plan)
+    data.run(plan, again=True)
+    assert data.account.spent.epsilon == 2
+
+
+def test_a_failure_is_no_part_of_what_is_asked_later(ledger):
+    data = opened(ledger)
+    prices = [Fraction(1, 10), Fraction(2, 10)]
+    for price in prices:
+        plan = data.sql(QUESTIONS["combined"], epsilon=price)
+        with mock.patch("hubbub.dataset.answered", side_effect=MemoryError), pytest.raises(EngineFailed):
+            data.run(plan)
+    answer = data.run(plan, again=True).value.to_dict()
+    (line,) = [entry for entry in data.account.entries() if "instead of" in entry.body]
+    assert "with" not in line.body
+    # Who is shown it pays for it, and not for what came to nothing before.
+    data.account.grant("ada", Budget(1))
+    hers = hb.open(
+        {"people": ROWS}, unit="who", keys={"g": ["a", "b"]}, rows_per_unit=1, ledger=ledger, analyst="ada",
+        version="1",
+    )  # fmt: skip
+    assert hers.run(hers.sql(QUESTIONS["combined"], epsilon=prices[1])).value.to_dict() == answer
+    assert hers.account.spent.epsilon == prices[1]
+    assert ledger.verify().is_whole
+
+
+@pytest.mark.parametrize("name", QUESTIONS)
+def test_many_who_ask_anew_at_once_pay_once_and_see_one_answer(ledger, name):
+    plans = [(data := opened(ledger), data.sql(QUESTIONS[name], epsilon=Fraction(1, 10))) for _ in range(8)]
+    with mock.patch("hubbub.dataset.answered", side_effect=MemoryError), pytest.raises(EngineFailed):
+        plans[0][0].run(plans[0][1])
+    start, seen = threading.Barrier(8), []
+
+    def ask(data, plan):
+        start.wait()
+        seen.append(data.run(plan, again=True).value.to_dict())
+
+    threads = [threading.Thread(target=ask, args=each) for each in plans]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert seen == [seen[0]] * 8
+    assert plans[0][0].account.spent.epsilon == Fraction(2, 10)
+    assert ledger.verify().is_whole
+
+
+def test_what_cannot_be_paid_anew_stays_as_it_was(ledger):
+    data = opened(ledger)
+    plan = data.sql(QUESTIONS["ordered"], epsilon=6)
+    with mock.patch("hubbub.dataset.answered", side_effect=MemoryError), pytest.raises(EngineFailed):
+        data.run(plan)
+    for _ in range(2):
+        with pytest.raises(BudgetExceeded):
+            data.run(plan, again=True)
+        with pytest.raises(EngineFailed, match="after it was charged"):
+            data.run(plan)
+    assert data.account.spent.epsilon == 6
+    assert ledger.verify().is_whole

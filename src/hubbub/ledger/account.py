@@ -34,8 +34,10 @@ from hubbub.rational import Number, round_up, shown_up
 from hubbub.tables.identity import Identity
 from hubbub.unit import Unit, Window
 
-__all__ = ["Account", "Charge", "Lifetime", "check_name", "check_text", "parts_of", "window_of"]
+__all__ = ["RAISED", "Account", "Charge", "Lifetime", "check_name", "check_text", "parts_of", "window_of"]
 
+RAISED = '{"format": "hubbub outcome/1"'
+"""How the text of an outcome begins that was raised."""
 _LONGEST = 100_000
 _MOST_PARTS = 64
 _LONGEST_RELEASE = 1 << 30
@@ -458,15 +460,17 @@ class Account:
         """The charges of related keys that have a release: one's own, or the owner's that one has seen.
 
         What another analyst's question released is her word. Of a line that was charged less than it costs
-        nothing is taken, nor of what was released by somebody else; whether a release says what its line
-        does, is looked at by who combines it.
+        nothing is taken, nor of what was released by somebody else, nor where nothing was: who asks later to
+        see what is combined pays for every part. Whether a release says what its line does, is looked at by
+        who combines it.
         """
         found = []
         for number in book.released_under(self.name, related):
             line = book.line(number)
             if line.who == self.who or (line.who == EVERYBODY and book.saw(number, self.who)):
                 kept = book.release(self.name, number) if _is_paid(line, self._orders) else None
-                if kept is not None and self._seal.opened(kept, line.digest) is not None:
+                text = None if kept is None else self._seal.opened(kept, line.digest)
+                if text is not None and not text.startswith(RAISED):
                     found.append(number)
         return found[-_MOST_PARTS:]
 

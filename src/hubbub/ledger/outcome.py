@@ -16,7 +16,7 @@ from typing import Any, Generic, TypeVar
 
 from hubbub import errors
 from hubbub.errors import EngineFailed, HubbubError, LedgerFailed
-from hubbub.ledger.account import Account, Charge
+from hubbub.ledger.account import RAISED, Account, Charge
 from hubbub.ledger.attempts import Attempt, is_over
 
 __all__ = ["Outcome", "Progress", "answer_of", "callers_own", "outcome_of", "settled"]
@@ -24,7 +24,8 @@ __all__ = ["Outcome", "Progress", "answer_of", "callers_own", "outcome_of", "set
 Progress = Callable[[str], None]
 _T = TypeVar("_T")
 _FORMAT = "hubbub outcome/1"
-_START = f'{{"format": "{_FORMAT}"'
+_FAILURES = {"EngineFailed", "LedgerFailed", "InvalidInput", "Unsupported"}
+"""What a run is not decided by its noise to raise: something was not as it should be, and may be mended."""
 _KINDS = {name: getattr(errors, name) for name in errors.__all__}
 _PATIENCE = 300.0
 """So many seconds another's attempt is waited for, where it may still be running."""
@@ -106,15 +107,15 @@ def settled(
 
 def answer_of(kept: str) -> str:
     """The answer that is stored; or the error that is, raised."""
-    if not kept.startswith(_START):
+    if not kept.startswith(RAISED):
         return kept
     name, what, why, fix = json.loads(kept)["raised"]
     raise _KINDS[name](what, why=why, fix=fix)
 
 
 def _is_failure(kept: str | None) -> bool:
-    """Whether the engine failed, or the run was interrupted: not an answer, nor a refusal."""
-    return kept is not None and kept.startswith(_START) and json.loads(kept)["raised"][0] == "EngineFailed"
+    """Whether engine or ledger failed, or the run was interrupted: not an answer, nor a refusal."""
+    return kept is not None and kept.startswith(RAISED) and json.loads(kept)["raised"][0] in _FAILURES
 
 
 class _CallersOwn(BaseException):

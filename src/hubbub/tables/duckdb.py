@@ -24,7 +24,7 @@ from hubbub.errors import EngineFailed, HubbubError, InvalidInput
 from hubbub.noise.entropy import random_bytes
 from hubbub.output import guard
 from hubbub.tables.delimited import reading
-from hubbub.tables.engine import Columns, Source, Turn, as_keys, distinct_keys, types_of
+from hubbub.tables.engine import ANEW, Columns, Source, Turn, as_keys, distinct_keys, types_of
 from hubbub.tables.files import CSV, Csv, check_same, files_of, identity, parquet
 from hubbub.tables.files import Identity as State
 from hubbub.tables.files import name as _name
@@ -214,7 +214,7 @@ class DuckDB:
                     raise EngineFailed(
                         "a table is not as it was when it was opened",
                         why="its columns or their types have changed, and the plan was made for the old ones",
-                        fix="open it again and plan anew; what was charged stays charged",
+                        fix=f"open it again and plan anew; {ANEW}",
                     )
         except duckdb.Error:
             raise _failed() from None
@@ -467,7 +467,7 @@ def _failed() -> EngineFailed:
     return EngineFailed(
         "the engine could not run the query",
         why="its own message may hold data, so it is not shown",
-        fix="see that the file is still there and as declared; what was charged stays charged",
+        fix=f"see that the file is still there and as declared; {ANEW}",
     )
 
 

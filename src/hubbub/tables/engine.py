@@ -16,7 +16,17 @@ from hubbub.tables.keylist import KeyList
 from hubbub.tables.schema import Key, Kind, Table
 from hubbub.unit import Window
 
-__all__ = ["Columns", "Engine", "Source", "Turn", "as_keys", "distinct_keys", "types_of", "whole"]
+__all__ = [
+    "ANEW",
+    "Columns",
+    "Engine",
+    "Source",
+    "Turn",
+    "as_keys",
+    "distinct_keys",
+    "types_of",
+    "whole",
+]
 
 Columns = Mapping[str, NDArray[Any]]
 """What comes back: by name, integers as int64, keys as objects (None where there is none)."""
@@ -88,6 +98,10 @@ class Engine(Protocol):
 
     def close(self) -> None:
         """Let go of the rows."""
+
+
+ANEW = "ask then with again=True, for another charge: what was charged stays charged"
+"""What helps after a failure: with a ledger it is what comes out whenever the same is asked."""
 
 
 class Turn:

@@ -17,6 +17,7 @@ import duckdb
 
 from hubbub.errors import EngineFailed, InvalidInput
 from hubbub.tables.delimited import Plain, Reading, batches, header, plain
+from hubbub.tables.engine import ANEW
 from hubbub.tables.frames import refuse_alike
 
 __all__ = ["CSV", "Csv", "Identity", "check_same", "files_of", "identity", "name", "parquet", "text"]
@@ -81,7 +82,7 @@ def check_same(known: dict[str, Identity]) -> None:
         raise EngineFailed(
             "a file is not as it was when it was opened",
             why="its header, its types and its lines were looked at then",
-            fix="open it again; what was charged stays charged",
+            fix=f"open it again; {ANEW}",
         )
 
 

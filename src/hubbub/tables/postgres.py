@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from sqlglot import exp
 
 from hubbub.errors import EngineFailed, HubbubError, InvalidInput
-from hubbub.tables.engine import Columns, Source, Turn, distinct_keys, types_of, whole
+from hubbub.tables.engine import ANEW, Columns, Source, Turn, distinct_keys, types_of, whole
 from hubbub.tables.forms import (
     LEAST_MOMENT,
     SQL_NAMES,
@@ -289,7 +289,7 @@ class PostgreSQL:
             raise EngineFailed(
                 "a table is not as it was when it was opened",
                 why="its columns or their types have changed, and the plan was made for the old ones",
-                fix="open it again and plan anew; what was charged stays charged",
+                fix=f"open it again and plan anew; {ANEW}",
             )
 
     # Opening
@@ -315,7 +315,7 @@ class PostgreSQL:
             raise EngineFailed(
                 "a table is not there, or may not be read",
                 why="nothing can be asked about it",
-                fix="see that it exists, and GRANT SELECT on it; what was charged stays charged",
+                fix=f"see that it exists, and GRANT SELECT on it; {ANEW}",
             )
         return tuple(row[:3] for row in found), found[0][3:]
 
@@ -539,8 +539,7 @@ def _failed(problem: Exception, what: str = "the engine could not run the query"
     why, fix = known.get(
         state, lost if is_lost else ("its own message may hold data", "see the server's log")
     )
-    then = "then ask again with again=True, for another charge: what was charged stays charged"
-    return EngineFailed(what, why=why, fix=f"{fix}; {then}")
+    return EngineFailed(what, why=why, fix=f"{fix}; {ANEW}")
 
 
 # How PostgreSQL writes what means something else there

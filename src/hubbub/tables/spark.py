@@ -7,9 +7,10 @@ form that is used here depends on its time zone, on how it treats errors, or on 
 
 import logging
 import re
+import threading
 import warnings
 from collections.abc import Generator, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from itertools import islice
@@ -21,7 +22,7 @@ from sqlglot import exp
 
 from hubbub.errors import EngineFailed, HubbubError, InvalidInput
 from hubbub.noise.entropy import random_bytes
-from hubbub.tables.engine import Columns, Source, Turn, distinct_keys, types_of, whole
+from hubbub.tables.engine import ANEW, Columns, Source, Turn, distinct_keys, types_of, whole
 from hubbub.tables.forms import BIGINT, DOUBLE, as_declared, finite, number_literal, within, within_years
 from hubbub.tables.identity import Identity
 from hubbub.tables.keylist import in_pieces
@@ -50,6 +51,9 @@ _REFUSED = {
 _PINNED = {"spark.sql.unionOutputPartitioning": "false"}
 """Spark 4.1 and later put the parts of a UNION ALL side by side and fail where they are not as many, which
 follows from how large they are: from the rows."""
+_ONE_PLAN = threading.RLock()
+"""Settings are a session's, and several datasets may be of one: who ends first would take the pins away from
+under the others. Whether two sessions are one cannot be told in every version, so it is one for all."""
 _EPOCH = datetime(1970, 1, 1)  # noqa: DTZ001 - in Greenwich
 _ENDS = [int((end - _EPOCH) / timedelta(microseconds=1)) for end in (datetime.min, datetime.max)]  # noqa: DTZ901
 
@@ -126,9 +130,11 @@ class Spark:
     def check(self) -> None:
         """Nothing is known before the snapshot; see `Engine`."""
 
-    def snapshot(self) -> AbstractContextManager[None]:
+    @contextmanager
+    def snapshot(self) -> Iterator[None]:
         """One list of files for all that is asked inside; see `Engine`."""
-        return self._turn.around(self._viewed)
+        with _ONE_PLAN, self._turn.around(self._viewed):
+            yield
 
     @contextmanager
     def _viewed(self) -> Iterator[None]:
@@ -140,12 +146,13 @@ class Spark:
             yield
             with _quietly():
                 after = {name: _files(self._frame(scan.rows)) for name, scan in self._scans.items()}
+                self._check_pinned()
             if after != before:
                 # One query may list files twice, too, and then weigh other rows than it adds up.
                 raise EngineFailed(
                     "a table was written to while it was asked",
                     why="not all that is measured would be of one state of it",
-                    fix="run it again, or open a data frame of one version; what was charged stays charged",
+                    fix=f"wait until it is written, or open a data frame of one version; {ANEW}",
                 )
         finally:
             self._unpin()
@@ -157,6 +164,16 @@ class Spark:
         self._before = {name: self._session.conf.get(name, None) for name in _PINNED}
         for name, value in _PINNED.items():
             self._session.conf.set(name, value)
+
+    def _check_pinned(self) -> None:
+        """Whoever else has the session may set it meanwhile; then it fails whatever the rows are."""
+        for name, value in _PINNED.items():
+            if self._session.conf.get(name, None) != value:
+                raise EngineFailed(
+                    f"the session's setting {name} was changed while a plan ran",
+                    why="whether a query fails could follow from the rows",
+                    fix=f"leave it alone meanwhile; {ANEW}",
+                )
 
     def _unpin(self) -> None:
         with suppress(Exception), warnings.catch_warnings():
@@ -176,7 +193,7 @@ class Spark:
                 raise EngineFailed(
                     f"the session's setting {setting} is {value}",
                     why="one row could make a query fail, or one part of it read a file that others do not",
-                    fix="set it to another value; what was charged stays charged",
+                    fix=f"set it to another value; {ANEW}",
                 )
 
     def close(self) -> None:
@@ -300,7 +317,7 @@ def _check(scan: _Scan, frame: Any) -> None:
         raise EngineFailed(
             "a table is not as it was when it was opened",
             why="its columns or their types have changed, and the plan was made for the old ones",
-            fix="open it again and plan anew; what was charged stays charged",
+            fix=f"open it again and plan anew; {ANEW}",
         )
 
 
@@ -428,8 +445,7 @@ def _failed(problem: Exception, what: str) -> EngineFailed:
     why, fix = known.get(
         condition, ("its own message may hold data", "see that the cluster runs and has its files")
     )
-    then = "then ask again with again=True, for another charge: what was charged stays charged"
-    return EngineFailed(what, why=why, fix=f"{fix}; {then}")
+    return EngineFailed(what, why=why, fix=f"{fix}; {ANEW}")
 
 
 # How Spark writes what means something else there
