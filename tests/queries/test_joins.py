@@ -122,3 +122,15 @@ def test_a_table_may_have_the_name_of_a_step_of_a_join(name):
     text = f'SELECT COUNT(*) AS n FROM "{name}" AS a JOIN "{name}" AS b ON a.u = b.u JOIN '
     text += f'(SELECT c.u FROM "{name}" AS c JOIN "{name}" AS d ON c.u = d.u) AS e ON a.u = e.u'
     assert made(data, text)[0] == {0: 16, 1: 16}
+
+
+@pytest.mark.parametrize("name", ["_rank", '"_RANK"', "_rank_"])
+def test_no_name_of_a_column_keeps_rows_beyond_the_cap(name):
+    many = [(1, float(number), None, None) for number in range(1500)]
+    data = opened(many + rows(2, 9))
+    text = f"WITH h AS (SELECT u, x, 0 AS {name}, 1 AS _rank__ FROM v) SELECT COUNT(*) AS n FROM h AS a "
+    text += f"JOIN h AS b ON a.u = b.u AND a.x = b.x WHERE a.{name} = 0 AND b._rank__ = 1 AND a.x >= 1000"
+    found = data.exact(data.sql(text, epsilon=1)).to_dict()
+    assert found["n"] == [0.0]  # the first 1000 rows are kept, by their content
+    of_all = data.exact(data.sql("SELECT COUNT(*) AS n FROM v WHERE x >= 1000", epsilon=1)).to_dict()
+    assert of_all["n"][0] > 4

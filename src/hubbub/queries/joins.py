@@ -7,7 +7,7 @@ than so many rows of a unit, by their content, before the join.
 Proof: docs/proofs/bounding.md, "Joins"
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from math import prod
 
 from sqlglot import exp
@@ -57,11 +57,10 @@ def first_rows(sql: exp.Expr, columns: Sequence[Column], most: int) -> exp.Expr:
     Proof: docs/proofs/bounding.md, "Joins"
     """
     names = [*(column.name for column in columns), UNIT]
-    # A name that no table in it has, which would else be hidden behind ours.
-    hidden = {table.name.lower() for table in sql.find_all(exp.Table)}
-    beside = _MANY
-    while beside in hidden:
-        beside += "_"
+    # Names that no table in it has, which would else be hidden behind ours, and no column, which would stand
+    # for ours: who may name columns would say which rows are kept.
+    beside = _free(_MANY, (table.name for table in sql.find_all(exp.Table)))
+    place = _free(_RANK, names)
     own, other = _named(UNIT, _ALL), _named(UNIT, beside)
     counted = exp.GT(this=exp.Count(this=exp.Star()), expression=exp.Literal.number(most))
     many = exp.Select().from_(_as(sql, _ALL)).select(own.copy()).group_by(own.copy()).having(counted)
@@ -72,12 +71,20 @@ def first_rows(sql: exp.Expr, columns: Sequence[Column], most: int) -> exp.Expr:
     others = rows.join(above, on=same, join_type="left")
     others = others.where(exp.Is(this=other.copy(), expression=exp.Null()))
     ranked = rows.join(above.copy(), on=same.copy(), join_type="inner")
-    ranked = ranked.select(exp.alias_(_rank(columns), _RANK))
-    kept = exp.LTE(this=_named(_RANK, _RANKED), expression=exp.Literal.number(most))
+    ranked = ranked.select(exp.alias_(_rank(columns), place, quoted=True))
+    kept = exp.LTE(this=_named(place, _RANKED), expression=exp.Literal.number(most))
     first = exp.Select().from_(_as(ranked, _RANKED)).select(*(_named(name, _RANKED) for name in names))
     alias = exp.TableAlias(this=exp.to_identifier(beside))
     found = exp.With(expressions=[exp.CTE(this=many, alias=alias)])
     return exp.Union(this=others, expression=first.where(kept), distinct=False, with_=found)
+
+
+def _free(name: str, others: Iterable[str]) -> str:
+    """The name, or one like it, that none of these is; engines may not tell capitals apart."""
+    taken = {other.lower() for other in others}
+    while name in taken:
+        name += "_"
+    return name
 
 
 def _rank(columns: Sequence[Column]) -> exp.Expr:

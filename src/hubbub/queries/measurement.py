@@ -32,7 +32,7 @@ class Limits:
                 isinstance(given, bool) or not isinstance(given, int) or not 0 < given < 2**20
             ):
                 raise InvalidInput(
-                    f"{name.replace('_', ' ')} per unit is not a whole number from 1 to 2^20",
+                    f"{name.replace('_', ' ')} per unit is not a whole number from 1 to 2^20 - 1",
                     why="the noise is made for just so much",
                     fix="pass how much one unit may contribute, as 5",
                 )
