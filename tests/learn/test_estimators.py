@@ -573,6 +573,20 @@ def test_an_account_of_somebody_else_is_refused_and_cannot_be_copied():
 
 
 @pytest.mark.parametrize("kind", [GaussianNB, LogisticRegression])
+def test_whether_labels_are_refused_by_their_type_follows_from_no_single_one(kind):
+    """Of a nullable column numpy makes booleans, or objects where a single one is missing."""
+    pandas = pytest.importorskip("pandas")
+    seen = []
+    for last in (True, None):
+        labels = pandas.Series([True, False, True, last], dtype="boolean")
+        for y in (labels, labels.array, labels.to_frame()):
+            account = Spending()
+            kind(epsilon=1, bounds=(0, 1), classes=["yes", "no"], account=account).fit(np.zeros((4, 2)), y)
+            seen.append(account.epsilon(1e-5) > 0)
+    assert seen == [True] * 6
+
+
+@pytest.mark.parametrize("kind", [GaussianNB, LogisticRegression])
 def test_labels_of_another_type_than_the_classes_are_refused_before_the_charge(kind):
     """A column's type is public; a list has none, and each of its cells is read by itself."""
     table = np.zeros((4, 2))

@@ -277,7 +277,7 @@ class Classifier(Estimator):
         given = column(y, rows, type(self).__name__)
         numbers, texts = set("biuf"), set("US")
         kinds = {given.dtype.kind, labels.dtype.kind}
-        if kinds & numbers and kinds & texts:
+        if _has_plain_type(y) and kinds & numbers and kinds & texts:
             raise InvalidInput(
                 "classes and y are not of one type: texts here, numbers there",
                 why="no row would be of a declared class",
@@ -293,6 +293,12 @@ class Classifier(Estimator):
         for place, label in enumerate(y.tolist()):
             codes[place] = _number(numbers, label)
         return codes
+
+
+def _has_plain_type(y: Any) -> bool:
+    """Whether its type is numpy's own; of others that of the array made of it may follow from a single cell."""
+    kinds = [y.dtype] if hasattr(y, "dtype") else list(getattr(y, "dtypes", ()))
+    return bool(kinds) and all(isinstance(kind, np.dtype) for kind in kinds)
 
 
 def matrix(given: Any) -> Reals:
