@@ -296,7 +296,7 @@ class Classifier(Estimator):
 
 
 def _has_plain_type(y: Any) -> bool:
-    """Whether its type is numpy's own; of others that of the array made of it may follow from a single cell."""
+    """Whether its type is numpy's own; of others that of the array made of it may follow from one cell."""
     kinds = [y.dtype] if hasattr(y, "dtype") else list(getattr(y, "dtypes", ()))
     return bool(kinds) and all(isinstance(kind, np.dtype) for kind in kinds)
 
