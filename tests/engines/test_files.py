@@ -358,13 +358,89 @@ def test_a_table_without_readable_columns_is_refused(tmp_path):
             hb.open(source, unit=hb.Unit.row(), table="t")
 
 
-def test_texts_of_parquet_that_are_no_utf8_are_rows_all_the_same(tmp_path):
-    buffers = [None, pa.py_buffer(b"\0\0\0\0\1\0\0\0\2\0\0\0"), pa.py_buffer(b"a\xff")]
-    parquet.write_table(
-        pa.table({"x": pa.Array.from_buffers(pa.string(), 2, buffers)}), tmp_path / "t.parquet"
+def broken(kind):
+    """The texts a, one that is no UTF-8, and c."""
+    buffers = [None, pa.py_buffer(b"\0\0\0\0\1\0\0\0\3\0\0\0\4\0\0\0"), pa.py_buffer(b"ab\xffc")]
+    texts = pa.Array.from_buffers(pa.string(), 3, buffers)
+    if pa.types.is_dictionary(kind):
+        return pa.DictionaryArray.from_arrays(pa.array([0, 1, 2], kind.index_type), texts)
+    return texts.cast(kind)
+
+
+def seen(source, *texts):
+    """How many rows have each of the texts once case is none, and how many have one at all."""
+    data = hb.open(source, unit=hb.Unit.row(), table="t")
+    counts = [f"COUNT(*) FILTER (WHERE LOWER(x) = '{text}')" for text in texts]
+    plan = data.sql(
+        f"SELECT {', '.join((*counts, 'COUNT(x)'))} FROM t", epsilon=1000, allow_large_epsilon=True
     )
-    plan = hb.open(tmp_path / "t.parquet", unit=hb.Unit.row()).sql("SELECT COUNT(x) FROM t", epsilon=1)
-    plan.run()
+    return [round(column.values[0]) for column in plan.run().value.columns]
+
+
+@pytest.mark.skipif(duckdb.__version__ < "2", reason="older ones have no such option: the query fails")
+def test_texts_of_parquet_that_are_no_utf8_are_rows_all_the_same(tmp_path):
+    parquet.write_table(pa.table({"x": broken(pa.string())}), tmp_path / "t.parquet")
+    assert seen(tmp_path / "t.parquet", "a", "b?") == [1, 1, 3]
+
+
+KINDS = [pa.string(), pa.large_string(), pa.string_view(), pa.dictionary(pa.int32(), pa.string())]
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=str)
+def test_texts_of_arrow_that_are_no_utf8_are_rows_all_the_same(kind, tmp_path):
+    table = pa.table({"x": broken(kind), "y": [1, 2, 3]})
+    (tmp_path / "set").mkdir()
+    parquet.write_table(table, tmp_path / "set" / "1.parquet")
+    files = dataset.dataset(tmp_path / "set")
+    chunks = pa.concat_tables([table, table.slice(1), pa.table({"x": pa.array([None], kind), "y": [4]})])
+    assert seen(table, "a", "\ufffd") == [1, 1, 3]
+    assert seen(chunks, "a", "\ufffd") == [1, 2, 5]
+    assert seen(table.to_batches()[0], "a", "\ufffd") == [1, 1, 3]
+    assert seen(table.to_reader(), "a", "\ufffd") == [1, 1, 3]
+    assert seen(dataset.dataset(table), "a", "\ufffd") == [1, 1, 3]
+    assert seen(files, "a", "\ufffd") == [1, 1, 3]
+    assert seen(dataset.dataset([files, files]), "a", "\ufffd") == [2, 2, 6]
+    assert seen(pd.DataFrame({"x": pd.array(broken(kind), pd.ArrowDtype(kind))}), "a", "\ufffd") == [1, 1, 3]
+
+
+def test_texts_of_pandas_that_are_no_utf8_are_rows_all_the_same():
+    texts = pd.arrays.ArrowStringArray(pa.chunked_array([broken(pa.large_string())]))
+    assert seen(pd.DataFrame({"x": texts, "y": [1, 2, 3]}), "a", "\ufffd") == [1, 1, 3]
+
+
+def test_a_unit_that_is_no_utf8_is_one_all_the_same(tmp_path):
+    table = pa.table({"x": broken(pa.string()), "y": ["a", "b", "c"]})
+    parquet.write_table(table, tmp_path / "1.parquet")
+    for rows in (table, dataset.dataset(tmp_path / "1.parquet")):
+        data = hb.open({"t": rows, "s": pd.DataFrame({"x": ["a", "\ufffd"]})}, unit="x", rows_per_unit=2)
+        plan = data.sql("SELECT COUNT(*) FROM t JOIN s USING (x)", epsilon=1000, allow_large_epsilon=True)
+        assert round(plan.run().value.columns[0].values[0]) == 2
+
+
+def test_texts_that_folders_name_are_those_of_a_data_set(tmp_path):
+    table = pa.table({"x": ["a", "b", "b"], "y": broken(pa.string())})
+    parquet.write_to_dataset(table, tmp_path / "set", partition_cols=["x"])
+    assert seen(dataset.dataset(tmp_path / "set", partitioning="hive"), "a", "b") == [1, 2, 3]
+
+
+def test_dictionaries_that_the_reader_of_a_data_set_checks_are_no_part_of_it(tmp_path):
+    kind = pa.dictionary(pa.int8(), pa.string())
+    parquet.write_table(pa.table({"x": broken(kind), "y": ["a", "b", "c"]}), tmp_path / "1.parquet")
+    data = hb.open(dataset.dataset(tmp_path / "1.parquet"), unit=hb.Unit.row(), table="t")
+    assert [column.name for column in data.tables["t"].columns] == ["y"]
+
+
+@pytest.mark.parametrize("ending", ["csv", "json"])
+def test_data_sets_whose_types_are_of_their_first_rows_are_refused(ending, tmp_path):
+    (tmp_path / f"1.{ending}").write_text({"csv": "x\n1\n", "json": '{"x": 1}\n'}[ending])
+    with pytest.raises(InvalidInput, match="CSV or JSON"):
+        hb.open(dataset.dataset(tmp_path / f"1.{ending}", format=ending), unit=hb.Unit.row(), table="t")
+
+
+def test_objects_beside_columns_of_arrow_are_texts():
+    numbers = pd.array([1, 2, 3], dtype=pd.ArrowDtype(pa.int64()))
+    frame = pd.DataFrame({"y": numbers, "x": pd.Series([1, "a", None], dtype=object)})
+    assert seen(frame, "a", "1") == [1, 1, 2]
 
 
 def test_a_file_whose_name_is_a_pattern_is_not_said_to_be_missing(tmp_path):
