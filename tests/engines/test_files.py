@@ -417,6 +417,31 @@ def test_a_unit_that_is_no_utf8_is_one_all_the_same(tmp_path):
         assert round(plan.run().value.columns[0].values[0]) == 2
 
 
+@pytest.mark.parametrize("places", [("p", "v"), ("v", "p")])
+def test_a_unit_of_whole_numbers_in_parquet_and_of_texts_in_csv_is_one(places, tmp_path):
+    huge = 2**62 + 1
+    parquet.write_table(pa.table({"who": [1, 2, 3, -4, huge, huge + 1]}), tmp_path / "v.parquet")
+    # One person is written in several ways; what is no whole number is nobody.
+    whole = ["1", "01", "+1", " 1.0", "-4", str(huge)]
+    odd = ["2.5", "x", "", "1e0", "9" * 39, "--2", "+-2", "\u0662", "2\r", "nan", '"2\n"']
+    (tmp_path / "p.csv").write_text("who,x\n" + "".join(f"{who},1\n" for who in whole + odd))
+    paths = {"v": 'path = "v.parquet"\nunit = "who"\n', "p": 'path = "p.csv"\nunit = "who"\n'}
+    made = "rows_per_unit = 9\n" + "".join(f"[tables.{name}]\n{paths[name]}" for name in places)
+    (tmp_path / "hubbub.toml").write_text(made)
+    with pytest.raises(InvalidInput, match=r'declare who = "number" there'):
+        hb.open(tmp_path / "hubbub.toml")
+    (tmp_path / "hubbub.toml").write_text(made + '[tables.p.types]\nwho = "number"\n')
+    data = hb.open(tmp_path / "hubbub.toml")
+    asked = {
+        "SELECT COUNT(*) AS n FROM v JOIN p USING (who)": len(whole),
+        "SELECT COUNT(*) AS n FROM p": len(whole),
+        "SELECT COUNT(DISTINCT who) AS n FROM p": 3,
+    }
+    for text, count in asked.items():
+        plan = data.sql(text, epsilon=1000, allow_large_epsilon=True)
+        assert round(plan.run().value["n"][0]) == count
+
+
 def test_texts_that_folders_name_are_those_of_a_data_set(tmp_path):
     table = pa.table({"x": ["a", "b", "b"], "y": broken(pa.string())})
     parquet.write_to_dataset(table, tmp_path / "set", partition_cols=["x"])

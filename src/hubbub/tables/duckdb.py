@@ -271,26 +271,33 @@ class DuckDB:
         parts = [f"{sql.sql('duckdb')}{bytewise[column]} AS {_name(column)}" for column, sql in read.items()]
         if source.unit is not None:
             column = table.find(source.unit).name
-            own = bytewise[column] if _kind(types[column]) is Kind.TEXT else ""
-            parts.append(f"{self._unit(column, types[column])}{own} AS {_name(UNIT)}")
+            parts.append(
+                f"{self._unit(column, types[column], kinds[column], bytewise[column])} AS {_name(UNIT)}"
+            )
         where = "" if source.window is None else f" WHERE {within(source.window, table, read).sql('duckdb')}"
         self._connection.execute(
             f"CREATE TEMP VIEW {_name(name)} AS SELECT {', '.join(parts)} FROM {raw}{where}"
         )
         return table
 
-    def _unit(self, column: str, sql_type: str) -> str:
+    def _unit(self, column: str, sql_type: str, declared: Kind, bytewise: str) -> str:
         """The unit's key, of one type in all tables: where they meet nothing is cast, so nothing can fail."""
-        kind = "whole" if sql_type in _NUMBERS else "text" if _kind(sql_type) is Kind.TEXT else sql_type
+        is_text = _kind(sql_type) is Kind.TEXT
+        is_written = is_text and declared is Kind.NUMBER
+        kind = "whole" if sql_type in _NUMBERS or is_written else "text" if is_text else sql_type
         if self._unit_type is None:
             self._unit_type = kind
         if kind != self._unit_type:
             raise InvalidInput(
                 f"the unit's column {column!r} is {_base(sql_type)} in one table, and not so in others",
                 why="whether two keys are of one person would depend on how they are made alike",
-                fix="give it one type in all files",
+                fix="give it one type in all files; where it is whole numbers in one and texts in others, as "
+                f'all columns of CSV are, declare {column} = "number" there',
             )
-        return f"CAST({_name(column)} AS VARCHAR)" if sql_type.startswith("ENUM") else _name(column)
+        known = f"CAST({_name(column)} AS VARCHAR)" if sql_type.startswith("ENUM") else _name(column)
+        if is_written:
+            return _written_whole(known)
+        return known + (bytewise if is_text else "")
 
     def _raw(self, name: str, source: Source) -> tuple[str, tuple[str, ...]]:
         """The rows as they are, in DuckDB's words; and the columns that no query may touch."""
@@ -448,6 +455,12 @@ def _read(column: str, sql_type: str) -> exp.Expr:
         to = exp.DataType.build(SQL_NAMES[known])
         return within_years(name if is_plain else exp.TryCast(this=name, to=to), known)
     return name
+
+
+def _written_whole(sql: str) -> str:
+    """The whole number that a text is, digit by digit; NULL of other texts: such a row is nobody's."""
+    digits = f"regexp_extract({sql}, '^ *([+-]?[0-9]{{1,38}})([.]0*)? *$', 1)"
+    return f"TRY_CAST(replace({digits}, '+', '') AS HUGEINT)"
 
 
 def _utf8(column: str) -> str:
