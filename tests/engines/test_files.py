@@ -23,7 +23,7 @@ from pyarrow import dataset, parquet
 
 import hubbub as hb
 from hubbub.errors import EngineFailed, InvalidInput
-from hubbub.tables import files
+from hubbub.tables import files, owned
 from hubbub.tables.delimited import LONGEST, batches, plain, reading
 from hubbub.tables.duckdb import DuckDB
 from hubbub.tables.engine import Source
@@ -481,6 +481,23 @@ def test_rows_of_other_types_are_refused(rows):
 
 
 # What an owner made
+
+
+def test_functions_are_looked_at_again_only_where_some_have_changed():
+    connection = duckdb.connect()
+    connection.execute("CREATE MACRO mine(a) AS a + 1")
+    owned.check_catalog(connection)
+    with mock.patch.object(owned, "_stands_in", side_effect=AssertionError):
+        owned.check_catalog(connection)
+    connection.execute("CREATE MACRO greatest(a, b) AS 7")
+    for _ in range(2):  # what is refused is not remembered as accepted
+        with pytest.raises(InvalidInput, match="macro"):
+            owned.check_catalog(connection)
+    connection.execute("DROP MACRO greatest")
+    owned.check_catalog(connection)
+    connection.execute("SET integer_division = true")
+    with pytest.raises(InvalidInput, match="integer_division"):
+        owned.check_catalog(connection)
 
 
 @pytest.mark.parametrize(
