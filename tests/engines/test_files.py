@@ -362,6 +362,11 @@ def broken(kind):
     """The texts a, one that is no UTF-8, and c."""
     buffers = [None, pa.py_buffer(b"\0\0\0\0\1\0\0\0\3\0\0\0\4\0\0\0"), pa.py_buffer(b"ab\xffc")]
     texts = pa.Array.from_buffers(pa.string(), 3, buffers)
+    if kind == pa.string_view():  # which older versions do not make of texts
+        views = [
+            len(text).to_bytes(4, sys.byteorder) + text.ljust(12, b"\0") for text in (b"a", b"b\xff", b"c")
+        ]
+        return pa.Array.from_buffers(kind, 3, [None, pa.py_buffer(b"".join(views))])
     if pa.types.is_dictionary(kind):
         return pa.DictionaryArray.from_arrays(pa.array([0, 1, 2], kind.index_type), texts)
     return texts.cast(kind)
@@ -404,7 +409,8 @@ def test_texts_of_arrow_that_are_no_utf8_are_rows_all_the_same(kind, tmp_path):
 
 
 def test_texts_of_pandas_that_are_no_utf8_are_rows_all_the_same():
-    texts = pd.arrays.ArrowStringArray(pa.chunked_array([broken(pa.large_string())]))
+    kind = pa.string() if pd.__version__ < "2.2" else pa.large_string()
+    texts = pd.arrays.ArrowStringArray(pa.chunked_array([broken(kind)]))
     assert seen(pd.DataFrame({"x": texts, "y": [1, 2, 3]}), "a", "\ufffd") == [1, 1, 3]
 
 
@@ -451,7 +457,11 @@ def test_texts_that_folders_name_are_those_of_a_data_set(tmp_path):
 def test_dictionaries_that_the_reader_of_a_data_set_checks_are_no_part_of_it(tmp_path):
     kind = pa.dictionary(pa.int8(), pa.string())
     parquet.write_table(pa.table({"x": broken(kind), "y": ["a", "b", "c"]}), tmp_path / "1.parquet")
-    data = hb.open(dataset.dataset(tmp_path / "1.parquet"), unit=hb.Unit.row(), table="t")
+    files = dataset.dataset(tmp_path / "1.parquet")
+    if files.schema.field("x").type == pa.dictionary(pa.int32(), pa.string()):  # an older reader makes it so
+        assert seen(files, "a", "\ufffd") == [1, 1, 3]
+        return
+    data = hb.open(files, unit=hb.Unit.row(), table="t")
     assert [column.name for column in data.tables["t"].columns] == ["y"]
 
 

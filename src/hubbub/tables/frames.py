@@ -255,8 +255,8 @@ def _repaired(texts: Any) -> Any:
         return pa.DictionaryArray.from_arrays(texts.indices, _repaired(texts.dictionary))
     if isinstance(texts, pa.ExtensionArray):
         return pa.ExtensionArray.from_storage(texts.type, _repaired(texts.storage))
-    made = [None if each is None else _decoded(each) for each in texts.cast(pa.large_binary()).to_pylist()]
-    return pa.array(made, texts.type)
+    held = (each.as_buffer() for each in texts)  # not every version casts every type of texts to bytes
+    return pa.array([None if each is None else _decoded(each.to_pybytes()) for each in held], texts.type)
 
 
 def _decoded(text: bytes) -> str:
