@@ -106,6 +106,17 @@ def test_programs_get_json_that_is_read_back():
     assert got.facts["unit"] == "patient"
 
 
+def test_a_year_has_no_commas_or_points(tmp_path):
+    file = tmp_path / "years.csv"
+    file.write_text("patient,year\n" + "".join(f"{place},2024\n" for place in range(5000)))
+    asked = ("query", str(file), "SELECT year, COUNT(*) AS n FROM years GROUP BY year", "--unit", "patient")
+    asked += ("--epsilon", "1", "--type", "year=number", "--keys", "year=2024,2025", "--rows-per-unit", "1")
+    assert "│ 2024 │" in run(*asked).stdout
+    assert "\n2024," in run(*asked, "--format", "csv").stdout
+    assert json.loads(run(*asked, "--format", "json").stdout)["columns"][0]["values"] == [2024, 2025]
+    assert "│ 2024 │ 5,000 │" in run(*asked, "--exact").stdout
+
+
 def test_csv_has_the_intervals_as_columns():
     out = run(*shlex.split(FIRST), "--format", "csv")
     head, *rows = csv.reader(io.StringIO(out.stdout))

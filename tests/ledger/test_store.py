@@ -9,6 +9,7 @@ from fractions import Fraction
 
 import pytest
 
+from forking import forking
 from hubbub.errors import InvalidInput, LedgerFailed, Refused
 from hubbub.ledger import Ledger
 from hubbub.ledger.store import SQLite
@@ -159,7 +160,8 @@ def test_a_forked_process_opens_a_ledger_of_its_own(path):
     context = multiprocessing.get_context("fork")
     here, there = context.Pipe()
     child = context.Process(target=_charge_in_child, args=(ledger, path, there))
-    child.start()
+    with forking():
+        child.start()
     child.join()
     assert here.recv() == "a ledger that was opened belongs to the process that made it, and this is another"
     assert here.recv() == "charged"

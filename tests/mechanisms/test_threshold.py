@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from forking import forking
 from hubbub.bounded import LARGEST, Bounded, Sensitivity
 from hubbub.errors import Halted, InvalidInput, Refused, Unsupported
 from hubbub.loss import Loss, Receipt
@@ -261,7 +262,7 @@ def test_a_session_has_no_place_for_anything_else():
 def _in_a_fork(ask):
     """What a forked child says: an answer, or the error instead of one."""
     ours, theirs = os.pipe()
-    with warnings.catch_warnings():
+    with forking(), warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)  # forks beside threads are the point here
         child = os.fork()
     if child == 0:

@@ -5,13 +5,16 @@ from datetime import date, datetime
 
 import duckdb
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pytest
+from pyarrow import parquet
 
 import hubbub as hb
 from hubbub.errors import InvalidInput
 from hubbub.queries.answers import Answers
 from hubbub.queries.outputs import Shown
+from hubbub.tables.schema import Kind
 
 
 @pytest.fixture(scope="module")
@@ -73,6 +76,77 @@ def test_parquet_and_csv_hold_the_same(release, tmp_path):
     lines = release.value.to_csv().splitlines()
     assert lines[0] == "g,n,n_low,n_high,mean,mean_low,mean_high"
     assert len(lines) == 3
+
+
+TYPED = """
+    SELECT year, g AS text, b AS truth, d AS day, m AS moment, NULLIF(year, year) AS no_number,
+        NULLIF(g, g) AS no_text, NULLIF(b, b) AS no_truth, NULLIF(d, d) AS no_day, NULLIF(m, m) AS no_moment,
+        SUM(x) / NULLIF(year, year) AS no_value, COUNT(*) AS n
+    FROM t GROUP BY year, g, b, d, m
+"""
+KINDS = ["number", "text", "truth", "day", "moment"]
+
+
+@pytest.fixture(scope="module")
+def typed():
+    """Answers of every kind, beside columns of the same kind that are NULL in all rows, or with no rows."""
+    frame = pd.DataFrame({"who": range(90), "year": 2024, "g": "a", "b": True, "x": 1.0})
+    frame["d"], frame["m"] = date(2024, 2, 29), pd.Timestamp("2024-02-29 12:30")
+    table = pa.Table.from_pandas(frame, preserve_index=False)
+    keys = {"year": [2024], "g": ["a"], "d": [date(2024, 2, 29)], "m": [datetime(2024, 2, 29, 12, 30)]}  # noqa: DTZ001
+    data = hb.open(table, table="t", unit="who", keys=keys, bounds={"x": (0, 1)}, rows_per_unit=1)
+
+    def ask(more=""):
+        return data.sql(TYPED + more, epsilon=10).run().value
+
+    return ask
+
+
+def schemas(answers, path):
+    """The types of the columns, in every form that has some."""
+    answers.write(path)
+    return [
+        answers.to_arrow().schema.remove_metadata(),
+        pa.table(answers).schema.remove_metadata(),
+        parquet.read_schema(path).remove_metadata(),
+        answers.to_polars().schema,
+        answers.to_pandas().dtypes.to_dict(),
+    ]
+
+
+def test_types_follow_from_the_plan_alone(typed, tmp_path):
+    full, empty = typed(), typed(" HAVING FALSE")
+    assert len(full) == 3  # true, false and NULL
+    assert len(empty) == 0
+    found = schemas(full, tmp_path / "full.parquet")
+    for answers in (empty, Answers.from_json(full.to_json()), Answers.from_json(empty.to_json())):
+        assert schemas(answers, tmp_path / "other.parquet") == found
+    for schema in found[:3]:
+        assert schema.field("no_value").type == schema.field("no_value_low").type == pa.float64()
+        for name, kind in zip(["year", *KINDS[1:]], KINDS, strict=True):
+            assert schema.field(name).type == schema.field(f"no_{kind}").type != pa.null()
+    for types in found[3:]:
+        for name, kind in zip(["year", *KINDS[1:]], KINDS, strict=True):
+            assert types[name] == types[f"no_{kind}"]
+
+
+def test_whole_numbers_that_are_keys_have_no_point(typed, tmp_path):
+    answers = typed()
+    row = dict(zip(*(line.split(",") for line in answers.to_csv().splitlines()[:2]), strict=True))
+    assert row["year"] == "2024"
+    assert '"values": [2024, 2024, 2024]' in answers.to_json()
+    again = Answers.from_json(answers.to_json())
+    assert (
+        [type(value) for value in again["year"]] == [type(value) for value in answers["year"]] == [float] * 3
+    )
+    assert str(answers).splitlines()[1].startswith("2024 ")
+
+
+def test_numbers_beyond_the_exact_integers_are_written_as_they_are():
+    for value in (2.0**53, 1e200, -1e200, 0.5):
+        answers = columns(Shown("key", objects(value), kind=Kind.NUMBER))
+        assert answers.to_csv() == f"key\n{value!r}\n"
+        assert Answers.from_json(answers.to_json())["key"] == [value]
 
 
 @pytest.mark.parametrize("made", ["release", "mixed"])

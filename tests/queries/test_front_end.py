@@ -181,6 +181,14 @@ def test_refused_before_the_charge(text):
         opened().sql(text, epsilon=1)
 
 
+@pytest.mark.parametrize(
+    ("limit", "match"), [("0", "leaves no row"), ("1.5", "not a whole"), ("'1'", "not a whole")]
+)
+def test_a_limit_that_is_refused_is_called_what_it_is(limit, match):
+    with pytest.raises(hb.InvalidInput, match=match):
+        opened().sql(f"SELECT COUNT(*) FROM visits LIMIT {limit}", epsilon=1)
+
+
 def nested(inner, outer, depth):
     for _ in range(depth):
         inner = outer.format(inner)

@@ -152,7 +152,7 @@ def show_exact(answers: "Answers") -> None:
     """The owner's preview, so marked that nobody takes it for a release."""
     mark = words(" EXACT: not private, for the owner's eyes only; do not pass it on ", "bold white on red")
     say(mark)
-    _grid(answers)
+    _grid(answers, is_exact=True)
     say("These are the bounded query's answers: values clamped, and nobody above the limits.")
     say(mark)
 
@@ -160,17 +160,23 @@ def show_exact(answers: "Answers") -> None:
 def cell(value: Any) -> str:
     r"""A key as it is shown: it may come from the data, so nothing in it may move a terminal's cursor.
 
-    >>> cell(3.0), cell(None), cell("a" + chr(27) + "[2J")
-    ('3', 'NULL', 'a\\x1b[2J')
+    A number is no quantity there, but a name, as that of a year: its digits stand together.
+
+    >>> cell(2024.0), cell(None), cell("a" + chr(27) + "[2J")
+    ('2024', 'NULL', 'a\\x1b[2J')
     """
     if value is None:
         return "NULL"
     if isinstance(value, float):
-        return _number(value, 0.0 if value.is_integer() else abs(value) / 1000)
+        return _quantity(value).replace(",", "")
     return visible(value)
 
 
-def _rows(answers: "Answers") -> list[list[str]]:
+def _quantity(value: float) -> str:
+    return _number(value, 0.0 if value.is_integer() else abs(value) / 1000)
+
+
+def _rows(answers: "Answers", *, is_exact: bool = False) -> list[list[str]]:
     """The table in words, its head first."""
     sure = float(answers.facts.get("confidence", 0.95))
     head: list[str] = []
@@ -178,7 +184,9 @@ def _rows(answers: "Answers") -> list[list[str]]:
     for column in answers.columns:
         head.append(cell(column.name))
         if column.low is None or column.high is None:
-            columns.append([cell(value) for value in column.values.tolist()])
+            # Exact values have no intervals either; they are no objects, as keys are.
+            shown = _quantity if is_exact and column.values.dtype != object else cell
+            columns.append([shown(value) for value in column.values.tolist()])
         else:
             head.append(f"{100 * sure:g} % interval")
             columns += _with_interval(column)
@@ -206,8 +214,8 @@ def _number(value: float, width: float) -> str:
     return f"{value:,.{min(digits, 12)}f}"
 
 
-def _grid(answers: "Answers") -> None:
-    head, *rows = _rows(answers)
+def _grid(answers: "Answers", *, is_exact: bool = False) -> None:
+    head, *rows = _rows(answers, is_exact=is_exact)
     if len(rows) > _ROWS_IN_A_GRID:
         put("\n".join([*_lines([head, *rows]), ""]))
         return

@@ -21,11 +21,15 @@ from numpy.typing import NDArray
 from hubbub.errors import InvalidInput
 from hubbub.output import write_output
 from hubbub.queries.outputs import Shown
+from hubbub.tables.forms import SQL_NAMES
+from hubbub.tables.schema import Kind
 from hubbub.visible import visible
 
-__all__ = ["Answers"]
+__all__ = ["Answers", "cells"]
 
 _FORMAT = "hubbub answers/1"
+_EXACT = 2.0**53
+"""Below it every whole number is a double."""
 _ENDINGS = (".parquet", ".pq", ".csv", ".json", ".svg", ".txt")
 
 
@@ -73,19 +77,50 @@ class Answers:
         """A pandas data frame."""
         import pandas as pd
 
-        return pd.DataFrame(self.to_dict())
+        # Of texts: objects, or in newer versions texts of their own.
+        types: dict[Kind | None, Any] = {
+            Kind.NUMBER: "float64",
+            Kind.BOOLEAN: "boolean",
+            Kind.TIMESTAMP: "datetime64[us]",
+            Kind.TEXT: pd.Series(["a"]).dtype,
+        }
+        kinds = _kinds(self.columns)
+        return pd.DataFrame(
+            {
+                name: pd.Series(values, dtype=types.get(kinds[name], None if values else "object"))
+                for name, values in self.to_dict().items()
+            }
+        )
 
     def to_polars(self) -> Any:
         """A Polars data frame."""
         import polars as pl
 
-        return pl.DataFrame(self.to_dict(), strict=False)
+        types: dict[Kind | None, Any] = {
+            Kind.NUMBER: pl.Float64,
+            Kind.TEXT: pl.String,
+            Kind.BOOLEAN: pl.Boolean,
+            Kind.DATE: pl.Date,
+            Kind.TIMESTAMP: pl.Datetime("us"),
+        }
+        schema = {name: types.get(kind) for name, kind in _kinds(self.columns).items()}
+        return pl.DataFrame(self.to_dict(), schema=schema, strict=False)
 
     def to_arrow(self) -> Any:
         """A pyarrow table."""
         import pyarrow as pa
 
-        return pa.table(self.to_dict())
+        types: dict[Kind | None, Any] = {
+            Kind.NUMBER: pa.float64(),
+            Kind.TEXT: pa.string(),
+            Kind.BOOLEAN: pa.bool_(),
+            Kind.DATE: pa.date32(),
+            Kind.TIMESTAMP: pa.timestamp("us"),
+        }
+        kinds = _kinds(self.columns)
+        return pa.table(
+            {name: pa.array(values, types.get(kinds[name])) for name, values in self.to_dict().items()}
+        )
 
     def __arrow_c_stream__(self, requested_schema: Any = None) -> Any:
         """Arrow's own door, through which most libraries read tables; needs none of them."""
@@ -95,7 +130,7 @@ class Answers:
         """Comma-separated values, with a header."""
         paper = io.StringIO()
         writer = csv.writer(paper, lineterminator="\n")
-        table = self.to_dict()
+        table = cells(self)
         writer.writerow(table)
         writer.writerows(zip(*table.values(), strict=True))
         return paper.getvalue()
@@ -145,12 +180,18 @@ class Answers:
         import duckdb
 
         connection = connection or duckdb.connect(":memory:")
-        if (arrays := _arrays(self.columns)) is not None:
+        # What the values are does not tell: all may be missing, or there may be none.
+        types = {
+            name: None if kind is None else SQL_NAMES[kind] for name, kind in _kinds(self.columns).items()
+        }
+        if len(self) and (arrays := _arrays(self.columns)) is not None:
             connection.register("_answers", arrays)
-            return connection.table("_answers")
+            return connection.table("_answers").project(
+                ", ".join(f"{_cast(_quoted(name), types[name])} AS {_quoted(name)}" for name in arrays)
+            )
         table = self.to_dict()
-        names = ", ".join('"' + name.replace('"', '""') + '"' for name in table)
-        parts = ", ".join(f"UNNEST($c{place})" for place in range(len(table)))
+        names = ", ".join(map(_quoted, table))
+        parts = ", ".join(_cast(f"UNNEST($c{place})", types[name]) for place, name in enumerate(table))
         given = {f"c{place}": values for place, values in enumerate(table.values())}
         return connection.sql(
             f"SELECT * FROM (SELECT {parts}) AS answers({names})",  # noqa: S608 - names are quoted
@@ -198,6 +239,36 @@ def _arrays(columns: Sequence[Shown]) -> dict[str, NDArray[Any]] | None:
     return out
 
 
+def cells(answers: Answers) -> dict[str, list[Any]]:
+    """As `to_dict`, for programs that read texts: there a whole number that is a key has no point."""
+    table = answers.to_dict()
+    keys = {column.name for column in answers.columns if column.low is None}
+    return {name: list(map(_whole, values)) if name in keys else values for name, values in table.items()}
+
+
+def _whole(value: Any) -> Any:
+    is_whole = isinstance(value, float) and value.is_integer() and abs(value) < _EXACT
+    return int(value) if is_whole else value
+
+
+def _kinds(columns: Sequence[Shown]) -> dict[str, Kind | None]:
+    """As they were planned, of all columns that are shown."""
+    out: dict[str, Kind | None] = {}
+    for column in columns:
+        out[column.name] = column.kind
+        if column.low is not None and column.high is not None:
+            out[f"{column.name}_low"] = out[f"{column.name}_high"] = Kind.NUMBER
+    return out
+
+
+def _quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
+
+
+def _cast(sql: str, to: str | None) -> str:
+    return sql if to is None else f"CAST({sql} AS {to})"
+
+
 def _cells(answers: Answers) -> list[list[str]]:
     return [[_cell(column, place) for column in answers.columns] for place in range(len(answers))]
 
@@ -214,9 +285,7 @@ def _cell(column: Shown, place: int) -> str:
 
 
 def _short(value: Any) -> str:
-    if isinstance(value, float) and value.is_integer():
-        return str(int(value))
-    return visible(value)
+    return visible(_whole(_plain(value)))
 
 
 def _number(value: float, width: float) -> str:
@@ -248,9 +317,11 @@ def _plain(value: Any) -> Any:
 
 
 def _stored_column(column: Shown) -> dict[str, Any]:
+    is_key = column.low is None and column.kind is not None
     return {
         "name": column.name,
-        "values": [_stored(value) for value in column.values],
+        **({} if column.kind is None else {"kind": column.kind.value}),
+        "values": [_whole(_stored(value)) if is_key else _stored(value) for value in column.values],
         "low": None if column.low is None else [_stored(float(value)) for value in column.low],
         "high": None if column.high is None else [_stored(float(value)) for value in column.high],
     }
@@ -283,11 +354,14 @@ def _restored(value: Any) -> Any:
 
 
 def _read_column(stored: Mapping[str, Any]) -> Shown:
+    kind = Kind(stored["kind"]) if "kind" in stored else None
     values = [_restored(value) for value in stored["values"]]
+    if kind is Kind.NUMBER:
+        values = [None if value is None else float(value) for value in values]
     low, high = stored["low"], stored["high"]
     if low is None:
         out = np.empty(len(values), dtype=object)
         out[:] = values
-        return Shown(str(stored["name"]), out)
+        return Shown(str(stored["name"]), out, kind=kind)
     ends = [np.array([_restored(value) for value in end], dtype=np.float64) for end in (low, high)]
-    return Shown(str(stored["name"]), np.array(values, dtype=np.float64), ends[0], ends[1])
+    return Shown(str(stored["name"]), np.array(values, dtype=np.float64), ends[0], ends[1], kind)

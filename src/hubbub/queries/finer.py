@@ -93,4 +93,4 @@ def _combined(columns: Sequence[Shown], precisions: Sequence[float]) -> Shown:
     assert first.high is not None
     shares = np.array(precisions) / sum(precisions)
     mean = sum(share * column.values for share, column in zip(shares, columns, strict=True))
-    return Shown(first.name, np.clip(mean, first.low, first.high), first.low, first.high)
+    return replace(first, values=np.clip(mean, first.low, first.high))

@@ -31,7 +31,7 @@ from hubbub.queries.spans import Span
 from hubbub.queries.typed import moment_of, name_of, only
 from hubbub.tables.schema import Key, Kind
 
-__all__ = ["Shown", "check_outputs", "output_kinds", "shown"]
+__all__ = ["Shown", "check_outputs", "shown"]
 
 _MOST_DIGITS = 15
 _MOST_LEVELS = 100
@@ -53,6 +53,8 @@ class Shown:
     values: NDArray[Any]
     low: Floats | None = None
     high: Floats | None = None
+    kind: Kind | None = None
+    """As it was planned, whatever the values are; None where nothing was."""
 
 
 @dataclass(frozen=True)
@@ -83,16 +85,10 @@ def check_outputs(query: Query) -> None:
     Guarantee: of a query that passes, `shown` raises nothing, whatever its groups and estimates are.
     Proof: docs/proofs/intervals.md, "Outputs"
     """
-    output_kinds(query)
-    for order in query.order:
-        _typed(order.sql, _kinds(query))
+    for sql in [*(output.sql for output in query.outputs), *(order.sql for order in query.order)]:
+        _typed(sql, _kinds(query))
     if query.having is not None:
         _condition(query.having, _kinds(query))
-
-
-def output_kinds(query: Query) -> list[Kind]:
-    """The kind of each output; what is NULL in every group is taken for a number."""
-    return [_typed(output.sql, _kinds(query)).kind or Kind.NUMBER for output in query.outputs]
 
 
 def _kinds(query: Query) -> tuple[Kind, ...]:
@@ -129,11 +125,11 @@ def shown(
     if query.limit is not None:
         keep = keep[: query.limit]
     return [
-        Shown(
-            column.name,
-            column.values[keep],
-            None if column.low is None else column.low[keep],
-            None if column.high is None else column.high[keep],
+        replace(
+            column,
+            values=column.values[keep],
+            low=None if column.low is None else column.low[keep],
+            high=None if column.high is None else column.high[keep],
         )
         for column in columns
     ]
@@ -150,7 +146,8 @@ def _ranks(span: Span, order: Order, keep: NDArray[np.intp]) -> NDArray[np.intp]
 
 def _column(output: Output, kinds: Sequence[Kind], context: _Context, quotient: Quotient) -> Shown:
     if output.key is not None:
-        return Shown(output.name, _objects([group[output.key] for group in context.groups]))
+        keys = _objects([group[output.key] for group in context.groups])
+        return Shown(output.name, keys, kind=kinds[output.key])
     used = {column.name for column in output.sql.find_all(exp.Column) if column.name[:1] == "a"}
     found = None
     if len(used) > 1:
@@ -164,14 +161,14 @@ def _column(output: Output, kinds: Sequence[Kind], context: _Context, quotient: 
     if typed.kind not in {Kind.NUMBER, None}:
         values = found.value.astype(object)
         values[found.missing] = None
-        return Shown(output.name, values if found.missing.any() else found.value)
+        return Shown(output.name, values if found.missing.any() else found.value, kind=typed.kind)
     value = np.where(found.missing, np.nan, found.value)
     if not found.is_released:
-        return Shown(output.name, value)
+        return Shown(output.name, value, kind=Kind.NUMBER)
     # Where there is no value there is nothing to enclose it.
     nowhere = found.missing | ~found.may_be
     low, high = np.where(nowhere, -np.inf, found.low), np.where(nowhere, np.inf, found.high)
-    return Shown(output.name, value, low, high)
+    return Shown(output.name, value, low, high, Kind.NUMBER)
 
 
 def _forms(node: exp.Expr) -> tuple[Affine, Affine] | None:

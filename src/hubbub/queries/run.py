@@ -4,7 +4,7 @@ This is the one place where rows and noise meet. It is called after the charge, 
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cache
 
@@ -84,7 +84,7 @@ def answered(
     assert groups is not None
     columns = columns_of(plan, groups, released, readers)
     if is_exact:
-        columns = [Shown(column.name, column.values) for column in columns]
+        columns = [replace(column, low=None, high=None) for column in columns]
     return Answered(columns, plan, limits, above)
 
 
@@ -267,5 +267,5 @@ def _top(plan: Plan, engine: Engine, limits: Limits, progress: Callable[[str], N
     for output in query.outputs:
         values = np.empty(len(chosen), dtype=object)
         values[:] = [groups[place][output.key or 0] for place in chosen]
-        columns.append(Shown(output.name, values))
+        columns.append(Shown(output.name, values, kind=query.keys[output.key or 0].kind))
     return columns

@@ -334,13 +334,14 @@ class _Reader:
         if node is None:
             return None
         value = node.expression
-        if (
-            not isinstance(value, exp.Literal)
-            or value.is_string
-            or not value.this.isdigit()
-            or int(value.this) < 1
-        ):
+        if not isinstance(value, exp.Literal) or value.is_string or not _is_whole(value.this):
             raise InvalidInput("LIMIT is not a whole number", why="it is public", fix="write LIMIT 10")
+        if int(value.this) == 0:
+            raise InvalidInput(
+                "LIMIT 0 leaves no row",
+                why="all groups would be measured and paid for, and none of them shown",
+                fix="write LIMIT 1 or more; to see the columns and the cost, plan it without running it",
+            )
         return int(value.this)
 
     def _is_top(self, outputs: list[Output], order: list[Order], limit: int | None) -> bool:
@@ -598,3 +599,7 @@ def _no_aggregate() -> Refused:
         why="the answer would be rows of single people",
         fix="ask for COUNT(*), SUM, AVG, … and GROUP BY public keys",
     )
+
+
+def _is_whole(text: str) -> bool:
+    return text.isascii() and text.isdigit()

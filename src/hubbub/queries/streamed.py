@@ -20,14 +20,12 @@ from sqlglot import exp
 
 from hubbub.errors import EngineFailed, Unsupported
 from hubbub.output import write_output
-from hubbub.queries.answers import Answers
+from hubbub.queries.answers import Answers, cells
 from hubbub.queries.measurement import Measurement
 from hubbub.queries.measures import Measure, Noise
-from hubbub.queries.outputs import output_kinds
 from hubbub.queries.plan import Plan
 from hubbub.queries.run import Integers, Released, columns_of, filled, noisy_of, places_of, prepared
 from hubbub.tables.engine import Engine
-from hubbub.tables.forms import SQL_NAMES
 
 __all__ = ["Stream", "check_streamed", "streamed"]
 
@@ -98,7 +96,7 @@ class Stream:
         with path.open("w", encoding="utf-8", newline="") as paper:
             writer = csv.writer(paper, lineterminator="\n")
             for number, answers in enumerate(self):
-                table = answers.to_dict()
+                table = cells(answers)
                 if not number:
                     writer.writerow(table)
                 writer.writerows(zip(*table.values(), strict=True))
@@ -106,23 +104,10 @@ class Stream:
     def _parquet(self, path: Path) -> None:
         import duckdb
 
-        query = self._plan.query
-        # What a piece holds does not tell: in it all may be missing.
-        outputs = zip(query.outputs, output_kinds(query), strict=True)
-        kinds = {output.name: SQL_NAMES[kind] for output, kind in outputs}
         with duckdb.connect(str(path.with_name("answers")), config=_SMALL) as connection:
             for number, answers in enumerate(self):
                 rows = answers.relation(connection)
-                if not number:
-                    cast = ", ".join(
-                        f"CAST({_name(name)} AS {kinds[name]}) AS {_name(name)}"
-                        if name in kinds
-                        else _name(name)
-                        for name in rows.columns
-                    )
-                    rows.project(cast).create("answers")
-                else:
-                    rows.insert_into("answers")
+                (rows.insert_into if number else rows.create)("answers")
             connection.table("answers").write_parquet(str(path))
 
     def __repr__(self) -> str:
@@ -215,7 +200,3 @@ def _nothing(measured: Measurement, groups: int) -> Integers:
 def _size(widths: Sequence[int]) -> int:
     """How many groups a piece has."""
     return max(1, min(_GROUPS, _INTEGERS // max(widths, default=1)))
-
-
-def _name(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"'

@@ -38,11 +38,10 @@ LONGEST = 1 << 26
 """Bytes of a field that is read; the same as in PostgreSQL."""
 _BOM = codecs.BOM_UTF8
 _COMMA, _QUOTE, _FEED, _RETURN = b',"\n\r'
-_MARKS, _BEFORE, _BEHIND = (np.isin(np.arange(256), tuple(among)) for among in (b",\n", b',\n"', b',\n\r"'))
-"""By its code, whether a byte separates fields, may be before an opening quote, or behind a closing one."""
 _PIECE = 1 << 20
 """Bytes of a line that are looked at together."""
-_BLOCK = 1 << 23
+_BLOCK = 1 << 21
+"""Bytes that are looked at together, few enough that all that is made of them stays near the processor."""
 _BATCH_ROWS, _BATCH_BYTES = 1 << 15, 1 << 23
 _WIDE = {"utf-16", "utf-16-le", "utf-16-be", "utf-32", "utf-32-le", "utf-32-be"}
 _SEVERAL_BYTES = {
@@ -352,22 +351,34 @@ def _is_regular(block: bytes, how: Reading, width: int, seen: set[str]) -> bool:
     """Whether these lines are; `seen` are the ends of lines so far."""
     if b"\0" in block or not _is_readable(block, how.encoding):
         return False
-    returns = block.count(b"\r")
+    returns = block.count(b"\r") if b"\r" in block else 0  # to look for one is much faster than to count
     if returns and not returns == block.count(b"\r\n") == block.count(b"\n"):
         return False
     seen.add("\r\n" if returns else "\n")
     codes = np.frombuffer(block, np.uint8)
-    is_mark = _MARKS[codes]
-    if how.has_quotes and b'"' in block:
-        is_quote = codes == _QUOTE
-        if not _are_conforming(codes, np.flatnonzero(is_quote)):
+    is_quoted = how.has_quotes and b'"' in block
+    is_special = (codes == _COMMA) | (codes == _FEED)
+    if is_quoted:
+        is_special |= codes == _QUOTE
+        if returns:
+            is_special |= codes == _RETURN
+    # From here on only these few bytes are looked at.
+    marks = np.flatnonzero(is_special)
+    kinds = codes.take(marks)
+    if is_quoted:
+        is_quote = kinds == _QUOTE
+        is_inside = np.bitwise_xor.accumulate(is_quote.view(np.uint8)).view(np.bool_)
+        # The last byte ends a line: it is what is before the first.
+        if is_inside[-1] or not _are_conforming(kinds, is_special.take(marks - 1), is_inside):
             return False
         # Behind an odd number of quotes a comma is a part of a field.
-        is_mark &= np.add.accumulate(is_quote, dtype=np.uint8) % 2 == 0
-    marks = np.flatnonzero(is_mark)
+        is_mark = ~(is_inside | is_quote)
+        if returns:
+            is_mark &= kinds != _RETURN
+        marks, kinds = marks[is_mark], kinds[is_mark]
     if len(marks) % width:
         return False
-    table = codes[marks].reshape(-1, width)
+    table = kinds.reshape(-1, width)
     if not ((table[:, :-1] == _COMMA).all() and (table[:, -1] == _FEED).all()):
         return False
     lengths = np.diff(marks[width - 1 :: width], prepend=-1)
@@ -385,10 +396,14 @@ def _is_readable(block: bytes, encoding: str) -> bool:
     return encoding == UTF8
 
 
-def _are_conforming(codes: NDArray[np.uint8], quotes: NDArray[np.int64]) -> bool:
-    """Whether every odd quote opens a field or follows another, and every even one is its counterpart."""
-    if len(quotes) % 2:
-        return False
-    opening, closing = quotes[::2], quotes[1::2]
-    # The last byte ends a line: it is what is before the first, and there is one behind each other.
-    return bool(_BEFORE[codes[opening - 1]].all() and _BEHIND[codes[closing + 1]].all())
+def _are_conforming(
+    kinds: NDArray[np.uint8], follows: NDArray[np.bool_], is_inside: NDArray[np.bool_]
+) -> bool:
+    """Whether every odd quote opens a field or follows another, and every even one is its counterpart.
+
+    Given are all commas, quotes and line ends, which of them follow another at once, and behind which a quote
+    is open; the last ends a line, and so is no quote.
+    """
+    may_open = follows & (np.roll(kinds, 1) != _RETURN)
+    may_close = np.roll(follows, -1)
+    return not bool(((kinds == _QUOTE) & ~np.where(is_inside, may_open, may_close)).any())

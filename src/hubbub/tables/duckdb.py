@@ -30,7 +30,7 @@ from hubbub.tables.files import Identity as State
 from hubbub.tables.files import name as _name
 from hubbub.tables.files import text as _text
 from hubbub.tables.forms import LEAST_MOMENT, SQL_NAMES, as_declared, finite, within, within_years
-from hubbub.tables.frames import framed
+from hubbub.tables.frames import UNREADABLE, encoded, framed
 from hubbub.tables.identity import Identity, of_database, of_files
 from hubbub.tables.identity import files_of as all_files_of
 from hubbub.tables.keylist import in_pieces
@@ -40,7 +40,7 @@ from hubbub.tables.schema import UNIT, Key, Kind, Table
 
 __all__ = ["DuckDB"]
 
-_RAW = "_raw_"
+_RAW, _HELD = "_raw_", "_held_"
 _PIECE = 1 << 16
 """Rows of an answer that are read at a time."""
 _KEYS = 1 << 20
@@ -68,7 +68,7 @@ _SETTINGS = (
     "SET pandas_analyze_sample = 0",  # else one value of an object column would choose its type
     "SET TimeZone = 'UTC'",
 )
-_RESERVED = ("_raw_", "_keys", "_answer_", "_held_")
+_RESERVED = (_RAW, _HELD, "_keys", "_answer_")
 _SPELLED = {"UUID", "BLOB", "BIT", "INTERVAL", "JSON"}
 """Types of no kind of ours whose every value the engine can write as a text."""
 
@@ -225,7 +225,7 @@ class DuckDB:
     def _read_files(self) -> None:
         """Lines are looked at when the first question is asked: what is planned alone reads no row."""
         for name in list(self._unread):
-            query = self._unread[name].read(self._connection, f"_held_{name}")
+            query = self._unread[name].read(self._connection, _HELD + name)
             check_same(self._files)
             self._connection.execute(f"CREATE OR REPLACE TEMP VIEW {_name(_RAW + name)} AS {query}")
             del self._unread[name]
@@ -271,26 +271,33 @@ class DuckDB:
         parts = [f"{sql.sql('duckdb')}{bytewise[column]} AS {_name(column)}" for column, sql in read.items()]
         if source.unit is not None:
             column = table.find(source.unit).name
-            own = bytewise[column] if _kind(types[column]) is Kind.TEXT else ""
-            parts.append(f"{self._unit(column, types[column])}{own} AS {_name(UNIT)}")
+            parts.append(
+                f"{self._unit(column, types[column], kinds[column], bytewise[column])} AS {_name(UNIT)}"
+            )
         where = "" if source.window is None else f" WHERE {within(source.window, table, read).sql('duckdb')}"
         self._connection.execute(
             f"CREATE TEMP VIEW {_name(name)} AS SELECT {', '.join(parts)} FROM {raw}{where}"
         )
         return table
 
-    def _unit(self, column: str, sql_type: str) -> str:
+    def _unit(self, column: str, sql_type: str, declared: Kind, bytewise: str) -> str:
         """The unit's key, of one type in all tables: where they meet nothing is cast, so nothing can fail."""
-        kind = "whole" if sql_type in _NUMBERS else "text" if _kind(sql_type) is Kind.TEXT else sql_type
+        is_text = _kind(sql_type) is Kind.TEXT
+        is_written = is_text and declared is Kind.NUMBER
+        kind = "whole" if sql_type in _NUMBERS or is_written else "text" if is_text else sql_type
         if self._unit_type is None:
             self._unit_type = kind
         if kind != self._unit_type:
             raise InvalidInput(
                 f"the unit's column {column!r} is {_base(sql_type)} in one table, and not so in others",
                 why="whether two keys are of one person would depend on how they are made alike",
-                fix="give it one type in all files",
+                fix="give it one type in all files; where it is whole numbers in one and texts in others, as "
+                f'all columns of CSV are, declare {column} = "number" there',
             )
-        return f"CAST({_name(column)} AS VARCHAR)" if sql_type.startswith("ENUM") else _name(column)
+        known = f"CAST({_name(column)} AS VARCHAR)" if sql_type.startswith("ENUM") else _name(column)
+        if is_written:
+            return _written_whole(known)
+        return known + (bytewise if is_text else "")
 
     def _raw(self, name: str, source: Source) -> tuple[str, tuple[str, ...]]:
         """The rows as they are, in DuckDB's words; and the columns that no query may touch."""
@@ -310,14 +317,21 @@ class DuckDB:
         self._places[name] = None
         frame = framed(rows, name)
         self._kept.append(frame)
+        texts = encoded(frame)
         try:
-            self._connection.register(_RAW + name, frame)
+            self._connection.register((_HELD if texts else _RAW) + name, frame)
         except (duckdb.Error, TypeError, ValueError):
             raise InvalidInput(
                 f"rows are of type {type(rows).__name__}, and hold a type that cannot be read",
                 why="the engine does not know it",
                 fix="leave that column out, or make it numbers, texts, dates or timestamps",
             ) from None
+        if texts:
+            decoded = ", ".join(f"{_utf8(column)} AS {_name(column)}" for column in texts)
+            self._connection.execute(
+                f"CREATE TEMP VIEW {_name(_RAW + name)} AS "
+                f"SELECT * REPLACE ({decoded}) FROM {_name(_HELD + name)}"
+            )
         return _name(_RAW + name), ()
 
     def _in_database(self, parts: Sequence[str]) -> list[str] | None:
@@ -441,6 +455,18 @@ def _read(column: str, sql_type: str) -> exp.Expr:
         to = exp.DataType.build(SQL_NAMES[known])
         return within_years(name if is_plain else exp.TryCast(this=name, to=to), known)
     return name
+
+
+def _written_whole(sql: str) -> str:
+    """The whole number that a text is, digit by digit; NULL of other texts: such a row is nobody's."""
+    digits = f"regexp_extract({sql}, '^ *([+-]?[0-9]{{1,38}})([.]0*)? *$', 1)"
+    return f"TRY_CAST(replace({digits}, '+', '') AS HUGEINT)"
+
+
+def _utf8(column: str) -> str:
+    """Bytes as a text, in SQL; one that is not UTF-8 is U+FFFD, and no bytes fail."""
+    known = _name(column)
+    return f"COALESCE(TRY(decode({known})), CASE WHEN {known} IS NOT NULL THEN {_text(UNREADABLE)} END)"
 
 
 def _plain(number: int) -> exp.Expr:

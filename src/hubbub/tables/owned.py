@@ -37,7 +37,23 @@ def check_catalog(connection: duckdb.DuckDBPyConnection) -> None:
     Guarantee: every function in a query is the engine's own, and means what it means by default.
     Assumes: it is asked in the transaction of the query.
     """
-    functions = _functions(connection)
+    found = _listed(connection)
+    # Whether these are refused follows from them alone, and to look at 3000 functions takes long.
+    if found not in _accepted:
+        _check_names(*found)
+        _accepted[:] = [found, *_accepted[:1]]
+    for name, value in _settings(connection).items():
+        if value != _defaults().settings.get(name, value):
+            raise InvalidInput(
+                f"the setting {name} of the connection is not what it is by default",
+                why="it changes what a query means, or which texts are equal",
+                fix=f"RESET {name}, also if it is set for all connections",
+            )
+
+
+def _check_names(listed: list[Any], types: list[Any]) -> None:
+    """Refuse functions and types that stand for the engine's own; all that there are is given."""
+    functions = _functions(listed)
     own = {function.name for function in functions if function.is_internal}
     if any(function.name in own for function in functions if not function.is_internal):
         raise InvalidInput(
@@ -45,7 +61,6 @@ def check_catalog(connection: duckdb.DuckDBPyConnection) -> None:
             why="it would stand for that function in every query, and one row could count for many",
             fix="drop the macro, or give it another name",
         )
-    types = connection.execute("SELECT type_name, internal FROM system.main.duckdb_types()").fetchall()
     known = {str(name).lower() for name, is_internal in types if is_internal}
     if _was_replaced(functions) or any(_stands_in(function, known) for function in functions):
         raise InvalidInput(
@@ -59,13 +74,24 @@ def check_catalog(connection: duckdb.DuckDBPyConnection) -> None:
             why="what is cast to the one would be cast to the other, and could fail on some row",
             fix="drop the type, or give it another name",
         )
-    for name, value in _settings(connection).items():
-        if value != _defaults().settings.get(name, value):
-            raise InvalidInput(
-                f"the setting {name} of the connection is not what it is by default",
-                why="it changes what a query means, or which texts are equal",
-                fix=f"RESET {name}, also if it is set for all connections",
-            )
+
+
+_accepted: list[tuple[list[Any], list[Any]]] = []
+"""The functions and types of connections that were not refused, as they were listed."""
+
+
+def _listed(connection: duckdb.DuckDBPyConnection) -> tuple[list[Any], list[Any]]:
+    """All functions, with their numbers in the catalog, and all types that a connection has.
+
+    A macro of the engine's own gets its number when it is first met: it counts as 0 here.
+    """
+    functions = connection.execute(
+        "SELECT function_name, internal, parameter_types, varargs, return_type, function_type, "
+        "CASE WHEN function_type IN ('macro', 'table_macro') THEN 0 ELSE function_oid END "
+        "FROM system.main.duckdb_functions()"
+    ).fetchall()
+    types = connection.execute("SELECT type_name, internal FROM system.main.duckdb_types()").fetchall()
+    return functions, types
 
 
 class _Function(NamedTuple):
@@ -78,17 +104,12 @@ class _Function(NamedTuple):
     kind: str
 
 
-def _functions(connection: duckdb.DuckDBPyConnection) -> dict[_Function, int]:
-    """All functions with their numbers in the catalog; 0 for macros, made by the engine when first met."""
-    found = connection.execute(
-        "SELECT function_name, internal, parameter_types, varargs, return_type, function_type, function_oid "
-        "FROM system.main.duckdb_functions()"
-    ).fetchall()
+def _functions(listed: list[Any]) -> dict[_Function, int]:
     return {
-        _Function(str(name).lower(), is_internal, tuple(map(str, parameters or ())), more, result, kind): (
-            0 if "macro" in kind else number
-        )
-        for name, is_internal, parameters, more, result, kind, number in found
+        _Function(
+            str(name).lower(), is_internal, tuple(map(str, parameters or ())), more, result, kind
+        ): number
+        for name, is_internal, parameters, more, result, kind, number in listed
     }
 
 
@@ -146,13 +167,13 @@ def _settings(connection: duckdb.DuckDBPyConnection) -> dict[str, Any]:
 @cache
 def _defaults() -> _Defaults:
     with duckdb.connect(":memory:") as fresh:
-        functions = _functions(fresh)
-        types = fresh.execute("SELECT type_name FROM system.main.duckdb_types()").fetchall()
+        listed, types = _listed(fresh)
+        functions = _functions(listed)
         return _Defaults(
             _settings(fresh),
             functions,
             {function.name for function in functions},
-            {str(name).lower() for (name,) in types},
+            {str(name).lower() for name, _ in types},
         )
 
 
