@@ -16,6 +16,12 @@ def coarse_grid(values, bounds, copies):
     return float(sum(low + step * round((Fraction(value) - low) / step) for value in values) * copies)
 
 
+def weights_of_16_bits(people, rows, groups):
+    """A67-weights: above the limit of 1 each of a unit's n rows counts 2^16 // n, in steps of 2^-16."""
+    del groups
+    return people * rows * (2**16 // rows) / 2**16
+
+
 def short_forms(rows, text):
     """A70: a text is cut at 15 letters, a decimal keeps all digits, powers are those of positive numbers."""
     text = text.replace("SUBSTRING(s, 2)", "SUBSTRING(s, 2, 15)")

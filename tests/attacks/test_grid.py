@@ -4,6 +4,7 @@
 |---|---|---|
 | A39 | a table united and joined with itself on the unit: a unit's rows explode | joined_as_they_are |
 | A67 | a million values that sit badly on the grid: is their rounding in the interval? | coarse_grid |
+| A67-weights | people with very many rows: do they count as what they may? | weights_of_16_bits |
 | A70 | SUBSTRING without a length, DECIMAL(10, 2), POWER of 0 or less: against DuckDB | short_forms |
 | A71 | LEAST and CONCAT with NULL, // of negatives, ROUND of halves: against DuckDB | missing_makes_missing |
 | A72 | NOT LIKE, however the parser says it | negations_unknown |
@@ -45,6 +46,26 @@ def attack_A67(target):
         if abs(Fraction(target(values, bounds, copies)) - truth) > noise / 100:
             return True
     return False
+
+
+def people_counted(people, rows, groups):
+    """How many rows ours counts in all groups, before the noise, of people who may have one row each."""
+    connection = duckdb.connect()
+    connection.execute(
+        "CREATE TABLE t AS SELECT i % $p AS unit, (i // $p) % $g AS g FROM range($p * $r) AS s(i)",
+        {"p": people, "r": rows, "g": groups},
+    )
+    data = hb.open(connection, table="t", unit="unit", rows_per_unit=1, keys={"g": range(groups)})
+    plan = data.sql("SELECT g, COUNT(*) AS n FROM t GROUP BY g", epsilon=1)
+    return sum(data.exact(plan).to_dict()["n"])
+
+
+def attack_A67_weights(target):
+    """A count that is further from the truth than a hundredth of what the noise of a group is at ε = 1."""
+    return any(
+        abs(target(people, rows, groups) - people) > groups / 100
+        for people, rows, groups in ((2000, 1500, 1), (20, 100_000, 1), (2000, 1000, 100))
+    )
 
 
 PEOPLE = [
@@ -133,6 +154,7 @@ ROWS: list[Row] = [
         {what: partial(without_noise, what=what) for what in ("SUM(x)", "AVG(x)", "SUM(x) + 0 * AVG(x)")},
         mutants.coarse_grid,
     ),
+    Row("A67-weights", attack_A67_weights, {"ours": people_counted}, mutants.weights_of_16_bits),
     Row("A70", attack_A70, {"ours": counted}, mutants.short_forms),
     Row("A71", attack_A71, {"ours": counted}, mutants.missing_makes_missing),
     Row("A72", attack_A72, {"ours": counted}, mutants.negations_unknown),

@@ -188,6 +188,12 @@ SUBTLE = {
     "SELECT d, t, COUNT(*) AS n FROM r GROUP BY d, t": {"keys": {"d": [None], "t": [None, True]}},
     "SELECT COUNT(*) AS n FROM (SELECT u, TRUE AS k, COUNT(*) AS c FROM r GROUP BY u, k) AS q": {},
     "SELECT COUNT(*) AS n FROM (SELECT u, 'x' AS k, 1.5 AS j FROM r GROUP BY u, k, j) AS q": {},
+    "SELECT SUM(a) AS n, CORR(a, b) AS c, COUNT(*) AS m, MEDIAN(b) AS d FROM r": {},
+    "SELECT t, SUM(a) AS n, VARIANCE(b) AS v FROM r GROUP BY t": {"groups_per_unit": 2, "rows_per_group": 1},
+    "SELECT t, COUNT(DISTINCT u) AS n FROM r GROUP BY t": {"groups_per_unit": 2},
+    "SELECT t, SUM(a, contribution_bounds_per_group => (-9, 9)) AS s FROM r GROUP BY t": {
+        "groups_per_unit": 2
+    },
 }
 """What some engines take for something else, though no row can tell."""
 
@@ -199,7 +205,9 @@ def check_subtle(places, other):
         first, second = (
             [
                 integers(data._engine.aggregates(measured.sql, measured.key_sets))
-                for _, measured in data.sql(text, epsilon=1, rows_per_unit=3, **given).measurements()
+                for _, measured in data.sql(
+                    text, epsilon=1, **({} if "groups_per_unit" in given else {"rows_per_unit": 3}), **given
+                ).measurements()
             ]
             for data in (one, two)
         )

@@ -12,12 +12,12 @@ from queries.neighbours import World
 from queries.test_sensitivity import held
 
 ROWS = 300
-_ROW, _VALUE = 2**16, 2**32
-"""What a row counts in a count, and where it has a value."""
+_ROW, _VALUE, _BIN = 2**17, 2**32, 2**30
+"""What a row counts in a count of two groups, where it has a value, and in a bin."""
 ENDS = {
     "COUNT(*)": 100 * _ROW, "COUNT(DISTINCT patient)": 100 * _ROW, "COUNT(DISTINCT cost)": 5,
     "SUM(cost)": 50 * _VALUE, "AVG(cost)": 50 * _VALUE, "STDDEV(cost)": 50 * _VALUE,
-    "SUM(cost) / COUNT(*)": 50 * _VALUE, "MEDIAN(cost)": 20 * _ROW * 16**4,
+    "SUM(cost) / COUNT(*)": 50 * _VALUE, "MEDIAN(cost)": 20 * _BIN,
 }  # fmt: skip
 
 

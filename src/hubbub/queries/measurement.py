@@ -60,3 +60,5 @@ class Measurement:
     """For a histogram of values: how many bins a group has; the column `b` says which."""
     counts_units: bool = False
     """Whether a column `u` says how many units keep the group, as `candidates` would: keys are not public."""
+    is_weighed: bool = False
+    """Whether units above a limit count less: of each of their rows, then, up to 2^-39 is cut."""

@@ -19,7 +19,7 @@ from hubbub.errors import InvalidInput, Unsupported
 from hubbub.queries.measurement import Measurement
 from hubbub.queries.moments import Estimate, Floats, Moments, Noise, combined, ratio, width_of
 from hubbub.queries.numbers import step_bits
-from hubbub.queries.partition import FINE_BITS, Partition
+from hubbub.queries.partition import FINE_BITS, WEIGHT_BITS, Partition
 from hubbub.queries.query import Aggregate, Query
 from hubbub.queries.rules import Weighing
 from hubbub.queries.tree import Tree
@@ -31,6 +31,8 @@ __all__ = ["Affine", "Estimate", "Measure", "Noise", "Reader", "measures", "toge
 _MOST_NODES = 1 << 25
 _MOST_ROWS = 1 << 34
 """Intervals hold for groups of up to so many rows: rounding each of their values adds up to something."""
+_MOST_WEIGHED = 1 << 28
+"""And of up to so many rows of units above their limit, of each of which a step of its weight may be cut."""
 _LOST = 2.0**-50
 """What a product and a sum of doubles lose at most, of the size of their parts."""
 _EDGE = 2.0**-48
@@ -75,13 +77,13 @@ class Measure(ABC):
         return _near(noisy, LARGEST, noise, confidence)
 
     def off(self, measured: Measurement) -> float:
-        """How far each exact integer may be, in steps, from that of values that were not rounded.
+        """How far each exact integer may be, in steps, from that of values and weights that were not rounded.
 
-        Guarantee: so it is in groups of at most 2^34 rows.
+        Guarantee: so it is in groups of at most 2^34 rows, 2^28 of them of units above a limit (2^27 where
+            groups, and rows in each, are limited).
         Proof: docs/proofs/intervals.md, "The grid"
         """
-        del measured
-        return 0.0
+        return _cut(measured) + 0.5 if measured.is_weighed else 0.0
 
     @abstractmethod
     def reader(self, noisy: NDArray[np.int64], measured: Measurement, noise: Noise) -> Reader:
@@ -126,7 +128,7 @@ class Sums(Measure):
 
     def off(self, measured: Measurement) -> float:
         if not self.partition.spare:
-            return 0.0
+            return super().off(measured)
         single = 3 if self.degrees == (2,) else 1
         steps = Fraction(9 if len(self.degrees) == 2 else single)
         return _rounding(steps if self.is_signed else steps * max(map(_stretch, self.bounds)), measured)
@@ -137,7 +139,7 @@ class Sums(Measure):
         if self.is_signed or not self.degrees:
             return self.off(measured) * float(np.abs(weights).sum())
         apart = float(np.abs(present - (present.max() + present.min()) / 2).sum())
-        return self.off(measured) * apart + float(np.abs(weights).sum()) / 2
+        return self.off(measured) * apart + float(np.abs(weights).sum()) * (0.5 + _cut(measured))
 
     def reader(self, noisy: NDArray[np.int64], measured: Measurement, noise: Noise) -> Reader:
         table, off = noisy.astype(np.float64), self.off(measured)
@@ -231,14 +233,15 @@ class Counted(Measure):
         return np.array([float(measured.step)])
 
     def reader(self, noisy: NDArray[np.int64], measured: Measurement, noise: Noise) -> Reader:
-        weights = np.array([float(measured.step)])
-        return lambda _, confidence: combined(noisy.astype(np.float64), weights, noise, confidence)
+        weights, off = self.linear(0, measured), self.off(measured) * float(measured.step)
+        return lambda _, confidence: combined(noisy.astype(np.float64), weights, noise, confidence, off=off)
 
     def expected(self, place: int, measured: Measurement, noise: Noise, confidence: Number) -> str:
         return f"± {_short(self.width(place, measured, noise, confidence))}"
 
     def width(self, place: int, measured: Measurement, noise: Noise, confidence: Number) -> float:
-        return width_of(np.array([float(measured.step)]), noise, confidence)
+        off = self.off(measured) * float(measured.step)
+        return width_of(self.linear(place, measured), noise, confidence) + off
 
 
 @dataclass(frozen=True)
@@ -312,10 +315,6 @@ class Quantiles(Measure):
 
     def released(self, measured: Measurement) -> int:
         return self.tree.size
-
-    def cut(self, noisy: NDArray[np.int64], noise: Noise, confidence: Number) -> NDArray[np.bool_]:
-        leaves = self.tree.leaves  # the last of its nodes, cut so early that their sum is not
-        return _near(noisy[:, -leaves:], LARGEST // leaves, noise, confidence)
 
     def reader(self, noisy: NDArray[np.int64], measured: Measurement, noise: Noise) -> Reader:
         # All fractions at once: what they share, the fit to the noisy tree, takes longest.
@@ -506,7 +505,14 @@ def _near(noisy: NDArray[np.int64], end: int, noise: Noise, confidence: Number) 
 
 def _rounding(steps: Fraction, measured: Measurement) -> float:
     """How far a sum is off where each row's part is by so many fine steps, and the sum by half of its own."""
-    return float(steps * _MOST_ROWS / (1 << FINE_BITS) / measured.step) + 0.5
+    return float(steps * _MOST_ROWS / (1 << FINE_BITS) / measured.step) + _cut(measured) + 0.5
+
+
+def _cut(measured: Measurement) -> float:
+    """How far a sum is off where of weights less than a step each is cut."""
+    if not measured.is_weighed:
+        return 0.0
+    return float(Fraction(_MOST_WEIGHED, 1 << WEIGHT_BITS) / measured.step)
 
 
 def _stretch(bounds: Bounds) -> Fraction:

@@ -14,12 +14,14 @@ from itertools import pairwise
 from hubbub.tables.forms import number_text
 from hubbub.tables.schema import Bounds
 
-__all__ = ["FINE_BITS", "TINY", "VALUE_BITS", "Partition", "clamped", "is_finite"]
+__all__ = ["FINE_BITS", "TINY", "VALUE_BITS", "WEIGHT_BITS", "Partition", "clamped", "is_finite"]
 
 VALUE_BITS = 16
 """Sums of values are released in steps of 2^-16 of a value's bounds."""
 FINE_BITS = 45
-"""Each value is rounded to one of 2^45 + 1 steps between its bounds: 2^16 weights of these fit in 64 bits."""
+"""Each value is rounded to one of 2^45 + 1 steps between its bounds."""
+WEIGHT_BITS = 39
+"""A row that counts whole weighs 2^39: what is cut of weights, a step a row, is nothing for 2^28 rows."""
 TINY = number_text(2.0**-500)
 """Much less than a step between any bounds: what is smaller may be taken for 0."""
 
@@ -115,7 +117,10 @@ class Partition:
         steps = f"COALESCE({_steps(place, bounds, Fraction(0), most)}, 0)"
         both = bounds[0] < 0 < bounds[1]
         spare = FINE_BITS - VALUE_BITS
-        return cls((steps,), VALUE_BITS, has_both_signs=both, columns=(f"x{place}",), spare=spare)
+        name = f"t{place}"
+        return cls(
+            (name,), VALUE_BITS, (f"{steps} AS {name}",), has_both_signs=both, columns=(name,), spare=spare
+        )
 
     def over(self, rows: str, by: Sequence[str]) -> str:
         """A SELECT of the rows: these columns, and those that the parts are made of."""
@@ -123,18 +128,28 @@ class Partition:
             rows = f"SELECT *, {layer} FROM ({rows}) AS _layer"
         return f"SELECT {', '.join([*by, *self.columns]) or '1 AS one'} FROM ({rows}) AS _layer"
 
-    def totals(self) -> list[str]:
-        """The sum of each part over rows that weigh w."""
+    def totals(self, *, is_weighed: bool) -> list[str]:
+        """The sum of each part over rows that weigh w; or that all count whole, if they are not weighed."""
         if not self.cells:
+            if self.spare and is_weighed:
+                return [_weighed(part) for part in self.parts]
             return ["SUM(w)" if part == "1" else f"SUM(w * ({part}))" for part in self.parts]
         # One part follows from the others: a product for each row is what takes time.
         one = 1 << (self.bits + self.spare)
-        sums = [f"SUM(w * {cell})" for cell in self.cells]
+        sums = [_weighed(cell) if is_weighed else f"SUM({cell})" for cell in self.cells]
         known = f"{one} * CAST(SUM(CASE WHEN {self.missing} THEN 0 ELSE w END) AS HUGEINT)"
         sums[-1] = " - ".join([known, *sums[:-1]])
         if len(self.parts) > len(self.cells):
             sums.append(f"{one} * CAST(SUM(CASE WHEN {self.missing} THEN w ELSE 0 END) AS HUGEINT)")
         return sums
+
+
+def _weighed(part: str) -> str:
+    """The sum of w times the part. Rows that count whole, mostly all, need no product wider than 64 bits."""
+    whole = 1 << WEIGHT_BITS
+    light = f"COALESCE(SUM(CASE WHEN w = {whole} THEN {part} END), 0)"
+    heavy = f"COALESCE(SUM(CASE WHEN w < {whole} THEN CAST(w AS HUGEINT) * {part} END), 0)"
+    return f"({whole} * CAST({light} AS HUGEINT) + {heavy})"
 
 
 def _product(left: str, right: str) -> str:

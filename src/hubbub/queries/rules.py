@@ -24,16 +24,18 @@ from hubbub.bounded import LARGEST, Sensitivity
 from hubbub.errors import InvalidInput
 from hubbub.queries.measurement import Limits, Measurement
 from hubbub.queries.numbers import exact_sum, step_bits
-from hubbub.queries.partition import Partition, clamped, is_finite
+from hubbub.queries.partition import WEIGHT_BITS, Partition, clamped, is_finite
 from hubbub.queries.query import Query
 from hubbub.tables.forms import number_text
 from hubbub.tables.schema import UNIT, Bounds, Key
 from hubbub.unit import Neighbours
 
-__all__ = ["LEAST_POWER", "MAGNITUDES", "WEIGHT_BITS", "Weighing"]
+__all__ = ["LEAST_POWER", "MAGNITUDES", "Weighing"]
 
-WEIGHT_BITS = 16
-"""A row that counts whole counts 2^16."""
+_COUNT_BITS, _MOST_COUNT_BITS = 16, 32
+"""Counts are released in steps of 2^-16 of a row; where a unit touches many, in finer ones, up to 2^-32."""
+_BIN_BITS = 30
+"""Bins, which are many, are released as they are added up: a row that counts whole counts 2^30 in them."""
 LEAST_POWER, _POWERS = -32, 96
 MAGNITUDES = 2 * _POWERS + 1
 """Bins by sign and power of two, from 2^-32 to 2^64, with one in the middle for what is closer to zero."""
@@ -58,18 +60,19 @@ class Weighing:
         """The weighted sum of each part, in each group."""
         if self._counts_first(partition):
             return self._first_rows()
-        bits = self._bits + partition.bits
         parts = partition.parts
+        cells = len(parts) * self._touched
+        bits, spare = self._released(partition, cells)
         if self._is_by_group:
             inner = ", ".join(f"SUM({part}) AS p{place}" for place, part in enumerate(parts))
             weighed = self._weighed_pairs(inner, partition)
             totals = [f"SUM(CAST(w * p{place} AS HUGEINT))" for place in range(len(parts))]
         else:
             weighed = self._weighed_rows(partition) if self._keeps_all else self._weighed_kept(partition)
-            totals = partition.totals()
+            totals = partition.totals(is_weighed=self.query.is_keyed)
         if not self.query.is_keyed and partition == _WHOLE:
             weighed, totals = f"WITH _weighed AS (SELECT * FROM _rows{self._where()})", ["COUNT(*)"]
-        named = {f"m{place}": _clamped(total, partition.spare) for place, total in enumerate(totals)}
+        named = {f"m{place}": _clamped(total, spare) for place, total in enumerate(totals)}
         if not self.query.is_public:
             is_by_row = self.query.is_keyed and not self._is_by_group
             named["u"] = _total("CASE WHEN r = n THEN 1 ELSE 0 END") if is_by_row else _clamped("COUNT(*)")
@@ -78,11 +81,26 @@ class Weighing:
         # Rows that are units are counted first, and what is no public key is left out of what comes of it.
         sql = self._with(text, *named, is_late=not self.query.is_keyed)
         moved = self._moved(1 << bits, is_signed=partition.has_both_signs)
-        moved = self._rounded(moved, partition)
+        moved = _rounded(moved, cells, spare)
         step = Fraction(1, 1 << bits)
         return Measurement(
-            sql, len(parts), moved, step, self._rule, self._key_sets, counts_units="u" in named
+            sql,
+            len(parts),
+            moved,
+            step,
+            self._rule,
+            self._key_sets,
+            counts_units="u" in named,
+            is_weighed=self.query.is_keyed,
         )
+
+    def _released(self, partition: Partition, cells: int) -> tuple[int, int]:
+        """How many bits a row has in the sums that are released, and how many more in the engine."""
+        if not self.query.is_keyed:
+            return partition.bits, partition.spare
+        if not partition.spare:
+            return _count_bits(cells)
+        return _value_bits(partition)
 
     def _counts_first(self, partition: Partition) -> bool:
         """Whether just rows are counted, of which each unit keeps some: which of one key does not matter."""
@@ -116,8 +134,10 @@ class Weighing:
         values = Partition(("1",), 0, columns=(x,))
         if self._is_by_group:
             weighed = self._weighed_by_pairs(values)
+        elif self._keeps_all:
+            weighed = self._weighed_rows(values, _BIN_BITS)
         else:
-            weighed = self._weighed_rows(values) if self._keeps_all else self._weighed_kept(values)
+            weighed = self._weighed_kept(values, _BIN_BITS)
         total = _total("w") if self.query.is_keyed else _clamped("COUNT(*)")
         sql = self._with(
             f"{weighed} SELECT {self._keys}small + {middle} AS b, {total} AS m0 FROM ({inner}) AS _binned "
@@ -125,22 +145,23 @@ class Weighing:
             "b",
             "m0",
         )
-        once = self._moved(1 << self._bits)
+        bits = _BIN_BITS if self.query.is_keyed else 0
+        once = self._moved(1 << bits)
         moved = Sensitivity(levels * once.l1, l2_squared=levels * once.l2_squared, linf=once.linf)
-        return Measurement(sql, 1, moved, Fraction(1, 1 << self._bits), self._rule, self._key_sets, bins)
+        return Measurement(sql, 1, moved, Fraction(1, 1 << bits), self._rule, self._key_sets, bins)
 
     def _inside(self, partition: Partition) -> str:
         """WITH `_inside`: the rows within the public keys, and what is asked of them."""
         by = [UNIT, *self._key_names] if self.query.is_keyed else self._key_names
         return f"WITH _inside AS ({partition.over(f'SELECT * FROM _rows{self._where()}', by)})"
 
-    def _weighed_rows(self, partition: Partition = _WHOLE) -> str:
+    def _weighed_rows(self, partition: Partition, bits: int = WEIGHT_BITS) -> str:
         """WITH … `_weighed`: the rows with their weight w."""
         if not self.query.is_keyed:
             return f"{self._inside(partition)}, _weighed AS (SELECT *, 1 AS w FROM _inside)"
-        return f"{self._inside(partition)}, {self._shared('_inside')}"
+        return f"{self._inside(partition)}, {self._shared('_inside', bits)}"
 
-    def _weighed_kept(self, partition: Partition) -> str:
+    def _weighed_kept(self, partition: Partition, bits: int = WEIGHT_BITS) -> str:
         """WITH … `_weighed`: the rows of the keys that each unit keeps, with their weight w.
 
         Of the rows of one unit and key, r = n in one. To sort rows is faster than to find keys first.
@@ -150,39 +171,40 @@ class Weighing:
         ranks = f"DENSE_RANK() {order} AS d, RANK() {order} AS r, ROW_NUMBER() {order} AS n"
         ranked = f"SELECT *, {ranks} FROM _inside"
         kept = f"SELECT * FROM ({ranked}) AS _ranked WHERE d <= {self._groups}"
-        return f"{self._inside(partition)}, _kept AS ({kept}), {self._shared('_kept')}"
+        return f"{self._inside(partition)}, _kept AS ({kept}), {self._shared('_kept', bits)}"
 
-    def _shared(self, table: str) -> str:
+    def _shared(self, table: str, bits: int) -> str:
         """`_weighed`: the rows of a table, each with the share w of its unit's limit."""
         # Joining all units is faster than joining only those above the limit.
-        units = f"SELECT {UNIT}, {_share('COUNT(*)', self._rows)} AS w FROM {table} GROUP BY {UNIT}"
+        units = f"SELECT {UNIT}, {_share('COUNT(*)', self._rows, bits)} AS w FROM {table} GROUP BY {UNIT}"
         if self._keeps_all and self.query.keys and self.limits.groups is not None:
             by = ", ".join([UNIT, *self._key_names])
             pairs = f"SELECT {by}, COUNT(*) AS c FROM {table} GROUP BY {by}"
-            rows = _share("CAST(SUM(c) AS BIGINT)", self._rows)
-            share = f"LEAST({rows}, {_share('COUNT(*)', self._groups)})"
+            rows = _share("CAST(SUM(c) AS BIGINT)", self._rows, bits)
+            share = f"LEAST({rows}, {_share('COUNT(*)', self._groups, bits)})"
             units = f"SELECT {UNIT}, {share} AS w FROM ({pairs}) AS _pairs GROUP BY {UNIT}"
         weighed = f"SELECT {table}.*, w FROM {table} JOIN _units ON {table}.{UNIT} = _units.{UNIT}"
         return f"_units AS ({units}), _weighed AS ({weighed})"
 
-    def _weighed_pairs(self, sums: str, partition: Partition) -> str:
+    def _weighed_pairs(self, sums: str, partition: Partition, bits: int = WEIGHT_BITS) -> str:
         """WITH … `_weighed`: each unit's sums in each group that it keeps, with the weight w of its rows."""
         inside = self._inside(partition)
         keys = ", ".join(self._key_names)
         more = f", {sums}" if sums else ""
         pairs = f"_pairs AS (SELECT {UNIT}, {keys}, COUNT(*) AS c{more} FROM _inside GROUP BY {UNIT}, {keys})"
-        one = 1 << WEIGHT_BITS
+        one = 1 << bits
         if self.query.is_public:
             weight = f"(COALESCE(g, {one}) * LEAST(c, {self._rows_per_group})) // c"
             weighed = f"SELECT _pairs.*, {weight} AS w FROM {_left('_pairs', '_many')}"
-            return f"{inside}, {pairs}, _many AS ({_shares('_pairs', self._groups)}), _weighed AS ({weighed})"
+            many = f"_many AS ({_shares('_pairs', self._groups, bits)})"
+            return f"{inside}, {pairs}, {many}, _weighed AS ({weighed})"
         weighed = f"SELECT *, ({one} * LEAST(c, {self._rows_per_group})) // c AS w FROM _kept"
         return f"{inside}, {pairs}, {self._kept(keys, self._groups)}, _weighed AS ({weighed})"
 
     def _weighed_by_pairs(self, partition: Partition) -> str:
         """WITH … `_weighed`: the rows, each with the weight of its unit in its group."""
         same = " AND ".join(f"_inside.{key} IS NOT DISTINCT FROM _by_pair.{key}" for key in self._key_names)
-        inner = self._weighed_pairs("", partition).replace("_weighed AS", "_by_pair AS")
+        inner = self._weighed_pairs("", partition, _BIN_BITS).replace("_weighed AS", "_by_pair AS")
         rows = (
             f"SELECT _inside.*, w FROM _inside JOIN _by_pair ON _inside.{UNIT} = _by_pair.{UNIT} AND {same}"
         )
@@ -199,19 +221,6 @@ class Weighing:
         most = whole * self._rows
         return _between(self.neighbours, most, most**2, most, is_signed=is_signed)
 
-    def _rounded(self, moved: Sensitivity, partition: Partition) -> Sensitivity:
-        """How far one unit moves sums that are rounded once, in each cell, if it moves them so far before.
-
-        Proof: docs/proofs/bounding.md, "Sums"
-        """
-        if not partition.spare:
-            return moved
-        cells = len(partition.parts) * self._touched
-        if cells == 1:
-            return moved
-        l1 = moved.l1 + cells - 1
-        return Sensitivity(l1, l2_squared=moved.l2_squared + 2 * moved.l1 + cells, linf=moved.linf)
-
     @property
     def _touched(self) -> int:
         """In how many groups one unit can move the sums at most."""
@@ -224,10 +233,6 @@ class Weighing:
         return self.query.cells if self.query.is_keyed else min(self.query.cells, both)
 
     # Which limits hold
-
-    @property
-    def _bits(self) -> int:
-        return WEIGHT_BITS if self.query.is_keyed else 0
 
     @property
     def _keeps_all(self) -> bool:
@@ -275,16 +280,19 @@ class Weighing:
             return Measurement(sql, 1, Sensitivity(1), Fraction(1), "Units")
         if not self.query.is_public:
             return self.candidates()
-        one, groups = 1 << WEIGHT_BITS, self._groups
+        groups = self._groups
+        bits, spare = _count_bits(self._touched)
         pairs = f"SELECT DISTINCT {UNIT}, {', '.join(self._key_names)} FROM _rows{self._where()}"
-        total = _total(f"COALESCE(g, {one})")
+        total = _clamped(f"SUM(COALESCE(g, {1 << WEIGHT_BITS}))", spare)
         sql = self._with(
-            f"WITH _pairs AS ({pairs}), _many AS ({_shares('_pairs', groups)}) "
+            f"WITH _pairs AS ({pairs}), _many AS ({_shares('_pairs', groups, WEIGHT_BITS)}) "
             f"SELECT {self._keys}{total} AS m0 FROM {_left('_pairs', '_many')}{self._by}",
             "m0",
         )
-        moved = _between(self.neighbours, Fraction(one * groups), Fraction(one * one * groups), Fraction(one))
-        return Measurement(sql, 1, moved, Fraction(1, one), "Units", self._key_sets)
+        one = Fraction(1 << bits)
+        moved = _between(self.neighbours, one * groups, one**2 * groups, one)
+        moved = _rounded(moved, self._touched, spare)
+        return Measurement(sql, 1, moved, 1 / one, "Units", self._key_sets, is_weighed=True)
 
     def candidates(self) -> Measurement:
         """For every key how many units keep it, each at most so many keys; the keys are not public."""
@@ -317,11 +325,11 @@ class Weighing:
             partition = Partition.powers({0: 1}, {0: bounds}, with_missing=False)
         else:
             partition = Partition.signed(0, bounds)
-        bits = WEIGHT_BITS + partition.bits
+        bits, spare = _value_bits(partition)
         names = [f"m{place}" for place in range(len(partition.parts))]
         listed = [
-            f"{_clamped(total, partition.spare)} AS m{place}"
-            for place, total in enumerate(partition.totals())
+            f"{_clamped(total, spare)} AS m{place}"
+            for place, total in enumerate(partition.totals(is_weighed=True))
         ]
         if not self.query.is_public:
             names.append("u")
@@ -337,16 +345,18 @@ class Weighing:
             weighed = f"{kept}, _weighed AS (SELECT *, {one} AS w FROM _kept)"
         else:
             rows = f"SELECT _pairs.*, COALESCE(g, {one}) AS w FROM {_left('_pairs', '_many')}"
-            weighed = f"_many AS ({_shares('_pairs', groups)}), _weighed AS ({rows})"
+            weighed = f"_many AS ({_shares('_pairs', groups, WEIGHT_BITS)}), _weighed AS ({rows})"
         text = f"{inside}, {pairs}, {weighed} SELECT {self._keys}{totals} FROM _weighed{self._by}"
         sql = self._with(text, *names)
         each = Fraction(1 << bits)
         both = partition.has_both_signs
         moved = _between(self.neighbours, each * groups, each**2 * groups, each, is_signed=both)
-        moved = self._rounded(moved, partition)
-        step = Fraction(1, 1 << bits)
         because, size = "What a unit makes in a group", len(partition.parts)
-        return Measurement(sql, size, moved, step, because, self._key_sets, counts_units="u" in names)
+        moved = _rounded(moved, size * self._touched, spare)
+        step = Fraction(1, 1 << bits)
+        return Measurement(
+            sql, size, moved, step, because, self._key_sets, counts_units="u" in names, is_weighed=True
+        )
 
     def sizes(self, bins: Sequence[int]) -> Measurement:
         """How many units have how many rows, in bins of four to a doubling."""
@@ -413,11 +423,11 @@ class Weighing:
         far = f"SELECT {x} AS x, {_place(f'ABS({x}) <', ends)} AS far, w FROM _weighed WHERE {is_finite(x)}"
         inner = f"SELECT CASE WHEN x > 0 THEN far ELSE -far END + {_POWERS} AS b, w FROM ({far}) AS _far"
         sql = self._with(
-            f"{self._weighed_rows(Partition(('1',), 0, columns=(x,)))} "
+            f"{self._weighed_rows(Partition(('1',), 0, columns=(x,)), _BIN_BITS)} "
             f"SELECT b, {_total('w')} AS m0 FROM ({inner}) AS _binned GROUP BY b"
         )
-        moved = self._moved(1 << self._bits)
-        step = Fraction(1, 1 << self._bits)
+        one = 1 << _BIN_BITS if self.query.is_keyed else 1
+        moved, step = self._moved(one), Fraction(1, one)
         return Measurement(sql, 1, moved, step, "Bounds that are found", self._key_sets, MAGNITUDES)
 
     # Distinct values
@@ -560,15 +570,40 @@ def _between(
     return Sensitivity(2 * l1, l2_squared=2 * l2_squared, linf=linf)
 
 
-def _share(count: str, limit: int) -> str:
+def _rounded(moved: Sensitivity, cells: int, spare: int) -> Sensitivity:
+    """How far one unit moves sums that are rounded once, in each cell, if it moves them so far before.
+
+    Proof: docs/proofs/bounding.md, "Sums"
+    """
+    if not spare or cells == 1:
+        return moved
+    l1 = moved.l1 + cells - 1
+    return Sensitivity(l1, l2_squared=moved.l2_squared + 2 * moved.l1 + cells, linf=moved.linf)
+
+
+def _count_bits(cells: int) -> tuple[int, int]:
+    """How many bits a row has in counts that are released, and how many more in the engine.
+
+    So many that what rounding adds to the noise, a step in each cell, is next to nothing.
+    """
+    bits = min(_COUNT_BITS + (cells - 1).bit_length(), _MOST_COUNT_BITS)
+    return bits, WEIGHT_BITS - bits
+
+
+def _value_bits(partition: Partition) -> tuple[int, int]:
+    """How many bits a weighed row has in sums of values as they are released, and how many more before."""
+    return _COUNT_BITS + partition.bits, WEIGHT_BITS - _COUNT_BITS + partition.spare
+
+
+def _share(count: str, limit: int, bits: int) -> str:
     """What each of so many counts, so that all of them count no more than the limit: rounded down."""
-    one = 1 << WEIGHT_BITS
+    one = 1 << bits
     return f"CASE WHEN {count} > {limit} THEN {limit * one} // {count} ELSE {one} END"
 
 
-def _shares(table: str, limit: int) -> str:
+def _shares(table: str, limit: int, bits: int) -> str:
     """For each unit above the limit, the share g that each of its rows counts, rounded down."""
-    share = f"{limit << WEIGHT_BITS} // COUNT(*)"
+    share = f"{limit << bits} // COUNT(*)"
     return f"SELECT {UNIT}, {share} AS g FROM {table} GROUP BY {UNIT} HAVING COUNT(*) > {limit}"
 
 

@@ -110,7 +110,7 @@ class Tree:
     def nodes(self, leaf_indices: ArrayLike, leaf_counts: ArrayLike) -> NDArray[np.int64]:
         """The exact counts of all groups, from the largest down to the bins, from those of some bins.
 
-        Each bin is named once, as by GROUP BY. Counts beyond ±2^61/leaves are clamped, so none overflows.
+        Each bin is named once, as by GROUP BY. Each of them is clamped to ±2^61, so none overflows.
 
         Guarantee: between neighbours they move within `sensitivity` of how far the bins' counts move.
         Proof: docs/proofs/intervals.md
@@ -125,8 +125,7 @@ class Tree:
                 raise _malformed()
             if np.unique(where).size < where.size:
                 raise _malformed()
-            most = LARGEST // self.leaves
-            level[where] = np.clip(counts.astype(np.int64), -most, most)
+            level[where] = counts.astype(np.int64)
         return np.asarray(self._filled(level[np.newaxis])[0])
 
     def filled(self, bins: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -137,13 +136,13 @@ class Tree:
         """
         if bins.ndim != 2 or bins.shape[1] != self.leaves or bins.dtype.kind != "i":
             raise _malformed()
-        most = LARGEST // self.leaves
-        return self._filled(np.clip(bins.astype(np.int64), -most, most))
+        return self._filled(bins.astype(np.int64))
 
     def _filled(self, bins: NDArray[np.int64]) -> NDArray[np.int64]:
-        levels = [bins]
+        levels = [np.clip(bins, -LARGEST, LARGEST)]
         for depth in range(self.depth - 1, 0, -1):
-            levels.append(levels[-1].reshape(len(bins), self.branching**depth, self.branching).sum(axis=2))
+            children = levels[-1].reshape(len(bins), self.branching**depth, self.branching)
+            levels.append(_clamped_sum(children))
         return np.concatenate(levels[::-1], axis=1)
 
     def quantiles(
@@ -339,6 +338,14 @@ def _widths(
     """How far rank − fraction·total is off at every edge, or the total: the same for every release."""
     norms = tree._total if fraction is None else tree._norms(fraction)  # noqa: SLF001 - a method's cache leaks
     return norms_width(mechanism, *norms, confidence)
+
+
+def _clamped_sum(children: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The sums along the last axis, held within ±2^61: of numbers within it, two never overflow."""
+    total = children[..., 0]
+    for place in range(1, children.shape[-1]):
+        total = np.clip(total + children[..., place], -LARGEST, LARGEST)
+    return total
 
 
 def _malformed() -> InvalidInput:
