@@ -622,7 +622,7 @@ def test_columns_in_another_order_than_in_the_fit_are_refused(kind):
 def test_an_empty_list_does_not_say_how_many_features_there_are():
     account = Spending()
     model = StandardScaler(epsilon=1, bounds=(0, 1), account=account)
-    with pytest.raises(InvalidInput, match="empty list.*numpy.empty"):
+    with pytest.raises(InvalidInput, match=r"empty list.*numpy\.empty"):
         model.fit([])
     assert account.epsilon(1e-5) == 0
     assert model.fit(np.empty((0, 2))).n_features_in_ == 2

@@ -735,7 +735,7 @@ def test_spectral_norm_is_refused_for_what_it_does(norm):
     """It writes how many calls there were, not who was in them, and nothing else listens."""
     model = net()
     norm(model[0])
-    with pytest.raises(Refused, match="spectral_norm.*how many calls"):
+    with pytest.raises(Refused, match=r"spectral_norm.*how many calls"):
         run(model)
 
 
@@ -751,7 +751,7 @@ def test_spectral_norm_whose_estimate_stays_is_trained():
 def test_weights_that_a_hook_of_torch_computes_are_refused_for_that():
     model = net()
     nn.utils.weight_norm(model[0])
-    with pytest.raises(InvalidInput, match="computes its weight in a hook.*parametrizations"):
+    with pytest.raises(InvalidInput, match=r"computes its weight in a hook.*parametrizations"):
         run(model)
     model = net()
     nn.utils.parametrizations.weight_norm(model[0])

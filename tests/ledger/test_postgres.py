@@ -230,7 +230,7 @@ def test_a_database_whose_ledger_was_dropped_has_no_fresh_budget(database, tmp_p
         database.attack("DROP SCHEMA hubbub CASCADE")
         with pytest.raises(LedgerFailed):
             account(ledger)
-    with pytest.raises(Refused, match="its schema was dropped.*restore"):
+    with pytest.raises(Refused, match=r"its schema was dropped.*restore"):
         database.open()
     assert database.attack("SELECT to_regclass('hubbub.turn')") == [(None,)]
     assert Ledger.restore(database.address, tmp_path / "b", spent_since={}).is_whole

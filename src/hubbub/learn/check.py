@@ -123,15 +123,15 @@ def _refuse_reparametrized(module: nn.Module, name: str) -> None:
             "the model has a layer with spectral_norm",
             why="each call moves its estimate of the norm on, so that what is released would tell how many "
             "calls there were, and that follows how many examples are in the lots",
-            fix="use torch.nn.utils.parametrizations.weight_norm; or, with parametrizations.spectral_norm, call "
-            "eval() on layer.parametrizations, which keeps the estimate as it is",
+            fix="use torch.nn.utils.parametrizations.weight_norm; or parametrizations.spectral_norm with "
+            "layer.parametrizations.eval(), which keeps the estimate as it is",
         )
     if kinds:
         raise InvalidInput(
-            f"a {name} computes its weight in a hook of torch's own ({sorted(kinds)[0]})",
+            f"a {name} computes its weight in a hook of torch's own ({min(kinds)})",
             why="what a hook does cannot be told from listening to examples",
-            fix="use what torch.nn.utils.parametrizations has instead, as weight_norm; or make the weight a plain "
-            "one again, as torch.nn.utils.remove_weight_norm and prune.remove do",
+            fix="use what torch.nn.utils.parametrizations has instead, as weight_norm; or make the weight a "
+            "plain one again, as torch.nn.utils.remove_weight_norm and prune.remove do",
         )
 
 

@@ -221,8 +221,8 @@ class Postgres:
                 raise Refused(
                     "the ledger that was in this database is gone: its schema was dropped",
                     why="in a new one all that was spent would be spent once more",
-                    fix="restore a backup: hubbub ledger restore BACKUP --ledger ADDRESS; or, if nothing that "
-                    f"it paid for is asked about again, remove {was.path}",
+                    fix="restore a backup: hubbub ledger restore BACKUP --ledger ADDRESS; or, if nothing "
+                    f"that it paid for is asked about again, remove {was.path}",
                 )
             # Keys are compared byte by byte, as SQLite does, whatever the language of the database.
             tables = TABLES.replace("INTEGER", "BIGINT").replace(
