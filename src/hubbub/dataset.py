@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, NoReturn, Self
 
 from hubbub.errors import HubbubError, InvalidInput, Refused
 from hubbub.facts import kind_of
@@ -28,6 +28,7 @@ from hubbub.opening import (
     refuse_words,
     window_of,
 )
+from hubbub.process import refuse_copy
 from hubbub.queries.answers import Answers
 from hubbub.queries.builder import Builder
 from hubbub.queries.finer import finer, is_additive, plan_of
@@ -293,6 +294,9 @@ class Dataset:
         self._engine.close()
         if self._ledger is not None:
             self._ledger.close()
+
+    def __reduce__(self) -> NoReturn:
+        refuse_copy("a data set", "open it where it is needed, with a ledger if other processes ask it, too")
 
     def __enter__(self) -> Self:
         return self

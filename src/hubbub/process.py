@@ -1,10 +1,11 @@
 """The process that an account belongs to: a fork is a copy of the memory, and of every budget in it."""
 
 import os
+from typing import NoReturn
 
 from hubbub.errors import Refused
 
-__all__ = ["refuse_fork"]
+__all__ = ["refuse_copy", "refuse_fork"]
 
 
 def refuse_fork(process: int, what: str, fix: str) -> None:
@@ -20,3 +21,12 @@ def refuse_fork(process: int, what: str, fix: str) -> None:
             why="a fork copies the memory: each copy would spend the whole budget",
             fix=fix,
         )
+
+
+def refuse_copy(what: str, fix: str) -> NoReturn:
+    """Refuse to copy or pickle what spends: `copy` and `pickle` ask for how it is made again."""
+    raise Refused(
+        f"{what} cannot be copied or pickled",
+        why="it spends one budget, from the process that opened it: a copy would be a second one",
+        fix=fix,
+    )

@@ -5,11 +5,11 @@ import os
 import threading
 from typing import Literal, NoReturn
 
-from hubbub.errors import InvalidInput, Refused
+from hubbub.errors import InvalidInput
 from hubbub.loss import Account, Budget, Cost, Filter, Loss, Odometer, Receipt
 from hubbub.loss.budget import refuse_other_unit
 from hubbub.loss.stored import known_cost, loss_to_json
-from hubbub.process import refuse_fork
+from hubbub.process import refuse_copy, refuse_fork
 from hubbub.rational import Number, below_one, round_up
 from hubbub.unit import Unit
 
@@ -76,11 +76,7 @@ class Spending:
         return receipt
 
     def __reduce__(self) -> NoReturn:
-        raise Refused(
-            "an account cannot be copied or pickled",
-            why="a copy would be a second budget",
-            fix="share the account itself, or keep it in a ledger",
-        )
+        refuse_copy("an account in memory", "share the account itself, or keep it in a ledger")
 
     def exact(self, what: str) -> None:
         """Record that the owner looks at exact answers."""

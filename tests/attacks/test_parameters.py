@@ -482,7 +482,7 @@ ROWS = [
         attack_A23,
         {
             "Gaussian.of": lambda epsilon, delta: (
-                Gaussian.of(sensitivity=1, epsilon=epsilon, delta=delta).sigma
+                Gaussian.of(sensitivity=1, epsilon=epsilon, delta=delta, allow_large_epsilon=True).sigma
             ),
             "the curve": _by_the_curve,
         },

@@ -609,3 +609,34 @@ def test_a_column_of_dates_is_refused_by_its_type(ends):
         StandardScaler(epsilon=1, bounds=(0, 1), account=account).fit(table)
     assert account.epsilon(1e-5) == 0
     StandardScaler(epsilon=1, bounds=(0, 1), account=account).fit(table[["a"]])
+
+
+def named(kind, columns):
+    """Three rows under these names, as some kind of data frame."""
+    rows = {name: [float(place), 1.0, 2.0] for place, name in enumerate(columns)}
+    library = pytest.importorskip(kind)
+    return library.table(rows) if kind == "pyarrow" else library.DataFrame(rows)
+
+
+@pytest.mark.parametrize("kind", ["pandas", "pyarrow"])
+def test_columns_in_another_order_than_in_the_fit_are_refused(kind):
+    """By their places they would stand for others, and nobody would know."""
+    model = StandardScaler(epsilon=1, bounds=(0, 2), account=None).fit(named(kind, "ab"))
+    assert model.feature_names_in_.tolist() == ["a", "b"]
+    assert model.transform(named(kind, "ab")).shape == (3, 2)
+    assert model.transform(np.zeros((3, 2))).shape == (3, 2)
+    for other in ("ba", "ac"):
+        with pytest.raises(InvalidInput, match="feature names should match"):
+            model.transform(named(kind, other))
+    model.fit(np.zeros((3, 2)))
+    assert not hasattr(model, "feature_names_in_")
+    assert model.transform(named(kind, "ba")).shape == (3, 2)
+
+
+def test_an_empty_list_does_not_say_how_many_features_there_are():
+    account = Spending()
+    model = StandardScaler(epsilon=1, bounds=(0, 1), account=account)
+    with pytest.raises(InvalidInput, match=r"empty list.*numpy\.empty"):
+        model.fit([])
+    assert account.epsilon(1e-5) == 0
+    assert model.fit(np.empty((0, 2))).n_features_in_ == 2

@@ -727,3 +727,32 @@ def test_a_large_epsilon_is_confirmed_also_where_sigma_is_given():
     assert next(iter(run(sigma=0.05, rate=1))) == 1
     target = Budget(30, 1e-5, allow_large_epsilon=True)  # confirmed there
     assert next(iter(run(sigma=None, target=target, allow_large_epsilon=False))) == 1
+
+
+@pytest.mark.filterwarnings("ignore")  # torch's own, of what is old
+@pytest.mark.parametrize("norm", [nn.utils.spectral_norm, nn.utils.parametrizations.spectral_norm])
+def test_spectral_norm_is_refused_for_what_it_does(norm):
+    """It writes how many calls there were, not who was in them, and nothing else listens."""
+    model = net()
+    norm(model[0])
+    with pytest.raises(Refused, match=r"spectral_norm.*how many calls"):
+        run(model)
+
+
+def test_spectral_norm_whose_estimate_stays_is_trained():
+    model = net()
+    nn.utils.parametrizations.spectral_norm(model[0]).parametrizations.eval()
+    before = model[0].parametrizations.weight[0]._u.clone()
+    run(model, steps=2).run(progress=False)
+    assert torch.equal(model[0].parametrizations.weight[0]._u, before)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_weights_that_a_hook_of_torch_computes_are_refused_for_that():
+    model = net()
+    nn.utils.weight_norm(model[0])
+    with pytest.raises(InvalidInput, match=r"computes its weight in a hook.*parametrizations"):
+        run(model)
+    model = net()
+    nn.utils.parametrizations.weight_norm(model[0])
+    run(model, steps=2).run(progress=False)

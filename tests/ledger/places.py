@@ -6,6 +6,7 @@ from pathlib import Path
 
 from hubbub.ledger import Account, Ledger
 from hubbub.ledger.place import Note
+from hubbub.ledger.postgres import _HERE
 from hubbub.ledger.store import SQLite, name_of
 from hubbub.loss import Budget
 from hubbub.unit import Unit
@@ -77,6 +78,8 @@ class Database:
         for ledger in self._opened:
             ledger.close()
         self.attack("DROP SCHEMA IF EXISTS hubbub CASCADE")
+        # Which is found: the next test's is another ledger.
+        Note.of_database(self.attack(_HERE)[0][0]).path.unlink(missing_ok=True)
 
 
 def account(ledger: Ledger, epsilon=1, delta=0) -> Account:

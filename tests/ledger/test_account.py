@@ -1,19 +1,24 @@
 """What an account promises: never overspent, charged once a key, one answer a charge, and roles."""
 
+import copy
 import json
+import pickle
 import secrets
 from datetime import UTC, datetime
 from fractions import Fraction
 from unittest import mock
 
+import pandas as pd
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+import hubbub as hb
 import hubbub.ledger.book
 from hubbub.errors import BudgetExceeded, InvalidInput, Refused
 from hubbub.ledger import Ledger
 from hubbub.loss import Budget, Filter, Loss
+from hubbub.spending import Spending
 from hubbub.unit import Neighbours, Unit
 from ledger.places import PATIENT, account
 from refusing import refused
@@ -365,3 +370,18 @@ def test_any_text_is_read_as_it_was_written(place):
     assert owner.keep(number, text) == owner.released(number) == text
     assert [entry.body["what"] for entry in owner.entries() if entry.kind == "charge"] == [text]
     assert place.open().verify().is_whole
+
+
+COPIES = [pickle.dumps, copy.copy, copy.deepcopy, lambda one: copy.deepcopy({"held": [one]})]
+
+
+@pytest.mark.parametrize("made", COPIES)
+def test_what_spends_is_neither_copied_nor_pickled(place, made):
+    """It says what to do instead, and not what Python cannot do with a connection."""
+    with place.open() as ledger, hb.open(pd.DataFrame({"p": [1]}), table="t", unit="p") as data:
+        owner = account(ledger)
+        for one in (owner, owner.for_reader(), ledger, data, Spending(Budget(1)), Spending()):
+            with pytest.raises(Refused, match=r"cannot be copied or pickled.*To mend it"):
+                made(one)
+        owner.charge("a count", Loss.pure(1))
+        assert owner.left().epsilon == 0

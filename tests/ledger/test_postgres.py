@@ -1,6 +1,7 @@
 """PostgreSQL's own: roles that raw SQL cannot get around, durability, and what is said where it fails."""
 
 from fractions import Fraction
+from pathlib import Path
 
 import pytest
 
@@ -217,3 +218,32 @@ def test_a_dump_that_was_put_back_into_the_ledger_s_own_database_is_refused(data
     assert Ledger.restore(database.address, spent_since={"visits": HALF}).is_whole
     with database.open() as ledger:
         assert ledger.account("visits").spent.epsilon == 1
+
+
+def test_a_database_whose_ledger_was_dropped_has_no_fresh_budget(database, tmp_path):
+    with database.open():
+        pass
+    database.attack("DROP SCHEMA hubbub CASCADE")  # nothing was in it
+    with database.open() as ledger:
+        account(ledger).charge("a count", HALF)
+        ledger.backup(tmp_path / "b")
+        database.attack("DROP SCHEMA hubbub CASCADE")
+        with pytest.raises(LedgerFailed):
+            account(ledger)
+    with pytest.raises(Refused, match=r"its schema was dropped.*restore"):
+        database.open()
+    assert database.attack("SELECT to_regclass('hubbub.turn')") == [(None,)]
+    assert Ledger.restore(database.address, tmp_path / "b", spent_since={}).is_whole
+    with database.open() as ledger:
+        assert ledger.account("visits").spent.epsilon == Fraction(1, 2)
+
+
+def test_the_owner_says_that_a_dropped_ledger_is_not_needed(database):
+    with database.open() as ledger:
+        account(ledger)
+    database.attack("DROP SCHEMA hubbub CASCADE")
+    with pytest.raises(Refused, match="dropped") as refused:
+        database.open()
+    Path(refused.value.fix.rpartition("remove ")[2]).unlink()
+    with database.open() as ledger:
+        assert account(ledger).spent.epsilon == 0

@@ -12,6 +12,7 @@ import mpmath
 import numpy as np
 import pytest
 
+import hubbub
 from hubbub.bounded import LARGEST, Bounded, Sensitivity
 from hubbub.errors import HubbubError, InvalidInput, Refused, Unsupported
 from hubbub.loss import Loss, largest_mu
@@ -268,7 +269,7 @@ def test_the_least_noise_is_the_lesser_and_without_delta_it_is_laplace():
     assert isinstance(least_noise(**close, confidence=0.5), Laplace)
     assert isinstance(least_noise(**close, confidence=1 - 1e-9), Gaussian)
     # Where both are off by the same, the promise without δ is the better one.
-    both = {"sensitivity": 1, "epsilon": 50, "delta": 1e-6}
+    both = {"sensitivity": 1, "epsilon": 50, "delta": 1e-6, "allow_large_epsilon": True}
     assert isinstance(least_noise(**both), Laplace)
 
 
@@ -510,13 +511,14 @@ def test_a_fractional_sensitivity_asks_for_reals():
 @pytest.mark.parametrize("cells", [1, 1000, 10**6])
 @pytest.mark.parametrize("epsilon", [0.001, 1, 1000])
 def test_rounding_hardly_adds_to_the_noise(cells, epsilon):
-    laplace = Laplace.of(sensitivity=1, epsilon=epsilon, real=True, cells=cells)
+    large = {"allow_large_epsilon": True}
+    laplace = Laplace.of(sensitivity=1, epsilon=epsilon, real=True, cells=cells, **large)
     assert laplace.scale <= Fraction(1001, 1000) / Fraction(str(epsilon)) * (
         1 if cells < 10**6 else Fraction(11, 10)
     )
     assert 2**32 <= laplace.scale / laplace.grid <= 2**47
-    gaussian = Gaussian.of(sensitivity=1, epsilon=epsilon, delta=1e-6, real=True, cells=cells)
-    plain = Gaussian.of(sensitivity=1, epsilon=epsilon, delta=1e-6)
+    gaussian = Gaussian.of(sensitivity=1, epsilon=epsilon, delta=1e-6, real=True, cells=cells, **large)
+    plain = Gaussian.of(sensitivity=1, epsilon=epsilon, delta=1e-6, **large)
     assert plain.scale < gaussian.scale <= plain.scale * Fraction(1001, 1000)
 
 
@@ -817,11 +819,11 @@ def test_a_grid_is_a_power_of_two(grid):
 
 def test_an_epsilon_of_any_size_that_can_be_sampled_is_taken():
     for epsilon in (1e-12, 1e-3, 700, 1e6, sys.float_info.max):
-        assert Laplace.of(sensitivity=1, epsilon=epsilon).loss().cost().epsilon == (
+        assert Laplace.of(sensitivity=1, epsilon=epsilon, allow_large_epsilon=True).loss().cost().epsilon == (
             None if epsilon > 2**64 else rational(epsilon, "epsilon")
         )
-    assert Laplace.of(sensitivity=1, epsilon=1e6).release(5).value == 5
-    assert Gaussian.of(sensitivity=1, epsilon=1e9, delta=1e-6).release(5).value == 5
+    assert Laplace.of(sensitivity=1, epsilon=1e6, allow_large_epsilon=True).release(5).value == 5
+    assert Gaussian.of(sensitivity=1, epsilon=1e9, delta=1e-6, allow_large_epsilon=True).release(5).value == 5
 
 
 def test_fields_are_made_exact():
@@ -860,3 +862,30 @@ def test_a_mechanism_says_what_it_does():
     assert str(Gaussian(Fraction(2), Sensitivity(1), Fraction(1, 2), 4)) == (
         "Gaussian noise of σ = 2 on a grid of step 0.5: Gaussian μ = 1"
     )
+
+
+FOR_AN_EPSILON = [
+    partial(Laplace.of, sensitivity=1),
+    partial(Laplace.of, sensitivity=1, real=True),
+    partial(Gaussian.of, sensitivity=1, delta=1e-6),
+    partial(least_noise, sensitivity=1),
+    partial(least_noise, sensitivity=1, delta=1e-6),
+    partial(hubbub.PermuteAndFlip.of, sensitivity=1),
+    partial(hubbub.Exponential.of, sensitivity=1),
+    partial(hubbub.LaplaceMax.of, sensitivity=1),
+    partial(hubbub.LaplaceMaxWithGap.of, sensitivity=1),
+    partial(hubbub.AboveThreshold.of, sensitivity=1, threshold=0),
+    hubbub.RandomizedResponse.of,
+    partial(hubbub.UnaryEncoding.of, categories=3),
+]
+
+
+@pytest.mark.parametrize("made", FOR_AN_EPSILON)
+def test_a_mechanism_for_a_large_epsilon_is_made_only_where_that_is_confirmed(made):
+    """As the shell, budgets, plans and fits say: one policy."""
+    made(epsilon=20)
+    with pytest.raises(Refused, match="epsilon is above 20"):
+        made(epsilon=20.001)
+    made(epsilon=20.001, allow_large_epsilon=True)
+    with pytest.raises(InvalidInput, match="allow_large_epsilon"):
+        made(epsilon=1, allow_large_epsilon=1)

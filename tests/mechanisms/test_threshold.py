@@ -30,7 +30,8 @@ FAR = 10**12
 
 
 def _one(**named):
-    return AboveThreshold.of(**{"sensitivity": 1, "epsilon": 1, "threshold": 0, **named})
+    settings = {"sensitivity": 1, "epsilon": 1, "threshold": 0, "allow_large_epsilon": True}
+    return AboveThreshold.of(**{**settings, **named})
 
 
 class Book:

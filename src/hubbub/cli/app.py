@@ -20,7 +20,6 @@ from hubbub.cli.query import Large, plan, query
 from hubbub.cli.screen import bold, say, words
 from hubbub.cli.typed import above_zero, chance, counted, number, sure, up
 from hubbub.errors import HubbubError, InvalidInput
-from hubbub.loss import refuse_large_epsilon
 from hubbub.mechanisms import Gaussian, Laplace, PermuteAndFlip, RandomizedResponse, least_noise
 from hubbub.rational import at_least_zero
 from hubbub.unit import Unit
@@ -144,11 +143,12 @@ def release(
     certain, allowed, people = sure(confidence), chance(delta), _people(population)
     mechanism = least_noise(
         sensitivity=_moved(sensitivity, real=real),
-        epsilon=_spent(epsilon, large=large_epsilon),
+        epsilon=above_zero(epsilon, "--epsilon"),
         delta=allowed,
         real=real,
         confidence=certain,
         population=people,
+        allow_large_epsilon=large_epsilon,
     )
     exact = number(value, "the value")
     if not real and exact.denominator != 1:
@@ -193,6 +193,7 @@ def error(
             cells=count,
             confidence=certain,
             population=people,
+            allow_large_epsilon=True,  # nothing is released
         )
     elif allowed:
         mechanism = Gaussian.for_error(
@@ -236,8 +237,12 @@ def choose(
             fix="give each name once",
         )
     certain = sure(confidence)
-    spent = _spent(epsilon, large=large_epsilon)
-    mechanism = PermuteAndFlip.of(sensitivity=1, epsilon=spent, monotone=True)
+    mechanism = PermuteAndFlip.of(
+        sensitivity=1,
+        epsilon=above_zero(epsilon, "--epsilon"),
+        monotone=True,
+        allow_large_epsilon=large_epsilon,
+    )
     out = mechanism.release(Bounded.asserted(counts, mechanism.sensitivity, Unit("person")))
     say(bold(names[out.value]))
     say(f"its count lies at most {out.error(certain):.4g} below the best ({_percent(certain)})")
@@ -259,7 +264,7 @@ def toss(
             fix="answer true or false, or yes or no",
         )
     mechanism = (
-        RandomizedResponse.of(epsilon=_spent(epsilon, large=large_epsilon))
+        RandomizedResponse.of(epsilon=above_zero(epsilon, "--epsilon"), allow_large_epsilon=large_epsilon)
         if epsilon
         else RandomizedResponse.coin()
     )
@@ -276,13 +281,6 @@ def main() -> None:
         what, why, fix = (_in_shell(text) for text in (problem.what, problem.why, problem.fix))
         say(words(what, "red"), ": ", words(why), ".\nTo mend it: ", words(fix), ".", aside=True)
         raise SystemExit(2) from None
-
-
-def _spent(epsilon: str, *, large: bool) -> Fraction:
-    """The ε that was typed, if the library lets it be spent."""
-    typed = above_zero(epsilon, "--epsilon")
-    refuse_large_epsilon(typed, allow=large)
-    return typed
 
 
 def _people(population: str | None) -> int | None:

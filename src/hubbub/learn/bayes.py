@@ -67,7 +67,7 @@ class GaussianNB(Classifier):
             "var_": np.array([box.reach**2 * variance for _, variance in made]),
         }
         self._box_ = box
-        return self._end(measuring, learned, features)
+        return self._end(measuring, learned, features, X)
 
     def predict_log_proba(self, X: Any) -> Reals:  # noqa: N803
         """The logarithms of the chances of the classes, row by row."""

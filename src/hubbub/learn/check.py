@@ -42,6 +42,7 @@ _ODD = 0x1E3779B97F4A7C15
 """Spreads bits over all of 64; what overflows is cut."""
 _HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 _hooks_of = attrgetter(*_HOOKS)
+_UTILS = "torch.nn.utils."
 
 _INSTEAD = "use GroupNorm or LayerNorm, which look at one example at a time"
 
@@ -89,6 +90,7 @@ def refuse_model(model: nn.Module, parameters: Sequence[nn.Parameter]) -> None:
             raise _left_over("a parameter has grad_sample")
     for module in model.modules():
         name = type(module).__name__
+        _refuse_reparametrized(module, name)
         if isinstance(module, nn.modules.batchnorm._BatchNorm):  # noqa: SLF001 - the class they all share
             if isinstance(module, nn.modules.instancenorm._InstanceNorm):  # noqa: SLF001
                 continue
@@ -109,6 +111,28 @@ def refuse_model(model: nn.Module, parameters: Sequence[nn.Parameter]) -> None:
             )
         if is_hooked(module):
             raise _left_over(f"a {name} has hooks")
+
+
+def _refuse_reparametrized(module: nn.Module, name: str) -> None:
+    """Refuse what torch itself computes weights by before each call, if that is no function of them alone."""
+    # By their names: torch.nn.utils.spectral_norm is the function, which hides the module of its class.
+    ours = [hook for hook in module._forward_pre_hooks.values() if type(hook).__module__.startswith(_UTILS)]  # noqa: SLF001
+    kinds = {type(hook).__name__ for hook in ours}
+    if "SpectralNorm" in kinds or (name == "_SpectralNorm" and module.training):
+        raise Refused(
+            "the model has a layer with spectral_norm",
+            why="each call moves its estimate of the norm on, so that what is released would tell how many "
+            "calls there were, and that follows how many examples are in the lots",
+            fix="use torch.nn.utils.parametrizations.weight_norm; or parametrizations.spectral_norm with "
+            "layer.parametrizations.eval(), which keeps the estimate as it is",
+        )
+    if kinds:
+        raise InvalidInput(
+            f"a {name} computes its weight in a hook of torch's own ({min(kinds)})",
+            why="what a hook does cannot be told from listening to examples",
+            fix="use what torch.nn.utils.parametrizations has instead, as weight_norm; or make the weight a "
+            "plain one again, as torch.nn.utils.remove_weight_norm and prune.remove do",
+        )
 
 
 def is_hooked(module: nn.Module) -> bool:

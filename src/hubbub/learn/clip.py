@@ -241,13 +241,15 @@ def added_up(sums: Sequence[Sums], way: Way, chunks: Iterable[Chunk]) -> None:
     """
     with quiet():
         way.begin()
+        within = False
         for chunk in chunks:
-            found, there = _as_looked_at(way, chunk)
+            found, there = _as_looked_at(way, chunk, within=within)
             with exact_products(), torch.no_grad():
                 _add(sums, found, there)
+            within = True
         if way.has_moved:
             # Whether these numbers stay is seen also where a lot has one chunk, whoever is in it.
-            _as_looked_at(way, chunk.blanks(GRAIN))
+            _as_looked_at(way, chunk.blanks(GRAIN), within=True)
 
 
 def _add(sums: Sequence[Sums], found: Found, there: Tensor) -> None:
@@ -262,19 +264,20 @@ def _add(sums: Sequence[Sums], found: Found, there: Tensor) -> None:
         total.add(found, one, good)
 
 
-def _as_looked_at(way: Way, chunk: Chunk) -> tuple[Found, Tensor]:
+def _as_looked_at(way: Way, chunk: Chunk, *, within: bool) -> tuple[Found, Tensor]:
     """A chunk's gradients, by what was looked at: where the model does something else, that is looked at."""
-    while True:
-        try:
-            return _computed(way, chunk)
-        except Changed:
-            way.change()
-        except Drifting:
-            raise Refused(
-                "the numbers that the model is computed with change within a lot",
-                why="an example would be treated by which chunk it happens to be in",
-                fix="change schedules between steps, in the loop over the trainer",
-            ) from None
+    try:
+        while True:
+            try:
+                return _computed(way, chunk)
+            except Changed:
+                way.change(within=within)
+    except Drifting:
+        raise Refused(
+            "the numbers that the model is computed with change within a lot",
+            why="an example would be treated by which chunk it happens to be in",
+            fix="change schedules between steps, in the loop over the trainer",
+        ) from None
 
 
 def _computed(way: Way, chunk: Chunk) -> tuple[Found, Tensor]:

@@ -72,7 +72,7 @@ class KMeans(Estimator):
             means = np.clip(sums[known, 1:] / sums[known, :1], _end(box, box.low), _end(box, box.high))
             centres = _spread_out(clusters, box, np.rint(means * STEPS).astype(np.int64))
         self._box_, self._centres_ = box, centres
-        return self._end(measuring, {"cluster_centers_": box.reals(centres / STEPS)}, features)
+        return self._end(measuring, {"cluster_centers_": box.reals(centres / STEPS)}, features, X)
 
     def predict(self, X: Any) -> NDArray[np.int64]:  # noqa: N803
         """The number of the centre nearest to each row, in scaled features; a row must be in the bounds."""

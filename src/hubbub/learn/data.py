@@ -76,6 +76,8 @@ class Examples:
         self.per_unit = whole(per_unit, "per_unit")
         self.copies = whole(copies, "copies")
         self._fetch, count, self.blank = _source(data, example, kind)
+        self.is_code = not _are_tensors(data)
+        """Whether somebody else's code gives the examples."""
         self._members: list[NDArray[np.int64]] | None = None
         self._count = count
         if units is not None:
@@ -134,10 +136,8 @@ def _source(data: Any, example: Any, kind: torch.dtype) -> tuple[Fetch, int, lis
     """How to fetch examples, how many there are, and a blank of their shape."""
     if type(data) is TensorDataset:
         return _tensors(data.tensors, example, kind)
-    if isinstance(data, (Tensor, np.ndarray)):
-        return _tensors([data], example, kind)
-    if isinstance(data, (tuple, list)) and data and all(isinstance(x, (Tensor, np.ndarray)) for x in data):
-        return _tensors(data, example, kind)
+    if _are_tensors(data):
+        return _tensors([data] if isinstance(data, (Tensor, np.ndarray)) else data, example, kind)
     if isinstance(data, (IterableDataset, Mapping)) or not (
         hasattr(data, "__getitem__") and hasattr(data, "__len__")
     ):
@@ -147,6 +147,12 @@ def _source(data: Any, example: Any, kind: torch.dtype) -> tuple[Fetch, int, lis
             fix="pass tensors, arrays, or a Dataset with a length",
         )
     return _items(data, example)
+
+
+def _are_tensors(data: Any) -> bool:
+    if isinstance(data, (tuple, list)) and data:
+        return all(isinstance(x, (Tensor, np.ndarray)) for x in data)
+    return type(data) is TensorDataset or isinstance(data, (Tensor, np.ndarray))
 
 
 def _tensors(given: Sequence[Any], example: Any, kind: torch.dtype) -> tuple[Fetch, int, list[Tensor]]:

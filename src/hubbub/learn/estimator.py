@@ -59,6 +59,8 @@ class Estimator(ABC):
     """Confirms an ε above 20."""
 
     n_features_in_: int = field(init=False)
+    feature_names_in_: NDArray[Any] = field(init=False)
+    """The names of the columns, where `fit` was given a data frame."""
     loss_: Loss = field(init=False)
     release_: Release = field(init=False)
     receipt_: Receipt | None = field(init=False)
@@ -173,9 +175,12 @@ class Estimator(ABC):
         """Charge. From here on the rows may be read."""
         return Measuring(f"{type(self).__name__}.fit", price, account_of(self.account))
 
-    def _end(self, measuring: Measuring, learned: dict[str, Any], features: int) -> Self:
+    def _end(self, measuring: Measuring, learned: dict[str, Any], features: int, X: Any) -> Self:  # noqa: N803
         """Take over what was learned."""
         self.n_features_in_ = features
+        vars(self).pop("feature_names_in_", None)
+        if (names := _names(X)) is not None:
+            self.feature_names_in_ = np.array(names, dtype=object)
         self.loss_ = measuring.price.loss
         self.receipt_ = measuring.receipt
         self.release_ = measuring.release(learned)
@@ -228,6 +233,13 @@ class Estimator(ABC):
                 f"{self.n_features_in_} features as input",
                 why="it was fitted on so many",
                 fix="pass the features that it was fitted on",
+            )
+        names, known = _names(X), getattr(self, "feature_names_in_", None)
+        if names is not None and known is not None and names != known.tolist():
+            raise InvalidInput(
+                "The feature names should match those that were passed during fit",
+                why="features are taken by their place, and these are others, or in another order",
+                fix="pass the columns in the order of feature_names_in_: X[list(model.feature_names_in_)]",
             )
         return rows
 
@@ -324,6 +336,12 @@ def matrix(given: Any) -> Reals:
         rows = rows.astype(object) if rows.dtype.kind in "US" else rows
     except Exception:  # noqa: BLE001 - making an array runs the cells' own code
         raise _wrong_shape() from None
+    if not len(rows) and not has_type(given):
+        raise InvalidInput(
+            "X is an empty list",
+            why="how many features a row has is said by the rows of a list alone",
+            fix="pass an array, whose shape says it also where there are no rows: numpy.empty((0, features))",
+        )
     if rows.ndim != 2:
         raise _wrong_shape()
     if rows.shape[1] == 0:
@@ -366,6 +384,16 @@ def column(y: Any, rows: int, name: str) -> NDArray[Any]:
     return given
 
 
+def _names(given: Any) -> list[str] | None:
+    """The names of a data frame's columns, which are public; None where they are not all texts."""
+    try:
+        named = given.column_names if hasattr(given, "column_names") else given.columns
+        names = list(named)
+    except Exception:  # noqa: BLE001 - of anything that is no data frame
+        return None
+    return [str(name) for name in names] if names and all(isinstance(n, str) for n in names) else None
+
+
 def _table(given: Any) -> NDArray[Any]:
     """Rows that are lists, or arrays of their own, cell by cell."""
     rows = [list(row) for row in given]
@@ -375,8 +403,6 @@ def _table(given: Any) -> NDArray[Any]:
             raise _wrong_shape()
         for number, cell in enumerate(row):
             table[place, number] = cell
-    if not rows:
-        raise _wrong_shape()
     return table
 
 

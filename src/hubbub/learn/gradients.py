@@ -21,10 +21,10 @@ from torch.autograd.graph import GradientEdge, _engine_run_backward
 
 from hubbub.errors import InvalidInput
 from hubbub.learn.apart import exact_products
-from hubbub.learn.held import keeping
+from hubbub.learn.held import alike, keeping
 from hubbub.learn.layers import Rule, Tape, rule_for
 from hubbub.learn.pieces import Dense, Piece
-from hubbub.learn.program import Changed, Drifting, Listening, Program, settings_of
+from hubbub.learn.program import Changed, Drifting, Listening, Program, Settings, settings_of
 
 __all__ = ["Augment", "Functional", "Objective", "OneByOne", "Recorded", "Way", "backwards"]
 
@@ -85,8 +85,8 @@ class Way(ABC):
         """Whether the model was computed with other numbers than in the lot before."""
         return False
 
-    def change(self) -> None:
-        """The model is not what it was when this way was chosen: choose again."""
+    def change(self, *, within: bool) -> None:  # noqa: ARG002 - for those that can
+        """The model is not what it was when this way was chosen: choose again; perhaps within a lot."""
         raise Changed
 
     @abstractmethod
@@ -112,8 +112,11 @@ class Recorded(Way):
     """Whether what is done is compared with it: from the first lot on."""
     _reals: bytes | None = None
     _reals_before: bytes | None = None
+    _outside: dict[Any, Tensor] = field(default_factory=dict)
+    """What was in tensors from outside, by their place among these and their shape."""
+    _outside_before: dict[Any, Tensor] = field(default_factory=dict)
     _rules: dict[nn.Module, Rule] = field(init=False)
-    _settings: dict[nn.Module, Callable[[Any], Any]] = field(init=False)
+    _settings: dict[nn.Module, Settings] = field(init=False)
 
     def __post_init__(self) -> None:
         mine = set(self.parameters)
@@ -140,11 +143,16 @@ class Recorded(Way):
     def begin(self) -> None:
         """As `Way`."""
         self._reals_before, self._reals = self._reals, None
+        self._outside_before, self._outside = self._outside, {}
 
     @property
     def has_moved(self) -> bool:
         """As `Way`."""
-        return self._reals is not None and self._reals != self._reals_before
+        before = self._outside_before
+        return self._reals is not None and (
+            self._reals != self._reals_before
+            or not all(which in before and alike(before[which], x) for which, x in self._outside.items())
+        )
 
     def gradients(self, batch: Sequence[Tensor], weights: Tensor) -> Found:
         """As `Way`; raises `Changed` where the model does not do what was looked at."""
@@ -153,12 +161,15 @@ class Recorded(Way):
         listening: Any = heard or nullcontext()
         with self._recording(tape, heard), listening:
             losses = self.objective(*flat)
+        outside = () if heard is None else heard.outside or ()
+        if heard is not None:
+            heard.outside = None
         edges = [edge for site in tape.sites for edge in site.edges]
         shares = weights.flatten().to(losses.dtype)
         with listening:
             gradients = iter(backwards(losses, edges, shares) if edges else ())
         if heard is not None:
-            self._compare(heard)
+            self._compare(heard, outside)
         self.held = tape.held
         found: dict[nn.Parameter, list[Piece]] = {}
         if not tape.unchanged:
@@ -186,13 +197,20 @@ class Recorded(Way):
                 for parameter, pieces in found.items()
             }
 
-    def _compare(self, heard: Listening) -> None:
+    def _compare(self, heard: Listening, outside: Sequence[Tensor]) -> None:
         if self.program is None or not self.program.is_of(heard):
             raise Changed
         if self._reals is None:
             self._reals = heard.reals
         elif self._reals != heard.reals:
             raise Drifting
+        for place, tensor in enumerate(outside):
+            # By shape: some follow how many examples a chunk has.
+            which = place, tensor.shape
+            if which not in self._outside:
+                self._outside[which] = tensor.detach().clone()
+            elif not alike(self._outside[which], tensor.detach()):
+                raise Drifting
 
     @contextmanager
     def _recording(self, tape: Tape, heard: Listening | None = None) -> Iterator[None]:

@@ -9,19 +9,20 @@ import dis
 import sys
 import types
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from functools import cache, partial
 from operator import is_
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar, cast
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-__all__ = ["alike", "keeping"]
+__all__ = ["alike", "keeping", "reading"]
 
+_T = TypeVar("_T")
 _USUAL = frozenset(vars(nn.Module())) - {"_parameters", "_buffers", "_modules"}
 """What torch keeps of a module beside what it holds."""
 _FIXED = (tuple, frozenset)
@@ -45,6 +46,21 @@ def keeping(module: nn.Module, *, weights: bool = False) -> Iterator[None]:
         with torch.no_grad():
             for held, was in before.values():
                 _put_back(held, was)
+
+
+def reading(chunks: Iterable[_T], module: nn.Module) -> Iterator[_T]:
+    """The same chunks; a data set that they are read from leaves the module as it was.
+
+    It may share an object with the model, as a cache or settings: what it writes there of one example would
+    decide how all others are treated.
+    """
+    source = iter(chunks)
+    while True:
+        with keeping(module):
+            chunk = next(source, _MISSING)
+        if chunk is _MISSING:
+            return
+        yield cast("_T", chunk)
 
 
 class _Names(NamedTuple):

@@ -75,7 +75,7 @@ class LinearRegression(Estimator):
         slope = scaled * target.reach[0] / box.reach
         level = target.centre[0] + target.reach[0] * (mean[-1] - mean[:-1] @ scaled)
         learned = {"coef_": slope, "intercept_": float(level - slope @ box.centre)}
-        return self._end(measuring, learned, features)
+        return self._end(measuring, learned, features, X)
 
     def predict(self, X: Any) -> Reals:  # noqa: N803
         """The answers that are expected."""

@@ -111,7 +111,7 @@ class LogisticRegression(Classifier):
             "intercept_": weights[:, -1] - slopes @ box.centre,
         }
         self._box_ = box
-        return self._end(measuring, learned, features)
+        return self._end(measuring, learned, features, X)
 
     def decision_function(self, X: Any) -> Reals:  # noqa: N803
         """The linear scores; of two classes, that of the second."""

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from torch import Tensor
 
 from hubbub.learn.gradients import Found, OneByOne, Recorded, Way
+from hubbub.learn.program import Drifting
 
 __all__ = ["Looked"]
 
@@ -27,6 +28,7 @@ class Looked(Way):
         self.way = way
         self._again = again
         self._looks = 0
+        self._is_new = False
 
     @property
     def is_alone(self) -> bool:
@@ -35,25 +37,32 @@ class Looked(Way):
 
     def begin(self) -> None:
         """As `Way`."""
+        self._is_new = False
         self.way.begin()
 
     @property
     def has_moved(self) -> bool:
         """As `Way`."""
-        return self.way.has_moved
+        return self._is_new or self.way.has_moved
 
     def gradients(self, batch: Sequence[Tensor], weights: Tensor) -> Found:
         """As `Way`."""
         return self.way.gradients(batch, weights)
 
-    def change(self) -> None:
-        """As `Way`: look again, at what the model does now, on made-up examples."""
+    def change(self, *, within: bool) -> None:
+        """As `Way`: look again, at what the model does now, on made-up examples.
+
+        Within a lot it must still do to these what it did: the lot's first examples were computed so.
+        """
         self._looks += 1
         found = self._again() if self._looks <= _OFTEN else self.way
-        if not found.is_alone and _program(found) == _program(self.way):
+        is_same = _program(found) == _program(self.way)
+        if within and not is_same:
+            raise Drifting
+        if not found.is_alone and is_same:
             found = OneByOne(self.objective, self.parameters, f"{OneByOne.name} (it changes as it goes)")
-        self.way, self.name = found, found.name
+        self.way, self.name, self._is_new = found, found.name, True
 
 
 def _program(way: Way) -> object:
-    return way.program if isinstance(way, Recorded) else None
+    return type(way), way.program if isinstance(way, Recorded) else None

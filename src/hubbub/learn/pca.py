@@ -79,7 +79,7 @@ class PCA(Estimator):
             "mean_": box.reals(mean),
             "n_components_": wanted,
         }
-        return self._end(measuring, learned, features)
+        return self._end(measuring, learned, features, X)
 
     def transform(self, X: Any) -> Reals:  # noqa: N803
         """The rows along the components."""

@@ -12,7 +12,8 @@ What is compared, and what is not:
     tensors         by where they come from: an input, a weight, the result of an earlier call, or outside
     whole numbers   dimensions, sizes, places: as a + b·(examples), found from two batches of different sizes
     reals           not compared with those of other steps, as they scale and do not route; within a step they
-                    must not change, or an example would be treated by which chunk it happens to be in
+                    must not change, or an example would be treated by which chunk it happens to be in; nor
+                    must what is in tensors from outside
     layers          those with rules (`layers`) are one call each, with all their settings
 
 Proof: docs/proofs/dpsgd.md, "Every step is the one that was looked at"
@@ -23,17 +24,26 @@ from array import array
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import attrgetter
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-__all__ = ["Changed", "Drifting", "Listening", "Program", "lasting_of", "settings_of"]
+__all__ = ["Changed", "Drifting", "Listening", "Program", "Settings", "lasting_of", "settings_of"]
 
 Said = Any
 """A call as it is compared: a nested tuple."""
+
+
+class Settings(NamedTuple):
+    """How to ask a layer for what it is set to."""
+
+    whole: Callable[[Any], Any]
+    reals: Callable[[Any], Any] | None
+    """Such as what is added to a variance; None if it has none."""
+
 
 _serials = itertools.count()
 _MARK = "_hubbub_made"
@@ -134,6 +144,8 @@ class Listening(TorchFunctionMode):
         self.lasting = lasting
         self.calls: list[Said] = []
         self.numbers: list[float] = []
+        self.outside: list[Tensor] | None = []
+        """Tensors that no call made, on the way forward; on the way back gradients are such, so None."""
         self.was_read = False
         """Whether numbers in a tensor were asked for: code may do with them what it likes."""
         self.unknown = unknown
@@ -161,19 +173,22 @@ class Listening(TorchFunctionMode):
     def layer(
         self,
         number: int,
-        settings: Callable[[Any], Any],
+        settings: Settings,
         module: nn.Module,
         run: Callable[..., Any],
         *args: Any,
         **kwargs: Any,
     ) -> Any:
         """A layer with a rule, as one call: what happens within is ours and torch's, and no model's."""
+        whole = settings.whole(module)
+        if settings.reals is not None:
+            self._said(settings.reals(module))
         held = tuple([p if p is None else self._of(p) for p in module._parameters.values()])  # noqa: SLF001
         if self._is_within:
             # A layer of a layer: what it is given is made there.
-            self.calls.append((number, settings(module), held))
+            self.calls.append((number, whole, held))
             return run(*args, **kwargs)
-        self.calls.append((number, settings(module), held, self._said(args), self._said(kwargs)))
+        self.calls.append((number, whole, held, self._said(args), self._said(kwargs)))
         self._is_within = True
         try:
             with torch._C.DisableTorchFunction():  # noqa: SLF001 - its calls are not the model's
@@ -219,6 +234,8 @@ class Listening(TorchFunctionMode):
             return name
         if self.unknown is not None:
             self.unknown(tensor)
+        if self.outside is not None:
+            self.outside.append(tensor)
         return (_OUTSIDE, tensor.dtype, tuple(tensor.shape))
 
     def _name(self, out: Any) -> None:
@@ -247,12 +264,12 @@ def lasting_of(module: nn.Module) -> dict[int, str]:
     return {id(tensor): f"\0held {number}" for number, tensor in enumerate(held)}
 
 
-def settings_of(module: nn.Module) -> Callable[[Any], Any]:
+def settings_of(module: nn.Module) -> Settings:
     """How to ask a layer for all that it is set to, beside its weights: strides, heads, which comes first."""
-    names = [
-        name for name, value in vars(module).items() if type(value) in {int, bool, str, tuple, type(None)}
-    ]
-    return attrgetter(*sorted(names))
+    held = sorted(vars(module).items())
+    whole = [name for name, value in held if type(value) in {int, bool, str, tuple, type(None)}]
+    reals = [name for name, value in held if type(value) is float]
+    return Settings(attrgetter(*whole), attrgetter(*reals) if reals else None)
 
 
 _PLAIN = frozenset({

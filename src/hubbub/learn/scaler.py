@@ -58,7 +58,7 @@ class StandardScaler(Estimator):
             "var_": box.reach**2 * variance,
             "scale_": box.reach * np.sqrt(variance),
         }
-        return self._end(measuring, learned, features)
+        return self._end(measuring, learned, features, X)
 
     def transform(self, X: Any) -> Reals:  # noqa: N803
         """The rows, scaled."""

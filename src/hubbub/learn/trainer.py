@@ -45,6 +45,7 @@ from hubbub.learn.given import (
     unit_of,
 )
 from hubbub.learn.gradients import Augment, Objective, OneByOne, Way
+from hubbub.learn.held import reading
 from hubbub.learn.looked import Looked
 from hubbub.learn.lots import Fixed, Scheduled
 from hubbub.learn.once import is_ledger, note
@@ -492,8 +493,11 @@ class Trainer:
         for place, sums in enumerate(self._sums):
             moves = self.schedule.varies or self.clips[place] is not None
             sums.start(self._threshold(place, step) if moves else sums.threshold)
+        chunks = self._examples.chunks(lot, self.chunk, self._grain)
+        if self._examples.is_code:
+            chunks = reading(chunks, self._way.objective)
         with starting_from(random_bits(64) >> 1):
-            added_up(self._sums, self._way, self._examples.chunks(lot, self.chunk, self._grain))
+            added_up(self._sums, self._way, chunks)
         for place, sums in enumerate(self._sums):
             self._descend(sums)
             self._adapt(place, sums)

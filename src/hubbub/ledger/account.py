@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import date
 from fractions import Fraction
 from functools import cached_property
-from typing import Any
+from typing import Any, NoReturn
 
 from hubbub.errors import BudgetExceeded, HubbubError, InvalidInput, LedgerFailed, Refused
 from hubbub.ledger.book import (
@@ -30,6 +30,7 @@ from hubbub.loss import Budget, Cost, Filter, Loss, Odometer, Receipt
 from hubbub.loss.budget import refuse_other_unit
 from hubbub.loss.compose import Left, Reading
 from hubbub.loss.stored import known_cost, loss_to_json
+from hubbub.process import refuse_copy
 from hubbub.rational import Number, round_up, shown_up
 from hubbub.tables.identity import Identity
 from hubbub.unit import Unit, Window
@@ -535,6 +536,12 @@ class Account:
     def _only_owner(self, what: str) -> None:
         if self._is_reader or self.who != EVERYBODY:
             raise _not_allowed(f"only the owner can {what}")
+
+    def __reduce__(self) -> NoReturn:
+        refuse_copy(
+            "an account of a ledger",
+            "open the ledger where it is needed, as Ledger.open(…).account(…), also in another process",
+        )
 
     def __repr__(self) -> str:
         return f"Account({self.name!r}, {self.unit}{f', for {self.who}' if self.who else ''})"

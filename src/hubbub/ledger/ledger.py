@@ -8,7 +8,7 @@ Proof: docs/proofs/ledger.md
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, NoReturn, Self
 
 from hubbub.errors import InvalidInput, Refused
 from hubbub.ledger.account import Account, check_name, window_of
@@ -19,6 +19,7 @@ from hubbub.ledger.restore import back_up, restore, store_at
 from hubbub.ledger.store import Rows, Store
 from hubbub.ledger.verify import Replay, Verdict, verified
 from hubbub.loss import Budget, Filter, Loss
+from hubbub.process import refuse_copy
 from hubbub.tables.identity import Identity
 from hubbub.unit import Neighbours, Unit
 
@@ -224,6 +225,9 @@ class Ledger:
     def close(self) -> None:
         """Let go of the store."""
         self._store.close()
+
+    def __reduce__(self) -> NoReturn:
+        refuse_copy("a ledger", "open it where it is needed, as Ledger.open(…), also in another process")
 
     def __enter__(self) -> Self:
         return self

@@ -4,7 +4,7 @@ A ledger holds where it lies: its name, the numbers of its file and of its folde
 made. A copy is another file; a file that was moved has another name or another folder. The number of the
 device is not among them, since it may change when the machine starts anew. What lies beside the ledger, in
 NAME.head, and once more in the user's own folder, is how many lines it had at least: a file that was
-overwritten by an older one has fewer.
+overwritten by an older one has fewer. Of a database the user's folder says also that a ledger was in it.
 
 Proof: docs/proofs/ledger.md, "One ledger"
 """
@@ -144,6 +144,12 @@ class Note:
         """The one in the user's own folder, which is not put back with the ledger's."""
         folder = at_home("XDG_STATE_HOME", ".local", "state")
         return cls(None if folder is None else folder / f"{_parts(name)[0]}.head")
+
+    @classmethod
+    def of_database(cls, here: str) -> "Note":
+        """The one in the user's own folder of a database that has a ledger, whatever its name."""
+        said = json.loads(here)
+        return cls.at_home(f"in-{said['cluster']}-{said['database']}")
 
     def read(self) -> Remembered | None:
         """What was remembered; None where nothing was, or it cannot be read."""

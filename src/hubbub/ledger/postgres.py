@@ -65,9 +65,12 @@ class Postgres:
     Proof: docs/proofs/ledger.md, "Durable"
     """
 
-    def __init__(self, address: str, *, is_looked_at: bool = False, wait: str = _WAIT) -> None:
+    def __init__(
+        self, address: str, *, is_looked_at: bool = False, is_restored: bool = False, wait: str = _WAIT
+    ) -> None:
         self._address = address
         self._is_looked_at = is_looked_at
+        self._is_restored = is_restored
         self._wait = wait
         self._idle: list[Any] = []
         self._process = os.getpid()
@@ -162,8 +165,12 @@ class Postgres:
         def told(rows: Rows) -> tuple[_T, Remembered]:
             return work(rows), head_of(rows)
 
+        before = self._known
         out, self._known = self._transaction(_BEGIN_WRITING.format(wait=self._wait), told)
         Note.at_home(self._known[0]).write(self._known)
+        if self._known[1] and (before is None or before[0] != self._known[0]):
+            # Once is enough: that a ledger was here.
+            Note.of_database(self.read(lambda rows: rows.run(_HERE))[0][0]).write(self._known)
         return out
 
     def _transaction(self, begin: str, work: Callable[[Rows], _T]) -> _T:
@@ -198,12 +205,24 @@ class Postgres:
         return out
 
     def _create(self, connection: Any) -> None:
+        # Read first: one that another process makes meanwhile is not one that is missing.
+        was = None
+        if not (self._is_looked_at or self._is_restored):
+            was = Note.of_database(connection.execute(_HERE).fetchone()[0])
+            was = None if was.read() is None else was
         if connection.execute("SELECT to_regclass('hubbub.turn')").fetchone()[0] is None:
             if self._is_looked_at:
                 raise InvalidInput(
                     "the ledger is not there",
                     why="looking does not make one",
                     fix="give the address of a ledger",
+                )
+            if was is not None:
+                raise Refused(
+                    "the ledger that was in this database is gone: its schema was dropped",
+                    why="in a new one all that was spent would be spent once more",
+                    fix="restore a backup: hubbub ledger restore BACKUP --ledger ADDRESS; or, if nothing "
+                    f"that it paid for is asked about again, remove {was.path}",
                 )
             # Keys are compared byte by byte, as SQLite does, whatever the language of the database.
             tables = TABLES.replace("INTEGER", "BIGINT").replace(

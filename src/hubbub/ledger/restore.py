@@ -23,10 +23,10 @@ __all__ = ["back_up", "restore", "store_at"]
 _PLACE = "SELECT id, lies FROM place"
 
 
-def store_at(where: str | Path, *, is_looked_at: bool = False) -> Store:
+def store_at(where: str | Path, *, is_looked_at: bool = False, is_restored: bool = False) -> Store:
     """The store at a path or an address; one that is looked at is not made."""
     if is_address(where):
-        return Postgres(str(where), is_looked_at=is_looked_at)
+        return Postgres(str(where), is_looked_at=is_looked_at, is_restored=is_restored)
     if is_looked_at and not Path(where).exists():
         raise InvalidInput(
             "the ledger is not there", why="looking does not make one", fix="give the path of a ledger"
@@ -80,7 +80,7 @@ def restore(where: str | Path, backup: str | Path | None, spent: Mapping[str, Lo
         if backup is None:
             source.adopt(lambda rows: _say(Book(rows), spent))
         elif is_address(where):
-            with closing(store_at(where)) as made:
+            with closing(store_at(where, is_restored=True)) as made:
                 source.read(lambda rows: made.adopt(lambda out: _refill(rows, out, spent)))
         else:
             path = Path(where).resolve()

@@ -1,6 +1,13 @@
 """Privacy loss: what a release may cost one person, and how losses add up."""
 
-from hubbub.loss.budget import Account, Budget, Receipt, refuse_large_delta, refuse_large_epsilon
+from hubbub.loss.budget import (
+    Account,
+    Budget,
+    Receipt,
+    refuse_large_delta,
+    refuse_large_epsilon,
+    spendable,
+)
 from hubbub.loss.calibrate import calibrate
 from hubbub.loss.closed import largest_mu
 from hubbub.loss.compose import Cost, Filter, Odometer
@@ -23,4 +30,5 @@ __all__ = [
     "parallel",
     "refuse_large_delta",
     "refuse_large_epsilon",
+    "spendable",
 ]

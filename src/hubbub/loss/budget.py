@@ -16,6 +16,7 @@ __all__ = [
     "refuse_large_delta",
     "refuse_large_epsilon",
     "refuse_other_unit",
+    "spendable",
 ]
 
 _LARGE_DELTA = Fraction(1, 1000)
@@ -99,6 +100,17 @@ def refuse_large_epsilon(epsilon: Fraction, *, allow: bool) -> None:
             why="so much noise as that adds hides nobody: answers are as good as exact",
             fix="pass an epsilon of 1 or so; or confirm it with allow_large_epsilon=True",
         )
+
+
+def spendable(epsilon: Number, *, allow: bool) -> Fraction:
+    """An ε above zero that may be spent: one above 20 only where that is confirmed.
+
+    >>> spendable(0.5, allow=False)
+    Fraction(1, 2)
+    """
+    wanted = positive(epsilon, "epsilon")
+    refuse_large_epsilon(wanted, allow=allow)
+    return wanted
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ import numpy as np
 
 from hubbub.bounded import Sensitivity, unwrap
 from hubbub.errors import InvalidInput, Refused, Unsupported
-from hubbub.loss import Loss, largest_mu, refuse_large_delta
+from hubbub.loss import Loss, largest_mu, refuse_large_delta, spendable
 from hubbub.loss.normal import mills, outside
 from hubbub.mechanisms.accuracy import Beyond, discrete_laplace_beyond, half_width, rounded_gaussian_beyond
 from hubbub.mechanisms.mechanism import Mechanism, check_sensitivity, positive_sensitivity
@@ -234,12 +234,18 @@ class Laplace(Additive):
 
     @classmethod
     def of(
-        cls, *, sensitivity: Sensitivity | Number, epsilon: Number, real: bool = False, cells: int = 1
+        cls,
+        *,
+        sensitivity: Sensitivity | Number,
+        epsilon: Number,
+        real: bool = False,
+        cells: int = 1,
+        allow_large_epsilon: bool = False,
     ) -> Self:
         """The Laplace mechanism with this ε; `real` for values that are not integers."""
         bound = Sensitivity.of(sensitivity)
         positive_sensitivity(bound)
-        wanted = positive(epsilon, "epsilon")
+        wanted = spendable(epsilon, allow=allow_large_epsilon)
         count = whole(cells, "cells")
         if real:
             grid = _grid(bound.l1 / wanted, bound.l1, count)
@@ -347,6 +353,7 @@ class Gaussian(Additive):
         real: bool = False,
         cells: int = 1,
         population: int | None = None,
+        allow_large_epsilon: bool = False,
     ) -> Self:
         """The Gaussian mechanism with the least σ that is (ε, δ)-private.
 
@@ -356,7 +363,7 @@ class Gaussian(Additive):
         positive_sensitivity(bound)
         allowed = probability(delta, "delta")
         refuse_large_delta(allowed, population)
-        mu = largest_mu(positive(epsilon, "epsilon"), allowed)
+        mu = largest_mu(spendable(epsilon, allow=allow_large_epsilon), allowed)
         norm = ceil_sqrt(bound.l2_squared)
         count = whole(cells, "cells")
         grid = _grid(norm / mu, norm, count) if real else None
@@ -443,6 +450,7 @@ def least_noise(
     cells: int = 1,
     confidence: Number = 0.95,
     population: int | None = None,
+    allow_large_epsilon: bool = False,
 ) -> Laplace | Gaussian:
     """Laplace or Gaussian, whichever is off by less over all cells at once.
 
@@ -452,11 +460,23 @@ def least_noise(
     >>> type(least_noise(sensitivity=many, epsilon=1, delta=1e-6, cells=30)).__name__
     'Gaussian'
     """
-    laplace = Laplace.of(sensitivity=sensitivity, epsilon=epsilon, real=real, cells=cells)
+    laplace = Laplace.of(
+        sensitivity=sensitivity,
+        epsilon=epsilon,
+        real=real,
+        cells=cells,
+        allow_large_epsilon=allow_large_epsilon,
+    )
     if at_least_zero(delta, "delta") == 0:
         return laplace
     gaussian = Gaussian.of(
-        sensitivity=sensitivity, epsilon=epsilon, delta=delta, real=real, cells=cells, population=population
+        sensitivity=sensitivity,
+        epsilon=epsilon,
+        delta=delta,
+        real=real,
+        cells=cells,
+        population=population,
+        allow_large_epsilon=allow_large_epsilon,
     )
     is_laplace = laplace.error(confidence, cells=cells) <= gaussian.error(confidence, cells=cells)
     return laplace if is_laplace else gaussian

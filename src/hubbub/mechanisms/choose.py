@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from hubbub.bounded import Sensitivity
 from hubbub.errors import InvalidInput, Unsupported
-from hubbub.loss import Loss
+from hubbub.loss import Loss, spendable
 from hubbub.mechanisms.accuracy import least_whole
 from hubbub.mechanisms.mechanism import Mechanism
 from hubbub.mechanisms.scores import Integers, check_scores, check_whole, noisy, overtaking, released
@@ -64,9 +64,16 @@ class Choice(Mechanism):
         """Refuse a rate that cannot be sampled exactly: coins and weights can be at any."""
 
     @classmethod
-    def of(cls, *, sensitivity: Sensitivity | Number, epsilon: Number, monotone: bool = False) -> Self:
+    def of(
+        cls,
+        *,
+        sensitivity: Sensitivity | Number,
+        epsilon: Number,
+        monotone: bool = False,
+        allow_large_epsilon: bool = False,
+    ) -> Self:
         """The mechanism with this ε for scores that one unit moves by at most `sensitivity` each."""
-        return cls(Sensitivity.of(sensitivity), positive(epsilon, "epsilon"), monotone)
+        return cls(Sensitivity.of(sensitivity), spendable(epsilon, allow=allow_large_epsilon), monotone)
 
     @property
     def rate(self) -> Fraction:

@@ -18,12 +18,12 @@ from numpy.typing import NDArray
 
 from hubbub.bounded import Bounded, unwrap
 from hubbub.errors import InvalidInput, Unsupported
-from hubbub.loss import Loss
+from hubbub.loss import Loss, spendable
 from hubbub.mechanisms.accuracy import half_width, rounded_gaussian_beyond
 from hubbub.mechanisms.mechanism import Mechanism
 from hubbub.noise import bernoulli, uniform
 from hubbub.noise.real import exp_neg, log
-from hubbub.rational import Number, ceil_sqrt, positive, probability, round_up, whole
+from hubbub.rational import Number, ceil_sqrt, probability, round_up, whole
 from hubbub.release import Release
 from hubbub.unit import Neighbours, Unit
 
@@ -195,10 +195,10 @@ class RandomizedResponse(_Local):
             )
 
     @classmethod
-    def of(cls, *, epsilon: Number, categories: int = 2) -> Self:
+    def of(cls, *, epsilon: Number, categories: int = 2, allow_large_epsilon: bool = False) -> Self:
         """The most truthful randomized response with this ε: keep = e^ε/(e^ε + k − 1), rounded down."""
         count = _checked_categories(categories)
-        others = (count - 1) * exp_neg(positive(epsilon, "epsilon"), 192)[1]
+        others = (count - 1) * exp_neg(spendable(epsilon, allow=allow_large_epsilon), 192)[1]
         keep = Fraction((((1 << 384) // ((1 << 192) + others)) - (1 << 92)) >> 128, 1 << 64)
         if keep * count <= 1:
             raise _too_little()
@@ -299,10 +299,10 @@ class UnaryEncoding(_Local):
             )
 
     @classmethod
-    def of(cls, *, epsilon: Number, categories: int) -> Self:
+    def of(cls, *, epsilon: Number, categories: int, allow_large_epsilon: bool = False) -> Self:
         """The encoding with this ε that estimates best: p = 1/2 and q = 1/(e^ε + 1), rounded up."""
         count = _checked_categories(categories)
-        ones = exp_neg(positive(epsilon, "epsilon"), 192)[1]
+        ones = exp_neg(spendable(epsilon, allow=allow_large_epsilon), 192)[1]
         above = -(-(ones << 192) // ((1 << 192) + ones)) + (1 << 92)
         q = Fraction(-(-above >> 128), 1 << 64)
         if 2 * q >= 1:

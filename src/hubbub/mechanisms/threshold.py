@@ -17,7 +17,7 @@ import numpy as np
 
 from hubbub.bounded import Bounded, Sensitivity, unwrap
 from hubbub.errors import Halted, InvalidInput, Refused, Unsupported
-from hubbub.loss import Account, Loss, Receipt
+from hubbub.loss import Account, Loss, Receipt, spendable
 from hubbub.mechanisms.accuracy import least_whole
 from hubbub.mechanisms.mechanism import Mechanism, check_sensitivity
 from hubbub.mechanisms.scores import (
@@ -104,9 +104,11 @@ class AboveThreshold(Mechanism):
         threshold: int,
         monotone: bool = False,
         answers: int = 1,
+        allow_large_epsilon: bool = False,
     ) -> Self:
         """The mechanism with this ε in all, for integer queries that one unit moves by `sensitivity`."""
-        return cls(Sensitivity.of(sensitivity), positive(epsilon, "epsilon"), threshold, monotone, answers)
+        wanted = spendable(epsilon, allow=allow_large_epsilon)
+        return cls(Sensitivity.of(sensitivity), wanted, threshold, monotone, answers)
 
     @property
     def threshold_scale(self) -> Fraction:

@@ -44,7 +44,11 @@ def found_rows(plan: Plan, engine: Engine) -> Limits:
     found = engine.aggregates(measured.sql, measured.key_sets)
     counts = np.zeros(len(BINS), dtype=np.int64)
     counts[found["b"]] = found["m0"]
-    noise = Laplace.of(sensitivity=measured.sensitivity, epsilon=plan.epsilon_for_search)
+    noise = Laplace.of(
+        sensitivity=measured.sensitivity,
+        epsilon=plan.epsilon_for_search,
+        allow_large_epsilon=True,  # the plan's, which was confirmed
+    )
     bounded = Bounded.derived(counts, measured.sensitivity, plan.unit, measured.because)
     noisy = noise.release(bounded).value
     sizes = np.array(BINS, dtype=np.float64)
@@ -78,7 +82,9 @@ def found_bounds(plan: Plan, engine: Engine, limits: Limits) -> Plan:
         counts = np.zeros(MAGNITUDES, dtype=np.int64)
         counts[found["b"]] = found["m0"]
         noise = Laplace.of(
-            sensitivity=measured.sensitivity, epsilon=plan.epsilon_for_bounds / len(plan.autos)
+            sensitivity=measured.sensitivity,
+            epsilon=plan.epsilon_for_bounds / len(plan.autos),
+            allow_large_epsilon=True,
         )
         bounded = Bounded.derived(counts, measured.sensitivity, plan.unit, measured.because)
         noisy = noise.release(bounded).value

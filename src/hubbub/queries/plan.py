@@ -46,6 +46,8 @@ _REPORT = Fraction(1, 10)
 """The share of ε that measures what bounding changed, where that is asked for."""
 _KEYS = Fraction(1, 4)
 """The share of ε that selects keys which are not public, where no count of their own can."""
+_CONFIRMED = True
+"""Of parts of a plan's ε, whether it may be above 20: the whole is looked at when it is planned."""
 _ASSUMED_ROWS = 8
 """What a limit that is still to be found is taken for, where the two laws are compared."""
 
@@ -234,7 +236,8 @@ class Plan:
         if self.is_gaussian:
             share = self._mu / ceil_sqrt(Fraction(count))
             return Gaussian(ceil_sqrt(sensitivity.l2_squared) / share, sensitivity)
-        return Laplace.of(sensitivity=sensitivity, epsilon=self.epsilon_for_measures / count)
+        epsilon = self.epsilon_for_measures / count
+        return Laplace.of(sensitivity=sensitivity, epsilon=epsilon, allow_large_epsilon=_CONFIRMED)
 
     @cached_property
     def _mu(self) -> Fraction:
@@ -254,7 +257,8 @@ class Plan:
 
     def report_noise(self, sensitivity: Sensitivity) -> Laplace:
         """The noise on how many units are above a limit, and how many are not."""
-        return Laplace.of(sensitivity=sensitivity, epsilon=self.epsilon_for_report)
+        epsilon = self.epsilon_for_report
+        return Laplace.of(sensitivity=sensitivity, epsilon=epsilon, allow_large_epsilon=_CONFIRMED)
 
     def key_selection(self, limits: Limits) -> GeometricKeys | GaussianKeys:
         """What selects the keys, where no count does."""
@@ -286,7 +290,10 @@ class Plan:
         """What chooses the largest groups."""
         k = self.query.limit or 1
         each = PermuteAndFlip.of(
-            sensitivity=sensitivity.linf, epsilon=self.epsilon_for_measures / k, monotone=self._is_monotone
+            sensitivity=sensitivity.linf,
+            epsilon=self.epsilon_for_measures / k,
+            monotone=self._is_monotone,
+            allow_large_epsilon=_CONFIRMED,
         )
         return TopK(each, min(k, self.query.cells))
 
