@@ -7,7 +7,7 @@ import adult
 import numpy as np
 from measure import CONSOLE, Target, show, show_targets
 
-from hubbub.learn import PCA, GaussianNB, KMeans, LinearRegression, LogisticRegression, StandardScaler
+from hubbub.estimators import PCA, GaussianNB, KMeans, LinearRegression, LogisticRegression, StandardScaler
 
 __all__ = ["run"]
 

@@ -16,7 +16,7 @@ import torch.nn.functional as F
 from measure import Target, Task, best, show, show_targets
 from torch import nn
 
-from hubbub.learn import clip, private
+from hubbub.training import clipping, make_private
 
 ROUNDS = 6
 PLAIN, OURS, QUIET, HOOKS, GHOST = "plain", "hubbub", "hubbub, no noise", "Opacus hooks", "Opacus ghost"
@@ -151,7 +151,7 @@ def plain_step(model, x, y):
 
 def private_step(model, x, y):
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-    trainer = private(
+    trainer = make_private(
         model,
         optimizer,
         (x, y),
@@ -170,11 +170,11 @@ def private_step(model, x, y):
 
 @contextmanager
 def silence():
-    real, clip.rounded_gaussian = clip.rounded_gaussian, lambda _, size: size * 0
+    real, clipping.rounded_gaussian = clipping.rounded_gaussian, lambda _, size: size * 0
     try:
         yield
     finally:
-        clip.rounded_gaussian = real
+        clipping.rounded_gaussian = real
 
 
 def opacus_step(model, x, y, mode):

@@ -12,13 +12,13 @@ from typing import BinaryIO
 
 from measure import Target, show, show_targets
 
+from hubbub.accounting import Budget, PrivacyLoss
 from hubbub.ledger import Ledger
-from hubbub.ledger.book import Book, Entry, cost_from_plain
-from hubbub.loss import Budget, Loss
+from hubbub.ledger.entries import Entries, Entry, cost_from_plain
 from hubbub.unit import Unit
 
 LINES = 1_000_000
-PRICE = Loss.pure(Fraction(1, 10**9))
+PRICE = PrivacyLoss.pure(Fraction(1, 10**9))
 _BATCH = 50_000
 _TURNS, _TURN = 9, 0.5
 
@@ -79,10 +79,10 @@ def lengthen(ledger: Ledger, lines: int) -> None:
     """Many charges like the last one, with their digests and their sum, in few transactions."""
     for start in range(0, lines, _BATCH):
         more = min(_BATCH, lines - start)
-        ledger._store.write(lambda rows: _more(Book(rows), more))  # noqa: B023, SLF001 - it is done at once
+        ledger._store.write(lambda rows: _more(Entries(rows), more))  # noqa: B023, SLF001 - it is done at once
 
 
-def _more(book: Book, lines: int) -> None:
+def _more(book: Entries, lines: int) -> None:
     last = book.last()
     assert last is not None
     number, previous = last.number, last.digest

@@ -13,7 +13,7 @@ from opacus.accountants import PRVAccountant as OpacusAccountant
 from prv_accountant import PoissonSubsampledGaussianMechanism
 from prv_accountant import PRVAccountant as MicrosoftAccountant
 
-from hubbub.loss import Loss, calibrate
+from hubbub.accounting import PrivacyLoss, calibrate
 
 ROUNDS = 3
 # Rate, σ, steps, δ, and ε to more digits than doubles have.
@@ -29,7 +29,7 @@ CASES = {
 }
 PEERS = ("dp-accounting PLD", "prv-accountant", "Opacus PRV")
 COLD = {
-    "hubbub": "from fractions import Fraction as F; from hubbub.loss import Loss; "
+    "hubbub": "from fractions import Fraction as F; from hubbub.accounting import Loss; "
     "(Loss.gaussian(F(10, 11)).sampled(F(256, 60000)) * 14063).epsilon(1e-5)",
     "dp-accounting PLD": "import dp_accounting as d; from dp_accounting.pld import PLDAccountant as P; "
     "a = P(); "
@@ -89,7 +89,7 @@ def run() -> None:
 def compared(case: tuple) -> tuple[dict[str, float], dict[str, float]]:
     rate, sigma, steps, delta, _ = case
     q, s = float(rate), float(sigma)
-    loss = Loss.gaussian(1 / sigma).sampled(rate) * steps
+    loss = PrivacyLoss.gaussian(1 / sigma).sampled(rate) * steps
     # A δ that was not asked before: nothing is remembered.
     other = itertools.count(1)
 
@@ -126,7 +126,7 @@ def calibration_targets() -> list[Target]:
 
     def ours() -> float:
         return calibrate(
-            lambda sigma: Loss.gaussian(1 / sigma).sampled(rate) * steps, 2, 1e-5, guess=next(guesses)
+            lambda sigma: PrivacyLoss.gaussian(1 / sigma).sampled(rate) * steps, 2, 1e-5, guess=next(guesses)
         )
 
     def google() -> float:
@@ -161,9 +161,10 @@ def calibration_targets() -> list[Target]:
 def schedule_target() -> Target:
     def schedule(k: int) -> float:
         steps = (
-            Loss.gaussian(1 / (1 + Fraction(step, 1000))).sampled(Fraction(1, 100)) for step in range(1000)
+            PrivacyLoss.gaussian(1 / (1 + Fraction(step, 1000))).sampled(Fraction(1, 100))
+            for step in range(1000)
         )
-        return Loss.together(steps).epsilon(Fraction(100 + k, 10**7))
+        return PrivacyLoss.together(steps).epsilon(Fraction(100 + k, 10**7))
 
     taken = []
     for k in range(2 * ROUNDS):

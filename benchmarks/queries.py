@@ -19,7 +19,7 @@ from visits import HIGH, PRODUCTS, REGIONS, visits
 
 import hubbub as hb
 from hubbub.dataset import Dataset
-from hubbub.queries.plan import Plan
+from hubbub.sql.plan import Plan
 
 ROWS, ROUNDS, RELEASES = 10_000_000, 3, 5
 KEPT = 10

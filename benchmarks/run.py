@@ -13,11 +13,11 @@ import platform
 from importlib.metadata import version
 from pathlib import Path
 
-import estimators
 import learning
 from measure import CONSOLE
 
 import engines
+import estimators
 import ledger
 import loss
 import noise

@@ -21,7 +21,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import hubbub as hb
-from hubbub.loss.picture import Axis, Frame
+from hubbub.report.charts import Axis, Frame
 
 EPSILON, DELTA = 1, 1e-5
 WRONG, FEATURES, RATE = 0.2, 20, 0.1
@@ -56,7 +56,7 @@ def private(model: nn.Module, data: Labelled, steps: int) -> Iterator[int]:
     """The same within (ε, δ)."""
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
     people = len(data[0])
-    yield from hb.learn.private(
+    yield from hb.training.make_private(
         model,
         optimizer,
         data,

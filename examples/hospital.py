@@ -4,7 +4,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import hubbub as hb
-from hubbub.cli.hospital import REGIONS, write_visits
+from hubbub.cli.demo import REGIONS, write_visits
 
 with TemporaryDirectory() as folder:
     path = Path(folder) / "visits.parquet"

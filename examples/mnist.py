@@ -108,7 +108,7 @@ def learned(train: Labelled, epsilon: float, *, lot: int, people: int, epochs: i
     model = nn.Linear(train[0].shape[1], 10)
     nn.init.zeros_(model.weight)
     nn.init.zeros_(model.bias)
-    trainer = hb.learn.private(
+    trainer = hb.training.make_private(
         model,
         torch.optim.SGD(model.parameters(), lr=4.0, momentum=0.9),
         train,
@@ -169,7 +169,7 @@ PAPER = {
 }
 
 
-def directions(x: Tensor, epsilon: float) -> tuple[Tensor, hb.Loss]:
+def directions(x: Tensor, epsilon: float) -> tuple[Tensor, hb.PrivacyLoss]:
     """The 60 main directions of unit-length images, from their second moments with noise.
 
     Most of an image is what all images share. The longer directions are shortened, to the square root of what
@@ -207,12 +207,12 @@ def paper(train: Labelled, test: Labelled, epsilon: float, *, pca: float, steps:
     shifted = torch.stack([projected(train[0].roll(shift, (1, 2)), turned) for shift in SHIFTS], dim=1)
     whose = np.repeat(np.arange(len(shifted)), len(SHIFTS))
 
-    def whole(sigma: Fraction) -> hb.Loss:
-        return price + hb.Loss.gaussian(1 / sigma).sampled(rate) * steps
+    def whole(sigma: Fraction) -> hb.PrivacyLoss:
+        return price + hb.PrivacyLoss.gaussian(1 / sigma).sampled(rate) * steps
 
     model = nn.Sequential(nn.Linear(60, 1000), nn.ReLU(), nn.Linear(1000, 10))
     optimizer = torch.optim.SGD(model.parameters(), **PACE)
-    trainer = hb.learn.private(
+    trainer = hb.training.make_private(
         model,
         optimizer,
         (shifted.flatten(0, 1), train[1].repeat_interleave(len(SHIFTS))),

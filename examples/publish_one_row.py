@@ -4,7 +4,7 @@ from fractions import Fraction
 
 from hubbub import Budget, Gaussian, Neighbours, Refused
 from hubbub.noise import uniform
-from hubbub.universe import Database, Universe
+from hubbub.textbook import Database, Universe
 
 PATIENTS = ["Ana, HIV", "Bo, flu", "Cy, flu", "Dee, asthma"]
 n = len(PATIENTS)

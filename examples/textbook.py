@@ -1,8 +1,8 @@
 """The textbook in fifty lines: count, choose, toss a coin, and know what it cost and how far it is off."""
 
 from hubbub import Gaussian, Laplace, least_noise
-from hubbub.counting import count, counts, histogram
-from hubbub.mechanisms import AboveThreshold, LaplaceMax, RandomizedResponse
+from hubbub.mechanisms import AboveThreshold, RandomizedResponse, ReportNoisyMax
+from hubbub.textbook import count, counts, histogram
 
 smokers = [True] * 310 + [False] * 690
 towns = ["Ulm"] * 500 + ["Jena"] * 300 + ["Graz"] * 200
@@ -22,7 +22,7 @@ many = counts(range(1000), [lambda age, k=k: age > 30 * k for k in range(30)])
 print(least_noise(sensitivity=many.sensitivity, epsilon=1, delta=1e-6, cells=30))
 
 # Report noisy max: which town is the largest; only the name leaves.
-best = LaplaceMax.of(sensitivity=1, epsilon=0.5, monotone=True).release([500, 300, 200])
+best = ReportNoisyMax.of(sensitivity=1, epsilon=0.5, monotone=True).release([500, 300, 200])
 print("largest:", best.map(["Ulm", "Jena", "Graz"].__getitem__).value)
 
 # Sparse vector: many questions, paid once, until one is above the threshold.

@@ -1,9 +1,9 @@
 """Do the tests notice? Change one thing in the source, run the tests that reach it, and see.
 
     python tests/mutants.py                     everything under noise, mechanisms and loss
-    python tests/mutants.py loss/budget.py …    some modules
+    python tests/mutants.py accounting/budget.py …    some modules
     python tests/mutants.py --every 20          one mutant in twenty, for an estimate
-    python tests/mutants.py --list noise/laws.py   only what would be changed
+    python tests/mutants.py --list noise/inversion.py   only what would be changed
 
 Every mutant is the module's syntax tree with one change: a comparison, an operator, a constant ±1, a
 condition negated, a branch, a statement or a returned value left out. It lives in a forked process
@@ -38,7 +38,7 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
 SOURCE = ROOT / "src" / "hubbub"
-PACKAGES = ("noise", "mechanisms", "loss")
+PACKAGES = ("noise", "mechanisms", "accounting")
 LISTED = ROOT / "tests" / "mutants_survivors.toml"
 
 PASS_MARK = 0.9
@@ -444,7 +444,7 @@ def report(verdicts: dict[Mutant, str], *, is_whole: bool) -> bool:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("modules", nargs="*", help="such as loss/budget.py; all, if none is given")
+    parser.add_argument("modules", nargs="*", help="such as accounting/budget.py; all, if none is given")
     parser.add_argument("--jobs", type=int, default=min(2, os.cpu_count() or 1))
     parser.add_argument("--every", type=int, default=1, help="only each so-manieth mutant, for an estimate")
     parser.add_argument("--tests", nargs="*", default=[], help="only these paths; all, if none is given")

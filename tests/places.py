@@ -5,7 +5,7 @@ import os
 
 import duckdb
 
-from hubbub.tables.duckdb import DuckDB
+from hubbub.engines.duckdb import DuckDB
 
 BEYOND = "beyond"
 """A date or a moment that Python does not have, in whatever way the engine has one."""
@@ -84,7 +84,7 @@ class InPostgreSQL:
         return value.replace("\0", "0") if isinstance(value, str) else value
 
     def engine(self, sources):
-        from hubbub.tables.postgres import PostgreSQL
+        from hubbub.engines.postgres import PostgreSQL
 
         return PostgreSQL(self.address, sources)
 
@@ -146,7 +146,7 @@ class InSpark:
         )
 
     def engine(self, sources):
-        from hubbub.tables.spark import Spark
+        from hubbub.engines.spark import Spark
 
         return Spark(self.session, sources)
 

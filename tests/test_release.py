@@ -5,12 +5,12 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from hubbub.bounded import Bounded, Sensitivity
+from hubbub.accounting import PrivacyLoss
 from hubbub.errors import InvalidInput
-from hubbub.loss import Loss
 from hubbub.mechanisms import Gaussian, Laplace
 from hubbub.noise.entropy import _replaying
 from hubbub.release import Release
+from hubbub.sensitivity import Bounded, Sensitivity
 from hubbub.unit import Neighbours, Unit
 from refusing import refused
 
@@ -32,13 +32,13 @@ class Made:
 
 
 def release(value, error_is="spread", width=3, **more):
-    return Release(value, Loss.pure(1), Made(error_is, width), Unit.row(), asserted=False, **more)
+    return Release(value, PrivacyLoss.pure(1), Made(error_is, width), Unit.row(), asserted=False, **more)
 
 
 def test_mapping_keeps_everything_but_the_error():
     first = Release(
         4,
-        Loss.gaussian(1),
+        PrivacyLoss.gaussian(1),
         Made("spread"),
         Unit("patient", Neighbours.SUBSTITUTE),
         asserted=True,

@@ -6,7 +6,8 @@
 Tables: `open` a file, ask it SQL, get a `Release`. Units and sensitivity: `Unit`, `Neighbours`,
 `Sensitivity`, `Bounded`. Queries on rows in memory: `count`, `counts`, `fraction`, `histogram`, `linear`.
 Mechanisms: `Laplace`, `Gaussian`, `least_noise`; choices and thresholds; the local model. What comes out:
-`Release`, with its `Loss`; `calibrate`, `parallel`. Models: the module `learn`. For students: `Universe`.
+`Release`, with its `PrivacyLoss`; `calibrate`, `parallel`. Models: the packages
+`training` and `estimators`. For students: `Universe`.
 
 A name is loaded when it is first used, so that `import hubbub` costs next to nothing.
 """
@@ -15,22 +16,21 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from hubbub.bounded import Bounded, Sensitivity
-    from hubbub.counting import count, counts, fraction, histogram, linear
+    from hubbub.accounting import Budget, PrivacyLoss, calibrate, parallel
+    from hubbub.accounting.in_memory_account import InMemoryAccount
     from hubbub.dataset import Dataset, open  # noqa: A004 - hubbub.open is its name
     from hubbub.errors import Halted, HubbubError, InvalidInput, Refused, Unsupported
     from hubbub.ledger import Ledger
-    from hubbub.loss import Budget, Loss, calibrate, parallel
     from hubbub.mechanisms import (
         AboveThreshold,
         Exponential,
         Gaussian,
         Laplace,
-        LaplaceMax,
-        LaplaceMaxWithGap,
         Mechanism,
         PermuteAndFlip,
         RandomizedResponse,
+        ReportNoisyMax,
+        ReportNoisyMaxWithGap,
         TopK,
         UnaryEncoding,
         from_json,
@@ -38,9 +38,9 @@ if TYPE_CHECKING:
         measure_winner,
     )
     from hubbub.release import Release
-    from hubbub.spending import Spending
+    from hubbub.sensitivity import Bounded, Sensitivity
+    from hubbub.textbook import Universe, count, counts, fraction, histogram, linear
     from hubbub.unit import Neighbours, Unit, Window
-    from hubbub.universe import Universe
 
 __all__ = [
     "AboveThreshold",
@@ -51,20 +51,20 @@ __all__ = [
     "Gaussian",
     "Halted",
     "HubbubError",
+    "InMemoryAccount",
     "InvalidInput",
     "Laplace",
-    "LaplaceMax",
-    "LaplaceMaxWithGap",
     "Ledger",
-    "Loss",
     "Mechanism",
     "Neighbours",
     "PermuteAndFlip",
+    "PrivacyLoss",
     "RandomizedResponse",
     "Refused",
     "Release",
+    "ReportNoisyMax",
+    "ReportNoisyMaxWithGap",
     "Sensitivity",
-    "Spending",
     "TopK",
     "UnaryEncoding",
     "Unit",
@@ -85,24 +85,24 @@ __all__ = [
 ]
 
 _HOMES = {
-    "bounded": ("Bounded", "Sensitivity"),
+    "accounting": ("Budget", "PrivacyLoss", "calibrate", "parallel"),
+    "accounting.in_memory_account": ("InMemoryAccount",),
     "dataset": ("Dataset", "open"),
-    "counting": ("count", "counts", "fraction", "histogram", "linear"),
     "errors": ("Halted", "HubbubError", "InvalidInput", "Refused", "Unsupported"),
     "ledger": ("Ledger",),
-    "loss": ("Budget", "Loss", "calibrate", "parallel"),
     "release": ("Release",),
-    "spending": ("Spending",),
+    "sensitivity": ("Bounded", "Sensitivity"),
+    "textbook": ("Universe", "count", "counts", "fraction", "histogram", "linear"),
     "unit": ("Neighbours", "Unit", "Window"),
-    "universe": ("Universe",),
 }
+_PACKAGES = ("audit", "estimators", "training")
 _HOME = {name: home for home, names in _HOMES.items() for name in names}
 
 
 def __getattr__(name: str) -> object:
-    """A public name, from the module it lives in, loaded now; `hubbub.learn` is a module of its own."""
-    if name == "learn":
-        return import_module("hubbub.learn")
+    """A public name, from the module it lives in, loaded now; so are the packages of models and audits."""
+    if name in _PACKAGES:
+        return import_module(f"hubbub.{name}")
     if name not in __all__:
         raise AttributeError(f"module 'hubbub' has no attribute {name!r}")
     value = getattr(import_module(f"hubbub.{_HOME.get(name, 'mechanisms')}"), name)

@@ -11,16 +11,23 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any, NoReturn, Self
 
+from hubbub.accounting import Budget
+from hubbub.accounting.budget import refuse_copy
+from hubbub.accounting.in_memory_account import InMemoryAccount
+from hubbub.accounting.serialization import loss_to_json
+from hubbub.config import parse_kind
+from hubbub.engines.engine import Engine, Source
+from hubbub.engines.schema import Table
 from hubbub.errors import HubbubError, InvalidInput, Refused
-from hubbub.facts import kind_of
-from hubbub.finding import found
+from hubbub.escaping import escape
 from hubbub.ledger import Account, Charge, Ledger
-from hubbub.ledger.book import digest
-from hubbub.ledger.outcome import answer_of, callers_own, outcome_of, settled
-from hubbub.loss import Budget
-from hubbub.loss.stored import loss_to_json
+from hubbub.ledger.entries import digest
+from hubbub.ledger.outcomes import callers_own, observe_outcome, result_of_outcome, settle_charge
 from hubbub.noise.entropy import random_bytes
-from hubbub.opening import (
+from hubbub.numbers import Number
+from hubbub.release import Release
+from hubbub.sources import (
+    find_config,
     keep_declared,
     refuse_both,
     refuse_declared,
@@ -28,26 +35,20 @@ from hubbub.opening import (
     refuse_words,
     window_of,
 )
-from hubbub.process import refuse_copy
-from hubbub.queries.answers import Answers
-from hubbub.queries.builder import Builder
-from hubbub.queries.finer import finer, is_additive, plan_of
-from hubbub.queries.fingerprint import family, fingerprint
-from hubbub.queries.measurement import Limits
-from hubbub.queries.outputs import check_outputs
-from hubbub.queries.plan import Plan, planned
-from hubbub.queries.run import answered
-from hubbub.queries.sql import parsed, read
-from hubbub.queries.streamed import Stream, check_streamed, streamed
-from hubbub.rational import Number
-from hubbub.release import Release
-from hubbub.spending import Spending
-from hubbub.tables.engine import Engine, Source
-from hubbub.tables.schema import Table
+from hubbub.sql.analyzer import analyze
+from hubbub.sql.executor import execute
+from hubbub.sql.finer import finer, is_additive, plan_of
+from hubbub.sql.fingerprint import family, fingerprint
+from hubbub.sql.parser import parse
+from hubbub.sql.plan import Plan, make_plan
+from hubbub.sql.post_processing import check_outputs
+from hubbub.sql.query import ContributionBounds
+from hubbub.sql.query_builder import QueryBuilder
+from hubbub.sql.result import Result
+from hubbub.sql.streaming import Stream, check_streamable, execute_stream
 from hubbub.unit import Unit, Window
-from hubbub.visible import visible
 
-__all__ = ["Dataset", "Spending", "open"]
+__all__ = ["Dataset", "InMemoryAccount", "open"]
 
 _DEFAULT_DELTA = Fraction(0)
 
@@ -59,10 +60,10 @@ class Dataset:
         self,
         engine: Engine,
         unit: Unit,
-        account: Spending | Account,
+        account: InMemoryAccount | Account,
         *,
         population: int | None = None,
-        limits: Limits | None = None,
+        limits: ContributionBounds | None = None,
         origin: Any = None,
         version: str = "1",
         ledger: Ledger | None = None,
@@ -71,7 +72,7 @@ class Dataset:
         self.unit = unit
         self.account = account
         self._population = population
-        self._limits = limits or Limits()
+        self._limits = limits or ContributionBounds()
         self._origin = origin
         self.version = version
         self._ledger = ledger
@@ -111,14 +112,14 @@ class Dataset:
         Assumes: bounds, keys and limits are public: chosen without looking at the rows.
         Proof: docs/proofs/bounding.md
         """
-        statement, options = parsed(text)
+        statement, options = parse(text)
         if options.unit is not None and options.unit.lower() != (self.unit.key or "").lower():
             raise InvalidInput(
                 "privacy_unit_column is not the unit of this dataset",
                 why="the account is for one unit",
                 fix=f"use {self.unit.key}, or leave it out",
             )
-        query = read(
+        query = analyze(
             statement,
             self.tables,
             rows_are_units=self.unit.key is None,
@@ -129,14 +130,14 @@ class Dataset:
         )
         check_outputs(query)
         self._engine.shown(query.rows)  # refuses what means something else on this engine
-        limits = Limits(
+        limits = ContributionBounds(
             _first(rows_per_unit, options.rows, self._limits.rows),
             _first(groups_per_unit, options.groups, self._limits.groups),
             _first(rows_per_group, self._limits.rows_per_group),
         )
         price = _first(epsilon, options.epsilon) if error is None else epsilon
         allowed = _first(delta, options.delta, _DEFAULT_DELTA)
-        plan = planned(
+        plan = make_plan(
             query,
             self.unit,
             epsilon=price,
@@ -168,7 +169,7 @@ class Dataset:
             answers = self._kept(self.account, plan, progress, again=again)
         else:
             self.account.charge(plan.query.text, plan.loss, unit=self.unit)
-            answers = outcome_of(lambda: self._answers(plan, callers_own(progress))).get()
+            answers = observe_outcome(lambda: self._answers(plan, callers_own(progress))).get()
         return Release(
             answers, plan.loss, plan, self.unit, asserted=False, cells=max(1, len(answers)), mapped=True
         )
@@ -183,7 +184,7 @@ class Dataset:
         Proof: docs/proofs/bounding.md, "A plan"
         """
         self._check(plan)
-        check_streamed(plan)
+        check_streamable(plan)
         charged = {}
         if isinstance(self.account, Account):
             charged = self._charged(self.account, self.account.begin(**self._asked(plan)))
@@ -192,10 +193,10 @@ class Dataset:
 
         def run() -> Stream:
             with self._engine.snapshot():
-                return streamed(plan, self._engine, callers_own(progress), charged)
+                return execute_stream(plan, self._engine, callers_own(progress), charged)
 
         return Release(
-            outcome_of(run).get(),
+            observe_outcome(run).get(),
             plan.loss,
             plan,
             self.unit,
@@ -213,12 +214,12 @@ class Dataset:
             )
         self._engine.check()
 
-    def _answers(self, plan: Plan, progress: Callable[[str], None]) -> Answers:
+    def _answers(self, plan: Plan, progress: Callable[[str], None]) -> Result:
         with self._engine.snapshot():
-            done = answered(plan, self._engine, progress)
-        return Answers(tuple(done.columns), done.label)
+            done = execute(plan, self._engine, progress)
+        return Result(tuple(done.columns), done.label)
 
-    def _kept(self, account: Account, plan: Plan, progress: Callable[[str], None], *, again: bool) -> Answers:
+    def _kept(self, account: Account, plan: Plan, progress: Callable[[str], None], *, again: bool) -> Result:
         """The one answer to this question on this version: kept before it is shown, whoever asks again."""
         question = fingerprint(plan, self._origin)
         related = None
@@ -235,10 +236,10 @@ class Dataset:
             return combined.to_json()
 
         asked = self._asked(plan)
-        charge, kept = settled(
+        charge, kept = settle_charge(
             account, run, progress, again=again, **asked, key=key, fingerprint=question, related=related
         )
-        answers = Answers.from_json(kept)
+        answers = Result.from_json(kept)
         return replace(answers, facts={**answers.facts, **self._charged(account, charge)})
 
     def _asked(self, plan: Plan) -> dict[str, Any]:
@@ -254,7 +255,7 @@ class Dataset:
 
     def _earlier(
         self, account: Account, plan: Plan, parts: Iterable[int]
-    ) -> Iterator[tuple[int, tuple[Plan, Answers]]]:
+    ) -> Iterator[tuple[int, tuple[Plan, Result]]]:
         """Earlier answers with their plans: those whose labels say what their lines were charged for."""
         for number in parts:
             found, body = _answers_of(account.released(number)), account.line(number).body
@@ -265,7 +266,7 @@ class Dataset:
             if paid == (fingerprint(made, self._origin), json.loads(loss_to_json(made.loss))):
                 yield number, (made, found)
 
-    def exact(self, plan: Plan) -> Answers:
+    def exact(self, plan: Plan) -> Result:
         """The owner's preview: the bounded query's exact answers, without noise. Never to be published.
 
         It is recorded in the account before anything is read, and marked in what comes out.
@@ -273,19 +274,19 @@ class Dataset:
         self._check(plan)
         self.account.exact(plan.query.text)
         with self._engine.snapshot():
-            done = answered(plan, self._engine, is_exact=True)
-        return Answers(tuple(done.columns), {"EXACT": "not private, for the owner's eyes only"})
+            done = execute(plan, self._engine, is_exact=True)
+        return Result(tuple(done.columns), {"EXACT": "not private, for the owner's eyes only"})
 
-    def table(self, name: str | None = None) -> Builder:
+    def table(self, name: str | None = None) -> QueryBuilder:
         """A query built step by step, on this table or on the first protected one."""
         chosen = name or next(table.name for table in self.tables.values() if not table.is_public)
-        return Builder(self.sql, chosen)
+        return QueryBuilder(self.sql, chosen)
 
-    def where(self, condition: str) -> Builder:
+    def where(self, condition: str) -> QueryBuilder:
         """A query on the rows that fulfil a condition."""
         return self.table().where(condition)
 
-    def group_by(self, *keys: str, **values: Iterable[Any]) -> Builder:
+    def group_by(self, *keys: str, **values: Iterable[Any]) -> QueryBuilder:
         """A query by groups; `region=["North", "South"]` names a column with its public keys."""
         return self.table().group_by(*keys, **values)
 
@@ -305,13 +306,13 @@ class Dataset:
         self.close()
 
     def __repr__(self) -> str:
-        return visible(f"Dataset({', '.join(self.tables)}; {self.unit})")
+        return escape(f"Dataset({', '.join(self.tables)}; {self.unit})")
 
 
-def _answers_of(kept: str | None) -> Answers | None:
+def _answers_of(kept: str | None) -> Result | None:
     """The answers that are stored, where it was answers that came out."""
     try:
-        return None if kept is None else Answers.from_json(answer_of(kept))
+        return None if kept is None else Result.from_json(result_of_outcome(kept))
     except HubbubError:
         return None
 
@@ -380,7 +381,7 @@ def open(  # noqa: A001 - hubbub.open is its name
     >>> [round(n / 100) for n in data.run(plan).value["n"]]
     [3, 3, 3]
     """
-    facts = found(data) if not _is_elsewhere(data) else None
+    facts = find_config(data) if not _is_elsewhere(data) else None
     who = facts.unit if facts is not None and unit is None else unit
     who = Unit(who) if isinstance(who, str) else who
     if not isinstance(who, Unit):
@@ -394,7 +395,7 @@ def open(  # noqa: A001 - hubbub.open is its name
     refuse_words(analyst, has_ledger=has_ledger, new_rows=new_rows, override=override)
     if facts is not None:
         keep_declared(facts, who, ledger=ledger, account=account, budget=budget, override=override)
-    kinds = {column: kind_of(kind) for column, kind in (types or {}).items()}
+    kinds = {column: parse_kind(kind) for column, kind in (types or {}).items()}
     connection = _connection(data) if facts is None else None
     if facts is None:
         given = _given(data, table, is_connection=connection is not None or _is_elsewhere(data))
@@ -440,10 +441,10 @@ def open(  # noqa: A001 - hubbub.open is its name
     engine = _engine(data, sources, connection)
     refuse_both(engine, sources)
     people = population if population is not None else budget.population if budget is not None else None
-    limits = Limits(rows_per_unit, groups_per_unit)
+    limits = ContributionBounds(rows_per_unit, groups_per_unit)
     if ledger is None:
         refuse_without_ledger(account=account, analyst=analyst, version=version)
-        return Dataset(engine, who, Spending(budget, who), population=people, limits=limits)
+        return Dataset(engine, who, InMemoryAccount(budget, who), population=people, limits=limits)
     secret = None if facts is None else facts.secret
     kept = ledger if isinstance(ledger, Ledger) else Ledger.open(ledger, secret=secret)
     protected = [name for name, source in sources.items() if not source.is_public]
@@ -512,7 +513,7 @@ def _connection(data: Any) -> Any:
     if isinstance(data, (str, Path)) and Path(data).suffix.lower() in {".duckdb", ".ddb", ".db"}:
         import duckdb
 
-        from hubbub.tables.private import private_folder
+        from hubbub.engines.duckdb_sources import private_folder
 
         try:
             connection = duckdb.connect(str(data), read_only=True)
@@ -582,18 +583,18 @@ def _is_spark(data: Any, name: str) -> bool:
 def _engine(data: Any, sources: Mapping[str, Source], connection: Any) -> Engine:
     """What holds the rows; each is imported only where it is used."""
     if _is_address(data):
-        from hubbub.tables.postgres import PostgreSQL
+        from hubbub.engines.postgres import PostgreSQL
 
         return PostgreSQL(str(data), sources)
     if _is_spark(data, "SparkSession"):
-        from hubbub.tables.spark import Spark
+        from hubbub.engines.spark import Spark
 
         return Spark(data, sources)
     frame = next((source.rows for source in sources.values() if _is_spark(source.rows, "DataFrame")), None)
     if frame is not None:
-        from hubbub.tables.spark import Spark
+        from hubbub.engines.spark import Spark
 
         return Spark(frame.sparkSession, sources)
-    from hubbub.tables.duckdb import DuckDB
+    from hubbub.engines.duckdb import DuckDB
 
     return DuckDB(sources, connection)

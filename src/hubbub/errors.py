@@ -15,7 +15,7 @@ Every error says what is wrong, why it matters and how to mend it, and holds no 
 
 # ruff: noqa: N818 - the root is named an error; the leaves say what happened
 
-from hubbub.visible import visible
+from hubbub.escaping import escape
 
 __all__ = [
     "BudgetExceeded",
@@ -44,7 +44,7 @@ class HubbubError(Exception):
         self.fix = fix
 
     def __str__(self) -> str:
-        return visible(f"{self.what}: {self.why}. To mend it: {self.fix}.")
+        return escape(f"{self.what}: {self.why}. To mend it: {self.fix}.")
 
     def __reduce__(self) -> tuple[object, ...]:
         return _rebuild, (type(self), self.what, self.why, self.fix)

@@ -7,9 +7,9 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from hubbub.accounting import PrivacyLoss
 from hubbub.errors import InvalidInput
-from hubbub.loss import Loss
-from hubbub.rational import Number
+from hubbub.numbers import Number
 from hubbub.unit import Unit
 
 __all__ = ["Release", "Source"]
@@ -46,7 +46,7 @@ class Release:
     """
 
     value: Any
-    loss: Loss
+    loss: PrivacyLoss
     source: Source
     unit: Unit
     asserted: bool

@@ -9,13 +9,13 @@ from dataclasses import replace
 from pathlib import Path
 from unittest import mock
 
-from hubbub.cli import shown
+from hubbub.cli import results
+from hubbub.config import Config, read_config
+from hubbub.engines.data_identity import DataIdentity
+from hubbub.engines.duckdb import DuckDB
 from hubbub.errors import Refused
-from hubbub.facts import NAME, Facts, read
-from hubbub.ledger.book import digest
-from hubbub.output import check_output
-from hubbub.tables.duckdb import DuckDB
-from hubbub.tables.identity import Identity
+from hubbub.ledger.entries import digest
+from hubbub.output_files import CONFIG_NAME, check_output_path
 
 
 @contextmanager
@@ -33,7 +33,7 @@ def places_by_their_paths():
 
     def identity(self, table):
         place = self._places[table]
-        return Identity() if place is None else Identity(frozenset({tuple(place)}))
+        return DataIdentity() if place is None else DataIdentity(frozenset({tuple(place)}))
 
     def unclaimed(book, family, unit, rows, **_):
         asked = {
@@ -58,15 +58,15 @@ def places_by_their_paths():
         yield
 
 
-def _beside_as_given(data) -> Facts | None:
+def _beside_as_given(data) -> Config | None:
     if not isinstance(data, (str, Path)):
         return None
     path = Path(data)
     if path.suffix == ".toml":
-        return read(path)
-    if glob.has_magic(str(path.parent)) or not (path.parent / NAME).is_file():
+        return read_config(path)
+    if glob.has_magic(str(path.parent)) or not (path.parent / CONFIG_NAME).is_file():
         return None
-    facts = read(path.parent / NAME)
+    facts = read_config(path.parent / CONFIG_NAME)
     same = [table.name for table in facts.tables if Path(table.path).resolve() == path.resolve()]
     return replace(facts, opened=same[0]) if same else None
 
@@ -138,5 +138,5 @@ def written_in_place():
 @contextmanager
 def any_ending():
     """A54: an ending that is not known means a table in text."""
-    with mock.patch.object(shown, "check_output", lambda path, _=(): check_output(path)):
+    with mock.patch.object(results, "check_output_path", lambda path, _=(): check_output_path(path)):
         yield

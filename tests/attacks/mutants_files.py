@@ -10,9 +10,9 @@ from unittest import mock
 
 import duckdb
 
+from hubbub.engines import duckdb as engine
+from hubbub.engines import duckdb_catalog, duckdb_sources
 from hubbub.errors import InvalidInput
-from hubbub.tables import duckdb as engine
-from hubbub.tables import files, frames, owned
 
 
 def _read_as_before(path, *, quotes=True, names=None):
@@ -62,10 +62,10 @@ def keys_as_given(values, kind):
 def every_type_is_read():
     """A38: all columns are read, whatever their types."""
     with (
-        mock.patch.object(frames, "_is_total", return_value=True),
-        mock.patch.object(frames, "_without_zone", return_value=None),
-        mock.patch.object(frames, "_of_pandas", lambda frame: frame),
-        mock.patch.object(files, "_is_total", return_value=True),
+        mock.patch.object(duckdb_sources, "_is_total", return_value=True),
+        mock.patch.object(duckdb_sources, "_without_zone", return_value=None),
+        mock.patch.object(duckdb_sources, "_of_pandas", lambda frame: frame),
+        mock.patch.object(duckdb_sources, "_is_total_column", return_value=True),
     ):
         yield
 
@@ -75,7 +75,7 @@ def the_first_file_speaks_for_all():
     """A55: only the first file of a pattern is described."""
 
     def described(connection, paths, table):
-        return f"read_parquet([{', '.join(map(files.text, paths))}])", ()
+        return f"read_parquet([{', '.join(map(duckdb_sources.text, paths))}])", ()
 
     with mock.patch.object(engine, "parquet", described):
         yield
@@ -107,7 +107,7 @@ def settings_as_they_are():
 
     def once(connection):
         if not seen:
-            owned.check_catalog(connection)
+            duckdb_catalog.check_catalog(connection)
         seen.append(connection)
 
     with mock.patch.object(engine, "check_catalog", once):
@@ -118,8 +118,8 @@ def settings_as_they_are():
 def names_as_the_engine_makes_them():
     """A57: columns are known by the names that the engine gives them."""
     with (
-        mock.patch.object(frames, "refuse_alike", return_value=None),
-        mock.patch.object(files, "refuse_alike", return_value=None),
+        mock.patch.object(duckdb_sources, "refuse_alike", return_value=None),
+        mock.patch.object(duckdb_sources, "refuse_alike", return_value=None),
     ):
         yield
 
@@ -132,7 +132,7 @@ def header_of_the_first_file(path, **given):
 @contextmanager
 def folders_are_columns():
     """A59: what a folder's name says of a column wins over the file."""
-    with mock.patch.object(files, "_OFF", "union_by_name = false"):
+    with mock.patch.object(duckdb_sources, "_OFF", "union_by_name = false"):
         yield
 
 

@@ -2,12 +2,12 @@
 
 from fractions import Fraction
 
+from hubbub.accounting import Receipt
+from hubbub.accounting.in_memory_account import InMemoryAccount
 from hubbub.errors import HubbubError, Refused
 from hubbub.ledger.account import Account
-from hubbub.ledger.keys import Seal
-from hubbub.ledger.store import SQLite
-from hubbub.loss import Receipt
-from hubbub.spending import Spending
+from hubbub.ledger.signing import Seal
+from hubbub.ledger.sqlite import SQLite
 
 
 class Anywhere(SQLite):
@@ -23,7 +23,7 @@ class Anywhere(SQLite):
         return set()
 
 
-class InEveryChild(Spending):
+class InEveryChild(InMemoryAccount):
     """A41: an account in memory that goes on in each child that the process forks."""
 
     def _refuse_fork(self):
@@ -60,7 +60,7 @@ def raises_at_odd_lines(ledger):
             continue
 
 
-class TakesItsWord(Spending):
+class TakesItsWord(InMemoryAccount):
     """A45: a loss costs what it says that it costs."""
 
     def charge(self, what, loss, *, unit=None):

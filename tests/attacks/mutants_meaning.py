@@ -9,7 +9,7 @@ import sqlglot
 from sqlglot import exp
 
 import hubbub as hb
-from hubbub.queries.query import Query
+from hubbub.sql.query import Query
 
 _SIGNS = {exp.LT: operator.lt, exp.GT: operator.gt, exp.EQ: operator.eq, exp.Mul: operator.mul}
 

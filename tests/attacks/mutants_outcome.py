@@ -3,9 +3,9 @@
 from dataclasses import replace
 
 from hubbub.errors import Refused
-from hubbub.queries.answers import Answers
-from hubbub.queries.fingerprint import fingerprint
-from hubbub.queries.run import answered
+from hubbub.sql.executor import execute
+from hubbub.sql.fingerprint import fingerprint
+from hubbub.sql.result import Result
 
 
 def only_answers_are_kept(data, plan):
@@ -16,14 +16,14 @@ def only_answers_are_kept(data, plan):
         try:
             answers = data._answers(plan, lambda _: None)
         except Refused as said:
-            answers = Answers((), {"refused": [said.what, said.why, said.fix]})
+            answers = Result((), {"refused": [said.what, said.why, said.fix]})
         kept = data.account.keep(charge.number, answers.to_json())
-    return Answers.from_json(kept)
+    return Result.from_json(kept)
 
 
 def any_plan_is_looked_at(data, plan):
     """A33: the exact answers to a plan, whichever dataset made it."""
     data.account.exact(plan.query.text)
     with data._engine.snapshot():
-        done = answered(replace(plan), data._engine, is_exact=True)
-    return Answers(tuple(done.columns), {})
+        done = execute(replace(plan), data._engine, is_exact=True)
+    return Result(tuple(done.columns), {})

@@ -3,7 +3,7 @@
 from fractions import Fraction
 from types import SimpleNamespace
 
-from hubbub.learn import GaussianNB
+from hubbub.estimators import GaussianNB
 
 
 def any_delta_below_one(delta, population):

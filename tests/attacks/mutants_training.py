@@ -2,14 +2,14 @@
 
 from unittest import mock
 
-from hubbub.learn import private
-from hubbub.learn.gradients import Recorded
+from hubbub.training import make_private
+from hubbub.training.per_example_gradients import LayerRules
 
 
 def looked_at_once(*args, **kwargs):
     """A46: examples are seen to stay apart before the first step, and never again."""
-    trainer = private(*args, **kwargs)
-    if isinstance(trainer._way.way, Recorded):
+    trainer = make_private(*args, **kwargs)
+    if isinstance(trainer._way.way, LayerRules):
         trainer._way.way.is_compared = False
     return trainer
 
@@ -19,7 +19,7 @@ class resumed_by_the_file:  # noqa: N801 - named as the other mutants are
 
     @staticmethod
     def resume(trainer, path):
-        with mock.patch("hubbub.learn.saved.is_first", return_value=True):
+        with mock.patch("hubbub.training.checkpoint.is_first", return_value=True):
             trainer.resume(path)
 
 

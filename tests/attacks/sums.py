@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from hubbub.bounded import unwrap
+from hubbub.sensitivity import unwrap
 
 Claimed = Callable[[Sequence[Any]], tuple[Any, Fraction]]
 

@@ -19,9 +19,9 @@ GENERATORS = {"random", "secrets", "uuid", "numpy.random", "scipy.stats", "torch
 OPERATING_SYSTEM = {"RAND_bytes", "RAND_pseudo_bytes", "urandom", "getrandom", "SystemRandom"}
 ELSEWHERE = {
     ("learn/", "torch"),
-    ("learn/apart.py", "random"),
-    ("learn/apart.py", "numpy"),
-    ("ledger/keys.py", "cryptography"),
+    ("training/isolation.py", "random"),
+    ("training/isolation.py", "numpy"),
+    ("ledger/signing.py", "cryptography"),
 }
 """Models are torch's and signatures of cryptography's, what models draw is seeded by our bits; lots,
 noise and tokens are drawn as everywhere."""
@@ -30,8 +30,12 @@ DRAWS = {
     "multinomial", "normal", "poisson", "Generator", "manual_seed",
 }  # fmt: skip
 """What torch draws with a generator that can be seeded."""
-PROBES = {("learn/check.py", "*"), ("learn/whose.py", "randn_like")}
-PROBES |= {("learn/apart.py", "manual_seed"), ("learn/operations.py", "rand"), ("learn/held.py", "Generator")}
+PROBES = {("training/model_checks.py", "*"), ("training/example_independence.py", "randn_like")}
+PROBES |= {
+    ("training/isolation.py", "manual_seed"),
+    ("training/example_independence.py", "rand"),
+    ("training/isolation.py", "Generator"),
+}
 """Where it may: made-up examples, on which a model is tried; the seed of dropout, which is ours; and a
 type that is told from others."""
 SEEDS = {"seed", "rng", "random_state", "generator", "random_seed"}
@@ -164,14 +168,14 @@ def test_each_way_to_draw_bits_elsewhere_is_seen():
 
 def test_torch_draws_nothing_but_examples_that_are_made_up_and_dropout():
     for name, text in (
-        ("learn/trainer.py", "noise = torch.randn(3)"),
-        ("learn/lots.py", "torch.manual_seed(1)"),
-        ("learn/clip.py", "import torch\ntorch.normal(0, 1)"),
+        ("training/trainer.py", "noise = torch.randn(3)"),
+        ("training/batch_sampling.py", "torch.manual_seed(1)"),
+        ("training/clipping.py", "import torch\ntorch.normal(0, 1)"),
         ("mechanisms/additive.py", "import torch"),
     ):
         assert attack_A25({name: text})
     for name, text in (
-        ("learn/check.py", "torch.randn(3)"),
-        ("learn/clip.py", "import torch\ntorch.zeros(3)"),
+        ("training/model_checks.py", "torch.randn(3)"),
+        ("training/clipping.py", "import torch\ntorch.zeros(3)"),
     ):
         assert not attack_A25({name: text})

@@ -44,8 +44,8 @@ from pyarrow import parquet
 import hubbub as hb
 from attacks import mutants_files as mutants
 from attacks.rows import Row, both_tests
+from hubbub.engines.schema import Kind, keys_of
 from hubbub.errors import EngineFailed
-from hubbub.tables.schema import Kind, keys_of
 
 ROW = hb.Unit.row()
 FAR = (10**17, 2**63 - 1, -(2**63) + 1)

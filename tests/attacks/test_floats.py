@@ -10,8 +10,8 @@ from attacks.evidence import Audit, Releases
 from attacks.rows import Row, both_tests
 from attacks.sums import claimed, moves_too_far
 from hubbub import Gaussian, Laplace
-from hubbub.counting import linear
-from hubbub.noise.grid import add_integers, add_on_grid
+from hubbub.noise.float_grid import add_integers, add_on_grid
+from hubbub.textbook import linear
 
 
 def _one_by_one(mechanism):

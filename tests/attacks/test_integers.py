@@ -11,10 +11,10 @@ from attacks.evidence import Audit, Releases, outcome
 from attacks.rows import Row, both_tests
 from attacks.sums import claimed, moves_too_far
 from hubbub import Bounded, Gaussian, Laplace, Unit
-from hubbub.bounded import LARGEST, unwrap
-from hubbub.counting import count, counts, histogram, linear
-from hubbub.noise.grid import add_integers
-from hubbub.noise.table import MOST
+from hubbub.noise.float_grid import add_integers
+from hubbub.noise.inversion import MOST
+from hubbub.sensitivity import MAX_MAGNITUDE, unwrap
+from hubbub.textbook import count, counts, histogram, linear
 
 LAPLACE = Laplace.of(sensitivity=1, epsilon=1)
 REAL_LAPLACE = Laplace.of(sensitivity=1, epsilon=1, real=True)
@@ -43,9 +43,9 @@ def attack_A05(target):
 def attack_A06(target):
     """A sum of nine of the largest weights must not come around at the other end."""
     return any(
-        moves_too_far(target, [LARGEST] * rows, [LARGEST] * rows + [extra])
+        moves_too_far(target, [MAX_MAGNITUDE] * rows, [MAX_MAGNITUDE] * rows + [extra])
         for rows in range(9)
-        for extra in (0, LARGEST)
+        for extra in (0, MAX_MAGNITUDE)
     )
 
 
@@ -76,7 +76,7 @@ TRUNCATED = Audit(x=1, y=0, event=lambda y: y >= 4, n=30_000, weak=(0.036, 0.0))
 
 def attack_A18_cut(target):
     """Where noise was cut, what is shown must be the same for every value: the rest of the noise is gone."""
-    values = [0, 1, -1, LARGEST, LARGEST - 1, -LARGEST]
+    values = [0, 1, -1, MAX_MAGNITUDE, MAX_MAGNITUDE - 1, -MAX_MAGNITUDE]
     return any(len({int(target(value, cut)) for value in values}) > 1 for cut in (MOST, -MOST))
 
 
@@ -132,7 +132,7 @@ ROWS = [
     Row(
         "A06",
         attack_A06,
-        {"linear": _sum(0, LARGEST), "both sides": _sum(-LARGEST, LARGEST)},
+        {"linear": _sum(0, MAX_MAGNITUDE), "both sides": _sum(-MAX_MAGNITUDE, MAX_MAGNITUDE)},
         mutants.wrapping_sum,
     ),
     Row("A07", attack_A07, SUMS, mutants.nan_passes_the_clamp),

@@ -24,17 +24,17 @@ from pathlib import Path
 
 from attacks import mutants_ledger as mutants
 from attacks.rows import Row, both_tests
+from hubbub.accounting import Budget, ComposableCost, PrivacyLoss
+from hubbub.accounting.in_memory_account import InMemoryAccount
 from hubbub.errors import HubbubError
 from hubbub.ledger import Account, Ledger
-from hubbub.ledger.book import Book, digest
-from hubbub.ledger.keys import Seal
-from hubbub.ledger.store import SQLite
-from hubbub.loss import Budget, Cost, Loss
-from hubbub.spending import Spending
+from hubbub.ledger.entries import Entries, digest
+from hubbub.ledger.signing import Seal
+from hubbub.ledger.sqlite import SQLite
 from hubbub.unit import Unit
 
 PATIENT = Unit("patient")
-MOST = Loss.pure(Fraction(9, 10))
+MOST = PrivacyLoss.pure(Fraction(9, 10))
 
 
 @contextmanager
@@ -143,7 +143,7 @@ def attack_A41(target):
         if child == 0:
             code = 1
             with suppress(HubbubError):
-                account.charge("a count", Loss.pure(1))
+                account.charge("a count", PrivacyLoss.pure(1))
                 code = 0
             os._exit(code)
         children.append(child)
@@ -156,24 +156,24 @@ def attack_A42(target):
         store = SQLite(folder / "visits.ledger")
         account = Ledger(store, target()).account("visits", PATIENT, Budget(1))
         asked = {"key": "k", "fingerprint": "q"}
-        number = account.begin("a count", Loss.pure(Fraction(1, 10)), **asked).number
-        first = account.begin("a sum", Loss.pure(Fraction(1, 10))).number
+        number = account.begin("a count", PrivacyLoss.pure(Fraction(1, 10)), **asked).number
+        first = account.begin("a sum", PrivacyLoss.pure(Fraction(1, 10))).number
         account.keep(first, "a true answer of another question")
 
         def plant(text):
             def work(rows):
-                book = Book(rows)
+                book = Entries(rows)
                 line = book.append("visits", "release", "", {"charge": number, "release": digest(text)})
                 rows.run("DELETE FROM releases WHERE number = ?", (number,))
                 book.keep_release(number, line.number, text)
 
             return work
 
-        copied = store.read(lambda rows: Book(rows).release("visits", first))
+        copied = store.read(lambda rows: Entries(rows).release("visits", first))
         seen = []
         for text in ("made up", f"marked/1 {'0' * 64} made up", "marked/1  made up", copied):
             store.write(plant(text))
-            charge = account.begin("a count", Loss.pure(Fraction(1, 10)), **asked)
+            charge = account.begin("a count", PrivacyLoss.pure(Fraction(1, 10)), **asked)
             seen.append(None if charge.is_new else account.released(charge.number))
             number = charge.number
         store.close()
@@ -196,12 +196,12 @@ def attack_A42_blocked(target):
             key = f"k{number}"
 
             def plant(rows, body=body, key=key):
-                line = Book(rows).append("visits", "charge", "eve", body)
-                Book(rows).charged("visits", key, line.number)
+                line = Entries(rows).append("visits", "charge", "eve", body)
+                Entries(rows).charged("visits", key, line.number)
 
             store.write(plant)
             try:
-                account.begin("a count", Loss.pure(Fraction(1, 10)), key=key, fingerprint="q")
+                account.begin("a count", PrivacyLoss.pure(Fraction(1, 10)), key=key, fingerprint="q")
             except HubbubError:
                 blocked += 1
         store.close()
@@ -222,13 +222,13 @@ def attack_A42_odd(target):
     with _folder() as folder:
         ledger = Ledger.open(folder / "visits.ledger")
         account = ledger.account("visits", PATIENT, Budget(1))
-        account.charge("a count", Loss.pure(Fraction(1, 10)))
+        account.charge("a count", PrivacyLoss.pure(Fraction(1, 10)))
         facts = list(ledger.entries())[-1].body
         for kind in ("charge", "release", "seen", "grant", "open", "rows", "restored", "version", "close"):
             for odd in ODD:
                 body = {**facts, **odd} if isinstance(odd, dict) else odd
                 ledger._store.write(
-                    lambda rows, kind=kind, body=body: Book(rows).append("visits", kind, "", body)
+                    lambda rows, kind=kind, body=body: Entries(rows).append("visits", kind, "", body)
                 )
         try:
             target(ledger)
@@ -239,18 +239,18 @@ def attack_A42_odd(target):
     return False
 
 
-class _Cheap(Loss):
+class _Cheap(PrivacyLoss):
     """A loss that says it costs nothing."""
 
     def cost(self, orders=None):
         del orders
-        return Cost.of(0, mu_squared=0)
+        return ComposableCost.of(0, mu_squared=0)
 
 
 def attack_A45(target):
     account = target(Budget(1))
     try:
-        account.charge("everything", _Cheap(Loss.pure(50).ways))
+        account.charge("everything", _Cheap(PrivacyLoss.pure(50).ways))
     except HubbubError:
         return False
     return True
@@ -263,11 +263,11 @@ ROWS: list[Row] = [
     Row("A40-moved", attack_A40_moved, STORES, mutants.Anywhere),
     Row("A40-older", attack_A40_older, STORES, mutants.Anywhere),
     Row("A40-gone", attack_A40_gone, STORES, mutants.Anywhere),
-    Row("A41", attack_A41, {"Spending": Spending}, mutants.InEveryChild),
+    Row("A41", attack_A41, {"Spending": InMemoryAccount}, mutants.InEveryChild),
     Row("A42", attack_A42, {"Seal": Seal}, mutants.Believing),
     Row("A42-blocked", attack_A42_blocked, {"Account": Account}, mutants.Blocked),
     Row("A42-odd", attack_A42_odd, {"verify": Ledger.verify}, mutants.raises_at_odd_lines),
-    Row("A45", attack_A45, {"Spending": Spending}, mutants.TakesItsWord),
+    Row("A45", attack_A45, {"Spending": InMemoryAccount}, mutants.TakesItsWord),
 ]
 
 test_ours_resists, test_mutant_falls = both_tests(ROWS)

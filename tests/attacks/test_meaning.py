@@ -24,12 +24,13 @@ import numpy as np
 import hubbub as hb
 from attacks import mutants_meaning as mutants
 from attacks.rows import Row, both_tests
-from hubbub.queries.answers import Answers
-from hubbub.queries.moments import Estimate
-from hubbub.queries.outputs import Shown, check_outputs, shown
-from hubbub.queries.sql import parsed, read
-from hubbub.tables.schema import Kind, Table
-from queries.test_differential import plan_of
+from hubbub.engines.schema import Kind, Table
+from hubbub.sql.analyzer import analyze
+from hubbub.sql.moments import Estimate
+from hubbub.sql.parser import parse
+from hubbub.sql.post_processing import Shown, check_outputs, shown
+from hubbub.sql.result import Result
+from sql.test_differential import plan_of
 
 TABLE = Table.of(
     "t",
@@ -55,7 +56,7 @@ def typed(query):
 
 def outcomes(target, text, keys):
     """What comes out for each key and count; None where the question is refused at planning."""
-    query = read(parsed(text)[0], {"t": TABLE}, rows_are_units=False, text=text)
+    query = analyze(parse(text)[0], {"t": TABLE}, rows_are_units=False, text=text)
     try:
         run = target(query)
     except hb.HubbubError:
@@ -183,7 +184,7 @@ def attack_A68(target):
 
 def every_form(values):
     ends = np.full_like(values, np.inf)
-    answers = Answers((Shown("n", values, -ends, ends), Shown("m", values)), {})
+    answers = Result((Shown("n", values, -ends, ends), Shown("m", values)), {})
     return "\n".join([answers.to_csv(), str(answers), answers.to_json(), repr(answers.to_dict()["m"])])
 
 

@@ -19,8 +19,8 @@ import hubbub as hb
 import hubbub.dataset
 from attacks import mutants_outcome as mutants
 from attacks.rows import Row, both_tests
-from hubbub.loss import Budget
-from hubbub.queries.run import answered
+from hubbub.accounting import Budget
+from hubbub.sql.executor import execute
 
 PEOPLE = pd.DataFrame({"who": range(100)})
 PRICE = Fraction(1, 100)
@@ -46,7 +46,7 @@ def _draws(target, ends):
     observed = []
 
     def drawn(*given, **named):
-        done = answered(*given, **named)
+        done = execute(*given, **named)
         observed.append(done.columns[0].values[0])
         raise next(ends)
 

@@ -20,27 +20,27 @@ from hubbub import (
     Gaussian,
     HubbubError,
     Laplace,
-    Loss,
     Mechanism,
+    PrivacyLoss,
     Sensitivity,
     least_noise,
     noise,
 )
-from hubbub.counting import count, counts, fraction, histogram, linear
 from hubbub.mechanisms import (
     AboveThreshold,
     Exponential,
-    GaussianKeys,
-    GeometricKeys,
-    LaplaceMax,
-    LaplaceMaxWithGap,
+    GaussianPartitionSelection,
     PermuteAndFlip,
-    StableHistogram,
+    ReportNoisyMax,
+    ReportNoisyMaxWithGap,
+    StabilityHistogram,
     TopK,
-    select_keys,
+    TruncatedGeometricSelection,
+    select_partitions,
 )
-from hubbub.mechanisms.compound import MeasuredWinner
-from hubbub.mechanisms.respond import RandomizedResponse, UnaryEncoding
+from hubbub.mechanisms.randomized_response import RandomizedResponse, UnaryEncoding
+from hubbub.mechanisms.selection import MeasuredWinner
+from hubbub.textbook import count, counts, fraction, histogram, linear
 
 # A23: tiny δ
 
@@ -70,7 +70,7 @@ def _by_the_curve(epsilon, delta):
     low, high = 1e-3, 1e6
     for _ in range(60):
         middle = math.sqrt(low * high)
-        claimed = Loss.gaussian_squared(1 / Fraction(middle) ** 2).delta(epsilon)
+        claimed = PrivacyLoss.gaussian_squared(1 / Fraction(middle) ** 2).delta(epsilon)
         low, high = (low, middle) if claimed <= delta else (middle, high)
     return Fraction(high)
 
@@ -143,7 +143,7 @@ def _is_refused(door, name, bad):
 HUGE, TINIEST = Fraction(2) ** 1000, Fraction(1, 2**1000)
 OVERFLOWS = (("epsilon", TINIEST), ("sensitivity", HUGE))
 NOISE = {"sensitivity": 1, "epsilon": 1}
-CHOICES = (PermuteAndFlip, Exponential, LaplaceMax, LaplaceMaxWithGap)
+CHOICES = (PermuteAndFlip, Exponential, ReportNoisyMax, ReportNoisyMaxWithGap)
 
 
 def _made(kind):
@@ -215,14 +215,16 @@ DOORS = {
     "least_noise": Door(least_noise, {**NOISE, "delta": 1e-6}, ("sensitivity", "epsilon"), (("delta", 1),)),
     "Sensitivity": Door(Sensitivity, {"l1": 1, "l2": 1, "linf": 1}, optional=("l2", "linf")),
     "Bounded": Door(lambda sensitivity: Bounded.asserted(1, sensitivity), {"sensitivity": 1}),
-    "Loss.pure": Door(Loss.pure, {"epsilon": 1}),
-    "Loss.approximate": Door(Loss.approximate, {"epsilon": 1, "delta": 0.1}, ("delta",), (("delta", 1),)),
-    "Loss.gaussian": Door(Loss.gaussian, {"mu": 1}),
-    "Loss.gaussian_squared": Door(Loss.gaussian_squared, {"mu_squared": 1}),
-    "Loss.delta": Door(Loss.gaussian(1).delta, {"epsilon": 1}),
-    "Loss.epsilon": Door(Loss.gaussian(1).epsilon, {"delta": 0.1}, (), (("delta", 1),)),
-    "Loss.for_group": Door(Loss.pure(1).for_group, {"size": 2}, ("size",), (("size", 1.5),)),
-    "Loss, times": Door(lambda times: Loss.pure(1) * times, {"times": 2}, (), (("times", 1.5),)),
+    "Loss.pure": Door(PrivacyLoss.pure, {"epsilon": 1}),
+    "Loss.approximate": Door(
+        PrivacyLoss.approximate, {"epsilon": 1, "delta": 0.1}, ("delta",), (("delta", 1),)
+    ),
+    "Loss.gaussian": Door(PrivacyLoss.gaussian, {"mu": 1}),
+    "Loss.gaussian_squared": Door(PrivacyLoss.gaussian_squared, {"mu_squared": 1}),
+    "Loss.delta": Door(PrivacyLoss.gaussian(1).delta, {"epsilon": 1}),
+    "Loss.epsilon": Door(PrivacyLoss.gaussian(1).epsilon, {"delta": 0.1}, (), (("delta", 1),)),
+    "Loss.for_group": Door(PrivacyLoss.pure(1).for_group, {"size": 2}, ("size",), (("size", 1.5),)),
+    "Loss, times": Door(lambda times: PrivacyLoss.pure(1) * times, {"times": 2}, (), (("times", 1.5),)),
     "Budget": Door(
         Budget,
         {"epsilon": 1, "delta": 1e-6, "population": 100},
@@ -251,7 +253,7 @@ DOORS = {
         )
         for kind in CHOICES
     },
-    "LaplaceMax.of, products": Door(LaplaceMax.of, NOISE, (), OVERFLOWS),
+    "LaplaceMax.of, products": Door(ReportNoisyMax.of, NOISE, (), OVERFLOWS),
     "TopK": Door(lambda k: TopK(PermuteAndFlip.of(**NOISE), k), {"k": 2}, ("k",), (("k", 1.5),)),
     "AboveThreshold.of": Door(
         AboveThreshold.of,
@@ -277,42 +279,42 @@ DOORS = {
             (("groups", HUGE), ("groups", 1.5), ("delta", 1), ("delta", TINIEST**2), ("population", 10**6)),
             optional=("population",),
         )
-        for make in (GeometricKeys.of, GaussianKeys.of, select_keys)
+        for make in (TruncatedGeometricSelection.of, GaussianPartitionSelection.of, select_partitions)
     },
     "GaussianKeys.of, its share": Door(
-        lambda share: GaussianKeys.of(groups=2, epsilon=1, delta=1e-6, share=share),
+        lambda share: GaussianPartitionSelection.of(groups=2, epsilon=1, delta=1e-6, share=share),
         {"share": 0.5},
         ("share",),
         (("share", 1),),
     ),
     "GeometricKeys": Door(
-        GeometricKeys,
+        TruncatedGeometricSelection,
         {"epsilon": 1, "cut": 3, "groups": 2},
         ("epsilon", "cut", "groups"),
         (("epsilon", TINIEST), ("cut", HUGE), ("cut", 1.5), ("groups", HUGE)),
     ),
     "GaussianKeys": Door(
-        GaussianKeys,
+        GaussianPartitionSelection,
         {"sigma": 1, "threshold": 3, "groups": 2},
         ("sigma", "threshold", "groups"),
         (("sigma", HUGE), ("threshold", 1), ("threshold", HUGE), ("groups", HUGE)),
     ),
     "StableHistogram": Door(
-        lambda threshold, groups: StableHistogram(Laplace(2, 1), threshold, groups),
+        lambda threshold, groups: StabilityHistogram(Laplace(2, 1), threshold, groups),
         {"threshold": 3, "groups": 2},
         ("threshold", "groups"),
         (("threshold", 1), ("threshold", HUGE), ("groups", HUGE)),
     ),
     "StableHistogram.of": Door(
-        lambda groups, delta: StableHistogram.of(noise=Laplace(2, 1), groups=groups, delta=delta),
+        lambda groups, delta: StabilityHistogram.of(noise=Laplace(2, 1), groups=groups, delta=delta),
         {"groups": 2, "delta": 1e-6},
         ("groups", "delta"),
         (("delta", 1), ("groups", HUGE)),
     ),
     "StableHistogram, chances": Door(
         lambda confidence: (
-            StableHistogram(Laplace(2, 1), 9, 1).least_count(confidence),
-            StableHistogram(Laplace(2, 1), 9, 1).interval([12], confidence),
+            StabilityHistogram(Laplace(2, 1), 9, 1).least_count(confidence),
+            StabilityHistogram(Laplace(2, 1), 9, 1).interval([12], confidence),
         ),
         {"confidence": 0.9},
         ("confidence",),
@@ -320,8 +322,8 @@ DOORS = {
     ),
     "GeometricKeys, chances": Door(
         lambda units, confidence: (
-            GeometricKeys(1, 3, 2).keeps(units),
-            GeometricKeys(1, 3, 2).least_units(confidence),
+            TruncatedGeometricSelection(1, 3, 2).keeps(units),
+            TruncatedGeometricSelection(1, 3, 2).least_units(confidence),
         ),
         {"units": 2, "confidence": 0.9},
         ("confidence",),
@@ -512,8 +514,8 @@ ROWS = [
             "gaussian": Gaussian.of(**NOISE, delta=1e-6).release,
             "permute-and-flip": PermuteAndFlip.of(**NOISE).release,
             "threshold": AboveThreshold.of(**NOISE, threshold=0).release,
-            "keys": GeometricKeys(1, 3, 2).release,
-            "histogram": StableHistogram(Laplace(2, 1), 9, 2).release,
+            "keys": TruncatedGeometricSelection(1, 3, 2).release,
+            "histogram": StabilityHistogram(Laplace(2, 1), 9, 2).release,
             "response": RandomizedResponse.coin().release,
             "unary encoding": UnaryEncoding.of(epsilon=1, categories=3).release,
             "session": lambda value: AboveThreshold.of(**NOISE, threshold=0).open().ask(value),

@@ -15,11 +15,11 @@ import pandas as pd
 import hubbub as hb
 from attacks import mutants_policy as mutants
 from attacks.rows import Row, both_tests
+from hubbub.accounting import Budget
+from hubbub.accounting.in_memory_account import InMemoryAccount
 from hubbub.errors import HubbubError
-from hubbub.learn import GaussianNB, StandardScaler
-from hubbub.loss import Budget
-from hubbub.mechanisms import Gaussian, StableHistogram, least_noise, select_keys
-from hubbub.spending import Spending
+from hubbub.estimators import GaussianNB, StandardScaler
+from hubbub.mechanisms import Gaussian, StabilityHistogram, least_noise, select_partitions
 
 PEOPLE = pd.DataFrame({"who": range(50), "g": ["a"] * 50})
 
@@ -66,7 +66,7 @@ def _searched():
     """A search over five models with two folds: ten fits, and one more of the best."""
     from sklearn.model_selection import GridSearchCV
 
-    account = Spending()
+    account = InMemoryAccount()
     model = GaussianNB(epsilon=0.5, bounds=(0, 1), classes=[0, 1], account=account)
     rows = np.array([[0.0], [1.0], [0.1], [0.9]])
     search = GridSearchCV(model, {"rows_per_unit": [1] * 5}, cv=2).fit(rows, [0, 1, 0, 1])
@@ -103,8 +103,10 @@ ROWS: list[Row] = [
             "least noise": lambda delta, people: least_noise(
                 sensitivity=1, epsilon=1, delta=delta, population=people
             ),
-            "keys": lambda delta, people: select_keys(groups=1, epsilon=1, delta=delta, population=people),
-            "histogram": lambda delta, people: StableHistogram.of(
+            "keys": lambda delta, people: select_partitions(
+                groups=1, epsilon=1, delta=delta, population=people
+            ),
+            "histogram": lambda delta, people: StabilityHistogram.of(
                 noise=Gaussian(5, 1), groups=1, delta=delta, population=people
             ),
         },

@@ -10,7 +10,7 @@ from attacks import mutants
 from attacks.evidence import Audit, Fit, Releases, normalised
 from attacks.rows import Row, both_tests
 from hubbub import Gaussian, Laplace, Sensitivity
-from hubbub.mechanisms.respond import RandomizedResponse, UnaryEncoding
+from hubbub.mechanisms.randomized_response import RandomizedResponse, UnaryEncoding
 from hubbub.noise import bernoulli, discrete_gaussian, discrete_laplace, geometric, rounded_gaussian
 
 SHORT = 19 / 20

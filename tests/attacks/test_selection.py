@@ -13,19 +13,19 @@ from attacks import mutants
 from attacks.evidence import Audit, Fit, Releases, normalised
 from attacks.rows import Row, both_tests
 from hubbub import Gaussian, Laplace, Sensitivity
-from hubbub.counting import counts, histogram
 from hubbub.mechanisms import (
     AboveThreshold,
     Exponential,
-    GaussianKeys,
-    GeometricKeys,
-    LaplaceMax,
+    GaussianPartitionSelection,
     PermuteAndFlip,
+    ReportNoisyMax,
     TopK,
+    TruncatedGeometricSelection,
 )
-from hubbub.mechanisms.accuracy import discrete_laplace_beyond, rounded_gaussian_beyond
+from hubbub.mechanisms.error_bounds import discrete_laplace_beyond, rounded_gaussian_beyond
 from hubbub.noise import bernoulli_exp, bernoulli_exp_each
 from hubbub.noise.entropy import _replaying
+from hubbub.textbook import counts, histogram
 
 SCALES = (1, 2, 10)
 
@@ -69,8 +69,8 @@ def attack_A11_threshold(target):
     return AT_THE_THRESHOLD.finds(lambda n: [int(target(7, 7)) for _ in range(n)])
 
 
-GEOMETRIC_KEYS = GeometricKeys(Fraction(1), 4, 1)
-GAUSSIAN_KEYS = GaussianKeys(Fraction(1), 3, 1)
+GEOMETRIC_KEYS = TruncatedGeometricSelection(Fraction(1), 4, 1)
+GAUSSIAN_KEYS = GaussianPartitionSelection(Fraction(1), 3, 1)
 
 
 def _kept(mechanism):
@@ -177,7 +177,7 @@ def _released(query, threshold):
 
 
 def _top_two(rows):
-    mechanism = TopK(LaplaceMax.of(sensitivity=1, epsilon=1), k=2)
+    mechanism = TopK(ReportNoisyMax.of(sensitivity=1, epsilon=1), k=2)
     return mechanism.release(histogram(rows, CATEGORIES)).value
 
 

@@ -9,7 +9,7 @@ import hubbub as hb
 from attacks import sql_mutants as mutants
 from attacks.evidence import outcome
 from attacks.rows import Row, both_tests
-from hubbub.queries.run import _dense
+from hubbub.sql.executor import _dense
 
 KEYS = {"region": ["North", "South"]}
 BOUNDS = {"cost": (0, 50)}

@@ -19,14 +19,14 @@ from hubbub import Gaussian, Laplace
 from hubbub.mechanisms import (
     AboveThreshold,
     Exponential,
-    GaussianKeys,
-    GeometricKeys,
-    LaplaceMax,
-    LaplaceMaxWithGap,
+    GaussianPartitionSelection,
     PermuteAndFlip,
+    ReportNoisyMax,
+    ReportNoisyMaxWithGap,
     TopK,
+    TruncatedGeometricSelection,
 )
-from hubbub.mechanisms.respond import RandomizedResponse, UnaryEncoding
+from hubbub.mechanisms.randomized_response import RandomizedResponse, UnaryEncoding
 from hubbub.noise import bernoulli_exp_each, discrete_gaussian, discrete_laplace, geometric, rounded_gaussian
 from hubbub.noise.entropy import _replaying
 
@@ -144,14 +144,14 @@ ROWS = [
             "coins": lambda scores: bernoulli_exp_each(Fraction(1, 10), scores),
             "permute-and-flip": _releases(PermuteAndFlip.of(**SCORED)),
             "exponential": _releases(Exponential.of(**SCORED)),
-            "laplace max": _releases(LaplaceMax.of(**SCORED)),
-            "laplace max with gap": _releases(LaplaceMaxWithGap.of(**SCORED)),
+            "laplace max": _releases(ReportNoisyMax.of(**SCORED)),
+            "laplace max with gap": _releases(ReportNoisyMaxWithGap.of(**SCORED)),
             "top k": _releases(TopK(PermuteAndFlip.of(**SCORED), k=3)),
             "laplace": _releases(Laplace.of(**SCORED)),
             "laplace on a grid": _releases(Laplace.of(**SCORED, real=True, cells=40)),
             "threshold": lambda scores: AboveThreshold.of(**SCORED, threshold=500).open().ask(scores[-1]),
-            "geometric keys": _releases(GeometricKeys(Fraction(1), 14, 1)),
-            "gaussian keys": _releases(GaussianKeys(Fraction(4), 23, 1)),
+            "geometric keys": _releases(TruncatedGeometricSelection(Fraction(1), 14, 1)),
+            "gaussian keys": _releases(GaussianPartitionSelection(Fraction(4), 23, 1)),
             "response": _releases(RandomizedResponse.of(epsilon=5, categories=1001)),
             "unary encoding": _releases(UnaryEncoding.of(epsilon=5, categories=1001)),
         },

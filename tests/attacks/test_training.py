@@ -19,12 +19,12 @@ from torch.nn import functional as F
 
 from attacks import mutants_training as mutants
 from attacks.rows import Row, both_tests
+from hubbub.accounting import Budget
 from hubbub.errors import HubbubError
-from hubbub.learn import private
 from hubbub.ledger import Ledger
-from hubbub.loss import Budget
+from hubbub.training import make_private
 from hubbub.unit import Unit
-from learn import late
+from training import late
 
 LATE = [late.by_a_setting, late.by_a_loss, late.by_mixing_up, late.without_gradients]
 
@@ -40,7 +40,7 @@ def _trainer(account=None):
     x, y = late.rows(40)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     settings = {"clip": 1.0, "rate": 0.5, "steps": 4, "sigma": 1.0, "lot": 20}
-    return private(model, optimizer, (x, y), loss=F.cross_entropy, account=account, **settings)
+    return make_private(model, optimizer, (x, y), loss=F.cross_entropy, account=account, **settings)
 
 
 def attack_A47(target):
@@ -91,7 +91,7 @@ def _step(steps, told):
 OURS = SimpleNamespace(resume=lambda trainer, path: trainer.resume(path))
 
 ROWS = [
-    Row("A46", attack_A46, {"private": private}, mutants.looked_at_once),
+    Row("A46", attack_A46, {"private": make_private}, mutants.looked_at_once),
     Row("A47", attack_A47, {"resume": OURS}, mutants.resumed_by_the_file),
     Row("A41-trainer", attack_A41, {"a run": lambda trainer: trainer}, mutants.forked),
 ]

@@ -13,8 +13,7 @@ import duckdb
 import pytest
 
 from cli.terminal import run
-from hubbub.cli.demo import bar
-from hubbub.cli.hospital import REGIONS, write_visits
+from hubbub.cli.demo import REGIONS, bar, write_visits
 
 SAME = (41291, 20000, 4541092651, 52811951, 57, 4148, 99)
 """What the hospital adds up to."""

@@ -9,8 +9,9 @@ import pytest
 
 import hubbub
 from cli.terminal import run
-from hubbub.facts import NAME, read
-from hubbub.tables.schema import Kind
+from hubbub.config import read_config
+from hubbub.engines.schema import Kind
+from hubbub.output_files import CONFIG_NAME
 
 ROWS = "patient,region,cost,day\np1,North,12,2024-01-01\np2,Secret,77777,2024-01-02\n"
 
@@ -41,7 +42,7 @@ def test_it_asks_and_writes_what_was_said():
     out = run("init", "visits.csv", typed="\n".join(answers) + "\n")
     assert out.code == 0, out.stderr
     assert "written: hubbub.toml" in out.stdout
-    facts = read(NAME)
+    facts = read_config(CONFIG_NAME)
     (table,) = facts.tables
     assert (table.name, table.unit) == ("visits", "patient")
     assert table.types == {"cost": Kind.NUMBER, "day": Kind.DATE}
@@ -59,7 +60,7 @@ def test_it_asks_and_writes_what_was_said():
 
 def test_nothing_of_the_rows_is_suggested():
     out = run("init", "visits.csv", typed="patient\n" + "\n" * 20)
-    shown = out.stdout + out.stderr + Path(NAME).read_text()
+    shown = out.stdout + out.stderr + Path(CONFIG_NAME).read_text()
     for secret in ("Secret", "77777", "North", "p1", "2024"):
         assert secret not in shown
 
@@ -67,7 +68,7 @@ def test_nothing_of_the_rows_is_suggested():
 def test_scripts_take_the_defaults():
     out = run("init", "visits.csv", "--unit", "Patient", "--yes")
     assert out.code == 0, out.stderr
-    assert tomllib.loads(Path(NAME).read_text()) == {
+    assert tomllib.loads(Path(CONFIG_NAME).read_text()) == {
         "tables": {"visits": {"path": "visits.csv", "unit": "patient"}}
     }
     assert run("plan", "visits.csv", "SELECT COUNT(*) AS n FROM visits", "--epsilon", "1").code == 0
@@ -78,7 +79,7 @@ def test_a_parquet_file_has_its_types():
     out = run("init", "bills.parquet", typed="who\n0:10\na,b\n\n\n\n\n")
     assert out.code == 0, out.stderr
     assert "boolean" not in out.stdout
-    (table,) = read(NAME).tables
+    (table,) = read_config(CONFIG_NAME).tables
     assert (table.types, table.bounds, table.keys) == ({}, {"cost": (0, 10)}, {"town": ("a", "b")})
 
 
@@ -86,17 +87,17 @@ def test_who_is_protected_has_no_default():
     out = run("init", "visits.csv", "--yes")
     assert out.code == 2
     assert out.stderr.startswith("--unit is missing")
-    assert not Path(NAME).exists()
+    assert not Path(CONFIG_NAME).exists()
 
 
 def test_it_never_overwrites_unless_forced():
-    Path(NAME).write_text("mine")
+    Path(CONFIG_NAME).write_text("mine")
     out = run("init", "visits.csv", "--unit", "row", "--yes")
     assert out.code == 2
     assert out.stderr.startswith("hubbub.toml is there already")
-    assert Path(NAME).read_text() == "mine"
+    assert Path(CONFIG_NAME).read_text() == "mine"
     assert run("init", "visits.csv", "--unit", "row", "--yes", "--force").code == 0
-    assert read(NAME).tables[0].unit is None
+    assert read_config(CONFIG_NAME).tables[0].unit is None
 
 
 def test_a_wrong_answer_is_asked_again():
@@ -114,7 +115,7 @@ def test_a_wrong_answer_is_asked_again():
     )
     for words in (*said, "that is 0", "it is a fraction", "--delta is 1 or more"):
         assert words in out.stderr
-    facts = read(NAME)
+    facts = read_config(CONFIG_NAME)
     assert facts.tables[0].bounds == {"cost": (0, 5)}
     assert facts.budget == hubbub.Budget(0.5)
     assert facts.ledger is None
@@ -125,7 +126,7 @@ def test_odd_names_are_quoted():
     typed = ["row", "", "a\\b,c", "", "", "", "", "", "", "", "", ""]
     out = run("init", 'odd "name".csv', typed="\n".join(typed) + "\n")
     assert out.code == 0, out.stderr
-    (table,) = read(NAME).tables
+    (table,) = read_config(CONFIG_NAME).tables
     assert table.name == 'odd "name"'
     assert table.keys == {"id": ("a\\b", "c")}
 
@@ -137,7 +138,7 @@ def test_keys_in_a_file_are_beside_it(tmp_path):
     (folder / "towns.txt").write_text("Ulm\nKiel\n")
     out = run("init", "data/v.csv", typed="id\n\n@towns.txt\n\n\n\n\n")
     assert out.code == 0, out.stderr
-    assert read(folder / NAME).tables[0].keys == {"town": ("Ulm", "Kiel")}
+    assert read_config(folder / CONFIG_NAME).tables[0].keys == {"town": ("Ulm", "Kiel")}
 
 
 @pytest.mark.parametrize(
@@ -151,7 +152,7 @@ def test_bad_input_is_one_sentence(words, what):
     out = run("init", *words)
     assert out.code == 2
     assert out.stderr.startswith(what)
-    assert not Path(NAME).exists()
+    assert not Path(CONFIG_NAME).exists()
 
 
 def test_a_folder_that_cannot_be_written_is_one_sentence():
@@ -166,7 +167,7 @@ def test_an_encoding_is_declared_along_with_the_names():
     words = ("init", "visits.csv", "--unit", "patient", "--yes")
     assert run(*words).code == 2
     assert run(*words, "--encoding", "latin-1").code == 0
-    assert read(NAME).tables[0].encoding == "latin-1"
+    assert read_config(CONFIG_NAME).tables[0].encoding == "latin-1"
     assert [column.name for column in hubbub.open("visits.csv").tables["visits"].columns] == [
         "patient",
         "café",

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from cli.terminal import run
+from hubbub.accounting import Budget, PrivacyLoss
 from hubbub.ledger import Ledger
-from hubbub.ledger.history import History
-from hubbub.loss import Budget, Loss
+from hubbub.report.label import History
 from hubbub.unit import Unit
 from ledger.places import forget
 
@@ -69,12 +69,12 @@ def test_about_so_many_more_is_so_many(tmp_path):
     with Ledger.open(path) as ledger:
         account = ledger.account("visits", Unit("patient"), Budget(1))
         assert "more queries" not in said("budget", "--ledger", str(path))
-        account.begin("a count", Loss.pure(Fraction(1, 50)), dataset="visits")
+        account.begin("a count", PrivacyLoss.pure(Fraction(1, 50)), dataset="visits")
         out = said("budget", "--ledger", str(path))
         assert "about 49 more queries like the last" in out
         assert "visits, by itself: ε = 0.02" in out
         for _ in range(49):
-            account.charge("a count", Loss.pure(Fraction(1, 50)))
+            account.charge("a count", PrivacyLoss.pure(Fraction(1, 50)))
         out = said("budget", "--ledger", str(path))
         assert "about 0 more" in out
         assert out.count("·") > 0
@@ -192,7 +192,7 @@ def test_a_burn_down_has_about_a_dozen_moments_however_many_charges(tmp_path):
     with Ledger.open(tmp_path / "x.ledger") as ledger:
         account = ledger.account("visits", Unit("patient"), Budget(1))
         for count in range(1, 301):
-            account.charge("a count", Loss.pure(Fraction(1, 500)))
+            account.charge("a count", PrivacyLoss.pure(Fraction(1, 500)))
             if count not in {1, 12, 13, 100, 300}:
                 continue
             moments = History.of(account).burn_down()
@@ -206,7 +206,7 @@ def test_a_burn_down_has_about_a_dozen_moments_however_many_charges(tmp_path):
 def test_what_people_typed_cannot_break_the_page(tmp_path):
     path = tmp_path / "x.ledger"
     with Ledger.open(path) as ledger:
-        ledger.account("visits", Unit("patient"), Budget(1)).charge("<script>[red]x", Loss.pure(1))
+        ledger.account("visits", Unit("patient"), Budget(1)).charge("<script>[red]x", PrivacyLoss.pure(1))
     assert "<script>" not in said("report", "--ledger", str(path), "--format", "html")
     assert "<script>[red]x" in said("ledger", "list", "--ledger", str(path))
 

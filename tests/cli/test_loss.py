@@ -13,10 +13,10 @@ import pytest
 from rich.progress import Progress
 
 from cli.terminal import run
-from hubbub.cli.answer import stepping
-from hubbub.cli.typed import down, nearest, number, up
+from hubbub.accounting import Bounds, PrivacyLoss
+from hubbub.cli.loss_output import stepping
+from hubbub.cli.options import nearest, number, round_down_text, round_up_text
 from hubbub.errors import InvalidInput
-from hubbub.loss import Bounds, Loss
 
 TRAINING = ("loss", "--gaussian", "1.1", "--rate", "256/60000", "--steps", "14063")
 TRUTH = Fraction("2.38168972614165")
@@ -66,26 +66,29 @@ def test_a_bound_from_divergences_is_said_to_be_loose():
 @pytest.mark.parametrize(
     ("words", "loss"),
     [
-        (["--gaussian", "2"], Loss.gaussian(Fraction(1, 2))),
-        (["--gaussian", "1/3"], Loss.gaussian(3)),
-        (["--laplace", "4"], Loss.laplace(Fraction(1, 4))),
-        (["--discrete-gaussian", "4"], Loss.discrete_gaussian(4)),
-        (["--discrete-laplace", "2"], Loss.discrete_laplace(2)),
-        (["--response", "3/4"], Loss.response(Fraction(3, 4))),
-        (["--bounded-range", "1"], Loss.bounded_range(1)),
-        (["--pure", "0.1"], Loss.pure(Fraction(1, 10))),
-        (["--zcdp", "1/2"], Loss.zcdp(Fraction(1, 2))),
-        (["--approximate", "0.1,1e-8"], Loss.approximate(Fraction(1, 10), Fraction(1, 10**8))),
-        (["--gaussian", "2", "--steps", "9"], Loss.gaussian(Fraction(3, 2))),
-        (["--gaussian", "2", "--gaussian", "2", "--pure", "1"], Loss.gaussian_squared(0.5) + Loss.pure(1)),
-        (["--pure", "0.1", "--group", "3"], Loss.pure(Fraction(1, 10)).for_group(3)),
-        (["--gaussian", "2", "--rate", "1"], Loss.gaussian(Fraction(1, 2))),
-        (["--pure", "2", "--rate", "1/10"], Loss.pure(2).sampled(Fraction(1, 10))),
+        (["--gaussian", "2"], PrivacyLoss.gaussian(Fraction(1, 2))),
+        (["--gaussian", "1/3"], PrivacyLoss.gaussian(3)),
+        (["--laplace", "4"], PrivacyLoss.laplace(Fraction(1, 4))),
+        (["--discrete-gaussian", "4"], PrivacyLoss.discrete_gaussian(4)),
+        (["--discrete-laplace", "2"], PrivacyLoss.discrete_laplace(2)),
+        (["--response", "3/4"], PrivacyLoss.response(Fraction(3, 4))),
+        (["--bounded-range", "1"], PrivacyLoss.bounded_range(1)),
+        (["--pure", "0.1"], PrivacyLoss.pure(Fraction(1, 10))),
+        (["--zcdp", "1/2"], PrivacyLoss.zcdp(Fraction(1, 2))),
+        (["--approximate", "0.1,1e-8"], PrivacyLoss.approximate(Fraction(1, 10), Fraction(1, 10**8))),
+        (["--gaussian", "2", "--steps", "9"], PrivacyLoss.gaussian(Fraction(3, 2))),
+        (
+            ["--gaussian", "2", "--gaussian", "2", "--pure", "1"],
+            PrivacyLoss.gaussian_squared(0.5) + PrivacyLoss.pure(1),
+        ),
+        (["--pure", "0.1", "--group", "3"], PrivacyLoss.pure(Fraction(1, 10)).for_group(3)),
+        (["--gaussian", "2", "--rate", "1"], PrivacyLoss.gaussian(Fraction(1, 2))),
+        (["--pure", "2", "--rate", "1/10"], PrivacyLoss.pure(2).sampled(Fraction(1, 10))),
         (
             ["--response", "3/4", "--rate", "1/10", "--without-replacement"],
-            Loss.response(Fraction(3, 4)).sampled_without_replacement(10, 1),
+            PrivacyLoss.response(Fraction(3, 4)).sampled_without_replacement(10, 1),
         ),
-        (["--pure", "1", "--shuffled", "100"], Loss.pure(1).shuffled(100)),
+        (["--pure", "1", "--shuffled", "100"], PrivacyLoss.pure(1).shuffled(100)),
     ],
 )
 def test_each_mechanism_and_what_is_done_with_it(words, loss):
@@ -99,7 +102,7 @@ def test_each_mechanism_and_what_is_done_with_it(words, loss):
 
 def test_each_mechanism_is_sampled_by_itself():
     found = answer_of("--pure", "1", "--pure", "2", "--rate", "1/10", "--delta", "1e-4")
-    one, other = (Loss.pure(epsilon).sampled(Fraction(1, 10)) for epsilon in (1, 2))
+    one, other = (PrivacyLoss.pure(epsilon).sampled(Fraction(1, 10)) for epsilon in (1, 2))
     assert found["loss"] == str(one + other)
 
 
@@ -178,7 +181,7 @@ def test_the_tradeoff_curve_as_a_table_and_as_a_list():
     out = run("loss", "--gaussian", "1", "--tradeoff")
     assert "0.907637" in out.stdout  # 0.9076378…, down
     found = answer_of("--gaussian", "1", "--tradeoff", "--alpha", "1/100", "--alpha", "0.5")
-    loss = Loss.gaussian(1)
+    loss = PrivacyLoss.gaussian(1)
     assert found["tradeoff"] == [
         {"alpha": 0.01, "beta": loss.tradeoff(Fraction(1, 100))},
         {"alpha": 0.5, "beta": loss.tradeoff(Fraction(1, 2))},
@@ -403,16 +406,16 @@ def test_an_unknown_choice_is_refused_with_those_there_are(words):
 
 def test_bounds_are_rounded_outwards_in_what_is_printed(monkeypatch):
     monkeypatch.setattr(
-        Loss, "bounds", lambda self, delta: Bounds(1.0000000000019, 2.0000000000011, "lattice")
+        PrivacyLoss, "bounds", lambda self, delta: Bounds(1.0000000000019, 2.0000000000011, "lattice")
     )
     out = run("loss", "--gaussian", "1", "--delta", "1e-5")
     assert bounds_in(out.stdout) == ("2.00000000001", "1")
-    monkeypatch.setattr(Loss, "bounds", lambda self, delta: Bounds(1.99999999999999, 2.0, "lattice"))
+    monkeypatch.setattr(PrivacyLoss, "bounds", lambda self, delta: Bounds(1.99999999999999, 2.0, "lattice"))
     assert bounds_in(run("loss", "--gaussian", "1", "--delta", "1e-5").stdout) == ("2", "1.99999999999")
 
 
 def test_the_advantage_is_rounded_up_in_what_is_printed(monkeypatch):
-    monkeypatch.setattr(Loss, "advantage", lambda self: 0.1000000000001)
+    monkeypatch.setattr(PrivacyLoss, "advantage", lambda self: 0.1000000000001)
     assert "advantage  0.100000000001  at most" in run("loss", "--pure", "1").stdout
 
 
@@ -420,8 +423,8 @@ def test_the_advantage_is_rounded_up_in_what_is_printed(monkeypatch):
     "value", [Fraction(1, 3), Fraction(2, 3) * 10**20, Fraction(1, 7 * 10**9), Fraction(5)]
 )
 def test_rounding_goes_to_the_side_it_says(value):
-    assert Fraction(down(value)) <= value <= Fraction(up(value))
-    assert Fraction(up(value)) - Fraction(down(value)) <= value / 10**11
+    assert Fraction(round_down_text(value)) <= value <= Fraction(round_up_text(value))
+    assert Fraction(round_up_text(value)) - Fraction(round_down_text(value)) <= value / 10**11
     assert abs(Fraction(nearest(value)) - value) <= value / 10**11 / 2
 
 
@@ -475,5 +478,5 @@ def test_every_example_in_the_help_runs(line):
 def test_the_command_starts_without_what_only_some_answers_need():
     code = "import hubbub.cli, sys; print([m for m in sys.modules])"
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
-    assert "'hubbub.loss.picture'" not in loaded
+    assert "'hubbub.report.charts'" not in loaded
     assert "'rich.progress'" not in loaded

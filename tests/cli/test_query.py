@@ -17,13 +17,13 @@ import pytest
 from rich.console import Console
 
 from cli.terminal import run
-from hubbub.cli.given import keys_in
-from hubbub.cli.hospital import write_visits
+from hubbub.cli.demo import write_visits
+from hubbub.cli.options import keys_in
 from hubbub.cli.reference import reference
-from hubbub.cli.shown import watching
+from hubbub.cli.results import watching
 from hubbub.dataset import Dataset
-from hubbub.queries.answers import Answers
-from hubbub.tables.schema import Kind, Table
+from hubbub.engines.schema import Kind, Table
+from hubbub.sql.result import Result
 
 REGIONS = ("North", "South", "East", "West")
 BY_REGION = "SELECT region, COUNT(*) AS n FROM visits GROUP BY region"
@@ -59,7 +59,7 @@ def exact(sql):
 def answer_of(*words):
     out = run("query", *words, "--format", "json")
     assert out.code == 0, out.stderr
-    return Answers.from_json(out.stdout)
+    return Result.from_json(out.stdout)
 
 
 # The main job
@@ -133,7 +133,7 @@ def test_a_file_is_written_in_the_format_of_its_ending(tmp_path, name):
     assert f"written to {path}" in out.stderr
     text = path.read_bytes()
     if name == "out.json":
-        assert len(Answers.from_json(text.decode())) == 4
+        assert len(Result.from_json(text.decode())) == 4
     elif name == "out.csv":
         assert text.startswith(b"region,n,n_low")
     elif name == "out.parquet":
@@ -220,7 +220,7 @@ def test_a_plan_runs_nothing_and_charges_nothing():
     with (
         mock.patch.object(Dataset, "run", side_effect=AssertionError),
         mock.patch.object(Dataset, "exact", side_effect=AssertionError),
-        mock.patch("hubbub.tables.duckdb.DuckDB.aggregates", side_effect=AssertionError),
+        mock.patch("hubbub.engines.duckdb.DuckDB.aggregates", side_effect=AssertionError),
     ):
         out = run("plan", *shlex.split(FIRST)[1:])
     assert out.code == 0, out.stderr
@@ -478,7 +478,7 @@ def test_progress_is_shown_on_a_terminal_only():
         progress("counting")  # nothing is there to show it
     paper = io.StringIO()
     console = Console(file=paper, force_terminal=True)
-    with mock.patch("hubbub.cli.shown.Console", return_value=console), watching() as progress:
+    with mock.patch("hubbub.cli.results.Console", return_value=console), watching() as progress:
         progress("counting")
     assert "counting" in paper.getvalue()
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
-import hubbub.learn
+import hubbub.estimators
 
 PAGE = (Path(__file__).parents[2] / "docs" / "learning.md").read_text(encoding="utf-8")
 SECTION = PAGE[PAGE.index("## Estimators") :]
@@ -28,4 +28,4 @@ def test_every_estimator_is_in_its_table():
         "PCA",
         "StandardScaler",
     }
-    assert names <= set(hubbub.learn.__all__)
+    assert names <= set(hubbub.estimators.__all__)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from cli.terminal import run
-from hubbub.cli.hospital import write_visits
+from hubbub.cli.demo import write_visits
 
 PAGE = (Path(__file__).parents[2] / "docs" / "ledger.md").read_text(encoding="utf-8")
 

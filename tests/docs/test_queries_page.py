@@ -10,9 +10,10 @@ import pytest
 
 import hubbub
 from cli.terminal import run
-from hubbub.cli.hospital import REGIONS, write_visits
+from hubbub.cli.demo import REGIONS, write_visits
+from hubbub.config import read_config
 from hubbub.errors import HubbubError
-from hubbub.facts import NAME, read
+from hubbub.output_files import CONFIG_NAME
 
 PAGE = (Path(__file__).parents[2] / "docs" / "queries.md").read_text(encoding="utf-8")
 BOUNDS = {"cost": (0, 5000), "age": (0, 120), "total": (0, 20000)}
@@ -78,12 +79,12 @@ def test_the_python_runs(hospital):
 
 def test_the_file_is_read(hospital):
     (text,) = blocks("toml")
-    (hospital / NAME).write_text(text)
+    (hospital / CONFIG_NAME).write_text(text)
     try:
-        facts = read(hospital / NAME)
+        facts = read_config(hospital / CONFIG_NAME)
         assert len(facts.tables) == 2
         assert facts.rows_per_unit == 8
         with hubbub.open(hospital / "visits.parquet") as data:
             assert data.sql("SELECT SUM(cost) AS total FROM visits", epsilon=1)
     finally:
-        (hospital / NAME).unlink()
+        (hospital / CONFIG_NAME).unlink()

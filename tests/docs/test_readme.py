@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from cli.terminal import run
-from hubbub.cli.hospital import write_visits
+from hubbub.cli.demo import write_visits
 
 ROOT = Path(__file__).parent.parent.parent
 README = (ROOT / "README.md").read_text()

@@ -6,11 +6,12 @@ import pytest
 
 import hubbub as hb
 from attacks.test_sql import KEYS, rows_in
-from hubbub.dataset import Dataset, Spending
-from hubbub.queries.measurement import Limits
-from hubbub.tables.engine import Source
-from queries.neighbours import World
-from queries.test_sensitivity import held
+from hubbub.accounting.in_memory_account import InMemoryAccount
+from hubbub.dataset import Dataset
+from hubbub.engines.engine import Source
+from hubbub.sql.query import ContributionBounds
+from sql.neighbours import World
+from sql.test_sensitivity import held
 
 COLUMNS = {"patient": "BIGINT", "region": "VARCHAR", "cost": "DOUBLE", "note": "VARCHAR"}
 ATTACKS = [row.name for row in rows_in(None)]
@@ -24,7 +25,9 @@ def opener(place):
     def opened(key, low, high):
         unit = hb.Unit(key) if key else hb.Unit.row()
         source = Source(table, unit=key, keys=KEYS, bounds={"cost": (low, high)})
-        return Dataset(place.engine({"visits": source}), unit, Spending(), limits=Limits(1))
+        return Dataset(
+            place.engine({"visits": source}), unit, InMemoryAccount(), limits=ContributionBounds(1)
+        )
 
     def made(rows, unit, bounds):
         place.put("visits", COLUMNS, [_as_floats(row) for row in rows])

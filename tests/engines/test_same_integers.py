@@ -7,12 +7,13 @@ from functools import cache
 import pytest
 
 import hubbub as hb
-from hubbub.dataset import Dataset, Spending
+from hubbub.accounting.in_memory_account import InMemoryAccount
+from hubbub.dataset import Dataset
+from hubbub.engines.engine import Source
 from hubbub.errors import InvalidInput, Unsupported
-from hubbub.tables.engine import Source
-from queries.neighbours import NUMBERS, WEIRD, World, case, databases, seeded
-from queries.test_expressions import CONSTANTS, EXPRESSIONS, nested, of_constants
-from queries.test_expressions import WORDS as OTHER_WORDS
+from sql.neighbours import NUMBERS, WEIRD, World, case, databases, seeded
+from sql.test_expressions import CONSTANTS, EXPRESSIONS, nested, of_constants
+from sql.test_expressions import WORDS as OTHER_WORDS
 
 OTHERS = ["PostgreSQL", "Spark"]
 COLUMNS = {
@@ -60,7 +61,7 @@ def opened(place, rows, unit):
     table = place.create("r", COLUMNS)
     place.put("r", COLUMNS, rows)
     source = Source(table, unit=unit.key, bounds={"a": (-3, 100), "b": (0, 7.3)})
-    return Dataset(place.engine({"r": source}), unit, Spending())
+    return Dataset(place.engine({"r": source}), unit, InMemoryAccount())
 
 
 def counted(data, plan):

@@ -8,10 +8,10 @@ import duckdb
 import pytest
 
 import hubbub as hb
+from hubbub.engines.engine import Source
+from hubbub.engines.schema import MANY, KeyList
 from hubbub.errors import EngineFailed, InvalidInput, Unsupported
-from hubbub.queries.fingerprint import fingerprint
-from hubbub.tables.engine import Source
-from hubbub.tables.keylist import MANY, KeyList
+from hubbub.sql.fingerprint import fingerprint
 from refusing import refused
 
 ENGINES = ["DuckDB", "PostgreSQL", "Spark"]
@@ -44,8 +44,8 @@ def opened(request, places):
         return hb.Dataset(
             place.engine({"t": source}),
             who,
-            hb.dataset.Spending(None, who),
-            limits=hb.queries.measurement.Limits(1),
+            hb.dataset.InMemoryAccount(None, who),
+            limits=hb.sql.query.ContributionBounds(1),
         )
 
     return make
@@ -54,10 +54,10 @@ def opened(request, places):
 @pytest.fixture(autouse=True)
 def _small(monkeypatch):
     """Pieces so small that there are several."""
-    monkeypatch.setattr("hubbub.queries.streamed._GROUPS", 1 << 14)
-    monkeypatch.setattr("hubbub.tables.duckdb._PIECE", 2)
+    monkeypatch.setattr("hubbub.sql.streaming._GROUPS", 1 << 14)
+    monkeypatch.setattr("hubbub.engines.duckdb._PIECE", 2)
     for engine in ("postgres", "spark"):
-        monkeypatch.setattr(f"hubbub.tables.{engine}._CHUNK", 2)
+        monkeypatch.setattr(f"hubbub.engines.{engine}._CHUNK", 2)
 
 
 def exact(data, text, **keys):
@@ -174,7 +174,7 @@ def test_a_table_without_keys_has_one_group(opened, asked):
 
 def test_the_key_that_is_none_may_be_in_a_piece_by_itself(opened, monkeypatch):
     for engine, name in (("duckdb", "_KEYS"), ("postgres", "_MOST_KEYS"), ("spark", "_KEYS")):
-        monkeypatch.setattr(f"hubbub.tables.{engine}.{name}", 1 << 15)
+        monkeypatch.setattr(f"hubbub.engines.{engine}.{name}", 1 << 15)
     for column, keys in (("word", WORDS[: 1 << 15]), ("number", range(1 << 15))):
         text = f"SELECT {column}, COUNT(*) AS n FROM t GROUP BY {column}"
         _, rows = exact(opened(), text, **{column: [*keys, None]})
@@ -189,7 +189,7 @@ def test_who_breaks_off_can_ask_again(opened, monkeypatch):
     def broken(*_, **__):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("hubbub.queries.streamed.noisy_of", broken)
+    monkeypatch.setattr("hubbub.sql.streaming.noisy_of", broken)
     with pytest.raises(KeyboardInterrupt):
         data.stream(plan)
     monkeypatch.undo()

@@ -7,8 +7,9 @@ import pytest
 
 import hubbub as hb
 from engines.test_same_integers import counted, integers
-from hubbub.dataset import Dataset, Spending
-from hubbub.tables.engine import Source
+from hubbub.accounting.in_memory_account import InMemoryAccount
+from hubbub.dataset import Dataset
+from hubbub.engines.engine import Source
 
 ENGINES = ("DuckDB", "PostgreSQL", "Spark")
 WHOLE = ["0", "1", "-1", "7", "127", "-128", None]
@@ -84,7 +85,7 @@ def opened(place, unit, columns, bounds=None, given=None):
     table = place.create("y", columns)
     place.put("y", columns, rows() if given is None else given)
     known = dict.fromkeys(("i2", "i8", "h", "n4", "f4"), (-1000, 1000)) if bounds is None else bounds
-    return Dataset(place.engine({"y": Source(table, unit=unit.key, bounds=known)}), unit, Spending())
+    return Dataset(place.engine({"y": Source(table, unit=unit.key, bounds=known)}), unit, InMemoryAccount())
 
 
 @pytest.fixture(scope="module")
@@ -309,11 +310,11 @@ def test_settings_of_PostgreSQL_do_not_matter(by_row, places):
     place = places("PostgreSQL")
     table = place.create("y", types_in("PostgreSQL"))
     place.put("y", types_in("PostgreSQL"), rows())
-    from hubbub.tables.postgres import PostgreSQL
+    from hubbub.engines.postgres import PostgreSQL
 
     listed = "%20".join(f"-c%20{name}%3D{value.replace('/', '%2F')}" for name, value in PG_SETTINGS.items())
     engine = PostgreSQL(f"{place.address}?options={listed}", {"y": Source(table)})
-    check_settings(by_row("DuckDB"), Dataset(engine, hb.Unit.row(), Spending()))
+    check_settings(by_row("DuckDB"), Dataset(engine, hb.Unit.row(), InMemoryAccount()))
 
 
 SPARK_SETTINGS = {
@@ -353,7 +354,7 @@ def test_settings_of_Spark_do_not_matter(by_row, session, settings):
     place.put("y", types_in("Spark"), rows())
     for name, value in settings.items():
         other.conf.set(name, value)
-    data = Dataset(place.engine({"y": Source(table)}), hb.Unit.row(), Spending())
+    data = Dataset(place.engine({"y": Source(table)}), hb.Unit.row(), InMemoryAccount())
     check_settings(by_row("DuckDB"), data)
 
 

@@ -4,11 +4,11 @@ import sqlite3
 from contextlib import closing
 from pathlib import Path
 
+from hubbub.accounting import Budget
 from hubbub.ledger import Account, Ledger
-from hubbub.ledger.place import Note
+from hubbub.ledger.location import Note
 from hubbub.ledger.postgres import _HERE
-from hubbub.ledger.store import SQLite, name_of
-from hubbub.loss import Budget
+from hubbub.ledger.sqlite import SQLite, name_of
 from hubbub.unit import Unit
 
 PATIENT = Unit("patient")

@@ -14,16 +14,16 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import hubbub as hb
-import hubbub.ledger.book
+import hubbub.ledger.entries
+from hubbub.accounting import Budget, PrivacyFilter, PrivacyLoss
+from hubbub.accounting.in_memory_account import InMemoryAccount
 from hubbub.errors import BudgetExceeded, InvalidInput, Refused
 from hubbub.ledger import Ledger
-from hubbub.loss import Budget, Filter, Loss
-from hubbub.spending import Spending
 from hubbub.unit import Neighbours, Unit
 from ledger.places import PATIENT, account
 from refusing import refused
 
-TENTH = Loss.pure(Fraction(1, 10))
+TENTH = PrivacyLoss.pure(Fraction(1, 10))
 
 
 def test_ten_tenths_fit_one_and_the_eleventh_is_refused_with_what_would_fit(place):
@@ -39,19 +39,19 @@ def test_ten_tenths_fit_one_and_the_eleventh_is_refused_with_what_would_fit(plac
 
 def test_a_refusal_says_what_would_fit_and_that_fits(place):
     spender = account(place.open())
-    spender.charge("a count", Loss.pure(0.75))
+    spender.charge("a count", PrivacyLoss.pure(0.75))
     with pytest.raises(BudgetExceeded, match=r"room for a pure epsilon of 0\.25"):
-        spender.charge("a count", Loss.pure(0.5))
-    spender.charge("a count", Loss.pure(0.25))
+        spender.charge("a count", PrivacyLoss.pure(0.5))
+    spender.charge("a count", PrivacyLoss.pure(0.25))
 
 
 @settings(max_examples=6, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(st.fractions(0, Fraction(1, 2), max_denominator=50).filter(bool), max_size=5))
 def test_a_ledger_spends_just_as_a_filter_does(folder, prices):
     ledger = Ledger.open(folder / f"{secrets.token_hex(8)}.ledger")
-    spender, model = account(ledger, 1, 1e-6), Filter.for_questions(Budget(1, 1e-6))
+    spender, model = account(ledger, 1, 1e-6), PrivacyFilter.for_questions(Budget(1, 1e-6))
     for price in prices:
-        loss = Loss.gaussian(price)
+        loss = PrivacyLoss.gaussian(price)
         if model.allows(loss.cost()):
             spender.charge("noise", loss)
             model = model.charge(loss.cost())
@@ -65,7 +65,7 @@ def test_a_ledger_spends_just_as_a_filter_does(folder, prices):
 
 def test_what_was_spent_is_there_when_the_ledger_is_opened_again(place):
     with place.open() as ledger:
-        account(ledger).charge("a count", Loss.pure(0.5))
+        account(ledger).charge("a count", PrivacyLoss.pure(0.5))
     again = place.open().account("visits")
     assert again.unit == PATIENT
     assert again.spent.epsilon == Fraction(1, 2)
@@ -88,9 +88,9 @@ def test_an_account_keeps_its_unit_its_relation_and_its_budget(place):
 
 def test_accounts_do_not_share_a_budget(place):
     ledger = place.open()
-    account(ledger).charge("a count", Loss.pure(1))
+    account(ledger).charge("a count", PrivacyLoss.pure(1))
     other = ledger.account("sales", Unit("customer"), Budget(2))
-    other.charge("a count", Loss.pure(2))
+    other.charge("a count", PrivacyLoss.pure(2))
     assert ledger.accounts() == ["sales", "visits"]
     assert {entry.account for entry in other.entries()} == {"sales"}
     assert ledger.verify().is_whole
@@ -110,7 +110,7 @@ def test_a_key_is_charged_once_however_often(place):
 def test_a_key_pays_for_one_question_at_one_price(place):
     spender = account(place.open())
     spender.begin("a count", TENTH, key="monday")
-    for what, loss in (("another count", TENTH), ("a count", Loss.pure(1))):
+    for what, loss in (("another count", TENTH), ("a count", PrivacyLoss.pure(1))):
         with pytest.raises(Refused, match="another question, or at another cost"):
             spender.begin(what, loss, key="monday")
     assert spender.spent.epsilon == Fraction(1, 10)
@@ -184,7 +184,7 @@ def test_an_analyst_spends_within_a_budget_of_her_own_and_the_account_s(place):
         ada.charge("a count", TENTH)
     assert bob.left().epsilon == Fraction(7, 10)
     with pytest.raises(BudgetExceeded, match="account 'visits'"):
-        bob.charge("a count", Loss.pure(1))
+        bob.charge("a count", PrivacyLoss.pure(1))
     assert (owner.spent.epsilon, ada.spent.epsilon, bob.spent.epsilon) == (
         Fraction(3, 10),
         Fraction(3, 10),
@@ -196,7 +196,7 @@ def test_a_refused_charge_leaves_both_budgets_as_they_were(place):
     owner = account(place.open())
     owner.grant("ada", Budget(0.3))
     with pytest.raises(BudgetExceeded):
-        owner.for_analyst("ada").charge("a count", Loss.pure(0.5))
+        owner.for_analyst("ada").charge("a count", PrivacyLoss.pure(0.5))
     assert owner.spent.epsilon == 0
 
 
@@ -234,16 +234,16 @@ def test_seeing_what_another_charged_costs_an_analyst_once_and_the_account_nothi
         assert bob.begin("a count", TENTH, key="monday").number == number
         assert bob.released(number) == "42"
     assert (owner.spent.epsilon, bob.spent.epsilon) == (Fraction(1, 10), Fraction(1, 10))
-    ada.keep(ada.begin("a count", Loss.pure(0.05), key="tuesday").number, "43")
-    bob.begin("a count", Loss.pure(0.05), key="tuesday")
-    owner_s = owner.begin("a count", Loss.pure(0.01), key="wednesday")
+    ada.keep(ada.begin("a count", PrivacyLoss.pure(0.05), key="tuesday").number, "43")
+    bob.begin("a count", PrivacyLoss.pure(0.05), key="tuesday")
+    owner_s = owner.begin("a count", PrivacyLoss.pure(0.01), key="wednesday")
     assert owner_s.is_new
     spent = bob.spent
-    assert not bob.begin("a count", Loss.pure(0.01), key="wednesday").is_settled
+    assert not bob.begin("a count", PrivacyLoss.pure(0.01), key="wednesday").is_settled
     assert bob.spent == spent  # there is nothing to see yet
     owner.keep(owner_s.number, "44")
     with pytest.raises(BudgetExceeded, match="the budget of bob"):
-        bob.begin("a count", Loss.pure(0.01), key="wednesday")
+        bob.begin("a count", PrivacyLoss.pure(0.01), key="wednesday")
     assert place.open().verify().is_whole
 
 
@@ -314,7 +314,7 @@ def test_a_line_holds_facts_and_nothing_of_the_data(place):
 
 def test_the_clock_may_go_backwards(place):
     owner = account(place.open())
-    with mock.patch.object(hubbub.ledger.book, "datetime") as clock:
+    with mock.patch.object(hubbub.ledger.entries, "datetime") as clock:
         clock.now.return_value = datetime(1999, 1, 1, tzinfo=UTC)
         owner.charge("a count", TENTH)
     owner.charge("a count", TENTH)
@@ -380,8 +380,8 @@ def test_what_spends_is_neither_copied_nor_pickled(place, made):
     """It says what to do instead, and not what Python cannot do with a connection."""
     with place.open() as ledger, hb.open(pd.DataFrame({"p": [1]}), table="t", unit="p") as data:
         owner = account(ledger)
-        for one in (owner, owner.for_reader(), ledger, data, Spending(Budget(1)), Spending()):
+        for one in (owner, owner.for_reader(), ledger, data, InMemoryAccount(Budget(1)), InMemoryAccount()):
             with pytest.raises(Refused, match=r"cannot be copied or pickled.*To mend it"):
                 made(one)
-        owner.charge("a count", Loss.pure(1))
+        owner.charge("a count", PrivacyLoss.pure(1))
         assert owner.left().epsilon == 0

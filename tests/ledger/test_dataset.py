@@ -11,11 +11,11 @@ import pytest
 
 import hubbub as hb
 import hubbub.dataset
+from hubbub.accounting import Budget
 from hubbub.errors import BudgetExceeded, EngineFailed, InvalidInput, Refused
-from hubbub.learn import StandardScaler
+from hubbub.estimators import StandardScaler
 from hubbub.ledger import Ledger
-from hubbub.loss import Budget
-from hubbub.queries.fingerprint import fingerprint
+from hubbub.sql.fingerprint import fingerprint
 
 QUESTION = "SELECT g, COUNT(*) AS n FROM people GROUP BY g"
 ROWS = pd.DataFrame({"who": range(100), "g": ["ab"[i % 2] for i in range(100)], "x": [1.0] * 100})
@@ -202,7 +202,7 @@ def test_who_asks_what_is_being_run_waits_for_that_answer(ledger):
     def slow(*given, **named):
         thread.start()
         assert waits.wait(60)
-        return hubbub.queries.run.answered(*given, **named)
+        return hubbub.sql.executor.execute(*given, **named)
 
     thread = threading.Thread(target=ask_too)
     with mock.patch.object(hubbub.dataset, "answered", slow):
@@ -220,7 +220,7 @@ def test_a_question_asked_from_within_its_own_run_is_charged_anew(ledger):
         if not inner:
             inner.append(None)
             inner[0] = ask(two)
-        return hubbub.queries.run.answered(*given, **named)
+        return hubbub.sql.executor.execute(*given, **named)
 
     with mock.patch.object(hubbub.dataset, "answered", meanwhile):
         outer = ask(one)

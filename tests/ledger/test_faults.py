@@ -7,17 +7,17 @@ from fractions import Fraction
 
 import pytest
 
+from hubbub.accounting import Budget, PrivacyLoss
 from hubbub.errors import HubbubError, LedgerFailed
 from hubbub.ledger import Ledger
-from hubbub.ledger.outcome import settled
-from hubbub.ledger.store import SQLite
-from hubbub.loss import Budget, Loss
+from hubbub.ledger.outcomes import settle_charge
+from hubbub.ledger.sqlite import SQLite
 from ledger.places import PATIENT, account
 
 apsw = pytest.importorskip("apsw", reason="apsw, which stands in for the disk, is not installed")
 from ledger.disk import NAME, Disk  # noqa: E402 - it needs apsw
 
-PRICE = Loss.pure(Fraction(1, 1000))
+PRICE = PrivacyLoss.pure(Fraction(1, 1000))
 
 
 @pytest.fixture
@@ -53,7 +53,7 @@ class Life:
             spender = ledger.account("visits")
             for key in keys:
                 self.tried += key not in self.shown
-                charge, text = settled(spender, self.run, what="a count", loss=PRICE, key=key)
+                charge, text = settle_charge(spender, self.run, what="a count", loss=PRICE, key=key)
                 assert self.shown.setdefault(key, (charge.number, text)) == (charge.number, text)
             ledger.close()
         except LedgerFailed:

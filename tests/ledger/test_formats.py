@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from hubbub.accounting import PrivacyLoss
+from hubbub.accounting.serialization import loss_from_json
 from hubbub.errors import InvalidInput, Refused
 from hubbub.ledger import Ledger
-from hubbub.loss import Loss
-from hubbub.loss.stored import loss_from_json
 from hubbub.unit import Neighbours, Unit, Window
 from ledger.data.write import write
 from ledger.data.write_second import write as write_second
@@ -71,22 +71,22 @@ def test_its_losses_are_the_same_losses(ledger):
     ]
     tenth = Fraction(1, 10)
     assert losses == [
-        Loss.pure(tenth),
-        Loss.gaussian(tenth) + Loss.approximate(tenth, Fraction(1, 10**9)),
-        Loss.gaussian(1).sampled(Fraction(1, 100)) * 20,
-        Loss.response(Fraction(3, 4)),
+        PrivacyLoss.pure(tenth),
+        PrivacyLoss.gaussian(tenth) + PrivacyLoss.approximate(tenth, Fraction(1, 10**9)),
+        PrivacyLoss.gaussian(1).sampled(Fraction(1, 100)) * 20,
+        PrivacyLoss.response(Fraction(3, 4)),
     ]
 
 
 def test_it_can_be_charged_further(ledger):
     visits = ledger.account("visits")
-    again = visits.for_analyst("ada").begin("a count", Loss.pure(Fraction(1, 10)), key="monday")
+    again = visits.for_analyst("ada").begin("a count", PrivacyLoss.pure(Fraction(1, 10)), key="monday")
     assert (again.is_new, again.number) == (False, 4)
-    visits.charge("a count", Loss.pure(Fraction(1, 10)))
+    visits.charge("a count", PrivacyLoss.pure(Fraction(1, 10)))
     assert ledger.verify(HEAD).is_whole
 
 
-TENTH = Loss.pure(Fraction(1, 10))
+TENTH = PrivacyLoss.pure(Fraction(1, 10))
 SECOND = Path(__file__).parent / "data" / "second.ledger"
 SECOND_HEAD = "694f2e0e42c1b92ce4e8c940c193d555f4287837e58038bacbfdb8b61090fbbe"
 

@@ -5,15 +5,15 @@ from fractions import Fraction
 
 import pytest
 
+from hubbub.accounting import Budget, PrivacyLoss
 from hubbub.errors import BudgetExceeded, InvalidInput, LedgerFailed, Refused
 from hubbub.ledger import Ledger
-from hubbub.loss import Budget, Loss
 from ledger.places import PATIENT, account
 
 pytest.importorskip("psycopg", reason="psycopg is not installed")
 from hubbub.ledger.postgres import Postgres
 
-HALF, MOST = Loss.pure(Fraction(1, 2)), Loss.pure(Fraction(7, 10))
+HALF, MOST = PrivacyLoss.pure(Fraction(1, 2)), PrivacyLoss.pure(Fraction(7, 10))
 
 
 class Paused(Postgres):
@@ -206,10 +206,10 @@ def test_charge_see(two):
 
 
 def test_lost_lost(two):
-    first = two.one.begin("a", Loss.pure(Fraction(1, 4)), key="k").number
+    first = two.one.begin("a", PrivacyLoss.pure(Fraction(1, 4)), key="k").number
     _, gave = two.overlap(
         *(
-            lambda who=who: who.begin("a", Loss.pure(Fraction(1, 4)), key="k", lost=first)
+            lambda who=who: who.begin("a", PrivacyLoss.pure(Fraction(1, 4)), key="k", lost=first)
             for who in (two.one, two.two)
         )
     )

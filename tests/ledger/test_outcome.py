@@ -16,11 +16,10 @@ import pytest
 
 import hubbub as hb
 import hubbub.dataset
+from hubbub.accounting import Budget, PrivacyLoss
 from hubbub.errors import BudgetExceeded, EngineFailed, HubbubError, InvalidInput, LedgerFailed, Refused
-from hubbub.ledger import Ledger, outcome
-from hubbub.ledger.attempts import Attempt, is_over
-from hubbub.ledger.outcome import answer_of, outcome_of, settled
-from hubbub.loss import Budget, Loss
+from hubbub.ledger import Ledger, outcomes
+from hubbub.ledger.outcomes import Attempt, is_over, observe_outcome, result_of_outcome, settle_charge
 from ledger.places import PATIENT
 
 ROWS = pd.DataFrame({"who": range(20), "g": ["ab"[i % 2] for i in range(20)]})
@@ -32,7 +31,7 @@ QUESTIONS = {
     "ordered": "SELECT g, COUNT(*) AS n FROM people GROUP BY g ORDER BY n DESC LIMIT 1",
 }
 CHARGING = {("account.py", "begin"), ("spending.py", "charge")}
-PRICE = Loss.pure(Fraction(1, 10))
+PRICE = PrivacyLoss.pure(Fraction(1, 10))
 
 
 @pytest.fixture
@@ -84,7 +83,7 @@ class Asked:
     def __call__(self):
         def counted(*given, **named):
             self.runs += 1
-            return hubbub.queries.run.answered(*given, **named)
+            return hubbub.sql.executor.execute(*given, **named)
 
         try:
             with mock.patch.object(hubbub.dataset, "answered", counted):
@@ -164,7 +163,7 @@ def test_each_stream_is_charged_anew_also_one_that_fails_midway(ledger, ways):
     data = opened(ledger if ways == "ledger" else None)
     plan = data.sql(QUESTIONS["combined"], epsilon=Fraction(1, 100))
     noises = []
-    draw = hubbub.queries.streamed.noisy_of
+    draw = hubbub.sql.streaming.noisy_of
 
     def failing(*given, **named):
         noises.append(draw(*given, **named))
@@ -172,7 +171,7 @@ def test_each_stream_is_charged_anew_also_one_that_fails_midway(ledger, ways):
             raise RuntimeError(SECRET)
         return noises[-1]
 
-    with mock.patch.object(hubbub.queries.streamed, "noisy_of", failing):
+    with mock.patch.object(hubbub.sql.streaming, "noisy_of", failing):
         for number in range(1, 7):
             if number % 2:
                 with pytest.raises(EngineFailed) as failed:
@@ -215,7 +214,7 @@ def test_a_refusal_keeps_its_class_and_its_words(ledger):
 
     data = opened(ledger)
     said = []
-    for way in (refused, hubbub.queries.run.answered):
+    for way in (refused, hubbub.sql.executor.execute):
         with mock.patch.object(hubbub.dataset, "answered", way), pytest.raises(Refused) as raised:
             data.run(data.sql(QUESTIONS["ordered"], epsilon=0.1))
         assert (raised.value.__cause__, raised.value.__context__) == (None, None)
@@ -244,7 +243,7 @@ def test_an_answer_whose_text_cannot_be_stored_is_a_failure_and_stored(ledger):
     asked = {"what": "keys", "loss": PRICE, "unit": spender.unit, "key": "k"}
     for text in ("a key with \0", "another"):
         with pytest.raises(EngineFailed, match="the run failed"):
-            settled(spender, lambda _, text=text: text, **asked)
+            settle_charge(spender, lambda _, text=text: text, **asked)
     assert spender.spent.epsilon == Fraction(1, 10)
 
 
@@ -253,14 +252,14 @@ def test_another_s_charge_is_waited_for_no_longer_than_patience_and_then_charged
     asked = {"what": "a count", "loss": PRICE, "unit": spender.unit, "key": "k"}
     slow = spender.begin(**asked, attempt="another machine 1 2 3")
     looks = []
-    monkeypatch.setattr(outcome.time, "sleep", looks.append)
+    monkeypatch.setattr(outcomes.time, "sleep", looks.append)
     clock = itertools.count(0, 100)
-    monkeypatch.setattr(outcome.time, "monotonic", lambda: next(clock))
-    charge, text = settled(spender, lambda _: "42", **asked)
+    monkeypatch.setattr(outcomes.time, "monotonic", lambda: next(clock))
+    charge, text = settle_charge(spender, lambda _: "42", **asked)
     assert (charge.is_new, text, len(looks)) == (True, "42", 2)
     assert looks == [0.01, 0.02]
     assert spender.keep(slow.number, "41") == "41"  # it was alive after all, and has paid too
-    assert settled(spender, lambda _: "43", **asked)[1] == "42"
+    assert settle_charge(spender, lambda _: "43", **asked)[1] == "42"
     assert spender.spent.epsilon == Fraction(2, 10)
     assert ledger.verify().is_whole
 
@@ -269,9 +268,9 @@ def test_a_charge_of_long_ago_is_not_waited_for(ledger, monkeypatch):
     spender = ledger.account("people")
     asked = {"what": "a count", "loss": PRICE, "unit": spender.unit, "key": "k"}
     spender.begin(**asked)
-    monkeypatch.setattr(outcome, "_PATIENCE", 0.0)
-    monkeypatch.setattr(outcome.time, "sleep", lambda _: pytest.fail("it waits"))
-    assert settled(spender, lambda _: "42", **asked)[1] == "42"
+    monkeypatch.setattr(outcomes, "_PATIENCE", 0.0)
+    monkeypatch.setattr(outcomes.time, "sleep", lambda _: pytest.fail("it waits"))
+    assert settle_charge(spender, lambda _: "42", **asked)[1] == "42"
 
 
 def test_whether_an_attempt_is_over():
@@ -290,7 +289,7 @@ def test_whether_an_attempt_is_over():
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="only Linux tells of other processes")
 def test_whether_another_process_is_over():
     text = (
-        "from hubbub.ledger.attempts import Attempt; import time\nprint(Attempt().name, flush=True)\ninput()"
+        "from hubbub.ledger.outcomes import Attempt; import time\nprint(Attempt().name, flush=True)\ninput()"
     )
     with subprocess.Popen(
         [sys.executable, "-c", text], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
@@ -310,7 +309,7 @@ def test_an_interrupt_holds_nothing_but_what_the_caller_needs():
         def run(kind=kind, given=given):
             raise kind(given) from ValueError(SECRET)
 
-        found = outcome_of(run)
+        found = observe_outcome(run)
         assert type(found.interrupt) is kind
         assert found.interrupt.args == ((3,) if kind is SystemExit else ())
         assert found.interrupt.__cause__ is None
@@ -323,7 +322,7 @@ def test_what_is_no_exception_at_all_is_a_failure_too():
     def run():
         raise Panic(SECRET)
 
-    found = outcome_of(run)
+    found = observe_outcome(run)
     assert isinstance(found.error, EngineFailed)
     assert found.interrupt is None
     assert SECRET not in str(found.error)
@@ -332,8 +331,8 @@ def test_what_is_no_exception_at_all_is_a_failure_too():
 def test_stored_outcomes_are_read_as_they_were_written():
     stored = json.dumps({"format": "hubbub outcome/1", "raised": ["Refused", "a", "b", "c"]})
     with pytest.raises(Refused, match=r"a: b\. To mend it: c\."):
-        answer_of(stored)
-    assert answer_of('{"format": "hubbub answers/1"}') == '{"format": "hubbub answers/1"}'
+        result_of_outcome(stored)
+    assert result_of_outcome('{"format": "hubbub answers/1"}') == '{"format": "hubbub answers/1"}'
 
 
 def test_a_reader_of_the_lines_finds_what_was_charged_anew(ledger):
@@ -348,12 +347,12 @@ def test_a_reader_of_the_lines_finds_what_was_charged_anew(ledger):
 def test_a_failure_is_run_again_for_another_charge_only(ledger):
     data = opened(ledger)
     plan = data.sql(QUESTIONS["ordered"], epsilon=1)
-    with mock.patch("hubbub.dataset.answered", side_effect=MemoryError(SECRET)), pytest.raises(EngineFailed):
+    with mock.patch("hubbub.dataset.execute", side_effect=MemoryError(SECRET)), pytest.raises(EngineFailed):
         data.run(plan)
     with pytest.raises(EngineFailed, match="after it was charged"):
         data.run(plan)
     assert data.account.spent.epsilon == 1
-    with mock.patch("hubbub.dataset.answered", side_effect=MemoryError(SECRET)), pytest.raises(EngineFailed):
+    with mock.patch("hubbub.dataset.execute", side_effect=MemoryError(SECRET)), pytest.raises(EngineFailed):
         data.run(plan, again=True)
     assert data.account.spent.epsilon == 2
     found = data.run(plan, again=True).value
@@ -367,7 +366,7 @@ def test_a_failure_is_run_again_for_another_charge_only(ledger):
 def test_a_refusal_is_not_run_again(ledger):
     data = opened(ledger)
     plan = data.sql(QUESTIONS["ordered"], epsilon=1)
-    with mock.patch("hubbub.dataset.answered", side_effect=made(Refused)), pytest.raises(Refused):
+    with mock.patch("hubbub.dataset.execute", side_effect=made(Refused)), pytest.raises(Refused):
         data.run(plan)
     with pytest.raises(Refused):
         data.run(plan, again=True)
@@ -378,7 +377,7 @@ def test_a_refusal_is_not_run_again(ledger):
 def test_whatever_was_not_as_it_should_be_can_be_asked_anew_once_it_is_mended(ledger, kind):
     data = opened(ledger)
     plan = data.sql(QUESTIONS["ordered"], epsilon=1)
-    with mock.patch("hubbub.dataset.answered", side_effect=made(kind)), pytest.raises(kind):
+    with mock.patch("hubbub.dataset.execute", side_effect=made(kind)), pytest.raises(kind):
         data.run(plan)
     with pytest.raises(kind):
         data.run(plan)
@@ -391,7 +390,7 @@ def test_a_failure_is_no_part_of_what_is_asked_later(ledger):
     prices = [Fraction(1, 10), Fraction(2, 10)]
     for price in prices:
         plan = data.sql(QUESTIONS["combined"], epsilon=price)
-        with mock.patch("hubbub.dataset.answered", side_effect=MemoryError), pytest.raises(EngineFailed):
+        with mock.patch("hubbub.dataset.execute", side_effect=MemoryError), pytest.raises(EngineFailed):
             data.run(plan)
     answer = data.run(plan, again=True).value.to_dict()
     (line,) = [entry for entry in data.account.entries() if "instead of" in entry.body]
@@ -410,7 +409,7 @@ def test_a_failure_is_no_part_of_what_is_asked_later(ledger):
 @pytest.mark.parametrize("name", QUESTIONS)
 def test_many_who_ask_anew_at_once_pay_once_and_see_one_answer(ledger, name):
     plans = [(data := opened(ledger), data.sql(QUESTIONS[name], epsilon=Fraction(1, 10))) for _ in range(8)]
-    with mock.patch("hubbub.dataset.answered", side_effect=MemoryError), pytest.raises(EngineFailed):
+    with mock.patch("hubbub.dataset.execute", side_effect=MemoryError), pytest.raises(EngineFailed):
         plans[0][0].run(plans[0][1])
     start, seen = threading.Barrier(8), []
 
@@ -431,7 +430,7 @@ def test_many_who_ask_anew_at_once_pay_once_and_see_one_answer(ledger, name):
 def test_what_cannot_be_paid_anew_stays_as_it_was(ledger):
     data = opened(ledger)
     plan = data.sql(QUESTIONS["ordered"], epsilon=6)
-    with mock.patch("hubbub.dataset.answered", side_effect=MemoryError), pytest.raises(EngineFailed):
+    with mock.patch("hubbub.dataset.execute", side_effect=MemoryError), pytest.raises(EngineFailed):
         data.run(plan)
     for _ in range(2):
         with pytest.raises(BudgetExceeded):

@@ -5,14 +5,14 @@ from pathlib import Path
 
 import pytest
 
+from hubbub.accounting import Budget, PrivacyLoss
 from hubbub.errors import InvalidInput, LedgerFailed, Refused
 from hubbub.ledger import Ledger
-from hubbub.loss import Budget, Loss
 from ledger.places import account
 
 psycopg = pytest.importorskip("psycopg", reason="psycopg is not installed")
 
-HALF = Loss.pure(Fraction(1, 2))
+HALF = PrivacyLoss.pure(Fraction(1, 2))
 
 # Roles
 
@@ -26,7 +26,8 @@ def roles(database):
             owner.grant(who, Budget(1))
             analyst = owner.for_analyst(who)
             analyst.keep(
-                analyst.begin(f"the question of {who}", Loss.pure(Fraction(1, 10))).number, f"for {who}"
+                analyst.begin(f"the question of {who}", PrivacyLoss.pure(Fraction(1, 10))).number,
+                f"for {who}",
             )
         for name, role in (("rita", "reader"), ("sven", "spender")):
             database.attack(f"CREATE ROLE {name} LOGIN")
@@ -111,8 +112,8 @@ def test_who_may_charge_cannot_change_what_was_written(roles, text):
 def test_who_may_charge_charges(roles):
     with Ledger.open(roles.server.address("sven")) as ledger:
         spender = ledger.account("visits").for_analyst("ada")
-        spender.keep(spender.begin("a sum", Loss.pure(Fraction(1, 10)), key="k").number, "7")
-        ledger.account("visits").for_analyst("bob").begin("a sum", Loss.pure(Fraction(1, 10)), key="k")
+        spender.keep(spender.begin("a sum", PrivacyLoss.pure(Fraction(1, 10)), key="k").number, "7")
+        ledger.account("visits").for_analyst("bob").begin("a sum", PrivacyLoss.pure(Fraction(1, 10)), key="k")
         assert ledger.verify().is_whole
 
 
@@ -121,7 +122,7 @@ def test_a_reader_sees_all_and_finds_it_whole(roles):
         assert ledger.verify().is_whole
         assert ledger.account("visits").spent.epsilon == Fraction(1, 5)
         with pytest.raises(LedgerFailed, match="cannot be used"):
-            ledger.account("visits").charge("a count", Loss.pure(Fraction(1, 10)))
+            ledger.account("visits").charge("a count", PrivacyLoss.pure(Fraction(1, 10)))
 
 
 def test_no_function_of_the_database_writes_for_anybody(roles):

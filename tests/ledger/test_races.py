@@ -11,7 +11,9 @@ from ledger.places import account
 
 # A server that was started before any thread, from which processes are made; all have loaded what they need.
 CONTEXT = multiprocessing.get_context("forkserver")
-CONTEXT.set_forkserver_preload(["ledger.workers", "hubbub.ledger.postgres", "hubbub.ledger.store", "psycopg"])
+CONTEXT.set_forkserver_preload(
+    ["ledger.workers", "hubbub.ledger.postgres", "hubbub.ledger.sqlite", "psycopg"]
+)
 
 
 def together(worker, processes, *given):

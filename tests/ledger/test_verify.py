@@ -6,16 +6,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from hubbub.accounting import Budget, ComposableCost, PrivacyFilter, PrivacyLoss
 from hubbub.errors import BudgetExceeded, LedgerFailed
-from hubbub.ledger.book import START, Entry, digest, plain_text
-from hubbub.ledger.history import History
-from hubbub.ledger.label import label
+from hubbub.ledger.entries import START, Entry, digest, plain_text
 from hubbub.ledger.verify import Replay, charged_together
-from hubbub.loss import Budget, Cost, Filter, Loss
+from hubbub.report.label import History, label
 from hubbub.unit import Unit, Window
 from ledger.places import File, account
 
-TENTH = Loss.pure(Fraction(1, 10))
+TENTH = PrivacyLoss.pure(Fraction(1, 10))
 COLUMNS = ("account", "kind", "who", "moment", "body", "previous", "digest")
 
 
@@ -255,10 +254,14 @@ def cheaper(body):
         (6, lambda k, w, b: (k, w, ["charge"]), "does not say"),
         (
             3,
-            lambda k, w, b: (k, w, {**b, "filter": Filter(Budget(1), spent=TENTH.cost()).to_json()}),
+            lambda k, w, b: (k, w, {**b, "filter": PrivacyFilter(Budget(1), spent=TENTH.cost()).to_json()}),
             "forgets what the analyst had spent",
         ),
-        (3, lambda k, w, b: (k, w, {**b, "filter": Filter(Budget(0.01)).to_json()}), "that does not fit"),
+        (
+            3,
+            lambda k, w, b: (k, w, {**b, "filter": PrivacyFilter(Budget(0.01)).to_json()}),
+            "that does not fit",
+        ),
         (1, lambda k, w, b: (k, w, {**b, "epsilon": "2"}), "another budget than it says"),
         (1, lambda k, w, b: (k, w, {**b, "delta": "1/2"}), "another budget than it says"),
         (4, lambda k, w, b: (k, w, {**b, "unit": "somebody else"}), "for another unit"),
@@ -363,7 +366,7 @@ def test_the_first_line_beyond_a_budget_is_named_though_many_are_added_up_at_onc
             owner.grant("ada", Budget(1))
 
     def smaller(n, kind, who, body):
-        less = Filter(Budget(Fraction(1, 4))).to_json()
+        less = PrivacyFilter(Budget(Fraction(1, 4))).to_json()
         return kind, who, {**body, "filter": less, "epsilon": "1/4"} if n == 1 else body
 
     rewritten(place, forged(place, smaller))
@@ -380,9 +383,9 @@ SIZES = st.one_of(
 @settings(max_examples=60, deadline=None)
 @given(st.lists(SIZES.filter(bool), min_size=1, max_size=5), st.lists(st.integers(0, 4), max_size=12))
 def test_adding_up_many_at_once_gives_what_one_by_one_gives(sizes, order):
-    costs = [Cost.of(epsilon=size, delta=size / 2**20) for size in sizes]
+    costs = [ComposableCost.of(epsilon=size, delta=size / 2**20) for size in sizes]
     charges = [costs[place % len(costs)] for place in order]
-    one_by_one, start = Filter(Budget(4, 1e-3)), Filter(Budget(4, 1e-3))
+    one_by_one, start = PrivacyFilter(Budget(4, 1e-3)), PrivacyFilter(Budget(4, 1e-3))
     try:
         for cost in charges:
             one_by_one = one_by_one.charge(cost)

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 import hubbub as hb
 from cli.terminal import run
+from hubbub.accounting import Budget, PrivacyLoss
 from hubbub.errors import BudgetExceeded, InvalidInput, Refused
 from hubbub.ledger import Ledger
-from hubbub.loss import Budget, Loss
 
 NOVEMBER, DECEMBER = hb.Window.of("day", "2026-11"), hb.Window.of("day", "2026-12")
 COUNT = "SELECT COUNT(*) AS n FROM visits"
@@ -255,5 +255,5 @@ def test_an_account_of_a_window_pays_for_nothing_but_its_rows(ledger):
     account = opened(ledger).account
     for unit in (None, hb.Unit("who"), replace(account.unit, window=DECEMBER)):
         with pytest.raises(Refused, match="the account protects"):
-            account.charge("a count of whatever", Loss.pure(0.5), unit=unit)
+            account.charge("a count of whatever", PrivacyLoss.pure(0.5), unit=unit)
     assert account.spent.epsilon == 0

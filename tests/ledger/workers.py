@@ -3,10 +3,10 @@
 import secrets
 from fractions import Fraction
 
+from hubbub.accounting import PrivacyLoss
 from hubbub.errors import BudgetExceeded
 from hubbub.ledger import Ledger
-from hubbub.ledger.outcome import settled
-from hubbub.loss import Loss
+from hubbub.ledger.outcomes import settle_charge
 
 
 def charge_many(address: str, count: int, price: Fraction) -> int:
@@ -16,7 +16,7 @@ def charge_many(address: str, count: int, price: Fraction) -> int:
         spender = ledger.account("visits")
         for _ in range(count):
             try:
-                spender.charge("a count", Loss.pure(price))
+                spender.charge("a count", PrivacyLoss.pure(price))
             except BudgetExceeded:
                 break
             done += 1
@@ -27,7 +27,7 @@ def open_and_charge(address: str, count: int, price: Fraction) -> int:
     """Open it anew for each charge, so that who closes it last is another each time."""
     for _ in range(count):
         with Ledger.open(address) as ledger:
-            ledger.account("visits").charge("a count", Loss.pure(price))
+            ledger.account("visits").charge("a count", PrivacyLoss.pure(price))
     return count
 
 
@@ -37,8 +37,8 @@ def charge_keys(address: str, count: int, price: Fraction) -> list[tuple[bool, s
     with Ledger.open(address) as ledger:
         spender = ledger.account("visits")
         for key in range(count):
-            asked = {"what": "a count", "loss": Loss.pure(price), "key": f"key {key}"}
-            charge, text = settled(spender, lambda _: secrets.token_hex(8), **asked)
+            asked = {"what": "a count", "loss": PrivacyLoss.pure(price), "key": f"key {key}"}
+            charge, text = settle_charge(spender, lambda _: secrets.token_hex(8), **asked)
             out.append((charge.is_new, text))
     return out
 
@@ -54,7 +54,7 @@ def live(address: str, first: int, pipe) -> None:
         return secrets.token_hex(8)
 
     while True:
-        asked = {"what": "a count", "loss": Loss.pure(Fraction(1, 10**6)), "key": f"key {key}"}
-        charge, text = settled(spender, run, **asked)
+        asked = {"what": "a count", "loss": PrivacyLoss.pure(Fraction(1, 10**6)), "key": f"key {key}"}
+        charge, text = settle_charge(spender, run, **asked)
         pipe.send(("shown", key, (charge.number, text)))
         key += 1

@@ -13,16 +13,16 @@ import numpy as np
 import pytest
 
 import hubbub
-from hubbub.bounded import LARGEST, Bounded, Sensitivity
+from hubbub.accounting import PrivacyLoss, largest_mu
 from hubbub.errors import HubbubError, InvalidInput, Refused, Unsupported
-from hubbub.loss import Loss, largest_mu
 from hubbub.mechanisms import Gaussian, Laplace, from_json, least_noise
 from hubbub.mechanisms.additive import Additive
 from hubbub.noise import LARGEST_SCALE, discrete_laplace, rounded_gaussian
+from hubbub.noise.enclosures import exp
 from hubbub.noise.entropy import _replaying
-from hubbub.noise.real import exp
-from hubbub.noise.table import MOST
-from hubbub.rational import rational
+from hubbub.noise.inversion import MOST
+from hubbub.numbers import parse_rational
+from hubbub.sensitivity import MAX_MAGNITUDE, Bounded, Sensitivity
 from hubbub.unit import Unit
 from refusing import refused
 
@@ -66,7 +66,7 @@ def test_the_integer_laplace_law_is_private_by_just_its_epsilon(epsilon, sensiti
         assert here[0] << 256 <= there[1] * most[1]
         attained |= abs(moved) == sensitivity and here[1] << 256 >= there[0] * most[0]
     assert attained
-    assert mechanism.loss().cost().epsilon == rational(epsilon, "epsilon")
+    assert mechanism.loss().cost().epsilon == parse_rational(epsilon, "epsilon")
 
 
 def test_what_is_released_is_the_value_plus_that_law_and_nothing_else():
@@ -74,11 +74,11 @@ def test_what_is_released_is_the_value_plus_that_law_and_nothing_else():
         (Laplace.of(sensitivity=3, epsilon=Fraction(1, 7)), partial(discrete_laplace, Fraction(21))),
         (Gaussian(Fraction(9, 2), Sensitivity(3)), partial(rounded_gaussian, Fraction(9, 2))),
     ]:
-        for seed, value in product(range(5), [0, 1, -(2**40), LARGEST]):
+        for seed, value in product(range(5), [0, 1, -(2**40), MAX_MAGNITUDE]):
             with same_bits(seed):
                 noise = law()
             with same_bits(seed):
-                assert mechanism.release(value).value == min(LARGEST, value + noise)
+                assert mechanism.release(value).value == min(MAX_MAGNITUDE, value + noise)
         for size in (1, 5, 1000):
             with same_bits():
                 drawn = law(size=size)
@@ -144,9 +144,9 @@ def test_ties_can_need_the_whole_step_that_is_charged():
 def test_the_clamp_and_what_vectors_cannot_hold_are_not_to_be_seen():
     """A6: at the largest value noise saturates, and integers never wrap."""
     mechanism = Laplace(Fraction(LARGEST_SCALE), Sensitivity(1))
-    for value in (LARGEST, -LARGEST):
+    for value in (MAX_MAGNITUDE, -MAX_MAGNITUDE):
         shown = mechanism.release(np.full(200, value)).value
-        assert np.abs(shown).max() == LARGEST
+        assert np.abs(shown).max() == MAX_MAGNITUDE
         assert (np.sign(shown) == np.sign(value)).all()
 
 
@@ -200,14 +200,18 @@ def test_the_rounded_gaussian_is_no_worse_than_its_curve(sigma, l2_squared, epsi
 
 
 def test_the_gaussian_costs_what_its_mu_does():
-    assert Gaussian(Fraction(4), Sensitivity(2)).loss() == Loss.gaussian(0.5)
+    assert Gaussian(Fraction(4), Sensitivity(2)).loss() == PrivacyLoss.gaussian(0.5)
     # A norm that is no rational stays exact:
-    assert Gaussian(Fraction(4), Sensitivity(2, linf=1)).loss() == Loss.gaussian_squared(Fraction(2, 16))
+    assert Gaussian(Fraction(4), Sensitivity(2, linf=1)).loss() == PrivacyLoss.gaussian_squared(
+        Fraction(2, 16)
+    )
     rounded = Gaussian(Fraction(4), Sensitivity(2), Fraction(1, 2), 9)
-    assert rounded.loss() == Loss.gaussian((2 + Fraction(3, 2)) / 4)
-    assert Laplace(Fraction(4), Sensitivity(2), Fraction(1, 2), 9).loss() == Loss.discrete_laplace(8, 13)
-    assert Laplace(Fraction(4), Sensitivity(2), None, 9).loss() == Loss.discrete_laplace(4, 2)
-    assert Gaussian(Fraction(4), Sensitivity(2), None, 9).loss() == Loss.gaussian(0.5)
+    assert rounded.loss() == PrivacyLoss.gaussian((2 + Fraction(3, 2)) / 4)
+    assert Laplace(Fraction(4), Sensitivity(2), Fraction(1, 2), 9).loss() == PrivacyLoss.discrete_laplace(
+        8, 13
+    )
+    assert Laplace(Fraction(4), Sensitivity(2), None, 9).loss() == PrivacyLoss.discrete_laplace(4, 2)
+    assert Gaussian(Fraction(4), Sensitivity(2), None, 9).loss() == PrivacyLoss.gaussian(0.5)
     assert rounded.sigma == 4
 
 
@@ -438,7 +442,7 @@ def test_a_scale_of_2_to_the_48th_is_the_widest():
 
 
 def test_made_by_hand_for_less_than_a_step_it_is_charged_for_one():
-    assert Laplace(Fraction(4), Sensitivity(0.5)).loss() == Loss.discrete_laplace(4, 1)
+    assert Laplace(Fraction(4), Sensitivity(0.5)).loss() == PrivacyLoss.discrete_laplace(4, 1)
 
 
 def test_integers_are_not_moved_by_halves():
@@ -820,7 +824,7 @@ def test_a_grid_is_a_power_of_two(grid):
 def test_an_epsilon_of_any_size_that_can_be_sampled_is_taken():
     for epsilon in (1e-12, 1e-3, 700, 1e6, sys.float_info.max):
         assert Laplace.of(sensitivity=1, epsilon=epsilon, allow_large_epsilon=True).loss().cost().epsilon == (
-            None if epsilon > 2**64 else rational(epsilon, "epsilon")
+            None if epsilon > 2**64 else parse_rational(epsilon, "epsilon")
         )
     assert Laplace.of(sensitivity=1, epsilon=1e6, allow_large_epsilon=True).release(5).value == 5
     assert Gaussian.of(sensitivity=1, epsilon=1e9, delta=1e-6, allow_large_epsilon=True).release(5).value == 5
@@ -872,8 +876,8 @@ FOR_AN_EPSILON = [
     partial(least_noise, sensitivity=1, delta=1e-6),
     partial(hubbub.PermuteAndFlip.of, sensitivity=1),
     partial(hubbub.Exponential.of, sensitivity=1),
-    partial(hubbub.LaplaceMax.of, sensitivity=1),
-    partial(hubbub.LaplaceMaxWithGap.of, sensitivity=1),
+    partial(hubbub.ReportNoisyMax.of, sensitivity=1),
+    partial(hubbub.ReportNoisyMaxWithGap.of, sensitivity=1),
     partial(hubbub.AboveThreshold.of, sensitivity=1, threshold=0),
     hubbub.RandomizedResponse.of,
     partial(hubbub.UnaryEncoding.of, categories=3),

@@ -9,29 +9,29 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hubbub.bounded import Bounded, Sensitivity, unwrap
+from hubbub.accounting import PrivacyLoss
 from hubbub.errors import HubbubError, InvalidInput, Refused
-from hubbub.loss import Loss
 from hubbub.mechanisms import (
     AboveThreshold,
     Exponential,
     Gaussian,
-    GaussianKeys,
-    GeometricKeys,
+    GaussianPartitionSelection,
     Laplace,
-    LaplaceMax,
-    LaplaceMaxWithGap,
     Mechanism,
     PermuteAndFlip,
     RandomizedResponse,
-    StableHistogram,
+    ReportNoisyMax,
+    ReportNoisyMaxWithGap,
+    StabilityHistogram,
     TopK,
+    TruncatedGeometricSelection,
     UnaryEncoding,
     from_json,
 )
 from hubbub.mechanisms import mechanism as module
-from hubbub.mechanisms.compound import MeasuredWinner
 from hubbub.mechanisms.mechanism import check_sensitivity, positive_sensitivity
+from hubbub.mechanisms.selection import MeasuredWinner
+from hubbub.sensitivity import Bounded, Sensitivity, unwrap
 from hubbub.unit import Unit
 from refusing import refused
 
@@ -68,9 +68,12 @@ STORED = [
     ),
     (FLIP, FLIP_TEXT),
     (Exponential(ONE, HALF), f'{{"epsilon": "1/2", "kind": "exponential/1", "monotone": false, {ONE_TEXT}}}'),
-    (LaplaceMax(ONE, HALF), f'{{"epsilon": "1/2", "kind": "laplace-max/1", "monotone": false, {ONE_TEXT}}}'),
     (
-        LaplaceMaxWithGap(ONE, HALF),
+        ReportNoisyMax(ONE, HALF),
+        f'{{"epsilon": "1/2", "kind": "laplace-max/1", "monotone": false, {ONE_TEXT}}}',
+    ),
+    (
+        ReportNoisyMaxWithGap(ONE, HALF),
         f'{{"epsilon": "1/2", "kind": "laplace-max-with-gap/1", "monotone": false, {ONE_TEXT}}}',
     ),
     (TopK(FLIP, 3), f'{{"k": 3, "kind": "top-k/1", "mechanism": {FLIP_TEXT}}}'),
@@ -85,13 +88,16 @@ STORED = [
             f'{ONE_TEXT}, "threshold": -7}}'
         ),
     ),
-    (GeometricKeys(HALF, 9, 2), '{"cut": 9, "epsilon": "1/2", "groups": 2, "kind": "geometric-keys/1"}'),
     (
-        GaussianKeys(Fraction(5, 2), 12, 2),
+        TruncatedGeometricSelection(HALF, 9, 2),
+        '{"cut": 9, "epsilon": "1/2", "groups": 2, "kind": "geometric-keys/1"}',
+    ),
+    (
+        GaussianPartitionSelection(Fraction(5, 2), 12, 2),
         '{"groups": 2, "kind": "gaussian-keys/1", "sigma": "5/2", "threshold": 12}',
     ),
     (
-        StableHistogram(Laplace(Fraction(2), ONE), 30, 1),
+        StabilityHistogram(Laplace(Fraction(2), ONE), 30, 1),
         f'{{"groups": 1, "kind": "stable-histogram/1", "noise": {LAPLACE_TEXT}, "threshold": 30}}',
     ),
 ]
@@ -227,7 +233,7 @@ def test_a_class_is_stored_once_it_names_its_kind():
     @dataclass(frozen=True)
     class Abstract(Mechanism):
         def loss(self):
-            return Loss.pure(0)
+            return PrivacyLoss.pure(0)
 
         def error(self, confidence=0.95, *, cells=1):
             return 0.0

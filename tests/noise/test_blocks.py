@@ -9,7 +9,7 @@ import pytest
 from hubbub.noise import blocks
 from hubbub.noise.blocks import Blocks
 from hubbub.noise.entropy import _replaying
-from hubbub.noise.table import MOST, Table, enough
+from hubbub.noise.inversion import MOST, Table, enough
 from noise import bits
 from noise.bits import ONES, mp, playing, real, scaled, seeded, thresholds, value_at, word
 

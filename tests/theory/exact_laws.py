@@ -11,7 +11,7 @@ from fractions import Fraction
 from itertools import product
 from math import inf, prod
 
-from hubbub.noise.real import log
+from hubbub.noise.enclosures import log
 
 Law = Mapping[Hashable, Fraction]
 

@@ -5,8 +5,8 @@ from itertools import product
 
 import pytest
 
-from hubbub import Loss
-from hubbub.noise.real import central
+from hubbub import PrivacyLoss
+from hubbub.noise.enclosures import central
 from theory.exact_laws import chance_of_loss_above, delta, epsilon_of, grid_laws, worst_ratio
 
 LEVELS = [Fraction(1), Fraction(3, 2), Fraction(2), Fraction(3)]
@@ -73,7 +73,7 @@ def test_a_gaussian_needs_less_delta_than_its_chance_of_a_large_loss(mu, epsilon
     inside = central(abs(at), 128)
     low = Fraction((1 << 128) - inside[1] if at < 0 else (1 << 128) + inside[0], 2 << 128)
 
-    assert Loss.gaussian(mu).delta(epsilon) < low
+    assert PrivacyLoss.gaussian(mu).delta(epsilon) < low
 
 
 @pytest.mark.parametrize("e_epsilon", [Fraction(2), Fraction(3)])
@@ -82,5 +82,5 @@ def test_what_is_known_of_epsilon_delta_at_a_smaller_epsilon_covers_every_such_m
     for p, r in product(LAWS, repeat=2):
         both = max(delta(p, r, e_epsilon), delta(r, p, e_epsilon))
         if 0 < both < 1:
-            claimed = Loss.approximate(epsilon_of(e_epsilon), both).delta(0)
+            claimed = PrivacyLoss.approximate(epsilon_of(e_epsilon), both).delta(0)
             assert delta(p, r, Fraction(1)) <= claimed

@@ -5,8 +5,8 @@ from itertools import product
 
 import pytest
 
-from hubbub import Laplace, Loss, Neighbours
-from hubbub.universe import Universe
+from hubbub import Laplace, Neighbours, PrivacyLoss
+from hubbub.textbook import Universe
 from theory.exact_laws import (
     CLOSE,
     HALF,
@@ -124,7 +124,9 @@ def test_deltas_add_as_epsilons_do():
 
 
 def test_of_the_shipped_sum_everything_is_told_if_either_part_tells_it():
-    loss = Loss.approximate(Fraction(1, 2), Fraction(1, 100)) + Loss.approximate(1, Fraction(1, 50))
+    loss = PrivacyLoss.approximate(Fraction(1, 2), Fraction(1, 100)) + PrivacyLoss.approximate(
+        1, Fraction(1, 50)
+    )
 
     assert loss.cost().epsilon == Fraction(3, 2)
     assert loss.cost().delta == 1 - Fraction(99, 100) * Fraction(49, 50) < Fraction(3, 100)

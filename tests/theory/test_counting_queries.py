@@ -6,9 +6,8 @@ from functools import cache, partial
 import pytest
 
 from hubbub import Laplace, Neighbours, Unit
-from hubbub.bounded import unwrap
-from hubbub.counting import count, counts, fraction, histogram, linear
-from hubbub.universe import Universe
+from hubbub.sensitivity import unwrap
+from hubbub.textbook import Universe, count, counts, fraction, histogram, linear
 from theory.exact_laws import CLOSE, HALF, epsilon_of, laplace, worst_ratio
 
 SMALL = Universe("abcd", most=3)

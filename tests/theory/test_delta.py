@@ -6,8 +6,8 @@ from itertools import product
 import pytest
 
 from hubbub import Budget, Gaussian, Neighbours, Refused
-from hubbub.loss import refuse_large_delta
-from hubbub.universe import Universe
+from hubbub.accounting import refuse_large_delta
+from hubbub.textbook import Universe
 from theory.exact_laws import chance_of_loss_above, delta, is_law, worst_ratio
 
 SMALL = Universe("abc", most=5)

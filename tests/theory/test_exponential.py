@@ -9,7 +9,7 @@ from itertools import permutations, product
 import numpy as np
 import pytest
 
-from hubbub.mechanisms import Exponential, PermuteAndFlip, choose
+from hubbub.mechanisms import Exponential, PermuteAndFlip, selection
 from theory.exact_laws import HALF, TWO_THIRDS, epsilon_of, is_law, worst_ratio
 
 
@@ -121,8 +121,8 @@ def test_the_shipped_permute_and_flip_flips_these_coins_and_takes_the_first_of_t
             asked.append((rate, times.tolist()))
             return heads
 
-        monkeypatch.setattr(choose, "bernoulli_exp_each", flip)
-        monkeypatch.setattr(choose, "_priorities", lambda count, order=order: np.array(order))
+        monkeypatch.setattr(selection, "bernoulli_exp_each", flip)
+        monkeypatch.setattr(selection, "_priorities", lambda count, order=order: np.array(order))
         chosen = shipped._choose(scores)
         assert asked == [(Fraction(1, 4), [2, 0, 3])]
         assert chosen == max((i for i in range(3) if heads[i]), key=lambda i: order[i])
@@ -135,7 +135,7 @@ def test_the_shipped_exponential_steps_where_the_exact_law_does(monkeypatch):
     edge = Fraction(0)
     for i, chance in exponential(HALF, scores).items():
         for u in (edge + Fraction(1, 2**62), edge + chance / 2, edge + chance - Fraction(1, 2**62)):
-            monkeypatch.setattr(choose, "random_bits", lambda bits, u=u: int(u * 2**bits))
+            monkeypatch.setattr(selection, "random_bits", lambda bits, u=u: int(u * 2**bits))
             assert mechanism._choose(np.array(scores)) == i
         edge += chance
     assert edge == 1

@@ -6,10 +6,10 @@ from math import log, sqrt
 
 import pytest
 
-from hubbub import Gaussian, Loss, Sensitivity
-from hubbub.loss import largest_mu
-from hubbub.noise.laws import rounded_gaussian_size
-from hubbub.noise.real import exp
+from hubbub import Gaussian, PrivacyLoss, Sensitivity
+from hubbub.accounting import largest_mu
+from hubbub.noise.enclosures import exp
+from hubbub.noise.inversion import rounded_gaussian_size
 from theory.exact_laws import CLOSE
 
 EPSILONS = [0.1, 0.3, 0.5, 0.9, 0.999]
@@ -27,7 +27,7 @@ def test_the_classic_sigma_is_private_enough_and_more_than_needed(epsilon, delta
     """Theorem 3.22 (ε < 1): σ ≥ cΔ/ε gives (ε, δ); the exact curve needs less."""
     sigma = classic(epsilon, delta)
 
-    assert Loss.gaussian(1 / sigma).delta(epsilon) <= delta
+    assert PrivacyLoss.gaussian(1 / sigma).delta(epsilon) <= delta
     assert Gaussian.of(sensitivity=1, epsilon=epsilon, delta=delta, population=50).sigma < sigma
 
 
@@ -38,22 +38,22 @@ def test_taken_as_a_variance_it_is_not_private(epsilon, delta):
     sigma = sqrt(classic(epsilon, delta))
 
     assert sigma < classic(epsilon, delta)
-    assert Loss.gaussian(1 / sigma).delta(epsilon) > 1.1 * delta
+    assert PrivacyLoss.gaussian(1 / sigma).delta(epsilon) > 1.1 * delta
 
 
 def test_beyond_epsilon_1_the_classic_formula_promises_too_much():
     """The theorem says ε < 1: at ε = 10 its σ has almost twice the δ it promises."""
     sigma = classic(10, 1e-6)
 
-    assert Loss.gaussian(1 / sigma).delta(10) > 1.5e-6
+    assert PrivacyLoss.gaussian(1 / sigma).delta(10) > 1.5e-6
     assert Gaussian.of(sensitivity=1, epsilon=10, delta=1e-6).sigma > sigma
 
 
 def test_the_shipped_sigma_is_the_least_of_the_exact_curve():
     for epsilon, delta in product((Fraction(1, 2), 1, 4), (Fraction(1, 10**3), Fraction(1, 10**9))):
         sigma = Gaussian.of(sensitivity=1, epsilon=epsilon, delta=delta).sigma
-        assert Loss.gaussian(1 / sigma).delta(epsilon) <= delta
-        assert Loss.gaussian(1 / (sigma * Fraction(999_999, 10**6))).delta(epsilon) > delta
+        assert PrivacyLoss.gaussian(1 / sigma).delta(epsilon) <= delta
+        assert PrivacyLoss.gaussian(1 / (sigma * Fraction(999_999, 10**6))).delta(epsilon) > delta
         assert largest_mu(Fraction(epsilon), delta) * sigma - 1 < Fraction(1, 10**9)
 
 
@@ -67,8 +67,8 @@ def test_it_is_the_l2_sensitivity_that_counts():
 
 def test_gaussian_losses_add_in_squares():
     """k releases of μ each are one of √k·μ: exact."""
-    assert Loss.gaussian(Fraction(1, 2)) * 9 == Loss.gaussian(Fraction(3, 2))
-    assert Loss.gaussian(3) + Loss.gaussian(4) == Loss.gaussian(5)
+    assert PrivacyLoss.gaussian(Fraction(1, 2)) * 9 == PrivacyLoss.gaussian(Fraction(3, 2))
+    assert PrivacyLoss.gaussian(3) + PrivacyLoss.gaussian(4) == PrivacyLoss.gaussian(5)
 
 
 # Densities and lots
@@ -102,10 +102,10 @@ def test_noise_belongs_into_the_sum_before_it_is_divided_by_the_lot(lot, multipl
 
     assert outside == lot * inside
     # The loss of the sum and of the average with the noise inside is the same, μ = 1/σ …
-    of_the_sum = Loss.gaussian(clip / deviation)
-    assert of_the_sum == Loss.gaussian((clip / lot) / inside) == Loss.gaussian(1 / multiplier)
+    of_the_sum = PrivacyLoss.gaussian(clip / deviation)
+    assert of_the_sum == PrivacyLoss.gaussian((clip / lot) / inside) == PrivacyLoss.gaussian(1 / multiplier)
     # … while outside it has the accuracy of a loss L times smaller, which nobody asked for.
-    assert Loss.gaussian((clip / lot) / outside) == Loss.gaussian(1 / (lot * multiplier))
+    assert PrivacyLoss.gaussian((clip / lot) / outside) == PrivacyLoss.gaussian(1 / (lot * multiplier))
 
 
 @pytest.mark.parametrize("epsilon", [Fraction(0), Fraction(1, 2), Fraction(1)])
@@ -123,5 +123,5 @@ def test_rounding_to_integers_is_post_processing_so_the_shipped_law_is_within_th
         return Fraction(low - high_before, signs), Fraction(high - low_before, signs)
 
     at_least = sum(max(0, between(k)[0] - factor * between(k - 1)[1]) for k in range(-38, 39))
-    curve = Fraction(Loss.gaussian(1 / sigma).delta(epsilon))
+    curve = Fraction(PrivacyLoss.gaussian(1 / sigma).delta(epsilon))
     assert Fraction(3, 4) * curve < at_least <= curve

@@ -5,8 +5,8 @@ from itertools import pairwise, product
 
 import pytest
 
-from hubbub import Laplace, Loss
-from hubbub.universe import Universe
+from hubbub import Laplace, PrivacyLoss
+from hubbub.textbook import Universe
 from theory.exact_laws import CLOSE, HALF, TWO_THIRDS, delta, epsilon_of, laplace, worst_ratio
 
 
@@ -65,7 +65,7 @@ def test_the_approximate_bound_is_attained_and_is_the_shipped_one(k):
 
     attained = delta(laws[0], laws[k], e_epsilon**k)
     assert attained == step * geometric_sum(e_epsilon, k) == step * (e_epsilon**k - 1) / (e_epsilon - 1)
-    loss = Loss.approximate(epsilon_of(e_epsilon), step).for_group(k)
+    loss = PrivacyLoss.approximate(epsilon_of(e_epsilon), step).for_group(k)
     assert attained <= loss.cost().delta <= attained + Fraction(1, 2**120)
     assert epsilon_of(e_epsilon**k) - CLOSE <= loss.cost().epsilon <= epsilon_of(e_epsilon**k) + CLOSE
 
@@ -79,6 +79,10 @@ def test_it_is_tighter_than_the_looser_textbook_form():
 
 
 def test_a_group_of_one_is_one_person():
-    for loss in (Loss.pure(1), Loss.approximate(1, Fraction(1, 100)), Loss.gaussian(Fraction(1, 3))):
+    for loss in (
+        PrivacyLoss.pure(1),
+        PrivacyLoss.approximate(1, Fraction(1, 100)),
+        PrivacyLoss.gaussian(Fraction(1, 3)),
+    ):
         assert loss.for_group(1).cost().epsilon == loss.cost().epsilon
         assert 0 <= loss.for_group(1).cost().delta - loss.cost().delta <= CLOSE

@@ -9,7 +9,7 @@ from itertools import product
 
 import pytest
 
-from hubbub.mechanisms import GeometricKeys
+from hubbub.mechanisms import TruncatedGeometricSelection
 from theory.exact_laws import HALF, TWO_THIRDS, delta, epsilon_of, independent, is_law
 
 CLOSE = Fraction(1, 1 << 150)
@@ -67,7 +67,7 @@ def test_all_keys_of_a_unit_together_cost_G_epsilon_and_the_chance_that_a_key_of
 @every_groups
 def test_with_less_epsilon_it_costs_no_more_than_is_charged(q, k, groups):
     """The whole curve, of the law with e^−ε = q, against what the mechanism says it costs."""
-    charged = GeometricKeys(epsilon_of(1 / q), k, groups).loss()
+    charged = TruncatedGeometricSelection(epsilon_of(1 / q), k, groups).loss()
     for ratio in (Fraction(1), 1 / q, q**-2):
         allowed = Fraction(charged.delta(epsilon_of(ratio))) + CLOSE
         for x, y in neighbours(k, groups):
@@ -120,7 +120,7 @@ def test_the_shipped_cut_is_the_least_that_is_private(q, k, groups):
     epsilon = groups * epsilon_of(1 / q)
     slack = 1 + Fraction(1, 10)  # each key gets δ/G, which is a little less than 1 − (1 − δ)^(1/G)
     wanted = [
-        GeometricKeys.of(groups=groups, epsilon=epsilon, delta=d, population=1).cut
+        TruncatedGeometricSelection.of(groups=groups, epsilon=epsilon, delta=d, population=1).cut
         for d in (told * slack, told / slack)
     ]
     fewest = next(cut for cut in range(1, 99) if groups * chance(q, cut, 1) <= told * slack)
@@ -129,17 +129,22 @@ def test_the_shipped_cut_is_the_least_that_is_private(q, k, groups):
     assert wanted[1] > k
     if groups == 1:
         assert fewest == k
-        exact = GeometricKeys(epsilon, k, 1)
-        assert GeometricKeys.of(groups=1, epsilon=epsilon, delta=exact.delta, population=1).cut == k
+        exact = TruncatedGeometricSelection(epsilon, k, 1)
         assert (
-            GeometricKeys.of(groups=1, epsilon=epsilon, delta=exact.delta * (1 - CLOSE), population=1).cut
+            TruncatedGeometricSelection.of(groups=1, epsilon=epsilon, delta=exact.delta, population=1).cut
+            == k
+        )
+        assert (
+            TruncatedGeometricSelection.of(
+                groups=1, epsilon=epsilon, delta=exact.delta * (1 - CLOSE), population=1
+            ).cut
             == k + 1
         )
 
 
 @every_law
 def test_the_shipped_chances_are_the_exact_ones(q, k):
-    mechanism = GeometricKeys(epsilon_of(1 / q), k, 1)
+    mechanism = TruncatedGeometricSelection(epsilon_of(1 / q), k, 1)
     for units in range(3 * k):
         low, high = mechanism._chance(units)
         assert 0 <= high - low < CLOSE
@@ -148,7 +153,7 @@ def test_the_shipped_chances_are_the_exact_ones(q, k):
 
 
 def test_the_shipped_rule_is_more_than_the_cut(monkeypatch):
-    mechanism = GeometricKeys(Fraction(1), 2, 1)
+    mechanism = TruncatedGeometricSelection(Fraction(1), 2, 1)
     for units, x in product(range(6), range(-2, 3)):
-        monkeypatch.setattr(GeometricKeys, "_noise", lambda self, size, x=x: x)
+        monkeypatch.setattr(TruncatedGeometricSelection, "_noise", lambda self, size, x=x: x)
         assert mechanism.release([units]).value.tolist() == [0] * (units + x > 2)

@@ -8,12 +8,11 @@ from math import floor, prod
 import pytest
 
 from hubbub import Laplace, Neighbours, Unit
-from hubbub.bounded import unwrap
-from hubbub.counting import count, counts, histogram, linear
-from hubbub.noise import laws
-from hubbub.noise.real import exp
-from hubbub.noise.table import Table
-from hubbub.universe import Universe
+from hubbub.noise import inversion
+from hubbub.noise.enclosures import exp
+from hubbub.noise.inversion import Table
+from hubbub.sensitivity import unwrap
+from hubbub.textbook import Universe, count, counts, histogram, linear
 from theory.exact_laws import (
     BITS,
     CLOSE,
@@ -135,7 +134,7 @@ def test_the_shipped_mechanism_states_the_epsilon_asked_for_exactly(epsilon, sen
 def test_the_shipped_table_steps_where_the_exact_law_does(q):
     """The sampler inverts Cⱼ = Pr[|X| < j]: just below Cⱼ in 64 bits it gives j − 1, just above it j."""
     scale = 1 / epsilon_of(1 / q)
-    table = Table(partial(laws.discrete_laplace_size, scale), signed=True)
+    table = Table(partial(inversion.discrete_laplace_size, scale), signed=True)
 
     for j in range(1, 30):
         step = floor((1 - 2 * q**j / (1 + q)) * 2**64)
@@ -146,7 +145,7 @@ def test_the_shipped_table_steps_where_the_exact_law_does(q):
 def test_the_ratio_of_the_shipped_law_is_e_to_the_epsilon_at_rational_epsilons_too(epsilon):
     """From the thresholds alone, with e^−ε irrational: no class of outcomes is likelier by more than e^ε."""
     mechanism = Laplace.of(sensitivity=1, epsilon=epsilon)
-    steps = laws.discrete_laplace_size(mechanism._steps, BITS)
+    steps = inversion.discrete_laplace_size(mechanism._steps, BITS)
     sizes = [next(steps) for _ in range(8)]
     low, high = exp(epsilon, BITS)
     tolerance = 2**40  # units in the last of 200 bits: what enclosures of small probabilities leave open

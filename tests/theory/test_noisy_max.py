@@ -12,7 +12,7 @@ from math import prod
 import numpy as np
 import pytest
 
-from hubbub.mechanisms import LaplaceMax, LaplaceMaxWithGap, choose
+from hubbub.mechanisms import ReportNoisyMax, ReportNoisyMaxWithGap, selection
 from theory.exact_laws import (
     CLOSE,
     HALF,
@@ -96,7 +96,7 @@ def test_where_scores_may_move_apart_twice_the_noise_is_needed():
 # What is shipped
 
 
-@pytest.mark.parametrize("mechanism", [LaplaceMax, LaplaceMaxWithGap])
+@pytest.mark.parametrize("mechanism", [ReportNoisyMax, ReportNoisyMaxWithGap])
 def test_the_shipped_scale_is_1_over_epsilon_for_monotone_scores_and_2_over_epsilon_else(mechanism):
     epsilon = epsilon_of(Fraction(2))
     monotone = mechanism.of(sensitivity=1, epsilon=epsilon, monotone=True)
@@ -108,18 +108,18 @@ def test_the_shipped_scale_is_1_over_epsilon_for_monotone_scores_and_2_over_epsi
     assert general.loss().cost().epsilon == 2 * epsilon
 
 
-@pytest.mark.parametrize("mechanism", [LaplaceMax, LaplaceMaxWithGap])
+@pytest.mark.parametrize("mechanism", [ReportNoisyMax, ReportNoisyMaxWithGap])
 def test_the_shipped_choice_is_the_largest_noisy_score_and_ties_go_by_the_order(monkeypatch, mechanism):
     """The code that ships, on all noise in {−1, 0, 1}³ and all orders: just the rule whose law is proved."""
     shipped = mechanism.of(sensitivity=1, epsilon=1, monotone=True)
     scores = np.array([0, 1, 0])
     for noise, order in product(product((-1, 0, 1), repeat=3), permutations(range(3))):
-        monkeypatch.setattr(choose, "noisy", lambda values, scale, noise=noise: values + np.array(noise))
-        monkeypatch.setattr(choose, "_priorities", lambda count, order=order: np.array(order))
+        monkeypatch.setattr(selection, "noisy", lambda values, scale, noise=noise: values + np.array(noise))
+        monkeypatch.setattr(selection, "_priorities", lambda count, order=order: np.array(order))
         shown = [int(score) + more for score, more in zip(scores, noise, strict=True)]
         best = max(range(3), key=lambda i: (shown[i], order[i]))
         chosen = shipped._choose(scores)
-        if mechanism is LaplaceMax:
+        if mechanism is ReportNoisyMax:
             assert chosen == best
         else:
             assert chosen == (best, shown[best] - least_to_win(shown, order, best))
@@ -127,9 +127,9 @@ def test_the_shipped_choice_is_the_largest_noisy_score_and_ties_go_by_the_order(
 
 def test_the_scale_that_the_shipped_choice_asks_for_is_the_proved_one(monkeypatch):
     asked = []
-    monkeypatch.setattr(choose, "noisy", lambda values, scale: asked.append(scale) or values)
-    LaplaceMax.of(sensitivity=1, epsilon=Fraction(1, 2), monotone=True).release([3, 1, 2])
-    LaplaceMaxWithGap.of(sensitivity=1, epsilon=Fraction(1, 2)).release([3, 1, 2])
+    monkeypatch.setattr(selection, "noisy", lambda values, scale: asked.append(scale) or values)
+    ReportNoisyMax.of(sensitivity=1, epsilon=Fraction(1, 2), monotone=True).release([3, 1, 2])
+    ReportNoisyMaxWithGap.of(sensitivity=1, epsilon=Fraction(1, 2)).release([3, 1, 2])
 
     assert asked == [2, 4]
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hubbub import Laplace, Neighbours
-from hubbub.universe import Universe
+from hubbub.textbook import Universe
 from theory.exact_laws import (
     HALF,
     TWO_THIRDS,

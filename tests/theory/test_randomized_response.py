@@ -6,7 +6,7 @@ from itertools import product
 import numpy as np
 import pytest
 
-from hubbub.mechanisms import RandomizedResponse, UnaryEncoding, respond
+from hubbub.mechanisms import RandomizedResponse, UnaryEncoding, randomized_response
 from theory.exact_laws import CLOSE, delta, epsilon_of, independent, is_law, worst, worst_ratio
 
 QUARTER = Fraction(1, 4)
@@ -67,8 +67,8 @@ def shipped_law(monkeypatch, mechanism, truth):
     others = mechanism.categories - 1
 
     def run(truthful, other):
-        monkeypatch.setattr(respond, "bernoulli", lambda p, size: np.full(size, truthful))
-        monkeypatch.setattr(respond, "uniform", lambda bound, size: np.full(size, other))
+        monkeypatch.setattr(randomized_response, "bernoulli", lambda p, size: np.full(size, truthful))
+        monkeypatch.setattr(randomized_response, "uniform", lambda bound, size: np.full(size, other))
         return mechanism.release(truth).value
 
     for truthful, other in product(YES_NO, range(others)):
@@ -111,7 +111,9 @@ def test_the_shipped_unary_encoding_costs_what_it_states(monkeypatch):
         # First a bit for each category as if it were a zero, then the truth's own.
         for zeros, one in product(product(YES_NO, repeat=3), YES_NO):
             fallen = iter([np.array(zeros), np.array([one])])
-            monkeypatch.setattr(respond, "bernoulli", lambda chance, size, fallen=fallen: next(fallen))
+            monkeypatch.setattr(
+                randomized_response, "bernoulli", lambda chance, size, fallen=fallen: next(fallen)
+            )
             report = tuple(mechanism.release([truth]).value[0].tolist())
             chance = p if one else 1 - p
             for bit in zeros:

@@ -10,7 +10,7 @@ from itertools import chain, product, repeat
 import pytest
 
 from hubbub.errors import Halted
-from hubbub.mechanisms import AboveThreshold, threshold
+from hubbub.mechanisms import AboveThreshold, sparse_vector
 from theory.exact_laws import (
     HALF,
     TWO_THIRDS,
@@ -132,7 +132,7 @@ def test_the_shipped_rule_is_the_first_noisy_query_at_or_above_the_noisy_thresho
 
         # A session draws one by one; thresholds drawn after the first serve later answers only.
         drawn = {mechanism.threshold_scale: chain([bar], repeat(9)), mechanism.query_scale: iter(noise)}
-        monkeypatch.setattr(threshold, "discrete_laplace", lambda scale, drawn=drawn: next(drawn[scale]))
+        monkeypatch.setattr(sparse_vector, "discrete_laplace", lambda scale, drawn=drawn: next(drawn[scale]))
         session = mechanism.open()
         said = []
         for query in queries:
@@ -142,6 +142,6 @@ def test_the_shipped_rule_is_the_first_noisy_query_at_or_above_the_noisy_thresho
                 break
         assert next((i for i, above in enumerate(said) if above), None) == expected
 
-        monkeypatch.setattr(threshold, "discrete_laplace", lambda scale, bar=bar: bar)
-        monkeypatch.setattr(threshold, "noisy", lambda values, scale, noise=noise: values + noise)
+        monkeypatch.setattr(sparse_vector, "discrete_laplace", lambda scale, bar=bar: bar)
+        monkeypatch.setattr(sparse_vector, "noisy", lambda values, scale, noise=noise: values + noise)
         assert mechanism.release(list(queries)).value == expected

@@ -9,8 +9,8 @@ from itertools import product
 
 import pytest
 
-from hubbub.bounded import Sensitivity
-from hubbub.mechanisms import Laplace, StableHistogram
+from hubbub.mechanisms import Laplace, StabilityHistogram
+from hubbub.sensitivity import Sensitivity
 from theory.exact_laws import HALF, TWO_THIRDS, delta, epsilon_of, independent, is_law, laplace
 
 CASES = [  # q, rows of a unit, the most of them in one key, its keys, the bar
@@ -46,7 +46,7 @@ def moves(rows, most, groups, keys):
 def claimed(q, rows, most, groups, bar):
     scale = 1 / epsilon_of(1 / q)
     noise = Laplace(scale, Sensitivity(rows, l2_squared=rows * most, linf=most))
-    return StableHistogram(noise, bar, groups).delta
+    return StabilityHistogram(noise, bar, groups).delta
 
 
 @every_case
@@ -73,7 +73,7 @@ def test_a_unit_changes_no_more_than_the_noise_allows_and_its_own_keys_tell(q, r
 def test_what_is_charged_is_no_less(q, rows, most, groups, bar):
     scale = 1 / epsilon_of(1 / q)
     noise = Laplace(scale, Sensitivity(rows, l2_squared=rows * most, linf=most))
-    mechanism = StableHistogram(noise, bar, groups)
+    mechanism = StabilityHistogram(noise, bar, groups)
     own = 1 - shown(q, bar, most, bar + 9)[None]  # a unit whose one key nobody else has
     assert mechanism.loss().delta(rows * epsilon_of(1 / q)) >= float(own) * (1 - 1e-12)
 
@@ -82,6 +82,6 @@ def test_a_bar_that_forgets_how_much_one_unit_has_is_caught():
     """The mutant: the bar of one row for units of three."""
     q, rows = HALF, 3
     scale = 1 / epsilon_of(1 / q)
-    forgetful = StableHistogram(Laplace(scale, Sensitivity(1)), 4, 1).delta
+    forgetful = StabilityHistogram(Laplace(scale, Sensitivity(1)), 4, 1).delta
     within = independent(shown(q, 4, rows, 20))
     assert delta(within, {(None,): Fraction(1)}, q**-rows) > forgetful

@@ -6,7 +6,7 @@ from itertools import product
 import pytest
 
 from hubbub import Neighbours
-from hubbub.universe import Universe
+from hubbub.textbook import Universe
 from theory.exact_laws import HALF, grid_laws, laplace, worst_ratio
 
 SMALL = Universe("ab", most=2)

@@ -10,20 +10,19 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from hubbub.bounded import Bounded, Sensitivity
 from hubbub.cli.demo import demo
-from hubbub.cli.given import Several
 from hubbub.cli.init import init
 from hubbub.cli.ledger import register
 from hubbub.cli.loss import Population, loss
+from hubbub.cli.options import Several, above_zero, chance, counted, number, round_up_text, sure
 from hubbub.cli.query import Large, plan, query
-from hubbub.cli.screen import bold, say, words
-from hubbub.cli.typed import above_zero, chance, counted, number, sure, up
+from hubbub.cli.terminal import bold, say, words
 from hubbub.errors import HubbubError, InvalidInput
+from hubbub.escaping import escape_lines
 from hubbub.mechanisms import Gaussian, Laplace, PermuteAndFlip, RandomizedResponse, least_noise
-from hubbub.rational import at_least_zero
+from hubbub.numbers import parse_nonnegative
+from hubbub.sensitivity import Bounded, Sensitivity
 from hubbub.unit import Unit
-from hubbub.visible import visible_lines
 
 __all__ = ["app", "main"]
 
@@ -47,7 +46,7 @@ def _visibly() -> Iterator[None]:
     except Exception as problem:
         message = getattr(problem, "message", None)
         if isinstance(message, str) and hasattr(problem, "exit_code"):
-            problem.message = visible_lines(message)  # type: ignore[attr-defined]
+            problem.message = escape_lines(message)  # type: ignore[attr-defined]
         raise
 
 
@@ -288,7 +287,7 @@ def _people(population: str | None) -> int | None:
 
 
 def _moved(sensitivity: str, *, real: bool) -> Sensitivity:
-    typed = at_least_zero(number(sensitivity, "--sensitivity"), "--sensitivity")
+    typed = parse_nonnegative(number(sensitivity, "--sensitivity"), "--sensitivity")
     if not real and typed.denominator != 1:
         raise InvalidInput(
             "--sensitivity is not a whole number",
@@ -324,7 +323,7 @@ def _with_epsilon(mechanism: Laplace | Gaussian, delta: Fraction) -> str:
     spent = mechanism.loss()
     if spent.epsilon() < math.inf:
         return f"{mechanism}"
-    return f"{mechanism}, that is ε = {up(spent.epsilon(delta), 6)} at δ = {up(delta)}"
+    return f"{mechanism}, that is ε = {round_up_text(spent.epsilon(delta), 6)} at δ = {round_up_text(delta)}"
 
 
 def _in_shell(text: str) -> str:

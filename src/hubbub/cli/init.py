@@ -10,13 +10,13 @@ from typing import Annotated, Any
 
 import typer
 
-from hubbub.cli.screen import say, words
-from hubbub.cli.typed import above_zero, allowed, counted, number
+from hubbub.cli.options import above_zero, allowed, counted, number
+from hubbub.cli.terminal import say, words
+from hubbub.config import ROW, parse_keys, parse_kind, read_config, read_key_texts
+from hubbub.engines.schema import Column, Kind, Table, bounds_of, keys_of
 from hubbub.errors import HubbubError, InvalidInput
-from hubbub.facts import NAME, ROW, key_texts, kind_of, read, typed_keys
-from hubbub.output import write_declaration
-from hubbub.tables.schema import Column, Kind, Table, bounds_of, keys_of
-from hubbub.visible import visible
+from hubbub.escaping import escape
+from hubbub.output_files import CONFIG_NAME, write_declaration
 
 __all__ = ["init"]
 
@@ -36,7 +36,7 @@ def init(
         str, typer.Option(metavar="NAME", help="Of a CSV file, as latin-1 or cp1252.")
     ] = "utf-8",
     yes: Annotated[bool, typer.Option("--yes", help="Ask nothing: declare no more than the unit.")] = False,
-    force: Annotated[bool, typer.Option("--force", help=f"Overwrite a {NAME} that is there.")] = False,
+    force: Annotated[bool, typer.Option("--force", help=f"Overwrite a {CONFIG_NAME} that is there.")] = False,
 ) -> None:
     """Write a first hubbub.toml beside FILE: who is protected, and what is public of each column.
 
@@ -46,7 +46,7 @@ def init(
     hubbub init visits.parquet
     hubbub init visits.parquet --unit patient --yes
     """  # noqa: D301 - the mark that keeps lines is a real \b
-    path = file.parent / NAME
+    path = file.parent / CONFIG_NAME
     if path.exists() and not force:
         raise InvalidInput(
             f"{path} is there already",
@@ -58,15 +58,15 @@ def init(
     said = _declared(table, _protected(table, unit, asking), file, asking, encoding)
     text = "\n".join([*_general(asking, table.name), *said, ""])
     write_declaration(path, text)
-    read(path)
+    read_config(path)
     say("written: ", words(path), "; all of it is public, and yours to edit")
     query = f"SELECT COUNT(*) AS n FROM {_name(table.name)}"  # noqa: S608 - it is shown, not run
     say(words(f"next: hubbub plan {file} '{query}' --epsilon 1"))
 
 
 def _schema(file: Path, encoding: str) -> Table:
-    from hubbub.tables.duckdb import DuckDB
-    from hubbub.tables.engine import Source
+    from hubbub.engines.duckdb import DuckDB
+    from hubbub.engines.engine import Source
 
     name = file.stem
     engine = DuckDB({name: Source(file, encoding=encoding)})
@@ -83,7 +83,7 @@ class _Asking:
     def about(self, question: str, default: str, checked: Callable[[str], Any]) -> Any:
         """The answer, asked for until it can be used; nothing for an empty one without default."""
         while True:
-            asked = visible(question)
+            asked = escape(question)
             told = default if self.is_silent else typer.prompt(asked, default, show_default=bool(default))
             if not str(told).strip():
                 return None
@@ -184,7 +184,7 @@ def _typed(column: Column, file: Path, asking: _Asking) -> Kind:
     if file.suffix.lower() not in _TEXTS:
         return column.kind
     told = asking.about(
-        f"{column.name}: number, text, boolean, date or timestamp?", column.kind.value, kind_of
+        f"{column.name}: number, text, boolean, date or timestamp?", column.kind.value, parse_kind
     )
     return told if isinstance(told, Kind) else column.kind
 
@@ -199,8 +199,8 @@ def _ends(text: str, name: str) -> str:
 
 
 def _listed(text: str, name: str, kind: Kind, folder: Path) -> str:
-    texts = key_texts(text, name, folder)
-    values = keys_of(typed_keys(texts, name, kind), name, kind)
+    texts = read_key_texts(text, name, folder)
+    values = keys_of(parse_keys(texts, name, kind), name, kind)
     if text.startswith("@"):
         return _quoted(text)
     return f"[{', '.join(_quoted(value) if kind is Kind.TEXT else str(value) for value in values)}]"

@@ -8,18 +8,17 @@ from typing import Annotated, Any
 import typer
 from rich.table import Table
 
+from hubbub.accounting import Budget, PrivacyFilter, PrivacyLoss
+from hubbub.cli.options import above_zero, chance, counted, share
 from hubbub.cli.query import Large, Population
-from hubbub.cli.screen import bold, for_programs, put, say, screen, words
-from hubbub.cli.typed import above_zero, chance, counted, share
+from hubbub.cli.terminal import bold, for_programs, put, say, screen, words
+from hubbub.config import ROW
 from hubbub.errors import InvalidInput
-from hubbub.facts import NAME, ROW
-from hubbub.finding import found
-from hubbub.ledger import Account, Entry, Ledger, checked, new_secret, new_signing_key
-from hubbub.ledger.history import History
-from hubbub.ledger.label import bars, label, label_html, label_text, label_yaml
-from hubbub.loss import Budget, Filter, Loss
-from hubbub.output import check_output, write_output
-from hubbub.rational import shown_down, shown_up
+from hubbub.ledger import Account, Entry, Ledger, check_signature, new_secret, new_signing_key
+from hubbub.numbers import format_down, format_up
+from hubbub.output_files import CONFIG_NAME, check_output_path, write_output
+from hubbub.report.label import History, bars, label, label_html, label_text, label_yaml
+from hubbub.sources import find_config
 from hubbub.unit import Unit
 
 __all__ = ["register"]
@@ -154,7 +153,7 @@ def verify(
             fix="give --signed and --public, or --head",
         )
     if is_signed is not None and public is not None:
-        head = checked(_text_of(is_signed), public).digest
+        head = check_signature(_text_of(is_signed), public).digest
     with _looked_at(where) as opened:
         found = opened.verify(head or None)
     if not found.is_whole:
@@ -175,7 +174,7 @@ def make_key(
     """Make a key to sign with, its public half beside it as FILE.pub; or a secret that seals releases."""
     if secret:
         new_secret(file)
-        say("written: ", words(file), f"; name it as secret in {NAME}, and lose it never")
+        say("written: ", words(file), f"; name it as secret in {CONFIG_NAME}, and lose it never")
         return
     new_signing_key(file)
     say("written: ", words(file), ", yours alone, and ", words(file), ".pub, for everybody")
@@ -242,7 +241,7 @@ def restore(
     say(words(place), f" is the ledger from now on: {verdict.entries} lines")
 
 
-def _spent(text: str, names: list[str]) -> tuple[str, Loss]:
+def _spent(text: str, names: list[str]) -> tuple[str, PrivacyLoss]:
     name, _, figures = text.rpartition("=")
     if not name and len(names) != 1:
         raise InvalidInput(
@@ -253,7 +252,7 @@ def _spent(text: str, names: list[str]) -> tuple[str, Loss]:
     epsilon, _, delta = figures.partition(",")
     given = above_zero(epsilon, "--spent-since")
     chance = share(delta or "0", "--spent-since")
-    return name or names[0], Loss.approximate(given, chance) if chance else Loss.pure(given)
+    return name or names[0], PrivacyLoss.approximate(given, chance) if chance else PrivacyLoss.pure(given)
 
 
 @ledger.command("export")
@@ -275,7 +274,7 @@ def report(
     about: Annotated[
         Path | None,
         typer.Option(
-            help=f"A {NAME} whose [about] says what only the owner knows; the one here, unless told."
+            help=f"A {CONFIG_NAME} whose [about] says what only the owner knows; the one here, unless told."
         ),
     ] = None,
 ) -> None:
@@ -284,7 +283,7 @@ def report(
     `hubbub report --ledger visits.ledger --format html --output label.html`
     """
     form = _form(asked, output)
-    declared = found(about or NAME) if about is not None or Path(NAME).is_file() else None
+    declared = find_config(about or CONFIG_NAME) if about is not None or Path(CONFIG_NAME).is_file() else None
     with _looked_at(where) as opened:
         facts = label(_one(opened, name), None if declared is None else declared.about)
     written = {
@@ -300,7 +299,7 @@ def _form(asked: Form | None, output: Path | None) -> Form:
     """The form that was asked for, or else the one that the file's ending names."""
     if output is None:
         return asked or Form.TEXT
-    check_output(output, ("", *_ENDINGS))
+    check_output_path(output, ("", *_ENDINGS))
     named = _ENDINGS.get(output.suffix.lower())
     if asked is not None and named not in {None, asked}:
         raise InvalidInput(
@@ -321,14 +320,14 @@ def _write(text: str, output: Path | None, endings: tuple[str, ...]) -> None:
 def _show_account(account: Account) -> None:
     total, left = account.total, account.left()
     say(bold(account.name), f": {_promise(total)} for ", words(account.unit))
-    say(f"  spent ε = {_figure(total.reading().epsilon)}, left ε = {shown_down(left.epsilon)}")
+    say(f"  spent ε = {_figure(total.reading().epsilon)}, left ε = {format_down(left.epsilon)}")
     if account.unit.window is not None:
         say(f"  lifetime: {account.lifetime().said()}")
     history = History.of(account)
     for line in bars(history.burn_down()):
         say(f"  {line}")
     for who, theirs in account.analysts().items():
-        say("  ", words(who), f": ε = {_figure(theirs.reading().epsilon)} of {shown_up(theirs.epsilon)}")
+        say("  ", words(who), f": ε = {_figure(theirs.reading().epsilon)} of {format_up(theirs.epsilon)}")
     for dataset, each in history.by_dataset().items():
         say("  ", words(dataset), f", by itself: ε = {_figure(each)}")
     count = history.more_like_the_last(account)
@@ -339,13 +338,13 @@ def _show_account(account: Account) -> None:
 
 
 def _where(where: str) -> str:
-    declared = found(NAME) if not where and Path(NAME).is_file() else None
+    declared = find_config(CONFIG_NAME) if not where and Path(CONFIG_NAME).is_file() else None
     where = where or (declared.ledger if declared is not None else None) or ""
     if not where:
         raise InvalidInput(
             "no ledger is named",
             why="there may be many",
-            fix=f"pass --ledger visits.ledger, set HUBBUB_LEDGER, or name it in a {NAME} here",
+            fix=f"pass --ledger visits.ledger, set HUBBUB_LEDGER, or name it in a {CONFIG_NAME} here",
         )
     return where
 
@@ -418,8 +417,8 @@ def _what(entry: Entry) -> str:
 
 
 def _figure(epsilon: Fraction | None) -> str:
-    return "∞" if epsilon is None else shown_up(epsilon)
+    return "∞" if epsilon is None else format_up(epsilon)
 
 
-def _promise(total: Filter) -> str:
-    return f"ε = {shown_up(total.epsilon)}" + (f", δ = {shown_up(total.delta)}" if total.delta else "")
+def _promise(total: PrivacyFilter) -> str:
+    return f"ε = {format_up(total.epsilon)}" + (f", δ = {format_up(total.delta)}" if total.delta else "")

@@ -9,12 +9,12 @@ from typing import Annotated
 
 import typer
 
-from hubbub.cli.answer import Found, Question, answer, stepping
-from hubbub.cli.typed import allowed, counted, down, nearest, number, share, up
+from hubbub.accounting import PrivacyLoss, calibrate
+from hubbub.cli.loss_output import Calibrated, LossQuestion, show_loss, stepping
+from hubbub.cli.options import allowed, counted, nearest, number, round_down_text, round_up_text, share
 from hubbub.errors import InvalidInput
-from hubbub.loss import Loss, calibrate
-from hubbub.output import check_output
-from hubbub.rational import at_least_zero, positive, probability
+from hubbub.numbers import parse_nonnegative, parse_positive, parse_probability
+from hubbub.output_files import check_output_path
 
 __all__ = ["Population", "loss"]
 
@@ -60,13 +60,13 @@ class Kind:
 
     name: str
     sign: str
-    of: Callable[[Fraction], Loss]
+    of: Callable[[Fraction], PrivacyLoss]
     is_noise: bool = True
     """Whether more of it costs less."""
-    checked: Callable[[Fraction, str], Fraction] = positive
+    checked: Callable[[Fraction, str], Fraction] = parse_positive
     """Gives the number back if it can be one of these, else an error of this name."""
 
-    def loss(self, text: str) -> Loss:
+    def loss(self, text: str) -> PrivacyLoss:
         """Of the number that was typed."""
         name = f"--{self.name}"
         return self.of(self.checked(number(text, name), name))
@@ -79,20 +79,20 @@ def _keep(value: Fraction, name: str) -> Fraction:
             why="the truth would be told less often than a lie",
             fix="pass 1/2 or more",
         )
-    return probability(value, name)
+    return parse_probability(value, name)
 
 
 _KINDS = {
     kind.name: kind
     for kind in (
-        Kind("gaussian", "σ", lambda sigma: Loss.gaussian_squared(1 / sigma**2)),
-        Kind("laplace", "scale", lambda scale: Loss.laplace(1 / scale)),
-        Kind("discrete-gaussian", "σ²", Loss.discrete_gaussian),
-        Kind("discrete-laplace", "scale", Loss.discrete_laplace),
-        Kind("response", "keep", Loss.response, is_noise=False, checked=_keep),
-        Kind("bounded-range", "ε", Loss.bounded_range, is_noise=False, checked=at_least_zero),
-        Kind("pure", "ε", Loss.pure, is_noise=False, checked=at_least_zero),
-        Kind("zcdp", "ρ", Loss.zcdp, is_noise=False, checked=at_least_zero),
+        Kind("gaussian", "σ", lambda sigma: PrivacyLoss.gaussian_squared(1 / sigma**2)),
+        Kind("laplace", "scale", lambda scale: PrivacyLoss.laplace(1 / scale)),
+        Kind("discrete-gaussian", "σ²", PrivacyLoss.discrete_gaussian),
+        Kind("discrete-laplace", "scale", PrivacyLoss.discrete_laplace),
+        Kind("response", "keep", PrivacyLoss.response, is_noise=False, checked=_keep),
+        Kind("bounded-range", "ε", PrivacyLoss.bounded_range, is_noise=False, checked=parse_nonnegative),
+        Kind("pure", "ε", PrivacyLoss.pure, is_noise=False, checked=parse_nonnegative),
+        Kind("zcdp", "ρ", PrivacyLoss.zcdp, is_noise=False, checked=parse_nonnegative),
     )
 }
 
@@ -249,7 +249,7 @@ def loss(
             "--population is given without --delta", why="it says how large that may be", fix="add --delta"
         )
     chance = None if delta is None else allowed(delta, population, promised=find is not None)
-    most = None if epsilon is None else at_least_zero(number(epsilon, "--epsilon"), "--epsilon")
+    most = None if epsilon is None else parse_nonnegative(number(epsilon, "--epsilon"), "--epsilon")
     found = None
     if find is not None:
         kind = _KINDS[find.value]
@@ -267,8 +267,8 @@ def loss(
             "--alpha is given without --tradeoff", why="it is a place on that curve", fix="add --tradeoff"
         )
     alphas = [share(text, "--alpha") for text in alpha or _ALPHAS] if tradeoff else []
-    question = Question(treatment(mechanisms), chance, most, found, tuple(alphas))
-    answer(question, form.value, draw.value if draw else "tradeoff" if tradeoff else "curve", output)
+    question = LossQuestion(treatment(mechanisms), chance, most, found, tuple(alphas))
+    show_loss(question, form.value, draw.value if draw else "tradeoff" if tradeoff else "curve", output)
 
 
 def _form(asked: Form | None, draw: Drawn | None, output: Path | None) -> Form:
@@ -280,7 +280,7 @@ def _form(asked: Form | None, draw: Drawn | None, output: Path | None) -> Form:
             f"the output ends in {ending}", why="pictures are drawn as SVG", fix="pass --output FILE.svg"
         )
     if output is not None:
-        check_output(output, ["", *_FORMS])
+        check_output_path(output, ["", *_FORMS])
     if _FORMS.get(ending, form) is not form:
         raise InvalidInput(
             f"the output ends in {ending}, and --format is {form.value}",
@@ -294,21 +294,21 @@ def _form(asked: Form | None, draw: Drawn | None, output: Path | None) -> Form:
     return form
 
 
-def _approximate(text: str) -> Loss:
+def _approximate(text: str) -> PrivacyLoss:
     epsilon, comma, delta = text.partition(",")
     if not comma:
         raise InvalidInput(
             "--approximate is not two numbers", why="it is an ε and a δ", fix="write it as 0.1,1e-8"
         )
     first, second = "the ε of --approximate", "the δ of --approximate"
-    return Loss.approximate(
-        at_least_zero(number(epsilon, first), first), probability(number(delta, second), second)
+    return PrivacyLoss.approximate(
+        parse_nonnegative(number(epsilon, first), first), parse_probability(number(delta, second), second)
     )
 
 
 def _treatment(
     rate: str | None, shuffled: str | None, steps: str, group: str, *, fixed: bool
-) -> Callable[[list[Loss]], Loss]:
+) -> Callable[[list[PrivacyLoss]], PrivacyLoss]:
     """What is done with the mechanisms: sampled or shuffled, repeated, and charged to a group."""
     if rate is not None and shuffled is not None:
         raise InvalidInput(
@@ -326,7 +326,7 @@ def _treatment(
     people = None if shuffled is None else counted(shuffled, "--shuffled")
     times, size = counted(steps, "--steps"), counted(group, "--group")
 
-    def treated(mechanisms: list[Loss]) -> Loss:
+    def treated(mechanisms: list[PrivacyLoss]) -> PrivacyLoss:
         if part is not None:
             mechanisms = [_sampled(each, part, fixed=fixed) for each in mechanisms]
         together = sum(mechanisms[1:], mechanisms[0])
@@ -337,15 +337,15 @@ def _treatment(
     return treated
 
 
-def _sampled(each: Loss, rate: Fraction, *, fixed: bool) -> Loss:
+def _sampled(each: PrivacyLoss, rate: Fraction, *, fixed: bool) -> PrivacyLoss:
     if not fixed:
         return each.sampled(rate)
     return each.sampled_without_replacement(rate.denominator, rate.numerator)
 
 
 def _found(
-    kind: Kind, family: Callable[[Fraction], Loss], epsilon: Fraction | None, delta: Fraction | None
-) -> Found:
+    kind: Kind, family: Callable[[Fraction], PrivacyLoss], epsilon: Fraction | None, delta: Fraction | None
+) -> Calibrated:
     """The least noise, or the most each may cost, in the digits that are shown; it is these that keep it."""
     if epsilon is None:
         raise InvalidInput(
@@ -360,10 +360,10 @@ def _found(
             why=f"no {kind.sign} keeps any ε without some δ",
             fix="add --delta, such as 1e-6",
         )
-    positive(epsilon, "--epsilon")
+    parse_positive(epsilon, "--epsilon")
     with stepping("looking for the noise", _USUAL_STEPS) as step:
 
-        def cost(value: Fraction) -> Loss:
+        def cost(value: Fraction) -> PrivacyLoss:
             step()
             return family(value)
 
@@ -373,6 +373,6 @@ def _found(
         shown = nearest(noise if kind.is_noise else 1 / noise, 9)
         more = Fraction(1, 10**10)
         while cost(Fraction(shown)).epsilon(chance) > epsilon:
-            shown = up(noise) if kind.is_noise else down(1 / noise)
+            shown = round_up_text(noise) if kind.is_noise else round_down_text(1 / noise)
             noise, more = noise * (1 + more), 2 * more
-        return Found(kind.name, kind.sign, shown, kind.is_noise)
+        return Calibrated(kind.name, kind.sign, shown, kind.is_noise)

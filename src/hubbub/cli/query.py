@@ -10,21 +10,31 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from hubbub.cli.given import bounds_in, errors_in, keys_in, public_in, types_in
-from hubbub.cli.screen import say, words
-from hubbub.cli.shown import Form, PlanForm, cost_of, form_of, show_answers, show_exact, show_plan, watching
-from hubbub.cli.typed import above_zero, chance, counted, sure, up
+from hubbub.cli.options import (
+    above_zero,
+    bounds_in,
+    chance,
+    counted,
+    errors_in,
+    keys_in,
+    public_in,
+    round_up_text,
+    sure,
+    types_in,
+)
+from hubbub.cli.results import Form, PlanForm, cost_of, form_of, show_answers, show_exact, show_plan, watching
+from hubbub.cli.terminal import say, words
+from hubbub.config import ROW
 from hubbub.errors import InvalidInput
-from hubbub.facts import ROW
-from hubbub.finding import found
-from hubbub.output import check_output
-from hubbub.rational import shown_down
+from hubbub.numbers import format_down
+from hubbub.output_files import check_output_path
+from hubbub.sources import find_config
 from hubbub.unit import Unit, Window
 
 if TYPE_CHECKING:
+    from hubbub.config import Config
     from hubbub.dataset import Dataset
-    from hubbub.facts import Facts
-    from hubbub.queries.plan import Plan
+    from hubbub.sql.plan import Plan
 
 __all__ = ["plan", "query"]
 
@@ -208,7 +218,7 @@ class Asked:
         """The data; no row is read."""
         from hubbub.dataset import open as opened
 
-        declared = found(self.file)
+        declared = find_config(self.file)
         if self.unit is None and declared is None:
             raise InvalidInput(
                 "--unit is missing",
@@ -339,7 +349,7 @@ def query(
                 fix="select a COUNT, a SUM or an AVG, or leave the picture out",
             )
         if output is not None:
-            check_output(output)  # now that it is known which files are data
+            check_output_path(output)  # now that it is known which files are data
         aside = written != "table" or output is not None
         if error:
             say(words(", ".join(error)), f" takes {_price(made)}", aside=aside)
@@ -399,11 +409,11 @@ def plan(
     )  # fmt: skip
     with asked.opened() as data:
         if output is not None:
-            check_output(output)  # now that it is known which files are data
+            check_output_path(output)  # now that it is known which files are data
         show_plan(asked.planned(data), written, output, explain=explain)
 
 
-def _window(given: str, declared: "Facts | None") -> Window | str:
+def _window(given: str, declared: "Config | None") -> Window | str:
     """A period of the declared column, or a column and a period: day=2026-11."""
     column, equals, period = given.partition("=")
     if not equals and (declared is None or declared.window is None):
@@ -416,25 +426,24 @@ def _window(given: str, declared: "Facts | None") -> Window | str:
 
 
 def _price(made: "Plan") -> str:
-    return f"ε = {up(made.epsilon)}" + (f", δ = {up(made.delta)}" if made.delta else "")
+    return f"ε = {round_up_text(made.epsilon)}" + (f", δ = {round_up_text(made.delta)}" if made.delta else "")
 
 
 def _left(data: "Dataset") -> list[str]:
     account: Any = data.account
     if data.is_kept:
         left = account.left()
-        return [f"left in the ledger: ε = {shown_down(left.epsilon)} for one more query"]
+        return [f"left in the ledger: ε = {format_down(left.epsilon)} for one more query"]
     if account.budget is None:
         return []
-    return [
-        f"budget: ε = {up(account.budget.epsilon)} for each command; a ledger would remember what they spend"
-    ]
+    spent = round_up_text(account.budget.epsilon)
+    return [f"budget: ε = {spent} for each command; a ledger would remember what they spend"]
 
 
 def _record(file: Path, sql: str) -> None:
     """Write down that exact answers were looked at: when and what, no data. Nothing is shown before."""
     path = file.parent / _LOG
-    check_output(path)
+    check_output_path(path)
     line = json.dumps(
         {"time": datetime.now(UTC).isoformat(timespec="seconds"), "exact": sql}, ensure_ascii=False
     )

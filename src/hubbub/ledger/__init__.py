@@ -1,9 +1,9 @@
 """The ledger: what was spent, on whose behalf, in a record that cannot be overspent."""
 
 from hubbub.ledger.account import Account, Charge
-from hubbub.ledger.book import Entry
-from hubbub.ledger.keys import Head, checked, new_secret, new_signing_key
+from hubbub.ledger.entries import Entry
 from hubbub.ledger.ledger import Ledger
+from hubbub.ledger.signing import Head, check_signature, new_secret, new_signing_key
 from hubbub.ledger.verify import Verdict
 
 __all__ = [
@@ -13,7 +13,7 @@ __all__ = [
     "Head",
     "Ledger",
     "Verdict",
-    "checked",
+    "check_signature",
     "new_secret",
     "new_signing_key",
 ]

@@ -12,10 +12,16 @@ from fractions import Fraction
 from functools import cached_property
 from typing import Any, NoReturn
 
+from hubbub.accounting import Budget, ComposableCost, PrivacyFilter, PrivacyLoss, PrivacyOdometer, Receipt
+from hubbub.accounting.budget import refuse_copy, refuse_other_unit
+from hubbub.accounting.filters import OdometerReading, Remaining
+from hubbub.accounting.serialization import cost_from_json, loss_to_json
+from hubbub.engines.data_identity import DataIdentity
 from hubbub.errors import BudgetExceeded, HubbubError, InvalidInput, LedgerFailed, Refused
-from hubbub.ledger.book import (
+from hubbub.ledger.data_claims import check_claims
+from hubbub.ledger.entries import (
     EVERYBODY,
-    Book,
+    Entries,
     Entry,
     cost_from_plain,
     cost_to_plain,
@@ -23,16 +29,9 @@ from hubbub.ledger.book import (
     digest,
     plain_text,
 )
-from hubbub.ledger.claims import unclaimed
-from hubbub.ledger.keys import Seal
-from hubbub.ledger.store import Rows, Store
-from hubbub.loss import Budget, Cost, Filter, Loss, Odometer, Receipt
-from hubbub.loss.budget import refuse_other_unit
-from hubbub.loss.compose import Left, Reading
-from hubbub.loss.stored import known_cost, loss_to_json
-from hubbub.process import refuse_copy
-from hubbub.rational import Number, round_up, shown_up
-from hubbub.tables.identity import Identity
+from hubbub.ledger.signing import Seal
+from hubbub.ledger.sqlite import Rows, Store
+from hubbub.numbers import Number, format_up, round_up
 from hubbub.unit import Unit, Window
 
 __all__ = ["RAISED", "Account", "Charge", "Lifetime", "check_name", "check_text", "parts_of", "window_of"]
@@ -64,13 +63,13 @@ class Charge:
 class Lifetime:
     """What somebody loses who is in all windows."""
 
-    reading: Reading
+    reading: OdometerReading
     windows: int
 
     def said(self) -> str:
         """In words."""
-        epsilon = "∞" if self.reading.epsilon is None else shown_up(self.reading.epsilon)
-        return f"ε = {epsilon}, δ = {shown_up(self.reading.delta)} over {self.windows} windows so far"
+        epsilon = "∞" if self.reading.epsilon is None else format_up(self.reading.epsilon)
+        return f"ε = {epsilon}, δ = {format_up(self.reading.delta)} over {self.windows} windows so far"
 
 
 class Account:
@@ -113,7 +112,7 @@ class Account:
 
     # Spending
 
-    def charge(self, what: str, loss: Loss, *, unit: Unit | None = None) -> Receipt:
+    def charge(self, what: str, loss: PrivacyLoss, *, unit: Unit | None = None) -> Receipt:
         """Charge before anything runs; durable when it returns.
 
         Guarantee: the account's charges, and each analyst's, fit their budgets, whoever charges at the same
@@ -125,7 +124,7 @@ class Account:
     def begin(
         self,
         what: str,
-        loss: Loss,
+        loss: PrivacyLoss,
         *,
         unit: Unit | None = None,
         key: str | None = None,
@@ -161,12 +160,12 @@ class Account:
             check_name(key, "the key")
         # Before the turn is taken: it may take long.
         stored = json.loads(loss_to_json(loss))
-        cost = known_cost(plain_text(stored), self._orders)
+        cost = cost_from_json(plain_text(stored), self._orders)
         question = digest(what) if fingerprint is None else fingerprint
         check_name(question, "the fingerprint")
 
         def work(rows: Rows) -> Charge:
-            book = Book(rows)
+            book = Entries(rows)
             known = None if key is None else book.charge_of(self.name, key)
             if known is not None and self._stands(book, known, (question, stored), fingerprint):
                 line = book.line(known)
@@ -232,7 +231,7 @@ class Account:
         check_text(release, "the release", _LONGEST_RELEASE)
 
         def work(rows: Rows) -> str:
-            book = Book(rows)
+            book = Entries(rows)
             kept = book.release(self.name, number)
             charge = book.line(number)
             self._refuse_unseen(book, charge)
@@ -250,7 +249,7 @@ class Account:
         """What was released for a charge, if anything was."""
 
         def work(rows: Rows) -> str | None:
-            book = Book(rows)
+            book = Entries(rows)
             kept = book.release(self.name, number)
             charge = book.line(number)
             self._refuse_unseen(book, charge)
@@ -262,8 +261,8 @@ class Account:
         """What was charged in a line, to one who may see its release."""
 
         def work(rows: Rows) -> Entry:
-            line = Book(rows).line(number)
-            self._refuse_unseen(Book(rows), line)
+            line = Entries(rows).line(number)
+            self._refuse_unseen(Entries(rows), line)
             return line
 
         return self._store.read(work)
@@ -276,10 +275,10 @@ class Account:
         check_name(analyst, "the analyst")
 
         def work(rows: Rows) -> None:
-            book = Book(rows)
+            book = Entries(rows)
             self._refuse_closed(book)
             account, known = self._total(book, EVERYBODY), book.total(self.name, analyst)
-            made = Filter.for_questions(
+            made = PrivacyFilter.for_questions(
                 budget, account.orders, spent=known.spent if known is not None else None
             )
             book.append(self.name, "grant", EVERYBODY, {"analyst": analyst, "filter": made.to_json()})
@@ -299,7 +298,9 @@ class Account:
         """Record, before it is done, that the owner sets aside what she declared."""
         self._record("override", {"what": what})
 
-    def claim(self, rows: Mapping[str, Identity], *, new_rows: bool = False, override: bool = False) -> None:
+    def claim(
+        self, rows: Mapping[str, DataIdentity], *, new_rows: bool = False, override: bool = False
+    ) -> None:
         """Record that this account pays for these rows, given by the names of their tables.
 
         Guarantee: no other account of the ledger pays for rows that are known by one name, or by a number
@@ -311,11 +312,13 @@ class Account:
         """
 
         def lines(stored: Rows) -> list[dict[str, Any]]:
-            return unclaimed(Book(stored), self.family, self.unit, rows, new_rows=new_rows, override=override)
+            return check_claims(
+                Entries(stored), self.family, self.unit, rows, new_rows=new_rows, override=override
+            )
 
         def work(stored: Rows) -> None:
             for body in lines(stored):
-                Book(stored).append(self.name, "rows", EVERYBODY, body)
+                Entries(stored).append(self.name, "rows", EVERYBODY, body)
 
         if self._store.read(lines):
             self._only_owner("say what an account pays for")
@@ -323,7 +326,7 @@ class Account:
 
     def latest_version(self, dataset: str) -> str | None:
         """The version that was last declared of a dataset."""
-        found = self._store.read(lambda rows: Book(rows).of_kind("version", self.name))
+        found = self._store.read(lambda rows: Entries(rows).of_kind("version", self.name))
         said = [entry.body["version"] for entry in found if entry.body["dataset"] == dataset]
         return said[-1] if said else None
 
@@ -332,35 +335,35 @@ class Account:
         self._only_owner("close an account")
 
         def work(rows: Rows) -> None:
-            self._refuse_closed(Book(rows))
-            Book(rows).append(self.name, "close", EVERYBODY, {})
+            self._refuse_closed(Entries(rows))
+            Entries(rows).append(self.name, "close", EVERYBODY, {})
 
         self._store.write(work)
 
     # Looking
 
     @property
-    def total(self) -> Filter:
+    def total(self) -> PrivacyFilter:
         """The filter itself: its budget, its split, what was spent."""
-        return self._store.read(lambda rows: self._total(Book(rows), self.who))
+        return self._store.read(lambda rows: self._total(Entries(rows), self.who))
 
     @property
-    def spent(self) -> Cost:
+    def spent(self) -> ComposableCost:
         """All that was charged, in figures that add up."""
         return self.total.spent
 
-    def totals(self) -> list[Filter]:
+    def totals(self) -> list[PrivacyFilter]:
         """All filters that must allow a charge: the account's, and an analyst's own."""
 
-        def work(rows: Rows) -> list[Filter]:
-            return [self._total(Book(rows), who) for who in dict.fromkeys((EVERYBODY, self.who))]
+        def work(rows: Rows) -> list[PrivacyFilter]:
+            return [self._total(Entries(rows), who) for who in dict.fromkeys((EVERYBODY, self.who))]
 
         return self._store.read(work)
 
-    def left(self) -> Left:
+    def left(self) -> Remaining:
         """What one more charge may cost: of an analyst, by her own budget and by the account's."""
         lefts = [total.left() for total in self.totals()]
-        return Left(
+        return Remaining(
             min(left.epsilon for left in lefts),
             min(left.delta for left in lefts),
             min(left.mu_squared for left in lefts),
@@ -368,7 +371,7 @@ class Account:
 
     def epsilon(self, delta: Number = 0) -> float:
         """The ε at which everything charged so far holds with this δ; infinite where none does."""
-        found = Odometer.epsilon_of(self.spent, delta)
+        found = PrivacyOdometer.epsilon_of(self.spent, delta)
         return math.inf if found is None else round_up(found)
 
     def lifetime(self) -> Lifetime:
@@ -378,33 +381,33 @@ class Account:
         """
 
         def work(rows: Rows) -> Lifetime:
-            book = Book(rows)
+            book = Entries(rows)
             names = [
                 entry.account
                 for entry in book.openings()
                 if entry.body.get("family", entry.account) == self.family
             ]
             totals = [self._total_of(book, name, EVERYBODY) for name in names]
-            odometer = Odometer(max(total.delta for total in totals), totals[0].orders)
+            odometer = PrivacyOdometer(max(total.delta for total in totals), totals[0].orders)
             for total in totals:
                 odometer = odometer.after(total.spent)
             return Lifetime(odometer.reading(), len(totals))
 
         return self._store.read(work)
 
-    def analysts(self) -> dict[str, Filter]:
+    def analysts(self) -> dict[str, PrivacyFilter]:
         """What each analyst may spend and has spent; an analyst sees only herself."""
 
-        def work(rows: Rows) -> dict[str, Filter]:
-            names = Book(rows).analysts(self.name) if self.who == EVERYBODY else [self.who]
-            return {who: self._total(Book(rows), who) for who in names}
+        def work(rows: Rows) -> dict[str, PrivacyFilter]:
+            names = Entries(rows).analysts(self.name) if self.who == EVERYBODY else [self.who]
+            return {who: self._total(Entries(rows), who) for who in names}
 
         return self._store.read(work)
 
     def entries(self) -> Iterator[Entry]:
         """The account's lines, in their order; an analyst sees only her own."""
         after = 0
-        while page := self._store.read(lambda rows: Book(rows).page(after)):  # noqa: B023 - used at once
+        while page := self._store.read(lambda rows: Entries(rows).page(after)):  # noqa: B023 - used at once
             after = page[-1].number
             for entry in page:
                 if entry.account == self.name and (self.who in {EVERYBODY, entry.who}):
@@ -413,14 +416,14 @@ class Account:
     @property
     def is_closed(self) -> bool:
         """Whether its owner closed it."""
-        return self._store.read(lambda rows: bool(Book(rows).of_kind("close", self.name)))
+        return self._store.read(lambda rows: bool(Entries(rows).of_kind("close", self.name)))
 
     @cached_property
     def _orders(self) -> tuple[Fraction, ...]:
         """The account's Rényi orders, which were fixed when it was opened."""
-        return self._store.read(lambda rows: self._total(Book(rows), EVERYBODY)).orders
+        return self._store.read(lambda rows: self._total(Entries(rows), EVERYBODY)).orders
 
-    def _spend(self, book: Book, who: str, cost: Cost) -> None:
+    def _spend(self, book: Entries, who: str, cost: ComposableCost) -> None:
         try:
             book.keep(self.name, who, self._total(book, who).charge(cost))
         except BudgetExceeded as refusal:
@@ -429,7 +432,7 @@ class Account:
                 f"the charge does not fit what is left of {whose}", why=refusal.why, fix=refusal.fix
             ) from None
 
-    def _stands(self, book: Book, number: int, asked: tuple[str, Any], fingerprint: str | None) -> bool:
+    def _stands(self, book: Entries, number: int, asked: tuple[str, Any], fingerprint: str | None) -> bool:
         """Whether a line pays for a question at its whole cost, with a release that is this ledger's own.
 
         Where a key is made of the question's fingerprint, a line that says something else was written by
@@ -457,7 +460,7 @@ class Account:
             )
         return found
 
-    def _kept_under(self, book: Book, related: str) -> list[int]:
+    def _kept_under(self, book: Entries, related: str) -> list[int]:
         """The charges of related keys that have a release: one's own, or the owner's that one has seen.
 
         What another analyst's question released is her word. Of a line that was charged less than it costs
@@ -475,7 +478,7 @@ class Account:
                     found.append(number)
         return found[-_MOST_PARTS:]
 
-    def _see(self, book: Book, line: Entry) -> None:
+    def _see(self, book: Entries, line: Entry) -> None:
         """An analyst's own budget pays once for what somebody else's question told her."""
         if self.who in {EVERYBODY, line.who} or book.saw(line.number, self.who):
             return
@@ -485,7 +488,7 @@ class Account:
         book.append(self.name, "seen", self.who, {"charge": line.number})
         book.see(line.number, self.who)
 
-    def _refuse_unsealed(self, book: Book) -> None:
+    def _refuse_unsealed(self, book: Entries) -> None:
         """Refuse to keep what can be read in a ledger whose releases are sealed."""
         if self._seal.is_open and Seal.is_on(book.last_release()):
             raise Refused(
@@ -494,7 +497,7 @@ class Account:
                 fix="open the ledger with the secret: Ledger.open(…, secret=…), or secret in hubbub.toml",
             )
 
-    def _refuse_unseen(self, book: Book, line: Entry) -> None:
+    def _refuse_unseen(self, book: Entries, line: Entry) -> None:
         if self._is_reader or self.who in {EVERYBODY, line.who} or book.saw(line.number, self.who):
             return
         raise _not_allowed("this release is another analyst's")
@@ -505,17 +508,17 @@ class Account:
             check_text(text, "what is recorded", _LONGEST)
 
         def work(rows: Rows) -> None:
-            book = Book(rows)
+            book = Entries(rows)
             if not (once and body in [entry.body for entry in book.of_kind(kind, self.name)][-1:]):
                 book.append(self.name, kind, EVERYBODY, body)
 
         self._store.write(work)
 
-    def _total(self, book: Book, who: str) -> Filter:
+    def _total(self, book: Entries, who: str) -> PrivacyFilter:
         return self._total_of(book, self.name, who)
 
     @staticmethod
-    def _total_of(book: Book, name: str, who: str) -> Filter:
+    def _total_of(book: Entries, name: str, who: str) -> PrivacyFilter:
         found = book.total(name, who)
         if found is None:
             raise Refused(
@@ -525,7 +528,7 @@ class Account:
             )
         return found
 
-    def _refuse_closed(self, book: Book) -> None:
+    def _refuse_closed(self, book: Entries) -> None:
         if book.of_kind("close", self.name):
             raise Refused(
                 f"the account {self.name!r} is closed",
@@ -551,7 +554,7 @@ def _is_paid(line: Entry, orders: tuple[Fraction, ...]) -> bool:
     """Whether a charge has all its facts, and was charged what its loss costs."""
     try:
         body = line.body
-        known = known_cost(plain_text(body["loss"]), orders)
+        known = cost_from_json(plain_text(body["loss"]), orders)
         is_charge = line.kind == "charge" and "fingerprint" in body
         return is_charge and covers(cost_from_plain(body["cost"], orders), known)
     except (KeyError, TypeError, ValueError, AttributeError, HubbubError):

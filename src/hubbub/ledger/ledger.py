@@ -10,17 +10,17 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NoReturn, Self
 
+from hubbub.accounting import Budget, PrivacyFilter, PrivacyLoss
+from hubbub.accounting.budget import refuse_copy
+from hubbub.engines.data_identity import DataIdentity
 from hubbub.errors import InvalidInput, Refused
 from hubbub.ledger.account import Account, check_name, window_of
-from hubbub.ledger.book import EVERYBODY, START, Book, Entry, damaged, now, read_as_written
-from hubbub.ledger.claims import refuse_public, unclaimed
-from hubbub.ledger.keys import Head, Seal, signed
-from hubbub.ledger.restore import back_up, restore, store_at
-from hubbub.ledger.store import Rows, Store
-from hubbub.ledger.verify import Replay, Verdict, verified
-from hubbub.loss import Budget, Filter, Loss
-from hubbub.process import refuse_copy
-from hubbub.tables.identity import Identity
+from hubbub.ledger.backup import back_up, restore, store_at
+from hubbub.ledger.data_claims import check_claims, refuse_public
+from hubbub.ledger.entries import EVERYBODY, START, Entries, Entry, damaged, now, read_as_written
+from hubbub.ledger.signing import Head, Seal, sign_head
+from hubbub.ledger.sqlite import Rows, Store
+from hubbub.ledger.verify import Replay, Verdict, verify_entries
 from hubbub.unit import Neighbours, Unit
 
 __all__ = ["Ledger"]
@@ -30,11 +30,11 @@ class Ledger:
     """A ledger in a store: a file, or a database that a team shares.
 
     >>> import tempfile
-    >>> from hubbub.loss import Loss
+    >>> from hubbub.accounting import PrivacyLoss
     >>> folder = tempfile.TemporaryDirectory()
     >>> ledger = Ledger.open(f"{folder.name}/visits.ledger")
     >>> account = ledger.account("visits", Unit("patient"), Budget(1, 1e-6))
-    >>> account.charge("a count", Loss.pure(0.25)).what
+    >>> account.charge("a count", PrivacyLoss.pure(0.25)).what
     'a count'
     >>> float(account.left().epsilon)
     0.75
@@ -83,7 +83,7 @@ class Ledger:
 
     @classmethod
     def restore(
-        cls, where: str | Path, backup: str | Path | None = None, *, spent_since: Mapping[str, Loss]
+        cls, where: str | Path, backup: str | Path | None = None, *, spent_since: Mapping[str, PrivacyLoss]
     ) -> Verdict:
         """Make a ledger of a backup; or, without one, go on with one that was copied or moved to a place.
 
@@ -110,7 +110,7 @@ class Ledger:
         unit: Unit | None = None,
         budget: Budget | None = None,
         *,
-        rows: Mapping[str, Identity] | None = None,
+        rows: Mapping[str, DataIdentity] | None = None,
         new_rows: bool = False,
         override: bool = False,
     ) -> Account:
@@ -125,7 +125,7 @@ class Ledger:
         family = name
         if unit is not None and unit.window is not None:
             name = f"{name} {unit.window.start}..{unit.window.end}"
-        found = self._store.read(lambda rows: Book(rows).opening(name))
+        found = self._store.read(lambda rows: Entries(rows).opening(name))
         if found is None:
             if unit is None or budget is None:
                 raise InvalidInput(
@@ -137,8 +137,8 @@ class Ledger:
 
             def work(opened: Rows) -> dict[str, Any]:
                 # Or nothing is opened.
-                unclaimed(Book(opened), family, unit_, claimed, new_rows=new_rows, override=override)
-                return _opened(Book(opened), name, family, unit_, budget_)
+                check_claims(Entries(opened), family, unit_, claimed, new_rows=new_rows, override=override)
+                return _opened(Entries(opened), name, family, unit_, budget_)
 
             found = self._store.write(work)
         with read_as_written():
@@ -161,24 +161,24 @@ class Ledger:
             made.claim(rows, new_rows=new_rows, override=override)
         return made
 
-    def refuse_public(self, rows: Mapping[str, Identity]) -> None:
+    def refuse_public(self, rows: Mapping[str, DataIdentity]) -> None:
         """Refuse, as public, rows that an account pays for."""
-        self._store.read(lambda stored: refuse_public(Book(stored), rows))
+        self._store.read(lambda stored: refuse_public(Entries(stored), rows))
 
     def accounts(self) -> list[str]:
         """The names of all accounts."""
-        return self._store.read(lambda rows: Book(rows).accounts())
+        return self._store.read(lambda rows: Entries(rows).accounts())
 
     def entries(self) -> Iterator[Entry]:
         """All lines, in their order."""
         after = 0
-        while page := self._store.read(lambda rows: Book(rows).page(after)):  # noqa: B023 - used at once
+        while page := self._store.read(lambda rows: Entries(rows).page(after)):  # noqa: B023 - used at once
             after = page[-1].number
             yield from page
 
     def head(self) -> str:
         """The digest of the last line: kept elsewhere, it lets `verify` find a truncation."""
-        last = self._store.read(lambda rows: Book(rows).last())
+        last = self._store.read(lambda rows: Entries(rows).last())
         return START if last is None else last.digest
 
     def sign(self, key: str | Path) -> str:
@@ -188,9 +188,9 @@ class Ledger:
 
         Proof: docs/proofs/ledger.md, "Tamper evidence"
         """
-        last = self._store.read(lambda rows: Book(rows).last())
+        last = self._store.read(lambda rows: Entries(rows).last())
         number, digest = (0, START) if last is None else (last.number, last.digest)
-        return signed(Head(number, digest, now()), key)
+        return sign_head(Head(number, digest, now()), key)
 
     def verify(self, head: str | None = None) -> Verdict:
         """Whether all lines are as they were written, none is missing, and the totals are their sums.
@@ -202,18 +202,18 @@ class Ledger:
         before = self._store.remembered()
 
         def work(rows: Rows) -> Verdict:
-            found = verified(Book(rows), head)
+            found = verify_entries(Entries(rows), head)
             store = self._store.check(rows, before)
             return found if store is None else replace(found, problems=(*found.problems, store))
 
         return self._store.read(work)
 
-    def totals(self, until: int) -> dict[tuple[str, str], Filter]:
+    def totals(self, until: int) -> dict[tuple[str, str], PrivacyFilter]:
         """What had been spent when this line was written, by account and analyst: added up anew."""
 
-        def work(rows: Rows) -> dict[tuple[str, str], Filter]:
+        def work(rows: Rows) -> dict[tuple[str, str], PrivacyFilter]:
             replay = Replay()
-            for entry in Book(rows).lines():
+            for entry in Entries(rows).lines():
                 if entry.number > until:
                     break
                 replay.follow(entry)
@@ -236,14 +236,14 @@ class Ledger:
         self.close()
 
 
-def _opened(book: Book, name: str, family: str, unit: Unit, budget: Budget) -> dict[str, Any]:
+def _opened(book: Entries, name: str, family: str, unit: Unit, budget: Budget) -> dict[str, Any]:
     known = book.opening(name)  # somebody else may have been first
     if known is not None:
         return known
     if book.total(name, EVERYBODY) is not None:
         raise damaged(f"the opening of the account {name!r}")
     _refuse_second_budget(book, family, unit)
-    made = Filter.for_questions(budget)
+    made = PrivacyFilter.for_questions(budget)
     body: dict[str, Any] = {
         "unit": unit.key,
         "neighbours": unit.neighbours.value,
@@ -260,7 +260,7 @@ def _opened(book: Book, name: str, family: str, unit: Unit, budget: Budget) -> d
     return body
 
 
-def _refuse_second_budget(book: Book, family: str, unit: Unit) -> None:
+def _refuse_second_budget(book: Entries, family: str, unit: Unit) -> None:
     """No row is paid for by two budgets of one name.
 
     Guarantee: of the accounts of a family each row is in one at most.

@@ -12,9 +12,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
+from hubbub.accounting.budget import refuse_fork
 from hubbub.errors import InvalidInput, LedgerFailed, Refused
 from hubbub.ledger.account import check_name
-from hubbub.ledger.place import (
+from hubbub.ledger.location import (
     Note,
     Remembered,
     at_home,
@@ -23,8 +24,7 @@ from hubbub.ledger.place import (
     refuse_elsewhere,
     refuse_older,
 )
-from hubbub.ledger.store import TABLES, Rows, has_line, head_of, name_of, only_looked_at
-from hubbub.process import refuse_fork
+from hubbub.ledger.sqlite import TABLES, Rows, has_line, head_of, name_of, only_looked_at
 
 __all__ = ["Postgres", "is_address"]
 

@@ -13,24 +13,24 @@ from itertools import islice
 from math import lcm
 from typing import Any
 
+from hubbub.accounting import ComposableCost, PrivacyFilter
+from hubbub.accounting.serialization import cost_from_json
 from hubbub.errors import BudgetExceeded
 from hubbub.ledger.account import window_of
-from hubbub.ledger.book import (
+from hubbub.ledger.data_claims import places_in
+from hubbub.ledger.entries import (
     EVERYBODY,
     START,
-    Book,
+    Entries,
     Entry,
     cost_from_plain,
     covers,
     digest,
     plain_text,
 )
-from hubbub.ledger.claims import places_in
-from hubbub.loss import Cost, Filter
-from hubbub.loss.stored import known_cost
 from hubbub.unit import Window
 
-__all__ = ["Replay", "Verdict", "charged_together", "verified"]
+__all__ = ["Replay", "Verdict", "charged_together", "verify_entries"]
 
 _REMEMBERED = 4096
 _MOST_PROBLEMS = 100
@@ -38,7 +38,7 @@ _TOGETHER = 1000
 """So many lines are added up at once."""
 _AFTER_CLOSE = {"release", "exact", "version", "rows", "override", "restored"}
 _EXACT = 1 << 256
-"""Sums with no larger denominator are exact (hubbub.loss.compose)."""
+"""Sums with no larger denominator are exact (hubbub.accounting.filters)."""
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ class Verdict:
 class Replay:
     """What the lines so far come to."""
 
-    totals: dict[tuple[str, str], Filter] = field(default_factory=dict)
+    totals: dict[tuple[str, str], PrivacyFilter] = field(default_factory=dict)
     closed: set[str] = field(default_factory=set)
     windows: dict[str, list[Window | None]] = field(default_factory=dict)
     """By the name that accounts share: which time each of them is for."""
@@ -78,7 +78,7 @@ class Replay:
     """Which family pays for the rows of a place, for one unit."""
     charges: dict[int, tuple[str, str | None, int | None]] = field(default_factory=dict)
     """By their line: the account, the key, and the line of the release."""
-    costs: dict[int, Cost] = field(default_factory=dict)
+    costs: dict[int, ComposableCost] = field(default_factory=dict)
     who: dict[int, str] = field(default_factory=dict)
     seen: set[tuple[int, str]] = field(default_factory=set)
     parts: dict[int, tuple[int, ...]] = field(default_factory=dict)
@@ -103,7 +103,7 @@ class Replay:
     def _open(self, entry: Entry) -> str | None:
         body = entry.body
         window, family = window_of(body), body.get("family", entry.account)
-        others, made = self.windows.setdefault(family, []), Filter.from_json(body["filter"])
+        others, made = self.windows.setdefault(family, []), PrivacyFilter.from_json(body["filter"])
         if others and (window is None or any(other is None or window.overlaps(other) for other in others)):
             return "opens a second budget for the same rows"
         unit = (body["unit"], body["neighbours"])
@@ -111,7 +111,9 @@ class Replay:
         if self.by.setdefault(family, known) != known:
             return "opens a window for another unit, or by another column"
         stated = (Fraction(body["epsilon"]), Fraction(body["delta"]))
-        if (made.epsilon, made.delta) != stated or made.spent != Filter(made, made.orders, made.split).spent:
+        if (made.epsilon, made.delta) != stated or made.spent != PrivacyFilter(
+            made, made.orders, made.split
+        ).spent:
             return "opens another budget than it says"
         others.append(window)
         self.families[entry.account], self.units[entry.account] = family, unit
@@ -127,11 +129,11 @@ class Replay:
         return None
 
     def _grant(self, entry: Entry) -> str | None:
-        name, made = (entry.account, entry.body["analyst"]), Filter.from_json(entry.body["filter"])
+        name, made = (entry.account, entry.body["analyst"]), PrivacyFilter.from_json(entry.body["filter"])
         if self.settle():  # what she spent until now must fit the budget she had
             return "came after a charge that does not fit"
         before = self.totals.get(name)
-        if made.spent != (Filter(made, made.orders, made.split) if before is None else before).spent:
+        if made.spent != (PrivacyFilter(made, made.orders, made.split) if before is None else before).spent:
             return "forgets what the analyst had spent"
         self.totals[name] = made
         return None
@@ -210,7 +212,7 @@ class Replay:
     def _note(self, entry: Entry) -> None:
         json.loads(entry.text)
 
-    def _spend(self, number: int, account: str, names: Iterable[str], cost: Cost) -> str | None:
+    def _spend(self, number: int, account: str, names: Iterable[str], cost: ComposableCost) -> str | None:
         for who in names:
             self.totals[account, who]  # there must be one
             self._pending.setdefault((account, who), []).append((number, cost))
@@ -230,7 +232,7 @@ class Replay:
         self._pending.clear()
         return [(min(failed), "does not fit the budget")] if failed else []
 
-    def _first_beyond(self, name: tuple[str, str], charges: list[tuple[int, Cost]]) -> int:
+    def _first_beyond(self, name: tuple[str, str], charges: list[tuple[int, ComposableCost]]) -> int:
         total = self.totals[name]
         for number, cost in charges:
             if not total.allows(cost):
@@ -240,9 +242,9 @@ class Replay:
 
     _keys: dict[tuple[str, str | None], int] = field(default_factory=dict)
     """The line that stands for a key."""
-    _costs: dict[str, dict[tuple[str, str], Cost | None]] = field(default_factory=dict)
+    _costs: dict[str, dict[tuple[str, str], ComposableCost | None]] = field(default_factory=dict)
     """What was charged for a loss, if that covers it, by account: a million lines have few different ones."""
-    _pending: dict[tuple[str, str], list[tuple[int, Cost]]] = field(default_factory=dict)
+    _pending: dict[tuple[str, str], list[tuple[int, ComposableCost]]] = field(default_factory=dict)
     """Charges that are not added up yet, with their lines."""
 
 
@@ -261,7 +263,7 @@ _KINDS: dict[str, Callable[[Replay, Entry], str | None]] = {
 }
 
 
-def verified(book: Book, head: str | None) -> Verdict:
+def verify_entries(book: Entries, head: str | None) -> Verdict:
     """Whether all lines are as they were written, none is missing, and all else follows from them.
 
     It goes on after what is wrong: one line that nobody can read must not hide the others.
@@ -295,7 +297,7 @@ def verified(book: Book, head: str | None) -> Verdict:
     return Verdict(number, previous, tuple(islice(_beside(book, replay), _MOST_PROBLEMS)))
 
 
-def _beside(book: Book, replay: Replay) -> Iterator[str]:
+def _beside(book: Entries, replay: Replay) -> Iterator[str]:
     """What is kept beside the lines must be just what follows from them."""
     totals = {(account, who): state.to_json() for (account, who), state in replay.totals.items()}
     kept = {(account, who): (state, seal) for account, who, state, seal in _all(book, "totals")}
@@ -318,17 +320,17 @@ def _beside(book: Book, replay: Replay) -> Iterator[str]:
         yield f"the release of line {number} is missing"
 
 
-def _all(book: Book, table: str) -> "list[tuple[object, ...]]":
+def _all(book: Entries, table: str) -> "list[tuple[object, ...]]":
     return book.rows.run(f"SELECT * FROM {table}")  # noqa: S608 - a name of ours
 
 
-def _checked(charged: dict[str, Any], loss: str, orders: tuple[Fraction, ...]) -> Cost | None:
+def _checked(charged: dict[str, Any], loss: str, orders: tuple[Fraction, ...]) -> ComposableCost | None:
     """The figures that were charged; None where they are below what the loss costs."""
     cost = cost_from_plain(charged, orders)
-    return cost if covers(cost, known_cost(loss, orders)) else None
+    return cost if covers(cost, cost_from_json(loss, orders)) else None
 
 
-def charged_together(total: Filter, costs: Sequence[Cost]) -> Filter:
+def charged_together(total: PrivacyFilter, costs: Sequence[ComposableCost]) -> PrivacyFilter:
     """The filter after all of them: what charging them one by one gives, to the last digit."""
     counts = Counter(map(id, costs))
     different = {id(cost): cost for cost in costs}
@@ -337,7 +339,9 @@ def charged_together(total: Filter, costs: Sequence[Cost]) -> Filter:
         for cost in costs:
             total = total.charge(cost)
         return total
-    return total.charge(reduce(Cost.__add__, (cost.times(counts[name]) for name, cost in different.items())))
+    return total.charge(
+        reduce(ComposableCost.__add__, (cost.times(counts[name]) for name, cost in different.items()))
+    )
 
 
 def _may_round(figures: Iterable[Fraction | None]) -> bool:

@@ -15,18 +15,31 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from hubbub.bounded import Sensitivity, unwrap
+from hubbub.accounting import PrivacyLoss, largest_mu, refuse_large_delta, spendable
 from hubbub.errors import InvalidInput, Refused, Unsupported
-from hubbub.loss import Loss, largest_mu, refuse_large_delta, spendable
-from hubbub.loss.normal import mills, outside
-from hubbub.mechanisms.accuracy import Beyond, discrete_laplace_beyond, half_width, rounded_gaussian_beyond
+from hubbub.mechanisms.error_bounds import (
+    Beyond,
+    discrete_laplace_beyond,
+    half_width,
+    rounded_gaussian_beyond,
+)
 from hubbub.mechanisms.mechanism import Mechanism, check_sensitivity, positive_sensitivity
 from hubbub.noise import LARGEST_SCALE, discrete_laplace, geometric, rounded_gaussian
-from hubbub.noise.grid import add_integers, add_on_grid, grid_below
-from hubbub.noise.real import exp_neg, log
-from hubbub.noise.table import MOST
-from hubbub.rational import Number, at_least_zero, ceil_sqrt, exactly, positive, probability, round_up, whole
+from hubbub.noise.enclosures import exp_neg, log, mills, outside
+from hubbub.noise.float_grid import add_integers, add_on_grid, grid_below
+from hubbub.noise.inversion import MOST
+from hubbub.numbers import (
+    Number,
+    ceil_sqrt,
+    parse_exact,
+    parse_integer,
+    parse_nonnegative,
+    parse_positive,
+    parse_probability,
+    round_up,
+)
 from hubbub.release import Release
+from hubbub.sensitivity import Sensitivity, unwrap
 
 __all__ = ["Additive", "Gaussian", "Laplace", "least_noise"]
 
@@ -54,12 +67,12 @@ class Additive(Mechanism):
     error_is: ClassVar[str] = "spread"
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "scale", positive(self.scale, "scale"))
+        object.__setattr__(self, "scale", parse_positive(self.scale, "scale"))
         object.__setattr__(self, "sensitivity", Sensitivity.of(self.sensitivity))
-        object.__setattr__(self, "cells", whole(self.cells, "cells"))
+        object.__setattr__(self, "cells", parse_integer(self.cells, "cells"))
         positive_sensitivity(self.sensitivity)
         if self.grid is not None:
-            object.__setattr__(self, "grid", positive(self.grid, "grid"))
+            object.__setattr__(self, "grid", parse_positive(self.grid, "grid"))
             if grid_below(self.grid, 0) != self.grid:
                 raise InvalidInput(
                     "grid is not a power of two",
@@ -126,7 +139,7 @@ class Additive(Mechanism):
         """
         step = self.grid or Fraction(1)
         given = zip(("outcome", "value", "neighbour"), (outcome, value, neighbour), strict=True)
-        at, here, there = (exactly(number, name) / step for name, number in given)
+        at, here, there = (parse_exact(number, name) / step for name, number in given)
         if at.denominator != 1:
             raise InvalidInput(
                 "the outcome is not on the grid",
@@ -145,7 +158,7 @@ class Additive(Mechanism):
         >>> round(Laplace.of(sensitivity=1, epsilon=Fraction(1, 1000)).tail(3), 3)  # e^-3
         0.05
         """
-        far = at_least_zero(t, "t") * self._steps
+        far = parse_nonnegative(t, "t") * self._steps
         least = -(-far.numerator // far.denominator)
         return 1.0 if least == 0 else round_up(Fraction(self._beyond(least - 1, 128)[1], 1 << 128))
 
@@ -181,7 +194,11 @@ class Additive(Mechanism):
         cls, error: Number, confidence: Number, sensitivity: Sensitivity | Number, *, real: bool, cells: int
     ) -> Self:
         """The widest noise (to one part in 2^20) whose error, of all cells at once, is within `error`."""
-        wanted, bound, count = positive(error, "error"), Sensitivity.of(sensitivity), whole(cells, "cells")
+        wanted, bound, count = (
+            parse_positive(error, "error"),
+            Sensitivity.of(sensitivity),
+            parse_integer(cells, "cells"),
+        )
         unsupported: list[Unsupported] = []
 
         def fits(scale: Fraction) -> bool:
@@ -246,7 +263,7 @@ class Laplace(Additive):
         bound = Sensitivity.of(sensitivity)
         positive_sensitivity(bound)
         wanted = spendable(epsilon, allow=allow_large_epsilon)
-        count = whole(cells, "cells")
+        count = parse_integer(cells, "cells")
         if real:
             grid = _grid(bound.l1 / wanted, bound.l1, count)
             return cls((bound.l1 + count * grid) / wanted, bound, grid, count)
@@ -274,12 +291,12 @@ class Laplace(Additive):
             _check_whole(bound)
         return cls._within(error, confidence, bound, real=real, cells=cells)
 
-    def loss(self) -> Loss:
+    def loss(self) -> PrivacyLoss:
         """The law's own curve: pure ε = Δ₁/b, rounding included, and less where some δ is allowed."""
         step = self.grid or Fraction(1)
         # On the grid an answer moves by whole steps.
         moved = (self.sensitivity.l1 + self.cells * (self.grid or 0)) // step
-        return Loss.discrete_laplace(self.scale / step, max(1, moved))
+        return PrivacyLoss.discrete_laplace(self.scale / step, max(1, moved))
 
     def union_bound(self, confidence: Number = 0.95, *, cells: int = 1) -> float:
         """The textbook's Theorem 3.8: b·ln(cells/β) with β = 1 − confidence, rounded up.
@@ -293,8 +310,8 @@ class Laplace(Additive):
         Guarantee: all answers are off by less than this plus one (for reals, plus one and a half steps).
         Proof: docs/proofs/accuracy.md
         """
-        beta = 1 - probability(confidence, "confidence")
-        return round_up(self.scale * Fraction(log(whole(cells, "cells") / beta, 96)[1], 1 << 96))
+        beta = 1 - parse_probability(confidence, "confidence")
+        return round_up(self.scale * Fraction(log(parse_integer(cells, "cells") / beta, 96)[1], 1 << 96))
 
     @property
     def _beyond(self) -> Beyond:
@@ -361,11 +378,11 @@ class Gaussian(Additive):
         """
         bound = Sensitivity.of(sensitivity)
         positive_sensitivity(bound)
-        allowed = probability(delta, "delta")
+        allowed = parse_probability(delta, "delta")
         refuse_large_delta(allowed, population)
         mu = largest_mu(spendable(epsilon, allow=allow_large_epsilon), allowed)
         norm = ceil_sqrt(bound.l2_squared)
-        count = whole(cells, "cells")
+        count = parse_integer(cells, "cells")
         grid = _grid(norm / mu, norm, count) if real else None
         # σ as a double, rounded up: as exact as any rational, and short to store.
         sigma = Fraction(round_up((norm + ceil_sqrt(Fraction(count)) * (grid or 0)) / mu))
@@ -388,7 +405,7 @@ class Gaussian(Additive):
         >>> Gaussian.for_error(10, delta=1e-6).error(0.95)
         10
         """
-        allowed = probability(delta, "delta")
+        allowed = parse_probability(delta, "delta")
         refuse_large_delta(allowed, population)
         mechanism = cls._within(error, confidence, sensitivity, real=real, cells=cells)
         if mechanism.loss().epsilon(allowed) > _MOST_EPSILON:
@@ -400,12 +417,12 @@ class Gaussian(Additive):
         """σ, in the value's own units."""
         return self.scale
 
-    def loss(self) -> Loss:
+    def loss(self) -> PrivacyLoss:
         """The Gaussian curve with μ = Δ₂/σ, rounding included."""
         if self.grid is None:
-            return Loss.gaussian_squared(self.sensitivity.l2_squared / self.scale**2)
+            return PrivacyLoss.gaussian_squared(self.sensitivity.l2_squared / self.scale**2)
         moved = ceil_sqrt(self.sensitivity.l2_squared) + ceil_sqrt(Fraction(self.cells)) * self.grid
-        return Loss.gaussian_squared((moved / self.scale) ** 2)
+        return PrivacyLoss.gaussian_squared((moved / self.scale) ** 2)
 
     @property
     def _beyond(self) -> Beyond:
@@ -467,7 +484,7 @@ def least_noise(
         cells=cells,
         allow_large_epsilon=allow_large_epsilon,
     )
-    if at_least_zero(delta, "delta") == 0:
+    if parse_nonnegative(delta, "delta") == 0:
         return laplace
     gaussian = Gaussian.of(
         sensitivity=sensitivity,

@@ -1,6 +1,6 @@
 """Exact noise: random bits, integer samplers, and the grid that reals are released on."""
 
-from hubbub.noise.exact import (
+from hubbub.noise.samplers import (
     LARGEST_SCALE,
     bernoulli,
     bernoulli_exp,

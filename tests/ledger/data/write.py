@@ -3,8 +3,8 @@
 import sys
 from fractions import Fraction
 
+from hubbub.accounting import Budget, PrivacyLoss
 from hubbub.ledger import Ledger
-from hubbub.loss import Budget, Loss
 from hubbub.unit import Neighbours, Unit
 
 
@@ -14,16 +14,18 @@ def write(path: str) -> None:
         owner.grant("ada", Budget(1, 1e-7))
         owner.grant("bob", Budget(1))
         ada, bob = owner.for_analyst("ada"), owner.for_analyst("bob")
-        ada.keep(ada.begin("a count", Loss.pure(Fraction(1, 10)), key="monday").number, '{"n": 42}')
-        bob.begin("a count", Loss.pure(Fraction(1, 10)), key="monday")
+        ada.keep(ada.begin("a count", PrivacyLoss.pure(Fraction(1, 10)), key="monday").number, '{"n": 42}')
+        bob.begin("a count", PrivacyLoss.pure(Fraction(1, 10)), key="monday")
         owner.version("2026-11", "visits")
         owner.charge(
-            "sums", Loss.gaussian(Fraction(1, 10)) + Loss.approximate(Fraction(1, 10), Fraction(1, 10**9))
+            "sums",
+            PrivacyLoss.gaussian(Fraction(1, 10))
+            + PrivacyLoss.approximate(Fraction(1, 10), Fraction(1, 10**9)),
         )
-        owner.charge("training", Loss.gaussian(1).sampled(Fraction(1, 100)) * 20)
+        owner.charge("training", PrivacyLoss.gaussian(1).sampled(Fraction(1, 100)) * 20)
         owner.exact("all rows")
         other = ledger.account("sales", Unit.row(Neighbours.SUBSTITUTE), Budget(2))
-        other.charge("a coin", Loss.response(Fraction(3, 4)))
+        other.charge("a coin", PrivacyLoss.response(Fraction(3, 4)))
         other.close()
 
 

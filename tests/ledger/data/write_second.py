@@ -3,11 +3,11 @@
 import sys
 from fractions import Fraction
 
+from hubbub.accounting import Budget, PrivacyLoss
 from hubbub.ledger import Ledger
-from hubbub.loss import Budget, Loss
 from hubbub.unit import Unit, Window
 
-TENTH = Loss.pure(Fraction(1, 10))
+TENTH = PrivacyLoss.pure(Fraction(1, 10))
 
 
 def write(path: str) -> None:

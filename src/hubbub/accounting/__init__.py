@@ -1,0 +1,34 @@
+"""Privacy loss: what a release may cost one person, and how losses add up."""
+
+from hubbub.accounting.budget import (
+    Account,
+    Budget,
+    Receipt,
+    refuse_large_delta,
+    refuse_large_epsilon,
+    spendable,
+)
+from hubbub.accounting.calibration import calibrate
+from hubbub.accounting.closed_form import largest_mu
+from hubbub.accounting.composition import Bounds
+from hubbub.accounting.filters import ComposableCost, PrivacyFilter, PrivacyOdometer
+from hubbub.accounting.interpretation import Posterior
+from hubbub.accounting.privacy_loss import PrivacyLoss, parallel
+
+__all__ = [
+    "Account",
+    "Bounds",
+    "Budget",
+    "ComposableCost",
+    "Posterior",
+    "PrivacyFilter",
+    "PrivacyLoss",
+    "PrivacyOdometer",
+    "Receipt",
+    "calibrate",
+    "largest_mu",
+    "parallel",
+    "refuse_large_delta",
+    "refuse_large_epsilon",
+    "spendable",
+]

@@ -1,0 +1,124 @@
+"""The least noise that keeps a promise, for whatever the noise is put into.
+
+Proof: docs/proofs/engine.md, "Calibration"
+"""
+
+import math
+from collections.abc import Callable
+from fractions import Fraction
+
+from hubbub.accounting.closed_form import rough_log
+from hubbub.accounting.privacy_loss import PrivacyLoss
+from hubbub.errors import InvalidInput, Unsupported
+from hubbub.numbers import Number, parse_below_one, parse_positive
+
+__all__ = ["calibrate"]
+
+_CLOSE, _CLOSER = 1e-8, 2e-12
+"""How far above the least the noise may be, relatively; without δ it is a matter of sums, and quick."""
+_REACH = 200.0
+"""Noise is looked for between e^-200 and e^200."""
+_FAR = 700.0
+"""What stands for the logarithm of nothing, and of an infinite ε."""
+_EASY, _MOST_STEPS = 8, 120
+"""From so many steps on every other one halves what is left, so that it ends, whatever the curve."""
+
+
+def calibrate(
+    family: Callable[[Fraction], PrivacyLoss], epsilon: Number, delta: Number = 0, *, guess: Number = 1
+) -> float:
+    """The least noise, to eight digits, at which `family(noise)` is (ε, δ)-private.
+
+    The family gives the loss for any noise above 0, less for more noise: one Gaussian answer, many, a
+    training run, or a schedule of different noises that all grow with one number.
+
+    >>> round(calibrate(lambda sigma: PrivacyLoss.gaussian(1 / sigma), epsilon=1, delta=1e-5), 6)
+    3.730632
+    >>> rate = Fraction(256, 60000)
+    >>> sigma = calibrate(lambda sigma: PrivacyLoss.gaussian(1 / sigma).sampled(rate) * 14063, epsilon=2,
+    ...     delta=1e-5)
+    >>> round(sigma, 4)
+    1.2242
+
+    Guarantee: the loss with the noise returned has been computed to keep the promise, rounded up.
+    Assumes: nothing of the family; if it is not falling, the noise may not be the least.
+    Proof: docs/proofs/engine.md, "Calibration"
+    """
+    most, chance = parse_positive(epsilon, "epsilon"), parse_below_one(delta, "delta")
+
+    def excess(log_noise: float) -> float:
+        """Above 0 where the noise is too small: smooth wherever the loss is."""
+        loss = family(Fraction(math.exp(log_noise)))
+        if not isinstance(loss, PrivacyLoss):
+            raise InvalidInput(
+                f"the family gave something of type {type(loss).__name__}",
+                why="it is asked for the loss at a noise",
+                fix="pass a function such as lambda sigma: Loss.gaussian(1 / sigma)",
+            )
+        found, allowed = (loss.delta(most), chance) if chance else (loss.epsilon(), most)
+        if not 0 < found < math.inf:
+            return _FAR if found else -_FAR
+        return rough_log(Fraction(found) / allowed)
+
+    close = _CLOSE if chance else _CLOSER
+    noise = _root(excess, max(-_REACH, min(_REACH, rough_log(parse_positive(guess, "guess")))), close)
+    # ε and δ are bounded by themselves: the promise is checked as it will be read.
+    more = close / 2
+    while family(Fraction(noise)).epsilon(chance) > most:
+        noise, more = noise * (1 + more), 2 * more
+    return noise
+
+
+def _root(excess: Callable[[float], float], start: float, close: float) -> float:
+    """e^x for the least x at which excess(x) ≤ 0, found to be so."""
+    low = high = start
+    at_low = at_high = excess(start)
+    step = 0.5
+    while at_high > 0:
+        low, at_low, high = high, at_high, high + step
+        if high > _REACH:
+            raise _out_of_reach()
+        at_high, step = excess(high), 2 * step
+    while at_low <= 0:
+        high, at_high, low = low, at_low, low - step
+        if low < -_REACH:
+            raise _out_of_reach()
+        at_low, step = excess(low), 2 * step
+    known = [(low, at_low), (high, at_high)]
+    for tried in range(_MOST_STEPS):
+        # Near enough to the other end, or to the root.
+        if high - low <= close or -at_high * (high - low) <= close * (at_low - at_high):
+            break
+        middle = _inverse(known[-3:]) if tried < _EASY or tried % 2 else (low + high) / 2
+        if middle is None or not low < middle < high:
+            # By false position: closer to the less noise, for which losses are computed sooner.
+            middle = low + (high - low) * at_low / (at_low - at_high)
+        # A hair to the safe side.
+        middle = min(middle + close / 2, high - close / 4)
+        at = excess(middle)
+        known.append((middle, at))
+        if at > 0:
+            low, at_low = middle, at
+        else:
+            high, at_high = middle, at
+    return math.exp(high)
+
+
+def _inverse(points: list[tuple[float, float]]) -> float | None:
+    """Where the parabola x(value) through three points has the value 0."""
+    values = {at for _, at in points}
+    if len(values) < 3:
+        return None
+    total = 0.0
+    for x, at in points:
+        others = [other for _, other in points if other != at]
+        total += x * math.prod(other / (other - at) for other in others)
+    return total
+
+
+def _out_of_reach() -> Unsupported:
+    return Unsupported(
+        "no noise keeps this promise, or the least one is out of reach",
+        why="the loss did not cross it between noise of e^-200 and e^200",
+        fix="check that the loss falls with the noise, or choose a larger epsilon or delta",
+    )

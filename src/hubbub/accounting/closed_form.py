@@ -1,0 +1,240 @@
+"""Losses with a closed form: one (ε, δ) mechanism beside Gaussian noise, in exact arithmetic.
+
+Proof: docs/proofs/loss.md
+"""
+
+import math
+import struct
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import lru_cache
+
+from hubbub.errors import Unsupported
+from hubbub.noise.enclosures import LEAST_BITS, exp, exp_neg, gaussian_delta, log
+from hubbub.numbers import as_displayed, ceil_sqrt, round_up
+
+__all__ = ["Closed", "ClosedSample", "largest_mu", "least_double", "rough_log"]
+
+_BITS = 128
+_LARGE = 200
+_CLOSE = 1 + Fraction(1, 1 << 50)
+"""The bound of δ is within this factor of δ itself."""
+
+
+@dataclass(frozen=True)
+class Closed:
+    """Randomized response of ±ε, and Gaussian noise of μ² beside it."""
+
+    epsilon: Fraction
+    mu_squared: Fraction
+
+    def above(self, epsilon: Fraction) -> Fraction:
+        """δ at ε, rounded up.
+
+        >>> float(Closed(Fraction(0), Fraction(1)).above(Fraction(0)))
+        0.3829249225480262
+        """
+        worst = _shifted_delta(epsilon - self.epsilon, self.mu_squared)
+        if not self.epsilon:
+            return worst
+        best = _shifted_delta(epsilon + self.epsilon, self.mu_squared)
+        often = Fraction(1 << _BITS, (1 << _BITS) + exp_neg(self.epsilon, _BITS)[0])
+        return best + often * (worst - best)
+
+    def below(self, epsilon: Fraction) -> Fraction:
+        """δ at ε, rounded down."""
+        return _rounded_down(self.above(epsilon))
+
+    def least(self, delta: Fraction) -> float:
+        """The least double ε at which `above` is within δ > 0; infinite where there is none."""
+        return _least_epsilon(self, delta)
+
+    def most(self, delta: Fraction) -> float:
+        """A double below which δ is not met, for sure."""
+        found = _least_epsilon(self, delta * _CLOSE)
+        return found if math.isinf(found) else math.nextafter(found, 0.0)
+
+
+@dataclass(frozen=True)
+class ClosedSample:
+    """A mechanism with a closed form, run once on a Poisson sample.
+
+    Removing the unit gives q·δ(ln(1 + (e^ε − 1)/q)), adding it c·δ(ln(q·e^ε/c)) with c = 1 − (1 − q)·e^ε.
+    """
+
+    base: "Closed"
+    rate: Fraction
+
+    def above(self, epsilon: Fraction) -> Fraction:
+        """δ at ε, rounded up.
+
+        >>> float(ClosedSample(Closed(Fraction(0), Fraction(1)), Fraction(1, 2)).above(Fraction(0)))
+        0.1914624612740131
+        """
+        if epsilon > _LARGE:
+            # e^ε is not written out: ln(1 + (e^ε − 1)/q) ≥ ε + ln(1 − e^−ε) − ln q; c < 0 but for q ≈ 1.
+            away = epsilon - Fraction(1, 1 << 256)
+            far = self.rate * self.base.above(away + _log_below(1 / self.rate))
+            is_whole = (1 - self.rate) * (1 << 256) < 1
+            return max(far, self.base.above(away - 1)) if is_whole else far
+        low, _ = self._odds(epsilon)
+        removed = self.rate * self.base.above(_log_below(1 + (low - 1) / self.rate))
+        # Both factors at their largest: c falls with the odds, and so does δ.
+        rest = 1 - (1 - self.rate) * low
+        if rest <= 0:
+            return removed
+        return max(removed, rest * self.base.above(_log_below(self.rate * low / rest)))
+
+    def below(self, epsilon: Fraction) -> Fraction:
+        """δ at ε when the unit is removed, rounded down."""
+        if epsilon > _LARGE:
+            return self.rate * self.base.below(epsilon + _log_above(1 / self.rate))
+        _, high = self._odds(epsilon)
+        return self.rate * self.base.below(_log_above(1 + (high - 1) / self.rate))
+
+    def least(self, delta: Fraction) -> float:
+        """The least double ε at which `above` is within δ > 0."""
+        return _least_sampled(self, delta)
+
+    def most(self, delta: Fraction) -> float:
+        """A double below which δ is not met, for sure."""
+        found = _least_sampled(self, delta * _CLOSE * _CLOSE)
+        return found if math.isinf(found) else math.nextafter(found, 0.0)
+
+    @staticmethod
+    def _odds(epsilon: Fraction) -> tuple[Fraction, Fraction]:
+        """e^ε between two rationals, of which the lower is 1 or more."""
+        bits = 256 + max(0, epsilon.denominator.bit_length() - epsilon.numerator.bit_length())
+        low, high = exp(epsilon, bits)
+        return max(Fraction(1), Fraction(low, 1 << bits)), Fraction(high, 1 << bits)
+
+
+def _log_below(x: Fraction) -> Fraction:
+    return max(Fraction(0), Fraction(log(x, 256)[0], 1 << 256))
+
+
+def _log_above(x: Fraction) -> Fraction:
+    return max(Fraction(0), Fraction(log(x, 256)[1], 1 << 256))
+
+
+@lru_cache(maxsize=1024)
+def _least_sampled(loss: ClosedSample, delta: Fraction) -> float:
+    if loss.above(Fraction(0)) <= delta:
+        return 0.0
+    # e^ε = 1 + q·(e^ε' − 1) at δ/q.
+    inner = min(700.0, _least_epsilon(loss.base, delta / loss.rate))
+    guess = math.log1p(float(loss.rate) * math.expm1(inner))
+    return least_double(
+        lambda epsilon: loss.above(as_displayed(epsilon)), delta, Fraction(max(guess, 5e-324))
+    )
+
+
+def _rounded_down(above: Fraction) -> Fraction:
+    return Fraction(0) if above <= Fraction(2, 1 << LEAST_BITS) else above / _CLOSE
+
+
+def _shifted_delta(epsilon: Fraction, mu_squared: Fraction) -> Fraction:
+    """δ of the Gaussian curve at any ε, also below zero, where it is 1 − e^ε·(1 − δ(−ε)); rounded up."""
+    beyond = gaussian_delta(abs(epsilon), mu_squared) if mu_squared else Fraction(0)
+    if epsilon >= 0:
+        return beyond
+    low, high = exp_neg(-epsilon, _BITS)
+    # 1 − e^−x ≤ x: closer than 128 bits where x is small.
+    return min(-epsilon, 1 - Fraction(low, 1 << _BITS)) + Fraction(high, 1 << _BITS) * beyond
+
+
+@lru_cache(maxsize=1024)
+def _least_epsilon(loss: Closed, delta: Fraction) -> float:
+    if loss.above(Fraction(0)) <= delta:
+        return 0.0
+    mu = ceil_sqrt(loss.mu_squared)
+    # A Gaussian tail reaches about so far; the pure part moves it.
+    guess = loss.epsilon + mu * mu / 2 + mu * _reach(delta)
+    return least_double(lambda epsilon: loss.above(as_displayed(epsilon)), delta, guess)
+
+
+@lru_cache(maxsize=1024)
+def largest_mu(epsilon: Fraction, delta: Fraction) -> Fraction:
+    """The largest μ at which Gaussian noise is (ε, δ)-private, such that 1/μ is a double.
+
+    >>> round(float(largest_mu(Fraction(1), Fraction(1, 10**6))), 4)
+    0.2367
+    """
+    reach = _reach(delta)
+    # About ε = μ²/2 + μ·reach; but where ε is tiny, δ ≤ μ/√(2π) alone decides.
+    guess = max(ceil_sqrt(reach * reach + 2 * epsilon) - reach, delta * Fraction(5, 2))
+    sigma = least_double(lambda sigma: gaussian_delta(epsilon, 1 / Fraction(sigma) ** 2), delta, 1 / guess)
+    if math.isinf(sigma):
+        raise Unsupported(
+            "epsilon and delta are too small together",
+            why="the noise would be wider than any double",
+            fix="choose a larger epsilon or delta",
+        )
+    return 1 / Fraction(sigma)
+
+
+def _reach(delta: Fraction) -> Fraction:
+    """Roughly how many standard deviations out the tail is δ."""
+    return Fraction(math.sqrt(-2 * rough_log(delta)))
+
+
+def rough_log(x: Fraction) -> float:
+    """The logarithm, roughly, also where x is no double."""
+    if abs(x - 1) < Fraction(1, 2):
+        return math.log1p(float(x - 1))
+    return math.log(x.numerator) - math.log(x.denominator)
+
+
+def least_double(curve: Callable[[float], Fraction], most: Fraction, guess: Fraction) -> float:
+    """The least double x > 0 with curve(x) ≤ most, where curve falls; infinite where there is none.
+
+    The guess and the secants only save time: what is returned has been verified to hold, and the
+    double below it not to.
+    """
+    curve = lru_cache(maxsize=None)(curve)
+    start = _secants(curve, most, min(max(round_up(guess), 5e-324), sys.float_info.max))
+
+    def holds(place: int) -> bool:
+        return place >= _INFINITY or curve(_double(place)) <= most
+
+    low, high, step = _place(start) - 1, _place(start), 2
+    while low > 0 and holds(low):
+        low, high, step = max(low - step, 0), low, 2 * step
+    while not holds(high):
+        low, high, step = high, high + step, 2 * step
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if holds(middle) else (middle, high)
+    return _double(high)
+
+
+def _place(x: float) -> int:
+    """The place of x among the doubles from 0 on: its bits, read as an integer."""
+    place: int = struct.unpack("<q", struct.pack("<d", x))[0]
+    return place
+
+
+def _double(place: int) -> float:
+    x: float = struct.unpack("<d", struct.pack("<q", min(place, _INFINITY)))[0]
+    return x
+
+
+_INFINITY = _place(math.inf)
+
+
+def _secants(curve: Callable[[float], Fraction], most: Fraction, start: float) -> float:
+    """Close to where ln curve crosses ln most, if it is smooth; else wherever the secants led."""
+    left, right = start * 0.99, start
+    below, above = curve(left) / most, curve(right) / most
+    for _ in range(16):
+        # Nothing to follow where the curve is flat, has fallen to 0, or has been followed to its end.
+        rise = rough_log(above) - rough_log(below) if above else 0.0
+        if not rise:
+            break
+        left, below, right = right, above, right - rough_log(above) * (right - left) / rise
+        if not 0 < right < math.inf:
+            return left
+        above = curve(right) / most
+    return right

@@ -1,0 +1,158 @@
+"""Exact numbers made doubles on the safe side, and the few functions of them that parts need.
+
+Proof: docs/proofs/parts.md, "Rounding"
+"""
+
+import math
+from fractions import Fraction
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hubbub.noise.enclosures import exp, log
+from hubbub.numbers import ceil_sqrt
+
+__all__ = [
+    "Uncertified",
+    "above",
+    "amplified",
+    "below",
+    "group_delta",
+    "log1p",
+    "log_above",
+    "mixed",
+    "root_inverse",
+    "unmixed",
+    "usable",
+]
+
+# Logarithms that keep their digits where they are small, and those of mixtures.
+#
+# Proved in docs/proofs/pairs.md
+
+Complexes = NDArray[np.complex128]
+Doubles = NDArray[np.float64]
+
+_FAR = 700.0
+
+
+class Uncertified(Exception):  # noqa: N818 - a signal between engines, not an error for people
+    """The integral cannot be followed, or shown to fall off: another engine must answer."""
+
+
+def log1p(x: Complexes) -> Complexes:
+    """ln(1 + x), good relatively also where x is small: numpy's own is not.
+
+    >>> complex(log1p(np.array([1e-20 + 1e-30j]))[0])
+    (1e-20+1e-30j)
+    """
+    real, imaginary = x.real, x.imag
+    small = np.abs(x) < 0.5
+    with np.errstate(divide="ignore"):
+        size = np.where(
+            small, np.log1p(np.where(small, real * (2 + real) + imaginary**2, 0.0)) / 2, np.log(np.abs(1 + x))
+        )
+    out: Complexes = size + 1j * np.arctan2(imaginary, 1 + real)
+    return out
+
+
+def mixed(loss: Doubles, rate: float | Doubles) -> Doubles:
+    """ln(1 − q + q·e^ℓ), without overflow and without losing a small loss; q may differ by row.
+
+    >>> mixed(np.array([0.0, 1000.0]), 0.5).round(3).tolist()
+    [0.0, 999.307]
+    """
+    if np.ndim(rate) == 0 and rate == 1:
+        return loss.copy()
+    moved = rate * np.expm1(np.minimum(loss, _FAR))
+    with np.errstate(divide="ignore", over="ignore", under="ignore"):
+        out = np.log1p(np.maximum(moved, -0.75))
+        if np.min(moved, initial=0.0) < -0.5:
+            # 1 − q is exact where it matters: this is only where q > ½.
+            out = np.where(moved < -0.5, np.log((1 - rate) + rate * np.exp(np.minimum(loss, _FAR))), out)
+        if np.max(loss, initial=0.0) > _FAR:
+            far = loss + np.log(rate) + np.log1p((1 - rate) / rate * np.exp(-np.maximum(loss, _FAR)))
+            out = np.where(loss > _FAR, far, out)
+    return np.asarray(out)
+
+
+def unmixed(ratio: Doubles, rate: float) -> Doubles:
+    """The ℓ at which ln(1 − q + q·e^ℓ) is this; −∞ where there is none.
+
+    >>> unmixed(mixed(np.array([-3.0, 0.5, 40.0]), 0.1), 0.1).round(9).tolist()
+    [-3.0, 0.5, 40.0]
+    """
+    if rate == 1:
+        return ratio.copy()
+    bottom = math.log1p(-rate)
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        high = ratio - math.log(rate) + np.log1p(-(1 - rate) * np.exp(-np.maximum(ratio, 1.0)))
+        middle = np.log1p(np.maximum(np.expm1(np.clip(ratio, -0.5, 1.0)) / rate, -1.0))
+        # Close to the bottom, from there.
+        low = math.log((1 - rate) / rate) + np.log(np.expm1(np.clip(ratio - bottom, 0.0, _FAR)))
+    return np.asarray(np.where(ratio > 1, high, np.where(ratio >= -0.5, middle, low)))
+
+
+_BITS = 128
+
+
+def above(exact: Fraction) -> float:
+    """A double that is not below."""
+    near = _near(exact)
+    return near if near == math.inf or Fraction(near) >= exact else math.nextafter(near, math.inf)
+
+
+def below(exact: Fraction) -> float:
+    """A double that is not above, for a number of 0 or more."""
+    near = _near(exact)
+    return near if near < math.inf and Fraction(near) <= exact else math.nextafter(near, 0.0)
+
+
+def usable(number: float) -> float:
+    """A number with all its digits; others are left to divergences."""
+    if not 1e-290 < number < 1e290:
+        raise Uncertified
+    return number
+
+
+def _near(exact: Fraction) -> float:
+    try:
+        return float(exact)
+    except OverflowError:
+        return math.inf
+
+
+def root_inverse(mu_squared: Fraction, *, up: bool) -> float:
+    """σ = 1/μ: for a pair that is no better (up) at most that, else at least."""
+    root = ceil_sqrt(mu_squared)
+    return below(1 / root) if up else above(root / mu_squared)
+
+
+def amplified(epsilon: Fraction, rate: Fraction) -> Fraction:
+    """ln(1 + rate·(e^ε − 1)), rounded up; of a large ε, ε itself."""
+    if epsilon > 64:
+        return epsilon
+    high = Fraction(exp(epsilon, _BITS)[1], 1 << _BITS)
+    return min(epsilon, log_above(1 + rate * (high - 1)))
+
+
+def log_above(x: Fraction) -> Fraction:
+    """The logarithm, rounded up."""
+    return Fraction(log(x, _BITS)[1], 1 << _BITS)
+
+
+_MOST_EPSILON = 5000
+"""Beyond it e^ε is not written out; where it would be, δ is said to be 1."""
+
+
+def group_delta(epsilon: Fraction, delta: Fraction, k: int) -> Fraction:
+    """δ·(e^kε − 1)/(e^ε − 1) = δ·(1 + e^ε + … + e^(k−1)ε), rounded up."""
+    if epsilon == 0 or delta == 0 or k == 1:
+        return k * delta
+    if k * epsilon > _MOST_EPSILON:
+        return Fraction(1)
+    # As many bits more as ε is small, for e^ε − 1 is as small.
+    bits = 256 + max(0, epsilon.denominator.bit_length() - epsilon.numerator.bit_length())
+    top = exp(k * epsilon, bits)[1] - (1 << bits)
+    bottom = exp(epsilon, bits)[0] - (1 << bits)
+    return delta * Fraction(top, bottom)

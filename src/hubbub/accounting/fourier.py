@@ -1,0 +1,321 @@
+"""δ(ε) of smooth losses by a tilted Fourier integral, certified from both sides.
+
+With K(z) = ln E_P[e^(zL)] of the privacy loss L = ln(P/Q), and any tilt c > 0,
+
+    δ(ε) = 1/2πi · ∫ e^(K(z) − zε) / (z(1+z)) dz    over z = c + it.
+
+The trapezoid rule of step h adds Σ e^(cmP)·δ(ε + mP) over m ≠ 0, where P = 2π/h: terms that are never
+negative, so the sum itself is an upper bound. What is cut off beyond the last t, the quadrature
+behind K, and rounding are bounded and added; for the lower bound they and the aliases are taken off.
+
+Proof: docs/proofs/fourier.md
+"""
+
+import contextlib
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hubbub.accounting.float_bounds import Uncertified
+from hubbub.accounting.subsampled_gaussian import Core, Nodes, SampledGaussians
+
+__all__ = ["Explicit", "Integral"]
+
+Complexes = NDArray[np.complex128]
+Doubles = NDArray[np.float64]
+
+_FAR = 30.0
+"""How far beyond where moments tell its decay the integrand is followed, if need be."""
+_FOLLOW = 31.0
+"""The integrand is followed down to e^-31 of its peak."""
+_ALIAS = 25.0
+"""Aliases are kept below e^-25 of δ: they widen the certified gap, nothing else."""
+_ROUNDING = 2.0**-48
+_TINY = 1e-290
+_MOST_POINTS = 200_000
+_SMALLEST_TILT, _LARGEST_TILT = -8, 12
+_ROUGH = 0.07
+"""As close to the best tilt, as a share, is close enough."""
+
+
+class Explicit(Protocol):
+    """A loss whose moments are known in closed form."""
+
+    @property
+    def certain(self) -> float:
+        """The chance of an infinite loss."""
+
+    def log_moment(self, z: Complexes) -> Complexes:
+        """K(z) = ln E_P[e^(zL)]."""
+
+    def derivatives(self, c: float) -> tuple[float, float, float]:
+        """K, K′ and K″ at a real c."""
+
+    def decay(self, t: float) -> float:
+        """An upper bound of ln|e^(K(c+it) − K(c))| for all c, falling in t; 0 where none is known."""
+
+
+class _Sum(NamedTuple):
+    """Re Σ, its error, and the aliases, at one ε."""
+
+    value: float
+    error: float
+    aliases: float
+
+
+@dataclass(frozen=True)
+class Integral:
+    """The composition of explicit losses (each so many times) and of sampled Gaussian steps."""
+
+    explicit: Sequence[tuple[Explicit, int]]
+    sampled: SampledGaussians | None
+
+    def __post_init__(self) -> None:
+        # An infinite loss is in no moment.
+        if any(part.certain for part, _ in self.explicit):
+            raise Uncertified
+
+    def delta(self, epsilon: float) -> tuple[float, float]:
+        """Certified (lower, upper) of δ at ε ≥ 0."""
+        tilt = self._tilt(lambda c: self._epsilon_at(c) - epsilon)
+        contour = self._contour(tilt, epsilon)
+        total = contour.at(epsilon)
+        low, high = total.value - total.error - total.aliases, total.value + total.error
+        if not low <= high or high < 0:
+            raise Uncertified
+        # What is as small as the least doubles has lost its digits.
+        return (low if low > _TINY else 0.0), min(1.0, max(high, _TINY))
+
+    def epsilon(self, delta: float) -> tuple[float, float]:
+        """Certified (lower, upper) of the least ε at which δ is met."""
+        wanted = math.log(delta)
+        tilt = self._tilt(lambda c: wanted - self._log_delta_at(c))
+        near = self._epsilon_at(tilt)
+        if near <= 0:
+            contour = self._contour(self._tilt(self._epsilon_at), 0.0)
+            total = contour.at(0.0)
+            if total.value + total.error <= delta:
+                return 0.0, 0.0
+            near = 0.0
+        contour = self._contour(tilt, near)
+        root = _root(contour, near, delta)
+        total = contour.at(root)
+        slope = contour.slope(root)
+        above = max(0.0, root + 2 * (total.error + _ROUNDING * delta) / slope)
+        below = root - 2 * (total.error + total.aliases + _ROUNDING * delta) / slope
+        high, low = contour.at(above), contour.at(max(0.0, below))
+        if not high.value + high.error <= delta:
+            raise Uncertified
+        sure = below > 0 and low.value - low.error - low.aliases >= delta
+        return (below if sure else 0.0), above
+
+    def _derivatives(self, c: float) -> tuple[float, float, float]:
+        """K, K′ and K″ of the whole at a real c, to plotting accuracy: they only choose the tilt."""
+        total = np.zeros(3)
+        for part, count in self.explicit:
+            total += count * np.array(part.derivatives(c))
+        if self.sampled is not None:
+            nodes = self.sampled.quadrature(c, 0.0, rough=True)
+            counts = self.sampled.counts
+            total += (counts @ nodes.moments, counts @ nodes.mean, counts @ nodes.variance)
+        return float(total[0]), float(total[1]), float(total[2])
+
+    def moment(self, c: float) -> float:
+        """An upper bound of K at a real c ≥ 0."""
+        total = 0.0
+        for part, count in self.explicit:
+            own = part.derivatives(c)[0]
+            total += count * (own + _ROUNDING * (1 + abs(own)))
+        if self.sampled is not None:
+            nodes = self.sampled.quadrature(c, 0.0)
+            total += nodes.moment + nodes.error
+        return total
+
+    def chernoff(self, epsilon: float) -> float:
+        """A looser upper bound of δ(ε) that needs no decay: e^(K(c) − cε)·c^c/(1+c)^(1+c) at the best c."""
+        c = self._tilt(lambda c: self._derivatives(c)[1] - math.log1p(1 / c) - epsilon)
+        power = self.moment(c) - c * epsilon + c * math.log(c) - (1 + c) * math.log1p(c)
+        power += _ROUNDING * (1 + c * epsilon + (1 + c) * math.log1p(c))
+        return max(_TINY, math.exp(min(0.0, power)))
+
+    def _epsilon_at(self, c: float) -> float:
+        """The ε whose integrand has its saddle at c."""
+        return self._derivatives(c)[1] - 1 / c - 1 / (1 + c)
+
+    def _log_delta_at(self, c: float) -> float:
+        """The logarithm of δ at that ε, by the saddle-point formula."""
+        moment, mean, variance = self._derivatives(c)
+        epsilon = mean - 1 / c - 1 / (1 + c)
+        curve = variance + c**-2 + (1 + c) ** -2
+        return moment - c * epsilon - math.log(c * (1 + c)) - math.log(2 * math.pi * curve) / 2
+
+    @staticmethod
+    def _tilt(rising: Callable[[float], float]) -> float:
+        """Where a rising function of the tilt crosses zero, roughly: any tilt is valid, this one is fast."""
+
+        def value(log_tilt: float) -> float:
+            # Far out it grows faster than false position can follow.
+            return math.asinh(rising(math.exp(log_tilt)))
+
+        low = high = 1.5
+        at_low = at_high = value(low)
+        # Outwards by steps, because far tilts are dear; then by false position.
+        while at_high < 0 and high < _LARGEST_TILT:
+            low, at_low, high = high, at_high, high + 1
+            at_high = value(high)
+        while at_low > 0 and low > _SMALLEST_TILT:
+            high, at_high, low = low, at_low, low - 1
+            at_low = value(low)
+        best = low if abs(at_low) < abs(at_high) else high
+        for _ in range(6):
+            if high - low < _ROUGH or not at_low < 0 < at_high:
+                break
+            middle = low + (high - low) * min(0.9, max(0.1, at_low / (at_low - at_high)))
+            at, moved, best = value(middle), abs(middle - best), middle
+            if moved < _ROUGH:
+                break
+            # An end that stays is made to count less.
+            low, at_low, high, at_high = (
+                (middle, at, high, at_high / 2) if at < 0 else (low, at_low / 2, middle, at)
+            )
+        return math.exp(best)
+
+    def _contour(self, tilt: float, epsilon: float) -> "_Contour":
+        """The integrand along Re z = tilt, followed until it is shown to have vanished."""
+        moment, _, variance = self._derivatives(tilt)
+        aliases = _aliases(self, tilt, epsilon, moment)
+        reach = math.sqrt(2 * _FOLLOW / variance)
+        if self.sampled is None:
+            return _Contour(self, tilt, aliases, reach=reach, nodes=None)
+        core = self.sampled.quadrature(tilt, 0.0).core()
+        while self._known(core, reach) > -_FOLLOW and reach < _FAR * core.turn:
+            reach *= 1.1
+        # The last point lies within a step of the reach. If that is too far, what moments tell must do.
+        near = max(min(reach, core.turn), math.sqrt(2 * _FOLLOW / variance))
+        for until in (reach, near):
+            with contextlib.suppress(Uncertified):
+                nodes = self.sampled.quadrature(tilt, 1.01 * until + 4 * math.pi / aliases[0])
+                return _Contour(self, tilt, aliases, reach=until, nodes=nodes)
+        raise Uncertified
+
+    def _known(self, core: Core | None, t: float) -> float:
+        """A proved upper bound of the logarithm of the integrand at t against its peak, falling in t."""
+        total = sum(count * part.decay(t) for part, count in self.explicit)
+        if core is not None and self.sampled is not None:
+            total += float(self.sampled.counts @ (core.near(t) if t < core.turn else core.far(t)))
+        return total
+
+
+class _Contour:
+    """e^K(z) on the points c + ikh, and what is not known of it."""
+
+    def __init__(
+        self,
+        whole: Integral,
+        tilt: float,
+        aliases: tuple[float, Callable[[float], float]],
+        *,
+        reach: float,
+        nodes: Nodes | None,
+    ) -> None:
+        self.tilt = tilt
+        period, self._alias = aliases
+        self.step = 2 * math.pi / period
+        count = math.ceil(reach / self.step) + 1
+        if count > _MOST_POINTS:
+            raise Uncertified
+        t: Doubles = self.step * np.arange(count, dtype=np.float64)
+        self.z: Complexes = np.full(count, tilt, dtype=np.complex128)
+        self.z.imag = t
+        power = np.zeros(count, dtype=np.complex128)
+        unsure: Doubles = np.full(count, _ROUNDING)
+        for part, times in whole.explicit:
+            values = part.log_moment(self.z)
+            power += times * values
+            unsure += _ROUNDING * times * np.abs(values)
+        if nodes is not None:
+            power += nodes.moment + nodes.log_ratio(self.step, count)
+            unsure += nodes.unsure(t)
+        self.power = power
+        self.unsure = unsure
+        self.kernel = 1 / (self.z * (1 + self.z))
+        self.kernel[0] /= 2
+        self.beyond = _beyond(whole, nodes.core() if nodes is not None else None, float(t[-1]))
+
+    def at(self, epsilon: float) -> _Sum:
+        """The trapezoid sum for δ(ε) with its error."""
+        peak = math.exp(self.power[0].real - self.tilt * epsilon)
+        terms = np.exp(self.power - self.z * epsilon) * self.kernel
+        scale = self.step / math.pi
+        value = scale * float(terms.real.sum())
+        # Each term's modulus is at most peak·|kernel|; an error in its logarithm moves it by that share.
+        moved = np.expm1(np.minimum(self.unsure, 50.0))
+        error = scale * peak * float((moved * np.abs(self.kernel)).sum()) * 1.01
+        return _Sum(value, error + peak * self.beyond / math.pi, self._alias(epsilon))
+
+    def slope(self, epsilon: float) -> float:
+        """−dδ/dε."""
+        terms = np.exp(self.power - self.z * epsilon) * self.kernel * self.z
+        return max(self.step / math.pi * float(terms.real.sum()), 1e-300)
+
+
+def _aliases(
+    whole: Integral, tilt: float, epsilon: float, moment: float
+) -> tuple[float, Callable[[float], float]]:
+    """A period, and an upper bound of Σ e^(cmP)·δ(ε + mP) over m ≠ 0 as a function of ε.
+
+    For m < 0, δ ≤ 1; for m > 0, δ(s) ≤ e^(K(c′) − c′s) at any c′ > c.
+    """
+    # δ is about this or more: the peak over its width.
+    log_delta = moment - tilt * epsilon - math.log(tilt * (1 + tilt)) - 3
+
+    def enough(c: float, high: float) -> float:
+        return (high - c * epsilon + _ALIAS - log_delta) / (c - tilt)
+
+    far = min((1.08 * tilt, 1.3 * tilt), key=lambda c: enough(c, whole._derivatives(c)[0]))  # noqa: SLF001
+    high = whole.moment(far)
+    period = max((_ALIAS - log_delta) / tilt, enough(far, high))
+
+    def bound(epsilon: float) -> float:
+        power = min(700.0, high - far * epsilon - (far - tilt) * period)
+        above = math.exp(power) / -math.expm1((tilt - far) * period)
+        return above + math.exp(-tilt * period) / -math.expm1(-tilt * period)
+
+    return period, bound
+
+
+def _beyond(whole: Integral, core: Core | None, start: float) -> float:
+    """An upper bound of ∫ |e^(K(z) − K(c))|/t² dt from `start` on."""
+    known = whole._known  # noqa: SLF001
+    total, t = 0.0, start
+    turn = core.turn if core is not None else start
+    while t < turn:
+        after = min(1.1 * t, turn)
+        total += math.exp(known(core, t)) * (1 / t - 1 / after)
+        t = after
+    # From the turn on one bound falls for good: in steps as long as it still matters.
+    for _ in range(200):
+        size = math.exp(known(core, t))
+        if size < math.exp(-_FOLLOW):
+            break
+        total += size * (1 / t - 1 / (1.1 * t))
+        t *= 1.1
+    return total + math.exp(known(core, t)) / t
+
+
+def _root(contour: _Contour, start: float, delta: float) -> float:
+    """The ε at which the sum is δ, by Newton on ln δ."""
+    epsilon = start
+    for _ in range(50):
+        value = contour.at(epsilon).value
+        if value <= 0:
+            raise Uncertified
+        move = value / contour.slope(epsilon) * math.log(value / delta)
+        epsilon += max(-1.0, min(1.0, move))
+        if abs(move) <= 1e-14 * abs(epsilon) + 1e-300:
+            break
+    return epsilon

@@ -1,0 +1,107 @@
+"""An account in memory, for who keeps no ledger: what was charged, and what may still be."""
+
+import math
+import os
+import threading
+from typing import Literal, NoReturn
+
+from hubbub.accounting import (
+    Account,
+    Budget,
+    ComposableCost,
+    PrivacyFilter,
+    PrivacyLoss,
+    PrivacyOdometer,
+    Receipt,
+)
+from hubbub.accounting.budget import refuse_copy, refuse_fork, refuse_other_unit
+from hubbub.accounting.serialization import cost_from_json, loss_to_json
+from hubbub.errors import InvalidInput
+from hubbub.numbers import Number, parse_below_one, round_up
+from hubbub.unit import Unit
+
+__all__ = ["UNSPECIFIED", "InMemoryAccount", "Unspecified", "account_of"]
+
+
+Unspecified = Literal["unsaid"]
+UNSPECIFIED: Unspecified = "unsaid"
+"""An `account` that nobody spoke of; a text, as scikit-learn's tools take no object for a default."""
+
+
+def account_of(given: Account | Unspecified | None) -> Account | None:
+    """The account that is given; None only where that is said.
+
+    Without an account nothing adds up what several fits of the same rows cost together, so a search over ten
+    models would look like one.
+    """
+    if isinstance(given, str):
+        raise InvalidInput(
+            "account is not given",
+            why="somebody must keep count: each fit of the same rows costs again",
+            fix="pass account=hb.Spending(hb.Budget(1, 1e-6)), a data set's or a ledger's; or "
+            "account=None, to say that nobody does",
+        )
+    return given
+
+
+class InMemoryAccount:
+    """An account in this process's memory: what was charged, and what may still be.
+
+    >>> account = InMemoryAccount(Budget(1))
+    >>> account.charge("a count", PrivacyLoss.pure(0.25)).what
+    'a count'
+    >>> account.spent.epsilon
+    Fraction(1, 4)
+
+    Guarantee: all that is charged to it fits its budget; in a child process nothing can be charged.
+    Proof: docs/proofs/filters.md, "The filter"
+    """
+
+    def __init__(self, budget: Budget | None = None, unit: Unit | None = None) -> None:
+        self.budget = budget
+        self.unit = unit
+        """Who is protected by what is charged; None until a charge says it."""
+        self._filter = PrivacyFilter.for_questions(budget) if budget is not None else None
+        self._sum = ComposableCost.of(0, mu_squared=0)
+        self._busy = threading.Lock()
+        self._process = os.getpid()
+        self.receipts: list[Receipt] = []
+
+    def charge(self, what: str, loss: PrivacyLoss, *, unit: Unit | None = None) -> Receipt:
+        """Charge before anything runs; raises where it would not fit, or protects another unit."""
+        self._refuse_fork()
+        cost = cost_from_json(loss_to_json(loss))
+        with self._busy:
+            refuse_other_unit(self.unit, unit)
+            if self._filter is not None:
+                self._filter = self._filter.charge(cost)
+            # Losses of different units do not add up to anybody's: all that follow are for this one.
+            self.unit = self.unit or unit
+            self._sum += cost
+            receipt = Receipt(what, loss)
+            self.receipts.append(receipt)
+        return receipt
+
+    def __reduce__(self) -> NoReturn:
+        refuse_copy("an account in memory", "share the account itself, or keep it in a ledger")
+
+    def exact(self, what: str) -> None:
+        """Record that the owner looks at exact answers."""
+        self._refuse_fork()
+        self.receipts.append(Receipt(f"EXACT PREVIEW, not private: {what}", PrivacyLoss.pure(2**20)))
+
+    def _refuse_fork(self) -> None:
+        refuse_fork(self._process, "an account in memory", "open one there, or share a ledger in a file")
+
+    @property
+    def spent(self) -> ComposableCost:
+        """All that was charged, in figures that add up."""
+        return self._sum
+
+    def epsilon(self, delta: Number = 0) -> float:
+        """The ε at which everything charged so far holds with this δ; infinite where none does."""
+        found = PrivacyOdometer.epsilon_of(self._sum, delta)
+        if self.budget is not None and parse_below_one(delta, "delta") >= self.budget.delta:
+            # Whatever was charged, together it keeps within the budget: that is what the filter proves.
+            found = self.budget.epsilon if found is None else min(found, self.budget.epsilon)
+        return math.inf if found is None else round_up(found)

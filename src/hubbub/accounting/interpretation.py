@@ -1,0 +1,181 @@
+"""What a loss means: errors of an attacker's test, how sure she can become, and words.
+
+Proof: docs/proofs/meaning.md
+"""
+
+import math
+from collections.abc import Callable
+from fractions import Fraction
+from typing import Any, NamedTuple
+
+from hubbub.accounting.composition import RENYI, Composition
+from hubbub.accounting.events import Gaussian
+from hubbub.accounting.float_bounds import above, below
+from hubbub.errors import InvalidInput
+from hubbub.noise.enclosures import exp, exp_neg, outside
+from hubbub.numbers import ceil_sqrt, format_down, format_up, round_up
+
+__all__ = ["Posterior", "explain", "posterior", "tradeoff"]
+
+_BITS = 256
+_FAR = 60.0
+_FIRST = (-16.0, -8.0, -4.0, -2.0, -1.0, -0.4, 0.0, 0.4, 1.0, 2.0, 4.0, 8.0, 16.0)
+_MORE = 16
+_NEAR = 1e-9
+_BEFORE = (100, 75, 50, 35, 25, 17, 12, 8, 5, 3)
+
+
+class Posterior(NamedTuple):
+    """How sure an attacker can become, and the chance that she becomes surer."""
+
+    at_most: float
+    exception: float
+
+
+def tradeoff(way: Composition, alpha: Fraction) -> float:
+    """A lower bound of the missed share of a test that raises a false alarm with probability α.
+
+    Every ε ≥ 0 gives two: 1 − δ(ε) − e^ε·α, and e^−ε·(1 − δ(ε) − α).
+    """
+    if not alpha:
+        cut = Composition(tuple((part.cut(), count) for part, count in way.parts))
+        return below(1 - cut.told[1])
+
+    def line(epsilon: float) -> Fraction:
+        at = Fraction(abs(epsilon))
+        rest = 1 - Fraction(way.delta(at, lower=False).upper)
+        if epsilon >= 0:
+            return rest - Fraction(exp(at, _BITS)[1], 1 << _BITS) * alpha
+        low, high = exp_neg(at, _BITS)
+        return Fraction(low if rest > alpha else high, 1 << _BITS) * (rest - alpha)
+
+    if len(way.parts) == 1 and isinstance(way.parts[0][0], Gaussian):
+        from statistics import NormalDist
+
+        # The test that asks whether x is above a threshold has its loss there.
+        mu = float(ceil_sqrt(way.parts[0][0].mu_squared))
+        z = (
+            -NormalDist().inv_cdf(max(float(alpha), 5e-324))
+            if alpha < Fraction(1, 2)
+            else NormalDist().inv_cdf(max(float(1 - alpha), 5e-324))
+        )
+        best = line(max(-700.0, min(700.0, mu * z - mu * mu / 2)))
+    else:
+        top = _FAR if way.most is None else min(_FAR, above(way.most))
+        best = _highest(line, -top, min(top, math.log(alpha.denominator) - math.log(alpha.numerator)))
+    return max(0.0, below(best))
+
+
+def _highest(line: Callable[[float], Fraction], low: float, high: float) -> Fraction:
+    """About the most, between two places, of what is concave in e^x, from 0 on: any place gives a bound."""
+    places = {low, high, high + 1, *(x for x in _FIRST if low < x < high)}
+    known = [(0.0, Fraction(0)), *sorted((math.exp(x), line(x)) for x in places)]
+    for _ in range(_MORE):
+        best = max(range(len(known)), key=lambda k: known[k][1])
+        # Between two places it is no higher than where the lines through the next ones meet.
+        hopes = [_peak(known[k - 1 : k + 3]) for k in (best - 1, best) if 0 < k < len(known) - 2]
+        height, place = max(hopes, default=(0.0, 0.0))
+        if height <= float(known[best][1]) * (1 + _NEAR):
+            break
+        known = sorted([*known, (place, line(math.log(place)))])
+    return max(value for _, value in known)
+
+
+def _peak(points: list[tuple[float, Fraction]]) -> tuple[float, float]:
+    """How high and where the line through the first two of four points meets that through the others."""
+    (a, at_a), (b, at_b), (c, at_c), (d, at_d) = ((u, float(value)) for u, value in points)
+    rise, fall = (at_b - at_a) / (b - a), (at_d - at_c) / (d - c)
+    if rise <= fall:
+        return 0.0, 0.0
+    place = b + (at_c - at_b - fall * (c - b)) / (rise - fall)
+    return (at_b + rise * (place - b), place) if b < place < c else (0.0, 0.0)
+
+
+def posterior(way: Composition, prior: Fraction, epsilon: Fraction | None) -> Posterior:
+    """p/(p + (1 − p)·e^−ε), and the chance that the loss is above ε."""
+    if epsilon is None:
+        if way.most is None:
+            raise InvalidInput(
+                "the loss has no largest value",
+                why="an attacker's sureness is bounded only up to an epsilon, with an exception",
+                fix="pass the epsilon, such as loss.epsilon(1e-6)",
+            )
+        epsilon = way.most
+    low = Fraction(exp_neg(epsilon, _BITS)[0], 1 << _BITS)
+    sure = min(1.0, round_up(prior / (prior + (1 - prior) * low)))
+    return Posterior(sure, _exceeded(way, epsilon))
+
+
+def _exceeded(way: Composition, epsilon: Fraction) -> float:
+    """An upper bound of Pr[loss > ε]: δ(s) ≥ (1 − e^(s−ε))·Pr[loss > ε] at every s < ε."""
+    if way.most is not None and epsilon >= way.most:
+        return round_up(way.told[1])
+    if len(way.parts) == 1 and isinstance(way.parts[0][0], Gaussian):
+        mu = ceil_sqrt(way.parts[0][0].mu_squared)
+        z = epsilon / mu - mu / 2
+        half = outside(z, 2048)[1] if z >= 0 else (2 << 2048) - outside(-z, 2048)[0]
+        return min(1.0, round_up(Fraction(half, 2 << 2048)))
+    best = 1.0
+    for percent in _BEFORE:
+        at = epsilon * Fraction(100 - percent, 100)
+        gap = 1 - Fraction(exp_neg(epsilon - at, _BITS)[1], 1 << _BITS)
+        if gap > 0:
+            best = min(best, round_up(Fraction(way.delta(at, lower=False).upper) / gap))
+    return best
+
+
+def explain(loss: Any, delta: Fraction | None) -> str:
+    """A loss in words; the caller is a `Loss`, which stands in a higher module."""
+    lines = [f"{loss}."]
+    pure = loss.epsilon()
+    if math.isfinite(pure):
+        lines.append(
+            f"Whatever is released is at most {_times(pure)} likelier with a person's data than without, "
+            "or the reverse."
+        )
+    if delta is None and math.isinf(pure):
+        delta = Fraction(1, 10**6)
+    found = None if delta is None else loss.bounds(delta)
+    if delta is not None and found is not None and math.isinf(found.upper):
+        lines.append(f"With δ = {format_up(delta)} there is no ε that holds.")
+    elif delta is not None and found is not None:
+        lines.append(
+            f"With δ = {format_up(delta)}, ε is at most {_digits(found.upper)} and at least "
+            f"{format_down(Fraction(found.lower))} ({found.how}): no event is more than "
+            f"{_times(found.upper)} likelier with a person's data than without, give or take a "
+            f"probability of {format_up(delta)}."
+        )
+        if found.how == RENYI:
+            lines.append(
+                "That is a bound that always holds, and looser than others: none of those could be certified."
+            )
+    right = Fraction(1, 2) + Fraction(loss.advantage()) / 2
+    lines.append(
+        "Who has to guess whether a person is in, all else known and both as likely, is right with "
+        f"probability {_digits(round_up(right))} at most."
+    )
+    epsilon = pure if math.isfinite(pure) else loss.epsilon(delta)
+    if math.isfinite(epsilon):
+        half, tenth = (loss.posterior(prior, epsilon) for prior in (0.5, 0.1))
+        but = f", except with probability {_digits(half.exception)}" if half.exception else ""
+        lines.append(
+            f"Who was 50 % sure of anything about a person becomes {_percent(half.at_most)} sure at most, "
+            f"and who was 10 % sure {_percent(tenth.at_most)}{but}."
+        )
+    return "\n".join(lines)
+
+
+def _percent(chance: float) -> str:
+    return f"{format_up(100 * Fraction(chance))} %"
+
+
+def _digits(value: float) -> str:
+    return format_up(Fraction(value)) if math.isfinite(value) else "∞"
+
+
+def _times(epsilon: float) -> str:
+    if epsilon > 700:
+        return f"e^{_digits(epsilon)} times"
+    high = Fraction(exp(Fraction(epsilon), 64)[1] if epsilon else 1 << 64, 1 << 64)
+    hundredths = -(-high * 100 // 1)
+    return f"{hundredths / 100:.2f} times" if hundredths < 10**6 else f"{format_up(high)} times"

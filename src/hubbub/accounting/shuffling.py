@@ -1,0 +1,177 @@
+"""Shuffled local reports: what hides one of them are clones of it among the others.
+
+Of n − 1 other reports of an ε-private randomizer, C ~ Bin(n − 1, e^−ε) look as if they came from one of
+two neighbours' data, evenly. What is left to see are two counts.
+
+Proof: docs/proofs/pairs.md, "Shuffling"
+"""
+
+import math
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hubbub.accounting.discrete_pairs import DiscretePair, two_points
+from hubbub.accounting.events import Event
+from hubbub.accounting.float_bounds import Uncertified, above, below
+from hubbub.numbers import format_up
+
+__all__ = ["ShuffledReports"]
+
+Doubles = NDArray[np.float64]
+
+_REACH = 38.5
+"""Beyond so many deviations, and some more for skewness, there is less than 1e-300 of a binomial law."""
+_MOST_OUTCOMES = 1 << 21
+_BINS = 1 << 13
+_LEAST, _MOST, _MOST_REPORTS = Fraction(1, 10**9), 40, 10**9
+_ACCURACY, _PRECISION = 1e-10, 1e-12
+
+
+@dataclass(frozen=True)
+class ShuffledReports(Event):
+    """`reports` shuffled reports, each of this ε."""
+
+    epsilon: Fraction
+    reports: int
+
+    def side(self, *, added: bool, up: bool) -> DiscretePair:  # noqa: ARG002
+        """Two counts under two laws, mirror images; beyond what doubles can tell, one report."""
+        if not (_LEAST <= self.epsilon <= _MOST and self.reports <= _MOST_REPORTS):
+            if up:
+                return two_points(self.epsilon)
+            raise Uncertified
+        return _clones(above(self.epsilon) if up else below(self.epsilon), self.reports, up=up)
+
+    @property
+    def relation(self) -> str:
+        """One unit's data is another's."""
+        return "substitution"
+
+    @property
+    def most(self) -> Fraction:
+        """All others may happen to be no clones."""
+        return self.epsilon
+
+    def __str__(self) -> str:
+        return f"{self.reports} shuffled reports of ε = {format_up(self.epsilon)}"
+
+
+@lru_cache(maxsize=32)
+def _clones(epsilon: float, reports: int, *, up: bool) -> DiscretePair:
+    """Atoms that dominate the pair (up), or are dominated by it."""
+    clones, chances, rest = _levels(reports - 1, epsilon, up=up)
+    keep, lose, apart = 1 / (1 + math.exp(-epsilon)), 1 / (1 + math.exp(epsilon)), math.tanh(epsilon / 2)
+    losses, ours, theirs = [], [], []
+    for count, chance in zip(clones.tolist(), chances.tolist(), strict=True):
+        m = count + 1
+        first = _window(m, 0.5)
+        twice = 2 * chance * _binomial(m, first, 0.5, 0.5) / m
+        p, q = (twice * (keep * a + lose * b) for a, b in ((first, m - first), (m - first, first)))
+        # ln(p/q), without losing what is small; of mirror images, the same.
+        more, less = np.maximum(first, m - first), np.minimum(first, m - first)
+        size = np.log1p(apart * (more - less) / (keep * less + lose * more))
+        losses.append(np.where(more == first, size, -size))
+        ours.append(p)
+        theirs.append(q)
+    loss, p, q = (np.concatenate(some) for some in (losses, ours, theirs))
+    held = p + q > 0
+    return _binned(loss[held], p[held], q[held], rest if up else 0.0, up=up)
+
+
+def _levels(n: int, epsilon: float, *, up: bool) -> tuple[NDArray[np.int64], Doubles, float]:
+    """Numbers of clones and their chances; rounded down (up: fewer hide less) to a few levels, or up."""
+    chance = math.exp(-epsilon)
+    counts = _window(n, chance)
+    chances = _binomial(n, counts, chance, -math.expm1(-epsilon))
+    each = 2 * _REACH * math.sqrt(n * chance / 4 + 1)
+    levels = max(1, min(counts.size, int(_MOST_OUTCOMES / each)))
+    edges = np.unique(np.linspace(0, counts.size, levels + 1).astype(np.int64))
+    grouped = np.add.reduceat(chances, edges[:-1])
+    return counts[edges[:-1] if up else edges[1:] - 1], grouped, 1e-290
+
+
+def _window(n: int, chance: float) -> NDArray[np.int64]:
+    """Where all but 1e-300 of Bin(n, chance) lies."""
+    reach = _REACH * math.sqrt(n * chance * (1 - chance)) + 500
+    low, high = max(0, math.floor(n * chance - reach)), min(n, math.ceil(n * chance + reach))
+    return np.arange(low, high + 1)
+
+
+def _binomial(n: int, k: NDArray[np.int64], chance: float, other: float) -> Doubles:
+    """Bin(n, chance) at k, to some units: by Stirling's series and the deviance, in which nothing cancels.
+
+    `other` is 1 − chance, known better than from it.
+    """
+    if n == 0:
+        return np.ones(k.size)
+    inner = np.clip(k, 1, max(1, n - 1)).astype(np.float64)
+    rest = np.maximum(n - inner, 1.0)
+    log_p = _stirling(np.array([float(n)])) - _stirling(inner) - _stirling(rest)
+    log_p -= _deviance(inner, n * chance) + _deviance(rest, n * other)
+    log_p += np.log(n / (2 * math.pi * inner * rest)) / 2
+    log_p = np.where(
+        k == 0, n * _log_rest(chance, other), np.where(k == n, n * _log_rest(other, chance), log_p)
+    )
+    return np.asarray(np.exp(np.maximum(log_p, -745.0)))
+
+
+def _log_rest(chance: float, other: float) -> float:
+    """Ln(1 − chance), from what is known better."""
+    return math.log1p(-chance) if chance < other else math.log(other)
+
+
+def _stirling(n: Doubles) -> Doubles:
+    """Ln n! − ln(√(2πn)·(n/e)^n)."""
+    small = n < 16
+    series = (1 / 12 - (1 / 360 - (1 / 1260 - (1 / 1680 - 1 / 1188 / n**2) / n**2) / n**2) / n**2) / n
+    exact = np.array([math.lgamma(x + 1) - (x + 0.5) * math.log(x) + x for x in range(1, 16)]) - (
+        math.log(2 * math.pi) / 2
+    )
+    return np.where(small, exact[np.minimum(n, 15.0).astype(int) - 1], series)
+
+
+def _deviance(x: Doubles, mean: float) -> Doubles:
+    """x·ln(x/mean) + mean − x."""
+    t = (x - mean) / mean
+    near = np.abs(t) < 0.1
+    # (1 + t)·ln(1 + t) − t = t²/2 − t³/6 + t⁴/12 − …
+    s = np.where(near, t, 0.0)
+    series = sum((-1) ** j * s**j / (j * (j - 1)) for j in range(2, 18))
+    direct = x * np.log(np.where(near, 1.0, x / mean)) + mean - x
+    return np.asarray(np.where(near, mean * series, direct))
+
+
+def _binned(loss: Doubles, p: Doubles, q: Doubles, certain: float, *, up: bool) -> DiscretePair:
+    """Outcomes split onto a few losses (up), or merged into a few."""
+    if loss.size <= _BINS:
+        atoms, first, second = (tuple(some.tolist()) for some in (loss, p, q))
+        return DiscretePair(atoms, first, second, certain, accuracy=_ACCURACY, precision=_PRECISION)
+    low, high, bins = float(loss.min()), float(loss.max()), _BINS
+    step = (high - low) / bins
+    place = np.clip(((loss - low) / step).astype(np.int64), 0, bins - 1)
+    points = low + step * np.arange(bins + 1)
+    if not up:
+        ours, theirs = (np.bincount(place, weights=mass, minlength=bins) for mass in (p, q))
+        held = (ours > 0) & (theirs > 0)
+        ours, theirs = ours[held], theirs[held]
+        losses = np.log(ours / theirs)
+        atoms, first, second = (tuple(x.tolist()) for x in (losses, ours, theirs))
+        return DiscretePair(atoms, first, second, accuracy=_ACCURACY, precision=_PRECISION)
+    share = (np.expm1(points[place] - loss) / math.expm1(-step)).clip(0.0, 1.0)
+    ours = np.bincount(place, weights=p * (1 - share), minlength=bins + 1)
+    ours += np.bincount(place + 1, weights=p * share, minlength=bins + 1)
+    # Rounding is a matter of losses, too: they are raised a little.
+    losses = points + 1e-12 * (abs(low) + abs(high))
+    held = ours > 0
+    return DiscretePair(
+        tuple(losses[held].tolist()),
+        tuple(ours[held].tolist()),
+        tuple((ours[held] * np.exp(-losses[held])).tolist()),
+        certain,
+        0.0,
+        accuracy=_ACCURACY,
+    )

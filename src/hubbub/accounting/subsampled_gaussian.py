@@ -1,0 +1,252 @@
+"""Poisson-subsampled Gaussian steps: their tilted loss on nodes, with rigorous quadrature.
+
+P is the mixture (1−q)·N(0, σ²) + q·N(1, σ²) against Q = N(0, σ²) when a unit is removed, and the two
+change places when it is added: L = ±ln r(x) with r(x) = 1 − q + q·e^((2x−1)/2σ²).
+
+Proof: docs/proofs/fourier.md
+"""
+
+import math
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hubbub.accounting.float_bounds import Uncertified, log1p, mixed
+
+__all__ = ["Core", "Nodes", "SampledGaussians", "Uncertified"]
+
+Complexes = NDArray[np.complex128]
+Doubles = NDArray[np.float64]
+
+_WIDE = 9.5
+_ROUNDING = 2.0**-49
+_MIDDLE = 0.12
+"""The core leaves out this share of the law on either side."""
+_CORE_POINTS = 129
+_BLOCK = 32
+"""Nodes are summed so many at a time."""
+_MOST_WORK = 1 << 29
+"""Nodes times points: what takes longer than a second or so is left to others."""
+_AT_ONCE, _ROWS = 1 << 18, 1 << 10
+"""So many numbers are kept at a time."""
+_MOST_NODES, _MOST_NODES_EACH = 2_000_000, 20_000
+
+
+@dataclass(frozen=True)
+class SampledGaussians:
+    """Many steps: rates q, deviations σ for sensitivity 1, and how often each occurs."""
+
+    rates: Doubles
+    sigmas: Doubles
+    counts: Doubles
+    added: bool
+
+    def quadrature(self, tilt: float, reach: float, *, rough: bool = False) -> "Nodes":
+        """Nodes at which E[e^(zL)] is summed, for Re z = tilt and |Im z| ≤ reach.
+
+        At any v < π the trapezoid rule of step h errs by no more than 2·e^(v²σ²/2 + v·reach − 2πvσ²/h) of
+        e^K(c), times cos(v/2)^−c for an added unit: that is the integrand on Im x = ±vσ².
+        """
+        s = self.sigmas
+        # A wide strip where σ is small, and one of a few σ where it is large.
+        v = np.minimum(np.array([[3.0], [2.0], [1.0]]), 8.5 / s)
+        growth = v * v * s * s / 2 + v * reach
+        if self.added:
+            growth = growth - tilt * np.log(np.cos(v / 2))
+        wanted = 12.0 if rough else 40 + math.log(1 + float(self.counts.sum()))
+        step = np.minimum((2 * math.pi * v * s * s / (wanted + growth)).max(axis=0), 0.7 * s)
+        low = -_WIDE * s - (tilt if self.added else 0.0)
+        high = _WIDE * s + (0.0 if self.added else 1.0 + tilt)
+        count = int(np.ceil(((high - low) / step).max())) + 2
+        if count > _MOST_NODES_EACH or count * s.size > _MOST_NODES:
+            raise Uncertified
+        step = (high - low) / (count - 1)
+        x = low[:, None] + step[:, None] * np.arange(count)
+        variance = (s * s)[:, None]
+        log_weight = np.log(step / (s * math.sqrt(2 * math.pi)))[:, None] - x * x / (2 * variance)
+        odds = (x - 0.5) / variance
+        loss = mixed(odds, self.rates[:, None])
+        # Twice, for that the normal law sums to 1 is used, too, where losses are small.
+        error = 4 * np.exp((growth - 2 * math.pi * v * s * s / step).min(axis=0))
+        return Nodes(self, tilt, step=step, log_weight=log_weight, x=x, log_ratio=loss, quadrature=error)
+
+
+class Nodes:
+    """The tilted law of every step on its nodes."""
+
+    def __init__(
+        self,
+        law: SampledGaussians,
+        tilt: float,
+        *,
+        step: Doubles,
+        log_weight: Doubles,
+        x: Doubles,
+        log_ratio: Doubles,
+        quadrature: Doubles,
+    ) -> None:
+        self._law = law
+        self._tilt = tilt
+        self._x = x
+        power = -tilt * log_ratio if law.added else (1 + tilt) * log_ratio
+        loss = -log_ratio if law.added else log_ratio
+        if float(power.max()) < 30:
+            # Where losses are small, e^K − 1 is small, too, and is summed without losing digits.
+            share = np.exp(log_weight) * np.expm1(power)
+            self.moments = np.log1p(share.sum(axis=1))
+            spread = np.abs(share).sum(axis=1)
+        else:
+            highest = (power + log_weight).max(axis=1)
+            self.moments = np.log(np.exp(power + log_weight - highest[:, None]).sum(axis=1)) + highest
+            spread = 1 + np.abs(self.moments)
+        self.moment = float(law.counts @ self.moments)
+        self._chance = np.exp(power + log_weight - self.moments[:, None])
+        self.mean = (self._chance * loss).sum(axis=1)
+        self._centred = loss - self.mean[:, None]
+        square = self._centred**2
+        self.variance = (self._chance * square).sum(axis=1)
+        self.absolute = (self._chance * np.abs(self._centred)).sum(axis=1)
+        # Beyond the nodes the density falls at least like e^(−9.5·|x|/σ) from what it is at the last.
+        ends = (self._chance[:, 0] + self._chance[:, -1]) * (1 + law.sigmas / (_WIDE * step))
+        # The digits lost in the exponents are those of the largest power that counts.
+        size = np.abs(power * (self._chance > 1e-30)).max(axis=1) + 1
+        # Each sum is of blocks, the products of matrices have three of them, and D is got by doubling.
+        self._rounding = _ROUNDING * (size + _BLOCK / 4 + 4 + self._chance.shape[1] / (4 * _BLOCK))
+        self.error = float(law.counts @ (quadrature + ends + _ROUNDING * spread * size))
+
+    def log_ratio(self, step: float, count: int) -> Complexes:
+        """K(c+it) − K(c) of all steps together, at t = 0, step, 2·step, …"""
+        # With D(t) = e^(itL) − 1, D(a + b) = D(a) + D(b) + D(a)·D(b): few a's and b's give all t, by products
+        # of matrices, and no digits are lost where D is small.
+        if self._chance.size * count > _MOST_WORK:
+            raise Uncertified
+        fine = math.isqrt(count - 1) + 1
+        coarse = -(-count // fine)
+        nodes = -(-self._chance.shape[1] // _BLOCK) * _BLOCK
+        rows = max(1, _AT_ONCE // (nodes * (fine + coarse) + nodes // _BLOCK * fine * coarse))
+        total = np.zeros(fine * coarse, dtype=np.complex128)
+        for first in range(0, self._chance.shape[0], rows):
+            some = slice(first, first + rows)
+            # In blocks, so that no sum is long.
+            chance, centred = (
+                np.pad(array[some], ((0, 0), (0, nodes - array.shape[1]))).reshape(
+                    -1, nodes // _BLOCK, 1, _BLOCK
+                )
+                for array in (self._chance, self._centred)
+            )
+            near, far = _turned(step * centred, fine), _turned(step * fine * centred, coarse) * chance
+            excess = (far @ near.swapaxes(2, 3)).sum(axis=1)
+            excess += far.sum(axis=3).sum(axis=1)[:, :, None]
+            excess += (near * chance).sum(axis=3).sum(axis=1)[:, None, :]
+            total += self._law.counts[some] @ log1p(excess.reshape(-1, fine * coarse))
+        return total[:count] + 1j * step * np.arange(count) * float(self._law.counts @ self.mean)
+
+    def unsure(self, t: Doubles) -> Doubles:
+        """An upper bound of the error of e^(K(z) − K(c)), all steps together."""
+        counts = self._law.counts
+        total: Doubles = self.error + _ROUNDING * np.abs(t * float(counts @ np.abs(self.mean)))
+        for first in range(0, t.size, _ROWS):
+            some = slice(first, first + _ROWS)
+            moved = np.minimum(2.0, t[some, None] * self.absolute[None, :])
+            total[some] += moved @ (self._rounding * counts)
+        return total
+
+    def core(self) -> "Core":
+        """The middle of each step's tilted law, from below: what makes its characteristic function fall."""
+        law, tilt = self._law, self._tilt
+        passed = np.cumsum(self._chance, axis=1)
+        row = np.arange(law.sigmas.size)
+        left = self._x[row, (passed < _MIDDLE).sum(axis=1)]
+        right = self._x[row, np.minimum((passed < 1 - _MIDDLE).sum(axis=1), self._x.shape[1] - 1)]
+        s2 = (law.sigmas**2)[:, None]
+        x = left[:, None] + (right - left)[:, None] * np.linspace(0, 1, _CORE_POINTS)
+        gap = (right - left) / (_CORE_POINTS - 1)
+        odds = (x - 0.5) / s2
+        log_ratio = mixed(odds, law.rates[:, None])
+        power = -tilt * log_ratio if law.added else (1 + tilt) * log_ratio
+        log_density = power - x * x / (2 * s2) - np.log(2 * math.pi * s2) / 2 - self.moments[:, None]
+        # Between two points a logarithm that bends upwards by no more than `bend` dips by no more than this.
+        dip = gap**2 / 8 * (1 + tilt) / 4 * law.sigmas**-4 + 1e-9
+        least = np.exp(np.minimum(log_density[:, 1:], log_density[:, :-1]) - dip[:, None])
+        mass = least * gap[:, None]
+        beta = mass.sum(axis=1)
+        if not beta.min() > 0:
+            raise Uncertified
+        middle = (log_ratio[:, 1:] + log_ratio[:, :-1]) / 2
+        blur = np.diff(log_ratio, axis=1).max(axis=1) / 2
+        distance = np.abs(middle - (mass * middle).sum(axis=1)[:, None] / beta[:, None])
+        deviation = np.sqrt((mass * distance**2).sum(axis=1) / beta)
+        third = ((mass * distance**3).sum(axis=1) / beta) ** (1 / 3)
+        # The density of the loss is that of x over the loss's slope p/σ², p = q·e^u/r.
+        slope = np.exp(np.log(law.rates)[:, None] + odds - log_ratio) / s2
+        flat = (least / np.maximum(slope[:, 1:], slope[:, :-1])).min(axis=1)
+        width = log_ratio[:, -1] - log_ratio[:, 0]
+        variance, most = np.maximum(deviation - blur, 0.0) ** 2, (deviation + blur) ** 2
+        cube = (third + blur) ** 3
+        with np.errstate(divide="ignore"):
+            turn = float(np.minimum(1.5 * variance / cube, np.sqrt(2 / most)).min())
+        alpha = np.minimum(flat * width, 1.0) * (1 - 1e-9)
+        return Core(beta * (1 - 1e-9), variance, cube, alpha, width, self._steepest(), turn)
+
+    def _steepest(self) -> Doubles:
+        """The most that each tilted loss's density goes up and down in all; infinite where unknown.
+
+        Between two nodes its logarithm rises above both by no more than gap²/8σ².
+        """
+        law, s2 = self._law, (self._law.sigmas**2)[:, None]
+        gap = self._x[:, 1] - self._x[:, 0]
+        odds = (self._x - 0.5) / s2
+        share = np.log(law.rates)[:, None] + odds - mixed(odds, law.rates[:, None])
+        with np.errstate(divide="ignore", over="ignore"):
+            highest = (
+                (np.log(self._chance) - share).max(axis=1) + np.log(s2[:, 0] / gap) + gap**2 / (8 * s2[:, 0])
+            )
+            # Two hills at most, and they lie within the nodes.
+            return np.where(_WIDE * law.sigmas >= 1.05, 4 * np.exp(highest) * (1 + 1e-9), np.inf)
+
+
+def _turned(angle: Doubles, count: int) -> Complexes:
+    """e^(ikx) − 1 for k = 0, 1, …, along the third axis, good relatively also where it is small."""
+    out: Complexes = np.zeros((*angle.shape[:2], count, angle.shape[3]), dtype=np.complex128)
+    if count > 1:
+        out.real[:, :, 1:2] = -2 * np.sin(angle / 2) ** 2
+        out.imag[:, :, 1:2] = np.sin(angle)
+    known = 2
+    while known < count:
+        # D(m + k) from D(m) and D(k), m being the last known: their number doubles.
+        more = min(known - 1, count - known)
+        last, new = out[:, :, known - 1 : known], out[:, :, known : known + more]
+        np.multiply(last, out[:, :, 1 : 1 + more], out=new)
+        new += last
+        new += out[:, :, 1 : 1 + more]
+        known += more
+    return out
+
+
+class Core(NamedTuple):
+    """Of each step: a part of its law of mass β with these central moments, and a flat part of mass α.
+
+    So |E[e^(itL)]| ≤ 1 − β·(vt²/2 − m₃t³/6), and ≤ 1 − α·(1 − 2/(t·width)), and ≤ variation/t.
+    """
+
+    beta: Doubles
+    variance: Doubles
+    third: Doubles
+    alpha: Doubles
+    width: Doubles
+    variation: Doubles
+    turn: float
+    """Up to here the first bound falls, for every step."""
+
+    def near(self, t: float) -> Doubles:
+        """The logarithm of the first bound, each step's."""
+        bound: Doubles = np.log1p(-self.beta * (self.variance * t * t / 2 - self.third * t**3 / 6))
+        return bound
+
+    def far(self, t: float) -> Doubles:
+        """The logarithm of the second bound, which falls in t; 0 where it says nothing."""
+        flat = np.log1p(-self.alpha * np.maximum(0.0, 1 - 2 / (t * self.width)))
+        bound: Doubles = np.minimum(flat, np.log(self.variation / t))
+        return bound

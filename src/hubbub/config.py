@@ -1,0 +1,535 @@
+"""`hubbub.toml`: what the owner declares once, beside the data. All of it is public, none is from rows.
+
+    population = 20000          # how many people there are, where that is public
+    rows_per_unit = 10          # how much one unit may contribute
+    groups_per_unit = 4
+    ledger = "visits.ledger"    # where all that is spent is remembered; or "postgresql://…"
+    account = "visits"          # in that ledger; the table's name, unless told
+    version = "2026-11"         # of the data: a question is answered once a version
+    secret = "releases.key"     # seals what is released in the ledger
+    window = "day"              # the budget is for each stretch of time by this column, and for its rows
+
+    [budget]
+    epsilon = 1
+    delta = 1e-6                # above 1/1000 only with a population
+    allow_large_epsilon = false # true confirms an epsilon above 20
+
+    [about]                     # what only the owner knows, for the label: hubbub report
+    use = "planning of wards"
+
+    [tables.visits]
+    path = "visits.parquet"     # beside this file
+    unit = "patient"            # or "row": one row is one person
+    types = { day = "date" }
+    bounds = { cost = [0, 5000] }
+    keys = { region = ["North", "South"], ward = "1:12", town = "@towns.txt" }
+
+    [tables.towns]
+    path = "towns.csv"
+    public = true               # nobody's rows
+    encoding = "latin-1"        # of a CSV file; UTF-8, unless told
+    quotes = false              # each line of the file is a row, whatever is in it
+
+It is read strictly: what is not known here is refused, by the name of the file and of the entry.
+"""
+
+import os
+import tomllib
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import date, datetime
+from decimal import Decimal, InvalidOperation
+from functools import partial
+from pathlib import Path
+from typing import Any, TypeVar
+
+from hubbub.accounting import Budget
+from hubbub.engines.csv_rows import csv_format
+from hubbub.engines.data_identity import members, of_files
+from hubbub.engines.schema import Kind, bounds_of, keys_of
+from hubbub.errors import HubbubError, InvalidInput
+from hubbub.numbers import parse_integer
+from hubbub.output_files import CONFIG_NAME, protect_paths
+from hubbub.unit import Unit
+
+__all__ = [
+    "CONFIG_NAME",
+    "ROW",
+    "Config",
+    "TableConfig",
+    "parse_keys",
+    "parse_kind",
+    "read_config",
+    "read_key_texts",
+]
+
+_T = TypeVar("_T")
+ROW = "row"
+"""What is written for a unit where one row is one person."""
+_MOST_KEYS = 10_000_000
+_ENDINGS = (".parquet", ".pq", ".csv", ".txt")
+_TOP = (
+    *("population", "rows_per_unit", "groups_per_unit"),
+    *("ledger", "secret", "account", "version", "window", "about", "budget", "tables"),
+)
+_TABLE = ("path", "unit", "public", "types", "bounds", "keys", "quotes", "encoding")
+_WORDS = {
+    **{kind.value: kind for kind in Kind if kind is not Kind.OPAQUE},
+    **dict.fromkeys(("int", "integer", "bigint", "float", "double", "real", "decimal"), Kind.NUMBER),
+    **dict.fromkeys(("string", "str", "varchar", "category"), Kind.TEXT),
+    **dict.fromkeys(("bool",), Kind.BOOLEAN),
+    **dict.fromkeys(("datetime",), Kind.TIMESTAMP),
+}
+
+
+@dataclass(frozen=True)
+class TableConfig:
+    """One table: where it is, whose rows it has, and what is public of its columns."""
+
+    name: str
+    path: Any
+    """A path or a pattern; or what was opened instead, where it is of the same rows."""
+    unit: str | None = None
+    """The column that says who is protected; None where each row is somebody, or nobody."""
+    is_public: bool = False
+    types: Mapping[str, Kind] = field(default_factory=dict)
+    bounds: Mapping[str, Any] = field(default_factory=dict)
+    keys: Mapping[str, Any] = field(default_factory=dict)
+    quotes: bool = True
+    """Whether fields of a CSV file may be quoted."""
+    encoding: str = "utf-8"
+    """Of a CSV file."""
+
+
+@dataclass(frozen=True)
+class Config:
+    """What a hubbub.toml says."""
+
+    tables: tuple[TableConfig, ...]
+    population: int | None = None
+    rows_per_unit: int | None = None
+    groups_per_unit: int | None = None
+    budget: Budget | None = None
+    ledger: str | None = None
+    """A path, or the address of a database."""
+    secret: str | None = None
+    """The path of a secret that seals what is released."""
+    account: str | None = None
+    version: str | None = None
+    window: str | None = None
+    """The column by which time is divided into windows, each with a budget."""
+    about: Mapping[str, str] = field(default_factory=dict)
+    """What the owner states for the label."""
+    opened: str | None = None
+    """The table that was asked for by its path; None where all were."""
+    file: str = CONFIG_NAME
+    """Where it is written."""
+
+    @property
+    def unit(self) -> Unit:
+        """Who is protected."""
+        first = next(table for table in self.tables if not table.is_public)
+        return Unit.row() if first.unit is None else Unit(first.unit)
+
+    def promise(self, table: TableConfig | None) -> tuple[Any, ...]:
+        """Who is protected, and what pays for it: what must be the same wherever rows are declared."""
+        ledger = self.ledger
+        if ledger is not None and not ledger.startswith(("postgresql://", "postgres://")):
+            ledger = os.path.realpath(ledger)
+        whose = () if table is None else (table.is_public, (table.unit or "").lower())
+        return (*whose, ledger, self.payer, self.budget, self.window)
+
+    @property
+    def payer(self) -> str | None:
+        """The account that pays for all tables; None without a ledger."""
+        first = next(table for table in self.tables if not table.is_public)
+        return None if self.ledger is None else self.account or first.name
+
+    def named(self, name: str | None) -> tuple[TableConfig, ...]:
+        """The tables; the one that was asked for under another name, if one is given."""
+        if name is None:
+            return self.tables
+        if self.opened is None:
+            raise InvalidInput(
+                f"a table is named besides {CONFIG_NAME}",
+                why="its tables have their names there",
+                fix="leave the name out, or give the path of the table's file",
+            )
+        return tuple(replace(each, name=name) if each.name == self.opened else each for each in self.tables)
+
+    def is_asked(self, table: TableConfig) -> bool:
+        """Whether what is passed besides is about this table."""
+        opened = next((each.path for each in self.tables if each.name == self.opened), table.path)
+        return not table.is_public and table.path is opened
+
+
+def read_config(path: str | Path) -> Config:
+    """Read a hubbub.toml; everything in it is checked that can be without the data."""
+    file = Path(path)
+    try:
+        text = file.read_text(encoding="utf-8-sig")
+        # A decimal means what is written: 0.1 is one tenth.
+        stated = tomllib.loads(text, parse_float=Decimal)
+    except (OSError, UnicodeDecodeError) as problem:
+        why = getattr(problem, "strerror", None) or "it is not UTF-8"
+        raise InvalidInput(
+            f"{file} cannot be read",
+            why=str(why).lower(),
+            fix=f"write one with: hubbub init FILE, beside {file}",
+        ) from None
+    except tomllib.TOMLDecodeError as problem:
+        raise InvalidInput(
+            f"{file} is not TOML", why=str(problem).removesuffix("."), fix="correct it; see docs/queries.md"
+        ) from None
+    facts = _Reader(file).facts(stated)
+    protect_paths(file, *(path for table in facts.tables for path in members(table.path)))
+    protect_paths(*(path for path in (facts.ledger, facts.secret) if path and "://" not in path))
+    return facts
+
+
+class _Reader:
+    """One reading of one file; it knows its name, for errors."""
+
+    def __init__(self, file: Path) -> None:
+        self._file = file
+
+    def facts(self, stated: Mapping[str, Any]) -> Config:
+        self._known(stated, _TOP, "")
+        people = self._whole(stated, "population")
+        tables = self._mapping(stated, "tables")
+        made = tuple(self._table(name, tables) for name in tables)
+        protected = [table for table in made if not table.is_public]
+        if not protected:
+            raise self._wrong(
+                "tables", "has no protected table", "there is nobody to protect", "add one, with a unit"
+            )
+        self._refuse_both(made)
+        if len({table.unit is None for table in protected}) > 1:
+            raise self._wrong(
+                "tables",
+                "protects rows in one table and a column in another",
+                "an account is for one unit",
+                "name the unit's column in each, or open them apart",
+            )
+        return Config(
+            made,
+            people,
+            self._whole(stated, "rows_per_unit"),
+            self._whole(stated, "groups_per_unit"),
+            self._budget(stated, people),
+            *self._kept(stated),
+            self._about(stated),
+            file=str(self._file),
+        )
+
+    def _refuse_both(self, tables: Sequence[TableConfig]) -> None:
+        """No file is public and protected."""
+        known = [(table, of_files(members(table.path))) for table in tables]
+        for public, files in known:
+            for other, theirs in known:
+                if public.is_public and not other.is_public and files.meets(theirs):
+                    raise self._wrong(
+                        f"tables.{public.name}",
+                        f"is public, and has a file of tables.{other.name}, which is protected",
+                        "what is public is shown as it is",
+                        "take one of both away, or name the files in it that are nobody's",
+                    )
+
+    def _about(self, stated: Mapping[str, Any]) -> dict[str, str]:
+        given = self._mapping(stated, "about")
+        for name, text in given.items():
+            if not isinstance(text, str):
+                raise self._wrong(f"about.{name}", "is not a text", "people read it", "write it in words")
+        return dict(given)
+
+    def _kept(
+        self, stated: Mapping[str, Any]
+    ) -> tuple[str | None, str | None, str | None, str | None, str | None]:
+        """Where what is spent is kept, and under which names."""
+        names = ("ledger", "secret", "account", "version", "window")
+        for name in names:
+            value = stated.get(name)
+            if value is not None and (not isinstance(value, str) or not value.strip()):
+                raise self._wrong(name, "is not a text", "it is a name", f'write {name} = "visits"')
+            if value is not None and name in {"secret", "account", "version"} and "ledger" not in stated:
+                raise self._wrong(
+                    name,
+                    "is given without a ledger",
+                    "only a ledger keeps it",
+                    'add ledger = "visits.ledger"',
+                )
+        where, secret, account, version, window = (stated.get(name) for name in names)
+        if where is not None and not where.startswith(("postgresql://", "postgres://")):
+            where = str(self._file.parent / where)
+        if secret is not None:
+            secret = str(self._file.parent / secret)
+        return where, secret, account, version, window
+
+    def _budget(self, stated: Mapping[str, Any], people: int | None) -> Budget | None:
+        if "budget" not in stated:
+            return None
+        given = self._mapping(stated, "budget")
+        self._known(given, ("epsilon", "delta", "allow_large_epsilon"), "budget.")
+        for name in ("epsilon", "delta"):
+            value = given.get(name, 0)
+            if isinstance(value, bool) or not isinstance(value, (int, Decimal)):
+                raise self._wrong(
+                    f"budget.{name}", "is not a number", "it is a cost", "write it as 1 or 1e-6"
+                )
+        if "epsilon" not in given:
+            raise self._wrong(
+                "budget", "has no epsilon", "it is the most that may be spent", "add epsilon = 1"
+            )
+        return self._checked(
+            "budget",
+            lambda: Budget(
+                given["epsilon"],
+                given.get("delta", 0),
+                population=people,
+                allow_large_epsilon=given.get("allow_large_epsilon", False),
+            ),
+        )
+
+    def _table(self, name: str, tables: Mapping[str, Any]) -> TableConfig:
+        entry = f"tables.{name}"
+        given = self._mapping(tables, name, "tables.")
+        self._known(given, _TABLE, f"{entry}.")
+        is_public = given.get("public", False)
+        if not isinstance(is_public, bool):
+            raise self._wrong(
+                f"{entry}.public", "is not true or false", "it is one of both", "write public = true"
+            )
+        unit = given.get("unit")
+        if is_public and unit is not None:
+            raise self._wrong(
+                entry, "is public and has a unit", "a public table is nobody's", "take one of both away"
+            )
+        if not is_public and (not isinstance(unit, str) or not unit.strip()):
+            raise self._wrong(
+                f"{entry}.unit",
+                "is missing, or not the name of a column",
+                "without it nobody knows who is protected",
+                f'write unit = "patient", or unit = "{ROW}" where one row is one person',
+            )
+        kinds = {
+            column: self._checked(f"{entry}.types.{column}", partial(parse_kind, kind))
+            for column, kind in self._mapping(given, "types", f"{entry}.").items()
+        }
+        bounds = {
+            column: self._bounds(f"{entry}.bounds.{column}", ends, column)
+            for column, ends in self._mapping(given, "bounds", f"{entry}.").items()
+        }
+        keys = {
+            column: self._keys(f"{entry}.keys.{column}", values, column, kinds.get(column))
+            for column, values in self._mapping(given, "keys", f"{entry}.").items()
+        }
+        if is_public and (bounds or keys):
+            raise self._wrong(
+                entry, "is public and has bounds or keys", "its own rows say them", "take them away"
+            )
+        key = None if is_public or unit == ROW else unit
+        path = self._path(entry, given)
+        return TableConfig(name, path, key, is_public, kinds, bounds, keys, *self._lines(entry, given))
+
+    def _lines(self, entry: str, given: Mapping[str, Any]) -> tuple[bool, str]:
+        """How a CSV file is read."""
+        quotes, encoding = given.get("quotes", True), given.get("encoding", "utf-8")
+        if not isinstance(quotes, bool):
+            raise self._wrong(
+                f"{entry}.quotes", "is not true or false", "it is one of both", "write quotes = false"
+            )
+        if not isinstance(encoding, str):
+            raise self._wrong(
+                f"{entry}.encoding", "is not a text", "it is a name", 'write encoding = "latin-1"'
+            )
+        self._checked(f"{entry}.encoding", lambda: csv_format(has_quotes=quotes, encoding=encoding))
+        return quotes, encoding
+
+    def _path(self, entry: str, given: Mapping[str, Any]) -> str:
+        path = given.get("path")
+        if not isinstance(path, str) or not path.strip():
+            raise self._wrong(
+                f"{entry}.path",
+                "is missing, or not a text",
+                "it says where the rows are",
+                'write path = "visits.csv"',
+            )
+        if Path(path).suffix.lower() not in _ENDINGS:
+            raise self._wrong(
+                f"{entry}.path",
+                "is not CSV or Parquet",
+                "such files are declared here",
+                f"use one that ends in {', '.join(_ENDINGS)}",
+            )
+        full = str(self._file.parent / path)
+        there = members(full)
+        if not there or not all(Path(each).is_file() for each in there):
+            raise self._wrong(
+                f"{entry}.path",
+                "leads to no file",
+                "paths are relative to this file",
+                "correct it, or take it away",
+            )
+        return full
+
+    def _bounds(self, entry: str, ends: Any, column: str) -> Any:
+        if isinstance(ends, list) and all(
+            isinstance(end, (int, Decimal)) and not isinstance(end, bool) for end in ends
+        ):
+            return self._checked(entry, lambda: bounds_of(ends, column))
+        raise self._wrong(
+            entry, "is not a pair of numbers", "values are clamped between two", "write it as [0, 100]"
+        )
+
+    def _keys(self, entry: str, given: Any, column: str, kind: Kind | None) -> Any:
+        if isinstance(given, str):
+            texts = self._checked(entry, lambda: read_key_texts(given, column, self._file.parent))
+            known = kind or (Kind.NUMBER if isinstance(texts, range) else Kind.TEXT)
+            values: Iterable[Any] = self._checked(entry, lambda: parse_keys(texts, column, known))
+        elif isinstance(given, list):
+            values = [float(value) if isinstance(value, Decimal) else value for value in given]
+        else:
+            raise self._wrong(
+                entry,
+                "is not a list",
+                "each key is one row of an answer",
+                'write ["a", "b"], "0:99" or "@file.txt"',
+            )
+        listed = list(values)
+        kinds = [each for each in {_kind_of_key(value) for value in listed} if each is not None]
+        if len(kinds) != 1 or any(_kind_of_key(value) is None for value in listed):
+            raise self._wrong(
+                entry,
+                "is empty, or has keys of several types",
+                "they are of one column",
+                "list keys of one type",
+            )
+        return self._checked(entry, lambda: keys_of(listed, column, kind or kinds[0]))
+
+    # The forms of entries
+
+    def _known(self, given: Mapping[str, Any], names: tuple[str, ...], before: str) -> None:
+        for name in given:
+            if name not in names:
+                raise self._wrong(
+                    f"{before}{name}",
+                    "is not known",
+                    "passing over it would change what is promised",
+                    f"use one of: {', '.join(names)}",
+                )
+
+    def _mapping(self, given: Mapping[str, Any], name: str, before: str = "") -> Mapping[str, Any]:
+        value = given.get(name, {})
+        if not isinstance(value, dict):
+            raise self._wrong(
+                f"{before}{name}", "is not a table", "it has entries of its own", f"write [{before}{name}]"
+            )
+        return value
+
+    def _whole(self, given: Mapping[str, Any], name: str) -> int | None:
+        value = given.get(name)
+        if value is None:
+            return None
+        if isinstance(value, bool) or not isinstance(value, int):
+            raise self._wrong(name, "is not a whole number", "it counts", f"write {name} = 10")
+        return self._checked(name, lambda: parse_integer(value, name))
+
+    def _checked(self, entry: str, make: Callable[[], _T]) -> _T:
+        """What `make` gives; its refusal is told with the file and the entry."""
+        try:
+            return make()
+        except HubbubError as problem:
+            raise type(problem)(
+                f"{self._file}: in {entry}, {problem.what}", why=problem.why, fix=problem.fix
+            ) from None
+
+    def _wrong(self, entry: str, what: str, why: str, fix: str) -> InvalidInput:
+        return InvalidInput(f"{self._file}: {entry} {what}", why=why, fix=fix)
+
+
+def parse_kind(given: Any) -> Kind:
+    """A type in words, as people write it.
+
+    >>> parse_kind("float"), parse_kind("date")
+    (<Kind.NUMBER: 'number'>, <Kind.DATE: 'date'>)
+    """
+    kind = given if isinstance(given, Kind) else _WORDS.get(str(given).strip().lower())
+    if kind is None or kind is Kind.OPAQUE:
+        raise InvalidInput(
+            f"{str(given)[:40]!r} is not a type",
+            why="columns are numbers, texts, booleans, dates or timestamps",
+            fix="use number, text, boolean, date or timestamp",
+        )
+    return kind
+
+
+def read_key_texts(text: str, name: str, folder: Path | None = None) -> range | list[str]:
+    """Keys in one text: `a,b,c`, the whole numbers `0:99`, or `@file.txt` with one key a line.
+
+    >>> read_key_texts("North,South", "region"), read_key_texts("0:99", "bin")
+    (['North', 'South'], range(0, 100))
+    """
+    if text.startswith("@"):
+        try:
+            file = (folder or Path()) / text[1:]
+            protect_paths(file)
+            lines = file.read_text(encoding="utf-8-sig").splitlines()
+        except (OSError, UnicodeDecodeError):
+            raise InvalidInput(
+                f"the file of the keys of {name} cannot be read",
+                why="it has one key a line, in UTF-8",
+                fix="give the path of such a file, as @keys.txt",
+            ) from None
+        return [line for line in lines if line]
+    low, colon, high = text.partition(":")
+    if colon and _is_integer(low) and _is_integer(high):
+        first, last = int(low), int(high)
+        if not first <= last < first + _MOST_KEYS:
+            raise InvalidInput(
+                f"the keys of {name} are no range, or more than ten million",
+                why="each of them is one row of the answer",
+                fix="write the first and the last, as 0:99",
+            )
+        return range(first, last + 1)
+    return [part.strip() for part in text.split(",")]
+
+
+def parse_keys(texts: Iterable[Any], name: str, kind: Kind) -> list[Any]:
+    """Keys that were written as texts, as values of a column's kind."""
+    try:
+        return [_as_kind(text, kind) for text in texts]
+    except (ValueError, InvalidOperation, KeyError):
+        raise InvalidInput(
+            f"a key of {name} is not a {kind.value}",
+            why="it would never be met in the data",
+            fix=f"write keys of kind {kind.value}, or declare another type for {name}",
+        ) from None
+
+
+def _as_kind(text: Any, kind: Kind) -> Any:
+    if kind is Kind.NUMBER:
+        return float(Decimal(text))
+    if kind is Kind.BOOLEAN:
+        return {"true": True, "false": False}[str(text).lower()]
+    if kind is Kind.DATE:
+        return date.fromisoformat(str(text))
+    if kind is Kind.TIMESTAMP:
+        return datetime.fromisoformat(str(text))
+    return str(text)
+
+
+def _kind_of_key(value: Any) -> Kind | None:
+    if isinstance(value, bool):
+        return Kind.BOOLEAN
+    if isinstance(value, (int, float)):
+        return Kind.NUMBER
+    if isinstance(value, str):
+        return Kind.TEXT
+    if isinstance(value, datetime):
+        return Kind.TIMESTAMP
+    return Kind.DATE if isinstance(value, date) else None
+
+
+def _is_integer(text: str) -> bool:
+    digits = text.strip().removeprefix("-")
+    return digits.isascii() and digits.isdigit() and len(digits) <= 15

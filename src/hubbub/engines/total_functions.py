@@ -1,0 +1,297 @@
+"""Expressions that mean the same on every engine, and that no row can make fail.
+
+Numbers are finite doubles of at most 2^200 in size when they come from a table; sums, products and quotients
+stay within the doubles, so no engine raises, and all of them give the same one. Texts are read as numbers or
+dates only if they look like one, letter by letter; letters are those of ASCII where case is changed. What no
+two engines agree on is not here.
+
+Proof: docs/proofs/bounding.md, "Rows"
+"""
+
+from collections.abc import Mapping
+from datetime import date, datetime
+from fractions import Fraction
+
+from sqlglot import exp
+
+from hubbub.engines.schema import Key, Kind, Table
+from hubbub.errors import InvalidInput
+from hubbub.unit import Window
+
+__all__ = [
+    "BIGINT",
+    "DOUBLE",
+    "LEAST_MOMENT",
+    "MOST_MOMENT",
+    "SQL_NAMES",
+    "WIDE",
+    "as_declared",
+    "finite",
+    "in_range",
+    "lowered",
+    "moment_literal",
+    "number_as_text",
+    "number_literal",
+    "number_text",
+    "text_as",
+    "text_literal",
+    "uppered",
+    "within",
+    "within_years",
+    "without_signs",
+]
+
+DOUBLE = exp.DataType.build("DOUBLE")
+BIGINT = exp.DataType.build("BIGINT")
+WIDE = exp.DataType.build("INT128")
+"""Integers of at least 38 digits: sums are of these."""
+SQL_NAMES = {
+    Kind.NUMBER: "DOUBLE",
+    Kind.TEXT: "VARCHAR",
+    Kind.BOOLEAN: "BOOLEAN",
+    Kind.DATE: "DATE",
+    Kind.TIMESTAMP: "TIMESTAMP",
+    Kind.OPAQUE: "VARCHAR",
+}
+LEAST_MOMENT: dict[Kind, Key] = {Kind.DATE: date.min, Kind.TIMESTAMP: datetime.min}  # noqa: DTZ901 - no zone
+MOST_MOMENT: dict[Kind, Key] = {Kind.DATE: date.max, Kind.TIMESTAMP: datetime.max}  # noqa: DTZ901
+_LOWER, _UPPER = "abcdefghijklmnopqrstuvwxyz", "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
+_MOST = 2.0**200
+_LARGEST = 1.7976931348623157e308
+_TRUE, _FALSE = ("true", "t", "yes", "y", "1"), ("false", "f", "no", "n", "0")
+# At most 59 digits before or after the point: all of these are within 2^±200.
+_NUMBER = "^ *[+-]?([0-9]{1,30}([.][0-9]{0,30})?|[.][0-9]{1,30})([eE][+-]?[0-2]?[0-9])? *$"
+_FOURS = "(0[48]|[2468][048]|[13579][26])"
+_DAY = (
+    "([0-9]{4}-((0[13578]|1[02])-(0[1-9]|[12][0-9]|3[01])|(0[469]|11)-(0[1-9]|[12][0-9]|30)"
+    f"|02-(0[1-9]|1[0-9]|2[0-8]))|([0-9][0-9]{_FOURS}|{_FOURS}00)-02-29)"
+)
+_TIME = "([ T]([01][0-9]|2[0-3]):[0-5][0-9](:[0-5][0-9]([.][0-9]{1,6})?)?)?"
+_LOOKS = {Kind.NUMBER: _NUMBER, Kind.DATE: f"^{_DAY}$", Kind.TIMESTAMP: f"^{_DAY}{_TIME}$"}
+_TEXT_DIGITS = 10**6
+_TEXT = exp.DataType.build("VARCHAR")
+
+
+# Literals
+
+
+def number_text(value: float | Fraction) -> str:
+    """A double as a literal that every engine reads as just that one."""
+    text = repr(float(value))
+    return text if "e" in text else f"{text}e0"
+
+
+def number_literal(value: float | Fraction) -> exp.Expr:
+    """A number, always a double in the engine."""
+    number = float(value)
+    text = str(int(number)) if number == int(number) and abs(number) < 2**53 else number_text(number)
+    return exp.Cast(this=_plain_number(text), to=DOUBLE.copy())
+
+
+def _plain_number(text: str) -> exp.Expr:
+    if text.startswith("-"):
+        return exp.Neg(this=exp.Literal.number(text[1:]))
+    return exp.Literal.number(text)
+
+
+def text_literal(value: str) -> exp.Expr:
+    """A text, quoted by the dialect's writer."""
+    return exp.Literal.string(value)
+
+
+def moment_literal(value: Key) -> exp.Expr:
+    """A date or a timestamp."""
+    assert isinstance(value, date)
+    to = "TIMESTAMP" if isinstance(value, datetime) else "DATE"
+    text = value.isoformat(sep=" ") if isinstance(value, datetime) else value.isoformat()
+    return exp.Cast(this=exp.Literal.string(text), to=exp.DataType.build(to))
+
+
+# Kinds
+
+
+def as_declared(sql: exp.Expr, known: Kind, kind: Kind, column: str) -> exp.Expr:
+    """A column that is of one kind, as the kind that is declared for it."""
+    to = exp.DataType.build(SQL_NAMES[kind])
+    if kind in {known, Kind.OPAQUE}:
+        return sql
+    if kind is Kind.TEXT:
+        cast = exp.TryCast if known is Kind.OPAQUE else exp.Cast
+        return number_as_text(without_signs(sql)) if known is Kind.NUMBER else cast(this=sql, to=to)
+    if known in {Kind.TEXT, Kind.OPAQUE}:
+        return text_as(sql if known is Kind.TEXT else exp.TryCast(this=sql, to=_TEXT.copy()), kind)
+    if known in LEAST_MOMENT and kind in LEAST_MOMENT:
+        return exp.Cast(this=sql, to=to)
+    if (known, kind) == (Kind.BOOLEAN, Kind.NUMBER):
+        one = exp.If(this=sql, true=number_literal(1))
+        return exp.Case(ifs=[one, exp.If(this=exp.Not(this=sql.copy()), true=number_literal(0))])
+    if (known, kind) == (Kind.NUMBER, Kind.BOOLEAN):
+        return exp.NEQ(this=sql, expression=number_literal(0))
+    raise InvalidInput(
+        f"the column {column!r} is a {known.value}, and declared as a {kind.value}",
+        why="engines disagree on what that would be",
+        fix=f"declare it as {known.value}, or leave the type out",
+    )
+
+
+# Numbers
+
+
+def finite(number: exp.Expr) -> exp.Expr:
+    """The number as it comes from a table: beyond 2^200 it is 2^200; what is no finite number is NULL."""
+    most, least = number_literal(_MOST), number_literal(-_MOST)
+    inside = exp.Between(this=number, low=least, high=most)
+    above = exp.Between(this=number.copy(), low=most.copy(), high=number_literal(_LARGEST))
+    below = exp.Between(this=number.copy(), low=number_literal(-_LARGEST), high=least.copy())
+    return exp.Case(
+        ifs=[
+            exp.If(this=inside, true=number.copy()),
+            exp.If(this=above, true=most.copy()),
+            exp.If(this=below, true=least.copy()),
+        ]
+    )
+
+
+def in_range(number: exp.Expr) -> exp.Expr:
+    """The number, where it is `finite`, and 0 where it is smaller than 2^-200.
+
+    Some engines raise where a product leaves the doubles; so of such numbers it is made.
+    """
+    small = exp.LT(this=exp.Abs(this=number), expression=number_literal(1 / _MOST))
+    zero = exp.If(this=small, true=number_literal(0))
+    return exp.Case(ifs=[zero], default=finite(number.copy()))
+
+
+def without_signs(number: exp.Expr) -> exp.Expr:
+    """The number, where 0 has no sign.
+
+    Which of −0.0 and 0.0 stands for both in a group depends on the order of rows, also of others'.
+    """
+    zero = exp.If(this=exp.EQ(this=number, expression=number_literal(0)), true=number_literal(0))
+    return exp.Case(ifs=[zero], default=number.copy())
+
+
+def number_as_text(number: exp.Expr) -> exp.Expr:
+    """The number in digits, six behind the point at most and no zeros at the end.
+
+    NULL where that would not be exact: beyond 2^53, and beyond 2^33 where it is not whole. What is cast is
+    in range by itself: an engine may compute a branch of CASE that it does not take.
+    """
+    size = exp.Abs(this=number)
+    whole = exp.And(
+        this=exp.LT(this=size, expression=number_literal(2.0**53)),
+        expression=exp.EQ(this=number.copy(), expression=exp.Floor(this=number.copy())),
+    )
+    above = exp.Greatest(this=number.copy(), expressions=[number_literal(-(2.0**53))])
+    held = exp.Least(this=above, expressions=[number_literal(2.0**53)])
+    plain = _as_text(exp.Cast(this=held, to=BIGINT.copy()))
+    below = exp.Least(this=size.copy(), expressions=[number_literal(2.0**33)])
+    scaled = exp.Mul(this=below, expression=number_literal(_TEXT_DIGITS))
+    steps = exp.Cast(
+        this=exp.Floor(this=exp.Add(this=scaled, expression=number_literal(0.5))), to=BIGINT.copy()
+    )
+    digits = exp.Literal.number(_TEXT_DIGITS)
+    rest = exp.Mod(this=steps.copy(), expression=digits.copy())
+    negative = exp.And(
+        this=exp.LT(this=number.copy(), expression=number_literal(0)),
+        expression=exp.GT(this=steps.copy(), expression=exp.Literal.number(0)),
+    )
+    sign = exp.Case(ifs=[exp.If(this=negative, true=text_literal("-"))], default=text_literal(""))
+    padded = exp.Pad(
+        this=_as_text(rest), expression=exp.Literal.number(6), fill_pattern=text_literal("0"), is_left=True
+    )
+    shown = exp.DPipe(
+        this=text_literal("."),
+        expression=exp.Trim(this=padded, expression=text_literal("0"), position="TRAILING"),
+        safe=True,
+    )
+    behind = exp.Case(
+        ifs=[exp.If(this=exp.EQ(this=rest.copy(), expression=exp.Literal.number(0)), true=text_literal(""))],
+        default=shown,
+    )
+    before = _as_text(exp.IntDiv(this=steps, expression=digits))
+    text = exp.DPipe(this=exp.DPipe(this=sign, expression=before, safe=True), expression=behind, safe=True)
+    small = exp.LT(this=size.copy(), expression=number_literal(2.0**33))
+    return exp.Case(ifs=[exp.If(this=whole, true=plain), exp.If(this=small, true=text)])
+
+
+def _as_text(sql: exp.Expr) -> exp.Expr:
+    return exp.Cast(this=sql, to=exp.DataType.build("VARCHAR"))
+
+
+# Texts
+
+
+def lowered(text: exp.Expr) -> exp.Expr:
+    """The text with the letters A to Z small; others are as they were."""
+    return exp.Translate(this=text, from_=text_literal(_UPPER), to=text_literal(_LOWER))
+
+
+def uppered(text: exp.Expr) -> exp.Expr:
+    """The text with the letters a to z large; others are as they were."""
+    return exp.Translate(this=text, from_=text_literal(_LOWER), to=text_literal(_UPPER))
+
+
+def text_as(text: exp.Expr, kind: Kind) -> exp.Expr:
+    """A text as a number, truth, date or timestamp, if it looks like one; else NULL."""
+    if kind is Kind.TEXT:
+        return text
+    if kind is Kind.BOOLEAN:
+        words = [
+            exp.If(
+                this=exp.In(this=lowered(text.copy()), expressions=[text_literal(word) for word in known]),
+                true=exp.Boolean(this=truth),
+            )
+            for truth, known in ((True, _TRUE), (False, _FALSE))
+        ]
+        return exp.Case(ifs=words)
+    looks: exp.Expr = exp.RegexpLike(this=text, expression=text_literal(_LOOKS[kind]))
+    if kind is not Kind.NUMBER:  # there is no year 0
+        later = exp.GTE(this=text.copy(), expression=text_literal("0001"))
+        looks = exp.And(this=looks, expression=later)
+    # Cast is only what looks so: a literal is read as soon as it is written, whatever branch it is in.
+    read = exp.Case(ifs=[exp.If(this=looks, true=text.copy())])
+    return exp.TryCast(this=read, to=exp.DataType.build(SQL_NAMES[kind]))
+
+
+# Dates
+
+
+def within(window: Window, table: Table, moments: Mapping[str, exp.Expr]) -> exp.Expr:
+    """Whether a row is in a window, by itself; one without a time is in none.
+
+    `moments` are the columns as their kinds.
+
+    Guarantee: rows outside of the window change nothing.
+    Proof: docs/proofs/ledger.md, "Windows"
+    """
+    column = table.find(window.column)
+    if column.kind not in LEAST_MOMENT:
+        raise InvalidInput(
+            f"the window's column {column.name!r} of {table.name} is no date or timestamp",
+            why="a window's budget pays only for its rows, so each row must say when it was",
+            fix="name a column with dates, or declare its type",
+        )
+    moment = moments[column.name]
+    is_date = column.kind is Kind.DATE
+    first, beyond = (
+        moment_literal(end if is_date else datetime(end.year, end.month, end.day))  # noqa: DTZ001 - no zone
+        for end in (window.start, window.end)
+    )
+    return exp.And(
+        this=exp.GTE(this=moment.copy(), expression=first),
+        expression=exp.LT(this=moment.copy(), expression=beyond),
+    )
+
+
+def within_years(moment: exp.Expr, kind: Kind) -> exp.Expr:
+    """NULL where a date or timestamp is not in the years 1 to 9999.
+
+    Beyond these date functions raise, and Python has no such dates.
+    """
+    least, most = (moment_literal(LEAST_MOMENT[kind]), moment_literal(MOST_MOMENT[kind]))
+    inside = exp.And(
+        this=exp.GTE(this=moment, expression=least),
+        expression=exp.LTE(this=moment.copy(), expression=most),
+    )
+    return exp.Case(ifs=[exp.If(this=inside, true=moment.copy())])

@@ -1,0 +1,130 @@
+"""How far a law strays: exact tails, and the widths and scales that follow from them.
+
+Proof: docs/proofs/accuracy.md
+"""
+
+import math
+from collections.abc import Callable
+from fractions import Fraction
+from functools import lru_cache
+from itertools import accumulate
+
+from hubbub.noise.enclosures import Enclosure, exp_neg, log, outside, quotient
+from hubbub.numbers import Number, parse_integer, parse_probability
+
+__all__ = [
+    "discrete_laplace_beyond",
+    "half_width",
+    "laplace_sum_beyond",
+    "least_whole",
+    "rounded_gaussian_beyond",
+]
+
+Beyond = Callable[[int, int], Enclosure]
+"""2^bits·Pr[|X| > m], given m and bits."""
+
+
+def discrete_laplace_beyond(scale: Fraction, m: int, bits: int) -> Enclosure:
+    """Pr[|X| > m] = 2q^(m+1)/(1+q) with q = e^(−1/scale).
+
+    >>> low, high = discrete_laplace_beyond(Fraction(1), 0, 64)
+    >>> round(high / 2**64, 3)
+    0.538
+    """
+    q = exp_neg(1 / scale, bits)
+    tail = exp_neg((m + 1) / scale, bits)
+    return quotient((2 * tail[0], 2 * tail[1]), ((1 << bits) + q[0], (1 << bits) + q[1]), bits)
+
+
+def rounded_gaussian_beyond(sigma: Fraction, m: int, bits: int) -> Enclosure:
+    """Pr[|X| > m] = Pr[|σZ| ≥ m + ½]."""
+    return outside((2 * m + 1) / (2 * sigma), bits)
+
+
+def laplace_sum_beyond(scale: Fraction, terms: int, m: int, bits: int) -> Enclosure:
+    """Pr[|X₁ + … + X_terms| > m] of independent draws, each discrete Laplace.
+
+    With q = e^(−1/scale): 2q^(m+1)·Σ_i C(m+i, i)·(1−q)^i·(f_0 + … + f_(terms−1−i)), i below `terms`.
+
+    >>> low, high = laplace_sum_beyond(Fraction(1), 2, 4, 64)
+    >>> round(high / 2**64, 4)
+    0.0314
+    """
+    # The sum is at most q^−(m+1), and at most 2^(m + terms): so much is multiplied up.
+    work = bits + 64 + min(math.ceil(Fraction(3, 2) * (m + 1) / scale), m + terms) + _digits(scale, terms)
+    q, tail, one = exp_neg(1 / scale, work), exp_neg((m + 1) / scale, work), 1 << work
+    sums = _race(scale, terms, bits)
+    low = high = 0
+    term = one, one
+    for i in range(terms):
+        low, high = low + term[0] * sums[-1 - i][0], high + term[1] * sums[-1 - i][1]
+        up = (one - q[1]) * (m + i + 1), (one - q[0]) * (m + i + 1)
+        term = term[0] * up[0] // (i + 1) >> work, (term[1] * up[1] // (i + 1) >> work) + 2
+    shift = 2 * work + 64 - 1  # one bit less: both sides
+    return low * tail[0] >> shift, (high * tail[1] >> shift) + 1
+
+
+@lru_cache(maxsize=64)
+def _race(scale: Fraction, terms: int, bits: int) -> tuple[Enclosure, ...]:
+    """2^(bits+64)·(f_0 + … + f_k) for all k below `terms`.
+
+    f_k is the coefficient of v^k in ((1 − (1−q)v)/(1 + q − v))^terms.
+    """
+    # An enclosure widens by less than two bits a step.
+    work = bits + 64 + 3 * terms + _digits(scale, terms)
+    one = 1 << work
+    q = exp_neg(1 / scale, work)
+    square = q[0] * q[0] >> work, (q[1] * q[1] >> work) + 1
+    first = (one << work * terms) // (one + q[1]) ** terms, -(-(one << work * terms) // (one + q[0]) ** terms)
+    found, last = [first], (0, 0)
+    for k in range(terms - 1):
+        here, up = found[-1], [(terms - k) * end + 2 * k * one for end in square]
+        low = here[0] * up[0] - last[1] * (one - q[0]) * (k - 1)
+        high = here[1] * up[1] - last[0] * (one - q[1]) * (k - 1)
+        found.append((low // ((one + q[1]) * (k + 1)), -(-high // ((one + q[0]) * (k + 1)))))
+        last = here
+    sums = accumulate(found, lambda one, two: (one[0] + two[0], one[1] + two[1]))
+    drop = work - bits - 64
+    return tuple((low >> drop, (high >> drop) + 1) for low, high in sums)
+
+
+def _digits(scale: Fraction, terms: int) -> int:
+    """As many bits as 1 − q may be short of one, and `terms` roundings may spoil."""
+    return math.ceil(scale).bit_length() + terms.bit_length()
+
+
+def half_width(beyond: Beyond, confidence: Number, cells: int) -> int:
+    """The least m such that all of `cells` independent draws lie within ±m with this confidence.
+
+    Exact: (1 − Pr[|X| > m])^cells ≥ confidence, by enclosures.
+
+    Guarantee: all lie within ±m with at least this confidence, whatever was rounded.
+    Assumes: `beyond` encloses the tail of the law.
+    Proof: docs/proofs/accuracy.md
+    """
+    wanted = parse_probability(confidence, "confidence")
+    count = parse_integer(cells, "cells")
+    rare = (1 - wanted) / count
+    bits = 128 + rare.denominator.bit_length() - rare.numerator.bit_length()
+    # One draw may lie outside with probability 1 − confidence^(1/cells), rounded down.
+    inside = exp_neg(Fraction(-log(wanted, bits)[1], count << bits), bits)[1]
+    allowed = (1 << bits) - inside
+    return least_whole(lambda m: beyond(m, bits)[1] <= allowed)
+
+
+def least_whole(holds: Callable[[int], bool]) -> int:
+    """The least m ≥ 0 from which on `holds` is true.
+
+    >>> least_whole(lambda m: m * m >= 50)
+    8
+    """
+    if holds(0):
+        return 0
+    high = 1
+    while not holds(high):
+        high *= 2
+    low = high // 2
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if holds(middle) else (middle, high)
+    return high

@@ -1,0 +1,114 @@
+"""The only door to floats: reals go onto a grid of step 2^k, and come back after the noise.
+
+Adding happens in integers; the float that is shown is a function of the noisy integer alone, so
+nothing of the exact value survives in its low bits.
+
+Proof: docs/proofs/additive.md
+"""
+
+import sys
+from collections.abc import Callable
+from fractions import Fraction
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hubbub.errors import Unsupported
+from hubbub.noise.inversion import MOST
+from hubbub.sensitivity import MAX_MAGNITUDE, ExactValue
+
+__all__ = ["add_integers", "add_on_grid", "grid_below"]
+
+_LARGEST_POWER = 900
+_CHUNK = 1 << 14
+"""Cells at a time: their arrays stay in the cache, and are not handed back to the system each time."""
+
+
+def grid_below(scale: Fraction, steps: int) -> Fraction:
+    """The largest power of two that divides `scale` into at least 2^steps parts.
+
+    >>> grid_below(Fraction(10), 2)
+    Fraction(2, 1)
+    """
+    power = scale.numerator.bit_length() - scale.denominator.bit_length()
+    if Fraction(2) ** power > scale:
+        power -= 1
+    power -= steps
+    if abs(power) > _LARGEST_POWER:
+        raise Unsupported(
+            "the noise scale is too large or too small for doubles",
+            why="its grid could not be shown as a float",
+            fix="measure in other units: multiply value and sensitivity by one public number",
+        )
+    return Fraction(2) ** power
+
+
+def add_integers(value: int | NDArray[np.int64], noise: int | NDArray[np.int64]) -> int | NDArray[np.int64]:
+    """Value + noise, held within ±2^61.
+
+    The clamp makes it a function of the exact sum: where a vector's noise was cut at ±2^62, the sum
+    is beyond the clamp for every value that is allowed.
+
+    >>> add_integers(40, 2)
+    42
+    """
+    if isinstance(value, np.ndarray):
+        total: NDArray[np.int64] = np.clip(value + noise, -MAX_MAGNITUDE, MAX_MAGNITUDE)
+        return total
+    return max(-MAX_MAGNITUDE, min(MAX_MAGNITUDE, value + int(noise)))
+
+
+def add_on_grid(
+    value: ExactValue, noise: int | NDArray[np.int64], grid: Fraction, further: Callable[[int], int] = int
+) -> float | NDArray[np.float64]:
+    """The value rounded to the grid, plus `noise` grid steps, as the nearest double.
+
+    A vector holds ±2^62 for all draws as far out or further: there `further` gives the draw itself.
+
+    >>> add_on_grid(Fraction(1, 3), 0, Fraction(1, 4))
+    0.25
+
+    Guarantee: a function of the exact sum of two integers, the value's steps and the noise, alone.
+    Assumes: noise of at most 2^53 steps but for a few cells; doubles add as IEEE 754 says.
+    Proof: docs/proofs/additive.md
+    """
+    if not isinstance(value, np.ndarray):
+        return _shown(Fraction(value), int(noise), grid)
+    steps, step = np.asarray(noise), float(grid)
+    if value.dtype.kind == "i":
+        # Beyond 2^53 a double would not hold them: all of them, whatever they are, stay integers.
+        power = grid.numerator.bit_length() - grid.denominator.bit_length()
+        pairs = zip(value.tolist(), steps.tolist(), strict=True)
+        return np.array([float(_snapped(cell, power) + _drawn(by, further)) for cell, by in pairs]) * step
+    total = np.empty(value.size)
+    for start in range(0, value.size, _CHUNK):
+        cells, added = value[start : start + _CHUNK], steps[start : start + _CHUNK]
+        with np.errstate(over="ignore", under="ignore"):
+            quotient = cells / step
+        # Where there are more steps than doubles can count, the value is a whole number of them already.
+        snapped = np.where(np.isfinite(quotient), np.rint(quotient) * step, cells)
+        # Both are whole steps, held exactly, so their double sum is the exact sum, rounded once.
+        np.add(snapped, added.astype(np.float64) * step, out=total[start : start + _CHUNK])
+        for lane in np.flatnonzero(np.abs(added) > 2**53):
+            drawn = _drawn(int(added[lane]), further)
+            total[start + lane] = _shown(Fraction(snapped[lane]), drawn, grid)
+    return total
+
+
+def _snapped(value: int, power: int) -> int:
+    """The multiple of 2^power nearest to the integer, in steps; of two the even one."""
+    if power <= 0:
+        return value << -power
+    return value + (1 << power - 1) - 1 + (value >> power & 1) >> power
+
+
+def _drawn(drawn: int, further: Callable[[int], int]) -> int:
+    return further(drawn) if abs(drawn) >= MOST else drawn
+
+
+def _shown(value: Fraction, noise: int, grid: Fraction) -> float:
+    exact = (round(value / grid) + noise) * grid
+    try:
+        return float(exact)
+    except OverflowError:
+        return sys.float_info.max if exact > 0 else -sys.float_info.max

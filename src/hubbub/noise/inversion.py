@@ -1,0 +1,316 @@
+"""Inversion of one infinite uniform number, read as far as it is needed.
+
+A law on 0, 1, 2, … is a function `steps(bits)` that yields enclosures of C₁, C₂, … for ever, where
+Cⱼ = Pr[X < j]. Every path below computes the same function of one uniform U with infinitely many
+bits: the j with Cⱼ ≤ U < Cⱼ₊₁. Only the number of bits read differs, so the law is exact.
+
+Proof: docs/proofs/samplers.md
+"""
+
+from array import array
+from bisect import bisect_right
+from collections.abc import Callable, Iterator
+from fractions import Fraction
+from itertools import count
+from math import ceil, sqrt
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hubbub.noise.enclosures import Enclosure, Real, central, exp_neg, quotient
+from hubbub.noise.entropy import random_bits, random_bytes
+
+__all__ = [
+    "MOST",
+    "Steps",
+    "Table",
+    "bell",
+    "bell_stairs",
+    "below",
+    "discrete_gaussian_size",
+    "discrete_laplace_size",
+    "enough",
+    "geometric",
+    "rounded_gaussian_size",
+    "rounds",
+    "saturated",
+]
+
+Steps = Callable[[int], Iterator[Enclosure]]
+
+MOST = 1 << 62
+"""In vectors a draw beyond ±2^62 is given as ±2^62; at scale 2^48 its chance is below e^-16000."""
+
+_ONE = 1 << 64
+_GUIDE_BITS = 16
+_ASK_MORE = np.iinfo(np.int16).min
+"""In the guide: this cell holds a threshold, so 16 bits do not decide."""
+_CHUNK = 1 << 17
+"""Draws at a time: their arrays are not handed back to the system each time."""
+
+
+def saturated(drawn: int) -> int:
+    """What a vector holds in place of `drawn`."""
+    return max(-MOST, min(MOST, drawn))
+
+
+def below(u: int, bits: int, x: Real) -> bool:
+    """Whether U < x, given the first `bits` bits of U; draws more as long as they do not decide."""
+    while True:
+        low, high = x(bits)
+        if u < low:
+            return True
+        if u >= high:
+            return False
+        u, bits = u << 64 | random_bits(64), bits + 64
+
+
+def enough(mean: float) -> int:
+    """So many lanes where `mean` are needed on average that more are less than once in 2^50 vectors."""
+    return ceil(mean + 9 * sqrt(mean) + 9)
+
+
+def rounds(waiting: NDArray[np.intp], lanes: int) -> Iterator[tuple[NDArray[np.intp], NDArray[np.intp]]]:
+    """The places that wait, up to `lanes` at a time, and the same filled up to `lanes`; one round at least.
+
+    Which draws need more work says something of their values, so all lanes work, unused ones included.
+    """
+    for start in range(0, max(1, waiting.size), lanes):
+        part = waiting[start : start + lanes]
+        padded = np.zeros(lanes, dtype=np.intp)
+        padded[: part.size] = part
+        yield part, padded
+
+
+class Table:
+    """An exact sampler for one law.
+
+    Guarantee: `pick` and `draw` follow the law itself. A draw reads a fixed number of bits and does
+        a fixed amount of work, but with probability below 2^-50 (a tie in 64 bits).
+    Assumes: `steps` encloses the law's distribution function.
+    Proof: docs/proofs/samplers.md
+    """
+
+    def __init__(self, steps: Steps, *, signed: bool = False) -> None:
+        self._steps = steps
+        self._signed = signed
+        lows: list[int] = []
+        highs: list[int] = []
+        rising = 0
+        for low, high in steps(64):  # pragma: no branch - steps never end
+            lows.append(low)
+            rising = max(rising, high)  # the law's steps rise, so this is a bound too, and sorted
+            if rising >= _ONE:
+                break
+            highs.append(rising)
+        # With 2^k − 1 entries every search takes k steps. Where those added are reached, nothing is decided.
+        whole = (1 << len(highs).bit_length()) - 1
+        highs += [_ONE - 1] * (whole - len(highs))
+        lows += [0] * (whole + 1 - len(lows))
+        # Packed closely, so that rare values are not far from the processor.
+        self._highs, self._lows = array("Q", highs), array("Q", lows)
+        self._high_array, self._low_array = np.array(highs, np.uint64), np.array(lows, np.uint64)
+        self._guide: NDArray[np.int16] | None = None
+        self._ambiguous = 0.0
+        self.chance_of_zero = lows[0] / _ONE
+        """To 64 bits: for what may be roughly right."""
+
+    def pick(self, u: int) -> int:
+        """The value at U, given its first 64 bits."""
+        j = bisect_right(self._highs, u)
+        return j if u < self._lows[j] else self._search(u, 64)
+
+    def one(self) -> tuple[int, int]:
+        """A value and a sign bit."""
+        drawn = random_bits(72)
+        return self.pick(drawn >> 8), drawn & 1
+
+    def _search(self, u: int, bits: int) -> int:
+        """The value at U where 64 bits are a tie or far out in the tail; at most once in 2^50 draws."""
+        return self.settle(u << 64 | random_bits(64), bits + 64)[0]
+
+    def settle(self, u: int, bits: int) -> tuple[int, int, int]:
+        """The value at U, given its first `bits` bits; and the bits of U that it took, and their number."""
+        while True:
+            for j, (low, high) in enumerate(self._steps(bits)):  # pragma: no branch - steps never end
+                if u < low:
+                    return j, u, bits
+                if u < high:
+                    break
+            u, bits = u << 64 | random_bits(64), bits + 64
+
+    def draw(self, count: int) -> NDArray[np.int64]:
+        """`count` values; those beyond ±2^62 are given as ±2^62."""
+        values = np.empty(count, dtype=np.int64)
+        for start in range(0, count, _CHUNK):
+            self._fill(values[start : start + _CHUNK], _ASK_MORE)
+        return values
+
+    def draw_apart(self, count: int) -> tuple[NDArray[np.int64], NDArray[np.intp], dict[int, int]]:
+        """The same, the places of its zeros, and by their places those that 64 bits do not decide.
+
+        These are of whatever size they are. For unsigned laws whose zeros are few.
+        """
+        values = np.empty(count, dtype=np.int64)
+        low, far = [np.empty(0, dtype=np.intp)], dict[int, int]()
+        for start in range(0, count, _CHUNK):
+            places, apart = self._fill(values[start : start + _CHUNK], 0)
+            low.append(places + start)
+            far |= {start + place: value for place, value in apart.items()}
+        places = np.concatenate(low)
+        return values, places[values[places] == 0], far
+
+    def _fill(self, values: NDArray[np.int64], most: int) -> tuple[NDArray[np.intp], dict[int, int]]:
+        """Draw into `values`; where the guide has `most` or less, and by place what 64 bits do not decide."""
+        guide = self._ready()
+        cells = np.frombuffer(random_bytes(2 * values.size), dtype=np.uint16)
+        values[:] = cells  # or `take` would make an array of them
+        guided = guide.take(values)
+        values[:] = guided
+        low = (guided <= most).nonzero()[0]
+        far: dict[int, int] = {}
+        for part, padded in rounds(low[guided[low] == _ASK_MORE], self._lanes(values.size)):
+            refined, u, decided = self._refine(cells[padded])
+            values[part] = refined[: part.size]
+            for lane in (~decided[: part.size]).nonzero()[0]:
+                place, size = int(part[lane]), self._search(int(u[lane]), 64)
+                far[place] = -size if self._signed and cells[place] >> 15 else size
+                values[place] = saturated(far[place])
+        return low, far
+
+    def find(self, u: NDArray[np.uint64]) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+        """The value at each U, given its first 64 bits, and whether these decide it; for unsigned laws."""
+        guided = self._ready().take((u >> np.uint64(64 - _GUIDE_BITS)).view(np.int64))
+        values, decided = guided.astype(np.int64), np.ones(u.size, dtype=np.bool_)
+        for part, padded in rounds((guided == _ASK_MORE).nonzero()[0], self._lanes(u.size)):
+            found, sure = self._locate(u[padded])
+            values[part], decided[part] = found[: part.size], sure[: part.size]
+        return values, decided
+
+    def _lanes(self, count: int) -> int:
+        return enough(count * self._ambiguous)
+
+    def _refine(
+        self, cells: NDArray[np.uint16]
+    ) -> tuple[NDArray[np.int64], NDArray[np.uint64], NDArray[np.bool_]]:
+        """For draws whose cell did not decide: the value, 64 bits of U, and whether these decide it."""
+        prefix = _GUIDE_BITS - self._signed
+        fresh = np.frombuffer(random_bytes(8 * cells.size), dtype=np.uint64)
+        start = cells.astype(np.uint64) << np.uint64(64 - prefix)  # the sign bit falls off the top
+        u = start | (fresh >> np.uint64(prefix))
+        values, decided = self._locate(u)
+        if self._signed:
+            values = np.where(cells >> np.uint16(15), -values, values)
+        return values, u, decided
+
+    def _locate(self, u: NDArray[np.uint64]) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+        values = self._high_array.searchsorted(u, side="right").astype(np.int64, copy=False)
+        return values, u < self._low_array[values]
+
+    def _ready(self) -> NDArray[np.int16]:
+        """The guide: what each value of the first 16 bits (sign, then U) decides."""
+        if self._guide is None:
+            shift = np.uint64(64 - _GUIDE_BITS + self._signed)
+            starts = np.arange(1 << _GUIDE_BITS - self._signed, dtype=np.uint64) << shift
+            values, _ = self._locate(starts)
+            last, decided = self._locate(starts | (np.uint64(1) << shift) - np.uint64(1))
+            sure = decided & (values == last)
+            guide = np.where(sure, values, _ASK_MORE)
+            if self._signed:
+                guide = np.concatenate([guide, np.where(sure, -values, _ASK_MORE)])
+            self._ambiguous = 1 - float(sure.mean())
+            self._guide = guide.astype(np.int16)
+        return self._guide
+
+
+# The laws, each as the steps of its distribution function (see `table`).
+#
+# All start from e^−x and Pr[|Z| < x] as enclosures and multiply outward-rounded intervals on from
+# there, with bits to spare.
+
+_SPARE = 32
+
+
+def geometric(scale: Fraction, bits: int) -> Iterator[Enclosure]:
+    """Pr[X = k] ∝ e^(−k/scale), k ≥ 0: Cⱼ = 1 − qʲ with q = e^(−1/scale)."""
+    work = bits + _SPARE
+    one = 1 << work
+    for low, high in _powers(exp_neg(1 / scale, work), work):  # pragma: no branch - they never end
+        yield one - high >> _SPARE, -(low - one >> _SPARE)
+
+
+def discrete_laplace_size(scale: Fraction, bits: int) -> Iterator[Enclosure]:
+    """|X| where Pr[X = k] ∝ e^(−|k|/scale): Cⱼ = 1 − 2qʲ/(1+q)."""
+    work = bits + _SPARE
+    one = 1 << work
+    q = exp_neg(1 / scale, work)
+    factor = quotient((2 << work, 2 << work), (one + q[0], one + q[1]), work)
+    for low, high in _powers(q, work):  # pragma: no branch - they never end
+        tail = low * factor[0] >> work, (high * factor[1] >> work) + 1
+        yield one - tail[1] >> _SPARE, -(tail[0] - one >> _SPARE)
+
+
+def rounded_gaussian_size(sigma: Fraction, bits: int) -> Iterator[Enclosure]:
+    """|X| where X = σZ rounded to the nearest integer: Cⱼ = Pr[|σZ| < j − ½]."""
+    for j in count(1):  # pragma: no branch - it never ends
+        yield central((2 * j - 1) / (2 * sigma), bits)
+
+
+def bell(variance: Fraction, bits: int) -> Iterator[Enclosure]:
+    """Pr[X = k] ∝ e^(−k²/2·variance) for k ≥ 0."""
+    return _normalised(_bell_weights(variance, bits + _SPARE), bits)
+
+
+def bell_stairs(variance: Fraction, bits: int) -> Iterator[Enclosure]:
+    """The step k of e^(−k²/2·variance) that a uniform height is under: Cⱼ = 1 − e^(−j²/2·variance)."""
+    one = 1 << bits + _SPARE
+    weights, _ = _bell_weights(variance, bits + _SPARE)
+    for low, high in weights[1:]:
+        yield one - high >> _SPARE, -(low - one >> _SPARE)
+    while True:
+        yield (1 << bits) - 1, 1 << bits
+
+
+def discrete_gaussian_size(variance: Fraction, bits: int) -> Iterator[Enclosure]:
+    """|X| where Pr[X = k] ∝ e^(−k²/2·variance) for all integers k: every size but 0 counts twice."""
+    weights, rest = _bell_weights(variance, bits + _SPARE)
+    twice = [(low, high) if k == 0 else (2 * low, 2 * high) for k, (low, high) in enumerate(weights)]
+    return _normalised((twice, 2 * rest), bits)
+
+
+def _powers(q: Enclosure, work: int) -> Iterator[Enclosure]:
+    """q, q², q³, …"""
+    low, high = q
+    while True:
+        yield low, high
+        low = low * q[0] >> work
+        high = (high * q[1] >> work) + 1
+
+
+def _bell_weights(variance: Fraction, work: int) -> tuple[list[Enclosure], int]:
+    """e^(−k²/2·variance) for k = 0, 1, … down to one unit, and an upper bound of the rest's sum."""
+    one = 1 << work
+    r = exp_neg(1 / (2 * variance), work)
+    square = r[0] * r[0] >> work, (r[1] * r[1] >> work) + 1
+    low, high = one, one
+    step = r  # r^(2k+1), the ratio of the next weight to this one
+    weights = []
+    while high > 1:
+        weights.append((low, high))
+        low, high = low * step[0] >> work, (high * step[1] >> work) + 1
+        step = step[0] * square[0] >> work, (step[1] * square[1] >> work) + 1
+    # The weights left out start below `high` and shrink at least by `step` each.
+    return weights, -(-(high << work) // (one - step[1]))
+
+
+def _normalised(weights_and_rest: tuple[list[Enclosure], int], bits: int) -> Iterator[Enclosure]:
+    """Partial sums over the total; where the weights end, all that is known is Cⱼ < 1."""
+    weights, rest = weights_and_rest
+    total = sum(low for low, _ in weights), sum(high for _, high in weights) + rest
+    low = high = 0
+    for weight in weights:
+        low, high = low + weight[0], high + weight[1]
+        # Cⱼ < 1 always: a bound above 1 is the rounding's.
+        yield (low << bits) // total[1], min(-(-(high << bits) // total[0]), 1 << bits)
+    while True:
+        yield (low << bits) // total[1], 1 << bits

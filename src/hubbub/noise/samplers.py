@@ -1,0 +1,360 @@
+"""Exact integer samplers: the law itself, never an approximation of it.
+
+Every sampler gives one Python integer; with `size` a vector; with a list of scales one draw for
+each. Single draws need no table of their own scale (`lazy`), but for the discrete Gaussian's; vectors
+use a table, and above a small scale blocks over a table. Floats only filter: what they cannot decide by
+a wide margin, integers do.
+
+Proof: docs/proofs/samplers.md
+"""
+
+from collections.abc import Callable, Sequence
+from fractions import Fraction
+from functools import lru_cache, partial
+from typing import Any, NamedTuple, TypeAlias, overload
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hubbub.errors import InvalidInput, Unsupported
+from hubbub.noise import blocks, inversion
+from hubbub.noise.blocks import Blocks
+from hubbub.noise.enclosures import Real, exp_neg, ratio
+from hubbub.noise.entropy import random_bits, random_bytes
+from hubbub.noise.inversion import Table, below, saturated
+from hubbub.numbers import Number, parse_integer, parse_nonnegative, parse_positive, parse_rational
+
+__all__ = [
+    "LARGEST_SCALE",
+    "bernoulli",
+    "bernoulli_exp",
+    "bernoulli_exp_each",
+    "discrete_gaussian",
+    "discrete_laplace",
+    "geometric",
+    "rounded_gaussian",
+    "uniform",
+]
+
+Integers: TypeAlias = NDArray[np.int64]
+Many: TypeAlias = Callable[[int], Integers]
+
+LARGEST_SCALE = 1 << 48
+"""Scales and σ up to here are sampled exactly; beyond it they are refused."""
+
+_SMALL_SCALE = 64
+"""Up to this scale (or σ) a table holds the law itself."""
+_MOST_DRAWS = 1 << 32
+_CHUNK = 1 << 16
+"""Tries at a time: their arrays stay in the cache."""
+_FEW = 32
+"""Up to so many draws a vector is drawn one by one, without a table of its own."""
+
+
+@overload
+def uniform(bound: int) -> int: ...
+@overload
+def uniform(bound: int, size: int) -> Integers: ...
+def uniform(bound: int, size: int | None = None) -> int | Integers:
+    """A uniform integer in [0, bound).
+
+    >>> 0 <= uniform(6) < 6
+    True
+    """
+    bound = parse_integer(bound, "bound")
+    bits = (bound - 1).bit_length()
+    if size is None:
+        padding = -bits % 8
+        while True:
+            # The first draw below the bound: how many it takes is independent of which it is.
+            drawn = random_bits(bits + padding) >> padding
+            if drawn < bound:
+                return drawn
+    size = _counted(size)
+    if bits > 62:
+        raise Unsupported(
+            "bound is above 2^62",
+            why="a vector holds 64-bit integers",
+            fix="draw one at a time, or choose a smaller bound",
+        )
+    values, done = np.empty(size, dtype=np.int64), 0
+    while done < size:
+        tries = ((size - done << bits) // bound) * 33 // 32 + 64
+        raw = np.frombuffer(random_bytes(8 * min(tries, _CHUNK)), dtype=np.uint64)
+        drawn_all = (raw & np.uint64((1 << bits) - 1)).view(np.int64)
+        part = drawn_all[drawn_all < bound][: size - done]
+        values[done : done + part.size] = part
+        done += part.size
+    return values
+
+
+@overload
+def bernoulli(p: Number) -> bool: ...
+@overload
+def bernoulli(p: Number, size: int) -> NDArray[np.bool_]: ...
+def bernoulli(p: Number, size: int | None = None) -> bool | NDArray[np.bool_]:
+    """True with probability p, a rational between 0 and 1.
+
+    >>> bernoulli(Fraction(1, 1)), bernoulli(Fraction(0, 1))
+    (True, False)
+    """
+    exact = parse_rational(p, "p")
+    if not 0 <= exact <= 1:
+        raise InvalidInput(
+            "p is outside 0 to 1", why="it is a probability", fix="pass a number between 0 and 1"
+        )
+    return _coins(partial(ratio, exact), size)
+
+
+@overload
+def bernoulli_exp(x: Number) -> bool: ...
+@overload
+def bernoulli_exp(x: Number, size: int) -> NDArray[np.bool_]: ...
+def bernoulli_exp(x: Number, size: int | None = None) -> bool | NDArray[np.bool_]:
+    """True with probability e^−x for a rational x ≥ 0.
+
+    >>> bernoulli_exp(0)
+    True
+    """
+    return _coins(partial(exp_neg, parse_nonnegative(x, "x")), size)
+
+
+def bernoulli_exp_each(x: Number, times: Integers) -> NDArray[np.bool_]:
+    """For each k ≥ 0 in `times`, True with probability e^(−x·k): the coins of private selection.
+
+    >>> bernoulli_exp_each(1, np.array([0, 10**12])).tolist()
+    [True, False]
+    """
+    exact = parse_nonnegative(x, "x")
+    if (
+        not isinstance(times, np.ndarray)
+        or times.ndim != 1
+        or times.dtype.kind not in "iu"
+        or times.min(initial=0) < 0
+    ):
+        raise InvalidInput(
+            "times is not a vector of whole numbers of at least 0",
+            why="each says how many times a coin of chance e^-x must fall heads",
+            fix="pass a one-dimensional array of integers, none below 0",
+        )
+    with np.errstate(under="ignore"):
+        # Powers of 700 and more are as good as infinite for the filter; integers decide what is close.
+        power = np.minimum(float(min(exact, Fraction(700))) * times.astype(np.float64), 700.0)
+        chances = np.exp(-power)
+    raw = np.frombuffer(random_bytes(8 * times.size), dtype=np.uint64)
+    lead = chances - (raw >> np.uint64(11)).view(np.int64) * 2.0**-53
+    heads: NDArray[np.bool_] = lead > 0
+    for lane in np.flatnonzero(np.abs(lead) < 2.0**-40):
+        heads[lane] = below(int(raw[lane]), 64, partial(exp_neg, exact * int(times[lane])))
+    return heads
+
+
+@overload
+def geometric(scale: Number) -> int: ...
+@overload
+def geometric(scale: Number, size: int) -> Integers: ...
+@overload
+def geometric(scale: Sequence[Number]) -> Integers: ...
+def geometric(scale: Number | Sequence[Number], size: int | None = None) -> int | Integers:
+    """Pr[X = k] ∝ e^(−k/scale) for k = 0, 1, 2, …
+
+    >>> geometric(3) >= 0
+    True
+
+    Guarantee: exactly this law, for every rational scale up to what is supported.
+    Assumes: the bits of `entropy` are uniform and independent.
+    Proof: docs/proofs/samplers.md
+    """
+    return _sample(_GEOMETRIC, scale, size)
+
+
+@overload
+def discrete_laplace(scale: Number) -> int: ...
+@overload
+def discrete_laplace(scale: Number, size: int) -> Integers: ...
+@overload
+def discrete_laplace(scale: Sequence[Number]) -> Integers: ...
+def discrete_laplace(scale: Number | Sequence[Number], size: int | None = None) -> int | Integers:
+    """Pr[X = k] ∝ e^(−|k|/scale) for all integers k.
+
+    >>> discrete_laplace(Fraction(1, 2), size=4).shape
+    (4,)
+
+    Guarantee: exactly this law, for every rational scale up to what is supported.
+    Assumes: the bits of `entropy` are uniform and independent.
+    Proof: docs/proofs/samplers.md
+    """
+    return _sample(_DISCRETE_LAPLACE, scale, size)
+
+
+@overload
+def rounded_gaussian(sigma: Number) -> int: ...
+@overload
+def rounded_gaussian(sigma: Number, size: int) -> Integers: ...
+@overload
+def rounded_gaussian(sigma: Sequence[Number]) -> Integers: ...
+def rounded_gaussian(sigma: Number | Sequence[Number], size: int | None = None) -> int | Integers:
+    """σZ rounded to the nearest integer: Pr[X = k] = Φ((k+½)/σ) − Φ((k−½)/σ).
+
+    >>> rounded_gaussian([1, 1000, 2**40]).dtype
+    dtype('int64')
+
+    Guarantee: exactly this law, for every rational sigma up to what is supported.
+    Assumes: the bits of `entropy` are uniform and independent.
+    Proof: docs/proofs/samplers.md
+    """
+    return _sample(_ROUNDED_GAUSSIAN, sigma, size)
+
+
+@overload
+def discrete_gaussian(variance: Number) -> int: ...
+@overload
+def discrete_gaussian(variance: Number, size: int) -> Integers: ...
+@overload
+def discrete_gaussian(variance: Sequence[Number]) -> Integers: ...
+def discrete_gaussian(variance: Number | Sequence[Number], size: int | None = None) -> int | Integers:
+    """Pr[X = k] ∝ e^(−k²/2·variance) for all integers k.
+
+    >>> isinstance(discrete_gaussian(Fraction(9, 4)), int)
+    True
+
+    Guarantee: exactly this law, for every rational variance up to what is supported.
+    Assumes: the bits of `entropy` are uniform and independent.
+    Proof: docs/proofs/samplers.md
+    """
+    return _sample(_DISCRETE_GAUSSIAN, variance, size)
+
+
+class _Law(NamedTuple):
+    """How to draw one of any scale, and many of one scale."""
+
+    name: str
+    one: Callable[[Fraction], int]
+    many: Callable[[Fraction], Many]
+    largest: int
+
+
+def _sample(law: _Law, scale: Any, size: int | None) -> int | Integers:
+    if isinstance(scale, (list, tuple)) or (isinstance(scale, np.ndarray) and scale.ndim == 1):
+        if size is not None:
+            raise InvalidInput(
+                f"both a list for {law.name} and a size are given",
+                why="a list gives one draw for each of its members",
+                fix="leave size out",
+            )
+        return _each(law, [_supported(law, member) for member in scale])
+    exact = _supported(law, scale)
+    if size is None:
+        return law.one(exact)
+    size = _counted(size)
+    if size <= _FEW:
+        return np.array([saturated(law.one(exact)) for _ in range(size)], dtype=np.int64)
+    return law.many(exact)(size)
+
+
+def _each(law: _Law, scales: list[Fraction]) -> Integers:
+    return np.array([saturated(law.one(scale)) for scale in scales], dtype=np.int64)
+
+
+def _supported(law: _Law, scale: Any) -> Fraction:
+    # Shortcuts for what most calls pass: a Fraction in range, and not a long one; or an integer.
+    if type(scale) is Fraction and 0 < scale.numerator <= law.largest * scale.denominator < 1 << 192:
+        return scale
+    if type(scale) is int and 0 < scale <= law.largest:
+        return _fraction(scale)
+    exact = parse_positive(scale, law.name)
+    if exact > law.largest:
+        raise Unsupported(
+            f"{law.name} is above 2^{law.largest.bit_length() - 1}",
+            why="beyond that the law would no longer be exact in 64 bits",
+            fix="measure in larger units: divide value, sensitivity and scale by one public number",
+        )
+    return exact
+
+
+_fraction = lru_cache(maxsize=2048)(Fraction)
+
+
+def _counted(size: Any) -> int:
+    count = parse_integer(size, "size", least=0)
+    if count > _MOST_DRAWS:
+        raise Unsupported(
+            f"size is above 2^{_MOST_DRAWS.bit_length() - 1}",
+            why="a vector of so many draws does not fit in memory",
+            fix="draw in several parts",
+        )
+    return count
+
+
+def _coins(p: Real, size: int | None) -> bool | NDArray[np.bool_]:
+    if size is None:
+        return below(random_bits(64), 64, p)
+    raw = np.frombuffer(random_bytes(8 * _counted(size)), dtype=np.uint64)
+    low, high = p(64)
+    if low == 1 << 64:
+        return np.ones(raw.size, dtype=np.bool_)
+    heads = raw < np.uint64(low)
+    # Between the two bounds 64 bits do not decide; where they meet, they do.
+    if low < high:
+        for lane in np.flatnonzero(~heads & (raw <= np.uint64(high - 1))):
+            heads[lane] = below(int(raw[lane]), 64, p)
+    return heads
+
+
+def _one_discrete_laplace(scale: Fraction) -> int:
+    while True:
+        size, sign = blocks.exponential_floor(scale)
+        # Zero has one sign: the other is tried again.
+        if size >= sign:
+            return size * (1 - 2 * sign)
+
+
+def _one_rounded_gaussian(sigma: Fraction) -> int:
+    size, sign = blocks.normal_round(sigma)
+    return size * (1 - 2 * sign)
+
+
+def _one_discrete_gaussian(variance: Fraction) -> int:
+    size, sign = _one_from(variance)()
+    return size * (1 - 2 * sign)
+
+
+@lru_cache(maxsize=2048)
+def _one_from(variance: Fraction) -> Callable[[], tuple[int, int]]:
+    if variance > _SMALL_SCALE**2:
+        return Blocks.bell(variance, is_rounded=False).one
+    return Table(partial(inversion.discrete_gaussian_size, variance)).one
+
+
+@lru_cache(maxsize=64)
+def _many_geometric(scale: Fraction) -> Many:
+    if scale > _SMALL_SCALE:
+        return Blocks.geometric(scale, is_signed=False).draw
+    return Table(partial(inversion.geometric, scale)).draw
+
+
+@lru_cache(maxsize=64)
+def _many_discrete_laplace(scale: Fraction) -> Many:
+    if scale > _SMALL_SCALE:
+        return Blocks.geometric(scale, is_signed=True).draw
+    return Table(partial(inversion.discrete_laplace_size, scale), signed=True).draw
+
+
+@lru_cache(maxsize=64)
+def _many_rounded_gaussian(sigma: Fraction) -> Many:
+    if sigma > _SMALL_SCALE:
+        return Blocks.bell(sigma**2, is_rounded=True).draw
+    return Table(partial(inversion.rounded_gaussian_size, sigma), signed=True).draw
+
+
+@lru_cache(maxsize=64)
+def _many_discrete_gaussian(variance: Fraction) -> Many:
+    if variance > _SMALL_SCALE**2:
+        return Blocks.bell(variance, is_rounded=False).draw
+    return Table(partial(inversion.discrete_gaussian_size, variance), signed=True).draw
+
+
+_GEOMETRIC = _Law("scale", lambda scale: blocks.exponential_floor(scale)[0], _many_geometric, LARGEST_SCALE)
+_DISCRETE_LAPLACE = _Law("scale", _one_discrete_laplace, _many_discrete_laplace, LARGEST_SCALE)
+_ROUNDED_GAUSSIAN = _Law("sigma", _one_rounded_gaussian, _many_rounded_gaussian, LARGEST_SCALE)
+_DISCRETE_GAUSSIAN = _Law("variance", _one_discrete_gaussian, _many_discrete_gaussian, LARGEST_SCALE**2)

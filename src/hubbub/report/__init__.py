@@ -1,0 +1,1 @@
+"""Everything that is published about releases: labels and charts."""

@@ -1,0 +1,499 @@
+"""What the lines of an account come to, read once: sums, moments, and about how many more would fit."""
+
+import html
+import json
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from fractions import Fraction
+from typing import Any
+
+from hubbub.accounting import ComposableCost, PrivacyFilter, PrivacyLoss, PrivacyOdometer
+from hubbub.accounting.serialization import loss_from_json
+from hubbub.errors import InvalidInput
+from hubbub.escaping import escape, escape_json
+from hubbub.ledger.account import Account
+from hubbub.ledger.entries import Entry, cost_from_plain, plain_text, read_as_written
+from hubbub.numbers import format_down, format_up
+
+__all__ = [
+    "ABOUT",
+    "History",
+    "Moment",
+    "bars",
+    "deployment",
+    "guarantees",
+    "label",
+    "label_html",
+    "label_text",
+    "label_yaml",
+]
+
+_STEPS = 12
+_REMEMBERED = 4096
+_MOST = 20
+
+
+@dataclass(frozen=True)
+class Moment:
+    """What was left after so many charges."""
+
+    charges: int
+    when: str
+    left: float
+    """The share of the budget's ε that was left."""
+
+
+@dataclass
+class History:
+    """One reading of an account's lines.
+
+    Equal costs are counted, and added up once: a million lines have few different ones.
+    """
+
+    total: PrivacyFilter
+    charges: list[Entry] = field(default_factory=list)
+    """Only where they are asked for: there may be millions."""
+    released: set[int] = field(default_factory=set)
+    versions: list[str] = field(default_factory=list)
+    words: list[str] = field(default_factory=list)
+    """What rests on the owner's word: that rows are new, and that she set aside what was declared."""
+    exact: int = 0
+    count: int = 0
+    head: str | None = None
+    last: Entry | None = None
+    first_moment: str | None = None
+    _costs: dict[str, ComposableCost] = field(default_factory=dict)
+    _pending: Counter[tuple[str, str]] = field(default_factory=Counter)
+    _sums: dict[str, ComposableCost] = field(default_factory=dict)
+    """By dataset, without what is pending."""
+    _marks: list[tuple[int, str, ComposableCost]] = field(default_factory=list)
+
+    @classmethod
+    @read_as_written()
+    def of(cls, account: Account, *, keep: bool = False) -> "History":
+        """Read the lines of an account; `keep` the charges."""
+        history = cls(account.total)
+        for entry in account.entries():
+            history._add(entry, keep=keep)
+        history._settle()
+        return history
+
+    def _add(self, entry: Entry, *, keep: bool) -> None:
+        self.head = entry.digest
+        body = entry.body
+        if entry.kind == "release":
+            self.released.add(body["charge"])
+        elif entry.kind == "version":
+            self.versions.append(body["version"])
+        elif entry.kind == "override":
+            self.words.append(body["what"])
+        elif entry.kind == "rows" and body.get("override"):
+            self.words.append(f"an account of another unit also pays for the rows of {body['dataset']}")
+        elif entry.kind == "rows" and body.get("new rows"):
+            self.words.append(f"no other account pays for the rows of {body['dataset']}")
+        self.exact += entry.kind == "exact"
+        if entry.kind == "restored" and body.get("fits"):  # what its owner said was spent, of no dataset
+            self._sums[""] = self._sums.get("", ComposableCost.of(0, mu_squared=0, orders=self.total.orders))
+            self._sums[""] += cost_from_plain(body["cost"], self.total.orders)
+        if entry.kind != "charge":
+            return
+        self.count, self.last = self.count + 1, entry
+        self.first_moment = self.first_moment or entry.moment
+        if keep:
+            self.charges.append(entry)
+        text = plain_text(body["cost"])
+        if text not in self._costs:
+            if len(self._costs) >= _REMEMBERED:
+                self._settle()
+                self._costs.clear()
+            self._costs[text] = cost_from_plain(body["cost"], self.total.orders)
+        self._pending[body["dataset"], text] += 1
+        # Marks are thinned out as they grow, so that a dozen to two are left, evenly.
+        every = 1 << max(0, (self.count // _STEPS).bit_length() - 1)
+        if self.count % every == 0:
+            self._settle()
+            self._marks.append((self.count, entry.moment, self._spent()))
+        if len(self._marks) > 4 * _STEPS:
+            self._marks = [mark for mark in self._marks if mark[0] % every == 0]
+
+    def by_dataset(self) -> dict[str, Fraction | None]:
+        """The ε of each dataset's charges by themselves, at the account's δ; infinite where it is None."""
+        start = PrivacyOdometer(self.total.delta, self.total.orders)
+        return {name: start.after(spent).reading().epsilon for name, spent in self._sums.items() if name}
+
+    def burn_down(self) -> list[Moment]:
+        """What was left, at about a dozen moments, the last charge among them."""
+        if self.last is None:
+            return []
+        marks = [*self._marks, (self.count, self.last.moment, self._spent())]
+        every = max(1, -(-self.count // _STEPS))
+        chosen = {-(-mark[0] // every): mark for mark in marks}  # the last of each step
+        return [Moment(count, when, self._left(spent)) for count, when, spent in chosen.values()]
+
+    def _settle(self) -> None:
+        """Add up what is pending."""
+        for (dataset, text), count in self._pending.items():
+            cost = self._costs[text].times(count)
+            self._sums[dataset] = self._sums[dataset] + cost if dataset in self._sums else cost
+        self._pending.clear()
+
+    def _spent(self) -> ComposableCost:
+        return sum(self._sums.values(), start=PrivacyOdometer(0, self.total.orders).spent)
+
+    def _left(self, spent: ComposableCost) -> float:
+        budget = self.total
+        reached = PrivacyFilter(budget, budget.orders, budget.split, spent=spent).reading().epsilon
+        return 0.0 if reached is None else max(0.0, 1.0 - float(reached / budget.epsilon))
+
+    def more_like_the_last(self, account: Account) -> int | None:
+        """About how many more charges like the last one fit; None where there was none."""
+        if self.last is None:
+            return None
+        cost = cost_from_plain(self.last.body["cost"], self.total.orders)
+        return min(_more(total, cost) for total in account.totals())
+
+    def mechanisms(self) -> dict[str, int]:
+        """Which mechanisms were charged, and how often: the kinds of the parts of all losses."""
+        found: Counter[str] = Counter()
+        for entry in self.charges:
+            kinds = {part for way in entry.body["loss"]["ways"] for _, each in way for part in _kinds(each)}
+            found.update(kinds)
+        return dict(sorted(found.items()))
+
+
+def _kinds(part: Any) -> set[str]:
+    """The names of a stored part and of those in it."""
+    if isinstance(part, dict):
+        own = {str(part["part"]).partition("/")[0]} if "part" in part else set()
+        return own.union(*(_kinds(value) for value in part.values()))
+    if isinstance(part, list):
+        return set().union(*map(_kinds, part))
+    return set()
+
+
+def _more(total: PrivacyFilter, cost: ComposableCost) -> int:
+    sums = [cost]
+    while len(sums) < _MOST and total.allows(sums[-1]):  # doubling, and then what is between
+        sums.append(sums[-1] + sums[-1])
+    count = 0
+    for power in reversed(range(len(sums))):
+        if total.allows(sums[power]):
+            total, count = total.charge(sums[power]), count + 2**power
+    return count
+
+
+# What an account's label must tell: the fields of the OpenDP deployment registry, and of NIST SP 800-226.
+#
+# What the ledger knows it says by itself. What only the owner knows, such as what the data is used for, she
+# states once, under `[about]` in hubbub.toml; what nobody stated is said to be not stated.
+
+ABOUT = {
+    "name": "what the product is called",
+    "curators": "who holds the data",
+    "use": "what it is for",
+    "kind": "summary statistics, a model, synthetic data …",
+    "region": "whose data it is: where",
+    "sector": "health, education …",
+    "description": "what is published",
+    "published": "since when",
+    "domain": "what one row is, and which columns there are",
+    "unprotected": "what was published or chosen from the data without protection",
+    "actors": "who is trusted with what",
+    "tuning": "how bounds, limits and ε were chosen, and whether from the data",
+    "justification": "why these parameters",
+    "post_processing": "what is done with answers before they are published",
+    "collection": "how the data was collected, and who saw it on the way",
+    "security": "who can reach the rows, and how they are kept",
+    "bias": "whom noise, bounds and limits serve worse",
+    "sources": "where more can be read",
+}
+"""What an owner may state."""
+_NOT = "not stated"
+
+
+def stated(about: Mapping[str, str] | None) -> dict[str, str]:
+    """What the owner stated, and for all else that she did not."""
+    given = dict(about or {})
+    for name, text in given.items():
+        if name not in ABOUT or not isinstance(text, str):
+            raise InvalidInput(
+                f"about.{str(name)[:40]} is not known, or not a text",
+                why="a label has fixed fields",
+                fix=f"use one of: {', '.join(ABOUT)}",
+            )
+    return {name: given.get(name, _NOT) for name in ABOUT}
+
+
+def deployment(account: Account, history: History, about: Mapping[str, str] | None = None) -> dict[str, Any]:
+    """The fields of a deployment in OpenDP's registry, by their names there."""
+    said, total, unit = stated(about), history.total, account.unit
+    parameters = {"epsilon": format_up(total.epsilon), "delta": format_up(total.delta)}
+    is_pure = total.delta == 0
+    window = unit.window
+    versions = ", ".join(dict.fromkeys(history.versions)) or "one"
+    exact = (
+        f"The owner looked at exact answers {history.exact} times." if history.exact else "None are known."
+    )
+    return {
+        "product": {
+            "name": said["name"] if said["name"] != _NOT else account.family,
+            "data_curators": said["curators"],
+            "intended_use": said["use"],
+            "data_product_type": said["kind"],
+            "data_product_region": said["region"],
+            "data_product_sector": said["sector"],
+            "description": said["description"],
+            "publication_date": said["published"] if said["published"] != _NOT else history.first_moment,
+        },
+        "dp_flavor": {
+            "name": "Pure DP" if is_pure else "Approximate DP",
+            "input_metric": "number of units added or removed"
+            if unit.neighbours.histogram_distance == 1
+            else "number of units substituted",
+            "bound_on_input_distance": 1,
+            "output_measure": "max divergence" if is_pure else "smoothed max divergence",
+            "bound_on_output_distance": parameters,
+            "data_domain": said["domain"],
+            "unprotected_quantities": f"{exact} Others: {said['unprotected']}.",
+        },
+        "privacy_loss": {
+            "privacy_unit": unit.name,
+            "privacy_unit_description": f"Neighbouring databases differ in all rows of {unit}.",
+            "privacy_parameters": parameters,
+            "privacy_parameters_description": _parameters(account, history),
+        },
+        "model": {
+            "model_name": "Central",
+            "model_name_description": "One curator holds the rows; only noisy aggregates leave the engine.",
+            "actors": said["actors"],
+            "release_type": "Many releases",
+            "release_type_description": f"{history.count} charges so far; any time, within one budget.",
+            "data_source_type": "Dynamic"
+            if window is not None or len(set(history.versions)) > 1
+            else "Static",
+            "data_source_type_description": f"Versions: {versions}."
+            + ("" if window is None else f" A budget for each window; this one: {window}."),
+            "access_type": "Interactive",
+            "access_type_description": "Questions may depend on earlier answers; a question has one answer.",
+        },
+        "accounting": {
+            "post_processing": said["post_processing"],
+            "composition": "Adaptive, by a filter over sums of pure ε, Rényi divergences and Gaussian μ² "
+            "(docs/proofs/filters.md); every charge is recorded before it runs, none is given back.",
+        },
+        "implementation": {
+            "pre_processing_eda_hyperparameter_tuning": said["tuning"],
+            "mechanisms": ", ".join(f"{name} ({count})" for name, count in history.mechanisms().items())
+            or "none yet",
+            "justification": said["justification"],
+        },
+        "resources": {"sources": said["sources"]},
+    }
+
+
+def guarantees(account: Account, history: History, about: Mapping[str, str] | None = None) -> dict[str, Any]:
+    """What NIST SP 800-226 asks of a guarantee, from the parameters down to how the data was collected."""
+    said = stated(about)
+    return {
+        "privacy parameters": _parameters(account, history),
+        "unit of privacy": f"{account.unit.name}; neighbours: {account.unit.neighbours.value}",
+        "correctness": "Mechanisms and sensitivities have proofs and tests (docs/proofs); figures round up.",
+        "utility": "Every answer has an interval, said before it is asked for and with the answer.",
+        "bias": said["bias"],
+        "query model": "Interactive: questions may depend on answers; one filter bounds all of them.",
+        "trust model": "Central: the curator and the machine are trusted; analysts and readers are not.",
+        "floating point": "Noise is added to integers by exact samplers; doubles appear last.",
+        "side channels": "Time and memory are not protected (docs/threats.md).",
+        "random numbers": "The operating system's cryptographic generator.",
+        "access control": "A file is its owner's alone (0600); in PostgreSQL one role writes.",
+        "data security": said["security"],
+        "data collection exposure": said["collection"],
+        "unprotected looks": f"{history.exact} by the owner, recorded",
+    }
+
+
+def _parameters(account: Account, history: History) -> str:
+    reading = history.total.reading()
+    spent = "∞" if reading.epsilon is None else format_up(reading.epsilon)
+    total = history.total
+    text = f"at most ε = {format_up(total.epsilon)}, δ = {format_up(total.delta)}; spent ε = {spent}"
+    if account.unit.window is not None:
+        text += f"; per window, and for a lifetime {account.lifetime().said()}"
+    return text
+
+
+# The privacy label of an account's history: who is protected, how, and what all of it costs together.
+
+_WIDTH = 40
+
+
+@read_as_written()
+def label(account: Account, about: Mapping[str, str] | None = None) -> dict[str, Any]:
+    """The facts, as JSON can hold them; free of data.
+
+    With what the OpenDP deployment registry and NIST SP 800-226 ask for; `about` is what the owner states.
+    """
+    history = History.of(account, keep=True)
+    total, left, reading = history.total, account.left(), history.total.reading()
+    return {
+        "format": "hubbub label/1",
+        "account": account.name,
+        "unit": account.unit.name,
+        "neighbours": account.unit.neighbours.value,
+        "model": "central model",
+        "definition": "pure differential privacy" if total.delta == 0 else "approximate differential privacy",
+        "promise": {"epsilon": format_up(total.epsilon), "delta": format_up(total.delta)},
+        "spent": {
+            "epsilon": None if reading.epsilon is None else format_up(reading.epsilon),
+            "delta": format_up(reading.delta),
+        },
+        "left": {"epsilon": format_down(left.epsilon)},
+        **({} if account.unit.window is None else {"lifetime": account.lifetime().said()}),
+        "composition": "adaptive: a filter over pure, Rényi and Gaussian sums (docs/proofs/filters.md)",
+        "analysts": {
+            who: {"epsilon": format_up(theirs.epsilon), "delta": format_up(theirs.delta)}
+            for who, theirs in account.analysts().items()
+        },
+        "datasets": {
+            name: None if epsilon is None else format_up(epsilon)
+            for name, epsilon in history.by_dataset().items()
+        },
+        "versions": history.versions,
+        "exact looks by the owner": history.exact,
+        "the owner's word": history.words,
+        "closed": account.is_closed,
+        "deployment": deployment(account, history, about),
+        "NIST SP 800-226": guarantees(account, history, about),
+        "burn-down": [
+            {"charges": each.charges, "when": each.when, "left": round(each.left, 4)}
+            for each in history.burn_down()
+        ],
+        "releases": [_release(entry, is_kept=entry.number in history.released) for entry in history.charges],
+        "head": history.head,
+    }
+
+
+def _release(entry: Entry, *, is_kept: bool) -> dict[str, Any]:
+    loss = _loss(entry)
+    return {
+        "line": entry.number,
+        "dataset": entry.body["dataset"],
+        "when": entry.moment,
+        "who": entry.who or "owner",
+        "what": entry.body["what"],
+        "loss": str(loss),
+        "mechanisms": entry.body["loss"]["ways"],
+        "answer kept": is_kept,
+        "combined with lines": entry.body.get("with", []),
+    }
+
+
+def bars(moments: Sequence[Moment]) -> Iterator[str]:
+    """What was left, charge by charge: a bar for each moment."""
+    for each in moments:
+        full = round(_WIDTH * each.left)
+        bar = "█" * full + "·" * (_WIDTH - full)
+        yield f"{each.when[:16].replace('T', ' ')} {bar} {100 * each.left:.0f} %"
+
+
+def label_text(facts: dict[str, Any]) -> str:
+    """The label for people."""
+    promise, spent, left = facts["promise"], facts["spent"], facts["left"]
+    lines = [
+        f"{facts['account']}: one {facts['unit']} is protected ({facts['neighbours']}), {facts['model']}",
+        f"promised: ε = {promise['epsilon']}, δ = {promise['delta']} ({facts['definition']})",
+        f"spent so far: ε = {spent['epsilon'] or '∞'}, δ = {spent['delta']}; left: ε = {left['epsilon']}",
+        f"composition: {facts['composition']}",
+        *(f"{who} may spend ε = {theirs['epsilon']}" for who, theirs in facts["analysts"].items()),
+        f"exact looks by the owner: {facts['exact looks by the owner']}",
+        *(f"the owner's word: {word}" for word in facts["the owner's word"]),
+        *([f"lifetime: {facts['lifetime']}"] if "lifetime" in facts else []),
+        *(["closed"] if facts["closed"] else []),
+        f"{len(facts['releases'])} charges:",
+    ]
+    for each in facts["releases"]:
+        lines.append(f"  {each['line']}  {each['when'][:19]}  {each['who']}  {each['loss']}")
+        lines.append(f"      {' '.join(each['what'].split())}")
+    for part, values in facts["deployment"].items():
+        lines += ["", part.replace("_", " ")]
+        lines += [f"  {name.replace('_', ' ')}: {_shown(value)}" for name, value in values.items()]
+    lines += ["", "NIST SP 800-226"]
+    lines += [f"  {name}: {value}" for name, value in facts["NIST SP 800-226"].items()]
+    return "\n".join(map(escape, lines)) + "\n"
+
+
+def label_yaml(facts: dict[str, Any]) -> str:
+    """The label as YAML: each name a line, each value as JSON, which YAML reads too."""
+    return escape_json("\n".join(_yaml(facts, "")) + "\n")
+
+
+def _yaml(facts: dict[str, Any], indent: str) -> Iterator[str]:
+    for name, value in facts.items():
+        if isinstance(value, dict) and value:
+            yield f"{indent}{json.dumps(name, ensure_ascii=False)}:"
+            yield from _yaml(value, indent + "  ")
+        else:
+            yield f"{indent}{json.dumps(name, ensure_ascii=False)}: {json.dumps(value, ensure_ascii=False)}"
+
+
+def label_html(facts: dict[str, Any]) -> str:
+    """The label as a page of its own."""
+    apart = ("releases", "format", "deployment", "NIST SP 800-226", "burn-down")
+    rest = {name: value for name, value in facts.items() if name not in apart}
+    columns = ("line", "when", "who", "what", "loss")
+    head = "".join(f"<th>{name}</th>" for name in columns)
+    body = "".join(
+        "<tr>" + "".join(f"<td>{_safe(str(each[name]))}</td>" for name in columns) + "</tr>"
+        for each in facts["releases"]
+    )
+    parts = "".join(
+        f"<h3>{_safe(part.replace('_', ' '))}</h3>{_rows(values)}"
+        for part, values in facts["deployment"].items()
+    )
+    return (
+        f'<!doctype html><html lang="en"><meta charset="utf-8"><title>{_safe(facts["account"])}</title>'
+        f"<h1>Privacy label of {_safe(facts['account'])}</h1>{_rows(rest)}{_picture(facts['burn-down'])}"
+        f"<h2>Deployment (OpenDP registry)</h2>{parts}"
+        f"<h2>Guarantee (NIST SP 800-226)</h2>{_rows(facts['NIST SP 800-226'])}"
+        f"<h2>Releases</h2><table><tr>{head}</tr>{body}</table></html>\n"
+    )
+
+
+def _rows(facts: Mapping[str, Any]) -> str:
+    rows = "".join(
+        f"<tr><th>{_safe(name.replace('_', ' '))}</th><td>{_safe(_shown(value))}</td></tr>"
+        for name, value in facts.items()
+    )
+    return f"<table>{rows}</table>"
+
+
+def _picture(moments: Sequence[Mapping[str, Any]]) -> str:
+    """What was left after each charge, as steps that go down."""
+    if not moments:
+        return ""
+    most = moments[-1]["charges"]
+    points, before = ["0,0"], 0.0
+    for each in moments:
+        across = 400 * each["charges"] / most
+        points += [f"{across:.1f},{100 * before:.1f}", f"{across:.1f},{100 * (1 - each['left']):.1f}"]
+        before = 1 - each["left"]
+    return (
+        '<svg viewBox="-10 -10 420 120" width="420" role="img" aria-label="what was left of the budget">'
+        '<line x1="0" y1="100" x2="400" y2="100" stroke="currentColor"/>'
+        f'<polyline points="{" ".join(points)}" fill="none" stroke="currentColor" stroke-width="2"/></svg>'
+    )
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, dict):
+        return ", ".join(f"{name}: {_shown(each)}" for name, each in value.items())
+    return str(value)
+
+
+def _safe(text: str) -> str:
+    return html.escape(escape(text))
+
+
+def _loss(entry: Entry) -> PrivacyLoss:
+    return loss_from_json(json.dumps(entry.body["loss"]))

@@ -1,0 +1,604 @@
+"""SQL in, a Query out: plain SQL as DuckDB has it, and GoogleSQL's SELECT WITH DIFFERENTIAL_PRIVACY.
+
+sqlglot parses; every part is then looked up and built anew, or refused by name. What a person wrote never
+reaches an engine.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from decimal import Decimal
+from fractions import Fraction
+from itertools import chain
+from typing import Any
+
+from sqlglot import exp
+
+from hubbub.engines.schema import UNIT, Bounds, Kind, Table, bounds_of, is_usable, keys_of
+from hubbub.engines.total_functions import without_signs
+from hubbub.errors import HubbubError, InvalidInput, Refused, Unsupported
+from hubbub.numbers import parse_rational
+from hubbub.sql.expressions import compile_expression
+from hubbub.sql.parser import PER_GROUP, parse
+from hubbub.sql.query import AggregateCall, Argument, GroupKey, Order, Output, Query
+from hubbub.sql.relations import Relations, Sources, clause_names, numbered
+from hubbub.sql.scalar_functions import as_column
+from hubbub.sql.scalar_types import TypedExpression, as_kind, name_of
+
+__all__ = ["analyze", "parse"]
+
+_EXTREMES: dict[type[exp.Expr], Fraction] = {exp.Min: Fraction(1, 200), exp.Max: Fraction(199, 200)}
+_MOST_PARTS = 4000
+_MOST_COPIED = 20_000
+_INSTEAD = "use COUNT, SUM, AVG, VARIANCE, STDDEV, MEDIAN, QUANTILE_CONT, MIN, MAX, COVAR_SAMP or CORR"
+
+
+@dataclass(frozen=True)
+class Declarations:
+    """What comes with the text: bounds and keys for this query alone."""
+
+    bounds: Mapping[str, Any] = field(default_factory=dict)
+    keys: Mapping[str, Any] = field(default_factory=dict)
+    of_public: Callable[[str, str], Iterable[Any]] | None = None
+    """The different values of a column of a public table."""
+
+
+def analyze(
+    statement: exp.Expr,
+    tables: Mapping[str, Table],
+    *,
+    rows_are_units: bool,
+    text: str = "",
+    bounds: Mapping[str, Any] | None = None,
+    keys: Mapping[str, Any] | None = None,
+    of_public: Callable[[str, str], Iterable[Any]] | None = None,
+) -> Query:
+    """The query that a syntax tree asks.
+
+    `bounds` and `keys` are the owner's or the analyst's public word for this query, by the name of a
+    column or of an output.
+    """
+    if not isinstance(statement, exp.Select):
+        raise Unsupported(
+            f"{name_of(statement)} is not a SELECT",
+            why="a query reads, and aggregates over units",
+            fix="write SELECT … FROM … GROUP BY …",
+        )
+    declared = Declarations(bounds or {}, keys or {}, of_public)
+    try:
+        if sum(1 for _ in statement.walk()) > _MOST_PARTS:
+            raise Unsupported(
+                "the query is too long", why="no reader could follow it", fix="write a shorter one"
+            )
+        return _Reader(statement, tables, declared, rows_are_units=rows_are_units).query(text)
+    except RecursionError:
+        raise Unsupported(
+            "the query is nested too deeply", why="no reader could follow it", fix="write it in fewer levels"
+        ) from None
+
+
+class _Reader:
+    """One reading of one SELECT."""
+
+    def __init__(
+        self, node: exp.Select, tables: Mapping[str, Table], declared: Declarations, *, rows_are_units: bool
+    ) -> None:
+        self._node = node
+        self._declared = declared
+        self._rows_are_units = rows_are_units
+        self._used: set[str] = set()
+        relations = Relations(
+            tables, rows_are_units=rows_are_units, with_joins=node.find(exp.Join) is not None
+        )
+        self._found: Sources = relations.sources(node)
+        self._kept = relations.kept
+        self._keys: list[tuple[str, TypedExpression]] = []
+        self._arguments: list[tuple[TypedExpression, Bounds | None, str]] = []
+        self._auto: set[str] = set()
+        self._aggregates: list[AggregateCall] = []
+        self._aliases: dict[str, exp.Expr] = {}
+        self._copied = 0
+
+    def query(self, text: str) -> Query:
+        node = self._node
+        clause_names(
+            node,
+            {"expressions", "from_", "joins", "where", "group", "having", "order", "limit", "with_", "kind"},
+        )
+        if self._found.is_public:
+            raise Refused(
+                "no protected table is asked about",
+                why="public tables need no protection, and no budget",
+                fix="read the public table directly, or name a protected one",
+            )
+        self._read_keys()
+        outputs = [output for item in node.expressions for output in self._output(item)]
+        names = [output.name.lower() for output in outputs]
+        # An answer's interval is two columns more.
+        ends = [f"{name}_{end}" for name in names for end in ("low", "high")]
+        if len(set(names)) != len(names) or {*names} & {*ends}:
+            raise InvalidInput(
+                "two columns of the answer share a name",
+                why="they could not be told apart; the interval of n is n_low and n_high",
+                fix="name them with AS",
+            )
+        having = node.args.get("having")
+        order = node.args.get("order")
+        ordered = [self._order(item) for item in order.expressions] if order is not None else []
+        if having is not None:
+            self._check_aliases(having)
+        lifted = self._lift(having.this) if having is not None else None
+        limit = self._limit(node.args.get("limit"))
+        is_top = self._is_top(outputs, ordered, limit) and lifted is None
+        if not self._aggregates:
+            if not self._keys:
+                raise _no_aggregate()
+            # SELECT DISTINCT key, in other words: the keys themselves, which must be selected or known.
+            self._aggregates.append(AggregateCall("units" if self._found.unit is not None else "count"))
+        self._check_used()
+        keys = tuple(self._group_key(name, typed) for name, typed in self._keys)
+        return Query(
+            text=text or node.sql("duckdb"),
+            rows=self._rows(),
+            is_keyed=self._found.unit is not None,
+            is_numbered=self._found.unit is not None and self._rows_are_units,
+            keys=keys,
+            arguments=tuple(
+                Argument(name, typed.kind, bounds, name in self._auto)
+                for typed, bounds, name in self._arguments
+            ),
+            aggregates=tuple(self._aggregates),
+            outputs=tuple(outputs),
+            having=lifted,
+            order=tuple(ordered),
+            limit=limit,
+            most=self._found.most,
+            kept=self._kept,
+            # A choice needs to know among what it chooses; else keys are selected first, and ordered after.
+            is_top=is_top and all(key.values is not None for key in keys),
+        )
+
+    # Keys
+
+    def _read_keys(self) -> None:
+        group = self._node.args.get("group")
+        if group is None:
+            if self._node.args.get("distinct"):
+                raise Unsupported("SELECT DISTINCT", why="GROUP BY says the same", fix="write GROUP BY")
+            return
+        clause_names(group, {"expressions", "all"})
+        given = list(group.expressions)
+        if group.args.get("all"):
+            given = [item.unalias() for item in self._node.expressions if not item.find(exp.AggFunc)]
+        for key in given:
+            inner = numbered(key, self._node, self._found.scope)
+            typed = compile_expression(inner, self._found.scope)
+            if typed.column is not None and typed.column.is_unit:
+                raise Refused(
+                    "the answer is grouped by the unit's key",
+                    why="each group would be one person",
+                    fix="group by something that many share, or aggregate by the unit in a sub-query",
+                )
+            if typed.kind is Kind.OPAQUE:
+                raise InvalidInput(
+                    "a group key is of an unknown type",
+                    why="its values could not be shown the same way everywhere",
+                    fix="declare its type, as text, number, boolean, date or timestamp",
+                )
+            name = next(
+                (
+                    item.alias
+                    for item in self._node.expressions
+                    if isinstance(item, exp.Alias) and item.this == inner
+                ),
+                typed.column.name if typed.column is not None else f"key{len(self._keys) + 1}",
+            )
+            if all(typed.sql != known.sql for _, known in self._keys):
+                self._keys.append((name, typed))
+
+    def _group_key(self, name: str, typed: TypedExpression) -> GroupKey:
+        given = self._given(self._declared.keys, name, typed)
+        if given is not None:
+            return GroupKey(name, typed.kind, keys_of(given, name, typed.kind))
+        column = typed.column
+        origin = column.origin if column is not None else None
+        if typed.keys is None and origin is not None and self._declared.of_public is not None:
+            public: Iterable[Any] = self._declared.of_public(*origin)
+            if column is not None and column.is_outer:
+                public = chain((key for key in public if key is not None), (None,))
+            return GroupKey(name, typed.kind, keys_of(public, name, typed.kind), is_complete=True)
+        return GroupKey(name, typed.kind, typed.keys, typed.is_complete)
+
+    def _given(self, declared: Mapping[str, Any], name: str, typed: TypedExpression) -> Any:
+        """What was declared for this query under the name of the output or of the column."""
+        for known in (name, typed.column.name if typed.column is not None else name):
+            for given, value in declared.items():
+                if given.lower() == known.lower():
+                    self._used.add(given)
+                    return value
+        return None
+
+    def _check_used(self) -> None:
+        for name, typed in self._keys:
+            self._given(self._declared.keys, name, typed)
+        for given in self._declared.keys:
+            if given not in self._used:
+                raise InvalidInput(
+                    f"keys are given for {given!r}, by which nothing is grouped",
+                    why="they would be passed over in silence",
+                    fix="group by it, or leave the keys out",
+                )
+
+    # Outputs
+
+    def _output(self, item: exp.Expr) -> list[Output]:
+        inner = item.unalias()
+        name = item.alias_or_name or _default_name(inner)
+        if isinstance(inner, exp.Star):
+            raise Refused("SELECT *", why="it asks for the rows themselves", fix="ask for aggregates")
+        many = _several_quantiles(inner)
+        if many is not None:
+            argument, fractions = many
+            return [
+                Output(
+                    f"{name}_{float(fraction):g}",
+                    self._aggregate(AggregateCall("quantile", fraction=fraction), [argument]),
+                )
+                for fraction in fractions
+            ]
+        lifted = self._lift(inner)
+        if isinstance(item, exp.Alias):
+            self._aliases[item.alias.lower()] = lifted
+        return [Output(name, lifted)]
+
+    def _lift(self, node: exp.Expr) -> exp.Expr:
+        """The expression with each key and each aggregate replaced by the released column."""
+        if isinstance(node, (exp.Anonymous, exp.Filter, exp.WithinGroup, exp.AggFunc)):
+            return self._measured(node)
+        if isinstance(node, exp.Window):
+            raise Refused(
+                "a window",
+                why="it reaches over the rows of other units",
+                fix="compute it from the released table",
+            )
+        if not node.find(exp.AggFunc):
+            key = self._key_place(node)
+            if key is not None:
+                return exp.column(f"k{key}")
+            if isinstance(node, exp.Column):
+                # A column comes before an alias of the same name, as in DuckDB.
+                if not node.table and not self._found.scope.has(node.name) and self._alias(node) is not None:
+                    return self._copy(node)
+                compile_expression(node, self._found.scope)  # an unknown column is said to be so
+                raise Refused(
+                    f"the column {node.name[:60]!r} is neither grouped by nor aggregated",
+                    why="its values are those of single rows",
+                    fix="add it to the GROUP BY, or take an aggregate of it",
+                )
+        if isinstance(node, (exp.Subquery, exp.Select)):
+            raise Unsupported(
+                "a sub-query among the outputs", why="it is a query of its own", fix="ask it by itself"
+            )
+        lifted = node.copy()
+        for name, value in node.args.items():
+            if isinstance(value, exp.Expr):
+                lifted.set(name, self._lift(value))
+            elif isinstance(value, list):
+                lifted.set(name, [self._lift(part) if isinstance(part, exp.Expr) else part for part in value])
+        return lifted
+
+    def _key_place(self, node: exp.Expr) -> int | None:
+        try:
+            typed = compile_expression(node, self._found.scope)
+        except HubbubError:
+            return None
+        return next((place for place, (_, key) in enumerate(self._keys) if key.sql == typed.sql), None)
+
+    def _check_aliases(self, having: exp.Expr) -> None:
+        """Refuse a name in HAVING that may be a column's or an output's."""
+        for column in having.find_all(exp.Column):
+            is_both = self._alias(column) is not None and self._found.scope.has(column.name)
+            is_inside = column.find_ancestor(exp.AggFunc, exp.Filter) is not None
+            if is_both and not column.table and not is_inside and self._key_place(column) is None:
+                raise InvalidInput(
+                    f"{column.name[:60]!r} is a column that is not grouped by, and the name of an output",
+                    why="engines disagree on which of them HAVING means",
+                    fix="give the output another name",
+                )
+
+    def _alias(self, node: exp.Expr) -> exp.Expr | None:
+        return self._aliases.get(node.name.lower())
+
+    def _copy(self, node: exp.Expr) -> exp.Expr:
+        """What an alias stands for."""
+        alias = self._aliases[node.name.lower()]
+        self._copied += sum(1 for _ in alias.walk())
+        if self._copied > _MOST_COPIED:
+            raise Unsupported(
+                "outputs are used too often in one another", why="no reader could follow", fix="use fewer"
+            )
+        return alias.copy()
+
+    def _order(self, item: exp.Expr) -> Order:
+        """A name by itself is that of an output, if there is one; within an expression columns come first."""
+        inner = item.this
+        if isinstance(inner, exp.Column) and not inner.table and self._alias(inner) is not None:
+            lifted = self._copy(inner)
+        elif isinstance(inner, exp.Literal) and not inner.is_string:
+            lifted = self._lift(numbered(inner, self._node, self._found.scope, "ORDER BY"))
+        else:
+            lifted = self._lift(inner)
+        return Order(lifted, bool(item.args.get("desc")), bool(item.args.get("nulls_first")))
+
+    def _limit(self, node: exp.Expr | None) -> int | None:
+        if node is None:
+            return None
+        value = node.expression
+        if not isinstance(value, exp.Literal) or value.is_string or not _is_whole(value.this):
+            raise InvalidInput("LIMIT is not a whole number", why="it is public", fix="write LIMIT 10")
+        if int(value.this) == 0:
+            raise InvalidInput(
+                "LIMIT 0 leaves no row",
+                why="all groups would be measured and paid for, and none of them shown",
+                fix="write LIMIT 1 or more; to see the columns and the cost, plan it without running it",
+            )
+        return int(value.this)
+
+    def _is_top(self, outputs: list[Output], order: list[Order], limit: int | None) -> bool:
+        """ORDER BY COUNT(*) DESC LIMIT k, with nothing but the keys selected."""
+        if limit is None or not self._keys or not order or any(output.key is None for output in outputs):
+            return False
+        first = order[0]
+        place = Output("", first.sql).aggregate
+        return (
+            first.is_descending
+            and place is not None
+            and self._aggregates[place].kind in {"count", "units"}
+            and len(self._aggregates) == 1
+            and len(order) == 1
+        )
+
+    # Aggregates
+
+    def _measured(self, node: exp.Expr) -> exp.Expr:
+        if isinstance(node, exp.Filter):
+            return self._measured(_filtered(node))
+        if isinstance(node, exp.WithinGroup):
+            return self._within_group(node)
+        if isinstance(node, exp.Count):
+            return self._count(node)
+        if isinstance(node, exp.CountIf):
+            condition = exp.Case(ifs=[exp.If(this=node.this, true=exp.Literal.number(1))])
+            return self._count(exp.Count(this=condition))
+        if isinstance(node, exp.Anonymous):
+            if str(node.this).lower() == PER_GROUP:
+                return self._per_group(node)
+            raise Unsupported(
+                f"{name_of(node)} is not known",
+                why="only what is on the list can be protected",
+                fix=_INSTEAD,
+            )
+        kind = _KINDS.get(type(node))
+        if kind is not None:
+            clause_names(node, {"this", "expression"})
+            constant = None if isinstance(node.this, exp.Distinct) else self._constant(node.this)
+            if constant is not None:
+                return self._of_constant(node, constant)
+            arguments = [node.this] + ([node.expression] if node.args.get("expression") is not None else [])
+            return self._aggregate(kind, arguments)
+        if isinstance(node, exp.Median):
+            return self._aggregate(AggregateCall("quantile", fraction=Fraction(1, 2)), [node.this])
+        if isinstance(node, (exp.PercentileCont, exp.PercentileDisc, exp.Quantile, exp.ApproxQuantile)):
+            place = node.args.get("expression") or node.args.get("quantile")
+            return self._aggregate(AggregateCall("quantile", fraction=_fraction(place)), [node.this])
+        extreme = _EXTREMES.get(type(node))
+        if extreme is not None:
+            clause_names(node, {"this"})
+            said = (
+                f"{node.key.upper()} is the {float(100 * extreme):g} % quantile: the last row is somebody's"
+            )
+            return self._aggregate(AggregateCall("quantile", fraction=extreme, note=said), [node.this])
+        raise Unsupported(
+            f"{name_of(node)} cannot be protected here",
+            why="no rule says how far one unit can move it",
+            fix=_INSTEAD,
+        )
+
+    def _constant(self, node: exp.Expr) -> Fraction | None:
+        """The number that is written out as an argument, if it is one."""
+        typed = compile_expression(node, self._found.scope)
+        return typed.value if typed.is_literal and isinstance(typed.value, Fraction) else None
+
+    def _of_constant(self, node: exp.Expr, constant: Fraction) -> exp.Expr:
+        """SUM(2) is twice the number of rows; other aggregates of a constant say nothing of the rows."""
+        if not isinstance(node, exp.Sum):
+            raise Unsupported(
+                f"{name_of(node)} of a number that is written out",
+                why="it is the same whatever the rows are",
+                fix="take it of a column, or ask for COUNT(*)",
+            )
+        counted = self._added(AggregateCall("count"))
+        factor = exp.Literal.number(repr(float(constant)))
+        return counted if constant == 1 else exp.Paren(this=exp.Mul(this=factor, expression=counted))
+
+    def _per_group(self, node: exp.Anonymous) -> exp.Expr:
+        """COUNT, SUM or AVG of each unit's rows in a group, clamped, and then added up or averaged."""
+        if len(node.expressions) != 3:
+            raise Unsupported(f"{name_of(node)} is not known", why="it is our own", fix=_INSTEAD)
+        inner, *ends = node.expressions or [node]
+        kind = {exp.Count: "count", exp.Sum: "sum", exp.Avg: "mean"}.get(type(inner))
+        if kind is None or len(ends) != 2 or isinstance(inner.this, exp.Distinct):
+            raise Unsupported(
+                "contribution_bounds_per_group on this aggregate",
+                why="COUNT, SUM and AVG have it",
+                fix="declare bounds for the column instead",
+            )
+        clause_names(inner, {"this", "big_int"})
+        low, high = (compile_expression(end, self._found.scope).value for end in ends)
+        is_star = isinstance(inner.this, exp.Star)
+        places = () if is_star else (self._argument(inner.this, "count" if kind == "count" else "per group"),)
+        outer = "mean" if kind == "mean" else "sum"
+        return self._added(
+            AggregateCall(outer, places, per_group=(kind, *bounds_of((low, high), "a contribution")))
+        )
+
+    def _count(self, node: exp.Count) -> exp.Expr:
+        clause_names(node, {"this", "big_int"})
+        counted = node.this
+        if isinstance(counted, exp.Star):
+            return self._added(AggregateCall("count"))
+        if isinstance(counted, exp.Distinct):
+            if len(counted.expressions) != 1:
+                raise Unsupported("COUNT(DISTINCT a, b)", why="one column is counted", fix="concatenate them")
+            inner = counted.expressions[0]
+            typed = compile_expression(inner, self._found.scope)
+            if typed.column is not None and typed.column.is_unit:
+                return self._added(AggregateCall("units"))
+            return self._aggregate(AggregateCall("distinct"), [inner])
+        typed = compile_expression(counted, self._found.scope)
+        if typed.is_literal and typed.value is not None:
+            return self._added(AggregateCall("count"))
+        if typed.column is not None and typed.column.is_unit:
+            return self._added(AggregateCall("count"))
+        return self._aggregate(AggregateCall("count"), [counted])
+
+    def _within_group(self, node: exp.WithinGroup) -> exp.Expr:
+        function, order = node.this, node.expression
+        if not isinstance(function, (exp.PercentileCont, exp.PercentileDisc)) or len(order.expressions) != 1:
+            raise Unsupported(
+                "WITHIN GROUP", why="only PERCENTILE_CONT has it here", fix="use QUANTILE_CONT(x, 0.5)"
+            )
+        fraction = _fraction(function.this)
+        item = order.expressions[0]
+        if item.args.get("desc"):
+            fraction = 1 - fraction
+        return self._aggregate(AggregateCall("quantile", fraction=fraction), [item.this])
+
+    def _aggregate(self, kind: AggregateCall, arguments: list[exp.Expr]) -> exp.Expr:
+        places = tuple(self._argument(argument, kind.kind) for argument in arguments)
+        return self._added(
+            AggregateCall(kind.kind, places, kind.fraction, is_sample=kind.is_sample, note=kind.note)
+        )
+
+    def _argument(self, node: exp.Expr, kind: str) -> int:
+        if isinstance(node, exp.Distinct):
+            raise Unsupported(
+                "DISTINCT in an aggregate other than COUNT", why="no rule bounds it", fix="leave DISTINCT out"
+            )
+        typed = compile_expression(node, self._found.scope)
+        bounds = None
+        if kind == "distinct":
+            if typed.kind is Kind.OPAQUE:
+                raise InvalidInput(
+                    "a column of an unknown type is counted", why="equality is unclear", fix="declare it"
+                )
+        elif kind != "count":
+            typed = as_kind(typed, Kind.NUMBER, f"the argument of a {kind}")
+            bounds = None if kind == "per group" else self._bounds(node, typed)
+        for place, (known, limits, name) in enumerate(self._arguments):
+            if known.sql == typed.sql and (limits == bounds or kind == "count" or limits is None):
+                # What was only counted so far is added up, too: both are then measured together.
+                self._arguments[place] = (known, bounds if limits is None else limits, name)
+                return place
+        self._arguments.append((typed, bounds, _label(typed, node)))
+        return len(self._arguments) - 1
+
+    def _bounds(self, node: exp.Expr, typed: TypedExpression) -> Bounds | None:
+        name = _label(typed, node)
+        given = self._given(self._declared.bounds, name, typed)
+        if given == "auto":
+            self._auto.add(name)
+            return None
+        if given is not None:
+            return bounds_of(given, name)
+        return typed.bounds if typed.bounds is not None and is_usable(typed.bounds) else None
+
+    def _added(self, aggregate: AggregateCall) -> exp.Expr:
+        if aggregate not in self._aggregates:
+            self._aggregates.append(aggregate)
+        return exp.column(f"a{self._aggregates.index(aggregate)}")
+
+    # Rows
+
+    def _rows(self) -> exp.Select:
+        """What the engine makes of each row: its unit, its keys, its arguments."""
+        sql = self._found.sql
+        if self._found.unit is not None:
+            sql = sql.select(exp.alias_(self._found.unit.copy(), UNIT, quoted=True))
+        for place, (_, typed) in enumerate(self._keys):
+            shown = as_column(typed).sql
+            key = without_signs(shown) if typed.kind is Kind.NUMBER else shown
+            sql = sql.select(exp.alias_(key.copy(), f"k{place}", quoted=True))
+        for place, (typed, _, _) in enumerate(self._arguments):
+            sql = sql.select(exp.alias_(as_column(typed).sql.copy(), f"x{place}", quoted=True))
+        if not sql.expressions:
+            sql = sql.select(exp.alias_(exp.Literal.number(1), "one", quoted=True))
+        return sql
+
+
+_KINDS: dict[type[exp.Expr], AggregateCall] = {
+    exp.Sum: AggregateCall("sum"),
+    exp.Avg: AggregateCall("mean"),
+    exp.Variance: AggregateCall("variance", is_sample=True),
+    exp.VariancePop: AggregateCall("variance"),
+    exp.Stddev: AggregateCall("deviation", is_sample=True),
+    exp.StddevSamp: AggregateCall("deviation", is_sample=True),
+    exp.StddevPop: AggregateCall("deviation"),
+    exp.CovarSamp: AggregateCall("covariance", is_sample=True),
+    exp.CovarPop: AggregateCall("covariance"),
+    exp.Corr: AggregateCall("correlation"),
+}
+
+
+def _filtered(node: exp.Filter) -> exp.Expr:
+    """COUNT(*) FILTER (WHERE c), and others, as CASE."""
+    inner, condition = node.this, node.expression.this
+    if isinstance(inner, exp.Count) and isinstance(inner.this, exp.Star):
+        return exp.Count(this=exp.Case(ifs=[exp.If(this=condition, true=exp.Literal.number(1))]))
+    copied: exp.Expr = inner.copy()
+    argument = copied.this
+    if isinstance(argument, exp.Distinct) or not isinstance(inner, exp.AggFunc):
+        raise Unsupported("FILTER on this aggregate", why="it is not known here", fix="use CASE inside it")
+    copied.set("this", exp.Case(ifs=[exp.If(this=condition, true=argument)]))
+    return copied
+
+
+def _several_quantiles(node: exp.Expr) -> tuple[exp.Expr, list[Fraction]] | None:
+    if not isinstance(node, (exp.PercentileCont, exp.PercentileDisc, exp.Quantile)):
+        return None
+    places = node.args.get("expression") or node.args.get("quantile")
+    if not isinstance(places, (exp.Array, exp.Tuple)):
+        return None
+    return node.this, [_fraction(place) for place in places.expressions]
+
+
+def _fraction(node: exp.Expr | None) -> Fraction:
+    if isinstance(node, exp.Literal) and not node.is_string:
+        fraction = parse_rational(Decimal(node.this), "the fraction of a quantile")
+        if 0 < fraction < 1:
+            return fraction
+    raise InvalidInput(
+        "the fraction of a quantile is not a number between 0 and 1",
+        why="it must be known beforehand, and the very first or last row is somebody's",
+        fix="write QUANTILE_CONT(x, 0.5); for the ends, MIN(x) or MAX(x)",
+    )
+
+
+def _label(typed: TypedExpression, node: exp.Expr) -> str:
+    """What an argument is called: its column, or as it was written."""
+    return typed.column.name if typed.column is not None else node.sql("duckdb")
+
+
+def _default_name(node: exp.Expr) -> str:
+    return node.sql("duckdb").lower()[:60] or "answer"
+
+
+def _no_aggregate() -> Refused:
+    return Refused(
+        "nothing is aggregated",
+        why="the answer would be rows of single people",
+        fix="ask for COUNT(*), SUM, AVG, … and GROUP BY public keys",
+    )
+
+
+def _is_whole(text: str) -> bool:
+    return text.isascii() and text.isdigit()

@@ -1,0 +1,244 @@
+"""GoogleSQL's `SELECT WITH DIFFERENTIAL_PRIVACY OPTIONS(…)`, taken off at the level of tokens.
+
+What it says (ε, δ, how many groups a unit may touch, whose privacy) becomes `Options`; an aggregate's
+`contribution_bounds_per_group => (low, high)` becomes a call of `per_group(aggregate, low, high)`.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from decimal import Decimal, InvalidOperation
+from fractions import Fraction
+
+import sqlglot
+from sqlglot import exp
+from sqlglot.tokenizer_core import Token, TokenType
+
+from hubbub.engines.schema import is_text
+from hubbub.errors import InvalidInput
+from hubbub.numbers import parse_rational
+
+__all__ = ["PER_GROUP", "Options", "parse", "without_options"]
+
+PER_GROUP = "hubbub_per_group"
+_NAMES = {"epsilon", "delta", "max_groups_contributed", "privacy_unit_column", "max_rows_contributed"}
+_BOUNDS = "contribution_bounds_per_group"
+
+
+@dataclass(frozen=True)
+class Options:
+    """What OPTIONS(…) says; None for what it does not."""
+
+    epsilon: Fraction | None = None
+    delta: Fraction | None = None
+    groups: int | None = None
+    rows: int | None = None
+    unit: str | None = None
+
+
+def without_options(text: str) -> tuple[str, Options, str]:
+    """The text in plain SQL, its options, and the dialect it is written in.
+
+    >>> without_options("SELECT WITH DIFFERENTIAL_PRIVACY OPTIONS(epsilon=1) COUNT(*) FROM t")[1].epsilon
+    Fraction(1, 1)
+    """
+    upper = text.upper()
+    if "DIFFERENTIAL_PRIVACY" not in upper and _BOUNDS.upper() not in upper:
+        return text, Options(), "duckdb"
+    try:
+        tokens = sqlglot.tokenize(text, read="bigquery")
+    except sqlglot.errors.SqlglotError:
+        return text, Options(), "duckdb"  # the parser will say where
+    cuts, options = _clause(tokens)
+    pieces = [*cuts, *_bounds(tokens)]
+    if not pieces:  # the words stand in a text or a comment
+        return text, Options(), "duckdb"
+    for start, end, instead in sorted(pieces, reverse=True):
+        text = text[:start] + instead + text[end:]
+    return text, options, "bigquery"
+
+
+def _clause(tokens: Sequence[Token]) -> tuple[list[tuple[int, int, str]], Options]:
+    """Where WITH DIFFERENTIAL_PRIVACY OPTIONS(…) stands, and what it says."""
+    for place, token in enumerate(tokens):
+        if (
+            token.text.upper() != "DIFFERENTIAL_PRIVACY"
+            or place == 0
+            or tokens[place - 1].text.upper() != "WITH"
+        ):
+            continue
+        end, options = place, Options()
+        if place + 2 < len(tokens) and tokens[place + 1].text.upper() == "OPTIONS":
+            end = _closing(tokens, place + 2)
+            options = _options(tokens[place + 3 : end])
+        return [(tokens[place - 1].start, tokens[end].end + 1, "")], options
+    return [], Options()
+
+
+def _options(tokens: Sequence[Token]) -> Options:
+    given: dict[str, str] = {}
+    for part in _split(tokens):
+        if len(part) < 3 or part[1].text != "=" or part[0].text.lower() not in _NAMES:
+            raise InvalidInput(
+                "an option of DIFFERENTIAL_PRIVACY is not known here",
+                why="passing over it would change what is promised",
+                fix=f"use {', '.join(sorted(_NAMES))}, each as name = value",
+            )
+        given[part[0].text.lower()] = "".join(token.text for token in part[2:])
+    groups, rows = given.get("max_groups_contributed"), given.get("max_rows_contributed")
+    return Options(
+        _number(given["epsilon"], "epsilon") if "epsilon" in given else None,
+        _number(given["delta"], "delta") if "delta" in given else None,
+        _whole(groups, "max_groups_contributed") if groups else None,
+        _whole(rows, "max_rows_contributed") if rows else None,
+        given.get("privacy_unit_column"),
+    )
+
+
+def _number(text: str, name: str) -> Fraction:
+    try:
+        return parse_rational(Decimal(text), name)
+    except InvalidOperation:
+        raise InvalidInput(
+            f"{name} is not a number", why="it must be one", fix="write it as 0.5 or 1e-6"
+        ) from None
+
+
+def _whole(text: str, name: str) -> int:
+    number = _number(text, name)
+    if number.denominator != 1:
+        raise InvalidInput(f"{name} is not a whole number", why="it counts", fix="write it as 3")
+    return int(number)
+
+
+def _bounds(tokens: Sequence[Token]) -> list[tuple[int, int, str]]:
+    """How to rewrite each AGG(x, contribution_bounds_per_group => (low, high))."""
+    pieces = []
+    for place, token in enumerate(tokens):
+        if token.text.lower() != _BOUNDS:
+            continue
+        after = place + 1
+        # => is one token or two.
+        while after < len(tokens) and tokens[after].text in {"=", ">", "=>"}:
+            after += 1
+        if after >= len(tokens) or tokens[after].token_type is not TokenType.L_PAREN:
+            raise _bad_bounds()
+        end = _closing(tokens, after)
+        ends = _split(tokens[after + 1 : end])
+        opening = _opening(tokens, place)
+        close = _closing(tokens, opening)
+        if len(ends) != 2 or opening < 1 or tokens[place - 1].text != "," or close != end + 1:
+            raise _bad_bounds()
+        low, high = ("".join(token.text for token in part) for part in ends)
+        _number(low, "low"), _number(high, "high")
+        name = tokens[opening - 1]
+        pieces += [
+            (name.start, name.start, f"{PER_GROUP}("),
+            (tokens[place - 1].start, tokens[close].end + 1, f"), {low}, {high})"),
+        ]
+    return pieces
+
+
+def _closing(tokens: Sequence[Token], place: int) -> int:
+    depth = 0
+    for here in range(place, len(tokens)):
+        kind = tokens[here].token_type
+        depth += (kind is TokenType.L_PAREN) - (kind is TokenType.R_PAREN)
+        if depth == 0:
+            return here
+    raise _bad_bounds()
+
+
+def _opening(tokens: Sequence[Token], place: int) -> int:
+    depth = 0
+    for here in range(place - 1, -1, -1):
+        kind = tokens[here].token_type
+        depth += (kind is TokenType.R_PAREN) - (kind is TokenType.L_PAREN)
+        if depth < 0:
+            return here
+    raise _bad_bounds()
+
+
+def _split(tokens: Sequence[Token]) -> list[list[Token]]:
+    parts: list[list[Token]] = [[]]
+    for token in tokens:
+        if token.token_type is TokenType.COMMA:
+            parts.append([])
+        else:
+            parts[-1].append(token)
+    return parts
+
+
+def _bad_bounds() -> InvalidInput:
+    return InvalidInput(
+        "OPTIONS or contribution_bounds_per_group cannot be read",
+        why="what one unit may contribute must be clear",
+        fix="write AVG(x, contribution_bounds_per_group => (0, 5)), and OPTIONS(epsilon = 1, …)",
+    )
+
+
+# Text in, the syntax tree of one statement out; what it means is read in `sql`.
+
+_LONGEST = 100_000
+
+
+def parse(text: str) -> tuple[exp.Expr, Options]:
+    """The syntax tree of one statement, and the options of WITH DIFFERENTIAL_PRIVACY."""
+    if not isinstance(text, str) or not text.strip() or len(text) > _LONGEST or not is_text(text):
+        raise InvalidInput(
+            "the query is not a text, is empty, or too long",
+            why="it must be one SELECT statement",
+            fix="write one SELECT of at most 100,000 characters",
+        )
+    plain, options, dialect = without_options(text)
+    try:
+        statements = [node for node in sqlglot.parse(plain, read=dialect) if node is not None]
+    except (sqlglot.errors.SqlglotError, RecursionError) as problem:
+        raise _syntax(problem) from None
+    if len(statements) != 1:
+        raise InvalidInput(
+            "there is not exactly one statement", why="one query is one plan", fix="write one SELECT"
+        )
+    for literal in statements[0].find_all(exp.Literal):
+        if not literal.is_string:
+            _check_number(literal.name)
+    if dialect == "bigquery":
+        for select in statements[0].find_all(exp.Select):
+            _check_aliases(select)
+    return statements[0], options
+
+
+def _check_aliases(select: exp.Select) -> None:
+    """Refuse GROUP BY age of an `age * 10 AS age`: to GoogleSQL it is the alias, to all others the column."""
+    group = select.args.get("group")
+    grouped = {
+        key.name.lower() for key in (group.expressions if group else ()) if isinstance(key, exp.Column)
+    }
+    for item in select.expressions:
+        inner, name = item.unalias(), item.alias.lower()
+        columns = set() if isinstance(inner, exp.Column) else set(inner.find_all(exp.Column))
+        if name in grouped & {column.name.lower() for column in columns}:
+            raise InvalidInput(
+                f"{item.alias[:60]!r} in the GROUP BY is a column and the name of an output",
+                why="to GoogleSQL it is the output, to others the column",
+                fix="give the output another name",
+            )
+
+
+def _check_number(text: str) -> None:
+    """The parser takes more for a number than there are: 1e-0.03 is none."""
+    try:
+        float(text)
+    except ValueError:
+        raise InvalidInput(
+            f"{text!r} is no number", why="it looks like one, and cannot be read", fix="write it as 0.001"
+        ) from None
+
+
+def _syntax(problem: Exception) -> InvalidInput:
+    where = ""
+    if isinstance(problem, sqlglot.errors.ParseError) and problem.errors:
+        line, column = problem.errors[0].get("line"), problem.errors[0].get("col")
+        where = f" near line {line}, column {column}"
+    return InvalidInput(
+        f"the SQL cannot be read{where}", why="it is not a statement", fix="correct its syntax"
+    )

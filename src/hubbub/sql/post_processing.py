@@ -1,0 +1,560 @@
+"""Outputs: expressions over what was released, with intervals carried along. It costs nothing more.
+
+Each expression has a type that follows from the kinds of keys and aggregates alone. It is found when a query
+is planned, and what has none is refused then. What is typed is computed by the rules of `spans`, which no
+value can make fail: after the charge there is no error left that a key or a noisy answer could cause.
+
+An expression of several aggregates takes each one's interval at a confidence so much higher that all hold at
+once, and computes with their ends. Where a comparison could come out either way, what follows from it spans
+both.
+
+Proof: docs/proofs/intervals.md, "Outputs"
+"""
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from functools import cache, partial, reduce
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sqlglot import exp
+
+from hubbub.engines.schema import Key, Kind
+from hubbub.errors import InvalidInput, Unsupported
+from hubbub.sql import interval_values
+from hubbub.sql.aggregates import Affine
+from hubbub.sql.interval_values import IntervalValue
+from hubbub.sql.moments import Estimate, Floats
+from hubbub.sql.query import Order, Output, Query
+from hubbub.sql.scalar_types import moment_of, name_of, only
+
+__all__ = ["Shown", "check_outputs", "shown"]
+
+_MOST_DIGITS = 15
+_MOST_LEVELS = 100
+"""Of an expression: few enough that computing it cannot run out of the stack."""
+_FACTORS = 2.0**-200, 2.0**200
+"""Weights of a sum of aggregates that is read as one: others are computed step by step."""
+
+Given = Callable[[int, Fraction], Estimate]
+"""The estimate of an aggregate, at a confidence."""
+Quotient = Callable[[Affine, Affine, Fraction], Estimate | None]
+"""The estimate of one weighted sum of aggregates over another; None if they were not measured together."""
+
+
+@dataclass(frozen=True)
+class Shown:
+    """A column of the answer: keys, or values with their interval. A number that is NULL is NaN here."""
+
+    name: str
+    values: NDArray[Any]
+    low: Floats | None = None
+    high: Floats | None = None
+    kind: Kind | None = None
+    """As it was planned, whatever the values are; None where nothing was."""
+
+
+@dataclass(frozen=True)
+class _Context:
+    """What an expression is computed from, for one list of groups."""
+
+    groups: Sequence[tuple[Key, ...]]
+    keys: Callable[[int], IntervalValue]
+    """The keys of a place, read once."""
+    given: Given
+    confidence: Fraction
+
+
+@dataclass(frozen=True)
+class _Typed:
+    """An expression with its kind, and how it is computed."""
+
+    kind: Kind | None
+    """None of NULL, which is of any kind."""
+    compute: Callable[[_Context], IntervalValue]
+    text: str | None = None
+    """What it says, where it is a text that is written out: it may be read as a date."""
+
+
+def check_outputs(query: Query) -> None:
+    """Refuse, before anything is charged, what could not be computed afterwards.
+
+    Guarantee: of a query that passes, `shown` raises nothing, whatever its groups and estimates are.
+    Proof: docs/proofs/intervals.md, "Outputs"
+    """
+    for sql in [*(output.sql for output in query.outputs), *(order.sql for order in query.order)]:
+        _typed(sql, _kinds(query))
+    if query.having is not None:
+        _condition(query.having, _kinds(query))
+
+
+def _kinds(query: Query) -> tuple[Kind, ...]:
+    return tuple(key.kind for key in query.keys)
+
+
+def shown(
+    query: Query,
+    groups: Sequence[tuple[Key, ...]],
+    given: Given,
+    confidence: Fraction,
+    quotient: Quotient = lambda _top, _bottom, _confidence: None,
+) -> list[Shown]:
+    """The columns of the answer, filtered, ordered and cut as the query says.
+
+    Guarantee: each interval holds the same expression of the exact aggregates, with at least this confidence.
+    Assumes: `given` is what `Moments`, `combined` and `Tree` say of these groups.
+    Proof: docs/proofs/intervals.md, "Outputs"
+    """
+    kinds = _kinds(query)
+
+    @cache
+    def keys(place: int) -> IntervalValue:
+        return IntervalValue.of([group[place] for group in groups], kinds[place])
+
+    context = _Context(groups, keys, given, confidence)
+    with np.errstate(all="ignore"):
+        columns = [_column(output, kinds, context, quotient) for output in query.outputs]
+        keep = np.arange(len(groups))
+        if query.having is not None:
+            keep = np.flatnonzero(_condition(query.having, kinds).compute(context).is_true)
+        for order in reversed(query.order):
+            keep = keep[_ranks(_typed(order.sql, kinds).compute(context), order, keep)]
+    if query.limit is not None:
+        keep = keep[: query.limit]
+    return [
+        replace(
+            column,
+            values=column.values[keep],
+            low=None if column.low is None else column.low[keep],
+            high=None if column.high is None else column.high[keep],
+        )
+        for column in columns
+    ]
+
+
+def _ranks(span: IntervalValue, order: Order, keep: NDArray[np.intp]) -> NDArray[np.intp]:
+    """A stable order of those that are kept, NULL first or last."""
+    places = np.unique(span.value[keep], return_inverse=True)[1].reshape(-1)
+    missing = span.missing[keep]
+    return np.lexsort(
+        (-places if order.is_descending else places, ~missing if order.nulls_first else missing)
+    )
+
+
+def _column(output: Output, kinds: Sequence[Kind], context: _Context, quotient: Quotient) -> Shown:
+    if output.key is not None:
+        keys = _objects([group[output.key] for group in context.groups])
+        return Shown(output.name, keys, kind=kinds[output.key])
+    used = {column.name for column in output.sql.find_all(exp.Column) if column.name[:1] == "a"}
+    found = None
+    if len(used) > 1:
+        forms = _forms(output.sql)
+        together = None if forms is None else quotient(*forms, context.confidence)
+        found = None if together is None else IntervalValue.estimated(together)
+    typed = _typed(output.sql, kinds)
+    if found is None:
+        each = 1 - (1 - context.confidence) / max(1, len(used))
+        found = typed.compute(replace(context, confidence=each))
+    if typed.kind not in {Kind.NUMBER, None}:
+        values = found.value.astype(object)
+        values[found.missing] = None
+        return Shown(output.name, values if found.missing.any() else found.value, kind=typed.kind)
+    value = np.where(found.missing, np.nan, found.value)
+    if not found.is_released:
+        return Shown(output.name, value, kind=Kind.NUMBER)
+    # Where there is no value there is nothing to enclose it.
+    nowhere = found.missing | ~found.may_be
+    low, high = np.where(nowhere, -np.inf, found.low), np.where(nowhere, np.inf, found.high)
+    return Shown(output.name, value, low, high, Kind.NUMBER)
+
+
+def _forms(node: exp.Expr) -> tuple[Affine, Affine] | None:
+    """The expression as one weighted sum of aggregates over another, if it is such."""
+    plain = node.unnest()
+    if isinstance(plain, exp.Div):
+        above, below = _affine(plain.this), _affine(plain.expression)
+        if above is not None and below is not None and _is_moderate(above, below) and below[0]:
+            return above, below
+    found = _affine(plain)
+    return None if found is None or not _is_moderate(found) else (found, ({}, 1.0))
+
+
+def _is_moderate(*forms: Affine) -> bool:
+    """Whether no weight is beyond what sums of integers can be multiplied with."""
+    numbers = [abs(number) for weights, constant in forms for number in (*weights.values(), constant)]
+    return all(number == 0 or _FACTORS[0] <= number <= _FACTORS[1] for number in numbers)
+
+
+def _affine(node: exp.Expr) -> Affine | None:
+    """The expression as a weighted sum of aggregates and a number, if it is such."""
+    if isinstance(node, exp.Literal) and not node.is_string:
+        return {}, float(node.this)
+    if isinstance(node, exp.Column) and node.name[:1] == "a":
+        return {int(node.name[1:]): 1.0}, 0.0
+    if isinstance(node, (exp.Paren, exp.Neg)):
+        inner = _affine(node.this)
+        return _added(({}, 0.0), inner, 1.0 if isinstance(node, exp.Paren) else -1.0)
+    if not isinstance(node, (exp.Add, exp.Sub, exp.Mul, exp.Div)):
+        return None
+    one, two = _affine(node.this), _affine(node.expression)
+    if isinstance(node, (exp.Add, exp.Sub)):
+        return _added(one, two, 1.0 if isinstance(node, exp.Add) else -1.0)
+    if isinstance(node, exp.Mul) and one is not None and not one[0]:
+        one, two = two, one
+    if two is None or two[0] or (isinstance(node, exp.Div) and two[1] == 0):
+        return None
+    return _added(({}, 0.0), one, two[1] if isinstance(node, exp.Mul) else 1 / two[1])
+
+
+def _added(one: Affine | None, two: Affine | None, factor: float) -> Affine | None:
+    """One plus `factor` times two."""
+    if one is None or two is None:
+        return None
+    places = {place: one[0].get(place, 0.0) + factor * two[0].get(place, 0.0) for place in {*one[0], *two[0]}}
+    return places, one[1] + factor * two[1]
+
+
+def _objects(values: Sequence[Any]) -> NDArray[Any]:
+    out = np.empty(len(values), dtype=object)
+    out[:] = values
+    return out
+
+
+# Types
+
+
+def _typed(node: exp.Expr | None, kinds: Sequence[Kind], level: int = 0) -> _Typed:
+    """The expression with its kind, which follows from those of the keys; aggregates are numbers."""
+    if not isinstance(node, exp.Expr):
+        raise InvalidInput("an argument is missing", why="there is nothing to compute", fix="write it out")
+    build = _BUILDERS.get(type(node))
+    if build is None:
+        raise Unsupported(
+            f"{name_of(node)} is not supported among the outputs, in HAVING or in ORDER BY",
+            why="arithmetic, comparisons, AND, OR, NOT, IN, BETWEEN, IS NULL, CASE, ROUND, ABS, FLOOR, CEIL, "
+            "SQRT, LN, EXP, COALESCE and NULLIF are",
+            fix="group by what it makes of the rows, or release the table and compute the rest from it",
+        )
+    if level > _MOST_LEVELS:
+        raise Unsupported(
+            "an output is nested too deeply", why="no reader could follow it", fix="write a shorter one"
+        )
+    return build(node, lambda part: _typed(part, kinds, level + 1), kinds)
+
+
+Typer = Callable[[exp.Expr | None], _Typed]
+
+
+def _condition(node: exp.Expr, kinds: Sequence[Kind]) -> _Typed:
+    return _as(_typed(node, kinds), Kind.BOOLEAN, "HAVING")
+
+
+def _as(typed: _Typed, kind: Kind, what: str) -> _Typed:
+    """The same as this kind: NULL, a date as a timestamp, a text that is written out as a date."""
+    if typed.kind is kind:
+        return typed
+    if typed.kind is None:
+        return _constant(None, kind)
+    if typed.text is not None and kind in {Kind.DATE, Kind.TIMESTAMP}:
+        known = moment_of(typed.text, kind)
+        assert not isinstance(known.value, Fraction)
+        return _constant(known.value, kind)
+    if (typed.kind, kind) == (Kind.DATE, Kind.TIMESTAMP):
+        return _Typed(kind, lambda context: typed.compute(context).as_moments())
+    fixes = {
+        Kind.BOOLEAN: "write a comparison, as COUNT(*) > 0",
+        Kind.NUMBER: "write CASE WHEN … THEN 1 ELSE 0 END, or use a number",
+    }
+    raise InvalidInput(
+        f"{what} is given a {typed.kind.value} where a {kind.value} is needed",
+        why="kinds are not mixed: what one makes of the other is not the same in every engine",
+        fix=fixes.get(kind, f"use a {kind.value}"),
+    )
+
+
+def _alike(parts: Iterable[_Typed], what: str) -> tuple[Kind | None, list[_Typed]]:
+    """All of one kind, or an error that says which they are."""
+    given = list(parts)
+    known = {part.kind for part in given} - {None}
+    moments = known & {Kind.DATE, Kind.TIMESTAMP}
+    if moments:
+        kind: Kind | None = Kind.TIMESTAMP if Kind.TIMESTAMP in moments else Kind.DATE
+        others = [part for part in given if part.kind not in {*moments, None} and part.text is None]
+    else:
+        kind = next((part.kind for part in given if part.kind is not None), None)
+        others = [part for part in given if part.kind not in {kind, None}]
+    if others:
+        names = " and ".join(sorted(each.value for each in known if each is not None))
+        raise InvalidInput(
+            f"{what} mixes kinds: {names}",
+            why="they have no common order, and no engine agrees with another on what they would be",
+            fix="use one kind: numbers without quotes, texts with them",
+        )
+    return kind, given if kind is None else [_as(part, kind, what) for part in given]
+
+
+def _constant(key: Key, kind: Kind | None, text: str | None = None) -> _Typed:
+    return _Typed(
+        kind, lambda context: IntervalValue.constant(key, kind or Kind.NUMBER, len(context.groups)), text
+    )
+
+
+_NULL = _constant(None, None)
+
+
+# What can be written
+
+
+def _literal(node: exp.Expr, _typer: Typer, _kinds: Sequence[Kind]) -> _Typed:
+    if node.args.get("is_string"):
+        return _constant(node.this, Kind.TEXT, node.this)
+    number = float(node.this)
+    if not math.isfinite(number):
+        raise InvalidInput("a number is too large", why="it is no finite double", fix="write a smaller one")
+    return _constant(number, Kind.NUMBER)
+
+
+def _reference(node: exp.Expr, _typer: Typer, kinds: Sequence[Kind]) -> _Typed:
+    letter, place = node.name[:1], int(node.name[1:])
+    if letter == "k":
+        return _Typed(kinds[place], lambda context: context.keys(place))
+    return _Typed(
+        Kind.NUMBER, lambda context: IntervalValue.estimated(context.given(place, context.confidence))
+    )
+
+
+def _of_number(made: Callable[[IntervalValue], IntervalValue]) -> "Builder":
+    """A function of one number."""
+
+    def build(node: exp.Expr, typer: Typer, _kinds: Sequence[Kind]) -> _Typed:
+        only(node, "this")
+        what = "the sign -" if isinstance(node, exp.Neg) else name_of(node)
+        inner = _as(typer(node.this), Kind.NUMBER, what)
+        return _Typed(Kind.NUMBER, lambda context: made(inner.compute(context)))
+
+    return build
+
+
+def _of_two(made: Callable[[IntervalValue, IntervalValue], IntervalValue]) -> "Builder":
+    """An operation on two numbers."""
+
+    def build(node: exp.Expr, typer: Typer, _kinds: Sequence[Kind]) -> _Typed:
+        what = f"the operator {_SIGNS[type(node)]}"
+        one, two = (_as(typer(part), Kind.NUMBER, what) for part in (node.this, node.expression))
+        return _Typed(Kind.NUMBER, lambda context: made(one.compute(context), two.compute(context)))
+
+    return build
+
+
+def _rounded(node: exp.Expr, typer: Typer, _kinds: Sequence[Kind]) -> _Typed:
+    only(node, "this", "decimals")
+    digits = node.args.get("decimals")
+    sign, digits = (-1, digits.this) if isinstance(digits, exp.Neg) else (1, digits)
+    is_small = isinstance(digits, exp.Literal) and digits.name.isdigit() and int(digits.name) <= _MOST_DIGITS
+    if digits is not None and not is_small:
+        raise Unsupported(
+            f"the digits of a ROUND are computed, or more than {_MOST_DIGITS}",
+            why="a double has no more",
+            fix="write ROUND(x, 2)",
+        )
+    places = sign * int(digits.this) if digits is not None else 0
+    inner = _as(typer(node.this), Kind.NUMBER, name_of(node))
+    return _Typed(
+        Kind.NUMBER,
+        lambda context: interval_values.rising(
+            lambda values: interval_values.rounded(values, places), inner.compute(context)
+        ),
+    )
+
+
+def _truth(compute: Callable[[_Context], IntervalValue]) -> _Typed:
+    return _Typed(Kind.BOOLEAN, compute)
+
+
+def _equal(one: _Typed, two: _Typed, sign: str, what: str) -> _Typed:
+    kind, (left, right) = _alike((one, two), what)
+    if kind is None:
+        return _constant(None, Kind.BOOLEAN)
+    return _truth(
+        lambda context: interval_values.compared(sign, left.compute(context), right.compute(context))
+    )
+
+
+def _compared(sign: str) -> "Builder":
+    def build(node: exp.Expr, typer: Typer, _kinds: Sequence[Kind]) -> _Typed:
+        return _equal(typer(node.this), typer(node.expression), sign, f"the comparison {sign}")
+
+    return build
+
+
+def _distinct(node: exp.Expr, typer: Typer, _kinds: Sequence[Kind]) -> _Typed:
+    """IS [NOT] DISTINCT FROM."""
+    _, (one, two) = _alike((typer(node.this), typer(node.expression)), "IS DISTINCT FROM")
+    same = _truth(lambda context: interval_values.equal_or_null(one.compute(context), two.compute(context)))
+    return same if isinstance(node, exp.NullSafeEQ) else _opposite(same)
+
+
+def _opposite(inner: _Typed) -> _Typed:
+    return _truth(lambda context: interval_values.opposite(inner.compute(context)))
+
+
+def _not(node: exp.Expr, typer: Typer, _kinds: Sequence[Kind]) -> _Typed:
+    return _opposite(_as(typer(node.this), Kind.BOOLEAN, "NOT"))
+
+
+def _all(parts: Sequence[_Typed]) -> _Typed:
+    return _truth(lambda context: reduce(interval_values.both, (part.compute(context) for part in parts)))
+
+
+def _any(parts: Sequence[_Typed]) -> _Typed:
+    return _opposite(_all([_opposite(part) for part in parts]))
+
+
+def _connected(node: exp.Expr, typer: Typer, _kinds: Sequence[Kind]) -> _Typed:
+    assert isinstance(node, exp.Connector)
+    parts = [_as(typer(part), Kind.BOOLEAN, node.key.upper()) for part in node.flatten()]
+    return _all(parts) if isinstance(node, exp.And) else _any(parts)
+
+
+def _between(node: exp.Expr, typer: Typer, _kinds: Sequence[Kind]) -> _Typed:
+    only(node, "this", "low", "high")
+    middle = typer(node.this)
+    ends = ((">=", node.args["low"]), ("<=", node.args["high"]))
+    return _all([_equal(middle, typer(end), sign, "BETWEEN") for sign, end in ends])
+
+
+def _in(node: exp.Expr, typer: Typer, _kinds: Sequence[Kind]) -> _Typed:
+    only(node, "this", "expressions")
+    if not node.expressions:
+        raise InvalidInput("the list after IN is empty", why="nothing is in it", fix="list some values")
+    _, (one, *listed) = _alike([typer(part) for part in (node.this, *node.expressions)], "IN")
+    return _any([_equal(one, part, "=", "IN") for part in listed])
+
+
+def _is(node: exp.Expr, typer: Typer, _kinds: Sequence[Kind]) -> _Typed:
+    inner = typer(node.this)
+    if isinstance(node.expression, exp.Null):
+        return _truth(lambda context: interval_values.is_null(inner.compute(context)))
+    if not isinstance(node.expression, exp.Boolean):
+        raise Unsupported(
+            "IS is followed by neither NULL, TRUE nor FALSE",
+            why="nothing else can be",
+            fix="write IS NULL, or a comparison",
+        )
+    truth = _as(inner, Kind.BOOLEAN, "IS TRUE")
+    truth = truth if node.expression.this else _opposite(truth)
+    return _truth(lambda context: interval_values.holds(truth.compute(context)))
+
+
+def _case(node: exp.Expr, typer: Typer, _kinds: Sequence[Kind]) -> _Typed:
+    only(node, "this", "ifs", "default")
+    subject, default = node.args.get("this"), node.args.get("default")
+    known = None if subject is None else typer(subject)
+    tests = [
+        _as(typer(branch.this), Kind.BOOLEAN, "WHEN")
+        if known is None
+        else _equal(known, typer(branch.this), "=", "CASE")
+        for branch in node.args["ifs"]
+    ]
+    given = [typer(branch.args["true"]) for branch in node.args["ifs"]]
+    return _chosen(tests, given, _NULL if default is None else typer(default), "CASE")
+
+
+def _if(node: exp.Expr, typer: Typer, _kinds: Sequence[Kind]) -> _Typed:
+    only(node, "this", "true", "false")
+    other = node.args.get("false")
+    test = _as(typer(node.this), Kind.BOOLEAN, "IF")
+    return _chosen([test], [typer(node.args["true"])], _NULL if other is None else typer(other), "IF")
+
+
+def _chosen(tests: list[_Typed], given: list[_Typed], default: _Typed, what: str) -> _Typed:
+    """The value of the first test that is true."""
+    kind, (*values, rest) = _alike([*given, default], what)
+
+    def compute(context: _Context) -> IntervalValue:
+        total = rest.compute(context)
+        for test, value in zip(reversed(tests), reversed(values), strict=True):
+            total = interval_values.chosen(test.compute(context), value.compute(context), total)
+        return total
+
+    return _Typed(kind, compute)
+
+
+def _coalesce(node: exp.Expr, typer: Typer, _kinds: Sequence[Kind]) -> _Typed:
+    kind, parts = _alike([typer(part) for part in (node.this, *node.expressions)], "COALESCE")
+
+    def compute(context: _Context) -> IntervalValue:
+        last, *others = (part.compute(context) for part in reversed(parts))
+        return reduce(lambda total, inner: interval_values.coalesced(inner, total), others, last)
+
+    return _Typed(kind, compute)
+
+
+def _nullif(node: exp.Expr, typer: Typer, _kinds: Sequence[Kind]) -> _Typed:
+    kind, (one, two) = _alike((typer(node.this), typer(node.expression)), "NULLIF")
+    nothing = _constant(None, kind)
+    parts = (one, two, nothing)
+    return _Typed(
+        kind, lambda context: interval_values.unless_equal(*(part.compute(context) for part in parts))
+    )
+
+
+_CASTS = {
+    "DOUBLE": Kind.NUMBER,
+    "DATE": Kind.DATE,
+    **dict.fromkeys(("TIMESTAMP", "DATETIME", "TIMESTAMPNTZ"), Kind.TIMESTAMP),
+}
+
+
+def _cast(node: exp.Expr, typer: Typer, _kinds: Sequence[Kind]) -> _Typed:
+    inner, kind = typer(node.this), _CASTS.get(getattr(node.args["to"].this, "name", ""))
+    if kind is None or (kind is not Kind.NUMBER and inner.kind is Kind.NUMBER):
+        raise Unsupported(
+            "a cast among the outputs", why="released numbers are doubles", fix="leave it out, or ROUND"
+        )
+    return _as(inner, kind, "a cast")
+
+
+Builder = Callable[[exp.Expr, Typer, Sequence[Kind]], _Typed]
+
+_SIGNS: dict[type[exp.Expr], str] = {exp.Add: "+", exp.Sub: "-", exp.Mul: "*", exp.Div: "/"}
+
+_BUILDERS: Mapping[type[exp.Expr], Builder] = {
+    exp.Literal: _literal,
+    exp.Null: lambda _node, _typer, _kinds: _NULL,
+    exp.Boolean: lambda node, _typer, _kinds: _constant(bool(node.this), Kind.BOOLEAN),
+    exp.Column: _reference,
+    exp.Paren: lambda node, typer, _kinds: typer(node.this),
+    exp.Add: _of_two(partial(interval_values.combined, np.add)),
+    exp.Sub: _of_two(partial(interval_values.combined, np.subtract)),
+    exp.Mul: _of_two(partial(interval_values.combined, np.multiply)),
+    exp.Div: _of_two(interval_values.divided),
+    exp.Neg: _of_number(interval_values.negated),
+    exp.Abs: _of_number(interval_values.absolute),
+    exp.Round: _rounded,
+    exp.Floor: _of_number(partial(interval_values.rising, np.floor)),
+    exp.Ceil: _of_number(partial(interval_values.rising, np.ceil)),
+    exp.Sqrt: _of_number(partial(interval_values.rising, np.sqrt, least=0.0, ulps=1)),
+    exp.Ln: _of_number(partial(interval_values.rising, np.log, least=0.0, is_open=True, ulps=2)),
+    exp.Exp: _of_number(partial(interval_values.rising, np.exp, ulps=2)),
+    exp.EQ: _compared("="),
+    exp.NEQ: _compared("<>"),
+    exp.LT: _compared("<"),
+    exp.LTE: _compared("<="),
+    exp.GT: _compared(">"),
+    exp.GTE: _compared(">="),
+    **dict.fromkeys((exp.NullSafeEQ, exp.NullSafeNEQ), _distinct),
+    **dict.fromkeys((exp.And, exp.Or), _connected),
+    exp.Not: _not,
+    exp.Between: _between,
+    exp.In: _in,
+    exp.Is: _is,
+    exp.Case: _case,
+    exp.If: _if,
+    exp.Coalesce: _coalesce,
+    exp.Nullif: _nullif,
+    **dict.fromkeys((exp.Cast, exp.TryCast), _cast),
+}

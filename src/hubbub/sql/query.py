@@ -1,0 +1,264 @@
+"""What the engine is asked for: integers of which it is known how far one unit moves them, within limits.
+
+Proof: docs/proofs/bounding.md
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from fractions import Fraction
+from itertools import product
+from math import prod
+from typing import final, overload
+
+import numpy as np
+from sqlglot import exp
+
+from hubbub.engines.schema import Bounds, Key, Kind
+from hubbub.errors import InvalidInput, Unsupported
+from hubbub.sensitivity import Sensitivity
+
+__all__ = [
+    "AggregateCall",
+    "Argument",
+    "BoundedAggregate",
+    "ContributionBounds",
+    "GroupKey",
+    "Groups",
+    "Order",
+    "Output",
+    "Query",
+]
+
+
+@dataclass(frozen=True)
+class ContributionBounds:
+    """How much one unit may contribute."""
+
+    rows: int | None = None
+    """Rows, all groups together; or values of a COUNT(DISTINCT …)."""
+    groups: int | None = None
+    rows_per_group: int | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("rows", "groups", "rows_per_group"):
+            given = getattr(self, name)
+            if given is not None and (
+                isinstance(given, bool) or not isinstance(given, int) or not 0 < given < 2**20
+            ):
+                raise InvalidInput(
+                    f"{name.replace('_', ' ')} per unit is not a whole number from 1 to 2^20 - 1",
+                    why="the noise is made for just so much",
+                    fix="pass how much one unit may contribute, as 5",
+                )
+
+
+@dataclass(frozen=True)
+class BoundedAggregate:
+    """One query to the engine: for each group some integers, and how far one unit moves them all.
+
+    Guarantee: between neighbouring databases the vector of all its integers moves by `sensitivity` at most.
+    Assumes: what `Query` guarantees of its rows; the engine's integers are integers.
+    Proof: docs/proofs/bounding.md
+    """
+
+    sql: exp.Select
+    columns: int
+    """How many integers a group has: the columns m0, m1, …"""
+    sensitivity: Sensitivity
+    step: Fraction
+    """What one step is worth, in rows or units."""
+    because: str
+    """The rule, as a section of the proof page."""
+    key_sets: Mapping[str, Sequence[Key]] = field(default_factory=dict)
+    bins: int = 1
+    """For a histogram of values: how many bins a group has; the column `b` says which."""
+    counts_units: bool = False
+    """Whether a column `u` says how many units keep the group, as `candidates` would: keys are not public."""
+    is_weighed: bool = False
+    """Whether units above a limit count less: of each of their rows, then, up to 2^-39 is cut."""
+
+
+# What is asked: immutable, the same whether it was written in SQL or built in Python.
+#
+# A query is a row-level relation (keys `k0, k1, …` and arguments `x0, x1, …` of each row, and its unit),
+# aggregates of these, and outputs: expressions over keys and aggregates that are computed from what was
+# released, so they cost nothing more.
+
+_MOST_KEYS = 1 << 24
+
+
+@dataclass(frozen=True)
+class GroupKey:
+    """One column of the GROUP BY."""
+
+    name: str
+    kind: Kind
+    values: Sequence[Key] | None
+    """Those of the answer's rows, public; None where they are to be selected privately."""
+    is_complete: bool = False
+    """Whether no row can have another value: else such rows are left out, and the plan says so."""
+
+
+@dataclass(frozen=True)
+class Argument:
+    """What an aggregate is taken of."""
+
+    name: str
+    kind: Kind
+    bounds: Bounds | None
+    is_auto: bool = False
+    """Whether its bounds are to be found privately."""
+
+
+@dataclass(frozen=True)
+class AggregateCall:
+    """One measured thing: its kind and the places of its arguments."""
+
+    kind: str
+    """count, units, distinct, sum, mean, variance, deviation, quantile, covariance, correlation."""
+    arguments: tuple[int, ...] = ()
+    fraction: Fraction | None = None
+    """Of a quantile."""
+    is_sample: bool = False
+    """Of a variance: divided by n − 1."""
+    per_group: tuple[str, Fraction, Fraction] | None = None
+    """Taken of each unit's own count, sum or mean in a group, clamped between two ends."""
+    note: str = ""
+    """What must be said of it: that a MAX is a high quantile."""
+
+
+@dataclass(frozen=True)
+class Output:
+    """A column of the answer: an expression over the columns k0… and a0…"""
+
+    name: str
+    sql: exp.Expr
+
+    @property
+    def key(self) -> int | None:
+        """The place of the key it shows, if it is nothing but one."""
+        return int(self.sql.name[1:]) if _is(self.sql, "k") else None
+
+    @property
+    def aggregate(self) -> int | None:
+        """The place of the aggregate it shows, if it is nothing but one."""
+        return int(self.sql.name[1:]) if _is(self.sql, "a") else None
+
+
+@dataclass(frozen=True)
+class Order:
+    """One column of the ORDER BY."""
+
+    sql: exp.Expr
+    is_descending: bool
+    nulls_first: bool = False
+
+
+@dataclass(frozen=True)
+class Query:
+    """What is asked of a dataset.
+
+    Guarantee: `rows` gives each row with its unit, and a row is a function of its unit's rows alone.
+    Proof: docs/proofs/bounding.md
+    """
+
+    text: str
+    """As it was written, for people."""
+    rows: exp.Select
+    is_keyed: bool
+    """Whether `rows` has the column of the unit; else each row is a unit."""
+    is_numbered: bool
+    """Whether that column is a row's number, which says only which rows are of one unit."""
+    keys: tuple[GroupKey, ...]
+    arguments: tuple[Argument, ...]
+    aggregates: tuple[AggregateCall, ...]
+    outputs: tuple[Output, ...]
+    having: exp.Expr | None = None
+    order: tuple[Order, ...] = ()
+    limit: int | None = None
+    most: int | None = None
+    """How many rows a unit has at most, where the query itself sees to that."""
+    kept: int | None = None
+    """How many rows of a unit each side of a join of protected tables keeps; None where none are joined."""
+    is_top: bool = False
+    """Whether only the keys of the largest counts are asked for: a private selection."""
+
+    @property
+    def is_public(self) -> bool:
+        """Whether all keys are public."""
+        return all(key.values is not None for key in self.keys)
+
+    @property
+    def cells(self) -> int:
+        """How many groups there are, if all keys are public."""
+        return prod(len(key.values or ()) for key in self.keys)
+
+    @property
+    def notes(self) -> list[str]:
+        """What must be said of the answer: where it is not SQL's own, and which rows are not in it."""
+        said = [kind.note for kind in self.aggregates if kind.note]
+        if any(kind.kind == "quantile" and not kind.note for kind in self.aggregates):
+            said.append(
+                "a median or quantile is the least value that this share of the rows does not exceed, to the "
+                "width of a bin; it is not interpolated between two rows"
+            )
+        for key in self.keys:
+            if key.values is not None and not key.is_complete:
+                nothing = "" if None in key.values else "NULL or "
+                said.append(
+                    f"rows whose {key.name} is {nothing}not among its {len(key.values)} keys are left out"
+                )
+        return said
+
+    def check_groups(self) -> None:
+        """Refuse more groups than can be released."""
+        if self.cells > _MOST_KEYS:
+            raise Unsupported(
+                "there are more than 2^24 groups",
+                why="every one of them would be released, most of them empty",
+                fix="declare fewer keys, or leave them to be selected privately",
+            )
+
+    def groups(self) -> "Groups":
+        """All groups, in the order of their declared keys."""
+        self.check_groups()
+        return Groups(tuple(key.values or () for key in self.keys))
+
+
+@final
+class Groups(Sequence[tuple[Key, ...]]):
+    """All groups of public keys, each made when it is looked at: there may be 2^24.
+
+    >>> groups = Groups((("a", "b"), (0.0, 1.0, 2.0)))
+    >>> len(groups), groups[4], list(groups)[4]
+    (6, ('b', 1.0), ('b', 1.0))
+    """
+
+    def __init__(self, keys: tuple[Sequence[Key], ...]) -> None:
+        self._keys = keys
+
+    def __len__(self) -> int:
+        return prod(map(len, self._keys))
+
+    def __iter__(self) -> Iterator[tuple[Key, ...]]:
+        return product(*self._keys)
+
+    @overload
+    def __getitem__(self, place: int) -> tuple[Key, ...]: ...
+    @overload
+    def __getitem__(self, place: slice) -> list[tuple[Key, ...]]: ...
+    def __getitem__(self, place: int | slice) -> tuple[Key, ...] | list[tuple[Key, ...]]:
+        if not isinstance(place, slice):
+            at = range(len(self))[place]
+            return self[at : at + 1][0]
+        if len(self._keys) == 1:
+            return [(key,) for key in self._keys[0][place]]
+        rest, columns = np.arange(*place.indices(len(self))), []
+        for keys in reversed(self._keys):
+            rest, own = np.divmod(rest, len(keys))
+            columns.append([keys[each] for each in own.tolist()])
+        return list(zip(*reversed(columns), strict=True)) if columns else [()] * len(rest)
+
+
+def _is(node: exp.Expr, letter: str) -> bool:
+    return isinstance(node, exp.Column) and node.name[:1] == letter

@@ -1,0 +1,126 @@
+"""The same queries, built step by step in Python. Each step gives a new builder; `plan` reads it as SQL."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from hubbub.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from hubbub.release import Release
+    from hubbub.sql.plan import Plan
+
+__all__ = ["QueryBuilder"]
+
+
+@dataclass(frozen=True)
+class QueryBuilder:
+    """An unfinished query.
+
+    >>> from hubbub.sql.plan import Plan
+    >>> query = QueryBuilder(lambda text, **_: text, "visits").where("cost > 10").group_by("region")
+    >>> query.mean("cost", low=0, high=5000).plan(epsilon=1)
+    'SELECT region, AVG(cost) AS "mean_cost" FROM "visits" WHERE (cost > 10) GROUP BY region'
+    """
+
+    planner: Callable[..., Any] = field(repr=False)
+    table: str
+    conditions: tuple[str, ...] = ()
+    keys: tuple[str, ...] = ()
+    aggregates: tuple[str, ...] = ()
+    bounds: Mapping[str, Any] = field(default_factory=dict)
+    key_values: Mapping[str, Any] = field(default_factory=dict)
+
+    def where(self, condition: str) -> "QueryBuilder":
+        """Only rows that fulfil a condition, in SQL: `where("cost > 10")`."""
+        return replace(self, conditions=(*self.conditions, f"({condition})"))
+
+    def group_by(self, *keys: str, **values: Any) -> "QueryBuilder":
+        """By these columns or expressions; `region=["North", "South"]` is a column with its public keys."""
+        return replace(self, keys=(*self.keys, *keys, *values), key_values={**self.key_values, **values})
+
+    def count(self, column: str | None = None, *, name: str | None = None) -> "QueryBuilder":
+        """The number of rows, or of those that have a value."""
+        return self._with(
+            f"COUNT({column or '*'})", name or ("count" if column is None else f"count_{column}")
+        )
+
+    def count_distinct(self, column: str, *, name: str | None = None) -> "QueryBuilder":
+        """The number of different values; of the unit's key, of units."""
+        return self._with(f"COUNT(DISTINCT {column})", name or f"distinct_{column}")
+
+    def sum(
+        self, column: str, *, low: Any = None, high: Any = None, name: str | None = None
+    ) -> "QueryBuilder":
+        """The sum of values clamped between low and high."""
+        return self._bounded("SUM", column, low, high, name or f"sum_{column}")
+
+    def mean(
+        self, column: str, *, low: Any = None, high: Any = None, name: str | None = None
+    ) -> "QueryBuilder":
+        """The mean of values clamped between low and high."""
+        return self._bounded("AVG", column, low, high, name or f"mean_{column}")
+
+    def variance(
+        self, column: str, *, low: Any = None, high: Any = None, name: str | None = None
+    ) -> "QueryBuilder":
+        """The sample variance of values clamped between low and high."""
+        return self._bounded("VARIANCE", column, low, high, name or f"variance_{column}")
+
+    def stddev(
+        self, column: str, *, low: Any = None, high: Any = None, name: str | None = None
+    ) -> "QueryBuilder":
+        """The sample standard deviation of values clamped between low and high."""
+        return self._bounded("STDDEV", column, low, high, name or f"stddev_{column}")
+
+    def median(
+        self, column: str, *, low: Any = None, high: Any = None, name: str | None = None
+    ) -> "QueryBuilder":
+        """The median of values clamped between low and high."""
+        return self._bounded("MEDIAN", column, low, high, name or f"median_{column}")
+
+    def quantile(
+        self, column: str, fraction: float, *, low: Any = None, high: Any = None, name: str | None = None
+    ) -> "QueryBuilder":
+        """A quantile of values clamped between low and high."""
+        shown = name or f"quantile_{column}_{fraction:g}"
+        return self._bounded("QUANTILE_CONT", column, low, high, shown, f", {fraction!r}")
+
+    def plan(self, **options: Any) -> "Plan":
+        """The plan, as `Dataset.sql` makes it, with the same options."""
+        if not self.aggregates:
+            raise InvalidInput(
+                "nothing is aggregated",
+                why="rows themselves are not released",
+                fix="add count(), sum() or mean()",
+            )
+        text = self.sql()
+        bounds = {**self.bounds, **options.pop("bounds", {})}
+        values = {**self.key_values, **options.pop("keys", {})}
+        made: Plan = self.planner(text, bounds=bounds, keys=values, **options)
+        return made
+
+    def run(self, **options: Any) -> "Release":
+        """Plan, charge, run, release."""
+        return self.plan(**options).run()
+
+    def sql(self) -> str:
+        """The query in SQL."""
+        items = ", ".join((*self.keys, *self.aggregates))
+        where = f" WHERE {' AND '.join(self.conditions)}" if self.conditions else ""
+        by = f" GROUP BY {', '.join(self.keys)}" if self.keys else ""
+        table = '"' + self.table.replace('"', '""') + '"'
+        return f"SELECT {items} FROM {table}{where}{by}"  # noqa: S608 - it is parsed, never run
+
+    def _bounded(  # noqa: PLR0917 - all of them, each time
+        self, function: str, column: str, low: Any, high: Any, name: str, more: str = ""
+    ) -> "QueryBuilder":
+        if (low is None) != (high is None):
+            raise InvalidInput("only one bound is given", why="both are needed", fix="pass low and high")
+        bounds = self.bounds if low is None else {**self.bounds, column: (low, high)}
+        return self._with(f"{function}({column}{more})", name, bounds)
+
+    def _with(self, aggregate: str, name: str, bounds: Mapping[str, Any] | None = None) -> "QueryBuilder":
+        shown = '"' + name.replace('"', '""') + '"'
+        aggregates = (*self.aggregates, f"{aggregate} AS {shown}")
+        return replace(self, aggregates=aggregates, bounds=self.bounds if bounds is None else bounds)

@@ -1,0 +1,367 @@
+"""The released table: columns of keys, columns of values with their intervals, and a label.
+
+It is public. It can be turned into whatever people work with: pandas, Polars, Arrow, CSV, JSON, HTML, a
+picture.
+"""
+
+import csv
+import html
+import io
+import json
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import date, datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hubbub.engines.schema import Kind
+from hubbub.engines.total_functions import SQL_NAMES
+from hubbub.errors import InvalidInput
+from hubbub.escaping import escape
+from hubbub.output_files import write_output
+from hubbub.sql.post_processing import Shown
+
+__all__ = ["Result", "cells"]
+
+_FORMAT = "hubbub answers/1"
+_EXACT = 2.0**53
+"""Below it every whole number is a double."""
+_ENDINGS = (".parquet", ".pq", ".csv", ".json", ".svg", ".txt")
+
+
+@dataclass(frozen=True, eq=False)
+class Result:
+    """A table of answers.
+
+    >>> answers = Result((Shown("n", np.array([5.0]), np.array([2.0]), np.array([8.0])),), {"epsilon": "1"})
+    >>> answers.to_dict()
+    {'n': [5.0], 'n_low': [2.0], 'n_high': [8.0]}
+    >>> Result.from_json(answers.to_json()).to_dict() == answers.to_dict()
+    True
+    """
+
+    columns: tuple[Shown, ...]
+    facts: Mapping[str, Any]
+    """What was protected, how, and at what cost."""
+    own: tuple[Shown, ...] | None = None
+    """The columns by themselves, where those above are combined with earlier answers."""
+
+    def __len__(self) -> int:
+        return len(self.columns[0].values) if self.columns else 0
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        """Row by row, as dictionaries."""
+        table = self.to_dict()
+        for place in range(len(self)):
+            yield {name: values[place] for name, values in table.items()}
+
+    def __getitem__(self, name: str) -> list[Any]:
+        """A column: of an answer `n`, also `n_low` and `n_high`."""
+        return self.to_dict()[name]
+
+    def to_dict(self) -> dict[str, list[Any]]:
+        """The columns by name, with those of the intervals."""
+        out: dict[str, list[Any]] = {}
+        for column in self.columns:
+            out[column.name] = [_plain(value) for value in column.values]
+            if column.low is not None and column.high is not None:
+                out[f"{column.name}_low"] = [float(value) for value in column.low]
+                out[f"{column.name}_high"] = [float(value) for value in column.high]
+        return out
+
+    def to_pandas(self) -> Any:
+        """A pandas data frame."""
+        import pandas as pd
+
+        # Of texts: objects, or in newer versions texts of their own.
+        types: dict[Kind | None, Any] = {
+            Kind.NUMBER: "float64",
+            Kind.BOOLEAN: "boolean",
+            Kind.TIMESTAMP: "datetime64[us]",
+            Kind.TEXT: pd.Series(["a"]).dtype,
+        }
+        kinds = _kinds(self.columns)
+        return pd.DataFrame(
+            {
+                name: pd.Series(values, dtype=types.get(kinds[name], None if values else "object"))
+                for name, values in self.to_dict().items()
+            }
+        )
+
+    def to_polars(self) -> Any:
+        """A Polars data frame."""
+        import polars as pl
+
+        types: dict[Kind | None, Any] = {
+            Kind.NUMBER: pl.Float64,
+            Kind.TEXT: pl.String,
+            Kind.BOOLEAN: pl.Boolean,
+            Kind.DATE: pl.Date,
+            Kind.TIMESTAMP: pl.Datetime("us"),
+        }
+        schema = {name: types.get(kind) for name, kind in _kinds(self.columns).items()}
+        return pl.DataFrame(self.to_dict(), schema=schema, strict=False)
+
+    def to_arrow(self) -> Any:
+        """A pyarrow table."""
+        import pyarrow as pa
+
+        types: dict[Kind | None, Any] = {
+            Kind.NUMBER: pa.float64(),
+            Kind.TEXT: pa.string(),
+            Kind.BOOLEAN: pa.bool_(),
+            Kind.DATE: pa.date32(),
+            Kind.TIMESTAMP: pa.timestamp("us"),
+        }
+        kinds = _kinds(self.columns)
+        return pa.table(
+            {name: pa.array(values, types.get(kinds[name])) for name, values in self.to_dict().items()}
+        )
+
+    def __arrow_c_stream__(self, requested_schema: Any = None) -> Any:
+        """Arrow's own door, through which most libraries read tables; needs none of them."""
+        return self.relation().__arrow_c_stream__(requested_schema)
+
+    def to_csv(self) -> str:
+        """Comma-separated values, with a header."""
+        paper = io.StringIO()
+        writer = csv.writer(paper, lineterminator="\n")
+        table = cells(self)
+        writer.writerow(table)
+        writer.writerows(zip(*table.values(), strict=True))
+        return paper.getvalue()
+
+    def to_json(self) -> str:
+        """The table and its label; `from_json` reads it back."""
+        columns = [_stored_column(column) for column in self.columns]
+        stored = {"format": _FORMAT, "columns": columns, "label": dict(self.facts)}
+        if self.own is not None:
+            stored["own"] = [_stored_column(column) for column in self.own]
+        return json.dumps(stored, ensure_ascii=False, allow_nan=False)
+
+    @classmethod
+    def from_json(cls, text: str) -> "Result":
+        """Read what `to_json` wrote."""
+        try:
+            stored = json.loads(text)
+            if stored["format"] != _FORMAT:
+                raise ValueError  # noqa: TRY301 - said below, with all else that may be wrong
+            columns = tuple(_read_column(column) for column in stored["columns"])
+            own = stored.get("own")
+            alone = None if own is None else tuple(_read_column(column) for column in own)
+            return cls(columns, dict(stored["label"]), alone)
+        except (KeyError, TypeError, ValueError, AttributeError):
+            raise InvalidInput(
+                "the text is not a stored table of answers",
+                why="it cannot be read",
+                fix="pass what to_json() wrote",
+            ) from None
+
+    def write(self, path: str | Path) -> None:
+        """Write a Parquet, CSV, JSON, SVG or text file, as its name ends.
+
+        Nothing is there until all of it is, and never is it written over a file of rows, a ledger or a key.
+        """
+        kind = Path(path).suffix.lower()
+        texts = {".csv": self.to_csv, ".json": self.to_json, ".svg": self.svg, ".txt": self.__str__}
+        made = texts.get(kind)
+        write_output(
+            path,
+            (lambda part: self.relation().write_parquet(str(part))) if made is None else made(),
+            _ENDINGS,
+        )
+
+    def relation(self, connection: Any = None) -> Any:
+        """The table in DuckDB, in a connection or in an engine of its own."""
+        import duckdb
+
+        connection = connection or duckdb.connect(":memory:")
+        # What the values are does not tell: all may be missing, or there may be none.
+        types = {
+            name: None if kind is None else SQL_NAMES[kind] for name, kind in _kinds(self.columns).items()
+        }
+        if len(self) and (arrays := _arrays(self.columns)) is not None:
+            connection.register("_answers", arrays)
+            return connection.table("_answers").project(
+                ", ".join(f"{_cast(_quoted(name), types[name])} AS {_quoted(name)}" for name in arrays)
+            )
+        table = self.to_dict()
+        names = ", ".join(map(_quoted, table))
+        parts = ", ".join(_cast(f"UNNEST($c{place})", types[name]) for place, name in enumerate(table))
+        given = {f"c{place}": values for place, values in enumerate(table.values())}
+        return connection.sql(
+            f"SELECT * FROM (SELECT {parts}) AS answers({names})",  # noqa: S608 - names are quoted
+            params=given,
+        )
+
+    # For people
+
+    def __str__(self) -> str:
+        return _text(self)
+
+    def __repr__(self) -> str:
+        names = ", ".join(escape(column.name) for column in self.columns)
+        return f"Answers({len(self)} rows of {names})"
+
+    def _repr_html_(self) -> str:
+        head = "".join(f"<th>{html.escape(escape(column.name))}</th>" for column in self.columns)
+        rows = "".join(
+            "<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in cells) + "</tr>"
+            for cells in _cells(self)
+        )
+        said = html.escape(_said(self.facts))
+        return f"<table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table><p>{said}</p>"
+
+    def svg(self, column: str | None = None) -> str:
+        """A picture of one column with its error bars."""
+        from hubbub.report.charts import bars
+
+        return bars(self, column)
+
+
+def _arrays(columns: Sequence[Shown]) -> dict[str, NDArray[Any]] | None:
+    """The columns as arrays, if all are numbers or texts and none is missing: faster than lists."""
+    out: dict[str, NDArray[Any]] = {}
+    for column in columns:
+        values = column.values
+        if values.dtype == object and all(isinstance(value, float) for value in values):
+            values = values.astype(np.float64)
+        is_number = values.dtype == np.float64 and not np.isnan(values).any()
+        if not is_number and not all(isinstance(value, str) for value in values):
+            return None
+        out[column.name] = values
+        if column.low is not None and column.high is not None:
+            out[f"{column.name}_low"], out[f"{column.name}_high"] = column.low, column.high
+    return out
+
+
+def cells(answers: Result) -> dict[str, list[Any]]:
+    """As `to_dict`, for programs that read texts: there a whole number that is a key has no point."""
+    table = answers.to_dict()
+    keys = {column.name for column in answers.columns if column.low is None}
+    return {name: list(map(_whole, values)) if name in keys else values for name, values in table.items()}
+
+
+def _whole(value: Any) -> Any:
+    is_whole = isinstance(value, float) and value.is_integer() and abs(value) < _EXACT
+    return int(value) if is_whole else value
+
+
+def _kinds(columns: Sequence[Shown]) -> dict[str, Kind | None]:
+    """As they were planned, of all columns that are shown."""
+    out: dict[str, Kind | None] = {}
+    for column in columns:
+        out[column.name] = column.kind
+        if column.low is not None and column.high is not None:
+            out[f"{column.name}_low"] = out[f"{column.name}_high"] = Kind.NUMBER
+    return out
+
+
+def _quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
+
+
+def _cast(sql: str, to: str | None) -> str:
+    return sql if to is None else f"CAST({sql} AS {to})"
+
+
+def _cells(answers: Result) -> list[list[str]]:
+    return [[_cell(column, place) for column in answers.columns] for place in range(len(answers))]
+
+
+def _cell(column: Shown, place: int) -> str:
+    value = column.values[place]
+    if _plain(value) is None:
+        return "NULL"
+    if column.low is None or column.high is None:
+        return _short(value)
+    low, high = float(column.low[place]), float(column.high[place])
+    width = (high - low) / 2
+    return f"{_number(float(value), width)}  [{_number(low, width)}, {_number(high, width)}]"
+
+
+def _short(value: Any) -> str:
+    return escape(_whole(_plain(value)))
+
+
+def _number(value: float, width: float) -> str:
+    """To the digit that the interval leaves in doubt, and one more."""
+    if not math.isfinite(value):
+        return {math.inf: "∞", -math.inf: "−∞"}.get(value, "—")
+    digits = 0 if not math.isfinite(width) or width <= 0 else max(0, 1 - math.floor(math.log10(width)))
+    return f"{value:,.{min(digits, 12)}f}"
+
+
+def _text(answers: Result) -> str:
+    rows = [[escape(column.name) for column in answers.columns], *_cells(answers)]
+    widths = [max(len(row[place]) for row in rows) for place in range(len(answers.columns))]
+    return "\n".join(
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows
+    )
+
+
+def _said(facts: Mapping[str, Any]) -> str:
+    return ", ".join(
+        escape(f"{name}: {value}") for name, value in facts.items() if isinstance(value, (str, int, float))
+    )
+
+
+def _plain(value: Any) -> Any:
+    """As Python has it; a number that is missing is None."""
+    plain = value.item() if isinstance(value, np.generic) else value
+    return None if isinstance(plain, float) and math.isnan(plain) else plain
+
+
+def _stored_column(column: Shown) -> dict[str, Any]:
+    is_key = column.low is None and column.kind is not None
+    return {
+        "name": column.name,
+        **({} if column.kind is None else {"kind": column.kind.value}),
+        "values": [_whole(_stored(value)) if is_key else _stored(value) for value in column.values],
+        "low": None if column.low is None else [_stored(float(value)) for value in column.low],
+        "high": None if column.high is None else [_stored(float(value)) for value in column.high],
+    }
+
+
+def _stored(value: Any) -> Any:
+    """JSON has neither infinities nor dates: these are marked."""
+    plain = _plain(value)
+    if isinstance(plain, float) and not math.isfinite(plain):
+        return {"float": repr(plain)}
+    if isinstance(plain, datetime):
+        return {"timestamp": plain.isoformat()}
+    if isinstance(plain, date):
+        return {"date": plain.isoformat()}
+    return plain
+
+
+_READ: dict[str, Callable[[str], Any]] = {
+    "float": float,
+    "timestamp": datetime.fromisoformat,
+    "date": date.fromisoformat,
+}
+
+
+def _restored(value: Any) -> Any:
+    if isinstance(value, dict):
+        ((kind, text),) = value.items()
+        return _READ[kind](text)
+    return value
+
+
+def _read_column(stored: Mapping[str, Any]) -> Shown:
+    kind = Kind(stored["kind"]) if "kind" in stored else None
+    values = [_restored(value) for value in stored["values"]]
+    if kind is Kind.NUMBER:
+        values = [None if value is None else float(value) for value in values]
+    low, high = stored["low"], stored["high"]
+    if low is None:
+        out = np.empty(len(values), dtype=object)
+        out[:] = values
+        return Shown(str(stored["name"]), out, kind=kind)
+    ends = [np.array([_restored(value) for value in end], dtype=np.float64) for end in (low, high)]
+    return Shown(str(stored["name"]), np.array(values, dtype=np.float64), ends[0], ends[1], kind)

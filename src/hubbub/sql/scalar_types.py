@@ -1,0 +1,314 @@
+"""What is known of an expression over one row beforehand: its kind, its bounds, its keys, its literal.
+
+And the forms that keep it total: a date within the calendar, a zero without a sign, a copy not too long.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from fractions import Fraction
+from itertools import islice
+
+from sqlglot import exp
+
+from hubbub.engines.schema import RANGE, Bounds, Column, Key, Kind, Size
+from hubbub.engines.total_functions import SQL_NAMES, moment_literal, number_literal
+from hubbub.errors import HubbubError, InvalidInput, Unsupported
+
+__all__ = [
+    "MOST_TEXT",
+    "SUBQUERY",
+    "Scope",
+    "TypedExpression",
+    "again",
+    "alike",
+    "as_kind",
+    "grouped",
+    "known_number",
+    "missing_in",
+    "moment_of",
+    "name_of",
+    "only",
+    "opaque",
+    "refused",
+    "too_long",
+    "truth",
+    "united",
+]
+
+MOST_TEXT = 1 << 16
+
+
+_MOST_TWICE = 2000
+"""Parts of an expression that is to be written out more than once."""
+
+
+@dataclass(frozen=True)
+class TypedExpression:
+    """An expression over one row, with its kind and what is known of its values beforehand."""
+
+    sql: exp.Expr
+    kind: Kind
+    bounds: Bounds | None = None
+    keys: Sequence[Key] | None = None
+    half: tuple[Fraction | None, Fraction | None] = (None, None)
+    """Where only one end is known, as of LEAST(x, 10)."""
+    column: Column | None = None
+    """The column it is, where it is nothing but one."""
+    table: str = ""
+    """The name of that column's table."""
+    value: Key | Fraction = None
+    """What it is, where it is a literal."""
+    is_literal: bool = False
+    size: Size = RANGE
+    """Of a number: how small and how large it can be, in powers of two."""
+    is_complete: bool = False
+    """Whether it has no values but its keys, where NULL is one of them: not if somebody declared these."""
+
+
+@dataclass(frozen=True)
+class Scope:
+    """The columns that can be named, by the name of their table."""
+
+    sources: Mapping[str, tuple[Column, ...]]
+
+    def has(self, name: str) -> bool:
+        """Whether some table has a column of this name."""
+        columns = (column for source in self.sources.values() for column in source)
+        return any(column.name.lower() == name.lower() for column in columns)
+
+    def find(self, name: str, table: str | None) -> TypedExpression:
+        """The column of this name, in this table or in the only one that has it."""
+        if table is not None and table.lower() not in {alias.lower() for alias in self.sources}:
+            raise InvalidInput(
+                f"there is no table {table!r} here", why="it is not in the FROM", fix="name it in the FROM"
+            )
+        found = [
+            (alias, column)
+            for alias, columns in self.sources.items()
+            if table is None or alias.lower() == table.lower()
+            for column in columns
+            if column.name.lower() == name.lower()
+        ]
+        if len(found) == 1:
+            alias, column = found[0]
+            sql = exp.column(
+                exp.to_identifier(column.name, quoted=True), exp.to_identifier(alias, quoted=True)
+            )
+            return TypedExpression(
+                sql,
+                column.kind,
+                column.bounds,
+                column.keys,
+                column=column,
+                table=alias,
+                size=column.size,
+                is_complete=column.is_complete,
+            )
+        there = sorted({column.name for columns in self.sources.values() for column in columns})
+        if found:
+            raise InvalidInput(
+                f"the column {name!r} is in two tables",
+                why="it is not clear which is meant",
+                fix="write the table before it",
+            )
+        raise InvalidInput(
+            f"there is no column {name!r}",
+            why="only declared columns can be asked about",
+            fix=f"use one of: {', '.join(there)}",
+        )
+
+
+def refused(node: exp.Expr) -> HubbubError:
+    """The error for a construct that is not on the list."""
+    name = name_of(node)
+    why, fix = _REASONS.get(
+        type(node), ("it is not on the list of functions known to be safe on every row", "write it otherwise")
+    )
+    return Unsupported(f"{name} is not supported here", why=why, fix=fix)
+
+
+def name_of(node: exp.Expr) -> str:
+    """What a construct is called, without what it is applied to."""
+    if isinstance(node, exp.Anonymous):
+        return f"the function {str(node.this)[:40]}"
+    if isinstance(node, exp.Func):
+        return f"the function {node.sql_name()}"
+    return f"the construct {node.key.upper()}"
+
+
+_WINDOW = (
+    "a window reaches over the rows of other units, so adding one person changes others' rows",
+    "aggregate by the unit in a sub-query, or rank the released table with ORDER BY and LIMIT",
+)
+
+
+SUBQUERY = (
+    "rows would be kept or dropped for what other units' rows are",
+    "write an inner join with a public table, or on the unit's key",
+)
+
+
+_REASONS: dict[type[exp.Expr], tuple[str, str]] = {
+    exp.Window: _WINDOW,
+    exp.Subquery: SUBQUERY,
+    exp.Select: SUBQUERY,
+    exp.Exists: SUBQUERY,
+    exp.Star: ("* is only understood in COUNT(*) and in sub-queries", "name the columns"),
+    exp.Placeholder: ("there is nothing to fill it with", "write the value itself"),
+    exp.Parameter: ("there is nothing to fill it with", "write the value itself"),
+}
+
+
+def known_number(number: float) -> TypedExpression:
+    """A number that is written out."""
+    if not math.isfinite(number):
+        raise InvalidInput("a number is too large", why="it is no finite double", fix="write a smaller one")
+    exact = Fraction(number)
+    power = math.frexp(number)[1]
+    return TypedExpression(
+        number_literal(number),
+        Kind.NUMBER,
+        (exact, exact),
+        (number + 0.0,),
+        is_complete=True,
+        value=exact,
+        is_literal=True,
+        size=(power - 1, power),
+    )
+
+
+def too_long() -> InvalidInput:
+    """The error for a text that no engine takes."""
+    return InvalidInput(
+        "a text is longer than 65,536 characters, or holds a zero character",
+        why="no engine takes it",
+        fix="write a shorter one",
+    )
+
+
+def as_kind(typed: TypedExpression, kind: Kind, what: str) -> TypedExpression:
+    """The same, where it is of this kind or can be read as one: a literal date, NULL, a boolean as 0 or 1."""
+    if typed.kind is kind:
+        return typed
+    if typed.is_literal and typed.value is None:
+        missing = exp.Cast(this=exp.Null(), to=exp.DataType.build(SQL_NAMES[kind]))
+        return replace(typed, sql=missing, kind=kind, size=(0, 0))
+    if kind is Kind.NUMBER and typed.kind is Kind.BOOLEAN:
+        one, zero = number_literal(1), number_literal(0)
+        negated = exp.Not(this=exp.Paren(this=again(typed.sql)))
+        sql = exp.Case(ifs=[exp.If(this=typed.sql, true=one), exp.If(this=negated, true=zero)])
+        keys = (0.0, 1.0, *missing_in(typed))
+        return TypedExpression(
+            sql, Kind.NUMBER, (Fraction(0), Fraction(1)), keys, is_complete=True, size=(0, 0)
+        )
+    if typed.is_literal and isinstance(typed.value, str) and kind in {Kind.DATE, Kind.TIMESTAMP}:
+        return moment_of(typed.value, kind)
+    if kind is Kind.TIMESTAMP and typed.kind is Kind.DATE:
+        return TypedExpression(exp.Cast(this=typed.sql, to=exp.DataType.build("TIMESTAMP")), kind)
+    raise InvalidInput(
+        f"{what} is a {typed.kind.value} where a {kind.value} is needed",
+        why="types are never guessed from the rows",
+        fix=f"declare the column as {kind.value}, or write CAST(… AS {SQL_NAMES[kind]})",
+    )
+
+
+def moment_of(text: str, kind: Kind) -> TypedExpression:
+    """A date or timestamp that is written out as a text."""
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        moment = None
+    if (
+        moment is None
+        or moment.tzinfo is not None
+        or (kind is Kind.DATE and moment.time() != moment.min.time())
+    ):
+        raise InvalidInput(
+            f"a text is not a {kind.value}", why="it is compared with one", fix="write it as '2024-12-31'"
+        )
+    value: Key = moment.date() if kind is Kind.DATE else moment
+    return TypedExpression(
+        moment_literal(value), kind, keys=(value,), is_complete=True, value=value, is_literal=True
+    )
+
+
+def again(sql: exp.Expr) -> exp.Expr:
+    """A copy, where an expression is written out more than once: nested, that grows beyond all bounds."""
+    if sum(1 for _ in islice(sql.walk(), _MOST_TWICE)) == _MOST_TWICE:
+        raise Unsupported(
+            "an expression is too long",
+            why="some functions take their argument twice, so that no row can make them fail",
+            fix="write a shorter one, or nest fewer functions",
+        )
+    return sql.copy()
+
+
+def grouped(sql: exp.Expr) -> exp.Expr:
+    """In parentheses where it needs them as an operand."""
+    return exp.Paren(this=sql) if isinstance(sql, (exp.Binary, exp.Neg)) else sql
+
+
+def alike(left: TypedExpression, right: TypedExpression) -> tuple[TypedExpression, TypedExpression]:
+    """Both of one kind, or an error that says how."""
+    if left.kind is right.kind:
+        if left.kind is Kind.OPAQUE and not (left.is_literal or right.is_literal):
+            raise opaque()
+        if left.kind is Kind.OPAQUE and left.is_literal and right.is_literal:  # NULL and NULL
+            return as_kind(left, Kind.TEXT, "NULL"), as_kind(right, Kind.TEXT, "NULL")
+        return left, right
+    for kind in (Kind.TIMESTAMP, Kind.DATE):
+        if kind in {left.kind, right.kind}:
+            return as_kind(left, kind, "one side"), as_kind(right, kind, "one side")
+    if left.is_literal and not (right.is_literal and right.value is None):
+        return as_kind(left, right.kind, "the literal"), right
+    return left, as_kind(right, left.kind, "one side")
+
+
+def opaque() -> InvalidInput:
+    """The error for a column of which nothing is known."""
+    return InvalidInput(
+        "a column of an unknown type is compared",
+        why="what that means is not the same in every engine",
+        fix="declare its type, as text, number, boolean, date or timestamp",
+    )
+
+
+def united(sql: exp.Expr, kind: Kind, parts: list[TypedExpression]) -> TypedExpression:
+    """A value that is one of these."""
+    shown = [part for part in parts if not (part.is_literal and part.value is None)]
+    bounds = None
+    if shown and all(part.bounds for part in shown):
+        lows, highs = zip(*(part.bounds for part in shown if part.bounds), strict=True)
+        bounds = (min(lows), max(highs))
+    keys: tuple[Key, ...] | None = None
+    if shown and all(part.keys for part in shown):
+        known = dict.fromkeys(key for part in shown for key in part.keys or ())
+        nothing = (None,) if None in known or len(shown) < len(parts) else ()
+        keys = (*(key for key in known if key is not None), *nothing)
+    size = min(part.size[0] for part in parts), max(part.size[1] for part in parts)
+    is_complete = keys is not None and all(part.is_complete for part in shown)
+    return TypedExpression(sql, kind, bounds, keys, size=size, is_complete=is_complete)
+
+
+def missing_in(*parts: TypedExpression) -> tuple[None, ...]:
+    """NULL as a key, if one of these may be NULL."""
+    is_there = all(part.is_complete and part.keys is not None and None not in part.keys for part in parts)
+    return () if is_there else (None,)
+
+
+def truth(sql: exp.Expr, *parts: TypedExpression) -> TypedExpression:
+    """A condition, unknown where one of its parts may be NULL."""
+    return TypedExpression(sql, Kind.BOOLEAN, keys=(False, True, *missing_in(*parts)), is_complete=True)
+
+
+def only(node: exp.Expr, *names: str) -> None:
+    """Refuse a call with arguments that would be passed over in silence."""
+    for name, given in node.args.items():
+        if given and name not in names and name not in {"is_left", "typed", "safe"}:
+            raise Unsupported(
+                f"{name_of(node)} has an argument or clause that is not supported here ({name})",
+                why="leaving it out would change what is asked",
+                fix="write it without",
+            )

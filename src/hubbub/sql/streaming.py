@@ -1,0 +1,203 @@
+"""A released table of many groups, a piece at a time: neither keys nor answers are ever held all at once.
+
+The engine gives its integers in the order of the groups. Each piece of them gets its noise as it comes, and
+what is noisy, and so public, is put into a file that has no name. From it the answers are made when they are
+looked at, as often as one likes.
+"""
+
+import csv
+import tempfile
+import threading
+import weakref
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+from sqlglot import exp
+
+from hubbub.engines.engine import Engine
+from hubbub.errors import EngineFailed, Unsupported
+from hubbub.output_files import write_output
+from hubbub.sql.aggregates import Aggregate
+from hubbub.sql.executor import Integers, Released, columns_of, filled, noisy_of, places_of, prepared
+from hubbub.sql.moments import Noise
+from hubbub.sql.plan import Plan
+from hubbub.sql.query import BoundedAggregate
+from hubbub.sql.result import Result, cells
+
+__all__ = ["Stream", "check_streamable", "execute_stream"]
+
+_GROUPS = 1 << 16
+_INTEGERS = 1 << 21
+"""Of a piece, at most."""
+_SMALL: dict[str, str | bool | int | float | list[str]] = {"memory_limit": "256MB", "threads": "1"}
+"""For who only puts pieces one behind the other."""
+
+
+@dataclass(frozen=True)
+class _Kept:
+    """What one measure released: its noisy integers, group by group, in a file without a name."""
+
+    measure: Aggregate
+    measured: BoundedAggregate
+    noise: Noise
+    file: BinaryIO
+    busy: threading.Lock = field(default_factory=threading.Lock)
+    """A file has one place at which it is read."""
+
+    @property
+    def width(self) -> int:
+        return self.measure.released(self.measured)
+
+    def read(self, start: int, stop: int) -> Released:
+        """Of the groups from one place to another."""
+        with self.busy:
+            self.file.seek(8 * start * self.width)
+            held = self.file.read(8 * (stop - start) * self.width)
+        integers = np.frombuffer(held, np.int64).reshape(-1, self.width)
+        return Released(self.measure, self.measured, integers, self.noise)
+
+
+class Stream:
+    """A table of answers that is read a piece at a time, in the order of its keys. It is public.
+
+    >>> import duckdb, hubbub
+    >>> connection = duckdb.connect()
+    >>> _ = connection.execute("CREATE TABLE t AS SELECT i AS person, i % 3 AS x FROM range(1000) r(i)")
+    >>> data = hubbub.open(connection, table="t", unit="person", rows_per_unit=1, keys={"x": range(10**5)})
+    >>> plan = data.sql("SELECT x, COUNT(*) AS n FROM t GROUP BY x", epsilon=1)
+    >>> stream = data.stream(plan).value
+    >>> sum(len(answers) for answers in stream)
+    100000
+    """
+
+    def __init__(self, plan: Plan, kept: Sequence[_Kept], facts: dict[str, Any]) -> None:
+        self._plan = plan
+        self._kept = kept
+        self.facts = facts
+        """What was protected, how, and at what cost."""
+
+    def __iter__(self) -> Iterator[Result]:
+        groups = self._plan.query.groups()
+        size = _size([each.width for each in self._kept])
+        for start in range(0, len(groups), size):
+            listed = groups[start : start + size]
+            released = [each.read(start, start + len(listed)) for each in self._kept]
+            yield Result(tuple(columns_of(self._plan, listed, released, {})), self.facts)
+
+    def write(self, path: str | Path) -> None:
+        """Write a Parquet or a CSV file, as its name ends; nothing is there until all of it is."""
+        writers = {".parquet": self._parquet, ".csv": self._csv}
+        write_output(path, writers.get(Path(path).suffix.lower(), self._parquet), tuple(writers))
+
+    def _csv(self, path: Path) -> None:
+        with path.open("w", encoding="utf-8", newline="") as paper:
+            writer = csv.writer(paper, lineterminator="\n")
+            for number, answers in enumerate(self):
+                table = cells(answers)
+                if not number:
+                    writer.writerow(table)
+                writer.writerows(zip(*table.values(), strict=True))
+
+    def _parquet(self, path: Path) -> None:
+        import duckdb
+
+        with duckdb.connect(str(path.with_name("answers")), config=_SMALL) as connection:
+            for number, answers in enumerate(self):
+                rows = answers.relation(connection)
+                (rows.insert_into if number else rows.create)("answers")
+            connection.table("answers").write_parquet(str(path))
+
+    def __repr__(self) -> str:
+        outputs = ", ".join(output.name for output in self._plan.query.outputs)
+        return f"Stream({self._plan.query.cells} groups of {outputs})"
+
+
+def check_streamable(plan: Plan) -> None:
+    """Refuse, before anything is charged, what is only known once all groups are."""
+    query = plan.query
+    if not query.is_public or query.is_top or query.order or query.limit is not None:
+        raise Unsupported(
+            "the answer cannot be given a piece at a time",
+            why="its keys are selected, or it is ordered or cut, so all of it must be there first",
+            fix="declare the keys and leave ORDER BY and LIMIT out, or use run()",
+        )
+    query.check_groups()
+
+
+def execute_stream(
+    plan: Plan, engine: Engine, progress: Callable[[str], None], charged: Mapping[str, Any]
+) -> Stream:
+    """Run a plan that has been charged, and give its answers out a piece at a time.
+
+    Its label says besides what is known of the charge.
+
+    Guarantee: as `answered`; noise is independent from cell to cell, so to add it piece by piece is to add
+        it at once.
+    Assumes: the pieces are of one query, in which the limits on a unit are of the whole table.
+    Proof: docs/proofs/bounding.md, "A plan"
+    """
+    check_streamable(plan)
+    plan, limits, above = prepared(plan, engine, progress)
+    weighing = plan.weighing(limits)
+    kept = []
+    with ExitStack() as files:
+        for measure in plan.measures:
+            progress("counting")
+            measured = measure.measurement(weighing)
+            noise = plan.noise(measured.sensitivity)
+            each = _Kept(measure, measured, noise, files.enter_context(tempfile.TemporaryFile()))
+            with closing(_tables(plan, measured, engine, _size([each.width]))) as tables:
+                for table in tables:
+                    noisy = noisy_of(plan, measure, measured, table, noise, is_exact=False)
+                    each.file.write(noisy.tobytes())
+            kept.append(each)
+        stream = Stream(plan, kept, {**plan.label(limits, above), **charged})
+        weakref.finalize(stream, files.pop_all().close)
+    return stream
+
+
+def _tables(plan: Plan, measured: BoundedAggregate, engine: Engine, size: int) -> Generator[Integers]:
+    """The engine's integers of so many groups at a time, all of them; zeros where a group has no rows."""
+    keys = len(plan.query.keys)
+    by = [f"p{number}" for number in range(keys)] + (["b"] if measured.bins > 1 else [])
+    ordered = measured.sql.order_by(*(exp.column(name) for name in by)) if by else measured.sql
+    cells, start, last = plan.query.cells, 0, -1
+    table = _nothing(measured, min(size, cells))
+    with closing(engine.pieces(ordered, measured.key_sets)) as pieces:
+        for found in pieces:
+            places = places_of(measured, found, keys)
+            rows = places * measured.bins + (found["b"] if measured.bins > 1 else 0)
+            if np.any(np.diff(rows, prepend=last) <= 0):
+                raise EngineFailed(
+                    "the engine gave its rows in another order than it was asked for, or one twice",
+                    why="a group would get its noise again, or count for more than its noise is for",
+                    fix="use run(); what was charged stays charged",
+                )
+            last = int(rows[-1]) if rows.size else last
+            at = 0
+            while at < places.size:
+                while places[at] >= start + size:
+                    yield table
+                    start += size
+                    table = _nothing(measured, min(size, cells - start))
+                stop = int(np.searchsorted(places, start + size))
+                part = {name: column[at:stop] for name, column in found.items()}
+                table += filled(measured, part, places[at:stop] - start, len(table) // measured.bins)
+                at = stop
+    while start < cells:
+        yield table
+        start += size
+        table = _nothing(measured, min(size, cells - start))
+
+
+def _nothing(measured: BoundedAggregate, groups: int) -> Integers:
+    return np.zeros((max(0, groups) * measured.bins, measured.columns), np.int64)
+
+
+def _size(widths: Sequence[int]) -> int:
+    """How many groups a piece has."""
+    return max(1, min(_GROUPS, _INTEGERS // max(widths, default=1)))

@@ -1,0 +1,504 @@
+"""Counting, fractional, weighted and histogram queries, each with the sensitivity that is proved for it.
+
+One element of `rows` is one unit, so one unit changes one term of a sum. The functions are total: no
+row can make them raise, because an error that depends on a row tells about it. Where a predicate or a
+weight fails on a row, a public rule says what the row counts for instead.
+
+Assumed throughout: a predicate or weight looks at its one row and at nothing else, and does nothing
+else; and going through `rows` does not itself fail on a row. What is asked (predicates,
+categories, bounds) is public: chosen by a person, never taken from the rows.
+"""
+
+import math
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from itertools import combinations_with_replacement
+from typing import Any
+
+import numpy as np
+
+from hubbub.errors import InvalidInput, Refused, Unsupported
+from hubbub.numbers import Number, parse_exact, parse_integer, parse_rational
+from hubbub.sensitivity import MAX_MAGNITUDE, Bounded, Sensitivity
+from hubbub.unit import Neighbours, Unit
+
+__all__ = ["Database", "Universe", "count", "counts", "fraction", "histogram", "linear"]
+
+Predicate = Callable[[Any], Any]
+
+_ROW = Unit.row()
+_SUBSTITUTED = Unit.row(Neighbours.SUBSTITUTE)
+
+# Every double is a whole multiple of 2⁻¹⁰⁷⁴, and so are sums of doubles.
+_FINEST = 2**1074
+_MOST_SCALE_BITS = 4096
+
+
+def count(rows: Iterable[Any], predicate: Predicate | None = None, *, unit: Unit = _ROW) -> Bounded:
+    """How many rows there are, or how many fulfil the predicate.
+
+    A row on which the predicate raises does not fulfil it.
+
+    Guarantee: one unit moves it by at most 1, added, removed or substituted.
+    Assumes: one element of `rows` is one unit; the predicate looks at one row only. Without a
+    predicate the unit must be added or removed: under substitution the number of rows is public.
+    Proof: docs/proofs/sensitivity.md
+
+    >>> count(["yes", "no", "yes"], lambda row: row == "yes")
+    Bounded(one number, ℓ1 ≤ 1, ℓ2² ≤ 1, ℓ∞ ≤ 1, of one row, add/remove; count)
+    """
+    relation = _relation(unit)
+    if predicate is None:
+        if relation is Neighbours.SUBSTITUTE:
+            raise InvalidInput(
+                "the number of rows is asked for under substitution",
+                why="neighbouring databases then have the same size, so it is public and needs no noise",
+                fix="use len(rows), pass a predicate, or a unit that is added or removed",
+            )
+        number = sum(1 for _ in _each(rows))
+    else:
+        _check_callable(predicate, "the predicate")
+        number = sum(_holds(predicate, row) for row in _each(rows))
+    return Bounded.derived(number, Sensitivity(1), unit, "count")
+
+
+def counts(rows: Iterable[Any], predicates: Sequence[Predicate], *, unit: Unit = _ROW) -> Bounded:
+    """How many rows fulfil each of m predicates, which may overlap in any way.
+
+    A row on which a predicate raises does not fulfil it. Where no row can fulfil two of them,
+    `histogram` asks the same for an m-th of the sensitivity.
+
+    Guarantee: one unit moves each count by at most 1: ℓ1 ≤ m, ℓ2² ≤ m, ℓ∞ ≤ 1.
+    Assumes: one element of `rows` is one unit; a predicate looks at one row only.
+    Proof: docs/proofs/sensitivity.md
+
+    >>> counts([31, 47, 68], [lambda age: age > 30, lambda age: age > 60])
+    Bounded(2 cells, ℓ1 ≤ 2, ℓ2² ≤ 2, ℓ∞ ≤ 1, of one row, add/remove; counts)
+    """
+    _relation(unit)
+    asked = _listed(predicates, "predicates")
+    for predicate in asked:
+        _check_callable(predicate, "a predicate")
+    totals = [0] * len(asked)
+    for row in _each(rows):
+        for cell, predicate in enumerate(asked):
+            totals[cell] += _holds(predicate, row)
+    return Bounded.derived(totals, Sensitivity(len(asked), linf=1), unit, "counts")
+
+
+def histogram(rows: Iterable[Any], categories: Sequence[Hashable], *, unit: Unit = _ROW) -> Bounded:
+    """How many rows equal each category, in the order of the categories.
+
+    The categories are public: a person lists them, also those that may turn out empty. A row that
+    equals none of them, or cannot be compared with them, counts in no cell.
+
+    Guarantee: a row is in at most one cell, so adding or removing one moves one cell by 1, and
+    substituting one moves at most two cells, by 1 each (the only cell, where there is but one).
+    Assumes: one element of `rows` is one unit; the categories were not taken from the rows.
+    Proof: docs/proofs/sensitivity.md
+
+    >>> histogram(["a", "b", "a", "x"], ["a", "b", "c"])
+    Bounded(3 cells, ℓ1 ≤ 1, ℓ2² ≤ 1, ℓ∞ ≤ 1, of one row, add/remove; histogram)
+    >>> histogram(["a", "b"], ["a", "b", "c"], unit=Unit.row(Neighbours.SUBSTITUTE)).sensitivity.l1
+    Fraction(2, 1)
+    """
+    relation = _relation(unit)
+    asked = _listed(categories, "categories")
+    try:
+        cells = {category: cell for cell, category in enumerate(asked)}
+        # A category that does not equal itself, as NaN, would never be met.
+        distinct = len(cells) == len(asked) and all(category == category for category in asked)  # noqa: PLR0124
+    except Exception:  # noqa: BLE001 - hashing and comparing run the categories' own code
+        distinct = False
+    if not distinct:
+        raise InvalidInput(
+            "the categories are not distinct, hashable things that equal themselves",
+            why="a row must fall into one cell at most",
+            fix="list each category once, as strings or numbers other than NaN",
+        )
+    found = Counter(_cell(cells, row) for row in _each(rows))
+    moved = min(len(asked), relation.histogram_distance)
+    totals = [found[cell] for cell in range(len(asked))]
+    return Bounded.derived(totals, Sensitivity(moved, linf=1), unit, "histogram")
+
+
+def fraction(rows: Iterable[Any], predicate: Predicate, *, unit: Unit = _SUBSTITUTED) -> Bounded:
+    """Which fraction of the n rows fulfil the predicate, exactly.
+
+    A row on which the predicate raises does not fulfil it.
+
+    Guarantee: one substituted unit moves it by at most 1/n.
+    Assumes: one element of `rows` is one unit; the predicate looks at one row only; n is public,
+    as it is under substitution. Where units come and go n is a secret, and a fraction is refused.
+    Proof: docs/proofs/sensitivity.md
+
+    >>> fraction(["yes", "no", "yes", "yes"], lambda row: row == "yes")
+    Bounded(one number, ℓ1 ≤ 1/4, ℓ2² ≤ 1/16, ℓ∞ ≤ 1/4, of one row, substitute; fraction)
+    """
+    if _relation(unit) is Neighbours.ADD_REMOVE:
+        raise Refused(
+            "a fraction is asked for where units are added or removed",
+            why="the number of rows is then a secret, and so would be the fraction's sensitivity",
+            fix="release count(rows, predicate) and count(rows), and divide: that is post-processing",
+        )
+    _check_callable(predicate, "the predicate")
+    fulfil = [_holds(predicate, row) for row in _each(rows)]
+    if not fulfil:
+        raise InvalidInput(
+            "there are no rows",
+            why="a fraction of nothing is no number",
+            fix="ask for a fraction only where there is a row",
+        )
+    share = Fraction(sum(fulfil), len(fulfil))
+    return Bounded.derived(share, Sensitivity(Fraction(1, len(fulfil))), unit, "fraction")
+
+
+def linear(
+    rows: Iterable[Any], weight: Callable[[Any], Any], low: Number, high: Number, *, unit: Unit = _ROW
+) -> Bounded:
+    """The sum of a weight of each row, clamped into the public bounds from `low` to `high`.
+
+    Exact for ints and floats, a float being that very binary number; another rational is first
+    rounded down to a grid on which every double lies. A row on which the weight raises, or is no
+    finite number (True and False are 1 and 0), weighs 0, clamped like any other weight.
+
+    Guarantee: one unit, added or removed, moves it by at most the larger of |low| and |high|;
+    substituted, by at most high − low.
+    Assumes: one element of `rows` is one unit; the weight looks at one row only; the bounds
+    were not taken from the rows.
+    Proof: docs/proofs/sensitivity.md
+
+    >>> linear([12.5, 80.0, float("nan")], lambda cost: cost, 0, 50)
+    Bounded(one number, ℓ1 ≤ 50, ℓ2² ≤ 2500, ℓ∞ ≤ 50, of one row, add/remove; linear)
+    """
+    relation = _relation(unit)
+    _check_callable(weight, "the weight")
+    lowest, highest = _bound(low, "low"), _bound(high, "high")
+    moved = highest - lowest
+    if moved >= 0 and relation is Neighbours.ADD_REMOVE:
+        moved = max(abs(lowest), abs(highest))
+    if moved <= 0:
+        raise InvalidInput(
+            "low is not below high",
+            why="between such bounds there is no sum, or one that no row can move",
+            fix="pass public bounds with low below high",
+        )
+    # Sums are of whole numbers over one public denominator: no row can make them grow longer.
+    scale = math.lcm(_FINEST, lowest.denominator, highest.denominator)
+    if scale.bit_length() > _MOST_SCALE_BITS:
+        raise InvalidInput(
+            "low and high have too many digits",
+            why="every sum would have as many",
+            fix="round the bounds outward to fewer digits",
+        )
+    floor, ceiling = int(lowest * scale), int(highest * scale)
+    total = sum(min(max(_weighed(weight, row, scale), floor), ceiling) for row in _each(rows))
+    return Bounded.derived(Fraction(total, scale), Sensitivity(moved), unit, "linear")
+
+
+def _holds(predicate: Predicate, row: Any) -> bool:
+    try:
+        return bool(predicate(row))
+    except KeyboardInterrupt:
+        raise
+    except BaseException:  # noqa: BLE001 - whatever a row makes it raise would tell about the row
+        return False
+
+
+def _cell(cells: Mapping[Hashable, int], row: Any) -> int | None:
+    try:
+        return cells.get(row)
+    except KeyboardInterrupt:
+        raise
+    except BaseException:  # noqa: BLE001 - a row that cannot be hashed or compared is in no cell
+        return None
+
+
+def _weighed(weight: Callable[[Any], Any], row: Any, scale: int) -> int:
+    """The weight in units of 1/scale, rounded down; 0 for what is no finite number."""
+    try:
+        given = weight(row)
+        exact = parse_exact(int(given) if isinstance(given, (bool, np.bool_)) else given, "a weight")
+    except KeyboardInterrupt:
+        raise
+    except BaseException:  # noqa: BLE001 - whatever a row makes it raise would tell about the row
+        return 0
+    return exact.numerator * scale // exact.denominator
+
+
+def _bound(given: Number, name: str) -> Fraction:
+    bound = parse_rational(given, name)
+    if abs(bound) > MAX_MAGNITUDE:
+        raise InvalidInput(
+            f"{name} is beyond ±2^61",
+            why="sums of such weights are too large to be released",
+            fix=f"pass a smaller {name}, or scale the weights down by a public factor",
+        )
+    return bound
+
+
+def _relation(unit: Unit) -> Neighbours:
+    if not isinstance(unit, Unit):
+        raise InvalidInput(
+            f"the unit is of type {type(unit).__name__}",
+            why="it must be known who is protected",
+            fix="pass Unit.row(), or Unit.row(Neighbours.SUBSTITUTE)",
+        )
+    if unit.key is not None:
+        raise Refused(
+            f"the unit is one {unit.key}, and rows in memory have no such key",
+            why="one unit could have many rows, and nobody would know how far it moves the answer",
+            fix="pass one element for each unit, and say so with Unit.row()",
+        )
+    return unit.neighbours
+
+
+def _check_callable(given: object, name: str) -> None:
+    if not callable(given):
+        raise InvalidInput(
+            f"{name} is of type {type(given).__name__}",
+            why="it is asked about each row",
+            fix=f"pass {name} as a function of one row",
+        )
+
+
+def _listed(given: Any, name: str) -> list[Any]:
+    if not isinstance(given, Sequence) or isinstance(given, (str, bytes)) or not given:
+        raise InvalidInput(
+            f"the {name} are not a list with something in it",
+            why="each of them is one cell of the answer, whose shape is public",
+            fix=f"pass the {name} as a list",
+        )
+    return list(given)
+
+
+def _each(rows: Any) -> Iterator[Any]:
+    """The rows one by one; what would iterate over something else (letters, columns) is refused."""
+    if (
+        isinstance(rows, Iterable)
+        and not isinstance(rows, (str, bytes, Mapping))
+        and not hasattr(rows, "columns")
+    ):
+        try:
+            return iter(rows)
+        except TypeError:  # an array without axes says that it iterates, and does not
+            pass
+    raise InvalidInput(
+        f"the rows are of type {type(rows).__name__}",
+        why="one element must be one unit, and going through this gives something else",
+        fix="pass a list of rows, such as [row, row, …]",
+    )
+
+
+# Every database there is, where there are few: for proofs by enumeration, and for students.
+#
+# Over a finite universe of possible rows a database is a histogram: how often each element occurs.
+# With a bound on its size there are finitely many, so that a claim about all neighbouring databases
+# (a sensitivity, a probability ratio) can be checked on every pair, in exact arithmetic.
+
+Database = tuple[int, ...]
+"""A histogram: the count of each element, in the order of the universe's elements."""
+
+_MOST_DATABASES = 2_000_000
+
+
+@dataclass(frozen=True, init=False)
+class Universe:
+    """All databases of at most `most` rows, each row one of the distinct `elements`.
+
+    >>> answers = Universe(["yes", "no"], most=2)
+    >>> list(answers.databases())
+    [(0, 0), (1, 0), (0, 1), (2, 0), (1, 1), (0, 2)]
+    >>> print(answers.sensitivity(lambda x: x, Neighbours.SUBSTITUTE))
+    ℓ1 ≤ 2, ℓ2² ≤ 2, ℓ∞ ≤ 1
+    """
+
+    elements: tuple[Hashable, ...]
+    most: int
+
+    def __init__(self, elements: Sequence[Hashable], most: int) -> None:
+        try:
+            given = tuple(elements)
+            distinct = len(set(given)) == len(given)
+        except TypeError:
+            distinct = False
+        if not distinct or not given:
+            raise InvalidInput(
+                "the elements are not a list of distinct, hashable things",
+                why="a histogram has one cell for each possible row, and at least one",
+                fix='pass each possible row once, such as ["yes", "no"]',
+            )
+        size = parse_integer(most, "most")
+        if not _few(len(given), size):
+            raise Unsupported(
+                f"this universe has more than {_MOST_DATABASES} databases",
+                why="going through all of them would take too long",
+                fix="pass fewer elements or a smaller most; small universes break false claims just as well",
+            )
+        object.__setattr__(self, "elements", given)
+        object.__setattr__(self, "most", size)
+
+    def databases(self) -> Iterator[Database]:
+        """Every database, the smaller ones first."""
+        for size in range(self.most + 1):
+            for chosen in combinations_with_replacement(range(len(self.elements)), size):
+                counts = [0] * len(self.elements)
+                for element in chosen:
+                    counts[element] += 1
+                yield tuple(counts)
+
+    def rows(self, x: Sequence[int]) -> list[Hashable]:
+        """The database as a list of rows.
+
+        >>> Universe("ab", most=3).rows((2, 1))
+        ['a', 'a', 'b']
+        """
+        return [
+            element
+            for element, count in zip(self.elements, self._member(x), strict=True)
+            for _ in range(count)
+        ]
+
+    def distance(self, x: Sequence[int], y: Sequence[int]) -> int:
+        """‖x − y‖₁: in how many rows two databases differ, one of each substitution counted on both sides.
+
+        >>> Universe("ab", most=2).distance((2, 0), (1, 1))
+        2
+        """
+        return sum(abs(a - b) for a, b in zip(self._member(x), self._member(y), strict=True))
+
+    def neighbours(self, x: Sequence[int], relation: Neighbours) -> Iterator[Database]:
+        """The databases of this universe that one unit with one row makes of `x`, itself left out.
+
+        >>> list(Universe("ab", most=2).neighbours((1, 0), Neighbours.ADD_REMOVE))
+        [(0, 0), (2, 0), (1, 1)]
+        >>> list(Universe("ab", most=2).neighbours((1, 1), Neighbours.SUBSTITUTE))
+        [(0, 2), (2, 0)]
+        """
+        _check_relation(relation)
+        return self._neighbours(self._member(x), relation)
+
+    def pairs(self, relation: Neighbours) -> Iterator[tuple[Database, Database]]:
+        """Every ordered pair of neighbouring databases: what "for all neighbours x, y" ranges over.
+
+        >>> len(list(Universe("ab", most=2).pairs(Neighbours.ADD_REMOVE)))
+        12
+        """
+        _check_relation(relation)
+        return ((x, y) for x in self.databases() for y in self._neighbours(x, relation))
+
+    def sensitivity(self, f: Callable[[Database], Any], relation: Neighbours) -> Sensitivity:
+        """How far f, a number or a vector of numbers for each histogram, moves between neighbours.
+
+        In ℓ1, ℓ2 and ℓ∞ each, the largest over all pairs, exact: floats are taken as the binary
+        numbers they are. It is the sensitivity on this universe: what any larger one attains at least.
+
+        >>> small = Universe([1, 5], most=3)
+        >>> print(small.sensitivity(lambda x: sum(small.rows(x)), Neighbours.ADD_REMOVE))
+        ℓ1 ≤ 5, ℓ2² ≤ 25, ℓ∞ ≤ 5
+        """
+        answers: dict[Database, list[Fraction]] = {}
+        l1 = l2_squared = linf = Fraction(0)
+        for x, y in self.pairs(relation):
+            for database in (x, y):
+                if database not in answers:
+                    answers[database] = _vector(f(database))
+            if len(answers[x]) != len(answers[y]):
+                raise InvalidInput(
+                    "f answers with vectors of several lengths",
+                    why="they have no distance, and a length that depends on the data tells it",
+                    fix="let f give as many numbers for every database",
+                )
+            if x < y:  # the other order has the same distance
+                moves = [abs(a - b) for a, b in zip(answers[x], answers[y], strict=True)]
+                l1 = max(l1, sum(moves, Fraction(0)))
+                l2_squared = max(l2_squared, sum((move * move for move in moves), Fraction(0)))
+                linf = max(linf, *moves, Fraction(0))
+        return Sensitivity(l1, l2_squared=l2_squared, linf=linf)
+
+    def tell_apart(
+        self, f: Callable[[Database], Any], relation: Neighbours
+    ) -> tuple[Database, Database] | None:
+        """Two neighbouring databases that the deterministic f tells apart, or None if it tells nothing.
+
+        Why privacy needs randomness: let f(x) ≠ f(y) for any two databases. Walk from x to y one
+        unit at a time; each step is between neighbours, and at some step f must change. Whoever
+        knows all rows but that one reads it off the answer, with certainty. So a deterministic f
+        hides one unit only if it is constant wherever such walks lead: under substitution among
+        the databases of one size, under adding and removing among all.
+
+        f's answers are compared with ==.
+
+        >>> Universe("ab", most=2).tell_apart(lambda x: x[0] >= 2, Neighbours.ADD_REMOVE)
+        ((1, 0), (2, 0))
+        >>> Universe("ab", most=2).tell_apart(sum, Neighbours.SUBSTITUTE) is None
+        True
+        """
+        answers: dict[Database, Any] = {}
+        for x, y in self.pairs(relation):
+            for database in (x, y):
+                if database not in answers:
+                    answer = f(database)
+                    answers[database] = answer.tolist() if isinstance(answer, np.ndarray) else answer
+            if answers[x] != answers[y]:
+                return x, y
+        return None
+
+    def _neighbours(self, x: Database, relation: Neighbours) -> Iterator[Database]:
+        cells = range(len(x))
+        removable = [cell for cell in cells if x[cell]]
+        if relation is Neighbours.SUBSTITUTE:
+            for old in removable:
+                yield from (_moved(_moved(x, old, -1), new, 1) for new in cells if new != old)
+        else:
+            yield from (_moved(x, old, -1) for old in removable)
+            if sum(x) < self.most:
+                yield from (_moved(x, new, 1) for new in cells)
+
+    def _member(self, x: Sequence[int]) -> Database:
+        """The histogram as a tuple of our own, or a clear error that does not show it."""
+        try:
+            counts = tuple(parse_integer(count, "a count", least=0) for count in x)
+            belongs = len(counts) == len(self.elements) and sum(counts) <= self.most
+        except (InvalidInput, TypeError):
+            belongs = False
+        if not belongs:
+            raise InvalidInput(
+                "this is not a database of this universe",
+                why=f"one is a histogram of {len(self.elements)} counts, in all at most {self.most}",
+                fix="pass one of universe.databases()",
+            )
+        return counts
+
+
+def _few(elements: int, most: int) -> bool:
+    """Whether the histograms, elements + most over most in number, can all be gone through."""
+    databases = 1
+    # Up to the middle a binomial over k is at least 2^k, so that even an absurd `most` stops soon.
+    for k in range(1, min(elements, most) + 1):
+        databases = databases * (elements + most - k + 1) // k
+        if databases > _MOST_DATABASES:
+            return False
+    return True
+
+
+def _moved(x: Database, cell: int, by: int) -> Database:
+    return (*x[:cell], x[cell] + by, *x[cell + 1 :])
+
+
+def _vector(answer: Any) -> list[Fraction]:
+    if isinstance(answer, np.ndarray):
+        answer = answer.tolist()
+    numbers = answer if isinstance(answer, (list, tuple)) else [answer]
+    return [parse_exact(number, "an answer of f") for number in numbers]
+
+
+def _check_relation(relation: Neighbours) -> None:
+    if not isinstance(relation, Neighbours):
+        raise InvalidInput(
+            f"the relation is of type {type(relation).__name__}",
+            why="it must be known which databases are neighbours",
+            fix="pass Neighbours.ADD_REMOVE or Neighbours.SUBSTITUTE",
+        )

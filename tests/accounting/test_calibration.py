@@ -1,0 +1,118 @@
+"""The least noise for a promise: it holds, and a little less would not do."""
+
+import math
+from fractions import Fraction
+from importlib import import_module
+
+import pytest
+
+from hubbub.accounting import PrivacyLoss, calibrate
+from hubbub.errors import InvalidInput, Unsupported
+from refusing import refused
+
+RATE = Fraction(1, 100)
+FAMILIES = {
+    "one Gaussian": (lambda s: PrivacyLoss.gaussian(1 / s), 1, 1e-5),
+    "many": (lambda s: PrivacyLoss.gaussian(1 / s) * 100, 1, 1e-5),
+    "pure": (lambda s: PrivacyLoss.pure(1 / s) * 3, 2, 0),
+    "Laplace": (lambda s: PrivacyLoss.laplace(1 / s) * 20, 1, 1e-6),
+    "discrete": (PrivacyLoss.discrete_laplace, Fraction(1, 2), 0),
+    "subsampled": (lambda s: PrivacyLoss.gaussian(1 / s).sampled(RATE) * 1000, 2, 1e-5),
+    "schedule": (
+        lambda s: (
+            PrivacyLoss.gaussian(1 / s).sampled(RATE) * 300
+            + PrivacyLoss.gaussian(1 / (2 * s)).sampled(2 * RATE) * 300
+            + PrivacyLoss.gaussian(1 / (4 * s))
+        ),
+        1,
+        1e-6,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_the_noise_keeps_the_promise_and_a_little_less_does_not(name):
+    family, epsilon, delta = FAMILIES[name]
+    noise = calibrate(family, epsilon, delta)
+    found = family(Fraction(noise)).epsilon(delta)
+    assert found <= epsilon
+    assert found == pytest.approx(float(epsilon), rel=1e-7)
+    less = family(Fraction(noise) * (1 - Fraction(1, 10**6)))
+    assert less.bounds(delta).lower > epsilon * (1 - 1e-9)
+
+
+def test_a_good_guess_gives_the_same():
+    family, epsilon, delta = FAMILIES["subsampled"]
+    found = [calibrate(family, epsilon, delta, guess=guess) for guess in (Fraction(1, 2), 1, 30)]
+    assert max(found) <= min(found) * (1 + 5e-8)
+
+
+@pytest.mark.parametrize(
+    ("family", "epsilon", "delta", "truth", "most"),
+    [
+        (lambda s: PrivacyLoss.gaussian(1 / s), 1, 1e-5, 3.730631634815942, 22),
+        (lambda s: PrivacyLoss.gaussian(1 / s) * 100, 1, 1e-5, 37.30631634815942, 14),
+        # Flat on one side and nothing on the other: 1 − e^(1 − 1/2s) is δ.
+        (lambda s: PrivacyLoss.laplace(1 / s), 2, 1e-3, 0.5 / (1 - math.log1p(-1e-3)), 40),
+        (lambda s: PrivacyLoss.pure(1 / s) * 3, 2, 0, 1.5, 7),
+    ],
+)
+def test_the_least_noise_is_found_in_a_few_steps_from_any_guess(family, epsilon, delta, truth, most):
+    for guess in (Fraction(1, 30), Fraction(5, 4), 30):
+        asked = []
+        found = calibrate(lambda s: asked.append(s) or family(s), epsilon, delta, guess=guess)  # noqa: B023
+        assert truth * (1 - 1e-15) <= found <= truth * (1 + (1e-8 if delta else 2e-12))
+        assert len(asked) <= most
+
+
+def test_a_search_that_is_cut_short_still_keeps_the_promise(monkeypatch):
+    monkeypatch.setattr(import_module("hubbub.accounting.calibration"), "_MOST_STEPS", 2)
+    noise = calibrate(lambda s: PrivacyLoss.gaussian(1 / s), 1, 1e-5)
+    assert PrivacyLoss.gaussian(1 / Fraction(noise)).epsilon(1e-5) <= 1
+    assert 3.73 < noise < 4.5
+
+
+def test_a_promise_without_a_delta_or_a_guess():
+    asked = []
+    assert calibrate(lambda s: asked.append(s) or PrivacyLoss.pure(1 / s), 2) == pytest.approx(0.5, rel=2e-12)
+    assert asked[0] == 1
+
+
+def test_the_promise_is_kept_as_it_will_be_read(monkeypatch):
+    """ε(δ) and δ(ε) are bounded each by itself: here the first is a little looser."""
+    read = PrivacyLoss.epsilon
+    monkeypatch.setattr(PrivacyLoss, "epsilon", lambda self, delta=0: read(self, delta) * (1 + 3e-8))
+    for delta, truth in ((1e-5, 3.730631634815942), (0, 1.0)):
+        family = (lambda s: PrivacyLoss.gaussian(1 / s)) if delta else (lambda s: PrivacyLoss.pure(1 / s))
+        found = calibrate(family, 1, delta)
+        assert family(Fraction(found)).epsilon(delta) <= 1
+        assert truth < found <= truth * (1 + 6e-8)
+
+
+@pytest.mark.parametrize("bad", [0, -1, float("nan"), "1", None])
+def test_a_promise_is_a_positive_epsilon(bad):
+    with refused(InvalidInput, match="epsilon"):
+        calibrate(lambda s: PrivacyLoss.gaussian(1 / s), bad, 1e-5)
+    with refused(InvalidInput, match="guess"):
+        calibrate(lambda s: PrivacyLoss.gaussian(1 / s), 1, 1e-5, guess=bad)
+
+
+def test_guesses_and_promises_of_any_size():
+    for guess in (Fraction(1, 10**400), 10**400):
+        assert calibrate(lambda s: PrivacyLoss.gaussian(1 / s), 1, 1e-5, guess=guess) == pytest.approx(
+            3.7306316
+        )
+    assert calibrate(lambda s: PrivacyLoss.pure(1 / s), Fraction(1, 10**50), 0) == pytest.approx(1e50)
+    with refused(Unsupported, match="no noise"):
+        calibrate(lambda s: PrivacyLoss.pure(1 / s), Fraction(1, 10**400), 0)
+
+
+def test_what_cannot_be_promised_is_refused():
+    with refused(InvalidInput, match="delta"):
+        calibrate(lambda s: PrivacyLoss.gaussian(1 / s), 1, 1)
+    with refused(Unsupported, match="no noise"):
+        calibrate(lambda s: PrivacyLoss.gaussian(1 / s), 1, 0)
+    with refused(Unsupported, match="no noise"):
+        calibrate(lambda _: PrivacyLoss.pure(Fraction(1, 10)), 1, 0)
+    with refused(InvalidInput, match="family"):
+        calibrate(lambda s: s, 1, 1e-5)

@@ -1,0 +1,98 @@
+"""A sampled mechanism with a closed form, against mpmath; and the search for the least double."""
+
+import math
+from fractions import Fraction
+
+import mpmath
+import pytest
+
+from hubbub.accounting import PrivacyLoss
+from hubbub.accounting.closed_form import Closed, ClosedSample, largest_mu, rough_log
+
+mp = mpmath.mp.clone()
+mp.dps = 400
+CLOSE = mp.mpf(2) ** -44
+
+
+def real(x):
+    return mp.mpf(Fraction(x).numerator) / Fraction(x).denominator
+
+
+def gaussian(epsilon, mu):
+    def tail(z):
+        return mp.erfc(z / mp.sqrt(2)) / 2
+
+    return tail(epsilon / mu - mu / 2) - mp.exp(epsilon) * tail(epsilon / mu + mu / 2)
+
+
+def both_directions(epsilon, mu, rate):
+    """δ of the sampled Gaussian when the unit is removed, and when it is added."""
+    removed = rate * gaussian(mp.log1p(mp.expm1(epsilon) / rate), mu)
+    rest = 1 - (1 - rate) * mp.exp(epsilon)
+    added = rest * gaussian(mp.log(rate * mp.exp(epsilon) / rest), mu) if rest > 0 else mp.mpf(0)
+    return removed, added
+
+
+@pytest.mark.parametrize("mu", [Fraction(1, 2), Fraction(3), Fraction(25)])
+@pytest.mark.parametrize(
+    "rate", [Fraction(1, 100), Fraction(1, 2), Fraction(999, 1000), 1 - Fraction(1, 2**300)]
+)
+def test_the_curve_of_a_sampled_gaussian_is_enclosed(mu, rate):
+    sample = ClosedSample(Closed(Fraction(0), mu**2), rate)
+    for epsilon in (0, Fraction(1, 10**9), Fraction(1, 1000), Fraction(1, 2), 4, 150, 201, 230):
+        removed, added = both_directions(real(epsilon), real(mu), real(rate))
+        if removed < mp.mpf("1e-300"):
+            continue
+        high, low = sample.above(Fraction(epsilon)), sample.below(Fraction(epsilon))
+        # Where nearly all are sampled, and e^ε is not written out, only a bound is told.
+        loose = epsilon > 200 and 1 - rate < Fraction(1, 2**256)
+        most = gaussian(real(epsilon - 1), real(mu)) if loose else max(removed, added)
+        assert max(removed, added) <= real(high) <= most * (1 + CLOSE), epsilon
+        assert removed * (1 - CLOSE) <= real(low) <= removed, epsilon
+
+
+@pytest.mark.parametrize("rate", [Fraction(1, 100), Fraction(9, 10)])
+def test_the_curve_of_a_sampled_response_beside_a_gaussian_is_no_less_than_either(rate):
+    alone = ClosedSample(Closed(Fraction(0), Fraction(1)), rate)
+    both = ClosedSample(Closed(Fraction(1), Fraction(1)), rate)
+    for epsilon in (Fraction(0), Fraction(1, 10), Fraction(2)):
+        assert both.above(epsilon) > both.below(epsilon) > alone.above(epsilon) > alone.below(epsilon)
+
+
+@pytest.mark.parametrize("rate", [Fraction(1, 1000), Fraction(1, 2), Fraction(99, 100)])
+@pytest.mark.parametrize("delta", [Fraction(1, 10**3), Fraction(1, 10**6), Fraction(1, 10**40)])
+def test_the_least_epsilon_of_a_sampled_gaussian(rate, delta):
+    sample = ClosedSample(Closed(Fraction(0), Fraction(1)), rate)
+    found, surely = sample.least(delta), sample.most(delta)
+    if rate == Fraction(1, 1000) and delta == Fraction(1, 10**3):
+        assert found == 0
+        return
+    assert both_directions(real(Fraction(found)), mp.mpf(1), real(rate))[0] <= real(delta) * (1 + CLOSE)
+    before = Fraction(math.nextafter(found, 0.0))
+    assert both_directions(real(before), mp.mpf(1), real(rate))[0] >= real(delta) * (1 - CLOSE)
+    assert found * (1 - 1e-12) <= surely < found
+    assert PrivacyLoss.gaussian(1).sampled(rate).bounds(delta)[:2] == (surely, found)
+
+
+def test_no_epsilon_is_needed_where_delta_is_met_at_once():
+    sample = ClosedSample(Closed(Fraction(0), Fraction(1)), Fraction(1, 2))
+    least = sample.above(Fraction(0))
+    assert sample.least(least) == 0
+    assert sample.least(least - Fraction(1, 10**9)) > 0
+    assert Closed(Fraction(0), Fraction(1)).least(Closed(Fraction(0), Fraction(1)).above(Fraction(0))) == 0
+
+
+@pytest.mark.parametrize(
+    "x", ["1e-400", "1e-5", "0.49", "0.51", "0.999999999999", "1", "1.4999", "1.51", "1e400"]
+)
+def test_rough_logarithms(x):
+    truth = mp.log(real(x))
+    assert abs(rough_log(Fraction(x)) - truth) <= mp.mpf("2e-15") * (
+        abs(truth) + (0 if abs(truth) < 0.5 else 1)
+    )
+
+
+def test_the_largest_mu_of_tiny_promises():
+    mu = largest_mu(Fraction(1, 10**30), Fraction(1, 10**20))
+    truth = mp.mpf("1e-20") * mp.sqrt(2 * mp.pi)
+    assert abs(real(mu) / truth - 1) < mp.mpf("1e-9")

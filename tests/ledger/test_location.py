@@ -1,0 +1,438 @@
+"""A ledger is one thing: a copy, a moved file and an older state in its place are known for what they are."""
+
+import json
+import os
+import shutil
+import sqlite3
+import subprocess
+import sys
+from fractions import Fraction
+from pathlib import Path
+
+import pytest
+
+from cli.terminal import run
+from hubbub.accounting import PrivacyLoss
+from hubbub.errors import BudgetExceeded, HubbubError, InvalidInput, LedgerFailed, Refused
+from hubbub.ledger import Ledger
+from hubbub.ledger.entries import Entries
+from hubbub.ledger.location import is_same_place, locate
+from hubbub.ledger.sqlite import SQLite
+from ledger.places import account, forget
+
+TENTH, HALF, ALL = (PrivacyLoss.pure(Fraction(1, bottom)) for bottom in (10, 2, 1))
+
+
+@pytest.fixture
+def path(folder):
+    """A ledger of which half is spent."""
+    path = folder / "visits.ledger"
+    with Ledger.open(path) as ledger:
+        account(ledger).charge("a count", HALF)
+    return path
+
+
+def spend(path, loss=HALF):
+    with Ledger.open(path) as ledger:
+        account(ledger).charge("a count", loss)
+
+
+def spent(path):
+    with Ledger.look(path) as ledger:
+        return ledger.account("visits").spent.epsilon
+
+
+def copied(path):
+    shutil.copy(path, path.with_name("copy"))
+    return path.with_name("copy")
+
+
+def moved(path):
+    return path.rename(path.with_name("moved"))
+
+
+def in_another_folder(path):
+    (path.parent / "folder").mkdir()
+    return path.rename(path.parent / "folder" / path.name)
+
+
+def removed_and_copied_back(path):
+    """A file that is made anew may get the number of the one that was removed."""
+    content = path.read_bytes()
+    path.unlink()
+    path.write_bytes(content)
+    return path
+
+
+def linked_and_unlinked(path):
+    os.link(path, path.with_name("second"))
+    path.unlink()
+    return path.with_name("second")
+
+
+@pytest.mark.parametrize(
+    "change", [copied, moved, in_another_folder, removed_and_copied_back, linked_and_unlinked]
+)
+def test_what_lies_elsewhere_is_refused_until_its_owner_says_what_was_spent(path, change):
+    there = change(path)
+    with pytest.raises(Refused, match="a copy, or was moved"):
+        Ledger.open(there)
+    with Ledger.look(there) as ledger:
+        assert ledger.account("visits").spent.epsilon == Fraction(1, 2)
+        assert "a copy, or was moved" in ledger.verify().problem
+        with pytest.raises(Refused, match="opened to look at"):
+            ledger.account("visits").charge("a count", TENTH)
+    if change is copied:
+        with pytest.raises(Refused, match="is still there"):
+            Ledger.restore(there, spent_since={})
+        path.unlink()
+    assert Ledger.restore(there, spent_since={"visits": TENTH}).is_whole
+    assert spent(there) == Fraction(6, 10)
+    spend(there, TENTH)
+    with pytest.raises(Refused, match="nothing to confirm"):
+        Ledger.restore(there, spent_since={})
+
+
+def test_a_whole_folder_may_be_renamed_and_seen_through_links(path):
+    (path.parent / "link").symlink_to(path)
+    spend(path.parent / "link", TENTH)
+    folder = path.parent / "inner"
+    folder.mkdir()
+    with Ledger.open(folder / "x") as ledger:
+        account(ledger)
+    folder = folder.rename(path.parent / "renamed")
+    spend(folder / "x")
+    assert spent(folder / "x") == Fraction(1, 2)
+
+
+def test_another_number_of_the_device_is_the_same_place(path):
+    here = locate(path)
+    assert str(path.stat().st_dev) not in here.split()
+    assert is_same_place(here, here)
+    without = json.dumps({**json.loads(here), "made": None})
+    assert is_same_place(without, here)
+    assert not is_same_place(json.dumps({**json.loads(here), "made": "1"}), here)
+    for odd in ("", "[]", "{}", "null", "[" * 10**5, None, 5):
+        assert not is_same_place(odd, here)
+
+
+@pytest.mark.parametrize("change", [copied, moved, in_another_folder])
+def test_who_has_it_open_goes_on_only_with_the_file_that_was_opened(path, change):
+    ledger = Ledger.open(path)
+    spender = ledger.account("visits")
+    spender.charge("a count", TENTH)
+    there = change(path)
+    if change is copied:
+        spender.charge("a count", TENTH)
+    else:
+        with pytest.raises(Refused, match="moved, removed or replaced"):
+            spender.charge("a count", TENTH)
+        with pytest.raises(HubbubError):
+            ledger.account("visits")
+    with pytest.raises(HubbubError):  # the log was left behind
+        Ledger.restore(there, spent_since={})
+    ledger.close()
+
+
+def test_who_has_it_open_does_no_harm_to_the_file_that_took_its_place(path):
+    ledger = Ledger.open(path)
+    spender = ledger.account("visits")
+    spender.charge("a count", TENTH)
+    removed_and_copied_back(path)
+    with pytest.raises(Refused, match="moved, removed or replaced"):
+        spender.charge("a count", TENTH)
+    Ledger.restore(path, spent_since={})  # with what is in the log, which lies under its name
+    other = Ledger.open(path)
+    other.account("visits").charge("a count", TENTH)
+    ledger.close()
+    other.account("visits").charge("a count", TENTH)
+    other.close()
+    assert spent(path) == Fraction(8, 10)
+    with Ledger.open(path) as found:
+        assert found.verify().is_whole
+
+
+def test_an_older_state_that_is_copied_over_it_is_found(path):
+    before = path.read_bytes()
+    spend(path)
+    path.write_bytes(before)
+    with pytest.raises(Refused, match="an older state was put in its place"):
+        Ledger.open(path)
+    with Ledger.look(path) as ledger:
+        assert "an older state" in ledger.verify().problem
+    with pytest.raises(Refused, match="something was spent since"):
+        Ledger.restore(path, spent_since={})
+    Ledger.restore(path, spent_since={"visits": HALF})
+    assert spent(path) == 1
+
+
+def test_an_older_state_is_found_though_what_lies_beside_it_is_older_too(path):
+    note = path.with_name("visits.ledger.head")
+    before = path.read_bytes(), note.read_bytes()
+    spend(path)
+    path.write_bytes(before[0])
+    note.write_bytes(before[1])
+    with pytest.raises(Refused, match="an older state was put in its place"):
+        Ledger.open(path)
+    Ledger.restore(path, spent_since={"visits": HALF})
+    assert spent(path) == 1
+
+
+def test_who_verifies_a_ledger_while_others_charge_it_is_told_of_no_older_state(path, monkeypatch):
+    with Ledger.open(path) as ledger:
+        account(ledger).charge("a count", TENTH)
+        real = Entries.lines
+
+        def meanwhile(self):
+            yield from real(self)
+            monkeypatch.setattr(Entries, "lines", real)
+            spend(path, TENTH)
+
+        monkeypatch.setattr(Entries, "lines", meanwhile)
+        assert ledger.verify().is_whole
+    assert spent(path) == Fraction(7, 10)
+
+
+def test_who_has_no_home_keeps_a_ledger_all_the_same(path, monkeypatch):
+    for name in ("XDG_STATE_HOME", "HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(Path, "home", _nowhere)
+    spend(path, TENTH)
+    assert spent(path) == Fraction(6, 10)
+
+
+def test_a_home_that_is_no_full_path_is_none(path, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_STATE_HOME", "state")
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    spend(path, TENTH)
+    assert [each.name for each in tmp_path.iterdir()] == ["home"]
+
+
+def _nowhere():
+    raise RuntimeError
+
+
+def test_what_one_user_confirmed_no_other_is_asked_for(path, monkeypatch, tmp_path):
+    before = path.read_bytes()
+    spend(path, TENTH)
+    path.write_bytes(before)
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))  # hers, who knows less
+    Ledger.restore(path, spent_since={"visits": TENTH})
+    monkeypatch.undo()
+    spend(path, TENTH)
+
+
+def test_who_has_it_open_finds_an_older_state_though_nothing_lies_beside_it(path):
+    before = path.read_bytes()
+    with Ledger.open(path) as ledger:
+        spender = ledger.account("visits")
+        spender.charge("a count", TENTH)
+        ledger.close()
+        forget(path)
+        path.write_bytes(before)
+        with pytest.raises(Refused, match="an older state"):
+            spender.charge("a count", TENTH)
+
+
+@pytest.mark.parametrize("content", ["", "nonsense", "a b c", "x 1 y", "\0" * 50])
+def test_what_lies_beside_it_may_be_lost(path, content):
+    path.with_name("visits.ledger.head").write_text(content)
+    spend(path, TENTH)
+    assert len(path.with_name("visits.ledger.head").read_text().split()) == 3
+
+
+def test_where_a_ledger_was_no_new_one_is_made(path):
+    path.rename(path.with_name("elsewhere"))
+    with pytest.raises(Refused, match="there was a ledger here"):
+        spend(path)
+    path.with_name("visits.ledger.head").unlink()
+    spend(path)
+
+
+KILLED = """
+import os, signal, sys
+from hubbub.ledger import Ledger
+from hubbub.accounting import Loss
+ledger = Ledger.open(sys.argv[1])
+ledger.account("visits").charge("a count", Loss.pure(0.25))
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_what_a_killed_process_left_in_its_log_is_not_forgotten_by_a_move(path):
+    subprocess.run([sys.executable, "-c", KILLED, str(path)], check=False)
+    log = path.with_name("visits.ledger-wal")
+    assert log.stat().st_size > 0
+    there = moved(path)
+    with pytest.raises(Refused, match="left behind"):
+        Ledger.restore(there, spent_since={})
+    assert run("ledger", "verify", "--ledger", str(there)).code == 1
+    with pytest.raises(Refused, match="left behind"):  # looking changes nothing
+        Ledger.restore(there, spent_since={})
+    with pytest.raises(Refused, match="there was a ledger here"):
+        Ledger.open(path)
+    shutil.copy(log, there.with_name("moved-wal"))
+    Ledger.restore(there, spent_since={})
+    assert spent(there) == Fraction(3, 4)
+    with Ledger.open(there) as ledger:
+        ledger.backup(there.with_name("backup"))
+    there.unlink()
+    with pytest.raises(Refused, match="the log of a ledger that lay here"):
+        Ledger.restore(path, there.with_name("backup"), spent_since={})
+
+
+NOT_CLOSED = """
+import sys
+from hubbub.ledger import Ledger
+from hubbub.accounting import Loss
+ledger = Ledger.open(sys.argv[1])
+ledger.account("visits").charge("a count", Loss.pure(0.25))
+"""
+
+
+def test_who_never_closes_it_leaves_one_file(path):
+    subprocess.run([sys.executable, "-c", NOT_CLOSED, str(path)], check=True)
+    assert sorted(file.name for file in path.parent.iterdir()) == ["visits.ledger", "visits.ledger.head"]
+    there = moved(path)
+    Ledger.restore(there, spent_since={})
+    assert spent(there) == Fraction(3, 4)
+
+
+# Backups
+
+
+def test_a_backup_is_whole_and_cannot_be_spent_from(path, tmp_path):
+    copy = tmp_path / "visits.backup"
+    with Ledger.open(path) as ledger:
+        ledger.account("visits").charge("a count", TENTH)
+        ledger.backup(copy)
+        ledger.account("visits").charge("a count", TENTH)
+        with pytest.raises(InvalidInput, match="there already"):
+            ledger.backup(copy)
+    assert copy.stat().st_mode & 0o777 == 0o600
+    with pytest.raises(Refused, match="a backup of a ledger"):
+        Ledger.open(copy)
+    with Ledger.look(copy) as ledger:
+        assert ledger.account("visits").spent.epsilon == Fraction(6, 10)
+        assert "a backup" in ledger.verify().problem
+    with pytest.raises(Refused, match="is still there"):
+        Ledger.restore(tmp_path / "again", copy, spent_since={})
+    with pytest.raises(Refused, match="there is a ledger at this place"):
+        Ledger.restore(path, copy, spent_since={})
+    path.unlink()
+    with pytest.raises(Refused, match="something was spent since"):
+        Ledger.restore(path, copy, spent_since={})
+    assert Ledger.restore(path, copy, spent_since={"visits": TENTH}).is_whole
+    assert spent(path) == Fraction(7, 10)
+    spend(path, TENTH)
+    assert [entry.kind for entry in Ledger.look(path).entries()][-2:] == ["restored", "charge"]
+
+
+def test_a_backup_is_restored_though_the_ledger_was_restored_since(path, tmp_path):
+    with Ledger.open(path) as ledger:
+        ledger.backup(tmp_path / "b")
+    there = moved(path)
+    Ledger.restore(there, spent_since={})
+    spend(there, TENTH)
+    there.unlink()
+    for place in (path, tmp_path / "new"):
+        with pytest.raises(Refused, match="something was spent since"):
+            Ledger.restore(place, tmp_path / "b", spent_since={})
+        assert Ledger.restore(place, tmp_path / "b", spent_since={"visits": TENTH}).is_whole
+        spend(place, TENTH)
+        place.unlink()
+
+
+def test_what_was_released_is_given_again_after_a_restore(path, tmp_path):
+    with Ledger.open(path) as ledger:
+        owner = ledger.account("visits")
+        owner.keep(owner.begin("a sum", TENTH, key="k", fingerprint="q").number, "42")
+        ledger.backup(tmp_path / "b")
+    path.unlink()
+    Ledger.restore(tmp_path / "new", tmp_path / "b", spent_since={})
+    with Ledger.open(tmp_path / "new") as ledger:
+        again = ledger.account("visits").begin("a sum", TENTH, key="k", fingerprint="q")
+        assert (again.is_new, ledger.account("visits").released(again.number)) == (False, "42")
+
+
+def test_more_than_is_left_was_spent_since(path):
+    there = moved(path)
+    assert Ledger.restore(there, spent_since={"visits": ALL}).is_whole
+    with Ledger.open(there) as ledger:
+        assert ledger.account("visits").is_closed
+        with pytest.raises(Refused, match="is closed"):
+            ledger.account("visits").charge("a count", TENTH)
+        last = list(ledger.entries())[-1]
+        assert (last.kind, last.body["fits"]) == ("restored", False)
+
+
+def test_a_ledger_that_is_not_whole_is_not_restored(path):
+    there = moved(path)
+    connection = sqlite3.connect(there)
+    connection.execute("UPDATE totals SET state = replace(state, '1/2', '1/4')")
+    connection.commit()
+    connection.close()
+    with pytest.raises(LedgerFailed, match="not as it was written"):
+        Ledger.restore(there, spent_since={})
+    with pytest.raises(Refused):
+        Ledger.open(there)
+
+
+def test_what_was_spent_is_of_an_account_that_is_there(path):
+    there = moved(path)
+    with pytest.raises(InvalidInput, match="no account 'sales'"):
+        Ledger.restore(there, spent_since={"sales": TENTH})
+
+
+def test_a_line_that_says_less_than_was_said_is_found(path):
+    there = moved(path)
+    Ledger.restore(there, spent_since={"visits": TENTH})
+    connection = sqlite3.connect(there)
+    connection.execute("UPDATE entries SET body = replace(body, '1/10', '1/99') WHERE kind = 'restored'")
+    connection.commit()
+    connection.close()
+    with Ledger.look(there) as ledger:
+        assert not ledger.verify().is_whole
+
+
+def test_restored_budgets_hold(path):
+    there = moved(path)
+    Ledger.restore(there, spent_since={"visits": TENTH})
+    spend(there, PrivacyLoss.pure(Fraction(4, 10)))
+    with pytest.raises(BudgetExceeded):
+        spend(there, PrivacyLoss.pure(Fraction(1, 100)))
+
+
+def test_a_ledger_on_a_disk_of_the_tests_is_asked_for_its_place(path):
+    store = SQLite(path, remembers=False)
+    assert store.remembered() == set()
+    store.close()
+
+
+# From the shell
+
+
+def test_from_the_shell(path, tmp_path, monkeypatch):
+    monkeypatch.setenv("HUBBUB_LEDGER", str(path))
+    copy = tmp_path / "visits.backup"
+    assert "written" in run("ledger", "backup", str(copy)).stdout
+    out = run("ledger", "verify", "--ledger", str(copy))
+    assert (out.code, "is a backup" in out.stdout) == (1, True)
+    assert run("ledger", "list", "--ledger", str(copy)).code == 0
+    spend(path, TENTH)
+    Path(path).unlink()
+    assert (
+        "there was a ledger here" in run("budget", "open", "visits", "--unit", "p", "--epsilon", "1").stderr
+    )
+    for words in ([], ["--nothing-since", "--spent-since", "1"]):
+        assert "not said what was spent" in run("ledger", "restore", str(copy), *words).stderr
+    assert "something was spent" in run("ledger", "restore", str(copy), "--nothing-since").stderr
+    assert "--spent-since" in run("ledger", "restore", str(copy), "--spent-since", "nonsense").stderr
+    out = run("ledger", "restore", str(copy), "--spent-since", "0.1")
+    assert (out.code, "is the ledger from now on" in out.stdout) == (0, True)
+    assert spent(path) == Fraction(6, 10)
+    there = moved(path)
+    out = run("ledger", "restore", "--ledger", str(there), "--spent-since", "visits=0.1,0")
+    assert (out.code, spent(there)) == (0, Fraction(7, 10))
+    assert "whole" in run("ledger", "verify", "--ledger", str(there)).stdout

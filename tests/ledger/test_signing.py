@@ -1,0 +1,223 @@
+"""A signed head finds what was cut off, with the public key alone; a secret seals what was released."""
+
+import json
+import stat
+from fractions import Fraction
+from pathlib import Path
+
+import pytest
+
+import hubbub as hb
+from cli.terminal import run
+from hubbub.accounting import PrivacyLoss
+from hubbub.errors import InvalidInput, LedgerFailed, Refused
+from hubbub.ledger import Ledger, check_signature, new_secret, new_signing_key
+from hubbub.ledger.entries import START
+from hubbub.ledger.outcomes import settle_charge
+from ledger.places import File, account
+
+pytest.importorskip("cryptography", reason="cryptography is not installed")
+
+TENTH = PrivacyLoss.pure(Fraction(1, 10))
+ANSWER = '{"n": 12345678}'
+
+
+@pytest.fixture
+def keys(tmp_path):
+    for name in ("owner", "other"):
+        new_signing_key(tmp_path / name)
+        new_secret(tmp_path / f"{name}.secret")
+    return tmp_path
+
+
+def test_a_key_is_its_owner_s_alone_and_is_not_written_over(keys):
+    for name in ("owner", "owner.secret"):
+        assert stat.S_IMODE((keys / name).stat().st_mode) == 0o600
+    for make in (new_signing_key, new_secret):
+        before = (keys / "owner").read_bytes()
+        with pytest.raises(InvalidInput, match="the key cannot be written"):
+            make(keys / "owner")
+        assert (keys / "owner").read_bytes() == before
+
+
+def test_a_signed_head_finds_what_was_cut_off_or_written_anew(place, keys):
+    with place.open() as ledger:
+        owner = account(ledger)
+        empty = ledger.sign(keys / "owner")
+        owner.charge("a count", TENTH)
+        owner.exact("rows")
+        text = ledger.sign(keys / "owner")
+        owner.exact("more rows")
+        head = check_signature(text, keys / "owner.pub")
+        assert (head.entries, ledger.verify(head.digest).is_whole) == (3, True)
+        assert check_signature(empty, keys / "owner.pub").entries == 1
+    place.attack("DELETE FROM entries WHERE number > 2")
+    place.forget()
+    with place.open() as ledger:
+        assert ledger.verify().is_whole
+        assert "nowhere" in ledger.verify(head.digest).problem
+
+
+def test_nobody_else_can_sign(keys, tmp_path):
+    with Ledger.open(tmp_path / "x.ledger") as ledger:
+        text = ledger.sign(keys / "owner")
+        assert check_signature(text, keys / "owner.pub").digest == START
+        forgeries = [ledger.sign(keys / "other"), "{}", "[]", "nonsense", text.replace(START, "1" * 64)]
+        stated = json.loads(text)
+        forgeries += [
+            json.dumps({**stated, name: value})
+            for name, value in (("entries", 1), ("moment", "x"), ("format", "x"), ("signature", "AAAA"))
+        ]
+        for forged in forgeries:
+            with pytest.raises(InvalidInput, match="not this key's"):
+                check_signature(forged, keys / "owner.pub")
+        for wrong in ("owner.pub", "owner.secret", "nowhere"):
+            with pytest.raises(InvalidInput, match="the file is not a"):
+                ledger.sign(keys / wrong)
+        with pytest.raises(InvalidInput, match="the file is not a"):
+            check_signature(text, keys / "owner")
+
+
+# Seals
+
+
+def sealed(place, secret):
+    return Ledger.open(place.address, secret=secret)
+
+
+def test_a_sealed_release_is_read_with_the_secret_and_with_no_other(place, keys):
+    place.open().close()
+    with sealed(place, keys / "owner.secret") as ledger:
+        spender = account(ledger)
+        number = spender.begin("a count", TENTH).number
+        assert spender.keep(number, ANSWER) == ANSWER
+        assert spender.released(number) == ANSWER
+        assert spender.keep(number, "another") == ANSWER
+        assert ledger.verify().is_whole
+    ((stored,),) = place.attack("SELECT body FROM releases")
+    assert stored.startswith("sealed/1 ")
+    assert "12345678" not in stored
+    for other in (None, keys / "other.secret"):
+        with sealed(place, other) as ledger:
+            with pytest.raises(LedgerFailed, match="sealed with another secret"):
+                ledger.account("visits").released(number)
+            assert ledger.verify().is_whole  # which needs no secret
+
+
+def test_nothing_is_kept_in_clear_beside_what_is_sealed(place, keys):
+    with sealed(place, keys / "owner.secret") as ledger:
+        owner = account(ledger)
+        owner.keep(owner.begin("a count", PrivacyLoss.pure(Fraction(1, 10))).number, "42")
+    with place.open() as ledger:
+        owner = ledger.account("visits")
+        number = owner.begin("a sum", PrivacyLoss.pure(Fraction(1, 10))).number
+        with pytest.raises(Refused, match="opened without its secret"):
+            owner.keep(number, "43")
+        assert owner.released(number) is None
+
+
+def test_who_could_keep_no_outcome_is_refused_before_the_charge(folder, keys):
+    place = File(folder / "x.ledger")
+    with sealed(place, keys / "owner.secret") as ledger:
+        settle_charge(account(ledger), lambda _: "42", what="a count", loss=TENTH, key="one")
+    with place.open() as ledger:
+        with pytest.raises(Refused, match="opened without its secret"):
+            settle_charge(ledger.account("visits"), lambda _: "42", what="a sum", loss=TENTH, key="two")
+        assert ledger.account("visits").spent.epsilon == Fraction(1, 10)
+
+
+@pytest.mark.parametrize("spoil", ["no key", "", "QUJD", None])
+def test_a_key_that_cannot_be_read_is_said_before_the_charge(folder, spoil):
+    place = File(folder / "x.ledger")
+    with place.open() as ledger:
+        settle_charge(account(ledger), lambda _: "42", what="a count", loss=TENTH, key="one")
+        path = ledger.key_path
+        path.unlink()
+        if spoil is None:
+            path.symlink_to(folder / "nowhere")
+        else:
+            path.write_text(spoil)
+        for key in ("one", "two"):
+            with pytest.raises(LedgerFailed, match="cannot be read") as caught:
+                settle_charge(ledger.account("visits"), lambda _: "42", what="a count", loss=TENTH, key=key)
+            assert "or remove it" in str(caught.value)
+        assert ledger.account("visits").spent.epsilon == Fraction(1, 10)
+
+
+def test_a_sealed_release_is_of_its_own_line(place, keys):
+    place.open().close()
+    with sealed(place, keys / "owner.secret") as ledger:
+        spender = account(ledger)
+        numbers = [spender.begin("a count", TENTH).number for _ in range(2)]
+        for number in numbers:
+            spender.keep(number, ANSWER)
+        texts = [
+            spender._store.read(
+                lambda rows, n=n: rows.run("SELECT body FROM releases WHERE number = ?", (n,))
+            )[0][0]
+            for n in numbers
+        ]
+        assert texts[0] != texts[1]
+        digests = {entry.number: entry.digest for entry in spender.entries()}
+        assert spender._seal.opened(texts[0], digests[numbers[0]]) == ANSWER
+        with pytest.raises(LedgerFailed, match="sealed"):
+            spender._seal.opened(texts[0], digests[numbers[1]])
+
+
+def test_with_a_secret_what_is_not_sealed_is_not_given_again(folder, keys):
+    place = File(folder / "x.ledger")
+    with place.open() as ledger:
+        spender = account(ledger)
+        number = spender.begin("a count", TENTH, key="k", fingerprint="q").number
+        spender.keep(number, ANSWER)
+    with sealed(place, keys / "owner.secret") as ledger:
+        spender = ledger.account("visits")
+        with pytest.raises(LedgerFailed, match="does not have the mark"):
+            spender.released(number)
+        again = spender.begin("a count", TENTH, key="k", fingerprint="q")
+        assert (again.is_new, spender.spent.epsilon) == (True, Fraction(1, 5))
+        spender.keep(again.number, ANSWER)
+        assert not spender.begin("a count", TENTH, key="k", fingerprint="q").is_new
+        assert ledger.verify().is_whole
+
+
+def test_a_secret_that_is_none(folder, keys):
+    for wrong in ("owner", "nowhere"):
+        with pytest.raises(InvalidInput, match="the file is not a key"):
+            Ledger.open(folder / "x.ledger", secret=keys / wrong)
+    assert not (folder / "x.ledger").exists()
+
+
+# From the shell
+
+
+def test_from_the_shell(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("visits.csv").write_text("patient\n" + "\n".join(map(str, range(100))))
+    Path("hubbub.toml").write_text(
+        'ledger = "visits.ledger"\nsecret = "releases.key"\nrows_per_unit = 1\n[budget]\nepsilon = 1\n'
+        '[tables.visits]\npath = "visits.csv"\nunit = "patient"\n'
+    )
+    assert run("ledger", "key", "owner.key").code == 0
+    assert run("ledger", "key", "releases.key", "--secret").code == 0
+    words = ("query", "visits.csv", "SELECT COUNT(*) AS n FROM visits", "--epsilon", "0.5")
+    first = run(*words)
+    assert first.code == 0
+    again = run(*words)
+    assert again.stdout.split("asked before")[0] == first.stdout.split("spent")[0]
+    with Ledger.open("visits.ledger") as ledger, pytest.raises(LedgerFailed, match="sealed"):
+        ledger.account("visits").released(3)
+    assert run("ledger", "sign", "--key", "owner.key", "--output", "head.json").code == 0
+    assert "whole" in run("ledger", "verify", "--signed", "head.json", "--public", "owner.key.pub").stdout
+    assert (
+        "not this key's"
+        in run("ledger", "verify", "--signed", "hubbub.toml", "--public", "owner.key.pub").stderr
+    )
+    assert "without --public" in run("ledger", "verify", "--signed", "head.json").stderr
+    assert json.loads(run("ledger", "sign", "--key", "owner.key").stdout)["entries"] == 4
+    with hb.open("visits.csv") as data:
+        data.account.close()
+    File(tmp_path / "visits.ledger").attack("DELETE FROM entries WHERE number >= 3")
+    File(tmp_path / "visits.ledger").forget()
+    out = run("ledger", "verify", "--signed", "head.json", "--public", "owner.key.pub")
+    assert (out.code, "not whole" in out.stdout) == (1, True)

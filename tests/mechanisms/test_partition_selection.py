@@ -1,0 +1,573 @@
+import json
+import math
+from fractions import Fraction
+from functools import cache
+from itertools import product
+
+import mpmath
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hubbub.accounting import PrivacyLoss
+from hubbub.errors import InvalidInput, Refused, Unsupported
+from hubbub.mechanisms import (
+    GaussianPartitionSelection,
+    TruncatedGeometricSelection,
+    from_json,
+    partition_selection,
+    select_partitions,
+)
+from hubbub.noise import LARGEST_SCALE
+from hubbub.noise.entropy import _replaying
+from hubbub.noise.inversion import MOST
+from hubbub.sensitivity import MAX_MAGNITUDE, Bounded, Sensitivity
+from hubbub.unit import Neighbours, Unit
+from mechanisms.reference import fits, stream
+from refusing import refusal, refused
+
+mp = mpmath.mp.clone()
+mp.prec = 800
+
+HALF = Fraction(1, 2)
+TOTAL = {"epsilon": 1, "delta": 1e-6}
+BOTH = [TruncatedGeometricSelection(Fraction(1), 3, 2), GaussianPartitionSelection(Fraction(3, 2), 4, 2)]
+both = pytest.mark.parametrize("mechanism", BOTH, ids=lambda mechanism: mechanism.kind)
+both_kinds = pytest.mark.parametrize("kind", [TruncatedGeometricSelection, GaussianPartitionSelection])
+
+
+def named(mechanism):
+    return f"{mechanism.kind} {mechanism._bar}"
+
+
+def real(x):
+    return mp.mpf(Fraction(x).numerator) / Fraction(x).denominator
+
+
+@cache
+def law(mechanism, x):
+    """Pr[noise = x], by summation and by the error function."""
+    if isinstance(mechanism, GaussianPartitionSelection):
+        ends = [(x + end) / real(mechanism.sigma) for end in (-mp.mpf(1) / 2, mp.mpf(1) / 2)]
+        return mp.ncdf(-ends[0]) - mp.ncdf(-ends[1])
+    weights = [mp.exp(-real(mechanism.epsilon) * abs(y)) for y in range(-mechanism.cut, mechanism.cut + 1)]
+    return mp.exp(-real(mechanism.epsilon) * abs(x)) / sum(weights)
+
+
+def chance(mechanism, units):
+    """That a key of so many units is kept: the same, by the rule as it is told."""
+    if units < 1:
+        return mp.mpf(0)
+    if isinstance(mechanism, GaussianPartitionSelection):
+        return mp.ncdf((units - mechanism.threshold + mp.mpf(1) / 2) / real(mechanism.sigma))
+    lowest = max(mechanism.cut + 1 - units, -mechanism.cut)
+    return sum((law(mechanism, x) for x in range(lowest, mechanism.cut + 1)), mp.mpf(0))
+
+
+LAWS = [
+    *BOTH,
+    TruncatedGeometricSelection(Fraction(1, 1000), 5, 1),
+    TruncatedGeometricSelection(Fraction(7), 1, 1),
+    TruncatedGeometricSelection(Fraction(1, 3), 60, 1),
+    GaussianPartitionSelection(Fraction(1, 3), 2, 1),
+    GaussianPartitionSelection(Fraction(20), 100, 1),
+]
+every_law = pytest.mark.parametrize("mechanism", LAWS, ids=named)
+
+
+# The chances
+
+
+@every_law
+def test_a_key_is_kept_with_the_chance_of_the_exact_law(mechanism):
+    for units in range(2 * mechanism._bar + 4):
+        low, high = mechanism._chance(units)
+        exact = chance(mechanism, units)
+        assert real(low) - mp.mpf(2) ** -700 <= exact <= real(high) + mp.mpf(2) ** -700
+        assert high - low <= min(low + Fraction(1, 1 << 1000), 1) / 2**100 + Fraction(1, 1 << 150)
+        shown = mechanism.keeps(units)
+        assert Fraction(shown) <= low
+        assert float(exact) == pytest.approx(shown, rel=1e-15, abs=1e-300)
+
+
+@every_law
+def test_delta_is_the_chance_of_a_key_of_one_unit_rounded_up(mechanism):
+    assert 1 <= real(mechanism.delta) / chance(mechanism, 1) <= 1 + mp.mpf(2) ** -100
+
+
+@every_law
+@pytest.mark.parametrize("confidence", [0.01, 0.5, 0.95, 1 - 1e-9])
+def test_the_least_units_are_the_least(mechanism, confidence):
+    least = mechanism.least_units(confidence)
+    assert chance(mechanism, least - 1) < confidence <= chance(mechanism, least)
+
+
+@both
+def test_a_key_is_kept_with_an_even_chance_from_the_bar_on(mechanism):
+    assert mechanism.least_units(HALF) == mechanism._bar
+    assert mechanism.least_units() == mechanism.least_units(0.95)
+
+
+def test_beyond_twice_the_cut_a_key_is_kept_for_sure():
+    mechanism = TruncatedGeometricSelection(Fraction(1), 3, 1)
+    assert mechanism.keeps(6) < mechanism.keeps(7) == mechanism.keeps(10**30) == 1
+    assert [mechanism.keeps(0), str(mechanism.keeps(0))] == [0, "0.0"]
+
+
+@pytest.mark.parametrize(
+    "mechanism",
+    [
+        TruncatedGeometricSelection(Fraction(1, LARGEST_SCALE), 1, 1),
+        TruncatedGeometricSelection(Fraction(1, LARGEST_SCALE), MAX_MAGNITUDE - 1, 1),
+        TruncatedGeometricSelection(Fraction(10**9), 1, 1),
+        TruncatedGeometricSelection(Fraction(10**9), MAX_MAGNITUDE - 1, 1),
+        GaussianPartitionSelection(Fraction(1, 10**9), 2, 1),
+        GaussianPartitionSelection(Fraction(LARGEST_SCALE), 2, 1),
+        GaussianPartitionSelection(Fraction(LARGEST_SCALE), MAX_MAGNITUDE, 1),
+    ],
+    ids=named,
+)
+def test_extremes_have_a_delta_and_a_release(mechanism):
+    assert 0 < mechanism.delta < HALF
+    assert mechanism.loss().delta(mechanism.loss().cost().epsilon or 0) > 0
+    assert mechanism.release([MAX_MAGNITUDE] * 40).value.size <= 40
+    assert from_json(mechanism.to_json()) == mechanism
+
+
+def test_with_hardly_any_epsilon_the_noise_is_uniform():
+    assert float(TruncatedGeometricSelection(Fraction(1, LARGEST_SCALE), 1, 1).delta) == pytest.approx(1 / 3)
+    assert float(TruncatedGeometricSelection(Fraction(1, 10**9), 10**6, 1).delta) == pytest.approx(
+        1 / 2000001, rel=1e-3
+    )
+
+
+def test_what_is_rarer_than_anybody_asks_is_said_to_be_as_rare():
+    assert GaussianPartitionSelection(Fraction(1), 10**6, 1).delta == Fraction(1, 2**1200)
+    assert GaussianPartitionSelection(Fraction(1), 10**6, 1)._chance(2)[0] == 0
+    assert 0 < TruncatedGeometricSelection(Fraction(1), 10**6, 1).delta < Fraction(1, 2**1200)
+    edge = math.isqrt(1680)  # Pr[Z ≥ 40.99] is about 2^-1218
+    assert GaussianPartitionSelection(Fraction(1), edge + 2, 1)._chance(1)[0] > Fraction(1, 2**1300)
+
+
+# Privacy
+
+
+@cache
+def _shown(mechanism, database):
+    """The law of the set of keys shown."""
+    chances = [chance(mechanism, units) for units in database]
+    return [
+        mp.fprod(p if kept else 1 - p for p, kept in zip(chances, outcome, strict=True))
+        for outcome in product((False, True), repeat=len(database))
+    ]
+
+
+def _delta(one, other, epsilon):
+    return mp.fsum(max(mp.mpf(0), p - mp.exp(real(epsilon)) * q) for p, q in zip(one, other, strict=True))
+
+
+@pytest.mark.parametrize("groups", [1, 2, 3])
+@pytest.mark.parametrize(
+    "mechanism",
+    [
+        GaussianPartitionSelection(Fraction(3, 2), 4, 1),
+        GaussianPartitionSelection(Fraction(1), 3, 1),
+        TruncatedGeometricSelection(HALF, 2, 1),
+    ],
+)
+def test_what_a_unit_with_so_many_keys_changes_is_within_the_curve(mechanism, groups):
+    charged = type(mechanism)(
+        *(getattr(mechanism, name) for name in list(mechanism.__dict__)[:2]), groups
+    ).loss()
+    levels = {1: range(9), 2: (0, 1, 3, 4), 3: (0, 1, 4)}[groups]
+    for epsilon in (0, Fraction(1, 4), 1, 3):
+        allowed = charged.delta(epsilon)
+        for database in product(levels, repeat=groups):
+            more = _shown(mechanism, tuple(units + 1 for units in database))
+            less = _shown(mechanism, database)
+            assert max(_delta(more, less, epsilon), _delta(less, more, epsilon)) <= allowed * (1 + 1e-12)
+
+
+@pytest.mark.parametrize("groups", [1, 2, 3, 10])
+@both_kinds
+def test_it_costs_no_less_than_that_a_key_of_ones_own_is_shown(kind, groups):
+    mechanism = kind.of(groups=groups, **TOTAL)
+    alone = 1 - (1 - chance(mechanism, 1)) ** groups
+    assert alone * (1 - mp.mpf(2) ** -40) <= mechanism.loss().delta(1) <= 1e-6
+    if kind is TruncatedGeometricSelection:
+        assert mechanism.loss().delta(1) <= alone * (1 + mp.mpf(2) ** -40)
+
+
+def test_the_losses_are_those_that_are_proved():
+    geometric = TruncatedGeometricSelection(HALF, 9, 3)
+    assert geometric.loss() == PrivacyLoss.approximate(HALF, geometric.delta) * 3
+    gaussian = GaussianPartitionSelection(Fraction(5), 30, 7)
+    alone = PrivacyLoss.approximate(0, gaussian.delta) * 7
+    assert gaussian.loss() == PrivacyLoss.gaussian_squared(Fraction(7, 25)) + alone
+
+
+# Calibration
+
+
+@pytest.mark.parametrize("groups", [1, 2, 3, 30, 1000])
+@pytest.mark.parametrize(("epsilon", "delta"), [(1, 1e-6), (0.01, 1e-9), (20, 1e-3), (0.1, 0.3), (1, 1e-100)])
+def test_calibration_keeps_what_was_asked_for_and_no_more(epsilon, delta, groups):
+    geometric = TruncatedGeometricSelection.of(groups=groups, epsilon=epsilon, delta=delta, population=3)
+    gaussian = GaussianPartitionSelection.of(groups=groups, epsilon=epsilon, delta=delta, population=3)
+    share = Fraction(str(delta)) / groups
+
+    assert geometric.epsilon * groups == Fraction(str(epsilon))
+    assert geometric.delta <= share
+    assert (
+        geometric.cut == 1
+        or TruncatedGeometricSelection(geometric.epsilon, geometric.cut - 1, groups).delta > share
+    )
+    assert gaussian.delta <= share / 2
+    assert gaussian.threshold == 2 or (
+        GaussianPartitionSelection(gaussian.sigma, gaussian.threshold - 1, groups).delta > share / 2
+    )
+    for mechanism in (geometric, gaussian):
+        assert mechanism.groups == groups
+        assert mechanism.loss().delta(epsilon) <= delta
+    curve = PrivacyLoss.gaussian_squared(groups / gaussian.sigma**2)
+    assert delta * 0.4999 < curve.delta(epsilon) <= delta / 2
+
+
+@both_kinds
+def test_the_smallest_double_is_a_delta(kind):
+    mechanism = kind.of(groups=1000, epsilon=1, delta=5e-324)
+    assert Fraction(1, 2**1100) < mechanism.delta <= Fraction("5e-324") / 1000
+
+
+def test_the_share_of_delta_is_given_to_one_or_the_other():
+    low, middle, high = (
+        GaussianPartitionSelection.of(groups=2, **TOTAL, share=share) for share in (0.01, 0.5, 0.99)
+    )
+    assert middle == GaussianPartitionSelection.of(groups=2, **TOTAL)
+    assert low.sigma < middle.sigma < high.sigma
+    assert low.delta <= Fraction(1, 2 * 10**8) < middle.delta <= Fraction(1, 4 * 10**6) < high.delta
+    assert max(m.loss().delta(1) for m in (low, middle, high)) <= 1e-6
+
+
+@pytest.mark.parametrize(
+    ("groups", "kind"),
+    [(1, TruncatedGeometricSelection), (2, TruncatedGeometricSelection), (5, GaussianPartitionSelection)],
+)
+def test_the_one_is_chosen_that_keeps_rarer_keys(groups, kind):
+    chosen = select_partitions(groups=groups, **TOTAL)
+    assert type(chosen) is kind
+    assert chosen == kind.of(groups=groups, **TOTAL)
+    other = (
+        GaussianPartitionSelection if kind is TruncatedGeometricSelection else TruncatedGeometricSelection
+    ).of(groups=groups, **TOTAL)
+    assert chosen.least_units(0.5) < other.least_units(0.5)
+
+
+def test_where_both_keep_as_rare_ones_it_is_the_geometric():
+    geometric, gaussian = (
+        kind.of(groups=3, **TOTAL) for kind in (TruncatedGeometricSelection, GaussianPartitionSelection)
+    )
+    assert geometric.least_units(0.5) == gaussian.least_units(0.5) == 41
+    assert select_partitions(groups=3, **TOTAL) == geometric
+
+
+@pytest.mark.parametrize(
+    "make", [TruncatedGeometricSelection.of, GaussianPartitionSelection.of, select_partitions]
+)
+def test_delta_is_judged_against_the_population(make):
+    assert make(groups=2, epsilon=1, delta=1e-6, population=999_999) == make(groups=2, **TOTAL)
+    assert "1/population" in refusal(Refused, make, groups=2, **TOTAL, population=10**6).what
+    refusal(InvalidInput, make, groups=2, **TOTAL, population=0)
+
+
+# Sampling
+
+
+def _scripted(monkeypatch, *rounds):
+    """Let geometric draws and signs be these; what was asked for is written down."""
+    left, asked = list(rounds), []
+
+    def sizes(scale, size=None):
+        asked.append((scale, size))
+        return left.pop(0)
+
+    monkeypatch.setattr(partition_selection, "geometric", sizes)
+    monkeypatch.setattr(
+        partition_selection, "uniform", lambda bound, size: left.pop(0) if bound == 2 else None
+    )
+    return asked
+
+
+def test_noise_is_a_geometric_draw_folded_at_the_cut_with_a_sign_and_one_zero(monkeypatch):
+    # Pr[y] ∝ q^y folded at k + 1 is ∝ q^s on 0…k: what is added to s is the same for all.
+    mechanism = TruncatedGeometricSelection(HALF, 2, 1)
+    drawn, signs = (np.array(part) for part in zip(*product(range(9), (0, 1)), strict=True))
+    asked = _scripted(monkeypatch, drawn, signs)
+    noise = mechanism._noise(15)
+
+    assert noise.tolist() == [0, 1, -1, 2, -2] * 3
+    assert asked == [(2, partition_selection.enough(30))]
+
+
+def test_what_is_missing_is_drawn_again(monkeypatch):
+    zero, one = np.array([0, 0]), np.array([1, 1])
+    asked = _scripted(monkeypatch, zero, one, zero, np.array([0, 1]), one * 2, one, one, one)
+    assert TruncatedGeometricSelection(HALF, 2, 1)._noise(4).tolist() == [0, -2, -2, -1]
+    assert asked == [(2, partition_selection.enough(2 * missing)) for missing in (4, 4, 3, 1)]
+
+
+def test_a_draw_that_a_vector_cannot_hold_goes_on(monkeypatch):
+    mechanism = TruncatedGeometricSelection(HALF, 4, 1)
+    asked = _scripted(monkeypatch, np.array([7, MOST, MOST - 1]), 0, np.array([0, 0, 1]))
+    expected = [2, MOST % 5, -((MOST - 1) % 5)]
+    assert mechanism._noise(3).tolist() == expected
+    assert asked[1] == (2, None)
+    _scripted(monkeypatch, np.array([7, MOST, MOST - 1]), 10**30 + 3, np.array([0, 0, 1]))
+    assert mechanism._noise(3).tolist() == [2, (MOST + 10**30 + 3) % 5, expected[2]]
+
+
+@pytest.mark.parametrize("size", [7, 500])
+@pytest.mark.parametrize(
+    "mechanism",
+    [
+        TruncatedGeometricSelection(Fraction(1, 2), 3, 1),
+        TruncatedGeometricSelection(Fraction(1, 100), 5, 1),
+        TruncatedGeometricSelection(Fraction(3), 1, 1),
+    ],
+    ids=named,
+)
+def test_the_noise_follows_its_law(mechanism, size):
+    # χ² at a false alarm of 1e-9; and the bits are the same in every run.
+    k = mechanism.cut
+    with _replaying(stream(f"noise/{mechanism}/{size}")):
+        drawn = np.concatenate([mechanism._noise(size) for _ in range(10_000 // size)])
+
+    assert set(drawn.tolist()) == set(range(-k, k + 1))
+    counted = [int(np.sum(drawn == x)) for x in range(-k, k + 1)]
+    assert fits(counted, [law(mechanism, x) for x in range(-k, k + 1)])
+
+
+@both
+@pytest.mark.parametrize("units", [1, 3, 4, 5])
+def test_keys_are_kept_as_often_as_is_said(mechanism, units):
+    with _replaying(stream(f"kept/{mechanism.kind}/{units}")):
+        kept = mechanism.release(np.full(20_000, units)).value.size
+
+    p = mechanism.keeps(units)
+    assert fits([kept, 20_000 - kept], [p, 1 - p])
+
+
+# Releases
+
+
+@both
+def test_a_key_is_kept_where_units_and_noise_reach_the_bar(monkeypatch, mechanism):
+    assert mechanism._bar == 4
+    units, noise = (np.array(part) for part in zip(*product(range(-1, 9), range(-9, 10)), strict=True))
+    monkeypatch.setattr(type(mechanism), "_noise", lambda self, size: noise[:size])
+    kept = mechanism.release(units).value
+
+    assert kept.tolist() == [
+        i for i, (n, x) in enumerate(zip(units, noise, strict=True)) if n >= 1 and n + x >= 4
+    ]
+
+
+@both
+def test_a_key_that_nobody_has_is_never_kept(mechanism):
+    assert mechanism.release([0] * 20_000).value.size == 0
+    assert mechanism.release([-1, -MAX_MAGNITUDE]).value.size == 0
+
+
+@both
+@pytest.mark.parametrize(
+    "units", [[], [1], [MAX_MAGNITUDE, 1, MAX_MAGNITUDE], np.arange(3, dtype=np.uint8)], ids=str
+)
+def test_any_number_of_keys_may_occur_none_too(mechanism, units):
+    kept = mechanism.release(units).value
+    assert kept.dtype == np.int64
+    assert kept.ndim == 1
+    assert set(np.flatnonzero(np.array(units) > 10**6)) <= set(kept.tolist()) <= set(range(len(units)))
+
+
+def test_no_number_is_too_large(monkeypatch):
+    mechanism = GaussianPartitionSelection(Fraction(LARGEST_SCALE), MAX_MAGNITUDE, 1)
+    units = np.array([1, 1, MAX_MAGNITUDE, MAX_MAGNITUDE])
+    monkeypatch.setattr(
+        partition_selection, "rounded_gaussian", lambda sigma, size: np.array([MOST, -MOST] * 2)
+    )
+    assert mechanism.release(units).value.tolist() == [0, 2]
+
+
+@both
+def test_how_many_keys_occur_is_nowhere_in_the_release(mechanism):
+    one, many = (mechanism.release([10**6] + [-1] * more) for more in (0, 1234))
+    assert repr(one) == repr(many)
+    assert [one.cells, many.cells] == [1, 1]
+    assert mechanism.release([10**6] * 3).cells == 3
+    assert mechanism.release([]).cells == 1
+
+
+@both
+def test_a_release_says_what_it_costs_whom(mechanism):
+    unit = Unit("patient", Neighbours.SUBSTITUTE)
+    counted = Bounded.derived(np.array([10**6]), Sensitivity(2, linf=1), unit, "distinct patients")
+    release = mechanism.release(counted)
+    assert release.loss == mechanism.loss()
+    assert release.source == mechanism
+    assert release.unit == unit
+    assert not release.asserted
+    assert mechanism.release([1]).asserted
+    assert mechanism.release([1]).unit == Unit.row()
+
+
+@both
+@pytest.mark.parametrize("sensitivity", [Sensitivity(3, linf=1), Sensitivity(2, linf=2), Sensitivity(2)])
+def test_a_unit_that_moves_more_is_refused(mechanism, sensitivity):
+    error = refusal(Refused, mechanism.release, Bounded.asserted([5, 5], sensitivity))
+    assert "sensitivity" in error.what
+
+
+@both
+def test_a_unit_that_moves_less_is_not(mechanism):
+    for sensitivity in (
+        Sensitivity(2, linf=1),
+        Sensitivity(1),
+        Sensitivity(0),
+        Sensitivity(Fraction(3, 2), linf=1),
+    ):
+        assert mechanism.release(Bounded.asserted([10**6], sensitivity)).value.tolist() == [0]
+
+
+@both
+@pytest.mark.parametrize(
+    "bad", [7, 2.5, [1.0, 2.0], np.array([]), "12", None, [[1]], [True], [1, None]], ids=repr
+)
+def test_what_is_no_list_of_integers_is_refused_and_draws_nothing(monkeypatch, mechanism, bad):
+    monkeypatch.setattr(type(mechanism), "_noise", None)
+    with refused(InvalidInput):
+        mechanism.release(bad)
+
+
+@both
+def test_it_has_no_error(mechanism):
+    assert mechanism.error_is == "none"
+    assert "least_units" in refusal(InvalidInput, mechanism.error).fix
+    refusal(InvalidInput, mechanism.error, 0.9, cells=3)
+    refusal(InvalidInput, mechanism.release([1]).error)
+
+
+# Parameters
+
+
+BAD = [
+    *({"epsilon": value} for value in (0, -1, math.nan, math.inf, None, "1", True)),
+    *({"delta": value} for value in (0, 1, -1e-6, 2, math.nan, None)),
+    *({"groups": value} for value in (0, -1, 1.5, None, "2", math.inf)),
+]
+
+
+@pytest.mark.parametrize("named", BAD, ids=str)
+@pytest.mark.parametrize(
+    "make", [TruncatedGeometricSelection.of, GaussianPartitionSelection.of, select_partitions]
+)
+def test_what_is_no_parameter_is_refused(make, named):
+    with refused(InvalidInput, match=next(iter(named))):
+        make(**{"groups": 2, **TOTAL, **named})
+
+
+@pytest.mark.parametrize("share", [0, 1, -1, 2, math.nan, None])
+def test_what_is_no_share_is_refused(share):
+    with refused(InvalidInput, match="share"):
+        GaussianPartitionSelection.of(groups=2, **TOTAL, share=share)
+
+
+@pytest.mark.parametrize(
+    ("kind", "fields", "name"),
+    [
+        (TruncatedGeometricSelection, (0, 3, 1), "epsilon"),
+        (TruncatedGeometricSelection, (1, 0, 1), "cut"),
+        (TruncatedGeometricSelection, (1, 2.5, 1), "cut"),
+        (TruncatedGeometricSelection, (1, 3, 0), "groups"),
+        (GaussianPartitionSelection, (-1, 3, 1), "sigma"),
+        (GaussianPartitionSelection, (1, 1, 1), "threshold"),
+        (GaussianPartitionSelection, (1, None, 1), "threshold"),
+        (GaussianPartitionSelection, (1, 3, 0.5), "groups"),
+    ],
+)
+def test_a_mechanism_made_by_hand_is_checked_the_same(kind, fields, name):
+    with refused(InvalidInput, match=name):
+        kind(*fields)
+
+
+def test_numbers_are_made_exact():
+    assert TruncatedGeometricSelection(0.1, 3.0, 2.0) == TruncatedGeometricSelection(Fraction(1, 10), 3, 2)
+    assert GaussianPartitionSelection(0.1, 3.0, 2.0) == GaussianPartitionSelection(Fraction(1, 10), 3, 2)
+    assert [
+        type(part)
+        for part in (
+            TruncatedGeometricSelection(1, 3.0, 2.0).cut,
+            TruncatedGeometricSelection(1, 3.0, 2.0).groups,
+        )
+    ] == [int] * 2
+
+
+@pytest.mark.parametrize(
+    ("kind", "widest", "wider"),
+    [
+        (TruncatedGeometricSelection, (Fraction(1, 2**48), 1, 1), (Fraction(1, 2**48 + 1), 1, 1)),
+        (TruncatedGeometricSelection, (1, MAX_MAGNITUDE - 1, 1), (1, MAX_MAGNITUDE, 1)),
+        (TruncatedGeometricSelection, (1, 1, 2**48), (1, 1, 2**48 + 1)),
+        (GaussianPartitionSelection, (2**48, 2, 1), (2**48 + 1, 2, 1)),
+        (GaussianPartitionSelection, (1, MAX_MAGNITUDE, 1), (1, MAX_MAGNITUDE + 1, 1)),
+        (GaussianPartitionSelection, (1, 2, 2**48), (1, 2, 2**48 + 1)),
+    ],
+)
+def test_what_would_not_be_exact_is_refused(kind, widest, wider):
+    assert "δ" in str(kind(*widest))
+    with refused(Unsupported, match=r"2\^48"):
+        kind(*wider)
+
+
+@pytest.mark.parametrize(
+    "make", [TruncatedGeometricSelection.of, GaussianPartitionSelection.of, select_partitions]
+)
+def test_what_cannot_be_reached_is_refused(make):
+    refusal(Unsupported, make, groups=1, epsilon=1, delta=Fraction(1, 2**2000))
+    refusal(Unsupported, make, groups=2**50, epsilon=1, delta=1e-6)
+    refusal(Unsupported, make, groups=2**2200, epsilon=1, delta=1e-6)
+
+
+@pytest.mark.parametrize("units", [-1, 1.5, None, "3"])
+def test_no_number_of_units_is_refused(units):
+    with refused(InvalidInput, match="units"):
+        BOTH[0].keeps(units)
+
+
+@pytest.mark.parametrize("confidence", [0, 1, 2, None])
+def test_no_confidence_is_refused(confidence):
+    with refused(InvalidInput, match="confidence"):
+        BOTH[0].least_units(confidence)
+
+
+@given(
+    st.sampled_from([TruncatedGeometricSelection, GaussianPartitionSelection]),
+    st.fractions(Fraction(1, 10**6), 10**6),
+    st.integers(2, 10**9),
+    st.integers(1, 10**9),
+)
+def test_what_is_stored_is_read_the_same(kind, number, bar, groups):
+    mechanism = kind(number, bar, groups)
+    assert from_json(mechanism.to_json()) == mechanism
+    assert json.loads(mechanism.to_json())["kind"] == kind.kind
+
+
+def test_it_explains_itself():
+    assert str(TruncatedGeometricSelection(HALF, 9, 1)) == (
+        "Keys whose units, with geometric noise of scale 2 within ±9, are 10 or more; "
+        "at most 1 key of one unit: ε = 0.5, δ = 0.00274382"
+    )
+    assert str(GaussianPartitionSelection(Fraction(7, 3), 9, 4)) == (
+        "Keys whose units, with Gaussian noise of σ = 2.33334, are 9 or more; at most 4 keys of one unit: "
+        "ε = 0, δ = 0.00261283, Gaussian μ = 0.857143"
+    )

@@ -1,0 +1,273 @@
+"""The k best by peeling, and a winner with its score: what they cost, and that nothing else leaves."""
+
+import copy
+import dataclasses
+import math
+import pickle
+from fractions import Fraction
+
+import mpmath
+import pytest
+
+from hubbub.errors import InvalidInput, Refused
+from hubbub.mechanisms import (
+    Exponential,
+    Gaussian,
+    Laplace,
+    PermuteAndFlip,
+    ReportNoisyMax,
+    ReportNoisyMaxWithGap,
+    TopK,
+    from_json,
+    measure_winner,
+    selection,
+)
+from hubbub.mechanisms.selection import MeasuredWinner, WithScore
+from hubbub.noise.entropy import _replaying
+from hubbub.sensitivity import Bounded, Sensitivity, unwrap
+from hubbub.unit import Neighbours, Unit
+from mechanisms import reference
+from mechanisms.reference import fits, stream
+from refusing import refusal
+
+HALF = Fraction(1, 2)
+each_index_only = pytest.mark.parametrize("kind", [PermuteAndFlip, Exponential, ReportNoisyMax])
+
+
+# Peeling
+
+
+@each_index_only
+def test_peeling_takes_the_best_one_left_again_and_again(kind):
+    scores = [10**6, 7 * 10**6, 0, 3 * 10**6, 5 * 10**6]
+    round_ = kind.of(sensitivity=1, epsilon=0.5)
+
+    assert TopK(round_, k=3).release(scores).value == [1, 4, 3]
+    assert TopK(round_, k=5).release(scores).value == [1, 4, 3, 0, 2]
+    assert TopK(round_, k=3).loss() == round_.loss() * 3 == TopK(round_, k=3).release(scores).loss
+    assert TopK(round_, k=3).loss().epsilon() == 1.5
+
+
+def test_peeling_follows_the_law_of_its_rounds():
+    mechanism = TopK(PermuteAndFlip.of(sensitivity=1, epsilon=2), k=2)
+    scores, z = (2, 0, 1), mpmath.exp(-1)
+    first = reference.permute_and_flip(scores, z)
+    law = {}
+    for winner in range(3):
+        left = [i for i in range(3) if i != winner]
+        for second, chance in zip(
+            left, reference.permute_and_flip([scores[i] for i in left], z), strict=True
+        ):
+            law[winner, second] = first[winner] * chance
+    counted = dict.fromkeys(law, 0)
+
+    with _replaying(stream("peeling")):
+        for _ in range(3000):
+            counted[tuple(mechanism.release(list(scores)).value)] += 1
+
+    assert fits(list(counted.values()), list(law.values()))
+
+
+def test_the_top_k_are_k_different_indices_and_nothing_else():
+    release = TopK(ReportNoisyMax.of(sensitivity=1, epsilon=1), k=2).release(
+        [987654321, 987654320, 987654000]
+    )
+
+    assert [type(index) for index in release.value] == [int, int]
+    assert len(set(release.value)) == 2
+    assert "98765" not in repr(release) + release.source.to_json()
+
+
+def test_k_is_a_number_of_candidates():
+    inner = PermuteAndFlip.of(sensitivity=1, epsilon=1)
+    for bad in (0, -1, 1.5, math.nan, "2", True, None):
+        assert refusal(InvalidInput, TopK, inner, bad).what.startswith("k is")
+    assert TopK(inner, 2.0).k == 2
+    error = refusal(InvalidInput, TopK(inner, k=4).release, [1, 2, 3])
+    assert "4" in error.what
+    assert "3" in error.what
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        ReportNoisyMaxWithGap.of(sensitivity=1, epsilon=1),
+        TopK(PermuteAndFlip.of(sensitivity=1, epsilon=1), k=1),
+        Laplace.of(sensitivity=1, epsilon=1),
+        None,
+    ],
+)
+def test_a_round_releases_one_index(bad):
+    assert type(bad).__name__ in refusal(InvalidInput, TopK, bad, 2).what
+    assert (
+        type(bad).__name__
+        in refusal(InvalidInput, MeasuredWinner, bad, Laplace.of(sensitivity=1, epsilon=1)).what
+    )
+
+
+def test_the_regret_of_k_rounds_holds_for_all_of_them():
+    inner = PermuteAndFlip.of(sensitivity=1, epsilon=0.5)
+    top = TopK(inner, k=4)
+
+    assert (
+        top.error(0.95, cells=50) == inner.error(1 - Fraction(5, 400), cells=50) > inner.error(0.95, cells=50)
+    )
+    assert top.error(cells=50) == top.error(0.95, cells=50)
+    assert TopK(inner, k=1).error(0.9, cells=7) == inner.error(0.9, cells=7)
+    assert TopK(inner, k=1).error() == 0
+    refusal(InvalidInput, TopK(inner, k=2).error)
+    assert top.error(cells=4) > 0
+    assert "3" in refusal(InvalidInput, top.error, 0.95, cells=3).what
+
+
+# The winner's score, at its price
+
+
+def test_a_measured_winner_costs_both():
+    select = PermuteAndFlip.of(sensitivity=1, epsilon=HALF)
+    measure = Laplace.of(sensitivity=1, epsilon=Fraction(1, 4))
+    release = measure_winner([3, 10**6, 5], select, measure)
+
+    assert type(release.value) is WithScore
+    assert release.value.winner == 1
+    assert type(release.value.winner) is int
+    assert abs(release.value.score - 10**6) < 1000
+    assert release.loss == select.loss() + measure.loss() == release.source.loss()
+    assert release.loss.epsilon() == 0.75
+    assert release.source == MeasuredWinner(select, measure)
+    assert release.error(0.9) == select.error(0.9, cells=3)
+    assert release.source.error(cells=3) == select.error(0.95, cells=3)
+    assert release.source.error() == 0
+    assert release.cells == 3
+    assert release.asserted
+    refusal(InvalidInput, release.interval)
+
+
+def test_the_score_that_is_measured_is_the_winners(monkeypatch):
+    measured = []
+    measure = Laplace.of(sensitivity=2, epsilon=1)
+    plain = type(measure).release
+
+    def record(self, value):
+        measured.append((unwrap(value), value.sensitivity, value.unit, value.because))
+        return plain(self, value)
+
+    monkeypatch.setattr(type(measure), "release", record)
+    unit = Unit("patient")
+    held = Bounded.derived([7, 10**9, 8], Sensitivity(30, linf=2), unit, "counts")
+    release = measure_winner(held, ReportNoisyMax.of(sensitivity=2, epsilon=1), measure)
+
+    assert measured == [(10**9, Sensitivity(2), unit, "counts")]
+    assert release.unit == unit
+    assert not release.asserted
+
+
+def test_a_gaussian_may_measure_too():
+    select = Exponential.of(sensitivity=1, epsilon=1)
+    measure = Gaussian.of(sensitivity=1, epsilon=1, delta=1e-6)
+    release = measure_winner([0, 10**6], select, measure)
+
+    assert release.loss == select.loss() + measure.loss()
+    real = measure_winner([0, 10**6], select, Laplace.of(sensitivity=1, epsilon=1, real=True))
+    assert type(real.value.score) is float
+
+
+@pytest.mark.parametrize(
+    "measure",
+    [
+        Laplace.of(sensitivity=1, epsilon=1),
+        Gaussian.of(sensitivity=Sensitivity(5, l2=1), epsilon=1, delta=1e-6),
+    ],
+)
+def test_a_measurement_made_for_less_is_refused_before_anything_is_chosen(monkeypatch, measure):
+    monkeypatch.setattr(selection, "bernoulli_exp_each", None)
+
+    refusal(Refused, measure_winner, [1, 2], PermuteAndFlip.of(sensitivity=2, epsilon=1), measure)
+
+
+def test_what_measures_is_additive():
+    select = PermuteAndFlip.of(sensitivity=1, epsilon=1)
+    for bad in (select, None, 1):
+        assert type(bad).__name__ in refusal(InvalidInput, measure_winner, [1, 2], select, bad).what
+
+
+# Both
+
+
+@each_index_only
+def test_one_candidate_is_chosen(kind):
+    assert TopK(kind.of(sensitivity=1, epsilon=1), k=1).release([5]).value == [0]
+
+
+def test_the_zcdp_of_k_rounds_is_k_times_the_rounds():
+    assert TopK(Exponential.of(sensitivity=1, epsilon=1), k=3).rho == Fraction(3, 8)
+    assert TopK(PermuteAndFlip.of(sensitivity=1, epsilon=1), k=3).rho == Fraction(3, 2)
+
+
+@each_index_only
+def test_monotone_is_refused_under_substitution(kind):
+    held = Bounded.derived([1, 2], Sensitivity(2, linf=1), Unit.row(Neighbours.SUBSTITUTE), "histogram")
+    monotone = kind.of(sensitivity=1, epsilon=1, monotone=True)
+
+    refusal(Refused, TopK(monotone, k=1).release, held)
+    refusal(Refused, measure_winner, held, monotone, Laplace.of(sensitivity=1, epsilon=1))
+
+
+@each_index_only
+def test_what_is_only_a_persons_word_is_said(kind):
+    held = Bounded.derived([1, 2], Sensitivity(2, linf=1), Unit("patient"), "counts")
+    plain, monotone = kind.of(sensitivity=1, epsilon=1), kind.of(sensitivity=1, epsilon=1, monotone=True)
+    measure = Laplace.of(sensitivity=1, epsilon=1)
+
+    for asked in (lambda inner: TopK(inner, k=1), lambda inner: MeasuredWinner(inner, measure)):
+        assert not asked(plain).release(held).asserted
+        assert asked(plain).release([1, 2]).asserted
+        assert asked(monotone).release(held).asserted
+        assert asked(plain).release(held).unit == Unit("patient")
+        assert asked(plain).release(held).cells == 2
+
+
+STORED = {
+    "top-k/1": TopK(Exponential.of(sensitivity=1, epsilon=0.1), k=3),
+    "measured-winner/1": MeasuredWinner(
+        ReportNoisyMax.of(sensitivity=1, epsilon=0.1), Laplace.of(sensitivity=1, epsilon=1)
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", STORED)
+def test_what_is_stored_is_read_the_same(kind):
+    mechanism = STORED[kind]
+    text = mechanism.to_json()
+
+    assert from_json(text) == mechanism
+    assert f'"kind": "{kind}"' in text
+    assert mechanism.error_is == "regret"
+    assert pickle.loads(pickle.dumps(mechanism)) == copy.deepcopy(mechanism) == mechanism  # noqa: S301
+    assert hash(from_json(text)) == hash(mechanism)
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        mechanism.k = 2
+
+
+def test_the_form_in_which_it_is_stored_stays():
+    inner, measure = PermuteAndFlip.of(sensitivity=1, epsilon=0.1), Laplace.of(sensitivity=1, epsilon=1)
+
+    assert TopK(inner, k=3).to_json() == f'{{"k": 3, "kind": "top-k/1", "mechanism": {inner.to_json()}}}'
+    assert MeasuredWinner(inner, measure).to_json() == (
+        f'{{"kind": "measured-winner/1", "measure": {measure.to_json()}, "select": {inner.to_json()}}}'
+    )
+
+
+def test_what_was_tampered_with_is_refused():
+    refusal(InvalidInput, from_json, '{"k": 3, "kind": "top-k/1", "mechanism": 7}')
+
+
+def test_each_explains_itself():
+    how = "integer scores, where one unit moves each by at most 1: ε = 0.1"
+    assert str(STORED["top-k/1"]) == (
+        f"3 rounds, the chosen one taken out, each: The exponential mechanism on {how}; together ε = 0.3"
+    )
+    assert str(STORED["measured-winner/1"]) == (
+        f"The largest after Laplace noise of scale 20 on {how}; then its score by "
+        "Laplace noise of scale 1 on integers: ε = 1; together ε = 1.1"
+    )

@@ -1,0 +1,189 @@
+"""Pictures of a loss: well-formed, escaped, and drawn on the safe side of what is known in closed form."""
+
+import math
+import xml.etree.ElementTree as ET
+from fractions import Fraction
+from itertools import pairwise
+from statistics import NormalDist
+
+import pytest
+
+from hubbub.accounting import PrivacyLoss
+from hubbub.errors import InvalidInput
+from hubbub.report.charts import (
+    curve_picture,
+    distribution,
+    distribution_picture,
+    tradeoff_corners,
+    tradeoff_picture,
+)
+
+NORMAL = NormalDist()
+SVG = "{http://www.w3.org/2000/svg}"
+LOSSES = {
+    "gaussian": PrivacyLoss.gaussian(1),
+    "much": PrivacyLoss.gaussian(30),
+    "pure": PrivacyLoss.pure(1),
+    "large": PrivacyLoss.pure(1000),
+    "nothing": PrivacyLoss.pure(0),
+    "told": PrivacyLoss.approximate(Fraction(1, 10), Fraction(1, 100)),
+    "all told": PrivacyLoss.approximate(0, Fraction(99, 100)),
+    "concentrated": PrivacyLoss.zcdp(Fraction(1, 2)),
+}
+
+
+def read(picture):
+    return ET.fromstring(picture)  # noqa: S314 - it is our own
+
+
+def text_of(picture):
+    return "|".join(element.text for element in read(picture).iter(f"{SVG}text"))
+
+
+@pytest.mark.parametrize("loss", LOSSES.values(), ids=LOSSES.keys())
+@pytest.mark.parametrize("draw", [tradeoff_picture, curve_picture, distribution_picture])
+def test_every_picture_is_well_formed_with_a_title_axes_and_all_within(draw, loss):
+    root = read(draw(loss, points=8))
+    assert root.tag == f"{SVG}svg"
+    assert str(loss) in root.find(f"{SVG}title").text
+    assert len(list(root.iter(f"{SVG}text"))) >= 6
+    width, height = (float(root.get(side)) for side in ("width", "height"))
+    drawn = [*root.iter(f"{SVG}polyline"), *root.iter(f"{SVG}polygon")]
+    places = [place.split(",") for element in drawn for place in element.get("points").split()]
+    assert all(0 <= float(x) <= width and 0 <= float(y) <= height for x, y in places)
+    assert places
+
+
+def test_words_are_escaped_and_long_ones_cut_but_not_in_the_title(monkeypatch):
+    monkeypatch.setattr(PrivacyLoss, "__str__", lambda self: "a < b & c " * 20)
+    root = read(tradeoff_picture(PrivacyLoss.pure(1), points=2))
+    assert "a < b & c " * 20 in root.find(f"{SVG}title").text
+    assert any(element.text.endswith("…") for element in root.iter(f"{SVG}text"))
+
+
+def test_pictures_can_be_read_in_the_dark_and_pull_in_nothing():
+    picture = tradeoff_picture(PrivacyLoss.gaussian(1), points=4)
+    assert "prefers-color-scheme:dark" in picture
+    assert picture.count("http") == 1  # the name of the format
+    assert len(picture) < 10_000
+
+
+def test_the_corners_lie_below_the_gaussian_curve_and_close_to_it():
+    corners = tradeoff_corners(PrivacyLoss.gaussian(1))
+    assert [corners[0][0], corners[-1]] == [0.0, (1.0, 0.0)]
+    for alpha, beta in corners[1:-1]:
+        truth = NORMAL.cdf(-NORMAL.inv_cdf(alpha) - 1)
+        assert truth - 2e-3 <= beta <= truth + 1e-12
+
+
+def test_the_corners_are_those_of_a_falling_convex_line_that_is_its_own_inverse():
+    corners = tradeoff_corners(PrivacyLoss.gaussian(Fraction(3, 2)))
+    slopes = [(y - v) / (x - u) for (x, y), (u, v) in pairwise(corners)]
+    assert all(one <= other + 1e-9 for one, other in pairwise(slopes))
+    assert slopes[-1] <= 0
+    inner = [(a, b) for a, b in corners if 0.05 < a < 0.95 and 0.05 < b < 0.95]
+    assert inner
+    for alpha, beta in inner:
+        assert any(math.isclose(alpha, b) and math.isclose(beta, a) for a, b in inner)
+
+
+def test_what_may_be_told_lowers_the_whole_curve():
+    corners = tradeoff_corners(PrivacyLoss.approximate(Fraction(1, 10), Fraction(1, 100)))
+    assert corners[0] == (0.0, pytest.approx(0.99, abs=1e-12))
+    assert corners[-1] == (1.0, 0.0)
+
+
+def test_a_picture_is_drawn_from_few_values(monkeypatch):
+    asked = []
+    for name in ("delta", "delta_bounds"):
+        real = getattr(PrivacyLoss, name)
+        monkeypatch.setattr(
+            PrivacyLoss, name, lambda self, at, real=real: (asked.append(at), real(self, at))[1]
+        )
+    for draw in (tradeoff_picture, curve_picture, distribution_picture):
+        asked.clear()
+        draw(PrivacyLoss.gaussian(1))
+        assert 20 <= len(asked) <= 60
+
+
+def test_the_distribution_of_gaussian_noise_is_a_bell_around_half_mu_squared():
+    found = distribution(PrivacyLoss.gaussian(1))
+    losses, chances = zip(*found[:-1], strict=True)
+    assert sum(chances) + found[-1][1] == pytest.approx(1)
+    mean = sum(at * chance for at, chance in found[:-1])
+    spread = sum((at - mean) ** 2 * chance for at, chance in found[:-1])
+    assert mean == pytest.approx(0.5, rel=0.02)
+    assert spread == pytest.approx(1, rel=0.02)
+    assert losses == tuple(sorted(losses))
+    for at in (-1.0, 0.0, 2.0):
+        tail = sum(chance for where, chance in found if where > at)
+        # Half a bar is how far the sum may be off.
+        assert tail == pytest.approx(1 - NORMAL.cdf(at - 0.5), abs=0.03)
+
+
+def test_the_distribution_has_the_curve_it_came_from():
+    loss = PrivacyLoss.gaussian(2)
+    found = distribution(loss, delta=1e-6, points=20)
+    for epsilon, _ in found[len(found) // 2 : -1]:
+        delta = sum(
+            chance * (1 if at == math.inf else -math.expm1(epsilon - at))
+            for at, chance in found
+            if at > epsilon
+        )
+        assert delta == pytest.approx(loss.delta(epsilon), rel=1e-6, abs=1e-12)
+
+
+def test_what_is_told_has_no_bound():
+    found = distribution(LOSSES["told"], delta=1e-6)
+    assert found[-1] == (math.inf, pytest.approx(0.01))
+    assert "no bound with probability 0.01" in text_of(distribution_picture(LOSSES["told"]))
+    assert "no bound" not in text_of(distribution_picture(PrivacyLoss.gaussian(1)))
+
+
+def test_nothing_lost_is_all_at_zero():
+    assert distribution(PrivacyLoss.pure(0)) == [(0.0, 1.0), (math.inf, 0.0)]
+
+
+def test_epsilon_is_marked_rounded_up_only_where_there_is_one():
+    words = "ε = 4.37718 at δ = 1e-05"  # 4.377178…
+    for draw in (curve_picture, distribution_picture):
+        assert words in text_of(draw(PrivacyLoss.gaussian(1), Fraction(1, 10**5), points=4))
+        assert "at δ" not in text_of(draw(LOSSES["told"], Fraction(1, 10**5), points=4))
+    assert "at δ" not in text_of(curve_picture(PrivacyLoss.gaussian(1), points=4))
+
+
+@pytest.mark.parametrize(("loss", "is_wide"), [(LOSSES["gaussian"], False), (LOSSES["concentrated"], True)])
+def test_between_the_bounds_of_the_curve_there_is_an_area(loss, is_wide):
+    root = read(curve_picture(loss, points=6))
+    places = root.find(f"{SVG}polygon").get("points").split()
+    heights = [float(place.split(",")[1]) for place in places]
+    upper, lower = heights[: len(heights) // 2], heights[: len(heights) // 2 - 1 : -1]
+    assert any(below - above > 1 for above, below in zip(upper, lower, strict=True)) is is_wide
+    assert all(below >= above for above, below in zip(upper, lower, strict=True))
+
+
+def test_the_axis_reaches_below_the_delta_that_is_marked():
+    root = read(curve_picture(PrivacyLoss.gaussian(1), Fraction(1, 10**30), points=4))
+    line = root.find(f"{SVG}polyline[@class='mark']").get("points").split()
+    at, _, floor = (float(place.split(",")[1]) for place in (line[0], line[1], line[2]))
+    assert float(root.find(f"{SVG}circle").get("cy")) == at < floor - 5
+
+
+def test_how_far_it_is_can_be_watched():
+    seen = []
+
+    def track(items):
+        for item in items:
+            seen.append(item)
+            yield item
+
+    for draw in (tradeoff_picture, curve_picture, distribution_picture):
+        seen.clear()
+        draw(PrivacyLoss.gaussian(1), points=5, track=track)
+        assert len(seen) == 5
+
+
+@pytest.mark.parametrize("draw", [tradeoff_picture, curve_picture, distribution_picture])
+def test_one_point_is_no_curve(draw):
+    with pytest.raises(InvalidInput, match="points is 1"):
+        draw(PrivacyLoss.gaussian(1), points=1)

@@ -1,0 +1,312 @@
+"""Random small tables, their neighbours, random queries, and the exact integers that these measure."""
+
+import random
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from fractions import Fraction
+
+import numpy as np
+
+from hubbub.accounting.in_memory_account import InMemoryAccount
+from hubbub.dataset import Dataset
+from hubbub.engines.engine import Source
+from hubbub.errors import InvalidInput
+from hubbub.sql.executor import BINS, _dense
+from hubbub.sql.query import ContributionBounds
+from hubbub.unit import Neighbours, Unit
+from places import InDuckDB
+
+NUMBERS = (0.0, -0.0, 1.0, 2.0, 3.0, 7.5, -4.0, 10.0, 1e300, -1e300, 5e-324, float("nan"), float("inf"), None)
+WEIRD = (-float("inf"), 1e16, -1e16, 0.1, 1.7976931348623157e308, 2.0**53 + 2)
+TEXTS = ("a", "b", "c", "", "a", "b", None, "ß\U0001f600", 'O\'Hara "x" %_', "nul\0inside")
+DATES = ("2024-02-29", "0001-01-01", "9999-12-31", "5877642-06-25 (BC)", "5881580-07-10", "infinity", None)
+UNITS = (1, 2, 3, 4, None)
+COLUMNS = {
+    "u": "BIGINT",
+    "g": "VARCHAR",
+    "h": "DOUBLE",
+    "x": "DOUBLE",
+    "y": "DOUBLE",
+    "b": "BOOLEAN",
+    "d": "DATE",
+}
+PUBLIC = [("a", 1.0), ("a", 2.0), ("a", 2.0), ("b", 3.0), (None, 4.0), ("z", 5.0)]
+
+KEYS = {"g": ["a", "b", "z", None], "h": [0, 1, 2, 7.5], "d": None}
+BOUNDS = {"h": (-3, 5), "x": (0, 10), "y": (-7, 10), "ABS(t.y)": (0, 10), "w": (0, 4)}
+
+
+def row(rng, unit):
+    """One row of t or s."""
+    number = rng.choice(NUMBERS + WEIRD)
+    other = rng.choice(NUMBERS)
+    values = rng.choice(TEXTS), rng.choice(NUMBERS), number, other, rng.choice([True, False, None])
+    return (unit, *values, rng.choice(DATES))
+
+
+def rows_of(rng, unit, most):
+    """Some rows of one unit, often alike."""
+    made = [row(rng, unit) for _ in range(rng.randint(1, most))]
+    return made * rng.choice((1, 1, 3))
+
+
+@dataclass(frozen=True)
+class World:
+    """A place with two protected tables, t and s, and a public one, p; their rows can be changed."""
+
+    place: InDuckDB
+    dataset: Dataset
+
+    @classmethod
+    def of(cls, unit, place=None):
+        place = place or InDuckDB()
+        names = {name: place.create(name, COLUMNS) for name in ("t", "s")}
+        public = place.create("p", {"g": "VARCHAR", "w": "DOUBLE"})
+        place.put("p", {"g": "VARCHAR", "w": "DOUBLE"}, PUBLIC)
+        protected = Source(names["t"], unit=unit.key, bounds={name: BOUNDS[name] for name in "hxy"})
+        sources = {"t": protected, "s": replace(protected, rows=names["s"])}
+        sources["p"] = Source(public, is_public=True, bounds={"w": BOUNDS["w"]})
+        return cls(place, Dataset(place.engine(sources), unit, InMemoryAccount()))
+
+    def put(self, name, rows):
+        """These rows, in place of what was there."""
+        self.place.put(name, COLUMNS, rows)
+
+    def measured(self, plan, limits):
+        """By name: what the engine gives for every measure, for the keys, and for the search for a limit."""
+        weighing = plan.weighing(limits)
+        asked = {f"measure {i}": each.measurement(weighing) for i, each in enumerate(plan.measures)}
+        if plan.selects and plan.selecting is None:
+            asked["keys"] = weighing.candidates()
+        if plan.searches:
+            asked["sizes"] = weighing.sizes(BINS)
+        if plan.query.is_top:
+            asked["top"] = plan.top_measurement(limits)
+        with suppress(InvalidInput):  # where nothing is bounded there is nothing to report
+            asked["above"] = weighing.above()
+        rows = limits.rows or (limits.groups or 1) * (limits.rows_per_group or 1)
+        over_all = replace(plan.weighing(ContributionBounds(rows)), query=replace(plan.query, keys=()))
+        for place in plan.autos:
+            asked[f"bounds {place}"] = over_all.magnitudes(place)
+        run = self.dataset._engine.aggregates
+        return {name: (each, run(each.sql, each.key_sets)) for name, each in asked.items()}
+
+
+def moved(plan, one, two):
+    """By name: the measurement, and by how much its exact vector differs between two databases."""
+    keys = len(plan.query.keys)
+    out = {}
+    for name, (measured, found) in one.items():
+        other = two[name][1]
+        if name == "sizes" or name.startswith("bounds"):
+            vectors = []
+            for columns in (found, other):
+                vector = np.zeros(measured.bins, dtype=np.int64)
+                vector[columns["b"]] = columns["m0"]
+                vectors.append(vector)
+        elif name == "above":
+            vectors = [np.concatenate([columns["m0"], columns["m1"]]) for columns in (found, other)]
+        else:
+            groups = plan.query.groups() if plan.query.is_public else seen(found, keys) | seen(other, keys)
+            tables = [_dense(measured, columns, sorted(groups, key=str), keys) for columns in (found, other)]
+            if name.startswith("measure"):
+                measure = plan.measures[int(name.split()[1])]
+                vectors = [measure.vector(measured, table) for table in tables]
+            else:
+                vectors = [table.reshape(-1) for table in tables]
+        change = vectors[0] - vectors[1]
+        out[name] = measured, change[change != 0].astype(object)
+        if (
+            measured.counts_units and "keys" in one
+        ):  # a measure may count units besides, by which keys are selected
+            counts = [
+                dict(zip(groups_of(columns, keys), columns["u"], strict=True)) for columns in (found, other)
+            ]
+            change = [counts[0].get(key, 0) - counts[1].get(key, 0) for key in {**counts[0], **counts[1]}]
+            out[f"keys, {name}"] = (
+                one["keys"][0],
+                np.array([int(each) for each in change if each], dtype=object),
+            )
+    return out
+
+
+def groups_of(found, keys):
+    return list(zip(*(found[f"k{place}"] for place in range(keys)), strict=True))
+
+
+def seen(found, keys):
+    return set(groups_of(found, keys))
+
+
+def norms(change):
+    """ℓ1, ℓ2² and ℓ∞, in exact integers."""
+    return sum(abs(change)), sum(change * change), max(abs(change), default=0)
+
+
+# Queries
+
+CONDITIONS = (
+    "t.x > 1", "t.y / t.x > 0.5", "t.g LIKE 'a%' OR t.b", "LN(t.x) < 2 OR t.h IS NULL",
+    "CAST(t.g AS INT) IS NULL",
+    "COALESCE(t.x, 0) BETWEEN 0 AND 8", "NOT (t.g = 'b')", "EXTRACT(year FROM t.d) > 2000 OR t.d IS NULL",
+    "t.g IN ('a', 'b') AND SQRT(t.y) >= 0", "LENGTH(t.g || CAST(t.x AS VARCHAR)) > 3",
+)  # fmt: skip
+ALL = "t.u, t.g, t.h, t.x, t.y, t.b, t.d"
+ALONE = (
+    "t",
+    "(SELECT * FROM t WHERE b) AS t",
+    "(SELECT u, g, h, x * 2 AS x, CASE WHEN b THEN y ELSE -1 END AS y, b, d FROM t) AS t",
+)
+JOINED = (
+    "t JOIN p ON t.g = p.g",
+    "t CROSS JOIN p",
+    "p JOIN t ON t.x < p.w",
+    "t LEFT JOIN p ON t.g = p.g AND p.w > 1",
+    "(SELECT t.u, p.g, t.h, p.w AS x, t.y, t.b, t.d FROM t JOIN p ON t.h < p.w) AS t",
+)
+BY_UNIT = (
+    "(SELECT * FROM t UNION ALL SELECT * FROM t) AS t",
+    "(SELECT * FROM t UNION ALL SELECT * FROM s WHERE x > 0) AS t",
+    "t JOIN s ON t.u = s.u",
+    "t LEFT JOIN s ON t.u = s.u AND t.g = s.g",
+    "(SELECT t.u, t.g, s.h, t.x, s.y, t.b, s.d FROM t JOIN s USING (u)) AS t",
+    "(SELECT DISTINCT u, g, h, x, y, b, d FROM t) AS t",
+    (
+        "(SELECT u, g, MIN(h) AS h, SUM(x) AS x, AVG(y) AS y, MAX(b) AS b, MAX(d) AS d "
+        "FROM t GROUP BY u, g) AS t"
+    ),
+    (
+        "(SELECT u, MAX(g) AS g, MIN(h) AS h, COUNT(*) AS x, COUNT(DISTINCT x) AS y, TRUE AS b, MIN(d) AS d "
+        "FROM t GROUP BY u) AS t"
+    ),
+    (
+        "(SELECT t.* FROM (SELECT u, SUM(x) AS total FROM t GROUP BY u) AS q JOIN t ON q.u = t.u "
+        "WHERE total > 1) AS t"
+    ),
+)
+AGGREGATES = (
+    "COUNT(*)", "COUNT(t.x)", "COUNT(DISTINCT t.x)", "COUNT(DISTINCT t.g)", "SUM(t.x)", "SUM(t.y)",
+    "AVG(t.x)", "AVG(t.y)", "VARIANCE(t.y)", "STDDEV(t.x)", "COVAR_SAMP(t.x, t.y)", "CORR(t.x, t.h)",
+    "MEDIAN(t.x)", "QUANTILE_CONT(t.y, 0.9)",
+    "SUM(t.x) / COUNT(t.x)", "COUNT(*) FILTER (WHERE t.b)", "SUM(ABS(t.y))",
+)  # fmt: skip
+UNIT_AGGREGATES = (
+    "COUNT(DISTINCT t.u)",
+    "COUNT(*, contribution_bounds_per_group => (0, 2))",
+    "SUM(t.y, contribution_bounds_per_group => (-3, 5))",
+    "SUM(t.x, contribution_bounds_per_group => (0, 5))",
+    "AVG(t.y, contribution_bounds_per_group => (-3, 5))",
+)
+GROUPINGS = (
+    ((), {}),
+    (("t.g",), {"g": KEYS["g"]}),
+    (("t.h",), {"h": KEYS["h"]}),
+    (("t.g", "t.b"), {"g": KEYS["g"]}),
+    (("EXTRACT(quarter FROM t.d)",), {}),
+    (("t.g",), {}),
+    (("t.h", "t.b"), {}),
+    (("t.d", "t.g"), {"g": KEYS["g"]}),
+    (("CASE WHEN t.x > 2 THEN t.g ELSE 'low' END",), {}),
+)
+HOWS = (
+    {"rows_per_unit": 1},
+    {"rows_per_unit": 3},
+    {"rows_per_unit": 3, "groups_per_unit": 2},
+    {"groups_per_unit": 1, "rows_per_group": 2},
+    {"groups_per_unit": 2, "rows_per_group": 1},
+    {},
+)
+
+
+@dataclass(frozen=True)
+class Case:
+    """A plan, the limits it is run with, and what it was made of."""
+
+    plan: object
+    limits: ContributionBounds
+    text: str
+
+
+def case(rng, world):
+    """A random query with its plan."""
+    is_by_unit = world.dataset.unit.key is not None
+    source = rng.choice(ALONE + JOINED + (BY_UNIT if is_by_unit else ()))
+    pool = AGGREGATES + (UNIT_AGGREGATES if is_by_unit else ())
+    aggregates = [rng.choice(pool) for _ in range(rng.choice((1, 1, 2, 3)))]
+    grouping, keys = rng.choice(GROUPINGS)
+    if any("MEDIAN" in each or "QUANTILE" in each for each in aggregates):
+        grouping, keys = rng.choice([((), {}), (("t.b",), {}), (("t.g",), {})])
+    items = [f"{each} AS k{i}" for i, each in enumerate(grouping)]
+    items += [f"{each} AS m{i}" for i, each in enumerate(dict.fromkeys(aggregates))]
+    where = f" WHERE {rng.choice(CONDITIONS)}" if rng.random() < 0.4 else ""
+    group = f" GROUP BY {', '.join(grouping)}" if grouping else ""
+    body = f"SELECT {', '.join(items)} FROM {source}{where}{group}"
+    if " AS t" in source and rng.random() < 0.3:
+        inner = source.removeprefix("(").removesuffix(") AS t")
+        body = f"WITH c AS ({inner}) SELECT {', '.join(items)} FROM c AS t{where}{group}"
+    declared = {name: values for name, values in keys.items() if values is not None}
+    plan = world.dataset.sql(
+        body,
+        epsilon=Fraction(rng.choice(("1", "0.1", "3"))),
+        delta=rng.choice((Fraction(1, 10**6), 0)) if is_public(grouping, keys) else Fraction(1, 10**6),
+        keys=declared,
+        bounds=BOUNDS | ({"x": "auto"} if rng.random() < 0.15 else {}),
+        **(rng.choice(HOWS) if is_by_unit or " JOIN p" in source else {}),
+    )
+    limits = replace(plan.limits, rows=rng.choice((1, 2, 4))) if plan.searches else plan.limits
+    return Case(plan, limits, body)
+
+
+def is_public(grouping, keys):
+    known = {"t.b", "EXTRACT(quarter FROM t.d)", *(f"t.{name}" for name in keys)}
+    return all(each in known for each in grouping)
+
+
+def databases(rng, unit):
+    """Rows of t and s, and of neighbours: (with unit 1, without it or with others in its place)."""
+    if unit.key is None:
+        rest = [row(rng, None) for _ in range(rng.randint(0, 4))]
+        one = [row(rng, None)]
+        other = [row(rng, None)] if unit.neighbours is Neighbours.SUBSTITUTE else []
+        return ({"t": rest + one}, {"t": other + rest})
+    rest, one, other = ({"t": [], "s": []} for _ in range(3))
+    for name in ("t", "s"):
+        for who in UNITS[1:]:
+            rest[name] += rows_of(rng, who, 3) if rng.random() < 0.6 else []
+        one[name] = rows_of(rng, 1, 6)
+        if unit.neighbours is Neighbours.SUBSTITUTE:
+            other[name] = rows_of(rng, 1, 6)
+    # What comes first must not matter, so they come in two orders.
+    return tuple(
+        {name: [*more[name], *rest[name]] if more is other else [*rest[name], *more[name]] for name in rest}
+        for more in (one, other)
+    )
+
+
+def shuffled(rng, database):
+    return {name: rng.sample(rows, len(rows)) for name, rows in database.items()}
+
+
+def compared(rng, world, asked):
+    """What one unit moves, for random neighbours."""
+    results = []
+    for database in databases(rng, world.dataset.unit):
+        for name, rows in shuffled(rng, database).items():
+            world.put(name, rows)
+        results.append(world.measured(asked.plan, asked.limits))
+    return moved(asked.plan, *results)
+
+
+def worlds(place=None):
+    """One for each unit and relation."""
+    return {
+        f"{key or 'row'}, {neighbours.value}": World.of(
+            Unit(key, neighbours) if key else Unit.row(neighbours), place() if place is not None else None
+        )
+        for key in ("u", None)
+        for neighbours in Neighbours
+    }
+
+
+def seeded(*parts):
+    return random.Random("/".join(map(str, parts)))

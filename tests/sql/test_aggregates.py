@@ -1,0 +1,327 @@
+"""What is measured for a query, what is read from it, and what a plan says of it beforehand."""
+
+import re
+from fractions import Fraction
+
+import duckdb
+import numpy as np
+import pandas as pd
+import pytest
+
+import hubbub as hb
+from hubbub.errors import InvalidInput, Unsupported
+from hubbub.sql.aggregates import MomentSums, Quantiles
+from hubbub.sql.value_encoding import Partition
+from refusing import refused
+
+LARGE = 2**30
+"""An ε at which noise hardly matters."""
+LIMITS = [{"rows_per_unit": 9}, {"groups_per_unit": 3, "rows_per_group": 9}]
+
+
+def visits(n=600, seed=5):
+    rng = np.random.default_rng(seed)
+    x = np.where(rng.random(n) < 0.1, np.nan, rng.normal(40, 12, n).clip(0, 100))
+    g = np.array(["a", "b", "c"])[rng.integers(0, 3, n)]
+    return pd.DataFrame({"unit": np.arange(n) // 3, "g": g, "x": x, "y": rng.normal(0, 9, n).clip(-50, 50)})
+
+
+def opened(rows=None, unit="unit", **more):
+    bounds = {"x": (0, 100), "y": (-50, 50)}
+    return hb.open(visits() if rows is None else rows, table="t", unit=unit, bounds=bounds, **more)
+
+
+def both(frame):
+    return frame.dropna(subset=["x"])
+
+
+EXPECTED = {
+    "COUNT(*)": len,
+    "COUNT(x)": lambda rows: rows["x"].count(),
+    "COUNT(DISTINCT unit)": lambda rows: rows["unit"].nunique(),
+    "SUM(x)": lambda rows: rows["x"].sum(),
+    "SUM(y)": lambda rows: rows["y"].sum(),
+    "AVG(x)": lambda rows: rows["x"].mean(),
+    "AVG(y)": lambda rows: rows["y"].mean(),
+    "VARIANCE(x)": lambda rows: rows["x"].var(),
+    "VAR_POP(x)": lambda rows: rows["x"].var(ddof=0),
+    "STDDEV(y)": lambda rows: rows["y"].std(),
+    "COVAR_SAMP(x, y)": lambda rows: both(rows)["x"].cov(both(rows)["y"]),
+    "COVAR_POP(y, x)": lambda rows: both(rows)["x"].cov(both(rows)["y"], ddof=0),
+    "CORR(x, y)": lambda rows: both(rows)["x"].corr(both(rows)["y"]),
+    "MEDIAN(x)": lambda rows: rows["x"].quantile(0.5, interpolation="lower"),
+    "QUANTILE_CONT(y, 0.1)": lambda rows: rows["y"].quantile(0.1, interpolation="lower"),
+}
+
+
+@pytest.mark.parametrize("limits", LIMITS)
+def test_with_hardly_any_noise_the_answers_are_those_of_the_rows(limits):
+    data = opened(keys={"g": ["a", "b", "c"]})
+    rows = visits()
+    asked = ", ".join(f'{what} AS "{what}"' for what in EXPECTED)
+    text = f"SELECT g, {asked} FROM t GROUP BY g"
+    answers = data.run(data.sql(text, epsilon=LARGE, allow_large_epsilon=True, **limits)).value
+    for what, function in EXPECTED.items():
+        truth = [function(rows[rows["g"] == group]) for group in "abc"]
+        # A quantile may lie anywhere between two rows.
+        assert answers[what] == pytest.approx(
+            truth, rel=2e-3, abs=1 if "M" in what[:2] or "Q" in what else 0.02
+        )
+
+
+def test_several_aggregates_of_one_value_are_read_from_one_measure():
+    data = opened()
+    plan = data.sql(
+        "SELECT COUNT(x) AS m, COUNT(*) AS n, SUM(x) AS s, AVG(x) AS a, VARIANCE(x) AS v, STDDEV(x) AS d "
+        "FROM t",
+        epsilon=LARGE,
+        allow_large_epsilon=True,
+        rows_per_unit=9,
+    )
+    [measure] = plan.measures
+    assert measure.degrees == (2,)
+    answers, rows = data.run(plan).value, visits()
+    assert answers["n"][0] == pytest.approx(len(rows), abs=0.1)
+    assert answers["m"][0] == pytest.approx(rows["x"].count(), abs=0.1)
+    assert answers["s"][0] == pytest.approx(rows["x"].sum(), rel=1e-3)
+    assert answers["a"][0] == pytest.approx(rows["x"].mean(), rel=1e-3)
+    assert answers["d"][0] == pytest.approx(answers["v"][0] ** 0.5)
+
+
+def test_measures_are_as_few_as_can_be():
+    data = opened()
+
+    def measured(what):
+        return data.sql(f"SELECT {what} FROM t", epsilon=1, rows_per_unit=2).measures
+
+    assert [m.is_signed for m in measured("SUM(x) AS a, SUM(y) AS b")] == [True, True]
+    assert [m.with_missing for m in measured("SUM(x) AS a, COUNT(*) AS n, AVG(y) AS b")] == [True, False]
+    assert [m.degrees for m in measured("CORR(x, y) AS r, COVAR_SAMP(y, x) AS c, COUNT(*) AS n")] == [(2, 2)]
+    assert [m.fractions for m in measured("MEDIAN(x) AS m, MAX(x) AS b")] == [
+        (Fraction(1, 2), Fraction(199, 200))
+    ]
+    assert [type(m) for m in measured("COUNT(*) AS n, MEDIAN(x) AS m")] == [MomentSums, Quantiles]
+
+
+# What is said beforehand
+
+
+@pytest.mark.parametrize("limits", LIMITS)
+@pytest.mark.parametrize("delta", [0, 1e-3])
+def test_the_width_that_a_plan_says_is_that_of_the_interval(limits, delta):
+    data = opened(keys={"g": ["a", "b", "c"]})
+    for what in ("COUNT(*)", "COUNT(x)", "COUNT(DISTINCT unit)", "COUNT(DISTINCT y)", "SUM(x)"):
+        for extra in (
+            ("", ", VARIANCE(x) AS c") if what != "COUNT(*)" else ("", ", AVG(x) AS b, CORR(x, y) AS d")
+        ):
+            text = f"SELECT {what} AS a{extra} FROM t GROUP BY g"
+            plan = data.sql(text, epsilon=1, delta=delta, **{"rows_per_unit": 4, **limits})
+            answers = data.run(plan).value
+            half = np.subtract(answers["a_high"], answers["a_low"]) / 2
+            assert half == pytest.approx([plan.width(0)] * 3, rel=1e-9), (what, extra)
+            said = {output.name: said for output, said in plan.errors()}["a"]
+            assert float(said.removeprefix("± ").replace(",", "")) == pytest.approx(plan.width(0), rel=6e-3)
+
+
+def test_the_width_of_a_clamped_sum_of_units_is_known_too():
+    data = opened()
+    text = "SELECT SUM(x, contribution_bounds_per_group => (-5, 90)) AS a FROM t"
+    plan = data.sql(text, epsilon=1, rows_per_unit=3)
+    answers = data.run(plan).value
+    assert (answers["a_high"][0] - answers["a_low"][0]) / 2 == pytest.approx(plan.width(0), rel=1e-9)
+    assert plan.width(0) == pytest.approx(90 * 3, rel=0.01)
+
+
+@pytest.mark.parametrize(
+    ("what", "bounding"),
+    [
+        ("AVG(x)", {"rows_per_unit": 3}),
+        ("VAR_POP(x)", {"rows_per_unit": 3}),
+        ("COVAR_POP(x, y)", {"rows_per_unit": 3}),
+        ("AVG(x, contribution_bounds_per_group => (0, 100))", {"rows_per_unit": 3}),
+    ],
+)
+def test_the_formula_at_the_true_number_of_rows_is_no_less_than_the_interval(what, bounding):
+    data = opened(visits(6000))
+    rows = visits(6000)
+    plan = data.sql(f"SELECT {what} AS a FROM t", epsilon=1, **bounding)
+    [(_, said)] = plan.errors()
+    top = float(re.search(r"([\d.,]+)/n or less", said)[1].replace(",", ""))
+    n = rows["unit"].nunique() if "units" in said else rows["x"].count()
+    answers = data.run(plan).value
+    half = (answers["a_high"][0] - answers["a_low"][0]) / 2
+    assert top / n / 4 < half < 1.05 * top / n
+    assert plan.width(0) is None
+
+
+def test_the_formulas_of_deviations_and_correlations_are_near():
+    rows = visits(60_000)
+    data = opened(rows)
+    variance = rows["x"].var()
+    for what, pattern, over in (
+        ("STDDEV(x)", r"about ([\d.,]+)/\(n·s\)", variance**0.5),
+        ("CORR(x, y)", r"about ([\d.,]+)/\(n·v\)", variance**0.5 * rows["y"].std() / 1e4),
+    ):
+        plan = data.sql(f"SELECT {what} AS a FROM t", epsilon=1, rows_per_unit=3)
+        [(_, said)] = plan.errors()
+        about = float(re.search(pattern, said)[1].replace(",", "")) / rows["x"].count() / over
+        answers = data.run(plan).value
+        half = (answers["a_high"][0] - answers["a_low"][0]) / 2
+        assert about / 4 < half < about * 2, what
+
+
+def test_a_quantile_is_off_by_rows_in_rank():
+    plan = opened().sql("SELECT MEDIAN(x) AS a, MIN(x) AS b FROM t", epsilon=1, rows_per_unit=3)
+    said = [said for _, said in plan.errors()]
+    assert all(text.endswith("rows in rank") for text in said)
+    assert said[0] != said[1]
+    assert plan.width(0) is None
+    answers = plan.run().value
+    assert answers["b"][0] <= answers["a"][0]
+
+
+def test_what_units_make_in_a_group_is_said_in_words_too():
+    data = opened()
+    for what, pattern in (("SUM", r"± \d+"), ("AVG", r"± .*/n or less, with n units")):
+        text = f"SELECT {what}(x, contribution_bounds_per_group => (0, 9)) AS a FROM t"
+        [(_, said)] = data.sql(text, epsilon=1, rows_per_unit=1).errors()
+        assert re.fullmatch(pattern, said)
+
+
+@pytest.mark.parametrize(
+    ("what", "truth", "most"),
+    [
+        ("100 * COUNT(x) / COUNT(*)", lambda rows: 100 * rows["x"].count() / len(rows), 0.6),
+        ("COUNT(*) - COUNT(x)", lambda rows: rows["x"].isna().sum(), 0.5),
+        ("(SUM(x) + 1) / (COUNT(x) + 1)", lambda rows: rows["x"].mean(), 0.7),
+        ("(COUNT(*) - COUNT(x)) / -2", lambda rows: -rows["x"].isna().sum() / 2, 0.5),
+    ],
+)
+def test_what_is_measured_together_is_read_together(what, truth, most):
+    """The noise that both have cancels: the interval is narrower than one computed from both ends."""
+    rows = visits(6000)
+    data = opened(rows)
+    text = f"SELECT {what} AS a, {what} + 0 * ABS(COUNT(*)) AS b FROM t"
+    plan = data.sql(text, epsilon=1, rows_per_unit=3, confidence=1 - 1e-12)
+    answers = data.run(plan).value
+    width, wider = (answers[f"{name}_high"][0] - answers[f"{name}_low"][0] for name in "ab")
+    assert width < most * wider
+    assert answers["a_low"][0] <= truth(rows) + 0.1
+    assert answers["a_high"][0] >= truth(rows) - 0.1
+    assert answers["a"][0] == pytest.approx(answers["b"][0])
+
+
+def test_what_is_not_measured_together_is_not_read_together():
+    data = opened()
+    text = "SELECT SUM(x) / COUNT(DISTINCT unit) AS a, AVG(x) / COUNT(x) AS b, MAX(x) - MEDIAN(x) AS c FROM t"
+    answers = data.run(data.sql(text, epsilon=100, rows_per_unit=3, allow_large_epsilon=True)).value
+    assert answers["a_low"][0] < answers["a"][0] < answers["a_high"][0]
+    assert answers["b_low"][0] < answers["b"][0] < answers["b_high"][0]
+    assert answers["c_low"][0] < answers["c"][0] < answers["c_high"][0]
+
+
+# Groups without rows, and without keys
+
+
+def test_a_mean_of_nobody_is_within_bounds_and_anything_may_be_true():
+    data = opened(keys={"g": ["nobody", "a"]})
+    what = "AVG(x) AS m, STDDEV(x) AS s, CORR(x, y) AS r, MEDIAN(x) AS q"
+    answers = data.run(data.sql(f"SELECT {what} FROM t GROUP BY g", epsilon=1, rows_per_unit=3)).value
+    assert 0 <= answers["m"][0] <= 100
+    assert answers["m_low"][0] <= answers["m"][0] <= answers["m_high"][0]
+    assert answers["r_low"][0] == -1
+    assert answers["r_high"][0] == 1
+    assert all(np.isfinite(value) for name in "msrq" for value in answers[name])
+
+
+def test_where_no_key_is_selected_there_is_an_empty_table():
+    rows = pd.DataFrame({"unit": [1, 2], "g": ["a", "b"], "x": [1, 2], "y": [1, 2]})
+    what = "COUNT(*) AS n, AVG(x) AS m, CORR(x, y) AS r, MEDIAN(x) AS q"
+    plan = opened(rows).sql(f"SELECT {what} FROM t GROUP BY g", epsilon=1, delta=1e-9, rows_per_unit=1)
+    assert len(plan.run().value) == 0
+
+
+# Refusals, and how fine a tree is
+
+
+def test_a_value_without_bounds_is_refused():
+    data = hb.open(visits(), table="t", unit="unit")
+    with refused(InvalidInput, match="has no bounds"):
+        data.sql("SELECT COUNT(x) AS n, AVG(x) AS a FROM t", epsilon=1)
+
+
+def test_a_value_is_not_correlated_with_itself():
+    with refused(InvalidInput, match="itself"):
+        opened().sql("SELECT CORR(x, x) AS r FROM t", epsilon=1)
+
+
+@pytest.mark.parametrize(("groups", "depth"), [(100, 4), (2000, 3), (100_000, 2)])
+def test_many_groups_have_coarser_trees(groups, depth):
+    data = opened(visits().assign(h=0), keys={"h": range(groups)})
+    plan = data.sql("SELECT h, MEDIAN(x) AS m FROM t GROUP BY h", epsilon=1, rows_per_unit=1)
+    assert plan.measures[0].depth == depth
+
+
+def test_too_many_groups_have_no_trees():
+    data = opened(visits().assign(h=0), keys={"h": range(200_000)})
+    with refused(Unsupported, match="too many groups"):
+        data.sql("SELECT h, MEDIAN(x) AS m FROM t GROUP BY h", epsilon=1, rows_per_unit=1)
+
+
+# The parts of a row
+
+
+@pytest.mark.parametrize("degrees", [{0: 1}, {0: 2}, {0: 1, 1: 1}, {0: 2, 1: 2}, {0: 1, 1: 2}])
+def test_the_parts_of_every_row_are_not_negative_and_add_up_to_one(degrees):
+    rng = np.random.default_rng(1)
+    x = np.concatenate([rng.random(3000), np.arange(0, 65537, 16) / 65536, [0, 1, 0, 1]])
+    y = np.concatenate([rng.random(len(x) - 4), [0, 0, 1, 1]])
+    connection = duckdb.connect()
+    connection.execute(
+        "CREATE TABLE r AS SELECT UNNEST($x) AS x0, UNNEST($y) AS x1", {"x": list(x), "y": list(y)}
+    )
+    connection.execute("INSERT INTO r VALUES (NULL, NULL)")
+    unit = (Fraction(0), Fraction(1))
+    partition = Partition.powers(degrees, {0: unit, 1: unit}, with_missing=True)
+    parts = ", ".join(f"{part} AS m{place}" for place, part in enumerate(partition.parts))
+    text = f"SELECT {parts} FROM ({partition.over('SELECT * FROM r', [])}) AS s"
+    table = np.stack(list(connection.execute(text).fetchnumpy().values()), axis=1)
+    assert table.min() == 0
+    one = 2**45
+    assert (table.sum(axis=1) == one).all()
+    assert table[-1].tolist() == [0] * (table.shape[1] - 1) + [one]
+    # Each part is as near to its polynomial as intervals take it to be.
+    bases = [[t, 1 - t] if degree == 1 else [t * t, 2 * t * (1 - t), (1 - t) ** 2] for t, degree in (
+        (longs(x), degrees[0]), (longs(y), degrees.get(1, 0))) if degree]  # fmt: skip
+    exact = bases[0] if len(bases) == 1 else [f * g for f in bases[0] for g in bases[1]]
+    most = 9 if len(bases) == 2 else 3 if degrees == {0: 2} else 1
+    for place, part in enumerate(exact):
+        assert np.abs(table[:-1, place] - part * one).max() < most
+    if degrees == {0: 2}:
+        # And means stay what they are in steps.
+        assert ((2 * table[:-1, 0] + table[:-1, 1]) / 2 == np.floor(x * one + 0.5)).all()
+
+
+def longs(values):
+    """Numbers with more digits than doubles have."""
+    return np.asarray(values, dtype=np.longdouble)
+
+
+# The split of one ε
+
+
+def test_equal_shares_make_the_geometric_mean_of_widths_least():
+    """Widths are as 1/share: by any other split some product of widths is larger."""
+    data = opened()
+    plan = data.sql(
+        "SELECT COUNT(DISTINCT unit) AS n, SUM(x) AS s, MEDIAN(x) AS m FROM t", epsilon=1, rows_per_unit=2
+    )
+    scales = [plan.noise(measured.sensitivity).scale for _, measured in plan.measurements()]
+    whole = [measured.sensitivity.l1 / plan.epsilon_for_measures for _, measured in plan.measurements()]
+    shares = [one / scale for one, scale in zip(whole, scales, strict=True)]
+    assert sum(shares) == 1
+    assert shares == [Fraction(1, 3)] * 3
+    least = np.prod([1 / float(share) for share in shares])
+    rng = np.random.default_rng(0)
+    for other in rng.dirichlet([1, 1, 1], 1000):
+        assert np.prod(1 / other) >= least * (1 - 1e-12)

@@ -1,0 +1,151 @@
+"""What bounding changed: said not to be measured, or paid for and measured."""
+
+from fractions import Fraction
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import hubbub as hb
+from hubbub.errors import InvalidInput
+from hubbub.sql.executor import execute
+from hubbub.sql.moments import Moments
+from hubbub.unit import Neighbours
+from refusing import refused
+
+ROWS = pd.DataFrame(
+    {
+        "unit": [1, 1, 1, 1, 2, 2, 2, 3, 3, 4],
+        "g": ["a", "a", "a", "b", "a", "b", "c", "a", "a", "b"],
+        "x": [1, 2, 3, 4, 5, 5, 5, 7, 7, None],
+    }
+)
+KEYS = {
+    "none": ("", None),
+    "public": (" GROUP BY g", {"g": ["a", "b", "c"]}),
+    "private": (" GROUP BY g", None),
+}
+
+
+def opened(rows=ROWS, unit="unit"):
+    return hb.open(rows, table="t", unit=unit, bounds={"x": (0, 10)})
+
+
+def plan_of(data, what, keys, **limits):
+    grouped, known = KEYS[keys]
+    return data.sql(
+        f"SELECT {what} AS a FROM t{grouped}",
+        epsilon=2,
+        delta=1e-3 if keys == "private" else 0,
+        keys=known,
+        bounding_report=True,
+        **limits,
+    )
+
+
+def counts(data, plan):
+    measured = plan.weighing(plan.limits).above()
+    found = data._engine.aggregates(measured.sql, measured.key_sets)
+    return [int(found["m0"][0]), int(found["m1"][0])], measured.sensitivity
+
+
+CASES = [
+    ("COUNT(*)", "none", {"rows_per_unit": 2}, [2, 2]),
+    ("AVG(x)", "none", {"rows_per_unit": 3}, [1, 3]),
+    ("COUNT(*)", "public", {"rows_per_unit": 2}, [2, 2]),
+    # By groups: units 2 (in three groups) and 1 (three rows in one).
+    ("COUNT(*)", "public", {"groups_per_unit": 2, "rows_per_group": 2}, [2, 2]),
+    ("COUNT(*)", "public", {"groups_per_unit": 3, "rows_per_group": 2}, [1, 3]),
+    ("COUNT(DISTINCT unit)", "public", {"groups_per_unit": 2}, [1, 3]),
+    ("COUNT(DISTINCT unit)", "public", {"groups_per_unit": 1}, [2, 2]),
+    ("COUNT(*)", "private", {"rows_per_unit": 3, "groups_per_unit": 2}, [2, 2]),
+    ("COUNT(*)", "private", {"rows_per_unit": 9, "groups_per_unit": 9}, [0, 4]),
+    ("COUNT(*)", "private", {"rows_per_unit": 9, "groups_per_unit": 9, "rows_per_group": 2}, [1, 3]),
+    ("COUNT(DISTINCT unit)", "private", {"rows_per_unit": 2, "groups_per_unit": 2}, [1, 3]),
+    # Different values: unit 1 has four, 2 has one but in three groups, 3 has one.
+    ("COUNT(DISTINCT x)", "none", {"rows_per_unit": 1}, [1, 3]),
+    ("COUNT(DISTINCT x)", "public", {"rows_per_unit": 2}, [2, 2]),
+    ("COUNT(*) + COUNT(DISTINCT x)", "none", {"rows_per_unit": 1}, [3, 1]),
+]
+
+
+@pytest.mark.parametrize(("what", "keys", "limits", "expected"), CASES)
+def test_units_above_a_limit_are_counted(what, keys, limits, expected):
+    data = opened()
+    assert counts(data, plan_of(data, what, keys, **limits))[0] == expected
+
+
+@pytest.mark.parametrize(("what", "keys", "limits", "expected"), CASES)
+def test_one_unit_moves_the_report_by_one(what, keys, limits, expected):
+    for gone in (1, 2, 3, 4):
+        data = opened(ROWS[ROWS["unit"] != gone])
+        fewer, sensitivity = counts(data, plan_of(data, what, keys, **limits))
+        assert np.abs(np.subtract(expected, fewer)).sum() == 1 == sensitivity.l1
+
+
+def test_a_substituted_unit_moves_it_by_two():
+    data = opened(unit=hb.Unit("unit", Neighbours.SUBSTITUTE))
+    _, sensitivity = counts(data, plan_of(data, "COUNT(*)", "none", rows_per_unit=2))
+    assert (sensitivity.l1, sensitivity.l2_squared, sensitivity.linf) == (2, 2, 1)
+
+
+def test_the_report_is_paid_for_and_said_in_the_label():
+    rows = pd.DataFrame({"unit": np.repeat(np.arange(500), np.where(np.arange(500) < 100, 5, 1))})
+    data = hb.open(rows, table="t", unit="unit", rows_per_unit=2)
+    plan = data.sql("SELECT COUNT(*) AS n FROM t", epsilon=10, bounding_report=True)
+    assert plan.epsilon_for_report == 1
+    assert plan.epsilon_for_measures == 9
+    assert plan.loss.cost().epsilon == 10
+    assert "units above a limit" in str(plan)
+    assert "units above a limit, and others" in plan.explain()
+    facts = data.run(plan).value.facts
+    found = facts["share above a limit"]
+    assert found["low"] <= found["value"] <= found["high"]
+    assert 0.15 < found["value"] < 0.25
+    assert facts["units above a limit"].startswith(f"{100 * found['value']:.3g} % [")
+    assert "not measured" not in facts["interval covers"]
+
+
+def test_without_one_the_label_says_that_it_was_not_measured():
+    data = opened()
+    release = data.run(data.sql("SELECT COUNT(*) AS n FROM t", epsilon=1, rows_per_unit=2))
+    assert "what bounding changed is not measured" in release.value.facts["interval covers"]
+    assert "units above a limit" not in release.value.facts
+
+
+def test_the_exact_share_is_the_owners():
+    data = opened()
+    plan = plan_of(data, "COUNT(*)", "none", rows_per_unit=2)
+    found = execute(plan, data._engine, is_exact=True).label
+    assert found["share above a limit"]["value"] == 0.5
+
+
+def test_it_goes_with_a_choice_of_groups_and_with_limits_that_are_found():
+    data = opened()
+    plan = data.sql(
+        "SELECT g FROM t GROUP BY g ORDER BY COUNT(*) DESC LIMIT 1",
+        epsilon=4,
+        keys=KEYS["public"][1],
+        bounding_report=True,
+    )
+    parts = plan.epsilon_for_search, plan.epsilon_for_report, plan.epsilon_for_measures
+    assert parts == (Fraction(2, 5), Fraction(2, 5), Fraction(16, 5))
+    assert "units above a limit" in data.run(plan).value.facts
+
+
+def test_the_share_is_covered_as_often_as_is_said():
+    """2000 draws, false alarm below 1e-9."""
+    data = opened()
+    plan = plan_of(data, "COUNT(*)", "none", rows_per_unit=2)
+    noise = plan.report_noise(plan.weighing(plan.limits).above().sensitivity)
+    noisy = noise.release(np.tile([20, 60], 2000)).value.reshape(2000, 2)
+    found = Moments(noisy.astype(float), (1,), noise, Fraction(1)).mean(0.5)
+    hits = ((found.low <= 0.25) & (found.high >= 0.25)).sum()
+    assert hits > 860  # Pr[Bin(2000, 1/2) ≤ 860] is below 1e-9
+
+
+def test_where_nothing_is_bounded_there_is_nothing_to_report():
+    with refused(InvalidInput, match="nothing is bounded"):
+        opened().sql("SELECT COUNT(DISTINCT unit) AS n FROM t", epsilon=1, bounding_report=True)
+    with refused(InvalidInput, match="nothing is bounded"):
+        opened(unit=hb.Unit.row()).sql("SELECT COUNT(*) AS n FROM t", epsilon=1, bounding_report=True)

@@ -1,0 +1,309 @@
+"""Row-level expressions: every function on the list is total on extreme rows, and of its own row alone."""
+
+import random
+from datetime import date, datetime
+
+import duckdb
+import pytest
+import sqlglot
+from sqlglot import exp
+
+import hubbub as hb
+from hubbub.engines.duckdb import DuckDB
+from hubbub.engines.engine import Source
+from hubbub.errors import InvalidInput, Unsupported
+from hubbub.sql.expressions import _BUILDERS, compile_expression
+from hubbub.sql.scalar_types import Scope
+from refusing import refused
+from sql.neighbours import DATES, NUMBERS, TEXTS, WEIRD
+
+MOMENTS = (
+    "2024-02-29 23:59:59.999999", "0001-01-01 00:00:00", "9999-12-31 23:59:59.999999", "infinity",
+    "-infinity", "290309-12-22 (BC) 00:00:00", "294247-01-10 04:00:54.775806", None,
+)  # fmt: skip
+WORDS = (
+    *TEXTS,
+    "2024-01-31",
+    "99999-01-01",
+    "1e999",
+    "-inf",
+    "nan",
+    "true",
+    " 7 ",
+    "0x10",
+    "9" * 400,
+    "%",
+    "\\",
+)
+
+EXPRESSIONS = {
+    "number": [
+        "a + b", "a - b", "a * b", "a / b", "a // b", "a % b", "-a", "+a", "FLOOR(a)", "CEIL(a)", "ABS(a)",
+        "ROUND(a, 2)", "ROUND(a, -3)", "SQRT(a)", "LN(a)", "EXP(a)", "SIGN(a)", "POW(a, b)", "POW(a, 2)",
+        "POW(a, 3)", "POW(a, -0.5)",
+        "LEAST(a, b, 3)", "GREATEST(a, b)", "NULLIF(a, b)", "COALESCE(a, b, 1)", "IF(a > b, a, 0)",
+        "CASE WHEN a > b THEN a WHEN b IS NULL THEN 1 END", "CASE a WHEN 1 THEN 2 ELSE b END", "LENGTH(s)",
+        "EXTRACT(year FROM d)", "EXTRACT(week FROM m)", "EXTRACT(hour FROM m)", "EXTRACT(minute FROM d)",
+        "EXTRACT(doy FROM d)", "EXTRACT(isodow FROM m)", "YEAR(d)", "QUARTER(m)", "MONTH(d)", "WEEK(d)",
+        "DAY(m)", "DAYOFWEEK(d)", "HOUR(m)", "MINUTE(m)", "DATE_DIFF('day', d, CAST(m AS DATE))",
+        "CAST(s AS DOUBLE)", "CAST(s AS INT)", "TRY_CAST(s AS BIGINT)", "CAST(t AS DOUBLE)", "CAST(a AS INT)",
+        "CAST(a AS TINYINT)", "CAST(a AS UBIGINT)", "CAST(a AS DECIMAL(10, 2))", "CAST(t AS DECIMAL)",
+        "(a)",
+    ],
+    "text": [
+        "LOWER(s)", "UPPER(s)", "TRIM(s)", "SUBSTRING(s, 1, 3)", "SUBSTRING(s, 2)",
+        "LEFT(s, 2)", "s || s", "CONCAT(s, 'x', s)",
+        "CAST(a AS VARCHAR)", "CAST(t AS VARCHAR)", "CAST(d AS VARCHAR)", "CAST(m AS VARCHAR)",
+        "COALESCE(s, 'x')", "NULLIF(s, 'a')", "CASE WHEN t THEN s ELSE 'no' END", "'literal'",
+    ],
+    "boolean": [
+        "a = b", "a <> b", "a > b", "a >= b", "a < b", "a <= b", "s < 'b'", "d >= '2020-01-01'", "m < d",
+        "a BETWEEN 0 AND b", "a IN (1, 2, NULL)", "s IN ('a', 'b')", "d IN ('2024-02-29')", "s LIKE 'a%_'",
+        "s ILIKE '%A'", "s NOT LIKE 'a%'", "s NOT ILIKE 'a%'", "STARTS_WITH(s, 'a')", "t AND a > 0",
+        "t OR s IS NULL", "NOT t", "t IS TRUE",
+        "a IS NOT NULL", "CAST(s AS BOOLEAN)", "CAST(a AS BOOLEAN)", "TRUE", "o IS NULL",
+    ],
+    "date": [
+        "CAST(s AS DATE)", "CAST(m AS DATE)", "DATE_TRUNC('year', d)", "DATE_TRUNC('week', d)",
+        "CASE WHEN t THEN d END", "COALESCE(d, '2020-01-01')",
+        "CAST('2020-01-01' AS DATE)",
+    ],
+    "timestamp": [
+        "CAST(s AS TIMESTAMP)", "CAST(d AS TIMESTAMP)", "DATE_TRUNC('week', m)", "DATE_TRUNC('minute', d)",
+        "DATE_TRUNC('quarter', m)", "NULLIF(m, d)", "COALESCE(m, d)",
+    ],
+}  # fmt: skip
+ALL = [text for texts in EXPRESSIONS.values() for text in texts]
+COLUMNS = {"number": ("a", "b"), "text": ("s",), "boolean": ("t",), "date": ("d",), "timestamp": ("m",)}
+
+
+@pytest.fixture(scope="module")
+def connection():
+    """Every extreme value of every kind, each beside many others."""
+    rng = random.Random(0)
+    made = duckdb.connect(config={"threads": "2"})
+    made.execute(
+        "CREATE TABLE r (u INT, a DOUBLE, b DOUBLE, s VARCHAR, t BOOLEAN, d DATE, m TIMESTAMP, o TIME)"
+    )
+    numbers = [value for value in NUMBERS + WEIRD for _ in range(9)]
+    rows = [
+        (
+            *(rng.randrange(5), number, rng.choice(numbers), rng.choice(WORDS)),
+            *(rng.choice([True, False, None]), rng.choice(DATES), rng.choice(MOMENTS), "12:00:00"),
+        )
+        for number in numbers
+    ]
+    made.executemany("INSERT INTO r VALUES (?, ?, ?, ?, ?, ?, ?, ?)", rows)
+    return made
+
+
+@pytest.fixture(scope="module")
+def data(connection):
+    return hb.open(connection, table="r", unit="u", rows_per_unit=3)
+
+
+def test_every_builder_is_tried():
+    seen = {type(node) for text in ALL for node in sqlglot.parse_one(text, read="duckdb").walk()}
+    seen |= {type(node) for node in sqlglot.parse_one("DATE_TRUNC(d, MONTH)", read="bigquery").walk()}
+    assert set(_BUILDERS) <= seen | {exp.Null}
+
+
+@pytest.mark.parametrize("text", ALL)
+def test_no_row_can_make_it_fail(data, text):
+    data.sql(f"SELECT COUNT({text}) AS n, COUNT(DISTINCT {text}) AS m FROM r", epsilon=1).run()
+    found = (
+        data.sql(
+            f"SELECT {text} AS k, COUNT(*) AS n FROM r GROUP BY k",
+            epsilon=100,
+            delta=1e-6,
+            allow_large_epsilon=True,
+        )
+        .run()
+        .value
+    )
+    str(found)
+
+
+CONSTANTS = {
+    "number": ("1e308", "-1", "0", "5e-324", "9007199254740993", "NULL"),
+    "text": ("'abc'", "''", "'1e999'", "NULL"),
+    "boolean": ("TRUE", "NULL"),
+    "date": ("CAST('0001-01-01' AS DATE)", "CAST('no date' AS DATE)"),
+    "timestamp": ("CAST('9999-12-31 23:59:59' AS TIMESTAMP)", "CAST('no time' AS TIMESTAMP)"),
+}
+
+
+def of_constants(text, place):
+    """The expression with constants for its columns: engines compute these beforehand, branch by branch."""
+    tree = exp.Paren(this=sqlglot.parse_one(text, read="duckdb"))
+    for node in list(tree.find_all(exp.Column)):
+        kind = next((each for each, names in COLUMNS.items() if node.name in names), None)
+        if kind is not None:
+            constants = CONSTANTS[kind]
+            node.replace(sqlglot.parse_one(constants[place % len(constants)], read="duckdb"))
+    return tree.sql("duckdb")
+
+
+@pytest.mark.parametrize("text", ALL)
+def test_nor_can_a_constant(data, text):
+    for place in range(6):
+        constant = of_constants(text, place)
+        where = f"CASE WHEN t THEN {constant} END"
+        try:
+            plan = data.sql(f"SELECT COUNT({constant}) AS n, COUNT({where}) AS m FROM r", epsilon=1)
+        except InvalidInput:
+            continue  # NULL has no kind
+        plan.run()
+
+
+def test_a_sum_of_constants_beyond_all_doubles_is_one(data):
+    inner = "SELECT u, SUM(1e308 * 1e308) AS z FROM r GROUP BY u"
+    data.sql(f"SELECT SUM(z) AS n FROM ({inner}) AS q", epsilon=1, bounds={"z": (0, 9)}).run()
+
+
+def nested(rng, kind, depth):
+    """A random expression of a kind, over expressions of the kinds it takes."""
+    text = rng.choice(EXPRESSIONS[kind])
+    tree = sqlglot.parse_one(text, read="duckdb")
+    for node in list(tree.find_all(exp.Column)):
+        of = next((each for each, names in COLUMNS.items() if node.name in names), None)
+        if of and depth and rng.random() < 0.7:
+            inner = exp.Paren(this=sqlglot.parse_one(nested(rng, of, depth - 1), read="duckdb"))
+            if node is tree:
+                return inner.sql("duckdb")
+            node.replace(inner)
+    return tree.sql("duckdb")
+
+
+def check_nested(data, count, seed):
+    rng = random.Random(seed)
+    ran = 0
+    for _ in range(count):
+        kind = rng.choice(list(EXPRESSIONS))
+        text = nested(rng, kind, 4)
+        try:
+            plan = data.sql(f"SELECT COUNT({text}) AS n, COUNT(DISTINCT {text}) AS m FROM r", epsilon=1)
+        except (Unsupported, InvalidInput):
+            continue  # too long, or an IN of what is no literal
+        plan.run()
+        ran += 1
+    assert ran > count / 2
+
+
+def test_nor_can_it_where_they_are_nested(data):
+    check_nested(data, 40, "short")
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("seed", range(4))
+def test_nor_can_it_where_they_are_nested_in_many_ways(data, seed):
+    check_nested(data, 600, seed)
+
+
+@pytest.mark.parametrize("text", ALL)
+def test_it_depends_on_its_own_row_alone(connection, text):
+    engine = DuckDB({"r": Source("r", unit="u")}, connection)
+    scope = Scope({"r": engine.tables["r"].columns})
+    sql = compile_expression(sqlglot.parse_one(text, read="duckdb"), scope).sql.sql("duckdb")
+    run = engine._connection.execute
+    query = f"SELECT CAST({sql} AS VARCHAR) FROM (SELECT *, row_number() OVER () AS id FROM r) AS r"
+    together = [value for (value,) in run(f"{query} ORDER BY id").fetchall()]
+    for place in (0, 7, 60, len(together) - 1):
+        assert run(f"{query} WHERE id = {place + 1}").fetchall() == [(together[place],)]
+
+
+def test_dates_that_python_does_not_have_are_no_dates(data):
+    for text in ("d", "m", "CAST(s AS DATE)", "CAST(s AS TIMESTAMP)", "DATE_TRUNC('month', m)"):
+        plan = data.sql(
+            f"SELECT {text} AS k, COUNT(*) AS n FROM r GROUP BY k",
+            epsilon=1000,
+            delta=1e-6,
+            allow_large_epsilon=True,
+        )
+        keys = [key for key in plan.run().value["k"] if key is not None]
+        assert all(isinstance(key, (date, datetime, str)) for key in keys)
+
+
+def test_texts_do_not_grow_without_end(connection, data):
+    """Doubled again and again a text would not fit in memory, on rows that have one."""
+    inner = "SELECT u, s FROM r"
+    for _ in range(34):
+        inner = f"SELECT u, s || s AS s FROM ({inner}) AS q"
+    plan = data.sql(
+        f"SELECT MAX(LENGTH(s)) AS n FROM ({inner}) AS q",
+        epsilon=100,
+        bounds={"LENGTH(s)": (0, 1e6)},
+        allow_large_epsilon=True,
+    )
+    plan.run()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "random()", "now()", "current_date", "error('x')", "getenv('HOME')", "a & 1", "a[1]", "s -> '$.x'",
+        "hash(s)", "regexp_matches(s, s)", "s SIMILAR TO 'a'", "printf('%d', a)", "CAST(s AS BLOB)",
+        "CAST(a AS DECIMAL(3, 1)[])", "(SELECT 1)", "EXISTS (SELECT 1)", "a IN (SELECT 1)",
+        "SUM(a) OVER ()", "lag(a) OVER ()", "$1", "?", "repeat(s, 9)", "s COLLATE NOCASE = 'a'",
+        "unnest([1])", "struct_pack(x := 1)", "INTERVAL 1 DAY", "d + INTERVAL 1 DAY", "rowid", "main.r.a",
+        "CAST(d AS DOUBLE)", "CAST(m AS DOUBLE)", "CAST(a AS DATE)", "CAST(a AS TIMESTAMP)",
+        "CAST(o AS VARCHAR)",
+        "*", "s LIKE s", "s LIKE 'a\\%'", "a IN (b)", "o = o", "COALESCE(o, o)", "CASE WHEN t THEN o END",
+    ],
+)  # fmt: skip
+def test_whatever_is_not_on_the_list_is_refused_before_anything_is_charged(data, text):
+    before = len(data.account.receipts)
+    with refused(hb.HubbubError):
+        data.sql(f"SELECT COUNT(CASE WHEN ({text}) IS NULL THEN 1 END) AS n FROM r", epsilon=1)
+    assert len(data.account.receipts) == before
+
+
+@pytest.mark.parametrize("deep", ["SQRT({})", "POW({}, 2)", "CAST(({} > 0) AS INT)", "ROUND({}, 1)"])
+def test_what_is_nested_beyond_measure_is_refused(data, deep):
+    text = "a"
+    for _ in range(16):
+        text = deep.format(text)
+    with refused(Unsupported):
+        data.sql(f"SELECT COUNT({text}) AS n FROM r", epsilon=1).run()
+
+
+def test_many_arguments_are_no_trouble(data):
+    many = ", ".join(["a", "b"] * 40)
+    data.sql(f"SELECT COUNT(LEAST({many})) AS n FROM r", epsilon=1).run()
+
+
+@pytest.mark.parametrize(
+    "text", ["SELECT COUNT(*) AS n FROM r WHERE s = '\ud800'", "SELECT COUNT(*) AS n FROM r WHERE s = '\0'"]
+)
+def test_texts_that_no_engine_takes_are_refused(data, text):
+    with refused(InvalidInput):
+        data.sql(text, epsilon=1)
+    with refused(InvalidInput):
+        data.sql("SELECT s, COUNT(*) AS n FROM r GROUP BY s", epsilon=1, keys={"s": ["\ud800"]})
+
+
+@pytest.mark.parametrize(
+    "bounds",
+    [(0, 5e-324), (1e-310, 2e-310), (-1e150, 1e150), (1e149, 1e150), (1, 1 + 2**-52), (-5e-324, 5e149)],
+)
+def test_bounds_of_any_size_are_safe_or_refused(data, bounds):
+    for aggregate in ("SUM(a)", "AVG(a)", "MEDIAN(a)", "VARIANCE(a)"):
+        try:
+            plan = data.sql(f"SELECT {aggregate} AS n FROM r", epsilon=1, bounds={"a": bounds})
+        except InvalidInput:
+            assert bounds[1] - bounds[0] < 1e-12
+            continue
+        plan.run()
+
+
+def test_bounds_closer_than_doubles_are_refused(data):
+    from fractions import Fraction
+
+    low = 1 + Fraction(1, 2**53) - Fraction(1, 2**200)
+    with refused(InvalidInput, match="bounds"):
+        data.sql("SELECT SUM(a) AS n FROM r", epsilon=1, bounds={"a": (1, 1 + Fraction(1, 2**80))})
+    # These round to two doubles, but lie closer than these do.
+    with refused(InvalidInput, match="bounds"):
+        data.sql(
+            "SELECT SUM(a - 0) AS n FROM r", epsilon=1, bounds={"a - 0": (low, low + Fraction(1, 2**199))}
+        )

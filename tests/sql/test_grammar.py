@@ -1,0 +1,77 @@
+"""Queries by chance, with `test_fuzz` fifty thousand: refused, or within the sensitivity they claim."""
+
+from dataclasses import replace
+from functools import cache
+from random import Random
+
+import pytest
+
+import hubbub as hb
+from sql.grammar import Grammar
+from sql.worlds import Worlds, moves_too_far
+
+UNITS = {"key": hb.Unit("patient"), "row": hb.Unit.row()}
+WORLDS = 6
+
+
+@cache
+def worlds(unit: str, seed: int) -> Worlds:
+    return Worlds.of(seed, UNITS[unit])
+
+
+def options(random: Random) -> dict:
+    """Limits and prices as a person might give them."""
+    given = {"delta": random.choice([0, 1e-6, 1e-6]), "epsilon": random.choice([1, 0.1, 10])}
+    for name in ("rows_per_unit", "groups_per_unit", "rows_per_group"):
+        if random.random() < 0.5:
+            given[name] = random.choice([1, 2, 3, 5])
+    if random.random() < 0.1:
+        given["bounds"] = {"cost": random.choice(["auto", (-1, 1), (0, 1e-300), (2**70, 2**71), (-1e150, 0)])}
+    return given
+
+
+def asked(seed: int) -> tuple[str, bool | None]:
+    """One query by chance: its text, and whether it was accepted. Raises what should not be."""
+    random = Random(seed)
+    unit = random.choice(["key", "key", "key", "row"])
+    grammar = Grammar(seed, rows_are_units=unit == "row")
+    text = grammar.google() if random.random() < 0.05 else grammar.query()
+    if random.random() < 0.7:
+        text = grammar.mutant(text)
+    world = worlds(unit, random.randrange(WORLDS))
+    try:
+        plan = world.one.sql(text, **options(random))
+        if random.random() < 0.1:
+            str(plan), plan.explain(), plan.loss.cost()
+    except hb.HubbubError:
+        return text, False
+    relation = random.choice([*hb.Neighbours])
+    problem = moves_too_far(replace(plan, unit=replace(plan.unit, neighbours=relation)), world)
+    assert problem is None, problem
+    if random.random() < 0.02:
+        try:
+            world.one.run(plan).value.to_json()
+        except hb.Refused:
+            assert plan.autos
+    return text, True
+
+
+def fuzzed(seeds: range) -> int:
+    """How many queries were accepted; the first that goes wrong is shown with its seed."""
+    accepted = 0
+    for seed in seeds:
+        try:
+            accepted += bool(asked(seed)[1])
+        except Exception as problem:
+            pytest.fail(f"seed {seed}: {type(problem).__name__}: {problem}")
+    return accepted
+
+
+def test_queries_by_chance_are_refused_or_within_their_sensitivity():
+    assert fuzzed(range(300)) > 50
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("block", range(25))
+def test_many_queries_by_chance(block):
+    assert fuzzed(range(10_000 + 1000 * block, 11_000 + 1000 * block)) > 150

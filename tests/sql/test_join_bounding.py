@@ -1,0 +1,136 @@
+"""Joins of protected tables: a unit's rows are capped before they are multiplied, by its own rows alone."""
+
+import random
+from collections import Counter
+from math import prod
+
+import duckdb
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import hubbub as hb
+from hubbub.errors import Refused
+from hubbub.sql.join_bounding import MOST_JOINED, rows_to_keep
+from refusing import refused
+
+PAIR = "SELECT COUNT(*) AS n FROM v AS a JOIN v AS b ON a.u = b.u"
+
+
+def opened(rows):
+    connection = duckdb.connect()
+    connection.execute("CREATE TABLE v (u INT, x DOUBLE, s VARCHAR, o TIME)")
+    if rows:
+        connection.executemany("INSERT INTO v VALUES (?, ?, ?, ?)", rows)
+    return hb.open(connection, table="v", unit="u", rows_per_unit=5)
+
+
+def rows(unit, count, seed=0):
+    rng = random.Random(seed)
+    texts = ["a", "b", None, "é"]
+    return [
+        (
+            unit,
+            rng.choice([None, -0.0, 0.0, float(rng.randrange(900))]),
+            rng.choice(texts),
+            rng.choice([None, "10:00:00"]),
+        )
+        for _ in range(count)
+    ]
+
+
+def made(data, text):
+    """How many rows of each unit the query has, and its plan."""
+    plan = data.sql(text, epsilon=1)
+    listed = plan.query.rows.sql("duckdb")
+    counted = f"SELECT _unit, COUNT(*) FROM ({listed}) AS r GROUP BY _unit"
+    return dict(data._engine._connection.execute(counted).fetchall()), plan
+
+
+@given(st.lists(st.none() | st.integers(1, 10**7), min_size=2, max_size=6))
+def test_no_join_has_more_rows_of_a_unit_than_are_allowed(known):
+    try:
+        keep = rows_to_keep(known)
+    except Refused:
+        return
+    assert prod(keep if most is None else min(most, keep) for most in known) <= MOST_JOINED
+
+
+def test_so_many_come_into_a_join_and_the_plan_says_so():
+    data = opened(rows(1, 3000) + rows(2, 3))
+    by_unit, plan = made(data, PAIR)
+    assert by_unit == {1: MOST_JOINED, 2: 9}
+    assert "before tables are joined a unit keeps at most 1,000 rows of each" in str(plan)
+
+
+def test_which_rows_a_unit_keeps_depends_on_its_own_rows_alone_and_on_no_order():
+    many, others = rows(1, 1300), rows(2, 1200, 1) + rows(3, 7)
+    per_unit = "(SELECT u, COUNT(*) AS c FROM v GROUP BY u) AS c"
+    first = f"v AS a JOIN {per_unit} ON a.u = c.u"
+    text = f"SELECT SUM(b.x) AS n FROM {first} JOIN v AS b ON a.u = b.u AND a.x = b.x"
+    found = []
+    for seed in range(3):
+        table = many + others
+        random.Random(seed).shuffle(table)
+        found.append(made_of(opened(table), text))
+    assert found[0] == found[1] == found[2]
+    without = made_of(opened(others), text)
+    assert {unit: some for unit, some in found[0].items() if unit != 1} == without
+
+
+def made_of(data, text):
+    """By unit, how often each row comes out."""
+    plan = data.sql(text, epsilon=1, bounds={"b.x": (0, 10), "x": (0, 10)})
+    listed = plan.query.rows.sql("duckdb")
+    found = data._engine._connection.execute(
+        f"SELECT _unit, x0 + 0, COUNT(*) FROM ({listed}) AS r GROUP BY ALL"
+    ).fetchall()
+    out = {}
+    for unit, x, count in found:
+        out.setdefault(unit, Counter())[x] += count
+    return out
+
+
+def test_where_nothing_is_multiplied_nothing_is_cut():
+    data = opened(rows(1, 3000))
+    once = "SELECT u, COUNT(*) AS c FROM v GROUP BY u"
+    by_unit, plan = made(data, f"SELECT COUNT(*) AS n FROM v AS a JOIN ({once}) AS b ON a.u = b.u")
+    assert by_unit == {1: 3000}
+    assert plan.query.kept is None or plan.query.kept >= 10**5
+    assert "ROW_NUMBER" not in data.sql("SELECT COUNT(*) AS n FROM v", epsilon=1).explain()
+
+
+@pytest.mark.parametrize("sides", [7, 8, 12])
+def test_more_than_can_be_kept_small_is_refused(sides):
+    joins = " ".join(f"JOIN v AS a{place} ON a0.u = a{place}.u" for place in range(1, sides))
+    with refused(Refused):
+        opened([]).sql(f"SELECT COUNT(*) AS n FROM v AS a0 {joins}", epsilon=1)
+
+
+def test_a_join_of_joins_is_no_larger():
+    inner = "SELECT a.u AS u, a.x AS x FROM v AS a JOIN v AS b ON a.u = b.u"
+    text = f"SELECT COUNT(*) AS n FROM ({inner}) AS c JOIN ({inner}) AS d ON c.u = d.u"
+    by_unit, _ = made(opened(rows(1, 60)), text)
+    assert by_unit == {1: MOST_JOINED}
+
+
+@pytest.mark.parametrize("name", ["_many", "_MANY", "_all", "_ranked"])
+def test_a_table_may_have_the_name_of_a_step_of_a_join(name):
+    connection = duckdb.connect()
+    connection.execute(f'CREATE TABLE "{name}" AS SELECT i % 2 AS u, i AS x FROM range(4) AS r(i)')
+    data = hb.open(connection, table=name, unit="u", rows_per_unit=9)
+    text = f'SELECT COUNT(*) AS n FROM "{name}" AS a JOIN "{name}" AS b ON a.u = b.u JOIN '
+    text += f'(SELECT c.u FROM "{name}" AS c JOIN "{name}" AS d ON c.u = d.u) AS e ON a.u = e.u'
+    assert made(data, text)[0] == {0: 16, 1: 16}
+
+
+@pytest.mark.parametrize("name", ["_rank", '"_RANK"', "_rank_"])
+def test_no_name_of_a_column_keeps_rows_beyond_the_cap(name):
+    many = [(1, float(number), None, None) for number in range(1500)]
+    data = opened(many + rows(2, 9))
+    text = f"WITH h AS (SELECT u, x, 0 AS {name}, 1 AS _rank__ FROM v) SELECT COUNT(*) AS n FROM h AS a "
+    text += f"JOIN h AS b ON a.u = b.u AND a.x = b.x WHERE a.{name} = 0 AND b._rank__ = 1 AND a.x >= 1000"
+    found = data.exact(data.sql(text, epsilon=1)).to_dict()
+    assert found["n"] == [0.0]  # the first 1000 rows are kept, by their content
+    of_all = data.exact(data.sql("SELECT COUNT(*) AS n FROM v WHERE x >= 1000", epsilon=1)).to_dict()
+    assert of_all["n"][0] > 4

@@ -1,0 +1,76 @@
+"""Sums are cut at an end where 64 bits would not hold them: no unit moves them more, and intervals say so.
+
+False alarms: intervals miss with a chance of 2^-45, and there are fewer than 20.
+"""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import hubbub as hb
+from sql.neighbours import World
+from sql.test_sensitivity import held
+
+ROWS = 300
+_ROW, _VALUE, _BIN = 2**17, 2**32, 2**30
+"""What a row counts in a count of two groups, where it has a value, and in a bin."""
+ENDS = {
+    "COUNT(*)": 100 * _ROW, "COUNT(DISTINCT patient)": 100 * _ROW, "COUNT(DISTINCT cost)": 5,
+    "SUM(cost)": 50 * _VALUE, "AVG(cost)": 50 * _VALUE, "STDDEV(cost)": 50 * _VALUE,
+    "SUM(cost) / COUNT(*)": 50 * _VALUE, "MEDIAN(cost)": 20 * _BIN,
+}  # fmt: skip
+
+
+@pytest.fixture
+def at(monkeypatch):
+    """An end that a test can reach."""
+
+    def put(end):
+        for module in ("rules", "measures", "tree"):
+            monkeypatch.setattr(f"hubbub.sql.{module}.LARGEST", end)
+
+    return put
+
+
+@pytest.fixture(scope="module")
+def data():
+    numbers = np.arange(ROWS)
+    regions = np.where(numbers % 30, "many", "few")
+    rows = pd.DataFrame({"patient": numbers, "cost": numbers % 10.0, "region": regions})
+    return hb.open(rows, table="t", unit="patient", rows_per_unit=1, bounds={"cost": (0, 9)})
+
+
+def ends(data, text, **known):
+    known = known or {"keys": {"region": ["few", "many"]}}
+    plan = data.sql(
+        f"SELECT region, {text} AS n FROM t GROUP BY region",
+        epsilon=100,
+        confidence=1 - 2**-45,
+        **known,
+        allow_large_epsilon=True,
+    )
+    found = next(column for column in plan.run().value.columns if column.name == "n")
+    return [(float(low), float(high)) for low, high in zip(found.low, found.high, strict=True)]
+
+
+@pytest.mark.parametrize("text", ENDS)
+def test_where_a_sum_is_cut_the_exact_one_may_be_anywhere(data, at, text):
+    assert np.isfinite(ends(data, text)).all()
+    at(ENDS[text])
+    few, many = ends(data, text)
+    assert np.isfinite(few).all()
+    assert many == (-np.inf, np.inf)
+
+
+def test_so_it_may_where_keys_are_selected_by_their_counts(data, at):
+    known = {"delta": 1e-6}
+    assert np.isfinite(ends(data, "COUNT(*)", **known)).all()
+    at(100)
+    assert ends(data, "COUNT(*)", **known)[-1] == (-np.inf, np.inf)
+
+
+@pytest.mark.parametrize("end", [3, _ROW, 5 * _VALUE])
+def test_cut_sums_are_moved_no_further_by_a_unit(at, end):
+    """In each number by itself cutting moves no two apart, so that no norm grows."""
+    at(end)
+    assert held(World.of(hb.Unit("u")), 6, "cut", end) > 1

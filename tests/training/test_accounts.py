@@ -1,0 +1,69 @@
+"""Who pays: an account, or nobody where that is said; and every label says which."""
+
+import pickle
+
+import numpy as np
+import pytest
+import torch
+from sklearn.base import clone
+from sklearn.model_selection import cross_val_score
+from torch import nn
+
+import hubbub as hb
+from hubbub.errors import InvalidInput, Refused
+from hubbub.estimators import GaussianNB
+from hubbub.training import make_private
+
+ROWS, LABELS = np.array([[0.0], [1.0]] * 10), np.array([0, 1] * 10)
+
+
+def bayes(**given):
+    return GaussianNB(epsilon=0.5, bounds=(0, 1), classes=[0, 1], **given)
+
+
+def run(**given):
+    model = nn.Linear(2, 2)
+    data = (torch.zeros(20, 2), torch.zeros(20, dtype=torch.long))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    settings = {"clip": 1.0, "rate": 0.5, "steps": 1, "lot": 10, "loss": nn.functional.cross_entropy}
+    return make_private(model, optimizer, data, **{**settings, "sigma": 9.0, **given})
+
+
+@pytest.mark.parametrize("spend", [lambda **given: bayes(**given).fit(ROWS, LABELS), run])
+@pytest.mark.parametrize("given", [{}, {"account": "visits"}])
+def test_an_account_that_nobody_spoke_of_is_refused(spend, given):
+    with pytest.raises(InvalidInput, match="account is not given") as said:
+        spend(**given)
+    assert "account=None" in said.value.fix
+
+
+@pytest.mark.parametrize(
+    "release",
+    [lambda account: bayes(account=account).fit(ROWS, LABELS).release_,
+     lambda account: run(account=account).run(progress=False)],
+)  # fmt: skip
+def test_a_label_says_where_nobody_keeps_count(release):
+    assert release(None).label()["account"] == "not charged to any account"
+    assert "account" not in release(hb.InMemoryAccount()).label()
+
+
+def test_all_fits_of_a_cross_validation_are_charged():
+    account = hb.InMemoryAccount(hb.Budget(5))
+    model = bayes(account=account)
+    cross_val_score(model, ROWS, LABELS, cv=10)
+    assert account.spent.epsilon == 5
+    with pytest.raises(hb.Refused, match="does not fit"):
+        clone(model).fit(ROWS, LABELS)
+
+
+def test_what_was_not_said_is_not_said_of_copies_either():
+    for copy in (clone(bayes()), pickle.loads(pickle.dumps(bayes()))):  # noqa: S301 - our own
+        with pytest.raises(InvalidInput, match="account is not given"):
+            copy.fit(ROWS, LABELS)
+
+
+def test_a_training_run_s_target_is_under_the_same_policy():
+    with pytest.raises(Refused, match="above 1/1000"):
+        run(account=None, sigma=None, target=hb.Budget(3, 0.5))
+    with pytest.raises(Refused, match="above 20"):
+        run(account=None, sigma=None, target=hb.Budget(21, 1e-5))

@@ -1,0 +1,571 @@
+"""Checkpoints resume exactly, once, and are not releases."""
+
+import multiprocessing
+import os
+import shutil
+import subprocess
+import sys
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from hubbub.accounting import Budget
+from hubbub.errors import Halted, InvalidInput, Refused
+from hubbub.ledger import Ledger
+from hubbub.noise.entropy import _replaying
+from hubbub.training import AdaptiveClipping, CorrectedAdam, FixedSizeSampling, checkpoint, make_private
+from hubbub.unit import Unit
+from training.test_trainer import Counted, rows, stream
+
+
+def made(data, account=None, **given):
+    torch.manual_seed(1)
+    model = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 2))
+    optimizer = given.pop("optimizer", CorrectedAdam)(model.parameters(), lr=0.05)
+    settings = {
+        "clip": AdaptiveClipping(1.0),
+        "rate": 0.1,
+        "steps": 6,
+        "sigma": 1.0,
+        "lot": 30,
+        "average": 0.9,
+    }
+    settings |= {"allow_large_epsilon": True}
+    return make_private(
+        model, optimizer, data, loss=F.cross_entropy, account=account, **{**settings, **given}
+    )
+
+
+def test_a_run_in_two_parts_is_the_run_in_one(tmp_path):
+    data = rows(200)
+    whole = made(data)
+    with _replaying(stream()):
+        whole.run(progress=False)
+    account = Counted([])
+    first, second = made(data, account), made(data, account)
+    bits = stream()
+    with _replaying(bits):
+        for step in first:
+            if step == 3:
+                break
+    first.save(tmp_path / "run.pt")
+    second.resume(tmp_path / "run.pt")
+    assert second.step == 3
+    with _replaying(bits):
+        release = second.run(progress=False)
+    assert [loss for _, loss, _ in account.charged] == [whole.loss]  # when it started
+    assert release.loss == whole.loss
+    assert second.clips == whole.clips
+    for name, value in whole.release().value.items():
+        assert torch.equal(release.value[name], value)
+
+
+def test_what_does_not_fit_leaves_a_checkpoint_as_it_was(tmp_path):
+    data, path = rows(50), tmp_path / "run.pt"
+    trainer = made(data)
+    next(iter(trainer))
+    with pytest.raises(InvalidInput, match="folder"):
+        trainer.save(tmp_path / "nowhere" / "run.pt")
+    trainer.save(path)
+    assert path.stat().st_mode & 0o077 == 0
+    for other in ({"average": None}, {"lot": 31}, {"clip": 1.0}, {"optimizer": torch.optim.SGD}):
+        with pytest.raises(InvalidInput, match="another"):
+            made(data, **other).resume(path)
+    wider = nn.Linear(4, 2)
+    with pytest.raises(InvalidInput, match="another model"):
+        make_private(
+            wider,
+            CorrectedAdam(wider.parameters()),
+            data,
+            loss=F.cross_entropy,
+            clip=AdaptiveClipping(1.0),
+            rate=0.1,
+            steps=6,
+            sigma=1.0,
+            lot=30,
+            account=None,
+        ).resume(path)
+    again = made(data)
+    again.resume(path)
+    assert again.step == 1
+
+
+def test_a_run_that_died_is_taken_up_for_another_charge(tmp_path):
+    data, path, account = rows(50), tmp_path / "run.pt", Counted([])
+    first = made(data, account)
+    steps = iter(first)
+    next(steps)
+    first.save(path)
+    next(steps)  # it goes on, and dies
+    with pytest.raises(Refused, match="again=True"):
+        made(data, account).resume(path)
+    with pytest.raises(InvalidInput, match="no account"):
+        made(data).resume(path, again=True)
+    second = made(data, account)
+    second.resume(path, again=True)
+    left = first.schedule.lots.loss_of(range(1, 6))
+    assert [loss for _, loss, _ in account.charged] == [first.loss, left]
+    release = second.run(progress=False)
+    assert release.loss == first.loss + left
+    assert len(account.charged) == 2
+
+    third = made(data, account)
+    third.resume(path, again=True)
+    assert third.loss == first.loss + left + left
+    third.save(path)
+    fourth = made(data, account)
+    fourth.resume(path)
+    assert fourth.loss == third.loss
+    assert len(account.charged) == 3
+
+
+def test_what_nobody_paid_for_is_charged_whole_with_what_is_taken_again(tmp_path):
+    data, path, account = rows(50), tmp_path / "run.pt", Counted([])
+    first = made(data)
+    steps = iter(first)
+    next(steps)
+    first.save(path)
+    next(steps)
+    second = made(data, account)
+    second.resume(path, again=True)
+    second.run(progress=False)
+    assert [loss for _, loss, _ in account.charged] == [second.loss]
+    assert second.loss == first.loss + first.schedule.lots.loss_of(range(1, 6))
+
+
+def test_a_link_to_a_checkpoint_is_that_checkpoint(tmp_path):
+    data, path, link = rows(50), tmp_path / "run.pt", tmp_path / "latest.pt"
+    first = made(data)
+    steps = iter(first)
+    next(steps)
+    first.save(path)
+    link.symlink_to(path.name)
+    made(data).resume(link)
+    assert link.is_symlink()
+    with pytest.raises(Refused, match="before"):
+        made(data).resume(path)
+    with pytest.raises(Refused, match="taken up"):
+        next(steps)
+
+
+def test_who_is_interrupted_while_saving_does_not_go_on_beside_the_file(tmp_path, monkeypatch):
+    data, path = rows(50), tmp_path / "run.pt"
+    first = made(data)
+    steps = iter(first)
+    next(steps)
+    real = checkpoint._write
+
+    def interrupted(stored, where):
+        real(stored, where)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(checkpoint, "_write", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            first.save(path)
+    made(data).resume(path)
+    with pytest.raises(Refused, match="taken up"):
+        next(steps)
+
+
+def test_a_checkpoint_that_cannot_be_written_does_not_stop_the_run(tmp_path, monkeypatch):
+    trainer = made(rows(50))
+    steps = iter(trainer)
+    next(steps)
+
+    def full(stored, where):
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(checkpoint, "_write", full)
+        with pytest.raises(OSError, match="space"):
+            trainer.save(tmp_path / "run.pt")
+    assert next(steps) == 2
+
+
+def test_weights_are_not_left_behind_by_a_resume_that_fails(tmp_path, monkeypatch):
+    data, path = rows(50), tmp_path / "run.pt"
+    first = made(data)
+    next(iter(first))
+    first.save(path)
+    second = made(data)
+    before = [p.detach().clone() for p in second.model.parameters()]
+
+    def full(stored, where):
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(checkpoint, "_write", full)
+        with pytest.raises(OSError, match="space"):
+            second.resume(path)
+    assert all(map(torch.equal, before, second.model.parameters()))
+    assert second.step == 0
+    second.resume(path)
+    assert second.step == 1
+
+
+def test_a_step_is_no_longer_than_noise_allows():
+    """What is taken off may leave next to nothing: no step is longer than if it had left the noise."""
+    weight = nn.Parameter(torch.zeros(1000))
+    optimizer = CorrectedAdam([weight], lr=1.0)
+    optimizer.noise[weight] = 0.5
+    weight.grad = torch.linspace(-1, 1, 1000)
+    optimizer.step()
+    assert (weight.detach().abs() <= weight.grad.abs() / 0.5 * 1.0001).all()
+
+
+def test_a_checkpoint_is_taken_up_once_and_by_the_same_run(tmp_path):
+    data, path = rows(50), tmp_path / "run.pt"
+    trainer = made(data)
+    with pytest.raises(Halted):
+        trainer.save(path)
+    next(iter(trainer))
+    trainer.save(path)
+    with pytest.raises(InvalidInput, match="another loss"):
+        made(data, sigma=2.0).resume(path)
+    made(data).resume(path)
+    with pytest.raises(Refused, match="before"):
+        made(data).resume(path)
+    path.write_bytes(b"nonsense")
+    with pytest.raises(InvalidInput, match="not a checkpoint"):
+        made(data).resume(path)
+
+
+def test_a_run_that_goes_on_leaves_no_second_run_behind(tmp_path):
+    data, path = rows(50), tmp_path / "run.pt"
+    trainer, account = made(data), Counted([])
+    steps = iter(trainer)
+    next(steps)
+    trainer.save(path)
+    with pytest.raises(InvalidInput, match="has begun"):
+        trainer.resume(path)
+    next(steps)
+    with pytest.raises(Refused, match="went on"):
+        made(data, account).resume(path)
+    trainer.save(path)
+    trainer.save(tmp_path / "newer.pt")
+    with pytest.raises(Refused, match="went on"):
+        made(data, account).resume(path)
+    made(data).resume(tmp_path / "newer.pt")
+    assert account.charged == []
+
+
+def test_a_run_whose_checkpoint_was_taken_up_does_not_go_on(tmp_path):
+    """Else both would take the steps that were charged once."""
+    data, path = rows(50), tmp_path / "run.pt"
+    first, other = made(data), made(data)
+    next(iter(first))
+    first.save(path)
+    other.resume(path)
+    for _ in range(2):
+        with pytest.raises(Refused, match="taken up"):
+            next(iter(first))
+    assert first.step == 1
+    next(iter(other))
+    other.save(path)
+    path.rename(tmp_path / "elsewhere.pt")
+    with pytest.raises(Refused, match="not where it was"):
+        next(iter(other))
+    (tmp_path / "elsewhere.pt").rename(path)
+    next(iter(other))
+    other.save(path)
+    third = made(data)
+    next(iter(third))
+    third.save(path)  # over the other's, which might be anywhere
+    with pytest.raises(Refused, match="not where it was"):
+        next(iter(other))
+    assert next(iter(third)) == 2
+
+
+def test_a_save_that_is_refused_does_not_stop_the_run(tmp_path):
+    trainer = made(rows(40), rate=FixedSizeSampling(40, 10), clip=1.0)
+    next(iter(trainer))
+    with pytest.raises(InvalidInput, match="within an epoch"):
+        trainer.save(tmp_path / "run.pt")
+    assert next(iter(trainer)) == 2
+
+
+def test_a_checkpoint_is_not_taken_up_with_a_schedule_in_another_order(tmp_path):
+    """All steps cost the same together; those that are left do not."""
+    data, path = rows(50), tmp_path / "run.pt"
+    quiet, loud = [9.0, 9.0, 9.0], [1.0, 1.0, 1.0]
+    trainer, other = made(data, sigma=loud + quiet), made(data, sigma=quiet + loud)
+    assert trainer.loss == other.loss
+    for step in trainer:
+        if step == 3:
+            break
+    trainer.save(path)
+    with pytest.raises(InvalidInput, match="another loss"):
+        other.resume(path)
+    made(data, sigma=loud + quiet).resume(path)
+
+
+def test_a_checkpoint_is_not_taken_up_for_another_unit(tmp_path):
+    data, path = rows(50), tmp_path / "run.pt"
+    trainer = made(data, units=[place % 25 for place in range(50)], unit="patient")
+    next(iter(trainer))
+    trainer.save(path)
+    with pytest.raises(InvalidInput, match="another unit"):
+        made(data).resume(path)
+
+
+def test_a_checkpoint_is_read_by_one_at_a_time_and_stays_as_it_was_where_it_is_refused(tmp_path):
+    data, path = rows(50), tmp_path / "run.pt"
+    trainer = made(data)
+    next(iter(trainer))
+    trainer.save(path)
+    before = path.read_bytes()
+    with pytest.raises(InvalidInput, match="another loss"):
+        made(data, sigma=2.0).resume(path)
+    assert path.read_bytes() == before
+    (tmp_path / "run.pt.claimed").touch()  # as one who reads it does
+    with pytest.raises(InvalidInput, match="somebody else"):
+        made(data).resume(path)
+
+
+def test_what_no_account_paid_for_is_charged_when_it_is_taken_up(tmp_path):
+    data, path = rows(50), tmp_path / "run.pt"
+    first, account = made(data), Counted([])
+    next(iter(first))
+    first.save(path)
+    second = made(data, account)
+    second.resume(path)
+    with pytest.raises(Halted):
+        second.release()
+    second.run(progress=False)
+    assert [(what, loss) for what, loss, _ in account.charged] == [("training, 6 steps", second.loss)]
+
+
+def test_shuffled_lots_are_put_aside_between_epochs(tmp_path):
+    trainer = made(rows(40), rate=FixedSizeSampling(40, 10), clip=1.0)
+    steps = iter(trainer)
+    next(steps)
+    with pytest.raises(InvalidInput, match="within an epoch"):
+        trainer.save(tmp_path / "run.pt")
+    for _ in range(3):
+        next(steps)
+    trainer.save(tmp_path / "run.pt")
+
+
+def test_adam_is_corrected_for_the_noise():
+    """With noise far above the gradients, plain Adam's steps shrink by it; corrected ones do not."""
+    weight = nn.Parameter(torch.zeros(2000))
+    optimizer = CorrectedAdam([weight], lr=1.0, betas=(0.0, 0.999), floor=0.0)
+    optimizer.noise[weight] = 0.5
+    torch.manual_seed(0)
+    for _ in range(400):
+        weight.grad = 0.05 + 0.5 * torch.randn(2000)
+        optimizer.step()
+    state = optimizer.state[weight]
+    corrected = (state["square"] - state["noise"]) / (1 - 0.999**400)
+    assert abs(corrected.mean() - 0.05**2) < 0.05**2
+    with pytest.raises(TypeError):
+        optimizer.step(lambda: 0.0)
+
+
+# Copies
+
+
+def stopped(data, path, account=None, steps=2):
+    """A run that was saved after some steps."""
+    trainer = made(data, account)
+    for step in trainer:
+        if step == steps:
+            break
+    trainer.save(path)
+    return trainer
+
+
+@pytest.fixture
+def ledger(tmp_path):
+    with Ledger.open(tmp_path / "rows.ledger") as opened:
+        yield opened
+
+
+def of(ledger):
+    return ledger.account("rows", Unit.row(), Budget(1000, 1e-2, population=50, allow_large_epsilon=True))
+
+
+def charges(ledger):
+    return [entry.body["what"] for entry in ledger.entries() if entry.kind == "charge"]
+
+
+def test_a_copy_of_a_checkpoint_is_not_taken_up_beside_the_original(tmp_path, ledger):
+    data, path, copy = rows(50), tmp_path / "run.pt", tmp_path / "copy.pt"
+    stopped(data, path, of(ledger))
+    shutil.copy(path, copy)
+    made(data, of(ledger)).resume(path)
+    with pytest.raises(Refused, match="taken up before"):
+        made(data, of(ledger)).resume(copy)
+    assert charges(ledger) == ["training, 6 steps", "training, gone on with from a checkpoint"]
+    spent = of(ledger).epsilon(1e-5)
+    again = made(data, of(ledger))
+    again.resume(copy, again=True)
+    assert of(ledger).epsilon(1e-5) > spent
+    assert again.loss == again.schedule.lots.loss + again.schedule.lots.loss_of(range(2, 6))
+    assert ledger.verify().is_whole
+
+
+def test_a_copy_is_not_taken_up_after_its_run_went_on(tmp_path, ledger):
+    data, path, copy = rows(50), tmp_path / "run.pt", tmp_path / "copy.pt"
+    first = stopped(data, path, of(ledger))
+    shutil.copy(path, copy)
+    next(iter(first))
+    with pytest.raises(Refused, match="went on"):
+        made(data, of(ledger)).resume(copy)
+    # The other way round: who has the copy was first.
+    second = stopped(data, path, of(ledger))
+    shutil.copy(path, copy)
+    made(data, of(ledger)).resume(copy)
+    with pytest.raises(Refused, match="taken up"):
+        next(iter(second))
+    with pytest.raises(Refused, match="taken up"):
+        made(data, of(ledger)).resume(path)
+
+
+def test_a_ledger_that_did_not_pay_pays_for_the_whole(tmp_path, ledger):
+    data, path = rows(50), tmp_path / "run.pt"
+    stopped(data, path, of(ledger))
+    with Ledger.open(tmp_path / "other.ledger") as other:
+        made(data, of(other)).resume(path)
+        assert charges(other) == ["training, 6 steps", "training, gone on with from a checkpoint"]
+        assert of(other).spent == of(ledger).spent
+
+
+def test_what_a_ledger_paid_for_is_not_taken_up_without_it(tmp_path, ledger):
+    data, path, account = rows(50), tmp_path / "run.pt", Counted([])
+    stopped(data, path, of(ledger))
+    with pytest.raises(InvalidInput, match="no account"):
+        made(data).resume(path)
+    second = made(data, account)
+    second.resume(path)
+    second.run(progress=False)
+    assert [loss for _, loss, _ in account.charged] == [second.loss]
+
+
+def test_without_a_ledger_one_copy_is_taken_up_where_it_was_saved(tmp_path):
+    data, path, copy = rows(50), tmp_path / "run.pt", tmp_path / "copy.pt"
+    for account in (None, Counted([])):
+        stopped(data, path, account)
+        shutil.copy(path, copy)
+        made(data, account).resume(path)
+        with pytest.raises(Refused, match="taken up before"):
+            made(data, account).resume(copy)
+        second = made(data, account)
+        second.resume(copy, again=True)
+        assert second.loss == second.schedule.lots.loss + second.schedule.lots.loss_of(range(2, 6))
+
+
+ELSEWHERE = """
+import sys
+import torch
+from hubbub.errors import Refused
+from training.test_checkpoint import made
+from training.test_trainer import Counted, rows
+
+account = Counted([])
+paying = made(rows(50), account)
+paying.resume(sys.argv[1])
+paying.run(progress=False)
+assert [loss for _, loss, _ in account.charged] == [paying.loss]
+try:
+    made(rows(50)).resume(sys.argv[2])
+except Refused:
+    print("refused")
+"""
+
+
+def test_in_another_process_it_is_paid_for_anew_or_refused(tmp_path):
+    paid, unpaid = tmp_path / "paid.pt", tmp_path / "unpaid.pt"
+    stopped(rows(50), paid, Counted([]))
+    stopped(rows(50), unpaid)
+    found = subprocess.run(
+        [sys.executable, "-c", ELSEWHERE, paid, unpaid],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert found.stdout.strip() == "refused", found.stderr
+
+
+def in_a_fork(work):
+    """What work says in a child that is a copy of this process."""
+    forked = multiprocessing.get_context("fork")
+    told = forked.SimpleQueue()
+
+    def child():
+        try:
+            told.put(work())
+        except BaseException as error:
+            told.put(type(error).__name__)
+
+    process = forked.Process(target=child)
+    process.start()
+    found = told.get()
+    process.join()
+    return found
+
+
+def test_a_fork_of_a_run_does_not_go_on(tmp_path):
+    data, path = rows(50), tmp_path / "run.pt"
+    trainer = made(data)
+    steps = iter(trainer)
+    next(steps)
+    assert in_a_fork(lambda: next(steps)) == "Refused"
+    assert in_a_fork(lambda: next(iter(trainer))) == "Refused"
+    assert in_a_fork(lambda: trainer.release() and "released") == "Refused"
+    assert in_a_fork(lambda: trainer.save(path)) == "Refused"
+    trainer.save(path)
+    assert in_a_fork(lambda: made(data).resume(path)) == "Refused"  # it remembers nothing of the file
+    assert next(steps) == 2
+
+
+def test_workers_that_load_examples_may_be_forked():
+    class Loaded(torch.utils.data.Dataset):
+        """Each example comes from a worker, as from a slow disk."""
+
+        def __init__(self):
+            self.x, self.y = rows(40)
+            pairs = torch.utils.data.TensorDataset(self.x, self.y)
+            self.loader = torch.utils.data.DataLoader(
+                pairs, batch_size=40, num_workers=1, multiprocessing_context="fork"
+            )
+
+        def __len__(self):
+            return 40
+
+        def __getitem__(self, place):
+            (x, y) = next(iter(self.loader))
+            return x[place], y[place]
+
+    trainer = made(Loaded(), example=(torch.zeros(4), torch.tensor(0)), rate=0.05, steps=2)
+    trainer.run(progress=False)
+    assert trainer.step == 2
+
+
+def test_a_checkpoint_is_not_written_over_rows_or_a_ledger(tmp_path, ledger):
+    """Nor by a link; and what was saved before stands."""
+    data, path = rows(50), tmp_path / "run.pt"
+    trainer = stopped(data, path, of(ledger))
+    (tmp_path / "link.pt").symlink_to(tmp_path / "rows.ledger")
+    before = (tmp_path / "rows.ledger").read_bytes()
+    for lost in ("rows.ledger", "link.pt"):
+        with pytest.raises(Refused, match="would be lost"):
+            trainer.save(tmp_path / lost)
+    assert (tmp_path / "rows.ledger").read_bytes() == before
+    other = made(data, of(ledger))
+    other.resume(path)
+    assert other.step == trainer.step
+
+
+def test_what_lies_beside_a_checkpoint_stays(tmp_path):
+    beside = tmp_path / "run.pt.new"
+    beside.write_text("mine")
+    trainer = made(rows(50))
+    next(iter(trainer))
+    trainer.save(tmp_path / "run.pt")
+    assert beside.read_text() == "mine"
+    assert (tmp_path / "run.pt").stat().st_mode & 0o777 == 0o600

@@ -1,0 +1,762 @@
+"""A run from its plan to its release, through the public door."""
+
+import copy
+import json
+import math
+import subprocess
+import sys
+from fractions import Fraction
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+from torch.utils.data import Dataset, IterableDataset, TensorDataset
+
+import hubbub
+from hubbub.accounting import Budget, PrivacyLoss
+from hubbub.accounting.in_memory_account import InMemoryAccount
+from hubbub.errors import BudgetExceeded, Halted, HubbubError, InvalidInput, Refused, Unsupported
+from hubbub.noise import rounded_gaussian
+from hubbub.noise.entropy import _replaying, random_bytes
+from hubbub.training import AdaptiveClipping, FixedSizeSampling, make_private
+from hubbub.unit import Neighbours, Unit
+
+RATE, STEPS = 0.1, 12
+
+
+def net():
+    return nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 2))
+
+
+def rows(count=300):
+    x = torch.randn(count, 4)
+    return x, (x[:, 0] > 0).long()
+
+
+def run(model=None, data=None, optimizer=None, **given):
+    model = model or net()
+    optimizer = optimizer or torch.optim.SGD(model.parameters(), lr=0.5)
+    settings = {
+        "loss": F.cross_entropy,
+        "clip": 1.0,
+        "rate": RATE,
+        "steps": STEPS,
+        "sigma": 1.0,
+        "lot": 30,
+        "account": None,
+        "allow_large_epsilon": True,
+    }
+    return make_private(model, optimizer, rows() if data is None else data, **{**settings, **given})
+
+
+def stream():
+    """Bits that can be drawn again: for comparing runs, not for hiding anything."""
+    drawn = np.random.default_rng(5)
+    return lambda count: drawn.bytes(count) if count else b""
+
+
+# What it costs
+
+
+def test_the_cost_is_that_of_sampled_gaussians():
+    assert run().loss == PrivacyLoss.gaussian(1).sampled(RATE) * STEPS
+    assert run(sigma=2.0).sigma() == 2
+
+
+def test_a_target_is_kept_and_hardly_more():
+    trainer = run(sigma=None, target=Budget(1.5, 1e-5))
+    assert 1.4999 < trainer.epsilon() <= 1.5
+    assert trainer.epsilon(1e-5) == trainer.epsilon()
+
+
+def test_layers_share_one_lot():
+    """σ_eff = (Σ σ_l⁻²)^−½, sampled once."""
+    trainer = run(clip={"0": 0.5, "2": 2.0}, sigma={"0": 3.0, "2": 4.0})
+    assert (
+        trainer.loss == PrivacyLoss.gaussian_squared(Fraction(1, 9) + Fraction(1, 16)).sampled(RATE) * STEPS
+    )
+    assert trainer.sigma() == pytest.approx(1 / math.sqrt(1 / 9 + 1 / 16))
+    shared = run(clip={"0": 0.5, "2": 2.0}, sigma=1.0)
+    assert shared.sigma() == pytest.approx(1)
+    assert shared.epsilon(1e-5) <= run().epsilon(1e-5) * (1 + 1e-9)
+
+
+def test_schedules_are_summed_step_by_step():
+    sigmas = [1 + step / 10 for step in range(STEPS)]
+    rates = [0.05 + step / 100 for step in range(STEPS)]
+    trainer = run(sigma=sigmas, rate=lambda step: rates[step], clip=lambda step: 1 / (step + 1))
+    parts = [
+        PrivacyLoss.gaussian(1 / Fraction(repr(s))).sampled(Fraction(repr(r)))
+        for s, r in zip(sigmas, rates, strict=True)
+    ]
+    assert trainer.loss == PrivacyLoss.together(parts)
+    shaped = run(sigma=lambda step: 1 + step % 2, target=Budget(2, 1e-5))
+    assert 1.999 < shaped.epsilon() <= 2
+    assert shaped.sigma(3) == pytest.approx(2 * shaped.sigma(0))
+
+
+def test_a_function_is_asked_once_for_the_rate_of_a_step():
+    """Else the noise could be for other rates than those that are drawn."""
+    asked = []
+    trainer = run(rate=lambda step: asked.append(step) or 0.1 * len(asked), steps=2)
+    assert asked == [0, 1]
+    assert [trainer.schedule.lots.rate(step) for step in range(2)] == [Fraction(1, 10), Fraction(2, 10)]
+
+
+def test_noise_that_hides_nobody_must_be_confirmed():
+    for given in ({"sigma": 1e-3}, {"sigma": 1.0, "rate": 1, "steps": 1000}):
+        with pytest.raises(Refused, match="sigma is so small that epsilon is above 20") as caught:
+            run(**given, allow_large_epsilon=False)
+        assert "larger sigma" in caught.value.fix
+        run(**given, allow_large_epsilon=True)
+    run(sigma=2.0, allow_large_epsilon=False)
+    with pytest.raises(InvalidInput, match="neither True nor False"):
+        run(allow_large_epsilon=1)
+
+
+def test_adaptive_clipping_is_charged():
+    trainer = run(clip=AdaptiveClipping(1.0, sigma=5), sigma=2.0)
+    assert (
+        trainer.loss == PrivacyLoss.gaussian_squared(Fraction(1, 4) + Fraction(1, 100)).sampled(RATE) * STEPS
+    )
+    assert run(sigma=None, clip=AdaptiveClipping(1.0), target=Budget(1, 1e-5)).epsilon() <= 1
+    with pytest.raises(InvalidInput, match="counts of adaptive clipping"):
+        run(sigma=None, clip=AdaptiveClipping(1.0, sigma=0.1), target=Budget(0.1, 1e-9))
+
+
+def test_fixed_lots_have_their_own_accounting():
+    trainer = run(rate=FixedSizeSampling(300, 30), steps=20, sigma=4.0)
+    assert trainer.loss == PrivacyLoss.gaussian_squared(2 * 4 * Fraction(1, 16))
+    assert str(trainer.unit) == "one row, substitute"
+    assert len([0 for _ in trainer]) == 20
+
+
+# What it does
+
+
+class Counted:
+    """An account that remembers, and sees how often the data had been read by then."""
+
+    def __init__(self, reads):
+        self.reads, self.charged = reads, []
+
+    def charge(self, what, loss, *, unit=None):
+        self.charged.append((what, loss, len(self.reads)))
+
+
+class Watched(Dataset):
+    def __init__(self, count=40):
+        self.reads = []
+        self.x, self.y = rows(count)
+
+    def __len__(self):
+        return len(self.x)
+
+    def __getitem__(self, place):
+        self.reads.append(place)
+        return self.x[place], self.y[place]
+
+
+def test_the_whole_run_is_charged_before_a_row_is_read():
+    data = Watched()
+    trainer = run(
+        data=data, example=(torch.zeros(4), torch.tensor(0)), account=(account := Counted(data.reads))
+    )
+    assert data.reads == []
+    assert account.charged == []
+    steps = iter(trainer)
+    next(steps)
+    assert account.charged == [(f"training, {STEPS} steps", trainer.loss, 0)]
+    list(steps)
+    assert len(account.charged) == 1
+    assert trainer.step == STEPS
+
+
+def test_a_budget_too_small_stops_it_before_anything_happens():
+    model = net()
+    before = [p.clone() for p in model.parameters()]
+    account = InMemoryAccount(Budget(0.1, 1e-6))
+    with pytest.raises(BudgetExceeded):
+        next(iter(run(model, account=account)))
+    assert account.receipts == []
+    assert all(torch.equal(a, b) for a, b in zip(before, model.parameters(), strict=True))
+
+
+def test_training_and_queries_spend_from_one_account():
+    account = InMemoryAccount(Budget(5, 1e-5))
+    account.charge("a count", PrivacyLoss.pure(1))
+    run(account=account, sigma=None, target=Budget(2, 1e-6)).run(progress=False)
+    assert [receipt.what for receipt in account.receipts] == ["a count", f"training, {STEPS} steps"]
+    assert 1 < account.epsilon(1e-5) <= 5
+
+
+def test_the_noise_is_sigma_times_clip_once_for_the_lot():
+    """No data: what is left is noise. False alarm: below 1e-9, by the normal law's 6.2 deviations."""
+    model = nn.Linear(50, 40)
+    empty = (torch.zeros(0, 50), torch.zeros(0, dtype=torch.long))
+    trainer = run(
+        model, data=empty, clip=0.5, sigma=3.0, lot=10, optimizer=torch.optim.SGD(model.parameters(), lr=0)
+    )
+    drawn = [torch.cat([p.grad.flatten() for p in model.parameters()]) for _ in trainer]
+    noise = torch.stack(drawn) * 10 / (3 * 0.5)
+    count = noise.numel()
+    assert abs(noise.mean()) < 6.2 / math.sqrt(count)
+    assert abs(noise.square().mean() - 1) < 6.2 * math.sqrt(2 / count)
+    assert abs((noise[1:] * noise[:-1]).mean()) < 6.2 / math.sqrt(count - noise.shape[1])
+
+
+def test_the_noise_is_the_exact_rounded_gaussian_and_torch_cannot_seed_it():
+    model = net()
+    empty = (torch.zeros(0, 4), torch.zeros(0, dtype=torch.long))
+    trainer = run(model, data=empty, optimizer=torch.optim.SGD(model.parameters(), lr=0))
+    with _replaying(stream()):
+        next(iter(trainer))
+    sums = trainer._sums[0]
+    with _replaying(stream()):
+        random_bytes(8)  # the seed of random layers
+        expected = rounded_gaussian(sums.threshold.noise, size=sums.group.size)
+    found = torch.cat([p.grad.flatten() for p in model.parameters()])
+    assert torch.equal(found, torch.from_numpy(expected * (sums.threshold.step / 30)).float())
+    torch.manual_seed(3)
+    next(iter(trainer))
+    first = model[0].weight.grad.clone()
+    torch.manual_seed(3)
+    next(iter(trainer))
+    assert not torch.equal(first, model[0].weight.grad)
+
+
+def test_each_layer_gets_its_own_noise():
+    model = nn.Sequential(nn.Linear(60, 50), nn.Linear(50, 60))
+    empty = (torch.zeros(0, 60), torch.zeros(0, dtype=torch.long))
+    trainer = run(
+        model, data=empty, clip={"0": 1.0, "1": 10.0}, sigma={"0": lambda step: 1 + step, "1": 2.0}, lot=1
+    )
+    for step in trainer:
+        for layer, wanted in ((model[0], step), (model[1], 20)):
+            noise = torch.cat([p.grad.flatten() for p in layer.parameters()])
+            # 6.2 deviations of a mean of 3000 squares.
+            assert abs(noise.square().mean() / wanted**2 - 1) < 6.2 * math.sqrt(2 / noise.numel())
+
+
+def test_it_learns():
+    model = net()
+    x, y = rows(3000)
+    make_private(
+        model,
+        torch.optim.SGD(model.parameters(), lr=2.0),
+        (x, y),
+        loss=F.cross_entropy,
+        clip=1.0,
+        rate=0.1,
+        steps=60,
+        target=Budget(8, 1e-5),
+        lot=300,
+        account=None,
+    ).run(progress=False)
+    assert (model(x).argmax(1) == y).float().mean() > 0.9
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        rows(60),
+        tuple(part.numpy() for part in rows(60)),
+        TensorDataset(*rows(60)),
+        Watched(60),
+    ],
+    ids=["tensors", "arrays", "TensorDataset", "Dataset"],
+)
+def test_data_come_in_any_form(data):
+    looks = (torch.zeros(4), torch.tensor(0)) if isinstance(data, Watched) else None
+    assert run(data=data, example=looks).run(progress=False).value.keys() == net().state_dict().keys()
+
+
+@pytest.mark.parametrize(
+    "loss", [F.cross_entropy, nn.CrossEntropyLoss(), nn.CrossEntropyLoss(label_smoothing=0.1)]
+)
+def test_torchs_losses_are_taken_apart(loss):
+    assert "book-keeping" in run(loss=loss).how
+
+
+def test_an_objective_of_ones_own():
+    model = nn.Linear(4, 4)
+    trainer = run(
+        model,
+        data=rows(50)[0],
+        loss=None,
+        objective=lambda model, x: (model(x) - x).square().sum(1),
+        rate=0.5,
+    )
+    trainer.run(progress=False)
+
+
+def test_a_training_loop_needs_three_changed_lines():
+    model, (x, y) = net(), rows()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    schedule = torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.9)
+    for _ in run(model, (x, y), optimizer):
+        schedule.step()
+    assert optimizer.param_groups[0]["lr"] == pytest.approx(0.1 * 0.9**STEPS)
+
+
+def test_frozen_parameters_stay_and_are_not_charged_for():
+    model = net()
+    model[0].requires_grad_(False)
+    before = model[0].weight.clone()
+    model[0].weight.grad = torch.ones_like(model[0].weight)
+    trainer = run(model)
+    assert trainer._sums[0].group.size == 8 * 2 + 2
+    trainer.run(progress=False)
+    assert torch.equal(model[0].weight, before)
+
+
+def test_several_optimizers_and_groups():
+    model = net()
+    optimizers = [
+        torch.optim.SGD(model[0].parameters(), lr=0.1, momentum=0.9),
+        torch.optim.Adam([{"params": model[2].weight, "lr": 0.1}, {"params": model[2].bias}]),
+    ]
+    before = [p.clone() for p in model.parameters()]
+    run(model, optimizer=optimizers).run(progress=False)
+    assert not any(torch.equal(a, b) for a, b in zip(before, model.parameters(), strict=True))
+
+
+def test_an_average_is_kept_and_released():
+    model = net()
+    trainer = run(model, average=0.9)
+    release = trainer.run(progress=False)
+    assert torch.equal(release.value["0.weight"], trainer.averaged["0.weight"])
+    assert not torch.equal(release.value["0.weight"], model[0].weight)
+
+
+def test_thresholds_adapt_towards_the_quantile():
+    model = net()
+    trainer = run(
+        model, rows(3000), clip=AdaptiveClipping(50.0, quantile=0.5, pace=0.5), steps=30, lot=300, sigma=1.0
+    )
+    trainer.run(progress=False)
+    assert trainer.clips[0] < 5
+
+
+# What comes out
+
+
+def test_a_release_says_what_it_cost_and_how_it_was_made():
+    trainer = run()
+    with pytest.raises(Halted, match="not started"):
+        trainer.release()
+    release = trainer.run(progress=False)
+    assert release.loss == trainer.loss
+    facts = json.loads(release.source.to_json())
+    assert facts["mechanism"] == "dp-sgd"
+    assert facts["steps"] == facts["done"] == STEPS
+    assert release.map(len).value == 4
+    with pytest.raises(InvalidInput):
+        release.error()
+    with pytest.raises(InvalidInput):
+        release.source.error()
+
+
+def test_nothing_that_is_shown_depends_on_how_much_data_there_is():
+    def shown(count):
+        trainer = run(data=rows(count))
+        before = repr(trainer)
+        release = trainer.run(progress=False)
+        return before, repr(trainer), trainer.facts(), release.label(), str(trainer.loss)
+
+    assert shown(300) == shown(17)
+
+
+def test_the_bar_shows_steps_epsilon_and_time_and_nothing_else(capsys):
+    run().run()
+    out = capsys.readouterr().out
+    assert "ε = " in out
+    assert f"{STEPS}/{STEPS}" in out
+    assert "loss" not in out
+
+
+def test_an_example_that_is_no_number_does_not_harm_the_weights():
+    x, y = rows()
+    x[5:50] = math.nan
+    model = net()
+    run(model, (x, y)).run(progress=False)
+    assert all(torch.isfinite(p).all() for p in model.parameters())
+
+
+def test_examples_that_cannot_be_read_are_blanks():
+    class Broken(Watched):
+        def __getitem__(self, place):
+            if place == 3:
+                raise OSError("row 3 is secret")
+            if place == 4:
+                return torch.zeros(9), self.y[place]
+            return super().__getitem__(place)
+
+    run(data=Broken(), rate=1, example=(torch.zeros(4), torch.tensor(0))).run(progress=False)
+
+
+class Named(Watched):
+    """Items by name, in other types than the example's."""
+
+    def __getitem__(self, place):
+        x, y = super().__getitem__(place)
+        return {"y": int(y), "x": x.double().numpy(), "what": None}
+
+
+@pytest.mark.parametrize("kind", [torch.float32, torch.float64])
+def test_items_are_taken_by_name_and_in_the_types_of_the_example(kind):
+    data = Named()
+    plain, named = net().to(kind), net().to(kind)
+    named.load_state_dict(plain.state_dict())
+    settings = {"rate": 1, "steps": 1, "lot": 40, "sigma": 1e-6}
+    run(plain, (data.x.to(kind), data.y), **settings).run(progress=False)
+    example = {"x": torch.zeros(4, dtype=kind), "y": torch.tensor(0)}
+    run(named, data, example=example, **settings).run(progress=False)
+    assert torch.allclose(plain[0].weight.grad, named[0].weight.grad, atol=1e-4)
+    assert plain[0].weight.grad.norm() > 0.01
+
+
+def test_numpys_doubles_become_what_the_model_is_made_of():
+    x, y = rows(40)
+    trainer = run(None, (x.double().numpy(), y.numpy()), rate=1, steps=1, example=(np.zeros(4), 0))
+    assert all(p.isfinite().all() for p in trainer.run(progress=False).value.values())
+
+
+def test_losses_whose_targets_are_from_0_to_1_can_be_learned_by():
+    x, y = rows(40)
+    model = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 1), nn.Sigmoid())
+    trainer = run(model, (x, y[:, None].float()), loss=F.binary_cross_entropy, rate=1, steps=1)
+    assert "book-keeping" in trainer.how
+    trainer.run(progress=False)
+
+    class Mixed(nn.Module):
+        def forward(self, x):
+            return (x - x.mean(0)).sigmoid()
+
+    with pytest.raises(Refused, match="another example"):
+        run(nn.Sequential(model[0], Mixed()), (x, torch.rand(40, 8)), loss=F.binary_cross_entropy)
+
+    class Beyond(nn.Module):
+        """Mixes neighbours where they are beyond 1."""
+
+        def forward(self, x):
+            far = F.relu(x - 1).T[None]
+            return x + F.conv1d(far, torch.ones(4, 1, 3), padding=1, groups=4)[0].T
+
+    with pytest.raises(Refused, match="another example"):
+        run(nn.Sequential(Beyond(), *model), (x, y[:, None].float()), loss=F.binary_cross_entropy)
+
+    class Pixels(nn.Module):
+        def forward(self, x):
+            assert (x >= 0).all()
+            assert (x <= 1).all()
+            return x
+
+    pixels = run(nn.Sequential(Pixels(), *net()), (x.sigmoid(), y))
+    assert "book-keeping" not in pixels.how  # elsewhere it was not tried
+
+
+def test_an_account_says_no_more_than_its_budget_and_no_less_than_was_charged():
+    account = InMemoryAccount(Budget(1.2, 1e-5))
+    run(sigma=None, target=Budget(1, 1e-5), rate=0.05, steps=100, account=account).run(progress=False)
+    assert 1 < account.epsilon(1e-5) <= 1.2 + 1e-9
+    assert account.epsilon(1e-6) > 1.2  # of so small a δ the budget says nothing
+    account = InMemoryAccount(Budget(1, 1e-5))
+    account.charge("a selection", PrivacyLoss.approximate(0.5, 1e-6))
+    assert account.epsilon(0) == account.epsilon(1e-7) == math.inf
+    assert account.epsilon(1e-6) == 0.5
+
+
+def test_an_account_is_a_thing_that_can_be_charged():
+    with pytest.raises(InvalidInput, match="account is of type"):
+        run(account=Budget(1, 1e-5))
+
+
+def test_what_cannot_be_computed_is_said_in_torchs_own_words():
+    x, y = rows(40)
+    with pytest.raises(InvalidInput, match=r"target dtype|scalar type"):
+        run(None, (x, y.int()))
+
+
+def test_a_run_shows_its_rate_and_what_it_divides_by():
+    assert "rate 0.1, divided by 30" in repr(run())
+    assert "rate 0.1 to 0.2" in repr(run(rate=lambda step: 0.1 if step < 5 else 0.2))
+
+
+def test_users_are_units():
+    trainer = run(units=np.arange(300) // 3, per_unit=2, unit="patient")
+    assert str(trainer.unit) == "one patient, add/remove"
+    trainer.run(progress=False)
+    assert trainer._examples._units == 100
+
+
+def test_a_step_that_fails_is_counted():
+    model = net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
+    optimizer.register_step_pre_hook(lambda *_: 1 / 0)
+    trainer = run(model, optimizer=optimizer)
+    for done in (1, 2):
+        with pytest.raises(ZeroDivisionError):
+            next(iter(trainer))
+        assert trainer.step == done
+    with pytest.raises(AttributeError):
+        trainer.step = 0
+    with pytest.raises(InvalidInput, match="copied"):
+        copy.deepcopy(trainer)
+
+
+def test_what_is_no_tensor_is_not_released():
+    class Extra(nn.Linear):
+        def get_extra_state(self):
+            return {"anything": 1}
+
+        def set_extra_state(self, state):
+            pass
+
+    assert set(run(Extra(4, 2)).run(progress=False).value) == {"weight", "bias"}
+
+
+def test_an_account_that_was_told_of_one_unit_pays_for_no_other():
+    account = InMemoryAccount(Budget(9, 1e-5))
+    run(account=account, units=np.arange(300) // 3, unit="patient").run(progress=False)
+    assert str(account.unit) == "one patient, add/remove"
+    with pytest.raises(Refused, match="patient"):
+        next(iter(run(account=account)))
+    assert len(account.receipts) == 1
+
+
+def test_an_augmentation_may_not_mix_and_its_errors_stay_inside():
+    with pytest.raises(Refused, match="another example"):
+        run(augment=lambda x, y: (x - x.mean(0), y))
+
+    def fails(x, y):
+        if (x == 77).any():
+            raise ValueError("77 is a secret")
+        return x * 1.0, y
+
+    x, y = rows(20)
+    x[3] = 77
+    run(data=(x, y), augment=fails, rate=1, steps=2).run(progress=False)
+
+
+def test_a_model_that_fails_on_blanks_needs_an_example_of_nobody():
+    class Inverse(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer = nn.Linear(4, 2)
+
+        def forward(self, x):
+            return self.layer(torch.linalg.inv(x.view(-1, 2, 2)).flatten(1))
+
+    with pytest.raises(InvalidInput, match="all zero"):
+        run(Inverse())
+    nobody = (torch.eye(2).flatten(), torch.tensor(0))
+    run(Inverse(), rows(17), rate=1, chunk=16, example=nobody).run(progress=False)
+    with pytest.raises(InvalidInput, match="shapes and types"):
+        run(example=(torch.zeros(3), torch.tensor(0)))
+
+
+def test_one_units_key_does_not_change_who_the_others_are():
+    def units(keys):
+        return run(data=rows(4), units=keys, per_unit=2)._examples._units
+
+    assert units([2**53, 2**53 + 1, 2**53, 0.5]) == 3
+    assert units(["a", "b", "a", None]) == 2
+    assert units(np.array([1.0, math.nan, 2.0, math.nan])) == 2
+    assert units([1, "1", (1,), [1]]) == 3
+
+
+# What is refused
+
+
+class Mixing(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(4, 2)
+
+    def forward(self, x):
+        return self.layer(x - x.mean(0))
+
+
+class Remembering(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(4, 2)
+        self.register_buffer("seen", torch.zeros(4))
+
+    def forward(self, x):
+        self.seen += x.detach().sum(0)
+        return self.layer(x)
+
+
+def hooked():
+    model = net()
+    model[0].register_full_backward_hook(lambda *_: None)
+    return model
+
+
+def sampled():
+    model = net()
+    model[0].weight.grad_sample = None
+    return model
+
+
+@pytest.mark.parametrize(
+    ("model", "kind", "words"),
+    [
+        (lambda: nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4), nn.Linear(4, 2)), Refused, "GroupNorm"),
+        (Mixing, Refused, "depends on another example"),
+        (Remembering, Refused, "buffers"),
+        (hooked, InvalidInput, "hooks"),
+        (sampled, InvalidInput, "grad_sample"),
+        (
+            lambda: nn.Sequential(nn.Linear(4, 2), nn.InstanceNorm1d(2, track_running_stats=True)),
+            Refused,
+            "statistics",
+        ),
+        (lambda: nn.Sequential(nn.Embedding(3, 2, max_norm=1.0)), Refused, "max_norm"),
+    ],
+)
+def test_models_that_do_not_keep_examples_apart_are_refused(model, kind, words):
+    account = InMemoryAccount(Budget(9, 1e-5))
+    with pytest.raises(kind, match=words):
+        run(model(), account=account)
+    assert account.receipts == []
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"clip": 0},
+        {"clip": -1.0},
+        {"clip": math.nan},
+        {"clip": {"0": 1.0}},
+        {"clip": {"0": 1.0, "2": 1.0, "7": 1.0}},
+        {"clip": {"0": 1.0, "2": 1.0}, "sigma": {"0": 1.0}},
+        {"rate": 1.5},
+        {"rate": 0},
+        {"steps": 0},
+        {"steps": 2.5},
+        {"sigma": math.nan},
+        {"sigma": 0},
+        {"sigma": None},
+        {"sigma": [1.0, 2.0]},
+        {"sigma": None, "target": Budget(1)},
+        {"lot": 0},
+        {"chunk": 1000},
+        {"average": 1.5},
+        {"per_unit": 2},
+        {"units": [1, 2, 3]},
+        {"loss": None},
+        {"objective": F.cross_entropy},
+        {"loss": lambda out, y: F.cross_entropy(out, y).mean()},
+        {"data": (torch.zeros(3, 4), torch.zeros(4))},
+        {"data": torch.zeros(3, 4)},
+        {"rate": FixedSizeSampling(10, 20)},
+        {"data": Watched()},
+        {"model": net().double().append(nn.Linear(2, 2))},
+        {"model": net().half()},
+        {"rate": FixedSizeSampling(299, 20)},
+        {"sigma": 1e13},
+        {"sigma": 1e-12},
+        {"clip": [1.0] * 11 + [1e9]},
+        {"data": (torch.zeros(3, 4, device="meta"), torch.zeros(3))},
+        {"loss": lambda out, y: F.cross_entropy(out, y - 1, reduction="none")},
+        {"sigma": None, "target": (1, 1e-5)},
+        {"unit": "patient"},
+        {"unit": Unit("patient")},
+        {"unit": Unit.row(), "units": range(300)},
+        {"example": (torch.zeros(4), torch.tensor(0), torch.tensor(0))},
+        {"unit": Unit("patient", Neighbours.SUBSTITUTE), "units": range(300)},
+        {"loss": None, "objective": lambda model, x, y: x.sum(1)},
+        {"data": Watched(), "example": {"x": "text"}},
+    ],
+    ids=", ".join,
+)
+def test_what_cannot_be_used_is_said_before_anything_is_charged(given):
+    account = InMemoryAccount(Budget(100, 1e-3, allow_large_epsilon=True))
+    with pytest.raises(InvalidInput):
+        run(account=account, **given)
+    assert account.receipts == []
+
+
+def test_optimizers_that_do_not_fit_are_refused():
+    with pytest.raises(InvalidInput, match="no parameter"):
+        run(net().requires_grad_(False))
+    with pytest.raises(InvalidInput, match="not the model's"):
+        run(net(), optimizer=torch.optim.SGD(net().parameters(), lr=0.1))
+    with pytest.raises(InvalidInput, match="not a torch optimizer"):
+        run(net(), optimizer=0.1)
+    model = net()
+    with pytest.raises(Unsupported):
+        run(model, optimizer=torch.optim.LBFGS(model.parameters()))
+
+
+def test_data_that_cannot_be_sampled_are_refused():
+    class Stream(IterableDataset):
+        def __iter__(self):
+            yield from ()
+
+    for data in (Stream(), {"x": torch.zeros(3, 4), "y": torch.zeros(3)}):
+        with pytest.raises(Unsupported):
+            run(data=data)
+
+
+def test_errors_hold_no_data():
+    with pytest.raises(HubbubError) as caught:
+        run(data=([1.5], "secret"))
+    assert "secret" not in str(caught.value)
+    assert "1.5" not in str(caught.value)
+
+
+def test_learning_is_imported_without_torch():
+    code = (
+        "import sys, hubbub; hubbub.training; hubbub.training.PoissonSampling; dir(hubbub.training);"
+        "print(sorted({'torch', 'scipy'} & set(sys.modules)))"
+    )
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert out.stdout.strip() == "[]"
+    assert hubbub.training.make_private is make_private
+    with pytest.raises(AttributeError):
+        hubbub.training.nonsense  # noqa: B018 - the question is the test
+
+
+def test_a_large_epsilon_is_confirmed_also_where_sigma_is_given():
+    with pytest.raises(Refused, match="above 20"):
+        run(sigma=0.05, rate=1, allow_large_epsilon=False)
+    with pytest.raises(InvalidInput, match="allow_large_epsilon"):
+        run(allow_large_epsilon="yes")
+    assert next(iter(run(sigma=0.05, rate=1))) == 1
+    target = Budget(30, 1e-5, allow_large_epsilon=True)  # confirmed there
+    assert next(iter(run(sigma=None, target=target, allow_large_epsilon=False))) == 1
+
+
+@pytest.mark.filterwarnings("ignore")  # torch's own, of what is old
+@pytest.mark.parametrize("norm", [nn.utils.spectral_norm, nn.utils.parametrizations.spectral_norm])
+def test_spectral_norm_is_refused_for_what_it_does(norm):
+    """It writes how many calls there were, not who was in them, and nothing else listens."""
+    model = net()
+    norm(model[0])
+    with pytest.raises(Refused, match=r"spectral_norm.*how many calls"):
+        run(model)
+
+
+def test_spectral_norm_whose_estimate_stays_is_trained():
+    model = net()
+    nn.utils.parametrizations.spectral_norm(model[0]).parametrizations.eval()
+    before = model[0].parametrizations.weight[0]._u.clone()
+    run(model, steps=2).run(progress=False)
+    assert torch.equal(model[0].parametrizations.weight[0]._u, before)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_weights_that_a_hook_of_torch_computes_are_refused_for_that():
+    model = net()
+    nn.utils.weight_norm(model[0])
+    with pytest.raises(InvalidInput, match=r"computes its weight in a hook.*parametrizations"):
+        run(model)
+    model = net()
+    nn.utils.parametrizations.weight_norm(model[0])
+    run(model, steps=2).run(progress=False)

@@ -1,0 +1,26 @@
+"""Classifiers for scikit-learn's checks, which declare no classes: here they are the labels given."""
+
+import numpy as np
+
+from hubbub.estimators import GaussianNB, LogisticRegression
+
+__all__ = ["ToldGaussianNB", "ToldLogisticRegression"]
+
+
+class Told:
+    """Classes taken from the labels, as only a test on public rows may."""
+
+    def fit(self, X, y=None, *, units=None):  # noqa: N803 - scikit-learn's name
+        declared, self.classes = self.classes, self.classes if y is None else np.unique(np.asarray(y))
+        try:
+            return super().fit(X, y, units=units)
+        finally:
+            self.classes = declared
+
+
+class ToldLogisticRegression(Told, LogisticRegression):
+    pass
+
+
+class ToldGaussianNB(Told, GaussianNB):
+    pass
