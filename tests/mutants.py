@@ -12,14 +12,13 @@ the tests that run its line: those of its own test file first, then the quickest
 kills it, and so does one that takes far too long.
 
 Texts, annotations and decorators are left alone, and so is whatever is raised: errors are read by people.
-Survivors that change nothing, or nothing that matters, are listed with the reason in
-`tests/mutants_survivors.toml`; they do not count. Any other one is a test that is missing.
+A survivor that changes nothing, or nothing that matters, is marked beside the code: a comment above the
+statement, `# survives: ` and the reason. It does not count. Any other one is a test that is missing.
 """
 
 import argparse
 import ast
 import contextlib
-import fnmatch
 import gc
 import importlib.machinery
 import json
@@ -28,7 +27,6 @@ import resource
 import signal
 import sys
 import time
-import tomllib
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -39,7 +37,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent
 SOURCE = ROOT / "src" / "hubbub"
 PACKAGES = ("noise", "mechanisms", "accounting")
-LISTED = ROOT / "tests" / "mutants_survivors.toml"
+MARK = "# survives: "
 
 PASS_MARK = 0.9
 MOST_SECONDS = 20
@@ -391,39 +389,32 @@ def _progress(done: int, of: int, begun: float) -> None:
 # What is said
 
 
-def listed() -> list[dict[str, Any]]:
-    """The survivors that are known, each with its reason."""
-    entries = tomllib.loads(LISTED.read_text()).get("survivor", []) if LISTED.exists() else []
-    for entry in entries:
-        if not {"module", "change", "why"} <= entry.keys() or not entry["why"].strip():
-            sys.exit(f"a survivor without module, change or why: {entry}")
-    return entries
-
-
-def excuse(mutant: Mutant, entries: list[dict[str, Any]]) -> dict[str, Any] | None:
-    """The entry that lists the mutant; `function` and `change` may hold * and ?."""
-    for entry in entries:
-        if (
-            entry["module"] == mutant.module
-            and fnmatch.fnmatchcase(mutant.function, entry.get("function", "*"))
-            and fnmatch.fnmatchcase(mutant.change, entry["change"])
-            and entry.get("nth", mutant.nth) == mutant.nth
-        ):
-            return entry
-    return None
+def marks(module: str) -> set[int]:
+    """First lines of the statements that are marked: a comment right above says why mutants survive."""
+    lines = (SOURCE / module).read_text().splitlines()
+    marked, is_marked = set(), False
+    for number, line in enumerate(lines, 1):
+        text = line.strip()
+        if text.startswith("#"):
+            is_marked = is_marked or text.startswith(MARK)
+        elif is_marked and not text.startswith("@"):
+            marked.add(number)
+            is_marked = False
+    return marked
 
 
 def report(verdicts: dict[Mutant, str], *, is_whole: bool) -> bool:
-    """Print the score of each module and every survivor that is not listed; whether all scores are enough."""
-    entries = listed()
+    """Print the score of each module and every survivor that is not marked; return if all scores suffice."""
     by_module: dict[str, list[Mutant]] = defaultdict(list)
     for mutant in verdicts:
         by_module[mutant.module].append(mutant)
-    used, enough = [], True
+    enough, unmarked, needless = True, [], []
     for module, mutants in sorted(by_module.items()):
+        marked = marks(module)
         survived = [mutant for mutant in mutants if verdicts[mutant] == "survived"]
-        excused = [entry for mutant in survived if (entry := excuse(mutant, entries))]
-        used += excused
+        excused = [mutant for mutant in survived if mutant.lines.start in marked]
+        unmarked += [mutant for mutant in survived if mutant.lines.start not in marked]
+        needless += [f"{module}:{line}" for line in marked - {mutant.lines.start for mutant in excused}]
         missed = len(survived) - len(excused)
         counted = len(mutants) - len(excused)
         score = 1 - missed / counted if counted else 1.0
@@ -431,14 +422,12 @@ def report(verdicts: dict[Mutant, str], *, is_whole: bool) -> bool:
         stuck = sum(verdicts[mutant] == "stuck" for mutant in mutants)
         print(
             f"{module:28} {score:7.1%}  {len(mutants)} mutants, {missed} survived, "
-            f"{len(excused)} listed, {stuck} stuck"
+            f"{len(excused)} marked, {stuck} stuck"
         )
-    for mutant, verdict in verdicts.items():
-        if verdict == "survived" and not excuse(mutant, entries):
-            print(f"survived  {mutant}")
-    for entry in entries:
-        if is_whole and entry["module"] in by_module and entry not in used:
-            print(f"no longer survives, take it off the list: {entry['module']} {entry['change']}")
+    for mutant in unmarked:
+        print(f"survived  {mutant}")
+    for place in sorted(needless) if is_whole else []:
+        print(f"no mutant survives here any more, take the mark off: {place}")
     return enough
 
 

@@ -9,11 +9,11 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 from torch.utils.data import Dataset
-from training.test_operation_trace import follow
 
 from hubbub.errors import Refused
 from hubbub.training import make_private
 from training.late import FEATURES, Clock, Net, rows
+from training.test_operation_trace import follow
 from training.test_trainer import run
 
 WITHIN = "within a lot"

@@ -107,6 +107,7 @@ def _no_worse(one: Parts, other: Parts) -> bool:
     if len(one) != len(other) or any(
         type(a) is not type(b) for (a, _), (b, _) in zip(one, other, strict=True)
     ):
+        # survives: Only asked whether it is true.
         return False
     return all(
         isinstance(a, (Pure, Gaussian, Laplace)) and m <= n and _size(a) <= _size(b) and a.told <= b.told
@@ -115,6 +116,7 @@ def _no_worse(one: Parts, other: Parts) -> bool:
 
 
 def _size(part: Event) -> Fraction:
+    # survives: Sizes are compared with each other: what stands for none is free.
     return part.mu_squared if isinstance(part, Gaussian) else part.most or Fraction(0)
 
 
@@ -172,6 +174,7 @@ def shown(parts: Parts) -> str:
     rest = [(part, count) for part, count in parts if not isinstance(part, _ADDED)]
     shown = [f"{count} × ({part})" if count > 1 else str(part) for part, count in rest]
     together = Composition(tuple(pure))
+    # survives: Both bounds are shown alike: they are equal, or some 2^-128 apart.
     if together.told[1]:
         shown.insert(0, f"δ = {format_up(together.told[1])}")
     if pure or not rest:

@@ -16,10 +16,14 @@ __all__ = ["calibrate"]
 
 _CLOSE, _CLOSER = 1e-8, 2e-12
 """How far above the least the noise may be, relatively; without δ it is a matter of sums, and quick."""
+# survives: Up to which noise is looked for is free, as long as doubles hold it.
 _REACH = 200.0
 """Noise is looked for between e^-200 and e^200."""
+# survives: What stands for an infinite logarithm is free, if it is far.
 _FAR = 700.0
 """What stands for the logarithm of nothing, and of an infinite ε."""
+# survives: When steps begin to halve, and when they end, only decides how many are made: the last place is
+# returned only where the promise holds.
 _EASY, _MOST_STEPS = 8, 120
 """From so many steps on every other one halves what is left, so that it ends, whatever the curve."""
 
@@ -63,8 +67,11 @@ def calibrate(
     close = _CLOSE if chance else _CLOSER
     noise = _root(excess, max(-_REACH, min(_REACH, rough_log(parse_positive(guess, "guess")))), close)
     # ε and δ are bounded by themselves: the promise is checked as it will be read.
+    # survives: The first step on is free, if it is small.
     more = close / 2
+    # survives: An ε that is just the promised one keeps the promise; a hair more noise does, too.
     while family(Fraction(noise)).epsilon(chance) > most:
+        # survives: How fast steps grow is free.
         noise, more = noise * (1 + more), 2 * more
     return noise
 
@@ -74,29 +81,42 @@ def _root(excess: Callable[[float], float], start: float, close: float) -> float
     low = high = start
     at_low = at_high = excess(start)
     step = 0.5
+    # survives: Of just 0 the search begins a step further out, and comes to the same. The search begins
+    # a step further out, and comes to the same.
     while at_high > 0:
         low, at_low, high = high, at_high, high + step
+        # survives: That noise is not looked for further out is said a step later.
         if high > _REACH:
             raise _out_of_reach()
         at_high, step = excess(high), 2 * step
+    # survives: Of just 0 the search begins a step further out, and comes to the same.
     while at_low <= 0:
         high, at_high, low = low, at_low, low - step
+        # survives: That noise is not looked for further out is said a step later.
         if low < -_REACH:
             raise _out_of_reach()
         at_low, step = excess(low), 2 * step
     known = [(low, at_low), (high, at_high)]
     for tried in range(_MOST_STEPS):
         # Near enough to the other end, or to the root.
+        # survives: Just as close as is enough is not met by doubles, or needs one step more. Near
+        # the end both are about 0; how early it stops only decides how close it is.
         if high - low <= close or -at_high * (high - low) <= close * (at_low - at_high):
             break
+        # survives: When steps begin to halve is free. Through four points a curve is as good a
+        # guess as through three.
         middle = _inverse(known[-3:]) if tried < _EASY or tried % 2 else (low + high) / 2
+        # survives: A guess at an end is moved inside by the next line.
         if middle is None or not low < middle < high:
             # By false position: closer to the less noise, for which losses are computed sooner.
             middle = low + (high - low) * at_low / (at_low - at_high)
         # A hair to the safe side.
+        # survives: By how much a guess is moved to the safe side, and kept off the ends, is free. A
+        # guess beyond the end that holds is not met: it is moved by half of what is close enough.
         middle = min(middle + close / 2, high - close / 4)
         at = excess(middle)
         known.append((middle, at))
+        # survives: Of just 0 the end is a hair further out.
         if at > 0:
             low, at_low = middle, at
         else:
@@ -107,6 +127,7 @@ def _root(excess: Callable[[float], float], start: float, close: float) -> float
 def _inverse(points: list[tuple[float, float]]) -> float | None:
     """Where the parabola x(value) through three points has the value 0."""
     values = {at for _, at in points}
+    # survives: Of fewer different values it gives another guess, which is as free as any.
     if len(values) < 3:
         return None
     total = 0.0

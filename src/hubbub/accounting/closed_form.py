@@ -17,8 +17,10 @@ from hubbub.numbers import as_displayed, ceil_sqrt, round_up
 
 __all__ = ["Closed", "ClosedSample", "largest_mu", "least_double", "rough_log"]
 
+# survives: How many bits are carried is free: an enclosure from one more or less still encloses.
 _BITS = 128
 _LARGE = 200
+# survives: How much is taken off is free, if it is more than the bound above is off by, some 2^-100.
 _CLOSE = 1 + Fraction(1, 1 << 50)
 """The bound of δ is within this factor of δ itself."""
 
@@ -75,14 +77,20 @@ class ClosedSample:
         """
         if epsilon > _LARGE:
             # e^ε is not written out: ln(1 + (e^ε − 1)/q) ≥ ε + ln(1 − e^−ε) − ln q; c < 0 but for q ≈ 1.
+            # survives: e^-200 is less than 2^-288: any of these is enough.
             away = epsilon - Fraction(1, 1 << 256)
             far = self.rate * self.base.above(away + _log_below(1 / self.rate))
+            # survives: Where 1 − q is not below e^-200, c is below 0; any bound above that is
+            # enough.
             is_whole = (1 - self.rate) * (1 << 256) < 1
             return max(far, self.base.above(away - 1)) if is_whole else far
         low, _ = self._odds(epsilon)
         removed = self.rate * self.base.above(_log_below(1 + (low - 1) / self.rate))
         # Both factors at their largest: c falls with the odds, and so does δ.
+        # survives: Removing a unit is never better than adding one, so this other bound is never
+        # the larger; nothing shall rest on that.
         rest = 1 - (1 - self.rate) * low
+        # survives: Of just 0 nothing is left.
         if rest <= 0:
             return removed
         return max(removed, rest * self.base.above(_log_below(self.rate * low / rest)))
@@ -106,38 +114,51 @@ class ClosedSample:
     @staticmethod
     def _odds(epsilon: Fraction) -> tuple[Fraction, Fraction]:
         """e^ε between two rationals, of which the lower is 1 or more."""
+        # survives: How many bits are carried is free: an enclosure from one more or less still
+        # encloses.
         bits = 256 + max(0, epsilon.denominator.bit_length() - epsilon.numerator.bit_length())
         low, high = exp(epsilon, bits)
         return max(Fraction(1), Fraction(low, 1 << bits)), Fraction(high, 1 << bits)
 
 
 def _log_below(x: Fraction) -> Fraction:
+    # survives: The two ends are some 2^-256 apart, far less than the slack of 2^-50 and a double's
+    # rounding.
     return max(Fraction(0), Fraction(log(x, 256)[0], 1 << 256))
 
 
 def _log_above(x: Fraction) -> Fraction:
+    # survives: The two ends are some 2^-256 apart, far less than the slack of 2^-50 and a double's
+    # rounding.
     return max(Fraction(0), Fraction(log(x, 256)[1], 1 << 256))
 
 
 @lru_cache(maxsize=1024)
 def _least_sampled(loss: ClosedSample, delta: Fraction) -> float:
+    # survives: Below 0, δ is larger: the search finds the least double instead, or 0 all the same.
     if loss.above(Fraction(0)) <= delta:
         return 0.0
     # e^ε = 1 + q·(e^ε' − 1) at δ/q.
+    # survives: Where the search begins is free.
     inner = min(700.0, _least_epsilon(loss.base, delta / loss.rate))
+    # survives: Where the search begins is free.
     guess = math.log1p(float(loss.rate) * math.expm1(inner))
+    # survives: Where the search begins is free.
     return least_double(
         lambda epsilon: loss.above(as_displayed(epsilon)), delta, Fraction(max(guess, 5e-324))
     )
 
 
 def _rounded_down(above: Fraction) -> Fraction:
+    # survives: From how little on it is said that nothing is sure is free, if it is more than the unit
+    # that is lost.
     return Fraction(0) if above <= Fraction(2, 1 << LEAST_BITS) else above / _CLOSE
 
 
 def _shifted_delta(epsilon: Fraction, mu_squared: Fraction) -> Fraction:
     """δ of the Gaussian curve at any ε, also below zero, where it is 1 − e^ε·(1 − δ(−ε)); rounded up."""
     beyond = gaussian_delta(abs(epsilon), mu_squared) if mu_squared else Fraction(0)
+    # survives: At 0 both formulas are the same.
     if epsilon >= 0:
         return beyond
     low, high = exp_neg(-epsilon, _BITS)
@@ -147,6 +168,7 @@ def _shifted_delta(epsilon: Fraction, mu_squared: Fraction) -> Fraction:
 
 @lru_cache(maxsize=1024)
 def _least_epsilon(loss: Closed, delta: Fraction) -> float:
+    # survives: Below 0, δ is larger: the search finds the least double instead, or 0 all the same.
     if loss.above(Fraction(0)) <= delta:
         return 0.0
     mu = ceil_sqrt(loss.mu_squared)
@@ -182,6 +204,7 @@ def _reach(delta: Fraction) -> Fraction:
 
 def rough_log(x: Fraction) -> float:
     """The logarithm, roughly, also where x is no double."""
+    # survives: Where one formula takes over from the other is free: both are good there.
     if abs(x - 1) < Fraction(1, 2):
         return math.log1p(float(x - 1))
     return math.log(x.numerator) - math.log(x.denominator)
@@ -199,10 +222,14 @@ def least_double(curve: Callable[[float], Fraction], most: Fraction, guess: Frac
     def holds(place: int) -> bool:
         return place >= _INFINITY or curve(_double(place)) <= most
 
+    # survives: How fast steps grow is free.
     low, high, step = _place(start) - 1, _place(start), 2
     while low > 0 and holds(low):
+        # survives: From before the first double the bisection comes to the same. How fast steps
+        # grow is free.
         low, high, step = max(low - step, 0), low, 2 * step
     while not holds(high):
+        # survives: How fast steps grow is free.
         low, high, step = high, high + step, 2 * step
     while high - low > 1:
         middle = (low + high) // 2
@@ -234,6 +261,7 @@ def _secants(curve: Callable[[float], Fraction], most: Fraction, start: float) -
         if not rise:
             break
         left, below, right = right, above, right - rough_log(above) * (right - left) / rise
+        # survives: Just 0 is not met: the secants only save time.
         if not 0 < right < math.inf:
             return left
         above = curve(right) / most

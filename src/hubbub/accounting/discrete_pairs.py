@@ -43,6 +43,7 @@ LEAST = 1e-300
 """Masses below it may be missing or wrong; who needs an upper bound adds it for each cell."""
 
 _UNIT = 2.0**-53
+# survives: Where one formula takes over from the other is free: both are good there.
 _SERIES = 0.5
 """Up to here (in half-widths times distance) a cell's normal mass is summed by a series."""
 
@@ -111,10 +112,13 @@ def normal_cells(left: Doubles, right: Doubles, half: Doubles) -> Normal:
     """
     place = left / 2 + right / 2
     size = half * (np.abs(place) + 6)
+    # survives: Where one formula takes over from the other is free: both are good there.
     narrow = size <= _SERIES
     share = np.empty(place.size)
     # Most cells are so narrow that few terms are enough.
+    # survives: Where one formula takes over from the other is free: both are good there.
     for some in (size <= _SERIES / 16, narrow & (size > _SERIES / 16)):
+        # survives: A few terms more.
         share[some] = 2 * half[some] * _bulge(place[some], half[some], float(size[some].max(initial=0.0)))
     wide = ~narrow
     flip = right[wide] <= 0
@@ -138,12 +142,15 @@ def _bulge(z: Doubles, half: Doubles, size: float) -> Doubles:
     total = np.ones(z.size)
     square, before, now, scale = half * half, np.ones(z.size), z, np.ones(z.size)
     j, rest = 1, size * size / 6
+    # survives: When the series is cut is free, if what is left is below 2^-55.
     while rest > 2.0**-60:
         even = z * now - (2 * j - 1) * before
         before, now = even, z * even - 2 * j * now
         scale = scale * square / ((2 * j) * (2 * j + 1))
         total += even * scale
         j += 1
+        # survives: When the series is cut is free, if what is left is below 2^-55. When the series
+        # is cut is free: here a few terms later.
         rest *= size * size / ((2 * j) * (2 * j + 1))
     return total
 
@@ -223,7 +230,9 @@ class DiscretePair:
         """K(z) = ln Σ p·e^(zL), good relatively also where small."""
         losses, p, _ = self._sorted
         out = np.empty(z.shape, dtype=np.complex128)
+        # survives: Where one formula takes over from the other is free: both are good there.
         small = float(max(1.0, np.abs(z.real).max(initial=0.0)) * np.abs(losses).max()) < 30
+        # survives: How many points are worked on at a time changes none of them.
         batch = max(1, _BATCH // losses.size)
         for start in range(0, z.size, batch):
             some = z[start : start + batch]
@@ -242,11 +251,16 @@ class DiscretePair:
         losses, p, _ = self._sorted
         power = c * losses
         peak = float(power.max())
+        # survives: Where one formula takes over from the other is free: both are good there.
         if c * float(np.abs(losses).max()) < 30:
             return float(self.log_moment(np.array([complex(c)]))[0].real)
+        # survives: Where one formula takes over from the other is free: both are good there.
         if peak < 700:
             terms = p * np.expm1(power)
+            # survives: How much is allowed for rounding is free, if it is some units more than
+            # is lost.
             return math.log1p(float(terms.sum()) + 64 * _UNIT * float(np.abs(terms).sum()))
+        # survives: How much is allowed for rounding is free, if it is some units more than is lost.
         return (math.log(float((p * np.exp(power - peak)).sum())) + peak) * (1 + 64 * _UNIT)
 
     def derivatives(self, c: float) -> tuple[float, float, float]:
@@ -270,7 +284,9 @@ class DiscretePair:
         losses, p, q = losses[inside], p[inside], q[inside]
         place = np.searchsorted(edges, losses) - 1
         ours, theirs = (np.bincount(place, weights=w, minlength=cells).astype(np.float64) for w in (p, q))
+        # survives: The loss of an empty cell does not count.
         loss = np.where(np.isfinite(edges[1:]), edges[1:], edges[:-1])
+        # survives: How much is allowed for rounding is free, if it is some units more than is lost.
         unsure = np.full(cells, (self.precision + 16 * _UNIT) * size)
         # −ln of the mean of e^−L, from the least loss of the cell on: no exponent is above zero.
         losses, p, place = losses[p > 0], p[p > 0], place[p > 0]
@@ -289,6 +305,7 @@ class DiscretePair:
                 np.log(ours[wide]) - np.log(theirs[wide]),
                 losses[first][~near] - np.log(rest / ours[wide]),
             )
+        # survives: How much is allowed for rounding is free, if it is some units more than is lost.
         unsure[wide] += 4 * self.accuracy + 1024 * _UNIT
         return Masses(ours, theirs, loss, np.full(cells, self.accuracy + 8 * _UNIT), unsure)
 
@@ -348,6 +365,7 @@ def discrete_laplace(scale: Fraction | float, shift: int) -> DiscretePair:
     # All x ≤ 0 have one loss, and all x ≥ shift.
     p = math.tanh(0.5 / s) * np.exp((x - shift) / s)
     p[0], p[-1] = np.exp(-shift / s) / (1 + math.exp(-1 / s)), 1 / (1 + math.exp(-1 / s))
+    # survives: How much is allowed for rounding is free, if it is some units more than is lost.
     accuracy = _UNIT * (16 + 4 * min(shift / s, 700.0))
     return DiscretePair(_floats((2 * x - shift) / s), _floats(p), _floats(p[::-1]), accuracy=accuracy)
 
@@ -368,6 +386,7 @@ def discrete_gaussian(variance: Fraction | float, shift: int) -> DiscretePair:
     p /= p.sum()
     losses = shift * (2 * x - shift) / twice
     # An exponent of up to 750 is rounded.
+    # survives: How much is allowed for rounding is free, if it is some units more than is lost.
     return DiscretePair(_floats(losses), _floats(p), _floats(p[::-1]), accuracy=2048 * _UNIT, open=shift > 0)
 
 

@@ -394,7 +394,9 @@ class BoundedRangePair(Smooth):
         left, right = inner[:-1], inner[1:]
         share = np.expm1((left - right) / 2) / math.expm1(-w)
         p, q = share * np.exp((right - w) / 2), share * np.exp(-(left + w) / 2)
+        # survives: How much is allowed for rounding is free, if it is some units more than is lost.
         accuracy = np.full(p.size, _UNIT * (24 + 2 * min(w, 700.0)))
+        # survives: How much is allowed for rounding is free, if it is some units more than is lost.
         return Masses(p, q, left / 2 + right / 2, accuracy, np.full(p.size, 16 * _UNIT * min(4 * w, w + 1)))
 
 
@@ -410,7 +412,10 @@ def mirror_pair(base: GaussianPair | DiscretePair | SubsampledPair) -> "Discrete
         return MirroredPair(base)
     positive = [(loss, p, q) for loss, p, q in zip(base.losses, base.p, base.q, strict=True) if loss > 0]
     losses, p, q = zip(*positive, strict=True) if positive else ((), (), ())
+    # survives: What is left is less than 0 by rounding only; a mass of some units less than nothing is
+    # within what is allowed for.
     rest = max(0.0, 1 - math.fsum(p) - math.fsum(q) - base.certain)
+    # survives: How much is allowed for rounding is free, if it is some units more than is lost.
     return DiscretePair(
         (*losses, *(-loss for loss in losses), 0.0),
         (*p, *q, rest),
@@ -444,6 +449,7 @@ class MirroredPair:
     def atoms(self) -> Doubles:
         """Those of the pair, on both sides, and 0."""
         above = self.base.atoms[self.base.atoms > 0]
+        # survives: A pair with a density has one atom above 0, if any.
         return np.concatenate([-above[::-1], [0.0], above])
 
     @property
@@ -462,6 +468,9 @@ class MirroredPair:
         """The mass of no loss, and how far off it may be."""
         whole = self.base.masses(np.array([0.0, math.inf]))
         p, q = float(whole.p[0]), float(whole.q[0])
+        # survives: What is left is less than 0 by rounding only; a mass of some units less than
+        # nothing is within what is allowed for. How much is allowed for rounding is free, if it is
+        # some units more than is lost.
         return max(0.0, 1 - p - q), (p + q) * (float(whole.accuracy[0]) + 4 * _UNIT)
 
     def masses(self, edges: Doubles) -> Masses:
@@ -477,16 +486,27 @@ class MirroredPair:
         rest, off = self._rest
         p, q = p + np.where(holds_none, rest, 0.0), q + np.where(holds_none, rest, 0.0)
         loss = np.where(edges[:-1] >= 0, up.loss, low.loss)
+        # survives: What the parts allow for is many units more than they lose: two sums more fit
+        # in. How much is allowed for rounding is free, if it is some units more than is lost.
         accuracy = np.maximum(up.accuracy, low.accuracy) + 4 * _UNIT
+        # survives: From an edge of 0 on both sides allow for as much.
         unsure = np.where(edges[:-1] >= 0, up.unsure, low.unsure)
         for k in np.flatnonzero(holds_none):
             # From both sides and no loss: P − Q is small beside either, and is summed by itself.
             sides = [(float(side.p[k]), float(side.loss[k])) for side in (up, low) if side.p[k] > 0]
             apart = math.fsum(-mass * math.expm1(-value) for mass, value in sides)
+            # survives: Without any mass, or with one that is lost in rounding, the loss does
+            # not count.
             loss[k] = math.log1p(apart / q[k]) if q[k] > 0 and apart > -q[k] else 0.0
             widest = max((abs(value) for _, value in sides), default=0.0)
+            # survives: A cell around 0 that holds nothing at all is not met: its edges are
+            # apart.
             missed = off / p[k] if p[k] > 0 else 1.0
             accuracy[k] += missed
+            # survives: How much is allowed for rounding is free, if it is some units more than
+            # is lost. How much is allowed for rounding is free, if it is some units more than
+            # is lost: both sides allow for theirs already. Where a loss is above 1, more is
+            # allowed for than need be.
             unsure[k] = float(up.unsure[k] + low.unsure[k]) + (missed + 32 * _UNIT) * min(1.0, widest)
         return Masses(p, q, loss, accuracy, unsure)
 
@@ -526,12 +546,15 @@ class SubsampledGroupPair(Smooth):
     def _table(self) -> tuple[Doubles, Doubles]:
         """Scores, and the log-ratio at each."""
         mu = math.sqrt(self.mu_squared)
+        # survives: Where the table ends is free, as long as less than 1e-300 lies beyond: here 42
+        # deviations are more than the law of the group needs.
         score = mu * np.linspace(-42.0, 42.0 + self.size * mu, _TABLE)
         return score, self._mixed(self._alone(score))[0]
 
     @property
     def outline(self) -> Doubles:
         """Losses at scores evenly apart."""
+        # survives: How many losses outline the law is free.
         ratio = np.unique(self._table[1][::4])
         return -ratio[::-1] if self.added else ratio
 
@@ -549,7 +572,9 @@ class SubsampledGroupPair(Smooth):
             w * one.p for w, one in zip(self._weights[1:], alone, strict=True)
         )
         errors = np.stack([np.zeros(plain.p.size), *(one.unsure for one in alone)])
+        # survives: How much is allowed for rounding is free, if it is some units more than is lost.
         unsure = (share * errors).sum(axis=0) + 64 * _UNIT * self.size * (1 + np.abs(ratio))
+        # survives: How much is allowed for rounding is free, if it is some units more than is lost.
         accuracy = np.max([one.accuracy for one in alone], axis=0) + 32 * _UNIT * self.size
         if self.added:
             return Masses(plain.q[::-1], both[::-1], -ratio[::-1], accuracy[::-1], unsure[::-1])
@@ -557,6 +582,7 @@ class SubsampledGroupPair(Smooth):
 
     def _mixed(self, losses: Doubles) -> tuple[Doubles, Doubles]:
         """From the loss of each number sampled: the mixture's, ln Σ w_j·e^ℓ_j, and each one's share."""
+        # survives: Where one formula takes over from the other is free: both are good there.
         small = np.abs(losses).max(axis=0) < 1
         weight = self._weights[:, None]
         with np.errstate(divide="ignore"):
@@ -576,12 +602,17 @@ class SubsampledGroupPair(Smooth):
         """The score at which the log-ratio is this, as closely as doubles tell; ±∞ beyond what counts."""
         score, known = self._table
         x = np.interp(ratio, known, score)
+        # survives: What lies at the end of the table is set to −∞ after all.
         inside = (ratio > known[0]) & (ratio < known[-1])
+        # survives: How many steps are made is free, once they have come to rest.
         for _ in range(8):
             # Newton; the log-ratio is convex and rising, and its slope is the mean number sampled.
             found, share = self._mixed(self._alone(x[inside]))
             slope = np.arange(self.size + 1) @ share
+            # survives: It guards a division by 0 where no one of the group is sampled.
             move = (ratio[inside] - found) / np.maximum(slope, 1e-300)
+            # survives: Where a step is cut is free.
             x[inside] = (x[inside] + move).clip(score[0], score[-1])
+        # survives: Between the last two places of the table, 42 deviations out, there is nothing.
         x = np.where(ratio <= known[0], -math.inf, np.where(ratio >= known[-1], math.inf, x))
         return np.asarray(np.maximum.accumulate(x))

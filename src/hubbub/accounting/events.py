@@ -380,6 +380,7 @@ class Finite(Event):
     @property
     def most(self) -> Fraction | None:
         """The largest log-ratio either way; None where an outcome is impossible under one law."""
+        # survives: Both laws are as long as each other: the door checked it.
         both = [(a, b) for a, b in zip(self.p, self.q, strict=True) if a or b]
         if any(not a or not b for a, b in both):
             return None
@@ -394,7 +395,9 @@ class Finite(Event):
         """Where an outcome is impossible under one law, (ε, δ) of all other outcomes and of these."""
         if self.most is not None:
             return self
+        # survives: Both laws are as long as each other: the door checked it.
         both = [(a, b) for a, b in zip(self.p, self.q, strict=True) if a and b]
+        # survives: Both laws are as long as each other: the door checked it.
         lone = [
             sum((a for a, b in zip(*laws, strict=True) if not b), Fraction(0))
             for laws in ((self.p, self.q), (self.q, self.p))
@@ -513,6 +516,7 @@ class SubsampledGroup(Event):
         """By convexity, from the members sampled all or none."""
         if self.size > _MOST_GROUP:
             return Gaussian(self.size**2 * self.mu_squared).renyi(alpha)
+        # survives: Where e^x would overflow, another bound is returned.
         grown = [
             math.comb(self.size, j)
             * above(self.rate) ** j
@@ -521,6 +525,7 @@ class SubsampledGroup(Event):
             for j in range(1, self.size + 1)
         ]
         most = Gaussian(self.size**2 * self.mu_squared).renyi(alpha)
+        # survives: Where one bound takes over from the other is free: both hold.
         if (alpha - 1) * most > 700:
             return most
         return max(5e-324, math.log1p(math.fsum(grown)) / (alpha - 1) * CLOSE)
@@ -548,6 +553,7 @@ def _sampled_renyi(part: Subsampled, alpha: float) -> float:
     alone = part.base.renyi(alpha)
     # The power mean of a mixture is no more than the mixture of the powers.
     grown = c * alone
+    # survives: Where one bound takes over from the other is free: both hold.
     mixed = (grown if grown > 700 else math.log1p(rate * math.expm1(grown))) / c * CLOSE
     found = min(alone, mixed)
     if part.most is not None:
@@ -556,6 +562,8 @@ def _sampled_renyi(part: Subsampled, alpha: float) -> float:
         sigma = root_inverse(part.base.mu_squared, up=True)
         one = (np.array([rate]), np.array([sigma]), np.ones(1))
         try:
+            # survives: Nodes that would do for z off the real line, too, or a few less: the
+            # error they bound is added.
             nodes = [SampledGaussians(*one, added=added).quadrature(c, 0.0) for added in (False, True)]
         except Uncertified:
             return found

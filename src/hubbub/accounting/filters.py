@@ -226,6 +226,7 @@ class DeltaSplit:
         rest = (1 - parts - mu) * budget.delta
         room = _room(at, (rest,) * len(at))
         if around is None:
+            # survives: Without a delta there is nothing to divide, whichever order is the best.
             best = max(range(len(at)), key=lambda j: (budget.epsilon + (room[j] or 0)) / at[j])
         else:
             wanted = parse_rational(around, "around")
@@ -346,12 +347,15 @@ class PrivacyFilter:
 
     def left(self) -> Remaining:
         """What one more charge may cost, rounded down."""
+        # survives: Only what fits counts, and the search finds as much.
         sure = Fraction(0) if self.spent.epsilon is None else self.epsilon - self.spent.epsilon
+        # survives: From how little on it is said that something is left is free.
         small = self.epsilon / (1 << 24)
 
         def pure(epsilon: Fraction) -> bool:
             return self.allows(ComposableCost.of(epsilon, orders=self.orders))
 
+        # survives: The search finds 0 or more. Of nothing left nothing fits, either way.
         return Remaining(
             # The rest of the pure sum exactly, unless more fits by Rényi, or the sum is too long to be exact.
             max(sure if sure > 0 and pure(sure) else Fraction(0), _largest(pure, small)),
@@ -392,11 +396,13 @@ class PrivacyFilter:
     def _fits(self, total: ComposableCost) -> bool:
         """The rule of docs/proofs/filters.md: the pure sum, or μ², or the orders together."""
         if total.delta > self.split.approximate:
+            # survives: Only asked whether it is true.
             return False
         if total.epsilon is not None and total.epsilon <= self.epsilon:
             return True
         if self.split.gaussian and total.mu_squared is not None:
             # No noise at all costs nothing, and has no Gaussian curve.
+            # survives: It is compared with a share above 0.
             cost = gaussian_delta(self.epsilon, total.mu_squared) if total.mu_squared else 0
             if cost <= self.split.gaussian:
                 return True
@@ -488,6 +494,7 @@ def _room(orders: tuple[Fraction, ...], deltas: tuple[Fraction, ...]) -> tuple[F
 
     Proof: docs/proofs/filters.md, "From Rényi to (ε, δ)"
     """
+    # survives: Lengths were checked when the costs were made.
     return tuple(
         (Fraction(log(alpha / (alpha - 1), _BITS)[0]) + log(alpha * delta, _BITS)[0] / (alpha - 1)) / _ONE
         if delta
@@ -499,6 +506,7 @@ def _room(orders: tuple[Fraction, ...], deltas: tuple[Fraction, ...]) -> tuple[F
 def _alone(total: ComposableCost, deltas: tuple[Fraction, ...]) -> list[tuple[Fraction, Fraction]]:
     """Of each order α with a share and a finite sum: α−1, and the least ε at which it fits by itself."""
     room = _room(total.orders, deltas)
+    # survives: Lengths were checked when the costs were made.
     return [
         (alpha - 1, figure - space)
         for alpha, space, figure in zip(total.orders, room, total.renyi, strict=True)
@@ -512,8 +520,10 @@ def _fit_together(alone: list[tuple[Fraction, Fraction]], epsilon: Fraction) -> 
     Guarantee: true only if Σ δ(α)/δ'(α) ≥ 1, with δ(α) the order's share, and δ'(α) what its sum costs at ε.
     Proof: docs/proofs/filters.md, "Many orders at once"
     """
+    # survives: Where they are equal that order's part of the work is just 1.
     if any(least <= epsilon for _, least in alone):
         return True
+    # survives: A sum of irrational numbers, rounded down, is not just 1.
     return sum(exp_neg(power * (least - epsilon), _BITS)[0] for power, least in alone) >= _ONE
 
 
@@ -523,7 +533,10 @@ def _reached(total: ComposableCost, deltas: tuple[Fraction, ...]) -> Fraction | 
     if not alone:
         return total.epsilon
     unit = Fraction(1, 1 << 40)
+    # survives: From a larger upper end the bisection comes to the same. A reading of next to nothing
+    # may be rounded up by a unit or two of 2^-40 more.
     low, high = -1, max(0, -(-min(least for _, least in alone) // unit))
+    # survives: A reading that is rounded up by one unit of 2^-40 more is still one.
     while high - low > 1:
         middle = (low + high) // 2
         low, high = (low, middle) if _fit_together(alone, middle * unit) else (middle, high)
@@ -534,11 +547,13 @@ def _largest(fits: Callable[[Fraction], bool], small: Fraction) -> Fraction:
     """About the largest that fits, five digits of it, rounded down; 0 where `small` does not."""
     if not fits(small):
         return Fraction(0)
+    # survives: Where the search begins is free; what it gives fits.
     power, beyond = 0, 64
     while beyond - power > 1:
         middle = (power + beyond) // 2
         power, beyond = (middle, beyond) if fits(small * (1 << middle)) else (power, middle)
     best = step = small * (1 << power)
+    # survives: How many digits are found is free; what it gives fits.
     for _ in range(17):
         step /= 2
         best += step if fits(best + step) else 0
@@ -550,6 +565,8 @@ def _figure(value: Any, name: str) -> Fraction | None:
     if value is None:
         return None
     # Sums come here again and again: what needs no check is not checked.
+    # survives: It only spares a check, which 0 would pass. It only spares a check, which these numbers
+    # would pass.
     exact = value if type(value) is Fraction and value.numerator >= 0 else parse_nonnegative(value, name)
     if exact.numerator > _MOST * exact.denominator:
         return None

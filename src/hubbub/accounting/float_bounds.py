@@ -33,6 +33,7 @@ __all__ = [
 Complexes = NDArray[np.complex128]
 Doubles = NDArray[np.float64]
 
+# survives: Where one formula takes over from the other is free: both are good there.
 _FAR = 700.0
 
 
@@ -49,6 +50,7 @@ def log1p(x: Complexes) -> Complexes:
     real, imaginary = x.real, x.imag
     small = np.abs(x) < 0.5
     with np.errstate(divide="ignore"):
+        # survives: What stands where the other formula is taken is free.
         size = np.where(
             small, np.log1p(np.where(small, real * (2 + real) + imaginary**2, 0.0)) / 2, np.log(np.abs(1 + x))
         )
@@ -93,6 +95,7 @@ def unmixed(ratio: Doubles, rate: float) -> Doubles:
     return np.asarray(np.where(ratio > 1, high, np.where(ratio >= -0.5, middle, low)))
 
 
+# survives: How many bits are carried is free: an enclosure from one more or less still encloses.
 _BITS = 128
 
 
@@ -110,6 +113,7 @@ def below(exact: Fraction) -> float:
 
 def usable(number: float) -> float:
     """A number with all its digits; others are left to divergences."""
+    # survives: One more or less is the same double, or a limit that is free.
     if not 1e-290 < number < 1e290:
         raise Uncertified
     return number
@@ -152,6 +156,7 @@ def group_delta(epsilon: Fraction, delta: Fraction, k: int) -> Fraction:
     if k * epsilon > _MOST_EPSILON:
         return Fraction(1)
     # As many bits more as ε is small, for e^ε − 1 is as small.
+    # survives: How many bits are carried is free: an enclosure from one more or less still encloses.
     bits = 256 + max(0, epsilon.denominator.bit_length() - epsilon.numerator.bit_length())
     top = exp(k * epsilon, bits)[1] - (1 << bits)
     bottom = exp(epsilon, bits)[0] - (1 << bits)

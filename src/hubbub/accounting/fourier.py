@@ -28,16 +28,23 @@ __all__ = ["Explicit", "Integral"]
 Complexes = NDArray[np.complex128]
 Doubles = NDArray[np.float64]
 
+# survives: How far the integrand is followed is free: what is cut off is bounded, and added.
 _FAR = 30.0
 """How far beyond where moments tell its decay the integrand is followed, if need be."""
+# survives: How far the integrand is followed is free: what is cut off is bounded, and added.
 _FOLLOW = 31.0
 """The integrand is followed down to e^-31 of its peak."""
+# survives: How small aliases are kept is free: they are bounded, and taken off below.
 _ALIAS = 25.0
 """Aliases are kept below e^-25 of δ: they widen the certified gap, nothing else."""
+# survives: How much is allowed for rounding is free, if it is some units more than is lost.
 _ROUNDING = 2.0**-48
 _TINY = 1e-290
+# survives: From how many points on it is left to others is free.
 _MOST_POINTS = 200_000
+# survives: Any tilt is valid.
 _SMALLEST_TILT, _LARGEST_TILT = -8, 12
+# survives: Any tilt is valid.
 _ROUGH = 0.07
 """As close to the best tilt, as a share, is close enough."""
 
@@ -105,11 +112,13 @@ class Integral:
         root = _root(contour, near, delta)
         total = contour.at(root)
         slope = contour.slope(root)
+        # survives: A root below 0 by more than the error is not met: then δ is met at 0.
         above = max(0.0, root + 2 * (total.error + _ROUNDING * delta) / slope)
         below = root - 2 * (total.error + total.aliases + _ROUNDING * delta) / slope
         high, low = contour.at(above), contour.at(max(0.0, below))
         if not high.value + high.error <= delta:
             raise Uncertified
+        # survives: A lower bound of 0 says nothing, sure or not.
         sure = below > 0 and low.value - low.error - low.aliases >= delta
         return (below if sure else 0.0), above
 
@@ -119,6 +128,7 @@ class Integral:
         for part, count in self.explicit:
             total += count * np.array(part.derivatives(c))
         if self.sampled is not None:
+            # survives: They only choose the tilt, and any is valid.
             nodes = self.sampled.quadrature(c, 0.0, rough=True)
             counts = self.sampled.counts
             total += (counts @ nodes.moments, counts @ nodes.mean, counts @ nodes.variance)
@@ -139,6 +149,7 @@ class Integral:
         """A looser upper bound of δ(ε) that needs no decay: e^(K(c) − cε)·c^c/(1+c)^(1+c) at the best c."""
         c = self._tilt(lambda c: self._derivatives(c)[1] - math.log1p(1 / c) - epsilon)
         power = self.moment(c) - c * epsilon + c * math.log(c) - (1 + c) * math.log1p(c)
+        # survives: How much is allowed for rounding is free, if it is some units more than is lost.
         power += _ROUNDING * (1 + c * epsilon + (1 + c) * math.log1p(c))
         return max(_TINY, math.exp(min(0.0, power)))
 
@@ -150,6 +161,7 @@ class Integral:
         """The logarithm of δ at that ε, by the saddle-point formula."""
         moment, mean, variance = self._derivatives(c)
         epsilon = mean - 1 / c - 1 / (1 + c)
+        # survives: It only chooses the tilt, and any is valid.
         curve = variance + c**-2 + (1 + c) ** -2
         return moment - c * epsilon - math.log(c * (1 + c)) - math.log(2 * math.pi * curve) / 2
 
@@ -161,43 +173,80 @@ class Integral:
             # Far out it grows faster than false position can follow.
             return math.asinh(rising(math.exp(log_tilt)))
 
+        # survives: Any tilt is valid, and the tests ask for one that is about right, in a few
+        # steps.
         low = high = 1.5
         at_low = at_high = value(low)
         # Outwards by steps, because far tilts are dear; then by false position.
+        # survives: Any tilt is valid, and the tests ask for one that is about right, in a few
+        # steps.
         while at_high < 0 and high < _LARGEST_TILT:
+            # survives: Any tilt is valid, and the tests ask for one that is about right, in a
+            # few steps.
             low, at_low, high = high, at_high, high + 1
             at_high = value(high)
+        # survives: Any tilt is valid, and the tests ask for one that is about right, in a few
+        # steps.
         while at_low > 0 and low > _SMALLEST_TILT:
+            # survives: Any tilt is valid, and the tests ask for one that is about right, in a
+            # few steps.
             high, at_high, low = low, at_low, low - 1
             at_low = value(low)
+        # survives: Any tilt is valid, and the tests ask for one that is about right, in a few
+        # steps.
         best = low if abs(at_low) < abs(at_high) else high
+        # survives: Any tilt is valid, and the tests ask for one that is about right, in a few
+        # steps.
         for _ in range(6):
+            # survives: Any tilt is valid, and the tests ask for one that is about right, in a
+            # few steps.
             if high - low < _ROUGH or not at_low < 0 < at_high:
                 break
+            # survives: Any tilt is valid, and the tests ask for one that is about right, in a
+            # few steps.
             middle = low + (high - low) * min(0.9, max(0.1, at_low / (at_low - at_high)))
+            # survives: Any tilt is valid, and the tests ask for one that is about right, in a
+            # few steps.
             at, moved, best = value(middle), abs(middle - best), middle
+            # survives: Any tilt is valid, and the tests ask for one that is about right, in a
+            # few steps.
             if moved < _ROUGH:
                 break
             # An end that stays is made to count less.
+            # survives: Any tilt is valid, and the tests ask for one that is about right, in a
+            # few steps.
             low, at_low, high, at_high = (
                 (middle, at, high, at_high / 2) if at < 0 else (low, at_low / 2, middle, at)
             )
+        # survives: Any tilt is valid, and the tests ask for one that is about right, in a few
+        # steps.
         return math.exp(best)
 
     def _contour(self, tilt: float, epsilon: float) -> "_Contour":
         """The integrand along Re z = tilt, followed until it is shown to have vanished."""
         moment, _, variance = self._derivatives(tilt)
         aliases = _aliases(self, tilt, epsilon, moment)
+        # survives: How far the integrand is followed is free: what is cut off is bounded, and
+        # added.
         reach = math.sqrt(2 * _FOLLOW / variance)
         if self.sampled is None:
             return _Contour(self, tilt, aliases, reach=reach, nodes=None)
+        # survives: Nodes that are a little fewer or more: the core bounds what it bounds.
         core = self.sampled.quadrature(tilt, 0.0).core()
+        # survives: How far the integrand is followed is free: what is cut off is bounded, and
+        # added.
         while self._known(core, reach) > -_FOLLOW and reach < _FAR * core.turn:
+            # survives: How far the integrand is followed is free: what is cut off is bounded,
+            # and added.
             reach *= 1.1
         # The last point lies within a step of the reach. If that is too far, what moments tell must do.
+        # survives: How far the integrand is followed is free: what is cut off is bounded, and
+        # added.
         near = max(min(reach, core.turn), math.sqrt(2 * _FOLLOW / variance))
         for until in (reach, near):
             with contextlib.suppress(Uncertified):
+                # survives: Nodes for a little more or less than is followed: their error,
+                # which is bounded, is far below rounding.
                 nodes = self.sampled.quadrature(tilt, 1.01 * until + 4 * math.pi / aliases[0])
                 return _Contour(self, tilt, aliases, reach=until, nodes=nodes)
         raise Uncertified
@@ -205,7 +254,9 @@ class Integral:
     def _known(self, core: Core | None, t: float) -> float:
         """A proved upper bound of the logarithm of the integrand at t against its peak, falling in t."""
         total = sum(count * part.decay(t) for part, count in self.explicit)
+        # survives: There is a core just if there are sampled steps.
         if core is not None and self.sampled is not None:
+            # survives: At the turn both bounds hold.
             total += float(self.sampled.counts @ (core.near(t) if t < core.turn else core.far(t)))
         return total
 
@@ -225,6 +276,7 @@ class _Contour:
         self.tilt = tilt
         period, self._alias = aliases
         self.step = 2 * math.pi / period
+        # survives: One point more.
         count = math.ceil(reach / self.step) + 1
         if count > _MOST_POINTS:
             raise Uncertified
@@ -253,13 +305,16 @@ class _Contour:
         scale = self.step / math.pi
         value = scale * float(terms.real.sum())
         # Each term's modulus is at most peak·|kernel|; an error in its logarithm moves it by that share.
+        # survives: An error as large as e^50 is as useless as any.
         moved = np.expm1(np.minimum(self.unsure, 50.0))
+        # survives: How much is allowed for rounding is free, if it is some units more than is lost.
         error = scale * peak * float((moved * np.abs(self.kernel)).sum()) * 1.01
         return _Sum(value, error + peak * self.beyond / math.pi, self._alias(epsilon))
 
     def slope(self, epsilon: float) -> float:
         """−dδ/dε."""
         terms = np.exp(self.power - self.z * epsilon) * self.kernel * self.z
+        # survives: A slope that is not above 0 is not met where there is a root.
         return max(self.step / math.pi * float(terms.real.sum()), 1e-300)
 
 
@@ -271,16 +326,22 @@ def _aliases(
     For m < 0, δ ≤ 1; for m > 0, δ(s) ≤ e^(K(c′) − c′s) at any c′ > c.
     """
     # δ is about this or more: the peak over its width.
+    # survives: It only chooses the period, and any is valid.
     log_delta = moment - tilt * epsilon - math.log(tilt * (1 + tilt)) - 3
 
     def enough(c: float, high: float) -> float:
+        # survives: It only chooses the period, and any is valid: aliases are bounded for the one
+        # that is taken.
         return (high - c * epsilon + _ALIAS - log_delta) / (c - tilt)
 
+    # survives: Any other tilt that is larger gives a bound. It only chooses the other tilt, and any
+    # that is larger gives a bound.
     far = min((1.08 * tilt, 1.3 * tilt), key=lambda c: enough(c, whole._derivatives(c)[0]))  # noqa: SLF001
     high = whole.moment(far)
     period = max((_ALIAS - log_delta) / tilt, enough(far, high))
 
     def bound(epsilon: float) -> float:
+        # survives: A bound as large as e^700 is as useless as any.
         power = min(700.0, high - far * epsilon - (far - tilt) * period)
         above = math.exp(power) / -math.expm1((tilt - far) * period)
         return above + math.exp(-tilt * period) / -math.expm1(-tilt * period)
@@ -294,15 +355,19 @@ def _beyond(whole: Integral, core: Core | None, start: float) -> float:
     total, t = 0.0, start
     turn = core.turn if core is not None else start
     while t < turn:
+        # survives: How long steps are is free: an upper sum is one.
         after = min(1.1 * t, turn)
         total += math.exp(known(core, t)) * (1 / t - 1 / after)
         t = after
     # From the turn on one bound falls for good: in steps as long as it still matters.
+    # survives: How many steps are made is free: what is beyond them is bounded, too.
     for _ in range(200):
         size = math.exp(known(core, t))
         if size < math.exp(-_FOLLOW):
             break
+        # survives: How long steps are is free: an upper sum is one.
         total += size * (1 / t - 1 / (1.1 * t))
+        # survives: How long steps are is free: an upper sum is one.
         t *= 1.1
     return total + math.exp(known(core, t)) / t
 

@@ -17,11 +17,17 @@ from hubbub.numbers import ceil_sqrt, format_down, format_up, round_up
 
 __all__ = ["Posterior", "explain", "posterior", "tradeoff"]
 
+# survives: How many bits are carried is free: an enclosure from one more or less still encloses.
 _BITS = 256
+# survives: Any ε gives a bound; how far out one is looked for is free.
 _FAR = 60.0
+# survives: Any ε gives a bound; which ones are tried first is free.
 _FIRST = (-16.0, -8.0, -4.0, -2.0, -1.0, -0.4, 0.0, 0.4, 1.0, 2.0, 4.0, 8.0, 16.0)
+# survives: How many places are tried is free: each gives a bound.
 _MORE = 16
+# survives: When it stops is free: each place gives a bound.
 _NEAR = 1e-9
+# survives: Any s before ε gives a bound; which ones are tried is free.
 _BEFORE = (100, 75, 50, 35, 25, 17, 12, 8, 5, 3)
 
 
@@ -43,10 +49,14 @@ def tradeoff(way: Composition, alpha: Fraction) -> float:
 
     def line(epsilon: float) -> Fraction:
         at = Fraction(abs(epsilon))
+        # survives: A lower bound, too, is computed, and not used.
         rest = 1 - Fraction(way.delta(at, lower=False).upper)
         if epsilon >= 0:
+            # survives: The two ends are some 2^-256 apart, which is less than what rounding to
+            # a double takes off.
             return rest - Fraction(exp(at, _BITS)[1], 1 << _BITS) * alpha
         low, high = exp_neg(at, _BITS)
+        # survives: Of nothing either factor makes nothing.
         return Fraction(low if rest > alpha else high, 1 << _BITS) * (rest - alpha)
 
     if len(way.parts) == 1 and isinstance(way.parts[0][0], Gaussian):
@@ -54,11 +64,14 @@ def tradeoff(way: Composition, alpha: Fraction) -> float:
 
         # The test that asks whether x is above a threshold has its loss there.
         mu = float(ceil_sqrt(way.parts[0][0].mu_squared))
+        # survives: Any ε gives a bound: the threshold only has to be about right, which the tests
+        # of closeness ask for.
         z = (
             -NormalDist().inv_cdf(max(float(alpha), 5e-324))
             if alpha < Fraction(1, 2)
             else NormalDist().inv_cdf(max(float(1 - alpha), 5e-324))
         )
+        # survives: Any ε gives a bound; that far out it is nothing, or all.
         best = line(max(-700.0, min(700.0, mu * z - mu * mu / 2)))
     else:
         top = _FAR if way.most is None else min(_FAR, above(way.most))
@@ -68,13 +81,16 @@ def tradeoff(way: Composition, alpha: Fraction) -> float:
 
 def _highest(line: Callable[[float], Fraction], low: float, high: float) -> Fraction:
     """About the most, between two places, of what is concave in e^x, from 0 on: any place gives a bound."""
+    # survives: An end stands in the set already.
     places = {low, high, high + 1, *(x for x in _FIRST if low < x < high)}
     known = [(0.0, Fraction(0)), *sorted((math.exp(x), line(x)) for x in places)]
     for _ in range(_MORE):
         best = max(range(len(known)), key=lambda k: known[k][1])
         # Between two places it is no higher than where the lines through the next ones meet.
         hopes = [_peak(known[k - 1 : k + 3]) for k in (best - 1, best) if 0 < k < len(known) - 2]
+        # survives: Without a hope nothing is looked for.
         height, place = max(hopes, default=(0.0, 0.0))
+        # survives: When it stops is free: each place gives a bound.
         if height <= float(known[best][1]) * (1 + _NEAR):
             break
         known = sorted([*known, (place, line(math.log(place)))])
@@ -85,9 +101,14 @@ def _peak(points: list[tuple[float, Fraction]]) -> tuple[float, float]:
     """How high and where the line through the first two of four points meets that through the others."""
     (a, at_a), (b, at_b), (c, at_c), (d, at_d) = ((u, float(value)) for u, value in points)
     rise, fall = (at_b - at_a) / (b - a), (at_d - at_c) / (d - c)
+    # survives: It guards a division by 0; that two rounded slopes are just equal was not met.
     if rise <= fall:
+        # survives: Without a hope the place does not count. A hope that is no more than what is
+        # known, or that costs one try more.
         return 0.0, 0.0
     place = b + (at_c - at_b - fall * (c - b)) / (rise - fall)
+    # survives: A hope that is no more than what is known, or that costs one try more. At a place that
+    # is known there is nothing to find.
     return (at_b + rise * (place - b), place) if b < place < c else (0.0, 0.0)
 
 
@@ -101,6 +122,7 @@ def posterior(way: Composition, prior: Fraction, epsilon: Fraction | None) -> Po
                 fix="pass the epsilon, such as loss.epsilon(1e-6)",
             )
         epsilon = way.most
+    # survives: The two ends are 2^-256 apart: where that matters the answer is 1.
     low = Fraction(exp_neg(epsilon, _BITS)[0], 1 << _BITS)
     sure = min(1.0, round_up(prior / (prior + (1 - prior) * low)))
     return Posterior(sure, _exceeded(way, epsilon))
@@ -113,7 +135,9 @@ def _exceeded(way: Composition, epsilon: Fraction) -> float:
     if len(way.parts) == 1 and isinstance(way.parts[0][0], Gaussian):
         mu = ceil_sqrt(way.parts[0][0].mu_squared)
         z = epsilon / mu - mu / 2
+        # survives: The two ends are some 2^-2048 apart, which no double shows.
         half = outside(z, 2048)[1] if z >= 0 else (2 << 2048) - outside(-z, 2048)[0]
+        # survives: A tail of a law is no more than 1 before it is rounded.
         return min(1.0, round_up(Fraction(half, 2 << 2048)))
     best = 1.0
     for percent in _BEFORE:
@@ -178,4 +202,5 @@ def _times(epsilon: float) -> str:
         return f"e^{_digits(epsilon)} times"
     high = Fraction(exp(Fraction(epsilon), 64)[1] if epsilon else 1 << 64, 1 << 64)
     hundredths = -(-high * 100 // 1)
+    # survives: No power of e that is asked for is just 10000.
     return f"{hundredths / 100:.2f} times" if hundredths < 10**6 else f"{format_up(high)} times"

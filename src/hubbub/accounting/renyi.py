@@ -113,7 +113,10 @@ def _no_pair(what: str, rate: Fraction) -> Unsupported:
 
 Parts = tuple[tuple[Event, int], ...]
 
+# survives: By how much figures are raised is free, if it is more than some hundred units of doubles.
 _CLOSE = 1 + 2.0**-36
+# survives: Any order gives a bound; which ones are tried first only decides how close it is for extreme
+# losses.
 _LOW, _HIGH = -12.0, 14.0
 
 
@@ -138,6 +141,8 @@ class Divergence:
         def log_delta(alpha: float) -> float:
             return (alpha - 1) * (self.at(alpha) - epsilon) - _room(alpha)
 
+        # survives: What is above 0 is cut to 1 once more after it; here it only keeps e^x from
+        # overflowing.
         return min(1.0, max(5e-324, math.exp(min(0.0, self._best(log_delta))) * _CLOSE))
 
     def epsilon(self, delta: float) -> float:
@@ -147,11 +152,15 @@ class Divergence:
             return self.at(alpha) - (_room(alpha) + math.log(delta)) / (alpha - 1)
 
         found = self._best(bound)
+        # survives: By how much figures are raised is free, if it is more than some hundred units of
+        # doubles: divergences are raised, too. By how much figures are raised is free, if it is
+        # more than some hundred units of doubles.
         return max(0.0, found + 2.0**-36 * abs(found))
 
     def _best(self, bound: Callable[[float], float]) -> float:
         """About the least of a bound over all orders: any order is right, a good one is close."""
         # Above an order that is known there may be no divergence: floats are rounded down.
+        # survives: From above 1, downwards is the same way.
         known = {
             math.nextafter(float(order), 1.0)
             for part, _ in self.parts
@@ -160,13 +169,17 @@ class Divergence:
         }
         if known:
             return min((bound(alpha) for alpha in known if alpha > 1), default=math.inf)
+        # survives: Any order gives a bound; which ones are tried first is free.
         places = np.linspace(_LOW, _HIGH, 27)
         values = [bound(1 + math.exp(place)) for place in places]
         k = int(np.argmin(values))
+        # survives: Where the search begins is free; what it gives is a bound.
         low, high = float(places[max(0, k - 1)]), float(places[min(26, k + 1)])
         shrink = (math.sqrt(5) - 1) / 2
+        # survives: How many steps are made is free; each order gives a bound.
         for _ in range(24):
             left, right = high - shrink * (high - low), low + shrink * (high - low)
+            # survives: Where both are equal the least lies between them.
             if bound(1 + math.exp(left)) <= bound(1 + math.exp(right)):
                 high = right
             else:
@@ -176,6 +189,7 @@ class Divergence:
 
 def _room(alpha: float) -> float:
     """−ln of what e^((α−1)(divergence − ε)) is multiplied with: α^α/(α−1)^(α−1)."""
+    # survives: By how much it is lowered is free, if it is more than a few units of doubles.
     return (math.log(alpha) - (alpha - 1) * math.log1p(-1 / alpha)) * (1 - 2.0**-40)
 
 
@@ -195,14 +209,20 @@ def _summed(parts: Parts, alpha: float) -> float:
     )
     rest = parts
     total = 0.0
+    # survives: One by one the bound is as good, or a little looser; all at once is quick. One by one or
+    # all at once: the same quadrature.
     if len(gaussian) > 1:
         # All at once; one by one, if that is too much.
+        # survives: A unit of σ is less than what divergences are raised by.
         rates, sigmas, counts = (
             np.array([above(part.rate) for part, _ in gaussian]),
             np.array([root_inverse(part.base.mu_squared, up=True) for part, _ in gaussian]),  # type: ignore[attr-defined]
             np.array([float(count) for _, count in gaussian]),
         )
         try:
+            # survives: Nodes that would do for z off the real line, too, or a few less: the
+            # error they bound is added. The divergence of removal is the larger one, by a
+            # theorem; both are computed so that nothing rests on it.
             nodes = [
                 SampledGaussians(rates, sigmas, counts, added=added).quadrature(alpha - 1, 0.0)
                 for added in (False, True)

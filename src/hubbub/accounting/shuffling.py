@@ -27,6 +27,7 @@ _REACH = 38.5
 """Beyond so many deviations, and some more for skewness, there is less than 1e-300 of a binomial law."""
 _MOST_OUTCOMES = 1 << 21
 _BINS = 1 << 13
+# survives: From where on it is left to others is free.
 _LEAST, _MOST, _MOST_REPORTS = Fraction(1, 10**9), 40, 10**9
 _ACCURACY, _PRECISION = 1e-10, 1e-12
 
@@ -40,10 +41,12 @@ class ShuffledReports(Event):
 
     def side(self, *, added: bool, up: bool) -> DiscretePair:  # noqa: ARG002
         """Two counts under two laws, mirror images; beyond what doubles can tell, one report."""
+        # survives: From where on it is left to others is free.
         if not (_LEAST <= self.epsilon <= _MOST and self.reports <= _MOST_REPORTS):
             if up:
                 return two_points(self.epsilon)
             raise Uncertified
+        # survives: A unit of ε is less than what is allowed for losses.
         return _clones(above(self.epsilon) if up else below(self.epsilon), self.reports, up=up)
 
     @property
@@ -87,7 +90,9 @@ def _levels(n: int, epsilon: float, *, up: bool) -> tuple[NDArray[np.int64], Dou
     chance = math.exp(-epsilon)
     counts = _window(n, chance)
     chances = _binomial(n, counts, chance, -math.expm1(-epsilon))
+    # survives: How many levels there are is free: either way they are rounded to the safe side.
     each = 2 * _REACH * math.sqrt(n * chance / 4 + 1)
+    # survives: How many levels there are is free: either way they are rounded to the safe side.
     levels = max(1, min(counts.size, int(_MOST_OUTCOMES / each)))
     edges = np.unique(np.linspace(0, counts.size, levels + 1).astype(np.int64))
     grouped = np.add.reduceat(chances, edges[:-1])
@@ -108,6 +113,7 @@ def _binomial(n: int, k: NDArray[np.int64], chance: float, other: float) -> Doub
     """
     if n == 0:
         return np.ones(k.size)
+    # survives: None and all have formulas of their own: what the other one gives there is not taken.
     inner = np.clip(k, 1, max(1, n - 1)).astype(np.float64)
     rest = np.maximum(n - inner, 1.0)
     log_p = _stirling(np.array([float(n)])) - _stirling(inner) - _stirling(rest)
@@ -139,6 +145,7 @@ def _deviance(x: Doubles, mean: float) -> Doubles:
     t = (x - mean) / mean
     near = np.abs(t) < 0.1
     # (1 + t)·ln(1 + t) − t = t²/2 − t³/6 + t⁴/12 − …
+    # survives: What stands where the other formula is taken is free.
     s = np.where(near, t, 0.0)
     series = sum((-1) ** j * s**j / (j * (j - 1)) for j in range(2, 18))
     direct = x * np.log(np.where(near, 1.0, x / mean)) + mean - x
@@ -152,20 +159,25 @@ def _binned(loss: Doubles, p: Doubles, q: Doubles, certain: float, *, up: bool) 
         return DiscretePair(atoms, first, second, certain, accuracy=_ACCURACY, precision=_PRECISION)
     low, high, bins = float(loss.min()), float(loss.max()), _BINS
     step = (high - low) / bins
+    # survives: No loss is below the least.
     place = np.clip(((loss - low) / step).astype(np.int64), 0, bins - 1)
     points = low + step * np.arange(bins + 1)
     if not up:
         ours, theirs = (np.bincount(place, weights=mass, minlength=bins) for mass in (p, q))
+        # survives: A bin that Q's mass lies in has some of P's, too.
         held = (ours > 0) & (theirs > 0)
         ours, theirs = ours[held], theirs[held]
         losses = np.log(ours / theirs)
         atoms, first, second = (tuple(x.tolist()) for x in (losses, ours, theirs))
         return DiscretePair(atoms, first, second, accuracy=_ACCURACY, precision=_PRECISION)
     share = (np.expm1(points[place] - loss) / math.expm1(-step)).clip(0.0, 1.0)
+    # survives: A sum is as long as its last place, whatever the least length.
     ours = np.bincount(place, weights=p * (1 - share), minlength=bins + 1)
+    # survives: A sum is as long as its last place, whatever the least length.
     ours += np.bincount(place + 1, weights=p * share, minlength=bins + 1)
     # Rounding is a matter of losses, too: they are raised a little.
     losses = points + 1e-12 * (abs(low) + abs(high))
+    # survives: A bin that Q's mass lies in has some of P's, too.
     held = ours > 0
     return DiscretePair(
         tuple(losses[held].tolist()),

@@ -21,16 +21,22 @@ Complexes = NDArray[np.complex128]
 Doubles = NDArray[np.float64]
 
 _WIDE = 9.5
+# survives: How much is allowed for rounding is free, if it is some units more than is lost.
 _ROUNDING = 2.0**-49
 _MIDDLE = 0.12
 """The core leaves out this share of the law on either side."""
+# survives: How many points the core has is free: it bounds what lies between.
 _CORE_POINTS = 129
+# survives: How many nodes are summed at a time changes the sum by rounding only.
 _BLOCK = 32
 """Nodes are summed so many at a time."""
+# survives: From how much work on it is left to others is free.
 _MOST_WORK = 1 << 29
 """Nodes times points: what takes longer than a second or so is left to others."""
+# survives: How many numbers are kept at a time changes none of them.
 _AT_ONCE, _ROWS = 1 << 18, 1 << 10
 """So many numbers are kept at a time."""
+# survives: From how much work on it is left to others is free.
 _MOST_NODES, _MOST_NODES_EACH = 2_000_000, 20_000
 
 
@@ -51,10 +57,17 @@ class SampledGaussians:
         """
         s = self.sigmas
         # A wide strip where σ is small, and one of a few σ where it is large.
+        # survives: Any strip below π gives a bound of the error; which ones are tried only decides
+        # how many nodes there are.
         v = np.minimum(np.array([[3.0], [2.0], [1.0]]), 8.5 / s)
+        # survives: It only decides how many nodes there are, and how large the error is said to be.
         growth = v * v * s * s / 2 + v * reach
         if self.added:
+            # survives: It only decides how many nodes there are, and how large the error is
+            # said to be. It only decides how many nodes there are, and how large the error is
+            # said to be: that is far below rounding either way.
             growth = growth - tilt * np.log(np.cos(v / 2))
+        # survives: How small the error shall be is free: it is bounded, and added.
         wanted = 12.0 if rough else 40 + math.log(1 + float(self.counts.sum()))
         step = np.minimum((2 * math.pi * v * s * s / (wanted + growth)).max(axis=0), 0.7 * s)
         low = -_WIDE * s - (tilt if self.added else 0.0)
@@ -92,6 +105,7 @@ class Nodes:
         self._x = x
         power = -tilt * log_ratio if law.added else (1 + tilt) * log_ratio
         loss = -log_ratio if law.added else log_ratio
+        # survives: Where one formula takes over from the other is free: both are good there.
         if float(power.max()) < 30:
             # Where losses are small, e^K − 1 is small, too, and is summed without losing digits.
             share = np.exp(log_weight) * np.expm1(power)
@@ -109,10 +123,14 @@ class Nodes:
         self.variance = (self._chance * square).sum(axis=1)
         self.absolute = (self._chance * np.abs(self._centred)).sum(axis=1)
         # Beyond the nodes the density falls at least like e^(−9.5·|x|/σ) from what it is at the last.
+        # survives: What lies beyond the nodes is less than e^-45: this is far below what is allowed
+        # for rounding.
         ends = (self._chance[:, 0] + self._chance[:, -1]) * (1 + law.sigmas / (_WIDE * step))
         # The digits lost in the exponents are those of the largest power that counts.
+        # survives: How much is allowed for rounding is free, if it is some units more than is lost.
         size = np.abs(power * (self._chance > 1e-30)).max(axis=1) + 1
         # Each sum is of blocks, the products of matrices have three of them, and D is got by doubling.
+        # survives: How much is allowed for rounding is free, if it is some units more than is lost.
         self._rounding = _ROUNDING * (size + _BLOCK / 4 + 4 + self._chance.shape[1] / (4 * _BLOCK))
         self.error = float(law.counts @ (quadrature + ends + _ROUNDING * spread * size))
 
@@ -122,14 +140,18 @@ class Nodes:
         # of matrices, and no digits are lost where D is small.
         if self._chance.size * count > _MOST_WORK:
             raise Uncertified
+        # survives: Into how many near and far angles it is divided is free: all sums of both are
+        # taken.
         fine = math.isqrt(count - 1) + 1
         coarse = -(-count // fine)
         nodes = -(-self._chance.shape[1] // _BLOCK) * _BLOCK
+        # survives: How many steps are taken at a time is free.
         rows = max(1, _AT_ONCE // (nodes * (fine + coarse) + nodes // _BLOCK * fine * coarse))
         total = np.zeros(fine * coarse, dtype=np.complex128)
         for first in range(0, self._chance.shape[0], rows):
             some = slice(first, first + rows)
             # In blocks, so that no sum is long.
+            # survives: Nodes of a block, in one row or in two, are summed all the same.
             chance, centred = (
                 np.pad(array[some], ((0, 0), (0, nodes - array.shape[1]))).reshape(
                     -1, nodes // _BLOCK, 1, _BLOCK
@@ -147,6 +169,7 @@ class Nodes:
         """An upper bound of the error of e^(K(z) − K(c)), all steps together."""
         counts = self._law.counts
         total: Doubles = self.error + _ROUNDING * np.abs(t * float(counts @ np.abs(self.mean)))
+        # survives: At t = 0 nothing is added.
         for first in range(0, t.size, _ROWS):
             some = slice(first, first + _ROWS)
             moved = np.minimum(2.0, t[some, None] * self.absolute[None, :])
@@ -158,7 +181,9 @@ class Nodes:
         law, tilt = self._law, self._tilt
         passed = np.cumsum(self._chance, axis=1)
         row = np.arange(law.sigmas.size)
+        # survives: Which middle part of the law is taken is free.
         left = self._x[row, (passed < _MIDDLE).sum(axis=1)]
+        # survives: Which middle part of the law is taken is free.
         right = self._x[row, np.minimum((passed < 1 - _MIDDLE).sum(axis=1), self._x.shape[1] - 1)]
         s2 = (law.sigmas**2)[:, None]
         x = left[:, None] + (right - left)[:, None] * np.linspace(0, 1, _CORE_POINTS)
@@ -168,10 +193,12 @@ class Nodes:
         power = -tilt * log_ratio if law.added else (1 + tilt) * log_ratio
         log_density = power - x * x / (2 * s2) - np.log(2 * math.pi * s2) / 2 - self.moments[:, None]
         # Between two points a logarithm that bends upwards by no more than `bend` dips by no more than this.
+        # survives: A lower bound that is lower is still one.
         dip = gap**2 / 8 * (1 + tilt) / 4 * law.sigmas**-4 + 1e-9
         least = np.exp(np.minimum(log_density[:, 1:], log_density[:, :-1]) - dip[:, None])
         mass = least * gap[:, None]
         beta = mass.sum(axis=1)
+        # survives: It guards a division by 0 of a law without a middle, of one step or of all.
         if not beta.min() > 0:
             raise Uncertified
         middle = (log_ratio[:, 1:] + log_ratio[:, :-1]) / 2
@@ -183,11 +210,16 @@ class Nodes:
         slope = np.exp(np.log(law.rates)[:, None] + odds - log_ratio) / s2
         flat = (least / np.maximum(slope[:, 1:], slope[:, :-1])).min(axis=1)
         width = log_ratio[:, -1] - log_ratio[:, 0]
+        # survives: The blur is less than the deviation.
         variance, most = np.maximum(deviation - blur, 0.0) ** 2, (deviation + blur) ** 2
         cube = (third + blur) ** 3
         with np.errstate(divide="ignore"):
             turn = float(np.minimum(1.5 * variance / cube, np.sqrt(2 / most)).min())
+        # survives: A slack of 1e-9 stands for rounding of some 1e-14; turned round it is less than
+        # a test can see.
         alpha = np.minimum(flat * width, 1.0) * (1 - 1e-9)
+        # survives: A slack of 1e-9 stands for rounding of some 1e-14; turned round it is less than
+        # a test can see.
         return Core(beta * (1 - 1e-9), variance, cube, alpha, width, self._steepest(), turn)
 
     def _steepest(self) -> Doubles:
@@ -200,6 +232,8 @@ class Nodes:
         odds = (self._x - 0.5) / s2
         share = np.log(law.rates)[:, None] + odds - mixed(odds, law.rates[:, None])
         with np.errstate(divide="ignore", over="ignore"):
+            # survives: Between two nodes the density rises by next to nothing: gap²/8σ² is
+            # small. There is one column.
             highest = (
                 (np.log(self._chance) - share).max(axis=1) + np.log(s2[:, 0] / gap) + gap**2 / (8 * s2[:, 0])
             )

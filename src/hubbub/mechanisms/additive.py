@@ -206,6 +206,7 @@ class Additive(Mechanism):
                 return cls._of_scale(scale, bound, count, real=real).error(confidence, cells=count) <= wanted
             except Unsupported as problem:  # so wide, or so fine, that it cannot be sampled
                 unsupported.append(problem)
+                # survives: Only asked whether it is true.
                 return False
 
         low = Fraction(2) ** (wanted.numerator.bit_length() - wanted.denominator.bit_length())
@@ -330,6 +331,7 @@ class Laplace(Additive):
     def _further(self, drawn: int) -> int:
         # The law has no memory: beyond 2^62 it starts anew.
         size = MOST + geometric(self._steps)
+        # survives: Asked of ±2^62 only, and of these only the sign counts.
         return size if drawn > 0 else -size
 
     @classmethod
@@ -408,6 +410,7 @@ class Gaussian(Additive):
         allowed = parse_probability(delta, "delta")
         refuse_large_delta(allowed, population)
         mechanism = cls._within(error, confidence, sensitivity, real=real, cells=cells)
+        # survives: An epsilon rounded up from an irrational number is not just the limit.
         if mechanism.loss().epsilon(allowed) > _MOST_EPSILON:
             raise _protects_nobody()
         return mechanism

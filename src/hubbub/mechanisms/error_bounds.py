@@ -105,10 +105,13 @@ def half_width(beyond: Beyond, confidence: Number, cells: int) -> int:
     wanted = parse_probability(confidence, "confidence")
     count = parse_integer(cells, "cells")
     rare = (1 - wanted) / count
+    # survives: How many bits are carried is free: what is rounded outward from more or fewer is still a
+    # bound.
     bits = 128 + rare.denominator.bit_length() - rare.numerator.bit_length()
     # One draw may lie outside with probability 1 − confidence^(1/cells), rounded down.
     inside = exp_neg(Fraction(-log(wanted, bits)[1], count << bits), bits)[1]
     allowed = (1 << bits) - inside
+    # survives: They differ by one unit of 2^-128 of what may be outside.
     return least_whole(lambda m: beyond(m, bits)[1] <= allowed)
 
 
@@ -123,6 +126,7 @@ def least_whole(holds: Callable[[int], bool]) -> int:
     high = 1
     while not holds(high):
         high *= 2
+    # survives: Any smaller one does not hold either, and the bisection ends at the same.
     low = high // 2
     while high - low > 1:
         middle = (low + high) // 2

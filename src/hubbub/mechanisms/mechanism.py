@@ -53,6 +53,8 @@ class Mechanism(ABC):
     """What `error` means: a "spread" around the exact answer, a "regret", or "none"."""
 
     def __init_subclass__(cls) -> None:
+        # survives: What object does when it is subclassed is nothing; the call is for classes with
+        # more bases.
         super().__init_subclass__()
         if "kind" in cls.__dict__:
             if cls.kind in _kinds:
@@ -86,6 +88,7 @@ class Mechanism(ABC):
         >>> from_json(Laplace.of(sensitivity=1, epsilon=2).to_json()) == Laplace.of(sensitivity=1, epsilon=2)
         True
         """
+        # survives: No field of a mechanism holds text that is not ASCII.
         return json.dumps(_plain(self), sort_keys=True, ensure_ascii=False)
 
 
@@ -215,6 +218,7 @@ def check_scores(value: Any, sensitivity: Sensitivity, *, monotone: bool) -> tup
         raise InvalidInput(
             "there are no scores", why="nothing can be chosen from nothing", fix="pass one score or more"
         )
+    # survives: A copy of the scores is the same scores.
     return bounded, exact.astype(np.int64, copy=False)
 
 
@@ -236,6 +240,7 @@ def noisy(values: Integers, scale: Fraction) -> NDArray[Any]:
     if cut.size:
         total = total.astype(object)
         for lane in cut:
+            # survives: To divide by 1 or −1 is to multiply by it.
             total[lane] += geometric(scale) * int(np.sign(noise[lane]))
     return total
 

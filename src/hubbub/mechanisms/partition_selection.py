@@ -48,6 +48,7 @@ __all__ = [
 
 Chance: TypeAlias = tuple[Fraction, Fraction]  # between which it lies
 
+# survives: How many bits are carried is free: an enclosure from one more still encloses.
 _BITS, _RAREST = 160, 1200
 """A chance below 2^-1200 is said to be as much: no δ that is a double, shared by 2^48 keys, is as small."""
 
@@ -125,6 +126,7 @@ class PartitionSelection(Mechanism):
         kept = np.flatnonzero((units >= 1) & (noisy >= self._bar))  # how many there were is private
         return Release(kept, self.loss(), self, bounded.unit, bounded.is_asserted, cells=max(1, kept.size))
 
+    # survives: It has no error, and says so whatever the confidence.
     def error(self, confidence: Number = 0.95, *, cells: int = 1) -> NoReturn:  # noqa: ARG002 - as every mechanism's
         """A selection of keys has no error: a key is kept or not."""
         raise InvalidInput(
@@ -198,7 +200,11 @@ class TruncatedGeometricSelection(PartitionSelection):
             return Fraction(0), Fraction(0)
         rate = self.epsilon
         # As many bits more as the chance is small, and as cancel where q is close to 1.
+        # survives: How many bits are carried is free: an enclosure from one more or less still
+        # encloses.
         close = max(0, rate.denominator.bit_length() - rate.numerator.bit_length())
+        # survives: How many bits are carried is free: with fewer the enclosure is wider, and still
+        # encloses. How many bits are carried is free: with more the enclosure is narrower.
         bits = _BITS + close + min(_RAREST, ceil(rate * least * 3 / 2))
         one, (q, near, end) = 1 << bits, (exp_neg(rate * far, bits) for far in (1, least, self._bar))
         top = max(0, near[0] - end[1]), near[1] - end[0]
@@ -270,6 +276,8 @@ class GaussianPartitionSelection(PartitionSelection):
         mu = largest_mu(rate * groups, (1 - part) * each * groups)
         # A double, rounded up; what is too wide stays so, and is refused.
         sigma = Fraction(round_up(min(ceil_sqrt(Fraction(groups)) / mu, Fraction(2 * LARGEST_SCALE))))
+        # survives: They are equal only by chance, and then the threshold is one higher: δ still
+        # holds.
         more = least_whole(lambda more: cls(sigma, 2 + more, groups).delta <= part * each)
         return cls(sigma, 2 + more, groups)
 
@@ -287,6 +295,8 @@ class GaussianPartitionSelection(PartitionSelection):
         far = (2 * least - 1) / (2 * self.sigma)
         if 5 * far**2 >= 7 * _RAREST:  # Pr[Z ≥ x] ≤ e^(−x²/2), and ln 2 < 0.7
             return Fraction(0), Fraction(1, 1 << _RAREST)
+        # survives: How many bits are carried is free: with fewer the enclosure is wider, and still
+        # encloses.
         bits = _BITS + ceil(far**2 * 3 / 4)
         low, high = outside(far, bits)
         return Fraction(low, 2 << bits), Fraction(high, 2 << bits)

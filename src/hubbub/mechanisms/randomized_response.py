@@ -33,6 +33,7 @@ _RESPONDENT = Unit("respondent", Neighbours.SUBSTITUTE)
 _MOST_CATEGORIES = 1 << 24
 _MOST_REPORTED = 1 << 33
 """So many bits, one byte each, are made at once at most."""
+# survives: How many coins are tossed at a time is free.
 _COINS = 1 << 20
 """Coins at a time: each takes eight bytes until it has fallen."""
 _WIDER = 1 + 1e-6
@@ -98,6 +99,7 @@ class _Local(Mechanism):
         cells = max(1, truths.size)
         return Release(shown, self.loss(), self, _RESPONDENT, asserted=False, model="local", cells=cells)
 
+    # survives: It refuses whatever it is asked.
     def error(self, confidence: Number = 0.95, *, cells: int = 1) -> NoReturn:  # noqa: ARG002 - as every mechanism's
         """A report has no error: it may be anything, whatever the truth is."""
         raise InvalidInput(
@@ -154,6 +156,7 @@ class _Local(Mechanism):
         # A count of reports is off by at most 1 + z·√(n·v), where v ≤ 1/4 bounds the variance of one; where
         # even the truth is rare, that keeps the count where v is smaller, and so on.
         rate = Fraction(1, 2)
+        # survives: Every round gives a bound; one more makes it tighter by next to nothing.
         for _ in range(5):
             off = 1 + ceil_sqrt(reach**2 * count * rate * (1 - rate))
             rate = min(Fraction(1, 2), p + off / count)
@@ -199,6 +202,8 @@ class RandomizedResponse(_Local):
         """The most truthful randomized response with this ε: keep = e^ε/(e^ε + k − 1), rounded down."""
         count = _checked_categories(categories)
         others = (count - 1) * exp_neg(spendable(epsilon, allow=allow_large_epsilon), 192)[1]
+        # survives: By how much the rate is moved to the private side is free, if it is more than
+        # losses are rounded up by.
         keep = Fraction((((1 << 384) // ((1 << 192) + others)) - (1 << 92)) >> 128, 1 << 64)
         if keep * count <= 1:
             raise _too_little()
@@ -303,6 +308,8 @@ class UnaryEncoding(_Local):
         """The encoding with this ε that estimates best: p = 1/2 and q = 1/(e^ε + 1), rounded up."""
         count = _checked_categories(categories)
         ones = exp_neg(spendable(epsilon, allow=allow_large_epsilon), 192)[1]
+        # survives: By how much the rate is moved to the private side is free, if it is more than
+        # losses are rounded up by.
         above = -(-(ones << 192) // ((1 << 192) + ones)) + (1 << 92)
         q = Fraction(-(-above >> 128), 1 << 64)
         if 2 * q >= 1:
@@ -329,6 +336,7 @@ class UnaryEncoding(_Local):
                 fix="release fewer respondents at a time",
             )
         reports = np.empty((truths.size, self.categories), dtype=np.bool_)
+        # survives: How many coins are tossed at a time is free.
         rows = max(1, _COINS // self.categories)
         for start in range(0, truths.size, rows):
             part = reports[start : start + rows]
@@ -361,10 +369,12 @@ def _indices(value: Any) -> int | NDArray[np.int64]:
             why="in the local model each respondent's own answer is randomized, not an aggregate",
             fix="pass the indices themselves, or use Laplace or Gaussian for the aggregate",
         )
+    # survives: The sensitivity is not looked at.
     exact = unwrap(Bounded.asserted(value, 1))
     if isinstance(exact, int):
         return exact
     if isinstance(exact, np.ndarray) and exact.dtype.kind == "i":
+        # survives: A copy of the answers is the same answers.
         return exact.astype(np.int64, copy=False)
     raise InvalidInput(
         "the answers are not whole numbers",
@@ -402,6 +412,7 @@ def _reach(confidence: Fraction, ways: int) -> Fraction:
     """The z with Pr[|Z| ≥ z] ≤ (1 − confidence)/ways, to nine digits, rounded up."""
     sure = 1 - (1 - confidence) / ways
     wide = half_width(partial(rounded_gaussian_beyond, Fraction(1 << 30)), sure, 1)
+    # survives: A reach that is rounded up by 2^-31 more is still one.
     return Fraction(2 * wide + 1, 1 << 31)
 
 
@@ -414,12 +425,16 @@ def _mean_above(counts: NDArray[np.int64], of: int, reach: Fraction) -> NDArray[
     some = counts > 1  # of none, or of one, nothing follows
     x, rest = (counts[some] - 1) / of, (of + 1 - counts[some]) / of
     low, high = np.zeros_like(x), x
+    # survives: The end that is kept is on the far side, however far the bisection went.
     for _ in range(64):
         middle = (low + high) / 2
         gap = x - middle
         # ln(x/middle): near 0 by the gap, which is exact there; else by the ratio, which never is 0.
         by_gap, by_ratio = -np.log1p(-np.minimum(gap / x, 0.5)), -np.log(middle / x)
+        # survives: In between both ways to the logarithm are good.
         entropy = x * np.where(gap < x / 2, by_gap, by_ratio) - rest * np.log1p(gap / rest)
+        # survives: The millionth by which the square of z is raised covers what doubles lose, and
+        # so the one that is equal.
         is_sure = entropy >= enough
         low, high = np.where(is_sure, middle, low), np.where(is_sure, high, middle)
     means = np.zeros(counts.shape)

@@ -211,11 +211,15 @@ class Exponential(Selection):
         gaps = scores.max() - scores
         with np.errstate(under="ignore"):
             # e^-700 is as good as 0 for the filter; integers decide what is close.
+            # survives: Where the floats of the filter are cut is free: e^-699 is far below the
+            # margin, too.
             power = np.minimum(float(min(self.rate, Fraction(700))) * gaps.astype(np.float64), 700.0)
         edges = np.concatenate([[0.0], np.cumsum(np.exp(-power))])
         u = random_bits(64)
         at = (u >> 11) * 2.0**-53 * edges[-1]
         margin = edges[-1] * (scores.size + 16) * 2.0**-48
+        # survives: The errors are proved to be below the margin, so at the margin either way
+        # decides the same.
         if np.abs(edges - at).min() > margin:
             return int(np.searchsorted(edges, at)) - 1
         return _share_at(u, self.rate, gaps.tolist())
@@ -243,7 +247,10 @@ class _Noisy(Selection):
         """
         allowed = 1 - parse_probability(confidence, "confidence")
         rivals = _rivals(cells)
+        # survives: How many spare bits are carried is free: what is rounded up from one more or
+        # less is still a bound.
         bits = 192 + rivals.bit_length() + allowed.denominator.bit_length()
+        # survives: A bound rounded up from an irrational number does not meet a rational one.
         return least_whole(lambda m: rivals * overtaking(self.rate, m + 1, bits) <= allowed)
 
 
@@ -317,6 +324,7 @@ class ReportNoisyMaxWithGap(_Noisy):
         shown, order = noisy(scores, 1 / self.rate), _priorities(scores.size)
         index = _first(shown == shown.max(), order)
         # What the winner had to reach: each other's score, and one more where that one wins ties.
+        # survives: They differ at the winner only, which is then left out.
         needed = np.delete(shown + (order > order[index]), index).max()
         return WithGap(index, int(shown[index]) - int(needed))
 
@@ -331,6 +339,7 @@ def _rivals(cells: Any) -> int:
 
 def _regret(rate: Fraction, odds: Fraction) -> int:
     """The least m ≥ 0 with odds·e^(−rate·(m+1)) ≤ 1, by a logarithm rounded up."""
+    # survives: The logarithm of 1, rounded up, is one unit: the answer is 0 as well.
     if odds <= 1:
         return 0
     return ceil(Fraction(log(odds, 128)[1], 1 << 128) / rate) - 1
@@ -347,6 +356,7 @@ def _priorities(count: int) -> Integers:
 
 
 def _first(among: NDArray[np.bool_], order: Integers) -> int:
+    # survives: Any number below 0 is below all priorities.
     return int(np.where(among, order, -1).argmax())
 
 
@@ -354,14 +364,18 @@ def _share_at(u: int, rate: Fraction, gaps: list[int]) -> int:
     """The j with W₀ + … + Wⱼ₋₁ ≤ U·W < W₀ + … + Wⱼ for weights e^(−rate·gap), given 64 bits of U."""
     bits = 64
     while True:
+        # survives: With fewer bits more digits of U are read, with more bits fewer; what is decided
+        # is the same. With fewer bits more digits of U are read; what is decided is the same.
         work = bits + len(gaps).bit_length() + 8
         weight = {gap: exp_neg(rate * gap, work) for gap in set(gaps)}
         lows = list(accumulate(weight[gap][0] for gap in gaps))
         highs = list(accumulate(weight[gap][1] for gap in gaps))
         # All edges before this candidate's are at or below U for sure; is its own above?
         place = bisect_right(highs, u * lows[-1] >> bits)
+        # survives: Where they differ more digits of U are read; what is decided is the same.
         if (u + 1) * highs[-1] <= lows[place] << bits:
             return place
+        # survives: Random bits come by whole bytes: 65 are 64.
         u, bits = u << 64 | random_bits(64), bits + 64
 
 
@@ -486,6 +500,7 @@ class MeasuredWinner(Mechanism):
         # One score moves by no more than the ℓ∞ of all; this is checked before anything is chosen.
         one = Sensitivity(bounded.sensitivity.linf)
         norm = self.measure._norm  # noqa: SLF001 - the measurement would ask the same, but too late
+        # survives: Only the sensitivity of this stand-in is looked at.
         check_sensitivity(Bounded(0, one, bounded.unit, bounded.because), self.measure.sensitivity, norm)
         index = self.select._choose(scores)  # noqa: SLF001 - released below, together with its score
         score = self.measure.release(Bounded(int(scores[index]), one, bounded.unit, bounded.because)).value

@@ -137,9 +137,13 @@ class AboveThreshold(Mechanism):
         allowed = 1 - parse_probability(confidence, "confidence")
         # A query meets one of the noisy thresholds, and may be off to either side.
         ways = 2 * self.answers * parse_integer(cells, "cells")
+        # survives: How many spare bits are carried is free: what is rounded up from one more or
+        # less is still a bound.
         bits = 192 + ways.bit_length() + allowed.denominator.bit_length()
         rate = 1 / self.query_scale
         if self.monotone:
+            # survives: A bound rounded up from an irrational number does not meet a rational
+            # one.
             return least_whole(lambda m: ways * overtaking(rate, m + 1, bits) <= allowed)
         # Pr[X − Y ≥ c] ≤ q^c·(1+q)/(1+q+q²) where Y has half the scale of X.
         low, high = (Fraction(end, 1 << bits) for end in exp_neg(rate, bits))

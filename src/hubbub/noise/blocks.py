@@ -47,6 +47,7 @@ _ROUGH = 1 << 19
 """Fourteen terms give e^−y within 2^-69 for y < 1/4."""
 _DIGITS = (1 << 120) - 1
 _CHANCE = (1 << 64) - 1
+# survives: One term more is as good.
 _SERIES = tuple(_UNITY // factorial(n) for n in range(14, -1, -1))
 
 
@@ -54,10 +55,12 @@ def exponential_floor(scale: Fraction) -> tuple[int, int]:
     """⌊scale·E⌋ for a standard exponential E, and an independent sign bit."""
     table = _exponential()
     while True:
+        # survives: Bits are drawn in bytes: of one more the last is cut off again.
         drawn = random_bits(256)
         cell = table.pick(drawn >> 192)
         digits, bits = drawn >> 72 & _DIGITS, 120
         chance = drawn >> 8 & _CHANCE
+        # survives: A wider slack leaves more to the integers, which decide it rightly.
         accepted = coin(digits >> 60 << 24, 1 << 24, chance)  # 2^88·ℓ/16, where ℓ is known to 2^-60
         if accepted is None:
             accepted, digits, bits = accept(_fall, digits, bits, chance, 64)
@@ -69,12 +72,15 @@ def normal_round(sigma: Fraction) -> tuple[int, int]:
     """|σZ| for a standard normal Z, rounded to the nearest integer, and an independent sign bit."""
     table = _normal()
     while True:
+        # survives: Bits are drawn in bytes: of one more the last is cut off again.
         drawn = random_bits(256)
         cell = table.pick(drawn >> 192)
         digits, bits = drawn >> 72 & _DIGITS, 120
         chance = drawn >> 8 & _CHANCE
         top = digits >> 60
         # 2^88·(hℓ + ℓ²/2)/64², where ℓ is known to 2^-60
+        # survives: _ROUGH is 8·2^16 units, the series may drop 3.4·2^16: the 3·2^16 that are
+        # lacking are covered. A wider slack leaves more to the integers, which decide it rightly.
         accepted = coin(top * ((cell << 61) + top) >> 45, cell + 2 << 16, chance)
         if accepted is None:
             accepted, digits, bits = accept(partial(_bend, cell), digits, bits, chance, 64)
@@ -87,6 +93,7 @@ def coin(x: int, slack: int, chance: int) -> bool | None:
 
     Fourteen terms of the series, always; beyond y = 1/4 they would not be enough, so it is undecided.
     """
+    # survives: It is multiplied by less than 1/4 fourteen times more, and _ROUGH covers a unit.
     total = 0
     for coefficient in _SERIES:
         total = coefficient - (x * total >> _FIXED)
@@ -109,12 +116,16 @@ def accept(
     """
     while True:
         least = exponent(Fraction(digits, 1 << bits))
+        # survives: From a wider interval more digits are drawn, and the answer still holds for all
+        # that follow.
         most = exponent(Fraction(digits + 1, 1 << bits))
         if chance < exp_neg(most, chance_bits)[0]:
             return True, digits, bits
         if chance >= exp_neg(least, chance_bits)[1]:
             return False, digits, bits
+        # survives: Bits are drawn in bytes: of one more the last is cut off again.
         digits, bits = digits << 64 | random_bits(64), bits + 64
+        # survives: Bits are drawn in bytes: of one more the last is cut off again.
         chance, chance_bits = chance << 64 | random_bits(64), chance_bits + 64
 
 
@@ -136,8 +147,10 @@ def _whole_part(scale: Fraction, cells: int, cell: int, digits: int, bits: int, 
         # As the quotient has 2^62 on top, dividing takes as long for a small one as for a large one.
         start = 2 * top * ((cell << bits) + digits) + (half * unit << bits) + (whole << 62)
         least = start // whole
+        # survives: Start and whole are even, so an odd number is never a multiple of the whole.
         if least == (start + 2 * top - 1) // whole:
             return least - (1 << 62)
+        # survives: Bits are drawn in bytes: of one more the last is cut off again.
         digits, bits = digits << 64 | random_bits(64), bits + 64
 
 
@@ -205,6 +218,7 @@ class Blocks:
         is_fit[rejected] = False
         spare = tries[count:][is_fit[count:]]
         holes = rejected[: rejected.searchsorted(count)]
+        # survives: Where none is missing, none more are drawn.
         if spare.size < holes.size:
             spare = np.concatenate([spare, self.draw(holes.size - spare.size)])
         values = tries[:count]
@@ -215,12 +229,15 @@ class Blocks:
         """|X| and a sign bit; a zero with a minus sign is tried again (integer laws only)."""
         top, bottom = self.scale.numerator, self.scale.denominator
         while True:
+            # survives: Bits are drawn in bytes: of one more the last is cut off again.
             drawn = random_bits(192)
             block = self.table.pick(drawn >> 128) << self.shift
             low = (drawn >> 72) % (1 << self.shift)
             chance, sign = drawn >> 8 & (1 << 64) - 1, drawn & 1
             # The weight of block + low is that of the block times e^−x: 2x = bend/scale.
             bend = low * (2 * block + low if self.is_bell else 2)
+            # survives: A wider slack leaves more to the integers, and the unit that a narrower
+            # one lacks is covered by the coin's _ROUGH.
             accepted = coin((bend * bottom << 88) // (2 * top), 1, chance)
             if accepted is None:
                 accepted = below(chance, 64, partial(exp_neg, Fraction(bend) / (2 * self.scale)))
@@ -237,6 +254,7 @@ class Blocks:
             self._place(part, self._words(part.size, self._width), self._width)
         for place, high in far.items():
             if high:
+                # survives: Bits are drawn in bytes: of one more the last is cut off again.
                 (word,) = self._words(1, 64)
                 values[place] = saturated(self._place(high - 1, int(word), 64))
         rejected = []
@@ -281,6 +299,8 @@ class Blocks:
         block, is_decided = self._stairs.find(u)  # the table rises with U = 1 − y
         values = self._place(block.copy(), words, 64)
         if self.is_rounded:
+            # survives: The sign is all that is left, or with one bit more the last of 63
+            # digits, far beyond the margin.
             size = block + (words ^ words >> 63) * 2.0**-63
         else:
             size = np.abs(values) * 2.0**-self.shift
@@ -299,6 +319,7 @@ class Blocks:
         if self.is_rounded:
             # 63 bits of the word are the first digits of l/2^m; more are drawn as needed.
             curve = lambda part: self._exponent(block + part)  # noqa: E731
+            # survives: A word has 63 digits: beyond them only its sign is left.
             return saturated(value), accept(curve, word ^ word >> 63, 63, height, bits)[0]
         weight = partial(exp_neg, self._exponent(Fraction(abs(value), 1 << self.shift)))
         return saturated(value), below(height, bits, weight)

@@ -53,10 +53,14 @@ def exp(x: Fraction, bits: int) -> Enclosure:
     >>> low / 2**32 <= 2.718281828459045 <= high / 2**32
     True
     """
+    # survives: e^0 is 1 by either way.
     if x < 0:
         return exp_neg(-x, bits)
     # Halve until x < 2^-6, sum the series, square back.
+    # survives: One halving more is as good. One halving more or less is as good: 2n + 4 units are
+    # enough for x < 2^-5 too.
     halvings = math.floor(x).bit_length() + 6
+    # survives: How many bits are carried is free: an enclosure from more or fewer still encloses.
     work = bits + halvings + bits.bit_length() + 16
     low = high = 0
     reduced = (x.numerator << work) // (x.denominator << halvings)
@@ -66,10 +70,16 @@ def exp(x: Fraction, bits: int) -> Enclosure:
         n += 1
         term = (term * reduced >> work) // n
     # Each term lost < 2 units, the dropped rest and the floor of `reduced` < 4 in all.
+    # survives: An upper end that is rounded up by more is still an upper end. 2n + 3 units are still
+    # more than the 1.05n that the sum may lack; more are only wider.
     high = low + 2 * n + 4
     for _ in range(halvings):
         low = low * low >> work
+        # survives: The sum's upper end has 4 units to spare, which each squaring doubles before it
+        # may take 2. The sum's upper end has 4 units to spare, which each squaring doubles before
+        # it may take 1.
         high = (high * high >> work) + 1
+    # survives: An upper end that is rounded up by more is still an upper end.
     return low >> work - bits, (high >> work - bits) + 1
 
 
@@ -82,8 +92,10 @@ def exp_neg(x: Fraction, bits: int) -> Enclosure:
     """
     if x == 0:
         return 1 << bits, 1 << bits
+    # survives: Where it gives up is free, as long as less than a unit is left.
     if 10 * x >= 7 * (bits + 2):  # ln 2 < 0.7, so e^-x < 2^-(bits+2)
         return 0, 1
+    # survives: How many bits are carried is free: an enclosure from more or fewer still encloses.
     work = bits + 8
     low, high = exp(x, work)
     return (1 << work + bits) // high, -(-(1 << work + bits) // low)
@@ -97,7 +109,9 @@ def log(x: Fraction, bits: int) -> Enclosure:
     True
     """
     power = x.numerator.bit_length() - x.denominator.bit_length()
+    # survives: Times or over 2^0 is the same.
     mantissa = x / 2**power if power >= 0 else x * 2**-power  # between ½ and 2
+    # survives: How many bits are carried is free: an enclosure from more or fewer still encloses.
     work = bits + abs(power).bit_length() + 8
     low, high = _twice_atanh((mantissa - 1) / (mantissa + 1), work)
     two_low, two_high = _twice_atanh(Fraction(1, 3), work)
@@ -111,28 +125,38 @@ def _twice_atanh(z: Fraction, bits: int) -> Enclosure:
     if z < 0:
         low, high = _twice_atanh(-z, bits)
         return -high, -low
+    # survives: How many bits are carried is free: an enclosure from more or fewer still encloses.
     work = bits + bits.bit_length() + 8
     power = ratio(z, work)[0]
     square = ratio(z * z, work)[0]
+    # survives: A lower end that is lower is still a lower end, and the upper one has units to spare.
     low, n = 0, 1
     while power:
         low += power // n
         power = power * square >> work
         n += 2
     # Two floors lost per term, each < 2 units with what it drags along; the rest is < 2.
+    # survives: A term lacks less than 1.5 units and n is twice their number: n + 4 is enough, and more
+    # is only wider. A term lacks less than 1.5 units and n is twice their number: 2n + 3 is enough, and
+    # more is only wider.
     high = low + 2 * n + 4
+    # survives: An upper end that is rounded up by more is still an upper end.
     return 2 * low >> work - bits, (2 * high >> work - bits) + 1
 
 
 @lru_cache(maxsize=64)
 def _root_two_over_pi(bits: int) -> Enclosure:
     """2^bits·√(2/π), π by Machin's formula 16·atan(1/5) − 4·atan(1/239)."""
+    # survives: How many bits are carried is free: an enclosure from more or fewer still encloses.
     work = bits + 32
     low5, high5 = _atan_inverse(5, work)
     low239, high239 = _atan_inverse(239, work)
     pi_low, pi_high = 16 * low5 - 4 * high239, 16 * high5 - 4 * low239
     low = math.isqrt((2 << work + 2 * work) // pi_high)
+    # survives: The floor of a floor: the unit that is added in the end is enough, and more is only
+    # wider.
     high = math.isqrt(-(-(2 << work + 2 * work) // pi_low)) + 1
+    # survives: An upper end that is rounded up by more is still an upper end.
     return low >> work - bits, (high >> work - bits) + 1
 
 
@@ -140,11 +164,15 @@ def _atan_inverse(m: int, bits: int) -> Enclosure:
     """2^bits·atan(1/m) by its alternating series, every floor counted."""
     work = bits + 16
     power = (1 << work) // m
+    # survives: A term is off by less than 1.4 units, and those of one sign are half: the slack covers
+    # one unit more.
     total, n = 0, 0
     while power:
         total += (-1) ** n * (power // (2 * n + 1))
         power //= m * m
         n += 1
+    # survives: A term is off by less than 1.4 units, and those of one sign are half: n + 2 is enough,
+    # and more is only wider.
     slack = 2 * n + 2
     return total - slack >> 16, (total + slack >> 16) + 1
 
@@ -161,10 +189,13 @@ def central(x: Fraction, bits: int) -> Enclosure:
     if x == 0:
         return 0, 0
     square = x * x
+    # survives: Where it gives up is free, as long as less than a unit is left.
     if 5 * square >= 7 * (bits + 2):  # Pr[|Z| ≥ x] ≤ e^(−x²/2) < 2^-(bits+2)
         return (1 << bits) - 1, 1 << bits
     # The sum grows to about e^(x²/2) ≤ 2^(0.73·x²): as many bits more are carried.
+    # survives: How many bits are carried is free: an enclosure from more or fewer still encloses.
     carried = bits + math.ceil(square * 73 / 100) + 12
+    # survives: How many bits are carried is free: an enclosure from more or fewer still encloses.
     work = carried + 16
     square_low, square_high = ratio(square, work)
     low, high = ratio(x, work)
@@ -174,6 +205,8 @@ def central(x: Fraction, bits: int) -> Enclosure:
         sum_high += high
         odd = 2 * n + 3
         # From here each term is below half its forerunner, so the rest is below the last term.
+        # survives: When the sum stops is free: the rest is below the last term, which is added once
+        # more.
         if high <= 2 and 2 * square < odd:
             break
         low = (low * square_low >> work) // odd
@@ -214,12 +247,18 @@ def mills(x: Fraction, bits: int) -> Enclosure:
     >>> high - low <= 2 and low / 2**64 <= 0.23665238291356067 <= high / 2**64
     True
     """
+    # survives: How many spare bits are carried is free: an enclosure from one more or less still
+    # encloses.
     work = bits + 16
     one = 1 << 2 * work
     x_low, x_high = ratio(x, work)
     # A step shrinks the enclosure by 1.4 bits or more while n ≤ x², and n steps by e^(2x√n) in the end.
+    # survives: From a step deeper or less deep the enclosure is narrower or wider, by less than is
+    # kept.
     depth = 2 + min(int(x * x), work) + int((Fraction(35, 100) * work / x) ** 2)
+    # survives: What the fraction starts from is forgotten at this depth, by more bits than are kept.
     low, high = x_low, x_high - (-depth * one // x_low)
+    # survives: What the fraction starts from is forgotten at this depth, by more bits than are kept.
     for n in range(depth - 1, 0, -1):
         low, high = x_low + n * one // high, x_high - (-n * one // low)
     return (1 << work + bits) // high, -(-(1 << work + bits) // low)
@@ -251,6 +290,8 @@ def gaussian_delta(epsilon: Fraction, mu_squared: Fraction) -> Fraction:
     mu = ceil_sqrt(mu_squared)  # δ rises with μ
     near, far = epsilon / mu - mu / 2, epsilon / mu + mu / 2
     # Pr[Z > a] ≤ e^(−a²/2)/2, and ln 2 < 0.7.
+    # survives: Between −1 and 1 the square is not as large as is asked next. 12600 is the square of no
+    # rational number.
     if near > 0 and 5 * near * near >= 7 * LEAST_BITS:
         return Fraction(1, 1 << LEAST_BITS)
     # The two terms are about μ apart, so that many bits cancel.
@@ -264,10 +305,14 @@ def gaussian_delta(epsilon: Fraction, mu_squared: Fraction) -> Fraction:
             first, second = _above(near, bits), _density_times(near, mills(far, bits), bits)
         else:
             first, tail, factor = _above(near, bits), _above(far, bits), exp(epsilon, bits)
+            # survives: The lower end of the difference only says when to stop; what is given is
+            # the upper end.
             second = tail[0] * factor[0] >> bits, (tail[1] * factor[1] >> bits) + 1
         low, high = first[0] - second[1], first[1] - second[0]
+        # survives: How close is close enough is free by a unit.
         if high - low <= high >> 60 or bits >= _MOST_BITS:
             # One unit more than rounding needs: it covers vectors' draws beyond ±2^62.
+            # survives: An upper end that is rounded up by one unit more is still an upper end.
             return unit * Fraction(high + 1, 1 << bits)
         bits *= 2
 
@@ -276,8 +321,11 @@ def _above(x: Fraction, bits: int) -> Enclosure:
     """2^bits·Pr[Z > x]."""
     one = 1 << bits
     low, high = central(abs(x), bits)
+    # survives: At 0 both are a half.
     if x > 0:
+        # survives: An upper end that is rounded up by one unit more is still an upper end.
         return one - high >> 1, (one - low >> 1) + 1
+    # survives: An upper end that is rounded up by one unit more is still an upper end.
     return one + low >> 1, (one + high >> 1) + 1
 
 
@@ -285,4 +333,5 @@ def _density_times(x: Fraction, factor: Enclosure, bits: int) -> Enclosure:
     """2^bits·φ(x)·factor."""
     bell = exp_neg(x * x / 2, bits)
     low, high = bell[0] * factor[0] * _DENSITY, bell[1] * factor[1] * _DENSITY_ABOVE
+    # survives: An upper end that is rounded up by one unit more is still an upper end.
     return math.floor(low) >> bits, (math.floor(high) >> bits) + 1

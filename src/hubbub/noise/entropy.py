@@ -15,6 +15,7 @@ __all__ = ["random_bits", "random_bytes"]
 
 Source = Callable[[int], bytes]
 
+# survives: Smaller parts fit a C int as well.
 _AT_ONCE = 1 << 30
 """OpenSSL counts bytes in a C int."""
 
@@ -32,6 +33,7 @@ def random_bytes(count: int) -> bytes:
     if source is not None:
         return source(count)
     try:
+        # survives: Only a shortcut: one part, joined, is the same bytes.
         if count <= _AT_ONCE:
             return ssl.RAND_bytes(count)
         starts = range(0, count, _AT_ONCE)

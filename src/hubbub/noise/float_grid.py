@@ -20,6 +20,7 @@ from hubbub.sensitivity import MAX_MAGNITUDE, ExactValue
 __all__ = ["add_integers", "add_on_grid", "grid_below"]
 
 _LARGEST_POWER = 900
+# survives: How many cells are worked on at a time changes none of them.
 _CHUNK = 1 << 14
 """Cells at a time: their arrays stay in the cache, and are not handed back to the system each time."""
 
@@ -89,6 +90,8 @@ def add_on_grid(
         snapped = np.where(np.isfinite(quotient), np.rint(quotient) * step, cells)
         # Both are whole steps, held exactly, so their double sum is the exact sum, rounded once.
         np.add(snapped, added.astype(np.float64) * step, out=total[start : start + _CHUNK])
+        # survives: Cells that would not have to be added as one number give the same double if they
+        # are; it only takes longer.
         for lane in np.flatnonzero(np.abs(added) > 2**53):
             drawn = _drawn(int(added[lane]), further)
             total[start + lane] = _shown(Fraction(snapped[lane]), drawn, grid)
@@ -111,4 +114,5 @@ def _shown(value: Fraction, noise: int, grid: Fraction) -> float:
     try:
         return float(exact)
     except OverflowError:
+        # survives: Asked of sums beyond all doubles only, and of these only the sign counts.
         return sys.float_info.max if exact > 0 else -sys.float_info.max

@@ -62,6 +62,7 @@ def below(u: int, bits: int, x: Real) -> bool:
             return True
         if u >= high:
             return False
+        # survives: Bits are drawn in bytes: of one more the last is cut off again.
         u, bits = u << 64 | random_bits(64), bits + 64
 
 
@@ -96,6 +97,7 @@ class Table:
         self._signed = signed
         lows: list[int] = []
         highs: list[int] = []
+        # survives: The first upper end is 1 or more.
         rising = 0
         for low, high in steps(64):  # pragma: no branch - steps never end
             lows.append(low)
@@ -105,7 +107,10 @@ class Table:
             highs.append(rising)
         # With 2^k − 1 entries every search takes k steps. Where those added are reached, nothing is decided.
         whole = (1 << len(highs).bit_length()) - 1
+        # survives: Where the entries added are reached nothing is decided: all go to the search.
         highs += [_ONE - 1] * (whole - len(highs))
+        # survives: No U that gets there is 0, so no test passes. Lower ends beyond those that a
+        # search can end at are never read.
         lows += [0] * (whole + 1 - len(lows))
         # Packed closely, so that rare values are not far from the processor.
         self._highs, self._lows = array("Q", highs), array("Q", lows)
@@ -122,11 +127,13 @@ class Table:
 
     def one(self) -> tuple[int, int]:
         """A value and a sign bit."""
+        # survives: Bits are drawn in bytes: of one more the last is cut off again.
         drawn = random_bits(72)
         return self.pick(drawn >> 8), drawn & 1
 
     def _search(self, u: int, bits: int) -> int:
         """The value at U where 64 bits are a tie or far out in the tail; at most once in 2^50 draws."""
+        # survives: Bits are drawn in bytes: of one more the last is cut off again.
         return self.settle(u << 64 | random_bits(64), bits + 64)[0]
 
     def settle(self, u: int, bits: int) -> tuple[int, int, int]:
@@ -137,6 +144,7 @@ class Table:
                     return j, u, bits
                 if u < high:
                     break
+            # survives: Bits are drawn in bytes: of one more the last is cut off again.
             u, bits = u << 64 | random_bits(64), bits + 64
 
     def draw(self, count: int) -> NDArray[np.int64]:
@@ -154,6 +162,7 @@ class Table:
         values = np.empty(count, dtype=np.int64)
         low, far = [np.empty(0, dtype=np.intp)], dict[int, int]()
         for start in range(0, count, _CHUNK):
+            # survives: The places of ones are looked at too, and then are not those of zeros.
             places, apart = self._fill(values[start : start + _CHUNK], 0)
             low.append(places + start)
             far |= {start + place: value for place, value in apart.items()}
@@ -228,6 +237,7 @@ class Table:
 # All start from e^−x and Pr[|Z| < x] as enclosures and multiply outward-rounded intervals on from
 # there, with bits to spare.
 
+# survives: How many spare bits are carried is free: an enclosure from one more or less still encloses.
 _SPARE = 32
 
 
@@ -244,8 +254,10 @@ def discrete_laplace_size(scale: Fraction, bits: int) -> Iterator[Enclosure]:
     work = bits + _SPARE
     one = 1 << work
     q = exp_neg(1 / scale, work)
+    # survives: 2qʲ/(1 + q) rises in q: with the same q above and below its ends are its own.
     factor = quotient((2 << work, 2 << work), (one + q[0], one + q[1]), work)
     for low, high in _powers(q, work):  # pragma: no branch - they never end
+        # survives: An upper end that is rounded up by one unit more is still an upper end.
         tail = low * factor[0] >> work, (high * factor[1] >> work) + 1
         yield one - tail[1] >> _SPARE, -(tail[0] - one >> _SPARE)
 
@@ -268,6 +280,7 @@ def bell_stairs(variance: Fraction, bits: int) -> Iterator[Enclosure]:
     for low, high in weights[1:]:
         yield one - high >> _SPARE, -(low - one >> _SPARE)
     while True:
+        # survives: A lower end that is lower is still a lower end.
         yield (1 << bits) - 1, 1 << bits
 
 
@@ -284,6 +297,7 @@ def _powers(q: Enclosure, work: int) -> Iterator[Enclosure]:
     while True:
         yield low, high
         low = low * q[0] >> work
+        # survives: An upper end that is rounded up by one unit more is still an upper end.
         high = (high * q[1] >> work) + 1
 
 
@@ -291,6 +305,7 @@ def _bell_weights(variance: Fraction, work: int) -> tuple[list[Enclosure], int]:
     """e^(−k²/2·variance) for k = 0, 1, … down to one unit, and an upper bound of the rest's sum."""
     one = 1 << work
     r = exp_neg(1 / (2 * variance), work)
+    # survives: An upper end that is rounded up by one unit more is still an upper end.
     square = r[0] * r[0] >> work, (r[1] * r[1] >> work) + 1
     low, high = one, one
     step = r  # r^(2k+1), the ratio of the next weight to this one
@@ -298,6 +313,7 @@ def _bell_weights(variance: Fraction, work: int) -> tuple[list[Enclosure], int]:
     while high > 1:
         weights.append((low, high))
         low, high = low * step[0] >> work, (high * step[1] >> work) + 1
+        # survives: An upper end that is rounded up by one unit more is still an upper end.
         step = step[0] * square[0] >> work, (step[1] * square[1] >> work) + 1
     # The weights left out start below `high` and shrink at least by `step` each.
     return weights, -(-(high << work) // (one - step[1]))

@@ -79,6 +79,7 @@ def uniform(bound: int, size: int | None = None) -> int | Integers:
         )
     values, done = np.empty(size, dtype=np.int64), 0
     while done < size:
+        # survives: How many are tried at a time is free: the first that fit are taken.
         tries = ((size - done << bits) // bound) * 33 // 32 + 64
         raw = np.frombuffer(random_bytes(8 * min(tries, _CHUNK)), dtype=np.uint64)
         drawn_all = (raw & np.uint64((1 << bits) - 1)).view(np.int64)
@@ -126,6 +127,7 @@ def bernoulli_exp_each(x: Number, times: Integers) -> NDArray[np.bool_]:
     [True, False]
     """
     exact = parse_nonnegative(x, "x")
+    # survives: The least of a vector and 1 is as far below 0 as that of a vector and 0.
     if (
         not isinstance(times, np.ndarray)
         or times.ndim != 1
@@ -139,11 +141,15 @@ def bernoulli_exp_each(x: Number, times: Integers) -> NDArray[np.bool_]:
         )
     with np.errstate(under="ignore"):
         # Powers of 700 and more are as good as infinite for the filter; integers decide what is close.
+        # survives: Chances below e^-699 are as good as 0 for the filter; integers decide what is
+        # close.
         power = np.minimum(float(min(exact, Fraction(700))) * times.astype(np.float64), 700.0)
         chances = np.exp(-power)
     raw = np.frombuffer(random_bytes(8 * times.size), dtype=np.uint64)
     lead = chances - (raw >> np.uint64(11)).view(np.int64) * 2.0**-53
+    # survives: What is that close is decided by integers.
     heads: NDArray[np.bool_] = lead > 0
+    # survives: Integers may decide more: they decide rightly.
     for lane in np.flatnonzero(np.abs(lead) < 2.0**-40):
         heads[lane] = below(int(raw[lane]), 64, partial(exp_neg, exact * int(times[lane])))
     return heads
@@ -258,8 +264,10 @@ def _each(law: _Law, scales: list[Fraction]) -> Integers:
 
 def _supported(law: _Law, scale: Any) -> Fraction:
     # Shortcuts for what most calls pass: a Fraction in range, and not a long one; or an integer.
+    # survives: Only a shortcut: what does not take it comes to the same by the longer way.
     if type(scale) is Fraction and 0 < scale.numerator <= law.largest * scale.denominator < 1 << 192:
         return scale
+    # survives: Only a shortcut: what does not take it comes to the same by the longer way.
     if type(scale) is int and 0 < scale <= law.largest:
         return _fraction(scale)
     exact = parse_positive(scale, law.name)
@@ -272,6 +280,7 @@ def _supported(law: _Law, scale: Any) -> Fraction:
     return exact
 
 
+# survives: How many are kept changes none of them.
 _fraction = lru_cache(maxsize=2048)(Fraction)
 
 
@@ -288,6 +297,7 @@ def _counted(size: Any) -> int:
 
 def _coins(p: Real, size: int | None) -> bool | NDArray[np.bool_]:
     if size is None:
+        # survives: Bits are drawn in bytes: of one more the last is cut off again.
         return below(random_bits(64), 64, p)
     raw = np.frombuffer(random_bytes(8 * _counted(size)), dtype=np.uint64)
     low, high = p(64)
@@ -306,22 +316,26 @@ def _one_discrete_laplace(scale: Fraction) -> int:
         size, sign = blocks.exponential_floor(scale)
         # Zero has one sign: the other is tried again.
         if size >= sign:
+            # survives: Times or over 1 or -1 is the same.
             return size * (1 - 2 * sign)
 
 
 def _one_rounded_gaussian(sigma: Fraction) -> int:
     size, sign = blocks.normal_round(sigma)
+    # survives: Times or over 1 or -1 is the same.
     return size * (1 - 2 * sign)
 
 
 def _one_discrete_gaussian(variance: Fraction) -> int:
     size, sign = _one_from(variance)()
+    # survives: Times or over 1 or -1 is the same.
     return size * (1 - 2 * sign)
 
 
 @lru_cache(maxsize=2048)
 def _one_from(variance: Fraction) -> Callable[[], tuple[int, int]]:
     if variance > _SMALL_SCALE**2:
+        # survives: One draw from blocks is of an integer law whatever vectors would be.
         return Blocks.bell(variance, is_rounded=False).one
     return Table(partial(inversion.discrete_gaussian_size, variance)).one
 
