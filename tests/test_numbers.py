@@ -10,12 +10,17 @@ from hypothesis import strategies as st
 from hubbub.errors import InvalidInput
 from hubbub.numbers import (
     ceil_sqrt,
+    format_down,
+    format_nearest,
+    format_percent,
+    format_up,
     parse_exact,
     parse_integer,
     parse_nonnegative,
     parse_positive,
     parse_probability,
     parse_rational,
+    round_down,
     round_up,
 )
 
@@ -24,7 +29,7 @@ def short(value):
     return getattr(value, "__name__", None) or f"{value!r:.24}"
 
 
-DOORS = [parse_rational, parse_exact, parse_positive, parse_nonnegative, parse_probability, parse_integer]
+PARSERS = [parse_rational, parse_exact, parse_positive, parse_nonnegative, parse_probability, parse_integer]
 
 NOT_A_NUMBER = [
     None,
@@ -67,34 +72,34 @@ TOO_LONG = [
 ]
 
 
-def _refusal(door, value):
+def _refusal(parse, value):
     with pytest.raises(InvalidInput) as caught:
-        door(value, "epsilon")
+        parse(value, "epsilon")
     assert caught.value.what.startswith("epsilon")
     assert caught.value.why
     assert "epsilon" in caught.value.fix
     return caught.value
 
 
-@pytest.mark.parametrize("door", DOORS)
+@pytest.mark.parametrize("parse", PARSERS)
 @pytest.mark.parametrize("value", NOT_A_NUMBER, ids=lambda value: type(value).__name__)
-def test_what_is_no_number_is_refused_and_its_type_named(door, value):
-    assert type(value).__name__ in _refusal(door, value).what
+def test_a_non_number_is_refused_and_its_type_named(parse, value):
+    assert type(value).__name__ in _refusal(parse, value).what
 
 
-@pytest.mark.parametrize("door", DOORS)
+@pytest.mark.parametrize("parse", PARSERS)
 @pytest.mark.parametrize("value", NOT_FINITE, ids=short)
-def test_what_is_not_finite_is_refused(door, value):
-    assert _refusal(door, value).what == "epsilon is not finite"
+def test_nan_and_infinity_are_refused(parse, value):
+    assert _refusal(parse, value).what == "epsilon is not finite"
 
 
-@pytest.mark.parametrize("door", DOORS)
+@pytest.mark.parametrize("parse", PARSERS)
 @pytest.mark.parametrize("value", TOO_LONG, ids=range(len(TOO_LONG)))
-def test_a_number_of_absurd_length_is_refused_and_not_repeated(door, value):
-    assert len(str(_refusal(door, value))) < 200
+def test_a_very_long_number_is_refused_and_not_repeated(parse, value):
+    assert len(str(_refusal(parse, value))) < 200
 
 
-@pytest.mark.parametrize("door", [parse_rational, parse_exact])
+@pytest.mark.parametrize("parse", [parse_rational, parse_exact])
 @pytest.mark.parametrize(
     ("value", "exact"),
     [
@@ -115,8 +120,8 @@ def test_a_number_of_absurd_length_is_refused_and_not_repeated(door, value):
     ],
     ids=short,
 )
-def test_numbers_of_every_kind_become_exact(door, value, exact):
-    result = door(value, "epsilon")
+def test_every_numeric_type_becomes_an_exact_fraction(parse, value, exact):
+    result = parse(value, "epsilon")
 
     assert type(result) is Fraction
     assert type(result.numerator) is int
@@ -127,7 +132,7 @@ def test_numbers_of_every_kind_become_exact(door, value, exact):
 
 
 @given(st.floats(allow_nan=False, allow_infinity=False))
-def test_a_parameter_is_the_decimal_it_prints_as_and_data_the_binary_number_it_is(value):
+def test_a_parameter_is_read_as_decimal_and_data_as_binary(value):
     assert parse_rational(value, "epsilon") == Fraction(repr(value))
     assert parse_exact(value, "the value") == Fraction(value)
     assert parse_rational(np.float64(value), "epsilon") == Fraction(repr(value))
@@ -138,34 +143,34 @@ def test_ten_times_a_tenth_is_one():
 
 
 @pytest.mark.parametrize("value", [0, 0.0, -0.0, -1, -1e-300, Fraction(-1, 10**400), -(10**400)], ids=short)
-def test_positive_wants_more_than_zero(value):
-    assert "above zero" in _refusal(parse_positive, value).why
+def test_parse_positive_refuses_zero_and_below(value):
+    assert "positive" in _refusal(parse_positive, value).why
 
 
 @pytest.mark.parametrize("value", [-1, -5e-324, Fraction(-1, 10**400), -(10**400)], ids=short)
-def test_at_least_zero_wants_no_less(value):
-    assert "below zero" in _refusal(parse_nonnegative, value).why
+def test_parse_nonnegative_refuses_below_zero(value):
+    assert "negative" in _refusal(parse_nonnegative, value).why
 
 
 @pytest.mark.parametrize(
     "value", [0, 1, -0.5, 1.5, 10**400, -(10**400), Fraction(10**30 + 1, 10**30)], ids=short
 )
-def test_a_probability_is_strictly_between_zero_and_one(value):
+def test_parse_probability_refuses_zero_and_one(value):
     assert "probability" in _refusal(parse_probability, value).why
 
 
 @pytest.mark.parametrize("value", [0, -3, 2.5, Fraction(1, 3), -(10**400)], ids=short)
-def test_whole_wants_a_whole_number_of_at_least_one(value):
+def test_parse_integer_refuses_fractions_and_below_one(value):
     assert "at least 1" in _refusal(parse_integer, value).fix
 
 
-def test_whole_with_another_least():
+def test_parse_integer_with_another_minimum():
     assert parse_integer(0, "degree", least=0) == 0
     assert "at least 5" in _refusal(lambda value, name: parse_integer(value, name, least=5), 4).fix
 
 
 @pytest.mark.parametrize(
-    ("door", "value", "exact"),
+    ("parse", "value", "exact"),
     [
         (parse_positive, 5e-324, Fraction("5e-324")),
         (parse_positive, Fraction(1, 10**400), Fraction(1, 10**400)),
@@ -179,11 +184,11 @@ def test_whole_with_another_least():
     ],
     ids=short,
 )
-def test_what_a_door_lets_through_is_exact(door, value, exact):
-    assert door(value, "epsilon") == exact
+def test_an_accepted_parameter_is_exact(parse, value, exact):
+    assert parse(value, "epsilon") == exact
 
 
-def test_whole_gives_a_plain_int():
+def test_parse_integer_returns_a_plain_int():
     assert type(parse_integer(np.int64(3), "steps")) is int
 
 
@@ -197,7 +202,7 @@ def test_whole_gives_a_plain_int():
     ],
     ids=short,
 )
-def test_a_parameter_out_of_range_is_shown_short_also_beyond_doubles(value, shown):
+def test_the_error_abbreviates_a_long_parameter(value, shown):
     with localcontext(Context(prec=2)):  # what is shown does not depend on a setting of the caller's
         assert _refusal(parse_positive, value).what == f"epsilon is {shown}"
 
@@ -211,7 +216,7 @@ FRACTIONS = st.builds(
 
 
 @given(FRACTIONS)
-def test_round_up_is_the_least_double_that_is_not_below(exact):
+def test_round_up_is_the_least_double_not_below(exact):
     up = round_up(exact)
 
     assert up == math.inf or Fraction(up) >= exact
@@ -261,7 +266,7 @@ def test_ceil_sqrt_of_an_irrational_root_lies_above_it(square):
 @pytest.mark.parametrize(
     "exact", [Fraction(1998, 977), Fraction(68, 37), Fraction(1, 3), Fraction(1, 10), Fraction(7)]
 )
-def test_what_is_rounded_up_is_not_below_even_as_the_decimal_a_person_reads(exact):
+def test_round_up_is_not_below_even_as_printed_decimal(exact):
     shown = round_up(exact)
     assert Fraction(shown) >= exact
     assert Fraction(repr(shown)) >= exact
@@ -269,5 +274,47 @@ def test_what_is_rounded_up_is_not_below_even_as_the_decimal_a_person_reads(exac
 
 
 @given(st.fractions(min_value=0, max_value=10**6))
-def test_no_decimal_is_below_what_it_stands_for(exact):
+def test_reading_back_a_rounded_up_double_is_not_below(exact):
     assert parse_rational(round_up(exact), "x") >= exact
+
+
+@given(FRACTIONS)
+def test_round_down_mirrors_round_up(exact):
+    assert round_down(exact) == -round_up(-exact)
+    assert math.copysign(1, round_down(Fraction(0))) == 1
+
+
+@given(st.fractions(), st.integers(1, 12))
+def test_format_up_and_down_enclose_the_value(value, digits):
+    assert Fraction(format_down(value, digits)) <= value <= Fraction(format_up(value, digits))
+    assert format_nearest(value, digits) in {format_down(value, digits), format_up(value, digits)}
+
+
+@pytest.mark.parametrize(
+    ("value", "up", "down"),
+    [
+        (Fraction(1, 3), "0.333334", "0.333333"),
+        (Fraction(-1, 3), "-0.333333", "-0.333334"),
+        (Fraction(0), "0", "0"),
+        (0.1, "0.1", "0.1"),
+        (1234567, "1234570", "1234560"),
+        (Fraction(1, 10**6), "1e-6", "1e-6"),
+        (Fraction(2, 3 * 10**6), "6.66667e-7", "6.66666e-7"),
+        (Fraction(1, 10**4), "0.0001", "0.0001"),
+        (10**14, "100000000000000", "100000000000000"),
+        (10**15, "1e15", "1e15"),
+        (10**400, "1e400", "1e400"),
+        (math.inf, "∞", "∞"),
+        (-math.inf, "-∞", "-∞"),
+    ],
+    ids=short,
+)
+def test_a_bound_is_formatted_with_six_digits_rounded_outward(value, up, down):
+    with localcontext(Context(prec=2)):
+        assert (format_up(value), format_down(value)) == (up, down)
+
+
+def test_a_percentage_is_rounded_to_the_nearest():
+    assert format_percent(0.95) == "95 %"
+    assert format_percent(Fraction(999999, 10**6)) == "99.9999 %"
+    assert format_percent(Fraction(2, 3), 2) == "67 %"

@@ -1,8 +1,13 @@
-"""Numbers as people give them, made exact.
+"""Exact rationals in, text rounded outward out.
 
-Every parameter (ε, δ, a sensitivity, a scale) becomes a `Fraction` at the door. There a float
-stands for the decimal a person sees when it is printed, so that ten times 0.1 is exactly 1. In data
-it stands for itself, the binary number: nobody typed it, and its distance from its neighbours counts.
+`parse_…` functions turn every parameter (ε, δ, a sensitivity, a scale) into a `Fraction`. A float given as a
+parameter stands for the decimal that it prints as, so that ten times 0.1 is exactly 1. A float in the data
+stands for the binary number that it is (`parse_exact`): nobody typed it, and its distance from its neighbours
+counts.
+
+`round_up` and `round_down` turn a rational into a double, and the `format_…` functions into text. An upper bound
+is rounded up and a lower bound down, so that no printed number promises more than was proved. Everything that
+hubbub prints goes through them.
 """
 
 import math
@@ -21,6 +26,8 @@ __all__ = [
     "as_displayed",
     "ceil_sqrt",
     "format_down",
+    "format_nearest",
+    "format_percent",
     "format_up",
     "parse_below_one",
     "parse_exact",
@@ -29,18 +36,25 @@ __all__ = [
     "parse_positive",
     "parse_probability",
     "parse_rational",
+    "round_down",
     "round_up",
 ]
 
 Number = int | float | Fraction | Decimal
-"""What a parameter may be given as; numpy's scalars are floats and ints here too."""
+"""The types that a parameter may have; numpy's scalars count as floats and ints."""
 
-# The difference of two doubles has up to 2100 bits, its square 4200; far more is an attack on our patience.
-_MOST_BITS = 8192
+# The difference of two doubles has up to 2100 bits and its square 4200. A much longer number only burns time.
+_MAX_BITS = 8192
+
+_DIGITS = 6
 
 
 def parse_rational(value: Any, name: str) -> Fraction:
-    """The exact rational that a person meant by `value`.
+    """Return the rational that a person meant by `value`: a float is the decimal that it prints as.
+
+    Args:
+        value: the parameter as it was passed.
+        name: the name of the parameter, for the error.
 
     >>> parse_rational(0.1, "epsilon")
     Fraction(1, 10)
@@ -49,11 +63,11 @@ def parse_rational(value: Any, name: str) -> Fraction:
     if isinstance(value, (float, np.floating)):
         # The shortest decimal that prints as this double: what the person typed.
         return Fraction(repr(float(value)))
-    return _short(_fraction(value), name)
+    return _limit_bits(_to_fraction(value), name)
 
 
 def parse_exact(value: Any, name: str) -> Fraction:
-    """The exact rational that `value` is, a float being that very binary number; no error shows it.
+    """Return the rational that `value` is: a float is the binary number that it is. No error shows the value.
 
     >>> parse_exact(0.1, "the value") == Fraction(1, 10)
     False
@@ -61,63 +75,63 @@ def parse_exact(value: Any, name: str) -> Fraction:
     _check(value, name)
     if isinstance(value, (float, np.floating)):
         return Fraction(float(value))
-    return _short(_fraction(value), name)
+    return _limit_bits(_to_fraction(value), name)
 
 
 def parse_positive(value: Any, name: str) -> Fraction:
-    """A rational above zero, or a clear error."""
+    """Return a rational above zero, or raise `InvalidInput`."""
     exact = parse_rational(value, name)
     if exact <= 0:
         raise InvalidInput(
-            f"{name} is {_shown(exact)}", why="it must be above zero", fix=f"pass a positive {name}"
+            f"{name} is {_describe(exact)}", why="it must be positive", fix=f"pass a positive {name}"
         )
     return exact
 
 
 def parse_nonnegative(value: Any, name: str) -> Fraction:
-    """A rational of zero or more, or a clear error."""
+    """Return a rational of zero or more, or raise `InvalidInput`."""
     exact = parse_rational(value, name)
     if exact < 0:
         raise InvalidInput(
-            f"{name} is {_shown(exact)}", why="it cannot be below zero", fix=f"pass {name} of 0 or more"
+            f"{name} is {_describe(exact)}", why="it cannot be negative", fix=f"pass {name} of 0 or more"
         )
     return exact
 
 
 def parse_below_one(value: Any, name: str) -> Fraction:
-    """A rational of zero or more and below 1, or a clear error: what a δ may be."""
+    """Return a rational in [0, 1), such as a δ, or raise `InvalidInput`."""
     exact = parse_nonnegative(value, name)
     if exact >= 1:
-        raise InvalidInput(f"{name} is 1 or more", why="it would promise nothing", fix=f"pass {name} below 1")
+        raise InvalidInput(f"{name} is 1 or more", why="such a guarantee is empty", fix=f"pass {name} below 1")
     return exact
 
 
 def parse_probability(value: Any, name: str) -> Fraction:
-    """A rational strictly between 0 and 1, or a clear error."""
+    """Return a rational strictly between 0 and 1, or raise `InvalidInput`."""
     exact = parse_rational(value, name)
     if not 0 < exact < 1:
         raise InvalidInput(
-            f"{name} is {_shown(exact)}",
-            why="it is a probability, and at 0 or 1 nothing would be promised or nothing hidden",
+            f"{name} is {_describe(exact)}",
+            why="it is a probability, and 0 and 1 are not allowed",
             fix=f"pass {name} strictly between 0 and 1",
         )
     return exact
 
 
 def parse_integer(value: Any, name: str, *, least: int = 1) -> int:
-    """A whole number of at least `least`, or a clear error."""
+    """Return an integer of at least `least`, or raise `InvalidInput`."""
     exact = parse_rational(value, name)
     if exact.denominator != 1 or exact < least:
         raise InvalidInput(
-            f"{name} is {_shown(exact)}",
-            why=f"it counts things, and {least} is the least that makes sense",
-            fix=f"pass {name} as a whole number of at least {least}",
+            f"{name} is {_describe(exact)}",
+            why=f"it is a count of at least {least}",
+            fix=f"pass {name} as an integer of at least {least}",
         )
     return exact.numerator
 
 
 def round_up(exact: Fraction) -> float:
-    """The least double that is not below `exact`: how an upper bound is shown.
+    """Return the least double that is not below `exact`, neither itself nor as the decimal that it prints as.
 
     >>> round_up(Fraction(1, 10)) >= Fraction(1, 10)
     True
@@ -125,8 +139,8 @@ def round_up(exact: Fraction) -> float:
     try:
         near = float(exact)
     except OverflowError:
-        return math.inf if exact > 0 else -float(np.finfo(float).max)
-    # A person reads the decimal that is printed, and `rational` reads it so, too: both must hold.
+        return math.inf if exact > 0 else -sys.float_info.max
+    # A person reads the printed decimal, and `parse_rational` reads it back: it must not be too small either.
     while as_displayed(near) < exact and (near < sys.float_info.max or Fraction(near) < exact):
         near = math.nextafter(near, math.inf)
         if near == math.inf:
@@ -134,8 +148,17 @@ def round_up(exact: Fraction) -> float:
     return near
 
 
+def round_down(exact: Fraction) -> float:
+    """Return the largest double that is not above `exact`, neither itself nor as the decimal that it prints as.
+
+    >>> round_down(Fraction(2, 3)) <= Fraction(2, 3)
+    True
+    """
+    return 0.0 - round_up(-exact)  # and never -0.0
+
+
 def as_displayed(shown: float) -> Fraction:
-    """The least that a double may be taken for: itself, or the decimal that it prints as.
+    """Return the lesser of a double and the decimal that it prints as.
 
     >>> as_displayed(0.1) == Fraction(1, 10) < Fraction(0.1)
     True
@@ -144,7 +167,7 @@ def as_displayed(shown: float) -> Fraction:
 
 
 def ceil_sqrt(square: Fraction) -> Fraction:
-    """A rational just above √square (exact where the root is rational), to 64 bits and more.
+    """Return √square, rounded up by less than one part in 2^64; exact where the root is rational.
 
     >>> ceil_sqrt(Fraction(9, 4))
     Fraction(3, 2)
@@ -154,14 +177,67 @@ def ceil_sqrt(square: Fraction) -> Fraction:
         return Fraction(top, bottom)
     shift = max(0, 80 - (square.numerator.bit_length() - square.denominator.bit_length()) // 2)
     scaled = (square.numerator << 2 * shift) // square.denominator
-    # The next whole number's square is above the floor, so above what was floored.
+    # (isqrt(n) + 1)² > n for n = ⌊x⌋, and as an integer it is then above x too.
     return Fraction(math.isqrt(scaled) + 1, 1 << shift)
 
 
+def format_up(value: float | Fraction, digits: int = _DIGITS) -> str:
+    """Format an upper bound, such as an ε or an error: the text is never below the value.
+
+    >>> format_up(Fraction(1, 3)), format_up(0.1), format_up(1e-20), format_up(math.inf)
+    ('0.333334', '0.1', '1e-20', '∞')
+
+    Args:
+        value: a rational, or a double, which is read as the lesser of itself and the decimal it prints as.
+        digits: the number of significant digits.
+    """
+    return _format(value, Context(prec=digits, rounding=ROUND_CEILING))
+
+
+def format_down(value: float | Fraction, digits: int = _DIGITS) -> str:
+    """Format a lower bound, such as the budget left: the text is never above the value.
+
+    >>> format_down(Fraction(2, 3)), format_down(Fraction(2, 3), 3), format_down(0.0)
+    ('0.666666', '0.666', '0')
+    """
+    return _format(value, Context(prec=digits, rounding=ROUND_FLOOR))
+
+
+def format_nearest(value: float | Fraction, digits: int = _DIGITS) -> str:
+    """Format a number that bounds nothing, rounded to the nearest.
+
+    >>> format_nearest(Fraction(2, 3), 3)
+    '0.667'
+    """
+    return _format(value, Context(prec=digits))
+
+
+def format_percent(value: float | Fraction, digits: int = _DIGITS) -> str:
+    """Format a probability or a share as a percentage, rounded to the nearest.
+
+    >>> format_percent(0.95), format_percent(Fraction(1, 3), 3)
+    ('95 %', '33.3 %')
+    """
+    exact = as_displayed(value) if isinstance(value, float) else value
+    return f"{format_nearest(100 * exact, digits)} %"
+
+
+def _format(value: float | Fraction, context: Context) -> str:
+    if abs(value) == math.inf:
+        return "∞" if value > 0 else "-∞"
+    exact = as_displayed(value) if isinstance(value, float) else value
+    near = context.divide(Decimal(exact.numerator), Decimal(exact.denominator)).normalize(context)
+    # Plain digits for people, and an exponent where they would be mostly zeros.
+    if not near or -5 < near.adjusted() < 15:
+        return f"{near:f}"
+    mantissa, _, power = f"{near:e}".partition("e")
+    return f"{mantissa}e{int(power)}"
+
+
 def _check(value: Any, name: str) -> None:
-    """One finite real number, of a kind that converts without rounding; or an error that does not show it."""
+    """Refuse anything but one finite real number of a type that converts without rounding; show no value."""
     kinds = (numbers.Rational, float, np.floating, Decimal)
-    # numpy calls a time span an integer, and its "not a time" would pass for one.
+    # numpy calls a time span an integer, and NaT would pass for one.
     if (
         isinstance(value, (bool, np.bool_, np.timedelta64))
         or not isinstance(value, kinds)
@@ -169,12 +245,12 @@ def _check(value: Any, name: str) -> None:
     ):
         raise InvalidInput(
             f"{name} is of type {type(value).__name__}",
-            why="it must be one real number, of no more than 64 bits where it is binary",
+            why="it must be one real number, and a float of at most 64 bits",
             fix=f"pass {name} as an int, float, Fraction or Decimal",
         )
     if isinstance(value, Decimal):
         finite = value.is_finite()
-        if finite and abs(value.adjusted()) > _MOST_BITS // 4:  # before it is written out in full
+        if finite and abs(value.adjusted()) > _MAX_BITS // 4:  # before it is expanded to an integer
             raise _too_long(name)
     else:
         finite = isinstance(value, numbers.Rational) or math.isfinite(value)
@@ -186,50 +262,28 @@ def _check(value: Any, name: str) -> None:
         )
 
 
-def _fraction(value: Any) -> Fraction:
-    # numpy's integers have a numerator too, but it would stay of 64 bits, and wrap.
+def _to_fraction(value: Any) -> Fraction:
+    # A numpy integer has a numerator too, but one of 64 bits, which would wrap around.
     return Fraction(int(value)) if isinstance(value, numbers.Integral) else Fraction(value)
 
 
-def _short(exact: Fraction, name: str) -> Fraction:
-    if max(exact.numerator.bit_length(), exact.denominator.bit_length()) > _MOST_BITS:
+def _limit_bits(exact: Fraction, name: str) -> Fraction:
+    if max(exact.numerator.bit_length(), exact.denominator.bit_length()) > _MAX_BITS:
         raise _too_long(name)
     return exact
 
 
 def _too_long(name: str) -> InvalidInput:
     return InvalidInput(
-        f"{name} has more than {_MOST_BITS} bits",
-        why="such a number is a mistake or an attack",
+        f"{name} has more than {_MAX_BITS} bits",
+        why="arithmetic with it would be too slow",
         fix=f"pass {name} with fewer digits",
     )
 
 
-def _shown(exact: Fraction) -> str:
+def _describe(exact: Fraction) -> str:
     if len(str(exact)) <= 24:
         return str(exact)
-    # Not by way of a double: it may be too large for one, or seem to be zero.
+    # Not through a double: the number may overflow it, or underflow to zero.
     near = Context(prec=6).divide(Decimal(exact.numerator), Decimal(exact.denominator))
     return f"about {near}"
-
-
-def format_up(exact: Fraction) -> str:
-    """Six digits, rounded up as everything that is said of a loss.
-
-    >>> format_up(Fraction(1, 3))
-    '0.333334'
-    """
-    near = Context(prec=6, rounding=ROUND_CEILING).divide(
-        Decimal(exact.numerator), Decimal(exact.denominator)
-    )
-    return f"{round_up(Fraction(near)):.6g}"
-
-
-def format_down(exact: Fraction) -> str:
-    """Six digits, rounded down: what is left, or at least so much, is never said to be more.
-
-    >>> format_down(Fraction(2, 3))
-    '0.666666'
-    """
-    near = Context(prec=6, rounding=ROUND_FLOOR).divide(Decimal(exact.numerator), Decimal(exact.denominator))
-    return f"{near.normalize():g}" if near else "0"

@@ -183,12 +183,12 @@ and who was 10 % sure 94.2826 %.""",
         None,
         """\
 Gaussian μ = 1.
-With δ = 1e-06, ε is at most 4.88656 and at least 4.88655 (closed form): no event is more than 132.50 times \
-likelier with a person's data than without, give or take a probability of 1e-06.
+With δ = 1e-6, ε is at most 4.88656 and at least 4.88655 (closed form): no event is more than 132.50 times \
+likelier with a person's data than without, give or take a probability of 1e-6.
 Who has to guess whether a person is in, all else known and both as likely, is right with probability \
 0.691463 at most.
 Who was 50 % sure of anything about a person becomes 99.251 % sure at most, and who was 10 % sure 93.6395 %, \
-except with probability 5.75803e-06.""",
+except with probability 5.75803e-6.""",
     ),
     (
         PrivacyLoss.approximate(1, 0.1) + PrivacyLoss.gaussian(1),
@@ -214,7 +214,7 @@ def test_a_loss_in_words(loss, delta, words):
         (1, "2.72 times"),
         (Fraction("9.2103"), "9999.60 times"),
         (Fraction("9.2104"), "10000.6 times"),
-        (700, "1.01424e+304 times"),
+        (700, "1.01424e304 times"),
         (701, "e^701 times"),
     ],
 )

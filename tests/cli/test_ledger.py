@@ -42,7 +42,7 @@ def refused(*words):
 def test_a_budget_shows_what_was_spent_by_whom_and_what_is_left(path):
     out = said("budget", "--ledger", path, "--account", "visits")
     for part in (
-        "ε = 3, δ = 1e-06",
+        "ε = 3, δ = 1e-6",
         "spent ε = 1.60",
         "left ε = 1.39",
         "ada: ε = 0.1 of 1",
@@ -167,7 +167,7 @@ def test_a_label_has_all_that_registries_ask_for(path, tmp_path, monkeypatch):
     assert "looked at exact answers 1 times" in facts["deployment"]["dp_flavor"]["unprotected_quantities"]
     assert facts["deployment"]["product"]["intended_use"] == "not stated"
     asked = facts["NIST SP 800-226"]
-    assert "at most ε = 3, δ = 1e-06; spent ε = 1.60" in asked["privacy parameters"]
+    assert "at most ε = 3, δ = 1e-6; spent ε = 1.60" in asked["privacy parameters"]
     for name in (
         *("unit of privacy", "correctness", "utility", "bias", "query model", "trust model", "side channels"),
         *("access control", "data security", "data collection exposure"),
