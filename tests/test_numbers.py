@@ -165,8 +165,8 @@ def test_parse_integer_refuses_fractions_and_below_one(value):
 
 
 def test_parse_integer_with_another_minimum():
-    assert parse_integer(0, "degree", least=0) == 0
-    assert "at least 5" in _refusal(lambda value, name: parse_integer(value, name, least=5), 4).fix
+    assert parse_integer(0, "degree", minimum=0) == 0
+    assert "at least 5" in _refusal(lambda value, name: parse_integer(value, name, minimum=5), 4).fix
 
 
 @pytest.mark.parametrize(

@@ -102,7 +102,9 @@ def parse_below_one(value: Any, name: str) -> Fraction:
     """Return a rational in [0, 1), such as a δ, or raise `InvalidInput`."""
     exact = parse_nonnegative(value, name)
     if exact >= 1:
-        raise InvalidInput(f"{name} is 1 or more", why="such a guarantee is empty", fix=f"pass {name} below 1")
+        raise InvalidInput(
+            f"{name} is 1 or more", why="such a guarantee is empty", fix=f"pass {name} below 1"
+        )
     return exact
 
 
@@ -118,14 +120,14 @@ def parse_probability(value: Any, name: str) -> Fraction:
     return exact
 
 
-def parse_integer(value: Any, name: str, *, least: int = 1) -> int:
-    """Return an integer of at least `least`, or raise `InvalidInput`."""
+def parse_integer(value: Any, name: str, *, minimum: int = 1) -> int:
+    """Return an integer of at least `minimum`, or raise `InvalidInput`."""
     exact = parse_rational(value, name)
-    if exact.denominator != 1 or exact < least:
+    if exact.denominator != 1 or exact < minimum:
         raise InvalidInput(
             f"{name} is {_describe(exact)}",
-            why=f"it is a count of at least {least}",
-            fix=f"pass {name} as an integer of at least {least}",
+            why=f"it is a count of at least {minimum}",
+            fix=f"pass {name} as an integer of at least {minimum}",
         )
     return exact.numerator
 

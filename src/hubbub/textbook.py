@@ -460,7 +460,7 @@ class Universe:
     def _member(self, x: Sequence[int]) -> Database:
         """The histogram as a tuple of our own, or a clear error that does not show it."""
         try:
-            counts = tuple(parse_integer(count, "a count", least=0) for count in x)
+            counts = tuple(parse_integer(count, "a count", minimum=0) for count in x)
             belongs = len(counts) == len(self.elements) and sum(counts) <= self.most
         except (InvalidInput, TypeError):
             belongs = False

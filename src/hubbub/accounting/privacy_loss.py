@@ -115,7 +115,7 @@ class PrivacyLoss:
         """Discrete Laplace noise of this scale on integers that move by `sensitivity` in all."""
         return cls.of(
             DiscreteLaplace(
-                parse_positive(scale, "scale"), parse_integer(sensitivity, "sensitivity", least=0)
+                parse_positive(scale, "scale"), parse_integer(sensitivity, "sensitivity", minimum=0)
             )
         )
 
@@ -124,7 +124,7 @@ class PrivacyLoss:
         """Discrete Gaussian noise of this σ² on one integer that moves by `sensitivity`."""
         return cls.of(
             DiscreteGaussian(
-                parse_positive(variance, "variance"), parse_integer(sensitivity, "sensitivity", least=0)
+                parse_positive(variance, "variance"), parse_integer(sensitivity, "sensitivity", minimum=0)
             )
         )
 
@@ -135,7 +135,7 @@ class PrivacyLoss:
         >>> round(PrivacyLoss.response(0.75).epsilon(), 6) == round(math.log(3), 6)
         True
         """
-        truth, kinds = parse_probability(keep, "keep"), parse_integer(categories, "categories", least=2)
+        truth, kinds = parse_probability(keep, "keep"), parse_integer(categories, "categories", minimum=2)
         if truth * kinds < 1:
             raise InvalidInput(
                 "keep is below 1/categories",
@@ -210,7 +210,7 @@ class PrivacyLoss:
 
     def __mul__(self, times: int) -> "PrivacyLoss":
         """The same, `times` times over."""
-        repeats = parse_integer(times, "times", least=0)
+        repeats = parse_integer(times, "times", minimum=0)
         if repeats > _MOST_TIMES:
             raise InvalidInput(
                 "times is above 10^18", why="nothing is done so often", fix="pass a smaller number"
@@ -253,7 +253,7 @@ class PrivacyLoss:
         Assumes: this loss is that of the mechanism on samples in which one unit is substituted.
         Proof: docs/proofs/pairs.md, "Samples of fixed size"
         """
-        people, drawn = parse_integer(population, "population"), parse_integer(size, "size", least=0)
+        people, drawn = parse_integer(population, "population"), parse_integer(size, "size", minimum=0)
         if drawn > people:
             raise InvalidInput(
                 "size is above population", why="none is drawn twice", fix="pass a size of at most population"

@@ -85,7 +85,7 @@ def audit(
     """
     chance, wanted = (
         float(parse_probability(delta, "delta")),
-        parse_integer(canaries, "canaries", least=_LEAST_GUESSES),
+        parse_integer(canaries, "canaries", minimum=_LEAST_GUESSES),
     )
     sure = float(parse_probability(confidence, "confidence"))
     if isinstance(trainer.schedule.lots, ShuffledSampling):

@@ -81,7 +81,7 @@ class PartitionSelection(Mechanism):
 
     def keeps(self, units: int) -> float:
         """The chance that a key of so many units is kept, rounded down."""
-        return max(0.0, -round_up(-self._chance(parse_integer(units, "units", least=0))[0]))
+        return max(0.0, -round_up(-self._chance(parse_integer(units, "units", minimum=0))[0]))
 
     def least_units(self, confidence: Number = 0.95) -> int:
         """The least number of units whose key is kept with at least this chance."""
@@ -160,7 +160,7 @@ class TruncatedGeometricSelection(PartitionSelection):
     >>> mechanism = TruncatedGeometricSelection.of(groups=1, epsilon=1, delta=1e-6)
     >>> print(mechanism)
     Keys whose units, with geometric noise of scale 1 within ±14, are 15 or more; at most 1 key of one unit:
-    ε = 1, δ = 3.84264e-07
+    ε = 1, δ = 3.84264e-7
     >>> mechanism.least_units(0.95), round(mechanism.keeps(17), 3)
     (17, 0.964)
 
@@ -242,7 +242,7 @@ class GaussianPartitionSelection(PartitionSelection):
 
     >>> print(GaussianPartitionSelection.of(groups=30, epsilon=1, delta=1e-6))
     Keys whose units, with Gaussian noise of σ = 23.909, are 134 or more; at most 30 keys of one unit:
-    ε = 0, δ = 4.48913e-07, Gaussian μ = 0.229087
+    ε = 0, δ = 4.48913e-7, Gaussian μ = 0.229087
 
     Guarantee: a Gaussian curve with μ² = G/σ², and δ = 1 − Pr[1 + noise < τ]^G beside it.
     Assumes: one unit moves at most G of the numbers of units, by one each; uniform random bits.
@@ -257,7 +257,7 @@ class GaussianPartitionSelection(PartitionSelection):
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "sigma", parse_positive(self.sigma, "sigma"))
-        object.__setattr__(self, "threshold", parse_integer(self.threshold, "threshold", least=2))
+        object.__setattr__(self, "threshold", parse_integer(self.threshold, "threshold", minimum=2))
         self._check(self.sigma)
 
     @classmethod
@@ -351,7 +351,7 @@ class StabilityHistogram(Mechanism):
     >>> mechanism = StabilityHistogram.of(noise=Laplace.of(sensitivity=1, epsilon=1), groups=1, delta=1e-6)
     >>> print(mechanism)
     Keys with their counts, where these with noise are 15 or more; at most 1 key of one unit:
-    Laplace noise of scale 1 on integers: ε = 1; δ = 6.07897e-07 for keys of one unit alone
+    Laplace noise of scale 1 on integers: ε = 1; δ = 6.07897e-7 for keys of one unit alone
 
     Guarantee: the noise's own loss, and δ: the chance that a key which one unit alone has is shown.
     Assumes: no count is below 0, a key that does not occur has 0; one unit moves the counts by the noise's
@@ -378,7 +378,7 @@ class StabilityHistogram(Mechanism):
         object.__setattr__(self, "groups", parse_integer(self.groups, "groups"))
         # From here on the tails are convex, on which the worst case rests.
         least = math.floor(self.noise.sensitivity.linf) + 1
-        object.__setattr__(self, "threshold", parse_integer(self.threshold, "threshold", least=least))
+        object.__setattr__(self, "threshold", parse_integer(self.threshold, "threshold", minimum=least))
         if self.threshold > MAX_MAGNITUDE or self.groups > LARGEST_SCALE:
             raise Unsupported(
                 "the bar is above 2^61, or the groups above 2^48",

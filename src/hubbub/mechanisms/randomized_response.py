@@ -225,7 +225,7 @@ class RandomizedResponse(_Local):
         1.098612
         """
         for name, given in (("outcome", outcome), ("value", value), ("neighbour", neighbour)):
-            if parse_integer(given, name, least=0) >= self.categories:
+            if parse_integer(given, name, minimum=0) >= self.categories:
                 raise InvalidInput(
                     f"{name} is not a category",
                     why=f"each is an index from 0 to {self.categories - 1}",
@@ -384,7 +384,7 @@ def _indices(value: Any) -> int | NDArray[np.int64]:
 
 
 def _checked_categories(categories: Any) -> int:
-    count = parse_integer(categories, "categories", least=2)
+    count = parse_integer(categories, "categories", minimum=2)
     if count > _MOST_CATEGORIES:
         raise Unsupported(
             "there are more than 2^24 categories",

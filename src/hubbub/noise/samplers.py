@@ -285,7 +285,7 @@ _fraction = lru_cache(maxsize=2048)(Fraction)
 
 
 def _counted(size: Any) -> int:
-    count = parse_integer(size, "size", least=0)
+    count = parse_integer(size, "size", minimum=0)
     if count > _MOST_DRAWS:
         raise Unsupported(
             f"size is above 2^{_MOST_DRAWS.bit_length() - 1}",

@@ -54,7 +54,7 @@ def tradeoff_corners(
     Assumes: what `loss` assumes.
     Proof: docs/proofs/meaning.md, "Tests"
     """
-    count = parse_integer(points, "points", least=2)
+    count = parse_integer(points, "points", minimum=2)
     top = min(_FARTHEST, _reach(loss, _SEEN))
     end = loss.epsilon()
     grid = sorted({*_spread(top, count), *([end] if end <= _FARTHEST else [])})
@@ -99,7 +99,7 @@ def curve_picture(
     >>> "ε = 4.37718" in picture
     True
     """
-    count = parse_integer(points, "points", least=2)
+    count = parse_integer(points, "points", minimum=2)
     marked = None if delta is None else loss.epsilon(delta)
     # One power of ten below the δ that is marked.
     floor = 1e-10 if not delta else min(1e-10, 10.0 ** (math.floor(math.log10(max(1e-300, delta))) - 1))
@@ -143,7 +143,7 @@ def distribution(
     ...     points=3) if chance > 1e-9]
     [(-1.0, 0.269), (1.0, 0.731)]
     """
-    count = parse_integer(points, "points", least=2)
+    count = parse_integer(points, "points", minimum=2)
     end = loss.epsilon()
     reach = _reach(loss, float(delta))
     top = end if end <= 1.05 * reach else reach

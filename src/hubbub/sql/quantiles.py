@@ -73,7 +73,7 @@ class Tree:
     def __post_init__(self) -> None:
         for name in ("low", "high"):
             object.__setattr__(self, name, parse_rational(getattr(self, name), name))
-        object.__setattr__(self, "branching", parse_integer(self.branching, "branching", least=2))
+        object.__setattr__(self, "branching", parse_integer(self.branching, "branching", minimum=2))
         object.__setattr__(self, "depth", parse_integer(self.depth, "depth"))
         if self.low >= self.high:
             raise InvalidInput(
