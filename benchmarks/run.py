@@ -14,14 +14,14 @@ from importlib.metadata import version
 from pathlib import Path
 
 import learning
+import loss
+import queries
 from measure import CONSOLE
 
 import engines
 import estimators
 import ledger
-import loss
 import noise
-import queries
 
 SUITES = {
     "noise": noise.run,

@@ -5,9 +5,8 @@ parameter stands for the decimal that it prints as, so that ten times 0.1 is exa
 stands for the binary number that it is (`parse_exact`): nobody typed it, and its distance from its neighbours
 counts.
 
-`round_up` and `round_down` turn a rational into a double, and the `format_…` functions into text. An upper bound
-is rounded up and a lower bound down, so that no printed number promises more than was proved. Everything that
-hubbub prints goes through them.
+`round_up` and `round_down` turn a rational into a double, and the `format_…` functions into text. An upper
+bound is rounded up and a lower bound down, so that no printed number promises more than was proved.
 """
 
 import math
@@ -133,7 +132,7 @@ def parse_integer(value: Any, name: str, *, minimum: int = 1) -> int:
 
 
 def round_up(exact: Fraction) -> float:
-    """Return the least double that is not below `exact`, neither itself nor as the decimal that it prints as.
+    """Return the least double that is not below `exact`, neither itself nor as its printed decimal.
 
     >>> round_up(Fraction(1, 10)) >= Fraction(1, 10)
     True
@@ -151,7 +150,7 @@ def round_up(exact: Fraction) -> float:
 
 
 def round_down(exact: Fraction) -> float:
-    """Return the largest double that is not above `exact`, neither itself nor as the decimal that it prints as.
+    """Return the largest double that is not above `exact`, neither itself nor as its printed decimal.
 
     >>> round_down(Fraction(2, 3)) <= Fraction(2, 3)
     True
