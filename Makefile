@@ -36,7 +36,7 @@ test-long: $(VENV)/.test
 	@touch $@
 
 test-oldest: .venv-oldest/.ready
-	.venv-oldest/bin/python -m pytest -n auto --dist loadfile tests/queries tests/ledger tests/cli tests/mechanisms
+	.venv-oldest/bin/python -m pytest -n auto --dist loadfile tests/sql tests/ledger tests/cli tests/mechanisms
 
 check: $(VENV)/.test
 	$(BIN)/ruff check .
