@@ -302,7 +302,7 @@ def first_run(paths: list[str]) -> tuple[dict[str, float], dict[str, dict[int, l
         answer = pipe.read()
     os.waitpid(child, 0)
     if not answer:
-        sys.exit("the tests fail without any change: mend that first")
+        sys.exit("the tests fail without any change: fix that first")
     seconds, reached = json.loads(answer)
     return seconds, {path: {int(n): tests for n, tests in lines.items()} for path, lines in reached.items()}
 

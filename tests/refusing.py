@@ -1,4 +1,4 @@
-"""Errors of ours are sentences: they say what, why and how to mend it, each beginning in lower case."""
+"""Errors of ours are sentences: they say what, why and how to fix it, each beginning in lower case."""
 
 from contextlib import contextmanager
 
@@ -6,7 +6,7 @@ import pytest
 
 
 def refusal(kind, call, *arguments, **named):
-    """The error that a call ends in; it says what, why and how to mend it."""
+    """The error that a call ends in; it says what, why and how to fix it."""
     with pytest.raises(kind) as caught:
         call(*arguments, **named)
     assert caught.value.what

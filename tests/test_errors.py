@@ -33,7 +33,7 @@ def test_an_error_carries_what_why_and_fix_as_fields_and_as_text(kind):
         "it would take infinite noise",
         "pass a positive epsilon",
     )
-    assert str(error) == "epsilon is 0: it would take infinite noise. To mend it: pass a positive epsilon."
+    assert str(error) == "epsilon is 0: it would take infinite noise. Fix: pass a positive epsilon."
 
 
 @pytest.mark.parametrize("kind", [HubbubError, *LEAVES])
@@ -55,3 +55,43 @@ def test_the_tree_in_the_docstring_names_every_error_and_no_other():
     drawn = {line.split("── ")[1].split()[0] for line in hubbub.errors.__doc__.splitlines() if "── " in line}
 
     assert drawn | {"HubbubError"} == set(hubbub.errors.__all__)
+
+
+@pytest.mark.parametrize(
+    ("text", "python"),
+    [
+        ("{epsilon} is 0", "epsilon is 0"),
+        ("pass {delta=1e-6}", "pass delta=1e-6"),
+        ("pass {bounds=cost=0:100}", 'pass bounds={"cost": (0, 100)}'),
+        ("pass {bounds=cost=auto}", 'pass bounds={"cost": "auto"}'),
+        ("pass {keys=region=N,S}", 'pass keys={"region": ["N", "S"]}'),
+        ("pass {types=day=date}", 'pass types={"day": "date"}'),
+        ("the column {x} is unknown", "the column {x} is unknown"),
+    ],
+)
+def test_python_spells_parameters_as_keyword_arguments(text, python):
+    error = HubbubError(text, why=text, fix=text)
+
+    assert error.what == error.why == error.fix == python
+
+
+def test_another_front_end_spells_parameters_its_own_way():
+    error = HubbubError("{epsilon} is 0", why="{x}", fix="pass {delta=1} or {override=True}")
+
+    assert error.parameter == "epsilon"
+    assert error.render(lambda name, value: f"<{name} {value}>") == (
+        "<epsilon None> is 0",
+        "{x}",
+        "pass <delta 1> or <override True>",
+    )
+
+
+@pytest.mark.parametrize("again", [_pickled, copy.deepcopy])
+def test_copies_and_rewordings_keep_placeholders(again):
+    error = again(
+        Refused("what", why="why", fix="pass {delta=1}").reword(lambda what: f"in {{table}}, {what}")
+    )
+
+    assert type(error) is Refused
+    assert error.what == "in table, what"
+    assert error.templates == ("in {table}, what", "why", "pass {delta=1}")

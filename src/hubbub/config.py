@@ -439,9 +439,7 @@ class _Reader:
         try:
             return make()
         except HubbubError as problem:
-            raise type(problem)(
-                f"{self._file}: in {entry}, {problem.what}", why=problem.why, fix=problem.fix
-            ) from None
+            raise problem.reword(lambda what: f"{self._file}: in {entry}, {what}") from None
 
     def _wrong(self, entry: str, what: str, why: str, fix: str) -> InvalidInput:
         return InvalidInput(f"{self._file}: {entry} {what}", why=why, fix=fix)

@@ -388,7 +388,7 @@ def open(  # noqa: A001 - hubbub.open is its name
         raise InvalidInput(
             "the unit is not given, or is not one",
             why="it must be known who is protected",
-            fix='pass unit="patient" or Unit.row()',
+            fix='pass {unit="patient"}, or {unit=Unit.row()} where one row is one person',
         )
     who = replace(who, window=window_of(window, who, None if facts is None else facts.window))
     has_ledger = ledger is not None or (facts is not None and facts.ledger is not None)
@@ -452,7 +452,7 @@ def open(  # noqa: A001 - hubbub.open is its name
         raise InvalidInput(
             "several protected tables are opened, and no account is named",
             why="one budget pays for all of them, whichever is named first",
-            fix='pass account="visits"',
+            fix='pass {account="visits"}',
         )
     dataset = ", ".join(protected)
     places = {name: engine.place(name) for name in sources}
@@ -533,7 +533,7 @@ def _given(data: Any, table: str | Sequence[str] | None, *, is_connection: bool)
     if is_connection:
         if table is None:
             raise InvalidInput(
-                "no table is named", why="a connection may have many", fix='pass table="visits"'
+                "no table is named", why="a connection may have many", fix='pass {table="visits"}'
             )
         named = [table] if isinstance(table, str) else list(table)
         _refuse_alike([name.split(".")[-1] for name in named])

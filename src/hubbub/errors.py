@@ -1,19 +1,33 @@
-"""What hubbub raises.
+"""The errors that hubbub raises.
 
     HubbubError
-    ├── InvalidInput    a parameter or a value cannot be used as given (also a ValueError)
+    ├── InvalidInput    a parameter or a value cannot be used (also a ValueError)
     ├── Unsupported     beyond what can be done exactly: refused rather than approximated
     ├── Refused         it could be done, but would not be private
-    │   └── BudgetExceeded   it does not fit what is left of the budget
+    │   └── BudgetExceeded   it does not fit the remaining budget
     ├── Halted          an interactive mechanism has given its last answer
-    ├── EngineFailed    the engine that holds the rows could not do its part
+    ├── EngineFailed    the engine that holds the rows failed
     └── LedgerFailed    the ledger could not be read or written, so nothing ran
 
-Every error says what is wrong, why it matters and how to mend it, and holds no data:
-`what` may name a parameter that a person typed, never a row or an exact answer.
+Every error says what is wrong, why it matters and how to fix it, and holds no data: `what` may name a
+parameter that a person typed, never a row or an exact answer.
+
+Texts name parameters by placeholders, because Python and the shell spell them differently:
+
+    text                      Python                          shell
+    {epsilon}                 epsilon                         --epsilon
+    {delta=1e-6}              delta=1e-6                      --delta 1e-6
+    {override=True}           override=True                   --override
+    {bounds=cost=0:100}       bounds={"cost": (0, 100)}       --bounds cost=0:100
+
+An exception shows Python's spelling; the command line renders the same texts with its own.
 """
 
 # ruff: noqa: N818 - the root is named an error; the leaves say what happened
+
+import re
+from collections.abc import Callable
+from typing import Self
 
 from hubbub.escaping import escape
 
@@ -28,26 +42,74 @@ __all__ = [
     "Unsupported",
 ]
 
+Spelling = Callable[[str, str | None], str]
+"""Spells a parameter, given its name in Python and, where the text has one, its value."""
+
+_MAPPINGS: dict[str, Callable[[str], str]] = {
+    "bounds": lambda ends: '"auto"' if ends == "auto" else f"({ends.replace(':', ', ')})",
+    "error": str,
+    "keys": lambda values: '["' + '", "'.join(values.split(",")) + '"]',
+    "types": lambda kind: f'"{kind}"',
+}
+"""Parameters that map names to values, and how Python writes such a value."""
+_PARAMETERS = (
+    *("account", "again", "allow_large_epsilon", "analyst", "delta", "epsilon", "ledger", "new_rows"),
+    *("override", "population", "table", "times", "unit", "version", "window", *_MAPPINGS),
+)
+# Only these names are placeholders: other braces in a text may be part of a name that a person typed.
+_PLACEHOLDER = re.compile(rf"\{{({'|'.join(_PARAMETERS)})(?:=([^{{}}]+))?\}}")
+
+
+def _spell_in_python(name: str, value: str | None) -> str:
+    if value is None:
+        return name
+    if name in _MAPPINGS:
+        column, _, entry = value.partition("=")
+        return f'{name}={{"{column}": {_MAPPINGS[name](entry)}}}'
+    return f"{name}={value}"
+
+
+def _render(text: str, spelling: Spelling) -> str:
+    return _PLACEHOLDER.sub(lambda found: spelling(found[1], found[2]), text)
+
 
 class HubbubError(Exception):
-    """The root of the tree; its three fields are for programs, its text for people.
+    """The root of the tree; its fields are for programs, its text for people.
 
-    >>> error = HubbubError("epsilon is 0", why="it would take infinite noise", fix="pass a positive epsilon")
+    `parameter` is the parameter at fault, by its name in Python: the first that `what` names, if any.
+
+    >>> error = HubbubError(
+    ...     "{epsilon} is 0", why="it would take infinite noise", fix="pass a positive {epsilon}"
+    ... )
     >>> print(error)
-    epsilon is 0: it would take infinite noise. To mend it: pass a positive epsilon.
+    epsilon is 0: it would take infinite noise. Fix: pass a positive epsilon.
+    >>> error.parameter
+    'epsilon'
     """
 
     def __init__(self, what: str, *, why: str, fix: str) -> None:
         super().__init__(what, why, fix)
-        self.what = what
-        self.why = why
-        self.fix = fix
+        self.templates = (what, why, fix)
+        """The three texts with their placeholders."""
+        self.what, self.why, self.fix = self.render(_spell_in_python)
+        named = _PLACEHOLDER.search(what)
+        self.parameter = None if named is None else named[1]
+
+    def render(self, spelling: Spelling) -> tuple[str, str, str]:
+        """Return what, why and fix, with each parameter spelled by `spelling`."""
+        what, why, fix = (_render(text, spelling) for text in self.templates)
+        return what, why, fix
+
+    def reword(self, what: Callable[[str], str]) -> Self:
+        """Return the same error with another `what`, made from this one's."""
+        first, why, fix = self.templates
+        return type(self)(what(first), why=why, fix=fix)
 
     def __str__(self) -> str:
-        return escape(f"{self.what}: {self.why}. To mend it: {self.fix}.")
+        return escape(f"{self.what}: {self.why}. Fix: {self.fix}.")
 
     def __reduce__(self) -> tuple[object, ...]:
-        return _rebuild, (type(self), self.what, self.why, self.fix)
+        return _rebuild, (type(self), *self.templates)
 
 
 def _rebuild(kind: type[HubbubError], what: str, why: str, fix: str) -> HubbubError:
@@ -55,19 +117,19 @@ def _rebuild(kind: type[HubbubError], what: str, why: str, fix: str) -> HubbubEr
 
 
 class InvalidInput(HubbubError, ValueError):
-    """A parameter or a value cannot be used as given."""
+    """A parameter or a value cannot be used."""
 
 
 class Unsupported(HubbubError):
-    """Beyond what can be done exactly; an approximation would be a wrong law."""
+    """Beyond what can be done exactly; an approximation would have another law."""
 
 
 class Refused(HubbubError):
-    """It could be done, but the promise would not hold."""
+    """It could be done, but would not be private."""
 
 
 class BudgetExceeded(Refused):
-    """It does not fit what is left of the budget; nothing was spent."""
+    """It does not fit the remaining budget; nothing was spent."""
 
 
 class Halted(HubbubError):
@@ -75,7 +137,7 @@ class Halted(HubbubError):
 
 
 class EngineFailed(HubbubError):
-    """The engine that holds the rows could not do its part; what was charged stays charged."""
+    """The engine that holds the rows failed; what was charged stays charged."""
 
 
 class LedgerFailed(HubbubError):

@@ -152,7 +152,7 @@ def keep_declared(
         raise Refused(
             f"{facts.file} declares another {passed}",
             why="what the owner declared holds, so that rows are protected as she says, by one budget",
-            fix="leave it out, or change what is declared; override=True sets it aside, and is recorded",
+            fix="leave it out, or change what is declared; {override=True} sets it aside, and is recorded",
         )
     payer, where = facts.payer, facts.ledger
     if payer is None or where is None:
@@ -240,7 +240,9 @@ def refuse_words(analyst: str | None, *, has_ledger: bool, **words: bool) -> Non
     for name, is_said in words.items():
         if is_said and analyst is not None:
             raise Refused(
-                f"{name} is passed on behalf of an analyst", why="it is the owner's word", fix="ask the owner"
+                f"{{{name}}} is passed on behalf of an analyst",
+                why="it is the owner's word",
+                fix="ask the owner",
             )
         if is_said and not has_ledger:
             refuse_without_ledger(**{name: True})
@@ -252,7 +254,7 @@ def window_of(given: Window | str | None, who: Unit, column: str | None) -> Wind
         raise InvalidInput(
             "no window is given",
             why=f"the budget is for each stretch of time by {column}, and pays for its rows alone",
-            fix='pass window="2026-11"',
+            fix='pass {window="2026-11"}',
         )
     if isinstance(given, str):
         if column is None:
@@ -270,5 +272,7 @@ def refuse_without_ledger(**given: Any) -> None:
     for name, value in given.items():
         if value is not None:
             raise InvalidInput(
-                f"{name} is given without a ledger", why="only a ledger keeps it", fix="pass a ledger too"
+                f"{{{name}}} is given without a ledger",
+                why="only a ledger keeps it",
+                fix="pass a {ledger} too",
             )

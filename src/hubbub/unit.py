@@ -118,7 +118,7 @@ class Unit:
             raise InvalidInput(
                 "the unit's key is not the name of a column",
                 why="without it nobody knows who is protected",
-                fix='pass Unit("patient"), or Unit.row() where one row is one person',
+                fix='pass {unit="patient"}, or {unit=Unit.row()} where one row is one person',
             )
         if not isinstance(self.neighbours, Neighbours):
             raise InvalidInput(

@@ -150,7 +150,7 @@ def test_bad_input_is_one_sentence_and_no_traceback(words, what):
     assert out.code == 2
     assert out.stdout == ""
     assert out.stderr.startswith(what)
-    assert "To mend it" in out.stderr
+    assert "Fix" in out.stderr
     assert "Traceback" not in out.stderr
     assert "=True" not in out.stderr
 

@@ -59,8 +59,8 @@ def test_other_rows_of_a_ledger_need_a_word():
     assert run(*other, "b").code == 0  # an account that was opened by itself has its first rows
     shutil.copy("visits.parquet", "more.parquet")
     more = ("query", "more.parquet", "SELECT COUNT(*) AS n FROM more", *asked, "b")
-    assert "pass --new-data if none of the others" in run(*more).stderr
-    assert run(*more, "--new-data").code == 0
+    assert "pass --new-rows if none of the others" in run(*more).stderr
+    assert run(*more, "--new-rows").code == 0
     label = run("report", "--ledger", "l", "--account", "b").stdout
     assert "the owner's word: no other account pays for the rows of more" in label
 

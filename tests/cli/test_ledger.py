@@ -235,7 +235,7 @@ def test_a_budget_for_few_people_says_how_few(tmp_path, monkeypatch):
         "--ledger",
         "v.ledger",
     )
-    assert "with --population how few people there are" in run(*asked).stderr
+    assert "or the number of people as --population" in run(*asked).stderr
     assert run(*asked, "--population", "20").code == 0
     granted = ("budget", "grant", "ada", "--epsilon", "1", "--delta", "0.01", "--ledger", "v.ledger")
     assert run(*granted).code == 2

@@ -370,7 +370,7 @@ def test_bad_input_is_one_sentence_and_no_traceback(words, what):
     assert out.code == 2
     assert out.stdout == ""
     assert out.stderr.startswith(what)
-    assert "To mend it" in out.stderr
+    assert "Fix" in out.stderr
 
 
 @pytest.mark.parametrize(

@@ -316,7 +316,7 @@ def test_a_table_of_a_database_and_a_name_for_a_file(tmp_path):
     assert abs(answer_of(path, *words, "--table", "stays")["n"][0] - 900) < 50
     missing = run("query", path, *words)
     assert missing.code == 2
-    assert "add --table visits" in missing.stderr
+    assert "pass --table visits" in missing.stderr
     named = ("visits.parquet", "SELECT COUNT(*) AS n FROM v", "--unit", "patient", "--epsilon", "1")
     assert run("plan", *named, "--table", "v").code == 0
 
@@ -560,7 +560,7 @@ def test_bad_input_is_one_sentence_and_no_traceback(command, words, what):
     assert out.code == 2
     assert out.stdout == ""
     assert out.stderr.startswith(what)
-    assert "To mend it" in out.stderr
+    assert "Fix" in out.stderr
     assert not Path("out.json").exists()
 
 

@@ -219,7 +219,7 @@ def test_a_refusal_keeps_its_class_and_its_words(ledger):
             data.run(data.sql(QUESTIONS["ordered"], epsilon=0.1))
         assert (raised.value.__cause__, raised.value.__context__) == (None, None)
         said.append((type(raised.value), str(raised.value)))
-    assert said == [(Refused, "no bounds stood out: noise. To mend it: say them.")] * 2
+    assert said == [(Refused, "no bounds stood out: noise. Fix: say them.")] * 2
 
 
 def test_where_the_outcome_cannot_be_stored_the_next_run_is_charged_anew(ledger):
@@ -330,7 +330,7 @@ def test_what_is_no_exception_at_all_is_a_failure_too():
 
 def test_stored_outcomes_are_read_as_they_were_written():
     stored = json.dumps({"format": "hubbub outcome/1", "raised": ["Refused", "a", "b", "c"]})
-    with pytest.raises(Refused, match=r"a: b\. To mend it: c\."):
+    with pytest.raises(Refused, match=r"a: b\. Fix: c\."):
         result_of_outcome(stored)
     assert result_of_outcome('{"format": "hubbub answers/1"}') == '{"format": "hubbub answers/1"}'
 

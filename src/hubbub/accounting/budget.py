@@ -94,21 +94,21 @@ def refuse_large_delta(delta: Fraction, population: int | None) -> None:
     """
     if delta >= 1:
         raise Refused(
-            "delta is 1 or more",
+            "{delta} is 1 or more",
             why="publishing the whole table would be allowed",
-            fix="choose delta far below 1/population",
+            fix="choose {delta} far below 1/population",
         )
     if population is None and delta > _LARGE_DELTA:
         raise Refused(
-            "delta is above 1/1000, and no population is given",
+            "{delta} is above 1/1000, and {population} is not given",
             why="with that chance anybody's whole record may be published",
-            fix="pass a far smaller one, such as 1e-6, or say how few people there are: population=",
+            fix="pass a far smaller one, such as {delta=1e-6}, or the number of people as {population}",
         )
     if population is not None and delta * parse_integer(population, "population") >= 1:
         raise Refused(
-            "delta is not below 1/population",
+            "{delta} is not below 1/population",
             why="a mechanism that publishes one person's whole record at random would be allowed",
-            fix="choose delta far below 1/population, a hundredth of it or less",
+            fix="choose {delta} far below 1/population, a hundredth of it or less",
         )
 
 
@@ -120,15 +120,15 @@ def refuse_large_epsilon(epsilon: Fraction, *, allow: bool) -> None:
     """
     if not isinstance(allow, bool):
         raise InvalidInput(
-            "allow_large_epsilon is neither True nor False",
+            "{allow_large_epsilon} is neither True nor False",
             why="a large epsilon must be confirmed in so many words",
-            fix="pass allow_large_epsilon=True, or leave it out",
+            fix="pass {allow_large_epsilon=True}, or leave it out",
         )
     if epsilon > _LARGE_EPSILON and not allow:
         raise Refused(
-            f"epsilon is above {_LARGE_EPSILON}",
+            f"{{epsilon}} is above {_LARGE_EPSILON}",
             why="so much noise as that adds hides nobody: answers are as good as exact",
-            fix="pass an epsilon of 1 or so; or confirm it with allow_large_epsilon=True",
+            fix="pass an {epsilon} of about 1, or confirm it with {allow_large_epsilon=True}",
         )
 
 

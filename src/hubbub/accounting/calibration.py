@@ -141,5 +141,5 @@ def _out_of_reach() -> Unsupported:
     return Unsupported(
         "no noise keeps this promise, or the least one is out of reach",
         why="the loss did not cross it between noise of e^-200 and e^200",
-        fix="check that the loss falls with the noise, or choose a larger epsilon or delta",
+        fix="check that the loss falls with the noise, or choose a larger {epsilon} or {delta}",
     )

@@ -192,7 +192,7 @@ def largest_mu(epsilon: Fraction, delta: Fraction) -> Fraction:
         raise Unsupported(
             "epsilon and delta are too small together",
             why="the noise would be wider than any double",
-            fix="choose a larger epsilon or delta",
+            fix="choose a larger {epsilon} or {delta}",
         )
     return 1 / Fraction(sigma)
 

@@ -38,8 +38,8 @@ def account_of(given: Account | Unspecified | None) -> Account | None:
         raise InvalidInput(
             "account is not given",
             why="somebody must keep count: each fit of the same rows costs again",
-            fix="pass account=hb.Spending(hb.Budget(1, 1e-6)), a data set's or a ledger's; or "
-            "account=None, to say that nobody does",
+            fix="pass {account=hb.InMemoryAccount(hb.Budget(1, 1e-6))}, the account of a dataset or a "
+            "ledger; or {account=None} if nobody does",
         )
     return given
 

@@ -213,7 +213,7 @@ class PrivacyLoss:
         repeats = parse_integer(times, "times", minimum=0)
         if repeats > _MOST_TIMES:
             raise InvalidInput(
-                "times is above 10^18", why="nothing is done so often", fix="pass a smaller number"
+                "{times} is above 10^18", why="nothing is done so often", fix="pass a smaller number"
             )
         return self._each(lambda parts: [(part, count * repeats) for part, count in parts])
 
@@ -270,7 +270,7 @@ class PrivacyLoss:
                 raise Unsupported(
                     "this loss cannot be sampled without replacement",
                     why="that needs the mechanism's law, alike in both directions",
-                    fix="state the mechanism itself, such as Loss.gaussian(mu)",
+                    fix="state the mechanism itself, such as Gaussian noise",
                 )
             return [(Subsampled(part, chance, fixed=True), 1)]
 
@@ -294,13 +294,13 @@ class PrivacyLoss:
                 raise Unsupported(
                     "a loss about units added or removed is shuffled",
                     why="shuffling is about a unit whose data is another's: such a report may tell more",
-                    fix="state the report's loss for substitution, such as Loss.response(0.75)",
+                    fix="state the report's loss for substitution, such as randomized response",
                 )
             if composed.most is None or composed.told[1]:
                 raise Unsupported(
                     "only pure losses are shuffled",
                     why="the clones' theorem is about reports with a largest loss",
-                    fix="pass the loss of an ε-private report, such as Loss.response(0.75)",
+                    fix="pass the loss of an ε-private report, such as randomized response",
                 )
             return [(ShuffledReports(composed.most, people), 1)] if composed.most else []
 

@@ -101,7 +101,7 @@ def _no_pair(what: str, rate: Fraction) -> Unsupported:
     return Unsupported(
         f"{what} is sampled at rate {format_up(rate)}",
         why="sampling needs the mechanism's law, not only a bound of its divergence",
-        fix="state the mechanism itself, such as Loss.gaussian(mu)",
+        fix="state the mechanism itself, such as Gaussian noise",
     )
 
 

@@ -63,35 +63,14 @@ app.command()(demo)
 app.command()(loss)
 register(app)
 
-_SPELLED = {
-    "Loss.gaussian(mu)": "--gaussian SIGMA",
-    "Loss.response(0.75)": "--response 0.75",
-    "delta is not below": "--delta is not below",
-    "delta is above 1/1000": "--delta is above 1/1000",
-    "how few people there are: population=": "with --population how few people there are",
-    "epsilon is above 20": "--epsilon is above 20",
-    "confirm it with allow_large_epsilon=True": "confirm it with --large-epsilon",
-    "choose delta far": "choose a --delta far",
-    "times is above": "--steps is above",
-    "of epsilon and error are": "of --epsilon and --error are",
-    "declared, and delta is 0": "declared, and --delta is 0",
-    "or pass a delta to": "or add --delta 1e-6 to",
-    "or give epsilon": "or give --epsilon",
-    "or ask for 'auto'": "or NAME=auto to find them with some of ε",
-    "with a larger epsilon": "with a larger --epsilon",
-    "a larger epsilon or delta": "a larger --epsilon or --delta",
-    "declare its type": "declare its --type",
-    "; open a DuckDB database with duckdb.connect and pass that": ", or a DuckDB database",
-    "new_rows=True": "--new-data",
-    "with again=True": "with --again",
-    "new_rows is": "--new-data is",
-    "override=True": "--override",
-    "override is": "--override is",
-    "pass account=": "pass --account ",
-    'pass table="visits"': "add --table visits",
-    'pass Unit("patient"), or Unit.row()': "pass --unit COLUMN, or --unit row",
+_OPTIONS = {
+    "allow_large_epsilon": "--large-epsilon",
+    "analyst": "--as",
+    "times": "--steps",
+    "types": "--type",
 }
-"""What the library's messages say in Python, and how the shell says it."""
+"""Options that are not named as the library's parameters are."""
+_QUOTES = "'\""
 _ANSWERS = {
     **dict.fromkeys(("true", "yes", "on", "t", "y", "1"), 1),
     **dict.fromkeys(("false", "no", "off", "f", "n", "0"), 0),
@@ -277,8 +256,8 @@ def main() -> None:
     try:
         app()
     except HubbubError as problem:
-        what, why, fix = (_in_shell(text) for text in (problem.what, problem.why, problem.fix))
-        say(words(what, "red"), ": ", words(why), ".\nTo mend it: ", words(fix), ".", aside=True)
+        what, why, fix = problem.render(_spell_in_shell)
+        say(words(what, "red"), ": ", words(why), ".\nFix: ", words(fix), ".", aside=True)
         raise SystemExit(2) from None
 
 
@@ -326,10 +305,12 @@ def _with_epsilon(mechanism: Laplace | Gaussian, delta: Fraction) -> str:
     return f"{mechanism}, that is ε = {round_up_text(spent.epsilon(delta), 6)} at δ = {round_up_text(delta)}"
 
 
-def _in_shell(text: str) -> str:
-    for python, shell in _SPELLED.items():
-        text = text.replace(python, shell)
-    return text
+def _spell_in_shell(name: str, value: str | None) -> str:
+    """Spell a parameter of the library as an option: `{delta=1e-6}` is `--delta 1e-6`."""
+    option = _OPTIONS.get(name, f"--{name.replace('_', '-')}")
+    if value is None or value == "True":
+        return option
+    return f"{option} {'row' if value == 'Unit.row()' else value.strip(_QUOTES)}"
 
 
 def _percent(confidence: Fraction) -> str:

@@ -173,7 +173,7 @@ Version = Annotated[
 ]
 NewData = Annotated[
     bool,
-    typer.Option("--new-data", help="The owner's word: no other account of the ledger pays for these rows."),
+    typer.Option("--new-rows", help="The owner's word: no other account of the ledger pays for these rows."),
 ]
 Again = Annotated[
     bool, typer.Option("--again", help="Where the run failed before: charge it anew, and run it.")
@@ -309,7 +309,7 @@ def query(
     analyst: As = None,
     version: Version = None,
     window: Time = None,
-    new_data: NewData = False,
+    new_rows: NewData = False,
     override: Override = False,
     large_epsilon: Large = False,
     again: Again = False,
@@ -337,7 +337,7 @@ def query(
     asked = Asked(
         file, sql, unit, table, epsilon, delta, error, bounds, keys,
         (rows_per_unit, groups_per_unit, rows_per_group), types, public, population, confidence,
-        bounding_report, (ledger, account, analyst, version), window, (new_data, override),
+        bounding_report, (ledger, account, analyst, version), window, (new_rows, override),
         (encoding, quotes), large_epsilon,
     )  # fmt: skip
     with asked.opened() as data:
@@ -389,7 +389,7 @@ def plan(
     bounding_report: Report = False,
     explain: Explain = False,
     window: Time = None,
-    new_data: NewData = False,
+    new_rows: NewData = False,
     override: Override = False,
     large_epsilon: Large = False,
 ) -> None:
@@ -404,7 +404,7 @@ def plan(
     asked = Asked(
         file, sql, unit, table, epsilon, delta, error, bounds, keys,
         (rows_per_unit, groups_per_unit, rows_per_group), types, public, population, confidence,
-        bounding_report, window=window, words=(new_data, override), lines=(encoding, quotes),
+        bounding_report, window=window, words=(new_rows, override), lines=(encoding, quotes),
         large=large_epsilon,
     )  # fmt: skip
     with asked.opened() as data:

@@ -422,7 +422,7 @@ def files_of(path: str) -> list[str]:
         raise InvalidInput(
             f"the file ends in {', '.join(sorted(kinds)) if any(kinds) else 'nothing'}",
             why="only Parquet and CSV are read as files, and files of one kind together",
-            fix="give a .parquet or .csv file; open a DuckDB database with duckdb.connect and pass that",
+            fix="give .parquet or .csv files, or a DuckDB database (.duckdb)",
         )
     return found
 

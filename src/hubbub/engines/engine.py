@@ -99,7 +99,7 @@ class Engine(Protocol):
         """Let go of the rows."""
 
 
-ANEW = "ask then with again=True, for another charge: what was charged stays charged"
+ANEW = "ask then with {again=True}, for another charge: what was charged stays charged"
 """What helps after a failure: with a ledger it is what comes out whenever the same is asked."""
 
 

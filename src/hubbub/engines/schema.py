@@ -269,7 +269,7 @@ def bounds_of(given: Any, name: str) -> Bounds:
         raise InvalidInput(
             f"the bounds of {name} are not a pair",
             why="numbers are clamped between two public ends",
-            fix=f"pass them as (low, high), or on the command line --bounds {name}=0:100",
+            fix=f"pass them as {{bounds={name}=0:100}}",
         )
     bounds = parse_rational(given[0], f"low of {name}"), parse_rational(given[1], f"high of {name}")
     if not is_usable(bounds):

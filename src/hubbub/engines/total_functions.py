@@ -270,7 +270,7 @@ def within(window: Window, table: Table, moments: Mapping[str, exp.Expr]) -> exp
         raise InvalidInput(
             f"the window's column {column.name!r} of {table.name} is no date or timestamp",
             why="a window's budget pays only for its rows, so each row must say when it was",
-            fix="name a column with dates, or declare its type",
+            fix="name a column with dates, or declare it in {types}",
         )
     moment = moments[column.name]
     is_date = column.kind is Kind.DATE

@@ -428,9 +428,7 @@ class Account:
             book.keep(self.name, who, self._total(book, who).charge(cost))
         except BudgetExceeded as refusal:
             whose = f"the budget of {who}" if who else f"the account {self.name!r}"
-            raise BudgetExceeded(
-                f"the charge does not fit what is left of {whose}", why=refusal.why, fix=refusal.fix
-            ) from None
+            raise refusal.reword(lambda _: f"the charge does not fit what is left of {whose}") from None
 
     def _stands(self, book: Entries, number: int, asked: tuple[str, Any], fingerprint: str | None) -> bool:
         """Whether a line pays for a question at its whole cost, with a release that is this ledger's own.

@@ -123,12 +123,12 @@ def _paid_for(dataset: str, payer: str, *, is_same_unit: bool) -> Refused:
         return Refused(
             f"the rows of {dataset} are paid for by the account {payer!r}",
             why="a row that two budgets pay for is protected by neither of them",
-            fix=f"pass account={payer!r}",
+            fix=f"pass {{account={payer!r}}}",
         )
     return Refused(
         f"the rows of {dataset} are paid for by the account {payer!r}, for another unit",
         why="what is told about a row is told about the person it is of, so that both budgets add up",
-        fix=f"pass account={payer!r} and its unit, or override=True where both budgets are meant to be spent",
+        fix=f"pass {{account={payer!r}}} and its unit, or {{override=True}} to spend both budgets on purpose",
     )
 
 
@@ -136,12 +136,12 @@ def _unknown(dataset: str, family: str, families: list[str]) -> Refused:
     others = ", ".join(name for name in families if name != family)
     if family in families:
         what = f"the account {family!r} does not know the rows of {dataset}, and there are others: {others}"
-        fix = "pass new_rows=True if none of the others pays for them, also where the rows of "
+        fix = "pass {new_rows=True} if none of the others pays for them, also where the rows of "
         fix += f"{family!r} were moved; the ledger records it"
     else:
         what = f"the ledger does not know the rows of {dataset}, and has other accounts"
-        fix = f"pass account= with the one that pays for these rows (there are {others}), "
-        fix += "or new_rows=True if none does; the ledger records it"
+        fix = f"pass {{account}} with the one that pays for these rows (there are {others}), "
+        fix += "or {new_rows=True} if none does; the ledger records it"
     return Refused(
         what,
         why="a copy or a view of rows that another account pays for would have a second budget",

@@ -97,7 +97,7 @@ Progress = Callable[[str], None]
 _T = TypeVar("_T")
 _FORMAT = "hubbub outcome/1"
 _FAILURES = {"EngineFailed", "LedgerFailed", "InvalidInput", "Unsupported"}
-"""What a run is not decided by its noise to raise: something was not as it should be, and may be mended."""
+"""What a run is not decided by its noise to raise: something was not as it should be, and may be fixed."""
 _KINDS = {name: getattr(errors, name) for name in errors.__all__}
 _PATIENCE = 300.0
 """So many seconds another's attempt is waited for, where it may still be running."""
@@ -133,7 +133,8 @@ def observe_outcome(run: Callable[[], _T]) -> Outcome[_T]:
         return Outcome(run())
     except HubbubError as said:
         kind = next(kind for kind in type(said).__mro__ if _KINDS.get(kind.__name__) is kind)
-        return Outcome(error=kind(said.what, why=said.why, fix=said.fix))
+        what, why, fix = said.templates
+        return Outcome(error=kind(what, why=why, fix=fix))
     except _CallersOwn as theirs:
         return Outcome(error=_interrupted(), interrupt=theirs.problem)
     except SystemExit as wanted:
@@ -238,7 +239,7 @@ def _kept(account: Account, number: int, outcome: Outcome[str]) -> str:
 
 
 def _stored(error: HubbubError) -> str:
-    said = [type(error).__name__, error.what, error.why, error.fix]
+    said = [type(error).__name__, *error.templates]
     return json.dumps({"format": _FORMAT, "raised": said}, ensure_ascii=True)
 
 
@@ -246,7 +247,7 @@ def _failed() -> EngineFailed:
     return EngineFailed(
         "the run failed after it was charged",
         why="how it failed may tell about rows, so it is not said; the failure is the outcome of this charge",
-        fix="ask again for another charge, with again=True",
+        fix="ask again for another charge, with {again=True}",
     )
 
 
@@ -254,5 +255,5 @@ def _interrupted() -> EngineFailed:
     return EngineFailed(
         "the run was interrupted after it was charged, and its answer is lost",
         why="to run it again would be a second answer for one charge",
-        fix="ask again for another charge, with again=True",
+        fix="ask again for another charge, with {again=True}",
     )

@@ -141,7 +141,7 @@ class PartitionSelection(Mechanism):
             raise Unsupported(
                 "the scale of the noise or the groups are above 2^48, or what is to be reached above 2^61",
                 why="beyond that the law would no longer be exact in 64 bits",
-                fix="choose a larger epsilon or delta, or fewer groups",
+                fix="choose a larger {epsilon} or {delta}, or fewer groups",
             )
 
     def _said(self, noise: str) -> str:
@@ -383,7 +383,7 @@ class StabilityHistogram(Mechanism):
             raise Unsupported(
                 "the bar is above 2^61, or the groups above 2^48",
                 why="beyond that the law would no longer be exact in 64 bits",
-                fix="choose a larger epsilon or delta, or fewer groups",
+                fix="choose a larger {epsilon} or {delta}, or fewer groups",
             )
 
     @classmethod

@@ -492,7 +492,8 @@ def _check_bounds(query: Query) -> None:
                 raise InvalidInput(
                     f"{name} has no bounds",
                     why="one person could move a sum, a mean or a quantile by any amount",
-                    fix=f"declare public bounds, such as --bounds {name}=0:100, or ask for 'auto'",
+                    fix=f"declare public bounds, such as {{bounds={name}=0:100}}, or {{bounds={name}=auto}}"
+                    " to estimate them privately",
                 )
 
 

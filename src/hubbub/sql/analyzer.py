@@ -182,7 +182,7 @@ class _Reader:
                 raise InvalidInput(
                     "a group key is of an unknown type",
                     why="its values could not be shown the same way everywhere",
-                    fix="declare its type, as text, number, boolean, date or timestamp",
+                    fix="declare it in {types}, as text, number, boolean, date or timestamp",
                 )
             name = next(
                 (

@@ -113,7 +113,7 @@ def found_bounds(plan: Plan, engine: Engine, limits: ContributionBounds) -> Plan
             raise Refused(
                 f"no bounds stood out for {arguments[place].name}",
                 why="there are too few values for so small an epsilon; what was charged stays charged",
-                fix="declare the bounds, or ask with a larger epsilon",
+                fix="declare the bounds, or ask with a larger {epsilon}",
             )
         low, high = _ends(int(there[0]))[0], _ends(int(there[-1]))[1]
         arguments[place] = replace(arguments[place], bounds=(low, high))

@@ -518,9 +518,9 @@ def make_plan(
     """
     if (epsilon is None) == (error is None):
         raise InvalidInput(
-            "neither or both of epsilon and error are given",
-            why="one of them is asked for, the other is the answer",
-            fix="give exactly one",
+            "neither or both of {epsilon} and {error} are given",
+            why="each determines the other",
+            fix="give exactly one of {epsilon} and {error}",
         )
     allowed = parse_nonnegative(delta, "delta")
     refuse_large_delta(allowed, population)
@@ -569,9 +569,9 @@ def _check(query: Query, delta: Fraction) -> None:
     if not query.is_public and delta == 0:
         names = ", ".join(key.name for key in query.keys if key.values is None)
         raise Refused(
-            f"the keys of {names} are not declared, and delta is 0",
+            f"the keys of {names} are not declared, and {{delta}} is 0",
             why="a key that only one person has may be shown with some small chance, which is delta",
-            fix=f"declare the keys, as --keys {names}=a,b,c, or pass a delta to select them privately",
+            fix=f"declare them as {{keys={names}=a,b,c}}, or pass {{delta=1e-6}} to select them privately",
         )
 
 
@@ -614,7 +614,7 @@ def _least(at: Callable[[Fraction], Plan], wanted: Mapping[int, Fraction]) -> Pl
                 raise InvalidInput(
                     "an error is asked for an answer whose error depends on the data",
                     why="that of a mean or a quantile depends on how many rows there are",
-                    fix="ask for the error of its count or sum, or give epsilon",
+                    fix="ask for the error of its count or sum, or give {epsilon}",
                 )
             if found > width:
                 return False

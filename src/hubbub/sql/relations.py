@@ -594,7 +594,7 @@ def _opaque() -> InvalidInput:
     return InvalidInput(
         "a column of an unknown type is in a UNION ALL",
         why="making two types one could fail on some row",
-        fix="declare its type, or leave it out",
+        fix="declare it in {types}, or leave it out",
     )
 
 

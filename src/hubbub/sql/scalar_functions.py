@@ -493,7 +493,7 @@ def _converted(inner: TypedExpression, kind: Kind) -> TypedExpression:
             raise Unsupported(
                 "a column of an unknown type is cast",
                 why="its values are written in another way on every engine",
-                fix="declare its type, as text, number, boolean, date or timestamp",
+                fix="declare it in {types}, as text, number, boolean, date or timestamp",
             )
         return TypedExpression(exp.Cast(this=inner.sql, to=exp.DataType.build("VARCHAR")), kind)
     if inner.kind is Kind.TEXT:

@@ -271,7 +271,7 @@ def opaque() -> InvalidInput:
     return InvalidInput(
         "a column of an unknown type is compared",
         why="what that means is not the same in every engine",
-        fix="declare its type, as text, number, boolean, date or timestamp",
+        fix="declare it in {types}, as text, number, boolean, date or timestamp",
     )
 
 

@@ -40,7 +40,7 @@ def refuse_mistaken(target: Any, account: Any) -> None:
         raise InvalidInput(
             f"account is of type {type(account).__name__}",
             why="the run is charged to it",
-            fix="pass the account of a data set, or Spending(Budget(2, 1e-5))",
+            fix="pass the account of a data set, or InMemoryAccount(Budget(2, 1e-5))",
         )
 
 
@@ -51,9 +51,9 @@ def refuse_little_noise(loss: PrivacyLoss, *, allow: bool) -> None:
         refuse_large_epsilon(_NO_EPSILON if found is None else found, allow=allow)
     except Refused as refusal:
         raise Refused(
-            f"sigma is so small that {refusal.what}",
+            f"sigma is so small that {refusal.templates[0]}",
             why=refusal.why,
-            fix="pass a larger sigma, fewer steps or a target; or confirm it with allow_large_epsilon=True",
+            fix="pass a larger sigma, fewer steps or a target; or confirm it with {allow_large_epsilon=True}",
         ) from None
 
 
