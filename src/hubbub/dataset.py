@@ -4,8 +4,7 @@ A dataset is one or more tables, a unit, and an account. `sql` makes a plan and 
 first, and then runs.
 """
 
-import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
@@ -14,15 +13,14 @@ from typing import Any, NoReturn, Self
 from hubbub.accounting import Budget
 from hubbub.accounting.budget import refuse_copy
 from hubbub.accounting.in_memory_account import InMemoryAccount
-from hubbub.accounting.serialization import loss_to_json
 from hubbub.config import parse_kind
 from hubbub.engines.engine import Engine, Source
 from hubbub.engines.schema import Table
-from hubbub.errors import HubbubError, InvalidInput, Refused
+from hubbub.errors import InvalidInput, Refused
 from hubbub.escaping import escape
 from hubbub.ledger import Account, Charge, Ledger
 from hubbub.ledger.entries import digest
-from hubbub.ledger.outcomes import callers_own, observe_outcome, result_of_outcome, settle_charge
+from hubbub.ledger.outcomes import callers_own, observe_outcome, settle_charge
 from hubbub.noise.entropy import random_bytes
 from hubbub.numbers import Number
 from hubbub.release import Release
@@ -37,8 +35,7 @@ from hubbub.sources import (
 )
 from hubbub.sql.analyzer import analyze
 from hubbub.sql.executor import execute
-from hubbub.sql.finer import finer, is_additive, plan_of
-from hubbub.sql.fingerprint import family, fingerprint
+from hubbub.sql.fingerprint import fingerprint
 from hubbub.sql.parser import parse
 from hubbub.sql.plan import Plan, make_plan
 from hubbub.sql.post_processing import check_outputs
@@ -222,22 +219,15 @@ class Dataset:
     def _kept(self, account: Account, plan: Plan, progress: Callable[[str], None], *, again: bool) -> Result:
         """The one answer to this question on this version: kept before it is shown, whoever asks again."""
         question = fingerprint(plan, self._origin)
-        related = None
-        if is_additive(plan):
-            related = digest([family(plan, self._origin), self.version])
-        key = f"{related} {question}" if related else digest([question, self.version])
-
-        def run(charge: Charge) -> str:
-            answers = self._answers(plan, callers_own(progress))
-            earlier = dict(self._earlier(account, plan, charge.parts))
-            combined = finer(plan, answers, list(earlier.values()))
-            if combined.own is not None:
-                combined = replace(combined, facts={**combined.facts, "combined with lines": list(earlier)})
-            return combined.to_json()
-
-        asked = self._asked(plan)
+        key = digest([question, self.version])
         charge, kept = settle_charge(
-            account, run, progress, again=again, **asked, key=key, fingerprint=question, related=related
+            account,
+            lambda _: self._answers(plan, callers_own(progress)).to_json(),
+            progress,
+            again=again,
+            **self._asked(plan),
+            key=key,
+            fingerprint=question,
         )
         answers = Result.from_json(kept)
         return replace(answers, facts={**answers.facts, **self._charged(account, charge)})
@@ -252,19 +242,6 @@ class Dataset:
         when = {"as of": charge.moment, "version": self.version, "asked before": not charge.is_new}
         lifetime = {} if self.unit.window is None else {"lifetime": account.lifetime().said()}
         return {"line": charge.number, **when, **lifetime}
-
-    def _earlier(
-        self, account: Account, plan: Plan, parts: Iterable[int]
-    ) -> Iterator[tuple[int, tuple[Plan, Result]]]:
-        """Earlier answers with their plans: those whose labels say what their lines were charged for."""
-        for number in parts:
-            found, body = _answers_of(account.released(number)), account.line(number).body
-            made = None if found is None else plan_of(plan, found)
-            if found is None or made is None:
-                continue
-            paid = (body["fingerprint"], body["loss"])
-            if paid == (fingerprint(made, self._origin), json.loads(loss_to_json(made.loss))):
-                yield number, (made, found)
 
     def exact(self, plan: Plan) -> Result:
         """The owner's preview: the bounded query's exact answers, without noise. Never to be published.
@@ -307,14 +284,6 @@ class Dataset:
 
     def __repr__(self) -> str:
         return escape(f"Dataset({', '.join(self.tables)}; {self.unit})")
-
-
-def _answers_of(kept: str | None) -> Result | None:
-    """The answers that are stored, where it was answers that came out."""
-    try:
-        return None if kept is None else Result.from_json(result_of_outcome(kept))
-    except HubbubError:
-        return None
 
 
 def _first(*given: Any) -> Any:

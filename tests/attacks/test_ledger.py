@@ -212,7 +212,7 @@ ODD = [
     {"cost": {"epsilon": "1/0"}},
     {"cost": {"epsilon": "1e999999999"}},
     {"cost": {"epsilon": float("nan")}, "loss": float("inf")},
-    {"key": [], "charge": {}, "with": 5, "place": {}, "instead of": []},
+    {"key": [], "charge": {}, "place": {}, "instead of": []},
     [[[[]]]],
     {"filter": "1e9", "window": {"start": 5}, "loss": {"kind": "loss/1", "ways": 5}},
 ]

@@ -51,8 +51,6 @@ def test_rows_without_a_place_are_asked_anew_at_each_opening(tmp_path):
         with opened(tmp_path, rows) as data:
             assert ask(data)["asked before"] is False
             assert ask(data)["asked before"] is True
-    with opened(tmp_path, frame(9)) as data:
-        assert "combined with lines" not in ask(data, 2)
 
 
 def test_rows_without_a_place_are_known_by_the_owner_s_word(tmp_path):

@@ -313,40 +313,6 @@ def test_windows_of_another_unit_or_column_are_found(place, other):
     assert problem_of(forged(place, changed)) == "opens a window for another unit, or by another column"
 
 
-def related(place):
-    """A charge that is combined with an earlier one, and seen by another analyst."""
-    with place.open() as ledger:
-        owner = account(ledger)
-        owner.grant("ada", Budget(1))
-        for key in ("f 1", "f 2", "g 3"):
-            charge = owner.begin("a count", TENTH, key=key, fingerprint=key[2], related=key[0])
-            if key != "g 3":
-                owner.keep(charge.number, "42")
-        assert owner.for_analyst("ada").begin("a count", TENTH, key="f 2", fingerprint="2").parts == (3,)
-        assert owner.for_analyst("ada").spent.epsilon == Fraction(1, 5)
-        assert ledger.verify().is_whole
-    return place
-
-
-@pytest.mark.parametrize(
-    ("number", "change", "problem"),
-    [
-        (5, lambda k, w, b: (k, w, {**b, "with": [99]}), "does not say what it should"),
-        (5, lambda k, w, b: (k, w, {**b, "with": [5]}), "does not say what it should"),
-        (7, lambda k, w, b: (k, w, {**b, "with": [5, 3]}), None),
-        (5, lambda k, w, b: (k, "ada", b), "combines what was not released, or not to see"),
-        (8, lambda k, w, b: ("version", "", {"version": "1", "dataset": "x"}), "sees a part of what"),
-    ],
-)
-def test_what_is_combined_must_have_been_released_and_seen(place, number, change, problem):
-    entries = forged(
-        related(place),
-        lambda n, kind, who, body: change(kind, who, body) if n == number else (kind, who, body),
-    )
-    found = problem_of(entries)
-    assert found is None if problem is None else problem in found
-
-
 def rewritten(place, entries):
     for entry in entries:
         values = (entry.kind, entry.who, entry.text, entry.previous, entry.digest, entry.number)

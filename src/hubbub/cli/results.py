@@ -256,11 +256,6 @@ def cost_of(plan: "Plan", label: Any) -> list[str]:
         spent = f"asked before, {when}: {price} was spent then, no more now"
     return [
         spent,
-        *(
-            [f"combined with the answers of lines {label['combined with lines']}"]
-            if "combined with lines" in label
-            else []
-        ),
         f"how: {'; '.join(part for part in parts if part)}",
         *([f"intervals: they cover {label['interval covers']}"] if limits and not plan.query.is_top else []),
         *(f"bounding: units above a limit: {above}" for above in [label.get("units above a limit")] if above),

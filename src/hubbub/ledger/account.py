@@ -34,12 +34,11 @@ from hubbub.ledger.sqlite import Rows, Store
 from hubbub.numbers import Number, format_up, round_up
 from hubbub.unit import Unit, Window
 
-__all__ = ["RAISED", "Account", "Charge", "Lifetime", "check_name", "check_text", "parts_of", "window_of"]
+__all__ = ["RAISED", "Account", "Charge", "Lifetime", "check_name", "check_text", "window_of"]
 
 RAISED = '{"format": "hubbub outcome/1"'
 """How the text of an outcome begins that was raised."""
 _LONGEST = 100_000
-_MOST_PARTS = 64
 _LONGEST_RELEASE = 1 << 30
 
 
@@ -51,8 +50,6 @@ class Charge:
     number: int
     is_new: bool
     moment: str
-    parts: tuple[int, ...] = ()
-    """Earlier charges whose releases its own is combined with."""
     is_settled: bool = False
     """Whether its outcome is stored."""
     attempt: str | None = None
@@ -130,7 +127,6 @@ class Account:
         key: str | None = None,
         fingerprint: str | None = None,
         dataset: str = "",
-        related: str | None = None,
         attempt: str | None = None,
         lost: int | None = None,
         failed: int | None = None,
@@ -140,9 +136,7 @@ class Account:
         `unit` is whom the charge protects: another than the account's is refused, and with an account of a
         window it must be said. `fingerprint` stands for the question; without one, `what` does. A key that
         was charged for another question, or at another cost, is refused. An analyst who comes with a key that
-        somebody else charged is charged herself once there is something to see, and the account is not. The
-        release of a charge whose key starts with `related` is combined with those that were kept under keys
-        with the same start: the line says with which.
+        somebody else charged is charged herself once there is something to see, and the account is not.
 
         A charge belongs to the `attempt` that made it: one that is not new may not be run. If the line `lost`
         has the key and still no outcome, the key is charged anew in its place; so it is if the line `failed`
@@ -171,15 +165,13 @@ class Account:
                 line = book.line(known)
                 is_settled = book.is_settled(known)
                 if is_settled and known != failed:
-                    for number in (*parts_of(line), known):
-                        self._see(book, line if number == known else book.line(number))
+                    self._see(book, line)
                 if known != failed and (is_settled or known != lost):
                     return Charge(
                         Receipt(what, loss),
                         known,
                         is_new=False,
                         moment=line.moment,
-                        parts=parts_of(line),
                         is_settled=is_settled,
                         attempt=line.body.get("attempt"),
                     )
@@ -199,9 +191,6 @@ class Account:
                 "fingerprint": question,
                 "key": key,
             }
-            parts = [] if related is None else self._kept_under(book, related)
-            if parts:
-                body["with"] = parts
             if attempt is not None:
                 body["attempt"] = attempt
             if known is not None:
@@ -214,7 +203,6 @@ class Account:
                 entry.number,
                 is_new=True,
                 moment=entry.moment,
-                parts=tuple(parts),
                 attempt=attempt,
             )
 
@@ -458,24 +446,6 @@ class Account:
             )
         return found
 
-    def _kept_under(self, book: Entries, related: str) -> list[int]:
-        """The charges of related keys that have a release: one's own, or the owner's that one has seen.
-
-        What another analyst's question released is her word. Of a line that was charged less than it costs
-        nothing is taken, nor of what was released by somebody else, nor where nothing was: who asks later to
-        see what is combined pays for every part. Whether a release says what its line does, is looked at by
-        who combines it.
-        """
-        found = []
-        for number in book.released_under(self.name, related):
-            line = book.line(number)
-            if line.who == self.who or (line.who == EVERYBODY and book.saw(number, self.who)):
-                kept = book.release(self.name, number) if _is_paid(line, self._orders) else None
-                text = None if kept is None else self._seal.opened(kept, line.digest)
-                if text is not None and not text.startswith(RAISED):
-                    found.append(number)
-        return found[-_MOST_PARTS:]
-
     def _see(self, book: Entries, line: Entry) -> None:
         """An analyst's own budget pays once for what somebody else's question told her."""
         if self.who in {EVERYBODY, line.who} or book.saw(line.number, self.who):
@@ -557,11 +527,6 @@ def _is_paid(line: Entry, orders: tuple[Fraction, ...]) -> bool:
         return is_charge and covers(cost_from_plain(body["cost"], orders), known)
     except (KeyError, TypeError, ValueError, AttributeError, HubbubError):
         return False
-
-
-def parts_of(line: Entry) -> tuple[int, ...]:
-    """The charges whose releases that of a charge is combined with."""
-    return tuple(line.body.get("with", ()))
 
 
 def window_of(body: dict[str, Any]) -> Window | None:

@@ -205,14 +205,6 @@ class Entries:
         )
         return int(found[0][0]) if found else None
 
-    def released_under(self, account: str, start: str) -> list[int]:
-        """The charges with a release whose keys start so, and have a blank after it."""
-        text = "SELECT number FROM charges WHERE account = ? AND charge_key > ? AND charge_key < ? "
-        found = self.rows.run(
-            text + "AND released IS NOT NULL ORDER BY number", (account, f"{start} ", f"{start}!")
-        )
-        return [int(row[0]) for row in found]
-
     def charged(self, account: str, key: str | None, number: int) -> None:
         """Remember where a key was charged."""
         self.rows.run("INSERT INTO charges VALUES (?, ?, ?, NULL)", (number, account, key))

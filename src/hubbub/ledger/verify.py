@@ -81,8 +81,6 @@ class Replay:
     costs: dict[int, ComposableCost] = field(default_factory=dict)
     who: dict[int, str] = field(default_factory=dict)
     seen: set[tuple[int, str]] = field(default_factory=set)
-    parts: dict[int, tuple[int, ...]] = field(default_factory=dict)
-    """The charges whose releases that of a charge is combined with."""
     releases: dict[int, str] = field(default_factory=dict)
 
     def follow(self, entry: Entry) -> str | None:
@@ -160,11 +158,6 @@ class Replay:
             self.charges[body["instead of"]] = (account, None, released)
         if body["key"] is not None:
             self._keys[name] = entry.number
-        parts = tuple(body.get("with", ()))
-        if any(not self._may_combine(number, entry) for number in parts):
-            return "combines what was not released, or not to see"
-        if parts:
-            self.parts[entry.number] = parts
         self.charges[entry.number] = (entry.account, body["key"], None)
         self.costs[entry.number], self.who[entry.number] = cost, entry.who
         return self._spend(entry.number, entry.account, dict.fromkeys((EVERYBODY, entry.who)), cost)
@@ -173,17 +166,11 @@ class Replay:
         number = entry.body["charge"]
         if (number, entry.who) in self.seen or self.charges[number][0] != entry.account:
             return "sees what cannot be seen"
-        if not all(self._is_seen(part, entry.who) for part in self.parts.get(number, ())):
-            return "sees a part of what it has not seen"
         self.seen.add((number, entry.who))
         return self._spend(entry.number, entry.account, (entry.who,), self.costs[number])
 
     def _is_seen(self, number: int, who: str) -> bool:
         return who in {EVERYBODY, self.who[number]} or (number, who) in self.seen
-
-    def _may_combine(self, number: int, entry: Entry) -> bool:
-        account, _, released = self.charges[number]
-        return account == entry.account and released is not None and self._is_seen(number, entry.who)
 
     def _release(self, entry: Entry) -> str | None:
         number = entry.body["charge"]

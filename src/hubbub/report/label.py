@@ -385,7 +385,6 @@ def _release(entry: Entry, *, is_kept: bool) -> dict[str, Any]:
         "loss": str(loss),
         "mechanisms": entry.body["loss"]["ways"],
         "answer kept": is_kept,
-        "combined with lines": entry.body.get("with", []),
     }
 
 

@@ -18,10 +18,9 @@ from sqlglot import exp
 from hubbub.engines.schema import KeyList
 from hubbub.sql.plan import Plan
 
-__all__ = ["family", "fingerprint"]
+__all__ = ["fingerprint"]
 
 _KIND = "question/1"
-_FAMILY = "family/1"
 _PUBLIC = ("unit", "epsilon", "delta", "limits", "is_gaussian", "confidence", "reports")
 
 
@@ -34,16 +33,6 @@ def fingerprint(plan: Plan, origin: Any = None) -> str:
     }
     rest = {name: _plain(getattr(plan, name)) for name in _PUBLIC}
     return _digest([_KIND, query, rest, origin])
-
-
-def family(plan: Plan, origin: Any = None) -> str:
-    """A digest of what is asked, whatever it costs: finer answers to it can be combined with coarser ones."""
-    query = {
-        part.name: _plain(getattr(plan.query, part.name))
-        for part in dataclasses.fields(plan.query)
-        if part.name != "text"
-    }
-    return _digest([_FAMILY, query, _plain(plan.unit), _plain(plan.limits), origin])
 
 
 def _digest(parts: list[Any]) -> str:

@@ -47,8 +47,6 @@ class Result:
     columns: tuple[Shown, ...]
     facts: Mapping[str, Any]
     """What was protected, how, and at what cost."""
-    own: tuple[Shown, ...] | None = None
-    """The columns by themselves, where those above are combined with earlier answers."""
 
     def __len__(self) -> int:
         return len(self.columns[0].values) if self.columns else 0
@@ -139,8 +137,6 @@ class Result:
         """The table and its label; `from_json` reads it back."""
         columns = [_stored_column(column) for column in self.columns]
         stored = {"format": _FORMAT, "columns": columns, "label": dict(self.facts)}
-        if self.own is not None:
-            stored["own"] = [_stored_column(column) for column in self.own]
         return json.dumps(stored, ensure_ascii=False, allow_nan=False)
 
     @classmethod
@@ -151,9 +147,7 @@ class Result:
             if stored["format"] != _FORMAT:
                 raise ValueError  # noqa: TRY301 - said below, with all else that may be wrong
             columns = tuple(_read_column(column) for column in stored["columns"])
-            own = stored.get("own")
-            alone = None if own is None else tuple(_read_column(column) for column in own)
-            return cls(columns, dict(stored["label"]), alone)
+            return cls(columns, dict(stored["label"]))
         except (KeyError, TypeError, ValueError, AttributeError):
             raise InvalidInput(
                 "the text is not a stored table of answers",

@@ -1,4 +1,4 @@
-"""How second.ledger was written: windows, and answers that are combined with earlier ones."""
+"""How second.ledger was written: windows, and an answer that an analyst sees again."""
 
 import sys
 from fractions import Fraction
@@ -17,7 +17,7 @@ def write(path: str) -> None:
             owner = ledger.account("visits", unit, Budget(1))
             owner.grant("ada", Budget(Fraction(1, 2)))
             for key in ("f 1", "f 2"):
-                charge = owner.begin("a count", TENTH, unit=unit, key=key, dataset="visits", related="f")
+                charge = owner.begin("a count", TENTH, unit=unit, key=key, dataset="visits")
                 owner.keep(charge.number, f'{{"n": {key[-1]}}}')
         owner.for_analyst("ada").begin("a count", TENTH, unit=unit, key="f 2")
 
