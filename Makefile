@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
-.PHONY: demo test test-long test-oldest check bench mutants coverage clean format
+.PHONY: demo quick test test-long test-oldest check bench mutants coverage clean format
 
 # pip reads dependency groups from 25.1 on.
 $(VENV)/.base: pyproject.toml
@@ -21,9 +21,15 @@ $(VENV)/.test: $(VENV)/.base
 demo: $(VENV)/.base
 	@$(BIN)/hubbub demo
 
+# While editing: under a minute on two cores; no servers, no sweeps (tests/conftest.py says which tests are slow).
+quick: $(VENV)/.test
+	$(BIN)/python -m pytest -n auto --dist loadfile -m 'not long and not slow'
+
+# Before sending a change: at most ten minutes on two quiet cores.
 test: $(VENV)/.test
 	$(BIN)/python -m pytest -n auto --dist loadfile
 
+# Sweeps, statistical tests with many draws, most parameters of slow tests.
 test-long: $(VENV)/.test
 	$(BIN)/python -m pytest -m long -n auto
 

@@ -1,17 +1,42 @@
-"""What every test shares: hypothesis draws the same examples in every run, so no test fails at random."""
+"""Shared by all tests: repeatable examples, a home directory for keys, and which tests are slow.
+
+Hypothesis draws the same examples in every run, so no test fails at random.
+"""
 
 import os
+from pathlib import Path
 
 import pytest
 from hypothesis import settings
+
+SLOW = (
+    # Servers, and processes that race or are killed.
+    "engines",
+    "ledger",
+    # Attacks with their mutants, and sweeps.
+    "attacks",
+    "sql/test_coverage.py",
+    # Training runs.
+    "audit",
+    "training",
+)
+"""Tests that `make quick` leaves out, as files or folders below tests/."""
 
 settings.register_profile("hubbub", derandomize=True, deadline=None, max_examples=100)
 settings.load_profile("hubbub")
 
 
+def pytest_collection_modifyitems(items):
+    """Mark the tests that `make quick` leaves out."""
+    slow = [Path(__file__).parent / path for path in SLOW]
+    for item in items:
+        if any(item.path.is_relative_to(path) for path in slow):
+            item.add_marker(pytest.mark.slow)
+
+
 @pytest.fixture(scope="session", autouse=True)
-def _keys_of_its_own(tmp_path_factory):
-    """Keys of ledgers in databases are kept in the user's configuration: tests have one of their own."""
+def _own_configuration(tmp_path_factory):
+    """Keep keys of database ledgers, which live in the user's configuration, out of the developer's own."""
     with pytest.MonkeyPatch.context() as patch:
         for name in ("XDG_CONFIG_HOME", "XDG_STATE_HOME"):
             patch.setenv(name, str(tmp_path_factory.mktemp("home")))
@@ -19,7 +44,7 @@ def _keys_of_its_own(tmp_path_factory):
 
 
 def pytest_sessionfinish(session):
-    """Where what is merged is tested (`.ci/run`), nothing may be left out because a machine lacks it."""
+    """In continuous integration (`.ci/run`) a skipped test is a failure: the machine lacks something."""
     reporter = session.config.pluginmanager.get_plugin("terminalreporter")
     if os.environ.get("CI") and reporter is not None and reporter.stats.get("skipped"):
         session.exitstatus = 1
