@@ -30,7 +30,7 @@ CASES = {
 PEERS = ("dp-accounting PLD", "prv-accountant", "Opacus PRV")
 COLD = {
     "hubbub": "from fractions import Fraction as F; from hubbub.accounting import Loss; "
-    "(Loss.gaussian(F(10, 11)).sampled(F(256, 60000)) * 14063).epsilon(1e-5)",
+    "(Loss.gaussian(F(10, 11)).poisson_subsampled(F(256, 60000)) * 14063).epsilon(1e-5)",
     "dp-accounting PLD": "import dp_accounting as d; from dp_accounting.pld import PLDAccountant as P; "
     "a = P(); "
     "a.compose(d.PoissonSampledDpEvent(256/60000, d.GaussianDpEvent(1.1)), 14063); a.get_epsilon(1e-5)",
@@ -89,7 +89,7 @@ def run() -> None:
 def compared(case: tuple) -> tuple[dict[str, float], dict[str, float]]:
     rate, sigma, steps, delta, _ = case
     q, s = float(rate), float(sigma)
-    loss = PrivacyLoss.gaussian(1 / sigma).sampled(rate) * steps
+    loss = PrivacyLoss.gaussian(1 / sigma).poisson_subsampled(rate) * steps
     # A δ that was not asked before: nothing is remembered.
     other = itertools.count(1)
 
@@ -126,7 +126,10 @@ def calibration_targets() -> list[Target]:
 
     def ours() -> float:
         return calibrate(
-            lambda sigma: PrivacyLoss.gaussian(1 / sigma).sampled(rate) * steps, 2, 1e-5, guess=next(guesses)
+            lambda sigma: PrivacyLoss.gaussian(1 / sigma).poisson_subsampled(rate) * steps,
+            2,
+            1e-5,
+            guess=next(guesses),
         )
 
     def google() -> float:
@@ -161,10 +164,10 @@ def calibration_targets() -> list[Target]:
 def schedule_target() -> Target:
     def schedule(k: int) -> float:
         steps = (
-            PrivacyLoss.gaussian(1 / (1 + Fraction(step, 1000))).sampled(Fraction(1, 100))
+            PrivacyLoss.gaussian(1 / (1 + Fraction(step, 1000))).poisson_subsampled(Fraction(1, 100))
             for step in range(1000)
         )
-        return PrivacyLoss.together(steps).epsilon(Fraction(100 + k, 10**7))
+        return PrivacyLoss.compose(steps).epsilon(Fraction(100 + k, 10**7))
 
     taken = []
     for k in range(2 * ROUNDS):

@@ -208,7 +208,7 @@ def paper(train: Labelled, test: Labelled, epsilon: float, *, pca: float, steps:
     whose = np.repeat(np.arange(len(shifted)), len(SHIFTS))
 
     def whole(sigma: Fraction) -> hb.PrivacyLoss:
-        return price + hb.PrivacyLoss.gaussian(1 / sigma).sampled(rate) * steps
+        return price + hb.PrivacyLoss.gaussian(1 / sigma).poisson_subsampled(rate) * steps
 
     model = nn.Sequential(nn.Linear(60, 1000), nn.ReLU(), nn.Linear(1000, 10))
     optimizer = torch.optim.SGD(model.parameters(), **PACE)

@@ -20,7 +20,8 @@ DOOR = {
     "Neighbours", "PermuteAndFlip", "RandomizedResponse", "Refused", "Release", "Sensitivity",
     "InMemoryAccount",
     "TopK", "UnaryEncoding", "Unit", "Universe", "Unsupported", "Window", "calibrate", "count", "counts",
-    "fraction", "from_json", "histogram", "least_noise", "linear", "measure_winner", "open", "parallel",
+    "fraction", "from_json", "histogram", "least_noise", "linear", "measure_winner", "open",
+    "parallel_composition",
 }  # fmt: skip
 
 

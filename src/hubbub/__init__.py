@@ -6,7 +6,7 @@
 Tables: `open` a file, ask it SQL, get a `Release`. Units and sensitivity: `Unit`, `Neighbours`,
 `Sensitivity`, `Bounded`. Queries on rows in memory: `count`, `counts`, `fraction`, `histogram`, `linear`.
 Mechanisms: `Laplace`, `Gaussian`, `least_noise`; choices and thresholds; the local model. What comes out:
-`Release`, with its `PrivacyLoss`; `calibrate`, `parallel`. Models: the packages
+`Release`, with its `PrivacyLoss`; `calibrate`, `parallel_composition`. Models: the packages
 `training` and `estimators`. For students: `Universe`.
 
 A name is loaded when it is first used, so that `import hubbub` costs next to nothing.
@@ -16,7 +16,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from hubbub.accounting import Budget, PrivacyLoss, calibrate, parallel
+    from hubbub.accounting import Budget, PrivacyLoss, calibrate, parallel_composition
     from hubbub.accounting.in_memory_account import InMemoryAccount
     from hubbub.dataset import Dataset, open  # noqa: A004 - hubbub.open is its name
     from hubbub.errors import Halted, HubbubError, InvalidInput, Refused, Unsupported
@@ -81,11 +81,11 @@ __all__ = [
     "linear",
     "measure_winner",
     "open",
-    "parallel",
+    "parallel_composition",
 ]
 
 _HOMES = {
-    "accounting": ("Budget", "PrivacyLoss", "calibrate", "parallel"),
+    "accounting": ("Budget", "PrivacyLoss", "calibrate", "parallel_composition"),
     "accounting.in_memory_account": ("InMemoryAccount",),
     "dataset": ("Dataset", "open"),
     "errors": ("Halted", "HubbubError", "InvalidInput", "Refused", "Unsupported"),

@@ -4,7 +4,7 @@ from fractions import Fraction
 
 import pytest
 
-from hubbub.accounting import PrivacyLoss, parallel
+from hubbub.accounting import PrivacyLoss, parallel_composition
 from hubbub.accounting.alternatives import gathered, undominated
 from hubbub.accounting.events import Gaussian, Pure
 from hubbub.errors import Unsupported
@@ -24,16 +24,16 @@ def test_each_part_is_gathered_once():
         PrivacyLoss.gaussian(1),
         PrivacyLoss.zcdp(1),
         PrivacyLoss.zcdp(2),
-        PrivacyLoss.response(0.75),
+        PrivacyLoss.randomized_response(0.75),
     ]
-    assert PrivacyLoss.together(losses) == PrivacyLoss.together(reversed(losses))
+    assert PrivacyLoss.compose(losses) == PrivacyLoss.compose(reversed(losses))
     assert str(PrivacyLoss.zcdp(1) * 3 + PrivacyLoss.zcdp(2)) == "ρ = 5"
 
 
 def test_what_is_only_a_bound_stays_one():
     bound, meant = PrivacyLoss.pure(HALF).for_group(2), PrivacyLoss.pure(1)
-    assert (bound + meant).bounds(1e-3).lower == (meant + bound).bounds(1e-3).lower == 0
-    assert (meant + meant).bounds(1e-3).lower > 1.9
+    assert (bound + meant).epsilon_bounds(1e-3).lower == (meant + bound).epsilon_bounds(1e-3).lower == 0
+    assert (meant + meant).epsilon_bounds(1e-3).lower > 1.9
 
 
 @pytest.mark.parametrize(
@@ -45,13 +45,18 @@ def test_what_is_only_a_bound_stays_one():
         (PrivacyLoss.laplace(1), PrivacyLoss.laplace(2)),
         (PrivacyLoss.approximate(1, 0.1), PrivacyLoss.approximate(1, 0.2)),
         (PrivacyLoss.pure(1) + PrivacyLoss.gaussian(1), PrivacyLoss.pure(1) + PrivacyLoss.gaussian(2)),
-        (PrivacyLoss.pure(0), PrivacyLoss.response(0.75)),
+        (PrivacyLoss.pure(0), PrivacyLoss.randomized_response(0.75)),
     ],
     ids=str,
 )
 def test_what_is_no_worse_is_left_out(less, more):
-    assert parallel(less, more) == parallel(more, less) == parallel(less, more, less) == more
-    assert parallel(less, more).epsilon(0.3) == more.epsilon(0.3)
+    assert (
+        parallel_composition(less, more)
+        == parallel_composition(more, less)
+        == parallel_composition(less, more, less)
+        == more
+    )
+    assert parallel_composition(less, more).epsilon(0.3) == more.epsilon(0.3)
 
 
 @pytest.mark.parametrize(
@@ -61,47 +66,49 @@ def test_what_is_no_worse_is_left_out(less, more):
         (PrivacyLoss.pure(1) + PrivacyLoss.gaussian(2), PrivacyLoss.pure(2) + PrivacyLoss.gaussian(1)),
         (PrivacyLoss.approximate(1, 0.2), PrivacyLoss.approximate(2, 0.1)),
         (PrivacyLoss.pure(1), PrivacyLoss.laplace(2)),
-        (PrivacyLoss.response(0.75), PrivacyLoss.response(0.8)),
+        (PrivacyLoss.randomized_response(0.75), PrivacyLoss.randomized_response(0.8)),
         (PrivacyLoss.pure(1), PrivacyLoss.pure(2) + PrivacyLoss.gaussian(1)),
     ],
     ids=str,
 )
 def test_what_cannot_be_compared_is_kept(one, other):
-    both = parallel(one, other)
+    both = parallel_composition(one, other)
     assert str(both) == f"{one} or {other}"
     for delta in (Fraction(1, 4), Fraction(3, 10)):
         assert both.epsilon(delta) == max(one.epsilon(delta), other.epsilon(delta))
 
 
 def test_of_three_the_two_that_are_better_give_way():
-    ways = [PrivacyLoss.pure(k)._ways[0] for k in (1, 3, 2)]
+    ways = [PrivacyLoss.pure(k).alternatives[0] for k in (1, 3, 2)]
     assert undominated(ways) == (ways[1],)
     assert undominated([]) == ()
 
 
 def test_many_ways_are_refused():
-    kinds = [PrivacyLoss.response(Fraction(k, 200)) for k in range(101, 166)]
-    assert len(parallel(*kinds[:64])._ways) == 64
+    kinds = [PrivacyLoss.randomized_response(Fraction(k, 200)) for k in range(101, 166)]
+    assert len(parallel_composition(*kinds[:64]).alternatives) == 64
     with refused(Unsupported, match="64"):
-        parallel(*kinds)
+        parallel_composition(*kinds)
 
 
 def test_figures_add_up_and_the_larger_count():
     cost = (PrivacyLoss.pure(1) * 2 + PrivacyLoss.gaussian(1)).cost()
     assert (cost.epsilon, cost.mu_squared, cost.rho) == (None, None, Fraction(3, 2))
-    assert (PrivacyLoss.gaussian(1).sampled(HALF) * 3 + PrivacyLoss.gaussian(2)).cost().mu_squared == 7
-    assert PrivacyLoss.gaussian(1).sampled(HALF).cost().rho == HALF
-    assert PrivacyLoss.response(0.75).cost().mu_squared is None
+    assert (
+        PrivacyLoss.gaussian(1).poisson_subsampled(HALF) * 3 + PrivacyLoss.gaussian(2)
+    ).cost().mu_squared == 7
+    assert PrivacyLoss.gaussian(1).poisson_subsampled(HALF).cost().rho == HALF
+    assert PrivacyLoss.randomized_response(0.75).cost().mu_squared is None
     nothing = PrivacyLoss.pure(0).cost()
     assert (nothing.epsilon, nothing.delta, nothing.rho, set(nothing.renyi)) == (0, 0, 0, {0})
-    worst = parallel(PrivacyLoss.approximate(1, HALF), PrivacyLoss.pure(2)).cost()
+    worst = parallel_composition(PrivacyLoss.approximate(1, HALF), PrivacyLoss.pure(2)).cost()
     assert (worst.epsilon, worst.delta, worst.rho) == (2, HALF, 2)
-    either = parallel(PrivacyLoss.pure(1), PrivacyLoss.gaussian(1)).cost()
+    either = parallel_composition(PrivacyLoss.pure(1), PrivacyLoss.gaussian(1)).cost()
     assert (either.epsilon, either.mu_squared, either.rho) == (None, None, HALF)
-    assert parallel(PrivacyLoss.gaussian(1), PrivacyLoss.gaussian(2)).cost().mu_squared == 4
+    assert parallel_composition(PrivacyLoss.gaussian(1), PrivacyLoss.gaussian(2)).cost().mu_squared == 4
     orders = (2, 8)
     one, other = PrivacyLoss.pure(1).cost(orders), PrivacyLoss.gaussian(1).cost(orders)
-    assert parallel(PrivacyLoss.pure(1), PrivacyLoss.gaussian(1)).cost(orders).renyi == tuple(
+    assert parallel_composition(PrivacyLoss.pure(1), PrivacyLoss.gaussian(1)).cost(orders).renyi == tuple(
         map(max, one.renyi, other.renyi)
     )
     assert PrivacyLoss.zcdp(1).cost(orders).renyi[1] == pytest.approx(8)

@@ -17,11 +17,11 @@ FAMILIES = {
     "pure": (lambda s: PrivacyLoss.pure(1 / s) * 3, 2, 0),
     "Laplace": (lambda s: PrivacyLoss.laplace(1 / s) * 20, 1, 1e-6),
     "discrete": (PrivacyLoss.discrete_laplace, Fraction(1, 2), 0),
-    "subsampled": (lambda s: PrivacyLoss.gaussian(1 / s).sampled(RATE) * 1000, 2, 1e-5),
+    "subsampled": (lambda s: PrivacyLoss.gaussian(1 / s).poisson_subsampled(RATE) * 1000, 2, 1e-5),
     "schedule": (
         lambda s: (
-            PrivacyLoss.gaussian(1 / s).sampled(RATE) * 300
-            + PrivacyLoss.gaussian(1 / (2 * s)).sampled(2 * RATE) * 300
+            PrivacyLoss.gaussian(1 / s).poisson_subsampled(RATE) * 300
+            + PrivacyLoss.gaussian(1 / (2 * s)).poisson_subsampled(2 * RATE) * 300
             + PrivacyLoss.gaussian(1 / (4 * s))
         ),
         1,
@@ -38,7 +38,7 @@ def test_the_noise_keeps_the_promise_and_a_little_less_does_not(name):
     assert found <= epsilon
     assert found == pytest.approx(float(epsilon), rel=1e-7)
     less = family(Fraction(noise) * (1 - Fraction(1, 10**6)))
-    assert less.bounds(delta).lower > epsilon * (1 - 1e-9)
+    assert less.epsilon_bounds(delta).lower > epsilon * (1 - 1e-9)
 
 
 def test_a_good_guess_gives_the_same():

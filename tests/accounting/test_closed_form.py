@@ -71,7 +71,7 @@ def test_the_least_epsilon_of_a_sampled_gaussian(rate, delta):
     before = Fraction(math.nextafter(found, 0.0))
     assert both_directions(real(before), mp.mpf(1), real(rate))[0] >= real(delta) * (1 - CLOSE)
     assert found * (1 - 1e-12) <= surely < found
-    assert PrivacyLoss.gaussian(1).sampled(rate).bounds(delta)[:2] == (surely, found)
+    assert PrivacyLoss.gaussian(1).poisson_subsampled(rate).epsilon_bounds(delta)[:2] == (surely, found)
 
 
 def test_no_epsilon_is_needed_where_delta_is_met_at_once():

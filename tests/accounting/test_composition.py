@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from accounting.vectors import BETAS, DELTAS, EPSILONS, SIGMAS
-from hubbub.accounting import Bounds, PrivacyLoss, composition, parallel
+from hubbub.accounting import Bounds, PrivacyLoss, composition, parallel_composition
 from hubbub.accounting.composition import CLOSED, FOURIER, LATTICE, RENYI
 from hubbub.accounting.float_bounds import Uncertified
 from hubbub.accounting.fourier import Integral
@@ -33,7 +33,7 @@ def made(kind, *numbers):
         case "discrete_gaussian":
             return PrivacyLoss.discrete_gaussian(exact[0]) * int(exact[1])
         case "sampled":
-            return PrivacyLoss.gaussian(1 / exact[1]).sampled(exact[0]) * int(exact[2])
+            return PrivacyLoss.gaussian(1 / exact[1]).poisson_subsampled(exact[0]) * int(exact[2])
     return PrivacyLoss.laplace(Fraction(1, 2)) * 10 + PrivacyLoss.gaussian(Fraction(1, 2)) * 10
 
 
@@ -45,7 +45,7 @@ def encloses(found, lower, upper):
     lower, upper = Fraction(lower), Fraction(upper)
     assert Fraction(found.lower) <= upper
     assert Fraction(found.upper) >= lower
-    above, apart = CLOSE[found.how]
+    above, apart = CLOSE[found.method]
     assert Fraction(found.upper) <= upper * (1 + Fraction(above))
     assert found.upper - found.lower <= apart * found.upper
 
@@ -53,8 +53,8 @@ def encloses(found, lower, upper):
 @pytest.mark.parametrize(("what", "delta", "lower", "upper"), EPSILONS)
 def test_reference_values(what, delta, lower, upper):
     loss = made(*what)
-    encloses(loss.bounds(Fraction(delta)), lower, upper)
-    assert loss.epsilon(Fraction(delta)) == loss.bounds(Fraction(delta)).upper
+    encloses(loss.epsilon_bounds(Fraction(delta)), lower, upper)
+    assert loss.epsilon(Fraction(delta)) == loss.epsilon_bounds(Fraction(delta)).upper
 
 
 @pytest.mark.parametrize(("what", "epsilon", "lower", "upper"), DELTAS)
@@ -88,11 +88,11 @@ def test_reference_values_of_sigma(epsilon, delta, lower, upper):
     ("loss", "delta"),
     [
         (PrivacyLoss.gaussian(Fraction(1, 2)) * 30, 1e-6),
-        (PrivacyLoss.gaussian(1).sampled(Fraction(1, 20)) * 200, 1e-5),
-        (PrivacyLoss.gaussian(2).sampled(Fraction(1, 2)) * 10, 1e-8),
-        (PrivacyLoss.gaussian(2).sampled(Fraction(1, 2)), 1e-5),
-        (PrivacyLoss.gaussian(1).sampled(Fraction(9, 10)), 1e-3),
-        (PrivacyLoss.pure(2).sampled(Fraction(1, 3)), 1e-5),
+        (PrivacyLoss.gaussian(1).poisson_subsampled(Fraction(1, 20)) * 200, 1e-5),
+        (PrivacyLoss.gaussian(2).poisson_subsampled(Fraction(1, 2)) * 10, 1e-8),
+        (PrivacyLoss.gaussian(2).poisson_subsampled(Fraction(1, 2)), 1e-5),
+        (PrivacyLoss.gaussian(1).poisson_subsampled(Fraction(9, 10)), 1e-3),
+        (PrivacyLoss.pure(2).poisson_subsampled(Fraction(1, 3)), 1e-5),
         (PrivacyLoss.pure(1) + PrivacyLoss.gaussian(1), 1e-6),
         (PrivacyLoss.laplace(1), 1e-3),
     ],
@@ -101,7 +101,7 @@ def test_reference_values_of_sigma(epsilon, delta, lower, upper):
 def test_engines_agree(loss, delta):
     """The lattice, asked by itself, encloses what the others say; Rényi divergences lie above."""
     (way,) = loss._compositions
-    found = loss.bounds(delta)
+    found = loss.epsilon_bounds(delta)
     lattice = [
         Composed(
             tuple((part.side(added=added, up=True), count) for part, count in way.parts), accuracy=1e-6
@@ -121,7 +121,7 @@ def test_engines_agree(loss, delta):
                 PrivacyLoss.pure(Fraction(1, 5)),
                 PrivacyLoss.laplace(Fraction(1, 2)),
                 PrivacyLoss.gaussian(Fraction(1, 3)),
-                PrivacyLoss.response(Fraction(3, 5)),
+                PrivacyLoss.randomized_response(Fraction(3, 5)),
                 PrivacyLoss.discrete_gaussian(9),
                 PrivacyLoss.approximate(Fraction(1, 10), Fraction(1, 10**8)),
             ]
@@ -136,7 +136,7 @@ def test_the_order_of_composition_does_not_matter(losses, delta):
     backwards = sum(losses[-2::-1], losses[-1])
     assert forwards == backwards
     assert hash(forwards) == hash(backwards)
-    found = forwards.bounds(delta)
+    found = forwards.epsilon_bounds(delta)
     assert found.lower <= found.upper
     # One more is never cheaper, and never dearer than by what it costs alone.
     more = (forwards + losses[0]).epsilon(delta)
@@ -148,7 +148,7 @@ def test_the_order_of_composition_does_not_matter(losses, delta):
     "loss",
     [
         PrivacyLoss.laplace(1) * 5,
-        PrivacyLoss.gaussian(1).sampled(Fraction(1, 10)) * 200,
+        PrivacyLoss.gaussian(1).poisson_subsampled(Fraction(1, 10)) * 200,
         PrivacyLoss.pure(Fraction(1, 2)) * 7,
     ],
     ids=str,
@@ -167,7 +167,7 @@ def test_the_curve_falls_and_is_convex_in_the_odds(loss):
 
 def test_more_noise_a_smaller_rate_or_fewer_steps_cost_less():
     def epsilon(rate=Fraction(1, 100), sigma=Fraction(1), steps=500, delta=1e-5):
-        return (PrivacyLoss.gaussian(1 / sigma).sampled(rate) * steps).epsilon(delta)
+        return (PrivacyLoss.gaussian(1 / sigma).poisson_subsampled(rate) * steps).epsilon(delta)
 
     at = epsilon()
     assert epsilon(rate=Fraction(1, 101)) < at
@@ -185,7 +185,7 @@ def test_what_is_told_is_composed_exactly():
     assert loss.cost().delta == told
     assert loss.epsilon(told - Fraction(1, 10**9)) == math.inf
     assert loss.epsilon(told) == pytest.approx(0.3)
-    assert loss.bounds(told).lower == pytest.approx(0.3)
+    assert loss.epsilon_bounds(told).lower == pytest.approx(0.3)
     assert loss.epsilon(told + Fraction(1, 10**3)) < 0.3
     assert Fraction(loss.delta(0.3)) >= told
     assert loss.delta(0.3) == pytest.approx(float(told), rel=1e-15)
@@ -199,11 +199,11 @@ def test_what_is_told_many_times_is_rounded_to_the_safe_side():
     assert float(low) == pytest.approx(truth, rel=1e-12)
     assert loss.epsilon(high + Fraction(1, 10**20)) == 0
     assert loss.epsilon(low / 2) == math.inf
-    assert loss.bounds((low + high) / 2) == (0.0, math.inf)
+    assert loss.epsilon_bounds((low + high) / 2) == (0.0, math.inf)
 
 
 def test_infinite_losses_of_a_finite_pair_are_part_of_delta():
-    loss = PrivacyLoss.finite(
+    loss = PrivacyLoss.from_distributions(
         [Fraction(1, 2), Fraction(1, 2), 0], [Fraction(1, 4), Fraction(1, 2), Fraction(1, 4)]
     )
     # Q's own outcome has probability ¼: told when the unit is added.
@@ -224,24 +224,30 @@ def test_where_nothing_better_is_certified_that_is_said(monkeypatch):
     for kind in (Composed, Integral):
         for name in ("epsilon", "delta"):
             monkeypatch.setattr(kind, name, uncertified)
-    for loss in (PrivacyLoss.gaussian(1).sampled(Fraction(1, 10)) * 500, PrivacyLoss.laplace(1) * 30):
-        found = loss.bounds(1e-5)
-        assert found.how == RENYI
+    for loss in (
+        PrivacyLoss.gaussian(1).poisson_subsampled(Fraction(1, 10)) * 500,
+        PrivacyLoss.laplace(1) * 30,
+    ):
+        found = loss.epsilon_bounds(1e-5)
+        assert found.method == RENYI
         assert 0 == found.lower < found.upper < math.inf
         assert "looser" in loss.explain(1e-5)
         assert loss.delta_bounds(found.upper).upper <= 1.01e-5
     monkeypatch.undo()
     composition._ask.cache_clear()
-    for loss in (PrivacyLoss.gaussian(1).sampled(Fraction(1, 10)) * 500, PrivacyLoss.laplace(1) * 30):
-        tight = loss.bounds(1e-5)
-        assert tight.how != RENYI
+    for loss in (
+        PrivacyLoss.gaussian(1).poisson_subsampled(Fraction(1, 10)) * 500,
+        PrivacyLoss.laplace(1) * 30,
+    ):
+        tight = loss.epsilon_bounds(1e-5)
+        assert tight.method != RENYI
         assert "looser" not in loss.explain(1e-5)
 
 
 def test_of_a_renyi_curve_only_divergences_are_known():
     loss = PrivacyLoss.zcdp(Fraction(1, 2))
-    found = loss.bounds(1e-6)
-    assert found.how == RENYI
+    found = loss.epsilon_bounds(1e-6)
+    assert found.method == RENYI
     # Gaussian noise of μ = 1 is one such mechanism.
     assert found.lower == pytest.approx(PrivacyLoss.gaussian(1).epsilon(1e-6), rel=1e-6)
     assert found.lower < found.upper
@@ -252,18 +258,18 @@ def test_of_a_renyi_curve_only_divergences_are_known():
     assert both.epsilon(1e-6) <= found.upper + 1
     known = PrivacyLoss.from_renyi({2: 1, 4: 2, 8: 4, 16: 8})
     assert loss.epsilon(1e-6) <= known.epsilon(1e-6) < 8
-    assert known.bounds(1e-6).how == RENYI
+    assert known.epsilon_bounds(1e-6).method == RENYI
     assert (known * 2).epsilon(1e-6) > known.epsilon(1e-6)
 
 
 def test_engines_that_contradict_each_other_are_not_both_believed(monkeypatch):
-    loss = PrivacyLoss.gaussian(1).sampled(Fraction(1, 10)) * 500
-    truth = loss.bounds(1e-5)
+    loss = PrivacyLoss.gaussian(1).poisson_subsampled(Fraction(1, 10)) * 500
+    truth = loss.epsilon_bounds(1e-5)
     composition._ask.cache_clear()
     monkeypatch.setattr(Integral, "epsilon", lambda *_: (math.nan, math.nan))
-    other = loss.bounds(1e-5)
+    other = loss.epsilon_bounds(1e-5)
     composition._ask.cache_clear()
-    assert other.how == LATTICE
+    assert other.method == LATTICE
     assert other.lower <= truth.upper
     assert other.upper >= truth.lower
 
@@ -295,8 +301,8 @@ LONG_EXTREMES = [
     [*EXTREMES, *(pytest.param(*case, marks=pytest.mark.long) for case in LONG_EXTREMES)],
 )
 def test_no_input_hangs_or_is_not_a_number(rate, sigma, steps, delta):
-    loss = PrivacyLoss.gaussian(1 / sigma).sampled(rate) * steps
-    found = loss.bounds(delta)
+    loss = PrivacyLoss.gaussian(1 / sigma).poisson_subsampled(rate) * steps
+    found = loss.epsilon_bounds(delta)
     assert 0 <= found.lower <= found.upper < math.inf
     assert found.upper <= (PrivacyLoss.gaussian(1 / sigma) * steps).epsilon(delta) * (1 + 1e-9)
     again = loss.delta_bounds(found.upper)
@@ -305,19 +311,22 @@ def test_no_input_hangs_or_is_not_a_number(rate, sigma, steps, delta):
 
 
 def test_a_schedule_of_a_thousand_different_noises():
-    steps = [PrivacyLoss.gaussian(1 / (1 + Fraction(k, 1000))).sampled(Fraction(1, 100)) for k in range(1000)]
-    schedule = PrivacyLoss.together(steps)
-    assert schedule == PrivacyLoss.together(reversed(steps))
-    found = schedule.bounds(1e-5)
-    assert found.how == FOURIER
+    steps = [
+        PrivacyLoss.gaussian(1 / (1 + Fraction(k, 1000))).poisson_subsampled(Fraction(1, 100))
+        for k in range(1000)
+    ]
+    schedule = PrivacyLoss.compose(steps)
+    assert schedule == PrivacyLoss.compose(reversed(steps))
+    found = schedule.epsilon_bounds(1e-5)
+    assert found.method == FOURIER
     assert found.upper - found.lower <= 1e-6 * found.upper
-    assert (steps[-1] * 1000).bounds(1e-5).lower <= found.upper
+    assert (steps[-1] * 1000).epsilon_bounds(1e-5).lower <= found.upper
     assert found.lower <= (steps[0] * 1000).epsilon(1e-5)
 
 
 def test_no_steps_cost_nothing():
     """An accountant says 0.103 for none."""
-    nothing = PrivacyLoss.gaussian(1).sampled(Fraction(1, 100)) * 0
+    nothing = PrivacyLoss.gaussian(1).poisson_subsampled(Fraction(1, 100)) * 0
     assert nothing == PrivacyLoss.pure(0)
     assert nothing.epsilon(1e-5) == nothing.epsilon() == nothing.delta(0) == 0
 
@@ -328,9 +337,9 @@ def test_no_epsilon_is_negative(delta):
     for loss in (
         PrivacyLoss.gaussian(1),
         PrivacyLoss.laplace(1) * 2,
-        PrivacyLoss.gaussian(1).sampled(Fraction(1, 10)) * 5,
+        PrivacyLoss.gaussian(1).poisson_subsampled(Fraction(1, 10)) * 5,
     ):
-        low, high = loss.bounds(delta)
+        low, high = loss.epsilon_bounds(delta)
         assert 0 <= low <= high
 
 
@@ -344,17 +353,17 @@ def test_a_noise_that_is_no_number_costs_no_zero(bad):
         PrivacyLoss.bounded_range,
         PrivacyLoss.discrete_laplace,
         PrivacyLoss.discrete_gaussian,
-        PrivacyLoss.response,
+        PrivacyLoss.randomized_response,
         lambda x: PrivacyLoss.from_renyi({2: x}),
-        lambda x: PrivacyLoss.finite([x, 1], [1, 0]),
+        lambda x: PrivacyLoss.from_distributions([x, 1], [1, 0]),
         PrivacyLoss.gaussian(1).sampled,
         PrivacyLoss.gaussian(1).renyi,
         PrivacyLoss.gaussian(1).tradeoff,
         PrivacyLoss.pure(1).posterior,
-        PrivacyLoss.pure(1).bounds,
+        PrivacyLoss.pure(1).epsilon_bounds,
         PrivacyLoss.pure(1).delta_bounds,
-        lambda x: PrivacyLoss.gaussian(1).sampled_without_replacement(x, 1),
-        lambda x: PrivacyLoss.gaussian(1).sampled_without_replacement(10, x),
+        lambda x: PrivacyLoss.gaussian(1).subsampled_without_replacement(x, 1),
+        lambda x: PrivacyLoss.gaussian(1).subsampled_without_replacement(10, x),
         lambda x: PrivacyLoss.pure(1).shuffled(x),
     ):
         with refused(InvalidInput):
@@ -363,15 +372,17 @@ def test_a_noise_that_is_no_number_costs_no_zero(bad):
 
 def test_tiny_deltas_are_no_infinity():
     """An accountant returns ∞ at δ ≤ 1e-15, another one less than the truth at 1e-12."""
-    loss = PrivacyLoss.gaussian(1).sampled(Fraction(1, 100)) * 1000
-    assert loss.bounds(1e-12).lower <= 3.9142981560374658 * (1 + 1e-12)
+    loss = PrivacyLoss.gaussian(1).poisson_subsampled(Fraction(1, 100)) * 1000
+    assert loss.epsilon_bounds(1e-12).lower <= 3.9142981560374658 * (1 + 1e-12)
     assert loss.epsilon(1e-12) >= 3.9142981560374657
     assert loss.epsilon(1e-15) < loss.epsilon(1e-30) < 20
 
 
 def test_much_noise_and_many_steps():
     """An accountant is three times too high at σ = 1000 and 10⁶ steps."""
-    found = (PrivacyLoss.gaussian(Fraction(1, 1000)).sampled(Fraction(1, 100)) * 10**6).bounds(1e-5)
+    found = (
+        PrivacyLoss.gaussian(Fraction(1, 1000)).poisson_subsampled(Fraction(1, 100)) * 10**6
+    ).epsilon_bounds(1e-5)
     limit = PrivacyLoss.gaussian(Fraction(1, 100)).epsilon(1e-5)  # μ = q·√T/σ
     assert found.upper - found.lower <= 1e-6 * found.upper
     assert found.upper == pytest.approx(limit, rel=0.05)
@@ -380,18 +391,20 @@ def test_much_noise_and_many_steps():
 def test_little_noise_takes_no_room():
     """An accountant takes 38 GiB at σ = 0.001."""
     assert (PrivacyLoss.gaussian(1000) * 10).epsilon(1e-5) == pytest.approx(5e6, rel=0.01)
-    assert (PrivacyLoss.gaussian(1000).sampled(Fraction(1, 2)) * 2).bounds(1e-5).upper < 1.1e6
+    assert (PrivacyLoss.gaussian(1000).poisson_subsampled(Fraction(1, 2)) * 2).epsilon_bounds(
+        1e-5
+    ).upper < 1.1e6
 
 
 # ---- parallel parts
 
 
 def test_parallel_parts_cost_the_worst_of_them():
-    assert parallel(PrivacyLoss.pure(1), PrivacyLoss.pure(2)) == PrivacyLoss.pure(2)
-    assert parallel(
+    assert parallel_composition(PrivacyLoss.pure(1), PrivacyLoss.pure(2)) == PrivacyLoss.pure(2)
+    assert parallel_composition(
         PrivacyLoss.gaussian(1), PrivacyLoss.gaussian(2), PrivacyLoss.gaussian(1)
     ) == PrivacyLoss.gaussian(2)
-    either = parallel(PrivacyLoss.pure(1), PrivacyLoss.gaussian(1))
+    either = parallel_composition(PrivacyLoss.pure(1), PrivacyLoss.gaussian(1))
     assert either.epsilon(1e-6) == PrivacyLoss.gaussian(1).epsilon(1e-6)
     assert either.epsilon(0.2) == max(PrivacyLoss.pure(1).epsilon(0.2), PrivacyLoss.gaussian(1).epsilon(0.2))
     assert either.delta(0) == max(PrivacyLoss.pure(1).delta(0), PrivacyLoss.gaussian(1).delta(0))
@@ -401,12 +414,12 @@ def test_parallel_parts_cost_the_worst_of_them():
     cost = either.cost()
     assert cost.epsilon is None
     assert cost.rho == Fraction(1, 2)
-    assert either.bounds(1e-6).upper == either.epsilon(1e-6)
-    assert parallel(PrivacyLoss.pure(0), PrivacyLoss.pure(1)) == PrivacyLoss.pure(1)
+    assert either.epsilon_bounds(1e-6).upper == either.epsilon(1e-6)
+    assert parallel_composition(PrivacyLoss.pure(0), PrivacyLoss.pure(1)) == PrivacyLoss.pure(1)
 
 
 def test_under_substitution_the_two_worst_are_composed():
-    both = parallel(
+    both = parallel_composition(
         PrivacyLoss.pure(1),
         PrivacyLoss.pure(Fraction(1, 2)),
         PrivacyLoss.pure(Fraction(1, 4)),
@@ -414,30 +427,30 @@ def test_under_substitution_the_two_worst_are_composed():
     )
     assert both.epsilon() == 1.5
     assert (
-        parallel(PrivacyLoss.gaussian(1), PrivacyLoss.gaussian(1), substitution=True)
+        parallel_composition(PrivacyLoss.gaussian(1), PrivacyLoss.gaussian(1), substitution=True)
         == PrivacyLoss.gaussian(1) * 2
     )
-    assert parallel(PrivacyLoss.gaussian(1), substitution=True) == PrivacyLoss.gaussian(1)
+    assert parallel_composition(PrivacyLoss.gaussian(1), substitution=True) == PrivacyLoss.gaussian(1)
 
 
 def test_parallel_needs_losses_and_not_too_many_kinds():
     for bad in ((), (1,), (PrivacyLoss.pure(1), None)):
         with refused(InvalidInput):
-            parallel(*bad)
+            parallel_composition(*bad)
     kinds = [PrivacyLoss.discrete_gaussian(variance) for variance in range(1, 80)]
     with pytest.raises(Unsupported, match="64"):
-        parallel(*kinds)
+        parallel_composition(*kinds)
 
 
 # ---- one filter for a training run and queries
 
 
 def test_bounds_say_what_they_are():
-    found = PrivacyLoss.gaussian(1).bounds(1e-6)
+    found = PrivacyLoss.gaussian(1).epsilon_bounds(1e-6)
     assert isinstance(found, tuple)
     assert found == (found.lower, found.upper)
     assert repr(found) == f"Bounds(lower={found.lower!r}, upper={found.upper!r}, how='closed form')"
-    assert Bounds(1.0, 2.0, LATTICE).how == LATTICE
+    assert Bounds(1.0, 2.0, LATTICE).method == LATTICE
 
 
 # ---- what was once wrong, or slow
@@ -446,38 +459,38 @@ def test_bounds_say_what_they_are():
 def test_a_group_is_not_sampled_again():
     for size in (2, 40):
         with pytest.raises(Unsupported, match="group"):
-            PrivacyLoss.gaussian(Fraction(1, 10)).sampled(Fraction(1, 2)).for_group(size).sampled(
-                Fraction(1, 2)
-            )
+            PrivacyLoss.gaussian(Fraction(1, 10)).poisson_subsampled(Fraction(1, 2)).for_group(
+                size
+            ).poisson_subsampled(Fraction(1, 2))
     with pytest.raises(Unsupported, match="substituted"):
-        PrivacyLoss.pure(1).shuffled(10).sampled(Fraction(1, 2))
+        PrivacyLoss.pure(1).shuffled(10).poisson_subsampled(Fraction(1, 2))
 
 
 def test_parts_that_differ_by_direction_are_not_parallel_under_substitution():
-    one = PrivacyLoss.finite([0.9, 0.1], [0.999, 0.001])
-    other = PrivacyLoss.finite([0.999, 0.001], [0.9, 0.1])
+    one = PrivacyLoss.from_distributions([0.9, 0.1], [0.999, 0.001])
+    other = PrivacyLoss.from_distributions([0.999, 0.001], [0.9, 0.1])
     with pytest.raises(Unsupported, match="directions"):
-        parallel(one, other, substitution=True)
-    assert parallel(one, other).delta(0) == pytest.approx(0.099, rel=1e-9)
+        parallel_composition(one, other, substitution=True)
+    assert parallel_composition(one, other).delta(0) == pytest.approx(0.099, rel=1e-9)
 
 
 def test_of_several_ways_each_figure_is_the_worst():
-    found = parallel(PrivacyLoss.pure(1), PrivacyLoss.approximate(Fraction(1, 2), Fraction(1, 10))).posterior(
-        Fraction(1, 2)
-    )
-    assert found.exception == 0.1
-    assert found.at_most == PrivacyLoss.pure(1).posterior(Fraction(1, 2)).at_most
+    found = parallel_composition(
+        PrivacyLoss.pure(1), PrivacyLoss.approximate(Fraction(1, 2), Fraction(1, 10))
+    ).posterior(Fraction(1, 2))
+    assert found.exception_probability == 0.1
+    assert found.upper_bound == PrivacyLoss.pure(1).posterior(Fraction(1, 2)).upper_bound
 
 
 def test_impossible_outcomes_are_told_at_no_false_alarm():
     half = Fraction(1, 2)
-    assert PrivacyLoss.finite([half, half], [1, 0]).tradeoff(0) == 0.5
-    assert PrivacyLoss.finite([half, half], [1, 0]).tradeoff(Fraction(1, 10**9)) <= 0.5
+    assert PrivacyLoss.from_distributions([half, half], [1, 0]).tradeoff(0) == 0.5
+    assert PrivacyLoss.from_distributions([half, half], [1, 0]).tradeoff(Fraction(1, 10**9)) <= 0.5
 
 
 @pytest.mark.parametrize("rate", [Fraction(1, 10**17), Fraction(1, 10**400), Fraction(1, 3)])
 def test_divergences_of_sampled_groups_are_positive(rate):
-    loss = PrivacyLoss.gaussian(1).sampled(rate).for_group(2)
+    loss = PrivacyLoss.gaussian(1).poisson_subsampled(rate).for_group(2)
     assert loss.renyi(2) > 0
     both = loss * 10**18 + PrivacyLoss.zcdp(Fraction(1, 10))
     assert both.epsilon(1e-6) >= PrivacyLoss.zcdp(Fraction(1, 10)).epsilon(1e-6)
@@ -489,7 +502,7 @@ def test_divergences_of_sampled_groups_are_positive(rate):
 )
 def test_divergences_of_rare_large_losses_are_not_below_the_truth(tiny, alpha, truth):
     e = Fraction(1, 10**tiny)
-    assert PrivacyLoss.finite([1 - 2 * e, 2 * e], [1 - e, e]).renyi(alpha) >= truth * (1 - 1e-4)
+    assert PrivacyLoss.from_distributions([1 - 2 * e, 2 * e], [1 - e, e]).renyi(alpha) >= truth * (1 - 1e-4)
 
 
 def test_no_delta_is_said_to_be_none_because_it_is_small():
@@ -497,7 +510,7 @@ def test_no_delta_is_said_to_be_none_because_it_is_small():
         (PrivacyLoss.zcdp(Fraction(1, 2)), 100),
         (PrivacyLoss.discrete_gaussian(1), 45),
         (PrivacyLoss.laplace(1) + PrivacyLoss.gaussian(1), 60),
-        (PrivacyLoss.gaussian(1).sampled(Fraction(1, 10)) * 2, 60),
+        (PrivacyLoss.gaussian(1).poisson_subsampled(Fraction(1, 10)) * 2, 60),
     ]:
         assert 0 < loss.delta(epsilon) < 1e-250
     for loss in (
@@ -507,7 +520,7 @@ def test_no_delta_is_said_to_be_none_because_it_is_small():
     ):
         assert loss.epsilon(Fraction(1, 10**400)) >= PrivacyLoss.gaussian(1).epsilon(Fraction(1, 10**400)) - 2
     hidden = Fraction(1, 10**400)
-    rare = PrivacyLoss.finite([1 - hidden, hidden], [1, 0])
+    rare = PrivacyLoss.from_distributions([1 - hidden, hidden], [1, 0])
     assert rare.renyi(2) == math.inf
     assert rare.epsilon(Fraction(1, 10**500)) == math.inf
     assert PrivacyLoss.pure(Fraction(1, 10**200)).renyi(2) > 0
@@ -517,12 +530,12 @@ def test_a_bound_of_something_better_has_no_lower_bound_of_its_own():
     three = PrivacyLoss.pure(Fraction(math.log(3)))
     assert three.for_group(2).delta_bounds(0).lower == 0
     assert three.for_group(2).delta(0) >= 2 / 3
-    assert PrivacyLoss.response(Fraction(3, 4)).for_group(2).bounds().lower == 0
-    amplified = PrivacyLoss.approximate(1, Fraction(1, 10**12)).sampled(Fraction(1, 10))
+    assert PrivacyLoss.randomized_response(Fraction(3, 4)).for_group(2).epsilon_bounds().lower == 0
+    amplified = PrivacyLoss.approximate(1, Fraction(1, 10**12)).poisson_subsampled(Fraction(1, 10))
     assert amplified.delta_bounds(0).lower <= 0.0462
-    assert (amplified + PrivacyLoss.gaussian(1)).bounds(1e-6).lower == PrivacyLoss.gaussian(1).bounds(
-        1e-6
-    ).lower
+    assert (amplified + PrivacyLoss.gaussian(1)).epsilon_bounds(1e-6).lower == PrivacyLoss.gaussian(
+        1
+    ).epsilon_bounds(1e-6).lower
     assert three.delta_bounds(0).lower > 0
 
 
@@ -532,22 +545,24 @@ HUGE, SMALL = 10**400, Fraction(1, 10**400)
 @pytest.mark.parametrize(
     "ask",
     [
-        lambda: PrivacyLoss.pure(800).shuffled(10).bounds(1e-6),
-        lambda: PrivacyLoss.pure(1e-20).shuffled(10).bounds(1e-6),
-        lambda: PrivacyLoss.pure(1).shuffled(10**19).bounds(1e-6),
-        lambda: PrivacyLoss.pure(1).shuffled(HUGE).bounds(1e-6),
-        lambda: (PrivacyLoss.pure(HUGE) * 2).bounds(1e-6),
-        lambda: (PrivacyLoss.bounded_range(HUGE) * 3).bounds(1e-6),
-        lambda: (PrivacyLoss.discrete_laplace(HUGE) * 3).bounds(1e-6),
-        lambda: (PrivacyLoss.discrete_gaussian(10**700) * 3).bounds(1e-6),
-        lambda: (PrivacyLoss.discrete_laplace(SMALL) * 3).bounds(1e-6),
-        lambda: PrivacyLoss.from_renyi({HUGE: 1}).bounds(1e-6),
-        lambda: (PrivacyLoss.laplace(SMALL) * 2).bounds(Fraction(1, 10**500)),
-        lambda: PrivacyLoss.gaussian(1).sampled(SMALL).bounds(1e-6),
-        lambda: (PrivacyLoss.bounded_range(1e-320) * 3).bounds(1e-6),
-        lambda: PrivacyLoss.gaussian(1000).sampled(Fraction(1, 2)).bounds(1e-6),
-        lambda: PrivacyLoss.pure(10**7).sampled(Fraction(1, 2)).bounds(1e-6),
-        lambda: PrivacyLoss.gaussian(3).sampled(Fraction(1, 1000)).for_group(32).bounds(1e-6),
+        lambda: PrivacyLoss.pure(800).shuffled(10).epsilon_bounds(1e-6),
+        lambda: PrivacyLoss.pure(1e-20).shuffled(10).epsilon_bounds(1e-6),
+        lambda: PrivacyLoss.pure(1).shuffled(10**19).epsilon_bounds(1e-6),
+        lambda: PrivacyLoss.pure(1).shuffled(HUGE).epsilon_bounds(1e-6),
+        lambda: (PrivacyLoss.pure(HUGE) * 2).epsilon_bounds(1e-6),
+        lambda: (PrivacyLoss.bounded_range(HUGE) * 3).epsilon_bounds(1e-6),
+        lambda: (PrivacyLoss.discrete_laplace(HUGE) * 3).epsilon_bounds(1e-6),
+        lambda: (PrivacyLoss.discrete_gaussian(10**700) * 3).epsilon_bounds(1e-6),
+        lambda: (PrivacyLoss.discrete_laplace(SMALL) * 3).epsilon_bounds(1e-6),
+        lambda: PrivacyLoss.from_renyi({HUGE: 1}).epsilon_bounds(1e-6),
+        lambda: (PrivacyLoss.laplace(SMALL) * 2).epsilon_bounds(Fraction(1, 10**500)),
+        lambda: PrivacyLoss.gaussian(1).poisson_subsampled(SMALL).epsilon_bounds(1e-6),
+        lambda: (PrivacyLoss.bounded_range(1e-320) * 3).epsilon_bounds(1e-6),
+        lambda: PrivacyLoss.gaussian(1000).poisson_subsampled(Fraction(1, 2)).epsilon_bounds(1e-6),
+        lambda: PrivacyLoss.pure(10**7).poisson_subsampled(Fraction(1, 2)).epsilon_bounds(1e-6),
+        lambda: (
+            PrivacyLoss.gaussian(3).poisson_subsampled(Fraction(1, 1000)).for_group(32).epsilon_bounds(1e-6)
+        ),
     ],
 )
 def test_numbers_at_the_end_of_doubles_get_an_answer(ask):
@@ -557,7 +572,7 @@ def test_numbers_at_the_end_of_doubles_get_an_answer(ask):
 
 def test_other_numbers_at_the_end_of_doubles():
     assert 0 <= PrivacyLoss.laplace(1).tradeoff(SMALL) <= 1
-    assert PrivacyLoss.gaussian(1).sampled(Fraction(1, 10)).delta(10**7) < 1e-300
-    assert PrivacyLoss.gaussian(1).sampled(Fraction(1, 10)).for_group(3000).cost().rho is None
+    assert PrivacyLoss.gaussian(1).poisson_subsampled(Fraction(1, 10)).delta(10**7) < 1e-300
+    assert PrivacyLoss.gaussian(1).poisson_subsampled(Fraction(1, 10)).for_group(3000).cost().rho is None
     with refused(InvalidInput, match="times"):
         PrivacyLoss.pure(1) * HUGE

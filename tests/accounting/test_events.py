@@ -8,7 +8,7 @@ import mpmath
 import numpy as np
 import pytest
 
-from hubbub.accounting import PrivacyLoss, dominating_pairs, parallel
+from hubbub.accounting import PrivacyLoss, dominating_pairs, parallel_composition
 from hubbub.accounting.dominating_pairs import BoundedRangePair, SubsampledGroupPair
 from hubbub.accounting.events import (
     BoundedRange,
@@ -88,7 +88,7 @@ def test_a_bounded_range_has_its_curve(width):
 def test_many_bounded_ranges_cost_no_more_than_their_zcdp():
     many = PrivacyLoss.bounded_range(0.1) * 1000
     assert many.epsilon(1e-6) <= PrivacyLoss.zcdp(Fraction(1000, 800)).epsilon(1e-6) * (1 + 1e-9)
-    assert many.bounds(1e-6).lower <= many.epsilon(1e-6)
+    assert many.epsilon_bounds(1e-6).lower <= many.epsilon(1e-6)
     assert PrivacyLoss.bounded_range(1).epsilon() == 1
 
 
@@ -163,7 +163,7 @@ def test_many_losses_lie_between_fewer_and_all():
 
 @pytest.mark.parametrize(("rate", "epsilon"), [(0.1, 1), (0.5, 2), (0.9, 0.1)])
 def test_a_sampled_response_against_its_four_chances(rate, epsilon):
-    loss = PrivacyLoss.pure(epsilon).sampled(rate)
+    loss = PrivacyLoss.pure(epsilon).poisson_subsampled(rate)
     keep = 1 / (1 + mp.exp(-mp.mpf(epsilon)))
     q = [1 - keep, keep]
     p = [mp.mpf(rate) * a + (1 - mp.mpf(rate)) * b for a, b in zip(q[::-1], q, strict=True)]
@@ -179,7 +179,7 @@ def test_a_sampled_response_against_its_four_chances(rate, epsilon):
 def test_a_sample_of_fixed_size_has_the_mixtures_curve_in_both_directions(make):
     """One sampled mechanism: γ·δ(ln(1 + (e^ε − 1)/γ)), as when a unit is removed from a Poisson sample."""
     rate = Fraction(1, 10)
-    fixed = make(1).sampled_without_replacement(1000, 100)
+    fixed = make(1).subsampled_without_replacement(1000, 100)
     for epsilon in (0.0, 0.05, 0.2):
         inner = math.log1p(math.expm1(epsilon) / float(rate))
         truth = float(rate) * make(1).delta(inner)
@@ -187,14 +187,14 @@ def test_a_sample_of_fixed_size_has_the_mixtures_curve_in_both_directions(make):
         assert low <= truth * (1 + 1e-9)
         assert truth * (1 - 1e-9) <= high <= truth * (1 + 1e-5)
     both = fixed * 10
-    poisson = make(1).sampled(rate) * 10
-    assert both.epsilon(1e-5) >= poisson.bounds(1e-5).lower
-    assert both.bounds(1e-5).lower <= both.epsilon(1e-5)
+    poisson = make(1).poisson_subsampled(rate) * 10
+    assert both.epsilon(1e-5) >= poisson.epsilon_bounds(1e-5).lower
+    assert both.epsilon_bounds(1e-5).lower <= both.epsilon(1e-5)
 
 
 def test_a_finite_pair_of_a_fixed_sample_is_mirrored_atom_by_atom():
-    fixed = PrivacyLoss.response(0.75, 3).sampled_without_replacement(4, 1)
-    sides = fixed._ways[0][0][0].side(added=False, up=True)
+    fixed = PrivacyLoss.randomized_response(0.75, 3).subsampled_without_replacement(4, 1)
+    sides = fixed.alternatives[0][0][0].side(added=False, up=True)
     assert sides.losses[: len(sides.losses) // 2] == tuple(
         -loss for loss in sides.losses[len(sides.losses) // 2 : -1]
     )
@@ -204,42 +204,42 @@ def test_a_finite_pair_of_a_fixed_sample_is_mirrored_atom_by_atom():
 
 def test_all_and_none():
     loss = PrivacyLoss.gaussian(1)
-    assert loss.sampled(1) == loss.sampled_without_replacement(5, 5) == loss
-    assert loss.sampled(0) == loss.sampled_without_replacement(5, 0) == PrivacyLoss.pure(0)
-    assert loss.sampled(0.5).sampled(0.5) == loss.sampled(0.25)
+    assert loss.poisson_subsampled(1) == loss.subsampled_without_replacement(5, 5) == loss
+    assert loss.poisson_subsampled(0) == loss.subsampled_without_replacement(5, 0) == PrivacyLoss.pure(0)
+    assert loss.poisson_subsampled(0.5).poisson_subsampled(0.5) == loss.poisson_subsampled(0.25)
 
 
 def test_an_approximate_loss_is_amplified_as_the_theorem_says():
-    sampled = PrivacyLoss.approximate(1, 1e-6).sampled(0.1)
+    sampled = PrivacyLoss.approximate(1, 1e-6).poisson_subsampled(0.1)
     assert sampled.cost().delta == Fraction(1, 10**7)
     assert sampled.epsilon(1e-7) == pytest.approx(math.log1p(0.1 * math.expm1(1)), rel=1e-14)
 
 
 def test_what_cannot_be_sampled_is_refused():
     with pytest.raises(Unsupported, match="several"):
-        (PrivacyLoss.pure(1) + PrivacyLoss.laplace(1)).sampled(0.1)
+        (PrivacyLoss.pure(1) + PrivacyLoss.laplace(1)).poisson_subsampled(0.1)
     for unknown in (PrivacyLoss.zcdp(1), PrivacyLoss.from_renyi({2: 1})):
         with pytest.raises(Unsupported, match="sampled"):
-            unknown.sampled(0.1)
+            unknown.poisson_subsampled(0.1)
         with pytest.raises(Unsupported, match="sampled"):
-            unknown.sampled_without_replacement(10, 1)
+            unknown.subsampled_without_replacement(10, 1)
     with pytest.raises(Unsupported):
-        PrivacyLoss.gaussian(1).sampled_without_replacement(10, 1).sampled(0.5)
+        PrivacyLoss.gaussian(1).subsampled_without_replacement(10, 1).poisson_subsampled(0.5)
     with pytest.raises(Unsupported):
-        PrivacyLoss.finite([1, 0], [0.5, 0.5]).sampled_without_replacement(10, 1)
+        PrivacyLoss.from_distributions([1, 0], [0.5, 0.5]).subsampled_without_replacement(10, 1)
 
 
 def test_losses_about_different_neighbours_are_not_composed():
     poisson, fixed = (
-        PrivacyLoss.gaussian(1).sampled(0.1),
-        PrivacyLoss.gaussian(1).sampled_without_replacement(10, 1),
+        PrivacyLoss.gaussian(1).poisson_subsampled(0.1),
+        PrivacyLoss.gaussian(1).subsampled_without_replacement(10, 1),
     )
     shuffled = PrivacyLoss.pure(1).shuffled(100)
     for one, other in ((poisson, fixed), (poisson, shuffled), (poisson.for_group(2), fixed)):
         with pytest.raises(Unsupported, match="neighbours"):
             one + other
         with pytest.raises(Unsupported, match="neighbours"):
-            PrivacyLoss.together([one, PrivacyLoss.pure(1), other])
+            PrivacyLoss.compose([one, PrivacyLoss.pure(1), other])
     assert (fixed + shuffled + PrivacyLoss.pure(1)).epsilon(1e-5) > 0
 
 
@@ -254,15 +254,17 @@ def test_groups():
     assert PrivacyLoss.discrete_gaussian(4, 2).for_group(3) == PrivacyLoss.discrete_gaussian(4, 6)
     assert PrivacyLoss.bounded_range(0.5).for_group(2) == PrivacyLoss.bounded_range(1)
     assert PrivacyLoss.zcdp(0.5).for_group(3) == PrivacyLoss.zcdp(4.5)
-    assert PrivacyLoss.response(0.75).for_group(2).epsilon() == pytest.approx(2 * math.log(3))
+    assert PrivacyLoss.randomized_response(0.75).for_group(2).epsilon() == pytest.approx(2 * math.log(3))
     assert PrivacyLoss.from_renyi({3: 1, 4: 1, 16: 2}).for_group(2) == PrivacyLoss.from_renyi({2: 3, 8: 6})
     assert PrivacyLoss.from_renyi({7: 1, 8: 1, 16: 2}).for_group(3) == PrivacyLoss.from_renyi({2: 9, 4: 18})
-    assert (PrivacyLoss.pure(1).sampled(0.5)).for_group(2).epsilon() == pytest.approx(
+    assert (PrivacyLoss.pure(1).poisson_subsampled(0.5)).for_group(2).epsilon() == pytest.approx(
         2 * math.log1p(0.5 * math.expm1(1))
     )
-    assert (PrivacyLoss.gaussian(1).sampled(0.5) * 3).for_group(1) == PrivacyLoss.gaussian(1).sampled(0.5) * 3
+    assert (PrivacyLoss.gaussian(1).poisson_subsampled(0.5) * 3).for_group(1) == PrivacyLoss.gaussian(
+        1
+    ).poisson_subsampled(0.5) * 3
     with pytest.raises(Unsupported):
-        PrivacyLoss.finite([1, 0], [0.5, 0.5]).for_group(2)
+        PrivacyLoss.from_distributions([1, 0], [0.5, 0.5]).for_group(2)
 
 
 @pytest.mark.parametrize("added", [False, True])
@@ -283,15 +285,17 @@ def test_a_group_in_a_sample(size, added):
 
 
 def test_a_group_in_a_sample_pays_more_than_one_and_less_than_all():
-    one = PrivacyLoss.gaussian(1).sampled(0.1) * 20
+    one = PrivacyLoss.gaussian(1).poisson_subsampled(0.1) * 20
     two = one.for_group(2)
     assert (
-        one.epsilon(1e-6) < two.epsilon(1e-6) < (PrivacyLoss.gaussian(2).sampled(0.1) * 20).epsilon(1e-6) * 2
+        one.epsilon(1e-6)
+        < two.epsilon(1e-6)
+        < (PrivacyLoss.gaussian(2).poisson_subsampled(0.1) * 20).epsilon(1e-6) * 2
     )
     assert two.epsilon(1e-6) < (PrivacyLoss.gaussian(2) * 20).epsilon(1e-6)
     large = one.for_group(40)
     assert large.epsilon(1e-6) == pytest.approx((PrivacyLoss.gaussian(40) * 20).epsilon(1e-6))
-    assert large.bounds(1e-6).lower == 0
+    assert large.epsilon_bounds(1e-6).lower == 0
 
 
 # ---- divergences
@@ -342,7 +346,9 @@ def test_renyi_divergences_of_sampled_gaussians(alpha, rate, sigma):
             for k in range(alpha + 1)
         )
     ) / (alpha - 1)
-    found = PrivacyLoss.gaussian(1 / Fraction(str(sigma))).sampled(Fraction(str(rate))).renyi(alpha)
+    found = (
+        PrivacyLoss.gaussian(1 / Fraction(str(sigma))).poisson_subsampled(Fraction(str(rate))).renyi(alpha)
+    )
     assert truth <= found <= truth * (1 + mp.mpf("1e-6"))
 
 
@@ -432,7 +438,9 @@ def test_a_known_curve_answers_for_smaller_orders():
 
 
 def test_a_schedule_has_the_sum_of_its_divergences():
-    schedule = [PrivacyLoss.gaussian(1 / Fraction(k, 10)).sampled(Fraction(1, 50)) * 3 for k in (8, 11, 15)]
+    schedule = [
+        PrivacyLoss.gaussian(1 / Fraction(k, 10)).poisson_subsampled(Fraction(1, 50)) * 3 for k in (8, 11, 15)
+    ]
     together = schedule[0] + schedule[1] + schedule[2]
     for alpha in (2, 10):
         assert together.renyi(alpha) <= sum(loss.renyi(alpha) for loss in schedule) * (1 + 1e-9)
@@ -441,8 +449,8 @@ def test_a_schedule_has_the_sum_of_its_divergences():
 
 def test_where_something_may_be_told_no_divergence_is_finite():
     assert PrivacyLoss.approximate(1, 0.1).renyi(2) == math.inf
-    assert PrivacyLoss.finite([1, 0], [0.5, 0.5]).renyi(2) == math.inf
-    cost = PrivacyLoss.finite([0.5, 0.5, 0], [0.25, 0.5, 0.25]).cost()
+    assert PrivacyLoss.from_distributions([1, 0], [0.5, 0.5]).renyi(2) == math.inf
+    cost = PrivacyLoss.from_distributions([0.5, 0.5, 0], [0.25, 0.5, 0.25]).cost()
     assert cost.delta == Fraction(1, 4)
     assert cost.epsilon == pytest.approx(math.log(2), abs=1e-15)
 
@@ -461,13 +469,13 @@ def test_what_is_no_loss_is_refused():
     with refused(InvalidInput, match="curve"):
         PrivacyLoss.from_renyi({1: 2})
     with refused(InvalidInput, match="laws"):
-        PrivacyLoss.finite([Fraction(1, 2)], [1])
+        PrivacyLoss.from_distributions([Fraction(1, 2)], [1])
     with refused(InvalidInput, match="keep"):
-        PrivacyLoss.response(Fraction(1, 10), 3)
+        PrivacyLoss.randomized_response(Fraction(1, 10), 3)
     with refused(InvalidInput, match="size"):
-        PrivacyLoss.gaussian(1).sampled_without_replacement(10, 11)
+        PrivacyLoss.gaussian(1).subsampled_without_replacement(10, 11)
     with refused(InvalidInput, match="rate"):
-        PrivacyLoss.gaussian(1).sampled(2)
+        PrivacyLoss.gaussian(1).poisson_subsampled(2)
     with refused(InvalidInput, match="alpha"):
         PrivacyLoss.gaussian(1).renyi(1)
 
@@ -505,7 +513,7 @@ def test_what_parts_say_of_themselves():
     with pytest.raises(Unsupported):
         fixed.group(2)
     with refused(Unsupported, match="once more"):
-        fixed.sampled(Fraction(1, 2))
+        fixed.poisson_subsampled(Fraction(1, 2))
     assert [Pure(Fraction(2)).rho, BoundedRange(Fraction(2)).rho, Gaussian(Fraction(3)).rho] == [
         2,
         Fraction(1, 2),
@@ -522,8 +530,8 @@ def test_pure_groups_and_samples_with_a_delta():
     assert float(pair.group(2).delta) == pytest.approx(0.01 * (1 + math.e))
     assert not pair.group(2).sharp
     assert pair.group(50).delta == 1
-    assert pair.sampled(Fraction(1, 2)).delta == Fraction(1, 200)
-    assert not pair.sampled(Fraction(1, 2)).sharp
+    assert pair.poisson_subsampled(Fraction(1, 2)).delta == Fraction(1, 200)
+    assert not pair.poisson_subsampled(Fraction(1, 2)).sharp
     assert not RandomizedResponse(Fraction(3, 4), 2).group(2).sharp
 
 
@@ -555,38 +563,49 @@ def test_one_integer_that_moves_by_one_unless_said_otherwise():
 
 def test_nothing_stays_nothing():
     nothing = PrivacyLoss.pure(0)
-    assert nothing.sampled(Fraction(1, 2)) == nothing.sampled_without_replacement(10, 1) == nothing
+    assert (
+        nothing.poisson_subsampled(Fraction(1, 2)) == nothing.subsampled_without_replacement(10, 1) == nothing
+    )
     assert nothing.for_group(3) == nothing
 
 
 def test_losses_with_several_ways_are_composed_together_too():
-    either = parallel(PrivacyLoss.pure(1), PrivacyLoss.gaussian(1))
-    assert PrivacyLoss.together([either, PrivacyLoss.pure(1)]) == either + PrivacyLoss.pure(1)
+    either = parallel_composition(PrivacyLoss.pure(1), PrivacyLoss.gaussian(1))
+    assert PrivacyLoss.compose([either, PrivacyLoss.pure(1)]) == either + PrivacyLoss.pure(1)
 
 
 @pytest.mark.parametrize(
     ("loss", "words"),
     [
         (
-            PrivacyLoss.laplace(Fraction(1, 2)).sampled(Fraction(1, 4)),
+            PrivacyLoss.laplace(Fraction(1, 2)).poisson_subsampled(Fraction(1, 4)),
             "(ε = 0.5) of a Poisson sample, rate 0.25",
         ),
-        (PrivacyLoss.discrete_laplace(2).sampled(Fraction(1, 4)), "(ε = 0.5) of a Poisson sample, rate 0.25"),
-        (PrivacyLoss.bounded_range(1).sampled(Fraction(1, 4)), "(ε = 1) of a Poisson sample, rate 0.25"),
         (
-            PrivacyLoss.response(Fraction(3, 4)).sampled(Fraction(1, 4)),
+            PrivacyLoss.discrete_laplace(2).poisson_subsampled(Fraction(1, 4)),
+            "(ε = 0.5) of a Poisson sample, rate 0.25",
+        ),
+        (
+            PrivacyLoss.bounded_range(1).poisson_subsampled(Fraction(1, 4)),
+            "(ε = 1) of a Poisson sample, rate 0.25",
+        ),
+        (
+            PrivacyLoss.randomized_response(Fraction(3, 4)).poisson_subsampled(Fraction(1, 4)),
             "(ε = 1.09862) of a Poisson sample, rate 0.25",
         ),
         (PrivacyLoss.discrete_gaussian(4), "discrete Gaussian Δ²/σ² = 0.25"),
-        (PrivacyLoss.finite([1, 0], [Fraction(1, 2), Fraction(1, 2)]), "a pair of laws on 2 outcomes"),
+        (
+            PrivacyLoss.from_distributions([1, 0], [Fraction(1, 2), Fraction(1, 2)]),
+            "a pair of laws on 2 outcomes",
+        ),
         (PrivacyLoss.zcdp(Fraction(1, 2)), "ρ = 0.5"),
         (PrivacyLoss.from_renyi({2: 1, 3: 2}), "Rényi divergences at 2 orders"),
         (
-            PrivacyLoss.gaussian(1).sampled(Fraction(1, 4)).for_group(2).for_group(3),
+            PrivacyLoss.gaussian(1).poisson_subsampled(Fraction(1, 4)).for_group(2).for_group(3),
             "(Gaussian μ = 1) of a Poisson sample, rate 0.25, group of 6",
         ),
         (
-            PrivacyLoss.gaussian(1).sampled_without_replacement(4, 1) * 2,
+            PrivacyLoss.gaussian(1).subsampled_without_replacement(4, 1) * 2,
             "2 × ((Gaussian μ = 1) of a fixed-size sample, rate 0.25)",
         ),
     ],
@@ -598,10 +617,14 @@ def test_each_part_says_what_it_is(loss, words):
 
 def test_what_a_cost_knows_of_each_part():
     assert PrivacyLoss.zcdp(Fraction(1, 2)).cost().rho == Fraction(1, 2)
-    assert PrivacyLoss.gaussian(1).sampled(Fraction(1, 4)).cost().mu_squared == 1
-    finite = PrivacyLoss.finite([Fraction(1, 4), Fraction(3, 4)], [Fraction(1, 2), Fraction(1, 2)])
+    assert PrivacyLoss.gaussian(1).poisson_subsampled(Fraction(1, 4)).cost().mu_squared == 1
+    finite = PrivacyLoss.from_distributions(
+        [Fraction(1, 4), Fraction(3, 4)], [Fraction(1, 2), Fraction(1, 2)]
+    )
     assert finite.cost().epsilon == pytest.approx(math.log(2), abs=1e-15)
-    assert (PrivacyLoss.gaussian(10**4).sampled(Fraction(1, 2)).for_group(2)).renyi(2) == pytest.approx(4e8)
-    assert (PrivacyLoss.gaussian(1).sampled(Fraction(1, 5)) + PrivacyLoss.zcdp(Fraction(1, 5))).epsilon(
-        1e-6
-    ) > 0
+    assert (PrivacyLoss.gaussian(10**4).poisson_subsampled(Fraction(1, 2)).for_group(2)).renyi(
+        2
+    ) == pytest.approx(4e8)
+    assert (
+        PrivacyLoss.gaussian(1).poisson_subsampled(Fraction(1, 5)) + PrivacyLoss.zcdp(Fraction(1, 5))
+    ).epsilon(1e-6) > 0

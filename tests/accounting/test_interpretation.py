@@ -22,7 +22,7 @@ def test_the_tradeoff_of_randomized_response_is_exact(alpha):
     """Odds of 3: β is piecewise linear through (0, 1), (¼, ¼), (1, 0)."""
     at = Fraction(alpha)
     truth = 1 - 3 * at if at <= Fraction(1, 4) else (1 - at) / 3
-    found = PrivacyLoss.response(Fraction(3, 4)).tradeoff(at)
+    found = PrivacyLoss.randomized_response(Fraction(3, 4)).tradeoff(at)
     assert truth - Fraction(1, 10**6) <= Fraction(found) <= truth
 
 
@@ -62,7 +62,7 @@ def test_the_tradeoff_of_many_responses_is_that_of_the_likeliest_outcomes(alpha)
         ours, theirs = (math.comb(k, ones) * x**ones * (1 - x) ** (k - ones) for x in (p, 1 - p))
         share = min(Fraction(1), left / theirs)
         left, caught = left - share * theirs, caught + share * ours
-    found = Fraction((PrivacyLoss.response(p) * k).tradeoff(Fraction(alpha)))
+    found = Fraction((PrivacyLoss.randomized_response(p) * k).tradeoff(Fraction(alpha)))
     assert (1 - caught) * (1 - Fraction(1, 10**7)) <= found <= 1 - caught
 
 
@@ -89,7 +89,7 @@ def test_the_ends_of_the_tradeoff():
     for loss in (
         PrivacyLoss.pure(1),
         PrivacyLoss.gaussian(1),
-        PrivacyLoss.gaussian(1).sampled(Fraction(1, 10)),
+        PrivacyLoss.gaussian(1).poisson_subsampled(Fraction(1, 10)),
     ):
         assert loss.tradeoff(0) == 1
         assert loss.tradeoff(1) == 0
@@ -103,9 +103,9 @@ def test_the_ends_of_the_tradeoff():
 def test_posteriors_of_randomized_response(prior, epsilon):
     p = float(prior)
     found = PrivacyLoss.pure(epsilon).posterior(Fraction(prior))
-    assert found.at_most == pytest.approx(p / (p + (1 - p) * math.exp(-epsilon)), rel=1e-14)
-    assert found.at_most >= p
-    assert found.exception == 0
+    assert found.upper_bound == pytest.approx(p / (p + (1 - p) * math.exp(-epsilon)), rel=1e-14)
+    assert found.upper_bound >= p
+    assert found.exception_probability == 0
 
 
 def test_the_exception_is_the_chance_of_a_larger_loss_and_not_delta():
@@ -113,19 +113,19 @@ def test_the_exception_is_the_chance_of_a_larger_loss_and_not_delta():
     epsilon = loss.epsilon(1e-6)
     found = loss.posterior(0.5, epsilon)
     truth = 1 - NORMAL.cdf(epsilon - 0.5)
-    assert found.exception == pytest.approx(truth, rel=1e-6)
-    assert found.exception > 3 * loss.delta(epsilon)
-    assert found.at_most == pytest.approx(1 / (1 + math.exp(-epsilon)))
+    assert found.exception_probability == pytest.approx(truth, rel=1e-6)
+    assert found.exception_probability > 3 * loss.delta(epsilon)
+    assert found.upper_bound == pytest.approx(1 / (1 + math.exp(-epsilon)))
     # Without a closed form a bound, above the truth: Laplace noise has its largest loss half of the time.
     many = PrivacyLoss.laplace(1) * 2
-    assert 0.25 <= many.posterior(0.5, Fraction(199, 100)).exception <= 1
-    assert many.posterior(0.5, 2).exception == many.posterior(0.5).exception == 0
-    sampled = PrivacyLoss.gaussian(1).sampled(Fraction(1, 100)) * 1000
+    assert 0.25 <= many.posterior(0.5, Fraction(199, 100)).exception_probability <= 1
+    assert many.posterior(0.5, 2).exception_probability == many.posterior(0.5).exception_probability == 0
+    sampled = PrivacyLoss.gaussian(1).poisson_subsampled(Fraction(1, 100)) * 1000
     at = sampled.epsilon(1e-6)
-    assert 1e-6 < sampled.posterior(0.5, at).exception < 1e-3
-    assert sampled.posterior(0.5, 0).exception == 1
-    assert loss.posterior(0.5, 0).exception == pytest.approx(NORMAL.cdf(0.5))
-    assert PrivacyLoss.approximate(1, 0.25).posterior(0.5).exception == 0.25
+    assert 1e-6 < sampled.posterior(0.5, at).exception_probability < 1e-3
+    assert sampled.posterior(0.5, 0).exception_probability == 1
+    assert loss.posterior(0.5, 0).exception_probability == pytest.approx(NORMAL.cdf(0.5))
+    assert PrivacyLoss.approximate(1, 0.25).posterior(0.5).exception_probability == 0.25
 
 
 @pytest.mark.parametrize("mu", [Fraction(1, 10), 1, 3])
@@ -136,8 +136,8 @@ def test_posteriors_of_a_gaussian_are_rounded_up_and_no_further(mu, epsilon):
     e = mp.mpf(Fraction(epsilon).numerator) / Fraction(epsilon).denominator
     sure = 1 / (1 + 9 * mp.exp(-e))
     exceeded = mp.erfc((e / m - m / 2) / mp.sqrt(2)) / 2
-    assert sure <= found.at_most <= min(1, sure * (1 + mp.mpf("3e-16")))
-    assert exceeded <= found.exception <= exceeded * (1 + mp.mpf("3e-16")) + 5e-324
+    assert sure <= found.upper_bound <= min(1, sure * (1 + mp.mpf("3e-16")))
+    assert exceeded <= found.exception_probability <= exceeded * (1 + mp.mpf("3e-16")) + 5e-324
 
 
 @pytest.mark.parametrize("epsilon", [1, 3, 5, 7, 9])
@@ -147,7 +147,7 @@ def test_the_exception_of_many_responses_is_not_below_the_chance_of_more(epsilon
     truth = math.fsum(
         math.comb(10, k) * p**k * (1 - p) ** (10 - k) for k in range(11) if 2 * k - 10 > epsilon
     )
-    found = (PrivacyLoss.pure(1) * 10).posterior(Fraction(1, 2), epsilon).exception
+    found = (PrivacyLoss.pure(1) * 10).posterior(Fraction(1, 2), epsilon).exception_probability
     assert truth * (1 - 1e-9) <= found <= min(1.0, 2.5 * truth)
 
 
@@ -160,7 +160,7 @@ def test_an_unbounded_loss_needs_an_epsilon():
 
 
 def test_the_advantage_is_the_largest_difference():
-    assert PrivacyLoss.response(Fraction(3, 4)).advantage() == pytest.approx(0.5, rel=1e-12)
+    assert PrivacyLoss.randomized_response(Fraction(3, 4)).advantage() == pytest.approx(0.5, rel=1e-12)
     assert PrivacyLoss.gaussian(1).advantage() == pytest.approx(2 * NORMAL.cdf(0.5) - 1, rel=1e-12)
 
 

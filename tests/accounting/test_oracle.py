@@ -26,7 +26,7 @@ def second_opinion(events, delta):
 def agree(loss, events, delta, steps):
     """Theirs is above the truth by their grid: a step for each mechanism at most, and a share of δ."""
     theirs = second_opinion(events, delta)
-    low, high = loss.bounds(delta)
+    low, high = loss.epsilon_bounds(delta)
     if math.isinf(theirs):
         return
     assert low <= theirs + 1e-6
@@ -52,7 +52,7 @@ def test_laplace_and_gaussian_together(scale, sigma, laplaces, gaussians, delta)
     st.sampled_from([1e-4, 1e-6]),
 )
 def test_sampled_gaussians(rate, sigma, steps, delta):
-    loss = PrivacyLoss.gaussian(1 / sigma).sampled(rate) * steps
+    loss = PrivacyLoss.gaussian(1 / sigma).poisson_subsampled(rate) * steps
     event = dp_accounting.PoissonSampledDpEvent(float(rate), dp_accounting.GaussianDpEvent(float(sigma)))
     agree(loss, [(event, steps)], delta, steps)
 
@@ -63,12 +63,12 @@ def test_discrete_noise(scale, count, delta):
     theirs = pld.privacy_loss_distribution.from_discrete_laplace_mechanism(
         float(1 / scale), value_discretization_interval=STEP
     ).self_compose(count)
-    low, high = (PrivacyLoss.discrete_laplace(scale) * count).bounds(delta)
+    low, high = (PrivacyLoss.discrete_laplace(scale) * count).epsilon_bounds(delta)
     assert low <= theirs.get_epsilon_for_delta(delta) + 1e-6
     assert theirs.get_epsilon_for_delta(delta) - STEP * (count + 1) <= high * (1 + 1e-6)
     theirs = pld.privacy_loss_distribution.from_discrete_gaussian_mechanism(
         float(scale), value_discretization_interval=STEP
     ).self_compose(count)
-    low, high = (PrivacyLoss.discrete_gaussian(scale**2) * count).bounds(delta)
+    low, high = (PrivacyLoss.discrete_gaussian(scale**2) * count).epsilon_bounds(delta)
     assert low <= theirs.get_epsilon_for_delta(delta) + 1e-6
     assert theirs.get_epsilon_for_delta(delta) - STEP * (count + 1) <= high * (1 + 1e-6)

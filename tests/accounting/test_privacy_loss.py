@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hubbub.accounting import ComposableCost, PrivacyLoss, largest_mu, parallel
+from hubbub.accounting import ComposableCost, PrivacyLoss, largest_mu, parallel_composition
 from hubbub.accounting import closed_form as module
 from hubbub.errors import InvalidInput, Unsupported
 from hubbub.numbers import as_displayed
@@ -146,7 +146,7 @@ def test_a_loss_of_nothing_costs_nothing():
     for nothing in (
         PrivacyLoss.pure(0),
         PrivacyLoss.gaussian(0),
-        PrivacyLoss.gaussian_squared(0),
+        PrivacyLoss.gaussian_from_mu_squared(0),
         PrivacyLoss.pure(3) * 0,
     ):
         assert nothing == PrivacyLoss.pure(0)
@@ -225,9 +225,9 @@ def test_a_delta_below_all_doubles_is_the_least_of_them():
 
 
 def test_mu_may_be_given_squared_where_it_is_irrational():
-    assert PrivacyLoss.gaussian(3) == PrivacyLoss.gaussian_squared(9)
+    assert PrivacyLoss.gaussian(3) == PrivacyLoss.gaussian_from_mu_squared(9)
     truth = true_epsilon(mp.sqrt(2), Fraction(1, 10**6), 7.5)
-    assert only_just_above(PrivacyLoss.gaussian_squared(2).epsilon(1e-6), truth)
+    assert only_just_above(PrivacyLoss.gaussian_from_mu_squared(2).epsilon(1e-6), truth)
 
 
 # Mixed
@@ -407,44 +407,51 @@ def test_a_group_has_a_whole_number_of_members(size):
 
 def test_losses_of_samples():
     half, one = Fraction(1, 2), PrivacyLoss.gaussian(1)
-    assert one.sampled(1) == one.sampled_without_replacement(5, 5) == one
-    assert one.sampled(0) == one.sampled_without_replacement(5, 0) == PrivacyLoss.pure(0)
-    assert one.sampled(half).sampled(half) == one.sampled(Fraction(1, 4)) != one
-    assert str(one.sampled(half)) == "(Gaussian μ = 1) of a Poisson sample, rate 0.5"
-    assert str(one.sampled_without_replacement(4, 2)) == "(Gaussian μ = 1) of a fixed-size sample, rate 0.5"
+    assert one.poisson_subsampled(1) == one.subsampled_without_replacement(5, 5) == one
+    assert one.poisson_subsampled(0) == one.subsampled_without_replacement(5, 0) == PrivacyLoss.pure(0)
     assert (
-        PrivacyLoss.pure(0).sampled(half)
-        == PrivacyLoss.pure(0).sampled_without_replacement(4, 2)
+        one.poisson_subsampled(half).poisson_subsampled(half) == one.poisson_subsampled(Fraction(1, 4)) != one
+    )
+    assert str(one.poisson_subsampled(half)) == "(Gaussian μ = 1) of a Poisson sample, rate 0.5"
+    assert (
+        str(one.subsampled_without_replacement(4, 2)) == "(Gaussian μ = 1) of a fixed-size sample, rate 0.5"
+    )
+    assert (
+        PrivacyLoss.pure(0).poisson_subsampled(half)
+        == PrivacyLoss.pure(0).subsampled_without_replacement(4, 2)
         == PrivacyLoss.pure(0)
     )
     for several in (PrivacyLoss.pure(1) * 2, PrivacyLoss.pure(1) + one):
         with refused(Unsupported, match="several"):
-            several.sampled(half)
+            several.poisson_subsampled(half)
         with refused(Unsupported, match="several"):
-            several.sampled_without_replacement(4, 2)
+            several.subsampled_without_replacement(4, 2)
     with pytest.raises(Unsupported, match="substituted"):
-        one.sampled_without_replacement(4, 2).sampled(half)
+        one.subsampled_without_replacement(4, 2).poisson_subsampled(half)
     for unknown in (
         PrivacyLoss.zcdp(1),
         PrivacyLoss.from_renyi({2: 1}),
         PrivacyLoss.approximate(1, half),
-        PrivacyLoss.finite([1, 0], [half, half]),
+        PrivacyLoss.from_distributions([1, 0], [half, half]),
     ):
         with refused(Unsupported, match="without replacement"):
-            unknown.sampled_without_replacement(4, 2)
+            unknown.subsampled_without_replacement(4, 2)
     with refused(InvalidInput, match="rate"):
-        one.sampled(2)
+        one.poisson_subsampled(2)
     with refused(InvalidInput, match="size"):
-        one.sampled_without_replacement(4, 5)
+        one.subsampled_without_replacement(4, 5)
 
 
 def test_losses_of_shuffles():
-    assert str(PrivacyLoss.response(Fraction(3, 4)).shuffled(10)) == "10 shuffled reports of ε = 1.09862"
+    assert (
+        str(PrivacyLoss.randomized_response(Fraction(3, 4)).shuffled(10))
+        == "10 shuffled reports of ε = 1.09862"
+    )
     assert PrivacyLoss.pure(0).shuffled(10) == PrivacyLoss.pure(0)
     for loss, why in (
         (PrivacyLoss.gaussian(1), "pure"),
         (PrivacyLoss.approximate(1, 0.5), "pure"),
-        (PrivacyLoss.pure(1).sampled(0.5), "shuffled"),
+        (PrivacyLoss.pure(1).poisson_subsampled(0.5), "shuffled"),
     ):
         with refused(Unsupported, match=why):
             loss.shuffled(10)
@@ -453,11 +460,11 @@ def test_losses_of_shuffles():
 def test_what_is_taken_unless_said_otherwise_and_what_is_too_much():
     assert PrivacyLoss.discrete_laplace(2).epsilon() == 0.5
     assert PrivacyLoss.discrete_gaussian(4).rho == Fraction(1, 8)
-    assert PrivacyLoss.pure(1).bounds()[:2] == pytest.approx((1, 1))
-    assert PrivacyLoss.response(Fraction(1, 3), 3).epsilon() < 1e-30
-    assert PrivacyLoss.response(Fraction(3, 4)).epsilon() == pytest.approx(math.log(3))
+    assert PrivacyLoss.pure(1).epsilon_bounds()[:2] == pytest.approx((1, 1))
+    assert PrivacyLoss.randomized_response(Fraction(1, 3), 3).epsilon() < 1e-30
+    assert PrivacyLoss.randomized_response(Fraction(3, 4)).epsilon() == pytest.approx(math.log(3))
     with refused(InvalidInput, match="keep"):
-        PrivacyLoss.response(Fraction(1, 4), 3)
+        PrivacyLoss.randomized_response(Fraction(1, 4), 3)
     with refused(InvalidInput, match="times"):
         PrivacyLoss.pure(1) * (10**18 + 1)
     assert (PrivacyLoss.pure(1) * 10**18).epsilon() == 1e18
@@ -471,17 +478,17 @@ def test_what_is_taken_unless_said_otherwise_and_what_is_too_much():
 
 def test_many_losses_together_are_their_sum():
     kinds = [PrivacyLoss.pure(1), PrivacyLoss.gaussian(1), PrivacyLoss.laplace(2)]
-    assert PrivacyLoss.together(kinds) == kinds[0] + kinds[1] + kinds[2]
-    either = parallel(PrivacyLoss.pure(1), PrivacyLoss.gaussian(1))
-    assert PrivacyLoss.together([either, PrivacyLoss.pure(1)]) == either + PrivacyLoss.pure(1)
+    assert PrivacyLoss.compose(kinds) == kinds[0] + kinds[1] + kinds[2]
+    either = parallel_composition(PrivacyLoss.pure(1), PrivacyLoss.gaussian(1))
+    assert PrivacyLoss.compose([either, PrivacyLoss.pure(1)]) == either + PrivacyLoss.pure(1)
     assert str(either + PrivacyLoss.pure(1)) == "ε = 2 or ε = 1, Gaussian μ = 1"
     assert either.renyi(4) == pytest.approx(max(PrivacyLoss.pure(1).renyi(4), 2))
     assert either.tradeoff(0.25) == min(
         PrivacyLoss.pure(1).tradeoff(0.25), PrivacyLoss.gaussian(1).tradeoff(0.25)
     )
     assert either.delta(0.5) == max(PrivacyLoss.pure(1).delta(0.5), PrivacyLoss.gaussian(1).delta(0.5))
-    low, high = either.bounds(1e-3)[:2]
-    assert (low, high) == PrivacyLoss.gaussian(1).bounds(1e-3)[:2]
+    low, high = either.epsilon_bounds(1e-3)[:2]
+    assert (low, high) == PrivacyLoss.gaussian(1).epsilon_bounds(1e-3)[:2]
     sure = either.posterior(0.5, Fraction(1, 2))
     assert sure == tuple(
         map(max, PrivacyLoss.pure(1).posterior(0.5, 0.5), PrivacyLoss.gaussian(1).posterior(0.5, 0.5))
@@ -517,7 +524,7 @@ def test_a_loss_says_its_parts():
 def test_what_is_shown_is_rounded_up_too():
     assert str(PrivacyLoss.pure(Fraction(1, 3))) == "ε = 0.333334"
     assert str(PrivacyLoss.pure(Fraction(1000001, 1000000))) == "ε = 1.00001"
-    assert str(PrivacyLoss.gaussian_squared(2)) == "Gaussian μ = 1.41422"
+    assert str(PrivacyLoss.gaussian_from_mu_squared(2)) == "Gaussian μ = 1.41422"
     assert str(PrivacyLoss.pure(Fraction(1, 10**400))) == "ε = 4.94066e-324"
     assert str(PrivacyLoss.pure(10**400)) == "ε = inf"
 
@@ -640,7 +647,7 @@ def test_what_is_no_number_is_refused(bad):
     for make in (
         PrivacyLoss.pure,
         PrivacyLoss.gaussian,
-        PrivacyLoss.gaussian_squared,
+        PrivacyLoss.gaussian_from_mu_squared,
         lambda x: PrivacyLoss.approximate(x, 0.1),
         lambda x: PrivacyLoss.approximate(1, x),
         lambda x: PrivacyLoss.pure(1).delta(x),
@@ -677,7 +684,7 @@ def test_numbers_of_every_exact_kind_are_taken():
 
 
 @pytest.mark.parametrize(
-    ("thing", "name"), [(PrivacyLoss.pure(1), "_ways"), (PrivacyLoss.pure(1).cost(), "epsilon")]
+    ("thing", "name"), [(PrivacyLoss.pure(1), "alternatives"), (PrivacyLoss.pure(1).cost(), "epsilon")]
 )
 def test_a_loss_cannot_be_changed(thing, name):
     with pytest.raises(AttributeError):

@@ -98,8 +98,8 @@ def test_the_worse_direction_of_a_schedule_counts():
         ]
 
     loss = (
-        PrivacyLoss.gaussian(1).sampled(Fraction(1, 10)) * 3
-        + PrivacyLoss.gaussian(Fraction(1, 2)).sampled(Fraction(1, 5)) * 4
+        PrivacyLoss.gaussian(1).poisson_subsampled(Fraction(1, 10)) * 3
+        + PrivacyLoss.gaussian(Fraction(1, 2)).poisson_subsampled(Fraction(1, 5)) * 4
     )
     for alpha in (1.5, 4.0):
         one, two = grown(0.1, 1.0, alpha), grown(0.2, 2.0, alpha)
@@ -108,6 +108,6 @@ def test_the_worse_direction_of_a_schedule_counts():
 
 
 def test_samples_of_fixed_size_have_the_sum_of_their_divergences():
-    losses = [PrivacyLoss.gaussian(mu).sampled_without_replacement(10, 1) for mu in (1, 2)]
+    losses = [PrivacyLoss.gaussian(mu).subsampled_without_replacement(10, 1) for mu in (1, 2)]
     apart = sum(loss.renyi(4) for loss in losses)
     assert (losses[0] + losses[1]).renyi(4) == pytest.approx(apart, rel=1e-9)

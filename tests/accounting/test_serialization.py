@@ -5,7 +5,7 @@ from fractions import Fraction
 
 import pytest
 
-from hubbub.accounting import PrivacyLoss, parallel
+from hubbub.accounting import PrivacyLoss, parallel_composition
 from hubbub.accounting.events import Pure
 from hubbub.accounting.serialization import _PARTS, cost_from_json, loss_from_json, loss_to_json
 from hubbub.errors import InvalidInput
@@ -17,16 +17,18 @@ LOSSES = {
     "laplace": PrivacyLoss.laplace(0.5),
     "discrete laplace": PrivacyLoss.discrete_laplace(20, 10),
     "discrete gaussian": PrivacyLoss.discrete_gaussian(50, 2),
-    "response": PrivacyLoss.response(0.75, 4),
+    "response": PrivacyLoss.randomized_response(0.75, 4),
     "range": PrivacyLoss.bounded_range(1),
-    "finite": PrivacyLoss.finite([Fraction(1, 2), Fraction(1, 2)], [Fraction(1, 4), Fraction(3, 4)]),
-    "sampled": PrivacyLoss.gaussian(1).sampled(0.01) * 1000 + PrivacyLoss.pure(0.1),
-    "fixed": PrivacyLoss.gaussian(1).sampled_without_replacement(1000, 10),
-    "group": (PrivacyLoss.gaussian(1).sampled(0.01) * 10).for_group(2),
+    "finite": PrivacyLoss.from_distributions(
+        [Fraction(1, 2), Fraction(1, 2)], [Fraction(1, 4), Fraction(3, 4)]
+    ),
+    "sampled": PrivacyLoss.gaussian(1).poisson_subsampled(0.01) * 1000 + PrivacyLoss.pure(0.1),
+    "fixed": PrivacyLoss.gaussian(1).subsampled_without_replacement(1000, 10),
+    "group": (PrivacyLoss.gaussian(1).poisson_subsampled(0.01) * 10).for_group(2),
     "zcdp": PrivacyLoss.zcdp(0.1),
     "renyi": PrivacyLoss.from_renyi({2: 0.1, 8: 0.5}),
-    "shuffled": PrivacyLoss.response(0.75).shuffled(10_000),
-    "parallel": parallel(PrivacyLoss.gaussian(1), PrivacyLoss.pure(2)),
+    "shuffled": PrivacyLoss.randomized_response(0.75).shuffled(10_000),
+    "parallel": parallel_composition(PrivacyLoss.gaussian(1), PrivacyLoss.pure(2)),
 }
 
 
@@ -96,6 +98,11 @@ def test_a_class_of_somebody_else_s_is_refused():
     class Part(Pure):
         pass
 
-    for loss in (Mine(PrivacyLoss.pure(1).ways), PrivacyLoss((((Part(Fraction(1)), 1),),)), object(), None):
+    for loss in (
+        Mine(PrivacyLoss.pure(1).alternatives),
+        PrivacyLoss((((Part(Fraction(1)), 1),),)),
+        object(),
+        None,
+    ):
         with pytest.raises(InvalidInput, match="does not know"):
             loss_to_json(loss)

@@ -172,10 +172,10 @@ def test_more_reports_hide_more_and_fewer_levels_hide_less(monkeypatch):
 
 
 def test_shuffled_reports_compose_and_are_bounded():
-    many = PrivacyLoss.response(0.75).shuffled(1000) * 10
+    many = PrivacyLoss.randomized_response(0.75).shuffled(1000) * 10
     assert many.epsilon() == pytest.approx(10 * math.log(3), rel=1e-12)
-    assert PrivacyLoss.response(0.75).shuffled(1000).epsilon(1e-6) < many.epsilon(1e-6) < 10
-    assert many.bounds(1e-6).lower <= many.epsilon(1e-6)
+    assert PrivacyLoss.randomized_response(0.75).shuffled(1000).epsilon(1e-6) < many.epsilon(1e-6) < 10
+    assert many.epsilon_bounds(1e-6).lower <= many.epsilon(1e-6)
     assert PrivacyLoss.pure(0).shuffled(10) == PrivacyLoss.pure(0)
     assert str(PrivacyLoss.pure(1).shuffled(10)) == "10 shuffled reports of ε = 1"
     assert PrivacyLoss.pure(Fraction(1, 2)).shuffled(100).for_group(2).epsilon() == 1
@@ -183,7 +183,7 @@ def test_shuffled_reports_compose_and_are_bounded():
 
 def test_what_is_about_units_added_or_removed_is_not_shuffled():
     with pytest.raises(Unsupported, match="added or removed"):
-        PrivacyLoss.pure(1).sampled(Fraction(1, 10)).shuffled(10)
+        PrivacyLoss.pure(1).poisson_subsampled(Fraction(1, 10)).shuffled(10)
 
 
 @pytest.mark.parametrize("loss", [PrivacyLoss.gaussian(1), PrivacyLoss.approximate(1, 0.1)])

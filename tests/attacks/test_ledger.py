@@ -250,7 +250,7 @@ class _Cheap(PrivacyLoss):
 def attack_A45(target):
     account = target(Budget(1))
     try:
-        account.charge("everything", _Cheap(PrivacyLoss.pure(50).ways))
+        account.charge("everything", _Cheap(PrivacyLoss.pure(50).alternatives))
     except HubbubError:
         return False
     return True

@@ -70,7 +70,7 @@ def _by_the_curve(epsilon, delta):
     low, high = 1e-3, 1e6
     for _ in range(60):
         middle = math.sqrt(low * high)
-        claimed = PrivacyLoss.gaussian_squared(1 / Fraction(middle) ** 2).delta(epsilon)
+        claimed = PrivacyLoss.gaussian_from_mu_squared(1 / Fraction(middle) ** 2).delta(epsilon)
         low, high = (low, middle) if claimed <= delta else (middle, high)
     return Fraction(high)
 
@@ -220,7 +220,7 @@ DOORS = {
         PrivacyLoss.approximate, {"epsilon": 1, "delta": 0.1}, ("delta",), (("delta", 1),)
     ),
     "Loss.gaussian": Door(PrivacyLoss.gaussian, {"mu": 1}),
-    "Loss.gaussian_squared": Door(PrivacyLoss.gaussian_squared, {"mu_squared": 1}),
+    "Loss.gaussian_from_mu_squared": Door(PrivacyLoss.gaussian_from_mu_squared, {"mu_squared": 1}),
     "Loss.delta": Door(PrivacyLoss.gaussian(1).delta, {"epsilon": 1}),
     "Loss.epsilon": Door(PrivacyLoss.gaussian(1).epsilon, {"delta": 0.1}, (), (("delta", 1),)),
     "Loss.for_group": Door(PrivacyLoss.pure(1).for_group, {"size": 2}, ("size",), (("size", 1.5),)),

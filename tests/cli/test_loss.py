@@ -71,7 +71,7 @@ def test_a_bound_from_divergences_is_said_to_be_loose():
         (["--laplace", "4"], PrivacyLoss.laplace(Fraction(1, 4))),
         (["--discrete-gaussian", "4"], PrivacyLoss.discrete_gaussian(4)),
         (["--discrete-laplace", "2"], PrivacyLoss.discrete_laplace(2)),
-        (["--response", "3/4"], PrivacyLoss.response(Fraction(3, 4))),
+        (["--response", "3/4"], PrivacyLoss.randomized_response(Fraction(3, 4))),
         (["--bounded-range", "1"], PrivacyLoss.bounded_range(1)),
         (["--pure", "0.1"], PrivacyLoss.pure(Fraction(1, 10))),
         (["--zcdp", "1/2"], PrivacyLoss.zcdp(Fraction(1, 2))),
@@ -79,30 +79,30 @@ def test_a_bound_from_divergences_is_said_to_be_loose():
         (["--gaussian", "2", "--steps", "9"], PrivacyLoss.gaussian(Fraction(3, 2))),
         (
             ["--gaussian", "2", "--gaussian", "2", "--pure", "1"],
-            PrivacyLoss.gaussian_squared(0.5) + PrivacyLoss.pure(1),
+            PrivacyLoss.gaussian_from_mu_squared(0.5) + PrivacyLoss.pure(1),
         ),
         (["--pure", "0.1", "--group", "3"], PrivacyLoss.pure(Fraction(1, 10)).for_group(3)),
         (["--gaussian", "2", "--rate", "1"], PrivacyLoss.gaussian(Fraction(1, 2))),
-        (["--pure", "2", "--rate", "1/10"], PrivacyLoss.pure(2).sampled(Fraction(1, 10))),
+        (["--pure", "2", "--rate", "1/10"], PrivacyLoss.pure(2).poisson_subsampled(Fraction(1, 10))),
         (
             ["--response", "3/4", "--rate", "1/10", "--without-replacement"],
-            PrivacyLoss.response(Fraction(3, 4)).sampled_without_replacement(10, 1),
+            PrivacyLoss.randomized_response(Fraction(3, 4)).subsampled_without_replacement(10, 1),
         ),
         (["--pure", "1", "--shuffled", "100"], PrivacyLoss.pure(1).shuffled(100)),
     ],
 )
 def test_each_mechanism_and_what_is_done_with_it(words, loss):
     found = answer_of(*words, "--delta", "1e-4")
-    bounds = loss.bounds(Fraction(1, 10**4))
+    bounds = loss.epsilon_bounds(Fraction(1, 10**4))
     assert (found["epsilon"]["lower"], found["epsilon"]["upper"]) == tuple(bounds)
-    assert found["epsilon"]["how"] == bounds.how
+    assert found["epsilon"]["how"] == bounds.method
     assert found["loss"] == str(loss)
     assert found["advantage"] == loss.advantage()
 
 
 def test_each_mechanism_is_sampled_by_itself():
     found = answer_of("--pure", "1", "--pure", "2", "--rate", "1/10", "--delta", "1e-4")
-    one, other = (PrivacyLoss.pure(epsilon).sampled(Fraction(1, 10)) for epsilon in (1, 2))
+    one, other = (PrivacyLoss.pure(epsilon).poisson_subsampled(Fraction(1, 10)) for epsilon in (1, 2))
     assert found["loss"] == str(one + other)
 
 
@@ -406,11 +406,13 @@ def test_an_unknown_choice_is_refused_with_those_there_are(words):
 
 def test_bounds_are_rounded_outwards_in_what_is_printed(monkeypatch):
     monkeypatch.setattr(
-        PrivacyLoss, "bounds", lambda self, delta: Bounds(1.0000000000019, 2.0000000000011, "lattice")
+        PrivacyLoss, "epsilon_bounds", lambda self, delta: Bounds(1.0000000000019, 2.0000000000011, "lattice")
     )
     out = run("loss", "--gaussian", "1", "--delta", "1e-5")
     assert bounds_in(out.stdout) == ("2.00000000001", "1")
-    monkeypatch.setattr(PrivacyLoss, "bounds", lambda self, delta: Bounds(1.99999999999999, 2.0, "lattice"))
+    monkeypatch.setattr(
+        PrivacyLoss, "epsilon_bounds", lambda self, delta: Bounds(1.99999999999999, 2.0, "lattice")
+    )
     assert bounds_in(run("loss", "--gaussian", "1", "--delta", "1e-5").stdout) == ("2", "1.99999999999")
 
 

@@ -172,7 +172,7 @@ def test_all_that_is_measured_costs_no_more_than_was_charged(name, price, relati
         assert mechanism.sensitivity.l1 == moved * step.row.l1
         assert mechanism.sensitivity.l2_squared == moved**2 * step.row.l2_squared
     delta = price.get("delta", 0)
-    spent = hb.PrivacyLoss.together(mechanism.loss() for mechanism in mechanisms)
+    spent = hb.PrivacyLoss.compose(mechanism.loss() for mechanism in mechanisms)
     allowed = Fraction(str(price["epsilon"]))
     if delta:
         assert spent.delta(allowed) <= estimator.loss_.delta(allowed) <= delta

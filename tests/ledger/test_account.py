@@ -49,7 +49,7 @@ def test_a_refusal_says_what_would_fit_and_that_fits(place):
 @given(st.lists(st.fractions(0, Fraction(1, 2), max_denominator=50).filter(bool), max_size=5))
 def test_a_ledger_spends_just_as_a_filter_does(folder, prices):
     ledger = Ledger.open(folder / f"{secrets.token_hex(8)}.ledger")
-    spender, model = account(ledger, 1, 1e-6), PrivacyFilter.for_questions(Budget(1, 1e-6))
+    spender, model = account(ledger, 1, 1e-6), PrivacyFilter.for_queries(Budget(1, 1e-6))
     for price in prices:
         loss = PrivacyLoss.gaussian(price)
         if model.allows(loss.cost()):

@@ -73,8 +73,8 @@ def test_its_losses_are_the_same_losses(ledger):
     assert losses == [
         PrivacyLoss.pure(tenth),
         PrivacyLoss.gaussian(tenth) + PrivacyLoss.approximate(tenth, Fraction(1, 10**9)),
-        PrivacyLoss.gaussian(1).sampled(Fraction(1, 100)) * 20,
-        PrivacyLoss.response(Fraction(3, 4)),
+        PrivacyLoss.gaussian(1).poisson_subsampled(Fraction(1, 100)) * 20,
+        PrivacyLoss.randomized_response(Fraction(3, 4)),
     ]
 
 

@@ -202,7 +202,7 @@ def test_the_rounded_gaussian_is_no_worse_than_its_curve(sigma, l2_squared, epsi
 def test_the_gaussian_costs_what_its_mu_does():
     assert Gaussian(Fraction(4), Sensitivity(2)).loss() == PrivacyLoss.gaussian(0.5)
     # A norm that is no rational stays exact:
-    assert Gaussian(Fraction(4), Sensitivity(2, linf=1)).loss() == PrivacyLoss.gaussian_squared(
+    assert Gaussian(Fraction(4), Sensitivity(2, linf=1)).loss() == PrivacyLoss.gaussian_from_mu_squared(
         Fraction(2, 16)
     )
     rounded = Gaussian(Fraction(4), Sensitivity(2), Fraction(1, 2), 9)

@@ -204,7 +204,7 @@ def test_the_losses_are_those_that_are_proved():
     assert geometric.loss() == PrivacyLoss.approximate(HALF, geometric.delta) * 3
     gaussian = GaussianPartitionSelection(Fraction(5), 30, 7)
     alone = PrivacyLoss.approximate(0, gaussian.delta) * 7
-    assert gaussian.loss() == PrivacyLoss.gaussian_squared(Fraction(7, 25)) + alone
+    assert gaussian.loss() == PrivacyLoss.gaussian_from_mu_squared(Fraction(7, 25)) + alone
 
 
 # Calibration
@@ -230,7 +230,7 @@ def test_calibration_keeps_what_was_asked_for_and_no_more(epsilon, delta, groups
     for mechanism in (geometric, gaussian):
         assert mechanism.groups == groups
         assert mechanism.loss().delta(epsilon) <= delta
-    curve = PrivacyLoss.gaussian_squared(groups / gaussian.sigma**2)
+    curve = PrivacyLoss.gaussian_from_mu_squared(groups / gaussian.sigma**2)
     assert delta * 0.4999 < curve.delta(epsilon) <= delta / 2
 
 

@@ -84,10 +84,13 @@ def test_nothing_is_asked_of_the_data_but_to_be_drawn():
 
 def test_the_loss_is_that_of_what_is_drawn():
     plain = PoissonSampling.of(rate=0.01, steps=1000, mu_squared=lambda _: Fraction(100, 121))
-    assert plain.loss == PrivacyLoss.gaussian(Fraction(10, 11)).sampled(Fraction(1, 100)) * 1000
+    assert plain.loss == PrivacyLoss.gaussian(Fraction(10, 11)).poisson_subsampled(Fraction(1, 100)) * 1000
     rates, noises = [0.1, 0.2, 0.1], [Fraction(1), Fraction(2), Fraction(1)]
     table = PoissonSampling.of(rate=rates, steps=3, mu_squared=noises.__getitem__)
-    parts = [PrivacyLoss.gaussian_squared(m).sampled(r) for r, m in zip(rates, noises, strict=True)]
+    parts = [
+        PrivacyLoss.gaussian_from_mu_squared(m).poisson_subsampled(r)
+        for r, m in zip(rates, noises, strict=True)
+    ]
     assert table.loss == parts[0] + parts[1] + parts[2]
     assert table.loss_of(range(1, 3)) == parts[1] + parts[2]
 
@@ -99,7 +102,7 @@ def test_a_rate_of_one_gains_nothing():
 def test_shuffled_lots_cost_an_epoch_each_and_are_of_one_size():
     lots = ShuffledSampling.of(population=10, size=4, steps=5, mu_squared=lambda step: Fraction(step + 1))
     # Epochs of two lots: steps 0–1, 2–3 and 4, each of twice the worst of its μ.
-    assert lots.loss == PrivacyLoss.gaussian_squared(4 * (2 + 4 + 5))
+    assert lots.loss == PrivacyLoss.gaussian_from_mu_squared(4 * (2 + 4 + 5))
     first, second = lots.draw(0, 10), lots.draw(1, 10)
     assert first.size == second.size == 4
     assert not set(first.tolist()) & set(second.tolist())
@@ -111,7 +114,7 @@ def test_shuffled_lots_cost_an_epoch_each_and_are_of_one_size():
 def test_most_steps_is_the_most():
     target, rate, sigma = Budget(1, 1e-5), 0.01, 1.1
     steps = max_steps(target, rate=rate, sigma=sigma)
-    step = PrivacyLoss.gaussian(1 / Fraction("1.1")).sampled(rate)
+    step = PrivacyLoss.gaussian(1 / Fraction("1.1")).poisson_subsampled(rate)
     assert (step * steps).epsilon(1e-5) <= 1 < (step * (steps + 1)).epsilon(1e-5)
     with pytest.raises(InvalidInput, match="not even one step"):
         max_steps(Budget(0.01, 1e-9), rate=0.5, sigma=0.3)

@@ -61,7 +61,7 @@ def stream():
 
 
 def test_the_cost_is_that_of_sampled_gaussians():
-    assert run().loss == PrivacyLoss.gaussian(1).sampled(RATE) * STEPS
+    assert run().loss == PrivacyLoss.gaussian(1).poisson_subsampled(RATE) * STEPS
     assert run(sigma=2.0).sigma() == 2
 
 
@@ -75,7 +75,9 @@ def test_layers_share_one_lot():
     """σ_eff = (Σ σ_l⁻²)^−½, sampled once."""
     trainer = run(clip={"0": 0.5, "2": 2.0}, sigma={"0": 3.0, "2": 4.0})
     assert (
-        trainer.loss == PrivacyLoss.gaussian_squared(Fraction(1, 9) + Fraction(1, 16)).sampled(RATE) * STEPS
+        trainer.loss
+        == PrivacyLoss.gaussian_from_mu_squared(Fraction(1, 9) + Fraction(1, 16)).poisson_subsampled(RATE)
+        * STEPS
     )
     assert trainer.sigma() == pytest.approx(1 / math.sqrt(1 / 9 + 1 / 16))
     shared = run(clip={"0": 0.5, "2": 2.0}, sigma=1.0)
@@ -88,10 +90,10 @@ def test_schedules_are_summed_step_by_step():
     rates = [0.05 + step / 100 for step in range(STEPS)]
     trainer = run(sigma=sigmas, rate=lambda step: rates[step], clip=lambda step: 1 / (step + 1))
     parts = [
-        PrivacyLoss.gaussian(1 / Fraction(repr(s))).sampled(Fraction(repr(r)))
+        PrivacyLoss.gaussian(1 / Fraction(repr(s))).poisson_subsampled(Fraction(repr(r)))
         for s, r in zip(sigmas, rates, strict=True)
     ]
-    assert trainer.loss == PrivacyLoss.together(parts)
+    assert trainer.loss == PrivacyLoss.compose(parts)
     shaped = run(sigma=lambda step: 1 + step % 2, target=Budget(2, 1e-5))
     assert 1.999 < shaped.epsilon() <= 2
     assert shaped.sigma(3) == pytest.approx(2 * shaped.sigma(0))
@@ -119,7 +121,9 @@ def test_noise_that_hides_nobody_must_be_confirmed():
 def test_adaptive_clipping_is_charged():
     trainer = run(clip=AdaptiveClipping(1.0, sigma=5), sigma=2.0)
     assert (
-        trainer.loss == PrivacyLoss.gaussian_squared(Fraction(1, 4) + Fraction(1, 100)).sampled(RATE) * STEPS
+        trainer.loss
+        == PrivacyLoss.gaussian_from_mu_squared(Fraction(1, 4) + Fraction(1, 100)).poisson_subsampled(RATE)
+        * STEPS
     )
     assert run(sigma=None, clip=AdaptiveClipping(1.0), target=Budget(1, 1e-5)).epsilon() <= 1
     with pytest.raises(InvalidInput, match="counts of adaptive clipping"):
@@ -128,7 +132,7 @@ def test_adaptive_clipping_is_charged():
 
 def test_fixed_lots_have_their_own_accounting():
     trainer = run(rate=FixedSizeSampling(300, 30), steps=20, sigma=4.0)
-    assert trainer.loss == PrivacyLoss.gaussian_squared(2 * 4 * Fraction(1, 16))
+    assert trainer.loss == PrivacyLoss.gaussian_from_mu_squared(2 * 4 * Fraction(1, 16))
     assert str(trainer.unit) == "one row, substitute"
     assert len([0 for _ in trainer]) == 20
 

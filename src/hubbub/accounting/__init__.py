@@ -4,16 +4,16 @@ from hubbub.accounting.budget import (
     Account,
     Budget,
     Receipt,
+    parse_spendable_epsilon,
     refuse_large_delta,
     refuse_large_epsilon,
-    spendable,
 )
 from hubbub.accounting.calibration import calibrate
 from hubbub.accounting.closed_form import largest_mu
 from hubbub.accounting.composition import Bounds
 from hubbub.accounting.filters import ComposableCost, PrivacyFilter, PrivacyOdometer
 from hubbub.accounting.interpretation import Posterior
-from hubbub.accounting.privacy_loss import PrivacyLoss, parallel
+from hubbub.accounting.privacy_loss import PrivacyLoss, parallel_composition
 
 __all__ = [
     "Account",
@@ -27,8 +27,8 @@ __all__ = [
     "Receipt",
     "calibrate",
     "largest_mu",
-    "parallel",
+    "parallel_composition",
+    "parse_spendable_epsilon",
     "refuse_large_delta",
     "refuse_large_epsilon",
-    "spendable",
 ]

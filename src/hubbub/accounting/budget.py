@@ -14,12 +14,12 @@ __all__ = [
     "Account",
     "Budget",
     "Receipt",
+    "parse_spendable_epsilon",
     "refuse_copy",
     "refuse_fork",
     "refuse_large_delta",
     "refuse_large_epsilon",
     "refuse_other_unit",
-    "spendable",
 ]
 
 
@@ -132,10 +132,10 @@ def refuse_large_epsilon(epsilon: Fraction, *, allow: bool) -> None:
         )
 
 
-def spendable(epsilon: Number, *, allow: bool) -> Fraction:
+def parse_spendable_epsilon(epsilon: Number, *, allow: bool) -> Fraction:
     """An ε above zero that may be spent: one above 20 only where that is confirmed.
 
-    >>> spendable(0.5, allow=False)
+    >>> parse_spendable_epsilon(0.5, allow=False)
     Fraction(1, 2)
     """
     wanted = parse_positive(epsilon, "epsilon")

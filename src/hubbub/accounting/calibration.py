@@ -39,9 +39,9 @@ def calibrate(
     >>> round(calibrate(lambda sigma: PrivacyLoss.gaussian(1 / sigma), epsilon=1, delta=1e-5), 6)
     3.730632
     >>> rate = Fraction(256, 60000)
-    >>> sigma = calibrate(lambda sigma: PrivacyLoss.gaussian(1 / sigma).sampled(rate) * 14063, epsilon=2,
-    ...     delta=1e-5)
-    >>> round(sigma, 4)
+    >>> def training(sigma):
+    ...     return PrivacyLoss.gaussian(1 / sigma).poisson_subsampled(rate) * 14063
+    >>> round(calibrate(training, epsilon=2, delta=1e-5), 4)
     1.2242
 
     Guarantee: the loss with the noise returned has been computed to keep the promise, rounded up.

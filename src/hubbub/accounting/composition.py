@@ -56,16 +56,16 @@ class Bounds(tuple[float, float]):  # noqa: SLOT001 - a tuple cannot have both s
     """A certified lower and upper bound, and the engine that found the upper one.
 
     >>> low, high = Bounds(1.0, 2.0, "lattice")
-    >>> Bounds(1.0, 2.0, "lattice").how
+    >>> Bounds(1.0, 2.0, "lattice").method
     'lattice'
     """
 
-    how: str
+    method: str
 
-    def __new__(cls, lower: float, upper: float, how: str) -> Self:
+    def __new__(cls, lower: float, upper: float, method: str) -> Self:
         """Both, and how they were found."""
         bounds = super().__new__(cls, (lower, upper))
-        bounds.how = how
+        bounds.method = method
         return bounds
 
     @property
@@ -79,7 +79,7 @@ class Bounds(tuple[float, float]):  # noqa: SLOT001 - a tuple cannot have both s
         return self[1]
 
     def __repr__(self) -> str:
-        return f"Bounds(lower={self.lower!r}, upper={self.upper!r}, how={self.how!r})"
+        return f"Bounds(lower={self.lower!r}, upper={self.upper!r}, method={self.method!r})"
 
 
 @dataclass(frozen=True)
@@ -114,7 +114,7 @@ class Composition:
         """Bounds of δ at ε ≥ 0."""
         if not self._is_sharp:
             found = self._found_delta(epsilon, lower=False)
-            return Bounds(self._sharp.delta(epsilon).lower if lower else 0.0, found.upper, found.how)
+            return Bounds(self._sharp.delta(epsilon).lower if lower else 0.0, found.upper, found.method)
         return self._found_delta(epsilon, lower=lower)
 
     def epsilon(self, delta: Fraction, *, lower: bool = True) -> Bounds:
@@ -122,7 +122,7 @@ class Composition:
         if not self._is_sharp:
             found = self._found_epsilon(delta, lower=False)
             low = self._sharp.epsilon(delta).lower if lower else 0.0
-            return Bounds(min(low, found.upper), found.upper, found.how)
+            return Bounds(min(low, found.upper), found.upper, found.method)
         return self._found_epsilon(delta, lower=lower)
 
     @property
@@ -139,18 +139,18 @@ class Composition:
         if self.most is not None and epsilon >= self.most:
             return Bounds(below(told[0]), round_up(told[1]), CLOSED)
         if self._closed:
-            low, high, how = self._closed.below(epsilon), self._closed.above(epsilon), CLOSED
+            low, high, method = self._closed.below(epsilon), self._closed.above(epsilon), CLOSED
         elif single := self._single_laplace:
-            (low, high), how = _laplace_delta(single, epsilon), CLOSED
+            (low, high), method = _laplace_delta(single, epsilon), CLOSED
         else:
             near = below(epsilon)
-            found, how = self._upper("delta", near, lambda: self._divergence.delta(near))
+            found, method = self._upper("delta", near, lambda: self._divergence.delta(near))
             high = Fraction(min(1.0, found))
             low = Fraction(self._lower("delta", above(epsilon)) if lower else 0.0)
         return Bounds(
             max(0.0, below(told[0] + (1 - told[0]) * low)),
             min(1.0, round_up(told[1] + (1 - told[1]) * min(Fraction(1), high))),
-            how,
+            method,
         )
 
     def _found_epsilon(self, delta: Fraction, *, lower: bool) -> Bounds:
@@ -170,8 +170,8 @@ class Composition:
         near = below(least)
         if near < _TINY:
             return self._cut(0.0, math.inf, RENYI)
-        high, how = self._upper("epsilon", near, lambda: self._divergence.epsilon(near))
-        return self._cut(self._lower("epsilon", above(most)) if lower else 0.0, high, how)
+        high, method = self._upper("epsilon", near, lambda: self._divergence.epsilon(near))
+        return self._cut(self._lower("epsilon", above(most)) if lower else 0.0, high, method)
 
     def _at_the_end(self, *, exactly: bool) -> Bounds:
         """ε at the δ that is told anyway: the largest loss, where it is known to occur."""
@@ -181,11 +181,11 @@ class Composition:
         occurs = exactly and all(isinstance(part, _ATTAINED) for part, _ in self.parts)
         return Bounds(below(self.most * (1 - Fraction(1, 1 << 100))) if occurs else 0.0, high, CLOSED)
 
-    def _cut(self, low: float, high: float, how: str) -> Bounds:
+    def _cut(self, low: float, high: float, method: str) -> Bounds:
         """No loss is larger than the largest; and no bound is better than the other."""
         if self.most is not None and high >= (top := round_up(self.most)):
-            high, how = top, CLOSED if how == RENYI else how
-        return Bounds(min(low, high), high, how)
+            high, method = top, CLOSED if method == RENYI else method
+        return Bounds(min(low, high), high, method)
 
     @property
     def _is_unbounded(self) -> bool:
@@ -232,13 +232,13 @@ class Composition:
             yield sides
 
     def _upper(self, what: str, at: float, renyi: Callable[[], float]) -> tuple[float, str]:
-        found, how, vague = math.inf, RENYI, True
+        found, method, vague = math.inf, RENYI, True
         with contextlib.suppress(*_NO_ANSWER):
             answers: list[Bounds] = []
             for sides in self._sides(up=True):
                 if not (answers and _is_below(what, at, sides, answers[0].upper)):
                     answers.append(_ask(what, at, sides))
-            found, how = max(answer.upper for answer in answers), answers[0].how
+            found, method = max(answer.upper for answer in answers), answers[0].method
             vague = max(answer.lower for answer in answers) < _FAIR * found
         # Of bounded ranges, the lattice knows only the curve of one; divergences know more of many.
         if vague or any(isinstance(part, BoundedRange) and count > 1 for part, count in self.parts):
@@ -246,8 +246,8 @@ class Composition:
             with contextlib.suppress(*_NO_ANSWER):
                 other = renyi()
             if other < found:
-                found, how = other, RENYI
-        return found, how
+                found, method = other, RENYI
+        return found, method
 
     def _lower(self, what: str, at: float) -> float:
         found = 0.0
@@ -282,13 +282,13 @@ def _ask(what: str, at: float, sides: tuple[tuple[Any, int], ...]) -> Bounds:
     engines: list[tuple[Callable[[Any], Any], str]] = [(_integral, FOURIER)] if smooth else []
     best = Bounds(0.0, math.inf, RENYI)
     with np.errstate(all="ignore"):
-        for engine, how in [*engines, (_lattice, LATTICE)]:
+        for engine, method in [*engines, (_lattice, LATTICE)]:
             with contextlib.suppress(*_NO_ANSWER):
                 low, high = getattr(engine(sides), what)(at)
                 if not 0 <= low <= high < math.inf or low > best.upper or high < best.lower:
                     continue
                 best = Bounds(
-                    max(low, best.lower), min(high, best.upper), how if high < best.upper else best.how
+                    max(low, best.lower), min(high, best.upper), method if high < best.upper else best.method
                 )
                 if high - low <= _CLOSE * high:
                     break

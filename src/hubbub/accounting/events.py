@@ -128,7 +128,7 @@ class Event(ABC):
             )
         return Pure(size * self.most, sharp=False)
 
-    def sampled(self, rate: Fraction) -> "Event":
+    def poisson_subsampled(self, rate: Fraction) -> "Event":
         """The same on a Poisson sample."""
         return Subsampled(self, rate)
 
@@ -168,7 +168,7 @@ class Pure(Event):
         delta = min(Fraction(1), group_delta(self.epsilon, self.delta, size))
         return Pure(size * self.epsilon, delta, sharp=False)
 
-    def sampled(self, rate: Fraction) -> Event:
+    def poisson_subsampled(self, rate: Fraction) -> Event:
         """(ln(1 + q(e^ε − 1)), qδ); without δ, the law itself."""
         if not self.delta:
             return Subsampled(self, rate)
@@ -465,7 +465,7 @@ class Subsampled(Event):
             return self
         return super().group(size)
 
-    def sampled(self, rate: Fraction) -> "Subsampled":
+    def poisson_subsampled(self, rate: Fraction) -> "Subsampled":
         """A sample of a sample."""
         if self.fixed:
             raise Unsupported(
@@ -530,7 +530,7 @@ class SubsampledGroup(Event):
             return most
         return max(5e-324, math.log1p(math.fsum(grown)) / (alpha - 1) * CLOSE)
 
-    def sampled(self, rate: Fraction) -> Event:
+    def poisson_subsampled(self, rate: Fraction) -> Event:
         """Not known: are they drawn together, or each by itself?"""
         raise Unsupported(
             f"a group's loss is sampled at rate {format_up(rate)}",

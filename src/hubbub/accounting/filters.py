@@ -313,13 +313,13 @@ class PrivacyFilter:
             )
 
     @classmethod
-    def for_questions(
+    def for_queries(
         cls, budget: _Promise, orders: Sequence[Number] = ORDERS, *, spent: ComposableCost | None = None
     ) -> Self:
         """The filter of an account that is asked questions: half of δ is for keys that they select.
 
         >>> from hubbub.accounting.budget import Budget
-        >>> PrivacyFilter.for_questions(Budget(1, 1e-6)).split.approximate * 10**6
+        >>> PrivacyFilter.for_queries(Budget(1, 1e-6)).split.approximate * 10**6
         Fraction(1, 2)
         """
         half = DeltaSplit.of(budget, orders=orders, approximate=Fraction(1, 2))

@@ -20,7 +20,7 @@ from hubbub.errors import InvalidInput
 from hubbub.numbers import Number, parse_below_one, round_up
 from hubbub.unit import Unit
 
-__all__ = ["UNSPECIFIED", "InMemoryAccount", "Unspecified", "account_of"]
+__all__ = ["UNSPECIFIED", "InMemoryAccount", "Unspecified", "resolve_account"]
 
 
 Unspecified = Literal["unsaid"]
@@ -28,7 +28,7 @@ UNSPECIFIED: Unspecified = "unsaid"
 """An `account` that nobody spoke of; a text, as scikit-learn's tools take no object for a default."""
 
 
-def account_of(given: Account | Unspecified | None) -> Account | None:
+def resolve_account(given: Account | Unspecified | None) -> Account | None:
     """The account that is given; None only where that is said.
 
     Without an account nothing adds up what several fits of the same rows cost together, so a search over ten
@@ -61,7 +61,7 @@ class InMemoryAccount:
         self.budget = budget
         self.unit = unit
         """Who is protected by what is charged; None until a charge says it."""
-        self._filter = PrivacyFilter.for_questions(budget) if budget is not None else None
+        self._filter = PrivacyFilter.for_queries(budget) if budget is not None else None
         self._sum = ComposableCost.of(0, mu_squared=0)
         self._busy = threading.Lock()
         self._process = os.getpid()

@@ -34,8 +34,8 @@ _BEFORE = (100, 75, 50, 35, 25, 17, 12, 8, 5, 3)
 class Posterior(NamedTuple):
     """How sure an attacker can become, and the chance that she becomes surer."""
 
-    at_most: float
-    exception: float
+    upper_bound: float
+    exception_probability: float
 
 
 def tradeoff(way: Composition, alpha: Fraction) -> float:
@@ -159,17 +159,17 @@ def explain(loss: Any, delta: Fraction | None) -> str:
         )
     if delta is None and math.isinf(pure):
         delta = Fraction(1, 10**6)
-    found = None if delta is None else loss.bounds(delta)
+    found = None if delta is None else loss.epsilon_bounds(delta)
     if delta is not None and found is not None and math.isinf(found.upper):
         lines.append(f"With δ = {format_up(delta)} there is no ε that holds.")
     elif delta is not None and found is not None:
         lines.append(
             f"With δ = {format_up(delta)}, ε is at most {_digits(found.upper)} and at least "
-            f"{format_down(Fraction(found.lower))} ({found.how}): no event is more than "
+            f"{format_down(Fraction(found.lower))} ({found.method}): no event is more than "
             f"{_times(found.upper)} likelier with a person's data than without, give or take a "
             f"probability of {format_up(delta)}."
         )
-        if found.how == RENYI:
+        if found.method == RENYI:
             lines.append(
                 "That is a bound that always holds, and looser than others: none of those could be certified."
             )
@@ -181,10 +181,15 @@ def explain(loss: Any, delta: Fraction | None) -> str:
     epsilon = pure if math.isfinite(pure) else loss.epsilon(delta)
     if math.isfinite(epsilon):
         half, tenth = (loss.posterior(prior, epsilon) for prior in (0.5, 0.1))
-        but = f", except with probability {_digits(half.exception)}" if half.exception else ""
+        but = (
+            f", except with probability {_digits(half.exception_probability)}"
+            if half.exception_probability
+            else ""
+        )
         lines.append(
-            f"Who was 50 % sure of anything about a person becomes {_percent(half.at_most)} sure at most, "
-            f"and who was 10 % sure {_percent(tenth.at_most)}{but}."
+            "Who was 50 % sure of anything about a person becomes "
+            f"{_percent(half.upper_bound)} sure at most, "
+            f"and who was 10 % sure {_percent(tenth.upper_bound)}{but}."
         )
     return "\n".join(lines)
 

@@ -43,7 +43,7 @@ from hubbub.numbers import (
     parse_rational,
 )
 
-__all__ = ["PrivacyLoss", "parallel"]
+__all__ = ["PrivacyLoss", "parallel_composition"]
 
 _MOST_TIMES = 10**18
 
@@ -57,7 +57,7 @@ class PrivacyLoss:
     1.0
     >>> round(PrivacyLoss.gaussian(1).epsilon(1e-6), 4)
     4.8866
-    >>> steps = PrivacyLoss.gaussian(1 / 1.1).sampled(Fraction(256, 60000)) * 14063
+    >>> steps = PrivacyLoss.gaussian(1 / 1.1).poisson_subsampled(Fraction(256, 60000)) * 14063
     >>> round(steps.epsilon(1e-5), 6)
     2.38169
 
@@ -66,40 +66,35 @@ class PrivacyLoss:
     Proof: docs/proofs/loss.md
     """
 
-    _ways: tuple[Parts, ...]
-    """What it may come to for one unit, of which the worst counts: more than one only after `parallel`."""
-
-    @property
-    def ways(self) -> tuple[Parts, ...]:
-        """What it may come to for one unit: parts, and how many times each counts."""
-        return self._ways
+    alternatives: tuple[Parts, ...]
+    """The compositions one unit may face; the worst counts. Only `parallel_composition` makes several."""
 
     # Where losses come from
 
     @classmethod
-    def of(cls, *parts: Event) -> "PrivacyLoss":
+    def from_events(cls, *parts: Event) -> "PrivacyLoss":
         """These parts, once each."""
         return cls((gathered((part, 1) for part in parts),))
 
     @classmethod
     def pure(cls, epsilon: Number) -> "PrivacyLoss":
         """Pure ε: no outcome is more than e^ε times likelier with a person than without."""
-        return cls.of(Pure(parse_nonnegative(epsilon, "epsilon")))
+        return cls.from_events(Pure(parse_nonnegative(epsilon, "epsilon")))
 
     @classmethod
     def approximate(cls, epsilon: Number, delta: Number) -> "PrivacyLoss":
         """(ε, δ) and nothing more is known."""
-        return cls.of(Pure(parse_nonnegative(epsilon, "epsilon"), parse_probability(delta, "delta")))
+        return cls.from_events(Pure(parse_nonnegative(epsilon, "epsilon"), parse_probability(delta, "delta")))
 
     @classmethod
     def gaussian(cls, mu: Number) -> "PrivacyLoss":
         """Gaussian noise of σ = Δ₂/μ."""
-        return cls.of(Gaussian(parse_nonnegative(mu, "mu") ** 2))
+        return cls.from_events(Gaussian(parse_nonnegative(mu, "mu") ** 2))
 
     @classmethod
-    def gaussian_squared(cls, mu_squared: Number) -> "PrivacyLoss":
+    def gaussian_from_mu_squared(cls, mu_squared: Number) -> "PrivacyLoss":
         """Gaussian noise of μ² = Δ₂²/σ², kept exact where μ itself is irrational."""
-        return cls.of(Gaussian(parse_nonnegative(mu_squared, "mu_squared")))
+        return cls.from_events(Gaussian(parse_nonnegative(mu_squared, "mu_squared")))
 
     @classmethod
     def laplace(cls, epsilon: Number) -> "PrivacyLoss":
@@ -108,12 +103,12 @@ class PrivacyLoss:
         >>> round(PrivacyLoss.laplace(1).epsilon(1e-5), 6)
         0.99998
         """
-        return cls.of(Laplace(parse_nonnegative(epsilon, "epsilon")))
+        return cls.from_events(Laplace(parse_nonnegative(epsilon, "epsilon")))
 
     @classmethod
     def discrete_laplace(cls, scale: Number, sensitivity: int = 1) -> "PrivacyLoss":
         """Discrete Laplace noise of this scale on integers that move by `sensitivity` in all."""
-        return cls.of(
+        return cls.from_events(
             DiscreteLaplace(
                 parse_positive(scale, "scale"), parse_integer(sensitivity, "sensitivity", minimum=0)
             )
@@ -122,17 +117,17 @@ class PrivacyLoss:
     @classmethod
     def discrete_gaussian(cls, variance: Number, sensitivity: int = 1) -> "PrivacyLoss":
         """Discrete Gaussian noise of this σ² on one integer that moves by `sensitivity`."""
-        return cls.of(
+        return cls.from_events(
             DiscreteGaussian(
                 parse_positive(variance, "variance"), parse_integer(sensitivity, "sensitivity", minimum=0)
             )
         )
 
     @classmethod
-    def response(cls, keep: Number, categories: int = 2) -> "PrivacyLoss":
+    def randomized_response(cls, keep: Number, categories: int = 2) -> "PrivacyLoss":
         """Randomized response: the truth with probability `keep`, else one of the other categories.
 
-        >>> round(PrivacyLoss.response(0.75).epsilon(), 6) == round(math.log(3), 6)
+        >>> round(PrivacyLoss.randomized_response(0.75).epsilon(), 6) == round(math.log(3), 6)
         True
         """
         truth, kinds = parse_probability(keep, "keep"), parse_integer(categories, "categories", minimum=2)
@@ -142,17 +137,17 @@ class PrivacyLoss:
                 why="the truth would be told less often than any other category",
                 fix="pass a larger keep",
             )
-        return cls.of(RandomizedResponse(truth, kinds))
+        return cls.from_events(RandomizedResponse(truth, kinds))
 
     @classmethod
     def bounded_range(cls, epsilon: Number) -> "PrivacyLoss":
         """All log-ratios of two neighbours lie in one interval of length ε: the exponential mechanism."""
-        return cls.of(BoundedRange(parse_nonnegative(epsilon, "epsilon")))
+        return cls.from_events(BoundedRange(parse_nonnegative(epsilon, "epsilon")))
 
     @classmethod
     def zcdp(cls, rho: Number) -> "PrivacyLoss":
         """Zero-concentrated privacy of ρ, and nothing more is known."""
-        return cls.of(ZeroConcentrated(parse_nonnegative(rho, "rho")))
+        return cls.from_events(ZeroConcentrated(parse_nonnegative(rho, "rho")))
 
     @classmethod
     def from_renyi(cls, curve: Mapping[Number, Number]) -> "PrivacyLoss":
@@ -170,13 +165,14 @@ class PrivacyLoss:
                 why="divergences are known at each of them",
                 fix="pass such as {2: 0.1, 8: 0.4, 32: 1.6}",
             )
-        return cls.of(RenyiCurve(tuple(points)))
+        return cls.from_events(RenyiCurve(tuple(points)))
 
     @classmethod
-    def finite(cls, p: Sequence[Number], q: Sequence[Number]) -> "PrivacyLoss":
+    def from_distributions(cls, p: Sequence[Number], q: Sequence[Number]) -> "PrivacyLoss":
         """Any two laws on the same finitely many outcomes: with a unit, and without it.
 
-        >>> PrivacyLoss.finite([0.75, 0.25], [0.25, 0.75]).epsilon() == PrivacyLoss.response(0.75).epsilon()
+        >>> loss = PrivacyLoss.from_distributions([0.75, 0.25], [0.25, 0.75])
+        >>> loss.epsilon() == PrivacyLoss.randomized_response(0.75).epsilon()
         True
         """
         ours, theirs = (tuple(parse_nonnegative(x, "a probability") for x in law) for law in (p, q))
@@ -186,7 +182,7 @@ class PrivacyLoss:
                 why="each must sum to 1 exactly",
                 fix="pass equally many probabilities for both, as fractions if they are no short decimals",
             )
-        return cls.of(Finite(ours, theirs))
+        return cls.from_events(Finite(ours, theirs))
 
     # How losses are made of others
 
@@ -194,18 +190,20 @@ class PrivacyLoss:
         """Both, composed."""
         if not isinstance(other, PrivacyLoss):
             return NotImplemented
-        return PrivacyLoss(distinct(gathered((*mine, *its)) for mine in self._ways for its in other._ways))  # noqa: SLF001
+        return PrivacyLoss(
+            distinct(gathered((*mine, *its)) for mine in self.alternatives for its in other.alternatives)
+        )
 
     @classmethod
-    def together(cls, losses: Iterable["PrivacyLoss"]) -> "PrivacyLoss":
+    def compose(cls, losses: Iterable["PrivacyLoss"]) -> "PrivacyLoss":
         """All of them, composed: as their sum, and quick where they are many.
 
-        >>> PrivacyLoss.together(PrivacyLoss.pure(Fraction(1, k)) for k in (2, 3, 6)).epsilon()
+        >>> PrivacyLoss.compose(PrivacyLoss.pure(Fraction(1, k)) for k in (2, 3, 6)).epsilon()
         1.0
         """
         given = list(losses)
-        if all(isinstance(loss, PrivacyLoss) and len(loss._ways) == 1 for loss in given):  # noqa: SLF001
-            return cls((gathered(part for loss in given for part in loss._ways[0]),))  # noqa: SLF001
+        if all(isinstance(loss, PrivacyLoss) and len(loss.alternatives) == 1 for loss in given):
+            return cls((gathered(part for loss in given for part in loss.alternatives[0]),))
         return sum(given, cls.pure(0))
 
     def __mul__(self, times: int) -> "PrivacyLoss":
@@ -217,10 +215,11 @@ class PrivacyLoss:
             )
         return self._each(lambda parts: [(part, count * repeats) for part, count in parts])
 
-    def sampled(self, rate: Number) -> "PrivacyLoss":
+    def poisson_subsampled(self, rate: Number) -> "PrivacyLoss":
         """The same on a Poisson sample, in which each unit is with probability `rate`; under add/remove.
 
-        >>> PrivacyLoss.gaussian(1).sampled(0.01).epsilon(1e-6) < PrivacyLoss.gaussian(1).epsilon(1e-6) / 2
+        >>> loss = PrivacyLoss.gaussian(1)
+        >>> loss.poisson_subsampled(0.01).epsilon(1e-6) < loss.epsilon(1e-6) / 2
         True
 
         Guarantee: tight for one mechanism: Gaussian, Laplace and discrete noise, randomized response.
@@ -238,14 +237,14 @@ class PrivacyLoss:
                     why="Poisson sampling is about units added or removed",
                     fix="state the loss for add/remove, or sample without replacement",
                 )
-            return [(_only(parts).sampled(chance), 1)] if parts else []
+            return [(_only(parts).poisson_subsampled(chance), 1)] if parts else []
 
         return self._each(drawn)
 
-    def sampled_without_replacement(self, population: int, size: int) -> "PrivacyLoss":
+    def subsampled_without_replacement(self, population: int, size: int) -> "PrivacyLoss":
         """The same on `size` of `population` units, drawn without replacement; under substitution.
 
-        >>> sampled = PrivacyLoss.gaussian(1).sampled_without_replacement(1000, 10)
+        >>> sampled = PrivacyLoss.gaussian(1).subsampled_without_replacement(1000, 10)
         >>> sampled.epsilon(1e-6) < PrivacyLoss.gaussian(1).epsilon(1e-6) / 2
         True
 
@@ -338,10 +337,10 @@ class PrivacyLoss:
         allowed = parse_below_one(delta, "delta")
         return max(way.epsilon(allowed, lower=False).upper for way in self._compositions)
 
-    def bounds(self, delta: Number = 0) -> Bounds:
+    def epsilon_bounds(self, delta: Number = 0) -> Bounds:
         """Certified bounds of that ε, lower and upper, and how the upper one was found.
 
-        >>> low, high = (PrivacyLoss.laplace(1) * 100).bounds(1e-5)
+        >>> low, high = (PrivacyLoss.laplace(1) * 100).epsilon_bounds(1e-5)
         >>> low <= 68.2529510556143 <= high
         True
         """
@@ -404,16 +403,18 @@ class PrivacyLoss:
         Without ε, the largest loss is taken. With one, there is a chance that the loss is larger.
 
         >>> PrivacyLoss.pure(1).posterior(0.5)
-        Posterior(at_most=0.7310585786300049, exception=0.0)
+        Posterior(upper_bound=0.7310585786300049, exception_probability=0.0)
 
-        Guarantee: at most `at_most`, except with probability `exception`, which is not δ(ε).
+        Guarantee: at most `upper_bound`, except with probability `exception_probability`, which is not δ(ε).
         Assumes: the attacker's prior is independent of the mechanism's noise.
         Proof: docs/proofs/meaning.md, "Posteriors"
         """
         sure = parse_probability(prior, "prior")
         at = None if epsilon is None else parse_nonnegative(epsilon, "epsilon")
         found = [interpretation.posterior(way, sure, at) for way in self._compositions]
-        return Posterior(max(one.at_most for one in found), max(one.exception for one in found))
+        return Posterior(
+            max(one.upper_bound for one in found), max(one.exception_probability for one in found)
+        )
 
     def explain(self, delta: Number | None = None) -> str:
         """What the loss means for one person, in words.
@@ -435,32 +436,32 @@ class PrivacyLoss:
         Assumes: the mechanism it came from.
         Proof: docs/proofs/loss.md, "Cost"
         """
-        costs = [cost_of(way, tuple(orders)) for way in self._ways]
+        costs = [cost_of(way, tuple(orders)) for way in self.alternatives]
         worst = costs[0]
         for other in costs[1:]:
             worst = larger(worst, other)
         return worst
 
     def __str__(self) -> str:
-        return " or ".join(shown(way) for way in self._ways)
+        return " or ".join(shown(way) for way in self.alternatives)
 
     @cached_property
     def _compositions(self) -> tuple[Composition, ...]:
-        return tuple(Composition(parts) for parts in self._ways)
+        return tuple(Composition(parts) for parts in self.alternatives)
 
     def _each(self, change: Callable[[Parts], Iterable[tuple[Event, int]]]) -> "PrivacyLoss":
-        return PrivacyLoss(distinct(gathered(change(parts)) for parts in self._ways))
+        return PrivacyLoss(distinct(gathered(change(parts)) for parts in self.alternatives))
 
 
-def parallel(*losses: PrivacyLoss, substitution: bool = False) -> PrivacyLoss:
+def parallel_composition(*losses: PrivacyLoss, substitution: bool = False) -> PrivacyLoss:
     """What it costs one unit that lies in one part of a public partition, each part of which is asked.
 
     Under add/remove the worst part. Under substitution a unit may leave one part and enter another: the two
     worst, composed; each loss must then hold for a unit added, removed or substituted in its part.
 
-    >>> parallel(PrivacyLoss.pure(1), PrivacyLoss.pure(0.5)) == PrivacyLoss.pure(1)
+    >>> parallel_composition(PrivacyLoss.pure(1), PrivacyLoss.pure(0.5)) == PrivacyLoss.pure(1)
     True
-    >>> parallel(PrivacyLoss.pure(1), PrivacyLoss.pure(0.5), PrivacyLoss.pure(0.5),
+    >>> parallel_composition(PrivacyLoss.pure(1), PrivacyLoss.pure(0.5), PrivacyLoss.pure(0.5),
     ...     substitution=True).epsilon()
     1.5
 
@@ -474,7 +475,7 @@ def parallel(*losses: PrivacyLoss, substitution: bool = False) -> PrivacyLoss:
             why="the worst of them is what a unit pays",
             fix="pass one Loss for each part of the partition",
         )
-    ways = list(distinct(way for loss in losses for way in loss._ways))  # noqa: SLF001
+    ways = list(distinct(way for loss in losses for way in loss.alternatives))
     if substitution and not all(part.symmetric for way in ways for part, _ in way):
         raise Unsupported(
             "a part is not alike in both directions",
@@ -484,7 +485,7 @@ def parallel(*losses: PrivacyLoss, substitution: bool = False) -> PrivacyLoss:
     if not substitution or len(losses) == 1:
         return PrivacyLoss(undominated(ways))
     # The same loss may stand for two parts.
-    all_ways = [way for loss in losses for way in undominated(loss._ways)]  # noqa: SLF001
+    all_ways = [way for loss in losses for way in undominated(loss.alternatives)]
     pairs = (
         gathered((*one, *other)) for place, one in enumerate(all_ways) for other in all_ways[place + 1 :]
     )
@@ -512,4 +513,4 @@ def _rate(rate: Number) -> Fraction:
 def _worst(found: Iterable[Bounds]) -> Bounds:
     bounds = list(found)
     worst = max(bounds, key=lambda pair: pair.upper)
-    return Bounds(max(pair.lower for pair in bounds), worst.upper, worst.how)
+    return Bounds(max(pair.lower for pair in bounds), worst.upper, worst.method)

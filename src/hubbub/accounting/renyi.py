@@ -52,7 +52,7 @@ class ZeroConcentrated(Event):
         """k²ρ."""
         return ZeroConcentrated(size**2 * self.concentrated)
 
-    def sampled(self, rate: Fraction) -> Event:
+    def poisson_subsampled(self, rate: Fraction) -> Event:
         """Not known."""
         raise _no_pair("zCDP", rate)
 
@@ -89,7 +89,7 @@ class RenyiCurve(Event):
         points = tuple((a / 2**c, 3**c * e) for a, e in self.points if a >= 2 ** (c + 1))
         return RenyiCurve(points)
 
-    def sampled(self, rate: Fraction) -> Event:
+    def poisson_subsampled(self, rate: Fraction) -> Event:
         """Not known."""
         raise _no_pair("a Rényi curve", rate)
 

@@ -62,7 +62,7 @@ def loss_to_json(loss: PrivacyLoss) -> str:
     """
     if type(loss) is not PrivacyLoss:
         raise _foreign()
-    ways = [[[times, _plain(part)] for part, times in way] for way in loss.ways]
+    ways = [[[times, _plain(part)] for part, times in way] for way in loss.alternatives]
     return json.dumps({"kind": _KIND, "ways": ways}, sort_keys=True)
 
 

@@ -85,11 +85,11 @@ def _keep(value: Fraction, name: str) -> Fraction:
 _KINDS = {
     kind.name: kind
     for kind in (
-        Kind("gaussian", "σ", lambda sigma: PrivacyLoss.gaussian_squared(1 / sigma**2)),
+        Kind("gaussian", "σ", lambda sigma: PrivacyLoss.gaussian_from_mu_squared(1 / sigma**2)),
         Kind("laplace", "scale", lambda scale: PrivacyLoss.laplace(1 / scale)),
         Kind("discrete-gaussian", "σ²", PrivacyLoss.discrete_gaussian),
         Kind("discrete-laplace", "scale", PrivacyLoss.discrete_laplace),
-        Kind("response", "keep", PrivacyLoss.response, is_noise=False, checked=_keep),
+        Kind("response", "keep", PrivacyLoss.randomized_response, is_noise=False, checked=_keep),
         Kind("bounded-range", "ε", PrivacyLoss.bounded_range, is_noise=False, checked=parse_nonnegative),
         Kind("pure", "ε", PrivacyLoss.pure, is_noise=False, checked=parse_nonnegative),
         Kind("zcdp", "ρ", PrivacyLoss.zcdp, is_noise=False, checked=parse_nonnegative),
@@ -339,8 +339,8 @@ def _treatment(
 
 def _sampled(each: PrivacyLoss, rate: Fraction, *, fixed: bool) -> PrivacyLoss:
     if not fixed:
-        return each.sampled(rate)
-    return each.sampled_without_replacement(rate.denominator, rate.numerator)
+        return each.poisson_subsampled(rate)
+    return each.subsampled_without_replacement(rate.denominator, rate.numerator)
 
 
 def _found(

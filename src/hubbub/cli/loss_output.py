@@ -114,7 +114,7 @@ def _answered(question: LossQuestion) -> LossAnswer:
         question = _with_a_delta(question)
         loss, bounds = question.loss, None
         if question.delta is not None:
-            bounds = loss.bounds(question.delta)
+            bounds = loss.epsilon_bounds(question.delta)
         elif question.epsilon is not None:
             bounds = loss.delta_bounds(question.epsilon)
         step()
@@ -160,8 +160,8 @@ def _for_programs(found: LossAnswer) -> dict[str, Any]:
         out["epsilon" if asked.delta is not None else "delta"] = {
             "lower": _finite(bounds.lower),
             "upper": _finite(bounds.upper),
-            "how": bounds.how,
-            "loose": bounds.how == RENYI,
+            "how": bounds.method,
+            "loose": bounds.method == RENYI,
         }
     out["advantage"] = found.advantage
     if found.tradeoff:
@@ -213,9 +213,9 @@ def _upper(asked: LossQuestion, bounds: Bounds) -> str:
 
 
 def _engine(bounds: Bounds) -> str:
-    if bounds.how == RENYI:
-        return f"{bounds.how}: it holds, but it is looser; the truth may be far below"
-    return f"{bounds.how}, certified from both sides"
+    if bounds.method == RENYI:
+        return f"{bounds.method}: it holds, but it is looser; the truth may be far below"
+    return f"{bounds.method}, certified from both sides"
 
 
 def _curve(points: list[tuple[Fraction, float]]) -> Table:

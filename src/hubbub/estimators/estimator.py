@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hubbub.accounting import Account, PrivacyLoss, Receipt
-from hubbub.accounting.in_memory_account import UNSPECIFIED, Unspecified, account_of
+from hubbub.accounting.in_memory_account import UNSPECIFIED, Unspecified, resolve_account
 from hubbub.errors import InvalidInput, Refused
 from hubbub.estimators.fit_budget import Measuring, Price
 from hubbub.estimators.fixed_point import Box
@@ -154,7 +154,7 @@ class Estimator(ABC):
             population=self.population,
             allow_large_epsilon=self.allow_large_epsilon,
         )
-        account_of(self.account)
+        resolve_account(self.account)
         if price.unit.window is not None:
             raise Refused(
                 "the unit is one person within a window of time",
@@ -172,7 +172,7 @@ class Estimator(ABC):
 
     def _begin(self, price: Price) -> Measuring:
         """Charge. From here on the rows may be read."""
-        return Measuring(f"{type(self).__name__}.fit", price, account_of(self.account))
+        return Measuring(f"{type(self).__name__}.fit", price, resolve_account(self.account))
 
     def _end(self, measuring: Measuring, learned: dict[str, Any], features: int, X: Any) -> Self:  # noqa: N803
         """Take over what was learned."""

@@ -84,7 +84,7 @@ class Price:
             return cls(PrivacyLoss.pure(wanted), 1, wanted, who, factor)
         refuse_large_delta(allowed, population)
         amount = largest_mu(wanted, allowed) ** 2
-        return cls(PrivacyLoss.gaussian_squared(amount), 2, amount, who, factor)
+        return cls(PrivacyLoss.gaussian_from_mu_squared(amount), 2, amount, who, factor)
 
     def mechanism(self, row: Sensitivity, share: Fraction) -> Gaussian | Laplace:
         """The noise of which this share of the price pays, on integers that one row moves so far.

@@ -266,7 +266,7 @@ class Account:
             book = Entries(rows)
             self._refuse_closed(book)
             account, known = self._total(book, EVERYBODY), book.total(self.name, analyst)
-            made = PrivacyFilter.for_questions(
+            made = PrivacyFilter.for_queries(
                 budget, account.orders, spent=known.spent if known is not None else None
             )
             book.append(self.name, "grant", EVERYBODY, {"analyst": analyst, "filter": made.to_json()})

@@ -243,7 +243,7 @@ def _opened(book: Entries, name: str, family: str, unit: Unit, budget: Budget) -
     if book.total(name, EVERYBODY) is not None:
         raise damaged(f"the opening of the account {name!r}")
     _refuse_second_budget(book, family, unit)
-    made = PrivacyFilter.for_questions(budget)
+    made = PrivacyFilter.for_queries(budget)
     body: dict[str, Any] = {
         "unit": unit.key,
         "neighbours": unit.neighbours.value,

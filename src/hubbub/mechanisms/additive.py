@@ -15,7 +15,7 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from hubbub.accounting import PrivacyLoss, largest_mu, refuse_large_delta, spendable
+from hubbub.accounting import PrivacyLoss, largest_mu, parse_spendable_epsilon, refuse_large_delta
 from hubbub.errors import InvalidInput, Refused, Unsupported
 from hubbub.mechanisms.error_bounds import (
     Beyond,
@@ -263,7 +263,7 @@ class Laplace(Additive):
         """The Laplace mechanism with this ε; `real` for values that are not integers."""
         bound = Sensitivity.of(sensitivity)
         positive_sensitivity(bound)
-        wanted = spendable(epsilon, allow=allow_large_epsilon)
+        wanted = parse_spendable_epsilon(epsilon, allow=allow_large_epsilon)
         count = parse_integer(cells, "cells")
         if real:
             grid = _grid(bound.l1 / wanted, bound.l1, count)
@@ -382,7 +382,7 @@ class Gaussian(Additive):
         positive_sensitivity(bound)
         allowed = parse_probability(delta, "delta")
         refuse_large_delta(allowed, population)
-        mu = largest_mu(spendable(epsilon, allow=allow_large_epsilon), allowed)
+        mu = largest_mu(parse_spendable_epsilon(epsilon, allow=allow_large_epsilon), allowed)
         norm = ceil_sqrt(bound.l2_squared)
         count = parse_integer(cells, "cells")
         grid = _grid(norm / mu, norm, count) if real else None
@@ -423,9 +423,9 @@ class Gaussian(Additive):
     def loss(self) -> PrivacyLoss:
         """The Gaussian curve with μ = Δ₂/σ, rounding included."""
         if self.grid is None:
-            return PrivacyLoss.gaussian_squared(self.sensitivity.l2_squared / self.scale**2)
+            return PrivacyLoss.gaussian_from_mu_squared(self.sensitivity.l2_squared / self.scale**2)
         moved = ceil_sqrt(self.sensitivity.l2_squared) + ceil_sqrt(Fraction(self.cells)) * self.grid
-        return PrivacyLoss.gaussian_squared((moved / self.scale) ** 2)
+        return PrivacyLoss.gaussian_from_mu_squared((moved / self.scale) ** 2)
 
     @property
     def _beyond(self) -> Beyond:

@@ -284,7 +284,7 @@ class GaussianPartitionSelection(PartitionSelection):
     def loss(self) -> PrivacyLoss:
         """The Gaussian curve for keys that others have too, and δ for those that only one unit has."""
         alone = PrivacyLoss.approximate(0, self.delta) * self.groups
-        return PrivacyLoss.gaussian_squared(self.groups / self.sigma**2) + alone
+        return PrivacyLoss.gaussian_from_mu_squared(self.groups / self.sigma**2) + alone
 
     @property
     def _bar(self) -> int:

@@ -16,7 +16,7 @@ from typing import Any, ClassVar, NoReturn, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from hubbub.accounting import PrivacyLoss, spendable
+from hubbub.accounting import PrivacyLoss, parse_spendable_epsilon
 from hubbub.errors import InvalidInput, Unsupported
 from hubbub.mechanisms.error_bounds import half_width, rounded_gaussian_beyond
 from hubbub.mechanisms.mechanism import Mechanism
@@ -201,7 +201,7 @@ class RandomizedResponse(_Local):
     def of(cls, *, epsilon: Number, categories: int = 2, allow_large_epsilon: bool = False) -> Self:
         """The most truthful randomized response with this ε: keep = e^ε/(e^ε + k − 1), rounded down."""
         count = _checked_categories(categories)
-        others = (count - 1) * exp_neg(spendable(epsilon, allow=allow_large_epsilon), 192)[1]
+        others = (count - 1) * exp_neg(parse_spendable_epsilon(epsilon, allow=allow_large_epsilon), 192)[1]
         # survives: By how much the rate is moved to the private side is free, if it is more than
         # losses are rounded up by.
         keep = Fraction((((1 << 384) // ((1 << 192) + others)) - (1 << 92)) >> 128, 1 << 64)
@@ -216,7 +216,7 @@ class RandomizedResponse(_Local):
 
     def loss(self) -> PrivacyLoss:
         """Pure ε of each respondent, rounded up."""
-        return PrivacyLoss.response(self.keep, self.categories)
+        return PrivacyLoss.randomized_response(self.keep, self.categories)
 
     def loss_at(self, outcome: int, value: int, neighbour: int) -> float:
         """The privacy loss of one report: ln Pr[outcome if the truth is value] − ln Pr[… neighbour].
@@ -307,7 +307,7 @@ class UnaryEncoding(_Local):
     def of(cls, *, epsilon: Number, categories: int, allow_large_epsilon: bool = False) -> Self:
         """The encoding with this ε that estimates best: p = 1/2 and q = 1/(e^ε + 1), rounded up."""
         count = _checked_categories(categories)
-        ones = exp_neg(spendable(epsilon, allow=allow_large_epsilon), 192)[1]
+        ones = exp_neg(parse_spendable_epsilon(epsilon, allow=allow_large_epsilon), 192)[1]
         # survives: By how much the rate is moved to the private side is free, if it is more than
         # losses are rounded up by.
         above = -(-(ones << 192) // ((1 << 192) + ones)) + (1 << 92)

@@ -19,7 +19,7 @@ from typing import Any, ClassVar, NamedTuple, Self, final
 import numpy as np
 from numpy.typing import NDArray
 
-from hubbub.accounting import PrivacyLoss, spendable
+from hubbub.accounting import PrivacyLoss, parse_spendable_epsilon
 from hubbub.errors import InvalidInput, Unsupported
 from hubbub.mechanisms.additive import Additive
 from hubbub.mechanisms.error_bounds import least_whole
@@ -93,7 +93,9 @@ class Selection(Mechanism):
         allow_large_epsilon: bool = False,
     ) -> Self:
         """The mechanism with this ε for scores that one unit moves by at most `sensitivity` each."""
-        return cls(Sensitivity.of(sensitivity), spendable(epsilon, allow=allow_large_epsilon), monotone)
+        return cls(
+            Sensitivity.of(sensitivity), parse_spendable_epsilon(epsilon, allow=allow_large_epsilon), monotone
+        )
 
     @property
     def rate(self) -> Fraction:

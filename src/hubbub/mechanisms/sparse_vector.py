@@ -15,7 +15,7 @@ from typing import Any, ClassVar, NoReturn, Self, final
 
 import numpy as np
 
-from hubbub.accounting import Account, PrivacyLoss, Receipt, spendable
+from hubbub.accounting import Account, PrivacyLoss, Receipt, parse_spendable_epsilon
 from hubbub.errors import Halted, InvalidInput, Refused, Unsupported
 from hubbub.mechanisms.error_bounds import least_whole
 from hubbub.mechanisms.mechanism import (
@@ -108,7 +108,7 @@ class AboveThreshold(Mechanism):
         allow_large_epsilon: bool = False,
     ) -> Self:
         """The mechanism with this ε in all, for integer queries that one unit moves by `sensitivity`."""
-        wanted = spendable(epsilon, allow=allow_large_epsilon)
+        wanted = parse_spendable_epsilon(epsilon, allow=allow_large_epsilon)
         return cls(Sensitivity.of(sensitivity), wanted, threshold, monotone, answers)
 
     @property

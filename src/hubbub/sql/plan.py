@@ -214,7 +214,7 @@ class Plan:
         if self.query.is_top:
             losses.append(PrivacyLoss.pure(self.epsilon_for_measures))
         elif self.is_gaussian:
-            losses.append(PrivacyLoss.gaussian_squared(self._mu**2))
+            losses.append(PrivacyLoss.gaussian_from_mu_squared(self._mu**2))
         else:
             losses.append(PrivacyLoss.pure(self.epsilon_for_measures))
         total = losses[0]

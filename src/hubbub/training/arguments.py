@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from hubbub.accounting import Budget, PrivacyLoss, PrivacyOdometer, refuse_large_epsilon
-from hubbub.accounting.in_memory_account import account_of
+from hubbub.accounting.in_memory_account import resolve_account
 from hubbub.accounting.serialization import cost_from_json, loss_to_json
 from hubbub.errors import InvalidInput, Refused, Unsupported
 from hubbub.training.batch_sampling import FixedSizeSampling
@@ -29,7 +29,7 @@ _NO_EPSILON = Fraction(10**9)
 
 def refuse_mistaken(target: Any, account: Any) -> None:
     """What is not of its kind, or not said."""
-    account_of(account)
+    resolve_account(account)
     if target is not None and not isinstance(target, Budget):
         raise InvalidInput(
             f"target is of type {type(target).__name__}",

@@ -107,8 +107,8 @@ class PoissonSampling:
     def loss_of(self, steps: Sequence[int]) -> PrivacyLoss:
         """What these steps cost one unit."""
         kinds = Counter((self.rate(step), self.mu_squared(step)) for step in steps)
-        return PrivacyLoss.together(
-            PrivacyLoss.gaussian_squared(mu_squared).sampled(rate) * times
+        return PrivacyLoss.compose(
+            PrivacyLoss.gaussian_from_mu_squared(mu_squared).poisson_subsampled(rate) * times
             for (rate, mu_squared), times in kinds.items()
         )
 
@@ -133,7 +133,7 @@ class ShuffledSampling:
     epoch; nothing is gained by sampling, and an epoch costs a Gaussian of 2/σ. Poisson lots cost far less.
 
     >>> lots = ShuffledSampling.of(population=1000, size=100, steps=20, mu_squared=lambda t: Fraction(1, 4))
-    >>> lots.loss == PrivacyLoss.gaussian_squared(2)
+    >>> lots.loss == PrivacyLoss.gaussian_from_mu_squared(2)
     True
 
     Guarantee: `loss` is that of lots drawn by `draw`, under substitution of one unit.
@@ -188,7 +188,7 @@ class ShuffledSampling:
         for step in steps:
             epoch = step // self.per_epoch
             epochs[epoch] = max(epochs.get(epoch, Fraction(0)), self.mu_squared(step))
-        return PrivacyLoss.gaussian_squared(4 * sum(epochs.values(), Fraction(0)))
+        return PrivacyLoss.gaussian_from_mu_squared(4 * sum(epochs.values(), Fraction(0)))
 
     def __str__(self) -> str:
         return "shuffled lots of fixed size"
@@ -206,7 +206,7 @@ def max_steps(target: Budget, *, rate: Number, sigma: Number) -> int:
             why="with Gaussian noise there is no ε for δ = 0",
             fix="pass such as Budget(1, 1e-5)",
         )
-    step = PrivacyLoss.gaussian(1 / parse_positive(sigma, "sigma")).sampled(rate)
+    step = PrivacyLoss.gaussian(1 / parse_positive(sigma, "sigma")).poisson_subsampled(rate)
 
     def fits(steps: int) -> bool:
         return (step * steps).delta(target.epsilon) <= target.delta

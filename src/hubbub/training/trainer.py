@@ -23,7 +23,7 @@ import torch
 from torch import Tensor, nn
 
 from hubbub.accounting import Account, Budget, PrivacyLoss
-from hubbub.accounting.in_memory_account import UNSPECIFIED, Unspecified, account_of
+from hubbub.accounting.in_memory_account import UNSPECIFIED, Unspecified, resolve_account
 from hubbub.errors import Halted, InvalidInput, Refused
 from hubbub.noise import rounded_gaussian
 from hubbub.noise.entropy import random_bits, random_bytes
@@ -174,7 +174,7 @@ def make_private(
         schedule,
         examples,
         way=CheckedMethod(compare_methods(way, *shape, size), again),
-        account=account_of(account),
+        account=resolve_account(account),
         unit=who,
         chunk=size,
         steady=steady,

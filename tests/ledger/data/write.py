@@ -22,10 +22,10 @@ def write(path: str) -> None:
             PrivacyLoss.gaussian(Fraction(1, 10))
             + PrivacyLoss.approximate(Fraction(1, 10), Fraction(1, 10**9)),
         )
-        owner.charge("training", PrivacyLoss.gaussian(1).sampled(Fraction(1, 100)) * 20)
+        owner.charge("training", PrivacyLoss.gaussian(1).poisson_subsampled(Fraction(1, 100)) * 20)
         owner.exact("all rows")
         other = ledger.account("sales", Unit.row(Neighbours.SUBSTITUTE), Budget(2))
-        other.charge("a coin", PrivacyLoss.response(Fraction(3, 4)))
+        other.charge("a coin", PrivacyLoss.randomized_response(Fraction(3, 4)))
         other.close()
 
 
