@@ -45,8 +45,8 @@ from typing import Any, TypeVar
 
 from hubbub.accounting import Budget
 from hubbub.engines.csv_rows import csv_format
-from hubbub.engines.data_identity import members, of_files
-from hubbub.engines.schema import Kind, bounds_of, keys_of
+from hubbub.engines.data_identity import expand_pattern, identify_files
+from hubbub.engines.schema import Kind, parse_bounds, parse_group_keys
 from hubbub.errors import HubbubError, InvalidInput
 from hubbub.numbers import parse_integer
 from hubbub.output_files import CONFIG_NAME, protect_paths
@@ -182,7 +182,7 @@ def read_config(path: str | Path) -> Config:
             f"{file} is not TOML", why=str(problem).removesuffix("."), fix="correct it; see docs/queries.md"
         ) from None
     facts = _Reader(file).facts(stated)
-    protect_paths(file, *(path for table in facts.tables for path in members(table.path)))
+    protect_paths(file, *(path for table in facts.tables for path in expand_pattern(table.path)))
     protect_paths(*(path for path in (facts.ledger, facts.secret) if path and "://" not in path))
     return facts
 
@@ -224,7 +224,7 @@ class _Reader:
 
     def _refuse_both(self, tables: Sequence[TableConfig]) -> None:
         """No file is public and protected."""
-        known = [(table, of_files(members(table.path))) for table in tables]
+        known = [(table, identify_files(expand_pattern(table.path))) for table in tables]
         for public, files in known:
             for other, theirs in known:
                 if public.is_public and not other.is_public and files.meets(theirs):
@@ -362,7 +362,7 @@ class _Reader:
                 f"use one that ends in {', '.join(_ENDINGS)}",
             )
         full = str(self._file.parent / path)
-        there = members(full)
+        there = expand_pattern(full)
         if not there or not all(Path(each).is_file() for each in there):
             raise self._wrong(
                 f"{entry}.path",
@@ -376,7 +376,7 @@ class _Reader:
         if isinstance(ends, list) and all(
             isinstance(end, (int, Decimal)) and not isinstance(end, bool) for end in ends
         ):
-            return self._checked(entry, lambda: bounds_of(ends, column))
+            return self._checked(entry, lambda: parse_bounds(ends, column))
         raise self._wrong(
             entry, "is not a pair of numbers", "values are clamped between two", "write it as [0, 100]"
         )
@@ -404,7 +404,7 @@ class _Reader:
                 "they are of one column",
                 "list keys of one type",
             )
-        return self._checked(entry, lambda: keys_of(listed, column, kind or kinds[0]))
+        return self._checked(entry, lambda: parse_group_keys(listed, column, kind or kinds[0]))
 
     # The forms of entries
 

@@ -14,7 +14,7 @@ from hubbub.accounting import Budget
 from hubbub.accounting.budget import refuse_copy
 from hubbub.accounting.in_memory_account import InMemoryAccount
 from hubbub.config import parse_kind
-from hubbub.engines.engine import Engine, Source
+from hubbub.engines.engine import Engine, TableSource
 from hubbub.engines.schema import Table
 from hubbub.errors import InvalidInput, Refused
 from hubbub.escaping import escape
@@ -123,10 +123,10 @@ class Dataset:
             text=text,
             bounds=bounds,
             keys=keys,
-            of_public=self._engine.public_keys,
+            of_public=self._engine.distinct_values,
         )
         check_outputs(query)
-        self._engine.shown(query.rows)  # refuses what means something else on this engine
+        self._engine.compile(query.rows)  # refuses what means something else on this engine
         limits = ContributionBounds(
             _first(rows_per_unit, options.rows, self._limits.rows),
             _first(groups_per_unit, options.groups, self._limits.groups),
@@ -146,7 +146,7 @@ class Dataset:
             reports=bounding_report,
             allow_large_epsilon=allow_large_epsilon,
         )
-        return replace(plan, runner=self.run, show=self._engine.shown)
+        return replace(plan, runner=self.run, show=self._engine.compile)
 
     def run(
         self, plan: Plan, progress: Callable[[str], None] = lambda _: None, *, again: bool = False
@@ -209,7 +209,7 @@ class Dataset:
                 why="its noise would protect somebody else, or too little",
                 fix="plan it anew",
             )
-        self._engine.check()
+        self._engine.check_unchanged()
 
     def _answers(self, plan: Plan, progress: Callable[[str], None]) -> Result:
         with self._engine.snapshot():
@@ -369,7 +369,7 @@ def open(  # noqa: A001 - hubbub.open is its name
     if facts is None:
         given = _given(data, table, is_connection=connection is not None or _is_elsewhere(data))
         sources = {
-            name: Source(
+            name: TableSource(
                 rows,
                 kinds or None,
                 who.key,
@@ -384,7 +384,7 @@ def open(  # noqa: A001 - hubbub.open is its name
         sources = {}
         for declared in facts.named(_one(table)):
             more = facts.is_asked(declared)
-            sources[declared.name] = Source(
+            sources[declared.name] = TableSource(
                 declared.path,
                 {**declared.types, **(kinds if more else {})},
                 who.key if override and unit is not None and not declared.is_public else declared.unit,
@@ -406,7 +406,7 @@ def open(  # noqa: A001 - hubbub.open is its name
     if connection is None and not _is_elsewhere(data):
         refuse_declared(public or {})
     for name, rows in (public or {}).items():
-        sources[name] = Source(rows, is_public=True, **_text_files(quotes=quotes, encoding=encoding))
+        sources[name] = TableSource(rows, is_public=True, **_text_files(quotes=quotes, encoding=encoding))
     engine = _engine(data, sources, connection)
     refuse_both(engine, sources)
     people = population if population is not None else budget.population if budget is not None else None
@@ -424,7 +424,7 @@ def open(  # noqa: A001 - hubbub.open is its name
             fix='pass {account="visits"}',
         )
     dataset = ", ".join(protected)
-    places = {name: engine.place(name) for name in sources}
+    places = {name: engine.fingerprint(name) for name in sources}
     kept.refuse_public({name: engine.identity(name) for name in sources if name not in protected})
     owner = kept.account(
         account or protected[0],
@@ -463,7 +463,7 @@ def _text_files(*, quotes: bool | None, encoding: str | None) -> dict[str, Any]:
     return {"has_quotes": quotes is not False, "encoding": encoding or "utf-8"}
 
 
-def _origin(name: str, source: "Source", place: Any, *, is_named: bool) -> list[Any]:
+def _origin(name: str, source: "TableSource", place: Any, *, is_named: bool) -> list[Any]:
     """Which rows are meant and how they are read, as far as that can be said without looking at them.
 
     Rows that have no place are those that the owner names by a version, or else no others: of this opening.
@@ -549,7 +549,7 @@ def _is_spark(data: Any, name: str) -> bool:
     return kind.__module__.startswith("pyspark.sql.") and kind.__name__ == name
 
 
-def _engine(data: Any, sources: Mapping[str, Source], connection: Any) -> Engine:
+def _engine(data: Any, sources: Mapping[str, TableSource], connection: Any) -> Engine:
     """What holds the rows; each is imported only where it is used."""
     if _is_address(data):
         from hubbub.engines.postgres import PostgreSQL

@@ -12,10 +12,10 @@ from hubbub.errors import InvalidInput
 from hubbub.numbers import Number
 from hubbub.unit import Unit
 
-__all__ = ["Release", "Source"]
+__all__ = ["Release", "TableSource"]
 
 
-class Source(Protocol):
+class TableSource(Protocol):
     """What a release knows of the mechanism that made it."""
 
     @property
@@ -47,7 +47,7 @@ class Release:
 
     value: Any
     loss: PrivacyLoss
-    source: Source
+    source: TableSource
     unit: Unit
     asserted: bool
     """Whether the sensitivity is only a person's word."""

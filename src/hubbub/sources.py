@@ -8,8 +8,8 @@ from typing import Any
 
 from hubbub.accounting import Budget
 from hubbub.config import Config, TableConfig, read_config
-from hubbub.engines.data_identity import files_of, members, of_files
-from hubbub.engines.engine import Engine, Source
+from hubbub.engines.data_identity import expand_pattern, identify_files, list_files
+from hubbub.engines.engine import Engine, TableSource
 from hubbub.errors import InvalidInput, Refused
 from hubbub.ledger import Ledger
 from hubbub.output_files import CONFIG_NAME
@@ -42,7 +42,7 @@ def find_config(data: Any) -> Config | None:
         return replace(facts, account=facts.payer)
     if isinstance(data, Mapping) and not hasattr(data, "columns"):
         return _found_together(data)
-    declaring = _declaring(files_of(data))
+    declaring = _declaring(list_files(data))
     if not declaring:
         return None
     facts, table = declaring[0]
@@ -78,11 +78,11 @@ def _is_toml(rows: Any) -> bool:
 
 def _declaring(files: Sequence[str]) -> list[tuple[Config, TableConfig]]:
     """Each hubbub.toml that declares one of these files, with its table; nearest to the files first."""
-    ours = of_files(files)
+    ours = identify_files(files)
     out = []
     for path in dict.fromkeys(each for file in files for each in _beside(file)):
         facts = read_config(path)
-        known = [(table, of_files(members(table.path))) for table in facts.tables]
+        known = [(table, identify_files(expand_pattern(table.path))) for table in facts.tables]
         same = [table for table, files in known if files.meets(ours)]
         protected = [table for table in same if not table.is_public]
         is_whole = any(files.numbers >= ours.numbers for table, files in known if table in protected[:1])
@@ -107,7 +107,7 @@ def _beside(file: str) -> Iterator[Path]:
 def _refuse_others(facts: Config) -> None:
     """Refuse a table that is declared elsewhere too, and unlike here: all tables are opened together."""
     for table in facts.tables:
-        for other, declared in _declaring(members(table.path)):
+        for other, declared in _declaring(expand_pattern(table.path)):
             if not Path(other.file).samefile(facts.file):
                 _refuse_unlike(facts, table, other, declared)
 
@@ -198,7 +198,7 @@ def refuse_declared(public: Mapping[str, Any]) -> None:
             raise _both(name, f"{table.name} of {facts.file}")
 
 
-def refuse_both(engine: Engine, sources: Mapping[str, Source]) -> None:
+def refuse_both(engine: Engine, sources: Mapping[str, TableSource]) -> None:
     """Refuse rows that would be public and protected at once, by whatever names.
 
     Guarantee: no file, table, partition or object is opened as both.

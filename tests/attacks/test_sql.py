@@ -34,7 +34,7 @@ def asked_in(opened, text, unit="patient", *, bounds=BOUNDS, **given):
         asked, vectors, claimed = plan(), [], 0
         data = opened(list(rows), unit, bounds)
         for measure, measured in asked.measurements():
-            found = data._engine.aggregates(measured.sql, measured.key_sets)
+            found = data._engine.execute(measured.sql, measured.key_sets)
             dense = _dense(measured, found, asked.query.groups(), len(asked.query.keys))
             vectors.append(measure.vector(measured, dense))
             claimed += measured.sensitivity.l1

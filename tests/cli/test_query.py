@@ -220,7 +220,7 @@ def test_a_plan_runs_nothing_and_charges_nothing():
     with (
         mock.patch.object(Dataset, "run", side_effect=AssertionError),
         mock.patch.object(Dataset, "exact", side_effect=AssertionError),
-        mock.patch("hubbub.engines.duckdb.DuckDB.aggregates", side_effect=AssertionError),
+        mock.patch("hubbub.engines.duckdb.DuckDB.execute", side_effect=AssertionError),
     ):
         out = run("plan", *shlex.split(FIRST)[1:])
     assert out.code == 0, out.stderr

@@ -8,7 +8,7 @@ import hubbub as hb
 from attacks.test_sql import KEYS, rows_in
 from hubbub.accounting.in_memory_account import InMemoryAccount
 from hubbub.dataset import Dataset
-from hubbub.engines.engine import Source
+from hubbub.engines.engine import TableSource
 from hubbub.sql.query import ContributionBounds
 from sql.neighbours import World
 from sql.test_sensitivity import held
@@ -24,7 +24,7 @@ def opener(place):
     @cache
     def opened(key, low, high):
         unit = hb.Unit(key) if key else hb.Unit.row()
-        source = Source(table, unit=key, keys=KEYS, bounds={"cost": (low, high)})
+        source = TableSource(table, unit=key, keys=KEYS, bounds={"cost": (low, high)})
         return Dataset(
             place.engine({"visits": source}), unit, InMemoryAccount(), limits=ContributionBounds(1)
         )

@@ -25,8 +25,8 @@ import hubbub as hb
 from hubbub.engines import duckdb_catalog, duckdb_sources
 from hubbub.engines.csv_rows import LONGEST, check_plain, csv_format, read_batches
 from hubbub.engines.duckdb import DuckDB
-from hubbub.engines.engine import Source
-from hubbub.engines.schema import Kind, keys_of
+from hubbub.engines.engine import TableSource
+from hubbub.engines.schema import Kind, parse_group_keys
 from hubbub.errors import EngineFailed, InvalidInput
 
 NASTY = st.sampled_from(
@@ -289,7 +289,7 @@ def test_a_file_larger_than_the_memory_is_read(tmp_path):
     with mock.patch.object(
         DuckDB, "_lock", lambda self: (self._connection.execute("SET memory_limit = '80MB'"), real(self))
     ):
-        engine = DuckDB({"t": Source(path)})
+        engine = DuckDB({"t": TableSource(path)})
     engine._read_files()
     assert engine._connection.execute("SELECT COUNT(*), MAX(LENGTH(b)) FROM t").fetchone() == (8000, 48_000)
     [folder] = engine._connection.execute("SELECT current_setting('temp_directory')").fetchone()
@@ -640,7 +640,7 @@ def test_a_table_that_became_a_view_is_not_read():
 )
 def test_keys_finer_than_the_engine_are_refused(keys):
     with pytest.raises(InvalidInput, match="key"):
-        keys_of(keys, "t", Kind.TIMESTAMP)
+        parse_group_keys(keys, "t", Kind.TIMESTAMP)
 
 
 @pytest.mark.parametrize("key", [1e300, -(2.0**201), 2**53 + 1, float("inf")])
@@ -654,8 +654,8 @@ def test_moments_of_pandas_and_numpy_are_keys():
     moments = pd.date_range("2024-01-01", periods=3, freq="h")
     plain_keys = tuple(moment.to_pydatetime() for moment in moments)
     for given_keys in (moments, list(moments.to_numpy()), list(moments.to_numpy().astype("M8[s]"))):
-        found = keys_of(given_keys, "t", Kind.TIMESTAMP)
+        found = parse_group_keys(given_keys, "t", Kind.TIMESTAMP)
         assert found == plain_keys
         assert {type(key) for key in found} == {type(plain_keys[0])}
     days = moments.to_numpy().astype("M8[D]")[:1]
-    assert keys_of(list(days), "t", Kind.DATE) == (plain_keys[0].date(),)
+    assert parse_group_keys(list(days), "t", Kind.DATE) == (plain_keys[0].date(),)

@@ -9,7 +9,7 @@ import pytest
 import hubbub as hb
 from hubbub.accounting.in_memory_account import InMemoryAccount
 from hubbub.dataset import Dataset
-from hubbub.engines.engine import Source
+from hubbub.engines.engine import TableSource
 from hubbub.errors import InvalidInput, Unsupported
 from sql.neighbours import NUMBERS, WEIRD, World, case, databases, seeded
 from sql.test_expressions import CONSTANTS, EXPRESSIONS, nested, of_constants
@@ -60,14 +60,14 @@ def rows_of(seed, count):
 def opened(place, rows, unit):
     table = place.create("r", COLUMNS)
     place.put("r", COLUMNS, rows)
-    source = Source(table, unit=unit.key, bounds={"a": (-3, 100), "b": (0, 7.3)})
+    source = TableSource(table, unit=unit.key, bounds={"a": (-3, 100), "b": (0, 7.3)})
     return Dataset(place.engine({"r": source}), unit, InMemoryAccount())
 
 
 def counted(data, plan):
     """How many rows have which values of the keys."""
     measured = plan.weighing(plan.limits).candidates()
-    found = data._engine.aggregates(measured.sql, measured.key_sets)
+    found = data._engine.execute(measured.sql, measured.key_sets)
     named = "p" if "p0" in found else "k"  # public keys are places
     keys = [list(map(repr, found[f"{named}{place}"])) for place in range(len(plan.query.keys))]
     return Counter(dict(zip(zip(*keys, strict=True), found["u"].tolist(), strict=True)))
@@ -205,7 +205,7 @@ def check_subtle(places, other):
     for text, given in SUBTLE.items():
         first, second = (
             [
-                integers(data._engine.aggregates(measured.sql, measured.key_sets))
+                integers(data._engine.execute(measured.sql, measured.key_sets))
                 for _, measured in data.sql(
                     text, epsilon=1, **({} if "groups_per_unit" in given else {"rows_per_unit": 3}), **given
                 ).measurements()
@@ -239,7 +239,7 @@ def check_queries(places, other, count, seed, unit):
         rng = seeded("engines", seed, unit.key, number)
         try:
             asked = case(rng, one)
-            two.dataset._engine.shown(asked.plan.query.rows)
+            two.dataset._engine.compile(asked.plan.query.rows)
         except Unsupported:
             continue
         for name, rows in databases(rng, unit)[0].items():

@@ -8,8 +8,9 @@ import duckdb
 import pytest
 
 import hubbub as hb
-from hubbub.engines.engine import Source
-from hubbub.engines.schema import MANY, KeyList
+from hubbub.engines.engine import TableSource
+from hubbub.engines.schema import KEY_LIST_MIN_SIZE as MIN_SIZE
+from hubbub.engines.schema import KeyList
 from hubbub.errors import EngineFailed, InvalidInput, Unsupported
 from hubbub.sql.fingerprint import fingerprint
 from refusing import refused
@@ -18,13 +19,13 @@ ENGINES = ["DuckDB", "PostgreSQL", "Spark"]
 SURE = 2000
 """So large an ε that there is noise once in e^400 times."""
 COLUMNS = {"person": "BIGINT", "word": "VARCHAR", "number": "DOUBLE", "cost": "DOUBLE"}
-MORE = MANY + 5000
+MORE = MIN_SIZE + 5000
 WORDS = [f"w{place:05d}é" for place in range(MORE)]
 ROWS = [
     (1, WORDS[0], 0.0, 10.0),
     (2, WORDS[0], 1.0, 20.0),
-    (3, WORDS[MANY - 1], MANY - 1.0, 30.0),
-    (4, WORDS[MANY], MANY + 0.0, 40.0),
+    (3, WORDS[MIN_SIZE - 1], MIN_SIZE - 1.0, 30.0),
+    (4, WORDS[MIN_SIZE], MIN_SIZE + 0.0, 40.0),
     (5, WORDS[MORE - 1], MORE - 1.0, None),
     (6, None, None, 60.0),
     (7, "elsewhere", -1.0, 70.0),
@@ -40,7 +41,7 @@ def opened(request, places):
     who = hb.Unit("person")
 
     def make(**given):
-        source = Source(name, None, "person", bounds={"cost": (0, 64)}, **given)
+        source = TableSource(name, None, "person", bounds={"cost": (0, 64)}, **given)
         return hb.Dataset(
             place.engine({"t": source}),
             who,
@@ -73,21 +74,27 @@ def test_pieces_are_the_whole(opened):
     assert count == MORE + 1
     assert [row[0] for row in rows] == [*WORDS, None]
     there = {row[0]: round(row[1]) for row in rows if round(row[1])}
-    assert there == {WORDS[0]: 2, WORDS[MANY - 1]: 1, WORDS[MANY]: 1, WORDS[MORE - 1]: 1, None: 1}
+    assert there == {
+        WORDS[0]: 2,
+        WORDS[MIN_SIZE - 1]: 1,
+        WORDS[MIN_SIZE]: 1,
+        WORDS[MORE - 1]: 1,
+        None: 1,
+    }
 
 
 def test_several_keys_and_several_measures_are_taken_together(opened):
     data = opened()
     text = "SELECT word, number, COUNT(DISTINCT person) AS n, SUM(cost) AS c FROM t GROUP BY word, number"
-    words = [WORDS[0], "nobody's", WORDS[MANY]]
-    count, rows = exact(data, text, word=words, number=[*range(9000), MANY])
+    words = [WORDS[0], "nobody's", WORDS[MIN_SIZE]]
+    count, rows = exact(data, text, word=words, number=[*range(9000), MIN_SIZE])
     assert count == 3 * 9001
     assert rows[9002][:2] == ("nobody's", 1.0)
     there = [row for row in rows if round(row[2])]
     assert [(row[0], row[1], round(row[2])) for row in there] == [
         (WORDS[0], 0.0, 1),
         (WORDS[0], 1.0, 1),
-        (WORDS[MANY], MANY, 1),
+        (WORDS[MIN_SIZE], MIN_SIZE, 1),
     ]
     assert [round(row[5]) for row in there] == [10, 20, 40]
 
@@ -122,8 +129,8 @@ def test_an_engine_that_fails_is_charged_for(opened, monkeypatch):
                 yield piece
                 raise EngineFailed("lost", why="it was pulled", fix="put it back")
 
-    real = kind.pieces
-    monkeypatch.setattr(kind, "pieces", failing)
+    real = kind.execute_in_batches
+    monkeypatch.setattr(kind, "execute_in_batches", failing)
     with refused(EngineFailed, match="lost"):
         data.stream(plan)
     monkeypatch.undo()
@@ -136,13 +143,13 @@ def test_an_engine_that_gives_another_order_is_refused(opened, monkeypatch):
     data = opened()
     plan = data.sql("SELECT word, COUNT(*) AS n FROM t GROUP BY word", epsilon=1, keys={"word": WORDS})
     kind = type(data._engine)
-    real = kind.pieces
+    real = kind.execute_in_batches
 
     def backwards(engine, sql, key_sets):
         for piece in real(engine, sql, key_sets):
             yield {name: column[::-1] for name, column in piece.items()}
 
-    monkeypatch.setattr(kind, "pieces", backwards)
+    monkeypatch.setattr(kind, "execute_in_batches", backwards)
     with refused(EngineFailed, match="another order"):
         data.stream(plan)
 
@@ -152,14 +159,14 @@ def test_a_group_that_comes_twice_is_refused(opened, monkeypatch):
     data = opened()
     plan = data.sql("SELECT word, COUNT(*) AS n FROM t GROUP BY word", epsilon=1, keys={"word": WORDS[:9]})
     kind = type(data._engine)
-    real = kind.pieces
+    real = kind.execute_in_batches
 
     def twice(engine, sql, key_sets):
         for piece in real(engine, sql, key_sets):
             yield piece
             yield piece
 
-    monkeypatch.setattr(kind, "pieces", twice)
+    monkeypatch.setattr(kind, "execute_in_batches", twice)
     with refused(EngineFailed, match="another order"):
         data.stream(plan)
 
@@ -326,18 +333,22 @@ def test_a_ledger_charges_a_stream_each_time(visits, tmp_path):
 
 
 def test_many_keys_are_what_they_were():
-    texts = [f"k{place}" for place in range(3 * MANY)]
-    held = KeyList.of([texts[:5], [*texts[5:], None]], are_texts=True)
+    texts = [f"k{place}" for place in range(3 * MIN_SIZE)]
+    held = KeyList.from_batches([texts[:5], [*texts[5:], None]], are_texts=True)
     assert list(held) == [*texts, None]
-    assert (held[0], held[-1], held[MANY - 1 : MANY + 2]) == ("k0", None, texts[MANY - 1 : MANY + 2])
-    assert held == KeyList.of([[*texts, None]], are_texts=True)
-    assert held != KeyList.of([[None, *texts]], are_texts=True)
+    assert (held[0], held[-1], held[MIN_SIZE - 1 : MIN_SIZE + 2]) == (
+        "k0",
+        None,
+        texts[MIN_SIZE - 1 : MIN_SIZE + 2],
+    )
+    assert held == KeyList.from_batches([[*texts, None]], are_texts=True)
+    assert held != KeyList.from_batches([[None, *texts]], are_texts=True)
     assert held.is_distinct()
-    assert not KeyList.of([texts, ["k7"]], are_texts=True).is_distinct()
+    assert not KeyList.from_batches([texts, ["k7"]], are_texts=True).is_distinct()
     # Of Python's, these two have the same hash.
     assert hash(-1.0) == hash(-2.0)
-    assert KeyList.of([[-1.0, -2.0]], are_texts=False).is_distinct()
-    assert not KeyList.of([[-1.0, -2.0, -1.0]], are_texts=False).is_distinct()
+    assert KeyList.from_batches([[-1.0, -2.0]], are_texts=False).is_distinct()
+    assert not KeyList.from_batches([[-1.0, -2.0, -1.0]], are_texts=False).is_distinct()
 
 
 @pytest.mark.parametrize("wrong", [[*WORDS, WORDS[3]], [*WORDS, 7.0], [*WORDS, "a\0b"], [None, *WORDS, None]])

@@ -9,7 +9,7 @@ import hubbub as hb
 from engines.test_same_integers import counted, integers
 from hubbub.accounting.in_memory_account import InMemoryAccount
 from hubbub.dataset import Dataset
-from hubbub.engines.engine import Source
+from hubbub.engines.engine import TableSource
 
 ENGINES = ("DuckDB", "PostgreSQL", "Spark")
 WHOLE = ["0", "1", "-1", "7", "127", "-128", None]
@@ -85,7 +85,9 @@ def opened(place, unit, columns, bounds=None, given=None):
     table = place.create("y", columns)
     place.put("y", columns, rows() if given is None else given)
     known = dict.fromkeys(("i2", "i8", "h", "n4", "f4"), (-1000, 1000)) if bounds is None else bounds
-    return Dataset(place.engine({"y": Source(table, unit=unit.key, bounds=known)}), unit, InMemoryAccount())
+    return Dataset(
+        place.engine({"y": TableSource(table, unit=unit.key, bounds=known)}), unit, InMemoryAccount()
+    )
 
 
 @pytest.fixture(scope="module")
@@ -158,7 +160,7 @@ def measured(data, text):
     plan = data.sql(text, epsilon=1, rows_per_unit=3, **MEASURED.get(text, {}))
     weighing = plan.weighing(plan.limits)
     asked = [each.measurement(weighing) for each in plan.measures]
-    return [integers(data._engine.aggregates(each.sql, each.key_sets)) for each in asked]
+    return [integers(data._engine.execute(each.sql, each.key_sets)) for each in asked]
 
 
 @pytest.mark.parametrize("text", MEASURED)
@@ -313,7 +315,7 @@ def test_settings_of_PostgreSQL_do_not_matter(by_row, places):
     from hubbub.engines.postgres import PostgreSQL
 
     listed = "%20".join(f"-c%20{name}%3D{value.replace('/', '%2F')}" for name, value in PG_SETTINGS.items())
-    engine = PostgreSQL(f"{place.address}?options={listed}", {"y": Source(table)})
+    engine = PostgreSQL(f"{place.address}?options={listed}", {"y": TableSource(table)})
     check_settings(by_row("DuckDB"), Dataset(engine, hb.Unit.row(), InMemoryAccount()))
 
 
@@ -354,7 +356,7 @@ def test_settings_of_Spark_do_not_matter(by_row, session, settings):
     place.put("y", types_in("Spark"), rows())
     for name, value in settings.items():
         other.conf.set(name, value)
-    data = Dataset(place.engine({"y": Source(table)}), hb.Unit.row(), InMemoryAccount())
+    data = Dataset(place.engine({"y": TableSource(table)}), hb.Unit.row(), InMemoryAccount())
     check_settings(by_row("DuckDB"), data)
 
 

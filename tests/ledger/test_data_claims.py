@@ -194,7 +194,7 @@ def test_rows_in_memory_are_known_by_their_account(tmp_path):
 @pytest.mark.parametrize("tells", [True, False])
 def test_a_new_version_at_the_same_path_is_the_same_rows(tmp_path, monkeypatch, tells):
     if not tells:
-        monkeypatch.setattr(data_identity, "made_at", lambda *_: None)
+        monkeypatch.setattr(data_identity, "read_birth_time", lambda *_: None)
     paths = {name: csv(tmp_path, f"{name}.csv") for name in "ab"}
     for day in range(5):
         for name, path in paths.items():
@@ -206,10 +206,10 @@ def test_a_new_version_at_the_same_path_is_the_same_rows(tmp_path, monkeypatch, 
 @pytest.mark.parametrize("tells", [True, False])
 def test_a_file_that_was_renamed_is_new_by_the_owner_s_word_at_most(tmp_path, monkeypatch, tells):
     if not tells:
-        monkeypatch.setattr(data_identity, "made_at", lambda *_: None)
+        monkeypatch.setattr(data_identity, "read_birth_time", lambda *_: None)
     path = csv(tmp_path, "a.csv")
-    if tells and data_identity.made_at(path, path.stat()) is None:
-        monkeypatch.setattr(data_identity, "made_at", lambda *_: "then")
+    if tells and data_identity.read_birth_time(path, path.stat()) is None:
+        monkeypatch.setattr(data_identity, "read_birth_time", lambda *_: "then")
     opened(tmp_path, path, table="a").close()
     path.rename(tmp_path / "b.csv")
     with pytest.raises(Refused, match="paid for by the account 'a'" if tells else "does not know"):
@@ -222,7 +222,7 @@ def test_a_hard_link_is_the_same_file_whether_or_not_it_is_known_when_it_was_mad
     tmp_path, monkeypatch, tells
 ):
     if not tells:
-        monkeypatch.setattr(data_identity, "made_at", lambda *_: None)
+        monkeypatch.setattr(data_identity, "read_birth_time", lambda *_: None)
     path = csv(tmp_path, "a.csv")
     opened(tmp_path, path, table="a").close()
     os.link(path, tmp_path / "b.csv")
@@ -361,12 +361,12 @@ def test_an_arrow_dataset_is_its_files(tmp_path):
     local = pyarrow.fs.SubTreeFileSystem(str(tmp_path), pyarrow.fs.LocalFileSystem())
     one = pyarrow.dataset.dataset("a.csv", format="csv", filesystem=local)
     both = pyarrow.dataset.dataset([one, pyarrow.dataset.dataset(tmp_path / "b.csv", format="csv")])
-    known = [data_identity.of_files([tmp_path / name]) for name in ("a.csv", "b.csv")]
-    assert [each.meets(data_identity.of_files(data_identity.files_of(one))) for each in known] == [
+    known = [data_identity.identify_files([tmp_path / name]) for name in ("a.csv", "b.csv")]
+    assert [each.meets(data_identity.identify_files(data_identity.list_files(one))) for each in known] == [
         True,
         False,
     ]
-    assert [each.meets(data_identity.of_files(data_identity.files_of(both))) for each in known] == [
+    assert [each.meets(data_identity.identify_files(data_identity.list_files(both))) for each in known] == [
         True,
         True,
     ]

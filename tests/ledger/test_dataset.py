@@ -47,7 +47,7 @@ def ask(data, text=QUESTION, epsilon=0.1):
 
 def counting(data):
     """Counts how often the engine is asked."""
-    return mock.patch.object(data._engine, "aggregates", wraps=data._engine.aggregates)
+    return mock.patch.object(data._engine, "execute", wraps=data._engine.execute)
 
 
 def test_a_question_is_charged_once_and_answered_the_same_for_ever(ledger):
@@ -163,7 +163,7 @@ def test_nothing_is_read_that_is_not_charged_and_what_fails_stays_charged(ledger
     with counting(data) as engine, pytest.raises(BudgetExceeded):
         ask(data, epsilon=2)
     assert engine.call_count == 0
-    with mock.patch.object(data._engine, "aggregates", side_effect=RuntimeError), pytest.raises(EngineFailed):
+    with mock.patch.object(data._engine, "execute", side_effect=RuntimeError), pytest.raises(EngineFailed):
         ask(data)
     assert data.account.spent.epsilon == Fraction(1, 10)
     with counting(data) as engine, pytest.raises(EngineFailed, match="the run failed after it was charged"):
@@ -248,7 +248,7 @@ def test_an_answer_that_another_analyst_has_costs_her_budget_and_not_the_total(l
 def test_an_exact_look_is_recorded_before_it_is_taken_and_is_only_the_owner_s(ledger):
     data = opened(ledger)
     plan = data.sql(QUESTION, epsilon=0.1)
-    with mock.patch.object(data._engine, "aggregates", side_effect=RuntimeError), pytest.raises(RuntimeError):
+    with mock.patch.object(data._engine, "execute", side_effect=RuntimeError), pytest.raises(RuntimeError):
         data.exact(plan)
     *_, entry = data.account.entries()
     assert (entry.kind, entry.body) == ("exact", {"what": QUESTION})

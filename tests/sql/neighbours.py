@@ -9,7 +9,7 @@ import numpy as np
 
 from hubbub.accounting.in_memory_account import InMemoryAccount
 from hubbub.dataset import Dataset
-from hubbub.engines.engine import Source
+from hubbub.engines.engine import TableSource
 from hubbub.errors import InvalidInput
 from hubbub.sql.executor import BINS, _dense
 from hubbub.sql.query import ContributionBounds
@@ -63,9 +63,9 @@ class World:
         names = {name: place.create(name, COLUMNS) for name in ("t", "s")}
         public = place.create("p", {"g": "VARCHAR", "w": "DOUBLE"})
         place.put("p", {"g": "VARCHAR", "w": "DOUBLE"}, PUBLIC)
-        protected = Source(names["t"], unit=unit.key, bounds={name: BOUNDS[name] for name in "hxy"})
+        protected = TableSource(names["t"], unit=unit.key, bounds={name: BOUNDS[name] for name in "hxy"})
         sources = {"t": protected, "s": replace(protected, rows=names["s"])}
-        sources["p"] = Source(public, is_public=True, bounds={"w": BOUNDS["w"]})
+        sources["p"] = TableSource(public, is_public=True, bounds={"w": BOUNDS["w"]})
         return cls(place, Dataset(place.engine(sources), unit, InMemoryAccount()))
 
     def put(self, name, rows):
@@ -88,7 +88,7 @@ class World:
         over_all = replace(plan.weighing(ContributionBounds(rows)), query=replace(plan.query, keys=()))
         for place in plan.autos:
             asked[f"bounds {place}"] = over_all.magnitudes(place)
-        run = self.dataset._engine.aggregates
+        run = self.dataset._engine.execute
         return {name: (each, run(each.sql, each.key_sets)) for name, each in asked.items()}
 
 

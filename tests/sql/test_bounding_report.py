@@ -45,7 +45,7 @@ def plan_of(data, what, keys, **limits):
 
 def counts(data, plan):
     measured = plan.weighing(plan.limits).above()
-    found = data._engine.aggregates(measured.sql, measured.key_sets)
+    found = data._engine.execute(measured.sql, measured.key_sets)
     return [int(found["m0"][0]), int(found["m1"][0])], measured.sensitivity
 
 

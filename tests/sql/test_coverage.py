@@ -72,7 +72,7 @@ def asked(what, keys, bounding):
         # A smaller tree, so that thousands of them are quickly drawn.
         measure = replace(given, depth=2) if isinstance(given, Quantiles) else given
         measured = measure.measurement(weighing)
-        exact = engine.aggregates(measured.sql, measured.key_sets)
+        exact = engine.execute(measured.sql, measured.key_sets)
         vector = measure.vector(measured, _dense(measured, exact, groups, len(plan.query.keys)))
         found.append((measure, measured, vector))
     return plan, groups, found
@@ -309,7 +309,7 @@ def test_an_interval_covers_the_values_themselves_wherever_they_sit_on_the_grid(
         for given in plan.measures:
             measure = replace(given, depth=2) if isinstance(given, Quantiles) else given
             measured = measure.measurement(plan.weighing(plan.limits))
-            exact = data._engine.aggregates(measured.sql, measured.key_sets)
+            exact = data._engine.execute(measured.sql, measured.key_sets)
             found.append((measure, measured, measure.vector(measured, _dense(measured, exact, [()], 0))))
         _, _, low, high, _ = released(plan, [()], found, RELEASES)
         truth = float(ON_THE_GRID[what](moments_of(BADLY[name])))
@@ -359,7 +359,7 @@ def test_an_interval_covers_values_far_from_zero_in_a_narrow_range(name):
     plan = data.sql(f"SELECT {what} AS a FROM t", epsilon=20, **how)
     [measure] = plan.measures
     measured = measure.measurement(plan.weighing(plan.limits))
-    exact = data._engine.aggregates(measured.sql, measured.key_sets)
+    exact = data._engine.execute(measured.sql, measured.key_sets)
     table = measure.vector(measured, _dense(measured, exact, [()], 0)).reshape(1, -1)
     read = measure.reader(table, measured, plan.noise(measured.sensitivity))(0, Fraction(19, 20))
     low, high = map(Fraction, bounds)

@@ -191,7 +191,7 @@ def test_an_engine_that_fails_says_nothing_and_the_charge_stands(tmp_path):
         plan.run()
     assert "people" not in str(caught.value)
     assert not data.account.receipts  # that it is gone is seen before the charge
-    with mock.patch.object(data._engine, "check"), pytest.raises(EngineFailed) as caught:
+    with mock.patch.object(data._engine, "check_unchanged"), pytest.raises(EngineFailed) as caught:
         plan.run()
     assert "people" not in str(caught.value)
     assert len(data.account.receipts) == 1

@@ -10,7 +10,7 @@ from sqlglot import exp
 
 import hubbub as hb
 from hubbub.engines.duckdb import DuckDB
-from hubbub.engines.engine import Source
+from hubbub.engines.engine import TableSource
 from hubbub.errors import InvalidInput, Unsupported
 from hubbub.sql.expressions import _BUILDERS, compile_expression
 from hubbub.sql.scalar_types import Scope
@@ -202,7 +202,7 @@ def test_nor_can_it_where_they_are_nested_in_many_ways(data, seed):
 
 @pytest.mark.parametrize("text", ALL)
 def test_it_depends_on_its_own_row_alone(connection, text):
-    engine = DuckDB({"r": Source("r", unit="u")}, connection)
+    engine = DuckDB({"r": TableSource("r", unit="u")}, connection)
     scope = Scope({"r": engine.tables["r"].columns})
     sql = compile_expression(sqlglot.parse_one(text, read="duckdb"), scope).sql.sql("duckdb")
     run = engine._connection.execute

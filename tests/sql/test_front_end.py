@@ -26,7 +26,7 @@ def opened(rows=ROWS, unit="patient", **given):
 def integers(data, text, **given):
     """The exact integers of a query, and what it claims."""
     plan = data.sql(text, **{"epsilon": 1, **given})
-    return [data._engine.aggregates(m.sql, m.key_sets) for _, m in plan.measurements()]
+    return [data._engine.execute(m.sql, m.key_sets) for _, m in plan.measurements()]
 
 
 # Privacy: one person would have moved more than was claimed, or have shown in an error.

@@ -5,7 +5,7 @@ import pytest
 
 import hubbub as hb
 from hubbub.engines.duckdb import DuckDB
-from hubbub.engines.engine import Source
+from hubbub.engines.engine import TableSource
 from hubbub.errors import InvalidInput, Refused, Unsupported
 from refusing import refused
 
@@ -33,9 +33,11 @@ def opened(connection, unit):
     from hubbub.accounting.in_memory_account import InMemoryAccount
     from hubbub.dataset import Dataset
 
-    sources = {name: Source(name, unit=unit.key) for name in ("visits", "people")}
+    sources = {name: TableSource(name, unit=unit.key) for name in ("visits", "people")}
     return Dataset(
-        DuckDB({**sources, "towns": Source("towns", is_public=True)}, connection), unit, InMemoryAccount()
+        DuckDB({**sources, "towns": TableSource("towns", is_public=True)}, connection),
+        unit,
+        InMemoryAccount(),
     )
 
 
@@ -264,8 +266,8 @@ def test_units_of_two_types_do_not_meet():
     connection.execute("CREATE TABLE a AS SELECT 1::BIGINT AS u; CREATE TABLE b AS SELECT 'one' AS u")
     connection.execute("CREATE TABLE c AS SELECT 2::INTEGER AS u")
     with refused(InvalidInput, match="unit's column"):
-        DuckDB({name: Source(name, unit="u") for name in "ab"}, connection)
-    DuckDB({name: Source(name, unit="u") for name in "ac"}, connection)
+        DuckDB({name: TableSource(name, unit="u") for name in "ab"}, connection)
+    DuckDB({name: TableSource(name, unit="u") for name in "ac"}, connection)
 
 
 def test_texts_are_equal_where_their_bytes_are():

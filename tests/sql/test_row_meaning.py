@@ -14,7 +14,7 @@ import sqlglot
 from sqlglot import exp
 
 from hubbub.engines.duckdb import DuckDB
-from hubbub.engines.engine import Source
+from hubbub.engines.engine import TableSource
 from hubbub.errors import HubbubError
 from hubbub.sql.expressions import _BUILDERS, compile_expression
 from hubbub.sql.scalar_types import Scope
@@ -179,7 +179,7 @@ def plain(value):
 
 def both(connection, text):
     """What it is here, and what DuckDB says of it."""
-    engine = DuckDB({"r": Source("r", unit="u")}, connection)
+    engine = DuckDB({"r": TableSource("r", unit="u")}, connection)
     scope = Scope({"r": engine.tables["r"].columns})
     sql = compile_expression(sqlglot.parse_one(text, read="duckdb"), scope).sql.sql("duckdb")
     ours = engine._connection.execute(f"SELECT {sql} FROM r ORDER BY u").fetchall()

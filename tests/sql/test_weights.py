@@ -110,7 +110,7 @@ def test_sums_are_of_products_that_are_exact(neighbour):
     connection.executemany("INSERT INTO t VALUES (?, ?)", rows)
     data = hb.open(connection, table="t", unit="u", bounds={"x": (-most, most)}, rows_per_unit=limit)
     [(_, measured)] = data.sql("SELECT SUM(x) AS n FROM t", epsilon=1).measurements()
-    [found] = data._engine.aggregates(measured.sql, measured.key_sets)["m0"].tolist()
+    [found] = data._engine.execute(measured.sql, measured.key_sets)["m0"].tolist()
     counts = {unit: sum(unit == other for other, _ in rows) for unit, _ in rows}
     weight = {unit: min(2**WEIGHT_BITS, (limit * 2**WEIGHT_BITS) // n) for unit, n in counts.items()}
     total = sum(weight[unit] * x for unit, x in rows)

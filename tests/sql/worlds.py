@@ -73,13 +73,15 @@ def opened(tables: dict[str, list[tuple]], unit: hb.Unit) -> Dataset:
     )
     wanted = ["visits"] if unit.key is None else ["visits", "people"]
     from hubbub.engines.duckdb import DuckDB
-    from hubbub.engines.engine import Source
+    from hubbub.engines.engine import TableSource
 
     sources = {
-        name: Source(name, None, unit.key, bounds=_known(BOUNDS, _MADE[name]), keys=_known(KEYS, _MADE[name]))
+        name: TableSource(
+            name, None, unit.key, bounds=_known(BOUNDS, _MADE[name]), keys=_known(KEYS, _MADE[name])
+        )
         for name in wanted
     }
-    sources["towns"] = Source("towns", is_public=True, bounds={"size": BOUNDS["size"]})
+    sources["towns"] = TableSource("towns", is_public=True, bounds={"size": BOUNDS["size"]})
     return Dataset(DuckDB(sources, connection), unit, hb.dataset.InMemoryAccount())
 
 
@@ -126,7 +128,7 @@ def moves_too_far(plan: Plan, worlds: Worlds) -> str | None:
     is_added = plan.unit.neighbours is Neighbours.ADD_REMOVE
     pair = worlds.one, worlds.without if is_added else worlds.instead
     for name, (measure, measured) in _measurements(plan).items():
-        found = [world._engine.aggregates(measured.sql, measured.key_sets) for world in pair]
+        found = [world._engine.execute(measured.sql, measured.key_sets) for world in pair]
         one, other = _vectors(plan, measure, measured, found)
         moved = [abs(int(a) - int(b)) for a, b in zip(one[one != other], other[one != other], strict=True)]
         claimed = measured.sensitivity

@@ -13,7 +13,7 @@ import typer
 from hubbub.cli.options import above_zero, allowed, counted, number
 from hubbub.cli.terminal import say, words
 from hubbub.config import ROW, parse_keys, parse_kind, read_config, read_key_texts
-from hubbub.engines.schema import Column, Kind, Table, bounds_of, keys_of
+from hubbub.engines.schema import Column, Kind, Table, parse_bounds, parse_group_keys
 from hubbub.errors import HubbubError, InvalidInput
 from hubbub.escaping import escape
 from hubbub.output_files import CONFIG_NAME, write_declaration
@@ -66,10 +66,10 @@ def init(
 
 def _schema(file: Path, encoding: str) -> Table:
     from hubbub.engines.duckdb import DuckDB
-    from hubbub.engines.engine import Source
+    from hubbub.engines.engine import TableSource
 
     name = file.stem
-    engine = DuckDB({name: Source(file, encoding=encoding)})
+    engine = DuckDB({name: TableSource(file, encoding=encoding)})
     engine.close()
     return engine.tables[name]
 
@@ -194,13 +194,13 @@ def _ends(text: str, name: str) -> str:
     if not colon:
         raise InvalidInput("there is no colon", why="there are two ends", fix="write 0:100, or nothing")
     ends = [_decimal(end, f"an end of {name}", least=None) for end in (low, high)]
-    bounds_of([number(end, name) for end in ends], name)
+    parse_bounds([number(end, name) for end in ends], name)
     return f"[{', '.join(ends)}]"
 
 
 def _listed(text: str, name: str, kind: Kind, folder: Path) -> str:
     texts = read_key_texts(text, name, folder)
-    values = keys_of(parse_keys(texts, name, kind), name, kind)
+    values = parse_group_keys(parse_keys(texts, name, kind), name, kind)
     if text.startswith("@"):
         return _quoted(text)
     return f"[{', '.join(_quoted(value) if kind is Kind.TEXT else str(value) for value in values)}]"

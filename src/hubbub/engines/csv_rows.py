@@ -28,7 +28,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from hubbub.engines.schema import is_text
+from hubbub.engines.schema import is_valid_text
 from hubbub.errors import InvalidInput
 
 __all__ = [
@@ -145,7 +145,7 @@ def read_header(path: Path, how: CsvFormat) -> tuple[str, ...]:
         names = tuple((field or b"").decode(how.encoding).strip() for field in fields.taken())
     except UnicodeDecodeError:
         raise _no_header() from None
-    if not has_ended or not any(names) or not all(is_text(name) and "\r" not in name for name in names):
+    if not has_ended or not any(names) or not all(is_valid_text(name) and "\r" not in name for name in names):
         raise _no_header()
     return names
 

@@ -10,7 +10,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-__all__ = ["DataIdentity", "files_of", "made_at", "members", "of_database", "of_files"]
+__all__ = [
+    "DataIdentity",
+    "expand_pattern",
+    "identify_database_table",
+    "identify_files",
+    "list_files",
+    "read_birth_time",
+]
 
 Name = tuple[str, ...]
 _AT_FDCWD = -100
@@ -38,18 +45,18 @@ class DataIdentity:
         return bool(self.names & other.names or self.numbers & other.numbers)
 
 
-def members(path: str | Path) -> list[str]:
+def expand_pattern(path: str | Path) -> list[str]:
     """The files that a path or a pattern means, in order."""
     text = str(path)
     return sorted(glob.glob(text)) if glob.has_magic(text) else [text]  # noqa: PTH207 - a text, as written
 
 
-def of_files(paths: Iterable[str | Path]) -> DataIdentity:
+def identify_files(paths: Iterable[str | Path]) -> DataIdentity:
     """Files: by their real paths, and by their numbers on the disk."""
     return _known((("file", os.path.realpath(path)), str(path), ()) for path in paths)
 
 
-def of_database(path: str | Path, *table: str) -> DataIdentity:
+def identify_database_table(path: str | Path, *table: str) -> DataIdentity:
     """A table in a database's file."""
     return _known([(("duckdb", os.path.realpath(path), *table), str(path), table)])
 
@@ -62,7 +69,7 @@ def _known(found: Iterable[tuple[Name, str, Name]]) -> DataIdentity:
             stated = Path(path).stat()
         except OSError:  # whether it can be read is for the engine to say
             continue
-        made = made_at(path, stated)
+        made = read_birth_time(path, stated)
         # The device's own number may change when the machine starts anew.
         number = ("number", str(stated.st_ino), made or f"on {stated.st_dev}", *table)
         numbers.add(number)
@@ -71,7 +78,7 @@ def _known(found: Iterable[tuple[Name, str, Name]]) -> DataIdentity:
     return DataIdentity(frozenset(names), frozenset(numbers), frozenset(certain))
 
 
-def made_at(path: str | Path, stated: os.stat_result) -> str | None:
+def read_birth_time(path: str | Path, stated: os.stat_result) -> str | None:
     """When a file was made, if the system tells: a number of a file that was removed is given to the next."""
     told = getattr(stated, "st_birthtime", None)
     if told is not None:
@@ -85,13 +92,13 @@ def made_at(path: str | Path, stated: os.stat_result) -> str | None:
     return None
 
 
-def files_of(rows: Any) -> list[str]:
+def list_files(rows: Any) -> list[str]:
     """The files of a path, a pattern or an Arrow dataset; none where rows are elsewhere."""
     if isinstance(rows, (str, Path)):
-        return members(rows)
+        return expand_pattern(rows)
     if not type(rows).__module__.startswith("pyarrow."):
         return []
     base = getattr(getattr(rows, "filesystem", None), "base_path", "")
     own = [os.path.join(base, path) for path in getattr(rows, "files", ())]  # noqa: PTH118 - texts
-    parts = [path for part in getattr(rows, "children", ()) for path in files_of(part)]
+    parts = [path for part in getattr(rows, "children", ()) for path in list_files(part)]
     return [path for path in own if Path(path).is_file()] + parts

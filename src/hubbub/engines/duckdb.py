@@ -21,8 +21,7 @@ from numpy.typing import NDArray
 from sqlglot import exp
 
 from hubbub.engines.csv_rows import csv_format
-from hubbub.engines.data_identity import DataIdentity, of_database, of_files
-from hubbub.engines.data_identity import files_of as all_files_of
+from hubbub.engines.data_identity import DataIdentity, identify_database_table, identify_files, list_files
 from hubbub.engines.duckdb_catalog import check_catalog, cursor_of, table_named
 from hubbub.engines.duckdb_sources import (
     CSV,
@@ -30,18 +29,33 @@ from hubbub.engines.duckdb_sources import (
     Csv,
     check_same,
     encoded,
-    files_of,
     framed,
     identity,
     parquet,
     private_folder,
+    resolve_files,
 )
 from hubbub.engines.duckdb_sources import Identity as State
 from hubbub.engines.duckdb_sources import name as _name
 from hubbub.engines.duckdb_sources import text as _text
-from hubbub.engines.engine import ANEW, Columns, Source, Turn, as_keys, distinct_keys, types_of
-from hubbub.engines.schema import UNIT, Key, Kind, Table, in_pieces
-from hubbub.engines.total_functions import LEAST_MOMENT, SQL_NAMES, as_declared, finite, within, within_years
+from hubbub.engines.engine import (
+    RETRY_HINT,
+    RecordBatch,
+    SnapshotLock,
+    TableSource,
+    as_keys,
+    query_distinct_values,
+    resolve_kinds,
+)
+from hubbub.engines.schema import UNIT, Key, Kind, Table, split_into_batches
+from hubbub.engines.total_functions import (
+    MIN_DATETIME,
+    SQL_TYPES,
+    clamp_finite,
+    convert_kind,
+    in_window,
+    restrict_years,
+)
 from hubbub.errors import EngineFailed, HubbubError, InvalidInput
 from hubbub.noise.entropy import random_bytes
 from hubbub.output_files import protect_paths
@@ -88,11 +102,11 @@ class DuckDB:
     dialect = "duckdb"
 
     def __init__(
-        self, sources: Mapping[str, Source], connection: duckdb.DuckDBPyConnection | None = None
+        self, sources: Mapping[str, TableSource], connection: duckdb.DuckDBPyConnection | None = None
     ) -> None:
         self._is_ours = connection is None
         self._busy = threading.Lock()  # a connection has one open result
-        self._turn = Turn()  # and one open transaction
+        self._snapshot_lock = SnapshotLock()  # and one open transaction
         self._kept: list[Any] = [connection]
         self._files: dict[str, State] = {}
         self._unread: dict[str, Csv] = {}
@@ -122,16 +136,18 @@ class DuckDB:
         except duckdb.Error as problem:
             raise _cannot_open(problem) from None
 
-    def aggregates(self, sql: exp.Expr, key_sets: Mapping[str, Sequence[Key]]) -> Columns:
+    def execute(self, sql: exp.Expr, key_sets: Mapping[str, Sequence[Key]]) -> RecordBatch:
         """Run one query; see `Engine`."""
         with self.snapshot():
-            return self._asked(self.shown(sql), key_sets)
+            return self._asked(self.compile(sql), key_sets)
 
-    def pieces(self, sql: exp.Expr, key_sets: Mapping[str, Sequence[Key]]) -> Generator[Columns]:
+    def execute_in_batches(
+        self, sql: exp.Expr, key_sets: Mapping[str, Sequence[Key]]
+    ) -> Generator[RecordBatch]:
         """Run one query into a table that goes to disk where it is too large; see `Engine`."""
         with self.snapshot():
             answer = f"temp.{_name(f'_answer_{random_bytes(4).hex()}')}"
-            self._asked(f"CREATE TEMP TABLE {answer} AS {self.shown(sql)}", key_sets)
+            self._asked(f"CREATE TEMP TABLE {answer} AS {self.compile(sql)}", key_sets)
             try:
                 # Of rows that are not committed the first has a very high number.
                 [first] = self._asked(f"SELECT COALESCE(MIN(rowid), 0) AS m0 FROM {answer}", {})["m0"]
@@ -146,7 +162,7 @@ class DuckDB:
                 with self._busy, suppress(duckdb.Error):
                     self._connection.execute(f"DROP TABLE IF EXISTS {answer}")
 
-    def _asked(self, text: str, key_sets: Mapping[str, Sequence[Key]]) -> Columns:
+    def _asked(self, text: str, key_sets: Mapping[str, Sequence[Key]]) -> RecordBatch:
         with self._busy:
             try:
                 self._read_files()
@@ -166,11 +182,11 @@ class DuckDB:
         dates = {name for name, kind, *_ in description if str(kind).upper() == "DATE"}
         return {name: _column(name, values, is_date=name in dates) for name, values in found.items()}
 
-    def public_keys(self, table: str, column: str) -> Sequence[Key]:
+    def distinct_values(self, table: str, column: str) -> Sequence[Key]:
         """The different values of a column of a public table; see `Engine`."""
-        return distinct_keys(self, table, column)
+        return query_distinct_values(self, table, column)
 
-    def place(self, table: str) -> Any:
+    def fingerprint(self, table: str) -> Any:
         """The path of a file, or of a database and the table; what a public one holds. See `Engine`."""
         if not self.tables[table].is_public:
             return self._places[table]
@@ -187,7 +203,7 @@ class DuckDB:
         """Files by their paths and numbers, tables by their database; a view has none. See `Engine`."""
         return self._identities[table]
 
-    def check(self) -> None:
+    def check_unchanged(self) -> None:
         """Whether files, or a person's tables and what is beside them, are as they were; see `Engine`."""
         check_same(self._files)
         if not self._is_ours:
@@ -196,11 +212,11 @@ class DuckDB:
 
     def snapshot(self) -> AbstractContextManager[None]:
         """One state of a person's tables for all steps; files are as they are. See `Engine`."""
-        return self._own_state() if self._is_ours else self._turn.around(self._transaction)
+        return self._own_state() if self._is_ours else self._snapshot_lock.hold(self._transaction)
 
     @contextmanager
     def _own_state(self) -> Iterator[None]:
-        self.check()
+        self.check_unchanged()
         yield
 
     @contextmanager
@@ -222,7 +238,7 @@ class DuckDB:
                     raise EngineFailed(
                         "a table is not as it was when it was opened",
                         why="its columns or their types have changed, and the plan was made for the old ones",
-                        fix=f"open it again and plan anew; {ANEW}",
+                        fix=f"open it again and plan anew; {RETRY_HINT}",
                     )
         except duckdb.Error:
             raise _failed() from None
@@ -238,7 +254,7 @@ class DuckDB:
             self._connection.execute(f"CREATE OR REPLACE TEMP VIEW {_name(_RAW + name)} AS {query}")
             del self._unread[name]
 
-    def shown(self, sql: exp.Expr) -> str:
+    def compile(self, sql: exp.Expr) -> str:
         """The SQL as DuckDB reads it."""
         return sql.sql("duckdb")
 
@@ -248,7 +264,7 @@ class DuckDB:
 
     # Opening
 
-    def _opened(self, name: str, source: Source) -> Table:
+    def _opened(self, name: str, source: TableSource) -> Table:
         if name.lower().startswith(_RESERVED):
             raise InvalidInput(
                 f"a table is named {name}",
@@ -266,7 +282,9 @@ class DuckDB:
                 why="of times of day and milliseconds one value could make every query fail",
                 fix="write timestamps in microseconds",
             )
-        kinds = types_of(name, {column: _kind(sql_type) for column, sql_type in types.items()}, source.types)
+        kinds = resolve_kinds(
+            name, {column: _kind(sql_type) for column, sql_type in types.items()}, source.types
+        )
         table = Table.of(
             name, kinds, unit=source.unit, bounds=source.bounds, keys=source.keys, is_public=source.is_public
         )
@@ -282,7 +300,9 @@ class DuckDB:
             parts.append(
                 f"{self._unit(column, types[column], kinds[column], bytewise[column])} AS {_name(UNIT)}"
             )
-        where = "" if source.window is None else f" WHERE {within(source.window, table, read).sql('duckdb')}"
+        where = (
+            "" if source.window is None else f" WHERE {in_window(source.window, table, read).sql('duckdb')}"
+        )
         self._connection.execute(
             f"CREATE TEMP VIEW {_name(name)} AS SELECT {', '.join(parts)} FROM {raw}{where}"
         )
@@ -307,7 +327,7 @@ class DuckDB:
             return _written_whole(known)
         return known + (bytewise if is_text else "")
 
-    def _raw(self, name: str, source: Source) -> tuple[str, tuple[str, ...]]:
+    def _raw(self, name: str, source: TableSource) -> tuple[str, tuple[str, ...]]:
         """The rows as they are, in DuckDB's words; and the columns that no query may touch."""
         rows = source.rows
         if isinstance(rows, (str, Path)) and not self._is_ours:
@@ -315,10 +335,10 @@ class DuckDB:
             parts = table_named(self._connection, [part.strip('"') for part in str(rows).split(".")])
             place = self._in_database(parts)
             self._places[name] = place
-            self._identities[name] = DataIdentity() if place is None else of_database(*place[1:])
+            self._identities[name] = DataIdentity() if place is None else identify_database_table(*place[1:])
             return ".".join(_name(part) for part in parts), ()
-        self._identities[name] = of_files(all_files_of(rows))
-        protect_paths(*all_files_of(rows))
+        self._identities[name] = identify_files(list_files(rows))
+        protect_paths(*list_files(rows))
         if isinstance(rows, (str, Path)):
             self._places[name] = ["file", os.path.realpath(rows)]
             return self._file(name, str(rows), source)
@@ -358,8 +378,8 @@ class DuckDB:
         path, schema, table, *_ = meant[0]
         return ["duckdb", os.path.realpath(path), schema, table]
 
-    def _file(self, name: str, path: str, source: Source) -> tuple[str, tuple[str, ...]]:
-        paths = files_of(path)
+    def _file(self, name: str, path: str, source: TableSource) -> tuple[str, tuple[str, ...]]:
+        paths = resolve_files(path)
         self._files |= {each: identity(each) for each in paths}
         if Path(paths[0]).suffix.lower() not in CSV:
             return parquet(self._connection, paths, name)
@@ -383,7 +403,7 @@ class DuckDB:
                 "TIMESTAMP" if hasattr(next(key for key in keys if key is not None), "hour") else "DATE"
             )
         self._connection.execute(f"CREATE TEMP TABLE {_name(name)} (key {sql_type}, place INTEGER)")
-        for number, piece in enumerate(in_pieces(keys, _KEYS)):
+        for number, piece in enumerate(split_into_batches(keys, _KEYS)):
             places = np.arange(len(piece), dtype=np.int32) + number * _KEYS
             self._key_rows(name, piece, places, kind)
 
@@ -434,7 +454,7 @@ def _cast(column: str, sql_type: str, kind: Kind) -> exp.Expr:
             why="the engine cannot write every value of that type as a text",
             fix="leave its type out: such a column can be counted, or be the unit",
         )
-    return as_declared(_read(column, sql_type), known, kind, column)
+    return convert_kind(_read(column, sql_type), known, kind, column)
 
 
 def _read(column: str, sql_type: str) -> exp.Expr:
@@ -449,7 +469,7 @@ def _read(column: str, sql_type: str) -> exp.Expr:
             # Digit by digit: else what is beyond 2^53 would be rounded twice.
             name = as_text
         double = exp.TryCast(this=name, to=exp.DataType.build("DOUBLE"))
-        return double if base in _NUMBERS else finite(double)
+        return double if base in _NUMBERS else clamp_finite(double)
     if base in {"TIMESTAMP WITH TIME ZONE", "TIMESTAMPTZ_NS"}:
         if base == "TIMESTAMPTZ_NS":
             name = exp.TryCast(this=name, to=exp.DataType.build("TIMESTAMPTZ"))
@@ -458,10 +478,10 @@ def _read(column: str, sql_type: str) -> exp.Expr:
         ends = [int((end - _EPOCH) / timedelta(microseconds=1)) for end in (datetime.min, datetime.max)]  # noqa: DTZ901
         inside = exp.Between(this=micros, low=_plain(ends[0]), high=_plain(ends[1]))
         return exp.Case(ifs=[exp.If(this=inside, true=exp.func("make_timestamp", micros.copy()))])
-    if known in LEAST_MOMENT:
-        is_plain = base == SQL_NAMES[known]
-        to = exp.DataType.build(SQL_NAMES[known])
-        return within_years(name if is_plain else exp.TryCast(this=name, to=to), known)
+    if known in MIN_DATETIME:
+        is_plain = base == SQL_TYPES[known]
+        to = exp.DataType.build(SQL_TYPES[known])
+        return restrict_years(name if is_plain else exp.TryCast(this=name, to=to), known)
     return name
 
 
@@ -501,7 +521,7 @@ def _failed() -> EngineFailed:
     return EngineFailed(
         "the engine could not run the query",
         why="its own message may hold data, so it is not shown",
-        fix=f"see that the file is still there and as declared; {ANEW}",
+        fix=f"see that the file is still there and as declared; {RETRY_HINT}",
     )
 
 

@@ -16,7 +16,7 @@ import duckdb
 import numpy as np
 
 from hubbub.engines.csv_rows import CsvFormat, PlainCsv, check_plain, read_batches, read_header
-from hubbub.engines.engine import ANEW
+from hubbub.engines.engine import RETRY_HINT
 from hubbub.errors import EngineFailed, InvalidInput
 
 __all__ = [
@@ -26,13 +26,13 @@ __all__ = [
     "Identity",
     "check_same",
     "encoded",
-    "files_of",
     "framed",
     "identity",
     "name",
     "parquet",
     "private_folder",
     "refuse_alike",
+    "resolve_files",
     "text",
 ]
 
@@ -400,7 +400,7 @@ def text(text: str) -> str:
     return "'" + text.replace("'", "''") + "'"
 
 
-def files_of(path: str) -> list[str]:
+def resolve_files(path: str) -> list[str]:
     """The files that a path or a pattern means, each once, all of one kind."""
     is_pattern = glob.has_magic(path) and not Path(path).is_file()
     paths = sorted(glob.glob(path)) if is_pattern else [path]  # noqa: PTH207 - a text, as typed
@@ -442,7 +442,7 @@ def check_same(known: dict[str, Identity]) -> None:
         raise EngineFailed(
             "a file is not as it was when it was opened",
             why="its header, its types and its lines were looked at then",
-            fix=f"open it again; {ANEW}",
+            fix=f"open it again; {RETRY_HINT}",
         )
 
 

@@ -16,23 +16,23 @@ from hubbub.errors import InvalidInput
 from hubbub.unit import Window
 
 __all__ = [
-    "ANEW",
-    "Columns",
+    "RETRY_HINT",
     "Engine",
-    "Source",
-    "Turn",
+    "RecordBatch",
+    "SnapshotLock",
+    "TableSource",
     "as_keys",
-    "distinct_keys",
-    "types_of",
-    "whole",
+    "concatenate_batches",
+    "query_distinct_values",
+    "resolve_kinds",
 ]
 
-Columns = Mapping[str, NDArray[Any]]
+RecordBatch = Mapping[str, NDArray[Any]]
 """What comes back: by name, integers as int64, keys as objects (None where there is none)."""
 
 
 @dataclass(frozen=True)
-class Source:
+class TableSource:
     """Where a table's rows are, and what is declared of it."""
 
     rows: Any
@@ -61,23 +61,25 @@ class Engine(Protocol):
     def tables(self) -> Mapping[str, Table]:
         """What is public of its tables."""
 
-    def aggregates(self, sql: exp.Expr, key_sets: Mapping[str, Sequence[Key]]) -> Columns:
+    def execute(self, sql: exp.Expr, key_sets: Mapping[str, Sequence[Key]]) -> RecordBatch:
         """Run one query and give back its columns.
 
         `key_sets` are public lists that it joins by name, each a table with the columns `key` and
         `place`, its number from 0. An error of the engine is raised as one of ours that holds no data.
         """
 
-    def pieces(self, sql: exp.Expr, key_sets: Mapping[str, Sequence[Key]]) -> Generator[Columns]:
+    def execute_in_batches(
+        self, sql: exp.Expr, key_sets: Mapping[str, Sequence[Key]]
+    ) -> Generator[RecordBatch]:
         """As `aggregates`, some rows at a time in the query's order; never all of them are held here.
 
         Who does not read to the end must close it: an engine may be busy with it till then.
         """
 
-    def public_keys(self, table: str, column: str) -> Sequence[Key]:
+    def distinct_values(self, table: str, column: str) -> Sequence[Key]:
         """The different values of a column of a public table, in order; None last, if it is one."""
 
-    def place(self, table: str) -> Any:
+    def fingerprint(self, table: str) -> Any:
         """Where a table's rows are, as JSON can hold it: no others are there. None where they have no place.
 
         Of a protected table nothing of the rows is in it; of a public one what its rows are may be.
@@ -86,10 +88,10 @@ class Engine(Protocol):
     def identity(self, table: str) -> DataIdentity:
         """By what a table's rows are known, under whatever name; nothing of the rows is in it."""
 
-    def shown(self, sql: exp.Expr) -> str:
+    def compile(self, sql: exp.Expr) -> str:
         """The SQL as this engine reads it; raises `Unsupported` where it would not mean the same here."""
 
-    def check(self) -> None:
+    def check_unchanged(self) -> None:
         """Refuse rows that are known not to be those that were opened: before anything is charged."""
 
     def snapshot(self) -> AbstractContextManager[None]:
@@ -99,11 +101,11 @@ class Engine(Protocol):
         """Let go of the rows."""
 
 
-ANEW = "ask then with {again=True}, for another charge: what was charged stays charged"
+RETRY_HINT = "ask then with {again=True}, for another charge: what was charged stays charged"
 """What helps after a failure: with a ledger it is what comes out whenever the same is asked."""
 
 
-class Turn:
+class SnapshotLock:
     """One at a time; who is inside may enter again, and only the outermost begins and ends."""
 
     def __init__(self) -> None:
@@ -111,13 +113,13 @@ class Turn:
         self._is_inside = False
 
     @contextmanager
-    def around(self, state: Callable[[], AbstractContextManager[None]]) -> Iterator[None]:
+    def hold(self, snapshot: Callable[[], AbstractContextManager[None]]) -> Iterator[None]:
         """Inside of a state, which is entered if nobody has."""
         with self._busy:
             if self._is_inside:
                 yield
                 return
-            with state():
+            with snapshot():
                 self._is_inside = True
                 try:
                     yield
@@ -134,14 +136,14 @@ def as_keys(column: NDArray[Any]) -> NDArray[Any]:
     return np.asarray(column, dtype=object)
 
 
-def whole(pieces: Generator[Columns]) -> Columns:
+def concatenate_batches(pieces: Generator[RecordBatch]) -> RecordBatch:
     """All pieces in one; there is always one, though it may have no rows."""
     with closing(pieces):
         listed = list(pieces)
     return {name: np.concatenate([piece[name] for piece in listed]) for name in listed[0]}
 
 
-def distinct_keys(engine: Engine, table: str, column: str) -> Sequence[Key]:
+def query_distinct_values(engine: Engine, table: str, column: str) -> Sequence[Key]:
     """The different values of a column of a public table, in order; None last, if it is one."""
     known = engine.tables[table]
     assert known.is_public
@@ -151,14 +153,14 @@ def distinct_keys(engine: Engine, table: str, column: str) -> Sequence[Key]:
     # Texts are ordered byte by byte, on every engine.
     asked = asked.order_by(exp.Ordered(this=exp.column("k0"), nulls_first=False))
     kind = known.find(column).kind
-    with closing(engine.pieces(asked, {})) as found:
+    with closing(engine.execute_in_batches(asked, {})) as found:
         pieces = (piece["k0"].tolist() for piece in found)
         if kind in {Kind.TEXT, Kind.NUMBER}:
-            return KeyList.of(pieces, are_texts=kind is Kind.TEXT)
+            return KeyList.from_batches(pieces, are_texts=kind is Kind.TEXT)
         return [key for piece in pieces for key in piece]
 
 
-def types_of(
+def resolve_kinds(
     table: str, found: Mapping[str, Kind], declared: Mapping[str, Kind] | None
 ) -> Mapping[str, Kind]:
     """The kind of each column: as declared, or as it was found in the schema."""

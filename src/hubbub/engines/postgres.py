@@ -18,16 +18,24 @@ from sqlglot import exp
 
 from hubbub.engines.data_identity import DataIdentity
 from hubbub.engines.dialect import Translations, is_wide, names_of, refused_here, translate
-from hubbub.engines.engine import ANEW, Columns, Source, Turn, distinct_keys, types_of, whole
-from hubbub.engines.schema import UNIT, Key, Kind, Table, in_pieces
+from hubbub.engines.engine import (
+    RETRY_HINT,
+    RecordBatch,
+    SnapshotLock,
+    TableSource,
+    concatenate_batches,
+    query_distinct_values,
+    resolve_kinds,
+)
+from hubbub.engines.schema import UNIT, Key, Kind, Table, split_into_batches
 from hubbub.engines.total_functions import (
-    LEAST_MOMENT,
-    SQL_NAMES,
-    as_declared,
-    finite,
+    MIN_DATETIME,
+    SQL_TYPES,
+    clamp_finite,
+    convert_kind,
+    in_window,
     number_literal,
-    within,
-    within_years,
+    restrict_years,
 )
 from hubbub.errors import EngineFailed, HubbubError, InvalidInput
 
@@ -131,9 +139,9 @@ class PostgreSQL:
     name = "PostgreSQL"
     dialect = "postgres"
 
-    def __init__(self, address: str, sources: Mapping[str, Source]) -> None:
+    def __init__(self, address: str, sources: Mapping[str, TableSource]) -> None:
         self._address = address
-        self._turn = Turn()
+        self._snapshot_lock = SnapshotLock()
         self._connection: Any = None
         self._connect()
         self._scans: dict[str, _Scan] = {}
@@ -149,13 +157,15 @@ class PostgreSQL:
             raise _failed(problem) from None
         self.tables: Mapping[str, Table] = tables
 
-    def aggregates(self, sql: exp.Expr, key_sets: Mapping[str, Sequence[Key]]) -> Columns:
+    def execute(self, sql: exp.Expr, key_sets: Mapping[str, Sequence[Key]]) -> RecordBatch:
         """Run one query; see `Engine`."""
-        return whole(self.pieces(sql, key_sets))
+        return concatenate_batches(self.execute_in_batches(sql, key_sets))
 
-    def pieces(self, sql: exp.Expr, key_sets: Mapping[str, Sequence[Key]]) -> Generator[Columns]:
+    def execute_in_batches(
+        self, sql: exp.Expr, key_sets: Mapping[str, Sequence[Key]]
+    ) -> Generator[RecordBatch]:
         """Run one query, and give its rows out a piece at a time; see `Engine`."""
-        text, given = _with_keys(self.shown(sql), key_sets)
+        text, given = _with_keys(self.compile(sql), key_sets)
         with self.snapshot():
             try:
                 yield from self._fetched(text, given, names_of(sql))
@@ -164,11 +174,11 @@ class PostgreSQL:
             except Exception as problem:  # noqa: BLE001
                 raise _failed(problem) from None
 
-    def public_keys(self, table: str, column: str) -> Sequence[Key]:
+    def distinct_values(self, table: str, column: str) -> Sequence[Key]:
         """The different values of a column of a public table; see `Engine`."""
-        return distinct_keys(self, table, column)
+        return query_distinct_values(self, table, column)
 
-    def place(self, table: str) -> Any:
+    def fingerprint(self, table: str) -> Any:
         """The cluster by its own number, the database, the table; see `Engine`."""
         return ["postgresql", *self._found(_CLUSTER)[0], self._scans[table].name]
 
@@ -192,16 +202,16 @@ class PostgreSQL:
                 raise _failed(problem) from None
         return found
 
-    def shown(self, sql: exp.Expr) -> str:
+    def compile(self, sql: exp.Expr) -> str:
         """The SQL as PostgreSQL reads it; see `Engine`."""
         return translate(sql, _FORMS, {name: scan.sql for name, scan in self._scans.items()}, "postgres")
 
-    def check(self) -> None:
+    def check_unchanged(self) -> None:
         """Nothing is known before the snapshot; see `Engine`."""
 
     def snapshot(self) -> AbstractContextManager[None]:
         """One snapshot for all that is asked inside; see `Engine`."""
-        return self._turn.around(self._transaction)
+        return self._snapshot_lock.hold(self._transaction)
 
     @contextmanager
     def _transaction(self) -> Iterator[None]:
@@ -265,7 +275,7 @@ class PostgreSQL:
         except Exception as problem:  # noqa: BLE001
             raise _failed(problem) from None
 
-    def _fetched(self, text: str, given: list[Any], names: Sequence[str]) -> Iterator[Columns]:
+    def _fetched(self, text: str, given: list[Any], names: Sequence[str]) -> Iterator[RecordBatch]:
         """The columns of an answer, a piece at a time."""
         import psycopg
 
@@ -288,7 +298,7 @@ class PostgreSQL:
             raise EngineFailed(
                 "a table is not as it was when it was opened",
                 why="its columns or their types have changed, and the plan was made for the old ones",
-                fix=f"open it again and plan anew; {ANEW}",
+                fix=f"open it again and plan anew; {RETRY_HINT}",
             )
 
     # Opening
@@ -314,11 +324,11 @@ class PostgreSQL:
             raise EngineFailed(
                 "a table is not there, or may not be read",
                 why="nothing can be asked about it",
-                fix=f"see that it exists, and GRANT SELECT on it; {ANEW}",
+                fix=f"see that it exists, and GRANT SELECT on it; {RETRY_HINT}",
             )
         return tuple(row[:3] for row in found), found[0][3:]
 
-    def _opened(self, name: str, source: Source) -> Table:
+    def _opened(self, name: str, source: TableSource) -> Table:
         if not isinstance(source.rows, str):
             raise InvalidInput(
                 f"rows are of type {type(source.rows).__name__}, which is not in the database",
@@ -341,7 +351,7 @@ class PostgreSQL:
         found = {
             column: _KINDS.get(typed, Kind.TEXT if of == "e" else Kind.OPAQUE) for column, typed, of in types
         }
-        kinds = types_of(name, found, source.types)
+        kinds = resolve_kinds(name, found, source.types)
         table = Table.of(
             name, kinds, unit=source.unit, bounds=source.bounds, keys=source.keys, is_public=source.is_public
         )
@@ -351,11 +361,11 @@ class PostgreSQL:
             known, made = found[column], _read(column, typed, of)
             if known is Kind.OPAQUE and kinds[column] is not Kind.OPAQUE:
                 known, made = Kind.TEXT, _short(_spelled(made))
-            read[column] = as_declared(made, known, kinds[column], column)
+            read[column] = convert_kind(made, known, kinds[column], column)
         for column, made in read.items():
             sql = sql.select(exp.alias_(made, column, quoted=True))
         if source.window is not None:
-            sql = sql.where(within(source.window, table, read))
+            sql = sql.where(in_window(source.window, table, read))
         unit = None
         if source.unit is not None:
             column = table.find(source.unit).name
@@ -382,7 +392,7 @@ def _read(column: str, typed: str, of: str) -> exp.Expr:
     """The column as the kind that its type is; no value can make it fail."""
     name = exp.column(exp.to_identifier(column, quoted=True))
     kind = _KINDS.get(typed, Kind.TEXT if of == "e" else Kind.OPAQUE)
-    cast = exp.Cast(this=name, to=exp.DataType.build(SQL_NAMES[kind]))
+    cast = exp.Cast(this=name, to=exp.DataType.build(SQL_TYPES[kind]))
     if kind is Kind.OPAQUE or typed == "bool":
         return name
     if of == "e":
@@ -390,13 +400,13 @@ def _read(column: str, typed: str, of: str) -> exp.Expr:
     if typed == "numeric":
         return _of_digits(name)
     if typed in {"float4", "float8"}:
-        return finite(cast)
+        return clamp_finite(cast)
     if typed == "timestamptz":
         zone = exp.AtTimeZone(this=name, zone=exp.Literal.string("UTC"))
-        return within_years(zone, kind)
+        return restrict_years(zone, kind)
     if kind is Kind.TEXT:
         return _short(cast)
-    return within_years(name, kind) if kind in LEAST_MOMENT else cast
+    return restrict_years(name, kind) if kind in MIN_DATETIME else cast
 
 
 def _spelled(name: exp.Expr) -> exp.Expr:
@@ -480,7 +490,7 @@ def _array(keys: Sequence[Key], typed: str) -> Any:
     if number is None:
         return list(keys)
     made = bytearray(struct.pack("!iiIii", 1, int(None in keys), number, len(keys), 1))
-    for piece in in_pieces(keys, _CHUNK):
+    for piece in split_into_batches(keys, _CHUNK):
         made += b"".join(map(_encoded, piece))
     return _Array(made)
 
@@ -538,7 +548,7 @@ def _failed(problem: Exception, what: str = "the engine could not run the query"
     why, fix = known.get(
         state, lost if is_lost else ("its own message may hold data", "see the server's log")
     )
-    return EngineFailed(what, why=why, fix=f"{fix}; {ANEW}")
+    return EngineFailed(what, why=why, fix=f"{fix}; {RETRY_HINT}")
 
 
 # How PostgreSQL writes what means something else there

@@ -17,27 +17,27 @@ from hubbub.errors import InvalidInput
 from hubbub.numbers import parse_rational
 
 __all__ = [
-    "MANY",
-    "RANGE",
+    "KEY_LIST_MIN_SIZE",
+    "TABLE_MAGNITUDE",
     "UNIT",
     "Bounds",
     "Column",
     "Key",
     "KeyList",
     "Kind",
-    "Size",
+    "Magnitude",
     "Table",
-    "bounds_of",
-    "in_pieces",
-    "is_text",
-    "is_usable",
-    "key_of",
-    "keys_of",
+    "are_bounds_usable",
+    "is_valid_text",
+    "parse_bounds",
+    "parse_group_key",
+    "parse_group_keys",
+    "split_into_batches",
 ]
 
 Key = str | float | bool | date | datetime | None
 """A value of a group key: public, as it is shown. None stands for rows without."""
-MANY = 1 << 16
+KEY_LIST_MIN_SIZE = 1 << 16
 """From so many on, keys are held in a `KeyList`; fewer in a tuple."""
 
 
@@ -45,10 +45,10 @@ MANY = 1 << 16
 class KeyList(Sequence[Key]):
     """Texts, or numbers, and None among them: each is made when it is looked at.
 
-    >>> keys = KeyList.of([["a", "bcd"], [None, "é"]], are_texts=True)
+    >>> keys = KeyList.from_batches([["a", "bcd"], [None, "é"]], are_texts=True)
     >>> len(keys), keys[1], keys[1:], None in keys
     (4, 'bcd', ['bcd', None, 'é'], True)
-    >>> list(KeyList.of([[1.0, None]], are_texts=False))
+    >>> list(KeyList.from_batches([[1.0, None]], are_texts=False))
     [1.0, None]
     """
 
@@ -61,12 +61,12 @@ class KeyList(Sequence[Key]):
         """The places of None."""
 
     @classmethod
-    def of(cls, pieces: Iterable[Sequence[Key]], *, are_texts: bool) -> "KeyList":
+    def from_batches(cls, batches: Iterable[Sequence[Key]], *, are_texts: bool) -> "KeyList":
         """Keys that come a piece at a time."""
         held, lengths = bytearray(), [np.empty(0, np.int64)]
         missing: list[int] = []
         count = 0
-        for piece in pieces:
+        for piece in batches:
             if None in piece:
                 missing += [count + place for place, key in enumerate(piece) if key is None]
             count += len(piece)
@@ -106,7 +106,7 @@ class KeyList(Sequence[Key]):
         return found
 
     def __iter__(self) -> Iterator[Key]:
-        for piece in in_pieces(self, MANY):
+        for piece in split_into_batches(self, KEY_LIST_MIN_SIZE):
             yield from piece
 
     def __contains__(self, key: object) -> bool:
@@ -135,7 +135,7 @@ class KeyList(Sequence[Key]):
         return len(set(unclear)) == len(unclear)
 
 
-def in_pieces(keys: Sequence[Key], size: int) -> Iterator[Sequence[Key]]:
+def split_into_batches(keys: Sequence[Key], size: int) -> Iterator[Sequence[Key]]:
     """So many at a time."""
     return (keys[start : start + size] for start in range(0, len(keys), size))
 
@@ -150,9 +150,9 @@ UNIT = "_unit"
 """The column that carries the unit through every sub-query: nobody else may use its name."""
 
 Bounds = tuple[Fraction, Fraction]
-Size = tuple[int, int]
+Magnitude = tuple[int, int]
 """Of a number: it is 0, or between 2^low and 2^high in size."""
-RANGE: Size = (-1074, 200)
+TABLE_MAGNITUDE: Magnitude = (-1074, 200)
 """The size of every number that comes from a table: none is smaller than doubles have."""
 _LARGEST = 2.0**200
 """Of a number in a table: what is beyond is this."""
@@ -189,7 +189,7 @@ class Column:
     """The public table and column it comes from: its values are then all that there can be."""
     is_outer: bool = False
     """Whether it is NULL in rows besides, which an outer join found nothing for."""
-    size: Size = RANGE
+    size: Magnitude = TABLE_MAGNITUDE
     """Of numbers."""
 
 
@@ -232,10 +232,10 @@ class Table:
         columns = {column.name: column for column in table.columns}
         for given, limits in (bounds or {}).items():
             column = table.find(given)
-            columns[column.name] = replace(columns[column.name], bounds=bounds_of(limits, given))
+            columns[column.name] = replace(columns[column.name], bounds=parse_bounds(limits, given))
         for given, values in (keys or {}).items():
             column = table.find(given)
-            listed = keys_of(values, given, column.kind)
+            listed = parse_group_keys(values, given, column.kind)
             columns[column.name] = replace(columns[column.name], keys=listed, is_complete=False)
         if unit is not None:
             column = table.find(unit)
@@ -259,10 +259,10 @@ def unknown_column(name: str, where: str, there: Iterable[str]) -> InvalidInput:
     )
 
 
-def bounds_of(given: Any, name: str) -> Bounds:
+def parse_bounds(given: Any, name: str) -> Bounds:
     """Bounds as exact numbers: low below high.
 
-    >>> bounds_of((0, 5000), "cost")
+    >>> parse_bounds((0, 5000), "cost")
     (Fraction(0, 1), Fraction(5000, 1))
     """
     if not isinstance(given, Sequence) or isinstance(given, str) or len(given) != 2:
@@ -272,7 +272,7 @@ def bounds_of(given: Any, name: str) -> Bounds:
             fix=f"pass them as {{bounds={name}=0:100}}",
         )
     bounds = parse_rational(given[0], f"low of {name}"), parse_rational(given[1], f"high of {name}")
-    if not is_usable(bounds):
+    if not are_bounds_usable(bounds):
         raise InvalidInput(
             f"the bounds of {name} are not in order, beyond ±2^500, or too close to each other for doubles",
             why="between such bounds there is no sum that noise could protect",
@@ -281,7 +281,7 @@ def bounds_of(given: Any, name: str) -> Bounds:
     return bounds
 
 
-def is_usable(bounds: Bounds) -> bool:
+def are_bounds_usable(bounds: Bounds) -> bool:
     """Whether doubles can be clamped between these bounds, and scaled by their distance."""
     low, high = bounds
     most = max(abs(low), abs(high))
@@ -291,7 +291,7 @@ def is_usable(bounds: Bounds) -> bool:
     return high - low >= max(most / 2**40, Fraction(1, 2**400))
 
 
-def is_text(text: str) -> bool:
+def is_valid_text(text: str) -> bool:
     """Whether every engine takes it: no zero character, no half of a surrogate pair."""
     try:
         text.encode()
@@ -300,14 +300,14 @@ def is_text(text: str) -> bool:
     return "\0" not in text
 
 
-def keys_of(given: Any, name: str, kind: Kind) -> Sequence[Key]:
+def parse_group_keys(given: Any, name: str, kind: Kind) -> Sequence[Key]:
     """Key values as they will be shown: distinct, all of the column's kind, or None for rows without.
 
     There may be ten millions of them: then they are read a piece at a time, and held in few bytes.
 
-    >>> keys_of(["North", "South"], "region", Kind.TEXT)
+    >>> parse_group_keys(["North", "South"], "region", Kind.TEXT)
     ('North', 'South')
-    >>> keys_of(range(3), "bin", Kind.NUMBER)
+    >>> parse_group_keys(range(3), "bin", Kind.NUMBER)
     (0.0, 1.0, 2.0)
     """
     if isinstance(given, (str, bytes)) or not isinstance(given, Iterable):
@@ -317,10 +317,10 @@ def keys_of(given: Any, name: str, kind: Kind) -> Sequence[Key]:
             fix="pass them as a list, or on the command line region=North,South",
         )
     rest = iter(given)
-    first = _checked(tuple(islice(rest, MANY)), name, kind)
+    first = _checked(tuple(islice(rest, KEY_LIST_MIN_SIZE)), name, kind)
     values: Sequence[Key] = first
-    if len(first) == MANY and kind in {Kind.TEXT, Kind.NUMBER}:
-        values = KeyList.of(_pieces(first, rest, name, kind), are_texts=kind is Kind.TEXT)
+    if len(first) == KEY_LIST_MIN_SIZE and kind in {Kind.TEXT, Kind.NUMBER}:
+        values = KeyList.from_batches(_pieces(first, rest, name, kind), are_texts=kind is Kind.TEXT)
         is_distinct = values.is_distinct()
     else:
         values = first + _checked(tuple(rest), name, kind)
@@ -336,18 +336,18 @@ def keys_of(given: Any, name: str, kind: Kind) -> Sequence[Key]:
 
 def _pieces(first: tuple[Key, ...], rest: Iterator[Any], name: str, kind: Kind) -> Iterator[tuple[Key, ...]]:
     yield first
-    while listed := tuple(islice(rest, MANY)):
+    while listed := tuple(islice(rest, KEY_LIST_MIN_SIZE)):
         yield _checked(listed, name, kind)
 
 
 def _checked(values: tuple[Any, ...], name: str, kind: Kind) -> tuple[Key, ...]:
-    return _plain(values, kind) or tuple(key_of(value, name, kind) for value in values)
+    return _plain(values, kind) or tuple(parse_group_key(value, name, kind) for value in values)
 
 
 def _plain(values: tuple[Any, ...], kind: Kind) -> tuple[Key, ...]:
     """The keys, all at once, if all are texts or all numbers of Python's: there may be 100,000; else none."""
     types = set(map(type, values))
-    if kind is Kind.TEXT and types == {str} and is_text("".join(values)):
+    if kind is Kind.TEXT and types == {str} and is_valid_text("".join(values)):
         return values
     if kind is Kind.NUMBER and types <= {int, float} and max(map(abs, values), default=0) <= _LARGEST:
         numbers = tuple(map(float, values))
@@ -357,7 +357,7 @@ def _plain(values: tuple[Any, ...], kind: Kind) -> tuple[Key, ...]:
     return ()
 
 
-def key_of(value: Any, name: str, kind: Kind) -> Key:
+def parse_group_key(value: Any, name: str, kind: Kind) -> Key:
     """One key value, as the engine holds it: of the kind's own Python type, and of no other.
 
     Two that differ here differ in the engine too; what is finer than its type is refused.
@@ -370,7 +370,7 @@ def key_of(value: Any, name: str, kind: Kind) -> Key:
             return moment
     elif hasattr(value, "item"):
         value = value.item()  # of numpy
-    if kind is Kind.TEXT and isinstance(value, str) and is_text(str.__str__(value)):
+    if kind is Kind.TEXT and isinstance(value, str) and is_valid_text(str.__str__(value)):
         return str.__str__(value)
     if kind is Kind.BOOLEAN and isinstance(value, bool):
         return value

@@ -22,16 +22,24 @@ from sqlglot import exp
 
 from hubbub.engines.data_identity import DataIdentity
 from hubbub.engines.dialect import Translations, is_wide, names_of, refused_here, translate
-from hubbub.engines.engine import ANEW, Columns, Source, Turn, distinct_keys, types_of, whole
-from hubbub.engines.schema import UNIT, Key, Kind, Table, in_pieces
+from hubbub.engines.engine import (
+    RETRY_HINT,
+    RecordBatch,
+    SnapshotLock,
+    TableSource,
+    concatenate_batches,
+    query_distinct_values,
+    resolve_kinds,
+)
+from hubbub.engines.schema import UNIT, Key, Kind, Table, split_into_batches
 from hubbub.engines.total_functions import (
     BIGINT,
     DOUBLE,
-    as_declared,
-    finite,
+    clamp_finite,
+    convert_kind,
+    in_window,
     number_literal,
-    within,
-    within_years,
+    restrict_years,
 )
 from hubbub.errors import EngineFailed, HubbubError, InvalidInput
 from hubbub.noise.entropy import random_bytes
@@ -87,9 +95,9 @@ class Spark:
     name = "Spark"
     dialect = "spark"
 
-    def __init__(self, session: Any, sources: Mapping[str, Source]) -> None:
+    def __init__(self, session: Any, sources: Mapping[str, TableSource]) -> None:
         self._session = session
-        self._turn = Turn()
+        self._snapshot_lock = SnapshotLock()
         self._before: dict[str, str | None] = {}
         self._token = random_bytes(4).hex()
         self._scans: dict[str, _Scan] = {}
@@ -100,14 +108,16 @@ class Spark:
                 tables[name] = self._opened(name, source)
         self.tables: Mapping[str, Table] = tables
 
-    def aggregates(self, sql: exp.Expr, key_sets: Mapping[str, Sequence[Key]]) -> Columns:
+    def execute(self, sql: exp.Expr, key_sets: Mapping[str, Sequence[Key]]) -> RecordBatch:
         """Run one query; see `Engine`."""
-        return whole(self.pieces(sql, key_sets))
+        return concatenate_batches(self.execute_in_batches(sql, key_sets))
 
-    def pieces(self, sql: exp.Expr, key_sets: Mapping[str, Sequence[Key]]) -> Generator[Columns]:
+    def execute_in_batches(
+        self, sql: exp.Expr, key_sets: Mapping[str, Sequence[Key]]
+    ) -> Generator[RecordBatch]:
         """Run one query, and give its rows out a piece at a time; see `Engine`."""
         views = {name: f"_hubbub_{self._token}{name}" for name in key_sets}
-        text = self.shown(sql.transform(lambda node: _through_view(node, views)))
+        text = self.compile(sql.transform(lambda node: _through_view(node, views)))
         with self.snapshot(), _quietly():
             try:
                 for name, keys in key_sets.items():
@@ -117,11 +127,11 @@ class Spark:
                 for view in views.values():
                     self._dropped(view)
 
-    def public_keys(self, table: str, column: str) -> Sequence[Key]:
+    def distinct_values(self, table: str, column: str) -> Sequence[Key]:
         """The different values of a column of a public table; see `Engine`."""
-        return distinct_keys(self, table, column)
+        return query_distinct_values(self, table, column)
 
-    def place(self, table: str) -> Any:
+    def fingerprint(self, table: str) -> Any:
         """None: what a name means is the session's, and a data frame has none. See `Engine`."""
         del table
 
@@ -130,17 +140,17 @@ class Spark:
         del table
         return DataIdentity()
 
-    def shown(self, sql: exp.Expr) -> str:
+    def compile(self, sql: exp.Expr) -> str:
         """The SQL as Spark reads it; see `Engine`."""
         return translate(sql, _FORMS, {name: scan.sql for name, scan in self._scans.items()}, "spark")
 
-    def check(self) -> None:
+    def check_unchanged(self) -> None:
         """Nothing is known before the snapshot; see `Engine`."""
 
     @contextmanager
     def snapshot(self) -> Iterator[None]:
         """One list of files for all that is asked inside; see `Engine`."""
-        with _ONE_PLAN, self._turn.around(self._viewed):
+        with _ONE_PLAN, self._snapshot_lock.hold(self._viewed):
             yield
 
     @contextmanager
@@ -159,7 +169,7 @@ class Spark:
                 raise EngineFailed(
                     "a table was written to while it was asked",
                     why="not all that is measured would be of one state of it",
-                    fix=f"wait until it is written, or open a data frame of one version; {ANEW}",
+                    fix=f"wait until it is written, or open a data frame of one version; {RETRY_HINT}",
                 )
         finally:
             self._unpin()
@@ -179,7 +189,7 @@ class Spark:
                 raise EngineFailed(
                     f"the session's setting {name} was changed while a plan ran",
                     why="whether a query fails could follow from the rows",
-                    fix=f"leave it alone meanwhile; {ANEW}",
+                    fix=f"leave it alone meanwhile; {RETRY_HINT}",
                 )
 
     def _unpin(self) -> None:
@@ -200,7 +210,7 @@ class Spark:
                 raise EngineFailed(
                     f"the session's setting {setting} is {value}",
                     why="one row could make a query fail, or one part of it read a file that others do not",
-                    fix=f"set it to another value; {ANEW}",
+                    fix=f"set it to another value; {RETRY_HINT}",
                 )
 
     def close(self) -> None:
@@ -229,7 +239,9 @@ class Spark:
 
                 # Said, for a piece may be None alone, which has no type.
                 typed = pa.array([first]).type
-                listed = pa.chunked_array([pa.array(piece, typed) for piece in in_pieces(keys, _KEYS)])
+                listed = pa.chunked_array(
+                    [pa.array(piece, typed) for piece in split_into_batches(keys, _KEYS)]
+                )
                 columns = {"key": listed, "place": np.arange(len(keys), dtype=np.int32)}
                 return self._session.createDataFrame(pa.table(columns)).selectExpr(
                     f"CAST(key AS {kind}) AS key", "place"
@@ -238,7 +250,7 @@ class Spark:
 
     # Opening
 
-    def _opened(self, name: str, source: Source) -> Table:
+    def _opened(self, name: str, source: TableSource) -> Table:
         if not isinstance(source.rows, str) and type(source.rows).__name__ != "DataFrame":
             raise InvalidInput(
                 f"rows are of type {type(source.rows).__name__}, which Spark does not hold",
@@ -249,7 +261,7 @@ class Spark:
         _check_repeatable(name, frame)
         types = _types(frame)
         found = {column: _kind(typed) for column, typed in types}
-        kinds = types_of(name, found, source.types)
+        kinds = resolve_kinds(name, found, source.types)
         for column, kind in kinds.items():
             if found[column] is Kind.OPAQUE and kind is not Kind.OPAQUE:
                 raise InvalidInput(
@@ -263,13 +275,13 @@ class Spark:
         view = f"_hubbub_{self._token}_{len(self._scans)}"
         sql = exp.Select().from_(exp.Table(this=exp.to_identifier(view)))
         read = {
-            column: as_declared(_read(column, typed), found[column], kinds[column], column)
+            column: convert_kind(_read(column, typed), found[column], kinds[column], column)
             for column, typed in types
         }
         for column, made in read.items():
             sql = sql.select(exp.alias_(made, column, quoted=True))
         if source.window is not None:
-            sql = sql.where(within(source.window, table, read))
+            sql = sql.where(in_window(source.window, table, read))
         unit = None
         if source.unit is not None:
             column = table.find(source.unit).name
@@ -324,7 +336,7 @@ def _check(scan: _Scan, frame: Any) -> None:
         raise EngineFailed(
             "a table is not as it was when it was opened",
             why="its columns or their types have changed, and the plan was made for the old ones",
-            fix=f"open it again and plan anew; {ANEW}",
+            fix=f"open it again and plan anew; {RETRY_HINT}",
         )
 
 
@@ -359,14 +371,14 @@ def _read(column: str, typed: str) -> exp.Expr:
     name, kind = _name(column), _kind(typed)
     if kind is Kind.NUMBER:
         double = exp.Cast(this=name, to=DOUBLE.copy())
-        return finite(double) if typed in {"float", "double"} else double
+        return clamp_finite(double) if typed in {"float", "double"} else double
     if typed == "timestamp":
         # As it is in Greenwich, whatever the session's own zone is.
         micros = exp.func("unix_micros", name)
         inside = exp.Between(this=micros, low=_plain(_ENDS[0]), high=_plain(_ENDS[1]))
         return exp.Case(ifs=[exp.If(this=inside, true=_since_epoch(micros.copy()))])
     if kind in {Kind.DATE, Kind.TIMESTAMP}:
-        return within_years(name, kind)
+        return restrict_years(name, kind)
     return _read_text(column, typed)
 
 
@@ -402,7 +414,7 @@ def _plain(number: int) -> exp.Expr:
     return exp.Literal.number(number) if number >= 0 else exp.Neg(this=exp.Literal.number(-number))
 
 
-def _fetched(frame: Any, names: Sequence[str]) -> Iterator[Columns]:
+def _fetched(frame: Any, names: Sequence[str]) -> Iterator[RecordBatch]:
     """The columns of an answer, a piece at a time."""
     rows = iter(frame.toLocalIterator())
     while True:
@@ -452,7 +464,7 @@ def _failed(problem: Exception, what: str) -> EngineFailed:
     why, fix = known.get(
         condition, ("its own message may hold data", "see that the cluster runs and has its files")
     )
-    return EngineFailed(what, why=why, fix=f"{fix}; {ANEW}")
+    return EngineFailed(what, why=why, fix=f"{fix}; {RETRY_HINT}")
 
 
 # How Spark writes what means something else there

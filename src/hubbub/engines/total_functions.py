@@ -21,31 +21,31 @@ from hubbub.unit import Window
 __all__ = [
     "BIGINT",
     "DOUBLE",
-    "LEAST_MOMENT",
-    "MOST_MOMENT",
-    "SQL_NAMES",
+    "MAX_DATETIME",
+    "MIN_DATETIME",
+    "SQL_TYPES",
     "WIDE",
-    "as_declared",
-    "finite",
-    "in_range",
-    "lowered",
-    "moment_literal",
-    "number_as_text",
+    "ascii_lower",
+    "ascii_upper",
+    "clamp_finite",
+    "clamp_magnitude",
+    "convert_kind",
+    "datetime_literal",
+    "drop_zero_sign",
+    "format_double",
+    "format_number",
+    "in_window",
     "number_literal",
-    "number_text",
-    "text_as",
+    "parse_text",
+    "restrict_years",
     "text_literal",
-    "uppered",
-    "within",
-    "within_years",
-    "without_signs",
 ]
 
 DOUBLE = exp.DataType.build("DOUBLE")
 BIGINT = exp.DataType.build("BIGINT")
 WIDE = exp.DataType.build("INT128")
 """Integers of at least 38 digits: sums are of these."""
-SQL_NAMES = {
+SQL_TYPES = {
     Kind.NUMBER: "DOUBLE",
     Kind.TEXT: "VARCHAR",
     Kind.BOOLEAN: "BOOLEAN",
@@ -53,8 +53,8 @@ SQL_NAMES = {
     Kind.TIMESTAMP: "TIMESTAMP",
     Kind.OPAQUE: "VARCHAR",
 }
-LEAST_MOMENT: dict[Kind, Key] = {Kind.DATE: date.min, Kind.TIMESTAMP: datetime.min}  # noqa: DTZ901 - no zone
-MOST_MOMENT: dict[Kind, Key] = {Kind.DATE: date.max, Kind.TIMESTAMP: datetime.max}  # noqa: DTZ901
+MIN_DATETIME: dict[Kind, Key] = {Kind.DATE: date.min, Kind.TIMESTAMP: datetime.min}  # noqa: DTZ901 - no zone
+MAX_DATETIME: dict[Kind, Key] = {Kind.DATE: date.max, Kind.TIMESTAMP: datetime.max}  # noqa: DTZ901
 _LOWER, _UPPER = "abcdefghijklmnopqrstuvwxyz", "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 _MOST = 2.0**200
 _LARGEST = 1.7976931348623157e308
@@ -75,7 +75,7 @@ _TEXT = exp.DataType.build("VARCHAR")
 # Literals
 
 
-def number_text(value: float | Fraction) -> str:
+def format_double(value: float | Fraction) -> str:
     """A double as a literal that every engine reads as just that one."""
     text = repr(float(value))
     return text if "e" in text else f"{text}e0"
@@ -84,7 +84,7 @@ def number_text(value: float | Fraction) -> str:
 def number_literal(value: float | Fraction) -> exp.Expr:
     """A number, always a double in the engine."""
     number = float(value)
-    text = str(int(number)) if number == int(number) and abs(number) < 2**53 else number_text(number)
+    text = str(int(number)) if number == int(number) and abs(number) < 2**53 else format_double(number)
     return exp.Cast(this=_plain_number(text), to=DOUBLE.copy())
 
 
@@ -99,7 +99,7 @@ def text_literal(value: str) -> exp.Expr:
     return exp.Literal.string(value)
 
 
-def moment_literal(value: Key) -> exp.Expr:
+def datetime_literal(value: Key) -> exp.Expr:
     """A date or a timestamp."""
     assert isinstance(value, date)
     to = "TIMESTAMP" if isinstance(value, datetime) else "DATE"
@@ -110,17 +110,17 @@ def moment_literal(value: Key) -> exp.Expr:
 # Kinds
 
 
-def as_declared(sql: exp.Expr, known: Kind, kind: Kind, column: str) -> exp.Expr:
+def convert_kind(sql: exp.Expr, known: Kind, kind: Kind, column: str) -> exp.Expr:
     """A column that is of one kind, as the kind that is declared for it."""
-    to = exp.DataType.build(SQL_NAMES[kind])
+    to = exp.DataType.build(SQL_TYPES[kind])
     if kind in {known, Kind.OPAQUE}:
         return sql
     if kind is Kind.TEXT:
         cast = exp.TryCast if known is Kind.OPAQUE else exp.Cast
-        return number_as_text(without_signs(sql)) if known is Kind.NUMBER else cast(this=sql, to=to)
+        return format_number(drop_zero_sign(sql)) if known is Kind.NUMBER else cast(this=sql, to=to)
     if known in {Kind.TEXT, Kind.OPAQUE}:
-        return text_as(sql if known is Kind.TEXT else exp.TryCast(this=sql, to=_TEXT.copy()), kind)
-    if known in LEAST_MOMENT and kind in LEAST_MOMENT:
+        return parse_text(sql if known is Kind.TEXT else exp.TryCast(this=sql, to=_TEXT.copy()), kind)
+    if known in MIN_DATETIME and kind in MIN_DATETIME:
         return exp.Cast(this=sql, to=to)
     if (known, kind) == (Kind.BOOLEAN, Kind.NUMBER):
         one = exp.If(this=sql, true=number_literal(1))
@@ -137,7 +137,7 @@ def as_declared(sql: exp.Expr, known: Kind, kind: Kind, column: str) -> exp.Expr
 # Numbers
 
 
-def finite(number: exp.Expr) -> exp.Expr:
+def clamp_finite(number: exp.Expr) -> exp.Expr:
     """The number as it comes from a table: beyond 2^200 it is 2^200; what is no finite number is NULL."""
     most, least = number_literal(_MOST), number_literal(-_MOST)
     inside = exp.Between(this=number, low=least, high=most)
@@ -152,17 +152,17 @@ def finite(number: exp.Expr) -> exp.Expr:
     )
 
 
-def in_range(number: exp.Expr) -> exp.Expr:
-    """The number, where it is `finite`, and 0 where it is smaller than 2^-200.
+def clamp_magnitude(number: exp.Expr) -> exp.Expr:
+    """The number, where it is `clamp_finite`, and 0 where it is smaller than 2^-200.
 
     Some engines raise where a product leaves the doubles; so of such numbers it is made.
     """
     small = exp.LT(this=exp.Abs(this=number), expression=number_literal(1 / _MOST))
     zero = exp.If(this=small, true=number_literal(0))
-    return exp.Case(ifs=[zero], default=finite(number.copy()))
+    return exp.Case(ifs=[zero], default=clamp_finite(number.copy()))
 
 
-def without_signs(number: exp.Expr) -> exp.Expr:
+def drop_zero_sign(number: exp.Expr) -> exp.Expr:
     """The number, where 0 has no sign.
 
     Which of −0.0 and 0.0 stands for both in a group depends on the order of rows, also of others'.
@@ -171,7 +171,7 @@ def without_signs(number: exp.Expr) -> exp.Expr:
     return exp.Case(ifs=[zero], default=number.copy())
 
 
-def number_as_text(number: exp.Expr) -> exp.Expr:
+def format_number(number: exp.Expr) -> exp.Expr:
     """The number in digits, six behind the point at most and no zeros at the end.
 
     NULL where that would not be exact: beyond 2^53, and beyond 2^33 where it is not whole. What is cast is
@@ -222,24 +222,26 @@ def _as_text(sql: exp.Expr) -> exp.Expr:
 # Texts
 
 
-def lowered(text: exp.Expr) -> exp.Expr:
+def ascii_lower(text: exp.Expr) -> exp.Expr:
     """The text with the letters A to Z small; others are as they were."""
     return exp.Translate(this=text, from_=text_literal(_UPPER), to=text_literal(_LOWER))
 
 
-def uppered(text: exp.Expr) -> exp.Expr:
+def ascii_upper(text: exp.Expr) -> exp.Expr:
     """The text with the letters a to z large; others are as they were."""
     return exp.Translate(this=text, from_=text_literal(_LOWER), to=text_literal(_UPPER))
 
 
-def text_as(text: exp.Expr, kind: Kind) -> exp.Expr:
+def parse_text(text: exp.Expr, kind: Kind) -> exp.Expr:
     """A text as a number, truth, date or timestamp, if it looks like one; else NULL."""
     if kind is Kind.TEXT:
         return text
     if kind is Kind.BOOLEAN:
         words = [
             exp.If(
-                this=exp.In(this=lowered(text.copy()), expressions=[text_literal(word) for word in known]),
+                this=exp.In(
+                    this=ascii_lower(text.copy()), expressions=[text_literal(word) for word in known]
+                ),
                 true=exp.Boolean(this=truth),
             )
             for truth, known in ((True, _TRUE), (False, _FALSE))
@@ -251,13 +253,13 @@ def text_as(text: exp.Expr, kind: Kind) -> exp.Expr:
         looks = exp.And(this=looks, expression=later)
     # Cast is only what looks so: a literal is read as soon as it is written, whatever branch it is in.
     read = exp.Case(ifs=[exp.If(this=looks, true=text.copy())])
-    return exp.TryCast(this=read, to=exp.DataType.build(SQL_NAMES[kind]))
+    return exp.TryCast(this=read, to=exp.DataType.build(SQL_TYPES[kind]))
 
 
 # Dates
 
 
-def within(window: Window, table: Table, moments: Mapping[str, exp.Expr]) -> exp.Expr:
+def in_window(window: Window, table: Table, moments: Mapping[str, exp.Expr]) -> exp.Expr:
     """Whether a row is in a window, by itself; one without a time is in none.
 
     `moments` are the columns as their kinds.
@@ -266,7 +268,7 @@ def within(window: Window, table: Table, moments: Mapping[str, exp.Expr]) -> exp
     Proof: docs/proofs/ledger.md, "Windows"
     """
     column = table.find(window.column)
-    if column.kind not in LEAST_MOMENT:
+    if column.kind not in MIN_DATETIME:
         raise InvalidInput(
             f"the window's column {column.name!r} of {table.name} is no date or timestamp",
             why="a window's budget pays only for its rows, so each row must say when it was",
@@ -275,7 +277,7 @@ def within(window: Window, table: Table, moments: Mapping[str, exp.Expr]) -> exp
     moment = moments[column.name]
     is_date = column.kind is Kind.DATE
     first, beyond = (
-        moment_literal(end if is_date else datetime(end.year, end.month, end.day))  # noqa: DTZ001 - no zone
+        datetime_literal(end if is_date else datetime(end.year, end.month, end.day))  # noqa: DTZ001 - no zone
         for end in (window.start, window.end)
     )
     return exp.And(
@@ -284,12 +286,12 @@ def within(window: Window, table: Table, moments: Mapping[str, exp.Expr]) -> exp
     )
 
 
-def within_years(moment: exp.Expr, kind: Kind) -> exp.Expr:
+def restrict_years(moment: exp.Expr, kind: Kind) -> exp.Expr:
     """NULL where a date or timestamp is not in the years 1 to 9999.
 
     Beyond these date functions raise, and Python has no such dates.
     """
-    least, most = (moment_literal(LEAST_MOMENT[kind]), moment_literal(MOST_MOMENT[kind]))
+    least, most = (datetime_literal(MIN_DATETIME[kind]), datetime_literal(MAX_DATETIME[kind]))
     inside = exp.And(
         this=exp.GTE(this=moment, expression=least),
         expression=exp.LTE(this=moment.copy(), expression=most),

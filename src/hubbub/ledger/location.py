@@ -16,7 +16,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from hubbub.engines.data_identity import made_at
+from hubbub.engines.data_identity import read_birth_time
 from hubbub.errors import Refused
 from hubbub.noise.entropy import random_bytes
 
@@ -48,7 +48,7 @@ def locate(path: Path, name: str | None = None) -> str:
             "name": name or path.name,
             "folder": path.parent.stat().st_ino,
             "file": found.st_ino,
-            "made": made_at(path, found),
+            "made": read_birth_time(path, found),
             "path": str(path.with_name(name or path.name)),
         }
     )

@@ -13,8 +13,16 @@ from typing import Any
 
 from sqlglot import exp
 
-from hubbub.engines.schema import UNIT, Bounds, Kind, Table, bounds_of, is_usable, keys_of
-from hubbub.engines.total_functions import without_signs
+from hubbub.engines.schema import (
+    UNIT,
+    Bounds,
+    Kind,
+    Table,
+    are_bounds_usable,
+    parse_bounds,
+    parse_group_keys,
+)
+from hubbub.engines.total_functions import drop_zero_sign
 from hubbub.errors import HubbubError, InvalidInput, Refused, Unsupported
 from hubbub.numbers import parse_rational
 from hubbub.sql.expressions import compile_expression
@@ -198,14 +206,14 @@ class _Reader:
     def _group_key(self, name: str, typed: TypedExpression) -> GroupKey:
         given = self._given(self._declared.keys, name, typed)
         if given is not None:
-            return GroupKey(name, typed.kind, keys_of(given, name, typed.kind))
+            return GroupKey(name, typed.kind, parse_group_keys(given, name, typed.kind))
         column = typed.column
         origin = column.origin if column is not None else None
         if typed.keys is None and origin is not None and self._declared.of_public is not None:
             public: Iterable[Any] = self._declared.of_public(*origin)
             if column is not None and column.is_outer:
                 public = chain((key for key in public if key is not None), (None,))
-            return GroupKey(name, typed.kind, keys_of(public, name, typed.kind), is_complete=True)
+            return GroupKey(name, typed.kind, parse_group_keys(public, name, typed.kind), is_complete=True)
         return GroupKey(name, typed.kind, typed.keys, typed.is_complete)
 
     def _given(self, declared: Mapping[str, Any], name: str, typed: TypedExpression) -> Any:
@@ -438,7 +446,7 @@ class _Reader:
         places = () if is_star else (self._argument(inner.this, "count" if kind == "count" else "per group"),)
         outer = "mean" if kind == "mean" else "sum"
         return self._added(
-            AggregateCall(outer, places, per_group=(kind, *bounds_of((low, high), "a contribution")))
+            AggregateCall(outer, places, per_group=(kind, *parse_bounds((low, high), "a contribution")))
         )
 
     def _count(self, node: exp.Count) -> exp.Expr:
@@ -509,8 +517,8 @@ class _Reader:
             self._auto.add(name)
             return None
         if given is not None:
-            return bounds_of(given, name)
-        return typed.bounds if typed.bounds is not None and is_usable(typed.bounds) else None
+            return parse_bounds(given, name)
+        return typed.bounds if typed.bounds is not None and are_bounds_usable(typed.bounds) else None
 
     def _added(self, aggregate: AggregateCall) -> exp.Expr:
         if aggregate not in self._aggregates:
@@ -526,7 +534,7 @@ class _Reader:
             sql = sql.select(exp.alias_(self._found.unit.copy(), UNIT, quoted=True))
         for place, (_, typed) in enumerate(self._keys):
             shown = as_column(typed).sql
-            key = without_signs(shown) if typed.kind is Kind.NUMBER else shown
+            key = drop_zero_sign(shown) if typed.kind is Kind.NUMBER else shown
             sql = sql.select(exp.alias_(key.copy(), f"k{place}", quoted=True))
         for place, (typed, _, _) in enumerate(self._arguments):
             sql = sql.select(exp.alias_(as_column(typed).sql.copy(), f"x{place}", quoted=True))

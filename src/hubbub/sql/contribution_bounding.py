@@ -21,7 +21,7 @@ import sqlglot
 from sqlglot import exp
 
 from hubbub.engines.schema import UNIT, Bounds, Key
-from hubbub.engines.total_functions import number_text
+from hubbub.engines.total_functions import format_double
 from hubbub.errors import InvalidInput
 from hubbub.sensitivity import MAX_MAGNITUDE, Sensitivity
 from hubbub.sql.query import BoundedAggregate, ContributionBounds, Query
@@ -123,7 +123,7 @@ class ContributionBounding:
         They are released with the sums of `levels` − 1 coarser ones: each row is in so many cells.
         """
         x = f"x{place}"
-        low, factor = number_text(bounds[0]), number_text(bins / (bounds[1] - bounds[0]))
+        low, factor = format_double(bounds[0]), format_double(bins / (bounds[1] - bounds[0]))
         bin_of = f"LEAST(GREATEST(FLOOR(({clamped(x, bounds)} - {low}) * {factor}), 0), {bins - 1})"
         # As small integers around zero: engines count these fast.
         middle = bins // 2
@@ -420,7 +420,7 @@ class ContributionBounding:
     def magnitudes(self, place: int) -> BoundedAggregate:
         """The weighted number of values of each sign and power of two, over all groups together."""
         x = f"x{place}"
-        ends = [number_text(2.0 ** (LEAST_POWER + place)) for place in range(_POWERS)]
+        ends = [format_double(2.0 ** (LEAST_POWER + place)) for place in range(_POWERS)]
         far = f"SELECT {x} AS x, {_place(f'ABS({x}) <', ends)} AS far, w FROM _weighed WHERE {is_finite(x)}"
         inner = f"SELECT CASE WHEN x > 0 THEN far ELSE -far END + {_POWERS} AS b, w FROM ({far}) AS _far"
         sql = self._with(

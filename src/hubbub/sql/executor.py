@@ -19,7 +19,7 @@ from functools import cache
 import numpy as np
 from numpy.typing import NDArray
 
-from hubbub.engines.engine import Columns, Engine
+from hubbub.engines.engine import Engine, RecordBatch
 from hubbub.engines.schema import Key
 from hubbub.errors import Refused, Unsupported
 from hubbub.mechanisms import Laplace
@@ -61,7 +61,7 @@ def found_rows(plan: Plan, engine: Engine) -> ContributionBounds:
     Proof: docs/proofs/bounding.md, "The limit on rows"
     """
     measured = plan.weighing(plan.limits).sizes(BINS)
-    found = engine.aggregates(measured.sql, measured.key_sets)
+    found = engine.execute(measured.sql, measured.key_sets)
     counts = np.zeros(len(BINS), dtype=np.int64)
     counts[found["b"]] = found["m0"]
     noise = Laplace.of(
@@ -98,7 +98,7 @@ def found_bounds(plan: Plan, engine: Engine, limits: ContributionBounds) -> Plan
     arguments = list(plan.query.arguments)
     for place in plan.autos:
         measured = weighing.magnitudes(place)
-        found = engine.aggregates(measured.sql, measured.key_sets)
+        found = engine.execute(measured.sql, measured.key_sets)
         counts = np.zeros(MAGNITUDES, dtype=np.int64)
         counts[found["b"]] = found["m0"]
         noise = Laplace.of(
@@ -186,7 +186,7 @@ def execute(
             continue
         progress("counting")
         measured = measure.measurement(weighing)
-        found = engine.aggregates(measured.sql, measured.key_sets)
+        found = engine.execute(measured.sql, measured.key_sets)
         if groups is None:
             progress("selecting keys")
             groups = _selected(plan, engine, limits, found if measured.counts_units else None)
@@ -285,7 +285,7 @@ def _anywhere(found: Estimate, where: NDArray[np.bool_]) -> Estimate:
 def _above(plan: Plan, engine: Engine, limits: ContributionBounds, *, is_exact: bool) -> Estimate:
     """The share of units that are above a limit."""
     measured = plan.weighing(limits).above()
-    found = engine.aggregates(measured.sql, measured.key_sets)
+    found = engine.execute(measured.sql, measured.key_sets)
     counts = np.array([found[f"m{place}"][0] for place in range(measured.columns)], dtype=np.int64)
     noise = plan.report_noise(measured.sensitivity)
     bounded = Bounded.derived(counts, measured.sensitivity, plan.unit, measured.because)
@@ -293,13 +293,13 @@ def _above(plan: Plan, engine: Engine, limits: ContributionBounds, *, is_exact: 
     return Moments(noisy[np.newaxis].astype(np.float64), (1,), noise, measured.step).mean(plan.confidence)
 
 
-def _dense(measured: BoundedAggregate, found: Columns, groups: Groups, keys: int) -> Integers:
+def _dense(measured: BoundedAggregate, found: RecordBatch, groups: Groups, keys: int) -> Integers:
     """A table of (groups × bins, columns); groups without rows are zeros, others are left out."""
     places = places_of(measured, found, keys) if not keys or "p0" in found else _known(found, groups, keys)
     return filled(measured, found, places, len(groups))
 
 
-def filled(measured: BoundedAggregate, found: Columns, places: NDArray[np.intp], groups: int) -> Integers:
+def filled(measured: BoundedAggregate, found: RecordBatch, places: NDArray[np.intp], groups: int) -> Integers:
     """A table of (groups × bins, columns), each row of what the engine gave at the place of its group."""
     table = np.zeros((groups * measured.bins, measured.columns), dtype=np.int64)
     columns = [found[f"m{place}"] for place in range(measured.columns)]
@@ -312,7 +312,7 @@ def filled(measured: BoundedAggregate, found: Columns, places: NDArray[np.intp],
     return table
 
 
-def places_of(measured: BoundedAggregate, found: Columns, keys: int) -> NDArray[np.intp]:
+def places_of(measured: BoundedAggregate, found: RecordBatch, keys: int) -> NDArray[np.intp]:
     """For each row of what the engine gave, the place of its group, where all keys are public."""
     # In the order of `Query.groups`: the last key's place is the fastest.
     total = np.zeros(found["m0"].size, dtype=np.intp)
@@ -321,20 +321,22 @@ def places_of(measured: BoundedAggregate, found: Columns, keys: int) -> NDArray[
     return total
 
 
-def _known(found: Columns, groups: Groups, keys: int) -> NDArray[np.intp]:
+def _known(found: RecordBatch, groups: Groups, keys: int) -> NDArray[np.intp]:
     """The same by the keys that were selected; −1 where a group is none of them."""
     place = {group: number for number, group in enumerate(groups)}
     given = zip(*(found[f"k{number}"].tolist() for number in range(keys)), strict=True)
     return np.fromiter((place.get(group, -1) for group in given), dtype=np.intp, count=found["m0"].size)
 
 
-def _selected(plan: Plan, engine: Engine, limits: ContributionBounds, known: Columns | None = None) -> Groups:
+def _selected(
+    plan: Plan, engine: Engine, limits: ContributionBounds, known: RecordBatch | None = None
+) -> Groups:
     """The keys that enough units have, chosen with noise; sorted, so that their order tells nothing.
 
     How many units keep a key may be known from a measure that counted them besides.
     """
     measured = plan.weighing(limits).candidates()
-    found = engine.aggregates(measured.sql, measured.key_sets) if known is None else known
+    found = engine.execute(measured.sql, measured.key_sets) if known is None else known
     counts = found["u"]
     if not counts.size:
         return []
@@ -349,7 +351,7 @@ def _shown(
 ) -> tuple[Groups, Reader]:
     """The keys whose noisy counts reach the bar, sorted, and these counts."""
     measured = measure.measurement(plan.weighing(limits))
-    found = engine.aggregates(measured.sql, measured.key_sets)
+    found = engine.execute(measured.sql, measured.key_sets)
     counts, stable, step = found["m0"], plan.stable(limits), float(measured.step)
     bounded = Bounded.derived(counts, measured.sensitivity, plan.unit, measured.because)
     table = stable.release(bounded).value if counts.size else np.empty((0, 2), dtype=np.int64)
@@ -380,7 +382,7 @@ def _top(
     progress("choosing")
     query, groups = plan.query, plan.query.groups()
     measured = plan.top_measurement(limits)
-    found = engine.aggregates(measured.sql, measured.key_sets)
+    found = engine.execute(measured.sql, measured.key_sets)
     scores = _dense(measured, found, groups, len(query.keys))[:, 0]
     bounded = Bounded.derived(scores, measured.sensitivity, plan.unit, measured.because)
     chosen = plan.top(measured.sensitivity).release(bounded).value

@@ -16,7 +16,7 @@ from itertools import islice
 from sqlglot import exp
 
 from hubbub.engines.schema import Kind
-from hubbub.engines.total_functions import DOUBLE, SQL_NAMES, lowered, text_literal, uppered
+from hubbub.engines.total_functions import DOUBLE, SQL_TYPES, ascii_lower, ascii_upper, text_literal
 from hubbub.errors import InvalidInput, Unsupported
 from hubbub.sql import scalar_functions
 from hubbub.sql.scalar_functions import cast_to
@@ -318,7 +318,10 @@ def _like(node: exp.Expr, scope: Scope) -> TypedExpression:
         )
     text, like = inner.sql, pattern.value
     if isinstance(node, exp.ILike):
-        text, like = lowered(text), "".join(letter.lower() if letter.isascii() else letter for letter in like)
+        text, like = (
+            ascii_lower(text),
+            "".join(letter.lower() if letter.isascii() else letter for letter in like),
+        )
     sql: exp.Expr = exp.Like(this=exp.Paren(this=text), expression=text_literal(like))
     if node.args.get("negate"):  # NOT LIKE; older parsers put a NOT around
         sql = exp.Not(this=exp.Paren(this=sql))
@@ -489,7 +492,7 @@ def _truncated(node: exp.Expr, scope: Scope) -> TypedExpression:
     if unit in {"hour", "minute"}:
         inner = as_kind(inner, Kind.TIMESTAMP, "an operand")
     cut = exp.TimestampTrunc(this=inner.sql, unit=exp.Var(this=unit.upper()))
-    return TypedExpression(exp.Cast(this=cut, to=exp.DataType.build(SQL_NAMES[inner.kind])), inner.kind)
+    return TypedExpression(exp.Cast(this=cut, to=exp.DataType.build(SQL_TYPES[inner.kind])), inner.kind)
 
 
 def _days_between(node: exp.Expr, scope: Scope) -> TypedExpression:
@@ -544,8 +547,8 @@ _BUILDERS: dict[type[exp.Expr], Builder] = {
     exp.If: _if,
     exp.Coalesce: _coalesce,
     exp.Nullif: _nullif,
-    exp.Lower: _text_function(lowered),
-    exp.Upper: _text_function(uppered),
+    exp.Lower: _text_function(ascii_lower),
+    exp.Upper: _text_function(ascii_upper),
     exp.Trim: _text_function(lambda text: exp.Trim(this=text, expression=text_literal(" "))),
     exp.Length: _length,
     exp.Substring: _substring,

@@ -13,7 +13,7 @@ import sqlglot
 from sqlglot import exp
 from sqlglot.tokenizer_core import Token, TokenType
 
-from hubbub.engines.schema import is_text
+from hubbub.engines.schema import is_valid_text
 from hubbub.errors import InvalidInput
 from hubbub.numbers import parse_rational
 
@@ -183,7 +183,7 @@ _LONGEST = 100_000
 
 def parse(text: str) -> tuple[exp.Expr, Options]:
     """The syntax tree of one statement, and the options of WITH DIFFERENTIAL_PRIVACY."""
-    if not isinstance(text, str) or not text.strip() or len(text) > _LONGEST or not is_text(text):
+    if not isinstance(text, str) or not text.strip() or len(text) > _LONGEST or not is_valid_text(text):
         raise InvalidInput(
             "the query is not a text, is empty, or too long",
             why="it must be one SELECT statement",

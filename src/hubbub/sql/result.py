@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hubbub.engines.schema import Kind
-from hubbub.engines.total_functions import SQL_NAMES
+from hubbub.engines.total_functions import SQL_TYPES
 from hubbub.errors import InvalidInput
 from hubbub.escaping import escape
 from hubbub.output_files import write_output
@@ -176,7 +176,7 @@ class Result:
         connection = connection or duckdb.connect(":memory:")
         # What the values are does not tell: all may be missing, or there may be none.
         types = {
-            name: None if kind is None else SQL_NAMES[kind] for name, kind in _kinds(self.columns).items()
+            name: None if kind is None else SQL_TYPES[kind] for name, kind in _kinds(self.columns).items()
         }
         if len(self) and (arrays := _arrays(self.columns)) is not None:
             connection.register("_answers", arrays)

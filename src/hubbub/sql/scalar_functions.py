@@ -14,17 +14,17 @@ from fractions import Fraction
 import sqlglot
 from sqlglot import exp
 
-from hubbub.engines.schema import Bounds, Kind, Size
+from hubbub.engines.schema import Bounds, Kind, Magnitude
 from hubbub.engines.total_functions import (
     DOUBLE,
-    LEAST_MOMENT,
-    SQL_NAMES,
-    in_range,
-    number_as_text,
+    MIN_DATETIME,
+    SQL_TYPES,
+    clamp_magnitude,
+    drop_zero_sign,
+    format_double,
+    format_number,
     number_literal,
-    number_text,
-    text_as,
-    without_signs,
+    parse_text,
 )
 from hubbub.errors import InvalidInput, Unsupported
 from hubbub.sql.scalar_types import TypedExpression, again, as_kind, grouped, known_number, moment_of, truth
@@ -55,18 +55,18 @@ __all__ = [
 ]
 
 _STEPS = 2.0**62
-_DOUBLES: Size = (-1074, 1000)
-_COLUMNS: Size = (-1074, 400)
+_DOUBLES: Magnitude = (-1074, 1000)
+_COLUMNS: Magnitude = (-1074, 400)
 """So large a column may be: the steps between any bounds are then doubles, too."""
-_KEPT: Size = (-200, 200)
-"""What `in_range` makes of it."""
+_KEPT: Magnitude = (-200, 200)
+"""What `clamp_magnitude` makes of it."""
 
 
-def _is_within(size: Size, limits: Size) -> bool:
+def _is_within(size: Magnitude, limits: Magnitude) -> bool:
     return limits[0] <= size[0] and size[1] <= limits[1]
 
 
-def kept(number: TypedExpression, limits: Size = _KEPT) -> TypedExpression:
+def kept(number: TypedExpression, limits: Magnitude = _KEPT) -> TypedExpression:
     """The number, brought back into range if it can be beyond the limits."""
     if number.kind is not Kind.NUMBER or _is_within(number.size, limits):
         return number
@@ -76,7 +76,7 @@ def kept(number: TypedExpression, limits: Size = _KEPT) -> TypedExpression:
         return known_number(end if size > 1 else 0.0)
     again(number.sql)
     return TypedExpression(
-        in_range(number.sql), Kind.NUMBER, number.bounds, number.keys, number.half, size=_KEPT
+        clamp_magnitude(number.sql), Kind.NUMBER, number.bounds, number.keys, number.half, size=_KEPT
     )
 
 
@@ -90,11 +90,11 @@ def _copied(number: TypedExpression) -> TypedExpression:
     return replace(number, sql=again(number.sql))
 
 
-def _united(*sizes: Size) -> Size:
+def _united(*sizes: Magnitude) -> Magnitude:
     return min(low for low, _ in sizes), max(high for _, high in sizes)
 
 
-def _size(kind: type[exp.Expr], left: Size, right: Size) -> Size:
+def _size(kind: type[exp.Expr], left: Magnitude, right: Magnitude) -> Magnitude:
     if kind is exp.Mul:
         return left[0] + right[0], left[1] + right[1]
     if kind is exp.Div:
@@ -105,7 +105,7 @@ def _size(kind: type[exp.Expr], left: Size, right: Size) -> Size:
 
 def _fitting(
     kind: type[exp.Expr], left: TypedExpression, right: TypedExpression
-) -> tuple[TypedExpression, TypedExpression, Size]:
+) -> tuple[TypedExpression, TypedExpression, Magnitude]:
     size = _size(kind, left.size, right.size)
     if not _is_within(size, _DOUBLES):
         left, right = kept(left), kept(right)
@@ -146,13 +146,13 @@ def exact_sum(x: str, bits: int, *, is_mean: bool = False) -> str:
     """
     # What is so small that the product would be no double is no step.
     value = x if bits >= 0 else f"CASE WHEN ABS({x}) < {TINY} THEN 0.0e0 ELSE {x} END"
-    steps = f"FLOOR(LEAST(GREATEST({value} * {number_text(2.0**bits)}, {-_STEPS!r}), {_STEPS!r}) + 0.5e0)"
+    steps = f"FLOOR(LEAST(GREATEST({value} * {format_double(2.0**bits)}, {-_STEPS!r}), {_STEPS!r}) + 0.5e0)"
     whole = f"SUM(CASE WHEN {x} IS NOT NULL THEN CAST(CAST({steps} AS BIGINT) AS HUGEINT) END)"
     held = f"CAST(LEAST(GREATEST({whole}, {-(2**83)}), {2**83}) AS HUGEINT)"
     # In two parts, each of them a double: only their sum is rounded.
-    large = f"CAST(CAST({held} // {2**30} AS BIGINT) AS DOUBLE) * {number_text(2.0**30)}"
+    large = f"CAST(CAST({held} // {2**30} AS BIGINT) AS DOUBLE) * {format_double(2.0**30)}"
     small = f"CAST(CAST({held} % {2**30} AS BIGINT) AS DOUBLE)"
-    total = f"({large} + {small}) * {number_text(2.0**-bits)}"
+    total = f"({large} + {small}) * {format_double(2.0**-bits)}"
     if is_mean:
         total = f"{total} / CAST(COUNT({x}) AS DOUBLE)"
     return f"CASE WHEN COUNT({x}) > 0 THEN {total} END"
@@ -216,7 +216,7 @@ def ceiling(number: TypedExpression) -> TypedExpression:
     return TypedExpression(exp.Ceil(this=number.sql), Kind.NUMBER, bounds, size=_whole(number.size))
 
 
-def _whole(size: Size) -> Size:
+def _whole(size: Magnitude) -> Magnitude:
     return 0, max(size[1], 0) + 1
 
 
@@ -312,7 +312,7 @@ def guarded(
         low, high = number.size
         return TypedExpression(sql, Kind.NUMBER, size=(low // 2 - 1, high // 2 + 1))
     again(sql)
-    return TypedExpression(in_range(sql), Kind.NUMBER, size=_KEPT)
+    return TypedExpression(clamp_magnitude(sql), Kind.NUMBER, size=_KEPT)
 
 
 def power(base: TypedExpression, exponent: TypedExpression) -> TypedExpression:
@@ -488,7 +488,7 @@ def _converted(inner: TypedExpression, kind: Kind) -> TypedExpression:
     if kind is Kind.TEXT:
         if inner.kind is Kind.NUMBER:
             again(inner.sql)
-            return TypedExpression(number_as_text(without_signs(inner.sql)), kind)
+            return TypedExpression(format_number(drop_zero_sign(inner.sql)), kind)
         if inner.kind is Kind.OPAQUE:
             raise Unsupported(
                 "a column of an unknown type is cast",
@@ -498,9 +498,9 @@ def _converted(inner: TypedExpression, kind: Kind) -> TypedExpression:
         return TypedExpression(exp.Cast(this=inner.sql, to=exp.DataType.build("VARCHAR")), kind)
     if inner.kind is Kind.TEXT:
         again(inner.sql)
-        return TypedExpression(text_as(inner.sql, kind), kind)
-    if inner.kind in LEAST_MOMENT and kind in LEAST_MOMENT:
-        return TypedExpression(exp.Cast(this=inner.sql, to=exp.DataType.build(SQL_NAMES[kind])), kind)
+        return TypedExpression(parse_text(inner.sql, kind), kind)
+    if inner.kind in MIN_DATETIME and kind in MIN_DATETIME:
+        return TypedExpression(exp.Cast(this=inner.sql, to=exp.DataType.build(SQL_TYPES[kind])), kind)
     if inner.kind is Kind.NUMBER and kind is Kind.BOOLEAN:
         return truth(exp.NEQ(this=grouped(inner.sql), expression=number_literal(0)), inner)
     raise InvalidInput(

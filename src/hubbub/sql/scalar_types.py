@@ -12,8 +12,8 @@ from itertools import islice
 
 from sqlglot import exp
 
-from hubbub.engines.schema import RANGE, Bounds, Column, Key, Kind, Size
-from hubbub.engines.total_functions import SQL_NAMES, moment_literal, number_literal
+from hubbub.engines.schema import TABLE_MAGNITUDE, Bounds, Column, Key, Kind, Magnitude
+from hubbub.engines.total_functions import SQL_TYPES, datetime_literal, number_literal
 from hubbub.errors import HubbubError, InvalidInput, Unsupported
 
 __all__ = [
@@ -61,7 +61,7 @@ class TypedExpression:
     value: Key | Fraction = None
     """What it is, where it is a literal."""
     is_literal: bool = False
-    size: Size = RANGE
+    size: Magnitude = TABLE_MAGNITUDE
     """Of a number: how small and how large it can be, in powers of two."""
     is_complete: bool = False
     """Whether it has no values but its keys, where NULL is one of them: not if somebody declared these."""
@@ -193,7 +193,7 @@ def as_kind(typed: TypedExpression, kind: Kind, what: str) -> TypedExpression:
     if typed.kind is kind:
         return typed
     if typed.is_literal and typed.value is None:
-        missing = exp.Cast(this=exp.Null(), to=exp.DataType.build(SQL_NAMES[kind]))
+        missing = exp.Cast(this=exp.Null(), to=exp.DataType.build(SQL_TYPES[kind]))
         return replace(typed, sql=missing, kind=kind, size=(0, 0))
     if kind is Kind.NUMBER and typed.kind is Kind.BOOLEAN:
         one, zero = number_literal(1), number_literal(0)
@@ -210,7 +210,7 @@ def as_kind(typed: TypedExpression, kind: Kind, what: str) -> TypedExpression:
     raise InvalidInput(
         f"{what} is a {typed.kind.value} where a {kind.value} is needed",
         why="types are never guessed from the rows",
-        fix=f"declare the column as {kind.value}, or write CAST(… AS {SQL_NAMES[kind]})",
+        fix=f"declare the column as {kind.value}, or write CAST(… AS {SQL_TYPES[kind]})",
     )
 
 
@@ -230,7 +230,7 @@ def moment_of(text: str, kind: Kind) -> TypedExpression:
         )
     value: Key = moment.date() if kind is Kind.DATE else moment
     return TypedExpression(
-        moment_literal(value), kind, keys=(value,), is_complete=True, value=value, is_literal=True
+        datetime_literal(value), kind, keys=(value,), is_complete=True, value=value, is_literal=True
     )
 
 

@@ -167,7 +167,7 @@ def _tables(plan: Plan, measured: BoundedAggregate, engine: Engine, size: int) -
     ordered = measured.sql.order_by(*(exp.column(name) for name in by)) if by else measured.sql
     cells, start, last = plan.query.cells, 0, -1
     table = _nothing(measured, min(size, cells))
-    with closing(engine.pieces(ordered, measured.key_sets)) as pieces:
+    with closing(engine.execute_in_batches(ordered, measured.key_sets)) as pieces:
         for found in pieces:
             places = places_of(measured, found, keys)
             rows = places * measured.bins + (found["b"] if measured.bins > 1 else 0)

@@ -12,7 +12,7 @@ from fractions import Fraction
 from itertools import pairwise
 
 from hubbub.engines.schema import Bounds
-from hubbub.engines.total_functions import number_text
+from hubbub.engines.total_functions import format_double
 
 __all__ = ["FINE_BITS", "TINY", "VALUE_BITS", "WEIGHT_BITS", "Partition", "clamped", "is_finite"]
 
@@ -22,7 +22,7 @@ FINE_BITS = 45
 """Each value is rounded to one of 2^45 + 1 steps between its bounds."""
 WEIGHT_BITS = 39
 """A row that counts whole weighs 2^39: what is cut of weights, a step a row, is nothing for 2^28 rows."""
-TINY = number_text(2.0**-500)
+TINY = format_double(2.0**-500)
 """Much less than a step between any bounds: what is smaller may be taken for 0."""
 
 
@@ -157,7 +157,7 @@ def _product(left: str, right: str) -> str:
 
     In doubles, whose rounding is monotone: no product is larger than its factors.
     """
-    product = f"CAST({left} AS DOUBLE) * CAST({right} AS DOUBLE) * {number_text(2.0**-FINE_BITS)}"
+    product = f"CAST({left} AS DOUBLE) * CAST({right} AS DOUBLE) * {format_double(2.0**-FINE_BITS)}"
     return f"CAST(FLOOR({product} + 0.5e0) AS BIGINT)"
 
 
@@ -177,8 +177,8 @@ def _fixed(place: int, bounds: Bounds) -> str:
 
 def clamped(x: str, bounds: Bounds) -> str:
     """The column between its bounds; so close to the lower one that a step is no double, it is that."""
-    low, high = (number_text(end) for end in bounds)
-    least = number_text(float(bounds[0]) + float(TINY))
+    low, high = (format_double(end) for end in bounds)
+    least = format_double(float(bounds[0]) + float(TINY))
     return f"CASE WHEN {x} <= {least} THEN {low} WHEN {x} >= {high} THEN {high} ELSE {x} END"
 
 
@@ -189,8 +189,8 @@ def _steps(place: int, bounds: Bounds, zero: Fraction, whole: Fraction) -> str:
     value = clamped(x, bounds)
     if zero == 0 and bounds[0] < 0:
         value = f"CASE WHEN ABS({x}) < {TINY} THEN 0.0e0 ELSE {value} END"
-    factor = number_text((1 << FINE_BITS) / whole)
+    factor = format_double((1 << FINE_BITS) / whole)
     least, most = (round((end - zero) / whole * (1 << FINE_BITS)) for end in bounds)
-    steps = f"FLOOR(({value} - {number_text(zero)}) * {factor} + 0.5e0)"
+    steps = f"FLOOR(({value} - {format_double(zero)}) * {factor} + 0.5e0)"
     inside = f"CAST(LEAST(GREATEST({steps}, {least}), {most}) AS BIGINT)"
     return f"CASE WHEN {is_finite(x)} THEN {inside} END"
