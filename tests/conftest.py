@@ -4,6 +4,7 @@ Hypothesis draws the same examples in every run, so no test fails at random.
 """
 
 import os
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -26,12 +27,23 @@ settings.register_profile("hubbub", derandomize=True, deadline=None, max_example
 settings.load_profile("hubbub")
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items):
-    """Mark the tests that `make quick` leaves out."""
+    """Mark slow tests, and as long all but every n-th case of a test marked `sweep(n)`.
+
+    An n without a common factor with the lengths of the parameters' lists meets every value of each.
+    """
     slow = [Path(__file__).parent / path for path in SLOW]
+    cases = Counter()
     for item in items:
         if any(item.path.is_relative_to(path) for path in slow):
             item.add_marker(pytest.mark.slow)
+        sweep = item.get_closest_marker("sweep")
+        if sweep is not None:
+            function = item.nodeid.partition("[")[0]
+            if cases[function] % sweep.args[0]:
+                item.add_marker(pytest.mark.long)
+            cases[function] += 1
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -186,6 +186,7 @@ KEYS = ["none", "public", "private"]
 LAWS = ["Laplace", "Gaussian"]
 
 
+@pytest.mark.sweep(7)
 @pytest.mark.parametrize("law", LAWS)
 @pytest.mark.parametrize("bounding", BOUNDINGS)
 @pytest.mark.parametrize("keys", KEYS)
@@ -194,6 +195,7 @@ def test_an_interval_covers_as_often_as_it_says(what, keys, bounding, law):
     check(what, keys, bounding, law)
 
 
+@pytest.mark.sweep(7)
 @pytest.mark.parametrize("law", LAWS)
 @pytest.mark.parametrize("bounding", ["rows", "groups"])
 @pytest.mark.parametrize("keys", KEYS)
@@ -295,6 +297,7 @@ def a_million(name, *, is_keyed):
     return hb.open(connection, table="t", unit=unit, bounds={"x": (0, 5000), "y": (0, 5000)})
 
 
+@pytest.mark.sweep(7)
 @pytest.mark.parametrize("law", LAWS)
 @pytest.mark.parametrize("what", ON_THE_GRID)
 @pytest.mark.parametrize("name", BADLY)
