@@ -185,8 +185,8 @@ def at_least(what: str, wanted: float, ratio: float, scale: int) -> Target:
 
 def real_releases() -> dict[str, Task]:
     """Vectors of real numbers; the scale of what numpy adds does not matter for its time."""
-    laplace = hubbub.Laplace.of(sensitivity=1, epsilon=1, real=True, cells=MANY)
-    gaussian = hubbub.Gaussian.of(sensitivity=1, epsilon=1, delta=1e-6, real=True, cells=MANY)
+    laplace = hubbub.Laplace.of(sensitivity=1, epsilon=1, real=True, coordinates=MANY)
+    gaussian = hubbub.Gaussian.of(sensitivity=1, epsilon=1, delta=1e-6, real=True, coordinates=MANY)
     exact = np.random.uniform(-1e3, 1e3, MANY)
     reals = dp.vector_domain(dp.atom_domain(T="f64", nan=False))
     opendp = dp.m.make_laplace(reals, dp.l1_distance(T="f64"), 1.0)

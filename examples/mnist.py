@@ -180,7 +180,9 @@ def directions(x: Tensor, epsilon: float) -> tuple[Tensor, hb.PrivacyLoss]:
     moments = (unit.T @ unit).numpy()[rows, columns]
     # One image adds x·xᵀ, of norm at most 1; a little more is for the rounding of doubles.
     size = hb.Sensitivity(800, l2=1.001)
-    mechanism = hb.Gaussian.of(sensitivity=size, epsilon=epsilon, delta=1e-6, real=True, cells=rows.size)
+    mechanism = hb.Gaussian.of(
+        sensitivity=size, epsilon=epsilon, delta=1e-6, real=True, coordinates=rows.size
+    )
     noisy = np.zeros((784, 784))
     noisy[rows, columns] = noisy[columns, rows] = mechanism.release(moments).value
     strength, found = torch.linalg.eigh(torch.from_numpy(noisy))

@@ -1,6 +1,6 @@
 """The textbook in fifty lines: count, choose, toss a coin, and know what it cost and how far it is off."""
 
-from hubbub import Gaussian, Laplace, least_noise
+from hubbub import Gaussian, Laplace, choose_additive_noise
 from hubbub.mechanisms import AboveThreshold, RandomizedResponse, ReportNoisyMax
 from hubbub.textbook import count, counts, histogram
 
@@ -15,11 +15,11 @@ print("smokers:", answer.value, "· the exact count lies in", answer.interval(0.
 
 # A histogram: its cells are disjoint, so that all of them together cost what one does.
 cells = laplace.release(histogram(towns, ["Ulm", "Jena", "Graz", "Bern"]))
-print("towns:", cells.value.tolist(), "· all four within", cells.error(0.95, together=True))
+print("towns:", cells.value.tolist(), "· all four within", cells.error(0.95, simultaneous=True))
 
 # Thirty overlapping counts: one person may move all of them, so Gaussian noise does better.
 many = counts(range(1000), [lambda age, k=k: age > 30 * k for k in range(30)])
-print(least_noise(sensitivity=many.sensitivity, epsilon=1, delta=1e-6, cells=30))
+print(choose_additive_noise(sensitivity=many.sensitivity, epsilon=1, delta=1e-6, coordinates=30))
 
 # Report noisy max: which town is the largest; only the name leaves.
 best = ReportNoisyMax.of(sensitivity=1, epsilon=0.5, monotone=True).release([500, 300, 200])

@@ -19,9 +19,9 @@ DOOR = {
     "Mechanism",
     "Neighbours", "PermuteAndFlip", "RandomizedResponse", "Refused", "Release", "Sensitivity",
     "InMemoryAccount",
-    "TopK", "UnaryEncoding", "Unit", "Universe", "Unsupported", "Window", "calibrate", "count", "counts",
-    "fraction", "from_json", "histogram", "least_noise", "linear", "measure_winner", "open",
-    "parallel_composition",
+    "TopK", "UnaryEncoding", "Unit", "Universe", "Unsupported", "Window", "calibrate",
+    "choose_additive_noise", "count", "counts", "fraction", "from_json", "histogram", "linear", "open",
+    "parallel_composition", "select_and_measure",
 }  # fmt: skip
 
 

@@ -18,41 +18,43 @@ from refusing import refused
 class Made:
     """A mechanism to the extent that a release knows it."""
 
-    def __init__(self, error_is, width=3):
-        self.error_is = error_is
+    def __init__(self, error_kind, width=3):
+        self.error_kind = error_kind
         self.width = width
         self.asked = []
 
-    def error(self, confidence=0.95, *, cells=1):
-        self.asked.append((confidence, cells))
+    def error(self, confidence=0.95, *, coordinates=1):
+        self.asked.append((confidence, coordinates))
         return self.width
 
     def to_json(self):
         return "{}"
 
 
-def release(value, error_is="spread", width=3, **more):
-    return Release(value, PrivacyLoss.pure(1), Made(error_is, width), Unit.row(), asserted=False, **more)
+def release(value, error_kind="additive", width=3, **more):
+    return Release(
+        value, PrivacyLoss.pure(1), Made(error_kind, width), Unit.row(), user_asserted=False, **more
+    )
 
 
 def test_mapping_keeps_everything_but_the_error():
     first = Release(
         4,
         PrivacyLoss.gaussian(1),
-        Made("spread"),
+        Made("additive"),
         Unit("patient", Neighbours.SUBSTITUTE),
-        asserted=True,
+        user_asserted=True,
         model="local",
-        cells=7,
+        coordinates=7,
     )
     second = first.map(lambda answer: answer + 1)
 
     assert (first.value, second.value) == (4, 5)
-    assert (first.mapped, second.mapped) == (False, True)
+    assert (first.post_processed, second.post_processed) == (False, True)
     assert second.loss == first.loss
     assert second.source is first.source
     assert second.unit == first.unit
-    assert (second.asserted, second.model, second.cells) == (True, "local", 7)
+    assert (second.user_asserted, second.model, second.coordinates) == (True, "local", 7)
     with refused(InvalidInput, match="no error of its own"):
         second.error()
     with refused(InvalidInput, match="no error of its own"):
@@ -61,31 +63,31 @@ def test_mapping_keeps_everything_but_the_error():
 
 
 def test_a_mechanism_that_promises_no_error_has_none():
-    with refused(InvalidInput, match="promises none"):
+    with refused(InvalidInput, match="has no error bound"):
         release(4, "none").error()
-    with refused(InvalidInput, match="promises none"):
+    with refused(InvalidInput, match="has no error bound"):
         release(4, "none").interval()
 
 
 def test_each_cell_has_its_error_or_all_of_them_together():
-    made = release(np.array([1, 2]), cells=2)
+    made = release(np.array([1, 2]), coordinates=2)
 
-    assert made.error(0.9) == made.error(0.9, together=True) == 3
+    assert made.error(0.9) == made.error(0.9, simultaneous=True) == 3
     assert made.source.asked == [(0.9, 1), (0.9, 2)]
     made.error()
     assert made.source.asked[-1] == (0.95, 1)
-    made.interval(0.5, together=True)
+    made.interval(0.5, simultaneous=True)
     assert made.source.asked[-1] == (0.5, 2)
     made.interval()
     assert made.source.asked[-1] == (0.95, 1)
 
 
 def test_a_choice_has_a_regret_over_all_candidates_and_no_interval():
-    made = release(2, "regret", cells=9)
+    made = release(2, "regret", coordinates=9)
 
     assert made.error() == 3
     assert made.source.asked == [(0.95, 9)]
-    with refused(InvalidInput, match="a choice has no interval"):
+    with refused(InvalidInput, match="a selection has no interval"):
         made.interval()
     assert release(2.5, "regret", width=0.5).error() == 0.5
 
@@ -103,7 +105,7 @@ def test_of_a_double_its_own_rounding_is_part_of_the_error():
 
     assert made.error() == math.nextafter(3.0 + 0.0625, math.inf)
     assert release(-1e15, width=3.0).error() == made.error()
-    assert release(np.array([1.0, -1e15, 3.0]), width=3.0, cells=3).error() == made.error()
+    assert release(np.array([1.0, -1e15, 3.0]), width=3.0, coordinates=3).error() == made.error()
     assert 3.0 < release(0.0, width=3.0).error() <= math.nextafter(math.nextafter(3.0, 4), 4)
     assert 3.0 < release(np.zeros(0), width=3.0).error() <= math.nextafter(math.nextafter(3.0, 4), 4)
     assert release(np.finfo(float).max, width=3.0).error() < 1e293
@@ -121,13 +123,13 @@ def test_the_interval_of_doubles_is_rounded_outward():
         assert Fraction(high) - Fraction(low) <= 2 * Fraction(made.error()) + 4 * Fraction(
             math.ulp(abs(value) + width)
         )
-        lows, highs = release(np.array([value, value]), width=width, cells=2).interval()
+        lows, highs = release(np.array([value, value]), width=width, coordinates=2).interval()
         assert (lows.tolist(), highs.tolist()) == ([low, low], [high, high])
 
 
 def test_an_interval_may_reach_beyond_all_doubles():
     top = np.finfo(float).max
-    low, high = release(np.array([top, -top]), width=1e300, cells=2).interval()
+    low, high = release(np.array([top, -top]), width=1e300, coordinates=2).interval()
 
     assert high.tolist()[0] == math.inf
     assert low.tolist()[1] == -math.inf
@@ -138,7 +140,7 @@ def test_an_interval_may_reach_beyond_all_doubles():
 @pytest.mark.parametrize("exact", [0.1, 1e6 + 1 / 3, 1e15 + 0.125, -1e17, 3e300])
 def test_the_exact_answer_is_as_near_as_is_said(exact, size):
     """As often as is said, exactly; 1e15 and more are shown on doubles wider apart than the grid."""
-    mechanism = Laplace.of(sensitivity=1, epsilon=1, real=True, cells=size or 1)
+    mechanism = Laplace.of(sensitivity=1, epsilon=1, real=True, coordinates=size or 1)
     hits = total = 0
     for seed in range(4 if size else 60):
         with _replaying(random.Random(seed).randbytes):
@@ -155,7 +157,7 @@ def test_the_exact_answer_is_as_near_as_is_said(exact, size):
 
 def test_a_release_says_what_it_is_and_never_what_went_in():
     mechanism = Gaussian.of(sensitivity=1, epsilon=1, delta=1e-6)
-    bounded = Bounded.derived(987654321, Sensitivity(1), Unit("patient"), "count")
+    bounded = Bounded(987654321, Sensitivity(1), Unit("patient"), "count")
     made = mechanism.release(bounded)
 
     assert (
@@ -163,10 +165,10 @@ def test_a_release_says_what_it_is_and_never_what_went_in():
         == f"Release({made.value!r}, {mechanism.loss()}, of one patient, add/remove, central model)"
     )
     asserted = mechanism.release(5)
-    assert repr(asserted).endswith("of one row, add/remove, central model; sensitivity asserted)")
+    assert repr(asserted).endswith("of one row, add/remove, central model; user-asserted sensitivity)")
     assert repr(asserted.map(str)) == (
         f"Release({str(asserted.value)!r}, post-processed, {mechanism.loss()}, "
-        "of one row, add/remove, central model; sensitivity asserted)"
+        "of one row, add/remove, central model; user-asserted sensitivity)"
     )
 
 

@@ -17,9 +17,7 @@ from hubbub.sensitivity import MAX_MAGNITUDE, Bounded, Sensitivity, unwrap
 from hubbub.unit import Neighbours, Unit
 
 SECRET = 987654321
-BOTH = pytest.mark.parametrize(
-    "make", [Bounded.asserted, lambda *of: Bounded.derived(*of, Unit.row(), "rule")]
-)
+BOTH = pytest.mark.parametrize("make", [Bounded.user_asserted, lambda *of: Bounded(*of, Unit.row(), "rule")])
 
 
 def _refusal(call, *arguments, **named):
@@ -81,7 +79,7 @@ def test_what_follows_is_ordered_as_norms_are_and_never_above_what_was_given(l1,
 def test_one_number_has_one_sensitivity():
     assert Sensitivity(3) == Sensitivity(3, l2=3, linf=3) == Sensitivity(3, l2_squared=9) == Sensitivity.of(3)
     assert Sensitivity(3, l2=99) == Sensitivity(3, l2_squared=99) == Sensitivity(3, linf=99) == Sensitivity(3)
-    assert str(Sensitivity(3)) == "ℓ1 ≤ 3, ℓ2² ≤ 9, ℓ∞ ≤ 3"
+    assert str(Sensitivity(3)) == "ℓ1 ≤ 3, ℓ2 ≤ 3, ℓ∞ ≤ 3"
 
 
 def test_l2_squared_follows_from_l1_and_linf():
@@ -152,7 +150,7 @@ BAD_SENSITIVITIES = [
 def test_what_is_no_sensitivity_is_refused(bad):
     _refusal(Sensitivity, bad)
     assert _refusal(Sensitivity.of, bad).what.startswith("sensitivity")
-    _refusal(Bounded.asserted, 42, bad)
+    _refusal(Bounded.user_asserted, 42, bad)
     for name in ("l2", "l2_squared", "linf"):
         if bad is not None:  # there it means: not given
             assert _refusal(Sensitivity, 1, **{name: bad}).what.startswith(name)
@@ -175,7 +173,7 @@ def test_integers_stay_integers(make, value):
 
     assert type(unwrap(bounded)) is int
     assert unwrap(bounded) == value
-    assert (bounded.cells, bounded.is_vector) == (1, False)
+    assert (bounded.coordinates, bounded.is_vector) == (1, False)
 
 
 @BOTH
@@ -225,21 +223,21 @@ def test_vectors_hold_integers_or_doubles_by_the_type_that_was_given(make, value
 
     assert unwrap(bounded).dtype == kind
     assert unwrap(bounded).tolist() == [float(cell) if kind is np.float64 else int(cell) for cell in value]
-    assert (bounded.cells, bounded.is_vector) == (len(value), True)
+    assert (bounded.coordinates, bounded.is_vector) == (len(value), True)
 
 
 def test_a_negative_zero_in_a_vector_is_zero():
-    assert not np.signbit(unwrap(Bounded.asserted([-0.0, 1.0], 1))).any()
-    assert not np.signbit(unwrap(Bounded.asserted(np.array([-0.0]), 1))).any()
+    assert not np.signbit(unwrap(Bounded.user_asserted([-0.0, 1.0], 1))).any()
+    assert not np.signbit(unwrap(Bounded.user_asserted(np.array([-0.0]), 1))).any()
 
 
 def test_the_value_is_our_own_copy():
     given_array = np.array([1, 2])
-    bounded = Bounded.asserted(given_array, 1)
+    bounded = Bounded.user_asserted(given_array, 1)
     given_array[0] = 100
 
     assert unwrap(bounded).tolist() == [1, 2]
-    assert type(unwrap(Bounded.asserted(given_array.view(np.memmap), 1))) is np.ndarray
+    assert type(unwrap(Bounded.user_asserted(given_array.view(np.memmap), 1))) is np.ndarray
     with pytest.raises(ValueError, match="read-only"):
         unwrap(bounded)[0] = 100
 
@@ -324,7 +322,7 @@ def test_what_has_no_exact_noise_is_refused_without_being_shown(make, name):
 
 
 def test_the_length_of_a_string_is_not_shown_either():
-    lengths = {_refusal(Bounded.asserted, np.array(["x" * size]), 1).what for size in (1, 288)}
+    lengths = {_refusal(Bounded.user_asserted, np.array(["x" * size]), 1).what for size in (1, 288)}
 
     assert len(lengths) == 1
 
@@ -340,12 +338,12 @@ def test_the_length_of_a_string_is_not_shown_either():
     ],
 )
 def test_a_derived_value_needs_a_sensitivity_and_a_unit(sensitivity, unit):
-    _refusal(Bounded.derived, SECRET, sensitivity, unit, "rule")
+    _refusal(Bounded, SECRET, sensitivity, unit, "rule")
 
 
 @pytest.mark.parametrize("unit", ["patient", "", 0, Neighbours.SUBSTITUTE])
 def test_an_asserted_value_needs_a_unit_if_it_is_given_one(unit):
-    _refusal(Bounded.asserted, SECRET, 1, unit)
+    _refusal(Bounded.user_asserted, SECRET, 1, unit)
 
 
 def test_the_plain_constructor_checks_too():
@@ -356,20 +354,20 @@ def test_the_plain_constructor_checks_too():
 
 
 def test_a_derived_value_names_its_rule_and_an_asserted_one_says_so():
-    derived = Bounded.derived(SECRET, Sensitivity(1), Unit("patient"), "count")
-    asserted = Bounded.asserted(SECRET, 1)
+    derived = Bounded(SECRET, Sensitivity(1), Unit("patient"), "count")
+    asserted = Bounded.user_asserted(SECRET, 1)
 
-    assert (derived.because, derived.is_asserted) == ("count", False)
-    assert (asserted.because, asserted.is_asserted) == ("asserted", True)
+    assert (derived.derivation, derived.is_user_asserted) == ("count", False)
+    assert (asserted.derivation, asserted.is_user_asserted) == ("user-asserted", True)
     assert asserted.unit == Unit.row()
-    assert Bounded.asserted(SECRET, 1, Unit("patient")).unit == Unit("patient")
+    assert Bounded.user_asserted(SECRET, 1, Unit("patient")).unit == Unit("patient")
 
 
 def test_the_text_says_everything_but_the_value():
     unit = Unit("patient", Neighbours.SUBSTITUTE)
 
-    assert repr(Bounded.derived([SECRET] * 3, Sensitivity(2, linf=1), unit, "histogram")) == (
-        "Bounded(3 cells, ℓ1 ≤ 2, ℓ2² ≤ 2, ℓ∞ ≤ 1, of one patient, substitute; histogram)"
+    assert repr(Bounded([SECRET] * 3, Sensitivity(2, linf=1), unit, "histogram")) == (
+        "Bounded(3 coordinates, ℓ1 ≤ 2, ℓ2 ≤ 1.41422, ℓ∞ ≤ 1, of one patient, substitute; histogram)"
     )
 
 
@@ -383,7 +381,7 @@ def test_the_text_says_everything_but_the_value():
     [repr, str, ascii, "{}".format, "{0!r:>200}".format, "%s".__mod__, lambda one: repr([one, {"x": one}])],
 )
 def test_no_way_of_showing_it_shows_the_value(value, shown):
-    text = shown(Bounded.asserted(value, 1))
+    text = shown(Bounded.user_asserted(value, 1))
 
     assert "Bounded(" in text
     assert str(SECRET) not in text
@@ -393,7 +391,7 @@ def test_no_way_of_showing_it_shows_the_value(value, shown):
     "leave", [pickle.dumps, copy.copy, copy.deepcopy, lambda one: copy.deepcopy({"held": [one]})]
 )
 def test_it_leaves_by_no_copy(leave):
-    error = _refusal(leave, Bounded.asserted(SECRET, 1))
+    error = _refusal(leave, Bounded.user_asserted(SECRET, 1))
 
     assert str(SECRET) not in str(error)
 
@@ -403,17 +401,17 @@ def test_it_leaves_by_no_copy(leave):
 )
 def test_it_cannot_be_computed_with(use):
     with pytest.raises(TypeError) as caught:
-        use(Bounded.asserted(SECRET, 1))
+        use(Bounded.user_asserted(SECRET, 1))
 
     assert str(SECRET) not in str(caught.value)
 
 
 def test_two_values_cannot_be_compared():
-    assert Bounded.asserted(SECRET, 1) != Bounded.asserted(SECRET, 1)
+    assert Bounded.user_asserted(SECRET, 1) != Bounded.user_asserted(SECRET, 1)
 
 
 def test_it_cannot_be_changed():
-    bounded = Bounded.asserted(SECRET, 1)
+    bounded = Bounded.user_asserted(SECRET, 1)
 
     with pytest.raises(dataclasses.FrozenInstanceError) as caught:
         bounded.sensitivity = Sensitivity(0)

@@ -303,7 +303,7 @@ def test_each_row_of_a_matrix_is_a_row():
 
 
 @pytest.mark.parametrize(
-    ("bounded", "rule", "cells"),
+    ("bounded", "rule", "coordinates"),
     [
         (count([1]), "count", 1),
         (counts([1], [bool, bool]), "counts", 2),
@@ -312,10 +312,10 @@ def test_each_row_of_a_matrix_is_a_row():
         (linear([1], float, 0, 1), "linear", 1),
     ],
 )
-def test_an_answer_names_its_rule_and_its_unit(bounded, rule, cells):
-    assert bounded.because == rule
-    assert not bounded.is_asserted
-    assert bounded.cells == cells
+def test_an_answer_names_its_rule_and_its_unit(bounded, rule, coordinates):
+    assert bounded.derivation == rule
+    assert not bounded.is_user_asserted
+    assert bounded.coordinates == coordinates
     assert bounded.unit.key is None
 
 

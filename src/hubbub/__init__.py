@@ -5,7 +5,7 @@
 
 Tables: `open` a file, ask it SQL, get a `Release`. Units and sensitivity: `Unit`, `Neighbours`,
 `Sensitivity`, `Bounded`. Queries on rows in memory: `count`, `counts`, `fraction`, `histogram`, `linear`.
-Mechanisms: `Laplace`, `Gaussian`, `least_noise`; choices and thresholds; the local model. What comes out:
+Mechanisms: `Laplace`, `Gaussian`, `choose_additive_noise`; choices and thresholds; the local model. Output:
 `Release`, with its `PrivacyLoss`; `calibrate`, `parallel_composition`. Models: the packages
 `training` and `estimators`. For students: `Universe`.
 
@@ -33,9 +33,9 @@ if TYPE_CHECKING:
         ReportNoisyMaxWithGap,
         TopK,
         UnaryEncoding,
+        choose_additive_noise,
         from_json,
-        least_noise,
-        measure_winner,
+        select_and_measure,
     )
     from hubbub.release import Release
     from hubbub.sensitivity import Bounded, Sensitivity
@@ -72,16 +72,16 @@ __all__ = [
     "Unsupported",
     "Window",
     "calibrate",
+    "choose_additive_noise",
     "count",
     "counts",
     "fraction",
     "from_json",
     "histogram",
-    "least_noise",
     "linear",
-    "measure_winner",
     "open",
     "parallel_composition",
+    "select_and_measure",
 ]
 
 _HOMES = {

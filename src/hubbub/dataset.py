@@ -168,7 +168,13 @@ class Dataset:
             self.account.charge(plan.query.text, plan.loss, unit=self.unit)
             answers = observe_outcome(lambda: self._answers(plan, callers_own(progress))).get()
         return Release(
-            answers, plan.loss, plan, self.unit, asserted=False, cells=max(1, len(answers)), mapped=True
+            answers,
+            plan.loss,
+            plan,
+            self.unit,
+            user_asserted=False,
+            coordinates=max(1, len(answers)),
+            post_processed=True,
         )
 
     def stream(self, plan: Plan, progress: Callable[[str], None] = lambda _: None) -> Release:
@@ -197,9 +203,9 @@ class Dataset:
             plan.loss,
             plan,
             self.unit,
-            asserted=False,
-            cells=plan.query.cells,
-            mapped=True,
+            user_asserted=False,
+            coordinates=plan.query.cells,
+            post_processed=True,
         )
 
     def _check(self, plan: Plan) -> None:

@@ -1,7 +1,7 @@
-"""Sensitivity, and the values that carry it.
+"""Sensitivity, and exact values that carry it.
 
-A `Bounded` is an exact value together with how far one unit can move it. Rules derive them; a
-person at a prompt may assert one, and everything made from it says so.
+A `Bounded` is an exact value with its sensitivity: how far one unit can move it. A rule derives the
+sensitivity, or the user asserts it, and every release made from it says which.
 """
 
 import numbers
@@ -14,28 +14,30 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hubbub.errors import InvalidInput
-from hubbub.numbers import Number, ceil_sqrt, parse_exact, parse_nonnegative, round_up
+from hubbub.numbers import Number, ceil_sqrt, format_up, parse_exact, parse_nonnegative, round_up
 from hubbub.unit import Unit
 
 __all__ = ["MAX_MAGNITUDE", "Bounded", "ExactValue", "Sensitivity", "unwrap"]
 
 ExactValue = int | Fraction | NDArray[np.int64] | NDArray[np.float64]
-"""A value before noise: one exact number, or a vector of integers or of doubles."""
+"""A value before noise: one exact number, or a vector of integers or doubles."""
 
 MAX_MAGNITUDE = 2**61
-"""Integers up to here, plus any noise we add, stay inside 64 bits."""
+"""Integers up to this magnitude stay within 64 bits when noise is added."""
 
-_LARGEST_DOUBLE = Fraction(sys.float_info.max)
+_MAX_DOUBLE = Fraction(sys.float_info.max)
+_USER_ASSERTED = "user-asserted"
 
 
-@dataclass(frozen=True, init=False)
+@dataclass(frozen=True, init=False, repr=False)
 class Sensitivity:
-    """How far one unit can move a value: in ℓ1, ℓ2 (kept squared, so that √2 is exact) and ℓ∞.
+    """The largest distance between the values of two neighbouring databases, in ℓ1, ℓ2 and ℓ∞.
 
-    What is not given follows from the others: ℓ∞ ≤ ℓ2 ≤ ℓ1 and ℓ2² ≤ ℓ1·ℓ∞.
+    ℓ2 is stored squared, so that √2 is exact. A norm that is not given follows from the others: ℓ∞ ≤ ℓ2 ≤ ℓ1
+    and ℓ2² ≤ ℓ1·ℓ∞.
 
-    >>> Sensitivity(2, linf=1).l2_squared  # a histogram, one unit substituted
-    Fraction(2, 1)
+    >>> Sensitivity(2, linf=1)  # a histogram, one unit substituted
+    Sensitivity(l1=2, l2=1.41422, linf=1)
     """
 
     l1: Fraction
@@ -52,7 +54,7 @@ class Sensitivity:
     ) -> None:
         if l2 is not None and l2_squared is not None:
             raise InvalidInput(
-                "both l2 and l2_squared are given", why="one of them is enough", fix="pass only one"
+                "both l2 and l2_squared are given", why="they say the same", fix="pass only one of them"
             )
         first = parse_nonnegative(l1, "l1")
         square = first * first
@@ -60,8 +62,8 @@ class Sensitivity:
             square = min(square, parse_nonnegative(l2, "l2") ** 2)
         if l2_squared is not None:
             square = min(square, parse_nonnegative(l2_squared, "l2_squared"))
-        # ‖v‖∞ ≤ ‖v‖₂ ≤ ‖v‖₁ and ‖v‖₂² ≤ ‖v‖₁‖v‖∞ (Hölder): the least that follows from what is given.
-        # The root is rounded up, so it may pass ℓ1 by a hair.
+        # ‖v‖∞ ≤ ‖v‖₂ ≤ ‖v‖₁ and ‖v‖₂² ≤ ‖v‖₁‖v‖∞ (Hölder): take the least that follows.
+        # The root is rounded up, so it may exceed ℓ1 slightly.
         largest = min(first, ceil_sqrt(square))
         if linf is not None:
             largest = min(largest, parse_nonnegative(linf, "linf"))
@@ -71,101 +73,119 @@ class Sensitivity:
 
     @property
     def l2(self) -> float:
-        """ℓ2, rounded up to a double."""
+        """The ℓ2 sensitivity, rounded up to a double."""
         return round_up(ceil_sqrt(self.l2_squared))
 
     @classmethod
     def of(cls, given: "Sensitivity | Number") -> "Sensitivity":
-        """A sensitivity from a number (the ℓ1 of one value), or as it is."""
+        """Return a Sensitivity unchanged, or make one from a number, which is the ℓ1 sensitivity."""
         return given if isinstance(given, Sensitivity) else cls(parse_nonnegative(given, "sensitivity"))
 
     def __str__(self) -> str:
-        return f"ℓ1 ≤ {self.l1}, ℓ2² ≤ {self.l2_squared}, ℓ∞ ≤ {self.linf}"
+        l1, l2, linf = self._format_norms()
+        return f"ℓ1 ≤ {l1}, ℓ2 ≤ {l2}, ℓ∞ ≤ {linf}"
+
+    def __repr__(self) -> str:
+        l1, l2, linf = self._format_norms()
+        return f"Sensitivity(l1={l1}, l2={l2}, linf={linf})"
+
+    def _format_norms(self) -> list[str]:
+        return [format_up(norm) for norm in (self.l1, ceil_sqrt(self.l2_squared), self.linf)]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Bounded:
-    """An exact value with the sensitivity it was derived with; it never shows the value.
+    """An exact value with its sensitivity. It never shows the value.
 
-    >>> Bounded.asserted(42, sensitivity=1)
-    Bounded(one number, ℓ1 ≤ 1, ℓ2² ≤ 1, ℓ∞ ≤ 1, of one row, add/remove; asserted)
+    >>> Bounded.user_asserted(42, sensitivity=1)
+    Bounded(one number, ℓ1 ≤ 1, ℓ2 ≤ 1, ℓ∞ ≤ 1, of one row, add/remove; user-asserted)
 
-    Guarantee: between neighbouring databases the value moves by no more than `sensitivity`.
-    Assumes: for `asserted`, the word of the person who asserted it; else the rule in `because`.
+    Args:
+        value: an integer, a rational, or a vector of integers or doubles.
+        sensitivity: how far one unit can move it.
+        unit: who is protected.
+        derivation: the name of the rule that proves the sensitivity.
+
+    Guarantee: between neighbouring databases the value moves by at most `sensitivity`.
+    Assumes: the rule named in `derivation` was applied; if it is "user-asserted", that the user is right.
     Proof: docs/proofs/sensitivity.md
     """
 
-    _value: ExactValue
+    _value: Any  # as given; from __post_init__ on an ExactValue
     sensitivity: Sensitivity
     unit: Unit
-    because: str
-    """The rule that derived the sensitivity, or "asserted"."""
+    derivation: str
+    """The rule that derived the sensitivity, or "user-asserted"."""
 
     def __post_init__(self) -> None:
         if not isinstance(self.sensitivity, Sensitivity) or not isinstance(self.unit, Unit):
             raise InvalidInput(
-                "the sensitivity or the unit is not one",
-                why="nobody could say how far whose data can move the value",
-                fix="pass a Sensitivity and a Unit, such as Sensitivity(1) and Unit.row()",
+                "the sensitivity is not a Sensitivity, or the unit is not a Unit",
+                why="the noise is calibrated to how far one unit can move the value",
+                fix="pass for example Sensitivity(1) and Unit.row()",
             )
-        object.__setattr__(self, "_value", _checked(self._value))
+        object.__setattr__(self, "_value", _check_value(self._value))
 
     @classmethod
-    def asserted(cls, value: Any, sensitivity: Sensitivity | Number, unit: Unit | None = None) -> "Bounded":
-        """A value whose sensitivity is a person's word, as at a prompt; releases of it say so."""
-        return cls(value, Sensitivity.of(sensitivity), Unit.row() if unit is None else unit, "asserted")
+    def user_asserted(
+        cls, value: Any, sensitivity: Sensitivity | Number, unit: Unit | None = None
+    ) -> "Bounded":
+        """Make a value with a sensitivity that the user asserts and no rule has proved; its releases say so.
 
-    @classmethod
-    def derived(cls, value: Any, sensitivity: Sensitivity, unit: Unit, because: str) -> "Bounded":
-        """A value whose sensitivity a rule has proved; `because` names the rule."""
-        return cls(value, sensitivity, unit, because)
+        Args:
+            value: the exact value.
+            sensitivity: how far one unit can move it; a number is the ℓ1 sensitivity.
+            unit: who is protected; one row, added or removed, if omitted.
+        """
+        return cls(value, Sensitivity.of(sensitivity), Unit.row() if unit is None else unit, _USER_ASSERTED)
 
     @property
-    def cells(self) -> int:
-        """How many numbers there are: public, as every shape is."""
+    def coordinates(self) -> int:
+        """The number of coordinates. It is public, as every shape is."""
         return self._value.size if isinstance(self._value, np.ndarray) else 1
 
     @property
     def is_vector(self) -> bool:
-        """Whether it is a vector, also of one cell."""
+        """True for a vector, also for one with a single coordinate."""
         return isinstance(self._value, np.ndarray)
 
     @property
-    def is_asserted(self) -> bool:
-        """Whether the sensitivity is only a person's word."""
-        return self.because == "asserted"
+    def is_user_asserted(self) -> bool:
+        """True if the user asserted the sensitivity and no rule proved it."""
+        return self.derivation == _USER_ASSERTED
 
     def __repr__(self) -> str:
-        what = f"{self.cells} cells" if self.is_vector else "one number"
-        return f"Bounded({what}, {self.sensitivity}, of {self.unit}; {self.because})"
+        shape = f"{self.coordinates} coordinates" if self.is_vector else "one number"
+        return f"Bounded({shape}, {self.sensitivity}, of {self.unit}; {self.derivation})"
 
     def __reduce__(self) -> NoReturn:
         raise InvalidInput(
             "a Bounded value cannot be pickled or copied",
-            why="it holds exact data, which leaves only through a mechanism",
-            fix="release it first, and keep the release",
+            why="it holds exact data, which may leave only through a mechanism",
+            fix="release it first and store the release",
         )
 
 
 def unwrap(bounded: Bounded) -> ExactValue:
-    """The exact value: for mechanisms, and for nobody else."""
-    return bounded._value  # noqa: SLF001 - the one door, kept beside the class
+    """Return the exact value. Only mechanisms may call this."""
+    value: ExactValue = bounded._value  # noqa: SLF001 - the only access, kept beside the class
+    return value
 
 
-def _checked(value: Any) -> ExactValue:
-    """The value as exact numbers in our own memory, or a clear error that does not show it.
+def _check_value(value: Any) -> ExactValue:
+    """Copy the value to exact numbers, or raise an error that does not show it.
 
-    Whether integers or doubles come out follows from the type that was given, never from the value:
-    else 3 and 3.5 would be released in two forms, and the form would tell them apart.
+    The type that was passed decides between integers and doubles, never the value: otherwise 3 and 3.5 would
+    be released in different types, and the type would reveal which it was.
     """
     if isinstance(value, np.ndarray):
-        return _checked_vector(value)
+        return _check_vector(value)
     if isinstance(value, (list, tuple)):
-        return _checked_list(value)
-    return _checked_number(value)
+        return _check_list(value)
+    return _check_number(value)
 
 
-def _checked_number(value: Any) -> int | Fraction:
+def _check_number(value: Any) -> int | Fraction:
     if isinstance(value, (float, np.floating)) and not np.isfinite(value):
         raise _not_finite()
     exact = parse_exact(value, "the value")
@@ -173,31 +193,31 @@ def _checked_number(value: Any) -> int | Fraction:
         if abs(exact) > MAX_MAGNITUDE:
             raise _too_large()
         return exact.numerator
-    if abs(exact) > _LARGEST_DOUBLE:
+    if abs(exact) > _MAX_DOUBLE:
         raise _too_large()
     return exact
 
 
-def _checked_list(items: list[Any] | tuple[Any, ...]) -> ExactValue:
+def _check_list(items: list[Any] | tuple[Any, ...]) -> ExactValue:
     if any(isinstance(item, (list, tuple, np.ndarray)) for item in items):
         raise _wrong_shape()
-    exact = [_checked_number(item) for item in items]
+    exact = [_check_number(item) for item in items]
     if all(isinstance(item, int) for item in exact):
-        return _checked_vector(np.array(exact, dtype=np.int64))
+        return _check_vector(np.array(exact, dtype=np.int64))
     doubles = np.array([float(item) for item in exact])
     if any(Fraction(double) != item for double, item in zip(doubles, exact, strict=True)):
         raise InvalidInput(
-            "a cell of the value is not a double",
-            why="rounding it here would move it further than the sensitivity says",
-            fix="round the cells to doubles first, and bound the sensitivity of what comes out",
+            "a coordinate of the value is not a double",
+            why="rounding it here could move it further than the sensitivity allows",
+            fix="round the coordinates to doubles first, and pass the sensitivity of the rounded vector",
         )
-    return _checked_vector(doubles)
+    return _check_vector(doubles)
 
 
-def _checked_vector(values: NDArray[Any]) -> ExactValue:
+def _check_vector(values: NDArray[Any]) -> ExactValue:
     if values.ndim != 1:
         raise _wrong_shape()
-    own = np.array(values)  # a copy first: nobody can change what has been checked
+    own = np.array(values)  # copied before it is checked, so that nobody can change it afterwards
     kind = "masked" if isinstance(values, np.ma.MaskedArray) else own.dtype.kind
     if kind in {"i", "u"}:
         if own.size and (int(own.max()) > MAX_MAGNITUDE or int(own.min()) < -MAX_MAGNITUDE):
@@ -212,7 +232,7 @@ def _checked_vector(values: NDArray[Any]) -> ExactValue:
         raise InvalidInput(
             f"the value is a {type(values).__name__} of {values.dtype.type.__name__}",
             why="only plain arrays of integers or doubles have exact noise",
-            fix="convert it to an array of int64 or float64 first, and fill what is masked by a public rule",
+            fix="convert it to an int64 or float64 array first, and fill masked entries by a public rule",
         )
     own.flags.writeable = False
     return own
@@ -222,14 +242,14 @@ def _not_finite() -> InvalidInput:
     return InvalidInput(
         "the value is not finite",
         why="NaN and infinity have no bounded sensitivity",
-        fix="decide by a public rule what stands for them (a fixed number), and clamp to public bounds",
+        fix="replace them by a public constant, and clamp to public bounds",
     )
 
 
 def _too_large() -> InvalidInput:
     return InvalidInput(
         "the value is an integer beyond ±2^61, or a fraction beyond the largest double",
-        why="with noise added it would not fit, and wrapping or infinity would break the guarantee",
+        why="with noise it could overflow, which would break the guarantee",
         fix="clamp to public bounds, or scale down by a public factor",
     )
 
@@ -238,5 +258,5 @@ def _wrong_shape() -> InvalidInput:
     return InvalidInput(
         "the value is nested, or an array without exactly one axis",
         why="a release is one number or one flat vector",
-        fix="flatten it, or take the one number out, first",
+        fix="flatten it, or extract the number, first",
     )

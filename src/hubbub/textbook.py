@@ -47,7 +47,7 @@ def count(rows: Iterable[Any], predicate: Predicate | None = None, *, unit: Unit
     Proof: docs/proofs/sensitivity.md
 
     >>> count(["yes", "no", "yes"], lambda row: row == "yes")
-    Bounded(one number, ℓ1 ≤ 1, ℓ2² ≤ 1, ℓ∞ ≤ 1, of one row, add/remove; count)
+    Bounded(one number, ℓ1 ≤ 1, ℓ2 ≤ 1, ℓ∞ ≤ 1, of one row, add/remove; count)
     """
     relation = _relation(unit)
     if predicate is None:
@@ -61,7 +61,7 @@ def count(rows: Iterable[Any], predicate: Predicate | None = None, *, unit: Unit
     else:
         _check_callable(predicate, "the predicate")
         number = sum(_holds(predicate, row) for row in _each(rows))
-    return Bounded.derived(number, Sensitivity(1), unit, "count")
+    return Bounded(number, Sensitivity(1), unit, "count")
 
 
 def counts(rows: Iterable[Any], predicates: Sequence[Predicate], *, unit: Unit = _ROW) -> Bounded:
@@ -75,7 +75,7 @@ def counts(rows: Iterable[Any], predicates: Sequence[Predicate], *, unit: Unit =
     Proof: docs/proofs/sensitivity.md
 
     >>> counts([31, 47, 68], [lambda age: age > 30, lambda age: age > 60])
-    Bounded(2 cells, ℓ1 ≤ 2, ℓ2² ≤ 2, ℓ∞ ≤ 1, of one row, add/remove; counts)
+    Bounded(2 coordinates, ℓ1 ≤ 2, ℓ2 ≤ 1.41422, ℓ∞ ≤ 1, of one row, add/remove; counts)
     """
     _relation(unit)
     asked = _listed(predicates, "predicates")
@@ -85,7 +85,7 @@ def counts(rows: Iterable[Any], predicates: Sequence[Predicate], *, unit: Unit =
     for row in _each(rows):
         for cell, predicate in enumerate(asked):
             totals[cell] += _holds(predicate, row)
-    return Bounded.derived(totals, Sensitivity(len(asked), linf=1), unit, "counts")
+    return Bounded(totals, Sensitivity(len(asked), linf=1), unit, "counts")
 
 
 def histogram(rows: Iterable[Any], categories: Sequence[Hashable], *, unit: Unit = _ROW) -> Bounded:
@@ -100,7 +100,7 @@ def histogram(rows: Iterable[Any], categories: Sequence[Hashable], *, unit: Unit
     Proof: docs/proofs/sensitivity.md
 
     >>> histogram(["a", "b", "a", "x"], ["a", "b", "c"])
-    Bounded(3 cells, ℓ1 ≤ 1, ℓ2² ≤ 1, ℓ∞ ≤ 1, of one row, add/remove; histogram)
+    Bounded(3 coordinates, ℓ1 ≤ 1, ℓ2 ≤ 1, ℓ∞ ≤ 1, of one row, add/remove; histogram)
     >>> histogram(["a", "b"], ["a", "b", "c"], unit=Unit.row(Neighbours.SUBSTITUTE)).sensitivity.l1
     Fraction(2, 1)
     """
@@ -121,7 +121,7 @@ def histogram(rows: Iterable[Any], categories: Sequence[Hashable], *, unit: Unit
     found = Counter(_cell(cells, row) for row in _each(rows))
     moved = min(len(asked), relation.histogram_distance)
     totals = [found[cell] for cell in range(len(asked))]
-    return Bounded.derived(totals, Sensitivity(moved, linf=1), unit, "histogram")
+    return Bounded(totals, Sensitivity(moved, linf=1), unit, "histogram")
 
 
 def fraction(rows: Iterable[Any], predicate: Predicate, *, unit: Unit = _SUBSTITUTED) -> Bounded:
@@ -135,7 +135,7 @@ def fraction(rows: Iterable[Any], predicate: Predicate, *, unit: Unit = _SUBSTIT
     Proof: docs/proofs/sensitivity.md
 
     >>> fraction(["yes", "no", "yes", "yes"], lambda row: row == "yes")
-    Bounded(one number, ℓ1 ≤ 1/4, ℓ2² ≤ 1/16, ℓ∞ ≤ 1/4, of one row, substitute; fraction)
+    Bounded(one number, ℓ1 ≤ 0.25, ℓ2 ≤ 0.25, ℓ∞ ≤ 0.25, of one row, substitute; fraction)
     """
     if _relation(unit) is Neighbours.ADD_REMOVE:
         raise Refused(
@@ -152,7 +152,7 @@ def fraction(rows: Iterable[Any], predicate: Predicate, *, unit: Unit = _SUBSTIT
             fix="ask for a fraction only where there is a row",
         )
     share = Fraction(sum(fulfil), len(fulfil))
-    return Bounded.derived(share, Sensitivity(Fraction(1, len(fulfil))), unit, "fraction")
+    return Bounded(share, Sensitivity(Fraction(1, len(fulfil))), unit, "fraction")
 
 
 def linear(
@@ -171,7 +171,7 @@ def linear(
     Proof: docs/proofs/sensitivity.md
 
     >>> linear([12.5, 80.0, float("nan")], lambda cost: cost, 0, 50)
-    Bounded(one number, ℓ1 ≤ 50, ℓ2² ≤ 2500, ℓ∞ ≤ 50, of one row, add/remove; linear)
+    Bounded(one number, ℓ1 ≤ 50, ℓ2 ≤ 50, ℓ∞ ≤ 50, of one row, add/remove; linear)
     """
     relation = _relation(unit)
     _check_callable(weight, "the weight")
@@ -195,7 +195,7 @@ def linear(
         )
     floor, ceiling = int(lowest * scale), int(highest * scale)
     total = sum(min(max(_weighed(weight, row, scale), floor), ceiling) for row in _each(rows))
-    return Bounded.derived(Fraction(total, scale), Sensitivity(moved), unit, "linear")
+    return Bounded(Fraction(total, scale), Sensitivity(moved), unit, "linear")
 
 
 def _holds(predicate: Predicate, row: Any) -> bool:
@@ -312,7 +312,7 @@ class Universe:
     >>> list(answers.databases())
     [(0, 0), (1, 0), (0, 1), (2, 0), (1, 1), (0, 2)]
     >>> print(answers.sensitivity(lambda x: x, Neighbours.SUBSTITUTE))
-    ℓ1 ≤ 2, ℓ2² ≤ 2, ℓ∞ ≤ 1
+    ℓ1 ≤ 2, ℓ2 ≤ 1.41422, ℓ∞ ≤ 1
     """
 
     elements: tuple[Hashable, ...]
@@ -397,7 +397,7 @@ class Universe:
 
         >>> small = Universe([1, 5], most=3)
         >>> print(small.sensitivity(lambda x: sum(small.rows(x)), Neighbours.ADD_REMOVE))
-        ℓ1 ≤ 5, ℓ2² ≤ 25, ℓ∞ ≤ 5
+        ℓ1 ≤ 5, ℓ2 ≤ 5, ℓ∞ ≤ 5
         """
         answers: dict[Database, list[Fraction]] = {}
         l1 = l2_squared = linf = Fraction(0)

@@ -19,14 +19,14 @@ def _one_by_one(mechanism):
 
 
 def _together(make):
-    """A vector of n cells, each with noise of its own, from a mechanism made for so many."""
-    return lambda x, n: make(cells=n).release(np.full(n, float(x))).value
+    """A vector of n coordinates, each with noise of its own, from a mechanism made for so many."""
+    return lambda x, n: make(coordinates=n).release(np.full(n, float(x))).value
 
 
 def _reals(epsilon, delta):
     laplace = partial(Laplace.of, sensitivity=1, epsilon=epsilon, real=True)
     gaussian = partial(Gaussian.of, sensitivity=1, epsilon=epsilon, delta=delta, real=True)
-    # In a vector each cell's own loss is what is promised: rounding is charged for all, so it is no more.
+    # In a vector each coordinate costs no more than is promised: rounding is charged for all of them.
     return {
         "laplace": Releases(_one_by_one(laplace()), epsilon),
         "laplace of vectors": Releases(_together(laplace), epsilon),

@@ -159,7 +159,7 @@ ROWS = [
         attack_A30,
         {
             "asserted": Carrying(
-                Bounded.asserted,
+                Bounded.user_asserted,
                 unwrap,
                 lambda bounded, moved: Laplace.of(sensitivity=moved, epsilon=1).release(bounded),
             ),

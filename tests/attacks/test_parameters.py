@@ -23,7 +23,7 @@ from hubbub import (
     Mechanism,
     PrivacyLoss,
     Sensitivity,
-    least_noise,
+    choose_additive_noise,
     noise,
 )
 from hubbub.mechanisms import (
@@ -36,10 +36,10 @@ from hubbub.mechanisms import (
     StabilityHistogram,
     TopK,
     TruncatedGeometricSelection,
-    select_partitions,
+    choose_partition_selection,
 )
 from hubbub.mechanisms.randomized_response import RandomizedResponse, UnaryEncoding
-from hubbub.mechanisms.selection import MeasuredWinner
+from hubbub.mechanisms.selection import SelectAndMeasure
 from hubbub.textbook import count, counts, fraction, histogram, linear
 
 # A23: tiny δ
@@ -148,16 +148,16 @@ CHOICES = (PermuteAndFlip, Exponential, ReportNoisyMax, ReportNoisyMaxWithGap)
 
 def _made(kind):
     """The constructor itself: the exact fields, as they are read from a ledger."""
-    return lambda scale, l1, grid, cells: kind(scale, Sensitivity(l1), grid, cells)
+    return lambda scale, l1, grid, coordinates: kind(scale, Sensitivity(l1), grid, coordinates)
 
 
 DOORS = {
     "Laplace.of": Door(Laplace.of, NOISE, ("sensitivity", "epsilon"), OVERFLOWS),
     "Laplace.of, real": Door(
         lambda **given: Laplace.of(**given, real=True),
-        {**NOISE, "cells": 1},
-        ("sensitivity", "epsilon", "cells"),
-        (("cells", 1.5), ("epsilon", TINIEST)),
+        {**NOISE, "coordinates": 1},
+        ("sensitivity", "epsilon", "coordinates"),
+        (("coordinates", 1.5), ("epsilon", TINIEST)),
     ),
     "Laplace.for_error": Door(
         Laplace.for_error,
@@ -167,9 +167,9 @@ DOORS = {
     ),
     "Laplace": Door(
         _made(Laplace),
-        {"scale": Fraction(1), "l1": 1, "grid": Fraction(1, 2), "cells": 1},
-        ("scale", "l1", "grid", "cells"),
-        (("scale", HUGE), ("grid", Fraction(1, 3)), ("grid", TINIEST), ("cells", 0.5)),
+        {"scale": Fraction(1), "l1": 1, "grid": Fraction(1, 2), "coordinates": 1},
+        ("scale", "l1", "grid", "coordinates"),
+        (("scale", HUGE), ("grid", Fraction(1, 3)), ("grid", TINIEST), ("coordinates", 0.5)),
         optional=("grid",),
     ),
     "Laplace, its sensitivity": Door(
@@ -178,14 +178,14 @@ DOORS = {
         ("sensitivity",),
     ),
     "Laplace, error and tail": Door(
-        lambda confidence, cells, t: (
-            Laplace.of(**NOISE).error(confidence, cells=cells),
+        lambda confidence, coordinates, t: (
+            Laplace.of(**NOISE).error(confidence, coordinates=coordinates),
             Laplace.of(**NOISE).tail(t),
-            Laplace.of(**NOISE).union_bound(confidence, cells=cells),
+            Laplace.of(**NOISE).union_bound(confidence, coordinates=coordinates),
         ),
-        {"confidence": 0.9, "cells": 2, "t": 1},
-        ("confidence", "cells"),
-        (("confidence", 1), ("cells", 1.5)),
+        {"confidence": 0.9, "coordinates": 2, "t": 1},
+        ("confidence", "coordinates"),
+        (("confidence", 1), ("coordinates", 1.5)),
     ),
     "Gaussian.of": Door(
         Gaussian.of,
@@ -207,14 +207,16 @@ DOORS = {
     ),
     "Gaussian": Door(
         _made(Gaussian),
-        {"scale": Fraction(1), "l1": 1, "grid": Fraction(1, 2), "cells": 1},
-        ("scale", "l1", "grid", "cells"),
+        {"scale": Fraction(1), "l1": 1, "grid": Fraction(1, 2), "coordinates": 1},
+        ("scale", "l1", "grid", "coordinates"),
         (("scale", HUGE),),
         optional=("grid",),
     ),
-    "least_noise": Door(least_noise, {**NOISE, "delta": 1e-6}, ("sensitivity", "epsilon"), (("delta", 1),)),
+    "choose_additive_noise": Door(
+        choose_additive_noise, {**NOISE, "delta": 1e-6}, ("sensitivity", "epsilon"), (("delta", 1),)
+    ),
     "Sensitivity": Door(Sensitivity, {"l1": 1, "l2": 1, "linf": 1}, optional=("l2", "linf")),
-    "Bounded": Door(lambda sensitivity: Bounded.asserted(1, sensitivity), {"sensitivity": 1}),
+    "Bounded": Door(lambda sensitivity: Bounded.user_asserted(1, sensitivity), {"sensitivity": 1}),
     "Loss.pure": Door(PrivacyLoss.pure, {"epsilon": 1}),
     "Loss.approximate": Door(
         PrivacyLoss.approximate, {"epsilon": 1, "delta": 0.1}, ("delta",), (("delta", 1),)
@@ -246,14 +248,16 @@ DOORS = {
     },
     **{
         f"{kind.__name__}, error": Door(
-            lambda confidence, cells, kind=kind: kind.of(**NOISE).error(confidence, cells=cells),
-            {"confidence": 0.9, "cells": 2},
-            ("confidence", "cells"),
-            (("confidence", 1), ("cells", 1.5)),
+            lambda confidence, coordinates, kind=kind: kind.of(**NOISE).error(
+                confidence, coordinates=coordinates
+            ),
+            {"confidence": 0.9, "coordinates": 2},
+            ("confidence", "coordinates"),
+            (("confidence", 1), ("coordinates", 1.5)),
         )
         for kind in CHOICES
     },
-    "LaplaceMax.of, products": Door(ReportNoisyMax.of, NOISE, (), OVERFLOWS),
+    "ReportNoisyMax.of, products": Door(ReportNoisyMax.of, NOISE, (), OVERFLOWS),
     "TopK": Door(lambda k: TopK(PermuteAndFlip.of(**NOISE), k), {"k": 2}, ("k",), (("k", 1.5),)),
     "AboveThreshold.of": Door(
         AboveThreshold.of,
@@ -279,51 +283,55 @@ DOORS = {
             (("groups", HUGE), ("groups", 1.5), ("delta", 1), ("delta", TINIEST**2), ("population", 10**6)),
             optional=("population",),
         )
-        for make in (TruncatedGeometricSelection.of, GaussianPartitionSelection.of, select_partitions)
+        for make in (
+            TruncatedGeometricSelection.of,
+            GaussianPartitionSelection.of,
+            choose_partition_selection,
+        )
     },
-    "GaussianKeys.of, its share": Door(
+    "GaussianPartitionSelection.of, its share": Door(
         lambda share: GaussianPartitionSelection.of(groups=2, epsilon=1, delta=1e-6, share=share),
         {"share": 0.5},
         ("share",),
         (("share", 1),),
     ),
-    "GeometricKeys": Door(
+    "TruncatedGeometricSelection": Door(
         TruncatedGeometricSelection,
         {"epsilon": 1, "cut": 3, "groups": 2},
         ("epsilon", "cut", "groups"),
         (("epsilon", TINIEST), ("cut", HUGE), ("cut", 1.5), ("groups", HUGE)),
     ),
-    "GaussianKeys": Door(
+    "GaussianPartitionSelection": Door(
         GaussianPartitionSelection,
         {"sigma": 1, "threshold": 3, "groups": 2},
         ("sigma", "threshold", "groups"),
         (("sigma", HUGE), ("threshold", 1), ("threshold", HUGE), ("groups", HUGE)),
     ),
-    "StableHistogram": Door(
+    "StabilityHistogram": Door(
         lambda threshold, groups: StabilityHistogram(Laplace(2, 1), threshold, groups),
         {"threshold": 3, "groups": 2},
         ("threshold", "groups"),
         (("threshold", 1), ("threshold", HUGE), ("groups", HUGE)),
     ),
-    "StableHistogram.of": Door(
+    "StabilityHistogram.of": Door(
         lambda groups, delta: StabilityHistogram.of(noise=Laplace(2, 1), groups=groups, delta=delta),
         {"groups": 2, "delta": 1e-6},
         ("groups", "delta"),
         (("delta", 1), ("groups", HUGE)),
     ),
-    "StableHistogram, chances": Door(
+    "StabilityHistogram, chances": Door(
         lambda confidence: (
-            StabilityHistogram(Laplace(2, 1), 9, 1).least_count(confidence),
+            StabilityHistogram(Laplace(2, 1), 9, 1).min_count(confidence),
             StabilityHistogram(Laplace(2, 1), 9, 1).interval([12], confidence),
         ),
         {"confidence": 0.9},
         ("confidence",),
         (("confidence", 1),),
     ),
-    "GeometricKeys, chances": Door(
+    "TruncatedGeometricSelection, chances": Door(
         lambda units, confidence: (
-            TruncatedGeometricSelection(1, 3, 2).keeps(units),
-            TruncatedGeometricSelection(1, 3, 2).least_units(confidence),
+            TruncatedGeometricSelection(1, 3, 2).keep_probability(units),
+            TruncatedGeometricSelection(1, 3, 2).min_units(confidence),
         ),
         {"units": 2, "confidence": 0.9},
         ("confidence",),
@@ -362,8 +370,8 @@ DOORS = {
         )
         for mechanism in (RandomizedResponse.coin(), UnaryEncoding.of(epsilon=1, categories=3))
     },
-    "MeasuredWinner": Door(
-        lambda epsilon, measured: MeasuredWinner(
+    "SelectAndMeasure": Door(
+        lambda epsilon, measured: SelectAndMeasure(
             PermuteAndFlip.of(sensitivity=1, epsilon=epsilon), Laplace.of(sensitivity=1, epsilon=measured)
         ),
         {"epsilon": 1, "measured": 1},
@@ -456,9 +464,9 @@ def _released(rule):
 
     def run(rows):
         bounded = rule(rows)
-        return Laplace.of(sensitivity=bounded.sensitivity, epsilon=1, real=True, cells=bounded.cells).release(
-            bounded
-        )
+        return Laplace.of(
+            sensitivity=bounded.sensitivity, epsilon=1, real=True, coordinates=bounded.coordinates
+        ).release(bounded)
 
     return run
 
@@ -519,7 +527,7 @@ ROWS = [
             "response": RandomizedResponse.coin().release,
             "unary encoding": UnaryEncoding.of(epsilon=1, categories=3).release,
             "session": lambda value: AboveThreshold.of(**NOISE, threshold=0).open().ask(value),
-            "bounded": lambda value: Bounded.asserted(value, 1),
+            "bounded": lambda value: Bounded.user_asserted(value, 1),
         },
         mutants.shows_what_it_refuses,
     ),
@@ -530,7 +538,7 @@ test_ours_resists, test_mutant_falls = both_tests(ROWS)
 
 def test_every_mechanism_and_every_sampler_is_tried():
     kinds = [kind for kind in _concrete(Mechanism) if kind.__module__.startswith("hubbub.")]
-    named = {kind.__name__ for kind in kinds} | set(noise.__all__) - {"LARGEST_SCALE"}
+    named = {kind.__name__ for kind in kinds} | set(noise.__all__) - {"MAX_SCALE"}
 
     assert len(kinds) >= 10
     assert named <= set(DOORS)

@@ -19,7 +19,7 @@ from hubbub.accounting import Budget
 from hubbub.accounting.in_memory_account import InMemoryAccount
 from hubbub.errors import HubbubError
 from hubbub.estimators import GaussianNB, StandardScaler
-from hubbub.mechanisms import Gaussian, StabilityHistogram, least_noise, select_partitions
+from hubbub.mechanisms import Gaussian, StabilityHistogram, choose_additive_noise, choose_partition_selection
 
 PEOPLE = pd.DataFrame({"who": range(50), "g": ["a"] * 50})
 
@@ -100,10 +100,10 @@ ROWS: list[Row] = [
                 sensitivity=1, epsilon=1, delta=delta, population=people
             ),
             "gaussian error": lambda delta, people: Gaussian.for_error(9, delta=delta, population=people),
-            "least noise": lambda delta, people: least_noise(
+            "least noise": lambda delta, people: choose_additive_noise(
                 sensitivity=1, epsilon=1, delta=delta, population=people
             ),
-            "keys": lambda delta, people: select_partitions(
+            "keys": lambda delta, people: choose_partition_selection(
                 groups=1, epsilon=1, delta=delta, population=people
             ),
             "histogram": lambda delta, people: StabilityHistogram.of(

@@ -197,7 +197,9 @@ ROWS = [
         LARGE_LAPLACE,
         {
             "vectors": _at_once(discrete_laplace, THOUSAND),
-            "laplace on a grid": _steps(Laplace.of(sensitivity=1, epsilon=1, real=True, cells=200_000), 1000),
+            "laplace on a grid": _steps(
+                Laplace.of(sensitivity=1, epsilon=1, real=True, coordinates=200_000), 1000
+            ),
         },
         mutants.laplace_5_percent_short(THOUSAND),
     ),
@@ -219,7 +221,7 @@ ROWS = [
         {
             "vectors": _at_once(rounded_gaussian, THOUSAND),
             "gaussian on a grid": _steps(
-                Gaussian.of(sensitivity=1, epsilon=1, delta=1e-6, real=True, cells=200_000), 1000
+                Gaussian.of(sensitivity=1, epsilon=1, delta=1e-6, real=True, coordinates=200_000), 1000
             ),
         },
         mutants.gaussian_5_percent_short(THOUSAND),

@@ -22,7 +22,7 @@ from hubbub.mechanisms import (
     TopK,
     TruncatedGeometricSelection,
 )
-from hubbub.mechanisms.error_bounds import discrete_laplace_beyond, rounded_gaussian_beyond
+from hubbub.mechanisms.error_bounds import discrete_laplace_tail, rounded_gaussian_tail
 from hubbub.noise import bernoulli_exp, bernoulli_exp_each
 from hubbub.noise.entropy import _replaying
 from hubbub.textbook import counts, histogram
@@ -186,7 +186,7 @@ ROWS = [
         "A11",
         attack_A11,
         {
-            "beyond": partial(_at_least, discrete_laplace_beyond),
+            "beyond": partial(_at_least, discrete_laplace_tail),
             "tail": lambda scale, m: Laplace(Fraction(scale), Sensitivity(1)).tail(Fraction(m, scale)),
         },
         mutants.strict_tail,
@@ -195,7 +195,7 @@ ROWS = [
         "A11-gaussian",
         attack_A11_gaussian,
         {
-            "beyond": partial(_at_least, rounded_gaussian_beyond),
+            "beyond": partial(_at_least, rounded_gaussian_tail),
             "tail": lambda sigma, m: Gaussian(Fraction(sigma), Sensitivity(1)).tail(Fraction(m, sigma)),
         },
         mutants.strict_gaussian_tail,

@@ -148,7 +148,7 @@ ROWS = [
             "laplace max with gap": _releases(ReportNoisyMaxWithGap.of(**SCORED)),
             "top k": _releases(TopK(PermuteAndFlip.of(**SCORED), k=3)),
             "laplace": _releases(Laplace.of(**SCORED)),
-            "laplace on a grid": _releases(Laplace.of(**SCORED, real=True, cells=40)),
+            "laplace on a grid": _releases(Laplace.of(**SCORED, real=True, coordinates=40)),
             "threshold": lambda scores: AboveThreshold.of(**SCORED, threshold=500).open().ask(scores[-1]),
             "geometric keys": _releases(TruncatedGeometricSelection(Fraction(1), 14, 1)),
             "gaussian keys": _releases(GaussianPartitionSelection(Fraction(4), 23, 1)),

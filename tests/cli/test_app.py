@@ -64,7 +64,7 @@ def test_a_delta_is_below_1_in_the_population(words):
 
 
 def test_error_says_each_and_all():
-    out = run("error", "--epsilon", "1", "--cells", "10000")
+    out = run("error", "--epsilon", "1", "--coordinates", "10000")
     assert out.stdout.splitlines()[:2] == ["each answer ± 3 (95 %)", "all 10000 at once ± 12 (95 %)"]
     assert "nothing spent" in out.stdout
 
@@ -131,8 +131,8 @@ def test_help_says_that_cells_are_disjoint():
         (["release", "5", "--epsilon", "1", "--population", "0"], "--population is 0"),
         (["error", "--within=-3"], "--within is -3"),
         (["error", "--within", "3", "--sensitivity", "0.5"], "--sensitivity is not a whole number"),
-        (["error", "--epsilon", "1", "--cells", "0"], "--cells is 0"),
-        (["error", "--epsilon", "1", "--cells", "many"], "--cells is not a number"),
+        (["error", "--epsilon", "1", "--coordinates", "0"], "--coordinates is 0"),
+        (["error", "--epsilon", "1", "--coordinates", "many"], "--coordinates is not a number"),
         (["error"], "neither or both"),
         (["error", "--epsilon", "1", "--within", "3"], "neither or both"),
         (["choose", "fever=1.5", "--epsilon", "1"], "a count is not a whole number"),

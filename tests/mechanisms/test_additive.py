@@ -15,9 +15,9 @@ import pytest
 import hubbub
 from hubbub.accounting import PrivacyLoss, largest_mu
 from hubbub.errors import HubbubError, InvalidInput, Refused, Unsupported
-from hubbub.mechanisms import Gaussian, Laplace, from_json, least_noise
-from hubbub.mechanisms.additive import Additive
-from hubbub.noise import LARGEST_SCALE, discrete_laplace, rounded_gaussian
+from hubbub.mechanisms import Gaussian, Laplace, choose_additive_noise, from_json
+from hubbub.mechanisms.additive import AdditiveMechanism
+from hubbub.noise import MAX_SCALE, discrete_laplace, rounded_gaussian
 from hubbub.noise.enclosures import exp
 from hubbub.noise.entropy import _replaying
 from hubbub.noise.inversion import MOST
@@ -90,8 +90,8 @@ def test_what_is_released_is_the_value_plus_that_law_and_nothing_else():
 
 def test_reals_get_the_same_law_on_the_steps_of_their_grid():
     for mechanism, law in [
-        (Laplace.of(sensitivity=3, epsilon=Fraction(1, 7), real=True, cells=1000), discrete_laplace),
-        (Gaussian.of(sensitivity=3, epsilon=1, delta=1e-6, real=True, cells=1000), rounded_gaussian),
+        (Laplace.of(sensitivity=3, epsilon=Fraction(1, 7), real=True, coordinates=1000), discrete_laplace),
+        (Gaussian.of(sensitivity=3, epsilon=1, delta=1e-6, real=True, coordinates=1000), rounded_gaussian),
     ]:
         steps, grid = mechanism.scale / mechanism.grid, mechanism.grid
         for seed, value in product(range(4), [0.1, -5.25, 1e9]):
@@ -109,25 +109,27 @@ def test_reals_get_the_same_law_on_the_steps_of_their_grid():
             assert shown.dtype == np.float64
 
 
-@pytest.mark.parametrize("cells", [1, 4, 1000])
-def test_on_a_grid_no_neighbour_is_more_than_its_epsilon_away(cells):
-    """d cells that one unit moves by Δ in all are rounded to steps no more than (Δ + d·g)/g apart."""
-    mechanism = Laplace.of(sensitivity=Fraction(1, 3), epsilon=Fraction(1, 2), real=True, cells=cells)
+@pytest.mark.parametrize("coordinates", [1, 4, 1000])
+def test_on_a_grid_no_neighbour_is_more_than_its_epsilon_away(coordinates):
+    """d coordinates that one unit moves by Δ in all are rounded to steps no more than (Δ + d·g)/g apart."""
+    mechanism = Laplace.of(
+        sensitivity=Fraction(1, 3), epsilon=Fraction(1, 2), real=True, coordinates=coordinates
+    )
     generator = random.Random(3)
     grid = mechanism.grid
     farthest = 0
     for _ in range(300):
-        here = [Fraction(generator.uniform(-2, 2)) for _ in range(min(cells, 4))]
+        here = [Fraction(generator.uniform(-2, 2)) for _ in range(min(coordinates, 4))]
         moves = [Fraction(generator.randint(-100, 100)) for _ in here]
         size = sum(map(abs, moves)) or 1
         there = [cell + move / size / 3 for cell, move in zip(here, moves, strict=True)]
         steps = sum(abs(round(a / grid) - round(b / grid)) for a, b in zip(here, there, strict=True))
         farthest = max(farthest, steps)
-    assert farthest <= (Fraction(1, 3) + cells * grid) / grid
+    assert farthest <= (Fraction(1, 3) + coordinates * grid) / grid
     # and the law on steps falls by e^(−1/b) each:
     assert farthest <= mechanism.loss().cost().epsilon * mechanism.scale / grid
     assert 0.5 * (1 - 2 * float(grid)) <= mechanism.loss().epsilon() <= 0.5
-    assert (Fraction(1, 3) + cells * grid) / mechanism.scale == Fraction(1, 2)
+    assert (Fraction(1, 3) + coordinates * grid) / mechanism.scale == Fraction(1, 2)
 
 
 def test_ties_can_need_the_whole_step_that_is_charged():
@@ -143,7 +145,7 @@ def test_ties_can_need_the_whole_step_that_is_charged():
 
 def test_the_clamp_and_what_vectors_cannot_hold_are_not_to_be_seen():
     """A6: at the largest value noise saturates, and integers never wrap."""
-    mechanism = Laplace(Fraction(LARGEST_SCALE), Sensitivity(1))
+    mechanism = Laplace(Fraction(MAX_SCALE), Sensitivity(1))
     for value in (MAX_MAGNITUDE, -MAX_MAGNITUDE):
         shown = mechanism.release(np.full(200, value)).value
         assert np.abs(shown).max() == MAX_MAGNITUDE
@@ -181,7 +183,7 @@ def test_noise_beyond_what_a_vector_holds_is_drawn_on(kind, monkeypatch):
 @pytest.mark.parametrize(("sigma", "l2_squared"), [(2, 1), (3, 2), (Fraction(5, 2), 13)])
 @pytest.mark.parametrize("epsilon", [Fraction(1, 2), 1, 2])
 def test_the_rounded_gaussian_is_no_worse_than_its_curve(sigma, l2_squared, epsilon):
-    """By its law on integers: one cell moved by √13 at most is moved by 3; two cells by (3, 2)."""
+    """By its law on integers: one coordinate moves by 3 within √13, two by (3, 2)."""
     mechanism = Gaussian(Fraction(sigma), Sensitivity(9, l2_squared=l2_squared))
     factor = mp.exp(real(Fraction(epsilon)))
     law = {m: mp.mpf(pmf(mechanism, m)[1]) / 2**256 for m in range(-80, 81)}
@@ -219,13 +221,15 @@ def test_the_gaussian_costs_what_its_mu_does():
 @pytest.mark.parametrize(("epsilon", "delta"), [(1, 1e-6), (0.1, 1e-6), (0.01, 1e-9), (8, 1e-5), (1, 1e-100)])
 @pytest.mark.parametrize("sensitivity", [1, Sensitivity(30, linf=1), 7])
 def test_calibration_keeps_what_was_asked_for_and_hardly_more(epsilon, delta, sensitivity, real_valued):
-    mechanism = Gaussian.of(sensitivity=sensitivity, epsilon=epsilon, delta=delta, real=real_valued, cells=3)
+    mechanism = Gaussian.of(
+        sensitivity=sensitivity, epsilon=epsilon, delta=delta, real=real_valued, coordinates=3
+    )
 
     spent = mechanism.loss().epsilon(delta)
     assert spent <= epsilon
     assert spent == pytest.approx(epsilon, rel=1e-8)
     assert Fraction(float(mechanism.scale)) == mechanism.scale
-    laplace = Laplace.of(sensitivity=sensitivity, epsilon=epsilon, real=real_valued, cells=3)
+    laplace = Laplace.of(sensitivity=sensitivity, epsilon=epsilon, real=real_valued, coordinates=3)
     assert epsilon * (1 - 1e-3) <= laplace.loss().epsilon() <= epsilon
 
 
@@ -247,34 +251,46 @@ def test_the_analytic_gaussian_needs_less_noise_than_the_classic_formula():
 
 
 def test_the_gaussian_wins_from_nine_cells_moved():
-    """By standard deviation from nine on; over all cells at once, where its tail helps, from six on."""
+    """By standard deviation from nine on; over all coordinates at once, where its tail helps, from six on."""
     wins, less = [], []
     for k in range(1, 13):
         moved = {"sensitivity": Sensitivity(k, linf=1), "epsilon": 1}
         laplace, gaussian = Laplace.of(**moved), Gaussian.of(**moved, delta=1e-6)
         wins.append(gaussian.scale**2 < 2 * laplace.scale**2)
-        less.append(isinstance(least_noise(**moved, delta=1e-6, cells=k), Gaussian))
+        less.append(isinstance(choose_additive_noise(**moved, delta=1e-6, coordinates=k), Gaussian))
     assert wins == [False] * 8 + [True] * 4
     assert less == [False] * 5 + [True] * 7
 
 
 def test_the_least_noise_is_the_lesser_and_without_delta_it_is_laplace():
     many = Sensitivity(30, linf=1)
-    assert isinstance(least_noise(sensitivity=many, epsilon=1), Laplace)
-    assert least_noise(sensitivity=1, epsilon=1, real=True) == Laplace.of(sensitivity=1, epsilon=1, real=True)
-    assert isinstance(least_noise(sensitivity=many, epsilon=1, delta=0), Laplace)
-    assert isinstance(least_noise(sensitivity=many, epsilon=1, delta=1e-6, cells=30, real=True), Gaussian)
-    laplace = least_noise(sensitivity=3, epsilon=2, delta=1e-6, cells=4, real=True, confidence=0.9)
-    assert laplace == Laplace.of(sensitivity=3, epsilon=2, real=True, cells=4)
-    gaussian = least_noise(sensitivity=many, epsilon=2, delta=1e-6, cells=4)
-    assert gaussian == Gaussian.of(sensitivity=many, epsilon=2, delta=1e-6, cells=4)
+    assert isinstance(choose_additive_noise(sensitivity=many, epsilon=1), Laplace)
+    assert choose_additive_noise(sensitivity=1, epsilon=1, real=True) == Laplace.of(
+        sensitivity=1, epsilon=1, real=True
+    )
+    assert isinstance(choose_additive_noise(sensitivity=many, epsilon=1, delta=0), Laplace)
+    assert isinstance(
+        choose_additive_noise(sensitivity=many, epsilon=1, delta=1e-6, coordinates=30, real=True), Gaussian
+    )
+    laplace = choose_additive_noise(
+        sensitivity=3, epsilon=2, delta=1e-6, coordinates=4, real=True, confidence=0.9
+    )
+    assert laplace == Laplace.of(sensitivity=3, epsilon=2, real=True, coordinates=4)
+    gaussian = choose_additive_noise(sensitivity=many, epsilon=2, delta=1e-6, coordinates=4)
+    assert gaussian == Gaussian.of(sensitivity=many, epsilon=2, delta=1e-6, coordinates=4)
     # Far out in the tail the Gaussian is the narrower: which is less depends on the confidence.
-    close = {"sensitivity": Sensitivity(6, linf=1), "epsilon": 1, "delta": 1e-6, "cells": 6, "real": True}
-    assert isinstance(least_noise(**close, confidence=0.5), Laplace)
-    assert isinstance(least_noise(**close, confidence=1 - 1e-9), Gaussian)
+    close = {
+        "sensitivity": Sensitivity(6, linf=1),
+        "epsilon": 1,
+        "delta": 1e-6,
+        "coordinates": 6,
+        "real": True,
+    }
+    assert isinstance(choose_additive_noise(**close, confidence=0.5), Laplace)
+    assert isinstance(choose_additive_noise(**close, confidence=1 - 1e-9), Gaussian)
     # Where both are off by the same, the promise without δ is the better one.
     both = {"sensitivity": 1, "epsilon": 50, "delta": 1e-6, "allow_large_epsilon": True}
-    assert isinstance(least_noise(**both), Laplace)
+    assert isinstance(choose_additive_noise(**both), Laplace)
 
 
 # Error
@@ -292,10 +308,10 @@ def test_the_error_of_counts(epsilon, wide):
 def test_the_error_of_many_cells_holds_for_all_at_once():
     mechanism = Laplace.of(sensitivity=1, epsilon=1)
 
-    assert mechanism.error(0.95, cells=10_000) == 12
-    assert mechanism.union_bound(0.95, cells=10_000) == pytest.approx(12.2061, abs=1e-4)
+    assert mechanism.error(0.95, coordinates=10_000) == 12
+    assert mechanism.union_bound(0.95, coordinates=10_000) == pytest.approx(12.2061, abs=1e-4)
     release = mechanism.release(np.zeros(10_000, dtype=np.int64))
-    assert (release.error(), release.error(together=True)) == (3, 12)
+    assert (release.error(), release.error(simultaneous=True)) == (3, 12)
 
 
 def test_the_error_of_reals_includes_the_rounding():
@@ -335,34 +351,40 @@ def test_the_textbooks_bound_may_be_passed_by_less_than_one():
     mechanism = Laplace.of(sensitivity=1, epsilon=1)
     bound = mechanism.union_bound()
 
-    assert bound == mechanism.union_bound(0.95, cells=1) == pytest.approx(-math.log(0.05), rel=1e-15)
+    assert bound == mechanism.union_bound(0.95, coordinates=1) == pytest.approx(-math.log(0.05), rel=1e-15)
     assert mp.mpf(bound) >= -mp.log(mp.mpf("0.05"))
     assert mechanism.tail(3) > 0.07
     assert bound < mechanism.error() == 3 < bound + 1
-    for epsilon, cells in product((0.1, 1, 3), (1, 7, 1000)):
+    for epsilon, coordinates in product((0.1, 1, 3), (1, 7, 1000)):
         law = Laplace.of(sensitivity=1, epsilon=epsilon)
-        beyond = math.ceil(Fraction(law.union_bound(0.95, cells=cells)) + 1)
-        assert law.tail(Fraction(beyond) / law.scale) <= 0.05 / cells
+        beyond = math.ceil(Fraction(law.union_bound(0.95, coordinates=coordinates)) + 1)
+        assert law.tail(Fraction(beyond) / law.scale) <= 0.05 / coordinates
     scaled = Laplace.of(sensitivity=3, epsilon=Fraction(1, 2), real=True)
-    assert scaled.union_bound(0.9, cells=4) == pytest.approx(6 * math.log(40), rel=1e-8)
+    assert scaled.union_bound(0.9, coordinates=4) == pytest.approx(6 * math.log(40), rel=1e-8)
 
 
 # for_error
 
 
 @pytest.mark.parametrize("error", [Fraction(1, 2), 1, 6, 50, 10**6, 10**30])
-@pytest.mark.parametrize("cells", [1, 100])
-def test_an_error_is_met_with_the_least_epsilon(error, cells):
+@pytest.mark.parametrize("coordinates", [1, 100])
+def test_an_error_is_met_with_the_least_epsilon(error, coordinates):
     for mechanism in (
-        Laplace.for_error(error, cells=cells),
-        Gaussian.for_error(error, delta=1e-6, cells=cells),
+        Laplace.for_error(error, coordinates=coordinates),
+        Gaussian.for_error(error, delta=1e-6, coordinates=coordinates),
     ):
-        assert mechanism.error(0.95, cells=cells) <= error
-        assert (mechanism.grid, mechanism.cells, mechanism.sensitivity) == (None, cells, Sensitivity(1))
+        assert mechanism.error(0.95, coordinates=coordinates) <= error
+        assert (mechanism.grid, mechanism.coordinates, mechanism.sensitivity) == (
+            None,
+            coordinates,
+            Sensitivity(1),
+        )
         wider = type(mechanism)
-        if mechanism.scale * (1 + Fraction(1, 2**18)) <= LARGEST_SCALE:
+        if mechanism.scale * (1 + Fraction(1, 2**18)) <= MAX_SCALE:
             assert (
-                wider(mechanism.scale * (1 + Fraction(1, 2**18)), Sensitivity(1)).error(0.95, cells=cells)
+                wider(mechanism.scale * (1 + Fraction(1, 2**18)), Sensitivity(1)).error(
+                    0.95, coordinates=coordinates
+                )
                 > error
             )
 
@@ -370,13 +392,13 @@ def test_an_error_is_met_with_the_least_epsilon(error, cells):
 @pytest.mark.parametrize("error", [1e-20, 0.001, 6, 1e20])
 def test_an_error_of_reals_is_met_with_the_least_epsilon(error):
     for mechanism in (
-        Laplace.for_error(error, sensitivity=error, real=True, cells=5, confidence=0.9),
-        Gaussian.for_error(error, delta=1e-6, sensitivity=error, real=True, cells=5, confidence=0.9),
+        Laplace.for_error(error, sensitivity=error, real=True, coordinates=5, confidence=0.9),
+        Gaussian.for_error(error, delta=1e-6, sensitivity=error, real=True, coordinates=5, confidence=0.9),
     ):
         assert mechanism.grid is not None
-        assert mechanism.cells == 5
+        assert mechanism.coordinates == 5
         assert mechanism.sensitivity == Sensitivity(error)
-        assert error * (1 - 1e-5) <= mechanism.error(0.9, cells=5) <= error
+        assert error * (1 - 1e-5) <= mechanism.error(0.9, coordinates=5) <= error
     rarely = Laplace.for_error(error, sensitivity=error, real=True, confidence=0.01)
     assert error * (1 - 1e-5) <= rarely.error(0.01) <= error
     assert rarely.scale > 50 * Fraction(error)
@@ -384,9 +406,11 @@ def test_an_error_of_reals_is_met_with_the_least_epsilon(error):
 
 def test_for_error_has_the_defaults_of_error():
     assert Laplace.for_error(6).loss().epsilon() == pytest.approx(0.457, abs=0.001)
-    assert Laplace.for_error(6) == Laplace.for_error(6, confidence=0.95, sensitivity=1, real=False, cells=1)
+    assert Laplace.for_error(6) == Laplace.for_error(
+        6, confidence=0.95, sensitivity=1, real=False, coordinates=1
+    )
     assert Gaussian.for_error(6, delta=0.1, population=8) == Gaussian.for_error(
-        6, delta=0.1, confidence=0.95, sensitivity=1, real=False, cells=1, population=8
+        6, delta=0.1, confidence=0.95, sensitivity=1, real=False, coordinates=1, population=8
     )
 
 
@@ -394,26 +418,29 @@ def test_what_is_not_said_is_one_cell_of_integers():
     plain = Laplace.of(sensitivity=1, epsilon=1)
 
     assert plain == Laplace(Fraction(1), Sensitivity(1)) == Laplace(Fraction(1), Sensitivity(1), None, 1)
-    assert least_noise(sensitivity=1, epsilon=1) == plain
+    assert choose_additive_noise(sensitivity=1, epsilon=1) == plain
 
 
 def test_what_is_not_said_is_one_cell_whose_error_is_met():
-    assert Laplace.for_error(6).cells == 1
+    assert Laplace.for_error(6).coordinates == 1
 
 
 def test_what_is_not_said_is_one_cell_for_the_gaussian_too():
-    assert (Gaussian.of(sensitivity=1, epsilon=9, delta=0.1, population=8).cells, Gaussian(1, 1).cells) == (
+    assert (
+        Gaussian.of(sensitivity=1, epsilon=9, delta=0.1, population=8).coordinates,
+        Gaussian(1, 1).coordinates,
+    ) == (
         1,
         1,
     )
 
 
 def test_what_is_not_said_is_one_cell_whose_error_is_met_by_the_gaussian_too():
-    assert Gaussian.for_error(6, delta=0.1, population=8).cells == 1
+    assert Gaussian.for_error(6, delta=0.1, population=8).coordinates == 1
 
 
 def test_the_least_noise_is_that_of_95_percent():
-    assert least_noise(sensitivity=1, epsilon=9, delta=0.1, population=8) == least_noise(
+    assert choose_additive_noise(sensitivity=1, epsilon=9, delta=0.1, population=8) == choose_additive_noise(
         sensitivity=1, epsilon=9, delta=0.1, confidence=0.95, population=8
     )
 
@@ -436,9 +463,9 @@ def test_an_epsilon_of_about_a_million_is_the_most_that_an_error_is_bought_with(
 
 
 def test_a_scale_of_2_to_the_48th_is_the_widest():
-    assert Laplace(LARGEST_SCALE, Sensitivity(1)).scale == 2**48
+    assert Laplace(MAX_SCALE, Sensitivity(1)).scale == 2**48
     with refused(Unsupported, match="2\\^48"):
-        Laplace(LARGEST_SCALE + Fraction(1, 3), Sensitivity(1))
+        Laplace(MAX_SCALE + Fraction(1, 3), Sensitivity(1))
 
 
 def test_made_by_hand_for_less_than_a_step_it_is_charged_for_one():
@@ -477,7 +504,7 @@ def test_the_population_is_asked_about_at_every_door():
     for make in (
         lambda: Gaussian.of(sensitivity=1, epsilon=1, delta=0.01, population=100),
         lambda: Gaussian.for_error(5, delta=0.01, population=100),
-        lambda: least_noise(sensitivity=1, epsilon=1, delta=0.01, population=100),
+        lambda: choose_additive_noise(sensitivity=1, epsilon=1, delta=0.01, population=100),
     ):
         with refused(Refused, match="population"):
             make()
@@ -501,7 +528,7 @@ def test_a_fractional_sensitivity_asks_for_reals():
     for ask in (
         lambda: Laplace.of(sensitivity=0.5, epsilon=1),
         lambda: Laplace.for_error(6, sensitivity=0.5),
-        lambda: least_noise(sensitivity=0.5, epsilon=1),
+        lambda: choose_additive_noise(sensitivity=0.5, epsilon=1),
     ):
         with refused(InvalidInput, match="not a whole number"):
             ask()
@@ -512,16 +539,18 @@ def test_a_fractional_sensitivity_asks_for_reals():
 # Grids
 
 
-@pytest.mark.parametrize("cells", [1, 1000, 10**6])
+@pytest.mark.parametrize("coordinates", [1, 1000, 10**6])
 @pytest.mark.parametrize("epsilon", [0.001, 1, 1000])
-def test_rounding_hardly_adds_to_the_noise(cells, epsilon):
+def test_rounding_hardly_adds_to_the_noise(coordinates, epsilon):
     large = {"allow_large_epsilon": True}
-    laplace = Laplace.of(sensitivity=1, epsilon=epsilon, real=True, cells=cells, **large)
+    laplace = Laplace.of(sensitivity=1, epsilon=epsilon, real=True, coordinates=coordinates, **large)
     assert laplace.scale <= Fraction(1001, 1000) / Fraction(str(epsilon)) * (
-        1 if cells < 10**6 else Fraction(11, 10)
+        1 if coordinates < 10**6 else Fraction(11, 10)
     )
     assert 2**32 <= laplace.scale / laplace.grid <= 2**47
-    gaussian = Gaussian.of(sensitivity=1, epsilon=epsilon, delta=1e-6, real=True, cells=cells, **large)
+    gaussian = Gaussian.of(
+        sensitivity=1, epsilon=epsilon, delta=1e-6, real=True, coordinates=coordinates, **large
+    )
     plain = Gaussian.of(sensitivity=1, epsilon=epsilon, delta=1e-6, **large)
     assert plain.scale < gaussian.scale <= plain.scale * Fraction(1001, 1000)
 
@@ -529,12 +558,12 @@ def test_rounding_hardly_adds_to_the_noise(cells, epsilon):
 def test_the_grid_is_2_to_the_32_steps_to_the_scale_or_finer_for_many_cells():
     assert Laplace.of(sensitivity=1, epsilon=1, real=True).grid == Fraction(1, 2**32)
     assert Laplace.of(sensitivity=3, epsilon=1, real=True).grid == Fraction(2, 2**32)
-    # 2^22 cells may add 2^22·g ≤ 1/1024, and no finer:
-    assert Laplace.of(sensitivity=1, epsilon=1, real=True, cells=2**22).grid == Fraction(1, 2**32)
-    assert Laplace.of(sensitivity=1, epsilon=1, real=True, cells=2**22 + 1).grid == Fraction(1, 2**33)
-    # However many cells, 2^46 steps are the finest:
-    assert Laplace.of(sensitivity=1, epsilon=1, real=True, cells=2**40).grid == Fraction(1, 2**46)
-    assert Laplace.of(sensitivity=1, epsilon=Fraction(1, 3), real=True, cells=2**40).grid == Fraction(
+    # 2^22 coordinates may add 2^22·g ≤ 1/1024, and no finer:
+    assert Laplace.of(sensitivity=1, epsilon=1, real=True, coordinates=2**22).grid == Fraction(1, 2**32)
+    assert Laplace.of(sensitivity=1, epsilon=1, real=True, coordinates=2**22 + 1).grid == Fraction(1, 2**33)
+    # However many coordinates, 2^46 steps are the finest:
+    assert Laplace.of(sensitivity=1, epsilon=1, real=True, coordinates=2**40).grid == Fraction(1, 2**46)
+    assert Laplace.of(sensitivity=1, epsilon=Fraction(1, 3), real=True, coordinates=2**40).grid == Fraction(
         1, 2**45
     )
 
@@ -555,12 +584,12 @@ def test_huge_and_tiny_scales_of_reals_are_released_or_refused():
 
 
 def test_a_million_cells_are_released_at_once():
-    mechanism = Laplace.of(sensitivity=1, epsilon=1, real=True, cells=10**6)
+    mechanism = Laplace.of(sensitivity=1, epsilon=1, real=True, coordinates=10**6)
     shown = mechanism.release(np.full(10**6, 0.5)).value
 
     assert shown.shape == (10**6,)
     assert abs(shown.mean() - 0.5) < 0.02  # 14 standard errors
-    assert (np.abs(shown - 0.5) <= mechanism.error(1 - 1e-12, cells=10**6)).all()
+    assert (np.abs(shown - 0.5) <= mechanism.error(1 - 1e-12, coordinates=10**6)).all()
 
 
 # Values
@@ -569,7 +598,7 @@ def test_a_million_cells_are_released_at_once():
 def test_integers_stay_integers_and_reals_are_doubles():
     whole, fine = (
         Laplace.of(sensitivity=1, epsilon=1),
-        Laplace.of(sensitivity=1, epsilon=1, real=True, cells=3),
+        Laplace.of(sensitivity=1, epsilon=1, real=True, coordinates=3),
     )
 
     assert type(whole.release(5).value) is int
@@ -581,12 +610,12 @@ def test_integers_stay_integers_and_reals_are_doubles():
     for vector in ([1, 2, 3], [0.5, 1], np.array([1.5], dtype=np.float32), np.array([7])):
         assert fine.release(vector).value.dtype == np.float64
     assert whole.release(np.zeros(0, dtype=np.int64)).value.shape == (0,)
-    assert whole.release(np.zeros(0, dtype=np.int64)).cells == 1
+    assert whole.release(np.zeros(0, dtype=np.int64)).coordinates == 1
     assert fine.release(np.zeros(0)).value.shape == (0,)
 
 
 def test_minus_zero_is_zero():
-    mechanism = Laplace.of(sensitivity=1, epsilon=1, real=True, cells=2)
+    mechanism = Laplace.of(sensitivity=1, epsilon=1, real=True, coordinates=2)
     for plus, minus in [(0.0, -0.0), (np.zeros(2), -np.zeros(2))]:
         with same_bits():
             first = mechanism.release(plus).value
@@ -597,16 +626,19 @@ def test_minus_zero_is_zero():
 
 def test_neighbouring_integers_beyond_doubles_are_not_told_apart_by_a_real_mechanism():
     """A5: with noise of one, 2^60 + 128 and 2^60 + 129 must not be shown 256 apart by what they are."""
-    mechanism = Laplace.of(sensitivity=1, epsilon=1, real=True, cells=1000)
+    mechanism = Laplace.of(sensitivity=1, epsilon=1, real=True, coordinates=1000)
     seen = [set(mechanism.release(np.full(1000, 2**60 + 128 + move)).value) for move in (0, 1)]
 
     assert seen[0] == seen[1] == {2.0**60, 2.0**60 + 256}
 
 
-WHOLE, FINE = Laplace.of(sensitivity=1, epsilon=1), Laplace.of(sensitivity=1, epsilon=1, real=True, cells=5)
+WHOLE, FINE = (
+    Laplace.of(sensitivity=1, epsilon=1),
+    Laplace.of(sensitivity=1, epsilon=1, real=True, coordinates=5),
+)
 BELL, FINE_BELL = (
     Gaussian.of(sensitivity=1, epsilon=1, delta=1e-6),
-    Gaussian.of(sensitivity=1, epsilon=1, delta=1e-6, real=True, cells=5),
+    Gaussian.of(sensitivity=1, epsilon=1, delta=1e-6, real=True, coordinates=5),
 )
 SECRET = 987654321
 
@@ -671,11 +703,11 @@ def test_integer_noise_is_for_integers(mechanism, value):
 
 @pytest.mark.parametrize("mechanism", [FINE, FINE_BELL])
 def test_more_cells_than_were_foreseen_are_refused(mechanism):
-    with refused(Refused, match="6 cells, the mechanism was made for 5") as caught:
+    with refused(Refused, match="6 coordinates, but the mechanism has 5") as caught:
         mechanism.release(np.zeros(6))
-    assert "cells=6" in caught.value.fix
-    assert mechanism.release(np.zeros(5)).cells == 5
-    assert WHOLE.release(np.zeros(6, dtype=np.int64)).cells == 6
+    assert "coordinates=6" in caught.value.fix
+    assert mechanism.release(np.zeros(5)).coordinates == 5
+    assert WHOLE.release(np.zeros(6, dtype=np.int64)).coordinates == 6
 
 
 def test_a_value_more_sensitive_than_foreseen_is_refused():
@@ -685,24 +717,22 @@ def test_a_value_more_sensitive_than_foreseen_is_refused():
         (Gaussian.of(sensitivity=2, epsilon=1, delta=1e-6), Sensitivity(Fraction(21, 10))),
     ]:
         with refused(Refused, match="sensitivity"):
-            mechanism.release(Bounded.derived(SECRET, larger, unit, "count"))
+            mechanism.release(Bounded(SECRET, larger, unit, "count"))
         for smaller in (Sensitivity(2), Sensitivity(1), Sensitivity(Fraction(1, 3)), Sensitivity(0)):
-            made = mechanism.release(Bounded.derived(5, smaller, unit, "count"))
-            assert (made.unit, made.asserted, made.loss) == (unit, False, mechanism.loss())
+            made = mechanism.release(Bounded(5, smaller, unit, "count"))
+            assert (made.unit, made.user_asserted, made.loss) == (unit, False, mechanism.loss())
     # What counts is the law's own norm.
     wide = Sensitivity(30, linf=1)
-    Gaussian(Fraction(1), Sensitivity(6, l2_squared=30)).release(Bounded.derived(5, wide, unit, "counts"))
+    Gaussian(Fraction(1), Sensitivity(6, l2_squared=30)).release(Bounded(5, wide, unit, "counts"))
     with refused(Refused):
-        Laplace(Fraction(1), Sensitivity(6, l2_squared=30)).release(Bounded.derived(5, wide, unit, "counts"))
-    Laplace(Fraction(1), Sensitivity(30, linf=Fraction(1, 2))).release(
-        Bounded.derived(5, wide, unit, "counts")
-    )
+        Laplace(Fraction(1), Sensitivity(6, l2_squared=30)).release(Bounded(5, wide, unit, "counts"))
+    Laplace(Fraction(1), Sensitivity(30, linf=Fraction(1, 2))).release(Bounded(5, wide, unit, "counts"))
 
 
 def test_a_bare_value_is_the_persons_word():
     made = Laplace.of(sensitivity=1, epsilon=1).release(5)
 
-    assert made.asserted
+    assert made.user_asserted
     assert made.unit == Unit.row()
     assert made.model == "central"
     assert made.source == Laplace.of(sensitivity=1, epsilon=1)
@@ -728,8 +758,8 @@ NUMBERS = [
         lambda bad: Gaussian.of(sensitivity=bad, epsilon=1, delta=1e-6, real=True),
         lambda bad: Gaussian.of(sensitivity=1, epsilon=bad, delta=1e-6),
         lambda bad: Gaussian.of(sensitivity=1, epsilon=1, delta=bad),
-        lambda bad: least_noise(sensitivity=bad, epsilon=1, real=True),
-        lambda bad: least_noise(sensitivity=1, epsilon=bad),
+        lambda bad: choose_additive_noise(sensitivity=bad, epsilon=1, real=True),
+        lambda bad: choose_additive_noise(sensitivity=1, epsilon=bad),
         Laplace.for_error,
         lambda bad: Laplace.for_error(5, sensitivity=bad, real=True),
         lambda bad: Laplace.for_error(5, confidence=bad),
@@ -754,16 +784,16 @@ def test_a_parameter_that_is_no_usable_number_is_refused(ask, bad):
 @pytest.mark.parametrize("bad", [0, -1, 1.5, float("nan"), float("inf"), "1", True, None, [1], np.array(1)])
 def test_cells_are_a_whole_number(bad):
     for ask in (
-        lambda: Laplace.of(sensitivity=1, epsilon=1, cells=bad),
-        lambda: Laplace.of(sensitivity=1, epsilon=1, real=True, cells=bad),
-        lambda: Gaussian.of(sensitivity=1, epsilon=1, delta=1e-6, cells=bad),
+        lambda: Laplace.of(sensitivity=1, epsilon=1, coordinates=bad),
+        lambda: Laplace.of(sensitivity=1, epsilon=1, real=True, coordinates=bad),
+        lambda: Gaussian.of(sensitivity=1, epsilon=1, delta=1e-6, coordinates=bad),
         lambda: Laplace(Fraction(1), Sensitivity(1), None, bad),
-        lambda: WHOLE.error(0.95, cells=bad),
-        lambda: FINE.error(0.95, cells=bad),
-        lambda: WHOLE.union_bound(0.95, cells=bad),
-        lambda: Laplace.for_error(5, cells=bad),
+        lambda: WHOLE.error(0.95, coordinates=bad),
+        lambda: FINE.error(0.95, coordinates=bad),
+        lambda: WHOLE.union_bound(0.95, coordinates=bad),
+        lambda: Laplace.for_error(5, coordinates=bad),
     ):
-        with refused(InvalidInput, match="cells"):
+        with refused(InvalidInput, match="coordinates"):
             ask()
 
 
@@ -778,7 +808,7 @@ def test_a_gaussian_has_a_delta_between_0_and_1(delta):
 @pytest.mark.parametrize("delta", [float("nan"), -1, 1, "0", True])
 def test_the_least_noise_has_a_delta_too(delta):
     with refused(InvalidInput, match="delta"):
-        least_noise(sensitivity=1, epsilon=1, delta=delta)
+        choose_additive_noise(sensitivity=1, epsilon=1, delta=delta)
 
 
 def test_a_delta_of_one_over_the_population_is_refused():
@@ -802,9 +832,9 @@ def test_a_sensitivity_of_zero_leaves_nothing_to_hide():
 
 
 def test_noise_too_wide_to_sample_is_refused():
-    assert Laplace(Fraction(LARGEST_SCALE), Sensitivity(1)).scale == 2**48
+    assert Laplace(Fraction(MAX_SCALE), Sensitivity(1)).scale == 2**48
     for ask in (
-        lambda: Laplace(Fraction(LARGEST_SCALE) + 1, Sensitivity(1)),
+        lambda: Laplace(Fraction(MAX_SCALE) + 1, Sensitivity(1)),
         lambda: Laplace.of(sensitivity=1, epsilon=1e-15),
         lambda: Laplace.of(sensitivity=2**50, epsilon=1),
         lambda: Gaussian.of(sensitivity=1, epsilon=1e-300, delta=1e-15),
@@ -834,7 +864,7 @@ def test_fields_are_made_exact():
     rough = Laplace(0.1, 2, 0.5, np.int64(3))
 
     assert rough == Laplace(Fraction(1, 10), Sensitivity(2), Fraction(1, 2), 3)
-    assert [type(x) for x in (rough.scale, rough.sensitivity, rough.grid, rough.cells)] == [
+    assert [type(x) for x in (rough.scale, rough.sensitivity, rough.grid, rough.coordinates)] == [
         Fraction,
         Sensitivity,
         Fraction,
@@ -851,10 +881,10 @@ def test_a_mechanism_is_frozen_and_the_family_is_abstract():
     with pytest.raises(AttributeError):
         WHOLE.scale = Fraction(9)
     with pytest.raises(TypeError):
-        Additive(Fraction(1), Sensitivity(1))
+        AdditiveMechanism(Fraction(1), Sensitivity(1))
     assert hash(WHOLE) == hash(Laplace.of(sensitivity=1, epsilon=1))
     assert WHOLE != FINE
-    assert WHOLE.error_is == BELL.error_is == "spread"
+    assert WHOLE.error_kind == BELL.error_kind == "additive"
 
 
 def test_a_mechanism_says_what_it_does():
@@ -872,8 +902,8 @@ FOR_AN_EPSILON = [
     partial(Laplace.of, sensitivity=1),
     partial(Laplace.of, sensitivity=1, real=True),
     partial(Gaussian.of, sensitivity=1, delta=1e-6),
-    partial(least_noise, sensitivity=1),
-    partial(least_noise, sensitivity=1, delta=1e-6),
+    partial(choose_additive_noise, sensitivity=1),
+    partial(choose_additive_noise, sensitivity=1, delta=1e-6),
     partial(hubbub.PermuteAndFlip.of, sensitivity=1),
     partial(hubbub.Exponential.of, sensitivity=1),
     partial(hubbub.ReportNoisyMax.of, sensitivity=1),

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from hubbub.errors import InvalidInput
 from hubbub.mechanisms import error_bounds
 from hubbub.mechanisms.error_bounds import (
-    discrete_laplace_beyond,
+    discrete_laplace_tail,
     half_width,
-    least_whole,
-    rounded_gaussian_beyond,
+    rounded_gaussian_tail,
+    smallest_integer,
 )
 from refusing import refused
 
@@ -36,7 +36,7 @@ def gaussian_tail(sigma, m):
     return mp.erfc((2 * m + 1) / (2 * real(sigma)) / mp.sqrt(2))
 
 
-LAWS = [(discrete_laplace_beyond, laplace_tail), (rounded_gaussian_beyond, gaussian_tail)]
+LAWS = [(discrete_laplace_tail, laplace_tail), (rounded_gaussian_tail, gaussian_tail)]
 
 
 @pytest.mark.parametrize(("beyond", "tail"), LAWS)
@@ -72,7 +72,7 @@ def test_of_every_enclosure_of_the_laplace_tail_the_safe_end_is_used(monkeypatch
     monkeypatch.setattr(error_bounds, "exp_neg", vague)
     for m in (0, 3):
         for scale in (Fraction(1), Fraction(20)):
-            low, high = discrete_laplace_beyond(scale, m, 64)
+            low, high = discrete_laplace_tail(scale, m, 64)
             share = mp.exp(-1 / real(scale))
             # Both the numerator and the denominator are off, and must not make up for each other.
             off = mp.ldexp(1, -20) * (1 + share / (1 + share))
@@ -80,19 +80,19 @@ def test_of_every_enclosure_of_the_laplace_tail_the_safe_end_is_used(monkeypatch
             assert high >= mp.ldexp(laplace_tail(scale, m), 64) * (1 + off * mp.mpf("0.99"))
 
 
-@pytest.mark.parametrize("cells", [1, 2, 3, 7, 1000, 10**9])
+@pytest.mark.parametrize("coordinates", [1, 2, 3, 7, 1000, 10**9])
 @pytest.mark.parametrize("confidence", ["0.1", "0.5", "0.9", "0.95", "0.999", "0.123456789"])
-def test_a_tail_that_is_one_unit_too_heavy_is_too_heavy(confidence, cells):
-    """Just 1 − confidence^(1/cells) may lie outside, of which three units at most are lost."""
+def test_a_tail_that_is_one_unit_too_heavy_is_too_heavy(confidence, coordinates):
+    """Just 1 − confidence^(1/coordinates) may lie outside, of which three units at most are lost."""
     wanted = Fraction(confidence)
-    truth = 1 - real(wanted) ** (mp.mpf(1) / cells)
+    truth = 1 - real(wanted) ** (mp.mpf(1) / coordinates)
 
     def width(more):
         def beyond(m, bits):
             weight = int(mp.floor(mp.ldexp(truth, bits))) + more
             return (weight, weight) if m == 0 else (0, 0)
 
-        return half_width(beyond, wanted, cells)
+        return half_width(beyond, wanted, coordinates)
 
     assert width(1) == 1
     assert width(-3) == 0
@@ -103,22 +103,24 @@ def test_a_tail_that_is_one_unit_too_heavy_is_too_heavy(confidence, cells):
 @given(
     scale=st.fractions(Fraction(1, 5), 10**6, max_denominator=100),
     confidence=st.sampled_from(["0.5", "0.95", "0.999999"]),
-    cells=st.sampled_from([1, 2, 10**6]),
+    coordinates=st.sampled_from([1, 2, 10**6]),
 )
-def test_the_width_is_the_least_whole_number_that_covers_all_cells(beyond, tail, scale, confidence, cells):
-    wide = half_width(partial(beyond, scale), Fraction(confidence), cells)
+def test_the_width_is_the_least_whole_number_that_covers_all_cells(
+    beyond, tail, scale, confidence, coordinates
+):
+    wide = half_width(partial(beyond, scale), Fraction(confidence), coordinates)
 
     wanted = real(Fraction(confidence))
-    assert (1 - tail(scale, wide)) ** cells >= wanted
-    assert wide == 0 or (1 - tail(scale, wide - 1)) ** cells < wanted
+    assert (1 - tail(scale, wide)) ** coordinates >= wanted
+    assert wide == 0 or (1 - tail(scale, wide - 1)) ** coordinates < wanted
 
 
 @pytest.mark.parametrize(("epsilon", "wide"), [("0.1", 30), ("0.5", 6), ("1", 3), ("2", 1), ("5", 0)])
 def test_the_widths_of_counts(epsilon, wide):
-    assert half_width(partial(discrete_laplace_beyond, 1 / Fraction(epsilon)), 0.95, 1) == wide
+    assert half_width(partial(discrete_laplace_tail, 1 / Fraction(epsilon)), 0.95, 1) == wide
 
 
-@pytest.mark.parametrize("beyond", [discrete_laplace_beyond, rounded_gaussian_beyond])
+@pytest.mark.parametrize("beyond", [discrete_laplace_tail, rounded_gaussian_tail])
 def test_the_width_for_a_confidence_next_to_certainty_or_to_nothing(beyond):
     law = partial(beyond, Fraction(1))
     tail = dict(LAWS)[beyond]
@@ -136,24 +138,24 @@ def test_the_union_bound_rounded_up_to_a_whole_number_holds_for_the_discrete_law
     """Theorem 3.8 for whole numbers: Pr[|X| > ⌈b·ln(k/β)⌉] ≤ β/k, because 2q ≤ 1 + q."""
     for scale in (Fraction(1, 3), Fraction(1), Fraction(10), Fraction(1000)):
         for beta in ("0.5", "0.05", "0.000001"):
-            for cells in (1, 7, 10_000):
-                bound = real(scale) * mp.log(cells / real(Fraction(beta)))
-                assert laplace_tail(scale, ceil(bound)) <= real(Fraction(beta)) / cells
-                assert half_width(partial(discrete_laplace_beyond, scale), 1 - Fraction(beta), cells) <= ceil(
-                    bound
-                )
+            for coordinates in (1, 7, 10_000):
+                bound = real(scale) * mp.log(coordinates / real(Fraction(beta)))
+                assert laplace_tail(scale, ceil(bound)) <= real(Fraction(beta)) / coordinates
+                assert half_width(
+                    partial(discrete_laplace_tail, scale), 1 - Fraction(beta), coordinates
+                ) <= ceil(bound)
 
 
 @pytest.mark.parametrize("bad", [float("nan"), float("inf"), 0, 1, -0.5, 1.5, "0.95", True, None])
 def test_a_confidence_lies_between_0_and_1(bad):
     with refused(InvalidInput, match="confidence"):
-        half_width(partial(discrete_laplace_beyond, Fraction(1)), bad, 1)
+        half_width(partial(discrete_laplace_tail, Fraction(1)), bad, 1)
 
 
 @pytest.mark.parametrize("bad", [float("nan"), float("inf"), 0, -1, 1.5, "1", True, None])
 def test_cells_are_counted(bad):
-    with refused(InvalidInput, match="cells"):
-        half_width(partial(discrete_laplace_beyond, Fraction(1)), 0.95, bad)
+    with refused(InvalidInput, match="coordinates"):
+        half_width(partial(discrete_laplace_tail, Fraction(1)), 0.95, bad)
 
 
 @given(st.integers(0, 10**6))
@@ -164,5 +166,5 @@ def test_the_least_whole_number_is_found(least):
         asked.append(m)
         return m >= least
 
-    assert least_whole(holds) == least
+    assert smallest_integer(holds) == least
     assert len(asked) <= 2 * least.bit_length() + 2

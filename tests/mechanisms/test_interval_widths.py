@@ -12,13 +12,13 @@ from hypothesis import strategies as st
 
 from hubbub.errors import InvalidInput, Unsupported
 from hubbub.mechanisms import Gaussian, Laplace, interval_widths
-from hubbub.mechanisms.error_bounds import half_width, laplace_sum_beyond
+from hubbub.mechanisms.error_bounds import half_width, laplace_sum_tail
 from hubbub.mechanisms.interval_widths import (
     combination_width,
-    norms_width,
+    mixed_combination_width,
     ratio_interval,
     sum_width,
-    together_width,
+    width_from_norms,
 )
 from hubbub.sensitivity import Sensitivity
 from refusing import refused
@@ -79,7 +79,7 @@ def sum_tail(scale, terms, m):
 @pytest.mark.parametrize("bits", [16, 128])
 def test_the_tail_of_a_sum_is_enclosed_by_a_few_units(scale, terms, bits):
     for m in (0, 1, 4, 15):
-        low, high = laplace_sum_beyond(scale, terms, m, bits)
+        low, high = laplace_sum_tail(scale, terms, m, bits)
         assert low <= mp.ldexp(sum_tail(scale, terms, m), bits) <= high
         assert high - low <= 2
 
@@ -88,7 +88,7 @@ def test_the_tail_of_a_sum_is_enclosed_by_a_few_units(scale, terms, bits):
 @pytest.mark.parametrize("scale", [Fraction(1, 1000), Fraction(7, 3), Fraction(2**32), Fraction(2**48)])
 def test_the_tail_of_a_sum_is_enclosed_by_a_few_units_however_wide_the_noise(scale, terms):
     for far in (0, 5, 100, 1000):
-        low, high = laplace_sum_beyond(scale, terms, math.ceil(far * scale), 128)
+        low, high = laplace_sum_tail(scale, terms, math.ceil(far * scale), 128)
         assert 0 <= low <= high <= low + 2 <= (1 << 128) + 2
 
 
@@ -116,7 +116,7 @@ def test_a_sum_of_gaussian_noise_has_the_least_width_but_for_half_a_step_a_term(
 
 
 def test_a_sum_of_very_many_is_hardly_wider_than_it_need_be():
-    exact = half_width(partial(laplace_sum_beyond, Fraction(10**6), 300), 0.95, 1)
+    exact = half_width(partial(laplace_sum_tail, Fraction(10**6), 300), 0.95, 1)
     assert exact <= sum_width(laplace(10**6), 300, 0.95) <= 1.01 * exact
     # The roundings of many Gaussian terms do not all go one way.
     sigma_root = 100 * 1000**0.5
@@ -176,7 +176,7 @@ def test_any_combination_stays_within_its_width(weights, scale, confidence, kind
 )
 @pytest.mark.parametrize("share", [0.1, 0.5, 0.8])
 def test_several_mechanisms_by_enumeration(mechanisms, share, confidence):
-    width = together_width([(mechanisms[0], share), (mechanisms[1], 1 - share)], confidence)
+    width = mixed_combination_width([(mechanisms[0], share), (mechanisms[1], 1 - share)], confidence)
     chances = [law(mechanism) for mechanism in mechanisms]
     one, two = (np.arange(len(each)) - len(each) // 2 for each in chances)
     off = np.abs(share * one[:, np.newaxis] + (1 - share) * two)
@@ -191,7 +191,7 @@ def test_several_mechanisms_by_enumeration(mechanisms, share, confidence):
 @pytest.mark.parametrize("scales", [(1, 2, 4), (4, 4, 4), (2, "2.01", 3), ("0.5", 3, 5)])
 def test_three_mechanisms_by_enumeration(scales, confidence):
     shares = (0.5, 0.25, 0.25)
-    width = together_width(
+    width = mixed_combination_width(
         [(laplace(each), share) for each, share in zip(scales, shares, strict=True)], confidence
     )
     spaced = []
@@ -208,11 +208,11 @@ def test_three_mechanisms_by_enumeration(scales, confidence):
 
 def test_one_mechanism_together_is_as_by_itself():
     for mechanism in (laplace(7), gaussian(7)):
-        assert together_width([(mechanism, [1, 0.5])]) == combination_width(mechanism, [1, 0.5])
+        assert mixed_combination_width([(mechanism, [1, 0.5])]) == combination_width(mechanism, [1, 0.5])
     with pytest.raises(Unsupported, match="not integers"):
-        together_width([(laplace(7, Fraction(1, 8)), 1)])
+        mixed_combination_width([(laplace(7, Fraction(1, 8)), 1)])
     with pytest.raises(Unsupported, match="not integers"):
-        together_width([])
+        mixed_combination_width([])
 
 
 def test_a_table_of_combinations_has_a_width_for_each():
@@ -279,8 +279,8 @@ def test_only_the_norms_count_for_many_terms():
     weights = np.array([0.3, -1, 0.2, 0.7])
     norms = np.abs(weights).sum(), math.hypot(*weights), 1
     for mechanism in (laplace(9), gaussian(9)):
-        assert norms_width(mechanism, *norms) == pytest.approx(combination_width(mechanism, weights))
-        assert norms_width(mechanism, [0, 1], [0, 1], [0, 1]).shape == (2,)
+        assert width_from_norms(mechanism, *norms) == pytest.approx(combination_width(mechanism, weights))
+        assert width_from_norms(mechanism, [0, 1], [0, 1], [0, 1]).shape == (2,)
 
 
 @pytest.mark.parametrize("mechanism", [laplace(2), laplace(6), gaussian(2), gaussian(6)], ids=str)

@@ -29,8 +29,8 @@ from hubbub.mechanisms import (
     from_json,
 )
 from hubbub.mechanisms import mechanism as module
-from hubbub.mechanisms.mechanism import check_sensitivity, positive_sensitivity
-from hubbub.mechanisms.selection import MeasuredWinner
+from hubbub.mechanisms.mechanism import check_positive_sensitivity, check_sensitivity
+from hubbub.mechanisms.selection import SelectAndMeasure
 from hubbub.sensitivity import Bounded, Sensitivity, unwrap
 from hubbub.unit import Unit
 from refusing import refused
@@ -40,21 +40,23 @@ HALF = Fraction(1, 2)
 ONE_TEXT = '"sensitivity": {"l1": "1", "l2_squared": "1", "linf": "1"}'
 FLIP = PermuteAndFlip(ONE, HALF, monotone=True)
 FLIP_TEXT = f'{{"epsilon": "1/2", "kind": "permute-and-flip/1", "monotone": true, {ONE_TEXT}}}'
-LAPLACE_TEXT = f'{{"cells": 1, "grid": null, "kind": "laplace/1", "scale": "2", {ONE_TEXT}}}'
+LAPLACE_TEXT = f'{{"coordinates": 1, "grid": null, "kind": "laplace/1", "scale": "2", {ONE_TEXT}}}'
 
 STORED = [
     (Laplace(Fraction(2), ONE), LAPLACE_TEXT),
     (
         Laplace(Fraction(4294967299, 6442450944), Sensitivity(Fraction(1, 3)), Fraction(1, 2**33), 2),
         (
-            '{"cells": 2, "grid": "1/8589934592", "kind": "laplace/1", "scale": "4294967299/6442450944", '
+            '{"coordinates": 2, "grid": "1/8589934592", "kind": "laplace/1", '
+            '"scale": "4294967299/6442450944", '
             '"sensitivity": {"l1": "1/3", "l2_squared": "1/9", "linf": "1/3"}}'
         ),
     ),
     (
         Gaussian(Fraction(6726799536487853, 1125899906842624), Sensitivity(2, linf=1)),
         (
-            '{"cells": 1, "grid": null, "kind": "gaussian/1", "scale": "6726799536487853/1125899906842624", '
+            '{"coordinates": 1, "grid": null, "kind": "gaussian/1", '
+            '"scale": "6726799536487853/1125899906842624", '
             '"sensitivity": {"l1": "2", "l2_squared": "2", "linf": "1"}}'
         ),
     ),
@@ -70,16 +72,16 @@ STORED = [
     (Exponential(ONE, HALF), f'{{"epsilon": "1/2", "kind": "exponential/1", "monotone": false, {ONE_TEXT}}}'),
     (
         ReportNoisyMax(ONE, HALF),
-        f'{{"epsilon": "1/2", "kind": "laplace-max/1", "monotone": false, {ONE_TEXT}}}',
+        f'{{"epsilon": "1/2", "kind": "report-noisy-max/1", "monotone": false, {ONE_TEXT}}}',
     ),
     (
         ReportNoisyMaxWithGap(ONE, HALF),
-        f'{{"epsilon": "1/2", "kind": "laplace-max-with-gap/1", "monotone": false, {ONE_TEXT}}}',
+        f'{{"epsilon": "1/2", "kind": "report-noisy-max-with-gap/1", "monotone": false, {ONE_TEXT}}}',
     ),
     (TopK(FLIP, 3), f'{{"k": 3, "kind": "top-k/1", "mechanism": {FLIP_TEXT}}}'),
     (
-        MeasuredWinner(FLIP, Laplace(Fraction(2), ONE)),
-        f'{{"kind": "measured-winner/1", "measure": {LAPLACE_TEXT}, "select": {FLIP_TEXT}}}',
+        SelectAndMeasure(FLIP, Laplace(Fraction(2), ONE)),
+        f'{{"kind": "select-and-measure/1", "measure": {LAPLACE_TEXT}, "select": {FLIP_TEXT}}}',
     ),
     (
         AboveThreshold(ONE, HALF, -7),
@@ -90,15 +92,15 @@ STORED = [
     ),
     (
         TruncatedGeometricSelection(HALF, 9, 2),
-        '{"cut": 9, "epsilon": "1/2", "groups": 2, "kind": "geometric-keys/1"}',
+        '{"cut": 9, "epsilon": "1/2", "groups": 2, "kind": "truncated-geometric-selection/1"}',
     ),
     (
         GaussianPartitionSelection(Fraction(5, 2), 12, 2),
-        '{"groups": 2, "kind": "gaussian-keys/1", "sigma": "5/2", "threshold": 12}',
+        '{"groups": 2, "kind": "gaussian-partition-selection/1", "sigma": "5/2", "threshold": 12}',
     ),
     (
         StabilityHistogram(Laplace(Fraction(2), ONE), 30, 1),
-        f'{{"groups": 1, "kind": "stable-histogram/1", "noise": {LAPLACE_TEXT}, "threshold": 30}}',
+        f'{{"groups": 1, "kind": "stability-histogram/1", "noise": {LAPLACE_TEXT}, "threshold": 30}}',
     ),
 ]
 
@@ -125,11 +127,11 @@ POSITIVE = st.fractions(Fraction(1, 10**6), 10**6)
 @given(
     POSITIVE, st.tuples(POSITIVE, POSITIVE, POSITIVE), st.none() | st.integers(-20, 20), st.integers(1, 10**9)
 )
-def test_what_is_written_is_read_as_it_was(scale, norms, power, cells):
+def test_what_is_written_is_read_as_it_was(scale, norms, power, coordinates):
     grid = None if power is None else Fraction(2) ** power
     sensitivity = Sensitivity(norms[0], l2_squared=norms[1], linf=norms[2])
     for kind in (Laplace, Gaussian):
-        mechanism = kind(scale, sensitivity, grid, cells)
+        mechanism = kind(scale, sensitivity, grid, coordinates)
         assert from_json(mechanism.to_json()) == mechanism
 
 
@@ -165,7 +167,7 @@ def changed(**fields):
         '{"l1": "1", "l2_squared": "1", "linf": "1"}',
         changed(kind="laplace/2"),
         changed(more=1),
-        *(without(LAPLACE_TEXT, name) for name in ("kind", "cells", "grid", "scale", "sensitivity")),
+        *(without(LAPLACE_TEXT, name) for name in ("kind", "coordinates", "grid", "scale", "sensitivity")),
         changed(scale="two"),
         changed(scale="1/0"),
         changed(scale="0/1"),
@@ -181,9 +183,9 @@ def changed(**fields):
         changed(scale=[2]),
         changed(scale={"l1": "1"}),
         changed(grid="1/3"),
-        changed(cells="x"),
-        changed(cells=0),
-        changed(cells=1.5),
+        changed(coordinates="x"),
+        changed(coordinates=0),
+        changed(coordinates=1.5),
         changed(sensitivity=None),
         changed(sensitivity={"l1": "1", "l2_squared": "1"}),
         changed(sensitivity={"l1": "1", "l2_squared": "1", "linf": 0.5}),
@@ -235,7 +237,7 @@ def test_a_class_is_stored_once_it_names_its_kind():
         def loss(self):
             return PrivacyLoss.pure(0)
 
-        def error(self, confidence=0.95, *, cells=1):
+        def error(self, confidence=0.95, *, coordinates=1):
             return 0.0
 
         def release(self, value):
@@ -245,7 +247,7 @@ def test_a_class_is_stored_once_it_names_its_kind():
     class Constant(Abstract):
         answer: int
         kind: ClassVar[str] = "constant-of-a-test/1"
-        error_is: ClassVar[str] = "none"
+        error_kind: ClassVar[str] = "none"
 
     assert Abstract not in module._kinds.values()
     text = '{"answer": 42, "kind": "constant-of-a-test/1"}'
@@ -266,11 +268,11 @@ def test_a_bare_value_takes_the_sensitivity_that_was_declared():
 
     assert unwrap(bounded) == 5
     assert bounded.sensitivity == Sensitivity(3)
-    assert bounded.is_asserted
+    assert bounded.is_user_asserted
 
 
 def test_a_bounded_value_is_taken_up_to_the_norm_that_counts():
-    value = Bounded.derived([1, 2], Sensitivity(4, linf=1), Unit("patient"), "counts")
+    value = Bounded([1, 2], Sensitivity(4, linf=1), Unit("patient"), "counts")
 
     assert check_sensitivity(value, Sensitivity(4), "l1") is value
     assert check_sensitivity(value, Sensitivity(3, l2=2), "l2_squared") is value
@@ -282,8 +284,8 @@ def test_a_bounded_value_is_taken_up_to_the_norm_that_counts():
 
 def test_a_sensitivity_of_zero_is_refused_and_any_other_not():
     with refused(InvalidInput, match="nothing to hide"):
-        positive_sensitivity(Sensitivity(0))
-    assert positive_sensitivity(Sensitivity(Fraction(1, 10**9))) is None
+        check_positive_sensitivity(Sensitivity(0))
+    assert check_positive_sensitivity(Sensitivity(Fraction(1, 10**9))) is None
 
 
 def test_two_mechanisms_cannot_be_stored_under_one_name():

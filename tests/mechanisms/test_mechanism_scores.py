@@ -17,7 +17,7 @@ from hubbub.mechanisms import (
     TopK,
 )
 from hubbub.mechanisms import mechanism as mechanism_module
-from hubbub.mechanisms.mechanism import noisy, overtaking
+from hubbub.mechanisms.mechanism import laplace_difference_tail, noisy
 from hubbub.noise.inversion import MOST
 from hubbub.sensitivity import MAX_MAGNITUDE
 from mechanisms.reference import mass, up_to
@@ -54,14 +54,14 @@ def test_overtaking_is_the_sum_it_stands_for_rounded_up():
         z = mpmath.exp(-mpmath.mpf(rate.numerator) / rate.denominator)
         for distance in (0, 1, 2, 9):
             exact = (mass(z) * up_to(z, 1, -distance)).total()
-            shown = overtaking(rate, distance, 128)
+            shown = laplace_difference_tail(rate, distance, 128)
             assert mpmath.mpf(shown.numerator) / shown.denominator == pytest.approx(exact, rel=1e-13)
     z = Fraction(1, 3)
     with mpmath.workdps(50):
         rate = Fraction(int(mpmath.floor(mpmath.log(3) * 10**40)), 10**40)  # e^−rate just above 1/3
     for distance in (0, 1, 5):
         exact = (mass(z) * up_to(z, 1, -distance)).total()
-        assert exact <= overtaking(rate, distance, 128) <= exact * (1 + Fraction(1, 10**30))
+        assert exact <= laplace_difference_tail(rate, distance, 128) <= exact * (1 + Fraction(1, 10**30))
 
 
 BAD_SCORES = {

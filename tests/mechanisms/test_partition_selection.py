@@ -15,11 +15,11 @@ from hubbub.errors import InvalidInput, Refused, Unsupported
 from hubbub.mechanisms import (
     GaussianPartitionSelection,
     TruncatedGeometricSelection,
+    choose_partition_selection,
     from_json,
     partition_selection,
-    select_partitions,
 )
-from hubbub.noise import LARGEST_SCALE
+from hubbub.noise import MAX_SCALE
 from hubbub.noise.entropy import _replaying
 from hubbub.noise.inversion import MOST
 from hubbub.sensitivity import MAX_MAGNITUDE, Bounded, Sensitivity
@@ -86,7 +86,7 @@ def test_a_key_is_kept_with_the_chance_of_the_exact_law(mechanism):
         exact = chance(mechanism, units)
         assert real(low) - mp.mpf(2) ** -700 <= exact <= real(high) + mp.mpf(2) ** -700
         assert high - low <= min(low + Fraction(1, 1 << 1000), 1) / 2**100 + Fraction(1, 1 << 150)
-        shown = mechanism.keeps(units)
+        shown = mechanism.keep_probability(units)
         assert Fraction(shown) <= low
         assert float(exact) == pytest.approx(shown, rel=1e-15, abs=1e-300)
 
@@ -99,32 +99,37 @@ def test_delta_is_the_chance_of_a_key_of_one_unit_rounded_up(mechanism):
 @every_law
 @pytest.mark.parametrize("confidence", [0.01, 0.5, 0.95, 1 - 1e-9])
 def test_the_least_units_are_the_least(mechanism, confidence):
-    least = mechanism.least_units(confidence)
+    least = mechanism.min_units(confidence)
     assert chance(mechanism, least - 1) < confidence <= chance(mechanism, least)
 
 
 @both
 def test_a_key_is_kept_with_an_even_chance_from_the_bar_on(mechanism):
-    assert mechanism.least_units(HALF) == mechanism._bar
-    assert mechanism.least_units() == mechanism.least_units(0.95)
+    assert mechanism.min_units(HALF) == mechanism._bar
+    assert mechanism.min_units() == mechanism.min_units(0.95)
 
 
 def test_beyond_twice_the_cut_a_key_is_kept_for_sure():
     mechanism = TruncatedGeometricSelection(Fraction(1), 3, 1)
-    assert mechanism.keeps(6) < mechanism.keeps(7) == mechanism.keeps(10**30) == 1
-    assert [mechanism.keeps(0), str(mechanism.keeps(0))] == [0, "0.0"]
+    assert (
+        mechanism.keep_probability(6)
+        < mechanism.keep_probability(7)
+        == mechanism.keep_probability(10**30)
+        == 1
+    )
+    assert [mechanism.keep_probability(0), str(mechanism.keep_probability(0))] == [0, "0.0"]
 
 
 @pytest.mark.parametrize(
     "mechanism",
     [
-        TruncatedGeometricSelection(Fraction(1, LARGEST_SCALE), 1, 1),
-        TruncatedGeometricSelection(Fraction(1, LARGEST_SCALE), MAX_MAGNITUDE - 1, 1),
+        TruncatedGeometricSelection(Fraction(1, MAX_SCALE), 1, 1),
+        TruncatedGeometricSelection(Fraction(1, MAX_SCALE), MAX_MAGNITUDE - 1, 1),
         TruncatedGeometricSelection(Fraction(10**9), 1, 1),
         TruncatedGeometricSelection(Fraction(10**9), MAX_MAGNITUDE - 1, 1),
         GaussianPartitionSelection(Fraction(1, 10**9), 2, 1),
-        GaussianPartitionSelection(Fraction(LARGEST_SCALE), 2, 1),
-        GaussianPartitionSelection(Fraction(LARGEST_SCALE), MAX_MAGNITUDE, 1),
+        GaussianPartitionSelection(Fraction(MAX_SCALE), 2, 1),
+        GaussianPartitionSelection(Fraction(MAX_SCALE), MAX_MAGNITUDE, 1),
     ],
     ids=named,
 )
@@ -136,7 +141,7 @@ def test_extremes_have_a_delta_and_a_release(mechanism):
 
 
 def test_with_hardly_any_epsilon_the_noise_is_uniform():
-    assert float(TruncatedGeometricSelection(Fraction(1, LARGEST_SCALE), 1, 1).delta) == pytest.approx(1 / 3)
+    assert float(TruncatedGeometricSelection(Fraction(1, MAX_SCALE), 1, 1).delta) == pytest.approx(1 / 3)
     assert float(TruncatedGeometricSelection(Fraction(1, 10**9), 10**6, 1).delta) == pytest.approx(
         1 / 2000001, rel=1e-3
     )
@@ -255,25 +260,25 @@ def test_the_share_of_delta_is_given_to_one_or_the_other():
     [(1, TruncatedGeometricSelection), (2, TruncatedGeometricSelection), (5, GaussianPartitionSelection)],
 )
 def test_the_one_is_chosen_that_keeps_rarer_keys(groups, kind):
-    chosen = select_partitions(groups=groups, **TOTAL)
+    chosen = choose_partition_selection(groups=groups, **TOTAL)
     assert type(chosen) is kind
     assert chosen == kind.of(groups=groups, **TOTAL)
     other = (
         GaussianPartitionSelection if kind is TruncatedGeometricSelection else TruncatedGeometricSelection
     ).of(groups=groups, **TOTAL)
-    assert chosen.least_units(0.5) < other.least_units(0.5)
+    assert chosen.min_units(0.5) < other.min_units(0.5)
 
 
 def test_where_both_keep_as_rare_ones_it_is_the_geometric():
     geometric, gaussian = (
         kind.of(groups=3, **TOTAL) for kind in (TruncatedGeometricSelection, GaussianPartitionSelection)
     )
-    assert geometric.least_units(0.5) == gaussian.least_units(0.5) == 41
-    assert select_partitions(groups=3, **TOTAL) == geometric
+    assert geometric.min_units(0.5) == gaussian.min_units(0.5) == 41
+    assert choose_partition_selection(groups=3, **TOTAL) == geometric
 
 
 @pytest.mark.parametrize(
-    "make", [TruncatedGeometricSelection.of, GaussianPartitionSelection.of, select_partitions]
+    "make", [TruncatedGeometricSelection.of, GaussianPartitionSelection.of, choose_partition_selection]
 )
 def test_delta_is_judged_against_the_population(make):
     assert make(groups=2, epsilon=1, delta=1e-6, population=999_999) == make(groups=2, **TOTAL)
@@ -354,7 +359,7 @@ def test_keys_are_kept_as_often_as_is_said(mechanism, units):
     with _replaying(stream(f"kept/{mechanism.kind}/{units}")):
         kept = mechanism.release(np.full(20_000, units)).value.size
 
-    p = mechanism.keeps(units)
+    p = mechanism.keep_probability(units)
     assert fits([kept, 20_000 - kept], [p, 1 - p])
 
 
@@ -391,7 +396,7 @@ def test_any_number_of_keys_may_occur_none_too(mechanism, units):
 
 
 def test_no_number_is_too_large(monkeypatch):
-    mechanism = GaussianPartitionSelection(Fraction(LARGEST_SCALE), MAX_MAGNITUDE, 1)
+    mechanism = GaussianPartitionSelection(Fraction(MAX_SCALE), MAX_MAGNITUDE, 1)
     units = np.array([1, 1, MAX_MAGNITUDE, MAX_MAGNITUDE])
     monkeypatch.setattr(
         partition_selection, "rounded_gaussian", lambda sigma, size: np.array([MOST, -MOST] * 2)
@@ -403,28 +408,28 @@ def test_no_number_is_too_large(monkeypatch):
 def test_how_many_keys_occur_is_nowhere_in_the_release(mechanism):
     one, many = (mechanism.release([10**6] + [-1] * more) for more in (0, 1234))
     assert repr(one) == repr(many)
-    assert [one.cells, many.cells] == [1, 1]
-    assert mechanism.release([10**6] * 3).cells == 3
-    assert mechanism.release([]).cells == 1
+    assert [one.coordinates, many.coordinates] == [1, 1]
+    assert mechanism.release([10**6] * 3).coordinates == 3
+    assert mechanism.release([]).coordinates == 1
 
 
 @both
 def test_a_release_says_what_it_costs_whom(mechanism):
     unit = Unit("patient", Neighbours.SUBSTITUTE)
-    counted = Bounded.derived(np.array([10**6]), Sensitivity(2, linf=1), unit, "distinct patients")
+    counted = Bounded(np.array([10**6]), Sensitivity(2, linf=1), unit, "distinct patients")
     release = mechanism.release(counted)
     assert release.loss == mechanism.loss()
     assert release.source == mechanism
     assert release.unit == unit
-    assert not release.asserted
-    assert mechanism.release([1]).asserted
+    assert not release.user_asserted
+    assert mechanism.release([1]).user_asserted
     assert mechanism.release([1]).unit == Unit.row()
 
 
 @both
 @pytest.mark.parametrize("sensitivity", [Sensitivity(3, linf=1), Sensitivity(2, linf=2), Sensitivity(2)])
 def test_a_unit_that_moves_more_is_refused(mechanism, sensitivity):
-    error = refusal(Refused, mechanism.release, Bounded.asserted([5, 5], sensitivity))
+    error = refusal(Refused, mechanism.release, Bounded.user_asserted([5, 5], sensitivity))
     assert "sensitivity" in error.what
 
 
@@ -436,7 +441,7 @@ def test_a_unit_that_moves_less_is_not(mechanism):
         Sensitivity(0),
         Sensitivity(Fraction(3, 2), linf=1),
     ):
-        assert mechanism.release(Bounded.asserted([10**6], sensitivity)).value.tolist() == [0]
+        assert mechanism.release(Bounded.user_asserted([10**6], sensitivity)).value.tolist() == [0]
 
 
 @both
@@ -451,9 +456,9 @@ def test_what_is_no_list_of_integers_is_refused_and_draws_nothing(monkeypatch, m
 
 @both
 def test_it_has_no_error(mechanism):
-    assert mechanism.error_is == "none"
-    assert "least_units" in refusal(InvalidInput, mechanism.error).fix
-    refusal(InvalidInput, mechanism.error, 0.9, cells=3)
+    assert mechanism.error_kind == "none"
+    assert "min_units" in refusal(InvalidInput, mechanism.error).fix
+    refusal(InvalidInput, mechanism.error, 0.9, coordinates=3)
     refusal(InvalidInput, mechanism.release([1]).error)
 
 
@@ -469,7 +474,7 @@ BAD = [
 
 @pytest.mark.parametrize("named", BAD, ids=str)
 @pytest.mark.parametrize(
-    "make", [TruncatedGeometricSelection.of, GaussianPartitionSelection.of, select_partitions]
+    "make", [TruncatedGeometricSelection.of, GaussianPartitionSelection.of, choose_partition_selection]
 )
 def test_what_is_no_parameter_is_refused(make, named):
     with refused(InvalidInput, match=next(iter(named))):
@@ -530,7 +535,7 @@ def test_what_would_not_be_exact_is_refused(kind, widest, wider):
 
 
 @pytest.mark.parametrize(
-    "make", [TruncatedGeometricSelection.of, GaussianPartitionSelection.of, select_partitions]
+    "make", [TruncatedGeometricSelection.of, GaussianPartitionSelection.of, choose_partition_selection]
 )
 def test_what_cannot_be_reached_is_refused(make):
     refusal(Unsupported, make, groups=1, epsilon=1, delta=Fraction(1, 2**2000))
@@ -541,13 +546,13 @@ def test_what_cannot_be_reached_is_refused(make):
 @pytest.mark.parametrize("units", [-1, 1.5, None, "3"])
 def test_no_number_of_units_is_refused(units):
     with refused(InvalidInput, match="units"):
-        BOTH[0].keeps(units)
+        BOTH[0].keep_probability(units)
 
 
 @pytest.mark.parametrize("confidence", [0, 1, 2, None])
 def test_no_confidence_is_refused(confidence):
     with refused(InvalidInput, match="confidence"):
-        BOTH[0].least_units(confidence)
+        BOTH[0].min_units(confidence)
 
 
 @given(

@@ -238,8 +238,8 @@ def test_a_release_is_local_and_protects_the_respondent():
     assert made.unit == Unit("respondent", Neighbours.SUBSTITUTE)
     assert made.loss == COIN.loss()
     assert made.source == COIN
-    assert not made.asserted
-    assert made.cells == 3
+    assert not made.user_asserted
+    assert made.coordinates == 3
     assert made.value.dtype == np.int64
     assert repr(made).endswith("of one respondent, substitute, local model)")
     with refused(InvalidInput, match="no error of its own"):
@@ -249,11 +249,11 @@ def test_a_release_is_local_and_protects_the_respondent():
 def test_one_respondent_may_report_alone():
     assert COIN.release(1).value in (0, 1)
     assert type(COIN.release(np.int64(1)).value) is int
-    assert COIN.release(1).cells == 1
+    assert COIN.release(1).coordinates == 1
     assert COIN.release([1]).value.shape == (1,)
     encoded = UnaryEncoding.of(epsilon=1, categories=5)
     assert encoded.release(4).value.shape == (5,)
-    assert encoded.release(4).cells == 1
+    assert encoded.release(4).coordinates == 1
     assert encoded.release([4]).value.shape == (1, 5)
     assert encoded.release([4]).value.dtype == np.bool_
 
@@ -261,7 +261,7 @@ def test_one_respondent_may_report_alone():
 def test_nobody_reports_nothing():
     nobody = np.zeros(0, dtype=np.int64)
     assert COIN.release(nobody).value.shape == (0,)
-    assert COIN.release([]).cells == 1
+    assert COIN.release([]).coordinates == 1
     assert UnaryEncoding.of(epsilon=1, categories=5).release(nobody).value.shape == (0, 5)
 
 
@@ -306,7 +306,7 @@ def test_just_two_to_the_33_bits_are_held(monkeypatch):
 def test_an_aggregate_is_no_answer():
     for mechanism in (COIN, UnaryEncoding.of(epsilon=1, categories=2)):
         with refused(InvalidInput, match="a Bounded one"):
-            mechanism.release(Bounded.asserted(1, 1))
+            mechanism.release(Bounded.user_asserted(1, 1))
 
 
 @pytest.mark.parametrize(
@@ -343,7 +343,7 @@ def test_an_aggregate_is_no_answer():
         [[1]],
         np.ma.masked_array([1], mask=[True]),
         Fraction(1),
-        Bounded.asserted(1, 1),
+        Bounded.user_asserted(1, 1),
     ],
     ids=repr,
 )
@@ -362,7 +362,7 @@ def test_what_is_no_category_is_refused_and_nothing_is_reported(mechanism, value
 
 def test_the_last_category_is_one_and_the_next_is_not():
     mechanism = RandomizedResponse.of(epsilon=1, categories=5)
-    assert mechanism.release(4).cells == 1
+    assert mechanism.release(4).coordinates == 1
     with refused(InvalidInput, match="from 0 to 4"):
         mechanism.release(5)
 
@@ -554,7 +554,7 @@ def test_counts_lie_between_nobody_and_everybody():
 def test_all_intervals_together_are_wider_except_of_two_categories():
     many = RandomizedResponse.of(epsilon=1, categories=4)
     reports = [0] * 400 + [1] * 300 + [2] * 200 + [3] * 100
-    alone, together = many.estimate(reports), many.estimate(reports, together=True)
+    alone, together = many.estimate(reports), many.estimate(reports, simultaneous=True)
     assert (together.low <= alone.low).all()
     assert (together.high > alone.high).any()
     assert (together.counts == alone.counts).all()
@@ -563,11 +563,11 @@ def test_all_intervals_together_are_wider_except_of_two_categories():
     assert together.low.tolist() == wider.low.tolist()
 
     two = COIN.estimate([0] * 600 + [1] * 400)
-    both = COIN.estimate([0] * 600 + [1] * 400, together=True)
+    both = COIN.estimate([0] * 600 + [1] * 400, simultaneous=True)
     assert two.low.tolist() == both.low.tolist()
     encoded = UnaryEncoding.of(epsilon=1, categories=2)
     bits = np.tile([True, False, False, True], 200).reshape(-1, 2)
-    assert (encoded.estimate(bits, together=True).low < encoded.estimate(bits).low).any()
+    assert (encoded.estimate(bits, simultaneous=True).low < encoded.estimate(bits).low).any()
 
 
 def test_the_error_beforehand_is_that_of_95_percent():
@@ -577,12 +577,12 @@ def test_the_error_beforehand_is_that_of_95_percent():
 def test_the_error_can_be_known_beforehand():
     # 1.96·√(10000/4)·2 = 196, and 2 for whole numbers.
     assert COIN.estimate_error(10_000) == pytest.approx(198, abs=0.01)
-    assert COIN.estimate_error(10_000, 0.95) == COIN.estimate_error(10_000, together=True)
+    assert COIN.estimate_error(10_000, 0.95) == COIN.estimate_error(10_000, simultaneous=True)
     assert COIN.estimate_error(10_000, 0.99) == pytest.approx(257.58 + 2, abs=0.01)
     assert COIN.estimate_error(1) == pytest.approx(1.96 + 2, abs=0.01)
     encoded = UnaryEncoding(Fraction(1, 4), 10)
     assert encoded.estimate_error(10_000) == pytest.approx((98 + 1) * 4, abs=0.05)
-    assert encoded.estimate_error(10_000, together=True) == pytest.approx((2.807 * 50 + 1) * 4, abs=0.05)
+    assert encoded.estimate_error(10_000, simultaneous=True) == pytest.approx((2.807 * 50 + 1) * 4, abs=0.05)
     # Where even the truth is rarely reported, so is everything: √(n·p) rather than √(n/4).
     rare = RandomizedResponse.of(epsilon=1, categories=1000)
     p, q = map(float, rare._rates)
@@ -669,11 +669,11 @@ def test_from_nobody_nothing_is_estimated():
 
 
 def test_a_report_has_no_error():
-    assert COIN.error_is == "none"
+    assert COIN.error_kind == "none"
     with refused(InvalidInput, match="estimate_error"):
         COIN.error()
     with refused(InvalidInput, match="estimate_error"):
-        UnaryEncoding.of(epsilon=1, categories=2).error(0.9, cells=3)
+        UnaryEncoding.of(epsilon=1, categories=2).error(0.9, coordinates=3)
 
 
 # Parameters

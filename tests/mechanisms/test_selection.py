@@ -22,7 +22,7 @@ from hubbub.mechanisms import (
     selection,
 )
 from hubbub.mechanisms import mechanism as scores_of
-from hubbub.mechanisms.selection import WithGap
+from hubbub.mechanisms.selection import WinnerWithGap
 from hubbub.noise.entropy import _replaying
 from hubbub.noise.inversion import MOST
 from hubbub.sensitivity import MAX_MAGNITUDE, Bounded, Sensitivity
@@ -44,8 +44,8 @@ each = pytest.mark.parametrize("kind", ALL)
 each_index_only = pytest.mark.parametrize("kind", INDEX_ONLY)
 
 
-def _moves(delta, monotone, cells):
-    return product(range(0 if monotone else -delta, delta + 1), repeat=cells)
+def _moves(delta, monotone, coordinates):
+    return product(range(0 if monotone else -delta, delta + 1), repeat=coordinates)
 
 
 def _neighbours(values, delta, monotone):
@@ -191,7 +191,7 @@ def test_what_is_released_follows_the_reference_law(kind, monotone):
     mechanism = kind.of(sensitivity=2, epsilon=Fraction(6, 5), monotone=monotone)
     scores = (4, 1, 4, 3)
     law = LAWS[kind](scores, mpmath.exp(-mpmath.mpf(6) / (10 if monotone else 20)))
-    held = Bounded.asserted(list(scores), 2)
+    held = Bounded.user_asserted(list(scores), 2)
     counted = [0] * len(scores)
 
     with _replaying(stream(f"{kind.__name__}/{monotone}")):
@@ -299,7 +299,7 @@ def test_a_noisy_maximum_is_that_of_the_sums_with_ties_by_the_order(monkeypatch,
             else:
                 wins = next(lead for lead in range(20, -1, -1) if (best[0] - lead, best[1]) > second[:2])
                 assert said == (best[2], wins)
-                assert type(said) is WithGap
+                assert type(said) is WinnerWithGap
                 assert (type(said.winner), type(said.gap)) == (int, int)
     assert scales == {(Fraction(8), 3)}
 
@@ -484,9 +484,9 @@ def test_however_loose_the_enclosures_only_what_they_decide_is_decided(monkeypat
 # Regret
 
 
-def _worst(law, gap, cells, z):
+def _worst(law, gap, coordinates, z):
     """Pr[regret ≥ gap] at its worst: one candidate ahead, all others just so far behind."""
-    return 1 - law((gap,) + (0,) * (cells - 1), z)[0]
+    return 1 - law((gap,) + (0,) * (coordinates - 1), z)[0]
 
 
 @pytest.mark.parametrize("monotone", [False, True])
@@ -495,10 +495,10 @@ def test_the_regret_of_the_exponential_mechanism_is_the_least_that_holds(confide
     mechanism = Exponential.of(sensitivity=2, epsilon=1, monotone=monotone)
     z = mpmath.exp(-mpmath.mpf(1) / (2 if monotone else 4))
     allowed = 1 - mpmath.mpf(confidence.numerator) / confidence.denominator
-    for cells in (1, 2, 5):
-        m = mechanism.error(confidence, cells=cells)
-        assert _worst(reference.exponential, m + 1, cells, z) <= allowed
-        assert m == 0 or _worst(reference.exponential, m, cells, z) > allowed
+    for coordinates in (1, 2, 5):
+        m = mechanism.error(confidence, coordinates=coordinates)
+        assert _worst(reference.exponential, m + 1, coordinates, z) <= allowed
+        assert m == 0 or _worst(reference.exponential, m, coordinates, z) > allowed
         assert type(m) is int
 
 
@@ -511,12 +511,12 @@ def test_the_regret_of_the_others_holds_and_is_not_far_from_the_least(kind, conf
     z = mpmath.exp(-mpmath.mpf(1) / 2)
     law = LAWS[kind]
     allowed = 1 - mpmath.mpf(confidence.numerator) / confidence.denominator
-    for cells in (1, 2, 3):
-        m = mechanism.error(confidence, cells=cells)
-        assert _worst(law, m + 1, cells, z) <= allowed
-        assert m <= 2 or _worst(law, m - 2, cells, z) > allowed
+    for coordinates in (1, 2, 3):
+        m = mechanism.error(confidence, coordinates=coordinates)
+        assert _worst(law, m + 1, coordinates, z) <= allowed
+        assert m <= 2 or _worst(law, m - 2, coordinates, z) > allowed
         assert kind is ReportNoisyMax or m <= Exponential.of(sensitivity=1, epsilon=1).error(
-            confidence, cells=cells
+            confidence, coordinates=coordinates
         )
 
 
@@ -539,33 +539,41 @@ def test_regret_is_rounded_up_however_close_the_next_whole_number_is():
     for rate, regret in ((Fraction(near, 2**128), 1), (Fraction(near + 3, 2**128), 0)):
         exact = Exponential.of(sensitivity=1, epsilon=rate, monotone=True)
         halved = PermuteAndFlip.of(sensitivity=1, epsilon=rate, monotone=True)
-        assert exact.error(Fraction(3, 4), cells=2) == regret
-        assert halved.error(Fraction(5, 6), cells=2) == regret
+        assert exact.error(Fraction(3, 4), coordinates=2) == regret
+        assert halved.error(Fraction(5, 6), coordinates=2) == regret
 
 
 @pytest.mark.parametrize("kind", [PermuteAndFlip, Exponential])
 def test_regret_keeps_the_textbook_bound(kind):
-    for cells, confidence, epsilon in ((2, 0.5, 1), (1000, 0.95, 0.1), (10**9, 0.999, 3)):
+    for coordinates, confidence, epsilon in ((2, 0.5, 1), (1000, 0.95, 0.1), (10**9, 0.999, 3)):
         t = math.log(1 / (1 - confidence))
         for monotone, times in ((False, 2), (True, 1)):
-            m = kind.of(sensitivity=5, epsilon=epsilon, monotone=monotone).error(confidence, cells=cells)
-            assert m <= times * 5 / epsilon * (math.log(cells) + t)
-            assert m >= times * 5 / epsilon * (math.log(cells / 2) + t - 1) - 1
+            m = kind.of(sensitivity=5, epsilon=epsilon, monotone=monotone).error(
+                confidence, coordinates=coordinates
+            )
+            assert m <= times * 5 / epsilon * (math.log(coordinates) + t)
+            assert m >= times * 5 / epsilon * (math.log(coordinates / 2) + t - 1) - 1
 
 
 def test_the_errors_people_see():
-    assert PermuteAndFlip.of(sensitivity=1, epsilon=0.1).error(cells=1000) == 184
-    assert Exponential.of(sensitivity=1, epsilon=0.1).error(cells=1000) == 197
-    assert ReportNoisyMax.of(sensitivity=1, epsilon=0.1).error(cells=1000) == 222
-    assert ReportNoisyMaxWithGap.of(sensitivity=1, epsilon=0.1, monotone=True).error(0.95, cells=1000) == 111
-    assert ReportNoisyMax.of(sensitivity=1, epsilon=Fraction(1, 2**46)).error(1 - 1e-12, cells=10**6) < 2**53
-    assert Exponential.of(sensitivity=1, epsilon=0.01).error(0.6, cells=2) == 81  # 200·ln 1.5, less one
+    assert PermuteAndFlip.of(sensitivity=1, epsilon=0.1).error(coordinates=1000) == 184
+    assert Exponential.of(sensitivity=1, epsilon=0.1).error(coordinates=1000) == 197
+    assert ReportNoisyMax.of(sensitivity=1, epsilon=0.1).error(coordinates=1000) == 222
+    assert (
+        ReportNoisyMaxWithGap.of(sensitivity=1, epsilon=0.1, monotone=True).error(0.95, coordinates=1000)
+        == 111
+    )
+    assert (
+        ReportNoisyMax.of(sensitivity=1, epsilon=Fraction(1, 2**46)).error(1 - 1e-12, coordinates=10**6)
+        < 2**53
+    )
+    assert Exponential.of(sensitivity=1, epsilon=0.01).error(0.6, coordinates=2) == 81  # 200·ln 1.5, less one
     for kind in ALL:
-        # However sure, and however many: about (ln cells + ln 1/β)/rate.
-        far = kind.of(sensitivity=1, epsilon=1).error(1 - Fraction(1, 10**300), cells=10**80)
+        # However sure, and however many: about (ln coordinates + ln 1/β)/rate.
+        far = kind.of(sensitivity=1, epsilon=1).error(1 - Fraction(1, 10**300), coordinates=10**80)
         assert 1740 < far < 1770
         assert kind.of(sensitivity=1, epsilon=0.1).error() == 0
-        assert kind.of(sensitivity=1, epsilon=1000, allow_large_epsilon=True).error(cells=10) == 0
+        assert kind.of(sensitivity=1, epsilon=1000, allow_large_epsilon=True).error(coordinates=10) == 0
 
 
 @each
@@ -574,14 +582,14 @@ def test_what_is_no_confidence_or_number_of_candidates_is_refused(kind):
     for bad in (0, 1, -1, 2, math.nan, "0.95", None):
         assert refusal(InvalidInput, mechanism.error, bad).what.startswith("confidence")
     for bad in (0, -1, 1.5, math.nan, "3"):
-        assert refusal(InvalidInput, mechanism.error, 0.95, cells=bad).what.startswith("cells")
+        assert refusal(InvalidInput, mechanism.error, 0.95, coordinates=bad).what.startswith("coordinates")
 
 
 def test_a_release_knows_its_regret_among_its_candidates():
     release = PermuteAndFlip.of(sensitivity=1, epsilon=0.5).release([1, 2, 3])
 
-    assert release.cells == 3
-    assert release.error(0.95) == release.source.error(0.95, cells=3)
+    assert release.coordinates == 3
+    assert release.error(0.95) == release.source.error(0.95, coordinates=3)
     refusal(InvalidInput, release.interval)
 
 
@@ -602,7 +610,7 @@ def test_only_the_choice_leaves(kind):
     shown = repr(release) + release.source.to_json() + repr(mechanism) + str(mechanism)
     assert "98765" not in shown
     if kind is ReportNoisyMaxWithGap:
-        assert type(release.value) is WithGap
+        assert type(release.value) is WinnerWithGap
         assert release.value.winner in range(3)
         assert 0 <= release.value.gap < 1000
     else:
@@ -670,18 +678,18 @@ def test_noise_wider_than_what_is_exact_is_refused():
 def test_it_is_the_largest_move_of_one_score_that_counts(kind):
     mechanism = kind.of(sensitivity=2, epsilon=1)
 
-    assert mechanism.release(Bounded.asserted([1, 2, 3], Sensitivity(100, linf=2))).cells == 3
-    error = refusal(Refused, mechanism.release, Bounded.asserted([1, 2, 3], Sensitivity(3)))
+    assert mechanism.release(Bounded.user_asserted([1, 2, 3], Sensitivity(100, linf=2))).coordinates == 3
+    error = refusal(Refused, mechanism.release, Bounded.user_asserted([1, 2, 3], Sensitivity(3)))
     assert "sensitivity" in error.what
 
 
 @each
 def test_monotone_is_refused_under_substitution(kind):
     unit = Unit.row(Neighbours.SUBSTITUTE)
-    held = Bounded.derived([1, 2], Sensitivity(2, linf=1), unit, "histogram")
+    held = Bounded([1, 2], Sensitivity(2, linf=1), unit, "histogram")
 
     release = kind.of(sensitivity=1, epsilon=1).release(held)
-    assert (release.unit, release.asserted) == (unit, False)
+    assert (release.unit, release.user_asserted) == (unit, False)
     error = refusal(Refused, kind.of(sensitivity=1, epsilon=1, monotone=True).release, held)
     assert "substitution" in error.what
 
@@ -689,12 +697,12 @@ def test_monotone_is_refused_under_substitution(kind):
 @each
 def test_what_is_only_a_persons_word_is_said(kind):
     unit = Unit("patient")
-    held = Bounded.derived([1, 2], Sensitivity(2, linf=1), unit, "counts")
+    held = Bounded([1, 2], Sensitivity(2, linf=1), unit, "counts")
     plain, monotone = kind.of(sensitivity=1, epsilon=1), kind.of(sensitivity=1, epsilon=1, monotone=True)
 
-    assert not plain.release(held).asserted
-    assert plain.release([1, 2]).asserted
-    assert monotone.release(held).asserted
+    assert not plain.release(held).user_asserted
+    assert plain.release([1, 2]).user_asserted
+    assert monotone.release(held).user_asserted
     assert plain.release(held).unit == unit
 
 
@@ -711,8 +719,8 @@ def test_monotone_doubles_the_rate(kind):
 STORED = {
     "permute-and-flip/1": PermuteAndFlip.of(sensitivity=1, epsilon=0.1),
     "exponential/1": Exponential.of(sensitivity=Sensitivity(7, linf=2), epsilon=3, monotone=True),
-    "laplace-max/1": ReportNoisyMax.of(sensitivity=1, epsilon=0.1),
-    "laplace-max-with-gap/1": ReportNoisyMaxWithGap.of(sensitivity=1, epsilon=0.1),
+    "report-noisy-max/1": ReportNoisyMax.of(sensitivity=1, epsilon=0.1),
+    "report-noisy-max-with-gap/1": ReportNoisyMaxWithGap.of(sensitivity=1, epsilon=0.1),
 }
 
 
@@ -723,7 +731,7 @@ def test_what_is_stored_is_read_the_same(kind):
 
     assert from_json(text) == mechanism
     assert f'"kind": "{kind}"' in text
-    assert mechanism.error_is == "regret"
+    assert mechanism.error_kind == "regret"
     assert pickle.loads(pickle.dumps(mechanism)) == copy.deepcopy(mechanism) == mechanism  # noqa: S301
     assert hash(from_json(text)) == hash(mechanism)
     with pytest.raises(dataclasses.FrozenInstanceError):
@@ -754,8 +762,8 @@ def test_each_explains_itself():
     assert str(STORED["exponential/1"]) == (
         "The exponential mechanism on integer scores, where one unit raises none or each by at most 2: ε = 3"
     )
-    assert str(STORED["laplace-max/1"]) == f"The largest after Laplace noise of scale 20 on {how}"
-    assert str(STORED["laplace-max-with-gap/1"]) == (
+    assert str(STORED["report-noisy-max/1"]) == f"The largest after Laplace noise of scale 20 on {how}"
+    assert str(STORED["report-noisy-max-with-gap/1"]) == (
         f"The largest, and its lead, after Laplace noise of scale 20 on {how}"
     )
 

@@ -19,10 +19,10 @@ from hubbub.mechanisms import (
     ReportNoisyMaxWithGap,
     TopK,
     from_json,
-    measure_winner,
+    select_and_measure,
     selection,
 )
-from hubbub.mechanisms.selection import MeasuredWinner, WithScore
+from hubbub.mechanisms.selection import SelectAndMeasure, WinnerWithScore
 from hubbub.noise.entropy import _replaying
 from hubbub.sensitivity import Bounded, Sensitivity, unwrap
 from hubbub.unit import Neighbours, Unit
@@ -101,7 +101,7 @@ def test_a_round_releases_one_index(bad):
     assert type(bad).__name__ in refusal(InvalidInput, TopK, bad, 2).what
     assert (
         type(bad).__name__
-        in refusal(InvalidInput, MeasuredWinner, bad, Laplace.of(sensitivity=1, epsilon=1)).what
+        in refusal(InvalidInput, SelectAndMeasure, bad, Laplace.of(sensitivity=1, epsilon=1)).what
     )
 
 
@@ -110,14 +110,16 @@ def test_the_regret_of_k_rounds_holds_for_all_of_them():
     top = TopK(inner, k=4)
 
     assert (
-        top.error(0.95, cells=50) == inner.error(1 - Fraction(5, 400), cells=50) > inner.error(0.95, cells=50)
+        top.error(0.95, coordinates=50)
+        == inner.error(1 - Fraction(5, 400), coordinates=50)
+        > inner.error(0.95, coordinates=50)
     )
-    assert top.error(cells=50) == top.error(0.95, cells=50)
-    assert TopK(inner, k=1).error(0.9, cells=7) == inner.error(0.9, cells=7)
+    assert top.error(coordinates=50) == top.error(0.95, coordinates=50)
+    assert TopK(inner, k=1).error(0.9, coordinates=7) == inner.error(0.9, coordinates=7)
     assert TopK(inner, k=1).error() == 0
     refusal(InvalidInput, TopK(inner, k=2).error)
-    assert top.error(cells=4) > 0
-    assert "3" in refusal(InvalidInput, top.error, 0.95, cells=3).what
+    assert top.error(coordinates=4) > 0
+    assert "3" in refusal(InvalidInput, top.error, 0.95, coordinates=3).what
 
 
 # The winner's score, at its price
@@ -126,20 +128,20 @@ def test_the_regret_of_k_rounds_holds_for_all_of_them():
 def test_a_measured_winner_costs_both():
     select = PermuteAndFlip.of(sensitivity=1, epsilon=HALF)
     measure = Laplace.of(sensitivity=1, epsilon=Fraction(1, 4))
-    release = measure_winner([3, 10**6, 5], select, measure)
+    release = select_and_measure([3, 10**6, 5], select, measure)
 
-    assert type(release.value) is WithScore
+    assert type(release.value) is WinnerWithScore
     assert release.value.winner == 1
     assert type(release.value.winner) is int
     assert abs(release.value.score - 10**6) < 1000
     assert release.loss == select.loss() + measure.loss() == release.source.loss()
     assert release.loss.epsilon() == 0.75
-    assert release.source == MeasuredWinner(select, measure)
-    assert release.error(0.9) == select.error(0.9, cells=3)
-    assert release.source.error(cells=3) == select.error(0.95, cells=3)
+    assert release.source == SelectAndMeasure(select, measure)
+    assert release.error(0.9) == select.error(0.9, coordinates=3)
+    assert release.source.error(coordinates=3) == select.error(0.95, coordinates=3)
     assert release.source.error() == 0
-    assert release.cells == 3
-    assert release.asserted
+    assert release.coordinates == 3
+    assert release.user_asserted
     refusal(InvalidInput, release.interval)
 
 
@@ -149,26 +151,26 @@ def test_the_score_that_is_measured_is_the_winners(monkeypatch):
     plain = type(measure).release
 
     def record(self, value):
-        measured.append((unwrap(value), value.sensitivity, value.unit, value.because))
+        measured.append((unwrap(value), value.sensitivity, value.unit, value.derivation))
         return plain(self, value)
 
     monkeypatch.setattr(type(measure), "release", record)
     unit = Unit("patient")
-    held = Bounded.derived([7, 10**9, 8], Sensitivity(30, linf=2), unit, "counts")
-    release = measure_winner(held, ReportNoisyMax.of(sensitivity=2, epsilon=1), measure)
+    held = Bounded([7, 10**9, 8], Sensitivity(30, linf=2), unit, "counts")
+    release = select_and_measure(held, ReportNoisyMax.of(sensitivity=2, epsilon=1), measure)
 
     assert measured == [(10**9, Sensitivity(2), unit, "counts")]
     assert release.unit == unit
-    assert not release.asserted
+    assert not release.user_asserted
 
 
 def test_a_gaussian_may_measure_too():
     select = Exponential.of(sensitivity=1, epsilon=1)
     measure = Gaussian.of(sensitivity=1, epsilon=1, delta=1e-6)
-    release = measure_winner([0, 10**6], select, measure)
+    release = select_and_measure([0, 10**6], select, measure)
 
     assert release.loss == select.loss() + measure.loss()
-    real = measure_winner([0, 10**6], select, Laplace.of(sensitivity=1, epsilon=1, real=True))
+    real = select_and_measure([0, 10**6], select, Laplace.of(sensitivity=1, epsilon=1, real=True))
     assert type(real.value.score) is float
 
 
@@ -182,13 +184,13 @@ def test_a_gaussian_may_measure_too():
 def test_a_measurement_made_for_less_is_refused_before_anything_is_chosen(monkeypatch, measure):
     monkeypatch.setattr(selection, "bernoulli_exp_each", None)
 
-    refusal(Refused, measure_winner, [1, 2], PermuteAndFlip.of(sensitivity=2, epsilon=1), measure)
+    refusal(Refused, select_and_measure, [1, 2], PermuteAndFlip.of(sensitivity=2, epsilon=1), measure)
 
 
 def test_what_measures_is_additive():
     select = PermuteAndFlip.of(sensitivity=1, epsilon=1)
     for bad in (select, None, 1):
-        assert type(bad).__name__ in refusal(InvalidInput, measure_winner, [1, 2], select, bad).what
+        assert type(bad).__name__ in refusal(InvalidInput, select_and_measure, [1, 2], select, bad).what
 
 
 # Both
@@ -206,30 +208,30 @@ def test_the_zcdp_of_k_rounds_is_k_times_the_rounds():
 
 @each_index_only
 def test_monotone_is_refused_under_substitution(kind):
-    held = Bounded.derived([1, 2], Sensitivity(2, linf=1), Unit.row(Neighbours.SUBSTITUTE), "histogram")
+    held = Bounded([1, 2], Sensitivity(2, linf=1), Unit.row(Neighbours.SUBSTITUTE), "histogram")
     monotone = kind.of(sensitivity=1, epsilon=1, monotone=True)
 
     refusal(Refused, TopK(monotone, k=1).release, held)
-    refusal(Refused, measure_winner, held, monotone, Laplace.of(sensitivity=1, epsilon=1))
+    refusal(Refused, select_and_measure, held, monotone, Laplace.of(sensitivity=1, epsilon=1))
 
 
 @each_index_only
 def test_what_is_only_a_persons_word_is_said(kind):
-    held = Bounded.derived([1, 2], Sensitivity(2, linf=1), Unit("patient"), "counts")
+    held = Bounded([1, 2], Sensitivity(2, linf=1), Unit("patient"), "counts")
     plain, monotone = kind.of(sensitivity=1, epsilon=1), kind.of(sensitivity=1, epsilon=1, monotone=True)
     measure = Laplace.of(sensitivity=1, epsilon=1)
 
-    for asked in (lambda inner: TopK(inner, k=1), lambda inner: MeasuredWinner(inner, measure)):
-        assert not asked(plain).release(held).asserted
-        assert asked(plain).release([1, 2]).asserted
-        assert asked(monotone).release(held).asserted
+    for asked in (lambda inner: TopK(inner, k=1), lambda inner: SelectAndMeasure(inner, measure)):
+        assert not asked(plain).release(held).user_asserted
+        assert asked(plain).release([1, 2]).user_asserted
+        assert asked(monotone).release(held).user_asserted
         assert asked(plain).release(held).unit == Unit("patient")
-        assert asked(plain).release(held).cells == 2
+        assert asked(plain).release(held).coordinates == 2
 
 
 STORED = {
     "top-k/1": TopK(Exponential.of(sensitivity=1, epsilon=0.1), k=3),
-    "measured-winner/1": MeasuredWinner(
+    "select-and-measure/1": SelectAndMeasure(
         ReportNoisyMax.of(sensitivity=1, epsilon=0.1), Laplace.of(sensitivity=1, epsilon=1)
     ),
 }
@@ -242,7 +244,7 @@ def test_what_is_stored_is_read_the_same(kind):
 
     assert from_json(text) == mechanism
     assert f'"kind": "{kind}"' in text
-    assert mechanism.error_is == "regret"
+    assert mechanism.error_kind == "regret"
     assert pickle.loads(pickle.dumps(mechanism)) == copy.deepcopy(mechanism) == mechanism  # noqa: S301
     assert hash(from_json(text)) == hash(mechanism)
     with pytest.raises(dataclasses.FrozenInstanceError):
@@ -253,8 +255,8 @@ def test_the_form_in_which_it_is_stored_stays():
     inner, measure = PermuteAndFlip.of(sensitivity=1, epsilon=0.1), Laplace.of(sensitivity=1, epsilon=1)
 
     assert TopK(inner, k=3).to_json() == f'{{"k": 3, "kind": "top-k/1", "mechanism": {inner.to_json()}}}'
-    assert MeasuredWinner(inner, measure).to_json() == (
-        f'{{"kind": "measured-winner/1", "measure": {measure.to_json()}, "select": {inner.to_json()}}}'
+    assert SelectAndMeasure(inner, measure).to_json() == (
+        f'{{"kind": "select-and-measure/1", "measure": {measure.to_json()}, "select": {inner.to_json()}}}'
     )
 
 
@@ -267,7 +269,7 @@ def test_each_explains_itself():
     assert str(STORED["top-k/1"]) == (
         f"3 rounds, the chosen one taken out, each: The exponential mechanism on {how}; together ε = 0.3"
     )
-    assert str(STORED["measured-winner/1"]) == (
+    assert str(STORED["select-and-measure/1"]) == (
         f"The largest after Laplace noise of scale 20 on {how}; then its score by "
         "Laplace noise of scale 1 on integers: ε = 1; together ε = 1.1"
     )

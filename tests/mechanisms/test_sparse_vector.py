@@ -104,7 +104,7 @@ def test_what_is_released_follows_the_reference_law(monotone):
     values = (2, 5, 0)
     z = mpmath.exp(-mpmath.mpf(4) / (4 if monotone else 8))
     law = above_threshold(values, 3, z, 1 if monotone else 2, 1)
-    held = Bounded.asserted(list(values), 2)
+    held = Bounded.user_asserted(list(values), 2)
     counted = [0] * 4
 
     with _replaying(stream(f"released/{monotone}")):
@@ -416,7 +416,7 @@ def test_what_is_no_unit_is_refused_before_it_is_charged(unit):
 def test_monotone_is_refused_under_substitution():
     book = Book()
     unit = Unit.row(Neighbours.SUBSTITUTE)
-    held = Bounded.derived([1, 2], Sensitivity(2, linf=1), unit, "histogram")
+    held = Bounded([1, 2], Sensitivity(2, linf=1), unit, "histogram")
 
     assert "substitution" in refusal(Refused, _one(monotone=True).open, book, unit=unit).what
     assert book.charged == []
@@ -433,12 +433,12 @@ def test_a_query_is_of_the_sessions_own_unit_and_sensitivity():
     unit = Unit("patient")
     session = _one(sensitivity=2).open(unit=unit)
 
-    assert session.ask(Bounded.derived(FAR, Sensitivity(2), unit, "count"))
+    assert session.ask(Bounded(FAR, Sensitivity(2), unit, "count"))
     session = _one(sensitivity=2).open(unit=unit)
-    error = refusal(Refused, session.ask, Bounded.asserted(FAR, 1))
+    error = refusal(Refused, session.ask, Bounded.user_asserted(FAR, 1))
     assert str(unit) in error.what
     assert str(Unit.row()) in error.what
-    assert "sensitivity" in refusal(Refused, session.ask, Bounded.asserted(FAR, 3, unit)).what
+    assert "sensitivity" in refusal(Refused, session.ask, Bounded.user_asserted(FAR, 3, unit)).what
     assert session.answers_left == 1
     assert session.ask(FAR)
 
@@ -456,8 +456,8 @@ def test_a_query_is_of_the_sessions_own_unit_and_sensitivity():
         None,
         True,
         2**62,
-        Bounded.asserted([1], 1),
-        Bounded.asserted(0.5, 1),
+        Bounded.user_asserted([1], 1),
+        Bounded.user_asserted(0.5, 1),
     ],
     ids=str,
 )
@@ -484,8 +484,8 @@ def test_what_is_no_list_of_integers_is_refused(bad):
 
 
 def test_the_sensitivity_of_a_list_is_its_largest_move():
-    assert _one(sensitivity=2).release(Bounded.asserted([-FAR], Sensitivity(9, linf=2))).value is None
-    refusal(Refused, _one(sensitivity=2).release, Bounded.asserted([-FAR], Sensitivity(3)))
+    assert _one(sensitivity=2).release(Bounded.user_asserted([-FAR], Sensitivity(9, linf=2))).value is None
+    refusal(Refused, _one(sensitivity=2).release, Bounded.user_asserted([-FAR], Sensitivity(3)))
 
 
 @pytest.mark.parametrize(
@@ -539,16 +539,16 @@ def _off(z, m_threshold, distance):
 @pytest.mark.parametrize("monotone", [False, True])
 @pytest.mark.parametrize("answers", [1, 3])
 @pytest.mark.parametrize(
-    ("confidence", "cells"), [(Fraction(1, 10), 1), (Fraction(19, 20), 1), (Fraction(99, 100), 50)]
+    ("confidence", "coordinates"), [(Fraction(1, 10), 1), (Fraction(19, 20), 1), (Fraction(99, 100), 50)]
 )
-def test_the_error_is_the_least_that_the_union_over_queries_gives(monotone, answers, confidence, cells):
+def test_the_error_is_the_least_that_the_union_over_queries_gives(monotone, answers, confidence, coordinates):
     mechanism = _one(sensitivity=2, epsilon=2, monotone=monotone, answers=answers)
     z = mpmath.exp(-1 / (mpmath.mpf(2 if monotone else 4) * answers))
-    m = mechanism.error(confidence, cells=cells)
+    m = mechanism.error(confidence, coordinates=coordinates)
     allowed = 1 - mpmath.mpf(confidence.numerator) / confidence.denominator
 
     def missed(m):
-        return 2 * answers * cells * _off(z, 1 if monotone else 2, m + 1)
+        return 2 * answers * coordinates * _off(z, 1 if monotone else 2, m + 1)
 
     assert type(m) is int
     assert missed(m) <= allowed
@@ -556,7 +556,7 @@ def test_the_error_is_the_least_that_the_union_over_queries_gives(monotone, answ
 
 
 def test_the_error_is_the_formula_that_is_proved():
-    for epsilon, answers, cells, confidence in (
+    for epsilon, answers, coordinates, confidence in (
         (1, 1, 1, 0.5),
         (0.1, 3, 77, 0.99),
         (20, 2, 10, 0.9),
@@ -564,9 +564,9 @@ def test_the_error_is_the_formula_that_is_proved():
     ):
         scale = 4 * answers / epsilon
         q = math.exp(-1 / scale)
-        odds = 2 * answers * cells * (1 + q) / (1 + q + q * q) / (1 - confidence)
+        odds = 2 * answers * coordinates * (1 + q) / (1 + q + q * q) / (1 - confidence)
         mechanism = _one(epsilon=epsilon, answers=answers)
-        assert mechanism.error(confidence, cells=cells) == math.ceil(scale * math.log(odds)) - 1
+        assert mechanism.error(confidence, coordinates=coordinates) == math.ceil(scale * math.log(odds)) - 1
 
 
 @pytest.mark.parametrize("k", [3, 5, 8])
@@ -587,33 +587,33 @@ def test_the_error_is_rounded_up_however_close_the_next_whole_number_is(allowed,
 
 
 def test_the_errors_people_see():
-    assert _one(epsilon=0.1).error() == _one(epsilon=0.1).error(0.95, cells=1) == 131
+    assert _one(epsilon=0.1).error() == _one(epsilon=0.1).error(0.95, coordinates=1) == 131
     for monotone, least in ((False, 3490), (True, 1750)):
-        # However sure, and however many: about the scale times ln cells/β.
-        far = _one(monotone=monotone).error(1 - Fraction(1, 10**300), cells=10**80)
+        # However sure, and however many: about the scale times ln coordinates/β.
+        far = _one(monotone=monotone).error(1 - Fraction(1, 10**300), coordinates=10**80)
         assert least < far < least + 30
-    assert _one(epsilon=0.1).error(cells=1000) == 408
-    assert _one(epsilon=0.1, monotone=True).error(0.95, cells=1000) == 237
-    assert _one(epsilon=0.1, answers=10).error(0.95, cells=1000) == 4998
+    assert _one(epsilon=0.1).error(coordinates=1000) == 408
+    assert _one(epsilon=0.1, monotone=True).error(0.95, coordinates=1000) == 237
+    assert _one(epsilon=0.1, answers=10).error(0.95, coordinates=1000) == 4998
     assert _one(epsilon=1000).error() == 0
     for bad in (0, 1, math.nan):
         assert refusal(InvalidInput, _one().error, bad).what.startswith("confidence")
     for bad in (0, 1.5):
-        assert refusal(InvalidInput, _one().error, 0.95, cells=bad).what.startswith("cells")
+        assert refusal(InvalidInput, _one().error, 0.95, coordinates=bad).what.startswith("coordinates")
 
 
 def test_the_error_is_below_the_textbooks():
-    for cells, confidence, epsilon in ((10, 0.9, 1), (1000, 0.95, 0.1), (10**6, 0.999, 5)):
-        textbook = 8 * (math.log(cells) + math.log(2 / (1 - confidence))) / epsilon
-        assert _one(epsilon=epsilon).error(confidence, cells=cells) < textbook
-        assert _one(epsilon=epsilon, monotone=True).error(confidence, cells=cells) < textbook
+    for coordinates, confidence, epsilon in ((10, 0.9, 1), (1000, 0.95, 0.1), (10**6, 0.999, 5)):
+        textbook = 8 * (math.log(coordinates) + math.log(2 / (1 - confidence))) / epsilon
+        assert _one(epsilon=epsilon).error(confidence, coordinates=coordinates) < textbook
+        assert _one(epsilon=epsilon, monotone=True).error(confidence, coordinates=coordinates) < textbook
 
 
 def test_a_release_knows_its_error_among_its_queries():
     release = _one().release([1, 2, 3])
 
-    assert release.cells == 3
-    assert release.error(0.9) == _one().error(0.9, cells=3)
+    assert release.coordinates == 3
+    assert release.error(0.9) == _one().error(0.9, coordinates=3)
     refusal(InvalidInput, release.interval)
 
 
@@ -641,7 +641,7 @@ def test_neither_noise_nor_values_are_shown(monkeypatch):
 def test_what_is_stored_is_read_the_same(mechanism):
     assert from_json(mechanism.to_json()) == mechanism
     assert hash(from_json(mechanism.to_json())) == hash(mechanism)
-    assert mechanism.error_is == "regret"
+    assert mechanism.error_kind == "regret"
 
 
 def test_the_form_in_which_it_is_stored_stays():
@@ -663,11 +663,11 @@ def test_it_explains_itself():
 
 
 def test_what_is_only_a_persons_word_is_said():
-    held = Bounded.derived([1, 2], Sensitivity(2, linf=1), Unit("patient"), "counts")
+    held = Bounded([1, 2], Sensitivity(2, linf=1), Unit("patient"), "counts")
 
-    assert not _one().release(held).asserted
-    assert _one(monotone=True).release(held).asserted
-    assert _one().release([1, 2]).asserted
+    assert not _one().release(held).user_asserted
+    assert _one(monotone=True).release(held).user_asserted
+    assert _one().release([1, 2]).user_asserted
     assert _one().release(held).loss == PrivacyLoss.pure(1)
 
 
@@ -690,10 +690,10 @@ def test_whatever_the_queries_at_most_so_many_are_answered_above(values, bar, ep
 
 def test_a_session_says_whether_it_rests_on_a_persons_word():
     mechanism = AboveThreshold.of(sensitivity=1, epsilon=1, threshold=10**9)
-    derived = Bounded.derived(0, Sensitivity(1), Unit.row(), "a rule")
+    derived = Bounded(0, Sensitivity(1), Unit.row(), "a rule")
     session = mechanism.open()
     session.ask(derived)
-    assert not session.asserted
+    assert not session.user_asserted
     session.ask(0)
-    assert session.asserted
-    assert AboveThreshold.of(sensitivity=1, epsilon=1, threshold=10**9, monotone=True).open().asserted
+    assert session.user_asserted
+    assert AboveThreshold.of(sensitivity=1, epsilon=1, threshold=10**9, monotone=True).open().user_asserted

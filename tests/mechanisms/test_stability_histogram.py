@@ -81,7 +81,7 @@ def test_nobody_may_be_there():
 @pytest.mark.parametrize("law", LAWS)
 def test_a_key_is_shown_as_often_as_is_said(law):
     mechanism = StabilityHistogram.of(noise=LAWS[law], groups=3, delta=1e-4)
-    least = mechanism.least_count(0.9)
+    least = mechanism.min_count(0.9)
     assert reaches(mechanism.noise, mechanism.threshold - least) >= 0.9
     assert reaches(mechanism.noise, mechanism.threshold - least + 1) < 0.9
 
@@ -155,9 +155,9 @@ def test_the_loss_is_that_of_the_noise_and_delta():
 )
 def test_counts_that_move_more_are_refused(moved):
     mechanism = StabilityHistogram(Gaussian(Fraction(7), Sensitivity(8, l2_squared=18, linf=3)), 180, 10)
-    mechanism.release(Bounded.asserted(np.array([1000]), mechanism.noise.sensitivity, Unit.row()))
+    mechanism.release(Bounded.user_asserted(np.array([1000]), mechanism.noise.sensitivity, Unit.row()))
     with pytest.raises(HubbubError):
-        mechanism.release(Bounded.asserted(np.array([1000, 2000]), moved, Unit.row()))
+        mechanism.release(Bounded.user_asserted(np.array([1000, 2000]), moved, Unit.row()))
 
 
 def test_what_makes_no_histogram_is_refused():

@@ -13,7 +13,7 @@ from hubbub.noise import blocks, samplers
 from hubbub.noise.entropy import _replaying
 from hubbub.noise.inversion import MOST, Table
 from hubbub.noise.samplers import (
-    LARGEST_SCALE,
+    MAX_SCALE,
     bernoulli,
     bernoulli_exp,
     bernoulli_exp_each,
@@ -495,7 +495,7 @@ def largest_of(name):
 
 @every_sampler
 def test_beyond_the_largest_scale_is_refused(name):
-    assert LARGEST_SCALE == 2**48
+    assert MAX_SCALE == 2**48
     sampler, largest, label = SAMPLERS[name], largest_of(name), NAMES.get(name, "variance")
     for scale in (largest, Fraction(largest), Decimal(largest), Fraction(3 * largest - 1, 3)):
         assert sampler(scale, size=0).shape == (0,)

@@ -84,7 +84,7 @@ def released(plan, groups, found, copies):
     is_shown = np.ones(copies * len(groups), dtype=bool)
     for measure, measured, vector in found:
         noise = plan.noise(measured.sensitivity)
-        many = Bounded.derived(np.tile(vector, copies), measured.sensitivity, plan.unit, measured.because)
+        many = Bounded(np.tile(vector, copies), measured.sensitivity, plan.unit, measured.because)
         size = measure.released(measured)
         drawn = noise.release(many).value
         tables.append((measure, measured, drawn.reshape(-1, size), noise))

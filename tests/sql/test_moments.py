@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hubbub.mechanisms import Gaussian, Laplace
-from hubbub.mechanisms.interval_widths import norms_width, sum_width
+from hubbub.mechanisms.interval_widths import sum_width, width_from_norms
 from hubbub.sensitivity import Sensitivity
 from hubbub.sql.moments import Moments, combined, width_of
 
@@ -128,7 +128,7 @@ def test_a_sample_of_less_than_two_rows_at_most_doubles_its_variance():
 def test_every_mean_that_is_not_excluded_is_within_the_interval(noisy, thousandth):
     mean = thousandth / 1000
     weights = np.array([1, 0.5, 0]) - mean
-    wide = norms_width(
+    wide = width_from_norms(
         LAPLACE, np.abs(weights).sum(), np.sqrt((weights**2).sum()), np.abs(weights).max(), 0.95
     )
     found = of(noisy, (2,), LAPLACE).mean(0.95)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from hubbub.errors import InvalidInput, Unsupported
 from hubbub.mechanisms import Gaussian, Laplace
-from hubbub.mechanisms.interval_widths import norms_width
+from hubbub.mechanisms.interval_widths import width_from_norms
 from hubbub.sensitivity import MAX_MAGNITUDE, Sensitivity
 from hubbub.sql.quantiles import Tree
 from refusing import refused
@@ -214,7 +214,7 @@ def test_the_rank_of_an_answer_is_as_near_as_is_said(shape, kind):
 def test_the_rank_error_is_that_of_the_worst_edge():
     tree = Tree(0, 1, branching=4, depth=2)
     mechanism = Gaussian(Fraction(40), Sensitivity(2))
-    wide = norms_width(mechanism, *tree._norms(Fraction(1, 2)), 1 - Fraction(1, 20 * 17))
+    wide = width_from_norms(mechanism, *tree._norms(Fraction(1, 2)), 1 - Fraction(1, 20 * 17))
     assert tree.rank_error(mechanism) == wide.max()
 
 

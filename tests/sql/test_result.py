@@ -210,4 +210,4 @@ def test_the_label_says_what_was_protected_and_how(release):
     assert label["sensitivity"] == "derived by a rule"
     assert "not measured" in label["interval covers"]
     asserted = hb.Laplace.of(sensitivity=1, epsilon=1).release(3).label()
-    assert asserted["sensitivity"] == "asserted by a person"
+    assert asserted["sensitivity"] == "user-asserted"

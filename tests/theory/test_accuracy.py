@@ -7,12 +7,12 @@ from math import ceil, inf
 import pytest
 
 from hubbub import Laplace
-from hubbub.mechanisms.error_bounds import discrete_laplace_beyond, half_width
+from hubbub.mechanisms.error_bounds import discrete_laplace_tail, half_width
 from theory.exact_laws import CLOSE, HALF, TWO_THIRDS, epsilon_of, laplace
 
 RATES = pytest.mark.parametrize("q", [HALF, TWO_THIRDS, Fraction(9, 10)], ids=str)
 BETAS = [Fraction(3, 10), Fraction(1, 10), Fraction(1, 20), Fraction(1, 1000)]
-CELLS = [1, 2, 10, 10_000]
+COORDINATES = [1, 2, 10, 10_000]
 
 
 def shipped(q):
@@ -25,10 +25,10 @@ def beyond(q, m):
     return 2 * q ** (m + 1) / (1 + q)
 
 
-def least_width(q, beta, cells):
-    """The least m with Pr[all of `cells` draws lie within ±m] ≥ 1 − β, in rationals."""
+def least_width(q, beta, coordinates):
+    """The least m with Pr[all of `coordinates` draws lie within ±m] ≥ 1 − β, in rationals."""
     m = 0
-    while (1 - beyond(q, m)) ** cells < 1 - beta:
+    while (1 - beyond(q, m)) ** coordinates < 1 - beta:
         m += 1
     return m
 
@@ -44,7 +44,7 @@ def test_the_tail_in_closed_form_is_the_sum_of_the_law(q):
 def test_the_tail_that_is_shipped_encloses_the_exact_one(q):
     scale = shipped(q).scale
     for m in (0, 1, 5, 40):
-        low, high = discrete_laplace_beyond(scale, m, 160)
+        low, high = discrete_laplace_tail(scale, m, 160)
         assert Fraction(low, 1 << 160) - CLOSE <= beyond(q, m) <= Fraction(high, 1 << 160) + CLOSE
         assert high - low <= 8
 
@@ -52,32 +52,32 @@ def test_the_tail_that_is_shipped_encloses_the_exact_one(q):
 @RATES
 def test_the_error_that_is_shipped_is_the_least_whole_number_of_the_exact_law(q):
     """(1 − 2q^(m+1)/(1+q))^k ≥ 1 − β, and for no smaller m."""
-    for beta, cells in product(BETAS, CELLS[:3]):
-        assert shipped(q).error(1 - beta, cells=cells) == least_width(q, beta, cells)
+    for beta, coordinates in product(BETAS, COORDINATES[:3]):
+        assert shipped(q).error(1 - beta, coordinates=coordinates) == least_width(q, beta, coordinates)
     # With e^−1/b rational the shipped search gives the same, no logarithm of q involved.
-    for beta, cells in product(BETAS, CELLS[:3]):
-        exact = half_width(lambda m, bits: (0, ceil(beyond(q, m) * 2**bits)), 1 - beta, cells)
-        assert exact == least_width(q, beta, cells)
+    for beta, coordinates in product(BETAS, COORDINATES[:3]):
+        exact = half_width(lambda m, bits: (0, ceil(beyond(q, m) * 2**bits)), 1 - beta, coordinates)
+        assert exact == least_width(q, beta, coordinates)
 
 
 @RATES
 def test_theorem_3_8_holds_on_integers_once_it_is_rounded_up_to_one(q):
     """Pr[some of k answers is off by more than ⌈b·ln(k/β)⌉] ≤ β; and the exact error is never above it."""
     mechanism = shipped(q)
-    for beta, cells in product(BETAS, CELLS):
-        bound = ceil(mechanism.union_bound(1 - beta, cells=cells))
-        assert cells * beyond(q, bound) <= beta
-        if cells <= 10:  # Bernoulli's inequality, for all cells
-            assert 1 - (1 - beyond(q, bound)) ** cells <= cells * beyond(q, bound)
-        assert mechanism.error(1 - beta, cells=cells) <= bound
+    for beta, coordinates in product(BETAS, COORDINATES):
+        bound = ceil(mechanism.union_bound(1 - beta, coordinates=coordinates))
+        assert coordinates * beyond(q, bound) <= beta
+        if coordinates <= 10:  # Bernoulli's inequality, for all coordinates
+            assert 1 - (1 - beyond(q, bound)) ** coordinates <= coordinates * beyond(q, bound)
+        assert mechanism.error(1 - beta, coordinates=coordinates) <= bound
 
 
 def test_the_exact_form_is_tighter_than_the_theorem():
     """(1 − β)^(1/k) instead of β/k, and the integer law instead of the continuous one."""
     gains = []
-    for q, beta, cells in product([HALF, TWO_THIRDS], BETAS, CELLS):
-        bound = shipped(q).union_bound(1 - beta, cells=cells)
-        gains.append(ceil(bound) - shipped(q).error(1 - beta, cells=cells))
+    for q, beta, coordinates in product([HALF, TWO_THIRDS], BETAS, COORDINATES):
+        bound = shipped(q).union_bound(1 - beta, coordinates=coordinates)
+        gains.append(ceil(bound) - shipped(q).error(1 - beta, coordinates=coordinates))
     assert min(gains) == 0
     assert sum(gain > 0 for gain in gains) > len(gains) / 2
 

@@ -111,4 +111,4 @@ def test_mapping_a_release_costs_nothing_and_loses_its_error():
     after = release.map(lambda answer: max(answer, 0)).map(str)
 
     assert after.loss == release.loss
-    assert after.mapped
+    assert after.post_processed

@@ -19,7 +19,7 @@ from hubbub.cli.query import Large, plan, query
 from hubbub.cli.terminal import bold, say, words
 from hubbub.errors import HubbubError, InvalidInput
 from hubbub.escaping import escape_lines
-from hubbub.mechanisms import Gaussian, Laplace, PermuteAndFlip, RandomizedResponse, least_noise
+from hubbub.mechanisms import Gaussian, Laplace, PermuteAndFlip, RandomizedResponse, choose_additive_noise
 from hubbub.numbers import parse_nonnegative
 from hubbub.sensitivity import Bounded, Sensitivity
 from hubbub.unit import Unit
@@ -80,7 +80,7 @@ Epsilon = Annotated[str, typer.Option(help="How much one person may be exposed: 
 Delta = Annotated[str, typer.Option(help="Chance that ε does not hold; 0 for pure ε.")]
 HowFar = Annotated[str, typer.Option("--sensitivity", help="How far one person can move the answer.")]
 Confidence = Annotated[str, typer.Option(help="Of the interval, as 0.95.")]
-Cells = Annotated[
+Coordinates = Annotated[
     str,
     typer.Option(
         metavar="M",
@@ -119,7 +119,7 @@ def release(
 ) -> None:
     """Release one number with noise: `hubbub release 42 --epsilon 0.5`."""
     certain, allowed, people = sure(confidence), chance(delta), _people(population)
-    mechanism = least_noise(
+    mechanism = choose_additive_noise(
         sensitivity=_moved(sensitivity, real=real),
         epsilon=above_zero(epsilon, "--epsilon"),
         delta=allowed,
@@ -146,12 +146,12 @@ def error(
     population: Population = None,
     sensitivity: HowFar = "1",
     confidence: Confidence = "0.95",
-    cells: Cells = "1",
+    coordinates: Coordinates = "1",
     real: Real = False,
 ) -> None:
     """Say how far answers will be off, or what ε an error takes; nothing is released.
 
-    `hubbub error --epsilon 1 --cells 10000` or `hubbub error --within 50`.
+    `hubbub error --epsilon 1 --coordinates 10000` or `hubbub error --within 50`.
     """
     if bool(epsilon) == bool(within):
         raise InvalidInput(
@@ -160,15 +160,15 @@ def error(
             fix="give exactly one",
         )
     certain, allowed, people = sure(confidence), chance(delta), _people(population)
-    bound, count = _moved(sensitivity, real=real), counted(cells, "--cells")
+    bound, count = _moved(sensitivity, real=real), counted(coordinates, "--coordinates")
     mechanism: Laplace | Gaussian
     if epsilon:
-        mechanism = least_noise(
+        mechanism = choose_additive_noise(
             sensitivity=bound,
             epsilon=above_zero(epsilon, "--epsilon"),
             delta=allowed,
             real=real,
-            cells=count,
+            coordinates=count,
             confidence=certain,
             population=people,
             allow_large_epsilon=True,  # nothing is released
@@ -180,16 +180,20 @@ def error(
             confidence=certain,
             sensitivity=bound,
             real=real,
-            cells=count,
+            coordinates=count,
             population=people,
         )
     else:
         mechanism = Laplace.for_error(
-            above_zero(within, "--within"), confidence=certain, sensitivity=bound, real=real, cells=count
+            above_zero(within, "--within"),
+            confidence=certain,
+            sensitivity=bound,
+            real=real,
+            coordinates=count,
         )
     say(f"each answer ± {mechanism.error(certain)} ({_percent(certain)})")
     if count > 1:
-        say(f"all {count} at once ± {mechanism.error(certain, cells=count)} ({_percent(certain)})")
+        say(f"all {count} at once ± {mechanism.error(certain, coordinates=count)} ({_percent(certain)})")
     say(f"{_with_epsilon(mechanism, allowed)}; nothing spent")
 
 
@@ -221,7 +225,7 @@ def choose(
         monotone=True,
         allow_large_epsilon=large_epsilon,
     )
-    out = mechanism.release(Bounded.asserted(counts, mechanism.sensitivity, Unit("person")))
+    out = mechanism.release(Bounded.user_asserted(counts, mechanism.sensitivity, Unit("person")))
     say(bold(names[out.value]))
     say(f"its count lies at most {out.error(certain):.4g} below the best ({_percent(certain)})")
     say(f"{mechanism}; that each person adds at most 1 to each count is your word")

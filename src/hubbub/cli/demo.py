@@ -212,10 +212,10 @@ def _names(console: Console) -> None:
     """Example 3.3: a histogram of 10,000 first names; one person has one name, so it costs ε once."""
     names = list(islice(_made_up_names(), _NAMES))
     people = [name for rank, name in enumerate(names) for _ in range(geometric(12_000 // (rank + 8) + 1))]
-    mechanism = Laplace.of(sensitivity=1, epsilon=1, cells=_NAMES)
+    mechanism = Laplace.of(sensitivity=1, epsilon=1, coordinates=_NAMES)
     exact = histogram(people, names)
     release = mechanism.release(exact)
-    each, every = mechanism.error(0.95), mechanism.error(0.95, cells=_NAMES)
+    each, every = mechanism.error(0.95), mechanism.error(0.95, coordinates=_NAMES)
     table = Table(title=f"The {_SHOWN} most common of {_NAMES:,} first names, ε = 1", title_justify="left")
     table.add_column("name")
     table.add_column("released", justify="right")
@@ -224,7 +224,7 @@ def _names(console: Console) -> None:
     for index in release.value.argsort()[::-1][:_SHOWN]:
         table.add_row(names[index], f"{release.value[index]:,}", bar(release.value[index], every, most))
     console.print(table)
-    bound = mechanism.union_bound(0.95, cells=_NAMES)
+    bound = mechanism.union_bound(0.95, coordinates=_NAMES)
     console.print(f"Theorem 3.8: with 95 % no count of {_NAMES:,} is off by more than {bound:.1f}.\n")
 
 
@@ -232,7 +232,7 @@ def _conditions(console: Console) -> None:
     """Example 3.4: the most common condition; one person may have them all, and still it costs ε once."""
     people = 20_000
     counts = [int(bernoulli(share, size=people).sum()) for share in _CONDITIONS.values()]
-    scores = Bounded.derived(
+    scores = Bounded(
         counts, Sensitivity(len(counts), linf=1), Unit("person"), "each person adds at most 1 to each count"
     )
     mechanism = PermuteAndFlip.of(sensitivity=1, epsilon=0.1, monotone=True)

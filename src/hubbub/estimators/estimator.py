@@ -23,7 +23,7 @@ from hubbub.estimators.fit_budget import Measuring, Price
 from hubbub.estimators.fixed_point import Box
 from hubbub.numbers import Number
 from hubbub.release import Release
-from hubbub.unit import Unit, cells, has_type, is_identifier
+from hubbub.unit import Unit, elementwise_array, has_dtype, is_valid_identifier
 
 __all__ = ["Classifier", "Estimator", "column", "matrix"]
 
@@ -197,9 +197,9 @@ class Estimator(ABC):
             return np.ones(rows, dtype=np.bool_)
         seen: dict[Any, int] = {}
         counts = np.zeros(rows, dtype=np.bool_)
-        for place, unit in enumerate(cells(units).tolist()):
+        for place, unit in enumerate(elementwise_array(units).tolist()):
             try:
-                number = seen.get(unit, 0) if is_identifier(unit) else self.rows_per_unit
+                number = seen.get(unit, 0) if is_valid_identifier(unit) else self.rows_per_unit
                 counts[place] = number < self.rows_per_unit
                 seen[unit] = number + 1
             except Exception:  # noqa: BLE001 - hashing and comparing run the keys' own code
@@ -214,7 +214,7 @@ class Estimator(ABC):
                 why="the rows of one unit are counted together",
                 fix="pass the unit of every row as units=, and unit=Unit(…) when it is made",
             )
-        if units is not None and cells(units).shape != (rows,):
+        if units is not None and elementwise_array(units).shape != (rows,):
             raise InvalidInput(
                 "units has not one entry for each row",
                 why="every row belongs to one unit",
@@ -331,11 +331,11 @@ def matrix(given: Any) -> Reals:
             fix="leave it out, or make a number of it, such as days since 2000",
         )
     try:
-        rows = np.asarray(given) if has_type(given) else _table(given)
+        rows = np.asarray(given) if has_dtype(given) else _table(given)
         rows = rows.astype(object) if rows.dtype.kind in "US" else rows
     except Exception:  # noqa: BLE001 - making an array runs the cells' own code
         raise _wrong_shape() from None
-    if not len(rows) and not has_type(given):
+    if not len(rows) and not has_dtype(given):
         raise InvalidInput(
             "X is an empty list",
             why="how many features a row has is said by the rows of a list alone",
@@ -371,7 +371,7 @@ def column(y: Any, rows: int, name: str) -> NDArray[Any]:
             why="it learns from examples with answers",
             fix="pass y to fit",
         )
-    given = cells(y)
+    given = elementwise_array(y)
     if given.ndim == 2 and given.shape[1] == 1:
         given = given[:, 0]
     if given.shape != (rows,):

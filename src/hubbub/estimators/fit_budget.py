@@ -122,9 +122,9 @@ class Measured:
     is_charged: bool = True
     """Whether an account paid for it."""
 
-    error_is = "none"
+    error_kind = "none"
 
-    def error(self, confidence: Number = 0.95, *, cells: int = 1) -> float:  # noqa: ARG002 - a source's shape
+    def error(self, confidence: Number = 0.95, *, coordinates: int = 1) -> float:  # noqa: ARG002 - a source's shape
         """None is promised: how far a model is off is not how far a sum is off."""
         raise InvalidInput(
             "a model has no error of its own",
@@ -167,7 +167,7 @@ class Measuring:
         mechanism = self.price.mechanism(row, share)
         self._left -= share
         self._mechanisms.append(mechanism)
-        value = Bounded.derived(
+        value = Bounded(
             np.asarray(exact, dtype=np.int64).ravel(), mechanism.sensitivity, self.price.unit, because
         )
         noisy: Integers = mechanism.release(value).value
@@ -186,4 +186,6 @@ class Measuring:
     def release(self, value: Any) -> Release:
         """A model made of what was measured, with what all of it cost."""
         made_by = Measured(self._what, tuple(self._mechanisms), is_charged=self.receipt is not None)
-        return Release(value, self.price.loss, made_by, self.price.unit, asserted=False, mapped=True)
+        return Release(
+            value, self.price.loss, made_by, self.price.unit, user_asserted=False, post_processed=True
+        )

@@ -23,7 +23,7 @@ from hubbub.estimators.fixed_point import (
     gram_sensitivity,
     unpacked,
 )
-from hubbub.noise import LARGEST_SCALE
+from hubbub.noise import MAX_SCALE
 from hubbub.numbers import (
     Number,
     ceil_sqrt,
@@ -385,7 +385,7 @@ def _curvature(rows: NDArray[np.int16], size: float, limit: int, measuring: Meas
     # The largest eigenvalue of the noise, per row; and about what the true ones add up to.
     radius = 2 * math.sqrt(coordinates) * measuring.deviation(row, _WHOLE) / STEPS**2 / size
     trace = (limit / STEPS) ** norm
-    can_be = coordinates <= _MOST_FEATURES and measuring.price.scale(row, _WHOLE) <= LARGEST_SCALE
+    can_be = coordinates <= _MOST_FEATURES and measuring.price.scale(row, _WHOLE) <= MAX_SCALE
     if can_be and radius <= trace / 12:
         noisy = measuring.measure(gram(rows, limit, norm), row, _WHOLE, "second moments")
         values, vectors = np.linalg.eigh(unpacked(noisy, coordinates) / size)

@@ -1,12 +1,12 @@
 """Mechanisms: how a bounded value becomes a release."""
 
-from hubbub.mechanisms.additive import Gaussian, Laplace, least_noise
+from hubbub.mechanisms.additive import Gaussian, Laplace, choose_additive_noise
 from hubbub.mechanisms.mechanism import Mechanism, from_json
 from hubbub.mechanisms.partition_selection import (
     GaussianPartitionSelection,
     StabilityHistogram,
     TruncatedGeometricSelection,
-    select_partitions,
+    choose_partition_selection,
 )
 from hubbub.mechanisms.randomized_response import Estimate, RandomizedResponse, UnaryEncoding
 from hubbub.mechanisms.selection import (
@@ -15,7 +15,7 @@ from hubbub.mechanisms.selection import (
     ReportNoisyMax,
     ReportNoisyMaxWithGap,
     TopK,
-    measure_winner,
+    select_and_measure,
 )
 from hubbub.mechanisms.sparse_vector import AboveThreshold
 
@@ -35,8 +35,8 @@ __all__ = [
     "TopK",
     "TruncatedGeometricSelection",
     "UnaryEncoding",
+    "choose_additive_noise",
+    "choose_partition_selection",
     "from_json",
-    "least_noise",
-    "measure_winner",
-    "select_partitions",
+    "select_and_measure",
 ]

@@ -19,12 +19,12 @@ from hubbub.accounting import PrivacyLoss, largest_mu, parse_spendable_epsilon, 
 from hubbub.errors import InvalidInput, Refused, Unsupported
 from hubbub.mechanisms.error_bounds import (
     Beyond,
-    discrete_laplace_beyond,
+    discrete_laplace_tail,
     half_width,
-    rounded_gaussian_beyond,
+    rounded_gaussian_tail,
 )
-from hubbub.mechanisms.mechanism import Mechanism, check_sensitivity, positive_sensitivity
-from hubbub.noise import LARGEST_SCALE, discrete_laplace, geometric, rounded_gaussian
+from hubbub.mechanisms.mechanism import Mechanism, check_positive_sensitivity, check_sensitivity
+from hubbub.noise import MAX_SCALE, discrete_laplace, geometric, rounded_gaussian
 from hubbub.noise.enclosures import exp_neg, log, mills, outside
 from hubbub.noise.float_grid import add_integers, add_on_grid, grid_below
 from hubbub.noise.inversion import MOST
@@ -41,10 +41,10 @@ from hubbub.numbers import (
 from hubbub.release import Release
 from hubbub.sensitivity import Sensitivity, unwrap
 
-__all__ = ["Additive", "Gaussian", "Laplace", "least_noise"]
+__all__ = ["AdditiveMechanism", "Gaussian", "Laplace", "choose_additive_noise"]
 
 _STEPS = 32
-"""A real is released on a grid of 2^32 steps to one scale of noise, or finer for many cells."""
+"""A real is released on a grid of 2^32 steps to one scale of noise, or finer for many coordinates."""
 _FINEST_STEPS = 46
 _ROUNDING = Fraction(1, 1024)
 """Rounding may add this share to the sensitivity before a finer grid is chosen."""
@@ -53,7 +53,7 @@ _MOST_EPSILON = 2**20
 
 
 @dataclass(frozen=True)
-class Additive(Mechanism):
+class AdditiveMechanism(Mechanism):
     """Abstract: noise of one symmetric law, added to integers or to the steps of a grid."""
 
     scale: Fraction
@@ -61,16 +61,16 @@ class Additive(Mechanism):
     sensitivity: Sensitivity
     grid: Fraction | None = None
     """The step of the grid for reals; None for integers."""
-    cells: int = 1
+    coordinates: int = 1
     """For reals, the most coordinates it may release at once: each one's rounding is charged."""
 
-    error_is: ClassVar[str] = "spread"
+    error_kind: ClassVar[str] = "additive"
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "scale", parse_positive(self.scale, "scale"))
         object.__setattr__(self, "sensitivity", Sensitivity.of(self.sensitivity))
-        object.__setattr__(self, "cells", parse_integer(self.cells, "cells"))
-        positive_sensitivity(self.sensitivity)
+        object.__setattr__(self, "coordinates", parse_integer(self.coordinates, "coordinates"))
+        check_positive_sensitivity(self.sensitivity)
         if self.grid is not None:
             object.__setattr__(self, "grid", parse_positive(self.grid, "grid"))
             if grid_below(self.grid, 0) != self.grid:
@@ -79,7 +79,7 @@ class Additive(Mechanism):
                     why="doubles on such a grid would not be exact",
                     fix="use a power of two, or let of() choose",
                 )
-        if self._steps > LARGEST_SCALE:
+        if self._steps > MAX_SCALE:
             raise Unsupported(
                 "the noise is wider than 2^48 steps",
                 why="beyond that the law would no longer be exact in 64 bits",
@@ -114,8 +114,8 @@ class Additive(Mechanism):
         """The scale in steps of the grid."""
         return self.scale / (self.grid or 1)
 
-    def error(self, confidence: Number = 0.95, *, cells: int = 1) -> float:
-        """How far `cells` answers are off at most, all at once, with this confidence.
+    def error(self, confidence: Number = 0.95, *, coordinates: int = 1) -> float:
+        """How far `coordinates` answers are off at most, all at once, with this confidence.
 
         Exact for the law sampled: for integers the least whole number; for reals, rounding to the grid
         included. A double of more than 2^53 steps is rounded once more when it is shown: the release's
@@ -124,13 +124,13 @@ class Additive(Mechanism):
         Guarantee: every |answer − exact| is within it, with at least this confidence.
         Proof: docs/proofs/accuracy.md
         """
-        width = half_width(self._beyond, confidence, cells)
+        width = half_width(self._beyond, confidence, coordinates)
         return width if self.grid is None else round_up((width + Fraction(1, 2)) * self.grid)
 
     def loss_at(self, outcome: Number, value: Number, neighbour: Number) -> float:
         """The privacy loss of one outcome: ln Pr[M(value) = outcome] − ln Pr[M(neighbour) = outcome].
 
-        Of one cell, to about twelve digits. Reals are taken as what they are rounded to.
+        Of one coordinate, to about twelve digits. Reals are taken as what they are rounded to.
 
         >>> Laplace.of(sensitivity=1, epsilon=0.5).loss_at(45, 42, 41)
         0.5
@@ -173,37 +173,51 @@ class Additive(Mechanism):
                 why="integer noise would leave the digits behind the point bare",
                 fix="make the mechanism with real=True",
             )
-        if self.grid is not None and bounded.cells > self.cells:
+        if self.grid is not None and bounded.coordinates > self.coordinates:
             raise Refused(
-                f"the value has {bounded.cells} cells, the mechanism was made for {self.cells}",
-                why="the rounding of every cell is part of the sensitivity",
-                fix=f"make the mechanism with cells={bounded.cells}",
+                f"the value has {bounded.coordinates} coordinates, but the mechanism has {self.coordinates}",
+                why="the rounding of every coordinate is part of the sensitivity",
+                fix=f"make the mechanism with coordinates={bounded.coordinates}",
             )
-        noise = self._noise(bounded.cells if bounded.is_vector else None)
+        noise = self._noise(bounded.coordinates if bounded.is_vector else None)
         shown: Any
         if self.grid is None:
             shown = add_integers(exact, noise)  # type: ignore[arg-type]
         else:
             shown = add_on_grid(exact, noise, self.grid, self._further)
         return Release(
-            shown, self.loss(), self, bounded.unit, asserted=bounded.is_asserted, cells=max(1, bounded.cells)
+            shown,
+            self.loss(),
+            self,
+            bounded.unit,
+            user_asserted=bounded.is_user_asserted,
+            coordinates=max(1, bounded.coordinates),
         )
 
     @classmethod
     def _within(
-        cls, error: Number, confidence: Number, sensitivity: Sensitivity | Number, *, real: bool, cells: int
+        cls,
+        error: Number,
+        confidence: Number,
+        sensitivity: Sensitivity | Number,
+        *,
+        real: bool,
+        coordinates: int,
     ) -> Self:
-        """The widest noise (to one part in 2^20) whose error, of all cells at once, is within `error`."""
+        """The widest noise (to one part in 2^20) with a simultaneous error of at most `error`."""
         wanted, bound, count = (
             parse_positive(error, "error"),
             Sensitivity.of(sensitivity),
-            parse_integer(cells, "cells"),
+            parse_integer(coordinates, "coordinates"),
         )
         unsupported: list[Unsupported] = []
 
         def fits(scale: Fraction) -> bool:
             try:
-                return cls._of_scale(scale, bound, count, real=real).error(confidence, cells=count) <= wanted
+                return (
+                    cls._of_scale(scale, bound, count, real=real).error(confidence, coordinates=count)
+                    <= wanted
+                )
             except Unsupported as problem:  # so wide, or so fine, that it cannot be sampled
                 unsupported.append(problem)
                 # survives: Only asked whether it is true.
@@ -225,16 +239,16 @@ class Additive(Mechanism):
         return cls._of_scale(low, bound, count, real=real)
 
     @classmethod
-    def _of_scale(cls, scale: Fraction, sensitivity: Sensitivity, cells: int, *, real: bool) -> Self:
-        grid = _grid(scale, cls._moved(sensitivity), cells) if real else None
-        return cls(scale, sensitivity, grid, cells)
+    def _of_scale(cls, scale: Fraction, sensitivity: Sensitivity, coordinates: int, *, real: bool) -> Self:
+        grid = _grid(scale, cls._moved(sensitivity), coordinates) if real else None
+        return cls(scale, sensitivity, grid, coordinates)
 
     def _where(self) -> str:
         return "integers" if self.grid is None else f"a grid of step {float(self.grid):.3g}"
 
 
 @dataclass(frozen=True)
-class Laplace(Additive):
+class Laplace(AdditiveMechanism):
     """Laplace noise of scale b: the discrete law on integers, or on the grid's steps for reals.
 
     >>> mechanism = Laplace.of(sensitivity=1, epsilon=0.5)
@@ -257,18 +271,18 @@ class Laplace(Additive):
         sensitivity: Sensitivity | Number,
         epsilon: Number,
         real: bool = False,
-        cells: int = 1,
+        coordinates: int = 1,
         allow_large_epsilon: bool = False,
     ) -> Self:
         """The Laplace mechanism with this ε; `real` for values that are not integers."""
         bound = Sensitivity.of(sensitivity)
-        positive_sensitivity(bound)
+        check_positive_sensitivity(bound)
         wanted = parse_spendable_epsilon(epsilon, allow=allow_large_epsilon)
-        count = parse_integer(cells, "cells")
+        count = parse_integer(coordinates, "coordinates")
         if real:
             grid = _grid(bound.l1 / wanted, bound.l1, count)
             return cls((bound.l1 + count * grid) / wanted, bound, grid, count)
-        _check_whole(bound)
+        _check_integer_sensitivity(bound)
         return cls(bound.l1 / wanted, bound, None, count)
 
     @classmethod
@@ -279,9 +293,9 @@ class Laplace(Additive):
         confidence: Number = 0.95,
         sensitivity: Sensitivity | Number = 1,
         real: bool = False,
-        cells: int = 1,
+        coordinates: int = 1,
     ) -> Self:
-        """The Laplace mechanism with the least ε whose error, of all cells at once, is within `error`.
+        """The Laplace mechanism with the least ε whose error, of all coordinates at once, is within `error`.
 
         >>> mechanism = Laplace.for_error(6)
         >>> mechanism.error(0.95), round(mechanism.loss().epsilon(), 3)
@@ -289,34 +303,36 @@ class Laplace(Additive):
         """
         bound = Sensitivity.of(sensitivity)
         if not real:
-            _check_whole(bound)
-        return cls._within(error, confidence, bound, real=real, cells=cells)
+            _check_integer_sensitivity(bound)
+        return cls._within(error, confidence, bound, real=real, coordinates=coordinates)
 
     def loss(self) -> PrivacyLoss:
         """The law's own curve: pure ε = Δ₁/b, rounding included, and less where some δ is allowed."""
         step = self.grid or Fraction(1)
         # On the grid an answer moves by whole steps.
-        moved = (self.sensitivity.l1 + self.cells * (self.grid or 0)) // step
+        moved = (self.sensitivity.l1 + self.coordinates * (self.grid or 0)) // step
         return PrivacyLoss.discrete_laplace(self.scale / step, max(1, moved))
 
-    def union_bound(self, confidence: Number = 0.95, *, cells: int = 1) -> float:
-        """The textbook's Theorem 3.8: b·ln(cells/β) with β = 1 − confidence, rounded up.
+    def union_bound(self, confidence: Number = 0.95, *, coordinates: int = 1) -> float:
+        """The textbook's Theorem 3.8: b·ln(coordinates/β) with β = 1 − confidence, rounded up.
 
         That theorem speaks of the continuous law. The integer law may pass its bound, by less than one
         whole number: what holds for sure, and is never wider than the next whole number, is `error`.
 
-        >>> round(Laplace.of(sensitivity=1, epsilon=1).union_bound(0.95, cells=10_000), 1)
+        >>> round(Laplace.of(sensitivity=1, epsilon=1).union_bound(0.95, coordinates=10_000), 1)
         12.2
 
         Guarantee: all answers are off by less than this plus one (for reals, plus one and a half steps).
         Proof: docs/proofs/accuracy.md
         """
         beta = 1 - parse_probability(confidence, "confidence")
-        return round_up(self.scale * Fraction(log(parse_integer(cells, "cells") / beta, 96)[1], 1 << 96))
+        return round_up(
+            self.scale * Fraction(log(parse_integer(coordinates, "coordinates") / beta, 96)[1], 1 << 96)
+        )
 
     @property
     def _beyond(self) -> Beyond:
-        return partial(discrete_laplace_beyond, self._steps)
+        return partial(discrete_laplace_tail, self._steps)
 
     @property
     def _norm(self) -> str:
@@ -343,7 +359,7 @@ class Laplace(Additive):
 
 
 @dataclass(frozen=True)
-class Gaussian(Additive):
+class Gaussian(AdditiveMechanism):
     """Gaussian noise of standard deviation σ, rounded to integers or to the grid's steps.
 
     Calibrated by the exact curve of the Gaussian mechanism, not by the classic √(2·ln(1.25/δ))/ε.
@@ -370,7 +386,7 @@ class Gaussian(Additive):
         epsilon: Number,
         delta: Number,
         real: bool = False,
-        cells: int = 1,
+        coordinates: int = 1,
         population: int | None = None,
         allow_large_epsilon: bool = False,
     ) -> Self:
@@ -379,12 +395,12 @@ class Gaussian(Additive):
         Where the public size of the population is given, δ must be below 1/population.
         """
         bound = Sensitivity.of(sensitivity)
-        positive_sensitivity(bound)
+        check_positive_sensitivity(bound)
         allowed = parse_probability(delta, "delta")
         refuse_large_delta(allowed, population)
         mu = largest_mu(parse_spendable_epsilon(epsilon, allow=allow_large_epsilon), allowed)
         norm = ceil_sqrt(bound.l2_squared)
-        count = parse_integer(cells, "cells")
+        count = parse_integer(coordinates, "coordinates")
         grid = _grid(norm / mu, norm, count) if real else None
         # σ as a double, rounded up: as exact as any rational, and short to store.
         sigma = Fraction(round_up((norm + ceil_sqrt(Fraction(count)) * (grid or 0)) / mu))
@@ -399,17 +415,17 @@ class Gaussian(Additive):
         confidence: Number = 0.95,
         sensitivity: Sensitivity | Number = 1,
         real: bool = False,
-        cells: int = 1,
+        coordinates: int = 1,
         population: int | None = None,
     ) -> Self:
-        """The Gaussian mechanism with the least ε at this δ whose error, of all cells, is within `error`.
+        """Make the mechanism with the least ε at this δ and a simultaneous error of at most `error`.
 
         >>> Gaussian.for_error(10, delta=1e-6).error(0.95)
         10
         """
         allowed = parse_probability(delta, "delta")
         refuse_large_delta(allowed, population)
-        mechanism = cls._within(error, confidence, sensitivity, real=real, cells=cells)
+        mechanism = cls._within(error, confidence, sensitivity, real=real, coordinates=coordinates)
         # survives: An epsilon rounded up from an irrational number is not just the limit.
         if mechanism.loss().epsilon(allowed) > _MOST_EPSILON:
             raise _protects_nobody()
@@ -424,12 +440,12 @@ class Gaussian(Additive):
         """The Gaussian curve with μ = Δ₂/σ, rounding included."""
         if self.grid is None:
             return PrivacyLoss.gaussian_from_mu_squared(self.sensitivity.l2_squared / self.scale**2)
-        moved = ceil_sqrt(self.sensitivity.l2_squared) + ceil_sqrt(Fraction(self.cells)) * self.grid
+        moved = ceil_sqrt(self.sensitivity.l2_squared) + ceil_sqrt(Fraction(self.coordinates)) * self.grid
         return PrivacyLoss.gaussian_from_mu_squared((moved / self.scale) ** 2)
 
     @property
     def _beyond(self) -> Beyond:
-        return partial(rounded_gaussian_beyond, self._steps)
+        return partial(rounded_gaussian_tail, self._steps)
 
     @property
     def _norm(self) -> str:
@@ -461,30 +477,30 @@ class Gaussian(Additive):
         return f"Gaussian noise of σ = {round_up(self.scale):.6g} on {self._where()}: {self.loss()}"
 
 
-def least_noise(
+def choose_additive_noise(
     *,
     sensitivity: Sensitivity | Number,
     epsilon: Number,
     delta: Number = 0,
     real: bool = False,
-    cells: int = 1,
+    coordinates: int = 1,
     confidence: Number = 0.95,
     population: int | None = None,
     allow_large_epsilon: bool = False,
 ) -> Laplace | Gaussian:
-    """Laplace or Gaussian, whichever is off by less over all cells at once.
+    """Laplace or Gaussian, whichever is off by less over all coordinates at once.
 
-    >>> type(least_noise(sensitivity=1, epsilon=1, delta=1e-6)).__name__
+    >>> type(choose_additive_noise(sensitivity=1, epsilon=1, delta=1e-6)).__name__
     'Laplace'
     >>> many = Sensitivity(30, linf=1)  # one unit moves thirty counts by one each
-    >>> type(least_noise(sensitivity=many, epsilon=1, delta=1e-6, cells=30)).__name__
+    >>> type(choose_additive_noise(sensitivity=many, epsilon=1, delta=1e-6, coordinates=30)).__name__
     'Gaussian'
     """
     laplace = Laplace.of(
         sensitivity=sensitivity,
         epsilon=epsilon,
         real=real,
-        cells=cells,
+        coordinates=coordinates,
         allow_large_epsilon=allow_large_epsilon,
     )
     if parse_nonnegative(delta, "delta") == 0:
@@ -494,23 +510,25 @@ def least_noise(
         epsilon=epsilon,
         delta=delta,
         real=real,
-        cells=cells,
+        coordinates=coordinates,
         population=population,
         allow_large_epsilon=allow_large_epsilon,
     )
-    is_laplace = laplace.error(confidence, cells=cells) <= gaussian.error(confidence, cells=cells)
+    is_laplace = laplace.error(confidence, coordinates=coordinates) <= gaussian.error(
+        confidence, coordinates=coordinates
+    )
     return laplace if is_laplace else gaussian
 
 
-def _grid(scale: Fraction, moved: Fraction, cells: int) -> Fraction:
-    """A step so fine that rounding `cells` numbers hardly adds to how far one unit moves them."""
+def _grid(scale: Fraction, moved: Fraction, coordinates: int) -> Fraction:
+    """A step so fine that rounding `coordinates` numbers hardly adds to how far one unit moves them."""
     grid = grid_below(scale, _STEPS)
-    while cells * grid > moved * _ROUNDING and scale / grid < 2**_FINEST_STEPS:
+    while coordinates * grid > moved * _ROUNDING and scale / grid < 2**_FINEST_STEPS:
         grid /= 2
     return grid
 
 
-def _check_whole(sensitivity: Sensitivity) -> None:
+def _check_integer_sensitivity(sensitivity: Sensitivity) -> None:
     if sensitivity.l1.denominator != 1:
         raise InvalidInput(
             "the sensitivity is not a whole number",

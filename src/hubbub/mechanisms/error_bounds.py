@@ -13,21 +13,21 @@ from hubbub.noise.enclosures import Enclosure, exp_neg, log, outside, quotient
 from hubbub.numbers import Number, parse_integer, parse_probability
 
 __all__ = [
-    "discrete_laplace_beyond",
+    "discrete_laplace_tail",
     "half_width",
-    "laplace_sum_beyond",
-    "least_whole",
-    "rounded_gaussian_beyond",
+    "laplace_sum_tail",
+    "rounded_gaussian_tail",
+    "smallest_integer",
 ]
 
 Beyond = Callable[[int, int], Enclosure]
 """2^bits·Pr[|X| > m], given m and bits."""
 
 
-def discrete_laplace_beyond(scale: Fraction, m: int, bits: int) -> Enclosure:
+def discrete_laplace_tail(scale: Fraction, m: int, bits: int) -> Enclosure:
     """Pr[|X| > m] = 2q^(m+1)/(1+q) with q = e^(−1/scale).
 
-    >>> low, high = discrete_laplace_beyond(Fraction(1), 0, 64)
+    >>> low, high = discrete_laplace_tail(Fraction(1), 0, 64)
     >>> round(high / 2**64, 3)
     0.538
     """
@@ -36,17 +36,17 @@ def discrete_laplace_beyond(scale: Fraction, m: int, bits: int) -> Enclosure:
     return quotient((2 * tail[0], 2 * tail[1]), ((1 << bits) + q[0], (1 << bits) + q[1]), bits)
 
 
-def rounded_gaussian_beyond(sigma: Fraction, m: int, bits: int) -> Enclosure:
+def rounded_gaussian_tail(sigma: Fraction, m: int, bits: int) -> Enclosure:
     """Pr[|X| > m] = Pr[|σZ| ≥ m + ½]."""
     return outside((2 * m + 1) / (2 * sigma), bits)
 
 
-def laplace_sum_beyond(scale: Fraction, terms: int, m: int, bits: int) -> Enclosure:
+def laplace_sum_tail(scale: Fraction, terms: int, m: int, bits: int) -> Enclosure:
     """Pr[|X₁ + … + X_terms| > m] of independent draws, each discrete Laplace.
 
     With q = e^(−1/scale): 2q^(m+1)·Σ_i C(m+i, i)·(1−q)^i·(f_0 + … + f_(terms−1−i)), i below `terms`.
 
-    >>> low, high = laplace_sum_beyond(Fraction(1), 2, 4, 64)
+    >>> low, high = laplace_sum_tail(Fraction(1), 2, 4, 64)
     >>> round(high / 2**64, 4)
     0.0314
     """
@@ -93,32 +93,32 @@ def _digits(scale: Fraction, terms: int) -> int:
     return math.ceil(scale).bit_length() + terms.bit_length()
 
 
-def half_width(beyond: Beyond, confidence: Number, cells: int) -> int:
-    """The least m such that all of `cells` independent draws lie within ±m with this confidence.
+def half_width(beyond: Beyond, confidence: Number, coordinates: int) -> int:
+    """The least m such that all of `coordinates` independent draws lie within ±m with this confidence.
 
-    Exact: (1 − Pr[|X| > m])^cells ≥ confidence, by enclosures.
+    Exact: (1 − Pr[|X| > m])^coordinates ≥ confidence, by enclosures.
 
     Guarantee: all lie within ±m with at least this confidence, whatever was rounded.
     Assumes: `beyond` encloses the tail of the law.
     Proof: docs/proofs/accuracy.md
     """
     wanted = parse_probability(confidence, "confidence")
-    count = parse_integer(cells, "cells")
+    count = parse_integer(coordinates, "coordinates")
     rare = (1 - wanted) / count
     # survives: How many bits are carried is free: what is rounded outward from more or fewer is still a
     # bound.
     bits = 128 + rare.denominator.bit_length() - rare.numerator.bit_length()
-    # One draw may lie outside with probability 1 − confidence^(1/cells), rounded down.
+    # One draw may lie outside with probability 1 − confidence^(1/coordinates), rounded down.
     inside = exp_neg(Fraction(-log(wanted, bits)[1], count << bits), bits)[1]
     allowed = (1 << bits) - inside
     # survives: They differ by one unit of 2^-128 of what may be outside.
-    return least_whole(lambda m: beyond(m, bits)[1] <= allowed)
+    return smallest_integer(lambda m: beyond(m, bits)[1] <= allowed)
 
 
-def least_whole(holds: Callable[[int], bool]) -> int:
+def smallest_integer(holds: Callable[[int], bool]) -> int:
     """The least m ≥ 0 from which on `holds` is true.
 
-    >>> least_whole(lambda m: m * m >= 50)
+    >>> smallest_integer(lambda m: m * m >= 50)
     8
     """
     if holds(0):

@@ -16,10 +16,10 @@ from numpy.typing import ArrayLike, NDArray
 
 from hubbub.errors import InvalidInput, Unsupported
 from hubbub.mechanisms.additive import Gaussian, Laplace
-from hubbub.mechanisms.error_bounds import half_width, laplace_sum_beyond, rounded_gaussian_beyond
+from hubbub.mechanisms.error_bounds import half_width, laplace_sum_tail, rounded_gaussian_tail
 from hubbub.numbers import Number, parse_integer, parse_probability, round_up
 
-__all__ = ["combination_width", "norms_width", "ratio_interval", "sum_width", "together_width"]
+__all__ = ["combination_width", "mixed_combination_width", "ratio_interval", "sum_width", "width_from_norms"]
 
 Floats = NDArray[np.float64]
 
@@ -53,17 +53,17 @@ def sum_width(mechanism: Laplace | Gaussian, terms: int, confidence: Number = 0.
     count = parse_integer(terms, "terms")
     if isinstance(mechanism, Laplace) and count <= _EXACT_TERMS:
         step = mechanism.grid or Fraction(1)
-        wide = half_width(partial(laplace_sum_beyond, mechanism.scale / step, count), confidence, 1)
+        wide = half_width(partial(laplace_sum_tail, mechanism.scale / step, count), confidence, 1)
         return wide if mechanism.grid is None else round_up((wide + Fraction(count, 2)) * step)
-    bound = float(norms_width(mechanism, count, math.sqrt(count), 1, confidence))
+    bound = float(width_from_norms(mechanism, count, math.sqrt(count), 1, confidence))
     return math.floor(bound) if mechanism.grid is None else bound
 
 
 def combination_width(mechanism: Laplace | Gaussian, weights: ArrayLike, confidence: Number = 0.95) -> Floats:
     """How far Σ weight·answer is off at most, each combination by itself, with this confidence.
 
-    The last axis of `weights` are the terms of a combination, so that a table of (cells, terms) has as
-    many widths as cells.
+    The last axis of `weights` are the terms of a combination, so that a table of (coordinates, terms) has as
+    many widths as coordinates.
 
     >>> counts = Laplace.of(sensitivity=1, epsilon=0.01)
     >>> combination_width(counts, [[1, 0], [1, -1], [0.5, 0.5]]).round()
@@ -78,21 +78,21 @@ def combination_width(mechanism: Laplace | Gaussian, weights: ArrayLike, confide
         raise InvalidInput(
             "the weights are not a vector or table of finite numbers",
             why="a combination has a weight for each answer",
-            fix="pass weights of shape (terms,) or (cells, terms)",
+            fix="pass weights of shape (terms,) or (coordinates, terms)",
         )
     l1, l2, linf = table.sum(-1), np.sqrt((table * table).sum(-1)), table.max(-1, initial=0)
     if isinstance(mechanism, Laplace) and table.shape[-1] in {1, 2}:
         return _in_units(mechanism, lambda rare: _pair_width(linf, l1 - linf, rare), l1, l2, confidence)
-    return norms_width(mechanism, l1, l2, linf, confidence)
+    return width_from_norms(mechanism, l1, l2, linf, confidence)
 
 
-def norms_width(
+def width_from_norms(
     mechanism: Laplace | Gaussian, l1: ArrayLike, l2: ArrayLike, linf: ArrayLike, confidence: Number = 0.95
 ) -> Floats:
     """How far a combination is off at most of whose weights only the norms are known.
 
     >>> counts = Gaussian.of(sensitivity=1, epsilon=0.1, delta=1e-6)
-    >>> print(norms_width(counts, 30, 30**0.5, 1).round())
+    >>> print(width_from_norms(counts, 30, 30**0.5, 1).round())
     402.0
 
     Guarantee: |Σ weight·answer − exact| is within it, with at least this confidence, for any weights whose
@@ -106,13 +106,16 @@ def norms_width(
     return _in_units(mechanism, lambda rare: _laplace_width(one, two, most, rare), one, two, confidence)
 
 
-def together_width(parts: Sequence[tuple[Laplace | Gaussian, ArrayLike]], confidence: Number = 0.95) -> float:
+def mixed_combination_width(
+    parts: Sequence[tuple[Laplace | Gaussian, ArrayLike]], confidence: Number = 0.95
+) -> float:
     """How far a combination of integers is off at most that were released by several mechanisms.
 
     Each part is a mechanism and the weights of what it released.
 
     >>> coarse, fine = (Laplace.of(sensitivity=1, epsilon=epsilon) for epsilon in (0.01, 0.02))
-    >>> [round(together_width(parts)) for parts in ([(coarse, 1)], [(fine, 1)], [(coarse, 0.2), (fine, 0.8)])]
+    >>> many = [(coarse, 1)], [(fine, 1)], [(coarse, 0.2), (fine, 0.8)]
+    >>> [round(mixed_combination_width(parts)) for parts in many]
     [301, 151, 132]
 
     Guarantee: |Σ weight·answer − exact| is within it, with at least this confidence.
@@ -177,7 +180,7 @@ def ratio_interval(
     >>> [ends.round(2).tolist() for ends in ratio_interval([30, 2], [70, -1], counts)]
     [[0.3, 1.0], [0.27, 0.0], [0.33, 1.0]]
 
-    Guarantee: low ≤ A/(A + B) ≤ high, each cell by itself, with at least this confidence.
+    Guarantee: low ≤ A/(A + B) ≤ high, each coordinate by itself, with at least this confidence.
     Assumes: independent draws of the mechanism's law; A, B ≥ 0 and not both 0.
     Proof: docs/proofs/intervals.md
     """
@@ -274,13 +277,13 @@ def _on_steps(
 @lru_cache(maxsize=256)
 def _normal_quantile(rare: Fraction) -> float:
     """A z with Pr[|Z| > z] ≤ rare."""
-    return (half_width(partial(rounded_gaussian_beyond, Fraction(_FINE)), 1 - rare, 1) + 0.5) / _FINE
+    return (half_width(partial(rounded_gaussian_tail, Fraction(_FINE)), 1 - rare, 1) + 0.5) / _FINE
 
 
 @lru_cache(maxsize=256)
 def _sum_quantile(terms: int, rare: Fraction) -> float:
     """A t with Pr[|Y₁ + … + Y_terms| > t] ≤ rare, for the continuous Laplace law of scale 1."""
-    beyond = partial(laplace_sum_beyond, Fraction(_FINE), terms)
+    beyond = partial(laplace_sum_tail, Fraction(_FINE), terms)
     return (half_width(beyond, 1 - rare, 1) + terms) / _FINE
 
 

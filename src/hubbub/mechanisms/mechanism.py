@@ -27,14 +27,14 @@ from hubbub.unit import Neighbours, Unit
 __all__ = [
     "Integers",
     "Mechanism",
+    "check_integer_sensitivity",
     "check_monotone",
+    "check_positive_sensitivity",
     "check_scores",
     "check_sensitivity",
-    "check_whole",
     "from_json",
+    "laplace_difference_tail",
     "noisy",
-    "overtaking",
-    "positive_sensitivity",
     "released",
 ]
 
@@ -49,8 +49,8 @@ class Mechanism(ABC):
     kind: ClassVar[str]
     """The name under which it is stored, with the version of its fields: "laplace/1"."""
 
-    error_is: ClassVar[str]
-    """What `error` means: a "spread" around the exact answer, a "regret", or "none"."""
+    error_kind: ClassVar[str]
+    """What `error` means: a "additive" around the exact answer, a "regret", or "none"."""
 
     def __init_subclass__(cls) -> None:
         # survives: What object does when it is subclassed is nothing; the call is for classes with
@@ -70,15 +70,15 @@ class Mechanism(ABC):
         """What one release costs."""
 
     @abstractmethod
-    def error(self, confidence: Number = 0.95, *, cells: int = 1) -> float:
-        """How far `cells` answers are off at most, all at once, with this confidence."""
+    def error(self, confidence: Number = 0.95, *, coordinates: int = 1) -> float:
+        """How far `coordinates` answers are off at most, all at once, with this confidence."""
 
     @abstractmethod
     def release(self, value: Any) -> Release:
         """Release a Bounded value, or one whose sensitivity the caller asserts by passing it bare.
 
         A bare value is taken to be of one row, added or removed; to assert it of another unit, pass
-        `Bounded.asserted(value, sensitivity, unit)`.
+        `Bounded.user_asserted(value, sensitivity, unit)`.
         """
 
     def to_json(self) -> str:
@@ -108,7 +108,7 @@ def from_json(text: str) -> Mechanism:
 def check_sensitivity(value: Any, declared: Sensitivity, norm: str) -> Bounded:
     """The value as a Bounded that the mechanism was calibrated for."""
     if not isinstance(value, Bounded):
-        return Bounded.asserted(value, declared)
+        return Bounded.user_asserted(value, declared)
     if getattr(value.sensitivity, norm) > getattr(declared, norm):
         raise Refused(
             f"the value's sensitivity ({value.sensitivity}) is above the mechanism's ({declared})",
@@ -118,7 +118,7 @@ def check_sensitivity(value: Any, declared: Sensitivity, norm: str) -> Bounded:
     return value
 
 
-def positive_sensitivity(sensitivity: Sensitivity) -> None:
+def check_positive_sensitivity(sensitivity: Sensitivity) -> None:
     """Refuse a sensitivity of zero: it says that there is nothing to hide."""
     if sensitivity.linf == 0:
         raise InvalidInput(
@@ -171,7 +171,7 @@ def _unreadable(why: str) -> InvalidInput:
 Integers: TypeAlias = NDArray[np.int64]
 
 
-def check_whole(sensitivity: Any, monotone: Any) -> None:
+def check_integer_sensitivity(sensitivity: Any, monotone: Any) -> None:
     """Refuse a sensitivity that integer scores cannot have, and a `monotone` that is no plain yes or no."""
     if not isinstance(sensitivity, Sensitivity):
         raise InvalidInput(
@@ -225,8 +225,15 @@ def check_scores(value: Any, sensitivity: Sensitivity, *, monotone: bool) -> tup
 def released(mechanism: Mechanism, value: Any, bounded: Bounded, *, monotone: bool) -> Release:
     """The release; where scores are taken to be monotone, on a person's word."""
     # No rule proves that scores are monotone, so that is a person's word too.
-    asserted = bounded.is_asserted or monotone
-    return Release(value, mechanism.loss(), mechanism, bounded.unit, asserted=asserted, cells=bounded.cells)
+    asserted = bounded.is_user_asserted or monotone
+    return Release(
+        value,
+        mechanism.loss(),
+        mechanism,
+        bounded.unit,
+        user_asserted=asserted,
+        coordinates=bounded.coordinates,
+    )
 
 
 def noisy(values: Integers, scale: Fraction) -> NDArray[Any]:
@@ -245,12 +252,12 @@ def noisy(values: Integers, scale: Fraction) -> NDArray[Any]:
     return total
 
 
-def overtaking(rate: Fraction, distance: int, bits: int) -> Fraction:
+def laplace_difference_tail(rate: Fraction, distance: int, bits: int) -> Fraction:
     """Pr[X − Y ≥ distance] for two discrete Laplace variables of scale 1/rate, rounded up; distance ≥ 0.
 
     q^c·((c+1)(1−q) + q + 2q²/(1+q))/(1+q)² with q = e^−rate.
 
-    >>> round(float(overtaking(Fraction(1), 1, 64)), 4)
+    >>> round(float(laplace_difference_tail(Fraction(1), 1, 64)), 4)
     0.3598
     """
     one = 1 << bits

@@ -20,9 +20,9 @@ from numpy.typing import NDArray
 from hubbub.accounting import PrivacyLoss, largest_mu, refuse_large_delta
 from hubbub.errors import InvalidInput, Refused, Unsupported
 from hubbub.mechanisms.additive import Gaussian, Laplace
-from hubbub.mechanisms.error_bounds import half_width, least_whole
+from hubbub.mechanisms.error_bounds import half_width, smallest_integer
 from hubbub.mechanisms.mechanism import Integers, Mechanism, check_sensitivity
-from hubbub.noise import LARGEST_SCALE, geometric, rounded_gaussian, uniform
+from hubbub.noise import MAX_SCALE, geometric, rounded_gaussian, uniform
 from hubbub.noise.enclosures import exp_neg, outside, quotient
 from hubbub.noise.float_grid import add_integers
 from hubbub.noise.inversion import MOST, enough
@@ -43,7 +43,7 @@ __all__ = [
     "PartitionSelection",
     "StabilityHistogram",
     "TruncatedGeometricSelection",
-    "select_partitions",
+    "choose_partition_selection",
 ]
 
 Chance: TypeAlias = tuple[Fraction, Fraction]  # between which it lies
@@ -59,7 +59,7 @@ class PartitionSelection(Mechanism):
     groups: int
     """How many keys' numbers one unit can move, each by one: under substitution both units' keys count."""
 
-    error_is: ClassVar[str] = "none"
+    error_kind: ClassVar[str] = "none"
 
     @property
     @abstractmethod
@@ -79,14 +79,14 @@ class PartitionSelection(Mechanism):
         """The chance that a key of one unit is kept, rounded up."""
         return self._chance(1)[1]
 
-    def keeps(self, units: int) -> float:
+    def keep_probability(self, units: int) -> float:
         """The chance that a key of so many units is kept, rounded down."""
         return max(0.0, -round_up(-self._chance(parse_integer(units, "units", minimum=0))[0]))
 
-    def least_units(self, confidence: Number = 0.95) -> int:
+    def min_units(self, confidence: Number = 0.95) -> int:
         """The least number of units whose key is kept with at least this chance."""
         wanted = parse_probability(confidence, "confidence")
-        return least_whole(lambda units: self._chance(units)[0] >= wanted)
+        return smallest_integer(lambda units: self._chance(units)[0] >= wanted)
 
     def _chance(self, units: int) -> Chance:
         if units < 1:
@@ -124,20 +124,22 @@ class PartitionSelection(Mechanism):
             )
         noisy = units + self._noise(units.size)  # within ±2^61 and ±2^62, so this fits
         kept = np.flatnonzero((units >= 1) & (noisy >= self._bar))  # how many there were is private
-        return Release(kept, self.loss(), self, bounded.unit, bounded.is_asserted, cells=max(1, kept.size))
+        return Release(
+            kept, self.loss(), self, bounded.unit, bounded.is_user_asserted, coordinates=max(1, kept.size)
+        )
 
     # survives: It has no error, and says so whatever the confidence.
-    def error(self, confidence: Number = 0.95, *, cells: int = 1) -> NoReturn:  # noqa: ARG002 - as every mechanism's
+    def error(self, confidence: Number = 0.95, *, coordinates: int = 1) -> NoReturn:  # noqa: ARG002 - as every mechanism's
         """A selection of keys has no error: a key is kept or not."""
         raise InvalidInput(
             "a selection of keys has no error",
             why="a key is kept or not, and a rare one hardly ever",
-            fix="use keeps(units) or least_units(confidence)",
+            fix="use keep_probability(units) or min_units(confidence)",
         )
 
     def _check(self, scale: Fraction) -> None:
         object.__setattr__(self, "groups", parse_integer(self.groups, "groups"))
-        if max(scale, Fraction(self.groups)) > LARGEST_SCALE or self._bar > MAX_MAGNITUDE:
+        if max(scale, Fraction(self.groups)) > MAX_SCALE or self._bar > MAX_MAGNITUDE:
             raise Unsupported(
                 "the scale of the noise or the groups are above 2^48, or what is to be reached above 2^61",
                 why="beyond that the law would no longer be exact in 64 bits",
@@ -161,7 +163,7 @@ class TruncatedGeometricSelection(PartitionSelection):
     >>> print(mechanism)
     Keys whose units, with geometric noise of scale 1 within ±14, are 15 or more; at most 1 key of one unit:
     ε = 1, δ = 3.84264e-7
-    >>> mechanism.least_units(0.95), round(mechanism.keeps(17), 3)
+    >>> mechanism.min_units(0.95), round(mechanism.keep_probability(17), 3)
     (17, 0.964)
 
     Guarantee: G keys, each (ε, δ)-private with the δ of a key of one unit, composed: (Gε, 1 − (1 − δ)^G).
@@ -173,7 +175,7 @@ class TruncatedGeometricSelection(PartitionSelection):
     cut: int
     groups: int
 
-    kind: ClassVar[str] = "geometric-keys/1"
+    kind: ClassVar[str] = "truncated-geometric-selection/1"
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "epsilon", parse_positive(self.epsilon, "epsilon"))
@@ -184,7 +186,7 @@ class TruncatedGeometricSelection(PartitionSelection):
     def of(cls, *, groups: int, epsilon: Number, delta: Number, population: int | None = None) -> Self:
         """The least cut that is (ε, δ)-private, each of a unit's keys paying its share of both."""
         rate, each = _shares(groups, epsilon, delta, population)
-        return cls(rate, 1 + least_whole(lambda more: cls(rate, 1 + more, groups).delta <= each), groups)
+        return cls(rate, 1 + smallest_integer(lambda more: cls(rate, 1 + more, groups).delta <= each), groups)
 
     def loss(self) -> PrivacyLoss:
         """That of G mechanisms which are (ε, δ)-private."""
@@ -253,7 +255,7 @@ class GaussianPartitionSelection(PartitionSelection):
     threshold: int
     groups: int
 
-    kind: ClassVar[str] = "gaussian-keys/1"
+    kind: ClassVar[str] = "gaussian-partition-selection/1"
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "sigma", parse_positive(self.sigma, "sigma"))
@@ -275,10 +277,10 @@ class GaussianPartitionSelection(PartitionSelection):
         part = parse_probability(share, "share")
         mu = largest_mu(rate * groups, (1 - part) * each * groups)
         # A double, rounded up; what is too wide stays so, and is refused.
-        sigma = Fraction(round_up(min(ceil_sqrt(Fraction(groups)) / mu, Fraction(2 * LARGEST_SCALE))))
+        sigma = Fraction(round_up(min(ceil_sqrt(Fraction(groups)) / mu, Fraction(2 * MAX_SCALE))))
         # survives: They are equal only by chance, and then the threshold is one higher: δ still
         # holds.
-        more = least_whole(lambda more: cls(sigma, 2 + more, groups).delta <= part * each)
+        more = smallest_integer(lambda more: cls(sigma, 2 + more, groups).delta <= part * each)
         return cls(sigma, 2 + more, groups)
 
     def loss(self) -> PrivacyLoss:
@@ -308,17 +310,18 @@ class GaussianPartitionSelection(PartitionSelection):
         return self._said(f"Gaussian noise of σ = {format_up(self.sigma)}")
 
 
-def select_partitions(
+def choose_partition_selection(
     *, groups: int, epsilon: Number, delta: Number, population: int | None = None
 ) -> TruncatedGeometricSelection | GaussianPartitionSelection:
     """Geometric or Gaussian, whichever keeps a key with chance ½ from fewer units on.
 
-    >>> [type(select_partitions(groups=groups, epsilon=1, delta=1e-6)).__name__ for groups in (1, 30)]
+    >>> one, many = (choose_partition_selection(groups=groups, epsilon=1, delta=1e-6) for groups in (1, 30))
+    >>> [type(one).__name__, type(many).__name__]
     ['TruncatedGeometricSelection', 'GaussianPartitionSelection']
     """
     one = TruncatedGeometricSelection.of(groups=groups, epsilon=epsilon, delta=delta, population=population)
     other = GaussianPartitionSelection.of(groups=groups, epsilon=epsilon, delta=delta, population=population)
-    return one if one.least_units(0.5) <= other.least_units(0.5) else other
+    return one if one.min_units(0.5) <= other.min_units(0.5) else other
 
 
 def _shares(groups: Any, epsilon: Any, delta: Any, population: Any) -> tuple[Fraction, Fraction]:
@@ -365,8 +368,8 @@ class StabilityHistogram(Mechanism):
     groups: int
     """How many keys' counts one unit can move: under substitution both units' keys count."""
 
-    kind: ClassVar[str] = "stable-histogram/1"
-    error_is: ClassVar[str] = "none"
+    kind: ClassVar[str] = "stability-histogram/1"
+    error_kind: ClassVar[str] = "none"
 
     def __post_init__(self) -> None:
         if not isinstance(self.noise, Laplace | Gaussian) or self.noise.grid is not None:
@@ -379,7 +382,7 @@ class StabilityHistogram(Mechanism):
         # From here on the tails are convex, on which the worst case rests.
         least = math.floor(self.noise.sensitivity.linf) + 1
         object.__setattr__(self, "threshold", parse_integer(self.threshold, "threshold", minimum=least))
-        if self.threshold > MAX_MAGNITUDE or self.groups > LARGEST_SCALE:
+        if self.threshold > MAX_MAGNITUDE or self.groups > MAX_SCALE:
             raise Unsupported(
                 "the bar is above 2^61, or the groups above 2^48",
                 why="beyond that the law would no longer be exact in 64 bits",
@@ -394,7 +397,7 @@ class StabilityHistogram(Mechanism):
         allowed = parse_probability(delta, "delta")
         refuse_large_delta(allowed, population)
         least = math.floor(noise.sensitivity.linf) + 1
-        more = least_whole(
+        more = smallest_integer(
             lambda more: least + more > MAX_MAGNITUDE or cls(noise, least + more, groups).delta <= allowed
         )
         return cls(noise, least + more, groups)
@@ -424,20 +427,20 @@ class StabilityHistogram(Mechanism):
         ends = Fraction(low, 2 << bits), Fraction(high, 2 << bits)
         return ends if away > 0 else (1 - ends[1], 1 - ends[0])
 
-    def least_count(self, confidence: Number = 0.95) -> int:
+    def min_count(self, confidence: Number = 0.95) -> int:
         """The least count whose key is shown with at least this chance.
 
-        >>> StabilityHistogram(Laplace.of(sensitivity=1, epsilon=1), 15, 1).least_count(0.95)
+        >>> StabilityHistogram(Laplace.of(sensitivity=1, epsilon=1), 15, 1).min_count(0.95)
         17
         """
         wanted = parse_probability(confidence, "confidence")
-        return 1 + least_whole(lambda more: self._reaches(1 + more)[0] >= wanted)
+        return 1 + smallest_integer(lambda more: self._reaches(1 + more)[0] >= wanted)
 
     def loss(self) -> PrivacyLoss:
         """That of the noise for keys that others have too, and δ for those that only one unit has."""
         return self.noise.loss() + PrivacyLoss.approximate(0, self.delta)
 
-    def error(self, confidence: Number = 0.95, *, cells: int = 1) -> NoReturn:  # noqa: ARG002 - as every mechanism's
+    def error(self, confidence: Number = 0.95, *, coordinates: int = 1) -> NoReturn:  # noqa: ARG002 - as every mechanism's
         """Counts that are shown had luck as a rule: their error depends on how far above the bar they are."""
         raise InvalidInput(
             "counts that select their keys have no single error",
@@ -474,7 +477,9 @@ class StabilityHistogram(Mechanism):
         noisy: Any = add_integers(counts.astype(np.int64), self.noise._noise(counts.size))  # noqa: SLF001 - its own draws
         shown = np.flatnonzero((counts >= 1) & (noisy >= self.threshold))
         table = np.stack([shown.astype(np.int64), noisy[shown].astype(np.int64)], axis=1)
-        return Release(table, self.loss(), self, bounded.unit, bounded.is_asserted, cells=max(1, shown.size))
+        return Release(
+            table, self.loss(), self, bounded.unit, bounded.is_user_asserted, coordinates=max(1, shown.size)
+        )
 
     def interval(self, noisy: Sequence[int] | Integers, confidence: Number = 0.95) -> tuple[Floats, Floats]:
         """Where the exact counts lie of keys that are shown, each by itself: from `low` to `high`.

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from hubbub.accounting import PrivacyLoss, parse_spendable_epsilon
 from hubbub.errors import InvalidInput, Unsupported
-from hubbub.mechanisms.error_bounds import half_width, rounded_gaussian_beyond
+from hubbub.mechanisms.error_bounds import half_width, rounded_gaussian_tail
 from hubbub.mechanisms.mechanism import Mechanism
 from hubbub.noise import bernoulli, uniform
 from hubbub.noise.enclosures import exp_neg, log
@@ -55,7 +55,7 @@ class Estimate:
 class _Local(Mechanism):
     """Abstract: a report that counts for a category with one probability if it is the truth, else another."""
 
-    error_is: ClassVar[str] = "none"
+    error_kind: ClassVar[str] = "none"
 
     categories: int
 
@@ -96,11 +96,13 @@ class _Local(Mechanism):
         shown = reports if isinstance(truth, np.ndarray) else reports[0]
         if isinstance(shown, np.integer):
             shown = int(shown)
-        cells = max(1, truths.size)
-        return Release(shown, self.loss(), self, _RESPONDENT, asserted=False, model="local", cells=cells)
+        coordinates = max(1, truths.size)
+        return Release(
+            shown, self.loss(), self, _RESPONDENT, user_asserted=False, model="local", coordinates=coordinates
+        )
 
     # survives: It refuses whatever it is asked.
-    def error(self, confidence: Number = 0.95, *, cells: int = 1) -> NoReturn:  # noqa: ARG002 - as every mechanism's
+    def error(self, confidence: Number = 0.95, *, coordinates: int = 1) -> NoReturn:  # noqa: ARG002 - as every mechanism's
         """A report has no error: it may be anything, whatever the truth is."""
         raise InvalidInput(
             "a report has no error of its own",
@@ -108,19 +110,19 @@ class _Local(Mechanism):
             fix="use estimate_error(respondents) beforehand, or the interval of estimate(reports)",
         )
 
-    def estimate(self, reports: Any, *, confidence: Number = 0.95, together: bool = False) -> Estimate:
+    def estimate(self, reports: Any, *, confidence: Number = 0.95, simultaneous: bool = False) -> Estimate:
         """How many respondents hold each truth, from their reports: post-processing, so it is free.
 
-        With `together` all intervals hold at once, else each by itself.
+        With `simultaneous` all intervals hold at once, else each by itself.
 
         Guarantee: counts are unbiased; intervals hold with at least this confidence, for every truth.
         Assumes: the reports are this mechanism's, all of them, unchanged.
         Proof: docs/proofs/randomized-response.md
         """
         sure = parse_probability(confidence, "confidence")
-        reach = _reach(sure, self._ways if together else 1)
+        reach = _reach(sure, self._ways if simultaneous else 1)
         if isinstance(reports, Release):
-            if reports.source != self or reports.mapped:
+            if reports.source != self or reports.post_processed:
                 raise InvalidInput(
                     "the release is another mechanism's, or was post-processed",
                     why="its reports do not follow this mechanism's law",
@@ -144,13 +146,15 @@ class _Local(Mechanism):
             sure,
         )
 
-    def estimate_error(self, respondents: int, confidence: Number = 0.95, *, together: bool = False) -> float:
+    def estimate_error(
+        self, respondents: int, confidence: Number = 0.95, *, simultaneous: bool = False
+    ) -> float:
         """How far an estimated count will be off at most, known before anybody has answered.
 
-        Guarantee: each count (with `together`, all) is within it, with at least this confidence.
+        Guarantee: each count (with `simultaneous`, all) is within it, with at least this confidence.
         Proof: docs/proofs/randomized-response.md
         """
-        reach = _reach(parse_probability(confidence, "confidence"), self._ways if together else 1)
+        reach = _reach(parse_probability(confidence, "confidence"), self._ways if simultaneous else 1)
         count = parse_integer(respondents, "respondents")
         p, q = self._rates
         # A count of reports is off by at most 1 + z·√(n·v), where v ≤ 1/4 bounds the variance of one; where
@@ -370,7 +374,7 @@ def _indices(value: Any) -> int | NDArray[np.int64]:
             fix="pass the indices themselves, or use Laplace or Gaussian for the aggregate",
         )
     # survives: The sensitivity is not looked at.
-    exact = unwrap(Bounded.asserted(value, 1))
+    exact = unwrap(Bounded.user_asserted(value, 1))
     if isinstance(exact, int):
         return exact
     if isinstance(exact, np.ndarray) and exact.dtype.kind == "i":
@@ -411,7 +415,7 @@ def _pure(odds: Fraction) -> PrivacyLoss:
 def _reach(confidence: Fraction, ways: int) -> Fraction:
     """The z with Pr[|Z| ≥ z] ≤ (1 − confidence)/ways, to nine digits, rounded up."""
     sure = 1 - (1 - confidence) / ways
-    wide = half_width(partial(rounded_gaussian_beyond, Fraction(1 << 30)), sure, 1)
+    wide = half_width(partial(rounded_gaussian_tail, Fraction(1 << 30)), sure, 1)
     # survives: A reach that is rounded up by 2^-31 more is still one.
     return Fraction(2 * wide + 1, 1 << 31)
 

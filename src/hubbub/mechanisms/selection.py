@@ -21,19 +21,19 @@ from numpy.typing import NDArray
 
 from hubbub.accounting import PrivacyLoss, parse_spendable_epsilon
 from hubbub.errors import InvalidInput, Unsupported
-from hubbub.mechanisms.additive import Additive
-from hubbub.mechanisms.error_bounds import least_whole
+from hubbub.mechanisms.additive import AdditiveMechanism
+from hubbub.mechanisms.error_bounds import smallest_integer
 from hubbub.mechanisms.mechanism import (
     Integers,
     Mechanism,
+    check_integer_sensitivity,
     check_scores,
     check_sensitivity,
-    check_whole,
+    laplace_difference_tail,
     noisy,
-    overtaking,
     released,
 )
-from hubbub.noise import LARGEST_SCALE, bernoulli_exp_each
+from hubbub.noise import MAX_SCALE, bernoulli_exp_each
 from hubbub.noise.enclosures import exp_neg, log
 from hubbub.noise.entropy import random_bits, random_bytes
 from hubbub.numbers import Number, parse_integer, parse_positive, parse_probability, round_up
@@ -42,19 +42,19 @@ from hubbub.sensitivity import Bounded, Sensitivity
 
 __all__ = [
     "Exponential",
-    "MeasuredWinner",
     "PermuteAndFlip",
     "ReportNoisyMax",
     "ReportNoisyMaxWithGap",
+    "SelectAndMeasure",
     "Selection",
     "TopK",
-    "WithGap",
-    "WithScore",
-    "measure_winner",
+    "WinnerWithGap",
+    "WinnerWithScore",
+    "select_and_measure",
 ]
 
 
-class WithGap(NamedTuple):
+class WinnerWithGap(NamedTuple):
     """A winner, and by how much less its noisy score would still have won."""
 
     winner: int
@@ -71,12 +71,12 @@ class Selection(Mechanism):
     monotone: bool = False
     """Whether adding a unit lowers no score: the word of whoever makes the mechanism."""
 
-    error_is: ClassVar[str] = "regret"
+    error_kind: ClassVar[str] = "regret"
 
     _has_bounded_range: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
-        check_whole(self.sensitivity, self.monotone)
+        check_integer_sensitivity(self.sensitivity, self.monotone)
         object.__setattr__(self, "epsilon", parse_positive(self.epsilon, "epsilon"))
         self._check_rate()
 
@@ -128,7 +128,7 @@ class Selection(Mechanism):
         return released(self, self._choose(scores), bounded, monotone=self.monotone)
 
     @abstractmethod
-    def _choose(self, scores: Integers) -> int | WithGap:
+    def _choose(self, scores: Integers) -> int | WinnerWithGap:
         """What is released of these scores."""
 
     def _how(self) -> str:
@@ -148,7 +148,7 @@ class PermuteAndFlip(Selection):
     >>> mechanism = PermuteAndFlip.of(sensitivity=1, epsilon=0.5)
     >>> mechanism.release([10, 10_000, 20]).value
     1
-    >>> mechanism.error(0.95, cells=3)
+    >>> mechanism.error(0.95, coordinates=3)
     11
     >>> print(mechanism)
     Permute-and-flip on integer scores, where one unit moves each by at most 1: ε = 0.5
@@ -161,11 +161,11 @@ class PermuteAndFlip(Selection):
 
     kind: ClassVar[str] = "permute-and-flip/1"
 
-    def error(self, confidence: Number = 0.95, *, cells: int = 1) -> float:
-        """How far the choice among `cells` candidates lies below the best at most, with this confidence."""
+    def error(self, confidence: Number = 0.95, *, coordinates: int = 1) -> float:
+        """Return a bound on the regret of selecting one of `coordinates` candidates."""
         sure = parse_probability(confidence, "confidence")
         # Half the exponential mechanism's odds where that is the better of two bounds.
-        return _regret(self.rate, _rivals(cells) * min(Fraction(1, 2), sure) / (1 - sure))
+        return _regret(self.rate, _rivals(coordinates) * min(Fraction(1, 2), sure) / (1 - sure))
 
     def _choose(self, scores: Integers) -> int:
         return _first(bernoulli_exp_each(self.rate, scores.max() - scores), _priorities(scores.size))
@@ -186,7 +186,7 @@ class Exponential(Selection):
     >>> mechanism = Exponential.of(sensitivity=1, epsilon=0.5)
     >>> mechanism.release([0, 10**12, -(10**12)]).value
     1
-    >>> mechanism.error(0.95, cells=3)
+    >>> mechanism.error(0.95, coordinates=3)
     14
     >>> print(mechanism)
     The exponential mechanism on integer scores, where one unit moves each by at most 1: ε = 0.5
@@ -201,13 +201,13 @@ class Exponential(Selection):
 
     _has_bounded_range: ClassVar[bool] = True
 
-    def error(self, confidence: Number = 0.95, *, cells: int = 1) -> float:
-        """How far the choice among `cells` candidates lies below the best at most, with this confidence.
+    def error(self, confidence: Number = 0.95, *, coordinates: int = 1) -> float:
+        """Return a bound on the regret of selecting one of `coordinates` candidates.
 
         The least that holds for all scores: one candidate ahead, all others just so far behind, attain it.
         """
         sure = parse_probability(confidence, "confidence")
-        return _regret(self.rate, _rivals(cells) * sure / (1 - sure))
+        return _regret(self.rate, _rivals(coordinates) * sure / (1 - sure))
 
     def _choose(self, scores: Integers) -> int:
         gaps = scores.max() - scores
@@ -235,25 +235,25 @@ class _Noisy(Selection):
     """Abstract: the largest of the scores after discrete Laplace noise of scale 1/r on each."""
 
     def _check_rate(self) -> None:
-        if self.rate * LARGEST_SCALE < 1:
+        if self.rate * MAX_SCALE < 1:
             raise Unsupported(
                 "the noise is wider than 2^48",
                 why="beyond that the law would no longer be exact in 64 bits",
                 fix="measure in larger units, or choose a larger epsilon",
             )
 
-    def error(self, confidence: Number = 0.95, *, cells: int = 1) -> float:
-        """How far the choice among `cells` candidates lies below the best at most, with this confidence.
+    def error(self, confidence: Number = 0.95, *, coordinates: int = 1) -> float:
+        """Return a bound on the regret of selecting one of `coordinates` candidates.
 
         A union bound: some candidate so far behind overtakes the best one by the noise of the two.
         """
         allowed = 1 - parse_probability(confidence, "confidence")
-        rivals = _rivals(cells)
+        rivals = _rivals(coordinates)
         # survives: How many spare bits are carried is free: what is rounded up from one more or
         # less is still a bound.
         bits = 192 + rivals.bit_length() + allowed.denominator.bit_length()
         # survives: A bound rounded up from an irrational number does not meet a rational one.
-        return least_whole(lambda m: rivals * overtaking(self.rate, m + 1, bits) <= allowed)
+        return smallest_integer(lambda m: rivals * laplace_difference_tail(self.rate, m + 1, bits) <= allowed)
 
 
 @final
@@ -263,12 +263,12 @@ class ReportNoisyMax(_Noisy):
 
     Scale 2Δ/ε in general, Δ/ε for monotone scores. Integers tie; a random order that knows nothing of
     the scores decides between the tied. The noisy score itself is not released and would not be free:
-    for that see `ReportNoisyMaxWithGap` and `measure_winner`.
+    for that see `ReportNoisyMaxWithGap` and `select_and_measure`.
 
     >>> mechanism = ReportNoisyMax.of(sensitivity=1, epsilon=0.5, monotone=True)
     >>> mechanism.release([10, 10_000, 20]).value
     1
-    >>> mechanism.error(0.95, cells=3)
+    >>> mechanism.error(0.95, coordinates=3)
     8
     >>> print(mechanism)
     The largest after Laplace noise of scale 2 on integer scores, where one unit raises none or each by at
@@ -280,7 +280,7 @@ class ReportNoisyMax(_Noisy):
     Proof: docs/proofs/selection.md
     """
 
-    kind: ClassVar[str] = "laplace-max/1"
+    kind: ClassVar[str] = "report-noisy-max/1"
 
     def _choose(self, scores: Integers) -> int:
         shown = noisy(scores, 1 / self.rate)
@@ -314,29 +314,29 @@ class ReportNoisyMaxWithGap(_Noisy):
     Proof: docs/proofs/selection.md
     """
 
-    kind: ClassVar[str] = "laplace-max-with-gap/1"
+    kind: ClassVar[str] = "report-noisy-max-with-gap/1"
 
-    def _choose(self, scores: Integers) -> WithGap:
+    def _choose(self, scores: Integers) -> WinnerWithGap:
         if scores.size < 2:
             raise InvalidInput(
                 "there is one candidate",
                 why="a gap is the lead over another",
-                fix="pass two scores or more, or use LaplaceMax",
+                fix="pass two scores or more, or use ReportNoisyMax",
             )
         shown, order = noisy(scores, 1 / self.rate), _priorities(scores.size)
         index = _first(shown == shown.max(), order)
         # What the winner had to reach: each other's score, and one more where that one wins ties.
         # survives: They differ at the winner only, which is then left out.
         needed = np.delete(shown + (order > order[index]), index).max()
-        return WithGap(index, int(shown[index]) - int(needed))
+        return WinnerWithGap(index, int(shown[index]) - int(needed))
 
     def __str__(self) -> str:
         scale = f"{round_up(1 / self.rate):.6g}"
         return f"The largest, and its lead, after Laplace noise of scale {scale} on {self._how()}"
 
 
-def _rivals(cells: Any) -> int:
-    return parse_integer(cells, "cells") - 1
+def _rivals(coordinates: Any) -> int:
+    return parse_integer(coordinates, "coordinates") - 1
 
 
 def _regret(rate: Fraction, odds: Fraction) -> int:
@@ -386,7 +386,7 @@ def _share_at(u: int, rate: Fraction, gaps: list[int]) -> int:
 # Proved in docs/proofs/selection.md
 
 
-class WithScore(NamedTuple):
+class WinnerWithScore(NamedTuple):
     """A winner, and its score as measured with noise of its own."""
 
     winner: int
@@ -414,7 +414,7 @@ class TopK(Mechanism):
     k: int
 
     kind: ClassVar[str] = "top-k/1"
-    error_is: ClassVar[str] = "regret"
+    error_kind: ClassVar[str] = "regret"
 
     def __post_init__(self) -> None:
         _check_index_only(self.mechanism)
@@ -429,14 +429,14 @@ class TopK(Mechanism):
         """The zCDP of one release: k times the round's."""
         return self.mechanism.rho * self.k
 
-    def error(self, confidence: Number = 0.95, *, cells: int = 1) -> float:
+    def error(self, confidence: Number = 0.95, *, coordinates: int = 1) -> float:
         """How far each choice lies below the best one left at most, in all rounds at once.
 
-        So the i-th choice lies no further below the i-th best of all `cells` candidates either.
+        So the i-th choice lies no further below the i-th best of all `coordinates` candidates either.
         """
-        self._check_enough(parse_integer(cells, "cells"))
+        self._check_enough(parse_integer(coordinates, "coordinates"))
         missed = (1 - parse_probability(confidence, "confidence")) / self.k
-        return self.mechanism.error(1 - missed, cells=cells)
+        return self.mechanism.error(1 - missed, coordinates=coordinates)
 
     def release(self, value: Any) -> Release:
         """The k chosen indices, in the order in which they were chosen."""
@@ -465,7 +465,7 @@ class TopK(Mechanism):
 
 @final
 @dataclass(frozen=True)
-class MeasuredWinner(Mechanism):
+class SelectAndMeasure(Mechanism):
     """A choice, then the chosen score with additive noise: two mechanisms, two prices.
 
     Guarantee: the sum of the two losses.
@@ -474,14 +474,14 @@ class MeasuredWinner(Mechanism):
     """
 
     select: PermuteAndFlip | Exponential | ReportNoisyMax
-    measure: Additive
+    measure: AdditiveMechanism
 
-    kind: ClassVar[str] = "measured-winner/1"
-    error_is: ClassVar[str] = "regret"
+    kind: ClassVar[str] = "select-and-measure/1"
+    error_kind: ClassVar[str] = "regret"
 
     def __post_init__(self) -> None:
         _check_index_only(self.select)
-        if not isinstance(self.measure, Additive):
+        if not isinstance(self.measure, AdditiveMechanism):
             raise InvalidInput(
                 f"what measures the score is of type {type(self.measure).__name__}",
                 why="a score is measured with additive noise",
@@ -492,9 +492,9 @@ class MeasuredWinner(Mechanism):
         """The choice's loss and the measurement's."""
         return self.select.loss() + self.measure.loss()
 
-    def error(self, confidence: Number = 0.95, *, cells: int = 1) -> float:
+    def error(self, confidence: Number = 0.95, *, coordinates: int = 1) -> float:
         """The regret of the choice; the score's own error is `measure.error(confidence)`."""
-        return self.select.error(confidence, cells=cells)
+        return self.select.error(confidence, coordinates=coordinates)
 
     def release(self, value: Any) -> Release:
         """The index of the winner and its score with noise."""
@@ -503,23 +503,23 @@ class MeasuredWinner(Mechanism):
         one = Sensitivity(bounded.sensitivity.linf)
         norm = self.measure._norm  # noqa: SLF001 - the measurement would ask the same, but too late
         # survives: Only the sensitivity of this stand-in is looked at.
-        check_sensitivity(Bounded(0, one, bounded.unit, bounded.because), self.measure.sensitivity, norm)
+        check_sensitivity(Bounded(0, one, bounded.unit, bounded.derivation), self.measure.sensitivity, norm)
         index = self.select._choose(scores)  # noqa: SLF001 - released below, together with its score
-        score = self.measure.release(Bounded(int(scores[index]), one, bounded.unit, bounded.because)).value
-        return released(self, WithScore(index, score), bounded, monotone=self.select.monotone)
+        score = self.measure.release(Bounded(int(scores[index]), one, bounded.unit, bounded.derivation)).value
+        return released(self, WinnerWithScore(index, score), bounded, monotone=self.select.monotone)
 
     def __str__(self) -> str:
         return f"{self.select}; then its score by {self.measure}; together {self.loss()}"
 
 
-def measure_winner(
-    scores: Any, select: PermuteAndFlip | Exponential | ReportNoisyMax, measure: Additive
+def select_and_measure(
+    scores: Any, select: PermuteAndFlip | Exponential | ReportNoisyMax, measure: AdditiveMechanism
 ) -> Release:
     """Choose a candidate, and measure its score with noise of its own, for the sum of the two prices.
 
     >>> from hubbub.mechanisms import Laplace
     >>> select = PermuteAndFlip.of(sensitivity=1, epsilon=0.5)
-    >>> release = measure_winner([10, 10_000, 20], select, Laplace.of(sensitivity=1, epsilon=0.25))
+    >>> release = select_and_measure([10, 10_000, 20], select, Laplace.of(sensitivity=1, epsilon=0.25))
     >>> release.value.winner, 9_000 < release.value.score < 11_000, str(release.loss)
     (1, True, 'ε = 0.75')
 
@@ -527,7 +527,7 @@ def measure_winner(
     Assumes: what the two mechanisms assume.
     Proof: docs/proofs/selection.md
     """
-    return MeasuredWinner(select, measure).release(scores)
+    return SelectAndMeasure(select, measure).release(scores)
 
 
 def _check_index_only(mechanism: Any) -> None:
@@ -535,5 +535,5 @@ def _check_index_only(mechanism: Any) -> None:
         raise InvalidInput(
             f"what chooses is of type {type(mechanism).__name__}",
             why="each round releases one index and nothing else",
-            fix="pass PermuteAndFlip.of(…), Exponential.of(…) or LaplaceMax.of(…)",
+            fix="pass PermuteAndFlip.of(…), Exponential.of(…) or ReportNoisyMax.of(…)",
         )

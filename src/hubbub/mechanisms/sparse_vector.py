@@ -17,18 +17,18 @@ import numpy as np
 
 from hubbub.accounting import Account, PrivacyLoss, Receipt, parse_spendable_epsilon
 from hubbub.errors import Halted, InvalidInput, Refused, Unsupported
-from hubbub.mechanisms.error_bounds import least_whole
+from hubbub.mechanisms.error_bounds import smallest_integer
 from hubbub.mechanisms.mechanism import (
     Mechanism,
+    check_integer_sensitivity,
     check_monotone,
     check_scores,
     check_sensitivity,
-    check_whole,
+    laplace_difference_tail,
     noisy,
-    overtaking,
     released,
 )
-from hubbub.noise import LARGEST_SCALE, discrete_laplace
+from hubbub.noise import MAX_SCALE, discrete_laplace
 from hubbub.noise.enclosures import exp_neg, log
 from hubbub.numbers import Number, parse_integer, parse_positive, parse_probability, parse_rational, round_up
 from hubbub.release import Release
@@ -75,10 +75,10 @@ class AboveThreshold(Mechanism):
     """How many queries may be answered "above" before it halts."""
 
     kind: ClassVar[str] = "above-threshold/1"
-    error_is: ClassVar[str] = "regret"
+    error_kind: ClassVar[str] = "regret"
 
     def __post_init__(self) -> None:
-        check_whole(self.sensitivity, self.monotone)
+        check_integer_sensitivity(self.sensitivity, self.monotone)
         object.__setattr__(self, "epsilon", parse_positive(self.epsilon, "epsilon"))
         object.__setattr__(self, "answers", parse_integer(self.answers, "answers"))
         bar = parse_rational(self.threshold, "threshold")
@@ -89,7 +89,7 @@ class AboveThreshold(Mechanism):
                 fix="round it up: the same integers are at or above it",
             )
         object.__setattr__(self, "threshold", bar.numerator)
-        if self.query_scale > LARGEST_SCALE:
+        if self.query_scale > MAX_SCALE:
             raise Unsupported(
                 "the noise is wider than 2^48",
                 why="beyond that the law would no longer be exact in 64 bits",
@@ -125,18 +125,18 @@ class AboveThreshold(Mechanism):
         """Pure ε, for all answers."""
         return PrivacyLoss.pure(self.epsilon)
 
-    def error(self, confidence: Number = 0.95, *, cells: int = 1) -> float:
-        """How far on the wrong side an answer may be, among `cells` queries, with this confidence.
+    def error(self, confidence: Number = 0.95, *, coordinates: int = 1) -> float:
+        """How far on the wrong side an answer may be, among `coordinates` queries, with this confidence.
 
         With this m, every query answered "above" is at least threshold − m, every other one at most
         threshold + m, also where a query was chosen in the light of the answers before.
 
-        >>> AboveThreshold.of(sensitivity=1, epsilon=1, threshold=0).error(0.95, cells=100)
+        >>> AboveThreshold.of(sensitivity=1, epsilon=1, threshold=0).error(0.95, coordinates=100)
         32
         """
         allowed = 1 - parse_probability(confidence, "confidence")
         # A query meets one of the noisy thresholds, and may be off to either side.
-        ways = 2 * self.answers * parse_integer(cells, "cells")
+        ways = 2 * self.answers * parse_integer(coordinates, "coordinates")
         # survives: How many spare bits are carried is free: what is rounded up from one more or
         # less is still a bound.
         bits = 192 + ways.bit_length() + allowed.denominator.bit_length()
@@ -144,7 +144,7 @@ class AboveThreshold(Mechanism):
         if self.monotone:
             # survives: A bound rounded up from an irrational number does not meet a rational
             # one.
-            return least_whole(lambda m: ways * overtaking(rate, m + 1, bits) <= allowed)
+            return smallest_integer(lambda m: ways * laplace_difference_tail(rate, m + 1, bits) <= allowed)
         # Pr[X − Y ≥ c] ≤ q^c·(1+q)/(1+q+q²) where Y has half the scale of X.
         low, high = (Fraction(end, 1 << bits) for end in exp_neg(rate, bits))
         odds = ways * (1 + high) / (1 + low + low**2) / allowed
@@ -207,14 +207,14 @@ class Session:
     Proof: docs/proofs/threshold.md
     """
 
-    __slots__ = ("_lock", "_process", "_state", "asserted", "mechanism", "receipt", "unit")
+    __slots__ = ("_lock", "_process", "_state", "mechanism", "receipt", "unit", "user_asserted")
 
     def __init__(self, mechanism: AboveThreshold, unit: Unit, receipt: Receipt | None) -> None:
         self.mechanism = mechanism
         self.unit = unit
         self.receipt = receipt
         """What the account gave for the charge; None where there was no account."""
-        self.asserted = mechanism.monotone
+        self.user_asserted = mechanism.monotone
         """Whether any answer so far rests on a person's word: a bare query, or monotone ones."""
         # The noisy threshold and how many answers are left: one field, so that they change at once.
         self._state = (mechanism._bar(), mechanism.answers)  # noqa: SLF001 - the mechanism at work
@@ -257,7 +257,7 @@ class Session:
 
     def _checked(self, value: Any) -> int:
         if not isinstance(value, Bounded):
-            value = Bounded.asserted(value, self.mechanism.sensitivity, self.unit)
+            value = Bounded.user_asserted(value, self.mechanism.sensitivity, self.unit)
         bounded = check_sensitivity(value, self.mechanism.sensitivity, "linf")
         if bounded.unit != self.unit:
             raise Refused(
@@ -265,8 +265,8 @@ class Session:
                 why="what was charged was charged for the session's unit",
                 fix="open the session with unit=value.unit",
             )
-        if bounded.is_asserted:  # only ever set, so that no thread undoes what another has said
-            self.asserted = True
+        if bounded.is_user_asserted:  # only ever set, so that no thread undoes what another has said
+            self.user_asserted = True
         exact = unwrap(bounded)
         if not isinstance(exact, int):
             raise InvalidInput(

@@ -1,7 +1,7 @@
 """Exact noise: random bits, integer samplers, and the grid that reals are released on."""
 
 from hubbub.noise.samplers import (
-    LARGEST_SCALE,
+    MAX_SCALE,
     bernoulli,
     bernoulli_exp,
     bernoulli_exp_each,
@@ -13,7 +13,7 @@ from hubbub.noise.samplers import (
 )
 
 __all__ = [
-    "LARGEST_SCALE",
+    "MAX_SCALE",
     "bernoulli",
     "bernoulli_exp",
     "bernoulli_exp_each",

@@ -25,7 +25,7 @@ from hubbub.noise.inversion import Table, below, saturated
 from hubbub.numbers import Number, parse_integer, parse_nonnegative, parse_positive, parse_rational
 
 __all__ = [
-    "LARGEST_SCALE",
+    "MAX_SCALE",
     "bernoulli",
     "bernoulli_exp",
     "bernoulli_exp_each",
@@ -39,7 +39,7 @@ __all__ = [
 Integers: TypeAlias = NDArray[np.int64]
 Many: TypeAlias = Callable[[int], Integers]
 
-LARGEST_SCALE = 1 << 48
+MAX_SCALE = 1 << 48
 """Scales and σ up to here are sampled exactly; beyond it they are refused."""
 
 _SMALL_SCALE = 64
@@ -368,7 +368,7 @@ def _many_discrete_gaussian(variance: Fraction) -> Many:
     return Table(partial(inversion.discrete_gaussian_size, variance), signed=True).draw
 
 
-_GEOMETRIC = _Law("scale", lambda scale: blocks.exponential_floor(scale)[0], _many_geometric, LARGEST_SCALE)
-_DISCRETE_LAPLACE = _Law("scale", _one_discrete_laplace, _many_discrete_laplace, LARGEST_SCALE)
-_ROUNDED_GAUSSIAN = _Law("sigma", _one_rounded_gaussian, _many_rounded_gaussian, LARGEST_SCALE)
-_DISCRETE_GAUSSIAN = _Law("variance", _one_discrete_gaussian, _many_discrete_gaussian, LARGEST_SCALE**2)
+_GEOMETRIC = _Law("scale", lambda scale: blocks.exponential_floor(scale)[0], _many_geometric, MAX_SCALE)
+_DISCRETE_LAPLACE = _Law("scale", _one_discrete_laplace, _many_discrete_laplace, MAX_SCALE)
+_ROUNDED_GAUSSIAN = _Law("sigma", _one_rounded_gaussian, _many_rounded_gaussian, MAX_SCALE)
+_DISCRETE_GAUSSIAN = _Law("variance", _one_discrete_gaussian, _many_discrete_gaussian, MAX_SCALE**2)

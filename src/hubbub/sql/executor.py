@@ -69,7 +69,7 @@ def found_rows(plan: Plan, engine: Engine) -> ContributionBounds:
         epsilon=plan.epsilon_for_search,
         allow_large_epsilon=True,  # the plan's, which was confirmed
     )
-    bounded = Bounded.derived(counts, measured.sensitivity, plan.unit, measured.because)
+    bounded = Bounded(counts, measured.sensitivity, plan.unit, measured.because)
     noisy = noise.release(bounded).value
     sizes = np.array(BINS, dtype=np.float64)
     # What lies below its own noise is taken for nothing: the tail has many bins and few units. To take noise
@@ -106,9 +106,9 @@ def found_bounds(plan: Plan, engine: Engine, limits: ContributionBounds) -> Plan
             epsilon=plan.epsilon_for_bounds / len(plan.autos),
             allow_large_epsilon=True,
         )
-        bounded = Bounded.derived(counts, measured.sensitivity, plan.unit, measured.because)
+        bounded = Bounded(counts, measured.sensitivity, plan.unit, measured.because)
         noisy = noise.release(bounded).value
-        there = np.flatnonzero(noisy > noise.error(_SURE, cells=MAGNITUDES))
+        there = np.flatnonzero(noisy > noise.error(_SURE, coordinates=MAGNITUDES))
         if not there.size:
             raise Refused(
                 f"no bounds stood out for {arguments[place].name}",
@@ -272,7 +272,7 @@ def noisy_of(
 ) -> Integers:
     """The integers of some groups with their noise, from what the engine counted of them."""
     vector = measure.vector(measured, table)
-    bounded = Bounded.derived(vector, measured.sensitivity, plan.unit, measured.because)
+    bounded = Bounded(vector, measured.sensitivity, plan.unit, measured.because)
     noisy: Integers = noise.release(bounded).value if vector.size and not is_exact else vector
     return noisy.reshape(len(table) // measured.bins, measure.released(measured))
 
@@ -288,7 +288,7 @@ def _above(plan: Plan, engine: Engine, limits: ContributionBounds, *, is_exact: 
     found = engine.execute(measured.sql, measured.key_sets)
     counts = np.array([found[f"m{place}"][0] for place in range(measured.columns)], dtype=np.int64)
     noise = plan.report_noise(measured.sensitivity)
-    bounded = Bounded.derived(counts, measured.sensitivity, plan.unit, measured.because)
+    bounded = Bounded(counts, measured.sensitivity, plan.unit, measured.because)
     noisy = counts if is_exact else noise.release(bounded).value
     return Moments(noisy[np.newaxis].astype(np.float64), (1,), noise, measured.step).mean(plan.confidence)
 
@@ -340,7 +340,7 @@ def _selected(
     counts = found["u"]
     if not counts.size:
         return []
-    bounded = Bounded.derived(counts, measured.sensitivity, plan.unit, measured.because)
+    bounded = Bounded(counts, measured.sensitivity, plan.unit, measured.because)
     kept = plan.key_selection(limits).release(bounded).value
     columns = [found[f"k{number}"] for number in range(len(plan.query.keys))]
     return _sorted(tuple(column[place] for column in columns) for place in kept)
@@ -353,7 +353,7 @@ def _shown(
     measured = measure.measurement(plan.weighing(limits))
     found = engine.execute(measured.sql, measured.key_sets)
     counts, stable, step = found["m0"], plan.stable(limits), float(measured.step)
-    bounded = Bounded.derived(counts, measured.sensitivity, plan.unit, measured.because)
+    bounded = Bounded(counts, measured.sensitivity, plan.unit, measured.because)
     table = stable.release(bounded).value if counts.size else np.empty((0, 2), dtype=np.int64)
     columns = [found[f"k{number}"] for number in range(len(plan.query.keys))]
     chosen = {tuple(column[place] for column in columns): (place, noisy) for place, noisy in table}
@@ -384,7 +384,7 @@ def _top(
     measured = plan.top_measurement(limits)
     found = engine.execute(measured.sql, measured.key_sets)
     scores = _dense(measured, found, groups, len(query.keys))[:, 0]
-    bounded = Bounded.derived(scores, measured.sensitivity, plan.unit, measured.because)
+    bounded = Bounded(scores, measured.sensitivity, plan.unit, measured.because)
     chosen = plan.top(measured.sensitivity).release(bounded).value
     columns = []
     for output in query.outputs:

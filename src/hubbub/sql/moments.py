@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hubbub.mechanisms import Gaussian, Laplace
-from hubbub.mechanisms.interval_widths import combination_width, norms_width, ratio_interval, sum_width
+from hubbub.mechanisms.interval_widths import combination_width, ratio_interval, sum_width, width_from_norms
 from hubbub.numbers import Number, parse_rational
 
 __all__ = ["Estimate", "Floats", "Moments", "Noise", "combined", "ratio", "width_of"]
@@ -251,7 +251,7 @@ class Moments:
         for _ in range(_PASSES):
             weights = (above - found.column * below).largest
             l1, l2, linf = weights.sum(axis=1), np.sqrt((weights * weights).sum(axis=1)), weights.max(axis=1)
-            width = norms_width(self.noise, l1, l2, linf, 1 - rare) + self._rounding + self.off * l1
+            width = width_from_norms(self.noise, l1, l2, linf, 1 - rare) + self._rounding + self.off * l1
             down, up = top.low - width, top.high + width
             low = np.maximum(found.low, np.minimum(down / least, down / most))
             high = np.minimum(found.high, np.maximum(up / least, up / most))

@@ -27,7 +27,7 @@ from hubbub.mechanisms.partition_selection import (
     GaussianPartitionSelection,
     StabilityHistogram,
     TruncatedGeometricSelection,
-    select_partitions,
+    choose_partition_selection,
 )
 from hubbub.numbers import Number, ceil_sqrt, format_up, parse_nonnegative, parse_positive, parse_probability
 from hubbub.release import Release
@@ -55,7 +55,7 @@ _ASSUMED_ROWS = 8
 """What a limit that is still to be found is taken for, where the two laws are compared."""
 
 
-_selecting = lru_cache(maxsize=64)(select_partitions)
+_selecting = lru_cache(maxsize=64)(choose_partition_selection)
 """It is asked for in a plan, and when that is charged and run."""
 _stable = lru_cache(maxsize=64)(StabilityHistogram.of)
 
@@ -85,7 +85,7 @@ class Plan:
     show: Callable[[exp.Expr], str] = field(default=lambda sql: sql.sql("duckdb"), compare=False, repr=False)
     """The engine's way of writing SQL."""
 
-    error_is: ClassVar[str] = "none"
+    error_kind: ClassVar[str] = "none"
 
     def run(self) -> Release:
         """Charge, run, release: what the dataset that made it does."""
@@ -95,9 +95,9 @@ class Plan:
             )
         return self.runner(self)
 
-    def error(self, confidence: Number = 0.95, *, cells: int = 1) -> NoReturn:
+    def error(self, confidence: Number = 0.95, *, coordinates: int = 1) -> NoReturn:
         """A table has an interval for each answer instead."""
-        del confidence, cells
+        del confidence, coordinates
         raise InvalidInput(
             "a table has no single error", why="each answer has its own", fix="see its intervals"
         )
@@ -398,14 +398,16 @@ class Plan:
             out.append(self._shown_keys(self.selecting))
         elif self.selects:
             keys = self.key_selection(self.assumed)
-            least = keys.least_units(self.confidence)
+            least = keys.min_units(self.confidence)
             out.append(
                 f"  {format_up(self.epsilon_for_keys)} of ε selects the keys: one that {least} units have "
                 f"is shown with {float(100 * self.confidence):g} %"
             )
         if self.query.is_top:
             measured = self.top_measurement(self.assumed)
-            regret = self.top(measured.sensitivity).error(self.confidence, cells=max(1, self.query.cells))
+            regret = self.top(measured.sensitivity).error(
+                self.confidence, coordinates=max(1, self.query.cells)
+            )
             out.append(
                 f"  each chosen group is at most {float(regret * measured.step):,.3g} below the best one left"
             )
@@ -414,7 +416,7 @@ class Plan:
     def _shown_keys(self, measure: Aggregate) -> str:
         stable, step = self.stable(self.assumed), measure.measurement(self.weighing(self.assumed)).step
         bar = math.ceil(stable.threshold * step)
-        least = math.ceil(stable.least_count(self.confidence) * step)
+        least = math.ceil(stable.min_count(self.confidence) * step)
         name, sure = self._names(measure), f"{float(100 * self.confidence):g} %"
         return (
             f"  a key is shown where {name}, with its noise, reaches {bar}: one of {least} with {sure}; "

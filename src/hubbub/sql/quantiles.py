@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from hubbub.errors import InvalidInput, Unsupported
 from hubbub.mechanisms import Gaussian, Laplace
-from hubbub.mechanisms.interval_widths import norms_width
+from hubbub.mechanisms.interval_widths import width_from_norms
 from hubbub.numbers import Number, parse_integer, parse_nonnegative, parse_probability, parse_rational
 from hubbub.sensitivity import MAX_MAGNITUDE, Sensitivity
 
@@ -102,7 +102,7 @@ class Tree:
         """How far `nodes` move where a unit moves the bins' counts by at most `weight` in ℓ1.
 
         >>> print(Tree(0, 1).sensitivity(1))
-        ℓ1 ≤ 4, ℓ2² ≤ 4, ℓ∞ ≤ 1
+        ℓ1 ≤ 4, ℓ2 ≤ 2, ℓ∞ ≤ 1
         """
         most = parse_nonnegative(weight, "weight")
         return Sensitivity(self.depth * most, l2_squared=self.depth * most * most, linf=most)
@@ -337,7 +337,7 @@ def _widths(
 ) -> Floats:
     """How far rank − fraction·total is off at every edge, or the total: the same for every release."""
     norms = tree._total if fraction is None else tree._norms(fraction)  # noqa: SLF001 - a method's cache leaks
-    return norms_width(mechanism, *norms, confidence)
+    return width_from_norms(mechanism, *norms, confidence)
 
 
 def _clamped_sum(children: NDArray[np.int64]) -> NDArray[np.int64]:

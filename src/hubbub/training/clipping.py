@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from hubbub.errors import EngineFailed, InvalidInput, Refused
-from hubbub.noise import LARGEST_SCALE, rounded_gaussian
+from hubbub.noise import MAX_SCALE, rounded_gaussian
 from hubbub.numbers import ceil_sqrt
 from hubbub.sensitivity import Bounded, Sensitivity
 from hubbub.training.examples import Microbatch
@@ -107,7 +107,7 @@ class ClippingThreshold:
             )
         steps = sigma * _FINE * ceil_sqrt(Fraction(max(1, size)))
         noise = 1 << max(6, math.ceil(steps).bit_length())
-        if noise > LARGEST_SCALE:
+        if noise > MAX_SCALE:
             raise InvalidInput(
                 "sigma is too large for so many parameters",
                 why="the noise would not be exact in 64 bits",
@@ -223,12 +223,12 @@ class ClippedSums:
         """The lot's exact sum in grid steps, with how far one unit can move it."""
         if not self._started:
             self._total.zero_()
-        return Bounded.derived(self._total.numpy(), self.threshold.sensitivity, unit, "clipped gradients")
+        return Bounded(self._total.numpy(), self.threshold.sensitivity, unit, "clipped gradients")
 
     def below(self, unit: Unit) -> Bounded:
         """How many gradients were within C, less how many were not; for adaptive clipping. Told once."""
         counted, self._below = self._below, 0
-        return Bounded.derived(counted, Sensitivity(1), unit, "one count up or down")
+        return Bounded(counted, Sensitivity(1), unit, "one count up or down")
 
 
 def _places(group: ParameterGroup, numbers: Tensor) -> list[Tensor]:

@@ -17,7 +17,7 @@ from torch.utils.data import IterableDataset, TensorDataset, default_collate
 from hubbub.errors import InvalidInput, Unsupported
 from hubbub.numbers import parse_integer
 from hubbub.training.batch_sampling import _shuffled
-from hubbub.unit import unit_of_each_row
+from hubbub.unit import group_rows_by_unit
 
 __all__ = ["Examples", "Microbatch"]
 
@@ -81,7 +81,7 @@ class Examples:
         self._members: list[NDArray[np.int64]] | None = None
         self._count = count
         if units is not None:
-            self._members = unit_of_each_row(units, count)
+            self._members = group_rows_by_unit(units, count)
             self._count = len(self._members)
         elif self.per_unit > 1:
             raise InvalidInput(

@@ -223,14 +223,14 @@ class Training:
     """Whether an account paid for it."""
 
     @property
-    def error_is(self) -> str:
+    def error_kind(self) -> str:
         """Weights have no error that could be promised."""
         return "none"
 
-    def error(self, confidence: Number = 0.95, *, cells: int = 1) -> NoReturn:
+    def error(self, confidence: Number = 0.95, *, coordinates: int = 1) -> NoReturn:
         """None is promised."""
         raise InvalidInput(
-            f"trained weights have no error at confidence {confidence} in {cells} cells",
+            f"trained weights have no error at confidence {confidence} in {coordinates} coordinates",
             why="there is no exact answer that they were made from",
             fix="measure the model on public data, or pay for a private measurement",
         )
@@ -380,9 +380,15 @@ class Trainer:
         weights = {name: value.detach().clone() for name, value in held if isinstance(value, Tensor)}
         if self.averaged:
             weights.update({name: value.clone() for name, value in self.averaged.items()})
-        cells = sum(value.numel() for value in weights.values())
+        coordinates = sum(value.numel() for value in weights.values())
         return Release(
-            weights, self.loss, self._source(), self.unit, asserted=False, cells=cells, mapped=True
+            weights,
+            self.loss,
+            self._source(),
+            self.unit,
+            user_asserted=False,
+            coordinates=coordinates,
+            post_processed=True,
         )
 
     def _started(self) -> None:
