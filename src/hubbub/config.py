@@ -203,7 +203,7 @@ class _Reader:
             raise self._wrong(
                 "tables", "has no protected table", "there is nobody to protect", "add one, with a unit"
             )
-        self._refuse_both(made)
+        self._refuse_public_and_protected(made)
         if len({table.unit is None for table in protected}) > 1:
             raise self._wrong(
                 "tables",
@@ -222,7 +222,7 @@ class _Reader:
             file=str(self._file),
         )
 
-    def _refuse_both(self, tables: Sequence[TableConfig]) -> None:
+    def _refuse_public_and_protected(self, tables: Sequence[TableConfig]) -> None:
         """No file is public and protected."""
         known = [(table, identify_files(expand_pattern(table.path))) for table in tables]
         for public, files in known:

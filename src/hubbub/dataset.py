@@ -1,7 +1,7 @@
-"""`hubbub.open`: the one place where rows, noise and budget meet.
+"""`Dataset`: plan a query, charge it, run it. The one place where rows, noise and budget meet.
 
-A dataset is one or more tables, a unit, and an account. `sql` makes a plan and reads nothing; `run` charges
-first, and then runs.
+A dataset is one or more tables, a privacy unit and an account; `hubbub.open` makes one. `sql` makes a plan
+and reads nothing; `run` charges first, and then runs.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -13,26 +13,16 @@ from typing import Any, NoReturn, Self
 from hubbub.accounting import Budget
 from hubbub.accounting.budget import refuse_copy
 from hubbub.accounting.in_memory_account import InMemoryAccount
-from hubbub.config import parse_kind
-from hubbub.engines.engine import Engine, TableSource
+from hubbub.engines.engine import Engine
 from hubbub.engines.schema import Table
-from hubbub.errors import InvalidInput, Refused
+from hubbub.errors import InvalidInput
 from hubbub.escaping import escape
 from hubbub.ledger import Account, Charge, Ledger
 from hubbub.ledger.entries import digest
 from hubbub.ledger.outcomes import callers_own, observe_outcome, settle_charge
-from hubbub.noise.entropy import random_bytes
 from hubbub.numbers import Number
 from hubbub.release import Release
-from hubbub.sources import (
-    find_config,
-    keep_declared,
-    refuse_both,
-    refuse_declared,
-    refuse_without_ledger,
-    refuse_words,
-    window_of,
-)
+from hubbub.sources import OpenArguments, open_sources
 from hubbub.sql.analyzer import analyze
 from hubbub.sql.executor import execute
 from hubbub.sql.fingerprint import fingerprint
@@ -45,13 +35,13 @@ from hubbub.sql.result import Result
 from hubbub.sql.streaming import Stream, check_streamable, execute_stream
 from hubbub.unit import Unit, Window
 
-__all__ = ["Dataset", "InMemoryAccount", "open"]
+__all__ = ["Dataset", "open"]
 
 _DEFAULT_DELTA = Fraction(0)
 
 
 class Dataset:
-    """Tables with a unit and an account; made by `hubbub.open`."""
+    """Tables with a privacy unit and an account; made by `hubbub.open`."""
 
     def __init__(
         self,
@@ -60,7 +50,7 @@ class Dataset:
         account: InMemoryAccount | Account,
         *,
         population: int | None = None,
-        limits: ContributionBounds | None = None,
+        contribution_bounds: ContributionBounds | None = None,
         origin: Any = None,
         version: str = "1",
         ledger: Ledger | None = None,
@@ -69,19 +59,19 @@ class Dataset:
         self.unit = unit
         self.account = account
         self._population = population
-        self._limits = limits or ContributionBounds()
+        self._bounds = contribution_bounds or ContributionBounds()
         self._origin = origin
         self.version = version
         self._ledger = ledger
 
     @property
     def tables(self) -> Mapping[str, Table]:
-        """What is public of its tables."""
+        """The public schema of its tables."""
         return self._engine.tables
 
     @property
-    def is_kept(self) -> bool:
-        """Whether what is spent is kept in a ledger."""
+    def is_run_with_ledger(self) -> bool:
+        """True if charges are recorded in a ledger."""
         return isinstance(self.account, Account)
 
     def sql(
@@ -100,19 +90,31 @@ class Dataset:
         bounding_report: bool = False,
         allow_large_epsilon: bool = False,
     ) -> Plan:
-        """A plan for this question: what it costs and how far it will be off. Nothing is read or spent.
+        """Plan a query: what it costs and how large its errors will be. Nothing is read or spent.
 
-        With `bounding_report`, a tenth of ε measures how many units are above a limit: the label says it.
-        An ε above 20 must be confirmed with `allow_large_epsilon`, whatever the budget allows.
+        Args:
+            text: One SELECT statement.
+            epsilon: The privacy cost of the whole query. Give exactly one of `epsilon` and `error`.
+            delta: The additive slack δ; must be positive if group keys are selected privately.
+            error: Half-widths of confidence intervals by output, `{"n": 50}`: the least ε that keeps them is
+                found.
+            rows_per_unit: Maximum rows per privacy unit; estimated privately if omitted.
+            groups_per_unit: Maximum groups per privacy unit.
+            rows_per_group: Maximum rows per privacy unit in each group.
+            bounds: Public bounds of columns, which values are clamped to; `"auto"` estimates them privately.
+            keys: Public group keys of columns.
+            confidence: Of the intervals.
+            bounding_report: Spend a tenth of ε to measure how many units exceed a contribution bound.
+            allow_large_epsilon: Confirms an ε above 20, whatever the budget allows.
 
         Guarantee: running the plan costs no unit more than (ε, δ).
-        Assumes: bounds, keys and limits are public: chosen without looking at the rows.
+        Assumes: bounds, keys and contribution bounds are public: chosen without looking at the rows.
         Proof: docs/proofs/bounding.md
         """
         statement, options = parse(text)
         if options.unit is not None and options.unit.lower() != (self.unit.key or "").lower():
             raise InvalidInput(
-                "privacy_unit_column is not the unit of this dataset",
+                "privacy_unit_column is not the privacy unit of this dataset",
                 why="the account is for one unit",
                 fix=f"use {self.unit.key}, or leave it out",
             )
@@ -128,9 +130,9 @@ class Dataset:
         check_outputs(query)
         self._engine.compile(query.rows)  # refuses what means something else on this engine
         limits = ContributionBounds(
-            _first(rows_per_unit, options.rows, self._limits.rows),
-            _first(groups_per_unit, options.groups, self._limits.groups),
-            _first(rows_per_group, self._limits.rows_per_group),
+            _first(rows_per_unit, options.rows, self._bounds.rows),
+            _first(groups_per_unit, options.groups, self._bounds.groups),
+            _first(rows_per_group, self._bounds.rows_per_group),
         )
         price = _first(epsilon, options.epsilon) if error is None else epsilon
         allowed = _first(delta, options.delta, _DEFAULT_DELTA)
@@ -151,22 +153,22 @@ class Dataset:
     def run(
         self, plan: Plan, progress: Callable[[str], None] = lambda _: None, *, again: bool = False
     ) -> Release:
-        """Charge, then run, then release. With a ledger a question that was answered is answered the same.
+        """Charge, then run, then release. With a ledger, a query that was answered has the same answer.
 
-        What the run raises is an outcome, too: with a ledger it is raised again whenever the question is
-        asked. With `again`, a question whose run failed (the engine was gone, somebody interrupted it) is
-        charged anew and run. Without a ledger each run is charged anew.
+        An error of the run is an outcome, too: with a ledger it is raised whenever the query is asked again.
+        With `again`, a query that failed (the engine was gone, somebody interrupted it) is charged anew and
+        run. Without a ledger each run is charged anew.
 
         Guarantee: the charge stands before the engine sees the query, and with a ledger the outcome before
             anybody sees it; nothing is given back.
         Proof: docs/proofs/ledger.md, "One outcome per charge"
         """
-        self._check(plan)
+        self._check_plan(plan)
         if isinstance(self.account, Account):
-            answers = self._kept(self.account, plan, progress, again=again)
+            answers = self._run_with_ledger(self.account, plan, progress, again=again)
         else:
             self.account.charge(plan.query.text, plan.loss, unit=self.unit)
-            answers = observe_outcome(lambda: self._answers(plan, callers_own(progress))).get()
+            answers = observe_outcome(lambda: self._execute(plan, callers_own(progress))).get()
         return Release(
             answers,
             plan.loss,
@@ -178,19 +180,19 @@ class Dataset:
         )
 
     def stream(self, plan: Plan, progress: Callable[[str], None] = lambda _: None) -> Release:
-        """As `run`, for a table too large to be held: `release.value` gives it out a piece at a time.
+        """Run a query whose result is too large for memory: `release.value` yields it in pieces.
 
-        It is for public keys, of which there may be ten millions. The answer is not kept in a ledger: who
-        asks again is charged again. `release.value.write("counts.parquet")` writes it.
+        It is for public keys, of which there may be ten million. The result is not stored in a ledger: asking
+        again is charged again. `release.value.write("counts.parquet")` writes it.
 
         Guarantee: the charge stands before the engine sees the query; nothing is given back.
         Proof: docs/proofs/bounding.md, "A plan"
         """
-        self._check(plan)
+        self._check_plan(plan)
         check_streamable(plan)
         charged = {}
         if isinstance(self.account, Account):
-            charged = self._charged(self.account, self.account.begin(**self._asked(plan)))
+            charged = self._entry_facts(self.account, self.account.begin(**self._charge_fields(plan)))
         else:
             self.account.charge(plan.query.text, plan.loss, unit=self.unit)
 
@@ -208,79 +210,81 @@ class Dataset:
             post_processed=True,
         )
 
-    def _check(self, plan: Plan) -> None:
+    def _check_plan(self, plan: Plan) -> None:
         if plan.unit != self.unit or plan.runner != self.run:
             raise InvalidInput(
                 "the plan was made for another unit, or by another dataset",
-                why="its noise would protect somebody else, or too little",
-                fix="plan it anew",
+                why="its noise would protect another unit, or too little",
+                fix="plan it again with this dataset",
             )
         self._engine.check_unchanged()
 
-    def _answers(self, plan: Plan, progress: Callable[[str], None]) -> Result:
+    def _execute(self, plan: Plan, progress: Callable[[str], None]) -> Result:
         with self._engine.snapshot():
             done = execute(plan, self._engine, progress)
         return Result(tuple(done.columns), done.label)
 
-    def _kept(self, account: Account, plan: Plan, progress: Callable[[str], None], *, again: bool) -> Result:
-        """The one answer to this question on this version: kept before it is shown, whoever asks again."""
+    def _run_with_ledger(
+        self, account: Account, plan: Plan, progress: Callable[[str], None], *, again: bool
+    ) -> Result:
+        """Return the one result of this query on this version, stored before anybody sees it."""
         question = fingerprint(plan, self._origin)
         key = digest([question, self.version])
         charge, kept = settle_charge(
             account,
-            lambda _: self._answers(plan, callers_own(progress)).to_json(),
+            lambda _: self._execute(plan, callers_own(progress)).to_json(),
             progress,
             again=again,
-            **self._asked(plan),
+            **self._charge_fields(plan),
             key=key,
             fingerprint=question,
         )
         answers = Result.from_json(kept)
-        return replace(answers, facts={**answers.facts, **self._charged(account, charge)})
+        return replace(answers, facts={**answers.facts, **self._entry_facts(account, charge)})
 
-    def _asked(self, plan: Plan) -> dict[str, Any]:
-        """What is charged, and for whom."""
+    def _charge_fields(self, plan: Plan) -> dict[str, Any]:
+        """The fields of a ledger entry: what is charged, and for which unit."""
         name = ", ".join(table.name for table in self.tables.values() if not table.is_public)
         return {"what": plan.query.text, "loss": plan.loss, "unit": self.unit, "dataset": name}
 
-    def _charged(self, account: Account, charge: Charge) -> dict[str, Any]:
-        """What a label says of the line in the ledger, and of all windows."""
+    def _entry_facts(self, account: Account, charge: Charge) -> dict[str, Any]:
+        """What a label says of the ledger entry, and of all windows."""
         when = {"as of": charge.moment, "version": self.version, "asked before": not charge.is_new}
         lifetime = {} if self.unit.window is None else {"lifetime": account.lifetime().said()}
         return {"line": charge.number, **when, **lifetime}
 
     def exact(self, plan: Plan) -> Result:
-        """The owner's preview: the bounded query's exact answers, without noise. Never to be published.
+        """Return the bounded query's exact answers, for the owner only. Never to be published.
 
-        It is recorded in the account before anything is read, and marked in what comes out.
+        This non-private access is recorded in the account before anything is read, and marked in the result.
         """
-        self._check(plan)
+        self._check_plan(plan)
         self.account.exact(plan.query.text)
         with self._engine.snapshot():
             done = execute(plan, self._engine, is_exact=True)
         return Result(tuple(done.columns), {"EXACT": "not private, for the owner's eyes only"})
 
     def table(self, name: str | None = None) -> QueryBuilder:
-        """A query built step by step, on this table or on the first protected one."""
+        """Start a query on this table, or on the first protected one."""
         chosen = name or next(table.name for table in self.tables.values() if not table.is_public)
         return QueryBuilder(self.sql, chosen)
 
     def where(self, condition: str) -> QueryBuilder:
-        """A query on the rows that fulfil a condition."""
+        """Start a query on the rows that satisfy a condition."""
         return self.table().where(condition)
 
     def group_by(self, *keys: str, **values: Iterable[Any]) -> QueryBuilder:
-        """A query by groups; `region=["North", "South"]` names a column with its public keys."""
+        """Start a query by groups; `region=["North", "South"]` names a column with its public keys."""
         return self.table().group_by(*keys, **values)
 
     def close(self) -> None:
-        """Let go of the rows, and of the ledger where it was opened for them."""
+        """Close the engine, and the ledger if `open` opened it."""
         self._engine.close()
         if self._ledger is not None:
             self._ledger.close()
 
     def __reduce__(self) -> NoReturn:
-        refuse_copy("a data set", "open it where it is needed, with a ledger if other processes ask it, too")
+        refuse_copy("a dataset", "open it where it is needed, with a ledger if other processes use it, too")
 
     def __enter__(self) -> Self:
         return self
@@ -321,32 +325,45 @@ def open(  # noqa: A001 - hubbub.open is its name
 ) -> Dataset:
     """Open a file, a data frame, Arrow data, a DuckDB connection or a database as a dataset.
 
-    `unit` says who is protected: a column, or `Unit.row()` where one row is one person. All else is public
-    and declared: types, bounds, keys, tables that are nobody's. Several protected tables are given as a
-    mapping from names to data; each must have the unit's column. With `quotes=False` each line of a CSV file
-    is a row, whatever is in it; else a hostile line that opens a quote takes those that follow with it.
-    `encoding` is that of CSV files, one of Python's: UTF-8 unless told. What cannot be decoded is U+FFFD.
+    `postgresql://user@host/database` opens tables of a PostgreSQL server; a Spark session opens tables of its
+    catalog, a Spark data frame itself. The rows stay where they are.
 
-    `postgresql://user@host/database` opens a table of a PostgreSQL server, or several with
-    `table=["visits", "people"]`; a Spark session tables of its catalog, a Spark data frame itself. The rows
-    stay where they are.
+    What a `hubbub.toml` in the file's folder, or in one above, declares need not be passed. Types, bounds,
+    keys and contribution bounds that are passed win; a unit, ledger, account or budget other than the
+    declared one is refused, unless the owner passes `override=True`, which the declared ledger records.
 
-    What a `hubbub.toml` in the file's folder, or in one above, declares of it need not be passed. Types,
-    bounds, keys and limits that are passed win; another unit, ledger, account or budget than declared is
-    refused, unless the owner passes `override=True`, which the declared ledger records. The path of a
-    `hubbub.toml` opens all its tables.
+    With a `ledger`, the same query on the same `version` has the same answer, at no further cost. Rows in
+    memory, and those of Spark, have no data identity: unless `version` is passed, their queries are asked
+    anew at each opening. One account pays for the same rows, by whatever name they are opened: a second one
+    is refused.
 
-    With a `ledger`, a path or a `postgresql://…` address, all that is spent is charged there, to the account
-    of that name (else the table's), on behalf of the owner or of an analyst with a budget of her own.
-    `version` is the owner's word for the state of the data: the same question on the same version has the
-    same answer, at no further cost. Rows in memory, and those of Spark, have no place to be known by: there
-    questions are asked anew at each opening, unless `version` is passed. One account pays for the rows of
-    one place, by whatever name they are opened: a second one is refused. In a ledger that has other accounts,
-    rows that it does not know need the owner's word, `new_rows=True`, that no other account pays for them.
-
-    With a `window`, such as `Window.of("day", "2026-11")`, only its rows are there, who is protected is one
-    person within it, and the budget is the window's: so data that grows can be asked for ever. What all
-    windows cost together is on every label.
+    Args:
+        data: A path, a pattern of paths, a data frame, Arrow data, a connection, an address; a mapping from
+            names to these for several protected tables, each with the unit's column; or the path of a
+            `hubbub.toml`, to open all its tables.
+        unit: Who is protected: a column, or `Unit.row()` where one row is one person.
+        table: The table's name in queries; of a database, the name of one table or of several.
+        budget: What all releases together may cost; unlimited if omitted.
+        ledger: Where all charges are recorded: a path or a `postgresql://…` address. In memory if omitted.
+        account: The account of the ledger that pays; it is named as the table if omitted.
+        analyst: The analyst who asks, with a budget granted by the owner; the owner if omitted.
+        version: The owner's name for this state of the data.
+        window: A period such as `Window.of("day", "2026-11")`: only its rows are there, the unit is one
+            person within it, and the budget is the window's, so that growing data can be queried forever.
+            Every label says what all windows cost together.
+        types: Types of columns, where the data has none: number, text, boolean, date or timestamp.
+        bounds: Public bounds of columns: `{"cost": (0, 5000)}`.
+        keys: Public group keys of columns: `{"region": ["North", "South"]}`.
+        public: Public tables by name, to join.
+        population: The public number of people; δ must be below 1/population.
+        rows_per_unit: The maximum number of rows per privacy unit.
+        groups_per_unit: The maximum number of groups per privacy unit.
+        quotes: False makes each line of a CSV file a row, whatever is in it; otherwise a hostile line that
+            opens a quote swallows those that follow.
+        encoding: The encoding of CSV files, by Python's name; UTF-8 if omitted. What cannot be decoded is
+            U+FFFD.
+        new_rows: The owner asserts that no other account of the ledger pays for these rows; recorded.
+        override: The owner ignores the declared unit, ledger, account or budget; recorded.
 
     >>> import duckdb
     >>> connection = duckdb.connect()
@@ -356,220 +373,39 @@ def open(  # noqa: A001 - hubbub.open is its name
     >>> [round(n / 100) for n in data.run(plan).value["n"]]
     [3, 3, 3]
     """
-    facts = find_config(data) if not _is_elsewhere(data) else None
-    who = facts.unit if facts is not None and unit is None else unit
-    who = Unit(who) if isinstance(who, str) else who
-    if not isinstance(who, Unit):
-        raise InvalidInput(
-            "the unit is not given, or is not one",
-            why="it must be known who is protected",
-            fix='pass {unit="patient"}, or {unit=Unit.row()} where one row is one person',
+    opened = open_sources(
+        OpenArguments(
+            data,
+            unit=unit,
+            table=table,
+            budget=budget,
+            ledger=ledger,
+            account=account,
+            analyst=analyst,
+            version=version,
+            window=window,
+            types=types,
+            bounds=bounds,
+            keys=keys,
+            public=public,
+            population=population,
+            rows_per_unit=rows_per_unit,
+            groups_per_unit=groups_per_unit,
+            quotes=quotes,
+            encoding=encoding,
+            new_rows=new_rows,
+            override=override,
         )
-    who = replace(who, window=window_of(window, who, None if facts is None else facts.window))
-    has_ledger = ledger is not None or (facts is not None and facts.ledger is not None)
-    refuse_words(analyst, has_ledger=has_ledger, new_rows=new_rows, override=override)
-    if facts is not None:
-        keep_declared(facts, who, ledger=ledger, account=account, budget=budget, override=override)
-    kinds = {column: parse_kind(kind) for column, kind in (types or {}).items()}
-    connection = _connection(data) if facts is None else None
-    if facts is None:
-        given = _given(data, table, is_connection=connection is not None or _is_elsewhere(data))
-        sources = {
-            name: TableSource(
-                rows,
-                kinds or None,
-                who.key,
-                bounds=bounds,
-                keys=keys,
-                window=who.window,
-                **_text_files(quotes=quotes, encoding=encoding),
-            )
-            for name, rows in given.items()
-        }
-    else:
-        sources = {}
-        for declared in facts.named(_one(table)):
-            more = facts.is_asked(declared)
-            sources[declared.name] = TableSource(
-                declared.path,
-                {**declared.types, **(kinds if more else {})},
-                who.key if override and unit is not None and not declared.is_public else declared.unit,
-                declared.is_public,
-                {**declared.bounds, **(bounds or {} if more else {})},
-                {**declared.keys, **(keys or {} if more else {})},
-                None if declared.is_public else who.window,
-                **_text_files(
-                    quotes=_first(quotes, declared.quotes), encoding=_first(encoding, declared.encoding)
-                ),
-            )
-        budget = budget or facts.budget
-        ledger, account = _first(ledger, facts.ledger), account or facts.account
-        version = version or facts.version
-        population = _first(population, facts.population)
-        rows_per_unit = _first(rows_per_unit, facts.rows_per_unit)
-        groups_per_unit = _first(groups_per_unit, facts.groups_per_unit)
-    _refuse_alike([*sources, *(public or {})])
-    if connection is None and not _is_elsewhere(data):
-        refuse_declared(public or {})
-    for name, rows in (public or {}).items():
-        sources[name] = TableSource(rows, is_public=True, **_text_files(quotes=quotes, encoding=encoding))
-    engine = _engine(data, sources, connection)
-    refuse_both(engine, sources)
-    people = population if population is not None else budget.population if budget is not None else None
-    limits = ContributionBounds(rows_per_unit, groups_per_unit)
-    if ledger is None:
-        refuse_without_ledger(account=account, analyst=analyst, version=version)
-        return Dataset(engine, who, InMemoryAccount(budget, who), population=people, limits=limits)
-    secret = None if facts is None else facts.secret
-    kept = ledger if isinstance(ledger, Ledger) else Ledger.open(ledger, secret=secret)
-    protected = [name for name, source in sources.items() if not source.is_public]
-    if account is None and facts is None and len(protected) > 1:
-        raise InvalidInput(
-            "several protected tables are opened, and no account is named",
-            why="one budget pays for all of them, whichever is named first",
-            fix='pass {account="visits"}',
-        )
-    dataset = ", ".join(protected)
-    places = {name: engine.fingerprint(name) for name in sources}
-    kept.refuse_public({name: engine.identity(name) for name in sources if name not in protected})
-    owner = kept.account(
-        account or protected[0],
-        who,
-        budget,
-        rows={name: engine.identity(name) for name in protected},
-        new_rows=new_rows,
-        override=override,
     )
-    if version is not None and analyst is None:
-        owner.version(version, dataset)
-    latest = owner.latest_version(dataset) or "1"
-    if version not in {None, latest}:
-        raise Refused(
-            "the version is not the one that was last declared",
-            why="only the owner declares one: answers to it are given again",
-            fix="leave it out, or ask the owner",
-        )
     return Dataset(
-        engine,
-        who,
-        owner if analyst is None else owner.for_analyst(analyst),
-        population=people,
-        limits=limits,
-        origin=[
-            _origin(name, source, places[name], is_named=version is not None)
-            for name, source in sources.items()
-        ],
-        version=latest,
-        ledger=None if kept is ledger else kept,
+        opened.engine,
+        opened.unit,
+        opened.account,
+        population=opened.population,
+        contribution_bounds=ContributionBounds(
+            opened.arguments.rows_per_unit, opened.arguments.groups_per_unit
+        ),
+        origin=opened.origin,
+        version=opened.version,
+        ledger=opened.ledger,
     )
-
-
-def _text_files(*, quotes: bool | None, encoding: str | None) -> dict[str, Any]:
-    """How CSV files are read."""
-    return {"has_quotes": quotes is not False, "encoding": encoding or "utf-8"}
-
-
-def _origin(name: str, source: "TableSource", place: Any, *, is_named: bool) -> list[Any]:
-    """Which rows are meant and how they are read, as far as that can be said without looking at them.
-
-    Rows that have no place are those that the owner names by a version, or else no others: of this opening.
-    """
-    kinds = sorted((column, kind.value) for column, kind in (source.types or {}).items())
-    if place is None:
-        place = type(source.rows).__name__ if is_named else random_bytes(16).hex()
-    read = source.has_quotes if source.encoding == "utf-8" else [source.has_quotes, source.encoding]
-    return [name, place, kinds, read, source.is_public, source.unit]
-
-
-def _connection(data: Any) -> Any:
-    """A DuckDB connection: one that is given, or to a database file, only to read."""
-    if type(data).__name__ == "DuckDBPyConnection":
-        return data
-    if isinstance(data, (str, Path)) and Path(data).suffix.lower() in {".duckdb", ".ddb", ".db"}:
-        import duckdb
-
-        from hubbub.engines.duckdb_sources import private_folder
-
-        try:
-            connection = duckdb.connect(str(data), read_only=True)
-            folder = private_folder(connection).replace("'", "''")
-            return connection.execute(f"SET temp_directory = '{folder}'")
-        except duckdb.Error:
-            raise InvalidInput(
-                "the database cannot be opened",
-                why="it is not there, not DuckDB's, or in use",
-                fix="give the path of a DuckDB database that nobody is writing to",
-            ) from None
-    return None
-
-
-def _given(data: Any, table: str | Sequence[str] | None, *, is_connection: bool) -> dict[str, Any]:
-    """The protected tables by their names."""
-    if is_connection:
-        if table is None:
-            raise InvalidInput(
-                "no table is named", why="a connection may have many", fix='pass {table="visits"}'
-            )
-        named = [table] if isinstance(table, str) else list(table)
-        _refuse_alike([name.split(".")[-1] for name in named])
-        return {name.split(".")[-1]: name for name in named}
-    if isinstance(data, Mapping) and not hasattr(data, "columns"):
-        return dict(data)
-    name = _one(table)
-    if name is None:
-        name = Path(str(data)).stem.split("*")[0].rstrip("_-.") if isinstance(data, (str, Path)) else "data"
-    return {name or "data": data}
-
-
-def _refuse_alike(names: Sequence[str]) -> None:
-    if len({name.lower() for name in names}) < len(names):
-        raise InvalidInput(
-            "two tables have one name",
-            why="one of them would stand for both, in silence",
-            fix="open them as datasets of their own, or rename one",
-        )
-
-
-def _one(table: str | Sequence[str] | None) -> str | None:
-    if table is None or isinstance(table, str):
-        return table
-    raise InvalidInput(
-        "several tables are named",
-        why="a file or a data frame is one table",
-        fix="pass a mapping from names to data instead",
-    )
-
-
-def _is_elsewhere(data: Any) -> bool:
-    """Whether the rows live in a server, so that tables there are named."""
-    return _is_address(data) or _is_spark(data, "SparkSession")
-
-
-def _is_address(data: Any) -> bool:
-    return isinstance(data, str) and data.startswith(("postgresql://", "postgres://"))
-
-
-def _is_spark(data: Any, name: str) -> bool:
-    """Whether it is of Spark's, classic or Connect; nothing is imported to know."""
-    kind = type(data)
-    return kind.__module__.startswith("pyspark.sql.") and kind.__name__ == name
-
-
-def _engine(data: Any, sources: Mapping[str, TableSource], connection: Any) -> Engine:
-    """What holds the rows; each is imported only where it is used."""
-    if _is_address(data):
-        from hubbub.engines.postgres import PostgreSQL
-
-        return PostgreSQL(str(data), sources)
-    if _is_spark(data, "SparkSession"):
-        from hubbub.engines.spark import Spark
-
-        return Spark(data, sources)
-    frame = next((source.rows for source in sources.values() if _is_spark(source.rows, "DataFrame")), None)
-    if frame is not None:
-        from hubbub.engines.spark import Spark
-
-        return Spark(frame.sparkSession, sources)
-    from hubbub.engines.duckdb import DuckDB
-
-    return DuckDB(sources, connection)

@@ -1,278 +1,604 @@
-"""Which `hubbub.toml` declares rows, by whatever name they are opened."""
+"""Turns what people hand to `hubbub.open` into an engine with tables, a privacy unit and an account.
+
+A `hubbub.toml` that declares the rows is found by the rows' files, whatever name they are opened by. What it
+declares holds: arguments may add to it, but may not contradict its unit, ledger, account or budget, unless
+the owner overrides it, which the declared ledger records first.
+"""
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from hubbub.accounting import Budget
-from hubbub.config import Config, TableConfig, read_config
+from hubbub.accounting.in_memory_account import InMemoryAccount
+from hubbub.config import Config, TableConfig, parse_kind, read_config
 from hubbub.engines.data_identity import expand_pattern, identify_files, list_files
 from hubbub.engines.engine import Engine, TableSource
 from hubbub.errors import InvalidInput, Refused
-from hubbub.ledger import Ledger
+from hubbub.ledger import Account, Ledger
+from hubbub.noise.entropy import random_bytes
 from hubbub.output_files import CONFIG_NAME
 from hubbub.unit import Unit, Window
 
-__all__ = [
-    "find_config",
-    "keep_declared",
-    "refuse_both",
-    "refuse_declared",
-    "refuse_without_ledger",
-    "refuse_words",
-    "window_of",
-]
+__all__ = ["OpenArguments", "OpenedSources", "find_config", "open_sources"]
+
+_DUCKDB_SUFFIXES = {".duckdb", ".ddb", ".db"}
+
+
+@dataclass(frozen=True)
+class OpenArguments:
+    """The arguments of `hubbub.open`, which documents them."""
+
+    data: Any
+    unit: Unit | str | None = None
+    table: str | Sequence[str] | None = None
+    budget: Budget | None = None
+    ledger: Ledger | str | Path | None = None
+    account: str | None = None
+    analyst: str | None = None
+    version: str | None = None
+    window: Window | str | None = None
+    types: Mapping[str, str] | None = None
+    bounds: Mapping[str, Any] | None = None
+    keys: Mapping[str, Iterable[Any]] | None = None
+    public: Mapping[str, Any] | None = None
+    population: int | None = None
+    rows_per_unit: int | None = None
+    groups_per_unit: int | None = None
+    quotes: bool | None = None
+    encoding: str | None = None
+    new_rows: bool = False
+    override: bool = False
+
+    @property
+    def csv_options(self) -> dict[str, Any]:
+        """How CSV files are read."""
+        return {"has_quotes": self.quotes is not False, "encoding": self.encoding or "utf-8"}
+
+    def with_defaults(self, config: Config) -> "OpenArguments":
+        """Return these arguments, with those that are missing as declared."""
+        return replace(
+            self,
+            budget=self.budget or config.budget,
+            ledger=_first(self.ledger, config.ledger),
+            account=self.account or config.account,
+            version=self.version or config.version,
+            population=_first(self.population, config.population),
+            rows_per_unit=_first(self.rows_per_unit, config.rows_per_unit),
+            groups_per_unit=_first(self.groups_per_unit, config.groups_per_unit),
+        )
+
+
+@dataclass(frozen=True)
+class OpenedSources:
+    """The engine that holds the rows, who is protected in them, and the account that pays."""
+
+    engine: Engine
+    unit: Unit
+    account: InMemoryAccount | Account
+    arguments: OpenArguments
+    """With what was declared filled in."""
+    origin: list[list[Any]] | None = None
+    """Which rows are meant; None without a ledger."""
+    version: str = "1"
+    ledger: Ledger | None = None
+    """The ledger, where it was opened here and is to be closed with the dataset."""
+
+    @property
+    def population(self) -> int | None:
+        """The public number of units, if it is known."""
+        budget = self.arguments.budget
+        return _first(self.arguments.population, None if budget is None else budget.population)
+
+
+def open_sources(arguments: OpenArguments) -> OpenedSources:
+    """Open the rows and the account that `hubbub.open` was asked for.
+
+    Guarantee: what a hubbub.toml declares of the rows holds, or its ledger says that the owner overrode it;
+        no rows are both public and protected; one account of a ledger pays for the same rows.
+    """
+    is_remote = _is_remote(arguments.data)
+    config = None if is_remote else find_config(arguments.data)
+    unit = _resolve_unit(arguments, config)
+    has_ledger = arguments.ledger is not None or (config is not None and config.ledger is not None)
+    _check_owner_assertions(
+        arguments.analyst, has_ledger=has_ledger, new_rows=arguments.new_rows, override=arguments.override
+    )
+    connection = None
+    if config is None:
+        connection = _open_connection(arguments.data)
+        sources = _passed_sources(arguments, unit, has_tables=is_remote or connection is not None)
+    else:
+        _check_declaration(config, unit, arguments)
+        sources = _declared_sources(arguments, unit, config)
+        arguments = arguments.with_defaults(config)
+    public = arguments.public or {}
+    _refuse_duplicate_names([*sources, *public])
+    if connection is None and not is_remote:
+        _refuse_declared_as_public(public)
+    for name, rows in public.items():
+        sources[name] = TableSource(rows, is_public=True, **arguments.csv_options)
+    engine = _open_engine(arguments.data, sources, connection)
+    _refuse_public_and_protected(engine, sources)
+    if arguments.ledger is None:
+        _refuse_without_ledger(
+            account=arguments.account, analyst=arguments.analyst, version=arguments.version
+        )
+        return OpenedSources(engine, unit, InMemoryAccount(arguments.budget, unit), arguments)
+    return _open_account(arguments, unit, config, engine, sources)
+
+
+def _resolve_unit(arguments: OpenArguments, config: Config | None) -> Unit:
+    unit = config.unit if config is not None and arguments.unit is None else arguments.unit
+    unit = Unit(unit) if isinstance(unit, str) else unit
+    if not isinstance(unit, Unit):
+        raise InvalidInput(
+            "the {unit} is not given, or is not one",
+            why="it says who is protected",
+            fix='pass {unit="patient"}, or {unit=Unit.row()} where one row is one person',
+        )
+    return replace(
+        unit, window=_resolve_window(arguments.window, unit, None if config is None else config.window)
+    )
+
+
+def _resolve_window(window: Window | str | None, unit: Unit, column: str | None) -> Window | None:
+    """Return the window that is meant; `column` is the declared one."""
+    if window is None and unit.window is None and column is not None:
+        raise InvalidInput(
+            "no {window} is given",
+            why=f"there is a budget for each period of {column}, which pays for that period's rows only",
+            fix='pass {window="2026-11"}',
+        )
+    if isinstance(window, str):
+        if column is None:
+            raise InvalidInput(
+                "the column of the {window} is not known",
+                why="a date in each row decides which window it is in",
+                fix='pass Window.of("day", "2026-11"), or declare window = "day" in hubbub.toml',
+            )
+        return Window.of(column, window)
+    return window or unit.window
+
+
+def _passed_sources(arguments: OpenArguments, unit: Unit, *, has_tables: bool) -> dict[str, TableSource]:
+    """Return the protected tables that nothing declares, by name."""
+    types = _parse_types(arguments.types)
+    return {
+        name: TableSource(
+            rows,
+            types or None,
+            unit.key,
+            bounds=arguments.bounds,
+            keys=arguments.keys,
+            window=unit.window,
+            **arguments.csv_options,
+        )
+        for name, rows in _name_tables(arguments.data, arguments.table, has_tables=has_tables).items()
+    }
+
+
+def _declared_sources(arguments: OpenArguments, unit: Unit, config: Config) -> dict[str, TableSource]:
+    """Return the declared tables by name; types, bounds and keys that are passed as well win."""
+    types = _parse_types(arguments.types)
+    is_other_unit = arguments.override and arguments.unit is not None
+    sources = {}
+    for table in config.named(_single_name(arguments.table)):
+        is_asked = config.is_asked(table)
+        sources[table.name] = TableSource(
+            table.path,
+            {**table.types, **(types if is_asked else {})},
+            unit.key if is_other_unit and not table.is_public else table.unit,
+            table.is_public,
+            {**table.bounds, **(arguments.bounds or {} if is_asked else {})},
+            {**table.keys, **(arguments.keys or {} if is_asked else {})},
+            None if table.is_public else unit.window,
+            **replace(
+                arguments,
+                quotes=_first(arguments.quotes, table.quotes),
+                encoding=_first(arguments.encoding, table.encoding),
+            ).csv_options,
+        )
+    return sources
+
+
+def _open_account(
+    arguments: OpenArguments,
+    unit: Unit,
+    config: Config | None,
+    engine: Engine,
+    sources: Mapping[str, TableSource],
+) -> OpenedSources:
+    """Open the account of the ledger that pays for these rows."""
+    protected = [name for name, source in sources.items() if not source.is_public]
+    if arguments.account is None and config is None and len(protected) > 1:
+        raise InvalidInput(
+            "several protected tables are opened, and no {account} is named",
+            why="one budget pays for all of them, whichever comes first",
+            fix='pass {account="visits"}',
+        )
+    given, secret = arguments.ledger, None if config is None else config.secret
+    assert given is not None
+    ledger = given if isinstance(given, Ledger) else Ledger.open(given, secret=secret)
+    places = {name: engine.fingerprint(name) for name in sources}
+    ledger.refuse_public({name: engine.identity(name) for name in sources if name not in protected})
+    account = ledger.account(
+        arguments.account or protected[0],
+        unit,
+        arguments.budget,
+        rows={name: engine.identity(name) for name in protected},
+        new_rows=arguments.new_rows,
+        override=arguments.override,
+    )
+    has_version = arguments.version is not None
+    origin = [
+        _origin(name, source, places[name], is_versioned=has_version) for name, source in sources.items()
+    ]
+    return OpenedSources(
+        engine,
+        unit,
+        account if arguments.analyst is None else account.for_analyst(arguments.analyst),
+        arguments,
+        origin,
+        _declare_version(account, ", ".join(protected), arguments),
+        None if ledger is given else ledger,
+    )
+
+
+def _declare_version(account: Account, dataset: str, arguments: OpenArguments) -> str:
+    """Record the version that the owner declares; return the latest."""
+    if arguments.version is not None and arguments.analyst is None:
+        account.version(arguments.version, dataset)
+    latest = account.latest_version(dataset) or "1"
+    if arguments.version not in {None, latest}:
+        raise Refused(
+            "the {version} is not the latest that was declared",
+            why="only the owner declares a version: answers to the latest are repeated at no cost",
+            fix="leave it out, or ask the owner",
+        )
+    return latest
+
+
+def _origin(name: str, source: TableSource, place: Any, *, is_versioned: bool) -> list[Any]:
+    """Return which rows are meant and how they are read, as far as that is known without reading them.
+
+    Rows without a place, such as those in memory, are known by the owner's version; without one they are
+    those of this opening only.
+    """
+    types = sorted((column, kind.value) for column, kind in (source.types or {}).items())
+    if place is None:
+        place = type(source.rows).__name__ if is_versioned else random_bytes(16).hex()
+    read = source.has_quotes if source.encoding == "utf-8" else [source.has_quotes, source.encoding]
+    return [name, place, types, read, source.is_public, source.unit]
+
+
+# What is handed in: files, frames, connections, addresses
+
+
+def _name_tables(data: Any, table: str | Sequence[str] | None, *, has_tables: bool) -> dict[str, Any]:
+    """Return the protected tables by name; `has_tables` where `data` is a database."""
+    if has_tables:
+        if table is None:
+            raise InvalidInput(
+                "no {table} is named", why="a database may have many", fix='pass {table="visits"}'
+            )
+        names = [table] if isinstance(table, str) else list(table)
+        _refuse_duplicate_names([name.split(".")[-1] for name in names])
+        return {name.split(".")[-1]: name for name in names}
+    if _is_mapping(data):
+        return dict(data)
+    name = _single_name(table)
+    if name is None:
+        name = Path(str(data)).stem.split("*")[0].rstrip("_-.") if isinstance(data, (str, Path)) else "data"
+    return {name or "data": data}
+
+
+def _single_name(table: str | Sequence[str] | None) -> str | None:
+    if table is None or isinstance(table, str):
+        return table
+    raise InvalidInput(
+        "{table} names several tables",
+        why="a file or a data frame is one table",
+        fix="pass a mapping from names to data instead",
+    )
+
+
+def _refuse_duplicate_names(names: Sequence[str]) -> None:
+    if len({name.lower() for name in names}) < len(names):
+        raise InvalidInput(
+            "two tables have the same name",
+            why="queries could not tell them apart",
+            fix="open them as separate datasets, or rename one",
+        )
+
+
+def _parse_types(types: Mapping[str, str] | None) -> dict[str, Any]:
+    return {column: parse_kind(kind) for column, kind in (types or {}).items()}
+
+
+def _open_connection(data: Any) -> Any:
+    """Return a DuckDB connection: `data` itself, or a read-only one to the database file that it names."""
+    if type(data).__name__ == "DuckDBPyConnection":
+        return data
+    if isinstance(data, (str, Path)) and Path(data).suffix.lower() in _DUCKDB_SUFFIXES:
+        import duckdb
+
+        from hubbub.engines.duckdb_sources import private_folder
+
+        try:
+            connection = duckdb.connect(str(data), read_only=True)
+            folder = private_folder(connection).replace("'", "''")
+            return connection.execute(f"SET temp_directory = '{folder}'")
+        except duckdb.Error:
+            raise InvalidInput(
+                "the database cannot be opened",
+                why="it does not exist, is not a DuckDB database, or is in use",
+                fix="give the path of a DuckDB database that nobody is writing to",
+            ) from None
+    return None
+
+
+def _open_engine(data: Any, sources: Mapping[str, TableSource], connection: Any) -> Engine:
+    """Open what holds the rows; each engine is imported only where it is used."""
+    if _is_address(data):
+        from hubbub.engines.postgres import PostgreSQL
+
+        return PostgreSQL(str(data), sources)
+    frames = (source.rows for source in sources.values() if _is_spark(source.rows, "DataFrame"))
+    session = data if _is_spark(data, "SparkSession") else getattr(next(frames, None), "sparkSession", None)
+    if session is not None:
+        from hubbub.engines.spark import Spark
+
+        return Spark(session, sources)
+    from hubbub.engines.duckdb import DuckDB
+
+    return DuckDB(sources, connection)
+
+
+def _is_remote(data: Any) -> bool:
+    """Return True if the rows are in a server, where tables have names."""
+    return _is_address(data) or _is_spark(data, "SparkSession")
+
+
+def _is_address(data: Any) -> bool:
+    return isinstance(data, str) and data.startswith(("postgresql://", "postgres://"))
+
+
+def _is_spark(data: Any, name: str) -> bool:
+    """Return True for Spark's class of this name, classic or Connect; nothing is imported to know."""
+    kind = type(data)
+    return kind.__module__.startswith("pyspark.sql.") and kind.__name__ == name
+
+
+def _is_mapping(data: Any) -> bool:
+    """Return True for a mapping from names to tables; a data frame may be a mapping too."""
+    return isinstance(data, Mapping) and not hasattr(data, "columns")
+
+
+def _is_toml(data: Any) -> bool:
+    return isinstance(data, (str, Path)) and Path(data).suffix == ".toml"
+
+
+def _first(*values: Any) -> Any:
+    return next((value for value in values if value is not None), None)
+
+
+# Which hubbub.toml declares the rows
 
 
 def find_config(data: Any) -> Config | None:
-    """What is declared of these rows: by itself, if it is a hubbub.toml, or by one in a folder of theirs.
+    """Return the declaration of these rows: their own hubbub.toml, or one in a folder of theirs.
 
-    Rows are known by their files, not by what these are called: a pattern, one file of a declared pattern, a
-    link, a mapping from names to paths and an Arrow dataset are what their files are. A hubbub.toml is looked
-    for beside each file, where it is and where a link to it is, and in all folders above. None where the data
-    is in no file, and where nothing is declared of it.
+    Rows are known by their files, whatever these are called: a pattern, one file of a declared pattern, a
+    link, a mapping from names to paths and an Arrow dataset are the files they lead to. A hubbub.toml is
+    looked for beside each file, where it is and where a link to it is, and in all folders above. None where
+    the data is in no file, and where nothing declares it.
 
-    Guarantee: all declarations that are found say the same of who is protected and what pays for it.
+    Guarantee: all declarations that are found agree on who is protected and what pays for it.
     """
-    if isinstance(data, (str, Path)) and Path(data).suffix == ".toml":
-        facts = read_config(data)
-        _refuse_others(facts)
-        return replace(facts, account=facts.payer)
-    if isinstance(data, Mapping) and not hasattr(data, "columns"):
-        return _found_together(data)
-    declaring = _declaring(list_files(data))
-    if not declaring:
+    if _is_toml(data):
+        config = read_config(data)
+        _refuse_other_declarations(config)
+        return replace(config, account=config.payer)
+    if _is_mapping(data):
+        return _find_config_of_tables(data)
+    found = _declarations_of(list_files(data))
+    if not found:
         return None
-    facts, table = declaring[0]
-    for other, declared in declaring[1:]:
-        _refuse_unlike(facts, table, other, declared)
-    _refuse_others(facts)
-    tables = tuple(replace(each, path=data) if each is table else each for each in facts.tables)
-    return replace(facts, tables=tables, opened=table.name, account=facts.payer)
+    config, table = found[0]
+    for other_config, other_table in found[1:]:
+        _refuse_contradiction(config, table, other_config, other_table)
+    _refuse_other_declarations(config)
+    tables = tuple(replace(each, path=data) if each is table else each for each in config.tables)
+    return replace(config, tables=tables, opened=table.name, account=config.payer)
 
 
-def _found_together(data: Mapping[str, Any]) -> Config | None:
-    """What is declared of several tables by the names that they are given."""
-    each = {name: find_config(rows) for name, rows in data.items() if not _is_toml(rows)}
-    declared = {name: facts for name, facts in each.items() if facts is not None}
+def _find_config_of_tables(data: Mapping[str, Any]) -> Config | None:
+    """Return the declaration of several tables, under the names that they are passed with."""
+    found = {name: find_config(rows) for name, rows in data.items() if not _is_toml(rows)}
+    declared = {name: config for name, config in found.items() if config is not None}
     if not declared:
         return None
     first = next(iter(declared.values()))
     tables = []
     for name, rows in data.items():
-        facts = declared.get(name)
-        if facts is None:
+        config = declared.get(name)
+        if config is None:
             tables.append(TableConfig(name, rows, first.unit.key))
             continue
-        table = next(each for each in facts.tables if each.name == facts.opened)
-        _refuse_unlike(first, None, facts, None)
+        table = next(each for each in config.tables if each.name == config.opened)
+        _refuse_contradiction(first, None, config, None)
         tables.append(replace(table, name=name))
     return replace(first, tables=tuple(tables), opened=None)
 
 
-def _is_toml(rows: Any) -> bool:
-    return isinstance(rows, (str, Path)) and Path(rows).suffix == ".toml"
-
-
-def _declaring(files: Sequence[str]) -> list[tuple[Config, TableConfig]]:
-    """Each hubbub.toml that declares one of these files, with its table; nearest to the files first."""
+def _declarations_of(files: Sequence[str]) -> list[tuple[Config, TableConfig]]:
+    """Return each hubbub.toml that declares one of these files, with its table; the nearest first."""
     ours = identify_files(files)
     out = []
-    for path in dict.fromkeys(each for file in files for each in _beside(file)):
-        facts = read_config(path)
-        known = [(table, identify_files(expand_pattern(table.path))) for table in facts.tables]
+    for path in dict.fromkeys(each for file in files for each in _configs_above(file)):
+        config = read_config(path)
+        known = [(table, identify_files(expand_pattern(table.path))) for table in config.tables]
         same = [table for table, files in known if files.meets(ours)]
         protected = [table for table in same if not table.is_public]
         is_whole = any(files.numbers >= ours.numbers for table, files in known if table in protected[:1])
         if len(protected) > 1 and not is_whole:
             raise InvalidInput(
-                f"the files are of several tables of {path}: {', '.join(table.name for table in protected)}",
-                why="what is declared of one does not hold for the other",
+                f"the files are in several tables of {path}: {', '.join(table.name for table in protected)}",
+                why="what is declared of one table does not hold for the other",
                 fix=f"open them one by one, or open {path}",
             )
-        out += [(facts, table) for table in (protected or same)[:1]]
+        out += [(config, table) for table in (protected or same)[:1]]
     return out
 
 
-def _beside(file: str) -> Iterator[Path]:
-    """The declarations in a file's folders: of the file itself first, then of what leads to it."""
+def _configs_above(file: str) -> Iterator[Path]:
+    """Yield the declarations above a file: those of the file itself first, then of links to it."""
     for path in (Path(os.path.realpath(file)), Path(os.path.abspath(file))):  # noqa: PTH100 - links stay
         for folder in path.parents:
-            if os.path.isfile(folder / CONFIG_NAME):  # noqa: PTH113 - False where a folder may not be looked into
+            if os.path.isfile(folder / CONFIG_NAME):  # noqa: PTH113 - False where a folder cannot be searched
                 yield folder / CONFIG_NAME
 
 
-def _refuse_others(facts: Config) -> None:
-    """Refuse a table that is declared elsewhere too, and unlike here: all tables are opened together."""
-    for table in facts.tables:
-        for other, declared in _declaring(expand_pattern(table.path)):
-            if not Path(other.file).samefile(facts.file):
-                _refuse_unlike(facts, table, other, declared)
+def _refuse_other_declarations(config: Config) -> None:
+    """Refuse a table that another file declares differently: all tables are opened together."""
+    for table in config.tables:
+        for other_config, other_table in _declarations_of(expand_pattern(table.path)):
+            if not Path(other_config.file).samefile(config.file):
+                _refuse_contradiction(config, table, other_config, other_table)
 
 
-def _refuse_unlike(
-    facts: Config, table: TableConfig | None, other: Config, declared: TableConfig | None
+def _refuse_contradiction(
+    config: Config, table: TableConfig | None, other_config: Config, other_table: TableConfig | None
 ) -> None:
-    mine, theirs = facts.promise(table), other.promise(declared)
-    if mine != theirs:
+    if config.promise(table) != other_config.promise(other_table):
         raise Refused(
-            f"{facts.file} and {other.file} declare the same rows unlike each other",
+            f"{config.file} and {other_config.file} declare the same rows differently",
             why="the rows would be protected as neither says, or by two budgets",
-            fix="declare the unit, the ledger, the account and the budget alike, or in one of them only",
+            fix="declare the same unit, ledger, account and budget, or declare them in one file only",
         )
 
 
-# What the owner declared holds when a dataset is opened: her unit, ledger, account and budget.
-#
-# What is passed besides a `hubbub.toml` may say more than it does, but nothing else; unless the owner says
-# aloud that she sets it aside, and that is written in the declared ledger first.
+# What may not be passed against a declaration
 
 
-def keep_declared(
-    facts: Config,
-    who: Unit,
-    *,
-    ledger: Ledger | str | Path | None,
-    account: str | None,
-    budget: Budget | None,
-    override: bool,
-) -> None:
-    """Refuse what is passed against a declaration; or record, before anything else, that it is set aside.
+def _check_declaration(config: Config, unit: Unit, arguments: OpenArguments) -> None:
+    """Refuse arguments that contradict the declaration; or record, before anything else, the override.
 
-    Guarantee: who opens declared rows spends what the declaration says, from where it says; or a line of the
-        declared ledger says that its owner wanted otherwise.
+    Guarantee: who opens declared rows spends what the declaration says, from where it says; or an entry of
+        the declared ledger says that its owner wanted otherwise.
     """
-    others = list(_others(facts, who, ledger, account, budget))
-    if not others:
+    contradictions = ", ".join(_contradictions(config, unit, arguments))
+    if not contradictions:
         return
-    passed = ", ".join(others)
-    if not override:
+    if not arguments.override:
         raise Refused(
-            f"{facts.file} declares another {passed}",
-            why="what the owner declared holds, so that rows are protected as she says, by one budget",
-            fix="leave it out, or change what is declared; {override=True} sets it aside, and is recorded",
+            f"{config.file} declares another {contradictions}",
+            why="what the owner declared holds, so that one budget protects the rows as declared",
+            fix="leave it out, or change the declaration; {override=True} ignores it, and is recorded",
         )
-    payer, where = facts.payer, facts.ledger
+    payer, where = config.payer, config.ledger
     if payer is None or where is None:
         raise Refused(
-            f"{facts.file} declares another {passed}, and no ledger in which to record that it is set aside",
-            why="what the owner declared is set aside aloud, or not at all",
-            fix=f"change {facts.file}",
+            f"{config.file} declares another {contradictions}, and no ledger to record the override in",
+            why="an override must be recorded",
+            fix=f"change {config.file}",
         )
-    declared = facts.unit if facts.window is None else replace(facts.unit, window=who.window)
-    with Ledger.open(where, secret=facts.secret) as kept:
-        kept.account(payer, declared, facts.budget).override(f"another {passed} than declared")
+    declared = config.unit if config.window is None else replace(config.unit, window=unit.window)
+    with Ledger.open(where, secret=config.secret) as ledger:
+        ledger.account(payer, declared, config.budget).override(f"another {contradictions} than declared")
 
 
-def _others(
-    facts: Config, who: Unit, ledger: Ledger | str | Path | None, account: str | None, budget: Budget | None
-) -> Iterator[str]:
-    """What is passed that is not as declared."""
-    if (who.key or "").lower() != (facts.unit.key or "").lower() or who.neighbours != facts.unit.neighbours:
+def _contradictions(config: Config, unit: Unit, arguments: OpenArguments) -> Iterator[str]:
+    """Yield the names of the arguments that are not as declared."""
+    ledger, account, budget = arguments.ledger, arguments.account, arguments.budget
+    is_same_key = (unit.key or "").lower() == (config.unit.key or "").lower()
+    if not is_same_key or unit.neighbours != config.unit.neighbours:
         yield "unit"
-    if ledger is not None and facts.ledger is not None and not _is_at(ledger, facts.ledger):
+    if ledger is not None and config.ledger is not None and not _is_same_ledger(ledger, config.ledger):
         yield "ledger"
-    if account is not None and facts.account is not None and account != facts.account:
+    if account is not None and config.account is not None and account != config.account:
         yield "account"
-    if budget is not None and facts.budget is not None and budget != facts.budget:
+    if budget is not None and config.budget is not None and budget != config.budget:
         yield "budget"
     # A budget that is declared without a window is for all time: it is not each window's.
-    is_divided = facts.window is not None or facts.budget is None
-    if who.window is not None and not (is_divided and facts.window in {None, who.window.column}):
+    is_divided = config.window is not None or config.budget is None
+    if unit.window is not None and not (is_divided and config.window in {None, unit.window.column}):
         yield "window"
 
 
-def _is_at(ledger: Ledger | str | Path, declared: str) -> bool:
+def _is_same_ledger(ledger: Ledger | str | Path, declared: str) -> bool:
     where = ledger.where if isinstance(ledger, Ledger) else str(ledger)
     return where == declared or Path(where).resolve() == Path(declared).resolve()
 
 
-def refuse_declared(public: Mapping[str, Any]) -> None:
-    """Refuse, as public, what a hubbub.toml declares to be somebody's."""
-    for name, rows in public.items():
-        facts = find_config(rows)
-        table = None if facts is None else next((t for t in facts.tables if t.name == facts.opened), None)
-        if facts is not None and table is not None and not table.is_public:
-            raise _both(name, f"{table.name} of {facts.file}")
-
-
-def refuse_both(engine: Engine, sources: Mapping[str, TableSource]) -> None:
-    """Refuse rows that would be public and protected at once, by whatever names.
-
-    Guarantee: no file, table, partition or object is opened as both.
-    Assumes: what cannot be known, a copy or a view, is as the owner says.
-    """
-    identities = {name: engine.identity(name) for name in sources}
-    for public, rows in sources.items():
-        for protected, others in sources.items():
-            if not rows.is_public or others.is_public:
-                continue
-            one, other = identities[public], identities[protected]
-            is_same = one.meets(other) if one.names and other.names else _is_same(rows.rows, others.rows)
-            if is_same:
-                raise _both(public, protected)
-
-
-def _is_same(rows: Any, others: Any) -> bool:
-    """Whether it is one object, or may be one name in full and in short: then no more is known of it."""
-    if isinstance(rows, str) and isinstance(others, str):
-        short, long = sorted((_parts(rows), _parts(others)), key=len)
-        return long[-len(short) :] == short
-    return rows is others
-
-
-def _parts(name: str) -> list[str]:
-    return [part.strip('"`').lower() for part in name.split(".")]
-
-
-def _both(public: str, protected: str) -> Refused:
-    return Refused(
-        f"{public} is passed as public, and has rows of {protected}, which is protected",
-        why="what is public is shown as it is",
-        fix="pass only tables that are nobody's as public",
-    )
-
-
-def refuse_words(analyst: str | None, *, has_ledger: bool, **words: bool) -> None:
-    """Refuse the owner's words from others, and where nothing would record them."""
-    for name, is_said in words.items():
-        if is_said and analyst is not None:
+def _check_owner_assertions(analyst: str | None, *, has_ledger: bool, **assertions: bool) -> None:
+    """Refuse what only the owner may assert from others, and where no ledger would record it."""
+    for name, is_asserted in assertions.items():
+        if is_asserted and analyst is not None:
             raise Refused(
                 f"{{{name}}} is passed on behalf of an analyst",
-                why="it is the owner's word",
+                why="only the owner may assert it",
                 fix="ask the owner",
             )
-        if is_said and not has_ledger:
-            refuse_without_ledger(**{name: True})
+        if is_asserted and not has_ledger:
+            _refuse_without_ledger(**{name: True})
 
 
-def window_of(given: Window | str | None, who: Unit, column: str | None) -> Window | None:
-    """The window that is meant; `column` is the one that is declared."""
-    if given is None and who.window is None and column is not None:
-        raise InvalidInput(
-            "no window is given",
-            why=f"the budget is for each stretch of time by {column}, and pays for its rows alone",
-            fix='pass {window="2026-11"}',
-        )
-    if isinstance(given, str):
-        if column is None:
-            raise InvalidInput(
-                "the window's column is not known",
-                why="a row is in it by a date of its own",
-                fix='pass Window.of("day", "2026-11"), or declare window = "day" in hubbub.toml',
-            )
-        return Window.of(column, given)
-    return given or who.window
-
-
-def refuse_without_ledger(**given: Any) -> None:
+def _refuse_without_ledger(**arguments: Any) -> None:
     """Refuse what only a ledger keeps."""
-    for name, value in given.items():
+    for name, value in arguments.items():
         if value is not None:
             raise InvalidInput(
                 f"{{{name}}} is given without a ledger",
                 why="only a ledger keeps it",
                 fix="pass a {ledger} too",
             )
+
+
+def _refuse_declared_as_public(public: Mapping[str, Any]) -> None:
+    """Refuse rows as public that a hubbub.toml declares as protected."""
+    for name, rows in public.items():
+        config = find_config(rows)
+        table = None if config is None else next((t for t in config.tables if t.name == config.opened), None)
+        if config is not None and table is not None and not table.is_public:
+            raise _public_and_protected(name, f"{table.name} of {config.file}")
+
+
+def _refuse_public_and_protected(engine: Engine, sources: Mapping[str, TableSource]) -> None:
+    """Refuse rows that would be public and protected at once, by whatever names.
+
+    Guarantee: no file, table, partition or object is opened as both.
+    Assumes: rows that have no identity to compare, a copy or a view, are as the owner says.
+    """
+    identities = {name: engine.identity(name) for name in sources}
+    for public, source in sources.items():
+        for protected, other in sources.items():
+            if not source.is_public or other.is_public:
+                continue
+            one, two = identities[public], identities[protected]
+            is_same = one.meets(two) if one.names and two.names else _may_be_same(source.rows, other.rows)
+            if is_same:
+                raise _public_and_protected(public, protected)
+
+
+def _may_be_same(rows: Any, others: Any) -> bool:
+    """Return True for one object, and for two names that may be one, in full and in short."""
+    if isinstance(rows, str) and isinstance(others, str):
+        short, long = sorted((_name_parts(rows), _name_parts(others)), key=len)
+        return long[-len(short) :] == short
+    return rows is others
+
+
+def _name_parts(name: str) -> list[str]:
+    return [part.strip('"`').lower() for part in name.split(".")]
+
+
+def _public_and_protected(public: str, protected: str) -> Refused:
+    return Refused(
+        f"{public} is passed as public, and has rows of {protected}, which is protected",
+        why="public rows are shown as they are",
+        fix="pass only public tables as public",
+    )

@@ -66,15 +66,15 @@ def _beside_as_given(data) -> Config | None:
         return read_config(path)
     if glob.has_magic(str(path.parent)) or not (path.parent / CONFIG_NAME).is_file():
         return None
-    facts = read_config(path.parent / CONFIG_NAME)
-    same = [table.name for table in facts.tables if Path(table.path).resolve() == path.resolve()]
-    return replace(facts, opened=same[0]) if same else None
+    config = read_config(path.parent / CONFIG_NAME)
+    same = [table.name for table in config.tables if Path(table.path).resolve() == path.resolve()]
+    return replace(config, opened=same[0]) if same else None
 
 
 @contextmanager
 def declared_beside_the_path_as_given():
     """A44: hubbub.toml is looked for beside the link, not beside the file that it leads to."""
-    with _patched(dataset__found=_beside_as_given, cli__query__found=_beside_as_given):
+    with _patched(sources__find_config=_beside_as_given, cli__query__find_config=_beside_as_given):
         yield
 
 
@@ -84,7 +84,7 @@ def what_is_passed_wins():
     with (
         declared_beside_the_path_as_given(),
         places_by_their_paths(),
-        _patched(dataset__keep_declared=lambda *_, **__: None),
+        _patched(sources___check_declaration=lambda *_, **__: None),
     ):
         yield
 
@@ -94,10 +94,10 @@ def public_and_protected():
     """A62: nobody looks whether a public table is the protected one."""
     nothing = mock.Mock(return_value=None)
     with _patched(
-        dataset__refuse_both=nothing,
-        dataset__refuse_declared=nothing,
-        facts___Reader___refuse_both=nothing,
-        finding___refuse_unlike=nothing,
+        sources___refuse_public_and_protected=nothing,
+        sources___refuse_declared_as_public=nothing,
+        config___Reader___refuse_public_and_protected=nothing,
+        sources___refuse_contradiction=nothing,
         ledger__ledger__refuse_public=nothing,
     ):
         yield
@@ -107,16 +107,16 @@ def public_and_protected():
 def printed_raw():
     """A63: texts are kept from being markup, but not from steering the terminal."""
     with _patched(
-        errors__visible=str,
-        cli__screen__visible=str,
-        cli__screen__visible_lines=str,
-        cli__screen__visible_json=str,
-        cli__shown__visible=str,
-        cli__init__visible=str,
-        ledger__label__visible=str,
-        ledger__label__visible_json=str,
-        queries__plan__visible=str,
-        queries__answers__visible=str,
+        errors__escape=str,
+        cli__terminal__escape=str,
+        cli__terminal__escape_lines=str,
+        cli__terminal__escape_json=str,
+        cli__results__escape=str,
+        cli__init__escape=str,
+        report__label__escape=str,
+        report__label__escape_json=str,
+        sql__plan__escape=str,
+        sql__result__escape=str,
     ):
         yield
 
@@ -125,12 +125,12 @@ def printed_raw():
 def written_in_place():
     """A64: the output is opened and written, whatever it is, after the charge."""
     with _patched(
-        cli__shown__check_output=lambda path, _=(): Path(path),
-        cli__query__check_output=lambda path, _=(): Path(path),
-        cli__ledger__check_output=lambda path, _=(): Path(path),
-        cli__shown__write_output=lambda path, text: Path(path).write_text(text, encoding="utf-8"),
+        cli__results__check_output_path=lambda path, _=(): Path(path),
+        cli__query__check_output_path=lambda path, _=(): Path(path),
+        cli__ledger__check_output_path=lambda path, _=(): Path(path),
+        cli__results__write_output=lambda path, text: Path(path).write_text(text, encoding="utf-8"),
         cli__ledger__write_output=lambda path, text, _=(): Path(path).write_text(text, encoding="utf-8"),
-        queries__answers__write_output=lambda path, text, _=(): Path(path).write_text(text, encoding="utf-8"),
+        sql__result__write_output=lambda path, text, _=(): Path(path).write_text(text, encoding="utf-8"),
     ):
         yield
 

@@ -52,7 +52,7 @@ def _draws(target, ends):
 
     with tempfile.TemporaryDirectory() as folder, _opened(folder) as data:
         plan = data.sql("SELECT COUNT(*) AS n FROM people WHERE who > 1 ORDER BY n", epsilon=PRICE)
-        with mock.patch.object(hubbub.dataset, "answered", drawn):
+        with mock.patch.object(hubbub.dataset, "execute", drawn):
             for _ in range(10):
                 with suppress(BaseException):  # that is what is observed
                     target(data, plan)

@@ -45,7 +45,7 @@ def opened(request, places):
         return hb.Dataset(
             place.engine({"t": source}),
             who,
-            hb.dataset.InMemoryAccount(None, who),
+            hb.InMemoryAccount(None, who),
             limits=hb.sql.query.ContributionBounds(1),
         )
 

@@ -349,7 +349,7 @@ def test_several_tables_need_an_account_that_is_named(tmp_path):
 def test_an_analyst_declares_no_version(tmp_path):
     opened(tmp_path, frame(9), version="1").account.grant("ada", Budget(1))
     opened(tmp_path, frame(9), version="1", analyst="ada").close()
-    with pytest.raises(Refused, match="not the one that was last declared"):
+    with pytest.raises(Refused, match="not the latest that was declared"):
         opened(tmp_path, frame(9), version="2", analyst="ada")
     with Ledger.open(tmp_path / "l") as ledger:
         assert ledger.account("t").latest_version("t") == "1"

@@ -205,7 +205,7 @@ def test_who_asks_what_is_being_run_waits_for_that_answer(ledger):
         return hubbub.sql.executor.execute(*given, **named)
 
     thread = threading.Thread(target=ask_too)
-    with mock.patch.object(hubbub.dataset, "answered", slow):
+    with mock.patch.object(hubbub.dataset, "execute", slow):
         first = ask(one)
         thread.join(60)
     assert second[0].value.to_dict() == first.value.to_dict()
@@ -222,7 +222,7 @@ def test_a_question_asked_from_within_its_own_run_is_charged_anew(ledger):
             inner[0] = ask(two)
         return hubbub.sql.executor.execute(*given, **named)
 
-    with mock.patch.object(hubbub.dataset, "answered", meanwhile):
+    with mock.patch.object(hubbub.dataset, "execute", meanwhile):
         outer = ask(one)
     assert outer.label()["line"] != inner[0].label()["line"]
     assert one.account.spent.epsilon == Fraction(1, 5)

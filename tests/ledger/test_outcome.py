@@ -215,7 +215,7 @@ def test_a_refusal_keeps_its_class_and_its_words(ledger):
     data = opened(ledger)
     said = []
     for way in (refused, hubbub.sql.executor.execute):
-        with mock.patch.object(hubbub.dataset, "answered", way), pytest.raises(Refused) as raised:
+        with mock.patch.object(hubbub.dataset, "execute", way), pytest.raises(Refused) as raised:
             data.run(data.sql(QUESTIONS["ordered"], epsilon=0.1))
         assert (raised.value.__cause__, raised.value.__context__) == (None, None)
         said.append((type(raised.value), str(raised.value)))

@@ -238,7 +238,7 @@ def test_where_windows_are_declared_one_must_be_given(folder):
 
 def test_from_the_shell(folder):
     words = ("visits.csv", COUNT, "--epsilon", "1")
-    assert "no window is given" in run("query", *words).stderr
+    assert "no --window is given" in run("query", *words).stderr
     assert run("query", *words, "--window", "2026-11").code == 0
     assert (
         "does not fit"

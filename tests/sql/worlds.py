@@ -82,7 +82,7 @@ def opened(tables: dict[str, list[tuple]], unit: hb.Unit) -> Dataset:
         for name in wanted
     }
     sources["towns"] = TableSource("towns", is_public=True, bounds={"size": BOUNDS["size"]})
-    return Dataset(DuckDB(sources, connection), unit, hb.dataset.InMemoryAccount())
+    return Dataset(DuckDB(sources, connection), unit, hb.InMemoryAccount())
 
 
 def _known(declared: dict, columns: str) -> dict:

@@ -356,7 +356,7 @@ def query(
         if explain:
             say(made.explain() + "\n", aside=aside)
         if exact:
-            if not data.is_kept:
+            if not data.has_ledger:
                 _record(file, sql)
             show_exact(data.exact(made))
             return
@@ -431,7 +431,7 @@ def _price(made: "Plan") -> str:
 
 def _left(data: "Dataset") -> list[str]:
     account: Any = data.account
-    if data.is_kept:
+    if data.has_ledger:
         left = account.left()
         return [f"left in the ledger: ε = {format_down(left.epsilon)} for one more query"]
     if account.budget is None:
