@@ -70,7 +70,7 @@ class Dataset:
         return self._engine.tables
 
     @property
-    def is_run_with_ledger(self) -> bool:
+    def has_ledger(self) -> bool:
         """True if charges are recorded in a ledger."""
         return isinstance(self.account, Account)
 

@@ -89,8 +89,8 @@ class OpenedSources:
     @property
     def population(self) -> int | None:
         """The public number of units, if it is known."""
-        budget = self.arguments.budget
-        return _first(self.arguments.population, None if budget is None else budget.population)
+        population, budget = self.arguments.population, self.arguments.budget
+        return budget.population if population is None and budget is not None else population
 
 
 def open_sources(arguments: OpenArguments) -> OpenedSources:
