@@ -254,7 +254,7 @@ def test_a_declaration_is_found_in_a_folder_above(folder):
 
 def test_files_of_several_tables_are_not_one(folder):
     written(folder, VISITS + '[tables.towns]\npath = "towns.csv"\nunit = "region"\n')
-    with pytest.raises(InvalidInput, match="of several tables"):
+    with pytest.raises(InvalidInput, match="in several tables"):
         find_config(folder / "*.csv")
 
 

@@ -262,13 +262,9 @@ def _declare_version(account: Account, dataset: str, arguments: OpenArguments) -
 
 
 def _origin(name: str, source: TableSource, place: Any, *, is_versioned: bool) -> list[Any]:
-    """Return which rows are meant and how they are read, as far as that is known without reading them.
-
-    Rows without a place, such as those in memory, are known by the owner's version; without one they are
-    those of this opening only.
-    """
+    """Return which rows are meant and how they are read, as far as that is known without reading them."""
     types = sorted((column, kind.value) for column, kind in (source.types or {}).items())
-    if place is None:
+    if place is None:  # rows in memory: known by the owner's version, or else those of this opening only
         place = type(source.rows).__name__ if is_versioned else random_bytes(16).hex()
     read = source.has_quotes if source.encoding == "utf-8" else [source.has_quotes, source.encoding]
     return [name, place, types, read, source.is_public, source.unit]
@@ -408,8 +404,8 @@ def find_config(data: Any) -> Config | None:
     if not found:
         return None
     config, table = found[0]
-    for other_config, other_table in found[1:]:
-        _refuse_contradiction(config, table, other_config, other_table)
+    for other in found[1:]:
+        _refuse_contradiction(config, table, *other)
     _refuse_other_declarations(config)
     tables = tuple(replace(each, path=data) if each is table else each for each in config.tables)
     return replace(config, tables=tables, opened=table.name, account=config.payer)
@@ -465,9 +461,9 @@ def _configs_above(file: str) -> Iterator[Path]:
 def _refuse_other_declarations(config: Config) -> None:
     """Refuse a table that another file declares differently: all tables are opened together."""
     for table in config.tables:
-        for other_config, other_table in _declarations_of(expand_pattern(table.path)):
-            if not Path(other_config.file).samefile(config.file):
-                _refuse_contradiction(config, table, other_config, other_table)
+        for other in _declarations_of(expand_pattern(table.path)):
+            if not Path(other[0].file).samefile(config.file):
+                _refuse_contradiction(config, table, *other)
 
 
 def _refuse_contradiction(

@@ -53,7 +53,7 @@ def places_by_their_paths():
 
     with (
         mock.patch.object(DuckDB, "identity", identity),
-        _patched(ledger__account__unclaimed=unclaimed, ledger__ledger__unclaimed=unclaimed),
+        _patched(ledger__account__check_claims=unclaimed, ledger__ledger__check_claims=unclaimed),
     ):
         yield
 
