@@ -281,11 +281,11 @@ EXTREMES = [
     (Fraction(1, 2), Fraction(1, 100), 10, 1e-6),
     (Fraction(1, 100), Fraction(10**5), 10**7, 1e-6),
     (Fraction(1, 10), Fraction(10**5), 10**7, 1e-30),
-    (Fraction(1, 100), Fraction(1), 10, 0.5),
     (Fraction(1, 10**8), Fraction(10**5), 1, 1e-30),
     (Fraction(1), Fraction(1, 100), 10**7, 1e-300),
 ]
 LONG_EXTREMES = [
+    (Fraction(1, 100), Fraction(1), 10, 0.5),
     (Fraction(1, 10**8), Fraction(1, 100), 10**7, 1e-6),
     (Fraction(1, 1000), Fraction(1, 10), 10**6, 1e-10),
     (Fraction(1, 100), Fraction(3, 10), 100, 1e-30),

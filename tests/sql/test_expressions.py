@@ -144,6 +144,7 @@ def of_constants(text, place):
     return tree.sql("duckdb")
 
 
+@pytest.mark.sweep(4)
 @pytest.mark.parametrize("text", ALL)
 def test_nor_can_a_constant(data, text):
     for place in range(6):
