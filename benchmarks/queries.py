@@ -262,8 +262,7 @@ def mean_errors(path: Path) -> dict[str, tuple[float, float]]:
 
 def kept_counts(data: Dataset, plan: Plan) -> dict[object, float]:
     """The exact counts of all keys, before any are selected."""
-    [measure] = plan.measures
-    measured = measure.measurement(plan.weighing(plan.limits))
+    [measured] = plan.bounded.bounded_aggregates
     found = data._engine.execute(measured.sql, {})  # noqa: SLF001 - nobody else may
     counts = zip(found["k0"], found["m0"].tolist(), strict=True)
     return {key: float(count * measured.step) for key, count in counts}

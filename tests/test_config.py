@@ -102,8 +102,8 @@ def test_a_file_beside_it_needs_nothing_more(folder):
     with hubbub.open(folder / "visits.csv") as data:
         assert data.unit == hubbub.Unit("patient")
         plan = data.sql(SQL, epsilon=1)
-        assert plan.limits.rows == 3
-        assert plan.limits.groups == 2
+        assert plan.contribution_bounds.rows == 3
+        assert plan.contribution_bounds.groups == 2
         answers = data.run(plan).value
         assert answers["region"] == ["North", "South"]
         assert abs(answers["n"][0] - 1500) < 200
@@ -163,7 +163,7 @@ def test_types_bounds_keys_and_limits_that_are_passed_win(folder):
         assert table.find("ward").bounds == (1, 12)
         assert table.find("patient").is_unit
         plan = data.sql("SELECT region, COUNT(*) AS n FROM v GROUP BY region", epsilon=1)
-        assert (plan.limits.rows, plan.limits.groups) == (9, 1)
+        assert (plan.contribution_bounds.rows, plan.contribution_bounds.groups) == (9, 1)
         with pytest.raises(Refused):
             data.sql("SELECT COUNT(*) AS n FROM v", epsilon=1, delta=0.02)
 

@@ -11,10 +11,10 @@ import pytest
 from hubbub.errors import InvalidInput, Refused
 from hubbub.ledger import Ledger
 from hubbub.output_files import check_output_path, protect_paths, write_output
-from hubbub.sql.post_processing import Shown
+from hubbub.sql.post_processing import ResultColumn
 from hubbub.sql.result import Result
 
-ANSWERS = Result((Shown("n", np.array([5.0]), np.array([2.0]), np.array([8.0])),), {"epsilon": "1"})
+ANSWERS = Result((ResultColumn("n", np.array([5.0]), np.array([2.0]), np.array([8.0])),), {"epsilon": "1"})
 
 
 def names(folder):

@@ -28,7 +28,6 @@ from hubbub.sql.executor import execute
 from hubbub.sql.fingerprint import fingerprint
 from hubbub.sql.parser import parse
 from hubbub.sql.plan import Plan, make_plan
-from hubbub.sql.post_processing import check_outputs
 from hubbub.sql.query import ContributionBounds
 from hubbub.sql.query_builder import QueryBuilder
 from hubbub.sql.result import Result
@@ -127,8 +126,6 @@ class Dataset:
             keys=keys,
             of_public=self._engine.distinct_values,
         )
-        check_outputs(query)
-        self._engine.compile(query.rows)  # refuses what means something else on this engine
         limits = ContributionBounds(
             _first(rows_per_unit, options.rows, self._bounds.rows),
             _first(groups_per_unit, options.groups, self._bounds.groups),
@@ -136,19 +133,20 @@ class Dataset:
         )
         price = _first(epsilon, options.epsilon) if error is None else epsilon
         allowed = _first(delta, options.delta, _DEFAULT_DELTA)
-        plan = make_plan(
+        return make_plan(
             query,
             self.unit,
             epsilon=price,
             delta=allowed,
-            limits=limits,
+            contribution_bounds=limits,
             error=error,
             confidence=confidence,
             population=self._population,
-            reports=bounding_report,
+            reports_bounding=bounding_report,
             allow_large_epsilon=allow_large_epsilon,
+            runner=self.run,
+            compile=self._engine.compile,
         )
-        return replace(plan, runner=self.run, show=self._engine.compile)
 
     def run(
         self, plan: Plan, progress: Callable[[str], None] = lambda _: None, *, again: bool = False

@@ -63,7 +63,7 @@ def without_the_null_group(plan):
         replace(key, values=tuple(value for value in key.values if value is not None), is_complete=True)
         for key in plan.query.keys
     )
-    return replace(plan, query=replace(plan.query, keys=keys))
+    return replace(plan, bounded=replace(plan.bounded, query=replace(plan.query, keys=keys)))
 
 
 def _rewritten(change):

@@ -70,9 +70,9 @@ def written(raw, name="t.csv"):
 
 
 def counted(data, text, **given):
-    """The exact integers of a query's first measure."""
+    """The exact integers of a query's first aggregate."""
     plan = data.sql(text, epsilon=1, **given)
-    _, measured = next(iter(plan.measurements()))
+    measured = plan.bounded.bounded_aggregates[0]
     found = data._engine.execute(measured.sql, measured.key_sets)
     return {name: values.tolist() for name, values in found.items()}
 

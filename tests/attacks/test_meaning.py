@@ -28,7 +28,7 @@ from hubbub.engines.schema import Kind, Table
 from hubbub.sql.analyzer import analyze
 from hubbub.sql.moments import Estimate
 from hubbub.sql.parser import parse
-from hubbub.sql.post_processing import Shown, check_outputs, shown
+from hubbub.sql.post_processing import ResultColumn, compile_outputs
 from hubbub.sql.result import Result
 from sql.test_differential import plan_of
 
@@ -43,12 +43,12 @@ COUNTS = [0.0, 1.0, -1.0, 4.0, 6.0, 1e18, -(2.0**63), -0.0, float("nan"), float(
 
 def typed(query):
     """Ours: typed at planning, then computed for any groups and counts."""
-    check_outputs(query)
+    outputs = compile_outputs(query)
 
     def run(groups, counts):
         values = np.array(counts)
         found = Estimate(values, values - 3, values + 3)
-        columns = shown(query, groups, lambda *_: found, Fraction(19, 20))
+        columns = outputs.evaluate(groups, lambda *_: found, Fraction(19, 20))
         return list(zip(*(column.values.tolist() for column in columns), strict=True))
 
     return run
@@ -184,7 +184,7 @@ def attack_A68(target):
 
 def every_form(values):
     ends = np.full_like(values, np.inf)
-    answers = Result((Shown("n", values, -ends, ends), Shown("m", values)), {})
+    answers = Result((ResultColumn("n", values, -ends, ends), ResultColumn("m", values)), {})
     return "\n".join([answers.to_csv(), str(answers), answers.to_json(), repr(answers.to_dict()["m"])])
 
 

@@ -9,7 +9,7 @@ import hubbub as hb
 from attacks import sql_mutants as mutants
 from attacks.evidence import outcome
 from attacks.rows import Row, both_tests
-from hubbub.sql.executor import _dense
+from hubbub.sql.executor import dense_table
 
 KEYS = {"region": ["North", "South"]}
 BOUNDS = {"cost": (0, 50)}
@@ -33,10 +33,11 @@ def asked_in(opened, text, unit="patient", *, bounds=BOUNDS, **given):
     def answered(rows):
         asked, vectors, claimed = plan(), [], 0
         data = opened(list(rows), unit, bounds)
-        for measure, measured in asked.measurements():
+        for each in asked.aggregates:
+            measured = each.bounded
             found = data._engine.execute(measured.sql, measured.key_sets)
-            dense = _dense(measured, found, asked.query.groups(), len(asked.query.keys))
-            vectors.append(measure.vector(measured, dense))
+            dense = dense_table(measured, found, asked.query.groups(), len(asked.query.keys))
+            vectors.append(each.aggregate.to_vector(measured, dense))
             claimed += measured.sensitivity.l1
         return np.concatenate(vectors), claimed
 

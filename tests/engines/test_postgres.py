@@ -524,7 +524,7 @@ def test_many_keys_are_joined_in_the_server(owner):
     owner.execute("INSERT INTO visits SELECT 10000 + i, 'k' || i % 3, 1 FROM generate_series(1, 3000) AS i")
     with opened(owner.address, keys={"region": keys}) as data:
         plan = data.sql("SELECT region, COUNT(*) AS n FROM visits GROUP BY region", epsilon=20)
-        measured = plan.measurements()[0][1]
+        measured = plan.bounded.bounded_aggregates[0]
         assert "k49999" not in data._engine.compile(measured.sql)
         found = data.run(plan).value
         assert len(found) == len(keys)

@@ -196,7 +196,7 @@ def test_who_breaks_off_can_ask_again(opened, monkeypatch):
     def broken(*_, **__):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("hubbub.sql.streaming.noisy_of", broken)
+    monkeypatch.setattr("hubbub.sql.streaming.add_noise", broken)
     with pytest.raises(KeyboardInterrupt):
         data.stream(plan)
     monkeypatch.undo()

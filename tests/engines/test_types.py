@@ -158,8 +158,7 @@ MEASURED = {
 def measured(data, text):
     """The integers of every measure, before the noise."""
     plan = data.sql(text, epsilon=1, rows_per_unit=3, **MEASURED.get(text, {}))
-    weighing = plan.weighing(plan.limits)
-    asked = [each.measurement(weighing) for each in plan.measures]
+    asked = plan.bounded.bounded_aggregates
     return [integers(data._engine.execute(each.sql, each.key_sets)) for each in asked]
 
 

@@ -163,7 +163,7 @@ def test_each_stream_is_charged_anew_also_one_that_fails_midway(ledger, ways):
     data = opened(ledger if ways == "ledger" else None)
     plan = data.sql(QUESTIONS["combined"], epsilon=Fraction(1, 100))
     noises = []
-    draw = hubbub.sql.streaming.noisy_of
+    draw = hubbub.sql.streaming.add_noise
 
     def failing(*given, **named):
         noises.append(draw(*given, **named))
@@ -171,7 +171,7 @@ def test_each_stream_is_charged_anew_also_one_that_fails_midway(ledger, ways):
             raise RuntimeError(SECRET)
         return noises[-1]
 
-    with mock.patch.object(hubbub.sql.streaming, "noisy_of", failing):
+    with mock.patch.object(hubbub.sql.streaming, "add_noise", failing):
         for number in range(1, 7):
             if number % 2:
                 with pytest.raises(EngineFailed) as failed:

@@ -11,7 +11,9 @@ from hubbub.accounting.in_memory_account import InMemoryAccount
 from hubbub.dataset import Dataset
 from hubbub.engines.engine import TableSource
 from hubbub.errors import InvalidInput
-from hubbub.sql.executor import BINS, _dense
+from hubbub.sql.bound_estimation import ROW_BINS
+from hubbub.sql.contribution_bounding import ContributionBounding
+from hubbub.sql.executor import dense_table
 from hubbub.sql.query import ContributionBounds
 from hubbub.unit import Neighbours, Unit
 from places import InDuckDB
@@ -72,21 +74,22 @@ class World:
         """These rows, in place of what was there."""
         self.place.put(name, COLUMNS, rows)
 
-    def measured(self, plan, limits):
-        """By name: what the engine gives for every measure, for the keys, and for the search for a limit."""
-        weighing = plan.weighing(limits)
-        asked = {f"measure {i}": each.measurement(weighing) for i, each in enumerate(plan.measures)}
-        if plan.selects and plan.selecting is None:
-            asked["keys"] = weighing.candidates()
-        if plan.searches:
-            asked["sizes"] = weighing.sizes(BINS)
+    def measured(self, plan):
+        """By name: what the engine gives for every aggregate, for the keys, and for bounds to estimate."""
+        bounded, bounding, limits = plan.bounded, plan.bounded.bounding, plan.contribution_bounds
+        asked = {f"aggregate {i}": each for i, each in enumerate(bounded.bounded_aggregates)}
+        if plan.partition_selection is not None:
+            asked["keys"] = bounded.key_candidates
+        if plan.split.rows:
+            asked["sizes"] = bounding.sizes(ROW_BINS)
         if plan.query.is_top:
-            asked["top"] = plan.top_measurement(limits)
+            asked["top"] = bounded.top_scores
         with suppress(InvalidInput):  # where nothing is bounded there is nothing to report
-            asked["above"] = weighing.above()
+            asked["above"] = bounding.above()
         rows = limits.rows or (limits.groups or 1) * (limits.rows_per_group or 1)
-        over_all = replace(plan.weighing(ContributionBounds(rows)), query=replace(plan.query, keys=()))
-        for place in plan.autos:
+        query = replace(plan.query, keys=())
+        over_all = ContributionBounding(query, ContributionBounds(rows), plan.unit.neighbours)
+        for place in bounded.estimated_arguments:
             asked[f"bounds {place}"] = over_all.magnitudes(place)
         run = self.dataset._engine.execute
         return {name: (each, run(each.sql, each.key_sets)) for name, each in asked.items()}
@@ -108,10 +111,12 @@ def moved(plan, one, two):
             vectors = [np.concatenate([columns["m0"], columns["m1"]]) for columns in (found, other)]
         else:
             groups = plan.query.groups() if plan.query.is_public else seen(found, keys) | seen(other, keys)
-            tables = [_dense(measured, columns, sorted(groups, key=str), keys) for columns in (found, other)]
-            if name.startswith("measure"):
-                measure = plan.measures[int(name.split()[1])]
-                vectors = [measure.vector(measured, table) for table in tables]
+            tables = [
+                dense_table(measured, columns, sorted(groups, key=str), keys) for columns in (found, other)
+            ]
+            if name.startswith("aggregate"):
+                aggregate = plan.bounded.aggregates[int(name.split()[1])]
+                vectors = [aggregate.to_vector(measured, table) for table in tables]
             else:
                 vectors = [table.reshape(-1) for table in tables]
         change = vectors[0] - vectors[1]
@@ -223,7 +228,6 @@ class Case:
     """A plan, the limits it is run with, and what it was made of."""
 
     plan: object
-    limits: ContributionBounds
     text: str
 
 
@@ -253,8 +257,9 @@ def case(rng, world):
         bounds=BOUNDS | ({"x": "auto"} if rng.random() < 0.15 else {}),
         **(rng.choice(HOWS) if is_by_unit or " JOIN p" in source else {}),
     )
-    limits = replace(plan.limits, rows=rng.choice((1, 2, 4))) if plan.searches else plan.limits
-    return Case(plan, limits, body)
+    if plan.bounded.estimates_rows:
+        plan = plan.with_rows_per_unit(rng.choice((1, 2, 4)))
+    return Case(plan, body)
 
 
 def is_public(grouping, keys):
@@ -293,7 +298,7 @@ def compared(rng, world, asked):
     for database in databases(rng, world.dataset.unit):
         for name, rows in shuffled(rng, database).items():
             world.put(name, rows)
-        results.append(world.measured(asked.plan, asked.limits))
+        results.append(world.measured(asked.plan))
     return moved(asked.plan, *results)
 
 

@@ -78,7 +78,7 @@ def test_several_aggregates_of_one_value_are_read_from_one_measure():
         allow_large_epsilon=True,
         rows_per_unit=9,
     )
-    [measure] = plan.measures
+    [measure] = plan.bounded.aggregates
     assert measure.degrees == (2,)
     answers, rows = data.run(plan).value, visits()
     assert answers["n"][0] == pytest.approx(len(rows), abs=0.1)
@@ -92,7 +92,7 @@ def test_measures_are_as_few_as_can_be():
     data = opened()
 
     def measured(what):
-        return data.sql(f"SELECT {what} FROM t", epsilon=1, rows_per_unit=2).measures
+        return data.sql(f"SELECT {what} FROM t", epsilon=1, rows_per_unit=2).bounded.aggregates
 
     assert [m.is_signed for m in measured("SUM(x) AS a, SUM(y) AS b")] == [True, True]
     assert [m.with_missing for m in measured("SUM(x) AS a, COUNT(*) AS n, AVG(y) AS b")] == [True, False]
@@ -118,9 +118,11 @@ def test_the_width_that_a_plan_says_is_that_of_the_interval(limits, delta):
             plan = data.sql(text, epsilon=1, delta=delta, **{"rows_per_unit": 4, **limits})
             answers = data.run(plan).value
             half = np.subtract(answers["a_high"], answers["a_low"]) / 2
-            assert half == pytest.approx([plan.width(0)] * 3, rel=1e-9), (what, extra)
-            said = {output.name: said for output, said in plan.errors()}["a"]
-            assert float(said.removeprefix("± ").replace(",", "")) == pytest.approx(plan.width(0), rel=6e-3)
+            assert half == pytest.approx([plan.half_width(0)] * 3, rel=1e-9), (what, extra)
+            said = {output.name: said for output, said in plan.errors}["a"]
+            assert float(said.removeprefix("± ").replace(",", "")) == pytest.approx(
+                plan.half_width(0), rel=6e-3
+            )
 
 
 def test_the_width_of_a_clamped_sum_of_units_is_known_too():
@@ -128,8 +130,8 @@ def test_the_width_of_a_clamped_sum_of_units_is_known_too():
     text = "SELECT SUM(x, contribution_bounds_per_group => (-5, 90)) AS a FROM t"
     plan = data.sql(text, epsilon=1, rows_per_unit=3)
     answers = data.run(plan).value
-    assert (answers["a_high"][0] - answers["a_low"][0]) / 2 == pytest.approx(plan.width(0), rel=1e-9)
-    assert plan.width(0) == pytest.approx(90 * 3, rel=0.01)
+    assert (answers["a_high"][0] - answers["a_low"][0]) / 2 == pytest.approx(plan.half_width(0), rel=1e-9)
+    assert plan.half_width(0) == pytest.approx(90 * 3, rel=0.01)
 
 
 @pytest.mark.parametrize(
@@ -145,13 +147,13 @@ def test_the_formula_at_the_true_number_of_rows_is_no_less_than_the_interval(wha
     data = opened(visits(6000))
     rows = visits(6000)
     plan = data.sql(f"SELECT {what} AS a FROM t", epsilon=1, **bounding)
-    [(_, said)] = plan.errors()
+    [(_, said)] = plan.errors
     top = float(re.search(r"([\d.,]+)/n or less", said)[1].replace(",", ""))
     n = rows["unit"].nunique() if "units" in said else rows["x"].count()
     answers = data.run(plan).value
     half = (answers["a_high"][0] - answers["a_low"][0]) / 2
     assert top / n / 4 < half < 1.05 * top / n
-    assert plan.width(0) is None
+    assert plan.half_width(0) is None
 
 
 def test_the_formulas_of_deviations_and_correlations_are_near():
@@ -163,7 +165,7 @@ def test_the_formulas_of_deviations_and_correlations_are_near():
         ("CORR(x, y)", r"about ([\d.,]+)/\(n·v\)", variance**0.5 * rows["y"].std() / 1e4),
     ):
         plan = data.sql(f"SELECT {what} AS a FROM t", epsilon=1, rows_per_unit=3)
-        [(_, said)] = plan.errors()
+        [(_, said)] = plan.errors
         about = float(re.search(pattern, said)[1].replace(",", "")) / rows["x"].count() / over
         answers = data.run(plan).value
         half = (answers["a_high"][0] - answers["a_low"][0]) / 2
@@ -172,10 +174,10 @@ def test_the_formulas_of_deviations_and_correlations_are_near():
 
 def test_a_quantile_is_off_by_rows_in_rank():
     plan = opened().sql("SELECT MEDIAN(x) AS a, MIN(x) AS b FROM t", epsilon=1, rows_per_unit=3)
-    said = [said for _, said in plan.errors()]
+    said = [said for _, said in plan.errors]
     assert all(text.endswith("rows in rank") for text in said)
     assert said[0] != said[1]
-    assert plan.width(0) is None
+    assert plan.half_width(0) is None
     answers = plan.run().value
     assert answers["b"][0] <= answers["a"][0]
 
@@ -184,7 +186,7 @@ def test_what_units_make_in_a_group_is_said_in_words_too():
     data = opened()
     for what, pattern in (("SUM", r"± \d+"), ("AVG", r"± .*/n or less, with n units")):
         text = f"SELECT {what}(x, contribution_bounds_per_group => (0, 9)) AS a FROM t"
-        [(_, said)] = data.sql(text, epsilon=1, rows_per_unit=1).errors()
+        [(_, said)] = data.sql(text, epsilon=1, rows_per_unit=1).errors
         assert re.fullmatch(pattern, said)
 
 
@@ -259,7 +261,7 @@ def test_a_value_is_not_correlated_with_itself():
 def test_many_groups_have_coarser_trees(groups, depth):
     data = opened(visits().assign(h=0), keys={"h": range(groups)})
     plan = data.sql("SELECT h, MEDIAN(x) AS m FROM t GROUP BY h", epsilon=1, rows_per_unit=1)
-    assert plan.measures[0].depth == depth
+    assert plan.bounded.aggregates[0].depth == depth
 
 
 def test_too_many_groups_have_no_trees():
@@ -316,8 +318,8 @@ def test_equal_shares_make_the_geometric_mean_of_widths_least():
     plan = data.sql(
         "SELECT COUNT(DISTINCT unit) AS n, SUM(x) AS s, MEDIAN(x) AS m FROM t", epsilon=1, rows_per_unit=2
     )
-    scales = [plan.noise(measured.sensitivity).scale for _, measured in plan.measurements()]
-    whole = [measured.sensitivity.l1 / plan.epsilon_for_measures for _, measured in plan.measurements()]
+    scales = [each.noise.scale for each in plan.aggregates]
+    whole = [each.bounded.sensitivity.l1 / plan.split.aggregates for each in plan.aggregates]
     shares = [one / scale for one, scale in zip(whole, scales, strict=True)]
     assert sum(shares) == 1
     assert shares == [Fraction(1, 3)] * 3

@@ -44,7 +44,7 @@ def plan_of(data, what, keys, **limits):
 
 
 def counts(data, plan):
-    measured = plan.weighing(plan.limits).above()
+    measured = plan.bounded.units_above_bounds
     found = data._engine.execute(measured.sql, measured.key_sets)
     return [int(found["m0"][0]), int(found["m1"][0])], measured.sensitivity
 
@@ -93,8 +93,8 @@ def test_the_report_is_paid_for_and_said_in_the_label():
     rows = pd.DataFrame({"unit": np.repeat(np.arange(500), np.where(np.arange(500) < 100, 5, 1))})
     data = hb.open(rows, table="t", unit="unit", rows_per_unit=2)
     plan = data.sql("SELECT COUNT(*) AS n FROM t", epsilon=10, bounding_report=True)
-    assert plan.epsilon_for_report == 1
-    assert plan.epsilon_for_measures == 9
+    assert plan.split.report == 1
+    assert plan.split.aggregates == 9
     assert plan.loss.cost().epsilon == 10
     assert "units above a limit" in str(plan)
     assert "units above a limit, and others" in plan.explain()
@@ -128,7 +128,7 @@ def test_it_goes_with_a_choice_of_groups_and_with_limits_that_are_found():
         keys=KEYS["public"][1],
         bounding_report=True,
     )
-    parts = plan.epsilon_for_search, plan.epsilon_for_report, plan.epsilon_for_measures
+    parts = plan.split.rows, plan.split.report, plan.split.aggregates
     assert parts == (Fraction(2, 5), Fraction(2, 5), Fraction(16, 5))
     assert "units above a limit" in data.run(plan).value.facts
 
@@ -137,7 +137,7 @@ def test_the_share_is_covered_as_often_as_is_said():
     """2000 draws, false alarm below 1e-9."""
     data = opened()
     plan = plan_of(data, "COUNT(*)", "none", rows_per_unit=2)
-    noise = plan.report_noise(plan.weighing(plan.limits).above().sensitivity)
+    noise = plan.report_noise
     noisy = noise.release(np.tile([20, 60], 2000)).value.reshape(2000, 2)
     found = Moments(noisy.astype(float), (1,), noise, Fraction(1)).mean(0.5)
     hits = ((found.low <= 0.25) & (found.high >= 0.25)).sum()

@@ -59,7 +59,7 @@ def test_limits_on_rows_and_on_groups_hold_together(rows, groups, heavy, light):
     exact = data.exact(plan)
     assert sum(exact["n"]) == pytest.approx(heavy + light, abs=0.01)
     assert sum(exact["s"]) == pytest.approx(heavy + light, abs=0.01)
-    [(_, measured)] = plan.measurements()
+    [measured] = plan.bounded.bounded_aggregates
     assert measured.sensitivity.l1 * measured.step == pytest.approx(rows, rel=1e-6)
     assert (plan.label()["rows per unit"], plan.label()["groups per unit"]) == (rows, groups)
 
@@ -84,6 +84,6 @@ def test_a_unit_counts_its_first_rows_where_keys_are_selected():
         assert sum(exact["n"]) == most
         again = data.exact(plan)
         assert (exact["g"], exact["n"]) == (again["g"], again["n"])
-        [(_, measured)] = plan.measurements()
-        assert measured.because == "First rows"
+        [measured] = plan.bounded.bounded_aggregates
+        assert measured.rule == "First rows"
         assert measured.step == 1

@@ -20,10 +20,9 @@ import pytest
 
 import hubbub as hb
 from hubbub.sensitivity import Bounded
-from hubbub.sql.aggregates import Quantiles, together
-from hubbub.sql.executor import _dense, _selected
+from hubbub.sql.aggregates import Quantiles, estimate_ratio
+from hubbub.sql.executor import dense_table, select_keys
 from hubbub.sql.moments import Estimate
-from hubbub.sql.post_processing import shown
 
 RELEASES = 2000
 RARE = 1e-14
@@ -62,18 +61,18 @@ def asked(what, keys, bounding):
     delta = 1e-3 if keys == "private" else 0
     text = f"SELECT {what} AS a FROM t{grouped}"
     plan = replace(data.sql(text, epsilon=2, delta=delta, **BOUNDINGS[bounding]), is_gaussian=False)
-    weighing, engine = plan.weighing(plan.limits), data._engine
+    engine = data._engine
     if plan.query.is_public:
         groups = plan.query.groups()
     else:  # with a count that selects, those that are shown now and then
-        groups = _selected(plan, engine, plan.limits) if plan.selecting is None else [(g,) for g in GROUPS]
+        groups = select_keys(plan, engine) if plan.selecting is None else [(g,) for g in GROUPS]
     found = []
-    for given in plan.measures:
+    for given in plan.bounded.aggregates:
         # A smaller tree, so that thousands of them are quickly drawn.
         measure = replace(given, depth=2) if isinstance(given, Quantiles) else given
-        measured = measure.measurement(weighing)
+        measured = measure.bound(plan.bounded.bounding)
         exact = engine.execute(measured.sql, measured.key_sets)
-        vector = measure.vector(measured, _dense(measured, exact, groups, len(plan.query.keys)))
+        vector = measure.to_vector(measured, dense_table(measured, exact, groups, len(plan.query.keys)))
         found.append((measure, measured, vector))
     return plan, groups, found
 
@@ -82,27 +81,29 @@ def released(plan, groups, found, copies):
     """For each group the exact answer, and `copies` values with their intervals."""
     exact, noisy, tables = {}, {}, []
     is_shown = np.ones(copies * len(groups), dtype=bool)
-    for measure, measured, vector in found:
-        noise = plan.noise(measured.sensitivity)
-        many = Bounded(np.tile(vector, copies), measured.sensitivity, plan.unit, measured.because)
-        size = measure.released(measured)
+    for place, (measure, measured, vector) in enumerate(found):
+        noise = plan.calibrate_noise(measured.sensitivity)
+        many = Bounded(np.tile(vector, copies), measured.sensitivity, plan.unit, measured.rule)
+        size = measure.vector_size(measured)
         drawn = noise.release(many).value
         tables.append((measure, measured, drawn.reshape(-1, size), noise))
         for readers, integers in ((exact, vector), (noisy, drawn)):
-            reader = measure.reader(integers.reshape(-1, size), measured, noise)
-            readers.update(dict.fromkeys(measure.aggregates, reader))
-        if measure is plan.selecting:
-            is_shown = drawn >= plan.stable(plan.limits).threshold
-            noisy.update(dict.fromkeys(measure.aggregates, counted(plan, drawn, measured.step)))
-    [truth] = shown(plan.query, groups, lambda place, sure: exact[place](place, sure), plan.confidence)
+            reader = measure.make_estimator(integers.reshape(-1, size), measured, noise)
+            readers.update(dict.fromkeys(measure.indices, reader))
+        if place == plan.bounded.selecting_aggregate:
+            is_shown = drawn >= plan.stability_histogram.threshold
+            noisy.update(dict.fromkeys(measure.indices, counted(plan, drawn, measured.step)))
+    [truth] = plan.post_processing.evaluate(
+        groups, lambda place, sure: exact[place](place, sure), plan.confidence
+    )
     given = list(groups) * copies
 
     def quotient(top, bottom, sure):
-        known = [together(*each, (top, bottom), sure) for each in tables]
+        known = [estimate_ratio(*each, (top, bottom), sure) for each in tables]
         return next((estimate for estimate in known if estimate is not None), None)
 
-    [answers] = shown(
-        plan.query, given, lambda place, sure: noisy[place](place, sure), plan.confidence, quotient
+    [answers] = plan.post_processing.evaluate(
+        given, lambda place, sure: noisy[place](place, sure), plan.confidence, quotient
     )
     parts = (
         part.reshape(copies, len(groups)) for part in (answers.values, answers.low, answers.high, is_shown)
@@ -112,7 +113,7 @@ def released(plan, groups, found, copies):
 
 def counted(plan, drawn, step):
     """Counts that select their keys; those that are not shown stand in for others."""
-    stable = plan.stable(plan.limits)
+    stable = plan.stability_histogram
 
     def read(_, confidence):
         given = np.maximum(drawn, stable.threshold)
@@ -309,11 +310,13 @@ def test_an_interval_covers_the_values_themselves_wherever_they_sit_on_the_grid(
         plan = data.sql(f"SELECT {what} AS a FROM t", epsilon=epsilon, allow_large_epsilon=True, **how)
         plan = replace(plan, is_gaussian=law == "Gaussian", delta=Fraction(law == "Gaussian", 1000))
         found = []
-        for given in plan.measures:
+        for given in plan.bounded.aggregates:
             measure = replace(given, depth=2) if isinstance(given, Quantiles) else given
-            measured = measure.measurement(plan.weighing(plan.limits))
+            measured = measure.bound(plan.bounded.bounding)
             exact = data._engine.execute(measured.sql, measured.key_sets)
-            found.append((measure, measured, measure.vector(measured, _dense(measured, exact, [()], 0))))
+            found.append(
+                (measure, measured, measure.to_vector(measured, dense_table(measured, exact, [()], 0)))
+            )
         _, _, low, high, _ = released(plan, [()], found, RELEASES)
         truth = float(ON_THE_GRID[what](moments_of(BADLY[name])))
         covered = int(((low <= truth) & (truth <= high)).sum())
@@ -360,11 +363,11 @@ def test_an_interval_covers_values_far_from_zero_in_a_narrow_range(name):
     how = {"rows_per_unit": 1} if unit == "unit" else {}
     data = hb.open(connection, table="t", unit=unit, bounds={"x": bounds})
     plan = data.sql(f"SELECT {what} AS a FROM t", epsilon=20, **how)
-    [measure] = plan.measures
-    measured = measure.measurement(plan.weighing(plan.limits))
+    [planned] = plan.aggregates
+    measure, measured = planned.aggregate, planned.bounded
     exact = data._engine.execute(measured.sql, measured.key_sets)
-    table = measure.vector(measured, _dense(measured, exact, [()], 0)).reshape(1, -1)
-    read = measure.reader(table, measured, plan.noise(measured.sensitivity))(0, Fraction(19, 20))
+    table = measure.to_vector(measured, dense_table(measured, exact, [()], 0)).reshape(1, -1)
+    read = measure.make_estimator(table, measured, planned.noise)(0, Fraction(19, 20))
     low, high = map(Fraction, bounds)
     clamped = [min(max(Fraction(value), low), high) for value in values]
     truth = sum(clamped) / len(clamped)

@@ -26,7 +26,7 @@ def opened(rows=ROWS, unit="patient", **given):
 def integers(data, text, **given):
     """The exact integers of a query, and what it claims."""
     plan = data.sql(text, **{"epsilon": 1, **given})
-    return [data._engine.execute(m.sql, m.key_sets) for _, m in plan.measurements()]
+    return [data._engine.execute(m.sql, m.key_sets) for m in plan.bounded.bounded_aggregates]
 
 
 # Privacy: one person would have moved more than was claimed, or have shown in an error.
@@ -52,7 +52,9 @@ def test_rows_that_are_units_are_numbered_once():
         rows_per_unit=1,
     )
     plan = data.sql("SELECT COUNT(*) FROM data JOIN p ON data.g = p.g", epsilon=1)
-    rows = next(cte for cte in plan.measurements()[0][1].sql.find_all(exp.CTE) if cte.find(exp.RowNumber))
+    rows = next(
+        cte for cte in plan.bounded.bounded_aggregates[0].sql.find_all(exp.CTE) if cte.find(exp.RowNumber)
+    )
     assert rows.args["materialized"]
     assert integers(data, plan.query.text)[0]["m0"].tolist() == [2 << 16]
 

@@ -70,7 +70,7 @@ def fuzzed(count, seed):
         except HubbubError:
             continue  # any refusal will do; anything else is a crash
         str(plan)
-        asked = Case(plan, plan.limits, text)
+        asked = Case(plan, text)
         check(asked, compared(rng, world, asked))
         accepted += 1
     return accepted

@@ -46,13 +46,15 @@ def asked(seed: int) -> tuple[str, bool | None]:
     except hb.HubbubError:
         return text, False
     relation = random.choice([*hb.Neighbours])
-    problem = moves_too_far(replace(plan, unit=replace(plan.unit, neighbours=relation)), world)
+    problem = moves_too_far(
+        replace(plan, bounded=replace(plan.bounded, unit=replace(plan.unit, neighbours=relation))), world
+    )
     assert problem is None, problem
     if random.random() < 0.02:
         try:
             world.one.run(plan).value.to_json()
         except hb.Refused:
-            assert plan.autos
+            assert plan.bounded.estimated_arguments
     return text, True
 
 

@@ -96,7 +96,7 @@ def test_where_nothing_is_multiplied_nothing_is_cut():
     once = "SELECT u, COUNT(*) AS c FROM v GROUP BY u"
     by_unit, plan = made(data, f"SELECT COUNT(*) AS n FROM v AS a JOIN ({once}) AS b ON a.u = b.u")
     assert by_unit == {1: 3000}
-    assert plan.query.kept is None or plan.query.kept >= 10**5
+    assert plan.query.rows_kept_for_join is None or plan.query.rows_kept_for_join >= 10**5
     assert "ROW_NUMBER" not in data.sql("SELECT COUNT(*) AS n FROM v", epsilon=1).explain()
 
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hubbub.mechanisms import Gaussian, Laplace
 from hubbub.mechanisms.interval_widths import sum_width, width_from_norms
 from hubbub.sensitivity import Sensitivity
-from hubbub.sql.moments import Moments, combined, width_of
+from hubbub.sql.moments import Moments, combined, linear_half_width
 
 SILENT = Laplace(Fraction(1, 1000), Sensitivity(1))
 """Noise that is zero but for e^-1000."""
@@ -153,5 +153,7 @@ def test_a_plain_count_has_the_least_width(epsilon):
         found = combined(np.array([[7.0]]), np.ones(1), noise, 0.95)
         assert (found.high - found.low)[0] / 2 == pytest.approx(noise.error(0.95))
     noise = Laplace.of(sensitivity=1, epsilon=epsilon)
-    assert width_of(np.array([0.5, 0, -0.5]), noise, 0.95) == pytest.approx(sum_width(noise, 2, 0.95) / 2)
-    assert width_of(np.zeros(2), noise, 0.95) == 0
+    assert linear_half_width(np.array([0.5, 0, -0.5]), noise, 0.95) == pytest.approx(
+        sum_width(noise, 2, 0.95) / 2
+    )
+    assert linear_half_width(np.zeros(2), noise, 0.95) == 0

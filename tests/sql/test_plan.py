@@ -42,23 +42,22 @@ def test_a_gaussian_plan_keeps_epsilon_and_delta(data):
     assert plan.is_gaussian
     assert plan.loss.epsilon(1e-6) <= 1
     assert plan.loss.epsilon(1e-6) > 0.99
-    (_, measured), *_ = plan.measurements()
-    assert isinstance(plan.noise(measured.sensitivity), Gaussian)
+    assert isinstance(plan.aggregates[0].noise, Gaussian)
 
 
 def test_without_delta_noise_is_laplace(data):
     plan = data.sql("SELECT COUNT(*) AS n FROM data", epsilon=1, rows_per_unit=3)
-    (_, measured), *_ = plan.measurements()
-    assert isinstance(plan.noise(measured.sensitivity), Laplace)
-    assert measured.sensitivity.l1 == 3 << 16
+    [each] = plan.aggregates
+    assert isinstance(each.noise, Laplace)
+    assert each.bounded.sensitivity.l1 == 3 << 16
 
 
 def test_private_keys_are_paid_for_within_epsilon_and_delta(data):
     plan = data.sql("SELECT g, COUNT(*) AS n FROM data GROUP BY g", epsilon=1, delta=1e-6, rows_per_unit=2)
-    assert plan.selects
+    assert plan.bounded.selects_keys
     assert plan.loss.epsilon(1e-6) <= 1
     assert "a key is shown where n, with its noise, reaches 30" in str(plan)
-    assert plan.epsilon_for_keys == 0
+    assert plan.split.keys == 0
     assert plan.run().label()["keys"] == "selected privately, by their own counts"
 
 
@@ -67,7 +66,7 @@ def test_keys_are_selected_by_a_share_where_rows_are_not_counted_by_themselves(d
     for what in ("AVG(x) AS a", "COUNT(*) AS n, AVG(x) AS a"):
         plan = data.sql(text.format(what), epsilon=1, delta=1e-6, rows_per_unit=2, bounds={"x": (0, 9)})
         assert plan.selecting is None
-        assert plan.epsilon_for_keys == Fraction(1, 4)
+        assert plan.split.keys == Fraction(1, 4)
         assert plan.loss.epsilon(1e-6) <= 1
         assert "selects the keys" in str(plan)
 
@@ -82,9 +81,9 @@ def test_asking_by_accuracy_gives_the_least_epsilon_that_keeps_it(data, wanted):
     text = "SELECT COUNT(*) AS n, SUM(x) AS s FROM data"
     given = {"rows_per_unit": 3, "allow_large_epsilon": True}
     plan = data.sql(text, error={"n": wanted}, **given)
-    assert plan.width(0) <= wanted
+    assert plan.half_width(0) <= wanted
     less = data.sql(text, epsilon=plan.epsilon * Fraction(98, 100), **given)
-    assert less.width(0) > wanted
+    assert less.half_width(0) > wanted
 
 
 def test_an_epsilon_above_twenty_is_confirmed_whether_it_is_asked_for_or_found(data):
@@ -155,7 +154,7 @@ def test_the_limit_on_rows_is_found_near_where_the_error_is_least():
     frame = pl.DataFrame({"who": [i // 4 for i in range(40_000)]})
     other = hb.open(frame, unit="who")
     plan = other.sql("SELECT COUNT(*) AS n FROM data", epsilon=10)
-    assert plan.searches
+    assert plan.bounded.estimates_rows
     with _replaying(seeded(1)):  # once in ten thousand times noise is taken for a unit with more rows
         release = plan.run()
     assert release.label()["rows per unit"] in {4, 5}
@@ -168,8 +167,8 @@ def test_a_unit_grouped_by_has_one_row(data):
         epsilon=1,
         bounds={"c": (0, 5)},
     )
-    assert not plan.searches
-    assert plan.limits.rows == 1
+    assert not plan.bounded.estimates_rows
+    assert plan.contribution_bounds.rows == 1
 
 
 def test_the_largest_groups_are_chosen_and_only_they_leave(data):
@@ -185,7 +184,7 @@ def test_the_largest_groups_are_chosen_and_only_they_leave(data):
         assert "permute-and-flip" in plan.label()["mechanism"]
         assert set(plan.run().value["g"]) == {"a", "b"}
     undeclared = other.sql(text.format("COUNT(*)"), epsilon=100, delta=1e-6, allow_large_epsilon=True)
-    assert undeclared.selects
+    assert undeclared.bounded.selects_keys
     assert set(undeclared.run().value.to_dict()) == {"g"}
     assert set(undeclared.run().value["g"]) == {"a", "b"}
 

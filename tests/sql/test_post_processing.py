@@ -18,7 +18,7 @@ from hubbub.sql.analyzer import analyze
 from hubbub.sql.interval_values import IntervalValue
 from hubbub.sql.moments import Estimate
 from hubbub.sql.parser import parse
-from hubbub.sql.post_processing import check_outputs, shown
+from hubbub.sql.post_processing import compile_outputs
 from refusing import refused
 
 TABLE = Table.of(
@@ -52,7 +52,7 @@ def table(text, groups=((),), **aggregates):
         ends = zip(*known[query.aggregates[place].kind], strict=True)
         return Estimate(*(np.array(part, dtype=np.float64) for part in ends))
 
-    return shown(query, list(groups), given, Fraction(19, 20))
+    return compile_outputs(query).evaluate(list(groups), given, Fraction(19, 20))
 
 
 def ends(expression, **aggregates):
@@ -340,15 +340,18 @@ def test_what_is_typed_never_fails(data):
     )
     try:
         query = asked(text)
-        check_outputs(query)
+        compile_outputs(query)
     except HubbubError:
         return
     numbers = st.lists(st.sampled_from(ODD), min_size=len(HOSTILE_GROUPS), max_size=len(HOSTILE_GROUPS))
     values = [np.array(data.draw(numbers)) for _ in range(3)]
-    columns = shown(query, HOSTILE_GROUPS, lambda *_: Estimate(*values), Fraction(19, 20))
+    columns = compile_outputs(query).evaluate(HOSTILE_GROUPS, lambda *_: Estimate(*values), Fraction(19, 20))
     assert [len(column.values) for column in columns] == [len(HOSTILE_GROUPS)] * 3
     empty = Estimate(*(np.zeros(0) for _ in range(3)))
-    assert all(len(column.values) == 0 for column in shown(query, [], lambda *_: empty, Fraction(1, 2)))
+    assert all(
+        len(column.values) == 0
+        for column in compile_outputs(query).evaluate([], lambda *_: empty, Fraction(1, 2))
+    )
 
 
 def test_several_aggregates_share_what_may_go_wrong():
@@ -359,7 +362,7 @@ def test_several_aggregates_share_what_may_go_wrong():
         seen.append(confidence)
         return Estimate(np.ones(1), np.zeros(1), np.full(1, 2.0))
 
-    shown(query, [()], given, Fraction(9, 10))
+    compile_outputs(query).evaluate([()], given, Fraction(9, 10))
     assert seen == [Fraction(9, 10), *[Fraction(19, 20)] * 3]
 
 
@@ -383,7 +386,7 @@ def test_a_quotient_of_weighted_sums_is_asked_for_as_one(expression, top, bottom
 
     query = asked(f"SELECT {N} AS n, {S} AS s, {expression} AS a FROM t")
     one = Estimate(*(np.ones(1) for _ in range(3)))
-    column = shown(query, [()], lambda *_: one, Fraction(19, 20), quotient)[-1]
+    column = compile_outputs(query).evaluate([()], lambda *_: one, Fraction(19, 20), quotient)[-1]
     assert seen == [(top, bottom, Fraction(19, 20))]
     assert (column.values[0], column.low[0], column.high[0]) == (3, 1, 4)
 
@@ -406,7 +409,7 @@ def test_all_else_is_computed_from_the_ends(expression):
 
     query = asked(f"SELECT {expression} AS a FROM t")
     one = Estimate(*(np.ones(1) for _ in range(3)))
-    shown(query, [()], lambda *_: one, Fraction(19, 20), quotient)
+    compile_outputs(query).evaluate([()], lambda *_: one, Fraction(19, 20), quotient)
 
 
 # Keys, order and limits
@@ -478,7 +481,9 @@ def test_no_groups_make_no_rows():
     text = "SELECT g, year + COUNT(*) AS a, CASE WHEN g = 'a' THEN 1 ELSE 0 END AS b FROM t GROUP BY g, year"
     query = asked(text)
     empty = Estimate(*(np.zeros(0) for _ in range(3)))
-    assert [len(column.values) for column in shown(query, [], lambda *_: empty, Fraction(1, 2))] == [0, 0, 0]
+    assert [
+        len(column.values) for column in compile_outputs(query).evaluate([], lambda *_: empty, Fraction(1, 2))
+    ] == [0, 0, 0]
 
 
 # Refusals: before anything is charged
@@ -527,7 +532,7 @@ def test_no_groups_make_no_rows():
 )
 def test_what_cannot_be_computed_is_refused_beforehand(text, kind, match):
     with refused(kind, match=match):
-        check_outputs(asked(text))
+        compile_outputs(asked(text))
 
 
 @pytest.mark.parametrize(
@@ -542,7 +547,7 @@ def test_what_cannot_be_computed_is_refused_beforehand(text, kind, match):
     ],
 )
 def test_keys_that_are_not_known_yet_are_taken_by_their_kind(text):
-    check_outputs(asked(text))
+    compile_outputs(asked(text))
 
 
 def test_dates_and_timestamps_are_shown_as_they_are():

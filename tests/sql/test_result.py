@@ -13,7 +13,7 @@ from pyarrow import parquet
 import hubbub as hb
 from hubbub.engines.schema import Kind
 from hubbub.errors import InvalidInput
-from hubbub.sql.post_processing import Shown
+from hubbub.sql.post_processing import ResultColumn
 from hubbub.sql.result import Result
 
 
@@ -40,10 +40,10 @@ def objects(*values):
 
 
 MIXED = columns(
-    Shown(
+    ResultColumn(
         "key", objects("a", None, date(2024, 2, 29), datetime.fromisoformat("2024-02-29T12:30"), True, 2.5)
     ),
-    Shown(
+    ResultColumn(
         "n",
         np.array([1.0, -2.0, np.nan, 4.0, 5.0, 6.0]),
         np.full(6, -np.inf),
@@ -144,7 +144,7 @@ def test_whole_numbers_that_are_keys_have_no_point(typed, tmp_path):
 
 def test_numbers_beyond_the_exact_integers_are_written_as_they_are():
     for value in (2.0**53, 1e200, -1e200, 0.5):
-        answers = columns(Shown("key", objects(value), kind=Kind.NUMBER))
+        answers = columns(ResultColumn("key", objects(value), kind=Kind.NUMBER))
         assert answers.to_csv() == f"key\n{value!r}\n"
         assert Result.from_json(answers.to_json())["key"] == [value]
 
@@ -183,13 +183,13 @@ def test_html_and_pictures_escape_what_they_show(release):
 
 def test_a_picture_of_anything_is_a_picture():
     assert MIXED.svg().startswith("<svg")
-    assert columns(Shown("n", np.array([]), np.array([]), np.array([]))).svg().startswith("<svg")
+    assert columns(ResultColumn("n", np.array([]), np.array([]), np.array([]))).svg().startswith("<svg")
 
 
 def test_text_shows_digits_that_mean_something(release):
     assert str(release.value).splitlines()[0].split() == ["g", "n", "mean"]
     assert "∞" in str(MIXED)
-    wide = columns(Shown("n", np.array([1234.5678]), np.array([1000.0]), np.array([1500.0])))
+    wide = columns(ResultColumn("n", np.array([1234.5678]), np.array([1000.0]), np.array([1500.0])))
     assert "1,235  [1,000, 1,500]" in str(wide)
     assert "Answers(1 rows of n)" in repr(wide)
 

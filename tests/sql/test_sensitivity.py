@@ -7,7 +7,6 @@ import pytest
 
 from hubbub.errors import Unsupported
 from hubbub.mechanisms import Laplace
-from hubbub.sql.query import ContributionBounds
 from hubbub.unit import Neighbours
 from sql.neighbours import Case, World, case, compared, moved, norms, seeded, worlds
 
@@ -22,39 +21,44 @@ def check(asked, changes):
     for name, (measured, change) in changes.items():
         l1, l2_squared, linf = norms(change)
         claimed = measured.sensitivity
-        assert l1 <= claimed.l1, (asked.text, asked.limits, name)
-        assert l2_squared <= claimed.l2_squared, (asked.text, asked.limits, name)
-        assert linf <= claimed.linf, (asked.text, asked.limits, name)
+        assert l1 <= claimed.l1, (asked.text, plan.contribution_bounds, name)
+        assert l2_squared <= claimed.l2_squared, (asked.text, plan.contribution_bounds, name)
+        assert linf <= claimed.linf, (asked.text, plan.contribution_bounds, name)
         if name == "above":
             continue
         if name.startswith("keys"):
             # The selection of keys is made for so many that move, each by one.
             assert linf <= 1
-            assert l1 <= plan.key_selection(asked.limits).groups
-        elif plan.selecting is not None and name == f"measure {plan.measures.index(plan.selecting)}":
-            # So does that by their own counts, and its noise is this measure's.
-            stable = plan.stable(asked.limits)
-            assert len(change) <= stable.groups
-            assert stable.noise == plan.noise(claimed)
-            assert stable.delta <= plan.delta_for_keys
+            assert l1 <= plan.partition_selection.groups
+        elif name == f"aggregate {plan.bounded.selecting_aggregate}":
+            # So does that by their own counts, and its noise is this aggregate's.
+            histogram = plan.stability_histogram
+            assert len(change) <= histogram.groups
+            assert histogram.noise == noise_of(plan, name)
+            assert histogram.delta <= plan.delta_for_keys
         if name == "sizes":
-            noise = Laplace.of(sensitivity=claimed, epsilon=plan.epsilon_for_search)
-            assert Fraction(l1) / noise.scale <= plan.epsilon_for_search
+            noise = Laplace.of(sensitivity=claimed, epsilon=plan.split.rows)
+            assert Fraction(l1) / noise.scale <= plan.split.rows
         elif name.startswith("bounds"):
-            each = plan.epsilon_for_bounds / len(plan.autos)
+            each = plan.split.bounds / len(plan.bounded.estimated_arguments)
             assert Fraction(l1) / Laplace.of(sensitivity=claimed, epsilon=each).scale <= each
         elif name == "top":
-            assert plan.top(claimed).loss().epsilon(0) <= float(plan.epsilon_for_measures) * (1 + 1e-12)
+            assert plan.top_k.loss().epsilon(0) <= float(plan.split.aggregates) * (1 + 1e-12)
         elif name.startswith("keys"):
             continue
         elif plan.is_gaussian:
-            total += Fraction(l2_squared) / plan.noise(claimed).scale ** 2
+            total += Fraction(l2_squared) / noise_of(plan, name).scale ** 2
         else:
-            total += Fraction(l1) / plan.noise(claimed).scale
+            total += Fraction(l1) / noise_of(plan, name).scale
     # Of Laplace noise of scale b no outcome's chance changes by more than e^(shift/b), and chances multiply.
-    assert total <= (plan._mu**2 if plan.is_gaussian else plan.epsilon_for_measures)
-    first = plan.epsilon_for_search + plan.epsilon_for_bounds
-    assert first + plan.epsilon_for_keys + plan.epsilon_for_measures == plan.epsilon
+    assert total <= (plan.mu**2 if plan.is_gaussian else plan.split.aggregates)
+    split = plan.split
+    assert split.rows + split.bounds + split.keys + split.aggregates == plan.epsilon
+
+
+def noise_of(plan, name):
+    """The noise of an aggregate, which was calibrated to its sensitivity."""
+    return plan.aggregates[int(name.split()[1])].noise
 
 
 def held(world, count, *seed):
@@ -88,8 +92,8 @@ def explored(name, count, seed):
             for measured, change in changes.values():
                 claimed = [getattr(measured.sensitivity, norm) for norm in NORMS]
                 shares = [Fraction(found) / most for found, most in zip(norms(change), claimed, strict=True)]
-                best = reached[measured.because]
-                reached[measured.because] = [max(pair) for pair in zip(best, shares, strict=True)]
+                best = reached[measured.rule]
+                reached[measured.rule] = [max(pair) for pair in zip(best, shares, strict=True)]
     assert skipped <= count / 20
     return reached
 
@@ -172,13 +176,13 @@ def test_some_neighbours_reach_the_claim(rule, neighbours):
     found = []
     for given in (one, other if neighbours is Neighbours.SUBSTITUTE else []):
         world.put("t", rows(*given))
-        found.append(world.measured(plan, plan.limits))
-    measured, change = moved(plan, *found)["measure 0"]
-    assert measured.because == rule.partition(",")[0]
+        found.append(world.measured(plan))
+    measured, change = moved(plan, *found)["aggregate 0"]
+    assert measured.rule == rule.partition(",")[0]
     claimed = measured.sensitivity
     l1, l2_squared, linf = norms(change)
     # Where sums are rounded each cell may move by one step more: that much of the claim is not reached here.
-    is_rounded = measured.bins == 1 and measured.because != "Distinct values"
+    is_rounded = measured.bins == 1 and measured.rule != "Distinct values"
     cells = measured.columns * len(plan.query.groups()) if is_rounded else 1
     assert 0 <= claimed.l1 - l1 < cells
     assert 0 <= claimed.l2_squared - l2_squared <= (2 * claimed.l1 + cells if cells > 1 else 0)
@@ -211,16 +215,17 @@ def test_some_neighbours_reach_the_claim_on_keys_and_limits(key, neighbours):
     plan = world.dataset.sql(
         "SELECT t.g, COUNT(t.g) AS n FROM t GROUP BY t.g", epsilon=1, delta=1e-6, groups_per_unit=many
     )
+    plan = plan.with_rows_per_unit(4)
     found = []
     for given in (["a", "b"], ["c", "d", "e", "f"] if neighbours is Neighbours.SUBSTITUTE else []):
         world.put("t", rows(*((g, 0) for g in given[: None if key == "u" else 1])))
-        found.append(world.measured(plan, ContributionBounds(4, many)))
+        found.append(world.measured(plan))
     changes = moved(plan, *found)
     for name in ["keys", "sizes"] if key == "u" else ["keys"]:
         measured, change = changes[name]
         claimed = measured.sensitivity
         assert norms(change) == (claimed.l1, claimed.l2_squared, claimed.linf)
-    assert sum(abs(changes["keys"][1])) == plan.key_selection(ContributionBounds(4, many)).groups
+    assert sum(abs(changes["keys"][1])) == plan.partition_selection.groups
 
 
 # What the rules once got wrong, each in the smallest way to see it.
@@ -230,8 +235,8 @@ def both(world, plan, one, other):
     found = []
     for given in (one, other):
         world.put("t", given)
-        found.append(world.measured(plan, plan.limits))
-    return moved(plan, *found)["measure 0"]
+        found.append(world.measured(plan))
+    return moved(plan, *found)["aggregate 0"]
 
 
 @pytest.mark.parametrize("neighbours", Neighbours)
@@ -241,7 +246,7 @@ def test_some_neighbours_reach_the_claim_on_bounds_that_are_found(neighbours):
     found = []
     for given in ([7.0] * 4, [-900.0] * 2 if neighbours is Neighbours.SUBSTITUTE else []):
         world.put("t", rows(*(("a", x) for x in given)))
-        found.append(world.measured(plan, plan.limits))
+        found.append(world.measured(plan))
     measured, change = moved(plan, *found)["bounds 0"]
     claimed = measured.sensitivity
     assert norms(change) == (claimed.l1, claimed.l2_squared, claimed.linf)
@@ -255,7 +260,7 @@ def test_a_row_number_does_not_choose_the_keys_that_a_row_keeps():
     found = []
     for given in (table, table[1:]):
         world.put("t", given)
-        found.append(world.measured(plan, plan.limits))
+        found.append(world.measured(plan))
     for measured, change in moved(plan, *found).values():
         assert norms(change)[0] <= measured.sensitivity.l1
 
@@ -328,11 +333,11 @@ def test_counts_among_which_the_largest_are_chosen_move_one_way(counted, neighbo
     assert plan.query.is_top
     seen = 0
     for number in range(8):
-        changes = compared(seeded("top", counted, number), world, Case(plan, plan.limits, text))
+        changes = compared(seeded("top", counted, number), world, Case(plan, text))
         measured, change = changes["top"]
         seen = max(seen, norms(change)[2])
         assert norms(change)[2] <= measured.sensitivity.linf
-        assert plan._is_monotone == (neighbours is Neighbours.ADD_REMOVE)
+        assert plan.top_k.each.monotone == (neighbours is Neighbours.ADD_REMOVE)
         if neighbours is Neighbours.ADD_REMOVE:
             assert all(each > 0 for each in change)
     assert 2 * seen >= measured.sensitivity.linf

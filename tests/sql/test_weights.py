@@ -109,7 +109,7 @@ def test_sums_are_of_products_that_are_exact(neighbour):
     connection.execute("CREATE TABLE t (u BIGINT, x DOUBLE)")
     connection.executemany("INSERT INTO t VALUES (?, ?)", rows)
     data = hb.open(connection, table="t", unit="u", bounds={"x": (-most, most)}, rows_per_unit=limit)
-    [(_, measured)] = data.sql("SELECT SUM(x) AS n FROM t", epsilon=1).measurements()
+    [measured] = data.sql("SELECT SUM(x) AS n FROM t", epsilon=1).bounded.bounded_aggregates
     [found] = data._engine.execute(measured.sql, measured.key_sets)["m0"].tolist()
     counts = {unit: sum(unit == other for other, _ in rows) for unit, _ in rows}
     weight = {unit: min(2**WEIGHT_BITS, (limit * 2**WEIGHT_BITS) // n) for unit, n in counts.items()}

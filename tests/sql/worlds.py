@@ -8,7 +8,7 @@ import numpy as np
 
 import hubbub as hb
 from hubbub.dataset import Dataset
-from hubbub.sql.executor import BINS
+from hubbub.sql.bound_estimation import ROW_BINS
 from hubbub.sql.plan import Plan
 from hubbub.unit import Neighbours
 
@@ -143,16 +143,18 @@ def moves_too_far(plan: Plan, worlds: Worlds) -> str | None:
 
 def _measurements(plan: Plan) -> dict:
     """Everything that a plan may ask of the engine."""
-    found = {f"measure {place}": pair for place, pair in enumerate(plan.measurements())}
-    weighing = plan.weighing(plan.assumed)
-    if plan.searches:
-        found["sizes"] = None, weighing.sizes(BINS)
-    if plan.selects and plan.selecting is None:
-        found["keys"] = None, weighing.candidates()
+    found = {
+        f"aggregate {place}": (each.aggregate, each.bounded) for place, each in enumerate(plan.aggregates)
+    }
+    bounded = plan.bounded
+    if bounded.estimates_rows:
+        found["sizes"] = None, bounded.bounding.sizes(ROW_BINS)
+    if plan.partition_selection is not None:
+        found["keys"] = None, bounded.key_candidates
     if plan.query.is_top:
-        found["top"] = None, plan.top_measurement(plan.assumed)
-    for place in plan.autos:
-        found[f"magnitudes {place}"] = None, weighing.magnitudes(place)
+        found["top"] = None, bounded.top_scores
+    for place in bounded.estimated_arguments:
+        found[f"magnitudes {place}"] = None, bounded.bounding.magnitudes(place)
     return found
 
 
@@ -182,5 +184,5 @@ def _vectors(plan, measure, measured, found) -> list:
         dense = np.zeros((max(1, len(order)) * measured.bins, measured.columns), dtype=np.int64)
         for (name, b), integers in table.items():
             dense[order.index(name) * measured.bins + b] = integers
-        out.append(dense.reshape(-1) if measure is None else measure.vector(measured, dense))
+        out.append(dense.reshape(-1) if measure is None else measure.to_vector(measured, dense))
     return out

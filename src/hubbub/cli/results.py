@@ -20,7 +20,7 @@ from hubbub.output_files import check_output_path, write_output
 
 if TYPE_CHECKING:
     from hubbub.sql.plan import Plan
-    from hubbub.sql.post_processing import Shown
+    from hubbub.sql.post_processing import ResultColumn
     from hubbub.sql.result import Result
 
 __all__ = ["Form", "PlanForm", "cell", "form_of", "show_answers", "show_exact", "show_plan", "watching"]
@@ -99,7 +99,7 @@ def show_plan(plan: "Plan", form: str, output: Path | None, *, explain: bool) ->
     if form == "json":
         shown = {
             **plan.label(),
-            "errors": {shown.name: said for shown, said in plan.errors()},
+            "errors": {shown.name: said for shown, said in plan.errors},
             "notes": [note.strip() for note in plan.notes()],
             **({"explain": plan.explain().splitlines()} if explain else {}),
         }
@@ -193,7 +193,7 @@ def _rows(answers: "Result", *, is_exact: bool = False) -> list[list[str]]:
     return [head, *(list(row) for row in zip(*columns, strict=True))]
 
 
-def _with_interval(column: "Shown") -> list[list[str]]:
+def _with_interval(column: "ResultColumn") -> list[list[str]]:
     values, intervals = [], []
     assert column.low is not None
     assert column.high is not None

@@ -17,7 +17,7 @@ from hubbub.escaping import escape
 from hubbub.numbers import Number, as_displayed, format_up, parse_integer
 
 if TYPE_CHECKING:
-    from hubbub.sql.post_processing import Shown
+    from hubbub.sql.post_processing import ResultColumn
     from hubbub.sql.result import Result
 
 __all__ = [
@@ -433,7 +433,7 @@ def bars(answers: "Result", column: str | None = None) -> str:
     )
 
 
-def _column(answers: "Result", name: str | None) -> "Shown":
+def _column(answers: "Result", name: str | None) -> "ResultColumn":
     able = [column for column in answers.columns if column.low is not None]
     for column in able:
         if name is None or column.name == name:

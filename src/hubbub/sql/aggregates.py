@@ -1,7 +1,7 @@
-"""Which integers answer which aggregates: what is measured, and how answers are read from it.
+"""Which integers answer which aggregates: what is released, and how answers are estimated from it.
 
-A measure is one vector of noisy integers for each group. Counts, sums, means, variances and covariances of
-the same values come from one measure, quantiles from a tree of bins, each with its interval.
+An aggregate is one vector of noisy integers for each group. Counts, sums, means, variances and covariances of
+the same values come from one aggregate, quantiles from a tree of bins, each with its interval.
 
 Proof: docs/proofs/intervals.md
 """
@@ -10,6 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,91 +20,89 @@ from hubbub.errors import InvalidInput, Unsupported
 from hubbub.numbers import Number
 from hubbub.sensitivity import MAX_MAGNITUDE
 from hubbub.sql.contribution_bounding import ContributionBounding
-from hubbub.sql.moments import Estimate, Floats, Moments, Noise, combined, ratio, width_of
+from hubbub.sql.moments import Estimate, Floats, Moments, Noise, combined, linear_half_width, ratio
 from hubbub.sql.quantiles import Tree
 from hubbub.sql.query import AggregateCall, BoundedAggregate, Query
 from hubbub.sql.scalar_functions import step_bits
 from hubbub.sql.value_encoding import FINE_BITS, WEIGHT_BITS, Partition
 
-__all__ = ["Affine", "Aggregate", "Estimate", "Noise", "Reader", "make_aggregates", "together"]
+__all__ = ["Affine", "Aggregate", "Estimate", "Estimator", "Noise", "estimate_ratio", "make_aggregates"]
 
-_MOST_NODES = 1 << 25
-_MOST_ROWS = 1 << 34
+_MAX_NODES = 1 << 25
+_MAX_ROWS = 1 << 34
 """Intervals hold for groups of up to so many rows: rounding each of their values adds up to something."""
-_MOST_WEIGHED = 1 << 28
+_MAX_WEIGHTED_ROWS = 1 << 28
 """And of up to so many rows of units above their limit, of each of which a step of its weight may be cut."""
-_LOST = 2.0**-50
+_FLOAT_ERROR = 2.0**-50
 """What a product and a sum of doubles lose at most, of the size of their parts."""
-_EDGE = 2.0**-48
+_BIN_EDGE_ERROR = 2.0**-48
 """Where a bin ends is known up to this share of the bounds: doubles are rounded."""
 
-Reader = Callable[[int, Number], Estimate]
-"""The answer to the aggregate at a place, at a confidence, for each group."""
+Estimator = Callable[[int, Number], Estimate]
+"""The answer to the aggregate at an index, at a confidence, for each group."""
 Affine = tuple[Mapping[int, float], float]
-"""A weighted sum of aggregates, by their places, and a number added to it."""
+"""A weighted sum of aggregates, by their indices, and a number added to it."""
 
 
 @dataclass(frozen=True)
 class Aggregate(ABC):
-    """Abstract: one vector to be measured, and the aggregates that are read from it."""
+    """Abstract: one vector to be bounded, and the aggregates that are read from it."""
 
-    aggregates: tuple[int, ...]
-    """The places of the aggregates it answers."""
+    indices: tuple[int, ...]
+    """The indices of the aggregates it answers."""
 
     @property
-    def counts(self) -> bool:
+    def is_count(self) -> bool:
         """Whether it is nothing but how many rows or units a group has."""
         return False
 
     @abstractmethod
-    def measurement(self, weighing: ContributionBounding) -> BoundedAggregate:
+    def bound(self, bounding: ContributionBounding) -> BoundedAggregate:
         """The query to the engine."""
 
-    def vector(self, measured: BoundedAggregate, table: NDArray[np.int64]) -> NDArray[np.int64]:
+    def to_vector(self, bounded: BoundedAggregate, table: NDArray[np.int64]) -> NDArray[np.int64]:
         """The integers that are released, from a table of (groups, columns)."""
         return table.reshape(-1)
 
-    def released(self, measured: BoundedAggregate) -> int:
+    def vector_size(self, bounded: BoundedAggregate) -> int:
         """How many integers a group releases."""
-        return measured.columns
+        return bounded.columns
 
-    def cut(self, noisy: NDArray[np.int64], noise: Noise, confidence: Number) -> NDArray[np.bool_]:
+    def may_be_clamped(self, noisy: NDArray[np.int64], noise: Noise, confidence: Number) -> NDArray[np.bool_]:
         """Groups of which an integer may have been cut before the noise, where sums are held in 64 bits.
 
         Guarantee: one of which an integer was cut is among them, with at least this confidence.
         Proof: docs/proofs/intervals.md, "Sums that are cut"
         """
-        return _near(noisy, MAX_MAGNITUDE, noise, confidence)
+        return _near_limit(noisy, MAX_MAGNITUDE, noise, confidence)
 
-    def off(self, measured: BoundedAggregate) -> float:
+    def rounding_error(self, bounded: BoundedAggregate) -> float:
         """How far each exact integer may be, in steps, from that of values and weights that were not rounded.
 
         Guarantee: so it is in groups of at most 2^34 rows, 2^28 of them of units above a limit (2^27 where
             groups, and rows in each, are limited).
         Proof: docs/proofs/intervals.md, "The grid"
         """
-        return _cut(measured) + 0.5 if measured.is_weighed else 0.0
+        return _weight_error(bounded) + 0.5 if bounded.is_weighted else 0.0
 
     @abstractmethod
-    def reader(self, noisy: NDArray[np.int64], measured: BoundedAggregate, noise: Noise) -> Reader:
+    def make_estimator(self, noisy: NDArray[np.int64], bounded: BoundedAggregate, noise: Noise) -> Estimator:
         """Reads its aggregates from the (groups, integers) that were released."""
 
-    def weights(self, place: int, measured: BoundedAggregate) -> Floats | None:
+    def linear_weights(self, index: int, bounded: BoundedAggregate) -> Floats | None:
         """Of what each integer is worth, where the answer is a plain sum of them."""
-        del place, measured
+        del index, bounded
         return None
 
-    def linear(self, place: int, measured: BoundedAggregate) -> Floats | None:
-        """Of what each integer is worth, where the answer by itself is a sum of them."""
-        return self.weights(place, measured)
-
     @abstractmethod
-    def expected(self, place: int, measured: BoundedAggregate, noise: Noise, confidence: Number) -> str:
+    def describe_error(self, index: int, bounded: BoundedAggregate, noise: Noise, confidence: Number) -> str:
         """How far the answer will be off, in words: a number, or a formula where n is not known."""
 
-    def width(self, place: int, measured: BoundedAggregate, noise: Noise, confidence: Number) -> float | None:
+    def half_width(
+        self, index: int, bounded: BoundedAggregate, noise: Noise, confidence: Number
+    ) -> float | None:
         """How far the answer will be off, where that is known beforehand."""
-        del place, measured, noise, confidence
+        del index, bounded, noise, confidence
         return None
 
 
@@ -112,59 +111,65 @@ class MomentSums(Aggregate):
     """Weighted sums of the parts of a partition."""
 
     partition: Partition
-    kinds: tuple[AggregateCall, ...]
+    calls: tuple[AggregateCall, ...]
     bounds: tuple[Bounds, ...]
     degrees: tuple[int, ...]
     with_missing: bool
     is_signed: bool = False
 
     @property
-    def counts(self) -> bool:
+    def is_count(self) -> bool:
         return self.partition == Partition.rows()
 
-    def measurement(self, weighing: ContributionBounding) -> BoundedAggregate:
-        return weighing.sums(self.partition)
+    def bound(self, bounding: ContributionBounding) -> BoundedAggregate:
+        return bounding.sums(self.partition)
 
-    def off(self, measured: BoundedAggregate) -> float:
+    def rounding_error(self, bounded: BoundedAggregate) -> float:
         if not self.partition.spare:
-            return super().off(measured)
+            return super().rounding_error(bounded)
         single = 3 if self.degrees == (2,) else 1
         steps = Fraction(9 if len(self.degrees) == 2 else single)
-        return _rounding(steps if self.is_signed else steps * max(map(_stretch, self.bounds)), measured)
+        return _fixed_point_error(
+            steps if self.is_signed else steps * max(map(_bounds_error_factor, self.bounds)), bounded
+        )
 
-    def _off(self, weights: Floats, measured: BoundedAggregate) -> float:
+    def _sum_rounding_error(self, weights: Floats, bounded: BoundedAggregate) -> float:
         """How far a weighted sum may be: rounding moves from one part to another, so a count is exact."""
         present = weights[: self._present]
         if self.is_signed or not self.degrees:
-            return self.off(measured) * float(np.abs(weights).sum())
+            return self.rounding_error(bounded) * float(np.abs(weights).sum())
         apart = float(np.abs(present - (present.max() + present.min()) / 2).sum())
-        return self.off(measured) * apart + float(np.abs(weights).sum()) * (0.5 + _cut(measured))
+        return self.rounding_error(bounded) * apart + float(np.abs(weights).sum()) * (
+            0.5 + _weight_error(bounded)
+        )
 
-    def reader(self, noisy: NDArray[np.int64], measured: BoundedAggregate, noise: Noise) -> Reader:
-        table, off = noisy.astype(np.float64), self.off(measured)
-        moments = Moments(table[:, : self._present], self.degrees, noise, measured.step, off)
+    def make_estimator(self, noisy: NDArray[np.int64], bounded: BoundedAggregate, noise: Noise) -> Estimator:
+        table, off = noisy.astype(np.float64), self.rounding_error(bounded)
+        moments = Moments(table[:, : self._present], self.degrees, noise, bounded.step, off)
 
-        def read(place: int, confidence: Number) -> Estimate:
-            linear = self.weights(place, measured)
+        def read(index: int, confidence: Number) -> Estimate:
+            linear = self.linear_weights(index, bounded)
             if linear is not None:
-                return combined(table, linear, noise, confidence, off=self._off(linear, measured))
-            return self._moment(self.kinds[self.aggregates.index(place)], moments, confidence)
+                return combined(
+                    table, linear, noise, confidence, off=self._sum_rounding_error(linear, bounded)
+                )
+            return self._moment(self.calls[self.indices.index(index)], moments, confidence)
 
         return read
 
-    def weights(self, place: int, measured: BoundedAggregate) -> Floats | None:
-        return self._linear(self.kinds[self.aggregates.index(place)], measured.step)
+    def linear_weights(self, index: int, bounded: BoundedAggregate) -> Floats | None:
+        return self._sum_weights(self.calls[self.indices.index(index)], bounded.step)
 
-    def _moment(self, kind: AggregateCall, moments: Moments, confidence: Number) -> Estimate:
+    def _moment(self, call: AggregateCall, moments: Moments, confidence: Number) -> Estimate:
         spans = [float(high - low) for low, high in self.bounds]
-        if kind.kind == "mean":
-            return _scaled(moments.mean(confidence), spans[0], float(self.bounds[0][0]))
-        if kind.kind == "covariance":
-            return _scaled(moments.covariance(confidence, is_sample=kind.is_sample), spans[0] * spans[1])
-        if kind.kind == "correlation":
+        if call.kind == "mean":
+            return _rescale(moments.mean(confidence), spans[0], float(self.bounds[0][0]))
+        if call.kind == "covariance":
+            return _rescale(moments.covariance(confidence, is_sample=call.is_sample), spans[0] * spans[1])
+        if call.kind == "correlation":
             return moments.correlation(confidence)
-        found = _scaled(moments.variance(confidence, is_sample=kind.is_sample), spans[0] ** 2)
-        if kind.kind == "variance":
+        found = _rescale(moments.variance(confidence, is_sample=call.is_sample), spans[0] ** 2)
+        if call.kind == "variance":
             return found
         return Estimate(*(np.sqrt(part) for part in (found.value, found.low, found.high)))
 
@@ -173,45 +178,48 @@ class MomentSums(Aggregate):
         """How many of its parts are of rows that have the value."""
         return len(self.partition.parts) - self.with_missing
 
-    def _linear(self, kind: AggregateCall, step: Fraction) -> Floats | None:
+    def _sum_weights(self, call: AggregateCall, step: Fraction) -> Floats | None:
         """The weights of each integer in a count or a sum."""
         if self.is_signed:
             # A whole row is worth the larger bound; `step` is what share of a row one step is.
-            return np.array([float(_largest(self.bounds[0]) * step)])
-        if kind.kind == "count":
-            missing = float(step) if not kind.arguments else 0.0
+            return np.array([float(_max_magnitude(self.bounds[0]) * step)])
+        if call.kind == "count":
+            missing = float(step) if not call.arguments else 0.0
             return np.array([float(step)] * self._present + [missing] * self.with_missing)
-        if kind.kind != "sum":
+        if call.kind != "sum":
             return None
         low, high = self.bounds[0]
         worth = [high, low] if self.degrees == (1,) else [high, (low + high) / 2, low]
         return np.array([float(step * each) for each in worth] + [0.0] * self.with_missing)
 
-    def expected(self, place: int, measured: BoundedAggregate, noise: Noise, confidence: Number) -> str:
-        width = self.width(place, measured, noise, confidence)
+    def describe_error(self, index: int, bounded: BoundedAggregate, noise: Noise, confidence: Number) -> str:
+        width = self.half_width(index, bounded, noise, confidence)
         if width is not None:
-            return f"± {_short(width)}"
-        kind = self.kinds[self.aggregates.index(place)]
+            return f"± {_format_width(width)}"
+        call = self.calls[self.indices.index(index)]
         # At the bounds, where the weights of all parts but one vanish: it is less elsewhere.
-        rows = width_of(np.array([float(measured.step)]), noise, confidence)
+        rows = linear_half_width(np.array([float(bounded.step)]), noise, confidence)
         span = float(self.bounds[0][1] - self.bounds[0][0])
-        if kind.kind == "mean":
-            return f"± {_short(span * rows)}/n or less, with n rows"
-        if kind.kind == "correlation":
-            return (
-                f"± about {_short(rows)}/(n·v), with n rows and a variance of v of its bounds' range squared"
-            )
-        if kind.kind == "covariance":
+        if call.kind == "mean":
+            return f"± {_format_width(span * rows)}/n or less, with n rows"
+        if call.kind == "correlation":
+            scaled = "with n rows and a variance of v of its bounds' range squared"
+            return f"± about {_format_width(rows)}/(n·v), {scaled}"
+        if call.kind == "covariance":
             span = (span * float(self.bounds[1][1] - self.bounds[1][0])) ** 0.5
-        if kind.kind == "deviation":
-            return f"± about {_short(span**2 * rows / 2)}/(n·s) or less, with n rows and a deviation of s"
-        return f"± about {_short(span**2 * rows)}/n or less, with n rows"
+        if call.kind == "deviation":
+            return (
+                f"± about {_format_width(span**2 * rows / 2)}/(n·s) or less, with n rows and a deviation of s"
+            )
+        return f"± about {_format_width(span**2 * rows)}/n or less, with n rows"
 
-    def width(self, place: int, measured: BoundedAggregate, noise: Noise, confidence: Number) -> float | None:
-        linear = self.weights(place, measured)
+    def half_width(
+        self, index: int, bounded: BoundedAggregate, noise: Noise, confidence: Number
+    ) -> float | None:
+        linear = self.linear_weights(index, bounded)
         if linear is None:
             return None
-        return width_of(linear, noise, confidence) + self._off(linear, measured)
+        return linear_half_width(linear, noise, confidence) + self._sum_rounding_error(linear, bounded)
 
 
 @dataclass(frozen=True)
@@ -222,25 +230,26 @@ class DistinctCount(Aggregate):
     """The value whose different ones are counted; None for units."""
 
     @property
-    def counts(self) -> bool:
+    def is_count(self) -> bool:
         return self.argument is None
 
-    def measurement(self, weighing: ContributionBounding) -> BoundedAggregate:
-        return weighing.units() if self.argument is None else weighing.distinct(self.argument)
+    def bound(self, bounding: ContributionBounding) -> BoundedAggregate:
+        return bounding.units() if self.argument is None else bounding.distinct(self.argument)
 
-    def linear(self, place: int, measured: BoundedAggregate) -> Floats:
-        return np.array([float(measured.step)])
+    @staticmethod
+    def _weights(bounded: BoundedAggregate) -> Floats:
+        return np.array([float(bounded.step)])
 
-    def reader(self, noisy: NDArray[np.int64], measured: BoundedAggregate, noise: Noise) -> Reader:
-        weights, off = self.linear(0, measured), self.off(measured) * float(measured.step)
+    def make_estimator(self, noisy: NDArray[np.int64], bounded: BoundedAggregate, noise: Noise) -> Estimator:
+        weights, off = self._weights(bounded), self.rounding_error(bounded) * float(bounded.step)
         return lambda _, confidence: combined(noisy.astype(np.float64), weights, noise, confidence, off=off)
 
-    def expected(self, place: int, measured: BoundedAggregate, noise: Noise, confidence: Number) -> str:
-        return f"± {_short(self.width(place, measured, noise, confidence))}"
+    def describe_error(self, index: int, bounded: BoundedAggregate, noise: Noise, confidence: Number) -> str:
+        return f"± {_format_width(self.half_width(index, bounded, noise, confidence))}"
 
-    def width(self, place: int, measured: BoundedAggregate, noise: Noise, confidence: Number) -> float:
-        off = self.off(measured) * float(measured.step)
-        return width_of(self.linear(place, measured), noise, confidence) + off
+    def half_width(self, index: int, bounded: BoundedAggregate, noise: Noise, confidence: Number) -> float:
+        off = self.rounding_error(bounded) * float(bounded.step)
+        return linear_half_width(self._weights(bounded), noise, confidence) + off
 
 
 @dataclass(frozen=True)
@@ -252,44 +261,43 @@ class PerGroupAggregate(Aggregate):
     bounds: Bounds
     is_mean: bool
 
-    def measurement(self, weighing: ContributionBounding) -> BoundedAggregate:
-        return weighing.per_group(self.inner, self.argument, self.bounds, is_mean=self.is_mean)
+    def bound(self, bounding: ContributionBounding) -> BoundedAggregate:
+        return bounding.per_group(self.inner, self.argument, self.bounds, is_mean=self.is_mean)
 
-    def off(self, measured: BoundedAggregate) -> float:
+    def rounding_error(self, bounded: BoundedAggregate) -> float:
         # Each row is rounded to a step of its unit's own sum, which may be coarse beside a narrow range.
-        scale = self.bounds[1] - self.bounds[0] if self.is_mean else _largest(self.bounds)
+        scale = self.bounds[1] - self.bounds[0] if self.is_mean else _max_magnitude(self.bounds)
         step = Fraction(2) ** -step_bits(self.bounds)
-        return _rounding(1 + step * (1 << FINE_BITS) / scale, measured)
+        return _fixed_point_error(1 + step * (1 << FINE_BITS) / scale, bounded)
 
-    def reader(self, noisy: NDArray[np.int64], measured: BoundedAggregate, noise: Noise) -> Reader:
-        table, off = noisy.astype(np.float64), self.off(measured)
+    def make_estimator(self, noisy: NDArray[np.int64], bounded: BoundedAggregate, noise: Noise) -> Estimator:
+        table, off = noisy.astype(np.float64), self.rounding_error(bounded)
         if not self.is_mean:
-            linear = self._linear(measured)
+            linear = self._sum_weights(bounded)
             return lambda _, confidence: combined(
                 table, linear, noise, confidence, off=off * float(linear[0])
             )
         low, high = self.bounds
-        moments = Moments(table, (1,), noise, measured.step, off)
-        return lambda _, confidence: _scaled(moments.mean(confidence), float(high - low), float(low))
+        moments = Moments(table, (1,), noise, bounded.step, off)
+        return lambda _, confidence: _rescale(moments.mean(confidence), float(high - low), float(low))
 
-    def linear(self, place: int, measured: BoundedAggregate) -> Floats | None:
-        return None if self.is_mean else self._linear(measured)
+    def _sum_weights(self, bounded: BoundedAggregate) -> Floats:
+        return np.array([float(_max_magnitude(self.bounds) * bounded.step)])
 
-    def _linear(self, measured: BoundedAggregate) -> Floats:
-        return np.array([float(_largest(self.bounds) * measured.step)])
-
-    def expected(self, place: int, measured: BoundedAggregate, noise: Noise, confidence: Number) -> str:
-        width = self.width(place, measured, noise, confidence)
+    def describe_error(self, index: int, bounded: BoundedAggregate, noise: Noise, confidence: Number) -> str:
+        width = self.half_width(index, bounded, noise, confidence)
         if width is not None:
-            return f"± {_short(width)}"
-        units = width_of(np.array([float(measured.step)]), noise, confidence)
-        return f"± {_short(float(self.bounds[1] - self.bounds[0]) * units)}/n or less, with n units"
+            return f"± {_format_width(width)}"
+        units = linear_half_width(np.array([float(bounded.step)]), noise, confidence)
+        return f"± {_format_width(float(self.bounds[1] - self.bounds[0]) * units)}/n or less, with n units"
 
-    def width(self, place: int, measured: BoundedAggregate, noise: Noise, confidence: Number) -> float | None:
+    def half_width(
+        self, index: int, bounded: BoundedAggregate, noise: Noise, confidence: Number
+    ) -> float | None:
         if self.is_mean:
             return None
-        linear = self._linear(measured)
-        return width_of(linear, noise, confidence) + self.off(measured) * float(linear[0])
+        linear = self._sum_weights(bounded)
+        return linear_half_width(linear, noise, confidence) + self.rounding_error(bounded) * float(linear[0])
 
 
 @dataclass(frozen=True)
@@ -301,117 +309,121 @@ class Quantiles(Aggregate):
     fractions: tuple[Fraction, ...]
     depth: int = 4
 
-    @property
+    @cached_property
     def tree(self) -> Tree:
         """The bins and their levels."""
         return Tree(self.bounds[0], self.bounds[1], depth=self.depth)
 
-    def measurement(self, weighing: ContributionBounding) -> BoundedAggregate:
-        return weighing.histogram(self.argument, self.bounds, self.tree.leaves, levels=self.depth)
+    def bound(self, bounding: ContributionBounding) -> BoundedAggregate:
+        return bounding.histogram(self.argument, self.bounds, self.tree.leaves, levels=self.depth)
 
-    def vector(self, measured: BoundedAggregate, table: NDArray[np.int64]) -> NDArray[np.int64]:
-        return self.tree.filled(table.reshape(len(table) // measured.bins, measured.bins)).reshape(-1)
+    def to_vector(self, bounded: BoundedAggregate, table: NDArray[np.int64]) -> NDArray[np.int64]:
+        return self.tree.filled(table.reshape(len(table) // bounded.bins, bounded.bins)).reshape(-1)
 
-    def released(self, measured: BoundedAggregate) -> int:
+    def vector_size(self, bounded: BoundedAggregate) -> int:
         return self.tree.size
 
-    def reader(self, noisy: NDArray[np.int64], measured: BoundedAggregate, noise: Noise) -> Reader:
+    def make_estimator(self, noisy: NDArray[np.int64], bounded: BoundedAggregate, noise: Noise) -> Estimator:
         # All fractions at once: what they share, the fit to the noisy tree, takes longest.
         known: dict[Number, tuple[Floats, Floats, Floats]] = {}
 
-        def read(place: int, confidence: Number) -> Estimate:
+        def read(index: int, confidence: Number) -> Estimate:
             if confidence not in known:
                 known[confidence] = self.tree.tables(noisy, noise, self.fractions, confidence)
-            which = self.aggregates.index(place)
+            which = self.indices.index(index)
             value, low, high = (part[which] for part in known[confidence])
             least, most = map(float, self.bounds)
-            edge = _EDGE * (abs(least) + abs(most))
+            edge = _BIN_EDGE_ERROR * (abs(least) + abs(most))
             return Estimate(value, np.maximum(low - edge, least), np.minimum(high + edge, most))
 
         return read
 
-    def expected(self, place: int, measured: BoundedAggregate, noise: Noise, confidence: Number) -> str:
-        fraction = self.fractions[self.aggregates.index(place)]
-        rows = self.tree.rank_error(noise, confidence, fraction=fraction) * float(measured.step)
-        return f"± {_short(rows)} rows in rank"
+    def describe_error(self, index: int, bounded: BoundedAggregate, noise: Noise, confidence: Number) -> str:
+        fraction = self.fractions[self.indices.index(index)]
+        rows = self.tree.rank_error(noise, confidence, fraction=fraction) * float(bounded.step)
+        return f"± {_format_width(rows)} rows in rank"
 
 
-def together(
-    measure: Aggregate,
-    measured: BoundedAggregate,
+def estimate_ratio(
+    aggregate: Aggregate,
+    bounded: BoundedAggregate,
     noisy: NDArray[np.int64],
     noise: Noise,
     forms: tuple[Affine, Affine],
     confidence: Number,
 ) -> Estimate | None:
-    """The quotient of two weighted sums of aggregates of one measure; None if these are no plain sums of it.
+    """The ratio of two affine forms of an aggregate's calls; None if one of these is no plain sum.
 
-    What is in both, or cancels, is not counted twice: COUNT(x)/COUNT(*) is a share of one noisy vector.
+    What is in both forms, or cancels, is not counted twice: COUNT(x)/COUNT(*) is a share of one noisy vector.
     """
     rows = []
-    for places, _ in forms:
-        weights = np.zeros(measure.released(measured))
-        for place, factor in places.items():
-            own = measure.weights(place, measured) if place in measure.aggregates else None
+    for indices, _ in forms:
+        weights = np.zeros(aggregate.vector_size(bounded))
+        for index, factor in indices.items():
+            own = aggregate.linear_weights(index, bounded) if index in aggregate.indices else None
             if own is None:
                 return None
             weights = weights + factor * own
         rows.append(weights)
     (_, one), (_, two) = forms
     table = noisy.astype(np.float64), rows[0], rows[1]
-    return ratio(*table, plus=(one, two), noise=noise, confidence=confidence, off=measure.off(measured))
+    return ratio(
+        *table, plus=(one, two), noise=noise, confidence=confidence, off=aggregate.rounding_error(bounded)
+    )
 
 
 def make_aggregates(query: Query) -> tuple[Aggregate, ...]:
-    """What is measured for a query: as few vectors as its aggregates allow."""
+    """What is bounded for a query: as few vectors as its aggregates allow."""
     _check_bounds(query)
     out: list[Aggregate] = []
     plain = [
-        place for place, kind in enumerate(query.aggregates) if kind.kind == "count" and not kind.arguments
+        index for index, call in enumerate(query.aggregates) if call.kind == "count" and not call.arguments
     ]
-    pairs = _pairs(query)
-    singles = _singles(query, {place for _, _, places in pairs for place in places})
-    for arguments, degrees, places in [*pairs, *singles]:
-        # The plain count rides along with the first measure that can carry it.
-        carried = plain if not any(isinstance(measure, MomentSums) for measure in out) else []
-        out.append(_sums(query, arguments, degrees, [*carried, *places], with_missing=bool(carried)))
-    if plain and not any(isinstance(measure, MomentSums) for measure in out):
+    pairs = _group_pairs(query)
+    singles = _group_single_values(query, {index for _, _, indices in pairs for index in indices})
+    for arguments, degrees, indices in [*pairs, *singles]:
+        # The plain count rides along with the first aggregate that can carry it.
+        carried = plain if not any(isinstance(aggregate, MomentSums) for aggregate in out) else []
+        out.append(
+            _make_moment_sums(query, arguments, degrees, [*carried, *indices], with_missing=bool(carried))
+        )
+    if plain and not any(isinstance(aggregate, MomentSums) for aggregate in out):
         out.append(
             MomentSums(
                 tuple(plain),
                 Partition.rows(),
-                tuple(query.aggregates[place] for place in plain),
+                tuple(query.aggregates[index] for index in plain),
                 (),
                 (),
                 with_missing=False,
             )
         )
-    for place, kind in enumerate(query.aggregates):
-        if kind.per_group is not None:
-            inner, low, high = kind.per_group
-            argument = kind.arguments[0] if kind.arguments else None
-            out.append(PerGroupAggregate((place,), inner, argument, (low, high), is_mean=kind.kind == "mean"))
-        elif kind.kind == "units":
-            out.append(DistinctCount((place,)))
-        elif kind.kind == "distinct":
-            out.append(DistinctCount((place,), kind.arguments[0]))
+    for index, call in enumerate(query.aggregates):
+        if call.per_group is not None:
+            inner, low, high = call.per_group
+            argument = call.arguments[0] if call.arguments else None
+            out.append(PerGroupAggregate((index,), inner, argument, (low, high), is_mean=call.kind == "mean"))
+        elif call.kind == "units":
+            out.append(DistinctCount((index,)))
+        elif call.kind == "distinct":
+            out.append(DistinctCount((index,), call.arguments[0]))
     by_argument: dict[int, list[int]] = {}
-    for place, kind in enumerate(query.aggregates):
-        if kind.kind == "quantile":
-            by_argument.setdefault(kind.arguments[0], []).append(place)
-    for argument, places in by_argument.items():
+    for index, call in enumerate(query.aggregates):
+        if call.kind == "quantile":
+            by_argument.setdefault(call.arguments[0], []).append(index)
+    for argument, indices in by_argument.items():
         bounds = query.arguments[argument].bounds
         assert bounds is not None
-        fractions = tuple(query.aggregates[place].fraction or Fraction(0) for place in places)
-        out.append(Quantiles(tuple(places), argument, bounds, fractions, _depth(query)))
+        fractions = tuple(query.aggregates[index].fraction or Fraction(0) for index in indices)
+        out.append(Quantiles(tuple(indices), argument, bounds, fractions, _tree_depth(query)))
     return tuple(out)
 
 
-def _depth(query: Query) -> int:
+def _tree_depth(query: Query) -> int:
     """As many levels as the number of groups allows."""
     groups = max(1, query.cells if query.is_public else 1 << 10)
     for depth in (4, 3, 2):
-        if groups * 16**depth <= _MOST_NODES:
+        if groups * 16**depth <= _MAX_NODES:
             return depth
     raise Unsupported(
         "quantiles are asked for in too many groups",
@@ -420,57 +432,59 @@ def _depth(query: Query) -> int:
     )
 
 
-def _pairs(query: Query) -> list[tuple[tuple[int, ...], tuple[int, ...], list[int]]]:
+def _group_pairs(query: Query) -> list[tuple[tuple[int, ...], tuple[int, ...], list[int]]]:
     """Covariances and correlations: for each pair of values, its degrees and its aggregates."""
     found: dict[tuple[int, ...], list[int]] = {}
-    for place, kind in enumerate(query.aggregates):
-        if kind.kind in {"covariance", "correlation"}:
-            found.setdefault(tuple(sorted(kind.arguments)), []).append(place)
+    for index, call in enumerate(query.aggregates):
+        if call.kind in {"covariance", "correlation"}:
+            found.setdefault(tuple(sorted(call.arguments)), []).append(index)
     return [
         (
             arguments,
-            (2, 2) if any(query.aggregates[place].kind == "correlation" for place in places) else (1, 1),
-            places,
+            (2, 2) if any(query.aggregates[index].kind == "correlation" for index in indices) else (1, 1),
+            indices,
         )
-        for arguments, places in found.items()
+        for arguments, indices in found.items()
     ]
 
 
-def _singles(query: Query, taken: set[int]) -> list[tuple[tuple[int, ...], tuple[int, ...], list[int]]]:
+def _group_single_values(
+    query: Query, taken: set[int]
+) -> list[tuple[tuple[int, ...], tuple[int, ...], list[int]]]:
     """Counts, sums, means and variances of one value each."""
     found: dict[int, list[int]] = {}
-    for place, kind in enumerate(query.aggregates):
+    for index, call in enumerate(query.aggregates):
         known = {"count", "sum", "mean", "variance", "deviation"}
-        if place not in taken and kind.kind in known and kind.arguments and kind.per_group is None:
-            found.setdefault(kind.arguments[0], []).append(place)
+        if index not in taken and call.kind in known and call.arguments and call.per_group is None:
+            found.setdefault(call.arguments[0], []).append(index)
     out: list[tuple[tuple[int, ...], tuple[int, ...], list[int]]] = []
-    for argument, places in found.items():
-        kinds = {query.aggregates[place].kind for place in places}
+    for argument, indices in found.items():
+        kinds = {query.aggregates[index].kind for index in indices}
         degree = 2 if kinds & {"variance", "deviation"} else 1 if kinds & {"sum", "mean"} else 0
-        out.append(((argument,), (degree,), places))
+        out.append(((argument,), (degree,), indices))
     return out
 
 
-def _sums(
+def _make_moment_sums(
     query: Query,
     arguments: tuple[int, ...],
     degrees: tuple[int, ...],
-    places: list[int],
+    indices: list[int],
     *,
     with_missing: bool,
 ) -> MomentSums:
-    kinds = tuple(query.aggregates[place] for place in places)
+    calls = tuple(query.aggregates[index] for index in indices)
     if degrees == (0,):
         partition = Partition.present(arguments[0], with_missing=with_missing)
-        return MomentSums(tuple(places), partition, kinds, (), (), with_missing=with_missing)
+        return MomentSums(tuple(indices), partition, calls, (), (), with_missing=with_missing)
     bounds = {argument: query.arguments[argument].bounds for argument in arguments}
     known = {argument: limits for argument, limits in bounds.items() if limits is not None}
     limits = tuple(known[argument] for argument in arguments)
-    if {kind.kind for kind in kinds} == {"sum"}:
+    if {call.kind for call in calls} == {"sum"}:
         return MomentSums(
-            tuple(places),
+            tuple(indices),
             Partition.signed(arguments[0], limits[0]),
-            kinds,
+            calls,
             limits,
             (),
             with_missing=False,
@@ -479,16 +493,16 @@ def _sums(
     if len(arguments) == 2 and arguments[0] == arguments[1]:
         raise InvalidInput("a value is correlated with itself", why="that is 1", fix="ask for its variance")
     partition = Partition.powers(dict(zip(arguments, degrees, strict=True)), known, with_missing=with_missing)
-    return MomentSums(tuple(places), partition, kinds, limits, degrees, with_missing=with_missing)
+    return MomentSums(tuple(indices), partition, calls, limits, degrees, with_missing=with_missing)
 
 
 def _check_bounds(query: Query) -> None:
-    for kind in query.aggregates:
-        if kind.kind in {"count", "units", "distinct"} or kind.per_group is not None:
+    for call in query.aggregates:
+        if call.kind in {"count", "units", "distinct"} or call.per_group is not None:
             continue
-        for place in kind.arguments:
-            if query.arguments[place].bounds is None:
-                name = query.arguments[place].name
+        for index in call.arguments:
+            if query.arguments[index].bounds is None:
+                name = query.arguments[index].name
                 raise InvalidInput(
                     f"{name} has no bounds",
                     why="one person could move a sum, a mean or a quantile by any amount",
@@ -497,41 +511,41 @@ def _check_bounds(query: Query) -> None:
                 )
 
 
-def _near(noisy: NDArray[np.int64], end: int, noise: Noise, confidence: Number) -> NDArray[np.bool_]:
+def _near_limit(noisy: NDArray[np.int64], end: int, noise: Noise, confidence: Number) -> NDArray[np.bool_]:
     """Groups with an integer that is no further below an end than noise goes."""
-    edge = end * (1 - 2.0**-40) - width_of(np.ones(1), noise, confidence)
+    edge = end * (1 - 2.0**-40) - linear_half_width(np.ones(1), noise, confidence)
     return np.asarray((np.abs(noisy) >= edge).any(axis=1))
 
 
-def _rounding(steps: Fraction, measured: BoundedAggregate) -> float:
+def _fixed_point_error(steps: Fraction, bounded: BoundedAggregate) -> float:
     """How far a sum is off where each row's part is by so many fine steps, and the sum by half of its own."""
-    return float(steps * _MOST_ROWS / (1 << FINE_BITS) / measured.step) + _cut(measured) + 0.5
+    return float(steps * _MAX_ROWS / (1 << FINE_BITS) / bounded.step) + _weight_error(bounded) + 0.5
 
 
-def _cut(measured: BoundedAggregate) -> float:
+def _weight_error(bounded: BoundedAggregate) -> float:
     """How far a sum is off where of weights less than a step each is cut."""
-    if not measured.is_weighed:
+    if not bounded.is_weighted:
         return 0.0
-    return float(Fraction(_MOST_WEIGHED, 1 << WEIGHT_BITS) / measured.step)
+    return float(Fraction(_MAX_WEIGHTED_ROWS, 1 << WEIGHT_BITS) / bounded.step)
 
 
-def _stretch(bounds: Bounds) -> Fraction:
+def _bounds_error_factor(bounds: Bounds) -> Fraction:
     """By how much values are further off between bounds that are no doubles, and close beside their size."""
     if all(Fraction(float(end)) == end for end in bounds):
         return Fraction(1)
-    return max(Fraction(1), _largest(bounds) / (bounds[1] - bounds[0]) / 8)
+    return max(Fraction(1), _max_magnitude(bounds) / (bounds[1] - bounds[0]) / 8)
 
 
-def _scaled(found: Estimate, span: float, start: float = 0.0) -> Estimate:
+def _rescale(found: Estimate, span: float, start: float = 0.0) -> Estimate:
     """From shares of the bounds' range; the ends are moved outward by what doubles lose."""
     value, low, high = (start + span * part for part in (found.value, found.low, found.high))
-    lost = [_LOST * (abs(start) + abs(span * part)) for part in (found.low, found.high)]
+    lost = [_FLOAT_ERROR * (abs(start) + abs(span * part)) for part in (found.low, found.high)]
     return Estimate(value, low - lost[0], high + lost[1])
 
 
-def _largest(bounds: Bounds) -> Fraction:
+def _max_magnitude(bounds: Bounds) -> Fraction:
     return max(abs(bounds[0]), abs(bounds[1]))
 
 
-def _short(width: float) -> str:
+def _format_width(width: float) -> str:
     return f"{width:,.0f}" if width >= 1000 else f"{width:.3g}"

@@ -159,8 +159,8 @@ class _Reader:
             having=lifted,
             order=tuple(ordered),
             limit=limit,
-            most=self._found.most,
-            kept=self._kept,
+            max_rows_per_unit=self._found.most,
+            rows_kept_for_join=self._kept,
             # A choice needs to know among what it chooses; else keys are selected first, and ordered after.
             is_top=is_top and all(key.values is not None for key in keys),
         )

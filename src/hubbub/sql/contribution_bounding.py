@@ -29,13 +29,13 @@ from hubbub.sql.scalar_functions import exact_sum, step_bits
 from hubbub.sql.value_encoding import WEIGHT_BITS, Partition, clamped, is_finite
 from hubbub.unit import Neighbours
 
-__all__ = ["LEAST_POWER", "MAGNITUDES", "ContributionBounding"]
+__all__ = ["MAGNITUDES", "MIN_POWER", "ContributionBounding"]
 
-_COUNT_BITS, _MOST_COUNT_BITS = 16, 32
+_COUNT_BITS, _MAX_COUNT_BITS = 16, 32
 """Counts are released in steps of 2^-16 of a row; where a unit touches many, in finer ones, up to 2^-32."""
 _BIN_BITS = 30
 """Bins, which are many, are released as they are added up: a row that counts whole counts 2^30 in them."""
-LEAST_POWER, _POWERS = -32, 96
+MIN_POWER, _POWERS = -32, 96
 MAGNITUDES = 2 * _POWERS + 1
 """Bins by sign and power of two, from 2^-32 to 2^64, with one in the middle for what is closer to zero."""
 _GIVEN, _ROWS = "_given", "_rows"
@@ -50,7 +50,7 @@ class ContributionBounding:
     """How the rows of a query are weighed or chosen, for limits that are known."""
 
     query: Query
-    limits: ContributionBounds
+    bounds: ContributionBounds
     neighbours: Neighbours
 
     # Sums over rows
@@ -68,7 +68,7 @@ class ContributionBounding:
             totals = [f"SUM(CAST(w * p{place} AS HUGEINT))" for place in range(len(parts))]
         else:
             weighed = self._weighed_rows(partition) if self._keeps_all else self._weighed_kept(partition)
-            totals = partition.totals(is_weighed=self.query.is_keyed)
+            totals = partition.totals(is_weighted=self.query.is_keyed)
         if not self.query.is_keyed and partition == _WHOLE:
             weighed, totals = f"WITH _weighed AS (SELECT * FROM _rows{self._where()})", ["COUNT(*)"]
         named = {f"m{place}": _clamped(total, spare) for place, total in enumerate(totals)}
@@ -90,7 +90,7 @@ class ContributionBounding:
             self._rule,
             self._key_sets,
             counts_units="u" in named,
-            is_weighed=self.query.is_keyed,
+            is_weighted=self.query.is_keyed,
         )
 
     def _released(self, partition: Partition, cells: int) -> tuple[int, int]:
@@ -176,7 +176,7 @@ class ContributionBounding:
         """`_weighed`: the rows of a table, each with the share w of its unit's limit."""
         # Joining all units is faster than joining only those above the limit.
         units = f"SELECT {UNIT}, {_share('COUNT(*)', self._rows, bits)} AS w FROM {table} GROUP BY {UNIT}"
-        if self._keeps_all and self.query.keys and self.limits.groups is not None:
+        if self._keeps_all and self.query.keys and self.bounds.groups is not None:
             by = ", ".join([UNIT, *self._key_names])
             pairs = f"SELECT {by}, COUNT(*) AS c FROM {table} GROUP BY {by}"
             rows = _share("CAST(SUM(c) AS BIGINT)", self._rows, bits)
@@ -241,23 +241,23 @@ class ContributionBounding:
     @property
     def _is_by_group(self) -> bool:
         """Whether groups, and rows in each group, are limited; or else all rows of a unit together."""
-        if not self.query.keys or not self.query.is_keyed or self.limits.rows_per_group is None:
+        if not self.query.keys or not self.query.is_keyed or self.bounds.rows_per_group is None:
             return False
-        return self.limits.groups is not None or not self.query.is_public
+        return self.bounds.groups is not None or not self.query.is_public
 
     @property
     def _rows(self) -> int:
-        return self.limits.rows or 1
+        return self.bounds.rows or 1
 
     @property
     def _rows_per_group(self) -> int:
-        return self.limits.rows_per_group or self.limits.rows or 1
+        return self.bounds.rows_per_group or self.bounds.rows or 1
 
     @property
     def _groups(self) -> int:
         """In how many groups a unit counts whole, or how many keys it keeps."""
-        if self.limits.groups is not None:
-            return self.limits.groups
+        if self.bounds.groups is not None:
+            return self.bounds.groups
         return min(self._rows, self.query.cells) if self.query.is_public else self._rows
 
     @property
@@ -291,7 +291,7 @@ class ContributionBounding:
         one = Fraction(1 << bits)
         moved = _between(self.neighbours, one * groups, one**2 * groups, one)
         moved = _rounded(moved, self._touched, spare)
-        return BoundedAggregate(sql, 1, moved, 1 / one, "Units", self._key_sets, is_weighed=True)
+        return BoundedAggregate(sql, 1, moved, 1 / one, "Units", self._key_sets, is_weighted=True)
 
     def candidates(self) -> BoundedAggregate:
         """For every key how many units keep it, each at most so many keys; the keys are not public."""
@@ -330,7 +330,7 @@ class ContributionBounding:
         names = [f"m{place}" for place in range(len(partition.parts))]
         listed = [
             f"{_clamped(total, spare)} AS m{place}"
-            for place, total in enumerate(partition.totals(is_weighed=True))
+            for place, total in enumerate(partition.totals(is_weighted=True))
         ]
         if not self.query.is_public:
             names.append("u")
@@ -356,7 +356,7 @@ class ContributionBounding:
         moved = _rounded(moved, size * self._touched, spare)
         step = Fraction(1, 1 << bits)
         return BoundedAggregate(
-            sql, size, moved, step, because, self._key_sets, counts_units="u" in names, is_weighed=True
+            sql, size, moved, step, because, self._key_sets, counts_units="u" in names, is_weighted=True
         )
 
     def sizes(self, bins: Sequence[int]) -> BoundedAggregate:
@@ -412,7 +412,7 @@ class ContributionBounding:
             tests.append(
                 f"MAX(c) > {self._rows_per_group}" if self._is_by_group else f"SUM(c) > {self._rows}"
             )
-        is_told = self.limits.groups is not None
+        is_told = self.bounds.groups is not None
         if self.query.keys and kinds and (is_told or self._is_by_group or not self._keeps_all or not tests):
             tests.append(f"COUNT(*) > {self._groups}")
         return tests
@@ -420,7 +420,7 @@ class ContributionBounding:
     def magnitudes(self, place: int) -> BoundedAggregate:
         """The weighted number of values of each sign and power of two, over all groups together."""
         x = f"x{place}"
-        ends = [format_double(2.0 ** (LEAST_POWER + place)) for place in range(_POWERS)]
+        ends = [format_double(2.0 ** (MIN_POWER + place)) for place in range(_POWERS)]
         far = f"SELECT {x} AS x, {_place(f'ABS({x}) <', ends)} AS far, w FROM _weighed WHERE {is_finite(x)}"
         inner = f"SELECT CASE WHEN x > 0 THEN far ELSE -far END + {_POWERS} AS b, w FROM ({far}) AS _far"
         sql = self._with(
@@ -587,7 +587,7 @@ def _count_bits(cells: int) -> tuple[int, int]:
 
     So many that what rounding adds to the noise, a step in each cell, is next to nothing.
     """
-    bits = min(_COUNT_BITS + (cells - 1).bit_length(), _MOST_COUNT_BITS)
+    bits = min(_COUNT_BITS + (cells - 1).bit_length(), _MAX_COUNT_BITS)
     return bits, WEIGHT_BITS - bits
 
 

@@ -21,7 +21,7 @@ from hubbub.sql.plan import Plan
 __all__ = ["fingerprint"]
 
 _KIND = "question/1"
-_PUBLIC = ("unit", "epsilon", "delta", "limits", "is_gaussian", "confidence", "reports")
+_PUBLIC = ("unit", "epsilon", "delta", "contribution_bounds", "is_gaussian", "confidence")
 
 
 def fingerprint(plan: Plan, origin: Any = None) -> str:
@@ -32,6 +32,7 @@ def fingerprint(plan: Plan, origin: Any = None) -> str:
         if part.name != "text"
     }
     rest = {name: _plain(getattr(plan, name)) for name in _PUBLIC}
+    rest["reports_bounding"] = plan.bounded.reports_bounding
     return _digest([_KIND, query, rest, origin])
 
 

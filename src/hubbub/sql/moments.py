@@ -19,7 +19,7 @@ from hubbub.mechanisms import Gaussian, Laplace
 from hubbub.mechanisms.interval_widths import combination_width, ratio_interval, sum_width, width_from_norms
 from hubbub.numbers import Number, parse_rational
 
-__all__ = ["Estimate", "Floats", "Moments", "Noise", "combined", "ratio", "width_of"]
+__all__ = ["Estimate", "Floats", "Moments", "Noise", "combined", "linear_half_width", "ratio"]
 
 Noise = Laplace | Gaussian
 Floats = NDArray[np.float64]
@@ -51,23 +51,25 @@ def combined(
     """
     value = noisy @ weights
     # Doubles are rounded, too.
-    width = width_of(weights, noise, confidence) + off + _ROUNDING * (np.abs(noisy) @ np.abs(weights))
+    width = (
+        linear_half_width(weights, noise, confidence) + off + _ROUNDING * (np.abs(noisy) @ np.abs(weights))
+    )
     return Estimate(value, value - width, value + width)
 
 
-def width_of(weights: Floats, noise: Noise, confidence: Number) -> float:
+def linear_half_width(weights: Floats, noise: Noise, confidence: Number) -> float:
     """How far Σ weight·answer is off at most.
 
     Guarantee: with at least this confidence. For few integers it is the least whole width, and never none.
     Proof: docs/proofs/intervals.md, "Moments"
     """
-    return _width_of(
+    return _linear_half_width(
         tuple(np.abs(weights[weights != 0]).tolist()), noise, parse_rational(confidence, "confidence")
     )
 
 
 @lru_cache(maxsize=1024)
-def _width_of(weights: tuple[float, ...], noise: Noise, confidence: Fraction) -> float:
+def _linear_half_width(weights: tuple[float, ...], noise: Noise, confidence: Fraction) -> float:
     wide = float(combination_width(noise, weights, confidence))
     # Wide noise is as good as continuous.
     if len(set(weights)) == 1 and len(weights) <= _FEW and noise.scale < 1000:

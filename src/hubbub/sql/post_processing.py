@@ -31,7 +31,7 @@ from hubbub.sql.moments import Estimate, Floats
 from hubbub.sql.query import Order, Output, Query
 from hubbub.sql.scalar_types import moment_of, name_of, only
 
-__all__ = ["Shown", "check_outputs", "shown"]
+__all__ = ["PostProcessing", "ResultColumn", "compile_outputs"]
 
 _MOST_DIGITS = 15
 _MOST_LEVELS = 100
@@ -39,15 +39,15 @@ _MOST_LEVELS = 100
 _FACTORS = 2.0**-200, 2.0**200
 """Weights of a sum of aggregates that is read as one: others are computed step by step."""
 
-Given = Callable[[int, Fraction], Estimate]
-"""The estimate of an aggregate, at a confidence."""
-Quotient = Callable[[Affine, Affine, Fraction], Estimate | None]
-"""The estimate of one weighted sum of aggregates over another; None if they were not measured together."""
+Estimator = Callable[[int, Fraction], Estimate]
+"""Estimates the aggregate call with an index, at a confidence."""
+RatioEstimator = Callable[[Affine, Affine, Fraction], Estimate | None]
+"""Estimates one affine form of aggregates over another; None if they are not of one noisy vector."""
 
 
 @dataclass(frozen=True)
-class Shown:
-    """A column of the answer: keys, or values with their interval. A number that is NULL is NaN here."""
+class ResultColumn:
+    """A column of a result: group keys, or values with their intervals. A number that is NULL is NaN here."""
 
     name: str
     values: NDArray[Any]
@@ -64,7 +64,7 @@ class _Context:
     groups: Sequence[tuple[Key, ...]]
     keys: Callable[[int], IntervalValue]
     """The keys of a place, read once."""
-    given: Given
+    estimate: Estimator
     confidence: Fraction
 
 
@@ -79,60 +79,86 @@ class _Typed:
     """What it says, where it is a text that is written out: it may be read as a date."""
 
 
-def check_outputs(query: Query) -> None:
-    """Refuse, before anything is charged, what could not be computed afterwards.
+@dataclass(frozen=True)
+class _TypedOutput:
+    """An output, typed."""
 
-    Guarantee: of a query that passes, `shown` raises nothing, whatever its groups and estimates are.
+    output: Output
+    typed: _Typed
+    calls: int
+    """Number of different aggregate calls in it."""
+    ratio: tuple[Affine, Affine] | None
+    """The output as one affine form of several aggregates over another, if it is such."""
+
+
+@dataclass(frozen=True)
+class PostProcessing:
+    """A query's outputs, HAVING and ORDER BY over what was released. They cost nothing."""
+
+    outputs: tuple[_TypedOutput, ...]
+    having: _Typed | None
+    order: tuple[tuple[Order, _Typed], ...]
+    limit: int | None
+    kinds: tuple[Kind, ...]
+    """The kinds of the group keys."""
+
+    def evaluate(
+        self,
+        groups: Sequence[tuple[Key, ...]],
+        estimate: Estimator,
+        confidence: Fraction,
+        estimate_ratio: RatioEstimator = lambda _top, _bottom, _confidence: None,
+    ) -> list[ResultColumn]:
+        """The columns of the result, filtered, ordered and limited as the query says. It raises nothing.
+
+        Guarantee: each interval holds the same expression of the exact aggregates, with at least this
+            confidence.
+        Assumes: `estimate` is what `Moments`, `combined` and `Tree` say of these groups.
+        Proof: docs/proofs/intervals.md, "Outputs"
+        """
+
+        @cache
+        def keys(index: int) -> IntervalValue:
+            return IntervalValue.of([group[index] for group in groups], self.kinds[index])
+
+        context = _Context(groups, keys, estimate, confidence)
+        with np.errstate(all="ignore"):
+            columns = [_column(output, self.kinds, context, estimate_ratio) for output in self.outputs]
+            keep = np.arange(len(groups))
+            if self.having is not None:
+                keep = np.flatnonzero(self.having.compute(context).is_true)
+            for order, typed in reversed(self.order):
+                keep = keep[_ranks(typed.compute(context), order, keep)]
+        if self.limit is not None:
+            keep = keep[: self.limit]
+        return [
+            replace(
+                column,
+                values=column.values[keep],
+                low=None if column.low is None else column.low[keep],
+                high=None if column.high is None else column.high[keep],
+            )
+            for column in columns
+        ]
+
+
+def compile_outputs(query: Query) -> PostProcessing:
+    """Type the outputs of a query, and refuse before anything is charged what has no type.
+
+    Guarantee: `evaluate` raises nothing, whatever the groups and the estimates are.
     Proof: docs/proofs/intervals.md, "Outputs"
     """
-    for sql in [*(output.sql for output in query.outputs), *(order.sql for order in query.order)]:
-        _typed(sql, _kinds(query))
-    if query.having is not None:
-        _condition(query.having, _kinds(query))
+    kinds = tuple(key.kind for key in query.keys)
+    outputs = tuple(_typed_output(output, kinds) for output in query.outputs)
+    order = tuple((each, _typed(each.sql, kinds)) for each in query.order)
+    having = None if query.having is None else _condition(query.having, kinds)
+    return PostProcessing(outputs, having, order, query.limit, kinds)
 
 
-def _kinds(query: Query) -> tuple[Kind, ...]:
-    return tuple(key.kind for key in query.keys)
-
-
-def shown(
-    query: Query,
-    groups: Sequence[tuple[Key, ...]],
-    given: Given,
-    confidence: Fraction,
-    quotient: Quotient = lambda _top, _bottom, _confidence: None,
-) -> list[Shown]:
-    """The columns of the answer, filtered, ordered and cut as the query says.
-
-    Guarantee: each interval holds the same expression of the exact aggregates, with at least this confidence.
-    Assumes: `given` is what `Moments`, `combined` and `Tree` say of these groups.
-    Proof: docs/proofs/intervals.md, "Outputs"
-    """
-    kinds = _kinds(query)
-
-    @cache
-    def keys(place: int) -> IntervalValue:
-        return IntervalValue.of([group[place] for group in groups], kinds[place])
-
-    context = _Context(groups, keys, given, confidence)
-    with np.errstate(all="ignore"):
-        columns = [_column(output, kinds, context, quotient) for output in query.outputs]
-        keep = np.arange(len(groups))
-        if query.having is not None:
-            keep = np.flatnonzero(_condition(query.having, kinds).compute(context).is_true)
-        for order in reversed(query.order):
-            keep = keep[_ranks(_typed(order.sql, kinds).compute(context), order, keep)]
-    if query.limit is not None:
-        keep = keep[: query.limit]
-    return [
-        replace(
-            column,
-            values=column.values[keep],
-            low=None if column.low is None else column.low[keep],
-            high=None if column.high is None else column.high[keep],
-        )
-        for column in columns
-    ]
+def _typed_output(output: Output, kinds: Sequence[Kind]) -> _TypedOutput:
+    calls = {column.name for column in output.sql.find_all(exp.Column) if column.name[:1] == "a"}
+    typed = _typed(output.sql, kinds)
+    return _TypedOutput(output, typed, len(calls), _forms(output.sql) if len(calls) > 1 else None)
 
 
 def _ranks(span: IntervalValue, order: Order, keep: NDArray[np.intp]) -> NDArray[np.intp]:
@@ -144,31 +170,31 @@ def _ranks(span: IntervalValue, order: Order, keep: NDArray[np.intp]) -> NDArray
     )
 
 
-def _column(output: Output, kinds: Sequence[Kind], context: _Context, quotient: Quotient) -> Shown:
+def _column(
+    each: _TypedOutput, kinds: Sequence[Kind], context: _Context, estimate_ratio: RatioEstimator
+) -> ResultColumn:
+    output, typed = each.output, each.typed
     if output.key is not None:
         keys = _objects([group[output.key] for group in context.groups])
-        return Shown(output.name, keys, kind=kinds[output.key])
-    used = {column.name for column in output.sql.find_all(exp.Column) if column.name[:1] == "a"}
+        return ResultColumn(output.name, keys, kind=kinds[output.key])
     found = None
-    if len(used) > 1:
-        forms = _forms(output.sql)
-        together = None if forms is None else quotient(*forms, context.confidence)
-        found = None if together is None else IntervalValue.estimated(together)
-    typed = _typed(output.sql, kinds)
+    if each.ratio is not None:
+        ratio = estimate_ratio(*each.ratio, context.confidence)
+        found = None if ratio is None else IntervalValue.estimated(ratio)
     if found is None:
-        each = 1 - (1 - context.confidence) / max(1, len(used))
-        found = typed.compute(replace(context, confidence=each))
+        confidence = 1 - (1 - context.confidence) / max(1, each.calls)
+        found = typed.compute(replace(context, confidence=confidence))
     if typed.kind not in {Kind.NUMBER, None}:
         values = found.value.astype(object)
         values[found.missing] = None
-        return Shown(output.name, values if found.missing.any() else found.value, kind=typed.kind)
+        return ResultColumn(output.name, values if found.missing.any() else found.value, kind=typed.kind)
     value = np.where(found.missing, np.nan, found.value)
     if not found.is_released:
-        return Shown(output.name, value, kind=Kind.NUMBER)
+        return ResultColumn(output.name, value, kind=Kind.NUMBER)
     # Where there is no value there is nothing to enclose it.
     nowhere = found.missing | ~found.may_be
     low, high = np.where(nowhere, -np.inf, found.low), np.where(nowhere, np.inf, found.high)
-    return Shown(output.name, value, low, high, Kind.NUMBER)
+    return ResultColumn(output.name, value, low, high, Kind.NUMBER)
 
 
 def _forms(node: exp.Expr) -> tuple[Affine, Affine] | None:
@@ -322,7 +348,7 @@ def _reference(node: exp.Expr, _typer: Typer, kinds: Sequence[Kind]) -> _Typed:
     if letter == "k":
         return _Typed(kinds[place], lambda context: context.keys(place))
     return _Typed(
-        Kind.NUMBER, lambda context: IntervalValue.estimated(context.given(place, context.confidence))
+        Kind.NUMBER, lambda context: IntervalValue.estimated(context.estimate(place, context.confidence))
     )
 
 

@@ -67,14 +67,14 @@ class BoundedAggregate:
     sensitivity: Sensitivity
     step: Fraction
     """What one step is worth, in rows or units."""
-    because: str
+    rule: str
     """The rule, as a section of the proof page."""
     key_sets: Mapping[str, Sequence[Key]] = field(default_factory=dict)
     bins: int = 1
     """For a histogram of values: how many bins a group has; the column `b` says which."""
     counts_units: bool = False
     """Whether a column `u` says how many units keep the group, as `candidates` would: keys are not public."""
-    is_weighed: bool = False
+    is_weighted: bool = False
     """Whether units above a limit count less: of each of their rows, then, up to 2^-39 is cut."""
 
 
@@ -176,9 +176,9 @@ class Query:
     having: exp.Expr | None = None
     order: tuple[Order, ...] = ()
     limit: int | None = None
-    most: int | None = None
+    max_rows_per_unit: int | None = None
     """How many rows a unit has at most, where the query itself sees to that."""
-    kept: int | None = None
+    rows_kept_for_join: int | None = None
     """How many rows of a unit each side of a join of protected tables keeps; None where none are joined."""
     is_top: bool = False
     """Whether only the keys of the largest counts are asked for: a private selection."""

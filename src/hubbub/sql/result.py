@@ -23,7 +23,7 @@ from hubbub.engines.total_functions import SQL_TYPES
 from hubbub.errors import InvalidInput
 from hubbub.escaping import escape
 from hubbub.output_files import write_output
-from hubbub.sql.post_processing import Shown
+from hubbub.sql.post_processing import ResultColumn
 
 __all__ = ["Result", "cells"]
 
@@ -37,14 +37,15 @@ _ENDINGS = (".parquet", ".pq", ".csv", ".json", ".svg", ".txt")
 class Result:
     """A table of answers.
 
-    >>> answers = Result((Shown("n", np.array([5.0]), np.array([2.0]), np.array([8.0])),), {"epsilon": "1"})
-    >>> answers.to_dict()
+    >>> column = ResultColumn("n", np.array([5.0]), np.array([2.0]), np.array([8.0]))
+    >>> result = Result((column,), {"epsilon": "1"})
+    >>> result.to_dict()
     {'n': [5.0], 'n_low': [2.0], 'n_high': [8.0]}
-    >>> Result.from_json(answers.to_json()).to_dict() == answers.to_dict()
+    >>> Result.from_json(result.to_json()).to_dict() == result.to_dict()
     True
     """
 
-    columns: tuple[Shown, ...]
+    columns: tuple[ResultColumn, ...]
     facts: Mapping[str, Any]
     """What was protected, how, and at what cost."""
 
@@ -217,7 +218,7 @@ class Result:
         return bars(self, column)
 
 
-def _arrays(columns: Sequence[Shown]) -> dict[str, NDArray[Any]] | None:
+def _arrays(columns: Sequence[ResultColumn]) -> dict[str, NDArray[Any]] | None:
     """The columns as arrays, if all are numbers or texts and none is missing: faster than lists."""
     out: dict[str, NDArray[Any]] = {}
     for column in columns:
@@ -245,7 +246,7 @@ def _whole(value: Any) -> Any:
     return int(value) if is_whole else value
 
 
-def _kinds(columns: Sequence[Shown]) -> dict[str, Kind | None]:
+def _kinds(columns: Sequence[ResultColumn]) -> dict[str, Kind | None]:
     """As they were planned, of all columns that are shown."""
     out: dict[str, Kind | None] = {}
     for column in columns:
@@ -267,7 +268,7 @@ def _cells(answers: Result) -> list[list[str]]:
     return [[_cell(column, place) for column in answers.columns] for place in range(len(answers))]
 
 
-def _cell(column: Shown, place: int) -> str:
+def _cell(column: ResultColumn, place: int) -> str:
     value = column.values[place]
     if _plain(value) is None:
         return "NULL"
@@ -310,7 +311,7 @@ def _plain(value: Any) -> Any:
     return None if isinstance(plain, float) and math.isnan(plain) else plain
 
 
-def _stored_column(column: Shown) -> dict[str, Any]:
+def _stored_column(column: ResultColumn) -> dict[str, Any]:
     is_key = column.low is None and column.kind is not None
     return {
         "name": column.name,
@@ -347,7 +348,7 @@ def _restored(value: Any) -> Any:
     return value
 
 
-def _read_column(stored: Mapping[str, Any]) -> Shown:
+def _read_column(stored: Mapping[str, Any]) -> ResultColumn:
     kind = Kind(stored["kind"]) if "kind" in stored else None
     values = [_restored(value) for value in stored["values"]]
     if kind is Kind.NUMBER:
@@ -356,6 +357,6 @@ def _read_column(stored: Mapping[str, Any]) -> Shown:
     if low is None:
         out = np.empty(len(values), dtype=object)
         out[:] = values
-        return Shown(str(stored["name"]), out, kind=kind)
+        return ResultColumn(str(stored["name"]), out, kind=kind)
     ends = [np.array([_restored(value) for value in end], dtype=np.float64) for end in (low, high)]
-    return Shown(str(stored["name"]), np.array(values, dtype=np.float64), ends[0], ends[1], kind)
+    return ResultColumn(str(stored["name"]), np.array(values, dtype=np.float64), ends[0], ends[1], kind)

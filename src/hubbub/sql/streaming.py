@@ -21,10 +21,16 @@ from sqlglot import exp
 from hubbub.engines.engine import Engine
 from hubbub.errors import EngineFailed, Unsupported
 from hubbub.output_files import write_output
-from hubbub.sql.aggregates import Aggregate
-from hubbub.sql.executor import Integers, Released, columns_of, filled, noisy_of, places_of, prepared
-from hubbub.sql.moments import Noise
-from hubbub.sql.plan import Plan
+from hubbub.sql.executor import (
+    Integers,
+    ReleasedAggregate,
+    add_noise,
+    fill_table,
+    group_indices,
+    make_columns,
+    resolve_bounds,
+)
+from hubbub.sql.plan import NoisyAggregate, Plan
 from hubbub.sql.query import BoundedAggregate
 from hubbub.sql.result import Result, cells
 
@@ -38,27 +44,21 @@ _SMALL: dict[str, str | bool | int | float | list[str]] = {"memory_limit": "256M
 
 
 @dataclass(frozen=True)
-class _Kept:
-    """What one measure released: its noisy integers, group by group, in a file without a name."""
+class _SpooledAggregate:
+    """The noisy integers of an aggregate, group by group, in a file without a name."""
 
-    measure: Aggregate
-    measured: BoundedAggregate
-    noise: Noise
+    source: NoisyAggregate
     file: BinaryIO
-    busy: threading.Lock = field(default_factory=threading.Lock)
-    """A file has one place at which it is read."""
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    """A file has one position at which it is read."""
 
-    @property
-    def width(self) -> int:
-        return self.measure.released(self.measured)
-
-    def read(self, start: int, stop: int) -> Released:
-        """Of the groups from one place to another."""
-        with self.busy:
-            self.file.seek(8 * start * self.width)
-            held = self.file.read(8 * (stop - start) * self.width)
-        integers = np.frombuffer(held, np.int64).reshape(-1, self.width)
-        return Released(self.measure, self.measured, integers, self.noise)
+    def read(self, start: int, stop: int) -> ReleasedAggregate:
+        """The integers of the groups from `start` to before `stop`."""
+        size = self.source.vector_size
+        with self.lock:
+            self.file.seek(8 * start * size)
+            stored = self.file.read(8 * (stop - start) * size)
+        return ReleasedAggregate(self.source, np.frombuffer(stored, np.int64).reshape(-1, size))
 
 
 class Stream:
@@ -74,19 +74,19 @@ class Stream:
     100000
     """
 
-    def __init__(self, plan: Plan, kept: Sequence[_Kept], facts: dict[str, Any]) -> None:
+    def __init__(self, plan: Plan, spooled: Sequence[_SpooledAggregate], facts: dict[str, Any]) -> None:
         self._plan = plan
-        self._kept = kept
+        self._spooled = spooled
         self.facts = facts
         """What was protected, how, and at what cost."""
 
     def __iter__(self) -> Iterator[Result]:
         groups = self._plan.query.groups()
-        size = _size([each.width for each in self._kept])
+        size = _groups_per_batch([each.source.vector_size for each in self._spooled])
         for start in range(0, len(groups), size):
             listed = groups[start : start + size]
-            released = [each.read(start, start + len(listed)) for each in self._kept]
-            yield Result(tuple(columns_of(self._plan, listed, released, {})), self.facts)
+            released = [each.read(start, start + len(listed)) for each in self._spooled]
+            yield Result(tuple(make_columns(self._plan, listed, released, {})), self.facts)
 
     def write(self, path: str | Path) -> None:
         """Write a Parquet or a CSV file, as its name ends; nothing is there until all of it is."""
@@ -141,36 +141,33 @@ def execute_stream(
     Proof: docs/proofs/bounding.md, "A plan"
     """
     check_streamable(plan)
-    plan, limits, above = prepared(plan, engine, progress)
-    weighing = plan.weighing(limits)
-    kept = []
+    plan, above = resolve_bounds(plan, engine, progress)
+    spooled = []
     with ExitStack() as files:
-        for measure in plan.measures:
+        for each in plan.aggregates:
             progress("counting")
-            measured = measure.measurement(weighing)
-            noise = plan.noise(measured.sensitivity)
-            each = _Kept(measure, measured, noise, files.enter_context(tempfile.TemporaryFile()))
-            with closing(_tables(plan, measured, engine, _size([each.width]))) as tables:
+            spool = _SpooledAggregate(each, files.enter_context(tempfile.TemporaryFile()))
+            size = _groups_per_batch([each.vector_size])
+            with closing(_tables(plan, each.bounded, engine, size)) as tables:
                 for table in tables:
-                    noisy = noisy_of(plan, measure, measured, table, noise, is_exact=False)
-                    each.file.write(noisy.tobytes())
-            kept.append(each)
-        stream = Stream(plan, kept, {**plan.label(limits, above), **charged})
+                    spool.file.write(add_noise(plan, each, table, is_exact=False).tobytes())
+            spooled.append(spool)
+        stream = Stream(plan, spooled, {**plan.label(above), **charged})
         weakref.finalize(stream, files.pop_all().close)
     return stream
 
 
-def _tables(plan: Plan, measured: BoundedAggregate, engine: Engine, size: int) -> Generator[Integers]:
+def _tables(plan: Plan, bounded: BoundedAggregate, engine: Engine, size: int) -> Generator[Integers]:
     """The engine's integers of so many groups at a time, all of them; zeros where a group has no rows."""
     keys = len(plan.query.keys)
-    by = [f"p{number}" for number in range(keys)] + (["b"] if measured.bins > 1 else [])
-    ordered = measured.sql.order_by(*(exp.column(name) for name in by)) if by else measured.sql
+    by = [f"p{number}" for number in range(keys)] + (["b"] if bounded.bins > 1 else [])
+    ordered = bounded.sql.order_by(*(exp.column(name) for name in by)) if by else bounded.sql
     cells, start, last = plan.query.cells, 0, -1
-    table = _nothing(measured, min(size, cells))
-    with closing(engine.execute_in_batches(ordered, measured.key_sets)) as pieces:
+    table = _zeros(bounded, min(size, cells))
+    with closing(engine.execute_in_batches(ordered, bounded.key_sets)) as pieces:
         for found in pieces:
-            places = places_of(measured, found, keys)
-            rows = places * measured.bins + (found["b"] if measured.bins > 1 else 0)
+            indices = group_indices(bounded, found, keys)
+            rows = indices * bounded.bins + (found["b"] if bounded.bins > 1 else 0)
             if np.any(np.diff(rows, prepend=last) <= 0):
                 raise EngineFailed(
                     "the engine gave its rows in another order than it was asked for, or one twice",
@@ -179,25 +176,25 @@ def _tables(plan: Plan, measured: BoundedAggregate, engine: Engine, size: int) -
                 )
             last = int(rows[-1]) if rows.size else last
             at = 0
-            while at < places.size:
-                while places[at] >= start + size:
+            while at < indices.size:
+                while indices[at] >= start + size:
                     yield table
                     start += size
-                    table = _nothing(measured, min(size, cells - start))
-                stop = int(np.searchsorted(places, start + size))
+                    table = _zeros(bounded, min(size, cells - start))
+                stop = int(np.searchsorted(indices, start + size))
                 part = {name: column[at:stop] for name, column in found.items()}
-                table += filled(measured, part, places[at:stop] - start, len(table) // measured.bins)
+                table += fill_table(bounded, part, indices[at:stop] - start, len(table) // bounded.bins)
                 at = stop
     while start < cells:
         yield table
         start += size
-        table = _nothing(measured, min(size, cells - start))
+        table = _zeros(bounded, min(size, cells - start))
 
 
-def _nothing(measured: BoundedAggregate, groups: int) -> Integers:
-    return np.zeros((max(0, groups) * measured.bins, measured.columns), np.int64)
+def _zeros(bounded: BoundedAggregate, groups: int) -> Integers:
+    return np.zeros((max(0, groups) * bounded.bins, bounded.columns), np.int64)
 
 
-def _size(widths: Sequence[int]) -> int:
-    """How many groups a piece has."""
-    return max(1, min(_GROUPS, _INTEGERS // max(widths, default=1)))
+def _groups_per_batch(sizes: Sequence[int]) -> int:
+    """Number of groups in a batch, from the integers that each group has."""
+    return max(1, min(_GROUPS, _INTEGERS // max(sizes, default=1)))

@@ -128,15 +128,15 @@ class Partition:
             rows = f"SELECT *, {layer} FROM ({rows}) AS _layer"
         return f"SELECT {', '.join([*by, *self.columns]) or '1 AS one'} FROM ({rows}) AS _layer"
 
-    def totals(self, *, is_weighed: bool) -> list[str]:
+    def totals(self, *, is_weighted: bool) -> list[str]:
         """The sum of each part over rows that weigh w; or that all count whole, if they are not weighed."""
         if not self.cells:
-            if self.spare and is_weighed:
+            if self.spare and is_weighted:
                 return [_weighed(part) for part in self.parts]
             return ["SUM(w)" if part == "1" else f"SUM(w * ({part}))" for part in self.parts]
         # One part follows from the others: a product for each row is what takes time.
         one = 1 << (self.bits + self.spare)
-        sums = [_weighed(cell) if is_weighed else f"SUM({cell})" for cell in self.cells]
+        sums = [_weighed(cell) if is_weighted else f"SUM({cell})" for cell in self.cells]
         known = f"{one} * CAST(SUM(CASE WHEN {self.missing} THEN 0 ELSE w END) AS HUGEINT)"
         sums[-1] = " - ".join([known, *sums[:-1]])
         if len(self.parts) > len(self.cells):

@@ -1,0 +1,187 @@
+"""A plan in words: its label, its expected errors, and how it protects."""
+
+import html
+import math
+from typing import TYPE_CHECKING, Any
+
+from hubbub.escaping import escape
+from hubbub.numbers import format_up
+from hubbub.sql.moments import Estimate
+
+if TYPE_CHECKING:
+    from hubbub.sql.plan import NoisyAggregate, Plan
+    from hubbub.sql.query import BoundedAggregate
+
+__all__ = ["explain_plan", "list_notes", "make_label", "render_html", "render_plan", "summarize_plan"]
+
+_PROOFS = "docs/proofs/bounding.md"
+
+
+def summarize_plan(plan: "Plan") -> str:
+    """One line: the price, the unit and the expected errors."""
+    errors = "; ".join(f"{output.name} {error}" for output, error in plan.errors)
+    return escape(f"Plan(ε = {_price(plan)} for {plan.unit}{'; ' if errors else ''}{errors})")
+
+
+def render_plan(plan: "Plan") -> str:
+    """The price, the expected errors and the notes, a line each."""
+    lines = [f"ε = {_price(plan)} for {plan.unit}; nothing spent yet"]
+    lines += [f"  {output.name}: {error} ({_percent(plan)})" for output, error in plan.errors]
+    return "\n".join(map(escape, [*lines, *list_notes(plan)]))
+
+
+def render_html(plan: "Plan") -> str:
+    """The same, for a notebook."""
+    head = f"ε = {_price(plan)} for {plan.unit}; nothing spent yet"
+    rows = "".join(
+        f"<tr><td>{_cell(output.name)}</td><td>{_cell(error)}</td></tr>" for output, error in plan.errors
+    )
+    notes = "".join(f"<li>{_cell(note.strip())}</li>" for note in list_notes(plan))
+    return (
+        f"<p>{_cell(head)}</p><table><thead><tr><th>output</th><th>error ({_percent(plan)})</th></tr></thead>"
+        f"<tbody>{rows}</tbody></table><ul>{notes}</ul>"
+    )
+
+
+def list_notes(plan: "Plan") -> list[str]:
+    """What else a reader should know, a line each."""
+    query, split = plan.query, plan.split
+    notes = [f"  {note}" for note in query.notes]
+    if query.rows_kept_for_join is not None:
+        notes.append(
+            f"  before tables are joined a unit keeps at most {query.rows_kept_for_join:,} rows of each"
+        )
+    if split.rows:
+        notes.append(f"  {format_up(split.rows)} of ε finds how many rows a unit may count")
+    if split.bounds:
+        names = ", ".join(query.arguments[index].name for index in plan.bounded.estimated_arguments)
+        notes.append(
+            f"  {format_up(split.bounds)} of ε finds the bounds of {names}; errors are said "
+            "for a range of 1, and grow with it"
+        )
+    if plan.report_noise is not None:
+        notes.append(
+            f"  {format_up(split.report)} of ε measures the share of units above a limit: "
+            f"± {plan.report_noise.error(plan.confidence):,.3g}/n or less, with n units"
+        )
+    if plan.selecting is not None:
+        notes.append(_describe_threshold(plan, plan.selecting))
+    elif plan.partition_selection is not None:
+        least = plan.partition_selection.min_units(plan.confidence)
+        notes.append(
+            f"  {format_up(split.keys)} of ε selects the keys: one that {least} units have "
+            f"is shown with {_percent(plan)}"
+        )
+    if plan.top_k is not None:
+        assert plan.bounded.top_scores is not None
+        regret = plan.top_k.error(plan.confidence, coordinates=max(1, query.cells))
+        below = float(regret * plan.bounded.top_scores.step)
+        notes.append(f"  each chosen group is at most {below:,.3g} below the best one left")
+    return notes
+
+
+def _describe_threshold(plan: "Plan", selecting: "NoisyAggregate") -> str:
+    histogram, step = plan.stability_histogram, selecting.bounded.step
+    assert histogram is not None
+    threshold = math.ceil(histogram.threshold * step)
+    least = math.ceil(histogram.min_count(plan.confidence) * step)
+    name = _output_names(plan, selecting)
+    return (
+        f"  a key is shown where {name}, with its noise, reaches {threshold}: one of {least} with "
+        f"{_percent(plan)}; just above, the interval of {name} is wider"
+    )
+
+
+def explain_plan(plan: "Plan") -> str:
+    """The plan with its sensitivities, mechanisms, SQL and proofs."""
+    lines = [""]
+    scores = plan.bounded.top_scores
+    rows: list[tuple[str, BoundedAggregate, object]] = [
+        (_output_names(plan, each), each.bounded, each.noise) for each in plan.aggregates
+    ]
+    if scores is not None:
+        rows.append(("the largest groups", scores, plan.top_k))
+    for (name, bounded, noise), statement in zip(rows, plan.statements, strict=True):
+        lines += [
+            f"{name}: {bounded.columns} integers a group, one step is {bounded.step} of a row or unit",
+            f"  one unit moves them by {bounded.sensitivity}",
+            f"  because: {bounded.rule} ({_PROOFS})",
+            f"  noise: {noise}",
+            f"  SQL: {statement}",
+        ]
+    above = plan.bounded.units_above_bounds
+    if above is not None:
+        lines += [
+            f"units above a limit, and others: one unit moves them by {above.sensitivity}",
+            f"  because: {above.rule} ({_PROOFS})",
+            f"  noise: {plan.report_noise}",
+            f"  SQL: {plan.compile(above.sql)}",
+        ]
+    if plan.bounded.selects_keys:
+        lines.append(f"keys: {plan.stability_histogram or plan.partition_selection} (docs/proofs/keys.md)")
+    return "\n".join([render_plan(plan), *map(escape, lines)])
+
+
+def make_label(plan: "Plan", above: Estimate | None = None) -> dict[str, Any]:
+    """The label of a plan, for programs and for people."""
+    bounded, query, bounds = plan.bounded, plan.query, plan.contribution_bounds
+    noises = sorted({type(each.noise).__name__ for each in plan.aggregates})
+    covers = "the exact answer of the bounded query"
+    return {
+        "query": query.text,
+        "unit": plan.unit.name,
+        "neighbours": plan.unit.neighbours.value,
+        "epsilon": str(plan.epsilon),
+        "delta": str(plan.delta),
+        "mechanism": ", ".join(noises) or "permute-and-flip",
+        "keys": _describe_keys(plan),
+        "rows per unit": bounds.rows if bounded.uses_rows else None,
+        "rows per unit found privately": bool(plan.split.rows),
+        "groups per unit": bounds.groups,
+        "rows per group": bounds.rows_per_group,
+        "bounds": {
+            argument.name: [str(end) for end in argument.bounds]
+            for argument in query.arguments
+            if argument.bounds is not None
+        },
+        "bounds found privately": [query.arguments[index].name for index in bounded.estimated_arguments],
+        "confidence": float(plan.confidence),
+        "interval covers": covers
+        if bounded.reports_bounding
+        else f"{covers}; what bounding changed is not measured",
+        **_label_above(above),
+        "notes": query.notes,
+    }
+
+
+def _describe_keys(plan: "Plan") -> str:
+    if not plan.bounded.selects_keys:
+        return "public"
+    return "selected privately" + (", by their own counts" if plan.selecting is not None else "")
+
+
+def _label_above(above: Estimate | None) -> dict[str, Any]:
+    """The share of units above a contribution bound."""
+    if above is None:
+        return {}
+    share, low, high = (float(part[0]) for part in (above.value, above.low, above.high))
+    text = f"{100 * share:.3g} % [{100 * low:.3g}, {100 * high:.3g}]"
+    return {"units above a limit": text, "share above a limit": {"value": share, "low": low, "high": high}}
+
+
+def _output_names(plan: "Plan", each: "NoisyAggregate") -> str:
+    names = [output.name for output in plan.query.outputs if output.aggregate in each.aggregate.indices]
+    return ", ".join(names) or "computed outputs"
+
+
+def _price(plan: "Plan") -> str:
+    epsilon = format_up(plan.epsilon)
+    return epsilon if plan.delta == 0 else f"{epsilon}, δ = {format_up(plan.delta)}"
+
+
+def _percent(plan: "Plan") -> str:
+    return f"{float(100 * plan.confidence):g} %"
+
+
+def _cell(text: str) -> str:
+    return html.escape(escape(text))
