@@ -61,11 +61,11 @@ def private(model: nn.Module, data: Labelled, steps: int) -> Iterator[int]:
         optimizer,
         data,
         loss=F.cross_entropy,
-        clip=0.1,
-        rate=RATE,
+        clipping_norm=0.1,
+        sampling_rate=RATE,
         steps=steps,
-        target=hb.Budget(EPSILON, DELTA),
-        lot=round(RATE * people),
+        budget=hb.Budget(EPSILON, DELTA),
+        lot_size=round(RATE * people),
         account=None,
     )
 

@@ -113,12 +113,12 @@ def learned(train: Labelled, epsilon: float, *, lot: int, people: int, epochs: i
         torch.optim.SGD(model.parameters(), lr=4.0, momentum=0.9),
         train,
         loss=F.cross_entropy,
-        clip=0.1,
-        rate=Fraction(lot, people),
+        clipping_norm=0.1,
+        sampling_rate=Fraction(lot, people),
         steps=epochs * people // lot,
-        target=hb.Budget(epsilon, DELTA),
-        lot=lot,
-        average=0.97,
+        budget=hb.Budget(epsilon, DELTA),
+        lot_size=lot,
+        ema_decay=0.97,
         account=None,
     )
     model.load_state_dict(trainer.run(progress=False).value)
@@ -220,14 +220,14 @@ def paper(train: Labelled, test: Labelled, epsilon: float, *, pca: float, steps:
         (shifted.flatten(0, 1), train[1].repeat_interleave(len(SHIFTS))),
         units=whose,
         unit="image",
-        per_unit=len(SHIFTS),
+        examples_per_unit=len(SHIFTS),
         loss=F.cross_entropy,
-        clip=CLIP,
-        rate=rate,
+        clipping_norm=CLIP,
+        sampling_rate=rate,
         steps=steps,
-        sigma=hb.calibrate(whole, epsilon, DELTA),
-        lot=LOT,
-        average=0.99,
+        noise_multiplier=hb.calibrate(whole, epsilon, DELTA),
+        lot_size=LOT,
+        ema_decay=0.99,
         account=None,
     )
     falling = torch.optim.lr_scheduler.LinearLR(optimizer, 1.0, LAST, steps)
@@ -235,7 +235,7 @@ def paper(train: Labelled, test: Labelled, epsilon: float, *, pca: float, steps:
         falling.step()
     model.load_state_dict(trainer.release().value)
     found = right(model, (projected(test[0], turned), test[1]))
-    spent, seconds = (price + trainer.loss).epsilon(DELTA), time.perf_counter() - start
+    spent, seconds = (price + trainer.privacy_loss).epsilon(DELTA), time.perf_counter() - start
     print(f"ε = {spent:.3f}, PCA included: {100 * found:.2f} % right of others, {seconds:.0f} s", flush=True)
     return found
 

@@ -168,7 +168,7 @@ def group_rows_by_unit(units: Any, examples: int) -> list[NDArray[np.int64]]:
     [[0, 3], [2]]
 
     Guarantee: a row's unit depends on its own identifier alone.
-    Proof: docs/proofs/dpsgd.md, "What is assumed"
+    Proof: docs/proofs/dpsgd.md, "Assumptions"
     """
     identifiers = elementwise_array(units)
     if identifiers.shape != (examples,):

@@ -9,8 +9,8 @@ from hubbub.training.per_example_gradients import LayerRules
 def looked_at_once(*args, **kwargs):
     """A46: examples are seen to stay apart before the first step, and never again."""
     trainer = make_private(*args, **kwargs)
-    if isinstance(trainer._way.way, LayerRules):
-        trainer._way.way.is_compared = False
+    if isinstance(trainer._method.method, LayerRules):
+        trainer._method.method.compares_traces = False
     return trainer
 
 
@@ -19,11 +19,11 @@ class resumed_by_the_file:  # noqa: N801 - named as the other mutants are
 
     @staticmethod
     def resume(trainer, path):
-        with mock.patch("hubbub.training.checkpoint.is_first", return_value=True):
+        with mock.patch("hubbub.training.checkpoint.claim_continuation", return_value=True):
             trainer.resume(path)
 
 
 def forked(trainer):
     """A41: a fork of a run goes on like the run."""
-    trainer._refuse_copies = lambda: None
+    trainer._refuse_forks = lambda: None
     return trainer

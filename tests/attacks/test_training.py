@@ -39,7 +39,13 @@ def _trainer(account=None):
     model = nn.Linear(4, 2)
     x, y = late.rows(40)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    settings = {"clip": 1.0, "rate": 0.5, "steps": 4, "sigma": 1.0, "lot": 20}
+    settings = {
+        "clipping_norm": 1.0,
+        "sampling_rate": 0.5,
+        "steps": 4,
+        "noise_multiplier": 1.0,
+        "lot_size": 20,
+    }
     return make_private(model, optimizer, (x, y), loss=F.cross_entropy, account=account, **settings)
 
 

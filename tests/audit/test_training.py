@@ -10,8 +10,9 @@ from torch.nn import functional as F
 
 from hubbub.accounting import PrivacyLoss
 from hubbub.audit import audit
-from hubbub.audit.training import _chance_of, epsilon_lower_bound
+from hubbub.audit.training import _tail_bound, epsilon_lower_bound
 from hubbub.errors import InvalidInput
+from hubbub.mechanisms import additive
 from hubbub.noise import rounded_gaussian
 from hubbub.training import clipping, make_private
 
@@ -19,18 +20,18 @@ DOUBT = 1e-10
 """How likely a false alarm is."""
 
 
-def trainer(rate=0.9, steps=2, sigma=20.0, width=60, lot=20):
+def trainer(sampling_rate=0.9, steps=2, noise_multiplier=20.0, width=60, lot_size=20):
     model = nn.Sequential(nn.Linear(width, width), nn.Tanh(), nn.Linear(width, 2))
     return make_private(
         model,
         torch.optim.SGD(model.parameters(), lr=0.01),
         (torch.randn(2, width), torch.randint(0, 2, (2,))),
         loss=F.cross_entropy,
-        clip=1.0,
-        rate=rate,
+        clipping_norm=1.0,
+        sampling_rate=sampling_rate,
         steps=steps,
-        sigma=sigma,
-        lot=lot,
+        noise_multiplier=noise_multiplier,
+        lot_size=lot_size,
         account=None,
         allow_large_epsilon=True,
     )
@@ -42,15 +43,15 @@ def found(of, canaries=1500):
 
 def test_a_correct_trainer_is_not_caught():
     result = found(trainer())
-    assert result.lower <= result.upper
-    assert not result.caught
+    assert result.epsilon_lower <= result.epsilon_upper
+    assert not result.violates_bound
     assert "at most" in str(result)
 
 
 def test_an_audit_sees_what_little_noise_leaves():
     """Hardly any noise: ε is large, and the audit says so without passing it."""
-    result = found(trainer(sigma=0.3))
-    assert 1 < result.lower < result.upper
+    result = found(trainer(noise_multiplier=0.3))
+    assert 1 < result.epsilon_lower < result.epsilon_upper
 
 
 def test_no_noise_on_one_layer_is_caught(monkeypatch):
@@ -59,28 +60,28 @@ def test_no_noise_on_one_layer_is_caught(monkeypatch):
         drawn[: 60 * 60 + 60] = 0  # the first layer
         return drawn
 
-    monkeypatch.setattr(clipping, "rounded_gaussian", noise)
-    assert found(trainer()).caught
+    monkeypatch.setattr(additive, "rounded_gaussian", noise)
+    assert found(trainer()).violates_bound
 
 
 def test_clipping_off_by_a_factor_is_caught(monkeypatch):
     # Three times is seen by most audits at 95 %; so much by all, with no doubt left and with almost no δ.
-    monkeypatch.setattr(clipping, "_TIGHT", 15.0)
-    assert found(trainer(sigma=5.0), canaries=3000).caught
+    monkeypatch.setattr(clipping, "_CLIP_SHARE", 15.0)
+    assert found(trainer(noise_multiplier=5.0), canaries=3000).violates_bound
 
 
 def test_noise_for_the_mean_on_the_sum_is_caught(monkeypatch):
     monkeypatch.setattr(
-        clipping, "rounded_gaussian", lambda scale, size: rounded_gaussian(scale // 20, size=size)
+        additive, "rounded_gaussian", lambda scale, size: rounded_gaussian(scale // 20, size=size)
     )
-    assert found(trainer()).caught
+    assert found(trainer()).violates_bound
 
 
 def test_an_example_repeated_within_a_lot_is_caught(monkeypatch):
-    broken = trainer(rate=1, steps=1, sigma=5.0)
-    lots = broken.schedule.lots
+    broken = trainer(sampling_rate=1, steps=1, noise_multiplier=5.0)
+    lots = broken.schedule.sampler
     object.__setattr__(lots, "draw", lambda step, units: np.repeat(np.arange(units), 12))
-    assert found(broken, canaries=3000).caught
+    assert found(broken, canaries=3000).violates_bound
 
 
 def test_noise_used_again_is_caught(monkeypatch):
@@ -89,15 +90,15 @@ def test_noise_used_again_is_caught(monkeypatch):
     def noise(scale, size):
         return kept.setdefault(size, rounded_gaussian(scale, size=size))
 
-    monkeypatch.setattr(clipping, "rounded_gaussian", noise)
-    assert found(trainer(rate=0.3, steps=8)).caught
+    monkeypatch.setattr(additive, "rounded_gaussian", noise)
+    assert found(trainer(sampling_rate=0.3, steps=8)).violates_bound
 
 
 def test_the_run_is_charged_and_put_back():
     of = trainer(steps=1)
-    real = of._examples, of._way
+    real = of._examples, of._method
     found(of)
-    assert (of._examples, of._way) == real
+    assert (of._examples, of._method) == real
     assert of.step == 1
     with pytest.raises(InvalidInput, match="has begun"):
         found(of)
@@ -111,7 +112,7 @@ def test_randomized_response_guesses_no_better_than_it_may(epsilon):
     n, accuracy = 12, 1 / (1 + math.exp(-epsilon))
     for right in range(n + 1):
         tail = sum(math.comb(n, k) * accuracy**k * (1 - accuracy) ** (n - k) for k in range(right, n + 1))
-        assert _chance_of(n, n, right, epsilon, 0.0) == pytest.approx(tail, rel=1e-9)
+        assert _tail_bound(n, n, right, epsilon, 0.0) == pytest.approx(tail, rel=1e-9)
 
 
 def test_what_is_shown_falls_with_doubt_and_delta():

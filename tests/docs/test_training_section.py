@@ -37,14 +37,14 @@ def test_three_lines_train_a_model(said):
     trainer = said("scheduler.step")["trainer"]
     assert trainer.step == 200
     assert trainer.epsilon() <= 2
-    assert "book-keeping" in trainer.how
+    assert "layer rules" in trainer.gradient_method
     assert said("scheduler.step")["scheduler"].last_epoch == 200
 
 
 def test_layers_and_steps_have_their_own_noise_within_one_target(said):
-    trainer = said("sigma={")["trainer"]
+    trainer = said("noise_multiplier={")["trainer"]
     assert trainer.epsilon() <= 2
-    assert trainer.facts()["layers"] == ["0", "2"]
+    assert trainer.summary()["layers"] == ["0", "2"]
     assert trainer.step == 0
 
 
@@ -72,7 +72,7 @@ def test_a_run_is_taken_up_where_it_was(said):
 
 def test_the_audit_finds_nothing(said):
     found = said("audit(")["found"]
-    assert found.lower <= found.upper
+    assert found.epsilon_lower <= found.epsilon_upper
 
 
 def test_all_names_of_learning_are_on_the_page():

@@ -295,7 +295,7 @@ def rows(count, *, seed=1):
     return x, (x[:, 0] > 0).long()
 
 
-def sums(way, data, folder, *, run=make_private, chunk=None, steps=SWITCHED + 2):
+def sums(way, data, folder, *, run=make_private, microbatch_size=None, steps=SWITCHED + 2):
     """The last step's sum of clipped gradients, nearly without noise; None where the run was refused."""
     clock = Clock(file=folder / f"late-{time.monotonic_ns()}")
     STATE["late"] = False
@@ -305,9 +305,16 @@ def sums(way, data, folder, *, run=make_private, chunk=None, steps=SWITCHED + 2)
     try:
         model, given = way(clock)
         optimizer = torch.optim.SGD(model.parameters(), lr=0.0)
-        settings = {"loss": F.cross_entropy, "clip": 1.0, "rate": 1, "steps": steps, "sigma": 1e-6, "lot": 1}
+        settings = {
+            "loss": F.cross_entropy,
+            "clipping_norm": 1.0,
+            "sampling_rate": 1,
+            "steps": steps,
+            "noise_multiplier": 1e-6,
+            "lot_size": 1,
+        }
         settings |= {"account": None, "allow_large_epsilon": True}
-        trainer = run(model, optimizer, data, chunk=chunk or 32, **{**settings, **given})
+        trainer = run(model, optimizer, data, microbatch_size=microbatch_size or 32, **{**settings, **given})
         for step in trainer:
             clock.step = step
             os.environ["HUBBUB_TEST_STEP"] = str(step)
@@ -318,13 +325,13 @@ def sums(way, data, folder, *, run=make_private, chunk=None, steps=SWITCHED + 2)
     return torch.cat([p.grad.flatten() for p in model.parameters()]).double()
 
 
-def moves(way, folder, *, run=make_private, chunk=None, count=24):
+def moves(way, folder, *, run=make_private, microbatch_size=None, count=24):
     """How far one example moves the sum, in thresholds: at most one; 0 where nothing is shown."""
     x, y = rows(count)
     far = torch.tensor([[300.0, -200.0, 100.0, 50.0]])
-    without = sums(way, (x, y), folder, run=run, chunk=chunk)
+    without = sums(way, (x, y), folder, run=run, microbatch_size=microbatch_size)
     more = torch.cat([x, far]), torch.cat([y, torch.tensor([1])])
-    with_one = sums(way, more, folder, run=run, chunk=chunk)
+    with_one = sums(way, more, folder, run=run, microbatch_size=microbatch_size)
     if without is None or with_one is None:
         return 0.0
     return float((with_one - without).norm())

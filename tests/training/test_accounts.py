@@ -25,8 +25,14 @@ def run(**given):
     model = nn.Linear(2, 2)
     data = (torch.zeros(20, 2), torch.zeros(20, dtype=torch.long))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    settings = {"clip": 1.0, "rate": 0.5, "steps": 1, "lot": 10, "loss": nn.functional.cross_entropy}
-    return make_private(model, optimizer, data, **{**settings, "sigma": 9.0, **given})
+    settings = {
+        "clipping_norm": 1.0,
+        "sampling_rate": 0.5,
+        "steps": 1,
+        "lot_size": 10,
+        "loss": nn.functional.cross_entropy,
+    }
+    return make_private(model, optimizer, data, **{**settings, "noise_multiplier": 9.0, **given})
 
 
 @pytest.mark.parametrize("spend", [lambda **given: bayes(**given).fit(ROWS, LABELS), run])
@@ -64,6 +70,6 @@ def test_what_was_not_said_is_not_said_of_copies_either():
 
 def test_a_training_run_s_target_is_under_the_same_policy():
     with pytest.raises(Refused, match="above 1/1000"):
-        run(account=None, sigma=None, target=hb.Budget(3, 0.5))
+        run(account=None, noise_multiplier=None, budget=hb.Budget(3, 0.5))
     with pytest.raises(Refused, match="above 20"):
-        run(account=None, sigma=None, target=hb.Budget(21, 1e-5))
+        run(account=None, noise_multiplier=None, budget=hb.Budget(21, 1e-5))

@@ -9,8 +9,8 @@ import pytest
 from hubbub.accounting import Budget, PrivacyLoss
 from hubbub.errors import InvalidInput
 from hubbub.noise.entropy import _replaying
-from hubbub.training import FixedSizeSampling, PoissonSampling, ShuffledSampling, max_steps
-from hubbub.training.batch_sampling import _chosen, _shuffled, scheduled
+from hubbub.training import PoissonSampler, ShuffledSampler, ShuffledSampling, max_steps
+from hubbub.training.batch_sampling import parse_schedule, sample_units, shuffle
 
 
 def one(_):
@@ -31,7 +31,7 @@ def test_a_unit_is_drawn_with_just_its_probability(rate):
             return first.to_bytes(2, "little") if len(asked) == 1 else bytes(count)
 
         with _replaying(source):
-            drawn = _chosen(rate, 1).size == 1
+            drawn = sample_units(rate, 1).size == 1
         if len(asked) == 1 or asked[1] == 0:
             chance += Fraction(int(drawn), 1 << 16)
         else:
@@ -48,16 +48,16 @@ def test_every_order_is_as_likely():
     for keys in ((1, 2, 3), (1, 3, 2), (2, 1, 3), (2, 3, 1), (3, 1, 2), (3, 2, 1)):
         stream = iter([np.array(keys, dtype=np.uint64).tobytes()])
         with _replaying(lambda _, stream=stream: next(stream)):
-            seen.add(tuple(_shuffled(np.arange(3))))
+            seen.add(tuple(shuffle(np.arange(3))))
     assert len(seen) == 6
     stream = iter([np.array(keys, dtype=np.uint64).tobytes() for keys in ((5, 5, 1), (3, 2, 1))])
     with _replaying(lambda _: next(stream)):
-        assert _shuffled(np.arange(3)).tolist() == [2, 1, 0]
+        assert shuffle(np.arange(3)).tolist() == [2, 1, 0]
 
 
 def test_lots_have_no_repeats_and_are_independent():
     """False alarms: below 1e-12, by 7.5 standard deviations of 3 sums."""
-    lots = PoissonSampling.of(rate=0.2, steps=400, mu_squared=one)
+    lots = PoissonSampler.of(sampling_rate=0.2, steps=400, mu_squared=one)
     units = 500
     inside = np.zeros((400, units))
     for step in range(400):
@@ -77,55 +77,58 @@ def test_lots_have_no_repeats_and_are_independent():
 
 
 def test_nothing_is_asked_of_the_data_but_to_be_drawn():
-    lots = PoissonSampling.of(rate=1, steps=3, mu_squared=one)
+    lots = PoissonSampler.of(sampling_rate=1, steps=3, mu_squared=one)
     assert sorted(lots.draw(0, 5).tolist()) == [0, 1, 2, 3, 4]
     assert lots.draw(0, 0).size == 0
 
 
 def test_the_loss_is_that_of_what_is_drawn():
-    plain = PoissonSampling.of(rate=0.01, steps=1000, mu_squared=lambda _: Fraction(100, 121))
-    assert plain.loss == PrivacyLoss.gaussian(Fraction(10, 11)).poisson_subsampled(Fraction(1, 100)) * 1000
+    plain = PoissonSampler.of(sampling_rate=0.01, steps=1000, mu_squared=lambda _: Fraction(100, 121))
+    assert (
+        plain.privacy_loss
+        == PrivacyLoss.gaussian(Fraction(10, 11)).poisson_subsampled(Fraction(1, 100)) * 1000
+    )
     rates, noises = [0.1, 0.2, 0.1], [Fraction(1), Fraction(2), Fraction(1)]
-    table = PoissonSampling.of(rate=rates, steps=3, mu_squared=noises.__getitem__)
+    table = PoissonSampler.of(sampling_rate=rates, steps=3, mu_squared=noises.__getitem__)
     parts = [
         PrivacyLoss.gaussian_from_mu_squared(m).poisson_subsampled(r)
         for r, m in zip(rates, noises, strict=True)
     ]
-    assert table.loss == parts[0] + parts[1] + parts[2]
+    assert table.privacy_loss == parts[0] + parts[1] + parts[2]
     assert table.loss_of(range(1, 3)) == parts[1] + parts[2]
 
 
 def test_a_rate_of_one_gains_nothing():
-    assert PoissonSampling.of(rate=1, steps=4, mu_squared=one).loss == PrivacyLoss.gaussian(2)
+    assert PoissonSampler.of(sampling_rate=1, steps=4, mu_squared=one).privacy_loss == PrivacyLoss.gaussian(2)
 
 
 def test_shuffled_lots_cost_an_epoch_each_and_are_of_one_size():
-    lots = ShuffledSampling.of(population=10, size=4, steps=5, mu_squared=lambda step: Fraction(step + 1))
+    lots = ShuffledSampler.of(population=10, lot_size=4, steps=5, mu_squared=lambda step: Fraction(step + 1))
     # Epochs of two lots: steps 0–1, 2–3 and 4, each of twice the worst of its μ.
-    assert lots.loss == PrivacyLoss.gaussian_from_mu_squared(4 * (2 + 4 + 5))
+    assert lots.privacy_loss == PrivacyLoss.gaussian_from_mu_squared(4 * (2 + 4 + 5))
     first, second = lots.draw(0, 10), lots.draw(1, 10)
     assert first.size == second.size == 4
     assert not set(first.tolist()) & set(second.tolist())
     with pytest.raises(InvalidInput, match="population"):
         lots.draw(0, 11)
-    assert FixedSizeSampling(10, 4).size == 4
+    assert ShuffledSampling(10, 4).lot_size == 4
 
 
 def test_most_steps_is_the_most():
     target, rate, sigma = Budget(1, 1e-5), 0.01, 1.1
-    steps = max_steps(target, rate=rate, sigma=sigma)
+    steps = max_steps(target, sampling_rate=rate, noise_multiplier=sigma)
     step = PrivacyLoss.gaussian(1 / Fraction("1.1")).poisson_subsampled(rate)
     assert (step * steps).epsilon(1e-5) <= 1 < (step * (steps + 1)).epsilon(1e-5)
-    with pytest.raises(InvalidInput, match="not even one step"):
-        max_steps(Budget(0.01, 1e-9), rate=0.5, sigma=0.3)
+    with pytest.raises(InvalidInput, match="a single step"):
+        max_steps(Budget(0.01, 1e-9), sampling_rate=0.5, noise_multiplier=0.3)
 
 
 @pytest.mark.parametrize("rate", [1.5, 0, -1, float("nan"), [0.1, 2, 0.1], lambda step: 1 + step, "fast"])
 def test_rates_that_are_none_are_refused(rate):
     with pytest.raises(InvalidInput):
-        PoissonSampling.of(rate=rate, steps=3, mu_squared=one)
+        PoissonSampler.of(sampling_rate=rate, steps=3, mu_squared=one)
 
 
 def test_a_table_has_one_entry_for_each_step():
     with pytest.raises(InvalidInput, match="3 entries"):
-        scheduled([1, 2, 3], 4, "clip")
+        parse_schedule([1, 2, 3], 4, "clip")

@@ -80,10 +80,24 @@ def total(told, x, y, chunk):
     torch.manual_seed(2)
     model, tell = told()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.0)
-    settings = {"clip": 1.0, "rate": 1, "steps": 2, "sigma": 1e-6, "lot": 1, "allow_large_epsilon": True}
+    settings = {
+        "clipping_norm": 1.0,
+        "sampling_rate": 1,
+        "steps": 2,
+        "noise_multiplier": 1e-6,
+        "lot_size": 1,
+        "allow_large_epsilon": True,
+    }
     data, example = Telling(x, y, tell), (torch.zeros(FEATURES), torch.tensor(0))
     trainer = make_private(
-        model, optimizer, data, loss=F.cross_entropy, account=None, chunk=chunk, example=example, **settings
+        model,
+        optimizer,
+        data,
+        loss=F.cross_entropy,
+        account=None,
+        microbatch_size=chunk,
+        padding_example=example,
+        **settings,
     )
     trainer.run(progress=False)
     return torch.cat([p.grad.flatten() for p in model.parameters()]).double()
@@ -130,7 +144,7 @@ def following(clock, numbers):
 def test_what_changes_all_the_time_is_refused_however_large_a_lot_is(kind, count):
     clock = Clock()
     model = CHANGING[kind](following(clock, itertools.cycle([1, 2])))
-    trainer = run(model, rows(count), rate=1, chunk=16)
+    trainer = run(model, rows(count), sampling_rate=1, microbatch_size=16)
     with pytest.raises(Refused):
         follow(trainer, clock)
 
@@ -139,8 +153,8 @@ def test_what_changes_all_the_time_is_refused_however_large_a_lot_is(kind, count
 def test_what_changes_once_between_two_chunks_is_refused(kind):
     """Else an example would be treated by which chunk it happens to be in."""
     clock = Clock()
-    once = itertools.chain([1, 1], itertools.repeat(2))
-    trainer = run(CHANGING[kind](following(clock, once)), rows(60), rate=1, chunk=16)
+    once = itertools.rounding_depth([1, 1], itertools.repeat(2))
+    trainer = run(CHANGING[kind](following(clock, once)), rows(60), sampling_rate=1, microbatch_size=16)
     with pytest.raises(Refused, match=WITHIN):
         follow(trainer, clock)
     assert trainer.step == 4
@@ -149,7 +163,9 @@ def test_what_changes_once_between_two_chunks_is_refused(kind):
 @pytest.mark.parametrize("kind", CHANGING)
 def test_what_changes_between_steps_is_a_schedule(kind):
     clock = Clock()
-    trainer = run(CHANGING[kind](lambda: 1 + clock.late), rows(60), rate=1, chunk=16, steps=6)
+    trainer = run(
+        CHANGING[kind](lambda: 1 + clock.late), rows(60), sampling_rate=1, microbatch_lot_size=16, steps=6
+    )
     for step in trainer:
         clock.step = step
-        assert "book-keeping" in trainer.how
+        assert "layer rules" in trainer.gradient_method

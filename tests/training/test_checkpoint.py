@@ -15,7 +15,7 @@ from hubbub.accounting import Budget
 from hubbub.errors import Halted, InvalidInput, Refused
 from hubbub.ledger import Ledger
 from hubbub.noise.entropy import _replaying
-from hubbub.training import AdaptiveClipping, CorrectedAdam, FixedSizeSampling, checkpoint, make_private
+from hubbub.training import AdaptiveClipping, CorrectedAdam, ShuffledSampling, checkpoint, make_private
 from hubbub.unit import Unit
 from training.test_trainer import Counted, rows, stream
 
@@ -25,12 +25,12 @@ def made(data, account=None, **given):
     model = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 2))
     optimizer = given.pop("optimizer", CorrectedAdam)(model.parameters(), lr=0.05)
     settings = {
-        "clip": AdaptiveClipping(1.0),
-        "rate": 0.1,
+        "clipping_norm": AdaptiveClipping(1.0),
+        "sampling_rate": 0.1,
         "steps": 6,
-        "sigma": 1.0,
-        "lot": 30,
-        "average": 0.9,
+        "noise_multiplier": 1.0,
+        "lot_size": 30,
+        "ema_decay": 0.9,
     }
     settings |= {"allow_large_epsilon": True}
     return make_private(
@@ -55,9 +55,9 @@ def test_a_run_in_two_parts_is_the_run_in_one(tmp_path):
     assert second.step == 3
     with _replaying(bits):
         release = second.run(progress=False)
-    assert [loss for _, loss, _ in account.charged] == [whole.loss]  # when it started
-    assert release.loss == whole.loss
-    assert second.clips == whole.clips
+    assert [loss for _, loss, _ in account.charged] == [whole.privacy_loss]  # when it started
+    assert release.loss == whole.privacy_loss
+    assert second.clipping_norms == whole.clipping_norms
     for name, value in whole.release().value.items():
         assert torch.equal(release.value[name], value)
 
@@ -70,7 +70,12 @@ def test_what_does_not_fit_leaves_a_checkpoint_as_it_was(tmp_path):
         trainer.save(tmp_path / "nowhere" / "run.pt")
     trainer.save(path)
     assert path.stat().st_mode & 0o077 == 0
-    for other in ({"average": None}, {"lot": 31}, {"clip": 1.0}, {"optimizer": torch.optim.SGD}):
+    for other in (
+        {"ema_decay": None},
+        {"lot_size": 31},
+        {"clipping_norm": 1.0},
+        {"optimizer": torch.optim.SGD},
+    ):
         with pytest.raises(InvalidInput, match="another"):
             made(data, **other).resume(path)
     wider = nn.Linear(4, 2)
@@ -80,11 +85,11 @@ def test_what_does_not_fit_leaves_a_checkpoint_as_it_was(tmp_path):
             CorrectedAdam(wider.parameters()),
             data,
             loss=F.cross_entropy,
-            clip=AdaptiveClipping(1.0),
-            rate=0.1,
+            clipping_norm=AdaptiveClipping(1.0),
+            sampling_rate=0.1,
             steps=6,
-            sigma=1.0,
-            lot=30,
+            noise_multiplier=1.0,
+            lot_size=30,
             account=None,
         ).resume(path)
     again = made(data)
@@ -105,19 +110,19 @@ def test_a_run_that_died_is_taken_up_for_another_charge(tmp_path):
         made(data).resume(path, again=True)
     second = made(data, account)
     second.resume(path, again=True)
-    left = first.schedule.lots.loss_of(range(1, 6))
-    assert [loss for _, loss, _ in account.charged] == [first.loss, left]
+    left = first.schedule.sampler.loss_of(range(1, 6))
+    assert [loss for _, loss, _ in account.charged] == [first.privacy_loss, left]
     release = second.run(progress=False)
-    assert release.loss == first.loss + left
+    assert release.loss == first.privacy_loss + left
     assert len(account.charged) == 2
 
     third = made(data, account)
     third.resume(path, again=True)
-    assert third.loss == first.loss + left + left
+    assert third.privacy_loss == first.privacy_loss + left + left
     third.save(path)
     fourth = made(data, account)
     fourth.resume(path)
-    assert fourth.loss == third.loss
+    assert fourth.privacy_loss == third.privacy_loss
     assert len(account.charged) == 3
 
 
@@ -131,8 +136,8 @@ def test_what_nobody_paid_for_is_charged_whole_with_what_is_taken_again(tmp_path
     second = made(data, account)
     second.resume(path, again=True)
     second.run(progress=False)
-    assert [loss for _, loss, _ in account.charged] == [second.loss]
-    assert second.loss == first.loss + first.schedule.lots.loss_of(range(1, 6))
+    assert [loss for _, loss, _ in account.charged] == [second.privacy_loss]
+    assert second.privacy_loss == first.privacy_loss + first.schedule.sampler.loss_of(range(1, 6))
 
 
 def test_a_link_to_a_checkpoint_is_that_checkpoint(tmp_path):
@@ -146,7 +151,7 @@ def test_a_link_to_a_checkpoint_is_that_checkpoint(tmp_path):
     assert link.is_symlink()
     with pytest.raises(Refused, match="before"):
         made(data).resume(path)
-    with pytest.raises(Refused, match="taken up"):
+    with pytest.raises(Refused, match="resumed"):
         next(steps)
 
 
@@ -166,7 +171,7 @@ def test_who_is_interrupted_while_saving_does_not_go_on_beside_the_file(tmp_path
         with pytest.raises(KeyboardInterrupt):
             first.save(path)
     made(data).resume(path)
-    with pytest.raises(Refused, match="taken up"):
+    with pytest.raises(Refused, match="resumed"):
         next(steps)
 
 
@@ -223,8 +228,8 @@ def test_a_checkpoint_is_taken_up_once_and_by_the_same_run(tmp_path):
         trainer.save(path)
     next(iter(trainer))
     trainer.save(path)
-    with pytest.raises(InvalidInput, match="another loss"):
-        made(data, sigma=2.0).resume(path)
+    with pytest.raises(InvalidInput, match="another privacy loss"):
+        made(data, noise_multiplier=2.0).resume(path)
     made(data).resume(path)
     with pytest.raises(Refused, match="before"):
         made(data).resume(path)
@@ -242,11 +247,11 @@ def test_a_run_that_goes_on_leaves_no_second_run_behind(tmp_path):
     with pytest.raises(InvalidInput, match="has begun"):
         trainer.resume(path)
     next(steps)
-    with pytest.raises(Refused, match="went on"):
+    with pytest.raises(Refused, match="its run continued"):
         made(data, account).resume(path)
     trainer.save(path)
     trainer.save(tmp_path / "newer.pt")
-    with pytest.raises(Refused, match="went on"):
+    with pytest.raises(Refused, match="its run continued"):
         made(data, account).resume(path)
     made(data).resume(tmp_path / "newer.pt")
     assert account.charged == []
@@ -260,7 +265,7 @@ def test_a_run_whose_checkpoint_was_taken_up_does_not_go_on(tmp_path):
     first.save(path)
     other.resume(path)
     for _ in range(2):
-        with pytest.raises(Refused, match="taken up"):
+        with pytest.raises(Refused, match="resumed"):
             next(iter(first))
     assert first.step == 1
     next(iter(other))
@@ -280,7 +285,7 @@ def test_a_run_whose_checkpoint_was_taken_up_does_not_go_on(tmp_path):
 
 
 def test_a_save_that_is_refused_does_not_stop_the_run(tmp_path):
-    trainer = made(rows(40), rate=FixedSizeSampling(40, 10), clip=1.0)
+    trainer = made(rows(40), sampling_rate=ShuffledSampling(40, 10), clipping_norm=1.0)
     next(iter(trainer))
     with pytest.raises(InvalidInput, match="within an epoch"):
         trainer.save(tmp_path / "run.pt")
@@ -291,15 +296,15 @@ def test_a_checkpoint_is_not_taken_up_with_a_schedule_in_another_order(tmp_path)
     """All steps cost the same together; those that are left do not."""
     data, path = rows(50), tmp_path / "run.pt"
     quiet, loud = [9.0, 9.0, 9.0], [1.0, 1.0, 1.0]
-    trainer, other = made(data, sigma=loud + quiet), made(data, sigma=quiet + loud)
-    assert trainer.loss == other.loss
+    trainer, other = made(data, noise_multiplier=loud + quiet), made(data, noise_multiplier=quiet + loud)
+    assert trainer.privacy_loss == other.privacy_loss
     for step in trainer:
         if step == 3:
             break
     trainer.save(path)
-    with pytest.raises(InvalidInput, match="another loss"):
+    with pytest.raises(InvalidInput, match="another privacy loss"):
         other.resume(path)
-    made(data, sigma=loud + quiet).resume(path)
+    made(data, noise_multiplier=loud + quiet).resume(path)
 
 
 def test_a_checkpoint_is_not_taken_up_for_another_unit(tmp_path):
@@ -317,8 +322,8 @@ def test_a_checkpoint_is_read_by_one_at_a_time_and_stays_as_it_was_where_it_is_r
     next(iter(trainer))
     trainer.save(path)
     before = path.read_bytes()
-    with pytest.raises(InvalidInput, match="another loss"):
-        made(data, sigma=2.0).resume(path)
+    with pytest.raises(InvalidInput, match="another privacy loss"):
+        made(data, noise_multiplier=2.0).resume(path)
     assert path.read_bytes() == before
     (tmp_path / "run.pt.claimed").touch()  # as one who reads it does
     with pytest.raises(InvalidInput, match="somebody else"):
@@ -335,11 +340,11 @@ def test_what_no_account_paid_for_is_charged_when_it_is_taken_up(tmp_path):
     with pytest.raises(Halted):
         second.release()
     second.run(progress=False)
-    assert [(what, loss) for what, loss, _ in account.charged] == [("training, 6 steps", second.loss)]
+    assert [(what, loss) for what, loss, _ in account.charged] == [("training, 6 steps", second.privacy_loss)]
 
 
 def test_shuffled_lots_are_put_aside_between_epochs(tmp_path):
-    trainer = made(rows(40), rate=FixedSizeSampling(40, 10), clip=1.0)
+    trainer = made(rows(40), sampling_rate=ShuffledSampling(40, 10), clipping_norm=1.0)
     steps = iter(trainer)
     next(steps)
     with pytest.raises(InvalidInput, match="within an epoch"):
@@ -397,14 +402,16 @@ def test_a_copy_of_a_checkpoint_is_not_taken_up_beside_the_original(tmp_path, le
     stopped(data, path, of(ledger))
     shutil.copy(path, copy)
     made(data, of(ledger)).resume(path)
-    with pytest.raises(Refused, match="taken up before"):
+    with pytest.raises(Refused, match="resumed before"):
         made(data, of(ledger)).resume(copy)
-    assert charges(ledger) == ["training, 6 steps", "training, gone on with from a checkpoint"]
+    assert charges(ledger) == ["training, 6 steps", "training, continued from a checkpoint"]
     spent = of(ledger).epsilon(1e-5)
     again = made(data, of(ledger))
     again.resume(copy, again=True)
     assert of(ledger).epsilon(1e-5) > spent
-    assert again.loss == again.schedule.lots.loss + again.schedule.lots.loss_of(range(2, 6))
+    assert again.privacy_loss == again.schedule.sampler.privacy_loss + again.schedule.sampler.loss_of(
+        range(2, 6)
+    )
     assert ledger.verify().is_whole
 
 
@@ -413,15 +420,15 @@ def test_a_copy_is_not_taken_up_after_its_run_went_on(tmp_path, ledger):
     first = stopped(data, path, of(ledger))
     shutil.copy(path, copy)
     next(iter(first))
-    with pytest.raises(Refused, match="went on"):
+    with pytest.raises(Refused, match="its run continued"):
         made(data, of(ledger)).resume(copy)
     # The other way round: who has the copy was first.
     second = stopped(data, path, of(ledger))
     shutil.copy(path, copy)
     made(data, of(ledger)).resume(copy)
-    with pytest.raises(Refused, match="taken up"):
+    with pytest.raises(Refused, match="resumed"):
         next(iter(second))
-    with pytest.raises(Refused, match="taken up"):
+    with pytest.raises(Refused, match="resumed"):
         made(data, of(ledger)).resume(path)
 
 
@@ -430,7 +437,7 @@ def test_a_ledger_that_did_not_pay_pays_for_the_whole(tmp_path, ledger):
     stopped(data, path, of(ledger))
     with Ledger.open(tmp_path / "other.ledger") as other:
         made(data, of(other)).resume(path)
-        assert charges(other) == ["training, 6 steps", "training, gone on with from a checkpoint"]
+        assert charges(other) == ["training, 6 steps", "training, continued from a checkpoint"]
         assert of(other).spent == of(ledger).spent
 
 
@@ -442,7 +449,7 @@ def test_what_a_ledger_paid_for_is_not_taken_up_without_it(tmp_path, ledger):
     second = made(data, account)
     second.resume(path)
     second.run(progress=False)
-    assert [loss for _, loss, _ in account.charged] == [second.loss]
+    assert [loss for _, loss, _ in account.charged] == [second.privacy_loss]
 
 
 def test_without_a_ledger_one_copy_is_taken_up_where_it_was_saved(tmp_path):
@@ -451,11 +458,13 @@ def test_without_a_ledger_one_copy_is_taken_up_where_it_was_saved(tmp_path):
         stopped(data, path, account)
         shutil.copy(path, copy)
         made(data, account).resume(path)
-        with pytest.raises(Refused, match="taken up before"):
+        with pytest.raises(Refused, match="resumed before"):
             made(data, account).resume(copy)
         second = made(data, account)
         second.resume(copy, again=True)
-        assert second.loss == second.schedule.lots.loss + second.schedule.lots.loss_of(range(2, 6))
+        assert second.privacy_loss == second.schedule.sampler.privacy_loss + second.schedule.sampler.loss_of(
+            range(2, 6)
+        )
 
 
 ELSEWHERE = """
@@ -469,7 +478,7 @@ account = Counted([])
 paying = made(rows(50), account)
 paying.resume(sys.argv[1])
 paying.run(progress=False)
-assert [loss for _, loss, _ in account.charged] == [paying.loss]
+assert [loss for _, loss, _ in account.charged] == [paying.privacy_loss]
 try:
     made(rows(50)).resume(sys.argv[2])
 except Refused:
@@ -541,7 +550,7 @@ def test_workers_that_load_examples_may_be_forked():
             (x, y) = next(iter(self.loader))
             return x[place], y[place]
 
-    trainer = made(Loaded(), example=(torch.zeros(4), torch.tensor(0)), rate=0.05, steps=2)
+    trainer = made(Loaded(), padding_example=(torch.zeros(4), torch.tensor(0)), sampling_rate=0.05, steps=2)
     trainer.run(progress=False)
     assert trainer.step == 2
 

@@ -11,16 +11,16 @@ from torch.nn import functional as F
 
 from hubbub.errors import EngineFailed, InvalidInput
 from hubbub.sensitivity import unwrap
+from hubbub.training.batch_invariance import check_batch_invariance
 from hubbub.training.clipping import (
-    GRAIN,
-    ClippedSums,
+    MICROBATCH_MULTIPLE,
+    ClippedSum,
     ClippingThreshold,
     ParameterGroup,
     sum_clipped_gradients,
 )
 from hubbub.training.examples import Examples
 from hubbub.training.gradient_storage import DenseGradient, FactoredGradient
-from hubbub.training.model_checks import check_batch_invariance
 from hubbub.training.per_example_gradients import Functional, LayerRules, Loop, Objective
 from hubbub.unit import Unit
 from training.models import MODELS
@@ -32,25 +32,37 @@ class Clipped:
     """A model's clipped sums of a lot, one for each group."""
 
     def __init__(
-        self, model, x, y, *, clip=0.1, kind=LayerRules, groups=None, augment=None, chunk=CHUNK, **given
+        self,
+        model,
+        x,
+        y,
+        *,
+        clipping_norm=0.1,
+        kind=LayerRules,
+        groups=None,
+        augment=None,
+        microbatch_size=CHUNK,
+        **given,
     ):
-        self.chunk = chunk
+        self.microbatch_size = microbatch_size
         objective = Objective(
             model, lambda model, x, y: F.cross_entropy(model(x), y, reduction="none"), augment
         )
         self.parameters = list(model.parameters())
-        self.way = kind(objective, self.parameters)
+        self.method = kind(objective, self.parameters)
         self.examples = Examples((x, y), **given)
         self.sums = [
-            ClippedSums(group, ClippingThreshold.of(clip, Fraction(1), group.size), chunk)
+            ClippedSum(group, ClippingThreshold.of(clipping_norm, Fraction(1), group.size), microbatch_size)
             for group in groups or [ParameterGroup("all", tuple(self.parameters))]
         ]
 
     def __call__(self, lot):
         for sums in self.sums:
-            sums.start(sums.threshold)
+            sums.start_lot(sums.threshold)
         sum_clipped_gradients(
-            self.sums, self.way, self.examples.chunks(np.array(lot, dtype=np.int64), self.chunk, CHUNK)
+            self.sums,
+            self.method,
+            self.examples.microbatches(np.array(lot, dtype=np.int64), self.microbatch_size, CHUNK),
         )
         return [unwrap(sums.bounded(Unit.row())) for sums in self.sums]
 
@@ -60,7 +72,7 @@ def moved(clipped, lot, place):
     rest = [*lot[:place], lot[-1], *lot[place + 1 : -1]] if place < len(lot) - 1 else lot[:-1]
     ratios = []
     for sums, a, b in zip(clipped.sums, clipped(lot), clipped(rest), strict=True):
-        limit = sums.threshold.noise / float(sums.threshold.sigma)
+        limit = sums.threshold.noise_steps / float(sums.threshold.noise_multiplier)
         ratios.append(math.sqrt(float(np.sum((a - b).astype(float) ** 2))) / limit)
     return ratios
 
@@ -90,7 +102,7 @@ def test_all_ways_clip_alike(kind):
     reference, ours = Clipped(model, x, y, kind=Loop), Clipped(model, x, y, kind=kind)
     lot = list(range(37))
     (a,), (b,) = reference(lot), ours(lot)
-    assert np.abs(a - b).max() * reference.sums[0].threshold.step < 1e-5
+    assert np.abs(a - b).max() * reference.sums[0].threshold.grid_step < 1e-5
 
 
 STRANGE = [math.nan, math.inf, -math.inf, 1e30, 1e38, 1e19, 1e-40, 0.0]
@@ -153,18 +165,18 @@ def test_pieces_that_follow_the_size_of_a_chunk_are_not_cut(monkeypatch):
 
     x, y = torch.randn(2, 16, 64), torch.zeros(2, dtype=torch.long)
     clipped = Clipped(Long(), x, y)
-    assert check_batch_invariance(clipped.way, [x[0], y[0]], 1, 64)[1:] == (True, GRAIN)
-    monkeypatch.setattr("hubbub.training.gradient_storage._MOST_DENSE", 64 * 64 * 40)
-    assert check_batch_invariance(clipped.way, [x[0], y[0]], 1, 64)[2] == 64
+    assert check_batch_invariance(clipped.method, [x[0], y[0]], 1, 64)[1:] == (True, MICROBATCH_MULTIPLE)
+    monkeypatch.setattr("hubbub.training.gradient_storage._MAX_DENSE_NUMBERS", 64 * 64 * 40)
+    assert check_batch_invariance(clipped.method, [x[0], y[0]], 1, 64)[2] == 64
 
 
 def test_chunks_are_as_long_as_kernels_have_no_rest_of():
     """A softplus of what is left over beside whole registers has other last bits than of all else."""
     blank = [torch.zeros(5), torch.zeros((), dtype=torch.long)]
-    for size in (GRAIN, 5 * GRAIN):
+    for size in (MICROBATCH_MULTIPLE, 5 * MICROBATCH_MULTIPLE):
         model = nn.Sequential(nn.Linear(5, 8), nn.Softplus(), nn.Linear(8, 1), nn.Softplus(), nn.Linear(1, 3))
-        way = Clipped(model, torch.randn(2, 5), torch.zeros(2, dtype=torch.long)).way
-        assert check_batch_invariance(way, blank, 1, size)[1:] == (True, GRAIN)
+        method = Clipped(model, torch.randn(2, 5), torch.zeros(2, dtype=torch.long)).method
+        assert check_batch_invariance(method, blank, 1, size)[1:] == (True, MICROBATCH_MULTIPLE)
 
 
 def test_a_model_that_fails_on_examples_together_says_so_without_them():
@@ -187,8 +199,8 @@ def test_positions_that_cancel_do_not_hide_the_norm():
     a[:, 2] *= 1e-9
     piece = FactoredGradient(b, a)
     truth = torch.bmm(b.double().mT, a.double()).flatten(1).square().sum(1).numpy()
-    assert (piece.squares >= truth).all()
-    assert (piece.reach >= piece.squares).all()
+    assert (piece.squared_norms >= truth).all()
+    assert (piece.squared_magnitudes >= piece.squared_norms).all()
 
 
 def test_what_rounding_sees_is_clipped_too():
@@ -204,7 +216,7 @@ def test_what_rounding_sees_is_clipped_too():
             return (self.layer(turned) * 1e4).sum(1)[:, :3]
 
     x, y = torch.randn(40, 300), torch.randint(0, 3, (40,))
-    clipped = Clipped(Opposite(), x, y, clip=1.0)
+    clipped = Clipped(Opposite(), x, y, clipping_norm=1.0)
     assert moved(clipped, list(range(37)), 3)[0] <= 1
 
 
@@ -224,7 +236,9 @@ def test_a_units_weight_does_not_follow_how_many_others_there_are():
             )
 
     x = torch.randn(600, generator=torch.Generator().manual_seed(0)).expand(33, 600).clone()
-    clipped = Clipped(Cancelling(), x, torch.zeros(33, dtype=torch.long), clip=0.01, chunk=64)
+    clipped = Clipped(
+        Cancelling(), x, torch.zeros(33, dtype=torch.long), clipping_norm=0.01, microbatch_size=64
+    )
     for lot in (17, 33):
         (ratio,) = moved(clipped, list(range(lot)), lot - 1)
         assert 0.01 < ratio <= 1
@@ -236,9 +250,9 @@ def test_factors_too_small_and_too_large_for_squares_do_not_hide_the_norm(positi
     for small, large in ((2.6e-23, 1e14), (1e-30, 1e14), (1e14, 1e-40), (1e-3, 1e-3)):
         a, b = torch.full((2, positions, 300), small), torch.full((2, positions, 400), large)
         truth = torch.bmm(b.double().mT, a.double()).flatten(1).square().sum(1).numpy()
-        assert (FactoredGradient(b, a).squares >= truth * (1 - 1e-12)).all()
+        assert (FactoredGradient(b, a).squared_norms >= truth * (1 - 1e-12)).all()
     huge = FactoredGradient(torch.full((1, positions, 4), 1e19), torch.ones(1, positions, 4))
-    assert not np.isfinite(huge.squares).any()  # such a unit adds nothing
+    assert not np.isfinite(huge.squared_norms).any()  # such a unit adds nothing
 
 
 def test_an_example_makes_numpy_neither_warn_nor_raise():
@@ -265,7 +279,7 @@ def test_norms_and_sums_are_in_single_precision_also_where_the_model_is_not():
             return (self.layer(turned).mean(2) * signs).sum(1)[:, None] * torch.tensor([[40.0, 0.0, -40.0]])
 
     x = torch.randn(60, 400, generator=torch.Generator().manual_seed(0))
-    clipped = Clipped(Cancelling(), x, torch.zeros(60, dtype=torch.long), clip=0.01)
+    clipped = Clipped(Cancelling(), x, torch.zeros(60, dtype=torch.long), clipping_norm=0.01)
     with torch.autocast("cpu", dtype=torch.bfloat16):
         assert max(moved(clipped, [place], 0)[0] for place in range(60)) <= 1
 
@@ -288,45 +302,48 @@ def test_each_layer_has_its_own_threshold():
         ParameterGroup("0", tuple(model[0].parameters())),
         ParameterGroup("2", tuple(model[2].parameters())),
     )
-    clipped = Clipped(model, x, y, clip=0.01, groups=[first, rest])
+    clipped = Clipped(model, x, y, clipping_norm=0.01, groups=[first, rest])
     assert all(0.9 < ratio <= 1 for ratio in moved(clipped, list(range(37)), 3))
 
 
 def test_small_gradients_are_not_changed():
     model, x, y = problem("Linear", rows=16)
-    clipped = Clipped(model, x, y, clip=1e4)
+    clipped = Clipped(model, x, y, clipping_norm=1e4)
     (found,) = clipped(range(16))
     total = F.cross_entropy(model(x), y, reduction="sum")
     truth = torch.cat([g.flatten() for g in torch.autograd.grad(total, clipped.parameters)])
-    step = clipped.sums[0].threshold.step
+    step = clipped.sums[0].threshold.grid_step
     assert np.abs(found * step - truth.numpy()).max() <= CHUNK * step + 1e-5
 
 
 def test_several_examples_of_a_unit_are_clipped_together():
     model, x, y = problem("Linear", rows=64)
     units = np.repeat(np.arange(8), 8)
-    clipped = Clipped(model, x, y, units=units, per_unit=8)
+    clipped = Clipped(model, x, y, units=units, examples_per_unit=8)
     assert 0.9 < moved(clipped, list(range(8)), 2)[0] <= 1
-    fewer = Clipped(model, x, y, units=units, per_unit=3)
+    fewer = Clipped(model, x, y, units=units, examples_per_unit=3)
     assert moved(fewer, [2], 0)[0] <= 1
 
 
 def test_copies_are_averaged_before_they_are_clipped():
     model, x, y = problem("Linear", rows=8)
-    once, thrice = Clipped(model, x, y, clip=0.5), Clipped(model, x, y, clip=0.5, copies=3)
+    once, thrice = (
+        Clipped(model, x, y, clipping_norm=0.5),
+        Clipped(model, x, y, clipping_norm=0.5, augmentations=3),
+    )
     (a,), (b,) = once(range(8)), thrice(range(8))
-    assert np.abs(a - b).max() * once.sums[0].threshold.step < 1e-5
-    louder = Clipped(model, x, y, copies=3, augment=lambda x, y: (x + torch.randn_like(x), y))
+    assert np.abs(a - b).max() * once.sums[0].threshold.grid_step < 1e-5
+    louder = Clipped(model, x, y, augmentations=3, augment=lambda x, y: (x + torch.randn_like(x), y))
     assert 0.5 < moved(louder, [5], 0)[0] <= 1
 
 
 def test_chunks_are_of_one_shape_and_hold_each_unit_once():
     seen = []
     _, x, y = problem("Linear", rows=37)
-    for chunk in Examples((x, y)).chunks(np.arange(37), CHUNK, CHUNK):
-        assert [tuple(part.shape) for part in chunk.batch] == [(CHUNK, 1, 5), (CHUNK, 1)]
-        seen += chunk.batch[0][chunk.good, 0].tolist()
-        assert not chunk.weights[~chunk.good].any()
+    for microbatch in Examples((x, y)).microbatches(np.arange(37), CHUNK, CHUNK):
+        assert [tuple(part.shape) for part in microbatch.batch] == [(CHUNK, 1, 5), (CHUNK, 1)]
+        seen += microbatch.batch[0][microbatch.is_present, 0].tolist()
+        assert not microbatch.weights[~microbatch.is_present].any()
     assert seen == x.tolist()
 
 
@@ -335,8 +352,8 @@ def test_what_comes_out_for_an_example_does_not_depend_on_its_place_or_on_the_ot
     """The assumption that the proof makes of the kernels, bit by bit, on this machine."""
     model, x, y = problem(name, rows=CHUNK)
     clipped = Clipped(model, x, y)
-    assert check_batch_invariance(clipped.way, [x[0], y[0]], 1, CHUNK)[1:] == (True, CHUNK)
-    assert check_batch_invariance(clipped.way, [x[0], y[0]], 1, 4 * CHUNK)[1]
+    assert check_batch_invariance(clipped.method, [x[0], y[0]], 1, CHUNK)[1:] == (True, CHUNK)
+    assert check_batch_invariance(clipped.method, [x[0], y[0]], 1, 4 * CHUNK)[1]
 
 
 def test_a_model_whose_kernels_mind_an_examples_place_is_found_out():
@@ -347,11 +364,11 @@ def test_a_model_whose_kernels_mind_an_examples_place_is_found_out():
             return super().forward(x) * (1 + self.far * torch.arange(len(x))[:, None])
 
     clipped = Clipped(Placed(5, 3), torch.randn(40, 5), torch.zeros(40, dtype=torch.long), kind=Functional)
-    clipped.way = WithPlaces(clipped.way.objective, clipped.parameters)
+    clipped.method = WithPlaces(clipped.method.objective, clipped.parameters)
     blank = [torch.zeros(5), torch.zeros((), dtype=torch.long)]
-    assert check_batch_invariance(clipped.way, blank, 1, CHUNK)[1:] == (False, CHUNK)
-    clipped.way.objective.model.far = 1e-2
-    assert isinstance(check_batch_invariance(clipped.way, blank, 1, CHUNK)[0], Loop)
+    assert check_batch_invariance(clipped.method, blank, 1, CHUNK)[1:] == (False, CHUNK)
+    clipped.method.objective.model.far = 1e-2
+    assert isinstance(check_batch_invariance(clipped.method, blank, 1, CHUNK)[0], Loop)
 
 
 class WithPlaces(Functional):
@@ -366,18 +383,20 @@ class WithPlaces(Functional):
 
 def test_the_last_chunk_is_cut_where_kernels_do_not_mind():
     _, x, y = problem("Linear", rows=37)
-    sizes = [chunk.good.numel() for chunk in Examples((x, y)).chunks(np.arange(37), 32, 16)]
+    sizes = [
+        microbatch.is_present.numel() for microbatch in Examples((x, y)).microbatches(np.arange(37), 32, 16)
+    ]
     assert sizes == [32, 16]
-    (empty,) = Examples((x, y)).chunks(np.arange(0), 32, 16)
-    assert empty.good.tolist() == [False] * 16
+    (empty,) = Examples((x, y)).microbatches(np.arange(0), 32, 16)
+    assert empty.is_present.tolist() == [False] * 16
 
 
 def test_the_grid_is_fine_enough_and_the_noise_is_just_sigma():
     for size, sigma in ((1, Fraction(1, 100)), (10**6, Fraction(50)), (71010, Fraction("1.1"))):
         threshold = ClippingThreshold.of(0.5, sigma, size)
-        assert threshold.step * math.sqrt(size) <= 0.5 / 1024
-        assert threshold.noise * threshold.step == pytest.approx(0.5 * float(sigma), rel=1e-12)
-        assert threshold.noise**2 / threshold.sensitivity.l2_squared == sigma**2
+        assert threshold.grid_step * math.sqrt(size) <= 0.5 / 1024
+        assert threshold.noise_steps * threshold.grid_step == pytest.approx(0.5 * float(sigma), rel=1e-12)
+        assert threshold.noise_steps**2 / threshold.mechanism.sensitivity.l2_squared == sigma**2
 
 
 @pytest.mark.parametrize("clip", [0.0, 1e-9, 1e9, math.nan])

@@ -21,7 +21,7 @@ def test_the_generator_of_torch_does_not_tell_how_large_lots_were():
         data = rows(count)
         torch.manual_seed(9)
         model = nn.Sequential(nn.Linear(4, 8), nn.Dropout(0.5), nn.Linear(8, 2))
-        run(model, data, chunk=16).run(progress=False)
+        run(model, data, microbatch_size=16).run(progress=False)
         return torch.random.get_rng_state()
 
     assert torch.equal(state(300), state(10))
@@ -86,7 +86,7 @@ def test_what_others_left_in_gradients_is_not_taken():
 
 
 def test_runs_in_several_threads_leave_the_generators_as_they_were():
-    trainers = [run(data=rows(), chunk=16) for _ in range(3)]
+    trainers = [run(data=rows(), microbatch_size=16) for _ in range(3)]
     before = torch.random.get_rng_state(), random.getstate(), np.random.get_state()[1].tolist()
     threads = [threading.Thread(target=trainer.run, kwargs={"progress": False}) for trainer in trainers]
     for thread in threads:
@@ -105,7 +105,7 @@ def test_other_generators_do_not_tell_either_and_who_knows_their_seeds_knows_not
         return x * torch.from_numpy(signs).float()[:, None], y
 
     def after(count):
-        trainer = run(data=rows(count), augment=turned, rate=1, steps=2, sigma=1e-6)
+        trainer = run(data=rows(count), augment=turned, sampling_rate=1, steps=2, noise_multiplier=1e-6)
         np.random.seed(9)
         random.seed(9)
         trainer.run(progress=False)
@@ -118,14 +118,16 @@ def test_other_generators_do_not_tell_either_and_who_knows_their_seeds_knows_not
         np.random.seed(9)
         random.seed(9)
         model = nn.Linear(4, 2)
-        one = run(model, rows(1), augment=turned, rate=1, steps=60, sigma=1e-6, lot=1)
+        one = run(
+            model, rows(1), augment=turned, sampling_rate=1, steps=60, noise_multiplier=1e-6, lot_size=1
+        )
         sums.append(torch.stack([model.weight.grad.sign().flatten().clone() for _ in one]))
     assert not torch.equal(*sums)
 
 
 def test_a_generator_of_its_own_is_refused():
     drawn = np.random.default_rng(1)
-    with pytest.raises(Refused, match="generator of its own"):
+    with pytest.raises(Refused, match="its own random generator"):
         run(augment=lambda x, y: (x * float(drawn.normal()), y))
 
 
@@ -145,7 +147,7 @@ def test_what_a_run_is_computed_with_must_stay():
 def test_gradients_are_found_whatever_is_around(around):
     model, data = net(), rows()
     with around():
-        next(iter(run(model, data, rate=1, sigma=1e-6, lot=300)))
+        next(iter(run(model, data, sampling_rate=1, noise_multiplier=1e-6, lot_size=300)))
     assert model[0].weight.grad.norm() > 1e-3
 
 
@@ -163,7 +165,7 @@ def test_a_buffer_that_an_example_replaces_is_put_back():
 
     x, y = rows(40)
     x[3] = 12345.0
-    assert run(Rare(), (x, y), rate=1).run(progress=False).value["top"].item() == 1000
+    assert run(Rare(), (x, y), sampling_rate=1).run(progress=False).value["top"].item() == 1000
 
 
 class Keeping(nn.Module):
@@ -202,7 +204,7 @@ def test_what_a_model_or_a_loss_keeps_beside_buffers_is_put_back():
             return F.cross_entropy(out, y, reduction="none") * self.calls
 
     model, loss = Keeping(), Loss()
-    trainer = run(model, rows(40), loss=loss, rate=1, chunk=16)
+    trainer = run(model, rows(40), loss=loss, sampling_rate=1, microbatch_size=16)
     trainer.run(progress=False)
     assert (model.calls, model.seen, model.by_name, len(model.lately)) == (0, [], {}, 0)
     assert not model.sums.any()
@@ -227,7 +229,7 @@ def test_what_examples_write_into_frozen_parameters_is_put_back():
 
     x, y = rows(40)
     x[3] = 99
-    assert not run(Codes(), (x, y), rate=1).run(progress=False).value["codes"].any()
+    assert not run(Codes(), (x, y), sampling_rate=1).run(progress=False).value["codes"].any()
 
     class Always(Codes):
         def forward(self, x):
@@ -249,7 +251,7 @@ def test_buffers_that_are_multiplied_by_do_no_harm():
         def forward(self, x):
             return self.layer(x) * self.scale
 
-    assert "book-keeping" in run(Scaled()).how
+    assert "layer rules" in run(Scaled()).gradient_method
 
 
 def test_whoever_takes_a_gradient_may_put_another_in_its_place():
@@ -269,7 +271,9 @@ def test_whoever_takes_a_gradient_may_put_another_in_its_place():
 def test_autocast_around_a_whole_run_does_not_keep_the_first_weights():
     model = nn.Linear(4, 2)
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        trainer = run(model, rate=1, steps=2, sigma=1e-6, lot=300, clip=10.0)
+        trainer = run(
+            model, sampling_rate=1, steps=2, noise_multiplier=1e-6, lot_size=300, clipping_norm=10.0
+        )
         seen = [model.weight.grad.clone() for _ in trainer]
     # With the weights of before, the second gradient would be the first again, but for a hair of noise.
     assert (seen[1] - seen[0]).norm() > 0.01 * seen[0].norm()
@@ -290,7 +294,7 @@ def test_a_parameter_of_no_numbers_does_no_harm():
             return super().forward(x)
 
     for model in (Empty(), Drawing()):
-        run(model, rate=1, steps=1).run(progress=False)
+        run(model, sampling_rate=1, steps=1).run(progress=False)
 
 
 @pytest.mark.parametrize("draw", [random.random, np.random.rand])
@@ -303,7 +307,7 @@ def test_a_draw_that_all_examples_of_a_batch_would_share_is_made_for_each(draw):
         def forward(self, x):
             return self.last(x if self.training and draw() < 0.01 else self.first(x))
 
-    assert "one by one" in run(Skipping()).how
+    assert "loop" in run(Skipping()).gradient_method
 
 
 def test_norms_are_counted_only_where_they_are_the_same_to_the_bit():
@@ -314,10 +318,10 @@ def test_norms_are_counted_only_where_they_are_the_same_to_the_bit():
             return x * (1 + 8e-9 * torch.arange(len(x))[:, None])
 
     model = nn.Sequential(Placed(), nn.Linear(4, 2))
-    assert not run(model, chunk=16).steady
-    adapting = run(model, chunk=16, clip=AdaptiveClipping(1.0))
-    assert adapting.steady
-    assert "one by one" in adapting.how
+    assert not run(model, microbatch_size=16).is_batch_invariant
+    adapting = run(model, microbatch_size=16, clipping_norm=AdaptiveClipping(1.0))
+    assert adapting.is_batch_invariant
+    assert "loop" in adapting.gradient_method
 
 
 def test_a_librarys_panic_about_one_example_stays_inside():
@@ -338,7 +342,7 @@ def test_a_librarys_panic_about_one_example_stays_inside():
     data = Broken()
     data.x[5] = 77
     looks = (torch.zeros(4), torch.tensor(0))
-    run(data=data, augment=panics, rate=1, steps=2, example=looks).run(progress=False)
+    run(data=data, augment=panics, sampling_rate=1, steps=2, padding_example=looks).run(progress=False)
 
 
 def test_examples_that_cannot_be_stacked_are_blanks_and_nothing_is_said():
@@ -350,7 +354,7 @@ def test_examples_that_cannot_be_stacked_are_blanks_and_nothing_is_said():
             return {4: x.to("meta"), 5: x.to_sparse(), 6: x.clone().requires_grad_()}.get(place, x), y
 
     looks = (torch.zeros(4), torch.tensor(0))
-    run(data=Odd(), rate=1, steps=2, example=looks).run(progress=False)
+    run(data=Odd(), sampling_rate=1, steps=2, padding_example=looks).run(progress=False)
 
 
 def test_one_that_raises_is_found_without_computing_all_others_for_each():
@@ -364,8 +368,8 @@ def test_one_that_raises_is_found_without_computing_all_others_for_each():
 
     x, y = rows(64)
     x[3] = 77
-    trainer = run(data=(x, y), augment=raises, rate=1, steps=1, chunk=64)
-    assert "one by one" in trainer.how
+    trainer = run(data=(x, y), augment=raises, sampling_rate=1, steps=1, microbatch_size=64)
+    assert "loop" in trainer.gradient_method
     calls.clear()
     trainer.run(progress=False)
     assert len(calls) <= 3 * 64

@@ -14,7 +14,7 @@ from hubbub.training.isolation import restore_state
 from training.late import WAYS, Clock, Net, by_a_filter, by_a_setting, by_what_was_before, moves
 from training.test_trainer import STEPS, net, rows, run
 
-STAYING = "book-keeping"
+STAYING = "layer rules"
 
 
 def follow(trainer, clock):
@@ -24,13 +24,13 @@ def follow(trainer, clock):
 
 @pytest.mark.parametrize("way", WAYS)
 def test_one_example_moves_the_sum_by_no_more_than_the_threshold_however_late_examples_mix(way, tmp_path):
-    assert moves(way, tmp_path, chunk=16) < 1
+    assert moves(way, tmp_path, microbatch_size=16) < 1
 
 
 def test_a_model_that_begins_to_mix_is_refused_at_that_step_and_not_before():
     clock = Clock()
     trainer = run(by_a_setting(clock)[0], account=None)
-    assert STAYING in trainer.how
+    assert STAYING in trainer.gradient_method
     with pytest.raises(Refused, match="depends on another"):
         follow(trainer, clock)
     assert trainer.step == 4
@@ -39,7 +39,7 @@ def test_a_model_that_begins_to_mix_is_refused_at_that_step_and_not_before():
 @pytest.mark.parametrize("count", [0, 1])
 def test_a_refusal_does_not_tell_whether_a_lot_is_empty(count):
     clock = Clock()
-    trainer = run(by_a_setting(clock)[0], rows(count), rate=1)
+    trainer = run(by_a_setting(clock)[0], rows(count), sampling_rate=1)
     with pytest.raises(Refused, match="depends on another"):
         follow(trainer, clock)
     assert trainer.step == 4
@@ -92,7 +92,7 @@ def test_a_schedule_that_keeps_examples_apart_stays_fast():
     trainer = run(Net(clock, between=between), account=None, steps=6)
     for step in trainer:
         clock.step = step
-        assert STAYING in trainer.how
+        assert STAYING in trainer.gradient_method
 
 
 def test_what_differs_by_what_examples_hold_goes_one_by_one_from_then_on():
@@ -103,11 +103,11 @@ def test_what_differs_by_what_examples_hold_goes_one_by_one_from_then_on():
 
     clock, (x, y) = Clock(), rows(40)
     x[3] = 99
-    trainer = run(Net(clock, before), (x, y), rate=1, account=None, steps=6)
-    assert STAYING in trainer.how
+    trainer = run(Net(clock, before), (x, y), sampling_rate=1, account=None, steps=6)
+    assert STAYING in trainer.gradient_method
     follow(trainer, clock)
-    assert "by" in trainer.how
-    assert STAYING not in trainer.how
+    assert "by" in trainer.gradient_method
+    assert STAYING not in trainer.gradient_method
 
 
 def test_numbers_that_change_within_a_lot_are_refused():
@@ -115,7 +115,7 @@ def test_numbers_that_change_within_a_lot_are_refused():
     drawn = np.random.default_rng(1)
     clock = Clock()
     model = Net(clock, lambda x: x * (float(drawn.uniform(1, 2)) if clock.late else 1.0))
-    trainer = run(model, rows(60), rate=1, chunk=16, account=None)
+    trainer = run(model, rows(60), sampling_rate=1, microbatch_size=16, account=None)
     with pytest.raises(Refused, match="within a lot"):
         follow(trainer, clock)
     assert trainer.step == 4
@@ -128,26 +128,26 @@ def test_a_refusal_of_numbers_that_change_does_not_tell_how_large_a_lot_is(count
     def before(x):
         return x * (1.0 + clock.late * time.perf_counter())
 
-    trainer = run(Net(clock, before), rows(count), rate=1, chunk=16)
+    trainer = run(Net(clock, before), rows(count), sampling_rate=1, microbatch_size=16)
     with pytest.raises(Refused, match="change within a lot"):
         follow(trainer, clock)
 
 
 def test_an_operation_is_looked_at_whatever_its_numbers_are_now():
     """A filter along examples mixes nothing while its neighbours weigh nothing."""
-    assert STAYING not in run(by_a_filter(Clock())[0], account=None).how
+    assert STAYING not in run(by_a_filter(Clock())[0], account=None).gradient_method
 
 
 def test_what_an_earlier_chunk_made_is_not_there_in_the_next(tmp_path):
-    assert moves(by_what_was_before, tmp_path, chunk=16, count=40) < 1
+    assert moves(by_what_was_before, tmp_path, microbatch_size=16, count=40) < 1
 
 
 def test_dropout_and_layers_that_draw_are_the_same_program_at_every_step():
     model = nn.Sequential(nn.Linear(4, 8), nn.Dropout(0.5), nn.ReLU(), nn.Linear(8, 2))
     trainer = run(model, account=None)
-    assert STAYING in trainer.how
+    assert STAYING in trainer.gradient_method
     assert sum(1 for _ in trainer) == STEPS
-    assert STAYING in trainer.how
+    assert STAYING in trainer.gradient_method
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,14 @@ from hubbub.errors import InvalidInput
 from hubbub.training import make_private
 
 ROWS = 24
-QUIET = {"clip": 1e3, "rate": 1, "steps": 1, "sigma": 1e-8, "lot": ROWS, "account": None}
+QUIET = {
+    "clipping_norm": 1e3,
+    "sampling_rate": 1,
+    "steps": 1,
+    "noise_multiplier": 1e-8,
+    "lot_size": ROWS,
+    "account": None,
+}
 QUIET |= {"allow_large_epsilon": True}
 CLOSE = 2e-4
 """Rounding to the grid, and 1e-5 of noise, are far below."""
@@ -77,7 +84,7 @@ class Matrices(nn.Module):
         return self.frozen(x) + x @ self.down.T @ self.up.T
 
 
-@pytest.mark.parametrize(("kind", "how"), [(Layers, "book-keeping"), (Matrices, "torch.func")])
+@pytest.mark.parametrize(("kind", "how"), [(Layers, "layer rules"), (Matrices, "torch.func")])
 def test_small_layers_are_tuned_and_the_frozen_ones_stay(kind, how):
     x, y = rows()
     x = x.double()  # in single precision the last bits of some weights' gradients are more than is let pass
@@ -85,7 +92,7 @@ def test_small_layers_are_tuned_and_the_frozen_ones_stay(kind, how):
     frozen = [layer.frozen.weight.clone() for layer in (model[0], model[2])]
     wanted = plain_step(model, lambda model: F.cross_entropy(model(x), y))
     trainer = private_step(model, (x, y), loss=F.cross_entropy)
-    assert how in trainer.how
+    assert how in trainer.gradient_method
     assert trainer.schedule.groups[0].size == 2 * (6 + 8) + 2 * (8 + 3)
     assert apart(model, wanted) < CLOSE
     assert torch.equal(model[0].frozen.weight, frozen[0])
@@ -139,14 +146,14 @@ def test_a_gan_pays_for_its_discriminator_only():
         judging,
         (real, seeds),
         objective=losses,
-        clip=1.0,
-        rate=0.5,
+        clipping_norm=1.0,
+        sampling_rate=0.5,
         steps=80,
-        lot=100,
-        target=Budget(8, 1e-5),
+        lot_size=100,
+        budget=Budget(8, 1e-5),
         account=None,
     )
-    assert "book-keeping" in trainer.how
+    assert "layer rules" in trainer.gradient_method
     before = generator.bias.detach().clone()
     for _ in trainer:
         making.zero_grad()
@@ -165,8 +172,8 @@ def test_the_average_is_that_of_the_weights_after_each_step():
         torch.optim.SGD(model.parameters(), lr=1.0),
         (x, y),
         loss=F.cross_entropy,
-        **{**QUIET, "steps": 40, "sigma": 1.0},
-        average=0.7,
+        **{**QUIET, "steps": 40, "noise_multiplier": 1.0},
+        ema_decay=0.7,
     )
     ours, mean = torch.optim.swa_utils.AveragedModel(model), model.weight.detach().clone()
     for step in trainer:
@@ -186,7 +193,7 @@ def test_an_example_and_its_copies_have_one_gradient():
     def flipped(x, y):
         return x * torch.where(torch.rand(len(x), 1) < 0.5, -1.0, 1.0), y
 
-    private_step(model, (x, y), loss=lambda out, _: out.squeeze(1), augment=flipped, copies=4)
+    private_step(model, (x, y), loss=lambda out, _: out.squeeze(1), augment=flipped, augmentations=4)
     means = (start - model.weight.detach())[0] * ROWS
     assert ((2 * means).round() - 2 * means).abs().max() < 1e-2
     assert means.abs().max() < 1.01

@@ -20,7 +20,7 @@ from hubbub.accounting.in_memory_account import InMemoryAccount
 from hubbub.errors import BudgetExceeded, Halted, HubbubError, InvalidInput, Refused, Unsupported
 from hubbub.noise import rounded_gaussian
 from hubbub.noise.entropy import _replaying, random_bytes
-from hubbub.training import AdaptiveClipping, FixedSizeSampling, make_private
+from hubbub.training import AdaptiveClipping, ShuffledSampling, make_private
 from hubbub.unit import Neighbours, Unit
 
 RATE, STEPS = 0.1, 12
@@ -40,11 +40,11 @@ def run(model=None, data=None, optimizer=None, **given):
     optimizer = optimizer or torch.optim.SGD(model.parameters(), lr=0.5)
     settings = {
         "loss": F.cross_entropy,
-        "clip": 1.0,
-        "rate": RATE,
+        "clipping_norm": 1.0,
+        "sampling_rate": RATE,
         "steps": STEPS,
-        "sigma": 1.0,
-        "lot": 30,
+        "noise_multiplier": 1.0,
+        "lot_size": 30,
         "account": None,
         "allow_large_epsilon": True,
     }
@@ -61,78 +61,91 @@ def stream():
 
 
 def test_the_cost_is_that_of_sampled_gaussians():
-    assert run().loss == PrivacyLoss.gaussian(1).poisson_subsampled(RATE) * STEPS
-    assert run(sigma=2.0).sigma() == 2
+    assert run().privacy_loss == PrivacyLoss.gaussian(1).poisson_subsampled(RATE) * STEPS
+    assert run(noise_multiplier=2.0).noise_multiplier() == 2
 
 
 def test_a_target_is_kept_and_hardly_more():
-    trainer = run(sigma=None, target=Budget(1.5, 1e-5))
+    trainer = run(noise_multiplier=None, budget=Budget(1.5, 1e-5))
     assert 1.4999 < trainer.epsilon() <= 1.5
     assert trainer.epsilon(1e-5) == trainer.epsilon()
 
 
 def test_layers_share_one_lot():
     """σ_eff = (Σ σ_l⁻²)^−½, sampled once."""
-    trainer = run(clip={"0": 0.5, "2": 2.0}, sigma={"0": 3.0, "2": 4.0})
+    trainer = run(clipping_norm={"0": 0.5, "2": 2.0}, noise_multiplier={"0": 3.0, "2": 4.0})
     assert (
-        trainer.loss
+        trainer.privacy_loss
         == PrivacyLoss.gaussian_from_mu_squared(Fraction(1, 9) + Fraction(1, 16)).poisson_subsampled(RATE)
         * STEPS
     )
-    assert trainer.sigma() == pytest.approx(1 / math.sqrt(1 / 9 + 1 / 16))
-    shared = run(clip={"0": 0.5, "2": 2.0}, sigma=1.0)
-    assert shared.sigma() == pytest.approx(1)
+    assert trainer.noise_multiplier() == pytest.approx(1 / math.sqrt(1 / 9 + 1 / 16))
+    shared = run(clipping_norm={"0": 0.5, "2": 2.0}, noise_multiplier=1.0)
+    assert shared.noise_multiplier() == pytest.approx(1)
     assert shared.epsilon(1e-5) <= run().epsilon(1e-5) * (1 + 1e-9)
 
 
 def test_schedules_are_summed_step_by_step():
     sigmas = [1 + step / 10 for step in range(STEPS)]
     rates = [0.05 + step / 100 for step in range(STEPS)]
-    trainer = run(sigma=sigmas, rate=lambda step: rates[step], clip=lambda step: 1 / (step + 1))
+    trainer = run(
+        noise_multiplier=sigmas,
+        sampling_rate=lambda step: rates[step],
+        clipping_norm=lambda step: 1 / (step + 1),
+    )
     parts = [
         PrivacyLoss.gaussian(1 / Fraction(repr(s))).poisson_subsampled(Fraction(repr(r)))
         for s, r in zip(sigmas, rates, strict=True)
     ]
-    assert trainer.loss == PrivacyLoss.compose(parts)
-    shaped = run(sigma=lambda step: 1 + step % 2, target=Budget(2, 1e-5))
+    assert trainer.privacy_loss == PrivacyLoss.compose(parts)
+    shaped = run(noise_multiplier=lambda step: 1 + step % 2, budget=Budget(2, 1e-5))
     assert 1.999 < shaped.epsilon() <= 2
-    assert shaped.sigma(3) == pytest.approx(2 * shaped.sigma(0))
+    assert shaped.noise_multiplier(3) == pytest.approx(2 * shaped.noise_multiplier(0))
 
 
 def test_a_function_is_asked_once_for_the_rate_of_a_step():
     """Else the noise could be for other rates than those that are drawn."""
     asked = []
-    trainer = run(rate=lambda step: asked.append(step) or 0.1 * len(asked), steps=2)
+    trainer = run(sampling_rate=lambda step: asked.append(step) or 0.1 * len(asked), steps=2)
     assert asked == [0, 1]
-    assert [trainer.schedule.lots.rate(step) for step in range(2)] == [Fraction(1, 10), Fraction(2, 10)]
+    assert [trainer.schedule.sampler.sampling_rate(step) for step in range(2)] == [
+        Fraction(1, 10),
+        Fraction(2, 10),
+    ]
 
 
 def test_noise_that_hides_nobody_must_be_confirmed():
-    for given in ({"sigma": 1e-3}, {"sigma": 1.0, "rate": 1, "steps": 1000}):
-        with pytest.raises(Refused, match="sigma is so small that epsilon is above 20") as caught:
+    for given in ({"noise_multiplier": 1e-3}, {"noise_multiplier": 1.0, "sampling_rate": 1, "steps": 1000}):
+        with pytest.raises(Refused, match="noise_multiplier is so small that epsilon is above 20") as caught:
             run(**given, allow_large_epsilon=False)
-        assert "larger sigma" in caught.value.fix
+        assert "larger noise_multiplier" in caught.value.fix
         run(**given, allow_large_epsilon=True)
-    run(sigma=2.0, allow_large_epsilon=False)
+    run(noise_multiplier=2.0, allow_large_epsilon=False)
     with pytest.raises(InvalidInput, match="neither True nor False"):
         run(allow_large_epsilon=1)
 
 
 def test_adaptive_clipping_is_charged():
-    trainer = run(clip=AdaptiveClipping(1.0, sigma=5), sigma=2.0)
+    trainer = run(clipping_norm=AdaptiveClipping(1.0, count_noise_stddev=5), noise_multiplier=2.0)
     assert (
-        trainer.loss
+        trainer.privacy_loss
         == PrivacyLoss.gaussian_from_mu_squared(Fraction(1, 4) + Fraction(1, 100)).poisson_subsampled(RATE)
         * STEPS
     )
-    assert run(sigma=None, clip=AdaptiveClipping(1.0), target=Budget(1, 1e-5)).epsilon() <= 1
+    assert (
+        run(noise_multiplier=None, clipping_norm=AdaptiveClipping(1.0), budget=Budget(1, 1e-5)).epsilon() <= 1
+    )
     with pytest.raises(InvalidInput, match="counts of adaptive clipping"):
-        run(sigma=None, clip=AdaptiveClipping(1.0, sigma=0.1), target=Budget(0.1, 1e-9))
+        run(
+            noise_multiplier=None,
+            clipping_norm=AdaptiveClipping(1.0, count_noise_stddev=0.1),
+            budget=Budget(0.1, 1e-9),
+        )
 
 
 def test_fixed_lots_have_their_own_accounting():
-    trainer = run(rate=FixedSizeSampling(300, 30), steps=20, sigma=4.0)
-    assert trainer.loss == PrivacyLoss.gaussian_from_mu_squared(2 * 4 * Fraction(1, 16))
+    trainer = run(sampling_rate=ShuffledSampling(300, 30), steps=20, noise_multiplier=4.0)
+    assert trainer.privacy_loss == PrivacyLoss.gaussian_from_mu_squared(2 * 4 * Fraction(1, 16))
     assert str(trainer.unit) == "one row, substitute"
     assert len([0 for _ in trainer]) == 20
 
@@ -166,13 +179,13 @@ class Watched(Dataset):
 def test_the_whole_run_is_charged_before_a_row_is_read():
     data = Watched()
     trainer = run(
-        data=data, example=(torch.zeros(4), torch.tensor(0)), account=(account := Counted(data.reads))
+        data=data, padding_example=(torch.zeros(4), torch.tensor(0)), account=(account := Counted(data.reads))
     )
     assert data.reads == []
     assert account.charged == []
     steps = iter(trainer)
     next(steps)
-    assert account.charged == [(f"training, {STEPS} steps", trainer.loss, 0)]
+    assert account.charged == [(f"training, {STEPS} steps", trainer.privacy_loss, 0)]
     list(steps)
     assert len(account.charged) == 1
     assert trainer.step == STEPS
@@ -191,7 +204,7 @@ def test_a_budget_too_small_stops_it_before_anything_happens():
 def test_training_and_queries_spend_from_one_account():
     account = InMemoryAccount(Budget(5, 1e-5))
     account.charge("a count", PrivacyLoss.pure(1))
-    run(account=account, sigma=None, target=Budget(2, 1e-6)).run(progress=False)
+    run(account=account, noise_multiplier=None, budget=Budget(2, 1e-6)).run(progress=False)
     assert [receipt.what for receipt in account.receipts] == ["a count", f"training, {STEPS} steps"]
     assert 1 < account.epsilon(1e-5) <= 5
 
@@ -201,7 +214,12 @@ def test_the_noise_is_sigma_times_clip_once_for_the_lot():
     model = nn.Linear(50, 40)
     empty = (torch.zeros(0, 50), torch.zeros(0, dtype=torch.long))
     trainer = run(
-        model, data=empty, clip=0.5, sigma=3.0, lot=10, optimizer=torch.optim.SGD(model.parameters(), lr=0)
+        model,
+        data=empty,
+        clipping_norm=0.5,
+        noise_multiplier=3.0,
+        lot_size=10,
+        optimizer=torch.optim.SGD(model.parameters(), lr=0),
     )
     drawn = [torch.cat([p.grad.flatten() for p in model.parameters()]) for _ in trainer]
     noise = torch.stack(drawn) * 10 / (3 * 0.5)
@@ -220,9 +238,9 @@ def test_the_noise_is_the_exact_rounded_gaussian_and_torch_cannot_seed_it():
     sums = trainer._sums[0]
     with _replaying(stream()):
         random_bytes(8)  # the seed of random layers
-        expected = rounded_gaussian(sums.threshold.noise, size=sums.group.size)
+        expected = rounded_gaussian(sums.threshold.noise_steps, size=sums.group.size)
     found = torch.cat([p.grad.flatten() for p in model.parameters()])
-    assert torch.equal(found, torch.from_numpy(expected * (sums.threshold.step / 30)).float())
+    assert torch.equal(found, torch.from_numpy(expected * (sums.threshold.grid_step / 30)).float())
     torch.manual_seed(3)
     next(iter(trainer))
     first = model[0].weight.grad.clone()
@@ -235,7 +253,11 @@ def test_each_layer_gets_its_own_noise():
     model = nn.Sequential(nn.Linear(60, 50), nn.Linear(50, 60))
     empty = (torch.zeros(0, 60), torch.zeros(0, dtype=torch.long))
     trainer = run(
-        model, data=empty, clip={"0": 1.0, "1": 10.0}, sigma={"0": lambda step: 1 + step, "1": 2.0}, lot=1
+        model,
+        data=empty,
+        clipping_norm={"0": 1.0, "1": 10.0},
+        noise_multiplier={"0": lambda step: 1 + step, "1": 2.0},
+        lot_size=1,
     )
     for step in trainer:
         for layer, wanted in ((model[0], step), (model[1], 20)):
@@ -252,11 +274,11 @@ def test_it_learns():
         torch.optim.SGD(model.parameters(), lr=2.0),
         (x, y),
         loss=F.cross_entropy,
-        clip=1.0,
-        rate=0.1,
+        clipping_norm=1.0,
+        sampling_rate=0.1,
         steps=60,
-        target=Budget(8, 1e-5),
-        lot=300,
+        budget=Budget(8, 1e-5),
+        lot_size=300,
         account=None,
     ).run(progress=False)
     assert (model(x).argmax(1) == y).float().mean() > 0.9
@@ -274,14 +296,14 @@ def test_it_learns():
 )
 def test_data_come_in_any_form(data):
     looks = (torch.zeros(4), torch.tensor(0)) if isinstance(data, Watched) else None
-    assert run(data=data, example=looks).run(progress=False).value.keys() == net().state_dict().keys()
+    assert run(data=data, padding_example=looks).run(progress=False).value.keys() == net().state_dict().keys()
 
 
 @pytest.mark.parametrize(
     "loss", [F.cross_entropy, nn.CrossEntropyLoss(), nn.CrossEntropyLoss(label_smoothing=0.1)]
 )
 def test_torchs_losses_are_taken_apart(loss):
-    assert "book-keeping" in run(loss=loss).how
+    assert "layer rules" in run(loss=loss).gradient_method
 
 
 def test_an_objective_of_ones_own():
@@ -291,7 +313,7 @@ def test_an_objective_of_ones_own():
         data=rows(50)[0],
         loss=None,
         objective=lambda model, x: (model(x) - x).square().sum(1),
-        rate=0.5,
+        sampling_rate=0.5,
     )
     trainer.run(progress=False)
 
@@ -329,19 +351,24 @@ def test_several_optimizers_and_groups():
 
 def test_an_average_is_kept_and_released():
     model = net()
-    trainer = run(model, average=0.9)
+    trainer = run(model, ema_decay=0.9)
     release = trainer.run(progress=False)
-    assert torch.equal(release.value["0.weight"], trainer.averaged["0.weight"])
+    assert torch.equal(release.value["0.weight"], trainer.ema_weights["0.weight"])
     assert not torch.equal(release.value["0.weight"], model[0].weight)
 
 
 def test_thresholds_adapt_towards_the_quantile():
     model = net()
     trainer = run(
-        model, rows(3000), clip=AdaptiveClipping(50.0, quantile=0.5, pace=0.5), steps=30, lot=300, sigma=1.0
+        model,
+        rows(3000),
+        clipping_norm=AdaptiveClipping(50.0, target_quantile=0.5, learning_rate=0.5),
+        steps=30,
+        lot_size=300,
+        noise_multiplier=1.0,
     )
     trainer.run(progress=False)
-    assert trainer.clips[0] < 5
+    assert trainer.clipping_norms[0] < 5
 
 
 # What comes out
@@ -352,10 +379,10 @@ def test_a_release_says_what_it_cost_and_how_it_was_made():
     with pytest.raises(Halted, match="not started"):
         trainer.release()
     release = trainer.run(progress=False)
-    assert release.loss == trainer.loss
+    assert release.loss == trainer.privacy_loss
     facts = json.loads(release.source.to_json())
     assert facts["mechanism"] == "dp-sgd"
-    assert facts["steps"] == facts["done"] == STEPS
+    assert facts["steps"] == facts["steps_done"] == STEPS
     assert release.map(len).value == 4
     with pytest.raises(InvalidInput):
         release.error()
@@ -368,7 +395,7 @@ def test_nothing_that_is_shown_depends_on_how_much_data_there_is():
         trainer = run(data=rows(count))
         before = repr(trainer)
         release = trainer.run(progress=False)
-        return before, repr(trainer), trainer.facts(), release.label(), str(trainer.loss)
+        return before, repr(trainer), trainer.summary(), release.label(), str(trainer.privacy_loss)
 
     assert shown(300) == shown(17)
 
@@ -398,7 +425,7 @@ def test_examples_that_cannot_be_read_are_blanks():
                 return torch.zeros(9), self.y[place]
             return super().__getitem__(place)
 
-    run(data=Broken(), rate=1, example=(torch.zeros(4), torch.tensor(0))).run(progress=False)
+    run(data=Broken(), sampling_rate=1, padding_example=(torch.zeros(4), torch.tensor(0))).run(progress=False)
 
 
 class Named(Watched):
@@ -414,25 +441,27 @@ def test_items_are_taken_by_name_and_in_the_types_of_the_example(kind):
     data = Named()
     plain, named = net().to(kind), net().to(kind)
     named.load_state_dict(plain.state_dict())
-    settings = {"rate": 1, "steps": 1, "lot": 40, "sigma": 1e-6}
+    settings = {"sampling_rate": 1, "steps": 1, "lot_size": 40, "noise_multiplier": 1e-6}
     run(plain, (data.x.to(kind), data.y), **settings).run(progress=False)
     example = {"x": torch.zeros(4, dtype=kind), "y": torch.tensor(0)}
-    run(named, data, example=example, **settings).run(progress=False)
+    run(named, data, padding_example=example, **settings).run(progress=False)
     assert torch.allclose(plain[0].weight.grad, named[0].weight.grad, atol=1e-4)
     assert plain[0].weight.grad.norm() > 0.01
 
 
 def test_numpys_doubles_become_what_the_model_is_made_of():
     x, y = rows(40)
-    trainer = run(None, (x.double().numpy(), y.numpy()), rate=1, steps=1, example=(np.zeros(4), 0))
+    trainer = run(
+        None, (x.double().numpy(), y.numpy()), sampling_rate=1, steps=1, padding_example=(np.zeros(4), 0)
+    )
     assert all(p.isfinite().all() for p in trainer.run(progress=False).value.values())
 
 
 def test_losses_whose_targets_are_from_0_to_1_can_be_learned_by():
     x, y = rows(40)
     model = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 1), nn.Sigmoid())
-    trainer = run(model, (x, y[:, None].float()), loss=F.binary_cross_entropy, rate=1, steps=1)
-    assert "book-keeping" in trainer.how
+    trainer = run(model, (x, y[:, None].float()), loss=F.binary_cross_entropy, sampling_rate=1, steps=1)
+    assert "layer rules" in trainer.gradient_method
     trainer.run(progress=False)
 
     class Mixed(nn.Module):
@@ -459,12 +488,14 @@ def test_losses_whose_targets_are_from_0_to_1_can_be_learned_by():
             return x
 
     pixels = run(nn.Sequential(Pixels(), *net()), (x.sigmoid(), y))
-    assert "book-keeping" not in pixels.how  # elsewhere it was not tried
+    assert "layer rules" not in pixels.gradient_method  # elsewhere it was not tried
 
 
 def test_an_account_says_no_more_than_its_budget_and_no_less_than_was_charged():
     account = InMemoryAccount(Budget(1.2, 1e-5))
-    run(sigma=None, target=Budget(1, 1e-5), rate=0.05, steps=100, account=account).run(progress=False)
+    run(noise_multiplier=None, budget=Budget(1, 1e-5), sampling_rate=0.05, steps=100, account=account).run(
+        progress=False
+    )
     assert 1 < account.epsilon(1e-5) <= 1.2 + 1e-9
     assert account.epsilon(1e-6) > 1.2  # of so small a δ the budget says nothing
     account = InMemoryAccount(Budget(1, 1e-5))
@@ -485,15 +516,15 @@ def test_what_cannot_be_computed_is_said_in_torchs_own_words():
 
 
 def test_a_run_shows_its_rate_and_what_it_divides_by():
-    assert "rate 0.1, divided by 30" in repr(run())
-    assert "rate 0.1 to 0.2" in repr(run(rate=lambda step: 0.1 if step < 5 else 0.2))
+    assert "rate 0.1, lot size 30" in repr(run())
+    assert "rate 0.1 to 0.2" in repr(run(sampling_rate=lambda step: 0.1 if step < 5 else 0.2))
 
 
 def test_users_are_units():
-    trainer = run(units=np.arange(300) // 3, per_unit=2, unit="patient")
+    trainer = run(units=np.arange(300) // 3, examples_per_unit=2, unit="patient")
     assert str(trainer.unit) == "one patient, add/remove"
     trainer.run(progress=False)
-    assert trainer._examples._units == 100
+    assert trainer._examples._unit_count == 100
 
 
 def test_a_step_that_fails_is_counted():
@@ -542,7 +573,7 @@ def test_an_augmentation_may_not_mix_and_its_errors_stay_inside():
 
     x, y = rows(20)
     x[3] = 77
-    run(data=(x, y), augment=fails, rate=1, steps=2).run(progress=False)
+    run(data=(x, y), augment=fails, sampling_rate=1, steps=2).run(progress=False)
 
 
 def test_a_model_that_fails_on_blanks_needs_an_example_of_nobody():
@@ -557,14 +588,14 @@ def test_a_model_that_fails_on_blanks_needs_an_example_of_nobody():
     with pytest.raises(InvalidInput, match="all zero"):
         run(Inverse())
     nobody = (torch.eye(2).flatten(), torch.tensor(0))
-    run(Inverse(), rows(17), rate=1, chunk=16, example=nobody).run(progress=False)
+    run(Inverse(), rows(17), sampling_rate=1, microbatch_size=16, padding_example=nobody).run(progress=False)
     with pytest.raises(InvalidInput, match="shapes and types"):
-        run(example=(torch.zeros(3), torch.tensor(0)))
+        run(padding_example=(torch.zeros(3), torch.tensor(0)))
 
 
 def test_one_units_key_does_not_change_who_the_others_are():
     def units(keys):
-        return run(data=rows(4), units=keys, per_unit=2)._examples._units
+        return run(data=rows(4), units=keys, examples_per_unit=2)._examples._unit_count
 
     assert units([2**53, 2**53 + 1, 2**53, 0.5]) == 3
     assert units(["a", "b", "a", None]) == 2
@@ -633,49 +664,49 @@ def test_models_that_do_not_keep_examples_apart_are_refused(model, kind, words):
 @pytest.mark.parametrize(
     "given",
     [
-        {"clip": 0},
-        {"clip": -1.0},
-        {"clip": math.nan},
-        {"clip": {"0": 1.0}},
-        {"clip": {"0": 1.0, "2": 1.0, "7": 1.0}},
-        {"clip": {"0": 1.0, "2": 1.0}, "sigma": {"0": 1.0}},
-        {"rate": 1.5},
-        {"rate": 0},
+        {"clipping_norm": 0},
+        {"clipping_norm": -1.0},
+        {"clipping_norm": math.nan},
+        {"clipping_norm": {"0": 1.0}},
+        {"clipping_norm": {"0": 1.0, "2": 1.0, "7": 1.0}},
+        {"clipping_norm": {"0": 1.0, "2": 1.0}, "noise_multiplier": {"0": 1.0}},
+        {"sampling_rate": 1.5},
+        {"sampling_rate": 0},
         {"steps": 0},
         {"steps": 2.5},
-        {"sigma": math.nan},
-        {"sigma": 0},
-        {"sigma": None},
-        {"sigma": [1.0, 2.0]},
-        {"sigma": None, "target": Budget(1)},
-        {"lot": 0},
-        {"chunk": 1000},
-        {"average": 1.5},
-        {"per_unit": 2},
+        {"noise_multiplier": math.nan},
+        {"noise_multiplier": 0},
+        {"noise_multiplier": None},
+        {"noise_multiplier": [1.0, 2.0]},
+        {"noise_multiplier": None, "budget": Budget(1)},
+        {"lot_size": 0},
+        {"microbatch_size": 1000},
+        {"ema_decay": 1.5},
+        {"examples_per_unit": 2},
         {"units": [1, 2, 3]},
         {"loss": None},
         {"objective": F.cross_entropy},
         {"loss": lambda out, y: F.cross_entropy(out, y).mean()},
         {"data": (torch.zeros(3, 4), torch.zeros(4))},
         {"data": torch.zeros(3, 4)},
-        {"rate": FixedSizeSampling(10, 20)},
+        {"sampling_rate": ShuffledSampling(10, 20)},
         {"data": Watched()},
         {"model": net().double().append(nn.Linear(2, 2))},
         {"model": net().half()},
-        {"rate": FixedSizeSampling(299, 20)},
-        {"sigma": 1e13},
-        {"sigma": 1e-12},
-        {"clip": [1.0] * 11 + [1e9]},
+        {"sampling_rate": ShuffledSampling(299, 20)},
+        {"noise_multiplier": 1e13},
+        {"noise_multiplier": 1e-12},
+        {"clipping_norm": [1.0] * 11 + [1e9]},
         {"data": (torch.zeros(3, 4, device="meta"), torch.zeros(3))},
         {"loss": lambda out, y: F.cross_entropy(out, y - 1, reduction="none")},
-        {"sigma": None, "target": (1, 1e-5)},
+        {"noise_multiplier": None, "budget": (1, 1e-5)},
         {"unit": "patient"},
         {"unit": Unit("patient")},
         {"unit": Unit.row(), "units": range(300)},
-        {"example": (torch.zeros(4), torch.tensor(0), torch.tensor(0))},
+        {"padding_example": (torch.zeros(4), torch.tensor(0), torch.tensor(0))},
         {"unit": Unit("patient", Neighbours.SUBSTITUTE), "units": range(300)},
         {"loss": None, "objective": lambda model, x, y: x.sum(1)},
-        {"data": Watched(), "example": {"x": "text"}},
+        {"data": Watched(), "padding_example": {"x": "text"}},
     ],
     ids=", ".join,
 )
@@ -717,7 +748,7 @@ def test_errors_hold_no_data():
 
 def test_learning_is_imported_without_torch():
     code = (
-        "import sys, hubbub; hubbub.training; hubbub.training.PoissonSampling; dir(hubbub.training);"
+        "import sys, hubbub; hubbub.training; hubbub.training.PoissonSampler; dir(hubbub.training);"
         "print(sorted({'torch', 'scipy'} & set(sys.modules)))"
     )
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
@@ -729,12 +760,12 @@ def test_learning_is_imported_without_torch():
 
 def test_a_large_epsilon_is_confirmed_also_where_sigma_is_given():
     with pytest.raises(Refused, match="above 20"):
-        run(sigma=0.05, rate=1, allow_large_epsilon=False)
+        run(noise_multiplier=0.05, sampling_rate=1, allow_large_epsilon=False)
     with pytest.raises(InvalidInput, match="allow_large_epsilon"):
         run(allow_large_epsilon="yes")
-    assert next(iter(run(sigma=0.05, rate=1))) == 1
+    assert next(iter(run(noise_multiplier=0.05, sampling_rate=1))) == 1
     target = Budget(30, 1e-5, allow_large_epsilon=True)  # confirmed there
-    assert next(iter(run(sigma=None, target=target, allow_large_epsilon=False))) == 1
+    assert next(iter(run(noise_multiplier=None, budget=target, allow_large_epsilon=False))) == 1
 
 
 @pytest.mark.filterwarnings("ignore")  # torch's own, of what is old

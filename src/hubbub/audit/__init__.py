@@ -1,4 +1,4 @@
-"""Audits: lower bounds of ε from what a mechanism or a training run shows."""
+"""Audits: lower bounds of ε from the outputs of a training run."""
 
 from importlib import import_module
 from typing import TYPE_CHECKING
@@ -16,7 +16,7 @@ _HOME = {name: home for home, names in _HOMES.items() for name in names}
 
 
 def __getattr__(name: str) -> object:
-    """A public name, from the module it lives in, loaded now."""
+    """Load a public name from its module."""
     if name not in _HOME:
         raise AttributeError(f"module 'hubbub.audit' has no attribute {name!r}")
     try:
@@ -25,7 +25,7 @@ def __getattr__(name: str) -> object:
         if missing.name != "torch":
             raise
         raise ModuleNotFoundError(
-            f"hubbub.audit.{name} needs torch: pip install hubbub[learn]", name="torch"
+            f"hubbub.audit.{name} needs torch: pip install hubbub[training]", name="torch"
         ) from None
     value = getattr(home, name)
     globals()[name] = value
@@ -33,5 +33,5 @@ def __getattr__(name: str) -> object:
 
 
 def __dir__() -> list[str]:
-    """What `dir(hubbub.audit)` shows: the public names, loaded or not."""
+    """The public names, loaded or not."""
     return sorted({*globals(), *__all__})

@@ -1,24 +1,24 @@
 """DP-SGD: differentially private training of any torch model.
 
-`make_private` makes a private training run of an ordinary torch model, optimizer and data. A name is loaded
-when
-it is first used: torch is for who trains with it.
+`make_private` turns an ordinary torch model, optimizer and dataset into a private training run. Names are
+loaded on first use, because torch is an optional dependency.
 """
 
 from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from hubbub.training.batch_sampling import FixedSizeSampling, PoissonSampling, ShuffledSampling, max_steps
+    from hubbub.training.batch_sampling import PoissonSampler, ShuffledSampler, ShuffledSampling, max_steps
     from hubbub.training.optimizers import CorrectedAdam
     from hubbub.training.schedule import AdaptiveClipping
-    from hubbub.training.trainer import Trainer, make_private
+    from hubbub.training.trainer import Trainer
+    from hubbub.training.trainer_setup import make_private
 
 __all__ = [
     "AdaptiveClipping",
     "CorrectedAdam",
-    "FixedSizeSampling",
-    "PoissonSampling",
+    "PoissonSampler",
+    "ShuffledSampler",
     "ShuffledSampling",
     "Trainer",
     "make_private",
@@ -26,17 +26,18 @@ __all__ = [
 ]
 
 _HOMES = {
-    "batch_sampling": ("FixedSizeSampling", "PoissonSampling", "ShuffledSampling", "max_steps"),
+    "batch_sampling": ("ShuffledSampling", "PoissonSampler", "ShuffledSampler", "max_steps"),
     "optimizers": ("CorrectedAdam",),
     "schedule": ("AdaptiveClipping",),
-    "trainer": ("Trainer", "make_private"),
+    "trainer": ("Trainer",),
+    "trainer_setup": ("make_private",),
 }
 
 _HOME = {name: home for home, names in _HOMES.items() for name in names}
 
 
 def __getattr__(name: str) -> object:
-    """A public name, from the module it lives in, loaded now."""
+    """Load a public name from its module."""
     if name not in _HOME:
         raise AttributeError(f"module 'hubbub.training' has no attribute {name!r}")
     try:
@@ -45,7 +46,7 @@ def __getattr__(name: str) -> object:
         if missing.name != "torch":
             raise
         raise ModuleNotFoundError(
-            f"hubbub.training.{name} needs torch: pip install hubbub[learn]", name="torch"
+            f"hubbub.training.{name} needs torch: pip install hubbub[training]", name="torch"
         ) from None
     value = getattr(home, name)
     globals()[name] = value
@@ -53,5 +54,5 @@ def __getattr__(name: str) -> object:
 
 
 def __dir__() -> list[str]:
-    """What `dir(hubbub.training)` shows: the public names, loaded or not."""
+    """The public names, loaded or not."""
     return sorted({*globals(), *__all__})

@@ -1,9 +1,16 @@
-"""At most one continuation of a checkpoint for each charge.
+"""Checkpoints: save a run, and continue it at most once for each charge.
 
-A file can be copied, and says nothing of its copies. So who goes on from a checkpoint is told apart by what
-nobody can copy by copying the file: a line in the ledger that paid for the run, under the checkpoint's mark;
-or, where no ledger paid, the memory of the process that saved it. Elsewhere nobody can know, and the
-continuation is paid for like a run of its own.
+A checkpoint holds weights, optimizer states, averages and the step. All of that is covered by the privacy
+loss of the run, which was charged. But two runs that continue from one checkpoint, or from copies of it,
+would show two answers for one charge. So a checkpoint is resumed at most once, and never after the run that
+wrote it went on. If that run died, the checkpoint is resumed for a charge of its own.
+
+A file can be copied and does not know its copies. What decides is therefore something that cannot be copied
+with the file: an entry under the checkpoint's id in the ledger that paid for the run; or, without a ledger,
+the memory of the process that saved it. In any other place nobody can know, and the continuation is paid for
+like a new run.
+
+Proof: docs/proofs/dpsgd.md, "A run"
 """
 
 import os
@@ -21,7 +28,7 @@ from hubbub.accounting import PrivacyLoss
 from hubbub.accounting.serialization import loss_from_json, loss_to_json
 from hubbub.errors import InvalidInput, Refused
 from hubbub.output_files import check_output_path, write_output
-from hubbub.training.batch_sampling import ShuffledSampling
+from hubbub.training.batch_sampling import ShuffledSampler
 from hubbub.training.schedule import AdaptiveClipping
 from hubbub.unit import Unit
 
@@ -29,150 +36,146 @@ if TYPE_CHECKING:
     from hubbub.training.trainer import Trainer
 
 __all__ = [
-    "give_back",
-    "give_up",
+    "check_checkpoint_path",
+    "claim_continuation",
     "has_paid",
-    "is_first",
+    "invalidate",
+    "is_checkpoint",
     "is_ledger",
-    "is_there",
-    "note",
-    "refuse_place",
+    "remember_checkpoint",
     "resume",
+    "return_claim",
     "save",
 ]
 
+_FORMAT = 6
+_REPEATED_STEPS = "training, repeated steps"
+
+
+# Claims: at most one run continues from a checkpoint
+
 
 @dataclass
-class _Memory:
+class _ProcessMemory:
     """The checkpoints that this process wrote."""
 
     process: int = field(default_factory=os.getpid)
     payers: dict[str, Any] = field(default_factory=dict)
-    """By their marks: the account that paid for the run, if one did."""
-    left: set[str] = field(default_factory=set)
-    """Those that nobody went on from."""
+    """The account that paid for the run, if any, by checkpoint id."""
+    unclaimed: set[str] = field(default_factory=set)
+    """Ids of checkpoints from which no run continued."""
 
 
-_memory = _Memory()
-_busy = threading.Lock()
+_memory = _ProcessMemory()
+_memory_lock = threading.Lock()
 
 
 def is_ledger(account: Any) -> bool:
-    """Whether an account knows by a key what was charged before, in any process."""
+    """Whether an account is a ledger, which recognizes earlier charges by key, across processes."""
     return callable(getattr(account, "begin", None))
 
 
-def note(account: Any, mark: str) -> None:
-    """A checkpoint is written here, of a run that this account paid for."""
-    with _busy:
-        _ours().payers[mark] = account
-        _ours().left.add(mark)
+def remember_checkpoint(account: Any, checkpoint_id: str) -> None:
+    """Remember that this process writes a checkpoint of a run that this account paid for."""
+    with _memory_lock:
+        _process_memory().payers[checkpoint_id] = account
+        _process_memory().unclaimed.add(checkpoint_id)
 
 
-def has_paid(account: Any, mark: str) -> bool:
-    """Whether this very account paid for the run of a checkpoint, as far as this process remembers."""
-    with _busy:
-        payers = _ours().payers
-        return mark in payers and payers[mark] is account
+def has_paid(account: Any, checkpoint_id: str) -> bool:
+    """Whether this account object paid for the run of a checkpoint, as far as this process remembers."""
+    with _memory_lock:
+        payers = _process_memory().payers
+        return checkpoint_id in payers and payers[checkpoint_id] is account
 
 
-def is_first(account: Any, mark: str, unit: Unit) -> bool:
-    """Whether nobody went on from this checkpoint yet; from now on somebody has.
+def claim_continuation(account: Any, checkpoint_id: str, unit: Unit) -> bool:
+    """Claim the one continuation of a checkpoint; returns whether it was still free.
 
-    Guarantee: true at most once for one mark, among all processes that ask the same ledger; without a ledger,
-        only in the process that wrote the checkpoint, with the account that paid, and once.
-    Assumes: the ledger is not put back to an earlier state.
+    Guarantee: true at most once per checkpoint id, among all processes that ask the same ledger; without a
+        ledger, only in the process that wrote the checkpoint, with the account that paid, and once.
+    Assumes: the ledger is not reset to an earlier state.
     Proof: docs/proofs/dpsgd.md, "A run"
     """
     if is_ledger(account):
-        what = "training, gone on with from a checkpoint"
-        return bool(account.begin(what, PrivacyLoss.pure(0), unit=unit, key=f"checkpoint {mark}").is_new)
-    if not has_paid(account, mark):
+        what, key = "training, continued from a checkpoint", f"checkpoint {checkpoint_id}"
+        return bool(account.begin(what, PrivacyLoss.pure(0), unit=unit, key=key).is_new)
+    if not has_paid(account, checkpoint_id):
         return False
-    with _busy:
-        is_left = mark in _ours().left
-        _ours().left.discard(mark)
-        return is_left
+    with _memory_lock:
+        is_free = checkpoint_id in _process_memory().unclaimed
+        _process_memory().unclaimed.discard(checkpoint_id)
+        return is_free
 
 
-def give_back(account: Any, mark: str) -> None:
-    """It failed before anybody went on: what this process remembers is as it was. A ledger's line stays."""
+def return_claim(account: Any, checkpoint_id: str) -> None:
+    """Return a claim after a failed resume. A ledger's entry stays."""
     if not is_ledger(account):
-        note(account, mark)
+        remember_checkpoint(account, checkpoint_id)
 
 
-def _ours() -> _Memory:
-    """What this process remembers: a fork remembers nothing, or two would go on."""
-    global _memory  # noqa: PLW0603 - one for each process
+def _process_memory() -> _ProcessMemory:
+    """The memory of this process. A fork starts empty: else parent and child could both continue."""
+    global _memory  # noqa: PLW0603 - one per process
     if _memory.process != os.getpid():
-        _memory = _Memory()
+        _memory = _ProcessMemory()
     return _memory
 
 
-# Checkpoints: a run put aside, and taken up where it was.
-#
-# A checkpoint holds weights, optimizer states, averages and the step: all covered by the run's loss, which
-# was
-# charged. It is taken up once, and not at all after the run that wrote it went on: two runs from one
-# checkpoint, or from copies of it, would show two answers for one charge (`once`). Where that run died, it is
-# taken up for a charge of its own.
-#
-# Proved in docs/proofs/dpsgd.md, "A run
-
-_FORMAT = 5
-_ONCE_MORE = "training, steps once more"
+# Saving
 
 
-def save(trainer: "Trainer", path: Path, mark: str) -> None:
-    """Write a started run to a file; it may not be shared: only a release may. What is in it is marked."""
-    lots = trainer.schedule.lots
-    if isinstance(lots, ShuffledSampling) and trainer.step % lots.per_epoch:
+def save(trainer: "Trainer", path: Path, checkpoint_id: str) -> None:
+    """Write a started run to a file. The file is private: only a release may be shared."""
+    sampler = trainer.schedule.sampler
+    if isinstance(sampler, ShuffledSampler) and trainer.step % sampler.steps_per_epoch:
         raise InvalidInput(
             "the run is within an epoch of shuffled lots",
-            why="the rest of its order would have to be kept, or a unit could be drawn twice",
-            fix=f"save after a multiple of {lots.per_epoch} steps",
+            why="the rest of the epoch's order is not stored, so a unit could be drawn twice",
+            fix=f"save after a multiple of {sampler.steps_per_epoch} steps",
         )
-    with _alone(path):
-        _write(_stored(trainer, mark), path)
+    with _file_lock(path):
+        _write(_checkpoint_content(trainer, checkpoint_id), path)
 
 
-def refuse_place(given: str | Path) -> Path:
-    """Where a checkpoint will be: never over rows or a ledger."""
+def check_checkpoint_path(given: str | Path) -> Path:
+    """The path of a new checkpoint; refuses to overwrite data or a ledger."""
     path = Path(given).resolve()
     if not path.parent.is_dir():
         raise InvalidInput(
-            "the folder that the checkpoint should be in is not there",
-            why="it would have nowhere to go",
-            fix="make the folder first",
+            "the folder of the checkpoint does not exist",
+            why="the file cannot be written",
+            fix="create the folder first",
         )
     return check_output_path(path)
 
 
-def is_there(path: Path, mark: str) -> bool:
+def is_checkpoint(path: Path, checkpoint_id: str) -> bool:
     """Whether the file is this checkpoint."""
     try:
-        return bool(_read(path)["mark"] == mark)
+        return bool(_read(path)["id"] == checkpoint_id)
     except InvalidInput:
         return False
 
 
-def _stored(trainer: "Trainer", mark: str) -> dict[str, Any]:
+def _checkpoint_content(trainer: "Trainer", checkpoint_id: str) -> dict[str, Any]:
+    repeated = trainer.repeated_loss
     return {
         "hubbub": "a checkpoint of a private run: not a release",
         "format": _FORMAT,
-        "mark": mark,
-        "taken up": False,
-        "paid": trainer.is_paid,
-        "key": trainer.key,
+        "id": checkpoint_id,
+        "is_resumed": False,
+        "is_paid": trainer.is_paid,
+        "charge_key": trainer.charge_key,
         "unit": _unit(trainer),
-        "loss": loss_to_json(trainer.schedule.lots.loss),
-        "more": None if trainer.more is None else loss_to_json(trainer.more),
-        "left": _left(trainer, trainer.step),
+        "loss": loss_to_json(trainer.schedule.sampler.privacy_loss),
+        "repeated_loss": None if repeated is None else loss_to_json(repeated),
+        "remaining_loss": _remaining_loss(trainer, trainer.step),
         "step": trainer.step,
         "model": trainer.model.state_dict(),
         "optimizers": [optimizer.state_dict() for optimizer in trainer.optimizers],
-        "averaged": trainer.averaged,
-        "clips": trainer.clips,
+        "ema_weights": trainer.ema_weights,
+        "clipping_norms": trainer.clipping_norms,
         "settings": _settings(trainer, trainer.step),
     }
 
@@ -182,157 +185,162 @@ def _unit(trainer: "Trainer") -> list[str | None]:
 
 
 def _settings(trainer: "Trainer", step: int) -> dict[str, Any]:
-    """What must be the same for the rest of a run: what is trained, by what, how clipped and divided."""
-    held = trainer.model.state_dict().items()
-    clips = trainer.schedule.clips
+    """The settings that must stay the same for the rest of a run."""
+    state = trainer.model.state_dict().items()
     at = min(step, trainer.steps - 1)
     return {
-        "model": {name: list(x.shape) if isinstance(x, torch.Tensor) else None for name, x in held},
+        "model": {name: list(x.shape) if isinstance(x, torch.Tensor) else None for name, x in state},
         "optimizers": [
             [type(one).__name__, *(len(group["params"]) for group in one.param_groups)]
             for one in trainer.optimizers
         ],
-        "average": sorted(trainer.averaged),
+        "ema_weights": sorted(trainer.ema_weights),
         "layers": [group.name for group in trainer.schedule.groups],
-        "clip": [None if isinstance(clip, AdaptiveClipping) else float(clip(at)) for clip in clips],
-        "lot": trainer.schedule.lot,
+        "clipping_norm": [
+            None if isinstance(norm, AdaptiveClipping) else float(norm(at))
+            for norm in trainer.schedule.clipping_norms
+        ],
+        "lot_size": trainer.schedule.lot_size,
     }
 
 
-def give_up(trainer: "Trainer", path: Path, mark: str) -> None:
-    """The run that wrote this goes on itself: so nobody else may. Where somebody else may, it may not."""
+def invalidate(trainer: "Trainer", path: Path, checkpoint_id: str) -> None:
+    """Mark the checkpoint as resumed, because its own run continues; refuse if another run resumed it."""
     try:
-        with _claimed(path) as stored:
-            is_ours = stored["mark"] == mark and not stored["taken up"]
-            stored["taken up"] |= is_ours
+        with _exclusive_update(path) as stored:
+            is_ours = stored["id"] == checkpoint_id and not stored["is_resumed"]
+            stored["is_resumed"] |= is_ours
     except InvalidInput:
         is_ours = False
-    # The file is one of perhaps several copies: who has another one has asked as well.
-    if not is_ours or not is_first(trainer._account, mark, trainer.unit):  # noqa: SLF001 - nobody else asks
+    # The file may have copies; whoever resumed one of them has made the claim.
+    if not is_ours or not claim_continuation(trainer._account, checkpoint_id, trainer.unit):  # noqa: SLF001 - one of two callers
         raise Refused(
-            "the checkpoint of this run was taken up, or is not where it was saved",
-            why="who has it goes on from there, and the same steps would be shown twice for one charge",
-            fix="go on with the run that took it up, or put the file back; or train, and pay, anew",
+            "the checkpoint of this run was resumed, or is not where it was saved",
+            why="another run may continue from it, and the same steps would be shown twice for one charge",
+            fix="continue with the run that resumed it, or put the file back; or train, and pay, again",
         )
 
 
-def _left(trainer: "Trainer", step: int) -> str:
-    """What the steps from this one on cost: the same in all can be in another order."""
-    lots = trainer.schedule.lots
-    return loss_to_json(lots.loss_of(range(step, lots.steps))) if step < lots.steps else ""
+def _remaining_loss(trainer: "Trainer", step: int) -> str:
+    """The privacy loss of the steps from here on: runs of equal total loss may differ in their order."""
+    sampler = trainer.schedule.sampler
+    return loss_to_json(sampler.loss_of(range(step, sampler.steps))) if step < sampler.steps else ""
+
+
+# Resuming
 
 
 def resume(trainer: "Trainer", path: Path, *, again: bool = False) -> bool:
-    """Take up a run that was saved, and say whether the trainer's account paid for it.
+    """Continue a saved run; returns whether the trainer's account paid for it.
 
-    Guarantee: the steps that are left are those that were charged, and for one charge they are taken once,
-        from whichever copy of the file; `again`, where they may have been taken before, they are charged
+    Guarantee: the remaining steps are those that were charged. For one charge they are taken once, from
+        whichever copy of the file. With `again`, for steps that may have been taken before, they are charged
         once more.
-    Assumes: what `once.is_first` does.
+    Assumes: as `claim_continuation`.
     Proof: docs/proofs/dpsgd.md, "A run"
     """
-    taken: list[str] = []
+    claims: list[str] = []
     try:
-        with _as_before(trainer), _claimed(path) as stored:
-            return _taken_up(trainer, stored, taken, again=again)
+        with _rollback_on_error(trainer), _exclusive_update(path) as stored:
+            return _resume_from(trainer, stored, claims, again=again)
     except BaseException:
-        for mark in taken:
-            give_back(trainer._account, mark)  # noqa: SLF001 - nobody else asks
+        for checkpoint_id in claims:
+            return_claim(trainer._account, checkpoint_id)  # noqa: SLF001
         raise
 
 
-def _taken_up(trainer: "Trainer", stored: dict[str, Any], taken: list[str], *, again: bool) -> bool:
-    _refuse_another(trainer, stored)
-    if stored["taken up"] and not again:
-        raise _taken_before()
-    others = [
-        name
-        for name, value in _settings(trainer, stored["step"]).items()
-        if stored["settings"][name] != value
-    ]
-    if others:
+def _resume_from(trainer: "Trainer", stored: dict[str, Any], claims: list[str], *, again: bool) -> bool:
+    _check_same_run(trainer, stored)
+    if stored["is_resumed"] and not again:
+        raise _already_resumed()
+    settings = _settings(trainer, stored["step"])
+    different = [name for name, value in settings.items() if stored["settings"][name] != value]
+    if different:
         raise InvalidInput(
-            f"the checkpoint is of a run with another {others[0]}",
-            why="it cannot be gone on with by this one",
-            fix="make the trainer with the same model, optimizers and settings; the file is as it was",
+            f"the checkpoint is of a run with another {different[0]}",
+            why="this trainer cannot continue it",
+            fix="make the trainer with the same model, optimizers and settings; the file is unchanged",
         )
     _load(trainer, stored)
-    is_paid = _is_paid(trainer, stored)
-    first = not stored["taken up"] and is_first(trainer._account, stored["mark"], trainer.unit)  # noqa: SLF001
-    if first:
-        taken.append(stored["mark"])
-    elif is_paid or stored["taken up"] or trainer._account is None:  # noqa: SLF001
+    is_paid = _settle_charge(trainer, stored)
+    account = trainer._account  # noqa: SLF001
+    if not stored["is_resumed"] and claim_continuation(account, stored["id"], trainer.unit):
+        claims.append(stored["id"])
+    elif is_paid or stored["is_resumed"] or account is None:
         if not again:
-            raise _taken_before()
-        _take_again(trainer, stored, is_paid=is_paid)
-    stored["taken up"] = True
+            raise _already_resumed()
+        _charge_repeated_steps(trainer, stored, is_paid=is_paid)
+    stored["is_resumed"] = True
     return is_paid
 
 
-def _is_paid(trainer: "Trainer", stored: dict[str, Any]) -> bool:
-    """Whether the trainer's account paid for the run; where not, it pays for the whole when it starts.
+def _settle_charge(trainer: "Trainer", stored: dict[str, Any]) -> bool:
+    """Whether the trainer's account has paid for the run; if not, it pays for all of it at the start.
 
-    A ledger is asked, and where it had not paid, it has then.
+    A ledger is asked by the key of the charge; if it had not paid, it is charged now.
     """
-    account, key = trainer._account, stored["key"]  # noqa: SLF001 - nobody else pays
-    if account is None and stored["paid"]:
+    account, key = trainer._account, stored["charge_key"]  # noqa: SLF001
+    if account is None and stored["is_paid"]:
         raise InvalidInput(
             "the trainer has no account",
-            why="an account paid for this run, and knows whether somebody went on from here",
+            why="an account paid for this run, and knows whether another run continued from here",
             fix="make the trainer with the same account=",
         )
-    if account is None or not stored["paid"]:
+    if account is None or not stored["is_paid"]:
         return False
     if not is_ledger(account):
-        return has_paid(account, stored["mark"])
+        return has_paid(account, stored["id"])
     if key is None:
         return False
-    trainer.key = key
-    if trainer._pay(trainer._what, trainer.schedule.lots.loss, key) and trainer.more is not None:  # noqa: SLF001
-        trainer._pay(_ONCE_MORE, trainer.more)  # noqa: SLF001
+    trainer.charge_key = key
+    is_new = trainer._charge(trainer._charge_text, trainer.schedule.sampler.privacy_loss, key)  # noqa: SLF001
+    if is_new and trainer.repeated_loss is not None:
+        trainer._charge(_REPEATED_STEPS, trainer.repeated_loss)  # noqa: SLF001
     return True
 
 
-def _take_again(trainer: "Trainer", stored: dict[str, Any], *, is_paid: bool) -> None:
-    """The steps that are left count once more."""
+def _charge_repeated_steps(trainer: "Trainer", stored: dict[str, Any], *, is_paid: bool) -> None:
+    """Count the remaining steps once more, and charge them if the run was paid."""
     if stored["step"] < trainer.steps:
-        left = trainer.schedule.lots.loss_of(range(stored["step"], trainer.steps))
-        trainer.more = left if trainer.more is None else trainer.more + left
-        stored["more"] = loss_to_json(trainer.more)
+        remaining = trainer.schedule.sampler.loss_of(range(stored["step"], trainer.steps))
+        repeated = trainer.repeated_loss
+        trainer.repeated_loss = remaining if repeated is None else repeated + remaining
+        stored["repeated_loss"] = loss_to_json(trainer.repeated_loss)
         if is_paid:
-            trainer._pay(f"{_ONCE_MORE}, from {stored['step'] + 1} on", left)  # noqa: SLF001
+            trainer._charge(f"{_REPEATED_STEPS}, from step {stored['step'] + 1}", remaining)  # noqa: SLF001
 
 
-def _taken_before() -> Refused:
+def _already_resumed() -> Refused:
     return Refused(
-        "the checkpoint was taken up before, or its run went on, or nobody knows whether",
-        why="its remaining steps would be shown twice and were charged once",
+        "the checkpoint was resumed before, or its run continued, or nobody can know",
+        why="its remaining steps were charged once, and would be shown twice",
         fix="resume from the newest file, with the ledger that paid, or in the process that saved it; if its "
-        "run died, pay for its last steps again: again=True",
+        "run died, pay for its remaining steps again: again=True",
     )
 
 
-def _refuse_another(trainer: "Trainer", stored: dict[str, Any]) -> None:
-    """The same unit, and the same steps to do."""
+def _check_same_run(trainer: "Trainer", stored: dict[str, Any]) -> None:
+    """The trainer must protect the same unit, and have the same steps left."""
     if stored["unit"] != _unit(trainer):
         raise InvalidInput(
             "the checkpoint is of a run that protects another unit",
-            why="what is left to do would protect somebody else, or too little",
+            why="the remaining steps would protect another unit than was charged for",
             fix="make the trainer with the same units",
         )
-    costs = loss_to_json(trainer.schedule.lots.loss), _left(trainer, stored["step"])
-    if (stored["loss"], stored["left"]) != costs:
+    losses = loss_to_json(trainer.schedule.sampler.privacy_loss), _remaining_loss(trainer, stored["step"])
+    if (stored["loss"], stored["remaining_loss"]) != losses:
         raise InvalidInput(
-            "the checkpoint is of a run with another loss",
-            why="what is left to do would not be what was charged",
-            fix="make the trainer with the same rate, steps and sigma",
+            "the checkpoint is of a run with another privacy loss",
+            why="the remaining steps would not be those that were charged",
+            fix="make the trainer with the same sampling_rate, steps and noise_multiplier",
         )
 
 
 def _load(trainer: "Trainer", stored: dict[str, Any]) -> None:
-    """The trainer as it was saved."""
-    trainer.more = None if stored["more"] is None else loss_from_json(stored["more"])
-    trainer.averaged, trainer.clips = stored["averaged"], stored["clips"]
+    """Load the stored state into the trainer."""
+    repeated = stored["repeated_loss"]
+    trainer.repeated_loss = None if repeated is None else loss_from_json(repeated)
+    trainer.ema_weights, trainer.clipping_norms = stored["ema_weights"], stored["clipping_norms"]
     trainer._step = stored["step"]  # noqa: SLF001 - nobody else sets it
     try:
         trainer.model.load_state_dict(stored["model"])
@@ -341,70 +349,73 @@ def _load(trainer: "Trainer", stored: dict[str, Any]) -> None:
     except Exception as error:
         raise InvalidInput(
             "the checkpoint does not fit the model or its optimizers",
-            why=f"they cannot take it up: {type(error).__name__}",
-            fix="make the trainer with the same model and optimizers; the file is as it was",
+            why=f"they cannot load it: {type(error).__name__}",
+            fix="make the trainer with the same model and optimizers; the file is unchanged",
         ) from error
 
 
 @contextmanager
-def _as_before(trainer: "Trainer") -> Iterator[None]:
-    """All of the trainer is as it was, if this fails: a run from others' weights would cost more."""
-    own = trainer.more, trainer.averaged, trainer.clips, trainer.step
+def _rollback_on_error(trainer: "Trainer") -> Iterator[None]:
+    """Restore the trainer if this fails: a run that starts from another run's weights would cost more."""
+    own = trainer.repeated_loss, trainer.ema_weights, trainer.clipping_norms, trainer.step
     tensors = [*trainer.model.parameters(), *trainer.model.buffers()]
     weights = [x.detach().clone() for x in tensors]
     states = [deepcopy(optimizer.state_dict()) for optimizer in trainer.optimizers]
     try:
         yield
     except BaseException:
-        trainer.more, trainer.averaged, trainer.clips, trainer._step = own  # noqa: SLF001
+        trainer.repeated_loss, trainer.ema_weights, trainer.clipping_norms, trainer._step = own  # noqa: SLF001
         with torch.no_grad():
-            for x, was in zip(tensors, weights, strict=True):
-                x.copy_(was)
+            for x, before in zip(tensors, weights, strict=True):
+                x.copy_(before)
         for optimizer, state in zip(trainer.optimizers, states, strict=True):
             optimizer.load_state_dict(state)
         raise
 
 
+# Files
+
+
 @contextmanager
-def _claimed(path: Path) -> Iterator[dict[str, Any]]:
-    """What is stored, for one process alone; written as it is left, or as it was if that fails."""
-    with _alone(path):
+def _exclusive_update(path: Path) -> Iterator[dict[str, Any]]:
+    """The stored checkpoint, for one process at a time; written back unless the body fails."""
+    with _file_lock(path):
         stored = _read(path)
         yield stored
         _write(stored, path)
 
 
 @contextmanager
-def _alone(path: Path) -> Iterator[None]:
-    """Nobody else reads or writes the file meanwhile."""
-    mine = path.with_name(f"{path.name}.claimed")
+def _file_lock(path: Path) -> Iterator[None]:
+    """Keep other processes from reading or writing the file."""
+    lock = path.with_name(f"{path.name}.claimed")
     try:
-        os.close(os.open(mine, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))  # of two that try, one fails
+        os.close(os.open(lock, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))  # of two attempts, one fails
     except FileExistsError:
         raise InvalidInput(
-            "somebody else reads or writes the checkpoint",
-            why="two would go on from it",
-            fix=f"wait; if nobody does, as after a crash, remove the file {mine.name}",
+            "another process reads or writes the checkpoint",
+            why="two runs could continue from it",
+            fix=f"wait; if there is no such process, as after a crash, remove the file {lock.name}",
         ) from None
     except OSError:
-        raise _no_checkpoint() from None
+        raise _unreadable() from None
     try:
         yield
     finally:
-        mine.unlink(missing_ok=True)
+        lock.unlink(missing_ok=True)
 
 
 def _write(stored: dict[str, Any], path: Path) -> None:
-    """All of it or nothing, and on the disk; for its owner alone."""
+    """Write all of it or nothing, durably; readable by its owner only."""
 
-    def content(made: Path) -> None:
-        with open(made, "wb", opener=lambda name, flags: os.open(name, flags, 0o600)) as file:
+    def content(temporary: Path) -> None:
+        with open(temporary, "wb", opener=lambda name, flags: os.open(name, flags, 0o600)) as file:
             torch.save(stored, file)
             file.flush()
             os.fsync(file.fileno())
 
     write_output(path, content)
-    with suppress(OSError):  # where folders cannot be opened
+    with suppress(OSError):  # some systems cannot open folders
         folder = os.open(path.parent, os.O_RDONLY)
         os.fsync(folder)
         os.close(folder)
@@ -413,16 +424,16 @@ def _write(stored: dict[str, Any], path: Path) -> None:
 def _read(path: Path) -> dict[str, Any]:
     try:
         stored = torch.load(path, weights_only=True)
-    except Exception:  # noqa: BLE001 - of many kinds, and none says more than this
+    except Exception:  # noqa: BLE001 - there are many, and none says more than this
         stored = None
     if not isinstance(stored, dict) or stored.get("format") != _FORMAT:
-        raise _no_checkpoint()
+        raise _unreadable()
     return stored
 
 
-def _no_checkpoint() -> InvalidInput:
+def _unreadable() -> InvalidInput:
     return InvalidInput(
-        "the file is not there, or not a checkpoint of this version",
+        "the file does not exist, or is not a checkpoint of this version",
         why="it cannot be read",
-        fix="pass a file that trainer.save wrote, and that nobody else is reading",
+        fix="pass a file that trainer.save wrote, and that no other process is reading",
     )

@@ -1,9 +1,23 @@
-"""Whether one operation keeps examples apart, whatever numbers it is given.
+"""Checks that no operation of a model mixes the examples of a batch, whatever values it is computed on.
 
-A batch that is followed once (`whose`) is followed with the weights, switches and schedules of that moment: a
-filter along examples whose neighbours weigh nothing, or a mean that is multiplied by zero, mixes nothing yet.
-So every operation is also tried by itself: all reals are made up, those of weights and constants too, and
-those of one example are changed. What comes out may differ in the rows of that example alone.
+Layer rules assign row block j of a tensor to example j. That is valid if the same operations run for all
+examples, and none of them moves rows by their values, or combines rows of different examples. To check this,
+a
+batch with a prime number of examples is followed through the forward and backward pass, operation by
+operation:
+which tensors derive from examples, and which one dimension counts examples (the only multiple of the prime).
+Then one example is changed: no other example's inputs to any operation, and no other example's gradients, may
+change.
+
+That run uses the current weights, switches and schedules: a filter along examples with zero weights, or a
+batch mean multiplied by zero, does not mix anything yet. So every operation is also tried separately, on
+random values for all reals, weights and constants included: only the changed example's rows may differ.
+
+A model that fails the check is not wrong; its gradients are computed by another method. For a model that
+passes,
+the operations are recorded, and every step is compared with them (`operation_trace`).
+
+Proof: docs/proofs/dpsgd.md, "Assumptions", 3
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -14,359 +28,366 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_flatten, tree_leaves, tree_unflatten
 
-from hubbub.training.isolation import restore_state, starting_from
-from hubbub.training.layer_rules import Tape
-from hubbub.training.operation_trace import OperationTrace, TraceRecorder, lasting_of
-from hubbub.training.per_example_gradients import LayerRules, backwards
+from hubbub.training.isolation import restore_state, seed_generators
+from hubbub.training.layer_rules import LayerRecorder
+from hubbub.training.operation_trace import OperationTrace, TraceRecorder, name_tensors
+from hubbub.training.per_example_gradients import LayerRules, backward
 
 __all__ = [
-    "EITHER",
+    "EITHER_ORDER",
     "PRIMES",
     "Order",
+    "differs",
+    "example_dimension",
     "examples_are_independent",
-    "far_apart",
-    "kept_rows",
-    "orders_of",
-    "place_in",
+    "find_row_orders",
+    "orders_consistent_with",
 ]
 
-Print = tuple[Any, Tensor]
-"""Of a tensor: its shape, and a number for each place along the dimension of examples."""
+Projection = tuple[Any, Tensor]
+"""A tensor's shape, and one number per index along the dimension of examples."""
 
-_ROUNDING = 1e-6
-"""Relative: less is no change. What one example adds to another's rows is far more somewhere on its way."""
-_SCALE = 0.5
-"""In the place of reals that are no tensors: neither nothing, nor so much that it hides the rest."""
+_ROUNDING_TOLERANCE = 1e-6
+"""Relative: smaller differences are rounding. Mixing shows far larger ones in some operation."""
+_REPLACEMENT_REAL = 0.5
+"""Replaces reals that are not tensors: not zero, and not so large that it hides the rest."""
 
 
 Order = frozenset[bool]
-"""How examples of several rows may lie along a dimension: one after another, or (True) all first rows."""
-EITHER: Order = frozenset({False, True})
+"""Possible orders of several rows per example: one example after another, or (True) interleaved."""
+EITHER_ORDER: Order = frozenset({False, True})
 
 
-def orders_of(moved: Tensor, examples: int, place: int) -> Order:
-    """The orders in which it was only one example's rows that moved."""
+def orders_consistent_with(moved: Tensor, examples: int, place: int) -> Order:
+    """The orders in which only one example's rows changed."""
     blocks, rest = divmod(moved.numel(), examples)
     if rest:
         return frozenset()
     where = moved.nonzero()[:, 0]
-    is_there = {False: where // max(1, blocks) == place, True: where % examples == place}
-    return frozenset(order for order, there in is_there.items() if there.all())
+    is_at_place = {False: where // max(1, blocks) == place, True: where % examples == place}
+    return frozenset(order for order, there in is_at_place.items() if there.all())
 
 
-def far_apart(numbers: Tensor, others: Tensor) -> Tensor:
-    """Where they differ by more than rounding."""
-    return (numbers - others).abs() > _ROUNDING * torch.maximum(numbers.abs().max(), others.abs().max())
+def differs(numbers: Tensor, others: Tensor) -> Tensor:
+    """A mask of differences above rounding."""
+    return (numbers - others).abs() > _ROUNDING_TOLERANCE * torch.maximum(
+        numbers.abs().max(), others.abs().max()
+    )
 
 
-def place_in(tensor: Tensor, examples: int) -> int | None:
-    """The one dimension along which examples are counted."""
+def example_dimension(tensor: Tensor, examples: int) -> int | None:
+    """The one dimension that counts examples, if it is unique."""
     found = [dim for dim, size in enumerate(tensor.shape) if size and size % examples == 0]
     return found[0] if len(found) == 1 else None
 
 
-def kept_rows(
+def find_row_orders(
     func: Any,
     given: tuple[Any, Any],
     ours: Callable[[Tensor], bool],
-    print_of: Callable[[Tensor], Print],
+    project: Callable[[Tensor], Projection],
     examples: int,
     *,
     orders: Order,
 ) -> list[Order] | None:
-    """The orders of examples in each tensor that comes out; None where their rows are not their own alone.
+    """The possible orders of examples in each output; None if an output's rows mix examples.
 
-    Tried in made-up numbers, with what is given in one of these orders: at least in one it must be so.
+    Tried on random values, with inputs in each of these orders; at least one of them must keep rows separate.
     """
     before = torch.default_generator.get_state()
     try:
         found = [
             made
-            for turned in sorted(orders)
-            if (made := _made_in(func, given, ours, print_of, examples, turned=turned)) is not None
+            for interleaved in sorted(orders)
+            if (made := _trial_orders(func, given, ours, project, examples, interleaved=interleaved))
+            is not None
         ]
-    except Exception:  # noqa: BLE001 - on random numbers; whatever it is, it was not found to keep them
+    except Exception:  # noqa: BLE001 - on random numbers; whatever it is, independence was not shown
         return None
     finally:
         torch.default_generator.set_state(before)
     return [frozenset().union(*same) for same in zip(*found, strict=True)] if found else None
 
 
-def _made_in(
+def _trial_orders(
     func: Any,
     given: tuple[Any, Any],
     is_ours: Callable[[Tensor], bool],
-    print_of: Callable[[Tensor], Print],
+    project: Callable[[Tensor], Projection],
     examples: int,
     *,
-    turned: bool,
+    interleaved: bool,
 ) -> list[Order] | None:
     leaves, shape = tree_flatten(given)
     ours = [n for n, x in enumerate(leaves) if isinstance(x, Tensor) and is_ours(x)]
     place = examples // 2
     found: list[list[Order]] = []
-    for scaled in (False, True) if any(type(x) is float for x in leaves) else (False,):
-        prints = []
-        for numbers in _tried(leaves, ours, examples, place, turned=turned, scaled=scaled):
+    for replaces_reals in (False, True) if any(type(x) is float for x in leaves) else (False,):
+        projections = []
+        for numbers in _trial_inputs(
+            leaves, ours, examples, place, interleaved=interleaved, replaces_reals=replaces_reals
+        ):
             torch.default_generator.manual_seed(7)
             args, kwargs = tree_unflatten(numbers, shape)
-            prints.append([print_of(x) for x in tree_leaves(func(*args, **kwargs)) if isinstance(x, Tensor)])
-        found.append([_order(x, y, examples, place) for x, y in zip(*prints, strict=True)])
+            projections.append(
+                [project(x) for x in tree_leaves(func(*args, **kwargs)) if isinstance(x, Tensor)]
+            )
+        found.append([_consistent_orders(x, y, examples, place) for x, y in zip(*projections, strict=True)])
     made = [frozenset.intersection(*same) for same in zip(*found, strict=True)]
     return made if all(made) else None
 
 
-def _order(one: Print, other: Print, examples: int, place: int) -> Order:
-    """In which orders nothing but one example's rows moved; what has no rows of examples is seen to later."""
+def _consistent_orders(one: Projection, other: Projection, examples: int, place: int) -> Order:
+    """The orders in which only one example's rows differ; other outputs are checked later."""
     (shape, numbers), (its_shape, others) = one, other
     if shape != its_shape:
         return frozenset()
     if torch.equal(numbers, others) or numbers.numel() == 1:
-        return EITHER
-    return orders_of(far_apart(numbers, others), examples, place)
+        return EITHER_ORDER
+    return orders_consistent_with(differs(numbers, others), examples, place)
 
 
-def _tried(
-    leaves: list[Any], ours: list[int], examples: int, place: int, *, turned: bool, scaled: bool
+def _trial_inputs(
+    leaves: list[Any], ours: list[int], examples: int, place: int, *, interleaved: bool, replaces_reals: bool
 ) -> Iterator[list[Any]]:
-    """What the operation is given, with other numbers; then once more with one example changed."""
+    """The operation's inputs with random values; then the same with one example changed."""
     torch.default_generator.manual_seed(5)
     once, again = list(leaves), list(leaves)
     for number, x in enumerate(leaves):
-        if scaled and type(x) is float:
-            once[number] = again[number] = _SCALE
+        if replaces_reals and type(x) is float:
+            once[number] = again[number] = _REPLACEMENT_REAL
         elif isinstance(x, Tensor) and not (x.is_floating_point() and x.numel()):
             once[number], again[number] = x.clone(), x.clone()
         elif isinstance(x, Tensor):
-            memory = _made_up(
+            memory = _random_values(
                 1 + sum((size - 1) * step for size, step in zip(x.shape, x.stride(), strict=True)), x
             )
             other = memory.clone()
             if number in ours:
-                _change(other, x, examples, place, turned=turned)
+                _change_example(other, x, examples, place, interleaved=interleaved)
             once[number], again[number] = (m.as_strided(x.shape, x.stride()) for m in (memory, other))
     return iter((once, again))
 
 
-def _made_up(count: int, like: Tensor) -> Tensor:
-    """Above zero and at most one: every function of reals can be computed there, and differs."""
+def _random_values(count: int, like: Tensor) -> Tensor:
+    """Random values in (0, 1]: every function of reals is defined there."""
     return torch.rand(count, dtype=torch.float64).mul_(0.75).add_(0.25).to(like.dtype)
 
 
-def _change(memory: Tensor, like: Tensor, examples: int, place: int, *, turned: bool) -> None:
-    """Other numbers for one example, where it is in the memory of such a tensor."""
-    along = place_in(like, examples)
+def _change_example(memory: Tensor, like: Tensor, examples: int, place: int, *, interleaved: bool) -> None:
+    """Change the values of one example in the memory of a tensor."""
+    along = example_dimension(like, examples)
     assert along is not None
-    # What is repeated is there once.
+    # Repeated numbers are stored once.
     sizes = [1 if step == 0 else size for size, step in zip(like.shape, like.stride(), strict=True)]
     each = like.shape[along] // examples
-    rows = slice(place, None, examples) if turned else slice(place * each, (place + 1) * each)
+    rows = slice(place, None, examples) if interleaved else slice(place * each, (place + 1) * each)
     seen = memory.as_strided(sizes, like.stride())
     if sizes[along] > 1:
         part = seen.movedim(along, 0)[rows]
-        part.copy_(_made_up(part.numel(), like).view(part.shape))
+        part.copy_(_random_values(part.numel(), like).view(part.shape))
 
 
-# Whether the rows of a batch stay whose they are, whatever examples hold: followed through a model.
-#
-# Rules for layers (`layers`) take row block j for example j. That holds where the same operations run for all
-# examples, and none of them moves rows by what is in them, or brings rows of different examples together. So
-# a batch of a prime number of examples is followed through the model and back, operation by operation: which
-# tensors are made of examples, and along which one dimension examples are counted, as that alone is a
-# multiple
-# of the prime. Once more with one example changed: then nothing else may change that any operation is given,
-# nor what rules make of any other example. And every operation is tried by itself on other numbers
-# (`operations`), as weights, switches and schedules will be others at later steps. What is not found so is
-# not
-# wrong: its gradients are then found example by example. What is found so is written down (`program`), and
-# every step is compared with it.
-#
-# Proved in docs/proofs/dpsgd.md, "What is assumed", 3
+# Following a batch through the model
 
 PRIMES = (7, 11, 13, 17, 19, 23)
-"""Numbers of examples that are tried: hidden sizes may be multiples of some."""
-_ENOUGH = 2
-"""With so many of them it must be found so: a lost dimension could be mistaken for another once."""
+"""Batch sizes to try: a hidden size may be a multiple of some of them."""
+_REQUIRED_BATCHES = 2
+"""Two batch sizes must pass: with one, another dimension could be mistaken for that of examples."""
 
 
-def examples_are_independent(way: LayerRules, batches: Iterable[Sequence[Tensor]]) -> OperationTrace | None:
-    """What is done to these batches, each of a prime number of examples, if rows stay with their examples."""
+def examples_are_independent(
+    method: LayerRules, batches: Iterable[Sequence[Tensor]]
+) -> OperationTrace | None:
+    """The trace of the operations on these batches, each of prime size, if they keep examples independent."""
     found: list[TraceRecorder] = []
     for batch in batches:
-        # Another example, and another change, each time.
+        # Change another example, in another way, each time.
         place = (1, batch[0].shape[0] - 3)[len(found) % 2]
-        heard = _stay(way, list(batch), place, is_blank=len(found) % 2 == 1)
-        found += [] if heard is None else [heard]
-        if len(found) == _ENOUGH:
+        trace = _trace_if_independent(method, list(batch), place, is_blank=len(found) % 2 == 1)
+        found += [] if trace is None else [trace]
+        if len(found) == _REQUIRED_BATCHES:
             return OperationTrace.of(*found)
     return None
 
 
-def _stay(way: LayerRules, batch: list[Tensor], place: int, *, is_blank: bool) -> TraceRecorder | None:
+def _trace_if_independent(
+    method: LayerRules, batch: list[Tensor], place: int, *, is_blank: bool
+) -> TraceRecorder | None:
     changed = [x.clone() for x in batch]
     for number, x in enumerate(changed):
-        x[place] = 0 if is_blank else _another(x[place], number in way.objective.within_one)
+        x[place] = (
+            0 if is_blank else _other_values(x[place], number in method.objective.unit_interval_tensors)
+        )
     try:
-        with torch.no_grad(), restore_state(way.objective, weights=True):
-            way.objective(*[x.clone() for x in batch])  # what is made once, and kept for good, is made now
-        first, other = _followed(way, batch), _followed(way, changed)
-    except Exception:  # noqa: BLE001 - on random numbers; whatever it is, it was not followed
+        with torch.no_grad(), restore_state(method.objective, weights=True):
+            method.objective(*[x.clone() for x in batch])  # creates caches, which then stay
+        first, other = _follow(method, batch), _follow(method, changed)
+    except Exception:  # noqa: BLE001 - on random numbers; whatever it is, the batch could not be followed
         return None
     if first is None or other is None or first[1].calls != other[1].calls:
         return None
-    return first[1] if _is_alone(first[0], other[0], batch[0].shape[0], place) else None
+    return first[1] if _differs_only_at(first[0], other[0], batch[0].shape[0], place) else None
 
 
-def _another(x: Tensor, within_one: bool) -> Tensor:  # noqa: FBT001 - ours alone
+def _other_values(x: Tensor, unit_interval_tensors: bool) -> Tensor:  # noqa: FBT001 - ours alone
     if x.is_floating_point():
         another = torch.randn_like(x)
-        return another.sigmoid() if within_one else another
+        return another.sigmoid() if unit_interval_tensors else another
     return ~x if x.dtype == torch.bool else 1 - x
 
 
-def _followed(way: LayerRules, batch: list[Tensor]) -> tuple[list[Print], TraceRecorder] | None:
-    """What every operation was given there and back, and what rules made of it; None where rows may move."""
+def _follow(method: LayerRules, batch: list[Tensor]) -> tuple[list[Projection], TraceRecorder] | None:
+    """Follow a batch forward and backward: projections of all operations' inputs; None if examples mix."""
     given = [x.clone() for x in batch]
-    tape, objective = _Sites(batch[0].shape[0]), way.objective
-    with starting_from(5), restore_state(objective, weights=True):
-        followed = _Followed(given, [*objective.parameters(), *objective.buffers()])
-        heard = _Heard(given, lasting_of(objective), followed.refuse_made)
-        followed.heard = heard
-        with followed, way._recording(tape, heard), heard:  # noqa: SLF001 - as gradients are found
+    recorder, objective = _TrialRecorder(batch[0].shape[0]), method.objective
+    with seed_generators(5), restore_state(objective, weights=True):
+        follower = _ExampleFollower(given, [*objective.parameters(), *objective.buffers()])
+        trace = _CallRecorder(given, name_tensors(objective), follower.refuse_derived)
+        follower.trace = trace
+        with follower, method._recording(recorder, trace), trace:  # noqa: SLF001 - as in gradients()
             losses = objective(*given)
-        heard.unknown = followed.heard = None  # on the way back there is hardly any Python
-        edges = [edge for site in tape.sites for edge in site.edges]
+        trace.on_external_tensor = follower.trace = None  # the backward pass runs hardly any Python
+        edges = [edge for record in recorder.records for edge in record.edges]
         shares = torch.ones(losses.shape, dtype=losses.dtype)
-        with followed, heard:
-            back = backwards(losses, edges, shares) if edges and losses.requires_grad else ()
-    if not followed.stays or heard.was_read or not followed.is_by_example(losses):
+        with follower, trace:
+            back = backward(losses, edges, shares) if edges and losses.requires_grad else ()
+    if not follower.is_independent or trace.values_were_read or not follower.is_by_example(losses):
         return None
     with torch.no_grad():
-        made = [piece.squares for pieces, outputs in tape.made for _, piece in pieces(*outputs)]
+        made = [
+            gradient.squared_norms
+            for parameter_gradients, outputs in recorder.trials
+            for _, gradient in parameter_gradients(*outputs)
+        ]
         ends = [losses.detach(), *(x for x in back if x is not None), *map(torch.from_numpy, made)]
-        return followed.prints + [followed.print_of(x) for x in ends], heard
+        return follower.projections + [follower.project(x) for x in ends], trace
 
 
-class _Heard(TraceRecorder):
-    """Also whether a call is being made: what runs between calls is hidden from those who listen to them."""
+class _CallRecorder(TraceRecorder):
+    """A trace recorder that knows whether a call is running; operations outside calls are hidden from it."""
 
-    within = False
+    is_in_call = False
 
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        """As `TraceRecorder`."""
-        self.within = True
+        """See `TraceRecorder`."""
+        self.is_in_call = True
         try:
             return super().__torch_function__(func, types, args, kwargs)
         finally:
-            self.within = False
+            self.is_in_call = False
 
     def layer(self, *args: Any, **kwargs: Any) -> Any:
-        """As `TraceRecorder`."""
-        before, self.within = self.within, True
+        """See `TraceRecorder`."""
+        before, self.is_in_call = self.is_in_call, True
         try:
             return super().layer(*args, **kwargs)
         finally:
-            self.within = before
+            self.is_in_call = before
 
 
-class _Sites(Tape):
-    """A tape that has layers' outputs stand for their gradients: rules are tried on them."""
+class _TrialRecorder(LayerRecorder):
+    """A recorder that tries the rules on the layers' outputs in place of their gradients."""
 
     def __init__(self, units: int) -> None:
         super().__init__(units)
-        self.made: list[tuple[Any, list[Tensor]]] = []
+        self.trials: list[tuple[Any, list[Tensor]]] = []
 
-    def at(self, outputs: Iterable[Tensor], pieces: Any) -> None:
-        """As `Tape`."""
+    def record(self, outputs: Iterable[Tensor], parameter_gradients: Any) -> None:
+        """See `LayerRecorder`."""
         kept = list(outputs)
-        self.made.append((pieces, [output.detach() + 1 for output in kept]))
-        super().at(kept, pieces)
+        self.trials.append((parameter_gradients, [output.detach() + 1 for output in kept]))
+        super().record(kept, parameter_gradients)
 
 
-def _is_alone(first: list[Print], other: list[Print], prime: int, place: int) -> bool:
-    """Whether nothing differs but what is made of the example that was changed."""
+def _differs_only_at(first: list[Projection], other: list[Projection], prime: int, place: int) -> bool:
+    """Whether only the changed example's numbers differ."""
     if [shape for shape, _ in first] != [shape for shape, _ in other]:
         return False
     return all(
-        bool(torch.equal(numbers, others) or orders_of(far_apart(numbers, others), prime, place))
+        bool(torch.equal(numbers, others) or orders_consistent_with(differs(numbers, others), prime, place))
         for (_, numbers), (_, others) in zip(first, other, strict=True)
     )
 
 
-_FIRST: Order = frozenset({False})
+_EXAMPLE_MAJOR: Order = frozenset({False})
 
 
-class _Followed(TorchDispatchMode):
-    """Which tensors are made of examples, and whether an operation brought examples together."""
+class _ExampleFollower(TorchDispatchMode):
+    """Follows which tensors derive from examples, and whether an operation combines examples."""
 
-    def __init__(self, batch: list[Tensor], lasting: list[Tensor]) -> None:
+    def __init__(self, batch: list[Tensor], parameters: list[Tensor]) -> None:
         super().__init__()
         self._prime = batch[0].shape[0]
-        self._kept = [*batch, *lasting]
-        self._made = {_memory(x) for x in batch}
-        self._lasting = {_memory(x) for x in lasting}
-        self.stays = True
-        self.heard: _Heard | None = None
-        """Who listens to calls, while all operations must be theirs."""
-        self.prints: list[Print] = []
-        self._printed: dict[int, set[Any]] = {}
-        self._signs: dict[int, Tensor] = {}
+        self._alive = [*batch, *parameters]
+        self._derived = {_storage_id(x) for x in batch}
+        self._parameters = {_storage_id(x) for x in parameters}
+        self.is_independent = True
+        self.trace: _CallRecorder | None = None
+        """The recorder that must see all operations, during the forward pass."""
+        self.projections: list[Projection] = []
+        self._projected: dict[int, set[Any]] = {}
+        self._projection_weights: dict[int, Tensor] = {}
         self._orders: dict[Any, Order] = {}
-        """Of tensors with several rows for each example: the order that these may be in."""
+        """The possible orders of tensors with several rows per example."""
 
     def is_by_example(self, tensor: Tensor) -> bool:
-        """Whether it is made of examples, and has just one dimension along which they are counted."""
-        return _memory(tensor) in self._made and self._counted(tensor) == 1
+        """Whether a tensor derives from examples, and exactly one dimension counts them."""
+        return _storage_id(tensor) in self._derived and self._count_example_dimensions(tensor) == 1
 
-    def refuse_made(self, tensor: Tensor) -> None:
-        """What is made of examples, and nobody heard of, may be made of others next time."""
-        self.stays &= _memory(tensor) not in self._made
+    def refuse_derived(self, tensor: Tensor) -> None:
+        """Refuse an external tensor that derives from examples: next time it may derive from others."""
+        self.is_independent &= _storage_id(tensor) not in self._derived
 
-    def print_of(self, tensor: Tensor) -> Print:
-        """Enough of a tensor to see where it differs from another: of each example, if these are counted."""
-        if self._counted(tensor) == 1:
-            along = self._along(tensor)
+    def project(self, tensor: Tensor) -> Projection:
+        """A linear projection that shows where a tensor differs from another; per example if possible."""
+        if self._count_example_dimensions(tensor) == 1:
+            along = self._example_dimension_of(tensor)
             rows = tensor.detach().movedim(along, 0).reshape(tensor.shape[along], -1)
         else:
             rows = tensor.detach().reshape(1, -1)
         rows = torch.view_as_real(rows).flatten(1) if rows.is_complex() else rows
         length = rows.shape[1]
-        if length not in self._signs:
-            self._signs[length] = torch.arange(1, length + 1, dtype=torch.float64).mul_(1.7).cos_()
+        if length not in self._projection_weights:
+            self._projection_weights[length] = (
+                torch.arange(1, length + 1, dtype=torch.float64).mul_(1.7).cos_()
+            )
         rows = rows.to(torch.float64).nan_to_num(nan=3.0, posinf=5.0, neginf=-7.0)
-        return tensor.shape, rows @ self._signs[length]
+        return tensor.shape, rows @ self._projection_weights[length]
 
-    def _look(self, given: list[Tensor]) -> None:
-        """Take prints of what an operation is given, once for as long as nobody writes into it."""
+    def _project_inputs(self, given: list[Tensor]) -> None:
+        """Project an operation's inputs, once until somebody writes into them."""
         for tensor in given:
-            memory, *part = _part(tensor)
-            known = self._printed.setdefault(memory, set())
-            if memory not in self._lasting and tuple(part) not in known:
+            memory, *part = _view_key(tensor)
+            known = self._projected.setdefault(memory, set())
+            if memory not in self._parameters and tuple(part) not in known:
                 known.add(tuple(part))
-                self._kept.append(tensor)
-                self.prints.append(self.print_of(tensor))
+                self._alive.append(tensor)
+                self.projections.append(self.project(tensor))
 
-    def _counted(self, tensor: Tensor) -> int:
+    def _count_example_dimensions(self, tensor: Tensor) -> int:
         return sum(size % self._prime == 0 for size in tensor.shape if size)
 
-    def _along(self, tensor: Tensor) -> int:
+    def _example_dimension_of(self, tensor: Tensor) -> int:
         return next(dim for dim, size in enumerate(tensor.shape) if size and size % self._prime == 0)
 
-    def _is_seen_alike(self, tensor: Tensor, view: Tensor) -> bool:
-        """Whether the places of examples in a view are theirs in what it is of.
+    def _view_keeps_examples(self, tensor: Tensor, view: Tensor) -> bool:
+        """Whether examples have the same positions in a view as in its base.
 
-        With as many rows for each they are in the same order; else one example comes after another.
+        With as many rows per example they are in the same order; otherwise one example follows another.
         """
-        if self._counted(view) != 1:
+        if self._count_example_dimensions(view) != 1:
             return False
-        counts = [x.shape[self._along(x)] for x in (tensor, view)]
-        if counts[0] != counts[1] and False not in self._orders.get(_part(tensor), EITHER):
+        counts = [x.shape[self._example_dimension_of(x)] for x in (tensor, view)]
+        if counts[0] != counts[1] and False not in self._orders.get(_view_key(tensor), EITHER_ORDER):
             return False
         each = [1 if counts[0] == counts[1] else count // self._prime for count in counts]
         places, wanted = (
-            (torch.arange(count) // rows).view([-1 if dim == self._along(x) else 1 for dim in range(x.dim())])
+            (torch.arange(count) // rows).view(
+                [-1 if dim == self._example_dimension_of(x) else 1 for dim in range(x.dim())]
+            )
             for x, count, rows in zip((tensor, view), counts, each, strict=True)
         )
         memory = torch.full((tensor.untyped_storage().nbytes() // tensor.itemsize,), -1)
@@ -377,67 +398,81 @@ class _Followed(TorchDispatchMode):
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        """Run it, and look at what it was."""
+        """Run the operation, and check it."""
         kwargs = kwargs or {}
-        with torch._C.DisableTorchFunction():  # noqa: SLF001 - what is looked at here, the model has not read
+        with torch._C.DisableTorchFunction():  # noqa: SLF001 - these accesses are not the model's
             given = [x for x in tree_leaves((args, kwargs)) if isinstance(x, Tensor)]
-            self._look(given)
-            ours = [x for x in given if _memory(x) in self._made]
+            self._project_inputs(given)
+            ours = [x for x in given if _storage_id(x) in self._derived]
             name = func.overloadpacket.__name__.strip("_")
-            is_empty = name.startswith(("empty", "new_empty"))  # and holds whatever was in memory
-            orders = self._kept_rows(func, args, kwargs) if ours and self.stays and not is_empty else []
-            self.stays = self.stays and orders is not None and not (ours and self._is_hidden(name))
+            is_empty = name.startswith(("empty", "new_empty"))  # uninitialized memory
+            orders = (
+                self._find_row_orders(func, args, kwargs)
+                if ours and self.is_independent and not is_empty
+                else []
+            )
+            self.is_independent = (
+                self.is_independent and orders is not None and not (ours and self._is_outside_calls(name))
+            )
             drawn = torch.default_generator.get_state()
             out = func(*args, **kwargs)
             made = [x for x in tree_leaves(out) if isinstance(x, Tensor)]
-            for x in made if is_empty else made[1:] if name in _BESIDE else ():
-                x.zero_()  # what it holds is no difference
+            for x in made if is_empty else made[1:] if name in _AUXILIARY_OUTPUTS else ():
+                x.zero_()  # not a difference between examples
             if not torch.equal(drawn, torch.default_generator.get_state()):
-                self.stays &= bool(made) and self._counted(made[0]) == 1
-            for memory in map(_memory, _written(func, args, kwargs)):
-                self.stays &= memory not in self._lasting
-                self._printed.pop(memory, None)
+                self.is_independent &= bool(made) and self._count_example_dimensions(made[0]) == 1
+            for memory in map(_storage_id, _written_tensors(func, args, kwargs)):
+                self.is_independent &= memory not in self._parameters
+                self._projected.pop(memory, None)
             if ours:
-                made = made[:1] if name in _BESIDE else made
-                self._kept += made
-                self._orders |= dict(zip(map(_part, made), orders or (), strict=False))
-                self._made |= {_memory(x) for x in made}
-                apart = all(self._counted(x) == 1 for x in ours) and all(self._counted(x) < 2 for x in given)
-                self.stays &= apart and name not in _MOVING and self._is_within(name, args, kwargs)
-                self.stays &= name != "as_strided" or self._is_seen_alike(args[0], made[0])
+                made = made[:1] if name in _AUXILIARY_OUTPUTS else made
+                self._alive += made
+                self._orders |= dict(zip(map(_view_key, made), orders or (), strict=False))
+                self._derived |= {_storage_id(x) for x in made}
+                apart = all(self._count_example_dimensions(x) == 1 for x in ours) and all(
+                    self._count_example_dimensions(x) < 2 for x in given
+                )
+                self.is_independent &= (
+                    apart
+                    and name not in _MOVING_OPERATIONS
+                    and self._avoids_example_dimension(name, args, kwargs)
+                )
+                self.is_independent &= name != "as_strided" or self._view_keeps_examples(args[0], made[0])
         return out
 
-    def _is_hidden(self, name: str) -> bool:
-        """Whether it runs where no call is being made, as in compiled code."""
-        return self.heard is not None and not self.heard.within and name not in _WRAPPING
+    def _is_outside_calls(self, name: str) -> bool:
+        """Whether an operation runs outside all recorded calls, as in compiled code."""
+        return self.trace is not None and not self.trace.is_in_call and name not in _WRAPPER_OPERATIONS
 
-    def _kept_rows(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Order] | None:
-        """As `kept_rows`: in which order examples come out of it, whatever numbers it is given."""
-        order, several = EITHER, False
+    def _find_row_orders(
+        self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> list[Order] | None:
+        """See `find_row_orders`: the possible orders of examples in the outputs, for any values."""
+        order, several = EITHER_ORDER, False
         for x in tree_leaves((args, kwargs)):
-            if isinstance(x, Tensor) and _memory(x) in self._made:
-                along = place_in(x, self._prime)
+            if isinstance(x, Tensor) and _storage_id(x) in self._derived:
+                along = example_dimension(x, self._prime)
                 if along is None:
                     return None
                 if x.shape[along] > self._prime:
-                    order &= self._orders.get(_part(x), EITHER)
+                    order &= self._orders.get(_view_key(x), EITHER_ORDER)
                 several |= x.shape[along] > self._prime
-        return kept_rows(
+        return find_row_orders(
             func,
             (args, kwargs),
-            lambda x: _memory(x) in self._made,
-            self.print_of,
+            lambda x: _storage_id(x) in self._derived,
+            self.project,
             self._prime,
-            orders=order if several else _FIRST,
+            orders=order if several else _EXAMPLE_MAJOR,
         )
 
-    def _is_within(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-        """Whether what looks along a dimension does not look along that of the examples."""
+    def _avoids_example_dimension(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+        """Whether an operation along a dimension avoids the dimension of examples."""
         if name == "embedding":
-            return _memory(args[0]) not in self._made
-        if name not in _ALONG:
+            return _storage_id(args[0]) not in self._derived
+        if name not in _DIMENSION_ARGUMENT:
             return True
-        first, place = args[0], _ALONG[name]
+        first, place = args[0], _DIMENSION_ARGUMENT[name]
         dims = args[place] if len(args) > place else kwargs.get("dim", kwargs.get("dims"))
         dims = [dims] if isinstance(dims, int) else dims
         if not isinstance(dims, (list, tuple)) or not dims:
@@ -445,38 +480,38 @@ class _Followed(TorchDispatchMode):
         return all(first.shape[dim] % self._prime for dim in dims)
 
 
-def _memory(tensor: Tensor) -> int:
-    """Where its numbers are: a part of a tensor is made of what the whole is made of."""
-    found: int = tensor.untyped_storage()._cdata  # noqa: SLF001 - the same for all that share it
+def _storage_id(tensor: Tensor) -> int:
+    """The identity of its memory: a view derives from whatever its base derives from."""
+    found: int = tensor.untyped_storage()._cdata  # noqa: SLF001 - the same for all tensors that share it
     return found
 
 
-def _part(tensor: Tensor) -> tuple[Any, ...]:
-    """Which part of which memory it is."""
-    return _memory(tensor), tensor.storage_offset(), tensor.shape, tensor.stride(), tensor.dtype
+def _view_key(tensor: Tensor) -> tuple[Any, ...]:
+    """The identity of this view of its memory."""
+    return _storage_id(tensor), tensor.storage_offset(), tensor.shape, tensor.stride(), tensor.dtype
 
 
-def _written(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Iterator[Tensor]:
-    """What an operation writes into."""
-    for place, said in enumerate(func._schema.arguments):  # noqa: SLF001 - what torch says of it
+def _written_tensors(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Iterator[Tensor]:
+    """The tensors that an operation writes into."""
+    for place, said in enumerate(func._schema.arguments):  # noqa: SLF001 - torch's own declaration
         if said.alias_info is not None and said.alias_info.is_write:
             given = args[place] if place < len(args) else kwargs.get(said.name)
             yield from (x for x in tree_leaves(given) if isinstance(x, Tensor))
 
 
-_WRAPPING = {"detach", "alias", "view"}
-"""What torch itself does with the results of a function that has a backward of its own."""
+_WRAPPER_OPERATIONS = {"detach", "alias", "view"}
+"""Operations of torch itself on the results of a function with its own backward."""
 
-# By the names of kernels: what picks, sorts or counts rows anywhere, or asks for a number to branch on;
-_MOVING = {
+# Kernels that select, sort or count rows by value, or return a number to branch on.
+_MOVING_OPERATIONS = {
     "index", "index_put", "index_put_impl", "unsafe_index", "nonzero", "masked_select", "masked_scatter",
     "take", "put", "unique_consecutive", "unique", "unique2", "unique_dim", "local_scalar_dense",
     "is_nonzero", "equal", "repeat_interleave", "bincount", "histc", "multinomial", "searchsorted",
     "bucketize", "set", "as_strided_scatter", "native_batch_norm", "native_batch_norm_legit",
     "cudnn_batch_norm", "batch_norm_with_update", "pack_padded_sequence",
 }  # fmt: skip
-# what looks along a dimension, which must not be that of the examples: where its name is found;
-_ALONG = {
+# Kernels along a dimension, which must not be that of the examples: the position of this argument.
+_DIMENSION_ARGUMENT = {
     **dict.fromkeys((
         "gather", "index_select", "sort", "argsort", "topk", "kthvalue", "median", "nanmedian", "mode",
         "cumsum", "cumprod", "cummax", "cummin", "logcumsumexp", "softmax", "log_softmax", "flip",
@@ -485,6 +520,6 @@ _ALONG = {
     ), 1),
     "roll": 2,
 }  # fmt: skip
-_ALONG |= {"topk": 2, "kthvalue": 2}
-# and what gives the sum of the labels' weights beside, which is nothing where losses are not added up.
-_BESIDE = {"nll_loss_forward", "nll_loss2d_forward"}
+_DIMENSION_ARGUMENT |= {"topk": 2, "kthvalue": 2}
+# Kernels with a second output, the sum of the labels' weights, which is unused if losses are not reduced.
+_AUXILIARY_OUTPUTS = {"nll_loss_forward", "nll_loss2d_forward"}

@@ -1,7 +1,7 @@
-"""Examples as a trainer wants them: units, in chunks of one public shape.
+"""A dataset by privacy units, in microbatches of a public shape.
 
-Tensors, arrays, or a torch Dataset. What depends on one example stays with it: one that cannot be read, or
-is of another shape, is a blank that adds nothing.
+The data are tensors, arrays or a torch Dataset. An example that cannot be read, or has another shape, is
+replaced by padding that contributes nothing: a bad example affects only itself.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -16,101 +16,104 @@ from torch.utils.data import IterableDataset, TensorDataset, default_collate
 
 from hubbub.errors import InvalidInput, Unsupported
 from hubbub.numbers import parse_integer
-from hubbub.training.batch_sampling import _shuffled
+from hubbub.training.batch_sampling import shuffle
 from hubbub.unit import group_rows_by_unit
 
 __all__ = ["Examples", "Microbatch"]
 
-Fetch = Callable[[NDArray[np.int64]], tuple[list[Tensor], Tensor]]
-"""The examples at these places, blanks for −1 and what cannot be read; and which there are."""
+FetchExamples = Callable[[NDArray[np.int64]], tuple[list[Tensor], Tensor]]
+"""Fetches the examples at these indices, with padding for −1 and for unreadable examples; and a mask of the
+rest."""
 _INTEGERS = {torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64, torch.uint16, torch.uint32}
 
 
 @dataclass(frozen=True, eq=False)
 class Microbatch:
-    """A batch of public shape: units × m examples; unused places are blank, and weigh nothing."""
+    """A batch of public shape: units × m examples. Unused places are padding with weight 0."""
 
     batch: list[Tensor]
     weights: Tensor
-    """Units × m: what each example's loss counts for in its unit's."""
-    good: Tensor
-    """Which places hold a unit."""
-    blank: list[Tensor]
-    """One example of the shape, of nobody."""
+    """Units × m: the weight of each example's loss within its unit."""
+    is_present: Tensor
+    """A mask of the places that hold a unit."""
+    padding: list[Tensor]
+    """One example of the same shape that belongs to nobody."""
 
-    def only(self, here: Tensor) -> "Microbatch":
-        """The same with blanks everywhere else."""
+    def keep_only(self, mask: Tensor) -> "Microbatch":
+        """The same microbatch, with padding where the mask is false."""
         filled = [
-            torch.where(here.view(-1, *[1] * (x.dim() - 1)), x, blank)
-            for x, blank in zip(self.batch, self.blank, strict=True)
+            torch.where(mask.view(-1, *[1] * (x.dim() - 1)), x, padding)
+            for x, padding in zip(self.batch, self.padding, strict=True)
         ]
-        return replace(self, batch=filled, weights=self.weights * here[:, None], good=self.good & here)
+        return replace(
+            self, batch=filled, weights=self.weights * mask[:, None], is_present=self.is_present & mask
+        )
 
-    def blanks(self, units: int) -> "Microbatch":
-        """Nobody, in as many places of it."""
+    def padding_only(self, units: int) -> "Microbatch":
+        """A microbatch of this many units, all padding."""
         here = slice(0, units)
         batch = [x[here] for x in self.batch]
-        few = replace(self, batch=batch, weights=self.weights[here], good=self.good[here])
-        return few.only(torch.zeros_like(few.good))
+        few = replace(self, batch=batch, weights=self.weights[here], is_present=self.is_present[here])
+        return few.keep_only(torch.zeros_like(few.is_present))
 
-    def at(self, place: int) -> "Microbatch":
-        """One unit of it, and nothing else."""
-        here = slice(place, place + 1)
+    def select(self, position: int) -> "Microbatch":
+        """The microbatch of this one unit."""
+        here = slice(position, position + 1)
         batch = [x[here] for x in self.batch]
-        return replace(self, batch=batch, weights=self.weights[here], good=self.good[here])
+        return replace(self, batch=batch, weights=self.weights[here], is_present=self.is_present[here])
 
 
 class Examples:
-    """A data set, by units. How many there are is private: nothing shows it."""
+    """A dataset by units. The number of units is private: nothing shows it."""
 
     def __init__(
         self,
         data: Any,
         *,
         units: Any = None,
-        per_unit: int = 1,
-        copies: int = 1,
-        example: Any = None,
-        kind: torch.dtype = torch.float32,
+        examples_per_unit: int = 1,
+        augmentations: int = 1,
+        padding_example: Any = None,
+        dtype: torch.dtype = torch.float32,
     ) -> None:
-        self.per_unit = parse_integer(per_unit, "per_unit")
-        self.copies = parse_integer(copies, "copies")
-        self._fetch, count, self.blank = _source(data, example, kind)
-        self.is_code = not _are_tensors(data)
-        """Whether somebody else's code gives the examples."""
+        self.examples_per_unit = parse_integer(examples_per_unit, "examples_per_unit")
+        self.augmentations = parse_integer(augmentations, "augmentations")
+        self._fetch, count, self.padding = _source(data, padding_example, dtype)
+        self.is_user_code = not _are_tensors(data)
+        """Whether a user's Dataset is run to read examples."""
         self._members: list[NDArray[np.int64]] | None = None
         self._count = count
         if units is not None:
             self._members = group_rows_by_unit(units, count)
             self._count = len(self._members)
-        elif self.per_unit > 1:
+        elif self.examples_per_unit > 1:
             raise InvalidInput(
-                "per_unit is given without units",
-                why="nobody could say which examples are one person's",
+                "examples_per_unit is given without units",
+                why="it is not known which examples belong to the same unit",
                 fix="pass units=, the key of each example",
             )
 
     @property
-    def _units(self) -> int:
+    def _unit_count(self) -> int:
         return self._count
 
     @property
     def width(self) -> int:
-        """Examples that a unit has in a chunk: public."""
-        return self.per_unit * self.copies
+        """The number of examples of a unit in a microbatch, which is public."""
+        return self.examples_per_unit * self.augmentations
 
-    def chunks(self, lot: NDArray[np.int64], size: int, grain: int) -> Iterator[Microbatch]:
-        """The lot, `size` units at a time; the last chunk is filled up with blanks to a multiple of grain.
+    def microbatches(self, lot: NDArray[np.int64], size: int, multiple: int) -> Iterator[Microbatch]:
+        """The lot, `size` units at a time; the last microbatch is padded to a multiple of `multiple`.
 
-        An empty lot is blanks: what a model does is looked at in every step, whoever is in it.
+        An empty lot yields padding: the model's operations are checked at every step, whoever is in the lot.
         """
         for start in range(0, max(1, lot.size), size):
             part = lot[start : start + size]
-            yield self._chunk(part, max(1, -(-part.size // grain)) * grain)
+            yield self._microbatch(part, max(1, -(-part.size // multiple)) * multiple)
 
-    def _chunk(self, units: NDArray[np.int64], size: int) -> Microbatch:
-        """A chunk of these units; −1 is a blank."""
-        places = np.full((size, self.per_unit), -1)
+    def _microbatch(self, units: NDArray[np.int64], size: int) -> Microbatch:
+        """A microbatch of these units; −1 is padding."""
+        places = np.full((size, self.examples_per_unit), -1)
         if self._members is None:
             places[: units.size, 0] = units
         else:
@@ -118,35 +121,39 @@ class Examples:
                 if unit < 0:
                     continue
                 mine = self._members[unit]
-                chosen = mine if mine.size <= self.per_unit else _shuffled(mine)[: self.per_unit]
+                chosen = (
+                    mine if mine.size <= self.examples_per_unit else shuffle(mine)[: self.examples_per_unit]
+                )
                 places[place, : chosen.size] = chosen
         batch, read = self._fetch(places.reshape(-1))
         if self.width == 1:
-            return Microbatch([x[:, None] for x in batch], read.float()[:, None], read, self.blank)
-        has = read.view(size, self.per_unit)
-        batch = [x.unflatten(0, (size, self.per_unit)) for x in batch]
+            return Microbatch([x[:, None] for x in batch], read.float()[:, None], read, self.padding)
+        has = read.view(size, self.examples_per_unit)
+        batch = [x.unflatten(0, (size, self.examples_per_unit)) for x in batch]
         weights = has / has.sum(1, keepdim=True).clamp_min(1)
-        if self.copies > 1:
-            batch = [x.repeat_interleave(self.copies, dim=1) for x in batch]
-            weights = (weights / self.copies).repeat_interleave(self.copies, dim=1)
-        return Microbatch(batch, weights.float(), has.any(1), self.blank)
+        if self.augmentations > 1:
+            batch = [x.repeat_interleave(self.augmentations, dim=1) for x in batch]
+            weights = (weights / self.augmentations).repeat_interleave(self.augmentations, dim=1)
+        return Microbatch(batch, weights.float(), has.any(1), self.padding)
 
 
-def _source(data: Any, example: Any, kind: torch.dtype) -> tuple[Fetch, int, list[Tensor]]:
-    """How to fetch examples, how many there are, and a blank of their shape."""
+def _source(data: Any, padding_example: Any, dtype: torch.dtype) -> tuple[FetchExamples, int, list[Tensor]]:
+    """A function to fetch examples, their number, and padding of their shape."""
     if type(data) is TensorDataset:
-        return _tensors(data.tensors, example, kind)
+        return _tensor_source(data.tensors, padding_example, dtype)
     if _are_tensors(data):
-        return _tensors([data] if isinstance(data, (Tensor, np.ndarray)) else data, example, kind)
+        return _tensor_source(
+            [data] if isinstance(data, (Tensor, np.ndarray)) else data, padding_example, dtype
+        )
     if isinstance(data, (IterableDataset, Mapping)) or not (
         hasattr(data, "__getitem__") and hasattr(data, "__len__")
     ):
         raise Unsupported(
             f"data is of type {type(data).__name__}",
-            why="a lot is drawn from all examples by their number, none before another",
+            why="lots are drawn by index from all examples",
             fix="pass tensors, arrays, or a Dataset with a length",
         )
-    return _items(data, example)
+    return _dataset_source(data, padding_example)
 
 
 def _are_tensors(data: Any) -> bool:
@@ -155,33 +162,35 @@ def _are_tensors(data: Any) -> bool:
     return type(data) is TensorDataset or isinstance(data, (Tensor, np.ndarray))
 
 
-def _tensors(given: Sequence[Any], example: Any, kind: torch.dtype) -> tuple[Fetch, int, list[Tensor]]:
-    tensors = [_of_numpy(x, kind) if isinstance(x, np.ndarray) else x for x in given]
+def _tensor_source(
+    given: Sequence[Any], padding_example: Any, dtype: torch.dtype
+) -> tuple[FetchExamples, int, list[Tensor]]:
+    tensors = [_tensor_from_numpy(x, dtype) if isinstance(x, np.ndarray) else x for x in given]
     lengths = {x.shape[0] if x.dim() else -1 for x in tensors}
     if len(lengths) != 1 or -1 in lengths:
         raise InvalidInput(
-            "the tensors are not of one length",
-            why="the first dimension of each counts the examples",
-            fix="pass tensors with as many rows each",
+            "the tensors differ in length",
+            why="the first dimension of each is the example",
+            fix="pass tensors with the same number of rows",
         )
     if not all(_is_plain(x) for x in tensors):
         raise InvalidInput(
-            "the tensors are not plain ones on the processor",
-            why="examples are picked from them there",
+            "the tensors are not dense tensors on the CPU",
+            why="examples are selected there",
             fix="pass dense tensors on the CPU",
         )
     tensors = [x.detach() for x in tensors]
     (count,) = lengths
-    blank = [torch.zeros(x.shape[1:], dtype=x.dtype) for x in tensors]
-    if example is not None:
-        blank = _as_blank(example)
-        if len(blank) == len(tensors):
-            blank = [_cast(x, like) for x, like in zip(blank, tensors, strict=True)]
-        if [(x.shape, x.dtype) for x in blank] != [(x.shape[1:], x.dtype) for x in tensors]:
+    padding = [torch.zeros(x.shape[1:], dtype=x.dtype) for x in tensors]
+    if padding_example is not None:
+        padding = _parse_padding_example(padding_example)
+        if len(padding) == len(tensors):
+            padding = [_cast(x, like) for x, like in zip(padding, tensors, strict=True)]
+        if [(x.shape, x.dtype) for x in padding] != [(x.shape[1:], x.dtype) for x in tensors]:
             raise InvalidInput(
-                "example is not of the shapes and types of the data",
-                why="it stands where no example is",
-                fix="pass one tensor for each of the data's, without the first dimension",
+                "padding_example does not have the shapes and types of the data",
+                why="it fills unused places of a microbatch",
+                fix="pass one tensor for each tensor of the data, without the first dimension",
             )
 
     def fetch(places: NDArray[np.int64]) -> tuple[list[Tensor], Tensor]:
@@ -191,23 +200,23 @@ def _tensors(given: Sequence[Any], example: Any, kind: torch.dtype) -> tuple[Fet
             return [x.index_select(0, chosen) for x in tensors], torch.from_numpy(is_used)
         used, chosen = torch.from_numpy(np.flatnonzero(is_used)), torch.from_numpy(places[is_used])
         batch = []
-        for x, nobody in zip(tensors, blank, strict=True):
+        for x, nobody in zip(tensors, padding, strict=True):
             filled = nobody.expand(places.size, *nobody.shape).clone()
             filled[used] = x[chosen]
             batch.append(filled)
         return batch, torch.from_numpy(is_used)
 
-    return fetch, count, blank
+    return fetch, count, padding
 
 
-def _of_numpy(x: NDArray[Any], kind: torch.dtype) -> Tensor:
-    """An array as a tensor; numpy's floats are doubles as a rule, and become what the model is made of."""
+def _tensor_from_numpy(x: NDArray[Any], dtype: torch.dtype) -> Tensor:
+    """An array as a tensor; floats get the dtype of the model, because numpy's default is double."""
     tensor = torch.from_numpy(np.ascontiguousarray(x))
-    return tensor.to(kind) if tensor.is_floating_point() else tensor
+    return tensor.to(dtype) if tensor.is_floating_point() else tensor
 
 
 def _cast(x: Tensor, like: Tensor) -> Tensor:
-    """Floats as the other's are, integers if they are kept in no more than the other's."""
+    """Floats as the other's dtype; integers if the other's dtype can hold them all."""
     if x.is_floating_point() and like.is_floating_point():
         return x.to(like.dtype)
     if not {x.dtype, like.dtype} <= _INTEGERS:
@@ -216,62 +225,65 @@ def _cast(x: Tensor, like: Tensor) -> Tensor:
     return x.to(like.dtype) if kept.min <= given.min and given.max <= kept.max else x
 
 
-def _items(data: Any, example: Any) -> tuple[Fetch, int, list[Tensor]]:
-    if example is None:
+def _dataset_source(data: Any, padding_example: Any) -> tuple[FetchExamples, int, list[Tensor]]:
+    if padding_example is None:
         raise InvalidInput(
-            "what an example looks like is not known",
-            why="no example is read before the run is charged, and chunks are filled up with blanks",
-            fix="pass example=, a tuple of tensors of the right types and shapes, or a dictionary of them",
+            "the shape of an example is not known",
+            why="no example is read before the run is charged, and microbatches are filled with padding",
+            fix="pass padding_example=, a tuple or dictionary of tensors with the types and shapes of an "
+            "example",
         )
-    names = list(example) if isinstance(example, Mapping) else None
-    blank = _as_blank(example)
+    names = list(padding_example) if isinstance(padding_example, Mapping) else None
+    padding = _parse_padding_example(padding_example)
 
     def fetch(places: NDArray[np.int64]) -> tuple[list[Tensor], Tensor]:
         rows, read = [], torch.zeros(places.size, dtype=torch.bool)
         for place, index in enumerate(places.tolist()):
-            item = _read(data, index, blank, names) if index >= 0 else None
-            rows.append(blank if item is None else item)
+            item = _read_example(data, index, padding, names) if index >= 0 else None
+            rows.append(padding if item is None else item)
             read[place] = item is not None
         return [torch.stack(column) for column in zip(*rows, strict=True)], read
 
-    return fetch, len(data), blank
+    return fetch, len(data), padding
 
 
-def _as_blank(example: Any) -> list[Tensor]:
-    parts = list(example.values()) if isinstance(example, Mapping) else example
+def _parse_padding_example(padding_example: Any) -> list[Tensor]:
+    parts = list(padding_example.values()) if isinstance(padding_example, Mapping) else padding_example
     try:
-        blank = [torch.as_tensor(x).detach().clone() for x in parts]
+        padding = [torch.as_tensor(x).detach().clone() for x in parts]
     except (TypeError, ValueError, RuntimeError):
         raise InvalidInput(
-            "example is not of tensors, nor of what they are made of",
-            why="it stands where no example is",
+            "padding_example does not consist of tensors, or of values that convert to tensors",
+            why="it fills unused places of a microbatch",
             fix="pass a tuple of tensors, or a dictionary of them",
         ) from None
-    if not all(map(_is_plain, blank)):
+    if not all(map(_is_plain, padding)):
         raise InvalidInput(
-            "example is not of plain tensors on the processor",
-            why="it stands where no example is",
+            "padding_example does not consist of dense tensors on the CPU",
+            why="it fills unused places of a microbatch",
             fix="pass dense tensors on the CPU",
         )
-    return blank
+    return padding
 
 
 def _is_plain(part: Any) -> bool:
     return type(part) in {Tensor, nn.Parameter} and part.layout == torch.strided and part.device.type == "cpu"
 
 
-def _read(data: Any, index: int, blank: Sequence[Tensor], names: Sequence[Any] | None) -> list[Tensor] | None:
-    """One example as tensors; None where it cannot be read: which one that is stays private."""
+def _read_example(
+    data: Any, index: int, padding: Sequence[Tensor], names: Sequence[Any] | None
+) -> list[Tensor] | None:
+    """One example as tensors, or None if it cannot be read; which one that is stays private."""
     try:
         item: Any = data[index]
         collated = default_collate([item if names is None else [item[name] for name in names]])
         parts = collated if isinstance(collated, (tuple, list)) else [collated]
         if not all(map(_is_plain, parts)):
             return None
-        found = [_cast(part[0].detach(), like) for part, like in zip(parts, blank, strict=True)]
-        looks = [(x.shape, x.dtype) for x in found] == [(x.shape, x.dtype) for x in blank]
+        found = [_cast(part[0].detach(), like) for part, like in zip(parts, padding, strict=True)]
+        looks = [(x.shape, x.dtype) for x in found] == [(x.shape, x.dtype) for x in padding]
     except KeyboardInterrupt:
         raise
-    except BaseException:  # noqa: BLE001 - also a library's panic; whatever it is, it is about one example
+    except BaseException:  # noqa: BLE001 - also panics of libraries; whatever it is, it concerns one example
         return None
     return found if looks else None

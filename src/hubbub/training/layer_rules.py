@@ -1,11 +1,13 @@
-"""Layers whose gradients are known example by example from what went in and what came back.
+"""Layer rules: per-example gradients of a layer from its input and its output's gradient.
 
-Each rule runs its layer as it is (or, where a layer hides its steps, the same steps in the open), and writes
-down a site: where the gradient of its output will be found, and how to make pieces of it.
+Each rule runs its layer unchanged (or, if the layer hides its steps, runs the same steps explicitly) and
+records
+where the gradient of its output will be found, and how to compute per-example gradients from it.
 
-A layer without a rule is no problem: the model is then differentiated example by example (`gradients`).
+A model with a layer that has no rule is differentiated by another method (`per_example_gradients`).
 
-Proof: docs/proofs/dpsgd.md, "Layers"; every rule is compared with `torch.func` in tests/learn/test_layers.py
+Proof: docs/proofs/dpsgd.md, "Layers"; tests/training/test_layer_rules.py compares every rule with
+    `torch.func`
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -14,7 +16,7 @@ from functools import partial
 from typing import Any
 
 import torch
-import torch.nn.functional as F  # noqa: N812 - as everybody calls it
+import torch.nn.functional as F  # noqa: N812 - the usual name
 from torch import Tensor, nn
 from torch.autograd.graph import GradientEdge, get_gradient_edge
 
@@ -27,72 +29,81 @@ from hubbub.training.gradient_storage import (
     factored_gradient,
 )
 
-__all__ = ["Tape", "Unrolled", "rule_for", "unrolled"]
+__all__ = ["LayerRecorder", "UnrolledLayer", "rule_for", "unroll"]
 
-Pieces = Iterable[tuple[nn.Parameter, PerExampleGradient]]
+ParameterGradients = Iterable[tuple[nn.Parameter, PerExampleGradient]]
 Rule = Callable[..., Any]
 
 
 @dataclass(frozen=True, eq=False)
-class Site:
-    """Where a layer's output gradients are found, and how pieces are made of them."""
+class LayerRecord:
+    """One use of a layer: where its outputs' gradients are found, and how to get per-example gradients."""
 
     edges: tuple[GradientEdge, ...]
-    pieces: Callable[..., Pieces]
+    parameter_gradients: Callable[..., ParameterGradients]
 
 
 @dataclass(eq=False)
-class Tape:
-    """What the layers of one forward pass wrote down, for `units` units of equally many examples."""
+class LayerRecorder:
+    """Records the layers of one forward pass on `units` units, each with the same number of examples."""
 
     units: int
-    turned: bool = False
-    """Whether products have the examples in columns: some kernels treat rows by where they are."""
-    sites: list[Site] = field(default_factory=list)
-    kept: list[tuple[Tensor, int]] = field(default_factory=list)
-    hidden: int = 0
-    """Numbers that layers have in memory beside what they were given."""
+    transposed: bool = False
+    """Whether products have the examples in columns: some kernels depend on the position of a row."""
+    records: list[LayerRecord] = field(default_factory=list)
+    saved_inputs: list[tuple[Tensor, int]] = field(default_factory=list)
+    extra_numbers: int = 0
+    """Numbers that layers save in addition to their inputs."""
 
     def linear(self, native: Callable[[], Tensor], x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-        """x·Wᵀ + c; as the layer does it, or turned: W·xᵀ, in which an example's place does not matter."""
-        if not self.turned:
+        """x·Wᵀ + c, as the layer computes it or transposed.
+
+        In W·xᵀ the position of an example does not matter.
+        """
+        if not self.transposed:
             return native()
         product = torch.mm(weight, x.reshape(-1, x.shape[-1]).t())
         if bias is not None:
             product = product + bias[:, None]
         return product.t().contiguous().view(*x.shape[:-1], -1)
 
-    def keep(self, tensor: Tensor) -> Tensor:
-        """What a layer was given, for afterwards; `unchanged` tells whether it still is what it was."""
+    def save_input(self, tensor: Tensor) -> Tensor:
+        """Save a layer's input for its rule; `inputs_unchanged` tells whether it was overwritten."""
         saved = tensor.detach()
-        self.kept.append((saved, saved._version))  # noqa: SLF001 - autograd's own count of writes
+        self.saved_inputs.append((saved, saved._version))  # noqa: SLF001 - autograd's own count of writes
         return saved
 
     @property
-    def held(self) -> int:
-        """Numbers that one unit has in memory, as far as layers know."""
-        return (self.hidden + sum(tensor.numel() for tensor, _ in self.kept)) // max(1, self.units)
+    def numbers_per_unit(self) -> int:
+        """Numbers that the layers save for one unit."""
+        return (self.extra_numbers + sum(tensor.numel() for tensor, _ in self.saved_inputs)) // max(
+            1, self.units
+        )
 
     @property
-    def unchanged(self) -> bool:
-        """Whether no in-place operation wrote over what a layer was given."""
-        return all(tensor._version == version for tensor, version in self.kept)  # noqa: SLF001
+    def inputs_unchanged(self) -> bool:
+        """Whether no in-place operation has overwritten a saved input."""
+        return all(tensor._version == version for tensor, version in self.saved_inputs)  # noqa: SLF001
 
-    def at(self, outputs: Iterable[Tensor], pieces: Callable[..., Pieces]) -> None:
-        """Write down a site. The edge is that of now: a later in-place operation does not move it."""
-        self.sites.append(Site(tuple(get_gradient_edge(output) for output in outputs), pieces))
+    def record(
+        self, outputs: Iterable[Tensor], parameter_gradients: Callable[..., ParameterGradients]
+    ) -> None:
+        """Record a layer. The edge is taken now: later in-place operations do not move it."""
+        self.records.append(
+            LayerRecord(tuple(get_gradient_edge(output) for output in outputs), parameter_gradients)
+        )
 
-    def rows(self, tensor: Tensor, width: int) -> Tensor:
-        """All that belongs to each unit: units × positions × width."""
-        return tensor.reshape(self.units, -1, width).to(_working(tensor))
+    def by_unit(self, tensor: Tensor, width: int) -> Tensor:
+        """The numbers of each unit: units × positions × width."""
+        return tensor.reshape(self.units, -1, width).to(_working_dtype(tensor))
 
 
-def _working(tensor: Tensor) -> torch.dtype:
+def _working_dtype(tensor: Tensor) -> torch.dtype:
     return torch.float64 if tensor.dtype == torch.float64 else torch.float32
 
 
 def rule_for(module: nn.Module) -> Rule | None:
-    """The rule for a layer, if there is one; for its own class, as subclasses may do something else."""
+    """The rule for a layer, if there is one. Only for the exact class: subclasses may behave differently."""
     if isinstance(module, (nn.LSTM, nn.GRU, nn.RNN)) and module.proj_size:
         return None
     if isinstance(module, nn.MultiheadAttention) and not (
@@ -102,48 +113,55 @@ def rule_for(module: nn.Module) -> Rule | None:
     return _RULES.get(type(module))
 
 
-def _wanted(parameter: nn.Parameter | None) -> bool:
+def _is_trained(parameter: nn.Parameter | None) -> bool:
     return parameter is not None and parameter.requires_grad
 
 
-def _product(
-    tape: Tape, weight: nn.Parameter, bias: nn.Parameter | None, a: Callable[[], Tensor], b: Tensor
-) -> Pieces:
-    """Of y = x·Wᵀ + c: b ⊗ a for the weight, b for the bias."""
-    gradients = tape.rows(b, b.shape[-1])
-    known = None
-    if _wanted(weight):
-        piece = factored_gradient(gradients, a())
-        if isinstance(piece, FactoredGradient) and gradients.shape[1] == 1:
-            known = piece.norms[1][:, 0]
-        yield weight, piece
+def _product_gradients(
+    recorder: LayerRecorder,
+    weight: nn.Parameter,
+    bias: nn.Parameter | None,
+    a: Callable[[], Tensor],
+    b: Tensor,
+) -> ParameterGradients:
+    """For y = x·Wᵀ + c: b ⊗ a for the weight, b for the bias."""
+    gradients = recorder.by_unit(b, b.shape[-1])
+    known_squared_norms = None
+    if _is_trained(weight):
+        gradient = factored_gradient(gradients, a())
+        if isinstance(gradient, FactoredGradient) and gradients.shape[1] == 1:
+            known_squared_norms = gradient.norms[1][:, 0]
+        yield weight, gradient
     if bias is not None and bias.requires_grad:
         yield (
             bias,
-            DenseGradient(gradients[:, 0] if gradients.shape[1] == 1 else gradients.sum(1), known=known),
+            DenseGradient(
+                gradients[:, 0] if gradients.shape[1] == 1 else gradients.sum(1),
+                known_squared_norms=known_squared_norms,
+            ),
         )
 
 
-def _linear(tape: Tape, module: Any, native: Rule, x: Tensor) -> Tensor:
-    y = tape.linear(partial(native, x), x, module.weight, module.bias)
-    saved = tape.keep(x)
-    a = lambda: tape.rows(saved, saved.shape[-1])  # noqa: E731
-    tape.at([y], lambda b: _product(tape, module.weight, module.bias, a, b))
+def _linear(recorder: LayerRecorder, module: Any, native: Rule, x: Tensor) -> Tensor:
+    y = recorder.linear(partial(native, x), x, module.weight, module.bias)
+    saved = recorder.save_input(x)
+    a = lambda: recorder.by_unit(saved, saved.shape[-1])  # noqa: E731
+    recorder.record([y], lambda b: _product_gradients(recorder, module.weight, module.bias, a, b))
     return y
 
 
-def _convolution(tape: Tape, module: Any, native: Rule, x: Tensor) -> Tensor:
+def _convolution(recorder: LayerRecorder, module: Any, native: Rule, x: Tensor) -> Tensor:
     layout = {4: torch.channels_last, 5: torch.channels_last_3d}.get(x.dim())
     if layout is not None:
-        # Images as rows of pixels: unfolding is then a view, and the kernels are faster.
+        # Channels last: unfolding is then a view, and kernels are faster.
         x = x.contiguous(memory_format=layout)
     y: Tensor = native(x)
-    saved = tape.keep(x)
+    saved = recorder.save_input(x)
 
-    def pieces(b: Tensor) -> Pieces:
+    def parameter_gradients(b: Tensor) -> ParameterGradients:
         groups, kernel = module.groups, module.kernel_size
-        gradients = tape.rows(b.movedim(1, -1), b.shape[1])
-        if _wanted(module.weight):
+        gradients = recorder.by_unit(b.movedim(1, -1), b.shape[1])
+        if _is_trained(module.weight):
             patches = _patches(saved, module)  # examples × positions × kernel × channels
             size, channels = patches.shape[2], patches.shape[3]
             each, arranged = (
@@ -153,16 +171,16 @@ def _convolution(tape: Tape, module: Any, native: Rule, x: Tensor) -> Tensor:
             if groups == 1:
                 yield (
                     module.weight,
-                    factored_gradient(gradients, tape.rows(patches, size * channels), arranged),
+                    factored_gradient(gradients, recorder.by_unit(patches, size * channels), arranged),
                 )
             else:
-                split = tape.rows(patches, size * channels).unflatten(2, (size, groups, each))
+                split = recorder.by_unit(patches, size * channels).unflatten(2, (size, groups, each))
                 parts = torch.einsum("utgq,utkgc->ugqkc", gradients.unflatten(2, (groups, -1)), split)
                 yield module.weight, DenseGradient(parts.flatten(1, 2).flatten(2), arranged)
-        if _wanted(module.bias):
+        if _is_trained(module.bias):
             yield module.bias, DenseGradient(gradients.sum(1))
 
-    tape.at([y], pieces)
+    recorder.record([y], parameter_gradients)
     return y
 
 
@@ -172,7 +190,7 @@ def _as_weight(sums: Tensor, kernel: tuple[int, ...], channels: int) -> Tensor:
 
 
 def _patches(x: Tensor, module: Any) -> Tensor:
-    """What each position of a convolution sees: a strided view of the padded input, written out once."""
+    """The input patch of each position of a convolution: a strided view of the padded input, copied once."""
     sides = module._reversed_padding_repeated_twice  # noqa: SLF001
     if any(sides):
         mode = "constant" if module.padding_mode == "zeros" else module.padding_mode
@@ -194,66 +212,71 @@ def _patches(x: Tensor, module: Any) -> Tensor:
     return seen.flatten(1, positions).flatten(2, 1 + kernel)
 
 
-def _embedding(tape: Tape, module: Any, native: Rule, tokens: Tensor) -> Tensor:
+def _embedding(recorder: LayerRecorder, module: Any, native: Rule, tokens: Tensor) -> Tensor:
     y: Tensor = native(tokens)
-    saved = tokens.clone()  # rows are told apart by tokens: another number could be another example's row
+    saved = tokens.clone()  # tokens tell rows apart: an overwritten token could name another example's row
 
-    def pieces(b: Tensor) -> Pieces:
-        flat = saved.reshape(tape.units, -1)
-        gradients = tape.rows(b, module.embedding_dim)
+    def parameter_gradients(b: Tensor) -> ParameterGradients:
+        flat = saved.reshape(recorder.units, -1)
+        gradients = recorder.by_unit(b, module.embedding_dim)
         if module.padding_idx is not None:
             gradients = gradients.masked_fill((flat == module.padding_idx)[..., None], 0.0)
         yield module.weight, SparseGradient.of(flat, gradients, module.weight.shape)
 
-    tape.at([y], pieces)
+    recorder.record([y], parameter_gradients)
     return y
 
 
-def _over_last(
-    tape: Tape, module: Any, native: Rule, x: Tensor, *, standard: Callable[[Any, Tensor], Tensor]
+def _last_dimensions_norm(
+    recorder: LayerRecorder,
+    module: Any,
+    native: Rule,
+    x: Tensor,
+    *,
+    standard: Callable[[Any, Tensor], Tensor],
 ) -> Tensor:
     """LayerNorm and RMSNorm: weights along the last dimensions."""
     y: Tensor = native(x)
-    saved = tape.keep(x)
+    saved = recorder.save_input(x)
 
-    def pieces(b: Tensor) -> Pieces:
+    def parameter_gradients(b: Tensor) -> ParameterGradients:
         size = module.weight.numel()
-        gradients, shape = tape.rows(b, size), module.weight.shape
-        if _wanted(module.weight):
-            scaled = gradients * tape.rows(standard(module, saved), size)
+        gradients, shape = recorder.by_unit(b, size), module.weight.shape
+        if _is_trained(module.weight):
+            scaled = gradients * recorder.by_unit(standard(module, saved), size)
             yield module.weight, DenseGradient(scaled.sum(1).unflatten(1, shape))
-        if _wanted(getattr(module, "bias", None)):
+        if _is_trained(getattr(module, "bias", None)):
             yield module.bias, DenseGradient(gradients.sum(1).unflatten(1, shape))
 
-    tape.at([y], pieces)
+    recorder.record([y], parameter_gradients)
     return y
 
 
-def _over_channels(tape: Tape, module: Any, native: Rule, x: Tensor) -> Tensor:
-    """GroupNorm: a weight for each channel."""
+def _channel_norm(recorder: LayerRecorder, module: Any, native: Rule, x: Tensor) -> Tensor:
+    """GroupNorm: one weight per channel."""
     y: Tensor = native(x)
-    saved = tape.keep(x)
+    saved = recorder.save_input(x)
 
-    def pieces(b: Tensor) -> Pieces:
+    def parameter_gradients(b: Tensor) -> ParameterGradients:
         channels = module.num_channels
-        gradients = tape.rows(b.movedim(1, -1), channels)
-        if _wanted(module.weight):
+        gradients = recorder.by_unit(b.movedim(1, -1), channels)
+        if _is_trained(module.weight):
             standard = F.group_norm(saved, module.num_groups, eps=module.eps)
             yield (
                 module.weight,
-                DenseGradient((gradients * tape.rows(standard.movedim(1, -1), channels)).sum(1)),
+                DenseGradient((gradients * recorder.by_unit(standard.movedim(1, -1), channels)).sum(1)),
             )
-        if _wanted(module.bias):
+        if _is_trained(module.bias):
             yield module.bias, DenseGradient(gradients.sum(1))
 
-    tape.at([y], pieces)
+    recorder.record([y], parameter_gradients)
     return y
 
 
 def _attention(
-    tape: Tape,
+    recorder: LayerRecorder,
     module: nn.MultiheadAttention,
-    native: Rule,  # noqa: ARG001 - the layer's own way hides its steps
+    native: Rule,  # noqa: ARG001 - the layer's own forward hides its steps
     query: Tensor,
     key: Tensor,
     value: Tensor,
@@ -263,7 +286,7 @@ def _attention(
     average_attn_weights: bool = True,  # noqa: FBT001, FBT002
     is_causal: bool = False,  # noqa: FBT001, FBT002
 ) -> tuple[Tensor, Tensor | None]:
-    """Multi-head attention with its three products in the open."""
+    """Multi-head attention with its three projections as explicit products."""
     given = [query, key, value]
     if not module.batch_first:
         given = [x.transpose(0, 1) for x in given]
@@ -271,24 +294,28 @@ def _attention(
     biases = (None,) * 3 if module.in_proj_bias is None else module.in_proj_bias.chunk(3)
     if given[0] is given[1] is given[2] or (query is key and key is value):
         joint = F.linear(given[0], module.in_proj_weight, module.in_proj_bias)
-        inputs, outputs = [tape.keep(given[0])], [joint]
+        inputs, outputs = [recorder.save_input(given[0])], [joint]
         projected = list(joint.chunk(3, dim=-1))
     else:
         projected = [F.linear(x, w, c) for x, w, c in zip(given, weights, biases, strict=True)]
-        inputs, outputs = [tape.keep(x) for x in given], projected
+        inputs, outputs = [recorder.save_input(x) for x in given], projected
 
-    def pieces(*bs: Tensor) -> Pieces:
+    def parameter_gradients(*bs: Tensor) -> ParameterGradients:
         products = [
             list(
-                _product(
-                    tape, module.in_proj_weight, module.in_proj_bias, partial(tape.rows, a, a.shape[-1]), b
+                _product_gradients(
+                    recorder,
+                    module.in_proj_weight,
+                    module.in_proj_bias,
+                    partial(recorder.by_unit, a, a.shape[-1]),
+                    b,
                 )
             )
             for a, b in zip(inputs, bs, strict=True)
         ]
         for same in zip(*products, strict=True):
             parameter = same[0][0]
-            found = [piece for _, piece in same]
+            found = [gradient for _, gradient in same]
             yield (
                 parameter,
                 found[0]
@@ -296,10 +323,10 @@ def _attention(
                 else DenseGradient(torch.cat([part.dense() for part in found], dim=1)),
             )
 
-    if module.in_proj_weight.requires_grad or _wanted(module.in_proj_bias):
-        tape.at(outputs, pieces)
+    if module.in_proj_weight.requires_grad or _is_trained(module.in_proj_bias):
+        recorder.record(outputs, parameter_gradients)
     heads = [x.unflatten(-1, (module.num_heads, -1)).transpose(1, 2) for x in projected]
-    mask = _mask(attn_mask, key_padding_mask, heads[0], module.num_heads)
+    mask = _combine_masks(attn_mask, key_padding_mask, heads[0], module.num_heads)
     causal = is_causal and attn_mask is None
     rate = module.dropout if module.training else 0.0
     attended: Tensor
@@ -316,33 +343,35 @@ def _attention(
     return (out if module.batch_first else out.transpose(0, 1)), seen
 
 
-def _mask(attention: Tensor | None, padding: Tensor | None, like: Tensor, heads: int) -> Tensor | None:
+def _combine_masks(
+    attention: Tensor | None, padding: Tensor | None, like: Tensor, heads: int
+) -> Tensor | None:
     """Both masks as one that is added to the scores."""
     total: Tensor | None = None
     if attention is not None:
-        total = _added(attention, like)
+        total = _additive_mask(attention, like)
         if total.dim() == 3:
             total = total.unflatten(0, (-1, heads))
     if padding is not None:
-        hidden = _added(padding, like)[:, None, None, :]
+        hidden = _additive_mask(padding, like)[:, None, None, :]
         total = hidden if total is None else total + hidden
     return total
 
 
-def _added(mask: Tensor, like: Tensor) -> Tensor:
+def _additive_mask(mask: Tensor, like: Tensor) -> Tensor:
     if mask.dtype != torch.bool:
         return mask.to(like.dtype)
     return torch.zeros_like(mask, dtype=like.dtype).masked_fill_(mask, float("-inf"))
 
 
-def _recurrent(tape: Tape, module: Any, native: Rule, x: Tensor, state: Any = None) -> Any:  # noqa: ARG001
-    """LSTM, GRU and RNN, unrolled: what goes into the gates is then to be seen."""
+def _recurrent(recorder: LayerRecorder, module: Any, native: Rule, x: Tensor, state: Any = None) -> Any:  # noqa: ARG001
+    """LSTM, GRU and RNN, unrolled so that the inputs of the gates are explicit."""
 
-    def note(step: Unrolled) -> None:
-        tape.hidden += sum(gates.numel() for gates in step.outputs)
-        tape.at(step.outputs, lambda *bs: step.pieces(tape, bs))
+    def record(layer: UnrolledLayer) -> None:
+        recorder.extra_numbers += sum(gates.numel() for gates in layer.outputs)
+        recorder.record(layer.outputs, lambda *bs: layer.parameter_gradients(recorder, bs))
 
-    return unrolled(module, x, state, note)
+    return unroll(module, x, state, record)
 
 
 _RULES: dict[type[nn.Module], Rule] = {
@@ -353,12 +382,14 @@ _RULES: dict[type[nn.Module], Rule] = {
     nn.Conv3d: _convolution,
     nn.Embedding: _embedding,
     nn.LayerNorm: partial(
-        _over_last, standard=lambda module, x: F.layer_norm(x, module.normalized_shape, eps=module.eps)
+        _last_dimensions_norm,
+        standard=lambda module, x: F.layer_norm(x, module.normalized_shape, eps=module.eps),
     ),
     nn.RMSNorm: partial(
-        _over_last, standard=lambda module, x: F.rms_norm(x, module.normalized_shape, eps=module.eps)
+        _last_dimensions_norm,
+        standard=lambda module, x: F.rms_norm(x, module.normalized_shape, eps=module.eps),
     ),
-    nn.GroupNorm: _over_channels,
+    nn.GroupNorm: _channel_norm,
     nn.MultiheadAttention: _attention,
     nn.LSTM: _recurrent,
     nn.GRU: _recurrent,
@@ -366,16 +397,16 @@ _RULES: dict[type[nn.Module], Rule] = {
 }
 
 
-# Recurrent layers with their steps in the open: LSTM, GRU and RNN, as torch defines them.
+# Recurrent layers with explicit steps: LSTM, GRU and RNN, as torch defines them.
 #
-# All steps' inputs to the gates are one product, made before the recurrence; so are their gradients
-# afterwards. The recurrent product's gradients are those of the gates too, against the state before each
-# step.
+# The inputs of the gates at all steps are one product, computed before the recurrence, and so are their
+# gradients afterwards. The recurrent weights' gradients are those of the gates, multiplied by the state
+# before each step.
 
 
 @dataclass(frozen=True, eq=False)
-class Unrolled:
-    """One layer in one direction: what went in, the states before each step, and the gates' outputs."""
+class UnrolledLayer:
+    """One layer in one direction: its inputs, the states before each step, and the gates' outputs."""
 
     outputs: tuple[Tensor, ...]
     weights: tuple[nn.Parameter, ...]
@@ -383,12 +414,14 @@ class Unrolled:
     inputs: Tensor
     states: Tensor
 
-    def pieces(self, tape: "Tape", bs: Sequence[Tensor]) -> Iterable[tuple[nn.Parameter, PerExampleGradient]]:
-        """A product with the inputs and one with the states; the biases see the sums."""
+    def parameter_gradients(
+        self, recorder: "LayerRecorder", bs: Sequence[Tensor]
+    ) -> Iterable[tuple[nn.Parameter, PerExampleGradient]]:
+        """A product with the inputs and one with the states; the biases get the sums."""
         factors = (self.inputs, self.states)
-        # A GRU's recurrent gates have gradients of their own; elsewhere they are those of the inputs'.
-        # Steps come first in them, examples in what is made of them.
-        by_example = [tape.rows(b.transpose(0, 1), b.shape[-1]) for b in bs]
+        # Only a GRU's recurrent gates have gradients of their own; elsewhere they equal those of the input
+        # gates. Gradients have steps first, per-example gradients have examples first.
+        by_example = [recorder.by_unit(b.transpose(0, 1), b.shape[-1]) for b in bs]
         gradients = by_example * 2 if len(bs) == 1 else by_example
         for place, weight in enumerate(self.weights):
             if not weight.requires_grad:
@@ -396,22 +429,24 @@ class Unrolled:
             b, a = gradients[place % 2], factors[place % 2]
             yield (
                 weight,
-                DenseGradient(b.sum(1)) if place >= 2 else factored_gradient(b, tape.rows(a, a.shape[-1])),
+                DenseGradient(b.sum(1))
+                if place >= 2
+                else factored_gradient(b, recorder.by_unit(a, a.shape[-1])),
             )
 
 
-def unrolled(module: Any, x: Tensor, state: Any, note: Callable[[Unrolled], None]) -> tuple[Tensor, Any]:
-    """Run it, and tell `note` of every layer and direction."""
+def unroll(module: Any, x: Tensor, state: Any, record: Callable[[UnrolledLayer], None]) -> tuple[Tensor, Any]:
+    """Run a recurrent layer, and call `record` for every layer and direction."""
     if not isinstance(x, Tensor) or x.dim() != 3:
         raise Unsupported(
-            "a recurrent layer was given a packed or unbatched sequence",
-            why="which steps belong to which example must be seen",
-            fix="pass padded batches of three dimensions",
+            "a recurrent layer got a packed or unbatched sequence",
+            why="the steps of each example must be known",
+            fix="pass padded batches with three dimensions",
         )
     if module.batch_first:
         x = x.transpose(0, 1)
     directions = 2 if module.bidirectional else 1
-    start = _start(module, x, state, directions)
+    start = _initial_state(module, x, state, directions)
     last: list[tuple[Tensor, ...]] = []
     for layer in range(module.num_layers):
         sides = []
@@ -421,7 +456,7 @@ def unrolled(module: Any, x: Tensor, state: Any, note: Callable[[Unrolled], None
             weights = tuple(getattr(module, name + suffix) for name in names)
             steps = x.flip(0) if direction else x
             place = layer * directions + direction
-            seen, final = _KINDS[module.mode](steps, tuple(s[place] for s in start), weights, note)
+            seen, final = _RECURRENCES[module.mode](steps, tuple(s[place] for s in start), weights, record)
             sides.append(seen.flip(0) if direction else seen)
             last.append(final)
         x = sides[0] if directions == 1 else torch.cat(sides, dim=-1)
@@ -431,19 +466,19 @@ def unrolled(module: Any, x: Tensor, state: Any, note: Callable[[Unrolled], None
     return (x.transpose(0, 1) if module.batch_first else x), (ends if len(ends) > 1 else ends[0])
 
 
-def _start(module: Any, x: Tensor, state: Any, directions: int) -> tuple[Tensor, ...]:
+def _initial_state(module: Any, x: Tensor, state: Any, directions: int) -> tuple[Tensor, ...]:
     if state is not None:
         return tuple(state) if isinstance(state, (tuple, list)) else (state,)
     zeros = x.new_zeros(module.num_layers * directions, x.shape[1], module.hidden_size)
     return (zeros, zeros) if module.mode == "LSTM" else (zeros,)
 
 
-Final = tuple[Tensor, ...]
+LayerState = tuple[Tensor, ...]
 
 
 def _lstm(
-    x: Tensor, start: Final, weights: tuple[nn.Parameter, ...], note: Callable[[Unrolled], None]
-) -> tuple[Tensor, Final]:
+    x: Tensor, start: LayerState, weights: tuple[nn.Parameter, ...], record: Callable[[UnrolledLayer], None]
+) -> tuple[Tensor, LayerState]:
     into = F.linear(x, weights[0], weights[2] + weights[3] if len(weights) > 2 else None)
     h, c = start
     states = [h]
@@ -453,16 +488,16 @@ def _lstm(
         h = o.sigmoid() * c.tanh()
         states.append(h)
     seen = torch.stack(states[1:])
-    note(_site((into,), weights, x, states))
+    record(_unrolled_layer((into,), weights, x, states))
     return seen, (h, c)
 
 
 def _gru(
-    x: Tensor, start: Final, weights: tuple[nn.Parameter, ...], note: Callable[[Unrolled], None]
-) -> tuple[Tensor, Final]:
+    x: Tensor, start: LayerState, weights: tuple[nn.Parameter, ...], record: Callable[[UnrolledLayer], None]
+) -> tuple[Tensor, LayerState]:
     into = F.linear(x, weights[0], weights[2] if len(weights) > 2 else None)
     (h,) = start
-    # The recurrent product's gates have gradients of their own: a zero that is added shows them.
+    # The gradients of the recurrent product are found by adding zeros that require gradients.
     probe = torch.zeros_like(into, requires_grad=True)
     states = [h]
     for step, shown in zip(into.unbind(0), probe.unbind(0), strict=True):
@@ -473,38 +508,38 @@ def _gru(
         n = (i_n + (i_r + h_r).sigmoid() * h_n).tanh()
         h = n + z * (h - n)
         states.append(h)
-    note(_site((into, probe), weights, x, states))
+    record(_unrolled_layer((into, probe), weights, x, states))
     return torch.stack(states[1:]), (h,)
 
 
-def _plain(
+def _rnn(
     x: Tensor,
-    start: Final,
+    start: LayerState,
     weights: tuple[nn.Parameter, ...],
-    note: Callable[[Unrolled], None],
+    record: Callable[[UnrolledLayer], None],
     *,
-    bend: Callable[[Tensor], Tensor],
-) -> tuple[Tensor, Final]:
+    activation: Callable[[Tensor], Tensor],
+) -> tuple[Tensor, LayerState]:
     into = F.linear(x, weights[0], weights[2] + weights[3] if len(weights) > 2 else None)
     (h,) = start
     states = [h]
     for step in into.unbind(0):
-        h = bend(torch.addmm(step, h, weights[1].t()))
+        h = activation(torch.addmm(step, h, weights[1].t()))
         states.append(h)
-    note(_site((into,), weights, x, states))
+    record(_unrolled_layer((into,), weights, x, states))
     return torch.stack(states[1:]), (h,)
 
 
-def _site(
+def _unrolled_layer(
     outputs: tuple[Tensor, ...], weights: tuple[nn.Parameter, ...], x: Tensor, states: list[Tensor]
-) -> Unrolled:
+) -> UnrolledLayer:
     before = torch.stack([state.detach() for state in states[:-1]], dim=1)
-    return Unrolled(outputs, weights, x.detach().transpose(0, 1), before)
+    return UnrolledLayer(outputs, weights, x.detach().transpose(0, 1), before)
 
 
-_KINDS: dict[str, Callable[..., tuple[Tensor, Final]]] = {
+_RECURRENCES: dict[str, Callable[..., tuple[Tensor, LayerState]]] = {
     "LSTM": _lstm,
     "GRU": _gru,
-    "RNN_TANH": lambda *given: _plain(*given, bend=torch.tanh),
-    "RNN_RELU": lambda *given: _plain(*given, bend=torch.relu),
+    "RNN_TANH": lambda *given: _rnn(*given, activation=torch.tanh),
+    "RNN_RELU": lambda *given: _rnn(*given, activation=torch.relu),
 }

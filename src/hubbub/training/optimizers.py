@@ -1,7 +1,10 @@
 """Adam for noisy gradients.
 
-Adam divides by the root of the gradients' second moment. Private gradients have the noise's variance in it,
-which is known and the same in every coordinate: without it taken off, all coordinates are divided alike.
+Adam divides by the root of the gradients' second moment. In private gradients that includes the variance of
+the
+noise, which is known and equal in every coordinate. Without a correction it dominates, and all coordinates
+get
+the same step size.
 """
 
 from collections.abc import Callable, Iterable
@@ -13,15 +16,15 @@ from torch import nn
 __all__ = ["CorrectedAdam"]
 
 _LEAST = 1e-16
-"""Where there is no noise: so that nothing is divided by zero."""
+"""Keeps the division defined if there is no noise."""
 
 
 class CorrectedAdam(torch.optim.Optimizer):
-    """Adam with the noise's variance taken off the second moment (Tang et al., "DP-AdamBC").
+    """Adam with the noise variance subtracted from the second moment (Tang et al., "DP-AdamBC").
 
-    `private` tells it, at every step, how much noise each parameter's gradient has. What is left of the
-    moment is at least `floor` times the noise's variance: below that it cannot be told from noise, and steps
-    would be largest where there is the least to learn.
+    The trainer sets `noise` at every step. The corrected moment is at least `floor` times the noise variance:
+    below that it cannot be distinguished from noise, and steps would be largest where there is least to
+    learn.
 
     >>> layer = nn.Linear(2, 2)
     >>> optimizer = CorrectedAdam(layer.parameters(), lr=0.01)
@@ -40,9 +43,11 @@ class CorrectedAdam(torch.optim.Optimizer):
 
     @torch.no_grad()
     def step(self, closure: Callable[[], float] | None = None) -> None:  # type: ignore[override]
-        """One step; the second moment, less the noise's, is at least `floor` times the noise's."""
+        """One step, with the corrected second moment."""
         if closure is not None:
-            raise TypeError("a private gradient is given, not computed again")
+            raise TypeError(
+                "CorrectedAdam does not support closures: a private gradient is not computed again"
+            )
         for group in self.param_groups:
             first, second = group["betas"]
             for parameter in group["params"]:
@@ -59,7 +64,8 @@ class CorrectedAdam(torch.optim.Optimizer):
                 state["step"] += 1
                 state["mean"].lerp_(parameter.grad, 1 - first)
                 state["square"].mul_(second).addcmul_(parameter.grad, parameter.grad, value=1 - second)
-                # The noise may change from step to step: its share of the moment is kept alike.
+                # The noise may change from step to step, so its share of the moment is averaged in the same
+                # way.
                 variance = self.noise.get(parameter, 0.0) ** 2
                 state["noise"] = second * state["noise"] + (1 - second) * variance
                 done = 1 - second ** state["step"]

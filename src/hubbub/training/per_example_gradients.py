@@ -1,10 +1,10 @@
-"""Every example's gradient, one way or another.
+"""Gradient methods: three ways to compute per-example gradients.
 
-    Recorded    one forward and one backward pass; layers write down what is needed (`layers`)
-    Functional  `torch.func`: each example by itself, all at once; for layers without a rule
-    OneByOne    each example by itself, one after another; for what `torch.func` cannot do
+    LayerRules  one forward and one backward pass, and a rule for each layer (`layer_rules`)
+    Functional  `torch.func`: vectorized over examples; for models with layers that have no rule
+    Loop        one example after another; for models that `torch.func` cannot differentiate
 
-All give the same pieces. Which way serves a model is found out beforehand, on random numbers (`check`).
+All give the same gradients. The method for a model is chosen beforehand, on random numbers (`model_checks`).
 """
 
 import warnings
@@ -21,25 +21,25 @@ from torch.autograd.graph import GradientEdge, _engine_run_backward
 
 from hubbub.errors import InvalidInput
 from hubbub.training.gradient_storage import DenseGradient, PerExampleGradient
-from hubbub.training.isolation import alike, exact_products, restore_state
-from hubbub.training.layer_rules import Rule, Tape, rule_for
+from hubbub.training.isolation import full_precision, restore_state, tensors_equal
+from hubbub.training.layer_rules import LayerRecorder, Rule, rule_for
 from hubbub.training.operation_trace import (
-    Changed,
-    Drifting,
     OperationTrace,
     Settings,
+    TraceChanged,
     TraceRecorder,
+    ValuesChanged,
     settings_of,
 )
 
-__all__ = ["Augment", "Functional", "GradientMethod", "LayerRules", "Loop", "Objective", "backwards"]
+__all__ = ["Augment", "Functional", "GradientMethod", "LayerRules", "Loop", "Objective", "backward"]
 
-Found = dict[nn.Parameter, PerExampleGradient]
+Gradients = dict[nn.Parameter, PerExampleGradient]
 Augment = Callable[..., Any]
 
 
 class Objective(nn.Module):
-    """The loss of each example under a model: what is differentiated."""
+    """The loss of each example under a model: the function that is differentiated."""
 
     def __init__(
         self, model: nn.Module, losses: Callable[..., Tensor], augment: Augment | None = None
@@ -48,11 +48,11 @@ class Objective(nn.Module):
         self.model = model
         self.losses = losses
         self.augment = augment
-        self.within_one: frozenset[int] = frozenset()
-        """Of which of an example's tensors made-up numbers must be from 0 to 1, as some losses' targets."""
+        self.unit_interval_tensors: frozenset[int] = frozenset()
+        """Positions of example tensors whose random trial values must lie in [0, 1]."""
 
     def forward(self, *batch: Tensor) -> Tensor:
-        """One number for each example."""
+        """One number per example."""
         examples = batch[0].shape[0]
         if self.augment is not None:
             with torch.no_grad():
@@ -61,43 +61,48 @@ class Objective(nn.Module):
         found = self.losses(self.model, *batch)
         if not isinstance(found, Tensor) or found.dim() == 0 or found.shape[0] != examples:
             raise InvalidInput(
-                "the loss is not one number for each example",
-                why="each example's gradient is clipped by itself",
-                fix='return the losses of the batch as a vector, such as with reduction="none"',
+                "the loss is not one number per example",
+                why="each example's gradient is clipped separately",
+                fix='return the losses of the batch as a vector, for example with reduction="none"',
             )
         return found.flatten(1).mean(1) if found.dim() > 1 else found
 
 
 @dataclass(eq=False)
 class GradientMethod(ABC):
-    """Abstract: a way to every unit's gradient."""
+    """Abstract: a way to compute the gradient of every unit."""
 
     objective: Objective
     parameters: Sequence[nn.Parameter]
     name: str = ""
-    turned: bool = False
-    """Whether products have the examples in columns."""
+    transposed: bool = False
+    """Whether products are computed with the examples in columns."""
 
     @property
-    def is_alone(self) -> bool:
-        """Whether every unit is computed by itself."""
+    def is_per_unit(self) -> bool:
+        """Whether every unit is computed separately."""
         return False
 
-    def begin(self) -> None:  # noqa: B027 - most have nothing to do
-        """A new lot."""
+    def start_lot(self) -> None:  # noqa: B027 - most have nothing to do
+        """Begin a new lot."""
 
     @property
-    def has_moved(self) -> bool:
-        """Whether the model was computed with other numbers than in the lot before."""
+    def values_changed(self) -> bool:
+        """Whether constants of the model differ from those of the previous lot."""
         return False
 
-    def change(self, *, within: bool) -> None:  # noqa: ARG002 - for those that can
-        """The model is not what it was when this way was chosen: choose again; perhaps within a lot."""
-        raise Changed
+    def recheck(self, *, within_lot: bool) -> None:  # noqa: ARG002 - for those that can
+        """Choose the method again, because the model's operations changed; perhaps within a lot."""
+        raise TraceChanged
 
     @abstractmethod
-    def gradients(self, batch: Sequence[Tensor], weights: Tensor) -> Found:
-        """Of units × m examples, of which unit j's losses count with weights_j: its gradient, as pieces."""
+    def gradients(self, batch: Sequence[Tensor], weights: Tensor) -> Gradients:
+        """The gradient of each unit's weighted loss.
+
+        Args:
+            batch: Tensors of units × m examples.
+            weights: Units × m: the weight of each example's loss.
+        """
 
 
 def _flat(batch: Sequence[Tensor]) -> list[Tensor]:
@@ -107,20 +112,20 @@ def _flat(batch: Sequence[Tensor]) -> list[Tensor]:
 
 @dataclass(eq=False)
 class LayerRules(GradientMethod):
-    """One forward pass, one backward pass to the layers' outputs, and pieces from both."""
+    """One forward pass, one backward pass to the layers' outputs, and per-example gradients from both."""
 
-    name: str = "book-keeping: one backward pass"
-    held: int = 0
-    """Numbers that one unit has in memory while its gradient is made, as far as layers know."""
-    program: OperationTrace | None = None
-    """What was looked at: rules hold for that alone."""
-    is_compared: bool = False
-    """Whether what is done is compared with it: from the first lot on."""
+    name: str = "layer rules: one forward and one backward pass"
+    numbers_per_unit: int = 0
+    """Numbers that the layers save for one unit until its gradient is computed."""
+    expected_trace: OperationTrace | None = None
+    """The operations that were checked; the rules are valid only for these."""
+    compares_traces: bool = False
+    """Whether the operations of each microbatch are compared with the expected trace."""
     _reals: bytes | None = None
-    _reals_before: bytes | None = None
-    _outside: dict[Any, Tensor] = field(default_factory=dict)
-    """What was in tensors from outside, by their place among these and their shape."""
-    _outside_before: dict[Any, Tensor] = field(default_factory=dict)
+    _previous_reals: bytes | None = None
+    _external_values: dict[Any, Tensor] = field(default_factory=dict)
+    """Values of external tensors, by their position among these and their shape."""
+    _previous_external_values: dict[Any, Tensor] = field(default_factory=dict)
     _rules: dict[nn.Module, Rule] = field(init=False)
     _settings: dict[nn.Module, Settings] = field(init=False)
 
@@ -129,15 +134,19 @@ class LayerRules(GradientMethod):
         self._rules, self._settings = {}, {}
         for module in self.objective.model.modules():
             rule = rule_for(module)
-            if rule is not None and "forward" not in module.__dict__ and any(p in mine for p in _own(module)):
+            if (
+                rule is not None
+                and "forward" not in module.__dict__
+                and any(p in mine for p in _own_parameters(module))
+            ):
                 self._rules[module] = rule
                 self._settings[module] = settings_of(module)
 
     @property
-    def missing(self) -> list[str]:
+    def layers_without_rule(self) -> list[str]:
         """Classes of layers that have parameters but no rule."""
         mine = set(self.parameters)
-        covered = {p for module in self._rules for p in _own(module)}
+        covered = {p for module in self._rules for p in _own_parameters(module)}
         return sorted(
             {
                 type(module).__name__
@@ -146,84 +155,91 @@ class LayerRules(GradientMethod):
             }
         )
 
-    def begin(self) -> None:
-        """As `Way`."""
-        self._reals_before, self._reals = self._reals, None
-        self._outside_before, self._outside = self._outside, {}
+    def start_lot(self) -> None:
+        """See `GradientMethod`."""
+        self._previous_reals, self._reals = self._reals, None
+        self._previous_external_values, self._external_values = self._external_values, {}
 
     @property
-    def has_moved(self) -> bool:
-        """As `Way`."""
-        before = self._outside_before
+    def values_changed(self) -> bool:
+        """See `GradientMethod`."""
+        before = self._previous_external_values
         return self._reals is not None and (
-            self._reals != self._reals_before
-            or not all(which in before and alike(before[which], x) for which, x in self._outside.items())
+            self._reals != self._previous_reals
+            or not all(
+                which in before and tensors_equal(before[which], x)
+                for which, x in self._external_values.items()
+            )
         )
 
-    def gradients(self, batch: Sequence[Tensor], weights: Tensor) -> Found:
-        """As `Way`; raises `Changed` where the model does not do what was looked at."""
-        tape, flat = Tape(weights.shape[0], self.turned), _flat(batch)
-        heard = TraceRecorder(flat, self.program.lasting) if self.program and self.is_compared else None
-        listening: Any = heard or nullcontext()
-        with self._recording(tape, heard), listening:
+    def gradients(self, batch: Sequence[Tensor], weights: Tensor) -> Gradients:
+        """See `GradientMethod`; raises `TraceChanged` if the model's operations are not the expected ones."""
+        recorder, flat = LayerRecorder(weights.shape[0], self.transposed), _flat(batch)
+        trace = (
+            TraceRecorder(flat, self.expected_trace.named_tensors)
+            if self.expected_trace and self.compares_traces
+            else None
+        )
+        recording: Any = trace or nullcontext()
+        with self._recording(recorder, trace), recording:
             losses = self.objective(*flat)
-        outside = () if heard is None else heard.outside or ()
-        if heard is not None:
-            heard.outside = None
-        edges = [edge for site in tape.sites for edge in site.edges]
+        outside = () if trace is None else trace.external_tensors or ()
+        if trace is not None:
+            trace.external_tensors = None
+        edges = [edge for record in recorder.records for edge in record.edges]
         shares = weights.flatten().to(losses.dtype)
-        with listening:
-            gradients = iter(backwards(losses, edges, shares) if edges else ())
-        if heard is not None:
-            self._compare(heard, outside)
-        self.held = tape.held
+        with recording:
+            gradients = iter(backward(losses, edges, shares) if edges else ())
+        if trace is not None:
+            self._compare(trace, outside)
+        self.numbers_per_unit = recorder.numbers_per_unit
         found: dict[nn.Parameter, list[PerExampleGradient]] = {}
-        if not tape.unchanged:
+        if not recorder.inputs_unchanged:
             raise InvalidInput(
-                "an in-place operation writes over what a layer was given",
-                why="that layer's gradients are made of it",
-                fix="use the operation that makes a new tensor",
+                "an in-place operation overwrites the input of a layer",
+                why="the layer's gradients are computed from its input",
+                fix="use the out-of-place operation",
             )
-        with torch.no_grad(), exact_products():
-            for site in tape.sites:
-                ours = [next(gradients) for _ in site.edges]
+        with torch.no_grad(), full_precision():
+            for record in recorder.records:
+                ours = [next(gradients) for _ in record.edges]
                 if any(one is None for one in ours):
                     if all(one is None for one in ours):
                         continue
                     raise InvalidInput(
-                        "a layer's output is used in part only",
+                        "only a part of a layer's output is used",
                         why="the gradient of the rest is not known",
-                        fix="use all of what the layer gives",
+                        fix="use the whole output of the layer",
                     )
-                for parameter, piece in site.pieces(*ours):
-                    found.setdefault(parameter, []).append(piece)
-            # One parameter in several places: its gradients add up before they are measured.
+                for parameter, gradient in record.parameter_gradients(*ours):
+                    found.setdefault(parameter, []).append(gradient)
+            # The gradients of a parameter that is used in several places are added before they are measured.
             return {
-                parameter: pieces[0] if len(pieces) == 1 else DenseGradient(_summed(pieces))
-                for parameter, pieces in found.items()
+                parameter: gradients[0] if len(gradients) == 1 else DenseGradient(_sum_dense(gradients))
+                for parameter, gradients in found.items()
             }
 
-    def _compare(self, heard: TraceRecorder, outside: Sequence[Tensor]) -> None:
-        if self.program is None or not self.program.is_of(heard):
-            raise Changed
+    def _compare(self, trace: TraceRecorder, outside: Sequence[Tensor]) -> None:
+        if self.expected_trace is None or not self.expected_trace.matches(trace):
+            raise TraceChanged
         if self._reals is None:
-            self._reals = heard.reals
-        elif self._reals != heard.reals:
-            raise Drifting
+            self._reals = trace.reals
+        elif self._reals != trace.reals:
+            raise ValuesChanged
         for place, tensor in enumerate(outside):
-            # By shape: some follow how many examples a chunk has.
+            # By shape: the shape of some tensors depends on the number of examples in the microbatch.
             which = place, tensor.shape
-            if which not in self._outside:
-                self._outside[which] = tensor.detach().clone()
-            elif not alike(self._outside[which], tensor.detach()):
-                raise Drifting
+            if which not in self._external_values:
+                self._external_values[which] = tensor.detach().clone()
+            elif not tensors_equal(self._external_values[which], tensor.detach()):
+                raise ValuesChanged
 
     @contextmanager
-    def _recording(self, tape: Tape, heard: TraceRecorder | None = None) -> Iterator[None]:
+    def _recording(self, recorder: LayerRecorder, trace: TraceRecorder | None = None) -> Iterator[None]:
         for number, (module, rule) in enumerate(self._rules.items()):
-            forward = partial(rule, tape, module, module.forward)
-            if heard is not None:
-                forward = partial(heard.layer, number, self._settings[module], module, forward)
+            forward = partial(rule, recorder, module, module.forward)
+            if trace is not None:
+                forward = partial(trace.layer, number, self._settings[module], module, forward)
             module.__dict__["forward"] = forward
         try:
             yield
@@ -232,41 +248,41 @@ class LayerRules(GradientMethod):
                 del module.__dict__["forward"]
 
 
-def backwards(losses: Tensor, edges: Sequence[GradientEdge], shares: Tensor) -> Sequence[Tensor | None]:
-    """As `torch.autograd.grad`, which those who listen to calls would hear as a whole, and nothing within."""
+def backward(losses: Tensor, edges: Sequence[GradientEdge], shares: Tensor) -> Sequence[Tensor | None]:
+    """As `torch.autograd.grad`, which a function mode would see as one call, without the calls inside."""
     found: Sequence[Tensor | None] = _engine_run_backward(
         (losses,),
         (shares,),
-        False,  # the graph is not kept
-        False,  # nor made of the way back
+        False,  # keep_graph
+        False,  # create_graph
         tuple(edges),
-        True,  # some may not be used
+        True,  # allow_unreachable
         accumulate_grad=False,
     )
     return found
 
 
-def _own(module: nn.Module) -> list[nn.Parameter]:
-    """Parameters that a layer's rule sees to."""
+def _own_parameters(module: nn.Module) -> list[nn.Parameter]:
+    """The parameters that a layer's rule covers."""
     return list(module.parameters(recurse=False))
 
 
-def _summed(pieces: Sequence[PerExampleGradient]) -> Tensor:
-    total = pieces[0].dense().clone()
-    for piece in pieces[1:]:
-        total += piece.dense()
+def _sum_dense(gradients: Sequence[PerExampleGradient]) -> Tensor:
+    total = gradients[0].dense().clone()
+    for gradient in gradients[1:]:
+        total += gradient.dense()
     return total
 
 
 @dataclass(eq=False)
 class Functional(GradientMethod):
-    """`torch.func.vmap` of `torch.func.grad`: B gradients written out."""
+    """`torch.func.vmap` of `torch.func.grad`: B gradients, written out."""
 
-    name: str = "torch.func: example by example, all at once"
+    name: str = "torch.func: vectorized over examples"
 
-    def gradients(self, batch: Sequence[Tensor], weights: Tensor) -> Found:
-        """As `Way`."""
-        named = _named(self.objective, self.parameters)
+    def gradients(self, batch: Sequence[Tensor], weights: Tensor) -> Gradients:
+        """See `GradientMethod`."""
+        named = _named_parameters(self.objective, self.parameters)
 
         def of_one(given: Mapping[str, Tensor], share: Tensor, *examples: Tensor) -> Tensor:
             losses: Tensor = torch.func.functional_call(self.objective, dict(given), examples)
@@ -276,7 +292,7 @@ class Functional(GradientMethod):
             torch.func.grad(of_one), in_dims=(None, 0, *[0] * len(batch)), randomness="different"
         )
         with warnings.catch_warnings():
-            # That it is slow is what `name` says.
+            # `name` already says that it is slow.
             warnings.filterwarnings("ignore", message="There is a performance drop")
             found = each({name: p.detach() for name, p in named.items()}, weights, *batch)
         return {named[name]: DenseGradient(values) for name, values in found.items()}
@@ -284,20 +300,20 @@ class Functional(GradientMethod):
 
 @dataclass(eq=False)
 class Loop(GradientMethod):
-    """A loop: slow, and right for everything that can be differentiated."""
+    """A loop over the units: slow, but correct for everything that can be differentiated."""
 
-    name: str = "one by one: an example after another"
+    name: str = "loop: one example after another"
 
     @property
-    def is_alone(self) -> bool:
-        """As `Way`."""
+    def is_per_unit(self) -> bool:
+        """See `GradientMethod`."""
         return True
 
-    def gradients(self, batch: Sequence[Tensor], weights: Tensor) -> Found:
-        """As `Way`."""
+    def gradients(self, batch: Sequence[Tensor], weights: Tensor) -> Gradients:
+        """See `GradientMethod`."""
         each: list[list[Any]] = [[] for _ in self.parameters]
         for place in range(weights.shape[0]):
-            # Copies, as kernels may mind where in memory numbers begin.
+            # Copies, because kernels may depend on the alignment of memory.
             mine = [tensor[place].clone() for tensor in batch]
             with restore_state(self.objective, weights=True):
                 total = (self.objective(*mine) * weights[place]).sum()
@@ -307,6 +323,6 @@ class Loop(GradientMethod):
         return {p: DenseGradient(torch.stack(kept)) for p, kept in zip(self.parameters, each, strict=True)}
 
 
-def _named(objective: Objective, parameters: Sequence[nn.Parameter]) -> dict[str, nn.Parameter]:
+def _named_parameters(objective: Objective, parameters: Sequence[nn.Parameter]) -> dict[str, nn.Parameter]:
     mine = set(parameters)
     return {name: p for name, p in objective.named_parameters() if p in mine}

@@ -1,6 +1,6 @@
-"""What is fixed before a run: for every layer and step the threshold, the noise, and the lots they meet.
+"""The plan of a run: clipping norms and noise multipliers by parameter group and step, and the sampler.
 
-All layers of a step see one lot, so together they are one Gaussian with 1/σ² = Σ 1/σ_l², sampled once.
+All groups of a step see one lot, so together they are one Gaussian with 1/σ² = Σ 1/σ_l², sampled once.
 
 Proof: docs/proofs/dpsgd.md, "Layers share a lot"
 """
@@ -16,197 +16,225 @@ from hubbub.accounting import Budget, calibrate
 from hubbub.errors import InvalidInput
 from hubbub.numbers import Number, ceil_sqrt, parse_integer, parse_positive, parse_probability
 from hubbub.training.batch_sampling import (
-    MOST_STEPS,
-    FixedSizeSampling,
-    PoissonSampling,
-    Scheduled,
+    MAX_STEPS,
+    NumberSchedule,
+    PoissonSampler,
+    ShuffledSampler,
     ShuffledSampling,
-    scheduled,
+    parse_schedule,
 )
 from hubbub.training.clipping import ParameterGroup
 
 __all__ = ["AdaptiveClipping", "Schedule"]
 
-Exactly = Callable[[int], Fraction]
+StepFunction = Callable[[int], Fraction]
 
 
 @dataclass(frozen=True)
 class AdaptiveClipping:
-    """A threshold that follows a quantile of the norms, which is measured privately and charged.
+    """A clipping norm that follows a quantile of the gradient norms (Andrew et al., 2021).
 
-    At each step the share of gradients within C is released with noise, and C moves towards the quantile.
-    `sigma` is the noise of that count; the larger the lot, the less it costs to have it small.
+    At each step the share of gradients within the clipping norm is released with noise, and the norm moves
+    towards the quantile. The count is charged with the rest of the step.
 
-    >>> AdaptiveClipping(start=1.0, quantile=0.5)
-    AdaptiveClipping(start=1.0, quantile=0.5, pace=0.2, sigma=None)
+    Args:
+        initial_norm: The clipping norm of the first step.
+        target_quantile: The share of gradients that should be within the clipping norm.
+        learning_rate: How fast the norm moves.
+        count_noise_stddev: The standard deviation of the noise on the count; a twentieth of the lot size if
+            omitted. The larger the lot, the less a precise count costs.
+
+    >>> AdaptiveClipping(initial_norm=1.0, target_quantile=0.5)
+    AdaptiveClipping(initial_norm=1.0, target_quantile=0.5, learning_rate=0.2, count_noise_stddev=None)
     """
 
-    start: Number
-    quantile: Number = 0.5
-    pace: Number = 0.2
-    sigma: Number | None = None
-    """Of the count; a twentieth of the lot if it is not given."""
+    initial_norm: Number
+    target_quantile: Number = 0.5
+    learning_rate: Number = 0.2
+    count_noise_stddev: Number | None = None
 
     def __post_init__(self) -> None:
-        parse_positive(self.start, "start")
-        parse_probability(self.quantile, "quantile")
-        parse_positive(self.pace, "pace")
-        if self.sigma is not None:
-            parse_positive(self.sigma, "sigma")
+        parse_positive(self.initial_norm, "initial_norm")
+        parse_probability(self.target_quantile, "target_quantile")
+        parse_positive(self.learning_rate, "learning_rate")
+        if self.count_noise_stddev is not None:
+            parse_positive(self.count_noise_stddev, "count_noise_stddev")
 
-    def noise(self, lot: int) -> Fraction:
-        """The noise of the count."""
-        return (
-            parse_positive(self.sigma, "sigma")
-            if self.sigma is not None
-            else max(Fraction(1), Fraction(lot, 20))
-        )
+    def noise_stddev(self, lot_size: int) -> Fraction:
+        """The standard deviation of the noise on the count."""
+        if self.count_noise_stddev is not None:
+            return parse_positive(self.count_noise_stddev, "count_noise_stddev")
+        return max(Fraction(1), Fraction(lot_size, 20))
 
 
 @dataclass(frozen=True, eq=False)
 class Schedule:
-    """Groups of parameters, their thresholds and noise at every step, and the lots."""
+    """Parameter groups, their clipping norms and noise multipliers at every step, and the sampler."""
 
     groups: tuple[ParameterGroup, ...]
-    clips: tuple[Exactly | AdaptiveClipping, ...]
-    sigmas: tuple[Exactly, ...]
-    lots: PoissonSampling | ShuffledSampling
-    lot: int
+    clipping_norms: tuple[StepFunction | AdaptiveClipping, ...]
+    noise_multipliers: tuple[StepFunction, ...]
+    sampler: PoissonSampler | ShuffledSampler
+    lot_size: int
     varies: bool
-    """Whether thresholds or noise change from step to step, as was given."""
+    """Whether clipping norms or noise were given as schedules, which may change from step to step."""
 
     @classmethod
     def of(
         cls,
         named: Mapping[str, nn.Parameter],
         *,
-        clip: Any,
-        rate: "Scheduled | FixedSizeSampling",
+        clipping_norm: Any,
+        sampling_rate: "NumberSchedule | ShuffledSampling",
         steps: int,
-        sigma: Any,
-        target: Budget | None,
-        lot: int | None,
+        noise_multiplier: Any,
+        budget: Budget | None,
+        lot_size: int | None,
     ) -> "Schedule":
-        """From what a person gave: numbers, tables, functions of the step, or any of them by layer."""
+        """A schedule from the arguments of `make_private`."""
         count = parse_integer(steps, "steps")
-        if callable(rate) and count <= MOST_STEPS:
-            rate = [rate(step) for step in range(count)]  # once: what is accounted is what is drawn
-        divisor = _lot(rate, lot, target)
-        groups = _groups(named, clip, sigma)
-        clips = tuple(
-            given if isinstance(given, AdaptiveClipping) else scheduled(given, count, "clip")
-            for given in _for_each(clip, groups)
+        if callable(sampling_rate) and count <= MAX_STEPS:
+            # Called once per step: what is accounted is what is drawn.
+            sampling_rate = [sampling_rate(step) for step in range(count)]
+        divisor = _public_lot_size(sampling_rate, lot_size, budget)
+        groups = _group_parameters(named, clipping_norm, noise_multiplier)
+        norms = tuple(
+            norm if isinstance(norm, AdaptiveClipping) else parse_schedule(norm, count, "clipping_norm")
+            for norm in _per_group(clipping_norm, groups)
         )
-        shares = _shares(sigma, target, groups, count)
-        counts = sum(
-            (1 / (4 * c.noise(divisor) ** 2) for c in clips if isinstance(c, AdaptiveClipping)), Fraction(0)
+        relative_noise = _relative_noise(noise_multiplier, budget, groups, count)
+        # A centred count moves by 1/2, so it adds (1/2)²/stddev².
+        count_mu_squared = sum(
+            (
+                1 / (4 * norm.noise_stddev(divisor) ** 2)
+                for norm in norms
+                if isinstance(norm, AdaptiveClipping)
+            ),
+            Fraction(0),
         )
 
-        def lots(factor: Fraction) -> PoissonSampling | ShuffledSampling:
+        def make_sampler(factor: Fraction) -> PoissonSampler | ShuffledSampler:
             def mu_squared(step: int) -> Fraction:
-                return sum((1 / (factor * share(step)) ** 2 for share in shares), counts)
+                return sum((1 / (factor * noise(step)) ** 2 for noise in relative_noise), count_mu_squared)
 
-            if isinstance(rate, FixedSizeSampling):
-                return ShuffledSampling.of(
-                    population=rate.population, size=rate.size, steps=count, mu_squared=mu_squared
+            if isinstance(sampling_rate, ShuffledSampling):
+                return ShuffledSampler.of(
+                    population=sampling_rate.population,
+                    lot_size=sampling_rate.lot_size,
+                    steps=count,
+                    mu_squared=mu_squared,
                 )
-            return PoissonSampling.of(rate=rate, steps=count, mu_squared=mu_squared)
+            return PoissonSampler.of(sampling_rate=sampling_rate, steps=count, mu_squared=mu_squared)
 
         factor = Fraction(1)
-        lots(factor)  # what cannot be, is said before anything is computed
-        if target is not None:
-            if target.delta == 0:
+        make_sampler(factor)  # refuses invalid arguments before anything is computed
+        if budget is not None:
+            if budget.delta == 0:
                 raise InvalidInput(
-                    "the target's delta is 0",
-                    why="Gaussian noise needs some δ",
+                    "the budget's delta is 0",
+                    why="Gaussian noise has no finite ε at δ = 0",
                     fix="pass Budget(epsilon, delta)",
                 )
-            if counts and lots(Fraction(2) ** 40).loss.epsilon(target.delta) > target.epsilon:
-                raise InvalidInput(
-                    "the counts of adaptive clipping alone exceed the target",
-                    why="they are charged as everything else",
-                    fix="pass Adaptive a larger sigma, or a fixed clip",
-                )
+            if count_mu_squared:
+                counts_alone = make_sampler(Fraction(2) ** 40).privacy_loss
+                if counts_alone.epsilon(budget.delta) > budget.epsilon:
+                    raise InvalidInput(
+                        "the counts of adaptive clipping alone exceed the budget",
+                        why="they are charged like everything else",
+                        fix="pass AdaptiveClipping a larger count_noise_stddev, or a fixed clipping_norm",
+                    )
             factor = parse_positive(
-                calibrate(lambda by: lots(by).loss, target.epsilon, target.delta), "sigma"
+                calibrate(lambda by: make_sampler(by).privacy_loss, budget.epsilon, budget.delta),
+                "noise_multiplier",
             )
-        # The default says what each step does, not which variable it closes over.
-        sigmas = tuple((lambda step, share=share: factor * share(step)) for share in shares)
-        return cls(groups, clips, sigmas, lots(factor), divisor, _varies(clip) or _varies(sigma))
+        # The default argument binds each group's own function, not the loop's last one.
+        multipliers = tuple((lambda step, noise=noise: factor * noise(step)) for noise in relative_noise)
+        varies = _is_schedule(clipping_norm) or _is_schedule(noise_multiplier)
+        return cls(groups, norms, multipliers, make_sampler(factor), divisor, varies)
 
-    def sigma(self, step: int) -> float:
-        """σ of all layers together: (Σ σ_l⁻²)^−½."""
-        return float(1 / ceil_sqrt(self.lots.mu_squared(step)))
+    def noise_multiplier(self, step: int) -> float:
+        """σ of all groups together: (Σ σ_l⁻²)^−½."""
+        return float(1 / ceil_sqrt(self.sampler.mu_squared(step)))
 
 
-def _lot(rate: Any, lot: int | None, target: Budget | None) -> int:
-    """The public expected size of a lot, by which sums are divided."""
-    if isinstance(rate, FixedSizeSampling):
-        return rate.size
-    if lot is not None:
-        return parse_integer(lot, "lot")
-    first = rate(0) if callable(rate) else rate[0] if isinstance(rate, Sequence) and rate else rate
-    chance = parse_positive(first, "rate")
-    if chance > 1:
-        raise InvalidInput("rate is above 1", why="it is a probability", fix="pass a rate within 0 and 1")
-    if target is not None and target.population is not None:
-        return max(1, round(chance * target.population))
+def _public_lot_size(sampling_rate: Any, lot_size: int | None, budget: Budget | None) -> int:
+    """The expected batch size, which is public: sums are divided by it."""
+    if isinstance(sampling_rate, ShuffledSampling):
+        return sampling_rate.lot_size
+    if lot_size is not None:
+        return parse_integer(lot_size, "lot_size")
+    first = sampling_rate
+    if callable(sampling_rate):
+        first = sampling_rate(0)
+    elif isinstance(sampling_rate, Sequence) and sampling_rate:
+        first = sampling_rate[0]
+    rate = parse_positive(first, "sampling_rate")
+    if rate > 1:
+        raise InvalidInput(
+            "sampling_rate is above 1", why="it is a probability", fix="pass a rate between 0 and 1"
+        )
+    if budget is not None and budget.population is not None:
+        return max(1, round(rate * budget.population))
     # A lot of √N out of N has rate 1/√N: the size that goes with a rate if nothing else is public.
-    return max(1, round(1 / chance))
+    return max(1, round(1 / rate))
 
 
-def _groups(named: Mapping[str, nn.Parameter], clip: Any, sigma: Any) -> tuple[ParameterGroup, ...]:
-    """Parameters by the layers that were named; all together if none were."""
-    names = [tuple(given) for given in (clip, sigma) if isinstance(given, Mapping)]
+def _group_parameters(
+    named: Mapping[str, nn.Parameter], clipping_norm: Any, noise_multiplier: Any
+) -> tuple[ParameterGroup, ...]:
+    """Parameters by the layers named in the arguments; one group if none are named."""
+    names = [
+        tuple(by_layer) for by_layer in (clipping_norm, noise_multiplier) if isinstance(by_layer, Mapping)
+    ]
     if not names:
         return (ParameterGroup("all", tuple(named.values())),)
     if any(set(other) != set(names[0]) for other in names):
         raise InvalidInput(
-            "clip and sigma name different layers",
-            why="a layer is clipped and gets noise by the same name",
+            "clipping_norm and noise_multiplier name different layers",
+            why="each layer needs both",
             fix="name the same layers in both",
         )
-    found: dict[str, list[nn.Parameter]] = {name: [] for name in names[0]}
+    groups: dict[str, list[nn.Parameter]] = {name: [] for name in names[0]}
     for name, parameter in named.items():
-        fitting = [layer for layer in found if layer in ("", name) or name.startswith(f"{layer}.")]
-        if not fitting:
+        matching = [layer for layer in groups if layer in ("", name) or name.startswith(f"{layer}.")]
+        if not matching:
             raise InvalidInput(
-                f"no threshold for {name}",
-                why="every parameter must be clipped",
-                fix="name its layer, or the empty name for all that is not named",
+                f"no clipping norm for {name}",
+                why="every parameter's gradient must be clipped",
+                fix="name its layer, or use the empty name for all layers that are not named",
             )
-        found[max(fitting, key=len)].append(parameter)
-    if any(not parameters for parameters in found.values()):
+        groups[max(matching, key=len)].append(parameter)
+    if any(not parameters for parameters in groups.values()):
         raise InvalidInput(
-            "a layer that is named has no parameters to train",
-            why="noise for it would be charged and lost",
+            "a named layer has no parameters to train",
+            why="its noise would be charged and wasted",
             fix=f"name layers among {', '.join(named)}",
         )
-    return tuple(ParameterGroup(name, tuple(parameters)) for name, parameters in found.items())
+    return tuple(ParameterGroup(name, tuple(parameters)) for name, parameters in groups.items())
 
 
-def _varies(given: Any) -> bool:
-    if isinstance(given, Mapping):
-        return any(map(_varies, given.values()))
-    return callable(given) or (isinstance(given, Collection) and not isinstance(given, str))
+def _is_schedule(value: Any) -> bool:
+    if isinstance(value, Mapping):
+        return any(map(_is_schedule, value.values()))
+    return callable(value) or (isinstance(value, Collection) and not isinstance(value, str))
 
 
-def _for_each(given: Any, groups: tuple[ParameterGroup, ...]) -> list[Any]:
-    return [given[group.name] if isinstance(given, Mapping) else given for group in groups]
+def _per_group(value: Any, groups: tuple[ParameterGroup, ...]) -> list[Any]:
+    return [value[group.name] if isinstance(value, Mapping) else value for group in groups]
 
 
-def _shares(
-    sigma: Any, target: Budget | None, groups: tuple[ParameterGroup, ...], steps: int
-) -> tuple[Exactly, ...]:
-    """σ_l of each group: as given; one number for all is σ of all together, in equal shares."""
-    if sigma is None and target is None:
+def _relative_noise(
+    noise_multiplier: Any, budget: Budget | None, groups: tuple[ParameterGroup, ...], steps: int
+) -> tuple[StepFunction, ...]:
+    """σ_l of each group, up to a factor if there is a budget. One number is shared equally by all groups."""
+    if noise_multiplier is None and budget is None:
         raise InvalidInput(
-            "neither target nor sigma is given",
-            why="the noise must be known",
-            fix="pass target=Budget(epsilon, delta), or sigma=",
+            "neither budget nor noise_multiplier is given",
+            why="the amount of noise must be known",
+            fix="pass budget=Budget(epsilon, delta), or noise_multiplier=",
         )
-    given = 1 if sigma is None else sigma
-    if isinstance(given, Mapping):
-        return tuple(scheduled(one, steps, "sigma") for one in _for_each(given, groups))
-    whole_noise, root = scheduled(given, steps, "sigma"), ceil_sqrt(Fraction(len(groups)))
-    return tuple((lambda step: root * whole_noise(step)) for _ in groups)
+    noise = 1 if noise_multiplier is None else noise_multiplier
+    if isinstance(noise, Mapping):
+        return tuple(parse_schedule(one, steps, "noise_multiplier") for one in _per_group(noise, groups))
+    joint, root = parse_schedule(noise, steps, "noise_multiplier"), ceil_sqrt(Fraction(len(groups)))
+    return tuple((lambda step: root * joint(step)) for _ in groups)
