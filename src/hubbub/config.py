@@ -227,7 +227,7 @@ class _Reader:
         known = [(table, identify_files(expand_pattern(table.path))) for table in tables]
         for public, files in known:
             for other, theirs in known:
-                if public.is_public and not other.is_public and files.meets(theirs):
+                if public.is_public and not other.is_public and files.overlaps(theirs):
                     raise self._wrong(
                         f"tables.{public.name}",
                         f"is public, and has a file of tables.{other.name}, which is protected",

@@ -437,7 +437,7 @@ def _declarations_of(files: Sequence[str]) -> list[tuple[Config, TableConfig]]:
     for path in dict.fromkeys(each for file in files for each in _configs_above(file)):
         config = read_config(path)
         known = [(table, identify_files(expand_pattern(table.path))) for table in config.tables]
-        same = [table for table, files in known if files.meets(ours)]
+        same = [table for table, files in known if files.overlaps(ours)]
         protected = [table for table in same if not table.is_public]
         is_whole = any(files.numbers >= ours.numbers for table, files in known if table in protected[:1])
         if len(protected) > 1 and not is_whole:
@@ -575,7 +575,7 @@ def _refuse_public_and_protected(engine: Engine, sources: Mapping[str, TableSour
             if not source.is_public or other.is_public:
                 continue
             one, two = identities[public], identities[protected]
-            is_same = one.meets(two) if one.names and two.names else _may_be_same(source.rows, other.rows)
+            is_same = one.overlaps(two) if one.names and two.names else _may_be_same(source.rows, other.rows)
             if is_same:
                 raise _public_and_protected(public, protected)
 

@@ -89,7 +89,7 @@ def any_name_in_the_catalog():
         found = connection.execute("SELECT current_database(), current_schema()").fetchone()
         return (*found, parts[-1])
 
-    with mock.patch.object(engine, "table_named", named):
+    with mock.patch.object(engine, "resolve_table", named):
         yield
 
 

@@ -413,7 +413,7 @@ def test_one_who_loses_patience_leaves_no_transaction_open(owner, monkeypatch):
             raise KeyboardInterrupt
 
         with monkeypatch.context() as patched:
-            patched.setattr(data._engine, "_check", interrupted)
+            patched.setattr(data._engine, "_check_relation", interrupted)
             with pytest.raises(KeyboardInterrupt):
                 data.run(plan)
         assert owner.execute(f"SELECT state FROM pg_stat_activity WHERE {ours}").fetchall() == [("idle",)]

@@ -1,22 +1,32 @@
-"""How a query is written for an engine: the rules' own tree, with that engine's forms in place of some nodes.
+"""Translation of a query into an engine's dialect: the rules' own tree, with some nodes replaced.
 
-The rules build trees of few kinds of nodes, all listed here. An engine says for each of them that it does not
-mean the same there how it is written there, or that it has no such form. A node that is not listed was never
-looked at for any other engine, so it is refused.
+The rules build trees of few kinds of nodes, all listed here. An engine's dialect is a table: for each kind of
+node that means something else on that engine, an equivalent, or a refusal. A node that is not listed was only
+ever checked on DuckDB, so it is refused.
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 from sqlglot import exp
 
 from hubbub.errors import Unsupported
 
-__all__ = ["Translations", "is_wide", "names_of", "refused_here", "translate"]
+__all__ = [
+    "INEXACT",
+    "Translations",
+    "call",
+    "is_wide_integer",
+    "output_names",
+    "replace_types",
+    "translate",
+    "unsupported_node",
+]
 
 Translations = Mapping[type[exp.Expr], Callable[[exp.Expr], exp.Expr]]
-"""What an engine writes for a node, whose parts are written already."""
+"""For a kind of node, a function that makes its replacement; its arguments are translated already."""
 
-_KNOWN = frozenset({
+_CHECKED_NODES = frozenset({
     exp.Abs, exp.Add, exp.Alias, exp.And, exp.Anonymous, exp.Between, exp.BitwiseRightShift, exp.Boolean,
     exp.CTE, exp.Case, exp.Cast, exp.Ceil, exp.Coalesce, exp.Column, exp.Count, exp.DPipe, exp.DataType,
     exp.DataTypeParam, exp.DateDiff, exp.DenseRank, exp.Distinct, exp.Div, exp.EQ, exp.Exp, exp.Extract,
@@ -30,20 +40,28 @@ _KNOWN = frozenset({
 })  # fmt: skip
 
 
-def translate(tree: exp.Expr, forms: Translations, scans: Mapping[str, exp.Expr], dialect: str) -> str:
-    """The tree in an engine's own words, each table of the dataset read as its scan says.
+def translate(
+    query: exp.Expr, translations: Translations, scans: Mapping[str, exp.Expr], dialect: str
+) -> str:
+    """Render a query in an engine's dialect.
 
-    Guarantee: what is not known to mean the same there is refused.
+    Guarantee: a node that is not known to mean the same there is refused.
+
+    Args:
+        query: built by the rules.
+        translations: the engine's table of replacements.
+        scans: for each table of the dataset, the sub-query that reads it.
+        dialect: the engine's name in sqlglot.
     """
-    for node in tree.walk():
-        if type(node) not in _KNOWN:
-            raise refused_here(node, "no engine but DuckDB was asked what it is there")
-    made = tree.copy().transform(lambda node: _scanned(node, scans), copy=False)
-    return _replaced(made, forms).sql(dialect)
+    for node in query.walk():
+        if type(node) not in _CHECKED_NODES:
+            raise unsupported_node(node, "its meaning was checked on DuckDB only")
+    scanned = query.copy().transform(lambda node: _replace_table(node, scans), copy=False)
+    return _replace_nodes(scanned, translations).sql(dialect)
 
 
-def _scanned(node: exp.Expr, scans: Mapping[str, exp.Expr]) -> exp.Expr:
-    """Tables of the dataset are quoted; what the rules name themselves is not."""
+def _replace_table(node: exp.Expr, scans: Mapping[str, exp.Expr]) -> exp.Expr:
+    """Tables of the dataset are quoted; names that the rules make up are not."""
     if isinstance(node, exp.Table) and isinstance(node.this, exp.Identifier) and node.this.quoted:
         scan = exp.Subquery(this=scans[node.name].copy())
         scan.set("alias", exp.TableAlias(this=exp.to_identifier(node.alias_or_name, quoted=True)))
@@ -51,14 +69,13 @@ def _scanned(node: exp.Expr, scans: Mapping[str, exp.Expr]) -> exp.Expr:
     return node
 
 
-def _replaced(tree: exp.Expr, forms: Translations) -> exp.Expr:
-    """From the leaves up, so that a form is made of what is written already."""
-    nodes = list(tree.walk(bfs=True))
-    for node in reversed(nodes):
-        form = forms.get(type(node))
-        if form is None:
+def _replace_nodes(tree: exp.Expr, translations: Translations) -> exp.Expr:
+    """Replace from the leaves up, so that a replacement is made of translated arguments."""
+    for node in reversed(list(tree.walk(bfs=True))):
+        make = translations.get(type(node))
+        if make is None:
             continue
-        parent, made = node.parent, form(node)
+        parent, made = node.parent, make(node)
         if made is node:
             continue
         if parent is None:
@@ -68,22 +85,48 @@ def _replaced(tree: exp.Expr, forms: Translations) -> exp.Expr:
     return tree
 
 
-def names_of(tree: exp.Expr) -> Sequence[str]:
-    """The columns of what a query gives."""
-    assert isinstance(tree, exp.Select)
-    return tree.named_selects
+def output_names(query: exp.Expr) -> Sequence[str]:
+    """Names of a query's output columns."""
+    assert isinstance(query, exp.Select)
+    return query.named_selects
 
 
-def is_wide(node: exp.Expr | None) -> bool:
-    """Whether it is cast to an integer that is wider than 64 bits."""
+def is_wide_integer(node: exp.Expr | None) -> bool:
+    """True for a cast to an integer of more than 64 bits."""
     return isinstance(node, exp.Cast) and node.args["to"].this.name in {"INT128", "DECIMAL", "NUMERIC"}
 
 
-def refused_here(node: exp.Expr, why: str) -> Unsupported:
-    """The error for what has no form on an engine."""
+# Building blocks of dialects
+
+
+def call(function: str, *arguments: exp.Expr) -> exp.Expr:
+    """A call of an engine's own function."""
+    return exp.Anonymous(this=function, expressions=list(arguments))
+
+
+def replace_types(types: Mapping[Any, exp.DataType]) -> Callable[[exp.Expr], exp.Expr]:
+    """A translation of types, by their `exp.DataType.Type`, into the engine's own."""
+
+    def replace(node: exp.Expr) -> exp.Expr:
+        return types[node.this].copy() if node.this in types else node
+
+    return replace
+
+
+def unsupported_node(node: exp.Expr, why: str) -> Unsupported:
+    """The error for a node without an equivalent on an engine."""
     name = node.sql_name() if isinstance(node, exp.Func) else node.key.upper()
     return Unsupported(
         f"{name} is not supported on this engine",
         why=why,
-        fix="write it otherwise, or open the data with DuckDB",
+        fix="write the query without it, or open the data with DuckDB",
     )
+
+
+def _refuse_inexact(node: exp.Expr) -> exp.Expr:
+    # IEEE 754 does not fix these: the last bit is that of the machine's mathematical library.
+    raise unsupported_node(node, "its last bit is not the same on every machine")
+
+
+INEXACT: Translations = {exp.Ln: _refuse_inexact, exp.Exp: _refuse_inexact, exp.Pow: _refuse_inexact}
+"""Functions that have no equivalent on any other engine than DuckDB."""

@@ -22,7 +22,7 @@ from sqlglot import exp
 
 from hubbub.engines.csv_rows import csv_format
 from hubbub.engines.data_identity import DataIdentity, identify_database_table, identify_files, list_files
-from hubbub.engines.duckdb_catalog import check_catalog, cursor_of, table_named
+from hubbub.engines.duckdb_catalog import check_catalog, open_cursor, resolve_table
 from hubbub.engines.duckdb_sources import (
     CSV,
     UNREADABLE,
@@ -43,9 +43,9 @@ from hubbub.engines.engine import (
     RecordBatch,
     SnapshotLock,
     TableSource,
-    as_keys,
     query_distinct_values,
     resolve_kinds,
+    table_changed,
 )
 from hubbub.engines.schema import UNIT, Key, Kind, Table, split_into_batches
 from hubbub.engines.total_functions import (
@@ -117,7 +117,7 @@ class DuckDB:
         try:
             named = [str(source.rows) for source in sources.values() if isinstance(source.rows, (str, Path))]
             self._connection = (
-                duckdb.connect(":memory:") if connection is None else cursor_of(connection, named)
+                duckdb.connect(":memory:") if connection is None else open_cursor(connection, named)
             )
             if self._is_ours:
                 for setting in _SETTINGS:
@@ -234,12 +234,9 @@ class DuckDB:
             self._connection.execute("BEGIN TRANSACTION")
             check_catalog(self._connection)
             for raw, types in self._types.items():
-                if self._described(raw) != types or table_named(self._connection, _parts(raw)) != _parts(raw):
-                    raise EngineFailed(
-                        "a table is not as it was when it was opened",
-                        why="its columns or their types have changed, and the plan was made for the old ones",
-                        fix=f"open it again and plan anew; {RETRY_HINT}",
-                    )
+                is_same = resolve_table(self._connection, _parts(raw)) == _parts(raw)
+                if self._described(raw) != types or not is_same:
+                    raise table_changed()
         except duckdb.Error:
             raise _failed() from None
 
@@ -332,7 +329,7 @@ class DuckDB:
         rows = source.rows
         if isinstance(rows, (str, Path)) and not self._is_ours:
             # In full, or our view of the same name would stand for it.
-            parts = table_named(self._connection, [part.strip('"') for part in str(rows).split(".")])
+            parts = resolve_table(self._connection, [part.strip('"') for part in str(rows).split(".")])
             place = self._in_database(parts)
             self._places[name] = place
             self._identities[name] = DataIdentity() if place is None else identify_database_table(*place[1:])
@@ -505,11 +502,20 @@ def _column(name: str, values: Any, *, is_date: bool) -> Any:
     if name[:1] != "k":
         return np.ma.filled(values, 0).astype(np.int64)
     if values.dtype.kind != "M":
-        return as_keys(values)
+        return _mask_to_none(values)
     # Moments as Python has them: days for dates, microseconds for the rest.
     moments = np.asarray(np.ma.getdata(values)).astype("M8[D]" if is_date else "M8[us]").astype(object)
     moments[np.ma.getmaskarray(values)] = None
     return moments
+
+
+def _mask_to_none(column: NDArray[Any]) -> NDArray[Any]:
+    """Group keys as Python values, None where the array is masked."""
+    if isinstance(column, np.ma.MaskedArray):
+        plain = np.asarray(column.data, dtype=object)
+        plain[np.ma.getmaskarray(column)] = None
+        return plain
+    return np.asarray(column, dtype=object)
 
 
 def _parts(raw: str) -> tuple[str, ...]:

@@ -1,11 +1,10 @@
-"""Objects that an owner made in a DuckDB database: which of them are read, and which are refused.
+"""Checks of a DuckDB connection that belongs to its owner: which objects are read, and which are refused.
 
-A table is read. A view is refused: what it computes may fail on some row, or take a type from one, and both
-would show. A macro that has the name of a function of the engine's own would stand for it in every query, and
-so would a function that Python registered under such a name: a connection with one is refused, and one from
-which a function of the engine's own was removed. Settings that change what a query means must be as they are
-by default. All of this is looked at in the same transaction as the rows, by names of the system's catalog,
-which nobody else can write to.
+A table is read. A view is refused: what it computes may fail on some row, or take its type from one, and both
+would show. A macro, or a function registered from Python, under the name of a built-in function would replace
+it in every query: such a connection is refused, and so is one from which a built-in function was removed.
+Settings that change the meaning of a query must have their defaults. All of this is checked in the
+transaction that reads the rows, through the system catalog, which users cannot write to.
 """
 
 from collections.abc import Sequence
@@ -18,9 +17,9 @@ import duckdb
 
 from hubbub.errors import InvalidInput
 
-__all__ = ["check_catalog", "cursor_of", "table_named"]
+__all__ = ["check_catalog", "open_cursor", "resolve_table"]
 
-_MEANING = {
+_SEMANTIC_SETTINGS = {
     *("default_collation", "default_null_order", "null_order", "default_order", "integer_division"),
     *("ieee_floating_point_ops", "error_on_division_by_zero", "regex_match_operator_semantics", "calendar"),
     *("dialect_compatibility_mode", "current_dialect", "active_grammar_extensions", "old_implicit_casting"),
@@ -28,20 +27,20 @@ _MEANING = {
     *("scalar_subquery_error_on_multiple_rows", "preserve_identifier_case"),
     "allow_parser_override_extension",
 }
-"""Settings that change what a query means, or on which rows it fails; a version may not have them all."""
+"""Settings that change what a query means, or on which rows it fails; no version has all of them."""
 
 
 def check_catalog(connection: duckdb.DuckDBPyConnection) -> None:
-    """Refuse what would change the meaning of a query.
+    """Refuse functions, types and settings that would change the meaning of a query.
 
-    Guarantee: every function in a query is the engine's own, and means what it means by default.
-    Assumes: it is asked in the transaction of the query.
+    Guarantee: every function in a query is built in, and means what it means by default.
+    Assumes: it is called in the transaction of the query.
     """
-    found = _listed(connection)
-    # Whether these are refused follows from them alone, and to look at 3000 functions takes long.
-    if found not in _accepted:
-        _check_names(*found)
-        _accepted[:] = [found, *_accepted[:1]]
+    objects = _list_objects(connection)
+    # The check depends on these objects alone, and 3000 functions take long to check.
+    if objects not in _accepted:
+        _check_names(*objects)
+        _accepted[:] = [objects, *_accepted[:1]]
     for name, value in _settings(connection).items():
         if value != _defaults().settings.get(name, value):
             raise InvalidInput(
@@ -51,39 +50,44 @@ def check_catalog(connection: duckdb.DuckDBPyConnection) -> None:
             )
 
 
-def _check_names(listed: list[Any], types: list[Any]) -> None:
-    """Refuse functions and types that stand for the engine's own; all that there are is given."""
-    functions = _functions(listed)
-    own = {function.name for function in functions if function.is_internal}
-    if any(function.name in own for function in functions if not function.is_internal):
+def _check_names(functions: list[Any], types: list[Any]) -> None:
+    """Refuse functions and types that replace built-in ones.
+
+    Args:
+        functions: rows of the catalog, all functions of the connection.
+        types: rows of the catalog, all types of the connection.
+    """
+    parsed = _parse_functions(functions)
+    builtin = {function.name for function in parsed if function.is_internal}
+    if any(function.name in builtin for function in parsed if not function.is_internal):
         raise InvalidInput(
             "the database has a macro with the name of one of the engine's own functions",
-            why="it would stand for that function in every query, and one row could count for many",
+            why="it would replace that function in every query, and one row could count for many",
             fix="drop the macro, or give it another name",
         )
     known = {str(name).lower() for name, is_internal in types if is_internal}
-    if _was_replaced(functions) or any(_stands_in(function, known) for function in functions):
+    if _is_replaced(parsed) or any(_shadows_builtin(function, known) for function in parsed):
         raise InvalidInput(
-            "the connection has a function of somebody's with the name of one of the engine's own",
+            "the connection has a registered function with the name of one of the engine's own",
             why="it would be called instead of that one in every query, and one row could count for many",
-            fix="give it another name, on a new connection: to remove it removes the engine's own as well",
+            fix="open a new connection and give it another name: removing it removes the built-in one too",
         )
     if any(str(name).lower() in known for name, is_internal in types if not is_internal):
         raise InvalidInput(
             "the database has a type with the name of one of the engine's own",
-            why="what is cast to the one would be cast to the other, and could fail on some row",
+            why="casts to the built-in type would use it, and could fail on some row",
             fix="drop the type, or give it another name",
         )
 
 
 _accepted: list[tuple[list[Any], list[Any]]] = []
-"""The functions and types of connections that were not refused, as they were listed."""
+"""Functions and types of the last two connections that passed the check, as rows of the catalog."""
 
 
-def _listed(connection: duckdb.DuckDBPyConnection) -> tuple[list[Any], list[Any]]:
-    """All functions, with their numbers in the catalog, and all types that a connection has.
+def _list_objects(connection: duckdb.DuckDBPyConnection) -> tuple[list[Any], list[Any]]:
+    """All functions of a connection, with their OIDs in the catalog, and all of its types.
 
-    A macro of the engine's own gets its number when it is first met: it counts as 0 here.
+    A built-in macro gets its OID on its first use, so its OID is taken as 0.
     """
     functions = connection.execute(
         "SELECT function_name, internal, parameter_types, varargs, return_type, function_type, "
@@ -98,44 +102,45 @@ class _Function(NamedTuple):
     name: str
     is_internal: bool
     parameters: tuple[str, ...]
-    more: str | None
+    varargs: str | None
     """The type of any number of further arguments."""
     result: str | None
     kind: str
 
 
-def _functions(listed: list[Any]) -> dict[_Function, int]:
+def _parse_functions(rows: list[Any]) -> dict[_Function, int]:
+    """Functions with their OIDs."""
     return {
         _Function(
-            str(name).lower(), is_internal, tuple(map(str, parameters or ())), more, result, kind
-        ): number
-        for name, is_internal, parameters, more, result, kind, number in listed
+            str(name).lower(), is_internal, tuple(map(str, parameters or ())), varargs, result, kind
+        ): oid
+        for name, is_internal, parameters, varargs, result, kind, oid in rows
     }
 
 
-def _was_replaced(functions: dict[_Function, int]) -> bool:
-    """Whether one of the engine's own is gone, or is another that looks the same.
+def _is_replaced(functions: dict[_Function, int]) -> bool:
+    """True if a built-in function is gone, or was replaced by one with the same signature.
 
-    Python can remove one and register its own in its place, which is then the last in the order of their
-    numbers. The numbers themselves follow from what a database held when it was opened. Those of a name to
-    which an extension has added are new, too: of these there are more than before.
+    Python can remove a function and register another in its place, which then has the last OID. The OIDs
+    themselves depend on what the database contained when it was opened, so only their order is compared. A
+    name to which an extension has added a function has new OIDs too, and more functions than before.
     """
     defaults = _defaults()
     if not defaults.functions.keys() <= functions.keys():
         return True
-    more = {function.name for function in functions.keys() - defaults.functions.keys()}
+    extended = {function.name for function in functions.keys() - defaults.functions.keys()}
     pairs = sorted(
-        (number, functions[function])
-        for function, number in defaults.functions.items()
-        if function.name not in more
+        (oid, functions[function])
+        for function, oid in defaults.functions.items()
+        if function.name not in extended
     )
     return any(later[1] < earlier[1] for earlier, later in pairwise(pairs))
 
 
-def _stands_in(function: _Function, known: set[str]) -> bool:
-    """Whether a function has the name of one of the engine's, and is none, nor of a type of an extension's.
+def _shadows_builtin(function: _Function, known: set[str]) -> bool:
+    """True for a function under a built-in name that is neither built in nor on an extension's type.
 
-    What Python registers is called internal by the catalog, and is preferred where its arguments fit exactly.
+    The catalog calls a function registered from Python internal, and it wins where its arguments fit exactly.
     """
     defaults = _defaults()
     if function.name not in defaults.names or function in defaults.functions:
@@ -146,7 +151,7 @@ def _stands_in(function: _Function, known: set[str]) -> bool:
 
 @dataclass(frozen=True)
 class _Defaults:
-    """What a connection has on which nobody did anything."""
+    """The settings, functions and types of a fresh connection."""
 
     settings: dict[str, Any]
     functions: dict[_Function, int]
@@ -160,15 +165,15 @@ def _settings(connection: duckdb.DuckDBPyConnection) -> dict[str, Any]:
     return {
         str(name).lower(): "" if value == "binary" else value
         for name, value in found
-        if str(name).lower() in _MEANING
+        if str(name).lower() in _SEMANTIC_SETTINGS
     }
 
 
 @cache
 def _defaults() -> _Defaults:
     with duckdb.connect(":memory:") as fresh:
-        listed, types = _listed(fresh)
-        functions = _functions(listed)
+        rows, types = _list_objects(fresh)
+        functions = _parse_functions(rows)
         return _Defaults(
             _settings(fresh),
             functions,
@@ -177,34 +182,34 @@ def _defaults() -> _Defaults:
         )
 
 
-def cursor_of(connection: duckdb.DuckDBPyConnection, tables: Sequence[str]) -> duckdb.DuckDBPyConnection:
-    """A cursor for which a name means what it means on the connection itself: by its USE and search path.
+def open_cursor(connection: duckdb.DuckDBPyConnection, tables: Sequence[str]) -> duckdb.DuckDBPyConnection:
+    """A cursor on which a name means what it means on the connection itself, by its USE and search path.
 
-    Guarantee: none of these names is that of a temporary table, which only its own connection can see.
+    Guarantee: none of the tables is temporary; only its own connection could see it.
     """
-    found = connection.execute(
+    path = connection.execute(
         "SELECT system.main.current_database(), system.main.current_schema()"
     ).fetchone()
     own = connection.execute(
         "SELECT table_name FROM system.main.duckdb_tables() WHERE database_name = 'temp'"
     ).fetchall()
     cursor = connection.cursor()
-    if found is not None:
-        cursor.execute("USE " + ".".join('"' + str(part).replace('"', '""') + '"' for part in found))
+    if path is not None:
+        cursor.execute("USE " + ".".join('"' + str(part).replace('"', '""') + '"' for part in path))
     temporary = {str(table).lower() for (table,) in own}
     for table in tables:
         if table.strip('"').lower().removeprefix("temp.") in temporary:
             raise InvalidInput(
                 f"{table} is a temporary table",
-                why="it is seen by its own connection alone, and another table may have the same name",
+                why="only its own connection sees it, and another table may have the same name",
                 fix="make it a table: CREATE TABLE … AS FROM it; or name the other one in full",
             )
     return cursor
 
 
-def table_named(connection: duckdb.DuckDBPyConnection, parts: Sequence[str]) -> tuple[str, str, str]:
-    """The full name of the table that is meant by one, two or three names, if it is one."""
-    found = connection.execute(
+def resolve_table(connection: duckdb.DuckDBPyConnection, parts: Sequence[str]) -> tuple[str, str, str]:
+    """The full name of a table, from its name and, optionally, its schema and database; refuse views."""
+    rows = connection.execute(
         "SELECT t.database_name, t.schema_name, t.table_name, t.sql, d.type "
         "FROM system.main.duckdb_tables() AS t JOIN system.main.duckdb_databases() AS d USING (database_oid)"
     ).fetchall()
@@ -213,22 +218,22 @@ def table_named(connection: duckdb.DuckDBPyConnection, parts: Sequence[str]) -> 
         "SELECT system.main.current_database(), system.main.current_schema()"
     ).fetchone()
     here = [str(part).lower() for part in path or ()]
-    meant = []
-    for row in found:
+    matches = []
+    for row in rows:
         full = [str(part).lower() for part in row[:3]]
-        # Of two names the first is a schema here, or a database.
+        # The first of two names is a schema of the current database, or a database.
         fits = {
             1: full == [*here, *wanted],
             2: full[2] == wanted[-1] and (full[:2] == [here[0], wanted[0]] or full[0] == wanted[0]),
             3: full == wanted,
         }
         if fits.get(len(wanted), False):
-            meant.append(row)
-    if len(meant) != 1 or meant[0][4] != "duckdb" or "GENERATED ALWAYS AS" in str(meant[0][3]).upper():
+            matches.append(row)
+    if len(matches) != 1 or matches[0][4] != "duckdb" or "GENERATED ALWAYS AS" in str(matches[0][3]).upper():
         raise InvalidInput(
-            f"{parts[-1]} is no table of the database, or one whose columns are computed when they are read",
-            why="what a view or such a column computes may fail on some row, and whether it does would show",
-            fix="name a table of DuckDB's own, or make one: CREATE TABLE … AS SELECT … FROM the view",
+            f"{parts[-1]} is no table of the database, or has columns that are computed when they are read",
+            why="what a view or such a column computes may fail on some row, and the failure would show",
+            fix="name a DuckDB table, or make one: CREATE TABLE … AS SELECT … FROM the view",
         )
-    database, schema, table, *_ = meant[0]
+    database, schema, table, *_ = matches[0]
     return str(database), str(schema), str(table)

@@ -1,4 +1,4 @@
-"""What an engine is: it holds the rows, and gives out aggregates as exact integers, nothing else."""
+"""The engine protocol: an engine holds the rows and gives out aggregates as exact integers, nothing else."""
 
 import threading
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
@@ -12,7 +12,7 @@ from sqlglot import exp
 
 from hubbub.engines.data_identity import DataIdentity
 from hubbub.engines.schema import Key, KeyList, Kind, Table
-from hubbub.errors import InvalidInput
+from hubbub.errors import EngineFailed, InvalidInput
 from hubbub.unit import Window
 
 __all__ = [
@@ -21,155 +21,166 @@ __all__ = [
     "RecordBatch",
     "SnapshotLock",
     "TableSource",
-    "as_keys",
     "concatenate_batches",
     "query_distinct_values",
     "resolve_kinds",
+    "table_changed",
 ]
 
 RecordBatch = Mapping[str, NDArray[Any]]
-"""What comes back: by name, integers as int64, keys as objects (None where there is none)."""
+"""Columns of a result by name: integers as int64, group keys as objects (None for SQL's NULL)."""
+
+KeySets = Mapping[str, Sequence[Key]]
+"""Public lists of group keys, by the name under which a query joins them."""
+
+RETRY_HINT = "ask then with {again=True}, for another charge: what was charged stays charged"
+"""The fix after a failure: with a ledger, the failure is the stored outcome of the charge."""
 
 
 @dataclass(frozen=True)
 class TableSource:
-    """Where a table's rows are, and what is declared of it."""
+    """The location of a table's rows, and everything declared about the table."""
 
     rows: Any
-    """A path, a data frame, Arrow data, or the name of a table where the engine is."""
+    """A path, a data frame, Arrow data, or the name of a table in the engine."""
     types: Mapping[str, Kind] | None = None
     unit: str | None = None
     is_public: bool = False
     bounds: Mapping[str, Any] | None = None
     keys: Mapping[str, Any] | None = None
     window: Window | None = None
-    """Which stretch of time is meant: all other rows are as if they were not there."""
+    """Rows outside this window are treated as absent."""
     has_quotes: bool = True
-    """Whether a CSV file quotes fields; without, each line is a row whatever is in it."""
+    """False: every line of a CSV file is one row, and quotes are ordinary characters."""
     encoding: str = "utf-8"
-    """Of a CSV file, one of Python's."""
+    """Encoding of a CSV file, by Python's name for it."""
 
 
 class Engine(Protocol):
-    """Where the rows live. It is handed only what the rules have built."""
+    """The system that holds the rows. It runs only queries that hubbub's rules have built."""
 
     name: str
     dialect: str
-    """Of sqlglot, in which its SQL is written."""
+    """Name of the engine's SQL dialect in sqlglot."""
 
     @property
     def tables(self) -> Mapping[str, Table]:
-        """What is public of its tables."""
+        """The public side of each table, by name."""
 
-    def execute(self, sql: exp.Expr, key_sets: Mapping[str, Sequence[Key]]) -> RecordBatch:
-        """Run one query and give back its columns.
+    def execute(self, sql: exp.Expr, key_sets: KeySets) -> RecordBatch:
+        """Run one query and return its columns.
 
-        `key_sets` are public lists that it joins by name, each a table with the columns `key` and
-        `place`, its number from 0. An error of the engine is raised as one of ours that holds no data.
+        An error of the engine is raised as an `EngineFailed` that contains no data.
+
+        Args:
+            sql: a query built by the rules.
+            key_sets: public lists that the query joins by name. Each is a table with the columns `key` and
+                `place`, the index of the key from 0.
         """
 
-    def execute_in_batches(
-        self, sql: exp.Expr, key_sets: Mapping[str, Sequence[Key]]
-    ) -> Generator[RecordBatch]:
-        """As `aggregates`, some rows at a time in the query's order; never all of them are held here.
+    def execute_in_batches(self, sql: exp.Expr, key_sets: KeySets) -> Generator[RecordBatch]:
+        """Run one query and yield its rows in batches, in the query's order; never hold all of them.
 
-        Who does not read to the end must close it: an engine may be busy with it till then.
+        There is at least one batch, possibly empty. A caller that stops early must close the generator: the
+        engine may be busy with it until then.
         """
 
     def distinct_values(self, table: str, column: str) -> Sequence[Key]:
-        """The different values of a column of a public table, in order; None last, if it is one."""
+        """Distinct values of a public table's column, in order; None last, if present."""
 
     def fingerprint(self, table: str) -> Any:
-        """Where a table's rows are, as JSON can hold it: no others are there. None where they have no place.
+        """What a question's fingerprint says about a table's rows, as JSON; None if nothing names them.
 
-        Of a protected table nothing of the rows is in it; of a public one what its rows are may be.
+        For a protected table it is the location, and nothing of the rows. For a public table it may be a
+        digest of the rows.
         """
 
     def identity(self, table: str) -> DataIdentity:
-        """By what a table's rows are known, under whatever name; nothing of the rows is in it."""
+        """What identifies a table's rows under any name; it contains nothing of the rows."""
 
     def compile(self, sql: exp.Expr) -> str:
-        """The SQL as this engine reads it; raises `Unsupported` where it would not mean the same here."""
+        """Return the SQL in this engine's dialect.
+
+        Raises:
+            Unsupported: the query would not mean the same on this engine.
+        """
 
     def check_unchanged(self) -> None:
-        """Refuse rows that are known not to be those that were opened: before anything is charged."""
+        """Refuse rows that are known to differ from those that were opened, before anything is charged."""
 
     def snapshot(self) -> AbstractContextManager[None]:
-        """One state of the rows for all that is asked inside; nothing of ours is left behind."""
+        """Fix one state of the rows for all queries inside; leave nothing behind."""
 
     def close(self) -> None:
-        """Let go of the rows."""
-
-
-RETRY_HINT = "ask then with {again=True}, for another charge: what was charged stays charged"
-"""What helps after a failure: with a ledger it is what comes out whenever the same is asked."""
+        """Release the rows."""
 
 
 class SnapshotLock:
-    """One at a time; who is inside may enter again, and only the outermost begins and ends."""
+    """A reentrant lock around a snapshot: only the outermost holder opens and closes it."""
 
-    def __init__(self) -> None:
-        self._busy = threading.RLock()
-        self._is_inside = False
+    def __init__(self, lock: "threading.RLock | None" = None) -> None:
+        """Args: lock: shared with other engines, if their snapshots must not overlap either."""
+        self._lock = lock or threading.RLock()
+        self._is_open = False
 
     @contextmanager
-    def hold(self, snapshot: Callable[[], AbstractContextManager[None]]) -> Iterator[None]:
-        """Inside of a state, which is entered if nobody has."""
-        with self._busy:
-            if self._is_inside:
+    def hold(self, open_snapshot: Callable[[], AbstractContextManager[None]]) -> Iterator[None]:
+        """Run the body inside the snapshot, and open it first if it is not open."""
+        with self._lock:
+            if self._is_open:
                 yield
                 return
-            with snapshot():
-                self._is_inside = True
+            with open_snapshot():
+                self._is_open = True
                 try:
                     yield
                 finally:
-                    self._is_inside = False
+                    self._is_open = False
 
 
-def as_keys(column: NDArray[Any]) -> NDArray[Any]:
-    """A column of keys as Python values, None where there is none."""
-    if isinstance(column, np.ma.MaskedArray):
-        plain = np.asarray(column.data, dtype=object)
-        plain[np.ma.getmaskarray(column)] = None
-        return plain
-    return np.asarray(column, dtype=object)
-
-
-def concatenate_batches(pieces: Generator[RecordBatch]) -> RecordBatch:
-    """All pieces in one; there is always one, though it may have no rows."""
-    with closing(pieces):
-        listed = list(pieces)
-    return {name: np.concatenate([piece[name] for piece in listed]) for name in listed[0]}
+def concatenate_batches(batches: Generator[RecordBatch]) -> RecordBatch:
+    """Join all batches into one, and close the generator."""
+    with closing(batches):
+        collected = list(batches)
+    return {name: np.concatenate([batch[name] for batch in collected]) for name in collected[0]}
 
 
 def query_distinct_values(engine: Engine, table: str, column: str) -> Sequence[Key]:
-    """The different values of a column of a public table, in order; None last, if it is one."""
-    known = engine.tables[table]
-    assert known.is_public
-    name = exp.column(exp.to_identifier(known.find(column).name, quoted=True))
-    rows = exp.Table(this=exp.to_identifier(known.name, quoted=True))
-    asked = exp.Select().select(exp.alias_(name, "k0")).distinct().from_(rows)
-    # Texts are ordered byte by byte, on every engine.
-    asked = asked.order_by(exp.Ordered(this=exp.column("k0"), nulls_first=False))
-    kind = known.find(column).kind
-    with closing(engine.execute_in_batches(asked, {})) as found:
-        pieces = (piece["k0"].tolist() for piece in found)
-        if kind in {Kind.TEXT, Kind.NUMBER}:
-            return KeyList.from_batches(pieces, are_texts=kind is Kind.TEXT)
-        return [key for piece in pieces for key in piece]
+    """Query the distinct values of a public table's column, in order; None last, if present."""
+    schema = engine.tables[table]
+    assert schema.is_public
+    known = schema.find(column)
+    name = exp.column(exp.to_identifier(known.name, quoted=True))
+    rows = exp.Table(this=exp.to_identifier(schema.name, quoted=True))
+    query = exp.Select().select(exp.alias_(name, "k0")).distinct().from_(rows)
+    # Texts are ordered byte by byte on every engine.
+    query = query.order_by(exp.Ordered(this=exp.column("k0"), nulls_first=False))
+    with closing(engine.execute_in_batches(query, {})) as batches:
+        values = (batch["k0"].tolist() for batch in batches)
+        if known.kind in {Kind.TEXT, Kind.NUMBER}:
+            return KeyList.from_batches(values, are_texts=known.kind is Kind.TEXT)
+        return [key for batch in values for key in batch]
 
 
 def resolve_kinds(
-    table: str, found: Mapping[str, Kind], declared: Mapping[str, Kind] | None
+    table: str, catalog: Mapping[str, Kind], declared: Mapping[str, Kind] | None
 ) -> Mapping[str, Kind]:
-    """The kind of each column: as declared, or as it was found in the schema."""
+    """The kind of each column: the declared one, else the one in the source's schema."""
     wanted = {column.lower(): kind for column, kind in (declared or {}).items()}
     for column in wanted:
-        if column not in {known.lower() for known in found}:
+        if column not in {known.lower() for known in catalog}:
             raise InvalidInput(
                 f"a type is declared for {column!r}, which is not a column of {table}",
-                why="it would be passed over in silence",
-                fix=f"use one of: {', '.join(found)}",
+                why="the declaration would be ignored",
+                fix=f"use one of: {', '.join(catalog)}",
             )
-    return {column: wanted.get(column.lower(), kind) for column, kind in found.items()}
+    return {column: wanted.get(column.lower(), kind) for column, kind in catalog.items()}
+
+
+def table_changed() -> EngineFailed:
+    """The error for a table whose columns are no longer those that were opened."""
+    return EngineFailed(
+        "a table is not as it was when it was opened",
+        why="its columns or their types have changed, and the plan was made for the old ones",
+        fix=f"open it again and make a new plan; {RETRY_HINT}",
+    )

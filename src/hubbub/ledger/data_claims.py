@@ -32,7 +32,7 @@ class _Asked:
             dataset,
             frozenset(digest(list(name)) for name in rows.names),
             frozenset(digest(list(number)) for number in rows.numbers),
-            frozenset(digest(list(number)) for number in rows.certain),
+            frozenset(digest(list(number)) for number in rows.unique_numbers),
             frozenset(digest([list(name), unit]) for name in rows.names),
         )
 
