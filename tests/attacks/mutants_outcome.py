@@ -10,11 +10,11 @@ from hubbub.sql.result import Result
 
 def only_answers_are_kept(data, plan):
     """A31: a charge without an answer is run again, and only answers and refusals are stored."""
-    charge = data.account.record_charge(**data._asked(plan), key=fingerprint(plan, data._origin))
+    charge = data.account.record_charge(**data._charge_fields(plan), key=fingerprint(plan, data._origin))
     kept = None if charge.is_new else data.account.get_release(charge.number)
     if kept is None:
         try:
-            answers = data._answers(plan, lambda _: None)
+            answers = data._execute(plan, lambda _: None)
         except Refused as said:
             answers = Result((), {"refused": [said.what, said.why, said.fix]})
         kept = data.account.record_release(charge.number, answers.to_json())
