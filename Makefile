@@ -21,9 +21,9 @@ $(VENV)/.test: $(VENV)/.base
 demo: $(VENV)/.base
 	@$(BIN)/hubbub demo
 
-# While editing: under a minute on two cores; no servers, no sweeps (tests/conftest.py says which tests are slow).
+# While editing: under a minute on two cores; no servers, no sweeps, two cases of each test (tests/conftest.py).
 quick: $(VENV)/.test
-	$(BIN)/python -m pytest -n auto --dist loadfile -m 'not long and not slow'
+	$(BIN)/python -m pytest -n auto --dist loadfile --quick
 
 # Before sending a change: at most ten minutes on two quiet cores.
 test: $(VENV)/.test

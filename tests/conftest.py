@@ -1,4 +1,4 @@
-"""Shared by all tests: repeatable examples, a home directory for keys, and which tests are slow.
+"""Shared by all tests: repeatable examples, a home directory for keys, sweeps, and the quick selection.
 
 Hypothesis draws the same examples in every run, so no test fails at random.
 """
@@ -14,36 +14,73 @@ SLOW = (
     # Servers, and processes that race or are killed.
     "engines",
     "ledger",
-    # Attacks with their mutants, and sweeps.
+    # Attacks with their mutants, and random queries.
     "attacks",
-    "sql/test_coverage.py",
-    # Training runs.
+    "sql/test_differential.py",
+    "sql/test_fuzz.py",
+    "sql/test_grammar.py",
+    "sql/test_join_bounding.py",
+    "sql/test_large.py",
+    # Other accountants, and training runs.
+    "accounting/test_oracle.py",
     "audit",
+    "estimators/test_adult.py",
+    "test_examples.py",
     "training",
 )
-"""Tests that `make quick` leaves out, as files or folders below tests/."""
+"""Files and folders that `--quick` leaves out."""
+QUICK_CASES = 2
+"""How many cases of a parametrized test `--quick` runs."""
 
 settings.register_profile("hubbub", derandomize=True, deadline=None, max_examples=100)
-settings.load_profile("hubbub")
+settings.register_profile("quick", derandomize=True, deadline=None, max_examples=10)
+
+
+def pytest_addoption(parser):
+    parser.addoption("--quick", action="store_true", help="a fair sample in under a minute: make quick")
+
+
+def pytest_configure(config):
+    settings.load_profile("quick" if config.getoption("--quick") else "hubbub")
+
+
+def pytest_ignore_collect(collection_path, config):
+    """With `--quick`, do not even import what is slow: torch alone takes seconds."""
+    slow = [Path(__file__).parent / path for path in SLOW]
+    return True if config.getoption("--quick") and collection_path in slow else None
 
 
 @pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items):
-    """Mark slow tests, and as long all but every n-th case of a test marked `sweep(n)`.
+def pytest_collection_modifyitems(config, items):
+    """Mark as long all but every n-th case of a test marked `sweep(n)`; select what is quick.
 
     An n without a common factor with the lengths of the parameters' lists meets every value of each.
     """
-    slow = [Path(__file__).parent / path for path in SLOW]
     cases = Counter()
     for item in items:
-        if any(item.path.is_relative_to(path) for path in slow):
-            item.add_marker(pytest.mark.slow)
         sweep = item.get_closest_marker("sweep")
         if sweep is not None:
             function = item.nodeid.partition("[")[0]
             if cases[function] % sweep.args[0]:
                 item.add_marker(pytest.mark.long)
             cases[function] += 1
+    if config.getoption("--quick"):
+        quick = _quick(items)
+        config.hook.pytest_deselected(items=[item for item in items if item not in quick])
+        items[:] = [item for item in items if item in quick]
+
+
+def _quick(items):
+    """A few cases of each test, first and last among them."""
+    functions = {}
+    for item in items:
+        if not item.get_closest_marker("long"):
+            functions.setdefault(item.nodeid.partition("[")[0], []).append(item)
+    return {
+        item
+        for cases in functions.values()
+        for item in cases[:: max(1, (len(cases) - 1) // (QUICK_CASES - 1))][:QUICK_CASES]
+    }
 
 
 @pytest.fixture(scope="session", autouse=True)
