@@ -5,19 +5,22 @@ from fractions import Fraction
 import pytest
 
 from hubbub.accounting import PrivacyLoss, parallel_composition
-from hubbub.accounting.alternatives import gathered, undominated
-from hubbub.accounting.events import Gaussian, Pure
+from hubbub.accounting.alternatives import drop_dominated, normalize_events
+from hubbub.accounting.events import EpsilonDelta, Gaussian
 from hubbub.errors import Unsupported
 from refusing import refused
 
 HALF = Fraction(1, 2)
 
 
-def test_each_part_is_gathered_once():
-    pure, bell = Pure(Fraction(1)), Gaussian(Fraction(1))
-    assert gathered([(bell, 2), (pure, 1), (bell, 3), (pure, 4)]) == ((pure, 5), (Gaussian(Fraction(5)), 1))
-    assert gathered([(pure, 0), (Pure(Fraction(0)), 7), (Gaussian(Fraction(0)), 7)]) == ()
-    assert gathered([(Pure(Fraction(0), HALF), 1)]) == ((Pure(Fraction(0), HALF), 1),)
+def test_equal_events_are_merged():
+    pure, bell = EpsilonDelta(Fraction(1)), Gaussian(Fraction(1))
+    assert normalize_events([(bell, 2), (pure, 1), (bell, 3), (pure, 4)]) == (
+        (pure, 5),
+        (Gaussian(Fraction(5)), 1),
+    )
+    assert normalize_events([(pure, 0), (EpsilonDelta(Fraction(0)), 7), (Gaussian(Fraction(0)), 7)]) == ()
+    assert normalize_events([(EpsilonDelta(Fraction(0), HALF), 1)]) == ((EpsilonDelta(Fraction(0), HALF), 1),)
     losses = [
         PrivacyLoss.pure(1),
         PrivacyLoss.laplace(1),
@@ -30,7 +33,7 @@ def test_each_part_is_gathered_once():
     assert str(PrivacyLoss.zcdp(1) * 3 + PrivacyLoss.zcdp(2)) == "ρ = 5"
 
 
-def test_what_is_only_a_bound_stays_one():
+def test_an_event_that_is_not_tight_stays_so_when_merged():
     bound, meant = PrivacyLoss.pure(HALF).for_group(2), PrivacyLoss.pure(1)
     assert (bound + meant).epsilon_bounds(1e-3).lower == (meant + bound).epsilon_bounds(1e-3).lower == 0
     assert (meant + meant).epsilon_bounds(1e-3).lower > 1.9
@@ -49,7 +52,7 @@ def test_what_is_only_a_bound_stays_one():
     ],
     ids=str,
 )
-def test_what_is_no_worse_is_left_out(less, more):
+def test_dominated_alternatives_are_dropped(less, more):
     assert (
         parallel_composition(less, more)
         == parallel_composition(more, less)
@@ -71,27 +74,27 @@ def test_what_is_no_worse_is_left_out(less, more):
     ],
     ids=str,
 )
-def test_what_cannot_be_compared_is_kept(one, other):
+def test_incomparable_alternatives_are_kept(one, other):
     both = parallel_composition(one, other)
     assert str(both) == f"{one} or {other}"
     for delta in (Fraction(1, 4), Fraction(3, 10)):
         assert both.epsilon(delta) == max(one.epsilon(delta), other.epsilon(delta))
 
 
-def test_of_three_the_two_that_are_better_give_way():
+def test_a_later_alternative_can_dominate_two_earlier_ones():
     ways = [PrivacyLoss.pure(k).alternatives[0] for k in (1, 3, 2)]
-    assert undominated(ways) == (ways[1],)
-    assert undominated([]) == ()
+    assert drop_dominated(ways) == (ways[1],)
+    assert drop_dominated([]) == ()
 
 
-def test_many_ways_are_refused():
+def test_more_than_64_alternatives_are_refused():
     kinds = [PrivacyLoss.randomized_response(Fraction(k, 200)) for k in range(101, 166)]
     assert len(parallel_composition(*kinds[:64]).alternatives) == 64
     with refused(Unsupported, match="64"):
         parallel_composition(*kinds)
 
 
-def test_figures_add_up_and_the_larger_count():
+def test_cost_of_alternatives_is_the_largest_of_each_figure():
     cost = (PrivacyLoss.pure(1) * 2 + PrivacyLoss.gaussian(1)).cost()
     assert (cost.epsilon, cost.mu_squared, cost.rho) == (None, None, Fraction(3, 2))
     assert (
@@ -130,5 +133,5 @@ def test_figures_add_up_and_the_larger_count():
         (PrivacyLoss.discrete_gaussian(4) * 3, "3 × (discrete Gaussian Δ²/σ² = 0.25)"),
     ],
 )
-def test_a_way_in_words(loss, words):
+def test_events_are_described_in_words(loss, words):
     assert str(loss) == words

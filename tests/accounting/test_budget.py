@@ -22,7 +22,7 @@ def test_a_budget_may_have_no_delta_and_no_population():
 
 
 @pytest.mark.parametrize("bad", [float("nan"), float("inf"), -1, "1", True, None, np.array(1.0), [1]])
-def test_what_is_no_epsilon_or_delta_or_population_is_refused(bad):
+def test_invalid_epsilon_delta_or_population_is_refused(bad):
     for make in (
         lambda: Budget(bad),
         lambda: Budget(1, bad) if bad is not None else Budget(bad),
@@ -54,10 +54,10 @@ def test_a_delta_of_one_allows_everything_and_is_refused(delta):
         refuse_large_delta(Fraction(delta), None)
 
 
-def test_a_delta_above_a_thousandth_is_accepted_only_where_the_population_is_said():
+def test_a_delta_above_a_thousandth_needs_the_population():
     assert Budget(1, Fraction(1, 1000)).delta == Fraction(1, 1000)
     for delta in (Fraction(1001, 10**6), Fraction(999, 1000)):
-        with refused(Refused, match="above 1/1000, and no population is given") as caught:
+        with refused(Refused, match="above 1/1000, and population is not given") as caught:
             Budget(1, delta)
         assert "population=" in caught.value.fix
     assert Budget(1, Fraction(1, 11), population=10).delta == Fraction(1, 11)
@@ -87,7 +87,7 @@ def test_a_delta_of_one_over_the_population_allows_publishing_somebody_and_is_re
     assert Budget(1, Fraction(1, 1001), population=1000).population == 1000
 
 
-def test_what_spends_gets_a_receipt():
+def test_a_charge_returns_a_receipt():
     class Purse:
         def charge(self, what, loss, *, unit=None):
             return Receipt(what, loss)
@@ -102,6 +102,6 @@ def test_what_spends_gets_a_receipt():
 @pytest.mark.parametrize(
     ("thing", "name"), [(Budget(1), "epsilon"), (Receipt("a count", PrivacyLoss.pure(1)), "what")]
 )
-def test_what_was_granted_cannot_be_changed(thing, name):
+def test_a_budget_is_immutable(thing, name):
     with pytest.raises(AttributeError):
         setattr(thing, name, 0)

@@ -31,7 +31,7 @@ FAMILIES = {
 
 
 @pytest.mark.parametrize("name", FAMILIES)
-def test_the_noise_keeps_the_promise_and_a_little_less_does_not(name):
+def test_calibrated_noise_meets_the_target_and_slightly_less_does_not(name):
     family, epsilon, delta = FAMILIES[name]
     noise = calibrate(family, epsilon, delta)
     found = family(Fraction(noise)).epsilon(delta)
@@ -41,7 +41,7 @@ def test_the_noise_keeps_the_promise_and_a_little_less_does_not(name):
     assert less.epsilon_bounds(delta).lower > epsilon * (1 - 1e-9)
 
 
-def test_a_good_guess_gives_the_same():
+def test_the_guess_does_not_change_the_result():
     family, epsilon, delta = FAMILIES["subsampled"]
     found = [calibrate(family, epsilon, delta, guess=guess) for guess in (Fraction(1, 2), 1, 30)]
     assert max(found) <= min(found) * (1 + 5e-8)
@@ -65,20 +65,20 @@ def test_the_least_noise_is_found_in_a_few_steps_from_any_guess(family, epsilon,
         assert len(asked) <= most
 
 
-def test_a_search_that_is_cut_short_still_keeps_the_promise(monkeypatch):
-    monkeypatch.setattr(import_module("hubbub.accounting.calibration"), "_MOST_STEPS", 2)
+def test_a_search_that_is_cut_short_still_meets_the_target(monkeypatch):
+    monkeypatch.setattr(import_module("hubbub.accounting.calibration"), "_MAX_STEPS", 2)
     noise = calibrate(lambda s: PrivacyLoss.gaussian(1 / s), 1, 1e-5)
     assert PrivacyLoss.gaussian(1 / Fraction(noise)).epsilon(1e-5) <= 1
     assert 3.73 < noise < 4.5
 
 
-def test_a_promise_without_a_delta_or_a_guess():
+def test_calibration_works_without_delta_and_without_a_guess():
     asked = []
     assert calibrate(lambda s: asked.append(s) or PrivacyLoss.pure(1 / s), 2) == pytest.approx(0.5, rel=2e-12)
     assert asked[0] == 1
 
 
-def test_the_promise_is_kept_as_it_will_be_read(monkeypatch):
+def test_the_target_is_met_by_the_reported_epsilon(monkeypatch):
     """ε(δ) and δ(ε) are bounded each by itself: here the first is a little looser."""
     read = PrivacyLoss.epsilon
     monkeypatch.setattr(PrivacyLoss, "epsilon", lambda self, delta=0: read(self, delta) * (1 + 3e-8))
@@ -90,14 +90,14 @@ def test_the_promise_is_kept_as_it_will_be_read(monkeypatch):
 
 
 @pytest.mark.parametrize("bad", [0, -1, float("nan"), "1", None])
-def test_a_promise_is_a_positive_epsilon(bad):
+def test_the_target_epsilon_must_be_positive(bad):
     with refused(InvalidInput, match="epsilon"):
         calibrate(lambda s: PrivacyLoss.gaussian(1 / s), bad, 1e-5)
     with refused(InvalidInput, match="guess"):
         calibrate(lambda s: PrivacyLoss.gaussian(1 / s), 1, 1e-5, guess=bad)
 
 
-def test_guesses_and_promises_of_any_size():
+def test_guesses_and_targets_of_any_size():
     for guess in (Fraction(1, 10**400), 10**400):
         assert calibrate(lambda s: PrivacyLoss.gaussian(1 / s), 1, 1e-5, guess=guess) == pytest.approx(
             3.7306316
@@ -107,7 +107,7 @@ def test_guesses_and_promises_of_any_size():
         calibrate(lambda s: PrivacyLoss.pure(1 / s), Fraction(1, 10**400), 0)
 
 
-def test_what_cannot_be_promised_is_refused():
+def test_unreachable_targets_are_refused():
     with refused(InvalidInput, match="delta"):
         calibrate(lambda s: PrivacyLoss.gaussian(1 / s), 1, 1)
     with refused(Unsupported, match="no noise"):

@@ -7,7 +7,7 @@ import mpmath
 import pytest
 
 from hubbub.accounting import PrivacyLoss
-from hubbub.accounting.closed_form import Closed, ClosedSample, largest_mu, rough_log
+from hubbub.accounting.closed_form import ClosedForm, SubsampledClosedForm, largest_mu, rough_log
 
 mp = mpmath.mp.clone()
 mp.dps = 400
@@ -37,13 +37,13 @@ def both_directions(epsilon, mu, rate):
 @pytest.mark.parametrize(
     "rate", [Fraction(1, 100), Fraction(1, 2), Fraction(999, 1000), 1 - Fraction(1, 2**300)]
 )
-def test_the_curve_of_a_sampled_gaussian_is_enclosed(mu, rate):
-    sample = ClosedSample(Closed(Fraction(0), mu**2), rate)
+def test_delta_of_a_subsampled_gaussian_is_enclosed(mu, rate):
+    sample = SubsampledClosedForm(ClosedForm(Fraction(0), mu**2), rate)
     for epsilon in (0, Fraction(1, 10**9), Fraction(1, 1000), Fraction(1, 2), 4, 150, 201, 230):
         removed, added = both_directions(real(epsilon), real(mu), real(rate))
         if removed < mp.mpf("1e-300"):
             continue
-        high, low = sample.above(Fraction(epsilon)), sample.below(Fraction(epsilon))
+        high, low = sample.delta_upper(Fraction(epsilon)), sample.delta_lower(Fraction(epsilon))
         # Where nearly all are sampled, and e^ε is not written out, only a bound is told.
         loose = epsilon > 200 and 1 - rate < Fraction(1, 2**256)
         most = gaussian(real(epsilon - 1), real(mu)) if loose else max(removed, added)
@@ -52,18 +52,23 @@ def test_the_curve_of_a_sampled_gaussian_is_enclosed(mu, rate):
 
 
 @pytest.mark.parametrize("rate", [Fraction(1, 100), Fraction(9, 10)])
-def test_the_curve_of_a_sampled_response_beside_a_gaussian_is_no_less_than_either(rate):
-    alone = ClosedSample(Closed(Fraction(0), Fraction(1)), rate)
-    both = ClosedSample(Closed(Fraction(1), Fraction(1)), rate)
+def test_delta_of_subsampled_composition_is_at_least_that_of_each(rate):
+    alone = SubsampledClosedForm(ClosedForm(Fraction(0), Fraction(1)), rate)
+    both = SubsampledClosedForm(ClosedForm(Fraction(1), Fraction(1)), rate)
     for epsilon in (Fraction(0), Fraction(1, 10), Fraction(2)):
-        assert both.above(epsilon) > both.below(epsilon) > alone.above(epsilon) > alone.below(epsilon)
+        assert (
+            both.delta_upper(epsilon)
+            > both.delta_lower(epsilon)
+            > alone.delta_upper(epsilon)
+            > alone.delta_lower(epsilon)
+        )
 
 
 @pytest.mark.parametrize("rate", [Fraction(1, 1000), Fraction(1, 2), Fraction(99, 100)])
 @pytest.mark.parametrize("delta", [Fraction(1, 10**3), Fraction(1, 10**6), Fraction(1, 10**40)])
-def test_the_least_epsilon_of_a_sampled_gaussian(rate, delta):
-    sample = ClosedSample(Closed(Fraction(0), Fraction(1)), rate)
-    found, surely = sample.least(delta), sample.most(delta)
+def test_epsilon_of_a_subsampled_gaussian(rate, delta):
+    sample = SubsampledClosedForm(ClosedForm(Fraction(0), Fraction(1)), rate)
+    found, surely = sample.epsilon_upper(delta), sample.epsilon_lower(delta)
     if rate == Fraction(1, 1000) and delta == Fraction(1, 10**3):
         assert found == 0
         return
@@ -74,12 +79,17 @@ def test_the_least_epsilon_of_a_sampled_gaussian(rate, delta):
     assert PrivacyLoss.gaussian(1).poisson_subsampled(rate).epsilon_bounds(delta)[:2] == (surely, found)
 
 
-def test_no_epsilon_is_needed_where_delta_is_met_at_once():
-    sample = ClosedSample(Closed(Fraction(0), Fraction(1)), Fraction(1, 2))
-    least = sample.above(Fraction(0))
-    assert sample.least(least) == 0
-    assert sample.least(least - Fraction(1, 10**9)) > 0
-    assert Closed(Fraction(0), Fraction(1)).least(Closed(Fraction(0), Fraction(1)).above(Fraction(0))) == 0
+def test_epsilon_is_zero_if_delta_is_met_at_zero():
+    sample = SubsampledClosedForm(ClosedForm(Fraction(0), Fraction(1)), Fraction(1, 2))
+    least = sample.delta_upper(Fraction(0))
+    assert sample.epsilon_upper(least) == 0
+    assert sample.epsilon_upper(least - Fraction(1, 10**9)) > 0
+    assert (
+        ClosedForm(Fraction(0), Fraction(1)).epsilon_upper(
+            ClosedForm(Fraction(0), Fraction(1)).delta_upper(Fraction(0))
+        )
+        == 0
+    )
 
 
 @pytest.mark.parametrize(
@@ -92,7 +102,7 @@ def test_rough_logarithms(x):
     )
 
 
-def test_the_largest_mu_of_tiny_promises():
+def test_largest_mu_of_tiny_epsilon_and_delta():
     mu = largest_mu(Fraction(1, 10**30), Fraction(1, 10**20))
     truth = mp.mpf("1e-20") * mp.sqrt(2 * mp.pi)
     assert abs(real(mu) / truth - 1) < mp.mpf("1e-9")

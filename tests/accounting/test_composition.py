@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 from accounting.vectors import BETAS, DELTAS, EPSILONS, SIGMAS
 from hubbub.accounting import Bounds, PrivacyLoss, composition, parallel_composition
-from hubbub.accounting.composition import CLOSED, FOURIER, LATTICE, RENYI
+from hubbub.accounting.composition import CLOSED_FORM, FOURIER, PLD, RENYI
 from hubbub.accounting.float_bounds import Uncertified
-from hubbub.accounting.fourier import Integral
-from hubbub.accounting.pld_refinement import Composed
+from hubbub.accounting.fourier import FourierAccountant
+from hubbub.accounting.pld_refinement import PldAccountant
 from hubbub.errors import InvalidInput, Unsupported
 from refusing import refused
 
@@ -37,7 +37,7 @@ def made(kind, *numbers):
     return PrivacyLoss.laplace(Fraction(1, 2)) * 10 + PrivacyLoss.gaussian(Fraction(1, 2)) * 10
 
 
-CLOSE = {CLOSED: (1e-12, 1e-12), LATTICE: (1e-8, 1e-8), FOURIER: (1e-7, 1e-6)}
+CLOSE = {CLOSED_FORM: (1e-12, 1e-12), PLD: (1e-8, 1e-8), FOURIER: (1e-7, 1e-6)}
 """How far above the truth, and how far apart, at most."""
 
 
@@ -98,13 +98,14 @@ def test_reference_values_of_sigma(epsilon, delta, lower, upper):
     ],
     ids=str,
 )
-def test_engines_agree(loss, delta):
+def test_accountants_agree(loss, delta):
     """The lattice, asked by itself, encloses what the others say; Rényi divergences lie above."""
     (way,) = loss._compositions
     found = loss.epsilon_bounds(delta)
     lattice = [
-        Composed(
-            tuple((part.side(added=added, up=True), count) for part, count in way.parts), accuracy=1e-6
+        PldAccountant(
+            tuple((part.dominating_pair(added=added, upper=True), count) for part, count in way.events),
+            accuracy=1e-6,
         ).epsilon(delta)
         for added in (False, True)
     ]
@@ -179,7 +180,7 @@ def test_more_noise_a_smaller_rate_or_fewer_steps_cost_less():
 # ---- what is told
 
 
-def test_what_is_told_is_composed_exactly():
+def test_infinity_masses_are_composed_exactly():
     loss = PrivacyLoss.approximate(Fraction(1, 10), Fraction(1, 100)) * 3
     told = 1 - Fraction(99, 100) ** 3
     assert loss.cost().delta == told
@@ -191,9 +192,9 @@ def test_what_is_told_is_composed_exactly():
     assert loss.delta(0.3) == pytest.approx(float(told), rel=1e-15)
 
 
-def test_what_is_told_many_times_is_rounded_to_the_safe_side():
+def test_infinity_masses_composed_many_times_are_rounded_safely():
     loss = PrivacyLoss.approximate(0, Fraction(1, 10**9 + 7)) * 10**7
-    low, high = loss._compositions[0].told
+    low, high = loss._compositions[0].infinity_mass
     assert low < high < low * (1 + Fraction(1, 10**100))
     truth = -math.expm1(10**7 * math.log1p(-1 / (10**9 + 7)))
     assert float(low) == pytest.approx(truth, rel=1e-12)
@@ -216,12 +217,12 @@ def test_infinite_losses_of_a_finite_pair_are_part_of_delta():
 # ---- what cannot be certified
 
 
-def test_where_nothing_better_is_certified_that_is_said(monkeypatch):
+def test_bounds_name_the_renyi_method_if_nothing_better_is_certified(monkeypatch):
     def uncertified(*_):
         raise Uncertified
 
-    composition._ask.cache_clear()
-    for kind in (Composed, Integral):
+    composition._bounds_of_pairs.cache_clear()
+    for kind in (PldAccountant, FourierAccountant):
         for name in ("epsilon", "delta"):
             monkeypatch.setattr(kind, name, uncertified)
     for loss in (
@@ -234,7 +235,7 @@ def test_where_nothing_better_is_certified_that_is_said(monkeypatch):
         assert "looser" in loss.explain(1e-5)
         assert loss.delta_bounds(found.upper).upper <= 1.01e-5
     monkeypatch.undo()
-    composition._ask.cache_clear()
+    composition._bounds_of_pairs.cache_clear()
     for loss in (
         PrivacyLoss.gaussian(1).poisson_subsampled(Fraction(1, 10)) * 500,
         PrivacyLoss.laplace(1) * 30,
@@ -244,7 +245,7 @@ def test_where_nothing_better_is_certified_that_is_said(monkeypatch):
         assert "looser" not in loss.explain(1e-5)
 
 
-def test_of_a_renyi_curve_only_divergences_are_known():
+def test_a_renyi_curve_is_answered_by_the_renyi_method():
     loss = PrivacyLoss.zcdp(Fraction(1, 2))
     found = loss.epsilon_bounds(1e-6)
     assert found.method == RENYI
@@ -262,14 +263,14 @@ def test_of_a_renyi_curve_only_divergences_are_known():
     assert (known * 2).epsilon(1e-6) > known.epsilon(1e-6)
 
 
-def test_engines_that_contradict_each_other_are_not_both_believed(monkeypatch):
+def test_contradicting_accountants_are_not_combined(monkeypatch):
     loss = PrivacyLoss.gaussian(1).poisson_subsampled(Fraction(1, 10)) * 500
     truth = loss.epsilon_bounds(1e-5)
-    composition._ask.cache_clear()
-    monkeypatch.setattr(Integral, "epsilon", lambda *_: (math.nan, math.nan))
+    composition._bounds_of_pairs.cache_clear()
+    monkeypatch.setattr(FourierAccountant, "epsilon", lambda *_: (math.nan, math.nan))
     other = loss.epsilon_bounds(1e-5)
-    composition._ask.cache_clear()
-    assert other.method == LATTICE
+    composition._bounds_of_pairs.cache_clear()
+    assert other.method == PLD
     assert other.lower <= truth.upper
     assert other.upper >= truth.lower
 
@@ -324,7 +325,7 @@ def test_a_schedule_of_a_thousand_different_noises():
     assert found.lower <= (steps[0] * 1000).epsilon(1e-5)
 
 
-def test_no_steps_cost_nothing():
+def test_zero_steps_cost_nothing():
     """An accountant says 0.103 for none."""
     nothing = PrivacyLoss.gaussian(1).poisson_subsampled(Fraction(1, 100)) * 0
     assert nothing == PrivacyLoss.pure(0)
@@ -332,7 +333,7 @@ def test_no_steps_cost_nothing():
 
 
 @pytest.mark.parametrize("delta", [0.3, 0.5, 0.9, 0.999])
-def test_no_epsilon_is_negative(delta):
+def test_epsilon_is_never_negative(delta):
     """Accountants go below 0 at a large δ."""
     for loss in (
         PrivacyLoss.gaussian(1),
@@ -344,7 +345,7 @@ def test_no_epsilon_is_negative(delta):
 
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf, -1, "1", None, True])
-def test_a_noise_that_is_no_number_costs_no_zero(bad):
+def test_tiny_noise_does_not_cost_zero(bad):
     """An accountant says ε = 0 for σ = NaN."""
     for make in (
         PrivacyLoss.gaussian,
@@ -356,7 +357,7 @@ def test_a_noise_that_is_no_number_costs_no_zero(bad):
         PrivacyLoss.randomized_response,
         lambda x: PrivacyLoss.from_renyi({2: x}),
         lambda x: PrivacyLoss.from_distributions([x, 1], [1, 0]),
-        PrivacyLoss.gaussian(1).sampled,
+        PrivacyLoss.gaussian(1).poisson_subsampled,
         PrivacyLoss.gaussian(1).renyi,
         PrivacyLoss.gaussian(1).tradeoff,
         PrivacyLoss.pure(1).posterior,
@@ -370,7 +371,7 @@ def test_a_noise_that_is_no_number_costs_no_zero(bad):
             make(bad)
 
 
-def test_tiny_deltas_are_no_infinity():
+def test_tiny_deltas_give_a_finite_epsilon():
     """An accountant returns ∞ at δ ≤ 1e-15, another one less than the truth at 1e-12."""
     loss = PrivacyLoss.gaussian(1).poisson_subsampled(Fraction(1, 100)) * 1000
     assert loss.epsilon_bounds(1e-12).lower <= 3.9142981560374658 * (1 + 1e-12)
@@ -388,7 +389,7 @@ def test_much_noise_and_many_steps():
     assert found.upper == pytest.approx(limit, rel=0.05)
 
 
-def test_little_noise_takes_no_room():
+def test_little_noise_takes_little_memory():
     """An accountant takes 38 GiB at σ = 0.001."""
     assert (PrivacyLoss.gaussian(1000) * 10).epsilon(1e-5) == pytest.approx(5e6, rel=0.01)
     assert (PrivacyLoss.gaussian(1000).poisson_subsampled(Fraction(1, 2)) * 2).epsilon_bounds(
@@ -399,7 +400,7 @@ def test_little_noise_takes_no_room():
 # ---- parallel parts
 
 
-def test_parallel_parts_cost_the_worst_of_them():
+def test_parallel_composition_costs_the_worst_loss():
     assert parallel_composition(PrivacyLoss.pure(1), PrivacyLoss.pure(2)) == PrivacyLoss.pure(2)
     assert parallel_composition(
         PrivacyLoss.gaussian(1), PrivacyLoss.gaussian(2), PrivacyLoss.gaussian(1)
@@ -418,7 +419,7 @@ def test_parallel_parts_cost_the_worst_of_them():
     assert parallel_composition(PrivacyLoss.pure(0), PrivacyLoss.pure(1)) == PrivacyLoss.pure(1)
 
 
-def test_under_substitution_the_two_worst_are_composed():
+def test_parallel_composition_under_substitution_composes_the_two_worst():
     both = parallel_composition(
         PrivacyLoss.pure(1),
         PrivacyLoss.pure(Fraction(1, 2)),
@@ -433,7 +434,7 @@ def test_under_substitution_the_two_worst_are_composed():
     assert parallel_composition(PrivacyLoss.gaussian(1), substitution=True) == PrivacyLoss.gaussian(1)
 
 
-def test_parallel_needs_losses_and_not_too_many_kinds():
+def test_parallel_composition_refuses_no_losses_and_too_many_kinds():
     for bad in ((), (1,), (PrivacyLoss.pure(1), None)):
         with refused(InvalidInput):
             parallel_composition(*bad)
@@ -445,12 +446,12 @@ def test_parallel_needs_losses_and_not_too_many_kinds():
 # ---- one filter for a training run and queries
 
 
-def test_bounds_say_what_they_are():
+def test_bounds_have_a_readable_repr():
     found = PrivacyLoss.gaussian(1).epsilon_bounds(1e-6)
     assert isinstance(found, tuple)
     assert found == (found.lower, found.upper)
-    assert repr(found) == f"Bounds(lower={found.lower!r}, upper={found.upper!r}, how='closed form')"
-    assert Bounds(1.0, 2.0, LATTICE).method == LATTICE
+    assert repr(found) == f"Bounds(lower={found.lower!r}, upper={found.upper!r}, method='closed form')"
+    assert Bounds(1.0, 2.0, PLD).method == PLD
 
 
 # ---- what was once wrong, or slow
@@ -466,7 +467,7 @@ def test_a_group_is_not_sampled_again():
         PrivacyLoss.pure(1).shuffled(10).poisson_subsampled(Fraction(1, 2))
 
 
-def test_parts_that_differ_by_direction_are_not_parallel_under_substitution():
+def test_asymmetric_events_are_refused_in_parallel_under_substitution():
     one = PrivacyLoss.from_distributions([0.9, 0.1], [0.999, 0.001])
     other = PrivacyLoss.from_distributions([0.999, 0.001], [0.9, 0.1])
     with pytest.raises(Unsupported, match="directions"):
@@ -474,7 +475,7 @@ def test_parts_that_differ_by_direction_are_not_parallel_under_substitution():
     assert parallel_composition(one, other).delta(0) == pytest.approx(0.099, rel=1e-9)
 
 
-def test_of_several_ways_each_figure_is_the_worst():
+def test_the_worst_alternative_counts_for_each_figure():
     found = parallel_composition(
         PrivacyLoss.pure(1), PrivacyLoss.approximate(Fraction(1, 2), Fraction(1, 10))
     ).posterior(Fraction(1, 2))
@@ -482,14 +483,14 @@ def test_of_several_ways_each_figure_is_the_worst():
     assert found.upper_bound == PrivacyLoss.pure(1).posterior(Fraction(1, 2)).upper_bound
 
 
-def test_impossible_outcomes_are_told_at_no_false_alarm():
+def test_tradeoff_at_alpha_zero_excludes_infinite_losses():
     half = Fraction(1, 2)
     assert PrivacyLoss.from_distributions([half, half], [1, 0]).tradeoff(0) == 0.5
     assert PrivacyLoss.from_distributions([half, half], [1, 0]).tradeoff(Fraction(1, 10**9)) <= 0.5
 
 
 @pytest.mark.parametrize("rate", [Fraction(1, 10**17), Fraction(1, 10**400), Fraction(1, 3)])
-def test_divergences_of_sampled_groups_are_positive(rate):
+def test_renyi_divergences_of_subsampled_groups_are_positive(rate):
     loss = PrivacyLoss.gaussian(1).poisson_subsampled(rate).for_group(2)
     assert loss.renyi(2) > 0
     both = loss * 10**18 + PrivacyLoss.zcdp(Fraction(1, 10))
@@ -500,12 +501,12 @@ def test_divergences_of_sampled_groups_are_positive(rate):
 @pytest.mark.parametrize(
     ("tiny", "alpha", "truth"), [(40, 100, 1.280455e-12), (60, 100, 1.28e-32), (30, 64, 2.92805e-13)]
 )
-def test_divergences_of_rare_large_losses_are_not_below_the_truth(tiny, alpha, truth):
+def test_renyi_divergences_of_rare_large_losses_are_upper_bounds(tiny, alpha, truth):
     e = Fraction(1, 10**tiny)
     assert PrivacyLoss.from_distributions([1 - 2 * e, 2 * e], [1 - e, e]).renyi(alpha) >= truth * (1 - 1e-4)
 
 
-def test_no_delta_is_said_to_be_none_because_it_is_small():
+def test_a_tiny_delta_is_not_rounded_to_zero():
     for loss, epsilon in [
         (PrivacyLoss.zcdp(Fraction(1, 2)), 100),
         (PrivacyLoss.discrete_gaussian(1), 45),
@@ -526,7 +527,7 @@ def test_no_delta_is_said_to_be_none_because_it_is_small():
     assert PrivacyLoss.pure(Fraction(1, 10**200)).renyi(2) > 0
 
 
-def test_a_bound_of_something_better_has_no_lower_bound_of_its_own():
+def test_events_that_are_not_tight_have_no_lower_bound():
     three = PrivacyLoss.pure(Fraction(math.log(3)))
     assert three.for_group(2).delta_bounds(0).lower == 0
     assert three.for_group(2).delta(0) >= 2 / 3

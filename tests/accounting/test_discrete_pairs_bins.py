@@ -6,7 +6,7 @@ import mpmath
 import numpy as np
 import pytest
 
-from hubbub.accounting.discrete_pairs import Smooth, density, normal_cells, outward, within
+from hubbub.accounting.dominating_pairs import ContinuousPair, graded_grid, normal_bins, normal_masses, widen
 
 mp = mpmath.mp.clone()
 mp.dps = 60
@@ -19,12 +19,12 @@ def between(left, right):
 
 
 @pytest.mark.parametrize("half", [1e-12, 1e-4, 0.004, 0.03, 0.07, 0.09, 0.5, 3.0, 20.0])
-def test_normal_cells_to_the_last_digits(half):
+def test_normal_bins_to_the_last_digits(half):
     middle = np.array([-30.0, -8.2, -7.9, -3.0, -0.6, -0.01, 0.0, 0.02, 1.0, 5.0, 7.7, 8.4, 25.0])
     left, right = middle - half, middle + half
     # As wide as doubles say.
-    found = normal_cells(left, right, np.full(middle.size, half))
-    masses = density(found)
+    found = normal_bins(left, right, np.full(middle.size, half))
+    masses = normal_masses(found)
     for k in range(middle.size):
         z = (mp.mpf(float(left[k])) + mp.mpf(float(right[k]))) / 2
         truth = between(z - half, z + half)
@@ -37,9 +37,9 @@ def test_normal_cells_to_the_last_digits(half):
         assert abs(found.share[k] - share) <= mp.mpf(2) ** -43 * share
 
 
-def test_losses_evenly_and_closer_at_both_ends():
+def test_graded_grid_is_even_and_finer_at_both_ends():
     for most in (0.5, 80.0, 1000.0):
-        places = within(most)
+        places = graded_grid(most)
         assert places[0] == -most
         assert places[-1] == most
         assert places == pytest.approx(-places[::-1])
@@ -51,16 +51,16 @@ def test_losses_evenly_and_closer_at_both_ends():
         assert gaps[places[1:] < -most + min(80.0, most) * 0.99].max() <= near * (1 + 1e-9)
 
 
-def test_ends_that_hold_the_true_ones():
-    low, high = outward(-3.0, 5.0)
+def test_widened_interval_holds_the_true_ends():
+    low, high = widen(-3.0, 5.0)
     assert (3 + low, high - 5) == pytest.approx((-48 * 2.0**-53, 80 * 2.0**-53), rel=0.3)
-    assert outward(-3.0, 5.0, 0.5) == (-4.5, 7.5)
-    assert outward(0.0, 0.0) == (0.0, 0.0)
+    assert widen(-3.0, 5.0, 0.5) == (-4.5, 7.5)
+    assert widen(0.0, 0.0) == (0.0, 0.0)
 
 
-def test_what_is_smooth_has_no_atoms():
-    smooth = Smooth()
-    assert (smooth.certain, smooth.span, smooth.atoms.size, smooth.discrete) == (
+def test_a_continuous_pair_has_no_atoms():
+    smooth = ContinuousPair()
+    assert (smooth.infinity_mass, smooth.support, smooth.atoms.size, smooth.is_discrete) == (
         0.0,
         (-math.inf, math.inf),
         0,

@@ -7,15 +7,13 @@ import mpmath
 import numpy as np
 import pytest
 
-from hubbub.accounting.discrete_pairs import DiscretePair, two_points
-from hubbub.accounting.dominating_pairs import (
-    BoundedRangePair,
-    GaussianPair,
-    LaplacePair,
-    MirroredPair,
-    SubsampledGroupPair,
+from hubbub.accounting.discrete_pairs import DiscretePair, epsilon_delta_pair
+from hubbub.accounting.dominating_pairs import BoundedRangePair, GaussianPair, LaplacePair
+from hubbub.accounting.subsampled_pairs import (
+    SubsampledGaussianGroupPair,
     SubsampledPair,
-    mirror_pair,
+    SymmetrizedPair,
+    symmetrize,
 )
 
 mp = mpmath.mp.clone()
@@ -32,16 +30,16 @@ def between(left, right):
 
 def check(pair, truth, edges, close=1e-13):
     """Masses and losses are as good as is said, and that is good."""
-    found = pair.masses(np.array(edges, dtype=float))
+    found = pair.bin_masses(np.array(edges, dtype=float))
     assert len({part.shape for part in found}) == 1
     for k, (a, b) in enumerate(itertools.pairwise(edges)):
         p, q = truth(mp.mpf(a), mp.mpf(b))
         for mass, true in ((found.p[k], p), (found.q[k], q)):
-            assert abs(mass - true) <= (found.accuracy[k] + close / 10) * true, (a, b)
+            assert abs(mass - true) <= (found.relative_mass_error[k] + close / 10) * true, (a, b)
         if p > 0:
-            assert abs(found.loss[k] - mp.log(p / q)) <= found.unsure[k] + close / 10, (a, b)
-            assert 0 < found.unsure[k] <= close * (1 + abs(found.loss[k]))
-            assert 0 < found.accuracy[k] <= close
+            assert abs(found.loss[k] - mp.log(p / q)) <= found.loss_error[k] + close / 10, (a, b)
+            assert 0 < found.loss_error[k] <= close * (1 + abs(found.loss[k]))
+            assert 0 < found.relative_mass_error[k] <= close
 
 
 @pytest.mark.parametrize("width", [1e-9, 0.3, 1.0, 8.0, 90.0])
@@ -57,10 +55,10 @@ def test_bounded_ranges(width):
 
     edges = [-INF, *(width * np.linspace(-1.2, 1.2, 14)).tolist(), INF]
     check(BoundedRangePair(width), truth, edges, 1e-12)
-    low, high = BoundedRangePair(width).span
+    low, high = BoundedRangePair(width).support
     assert -width * (1 + 1e-14) < low < -width < width < high < width * (1 + 1e-14)
-    assert BoundedRangePair(width).outline.min() == -width
-    assert BoundedRangePair(width).outline.max() == width
+    assert BoundedRangePair(width).coarse_grid.min() == -width
+    assert BoundedRangePair(width).coarse_grid.max() == width
 
 
 def mixture(mu_squared, rate):
@@ -71,15 +69,15 @@ def mixture(mu_squared, rate):
         odds = mp.expm1(loss) / q
         return (mp.log1p(odds) if odds > -1 else -mp.inf) / mu
 
-    def masses(a, b):
+    def bin_masses(a, b):
         ours, theirs = (between(inner(a) + move, inner(b) + move) for move in (-mu / 2, mu / 2))
         return q * ours + (1 - q) * theirs, theirs
 
-    return masses
+    return bin_masses
 
 
 @pytest.mark.parametrize(("mu_squared", "rate"), [(1.0, 1.0), (1.0, 0.2), (9.0, 0.5), (0.01, 0.01)])
-def test_losses_above_zero_and_their_mirror_image(mu_squared, rate):
+def test_symmetrized_pair_mirrors_positive_losses(mu_squared, rate):
     base = mixture(mu_squared, rate)
     above = [float(x) for x in base(mp.mpf(0), mp.inf)]
 
@@ -94,10 +92,10 @@ def test_losses_above_zero_and_their_mirror_image(mu_squared, rate):
             p, q = (x + 1 - sum(base(mp.mpf(0), mp.inf)) for x in (p, q))
         return p, q
 
-    pair = mirror_pair(
+    pair = symmetrize(
         SubsampledPair(GaussianPair(mu_squared), rate, added=False) if rate < 1 else GaussianPair(mu_squared)
     )
-    assert isinstance(pair, MirroredPair)
+    assert isinstance(pair, SymmetrizedPair)
     wide = math.sqrt(mu_squared) * rate
     for edges in (
         [-2.0, -1.0, -0.1, 0.3, 1.0, 2.0],
@@ -107,7 +105,7 @@ def test_losses_above_zero_and_their_mirror_image(mu_squared, rate):
         [-1e-5, 3e-5],
     ):
         check(pair, truth, [wide * edge for edge in edges], 1e-8 if rate == 1 else 1e-9)
-    whole = pair.masses(np.array([-INF, 0.0, INF]))
+    whole = pair.bin_masses(np.array([-INF, 0.0, INF]))
     assert whole.p[1] == pytest.approx(above[0], rel=1e-12)
     assert whole.q[1] == pytest.approx(above[1], rel=1e-12)
     assert whole.p.sum() == pytest.approx(1, abs=1e-12)
@@ -115,27 +113,29 @@ def test_losses_above_zero_and_their_mirror_image(mu_squared, rate):
 
 
 @pytest.mark.parametrize("mu_squared", [0.5, 1.0, 2.0, 3.0, 5.0, 7.0])
-def test_a_small_cell_around_zero_is_as_unsure_as_what_is_left(mu_squared):
+def test_loss_error_of_a_small_bin_around_zero(mu_squared):
     """Of a Gaussian nothing is left, but for rounding."""
-    found = MirroredPair(GaussianPair(mu_squared)).masses(np.array([-1e-12, 1e-12]))
+    found = SymmetrizedPair(GaussianPair(mu_squared)).bin_masses(np.array([-1e-12, 1e-12]))
     p, q = mixture(mu_squared, 1)(mp.mpf(0), mp.mpf("1e-12"))
-    assert abs(found.p[0] - (p + q)) <= found.accuracy[0] * (p + q)
-    assert abs(found.q[0] - (p + q)) <= found.accuracy[0] * (p + q)
-    assert abs(found.loss[0]) <= found.unsure[0] <= 1e-12
+    assert abs(found.p[0] - (p + q)) <= found.relative_mass_error[0] * (p + q)
+    assert abs(found.q[0] - (p + q)) <= found.relative_mass_error[0] * (p + q)
+    assert abs(found.loss[0]) <= found.loss_error[0] <= 1e-12
 
 
-def test_what_a_mirrored_pair_says_of_itself():
+def test_properties_of_a_symmetrized_pair():
     base = SubsampledPair(LaplacePair(2.0), 0.25, added=False)
-    pair, top = MirroredPair(base), math.log(0.75 + 0.25 * math.exp(2))
+    pair, top = SymmetrizedPair(base), math.log(0.75 + 0.25 * math.exp(2))
     assert pair.atoms == pytest.approx([-top, 0, top], rel=1e-14)
-    assert pair.span == pytest.approx((-top, top), rel=1e-14)
-    assert pair.span[1] >= top
-    assert pair.outline == pytest.approx(-pair.outline[::-1])
-    assert pair.outline.max() == pytest.approx(top)
-    assert (np.diff(pair.outline) > 0).all()
-    assert not pair.discrete
-    assert pair.certain == 0
-    found = pair.masses(np.array([-INF, -top - 1e-9, 1e-9 - top, -1e-9, 1e-9, top - 1e-9, top + 1e-9, INF]))
+    assert pair.support == pytest.approx((-top, top), rel=1e-14)
+    assert pair.support[1] >= top
+    assert pair.coarse_grid == pytest.approx(-pair.coarse_grid[::-1])
+    assert pair.coarse_grid.max() == pytest.approx(top)
+    assert (np.diff(pair.coarse_grid) > 0).all()
+    assert not pair.is_discrete
+    assert pair.infinity_mass == 0
+    found = pair.bin_masses(
+        np.array([-INF, -top - 1e-9, 1e-9 - top, -1e-9, 1e-9, top - 1e-9, top + 1e-9, INF])
+    )
     # Half of the time the sampled unit is told as clearly as can be; never of the time it is not.
     assert found.p[5] == pytest.approx(0.25 * 0.5 + 0.75 * math.exp(-2) / 2, rel=1e-6)
     assert found.p[1] == pytest.approx(found.q[5], rel=1e-6)
@@ -143,16 +143,21 @@ def test_what_a_mirrored_pair_says_of_itself():
     assert found.p[3] == pytest.approx(found.q[3], rel=1e-9)
 
 
-def test_each_cell_is_as_unsure_as_its_mirror_image():
+def test_errors_of_mirrored_bins_are_equal():
     edges = np.array([-9.0, -3.0, -0.02, -0.01])
-    found, image = MirroredPair(GaussianPair(1.0)).masses(edges), GaussianPair(1.0).masses(-edges[::-1])
-    assert found.unsure == pytest.approx(image.unsure[::-1], rel=1e-9)
-    assert found.unsure[0] > 10 * found.unsure[2]
-    assert found.accuracy == pytest.approx(image.accuracy[::-1] + 4 * 2.0**-53, rel=1e-9)
+    found, image = (
+        SymmetrizedPair(GaussianPair(1.0)).bin_masses(edges),
+        GaussianPair(1.0).bin_masses(-edges[::-1]),
+    )
+    assert found.loss_error == pytest.approx(image.loss_error[::-1], rel=1e-9)
+    assert found.loss_error[0] > 10 * found.loss_error[2]
+    assert found.relative_mass_error == pytest.approx(
+        image.relative_mass_error[::-1] + 4 * 2.0**-53, rel=1e-9
+    )
 
 
 def test_an_atom_on_an_edge_lies_below_it():
-    found = MirroredPair(LaplacePair(2.0)).masses(np.array([-4.0, -2.0, 0.0, 2.0, 4.0]))
+    found = SymmetrizedPair(LaplacePair(2.0)).bin_masses(np.array([-4.0, -2.0, 0.0, 2.0, 4.0]))
     assert found.p[0] == pytest.approx(math.exp(-2) / 2, rel=1e-12)
     assert found.q[0] == pytest.approx(0.5, rel=1e-12)
     assert found.loss[0] == -2
@@ -161,16 +166,16 @@ def test_an_atom_on_an_edge_lies_below_it():
 
 
 def test_atoms_are_mirrored_one_by_one():
-    pair = mirror_pair(DiscretePair((1.0, -1.0, 0.0), (0.5, 0.1, 0.1), (0.2, 0.3, 0.1), certain=0.25))
+    pair = symmetrize(DiscretePair((1.0, -1.0, 0.0), (0.5, 0.1, 0.1), (0.2, 0.3, 0.1), infinity_mass=0.25))
     assert isinstance(pair, DiscretePair)
     assert pair.losses == (1.0, -1.0, 0.0)
     assert pair.p == pytest.approx((0.5, 0.2, 0.05))
     assert pair.q == pytest.approx((0.2, 0.5, 0.05))
-    assert pair.certain == pair.never == 0.25
-    assert 8 * 2.0**-53 < pair.accuracy < 32 * 2.0**-53
-    assert mirror_pair(two_points(0)).losses == (0.0,)
-    assert mirror_pair(two_points(0)).p == (1.0,)
-    assert isinstance(mirror_pair(SubsampledPair(two_points(1), 0.5, added=False)), DiscretePair)
+    assert pair.infinity_mass == pair.negative_infinity_mass == 0.25
+    assert 8 * 2.0**-53 < pair.relative_mass_error < 32 * 2.0**-53
+    assert symmetrize(epsilon_delta_pair(0)).losses == (0.0,)
+    assert symmetrize(epsilon_delta_pair(0)).p == (1.0,)
+    assert isinstance(symmetrize(SubsampledPair(epsilon_delta_pair(1), 0.5, added=False)), DiscretePair)
 
 
 @pytest.mark.parametrize("added", [False, True])
@@ -198,9 +203,9 @@ def test_groups_in_a_sample(rate, mu_squared, size, added):
         plain = between(left / mu, right / mu)
         return (plain, both) if added else (both, plain)
 
-    pair = SubsampledGroupPair(rate, mu_squared, size, added)
+    pair = SubsampledGaussianGroupPair(rate, mu_squared, size, added)
     inner = [-edge for edge in reversed(edges)] if added else edges
-    found = pair.masses(np.array([-INF, *inner, INF]))
+    found = pair.bin_masses(np.array([-INF, *inner, INF]))
     for k, (a, b) in enumerate(itertools.pairwise([-INF, *inner, INF])):
         p, theirs = truth(mp.mpf(a), mp.mpf(b))
         assert found.p[k] == pytest.approx(float(p), rel=1e-6, abs=1e-300), (a, b)
@@ -209,25 +214,25 @@ def test_groups_in_a_sample(rate, mu_squared, size, added):
         assert found.loss[k] <= b + 1e-9
         # What counts: the loss of what is held, however the edges were met.
         assert found.loss[k] == pytest.approx(math.log(found.p[k] / found.q[k]), rel=1e-9, abs=1e-12)
-        assert 0 < found.unsure[k] < 1e-9 * (1 + abs(found.loss[k]))
-        assert 0 < found.accuracy[k] < 1e-10
+        assert 0 < found.loss_error[k] < 1e-9 * (1 + abs(found.loss[k]))
+        assert 0 < found.relative_mass_error[k] < 1e-10
     none = -size * math.log1p(-rate)
-    low, high = pair.span if added else (-pair.span[1], -pair.span[0])
+    low, high = pair.support if added else (-pair.support[1], -pair.support[0])
     assert low == -INF
     assert none < high < none * (1 + 1e-14)
-    outline = pair.outline
-    assert (np.diff(outline) > 0).all()
-    assert outline.size > 500
-    whole = pair.masses(np.array([-INF, *outline.tolist(), INF]))
+    coarse_grid = pair.coarse_grid
+    assert (np.diff(coarse_grid) > 0).all()
+    assert coarse_grid.size > 500
+    whole = pair.bin_masses(np.array([-INF, *coarse_grid.tolist(), INF]))
     assert whole.p.sum() == pytest.approx(1, abs=1e-12)
     assert whole.q.sum() == pytest.approx(1, abs=1e-12)
 
 
 def test_a_group_that_is_always_sampled_moves_by_all_of_it():
-    pair, plain = SubsampledGroupPair(1.0, 0.25, 2, added=False), GaussianPair(1.0)
-    assert pair.span == (-INF, INF)
+    pair, plain = SubsampledGaussianGroupPair(1.0, 0.25, 2, added=False), GaussianPair(1.0)
+    assert pair.support == (-INF, INF)
     edges = np.linspace(-3.0, 4.0, 8)
-    found, true = pair.masses(edges), plain.masses(edges)
+    found, true = pair.bin_masses(edges), plain.bin_masses(edges)
     assert found.p == pytest.approx(true.p, rel=1e-12)
     assert found.q == pytest.approx(true.q, rel=1e-12)
     assert found.loss == pytest.approx(true.loss, rel=1e-12)

@@ -8,22 +8,20 @@ import mpmath
 import numpy as np
 import pytest
 
-from hubbub.accounting import PrivacyLoss, dominating_pairs, parallel_composition
-from hubbub.accounting.dominating_pairs import BoundedRangePair, SubsampledGroupPair
-from hubbub.accounting.events import (
-    BoundedRange,
+from hubbub.accounting import PrivacyLoss, parallel_composition
+from hubbub.accounting.discrete_events import (
     DiscreteGaussian,
     DiscreteLaplace,
-    Finite,
-    Gaussian,
-    Laplace,
-    Pure,
+    FiniteDistributions,
     RandomizedResponse,
-    Subsampled,
 )
-from hubbub.accounting.float_bounds import Uncertified, above, below
-from hubbub.accounting.pld_refinement import Composed
+from hubbub.accounting.discrete_pairs import DiscretePair, discrete_laplace_pair
+from hubbub.accounting.dominating_pairs import BoundedRangePair, GaussianPair, LaplacePair
+from hubbub.accounting.events import BoundedRange, EpsilonDelta, Gaussian, Laplace, Subsampled
+from hubbub.accounting.float_bounds import Uncertified, float_above, float_below
+from hubbub.accounting.pld_refinement import PldAccountant
 from hubbub.accounting.renyi import RenyiCurve, ZeroConcentrated
+from hubbub.accounting.subsampled_pairs import SubsampledGaussianGroupPair
 from hubbub.errors import InvalidInput, Unsupported
 from refusing import refused
 
@@ -48,8 +46,8 @@ def discrete_laplace(scale, shift, reach=400):
 @pytest.mark.parametrize(
     "exact", [Fraction(1, 3), Fraction(2, 3), Fraction(1, 2), Fraction(10**400), Fraction(0)]
 )
-def test_doubles_lie_on_both_sides(exact):
-    low, high = below(exact), above(exact)
+def test_float_above_and_below_enclose_the_number(exact):
+    low, high = float_below(exact), float_above(exact)
     assert Fraction(low) <= exact
     assert high == math.inf or Fraction(high) >= exact
     assert (low == high) == (exact in (0, Fraction(1, 2)))
@@ -60,11 +58,15 @@ def test_doubles_lie_on_both_sides(exact):
     "part", [Gaussian(Fraction(1, 3)), Laplace(Fraction(1, 3)), BoundedRange(Fraction(1, 3))]
 )
 @pytest.mark.parametrize("rate", [None, Fraction(1, 3)])
-def test_what_is_rounded_up_lies_above_what_is_rounded_down(part, rate):
+def test_upper_pair_dominates_lower_pair(part, rate):
     part = part if rate is None else Subsampled(part, rate)
     for epsilon in (0.0, 0.1):
-        high = Composed([(part.side(added=False, up=True), 1)], accuracy=1e-6).delta(epsilon)[1]
-        low = Composed([(part.side(added=False, up=False), 1)], accuracy=1e-6).delta(epsilon)[0]
+        high = PldAccountant([(part.dominating_pair(added=False, upper=True), 1)], accuracy=1e-6).delta(
+            epsilon
+        )[1]
+        low = PldAccountant([(part.dominating_pair(added=False, upper=False), 1)], accuracy=1e-6).delta(
+            epsilon
+        )[0]
         assert low <= high
 
 
@@ -75,7 +77,7 @@ def test_what_is_rounded_up_lies_above_what_is_rounded_down(part, rate):
 def test_a_bounded_range_has_its_curve(width):
     for share in (0.0, 0.3, 0.8):
         epsilon = share * width
-        low, high = Composed([(BoundedRangePair(width), 1)]).delta(epsilon)
+        low, high = PldAccountant([(BoundedRangePair(width), 1)]).delta(epsilon)
         truth = mp.expm1((mp.mpf(epsilon) - width) / 2) ** 2 / -mp.expm1(-mp.mpf(width))
         assert low <= truth * (1 + 1e-12)
         assert truth * (1 - 1e-12) <= high <= truth * (1 + 1e-7)
@@ -98,7 +100,7 @@ def test_many_bounded_ranges_cost_no_more_than_their_zcdp():
 @pytest.mark.parametrize(
     ("scale", "shifts"), [(2, (1, 1)), (2, (3, 1)), (Fraction(1, 2), (2, 2)), (5, (1, 2, 3))]
 )
-def test_laplace_noise_on_many_numbers_is_no_worse_than_on_one(scale, shifts):
+def test_laplace_noise_on_many_coordinates_is_no_worse_than_on_one(scale, shifts):
     """All outcomes within reach enumerated; what is beyond has one loss and is added to the ends."""
     scale, reach = mp.mpf(scale.numerator) / scale.denominator, 8
     laws = []
@@ -121,48 +123,46 @@ def test_laplace_noise_on_many_numbers_is_no_worse_than_on_one(scale, shifts):
         assert abs(hockey_stick(*single, epsilon) + mp.expm1((epsilon - total / scale) / 2)) < mp.mpf("1e-25")
 
 
-def test_very_many_losses_are_seen_as_all_or_as_fewer():
+def test_discrete_laplace_with_many_losses_is_bounded_by_simpler_pairs():
     """Beyond 2^10 integers: a Laplace law a little further apart, or integers taken together."""
     wide, narrow = DiscreteLaplace(Fraction(3), 2000), DiscreteLaplace(Fraction(1, 3), 2500)
-    assert wide.side(added=False, up=True) == dominating_pairs.LaplacePair(
-        above(Fraction(2000, 3) + Fraction(1, 18))
+    assert wide.dominating_pair(added=False, upper=True) == LaplacePair(
+        float_above(Fraction(2000, 3) + Fraction(1, 18))
     )
-    assert wide.side(added=False, up=False) == dominating_pairs.LaplacePair(below(Fraction(2000, 3)))
-    assert narrow.side(added=False, up=True) == dominating_pairs.discrete_laplace(Fraction(1, 9), 834)
-    assert DiscreteLaplace(Fraction(1), 1025).side(added=False, up=True) == dominating_pairs.LaplacePair(
-        1025.5
-    )
-    assert DiscreteLaplace(Fraction(3), 1024).side(added=False, up=True) == dominating_pairs.discrete_laplace(
-        3, 1024
-    )
+    assert wide.dominating_pair(added=False, upper=False) == LaplacePair(float_below(Fraction(2000, 3)))
+    assert narrow.dominating_pair(added=False, upper=True) == discrete_laplace_pair(Fraction(1, 9), 834)
+    assert DiscreteLaplace(Fraction(1), 1025).dominating_pair(added=False, upper=True) == LaplacePair(1025.5)
+    assert DiscreteLaplace(Fraction(3), 1024).dominating_pair(
+        added=False, upper=True
+    ) == discrete_laplace_pair(3, 1024)
 
 
-def test_many_losses_lie_between_fewer_and_all():
+def test_discrete_laplace_curve_lies_between_coarser_and_continuous_ones():
     part = DiscreteLaplace(Fraction(5000), 5003)
-    up, down = part.side(added=False, up=True), part.side(added=False, up=False)
-    assert isinstance(up, dominating_pairs.LaplacePair)
-    assert isinstance(down, dominating_pairs.LaplacePair)
-    exact = dominating_pairs.discrete_laplace(Fraction(5000), 5003)
+    up, down = part.dominating_pair(added=False, upper=True), part.dominating_pair(added=False, upper=False)
+    assert isinstance(up, LaplacePair)
+    assert isinstance(down, LaplacePair)
+    exact = discrete_laplace_pair(Fraction(5000), 5003)
     for epsilon in (0.0, 0.3, 0.9999):
-        low, high = Composed([(down, 1)]).delta(epsilon)[0], Composed([(up, 1)]).delta(epsilon)[1]
-        truth = Composed([(exact, 1)]).delta(epsilon)
+        low, high = PldAccountant([(down, 1)]).delta(epsilon)[0], PldAccountant([(up, 1)]).delta(epsilon)[1]
+        truth = PldAccountant([(exact, 1)]).delta(epsilon)
         assert low <= truth[1]
         assert truth[0] <= high
         assert high - low <= 1e-7
-    steep = DiscreteLaplace(Fraction(1, 2), 5003).side(added=False, up=True)
-    assert isinstance(steep, dominating_pairs.DiscretePair)
+    steep = DiscreteLaplace(Fraction(1, 2), 5003).dominating_pair(added=False, upper=True)
+    assert isinstance(steep, DiscretePair)
     assert len(steep.losses) <= 1026
     assert max(steep.losses) >= 10006
     for t in np.linspace(0.01, 1, 50):  # the inequality of the proof
         assert -math.expm1(-t * t / 4) >= math.expm1(t) * math.tanh(t / 2) / 4
-    assert DiscreteLaplace(Fraction(5000), 5000).most == 1
+    assert DiscreteLaplace(Fraction(5000), 5000).max_loss == 1
 
 
 # ---- samples
 
 
 @pytest.mark.parametrize(("rate", "epsilon"), [(0.1, 1), (0.5, 2), (0.9, 0.1)])
-def test_a_sampled_response_against_its_four_chances(rate, epsilon):
+def test_subsampled_randomized_response_against_enumeration(rate, epsilon):
     loss = PrivacyLoss.pure(epsilon).poisson_subsampled(rate)
     keep = 1 / (1 + mp.exp(-mp.mpf(epsilon)))
     q = [1 - keep, keep]
@@ -176,7 +176,7 @@ def test_a_sampled_response_against_its_four_chances(rate, epsilon):
 
 
 @pytest.mark.parametrize("make", [PrivacyLoss.gaussian, PrivacyLoss.laplace], ids=["gaussian", "laplace"])
-def test_a_sample_of_fixed_size_has_the_mixtures_curve_in_both_directions(make):
+def test_fixed_size_sample_has_the_mixture_curve_in_both_directions(make):
     """One sampled mechanism: γ·δ(ln(1 + (e^ε − 1)/γ)), as when a unit is removed from a Poisson sample."""
     rate = Fraction(1, 10)
     fixed = make(1).subsampled_without_replacement(1000, 100)
@@ -194,7 +194,7 @@ def test_a_sample_of_fixed_size_has_the_mixtures_curve_in_both_directions(make):
 
 def test_a_finite_pair_of_a_fixed_sample_is_mirrored_atom_by_atom():
     fixed = PrivacyLoss.randomized_response(0.75, 3).subsampled_without_replacement(4, 1)
-    sides = fixed.alternatives[0][0][0].side(added=False, up=True)
+    sides = fixed.alternatives[0][0][0].dominating_pair(added=False, upper=True)
     assert sides.losses[: len(sides.losses) // 2] == tuple(
         -loss for loss in sides.losses[len(sides.losses) // 2 : -1]
     )
@@ -202,20 +202,20 @@ def test_a_finite_pair_of_a_fixed_sample_is_mirrored_atom_by_atom():
     assert sides.p[-1] == sides.q[-1]
 
 
-def test_all_and_none():
+def test_sampling_rates_of_zero_and_one():
     loss = PrivacyLoss.gaussian(1)
     assert loss.poisson_subsampled(1) == loss.subsampled_without_replacement(5, 5) == loss
     assert loss.poisson_subsampled(0) == loss.subsampled_without_replacement(5, 0) == PrivacyLoss.pure(0)
     assert loss.poisson_subsampled(0.5).poisson_subsampled(0.5) == loss.poisson_subsampled(0.25)
 
 
-def test_an_approximate_loss_is_amplified_as_the_theorem_says():
+def test_approximate_loss_is_amplified_by_subsampling():
     sampled = PrivacyLoss.approximate(1, 1e-6).poisson_subsampled(0.1)
     assert sampled.cost().delta == Fraction(1, 10**7)
     assert sampled.epsilon(1e-7) == pytest.approx(math.log1p(0.1 * math.expm1(1)), rel=1e-14)
 
 
-def test_what_cannot_be_sampled_is_refused():
+def test_losses_that_cannot_be_subsampled_are_refused():
     with pytest.raises(Unsupported, match="several"):
         (PrivacyLoss.pure(1) + PrivacyLoss.laplace(1)).poisson_subsampled(0.1)
     for unknown in (PrivacyLoss.zcdp(1), PrivacyLoss.from_renyi({2: 1})):
@@ -278,7 +278,9 @@ def test_a_group_in_a_sample(size, added):
     one, other = (plain, mixture) if added else (mixture, plain)
     for epsilon in (0.0, 0.5):
         truth = float(np.maximum(0.0, one - math.exp(epsilon) * other).sum()) * step
-        low, high = Composed([(SubsampledGroupPair(0.3, 1.0, size, added), 1)], accuracy=1e-6).delta(epsilon)
+        low, high = PldAccountant(
+            [(SubsampledGaussianGroupPair(0.3, 1.0, size, added), 1)], accuracy=1e-6
+        ).delta(epsilon)
         assert low <= truth * (1 + 1e-6)
         assert high >= truth * (1 - 1e-6)
         assert high - low <= 1e-5 * high
@@ -309,7 +311,7 @@ def exact_renyi(p, q, alpha):
 def test_renyi_divergences_are_not_below_the_truth(alpha):
     keep = 1 / (1 + mp.exp(-mp.mpf("0.3")))
     cases = [
-        (Pure(Fraction(3, 10)), [keep, 1 - keep], [1 - keep, keep], 1e-9),
+        (EpsilonDelta(Fraction(3, 10)), [keep, 1 - keep], [1 - keep, keep], 1e-9),
         (
             RandomizedResponse(Fraction(3, 5), 4),
             [0.6, *[mp.mpf("0.4") / 3] * 3],
@@ -318,7 +320,7 @@ def test_renyi_divergences_are_not_below_the_truth(alpha):
         ),
         (DiscreteLaplace(Fraction(2), 3), discrete_laplace(2, 3), discrete_laplace(2, 0), 1e-9),
         (
-            Finite((Fraction(1, 4), Fraction(3, 4)), (Fraction(1, 2), Fraction(1, 2))),
+            FiniteDistributions((Fraction(1, 4), Fraction(3, 4)), (Fraction(1, 2), Fraction(1, 2))),
             [0.25, 0.75],
             [0.5, 0.5],
             1e-1,
@@ -353,7 +355,7 @@ def test_renyi_divergences_of_sampled_gaussians(alpha, rate, sigma):
 
 
 @pytest.mark.parametrize("alpha", [1.0001, 3.0, 50.0])
-def test_divergences_with_a_formula_are_raised_by_a_hair(alpha):
+def test_closed_form_renyi_divergences_are_raised_slightly(alpha):
     """α·ρ of what is Gaussian or concentrated, and of a bounded range no more than its length."""
     cases = [
         (Gaussian(Fraction(1, 3)), alpha / 6),
@@ -367,12 +369,12 @@ def test_divergences_with_a_formula_are_raised_by_a_hair(alpha):
     for part, truth in cases:
         if truth is not None:
             assert truth * (1 - 1e-15) <= part.renyi(alpha) <= truth * (1 + 1e-10)
-        assert part.renyi(alpha) <= above(part.most) if part.most is not None else True
+        assert part.renyi(alpha) <= float_above(part.max_loss) if part.max_loss is not None else True
 
 
 @pytest.mark.parametrize("epsilon", [1e-60, 1e-3, 1.0, 30.0, 500.0])
 def test_divergences_of_two_losses(epsilon):
-    part, e = Pure(Fraction(epsilon)), mp.mpf(epsilon)
+    part, e = EpsilonDelta(Fraction(epsilon)), mp.mpf(epsilon)
     for alpha in (1.001, 2.0, 100.0):
         a = mp.mpf(alpha)
         with mp.workdps(200):
@@ -394,7 +396,7 @@ def test_divergences_of_laplace_noise(ratio):
 def test_divergences_of_groups_in_a_sample(size):
     """A mixture's powers are no more than the mixture of powers; of many, all are taken to be sampled."""
     rate, mu_squared = Fraction(1, 10), Fraction(1, 4)
-    group = Subsampled(Gaussian(mu_squared), rate).group(size)
+    group = Subsampled(Gaussian(mu_squared), rate).for_group(size)
     for alpha in (1.5, 4.0):
         grown = math.fsum(
             math.comb(size, j) * 0.1**j * 0.9 ** (size - j) * math.expm1((alpha - 1) * alpha * j * j / 8)
@@ -412,15 +414,17 @@ def test_divergences_of_other_samples(alpha):
     rate = 0.25
     for base in (
         Laplace(Fraction(1)),
-        Pure(Fraction(2)),
-        Pure(Fraction(5)),
+        EpsilonDelta(Fraction(2)),
+        EpsilonDelta(Fraction(5)),
         DiscreteGaussian(Fraction(1), 1),
     ):
         alone = base.renyi(alpha)
         mixed = math.log1p(rate * math.expm1(min(700.0, (alpha - 1) * alone))) / (alpha - 1)
         known = [alone, mixed] if (alpha - 1) * alone < 700 else [alone]
-        if base.most is not None:
-            known.append(Pure(Fraction(math.log1p(rate * math.expm1(float(base.most))))).renyi(alpha))
+        if base.max_loss is not None:
+            known.append(
+                EpsilonDelta(Fraction(math.log1p(rate * math.expm1(float(base.max_loss))))).renyi(alpha)
+            )
         assert Subsampled(base, Fraction(1, 4)).renyi(alpha) == pytest.approx(min(known), rel=1e-9)
 
 
@@ -430,11 +434,11 @@ def test_a_known_curve_answers_for_smaller_orders():
     assert curve.renyi(2.1) == curve.renyi(8.0) == 3
     assert curve.renyi(9.0) == math.inf
     assert ZeroConcentrated(Fraction(1, 2)).renyi(4.0) == pytest.approx(2)
-    assert set(curve.side(added=False, up=False).losses) == {0.0}
-    assert ZeroConcentrated(Fraction(1, 2)).side(added=False, up=False) == dominating_pairs.GaussianPair(1.0)
+    assert set(curve.dominating_pair(added=False, upper=False).losses) == {0.0}
+    assert ZeroConcentrated(Fraction(1, 2)).dominating_pair(added=False, upper=False) == GaussianPair(1.0)
     for part in (curve, ZeroConcentrated(Fraction(1))):
         with pytest.raises(Uncertified):
-            part.side(added=False, up=True)
+            part.dominating_pair(added=False, upper=True)
 
 
 def test_a_schedule_has_the_sum_of_its_divergences():
@@ -447,7 +451,7 @@ def test_a_schedule_has_the_sum_of_its_divergences():
         assert together.renyi(alpha) >= max(loss.renyi(alpha) for loss in schedule)
 
 
-def test_where_something_may_be_told_no_divergence_is_finite():
+def test_renyi_divergence_is_infinite_with_an_infinity_mass():
     assert PrivacyLoss.approximate(1, 0.1).renyi(2) == math.inf
     assert PrivacyLoss.from_distributions([1, 0], [0.5, 0.5]).renyi(2) == math.inf
     cost = PrivacyLoss.from_distributions([0.5, 0.5, 0], [0.25, 0.5, 0.25]).cost()
@@ -463,7 +467,7 @@ def test_the_discrete_gaussian_is_as_concentrated_as_the_continuous():
 # ---- the door, and words
 
 
-def test_what_is_no_loss_is_refused():
+def test_invalid_losses_are_refused():
     with refused(InvalidInput, match="curve"):
         PrivacyLoss.from_renyi({})
     with refused(InvalidInput, match="curve"):
@@ -480,80 +484,82 @@ def test_what_is_no_loss_is_refused():
         PrivacyLoss.gaussian(1).renyi(1)
 
 
-def test_what_parts_say_of_themselves():
+def test_properties_of_events():
     poisson, fixed = (
         Subsampled(Gaussian(Fraction(1)), Fraction(1, 4)),
-        Subsampled(Gaussian(Fraction(1)), Fraction(1, 4), fixed=True),
+        Subsampled(Gaussian(Fraction(1)), Fraction(1, 4), without_replacement=True),
     )
-    group = poisson.group(2)
-    assert [part.symmetric for part in (Pure(Fraction(1)), poisson, fixed, group)] == [
+    group = poisson.for_group(2)
+    assert [part.symmetric for part in (EpsilonDelta(Fraction(1)), poisson, fixed, group)] == [
         True,
         False,
         False,
         False,
     ]
-    assert [part.relation for part in (Pure(Fraction(1)), poisson, fixed, group)] == [
+    assert [part.relation for part in (EpsilonDelta(Fraction(1)), poisson, fixed, group)] == [
         "",
         "add/remove",
         "substitution",
         "add/remove",
     ]
-    assert [part.most for part in (Gaussian(Fraction(1)), poisson, group, ZeroConcentrated(Fraction(1)))] == [
-        None
-    ] * 4
-    assert [part.told for part in (Pure(Fraction(1)), Pure(Fraction(1), Fraction(1, 3)))] == [
+    assert [
+        part.max_loss for part in (Gaussian(Fraction(1)), poisson, group, ZeroConcentrated(Fraction(1)))
+    ] == [None] * 4
+    assert [
+        part.infinity_mass for part in (EpsilonDelta(Fraction(1)), EpsilonDelta(Fraction(1), Fraction(1, 3)))
+    ] == [
         0,
         Fraction(1, 3),
     ]
-    assert Subsampled(Pure(Fraction(2)), Fraction(1, 4)).rho < 2
+    assert Subsampled(EpsilonDelta(Fraction(2)), Fraction(1, 4)).rho < 2
     assert Subsampled(BoundedRange(Fraction(1)), Fraction(1, 4)).rho <= Fraction(1, 8)
-    assert poisson.group(1) is poisson
-    assert (group.size, group.group(3).size) == (2, 6)
-    assert fixed.group(1) is fixed
+    assert poisson.for_group(1) is poisson
+    assert (group.group_size, group.for_group(3).group_size) == (2, 6)
+    assert fixed.for_group(1) is fixed
     with pytest.raises(Unsupported):
-        fixed.group(2)
+        fixed.for_group(2)
     with refused(Unsupported, match="once more"):
         fixed.poisson_subsampled(Fraction(1, 2))
-    assert [Pure(Fraction(2)).rho, BoundedRange(Fraction(2)).rho, Gaussian(Fraction(3)).rho] == [
+    assert [EpsilonDelta(Fraction(2)).rho, BoundedRange(Fraction(2)).rho, Gaussian(Fraction(3)).rho] == [
         2,
         Fraction(1, 2),
         Fraction(3, 2),
     ]
-    assert str(Pure(Fraction(1), Fraction(1, 2))) == "ε = 1, δ = 0.5"
-    assert DiscreteGaussian(Fraction(1), 0).is_nothing
-    assert not DiscreteGaussian(Fraction(1), 1).is_nothing
+    assert str(EpsilonDelta(Fraction(1), Fraction(1, 2))) == "ε = 1, δ = 0.5"
+    assert DiscreteGaussian(Fraction(1), 0).is_zero
+    assert not DiscreteGaussian(Fraction(1), 1).is_zero
 
 
 def test_pure_groups_and_samples_with_a_delta():
-    pair = Pure(Fraction(1), Fraction(1, 100))
-    assert pair.group(2) == Pure(Fraction(2), pair.group(2).delta)
-    assert float(pair.group(2).delta) == pytest.approx(0.01 * (1 + math.e))
-    assert not pair.group(2).sharp
-    assert pair.group(50).delta == 1
+    pair = EpsilonDelta(Fraction(1), Fraction(1, 100))
+    assert pair.for_group(2) == EpsilonDelta(Fraction(2), pair.for_group(2).delta)
+    assert float(pair.for_group(2).delta) == pytest.approx(0.01 * (1 + math.e))
+    assert not pair.for_group(2).tight
+    assert pair.for_group(50).delta == 1
     assert pair.poisson_subsampled(Fraction(1, 2)).delta == Fraction(1, 200)
-    assert not pair.poisson_subsampled(Fraction(1, 2)).sharp
-    assert not RandomizedResponse(Fraction(3, 4), 2).group(2).sharp
+    assert not pair.poisson_subsampled(Fraction(1, 2)).tight
+    assert not RandomizedResponse(Fraction(3, 4), 2).for_group(2).tight
 
 
-def test_outcomes_that_one_law_never_gives_are_cut_off():
-    law = Finite(
+def test_impossible_outcomes_become_infinity_mass_of_the_truncated_event():
+    law = FiniteDistributions(
         (Fraction(1, 2), Fraction(1, 4), Fraction(1, 4), Fraction(0)),
         (Fraction(1, 8), 0, Fraction(3, 8), Fraction(1, 2)),
     )
-    assert law.most is None
-    assert law.cut().told == Fraction(1, 2)
-    assert float(law.cut().most) == pytest.approx(math.log(4))
-    apart = Finite((Fraction(1), Fraction(0)), (Fraction(0), Fraction(1)))
-    assert (apart.cut().most, apart.cut().told) == (0, 1)
-    both = Finite((Fraction(1, 4), Fraction(3, 4)), (Fraction(3, 4), Fraction(1, 4)))
-    assert both.cut() is both
-    assert float(both.most) == pytest.approx(math.log(3))
+    assert law.max_loss is None
+    assert law.truncated().infinity_mass == Fraction(1, 2)
+    assert float(law.truncated().max_loss) == pytest.approx(math.log(4))
+    apart = FiniteDistributions((Fraction(1), Fraction(0)), (Fraction(0), Fraction(1)))
+    assert (apart.truncated().max_loss, apart.truncated().infinity_mass) == (0, 1)
+    both = FiniteDistributions((Fraction(1, 4), Fraction(3, 4)), (Fraction(3, 4), Fraction(1, 4)))
+    assert both.truncated() is both
+    assert float(both.max_loss) == pytest.approx(math.log(3))
     assert float(
-        Finite((Fraction(1, 4), Fraction(3, 4), 0), (Fraction(1, 2), Fraction(1, 2), 0)).most
+        FiniteDistributions((Fraction(1, 4), Fraction(3, 4), 0), (Fraction(1, 2), Fraction(1, 2), 0)).max_loss
     ) == pytest.approx(math.log(2))
 
 
-def test_one_integer_that_moves_by_one_unless_said_otherwise():
+def test_discrete_noise_defaults_to_sensitivity_one():
     assert PrivacyLoss.discrete_laplace(2).epsilon() == 0.5
     assert PrivacyLoss.discrete_gaussian(4).rho == Fraction(1, 8)
     assert (PrivacyLoss.pure(1) * 10**18).epsilon() == 1e18
@@ -561,7 +567,7 @@ def test_one_integer_that_moves_by_one_unless_said_otherwise():
         PrivacyLoss.pure(1) * (10**18 + 1)
 
 
-def test_nothing_stays_nothing():
+def test_zero_losses_stay_zero():
     nothing = PrivacyLoss.pure(0)
     assert (
         nothing.poisson_subsampled(Fraction(1, 2)) == nothing.subsampled_without_replacement(10, 1) == nothing
@@ -569,7 +575,7 @@ def test_nothing_stays_nothing():
     assert nothing.for_group(3) == nothing
 
 
-def test_losses_with_several_ways_are_composed_together_too():
+def test_losses_with_several_alternatives_are_composed():
     either = parallel_composition(PrivacyLoss.pure(1), PrivacyLoss.gaussian(1))
     assert PrivacyLoss.compose([either, PrivacyLoss.pure(1)]) == either + PrivacyLoss.pure(1)
 
@@ -611,11 +617,11 @@ def test_losses_with_several_ways_are_composed_together_too():
     ],
     ids=str,
 )
-def test_each_part_says_what_it_is(loss, words):
+def test_each_event_has_a_description(loss, words):
     assert str(loss) == words
 
 
-def test_what_a_cost_knows_of_each_part():
+def test_cost_figures_of_each_event():
     assert PrivacyLoss.zcdp(Fraction(1, 2)).cost().rho == Fraction(1, 2)
     assert PrivacyLoss.gaussian(1).poisson_subsampled(Fraction(1, 4)).cost().mu_squared == 1
     finite = PrivacyLoss.from_distributions(

@@ -15,7 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hubbub.accounting.budget import Budget
-from hubbub.accounting.filters import ORDERS, ComposableCost, DeltaSplit, PrivacyFilter, PrivacyOdometer
+from hubbub.accounting.composable_cost import ORDERS, ComposableCost
+from hubbub.accounting.filters import DeltaSplit, PrivacyFilter, PrivacyOdometer
 from hubbub.accounting.privacy_loss import PrivacyLoss
 from hubbub.errors import BudgetExceeded, HubbubError, InvalidInput, Refused
 from hubbub.noise.enclosures import exp, gaussian_delta, log
@@ -64,7 +65,7 @@ def costs(draw, orders=THREE):
 # Costs
 
 
-def test_an_account_has_these_orders_where_no_others_are_given():
+def test_default_orders():
     assert [float(alpha) for alpha in ComposableCost.of(1).orders] == [
         1.25, 1.5, 1.75, 2, 2.5, 3, 3.5, 4, 4.5, 5, 6, 7, 8, 9, 10, 12, 14, 16, 20, 24, 28, 32, 40, 48, 64,
         80, 96, 128, 160, 192, 256, 320, 384, 512,
@@ -72,7 +73,7 @@ def test_an_account_has_these_orders_where_no_others_are_given():
     assert ComposableCost.of(1).orders is ORDERS
 
 
-def test_what_follows_from_pure_epsilon_from_gaussian_noise_and_from_zcdp():
+def test_figures_implied_by_pure_epsilon_gaussian_noise_and_zcdp():
     pure = ComposableCost.of(Fraction(1, 10))
     gaussian = ComposableCost.of(mu_squared=Fraction(1, 50))
 
@@ -91,7 +92,7 @@ def test_what_follows_from_pure_epsilon_from_gaussian_noise_and_from_zcdp():
     assert ComposableCost.of(delta=0.5).renyi == (None,) * len(ORDERS)
 
 
-def test_a_curve_that_is_given_counts_where_it_is_lower_and_no_figure_stands_for_infinity():
+def test_a_given_renyi_curve_counts_where_lower_and_none_is_infinite():
     cost = ComposableCost.of(1, renyi=(Fraction(1, 4), None, 9), orders=(2, 3, 4))
 
     assert cost.renyi == (Fraction(1, 4), 1, 1)
@@ -101,7 +102,7 @@ def test_a_curve_that_is_given_counts_where_it_is_lower_and_no_figure_stands_for
 
 @pytest.mark.parametrize("alpha", [Fraction(5, 4), 2, 7, 40])
 @pytest.mark.parametrize("ratio", [Fraction(9, 8), 2, 20])
-def test_what_is_filled_in_for_pure_epsilon_covers_randomized_response(alpha, ratio):
+def test_figures_implied_by_pure_epsilon_cover_randomized_response(alpha, ratio):
     """ln(cosh((α−½)ε)/cosh(ε/2))/(α−1) is its divergence, the largest of all that is ε-private."""
     epsilon = mp.log(real(Fraction(ratio)))
     a = real(Fraction(alpha))
@@ -249,7 +250,7 @@ def most_rho(budget, alpha, delta):
 
 
 def test_another_order_can_be_favoured_and_other_shares_given():
-    split = DeltaSplit.of(Budget(1, 1e-6), around=13, approximate=0, gaussian=0.5)
+    split = DeltaSplit.of(Budget(1, 1e-6), favoured_order=13, approximate=0, gaussian=0.5)
 
     assert ORDERS[split.renyi.index(max(split.renyi))] == 12
     assert split.gaussian == Fraction(1, 2 * 10**6)
@@ -464,7 +465,7 @@ def test_just_the_share_of_gaussian_noise_fits():
     assert not account.allows(replace(none, mu_squared=Fraction(1, 4) + Fraction(1, 10**9)))
 
 
-def test_what_is_left_is_said_where_the_pure_sum_is_beyond_the_budget_and_divergence_is_not():
+def test_remaining_is_reported_if_only_the_renyi_sum_fits():
     account = PrivacyFilter(Budget(1, 1e-6))
     for _ in range(100):
         account = account.charge(ComposableCost.of(Fraction(105, 10**4)))
@@ -473,7 +474,7 @@ def test_what_is_left_is_said_where_the_pure_sum_is_beyond_the_budget_and_diverg
     assert 0 < account.left().epsilon < 1
 
 
-def test_what_is_left_of_a_small_budget_is_said_too():
+def test_remaining_of_a_small_budget():
     budget = Budget(1e-7, 1e-12)
     account = PrivacyFilter(budget, split=DeltaSplit.of(budget, gaussian=HALF))
 
@@ -508,7 +509,7 @@ def test_the_orders_fit_together_where_their_parts_of_the_work_add_up_to_one(cur
 
 
 @given(costs(), costs(), st.sampled_from([Fraction(0), Fraction(1, 3)]))
-def test_what_costs_less_in_every_figure_fits_wherever_more_does(cost, more, gaussian):
+def test_a_smaller_cost_fits_wherever_a_larger_one_does(cost, more, gaussian):
     budget = Budget(4, 0.01, population=98)
     account = PrivacyFilter(budget, THREE, DeltaSplit.of(budget, orders=THREE, gaussian=gaussian))
     if account.allows(cost + more):
@@ -535,7 +536,7 @@ def test_the_order_of_charges_makes_no_difference(charges, shuffle):
 
 @settings(max_examples=30)
 @given(costs())
-def test_what_is_said_to_be_left_fits_and_hardly_more_does(cost):
+def test_remaining_fits_and_hardly_more_does(cost):
     account = PrivacyFilter(Budget(3, 0.01, population=98), THREE)
     account = account.charge(cost) if account.allows(cost) else account
     left = account.left()
@@ -551,7 +552,7 @@ def test_what_is_said_to_be_left_fits_and_hardly_more_does(cost):
     assert not account.allows(ComposableCost.of(0, delta=left.delta + Fraction(1, 10**9), orders=THREE))
 
 
-def test_what_is_left_of_a_sum_too_long_to_be_exact_fits_too():
+def test_remaining_fits_also_if_sums_are_rounded():
     account = PrivacyFilter(Budget(Fraction(1, 3**170) + 1), (2,)).charge(
         ComposableCost.of(Fraction(1, 3), orders=(2,))
     )
@@ -564,7 +565,7 @@ def test_what_is_left_of_a_sum_too_long_to_be_exact_fits_too():
 # What is refused
 
 
-def test_a_refusal_says_what_is_left_and_what_would_fit_and_spends_nothing():
+def test_a_refusal_reports_what_would_fit_and_spends_nothing():
     account = PrivacyFilter(Budget(1, 1e-6)).charge(ComposableCost.of(0.75))
     before = account.to_json()
     with refused(BudgetExceeded) as refusal:
@@ -574,7 +575,7 @@ def test_a_refusal_says_what_is_left_and_what_would_fit_and_spends_nothing():
     text = str(refusal.value)
     assert isinstance(refusal.value, Refused)
     assert isinstance(refusal.value, HubbubError)
-    assert "epsilon 1 and delta 0.000001" in text
+    assert "epsilon 1 and delta 1e-6" in text
     assert f"a pure epsilon of {float(left.epsilon):.6g}"[:-1] in text
     assert "(sensitivity/sigma)² of" in text
     assert "6.25e-8 of delta" in text
@@ -607,7 +608,7 @@ def test_a_figure_that_is_no_number_is_refused(name, bad):
 
 
 @pytest.mark.parametrize("bad", BAD)
-def test_other_numbers_that_are_none_are_refused(bad):
+def test_invalid_shares_are_refused(bad):
     for make in (
         lambda: ComposableCost.of(renyi=(bad,), orders=(2,)),
         lambda: ComposableCost.of(1, orders=(bad,)),
@@ -638,7 +639,7 @@ def test_other_numbers_that_are_none_are_refused(bad):
         None,
     ],
 )
-def test_orders_that_are_none_are_refused(orders):
+def test_invalid_orders_are_refused(orders):
     for make in (
         ComposableCost.of,
         lambda orders: PrivacyOdometer(0.1, orders),
@@ -676,7 +677,7 @@ def test_a_cost_at_other_orders_is_refused_everywhere():
 
 
 @pytest.mark.parametrize("bad", [0.1, None, "0.1", Fraction(1, 10)])
-def test_what_is_no_cost_is_refused(bad):
+def test_a_charge_that_is_not_a_cost_is_refused(bad):
     account = PrivacyFilter(Budget(1, 1e-6))
     for use in (account.allows, account.charge, PrivacyOdometer(1e-6).after):
         with refused(InvalidInput, match="cost is of type"):
@@ -739,7 +740,7 @@ def test_the_stored_form_is_plain_and_stays_as_it_is():
     )
 
     assert json.loads(account.charge(ComposableCost.of(0.1, orders=(2, 3))).to_json()) == {
-        "kind": "filter/1",
+        "kind": "privacy-filter/1",
         "epsilon": "1",
         "delta": "1/100",
         "split": {"approximate": "1/200", "gaussian": "0", "renyi": ["1/200", "0"]},
@@ -803,7 +804,7 @@ def test_a_stored_account_without_its_orders_is_refused():
     for made in (PrivacyFilter(Budget(1, 0.01, population=98)), PrivacyOdometer(0.01)):
         text = made.to_json()
         stored = json.loads(text)
-        assert text == json.dumps(stored, sort_keys=True)
+        assert text == json.dumps(stored, sort_keys=True, separators=(",", ":"))
         del stored["spent"]["orders"]
         with refused(InvalidInput, match="not a stored"):
             type(made).from_json(json.dumps(stored))
@@ -921,7 +922,7 @@ MENUS = {
     "not known to be pure": (
         Budget(1.5, 0.1, population=8),
         [rare(10, Fraction(1, 50), pure=False), response(2), response(Fraction(5, 4))],
-        {"around": 4},
+        {"favoured_order": 4},
     ),
 }
 
@@ -1041,7 +1042,7 @@ def largest(power, *open_talks):
 
 @settings(max_examples=60)
 @given(talks(2), talks(2), st.integers(1, 3))
-def test_to_go_between_open_interactive_mechanisms_gains_nothing(one, two, power):
+def test_interleaving_interactive_mechanisms_gains_nothing(one, two, power):
     """Section "Interactive mechanisms": the moments multiply as if one had ended before the other began."""
     assert largest(power, one, two) == largest(power, one) * largest(power, two)
 
@@ -1111,7 +1112,7 @@ def test_an_odometer_costs_at_most_a_quarter_more_than_a_filter_made_for_the_ver
 
 
 @given(st.fractions(0, 1, max_denominator=1000), st.fractions(0, 1, max_denominator=1000), st.integers(1, 9))
-def test_so_many_times_is_added_up_so_often(epsilon, delta, count):
+def test_times_equals_repeated_addition(epsilon, delta, count):
     cost = ComposableCost.of(epsilon=epsilon, delta=delta)
     total = cost
     for _ in range(count - 1):

@@ -8,13 +8,13 @@ import pytest
 
 from hubbub.accounting.float_bounds import (
     Uncertified,
-    above,
-    amplified,
-    below,
+    amplified_epsilon,
+    float_above,
+    float_below,
     group_delta,
-    log_above,
-    root_inverse,
-    usable,
+    inverse_sqrt,
+    log_upper,
+    require_normal_float,
 )
 
 mp = mpmath.mp.clone()
@@ -31,7 +31,7 @@ def real(x):
 )
 def test_doubles_next_to_a_number(exact):
     exact = Fraction(exact)
-    low, high = below(exact), above(exact)
+    low, high = float_below(exact), float_above(exact)
     assert Fraction(low) <= exact
     assert high == math.inf or exact <= Fraction(high)
     assert high in (low, math.nextafter(low, math.inf))
@@ -39,7 +39,7 @@ def test_doubles_next_to_a_number(exact):
 
 @pytest.mark.parametrize("mu_squared", ["1", "2", "1/3", "1e-20", "1e40"])
 def test_inverse_roots_on_either_side(mu_squared):
-    low, high = (root_inverse(Fraction(mu_squared), up=up) for up in (True, False))
+    low, high = (inverse_sqrt(Fraction(mu_squared), upper=up) for up in (True, False))
     truth = 1 / mp.sqrt(real(mu_squared))
     assert low <= truth <= high
     assert high - low <= mp.mpf(2) ** -51 * truth
@@ -49,19 +49,19 @@ def test_inverse_roots_on_either_side(mu_squared):
 @pytest.mark.parametrize("rate", ["1e-9", "1/2", "1"])
 def test_amplified_epsilons(epsilon, rate):
     truth = mp.log1p(real(rate) * mp.expm1(real(epsilon)))
-    found = real(amplified(Fraction(epsilon), Fraction(rate)))
+    found = real(amplified_epsilon(Fraction(epsilon), Fraction(rate)))
     assert truth <= found <= truth + 2 * HAIR
     assert found <= real(epsilon)
 
 
 def test_of_a_large_epsilon_nothing_is_amplified():
-    assert amplified(Fraction(65), Fraction(1, 10**9)) == 65
+    assert amplified_epsilon(Fraction(65), Fraction(1, 10**9)) == 65
 
 
 @pytest.mark.parametrize("x", ["1", "1.0000001", "2", "1e50", "1/7"])
 def test_logarithms_are_rounded_up(x):
     truth = mp.log(real(x))
-    assert truth <= real(log_above(Fraction(x))) <= truth + HAIR
+    assert truth <= real(log_upper(Fraction(x))) <= truth + HAIR
 
 
 @pytest.mark.parametrize("epsilon", ["1e-40", "1/1000", "1", "30"])
@@ -81,9 +81,9 @@ def test_deltas_of_groups_without_either():
     assert group_delta(Fraction(2000), Fraction(1, 10**9), 2) > 1
 
 
-def test_numbers_without_all_their_digits_are_left_to_others():
-    assert usable(1e-289) == 1e-289
-    assert usable(1e289) == 1e289
+def test_subnormal_and_huge_floats_are_uncertified():
+    assert require_normal_float(1e-289) == 1e-289
+    assert require_normal_float(1e289) == 1e289
     for number in (0.0, 1e-291, 1e291, math.inf):
         with pytest.raises(Uncertified):
-            usable(number)
+            require_normal_float(number)

@@ -6,7 +6,7 @@ import mpmath
 import numpy as np
 import pytest
 
-from hubbub.accounting.float_bounds import log1p, mixed, unmixed
+from hubbub.accounting.float_bounds import inverse_log_mixture, log1p, log_mixture
 
 mp = mpmath.mp.clone()
 mp.dps = 60
@@ -22,32 +22,32 @@ def close(found, truth, units=32):
 
 
 @pytest.mark.parametrize("rate", RATES)
-def test_losses_of_mixtures_to_the_last_digits(rate):
+def test_log_mixture_to_the_last_digits(rate):
     q = mp.mpf(rate)
-    found = mixed(np.array(LOSSES), rate)
+    found = log_mixture(np.array(LOSSES), rate)
     for loss, value in zip(LOSSES, found.tolist(), strict=True):
         truth = mp.log1p(q * mp.expm1(mp.mpf(loss)))
         assert close(value, truth), loss
-    assert (mixed(np.array([LOSSES, LOSSES]), np.array([[rate], [rate]])) == found).all()
+    assert (log_mixture(np.array([LOSSES, LOSSES]), np.array([[rate], [rate]])) == found).all()
 
 
-def test_all_or_nothing_of_a_mixture():
+def test_log_mixture_at_rate_one():
     losses = np.array([-1.0, 0.0, 3.0])
-    for function in (mixed, unmixed):
+    for function in (log_mixture, inverse_log_mixture):
         same = function(losses, 1.0)
         assert same.tolist() == losses.tolist()
         assert same is not losses
-    rows = mixed(np.array([[0.5], [0.5]]), np.array([[1.0], [0.25]]))
+    rows = log_mixture(np.array([[0.5], [0.5]]), np.array([[1.0], [0.25]]))
     assert rows[0, 0] == pytest.approx(0.5, rel=1e-15)
-    assert mixed(np.array([-math.inf, math.inf]), 0.25).tolist() == [math.log(0.75), math.inf]
+    assert log_mixture(np.array([-math.inf, math.inf]), 0.25).tolist() == [math.log(0.75), math.inf]
 
 
 @pytest.mark.parametrize("rate", RATES)
-def test_the_mechanisms_loss_from_the_mixtures(rate):
+def test_inverse_log_mixture(rate):
     q, bottom = mp.mpf(rate), math.log1p(-rate)
     ratios = [-0.6, -0.5, -0.4, -0.1, -1e-9, 0.0, 1e-15, 0.1, 0.9, 1.0, 1.1, 3.0, 50.0, 900.0]
     ratios += [bottom + 1e-3, bottom + 1e-9, bottom - 1e-9, bottom - 1.0, bottom + 0.3]
-    for ratio, found in zip(ratios, unmixed(np.array(ratios), rate).tolist(), strict=True):
+    for ratio, found in zip(ratios, inverse_log_mixture(np.array(ratios), rate).tolist(), strict=True):
         if ratio <= bottom:
             assert found == -math.inf
             continue

@@ -9,8 +9,8 @@ import pytest
 from hubbub.accounting import fourier
 from hubbub.accounting.dominating_pairs import LaplacePair
 from hubbub.accounting.float_bounds import Uncertified
-from hubbub.accounting.fourier import Integral
-from hubbub.accounting.subsampled_gaussian import SampledGaussians
+from hubbub.accounting.fourier import FourierAccountant
+from hubbub.accounting.subsampled_gaussian import SubsampledGaussians
 
 # Poisson-subsampled Gaussian, add/remove, the worse direction: 160–200-bit tilted Laplace inversion.
 # (rate, σ, steps), δ, ε.
@@ -29,10 +29,10 @@ REFERENCES = [
 DELTAS = [(0.0, 0.140320985988883444460), (0.5, 0.0182080562278006918206), (1.0, 0.000766909089514076895180)]
 
 
-class Bell:
+class NormalLoss:
     """Gaussian noise, as the integral wants it: L is normal with mean μ²/2 and variance μ²."""
 
-    certain = 0.0
+    infinity_mass = 0.0
 
     def __init__(self, mu_squared):
         self.mu_squared = mu_squared
@@ -49,7 +49,7 @@ class Bell:
 
 def steps(rate, sigma, count, *, added):
     one = (np.array([float(value)]) for value in (rate, sigma, count))
-    return Integral([], SampledGaussians(*one, added=added))
+    return FourierAccountant([], SubsampledGaussians(*one, added=added))
 
 
 def both(find):
@@ -77,7 +77,7 @@ def test_delta_of_sampled_gaussians_is_enclosed(epsilon, delta):
     ("count", "epsilon"), [(1, 4.377178095681224628), (10, 17.85658683010761393), (100, 91.81728962466374468)]
 )
 def test_plain_gaussians_agree_with_the_closed_form(count, epsilon):
-    low, high = Integral([(Bell(1.0), count)], None).epsilon(1e-5)
+    low, high = FourierAccountant([(NormalLoss(1.0), count)], None).epsilon(1e-5)
     assert low <= epsilon <= high
     assert high - low <= 1e-10 * epsilon
 
@@ -89,10 +89,10 @@ def test_a_rate_of_one_is_the_plain_gaussian():
 
 
 def test_a_schedule_is_the_sum_of_its_steps():
-    law = SampledGaussians(
+    law = SubsampledGaussians(
         np.full(4, 0.01), np.full(4, 1.1), np.array([100.0, 200.0, 300.0, 400.0]), added=False
     )
-    together = Integral([], law).epsilon(1e-5)
+    together = FourierAccountant([], law).epsilon(1e-5)
     alone = steps(0.01, 1.1, 1000, added=False).epsilon(1e-5)
     assert together[0] <= alone[1]
     assert alone[0] <= together[1]
@@ -100,16 +100,16 @@ def test_a_schedule_is_the_sum_of_its_steps():
 
 
 def test_many_different_sigmas_lie_between_their_extremes():
-    law = SampledGaussians(np.full(50, 0.01), np.linspace(1.0, 1.2, 50), np.full(50, 20.0), added=False)
-    low, high = Integral([], law).epsilon(1e-5)
+    law = SubsampledGaussians(np.full(50, 0.01), np.linspace(1.0, 1.2, 50), np.full(50, 20.0), added=False)
+    low, high = FourierAccountant([], law).epsilon(1e-5)
     assert steps(0.01, 1.2, 1000, added=False).epsilon(1e-5)[0] < low
     assert high < steps(0.01, 1.0, 1000, added=False).epsilon(1e-5)[1]
     assert high - low <= 1e-6 * high
 
 
 def test_gaussians_and_sampled_gaussians_add_up():
-    law = SampledGaussians(np.array([0.01]), np.array([1.1]), np.array([1000.0]), added=False)
-    low, high = Integral([(Bell(0.25), 1)], law).epsilon(1e-5)
+    law = SubsampledGaussians(np.array([0.01]), np.array([1.1]), np.array([1000.0]), added=False)
+    low, high = FourierAccountant([(NormalLoss(0.25), 1)], law).epsilon(1e-5)
     assert high > steps(0.01, 1.1, 1000, added=False).epsilon(1e-5)[1]
     assert high < 1.5153619166644845 + 2.0  # and below the sum of the two at half of δ each
     assert high - low <= 1e-6 * high
@@ -136,7 +136,7 @@ def test_delta_falls_and_bends_as_it_must():
 
 
 @pytest.mark.parametrize("case", [(1e-8, 0.01, 10**7), (1e-7, 1.0, 10**7)])
-def test_what_does_not_decay_is_handed_on(case):
+def test_pairs_without_decay_are_uncertified(case):
     with pytest.raises(Uncertified):
         steps(*case, added=False).epsilon(1e-5)
 
@@ -160,7 +160,7 @@ def test_very_many_steps(case, added, epsilon, delta):
     assert delta * (1 - 1e-9) <= high <= 1
 
 
-def test_an_epsilon_for_a_milliard_steps():
+def test_epsilon_of_a_billion_steps():
     low, high = steps(1e-4, 2.0, 10**9, added=False).epsilon(1e-6)
     assert low <= 8.9582806138 <= high
     assert high - low <= 1e-7
@@ -168,7 +168,7 @@ def test_an_epsilon_for_a_milliard_steps():
 
 @pytest.mark.parametrize("epsilon", [38.4, 38.7, 39.0, 45.0, 60.0])
 def test_a_delta_as_small_as_the_least_doubles_is_rounded_up(epsilon):
-    integral = Integral([(Bell(1.0), 1)], None)
+    integral = FourierAccountant([(NormalLoss(1.0), 1)], None)
     low, high = integral.delta(epsilon)
     assert low == 0
     assert high >= 1e-290
@@ -176,10 +176,10 @@ def test_a_delta_as_small_as_the_least_doubles_is_rounded_up(epsilon):
 
 
 def test_infinite_losses_are_in_no_moment():
-    part = Bell(1.0)
-    part.certain = 1e-3
+    part = NormalLoss(1.0)
+    part.infinity_mass = 1e-3
     with pytest.raises(Uncertified):
-        Integral([(part, 1)], None)
+        FourierAccountant([(part, 1)], None)
 
 
 class Falling:
@@ -196,12 +196,12 @@ class Falling:
 
 
 def answered(monkeypatch, contour):
-    monkeypatch.setattr(Integral, "_contour", lambda *_: contour)
-    return Integral([(Bell(1.0), 1)], None)
+    monkeypatch.setattr(FourierAccountant, "_contour", lambda *_: contour)
+    return FourierAccountant([(NormalLoss(1.0), 1)], None)
 
 
 @pytest.mark.parametrize(("error", "aliases"), [(0.0, 0.0), (1e-9, 1e-7), (1e-6, 0.0), (5e-6, 3e-6)])
-def test_what_may_be_wrong_is_added_above_and_taken_off_below(monkeypatch, error, aliases):
+def test_errors_widen_both_bounds(monkeypatch, error, aliases):
     integral = answered(monkeypatch, Falling(error, aliases))
     assert integral.delta(2.0) == (math.exp(-2) - error - aliases, math.exp(-2) + error)
     low, high = integral.epsilon(1e-5)
@@ -212,9 +212,9 @@ def test_what_may_be_wrong_is_added_above_and_taken_off_below(monkeypatch, error
     assert truth - 2.01 * (error + aliases) / 1e-5 - 1e-13 <= low <= truth - (error + aliases) / 1e-5
 
 
-def test_no_epsilon_is_said_to_do_only_if_it_does(monkeypatch):
+def test_epsilon_zero_is_returned_only_if_verified(monkeypatch):
     """Where the saddle lies below 0, δ(0) itself is looked at."""
-    monkeypatch.setattr(Integral, "_epsilon_at", lambda *_: -1.0)
+    monkeypatch.setattr(FourierAccountant, "_epsilon_at", lambda *_: -1.0)
     assert answered(monkeypatch, Falling(share=0.3)).epsilon(0.3) == (0.0, 0.0)
     low, high = answered(monkeypatch, Falling(share=0.5)).epsilon(0.3)
     assert low <= math.log(5 / 3) <= high <= math.log(5 / 3) * (1 + 1e-12)
@@ -223,7 +223,7 @@ def test_no_epsilon_is_said_to_do_only_if_it_does(monkeypatch):
     assert 0.29 * math.exp(-high) + 0.02 <= 0.3
 
 
-def test_what_is_not_shown_is_not_said(monkeypatch):
+def test_unverified_bounds_are_uncertified(monkeypatch):
     integral = answered(monkeypatch, Falling(1e-4))
     with pytest.raises(Uncertified):
         integral.epsilon(1e-5)
@@ -260,15 +260,15 @@ def test_the_root_is_looked_for_by_steps_of_one_at_most():
             fourier._root(Flat(value), 0.5, 1.0)
 
 
-def test_what_does_not_fall_off_is_bounded_loosely():
+def test_tail_without_decay_is_bounded_loosely():
     """One Laplace mechanism: δ is 1 − e^((ε − r)/2), and its atom's moments never fall."""
-    low, high = Integral([(LaplacePair(1.0), 1)], None).delta(0.5)
+    low, high = FourierAccountant([(LaplacePair(1.0), 1)], None).delta(0.5)
     assert low <= 1 - math.exp(-0.25) <= high
 
 
 @pytest.mark.parametrize("count", [1, 40])
 def test_the_parts_of_an_integral_add_up(count):
-    whole = Integral([(Bell(0.25), count), (Bell(0.5), 2)], None)
+    whole = FourierAccountant([(NormalLoss(0.25), count), (NormalLoss(0.5), 2)], None)
     size = 0.25 * count + 1
     for c in (0.3, 2.0, 9.0):
         assert whole._derivatives(c) == pytest.approx(
@@ -279,12 +279,12 @@ def test_the_parts_of_an_integral_add_up(count):
         # By the saddle-point formula, to some percent.
         near = whole._epsilon_at(c)
         if near > 0:
-            truth = math.log(Integral([(Bell(size), 1)], None).delta(near)[1])
+            truth = math.log(FourierAccountant([(NormalLoss(size), 1)], None).delta(near)[1])
             assert whole._log_delta_at(c) == pytest.approx(truth, abs=0.2)
 
 
 def test_the_contour_has_the_period_of_its_aliases():
-    whole = Integral([(Bell(0.25), 40)], None)
+    whole = FourierAccountant([(NormalLoss(0.25), 40)], None)
     middle = whole._epsilon_at(2.0)
     period, bound = fourier._aliases(whole, 2.0, middle, whole._derivatives(2.0)[0])
     contour = whole._contour(2.0, middle)
@@ -292,13 +292,14 @@ def test_the_contour_has_the_period_of_its_aliases():
     assert (contour.z.real == 2).all()
     assert contour.z.imag == pytest.approx(contour.step * np.arange(contour.z.size))
     assert contour.power == pytest.approx(5 * (contour.z + contour.z**2), rel=1e-12)
-    assert (contour.unsure >= 0.99 * 2.0**-48 * (1 + np.abs(5 * (contour.z + contour.z**2)))).all()
+    assert (contour.log_error >= 0.99 * 2.0**-48 * (1 + np.abs(5 * (contour.z + contour.z**2)))).all()
     assert contour.kernel[1:] == pytest.approx(1 / (contour.z[1:] * (1 + contour.z[1:])), rel=1e-12)
     assert contour.kernel[0] == pytest.approx(1 / 12)
     # The δ's a period apart, grown by the tilt.
     for epsilon in (middle - 0.1, middle, middle + 0.1):
         after = math.fsum(
-            math.exp(2.0 * m * period) * Integral([(Bell(10.0), 1)], None).delta(epsilon + m * period)[1]
+            math.exp(2.0 * m * period)
+            * FourierAccountant([(NormalLoss(10.0), 1)], None).delta(epsilon + m * period)[1]
             for m in (1, 2)
         )
         before = math.fsum(math.exp(-2.0 * m * period) for m in (1, 2, 3))
@@ -313,9 +314,9 @@ def test_the_contour_has_the_period_of_its_aliases():
 
 @pytest.mark.parametrize("turn", [None, 1.0, 3.0, 1e3])
 @pytest.mark.parametrize("start", [0.1, 1.0, 20.0])
-def test_what_is_cut_off_is_bounded_in_steps(turn, start):
+def test_truncated_tail_is_bounded_in_steps(turn, start):
     """∫ e^−t/t² from the start on, by an upper sum of steps of a tenth."""
-    whole = SimpleNamespace(_known=lambda _, t: -t)
+    whole = SimpleNamespace(_log_decay=lambda _, t: -t)
     found = fourier._beyond(whole, None if turn is None else SimpleNamespace(turn=turn), start)
     t = start * np.exp(np.linspace(0, 12, 200_001))
     truth = float((np.exp(-t) / t).sum()) * 12 / 200_000
@@ -323,10 +324,10 @@ def test_what_is_cut_off_is_bounded_in_steps(turn, start):
 
 
 def test_moments_of_sampled_steps_are_raised_by_their_error():
-    law = steps(0.1, 1.0, 50, added=False).sampled
+    law = steps(0.1, 1.0, 50, added=False).subsampled
     nodes = law.quadrature(2.0, 0.0)
-    whole = Integral([(Bell(0.5), 3)], law)
-    assert Integral([], law).moment(2.0) == nodes.moment + nodes.error > nodes.moment
+    whole = FourierAccountant([(NormalLoss(0.5), 3)], law)
+    assert FourierAccountant([], law).moment(2.0) == nodes.moment + nodes.error > nodes.moment
     assert whole.moment(2.0) == pytest.approx(nodes.moment + nodes.error + 4.5, rel=1e-12)
     assert whole._derivatives(2.0) == pytest.approx(
         (nodes.moment + 4.5, 50 * nodes.mean[0] + 3.75, 50 * nodes.variance[0] + 1.5), rel=1e-3
@@ -336,24 +337,24 @@ def test_moments_of_sampled_steps_are_raised_by_their_error():
 @pytest.mark.parametrize("root", [1e-3, 0.4, 3.0, 5.0, 700.0])
 def test_the_tilt_is_found_roughly_and_in_a_few_steps(root):
     asked = []
-    found = Integral._tilt(lambda c: asked.append(c) or c**3 - root**3)
+    found = FourierAccountant._tilt(lambda c: asked.append(c) or c**3 - root**3)
     assert abs(math.log(found / root)) < 0.12
     assert len(asked) <= 16
-    assert Integral._tilt(lambda _: -1.0) == pytest.approx(math.exp(12.5))
-    assert Integral._tilt(lambda _: 1.0) == pytest.approx(math.exp(-7.5))
+    assert FourierAccountant._tilt(lambda _: -1.0) == pytest.approx(math.exp(12.5))
+    assert FourierAccountant._tilt(lambda _: 1.0) == pytest.approx(math.exp(-7.5))
 
 
 def test_a_tilt_is_given_whatever_the_function():
     """One that leaps to and fro: after six steps any place will do."""
     leaps = iter([-9, 1, 50, -1000, 10**4, -(10**5), 10**6, -1])
-    found = Integral._tilt(lambda _: next(leaps) * 1e-6)
+    found = FourierAccountant._tilt(lambda _: next(leaps) * 1e-6)
     assert math.exp(1.5) < found < math.exp(2.5)
     assert next(leaps, None) is None
 
 
-def test_too_many_points_are_left_to_others(monkeypatch):
-    monkeypatch.setattr(fourier, "_MOST_POINTS", 3)
-    for integral in (Integral([(Bell(1.0), 1)], None), steps(0.1, 1.0, 50, added=False)):
+def test_too_many_points_are_uncertified(monkeypatch):
+    monkeypatch.setattr(fourier, "_MAX_POINTS", 3)
+    for integral in (FourierAccountant([(NormalLoss(1.0), 1)], None), steps(0.1, 1.0, 50, added=False)):
         with pytest.raises(Uncertified):
             integral.delta(1.0)
 
@@ -364,5 +365,5 @@ def test_chernoff_is_the_formula_at_its_best():
         c = np.exp(np.linspace(-6, 6, 100_001))
         power = mu_squared / 2 * (c + c * c) - c * epsilon + c * np.log(c) - (1 + c) * np.log1p(c)
         truth = math.exp(min(0.0, float(power.min())))
-        found = Integral([(Bell(mu_squared), 1)], None).chernoff(epsilon)
+        found = FourierAccountant([(NormalLoss(mu_squared), 1)], None).chernoff(epsilon)
         assert truth <= found <= truth * 1.02

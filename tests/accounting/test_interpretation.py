@@ -75,7 +75,7 @@ def test_the_tradeoff_of_chances_beyond_doubles():
     assert PrivacyLoss.pure(1).tradeoff(1 - Fraction(1, 10**20)) == pytest.approx(1e-20 / math.e, rel=1e-6)
 
 
-def test_two_lines_meet_or_give_no_hope():
+def test_peak_of_two_lines():
     def meeting(*heights):
         return interpretation._peak([(float(k), Fraction(height)) for k, height in enumerate(heights)])
 
@@ -203,7 +203,7 @@ Who has to guess whether a person is in, all else known and both as likely, is r
 
 
 @pytest.mark.parametrize(("loss", "delta", "words"), WORDS)
-def test_a_loss_in_words(loss, delta, words):
+def test_explain_describes_a_loss(loss, delta, words):
     assert loss.explain(delta) == words
 
 
@@ -222,7 +222,7 @@ def test_how_many_times_likelier(epsilon, times):
     assert f"at most {times} likelier" in PrivacyLoss.pure(epsilon).explain()
 
 
-def test_what_is_said_of_the_smallest_and_of_the_loosest():
+def test_explanations_of_tiny_and_loose_losses():
     assert "50.0025 % sure at most" in PrivacyLoss.pure(Fraction(1, 10**4)).explain()
     assert "0.5 at most" in PrivacyLoss.pure(0).explain()
     assert "none of those could be certified" in PrivacyLoss.zcdp(Fraction(1, 2)).explain()

@@ -13,22 +13,17 @@ from hypothesis import strategies as st
 from hubbub.accounting import pld, pld_refinement
 from hubbub.accounting.discrete_pairs import (
     DiscretePair,
-    Masses,
-    discrete_gaussian,
-    discrete_laplace,
-    finite,
-    randomized_response,
-    two_points,
+    discrete_gaussian_pair,
+    discrete_laplace_pair,
+    epsilon_delta_pair,
+    finite_pair,
+    randomized_response_pair,
 )
-from hubbub.accounting.dominating_pairs import (
-    GaussianPair,
-    LaplacePair,
-    SubsampledGaussianPair,
-    SubsampledPair,
-)
+from hubbub.accounting.dominating_pairs import BinMasses, GaussianPair, LaplacePair
 from hubbub.accounting.float_bounds import Uncertified
-from hubbub.accounting.pld import Grid, Lattice, TiltedCurve
-from hubbub.accounting.pld_refinement import Composed, common_step
+from hubbub.accounting.pld import ComposedPld, DiscretizedPld, TiltedPld
+from hubbub.accounting.pld_refinement import PldAccountant, common_step
+from hubbub.accounting.subsampled_pairs import SubsampledGaussianPair, SubsampledPair
 from hubbub.noise.enclosures import gaussian_delta
 
 mp = mpmath.mp.clone()
@@ -47,22 +42,32 @@ REFERENCES = {
         "4.692667414680188992867",
         "4.692667414680188992868",
     ),
-    "10 × pure 1": ([(two_points(1), 10)], 1e-6, "9.999977065820732619024", "9.999977065820732619026"),
-    "100 × pure 0.1": ([(two_points(0.1), 100)], 1e-6, "4.774567588107986153285", "4.774567588107986153286"),
+    "10 × pure 1": (
+        [(epsilon_delta_pair(1), 10)],
+        1e-6,
+        "9.999977065820732619024",
+        "9.999977065820732619026",
+    ),
+    "100 × pure 0.1": (
+        [(epsilon_delta_pair(0.1), 100)],
+        1e-6,
+        "4.774567588107986153285",
+        "4.774567588107986153286",
+    ),
     "100 × (0.1, 1e-8)": (
-        [(two_points(Fraction(1, 10), Fraction(1, 10**8)), 100)],
+        [(epsilon_delta_pair(Fraction(1, 10), Fraction(1, 10**8)), 100)],
         1e-5,
         "4.329636714016605930299",
         "4.329636714016605930300",
     ),
     "discrete gaussian 4": (
-        [(discrete_gaussian(4, 1), 1)],
+        [(discrete_gaussian_pair(4, 1), 1)],
         1e-5,
         "2.01133982134770499",
         "2.01133982134770500",
     ),
     "10 × discrete gaussian 4": (
-        [(discrete_gaussian(4, 1), 10)],
+        [(discrete_gaussian_pair(4, 1), 10)],
         1e-5,
         "7.49525365788530579",
         "7.49525365788530581",
@@ -93,7 +98,7 @@ REFERENCES = {
 def test_reference_values(name):
     sides, delta, below, above = REFERENCES[name]
 
-    low, high = Composed(sides).epsilon(delta)
+    low, high = PldAccountant(sides).epsilon(delta)
 
     assert low <= mp.mpf(above)
     assert mp.mpf(below) <= high
@@ -112,7 +117,7 @@ def test_reference_values(name):
     ],
 )
 def test_reference_values_of_delta(sides, epsilon, below, above):
-    low, high = Composed(sides).delta(epsilon)
+    low, high = PldAccountant(sides).delta(epsilon)
 
     assert low <= mp.mpf(above)
     assert mp.mpf(below) <= high
@@ -131,9 +136,9 @@ def test_reference_values_of_delta(sides, epsilon, below, above):
 )
 def test_sampled_gaussian_steps_agree_with_the_integral(rate, sigma, steps, delta, truth):
     close = 1e-6
-    low, high = Composed([(SubsampledGaussianPair(rate, sigma, added=False), steps)], accuracy=close).epsilon(
-        delta
-    )
+    low, high = PldAccountant(
+        [(SubsampledGaussianPair(rate, sigma, added=False), steps)], accuracy=close
+    ).epsilon(delta)
 
     assert low <= mp.mpf(truth) * (1 + 1e-15)
     assert mp.mpf(truth) * (1 - 1e-15) <= high
@@ -144,7 +149,7 @@ def test_a_sampled_gaussian_step_of_delta():
     # Bromwich; both directions, of which removing is the worse.
     for epsilon, truth in ((0.0, "0.1403209859888834446"), (1.0, "0.00076690908951407689")):
         removed, added = (
-            Composed([(SubsampledGaussianPair(0.01, 1.1, added), 1000)], accuracy=1e-5).delta(epsilon)
+            PldAccountant([(SubsampledGaussianPair(0.01, 1.1, added), 1000)], accuracy=1e-5).delta(epsilon)
             for added in (False, True)
         )
         assert removed[0] <= mp.mpf(truth) <= removed[1]
@@ -193,7 +198,7 @@ TINY = mp.mpf("1e-15")
 @example([(((Fraction(1), Fraction(0)), (Fraction(0), Fraction(1))), 1)], 1.0, 0.3)
 def test_small_pairs_lie_between_the_bounds(laws, epsilon, delta):
     outcomes = product([law for law, times in laws for _ in range(times)])
-    composed = Composed([(finite(*law), times) for law, times in laws], accuracy=1e-5)
+    composed = PldAccountant([(finite_pair(*law), times) for law, times in laws], accuracy=1e-5)
 
     low, high = composed.delta(epsilon)
     true = true_delta(outcomes, epsilon)
@@ -231,7 +236,7 @@ def test_many_atoms_beside_the_grid(times):
         (Fraction(3, 13), Fraction(5, 13), Fraction(5, 13)),
     )
     outcomes = list(multinomial(law, times))
-    composed = Composed([(finite(*law), times)])
+    composed = PldAccountant([(finite_pair(*law), times)])
 
     for epsilon in (0.0, 0.1 * times, 0.3 * times, math.log(7 * 13 / (3 * 17)) * times - 1e-9):
         low, high = composed.delta(epsilon)
@@ -252,7 +257,7 @@ def test_a_loss_among_continuous_ones_may_lie_beside_the_grid():
         (Fraction(3, 13), Fraction(5, 13), Fraction(5, 13)),
     )
     epsilon = 0.37
-    low, high = Composed([(LaplacePair(1.0), 1), (finite(*law), 2)]).delta(epsilon)
+    low, high = PldAccountant([(LaplacePair(1.0), 1), (finite_pair(*law), 2)]).delta(epsilon)
 
     def laplace(x):
         return (
@@ -288,7 +293,7 @@ def pure_delta(each, times, epsilon):
 @pytest.mark.parametrize("times", [1, 7, 1000, 1_000_000])
 @pytest.mark.parametrize("delta", [0.5, 1e-6, 1e-30])
 def test_pure_losses_at_every_scale(each, times, delta):
-    low, high = Composed([(two_points(each), times)]).epsilon(delta)
+    low, high = PldAccountant([(epsilon_delta_pair(each), times)]).epsilon(delta)
 
     assert pure_delta(each, times, high) <= delta
     assert low == 0 or pure_delta(each, times, low) >= delta
@@ -297,7 +302,7 @@ def test_pure_losses_at_every_scale(each, times, delta):
 
 def test_different_pure_losses_have_a_common_step():
     """0.1, 0.25 and 0.3 are all even or odd multiples of 0.05: enumerated by how often each is positive."""
-    sides = [(two_points(0.1), 3), (two_points(0.25), 2), (two_points(0.3), 4)]
+    sides = [(epsilon_delta_pair(0.1), 3), (epsilon_delta_pair(0.25), 2), (epsilon_delta_pair(0.3), 4)]
     epsilon = 1.07
     true = mp.mpf(0)
     for signs in itertools.product(*([(1, -1)] * 9)):
@@ -309,7 +314,7 @@ def test_different_pure_losses_have_a_common_step():
         chance = mp.fprod(1 / (1 + mp.exp(-loss)) for loss in losses)
         true += chance * max(mp.mpf(0), -mp.expm1(epsilon - mp.fsum(losses)))
 
-    low, high = Composed(sides).delta(epsilon)
+    low, high = PldAccountant(sides).delta(epsilon)
     assert low <= true <= high
     assert high - low <= 1e-11 * true
 
@@ -318,17 +323,17 @@ def test_different_pure_losses_have_a_common_step():
 
 SIDES = [
     [(LaplacePair(0.7), 5)],
-    [(randomized_response(Fraction(3, 5), 4), 6), (two_points(0.2), 3)],
+    [(randomized_response_pair(Fraction(3, 5), 4), 6), (epsilon_delta_pair(0.2), 3)],
     [(SubsampledPair(LaplacePair(1.5), 0.1, True), 30)],
-    [(SubsampledPair(two_points(2), 0.2, False), 9), (GaussianPair(0.01), 2)],
-    [(discrete_laplace(3, 2), 4), (discrete_gaussian(9, 2), 2)],
+    [(SubsampledPair(epsilon_delta_pair(2), 0.2, False), 9), (GaussianPair(0.01), 2)],
+    [(discrete_laplace_pair(3, 2), 4), (discrete_gaussian_pair(9, 2), 2)],
 ]
 
 
 @pytest.mark.parametrize("sides", SIDES)
 def test_delta_falls_and_is_convex(sides):
     """In e^ε; as far as the bounds can tell."""
-    composed = Composed(sides, accuracy=1e-6)
+    composed = PldAccountant(sides, accuracy=1e-6)
     grid = [0.05 * k for k in range(9)]
     bounds = [composed.delta(x) for x in grid]
     for (low, _), (_, high) in itertools.pairwise(reversed(bounds)):
@@ -341,7 +346,7 @@ def test_delta_falls_and_is_convex(sides):
 
 @pytest.mark.parametrize("sides", SIDES)
 def test_epsilon_and_delta_agree(sides):
-    composed = Composed(sides, accuracy=1e-6)
+    composed = PldAccountant(sides, accuracy=1e-6)
     for delta in (1e-3, 1e-9):
         low, high = composed.epsilon(delta)
         assert 0 < low <= high <= low * (1 + 1e-5)
@@ -349,23 +354,23 @@ def test_epsilon_and_delta_agree(sides):
 
 
 def test_order_and_repetition_do_not_matter():
-    one, two = (LaplacePair(0.5), 3), (two_points(0.25), 4)
+    one, two = (LaplacePair(0.5), 3), (epsilon_delta_pair(0.25), 4)
     same = [
-        Composed([one, two]).epsilon(1e-4),
-        Composed([two, one]).epsilon(1e-4),
-        Composed([(one[0], 1), two, (one[0], 2), (GaussianPair(1.0), 0)]).epsilon(1e-4),
+        PldAccountant([one, two]).epsilon(1e-4),
+        PldAccountant([two, one]).epsilon(1e-4),
+        PldAccountant([(one[0], 1), two, (one[0], 2), (GaussianPair(1.0), 0)]).epsilon(1e-4),
     ]
     assert same[0] == pytest.approx(same[1], rel=1e-12)
     assert same[0] == pytest.approx(same[2], rel=1e-12)
 
 
 def test_gaussians_are_one_gaussian():
-    low, high = Composed([(GaussianPair(0.25), 2), (GaussianPair(0.5), 1)]).delta(1.0)
+    low, high = PldAccountant([(GaussianPair(0.25), 2), (GaussianPair(0.5), 1)]).delta(1.0)
     assert low <= gaussian_delta(Fraction(1), Fraction(1)) <= high * (1 + 1e-15)
 
 
 def test_more_losses_are_worse():
-    epsilons = [Composed([(LaplacePair(0.3), times)]).epsilon(1e-5) for times in (1, 2, 5, 20)]
+    epsilons = [PldAccountant([(LaplacePair(0.3), times)]).epsilon(1e-5) for times in (1, 2, 5, 20)]
     assert all(before[1] < after[0] for before, after in itertools.pairwise(epsilons))
 
 
@@ -373,47 +378,47 @@ def test_more_losses_are_worse():
 
 
 def test_nothing_costs_nothing():
-    assert Composed([]).delta(0.0) == (0, 0)
-    assert Composed([(two_points(1), 0)]).epsilon(1e-9) == (0, 0)
-    assert Composed([]).epsilon(0.0) == (0, 0)
+    assert PldAccountant([]).delta(0.0) == (0, 0)
+    assert PldAccountant([(epsilon_delta_pair(1), 0)]).epsilon(1e-9) == (0, 0)
+    assert PldAccountant([]).epsilon(0.0) == (0, 0)
 
 
-def test_infinite_losses_are_told():
-    told = [(two_points(1, Fraction(1, 100)), 2)]
+def test_infinite_losses_count_in_delta():
+    told = [(epsilon_delta_pair(1, Fraction(1, 100)), 2)]
     certain = 1 - 0.99**2
 
-    low, high = Composed(told).delta(50.0)
+    low, high = PldAccountant(told).delta(50.0)
     assert low <= certain <= high
     assert high - low < 1e-13
-    assert Composed(told).epsilon(0.01) == (math.inf, math.inf)
-    assert Composed(told).epsilon(low) == (0.0, math.inf)
-    low, high = Composed(told).epsilon(0.02)
+    assert PldAccountant(told).epsilon(0.01) == (math.inf, math.inf)
+    assert PldAccountant(told).epsilon(low) == (0.0, math.inf)
+    low, high = PldAccountant(told).epsilon(0.02)
     assert 1.9 < low <= high < 2.1
 
 
-def test_what_tells_everything_has_delta_one():
-    told = [(finite([Fraction(1), Fraction(0)], [Fraction(0), Fraction(1)]), 1), (LaplacePair(1.0), 2)]
+def test_infinity_mass_of_one_has_delta_one():
+    told = [(finite_pair([Fraction(1), Fraction(0)], [Fraction(0), Fraction(1)]), 1), (LaplacePair(1.0), 2)]
 
-    assert Composed(told).delta(0.3) == (1, 1)
-    assert Composed(told).epsilon(0.9) == (math.inf, math.inf)
-    assert Composed(told).epsilon(1.0) == (0, 0)
+    assert PldAccountant(told).delta(0.3) == (1, 1)
+    assert PldAccountant(told).epsilon(0.9) == (math.inf, math.inf)
+    assert PldAccountant(told).epsilon(1.0) == (0, 0)
 
 
 def test_without_delta_the_largest_loss_counts():
-    low, high = Composed([(two_points(0.25), 8)]).epsilon(0.0)
+    low, high = PldAccountant([(epsilon_delta_pair(0.25), 8)]).epsilon(0.0)
     assert low <= 2 <= high < 2.00000001
-    assert Composed([(GaussianPair(1.0), 1)]).epsilon(0.0) == (math.inf, math.inf)
-    assert Composed([(two_points(0.25), 8)]).delta(2.1) == (0, 0)
+    assert PldAccountant([(GaussianPair(1.0), 1)]).epsilon(0.0) == (math.inf, math.inf)
+    assert PldAccountant([(epsilon_delta_pair(0.25), 8)]).delta(2.1) == (0, 0)
 
 
-def test_where_delta_is_met_at_once_epsilon_is_zero():
-    assert Composed([(LaplacePair(0.1), 1)]).epsilon(0.5) == (0, 0)
-    assert Composed([(two_points(0.1), 3)]).epsilon(0.2) == (0, 0)
+def test_epsilon_is_zero_where_delta_is_met_at_zero():
+    assert PldAccountant([(LaplacePair(0.1), 1)]).epsilon(0.5) == (0, 0)
+    assert PldAccountant([(epsilon_delta_pair(0.1), 3)]).epsilon(0.2) == (0, 0)
 
 
 def test_one_loss_alone_needs_no_step():
-    pair = finite([Fraction(1), Fraction(0)], [Fraction(1, 3), Fraction(2, 3)])
-    low, high = Composed([(pair, 3)]).delta(1.0)
+    pair = finite_pair([Fraction(1), Fraction(0)], [Fraction(1, 3), Fraction(2, 3)])
+    low, high = PldAccountant([(pair, 3)]).delta(1.0)
     assert low <= 1 - math.e / 27 <= high
     assert high - low < 1e-12
 
@@ -430,7 +435,7 @@ LAWS = {
     "laplace": (LaplacePair(1.0), lambda x: 1 - math.exp((x - 1) / 2), (-1.0, 1.0)),
     "gaussian": (GaussianPair(1.0), lambda x: float(gaussian_delta(Fraction(x), Fraction(1))), (-9.0, 10.0)),
     "atoms": (
-        finite([Fraction(7, 10), Fraction(3, 10)], [Fraction(1, 3), Fraction(2, 3)]),
+        finite_pair([Fraction(7, 10), Fraction(3, 10)], [Fraction(1, 3), Fraction(2, 3)]),
         lambda x: max(0.0, 0.7 - math.exp(x) / 3) + max(0.0, 0.3 - 2 * math.exp(x) / 3),
         (-0.8, 0.75),
     ),
@@ -440,14 +445,14 @@ LAWS = {
 @pytest.mark.parametrize("name", LAWS)
 @pytest.mark.parametrize("step", [0.5, 0.03, 0.001])
 @pytest.mark.parametrize("origin", [0.0, 0.01])
-def test_splitting_is_above_and_merging_below(name, step, origin):
+def test_pessimistic_dominates_and_optimistic_is_dominated(name, step, origin):
     cells, truth, within = LAWS[name]
-    above = Grid.above(cells, step, origin=origin, within=within)
-    below = Grid.below(cells, step, origin=origin, within=within)
+    above = DiscretizedPld.pessimistic(cells, step, origin=origin, within=within)
+    below = DiscretizedPld.optimistic(cells, step, origin=origin, within=within)
 
     for epsilon in (0.0, 0.2345, 0.5, 0.7):
-        upper = above.infinite + grid_delta(above, epsilon - above.slack)
-        lower = below.certain + grid_delta(below, epsilon + below.slack)
+        upper = above.infinity_mass_upper + grid_delta(above, epsilon - above.loss_error)
+        lower = below.infinity_mass_lower + grid_delta(below, epsilon + below.loss_error)
         assert lower <= truth(epsilon) * (1 + 1e-13) <= upper * (1 + 1e-12)
         assert upper - lower <= 2 * step
         if name == "gaussian" or (name == "laplace" and step != 0.03 and not origin):
@@ -456,74 +461,74 @@ def test_splitting_is_above_and_merging_below(name, step, origin):
 
 def test_splitting_keeps_both_masses():
     for cells, _, within in LAWS.values():
-        grid = Grid.above(cells, 0.01, within=within)
+        grid = DiscretizedPld.pessimistic(cells, 0.01, within=within)
         losses = grid.step * (grid.start + np.arange(grid.mass.size))
         assert grid.mass.sum() == pytest.approx(1, abs=1e-12)
         assert (grid.mass * np.exp(-losses)).sum() == pytest.approx(1, abs=1e-12)
 
 
-def test_what_lies_outside_is_rounded_to_the_safe_side():
-    above = Grid.above(GaussianPair(1.0), 0.1, within=(-1.0, 1.0))
-    below = Grid.below(GaussianPair(1.0), 0.1, within=(-1.0, 1.0))
+def test_losses_outside_the_range_are_rounded_safely():
+    above = DiscretizedPld.pessimistic(GaussianPair(1.0), 0.1, within=(-1.0, 1.0))
+    below = DiscretizedPld.optimistic(GaussianPair(1.0), 0.1, within=(-1.0, 1.0))
     # One point to spare at both ends.
-    assert above.infinite == pytest.approx(1.01 * math.erfc(0.6 / math.sqrt(2)) / 2)
-    assert above.raised == pytest.approx(1.01 * math.erfc(1.6 / math.sqrt(2)) / 2)
-    assert below.certain == 0
+    assert above.infinity_mass_upper == pytest.approx(1.01 * math.erfc(0.6 / math.sqrt(2)) / 2)
+    assert above.mass_rounded_up == pytest.approx(1.01 * math.erfc(1.6 / math.sqrt(2)) / 2)
+    assert below.infinity_mass == 0
     assert below.mass.sum() == pytest.approx(1 - math.erfc(1.65 / math.sqrt(2)) / 2)
 
 
 def test_a_grid_of_more_points_than_fit_is_refused():
     with pytest.raises(Uncertified):
-        Grid.above(LaplacePair(1.0), 1e-9, within=(-1.0, 1.0))
+        DiscretizedPld.pessimistic(LaplacePair(1.0), 1e-9, within=(-1.0, 1.0))
 
 
-def test_many_cells_are_asked_for_in_batches(monkeypatch):
+def test_bin_masses_are_computed_in_batches(monkeypatch):
     grids = []
     for batch in (7, 1 << 16):
         monkeypatch.setattr(pld, "_BATCH", batch)
-        laws = (LaplacePair(1.0), two_points(0.5), SubsampledPair(LaplacePair(2.0), 0.25, True))
-        grids += [Grid.above(cells, 0.05, within=(-1.0, 1.0)) for cells in laws]
+        laws = (LaplacePair(1.0), epsilon_delta_pair(0.5), SubsampledPair(LaplacePair(2.0), 0.25, True))
+        grids += [DiscretizedPld.pessimistic(cells, 0.05, within=(-1.0, 1.0)) for cells in laws]
     for one, other in zip(grids[:3], grids[3:], strict=True):
         assert one.mass == pytest.approx(other.mass, abs=1e-16)
-        assert one.mass.sum() + one.infinite == pytest.approx(1, abs=1e-2)
+        assert one.mass.sum() + one.infinity_mass_upper == pytest.approx(1, abs=1e-2)
 
 
 class Rough:
     """A law with a cell whose loss no point can take, and one with none at all."""
 
-    span = (-1.0, 1.0)
-    outline = np.linspace(-1.0, 1.0, 5)
+    support = (-1.0, 1.0)
+    coarse_grid = np.linspace(-1.0, 1.0, 5)
     atoms = np.zeros(0)
-    certain = 0.0
+    infinity_mass = 0.0
 
     def __init__(self, loss, discrete=True):
         self.loss = loss
-        self.discrete = discrete
+        self.is_discrete = discrete
 
-    def masses(self, edges):
+    def bin_masses(self, edges):
         p = np.zeros(edges.size - 1)
         p[1:-1] = 1 / max(1, p.size - 2)
         loss = np.where(np.isfinite(edges[:-1]), edges[:-1], 0.0) + self.loss
-        return Masses(p, p, loss, np.full(p.size, 1e-15), np.full(p.size, 1e-15))
+        return BinMasses(p, p, loss, np.full(p.size, 1e-15), np.full(p.size, 1e-15))
 
 
 def test_merged_losses_go_down_by_as_little_as_is_possible():
     step = 0.25
-    near = Grid.below(Rough(step / 2 - 1e-6), step, within=(-1.0, 1.0))
-    assert near.slack == pytest.approx(1e-6, rel=1e-6)
+    near = DiscretizedPld.optimistic(Rough(step / 2 - 1e-6), step, within=(-1.0, 1.0))
+    assert near.loss_error == pytest.approx(1e-6, rel=1e-6)
     # All by the same: then all points are moved.
-    far = Grid.below(Rough(-0.2 * step), step, within=(-1.0, 1.0))
-    assert far.slack == pytest.approx(0.7 * step)
+    far = DiscretizedPld.optimistic(Rough(-0.2 * step), step, within=(-1.0, 1.0))
+    assert far.loss_error == pytest.approx(0.7 * step)
     assert far.mass.sum() == pytest.approx(1)
     # No edges make a loss as low as this; it is dropped, not moved up.
-    assert Grid.below(Rough(-1.6 * step), step, within=(-1.0, 1.0)).mass.sum() == 0
+    assert DiscretizedPld.optimistic(Rough(-1.6 * step), step, within=(-1.0, 1.0)).mass.sum() == 0
 
 
 def test_a_law_without_mass_in_range_is_refused():
-    grid = Grid.below(LaplacePair(1.0), 0.25, within=(5.0, 6.0))
+    grid = DiscretizedPld.optimistic(LaplacePair(1.0), 0.25, within=(5.0, 6.0))
     assert grid.mass.sum() == 0
     with pytest.raises(Uncertified):
-        Lattice([(grid, 1)]).curve(1.0)
+        ComposedPld([(grid, 1)]).tilted(1.0)
 
 
 # ---- the transform
@@ -548,26 +553,28 @@ def test_the_transform_loses_less_than_is_allowed_for():
 )
 def test_convolutions_are_as_exact_as_they_say(weights, times):
     mass = np.array([Fraction(w, sum(weights)) for w in weights])
-    grid = Grid(0.1, 0.0, -2, mass.astype(float), 2.0**-53 * mass.astype(float), 0.0, 0.0, 0.0)
+    grid = DiscretizedPld(0.1, 0.0, -2, mass.astype(float), 2.0**-53 * mass.astype(float), 0.0, 0.0, 0.0)
     tilt = 3.0
-    curve = Lattice([(grid, times)]).curve(tilt)
+    curve = ComposedPld([(grid, times)]).tilted(tilt)
 
     true = np.array([Fraction(1)])
     for _ in range(times):
         true = np.convolve(true, mass)
     for k, chance in enumerate(true.tolist()):
         peak = mp.mpf(0.1) * tilt * curve.peak
-        first = round(curve.first / 0.1)
+        first = round(curve.first_loss / 0.1)
         tilted = real(chance) * mp.exp(mp.mpf(0.1) * tilt * (k - 2 * times - first) - peak - curve.moment)
         place = k - 2 * times - first
-        assert abs(curve.chances[place] - tilted) <= curve.error + (curve.relative + 1e-14) * tilted
+        assert abs(curve.probabilities[place] - tilted) <= curve.error + (curve.relative + 1e-14) * tilted
 
 
 def test_the_sum_is_that_of_its_definition():
-    grid = Grid.above(LaplacePair(1.0), 2.0**-10, within=(-1.0, 1.0))
-    curve = Lattice([(grid, 4)]).curve(2.0)
-    losses = curve.first + curve.step * np.arange(curve.chances.size)
-    untilted = curve.chances * np.exp(-2.0 * (losses - curve.first - curve.step * curve.peak) + curve.moment)
+    grid = DiscretizedPld.pessimistic(LaplacePair(1.0), 2.0**-10, within=(-1.0, 1.0))
+    curve = ComposedPld([(grid, 4)]).tilted(2.0)
+    losses = curve.first_loss + curve.step * np.arange(curve.probabilities.size)
+    untilted = curve.probabilities * np.exp(
+        -2.0 * (losses - curve.first_loss - curve.step * curve.peak) + curve.moment
+    )
 
     for epsilon in (-0.3, 0.0, 0.77, 1.5, 3.2, 3.9995, 4.0):
         plain = (untilted * -np.expm1(np.minimum(0.0, epsilon - losses))).sum()
@@ -576,18 +583,22 @@ def test_the_sum_is_that_of_its_definition():
         assert found.fall == pytest.approx(untilted[losses > epsilon].sum() - plain, rel=1e-9, abs=1e-13)
 
 
-def test_far_from_its_place_a_curve_says_nothing():
-    curve = Lattice([(Grid.above(GaussianPair(1.0), 0.01, within=(-9.0, 30.0)), 100)]).curve(20.0)
+def test_a_tilted_pld_is_vacuous_far_from_its_tilt():
+    curve = ComposedPld(
+        [(DiscretizedPld.pessimistic(GaussianPair(1.0), 0.01, within=(-9.0, 30.0)), 100)]
+    ).tilted(20.0)
 
-    assert curve.above(0.0) == 1
-    assert curve.below(0.0) == 0
-    assert curve.epsilon_above(0.9, 0.0) > 0
+    assert curve.delta_upper(0.0) == 1
+    assert curve.delta_lower(0.0) == 0
+    assert curve.epsilon_upper(0.9, 0.0) > 0
 
 
 def test_a_window_that_does_not_fit_is_refused(monkeypatch):
-    monkeypatch.setattr(pld, "MOST_POINTS", 1 << 10)
+    monkeypatch.setattr(pld, "MAX_POINTS", 1 << 10)
     with pytest.raises(Uncertified):
-        Lattice([(Grid.above(GaussianPair(1.0), 0.01, within=(-9.0, 10.0)), 100)]).curve(1.0)
+        ComposedPld([(DiscretizedPld.pessimistic(GaussianPair(1.0), 0.01, within=(-9.0, 10.0)), 100)]).tilted(
+            1.0
+        )
 
 
 def test_powers_are_by_squaring():
@@ -620,10 +631,10 @@ def test_too_many_distances_have_no_step():
 
 def test_a_common_step_that_is_too_fine_is_not_used():
     """Two losses a millionth of a step apart: on one grid there would be too many points."""
-    sides = [(two_points(1.0), 2), (two_points(1.0 + 2.0**-20), 50)]
-    low, high = Composed(sides, accuracy=1e-5).epsilon(1e-6)
-    outer = Composed([(two_points(1.0 + 2.0**-20), 52)]).epsilon(1e-6)[1]
-    inner = Composed([(two_points(1.0), 52)]).epsilon(1e-6)[0]
+    sides = [(epsilon_delta_pair(1.0), 2), (epsilon_delta_pair(1.0 + 2.0**-20), 50)]
+    low, high = PldAccountant(sides, accuracy=1e-5).epsilon(1e-6)
+    outer = PldAccountant([(epsilon_delta_pair(1.0 + 2.0**-20), 52)]).epsilon(1e-6)[1]
+    inner = PldAccountant([(epsilon_delta_pair(1.0), 52)]).epsilon(1e-6)[0]
     assert inner <= high
     assert low <= outer
 
@@ -631,20 +642,20 @@ def test_a_common_step_that_is_too_fine_is_not_used():
 # ---- no answer, and no hang
 
 
-def test_where_no_answer_is_possible_that_is_said(monkeypatch):
-    monkeypatch.setattr(pld, "MOST_POINTS", 1 << 4)
+def test_impossible_requests_are_uncertified(monkeypatch):
+    monkeypatch.setattr(pld, "MAX_POINTS", 1 << 4)
     monkeypatch.setattr(pld_refinement, "_FIRST_POINTS", 1 << 4)
     with pytest.raises(Uncertified):
-        Composed([(LaplacePair(1.0), 10**6)]).delta(1.0)
+        PldAccountant([(LaplacePair(1.0), 10**6)]).delta(1.0)
     # What is still known is said.
-    low, high = Composed([(LaplacePair(1.0), 10**6)]).epsilon(1e-5)
+    low, high = PldAccountant([(LaplacePair(1.0), 10**6)]).epsilon(1e-5)
     assert low <= 371334.5 <= high <= 10**6 * (1 + 1e-12)
 
 
-def test_bounds_that_contradict_each_other_are_not_told(monkeypatch):
-    monkeypatch.setattr(TiltedCurve, "below", lambda self, epsilon: 0.9)
+def test_contradicting_bounds_are_uncertified(monkeypatch):
+    monkeypatch.setattr(TiltedPld, "delta_lower", lambda self, epsilon: 0.9)
     with pytest.raises(Uncertified):
-        Composed([(LaplacePair(1.0), 2)]).delta(1.0)
+        PldAccountant([(LaplacePair(1.0), 2)]).delta(1.0)
 
 
 EXTREME = [
@@ -655,16 +666,16 @@ EXTREME = [
     [(LaplacePair(1.0), 10**6)],
     [(SubsampledPair(LaplacePair(2.0), 1e-4, False), 10**4)],
     [(SubsampledPair(LaplacePair(0.1), 0.01, True), 1)],
-    [(SubsampledPair(two_points(20), 1e-3, True), 10**6)],
+    [(SubsampledPair(epsilon_delta_pair(20), 1e-3, True), 10**6)],
     [(SubsampledGaussianPair(1e-8, 0.1, False), 10**6)],
     [(SubsampledGaussianPair(1e-8, 0.1, True), 10**6)],
     [(SubsampledGaussianPair(0.7, 0.05, False), 3)],
     [(SubsampledGaussianPair(0.01, 1e3, False), 10)],
     [(GaussianPair(1e6), 1)],
     [(GaussianPair(1e-12), 1)],
-    [(discrete_gaussian(400, 7), 100)],
-    [(discrete_laplace(Fraction(1, 50), 3), 4)],
-    [(LaplacePair(1e-3), 5), (LaplacePair(30.0), 2), (two_points(1e-5), 3)],
+    [(discrete_gaussian_pair(400, 7), 100)],
+    [(discrete_laplace_pair(Fraction(1, 50), 3), 4)],
+    [(LaplacePair(1e-3), 5), (LaplacePair(30.0), 2), (epsilon_delta_pair(1e-5), 3)],
     [(DiscretePair((1e6, -1e6), (1.0, 0.0), (0.0, 1.0)), 2)],
 ]
 
@@ -674,7 +685,7 @@ EXTREME = [
     "delta", [pytest.param(0.5, marks=pytest.mark.long), 1e-6, pytest.param(1e-30, marks=pytest.mark.long)]
 )
 def test_no_input_hangs_or_is_not_a_number(sides, delta):
-    composed = Composed(sides, accuracy=1e-3)
+    composed = PldAccountant(sides, accuracy=1e-3)
     low, high = composed.epsilon(delta)
     assert 0 <= low <= high < math.inf
     for epsilon in {0.0, 0.99 * low, high}:
@@ -698,15 +709,17 @@ def test_no_input_hangs_or_is_not_a_number(sides, delta):
     ],
 )
 def test_rates_close_to_one(missing, mu_squared, epsilon, truth):
-    _, above = Composed([(SubsampledPair(GaussianPair(mu_squared), 1 - missing, True), 1)]).delta(epsilon)
+    _, above = PldAccountant([(SubsampledPair(GaussianPair(mu_squared), 1 - missing, True), 1)]).delta(
+        epsilon
+    )
     assert above >= truth * (1 - 1e-3)
 
 
-@pytest.mark.parametrize("base", [LaplacePair(31.0), two_points(31)])
+@pytest.mark.parametrize("base", [LaplacePair(31.0), epsilon_delta_pair(31)])
 @pytest.mark.parametrize("rate", [1e-16, 1e-20, 1e-30])
 def test_tiny_rates(base, rate):
     """The largest loss is ln(1 + rate·(e^31 − 1)), and δ(0) is rate times the base's."""
-    sampled = Composed([(SubsampledPair(base, rate, False), 1)])
+    sampled = PldAccountant([(SubsampledPair(base, rate, False), 1)])
     assert sampled.epsilon(0.0)[1] >= math.log1p(rate * math.expm1(31)) * (1 - 1e-15)
     low, high = sampled.delta(0.0)
     truth = rate * (-math.expm1(-15.5) if isinstance(base, LaplacePair) else math.tanh(15.5))
@@ -716,22 +729,22 @@ def test_tiny_rates(base, rate):
 
 def test_a_law_without_end_has_no_largest_loss():
     """Of the discrete Gaussian all but 1e-300 is kept, and what was cut off may have any loss."""
-    cut = Composed([(discrete_gaussian(4, 1), 1)])
+    cut = PldAccountant([(discrete_gaussian_pair(4, 1), 1)])
     assert cut.epsilon(0.0)[1] == math.inf
     assert 0 < cut.delta(100.0)[1] < 1e-250
 
 
 def test_a_loss_too_small_for_doubles_is_not_taken_for_none():
     with pytest.raises(Uncertified):
-        two_points(Fraction(1, 10**330))
-    assert two_points(0).losses == (0.0, 0.0)
+        epsilon_delta_pair(Fraction(1, 10**330))
+    assert epsilon_delta_pair(0).losses == (0.0, 0.0)
 
 
-def test_what_no_grid_can_tell_is_left_to_others(monkeypatch):
-    composed = Composed([(two_points(1), 3)])
-    monkeypatch.setattr(Composed, "_narrowed", lambda *_, **__: (0.0, math.inf))
+def test_losses_no_grid_can_resolve_are_uncertified(monkeypatch):
+    composed = PldAccountant([(epsilon_delta_pair(1), 3)])
+    monkeypatch.setattr(PldAccountant, "_refine", lambda *_, **__: (0.0, math.inf))
     with pytest.raises(Uncertified):
         composed.epsilon(1e-3)
-    monkeypatch.setattr(Composed, "_narrowed", lambda *_, **__: (0.0, 1.0))
+    monkeypatch.setattr(PldAccountant, "_refine", lambda *_, **__: (0.0, 1.0))
     with pytest.raises(Uncertified):
         composed.delta(0.5)

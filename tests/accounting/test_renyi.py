@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from hubbub.accounting import PrivacyLoss
-from hubbub.accounting.events import Gaussian, Pure, Subsampled
-from hubbub.accounting.renyi import Divergence, RenyiCurve
+from hubbub.accounting.events import EpsilonDelta, Gaussian, Subsampled
+from hubbub.accounting.renyi import RenyiCurve, RenyiDivergence
 
 mp = mpmath.mp.clone()
 mp.dps = 30
@@ -33,7 +33,7 @@ def least(rho, *, epsilon=None, delta=None):
 @pytest.mark.parametrize("count", [1, 7])
 @pytest.mark.parametrize("rho", ["1/1000000", "1/2", "50"])
 def test_the_best_order_is_found_and_no_better_one(rho, count):
-    divergence = Divergence(((Gaussian(2 * Fraction(rho)), count),))
+    divergence = RenyiDivergence(((Gaussian(2 * Fraction(rho)), count),))
     for delta in (1e-2, 1e-6, 1e-100):
         truth = max(0.0, least(count * float(Fraction(rho)), delta=delta))
         assert truth * (1 - 1e-9) <= divergence.epsilon(delta) <= truth * (1 + 1e-9)
@@ -43,10 +43,10 @@ def test_the_best_order_is_found_and_no_better_one(rho, count):
             assert 0 <= math.log(divergence.delta(epsilon)) - truth <= 1e-9 * (1 - truth)
 
 
-def test_whatever_is_rounded_is_raised():
+def test_rounding_raises_divergences():
     """At an order that is known, the bound is a formula: it may be above it, never below."""
     order, value = Fraction(8), Fraction(1, 3)
-    divergence = Divergence(((RenyiCurve(((order, value),)), 3),))
+    divergence = RenyiDivergence(((RenyiCurve(((order, value),)), 3),))
     room = 8 * math.log(8) - 7 * math.log(7)
     truth = 1.0 - (room + math.log(1e-9)) / 7
     assert truth < divergence.epsilon(1e-9) < truth * (1 + 1e-9)
@@ -56,7 +56,7 @@ def test_whatever_is_rounded_is_raised():
     assert divergence.at(8.5) == math.inf
 
 
-def test_what_is_taken_off_is_rounded_down():
+def test_conversion_term_is_rounded_down():
     """Without a divergence, only what is taken off decides."""
     room = 8 * mp.log(8) - 7 * mp.log(7)
     delta = float(mp.exp(-room - mp.mpf("1e-6")))
@@ -71,19 +71,22 @@ def test_orders_close_to_one_are_orders_too():
 
 
 def test_a_delta_is_never_nothing_and_never_above_one():
-    divergence = Divergence(((Gaussian(Fraction(10**4)), 1),))
+    divergence = RenyiDivergence(((Gaussian(Fraction(10**4)), 1),))
     assert divergence.delta(0.0) == 1
     assert divergence.delta(1e9) == 5e-324
-    assert Divergence(((Pure(Fraction(1, 10**6)), 1),)).epsilon(0.9) == 0
-    assert Divergence(((RenyiCurve(((Fraction(3, 2), Fraction(1)),)).group(2), 1),)).epsilon(0.1) == math.inf
-    assert Divergence(((RenyiCurve(()), 1),)).delta(1.0) == 1
+    assert RenyiDivergence(((EpsilonDelta(Fraction(1, 10**6)), 1),)).epsilon(0.9) == 0
+    assert (
+        RenyiDivergence(((RenyiCurve(((Fraction(3, 2), Fraction(1)),)).for_group(2), 1),)).epsilon(0.1)
+        == math.inf
+    )
+    assert RenyiDivergence(((RenyiCurve(()), 1),)).delta(1.0) == 1
 
 
 def test_a_schedule_that_is_too_much_at_once_is_summed_one_by_one():
     steps = [Subsampled(Gaussian(Fraction(1, k)), Fraction(1, 10)) for k in (1, 2)]
     alpha = 1e6
-    apart = sum(Divergence(((step, 5),)).at(alpha) for step in steps)
-    assert Divergence(tuple((step, 5) for step in steps)).at(alpha) == pytest.approx(apart, rel=1e-10)
+    apart = sum(RenyiDivergence(((step, 5),)).at(alpha) for step in steps)
+    assert RenyiDivergence(tuple((step, 5) for step in steps)).at(alpha) == pytest.approx(apart, rel=1e-10)
 
 
 def test_the_worse_direction_of_a_schedule_counts():

@@ -6,8 +6,8 @@ from fractions import Fraction
 import pytest
 
 from hubbub.accounting import PrivacyLoss, parallel_composition
-from hubbub.accounting.events import Pure
-from hubbub.accounting.serialization import _PARTS, cost_from_json, loss_from_json, loss_to_json
+from hubbub.accounting.events import EpsilonDelta
+from hubbub.accounting.serialization import _EVENTS, cost_from_json, loss_from_json, loss_to_json
 from hubbub.errors import InvalidInput
 
 LOSSES = {
@@ -33,7 +33,7 @@ LOSSES = {
 
 
 @pytest.mark.parametrize("loss", LOSSES.values(), ids=LOSSES)
-def test_it_goes_there_and_back(loss):
+def test_losses_survive_storage(loss):
     text = loss_to_json(loss)
     again = loss_from_json(text)
     assert again == loss
@@ -41,17 +41,18 @@ def test_it_goes_there_and_back(loss):
     assert again.cost() == loss.cost()
 
 
-def test_every_part_has_a_name_that_is_used():
-    used = {part for loss in LOSSES.values() for part in _PARTS if f'"{part}"' in loss_to_json(loss)}
-    assert used == set(_PARTS)
+def test_every_event_has_a_stored_kind():
+    used = {kind for loss in LOSSES.values() for kind in _EVENTS if f'"{kind}"' in loss_to_json(loss)}
+    assert used == set(_EVENTS)
 
 
-def test_this_text_is_read_as_it_was_when_it_was_written():
+def test_stored_text_keeps_its_meaning():
     # Written by version 0.1; it must never change its meaning.
     text = (
-        '{"kind": "loss/1", "ways": [[[1, {"delta": "0", "epsilon": "1/10", "part": "pure/1", '
-        '"sharp": true}], [1000, {"base": {"mu_squared": "1", "part": "gaussian/1"}, "fixed": false, '
-        '"part": "sampled/1", "rate": "1/100"}]]]}'
+        '{"kind": "privacy-loss/1", "alternatives": [[{"count": 1, "event": {"kind": "epsilon-delta/1", '
+        '"epsilon": "1/10", "delta": "0", "tight": true}}, {"count": 1000, "event": {"kind": "subsampled/1", '
+        '"base": {"kind": "gaussian/1", "mu_squared": "1"}, "sampling_rate": "1/100", '
+        '"without_replacement": false}}]]}'
     )
     assert loss_from_json(text) == LOSSES["sampled"]
 
@@ -59,21 +60,21 @@ def test_this_text_is_read_as_it_was_when_it_was_written():
 @pytest.mark.parametrize(
     "change",
     [
-        lambda stored: stored.update(kind="loss/2"),
+        lambda stored: stored.update(kind="privacy-loss/2"),
         lambda stored: stored.update(more=1),
-        lambda stored: stored.update(ways=[]),
-        lambda stored: stored.update(ways=7),
-        lambda stored: stored["ways"][0][0].__setitem__(0, 0),
-        lambda stored: stored["ways"][0][0].__setitem__(0, True),
-        lambda stored: stored["ways"][0][0].__setitem__(0, 10**19),
-        lambda stored: stored["ways"][0][0][1].update(part="pure/2"),
-        lambda stored: stored["ways"][0][0][1].update(epsilon="1e9"),
-        lambda stored: stored["ways"][0][0][1].update(epsilon="1/0"),
-        lambda stored: stored["ways"][0][0][1].update(more="1"),
-        lambda stored: stored["ways"][0][0][1].pop("delta"),
+        lambda stored: stored.update(alternatives=[]),
+        lambda stored: stored.update(alternatives=7),
+        lambda stored: stored["alternatives"][0][0].update(count=0),
+        lambda stored: stored["alternatives"][0][0].update(count=True),
+        lambda stored: stored["alternatives"][0][0].update(count=10**19),
+        lambda stored: stored["alternatives"][0][0]["event"].update(kind="epsilon-delta/2"),
+        lambda stored: stored["alternatives"][0][0]["event"].update(epsilon="1e9"),
+        lambda stored: stored["alternatives"][0][0]["event"].update(epsilon="1/0"),
+        lambda stored: stored["alternatives"][0][0]["event"].update(more="1"),
+        lambda stored: stored["alternatives"][0][0]["event"].pop("delta"),
     ],
 )
-def test_anything_else_is_refused(change):
+def test_altered_text_is_refused(change):
     stored = json.loads(loss_to_json(LOSSES["pure"]))
     change(stored)
     with pytest.raises(InvalidInput, match="stored loss"):
@@ -81,21 +82,21 @@ def test_anything_else_is_refused(change):
 
 
 @pytest.mark.parametrize("text", ["", "[]", "7", "null", "{}", "[" * 100_000])
-def test_what_is_no_loss_is_refused(text):
+def test_invalid_losses_are_refused(text):
     with pytest.raises(InvalidInput, match="stored loss"):
         loss_from_json(text)
 
 
 @pytest.mark.parametrize("name", LOSSES)
-def test_what_a_stored_loss_costs_is_what_the_loss_does(name):
+def test_stored_loss_costs_what_the_loss_costs(name):
     assert cost_from_json(loss_to_json(LOSSES[name])) == LOSSES[name].cost()
 
 
-def test_a_class_of_somebody_else_s_is_refused():
+def test_foreign_classes_are_refused():
     class Mine(PrivacyLoss):
         pass
 
-    class Part(Pure):
+    class Part(EpsilonDelta):
         pass
 
     for loss in (

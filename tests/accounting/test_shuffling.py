@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from hubbub.accounting import PrivacyLoss, shuffling
-from hubbub.accounting.discrete_pairs import two_points
+from hubbub.accounting.discrete_pairs import epsilon_delta_pair
 from hubbub.accounting.float_bounds import Uncertified
 from hubbub.errors import Unsupported
 
@@ -41,7 +41,7 @@ def test_shuffled_reports_against_exact_enumeration(epsilon_0, n):
 
 
 @pytest.mark.parametrize(("n", "chance"), [(1, 0.3), (7, 0.5), (40, 0.01), (1000, 0.37), (10**6, 0.5)])
-def test_binomial_chances(n, chance):
+def test_binomial_probabilities(n, chance):
     some = np.unique(np.linspace(0, n, 23).astype(int))
     near = np.unique(np.clip(n * chance + math.sqrt(n) * np.linspace(-4, 4, 9), 0, n).astype(int))
     for k, found in zip(
@@ -84,7 +84,7 @@ def test_the_window_holds_all_that_counts(n, chance):
 
 def of_atoms(pair, epsilon):
     both = zip(pair.p, pair.q, strict=True)
-    return pair.certain + math.fsum(max(0.0, p - math.exp(epsilon) * q) for p, q in both)
+    return pair.infinity_mass + math.fsum(max(0.0, p - math.exp(epsilon) * q) for p, q in both)
 
 
 @pytest.mark.parametrize(
@@ -93,15 +93,15 @@ def of_atoms(pair, epsilon):
 )
 def test_fewer_outcomes_lie_on_both_sides(monkeypatch, bins, outcomes, close):
     monkeypatch.setattr(shuffling, "_BINS", bins)
-    monkeypatch.setattr(shuffling, "_MOST_OUTCOMES", outcomes)
-    up, down = (shuffling._clones.__wrapped__(1.0, 25, up=up) for up in (True, False))
+    monkeypatch.setattr(shuffling, "_MAX_OUTCOMES", outcomes)
+    up, down = (shuffling._clones.__wrapped__(1.0, 25, upper=up) for up in (True, False))
     for pair in (up, down):
-        assert math.fsum(pair.p) + pair.certain == pytest.approx(1, abs=1e-9)
+        assert math.fsum(pair.p) + pair.infinity_mass == pytest.approx(1, abs=1e-9)
         assert math.fsum(pair.q) <= 1 + 1e-9
         assert len(pair.losses) <= max(bins + 1, 400)
         assert max(pair.losses) <= 1 + 1e-9
-    assert 0 < up.certain < 1e-280
-    assert down.certain == 0
+    assert 0 < up.infinity_mass < 1e-280
+    assert down.infinity_mass == 0
     assert math.fsum(down.q) == pytest.approx(1, abs=1e-9)
     for epsilon in (0.0, 0.05, 0.2, 0.5):
         truth = float(exact_delta(1, 25, epsilon))
@@ -122,12 +122,12 @@ def test_every_outcome_of_extreme_reports_keeps_its_digits(epsilon, n):
         for a in range(c + 2):
             half = [mp.binomial(c, b) / mp.mpf(2) ** c if 0 <= b <= c else mp.mpf(0) for b in (a - 1, a)]
             truth.append([chance * (x * half[0] + y * half[1]) for x, y in ((keep, lose), (lose, keep))])
-    pair = shuffling._clones(epsilon, n, up=True)
+    pair = shuffling._clones(epsilon, n, upper=True)
     found = zip(pair.losses, pair.p, pair.q, strict=True)
     for (loss, p, q), (ours, theirs) in zip(found, truth, strict=True):
-        assert abs(p - ours) <= pair.accuracy / 10 * ours
-        assert abs(q - theirs) <= pair.accuracy / 10 * theirs
-        assert abs(loss - mp.log(ours / theirs)) <= pair.precision / 10 * max(e / 10**6, abs(loss))
+        assert abs(p - ours) <= pair.relative_mass_error / 10 * ours
+        assert abs(q - theirs) <= pair.relative_mass_error / 10 * theirs
+        assert abs(loss - mp.log(ours / theirs)) <= pair.relative_loss_error / 10 * max(e / 10**6, abs(loss))
 
 
 @pytest.mark.parametrize("epsilon", [5, 28, 34, 40])
@@ -139,16 +139,16 @@ def test_one_report_is_not_hidden_at_all(epsilon):
     assert low <= truth <= high <= truth * (1 + mp.mpf("1e-6"))
 
 
-def test_where_doubles_cannot_tell_it_is_one_report():
+def test_beyond_doubles_shuffling_gives_no_amplification():
     for epsilon, n in ((Fraction(1, 10**10), 5), (Fraction(41), 5), (Fraction(1), 10**9 + 1)):
         part = shuffling.ShuffledReports(epsilon, n)
-        assert part.side(added=False, up=True) == two_points(epsilon)
+        assert part.dominating_pair(added=False, upper=True) == epsilon_delta_pair(epsilon)
         with pytest.raises(Uncertified):
-            part.side(added=False, up=False)
-        assert part.most == epsilon
+            part.dominating_pair(added=False, upper=False)
+        assert part.max_loss == epsilon
     for epsilon in (Fraction(1, 10**9), Fraction(40)):
         part = shuffling.ShuffledReports(epsilon, 3)
-        assert all(len(part.side(added=False, up=up).losses) > 2 for up in (True, False))
+        assert all(len(part.dominating_pair(added=False, upper=up).losses) > 2 for up in (True, False))
 
 
 def test_more_reports_hide_more_and_fewer_levels_hide_less(monkeypatch):
@@ -157,17 +157,17 @@ def test_more_reports_hide_more_and_fewer_levels_hide_less(monkeypatch):
     assert losses[0] <= 1
     assert losses[-1] < 0.15
     fine = PrivacyLoss.pure(1).shuffled(400).epsilon(1e-6)
-    monkeypatch.setattr(shuffling, "_MOST_OUTCOMES", 1 << 13)
+    monkeypatch.setattr(shuffling, "_MAX_OUTCOMES", 1 << 13)
     shuffling._clones.cache_clear()
-    coarse = shuffling._clones(1.0, 400, up=True), shuffling._clones(1.0, 400, up=False)
+    coarse = shuffling._clones(1.0, 400, upper=True), shuffling._clones(1.0, 400, upper=False)
     shuffling._clones.cache_clear()
     assert all(len(atoms.losses) > 10 for atoms in coarse)
-    from hubbub.accounting.pld_refinement import Composed
+    from hubbub.accounting.pld_refinement import PldAccountant
 
     assert (
-        Composed([(coarse[1], 1)]).epsilon(1e-6)[0]
+        PldAccountant([(coarse[1], 1)]).epsilon(1e-6)[0]
         <= fine
-        <= Composed([(coarse[0], 1)]).epsilon(1e-6)[1] * (1 + 1e-9)
+        <= PldAccountant([(coarse[0], 1)]).epsilon(1e-6)[1] * (1 + 1e-9)
     )
 
 
@@ -181,12 +181,12 @@ def test_shuffled_reports_compose_and_are_bounded():
     assert PrivacyLoss.pure(Fraction(1, 2)).shuffled(100).for_group(2).epsilon() == 1
 
 
-def test_what_is_about_units_added_or_removed_is_not_shuffled():
+def test_add_remove_losses_are_not_shuffled():
     with pytest.raises(Unsupported, match="added or removed"):
         PrivacyLoss.pure(1).poisson_subsampled(Fraction(1, 10)).shuffled(10)
 
 
 @pytest.mark.parametrize("loss", [PrivacyLoss.gaussian(1), PrivacyLoss.approximate(1, 0.1)])
-def test_only_what_is_pure_is_shuffled(loss):
+def test_only_pure_losses_are_shuffled(loss):
     with pytest.raises(Unsupported, match="pure"):
         loss.shuffled(10)

@@ -7,13 +7,13 @@ import pytest
 
 from hubbub.accounting import subsampled_gaussian
 from hubbub.accounting.float_bounds import Uncertified
-from hubbub.accounting.subsampled_gaussian import SampledGaussians
+from hubbub.accounting.subsampled_gaussian import SubsampledGaussians
 
 CASES = [(0.01, 1.0, 3.0), (0.3, 0.6, 1.5), (0.9, 4.0, 20.0), (1e-4, 0.8, 12.0)]
 
 
 def steps(rate, sigma, *, added, count=1.0):
-    return SampledGaussians(np.array([rate]), np.array([sigma]), np.array([count]), added=added)
+    return SubsampledGaussians(np.array([rate]), np.array([sigma]), np.array([count]), added=added)
 
 
 class Fine:
@@ -24,9 +24,9 @@ class Fine:
         self.x = np.arange(math.floor(-(40 * sigma + tilt) / self.step), (41 * sigma + tilt + 1) / self.step)
         self.x = self.x * self.step
         odds = (self.x - 0.5) / sigma**2
-        self.ratio = np.logaddexp(math.log1p(-rate), math.log(rate) + odds)
-        self.loss = -self.ratio if added else self.ratio
-        power = self.loss * tilt + (0.0 if added else self.ratio)
+        self.epsilon = np.logaddexp(math.log1p(-rate), math.log(rate) + odds)
+        self.loss = -self.epsilon if added else self.epsilon
+        power = self.loss * tilt + (0.0 if added else self.epsilon)
         power = power - self.x**2 / (2 * sigma**2)
         peak = power.max()
         mass = np.exp(power - peak)
@@ -34,7 +34,7 @@ class Fine:
         self.p = mass / mass.sum()
         self.mean = float(self.p @ self.loss)
         # dL/dx, and so the density of the loss.
-        self.density = self.p / self.step / (np.exp(math.log(rate) + odds - self.ratio) / sigma**2)
+        self.density = self.p / self.step / (np.exp(math.log(rate) + odds - self.epsilon) / sigma**2)
 
     def fall(self, t):
         return abs(complex(self.p @ np.exp(1j * t * (self.loss - self.mean))))
@@ -68,7 +68,7 @@ def test_ratios_along_the_contour(rate, sigma, tilt, added):
     nodes = steps(rate, sigma, added=added, count=3.0).quadrature(tilt, count * step)
     found = nodes.log_ratio(step, count)
     assert found.size == count
-    unsure = nodes.unsure(step * np.arange(count))
+    unsure = nodes.error_bound(step * np.arange(count))
     assert unsure[0] == nodes.error
     # A dozen units of each step's distance from 1, or more.
     assert (
@@ -83,7 +83,7 @@ def test_ratios_along_the_contour(rate, sigma, tilt, added):
 
 
 def test_many_steps_are_taken_in_turns(monkeypatch):
-    law = SampledGaussians(
+    law = SubsampledGaussians(
         np.array([0.1, 0.2, 0.3]), np.array([1.0, 2.0, 3.0]), np.array([1.0, 5.0, 2.0]), added=False
     )
     whole = law.quadrature(2.0, 5.0)
@@ -94,18 +94,18 @@ def test_many_steps_are_taken_in_turns(monkeypatch):
     apart = sum(nodes.log_ratio(0.05, 50) for nodes in alone)
     assert np.abs(whole.log_ratio(0.05, 50) - apart).max() < 1e-13
     t = 0.05 * np.arange(50)
-    unsure = whole.unsure(t)
+    unsure = whole.error_bound(t)
     monkeypatch.setattr(subsampled_gaussian, "_AT_ONCE", 1)
     monkeypatch.setattr(subsampled_gaussian, "_ROWS", 7)
     assert np.abs(whole.log_ratio(0.05, 50) - apart).max() < 1e-13
-    assert whole.unsure(t) == pytest.approx(unsure, rel=1e-12)
+    assert whole.error_bound(t) == pytest.approx(unsure, rel=1e-12)
 
 
 @pytest.mark.parametrize("added", [False, True])
 @pytest.mark.parametrize(("rate", "sigma", "tilt"), CASES)
-def test_the_core_bounds_the_fall_and_not_too_loosely(rate, sigma, tilt, added):
+def test_decay_bound_holds_and_is_not_too_loose(rate, sigma, tilt, added):
     fine = Fine(rate, sigma, tilt, added=added)
-    core = steps(rate, sigma, added=added).quadrature(tilt, 500.0).core()
+    core = steps(rate, sigma, added=added).quadrature(tilt, 500.0).decay_bound()
     passed = np.cumsum(fine.p)
     inside = (passed >= 0.12) & (passed <= 0.88)
     p, loss, density = fine.p[inside], fine.loss[inside], fine.density[inside]
@@ -134,15 +134,15 @@ def test_the_core_bounds_the_fall_and_not_too_loosely(rate, sigma, tilt, added):
     assert core.far(1.9 / core.width[0])[0] <= 0
 
 
-def test_of_little_noise_the_density_of_the_loss_is_not_bounded():
-    assert steps(0.5, 0.1, added=False).quadrature(1.0, 0.0).core().variation.tolist() == [math.inf]
-    assert steps(0.5, 0.12, added=False).quadrature(1.0, 0.0).core().variation[0] < math.inf
+def test_decay_bound_is_unbounded_for_little_noise():
+    assert steps(0.5, 0.1, added=False).quadrature(1.0, 0.0).decay_bound().variation.tolist() == [math.inf]
+    assert steps(0.5, 0.12, added=False).quadrature(1.0, 0.0).decay_bound().variation[0] < math.inf
 
 
-def test_what_takes_too_much_is_left_to_others(monkeypatch):
+def test_too_much_work_is_uncertified(monkeypatch):
     with pytest.raises(Uncertified):
         steps(0.1, 1.0, added=False).quadrature(1e6, 0.0)
-    many = SampledGaussians(np.full(10_000, 0.1), np.full(10_000, 1.0), np.ones(10_000), added=False)
+    many = SubsampledGaussians(np.full(10_000, 0.1), np.full(10_000, 1.0), np.ones(10_000), added=False)
     with pytest.raises(Uncertified):
         many.quadrature(200.0, 0.0)
     nodes = steps(0.1, 1.0, added=False).quadrature(1.0, 0.0)
@@ -151,7 +151,7 @@ def test_what_takes_too_much_is_left_to_others(monkeypatch):
     hills = steps(math.exp(-1 / (2 * 0.03**2)), 0.03, added=False).quadrature(1.0, 0.0)
     monkeypatch.setattr(subsampled_gaussian, "_CORE_POINTS", 2)
     with pytest.raises(Uncertified):
-        hills.core()
-    monkeypatch.setattr(subsampled_gaussian, "_MOST_WORK", 100)
+        hills.decay_bound()
+    monkeypatch.setattr(subsampled_gaussian, "_MAX_WORK", 100)
     with pytest.raises(Uncertified):
         nodes.log_ratio(0.1, 10)

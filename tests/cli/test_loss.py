@@ -406,12 +406,12 @@ def test_an_unknown_choice_is_refused_with_those_there_are(words):
 
 def test_bounds_are_rounded_outwards_in_what_is_printed(monkeypatch):
     monkeypatch.setattr(
-        PrivacyLoss, "epsilon_bounds", lambda self, delta: Bounds(1.0000000000019, 2.0000000000011, "lattice")
+        PrivacyLoss, "epsilon_bounds", lambda self, delta: Bounds(1.0000000000019, 2.0000000000011, "PLD")
     )
     out = run("loss", "--gaussian", "1", "--delta", "1e-5")
     assert bounds_in(out.stdout) == ("2.00000000001", "1")
     monkeypatch.setattr(
-        PrivacyLoss, "epsilon_bounds", lambda self, delta: Bounds(1.99999999999999, 2.0, "lattice")
+        PrivacyLoss, "epsilon_bounds", lambda self, delta: Bounds(1.99999999999999, 2.0, "PLD")
     )
     assert bounds_in(run("loss", "--gaussian", "1", "--delta", "1e-5").stdout) == ("2", "1.99999999999")
 

@@ -10,8 +10,9 @@ from hubbub.accounting.budget import (
 )
 from hubbub.accounting.calibration import calibrate
 from hubbub.accounting.closed_form import largest_mu
+from hubbub.accounting.composable_cost import ComposableCost
 from hubbub.accounting.composition import Bounds
-from hubbub.accounting.filters import ComposableCost, PrivacyFilter, PrivacyOdometer
+from hubbub.accounting.filters import PrivacyFilter, PrivacyOdometer
 from hubbub.accounting.interpretation import Posterior
 from hubbub.accounting.privacy_loss import PrivacyLoss, parallel_composition
 

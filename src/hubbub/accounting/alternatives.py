@@ -1,68 +1,77 @@
-"""What a loss may come to for one unit: parts in one order, what can be left out, its cost, words for it.
+"""Composed events in one normal form: merging, dominance between alternatives, cost and description.
 
-Proof: docs/proofs/loss.md
+Proof: docs/proofs/privacy-loss.md
 """
 
 import math
 from collections.abc import Iterable, Sequence
 from fractions import Fraction
 
+from hubbub.accounting.composable_cost import ComposableCost
 from hubbub.accounting.composition import Composition
-from hubbub.accounting.events import (
-    BoundedRange,
+from hubbub.accounting.discrete_events import (
     DiscreteGaussian,
     DiscreteLaplace,
+    FiniteDistributions,
+    RandomizedResponse,
+)
+from hubbub.accounting.events import (
+    BoundedRange,
+    EpsilonDelta,
     Event,
-    Finite,
     Gaussian,
     Laplace,
-    Pure,
-    RandomizedResponse,
     Subsampled,
-    SubsampledGroup,
+    SubsampledGaussianGroup,
 )
-from hubbub.accounting.filters import ComposableCost
-from hubbub.accounting.float_bounds import above
-from hubbub.accounting.renyi import Divergence, Parts, RenyiCurve, ZeroConcentrated
+from hubbub.accounting.float_bounds import float_above
+from hubbub.accounting.renyi import ComposedEvents, RenyiCurve, RenyiDivergence, ZeroConcentrated
 from hubbub.accounting.shuffling import ShuffledReports
 from hubbub.errors import Unsupported
 from hubbub.numbers import Number, format_up, parse_rational
 
-__all__ = ["cost_of", "distinct", "gathered", "larger", "shown", "undominated"]
+__all__ = [
+    "composable_cost",
+    "deduplicate",
+    "describe_events",
+    "drop_dominated",
+    "elementwise_max",
+    "normalize_events",
+]
 
-_MOST_WAYS = 64
-_ADDED = (Pure, RandomizedResponse, BoundedRange, Laplace, DiscreteLaplace)
+_MAX_ALTERNATIVES = 64
+_PURE_EVENTS = (EpsilonDelta, RandomizedResponse, BoundedRange, Laplace, DiscreteLaplace)
 
 
-def gathered(parts: Iterable[tuple[Event, int]]) -> Parts:
-    """Each part once, in one order: so what is composed in another order is the same loss."""
+def normalize_events(events: Iterable[tuple[Event, int]]) -> ComposedEvents:
+    """Equal events merged, in one order: compositions in different orders are the same loss."""
     counts: dict[str, tuple[Event, int]] = {}
-    bell, concentrated = Fraction(0), Fraction(0)
-    for part, count in parts:
-        if isinstance(part, Gaussian):
-            bell += count * part.mu_squared
-        elif isinstance(part, ZeroConcentrated):
-            concentrated += count * part.concentrated
-        elif count and not part.is_nothing:
-            known, times = counts.get(part.key, (part, 0))
-            # What is only a bound stays one.
-            counts[part.key] = known if not known.sharp else part, times + count
-    _check_neighbours(part for part, _ in counts.values())
-    if bell:
-        counts["Bell"] = Gaussian(bell), 1
-    if concentrated:
-        counts["Zcdp"] = ZeroConcentrated(concentrated), 1
+    gaussian, rho = Fraction(0), Fraction(0)
+    for event, count in events:
+        if isinstance(event, Gaussian):
+            gaussian += count * event.mu_squared
+        elif isinstance(event, ZeroConcentrated):
+            rho += count * event.rho
+        elif count and not event.is_zero:
+            known, times = counts.get(event.key, (event, 0))
+            # One that is not tight stays so.
+            counts[event.key] = known if not known.tight else event, times + count
+    _check_neighbours(event for event, _ in counts.values())
+    if gaussian:
+        counts["gaussian"] = Gaussian(gaussian), 1
+    if rho:
+        counts["zcdp"] = ZeroConcentrated(rho), 1
     return tuple(sorted(counts.values(), key=lambda item: (_ORDER[type(item[0])], item[0].key)))
 
 
-def _check_neighbours(parts: Iterable[Event]) -> None:
-    """Refuse to compose what is stated for different neighbours."""
-    relations = {relation for part in parts if (relation := part.relation)}
+def _check_neighbours(events: Iterable[Event]) -> None:
+    """Refuse to compose events that are stated for different neighbouring relations."""
+    relations = {relation for event in events if (relation := event.relation)}
     if len(relations) > 1:
         raise Unsupported(
-            "these losses are about different neighbours",
-            why="Poisson sampling is about a unit added or removed, samples of fixed size and shuffling are "
-            "about one that is substituted",
+            "the losses are stated for different neighbouring relations",
+            why="Poisson subsampling is analysed under add/remove, samples of fixed size and shuffling "
+            "under substitution",
             fix="state all of them for one relation",
         )
 
@@ -71,80 +80,99 @@ _ORDER: dict[type, int] = {
     kind: place
     for place, kind in enumerate(
         [
-            *(Pure, RandomizedResponse, BoundedRange, Laplace, DiscreteLaplace, DiscreteGaussian),
-            *(Finite, ShuffledReports, Subsampled, SubsampledGroup, RenyiCurve, ZeroConcentrated, Gaussian),
+            *(EpsilonDelta, RandomizedResponse, BoundedRange, Laplace, DiscreteLaplace, DiscreteGaussian),
+            *(
+                FiniteDistributions,
+                ShuffledReports,
+                Subsampled,
+                SubsampledGaussianGroup,
+                RenyiCurve,
+                ZeroConcentrated,
+                Gaussian,
+            ),
         ]
     )
 }
 
 
-def distinct(ways: Iterable[Parts]) -> tuple[Parts, ...]:
-    """Each way once; too many are refused."""
-    found = tuple(dict.fromkeys(ways))
-    if len(found) > _MOST_WAYS:
+def deduplicate(alternatives: Iterable[ComposedEvents]) -> tuple[ComposedEvents, ...]:
+    """Each alternative once; too many are refused."""
+    unique = tuple(dict.fromkeys(alternatives))
+    if len(unique) > _MAX_ALTERNATIVES:
         raise Unsupported(
-            f"the loss may come to more than {_MOST_WAYS} different things",
-            why="the worst of them is looked for each time",
-            fix="compose the parts of a partition in fewer kinds",
+            f"the loss has more than {_MAX_ALTERNATIVES} alternatives",
+            why="the worst of them is computed each time",
+            fix="use fewer different losses in parallel composition",
         )
-    return found
+    return unique
 
 
-def undominated(ways: Sequence[Parts]) -> tuple[Parts, ...]:
-    """Without those that are surely no worse than another one of the same kind."""
-    kept: list[Parts] = []
-    for way in ways:
-        if not any(_no_worse(way, other) for other in kept):
-            kept = [other for other in kept if not _no_worse(other, way)]
-            kept.append(way)
-    return tuple(kept)
+def drop_dominated(alternatives: Sequence[ComposedEvents]) -> tuple[ComposedEvents, ...]:
+    """Without alternatives that are surely dominated by another one of the same kind."""
+    undominated: list[ComposedEvents] = []
+    for alternative in alternatives:
+        if not any(_no_worse(alternative, second) for second in undominated):
+            undominated = [second for second in undominated if not _no_worse(second, alternative)]
+            undominated.append(alternative)
+    return tuple(undominated)
 
 
-def _no_worse(one: Parts, other: Parts) -> bool:
-    """Whether one is dominated: at most as much Gaussian noise and pure ε, and nothing else."""
-    if not one:
+def _no_worse(first: ComposedEvents, second: ComposedEvents) -> bool:
+    """True if the first is dominated: at most as much Gaussian noise and pure ε, and nothing else."""
+    if not first:
         return True
-    if len(one) != len(other) or any(
-        type(a) is not type(b) for (a, _), (b, _) in zip(one, other, strict=True)
+    if len(first) != len(second) or any(
+        type(a) is not type(b) for (a, _), (b, _) in zip(first, second, strict=True)
     ):
         # survives: Only asked whether it is true.
         return False
     return all(
-        isinstance(a, (Pure, Gaussian, Laplace)) and m <= n and _size(a) <= _size(b) and a.told <= b.told
-        for (a, m), (b, n) in zip(one, other, strict=True)
+        isinstance(a, (EpsilonDelta, Gaussian, Laplace))
+        and m <= n
+        and _size(a) <= _size(b)
+        and a.infinity_mass <= b.infinity_mass
+        for (a, m), (b, n) in zip(first, second, strict=True)
     )
 
 
-def _size(part: Event) -> Fraction:
+def _size(event: Event) -> Fraction:
     # survives: Sizes are compared with each other: what stands for none is free.
-    return part.mu_squared if isinstance(part, Gaussian) else part.most or Fraction(0)
+    return event.mu_squared if isinstance(event, Gaussian) else event.max_loss or Fraction(0)
 
 
-def cost_of(parts: Parts, orders: tuple[Number, ...]) -> ComposableCost:
-    """What one way costs."""
-    way = Composition(tuple((part.cut(), count) for part, count in parts))
-    rhos = [None if part.rho is None else count * part.rho for part, count in way.parts]
-    bells = [None if (bell := _bell(part)) is None else count * bell for part, count in way.parts]
+def composable_cost(events: ComposedEvents, orders: tuple[Number, ...]) -> ComposableCost:
+    """The composable cost of one alternative."""
+    alternative = Composition(tuple((event.truncated(), count) for event, count in events))
+    rhos = [None if event.rho is None else count * event.rho for event, count in alternative.events]
+    gaussians = [
+        None if (gaussian := _gaussian_mu_squared(event)) is None else count * gaussian
+        for event, count in alternative.events
+    ]
     curve = (
-        [Divergence(way.parts).at(above(parse_rational(alpha, "an order"))) for alpha in orders]
-        if way.parts
+        [
+            RenyiDivergence(alternative.events).at(float_above(parse_rational(alpha, "an order")))
+            for alpha in orders
+        ]
+        if alternative.events
         else [0.0] * len(orders)
     )
     return ComposableCost.of(
-        way.most,
-        delta=way.told[1],
+        alternative.max_loss,
+        delta=alternative.infinity_mass_bounds[1],
         renyi=[None if math.isinf(value) else Fraction(value) for value in curve],
-        mu_squared=_sum(bells),
+        mu_squared=_sum(gaussians),
         rho=_sum(rhos),
         orders=orders,
     )
 
 
-def _bell(part: Event) -> Fraction | None:
-    """μ² of Gaussian noise that dominates the part."""
-    if isinstance(part, Gaussian):
-        return part.mu_squared
-    return part.base.mu_squared if isinstance(part, Subsampled) and isinstance(part.base, Gaussian) else None
+def _gaussian_mu_squared(event: Event) -> Fraction | None:
+    """μ² of Gaussian noise that dominates the event; None if there is none."""
+    if isinstance(event, Gaussian):
+        return event.mu_squared
+    return (
+        event.base.mu_squared if isinstance(event, Subsampled) and isinstance(event.base, Gaussian) else None
+    )
 
 
 def _sum(figures: Sequence[Fraction | int | None]) -> Fraction | None:
@@ -152,31 +180,31 @@ def _sum(figures: Sequence[Fraction | int | None]) -> Fraction | None:
     return sum(map(Fraction, known), Fraction(0)) if len(known) == len(figures) else None
 
 
-def larger(one: ComposableCost, other: ComposableCost) -> ComposableCost:
-    """Figure by figure the larger: each holds for both."""
+def elementwise_max(first: ComposableCost, second: ComposableCost) -> ComposableCost:
+    """The larger of each figure, which holds for both."""
 
     def most(a: Fraction | None, b: Fraction | None) -> Fraction | None:
         return None if a is None or b is None else max(a, b)
 
     return ComposableCost(
-        most(one.epsilon, other.epsilon),
-        max(one.delta, other.delta),
-        tuple(map(most, one.renyi, other.renyi)),
-        most(one.mu_squared, other.mu_squared),
-        most(one.rho, other.rho),
-        one.orders,
+        most(first.epsilon, second.epsilon),
+        max(first.delta, second.delta),
+        tuple(map(most, first.renyi, second.renyi)),
+        most(first.mu_squared, second.mu_squared),
+        most(first.rho, second.rho),
+        first.orders,
     )
 
 
-def shown(parts: Parts) -> str:
-    """Pure parts and δ's added up, and the rest one by one."""
-    pure = [(part, count) for part, count in parts if isinstance(part, _ADDED)]
-    rest = [(part, count) for part, count in parts if not isinstance(part, _ADDED)]
-    shown = [f"{count} × ({part})" if count > 1 else str(part) for part, count in rest]
+def describe_events(events: ComposedEvents) -> str:
+    """A description: pure ε and δ added up, and the other events one by one."""
+    pure = [(event, count) for event, count in events if isinstance(event, _PURE_EVENTS)]
+    rest = [(event, count) for event, count in events if not isinstance(event, _PURE_EVENTS)]
+    shown = [f"{count} × ({event})" if count > 1 else str(event) for event, count in rest]
     together = Composition(tuple(pure))
     # survives: Both bounds are shown alike: they are equal, or some 2^-128 apart.
-    if together.told[1]:
-        shown.insert(0, f"δ = {format_up(together.told[1])}")
+    if together.infinity_mass_bounds[1]:
+        shown.insert(0, f"δ = {format_up(together.infinity_mass_bounds[1])}")
     if pure or not rest:
-        shown.insert(0, f"ε = {format_up(together.most or Fraction(0))}")
+        shown.insert(0, f"ε = {format_up(together.max_loss or Fraction(0))}")
     return ", ".join(shown)

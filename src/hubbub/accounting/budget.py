@@ -1,4 +1,4 @@
-"""The process that an account belongs to: a fork is a copy of the memory, and of every budget in it."""
+"""Budgets, and the protocol through which queries, training and interactive mechanisms spend them."""
 
 import os
 from dataclasses import dataclass
@@ -7,7 +7,7 @@ from typing import NoReturn, Protocol
 
 from hubbub.accounting.privacy_loss import PrivacyLoss
 from hubbub.errors import InvalidInput, Refused
-from hubbub.numbers import Number, parse_integer, parse_nonnegative, parse_positive
+from hubbub.numbers import Number, format_up, parse_integer, parse_nonnegative, parse_positive
 from hubbub.unit import Unit
 
 __all__ = [
@@ -24,30 +24,30 @@ __all__ = [
 
 
 def refuse_fork(process: int, what: str, fix: str) -> None:
-    """Refuse to go on in another process than the one that `what` was made in, by its number.
+    """Refuse to spend in another process than the one, by its id, in which `what` was made.
 
     >>> refuse_fork(os.getpid(), "an account in memory", "open a ledger")
 
-    Guarantee: what is spent of a budget in memory, is spent in one process.
+    A fork copies the memory, and every budget in it.
+
+    Guarantee: a budget in memory is spent in one process only.
     """
     if os.getpid() != process:
         raise Refused(
-            f"{what} belongs to the process that made it, and this is another",
-            why="a fork copies the memory: each copy would spend the whole budget",
+            f"{what} belongs to the process that made it, and this is another one",
+            why="a fork copies the memory, and each copy would spend the whole budget",
             fix=fix,
         )
 
 
 def refuse_copy(what: str, fix: str) -> NoReturn:
-    """Refuse to copy or pickle what spends: `copy` and `pickle` ask for how it is made again."""
+    """Refuse to copy or pickle an account; called from its `__reduce__`."""
     raise Refused(
         f"{what} cannot be copied or pickled",
-        why="it spends one budget, from the process that opened it: a copy would be a second one",
+        why="a copy would spend the same budget a second time",
         fix=fix,
     )
 
-
-# How much may be spent, and the small protocol through which everything spends.
 
 _LARGE_DELTA = Fraction(1, 1000)
 _LARGE_EPSILON = 20
@@ -55,12 +55,16 @@ _LARGE_EPSILON = 20
 
 @dataclass(frozen=True, init=False)
 class Budget:
-    """The most that may be spent: ε, δ, and the public population they are judged against.
-
-    An ε above 20 protects next to nobody, and is taken only with `allow_large_epsilon=True`.
+    """The most that may be spent: ε and δ, and the public population that δ is judged against.
 
     >>> Budget(1, 1e-6)
-    Budget(epsilon=Fraction(1, 1), delta=Fraction(1, 1000000), population=None)
+    Budget(ε = 1, δ = 1e-6)
+
+    Args:
+        epsilon: The total ε. Above 20 it protects next to nobody, and needs `allow_large_epsilon=True`.
+        delta: The total δ, far below 1/population.
+        population: The public number of people the data may hold; needed for a δ above 1/1000.
+        allow_large_epsilon: Confirms an ε above 20.
     """
 
     epsilon: Fraction
@@ -82,14 +86,24 @@ class Budget:
         object.__setattr__(self, "population", people)
         refuse_large_delta(self.delta, population)
 
+    def __str__(self) -> str:
+        population = "" if self.population is None else f", population {self.population}"
+        return f"ε = {format_up(self.epsilon)}, δ = {format_up(self.delta)}{population}"
+
+    def __repr__(self) -> str:
+        return f"Budget({self})"
+
+    def _repr_html_(self) -> str:
+        return f"<b>Budget</b>: {self}"
+
 
 def refuse_large_delta(delta: Fraction, population: int | None) -> None:
-    """Refuse to spend a δ of the order of 1/population; above 1/1000 the population must be known.
+    """Refuse a δ of the order of 1/population; above 1/1000 the population must be given.
 
     Everything that spends a δ passes here: budgets, plans, fits, and mechanisms made for a δ.
 
     Guarantee: with δ below 1/population, "publish one row at random" is not allowed by δ alone.
-    Assumes: the owner's word for the population, a public number; without it, a thousand people or more.
+    Assumes: the population is user-asserted, and public; without it, there are a thousand people or more.
     Proof: docs/proofs/delta.md
     """
     if delta >= 1:
@@ -101,7 +115,7 @@ def refuse_large_delta(delta: Fraction, population: int | None) -> None:
     if population is None and delta > _LARGE_DELTA:
         raise Refused(
             "{delta} is above 1/1000, and {population} is not given",
-            why="with that chance anybody's whole record may be published",
+            why="with that probability somebody's whole record may be published",
             fix="pass a far smaller one, such as {delta=1e-6}, or the number of people as {population}",
         )
     if population is not None and delta * parse_integer(population, "population") >= 1:
@@ -113,27 +127,27 @@ def refuse_large_delta(delta: Fraction, population: int | None) -> None:
 
 
 def refuse_large_epsilon(epsilon: Fraction, *, allow: bool) -> None:
-    """Refuse to spend an ε above 20 unless it is confirmed.
+    """Refuse an ε above 20 unless it is confirmed.
 
-    With ε = 20 what is likely about one person may become 485 million times as likely: a slip of the
-    keyboard, or a number that was never meant to protect.
+    At ε = 20 an outcome may be 485 million times as likely with a person as without: a typing error, or a
+    number that was never meant to protect.
     """
     if not isinstance(allow, bool):
         raise InvalidInput(
             "{allow_large_epsilon} is neither True nor False",
-            why="a large epsilon must be confirmed in so many words",
+            why="a large epsilon must be confirmed explicitly",
             fix="pass {allow_large_epsilon=True}, or leave it out",
         )
     if epsilon > _LARGE_EPSILON and not allow:
         raise Refused(
             f"{{epsilon}} is above {_LARGE_EPSILON}",
-            why="so much noise as that adds hides nobody: answers are as good as exact",
+            why="so little noise hides nobody: answers are as good as exact",
             fix="pass an {epsilon} of about 1, or confirm it with {allow_large_epsilon=True}",
         )
 
 
 def parse_spendable_epsilon(epsilon: Number, *, allow: bool) -> Fraction:
-    """An ε above zero that may be spent: one above 20 only where that is confirmed.
+    """A positive ε; one above 20 only if that is confirmed.
 
     >>> parse_spendable_epsilon(0.5, allow=False)
     Fraction(1, 2)
@@ -145,29 +159,29 @@ def parse_spendable_epsilon(epsilon: Number, *, allow: bool) -> Fraction:
 
 @dataclass(frozen=True)
 class Receipt:
-    """Proof that something was charged before it ran."""
+    """The record of a charge that was made before its mechanism ran."""
 
     what: str
     loss: PrivacyLoss
 
 
 class Account(Protocol):
-    """What queries, training and interactive mechanisms spend through."""
+    """The account that queries, training and interactive mechanisms charge."""
 
     def charge(self, what: str, loss: PrivacyLoss, *, unit: Unit | None = None) -> Receipt:
-        """Charge before anything runs; raises where it would not fit, or protects another unit."""
+        """Charge before anything runs; raises if it does not fit, or protects another unit."""
 
 
 def refuse_other_unit(protected: Unit | None, unit: Unit | None) -> None:
-    """Refuse to charge an account for whom it does not protect; None where that is not said.
+    """Refuse a charge for another unit than the account protects; None if it is unspecified.
 
-    What an account of a window pays for must say so: only a dataset that was opened with the window leaves
-    out all other rows.
+    A charge to an account of a window must name it: only a dataset that was opened with the window leaves out
+    all other rows.
     """
-    is_unsaid = unit is None and (protected is None or protected.window is None)
-    if protected is not None and unit != protected and not is_unsaid:
+    is_unspecified = unit is None and (protected is None or protected.window is None)
+    if protected is not None and unit != protected and not is_unspecified:
         raise Refused(
-            f"the account protects {protected}, the charge {unit or 'nobody knows whom'}",
-            why="its noise would protect somebody else, or too little",
-            fix="charge an account of that unit; ask for a window through hubbub.open with it",
+            f"the account protects {protected}, the charge {unit or 'an unspecified unit'}",
+            why="the noise would protect somebody else, or too little",
+            fix="charge an account of that unit; ask about a window through hubbub.open with it",
         )

@@ -1,6 +1,6 @@
 """The least noise that keeps a promise, for whatever the noise is put into.
 
-Proof: docs/proofs/engine.md, "Calibration"
+Proof: docs/proofs/composition.md, "Calibration"
 """
 
 import math
@@ -24,7 +24,7 @@ _FAR = 700.0
 """What stands for the logarithm of nothing, and of an infinite ε."""
 # survives: When steps begin to halve, and when they end, only decides how many are made: the last place is
 # returned only where the promise holds.
-_EASY, _MOST_STEPS = 8, 120
+_EASY, _MAX_STEPS = 8, 120
 """From so many steps on every other one halves what is left, so that it ends, whatever the curve."""
 
 
@@ -46,7 +46,7 @@ def calibrate(
 
     Guarantee: the loss with the noise returned has been computed to keep the promise, rounded up.
     Assumes: nothing of the family; if it is not falling, the noise may not be the least.
-    Proof: docs/proofs/engine.md, "Calibration"
+    Proof: docs/proofs/composition.md, "Calibration"
     """
     most, chance = parse_positive(epsilon, "epsilon"), parse_below_one(delta, "delta")
 
@@ -97,7 +97,7 @@ def _root(excess: Callable[[float], float], start: float, close: float) -> float
             raise _out_of_reach()
         at_low, step = excess(low), 2 * step
     known = [(low, at_low), (high, at_high)]
-    for tried in range(_MOST_STEPS):
+    for tried in range(_MAX_STEPS):
         # Near enough to the other end, or to the root.
         # survives: Just as close as is enough is not met by doubles, or needs one step more. Near
         # the end both are about 0; how early it stops only decides how close it is.

@@ -1,6 +1,6 @@
 """Losses with a closed form: one (ε, δ) mechanism beside Gaussian noise, in exact arithmetic.
 
-Proof: docs/proofs/loss.md
+Proof: docs/proofs/privacy-loss.md
 """
 
 import math
@@ -15,7 +15,7 @@ from hubbub.errors import Unsupported
 from hubbub.noise.enclosures import LEAST_BITS, exp, exp_neg, gaussian_delta, log
 from hubbub.numbers import as_displayed, ceil_sqrt, round_up
 
-__all__ = ["Closed", "ClosedSample", "largest_mu", "least_double", "rough_log"]
+__all__ = ["ClosedForm", "SubsampledClosedForm", "largest_mu", "least_double", "rough_log"]
 
 # survives: How many bits are carried is free: an enclosure from one more or less still encloses.
 _BITS = 128
@@ -26,16 +26,16 @@ _CLOSE = 1 + Fraction(1, 1 << 50)
 
 
 @dataclass(frozen=True)
-class Closed:
+class ClosedForm:
     """Randomized response of ±ε, and Gaussian noise of μ² beside it."""
 
     epsilon: Fraction
     mu_squared: Fraction
 
-    def above(self, epsilon: Fraction) -> Fraction:
+    def delta_upper(self, epsilon: Fraction) -> Fraction:
         """δ at ε, rounded up.
 
-        >>> float(Closed(Fraction(0), Fraction(1)).above(Fraction(0)))
+        >>> float(ClosedForm(Fraction(0), Fraction(1)).delta_upper(Fraction(0)))
         0.3829249225480262
         """
         worst = _shifted_delta(epsilon - self.epsilon, self.mu_squared)
@@ -45,68 +45,69 @@ class Closed:
         often = Fraction(1 << _BITS, (1 << _BITS) + exp_neg(self.epsilon, _BITS)[0])
         return best + often * (worst - best)
 
-    def below(self, epsilon: Fraction) -> Fraction:
+    def delta_lower(self, epsilon: Fraction) -> Fraction:
         """δ at ε, rounded down."""
-        return _rounded_down(self.above(epsilon))
+        return _rounded_down(self.delta_upper(epsilon))
 
-    def least(self, delta: Fraction) -> float:
+    def epsilon_upper(self, delta: Fraction) -> float:
         """The least double ε at which `above` is within δ > 0; infinite where there is none."""
         return _least_epsilon(self, delta)
 
-    def most(self, delta: Fraction) -> float:
+    def epsilon_lower(self, delta: Fraction) -> float:
         """A double below which δ is not met, for sure."""
         found = _least_epsilon(self, delta * _CLOSE)
         return found if math.isinf(found) else math.nextafter(found, 0.0)
 
 
 @dataclass(frozen=True)
-class ClosedSample:
+class SubsampledClosedForm:
     """A mechanism with a closed form, run once on a Poisson sample.
 
     Removing the unit gives q·δ(ln(1 + (e^ε − 1)/q)), adding it c·δ(ln(q·e^ε/c)) with c = 1 − (1 − q)·e^ε.
     """
 
-    base: "Closed"
-    rate: Fraction
+    base: "ClosedForm"
+    sampling_rate: Fraction
 
-    def above(self, epsilon: Fraction) -> Fraction:
+    def delta_upper(self, epsilon: Fraction) -> Fraction:
         """δ at ε, rounded up.
 
-        >>> float(ClosedSample(Closed(Fraction(0), Fraction(1)), Fraction(1, 2)).above(Fraction(0)))
+        >>> gaussian = ClosedForm(Fraction(0), Fraction(1))
+        >>> float(SubsampledClosedForm(gaussian, Fraction(1, 2)).delta_upper(Fraction(0)))
         0.1914624612740131
         """
         if epsilon > _LARGE:
             # e^ε is not written out: ln(1 + (e^ε − 1)/q) ≥ ε + ln(1 − e^−ε) − ln q; c < 0 but for q ≈ 1.
             # survives: e^-200 is less than 2^-288: any of these is enough.
             away = epsilon - Fraction(1, 1 << 256)
-            far = self.rate * self.base.above(away + _log_below(1 / self.rate))
+            far = self.sampling_rate * self.base.delta_upper(away + _log_below(1 / self.sampling_rate))
             # survives: Where 1 − q is not below e^-200, c is below 0; any bound above that is
             # enough.
-            is_whole = (1 - self.rate) * (1 << 256) < 1
-            return max(far, self.base.above(away - 1)) if is_whole else far
+            is_whole = (1 - self.sampling_rate) * (1 << 256) < 1
+            return max(far, self.base.delta_upper(away - 1)) if is_whole else far
         low, _ = self._odds(epsilon)
-        removed = self.rate * self.base.above(_log_below(1 + (low - 1) / self.rate))
+        removed = self.sampling_rate * self.base.delta_upper(_log_below(1 + (low - 1) / self.sampling_rate))
         # Both factors at their largest: c falls with the odds, and so does δ.
         # survives: Removing a unit is never better than adding one, so this other bound is never
         # the larger; nothing shall rest on that.
-        rest = 1 - (1 - self.rate) * low
+        rest = 1 - (1 - self.sampling_rate) * low
         # survives: Of just 0 nothing is left.
         if rest <= 0:
             return removed
-        return max(removed, rest * self.base.above(_log_below(self.rate * low / rest)))
+        return max(removed, rest * self.base.delta_upper(_log_below(self.sampling_rate * low / rest)))
 
-    def below(self, epsilon: Fraction) -> Fraction:
+    def delta_lower(self, epsilon: Fraction) -> Fraction:
         """δ at ε when the unit is removed, rounded down."""
         if epsilon > _LARGE:
-            return self.rate * self.base.below(epsilon + _log_above(1 / self.rate))
+            return self.sampling_rate * self.base.delta_lower(epsilon + _log_above(1 / self.sampling_rate))
         _, high = self._odds(epsilon)
-        return self.rate * self.base.below(_log_above(1 + (high - 1) / self.rate))
+        return self.sampling_rate * self.base.delta_lower(_log_above(1 + (high - 1) / self.sampling_rate))
 
-    def least(self, delta: Fraction) -> float:
+    def epsilon_upper(self, delta: Fraction) -> float:
         """The least double ε at which `above` is within δ > 0."""
         return _least_sampled(self, delta)
 
-    def most(self, delta: Fraction) -> float:
+    def epsilon_lower(self, delta: Fraction) -> float:
         """A double below which δ is not met, for sure."""
         found = _least_sampled(self, delta * _CLOSE * _CLOSE)
         return found if math.isinf(found) else math.nextafter(found, 0.0)
@@ -134,18 +135,18 @@ def _log_above(x: Fraction) -> Fraction:
 
 
 @lru_cache(maxsize=1024)
-def _least_sampled(loss: ClosedSample, delta: Fraction) -> float:
+def _least_sampled(loss: SubsampledClosedForm, delta: Fraction) -> float:
     # survives: Below 0, δ is larger: the search finds the least double instead, or 0 all the same.
-    if loss.above(Fraction(0)) <= delta:
+    if loss.delta_upper(Fraction(0)) <= delta:
         return 0.0
     # e^ε = 1 + q·(e^ε' − 1) at δ/q.
     # survives: Where the search begins is free.
-    inner = min(700.0, _least_epsilon(loss.base, delta / loss.rate))
+    inner = min(700.0, _least_epsilon(loss.base, delta / loss.sampling_rate))
     # survives: Where the search begins is free.
-    guess = math.log1p(float(loss.rate) * math.expm1(inner))
+    guess = math.log1p(float(loss.sampling_rate) * math.expm1(inner))
     # survives: Where the search begins is free.
     return least_double(
-        lambda epsilon: loss.above(as_displayed(epsilon)), delta, Fraction(max(guess, 5e-324))
+        lambda epsilon: loss.delta_upper(as_displayed(epsilon)), delta, Fraction(max(guess, 5e-324))
     )
 
 
@@ -167,14 +168,14 @@ def _shifted_delta(epsilon: Fraction, mu_squared: Fraction) -> Fraction:
 
 
 @lru_cache(maxsize=1024)
-def _least_epsilon(loss: Closed, delta: Fraction) -> float:
+def _least_epsilon(loss: ClosedForm, delta: Fraction) -> float:
     # survives: Below 0, δ is larger: the search finds the least double instead, or 0 all the same.
-    if loss.above(Fraction(0)) <= delta:
+    if loss.delta_upper(Fraction(0)) <= delta:
         return 0.0
     mu = ceil_sqrt(loss.mu_squared)
     # A Gaussian tail reaches about so far; the pure part moves it.
     guess = loss.epsilon + mu * mu / 2 + mu * _reach(delta)
-    return least_double(lambda epsilon: loss.above(as_displayed(epsilon)), delta, guess)
+    return least_double(lambda epsilon: loss.delta_upper(as_displayed(epsilon)), delta, guess)
 
 
 @lru_cache(maxsize=1024)

@@ -1,8 +1,9 @@
-"""Which engine answers: closed forms, the Fourier integral, the lattice, or Rényi divergences.
+"""Composition of events: bounds of δ and ε by the first accountant that can certify them.
 
-The first that can certify an answer gives it. The last always can, but it is looser, and its name says so.
+Closed forms, the Fourier accountant, the PLD accountant, Rényi divergences, in this order. The last always
+gives an answer, but a looser one; the bounds name their method.
 
-Proof: docs/proofs/engine.md
+Proof: docs/proofs/composition.md
 """
 
 import contextlib
@@ -15,55 +16,48 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
-from hubbub.accounting import dominating_pairs
-from hubbub.accounting.closed_form import Closed, ClosedSample
-from hubbub.accounting.events import (
-    BoundedRange,
-    DiscreteGaussian,
-    DiscreteLaplace,
-    Gaussian,
-    Laplace,
-    Pure,
-    RandomizedResponse,
-    Subsampled,
-)
-from hubbub.accounting.float_bounds import Uncertified, above, below
-from hubbub.accounting.renyi import Divergence, Parts
-from hubbub.accounting.subsampled_gaussian import SampledGaussians
+from hubbub.accounting.closed_form import ClosedForm, SubsampledClosedForm
+from hubbub.accounting.discrete_events import DiscreteGaussian, DiscreteLaplace, RandomizedResponse
+from hubbub.accounting.dominating_pairs import GaussianPair
+from hubbub.accounting.events import BoundedRange, EpsilonDelta, Gaussian, Laplace, Subsampled
+from hubbub.accounting.float_bounds import Uncertified, float_above, float_below
+from hubbub.accounting.renyi import ComposedEvents, RenyiDivergence
+from hubbub.accounting.subsampled_gaussian import SubsampledGaussians
+from hubbub.accounting.subsampled_pairs import SubsampledGaussianPair
 from hubbub.noise.enclosures import exp_neg, log
 from hubbub.numbers import round_up
 
 if TYPE_CHECKING:
-    from hubbub.accounting.fourier import Integral
-    from hubbub.accounting.pld_refinement import Composed
+    from hubbub.accounting.fourier import FourierAccountant
+    from hubbub.accounting.pld_refinement import PldAccountant
 
-__all__ = ["CLOSED", "FOURIER", "LATTICE", "RENYI", "Bounds", "Composition"]
+__all__ = ["CLOSED_FORM", "FOURIER", "PLD", "RENYI", "Bounds", "Composition"]
 
-CLOSED, FOURIER, LATTICE, RENYI = "closed form", "Fourier integral", "lattice", "Rényi bound"
+CLOSED_FORM, FOURIER, PLD, RENYI = "closed form", "Fourier integral", "PLD", "Rényi bound"
 
-_NO_ANSWER = (Uncertified, ArithmeticError, ValueError, MemoryError)
+_UNCERTIFIED = (Uncertified, ArithmeticError, ValueError, MemoryError)
 _BITS = 512
 _TINY = 1e-290
 _FAIR = 0.99
-"""Where the bounds are further apart than this share, divergences are asked, too."""
+"""If the lower bound is below this share of the upper one, Rényi divergences are computed, too."""
 _CLOSE = 1e-6
-"""Where the first engine's bounds are further apart, relatively, the next one is asked, too."""
-_ATTAINED = (Pure, Laplace, DiscreteLaplace, RandomizedResponse)
-"""The largest loss of these occurs."""
+"""If the bounds of the first accountant are further apart, relatively, the next one is asked, too."""
+_ATTAINED = (EpsilonDelta, Laplace, DiscreteLaplace, RandomizedResponse)
+"""The largest loss of these events has a positive mass."""
 
 
 class Bounds(tuple[float, float]):  # noqa: SLOT001 - a tuple cannot have both slots and a name
-    """A certified lower and upper bound, and the engine that found the upper one.
+    """A certified lower and upper bound, and the method of the upper one.
 
-    >>> low, high = Bounds(1.0, 2.0, "lattice")
-    >>> Bounds(1.0, 2.0, "lattice").method
-    'lattice'
+    >>> low, high = Bounds(1.0, 2.0, "PLD")
+    >>> Bounds(1.0, 2.0, "PLD").method
+    'PLD'
     """
 
     method: str
 
     def __new__(cls, lower: float, upper: float, method: str) -> Self:
-        """Both, and how they were found."""
+        """Both, and the method."""
         bounds = super().__new__(cls, (lower, upper))
         bounds.method = method
         return bounds
@@ -84,14 +78,14 @@ class Bounds(tuple[float, float]):  # noqa: SLOT001 - a tuple cannot have both s
 
 @dataclass(frozen=True)
 class Composition:
-    """Parts that were fixed beforehand, each so many times."""
+    """Events that were fixed beforehand, with counts."""
 
-    parts: Parts
+    events: ComposedEvents
 
     @cached_property
-    def told(self) -> tuple[Fraction, Fraction]:
-        """The chance that any part tells everything, between two bounds; they are equal if it is short."""
-        telling = [(part.told, count) for part, count in self.parts if part.told]
+    def infinity_mass_bounds(self) -> tuple[Fraction, Fraction]:
+        """Bounds of the probability that any loss is infinite; equal if it is a short fraction."""
+        telling = [(event.infinity_mass, count) for event, count in self.events if event.infinity_mass]
         if len(telling) == 1 and telling[0][1] == 1:
             return telling[0][0], telling[0][0]
         low = high = Fraction(1)
@@ -101,190 +95,203 @@ class Composition:
         return 1 - high, 1 - low
 
     @cached_property
-    def most(self) -> Fraction | None:
-        """The largest loss there can be, where nothing is told; None where there is none."""
+    def max_loss(self) -> Fraction | None:
+        """The largest finite loss; None if there is none."""
         total = Fraction(0)
-        for part, count in self.parts:
-            if part.most is None:
+        for event, count in self.events:
+            if event.max_loss is None:
                 return None
-            total += count * part.most
+            total += count * event.max_loss
         return total
 
     def delta(self, epsilon: Fraction, *, lower: bool = True) -> Bounds:
         """Bounds of δ at ε ≥ 0."""
-        if not self._is_sharp:
-            found = self._found_delta(epsilon, lower=False)
-            return Bounds(self._sharp.delta(epsilon).lower if lower else 0.0, found.upper, found.method)
-        return self._found_delta(epsilon, lower=lower)
+        if not self._is_tight:
+            bounds = self._delta_bounds(epsilon, lower=False)
+            return Bounds(
+                self._tight_part.delta(epsilon).lower if lower else 0.0, bounds.upper, bounds.method
+            )
+        return self._delta_bounds(epsilon, lower=lower)
 
     def epsilon(self, delta: Fraction, *, lower: bool = True) -> Bounds:
-        """Bounds of the least ε ≥ 0 that holds with δ; infinite where none does."""
-        if not self._is_sharp:
-            found = self._found_epsilon(delta, lower=False)
-            low = self._sharp.epsilon(delta).lower if lower else 0.0
-            return Bounds(min(low, found.upper), found.upper, found.method)
-        return self._found_epsilon(delta, lower=lower)
+        """Bounds of the smallest ε ≥ 0 that holds with δ; infinite if none does."""
+        if not self._is_tight:
+            bounds = self._epsilon_bounds(delta, lower=False)
+            low = self._tight_part.epsilon(delta).lower if lower else 0.0
+            return Bounds(min(low, bounds.upper), bounds.upper, bounds.method)
+        return self._epsilon_bounds(delta, lower=lower)
 
     @property
-    def _is_sharp(self) -> bool:
-        return all(part.sharp for part, _ in self.parts)
+    def _is_tight(self) -> bool:
+        return all(event.tight for event, _ in self.events)
 
     @property
-    def _sharp(self) -> "Composition":
-        """Without what is only a bound of something better."""
-        return Composition(tuple((part, n) for part, n in self.parts if part.sharp))
+    def _tight_part(self) -> "Composition":
+        """Without the events that are not tight."""
+        return Composition(tuple((event, n) for event, n in self.events if event.tight))
 
-    def _found_delta(self, epsilon: Fraction, *, lower: bool) -> Bounds:
-        told = self.told
-        if self.most is not None and epsilon >= self.most:
-            return Bounds(below(told[0]), round_up(told[1]), CLOSED)
+    def _delta_bounds(self, epsilon: Fraction, *, lower: bool) -> Bounds:
+        infinity_mass = self.infinity_mass_bounds
+        if self.max_loss is not None and epsilon >= self.max_loss:
+            return Bounds(float_below(infinity_mass[0]), round_up(infinity_mass[1]), CLOSED_FORM)
         if self._closed:
-            low, high, method = self._closed.below(epsilon), self._closed.above(epsilon), CLOSED
-        elif single := self._single_laplace:
-            (low, high), method = _laplace_delta(single, epsilon), CLOSED
+            low, high, method = (
+                self._closed.delta_lower(epsilon),
+                self._closed.delta_upper(epsilon),
+                CLOSED_FORM,
+            )
+        elif single := self._single_laplace_epsilon:
+            (low, high), method = _laplace_delta(single, epsilon), CLOSED_FORM
         else:
-            near = below(epsilon)
-            found, method = self._upper("delta", near, lambda: self._divergence.delta(near))
-            high = Fraction(min(1.0, found))
-            low = Fraction(self._lower("delta", above(epsilon)) if lower else 0.0)
+            near = float_below(epsilon)
+            bounds, method = self._upper("delta", near, lambda: self._divergence.delta(near))
+            high = Fraction(min(1.0, bounds))
+            low = Fraction(self._lower("delta", float_above(epsilon)) if lower else 0.0)
         return Bounds(
-            max(0.0, below(told[0] + (1 - told[0]) * low)),
-            min(1.0, round_up(told[1] + (1 - told[1]) * min(Fraction(1), high))),
+            max(0.0, float_below(infinity_mass[0] + (1 - infinity_mass[0]) * low)),
+            min(1.0, round_up(infinity_mass[1] + (1 - infinity_mass[1]) * min(Fraction(1), high))),
             method,
         )
 
-    def _found_epsilon(self, delta: Fraction, *, lower: bool) -> Bounds:
-        told = self.told
-        if delta < told[0] or told[0] == 1:
-            return Bounds(math.inf, math.inf, CLOSED)
-        if delta <= told[1]:
-            return self._at_the_end(exactly=delta == told[0] == told[1])
-        # What is left for the parts that do not tell, rounded so that it is safe.
-        least, most = (delta - told[1]) / (1 - told[1]), (delta - told[0]) / (1 - told[0])
-        if self.most == 0:
-            return Bounds(0.0, 0.0, CLOSED)
+    def _epsilon_bounds(self, delta: Fraction, *, lower: bool) -> Bounds:
+        infinity_mass = self.infinity_mass_bounds
+        if delta < infinity_mass[0] or infinity_mass[0] == 1:
+            return Bounds(math.inf, math.inf, CLOSED_FORM)
+        if delta <= infinity_mass[1]:
+            return self._epsilon_at_infinity_mass(exactly=delta == infinity_mass[0] == infinity_mass[1])
+        # What is left of δ for the finite losses, rounded to the safe side.
+        least, most = (
+            (delta - infinity_mass[1]) / (1 - infinity_mass[1]),
+            (delta - infinity_mass[0]) / (1 - infinity_mass[0]),
+        )
+        if self.max_loss == 0:
+            return Bounds(0.0, 0.0, CLOSED_FORM)
         if self._closed:
-            return self._cut(self._closed.most(most) if lower else 0.0, self._closed.least(least), CLOSED)
-        if single := self._single_laplace:
-            return self._cut(*_laplace_epsilon(single, least, most), CLOSED)
-        near = below(least)
+            return self._clip_to_max_loss(
+                self._closed.epsilon_lower(most) if lower else 0.0,
+                self._closed.epsilon_upper(least),
+                CLOSED_FORM,
+            )
+        if single := self._single_laplace_epsilon:
+            return self._clip_to_max_loss(*_laplace_epsilon(single, least, most), CLOSED_FORM)
+        near = float_below(least)
         if near < _TINY:
-            return self._cut(0.0, math.inf, RENYI)
+            return self._clip_to_max_loss(0.0, math.inf, RENYI)
         high, method = self._upper("epsilon", near, lambda: self._divergence.epsilon(near))
-        return self._cut(self._lower("epsilon", above(most)) if lower else 0.0, high, method)
+        return self._clip_to_max_loss(
+            self._lower("epsilon", float_above(most)) if lower else 0.0, high, method
+        )
 
-    def _at_the_end(self, *, exactly: bool) -> Bounds:
-        """ε at the δ that is told anyway: the largest loss, where it is known to occur."""
-        if self.most is None:
-            return Bounds(math.inf if exactly and self._is_unbounded else 0.0, math.inf, CLOSED)
-        high = round_up(self.most) if exactly else math.inf
-        occurs = exactly and all(isinstance(part, _ATTAINED) for part, _ in self.parts)
-        return Bounds(below(self.most * (1 - Fraction(1, 1 << 100))) if occurs else 0.0, high, CLOSED)
+    def _epsilon_at_infinity_mass(self, *, exactly: bool) -> Bounds:
+        """ε if δ is the infinity mass: the largest loss, if it is known to occur."""
+        if self.max_loss is None:
+            return Bounds(math.inf if exactly and self._is_unbounded else 0.0, math.inf, CLOSED_FORM)
+        high = round_up(self.max_loss) if exactly else math.inf
+        occurs = exactly and all(isinstance(event, _ATTAINED) for event, _ in self.events)
+        return Bounds(
+            float_below(self.max_loss * (1 - Fraction(1, 1 << 100))) if occurs else 0.0, high, CLOSED_FORM
+        )
 
-    def _cut(self, low: float, high: float, method: str) -> Bounds:
-        """No loss is larger than the largest; and no bound is better than the other."""
-        if self.most is not None and high >= (top := round_up(self.most)):
-            high, method = top, CLOSED if method == RENYI else method
+    def _clip_to_max_loss(self, low: float, high: float, method: str) -> Bounds:
+        """Bounds clipped to the largest loss, the lower one to the upper."""
+        if self.max_loss is not None and high >= (top := round_up(self.max_loss)):
+            high, method = top, CLOSED_FORM if method == RENYI else method
         return Bounds(min(low, high), high, method)
 
     @property
     def _is_unbounded(self) -> bool:
-        """Whether some part's losses surely have no end."""
-        return any(isinstance(part, (Gaussian, DiscreteGaussian)) for part, _ in self.parts)
+        """True if the losses of some event surely have no end."""
+        return any(isinstance(event, (Gaussian, DiscreteGaussian)) for event, _ in self.events)
 
     @cached_property
-    def _closed(self) -> Closed | ClosedSample | None:
-        """At most one randomized response, and Gaussian noise; or one of them on a sample, once."""
-        parts = [(part, count) for part, count in self.parts if part.most != 0]
-        if len(parts) == 1 and parts[0][1] == 1 and isinstance(parts[0][0], Subsampled):
-            return self._closed_sample(parts[0][0])
-        pure = [part.epsilon for part, count in parts if isinstance(part, Pure) and count == 1]
-        bells = [count * part.mu_squared for part, count in parts if isinstance(part, Gaussian)]
-        if not parts or len(pure) > 1 or len(pure) + len(bells) < len(parts):
+    def _closed(self) -> ClosedForm | SubsampledClosedForm | None:
+        """For at most one (ε, δ) event beside Gaussian noise; or one of them on a Poisson sample, once."""
+        events = [(event, count) for event, count in self.events if event.max_loss != 0]
+        if len(events) == 1 and events[0][1] == 1 and isinstance(events[0][0], Subsampled):
+            return self._closed_sample(events[0][0])
+        pure = [event.epsilon for event, count in events if isinstance(event, EpsilonDelta) and count == 1]
+        gaussians = [count * event.mu_squared for event, count in events if isinstance(event, Gaussian)]
+        if not events or len(pure) > 1 or len(pure) + len(gaussians) < len(events):
             return None
-        return Closed(sum(pure, Fraction(0)), sum(bells, Fraction(0)))
+        return ClosedForm(sum(pure, Fraction(0)), sum(gaussians, Fraction(0)))
 
     @staticmethod
-    def _closed_sample(part: Subsampled) -> ClosedSample | None:
-        if part.fixed or not isinstance(part.base, (Pure, Gaussian)):
+    def _closed_sample(event: Subsampled) -> SubsampledClosedForm | None:
+        if event.without_replacement or not isinstance(event.base, (EpsilonDelta, Gaussian)):
             return None
-        pure = part.base.epsilon if isinstance(part.base, Pure) else Fraction(0)
-        bell = part.base.mu_squared if isinstance(part.base, Gaussian) else Fraction(0)
-        return ClosedSample(Closed(pure, bell), part.rate)
+        pure = event.base.epsilon if isinstance(event.base, EpsilonDelta) else Fraction(0)
+        gaussian = event.base.mu_squared if isinstance(event.base, Gaussian) else Fraction(0)
+        return SubsampledClosedForm(ClosedForm(pure, gaussian), event.sampling_rate)
 
     @cached_property
-    def _single_laplace(self) -> Fraction | None:
-        if len(self.parts) == 1 and self.parts[0][1] == 1 and isinstance(self.parts[0][0], Laplace):
-            return self.parts[0][0].ratio
+    def _single_laplace_epsilon(self) -> Fraction | None:
+        if len(self.events) == 1 and self.events[0][1] == 1 and isinstance(self.events[0][0], Laplace):
+            return self.events[0][0].epsilon
         return None
 
     @cached_property
-    def _divergence(self) -> Divergence:
-        return Divergence(self.parts)
+    def _divergence(self) -> RenyiDivergence:
+        return RenyiDivergence(self.events)
 
-    def _sides(self, *, up: bool) -> Iterator[tuple[tuple[Any, int], ...]]:
-        """The pairs when a unit is removed, and when it is added, if that is different."""
-        for added in (False,) if all(part.symmetric for part, _ in self.parts) else (False, True):
+    def _dominating_pairs(self, *, upper: bool) -> Iterator[tuple[tuple[Any, int], ...]]:
+        """The pairs when a unit is removed, and when it is added, if they differ."""
+        for added in (False,) if all(event.symmetric for event, _ in self.events) else (False, True):
             with np.errstate(all="ignore"):
-                sides = tuple(
-                    (part.side(added=added, up=up), count) for part, count in self.parts if part.most != 0
+                pairs = tuple(
+                    (event.dominating_pair(added=added, upper=upper), count)
+                    for event, count in self.events
+                    if event.max_loss != 0
                 )
-            yield sides
+            yield pairs
 
-    def _upper(self, what: str, at: float, renyi: Callable[[], float]) -> tuple[float, str]:
-        found, method, vague = math.inf, RENYI, True
-        with contextlib.suppress(*_NO_ANSWER):
+    def _upper(self, quantity: str, at: float, renyi: Callable[[], float]) -> tuple[float, str]:
+        bounds, method, vague = math.inf, RENYI, True
+        with contextlib.suppress(*_UNCERTIFIED):
             answers: list[Bounds] = []
-            for sides in self._sides(up=True):
-                if not (answers and _is_below(what, at, sides, answers[0].upper)):
-                    answers.append(_ask(what, at, sides))
-            found, method = max(answer.upper for answer in answers), answers[0].method
-            vague = max(answer.lower for answer in answers) < _FAIR * found
-        # Of bounded ranges, the lattice knows only the curve of one; divergences know more of many.
-        if vague or any(isinstance(part, BoundedRange) and count > 1 for part, count in self.parts):
+            for pairs in self._dominating_pairs(upper=True):
+                if not (answers and _is_below(quantity, at, pairs, answers[0].upper)):
+                    answers.append(_bounds_of_pairs(quantity, at, pairs))
+            bounds, method = max(answer.upper for answer in answers), answers[0].method
+            vague = max(answer.lower for answer in answers) < _FAIR * bounds
+        # The PLD of a bounded range is that of the worst single one; many compose better by divergences.
+        if vague or any(isinstance(event, BoundedRange) and count > 1 for event, count in self.events):
             other = math.inf
-            with contextlib.suppress(*_NO_ANSWER):
+            with contextlib.suppress(*_UNCERTIFIED):
                 other = renyi()
-            if other < found:
-                found, method = other, RENYI
-        return found, method
+            if other < bounds:
+                bounds, method = other, RENYI
+        return bounds, method
 
-    def _lower(self, what: str, at: float) -> float:
-        found = 0.0
-        with contextlib.suppress(*_NO_ANSWER):
-            for sides in self._sides(up=False):
-                with contextlib.suppress(*_NO_ANSWER):
-                    if not (found and _is_below(what, at, sides, found)):
-                        found = max(found, _ask(what, at, sides).lower)
-        return found
+    def _lower(self, quantity: str, at: float) -> float:
+        bounds = 0.0
+        with contextlib.suppress(*_UNCERTIFIED):
+            for pairs in self._dominating_pairs(upper=False):
+                with contextlib.suppress(*_UNCERTIFIED):
+                    if not (bounds and _is_below(quantity, at, pairs, bounds)):
+                        bounds = max(bounds, _bounds_of_pairs(quantity, at, pairs).lower)
+        return bounds
 
 
-def _is_below(what: str, at: float, sides: tuple[tuple[Any, int], ...], bound: float) -> bool:
-    """Whether this direction is surely no worse than a bound that the other one gave; a cheap look."""
-    if not all(
-        isinstance(pair, (dominating_pairs.SubsampledGaussianPair, dominating_pairs.GaussianPair))
-        for pair, _ in sides
-    ):
+def _is_below(quantity: str, at: float, pairs: tuple[tuple[Any, int], ...], bound: float) -> bool:
+    """True if this direction is surely no worse than a bound of the other one; a cheap check."""
+    if not all(isinstance(pair, (SubsampledGaussianPair, GaussianPair)) for pair, _ in pairs):
         return False
-    epsilon, delta = (bound, at) if what == "epsilon" else (at, bound)
+    epsilon, delta = (bound, at) if quantity == "epsilon" else (at, bound)
     with np.errstate(all="ignore"), contextlib.suppress(Uncertified, ArithmeticError, ValueError):
-        return _integral(sides).chernoff(epsilon) <= delta
+        return _fourier_accountant(pairs).chernoff(epsilon) <= delta
     return False
 
 
 @lru_cache(maxsize=256)
-def _ask(what: str, at: float, sides: tuple[tuple[Any, int], ...]) -> Bounds:
-    """The first engine's answer: Fourier where all is smooth, else the lattice."""
-    smooth = all(
-        isinstance(pair, (dominating_pairs.SubsampledGaussianPair, dominating_pairs.GaussianPair))
-        for pair, _ in sides
-    )
-    engines: list[tuple[Callable[[Any], Any], str]] = [(_integral, FOURIER)] if smooth else []
+def _bounds_of_pairs(quantity: str, at: float, pairs: tuple[tuple[Any, int], ...]) -> Bounds:
+    """Fourier accountant if all pairs are Gaussian or subsampled Gaussian, then the PLD accountant."""
+    smooth = all(isinstance(pair, (SubsampledGaussianPair, GaussianPair)) for pair, _ in pairs)
+    engines: list[tuple[Callable[[Any], Any], str]] = [(_fourier_accountant, FOURIER)] if smooth else []
     best = Bounds(0.0, math.inf, RENYI)
     with np.errstate(all="ignore"):
-        for engine, method in [*engines, (_lattice, LATTICE)]:
-            with contextlib.suppress(*_NO_ANSWER):
-                low, high = getattr(engine(sides), what)(at)
+        for engine, method in [*engines, (_pld_accountant, PLD)]:
+            with contextlib.suppress(*_UNCERTIFIED):
+                low, high = getattr(engine(pairs), quantity)(at)
                 if not 0 <= low <= high < math.inf or low > best.upper or high < best.lower:
                     continue
                 best = Bounds(
@@ -297,29 +304,27 @@ def _ask(what: str, at: float, sides: tuple[tuple[Any, int], ...]) -> Bounds:
     return best
 
 
-def _lattice(sides: tuple[tuple[Any, int], ...]) -> "Composed":
-    from hubbub.accounting.pld_refinement import Composed  # imported when it is needed: it is long
+def _pld_accountant(pairs: tuple[tuple[Any, int], ...]) -> "PldAccountant":
+    from hubbub.accounting.pld_refinement import PldAccountant
 
-    # Without atoms the gap falls with the square of the number of points, and each digit is dear.
-    return Composed(sides, accuracy=1e-8 if any(pair.atoms.size for pair, _ in sides) else _CLOSE / 2)
+    # Without atoms the gap falls with the square of the number of points: more digits are expensive.
+    return PldAccountant(pairs, accuracy=1e-8 if any(pair.atoms.size for pair, _ in pairs) else _CLOSE / 2)
 
 
-def _integral(sides: tuple[tuple[Any, int], ...]) -> "Integral":
-    from hubbub.accounting.fourier import Integral
+def _fourier_accountant(pairs: tuple[tuple[Any, int], ...]) -> "FourierAccountant":
+    from hubbub.accounting.fourier import FourierAccountant
 
-    bells = [(pair, count) for pair, count in sides if isinstance(pair, dominating_pairs.GaussianPair)]
-    sampled = [
-        (pair, count) for pair, count in sides if isinstance(pair, dominating_pairs.SubsampledGaussianPair)
-    ]
+    gaussians = [(pair, count) for pair, count in pairs if isinstance(pair, GaussianPair)]
+    sampled = [(pair, count) for pair, count in pairs if isinstance(pair, SubsampledGaussianPair)]
     if not sampled:
-        return Integral(bells, None)
-    steps = SampledGaussians(
-        np.array([pair.rate for pair, _ in sampled]),
+        return FourierAccountant(gaussians, None)
+    steps = SubsampledGaussians(
+        np.array([pair.sampling_rate for pair, _ in sampled]),
         np.array([pair.sigma for pair, _ in sampled]),
         np.array([float(count) for _, count in sampled]),
         added=sampled[0][0].added,
     )
-    return Integral(bells, steps)
+    return FourierAccountant(gaussians, steps)
 
 
 def _laplace_delta(ratio: Fraction, epsilon: Fraction) -> tuple[Fraction, Fraction]:
@@ -334,7 +339,7 @@ def _laplace_epsilon(ratio: Fraction, least: Fraction, most: Fraction) -> tuple[
     """ε = r + 2·ln(1 − δ), or 0."""
     bits = 256 + max(0, least.denominator.bit_length() - least.numerator.bit_length())
     low, high = (2 * Fraction(side, 1 << bits) for side in (log(1 - most, bits)[0], log(1 - least, bits)[1]))
-    return below(max(Fraction(0), ratio + low)), round_up(max(Fraction(0), ratio + high))
+    return float_below(max(Fraction(0), ratio + low)), round_up(max(Fraction(0), ratio + high))
 
 
 def _power(base: Fraction, count: int) -> tuple[Fraction, Fraction]:

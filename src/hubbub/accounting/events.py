@@ -1,10 +1,10 @@
-"""What a loss is made of: mechanisms as exact numbers, each knowing its worst pair of laws.
+"""Events: mechanisms as exact numbers, each with its dominating pair.
 
-Engines compute in doubles, so a part gives its pair twice: with numbers rounded so that the pair is no
-better than the part (`up`), and so that it is no worse. Where a double is the number itself, or the pair
-allows for rounding, both are the same.
+Accountants compute in doubles, so an event gives its pair twice: with parameters rounded so that the pair
+dominates the mechanism (`upper`), and rounded so that the mechanism dominates it. If a double is the number
+itself, or the pair allows for rounding, both are the same.
 
-Proof: docs/proofs/parts.md
+Proof: docs/proofs/events.md
 """
 
 import contextlib
@@ -17,123 +17,130 @@ from typing import Any
 
 import numpy as np
 
-from hubbub.accounting import dominating_pairs
-from hubbub.accounting.dominating_pairs import BoundedRangePair, SubsampledGroupPair, mirror_pair
+from hubbub.accounting.discrete_pairs import (
+    DiscretePair,
+    epsilon_delta_pair,
+)
+from hubbub.accounting.dominating_pairs import BoundedRangePair, GaussianPair, LaplacePair
 from hubbub.accounting.float_bounds import (
     Uncertified,
-    above,
-    amplified,
-    below,
+    amplified_epsilon,
+    float_above,
+    float_below,
     group_delta,
-    log_above,
-    root_inverse,
-    usable,
+    inverse_sqrt,
+    require_normal_float,
 )
-from hubbub.accounting.subsampled_gaussian import SampledGaussians
+from hubbub.accounting.subsampled_gaussian import SubsampledGaussians
+from hubbub.accounting.subsampled_pairs import (
+    SubsampledGaussianGroupPair,
+    SubsampledGaussianPair,
+    SubsampledPair,
+    symmetrize,
+)
 from hubbub.errors import Unsupported
 from hubbub.numbers import ceil_sqrt, format_up, round_up
 
 __all__ = [
-    "CLOSE",
+    "RENYI_MARGIN",
     "BoundedRange",
-    "DiscreteGaussian",
-    "DiscreteLaplace",
+    "EpsilonDelta",
     "Event",
-    "Finite",
     "Gaussian",
     "Laplace",
-    "Pure",
-    "RandomizedResponse",
     "Subsampled",
-    "SubsampledGroup",
+    "SubsampledGaussianGroup",
 ]
 
-_MOST_ATOMS = 1 << 10
-"""More losses than these are seen as fewer, further apart."""
-_MOST_GROUP = 8
-CLOSE = 1 + 2.0**-36
-"""By so much Rényi figures are raised: moments are good to some hundred units."""
+_MAX_GROUP_SIZE = 8
+RENYI_MARGIN = 1 + 2.0**-36
+"""Rényi figures are raised by this factor: moments are accurate to some hundred units of roundoff."""
 
 
 class Event(ABC):
-    """Abstract: what one mechanism costs."""
+    """Abstract: one mechanism, run once."""
 
     @cached_property
     def key(self) -> str:
-        """Two parts are the same just if this is."""
+        """Two events are equal exactly if their keys are."""
         return repr(self)
 
     @cached_property
-    def is_nothing(self) -> bool:
-        """Whether it costs nothing at all."""
-        return self.most == 0 and not self.told
+    def is_zero(self) -> bool:
+        """True if it costs nothing at all."""
+        return self.max_loss == 0 and not self.infinity_mass
 
     @abstractmethod
-    def side(self, *, added: bool, up: bool) -> Any:
-        """The pair of laws when a unit is added, or removed; `Uncertified` where there is none."""
+    def dominating_pair(self, *, added: bool, upper: bool) -> Any:
+        """The dominating pair of one direction; raises `Uncertified` if there is none.
+
+        Args:
+            added: The unit is in the second database only; if False, in the first only.
+            upper: Round so that the pair dominates the mechanism; if False, so that it is dominated.
+        """
 
     @property
     @abstractmethod
-    def most(self) -> Fraction | None:
-        """An upper bound of every outcome's loss; None where there is none."""
+    def max_loss(self) -> Fraction | None:
+        """An upper bound of all finite losses; None if there is none."""
 
     @property
-    def told(self) -> Fraction:
-        """The chance that everything is told; what else is said of a part is about the rest."""
+    def infinity_mass(self) -> Fraction:
+        """The probability of an infinite loss; all other figures are about the rest."""
         return Fraction(0)
 
     @property
-    def sharp(self) -> bool:
-        """Whether some such mechanism is meant; if not, it is a bound of one that may be better."""
+    def tight(self) -> bool:
+        """True if the event is the mechanism itself; False if it only bounds one that may be better."""
         return True
 
     @property
     def symmetric(self) -> bool:
-        """Whether adding a unit and removing one look the same."""
+        """True if both directions, adding and removing a unit, have the same pair."""
         return True
 
     @property
     def relation(self) -> str:
-        """The neighbours it is about; empty, if it is stated for whichever its mechanism was."""
+        """The neighbouring relation it is stated for; empty if it holds for any."""
         return ""
 
     @property
     def rho(self) -> Fraction | None:
-        """Zero-concentrated privacy, as far as is known: ε²/2 of what is pure."""
-        return None if self.most is None else self.most**2 / 2
+        """ρ of zCDP, ε²/2 if the loss is bounded by ε; None if unknown."""
+        return None if self.max_loss is None else self.max_loss**2 / 2
 
     def renyi(self, alpha: float) -> float:
         """An upper bound of the Rényi divergence of order α > 1, in both directions."""
-        found = math.inf if self.most is None else round_up(self.most)
+        bound = math.inf if self.max_loss is None else round_up(self.max_loss)
         with np.errstate(all="ignore"), contextlib.suppress(Uncertified):
             moments = [
-                side.real_moment(alpha - 1) if not side.certain else math.inf
+                pair.log_moment_upper(alpha - 1) if not pair.infinity_mass else math.inf
                 for added in ((False,) if self.symmetric else (False, True))
                 if isinstance(
-                    side := self.side(added=added, up=True),
-                    (dominating_pairs.DiscretePair, dominating_pairs.LaplacePair),
+                    pair := self.dominating_pair(added=added, upper=True),
+                    (DiscretePair, LaplacePair),
                 )
             ]
             if moments and all(map(math.isfinite, moments)):
-                found = min(found, max(0.0, *map(float, moments)) / (alpha - 1) * CLOSE)
-        return found
+                bound = min(bound, max(0.0, *map(float, moments)) / (alpha - 1) * RENYI_MARGIN)
+        return bound
 
-    def group(self, size: int) -> "Event":
-        """What it costs `size` units together."""
-        if self.most is None:
+    def for_group(self, size: int) -> "Event":
+        """The event for a group of `size` units together."""
+        if self.max_loss is None:
             raise Unsupported(
-                "what this loss costs a group is not known",
-                why="it is unbounded, and no rule says how a group moves it",
+                "the loss of a group is not known for this mechanism",
+                why="its loss is unbounded, and no theorem bounds it for a group",
                 fix="state the mechanism with the group's own sensitivity",
             )
-        return Pure(size * self.most, sharp=False)
+        return EpsilonDelta(size * self.max_loss, tight=False)
 
     def poisson_subsampled(self, rate: Fraction) -> "Event":
         """The same on a Poisson sample."""
         return Subsampled(self, rate)
 
-    def cut(self) -> "Event":
-        """What is charged for: a part all of whose losses are finite, but for what it tells."""
+    def truncated(self) -> "Event":
+        """An event with finite losses only, apart from its infinity mass; used for costs."""
         return self
 
     @abstractmethod
@@ -141,38 +148,38 @@ class Event(ABC):
 
 
 @dataclass(frozen=True)
-class Pure(Event):
-    """Anything (ε, δ)-private: randomized response, which with probability δ tells everything."""
+class EpsilonDelta(Event):
+    """Any (ε, δ)-DP mechanism, at its worst: randomized response with an infinity mass of δ."""
 
     epsilon: Fraction
     delta: Fraction = Fraction(0)
-    sharp: bool = field(default=True, compare=False, repr=False)
-    """Whether some such mechanism is meant, or this is only a bound of one that is not as bad."""
+    tight: bool = field(default=True, compare=False, repr=False)
+    """False if this is only an upper bound of the mechanism."""
 
-    def side(self, *, added: bool, up: bool) -> dominating_pairs.DiscretePair:  # noqa: ARG002
+    def dominating_pair(self, *, added: bool, upper: bool) -> DiscretePair:  # noqa: ARG002
         """Two losses, ±ε."""
-        return dominating_pairs.two_points(self.epsilon)
+        return epsilon_delta_pair(self.epsilon)
 
     @property
-    def most(self) -> Fraction:
+    def max_loss(self) -> Fraction:
         """ε."""
         return self.epsilon
 
     @property
-    def told(self) -> Fraction:
+    def infinity_mass(self) -> Fraction:
         """δ."""
         return self.delta
 
-    def group(self, size: int) -> "Pure":
+    def for_group(self, size: int) -> "EpsilonDelta":
         """(kε, δ·(e^kε − 1)/(e^ε − 1))."""
         delta = min(Fraction(1), group_delta(self.epsilon, self.delta, size))
-        return Pure(size * self.epsilon, delta, sharp=False)
+        return EpsilonDelta(size * self.epsilon, delta, tight=False)
 
     def poisson_subsampled(self, rate: Fraction) -> Event:
         """(ln(1 + q(e^ε − 1)), qδ); without δ, the law itself."""
         if not self.delta:
             return Subsampled(self, rate)
-        return Pure(amplified(self.epsilon, rate), rate * self.delta, sharp=False)
+        return EpsilonDelta(amplified_epsilon(self.epsilon, rate), rate * self.delta, tight=False)
 
     def renyi(self, alpha: float) -> float:
         """ln(cosh((α − ½)ε)/cosh(ε/2))/(α − 1)."""
@@ -180,9 +187,9 @@ class Pure(Event):
         if alpha * e > 600:
             return e
         if alpha * e < 1e-100:
-            return max(alpha * e * e, 5e-324)  # twice what it is, for nothing is left of it in doubles
+            return max(alpha * e * e, 5e-324)  # twice the value, which underflows
         gained = 2 * math.sinh(alpha * e / 2) * math.sinh((alpha - 1) * e / 2) / math.cosh(e / 2)
-        return min(e, math.log1p(gained) / (alpha - 1) * CLOSE)
+        return min(e, math.log1p(gained) / (alpha - 1) * RENYI_MARGIN)
 
     def __str__(self) -> str:
         return f"ε = {format_up(self.epsilon)}" + (f", δ = {format_up(self.delta)}" if self.delta else "")
@@ -194,13 +201,15 @@ class Gaussian(Event):
 
     mu_squared: Fraction
 
-    def side(self, *, added: bool, up: bool) -> dominating_pairs.GaussianPair:  # noqa: ARG002
-        """Two normal laws, μ apart."""
-        return dominating_pairs.GaussianPair(usable(above(self.mu_squared) if up else below(self.mu_squared)))
+    def dominating_pair(self, *, added: bool, upper: bool) -> GaussianPair:  # noqa: ARG002
+        """Two normal distributions, μ apart."""
+        return GaussianPair(
+            require_normal_float(float_above(self.mu_squared) if upper else float_below(self.mu_squared))
+        )
 
     @property
-    def most(self) -> None:
-        """None: the normal law has no end."""
+    def max_loss(self) -> None:
+        """None: the normal distribution has no end."""
         return
 
     @property
@@ -210,9 +219,9 @@ class Gaussian(Event):
 
     def renyi(self, alpha: float) -> float:
         """αμ²/2."""
-        return alpha * above(self.mu_squared / 2) * CLOSE
+        return alpha * float_above(self.mu_squared / 2) * RENYI_MARGIN
 
-    def group(self, size: int) -> "Gaussian":
+    def for_group(self, size: int) -> "Gaussian":
         """μ grows with the group."""
         return Gaussian(size**2 * self.mu_squared)
 
@@ -222,350 +231,237 @@ class Gaussian(Event):
 
 @dataclass(frozen=True)
 class Laplace(Event):
-    """Laplace noise of scale b: ratio = Δ₁/b."""
+    """Laplace noise of scale b, with ε = Δ₁/b."""
 
-    ratio: Fraction
+    epsilon: Fraction
 
-    def side(self, *, added: bool, up: bool) -> dominating_pairs.LaplacePair:  # noqa: ARG002
-        """Two Laplace laws, `ratio` apart."""
-        return dominating_pairs.LaplacePair(usable(above(self.ratio) if up else below(self.ratio)))
+    def dominating_pair(self, *, added: bool, upper: bool) -> LaplacePair:  # noqa: ARG002
+        """Two Laplace distributions, ε scales apart."""
+        return LaplacePair(
+            require_normal_float(float_above(self.epsilon) if upper else float_below(self.epsilon))
+        )
 
     @property
-    def most(self) -> Fraction:
+    def max_loss(self) -> Fraction:
         """Δ₁/b."""
-        return self.ratio
+        return self.epsilon
 
-    def group(self, size: int) -> "Laplace":
+    def for_group(self, size: int) -> "Laplace":
         """The distance grows with the group."""
-        return Laplace(size * self.ratio)
+        return Laplace(size * self.epsilon)
 
     def __str__(self) -> str:
-        return f"ε = {format_up(self.ratio)}"
-
-
-@dataclass(frozen=True)
-class DiscreteLaplace(Event):
-    """Discrete Laplace noise of this scale on integers that move by `shift` in all."""
-
-    scale: Fraction
-    shift: int
-
-    def side(self, *, added: bool, up: bool) -> dominating_pairs.DiscretePair | dominating_pairs.LaplacePair:  # noqa: ARG002
-        """As many losses as there are integers between the answers; if these are many, all reals."""
-        if self.shift <= _MOST_ATOMS:
-            return dominating_pairs.discrete_laplace(self.scale, self.shift)
-        if not up:
-            return dominating_pairs.LaplacePair(below(self.most))
-        if self.scale >= 1:
-            return dominating_pairs.LaplacePair(above(self.most + 1 / (2 * self.scale**2)))
-        together = -(-self.shift // _MOST_ATOMS)
-        return dominating_pairs.discrete_laplace(self.scale / together, -(-self.shift // together))
-
-    @property
-    def most(self) -> Fraction:
-        """Shift over scale."""
-        return self.shift / self.scale
-
-    def group(self, size: int) -> "DiscreteLaplace":
-        """The shift grows with the group."""
-        return DiscreteLaplace(self.scale, size * self.shift)
-
-    def __str__(self) -> str:
-        return f"ε = {format_up(self.most)}"
-
-
-@dataclass(frozen=True)
-class DiscreteGaussian(Event):
-    """Discrete Gaussian noise of this variance on one integer that moves by `shift`."""
-
-    variance: Fraction
-    shift: int
-
-    @cached_property
-    def is_nothing(self) -> bool:
-        """Whether nobody moves it."""
-        return not self.shift
-
-    def side(self, *, added: bool, up: bool) -> dominating_pairs.DiscretePair:  # noqa: ARG002
-        """Evenly spaced losses."""
-        return dominating_pairs.discrete_gaussian(self.variance, self.shift)
-
-    @property
-    def most(self) -> None:
-        """None: the law has no end."""
-        return
-
-    @property
-    def rho(self) -> Fraction:
-        """Δ²/2σ²."""
-        return self.shift**2 / (2 * self.variance)
-
-    def renyi(self, alpha: float) -> float:
-        """αΔ²/2σ²."""
-        return alpha * above(self.rho) * CLOSE
-
-    def group(self, size: int) -> "DiscreteGaussian":
-        """The shift grows with the group."""
-        return DiscreteGaussian(self.variance, size * self.shift)
-
-    def __str__(self) -> str:
-        return f"discrete Gaussian Δ²/σ² = {format_up(2 * self.rho)}"
-
-
-@dataclass(frozen=True)
-class RandomizedResponse(Event):
-    """Randomized response: the truth with probability `keep`, else one of the other categories."""
-
-    keep: Fraction
-    categories: int
-
-    def side(self, *, added: bool, up: bool) -> dominating_pairs.DiscretePair:  # noqa: ARG002
-        """Three losses: the one told, the other told, neither."""
-        return dominating_pairs.randomized_response(self.keep, self.categories)
-
-    @property
-    def most(self) -> Fraction:
-        """Ln of `keep` over another category's chance, rounded up."""
-        return log_above(self.keep * (self.categories - 1) / (1 - self.keep))
-
-    def __str__(self) -> str:
-        return f"ε = {format_up(self.most)}"
+        return f"ε = {format_up(self.epsilon)}"
 
 
 @dataclass(frozen=True)
 class BoundedRange(Event):
-    """All losses of two neighbours lie in one interval of this length: the exponential mechanism."""
+    """Bounded range, as of the exponential mechanism: all losses lie in one interval of length ε."""
 
-    width: Fraction
+    epsilon: Fraction
 
-    def side(self, *, added: bool, up: bool) -> BoundedRangePair | dominating_pairs.DiscretePair:  # noqa: ARG002
-        """The curve of all such; below it, the one of them whose interval lies evenly around 0."""
+    def dominating_pair(
+        self,
+        *,
+        added: bool,  # noqa: ARG002
+        upper: bool,
+    ) -> BoundedRangePair | DiscretePair:
+        """The worst of all such pairs; for lower bounds, the one with an interval centred at 0."""
         return (
-            BoundedRangePair(usable(above(self.width))) if up else dominating_pairs.two_points(self.width / 2)
+            BoundedRangePair(require_normal_float(float_above(self.epsilon)))
+            if upper
+            else epsilon_delta_pair(self.epsilon / 2)
         )
 
     @property
-    def most(self) -> Fraction:
-        """The whole length."""
-        return self.width
+    def max_loss(self) -> Fraction:
+        """ε."""
+        return self.epsilon
 
     @property
     def rho(self) -> Fraction:
-        """An eighth of the length's square."""
-        return self.width**2 / 8
+        """ε²/8."""
+        return self.epsilon**2 / 8
 
     def renyi(self, alpha: float) -> float:
-        """α·length²/8, or the length."""
-        return min(alpha * above(self.rho) * CLOSE, above(self.width))
+        """αε²/8, or ε."""
+        return min(alpha * float_above(self.rho) * RENYI_MARGIN, float_above(self.epsilon))
 
-    def group(self, size: int) -> "BoundedRange":
+    def for_group(self, size: int) -> "BoundedRange":
         """The interval grows with the group."""
-        return BoundedRange(size * self.width)
+        return BoundedRange(size * self.epsilon)
 
     def __str__(self) -> str:
-        return f"ε = {format_up(self.width)}"
-
-
-@dataclass(frozen=True)
-class Finite(Event):
-    """Any two laws on the same finitely many outcomes: with the unit, and without it."""
-
-    p: tuple[Fraction, ...]
-    q: tuple[Fraction, ...]
-
-    def side(self, *, added: bool, up: bool) -> dominating_pairs.DiscretePair:  # noqa: ARG002
-        """P against Q, or Q against P."""
-        return dominating_pairs.finite(self.q, self.p) if added else dominating_pairs.finite(self.p, self.q)
-
-    @property
-    def most(self) -> Fraction | None:
-        """The largest log-ratio either way; None where an outcome is impossible under one law."""
-        # survives: Both laws are as long as each other: the door checked it.
-        both = [(a, b) for a, b in zip(self.p, self.q, strict=True) if a or b]
-        if any(not a or not b for a, b in both):
-            return None
-        return max(log_above(max(a / b, b / a)) for a, b in both)
-
-    @property
-    def symmetric(self) -> bool:
-        """No: they are two laws."""
-        return False
-
-    def cut(self) -> Event:
-        """Where an outcome is impossible under one law, (ε, δ) of all other outcomes and of these."""
-        if self.most is not None:
-            return self
-        # survives: Both laws are as long as each other: the door checked it.
-        both = [(a, b) for a, b in zip(self.p, self.q, strict=True) if a and b]
-        # survives: Both laws are as long as each other: the door checked it.
-        lone = [
-            sum((a for a, b in zip(*laws, strict=True) if not b), Fraction(0))
-            for laws in ((self.p, self.q), (self.q, self.p))
-        ]
-        return Pure(max((log_above(max(a / b, b / a)) for a, b in both), default=Fraction(0)), max(lone))
-
-    def __str__(self) -> str:
-        return f"a pair of laws on {len(self.p)} outcomes"
+        return f"ε = {format_up(self.epsilon)}"
 
 
 @dataclass(frozen=True)
 class Subsampled(Event):
-    """A mechanism run on a sample, in which each unit is with probability `rate`.
+    """A mechanism run on a random sample of the units.
 
-    Poisson: independently of all others, under add/remove. If `fixed`, the sample's size is fixed, and the
-    neighbours are those of substitution.
+    A Poisson sample, under add/remove: each unit is drawn independently with probability `sampling_rate`. If
+    `without_replacement`, a sample of fixed size, under substitution.
     """
 
     base: Event
-    rate: Fraction
-    fixed: bool = False
+    sampling_rate: Fraction
+    without_replacement: bool = False
 
-    def side(self, *, added: bool, up: bool) -> Any:
-        """The mixture against the law without the unit, or the other way round."""
-        rate = usable(above(self.rate) if up else below(self.rate))
-        inner = self.base.side(added=False, up=up)
-        if self.fixed and up:
-            return mirror_pair(dominating_pairs.SubsampledPair(inner, rate, added=False))
-        if isinstance(self.base, Gaussian) and not self.fixed:
-            return dominating_pairs.SubsampledGaussianPair(
-                rate, root_inverse(self.base.mu_squared, up=up), added
-            )
-        return dominating_pairs.SubsampledPair(inner, rate, added)
+    def dominating_pair(self, *, added: bool, upper: bool) -> Any:
+        """The mixture against the distribution without the unit, or the other way round."""
+        rate = require_normal_float(
+            float_above(self.sampling_rate) if upper else float_below(self.sampling_rate)
+        )
+        inner = self.base.dominating_pair(added=False, upper=upper)
+        if self.without_replacement and upper:
+            return symmetrize(SubsampledPair(inner, rate, added=False))
+        if isinstance(self.base, Gaussian) and not self.without_replacement:
+            return SubsampledGaussianPair(rate, inverse_sqrt(self.base.mu_squared, upper=upper), added)
+        return SubsampledPair(inner, rate, added)
 
     @property
-    def most(self) -> Fraction | None:
+    def max_loss(self) -> Fraction | None:
         """ln(1 + rate·(e^most − 1)), rounded up."""
-        return None if self.base.most is None else amplified(self.base.most, self.rate)
+        return (
+            None if self.base.max_loss is None else amplified_epsilon(self.base.max_loss, self.sampling_rate)
+        )
 
     @property
     def rho(self) -> Fraction | None:
-        """As without sampling, if not better: what is sampled can be computed from what is not."""
+        """No more than without sampling."""
         known = [rho for rho in (super().rho, self.base.rho) if rho is not None]
         return min(known, default=None)
 
     @property
     def symmetric(self) -> bool:
-        """The mixture stands on one side."""
+        """False: the mixture is on one side."""
         return False
 
     @property
     def relation(self) -> str:
-        """Poisson samples are about units added or removed."""
-        return "substitution" if self.fixed else "add/remove"
+        """Poisson sampling is analysed under add/remove."""
+        return "substitution" if self.without_replacement else "add/remove"
 
     def renyi(self, alpha: float) -> float:
         """By quadrature for Gaussian noise, else by moments or by convexity."""
-        return _sampled_renyi(self, alpha)
+        return _subsampled_renyi(self, alpha)
 
-    def group(self, size: int) -> Event:
+    def for_group(self, size: int) -> Event:
         """A mixture over how many of the group were sampled."""
-        if isinstance(self.base, Gaussian) and not self.fixed and size > 1:
-            return SubsampledGroup(self.base.mu_squared, self.rate, size)
+        if isinstance(self.base, Gaussian) and not self.without_replacement and size > 1:
+            return SubsampledGaussianGroup(self.base.mu_squared, self.sampling_rate, size)
         if size == 1:
             return self
-        return super().group(size)
+        return super().for_group(size)
 
     def poisson_subsampled(self, rate: Fraction) -> "Subsampled":
         """A sample of a sample."""
-        if self.fixed:
+        if self.without_replacement:
             raise Unsupported(
-                "a sample of fixed size is sampled once more",
-                why="its loss is stated for another kind of neighbours",
+                "a sample of fixed size is Poisson-subsampled",
+                why="its loss is stated under substitution, Poisson subsampling under add/remove",
                 fix="state both as one Poisson sample",
             )
-        return Subsampled(self.base, self.rate * rate)
+        return Subsampled(self.base, self.sampling_rate * rate)
 
     def __str__(self) -> str:
-        how = "of a fixed-size sample" if self.fixed else "of a Poisson sample"
-        return f"({self.base}) {how}, rate {format_up(self.rate)}"
+        how = "of a fixed-size sample" if self.without_replacement else "of a Poisson sample"
+        return f"({self.base}) {how}, rate {format_up(self.sampling_rate)}"
 
 
 @dataclass(frozen=True)
-class SubsampledGroup(Event):
-    """`size` units in a Poisson sample of a Gaussian mechanism."""
+class SubsampledGaussianGroup(Event):
+    """A group of units in a Poisson sample of a Gaussian mechanism."""
 
     mu_squared: Fraction
-    rate: Fraction
-    size: int
+    sampling_rate: Fraction
+    group_size: int
 
-    def side(self, *, added: bool, up: bool) -> Any:
-        """The mixture over how many were sampled; of a large group, all are taken to be."""
-        mu_squared = above(self.mu_squared) if up else below(self.mu_squared)
-        if self.size > _MOST_GROUP:
-            if not up:
+    def dominating_pair(self, *, added: bool, upper: bool) -> Any:
+        """The mixture over how many were sampled; for a large group, all of them."""
+        mu_squared = float_above(self.mu_squared) if upper else float_below(self.mu_squared)
+        if self.group_size > _MAX_GROUP_SIZE:
+            if not upper:
                 raise Uncertified
-            return dominating_pairs.GaussianPair(above(self.size**2 * self.mu_squared))
-        return SubsampledGroupPair(above(self.rate) if up else below(self.rate), mu_squared, self.size, added)
+            return GaussianPair(float_above(self.group_size**2 * self.mu_squared))
+        return SubsampledGaussianGroupPair(
+            float_above(self.sampling_rate) if upper else float_below(self.sampling_rate),
+            mu_squared,
+            self.group_size,
+            added,
+        )
 
     @property
-    def most(self) -> None:
-        """None: the normal law has no end."""
+    def max_loss(self) -> None:
+        """None: the normal distribution has no end."""
         return
 
     @property
     def symmetric(self) -> bool:
-        """The mixture stands on one side."""
+        """False: the mixture is on one side."""
         return False
 
     @property
     def relation(self) -> str:
-        """Poisson samples are about units added or removed."""
+        """Poisson sampling is analysed under add/remove."""
         return "add/remove"
 
     def renyi(self, alpha: float) -> float:
-        """By convexity, from the members sampled all or none."""
-        if self.size > _MOST_GROUP:
-            return Gaussian(self.size**2 * self.mu_squared).renyi(alpha)
+        """By convexity, from the divergence for each number of sampled members."""
+        if self.group_size > _MAX_GROUP_SIZE:
+            return Gaussian(self.group_size**2 * self.mu_squared).renyi(alpha)
         # survives: Where e^x would overflow, another bound is returned.
-        grown = [
-            math.comb(self.size, j)
-            * above(self.rate) ** j
-            * (1 - below(self.rate)) ** (self.size - j)
+        log_growth = [
+            math.comb(self.group_size, j)
+            * float_above(self.sampling_rate) ** j
+            * (1 - float_below(self.sampling_rate)) ** (self.group_size - j)
             * math.expm1(min(709.0, (alpha - 1) * Gaussian(j * j * self.mu_squared).renyi(alpha)))
-            for j in range(1, self.size + 1)
+            for j in range(1, self.group_size + 1)
         ]
-        most = Gaussian(self.size**2 * self.mu_squared).renyi(alpha)
+        max_loss = Gaussian(self.group_size**2 * self.mu_squared).renyi(alpha)
         # survives: Where one bound takes over from the other is free: both hold.
-        if (alpha - 1) * most > 700:
-            return most
-        return max(5e-324, math.log1p(math.fsum(grown)) / (alpha - 1) * CLOSE)
+        if (alpha - 1) * max_loss > 700:
+            return max_loss
+        return max(5e-324, math.log1p(math.fsum(log_growth)) / (alpha - 1) * RENYI_MARGIN)
 
     def poisson_subsampled(self, rate: Fraction) -> Event:
-        """Not known: are they drawn together, or each by itself?"""
+        """Refused: the members may be drawn together, or each by itself."""
         raise Unsupported(
-            f"a group's loss is sampled at rate {format_up(rate)}",
-            why="it would not be said whether its members are drawn together",
-            fix="sample first, and ask for the group then",
+            f"the loss of a group is subsampled at rate {format_up(rate)}",
+            why="its members may be drawn together or each by itself",
+            fix="subsample first, and ask for the group then",
         )
 
-    def group(self, size: int) -> "SubsampledGroup":
+    def for_group(self, size: int) -> "SubsampledGaussianGroup":
         """A larger group."""
-        return SubsampledGroup(self.mu_squared, self.rate, self.size * size)
+        return SubsampledGaussianGroup(self.mu_squared, self.sampling_rate, self.group_size * size)
 
     def __str__(self) -> str:
-        sample = f"({Gaussian(self.mu_squared)}) of a Poisson sample, rate {format_up(self.rate)}"
-        return f"{sample}, group of {self.size}"
+        sample = f"({Gaussian(self.mu_squared)}) of a Poisson sample, rate {format_up(self.sampling_rate)}"
+        return f"{sample}, group of {self.group_size}"
 
 
 @lru_cache(maxsize=4096)
-def _sampled_renyi(part: Subsampled, alpha: float) -> float:
-    c, rate = alpha - 1, above(part.rate)
-    alone = part.base.renyi(alpha)
+def _subsampled_renyi(event: Subsampled, alpha: float) -> float:
+    c, rate = alpha - 1, float_above(event.sampling_rate)
+    unsampled = event.base.renyi(alpha)
     # The power mean of a mixture is no more than the mixture of the powers.
-    grown = c * alone
+    log_growth = c * unsampled
     # survives: Where one bound takes over from the other is free: both hold.
-    mixed = (grown if grown > 700 else math.log1p(rate * math.expm1(grown))) / c * CLOSE
-    found = min(alone, mixed)
-    if part.most is not None:
-        found = min(found, Pure(part.most).renyi(alpha))
-    if isinstance(part.base, Gaussian) and not part.fixed:
-        sigma = root_inverse(part.base.mu_squared, up=True)
+    by_convexity = (
+        (log_growth if log_growth > 700 else math.log1p(rate * math.expm1(log_growth))) / c * RENYI_MARGIN
+    )
+    bound = min(unsampled, by_convexity)
+    if event.max_loss is not None:
+        bound = min(bound, EpsilonDelta(event.max_loss).renyi(alpha))
+    if isinstance(event.base, Gaussian) and not event.without_replacement:
+        sigma = inverse_sqrt(event.base.mu_squared, upper=True)
         one = (np.array([rate]), np.array([sigma]), np.ones(1))
         try:
             # survives: Nodes that would do for z off the real line, too, or a few less: the
             # error they bound is added.
-            nodes = [SampledGaussians(*one, added=added).quadrature(c, 0.0) for added in (False, True)]
+            nodes = [SubsampledGaussians(*one, added=added).quadrature(c, 0.0) for added in (False, True)]
         except Uncertified:
-            return found
-        found = min(found, max(node.moment + node.error for node in nodes) / c * CLOSE)
-    return found
+            return bound
+        bound = min(bound, max(node.moment + node.error for node in nodes) / c * RENYI_MARGIN)
+    return bound

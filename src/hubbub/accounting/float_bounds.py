@@ -1,6 +1,6 @@
 """Exact numbers made doubles on the safe side, and the few functions of them that parts need.
 
-Proof: docs/proofs/parts.md, "Rounding"
+Proof: docs/proofs/events.md, "Rounding"
 """
 
 import math
@@ -14,21 +14,21 @@ from hubbub.numbers import ceil_sqrt
 
 __all__ = [
     "Uncertified",
-    "above",
-    "amplified",
-    "below",
+    "amplified_epsilon",
+    "float_above",
+    "float_below",
     "group_delta",
+    "inverse_log_mixture",
+    "inverse_sqrt",
     "log1p",
-    "log_above",
-    "mixed",
-    "root_inverse",
-    "unmixed",
-    "usable",
+    "log_mixture",
+    "log_upper",
+    "require_normal_float",
 ]
 
 # Logarithms that keep their digits where they are small, and those of mixtures.
 #
-# Proved in docs/proofs/pairs.md
+# Proved in docs/proofs/dominating-pairs.md
 
 Complexes = NDArray[np.complex128]
 Doubles = NDArray[np.float64]
@@ -58,10 +58,10 @@ def log1p(x: Complexes) -> Complexes:
     return out
 
 
-def mixed(loss: Doubles, rate: float | Doubles) -> Doubles:
+def log_mixture(loss: Doubles, rate: float | Doubles) -> Doubles:
     """ln(1 − q + q·e^ℓ), without overflow and without losing a small loss; q may differ by row.
 
-    >>> mixed(np.array([0.0, 1000.0]), 0.5).round(3).tolist()
+    >>> log_mixture(np.array([0.0, 1000.0]), 0.5).round(3).tolist()
     [0.0, 999.307]
     """
     if np.ndim(rate) == 0 and rate == 1:
@@ -78,10 +78,10 @@ def mixed(loss: Doubles, rate: float | Doubles) -> Doubles:
     return np.asarray(out)
 
 
-def unmixed(ratio: Doubles, rate: float) -> Doubles:
+def inverse_log_mixture(ratio: Doubles, rate: float) -> Doubles:
     """The ℓ at which ln(1 − q + q·e^ℓ) is this; −∞ where there is none.
 
-    >>> unmixed(mixed(np.array([-3.0, 0.5, 40.0]), 0.1), 0.1).round(9).tolist()
+    >>> inverse_log_mixture(log_mixture(np.array([-3.0, 0.5, 40.0]), 0.1), 0.1).round(9).tolist()
     [-3.0, 0.5, 40.0]
     """
     if rate == 1:
@@ -99,19 +99,19 @@ def unmixed(ratio: Doubles, rate: float) -> Doubles:
 _BITS = 128
 
 
-def above(exact: Fraction) -> float:
+def float_above(exact: Fraction) -> float:
     """A double that is not below."""
     near = _near(exact)
     return near if near == math.inf or Fraction(near) >= exact else math.nextafter(near, math.inf)
 
 
-def below(exact: Fraction) -> float:
+def float_below(exact: Fraction) -> float:
     """A double that is not above, for a number of 0 or more."""
     near = _near(exact)
     return near if near < math.inf and Fraction(near) <= exact else math.nextafter(near, 0.0)
 
 
-def usable(number: float) -> float:
+def require_normal_float(number: float) -> float:
     """A number with all its digits; others are left to divergences."""
     # survives: One more or less is the same double, or a limit that is free.
     if not 1e-290 < number < 1e290:
@@ -126,26 +126,26 @@ def _near(exact: Fraction) -> float:
         return math.inf
 
 
-def root_inverse(mu_squared: Fraction, *, up: bool) -> float:
+def inverse_sqrt(mu_squared: Fraction, *, upper: bool) -> float:
     """σ = 1/μ: for a pair that is no better (up) at most that, else at least."""
     root = ceil_sqrt(mu_squared)
-    return below(1 / root) if up else above(root / mu_squared)
+    return float_below(1 / root) if upper else float_above(root / mu_squared)
 
 
-def amplified(epsilon: Fraction, rate: Fraction) -> Fraction:
+def amplified_epsilon(epsilon: Fraction, rate: Fraction) -> Fraction:
     """ln(1 + rate·(e^ε − 1)), rounded up; of a large ε, ε itself."""
     if epsilon > 64:
         return epsilon
     high = Fraction(exp(epsilon, _BITS)[1], 1 << _BITS)
-    return min(epsilon, log_above(1 + rate * (high - 1)))
+    return min(epsilon, log_upper(1 + rate * (high - 1)))
 
 
-def log_above(x: Fraction) -> Fraction:
+def log_upper(x: Fraction) -> Fraction:
     """The logarithm, rounded up."""
     return Fraction(log(x, _BITS)[1], 1 << _BITS)
 
 
-_MOST_EPSILON = 5000
+_MAX_EPSILON = 5000
 """Beyond it e^ε is not written out; where it would be, δ is said to be 1."""
 
 
@@ -153,7 +153,7 @@ def group_delta(epsilon: Fraction, delta: Fraction, k: int) -> Fraction:
     """δ·(e^kε − 1)/(e^ε − 1) = δ·(1 + e^ε + … + e^(k−1)ε), rounded up."""
     if epsilon == 0 or delta == 0 or k == 1:
         return k * delta
-    if k * epsilon > _MOST_EPSILON:
+    if k * epsilon > _MAX_EPSILON:
         return Fraction(1)
     # As many bits more as ε is small, for e^ε − 1 is as small.
     # survives: How many bits are carried is free: an enclosure from one more or less still encloses.

@@ -21,9 +21,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hubbub.accounting.float_bounds import Uncertified
-from hubbub.accounting.subsampled_gaussian import Core, Nodes, SampledGaussians
+from hubbub.accounting.subsampled_gaussian import DecayBound, QuadratureNodes, SubsampledGaussians
 
-__all__ = ["Explicit", "Integral"]
+__all__ = ["ExplicitMoments", "FourierAccountant"]
 
 Complexes = NDArray[np.complex128]
 Doubles = NDArray[np.float64]
@@ -41,7 +41,7 @@ _ALIAS = 25.0
 _ROUNDING = 2.0**-48
 _TINY = 1e-290
 # survives: From how many points on it is left to others is free.
-_MOST_POINTS = 200_000
+_MAX_POINTS = 200_000
 # survives: Any tilt is valid.
 _SMALLEST_TILT, _LARGEST_TILT = -8, 12
 # survives: Any tilt is valid.
@@ -49,11 +49,11 @@ _ROUGH = 0.07
 """As close to the best tilt, as a share, is close enough."""
 
 
-class Explicit(Protocol):
+class ExplicitMoments(Protocol):
     """A loss whose moments are known in closed form."""
 
     @property
-    def certain(self) -> float:
+    def infinity_mass(self) -> float:
         """The chance of an infinite loss."""
 
     def log_moment(self, z: Complexes) -> Complexes:
@@ -75,15 +75,15 @@ class _Sum(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Integral:
+class FourierAccountant:
     """The composition of explicit losses (each so many times) and of sampled Gaussian steps."""
 
-    explicit: Sequence[tuple[Explicit, int]]
-    sampled: SampledGaussians | None
+    explicit: Sequence[tuple[ExplicitMoments, int]]
+    subsampled: SubsampledGaussians | None
 
     def __post_init__(self) -> None:
         # An infinite loss is in no moment.
-        if any(part.certain for part, _ in self.explicit):
+        if any(pair.infinity_mass for pair, _ in self.explicit):
             raise Uncertified
 
     def delta(self, epsilon: float) -> tuple[float, float]:
@@ -113,35 +113,35 @@ class Integral:
         total = contour.at(root)
         slope = contour.slope(root)
         # survives: A root below 0 by more than the error is not met: then δ is met at 0.
-        above = max(0.0, root + 2 * (total.error + _ROUNDING * delta) / slope)
-        below = root - 2 * (total.error + total.aliases + _ROUNDING * delta) / slope
-        high, low = contour.at(above), contour.at(max(0.0, below))
+        upper = max(0.0, root + 2 * (total.error + _ROUNDING * delta) / slope)
+        lower = root - 2 * (total.error + total.aliases + _ROUNDING * delta) / slope
+        high, low = contour.at(upper), contour.at(max(0.0, lower))
         if not high.value + high.error <= delta:
             raise Uncertified
         # survives: A lower bound of 0 says nothing, sure or not.
-        sure = below > 0 and low.value - low.error - low.aliases >= delta
-        return (below if sure else 0.0), above
+        certified = lower > 0 and low.value - low.error - low.aliases >= delta
+        return (lower if certified else 0.0), upper
 
     def _derivatives(self, c: float) -> tuple[float, float, float]:
         """K, K′ and K″ of the whole at a real c, to plotting accuracy: they only choose the tilt."""
         total = np.zeros(3)
-        for part, count in self.explicit:
-            total += count * np.array(part.derivatives(c))
-        if self.sampled is not None:
+        for pair, count in self.explicit:
+            total += count * np.array(pair.derivatives(c))
+        if self.subsampled is not None:
             # survives: They only choose the tilt, and any is valid.
-            nodes = self.sampled.quadrature(c, 0.0, rough=True)
-            counts = self.sampled.counts
+            nodes = self.subsampled.quadrature(c, 0.0, rough=True)
+            counts = self.subsampled.counts
             total += (counts @ nodes.moments, counts @ nodes.mean, counts @ nodes.variance)
         return float(total[0]), float(total[1]), float(total[2])
 
     def moment(self, c: float) -> float:
         """An upper bound of K at a real c ≥ 0."""
         total = 0.0
-        for part, count in self.explicit:
-            own = part.derivatives(c)[0]
+        for pair, count in self.explicit:
+            own = pair.derivatives(c)[0]
             total += count * (own + _ROUNDING * (1 + abs(own)))
-        if self.sampled is not None:
-            nodes = self.sampled.quadrature(c, 0.0)
+        if self.subsampled is not None:
+            nodes = self.subsampled.quadrature(c, 0.0)
             total += nodes.moment + nodes.error
         return total
 
@@ -229,35 +229,37 @@ class Integral:
         # survives: How far the integrand is followed is free: what is cut off is bounded, and
         # added.
         reach = math.sqrt(2 * _FOLLOW / variance)
-        if self.sampled is None:
+        if self.subsampled is None:
             return _Contour(self, tilt, aliases, reach=reach, nodes=None)
         # survives: Nodes that are a little fewer or more: the core bounds what it bounds.
-        core = self.sampled.quadrature(tilt, 0.0).core()
+        decay_bound = self.subsampled.quadrature(tilt, 0.0).decay_bound()
         # survives: How far the integrand is followed is free: what is cut off is bounded, and
         # added.
-        while self._known(core, reach) > -_FOLLOW and reach < _FAR * core.turn:
+        while self._log_decay(decay_bound, reach) > -_FOLLOW and reach < _FAR * decay_bound.turn:
             # survives: How far the integrand is followed is free: what is cut off is bounded,
             # and added.
             reach *= 1.1
         # The last point lies within a step of the reach. If that is too far, what moments tell must do.
         # survives: How far the integrand is followed is free: what is cut off is bounded, and
         # added.
-        near = max(min(reach, core.turn), math.sqrt(2 * _FOLLOW / variance))
+        near = max(min(reach, decay_bound.turn), math.sqrt(2 * _FOLLOW / variance))
         for until in (reach, near):
             with contextlib.suppress(Uncertified):
                 # survives: Nodes for a little more or less than is followed: their error,
                 # which is bounded, is far below rounding.
-                nodes = self.sampled.quadrature(tilt, 1.01 * until + 4 * math.pi / aliases[0])
+                nodes = self.subsampled.quadrature(tilt, 1.01 * until + 4 * math.pi / aliases[0])
                 return _Contour(self, tilt, aliases, reach=until, nodes=nodes)
         raise Uncertified
 
-    def _known(self, core: Core | None, t: float) -> float:
+    def _log_decay(self, decay_bound: DecayBound | None, t: float) -> float:
         """A proved upper bound of the logarithm of the integrand at t against its peak, falling in t."""
-        total = sum(count * part.decay(t) for part, count in self.explicit)
+        total = sum(count * pair.decay(t) for pair, count in self.explicit)
         # survives: There is a core just if there are sampled steps.
-        if core is not None and self.sampled is not None:
+        if decay_bound is not None and self.subsampled is not None:
             # survives: At the turn both bounds hold.
-            total += float(self.sampled.counts @ (core.near(t) if t < core.turn else core.far(t)))
+            total += float(
+                self.subsampled.counts @ (decay_bound.near(t) if t < decay_bound.turn else decay_bound.far(t))
+            )
         return total
 
 
@@ -266,37 +268,37 @@ class _Contour:
 
     def __init__(
         self,
-        whole: Integral,
+        whole: FourierAccountant,
         tilt: float,
         aliases: tuple[float, Callable[[float], float]],
         *,
         reach: float,
-        nodes: Nodes | None,
+        nodes: QuadratureNodes | None,
     ) -> None:
         self.tilt = tilt
         period, self._alias = aliases
         self.step = 2 * math.pi / period
         # survives: One point more.
         count = math.ceil(reach / self.step) + 1
-        if count > _MOST_POINTS:
+        if count > _MAX_POINTS:
             raise Uncertified
         t: Doubles = self.step * np.arange(count, dtype=np.float64)
         self.z: Complexes = np.full(count, tilt, dtype=np.complex128)
         self.z.imag = t
         power = np.zeros(count, dtype=np.complex128)
-        unsure: Doubles = np.full(count, _ROUNDING)
-        for part, times in whole.explicit:
-            values = part.log_moment(self.z)
+        log_error: Doubles = np.full(count, _ROUNDING)
+        for pair, times in whole.explicit:
+            values = pair.log_moment(self.z)
             power += times * values
-            unsure += _ROUNDING * times * np.abs(values)
+            log_error += _ROUNDING * times * np.abs(values)
         if nodes is not None:
             power += nodes.moment + nodes.log_ratio(self.step, count)
-            unsure += nodes.unsure(t)
+            log_error += nodes.error_bound(t)
         self.power = power
-        self.unsure = unsure
+        self.log_error = log_error
         self.kernel = 1 / (self.z * (1 + self.z))
         self.kernel[0] /= 2
-        self.beyond = _beyond(whole, nodes.core() if nodes is not None else None, float(t[-1]))
+        self.beyond = _beyond(whole, nodes.decay_bound() if nodes is not None else None, float(t[-1]))
 
     def at(self, epsilon: float) -> _Sum:
         """The trapezoid sum for δ(ε) with its error."""
@@ -306,7 +308,7 @@ class _Contour:
         value = scale * float(terms.real.sum())
         # Each term's modulus is at most peak·|kernel|; an error in its logarithm moves it by that share.
         # survives: An error as large as e^50 is as useless as any.
-        moved = np.expm1(np.minimum(self.unsure, 50.0))
+        moved = np.expm1(np.minimum(self.log_error, 50.0))
         # survives: How much is allowed for rounding is free, if it is some units more than is lost.
         error = scale * peak * float((moved * np.abs(self.kernel)).sum()) * 1.01
         return _Sum(value, error + peak * self.beyond / math.pi, self._alias(epsilon))
@@ -319,7 +321,7 @@ class _Contour:
 
 
 def _aliases(
-    whole: Integral, tilt: float, epsilon: float, moment: float
+    whole: FourierAccountant, tilt: float, epsilon: float, moment: float
 ) -> tuple[float, Callable[[float], float]]:
     """A period, and an upper bound of Σ e^(cmP)·δ(ε + mP) over m ≠ 0 as a function of ε.
 
@@ -343,33 +345,33 @@ def _aliases(
     def bound(epsilon: float) -> float:
         # survives: A bound as large as e^700 is as useless as any.
         power = min(700.0, high - far * epsilon - (far - tilt) * period)
-        above = math.exp(power) / -math.expm1((tilt - far) * period)
-        return above + math.exp(-tilt * period) / -math.expm1(-tilt * period)
+        upper = math.exp(power) / -math.expm1((tilt - far) * period)
+        return upper + math.exp(-tilt * period) / -math.expm1(-tilt * period)
 
     return period, bound
 
 
-def _beyond(whole: Integral, core: Core | None, start: float) -> float:
+def _beyond(whole: FourierAccountant, decay_bound: DecayBound | None, start: float) -> float:
     """An upper bound of ∫ |e^(K(z) − K(c))|/t² dt from `start` on."""
-    known = whole._known  # noqa: SLF001
+    decay = whole._log_decay  # noqa: SLF001
     total, t = 0.0, start
-    turn = core.turn if core is not None else start
+    turn = decay_bound.turn if decay_bound is not None else start
     while t < turn:
         # survives: How long steps are is free: an upper sum is one.
         after = min(1.1 * t, turn)
-        total += math.exp(known(core, t)) * (1 / t - 1 / after)
+        total += math.exp(decay(decay_bound, t)) * (1 / t - 1 / after)
         t = after
     # From the turn on one bound falls for good: in steps as long as it still matters.
     # survives: How many steps are made is free: what is beyond them is bounded, too.
     for _ in range(200):
-        size = math.exp(known(core, t))
+        size = math.exp(decay(decay_bound, t))
         if size < math.exp(-_FOLLOW):
             break
         # survives: How long steps are is free: an upper sum is one.
         total += size * (1 / t - 1 / (1.1 * t))
         # survives: How long steps are is free: an upper sum is one.
         t *= 1.1
-    return total + math.exp(known(core, t)) / t
+    return total + math.exp(decay(decay_bound, t)) / t
 
 
 def _root(contour: _Contour, start: float, delta: float) -> float:

@@ -1,6 +1,6 @@
-"""What a loss means: errors of an attacker's test, how sure she can become, and words.
+"""Interpretation of a privacy loss: error rates of attacks, posterior beliefs, an explanation in words.
 
-Proof: docs/proofs/meaning.md
+Proof: docs/proofs/interpretation.md
 """
 
 import math
@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from hubbub.accounting.composition import RENYI, Composition
 from hubbub.accounting.events import Gaussian
-from hubbub.accounting.float_bounds import above, below
+from hubbub.accounting.float_bounds import float_above, float_below
 from hubbub.errors import InvalidInput
 from hubbub.noise.enclosures import exp, exp_neg, outside
 from hubbub.numbers import ceil_sqrt, format_down, format_up, round_up
@@ -32,25 +32,25 @@ _BEFORE = (100, 75, 50, 35, 25, 17, 12, 8, 5, 3)
 
 
 class Posterior(NamedTuple):
-    """How sure an attacker can become, and the chance that she becomes surer."""
+    """A bound of an attacker's posterior belief, and the probability that it is exceeded."""
 
     upper_bound: float
     exception_probability: float
 
 
-def tradeoff(way: Composition, alpha: Fraction) -> float:
-    """A lower bound of the missed share of a test that raises a false alarm with probability α.
+def tradeoff(composition: Composition, alpha: Fraction) -> float:
+    """A lower bound of the false negative rate of any test with false positive rate α.
 
     Every ε ≥ 0 gives two: 1 − δ(ε) − e^ε·α, and e^−ε·(1 − δ(ε) − α).
     """
     if not alpha:
-        cut = Composition(tuple((part.cut(), count) for part, count in way.parts))
-        return below(1 - cut.told[1])
+        cut = Composition(tuple((event.truncated(), count) for event, count in composition.events))
+        return float_below(1 - cut.infinity_mass_bounds[1])
 
     def line(epsilon: float) -> Fraction:
         at = Fraction(abs(epsilon))
         # survives: A lower bound, too, is computed, and not used.
-        rest = 1 - Fraction(way.delta(at, lower=False).upper)
+        rest = 1 - Fraction(composition.delta(at, lower=False).upper)
         if epsilon >= 0:
             # survives: The two ends are some 2^-256 apart, which is less than what rounding to
             # a double takes off.
@@ -59,11 +59,11 @@ def tradeoff(way: Composition, alpha: Fraction) -> float:
         # survives: Of nothing either factor makes nothing.
         return Fraction(low if rest > alpha else high, 1 << _BITS) * (rest - alpha)
 
-    if len(way.parts) == 1 and isinstance(way.parts[0][0], Gaussian):
+    if len(composition.events) == 1 and isinstance(composition.events[0][0], Gaussian):
         from statistics import NormalDist
 
         # The test that asks whether x is above a threshold has its loss there.
-        mu = float(ceil_sqrt(way.parts[0][0].mu_squared))
+        mu = float(ceil_sqrt(composition.events[0][0].mu_squared))
         # survives: Any ε gives a bound: the threshold only has to be about right, which the tests
         # of closeness ask for.
         z = (
@@ -74,13 +74,13 @@ def tradeoff(way: Composition, alpha: Fraction) -> float:
         # survives: Any ε gives a bound; that far out it is nothing, or all.
         best = line(max(-700.0, min(700.0, mu * z - mu * mu / 2)))
     else:
-        top = _FAR if way.most is None else min(_FAR, above(way.most))
+        top = _FAR if composition.max_loss is None else min(_FAR, float_above(composition.max_loss))
         best = _highest(line, -top, min(top, math.log(alpha.denominator) - math.log(alpha.numerator)))
-    return max(0.0, below(best))
+    return max(0.0, float_below(best))
 
 
 def _highest(line: Callable[[float], Fraction], low: float, high: float) -> Fraction:
-    """About the most, between two places, of what is concave in e^x, from 0 on: any place gives a bound."""
+    """About the maximum over an interval of a function concave in e^x: any point gives a bound."""
     # survives: An end stands in the set already.
     places = {low, high, high + 1, *(x for x in _FIRST if low < x < high)}
     known = [(0.0, Fraction(0)), *sorted((math.exp(x), line(x)) for x in places)]
@@ -98,7 +98,7 @@ def _highest(line: Callable[[float], Fraction], low: float, high: float) -> Frac
 
 
 def _peak(points: list[tuple[float, Fraction]]) -> tuple[float, float]:
-    """How high and where the line through the first two of four points meets that through the others."""
+    """Height and place where the line through the first two points meets that through the last two."""
     (a, at_a), (b, at_b), (c, at_c), (d, at_d) = ((u, float(value)) for u, value in points)
     rise, fall = (at_b - at_a) / (b - a), (at_d - at_c) / (d - c)
     # survives: It guards a division by 0; that two rounded slopes are just equal was not met.
@@ -112,28 +112,28 @@ def _peak(points: list[tuple[float, Fraction]]) -> tuple[float, float]:
     return (at_b + rise * (place - b), place) if b < place < c else (0.0, 0.0)
 
 
-def posterior(way: Composition, prior: Fraction, epsilon: Fraction | None) -> Posterior:
-    """p/(p + (1 − p)·e^−ε), and the chance that the loss is above ε."""
+def posterior(composition: Composition, prior: Fraction, epsilon: Fraction | None) -> Posterior:
+    """p/(p + (1 − p)·e^−ε), and the probability that the loss is above ε."""
     if epsilon is None:
-        if way.most is None:
+        if composition.max_loss is None:
             raise InvalidInput(
                 "the loss has no largest value",
-                why="an attacker's sureness is bounded only up to an epsilon, with an exception",
-                fix="pass the epsilon, such as loss.epsilon(1e-6)",
+                why="a posterior is bounded only up to some epsilon, with an exception probability",
+                fix="pass an {epsilon}, such as loss.epsilon(1e-6)",
             )
-        epsilon = way.most
+        epsilon = composition.max_loss
     # survives: The two ends are 2^-256 apart: where that matters the answer is 1.
     low = Fraction(exp_neg(epsilon, _BITS)[0], 1 << _BITS)
     sure = min(1.0, round_up(prior / (prior + (1 - prior) * low)))
-    return Posterior(sure, _exceeded(way, epsilon))
+    return Posterior(sure, _exceeded(composition, epsilon))
 
 
-def _exceeded(way: Composition, epsilon: Fraction) -> float:
+def _exceeded(composition: Composition, epsilon: Fraction) -> float:
     """An upper bound of Pr[loss > ε]: δ(s) ≥ (1 − e^(s−ε))·Pr[loss > ε] at every s < ε."""
-    if way.most is not None and epsilon >= way.most:
-        return round_up(way.told[1])
-    if len(way.parts) == 1 and isinstance(way.parts[0][0], Gaussian):
-        mu = ceil_sqrt(way.parts[0][0].mu_squared)
+    if composition.max_loss is not None and epsilon >= composition.max_loss:
+        return round_up(composition.infinity_mass_bounds[1])
+    if len(composition.events) == 1 and isinstance(composition.events[0][0], Gaussian):
+        mu = ceil_sqrt(composition.events[0][0].mu_squared)
         z = epsilon / mu - mu / 2
         # survives: The two ends are some 2^-2048 apart, which no double shows.
         half = outside(z, 2048)[1] if z >= 0 else (2 << 2048) - outside(-z, 2048)[0]
@@ -144,12 +144,12 @@ def _exceeded(way: Composition, epsilon: Fraction) -> float:
         at = epsilon * Fraction(100 - percent, 100)
         gap = 1 - Fraction(exp_neg(epsilon - at, _BITS)[1], 1 << _BITS)
         if gap > 0:
-            best = min(best, round_up(Fraction(way.delta(at, lower=False).upper) / gap))
+            best = min(best, round_up(Fraction(composition.delta(at, lower=False).upper) / gap))
     return best
 
 
 def explain(loss: Any, delta: Fraction | None) -> str:
-    """A loss in words; the caller is a `Loss`, which stands in a higher module."""
+    """An explanation of a `PrivacyLoss`, which is defined in a higher module."""
     lines = [f"{loss}."]
     pure = loss.epsilon()
     if math.isfinite(pure):
@@ -159,17 +159,17 @@ def explain(loss: Any, delta: Fraction | None) -> str:
         )
     if delta is None and math.isinf(pure):
         delta = Fraction(1, 10**6)
-    found = None if delta is None else loss.epsilon_bounds(delta)
-    if delta is not None and found is not None and math.isinf(found.upper):
+    bounds = None if delta is None else loss.epsilon_bounds(delta)
+    if delta is not None and bounds is not None and math.isinf(bounds.upper):
         lines.append(f"With δ = {format_up(delta)} there is no ε that holds.")
-    elif delta is not None and found is not None:
+    elif delta is not None and bounds is not None:
         lines.append(
-            f"With δ = {format_up(delta)}, ε is at most {_digits(found.upper)} and at least "
-            f"{format_down(Fraction(found.lower))} ({found.method}): no event is more than "
-            f"{_times(found.upper)} likelier with a person's data than without, give or take a "
+            f"With δ = {format_up(delta)}, ε is at most {_digits(bounds.upper)} and at least "
+            f"{format_down(Fraction(bounds.lower))} ({bounds.method}): no event is more than "
+            f"{_times(bounds.upper)} likelier with a person's data than without, give or take a "
             f"probability of {format_up(delta)}."
         )
-        if found.method == RENYI:
+        if bounds.method == RENYI:
             lines.append(
                 "That is a bound that always holds, and looser than others: none of those could be certified."
             )

@@ -1,96 +1,94 @@
-"""Parts of which only divergences are known: zero-concentrated privacy, and Rényi curves.
+"""Rényi divergences: events of which only divergences are known, and (ε, δ) bounds of a composition.
 
-Proof: docs/proofs/parts.md
+Looser than the other methods, but it always gives an answer: every event has some divergence.
+
+Proof: docs/proofs/events.md
 """
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
-from hubbub.accounting import dominating_pairs
-from hubbub.accounting.events import CLOSE, Event, Gaussian, Subsampled
-from hubbub.accounting.float_bounds import Uncertified, above, below, root_inverse
-from hubbub.accounting.subsampled_gaussian import SampledGaussians
+from hubbub.accounting.discrete_pairs import epsilon_delta_pair
+from hubbub.accounting.dominating_pairs import GaussianPair
+from hubbub.accounting.events import RENYI_MARGIN, Event, Gaussian, Subsampled
+from hubbub.accounting.float_bounds import Uncertified, float_above, float_below, inverse_sqrt
+from hubbub.accounting.subsampled_gaussian import SubsampledGaussians
 from hubbub.errors import Unsupported
 from hubbub.numbers import format_up
 
-__all__ = ["Divergence", "RenyiCurve", "ZeroConcentrated"]
+__all__ = ["RenyiCurve", "RenyiDivergence", "ZeroConcentrated"]
 
 
 @dataclass(frozen=True)
 class ZeroConcentrated(Event):
-    """Zero-concentrated privacy, and nothing more is known."""
+    """ρ-zCDP, with nothing more known of the mechanism."""
 
-    concentrated: Fraction
+    rho: Fraction = field(default=Fraction(0))
 
-    def side(self, *, added: bool, up: bool) -> dominating_pairs.GaussianPair:  # noqa: ARG002
-        """None above; below, Gaussian noise is one such mechanism."""
-        if up:
+    def dominating_pair(self, *, added: bool, upper: bool) -> GaussianPair:  # noqa: ARG002
+        """None for upper bounds; for lower ones, Gaussian noise is such a mechanism."""
+        if upper:
             raise Uncertified
-        return dominating_pairs.GaussianPair(below(2 * self.concentrated))
+        return GaussianPair(float_below(2 * self.rho))
 
     @property
-    def most(self) -> None:
-        """None is known."""
+    def max_loss(self) -> None:
+        """None: unknown."""
         return
-
-    @property
-    def rho(self) -> Fraction:
-        """ρ."""
-        return self.concentrated
 
     def renyi(self, alpha: float) -> float:
         """αρ."""
-        return alpha * above(self.concentrated) * CLOSE
+        return alpha * float_above(self.rho) * RENYI_MARGIN
 
-    def group(self, size: int) -> "ZeroConcentrated":
+    def for_group(self, size: int) -> "ZeroConcentrated":
         """k²ρ."""
-        return ZeroConcentrated(size**2 * self.concentrated)
+        return ZeroConcentrated(size**2 * self.rho)
 
     def poisson_subsampled(self, rate: Fraction) -> Event:
-        """Not known."""
+        """Refused: unknown."""
         raise _no_pair("zCDP", rate)
 
     def __str__(self) -> str:
-        return f"ρ = {format_up(self.concentrated)}"
+        return f"ρ = {format_up(self.rho)}"
 
 
 @dataclass(frozen=True)
 class RenyiCurve(Event):
-    """Rényi divergences at some orders, and nothing more is known."""
+    """Rényi divergences at some orders, with nothing more known of the mechanism."""
 
     points: tuple[tuple[Fraction, Fraction], ...]
     """Rising orders, and the divergence at each."""
 
-    def side(self, *, added: bool, up: bool) -> Any:  # noqa: ARG002
-        """None; below, no loss at all."""
-        if up:
+    def dominating_pair(self, *, added: bool, upper: bool) -> Any:  # noqa: ARG002
+        """None for upper bounds; for lower ones, no loss at all."""
+        if upper:
             raise Uncertified
-        return dominating_pairs.two_points(0)
+        return epsilon_delta_pair(0)
 
     @property
-    def most(self) -> None:
-        """None is known."""
+    def max_loss(self) -> None:
+        """None: unknown."""
         return
 
     def renyi(self, alpha: float) -> float:
-        """That of the next order that is known: divergences rise with the order."""
+        """The divergence of the next known order: divergences rise with the order."""
         known = [value for order, value in self.points if Fraction(alpha) <= order]
-        return above(min(known)) if known else math.inf
+        return float_above(min(known)) if known else math.inf
 
-    def group(self, size: int) -> "RenyiCurve":
+    def for_group(self, size: int) -> "RenyiCurve":
         """(α, ε) becomes (α/2^c, 3^c·ε) for 2^c members or fewer."""
         c = (size - 1).bit_length()
         points = tuple((a / 2**c, 3**c * e) for a, e in self.points if a >= 2 ** (c + 1))
         return RenyiCurve(points)
 
     def poisson_subsampled(self, rate: Fraction) -> Event:
-        """Not known."""
+        """Refused: unknown."""
         raise _no_pair("a Rényi curve", rate)
 
     def __str__(self) -> str:
@@ -99,41 +97,36 @@ class RenyiCurve(Event):
 
 def _no_pair(what: str, rate: Fraction) -> Unsupported:
     return Unsupported(
-        f"{what} is sampled at rate {format_up(rate)}",
-        why="sampling needs the mechanism's law, not only a bound of its divergence",
+        f"{what} is subsampled at rate {format_up(rate)}",
+        why="amplification needs the mechanism itself, not only a bound of its divergence",
         fix="state the mechanism itself, such as Gaussian noise",
     )
 
 
-# Rényi divergences of composed parts, and the (ε, δ) that follow from them.
-#
-# Looser than the other engines, but it always answers: every part has some divergence.
-#
-# Proved in docs/proofs/filters.md, "From Rényi to (ε, δ)
+ComposedEvents = tuple[tuple[Event, int], ...]
 
-Parts = tuple[tuple[Event, int], ...]
-
-# survives: By how much figures are raised is free, if it is more than some hundred units of doubles.
-_CLOSE = 1 + 2.0**-36
 # survives: Any order gives a bound; which ones are tried first only decides how close it is for extreme
 # losses.
 _LOW, _HIGH = -12.0, 14.0
 
 
 @dataclass(frozen=True)
-class Divergence:
-    """Parts, each so many times: the sum of their divergences at any order."""
+class RenyiDivergence:
+    """The Rényi divergences of composed events.
 
-    parts: Parts
+    Proof: docs/proofs/filters.md, "From Rényi to (ε, δ)"
+    """
+
+    events: ComposedEvents
 
     def at(self, alpha: float) -> float:
         """An upper bound of the divergence of order α > 1, in both directions.
 
         >>> from fractions import Fraction
-        >>> Divergence(((Gaussian(Fraction(1)), 4),)).at(2.0) >= 4
+        >>> RenyiDivergence(((Gaussian(Fraction(1)), 4),)).at(2.0) >= 4
         True
         """
-        return _divergence(self.parts, alpha)
+        return _divergence(self.events, alpha)
 
     def delta(self, epsilon: float) -> float:
         """An upper bound of δ(ε)."""
@@ -143,7 +136,7 @@ class Divergence:
 
         # survives: What is above 0 is cut to 1 once more after it; here it only keeps e^x from
         # overflowing.
-        return min(1.0, max(5e-324, math.exp(min(0.0, self._best(log_delta))) * _CLOSE))
+        return min(1.0, max(5e-324, math.exp(min(0.0, self._best(log_delta))) * RENYI_MARGIN))
 
     def epsilon(self, delta: float) -> float:
         """An upper bound of ε(δ), for δ > 0."""
@@ -151,21 +144,21 @@ class Divergence:
         def bound(alpha: float) -> float:
             return self.at(alpha) - (_room(alpha) + math.log(delta)) / (alpha - 1)
 
-        found = self._best(bound)
+        least = self._best(bound)
         # survives: By how much figures are raised is free, if it is more than some hundred units of
         # doubles: divergences are raised, too. By how much figures are raised is free, if it is
         # more than some hundred units of doubles.
-        return max(0.0, found + 2.0**-36 * abs(found))
+        return max(0.0, least + 2.0**-36 * abs(least))
 
     def _best(self, bound: Callable[[float], float]) -> float:
-        """About the least of a bound over all orders: any order is right, a good one is close."""
+        """About the least bound over all orders: any order gives a bound, a good one a close one."""
         # Above an order that is known there may be no divergence: floats are rounded down.
         # survives: From above 1, downwards is the same way.
         known = {
             math.nextafter(float(order), 1.0)
-            for part, _ in self.parts
-            if isinstance(part, RenyiCurve)
-            for order, _ in part.points
+            for event, _ in self.events
+            if isinstance(event, RenyiCurve)
+            for order, _ in event.points
         }
         if known:
             return min((bound(alpha) for alpha in known if alpha > 1), default=math.inf)
@@ -194,20 +187,22 @@ def _room(alpha: float) -> float:
 
 
 @lru_cache(maxsize=8192)
-def _divergence(parts: Parts, alpha: float) -> float:
+def _divergence(events: ComposedEvents, alpha: float) -> float:
     try:
-        return _summed(parts, alpha)
+        return _summed(events, alpha)
     except OverflowError:
         return math.inf
 
 
-def _summed(parts: Parts, alpha: float) -> float:
+def _summed(events: ComposedEvents, alpha: float) -> float:
     gaussian = tuple(
-        (part, count)
-        for part, count in parts
-        if isinstance(part, Subsampled) and isinstance(part.base, Gaussian) and not part.fixed
+        (event, count)
+        for event, count in events
+        if isinstance(event, Subsampled)
+        and isinstance(event.base, Gaussian)
+        and not event.without_replacement
     )
-    rest = parts
+    rest = events
     total = 0.0
     # survives: One by one the bound is as good, or a little looser; all at once is quick. One by one or
     # all at once: the same quadrature.
@@ -215,8 +210,8 @@ def _summed(parts: Parts, alpha: float) -> float:
         # All at once; one by one, if that is too much.
         # survives: A unit of σ is less than what divergences are raised by.
         rates, sigmas, counts = (
-            np.array([above(part.rate) for part, _ in gaussian]),
-            np.array([root_inverse(part.base.mu_squared, up=True) for part, _ in gaussian]),  # type: ignore[attr-defined]
+            np.array([float_above(event.sampling_rate) for event, _ in gaussian]),
+            np.array([inverse_sqrt(event.base.mu_squared, upper=True) for event, _ in gaussian]),  # type: ignore[attr-defined]
             np.array([float(count) for _, count in gaussian]),
         )
         try:
@@ -224,14 +219,14 @@ def _summed(parts: Parts, alpha: float) -> float:
             # error they bound is added. The divergence of removal is the larger one, by a
             # theorem; both are computed so that nothing rests on it.
             nodes = [
-                SampledGaussians(rates, sigmas, counts, added=added).quadrature(alpha - 1, 0.0)
+                SubsampledGaussians(rates, sigmas, counts, added=added).quadrature(alpha - 1, 0.0)
                 for added in (False, True)
             ]
         except Uncertified:
             pass
         else:
             # The worse direction of the sum, for both are told of all parts at once.
-            total = max(node.moment + node.error for node in nodes) / (alpha - 1) * _CLOSE
-            rest = tuple(pair for pair in parts if pair not in set(gaussian))
-    total += math.fsum(count * part.renyi(alpha) for part, count in rest)
-    return total * _CLOSE
+            total = max(node.moment + node.error for node in nodes) / (alpha - 1) * RENYI_MARGIN
+            rest = tuple(pair for pair in events if pair not in set(gaussian))
+    total += math.fsum(count * event.renyi(alpha) for event, count in rest)
+    return total * RENYI_MARGIN

@@ -1,83 +1,101 @@
-"""Losses as they are stored: facts, not epsilons, in a form that is read the same for ever.
+"""Privacy losses as they are stored: events, not epsilons, in a form that is read the same for ever.
 
-A part is stored under a name with a version, with all its fields as exact numbers; a loss as its ways, each a
-list of parts and how many times each of them counts. Reading one makes it anew, so that its ε at any δ
-can be computed again, also by a later and sharper version.
+An event is stored under a kind with a version, with all its fields as exact numbers; a loss as its
+alternatives, each a list of events with their counts. Reading one makes it anew, so that its ε at any δ can
+be computed again, also by a later and sharper version.
 """
 
 import dataclasses
 import json
-import re
 from fractions import Fraction
 from functools import lru_cache
 from typing import Any
 
-from hubbub.accounting.events import (
-    BoundedRange,
+from hubbub.accounting.codec import canonical_json, decode, encode
+from hubbub.accounting.composable_cost import ORDERS, ComposableCost
+from hubbub.accounting.discrete_events import (
     DiscreteGaussian,
     DiscreteLaplace,
+    FiniteDistributions,
+    RandomizedResponse,
+)
+from hubbub.accounting.events import (
+    BoundedRange,
+    EpsilonDelta,
     Event,
-    Finite,
     Gaussian,
     Laplace,
-    Pure,
-    RandomizedResponse,
     Subsampled,
-    SubsampledGroup,
+    SubsampledGaussianGroup,
 )
-from hubbub.accounting.filters import ORDERS, ComposableCost
 from hubbub.accounting.privacy_loss import PrivacyLoss
 from hubbub.accounting.renyi import RenyiCurve, ZeroConcentrated
 from hubbub.accounting.shuffling import ShuffledReports
 from hubbub.errors import InvalidInput
 
-__all__ = ["cost_from_json", "loss_from_json", "loss_to_json"]
+__all__ = ["cost_from_json", "decode_loss", "encode_loss", "loss_from_json", "loss_to_json"]
 
-_KIND = "loss/1"
-_PARTS: dict[str, type[Event]] = {
-    "pure/1": Pure,
+_KIND = "privacy-loss/1"
+_EVENTS: dict[str, type[Event]] = {
+    "epsilon-delta/1": EpsilonDelta,
     "gaussian/1": Gaussian,
     "laplace/1": Laplace,
     "discrete-laplace/1": DiscreteLaplace,
     "discrete-gaussian/1": DiscreteGaussian,
-    "response/1": RandomizedResponse,
+    "randomized-response/1": RandomizedResponse,
     "bounded-range/1": BoundedRange,
-    "finite/1": Finite,
-    "sampled/1": Subsampled,
-    "sampled-group/1": SubsampledGroup,
-    "zcdp/1": ZeroConcentrated,
-    "renyi/1": RenyiCurve,
-    "shuffled/1": ShuffledReports,
+    "finite-distributions/1": FiniteDistributions,
+    "subsampled/1": Subsampled,
+    "subsampled-gaussian-group/1": SubsampledGaussianGroup,
+    "zero-concentrated/1": ZeroConcentrated,
+    "renyi-curve/1": RenyiCurve,
+    "shuffled-reports/1": ShuffledReports,
 }
-_NAMES = {part: name for name, part in _PARTS.items()}
-_RATIONAL = re.compile(r"-?[0-9]{1,4000}(/0*[1-9][0-9]{0,3999})?")
-_MOST_TIMES = 10**18
+_KINDS = {event: kind for kind, event in _EVENTS.items()}
+_MAX_COUNT = 10**18
 
 
 def loss_to_json(loss: PrivacyLoss) -> str:
-    """The loss as it is stored.
+    """The text of a loss, as it is stored.
 
-    >>> loss_to_json(PrivacyLoss.pure(Fraction(1, 10)) * 3)
-    '{"kind": "loss/1", "ways": [[[3, {"delta": "0", "epsilon": "1/10", "part": "pure/1", "sharp": true}]]]}'
+    >>> loss_to_json(PrivacyLoss.gaussian(Fraction(1, 2)) * 3)
+    '{"alternatives":[[{"count":1,"event":{"kind":"gaussian/1","mu_squared":"3/4"}}]],"kind":"privacy-loss/1"}'
     """
-    if type(loss) is not PrivacyLoss:
-        raise _foreign()
-    ways = [[[times, _plain(part)] for part, times in way] for way in loss.alternatives]
-    return json.dumps({"kind": _KIND, "ways": ways}, sort_keys=True)
+    return canonical_json(encode_loss(loss))
 
 
 def loss_from_json(text: str) -> PrivacyLoss:
-    """Read a stored loss; anything but just what was written is refused.
+    """Read a stored loss; anything that is not exactly what was written is refused.
 
     >>> loss_from_json(loss_to_json(PrivacyLoss.gaussian(1))) == PrivacyLoss.gaussian(1)
     True
     """
     try:
         stored = json.loads(text)
-        if set(stored) != {"kind", "ways"} or stored["kind"] != _KIND or not stored["ways"]:
+    except (TypeError, ValueError, RecursionError):
+        raise _unreadable() from None
+    return decode_loss(stored)
+
+
+def encode_loss(loss: PrivacyLoss) -> dict[str, Any]:
+    """The JSON value of a loss, as part of a stored entry."""
+    if type(loss) is not PrivacyLoss:
+        raise _foreign()
+    alternatives = [
+        [{"count": count, "event": _encode_event(event)} for event, count in alternative]
+        for alternative in loss.alternatives
+    ]
+    return {"kind": _KIND, "alternatives": alternatives}
+
+
+def decode_loss(stored: Any) -> PrivacyLoss:
+    """The loss of a stored JSON value; anything that is not exactly what was written is refused."""
+    try:
+        if set(stored) != {"kind", "alternatives"} or stored["kind"] != _KIND or not stored["alternatives"]:
             raise _unreadable()
-        ways = tuple(tuple(_counted(*pair) for pair in way) for way in stored["ways"])
-        return PrivacyLoss(ways)
+        return PrivacyLoss(
+            tuple(tuple(_decode_counted(item) for item in events) for events in stored["alternatives"])
+        )
     except InvalidInput:
         raise
     except (TypeError, ValueError, KeyError, AttributeError, RecursionError):
@@ -86,59 +104,51 @@ def loss_from_json(text: str) -> PrivacyLoss:
 
 @lru_cache(maxsize=4096)
 def cost_from_json(text: str, orders: tuple[Fraction, ...] = ORDERS) -> ComposableCost:
-    """What a stored loss costs by what this version knows; the same few are asked for again and again.
+    """The composable cost of a stored loss, by what this version knows; the same few are asked for often.
 
-    Accounts charge this and never `loss.cost()`: what is charged follows from the facts that are recorded.
+    Accounts charge this and never `loss.cost()`: what is charged follows from the events that are recorded.
     """
     return loss_from_json(text).cost(orders)
 
 
-def _plain(value: Any) -> Any:
-    if isinstance(value, Event):
-        if type(value) not in _NAMES:
-            raise _foreign()
-        fields = {field.name: _plain(getattr(value, field.name)) for field in dataclasses.fields(value)}  # type: ignore[arg-type]
-        return {"part": _NAMES[type(value)], **fields}
-    if isinstance(value, Fraction):
-        return str(value)
-    return [_plain(item) for item in value] if isinstance(value, tuple) else value
+def _encode_event(event: Event) -> dict[str, Any]:
+    if type(event) not in _KINDS:
+        raise _foreign()
+    stored: dict[str, Any] = {"kind": _KINDS[type(event)]}
+    for field in dataclasses.fields(event):  # type: ignore[arg-type]
+        value = getattr(event, field.name)
+        stored[field.name] = _encode_event(value) if isinstance(value, Event) else encode(value)
+    return stored
 
 
-def _made(stored: Any) -> Any:
-    if isinstance(stored, str):
-        if not _RATIONAL.fullmatch(stored):
-            raise _unreadable()
-        return Fraction(stored)
-    if isinstance(stored, list):
-        return tuple(_made(item) for item in stored)
-    return _part(stored) if isinstance(stored, dict) else stored
-
-
-def _part(stored: Any) -> Event:
-    kind = _PARTS[stored["part"]]
-    names = {field.name for field in dataclasses.fields(kind)}  # type: ignore[arg-type]
-    if set(stored) - {"part"} != names:
+def _decode_event(stored: Any) -> Event:
+    event = _EVENTS[stored["kind"]]
+    names = {field.name for field in dataclasses.fields(event)}  # type: ignore[arg-type]
+    if set(stored) - {"kind"} != names:
         raise _unreadable()
-    return kind(**{name: _made(stored[name]) for name in names})
+    return event(**{name: decode(stored[name], _decode_event, (int, bool)) for name in names})
 
 
-def _counted(times: Any, stored: Any) -> tuple[Event, int]:
-    if isinstance(times, bool) or not isinstance(times, int) or not 0 < times <= _MOST_TIMES:
+def _decode_counted(stored: Any) -> tuple[Event, int]:
+    if set(stored) != {"count", "event"}:
         raise _unreadable()
-    return _part(stored), times
+    count = stored["count"]
+    if isinstance(count, bool) or not isinstance(count, int) or not 0 < count <= _MAX_COUNT:
+        raise _unreadable()
+    return _decode_event(stored["event"]), count
 
 
 def _unreadable() -> InvalidInput:
     return InvalidInput(
         "the stored loss cannot be read",
-        why="it is not what was written, or by a later version",
-        fix="use the text as it was written, or a newer version",
+        why="it is not what was written, or was written by a later version",
+        fix="use the text as it was written, or a newer version of hubbub",
     )
 
 
 def _foreign() -> InvalidInput:
     return InvalidInput(
         "the loss is of a class that hubbub does not know",
-        why="what it costs would be that class's word",
-        fix="pass a Loss, made of what Loss itself offers",
+        why="its cost would be whatever that class asserts",
+        fix="pass a PrivacyLoss, made by the methods of PrivacyLoss itself",
     )

@@ -1,9 +1,9 @@
-"""Shuffled local reports: what hides one of them are clones of it among the others.
+"""Amplification by shuffling: one report hides among its clones.
 
-Of n − 1 other reports of an ε-private randomizer, C ~ Bin(n − 1, e^−ε) look as if they came from one of
-two neighbours' data, evenly. What is left to see are two counts.
+Of n − 1 other reports of an ε-DP local randomizer, C ~ Bin(n − 1, e^−ε) look as if they came from one of the
+two neighbours' data, evenly (Feldman, McMillan and Talwar 2021). An observer sees two counts.
 
-Proof: docs/proofs/pairs.md, "Shuffling"
+Proof: docs/proofs/dominating-pairs.md, "Shuffling"
 """
 
 import math
@@ -14,9 +14,9 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from hubbub.accounting.discrete_pairs import DiscretePair, two_points
+from hubbub.accounting.discrete_pairs import DiscretePair, epsilon_delta_pair
 from hubbub.accounting.events import Event
-from hubbub.accounting.float_bounds import Uncertified, above, below
+from hubbub.accounting.float_bounds import Uncertified, float_above, float_below
 from hubbub.numbers import format_up
 
 __all__ = ["ShuffledReports"]
@@ -25,38 +25,40 @@ Doubles = NDArray[np.float64]
 
 _REACH = 38.5
 """Beyond so many deviations, and some more for skewness, there is less than 1e-300 of a binomial law."""
-_MOST_OUTCOMES = 1 << 21
+_MAX_OUTCOMES = 1 << 21
 _BINS = 1 << 13
 # survives: From where on it is left to others is free.
-_LEAST, _MOST, _MOST_REPORTS = Fraction(1, 10**9), 40, 10**9
-_ACCURACY, _PRECISION = 1e-10, 1e-12
+_LEAST, _MOST, _MAX_REPORTS = Fraction(1, 10**9), 40, 10**9
+_MASS_ERROR, _LOSS_ERROR = 1e-10, 1e-12
 
 
 @dataclass(frozen=True)
 class ShuffledReports(Event):
-    """`reports` shuffled reports, each of this ε."""
+    """Shuffled local reports, each of this ε."""
 
     epsilon: Fraction
     reports: int
 
-    def side(self, *, added: bool, up: bool) -> DiscretePair:  # noqa: ARG002
-        """Two counts under two laws, mirror images; beyond what doubles can tell, one report."""
+    def dominating_pair(self, *, added: bool, upper: bool) -> DiscretePair:  # noqa: ARG002
+        """Two counts under two mirrored distributions; beyond the range of doubles, one report."""
         # survives: From where on it is left to others is free.
-        if not (_LEAST <= self.epsilon <= _MOST and self.reports <= _MOST_REPORTS):
-            if up:
-                return two_points(self.epsilon)
+        if not (_LEAST <= self.epsilon <= _MOST and self.reports <= _MAX_REPORTS):
+            if upper:
+                return epsilon_delta_pair(self.epsilon)
             raise Uncertified
         # survives: A unit of ε is less than what is allowed for losses.
-        return _clones(above(self.epsilon) if up else below(self.epsilon), self.reports, up=up)
+        return _clones(
+            float_above(self.epsilon) if upper else float_below(self.epsilon), self.reports, upper=upper
+        )
 
     @property
     def relation(self) -> str:
-        """One unit's data is another's."""
+        """One unit's data is substituted."""
         return "substitution"
 
     @property
-    def most(self) -> Fraction:
-        """All others may happen to be no clones."""
+    def max_loss(self) -> Fraction:
+        """ε: it may happen that no other report is a clone."""
         return self.epsilon
 
     def __str__(self) -> str:
@@ -64,12 +66,12 @@ class ShuffledReports(Event):
 
 
 @lru_cache(maxsize=32)
-def _clones(epsilon: float, reports: int, *, up: bool) -> DiscretePair:
+def _clones(epsilon: float, reports: int, *, upper: bool) -> DiscretePair:
     """Atoms that dominate the pair (up), or are dominated by it."""
-    clones, chances, rest = _levels(reports - 1, epsilon, up=up)
+    clones, probabilities, rest = _levels(reports - 1, epsilon, upper=upper)
     keep, lose, apart = 1 / (1 + math.exp(-epsilon)), 1 / (1 + math.exp(epsilon)), math.tanh(epsilon / 2)
     losses, ours, theirs = [], [], []
-    for count, chance in zip(clones.tolist(), chances.tolist(), strict=True):
+    for count, chance in zip(clones.tolist(), probabilities.tolist(), strict=True):
         m = count + 1
         first = _window(m, 0.5)
         twice = 2 * chance * _binomial(m, first, 0.5, 0.5) / m
@@ -82,21 +84,21 @@ def _clones(epsilon: float, reports: int, *, up: bool) -> DiscretePair:
         theirs.append(q)
     loss, p, q = (np.concatenate(some) for some in (losses, ours, theirs))
     held = p + q > 0
-    return _binned(loss[held], p[held], q[held], rest if up else 0.0, up=up)
+    return _binned(loss[held], p[held], q[held], rest if upper else 0.0, upper=upper)
 
 
-def _levels(n: int, epsilon: float, *, up: bool) -> tuple[NDArray[np.int64], Doubles, float]:
+def _levels(n: int, epsilon: float, *, upper: bool) -> tuple[NDArray[np.int64], Doubles, float]:
     """Numbers of clones and their chances; rounded down (up: fewer hide less) to a few levels, or up."""
     chance = math.exp(-epsilon)
     counts = _window(n, chance)
-    chances = _binomial(n, counts, chance, -math.expm1(-epsilon))
+    probabilities = _binomial(n, counts, chance, -math.expm1(-epsilon))
     # survives: How many levels there are is free: either way they are rounded to the safe side.
     each = 2 * _REACH * math.sqrt(n * chance / 4 + 1)
     # survives: How many levels there are is free: either way they are rounded to the safe side.
-    levels = max(1, min(counts.size, int(_MOST_OUTCOMES / each)))
+    levels = max(1, min(counts.size, int(_MAX_OUTCOMES / each)))
     edges = np.unique(np.linspace(0, counts.size, levels + 1).astype(np.int64))
-    grouped = np.add.reduceat(chances, edges[:-1])
-    return counts[edges[:-1] if up else edges[1:] - 1], grouped, 1e-290
+    grouped = np.add.reduceat(probabilities, edges[:-1])
+    return counts[edges[:-1] if upper else edges[1:] - 1], grouped, 1e-290
 
 
 def _window(n: int, chance: float) -> NDArray[np.int64]:
@@ -152,24 +154,33 @@ def _deviance(x: Doubles, mean: float) -> Doubles:
     return np.asarray(np.where(near, mean * series, direct))
 
 
-def _binned(loss: Doubles, p: Doubles, q: Doubles, certain: float, *, up: bool) -> DiscretePair:
+def _binned(loss: Doubles, p: Doubles, q: Doubles, infinity_mass: float, *, upper: bool) -> DiscretePair:
     """Outcomes split onto a few losses (up), or merged into a few."""
     if loss.size <= _BINS:
         atoms, first, second = (tuple(some.tolist()) for some in (loss, p, q))
-        return DiscretePair(atoms, first, second, certain, accuracy=_ACCURACY, precision=_PRECISION)
+        return DiscretePair(
+            atoms,
+            first,
+            second,
+            infinity_mass,
+            relative_mass_error=_MASS_ERROR,
+            relative_loss_error=_LOSS_ERROR,
+        )
     low, high, bins = float(loss.min()), float(loss.max()), _BINS
     step = (high - low) / bins
     # survives: No loss is below the least.
     place = np.clip(((loss - low) / step).astype(np.int64), 0, bins - 1)
     points = low + step * np.arange(bins + 1)
-    if not up:
+    if not upper:
         ours, theirs = (np.bincount(place, weights=mass, minlength=bins) for mass in (p, q))
         # survives: A bin that Q's mass lies in has some of P's, too.
         held = (ours > 0) & (theirs > 0)
         ours, theirs = ours[held], theirs[held]
         losses = np.log(ours / theirs)
         atoms, first, second = (tuple(x.tolist()) for x in (losses, ours, theirs))
-        return DiscretePair(atoms, first, second, accuracy=_ACCURACY, precision=_PRECISION)
+        return DiscretePair(
+            atoms, first, second, relative_mass_error=_MASS_ERROR, relative_loss_error=_LOSS_ERROR
+        )
     share = (np.expm1(points[place] - loss) / math.expm1(-step)).clip(0.0, 1.0)
     # survives: A sum is as long as its last place, whatever the least length.
     ours = np.bincount(place, weights=p * (1 - share), minlength=bins + 1)
@@ -183,7 +194,7 @@ def _binned(loss: Doubles, p: Doubles, q: Doubles, certain: float, *, up: bool) 
         tuple(losses[held].tolist()),
         tuple(ours[held].tolist()),
         tuple((ours[held] * np.exp(-losses[held])).tolist()),
-        certain,
+        infinity_mass,
         0.0,
-        accuracy=_ACCURACY,
+        relative_mass_error=_MASS_ERROR,
     )

@@ -13,9 +13,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from hubbub.accounting.float_bounds import Uncertified, log1p, mixed
+from hubbub.accounting.float_bounds import Uncertified, log1p, log_mixture
 
-__all__ = ["Core", "Nodes", "SampledGaussians", "Uncertified"]
+__all__ = ["DecayBound", "QuadratureNodes", "SubsampledGaussians", "Uncertified"]
 
 Complexes = NDArray[np.complex128]
 Doubles = NDArray[np.float64]
@@ -31,17 +31,17 @@ _CORE_POINTS = 129
 _BLOCK = 32
 """Nodes are summed so many at a time."""
 # survives: From how much work on it is left to others is free.
-_MOST_WORK = 1 << 29
+_MAX_WORK = 1 << 29
 """Nodes times points: what takes longer than a second or so is left to others."""
 # survives: How many numbers are kept at a time changes none of them.
-_AT_ONCE, _ROWS = 1 << 18, 1 << 10
+_MAX_BATCH, _ROWS = 1 << 18, 1 << 10
 """So many numbers are kept at a time."""
 # survives: From how much work on it is left to others is free.
-_MOST_NODES, _MOST_NODES_EACH = 2_000_000, 20_000
+_MAX_NODES, _MAX_NODES_PER_STEP = 2_000_000, 20_000
 
 
 @dataclass(frozen=True)
-class SampledGaussians:
+class SubsampledGaussians:
     """Many steps: rates q, deviations σ for sensitivity 1, and how often each occurs."""
 
     rates: Doubles
@@ -49,7 +49,7 @@ class SampledGaussians:
     counts: Doubles
     added: bool
 
-    def quadrature(self, tilt: float, reach: float, *, rough: bool = False) -> "Nodes":
+    def quadrature(self, tilt: float, reach: float, *, rough: bool = False) -> "QuadratureNodes":
         """Nodes at which E[e^(zL)] is summed, for Re z = tilt and |Im z| ≤ reach.
 
         At any v < π the trapezoid rule of step h errs by no more than 2·e^(v²σ²/2 + v·reach − 2πvσ²/h) of
@@ -73,25 +73,27 @@ class SampledGaussians:
         low = -_WIDE * s - (tilt if self.added else 0.0)
         high = _WIDE * s + (0.0 if self.added else 1.0 + tilt)
         count = int(np.ceil(((high - low) / step).max())) + 2
-        if count > _MOST_NODES_EACH or count * s.size > _MOST_NODES:
+        if count > _MAX_NODES_PER_STEP or count * s.size > _MAX_NODES:
             raise Uncertified
         step = (high - low) / (count - 1)
         x = low[:, None] + step[:, None] * np.arange(count)
         variance = (s * s)[:, None]
         log_weight = np.log(step / (s * math.sqrt(2 * math.pi)))[:, None] - x * x / (2 * variance)
         odds = (x - 0.5) / variance
-        loss = mixed(odds, self.rates[:, None])
+        loss = log_mixture(odds, self.rates[:, None])
         # Twice, for that the normal law sums to 1 is used, too, where losses are small.
         error = 4 * np.exp((growth - 2 * math.pi * v * s * s / step).min(axis=0))
-        return Nodes(self, tilt, step=step, log_weight=log_weight, x=x, log_ratio=loss, quadrature=error)
+        return QuadratureNodes(
+            self, tilt, step=step, log_weight=log_weight, x=x, log_ratio=loss, quadrature=error
+        )
 
 
-class Nodes:
+class QuadratureNodes:
     """The tilted law of every step on its nodes."""
 
     def __init__(
         self,
-        law: SampledGaussians,
+        law: SubsampledGaussians,
         tilt: float,
         *,
         step: Doubles,
@@ -138,7 +140,7 @@ class Nodes:
         """K(c+it) − K(c) of all steps together, at t = 0, step, 2·step, …"""
         # With D(t) = e^(itL) − 1, D(a + b) = D(a) + D(b) + D(a)·D(b): few a's and b's give all t, by products
         # of matrices, and no digits are lost where D is small.
-        if self._chance.size * count > _MOST_WORK:
+        if self._chance.size * count > _MAX_WORK:
             raise Uncertified
         # survives: Into how many near and far angles it is divided is free: all sums of both are
         # taken.
@@ -146,7 +148,7 @@ class Nodes:
         coarse = -(-count // fine)
         nodes = -(-self._chance.shape[1] // _BLOCK) * _BLOCK
         # survives: How many steps are taken at a time is free.
-        rows = max(1, _AT_ONCE // (nodes * (fine + coarse) + nodes // _BLOCK * fine * coarse))
+        rows = max(1, _MAX_BATCH // (nodes * (fine + coarse) + nodes // _BLOCK * fine * coarse))
         total = np.zeros(fine * coarse, dtype=np.complex128)
         for first in range(0, self._chance.shape[0], rows):
             some = slice(first, first + rows)
@@ -158,14 +160,14 @@ class Nodes:
                 )
                 for array in (self._chance, self._centred)
             )
-            near, far = _turned(step * centred, fine), _turned(step * fine * centred, coarse) * chance
+            near, far = _rotations(step * centred, fine), _rotations(step * fine * centred, coarse) * chance
             excess = (far @ near.swapaxes(2, 3)).sum(axis=1)
             excess += far.sum(axis=3).sum(axis=1)[:, :, None]
             excess += (near * chance).sum(axis=3).sum(axis=1)[:, None, :]
             total += self._law.counts[some] @ log1p(excess.reshape(-1, fine * coarse))
         return total[:count] + 1j * step * np.arange(count) * float(self._law.counts @ self.mean)
 
-    def unsure(self, t: Doubles) -> Doubles:
+    def error_bound(self, t: Doubles) -> Doubles:
         """An upper bound of the error of e^(K(z) − K(c)), all steps together."""
         counts = self._law.counts
         total: Doubles = self.error + _ROUNDING * np.abs(t * float(counts @ np.abs(self.mean)))
@@ -176,7 +178,7 @@ class Nodes:
             total[some] += moved @ (self._rounding * counts)
         return total
 
-    def core(self) -> "Core":
+    def decay_bound(self) -> "DecayBound":
         """The middle of each step's tilted law, from below: what makes its characteristic function fall."""
         law, tilt = self._law, self._tilt
         passed = np.cumsum(self._chance, axis=1)
@@ -189,7 +191,7 @@ class Nodes:
         x = left[:, None] + (right - left)[:, None] * np.linspace(0, 1, _CORE_POINTS)
         gap = (right - left) / (_CORE_POINTS - 1)
         odds = (x - 0.5) / s2
-        log_ratio = mixed(odds, law.rates[:, None])
+        log_ratio = log_mixture(odds, law.rates[:, None])
         power = -tilt * log_ratio if law.added else (1 + tilt) * log_ratio
         log_density = power - x * x / (2 * s2) - np.log(2 * math.pi * s2) / 2 - self.moments[:, None]
         # Between two points a logarithm that bends upwards by no more than `bend` dips by no more than this.
@@ -220,7 +222,7 @@ class Nodes:
         alpha = np.minimum(flat * width, 1.0) * (1 - 1e-9)
         # survives: A slack of 1e-9 stands for rounding of some 1e-14; turned round it is less than
         # a test can see.
-        return Core(beta * (1 - 1e-9), variance, cube, alpha, width, self._steepest(), turn)
+        return DecayBound(beta * (1 - 1e-9), variance, cube, alpha, width, self._steepest(), turn)
 
     def _steepest(self) -> Doubles:
         """The most that each tilted loss's density goes up and down in all; infinite where unknown.
@@ -230,7 +232,7 @@ class Nodes:
         law, s2 = self._law, (self._law.sigmas**2)[:, None]
         gap = self._x[:, 1] - self._x[:, 0]
         odds = (self._x - 0.5) / s2
-        share = np.log(law.rates)[:, None] + odds - mixed(odds, law.rates[:, None])
+        share = np.log(law.rates)[:, None] + odds - log_mixture(odds, law.rates[:, None])
         with np.errstate(divide="ignore", over="ignore"):
             # survives: Between two nodes the density rises by next to nothing: gap²/8σ² is
             # small. There is one column.
@@ -241,25 +243,25 @@ class Nodes:
             return np.where(_WIDE * law.sigmas >= 1.05, 4 * np.exp(highest) * (1 + 1e-9), np.inf)
 
 
-def _turned(angle: Doubles, count: int) -> Complexes:
+def _rotations(angle: Doubles, count: int) -> Complexes:
     """e^(ikx) − 1 for k = 0, 1, …, along the third axis, good relatively also where it is small."""
     out: Complexes = np.zeros((*angle.shape[:2], count, angle.shape[3]), dtype=np.complex128)
     if count > 1:
         out.real[:, :, 1:2] = -2 * np.sin(angle / 2) ** 2
         out.imag[:, :, 1:2] = np.sin(angle)
-    known = 2
-    while known < count:
+    decay = 2
+    while decay < count:
         # D(m + k) from D(m) and D(k), m being the last known: their number doubles.
-        more = min(known - 1, count - known)
-        last, new = out[:, :, known - 1 : known], out[:, :, known : known + more]
+        more = min(decay - 1, count - decay)
+        last, new = out[:, :, decay - 1 : decay], out[:, :, decay : decay + more]
         np.multiply(last, out[:, :, 1 : 1 + more], out=new)
         new += last
         new += out[:, :, 1 : 1 + more]
-        known += more
+        decay += more
     return out
 
 
-class Core(NamedTuple):
+class DecayBound(NamedTuple):
     """Of each step: a part of its law of mass β with these central moments, and a flat part of mass α.
 
     So |E[e^(itL)]| ≤ 1 − β·(vt²/2 − m₃t³/6), and ≤ 1 − α·(1 − 2/(t·width)), and ≤ variation/t.

@@ -224,7 +224,7 @@ def central(x: Fraction, bits: int) -> Enclosure:
 # Far out, Pr[Z > x] = φ(x)·R(x) with Mills' ratio R, whose continued fraction encloses it between
 # rationals. So the tail costs a few hundred divisions however small it is.
 #
-# Proved in docs/proofs/loss.md
+# Proved in docs/proofs/privacy-loss.md
 
 LEAST_BITS = 9000
 """A δ smaller than 2^-9000 is said to be 2^-9000: no δ that is given as a parameter is as small."""
@@ -285,7 +285,7 @@ def gaussian_delta(epsilon: Fraction, mu_squared: Fraction) -> Fraction:
 
     Guarantee: never below the true value, and above it by φ(a)·2^-16384 or more (by 2^-9001 where 2^-9000
         is said).
-    Proof: docs/proofs/loss.md
+    Proof: docs/proofs/privacy-loss.md
     """
     mu = ceil_sqrt(mu_squared)  # δ rises with μ
     near, far = epsilon / mu - mu / 2, epsilon / mu + mu / 2

@@ -52,7 +52,7 @@ def tradeoff_corners(
 
     Guarantee: up to rounding, no test with false alarms α misses less than the line says.
     Assumes: what `loss` assumes.
-    Proof: docs/proofs/meaning.md, "Tests"
+    Proof: docs/proofs/interpretation.md, "Tests"
     """
     count = parse_integer(points, "points", minimum=2)
     top = min(_FARTHEST, _reach(loss, _SEEN))
