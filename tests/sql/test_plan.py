@@ -225,3 +225,17 @@ def test_the_label_says_which_bounds_were_declared_and_which_were_found():
     low, high = (Fraction(end) for end in found["bounds"]["x"])
     assert low <= 16
     assert high == 128  # some 3,600 rows are from 64 on, far above the noise
+
+
+def test_repr_is_one_line_and_html_a_small_table(data):
+    plan = data.sql("SELECT g, COUNT(*) AS n FROM data GROUP BY g", epsilon=1, keys=KEYS, rows_per_unit=2)
+    assert repr(plan) == f"Plan(ε = 1 for {plan.unit}; n ± 5.99)"
+    page = plan._repr_html_()
+    assert "<td>n</td><td>± 5.99</td>" in page
+    assert "SELECT" not in page
+
+
+def test_repr_escapes_names_that_people_wrote(data):
+    plan = data.sql('SELECT COUNT(*) AS "<b>\x1b" FROM data', epsilon=1, rows_per_unit=1)
+    assert "\x1b" not in repr(plan)
+    assert "<b>" not in plan._repr_html_()
