@@ -81,16 +81,16 @@ class World:
         if plan.partition_selection is not None:
             asked["keys"] = bounded.key_candidates
         if plan.split.rows:
-            asked["sizes"] = bounding.sizes(ROW_BINS)
+            asked["sizes"] = bounding.row_count_histogram(ROW_BINS)
         if plan.query.is_top:
             asked["top"] = bounded.top_scores
         with suppress(InvalidInput):  # where nothing is bounded there is nothing to report
-            asked["above"] = bounding.above()
+            asked["above"] = bounding.units_above_bounds()
         rows = limits.rows or (limits.groups or 1) * (limits.rows_per_group or 1)
         query = replace(plan.query, keys=())
         over_all = ContributionBounding(query, ContributionBounds(rows), plan.unit.neighbours)
         for place in bounded.estimated_arguments:
-            asked[f"bounds {place}"] = over_all.magnitudes(place)
+            asked[f"bounds {place}"] = over_all.magnitude_histogram(place)
         run = self.dataset._engine.execute
         return {name: (each, run(each.sql, each.key_sets)) for name, each in asked.items()}
 

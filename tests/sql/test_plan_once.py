@@ -28,12 +28,12 @@ BUILDERS = (
     "sums",
     "histogram",
     "units",
-    "candidates",
+    "key_candidates",
     "per_group",
-    "distinct",
-    "sizes",
-    "above",
-    "magnitudes",
+    "distinct_values",
+    "row_count_histogram",
+    "units_above_bounds",
+    "magnitude_histogram",
 )
 
 
@@ -130,6 +130,6 @@ def test_a_run_with_estimated_bounds_builds_the_figures_for_these_once(data):
     with Calls() as calls:
         plan.run()
     # Rows per unit and bounds are estimated one after the other, and each changes the aggregates.
-    assert calls.of("sizes") == calls.of("magnitudes") == 1
+    assert calls.of("row_count_histogram") == calls.of("magnitude_histogram") == 1
     assert calls.of("parse") == calls.of("compile_outputs") == 0
     assert {name: count for name, count in calls.found.items() if count > 1 and name[0] in BUILDERS} == {}

@@ -9,7 +9,7 @@ import duckdb
 import pytest
 
 import hubbub as hb
-from hubbub.sql.contribution_bounding import _count_bits
+from hubbub.sql.bounding_sql import count_bits
 from hubbub.sql.value_encoding import FINE_BITS, WEIGHT_BITS
 
 NEAR = 2.0**-11
@@ -120,7 +120,7 @@ def test_sums_are_of_products_that_are_exact(neighbour):
 
 @pytest.mark.parametrize("cells", [1, 2, 3, 1000, 1 << 16, (1 << 16) + 1, 9 << 24])
 def test_rounding_of_counts_adds_next_to_nothing_to_the_noise(cells):
-    bits, spare = _count_bits(cells)
+    bits, spare = count_bits(cells)
     assert 16 <= bits <= 32
     assert bits + spare == WEIGHT_BITS
     assert Fraction(cells - 1, 1 << bits) <= (Fraction(1, 1 << 16) if cells <= 1 << 16 else Fraction(1, 28))

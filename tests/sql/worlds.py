@@ -148,13 +148,13 @@ def _measurements(plan: Plan) -> dict:
     }
     bounded = plan.bounded
     if bounded.estimates_rows:
-        found["sizes"] = None, bounded.bounding.sizes(ROW_BINS)
+        found["sizes"] = None, bounded.bounding.row_count_histogram(ROW_BINS)
     if plan.partition_selection is not None:
         found["keys"] = None, bounded.key_candidates
     if plan.query.is_top:
         found["top"] = None, bounded.top_scores
     for place in bounded.estimated_arguments:
-        found[f"magnitudes {place}"] = None, bounded.bounding.magnitudes(place)
+        found[f"magnitudes {place}"] = None, bounded.bounding.magnitude_histogram(place)
     return found
 
 

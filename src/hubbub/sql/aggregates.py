@@ -234,7 +234,7 @@ class DistinctCount(Aggregate):
         return self.argument is None
 
     def bound(self, bounding: ContributionBounding) -> BoundedAggregate:
-        return bounding.units() if self.argument is None else bounding.distinct(self.argument)
+        return bounding.units() if self.argument is None else bounding.distinct_values(self.argument)
 
     @staticmethod
     def _weights(bounded: BoundedAggregate) -> Floats:

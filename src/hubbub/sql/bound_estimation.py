@@ -43,7 +43,7 @@ def estimate_rows_per_unit(plan: Plan, engine: Engine) -> Plan:
     """
     bounded, query = plan.bounded, plan.query
     bounding = ContributionBounding(query, plan.contribution_bounds, plan.unit.neighbours)
-    noisy, noise = _release_histogram(plan, engine, bounding.sizes(ROW_BINS), plan.split.rows)
+    noisy, noise = _release_histogram(plan, engine, bounding.row_count_histogram(ROW_BINS), plan.split.rows)
     sizes = np.array(ROW_BINS, dtype=np.float64)
     # What lies below its own noise is taken for nothing: the tail has many bins and few units. To take noise
     # for units costs as much as these have rows, so of larger bins more is asked.
@@ -75,7 +75,7 @@ def estimate_bounds(plan: Plan, engine: Engine) -> Plan:
     bounds = {}
     for index in estimated:
         share = plan.split.bounds / len(estimated)
-        noisy, noise = _release_histogram(plan, engine, bounding.magnitudes(index), share)
+        noisy, noise = _release_histogram(plan, engine, bounding.magnitude_histogram(index), share)
         outstanding = np.flatnonzero(noisy > noise.error(_SURE, coordinates=MAGNITUDES))
         if not outstanding.size:
             raise Refused(

@@ -131,7 +131,7 @@ class BoundedQuery:
     @cached_property
     def units_above_bounds(self) -> BoundedAggregate | None:
         """The units that exceed a contribution bound, and the others; None if they are not reported."""
-        return self.bounding.above() if self.reports_bounding else None
+        return self.bounding.units_above_bounds() if self.reports_bounding else None
 
     # Partition selection
 
@@ -150,7 +150,7 @@ class BoundedQuery:
     @cached_property
     def key_candidates(self) -> BoundedAggregate:
         """For each group key, the number of units that keep it."""
-        return self.bounding.candidates()
+        return self.bounding.key_candidates()
 
     @property
     def keys_per_unit(self) -> int:

@@ -14,16 +14,27 @@ Proof: docs/proofs/bounding.md
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import lru_cache
 from math import isqrt
 
-import sqlglot
 from sqlglot import exp
 
 from hubbub.engines.schema import UNIT, Bounds, Key
 from hubbub.engines.total_functions import format_double
 from hubbub.errors import InvalidInput
 from hubbub.sensitivity import MAX_MAGNITUDE, Sensitivity
+from hubbub.sql.bounding_sql import (
+    bin_index,
+    capped_weight,
+    capped_weights,
+    clamped_sum,
+    clamped_total,
+    count_bits,
+    left_join,
+    neighbour_sensitivity,
+    parse_template,
+    rounded_sensitivity,
+    value_bits,
+)
 from hubbub.sql.query import BoundedAggregate, ContributionBounds, Query
 from hubbub.sql.scalar_functions import exact_sum, step_bits
 from hubbub.sql.value_encoding import WEIGHT_BITS, Partition, clamped, is_finite
@@ -31,8 +42,6 @@ from hubbub.unit import Neighbours
 
 __all__ = ["MAGNITUDES", "MIN_POWER", "ContributionBounding"]
 
-_COUNT_BITS, _MAX_COUNT_BITS = 16, 32
-"""Counts are released in steps of 2^-16 of a row; where a unit touches many, in finer ones, up to 2^-32."""
 _BIN_BITS = 30
 """Bins, which are many, are released as they are added up: a row that counts whole counts 2^30 in them."""
 MIN_POWER, _POWERS = -32, 96
@@ -47,7 +56,7 @@ _WHOLE = Partition.rows()
 
 @dataclass(frozen=True)
 class ContributionBounding:
-    """How the rows of a query are weighed or chosen, for limits that are known."""
+    """How the rows of a query are weighted or chosen, for limits that are known."""
 
     query: Query
     bounds: ContributionBounds
@@ -57,35 +66,41 @@ class ContributionBounding:
 
     def sums(self, partition: Partition) -> BoundedAggregate:
         """The weighted sum of each part, in each group."""
-        if self._counts_first(partition):
+        if self._counts_first_rows(partition):
             return self._first_rows()
         parts = partition.parts
-        cells = len(parts) * self._touched
-        bits, spare = self._released(partition, cells)
+        cells = len(parts) * self._groups_touched
+        bits, spare = self._released_bits(partition, cells)
         if self._is_by_group:
             inner = ", ".join(f"SUM({part}) AS p{place}" for place, part in enumerate(parts))
-            weighed = self._weighed_pairs(inner, partition)
+            weighted = self._weighted_pairs_cte(inner, partition)
             totals = [f"SUM(CAST(w * p{place} AS HUGEINT))" for place in range(len(parts))]
         else:
-            weighed = self._weighed_rows(partition) if self._keeps_all else self._weighed_kept(partition)
+            weighted = (
+                self._weighted_rows_cte(partition)
+                if self._keeps_all_keys
+                else self._weighted_kept_rows_cte(partition)
+            )
             totals = partition.totals(is_weighted=self.query.is_keyed)
         if not self.query.is_keyed and partition == _WHOLE:
-            weighed, totals = f"WITH _weighed AS (SELECT * FROM _rows{self._where()})", ["COUNT(*)"]
-        named = {f"m{place}": _clamped(total, spare) for place, total in enumerate(totals)}
+            weighted, totals = f"WITH _weighted AS (SELECT * FROM _rows{self._where()})", ["COUNT(*)"]
+        named = {f"m{place}": clamped_total(total, spare) for place, total in enumerate(totals)}
         if not self.query.is_public:
             is_by_row = self.query.is_keyed and not self._is_by_group
-            named["u"] = _total("CASE WHEN r = n THEN 1 ELSE 0 END") if is_by_row else _clamped("COUNT(*)")
+            named["u"] = (
+                clamped_sum("CASE WHEN r = n THEN 1 ELSE 0 END") if is_by_row else clamped_total("COUNT(*)")
+            )
         listed = ", ".join(f"{total} AS {name}" for name, total in named.items())
-        text = f"{weighed} SELECT {self._keys}{listed} FROM _weighed{self._by}"
+        text = f"{weighted} SELECT {self._key_list}{listed} FROM _weighted{self._group_by}"
         # Rows that are units are counted first, and what is no public key is left out of what comes of it.
-        sql = self._with(text, *named, is_late=not self.query.is_keyed)
-        moved = self._moved(1 << bits, is_signed=partition.has_both_signs)
-        moved = _rounded(moved, cells, spare)
+        sql = self._parse_over_rows(text, *named, is_late=not self.query.is_keyed)
+        sensitivity = self._sensitivity(1 << bits, is_signed=partition.has_both_signs)
+        sensitivity = rounded_sensitivity(sensitivity, cells, spare)
         step = Fraction(1, 1 << bits)
         return BoundedAggregate(
             sql,
             len(parts),
-            moved,
+            sensitivity,
             step,
             self._rule,
             self._key_sets,
@@ -93,29 +108,30 @@ class ContributionBounding:
             is_weighted=self.query.is_keyed,
         )
 
-    def _released(self, partition: Partition, cells: int) -> tuple[int, int]:
+    def _released_bits(self, partition: Partition, cells: int) -> tuple[int, int]:
         """How many bits a row has in the sums that are released, and how many more in the engine."""
         if not self.query.is_keyed:
             return partition.bits, partition.spare
         if not partition.spare:
-            return _count_bits(cells)
-        return _value_bits(partition)
+            return count_bits(cells)
+        return value_bits(partition)
 
-    def _counts_first(self, partition: Partition) -> bool:
+    def _counts_first_rows(self, partition: Partition) -> bool:
         """Whether just rows are counted, of which each unit keeps some: which of one key does not matter."""
-        return partition == _WHOLE and not self._keeps_all and not self._is_by_group
+        return partition == _WHOLE and not self._keeps_all_keys and not self._is_by_group
 
     def _first_rows(self) -> BoundedAggregate:
         """How many rows each key has, of the first that each unit has in the order of its hashed keys."""
         keys = ", ".join(self._key_names)
-        order = f"OVER (PARTITION BY {UNIT} ORDER BY {self._order(keys)})"
+        order = f"OVER (PARTITION BY {UNIT} ORDER BY {self._keep_order(keys)})"
         kept, ranks = f"n <= {self._rows}", f"ROW_NUMBER() {order} AS n"
         if self._groups < self._rows:
             kept, ranks = f"{kept} AND d <= {self._groups}", f"{ranks}, DENSE_RANK() {order} AS d"
         ranked = f"SELECT {keys}, {ranks} FROM _rows"
-        text = f"SELECT {self._keys}{_clamped('COUNT(*)')} AS m0 FROM ({ranked}) AS _ranked WHERE {kept}"
-        sql = self._with(text + self._by, "m0")
-        return BoundedAggregate(sql, 1, self._moved(1), Fraction(1), "First rows", self._key_sets)
+        count = clamped_total("COUNT(*)")
+        text = f"SELECT {self._key_list}{count} AS m0 FROM ({ranked}) AS _ranked WHERE {kept}"
+        sql = self._parse_over_rows(text + self._group_by, "m0")
+        return BoundedAggregate(sql, 1, self._sensitivity(1), Fraction(1), "First rows", self._key_sets)
 
     def histogram(self, place: int, bounds: Bounds, bins: int, levels: int) -> BoundedAggregate:
         """The weighted number of values in each of `bins` equal parts of [low, high].
@@ -128,100 +144,104 @@ class ContributionBounding:
         # As small integers around zero: engines count these fast.
         middle = bins // 2
         small = f"CAST({bin_of} - {middle} AS SMALLINT) AS small"
-        inner = f"SELECT {self._keys}{small}, w FROM _weighed WHERE {is_finite(x)}"
+        inner = f"SELECT {self._key_list}{small}, w FROM _weighted WHERE {is_finite(x)}"
         by = ", ".join([*self._key_names, "small"])
         values = Partition(("1",), 0, columns=(x,))
         if self._is_by_group:
-            weighed = self._weighed_by_pairs(values)
-        elif self._keeps_all:
-            weighed = self._weighed_rows(values, _BIN_BITS)
+            weighted = self._rows_weighted_by_pairs_cte(values)
+        elif self._keeps_all_keys:
+            weighted = self._weighted_rows_cte(values, _BIN_BITS)
         else:
-            weighed = self._weighed_kept(values, _BIN_BITS)
-        total = _total("w") if self.query.is_keyed else _clamped("COUNT(*)")
-        sql = self._with(
-            f"{weighed} SELECT {self._keys}small + {middle} AS b, {total} AS m0 FROM ({inner}) AS _binned "
-            f"GROUP BY {by}",
+            weighted = self._weighted_kept_rows_cte(values, _BIN_BITS)
+        total = clamped_sum("w") if self.query.is_keyed else clamped_total("COUNT(*)")
+        sql = self._parse_over_rows(
+            f"{weighted} SELECT {self._key_list}small + {middle} AS b, {total} AS m0 "
+            f"FROM ({inner}) AS _binned GROUP BY {by}",
             "b",
             "m0",
         )
         bits = _BIN_BITS if self.query.is_keyed else 0
-        once = self._moved(1 << bits)
-        moved = Sensitivity(levels * once.l1, l2_squared=levels * once.l2_squared, linf=once.linf)
-        return BoundedAggregate(sql, 1, moved, Fraction(1, 1 << bits), self._rule, self._key_sets, bins)
+        once = self._sensitivity(1 << bits)
+        sensitivity = Sensitivity(levels * once.l1, l2_squared=levels * once.l2_squared, linf=once.linf)
+        return BoundedAggregate(sql, 1, sensitivity, Fraction(1, 1 << bits), self._rule, self._key_sets, bins)
 
-    def _inside(self, partition: Partition) -> str:
+    def _inside_cte(self, partition: Partition) -> str:
         """WITH `_inside`: the rows within the public keys, and what is asked of them."""
         by = [UNIT, *self._key_names] if self.query.is_keyed else self._key_names
         return f"WITH _inside AS ({partition.over(f'SELECT * FROM _rows{self._where()}', by)})"
 
-    def _weighed_rows(self, partition: Partition, bits: int = WEIGHT_BITS) -> str:
-        """WITH … `_weighed`: the rows with their weight w."""
+    def _weighted_rows_cte(self, partition: Partition, bits: int = WEIGHT_BITS) -> str:
+        """WITH … `_weighted`: the rows with their weight w."""
         if not self.query.is_keyed:
-            return f"{self._inside(partition)}, _weighed AS (SELECT *, 1 AS w FROM _inside)"
-        return f"{self._inside(partition)}, {self._shared('_inside', bits)}"
+            return f"{self._inside_cte(partition)}, _weighted AS (SELECT *, 1 AS w FROM _inside)"
+        return f"{self._inside_cte(partition)}, {self._weights_cte('_inside', bits)}"
 
-    def _weighed_kept(self, partition: Partition, bits: int = WEIGHT_BITS) -> str:
-        """WITH … `_weighed`: the rows of the keys that each unit keeps, with their weight w.
+    def _weighted_kept_rows_cte(self, partition: Partition, bits: int = WEIGHT_BITS) -> str:
+        """WITH … `_weighted`: the rows of the keys that each unit keeps, with their weight w.
 
         Of the rows of one unit and key, r = n in one. To sort rows is faster than to find keys first.
         """
         keys = ", ".join(self._key_names)
-        order = f"OVER (PARTITION BY {UNIT} ORDER BY {self._order(keys)})"
+        order = f"OVER (PARTITION BY {UNIT} ORDER BY {self._keep_order(keys)})"
         ranks = f"DENSE_RANK() {order} AS d, RANK() {order} AS r, ROW_NUMBER() {order} AS n"
         ranked = f"SELECT *, {ranks} FROM _inside"
         kept = f"SELECT * FROM ({ranked}) AS _ranked WHERE d <= {self._groups}"
-        return f"{self._inside(partition)}, _kept AS ({kept}), {self._shared('_kept', bits)}"
+        return f"{self._inside_cte(partition)}, _kept AS ({kept}), {self._weights_cte('_kept', bits)}"
 
-    def _shared(self, table: str, bits: int) -> str:
-        """`_weighed`: the rows of a table, each with the share w of its unit's limit."""
+    def _weights_cte(self, table: str, bits: int) -> str:
+        """`_weighted`: the rows of a table, each with the share w of its unit's limit."""
         # Joining all units is faster than joining only those above the limit.
-        units = f"SELECT {UNIT}, {_share('COUNT(*)', self._rows, bits)} AS w FROM {table} GROUP BY {UNIT}"
-        if self._keeps_all and self.query.keys and self.bounds.groups is not None:
+        units = (
+            f"SELECT {UNIT}, {capped_weight('COUNT(*)', self._rows, bits)} AS w FROM {table} GROUP BY {UNIT}"
+        )
+        if self._keeps_all_keys and self.query.keys and self.bounds.groups is not None:
             by = ", ".join([UNIT, *self._key_names])
             pairs = f"SELECT {by}, COUNT(*) AS c FROM {table} GROUP BY {by}"
-            rows = _share("CAST(SUM(c) AS BIGINT)", self._rows, bits)
-            share = f"LEAST({rows}, {_share('COUNT(*)', self._groups, bits)})"
+            rows = capped_weight("CAST(SUM(c) AS BIGINT)", self._rows, bits)
+            share = f"LEAST({rows}, {capped_weight('COUNT(*)', self._groups, bits)})"
             units = f"SELECT {UNIT}, {share} AS w FROM ({pairs}) AS _pairs GROUP BY {UNIT}"
-        weighed = f"SELECT {table}.*, w FROM {table} JOIN _units ON {table}.{UNIT} = _units.{UNIT}"
-        return f"_units AS ({units}), _weighed AS ({weighed})"
+        weighted = f"SELECT {table}.*, w FROM {table} JOIN _units ON {table}.{UNIT} = _units.{UNIT}"
+        return f"_units AS ({units}), _weighted AS ({weighted})"
 
-    def _weighed_pairs(self, sums: str, partition: Partition, bits: int = WEIGHT_BITS) -> str:
-        """WITH … `_weighed`: each unit's sums in each group that it keeps, with the weight w of its rows."""
-        inside = self._inside(partition)
+    def _weighted_pairs_cte(self, sums: str, partition: Partition, bits: int = WEIGHT_BITS) -> str:
+        """WITH … `_weighted`: each unit's sums in each group that it keeps, with the weight w of its rows."""
+        inside = self._inside_cte(partition)
         keys = ", ".join(self._key_names)
         more = f", {sums}" if sums else ""
         pairs = f"_pairs AS (SELECT {UNIT}, {keys}, COUNT(*) AS c{more} FROM _inside GROUP BY {UNIT}, {keys})"
         one = 1 << bits
         if self.query.is_public:
             weight = f"(COALESCE(g, {one}) * LEAST(c, {self._rows_per_group})) // c"
-            weighed = f"SELECT _pairs.*, {weight} AS w FROM {_left('_pairs', '_many')}"
-            many = f"_many AS ({_shares('_pairs', self._groups, bits)})"
-            return f"{inside}, {pairs}, {many}, _weighed AS ({weighed})"
-        weighed = f"SELECT *, ({one} * LEAST(c, {self._rows_per_group})) // c AS w FROM _kept"
-        return f"{inside}, {pairs}, {self._kept(keys, self._groups)}, _weighed AS ({weighed})"
+            weighted = f"SELECT _pairs.*, {weight} AS w FROM {left_join('_pairs', '_many')}"
+            many = f"_many AS ({capped_weights('_pairs', self._groups, bits)})"
+            return f"{inside}, {pairs}, {many}, _weighted AS ({weighted})"
+        weighted = f"SELECT *, ({one} * LEAST(c, {self._rows_per_group})) // c AS w FROM _kept"
+        return f"{inside}, {pairs}, {self._kept_values_cte(keys, self._groups)}, _weighted AS ({weighted})"
 
-    def _weighed_by_pairs(self, partition: Partition) -> str:
-        """WITH … `_weighed`: the rows, each with the weight of its unit in its group."""
+    def _rows_weighted_by_pairs_cte(self, partition: Partition) -> str:
+        """WITH … `_weighted`: the rows, each with the weight of its unit in its group."""
         same = " AND ".join(f"_inside.{key} IS NOT DISTINCT FROM _by_pair.{key}" for key in self._key_names)
-        inner = self._weighed_pairs("", partition, _BIN_BITS).replace("_weighed AS", "_by_pair AS")
+        inner = self._weighted_pairs_cte("", partition, _BIN_BITS).replace("_weighted AS", "_by_pair AS")
         rows = (
             f"SELECT _inside.*, w FROM _inside JOIN _by_pair ON _inside.{UNIT} = _by_pair.{UNIT} AND {same}"
         )
-        return f"{inner}, _weighed AS ({rows})"
+        return f"{inner}, _weighted AS ({rows})"
 
-    def _moved(self, one: int, *, is_signed: bool = False) -> Sensitivity:
+    def _sensitivity(self, one: int, *, is_signed: bool = False) -> Sensitivity:
         """How far one unit moves the vector, if a row that counts whole counts `one` in all its parts."""
         whole = Fraction(one)
         if not self.query.is_keyed:
-            return _between(self.neighbours, whole, whole**2, whole, is_signed=is_signed)
+            return neighbour_sensitivity(self.neighbours, whole, whole**2, whole, is_signed=is_signed)
         if self._is_by_group:
             each, groups = whole * self._rows_per_group, self._groups
-            return _between(self.neighbours, each * groups, each**2 * groups, each, is_signed=is_signed)
+            return neighbour_sensitivity(
+                self.neighbours, each * groups, each**2 * groups, each, is_signed=is_signed
+            )
         most = whole * self._rows
-        return _between(self.neighbours, most, most**2, most, is_signed=is_signed)
+        return neighbour_sensitivity(self.neighbours, most, most**2, most, is_signed=is_signed)
 
     @property
-    def _touched(self) -> int:
+    def _groups_touched(self) -> int:
         """In how many groups one unit can move the sums at most."""
         if not self.query.keys:
             return 1
@@ -234,7 +254,7 @@ class ContributionBounding:
     # Which limits hold
 
     @property
-    def _keeps_all(self) -> bool:
+    def _keeps_all_keys(self) -> bool:
         """Whether a unit keeps all its keys."""
         return self.query.is_public or not self.query.is_keyed
 
@@ -275,41 +295,49 @@ class ContributionBounding:
         if not self.query.is_keyed:
             return self.sums(Partition.rows())
         if not self.query.keys:
-            sql = self._with(f"SELECT {_total('1')} AS m0 FROM (SELECT DISTINCT {UNIT} FROM _rows) AS _units")
+            sql = self._parse_over_rows(
+                f"SELECT {clamped_sum('1')} AS m0 FROM (SELECT DISTINCT {UNIT} FROM _rows) AS _units"
+            )
             return BoundedAggregate(sql, 1, Sensitivity(1), Fraction(1), "Units")
         if not self.query.is_public:
-            return self.candidates()
+            return self.key_candidates()
         groups = self._groups
-        bits, spare = _count_bits(self._touched)
+        bits, spare = count_bits(self._groups_touched)
         pairs = f"SELECT DISTINCT {UNIT}, {', '.join(self._key_names)} FROM _rows{self._where()}"
-        total = _clamped(f"SUM(COALESCE(g, {1 << WEIGHT_BITS}))", spare)
-        sql = self._with(
-            f"WITH _pairs AS ({pairs}), _many AS ({_shares('_pairs', groups, WEIGHT_BITS)}) "
-            f"SELECT {self._keys}{total} AS m0 FROM {_left('_pairs', '_many')}{self._by}",
+        total = clamped_total(f"SUM(COALESCE(g, {1 << WEIGHT_BITS}))", spare)
+        sql = self._parse_over_rows(
+            f"WITH _pairs AS ({pairs}), _many AS ({capped_weights('_pairs', groups, WEIGHT_BITS)}) "
+            f"SELECT {self._key_list}{total} AS m0 FROM {left_join('_pairs', '_many')}{self._group_by}",
             "m0",
         )
         one = Fraction(1 << bits)
-        moved = _between(self.neighbours, one * groups, one**2 * groups, one)
-        moved = _rounded(moved, self._touched, spare)
-        return BoundedAggregate(sql, 1, moved, 1 / one, "Units", self._key_sets, is_weighted=True)
+        sensitivity = neighbour_sensitivity(self.neighbours, one * groups, one**2 * groups, one)
+        sensitivity = rounded_sensitivity(sensitivity, self._groups_touched, spare)
+        return BoundedAggregate(sql, 1, sensitivity, 1 / one, "Units", self._key_sets, is_weighted=True)
 
-    def candidates(self) -> BoundedAggregate:
+    def key_candidates(self) -> BoundedAggregate:
         """For every key how many units keep it, each at most so many keys; the keys are not public."""
         groups = self._groups if self.query.is_keyed else 1
         if self.query.is_keyed:
             keys = ", ".join(self._key_names)
             inside = f"WITH _inside AS (SELECT * FROM _rows{self._where()})"
             pairs = f"_pairs AS (SELECT DISTINCT {UNIT}, {keys} FROM _inside)"
-            rows = f"{inside}, {pairs}, {self._kept(keys, groups)}"
+            rows = f"{inside}, {pairs}, {self._kept_values_cte(keys, groups)}"
         else:
             rows = f"WITH _kept AS (SELECT * FROM _rows{self._where()})"
-        units = _clamped("COUNT(*)")
-        sql = self._with(
-            f"{rows} SELECT {self._keys}{units} AS m0, {units} AS u FROM _kept{self._by}", "m0", "u"
+        units = clamped_total("COUNT(*)")
+        sql = self._parse_over_rows(
+            f"{rows} SELECT {self._key_list}{units} AS m0, {units} AS u FROM _kept{self._group_by}", "m0", "u"
         )
-        moved = _between(self.neighbours, Fraction(groups), Fraction(groups), Fraction(1))
+        sensitivity = neighbour_sensitivity(self.neighbours, Fraction(groups), Fraction(groups), Fraction(1))
         return BoundedAggregate(
-            sql, 1, moved, Fraction(1), "Kept keys", self._key_sets, counts_units=not self.query.is_public
+            sql,
+            1,
+            sensitivity,
+            Fraction(1),
+            "Kept keys",
+            self._key_sets,
+            counts_units=not self.query.is_public,
         )
 
     def per_group(
@@ -326,15 +354,15 @@ class ContributionBounding:
             partition = Partition.powers({0: 1}, {0: bounds}, with_missing=False)
         else:
             partition = Partition.signed(0, bounds)
-        bits, spare = _value_bits(partition)
+        bits, spare = value_bits(partition)
         names = [f"m{place}" for place in range(len(partition.parts))]
         listed = [
-            f"{_clamped(total, spare)} AS m{place}"
+            f"{clamped_total(total, spare)} AS m{place}"
             for place, total in enumerate(partition.totals(is_weighted=True))
         ]
         if not self.query.is_public:
             names.append("u")
-            listed.append(f"{_clamped('COUNT(*)')} AS u")
+            listed.append(f"{clamped_total('COUNT(*)')} AS u")
         totals = ", ".join(listed)
         one, groups = 1 << WEIGHT_BITS, self._groups if self.query.keys else 1
         by = ", ".join([UNIT, *self._key_names])
@@ -342,43 +370,49 @@ class ContributionBounding:
         own_rows = f"SELECT {by}, {own} FROM _inside GROUP BY {by}"
         pairs = f"_pairs AS ({partition.over(own_rows, [UNIT, *self._key_names])})"
         if not self.query.is_public:
-            kept = self._kept(", ".join(self._key_names), groups)
-            weighed = f"{kept}, _weighed AS (SELECT *, {one} AS w FROM _kept)"
+            kept = self._kept_values_cte(", ".join(self._key_names), groups)
+            weighted = f"{kept}, _weighted AS (SELECT *, {one} AS w FROM _kept)"
         else:
-            rows = f"SELECT _pairs.*, COALESCE(g, {one}) AS w FROM {_left('_pairs', '_many')}"
-            weighed = f"_many AS ({_shares('_pairs', groups, WEIGHT_BITS)}), _weighed AS ({rows})"
-        text = f"{inside}, {pairs}, {weighed} SELECT {self._keys}{totals} FROM _weighed{self._by}"
-        sql = self._with(text, *names)
+            rows = f"SELECT _pairs.*, COALESCE(g, {one}) AS w FROM {left_join('_pairs', '_many')}"
+            weighted = f"_many AS ({capped_weights('_pairs', groups, WEIGHT_BITS)}), _weighted AS ({rows})"
+        text = f"{inside}, {pairs}, {weighted} SELECT {self._key_list}{totals} FROM _weighted{self._group_by}"
+        sql = self._parse_over_rows(text, *names)
         each = Fraction(1 << bits)
         both = partition.has_both_signs
-        moved = _between(self.neighbours, each * groups, each**2 * groups, each, is_signed=both)
-        because, size = "What a unit makes in a group", len(partition.parts)
-        moved = _rounded(moved, size * self._touched, spare)
+        sensitivity = neighbour_sensitivity(
+            self.neighbours, each * groups, each**2 * groups, each, is_signed=both
+        )
+        rule, size = "What a unit makes in a group", len(partition.parts)
+        sensitivity = rounded_sensitivity(sensitivity, size * self._groups_touched, spare)
         step = Fraction(1, 1 << bits)
         return BoundedAggregate(
-            sql, size, moved, step, because, self._key_sets, counts_units="u" in names, is_weighted=True
+            sql, size, sensitivity, step, rule, self._key_sets, counts_units="u" in names, is_weighted=True
         )
 
-    def sizes(self, bins: Sequence[int]) -> BoundedAggregate:
+    def row_count_histogram(self, bins: Sequence[int]) -> BoundedAggregate:
         """How many units have how many rows, in bins of four to a doubling."""
         self._check_keyed()
         # By whole numbers: the last bit of a logarithm is not the same on every engine.
         ends = [isqrt(isqrt(1 << place)) for place in range(len(bins) - 1)]
         inside = f"SELECT {UNIT}, COUNT(*) AS n FROM _rows{self._where()} GROUP BY {UNIT}"
-        binned = f"SELECT {_place('n <=', [str(end) for end in ends])} AS b FROM ({inside}) AS _counted"
-        sql = self._with(f"SELECT b, {_total('1')} AS m0 FROM ({binned}) AS _sizes GROUP BY b")
-        moved = _between(self.neighbours, Fraction(1), Fraction(1), Fraction(1))
-        return BoundedAggregate(sql, 1, moved, Fraction(1), "The limit on rows", self._key_sets, len(bins))
+        binned = f"SELECT {bin_index('n <=', [str(end) for end in ends])} AS b FROM ({inside}) AS _counted"
+        sql = self._parse_over_rows(
+            f"SELECT b, {clamped_sum('1')} AS m0 FROM ({binned}) AS _sizes GROUP BY b"
+        )
+        sensitivity = neighbour_sensitivity(self.neighbours, Fraction(1), Fraction(1), Fraction(1))
+        return BoundedAggregate(
+            sql, 1, sensitivity, Fraction(1), "The limit on rows", self._key_sets, len(bins)
+        )
 
-    def above(self) -> BoundedAggregate:
+    def units_above_bounds(self) -> BoundedAggregate:
         """How many units are above a limit, and count for less than they have; and how many are not."""
         inside = f"WITH _inside AS (SELECT * FROM _rows{self._where()})"
         by = ", ".join([UNIT, *self._key_names])
         over = []
-        if self._exceeds:
+        if self._excess_conditions:
             over.append(
                 f"SELECT {UNIT} FROM (SELECT {by}, COUNT(*) AS c FROM _inside GROUP BY {by}) AS _pairs "
-                f"GROUP BY {UNIT} HAVING {' OR '.join(self._exceeds)}"
+                f"GROUP BY {UNIT} HAVING {' OR '.join(self._excess_conditions)}"
             )
         for kind in self.query.aggregates:
             if kind.kind == "distinct":
@@ -395,17 +429,17 @@ class ContributionBounding:
             )
         units = f"(SELECT DISTINCT {UNIT} FROM _inside) AS _units"
         over_or_not = (f"CASE WHEN _over.{UNIT} IS NULL THEN {no} ELSE {1 - no} END" for no in (0, 1))
-        m0, m1 = (_total(each) for each in over_or_not)
-        sql = self._with(
+        m0, m1 = (clamped_sum(each) for each in over_or_not)
+        sql = self._parse_over_rows(
             f"{inside}, _over AS ({' UNION '.join(over)}) "
-            f"SELECT {m0} AS m0, {m1} AS m1 FROM {_left(units, '_over', '_units')}"
+            f"SELECT {m0} AS m0, {m1} AS m1 FROM {left_join(units, '_over', '_units')}"
         )
-        moved = _between(self.neighbours, Fraction(1), Fraction(1), Fraction(1))
-        return BoundedAggregate(sql, 2, moved, Fraction(1), "Units above a limit", self._key_sets)
+        sensitivity = neighbour_sensitivity(self.neighbours, Fraction(1), Fraction(1), Fraction(1))
+        return BoundedAggregate(sql, 2, sensitivity, Fraction(1), "Units above a limit", self._key_sets)
 
     @property
-    def _exceeds(self) -> list[str]:
-        """What a unit's rows fulfil that are weighed down or left out, from its counts c in each group."""
+    def _excess_conditions(self) -> list[str]:
+        """What a unit's rows fulfil that are weighted down or left out, from its counts c in each group."""
         kinds = [kind for kind in self.query.aggregates if kind.kind != "distinct"]
         tests = []
         if any(kind.kind != "units" and kind.per_group is None for kind in kinds):
@@ -413,51 +447,63 @@ class ContributionBounding:
                 f"MAX(c) > {self._rows_per_group}" if self._is_by_group else f"SUM(c) > {self._rows}"
             )
         is_told = self.bounds.groups is not None
-        if self.query.keys and kinds and (is_told or self._is_by_group or not self._keeps_all or not tests):
+        if (
+            self.query.keys
+            and kinds
+            and (is_told or self._is_by_group or not self._keeps_all_keys or not tests)
+        ):
             tests.append(f"COUNT(*) > {self._groups}")
         return tests
 
-    def magnitudes(self, place: int) -> BoundedAggregate:
+    def magnitude_histogram(self, place: int) -> BoundedAggregate:
         """The weighted number of values of each sign and power of two, over all groups together."""
         x = f"x{place}"
         ends = [format_double(2.0 ** (MIN_POWER + place)) for place in range(_POWERS)]
-        far = f"SELECT {x} AS x, {_place(f'ABS({x}) <', ends)} AS far, w FROM _weighed WHERE {is_finite(x)}"
+        far = (
+            f"SELECT {x} AS x, {bin_index(f'ABS({x}) <', ends)} AS far, w FROM _weighted WHERE {is_finite(x)}"
+        )
         inner = f"SELECT CASE WHEN x > 0 THEN far ELSE -far END + {_POWERS} AS b, w FROM ({far}) AS _far"
-        sql = self._with(
-            f"{self._weighed_rows(Partition(('1',), 0, columns=(x,)), _BIN_BITS)} "
-            f"SELECT b, {_total('w')} AS m0 FROM ({inner}) AS _binned GROUP BY b"
+        sql = self._parse_over_rows(
+            f"{self._weighted_rows_cte(Partition(('1',), 0, columns=(x,)), _BIN_BITS)} "
+            f"SELECT b, {clamped_sum('w')} AS m0 FROM ({inner}) AS _binned GROUP BY b"
         )
         one = 1 << _BIN_BITS if self.query.is_keyed else 1
-        moved, step = self._moved(one), Fraction(1, one)
-        return BoundedAggregate(sql, 1, moved, step, "Bounds that are found", self._key_sets, MAGNITUDES)
+        sensitivity, step = self._sensitivity(one), Fraction(1, one)
+        return BoundedAggregate(
+            sql, 1, sensitivity, step, "Bounds that are found", self._key_sets, MAGNITUDES
+        )
 
     # Distinct values
 
-    def distinct(self, place: int) -> BoundedAggregate:
+    def distinct_values(self, place: int) -> BoundedAggregate:
         """How many different values there are in each group, of those that units keep."""
         inside = f"WITH _inside AS (SELECT * FROM _rows{self._where(f'x{place} IS NOT NULL')})"
         most = self._rows if self.query.is_keyed else 1
         if self.query.is_keyed:
             values = ", ".join([*self._key_names, f"x{place}"])
             pairs = f"_pairs AS (SELECT DISTINCT {UNIT}, {values} FROM _inside)"
-            kept = f"{inside}, {pairs}, {self._kept(values, most)}"
+            kept = f"{inside}, {pairs}, {self._kept_values_cte(values, most)}"
         else:
             kept = f"{inside}, _kept AS (SELECT * FROM _inside)"
         total = f"CAST(LEAST(COUNT(DISTINCT x{place}), {MAX_MAGNITUDE}) AS BIGINT)"
-        sql = self._with(f"{kept} SELECT {self._keys}{total} AS m0 FROM _kept{self._by}", "m0", chooses=True)
-        moved = _between(self.neighbours, Fraction(most), Fraction(most) ** 2, Fraction(most))
-        return BoundedAggregate(sql, 1, moved, Fraction(1), "Distinct values", self._key_sets)
+        sql = self._parse_over_rows(
+            f"{kept} SELECT {self._key_list}{total} AS m0 FROM _kept{self._group_by}", "m0", chooses=True
+        )
+        sensitivity = neighbour_sensitivity(
+            self.neighbours, Fraction(most), Fraction(most) ** 2, Fraction(most)
+        )
+        return BoundedAggregate(sql, 1, sensitivity, Fraction(1), "Distinct values", self._key_sets)
 
-    def _kept(self, columns: str, most: int) -> str:
+    def _kept_values_cte(self, columns: str, most: int) -> str:
         """`_kept`: of the different values of the columns in `_pairs`, those that each unit keeps.
 
         Those whose hash is least: a unit within the bound keeps all.
         """
-        rank = f"ROW_NUMBER() OVER (PARTITION BY {UNIT} ORDER BY {self._order(columns)})"
+        rank = f"ROW_NUMBER() OVER (PARTITION BY {UNIT} ORDER BY {self._keep_order(columns)})"
         ranked = f"SELECT *, {rank} AS n FROM _pairs"
         return f"_kept AS (SELECT * FROM ({ranked}) AS _ranked WHERE n <= {most})"
 
-    def _order(self, columns: str) -> str:
+    def _keep_order(self, columns: str) -> str:
         """In which order a unit keeps values of the columns: it depends on the unit and on them alone."""
         # The number of a row depends on other rows, so it may not choose.
         hashed = columns if self.query.is_numbered else f"{UNIT}, {columns}"
@@ -470,11 +516,11 @@ class ContributionBounding:
         return [f"k{place}" for place in range(len(self.query.keys))]
 
     @property
-    def _keys(self) -> str:
+    def _key_list(self) -> str:
         return "".join(f"{key}, " for key in self._key_names)
 
     @property
-    def _by(self) -> str:
+    def _group_by(self) -> str:
         return f" GROUP BY {', '.join(self._key_names)}" if self.query.keys else ""
 
     def _where(self, *conditions: str) -> str:
@@ -494,7 +540,7 @@ class ContributionBounding:
                 fix="declare bounds for the column instead",
             )
 
-    def _with(
+    def _parse_over_rows(
         self, text: str, *columns: str, is_late: bool = False, chooses: bool | None = None
     ) -> exp.Select:
         """The text as a syntax tree, with the query's rows for `_rows`; by groups if columns are named.
@@ -518,7 +564,7 @@ class ContributionBounding:
                 for place in range(len(self.query.keys))
             ]
             listed += [f"_found.{name}" for name in columns]
-            joined = " ".join(self._joined("_found", place) for place in coded) if is_late else ""
+            joined = " ".join(self._join_keys("_found", place) for place in coded) if is_late else ""
             text = f"WITH _found AS ({text}) SELECT {', '.join(listed)} FROM _found {joined}"
         if coded and not is_late:
             own = [UNIT] if self.query.is_keyed else []
@@ -526,12 +572,12 @@ class ContributionBounding:
             own += [key for place, key in enumerate(self._key_names) if chooses or place not in coded]
             listed = [f"{_GIVEN}.{name}" for name in own]
             listed += [f"_keys{place}.place AS k{place}" for place in coded if not chooses]
-            joined = " ".join(self._joined(_GIVEN, place) for place in coded)
+            joined = " ".join(self._join_keys(_GIVEN, place) for place in coded)
             rows = f"{_ROWS} AS (SELECT {', '.join(listed)} FROM {_GIVEN} {joined})"
         else:
             rows = f"{_ROWS} AS (SELECT * FROM {_GIVEN})"
         start = f"WITH {rows}, " if text.startswith("WITH ") else f"WITH {rows} "
-        tree = _parsed(start + text.removeprefix("WITH ")).copy()
+        tree = parse_template(start + text.removeprefix("WITH ")).copy()
         given = exp.CTE(this=self.query.rows.copy(), alias=exp.TableAlias(this=exp.to_identifier(_GIVEN)))
         # Rows read twice could be numbered in two ways; not so those of a unit, by their content.
         if any(not window.args.get("partition_by") for window in given.find_all(exp.Window)):
@@ -540,98 +586,9 @@ class ContributionBounding:
         clause.set("expressions", [given, *clause.expressions])
         return tree
 
-    def _joined(self, table: str, place: int) -> str:
+    def _join_keys(self, table: str, place: int) -> str:
         values = self.query.keys[place].values or ()
         if len(values) == 1 and values[0] is None:  # such a list has no type to compare
             return f"JOIN _keys{place} ON {table}.k{place} IS NULL"
         same = "IS NOT DISTINCT FROM" if None in values else "="
         return f"JOIN _keys{place} ON {table}.k{place} {same} _keys{place}.key"
-
-
-@lru_cache(maxsize=256)
-def _parsed(text: str) -> exp.Select:
-    """Our own text as a tree, which is not to be changed; few texts are made, and parsing takes long."""
-    tree = sqlglot.parse_one(text, read="duckdb")
-    assert isinstance(tree, exp.Select)
-    return tree
-
-
-def _between(
-    neighbours: Neighbours, l1: Fraction, l2_squared: Fraction, linf: Fraction, *, is_signed: bool = False
-) -> Sensitivity:
-    """How far one unit moves a sum of units' vectors, from the norms of one such vector.
-
-    Added or removed, by that vector. Substituted, by the difference of two: of non-negative ones the squares
-    add up and no cell moves by more than before; of others everything may double.
-    """
-    if neighbours is Neighbours.ADD_REMOVE:
-        return Sensitivity(l1, l2_squared=l2_squared, linf=linf)
-    if is_signed:
-        return Sensitivity(2 * l1, l2_squared=4 * l2_squared, linf=2 * linf)
-    return Sensitivity(2 * l1, l2_squared=2 * l2_squared, linf=linf)
-
-
-def _rounded(moved: Sensitivity, cells: int, spare: int) -> Sensitivity:
-    """How far one unit moves sums that are rounded once, in each cell, if it moves them so far before.
-
-    Proof: docs/proofs/bounding.md, "Sums"
-    """
-    if not spare or cells == 1:
-        return moved
-    l1 = moved.l1 + cells - 1
-    return Sensitivity(l1, l2_squared=moved.l2_squared + 2 * moved.l1 + cells, linf=moved.linf)
-
-
-def _count_bits(cells: int) -> tuple[int, int]:
-    """How many bits a row has in counts that are released, and how many more in the engine.
-
-    So many that what rounding adds to the noise, a step in each cell, is next to nothing.
-    """
-    bits = min(_COUNT_BITS + (cells - 1).bit_length(), _MAX_COUNT_BITS)
-    return bits, WEIGHT_BITS - bits
-
-
-def _value_bits(partition: Partition) -> tuple[int, int]:
-    """How many bits a weighed row has in sums of values as they are released, and how many more before."""
-    return _COUNT_BITS + partition.bits, WEIGHT_BITS - _COUNT_BITS + partition.spare
-
-
-def _share(count: str, limit: int, bits: int) -> str:
-    """What each of so many counts, so that all of them count no more than the limit: rounded down."""
-    one = 1 << bits
-    return f"CASE WHEN {count} > {limit} THEN {limit * one} // {count} ELSE {one} END"
-
-
-def _shares(table: str, limit: int, bits: int) -> str:
-    """For each unit above the limit, the share g that each of its rows counts, rounded down."""
-    share = f"{limit << bits} // COUNT(*)"
-    return f"SELECT {UNIT}, {share} AS g FROM {table} GROUP BY {UNIT} HAVING COUNT(*) > {limit}"
-
-
-def _left(table: str, other: str, name: str = "") -> str:
-    return f"{table} LEFT JOIN {other} ON {name or table}.{UNIT} = {other}.{UNIT}"
-
-
-def _place(test: str, ends: Sequence[str], first: int = 0) -> str:
-    """The place of the first end that fulfils the test, as those do that follow; halving what is left."""
-    if not ends:
-        return str(first)
-    half = len(ends) // 2
-    before, behind = _place(test, ends[:half], first), _place(test, ends[half + 1 :], first + half + 1)
-    return f"CASE WHEN {test} {ends[half]} THEN {before} ELSE {behind} END"
-
-
-def _total(text: str) -> str:
-    """A sum of integers, held within ±2^61, 0 where there is none."""
-    return _clamped(f"SUM({text})")
-
-
-def _clamped(total: str, spare: int = 0) -> str:
-    """The sum, rounded to the nearest multiple of 2^spare and counted in these, held within ±2^61."""
-    most = MAX_MAGNITUDE << spare
-    held = f"LEAST(GREATEST(COALESCE({total}, 0), {-most}), {most})"
-    if not spare:
-        return f"CAST({held} AS BIGINT)"
-    # Above 0, where all engines divide alike; halves are rounded up, on both sides of 0.
-    above = f"CAST({held} + {most + (1 << (spare - 1))} AS HUGEINT)"
-    return f"CAST({above} // {1 << spare} AS BIGINT) - {MAX_MAGNITUDE}"

@@ -1,0 +1,123 @@
+"""SQL fragments of contribution bounding: weights, clamped sums, bins; and the sensitivity of rounded sums.
+
+Proof: docs/proofs/bounding.md
+"""
+
+from collections.abc import Sequence
+from fractions import Fraction
+from functools import lru_cache
+
+import sqlglot
+from sqlglot import exp
+
+from hubbub.engines.schema import UNIT
+from hubbub.sensitivity import MAX_MAGNITUDE, Sensitivity
+from hubbub.sql.value_encoding import WEIGHT_BITS, Partition
+from hubbub.unit import Neighbours
+
+__all__ = [
+    "bin_index",
+    "capped_weight",
+    "capped_weights",
+    "clamped_sum",
+    "clamped_total",
+    "count_bits",
+    "left_join",
+    "neighbour_sensitivity",
+    "parse_template",
+    "rounded_sensitivity",
+    "value_bits",
+]
+
+_COUNT_BITS, _MAX_COUNT_BITS = 16, 32
+"""Counts are released in steps of 2^-16 of a row; where a unit touches many groups, of down to 2^-32."""
+
+
+@lru_cache(maxsize=256)
+def parse_template(text: str) -> exp.Select:
+    """Our own text as a tree, which is not to be changed; few texts are made, and parsing takes long."""
+    tree = sqlglot.parse_one(text, read="duckdb")
+    assert isinstance(tree, exp.Select)
+    return tree
+
+
+def neighbour_sensitivity(
+    neighbours: Neighbours, l1: Fraction, l2_squared: Fraction, linf: Fraction, *, is_signed: bool = False
+) -> Sensitivity:
+    """How far one unit moves a sum of units' vectors, from the norms of one such vector.
+
+    Added or removed, by that vector. Substituted, by the difference of two: of non-negative ones the squares
+    add up and no cell moves by more than before; of others everything may double.
+    """
+    if neighbours is Neighbours.ADD_REMOVE:
+        return Sensitivity(l1, l2_squared=l2_squared, linf=linf)
+    if is_signed:
+        return Sensitivity(2 * l1, l2_squared=4 * l2_squared, linf=2 * linf)
+    return Sensitivity(2 * l1, l2_squared=2 * l2_squared, linf=linf)
+
+
+def rounded_sensitivity(before: Sensitivity, cells: int, spare: int) -> Sensitivity:
+    """How far one unit moves sums that are rounded once, in each cell, if it moves them so far before.
+
+    Proof: docs/proofs/bounding.md, "Sums"
+    """
+    if not spare or cells == 1:
+        return before
+    l1 = before.l1 + cells - 1
+    return Sensitivity(l1, l2_squared=before.l2_squared + 2 * before.l1 + cells, linf=before.linf)
+
+
+def count_bits(cells: int) -> tuple[int, int]:
+    """How many bits a row has in counts that are released, and how many more in the engine.
+
+    So many that what rounding adds to the noise, a step in each cell, is next to nothing.
+    """
+    bits = min(_COUNT_BITS + (cells - 1).bit_length(), _MAX_COUNT_BITS)
+    return bits, WEIGHT_BITS - bits
+
+
+def value_bits(partition: Partition) -> tuple[int, int]:
+    """How many bits a weighed row has in sums of values as they are released, and how many more before."""
+    return _COUNT_BITS + partition.bits, WEIGHT_BITS - _COUNT_BITS + partition.spare
+
+
+def capped_weight(count: str, limit: int, bits: int) -> str:
+    """What each of so many counts, so that all of them count no more than the limit: rounded down."""
+    one = 1 << bits
+    return f"CASE WHEN {count} > {limit} THEN {limit * one} // {count} ELSE {one} END"
+
+
+def capped_weights(table: str, limit: int, bits: int) -> str:
+    """For each unit above the limit, the share g that each of its rows counts, rounded down."""
+    share = f"{limit << bits} // COUNT(*)"
+    return f"SELECT {UNIT}, {share} AS g FROM {table} GROUP BY {UNIT} HAVING COUNT(*) > {limit}"
+
+
+def left_join(table: str, other: str, name: str = "") -> str:
+    """Two tables joined by the unit; `name` is the first one's alias."""
+    return f"{table} LEFT JOIN {other} ON {name or table}.{UNIT} = {other}.{UNIT}"
+
+
+def bin_index(test: str, ends: Sequence[str], first: int = 0) -> str:
+    """The place of the first end that fulfils the test, as those do that follow; halving what is left."""
+    if not ends:
+        return str(first)
+    half = len(ends) // 2
+    before, behind = bin_index(test, ends[:half], first), bin_index(test, ends[half + 1 :], first + half + 1)
+    return f"CASE WHEN {test} {ends[half]} THEN {before} ELSE {behind} END"
+
+
+def clamped_sum(text: str) -> str:
+    """A sum of integers, held within ±2^61, 0 where there is none."""
+    return clamped_total(f"SUM({text})")
+
+
+def clamped_total(total: str, spare: int = 0) -> str:
+    """The sum, rounded to the nearest multiple of 2^spare and counted in these, held within ±2^61."""
+    most = MAX_MAGNITUDE << spare
+    held = f"LEAST(GREATEST(COALESCE({total}, 0), {-most}), {most})"
+    if not spare:
+        return f"CAST({held} AS BIGINT)"
+    # Above 0, where all engines divide alike; halves are rounded up, on both sides of 0.
+    above = f"CAST({held} + {most + (1 << (spare - 1))} AS HUGEINT)"
+    return f"CAST({above} // {1 << spare} AS BIGINT) - {MAX_MAGNITUDE}"
