@@ -278,9 +278,15 @@ DOORS = {
     **{
         make.__qualname__: Door(
             make,
-            {"groups": 2, "epsilon": 1, "delta": 1e-6, "population": 100},
-            ("groups", "epsilon", "delta", "population"),
-            (("groups", HUGE), ("groups", 1.5), ("delta", 1), ("delta", TINIEST**2), ("population", 10**6)),
+            {"max_groups": 2, "epsilon": 1, "delta": 1e-6, "population": 100},
+            ("max_groups", "epsilon", "delta", "population"),
+            (
+                ("max_groups", HUGE),
+                ("max_groups", 1.5),
+                ("delta", 1),
+                ("delta", TINIEST**2),
+                ("population", 10**6),
+            ),
             optional=("population",),
         )
         for make in (
@@ -290,34 +296,36 @@ DOORS = {
         )
     },
     "GaussianPartitionSelection.of, its share": Door(
-        lambda share: GaussianPartitionSelection.of(groups=2, epsilon=1, delta=1e-6, share=share),
+        lambda share: GaussianPartitionSelection.of(max_groups=2, epsilon=1, delta=1e-6, share=share),
         {"share": 0.5},
         ("share",),
         (("share", 1),),
     ),
     "TruncatedGeometricSelection": Door(
         TruncatedGeometricSelection,
-        {"epsilon": 1, "cut": 3, "groups": 2},
-        ("epsilon", "cut", "groups"),
-        (("epsilon", TINIEST), ("cut", HUGE), ("cut", 1.5), ("groups", HUGE)),
+        {"epsilon": 1, "truncation": 3, "max_groups": 2},
+        ("epsilon", "truncation", "max_groups"),
+        (("epsilon", TINIEST), ("truncation", HUGE), ("truncation", 1.5), ("max_groups", HUGE)),
     ),
     "GaussianPartitionSelection": Door(
         GaussianPartitionSelection,
-        {"sigma": 1, "threshold": 3, "groups": 2},
-        ("sigma", "threshold", "groups"),
-        (("sigma", HUGE), ("threshold", 1), ("threshold", HUGE), ("groups", HUGE)),
+        {"sigma": 1, "threshold": 3, "max_groups": 2},
+        ("sigma", "threshold", "max_groups"),
+        (("sigma", HUGE), ("threshold", 1), ("threshold", HUGE), ("max_groups", HUGE)),
     ),
     "StabilityHistogram": Door(
-        lambda threshold, groups: StabilityHistogram(Laplace(2, 1), threshold, groups),
-        {"threshold": 3, "groups": 2},
-        ("threshold", "groups"),
-        (("threshold", 1), ("threshold", HUGE), ("groups", HUGE)),
+        lambda threshold, max_groups: StabilityHistogram(Laplace(2, 1), threshold, max_groups),
+        {"threshold": 3, "max_groups": 2},
+        ("threshold", "max_groups"),
+        (("threshold", 1), ("threshold", HUGE), ("max_groups", HUGE)),
     ),
     "StabilityHistogram.of": Door(
-        lambda groups, delta: StabilityHistogram.of(noise=Laplace(2, 1), groups=groups, delta=delta),
-        {"groups": 2, "delta": 1e-6},
-        ("groups", "delta"),
-        (("delta", 1), ("groups", HUGE)),
+        lambda max_groups, delta: StabilityHistogram.of(
+            noise=Laplace(2, 1), max_groups=max_groups, delta=delta
+        ),
+        {"max_groups": 2, "delta": 1e-6},
+        ("max_groups", "delta"),
+        (("delta", 1), ("max_groups", HUGE)),
     ),
     "StabilityHistogram, chances": Door(
         lambda confidence: (

@@ -104,10 +104,10 @@ ROWS: list[Row] = [
                 sensitivity=1, epsilon=1, delta=delta, population=people
             ),
             "keys": lambda delta, people: choose_partition_selection(
-                groups=1, epsilon=1, delta=delta, population=people
+                max_groups=1, epsilon=1, delta=delta, population=people
             ),
             "histogram": lambda delta, people: StabilityHistogram.of(
-                noise=Gaussian(5, 1), groups=1, delta=delta, population=people
+                noise=Gaussian(5, 1), max_groups=1, delta=delta, population=people
             ),
         },
         mutants.any_delta_below_one,

@@ -46,10 +46,10 @@ def same_bits(seed=7):
 def pmf(mechanism, m, bits=256):
     """Pr[noise = m] of the law on steps, enclosed, from its two-sided tail."""
     m = abs(m)
-    low, high = mechanism._beyond(m, bits)
+    low, high = mechanism._tail(m, bits)
     if m == 0:
         return (1 << bits) - high, (1 << bits) - low
-    least, most = mechanism._beyond(m - 1, bits)
+    least, most = mechanism._tail(m - 1, bits)
     return (least - high) // 2, -(-(most - low) // 2)
 
 
@@ -156,14 +156,14 @@ def test_beyond_what_a_vector_holds_the_laplace_law_starts_anew():
     mechanism = Laplace(Fraction(1), Sensitivity(1), Fraction(1, 1024), 10)
     for drawn in (MOST, -MOST):
         with same_bits(1):
-            fresh = abs(mechanism._further(drawn)) - MOST
+            fresh = abs(mechanism._extend(drawn)) - MOST
         with same_bits(1):
-            again = mechanism._further(-drawn)
+            again = mechanism._extend(-drawn)
         assert abs(again) - MOST == fresh >= 0
-        assert (mechanism._further(drawn) > 0) == (drawn > 0)
-    sizes = [mechanism._further(MOST) - MOST for _ in range(200)]
+        assert (mechanism._extend(drawn) > 0) == (drawn > 0)
+    sizes = [mechanism._extend(MOST) - MOST for _ in range(200)]
     assert 500 < sum(sizes) / 200 < 2000  # the mean is 1023.5, its error 72
-    assert Gaussian(Fraction(1), Sensitivity(1), Fraction(1, 1024), 10)._further(-MOST) == -MOST
+    assert Gaussian(Fraction(1), Sensitivity(1), Fraction(1, 1024), 10)._extend(-MOST) == -MOST
 
 
 @pytest.mark.parametrize("kind", ["f", "i"])
@@ -890,11 +890,11 @@ def test_a_mechanism_is_frozen_and_the_family_is_abstract():
 def test_a_mechanism_says_what_it_does():
     assert str(WHOLE) == "Laplace noise of scale 1 on integers: ε = 1"
     assert str(Laplace(Fraction(1, 3), Sensitivity(1), Fraction(1, 4), 2)) == (
-        "Laplace noise of scale 0.333333 on a grid of step 0.25: ε = 4.5"
+        "Laplace noise of scale 0.333334 on a grid with steps of 0.25: ε = 4.5"
     )
     assert str(BELL) == "Gaussian noise of σ = 4.22468 on integers: Gaussian μ = 0.236705"
     assert str(Gaussian(Fraction(2), Sensitivity(1), Fraction(1, 2), 4)) == (
-        "Gaussian noise of σ = 2 on a grid of step 0.5: Gaussian μ = 1"
+        "Gaussian noise of σ = 2 on a grid with steps of 0.5: Gaussian μ = 1"
     )
 
 

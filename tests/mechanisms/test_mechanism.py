@@ -92,15 +92,15 @@ STORED = [
     ),
     (
         TruncatedGeometricSelection(HALF, 9, 2),
-        '{"cut": 9, "epsilon": "1/2", "groups": 2, "kind": "truncated-geometric-selection/1"}',
+        '{"epsilon": "1/2", "kind": "truncated-geometric-selection/1", "max_groups": 2, "truncation": 9}',
     ),
     (
         GaussianPartitionSelection(Fraction(5, 2), 12, 2),
-        '{"groups": 2, "kind": "gaussian-partition-selection/1", "sigma": "5/2", "threshold": 12}',
+        '{"kind": "gaussian-partition-selection/1", "max_groups": 2, "sigma": "5/2", "threshold": 12}',
     ),
     (
         StabilityHistogram(Laplace(Fraction(2), ONE), 30, 1),
-        f'{{"groups": 1, "kind": "stability-histogram/1", "noise": {LAPLACE_TEXT}, "threshold": 30}}',
+        f'{{"kind": "stability-histogram/1", "max_groups": 1, "noise": {LAPLACE_TEXT}, "threshold": 30}}',
     ),
 ]
 
@@ -207,8 +207,8 @@ def test_what_was_not_written_by_us_is_not_read(text):
         ("{", "not JSON"),
         ("[" * 100_000, "not JSON"),
         ("7", "not a mechanism"),
-        (changed(kind="laplace/9"), "kind is not known"),
-        (changed(more=1), "fields are not those"),
+        (changed(kind="laplace/9"), "does not know its kind"),
+        (changed(more=1), "fields do not match"),
         (changed(scale="1e5"), "not an exact rational"),
         (changed(scale="1/0"), "not an exact rational"),
     ],
@@ -254,7 +254,7 @@ def test_a_class_is_stored_once_it_names_its_kind():
     assert Constant(42).to_json() == text
     assert from_json(text) == Constant(42)
     del module._kinds["constant-of-a-test/1"]
-    with refused(InvalidInput, match="kind is not known"):
+    with refused(InvalidInput, match="does not know its kind"):
         from_json(text)
 
 
@@ -277,13 +277,13 @@ def test_a_bounded_value_is_taken_up_to_the_norm_that_counts():
     assert check_sensitivity(value, Sensitivity(4), "l1") is value
     assert check_sensitivity(value, Sensitivity(3, l2=2), "l2_squared") is value
     for declared, norm in [(Sensitivity(3), "l1"), (Sensitivity(4, l2=1.9), "l2_squared")]:
-        with refused(Refused, match="too small for one unit") as caught:
+        with refused(Refused, match="would not hide one unit") as caught:
             check_sensitivity(value, declared, norm)
         assert str(declared) in caught.value.what
 
 
 def test_a_sensitivity_of_zero_is_refused_and_any_other_not():
-    with refused(InvalidInput, match="nothing to hide"):
+    with refused(InvalidInput, match="no noise is needed"):
         check_positive_sensitivity(Sensitivity(0))
     assert check_positive_sensitivity(Sensitivity(Fraction(1, 10**9))) is None
 

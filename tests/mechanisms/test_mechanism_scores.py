@@ -17,7 +17,7 @@ from hubbub.mechanisms import (
     TopK,
 )
 from hubbub.mechanisms import mechanism as mechanism_module
-from hubbub.mechanisms.mechanism import laplace_difference_tail, noisy
+from hubbub.mechanisms.mechanism import add_laplace_noise, laplace_difference_tail
 from hubbub.noise.inversion import MOST
 from hubbub.sensitivity import MAX_MAGNITUDE
 from mechanisms.reference import mass, up_to
@@ -40,7 +40,7 @@ def test_noise_that_was_cut_goes_on_without_memory(monkeypatch):
     more = iter([10**20, 7])
     monkeypatch.setattr(mechanism_module, "geometric", lambda scale: next(more) * scale.numerator)
 
-    total = noisy(np.array([MAX_MAGNITUDE, -MAX_MAGNITUDE, MAX_MAGNITUDE]), Fraction(2))
+    total = add_laplace_noise(np.array([MAX_MAGNITUDE, -MAX_MAGNITUDE, MAX_MAGNITUDE]), Fraction(2))
 
     assert total.tolist() == [
         MAX_MAGNITUDE + MOST + 2 * 10**20,

@@ -38,7 +38,7 @@ both_kinds = pytest.mark.parametrize("kind", [TruncatedGeometricSelection, Gauss
 
 
 def named(mechanism):
-    return f"{mechanism.kind} {mechanism._bar}"
+    return f"{mechanism.kind} {mechanism.threshold}"
 
 
 def real(x):
@@ -51,7 +51,10 @@ def law(mechanism, x):
     if isinstance(mechanism, GaussianPartitionSelection):
         ends = [(x + end) / real(mechanism.sigma) for end in (-mp.mpf(1) / 2, mp.mpf(1) / 2)]
         return mp.ncdf(-ends[0]) - mp.ncdf(-ends[1])
-    weights = [mp.exp(-real(mechanism.epsilon) * abs(y)) for y in range(-mechanism.cut, mechanism.cut + 1)]
+    weights = [
+        mp.exp(-real(mechanism.epsilon) * abs(y))
+        for y in range(-mechanism.truncation, mechanism.truncation + 1)
+    ]
     return mp.exp(-real(mechanism.epsilon) * abs(x)) / sum(weights)
 
 
@@ -61,8 +64,8 @@ def chance(mechanism, units):
         return mp.mpf(0)
     if isinstance(mechanism, GaussianPartitionSelection):
         return mp.ncdf((units - mechanism.threshold + mp.mpf(1) / 2) / real(mechanism.sigma))
-    lowest = max(mechanism.cut + 1 - units, -mechanism.cut)
-    return sum((law(mechanism, x) for x in range(lowest, mechanism.cut + 1)), mp.mpf(0))
+    lowest = max(mechanism.truncation + 1 - units, -mechanism.truncation)
+    return sum((law(mechanism, x) for x in range(lowest, mechanism.truncation + 1)), mp.mpf(0))
 
 
 LAWS = [
@@ -81,8 +84,8 @@ every_law = pytest.mark.parametrize("mechanism", LAWS, ids=named)
 
 @every_law
 def test_a_key_is_kept_with_the_chance_of_the_exact_law(mechanism):
-    for units in range(2 * mechanism._bar + 4):
-        low, high = mechanism._chance(units)
+    for units in range(2 * mechanism.threshold + 4):
+        low, high = mechanism.keep_probability_bounds(units)
         exact = chance(mechanism, units)
         assert real(low) - mp.mpf(2) ** -700 <= exact <= real(high) + mp.mpf(2) ** -700
         assert high - low <= min(low + Fraction(1, 1 << 1000), 1) / 2**100 + Fraction(1, 1 << 150)
@@ -105,7 +108,7 @@ def test_the_least_units_are_the_least(mechanism, confidence):
 
 @both
 def test_a_key_is_kept_with_an_even_chance_from_the_bar_on(mechanism):
-    assert mechanism.min_units(HALF) == mechanism._bar
+    assert mechanism.min_units(HALF) == mechanism.threshold
     assert mechanism.min_units() == mechanism.min_units(0.95)
 
 
@@ -149,10 +152,12 @@ def test_with_hardly_any_epsilon_the_noise_is_uniform():
 
 def test_what_is_rarer_than_anybody_asks_is_said_to_be_as_rare():
     assert GaussianPartitionSelection(Fraction(1), 10**6, 1).delta == Fraction(1, 2**1200)
-    assert GaussianPartitionSelection(Fraction(1), 10**6, 1)._chance(2)[0] == 0
+    assert GaussianPartitionSelection(Fraction(1), 10**6, 1).keep_probability_bounds(2)[0] == 0
     assert 0 < TruncatedGeometricSelection(Fraction(1), 10**6, 1).delta < Fraction(1, 2**1200)
     edge = math.isqrt(1680)  # Pr[Z ≥ 40.99] is about 2^-1218
-    assert GaussianPartitionSelection(Fraction(1), edge + 2, 1)._chance(1)[0] > Fraction(1, 2**1300)
+    assert GaussianPartitionSelection(Fraction(1), edge + 2, 1).keep_probability_bounds(1)[0] > Fraction(
+        1, 2**1300
+    )
 
 
 # Privacy
@@ -197,7 +202,7 @@ def test_what_a_unit_with_so_many_keys_changes_is_within_the_curve(mechanism, gr
 @pytest.mark.parametrize("groups", [1, 2, 3, 10])
 @both_kinds
 def test_it_costs_no_less_than_that_a_key_of_ones_own_is_shown(kind, groups):
-    mechanism = kind.of(groups=groups, **TOTAL)
+    mechanism = kind.of(max_groups=groups, **TOTAL)
     alone = 1 - (1 - chance(mechanism, 1)) ** groups
     assert alone * (1 - mp.mpf(2) ** -40) <= mechanism.loss().delta(1) <= 1e-6
     if kind is TruncatedGeometricSelection:
@@ -218,22 +223,22 @@ def test_the_losses_are_those_that_are_proved():
 @pytest.mark.parametrize("groups", [1, 2, 3, 30, 1000])
 @pytest.mark.parametrize(("epsilon", "delta"), [(1, 1e-6), (0.01, 1e-9), (20, 1e-3), (0.1, 0.3), (1, 1e-100)])
 def test_calibration_keeps_what_was_asked_for_and_no_more(epsilon, delta, groups):
-    geometric = TruncatedGeometricSelection.of(groups=groups, epsilon=epsilon, delta=delta, population=3)
-    gaussian = GaussianPartitionSelection.of(groups=groups, epsilon=epsilon, delta=delta, population=3)
+    geometric = TruncatedGeometricSelection.of(max_groups=groups, epsilon=epsilon, delta=delta, population=3)
+    gaussian = GaussianPartitionSelection.of(max_groups=groups, epsilon=epsilon, delta=delta, population=3)
     share = Fraction(str(delta)) / groups
 
     assert geometric.epsilon * groups == Fraction(str(epsilon))
     assert geometric.delta <= share
     assert (
-        geometric.cut == 1
-        or TruncatedGeometricSelection(geometric.epsilon, geometric.cut - 1, groups).delta > share
+        geometric.truncation == 1
+        or TruncatedGeometricSelection(geometric.epsilon, geometric.truncation - 1, groups).delta > share
     )
     assert gaussian.delta <= share / 2
     assert gaussian.threshold == 2 or (
         GaussianPartitionSelection(gaussian.sigma, gaussian.threshold - 1, groups).delta > share / 2
     )
     for mechanism in (geometric, gaussian):
-        assert mechanism.groups == groups
+        assert mechanism.max_groups == groups
         assert mechanism.loss().delta(epsilon) <= delta
     curve = PrivacyLoss.gaussian_from_mu_squared(groups / gaussian.sigma**2)
     assert delta * 0.4999 < curve.delta(epsilon) <= delta / 2
@@ -241,15 +246,15 @@ def test_calibration_keeps_what_was_asked_for_and_no_more(epsilon, delta, groups
 
 @both_kinds
 def test_the_smallest_double_is_a_delta(kind):
-    mechanism = kind.of(groups=1000, epsilon=1, delta=5e-324)
+    mechanism = kind.of(max_groups=1000, epsilon=1, delta=5e-324)
     assert Fraction(1, 2**1100) < mechanism.delta <= Fraction("5e-324") / 1000
 
 
 def test_the_share_of_delta_is_given_to_one_or_the_other():
     low, middle, high = (
-        GaussianPartitionSelection.of(groups=2, **TOTAL, share=share) for share in (0.01, 0.5, 0.99)
+        GaussianPartitionSelection.of(max_groups=2, **TOTAL, share=share) for share in (0.01, 0.5, 0.99)
     )
-    assert middle == GaussianPartitionSelection.of(groups=2, **TOTAL)
+    assert middle == GaussianPartitionSelection.of(max_groups=2, **TOTAL)
     assert low.sigma < middle.sigma < high.sigma
     assert low.delta <= Fraction(1, 2 * 10**8) < middle.delta <= Fraction(1, 4 * 10**6) < high.delta
     assert max(m.loss().delta(1) for m in (low, middle, high)) <= 1e-6
@@ -260,30 +265,30 @@ def test_the_share_of_delta_is_given_to_one_or_the_other():
     [(1, TruncatedGeometricSelection), (2, TruncatedGeometricSelection), (5, GaussianPartitionSelection)],
 )
 def test_the_one_is_chosen_that_keeps_rarer_keys(groups, kind):
-    chosen = choose_partition_selection(groups=groups, **TOTAL)
+    chosen = choose_partition_selection(max_groups=groups, **TOTAL)
     assert type(chosen) is kind
-    assert chosen == kind.of(groups=groups, **TOTAL)
+    assert chosen == kind.of(max_groups=groups, **TOTAL)
     other = (
         GaussianPartitionSelection if kind is TruncatedGeometricSelection else TruncatedGeometricSelection
-    ).of(groups=groups, **TOTAL)
+    ).of(max_groups=groups, **TOTAL)
     assert chosen.min_units(0.5) < other.min_units(0.5)
 
 
 def test_where_both_keep_as_rare_ones_it_is_the_geometric():
     geometric, gaussian = (
-        kind.of(groups=3, **TOTAL) for kind in (TruncatedGeometricSelection, GaussianPartitionSelection)
+        kind.of(max_groups=3, **TOTAL) for kind in (TruncatedGeometricSelection, GaussianPartitionSelection)
     )
     assert geometric.min_units(0.5) == gaussian.min_units(0.5) == 41
-    assert choose_partition_selection(groups=3, **TOTAL) == geometric
+    assert choose_partition_selection(max_groups=3, **TOTAL) == geometric
 
 
 @pytest.mark.parametrize(
     "make", [TruncatedGeometricSelection.of, GaussianPartitionSelection.of, choose_partition_selection]
 )
 def test_delta_is_judged_against_the_population(make):
-    assert make(groups=2, epsilon=1, delta=1e-6, population=999_999) == make(groups=2, **TOTAL)
-    assert "1/population" in refusal(Refused, make, groups=2, **TOTAL, population=10**6).what
-    refusal(InvalidInput, make, groups=2, **TOTAL, population=0)
+    assert make(max_groups=2, epsilon=1, delta=1e-6, population=999_999) == make(max_groups=2, **TOTAL)
+    assert "1/population" in refusal(Refused, make, max_groups=2, **TOTAL, population=10**6).what
+    refusal(InvalidInput, make, max_groups=2, **TOTAL, population=0)
 
 
 # Sampling
@@ -309,7 +314,7 @@ def test_noise_is_a_geometric_draw_folded_at_the_cut_with_a_sign_and_one_zero(mo
     mechanism = TruncatedGeometricSelection(HALF, 2, 1)
     drawn, signs = (np.array(part) for part in zip(*product(range(9), (0, 1)), strict=True))
     asked = _scripted(monkeypatch, drawn, signs)
-    noise = mechanism._noise(15)
+    noise = mechanism._draw_noise(15)
 
     assert noise.tolist() == [0, 1, -1, 2, -2] * 3
     assert asked == [(2, partition_selection.enough(30))]
@@ -318,7 +323,7 @@ def test_noise_is_a_geometric_draw_folded_at_the_cut_with_a_sign_and_one_zero(mo
 def test_what_is_missing_is_drawn_again(monkeypatch):
     zero, one = np.array([0, 0]), np.array([1, 1])
     asked = _scripted(monkeypatch, zero, one, zero, np.array([0, 1]), one * 2, one, one, one)
-    assert TruncatedGeometricSelection(HALF, 2, 1)._noise(4).tolist() == [0, -2, -2, -1]
+    assert TruncatedGeometricSelection(HALF, 2, 1)._draw_noise(4).tolist() == [0, -2, -2, -1]
     assert asked == [(2, partition_selection.enough(2 * missing)) for missing in (4, 4, 3, 1)]
 
 
@@ -326,10 +331,10 @@ def test_a_draw_that_a_vector_cannot_hold_goes_on(monkeypatch):
     mechanism = TruncatedGeometricSelection(HALF, 4, 1)
     asked = _scripted(monkeypatch, np.array([7, MOST, MOST - 1]), 0, np.array([0, 0, 1]))
     expected = [2, MOST % 5, -((MOST - 1) % 5)]
-    assert mechanism._noise(3).tolist() == expected
+    assert mechanism._draw_noise(3).tolist() == expected
     assert asked[1] == (2, None)
     _scripted(monkeypatch, np.array([7, MOST, MOST - 1]), 10**30 + 3, np.array([0, 0, 1]))
-    assert mechanism._noise(3).tolist() == [2, (MOST + 10**30 + 3) % 5, expected[2]]
+    assert mechanism._draw_noise(3).tolist() == [2, (MOST + 10**30 + 3) % 5, expected[2]]
 
 
 @pytest.mark.parametrize("size", [7, 500])
@@ -344,9 +349,9 @@ def test_a_draw_that_a_vector_cannot_hold_goes_on(monkeypatch):
 )
 def test_the_noise_follows_its_law(mechanism, size):
     # χ² at a false alarm of 1e-9; and the bits are the same in every run.
-    k = mechanism.cut
+    k = mechanism.truncation
     with _replaying(stream(f"noise/{mechanism}/{size}")):
-        drawn = np.concatenate([mechanism._noise(size) for _ in range(10_000 // size)])
+        drawn = np.concatenate([mechanism._draw_noise(size) for _ in range(10_000 // size)])
 
     assert set(drawn.tolist()) == set(range(-k, k + 1))
     counted = [int(np.sum(drawn == x)) for x in range(-k, k + 1)]
@@ -368,9 +373,9 @@ def test_keys_are_kept_as_often_as_is_said(mechanism, units):
 
 @both
 def test_a_key_is_kept_where_units_and_noise_reach_the_bar(monkeypatch, mechanism):
-    assert mechanism._bar == 4
+    assert mechanism.threshold == 4
     units, noise = (np.array(part) for part in zip(*product(range(-1, 9), range(-9, 10)), strict=True))
-    monkeypatch.setattr(type(mechanism), "_noise", lambda self, size: noise[:size])
+    monkeypatch.setattr(type(mechanism), "_draw_noise", lambda self, size: noise[:size])
     kept = mechanism.release(units).value
 
     assert kept.tolist() == [
@@ -449,7 +454,7 @@ def test_a_unit_that_moves_less_is_not(mechanism):
     "bad", [7, 2.5, [1.0, 2.0], np.array([]), "12", None, [[1]], [True], [1, None]], ids=repr
 )
 def test_what_is_no_list_of_integers_is_refused_and_draws_nothing(monkeypatch, mechanism, bad):
-    monkeypatch.setattr(type(mechanism), "_noise", None)
+    monkeypatch.setattr(type(mechanism), "_draw_noise", None)
     with refused(InvalidInput):
         mechanism.release(bad)
 
@@ -468,7 +473,7 @@ def test_it_has_no_error(mechanism):
 BAD = [
     *({"epsilon": value} for value in (0, -1, math.nan, math.inf, None, "1", True)),
     *({"delta": value} for value in (0, 1, -1e-6, 2, math.nan, None)),
-    *({"groups": value} for value in (0, -1, 1.5, None, "2", math.inf)),
+    *({"max_groups": value} for value in (0, -1, 1.5, None, "2", math.inf)),
 ]
 
 
@@ -478,26 +483,26 @@ BAD = [
 )
 def test_what_is_no_parameter_is_refused(make, named):
     with refused(InvalidInput, match=next(iter(named))):
-        make(**{"groups": 2, **TOTAL, **named})
+        make(**{"max_groups": 2, **TOTAL, **named})
 
 
 @pytest.mark.parametrize("share", [0, 1, -1, 2, math.nan, None])
 def test_what_is_no_share_is_refused(share):
     with refused(InvalidInput, match="share"):
-        GaussianPartitionSelection.of(groups=2, **TOTAL, share=share)
+        GaussianPartitionSelection.of(max_groups=2, **TOTAL, share=share)
 
 
 @pytest.mark.parametrize(
     ("kind", "fields", "name"),
     [
         (TruncatedGeometricSelection, (0, 3, 1), "epsilon"),
-        (TruncatedGeometricSelection, (1, 0, 1), "cut"),
-        (TruncatedGeometricSelection, (1, 2.5, 1), "cut"),
-        (TruncatedGeometricSelection, (1, 3, 0), "groups"),
+        (TruncatedGeometricSelection, (1, 0, 1), "truncation"),
+        (TruncatedGeometricSelection, (1, 2.5, 1), "truncation"),
+        (TruncatedGeometricSelection, (1, 3, 0), "max_groups"),
         (GaussianPartitionSelection, (-1, 3, 1), "sigma"),
         (GaussianPartitionSelection, (1, 1, 1), "threshold"),
         (GaussianPartitionSelection, (1, None, 1), "threshold"),
-        (GaussianPartitionSelection, (1, 3, 0.5), "groups"),
+        (GaussianPartitionSelection, (1, 3, 0.5), "max_groups"),
     ],
 )
 def test_a_mechanism_made_by_hand_is_checked_the_same(kind, fields, name):
@@ -511,8 +516,8 @@ def test_numbers_are_made_exact():
     assert [
         type(part)
         for part in (
-            TruncatedGeometricSelection(1, 3.0, 2.0).cut,
-            TruncatedGeometricSelection(1, 3.0, 2.0).groups,
+            TruncatedGeometricSelection(1, 3.0, 2.0).truncation,
+            TruncatedGeometricSelection(1, 3.0, 2.0).max_groups,
         )
     ] == [int] * 2
 
@@ -538,9 +543,9 @@ def test_what_would_not_be_exact_is_refused(kind, widest, wider):
     "make", [TruncatedGeometricSelection.of, GaussianPartitionSelection.of, choose_partition_selection]
 )
 def test_what_cannot_be_reached_is_refused(make):
-    refusal(Unsupported, make, groups=1, epsilon=1, delta=Fraction(1, 2**2000))
-    refusal(Unsupported, make, groups=2**50, epsilon=1, delta=1e-6)
-    refusal(Unsupported, make, groups=2**2200, epsilon=1, delta=1e-6)
+    refusal(Unsupported, make, max_groups=1, epsilon=1, delta=Fraction(1, 2**2000))
+    refusal(Unsupported, make, max_groups=2**50, epsilon=1, delta=1e-6)
+    refusal(Unsupported, make, max_groups=2**2200, epsilon=1, delta=1e-6)
 
 
 @pytest.mark.parametrize("units", [-1, 1.5, None, "3"])
@@ -569,10 +574,10 @@ def test_what_is_stored_is_read_the_same(kind, number, bar, groups):
 
 def test_it_explains_itself():
     assert str(TruncatedGeometricSelection(HALF, 9, 1)) == (
-        "Keys whose units, with geometric noise of scale 2 within ±9, are 10 or more; "
-        "at most 1 key of one unit: ε = 0.5, δ = 0.00274382"
+        "Group keys of 10 or more units after geometric noise of scale 2 within ±9; "
+        "at most 1 group per unit: ε = 0.5, δ = 0.00274382"
     )
     assert str(GaussianPartitionSelection(Fraction(7, 3), 9, 4)) == (
-        "Keys whose units, with Gaussian noise of σ = 2.33334, are 9 or more; at most 4 keys of one unit: "
+        "Group keys of 9 or more units after Gaussian noise of σ = 2.33334; at most 4 groups per unit: "
         "ε = 0, δ = 0.00261283, Gaussian μ = 0.857143"
     )

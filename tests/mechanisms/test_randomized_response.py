@@ -59,7 +59,7 @@ def test_the_textbooks_coins_cost_ln_3():
 @pytest.mark.parametrize(("k", "keep"), [(2, "0.75"), (3, "0.5"), (5, "0.21"), (1000, "0.999")])
 def test_randomized_response_costs_the_worst_ratio_of_its_law(k, keep):
     mechanism = RandomizedResponse(Fraction(keep), k)
-    p, q = mechanism._rates
+    p, q = mechanism._report_probabilities
 
     assert p + (k - 1) * q == 1
     worst = max(max(p, q) / min(p, q), 1)
@@ -69,7 +69,7 @@ def test_randomized_response_costs_the_worst_ratio_of_its_law(k, keep):
 def test_unary_encoding_costs_the_worst_ratio_of_its_law():
     """Over all outputs and all pairs of truths, with three categories."""
     mechanism = UnaryEncoding(Fraction(1, 5), 3, Fraction(2, 3))
-    p, q = mechanism._rates
+    p, q = mechanism._report_probabilities
 
     def chance(truth, report):
         return np.prod(
@@ -218,10 +218,10 @@ def test_each_report_depends_on_its_own_truth_alone():
 def test_reports_follow_the_law(mechanism):
     """By how often each category is reported of each truth; 8 standard deviations at most, one seed."""
     n = 40_000
-    p, q = map(float, mechanism._rates)
+    p, q = map(float, mechanism._report_probabilities)
     with seeded():
         for truth in range(4):
-            counts, size = mechanism._tallied(mechanism.release(np.full(n, truth)).value)
+            counts, size = mechanism._tally(mechanism.release(np.full(n, truth)).value)
             assert size == n
             for category, count in enumerate(counts):
                 rate = p if category == truth else q
@@ -266,7 +266,7 @@ def test_nobody_reports_nothing():
 
 
 def test_many_reports_are_made_part_by_part(monkeypatch):
-    monkeypatch.setattr(module, "_COINS", 12)
+    monkeypatch.setattr(module, "_CHUNK", 12)
     mechanism = UnaryEncoding(Fraction(1, 2**60), 5, 1 - Fraction(1, 2**60))
     truths = np.arange(103) % 5
 
@@ -274,14 +274,14 @@ def test_many_reports_are_made_part_by_part(monkeypatch):
         reports = mechanism.release(truths).value
 
     assert np.array_equal(reports, np.eye(5, dtype=bool)[truths])
-    monkeypatch.setattr(module, "_COINS", 4)  # fewer than one report takes
+    monkeypatch.setattr(module, "_CHUNK", 4)  # fewer than one report takes
     assert np.array_equal(mechanism.release(truths).value, np.eye(5, dtype=bool)[truths])
     assert COIN.release(np.zeros(3, dtype=np.uint8)).value.shape == (3,)
 
 
 def test_more_bits_than_memory_holds_are_refused(monkeypatch):
     mechanism = UnaryEncoding.of(epsilon=1, categories=5)
-    monkeypatch.setattr(module, "_MOST_REPORTED", 10)
+    monkeypatch.setattr(module, "_MAX_BITS", 10)
     assert mechanism.release([0, 0]).value.shape == (2, 5)
     with refused(Unsupported, match="2\\^33 bits"):
         mechanism.release([0, 0, 0])
@@ -305,7 +305,7 @@ def test_just_two_to_the_33_bits_are_held(monkeypatch):
 
 def test_an_aggregate_is_no_answer():
     for mechanism in (COIN, UnaryEncoding.of(epsilon=1, categories=2)):
-        with refused(InvalidInput, match="a Bounded one"):
+        with refused(InvalidInput, match="is a Bounded"):
             mechanism.release(Bounded.user_asserted(1, 1))
 
 
@@ -373,7 +373,7 @@ def test_the_last_category_is_one_and_the_next_is_not():
 def test_estimates_are_unbiased():
     """E over the exact law of three respondents, all truths: the mean estimate is the true count."""
     mechanism = RandomizedResponse(Fraction(1, 2), 3)
-    p, q = mechanism._rates
+    p, q = mechanism._report_probabilities
     estimates = {reports: mechanism.estimate(list(reports)).counts for reports in product(range(3), repeat=3)}
     for truths in product(range(3), repeat=3):
         mean = np.zeros(3)
@@ -456,12 +456,12 @@ MECHANISMS = [
 @pytest.mark.parametrize("confidence", [0.5, 0.8, 0.95, 0.999])
 def test_intervals_and_a_priori_errors_cover_every_truth(mechanism, confidence):
     """Exactly, over all outcomes, for every number of holders among up to sixty respondents."""
-    p, q = mechanism._rates
-    reach = module._reach(Fraction(str(confidence)), 1)
+    p, q = mechanism._report_probabilities
+    reach = module._normal_quantile(Fraction(str(confidence)), 1)
     for n in (1, 2, 3, 7, 20, 60):
         counts = np.arange(n + 1)
-        low = (module._mean_above(counts, n, reach) * n - float(n * q)) / float(p - q)
-        high = ((1 - module._mean_above(n - counts, n, reach)) * n - float(n * q)) / float(p - q)
+        low = (module._lower_bound_of_mean(counts, n, reach) * n - float(n * q)) / float(p - q)
+        high = ((1 - module._lower_bound_of_mean(n - counts, n, reach)) * n - float(n * q)) / float(p - q)
         wide = mechanism.estimate_error(n, confidence)
         for held in range(n + 1):
             chances = law(held, n, float(p), float(q))
@@ -473,7 +473,7 @@ def test_intervals_and_a_priori_errors_cover_every_truth(mechanism, confidence):
 @pytest.mark.parametrize("mechanism", MECHANISMS, ids=str)
 def test_intervals_are_hardly_wider_than_they_must_be(mechanism):
     """Against ±1.96 standard deviations, for ten thousand respondents of whom a third hold it."""
-    p, q = map(float, mechanism._rates)
+    p, q = map(float, mechanism._report_probabilities)
     n, held = 10_000, 3_333
     count = round(held * p + (n - held) * q)
     reports = [0] * count + [1] * (n - count) if isinstance(mechanism, RandomizedResponse) else None
@@ -493,9 +493,9 @@ def test_intervals_are_hardly_wider_than_they_must_be(mechanism):
 def test_the_interval_follows_its_definition():
     """n·H((c − 1)/n, m) = z²/2 at the lower end, by mpmath; a hair further out, for safety."""
     n = 500
-    reach = module._reach(Fraction(19, 20), 1)
+    reach = module._normal_quantile(Fraction(19, 20), 1)
     counts = np.array([0, 1, 2, 50, 250, 499, 500])
-    means = module._mean_above(counts, n, reach)
+    means = module._lower_bound_of_mean(counts, n, reach)
 
     assert means[:2].tolist() == [0.0, 0.0]
     for count, mean in list(zip(counts, means, strict=True))[2:]:
@@ -509,9 +509,9 @@ def test_the_interval_follows_its_definition():
 def test_however_sure_the_interval_follows_its_definition(nines):
     """Down to ends that are 2^-64 of what was counted, below which they are 0; and no warning."""
     n = 12
-    reach = module._reach(1 - Fraction(1, 10**nines), 1)
+    reach = module._normal_quantile(1 - Fraction(1, 10**nines), 1)
     counts = np.arange(n + 1)
-    means = module._mean_above(counts, n, reach)
+    means = module._lower_bound_of_mean(counts, n, reach)
 
     for count, mean in list(zip(counts, means, strict=True))[2:]:
         x = mp.mpf(int(count) - 1) / n
@@ -527,16 +527,18 @@ def test_the_upper_end_is_rounded_only_once_and_up():
     """It is n·(1 − m − q)/(p − q), with m a double and all else exact."""
     n = 1000
     mechanism = RandomizedResponse.of(epsilon=3)
-    p, q = mechanism._rates
+    p, q = mechanism._report_probabilities
     for ones in range(150, 850, 50):
-        rest = module._mean_above(np.array([n - ones]), n, module._reach(Fraction(19, 20), 1))[0]
+        rest = module._lower_bound_of_mean(
+            np.array([n - ones]), n, module._normal_quantile(Fraction(19, 20), 1)
+        )[0]
         high = mechanism.estimate([1] * ones + [0] * (n - ones)).high[1]
         assert high == module.round_up(n * (1 - Fraction(rest) - q) / (p - q)) < n
 
 
 def test_the_reach_is_that_of_the_normal_law_rounded_up():
     for confidence, ways in [("0.95", 1), ("0.5", 1), ("0.95", 1000), ("0.999999", 7)]:
-        z = module._reach(Fraction(confidence), ways)
+        z = module._normal_quantile(Fraction(confidence), ways)
         failing = (1 - real(Fraction(confidence))) / ways
         assert mp.erfc(real(z) / mp.sqrt(2)) <= failing
         assert mp.erfc((real(z) - mp.mpf("2e-9")) / mp.sqrt(2)) > failing
@@ -585,7 +587,7 @@ def test_the_error_can_be_known_beforehand():
     assert encoded.estimate_error(10_000, simultaneous=True) == pytest.approx((2.807 * 50 + 1) * 4, abs=0.05)
     # Where even the truth is rarely reported, so is everything: √(n·p) rather than √(n/4).
     rare = RandomizedResponse.of(epsilon=1, categories=1000)
-    p, q = map(float, rare._rates)
+    p, q = map(float, rare._report_probabilities)
     assert rare.estimate_error(10**6) == pytest.approx(
         (1.96 * (10**6 * p * (1 - p)) ** 0.5 + 1) / (p - q), rel=0.05
     )
@@ -596,8 +598,8 @@ def test_the_error_can_be_known_beforehand():
 @pytest.mark.parametrize("n", [1, 10, 30, 5_000])
 def test_the_error_beforehand_follows_its_definition(mechanism, n):
     """t ≥ 1 + z·√(n·s(1 − s)) at its own s = p + t/n, and hardly more; to the rounding of a double."""
-    p, q = mechanism._rates
-    z = real(module._reach(Fraction(9, 10), 1))
+    p, q = mechanism._report_probabilities
+    z = real(module._normal_quantile(Fraction(9, 10), 1))
     off = mp.mpf(mechanism.estimate_error(n, 0.9)) * real(p - q)
     s = min(mp.mpf(1) / 2, real(p) + off / n)
     least = 1 + z * mp.sqrt(n * s * (1 - s))
@@ -752,8 +754,7 @@ def test_a_mechanism_says_what_it_does():
         "Randomized response, the truth with probability 0.5, else one of 2 others: ε = 0.693148"
     )
     assert str(UnaryEncoding(Fraction(1, 4), 3)) == (
-        "Unary encoding of 3 categories, a one kept with probability 0.5, made of a zero with 0.25: "
-        "ε = 1.09862"
+        "Unary encoding of 3 categories, Pr[1 → 1] = 0.5, Pr[0 → 1] = 0.25: ε = 1.09862"
     )
 
 

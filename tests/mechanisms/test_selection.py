@@ -445,7 +445,7 @@ def test_many_candidates_share_evenly():
 
 @pytest.mark.parametrize("candidates", [2, 4, 64])
 def test_floats_decide_beyond_the_margin_that_is_proved_and_only_there(monkeypatch, candidates):
-    monkeypatch.setattr(selection, "_share_at", lambda u, rate, gaps: "integers")
+    monkeypatch.setattr(selection, "_locate_by_integers", lambda u, rate, gaps: "integers")
     mechanism = Exponential.of(sensitivity=1, epsilon=1)
     margin = candidates + 16 << 16  # 2^-48 of the whole, in units of U's 64th digit
     for edge in (0, candidates // 2, candidates):
@@ -478,7 +478,10 @@ def test_however_loose_the_enclosures_only_what_they_decide_is_decided(monkeypat
                 with mpmath.workdps(100):
                     expected = sum(mpmath.ldexp(u, -256) >= other for other in edges)
                 with _replaying(scripted(*_words(u, 4)[1:])):
-                    assert selection._share_at(u >> 192, rate, [5 - score for score in scores]) == expected
+                    assert (
+                        selection._locate_by_integers(u >> 192, rate, [5 - score for score in scores])
+                        == expected
+                    )
 
 
 # Regret
@@ -757,14 +760,14 @@ def test_what_was_tampered_with_is_refused(text):
 
 
 def test_each_explains_itself():
-    how = "integer scores, where one unit moves each by at most 1: ε = 0.1"
+    how = "integer scores that one unit moves by at most 1: ε = 0.1"
     assert str(STORED["permute-and-flip/1"]) == f"Permute-and-flip on {how}"
     assert str(STORED["exponential/1"]) == (
-        "The exponential mechanism on integer scores, where one unit raises none or each by at most 2: ε = 3"
+        "Exponential mechanism on integer scores that one unit raises by at most 2: ε = 3"
     )
-    assert str(STORED["report-noisy-max/1"]) == f"The largest after Laplace noise of scale 20 on {how}"
+    assert str(STORED["report-noisy-max/1"]) == f"Report noisy max with Laplace noise of scale 20 on {how}"
     assert str(STORED["report-noisy-max-with-gap/1"]) == (
-        f"The largest, and its lead, after Laplace noise of scale 20 on {how}"
+        f"Report noisy max with gap, Laplace noise of scale 20 on {how}"
     )
 
 

@@ -265,11 +265,11 @@ def test_what_was_tampered_with_is_refused():
 
 
 def test_each_explains_itself():
-    how = "integer scores, where one unit moves each by at most 1: ε = 0.1"
+    how = "integer scores that one unit moves by at most 1: ε = 0.1"
     assert str(STORED["top-k/1"]) == (
-        f"3 rounds, the chosen one taken out, each: The exponential mechanism on {how}; together ε = 0.3"
+        f"Top 3 by peeling, each round: Exponential mechanism on {how}; in total ε = 0.3"
     )
     assert str(STORED["select-and-measure/1"]) == (
-        f"The largest after Laplace noise of scale 20 on {how}; then its score by "
-        "Laplace noise of scale 1 on integers: ε = 1; together ε = 1.1"
+        f"Report noisy max with Laplace noise of scale 20 on {how}; then its score with "
+        "Laplace noise of scale 1 on integers: ε = 1; in total ε = 1.1"
     )

@@ -653,12 +653,12 @@ def test_the_form_in_which_it_is_stored_stays():
 
 def test_it_explains_itself():
     assert str(_one(threshold=7, epsilon=0.5)) == (
-        "Above 7? Until 1 answer is yes; Laplace noise of scale 4 on the threshold, 8 on each integer query, "
-        "which one unit moves by at most 1: ε = 0.5"
+        "Above threshold 7, until 1 query is; Laplace noise of scale 4 on the threshold and 8 on each "
+        "integer query that one unit moves by at most 1: ε = 0.5"
     )
     assert str(_one(threshold=-7, monotone=True, answers=3, sensitivity=2)) == (
-        "Above -7? Until 3 answers are yes; Laplace noise of scale 12 on the threshold, 12 on each integer "
-        "query, which one unit raises, if at all, by at most 2: ε = 1"
+        "Above threshold -7, until 3 queries are; Laplace noise of scale 12 on the threshold and 12 on each "
+        "integer query that one unit raises by at most 2: ε = 1"
     )
 
 

@@ -137,7 +137,7 @@ def test_an_interval_covers_as_often_as_it_says(shape, kind):
     mechanism = (
         Laplace(Fraction(3), Sensitivity(3)) if kind == "laplace" else Gaussian(Fraction(5), Sensitivity(3))
     )
-    noise = mechanism._noise(2000 * exact.size).reshape(2000, -1)
+    noise = mechanism._draw_noise(2000 * exact.size).reshape(2000, -1)
     covered = {"0.2": 0, "0.5": 0}
     for row in exact + noise:
         found = tree.quantiles(row, mechanism, map(Fraction, covered), 0.9)
@@ -158,7 +158,7 @@ def test_an_interval_covers_as_often_as_it_says(shape, kind):
 def test_noise_is_found_to_be_noise_and_a_spike_a_spike():
     tree = Tree(-5, 5)
     mechanism = Laplace.of(sensitivity=tree.sensitivity(1), epsilon=1)
-    empty = mechanism._noise(sum(16**level for level in range(1, 5)))
+    empty = mechanism._draw_noise(sum(16**level for level in range(1, 5)))
     spike = counted(tree, np.full(5000, 1.2345))
     for fraction in (0.3, 0.5, 0.7):
         [found] = tree.quantiles(empty + spike, mechanism, [fraction], 1 - 1e-12)
@@ -204,7 +204,7 @@ def test_the_rank_of_an_answer_is_as_near_as_is_said(shape, kind):
     error = tree.rank_error(mechanism, 0.9, fraction=0.4)
     ranks = np.concatenate(([0], np.cumsum(exact[-tree.leaves :])))
     within = 0
-    for row in exact + mechanism._noise(300 * exact.size).reshape(300, -1):
+    for row in exact + mechanism._draw_noise(300 * exact.size).reshape(300, -1):
         value = tree.quantiles(row, mechanism, [0.4], 0.9)[0].value
         first = max(0, math.ceil(value * tree.leaves) - 1)
         within += ranks[first] <= 160 + error and ranks[first + 1] >= 160 - error

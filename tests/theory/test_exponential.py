@@ -122,8 +122,8 @@ def test_the_shipped_permute_and_flip_flips_these_coins_and_takes_the_first_of_t
             return heads
 
         monkeypatch.setattr(selection, "bernoulli_exp_each", flip)
-        monkeypatch.setattr(selection, "_priorities", lambda count, order=order: np.array(order))
-        chosen = shipped._choose(scores)
+        monkeypatch.setattr(selection, "_random_order", lambda count, order=order: np.array(order))
+        chosen = shipped._select(scores)
         assert asked == [(Fraction(1, 4), [2, 0, 3])]
         assert chosen == max((i for i in range(3) if heads[i]), key=lambda i: order[i])
 
@@ -136,6 +136,6 @@ def test_the_shipped_exponential_steps_where_the_exact_law_does(monkeypatch):
     for i, chance in exponential(HALF, scores).items():
         for u in (edge + Fraction(1, 2**62), edge + chance / 2, edge + chance - Fraction(1, 2**62)):
             monkeypatch.setattr(selection, "random_bits", lambda bits, u=u: int(u * 2**bits))
-            assert mechanism._choose(np.array(scores)) == i
+            assert mechanism._select(np.array(scores)) == i
         edge += chance
     assert edge == 1

@@ -120,7 +120,7 @@ def test_the_shipped_cut_is_the_least_that_is_private(q, k, groups):
     epsilon = groups * epsilon_of(1 / q)
     slack = 1 + Fraction(1, 10)  # each key gets δ/G, which is a little less than 1 − (1 − δ)^(1/G)
     wanted = [
-        TruncatedGeometricSelection.of(groups=groups, epsilon=epsilon, delta=d, population=1).cut
+        TruncatedGeometricSelection.of(max_groups=groups, epsilon=epsilon, delta=d, population=1).truncation
         for d in (told * slack, told / slack)
     ]
     fewest = next(cut for cut in range(1, 99) if groups * chance(q, cut, 1) <= told * slack)
@@ -131,13 +131,15 @@ def test_the_shipped_cut_is_the_least_that_is_private(q, k, groups):
         assert fewest == k
         exact = TruncatedGeometricSelection(epsilon, k, 1)
         assert (
-            TruncatedGeometricSelection.of(groups=1, epsilon=epsilon, delta=exact.delta, population=1).cut
+            TruncatedGeometricSelection.of(
+                max_groups=1, epsilon=epsilon, delta=exact.delta, population=1
+            ).truncation
             == k
         )
         assert (
             TruncatedGeometricSelection.of(
-                groups=1, epsilon=epsilon, delta=exact.delta * (1 - CLOSE), population=1
-            ).cut
+                max_groups=1, epsilon=epsilon, delta=exact.delta * (1 - CLOSE), population=1
+            ).truncation
             == k + 1
         )
 
@@ -146,7 +148,7 @@ def test_the_shipped_cut_is_the_least_that_is_private(q, k, groups):
 def test_the_shipped_chances_are_the_exact_ones(q, k):
     mechanism = TruncatedGeometricSelection(epsilon_of(1 / q), k, 1)
     for units in range(3 * k):
-        low, high = mechanism._chance(units)
+        low, high = mechanism.keep_probability_bounds(units)
         assert 0 <= high - low < CLOSE
         assert abs(low - chance(q, k, units)) < CLOSE
     assert abs(mechanism.delta - chance(q, k, 1)) < CLOSE
@@ -155,5 +157,5 @@ def test_the_shipped_chances_are_the_exact_ones(q, k):
 def test_the_shipped_rule_is_more_than_the_cut(monkeypatch):
     mechanism = TruncatedGeometricSelection(Fraction(1), 2, 1)
     for units, x in product(range(6), range(-2, 3)):
-        monkeypatch.setattr(TruncatedGeometricSelection, "_noise", lambda self, size, x=x: x)
+        monkeypatch.setattr(TruncatedGeometricSelection, "_draw_noise", lambda self, size, x=x: x)
         assert mechanism.release([units]).value.tolist() == [0] * (units + x > 2)

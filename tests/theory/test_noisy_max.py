@@ -114,11 +114,13 @@ def test_the_shipped_choice_is_the_largest_noisy_score_and_ties_go_by_the_order(
     shipped = mechanism.of(sensitivity=1, epsilon=1, monotone=True)
     scores = np.array([0, 1, 0])
     for noise, order in product(product((-1, 0, 1), repeat=3), permutations(range(3))):
-        monkeypatch.setattr(selection, "noisy", lambda values, scale, noise=noise: values + np.array(noise))
-        monkeypatch.setattr(selection, "_priorities", lambda count, order=order: np.array(order))
+        monkeypatch.setattr(
+            selection, "add_laplace_noise", lambda values, scale, noise=noise: values + np.array(noise)
+        )
+        monkeypatch.setattr(selection, "_random_order", lambda count, order=order: np.array(order))
         shown = [int(score) + more for score, more in zip(scores, noise, strict=True)]
         best = max(range(3), key=lambda i: (shown[i], order[i]))
-        chosen = shipped._choose(scores)
+        chosen = shipped._select(scores)
         if mechanism is ReportNoisyMax:
             assert chosen == best
         else:
@@ -127,7 +129,7 @@ def test_the_shipped_choice_is_the_largest_noisy_score_and_ties_go_by_the_order(
 
 def test_the_scale_that_the_shipped_choice_asks_for_is_the_proved_one(monkeypatch):
     asked = []
-    monkeypatch.setattr(selection, "noisy", lambda values, scale: asked.append(scale) or values)
+    monkeypatch.setattr(selection, "add_laplace_noise", lambda values, scale: asked.append(scale) or values)
     ReportNoisyMax.of(sensitivity=1, epsilon=Fraction(1, 2), monotone=True).release([3, 1, 2])
     ReportNoisyMaxWithGap.of(sensitivity=1, epsilon=Fraction(1, 2)).release([3, 1, 2])
 

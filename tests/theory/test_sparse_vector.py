@@ -143,5 +143,7 @@ def test_the_shipped_rule_is_the_first_noisy_query_at_or_above_the_noisy_thresho
         assert next((i for i, above in enumerate(said) if above), None) == expected
 
         monkeypatch.setattr(sparse_vector, "discrete_laplace", lambda scale, bar=bar: bar)
-        monkeypatch.setattr(sparse_vector, "noisy", lambda values, scale, noise=noise: values + noise)
+        monkeypatch.setattr(
+            sparse_vector, "add_laplace_noise", lambda values, scale, noise=noise: values + noise
+        )
         assert mechanism.release(list(queries)).value == expected

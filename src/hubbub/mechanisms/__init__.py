@@ -1,4 +1,4 @@
-"""Mechanisms: how a bounded value becomes a release."""
+"""Mechanisms: they turn a bounded value into a release."""
 
 from hubbub.mechanisms.additive import Gaussian, Laplace, choose_additive_noise
 from hubbub.mechanisms.mechanism import Mechanism, from_json

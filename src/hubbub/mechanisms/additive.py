@@ -1,7 +1,7 @@
-"""Additive noise: Laplace and Gaussian, on integers and on reals.
+"""The Laplace and Gaussian mechanisms, on integers and on reals.
 
-Type of noise, sensitivity, desired ε, desired δ: the textbook's interface. Integers get an integer
-law; reals are rounded to a grid of step 2^k, which is charged, and get the same law on its steps.
+Integers get noise of an integer law. Reals are rounded to a grid with steps of 2^k and get the same law on
+the grid's steps; the rounding is part of the sensitivity.
 
 Proof: docs/proofs/additive.md
 """
@@ -18,7 +18,7 @@ import numpy as np
 from hubbub.accounting import PrivacyLoss, largest_mu, parse_spendable_epsilon, refuse_large_delta
 from hubbub.errors import InvalidInput, Refused, Unsupported
 from hubbub.mechanisms.error_bounds import (
-    Beyond,
+    TailFunction,
     discrete_laplace_tail,
     half_width,
     rounded_gaussian_tail,
@@ -31,6 +31,8 @@ from hubbub.noise.inversion import MOST
 from hubbub.numbers import (
     Number,
     ceil_sqrt,
+    format_nearest,
+    format_up,
     parse_exact,
     parse_integer,
     parse_nonnegative,
@@ -43,26 +45,26 @@ from hubbub.sensitivity import Sensitivity, unwrap
 
 __all__ = ["AdditiveMechanism", "Gaussian", "Laplace", "choose_additive_noise"]
 
-_STEPS = 32
-"""A real is released on a grid of 2^32 steps to one scale of noise, or finer for many coordinates."""
-_FINEST_STEPS = 46
-_ROUNDING = Fraction(1, 1024)
-"""Rounding may add this share to the sensitivity before a finer grid is chosen."""
-_DIGITS = 256
-_MOST_EPSILON = 2**20
+_STEP_BITS = 32
+"""One scale of noise is 2^32 steps of the grid, or more for many coordinates."""
+_MAX_STEP_BITS = 46
+_MAX_ROUNDING = Fraction(1, 1024)
+"""The grid is refined while rounding adds more than this share to the sensitivity."""
+_PRECISION = 256
+_MAX_EPSILON = 2**20
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class AdditiveMechanism(Mechanism):
-    """Abstract: noise of one symmetric law, added to integers or to the steps of a grid."""
+    """Abstract: symmetric noise, added to integers or to the steps of a grid."""
 
     scale: Fraction
-    """The noise's b or σ, in the value's own units."""
+    """The scale b of Laplace noise or σ of Gaussian noise, in the units of the value."""
     sensitivity: Sensitivity
     grid: Fraction | None = None
-    """The step of the grid for reals; None for integers."""
+    """The step of the grid for reals, or None for integers."""
     coordinates: int = 1
-    """For reals, the most coordinates it may release at once: each one's rounding is charged."""
+    """For reals, the maximum number of coordinates: the rounding of each is part of the sensitivity."""
 
     error_kind: ClassVar[str] = "additive"
 
@@ -76,61 +78,61 @@ class AdditiveMechanism(Mechanism):
             if grid_below(self.grid, 0) != self.grid:
                 raise InvalidInput(
                     "grid is not a power of two",
-                    why="doubles on such a grid would not be exact",
-                    fix="use a power of two, or let of() choose",
+                    why="doubles would not be exact on such a grid",
+                    fix="pass a power of two, or let of() choose the grid",
                 )
-        if self._steps > MAX_SCALE:
+        if self._scale_in_steps > MAX_SCALE:
             raise Unsupported(
                 "the noise is wider than 2^48 steps",
-                why="beyond that the law would no longer be exact in 64 bits",
+                why="its law would no longer be exact in 64 bits",
                 fix="measure in larger units, or choose a larger epsilon or a coarser grid",
             )
 
     @property
     @abstractmethod
-    def _beyond(self) -> Beyond:
-        """The two-sided tail of the law on steps."""
+    def _tail(self) -> TailFunction:
+        """The two-sided tail of the noise, in steps."""
 
     @abstractmethod
-    def _noise(self, size: int | None) -> Any:
-        """Draw from the law on steps."""
+    def _draw_noise(self, size: int | None) -> Any:
+        """Draw the noise, in steps."""
 
     @abstractmethod
-    def _further(self, drawn: int) -> int:
-        """The draw itself where a vector on a grid holds ±2^62 for all that lie as far out or further."""
+    def _extend(self, drawn: int) -> int:
+        """Return the full draw for one that a vector holds as ±2^62, where vectors saturate."""
 
     @property
     @abstractmethod
     def _norm(self) -> str:
-        """The norm of the sensitivity that counts."""
+        """The norm of the sensitivity that the noise is calibrated to."""
 
     @classmethod
     @abstractmethod
-    def _moved(cls, sensitivity: Sensitivity) -> Fraction:
-        """How far one unit moves a value in that norm."""
+    def _distance(cls, sensitivity: Sensitivity) -> Fraction:
+        """The sensitivity in that norm."""
 
     @property
-    def _steps(self) -> Fraction:
-        """The scale in steps of the grid."""
+    def _scale_in_steps(self) -> Fraction:
+        """The scale of the noise, in steps of the grid."""
         return self.scale / (self.grid or 1)
 
     def error(self, confidence: Number = 0.95, *, coordinates: int = 1) -> float:
-        """How far `coordinates` answers are off at most, all at once, with this confidence.
+        """Return a bound on |answer − exact| that holds for all `coordinates` answers at once.
 
-        Exact for the law sampled: for integers the least whole number; for reals, rounding to the grid
-        included. A double of more than 2^53 steps is rounded once more when it is shown: the release's
-        own error() knows by how much.
+        For integers it is the least integer that holds for the sampled law; for reals it includes the
+        rounding to the grid. A double of more than 2^53 steps is rounded once more, which `Release.error`
+        includes.
 
-        Guarantee: every |answer − exact| is within it, with at least this confidence.
+        Guarantee: every |answer − exact| is within the bound, with at least this confidence.
         Proof: docs/proofs/accuracy.md
         """
-        width = half_width(self._beyond, confidence, coordinates)
+        width = half_width(self._tail, confidence, coordinates)
         return width if self.grid is None else round_up((width + Fraction(1, 2)) * self.grid)
 
     def loss_at(self, outcome: Number, value: Number, neighbour: Number) -> float:
-        """The privacy loss of one outcome: ln Pr[M(value) = outcome] − ln Pr[M(neighbour) = outcome].
+        """Return the privacy loss of an outcome: ln Pr[M(value) = outcome] − ln Pr[M(neighbour) = outcome].
 
-        Of one coordinate, to about twelve digits. Reals are taken as what they are rounded to.
+        For one coordinate, to about twelve digits. Reals are first rounded to the grid.
 
         >>> Laplace.of(sensitivity=1, epsilon=0.5).loss_at(45, 42, 41)
         0.5
@@ -138,39 +140,38 @@ class AdditiveMechanism(Mechanism):
         0.612
         """
         step = self.grid or Fraction(1)
-        given = zip(("outcome", "value", "neighbour"), (outcome, value, neighbour), strict=True)
-        at, here, there = (parse_exact(number, name) / step for name, number in given)
+        parameters = zip(("outcome", "value", "neighbour"), (outcome, value, neighbour), strict=True)
+        at, here, there = (parse_exact(number, name) / step for name, number in parameters)
         if at.denominator != 1:
             raise InvalidInput(
                 "the outcome is not on the grid",
-                why="the mechanism never gives it",
-                fix="pass an outcome of a release",
+                why="the mechanism never releases it",
+                fix="pass a released value",
             )
-        return self._log_chance(at - round(here)) - self._log_chance(at - round(there))
+        return self._log_probability(at - round(here)) - self._log_probability(at - round(there))
 
     @abstractmethod
-    def _log_chance(self, steps: Fraction) -> float:
-        """Ln Pr[noise = so many steps], but for a constant."""
+    def _log_probability(self, steps: Fraction) -> float:
+        """Return ln Pr[noise = steps], up to a constant."""
 
     def tail(self, t: Number) -> float:
-        """Pr[|Y| ≥ t·scale] of the law sampled, rounded up.
+        """Return Pr[|noise| ≥ t·scale], rounded up.
 
         >>> round(Laplace.of(sensitivity=1, epsilon=Fraction(1, 1000)).tail(3), 3)  # e^-3
         0.05
         """
-        far = parse_nonnegative(t, "t") * self._steps
-        least = -(-far.numerator // far.denominator)
-        return 1.0 if least == 0 else round_up(Fraction(self._beyond(least - 1, 128)[1], 1 << 128))
+        steps = math.ceil(parse_nonnegative(t, "t") * self._scale_in_steps)
+        return 1.0 if steps == 0 else round_up(Fraction(self._tail(steps - 1, 128)[1], 1 << 128))
 
     def release(self, value: Any) -> Release:
-        """The value with noise: integers from integers, doubles on the grid from reals."""
+        """Add noise to the value: integers to integers, and doubles on the grid to reals."""
         bounded = check_sensitivity(value, self.sensitivity, self._norm)
         exact = unwrap(bounded)
-        is_whole = isinstance(exact, int) or (isinstance(exact, np.ndarray) and exact.dtype.kind == "i")
-        if self.grid is None and not is_whole:
+        is_integer = isinstance(exact, int) or (isinstance(exact, np.ndarray) and exact.dtype.kind == "i")
+        if self.grid is None and not is_integer:
             raise InvalidInput(
                 "the value is not made of integers",
-                why="integer noise would leave the digits behind the point bare",
+                why="integer noise would not hide the fractional part",
                 fix="make the mechanism with real=True",
             )
         if self.grid is not None and bounded.coordinates > self.coordinates:
@@ -179,14 +180,14 @@ class AdditiveMechanism(Mechanism):
                 why="the rounding of every coordinate is part of the sensitivity",
                 fix=f"make the mechanism with coordinates={bounded.coordinates}",
             )
-        noise = self._noise(bounded.coordinates if bounded.is_vector else None)
-        shown: Any
+        noise = self._draw_noise(bounded.coordinates if bounded.is_vector else None)
+        answer: Any
         if self.grid is None:
-            shown = add_integers(exact, noise)  # type: ignore[arg-type]
+            answer = add_integers(exact, noise)  # type: ignore[arg-type]
         else:
-            shown = add_on_grid(exact, noise, self.grid, self._further)
+            answer = add_on_grid(exact, noise, self.grid, self._extend)
         return Release(
-            shown,
+            answer,
             self.loss(),
             self,
             bounded.unit,
@@ -195,7 +196,7 @@ class AdditiveMechanism(Mechanism):
         )
 
     @classmethod
-    def _within(
+    def _calibrate_to_error(
         cls,
         error: Number,
         confidence: Number,
@@ -204,7 +205,7 @@ class AdditiveMechanism(Mechanism):
         real: bool,
         coordinates: int,
     ) -> Self:
-        """The widest noise (to one part in 2^20) with a simultaneous error of at most `error`."""
+        """Return the widest noise, to one part in 2^20, with a simultaneous error of at most `error`."""
         wanted, bound, count = (
             parse_positive(error, "error"),
             Sensitivity.of(sensitivity),
@@ -215,41 +216,45 @@ class AdditiveMechanism(Mechanism):
         def fits(scale: Fraction) -> bool:
             try:
                 return (
-                    cls._of_scale(scale, bound, count, real=real).error(confidence, coordinates=count)
+                    cls._from_scale(scale, bound, count, real=real).error(confidence, coordinates=count)
                     <= wanted
                 )
-            except Unsupported as problem:  # so wide, or so fine, that it cannot be sampled
+            except Unsupported as problem:  # too wide or too fine to be sampled
                 unsupported.append(problem)
                 # survives: Only asked whether it is true.
                 return False
 
         low = Fraction(2) ** (wanted.numerator.bit_length() - wanted.denominator.bit_length())
-        most = low * _MOST_EPSILON
+        max_distance = low * _MAX_EPSILON
         while not fits(low):
             low /= 2
-            if cls._moved(bound) > low * _MOST_EPSILON:
-                # Noise as wide as the error would protect: then that it cannot be sampled is the reason.
-                raise unsupported[0] if unsupported and cls._moved(bound) <= most else _protects_nobody()
+            if cls._distance(bound) > low * _MAX_EPSILON:
+                # Noise as wide as the error would protect, so the reason is that it cannot be sampled.
+                raise (
+                    unsupported[0]
+                    if unsupported and cls._distance(bound) <= max_distance
+                    else _protects_nobody()
+                )
         while fits(2 * low):
             low *= 2
         high = 2 * low
         for _ in range(20):
             middle = (low + high) / 2
             low, high = (middle, high) if fits(middle) else (low, middle)
-        return cls._of_scale(low, bound, count, real=real)
+        return cls._from_scale(low, bound, count, real=real)
 
     @classmethod
-    def _of_scale(cls, scale: Fraction, sensitivity: Sensitivity, coordinates: int, *, real: bool) -> Self:
-        grid = _grid(scale, cls._moved(sensitivity), coordinates) if real else None
+    def _from_scale(cls, scale: Fraction, sensitivity: Sensitivity, coordinates: int, *, real: bool) -> Self:
+        grid = _grid(scale, cls._distance(sensitivity), coordinates) if real else None
         return cls(scale, sensitivity, grid, coordinates)
 
-    def _where(self) -> str:
-        return "integers" if self.grid is None else f"a grid of step {float(self.grid):.3g}"
+    def _describe_values(self) -> str:
+        return "integers" if self.grid is None else f"a grid with steps of {format_nearest(self.grid, 3)}"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Laplace(AdditiveMechanism):
-    """Laplace noise of scale b: the discrete law on integers, or on the grid's steps for reals.
+    """The Laplace mechanism: discrete Laplace noise of scale b on integers, or on a grid for reals.
 
     >>> mechanism = Laplace.of(sensitivity=1, epsilon=0.5)
     >>> mechanism.error(0.95)
@@ -258,7 +263,7 @@ class Laplace(AdditiveMechanism):
     Laplace noise of scale 2 on integers: ε = 0.5
 
     Guarantee: ε-differential privacy with ε = Δ₁/b (for reals, (Δ₁ + d·2^k)/b).
-    Assumes: the value moves by at most Δ₁ in ℓ1 between neighbours; uniform random bits.
+    Assumes: Δ₁ is the ℓ1 sensitivity; uniform random bits.
     Proof: docs/proofs/additive.md
     """
 
@@ -274,7 +279,15 @@ class Laplace(AdditiveMechanism):
         coordinates: int = 1,
         allow_large_epsilon: bool = False,
     ) -> Self:
-        """The Laplace mechanism with this ε; `real` for values that are not integers."""
+        """Make the Laplace mechanism with this ε.
+
+        Args:
+            sensitivity: how far one unit can move the value; a number is the ℓ1 sensitivity.
+            epsilon: the ε of one release.
+            real: true for values that are not integers.
+            coordinates: for reals, the maximum number of coordinates.
+            allow_large_epsilon: confirms an ε above 20.
+        """
         bound = Sensitivity.of(sensitivity)
         check_positive_sensitivity(bound)
         wanted = parse_spendable_epsilon(epsilon, allow=allow_large_epsilon)
@@ -295,7 +308,7 @@ class Laplace(AdditiveMechanism):
         real: bool = False,
         coordinates: int = 1,
     ) -> Self:
-        """The Laplace mechanism with the least ε whose error, of all coordinates at once, is within `error`.
+        """Make the Laplace mechanism with the least ε and a simultaneous error of at most `error`.
 
         >>> mechanism = Laplace.for_error(6)
         >>> mechanism.error(0.95), round(mechanism.loss().epsilon(), 3)
@@ -304,25 +317,25 @@ class Laplace(AdditiveMechanism):
         bound = Sensitivity.of(sensitivity)
         if not real:
             _check_integer_sensitivity(bound)
-        return cls._within(error, confidence, bound, real=real, coordinates=coordinates)
+        return cls._calibrate_to_error(error, confidence, bound, real=real, coordinates=coordinates)
 
     def loss(self) -> PrivacyLoss:
-        """The law's own curve: pure ε = Δ₁/b, rounding included, and less where some δ is allowed."""
+        """Return the loss: pure ε = Δ₁/b, rounding included, and a smaller ε at δ > 0."""
         step = self.grid or Fraction(1)
         # On the grid an answer moves by whole steps.
-        moved = (self.sensitivity.l1 + self.coordinates * (self.grid or 0)) // step
-        return PrivacyLoss.discrete_laplace(self.scale / step, max(1, moved))
+        distance = (self.sensitivity.l1 + self.coordinates * (self.grid or 0)) // step
+        return PrivacyLoss.discrete_laplace(self.scale / step, max(1, distance))
 
     def union_bound(self, confidence: Number = 0.95, *, coordinates: int = 1) -> float:
-        """The textbook's Theorem 3.8: b·ln(coordinates/β) with β = 1 − confidence, rounded up.
+        """Return Dwork & Roth's bound (Theorem 3.8): b·ln(coordinates/β), β = 1 − confidence, rounded up.
 
-        That theorem speaks of the continuous law. The integer law may pass its bound, by less than one
-        whole number: what holds for sure, and is never wider than the next whole number, is `error`.
+        The theorem is about the continuous law. The integer law may exceed its bound by less than one; the
+        bound that holds is `error`, which is never wider than the next integer.
 
         >>> round(Laplace.of(sensitivity=1, epsilon=1).union_bound(0.95, coordinates=10_000), 1)
         12.2
 
-        Guarantee: all answers are off by less than this plus one (for reals, plus one and a half steps).
+        Guarantee: all errors are below this plus one (for reals, plus one and a half steps).
         Proof: docs/proofs/accuracy.md
         """
         beta = 1 - parse_probability(confidence, "confidence")
@@ -331,38 +344,42 @@ class Laplace(AdditiveMechanism):
         )
 
     @property
-    def _beyond(self) -> Beyond:
-        return partial(discrete_laplace_tail, self._steps)
+    def _tail(self) -> TailFunction:
+        return partial(discrete_laplace_tail, self._scale_in_steps)
 
     @property
     def _norm(self) -> str:
         return "l1"
 
-    def _noise(self, size: int | None) -> Any:
-        return discrete_laplace(self._steps) if size is None else discrete_laplace(self._steps, size)
+    def _draw_noise(self, size: int | None) -> Any:
+        return (
+            discrete_laplace(self._scale_in_steps)
+            if size is None
+            else discrete_laplace(self._scale_in_steps, size)
+        )
 
-    def _log_chance(self, steps: Fraction) -> float:
-        return float(-abs(steps) / self._steps)
+    def _log_probability(self, steps: Fraction) -> float:
+        return float(-abs(steps) / self._scale_in_steps)
 
-    def _further(self, drawn: int) -> int:
-        # The law has no memory: beyond 2^62 it starts anew.
-        size = MOST + geometric(self._steps)
+    def _extend(self, drawn: int) -> int:
+        # The law is memoryless: beyond 2^62 it starts anew.
+        size = MOST + geometric(self._scale_in_steps)
         # survives: Asked of ±2^62 only, and of these only the sign counts.
         return size if drawn > 0 else -size
 
     @classmethod
-    def _moved(cls, sensitivity: Sensitivity) -> Fraction:
+    def _distance(cls, sensitivity: Sensitivity) -> Fraction:
         return sensitivity.l1
 
     def __str__(self) -> str:
-        return f"Laplace noise of scale {round_up(self.scale):.6g} on {self._where()}: {self.loss()}"
+        return f"Laplace noise of scale {format_up(self.scale)} on {self._describe_values()}: {self.loss()}"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Gaussian(AdditiveMechanism):
-    """Gaussian noise of standard deviation σ, rounded to integers or to the grid's steps.
+    """The Gaussian mechanism: noise of standard deviation σ, rounded to integers or to the steps of a grid.
 
-    Calibrated by the exact curve of the Gaussian mechanism, not by the classic √(2·ln(1.25/δ))/ε.
+    Calibrated by the exact δ(ε) of the Gaussian mechanism (Balle & Wang 2018), not by √(2·ln(1.25/δ))/ε.
 
     >>> mechanism = Gaussian.of(sensitivity=1, epsilon=1, delta=1e-6)
     >>> print(mechanism)
@@ -372,7 +389,7 @@ class Gaussian(AdditiveMechanism):
 
     Guarantee: δ(ε) of a Gaussian with μ = Δ₂/σ (for reals, (Δ₂ + √d·2^k)/σ): rounding is
         post-processing, so this holds in any dimension.
-    Assumes: the value moves by at most Δ₂ in ℓ2 between neighbours; uniform random bits.
+    Assumes: Δ₂ is the ℓ2 sensitivity; uniform random bits.
     Proof: docs/proofs/additive.md
     """
 
@@ -390,9 +407,16 @@ class Gaussian(AdditiveMechanism):
         population: int | None = None,
         allow_large_epsilon: bool = False,
     ) -> Self:
-        """The Gaussian mechanism with the least σ that is (ε, δ)-private.
+        """Make the Gaussian mechanism with the least σ that is (ε, δ)-differentially private.
 
-        Where the public size of the population is given, δ must be below 1/population.
+        Args:
+            sensitivity: how far one unit can move the value; its ℓ2 norm counts.
+            epsilon: the ε of one release.
+            delta: the δ of one release.
+            real: true for values that are not integers.
+            coordinates: for reals, the maximum number of coordinates.
+            population: the public number of units, if known; δ must then be below 1/population.
+            allow_large_epsilon: confirms an ε above 20.
         """
         bound = Sensitivity.of(sensitivity)
         check_positive_sensitivity(bound)
@@ -425,56 +449,65 @@ class Gaussian(AdditiveMechanism):
         """
         allowed = parse_probability(delta, "delta")
         refuse_large_delta(allowed, population)
-        mechanism = cls._within(error, confidence, sensitivity, real=real, coordinates=coordinates)
+        mechanism = cls._calibrate_to_error(
+            error, confidence, sensitivity, real=real, coordinates=coordinates
+        )
         # survives: An epsilon rounded up from an irrational number is not just the limit.
-        if mechanism.loss().epsilon(allowed) > _MOST_EPSILON:
+        if mechanism.loss().epsilon(allowed) > _MAX_EPSILON:
             raise _protects_nobody()
         return mechanism
 
     @property
     def sigma(self) -> Fraction:
-        """σ, in the value's own units."""
+        """σ, in the units of the value."""
         return self.scale
 
     def loss(self) -> PrivacyLoss:
-        """The Gaussian curve with μ = Δ₂/σ, rounding included."""
+        """Return the loss: Gaussian with μ = Δ₂/σ, rounding included."""
         if self.grid is None:
             return PrivacyLoss.gaussian_from_mu_squared(self.sensitivity.l2_squared / self.scale**2)
-        moved = ceil_sqrt(self.sensitivity.l2_squared) + ceil_sqrt(Fraction(self.coordinates)) * self.grid
-        return PrivacyLoss.gaussian_from_mu_squared((moved / self.scale) ** 2)
+        distance = ceil_sqrt(self.sensitivity.l2_squared) + ceil_sqrt(Fraction(self.coordinates)) * self.grid
+        return PrivacyLoss.gaussian_from_mu_squared((distance / self.scale) ** 2)
 
     @property
-    def _beyond(self) -> Beyond:
-        return partial(rounded_gaussian_tail, self._steps)
+    def _tail(self) -> TailFunction:
+        return partial(rounded_gaussian_tail, self._scale_in_steps)
 
     @property
     def _norm(self) -> str:
         return "l2_squared"
 
-    def _noise(self, size: int | None) -> Any:
-        return rounded_gaussian(self._steps) if size is None else rounded_gaussian(self._steps, size)
+    def _draw_noise(self, size: int | None) -> Any:
+        return (
+            rounded_gaussian(self._scale_in_steps)
+            if size is None
+            else rounded_gaussian(self._scale_in_steps, size)
+        )
 
-    def _log_chance(self, steps: Fraction) -> float:
-        # Of the step's cell, times 2·√(2π): from two tails, or where they underflow by Mills' ratio.
-        low, high = (abs(steps) - Fraction(1, 2)) / self._steps, (abs(steps) + Fraction(1, 2)) / self._steps
+    def _log_probability(self, steps: Fraction) -> float:
+        # The mass of a step, times 2·√(2π): a difference of tails, or Mills' ratio where they underflow.
+        low, high = (
+            (abs(steps) - Fraction(1, 2)) / self._scale_in_steps,
+            (abs(steps) + Fraction(1, 2)) / self._scale_in_steps,
+        )
         if low < 4:
-            inner, outer = outside(abs(low), _DIGITS)[0], outside(high, _DIGITS)[0]
-            mass = inner - outer if low >= 0 else (2 << _DIGITS) - inner - outer
-            return math.log(mass) - _DIGITS * math.log(2) + math.log(2 * math.pi) / 2
-        fall = exp_neg((high - low) * (high + low) / 2, _DIGITS)[0]
-        share = mills(low, _DIGITS)[0] - (fall * mills(high, _DIGITS)[0] >> _DIGITS)
-        return math.log(share) - (_DIGITS - 1) * math.log(2) - float(low * low / 2)
+            inner, outer = outside(abs(low), _PRECISION)[0], outside(high, _PRECISION)[0]
+            mass = inner - outer if low >= 0 else (2 << _PRECISION) - inner - outer
+            return math.log(mass) - _PRECISION * math.log(2) + math.log(2 * math.pi) / 2
+        fall = exp_neg((high - low) * (high + low) / 2, _PRECISION)[0]
+        share = mills(low, _PRECISION)[0] - (fall * mills(high, _PRECISION)[0] >> _PRECISION)
+        return math.log(share) - (_PRECISION - 1) * math.log(2) - float(low * low / 2)
 
-    def _further(self, drawn: int) -> int:
-        # So rare (e^-2^27) that the one unit by which every δ is rounded up pays for it.
+    def _extend(self, drawn: int) -> int:
+        # It has probability e^-2^27, which the unit by which every δ is rounded up covers.
         return drawn
 
     @classmethod
-    def _moved(cls, sensitivity: Sensitivity) -> Fraction:
+    def _distance(cls, sensitivity: Sensitivity) -> Fraction:
         return ceil_sqrt(sensitivity.l2_squared)
 
     def __str__(self) -> str:
-        return f"Gaussian noise of σ = {round_up(self.scale):.6g} on {self._where()}: {self.loss()}"
+        return f"Gaussian noise of σ = {format_up(self.scale)} on {self._describe_values()}: {self.loss()}"
 
 
 def choose_additive_noise(
@@ -488,7 +521,7 @@ def choose_additive_noise(
     population: int | None = None,
     allow_large_epsilon: bool = False,
 ) -> Laplace | Gaussian:
-    """Laplace or Gaussian, whichever is off by less over all coordinates at once.
+    """Return the Laplace or the Gaussian mechanism, whichever has the smaller simultaneous error.
 
     >>> type(choose_additive_noise(sensitivity=1, epsilon=1, delta=1e-6)).__name__
     'Laplace'
@@ -520,10 +553,10 @@ def choose_additive_noise(
     return laplace if is_laplace else gaussian
 
 
-def _grid(scale: Fraction, moved: Fraction, coordinates: int) -> Fraction:
-    """A step so fine that rounding `coordinates` numbers hardly adds to how far one unit moves them."""
-    grid = grid_below(scale, _STEPS)
-    while coordinates * grid > moved * _ROUNDING and scale / grid < 2**_FINEST_STEPS:
+def _grid(scale: Fraction, distance: Fraction, coordinates: int) -> Fraction:
+    """Return a step so fine that rounding all coordinates adds little to the sensitivity."""
+    grid = grid_below(scale, _STEP_BITS)
+    while coordinates * grid > distance * _MAX_ROUNDING and scale / grid < 2**_MAX_STEP_BITS:
         grid /= 2
     return grid
 
@@ -532,7 +565,7 @@ def _check_integer_sensitivity(sensitivity: Sensitivity) -> None:
     if sensitivity.l1.denominator != 1:
         raise InvalidInput(
             "the sensitivity is not a whole number",
-            why="integers move by whole numbers, so this looks like a real-valued answer",
+            why="integers move by whole numbers, so the answer seems to be real",
             fix="pass real=True, or the sensitivity of the integer answer",
         )
 
@@ -540,6 +573,6 @@ def _check_integer_sensitivity(sensitivity: Sensitivity) -> None:
 def _protects_nobody() -> Refused:
     return Refused(
         "no epsilon gives so small an error",
-        why="it would take an epsilon beyond a million, which protects nobody",
+        why="it would take an epsilon above a million, which protects nobody",
         fix="allow a larger error or a lower confidence",
     )

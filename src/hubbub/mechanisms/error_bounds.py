@@ -1,4 +1,4 @@
-"""How far a law strays: exact tails, and the widths and scales that follow from them.
+"""Error bounds of single draws: exact tails of the noise laws, and the least widths that cover them.
 
 Proof: docs/proofs/accuracy.md
 """
@@ -13,6 +13,7 @@ from hubbub.noise.enclosures import Enclosure, exp_neg, log, outside, quotient
 from hubbub.numbers import Number, parse_integer, parse_probability
 
 __all__ = [
+    "TailFunction",
     "discrete_laplace_tail",
     "half_width",
     "laplace_sum_tail",
@@ -20,12 +21,12 @@ __all__ = [
     "smallest_integer",
 ]
 
-Beyond = Callable[[int, int], Enclosure]
-"""2^bits·Pr[|X| > m], given m and bits."""
+TailFunction = Callable[[int, int], Enclosure]
+"""An enclosure of 2^bits·Pr[|X| > m], given m and bits."""
 
 
 def discrete_laplace_tail(scale: Fraction, m: int, bits: int) -> Enclosure:
-    """Pr[|X| > m] = 2q^(m+1)/(1+q) with q = e^(−1/scale).
+    """Return Pr[|X| > m] = 2q^(m+1)/(1+q) of the discrete Laplace law, with q = e^(−1/scale).
 
     >>> low, high = discrete_laplace_tail(Fraction(1), 0, 64)
     >>> round(high / 2**64, 3)
@@ -37,12 +38,12 @@ def discrete_laplace_tail(scale: Fraction, m: int, bits: int) -> Enclosure:
 
 
 def rounded_gaussian_tail(sigma: Fraction, m: int, bits: int) -> Enclosure:
-    """Pr[|X| > m] = Pr[|σZ| ≥ m + ½]."""
+    """Return Pr[|X| > m] = Pr[|σZ| ≥ m + ½] of the rounded Gaussian."""
     return outside((2 * m + 1) / (2 * sigma), bits)
 
 
 def laplace_sum_tail(scale: Fraction, terms: int, m: int, bits: int) -> Enclosure:
-    """Pr[|X₁ + … + X_terms| > m] of independent draws, each discrete Laplace.
+    """Return Pr[|X₁ + … + X_terms| > m] of independent discrete Laplace draws.
 
     With q = e^(−1/scale): 2q^(m+1)·Σ_i C(m+i, i)·(1−q)^i·(f_0 + … + f_(terms−1−i)), i below `terms`.
 
@@ -50,56 +51,56 @@ def laplace_sum_tail(scale: Fraction, terms: int, m: int, bits: int) -> Enclosur
     >>> round(high / 2**64, 4)
     0.0314
     """
-    # The sum is at most q^−(m+1), and at most 2^(m + terms): so much is multiplied up.
-    work = bits + 64 + min(math.ceil(Fraction(3, 2) * (m + 1) / scale), m + terms) + _digits(scale, terms)
+    # The sum is at most q^−(m+1) and at most 2^(m + terms): it magnifies the rounding by that factor.
+    work = bits + 64 + min(math.ceil(Fraction(3, 2) * (m + 1) / scale), m + terms) + _extra_bits(scale, terms)
     q, tail, one = exp_neg(1 / scale, work), exp_neg((m + 1) / scale, work), 1 << work
-    sums = _race(scale, terms, bits)
+    sums = _coefficient_sums(scale, terms, bits)
     low = high = 0
     term = one, one
     for i in range(terms):
         low, high = low + term[0] * sums[-1 - i][0], high + term[1] * sums[-1 - i][1]
         up = (one - q[1]) * (m + i + 1), (one - q[0]) * (m + i + 1)
         term = term[0] * up[0] // (i + 1) >> work, (term[1] * up[1] // (i + 1) >> work) + 2
-    shift = 2 * work + 64 - 1  # one bit less: both sides
+    shift = 2 * work + 64 - 1  # one bit less, because the tail is two-sided
     return low * tail[0] >> shift, (high * tail[1] >> shift) + 1
 
 
 @lru_cache(maxsize=64)
-def _race(scale: Fraction, terms: int, bits: int) -> tuple[Enclosure, ...]:
-    """2^(bits+64)·(f_0 + … + f_k) for all k below `terms`.
+def _coefficient_sums(scale: Fraction, terms: int, bits: int) -> tuple[Enclosure, ...]:
+    """Return enclosures of 2^(bits+64)·(f_0 + … + f_k) for all k below `terms`.
 
     f_k is the coefficient of v^k in ((1 − (1−q)v)/(1 + q − v))^terms.
     """
-    # An enclosure widens by less than two bits a step.
-    work = bits + 64 + 3 * terms + _digits(scale, terms)
+    # An enclosure widens by less than two bits per step.
+    work = bits + 64 + 3 * terms + _extra_bits(scale, terms)
     one = 1 << work
     q = exp_neg(1 / scale, work)
     square = q[0] * q[0] >> work, (q[1] * q[1] >> work) + 1
     first = (one << work * terms) // (one + q[1]) ** terms, -(-(one << work * terms) // (one + q[0]) ** terms)
-    found, last = [first], (0, 0)
+    coefficients, last = [first], (0, 0)
     for k in range(terms - 1):
-        here, up = found[-1], [(terms - k) * end + 2 * k * one for end in square]
+        here, up = coefficients[-1], [(terms - k) * end + 2 * k * one for end in square]
         low = here[0] * up[0] - last[1] * (one - q[0]) * (k - 1)
         high = here[1] * up[1] - last[0] * (one - q[1]) * (k - 1)
-        found.append((low // ((one + q[1]) * (k + 1)), -(-high // ((one + q[0]) * (k + 1)))))
+        coefficients.append((low // ((one + q[1]) * (k + 1)), -(-high // ((one + q[0]) * (k + 1)))))
         last = here
-    sums = accumulate(found, lambda one, two: (one[0] + two[0], one[1] + two[1]))
+    sums = accumulate(coefficients, lambda one, two: (one[0] + two[0], one[1] + two[1]))
     drop = work - bits - 64
     return tuple((low >> drop, (high >> drop) + 1) for low, high in sums)
 
 
-def _digits(scale: Fraction, terms: int) -> int:
-    """As many bits as 1 − q may be short of one, and `terms` roundings may spoil."""
+def _extra_bits(scale: Fraction, terms: int) -> int:
+    """Return the bits that 1 − q may lack, plus those that `terms` roundings may lose."""
     return math.ceil(scale).bit_length() + terms.bit_length()
 
 
-def half_width(beyond: Beyond, confidence: Number, coordinates: int) -> int:
-    """The least m such that all of `coordinates` independent draws lie within ±m with this confidence.
+def half_width(tail: TailFunction, confidence: Number, coordinates: int) -> int:
+    """Return the least m such that `coordinates` independent draws all lie within ±m with this confidence.
 
-    Exact: (1 − Pr[|X| > m])^coordinates ≥ confidence, by enclosures.
+    That is the least m with (1 − Pr[|X| > m])^coordinates ≥ confidence, decided by enclosures.
 
-    Guarantee: all lie within ±m with at least this confidence, whatever was rounded.
-    Assumes: `beyond` encloses the tail of the law.
+    Guarantee: all draws lie within ±m with at least this confidence.
+    Assumes: `tail` encloses the tail of the law.
     Proof: docs/proofs/accuracy.md
     """
     wanted = parse_probability(confidence, "confidence")
@@ -112,11 +113,11 @@ def half_width(beyond: Beyond, confidence: Number, coordinates: int) -> int:
     inside = exp_neg(Fraction(-log(wanted, bits)[1], count << bits), bits)[1]
     allowed = (1 << bits) - inside
     # survives: They differ by one unit of 2^-128 of what may be outside.
-    return smallest_integer(lambda m: beyond(m, bits)[1] <= allowed)
+    return smallest_integer(lambda m: tail(m, bits)[1] <= allowed)
 
 
 def smallest_integer(holds: Callable[[int], bool]) -> int:
-    """The least m ≥ 0 from which on `holds` is true.
+    """Return the least m ≥ 0 from which on `holds` is true, by doubling and bisection.
 
     >>> smallest_integer(lambda m: m * m >= 50)
     8

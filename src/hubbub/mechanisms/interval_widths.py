@@ -1,7 +1,7 @@
-"""How far sums, differences and ratios of noisy answers stray: widths for independent draws of one law.
+"""Confidence intervals of sums, weighted sums and ratios of noisy answers with independent noise.
 
-A query releases many integers with the noise of one mechanism, and shows what is computed from them.
-Widths are in the answers' own units, and rounded up.
+A query releases many integers with the noise of one mechanism and returns functions of them. Widths are in
+the units of the answers, and rounded up. β is the probability that an interval fails: 1 − confidence.
 
 Proof: docs/proofs/intervals.md
 """
@@ -23,54 +23,56 @@ __all__ = ["combination_width", "mixed_combination_width", "ratio_interval", "su
 
 Floats = NDArray[np.float64]
 
-_UP = 1 + 2.0**-30
-"""What takes a few hundred operations in doubles, none of which cancels, is off by far less."""
-_FINE = 2**20
-"""Quantiles of the continuous laws are taken from the laws on steps, so many steps to one scale."""
-_SPLITS = Fraction(1, 64), Fraction(1, 8), Fraction(1, 2)
-"""The share of what may go wrong that may be spent on the rounding of many terms to steps."""
+_ROUNDING_SLACK = 1 + 2.0**-30
+"""Covers the rounding of a few hundred operations in doubles, none of which cancels."""
+_STEPS_PER_SCALE = 2**20
+"""Quantiles of the continuous laws are taken from the discrete laws, with this many steps per scale."""
+_ROUNDING_SHARES = Fraction(1, 64), Fraction(1, 8), Fraction(1, 2)
+"""Shares of β to spend on the rounding of many terms to steps."""
 _RATIOS = 1024
-_EXACT_TERMS = 256
-_FEW_TERMS = 16
+_MAX_EXACT_TERMS = 256
+_MAX_FEW_TERMS = 16
 _HALVINGS = 50
 _TINY = float(np.finfo(float).tiny)
-_LEAST = Fraction(1, 2**1000)
+_MIN_BETA = Fraction(1, 2**1000)
 
 
 def sum_width(mechanism: Laplace | Gaussian, terms: int, confidence: Number = 0.95) -> float:
-    """How far the sum of `terms` answers is off at most, with this confidence.
+    """Return a bound on the error of a sum of `terms` answers.
 
-    For Laplace noise on integers it is the least whole number, up to 256 terms.
+    For Laplace noise on integers it is the least integer, up to 256 terms.
 
     >>> counts = Laplace.of(sensitivity=1, epsilon=1)
     >>> sum_width(counts, 1), sum_width(counts, 2), sum_width(counts, 100)
     (3, 4, 27)
 
-    Guarantee: |sum − exact| is within it, with at least this confidence.
-    Assumes: independent draws of the mechanism's law.
+    Guarantee: |sum − exact| is within the bound, with at least this confidence.
+    Assumes: independent noise of this mechanism.
     Proof: docs/proofs/intervals.md
     """
     count = parse_integer(terms, "terms")
-    if isinstance(mechanism, Laplace) and count <= _EXACT_TERMS:
+    if isinstance(mechanism, Laplace) and count <= _MAX_EXACT_TERMS:
         step = mechanism.grid or Fraction(1)
-        wide = half_width(partial(laplace_sum_tail, mechanism.scale / step, count), confidence, 1)
-        return wide if mechanism.grid is None else round_up((wide + Fraction(count, 2)) * step)
+        width = half_width(partial(laplace_sum_tail, mechanism.scale / step, count), confidence, 1)
+        return width if mechanism.grid is None else round_up((width + Fraction(count, 2)) * step)
     bound = float(width_from_norms(mechanism, count, math.sqrt(count), 1, confidence))
     return math.floor(bound) if mechanism.grid is None else bound
 
 
 def combination_width(mechanism: Laplace | Gaussian, weights: ArrayLike, confidence: Number = 0.95) -> Floats:
-    """How far Σ weight·answer is off at most, each combination by itself, with this confidence.
+    """Return a bound on the error of Σ weight·answer, for each row of weights by itself.
 
-    The last axis of `weights` are the terms of a combination, so that a table of (coordinates, terms) has as
-    many widths as coordinates.
+    Args:
+        mechanism: the mechanism that released the answers.
+        weights: of shape (terms,) or (combinations, terms).
+        confidence: the probability with which each bound holds, at least.
 
     >>> counts = Laplace.of(sensitivity=1, epsilon=0.01)
     >>> combination_width(counts, [[1, 0], [1, -1], [0.5, 0.5]]).round()
     array([301., 413., 207.])
 
-    Guarantee: |Σ weight·answer − exact| is within it, with at least this confidence.
-    Assumes: independent draws of the mechanism's law.
+    Guarantee: |Σ weight·answer − exact| is within the bound, with at least this confidence.
+    Assumes: independent noise of this mechanism.
     Proof: docs/proofs/intervals.md
     """
     table = np.abs(np.asarray(weights, dtype=np.float64))
@@ -78,86 +80,96 @@ def combination_width(mechanism: Laplace | Gaussian, weights: ArrayLike, confide
         raise InvalidInput(
             "the weights are not a vector or table of finite numbers",
             why="a combination has a weight for each answer",
-            fix="pass weights of shape (terms,) or (coordinates, terms)",
+            fix="pass weights of shape (terms,) or (combinations, terms)",
         )
     l1, l2, linf = table.sum(-1), np.sqrt((table * table).sum(-1)), table.max(-1, initial=0)
     if isinstance(mechanism, Laplace) and table.shape[-1] in {1, 2}:
-        return _in_units(mechanism, lambda rare: _pair_width(linf, l1 - linf, rare), l1, l2, confidence)
+        return _in_value_units(mechanism, lambda beta: _pair_width(linf, l1 - linf, beta), l1, l2, confidence)
     return width_from_norms(mechanism, l1, l2, linf, confidence)
 
 
 def width_from_norms(
     mechanism: Laplace | Gaussian, l1: ArrayLike, l2: ArrayLike, linf: ArrayLike, confidence: Number = 0.95
 ) -> Floats:
-    """How far a combination is off at most of whose weights only the norms are known.
+    """Return a bound on the error of Σ weight·answer from the norms of the weights.
 
     >>> counts = Gaussian.of(sensitivity=1, epsilon=0.1, delta=1e-6)
     >>> print(width_from_norms(counts, 30, 30**0.5, 1).round())
     402.0
 
-    Guarantee: |Σ weight·answer − exact| is within it, with at least this confidence, for any weights whose
-        ℓ1, ℓ2 and ℓ∞ norms are no larger.
-    Assumes: independent draws of the mechanism's law.
+    Guarantee: |Σ weight·answer − exact| is within the bound, with at least this confidence, for any weights
+        with ℓ1, ℓ2 and ℓ∞ norms up to these.
+    Assumes: independent noise of this mechanism.
     Proof: docs/proofs/intervals.md
     """
     one, two, most = np.broadcast_arrays(*(np.asarray(norm, dtype=np.float64) for norm in (l1, l2, linf)))
     if isinstance(mechanism, Gaussian):
-        return _in_units(mechanism, lambda rare: _normal_quantile(rare) * two, one, two, confidence)
-    return _in_units(mechanism, lambda rare: _laplace_width(one, two, most, rare), one, two, confidence)
+        return _in_value_units(mechanism, lambda beta: _normal_quantile(beta) * two, one, two, confidence)
+    return _in_value_units(mechanism, lambda beta: _laplace_width(one, two, most, beta), one, two, confidence)
 
 
 def mixed_combination_width(
     parts: Sequence[tuple[Laplace | Gaussian, ArrayLike]], confidence: Number = 0.95
 ) -> float:
-    """How far a combination of integers is off at most that were released by several mechanisms.
+    """Return a bound on the error of Σ weight·answer, for integers released by several mechanisms.
 
-    Each part is a mechanism and the weights of what it released.
+    Args:
+        parts: pairs of a mechanism and the weights of its answers.
+        confidence: the probability with which the bound holds, at least.
 
     >>> coarse, fine = (Laplace.of(sensitivity=1, epsilon=epsilon) for epsilon in (0.01, 0.02))
     >>> many = [(coarse, 1)], [(fine, 1)], [(coarse, 0.2), (fine, 0.8)]
     >>> [round(mixed_combination_width(parts)) for parts in many]
     [301, 151, 132]
 
-    Guarantee: |Σ weight·answer − exact| is within it, with at least this confidence.
-    Assumes: independent draws of the mechanisms' laws.
+    Guarantee: |Σ weight·answer − exact| is within the bound, with at least this confidence.
+    Assumes: independent noise of these mechanisms.
     Proof: docs/proofs/intervals.md, "Several mechanisms"
     """
-    rare = _rare(confidence)
+    beta = _failure_probability(confidence)
     if not parts or any(mechanism.grid is not None for mechanism, _ in parts):
         raise Unsupported(
-            "answers are combined that are not integers", why="their steps differ", fix="combine integers"
+            "some answers are not integers", why="their grids differ", fix="combine integers only"
         )
     kinds = [[part for part in parts if isinstance(part[0], kind)] for kind in (Laplace, Gaussian)]
     if not all(kinds):
-        return float(_alike(parts, rare)) * _UP
-    # Both kinds: what may go wrong is shared out between them, in the best of a few ways.
+        return float(_one_kind_width(parts, beta)) * _ROUNDING_SLACK
+    # Both kinds: β is share between them, in the best of a few ratios.
     shares = (Fraction(1, 16), Fraction(1, 4), Fraction(1, 2), Fraction(3, 4), Fraction(15, 16))
-    return min(float(_alike(kinds[0], rare * u) + _alike(kinds[1], rare * (1 - u))) for u in shares) * _UP
+    widths = (
+        _one_kind_width(kinds[0], beta * share) + _one_kind_width(kinds[1], beta * (1 - share))
+        for share in shares
+    )
+    return min(map(float, widths)) * _ROUNDING_SLACK
 
 
-def _alike(parts: Sequence[tuple[Laplace | Gaussian, ArrayLike]], rare: Fraction) -> Floats:
-    """The width for parts of one kind, in steps."""
+def _one_kind_width(parts: Sequence[tuple[Laplace | Gaussian, ArrayLike]], beta: Fraction) -> Floats:
+    """Return the width for mechanisms of one kind, in steps."""
     weights = [np.abs(np.asarray(each, dtype=np.float64).reshape(-1)) for _, each in parts]
     plain = np.concatenate(weights)
-    wide = np.concatenate(
+    scaled = np.concatenate(
         [each * round_up(mechanism.scale) for (mechanism, _), each in zip(parts, weights, strict=True)]
     )
-    l1, l2, linf = (np.asarray(norm) for norm in (wide.sum(), np.sqrt((wide * wide).sum()), wide.max()))
+    l1, l2, linf = (
+        np.asarray(norm) for norm in (scaled.sum(), np.sqrt((scaled * scaled).sum()), scaled.max())
+    )
     is_gaussian = isinstance(parts[0][0], Gaussian)
 
-    def continuous(often: Fraction) -> Floats:
+    def continuous(beta: Fraction) -> Floats:
         if is_gaussian:
-            return np.asarray(_normal_quantile(often) * l2)
-        if wide.size <= 2:
-            return _pair_width(linf, l1 - linf, often)
-        few = _unlike_width(tuple(wide.tolist()), often) if wide.size <= _FEW_TERMS else math.inf
-        return np.minimum(_laplace_width(l1, l2, linf, often), few)
+            return np.asarray(_normal_quantile(beta) * l2)
+        if scaled.size <= 2:
+            return _pair_width(linf, l1 - linf, beta)
+        few = math.inf
+        if scaled.size <= _MAX_FEW_TERMS:
+            few = _distinct_scales_width(tuple(scaled.tolist()), beta)
+        return np.minimum(_laplace_width(l1, l2, linf, beta), few)
 
     return _on_steps(
         continuous,
         np.asarray(plain.sum()),
         np.asarray(np.sqrt((plain * plain).sum())),
-        rare,
+        beta,
         is_gaussian=is_gaussian,
     )
 
@@ -168,47 +180,54 @@ def ratio_interval(
     mechanism: Laplace | Gaussian,
     confidence: Number = 0.95,
     *,
-    off: float = 0.0,
+    offset: float = 0.0,
 ) -> tuple[Floats, Floats, Floats]:
-    """The shares A/(A + B) of exact A, B ≥ 0, of which noisy `top` and `bottom` are known.
+    """Return (estimate, low, high) of the ratio A/(A + B), given noisy values of A, B ≥ 0.
 
-    (estimate, low, high), each an array: a mean is such a share where A = Σ w·a and B = Σ w·(1 − a).
-    Every share p counts for which (1−p)·top − p·bottom is no further from 0 than noise goes (Fieller), and
-    `off` besides: so far may A and B each be from what the noise was added to.
+    A mean is such a ratio, with A = Σ w·a and B = Σ w·(1 − a). By Fieller's method, the interval holds
+    every p for which (1−p)·top − p·bottom is within the noise of 0.
+
+    Args:
+        top: noisy values of A.
+        bottom: noisy values of B.
+        mechanism: the mechanism that released them.
+        confidence: the probability with which each interval holds, at least.
+        offset: how far A and B may each be from the values that the noise was added to.
 
     >>> counts = Laplace.of(sensitivity=1, epsilon=1)
     >>> [ends.round(2).tolist() for ends in ratio_interval([30, 2], [70, -1], counts)]
     [[0.3, 1.0], [0.27, 0.0], [0.33, 1.0]]
 
     Guarantee: low ≤ A/(A + B) ≤ high, each coordinate by itself, with at least this confidence.
-    Assumes: independent draws of the mechanism's law; A, B ≥ 0 and not both 0.
+    Assumes: independent noise of this mechanism; A, B ≥ 0 and not both 0.
     Proof: docs/proofs/intervals.md
     """
     scale, step, rounding = _steps(mechanism)
-    rare = _rare(confidence)
+    beta = _failure_probability(confidence)
     above, below = np.broadcast_arrays(
         *(np.asarray(half, dtype=np.float64) / float(step) for half in (top, bottom))
     )
-    quantile = _normal_quantile(rare)
-    # The weights 1−p and p add up to one; and doubles are rounded.
-    slack = (0.5 if isinstance(mechanism, Gaussian) else 1.0) + rounding + off / float(step)
+    quantile = _normal_quantile(beta)
+    # The weights 1−p and p add up to one; doubles are rounded.
+    slack = (0.5 if isinstance(mechanism, Gaussian) else 1.0) + rounding + offset / float(step)
     slack = slack + 2.0**-50 * (np.abs(above) + np.abs(below))
 
     def excluded(p: Floats) -> NDArray[np.bool_]:
-        away = np.abs((1 - p) * above - p * below) / _UP - slack
+        away = np.abs((1 - p) * above - p * below) / _ROUNDING_SLACK - slack
         if isinstance(mechanism, Gaussian):
             return np.asarray(away > quantile * scale * np.hypot(1 - p, p))
         light, heavy = np.minimum(p, 1 - p), np.maximum(p, 1 - p)
-        return np.asarray(_pair_tail(light / heavy, np.maximum(away, 0) / (heavy * scale)) < float(rare))
+        return np.asarray(_pair_tail(light / heavy, np.maximum(away, 0) / (heavy * scale)) < float(beta))
 
-    # Where the difference is zero, or else the end where it is nearer to zero.
+    # The p where the difference is zero, or else the end where it is closest to zero.
     crosses = np.where(
         above * below >= 0, _share(np.abs(above), np.abs(below)), np.abs(above) > np.abs(below)
     )
     low, high = (
-        np.where(excluded(end), _edge(excluded, end, crosses), end) for end in (0 * crosses, 0 * crosses + 1)
+        np.where(excluded(end), _bisect(excluded, end, crosses), end)
+        for end in (0 * crosses, 0 * crosses + 1)
     )
-    nothing = excluded(crosses)  # halves so far below zero that no share explains them
+    nothing = excluded(crosses)  # values so far below zero that no p explains them
     low, high = np.where(nothing, 0.0, low), np.where(nothing, 1.0, high)
     return np.clip(_share(np.maximum(above, 0), np.maximum(below, 0)), low, high), low, high
 
@@ -217,8 +236,8 @@ def _share(one: Floats, two: Floats) -> Floats:
     return np.where(one + two > 0, one / np.maximum(one + two, _TINY), 0.5)
 
 
-def _edge(excluded: Callable[[Floats], NDArray[np.bool_]], outside: Floats, inside: Floats) -> Floats:
-    """Between a share that is excluded and one that is not: the last that is, by halving."""
+def _bisect(excluded: Callable[[Floats], NDArray[np.bool_]], outside: Floats, inside: Floats) -> Floats:
+    """Bisect between an excluded p and one that is not, and return the last excluded one."""
     for _ in range(_HALVINGS):
         middle = (outside + inside) / 2
         is_out = excluded(middle)
@@ -227,68 +246,73 @@ def _edge(excluded: Callable[[Floats], NDArray[np.bool_]], outside: Floats, insi
 
 
 def _steps(mechanism: Laplace | Gaussian) -> tuple[float, Fraction, float]:
-    """The scale in steps, the step, and how far an exact value may be from its step."""
+    """Return the scale in steps, the step, and the largest distance of an exact value from its step."""
     step = mechanism.grid or Fraction(1)
     return round_up(mechanism.scale / step), step, 0.0 if mechanism.grid is None else 0.5
 
 
-def _rare(confidence: Number) -> Fraction:
-    rare = 1 - parse_probability(confidence, "confidence")
-    if rare < _LEAST:
+def _failure_probability(confidence: Number) -> Fraction:
+    beta = 1 - parse_probability(confidence, "confidence")
+    if beta < _MIN_BETA:
         raise Unsupported(
             "confidence is within 2^-1000 of 1",
-            why="doubles do not tell such tails apart",
-            fix="pass a confidence further from 1",
+            why="doubles cannot resolve such tails",
+            fix="pass a smaller confidence",
         )
-    return rare
+    return beta
 
 
-def _in_units(
+def _in_value_units(
     mechanism: Laplace | Gaussian,
     continuous: Callable[[Fraction], Floats],
     l1: Floats,
     l2: Floats,
     confidence: Number,
 ) -> Floats:
-    """The width for the law on steps, from that for the continuous law of scale 1."""
+    """Return the width for the mechanism, from that for the continuous law of scale 1."""
     scale, step, rounding = _steps(mechanism)
     is_gaussian = isinstance(mechanism, Gaussian)
-    wide = _on_steps(
-        lambda rare: scale * continuous(rare), l1, l2, _rare(confidence), is_gaussian=is_gaussian
+    width = _on_steps(
+        lambda beta: scale * continuous(beta),
+        l1,
+        l2,
+        _failure_probability(confidence),
+        is_gaussian=is_gaussian,
     )
-    return np.asarray((wide + rounding * l1) * float(step) * _UP)
+    return np.asarray((width + rounding * l1) * float(step) * _ROUNDING_SLACK)
 
 
 def _on_steps(
-    continuous: Callable[[Fraction], Floats], l1: Floats, l2: Floats, rare: Fraction, *, is_gaussian: bool
+    continuous: Callable[[Fraction], Floats], l1: Floats, l2: Floats, beta: Fraction, *, is_gaussian: bool
 ) -> Floats:
-    """The width for laws on steps of one, from that for the continuous laws of the same scales."""
-    # All roundings at their worst; or what independent ones add up to but for a share of `rare`.
-    wide = continuous(rare) + (0.5 if is_gaussian else 1.0) * l1
-    for split in _SPLITS:
+    """Return the width for integer laws, from that for the continuous laws of the same scales."""
+    # The sum of the worst roundings; or a bound on independent ones that fails with a share of β.
+    width = continuous(beta) + (0.5 if is_gaussian else 1.0) * l1
+    for share in _ROUNDING_SHARES:
         if is_gaussian:
-            often = math.sqrt(math.log(2 / (rare * split)) / 2)
+            rounding = math.sqrt(math.log(2 / (beta * share)) / 2)
         else:
-            often = math.sqrt(math.log(1 / split) * 2 / 3) if split < 0.5 else 0.0
-        wide = np.minimum(wide, continuous(rare - rare * split) + often * l2)
-    return wide
+            rounding = math.sqrt(math.log(1 / share) * 2 / 3) if share < 0.5 else 0.0
+        width = np.minimum(width, continuous(beta - beta * share) + rounding * l2)
+    return width
 
 
 @lru_cache(maxsize=256)
-def _normal_quantile(rare: Fraction) -> float:
-    """A z with Pr[|Z| > z] ≤ rare."""
-    return (half_width(partial(rounded_gaussian_tail, Fraction(_FINE)), 1 - rare, 1) + 0.5) / _FINE
+def _normal_quantile(beta: Fraction) -> float:
+    """Return a z with Pr[|Z| > z] ≤ β."""
+    tail = partial(rounded_gaussian_tail, Fraction(_STEPS_PER_SCALE))
+    return (half_width(tail, 1 - beta, 1) + 0.5) / _STEPS_PER_SCALE
 
 
 @lru_cache(maxsize=256)
-def _sum_quantile(terms: int, rare: Fraction) -> float:
-    """A t with Pr[|Y₁ + … + Y_terms| > t] ≤ rare, for the continuous Laplace law of scale 1."""
-    beyond = partial(laplace_sum_tail, Fraction(_FINE), terms)
-    return (half_width(beyond, 1 - rare, 1) + terms) / _FINE
+def _sum_quantile(terms: int, beta: Fraction) -> float:
+    """Return a t with Pr[|Y₁ + … + Y_terms| > t] ≤ β, for the continuous Laplace law of scale 1."""
+    tail = partial(laplace_sum_tail, Fraction(_STEPS_PER_SCALE), terms)
+    return (half_width(tail, 1 - beta, 1) + terms) / _STEPS_PER_SCALE
 
 
 def _pair_tail(ratio: Floats, far: Floats) -> Floats:
-    """Pr[|Y₁ + ratio·Y₂| > far] for the continuous Laplace law of scale 1, 0 ≤ ratio ≤ 1.
+    """Return Pr[|Y₁ + ratio·Y₂| > far] for the continuous Laplace law of scale 1, 0 ≤ ratio ≤ 1.
 
     (e^−far − ratio²·e^(−far/ratio))/(1 − ratio²), written so that nothing cancels.
     """
@@ -298,28 +322,28 @@ def _pair_tail(ratio: Floats, far: Floats) -> Floats:
 
 
 @lru_cache(maxsize=64)
-def _pair_quantiles(rare: Fraction) -> Floats:
-    """For ratios of 0, 1/1024, … 1, a t with Pr[|Y₁ + ratio·Y₂| > t] ≤ rare."""
+def _pair_quantiles(beta: Fraction) -> Floats:
+    """Return a t with Pr[|Y₁ + ratio·Y₂| > t] ≤ β for each ratio of 0, 1/1024, … 1."""
     ratio = np.linspace(0, 1, _RATIOS + 1)
-    low, high = np.zeros_like(ratio), np.full_like(ratio, _sum_quantile(2, rare))
+    low, high = np.zeros_like(ratio), np.full_like(ratio, _sum_quantile(2, beta))
     for _ in range(_HALVINGS):
         middle = (low + high) / 2
-        fits = _pair_tail(ratio, middle) <= float(rare)
+        fits = _pair_tail(ratio, middle) <= float(beta)
         low, high = np.where(fits, low, middle), np.where(fits, middle, high)
     return high
 
 
-def _pair_width(large: Floats, small: Floats, rare: Fraction) -> Floats:
-    """A t with Pr[|large·Y₁ + small·Y₂| > t] ≤ rare; their ratio is rounded up, which only widens it."""
+def _pair_width(large: Floats, small: Floats, beta: Fraction) -> Floats:
+    """Return a t with Pr[|large·Y₁ + small·Y₂| > t] ≤ β; rounding the ratio up only widens it."""
     ratio = np.clip(small / np.maximum(large, _TINY), 0, 1)
-    return np.asarray(large * _pair_quantiles(rare)[np.ceil(ratio * _RATIOS).astype(int)])
+    return np.asarray(large * _pair_quantiles(beta)[np.ceil(ratio * _RATIOS).astype(int)])
 
 
 @lru_cache(maxsize=256)
-def _unlike_width(scales: tuple[float, ...], rare: Fraction) -> float:
-    """A t with Pr[|Σ Y| > t] ≤ rare for Laplace draws of unlike scales; infinite where doubles cannot tell.
+def _distinct_scales_width(scales: tuple[float, ...], beta: Fraction) -> float:
+    """Return a t with Pr[|Σ Y| > t] ≤ β for Laplace draws of distinct scales; inf if doubles cancel too much.
 
-    The tail is Σ part·e^(−t/scale) with the parts of the partial fractions of Π 1/(1 + scale²θ²).
+    The tail is Σ c·e^(−t/scale) with the coefficients c of the partial fractions of Π 1/(1 + scale²θ²).
     """
     squares = [Fraction(scale) ** 2 for scale in scales if scale]
     if len(set(squares)) < len(squares):
@@ -329,32 +353,32 @@ def _unlike_width(scales: tuple[float, ...], rare: Fraction) -> float:
         for one in squares
     ]
     lost = sum(map(abs, shares)) * 2.0**-45
-    if lost > float(rare) / 64:
+    if lost > float(beta) / 64:
         return math.inf
     sizes = [scale for scale in scales if scale]
     low, high = 0.0, max(sizes) * len(sizes) * 800.0
     for _ in range(2 * _HALVINGS):
         middle = (low + high) / 2
         tail = sum(share * math.exp(-middle / size) for share, size in zip(shares, sizes, strict=True))
-        low, high = (low, middle) if tail + lost <= float(rare) else (middle, high)
+        low, high = (low, middle) if tail + lost <= float(beta) else (middle, high)
     return high
 
 
-def _laplace_width(l1: Floats, l2: Floats, linf: Floats, rare: Fraction) -> Floats:
-    """A t with Pr[|Σ c·Y| > t] ≤ rare, for the continuous Laplace law of scale 1."""
+def _laplace_width(l1: Floats, l2: Floats, linf: Floats, beta: Fraction) -> Floats:
+    """Return a t with Pr[|Σ c·Y| > t] ≤ β, for the continuous Laplace law of scale 1."""
     largest = np.maximum(linf, _TINY)
-    # As a normal law of random variance, whose tail is below K·e^(λ·variance), for any point x of touch.
+    # Y is normal with random variance; its tail is below the tangent K·e^(λ·variance) at any point x.
     squares = (l2 / largest) ** 2
-    wide = np.full(squares.shape, math.inf)
-    for x in _normal_quantile(rare) * np.linspace(0.68, 1, 17):
+    width = np.full(squares.shape, math.inf)
+    for x in _normal_quantile(beta) * np.linspace(0.68, 1, 17):
         tail = math.erfc(x / math.sqrt(2))
         slope = 2 * x * math.exp(-x * x / 2) / math.sqrt(2 * math.pi) / tail
-        spare = math.log(tail / rare) - slope / 2
+        spare = math.log(tail / beta) - slope / 2
         if spare < 0:
             theta = -np.expm1(spare / np.maximum(squares, 1))
-            wide = np.minimum(wide, x * np.sqrt(slope / theta))
-    # No worse than ⌈ℓ1/ℓ∞⌉ weights that all are the largest.
-    terms = np.ceil(l1 / largest / _UP)
-    for few in np.unique(terms[(terms >= 1) & (terms <= _FEW_TERMS)]):
-        wide = np.where(terms == few, np.minimum(wide, _sum_quantile(int(few), rare)), wide)
-    return np.asarray(linf * wide)
+            width = np.minimum(width, x * np.sqrt(slope / theta))
+    # No worse than ⌈ℓ1/ℓ∞⌉ weights that all equal the largest.
+    terms = np.ceil(l1 / largest / _ROUNDING_SLACK)
+    for few in np.unique(terms[(terms >= 1) & (terms <= _MAX_FEW_TERMS)]):
+        width = np.where(terms == few, np.minimum(width, _sum_quantile(int(few), beta)), width)
+    return np.asarray(linf * width)

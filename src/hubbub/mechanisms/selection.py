@@ -1,9 +1,8 @@
-"""Private selection: which candidate scores highest, and nothing else about the scores.
+"""Private selection: report the candidate with about the highest score.
 
-Scores are integers. What counts is their ℓ∞ sensitivity Δ: one unit may move every score, each by at
-most Δ. All of these share one rate r: ε/2Δ in general, ε/Δ where scores are monotone, that is, where
-adding a unit lowers none of them. Counts are monotone under adding and removing; under substitution
-nothing is.
+Scores are integers with ℓ∞ sensitivity Δ: one unit may move every score, each by at most Δ. The mechanisms
+share one rate r: ε/2Δ in general, and ε/Δ for monotone scores, which adding a unit never lowers. Counts are
+monotone under add/remove; no scores are monotone under substitution.
 
 Proof: docs/proofs/selection.md
 """
@@ -26,17 +25,17 @@ from hubbub.mechanisms.error_bounds import smallest_integer
 from hubbub.mechanisms.mechanism import (
     Integers,
     Mechanism,
+    add_laplace_noise,
     check_integer_sensitivity,
     check_scores,
     check_sensitivity,
     laplace_difference_tail,
-    noisy,
-    released,
+    make_release,
 )
 from hubbub.noise import MAX_SCALE, bernoulli_exp_each
 from hubbub.noise.enclosures import exp_neg, log
 from hubbub.noise.entropy import random_bits, random_bytes
-from hubbub.numbers import Number, parse_integer, parse_positive, parse_probability, round_up
+from hubbub.numbers import Number, format_up, parse_integer, parse_positive, parse_probability
 from hubbub.release import Release
 from hubbub.sensitivity import Bounded, Sensitivity
 
@@ -55,21 +54,21 @@ __all__ = [
 
 
 class WinnerWithGap(NamedTuple):
-    """A winner, and by how much less its noisy score would still have won."""
+    """A selected candidate, and by how much less its noisy score would still have won."""
 
     winner: int
     gap: int
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Selection(Mechanism):
-    """Abstract: chooses one of several candidates by integer scores."""
+    """Abstract: selects one of several candidates by integer scores."""
 
     sensitivity: Sensitivity
-    """How far one unit can move a score: its ℓ∞ counts."""
+    """How far one unit can move a score: its ℓ∞ norm counts."""
     epsilon: Fraction
     monotone: bool = False
-    """Whether adding a unit lowers no score: the word of whoever makes the mechanism."""
+    """True if adding a unit never lowers a score: user-asserted."""
 
     error_kind: ClassVar[str] = "regret"
 
@@ -78,10 +77,10 @@ class Selection(Mechanism):
     def __post_init__(self) -> None:
         check_integer_sensitivity(self.sensitivity, self.monotone)
         object.__setattr__(self, "epsilon", parse_positive(self.epsilon, "epsilon"))
-        self._check_rate()
+        self._check_scale()
 
-    def _check_rate(self) -> None:
-        """Refuse a rate that cannot be sampled exactly: coins and weights can be at any."""
+    def _check_scale(self) -> None:
+        """Refuse a scale that cannot be sampled exactly; coins and weights can be, at any rate."""
 
     @classmethod
     def of(
@@ -92,22 +91,29 @@ class Selection(Mechanism):
         monotone: bool = False,
         allow_large_epsilon: bool = False,
     ) -> Self:
-        """The mechanism with this ε for scores that one unit moves by at most `sensitivity` each."""
+        """Make the mechanism with this ε.
+
+        Args:
+            sensitivity: how far one unit can move each score, in ℓ∞.
+            epsilon: the ε of one release.
+            monotone: true if adding a unit never lowers a score; it halves the noise.
+            allow_large_epsilon: confirms an ε above 20.
+        """
         return cls(
             Sensitivity.of(sensitivity), parse_spendable_epsilon(epsilon, allow=allow_large_epsilon), monotone
         )
 
     @property
     def rate(self) -> Fraction:
-        """How fast the chance of a candidate falls with its distance from the best: r in the proofs."""
+        """r: the rate at which the probability of a candidate falls with its distance from the best."""
         return self.epsilon / (self.sensitivity.linf * (1 if self.monotone else 2))
 
     @property
     def rho(self) -> Fraction:
-        """The zCDP of one release: ε²/8 where the range of the loss is ε, else ε²/2 as for any pure ε.
+        """The ρ of zCDP of one release: ε²/8 if its range is bounded by ε, else ε²/2 as for any pure ε.
 
-        Only the exponential mechanism has a bounded range: between two neighbours its log-ratios lie in
-        one interval of length ε. Those of permute-and-flip and of noisy maxima lie further apart.
+        Only the exponential mechanism has bounded range: between two neighbours its log-ratios lie in one
+        interval of length ε. Those of permute-and-flip and report noisy max do not.
 
         >>> Exponential.of(sensitivity=1, epsilon=1).rho, PermuteAndFlip.of(sensitivity=1, epsilon=1).rho
         (Fraction(1, 8), Fraction(1, 2))
@@ -115,7 +121,7 @@ class Selection(Mechanism):
         return self.epsilon**2 / (8 if self._has_bounded_range else 2)
 
     def loss(self) -> PrivacyLoss:
-        """Pure ε; where the range of the loss is bounded, that."""
+        """Return the loss: bounded range ε for the exponential mechanism, else pure ε."""
         return (
             PrivacyLoss.bounded_range(self.epsilon)
             if self._has_bounded_range
@@ -123,27 +129,28 @@ class Selection(Mechanism):
         )
 
     def release(self, value: Any) -> Release:
-        """Choose by a Bounded vector of integer scores, or by a list whose sensitivity the caller asserts."""
+        """Select by a Bounded vector of integer scores, or a list with user-asserted sensitivity."""
         bounded, scores = check_scores(value, self.sensitivity, monotone=self.monotone)
-        return released(self, self._choose(scores), bounded, monotone=self.monotone)
+        return make_release(self, self._select(scores), bounded, monotone=self.monotone)
 
     @abstractmethod
-    def _choose(self, scores: Integers) -> int | WinnerWithGap:
-        """What is released of these scores."""
+    def _select(self, scores: Integers) -> int | WinnerWithGap:
+        """Return the value to be released."""
 
-    def _how(self) -> str:
-        moved = "raises none or each" if self.monotone else "moves each"
-        return f"integer scores, where one unit {moved} by at most {self.sensitivity.linf}: {self.loss()}"
+    def _describe_scores(self) -> str:
+        moves = "raises" if self.monotone else "moves"
+        bound = f"at most {format_up(self.sensitivity.linf)}"
+        return f"integer scores that one unit {moves} by {bound}: {self.loss()}"
 
 
 @final
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class PermuteAndFlip(Selection):
-    """A coin for each candidate, heads with probability e^(−r·(best − score)); one of the heads, evenly.
+    """Permute-and-flip: coins with Pr[heads] = e^(−r·(best − score)), and one of the heads at random.
 
-    Going through the candidates in random order and stopping at the first head is the same: the order
-    is independent of the coins, so the first of the heads is each of them with the same chance. Here
-    all coins are flipped, so that the work does not tell where the first head was.
+    The same as visiting the candidates in random order and stopping at the first head, because the order is
+    independent of the coins. Here all coins are flipped, so that the running time does not reveal the first
+    head.
 
     >>> mechanism = PermuteAndFlip.of(sensitivity=1, epsilon=0.5)
     >>> mechanism.release([10, 10_000, 20]).value
@@ -151,11 +158,11 @@ class PermuteAndFlip(Selection):
     >>> mechanism.error(0.95, coordinates=3)
     11
     >>> print(mechanism)
-    Permute-and-flip on integer scores, where one unit moves each by at most 1: ε = 0.5
+    Permute-and-flip on integer scores that one unit moves by at most 1: ε = 0.5
 
-    Guarantee: ε-differential privacy; never a larger regret than the exponential mechanism's.
-    Assumes: between neighbours each score moves by at most Δ (monotone: all the same way); uniform
-        random bits. Its zCDP is ε²/2, not ε²/8: where zCDP is what counts, use `Exponential`.
+    Guarantee: ε-differential privacy; the regret is never larger than the exponential mechanism's.
+    Assumes: between neighbours each score moves by at most Δ (monotone: all in one direction); uniform
+        random bits. It is ε²/2-zCDP, not ε²/8-zCDP: for zCDP use `Exponential`.
     Proof: docs/proofs/selection.md
     """
 
@@ -163,25 +170,27 @@ class PermuteAndFlip(Selection):
 
     def error(self, confidence: Number = 0.95, *, coordinates: int = 1) -> float:
         """Return a bound on the regret of selecting one of `coordinates` candidates."""
-        sure = parse_probability(confidence, "confidence")
-        # Half the exponential mechanism's odds where that is the better of two bounds.
-        return _regret(self.rate, _rivals(coordinates) * min(Fraction(1, 2), sure) / (1 - sure))
+        wanted = parse_probability(confidence, "confidence")
+        # Half the exponential mechanism's odds, where that is the better bound.
+        return _regret(self.rate, _others(coordinates) * min(Fraction(1, 2), wanted) / (1 - wanted))
 
-    def _choose(self, scores: Integers) -> int:
-        return _first(bernoulli_exp_each(self.rate, scores.max() - scores), _priorities(scores.size))
+    def _select(self, scores: Integers) -> int:
+        return _first_in_order(
+            bernoulli_exp_each(self.rate, scores.max() - scores), _random_order(scores.size)
+        )
 
     def __str__(self) -> str:
-        return f"Permute-and-flip on {self._how()}"
+        return f"Permute-and-flip on {self._describe_scores()}"
 
 
 @final
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Exponential(Selection):
     """The exponential mechanism: each candidate with probability proportional to e^(r·score).
 
-    Sampled by one uniform number U: the candidate in whose share of the whole U falls. Floats only
-    filter; where U is close to an edge, integers decide, reading as many digits of U as it takes. So no
-    weight is ever too small to count, however far apart the scores are.
+    Sampled by inversion of one uniform number U. Floats decide only where U is far from every edge; otherwise
+    integers decide, with as many digits of U as it takes. So no weight underflows, however far apart the
+    scores are.
 
     >>> mechanism = Exponential.of(sensitivity=1, epsilon=0.5)
     >>> mechanism.release([0, 10**12, -(10**12)]).value
@@ -189,10 +198,10 @@ class Exponential(Selection):
     >>> mechanism.error(0.95, coordinates=3)
     14
     >>> print(mechanism)
-    The exponential mechanism on integer scores, where one unit moves each by at most 1: ε = 0.5
+    Exponential mechanism on integer scores that one unit moves by at most 1: ε = 0.5
 
-    Guarantee: ε-differential privacy, and ε²/8-zCDP (its range is bounded by ε).
-    Assumes: between neighbours each score moves by at most Δ (monotone: all the same way); uniform
+    Guarantee: ε-differential privacy, and ε²/8-zCDP (bounded range ε).
+    Assumes: between neighbours each score moves by at most Δ (monotone: all in one direction); uniform
         random bits.
     Proof: docs/proofs/selection.md
     """
@@ -204,15 +213,15 @@ class Exponential(Selection):
     def error(self, confidence: Number = 0.95, *, coordinates: int = 1) -> float:
         """Return a bound on the regret of selecting one of `coordinates` candidates.
 
-        The least that holds for all scores: one candidate ahead, all others just so far behind, attain it.
+        It is tight: attained by one candidate ahead and all others equally far behind.
         """
-        sure = parse_probability(confidence, "confidence")
-        return _regret(self.rate, _rivals(coordinates) * sure / (1 - sure))
+        wanted = parse_probability(confidence, "confidence")
+        return _regret(self.rate, _others(coordinates) * wanted / (1 - wanted))
 
-    def _choose(self, scores: Integers) -> int:
+    def _select(self, scores: Integers) -> int:
         gaps = scores.max() - scores
         with np.errstate(under="ignore"):
-            # e^-700 is as good as 0 for the filter; integers decide what is close.
+            # For the float filter e^-700 is 0; integers decide close cases.
             # survives: Where the floats of the filter are cut is free: e^-699 is far below the
             # margin, too.
             power = np.minimum(float(min(self.rate, Fraction(700))) * gaps.astype(np.float64), 700.0)
@@ -224,46 +233,46 @@ class Exponential(Selection):
         # decides the same.
         if np.abs(edges - at).min() > margin:
             return int(np.searchsorted(edges, at)) - 1
-        return _share_at(u, self.rate, gaps.tolist())
+        return _locate_by_integers(u, self.rate, gaps.tolist())
 
     def __str__(self) -> str:
-        return f"The exponential mechanism on {self._how()}"
+        return f"Exponential mechanism on {self._describe_scores()}"
 
 
-@dataclass(frozen=True)
-class _Noisy(Selection):
-    """Abstract: the largest of the scores after discrete Laplace noise of scale 1/r on each."""
+@dataclass(frozen=True, repr=False)
+class _NoisyMax(Selection):
+    """Abstract: the largest score after discrete Laplace noise of scale 1/r on each."""
 
-    def _check_rate(self) -> None:
+    def _check_scale(self) -> None:
         if self.rate * MAX_SCALE < 1:
             raise Unsupported(
                 "the noise is wider than 2^48",
-                why="beyond that the law would no longer be exact in 64 bits",
+                why="its law would no longer be exact in 64 bits",
                 fix="measure in larger units, or choose a larger epsilon",
             )
 
     def error(self, confidence: Number = 0.95, *, coordinates: int = 1) -> float:
         """Return a bound on the regret of selecting one of `coordinates` candidates.
 
-        A union bound: some candidate so far behind overtakes the best one by the noise of the two.
+        A union bound over the candidates that are that far behind and overtake the best one by noise.
         """
         allowed = 1 - parse_probability(confidence, "confidence")
-        rivals = _rivals(coordinates)
+        others = _others(coordinates)
         # survives: How many spare bits are carried is free: what is rounded up from one more or
         # less is still a bound.
-        bits = 192 + rivals.bit_length() + allowed.denominator.bit_length()
+        bits = 192 + others.bit_length() + allowed.denominator.bit_length()
         # survives: A bound rounded up from an irrational number does not meet a rational one.
-        return smallest_integer(lambda m: rivals * laplace_difference_tail(self.rate, m + 1, bits) <= allowed)
+        return smallest_integer(lambda m: others * laplace_difference_tail(self.rate, m + 1, bits) <= allowed)
 
 
 @final
-@dataclass(frozen=True)
-class ReportNoisyMax(_Noisy):
-    """Report noisy max: discrete Laplace noise of scale 1/r on each score, the index of the largest.
+@dataclass(frozen=True, repr=False)
+class ReportNoisyMax(_NoisyMax):
+    """Report noisy max: the index of the largest score after discrete Laplace noise of scale 1/r on each.
 
-    Scale 2Δ/ε in general, Δ/ε for monotone scores. Integers tie; a random order that knows nothing of
-    the scores decides between the tied. The noisy score itself is not released and would not be free:
-    for that see `ReportNoisyMaxWithGap` and `select_and_measure`.
+    The scale is 2Δ/ε in general and Δ/ε for monotone scores. Integers tie; an independent random order breaks
+    ties. The noisy score is not released and would not be free: see `ReportNoisyMaxWithGap` and
+    `select_and_measure`.
 
     >>> mechanism = ReportNoisyMax.of(sensitivity=1, epsilon=0.5, monotone=True)
     >>> mechanism.release([10, 10_000, 20]).value
@@ -271,99 +280,101 @@ class ReportNoisyMax(_Noisy):
     >>> mechanism.error(0.95, coordinates=3)
     8
     >>> print(mechanism)
-    The largest after Laplace noise of scale 2 on integer scores, where one unit raises none or each by at
-    most 1: ε = 0.5
+    Report noisy max with Laplace noise of scale 2 on integer scores that one unit raises by at most 1: ε =
+    0.5
 
     Guarantee: ε-differential privacy.
-    Assumes: between neighbours each score moves by at most Δ (monotone: all the same way); uniform
+    Assumes: between neighbours each score moves by at most Δ (monotone: all in one direction); uniform
         random bits.
     Proof: docs/proofs/selection.md
     """
 
     kind: ClassVar[str] = "report-noisy-max/1"
 
-    def _choose(self, scores: Integers) -> int:
-        shown = noisy(scores, 1 / self.rate)
-        return _first(shown == shown.max(), _priorities(scores.size))
+    def _select(self, scores: Integers) -> int:
+        noisy = add_laplace_noise(scores, 1 / self.rate)
+        return _first_in_order(noisy == noisy.max(), _random_order(scores.size))
 
     def __str__(self) -> str:
-        return f"The largest after Laplace noise of scale {round_up(1 / self.rate):.6g} on {self._how()}"
+        scale = format_up(1 / self.rate)
+        return f"Report noisy max with Laplace noise of scale {scale} on {self._describe_scores()}"
 
 
 @final
-@dataclass(frozen=True)
-class ReportNoisyMaxWithGap(_Noisy):
-    """Report noisy max, and for the same ε by how much less the winner's noisy score would still have won.
+@dataclass(frozen=True, repr=False)
+class ReportNoisyMaxWithGap(_NoisyMax):
+    """Report noisy max with gap: for the same ε, also by how much less the noisy score would still have won.
 
-    That is the distance to the runner-up, less one where the runner-up would win a tie. The bare distance
-    is not private on integers where ties fall by a fixed order, as with argmax: who may be tied with the
-    winner is then told by a distance of 0, and the winner's noise does not hide it. Where ties fall at
-    random, we know neither a proof for the bare distance nor a violation; so it is not released.
+    That is the distance to the runner-up, minus one if the runner-up would win a tie. On integers the plain
+    distance is not private if ties are broken in a fixed order, as by argmax: a distance of 0 reveals who
+    may be tied with the winner, and the winner's noise does not hide it. For random tie-breaking we know
+    neither a proof nor a violation, so the plain distance is not released.
 
     >>> mechanism = ReportNoisyMaxWithGap.of(sensitivity=1, epsilon=1)
     >>> winner, gap = mechanism.release([10, 10_000, 20]).value
     >>> winner, 9_000 < gap < 11_000
     (1, True)
     >>> print(mechanism)
-    The largest, and its lead, after Laplace noise of scale 2 on integer scores, where one unit moves each by
-    at most 1: ε = 1
+    Report noisy max with gap, Laplace noise of scale 2 on integer scores that one unit moves by at most 1:
+    ε = 1
 
     Guarantee: ε-differential privacy, of index and gap together.
-    Assumes: between neighbours each score moves by at most Δ (monotone: all the same way); uniform
+    Assumes: between neighbours each score moves by at most Δ (monotone: all in one direction); uniform
         random bits.
     Proof: docs/proofs/selection.md
     """
 
     kind: ClassVar[str] = "report-noisy-max-with-gap/1"
 
-    def _choose(self, scores: Integers) -> WinnerWithGap:
+    def _select(self, scores: Integers) -> WinnerWithGap:
         if scores.size < 2:
             raise InvalidInput(
-                "there is one candidate",
-                why="a gap is the lead over another",
+                "there is only one candidate",
+                why="a gap is the lead over another candidate",
                 fix="pass two scores or more, or use ReportNoisyMax",
             )
-        shown, order = noisy(scores, 1 / self.rate), _priorities(scores.size)
-        index = _first(shown == shown.max(), order)
-        # What the winner had to reach: each other's score, and one more where that one wins ties.
+        noisy, order = add_laplace_noise(scores, 1 / self.rate), _random_order(scores.size)
+        index = _first_in_order(noisy == noisy.max(), order)
+        # The score that the winner needed: that of each other one, plus one if that one wins ties.
         # survives: They differ at the winner only, which is then left out.
-        needed = np.delete(shown + (order > order[index]), index).max()
-        return WinnerWithGap(index, int(shown[index]) - int(needed))
+        needed = np.delete(noisy + (order > order[index]), index).max()
+        return WinnerWithGap(index, int(noisy[index]) - int(needed))
 
     def __str__(self) -> str:
-        scale = f"{round_up(1 / self.rate):.6g}"
-        return f"The largest, and its lead, after Laplace noise of scale {scale} on {self._how()}"
+        scale = format_up(1 / self.rate)
+        return f"Report noisy max with gap, Laplace noise of scale {scale} on {self._describe_scores()}"
 
 
-def _rivals(coordinates: Any) -> int:
+def _others(coordinates: Any) -> int:
     return parse_integer(coordinates, "coordinates") - 1
 
 
 def _regret(rate: Fraction, odds: Fraction) -> int:
-    """The least m ≥ 0 with odds·e^(−rate·(m+1)) ≤ 1, by a logarithm rounded up."""
+    """Return the least m ≥ 0 with odds·e^(−rate·(m+1)) ≤ 1, by a logarithm rounded up."""
     # survives: The logarithm of 1, rounded up, is one unit: the answer is 0 as well.
     if odds <= 1:
         return 0
     return ceil(Fraction(log(odds, 128)[1], 1 << 128) / rate) - 1
 
 
-def _priorities(count: int) -> Integers:
-    """Distinct numbers from 0 in an order that is uniform and knows nothing of the scores."""
+def _random_order(count: int) -> Integers:
+    """Return distinct numbers in uniformly random order, independent of the scores."""
     while True:
         drawn = np.frombuffer(random_bytes(8 * count), dtype=np.uint64) >> np.uint64(1)
         ordered = np.sort(drawn)
-        # Independent and alike, so given that no two are equal each order has the same chance.
+        # They are independent and identically distributed: if no two are equal, all orders are equally
+        # likely.
         if not (ordered[1:] == ordered[:-1]).any():
             return drawn.view(np.int64)
 
 
-def _first(among: NDArray[np.bool_], order: Integers) -> int:
+def _first_in_order(among: NDArray[np.bool_], order: Integers) -> int:
     # survives: Any number below 0 is below all priorities.
     return int(np.where(among, order, -1).argmax())
 
 
-def _share_at(u: int, rate: Fraction, gaps: list[int]) -> int:
-    """The j with W₀ + … + Wⱼ₋₁ ≤ U·W < W₀ + … + Wⱼ for weights e^(−rate·gap), given 64 bits of U."""
+def _locate_by_integers(u: int, rate: Fraction, gaps: list[int]) -> int:
+    """Return the j with W₀ + … + Wⱼ₋₁ ≤ U·W < W₀ + … + Wⱼ for weights e^(−rate·gap), from 64 bits of U on."""
     bits = 64
     while True:
         # survives: With fewer bits more digits of U are read, with more bits fewer; what is decided
@@ -372,7 +383,7 @@ def _share_at(u: int, rate: Fraction, gaps: list[int]) -> int:
         weight = {gap: exp_neg(rate * gap, work) for gap in set(gaps)}
         lows = list(accumulate(weight[gap][0] for gap in gaps))
         highs = list(accumulate(weight[gap][1] for gap in gaps))
-        # All edges before this candidate's are at or below U for sure; is its own above?
+        # All edges before this candidate's are at or below U; is its own above?
         place = bisect_right(highs, u * lows[-1] >> bits)
         # survives: Where they differ more digits of U are read; what is decided is the same.
         if (u + 1) * highs[-1] <= lows[place] << bits:
@@ -381,32 +392,30 @@ def _share_at(u: int, rate: Fraction, gaps: list[int]) -> int:
         u, bits = u << 64 | random_bits(64), bits + 64
 
 
-# Choices that go on: the k best one after another, and a winner whose score is then measured.
-#
-# Proved in docs/proofs/selection.md
+# Composed selections: the k best, and a winner with its noisy score (docs/proofs/selection.md).
 
 
 class WinnerWithScore(NamedTuple):
-    """A winner, and its score as measured with noise of its own."""
+    """A selected candidate, and its score with fresh noise."""
 
     winner: int
     score: int | float
 
 
 @final
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class TopK(Mechanism):
-    """The k best by peeling: choose one, take it out, choose again, k times.
+    """The k best candidates by peeling: select one, remove it, select again.
 
     >>> mechanism = TopK(PermuteAndFlip.of(sensitivity=1, epsilon=0.5), k=2)
     >>> mechanism.release([10, 10_000, 20_000]).value
     [2, 1]
     >>> print(mechanism)
-    2 rounds, the chosen one taken out, each: Permute-and-flip on integer scores, where one unit moves each
-    by at most 1: ε = 0.5; together ε = 1
+    Top 2 by peeling, each round: Permute-and-flip on integer scores that one unit moves by at most 1: ε =
+    0.5; in total ε = 1
 
     Guarantee: kε-differential privacy.
-    Assumes: what a round assumes. Taking out what is already public moves no other score.
+    Assumes: the same as one round. Removing a published candidate moves no other score.
     Proof: docs/proofs/selection.md
     """
 
@@ -421,55 +430,55 @@ class TopK(Mechanism):
         object.__setattr__(self, "k", parse_integer(self.k, "k"))
 
     def loss(self) -> PrivacyLoss:
-        """The round's, k times."""
+        """Return k times the loss of one round."""
         return self.mechanism.loss() * self.k
 
     @property
     def rho(self) -> Fraction:
-        """The zCDP of one release: k times the round's."""
+        """The ρ of zCDP of one release: k times that of one round."""
         return self.mechanism.rho * self.k
 
     def error(self, confidence: Number = 0.95, *, coordinates: int = 1) -> float:
-        """How far each choice lies below the best one left at most, in all rounds at once.
+        """Return a bound on the regret of every round at once.
 
-        So the i-th choice lies no further below the i-th best of all `coordinates` candidates either.
+        The i-th selected score then also lies within it of the i-th best of all `coordinates` scores.
         """
         self._check_enough(parse_integer(coordinates, "coordinates"))
-        missed = (1 - parse_probability(confidence, "confidence")) / self.k
-        return self.mechanism.error(1 - missed, coordinates=coordinates)
+        failure = (1 - parse_probability(confidence, "confidence")) / self.k
+        return self.mechanism.error(1 - failure, coordinates=coordinates)
 
     def release(self, value: Any) -> Release:
-        """The k chosen indices, in the order in which they were chosen."""
+        """Release the k selected indices, in the order of selection."""
         inner = self.mechanism
         bounded, scores = check_scores(value, inner.sensitivity, monotone=inner.monotone)
         self._check_enough(scores.size)
         left = np.arange(scores.size)
-        chosen: list[int] = []
+        selected: list[int] = []
         for _ in range(self.k):
-            place = inner._choose(scores[left])  # noqa: SLF001 - a round is a choice not yet released
-            chosen.append(int(left[place]))
+            place = inner._select(scores[left])  # noqa: SLF001 - a round is a selection not yet released
+            selected.append(int(left[place]))
             left = np.delete(left, place)
-        return released(self, chosen, bounded, monotone=inner.monotone)
+        return make_release(self, selected, bounded, monotone=inner.monotone)
 
     def _check_enough(self, candidates: int) -> None:
         if candidates < self.k:
             raise InvalidInput(
-                f"k is {self.k}, and the number of candidates {candidates}",
-                why="a candidate is chosen at most once",
-                fix="choose a smaller k, or pass more candidates",
+                f"k is {self.k}, and the number of candidates is {candidates}",
+                why="a candidate is selected at most once",
+                fix="pass a smaller k, or more candidates",
             )
 
     def __str__(self) -> str:
-        return f"{self.k} rounds, the chosen one taken out, each: {self.mechanism}; together {self.loss()}"
+        return f"Top {self.k} by peeling, each round: {self.mechanism}; in total {self.loss()}"
 
 
 @final
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class SelectAndMeasure(Mechanism):
-    """A choice, then the chosen score with additive noise: two mechanisms, two prices.
+    """A selection, then the selected score with fresh additive noise.
 
     Guarantee: the sum of the two losses.
-    Assumes: what the two assume. The score is measured afresh: the noise that chose it is not reused.
+    Assumes: the same as the two mechanisms. The noise that selected the score is not reused.
     Proof: docs/proofs/selection.md
     """
 
@@ -483,39 +492,44 @@ class SelectAndMeasure(Mechanism):
         _check_index_only(self.select)
         if not isinstance(self.measure, AdditiveMechanism):
             raise InvalidInput(
-                f"what measures the score is of type {type(self.measure).__name__}",
+                f"measure is of type {type(self.measure).__name__}",
                 why="a score is measured with additive noise",
                 fix="pass Laplace.of(…) or Gaussian.of(…)",
             )
 
     def loss(self) -> PrivacyLoss:
-        """The choice's loss and the measurement's."""
+        """Return the sum of the losses of selection and measurement."""
         return self.select.loss() + self.measure.loss()
 
     def error(self, confidence: Number = 0.95, *, coordinates: int = 1) -> float:
-        """The regret of the choice; the score's own error is `measure.error(confidence)`."""
+        """Return a bound on the regret; the error of the score is `measure.error(confidence)`."""
         return self.select.error(confidence, coordinates=coordinates)
 
     def release(self, value: Any) -> Release:
-        """The index of the winner and its score with noise."""
+        """Release the index of the winner and its noisy score."""
         bounded, scores = check_scores(value, self.select.sensitivity, monotone=self.select.monotone)
-        # One score moves by no more than the ℓ∞ of all; this is checked before anything is chosen.
+        # One score moves by at most the ℓ∞ of all; checked before anything is selected.
         one = Sensitivity(bounded.sensitivity.linf)
-        norm = self.measure._norm  # noqa: SLF001 - the measurement would ask the same, but too late
+        norm = self.measure._norm  # noqa: SLF001 - the measurement checks it too, but too late
         # survives: Only the sensitivity of this stand-in is looked at.
         check_sensitivity(Bounded(0, one, bounded.unit, bounded.derivation), self.measure.sensitivity, norm)
-        index = self.select._choose(scores)  # noqa: SLF001 - released below, together with its score
+        index = self.select._select(scores)  # noqa: SLF001 - released below, together with its score
         score = self.measure.release(Bounded(int(scores[index]), one, bounded.unit, bounded.derivation)).value
-        return released(self, WinnerWithScore(index, score), bounded, monotone=self.select.monotone)
+        return make_release(self, WinnerWithScore(index, score), bounded, monotone=self.select.monotone)
 
     def __str__(self) -> str:
-        return f"{self.select}; then its score by {self.measure}; together {self.loss()}"
+        return f"{self.select}; then its score with {self.measure}; in total {self.loss()}"
 
 
 def select_and_measure(
     scores: Any, select: PermuteAndFlip | Exponential | ReportNoisyMax, measure: AdditiveMechanism
 ) -> Release:
-    """Choose a candidate, and measure its score with noise of its own, for the sum of the two prices.
+    """Select a candidate and measure its score with fresh noise.
+
+    Args:
+        scores: a Bounded vector of integer scores, or a list with user-asserted sensitivity.
+        select: the mechanism that selects.
+        measure: the mechanism that measures.
 
     >>> from hubbub.mechanisms import Laplace
     >>> select = PermuteAndFlip.of(sensitivity=1, epsilon=0.5)
@@ -524,7 +538,7 @@ def select_and_measure(
     (1, True, 'ε = 0.75')
 
     Guarantee: the sum of the two losses.
-    Assumes: what the two mechanisms assume.
+    Assumes: the same as the two mechanisms.
     Proof: docs/proofs/selection.md
     """
     return SelectAndMeasure(select, measure).release(scores)
@@ -533,7 +547,7 @@ def select_and_measure(
 def _check_index_only(mechanism: Any) -> None:
     if not isinstance(mechanism, (PermuteAndFlip, Exponential, ReportNoisyMax)):
         raise InvalidInput(
-            f"what chooses is of type {type(mechanism).__name__}",
-            why="each round releases one index and nothing else",
+            f"the selection is of type {type(mechanism).__name__}",
+            why="it must release one index and nothing else",
             fix="pass PermuteAndFlip.of(…), Exponential.of(…) or ReportNoisyMax.of(…)",
         )

@@ -171,7 +171,7 @@ class Moments:
         """The mean, between 0 and 1."""
         if self.degrees == (1,):
             one, two = self.noisy.T
-            return Estimate(*ratio_interval(one, two, self.noise, confidence, off=self.off))
+            return Estimate(*ratio_interval(one, two, self.noise, confidence, offset=self.off))
         places = self._places(which)
         top = self.noisy @ places
         whole = _Span(np.zeros_like(top), np.ones_like(top))

@@ -212,7 +212,7 @@ class Plan:
             return None
         return _stability_histogram(
             noise=self.selecting.noise,
-            groups=self.bounded.keys_per_unit,
+            max_groups=self.bounded.keys_per_unit,
             delta=self.delta_for_keys,
             population=self.population,
         )
@@ -223,7 +223,7 @@ class Plan:
         if not self.bounded.selects_keys or self.selecting is not None:
             return None
         return _select_partitions(
-            groups=self.bounded.keys_per_unit,
+            max_groups=self.bounded.keys_per_unit,
             epsilon=self.split.keys,
             delta=self.delta_for_keys,
             population=self.population,
