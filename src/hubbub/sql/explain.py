@@ -118,9 +118,8 @@ def explain_plan(plan: "Plan") -> str:
             f"  SQL: {plan.compile(above.sql)}",
         ]
     if plan.bounded.selects_keys:
-        lines.append(
-            f"keys: {plan.stability_histogram or plan.partition_selection} (docs/proofs/partition-selection.md)"
-        )
+        mechanism = plan.stability_histogram or plan.partition_selection
+        lines.append(f"keys: {mechanism} (docs/proofs/partition-selection.md)")
     return "\n".join([render_plan(plan), *map(escape, lines)])
 
 
