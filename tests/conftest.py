@@ -19,7 +19,7 @@ SLOW = (
     "sql/test_differential.py",
     "sql/test_fuzz.py",
     "sql/test_grammar.py",
-    "sql/test_join_bounding.py",
+    "sql/test_joins.py",
     "sql/test_large.py",
     # Other accountants, and training runs.
     "accounting/test_oracle.py",

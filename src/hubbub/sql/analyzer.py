@@ -6,7 +6,6 @@ reaches an engine.
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from decimal import Decimal
 from fractions import Fraction
 from itertools import chain
 from typing import Any
@@ -24,20 +23,19 @@ from hubbub.engines.schema import (
 )
 from hubbub.engines.total_functions import drop_zero_sign
 from hubbub.errors import HubbubError, InvalidInput, Refused, Unsupported
-from hubbub.numbers import parse_rational
+from hubbub.sql.aggregate_calls import AGGREGATES, EXTREMES, parse_fraction, rewrite_filter, split_quantiles
 from hubbub.sql.expressions import compile_expression
 from hubbub.sql.parser import PER_GROUP, parse
 from hubbub.sql.query import AggregateCall, Argument, GroupKey, Order, Output, Query
-from hubbub.sql.relations import Relations, Sources, clause_names, numbered
+from hubbub.sql.relations import Relations, Sources, check_clauses, resolve_reference
 from hubbub.sql.scalar_functions import as_column
 from hubbub.sql.scalar_types import TypedExpression, as_kind, name_of
 
 __all__ = ["analyze", "parse"]
 
-_EXTREMES: dict[type[exp.Expr], Fraction] = {exp.Min: Fraction(1, 200), exp.Max: Fraction(199, 200)}
-_MOST_PARTS = 4000
-_MOST_COPIED = 20_000
-_INSTEAD = "use COUNT, SUM, AVG, VARIANCE, STDDEV, MEDIAN, QUANTILE_CONT, MIN, MAX, COVAR_SAMP or CORR"
+_MAX_NODES = 4000
+_MAX_COPIED_NODES = 20_000
+_SUPPORTED = "use COUNT, SUM, AVG, VARIANCE, STDDEV, MEDIAN, QUANTILE_CONT, MIN, MAX, COVAR_SAMP or CORR"
 
 
 @dataclass(frozen=True)
@@ -73,18 +71,18 @@ def analyze(
         )
     declared = Declarations(bounds or {}, keys or {}, of_public)
     try:
-        if sum(1 for _ in statement.walk()) > _MOST_PARTS:
+        if sum(1 for _ in statement.walk()) > _MAX_NODES:
             raise Unsupported(
                 "the query is too long", why="no reader could follow it", fix="write a shorter one"
             )
-        return _Reader(statement, tables, declared, rows_are_units=rows_are_units).query(text)
+        return _Analyzer(statement, tables, declared, rows_are_units=rows_are_units).query(text)
     except RecursionError:
         raise Unsupported(
             "the query is nested too deeply", why="no reader could follow it", fix="write it in fewer levels"
         ) from None
 
 
-class _Reader:
+class _Analyzer:
     """One reading of one SELECT."""
 
     def __init__(
@@ -97,22 +95,22 @@ class _Reader:
         relations = Relations(
             tables, rows_are_units=rows_are_units, with_joins=node.find(exp.Join) is not None
         )
-        self._found: Sources = relations.sources(node)
-        self._kept = relations.kept
+        self._sources: Sources = relations.sources(node)
+        self._rows_kept_for_join = relations.kept
         self._keys: list[tuple[str, TypedExpression]] = []
         self._arguments: list[tuple[TypedExpression, Bounds | None, str]] = []
-        self._auto: set[str] = set()
+        self._estimated: set[str] = set()
         self._aggregates: list[AggregateCall] = []
         self._aliases: dict[str, exp.Expr] = {}
         self._copied = 0
 
     def query(self, text: str) -> Query:
         node = self._node
-        clause_names(
+        check_clauses(
             node,
             {"expressions", "from_", "joins", "where", "group", "having", "order", "limit", "with_", "kind"},
         )
-        if self._found.is_public:
+        if self._sources.is_public:
             raise Refused(
                 "no protected table is asked about",
                 why="public tables need no protection, and no budget",
@@ -141,17 +139,17 @@ class _Reader:
             if not self._keys:
                 raise _no_aggregate()
             # SELECT DISTINCT key, in other words: the keys themselves, which must be selected or known.
-            self._aggregates.append(AggregateCall("units" if self._found.unit is not None else "count"))
+            self._aggregates.append(AggregateCall("units" if self._sources.unit is not None else "count"))
         self._check_used()
         keys = tuple(self._group_key(name, typed) for name, typed in self._keys)
         return Query(
             text=text or node.sql("duckdb"),
             rows=self._rows(),
-            is_keyed=self._found.unit is not None,
-            is_numbered=self._found.unit is not None and self._rows_are_units,
+            is_keyed=self._sources.unit is not None,
+            is_numbered=self._sources.unit is not None and self._rows_are_units,
             keys=keys,
             arguments=tuple(
-                Argument(name, typed.kind, bounds, name in self._auto)
+                Argument(name, typed.kind, bounds, name in self._estimated)
                 for typed, bounds, name in self._arguments
             ),
             aggregates=tuple(self._aggregates),
@@ -159,8 +157,8 @@ class _Reader:
             having=lifted,
             order=tuple(ordered),
             limit=limit,
-            max_rows_per_unit=self._found.most,
-            rows_kept_for_join=self._kept,
+            max_rows_per_unit=self._sources.most,
+            rows_kept_for_join=self._rows_kept_for_join,
             # A choice needs to know among what it chooses; else keys are selected first, and ordered after.
             is_top=is_top and all(key.values is not None for key in keys),
         )
@@ -173,13 +171,13 @@ class _Reader:
             if self._node.args.get("distinct"):
                 raise Unsupported("SELECT DISTINCT", why="GROUP BY says the same", fix="write GROUP BY")
             return
-        clause_names(group, {"expressions", "all"})
+        check_clauses(group, {"expressions", "all"})
         given = list(group.expressions)
         if group.args.get("all"):
             given = [item.unalias() for item in self._node.expressions if not item.find(exp.AggFunc)]
         for key in given:
-            inner = numbered(key, self._node, self._found.scope)
-            typed = compile_expression(inner, self._found.scope)
+            inner = resolve_reference(key, self._node, self._sources.scope)
+            typed = compile_expression(inner, self._sources.scope)
             if typed.column is not None and typed.column.is_unit:
                 raise Refused(
                     "the answer is grouped by the unit's key",
@@ -204,7 +202,7 @@ class _Reader:
                 self._keys.append((name, typed))
 
     def _group_key(self, name: str, typed: TypedExpression) -> GroupKey:
-        given = self._given(self._declared.keys, name, typed)
+        given = self._declared_value(self._declared.keys, name, typed)
         if given is not None:
             return GroupKey(name, typed.kind, parse_group_keys(given, name, typed.kind))
         column = typed.column
@@ -216,7 +214,7 @@ class _Reader:
             return GroupKey(name, typed.kind, parse_group_keys(public, name, typed.kind), is_complete=True)
         return GroupKey(name, typed.kind, typed.keys, typed.is_complete)
 
-    def _given(self, declared: Mapping[str, Any], name: str, typed: TypedExpression) -> Any:
+    def _declared_value(self, declared: Mapping[str, Any], name: str, typed: TypedExpression) -> Any:
         """What was declared for this query under the name of the output or of the column."""
         for known in (name, typed.column.name if typed.column is not None else name):
             for given, value in declared.items():
@@ -227,12 +225,12 @@ class _Reader:
 
     def _check_used(self) -> None:
         for name, typed in self._keys:
-            self._given(self._declared.keys, name, typed)
+            self._declared_value(self._declared.keys, name, typed)
         for given in self._declared.keys:
             if given not in self._used:
                 raise InvalidInput(
                     f"keys are given for {given!r}, by which nothing is grouped",
-                    why="they would be passed over in silence",
+                    why="they would be ignored",
                     fix="group by it, or leave the keys out",
                 )
 
@@ -243,7 +241,7 @@ class _Reader:
         name = item.alias_or_name or _default_name(inner)
         if isinstance(inner, exp.Star):
             raise Refused("SELECT *", why="it asks for the rows themselves", fix="ask for aggregates")
-        many = _several_quantiles(inner)
+        many = split_quantiles(inner)
         if many is not None:
             argument, fractions = many
             return [
@@ -261,7 +259,7 @@ class _Reader:
     def _lift(self, node: exp.Expr) -> exp.Expr:
         """The expression with each key and each aggregate replaced by the released column."""
         if isinstance(node, (exp.Anonymous, exp.Filter, exp.WithinGroup, exp.AggFunc)):
-            return self._measured(node)
+            return self._lift_aggregate(node)
         if isinstance(node, exp.Window):
             raise Refused(
                 "a window",
@@ -274,9 +272,13 @@ class _Reader:
                 return exp.column(f"k{key}")
             if isinstance(node, exp.Column):
                 # A column comes before an alias of the same name, as in DuckDB.
-                if not node.table and not self._found.scope.has(node.name) and self._alias(node) is not None:
-                    return self._copy(node)
-                compile_expression(node, self._found.scope)  # an unknown column is said to be so
+                if (
+                    not node.table
+                    and not self._sources.scope.has(node.name)
+                    and self._alias(node) is not None
+                ):
+                    return self._copy_alias(node)
+                compile_expression(node, self._sources.scope)  # an unknown column is said to be so
                 raise Refused(
                     f"the column {node.name[:60]!r} is neither grouped by nor aggregated",
                     why="its values are those of single rows",
@@ -296,7 +298,7 @@ class _Reader:
 
     def _key_place(self, node: exp.Expr) -> int | None:
         try:
-            typed = compile_expression(node, self._found.scope)
+            typed = compile_expression(node, self._sources.scope)
         except HubbubError:
             return None
         return next((place for place, (_, key) in enumerate(self._keys) if key.sql == typed.sql), None)
@@ -304,7 +306,7 @@ class _Reader:
     def _check_aliases(self, having: exp.Expr) -> None:
         """Refuse a name in HAVING that may be a column's or an output's."""
         for column in having.find_all(exp.Column):
-            is_both = self._alias(column) is not None and self._found.scope.has(column.name)
+            is_both = self._alias(column) is not None and self._sources.scope.has(column.name)
             is_inside = column.find_ancestor(exp.AggFunc, exp.Filter) is not None
             if is_both and not column.table and not is_inside and self._key_place(column) is None:
                 raise InvalidInput(
@@ -316,11 +318,11 @@ class _Reader:
     def _alias(self, node: exp.Expr) -> exp.Expr | None:
         return self._aliases.get(node.name.lower())
 
-    def _copy(self, node: exp.Expr) -> exp.Expr:
+    def _copy_alias(self, node: exp.Expr) -> exp.Expr:
         """What an alias stands for."""
         alias = self._aliases[node.name.lower()]
         self._copied += sum(1 for _ in alias.walk())
-        if self._copied > _MOST_COPIED:
+        if self._copied > _MAX_COPIED_NODES:
             raise Unsupported(
                 "outputs are used too often in one another", why="no reader could follow", fix="use fewer"
             )
@@ -330,9 +332,9 @@ class _Reader:
         """A name by itself is that of an output, if there is one; within an expression columns come first."""
         inner = item.this
         if isinstance(inner, exp.Column) and not inner.table and self._alias(inner) is not None:
-            lifted = self._copy(inner)
+            lifted = self._copy_alias(inner)
         elif isinstance(inner, exp.Literal) and not inner.is_string:
-            lifted = self._lift(numbered(inner, self._node, self._found.scope, "ORDER BY"))
+            lifted = self._lift(resolve_reference(inner, self._node, self._sources.scope, "ORDER BY"))
         else:
             lifted = self._lift(inner)
         return Order(lifted, bool(item.args.get("desc")), bool(item.args.get("nulls_first")))
@@ -367,9 +369,9 @@ class _Reader:
 
     # Aggregates
 
-    def _measured(self, node: exp.Expr) -> exp.Expr:
+    def _lift_aggregate(self, node: exp.Expr) -> exp.Expr:
         if isinstance(node, exp.Filter):
-            return self._measured(_filtered(node))
+            return self._lift_aggregate(rewrite_filter(node))
         if isinstance(node, exp.WithinGroup):
             return self._within_group(node)
         if isinstance(node, exp.Count):
@@ -383,24 +385,24 @@ class _Reader:
             raise Unsupported(
                 f"{name_of(node)} is not known",
                 why="only what is on the list can be protected",
-                fix=_INSTEAD,
+                fix=_SUPPORTED,
             )
-        kind = _KINDS.get(type(node))
+        kind = AGGREGATES.get(type(node))
         if kind is not None:
-            clause_names(node, {"this", "expression"})
+            check_clauses(node, {"this", "expression"})
             constant = None if isinstance(node.this, exp.Distinct) else self._constant(node.this)
             if constant is not None:
-                return self._of_constant(node, constant)
+                return self._aggregate_of_constant(node, constant)
             arguments = [node.this] + ([node.expression] if node.args.get("expression") is not None else [])
             return self._aggregate(kind, arguments)
         if isinstance(node, exp.Median):
             return self._aggregate(AggregateCall("quantile", fraction=Fraction(1, 2)), [node.this])
         if isinstance(node, (exp.PercentileCont, exp.PercentileDisc, exp.Quantile, exp.ApproxQuantile)):
             place = node.args.get("expression") or node.args.get("quantile")
-            return self._aggregate(AggregateCall("quantile", fraction=_fraction(place)), [node.this])
-        extreme = _EXTREMES.get(type(node))
+            return self._aggregate(AggregateCall("quantile", fraction=parse_fraction(place)), [node.this])
+        extreme = EXTREMES.get(type(node))
         if extreme is not None:
-            clause_names(node, {"this"})
+            check_clauses(node, {"this"})
             said = (
                 f"{node.key.upper()} is the {float(100 * extreme):g} % quantile: the last row is somebody's"
             )
@@ -408,15 +410,15 @@ class _Reader:
         raise Unsupported(
             f"{name_of(node)} cannot be protected here",
             why="no rule says how far one unit can move it",
-            fix=_INSTEAD,
+            fix=_SUPPORTED,
         )
 
     def _constant(self, node: exp.Expr) -> Fraction | None:
         """The number that is written out as an argument, if it is one."""
-        typed = compile_expression(node, self._found.scope)
+        typed = compile_expression(node, self._sources.scope)
         return typed.value if typed.is_literal and isinstance(typed.value, Fraction) else None
 
-    def _of_constant(self, node: exp.Expr, constant: Fraction) -> exp.Expr:
+    def _aggregate_of_constant(self, node: exp.Expr, constant: Fraction) -> exp.Expr:
         """SUM(2) is twice the number of rows; other aggregates of a constant say nothing of the rows."""
         if not isinstance(node, exp.Sum):
             raise Unsupported(
@@ -424,14 +426,14 @@ class _Reader:
                 why="it is the same whatever the rows are",
                 fix="take it of a column, or ask for COUNT(*)",
             )
-        counted = self._added(AggregateCall("count"))
+        counted = self._add_call(AggregateCall("count"))
         factor = exp.Literal.number(repr(float(constant)))
         return counted if constant == 1 else exp.Paren(this=exp.Mul(this=factor, expression=counted))
 
     def _per_group(self, node: exp.Anonymous) -> exp.Expr:
         """COUNT, SUM or AVG of each unit's rows in a group, clamped, and then added up or averaged."""
         if len(node.expressions) != 3:
-            raise Unsupported(f"{name_of(node)} is not known", why="it is our own", fix=_INSTEAD)
+            raise Unsupported(f"{name_of(node)} is not known", why="it is our own", fix=_SUPPORTED)
         inner, *ends = node.expressions or [node]
         kind = {exp.Count: "count", exp.Sum: "sum", exp.Avg: "mean"}.get(type(inner))
         if kind is None or len(ends) != 2 or isinstance(inner.this, exp.Distinct):
@@ -440,33 +442,33 @@ class _Reader:
                 why="COUNT, SUM and AVG have it",
                 fix="declare bounds for the column instead",
             )
-        clause_names(inner, {"this", "big_int"})
-        low, high = (compile_expression(end, self._found.scope).value for end in ends)
+        check_clauses(inner, {"this", "big_int"})
+        low, high = (compile_expression(end, self._sources.scope).value for end in ends)
         is_star = isinstance(inner.this, exp.Star)
         places = () if is_star else (self._argument(inner.this, "count" if kind == "count" else "per group"),)
         outer = "mean" if kind == "mean" else "sum"
-        return self._added(
+        return self._add_call(
             AggregateCall(outer, places, per_group=(kind, *parse_bounds((low, high), "a contribution")))
         )
 
     def _count(self, node: exp.Count) -> exp.Expr:
-        clause_names(node, {"this", "big_int"})
+        check_clauses(node, {"this", "big_int"})
         counted = node.this
         if isinstance(counted, exp.Star):
-            return self._added(AggregateCall("count"))
+            return self._add_call(AggregateCall("count"))
         if isinstance(counted, exp.Distinct):
             if len(counted.expressions) != 1:
                 raise Unsupported("COUNT(DISTINCT a, b)", why="one column is counted", fix="concatenate them")
             inner = counted.expressions[0]
-            typed = compile_expression(inner, self._found.scope)
+            typed = compile_expression(inner, self._sources.scope)
             if typed.column is not None and typed.column.is_unit:
-                return self._added(AggregateCall("units"))
+                return self._add_call(AggregateCall("units"))
             return self._aggregate(AggregateCall("distinct"), [inner])
-        typed = compile_expression(counted, self._found.scope)
+        typed = compile_expression(counted, self._sources.scope)
         if typed.is_literal and typed.value is not None:
-            return self._added(AggregateCall("count"))
+            return self._add_call(AggregateCall("count"))
         if typed.column is not None and typed.column.is_unit:
-            return self._added(AggregateCall("count"))
+            return self._add_call(AggregateCall("count"))
         return self._aggregate(AggregateCall("count"), [counted])
 
     def _within_group(self, node: exp.WithinGroup) -> exp.Expr:
@@ -475,7 +477,7 @@ class _Reader:
             raise Unsupported(
                 "WITHIN GROUP", why="only PERCENTILE_CONT has it here", fix="use QUANTILE_CONT(x, 0.5)"
             )
-        fraction = _fraction(function.this)
+        fraction = parse_fraction(function.this)
         item = order.expressions[0]
         if item.args.get("desc"):
             fraction = 1 - fraction
@@ -483,7 +485,7 @@ class _Reader:
 
     def _aggregate(self, kind: AggregateCall, arguments: list[exp.Expr]) -> exp.Expr:
         places = tuple(self._argument(argument, kind.kind) for argument in arguments)
-        return self._added(
+        return self._add_call(
             AggregateCall(kind.kind, places, kind.fraction, is_sample=kind.is_sample, note=kind.note)
         )
 
@@ -492,7 +494,7 @@ class _Reader:
             raise Unsupported(
                 "DISTINCT in an aggregate other than COUNT", why="no rule bounds it", fix="leave DISTINCT out"
             )
-        typed = compile_expression(node, self._found.scope)
+        typed = compile_expression(node, self._sources.scope)
         bounds = None
         if kind == "distinct":
             if typed.kind is Kind.OPAQUE:
@@ -512,15 +514,15 @@ class _Reader:
 
     def _bounds(self, node: exp.Expr, typed: TypedExpression) -> Bounds | None:
         name = _label(typed, node)
-        given = self._given(self._declared.bounds, name, typed)
+        given = self._declared_value(self._declared.bounds, name, typed)
         if given == "auto":
-            self._auto.add(name)
+            self._estimated.add(name)
             return None
         if given is not None:
             return parse_bounds(given, name)
         return typed.bounds if typed.bounds is not None and are_bounds_usable(typed.bounds) else None
 
-    def _added(self, aggregate: AggregateCall) -> exp.Expr:
+    def _add_call(self, aggregate: AggregateCall) -> exp.Expr:
         if aggregate not in self._aggregates:
             self._aggregates.append(aggregate)
         return exp.column(f"a{self._aggregates.index(aggregate)}")
@@ -529,9 +531,9 @@ class _Reader:
 
     def _rows(self) -> exp.Select:
         """What the engine makes of each row: its unit, its keys, its arguments."""
-        sql = self._found.sql
-        if self._found.unit is not None:
-            sql = sql.select(exp.alias_(self._found.unit.copy(), UNIT, quoted=True))
+        sql = self._sources.sql
+        if self._sources.unit is not None:
+            sql = sql.select(exp.alias_(self._sources.unit.copy(), UNIT, quoted=True))
         for place, (_, typed) in enumerate(self._keys):
             shown = as_column(typed).sql
             key = drop_zero_sign(shown) if typed.kind is Kind.NUMBER else shown
@@ -541,54 +543,6 @@ class _Reader:
         if not sql.expressions:
             sql = sql.select(exp.alias_(exp.Literal.number(1), "one", quoted=True))
         return sql
-
-
-_KINDS: dict[type[exp.Expr], AggregateCall] = {
-    exp.Sum: AggregateCall("sum"),
-    exp.Avg: AggregateCall("mean"),
-    exp.Variance: AggregateCall("variance", is_sample=True),
-    exp.VariancePop: AggregateCall("variance"),
-    exp.Stddev: AggregateCall("deviation", is_sample=True),
-    exp.StddevSamp: AggregateCall("deviation", is_sample=True),
-    exp.StddevPop: AggregateCall("deviation"),
-    exp.CovarSamp: AggregateCall("covariance", is_sample=True),
-    exp.CovarPop: AggregateCall("covariance"),
-    exp.Corr: AggregateCall("correlation"),
-}
-
-
-def _filtered(node: exp.Filter) -> exp.Expr:
-    """COUNT(*) FILTER (WHERE c), and others, as CASE."""
-    inner, condition = node.this, node.expression.this
-    if isinstance(inner, exp.Count) and isinstance(inner.this, exp.Star):
-        return exp.Count(this=exp.Case(ifs=[exp.If(this=condition, true=exp.Literal.number(1))]))
-    copied: exp.Expr = inner.copy()
-    argument = copied.this
-    if isinstance(argument, exp.Distinct) or not isinstance(inner, exp.AggFunc):
-        raise Unsupported("FILTER on this aggregate", why="it is not known here", fix="use CASE inside it")
-    copied.set("this", exp.Case(ifs=[exp.If(this=condition, true=argument)]))
-    return copied
-
-
-def _several_quantiles(node: exp.Expr) -> tuple[exp.Expr, list[Fraction]] | None:
-    if not isinstance(node, (exp.PercentileCont, exp.PercentileDisc, exp.Quantile)):
-        return None
-    places = node.args.get("expression") or node.args.get("quantile")
-    if not isinstance(places, (exp.Array, exp.Tuple)):
-        return None
-    return node.this, [_fraction(place) for place in places.expressions]
-
-
-def _fraction(node: exp.Expr | None) -> Fraction:
-    if isinstance(node, exp.Literal) and not node.is_string:
-        fraction = parse_rational(Decimal(node.this), "the fraction of a quantile")
-        if 0 < fraction < 1:
-            return fraction
-    raise InvalidInput(
-        "the fraction of a quantile is not a number between 0 and 1",
-        why="it must be known beforehand, and the very first or last row is somebody's",
-        fix="write QUANTILE_CONT(x, 0.5); for the ends, MIN(x) or MAX(x)",
-    )
 
 
 def _label(typed: TypedExpression, node: exp.Expr) -> str:

@@ -16,15 +16,25 @@ from sqlglot import exp
 from hubbub.engines.schema import UNIT, Column, Kind, Table
 from hubbub.errors import HubbubError, InvalidInput, Refused, Unsupported
 from hubbub.sql.expressions import compile_expression
-from hubbub.sql.join_bounding import bad_join, conjuncts, first_rows, rows_to_keep
+from hubbub.sql.joins import (
+    are_units,
+    as_outer_column,
+    conjuncts,
+    equate,
+    equates_units,
+    first_rows,
+    have_comparable_units,
+    refuse_join,
+    rows_to_keep,
+)
 from hubbub.sql.scalar_functions import added_up, as_column
 from hubbub.sql.scalar_types import Scope, TypedExpression, as_kind, name_of, opaque, refused
 
-__all__ = ["Relation", "Relations", "Sources", "clause_names", "numbered"]
+__all__ = ["Relation", "Relations", "Sources", "check_clauses", "resolve_reference"]
 
 Named = Mapping[str, "Relation"]
-_MOST_DEPTH = 60
-_MOST_SCANS = 200
+_MAX_DEPTH = 60
+_MAX_SCANS = 200
 
 _CLAUSES = {
     "order": ("ORDER BY", "rows have no order here", "order the released table, outside"),
@@ -126,7 +136,7 @@ class Relations:
 
     def relation(self, node: exp.Expr, known: Named, depth: int) -> Relation:
         """A sub-query as a relation."""
-        if depth > _MOST_DEPTH:
+        if depth > _MAX_DEPTH:
             raise Unsupported(
                 "sub-queries are nested too deeply", why="no reader could follow", fix="use fewer"
             )
@@ -139,7 +149,7 @@ class Relations:
         for name in _CLAUSES.keys() & {name for name, given in node.args.items() if given}:
             what, why, fix = _CLAUSES[name]
             raise Refused(f"{what} in a sub-query", why=why, fix=fix)
-        clause_names(node, {"expressions", "from_", "joins", "where", "group", "with_", "kind", "distinct"})
+        check_clauses(node, {"expressions", "from_", "joins", "where", "group", "with_", "kind", "distinct"})
         found = self.sources(node, known, depth)
         if node.args.get("group") or any(item.find(exp.AggFunc) for item in node.expressions):
             return self._per_unit(node, found)
@@ -175,7 +185,7 @@ class Relations:
             )
         named = dict(known)
         for cte in clause.expressions:
-            clause_names(cte, {"this", "alias"})
+            check_clauses(cte, {"this", "alias"})
             _no_column_names(cte)
             # It is written out wherever it is named, so its scans count there, each time.
             before = self._scans, self._protected_scans
@@ -187,12 +197,12 @@ class Relations:
 
     def _source(self, node: exp.Expr, named: Named, depth: int) -> Relation:
         if isinstance(node, exp.Subquery):
-            clause_names(node, {"this", "alias"})
+            check_clauses(node, {"this", "alias"})
             _no_column_names(node)
             return self.relation(node.this, named, depth + 1)
         if not isinstance(node, exp.Table) or not isinstance(node.this, exp.Identifier):
             raise _not_a_relation(node)
-        clause_names(node, {"this", "alias"})
+        check_clauses(node, {"this", "alias"})
         _no_column_names(node)
         name = node.name.lower()
         if name in named:
@@ -236,9 +246,9 @@ class Relations:
                 why="one row could come in twice, and no key would tell",
                 fix="declare the unit's key column",
             )
-        if self._scans > _MOST_SCANS:
+        if self._scans > _MAX_SCANS:
             raise Unsupported(
-                f"tables are read more than {_MOST_SCANS} times",
+                f"tables are read more than {_MAX_SCANS} times",
                 why="a WITH is written out wherever it is named",
                 fix="name it less often",
             )
@@ -252,26 +262,26 @@ class Relations:
         self, join: exp.Join, before: Sources, alias: str, other: Relation
     ) -> tuple[exp.Select, tuple[Column, ...], exp.Expr | None]:
         """The SELECT with one more join, the columns that it adds, and the unit."""
-        clause_names(join, {"this", "on", "using", "side", "kind"})
+        check_clauses(join, {"this", "on", "using", "side", "kind"})
         side, kind = (str(join.args.get(part) or "").upper() for part in ("side", "kind"))
         if side not in {"", "LEFT"} or kind not in {"", "INNER", "CROSS", "OUTER"}:
-            raise bad_join(f"a {side or kind} join")
+            raise refuse_join(f"a {side or kind} join")
         if side == "LEFT" and before.is_public and not other.is_public:
-            raise bad_join("an outer join from a public table to a protected one")
+            raise refuse_join("an outer join from a public table to a protected one")
         here, there = before.scope.sources, {alias: other.columns}
         using = {identifier.name.lower() for identifier in join.args.get("using") or []}
         pairs = [(before.scope.find(name, None), Scope(there).find(name, None)) for name in sorted(using)]
         on = conjuncts(join.args["on"]) if join.args.get("on") is not None else []
-        units = [part for part in on if _joins_units(part, here, there)]
-        on_units = bool(units) or any(_are_units(*pair) for pair in pairs)
-        conditions = [_equal(*pair) for pair in pairs if not _are_units(*pair)]
+        units = [part for part in on if equates_units(part, here, there)]
+        on_units = bool(units) or any(are_units(*pair) for pair in pairs)
+        conditions = [equate(*pair) for pair in pairs if not are_units(*pair)]
         for part in on:
             if part not in units:
                 typed = compile_expression(part, Scope({**here, **there}))
                 conditions.append(as_kind(typed, Kind.BOOLEAN, "the ON").sql)
         unit = before.unit
         if not before.is_public and not other.is_public:
-            if not on_units or unit is None or not _alike_units(here, other.columns):
+            if not on_units or unit is None or not have_comparable_units(here, other.columns):
                 raise Refused(
                     "two protected tables are joined, but not on the unit's key, or on keys of two kinds",
                     why="a row would be made of two people's rows",
@@ -281,14 +291,14 @@ class Relations:
         elif unit is None and not other.is_public:
             unit = self._unit(alias)
         if side == "LEFT" and not conditions:
-            raise bad_join("an outer join without a condition")
+            raise refuse_join("an outer join without a condition")
         how = "left" if side == "LEFT" else "inner" if conditions else "cross"
         sql = before.sql.join(
             _aliased(other, alias), on=exp.and_(*conditions) if conditions else None, join_type=how
         )
         added = [column for column in other.columns if column.name.lower() not in using]
         if side == "LEFT":  # such a column may be NULL where the row's unit is not
-            added = [_outer(column) for column in added]
+            added = [as_outer_column(column) for column in added]
         return sql, tuple(added), unit
 
     # Sub-queries
@@ -296,7 +306,7 @@ class Relations:
     def _projected(self, node: exp.Select, found: Sources) -> Relation:
         items = [(name, as_column(typed)) for name, typed in _items(node, found)]
         if node.args.get("distinct"):
-            clause_names(node.args["distinct"], set())
+            check_clauses(node.args["distinct"], set())
             if not found.is_public and found.unit is None:
                 raise _mixed("SELECT DISTINCT")
             for _, typed in items:
@@ -317,9 +327,9 @@ class Relations:
                 fix="do it beforehand",
             )
         group = node.args.get("group")
-        clause_names(group, {"expressions"}) if group is not None else None
+        check_clauses(group, {"expressions"}) if group is not None else None
         keys = [
-            _comparable(compile_expression(numbered(key, node, found.scope), found.scope))
+            _comparable(compile_expression(resolve_reference(key, node, found.scope), found.scope))
             for key in (group.expressions if group is not None else [])
         ]
         if found.unit is None or not any(key.column is not None and key.column.is_unit for key in keys):
@@ -343,7 +353,7 @@ class Relations:
         return Relation(sql, _columns(items), is_public=False, most=most, bound=bound)
 
     def _union(self, node: exp.Union, known: Named, depth: int) -> Relation:
-        clause_names(node, {"this", "expression", "distinct", "with_"})
+        check_clauses(node, {"this", "expression", "distinct", "with_"})
         if node.args.get("distinct"):
             raise Refused(
                 "UNION without ALL", why="equal rows of two people would become one", fix="write UNION ALL"
@@ -401,7 +411,7 @@ def _of_one_unit(node: exp.Expr, scope: Scope, keys: Mapping[str, TypedExpressio
             fix="use one of these, and compute with it outside",
         )
     if isinstance(node, exp.Count):
-        clause_names(node, {"this", "big_int"})
+        check_clauses(node, {"this", "big_int"})
         counted = node.this
         if isinstance(counted, exp.Star):
             inner: Any = exp.Star()
@@ -413,7 +423,7 @@ def _of_one_unit(node: exp.Expr, scope: Scope, keys: Mapping[str, TypedExpressio
             inner = compile_expression(counted, scope).sql
         count = exp.Cast(this=exp.Count(this=inner), to=exp.DataType.build("DOUBLE"))
         return TypedExpression(count, Kind.NUMBER, size=(0, 64))
-    clause_names(node, {"this"})
+    check_clauses(node, {"this"})
     argument = compile_expression(node.this, scope)
     if isinstance(node, (exp.Sum, exp.Avg)):
         argument = as_kind(argument, Kind.NUMBER, "what is added up")
@@ -449,7 +459,7 @@ def _items(node: exp.Select, found: Sources) -> list[tuple[str, TypedExpression]
         if isinstance(inner, exp.Star) or (
             isinstance(inner, exp.Column) and isinstance(inner.this, exp.Star)
         ):
-            clause_names(inner if isinstance(inner, exp.Star) else inner.this, set())
+            check_clauses(inner if isinstance(inner, exp.Star) else inner.this, set())
             table = inner.table if isinstance(inner, exp.Column) else ""
             for alias, columns in found.scope.sources.items():
                 if not table or alias.lower() == table.lower():
@@ -487,14 +497,7 @@ def _columns(items: list[tuple[str, TypedExpression]]) -> tuple[Column, ...]:
     )
 
 
-def _outer(column: Column) -> Column:
-    """A column of an outer join, which is NULL where nothing is found for a row, and then nobody's."""
-    keys = column.keys or ()
-    listed = (*keys, None) if column.is_complete and None not in keys else column.keys
-    return replace(column, keys=listed, is_unit=False, is_outer=True)
-
-
-def numbered(key: exp.Expr, node: exp.Select, scope: Scope, clause: str = "GROUP BY") -> exp.Expr:
+def resolve_reference(key: exp.Expr, node: exp.Select, scope: Scope, clause: str = "GROUP BY") -> exp.Expr:
     """A key given by its place or by its alias; a column comes before an alias of the same name."""
     if isinstance(key, exp.Literal) and not key.is_string and key.this.isdigit():
         place = int(key.this)
@@ -509,44 +512,6 @@ def numbered(key: exp.Expr, node: exp.Select, scope: Scope, clause: str = "GROUP
             if isinstance(item, exp.Alias) and item.alias.lower() == key.name.lower():
                 return item.unalias()
     return key
-
-
-def _joins_units(
-    node: exp.Expr, here: Mapping[str, tuple[Column, ...]], there: Mapping[str, tuple[Column, ...]]
-) -> bool:
-    """Whether a condition says that the unit of the one is the unit of the other."""
-    if not isinstance(node, exp.EQ):
-        return False
-    sides = []
-    for side in (node.this, node.expression):
-        if not isinstance(side, exp.Column):
-            return False
-        typed = Scope({**here, **there}).find(side.name, side.table or None)
-        if typed.column is None or not typed.column.is_unit:
-            return False
-        sides.append(typed.table in there)
-    return sides[0] != sides[1]
-
-
-def _are_units(left: TypedExpression, right: TypedExpression) -> bool:
-    return all(side.column is not None and side.column.is_unit for side in (left, right))
-
-
-def _alike_units(here: Mapping[str, tuple[Column, ...]], there: tuple[Column, ...]) -> bool:
-    """Whether comparing the keys needs no cast, which a row could make fail."""
-    columns = [column for source in (*here.values(), there) for column in source if column.is_unit]
-    kinds = {column.kind for column in columns}
-    return len(kinds) == 1 and Kind.OPAQUE not in kinds
-
-
-def _equal(left: TypedExpression, right: TypedExpression) -> exp.Expr:
-    if left.kind is not right.kind or left.kind is Kind.OPAQUE:
-        raise InvalidInput(
-            "a join compares columns of different or unknown kinds",
-            why="what equal means would depend on the engine",
-            fix="declare both columns with one kind",
-        )
-    return exp.EQ(this=left.sql, expression=right.sql)
 
 
 def _alias(node: exp.Expr) -> str:
@@ -568,8 +533,8 @@ def _quoted_column(name: str) -> exp.Expr:
     return exp.Column(this=_quoted(name))
 
 
-def clause_names(node: exp.Expr, allowed: set[str]) -> None:
-    """Refuse a node with a clause that would be passed over in silence."""
+def check_clauses(node: exp.Expr, allowed: set[str]) -> None:
+    """Refuse a node with a clause that would be ignored."""
     for name, given in node.args.items():
         if given and name not in allowed:
             clause = name.strip("_").upper()

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import hubbub as hb
 from hubbub.errors import Refused
-from hubbub.sql.join_bounding import MOST_JOINED, rows_to_keep
+from hubbub.sql.joins import MAX_JOINED_ROWS, rows_to_keep
 from refusing import refused
 
 PAIR = "SELECT COUNT(*) AS n FROM v AS a JOIN v AS b ON a.u = b.u"
@@ -53,13 +53,13 @@ def test_no_join_has_more_rows_of_a_unit_than_are_allowed(known):
         keep = rows_to_keep(known)
     except Refused:
         return
-    assert prod(keep if most is None else min(most, keep) for most in known) <= MOST_JOINED
+    assert prod(keep if most is None else min(most, keep) for most in known) <= MAX_JOINED_ROWS
 
 
 def test_so_many_come_into_a_join_and_the_plan_says_so():
     data = opened(rows(1, 3000) + rows(2, 3))
     by_unit, plan = made(data, PAIR)
-    assert by_unit == {1: MOST_JOINED, 2: 9}
+    assert by_unit == {1: MAX_JOINED_ROWS, 2: 9}
     assert "before tables are joined a unit keeps at most 1,000 rows of each" in str(plan)
 
 
@@ -111,7 +111,7 @@ def test_a_join_of_joins_is_no_larger():
     inner = "SELECT a.u AS u, a.x AS x FROM v AS a JOIN v AS b ON a.u = b.u"
     text = f"SELECT COUNT(*) AS n FROM ({inner}) AS c JOIN ({inner}) AS d ON c.u = d.u"
     by_unit, _ = made(opened(rows(1, 60)), text)
-    assert by_unit == {1: MOST_JOINED}
+    assert by_unit == {1: MAX_JOINED_ROWS}
 
 
 @pytest.mark.parametrize("name", ["_many", "_MANY", "_all", "_ranked"])

@@ -1,25 +1,38 @@
-"""How many rows of one unit come into a join of protected tables: a public number, so that none explodes.
+"""Joins: which conditions keep a row with its unit, and how many rows of one unit go into a join.
 
-Rows of one unit are multiplied by each other where protected relations are joined: ten rows, joined eight
-times, are a hundred million, and how long a query takes would tell who has rows. So each side keeps no more
-than so many rows of a unit, by their content, before the join.
+Where protected relations are joined, rows of one unit multiply: ten rows, joined eight times, are a hundred
+million, and the running time would tell who has rows. So each side keeps a public number of rows of a unit,
+by their content, before the join.
 
 Proof: docs/proofs/bounding.md, "Joins"
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from math import prod
 
 from sqlglot import exp
 
 from hubbub.engines.schema import UNIT, Column, Kind
-from hubbub.errors import Refused
+from hubbub.errors import InvalidInput, Refused
+from hubbub.sql.scalar_types import Scope, TypedExpression
 
-__all__ = ["MOST_JOINED", "bad_join", "conjuncts", "first_rows", "rows_to_keep"]
+__all__ = [
+    "MAX_JOINED_ROWS",
+    "are_units",
+    "as_outer_column",
+    "conjuncts",
+    "equate",
+    "equates_units",
+    "first_rows",
+    "have_comparable_units",
+    "refuse_join",
+    "rows_to_keep",
+]
 
-MOST_JOINED = 10**6
-"""So many rows of one unit come out of a join at most."""
-_LEAST = 10
+MAX_JOINED_ROWS = 10**6
+"""The maximum of rows of one unit that come out of a join."""
+_MIN_KEPT = 10
 _ALL, _MANY, _RANKED, _RANK = "_all", "_many", "_ranked", "_rank"
 
 
@@ -29,16 +42,16 @@ def rows_to_keep(known: Sequence[int | None]) -> int:
     >>> rows_to_keep([None, None]), rows_to_keep([None, 1])
     (1000, 1000000)
 
-    Guarantee: if no side has more, the join has no more than `MOST_JOINED` rows of one unit.
+    Guarantee: if no side has more, the join has no more than `MAX_JOINED_ROWS` rows of one unit.
     """
-    few = [most for most in known if most is not None and most <= _LEAST]
+    few = [most for most in known if most is not None and most <= _MIN_KEPT]
     many = len(known) - len(few)
-    room = MOST_JOINED // prod(few)
+    room = MAX_JOINED_ROWS // prod(few)
     keep = room
     if many:
         keep = max(1, round(room ** (1 / many)))
         keep -= keep**many > room
-    if room == 0 or (many and keep < _LEAST):
+    if room == 0 or (many and keep < _MIN_KEPT):
         raise Refused(
             f"{len(known)} protected tables or sub-queries are joined with each other",
             why="rows of one unit are multiplied by each other, and how long that takes would tell of them",
@@ -118,10 +131,60 @@ def conjuncts(node: exp.Expr) -> list[exp.Expr]:
     return [node]
 
 
-def bad_join(what: str) -> Refused:
+def refuse_join(what: str) -> Refused:
     """The error for a join that keeps rows of nobody, or of others."""
     return Refused(
         what,
         why="rows would appear or vanish for what other units' rows are",
         fix="write an inner join, or a LEFT JOIN from the protected table to a public one",
     )
+
+
+# Conditions and columns
+
+
+def equates_units(
+    node: exp.Expr, here: Mapping[str, tuple[Column, ...]], there: Mapping[str, tuple[Column, ...]]
+) -> bool:
+    """True if a condition says that the units of both sides are the same."""
+    if not isinstance(node, exp.EQ):
+        return False
+    sides = []
+    for side in (node.this, node.expression):
+        if not isinstance(side, exp.Column):
+            return False
+        typed = Scope({**here, **there}).find(side.name, side.table or None)
+        if typed.column is None or not typed.column.is_unit:
+            return False
+        sides.append(typed.table in there)
+    return sides[0] != sides[1]
+
+
+def are_units(left: TypedExpression, right: TypedExpression) -> bool:
+    """True if both sides are the unit's key."""
+    return all(side.column is not None and side.column.is_unit for side in (left, right))
+
+
+def have_comparable_units(here: Mapping[str, tuple[Column, ...]], there: tuple[Column, ...]) -> bool:
+    """True if comparing the units' keys needs no cast, which a row could make fail."""
+    columns = [column for source in (*here.values(), there) for column in source if column.is_unit]
+    kinds = {column.kind for column in columns}
+    return len(kinds) == 1 and Kind.OPAQUE not in kinds
+
+
+def equate(left: TypedExpression, right: TypedExpression) -> exp.Expr:
+    """The condition that two columns are equal, which must be of one known kind."""
+    if left.kind is not right.kind or left.kind is Kind.OPAQUE:
+        raise InvalidInput(
+            "a join compares columns of different or unknown kinds",
+            why="what equal means would depend on the engine",
+            fix="declare both columns with one kind",
+        )
+    return exp.EQ(this=left.sql, expression=right.sql)
+
+
+def as_outer_column(column: Column) -> Column:
+    """A column of an outer join, which is NULL where nothing is found for a row, and then nobody's."""
+    keys = column.keys or ()
+    listed = (*keys, None) if column.is_complete and None not in keys else column.keys
+    return replace(column, keys=listed, is_unit=False, is_outer=True)

@@ -1,0 +1,63 @@
+"""Aggregate functions by their syntax: their kinds, FILTER, and the fractions of quantiles."""
+
+from decimal import Decimal
+from fractions import Fraction
+
+from sqlglot import exp
+
+from hubbub.errors import InvalidInput, Unsupported
+from hubbub.numbers import parse_rational
+from hubbub.sql.query import AggregateCall
+
+__all__ = ["AGGREGATES", "EXTREMES", "parse_fraction", "rewrite_filter", "split_quantiles"]
+
+EXTREMES: dict[type[exp.Expr], Fraction] = {exp.Min: Fraction(1, 200), exp.Max: Fraction(199, 200)}
+"""MIN and MAX are quantiles: the very first and the very last row are somebody's."""
+AGGREGATES: dict[type[exp.Expr], AggregateCall] = {
+    exp.Sum: AggregateCall("sum"),
+    exp.Avg: AggregateCall("mean"),
+    exp.Variance: AggregateCall("variance", is_sample=True),
+    exp.VariancePop: AggregateCall("variance"),
+    exp.Stddev: AggregateCall("deviation", is_sample=True),
+    exp.StddevSamp: AggregateCall("deviation", is_sample=True),
+    exp.StddevPop: AggregateCall("deviation"),
+    exp.CovarSamp: AggregateCall("covariance", is_sample=True),
+    exp.CovarPop: AggregateCall("covariance"),
+    exp.Corr: AggregateCall("correlation"),
+}
+
+
+def rewrite_filter(node: exp.Filter) -> exp.Expr:
+    """COUNT(*) FILTER (WHERE c), and others, as CASE."""
+    inner, condition = node.this, node.expression.this
+    if isinstance(inner, exp.Count) and isinstance(inner.this, exp.Star):
+        return exp.Count(this=exp.Case(ifs=[exp.If(this=condition, true=exp.Literal.number(1))]))
+    copied: exp.Expr = inner.copy()
+    argument = copied.this
+    if isinstance(argument, exp.Distinct) or not isinstance(inner, exp.AggFunc):
+        raise Unsupported("FILTER on this aggregate", why="it is not known here", fix="use CASE inside it")
+    copied.set("this", exp.Case(ifs=[exp.If(this=condition, true=argument)]))
+    return copied
+
+
+def split_quantiles(node: exp.Expr) -> tuple[exp.Expr, list[Fraction]] | None:
+    """The argument and the fractions of a quantile of several, QUANTILE_CONT(x, [0.1, 0.9]); else None."""
+    if not isinstance(node, (exp.PercentileCont, exp.PercentileDisc, exp.Quantile)):
+        return None
+    places = node.args.get("expression") or node.args.get("quantile")
+    if not isinstance(places, (exp.Array, exp.Tuple)):
+        return None
+    return node.this, [parse_fraction(place) for place in places.expressions]
+
+
+def parse_fraction(node: exp.Expr | None) -> Fraction:
+    """The fraction of a quantile, a number that is written out, between 0 and 1."""
+    if isinstance(node, exp.Literal) and not node.is_string:
+        fraction = parse_rational(Decimal(node.this), "the fraction of a quantile")
+        if 0 < fraction < 1:
+            return fraction
+    raise InvalidInput(
+        "the fraction of a quantile is not a number between 0 and 1",
+        why="it must be known beforehand, and the very first or last row is somebody's",
+        fix="write QUANTILE_CONT(x, 0.5); for the ends, MIN(x) or MAX(x)",
+    )
