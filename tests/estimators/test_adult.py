@@ -21,7 +21,7 @@ WANTED = [
 
 @pytest.mark.long
 @pytest.mark.parametrize(("epsilon", "delta", "wanted"), WANTED)
-def test_adult_is_learned(epsilon, delta, wanted):
+def test_models_of_adult_reach_their_accuracy(epsilon, delta, wanted):
     folder = ADULT["where"]()
     if folder is None:
         pytest.skip("the Adult files are not there")

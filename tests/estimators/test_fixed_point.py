@@ -8,44 +8,44 @@ from hypothesis.extra.numpy import arrays
 
 from hubbub.errors import InvalidInput
 from hubbub.estimators.fixed_point import (
-    CHUNK,
-    STEPS,
-    Box,
+    CHUNK_ROWS,
+    SCALE,
+    FeatureBounds,
     class_moments,
-    clipped,
-    exact_product,
-    gram,
-    unpacked,
+    clip_rows,
+    exact_matmul,
+    second_moments,
+    unpack_symmetric,
 )
 
 ANY = st.floats(allow_nan=True, allow_infinity=True)
-SMALL = st.integers(-STEPS, STEPS)
+SMALL = st.integers(-SCALE, SCALE)
 
 
 @given(arrays(np.float64, (5, 3), elements=ANY), st.integers(0, 4))
-def test_a_rows_steps_do_not_depend_on_other_rows(rows, place):
-    box = Box.of(([-1, 0, 5], [1, 1e9, 6]), 3, "bounds")
-    steps, counts = box.steps(rows)
-    alone, counts_alone = box.steps(rows[place : place + 1])
+def test_fixed_point_row_does_not_depend_on_other_rows(rows, place):
+    box = FeatureBounds.of(([-1, 0, 5], [1, 1e9, 6]), 3, "bounds")
+    steps, counts = box.to_fixed_point(rows)
+    alone, counts_alone = box.to_fixed_point(rows[place : place + 1])
     assert steps[place].tolist() == alone[0].tolist()
     assert counts[place] == counts_alone[0] == np.isfinite(rows[place]).all()
-    assert (np.abs(steps.astype(int)) <= STEPS).all()
+    assert (np.abs(steps.astype(int)) <= SCALE).all()
     assert counts[place] or not steps[place].any()
 
 
-def test_zero_stays_zero_where_bounds_hold_it_and_else_the_middle_is_zero():
-    box = Box.of(([0, -4, 10], [2, 2, 20]), 3, "bounds")
-    assert box.steps(np.array([[0.0, 0.0, 15.0]]))[0].tolist() == [[0, 0, 0]]
-    assert box.steps(np.array([[9.0, -9.0, 99.0]]))[0].tolist() == [[STEPS, -STEPS, STEPS]]
-    assert box.reals(np.array([1.0, -1.0, -1.0])).tolist() == [2.0, -4.0, 10.0]
+def test_zero_stays_zero_within_bounds_else_the_middle_is_zero():
+    box = FeatureBounds.of(([0, -4, 10], [2, 2, 20]), 3, "bounds")
+    assert box.to_fixed_point(np.array([[0.0, 0.0, 15.0]]))[0].tolist() == [[0, 0, 0]]
+    assert box.to_fixed_point(np.array([[9.0, -9.0, 99.0]]))[0].tolist() == [[SCALE, -SCALE, SCALE]]
+    assert box.from_scaled(np.array([1.0, -1.0, -1.0])).tolist() == [2.0, -4.0, 10.0]
 
 
 @given(
-    arrays(np.int64, (4, 5), elements=SMALL), st.lists(st.integers(0, 3 * STEPS), min_size=4, max_size=4),
+    arrays(np.int64, (4, 5), elements=SMALL), st.lists(st.integers(0, 3 * SCALE), min_size=4, max_size=4),
     st.sampled_from([1, 2]),
 )  # fmt: skip
 def test_clipped_rows_are_within_the_limit(rows, limits, norm):
-    made = clipped(rows, np.array(limits), norm)
+    made = clip_rows(rows, np.array(limits), norm)
     for before, after, limit in zip(rows.tolist(), made.tolist(), limits, strict=True):
         size = sum(abs(x) ** norm for x in after)
         assert size <= limit**norm
@@ -55,37 +55,37 @@ def test_clipped_rows_are_within_the_limit(rows, limits, norm):
         assert all(a * b >= 0 and abs(a) <= abs(b) for a, b in zip(after, before, strict=True))
 
 
-def test_clipping_keeps_nearly_all_that_is_allowed():
-    rows = np.array([[STEPS, -STEPS, STEPS // 2]])
-    assert np.abs(clipped(rows, STEPS, 1)).sum() >= STEPS - 3
-    assert (clipped(rows, STEPS, 2) ** 2).sum() >= (STEPS - 3) ** 2
+def test_clipping_is_nearly_tight():
+    rows = np.array([[SCALE, -SCALE, SCALE // 2]])
+    assert np.abs(clip_rows(rows, SCALE, 1)).sum() >= SCALE - 3
+    assert (clip_rows(rows, SCALE, 2) ** 2).sum() >= (SCALE - 3) ** 2
 
 
 @given(st.randoms(use_true_random=False))
 def test_products_are_exact_in_any_order(random):
-    rows = np.array([[random.randint(-STEPS, STEPS) for _ in range(40)] for _ in range(30)], dtype=np.int16)
+    rows = np.array([[random.randint(-SCALE, SCALE) for _ in range(40)] for _ in range(30)], dtype=np.int16)
     exact = [[sum(int(a) * int(b) for a, b in zip(x, y, strict=True)) for y in rows] for x in rows]
-    assert exact_product(rows, rows.T, 40 * STEPS**2).tolist() == exact
+    assert exact_matmul(rows, rows.T, 40 * SCALE**2).tolist() == exact
     order = random.sample(range(40), 40)
-    assert exact_product(rows[:, order], rows.T[order], 40 * STEPS**2).tolist() == exact
+    assert exact_matmul(rows[:, order], rows.T[order], 40 * SCALE**2).tolist() == exact
 
 
 def test_products_that_could_round_are_refused():
     with pytest.raises(InvalidInput, match="too many features"):
-        exact_product(np.ones((1, 1)), np.ones((1, 1)), 2**53)
+        exact_matmul(np.ones((1, 1)), np.ones((1, 1)), 2**53)
 
 
-def test_sums_over_many_chunks_are_those_of_integers():
-    rows = (np.arange(3 * (2 * CHUNK + 5)).reshape(-1, 3) % 32768 - 16384).astype(np.int16)
+def test_chunked_sums_equal_integer_sums():
+    rows = (np.arange(3 * (2 * CHUNK_ROWS + 5)).reshape(-1, 3) % 32768 - 16384).astype(np.int16)
     codes = np.arange(len(rows)) % 3 - 1
     sums = class_moments(rows, codes, 2)
     big = rows.astype(object)
     for number in range(2):
         mine = big[codes == number]
         assert sums[number].tolist() == [
-            len(mine) * STEPS**2, *(mine.sum(axis=0) * STEPS).tolist(), *(mine * mine).sum(axis=0).tolist()
+            len(mine) * SCALE**2, *(mine.sum(axis=0) * SCALE).tolist(), *(mine * mine).sum(axis=0).tolist()
         ]  # fmt: skip
-    triangle = gram(rows, None, 2)
+    triangle = second_moments(rows, None, 2)
     assert triangle.tolist() == (big.T @ big)[np.triu_indices(3)].tolist()
-    full = unpacked(triangle, 3)
+    full = unpack_symmetric(triangle, 3)
     assert (full == full.T).all()

@@ -55,7 +55,7 @@ BY_DESIGN = {
     ],
     ids=lambda estimator: type(estimator).__name__,
 )
-def test_scikit_learns_checks_pass_but_for_those_that_would_leak(estimator):
+def test_scikit_learns_checks_pass_except_those_that_would_leak(estimator):
     results = check_estimator(estimator, expected_failed_checks=BY_DESIGN, on_fail=None)
     status = {result["check_name"]: result["status"] for result in results}
     assert [name for name, found in status.items() if found == "failed"] == []
@@ -94,18 +94,18 @@ def test_clones_copies_and_searches_spend_from_the_same_account():
     assert account.spent.epsilon == 4 + 2 * (1 + 2)
 
 
-def test_a_stored_estimator_predicts_but_cannot_spend():
+def test_unpickled_estimator_predicts_but_cannot_spend():
     x, y = rows()
     account = InMemoryAccount(hb.Budget(1))
     model = GaussianNB(epsilon=1, bounds=(0, 20), classes=["low", "high"], account=account).fit(x, y)
     stored = pickle.loads(pickle.dumps(model))  # noqa: S301 - it was made here
     assert stored.predict(x).tolist() == model.predict(x).tolist()
-    with pytest.raises(Refused, match="account stayed behind"):
+    with pytest.raises(Refused, match="pickled without its account"):
         stored.fit(x, y)
     assert model.account is account
 
 
-def test_parameters_are_got_set_and_shown():
+def test_get_params_set_params_and_repr():
     model = KMeans(epsilon=1, bounds=(0, 1), account=None)
     assert model.get_params()["n_clusters"] == 8
     assert model.set_params(n_clusters=3) is model
@@ -114,12 +114,12 @@ def test_parameters_are_got_set_and_shown():
         model.set_params(n_cluster=3)
 
 
-def test_scikit_learn_knows_what_each_is():
+def test_scikit_learn_tags():
     assert is_classifier(LogisticRegression(epsilon=1, bounds=(0, 1), classes=(0, 1), account=None))
     assert is_regressor(LinearRegression(epsilon=1, bounds=(0, 1), target_bounds=(0, 1), account=None))
     assert is_clusterer(KMeans(epsilon=1, bounds=(0, 1), account=None))
 
 
-def test_an_unfitted_estimator_says_so():
+def test_unfitted_estimator_raises_not_fitted():
     with pytest.raises(InvalidInput, match="not fitted yet"):
         PCA(epsilon=1, bounds=(0, 1), account=None).transform([[1]])

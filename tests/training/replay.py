@@ -9,7 +9,7 @@ from unittest.mock import patch
 
 import numpy as np
 
-from hubbub.estimators.fit_budget import Measuring
+from hubbub.estimators.fit_budget import FitMeasurer
 
 __all__ = ["Step", "moves", "recorded"]
 
@@ -25,7 +25,7 @@ class Step:
 def recorded(fit, answers=None):
     """The steps of a fit; with `answers`, these are what it is told."""
     steps = []
-    original = Measuring.measure
+    original = FitMeasurer.measure
 
     def measure(self, exact, row, share, because):
         # The true one runs too: it must find the declared sensitivity and the share in order.
@@ -35,7 +35,7 @@ def recorded(fit, answers=None):
         steps.append(Step(np.array(exact, dtype=np.int64), noisy, row, share))
         return noisy
 
-    with patch.object(Measuring, "measure", measure):
+    with patch.object(FitMeasurer, "measure", measure):
         fit()
     return steps
 

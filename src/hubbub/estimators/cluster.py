@@ -1,4 +1,4 @@
-"""k-means by Lloyd's rounds: each cluster's count and sum, measured with noise, a few times.
+"""k-means by Lloyd's algorithm: each iteration measures the noisy count and sum of every cluster.
 
 Proof: docs/proofs/estimators.md, "Rounds"
 """
@@ -10,8 +10,15 @@ from typing import Any, ClassVar, Self, final
 import numpy as np
 from numpy.typing import NDArray
 
-from hubbub.estimators.estimator import Estimator, matrix
-from hubbub.estimators.fixed_point import STEPS, Box, chunks, class_moments, class_sensitivity, exact_product
+from hubbub.estimators.estimator import Estimator, to_matrix
+from hubbub.estimators.fixed_point import (
+    SCALE,
+    FeatureBounds,
+    class_moments,
+    class_moments_sensitivity,
+    exact_matmul,
+    iter_chunks,
+)
 from hubbub.noise import uniform
 from hubbub.numbers import parse_integer
 
@@ -20,93 +27,107 @@ __all__ = ["KMeans"]
 Reals = NDArray[np.float64]
 
 _CANDIDATES = 8
-_INNER = 0.6
-"""Centres start in this much of the bounds, about their middle: few rows are in the corners."""
+_START_FRACTION = 0.6
+"""Centers start in this fraction of the bounds, around the middle: few rows are in the corners."""
 
 
 @final
 @dataclass(kw_only=True, eq=False, repr=False)
 class KMeans(Estimator):
-    """Centres such that rows are near one of them; they start anywhere in the bounds, whatever the rows.
+    """k-means clustering. The initial centers are random points within the bounds, independent of the rows.
 
     >>> rows = np.repeat([[1.0, 1.0], [9.0, 9.0]], 1000, axis=0)
     >>> model = KMeans(epsilon=1, bounds=(0, 10), n_clusters=2, account=None).fit(rows)
     >>> model.cluster_centers_.shape, str(model.loss_)
     ((2, 2), 'ε = 1')
 
-    Guarantee: (ε, δ)-privacy of each fit. Rows that are not finite count as none.
+    Guarantee: (ε, δ)-privacy of each fit. Rows with a non-finite value are ignored.
     Assumes: bounds are public.
     Proof: docs/proofs/estimators.md
     """
 
     n_clusters: int = 8
-    rounds: int = 5
-    """How often all rows are assigned and centres moved: each costs its share of the price."""
+    """The number of clusters."""
+    max_iter: int = 5
+    """The number of iterations, all of which are run; each costs an equal share of the budget."""
 
     cluster_centers_: Reals = field(init=False)
-    _box_: Box = field(init=False)
-    _centres_: NDArray[np.int64] = field(init=False)
-    kind: ClassVar[str] = "clusterer"
+    n_iter_: int = field(init=False)
+    _feature_bounds_: FeatureBounds = field(init=False)
+    _fixed_centers_: NDArray[np.int64] = field(init=False)
+    estimator_type: ClassVar[str] = "clusterer"
 
     def fit(self, X: Any, y: Any = None, *, units: Any = None) -> Self:  # noqa: ARG002, N803
-        """Charge, then assign and measure, round by round."""
-        rows = matrix(X)
+        """Charge, then assign rows and measure clusters, iteration by iteration."""
+        rows = to_matrix(X)
         features = rows.shape[1]
-        clusters, rounds = parse_integer(self.n_clusters, "n_clusters"), parse_integer(self.rounds, "rounds")
-        box, price = self._box(features), self._price()
+        clusters, iterations = (
+            parse_integer(self.n_clusters, "n_clusters"),
+            parse_integer(self.max_iter, "max_iter"),
+        )
+        box, budget = self._feature_bounds(features), self._make_budget()
         self._check_units(units, len(rows))
-        share, row = Fraction(1, rounds), class_sensitivity(features, squares=False)
-        price.mechanism(row, share)  # what cannot be sampled is refused before anything is charged
-        measuring = self._begin(price)
-        steps, counts = box.steps(rows)
-        counts &= self._first_rows(units, len(rows))
-        centres = _spread_out(clusters, box, np.zeros((0, features), dtype=np.int64))
-        noise = measuring.deviation(row, share) / STEPS**2
-        for _ in range(rounds):
-            codes = np.where(counts, _nearest(steps, centres), -1)
-            exact = class_moments(steps, codes, clusters, squares=False)
-            sums = measuring.measure(exact, row, share, "sums of clusters") / STEPS**2
-            # A cluster whose count may be noise alone is tried elsewhere.
-            known = sums[:, 0] > 2 * noise
-            means = np.clip(sums[known, 1:] / sums[known, :1], _end(box, box.low), _end(box, box.high))
-            centres = _spread_out(clusters, box, np.rint(means * STEPS).astype(np.int64))
-        self._box_, self._centres_ = box, centres
-        return self._end(measuring, {"cluster_centers_": box.reals(centres / STEPS)}, features, X)
+        share, sensitivity = Fraction(1, iterations), class_moments_sensitivity(features, squares=False)
+        budget.mechanism(
+            sensitivity, share
+        )  # refuses noise that cannot be sampled, before anything is charged
+        measurer = self._charge(budget)
+        fixed, is_valid = box.to_fixed_point(rows)
+        is_valid &= self._select_rows(units, len(rows))
+        centers = _add_centers(clusters, box, np.zeros((0, features), dtype=np.int64))
+        noise = measurer.noise_std(sensitivity, share) / SCALE**2
+        for _ in range(iterations):
+            codes = np.where(is_valid, _nearest_centers(fixed, centers), -1)
+            exact = class_moments(fixed, codes, clusters, squares=False)
+            sums = measurer.measure(exact, sensitivity, share, "sums of clusters") / SCALE**2
+            # A cluster with a count that may be noise only starts again elsewhere.
+            is_large = sums[:, 0] > 2 * noise
+            means = np.clip(
+                sums[is_large, 1:] / sums[is_large, :1], _finish(box, box.low), _finish(box, box.high)
+            )
+            centers = _add_centers(clusters, box, np.rint(means * SCALE).astype(np.int64))
+        self._feature_bounds_, self._fixed_centers_ = box, centers
+        return self._finish(
+            measurer,
+            {"cluster_centers_": box.from_scaled(centers / SCALE), "n_iter_": iterations},
+            features,
+            X,
+        )
 
     def predict(self, X: Any) -> NDArray[np.int64]:  # noqa: N803
-        """The number of the centre nearest to each row, in scaled features; a row must be in the bounds."""
-        rows = self._fitted(X)
-        return _nearest(self._box_.steps(rows)[0], self._centres_)
+        """Return the index of the nearest center of each row, by scaled features clamped to the bounds."""
+        rows = self._check_fitted(X)
+        return _nearest_centers(self._feature_bounds_.to_fixed_point(rows)[0], self._fixed_centers_)
 
 
-def _nearest(steps: NDArray[np.int16], centres: NDArray[np.int64]) -> NDArray[np.int64]:
-    """The nearest centre by ‖c‖² − 2x·c, in integers: ties go to the first."""
-    nearest = np.zeros(len(steps), dtype=np.int64)
-    squares = (centres * centres).sum(axis=1)
-    for part in chunks(len(steps)):
-        along = exact_product(steps[part], centres.T, 4 * steps.shape[1] * STEPS**2)
-        nearest[part] = np.argmin(squares - 2 * along, axis=1)
+def _nearest_centers(fixed: NDArray[np.int16], centers: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return the nearest center by ‖c‖² − 2x·c, in integers: ties go to the first."""
+    nearest = np.zeros(len(fixed), dtype=np.int64)
+    squares = (centers * centers).sum(axis=1)
+    for rows_slice in iter_chunks(len(fixed)):
+        products = exact_matmul(fixed[rows_slice], centers.T, 4 * fixed.shape[1] * SCALE**2)
+        nearest[rows_slice] = np.argmin(squares - 2 * products, axis=1)
     return nearest
 
 
-def _spread_out(clusters: int, box: Box, centres: NDArray[np.int64]) -> NDArray[np.int64]:
-    """These centres and random ones in the box, each the farthest of some candidates from those before it."""
-    ends = _end(box, box.low), _end(box, box.high)
-    middle, half = (ends[0] + ends[1]) / 2, _INNER * (ends[1] - ends[0]) / 2
-    low, high = (np.rint(end * STEPS).astype(np.int64) for end in (middle - half, middle + half))
+def _add_centers(clusters: int, box: FeatureBounds, centers: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Add random centers within the bounds, each the farthest of some candidates from those before it."""
+    ends = _finish(box, box.low), _finish(box, box.high)
+    middle, half = (ends[0] + ends[1]) / 2, _START_FRACTION * (ends[1] - ends[0]) / 2
+    low, high = (np.rint(end * SCALE).astype(np.int64) for end in (middle - half, middle + half))
 
-    def some(count: int) -> NDArray[np.int64]:
-        drawn = [uniform(int(wide) + 1, count) for wide in high - low]
-        placed: NDArray[np.int64] = low + np.stack(drawn, axis=1)
-        return placed
+    def draw(count: int) -> NDArray[np.int64]:
+        columns = [uniform(int(width) + 1, count) for width in high - low]
+        points: NDArray[np.int64] = low + np.stack(columns, axis=1)
+        return points
 
-    centres = centres if len(centres) else some(1)
-    for _ in range(clusters - len(centres)):
-        tried = some(_CANDIDATES)
-        apart = ((tried[:, None, :] - centres[None, :, :]) ** 2).sum(axis=2).min(axis=1)
-        centres = np.vstack([centres, tried[np.argmax(apart)]])
-    return centres
+    centers = centers if len(centers) else draw(1)
+    for _ in range(clusters - len(centers)):
+        candidates = draw(_CANDIDATES)
+        distances = ((candidates[:, None, :] - centers[None, :, :]) ** 2).sum(axis=2).min(axis=1)
+        centers = np.vstack([centers, candidates[np.argmax(distances)]])
+    return centers
 
 
-def _end(box: Box, end: Reals) -> Reals:
-    return (end - box.centre) / box.reach
+def _finish(box: FeatureBounds, end: Reals) -> Reals:
+    return (end - box.center) / box.radius

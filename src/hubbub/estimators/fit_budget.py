@@ -1,7 +1,7 @@
-"""A fit that has been charged: it hands out what it paid for in shares, and adds the noise.
+"""The privacy budget of one fit, and the measurer that spends it in shares.
 
-Everything an estimator learns of rows it learns by `Measuring.measure`: exact integers go in, integers
-with noise come out.
+An estimator learns from rows only through `FitMeasurer.measure`: exact integers go in, integers with noise
+come out.
 
 Proof: docs/proofs/estimators.md
 """
@@ -22,30 +22,30 @@ from hubbub.release import Release
 from hubbub.sensitivity import Bounded, Sensitivity
 from hubbub.unit import Unit
 
-__all__ = ["Measured", "Measuring", "Price"]
+__all__ = ["FitBudget", "FitMeasurer", "FitRecord"]
 
 Integers = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
-class Price:
-    """What a fit may cost one unit, and how much a unit may contribute: all checked, nothing charged yet.
+class FitBudget:
+    """What a fit may cost one unit, and how much a unit may contribute: checked, not charged yet.
 
-    >>> price = Price.of(epsilon=1, delta=1e-5)
-    >>> str(price.loss), price.norm
+    >>> budget = FitBudget.of(epsilon=1, delta=1e-5)
+    >>> str(budget.loss), budget.norm_order
     ('Gaussian μ = 0.268052', 2)
-    >>> str(Price.of(epsilon=1).loss)
+    >>> str(FitBudget.of(epsilon=1).loss)
     'ε = 1'
     """
 
     loss: PrivacyLoss
-    norm: int
-    """The norm in which a row is bounded: 2 where the noise is Gaussian, 1 where it is Laplace."""
-    amount: Fraction
-    """What adds up over the shares: μ² of Gaussian noise, ε of Laplace."""
+    norm_order: int
+    """The norm in which a row is bounded: 2 for Gaussian noise, 1 for Laplace noise."""
+    total: Fraction
+    """What the shares add up to: μ² of Gaussian noise, ε of Laplace noise."""
     unit: Unit
-    factor: int
-    """How many rows' worth one unit may move a sum."""
+    rows_bound: int
+    """How many rows one unit may add to a sum, or remove from it."""
 
     @classmethod
     def of(
@@ -57,21 +57,29 @@ class Price:
         *,
         population: int | None = None,
         allow_large_epsilon: bool = False,
-    ) -> "Price":
-        """Gaussian noise for δ > 0, with all of its curve; Laplace noise and pure ε for δ = 0.
+    ) -> "FitBudget":
+        """Return a budget of Gaussian noise for δ > 0, and of Laplace noise (pure ε) for δ = 0.
+
+        Args:
+            epsilon: the ε of the fit.
+            delta: the δ of the fit.
+            unit: the unit of privacy; one row by default.
+            rows_per_unit: how many rows of a unit count.
+            population: the public number of people, for a δ above 1/1000.
+            allow_large_epsilon: confirms an ε above 20.
 
         Guarantee: `loss` is (ε, δ)-private.
-        Proof: docs/proofs/estimators.md, "The price of a fit"
+        Proof: docs/proofs/estimators.md, "The budget of a fit"
         """
-        who = Unit.row() if unit is None else unit
-        if not isinstance(who, Unit):
+        protected = Unit.row() if unit is None else unit
+        if not isinstance(protected, Unit):
             raise InvalidInput(
                 f"unit is of type {type(unit).__name__}",
                 why="it must be known who is protected",
                 fix='pass Unit("patient"), or None where one row is one person',
             )
         rows = parse_integer(rows_per_unit, "rows_per_unit")
-        if who.key is None and rows != 1:
+        if protected.key is None and rows != 1:
             raise InvalidInput(
                 "rows_per_unit is not 1, but a row is the unit",
                 why="a unit that is a row has one row",
@@ -79,43 +87,47 @@ class Price:
             )
         wanted, allowed = parse_positive(epsilon, "epsilon"), parse_below_one(delta, "delta")
         refuse_large_epsilon(wanted, allow=allow_large_epsilon)
-        factor = rows * who.neighbours.histogram_distance
+        rows_bound = rows * protected.neighbours.histogram_distance
         if not allowed:
-            return cls(PrivacyLoss.pure(wanted), 1, wanted, who, factor)
+            return cls(PrivacyLoss.pure(wanted), 1, wanted, protected, rows_bound)
         refuse_large_delta(allowed, population)
-        amount = largest_mu(wanted, allowed) ** 2
-        return cls(PrivacyLoss.gaussian_from_mu_squared(amount), 2, amount, who, factor)
+        total = largest_mu(wanted, allowed) ** 2
+        return cls(PrivacyLoss.gaussian_from_mu_squared(total), 2, total, protected, rows_bound)
 
-    def mechanism(self, row: Sensitivity, share: Fraction) -> Gaussian | Laplace:
-        """The noise of which this share of the price pays, on integers that one row moves so far.
+    def mechanism(self, row_sensitivity: Sensitivity, share: Fraction) -> Gaussian | Laplace:
+        """Return the mechanism that this share of the budget pays for.
 
-        Guarantee: its loss is no more than this share of the price.
-        Proof: docs/proofs/estimators.md, "The price of a fit"
+        Args:
+            row_sensitivity: how far one row, added or removed, moves the integers.
+            share: the share of the budget.
+
+        Guarantee: its loss is no more than this share of the budget.
+        Proof: docs/proofs/estimators.md, "The budget of a fit"
         """
-        moved = self._moved(row)
-        scale = self.scale(row, share)
-        return Gaussian(scale, moved) if self.norm == 2 else Laplace(scale, moved)
+        sensitivity = self._unit_sensitivity(row_sensitivity)
+        scale = self.noise_scale(row_sensitivity, share)
+        return Gaussian(scale, sensitivity) if self.norm_order == 2 else Laplace(scale, sensitivity)
 
-    def scale(self, row: Sensitivity, share: Fraction) -> Fraction:
-        """The σ or b of that noise, whether or not it can be sampled."""
-        moved = self._moved(row)
+    def noise_scale(self, row_sensitivity: Sensitivity, share: Fraction) -> Fraction:
+        """Return the σ or b of that noise, even if it is too large to be sampled."""
+        sensitivity = self._unit_sensitivity(row_sensitivity)
         # As doubles, rounded up: as exact as any rational, and short to store.
-        if self.norm == 2:
-            return Fraction(round_up(ceil_sqrt(moved.l2_squared / (share * self.amount))))
-        return Fraction(round_up(moved.l1 / (share * self.amount)))
+        if self.norm_order == 2:
+            return Fraction(round_up(ceil_sqrt(sensitivity.l2_squared / (share * self.total))))
+        return Fraction(round_up(sensitivity.l1 / (share * self.total)))
 
-    def _moved(self, row: Sensitivity) -> Sensitivity:
-        """How far one unit moves what one row moves so far."""
+    def _unit_sensitivity(self, row_sensitivity: Sensitivity) -> Sensitivity:
+        """Return the sensitivity to one unit from the sensitivity to one row."""
         return Sensitivity(
-            row.l1 * self.factor,
-            l2_squared=row.l2_squared * self.factor**2,
-            linf=row.linf * self.factor,
+            row_sensitivity.l1 * self.rows_bound,
+            l2_squared=row_sensitivity.l2_squared * self.rows_bound**2,
+            linf=row_sensitivity.linf * self.rows_bound,
         )
 
 
 @dataclass(frozen=True)
-class Measured:
-    """What a fit measured, in order: the mechanisms with their shares of the price."""
+class FitRecord:
+    """What a fit measured: its mechanisms in order."""
 
     what: str
     mechanisms: tuple[Gaussian | Laplace, ...]
@@ -125,67 +137,71 @@ class Measured:
     error_kind = "none"
 
     def error(self, confidence: Number = 0.95, *, coordinates: int = 1) -> float:  # noqa: ARG002 - a source's shape
-        """None is promised: how far a model is off is not how far a sum is off."""
+        """Raise: the error of a model does not follow from the errors of its sums."""
         raise InvalidInput(
             "a model has no error of its own",
             why="it was computed from several noisy sums",
-            fix="measure its accuracy on rows that are nobody's secret",
+            fix="measure its accuracy on public rows",
         )
 
     def to_json(self) -> str:
-        """The mechanisms as they are stored."""
-        noises = [json.loads(mechanism.to_json()) for mechanism in self.mechanisms]
-        return json.dumps({"what": self.what, "mechanisms": noises}, sort_keys=True, ensure_ascii=False)
+        """Return the mechanisms as they are stored."""
+        mechanisms = [json.loads(mechanism.to_json()) for mechanism in self.mechanisms]
+        return json.dumps({"what": self.what, "mechanisms": mechanisms}, sort_keys=True, ensure_ascii=False)
 
 
-class Measuring:
-    """One fit: charged when it is made, before it sees a row.
+class FitMeasurer:
+    """The measurements of one fit, which is charged when this is created, before it sees a row.
 
-    Guarantee: whatever is computed from what `measure` returned costs no unit more than `price.loss`.
-    Assumes: between neighbours that differ in one row, what is measured moves by no more than it says.
+    Guarantee: whatever is computed from what `measure` returned costs no unit more than `budget.loss`.
+    Assumes: what is measured moves by no more than its `row_sensitivity` if one row is added or removed.
     Proof: docs/proofs/estimators.md
     """
 
-    def __init__(self, what: str, price: Price, account: Account | None = None) -> None:
-        self.price = price
-        self.receipt = None if account is None else account.charge(what, price.loss, unit=price.unit)
+    def __init__(self, what: str, budget: FitBudget, account: Account | None = None) -> None:
+        self.budget = budget
+        self.receipt = None if account is None else account.charge(what, budget.loss, unit=budget.unit)
         self._what = what
-        self._left = Fraction(1)
+        self._remaining_share = Fraction(1)
         self._mechanisms: list[Gaussian | Laplace] = []
 
-    def measure(self, exact: Any, row: Sensitivity, share: Fraction, because: str) -> Integers:
-        """The integers with noise, for this share of the price.
+    def measure(self, exact: Any, row_sensitivity: Sensitivity, share: Fraction, reason: str) -> Integers:
+        """Return the integers with noise, for this share of the budget.
 
-        `row` says how far one row, added or removed, moves them.
+        Args:
+            exact: the integers.
+            row_sensitivity: how far one row, added or removed, moves them.
+            share: the share of the budget to spend.
+            reason: why the sensitivity holds.
         """
-        if not 0 < share <= self._left:
+        if not 0 < share <= self._remaining_share:
             raise Refused(
-                "the fit's price is used up",
-                why="its noise was paid for once",
-                fix="let the shares of all that is measured add up to 1",
+                "the budget of the fit is used up",
+                why="it was charged once",
+                fix="let the shares of all measurements add up to 1",
             )
-        mechanism = self.price.mechanism(row, share)
-        self._left -= share
+        mechanism = self.budget.mechanism(row_sensitivity, share)
+        self._remaining_share -= share
         self._mechanisms.append(mechanism)
         value = Bounded(
-            np.asarray(exact, dtype=np.int64).ravel(), mechanism.sensitivity, self.price.unit, because
+            np.asarray(exact, dtype=np.int64).ravel(), mechanism.sensitivity, self.budget.unit, reason
         )
         noisy: Integers = mechanism.release(value).value
         return noisy.reshape(np.shape(exact))
 
     @property
-    def left(self) -> Fraction:
-        """The share of the price that is not used yet."""
-        return self._left
+    def remaining_share(self) -> Fraction:
+        """The share of the budget that is not used yet."""
+        return self._remaining_share
 
-    def deviation(self, row: Sensitivity, share: Fraction) -> float:
-        """The standard deviation of the noise that `measure` would add: public, and free."""
-        scale = float(self.price.scale(row, share))
-        return scale if self.price.norm == 2 else scale * 2**0.5
+    def noise_std(self, row_sensitivity: Sensitivity, share: Fraction) -> float:
+        """Return the standard deviation of the noise that `measure` would add: public, and free."""
+        scale = float(self.budget.noise_scale(row_sensitivity, share))
+        return scale if self.budget.norm_order == 2 else scale * 2**0.5
 
     def release(self, value: Any) -> Release:
-        """A model made of what was measured, with what all of it cost."""
-        made_by = Measured(self._what, tuple(self._mechanisms), is_charged=self.receipt is not None)
+        """Return a model made from the measurements, with what all of them cost."""
+        record = FitRecord(self._what, tuple(self._mechanisms), is_charged=self.receipt is not None)
         return Release(
-            value, self.price.loss, made_by, self.price.unit, user_asserted=False, post_processed=True
+            value, self.budget.loss, record, self.budget.unit, user_asserted=False, post_processed=True
         )

@@ -1,4 +1,4 @@
-"""Gaussian naive Bayes: each class's share, means and variances, from one noisy vector of sums.
+"""Gaussian naive Bayes: the prior, means and variances of each class, from one noisy vector of sums.
 
 Proof: docs/proofs/estimators.md, "Moments"
 """
@@ -10,9 +10,9 @@ from typing import Any, Self, final
 import numpy as np
 from numpy.typing import NDArray
 
-from hubbub.estimators.estimator import Classifier, matrix
-from hubbub.estimators.fixed_point import STEPS, Box, class_moments, class_sensitivity
-from hubbub.estimators.preprocessing import spreads
+from hubbub.estimators.estimator import Classifier, to_matrix
+from hubbub.estimators.fixed_point import SCALE, FeatureBounds, class_moments, class_moments_sensitivity
+from hubbub.estimators.preprocessing import mean_and_variance
 
 __all__ = ["GaussianNB"]
 
@@ -22,7 +22,7 @@ Reals = NDArray[np.float64]
 @final
 @dataclass(kw_only=True, eq=False, repr=False)
 class GaussianNB(Classifier):
-    """Naive Bayes with a normal law for each feature in each class.
+    """Naive Bayes with a Gaussian for each feature in each class.
 
     >>> rows = np.repeat([[1.0], [9.0]], 9000, axis=0) + np.tile([[-1.0], [1.0]], (9000, 1))
     >>> labels = np.repeat(["low", "high"], 9000)
@@ -30,7 +30,7 @@ class GaussianNB(Classifier):
     >>> model.predict([[2], [8]]).tolist()
     ['low', 'high']
 
-    Guarantee: (ε, δ)-privacy of each fit. Rows that are not finite, or of no declared class, count as none.
+    Guarantee: (ε, δ)-privacy of each fit. Rows with a non-finite value or an undeclared class are ignored.
     Assumes: bounds and classes are public.
     Proof: docs/proofs/estimators.md
     """
@@ -39,39 +39,45 @@ class GaussianNB(Classifier):
     class_prior_: Reals = field(init=False)
     theta_: Reals = field(init=False)
     var_: Reals = field(init=False)
-    _box_: Box = field(init=False)
+    _feature_bounds_: FeatureBounds = field(init=False)
 
     def fit(self, X: Any, y: Any = None, *, units: Any = None) -> Self:  # noqa: N803
-        """Charge, then measure the sums of 1, x and x² of each class."""
-        rows = matrix(X)
-        features, labels = rows.shape[1], self._labels()
-        given = self._answers(y, len(rows), labels)
-        box, price = self._box(features), self._price()
+        """Charge, then measure the sums of 1, x and x² per class."""
+        rows = to_matrix(X)
+        features, labels = rows.shape[1], self._check_classes()
+        targets = self._check_labels(y, len(rows), labels)
+        box, budget = self._feature_bounds(features), self._make_budget()
         self._check_units(units, len(rows))
-        row = class_sensitivity(features)
-        price.mechanism(row, Fraction(1))  # what cannot be sampled is refused before anything is charged
-        measuring = self._begin(price)
-        steps, counts = box.steps(rows)
-        codes = np.where(counts & self._first_rows(units, len(rows)), self._codes(given, labels), -1)
-        noisy = measuring.measure(class_moments(steps, codes, len(labels)), row, Fraction(1), "moments")
-        sums = noisy / STEPS**2
-        noise = measuring.deviation(row, Fraction(1)) / STEPS**2
-        made = [spreads(each, features, noise) for each in sums]
+        sensitivity = class_moments_sensitivity(features)
+        budget.mechanism(
+            sensitivity, Fraction(1)
+        )  # refuses noise that cannot be sampled, before anything is charged
+        measurer = self._charge(budget)
+        fixed, is_valid = box.to_fixed_point(rows)
+        codes = np.where(
+            is_valid & self._select_rows(units, len(rows)), self._encode_labels(targets, labels), -1
+        )
+        noisy = measurer.measure(
+            class_moments(fixed, codes, len(labels)), sensitivity, Fraction(1), "moments"
+        )
+        sums = noisy / SCALE**2
+        noise = measurer.noise_std(sensitivity, Fraction(1)) / SCALE**2
+        moments = [mean_and_variance(each, features, noise) for each in sums]
         size = np.maximum(sums[:, 0], 1.0)
         learned = {
             "classes_": labels,
             "class_count_": size,
             "class_prior_": size / size.sum(),
-            "theta_": np.array([box.reals(mean) for mean, _ in made]),
-            "var_": np.array([box.reach**2 * variance for _, variance in made]),
+            "theta_": np.array([box.from_scaled(mean) for mean, _ in moments]),
+            "var_": np.array([box.radius**2 * variance for _, variance in moments]),
         }
-        self._box_ = box
-        return self._end(measuring, learned, features, X)
+        self._feature_bounds_ = box
+        return self._finish(measurer, learned, features, X)
 
     def predict_log_proba(self, X: Any) -> Reals:  # noqa: N803
-        """The logarithms of the chances of the classes, row by row."""
-        rows = self._fitted(X)
-        rows = np.clip(np.where(np.isnan(rows), self._box_.centre, rows), self._box_.low, self._box_.high)
+        """Return the log-probability of each class, row by row."""
+        rows = self._check_fitted(X)
+        rows = self._feature_bounds_.clamp(rows)
         joint = np.log(self.class_prior_) + np.stack(
             [
                 -0.5 * (np.log(variance) + (rows - mean) ** 2 / variance).sum(axis=1)
@@ -80,10 +86,10 @@ class GaussianNB(Classifier):
             axis=1,
         )
         joint -= joint.max(axis=1, keepdims=True)
-        log_chances: Reals = joint - np.log(np.exp(joint).sum(axis=1, keepdims=True))
-        return log_chances
+        log_probabilities: Reals = joint - np.log(np.exp(joint).sum(axis=1, keepdims=True))
+        return log_probabilities
 
     def predict_proba(self, X: Any) -> Reals:  # noqa: N803
-        """The chances of the classes, row by row."""
-        chances: Reals = np.exp(self.predict_log_proba(X))
-        return chances
+        """Return the probability of each class, row by row."""
+        probabilities: Reals = np.exp(self.predict_log_proba(X))
+        return probabilities
