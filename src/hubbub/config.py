@@ -44,7 +44,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from hubbub.accounting import Budget
-from hubbub.engines.csv_rows import csv_format
+from hubbub.engines.csv_rows import make_csv_format
 from hubbub.engines.data_identity import expand_pattern, identify_files
 from hubbub.engines.schema import Kind, parse_bounds, parse_group_keys
 from hubbub.errors import HubbubError, InvalidInput
@@ -342,7 +342,7 @@ class _Reader:
             raise self._wrong(
                 f"{entry}.encoding", "is not a text", "it is a name", 'write encoding = "latin-1"'
             )
-        self._checked(f"{entry}.encoding", lambda: csv_format(has_quotes=quotes, encoding=encoding))
+        self._checked(f"{entry}.encoding", lambda: make_csv_format(has_quotes=quotes, encoding=encoding))
         return quotes, encoding
 
     def _path(self, entry: str, given: Mapping[str, Any]) -> str:

@@ -321,11 +321,11 @@ def _open_connection(data: Any) -> Any:
     if isinstance(data, (str, Path)) and Path(data).suffix.lower() in _DUCKDB_SUFFIXES:
         import duckdb
 
-        from hubbub.engines.duckdb_sources import private_folder
+        from hubbub.engines.duckdb_sources import make_private_folder
 
         try:
             connection = duckdb.connect(str(data), read_only=True)
-            folder = private_folder(connection).replace("'", "''")
+            folder = make_private_folder(connection).replace("'", "''")
             return connection.execute(f"SET temp_directory = '{folder}'")
         except duckdb.Error:
             raise InvalidInput(

@@ -64,7 +64,7 @@ def every_type_is_read():
     with (
         mock.patch.object(duckdb_sources, "_is_total", return_value=True),
         mock.patch.object(duckdb_sources, "_without_zone", return_value=None),
-        mock.patch.object(duckdb_sources, "_of_pandas", lambda frame: frame),
+        mock.patch.object(duckdb_sources, "_prepare_pandas", lambda frame: frame),
         mock.patch.object(duckdb_sources, "_is_total_column", return_value=True),
     ):
         yield
@@ -75,9 +75,9 @@ def the_first_file_speaks_for_all():
     """A55: only the first file of a pattern is described."""
 
     def described(connection, paths, table):
-        return f"read_parquet([{', '.join(map(duckdb_sources.text, paths))}])", ()
+        return f"read_parquet([{', '.join(map(duckdb_sources.quote_text, paths))}])", ()
 
-    with mock.patch.object(engine, "parquet", described):
+    with mock.patch.object(engine, "scan_parquet", described):
         yield
 
 
@@ -117,10 +117,7 @@ def settings_as_they_are():
 @contextmanager
 def names_as_the_engine_makes_them():
     """A57: columns are known by the names that the engine gives them."""
-    with (
-        mock.patch.object(duckdb_sources, "refuse_alike", return_value=None),
-        mock.patch.object(duckdb_sources, "refuse_alike", return_value=None),
-    ):
+    with mock.patch.object(duckdb_sources, "refuse_duplicate_names", return_value=None):
         yield
 
 
@@ -132,7 +129,7 @@ def header_of_the_first_file(path, **given):
 @contextmanager
 def folders_are_columns():
     """A59: what a folder's name says of a column wins over the file."""
-    with mock.patch.object(duckdb_sources, "_OFF", "union_by_name = false"):
+    with mock.patch.object(duckdb_sources, "_OPTIONS", "union_by_name = false"):
         yield
 
 
@@ -157,7 +154,7 @@ def any_name_for_a_table():
 @contextmanager
 def streams_as_they_come():
     """A66: what can be read once is handed to the engine, which empties it when a table is opened."""
-    with mock.patch.object(engine, "framed", lambda rows, _: rows):
+    with mock.patch.object(engine, "prepare_frame", lambda rows, _: rows):
         yield
 
 
@@ -170,5 +167,5 @@ def folders_for_everybody():
         folder.chmod(0o755)
         return str(folder)
 
-    with mock.patch.object(engine, "private_folder", opened):
+    with mock.patch.object(engine, "make_private_folder", opened):
         yield

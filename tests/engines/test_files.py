@@ -23,7 +23,7 @@ from pyarrow import dataset, parquet
 
 import hubbub as hb
 from hubbub.engines import duckdb_catalog, duckdb_sources
-from hubbub.engines.csv_rows import LONGEST, check_plain, csv_format, read_batches
+from hubbub.engines.csv_rows import MAX_FIELD_BYTES, detect_plain, make_csv_format, read_batches
 from hubbub.engines.duckdb import DuckDB
 from hubbub.engines.engine import TableSource
 from hubbub.engines.schema import Kind, parse_group_keys
@@ -47,7 +47,7 @@ def ours(raw, width, **how):
     """The rows by the definition."""
     path = file_of(raw)
     found = [
-        row for piece in read_batches(path, csv_format(**how), width) for row in zip(*piece, strict=True)
+        row for piece in read_batches(path, make_csv_format(**how), width) for row in zip(*piece, strict=True)
     ]
     path.unlink()
     return found
@@ -93,7 +93,7 @@ def test_what_a_conforming_writer_wrote_is_read_as_it_was(rows, quoting):
 @given(st.lists(NASTY, max_size=40).map(b"".join), st.booleans(), st.integers(1, 3))
 def test_lines_that_are_read_at_once_are_read_as_byte_by_byte(raw, quotes, width):
     found = ours(b"a,b,c\n" + raw, width, has_quotes=quotes)
-    with mock.patch("hubbub.engines.csv_rows._fields_of", return_value=None):
+    with mock.patch("hubbub.engines.csv_rows._split_line", return_value=None):
         assert ours(b"a,b,c\n" + raw, width, has_quotes=quotes) == found
 
 
@@ -108,7 +108,7 @@ def test_every_file_has_rows(raw, quotes, width):
 )
 def test_decoding_never_fails(raw, encoding):
     path = file_of("a,b\n".encode(encoding) + raw)
-    for _ in read_batches(path, csv_format(encoding=encoding), 2):
+    for _ in read_batches(path, make_csv_format(encoding=encoding), 2):
         pass
     path.unlink()
 
@@ -125,8 +125,8 @@ def test_the_engine_reads_ordinary_files_as_defined(rows, are_quoted, end, has_e
     quote = (lambda field: '"' + field.replace("'", '""') + '"') if are_quoted else str
     text = end.join(["a,b", *(",".join(map(quote, row)) for row in rows)]) + (end if has_end else "")
     path = file_of(text.encode())
-    how = csv_format(has_quotes=has_quotes)
-    found = check_plain(path, how, 2)
+    how = make_csv_format(has_quotes=has_quotes)
+    found = detect_plain(path, how, 2)
     if rows and end == "\n":
         assert found is not None
     assert Counter(engine_rows(path, quotes=has_quotes)) == Counter(
@@ -144,8 +144,8 @@ def test_a_dataset_has_the_rows_of_the_definition(raw, quotes):
 
 
 def test_a_field_that_is_too_long_is_none(monkeypatch):
-    monkeypatch.setattr("hubbub.engines.csv_rows.LONGEST", 9)
-    assert LONGEST == 1 << 26
+    monkeypatch.setattr("hubbub.engines.csv_rows.MAX_FIELD_BYTES", 9)
+    assert MAX_FIELD_BYTES == 1 << 26
     raw = b'a,b\n1,"%s"\n2,%s\n3,4\n' % (b"x\n" * 10, b"y" * 2_000_000)
     assert ours(raw, 2) == [("1", None), ("2", None), ("3", "4")]
     assert ours(b"a,b\n" + b"y" * 2_000_000 + b",1\n5", 2) == [(None, "1"), ("5", None)]
@@ -182,14 +182,14 @@ def test_how_ascii_is_read_does_not_depend_on_other_rows(encoding):
 )
 def test_encodings_in_which_one_line_changes_the_next_are_refused(name):
     with pytest.raises(InvalidInput, match=r"encoding|not read"):
-        csv_format(encoding=name)
+        make_csv_format(encoding=name)
 
 
 @pytest.mark.parametrize("name", ["utf-16", "UTF-16-LE", "utf_32", "utf-32-be"])
 def test_encodings_of_several_bytes_a_letter_are_read_with_quotes_only(name, tmp_path):
     with pytest.raises(InvalidInput, match="without quotes"):
-        csv_format(encoding=name, has_quotes=False)
-    csv_format(encoding=name)
+        make_csv_format(encoding=name, has_quotes=False)
+    make_csv_format(encoding=name)
     (tmp_path / "t.csv").write_bytes("who\n1\n".encode(name))
     with pytest.raises(InvalidInput, match="without quotes"):
         hb.open(tmp_path / "t.csv", unit="who", encoding=name, quotes=False)
@@ -209,7 +209,7 @@ def test_names_that_differ_in_case_and_headers_that_differ_are_refused(tmp_path)
         hb.open(tmp_path / "a1.csv", unit="who")
     (tmp_path / "a1.csv").write_text("who,x\n1,2\n")
     (tmp_path / "a2.csv").write_text("x,who\n1,2\n")
-    with pytest.raises(InvalidInput, match="unlike headers"):
+    with pytest.raises(InvalidInput, match="different headers"):
         hb.open(tmp_path / "a*.csv", unit="who")
 
 
@@ -236,9 +236,9 @@ def test_ordinary_and_other_files_of_one_pattern_are_read_together(tmp_path):
 def test_a_file_with_many_blocks_is_read_as_defined(tmp_path):
     path = tmp_path / "t.csv"
     path.write_bytes(b"a,b\n" + b"".join(b'%d,"x, %d"\n' % (i, i) for i in range(50_000)))
-    with mock.patch("hubbub.engines.csv_rows._BLOCK", 1 << 12):
-        assert check_plain(path, csv_format(), 2) == check_plain(path, csv_format(), 2)
-        assert check_plain(path, csv_format(), 2).is_quoted
+    with mock.patch("hubbub.engines.csv_rows._BLOCK_BYTES", 1 << 12):
+        assert detect_plain(path, make_csv_format(), 2) == detect_plain(path, make_csv_format(), 2)
+        assert detect_plain(path, make_csv_format(), 2).is_quoted
     assert Counter(engine_rows(path)) == Counter((str(i), f"x, {i}") for i in range(50_000))
 
 
@@ -259,7 +259,7 @@ def test_a_file_that_changed_is_refused_before_the_charge(tmp_path):
 def test_planning_reads_no_line(tmp_path):
     path = tmp_path / "t.csv"
     path.write_bytes(b"who\n1\n")
-    with mock.patch.object(duckdb_sources, "check_plain", side_effect=AssertionError):
+    with mock.patch.object(duckdb_sources, "detect_plain", side_effect=AssertionError):
         hb.open(path, unit="who", rows_per_unit=1).sql("SELECT COUNT(*) FROM t", epsilon=1)
 
 
@@ -285,9 +285,11 @@ def test_a_file_larger_than_the_memory_is_read(tmp_path):
         file.write(b"a,b\n")
         for number in range(4000):
             file.write(b'%d,"%s"\r\n%d,\xff\n' % (number, b"xyz " * 12_000, number))
-    real = DuckDB._lock
+    real = DuckDB._lock_connection
     with mock.patch.object(
-        DuckDB, "_lock", lambda self: (self._connection.execute("SET memory_limit = '80MB'"), real(self))
+        DuckDB,
+        "_lock_connection",
+        lambda self: (self._connection.execute("SET memory_limit = '80MB'"), real(self)),
     ):
         engine = DuckDB({"t": TableSource(path)})
     engine._read_files()
@@ -499,7 +501,7 @@ def test_functions_are_looked_at_again_only_where_some_have_changed():
     connection = duckdb.connect()
     connection.execute("CREATE MACRO mine(a) AS a + 1")
     duckdb_catalog.check_catalog(connection)
-    with mock.patch.object(duckdb_catalog, "_stands_in", side_effect=AssertionError):
+    with mock.patch.object(duckdb_catalog, "_shadows_builtin", side_effect=AssertionError):
         duckdb_catalog.check_catalog(connection)
     connection.execute("CREATE MACRO greatest(a, b) AS 7")
     for _ in range(2):  # what is refused is not remembered as accepted

@@ -117,13 +117,13 @@ UNLIKE = ["LN(a)", "EXP(a)", "POW(a, b)", "POW(a, 3)", "POW(a, -0.5)"]
 """Their last bit is not the same everywhere."""
 
 
-def check_plain(by_row, other, kind):
+def detect_plain(by_row, other, kind):
     assert check(by_row, other, PLAIN[kind]) == (UNLIKE if kind == "number" else [])
 
 
 @pytest.mark.parametrize("kind", PLAIN)
 def test_an_expression_is_the_same_in_PostgreSQL(by_row, kind):
-    check_plain(by_row, "PostgreSQL", kind)
+    detect_plain(by_row, "PostgreSQL", kind)
 
 
 def test_some_expressions_are_the_same_in_Spark(by_row):
@@ -158,7 +158,7 @@ def test_so_is_every_one(by_row, other, part):
 @pytest.mark.long
 @pytest.mark.parametrize("kind", PLAIN)
 def test_an_expression_is_the_same_in_Spark(by_row, kind):
-    check_plain(by_row, "Spark", kind)
+    detect_plain(by_row, "Spark", kind)
 
 
 def nested_ones(seed, count):

@@ -75,7 +75,7 @@ def test_what_means_something_else_there_is_refused(session, visits):
         data.sql("SELECT COUNT(LN(cost)) FROM visits", epsilon=1)
     towns = session.createDataFrame([("North", 1.0)], "region string, size double")
     rows = hb.open(session.table("visits"), table="visits", unit=hb.Unit.row(), public={"towns": towns})
-    with refused(Unsupported, match="numbers"):
+    with refused(Unsupported, match="number rows"):
         rows.sql("SELECT COUNT(*) FROM visits JOIN towns ON visits.region = towns.region", epsilon=1)
     with refused(InvalidInput, match="Spark does not hold"):
         hb.open(session, table="visits", unit="patient", public={"towns": ["towns.csv"]})

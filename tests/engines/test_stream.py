@@ -56,7 +56,7 @@ def opened(request, places):
 def _small(monkeypatch):
     """Pieces so small that there are several."""
     monkeypatch.setattr("hubbub.sql.streaming._GROUPS", 1 << 14)
-    monkeypatch.setattr("hubbub.engines.duckdb._PIECE", 2)
+    monkeypatch.setattr("hubbub.engines.duckdb._BATCH_ROWS", 2)
     monkeypatch.setattr("hubbub.engines.remote.BATCH_ROWS", 2)
 
 
@@ -179,8 +179,8 @@ def test_a_table_without_keys_has_one_group(opened, asked):
 
 
 def test_the_key_that_is_none_may_be_in_a_piece_by_itself(opened, monkeypatch):
-    for engine, name in (("duckdb", "_KEYS"), ("postgres", "_ARRAY_KEYS"), ("spark", "_ARRAY_KEYS")):
-        monkeypatch.setattr(f"hubbub.engines.{engine}.{name}", 1 << 15)
+    for engine in ("duckdb", "postgres", "spark"):
+        monkeypatch.setattr(f"hubbub.engines.{engine}._ARRAY_KEYS", 1 << 15)
     for column, keys in (("word", WORDS[: 1 << 15]), ("number", range(1 << 15))):
         text = f"SELECT {column}, COUNT(*) AS n FROM t GROUP BY {column}"
         _, rows = exact(opened(), text, **{column: [*keys, None]})

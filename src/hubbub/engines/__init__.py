@@ -1,4 +1,4 @@
-"""Tables: what is public about them, and the engine that holds their rows."""
+"""Engines, which hold the rows of tables, and the public side of tables."""
 
 from hubbub.engines.schema import Column, Kind, Table
 

@@ -1,9 +1,9 @@
-"""Expressions that mean the same on every engine, and that no row can make fail.
+"""Total functions: SQL expressions that mean the same on every engine, and that no row can make fail.
 
-Numbers are finite doubles of at most 2^200 in size when they come from a table; sums, products and quotients
-stay within the doubles, so no engine raises, and all of them give the same one. Texts are read as numbers or
-dates only if they look like one, letter by letter; letters are those of ASCII where case is changed. What no
-two engines agree on is not here.
+Numbers from a table are finite doubles of at most 2^200 in size. Sums, products and quotients stay within the
+doubles, so no engine raises, and all engines give the same double. Texts are parsed as numbers or dates only
+if they match a pattern; upper and lower case are those of ASCII. An operation on which engines disagree is not
+here.
 
 Proof: docs/proofs/bounding.md, "Rows"
 """
@@ -44,7 +44,7 @@ __all__ = [
 DOUBLE = exp.DataType.build("DOUBLE")
 BIGINT = exp.DataType.build("BIGINT")
 WIDE = exp.DataType.build("INT128")
-"""Integers of at least 38 digits: sums are of these."""
+"""Integers of at least 38 digits, for sums."""
 SQL_TYPES = {
     Kind.NUMBER: "DOUBLE",
     Kind.TEXT: "VARCHAR",
@@ -56,18 +56,18 @@ SQL_TYPES = {
 MIN_DATETIME: dict[Kind, Key] = {Kind.DATE: date.min, Kind.TIMESTAMP: datetime.min}  # noqa: DTZ901 - no zone
 MAX_DATETIME: dict[Kind, Key] = {Kind.DATE: date.max, Kind.TIMESTAMP: datetime.max}  # noqa: DTZ901
 _LOWER, _UPPER = "abcdefghijklmnopqrstuvwxyz", "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
-_MOST = 2.0**200
-_LARGEST = 1.7976931348623157e308
+_MAX_NUMBER = 2.0**200
+_MAX_DOUBLE = 1.7976931348623157e308
 _TRUE, _FALSE = ("true", "t", "yes", "y", "1"), ("false", "f", "no", "n", "0")
 # At most 59 digits before or after the point: all of these are within 2^±200.
 _NUMBER = "^ *[+-]?([0-9]{1,30}([.][0-9]{0,30})?|[.][0-9]{1,30})([eE][+-]?[0-2]?[0-9])? *$"
-_FOURS = "(0[48]|[2468][048]|[13579][26])"
+_LEAP = "(0[48]|[2468][048]|[13579][26])"
 _DAY = (
     "([0-9]{4}-((0[13578]|1[02])-(0[1-9]|[12][0-9]|3[01])|(0[469]|11)-(0[1-9]|[12][0-9]|30)"
-    f"|02-(0[1-9]|1[0-9]|2[0-8]))|([0-9][0-9]{_FOURS}|{_FOURS}00)-02-29)"
+    f"|02-(0[1-9]|1[0-9]|2[0-8]))|([0-9][0-9]{_LEAP}|{_LEAP}00)-02-29)"
 )
 _TIME = "([ T]([01][0-9]|2[0-3]):[0-5][0-9](:[0-5][0-9]([.][0-9]{1,6})?)?)?"
-_LOOKS = {Kind.NUMBER: _NUMBER, Kind.DATE: f"^{_DAY}$", Kind.TIMESTAMP: f"^{_DAY}{_TIME}$"}
+_PATTERNS = {Kind.NUMBER: _NUMBER, Kind.DATE: f"^{_DAY}$", Kind.TIMESTAMP: f"^{_DAY}{_TIME}$"}
 _TEXT_DIGITS = 10**6
 _TEXT = exp.DataType.build("VARCHAR")
 
@@ -76,13 +76,13 @@ _TEXT = exp.DataType.build("VARCHAR")
 
 
 def format_double(value: float | Fraction) -> str:
-    """A double as a literal that every engine reads as just that one."""
+    """A double as the text of a literal that every engine reads as exactly that double."""
     text = repr(float(value))
     return text if "e" in text else f"{text}e0"
 
 
 def number_literal(value: float | Fraction) -> exp.Expr:
-    """A number, always a double in the engine."""
+    """A literal that is a double on every engine."""
     number = float(value)
     text = str(int(number)) if number == int(number) and abs(number) < 2**53 else format_double(number)
     return exp.Cast(this=_plain_number(text), to=DOUBLE.copy())
@@ -95,12 +95,12 @@ def _plain_number(text: str) -> exp.Expr:
 
 
 def text_literal(value: str) -> exp.Expr:
-    """A text, quoted by the dialect's writer."""
+    """A text literal, quoted by the dialect."""
     return exp.Literal.string(value)
 
 
 def datetime_literal(value: Key) -> exp.Expr:
-    """A date or a timestamp."""
+    """A literal of a date or a timestamp."""
     assert isinstance(value, date)
     to = "TIMESTAMP" if isinstance(value, datetime) else "DATE"
     text = value.isoformat(sep=" ") if isinstance(value, datetime) else value.isoformat()
@@ -111,7 +111,7 @@ def datetime_literal(value: Key) -> exp.Expr:
 
 
 def convert_kind(sql: exp.Expr, known: Kind, kind: Kind, column: str) -> exp.Expr:
-    """A column that is of one kind, as the kind that is declared for it."""
+    """Convert a column of a known kind to the kind that is declared for it."""
     to = exp.DataType.build(SQL_TYPES[kind])
     if kind in {known, Kind.OPAQUE}:
         return sql
@@ -129,7 +129,7 @@ def convert_kind(sql: exp.Expr, known: Kind, kind: Kind, column: str) -> exp.Exp
         return exp.NEQ(this=sql, expression=number_literal(0))
     raise InvalidInput(
         f"the column {column!r} is a {known.value}, and declared as a {kind.value}",
-        why="engines disagree on what that would be",
+        why="engines disagree on this conversion",
         fix=f"declare it as {known.value}, or leave the type out",
     )
 
@@ -138,11 +138,11 @@ def convert_kind(sql: exp.Expr, known: Kind, kind: Kind, column: str) -> exp.Exp
 
 
 def clamp_finite(number: exp.Expr) -> exp.Expr:
-    """The number as it comes from a table: beyond 2^200 it is 2^200; what is no finite number is NULL."""
-    most, least = number_literal(_MOST), number_literal(-_MOST)
+    """Clamp a number from a table to ±2^200; NULL if it is infinite or not a number."""
+    most, least = number_literal(_MAX_NUMBER), number_literal(-_MAX_NUMBER)
     inside = exp.Between(this=number, low=least, high=most)
-    above = exp.Between(this=number.copy(), low=most.copy(), high=number_literal(_LARGEST))
-    below = exp.Between(this=number.copy(), low=number_literal(-_LARGEST), high=least.copy())
+    above = exp.Between(this=number.copy(), low=most.copy(), high=number_literal(_MAX_DOUBLE))
+    below = exp.Between(this=number.copy(), low=number_literal(-_MAX_DOUBLE), high=least.copy())
     return exp.Case(
         ifs=[
             exp.If(this=inside, true=number.copy()),
@@ -153,29 +153,29 @@ def clamp_finite(number: exp.Expr) -> exp.Expr:
 
 
 def clamp_magnitude(number: exp.Expr) -> exp.Expr:
-    """The number, where it is `clamp_finite`, and 0 where it is smaller than 2^-200.
+    """Clamp a number to ±2^200, and make it 0 where it is smaller than 2^-200.
 
-    Some engines raise where a product leaves the doubles; so of such numbers it is made.
+    Some engines raise where a product leaves the doubles; products of such numbers do not.
     """
-    small = exp.LT(this=exp.Abs(this=number), expression=number_literal(1 / _MOST))
+    small = exp.LT(this=exp.Abs(this=number), expression=number_literal(1 / _MAX_NUMBER))
     zero = exp.If(this=small, true=number_literal(0))
     return exp.Case(ifs=[zero], default=clamp_finite(number.copy()))
 
 
 def drop_zero_sign(number: exp.Expr) -> exp.Expr:
-    """The number, where 0 has no sign.
+    """The number, with −0.0 as 0.0.
 
-    Which of −0.0 and 0.0 stands for both in a group depends on the order of rows, also of others'.
+    The order of rows, including other units', would decide which of the two represents a group.
     """
     zero = exp.If(this=exp.EQ(this=number, expression=number_literal(0)), true=number_literal(0))
     return exp.Case(ifs=[zero], default=number.copy())
 
 
 def format_number(number: exp.Expr) -> exp.Expr:
-    """The number in digits, six behind the point at most and no zeros at the end.
+    """The number in digits, with at most six decimals and no trailing zeros.
 
-    NULL where that would not be exact: beyond 2^53, and beyond 2^33 where it is not whole. What is cast is
-    in range by itself: an engine may compute a branch of CASE that it does not take.
+    NULL where that would not be exact: beyond 2^53, and beyond 2^33 if it is no integer. Arguments of casts
+    are clamped themselves: an engine may compute a branch of CASE that it does not take.
     """
     size = exp.Abs(this=number)
     whole = exp.And(
@@ -223,17 +223,17 @@ def _as_text(sql: exp.Expr) -> exp.Expr:
 
 
 def ascii_lower(text: exp.Expr) -> exp.Expr:
-    """The text with the letters A to Z small; others are as they were."""
+    """The text with A to Z in lower case; other letters are unchanged."""
     return exp.Translate(this=text, from_=text_literal(_UPPER), to=text_literal(_LOWER))
 
 
 def ascii_upper(text: exp.Expr) -> exp.Expr:
-    """The text with the letters a to z large; others are as they were."""
+    """The text with a to z in upper case; other letters are unchanged."""
     return exp.Translate(this=text, from_=text_literal(_LOWER), to=text_literal(_UPPER))
 
 
 def parse_text(text: exp.Expr, kind: Kind) -> exp.Expr:
-    """A text as a number, truth, date or timestamp, if it looks like one; else NULL."""
+    """A text as a number, boolean, date or timestamp, if it matches the pattern of one; else NULL."""
     if kind is Kind.TEXT:
         return text
     if kind is Kind.BOOLEAN:
@@ -247,34 +247,37 @@ def parse_text(text: exp.Expr, kind: Kind) -> exp.Expr:
             for truth, known in ((True, _TRUE), (False, _FALSE))
         ]
         return exp.Case(ifs=words)
-    looks: exp.Expr = exp.RegexpLike(this=text, expression=text_literal(_LOOKS[kind]))
+    matches: exp.Expr = exp.RegexpLike(this=text, expression=text_literal(_PATTERNS[kind]))
     if kind is not Kind.NUMBER:  # there is no year 0
         later = exp.GTE(this=text.copy(), expression=text_literal("0001"))
-        looks = exp.And(this=looks, expression=later)
-    # Cast is only what looks so: a literal is read as soon as it is written, whatever branch it is in.
-    read = exp.Case(ifs=[exp.If(this=looks, true=text.copy())])
+        matches = exp.And(this=matches, expression=later)
+    # The CASE is inside the cast: PostgreSQL evaluates a cast literal early, whatever branch it is in.
+    read = exp.Case(ifs=[exp.If(this=matches, true=text.copy())])
     return exp.TryCast(this=read, to=exp.DataType.build(SQL_TYPES[kind]))
 
 
-# Dates
+# Dates and timestamps
 
 
-def in_window(window: Window, table: Table, moments: Mapping[str, exp.Expr]) -> exp.Expr:
-    """Whether a row is in a window, by itself; one without a time is in none.
-
-    `moments` are the columns as their kinds.
+def in_window(window: Window, table: Table, columns: Mapping[str, exp.Expr]) -> exp.Expr:
+    """A condition that holds for the rows inside a window; a row without a time is outside.
 
     Guarantee: rows outside of the window change nothing.
     Proof: docs/proofs/ledger.md, "Windows"
+
+    Args:
+        window: the window.
+        table: the table that it restricts.
+        columns: expressions of the table's columns, each as its declared kind.
     """
     column = table.find(window.column)
     if column.kind not in MIN_DATETIME:
         raise InvalidInput(
             f"the window's column {column.name!r} of {table.name} is no date or timestamp",
-            why="a window's budget pays only for its rows, so each row must say when it was",
+            why="a window's budget pays only for its rows, so each row needs a time",
             fix="name a column with dates, or declare it in {types}",
         )
-    moment = moments[column.name]
+    moment = columns[column.name]
     is_date = column.kind is Kind.DATE
     first, beyond = (
         datetime_literal(end if is_date else datetime(end.year, end.month, end.day))  # noqa: DTZ001 - no zone
@@ -289,7 +292,7 @@ def in_window(window: Window, table: Table, moments: Mapping[str, exp.Expr]) -> 
 def restrict_years(moment: exp.Expr, kind: Kind) -> exp.Expr:
     """NULL where a date or timestamp is not in the years 1 to 9999.
 
-    Beyond these date functions raise, and Python has no such dates.
+    Beyond these years date functions raise, and Python has no such dates.
     """
     least, most = (datetime_literal(MIN_DATETIME[kind]), datetime_literal(MAX_DATETIME[kind]))
     inside = exp.And(
