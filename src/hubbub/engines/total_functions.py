@@ -2,8 +2,8 @@
 
 Numbers from a table are finite doubles of at most 2^200 in size. Sums, products and quotients stay within the
 doubles, so no engine raises, and all engines give the same double. Texts are parsed as numbers or dates only
-if they match a pattern; upper and lower case are those of ASCII. An operation on which engines disagree is not
-here.
+if they match a pattern; upper and lower case are those of ASCII. An operation on which
+engines disagree is absent.
 
 Proof: docs/proofs/bounding.md, "Rows"
 """
