@@ -14,7 +14,7 @@ from measure import Target, show, show_targets
 
 from hubbub.accounting import Budget, PrivacyLoss
 from hubbub.ledger import Ledger
-from hubbub.ledger.entries import Entries, Entry, cost_from_plain
+from hubbub.ledger.entries import Entries, Entry, cost_from_dict
 from hubbub.unit import Unit
 
 LINES = 1_000_000
@@ -43,14 +43,14 @@ def run(lines: int = LINES, folder: str | None = None) -> None:
         start = time.perf_counter()
         ledger = Ledger.open(path)
         account = ledger.account("visits")
-        left = account.left()
+        left = account.remaining()
         opened = time.perf_counter() - start
         many, cpu = _charges(ledger)
         start, used = time.perf_counter(), time.process_time()
         found = ledger.verify()
         verified, used = time.perf_counter() - start, time.process_time() - used
         ledger.close()
-        assert found.is_whole, found.problem
+        assert found.ok, found.problem
         assert left.epsilon > 0
         size = path.stat().st_size >> 20
         rows = [
@@ -82,20 +82,20 @@ def lengthen(ledger: Ledger, lines: int) -> None:
         ledger._store.write(lambda rows: _more(Entries(rows), more))  # noqa: B023, SLF001 - it is done at once
 
 
-def _more(book: Entries, lines: int) -> None:
-    last = book.last()
+def _more(entries: Entries, lines: int) -> None:
+    last = entries.last()
     assert last is not None
     number, previous = last.number, last.digest
     for _ in range(lines):
         number += 1
-        parts = (number, last.account, "charge", "", last.moment, last.text, previous)
+        parts = (number, last.account, "charge", "", last.timestamp, last.text, previous)
         previous = Entry(*parts, "").expected_digest()
-        book.rows.run("INSERT INTO entries VALUES (?, ?, ?, ?, ?, ?, ?, ?)", (*parts, previous))
-        book.charged(last.account, None, number)
-    total = book.total(last.account, "")
+        entries.rows.execute("INSERT INTO entries VALUES (?, ?, ?, ?, ?, ?, ?, ?)", (*parts, previous))
+        entries.store_charge(last.account, None, number)
+    total = entries.get_filter(last.account, "")
     assert total is not None
-    cost = cost_from_plain(last.body["cost"], total.orders)
-    book.keep(last.account, "", total.charge(cost.times(lines)))
+    cost = cost_from_dict(last.body["cost"], total.orders)
+    entries.store_filter(last.account, "", total.charge(cost.times(lines)))
 
 
 def _in_turns(file: BinaryIO, ledger: Ledger) -> tuple[float, float, float]:

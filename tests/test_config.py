@@ -311,10 +311,10 @@ def test_what_is_declared_holds_unless_it_is_overridden_aloud(folder, given, wha
         hubbub.open("visits.csv", **given, override=True).close()
     with Ledger.open("visits.ledger") as ledger:
         entries = list(ledger.account("visits").entries())
-        assert [entry.body["what"] for entry in entries if entry.kind == "override"] == [
+        assert [entry.body["description"] for entry in entries if entry.kind == "override"] == [
             f"another {what} than declared"
         ]
-        assert ledger.verify().is_whole
+        assert ledger.verify().ok
     with pytest.raises(Refused, match="only the owner may assert it"):
         hubbub.open("visits.csv", **given, override=True, analyst="ada")
 
@@ -324,7 +324,7 @@ def test_the_ledger_that_is_declared_may_be_named(folder):
     with Ledger.open(folder / "visits.ledger") as ledger:
         for same in (ledger, folder / "visits.ledger", str(folder / "." / "visits.ledger")):
             hubbub.open(folder / "visits.csv", ledger=same, unit="PATIENT", budget=hubbub.Budget(9)).close()
-    assert kinds(folder) == ["open", "rows"]
+    assert kinds(folder) == ["open", "claim"]
 
 
 def test_what_cannot_be_recorded_is_not_overridden(folder):

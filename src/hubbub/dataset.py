@@ -17,9 +17,9 @@ from hubbub.engines.engine import Engine
 from hubbub.engines.schema import Table
 from hubbub.errors import InvalidInput
 from hubbub.escaping import escape
-from hubbub.ledger import Account, Charge, Ledger
+from hubbub.ledger import Charge, Ledger, LedgerAccount
 from hubbub.ledger.entries import digest
-from hubbub.ledger.outcomes import callers_own, observe_outcome, settle_charge
+from hubbub.ledger.outcomes import capture_outcome, charge_and_run, pass_through_errors
 from hubbub.numbers import Number
 from hubbub.release import Release
 from hubbub.sources import OpenArguments, open_sources
@@ -46,7 +46,7 @@ class Dataset:
         self,
         engine: Engine,
         unit: Unit,
-        account: InMemoryAccount | Account,
+        account: InMemoryAccount | LedgerAccount,
         *,
         population: int | None = None,
         contribution_bounds: ContributionBounds | None = None,
@@ -71,7 +71,7 @@ class Dataset:
     @property
     def has_ledger(self) -> bool:
         """True if charges are recorded in a ledger."""
-        return isinstance(self.account, Account)
+        return isinstance(self.account, LedgerAccount)
 
     def sql(
         self,
@@ -162,11 +162,11 @@ class Dataset:
         Proof: docs/proofs/ledger.md, "One outcome per charge"
         """
         self._check_plan(plan)
-        if isinstance(self.account, Account):
+        if isinstance(self.account, LedgerAccount):
             answers = self._run_with_ledger(self.account, plan, progress, again=again)
         else:
             self.account.charge(plan.query.text, plan.loss, unit=self.unit)
-            answers = observe_outcome(lambda: self._execute(plan, callers_own(progress))).get()
+            answers = capture_outcome(lambda: self._execute(plan, pass_through_errors(progress))).get()
         return Release(
             answers,
             plan.loss,
@@ -189,17 +189,17 @@ class Dataset:
         self._check_plan(plan)
         check_streamable(plan)
         charged = {}
-        if isinstance(self.account, Account):
-            charged = self._entry_facts(self.account, self.account.begin(**self._charge_fields(plan)))
+        if isinstance(self.account, LedgerAccount):
+            charged = self._entry_facts(self.account, self.account.record_charge(**self._charge_fields(plan)))
         else:
             self.account.charge(plan.query.text, plan.loss, unit=self.unit)
 
         def run() -> Stream:
             with self._engine.snapshot():
-                return execute_stream(plan, self._engine, callers_own(progress), charged)
+                return execute_stream(plan, self._engine, pass_through_errors(progress), charged)
 
         return Release(
-            observe_outcome(run).get(),
+            capture_outcome(run).get(),
             plan.loss,
             plan,
             self.unit,
@@ -223,14 +223,14 @@ class Dataset:
         return Result(tuple(done.columns), done.label)
 
     def _run_with_ledger(
-        self, account: Account, plan: Plan, progress: Callable[[str], None], *, again: bool
+        self, account: LedgerAccount, plan: Plan, progress: Callable[[str], None], *, again: bool
     ) -> Result:
         """Return the one result of this query on this version, stored before anybody sees it."""
         question = fingerprint(plan, self._origin)
         key = digest([question, self.version])
-        charge, kept = settle_charge(
+        charge, kept = charge_and_run(
             account,
-            lambda _: self._execute(plan, callers_own(progress)).to_json(),
+            lambda _: self._execute(plan, pass_through_errors(progress)).to_json(),
             progress,
             again=again,
             **self._charge_fields(plan),
@@ -245,10 +245,10 @@ class Dataset:
         name = ", ".join(table.name for table in self.tables.values() if not table.is_public)
         return {"what": plan.query.text, "loss": plan.loss, "unit": self.unit, "dataset": name}
 
-    def _entry_facts(self, account: Account, charge: Charge) -> dict[str, Any]:
+    def _entry_facts(self, account: LedgerAccount, charge: Charge) -> dict[str, Any]:
         """What a label says of the ledger entry, and of all windows."""
-        when = {"as of": charge.moment, "version": self.version, "asked before": not charge.is_new}
-        lifetime = {} if self.unit.window is None else {"lifetime": account.lifetime().said()}
+        when = {"as of": charge.timestamp, "version": self.version, "asked before": not charge.is_new}
+        lifetime = {} if self.unit.window is None else {"lifetime": account.lifetime_loss().describe()}
         return {"line": charge.number, **when, **lifetime}
 
     def exact(self, plan: Plan) -> Result:
@@ -257,7 +257,7 @@ class Dataset:
         This non-private access is recorded in the account before anything is read, and marked in the result.
         """
         self._check_plan(plan)
-        self.account.exact(plan.query.text)
+        self.account.record_nonprivate_access(plan.query.text)
         with self._engine.snapshot():
             done = execute(plan, self._engine, is_exact=True)
         return Result(tuple(done.columns), {"EXACT": "not private, for the owner's eyes only"})

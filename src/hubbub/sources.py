@@ -17,7 +17,7 @@ from hubbub.config import Config, TableConfig, parse_kind, read_config
 from hubbub.engines.data_identity import expand_pattern, identify_files, list_files
 from hubbub.engines.engine import Engine, TableSource
 from hubbub.errors import InvalidInput, Refused
-from hubbub.ledger import Account, Ledger
+from hubbub.ledger import Ledger, LedgerAccount
 from hubbub.noise.entropy import random_bytes
 from hubbub.output_files import CONFIG_NAME
 from hubbub.unit import Unit, Window
@@ -77,7 +77,7 @@ class OpenedSources:
 
     engine: Engine
     unit: Unit
-    account: InMemoryAccount | Account
+    account: InMemoryAccount | LedgerAccount
     arguments: OpenArguments
     """With what was declared filled in."""
     origin: list[list[Any]] | None = None
@@ -228,7 +228,7 @@ def _open_account(
         arguments.account or protected[0],
         unit,
         arguments.budget,
-        rows={name: engine.identity(name) for name in protected},
+        data={name: engine.identity(name) for name in protected},
         new_rows=arguments.new_rows,
         override=arguments.override,
     )
@@ -247,10 +247,10 @@ def _open_account(
     )
 
 
-def _declare_version(account: Account, dataset: str, arguments: OpenArguments) -> str:
+def _declare_version(account: LedgerAccount, dataset: str, arguments: OpenArguments) -> str:
     """Record the version that the owner declares; return the latest."""
     if arguments.version is not None and arguments.analyst is None:
-        account.version(arguments.version, dataset)
+        account.record_version(arguments.version, dataset)
     latest = account.latest_version(dataset) or "1"
     if arguments.version not in {None, latest}:
         raise Refused(
@@ -504,7 +504,9 @@ def _check_declaration(config: Config, unit: Unit, arguments: OpenArguments) -> 
         )
     declared = config.unit if config.window is None else replace(config.unit, window=unit.window)
     with Ledger.open(where, secret=config.secret) as ledger:
-        ledger.account(payer, declared, config.budget).override(f"another {contradictions} than declared")
+        ledger.account(payer, declared, config.budget).record_override(
+            f"another {contradictions} than declared"
+        )
 
 
 def _contradictions(config: Config, unit: Unit, arguments: OpenArguments) -> Iterator[str]:
@@ -526,7 +528,7 @@ def _contradictions(config: Config, unit: Unit, arguments: OpenArguments) -> Ite
 
 
 def _is_same_ledger(ledger: Ledger | str | Path, declared: str) -> bool:
-    where = ledger.where if isinstance(ledger, Ledger) else str(ledger)
+    where = ledger.location if isinstance(ledger, Ledger) else str(ledger)
     return where == declared or Path(where).resolve() == Path(declared).resolve()
 
 

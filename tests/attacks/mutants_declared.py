@@ -35,25 +35,27 @@ def places_by_their_paths():
         place = self._places[table]
         return DataIdentity() if place is None else DataIdentity(frozenset({tuple(place)}))
 
-    def unclaimed(book, family, unit, rows, **_):
+    def unclaimed(entries, family, unit, rows, **_):
         asked = {
             digest([list(name), unit.key]): dataset
             for dataset, identity in rows.items()
             for name in identity.names
         }
-        known = {place: line.account for line in book.all_of_kind("rows") for place in line.body["places"]}
+        known = {
+            place: line.account for line in entries.entries_of_kind("claim") for place in line.body["names"]
+        }
         for place in known.keys() & asked.keys():
             if known[place] != family:
                 raise Refused("the rows are paid for", why="by another account", fix="use that")
         return [
-            {"dataset": dataset, "places": [place], "numbers": []}
+            {"dataset": dataset, "names": [place], "numbers": []}
             for place, dataset in asked.items()
             if place not in known
         ]
 
     with (
         mock.patch.object(DuckDB, "identity", identity),
-        _patched(ledger__account__check_claims=unclaimed, ledger__ledger__check_claims=unclaimed),
+        _patched(ledger__account__plan_claims=unclaimed, ledger__ledger__plan_claims=unclaimed),
     ):
         yield
 

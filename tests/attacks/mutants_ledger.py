@@ -5,21 +5,21 @@ from fractions import Fraction
 from hubbub.accounting import Receipt
 from hubbub.accounting.in_memory_account import InMemoryAccount
 from hubbub.errors import HubbubError, Refused
-from hubbub.ledger.account import Account
+from hubbub.ledger.account import LedgerAccount
 from hubbub.ledger.signing import Seal
-from hubbub.ledger.sqlite import SQLite
+from hubbub.ledger.sqlite import SQLiteStore
 
 
-class Anywhere(SQLite):
+class Anywhere(SQLiteStore):
     """A40: a file in WAL mode that is believed wherever it lies, and whatever it holds."""
 
-    def _refuse_elsewhere(self, rows, before):
+    def _refuse_other_location(self, rows, before):
         pass
 
     def _refuse_replaced(self):
         pass
 
-    def remembered(self):
+    def known_heads(self):
         return set()
 
 
@@ -33,20 +33,20 @@ class InEveryChild(InMemoryAccount):
 class Believing(Seal):
     """A42: what is stored as a release is taken for one, whoever wrote it."""
 
-    def closed(self, text, line):
+    def seal(self, text, line):
         del line
         return text
 
-    def opened(self, stored, line):
+    def unseal(self, stored, line):
         del line
         return stored
 
 
-class Blocked(Account):
+class Blocked(LedgerAccount):
     """A42: a line under the key of a question keeps everybody from asking it, if it says something else."""
 
-    def _stands(self, book, number, asked, fingerprint):
-        if not super()._stands(book, number, asked, fingerprint):
+    def _matches(self, entries, number, asked, fingerprint):
+        if not super()._matches(entries, number, asked, fingerprint):
             raise Refused("the key was charged for another question", why="", fix="")
         return True
 

@@ -10,20 +10,20 @@ from hubbub.sql.result import Result
 
 def only_answers_are_kept(data, plan):
     """A31: a charge without an answer is run again, and only answers and refusals are stored."""
-    charge = data.account.begin(**data._asked(plan), key=fingerprint(plan, data._origin))
-    kept = None if charge.is_new else data.account.released(charge.number)
+    charge = data.account.record_charge(**data._charge_fields(plan), key=fingerprint(plan, data._origin))
+    kept = None if charge.is_new else data.account.get_release(charge.number)
     if kept is None:
         try:
-            answers = data._answers(plan, lambda _: None)
+            answers = data._execute(plan, lambda _: None)
         except Refused as said:
             answers = Result((), {"refused": [said.what, said.why, said.fix]})
-        kept = data.account.keep(charge.number, answers.to_json())
+        kept = data.account.record_release(charge.number, answers.to_json())
     return Result.from_json(kept)
 
 
 def any_plan_is_looked_at(data, plan):
     """A33: the exact answers to a plan, whichever dataset made it."""
-    data.account.exact(plan.query.text)
+    data.account.record_nonprivate_access(plan.query.text)
     with data._engine.snapshot():
         done = execute(replace(plan), data._engine, is_exact=True)
     return Result(tuple(done.columns), {})

@@ -27,10 +27,10 @@ from attacks.rows import Row, both_tests
 from hubbub.accounting import Budget, ComposableCost, PrivacyLoss
 from hubbub.accounting.in_memory_account import InMemoryAccount
 from hubbub.errors import HubbubError
-from hubbub.ledger import Account, Ledger
+from hubbub.ledger import Ledger, LedgerAccount
 from hubbub.ledger.entries import Entries, digest
 from hubbub.ledger.signing import Seal
-from hubbub.ledger.sqlite import SQLite
+from hubbub.ledger.sqlite import SQLiteStore
 from hubbub.unit import Unit
 
 PATIENT = Unit("patient")
@@ -100,7 +100,7 @@ def attack_A40_moved(target):
         path = folder / "visits.ledger"
         _opened(target, path)[0].close()
         ledger, account = _opened(target, path)
-        account.exact("all rows")  # what is open is in use
+        account.record_nonprivate_access("all rows")  # what is open is in use
         path.rename(folder / "moved")
         spent = [_charges(account), _spends_in_another_process(target, folder / "moved")]
         ledger.close()
@@ -153,28 +153,28 @@ def attack_A41(target):
 def attack_A42(target):
     """She can write the database, or the file; she does not have the key."""
     with _folder() as folder:
-        store = SQLite(folder / "visits.ledger")
+        store = SQLiteStore(folder / "visits.ledger")
         account = Ledger(store, target()).account("visits", PATIENT, Budget(1))
         asked = {"key": "k", "fingerprint": "q"}
-        number = account.begin("a count", PrivacyLoss.pure(Fraction(1, 10)), **asked).number
-        first = account.begin("a sum", PrivacyLoss.pure(Fraction(1, 10))).number
-        account.keep(first, "a true answer of another question")
+        number = account.record_charge("a count", PrivacyLoss.pure(Fraction(1, 10)), **asked).number
+        first = account.record_charge("a sum", PrivacyLoss.pure(Fraction(1, 10))).number
+        account.record_release(first, "a true answer of another question")
 
         def plant(text):
             def work(rows):
-                book = Entries(rows)
-                line = book.append("visits", "release", "", {"charge": number, "release": digest(text)})
-                rows.run("DELETE FROM releases WHERE number = ?", (number,))
-                book.keep_release(number, line.number, text)
+                entries = Entries(rows)
+                line = entries.append("visits", "release", "", {"charge": number, "digest": digest(text)})
+                rows.execute("DELETE FROM releases WHERE number = ?", (number,))
+                entries.store_release(number, line.number, text)
 
             return work
 
-        copied = store.read(lambda rows: Entries(rows).release("visits", first))
+        copied = store.read(lambda rows: Entries(rows).get_release("visits", first))
         seen = []
         for text in ("made up", f"marked/1 {'0' * 64} made up", "marked/1  made up", copied):
             store.write(plant(text))
-            charge = account.begin("a count", PrivacyLoss.pure(Fraction(1, 10)), **asked)
-            seen.append(None if charge.is_new else account.released(charge.number))
+            charge = account.record_charge("a count", PrivacyLoss.pure(Fraction(1, 10)), **asked)
+            seen.append(None if charge.is_new else account.get_release(charge.number))
             number = charge.number
         store.close()
         return any(text is not None for text in seen)
@@ -182,7 +182,7 @@ def attack_A42(target):
 
 def attack_A42_blocked(target):
     with _folder() as folder:
-        store = SQLite(folder / "visits.ledger")
+        store = SQLiteStore(folder / "visits.ledger")
         ledger = Ledger(store)
         ledger.account("visits", PATIENT, Budget(1))
         account = target(store, "visits", PATIENT, seal=ledger._seal)
@@ -201,11 +201,11 @@ def attack_A42_blocked(target):
 
             def plant(rows, body=body, key=key):
                 line = Entries(rows).append("visits", "charge", "eve", body)
-                Entries(rows).charged("visits", key, line.number)
+                Entries(rows).store_charge("visits", key, line.number)
 
             store.write(plant)
             try:
-                account.begin("a count", PrivacyLoss.pure(Fraction(1, 10)), key=key, fingerprint="q")
+                account.record_charge("a count", PrivacyLoss.pure(Fraction(1, 10)), key=key, fingerprint="q")
             except HubbubError:
                 blocked += 1
         store.close()
@@ -216,7 +216,7 @@ ODD = [
     {"cost": {"epsilon": "1/0"}},
     {"cost": {"epsilon": "1e999999999"}},
     {"cost": {"epsilon": float("nan")}, "loss": float("inf")},
-    {"key": [], "charge": {}, "place": {}, "instead of": []},
+    {"key": [], "charge": {}, "names": {}, "replaces": []},
     [[[[]]]],
     {"filter": "1e9", "window": {"start": 5}, "loss": {"kind": "privacy-loss/1", "alternatives": 5}},
 ]
@@ -228,7 +228,7 @@ def attack_A42_odd(target):
         account = ledger.account("visits", PATIENT, Budget(1))
         account.charge("a count", PrivacyLoss.pure(Fraction(1, 10)))
         facts = list(ledger.entries())[-1].body
-        for kind in ("charge", "release", "seen", "grant", "open", "rows", "restored", "version", "close"):
+        for kind in ("charge", "release", "view", "grant", "open", "claim", "restore", "version", "close"):
             for odd in ODD:
                 body = {**facts, **odd} if isinstance(odd, dict) else odd
                 ledger._store.write(
@@ -260,7 +260,7 @@ def attack_A45(target):
     return True
 
 
-STORES = {"SQLite": SQLite}
+STORES = {"SQLite": SQLiteStore}
 
 ROWS: list[Row] = [
     Row("A40-copy", attack_A40_copy, STORES, mutants.Anywhere),
@@ -269,7 +269,7 @@ ROWS: list[Row] = [
     Row("A40-gone", attack_A40_gone, STORES, mutants.Anywhere),
     Row("A41", attack_A41, {"Spending": InMemoryAccount}, mutants.InEveryChild),
     Row("A42", attack_A42, {"Seal": Seal}, mutants.Believing),
-    Row("A42-blocked", attack_A42_blocked, {"Account": Account}, mutants.Blocked),
+    Row("A42-blocked", attack_A42_blocked, {"Account": LedgerAccount}, mutants.Blocked),
     Row("A42-odd", attack_A42_odd, {"verify": Ledger.verify}, mutants.raises_at_odd_lines),
     Row("A45", attack_A45, {"Spending": InMemoryAccount}, mutants.TakesItsWord),
 ]

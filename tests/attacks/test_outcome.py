@@ -67,7 +67,7 @@ def attack_A31(target):
 
 def attack_A31_killed(target):
     """Ten times the same question, of a process that ends before anything is stored."""
-    with mock.patch("hubbub.ledger.Account.keep", side_effect=OSError):
+    with mock.patch("hubbub.ledger.LedgerAccount.record_release", side_effect=OSError):
         return _draws(target, iter([TypeError()] * 10)) > 1
 
 

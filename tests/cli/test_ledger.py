@@ -23,7 +23,7 @@ def path(tmp_path):
     copy = tmp_path / "first.ledger"
     shutil.copy(FIRST, copy)
     forget(copy)
-    assert Ledger.restore(copy, spent_since={}).is_whole
+    assert Ledger.restore(copy, spent_since={}).ok
     return str(copy)
 
 
@@ -69,7 +69,7 @@ def test_about_so_many_more_is_so_many(tmp_path):
     with Ledger.open(path) as ledger:
         account = ledger.account("visits", Unit("patient"), Budget(1))
         assert "more queries" not in said("budget", "--ledger", str(path))
-        account.begin("a count", PrivacyLoss.pure(Fraction(1, 50)), dataset="visits")
+        account.record_charge("a count", PrivacyLoss.pure(Fraction(1, 50)), dataset="visits")
         out = said("budget", "--ledger", str(path))
         assert "about 49 more queries like the last" in out
         assert "visits, by itself: ε = 0.02" in out
@@ -87,7 +87,7 @@ def test_a_grant_is_given_and_written(path):
     )
     with Ledger.open(path) as ledger:
         assert ledger.account("visits").analysts()["carl"].epsilon == Fraction(1, 2)
-        assert ledger.verify().is_whole
+        assert ledger.verify().ok
     assert "--account" in refused("budget", "grant", "carl", "--epsilon", "0.5", "--ledger", path)
     assert "closed" in refused(
         "budget", "grant", "carl", "--epsilon", "0.5", "--ledger", path, "--account", "sales"
@@ -98,7 +98,7 @@ def test_lines_are_listed_shown_and_exported(path):
     listed = said("ledger", "list", "--ledger", path)
     assert [line.split()[0] for line in listed.splitlines()[1:]] == [str(number) for number in range(1, 16)]
     shown = json.loads(said("ledger", "show", "4", "--ledger", path))
-    assert (shown["who"], shown["body"]["what"], shown["kind"]) == ("ada", "a count", "charge")
+    assert (shown["who"], shown["body"]["description"], shown["kind"]) == ("ada", "a count", "charge")
     lines = [json.loads(line) for line in said("ledger", "export", "--ledger", path).splitlines()]
     assert lines[3] == shown
     assert len(lines) == 15
@@ -107,21 +107,21 @@ def test_lines_are_listed_shown_and_exported(path):
 
 def test_a_whole_ledger_is_whole_and_its_digest_is_shown(path):
     out = said("ledger", "verify", "--ledger", path)
-    assert "whole: 15 lines" in out
+    assert "OK: 15 entries verified" in out
     digest = out.split()[-1]
-    assert "whole: 15 lines" in said("ledger", "verify", "--ledger", path, "--head", digest)
+    assert "OK: 15 entries verified" in said("ledger", "verify", "--ledger", path, "--head", digest)
     cut = run("ledger", "verify", "--ledger", path, "--head", "0" * 63 + "1")
     assert cut.code == 1
-    assert "nowhere" in cut.stdout
+    assert "not in the chain" in cut.stdout
 
 
 def test_a_changed_ledger_is_not_whole(path):
     connection = sqlite3.connect(path, isolation_level=None)
-    connection.execute("UPDATE entries SET who = 'bob' WHERE number = 9")
+    connection.execute("UPDATE entries SET analyst = 'bob' WHERE number = 9")
     connection.close()
     out = run("ledger", "verify", "--ledger", path)
     assert out.code == 1
-    assert "not whole: line 9 has been changed" in out.stdout
+    assert "NOT OK: entry 9 has been changed" in out.stdout
 
 
 def test_the_label_says_the_same_in_every_form(path, tmp_path):
@@ -162,7 +162,8 @@ def test_a_label_has_all_that_registries_ask_for(path, tmp_path, monkeypatch):
     assert {part: set(values) for part, values in facts["deployment"].items()} == {
         part: set(names.split()) for part, names in FIELDS.items()
     }
-    assert facts["deployment"]["implementation"]["mechanisms"] == "gaussian (2), pure (2), sampled (1)"
+    used = facts["deployment"]["implementation"]["mechanisms"]
+    assert used == "epsilon-delta (2), gaussian (2), subsampled (1)"
     assert facts["deployment"]["dp_flavor"]["name"] == "Approximate DP"
     assert "looked at exact answers 1 times" in facts["deployment"]["dp_flavor"]["unprotected_quantities"]
     assert facts["deployment"]["product"]["intended_use"] == "not stated"
@@ -214,7 +215,7 @@ def test_what_people_typed_cannot_break_the_page(tmp_path):
 def test_what_is_not_there_is_said_and_not_made(tmp_path):
     assert "no ledger is named" in refused("budget")
     missing = tmp_path / "missing.ledger"
-    assert "not there" in refused("ledger", "verify", "--ledger", str(missing))
+    assert "no ledger" in refused("ledger", "verify", "--ledger", str(missing))
     assert not missing.exists()
     Ledger.open(missing).close()
     assert "has no account" in refused("report", "--ledger", str(missing))

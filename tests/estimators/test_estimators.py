@@ -317,7 +317,7 @@ def test_ledger_account_is_charged_for_its_own_unit_only(tmp_path):
     account = ledger.account("visits", Unit("patient"), hb.Budget(1, 1e-6))
     with pytest.raises(hb.Refused, match="the account protects one patient"):
         StandardScaler(epsilon=1, bounds=(0, 1), account=account).fit([[1.0]])
-    assert account.left().epsilon == 1
+    assert account.remaining().epsilon == 1
     scaler = StandardScaler(epsilon=0.75, bounds=(0, 1), account=account, unit=Unit("patient"))
     assert scaler.fit([[1.0]], units=["a"]).receipt_.what == "StandardScaler.fit"
     with pytest.raises(BudgetExceeded):

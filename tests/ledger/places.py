@@ -5,10 +5,10 @@ from contextlib import closing
 from pathlib import Path
 
 from hubbub.accounting import Budget
-from hubbub.ledger import Account, Ledger
-from hubbub.ledger.location import Note
-from hubbub.ledger.postgres import _HERE
-from hubbub.ledger.sqlite import SQLite, name_of
+from hubbub.ledger import Ledger, LedgerAccount
+from hubbub.ledger.location import HeadFile
+from hubbub.ledger.postgres import LOCATION_QUERY
+from hubbub.ledger.sqlite import SQLiteStore, read_ledger_id
 from hubbub.unit import Unit
 
 PATIENT = Unit("patient")
@@ -16,7 +16,7 @@ PATIENT = Unit("patient")
 
 def forget(path) -> None:
     """Nothing is remembered of how long a ledger was."""
-    for note in SQLite(path, is_looked_at=True)._notes:
+    for note in SQLiteStore(path, read_only=True)._head_files:
         note.path.unlink(missing_ok=True)
 
 
@@ -30,7 +30,7 @@ class File:
         return Ledger.open(self.address)
 
     def look(self) -> Ledger:
-        return Ledger.look(self.address)
+        return Ledger.open_read_only(self.address)
 
     def forget(self) -> None:
         """What an attacker does who knows what lies beside the file, and in the user's own folder."""
@@ -54,13 +54,13 @@ class Database:
         return self._opened[-1]
 
     def look(self) -> Ledger:
-        self._opened.append(Ledger.look(self.address))
+        self._opened.append(Ledger.open_read_only(self.address))
         return self._opened[-1]
 
     def forget(self) -> None:
         """Nothing lies beside a database: what is remembered is in the user's own folder."""
-        with Ledger.look(self.address) as ledger:
-            Note.at_home(ledger._store.read(name_of)).path.unlink(missing_ok=True)
+        with Ledger.open_read_only(self.address) as ledger:
+            HeadFile.in_user_folder(ledger._store.read(read_ledger_id)).path.unlink(missing_ok=True)
 
     def connect(self, user: str = "postgres"):
         import psycopg
@@ -79,8 +79,8 @@ class Database:
             ledger.close()
         self.attack("DROP SCHEMA IF EXISTS hubbub CASCADE")
         # Which is found: the next test's is another ledger.
-        Note.of_database(self.attack(_HERE)[0][0]).path.unlink(missing_ok=True)
+        HeadFile.of_database(self.attack(LOCATION_QUERY)[0][0]).path.unlink(missing_ok=True)
 
 
-def account(ledger: Ledger, epsilon=1, delta=0) -> Account:
+def account(ledger: Ledger, epsilon=1, delta=0) -> LedgerAccount:
     return ledger.account("visits", PATIENT, Budget(epsilon, delta))

@@ -31,7 +31,7 @@ def test_ten_tenths_fit_one_and_the_eleventh_is_refused_with_what_would_fit(plac
     for _ in range(10):
         spender.charge("a count", TENTH)
     assert spender.spent.epsilon == 1
-    assert spender.left().epsilon == 0
+    assert spender.remaining().epsilon == 0
     with pytest.raises(BudgetExceeded, match=r"account 'visits'.* there is room for nothing"):
         spender.charge("a count", TENTH)
     assert spender.spent.epsilon == 1
@@ -58,8 +58,8 @@ def test_a_ledger_spends_just_as_a_filter_does(folder, prices):
         else:
             with pytest.raises(BudgetExceeded):
                 spender.charge("noise", loss)
-    assert spender.total == model
-    assert ledger.verify().is_whole
+    assert spender.privacy_filter == model
+    assert ledger.verify().ok
     ledger.close()
 
 
@@ -93,7 +93,7 @@ def test_accounts_do_not_share_a_budget(place):
     other.charge("a count", PrivacyLoss.pure(2))
     assert ledger.accounts() == ["sales", "visits"]
     assert {entry.account for entry in other.entries()} == {"sales"}
-    assert ledger.verify().is_whole
+    assert ledger.verify().ok
 
 
 # Keys
@@ -101,43 +101,43 @@ def test_accounts_do_not_share_a_budget(place):
 
 def test_a_key_is_charged_once_however_often(place):
     spender = account(place.open())
-    first = spender.begin("a count", TENTH, key="monday")
-    again = spender.begin("a count", TENTH, key="monday")
+    first = spender.record_charge("a count", TENTH, key="monday")
+    again = spender.record_charge("a count", TENTH, key="monday")
     assert (first.is_new, again.is_new, again.number) == (True, False, first.number)
     assert spender.spent.epsilon == Fraction(1, 10)
 
 
 def test_a_key_pays_for_one_question_at_one_price(place):
     spender = account(place.open())
-    spender.begin("a count", TENTH, key="monday")
+    spender.record_charge("a count", TENTH, key="monday")
     for what, loss in (("another count", TENTH), ("a count", PrivacyLoss.pure(1))):
         with pytest.raises(Refused, match="another question, or at another cost"):
-            spender.begin(what, loss, key="monday")
+            spender.record_charge(what, loss, key="monday")
     assert spender.spent.epsilon == Fraction(1, 10)
 
 
 def test_a_charge_whose_outcome_is_lost_is_charged_anew_and_once(place):
     ledger = place.open()
     spender = account(ledger)
-    first = spender.begin("a count", TENTH, key="monday", attempt="one")
-    pending = spender.begin("a count", TENTH, key="monday", attempt="two")
-    assert (pending.is_new, pending.is_settled, pending.attempt) == (False, False, "one")
-    second = spender.begin("a count", TENTH, key="monday", attempt="two", lost=first.number)
+    first = spender.record_charge("a count", TENTH, key="monday", attempt="one")
+    pending = spender.record_charge("a count", TENTH, key="monday", attempt="two")
+    assert (pending.is_new, pending.has_outcome, pending.attempt) == (False, False, "one")
+    second = spender.record_charge("a count", TENTH, key="monday", attempt="two", replace_lost=first.number)
     assert second.is_new
     assert spender.spent.epsilon == Fraction(1, 5)
-    late = spender.begin("a count", TENTH, key="monday", attempt="three", lost=first.number)
+    late = spender.record_charge("a count", TENTH, key="monday", attempt="three", replace_lost=first.number)
     assert (late.is_new, late.number, late.attempt) == (False, second.number, "two")  # one was faster
-    assert spender.keep(first.number, "41") == "41"  # paid for, and nobody else's
-    assert spender.keep(second.number, "42") == "42"
-    again = spender.begin("a count", TENTH, key="monday", lost=second.number)
-    assert (again.is_new, again.is_settled, again.number) == (False, True, second.number)
+    assert spender.record_release(first.number, "41") == "41"  # paid for, and nobody else's
+    assert spender.record_release(second.number, "42") == "42"
+    again = spender.record_charge("a count", TENTH, key="monday", replace_lost=second.number)
+    assert (again.is_new, again.has_outcome, again.number) == (False, True, second.number)
     assert spender.spent.epsilon == Fraction(1, 5)
-    assert ledger.verify().is_whole
+    assert ledger.verify().ok
 
 
 def test_a_charge_without_a_key_is_always_a_new_one(place):
     spender = account(place.open())
-    assert spender.begin("a", TENTH).number != spender.begin("a", TENTH).number
+    assert spender.record_charge("a", TENTH).number != spender.record_charge("a", TENTH).number
     assert spender.spent.epsilon == Fraction(1, 5)
 
 
@@ -146,28 +146,28 @@ def test_a_charge_without_a_key_is_always_a_new_one(place):
 
 def test_the_first_release_that_was_kept_is_the_one_that_is_shown(place):
     spender = account(place.open())
-    charge = spender.begin("a count", TENTH, key="monday")
-    assert spender.released(charge.number) is None
-    assert spender.keep(charge.number, "42") == "42"
-    assert spender.keep(charge.number, "43") == "42"
-    assert account(place.open()).released(charge.number) == "42"
+    charge = spender.record_charge("a count", TENTH, key="monday")
+    assert spender.get_release(charge.number) is None
+    assert spender.record_release(charge.number, "42") == "42"
+    assert spender.record_release(charge.number, "43") == "42"
+    assert account(place.open()).get_release(charge.number) == "42"
 
 
 def test_only_a_charge_has_a_release(place):
     spender = account(place.open())
     for number in (1, 7, -1):
-        with pytest.raises(InvalidInput, match="no charge"):
-            spender.keep(number, "42")
-        with pytest.raises(InvalidInput, match="no charge"):
-            spender.released(number)
+        with pytest.raises(InvalidInput, match="not a charge"):
+            spender.record_release(number, "42")
+        with pytest.raises(InvalidInput, match="not a charge"):
+            spender.get_release(number)
 
 
 def test_a_release_of_another_account_is_not_shown(place):
     ledger = place.open()
-    number = account(ledger).begin("a count", TENTH).number
+    number = account(ledger).record_charge("a count", TENTH).number
     other = ledger.account("sales", PATIENT, Budget(1))
-    with pytest.raises(InvalidInput, match="no charge of this account"):
-        other.keep(number, "42")
+    with pytest.raises(InvalidInput, match="not a charge of this account"):
+        other.record_release(number, "42")
 
 
 # Analysts and readers
@@ -182,7 +182,7 @@ def test_an_analyst_spends_within_a_budget_of_her_own_and_the_account_s(place):
         ada.charge("a count", TENTH)
     with pytest.raises(BudgetExceeded, match="the budget of ada"):
         ada.charge("a count", TENTH)
-    assert bob.left().epsilon == Fraction(7, 10)
+    assert bob.remaining().epsilon == Fraction(7, 10)
     with pytest.raises(BudgetExceeded, match="account 'visits'"):
         bob.charge("a count", PrivacyLoss.pure(1))
     assert (owner.spent.epsilon, ada.spent.epsilon, bob.spent.epsilon) == (
@@ -226,25 +226,25 @@ def test_seeing_what_another_charged_costs_an_analyst_once_and_the_account_nothi
     for who in ("ada", "bob"):
         owner.grant(who, Budget(0.15))
     ada, bob = owner.for_analyst("ada"), owner.for_analyst("bob")
-    number = ada.begin("a count", TENTH, key="monday").number
-    ada.keep(number, "42")
+    number = ada.record_charge("a count", TENTH, key="monday").number
+    ada.record_release(number, "42")
     with pytest.raises(Refused, match="another analyst's"):
-        bob.released(number)
+        bob.get_release(number)
     for _ in range(2):
-        assert bob.begin("a count", TENTH, key="monday").number == number
-        assert bob.released(number) == "42"
+        assert bob.record_charge("a count", TENTH, key="monday").number == number
+        assert bob.get_release(number) == "42"
     assert (owner.spent.epsilon, bob.spent.epsilon) == (Fraction(1, 10), Fraction(1, 10))
-    ada.keep(ada.begin("a count", PrivacyLoss.pure(0.05), key="tuesday").number, "43")
-    bob.begin("a count", PrivacyLoss.pure(0.05), key="tuesday")
-    owner_s = owner.begin("a count", PrivacyLoss.pure(0.01), key="wednesday")
+    ada.record_release(ada.record_charge("a count", PrivacyLoss.pure(0.05), key="tuesday").number, "43")
+    bob.record_charge("a count", PrivacyLoss.pure(0.05), key="tuesday")
+    owner_s = owner.record_charge("a count", PrivacyLoss.pure(0.01), key="wednesday")
     assert owner_s.is_new
     spent = bob.spent
-    assert not bob.begin("a count", PrivacyLoss.pure(0.01), key="wednesday").is_settled
+    assert not bob.record_charge("a count", PrivacyLoss.pure(0.01), key="wednesday").has_outcome
     assert bob.spent == spent  # there is nothing to see yet
-    owner.keep(owner_s.number, "44")
+    owner.record_release(owner_s.number, "44")
     with pytest.raises(BudgetExceeded, match="the budget of bob"):
-        bob.begin("a count", PrivacyLoss.pure(0.01), key="wednesday")
-    assert place.open().verify().is_whole
+        bob.record_charge("a count", PrivacyLoss.pure(0.01), key="wednesday")
+    assert place.open().verify().ok
 
 
 def test_an_analyst_sees_her_own_lines_and_a_reader_sees_all_and_changes_nothing(place):
@@ -253,15 +253,15 @@ def test_an_analyst_sees_her_own_lines_and_a_reader_sees_all_and_changes_nothing
         owner.grant(who, Budget(1))
         owner.for_analyst(who).charge(f"the question of {who}", TENTH)
     ada, reader = owner.for_analyst("ada"), owner.for_reader()
-    assert [entry.body["what"] for entry in ada.entries()] == ["the question of ada"]
+    assert [entry.body["description"] for entry in ada.entries()] == ["the question of ada"]
     assert list(ada.analysts()) == ["ada"]
     assert len(list(reader.entries())) == len(list(owner.entries())) == 5
     for someone in (ada, reader):
         for what in (
             lambda me: me.grant("ada", Budget(5)),
             lambda me: me.close(),
-            lambda me: me.exact("all rows"),
-            lambda me: me.version("2", "visits"),
+            lambda me: me.record_nonprivate_access("all rows"),
+            lambda me: me.record_version("2", "visits"),
             lambda me: me.for_analyst("bob"),
             lambda me: me.for_reader(),
         ):
@@ -270,14 +270,14 @@ def test_an_analyst_sees_her_own_lines_and_a_reader_sees_all_and_changes_nothing
     with pytest.raises(Refused, match="a reader cannot charge"):
         reader.charge("a count", TENTH)
     with pytest.raises(Refused, match="a reader cannot release"):
-        reader.keep(3, "42")
+        reader.record_release(3, "42")
     assert len(list(owner.entries())) == 5
 
 
 def test_a_closed_account_is_charged_no_more_and_still_shows_what_it_released(place):
     owner = account(place.open())
-    number = owner.begin("a count", TENTH, key="monday").number
-    owner.keep(number, "42")
+    number = owner.record_charge("a count", TENTH, key="monday").number
+    owner.record_release(number, "42")
     owner.close()
     assert owner.is_closed
     for what in (
@@ -287,8 +287,8 @@ def test_a_closed_account_is_charged_no_more_and_still_shows_what_it_released(pl
     ):
         with pytest.raises(Refused, match="is closed"):
             what()
-    assert owner.released(owner.begin("a count", TENTH, key="monday").number) == "42"
-    assert place.open().verify().is_whole
+    assert owner.get_release(owner.record_charge("a count", TENTH, key="monday").number) == "42"
+    assert place.open().verify().ok
 
 
 # What is written
@@ -296,10 +296,10 @@ def test_a_closed_account_is_charged_no_more_and_still_shows_what_it_released(pl
 
 def test_a_line_holds_facts_and_nothing_of_the_data(place):
     owner = account(place.open())
-    owner.begin("SELECT COUNT(*) FROM visits", TENTH, key="monday")
+    owner.record_charge("SELECT COUNT(*) FROM visits", TENTH, key="monday")
     *_, entry = owner.entries()
     body = entry.body
-    assert set(body) == {"what", "dataset", "loss", "cost", "unit", "neighbours", "fingerprint", "key"}
+    assert set(body) == {"description", "dataset", "loss", "cost", "unit", "neighbours", "fingerprint", "key"}
     assert body["loss"] == {
         "kind": "privacy-loss/1",
         "alternatives": [
@@ -311,7 +311,7 @@ def test_a_line_holds_facts_and_nothing_of_the_data(place):
             ]
         ],
     }
-    assert (body["unit"], body["neighbours"], entry.kind, entry.who) == (
+    assert (body["unit"], body["neighbours"], entry.kind, entry.analyst) == (
         "patient",
         "add/remove",
         "charge",
@@ -325,11 +325,11 @@ def test_the_clock_may_go_backwards(place):
         clock.now.return_value = datetime(1999, 1, 1, tzinfo=UTC)
         owner.charge("a count", TENTH)
     owner.charge("a count", TENTH)
-    moments = [entry.moment[:4] for entry in owner.entries()]
+    moments = [entry.timestamp[:4] for entry in owner.entries()]
     assert moments[1] == "1999"
     assert moments[2] > "2000"
     assert owner.spent.epsilon == Fraction(1, 5)
-    assert place.open().verify().is_whole
+    assert place.open().verify().ok
 
 
 def test_what_had_been_spent_at_any_line_is_added_up_anew(place):
@@ -337,17 +337,17 @@ def test_what_had_been_spent_at_any_line_is_added_up_anew(place):
     owner = account(ledger)
     for _ in range(4):
         owner.charge("a count", TENTH)
-    spent = [ledger.totals(until)["visits", ""].spent.epsilon for until in range(1, 6)]
+    spent = [ledger.filters_at(until)["visits", ""].spent.epsilon for until in range(1, 6)]
     assert spent == [Fraction(done, 10) for done in range(5)]
 
 
 def test_exact_looks_and_versions_are_recorded_and_a_version_once(place):
     owner = account(place.open())
-    owner.exact("SELECT 1")
+    owner.record_nonprivate_access("SELECT 1")
     for version in ("1", "1", "2", "2"):
-        owner.version(version, "visits")
+        owner.record_version(version, "visits")
     kinds = [(entry.kind, entry.body.get("version")) for entry in owner.entries()]
-    assert kinds == [("open", None), ("exact", None), ("version", "1"), ("version", "2")]
+    assert kinds == [("open", None), ("nonprivate_access", None), ("version", "1"), ("version", "2")]
 
 
 @pytest.mark.parametrize("name", ["", " ", "a\nb", "x" * 201, None, 5, "a\0b", "\ud800"])
@@ -359,7 +359,7 @@ def test_names_are_short_texts_of_one_line(name, place):
         place.open().account(name, PATIENT, Budget(1))
     if name is not None:
         with refused(InvalidInput, "has no name"):
-            owner.begin("a count", TENTH, key=name)
+            owner.record_charge("a count", TENTH, key=name)
 
 
 @pytest.mark.parametrize("what", [None, 5, "\ud800", "a\0b", "x" * 100_001])
@@ -373,10 +373,10 @@ def test_what_is_charged_is_a_text_that_can_be_kept(what, place):
 def test_any_text_is_read_as_it_was_written(place):
     owner = account(place.open())
     text = json.dumps(["Ünïcødé \u202e 🎲", "\\", '"', "'; DROP TABLE entries; --"], ensure_ascii=False)
-    number = owner.begin(text, TENTH).number
-    assert owner.keep(number, text) == owner.released(number) == text
-    assert [entry.body["what"] for entry in owner.entries() if entry.kind == "charge"] == [text]
-    assert place.open().verify().is_whole
+    number = owner.record_charge(text, TENTH).number
+    assert owner.record_release(number, text) == owner.get_release(number) == text
+    assert [entry.body["description"] for entry in owner.entries() if entry.kind == "charge"] == [text]
+    assert place.open().verify().ok
 
 
 COPIES = [pickle.dumps, copy.copy, copy.deepcopy, lambda one: copy.deepcopy({"held": [one]})]
@@ -391,4 +391,4 @@ def test_what_spends_is_neither_copied_nor_pickled(place, made):
             with pytest.raises(Refused, match=r"cannot be copied or pickled.*Fix"):
                 made(one)
         owner.charge("a count", PrivacyLoss.pure(1))
-        assert owner.left().epsilon == 0
+        assert owner.remaining().epsilon == 0

@@ -118,8 +118,8 @@ def test_rows_have_one_budget_by_whatever_name_they_are_opened(tmp_path):
     for override in (True, False):  # once it is said
         opened(tmp_path, path, account="rows", unit=hb.Unit.row(), override=override).close()
     with Ledger.open(tmp_path / "l") as ledger:
-        assert ledger.verify().is_whole
-        assert [entry.kind for entry in ledger.account("t").entries()] == ["open", "rows"]
+        assert ledger.verify().ok
+        assert [entry.kind for entry in ledger.account("t").entries()] == ["open", "claim"]
         assert [entry.body.get("override") for entry in ledger.account("rows").entries()] == [None, True]
 
 
@@ -127,17 +127,17 @@ def test_two_budgets_for_one_place_are_found(tmp_path):
     with Ledger.open(tmp_path / "l") as ledger:
         for name in "ab":
             account = ledger.account(name, hb.Unit("p"), Budget(1))
-            account.claim({"t": DataIdentity(frozenset({("file", f"/{name}")}))})
-        assert ledger.verify().is_whole
-        first = next(entry for entry in ledger.entries() if entry.kind == "rows")
-        account._store.write(lambda rows: Entries(rows).append("b", "rows", "", first.body))
+            account.claim_data({"t": DataIdentity(frozenset({("file", f"/{name}")}))})
+        assert ledger.verify().ok
+        first = next(entry for entry in ledger.entries() if entry.kind == "claim")
+        account._store.write(lambda rows: Entries(rows).append("b", "claim", "", first.body))
         assert "claims rows" in ledger.verify().problem
 
 
 def bodies(folder, account):
     with Ledger.open(folder / "l") as ledger:
-        assert ledger.verify().is_whole
-        return [entry.body for entry in ledger.account(account).entries() if entry.kind == "rows"]
+        assert ledger.verify().ok
+        return [entry.body for entry in ledger.account(account).entries() if entry.kind == "claim"]
 
 
 def csv(folder, name, count=9):
@@ -150,13 +150,13 @@ def test_other_rows_of_a_ledger_need_the_owner_s_word_once(tmp_path):
     other = csv(tmp_path, "b.csv")
     with pytest.raises(Refused, match="does not know the rows of b") as error:
         opened(tmp_path, other, table="b")
-    assert "there are a" in error.value.fix
+    assert "one of a" in error.value.fix
     assert "new_rows=True" in error.value.fix
     with Ledger.open(tmp_path / "l") as ledger:
         assert ledger.accounts() == ["a"]
     for word in (True, False):
         opened(tmp_path, other, table="b", new_rows=word).close()
-    assert [body.get("new rows") for body in bodies(tmp_path, "a") + bodies(tmp_path, "b")] == [None, True]
+    assert [body.get("new_rows") for body in bodies(tmp_path, "a") + bodies(tmp_path, "b")] == [None, True]
 
 
 def test_rows_of_the_same_account_are_free(tmp_path):
@@ -188,7 +188,7 @@ def test_rows_in_memory_are_known_by_their_account(tmp_path):
         opened(tmp_path, frame(9))
     for word in (True, False):
         opened(tmp_path, frame(9), new_rows=word).close()
-    assert bodies(tmp_path, "t") == [{"dataset": "t", "places": [], "numbers": [], "new rows": True}]
+    assert bodies(tmp_path, "t") == [{"dataset": "t", "names": [], "numbers": [], "new_rows": True}]
 
 
 @pytest.mark.parametrize("tells", [True, False])
@@ -275,13 +275,13 @@ def test_no_name_has_two_payers_whatever_is_opened(tried):
             rows = DataIdentity(names, numbers | certain, certain)
             who = hb.Unit.row() if unit is None else hb.Unit(unit)
             try:
-                ledger.account(account, who, Budget(1), rows={"t": rows}, new_rows=word)
+                ledger.account(account, who, Budget(1), data={"t": rows}, new_rows=word)
             except Refused:
                 continue
             for name in names:
                 # Without an override not even for another unit.
                 assert payers.setdefault(name, account) == account
-        assert ledger.verify().is_whole
+        assert ledger.verify().ok
 
 
 PARTED = """

@@ -62,16 +62,16 @@ def test_a_question_is_charged_once_and_answered_the_same_for_ever(ledger):
     assert (first.label()["asked before"], again.label()["asked before"]) == (False, True)
     assert again.label()["as of"] == first.label()["as of"]
     assert ask(opened(ledger)).value.to_dict() == first.value.to_dict()
-    assert ledger.verify().is_whole
+    assert ledger.verify().ok
 
 
 def test_what_the_line_says_is_public(ledger):
     data = opened(ledger)
     ask(data)
     charge = next(entry for entry in data.account.entries() if entry.kind == "charge")
-    assert charge.body["what"] == QUESTION
+    assert charge.body["description"] == QUESTION
     assert charge.body["fingerprint"] == fingerprint(data.sql(QUESTION, epsilon=0.1), data._origin)
-    kept = json.loads(data.account.released(charge.number))
+    kept = json.loads(data.account.get_release(charge.number))
     assert kept["format"] == "hubbub answers/1"
 
 
@@ -187,7 +187,7 @@ def test_a_refusal_that_was_said_with_noise_is_said_once(ledger):
         assert engine.call_count == 0
         assert str(second.value) == str(first.value)
     assert data.account.spent.epsilon == Fraction(1, 10)
-    assert ledger.verify().is_whole
+    assert ledger.verify().ok
 
 
 def test_who_asks_what_is_being_run_waits_for_that_answer(ledger):
@@ -226,7 +226,7 @@ def test_a_question_asked_from_within_its_own_run_is_charged_anew(ledger):
         outer = ask(one)
     assert outer.label()["line"] != inner[0].label()["line"]
     assert one.account.spent.epsilon == Fraction(1, 5)
-    assert ledger.verify().is_whole
+    assert ledger.verify().ok
 
 
 def test_an_answer_that_another_analyst_has_costs_her_budget_and_not_the_total(ledger):
@@ -251,7 +251,7 @@ def test_an_exact_look_is_recorded_before_it_is_taken_and_is_only_the_owner_s(le
     with mock.patch.object(data._engine, "execute", side_effect=RuntimeError), pytest.raises(RuntimeError):
         data.exact(plan)
     *_, entry = data.account.entries()
-    assert (entry.kind, entry.body) == ("exact", {"what": QUESTION})
+    assert (entry.kind, entry.body) == ("nonprivate_access", {"description": QUESTION})
     assert data.exact(plan)["n"] == [50, 50]
     before = len(list(data.account.entries()))
     with pytest.raises(InvalidInput, match="by another dataset"):
@@ -275,7 +275,7 @@ def test_a_ledger_beside_the_data_is_opened_by_its_path(folder):
         assert ask(data).value.to_dict() == first
         assert data.account.name == "people"
     with Ledger.open(where) as ledger:
-        assert ledger.verify().is_whole
+        assert ledger.verify().ok
     with pytest.raises(InvalidInput, match="no account 'other'"):
         hb.open(path, ledger=where, account="other", **given)
 
@@ -322,11 +322,11 @@ def test_a_model_spends_through_the_same_account(ledger):
         scaler = StandardScaler(epsilon=0.25, bounds=(0, 1), account=spender, unit=spender.unit)
         scaler.fit([[0.5], [1.0]])
     charges = [entry for entry in account.entries() if entry.kind == "charge"]
-    assert [(entry.who, entry.body["what"]) for entry in charges] == [
+    assert [(entry.analyst, entry.body["description"]) for entry in charges] == [
         ("", "StandardScaler.fit"),
         ("ada", "StandardScaler.fit"),
     ]
-    assert account.left().epsilon == Fraction(1, 2)
-    assert ledger.verify().is_whole
+    assert account.remaining().epsilon == Fraction(1, 2)
+    assert ledger.verify().ok
     with pytest.raises(BudgetExceeded):
         StandardScaler(epsilon=0.75, bounds=(0, 1), account=account, unit=account.unit).fit([[0.5], [1.0]])

@@ -10,8 +10,8 @@ import pytest
 from hubbub.accounting import Budget, PrivacyLoss
 from hubbub.errors import HubbubError, LedgerFailed
 from hubbub.ledger import Ledger
-from hubbub.ledger.outcomes import settle_charge
-from hubbub.ledger.sqlite import SQLite
+from hubbub.ledger.outcomes import charge_and_run
+from hubbub.ledger.sqlite import SQLiteStore
 from ledger.places import PATIENT, account
 
 apsw = pytest.importorskip("apsw", reason="apsw, which stands in for the disk, is not installed")
@@ -34,7 +34,9 @@ def image(path):
     with Ledger.open(path) as ledger:
         owner = account(ledger)
         for key in range(3):
-            owner.keep(owner.begin("a count", PRICE, key=f"old {key}").number, f"answer {key}")
+            owner.record_release(
+                owner.record_charge("a count", PRICE, key=f"old {key}").number, f"answer {key}"
+            )
     return path.read_bytes()
 
 
@@ -49,11 +51,13 @@ class Life:
     def go_on(self, disk, keys):
         """Charge, run, record, key after key; stops at the first failure."""
         try:
-            ledger = Ledger(SQLite(self.path, connect=disk.connect, durable=self.durable, remembers=False))
+            ledger = Ledger(
+                SQLiteStore(self.path, connect=disk.connect, durable=self.durable, use_head_files=False)
+            )
             spender = ledger.account("visits")
             for key in keys:
                 self.tried += key not in self.shown
-                charge, text = settle_charge(spender, self.run, what="a count", loss=PRICE, key=key)
+                charge, text = charge_and_run(spender, self.run, what="a count", loss=PRICE, key=key)
                 assert self.shown.setdefault(key, (charge.number, text)) == (charge.number, text)
             ledger.close()
         except LedgerFailed:
@@ -67,10 +71,10 @@ class Life:
 
     def lost(self, disk):
         """What was acknowledged and is not there; all else must be consistent."""
-        ledger = Ledger(SQLite(self.path, connect=disk.connect, remembers=False))
+        ledger = Ledger(SQLiteStore(self.path, connect=disk.connect, use_head_files=False))
         spender = ledger.account("visits")
         verdict = ledger.verify()
-        assert verdict.is_whole, verdict.problem
+        assert verdict.ok, verdict.problem
         assert len(set(self.charged)) == len(self.charged)
         lines = {entry.number: entry.body["key"] for entry in spender.entries() if entry.kind == "charge"}
         assert spender.spent.epsilon == Fraction(len(lines), 1000)
@@ -80,7 +84,7 @@ class Life:
         for key, (number, text) in self.shown.items():
             if key not in stands:
                 missing.append(key)
-            elif number not in {None, stands[key]} or spender.released(stands[key]) != text:
+            elif number not in {None, stands[key]} or spender.get_release(stands[key]) != text:
                 missing.append(f"the release of {key}")
         ledger.close()
         return missing
@@ -176,7 +180,7 @@ def test_an_error_at_every_operation_of_a_recovery(path, image, error, is_sticky
 
 def test_a_refusal_of_the_disk_is_said_without_data(path, image):
     disk = Disk({NAME: image})
-    ledger = Ledger(SQLite(path, connect=disk.connect, remembers=False))
+    ledger = Ledger(SQLiteStore(path, connect=disk.connect, use_head_files=False))
     spender = ledger.account("visits")
     disk.fail_at, disk.is_sticky, disk.error = disk.operations + 1, True, apsw.FullError
     with pytest.raises(LedgerFailed, match="nothing runs unless its charge is on the disk"):
@@ -193,15 +197,15 @@ def flips(path, image, count, seed):
     """Flip a byte: either nothing changed that counts, or it is an error, or `verify` finds it."""
     rng = random.Random(seed)
     with Ledger.open(path) as ledger:
-        before = ledger.account("visits").total
+        before = ledger.account("visits").privacy_filter
     silent = 0
     for _ in range(count):
         place, change = rng.randrange(len(image)), rng.randrange(1, 256)
         path.write_bytes(image[:place] + bytes([image[place] ^ change]) + image[place + 1 :])
         try:
             with Ledger.open(path) as ledger:
-                is_whole = ledger.verify().is_whole
-                after = ledger.account("visits", PATIENT, Budget(1)).total
+                is_whole = ledger.verify().ok
+                after = ledger.account("visits", PATIENT, Budget(1)).privacy_filter
         except HubbubError:
             continue
         if is_whole:
@@ -223,7 +227,7 @@ def test_an_index_that_shows_less_than_is_there_is_found(path, image):
     path.write_bytes(image[:at] + b"oqenvisits" + image[at + 10 :])
     with Ledger.open(path) as ledger:
         found = ledger.verify()
-    assert not found.is_whole
+    assert not found.ok
 
 
 def test_a_byte_that_flips_raises_no_budget_in_silence(path, image):

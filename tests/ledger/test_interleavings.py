@@ -11,12 +11,12 @@ from hubbub.ledger import Ledger
 from ledger.places import PATIENT, account
 
 pytest.importorskip("psycopg", reason="psycopg is not installed")
-from hubbub.ledger.postgres import Postgres
+from hubbub.ledger.postgres import PostgresStore
 
 HALF, MOST = PrivacyLoss.pure(Fraction(1, 2)), PrivacyLoss.pure(Fraction(7, 10))
 
 
-class Paused(Postgres):
+class Paused(PostgresStore):
     """A store whose next writer stops with all its work done, just before it commits, until told to go on."""
 
     def __init__(self, address):
@@ -86,7 +86,7 @@ class Two:
     def check(self, spent):
         ledger = self.database.open()
         assert ledger.account("visits").spent.epsilon == spent
-        assert ledger.verify().is_whole
+        assert ledger.verify().ok
 
 
 @pytest.fixture
@@ -116,7 +116,7 @@ def test_charge_undone_charge_fits(two):
 
 def test_same_key_same_key(two):
     _, gave = two.overlap(
-        lambda: two.one.begin("a", HALF, key="k"), lambda: two.two.begin("a", HALF, key="k")
+        lambda: two.one.record_charge("a", HALF, key="k"), lambda: two.two.record_charge("a", HALF, key="k")
     )
     assert [charge.is_new for charge in gave] == [True, False]
     assert gave[0].number == gave[1].number
@@ -125,7 +125,9 @@ def test_same_key_same_key(two):
 
 def test_same_key_undone_same_key(two):
     _, gave = two.overlap(
-        lambda: two.one.begin("a", HALF, key="k"), lambda: two.two.begin("a", HALF, key="k"), fails=True
+        lambda: two.one.record_charge("a", HALF, key="k"),
+        lambda: two.two.record_charge("a", HALF, key="k"),
+        fails=True,
     )
     assert gave[1].is_new
     two.check(Fraction(1, 2))
@@ -159,15 +161,19 @@ def test_close_charge(two):
 
 
 def test_keep_keep(two):
-    number = two.one.begin("a", HALF).number
-    _, gave = two.overlap(lambda: two.one.keep(number, "42"), lambda: two.two.keep(number, "43"))
+    number = two.one.record_charge("a", HALF).number
+    _, gave = two.overlap(
+        lambda: two.one.record_release(number, "42"), lambda: two.two.record_release(number, "43")
+    )
     assert gave == ["42", "42"]
     two.check(Fraction(1, 2))
 
 
 def test_keep_undone_keep(two):
-    number = two.one.begin("a", HALF).number
-    _, gave = two.overlap(lambda: two.one.keep(number, "42"), lambda: two.two.keep(number, "43"), fails=True)
+    number = two.one.record_charge("a", HALF).number
+    _, gave = two.overlap(
+        lambda: two.one.record_release(number, "42"), lambda: two.two.record_release(number, "43"), fails=True
+    )
     assert gave == [None, "43"]
     two.check(Fraction(1, 2))
 
@@ -195,21 +201,25 @@ def test_charge_see(two):
     for who in ("ada", "bob"):
         two.one.grant(who, Budget(1))
     ada, bob = two.one.for_analyst("ada"), two.two.for_analyst("bob")
-    ends, gave = two.overlap(lambda: ada.begin("a", HALF, key="k"), lambda: bob.begin("a", HALF, key="k"))
+    ends, gave = two.overlap(
+        lambda: ada.record_charge("a", HALF, key="k"), lambda: bob.record_charge("a", HALF, key="k")
+    )
     assert ends == [None, None]
     assert [charge.is_new for charge in gave] == [True, False]
     assert bob.spent.epsilon == 0  # there is nothing to see yet
-    ada.keep(gave[0].number, "42")
-    assert bob.begin("a", HALF, key="k").is_settled
+    ada.record_release(gave[0].number, "42")
+    assert bob.record_charge("a", HALF, key="k").has_outcome
     assert bob.spent.epsilon == Fraction(1, 2)
     two.check(Fraction(1, 2))
 
 
 def test_lost_lost(two):
-    first = two.one.begin("a", PrivacyLoss.pure(Fraction(1, 4)), key="k").number
+    first = two.one.record_charge("a", PrivacyLoss.pure(Fraction(1, 4)), key="k").number
     _, gave = two.overlap(
         *(
-            lambda who=who: who.begin("a", PrivacyLoss.pure(Fraction(1, 4)), key="k", lost=first)
+            lambda who=who: who.record_charge(
+                "a", PrivacyLoss.pure(Fraction(1, 4)), key="k", replace_lost=first
+            )
             for who in (two.one, two.two)
         )
     )
@@ -228,24 +238,24 @@ def test_charge_look(two):
 def test_charge_verify(two):
     ledger = two.database.open()
     _, gave = two.overlap(lambda: two.one.charge("a", HALF), ledger.verify, waits=False)
-    assert (gave[1].is_whole, gave[1].entries) == (True, 1)
+    assert (gave[1].ok, gave[1].entries) == (True, 1)
     two.check(Fraction(1, 2))
 
 
 def test_a_serialisation_failure_and_a_deadlock_are_tried_again_and_charged_once(two, monkeypatch):
     failures = ["serialization_failure", "deadlock_detected"]
-    write = Postgres.write
+    write = PostgresStore.write
 
     def unlucky(store, work):
         def trying(rows):
             out = work(rows)  # all is done, and then undone
             if failures:
-                rows.run(f"DO $$ BEGIN RAISE EXCEPTION USING ERRCODE = '{failures.pop()}'; END $$")
+                rows.execute(f"DO $$ BEGIN RAISE EXCEPTION USING ERRCODE = '{failures.pop()}'; END $$")
             return out
 
         return write(store, trying)
 
-    monkeypatch.setattr(Postgres, "write", unlucky)
+    monkeypatch.setattr(PostgresStore, "write", unlucky)
     two.two.charge("a", HALF)
     assert not failures
     two.check(Fraction(1, 2))
@@ -253,8 +263,8 @@ def test_a_serialisation_failure_and_a_deadlock_are_tried_again_and_charged_once
 
 def test_one_who_always_fails_is_not_tried_for_ever(two):
     text = "DO $$ BEGIN RAISE EXCEPTION USING ERRCODE = 'serialization_failure'; END $$"
-    with pytest.raises(LedgerFailed, match="in use by others"):
-        two.two._store.write(lambda rows: rows.run(text))
+    with pytest.raises(LedgerFailed, match="locked by others"):
+        two.two._store.write(lambda rows: rows.execute(text))
     two.check(0)
 
 
@@ -272,7 +282,7 @@ def test_a_connection_that_is_cut_charges_nothing(two):
 
 
 def test_nobody_waits_for_ever(two):
-    impatient = account(Ledger(Postgres(two.database.address, wait="1ms")))
+    impatient = account(Ledger(PostgresStore(two.database.address, lock_timeout="1ms")))
     ends, _ = two.overlap(lambda: two.one.charge("a", HALF), lambda: impatient.charge("b", HALF), waits=False)
     assert ends == [None, LedgerFailed]
     two.check(Fraction(1, 2))

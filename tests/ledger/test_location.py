@@ -16,8 +16,8 @@ from hubbub.accounting import PrivacyLoss
 from hubbub.errors import BudgetExceeded, HubbubError, InvalidInput, LedgerFailed, Refused
 from hubbub.ledger import Ledger
 from hubbub.ledger.entries import Entries
-from hubbub.ledger.location import is_same_place, locate
-from hubbub.ledger.sqlite import SQLite
+from hubbub.ledger.location import is_same_location, locate
+from hubbub.ledger.sqlite import SQLiteStore
 from ledger.places import account, forget
 
 TENTH, HALF, ALL = (PrivacyLoss.pure(Fraction(1, bottom)) for bottom in (10, 2, 1))
@@ -38,7 +38,7 @@ def spend(path, loss=HALF):
 
 
 def spent(path):
-    with Ledger.look(path) as ledger:
+    with Ledger.open_read_only(path) as ledger:
         return ledger.account("visits").spent.epsilon
 
 
@@ -77,16 +77,16 @@ def test_what_lies_elsewhere_is_refused_until_its_owner_says_what_was_spent(path
     there = change(path)
     with pytest.raises(Refused, match="a copy, or was moved"):
         Ledger.open(there)
-    with Ledger.look(there) as ledger:
+    with Ledger.open_read_only(there) as ledger:
         assert ledger.account("visits").spent.epsilon == Fraction(1, 2)
         assert "a copy, or was moved" in ledger.verify().problem
-        with pytest.raises(Refused, match="opened to look at"):
+        with pytest.raises(Refused, match="opened read-only"):
             ledger.account("visits").charge("a count", TENTH)
     if change is copied:
-        with pytest.raises(Refused, match="is still there"):
+        with pytest.raises(Refused, match="still exists"):
             Ledger.restore(there, spent_since={})
         path.unlink()
-    assert Ledger.restore(there, spent_since={"visits": TENTH}).is_whole
+    assert Ledger.restore(there, spent_since={"visits": TENTH}).ok
     assert spent(there) == Fraction(6, 10)
     spend(there, TENTH)
     with pytest.raises(Refused, match="nothing to confirm"):
@@ -108,12 +108,12 @@ def test_a_whole_folder_may_be_renamed_and_seen_through_links(path):
 def test_another_number_of_the_device_is_the_same_place(path):
     here = locate(path)
     assert str(path.stat().st_dev) not in here.split()
-    assert is_same_place(here, here)
-    without = json.dumps({**json.loads(here), "made": None})
-    assert is_same_place(without, here)
-    assert not is_same_place(json.dumps({**json.loads(here), "made": "1"}), here)
+    assert is_same_location(here, here)
+    without = json.dumps({**json.loads(here), "created": None})
+    assert is_same_location(without, here)
+    assert not is_same_location(json.dumps({**json.loads(here), "created": "1"}), here)
     for odd in ("", "[]", "{}", "null", "[" * 10**5, None, 5):
-        assert not is_same_place(odd, here)
+        assert not is_same_location(odd, here)
 
 
 @pytest.mark.parametrize("change", [copied, moved, in_another_folder])
@@ -149,16 +149,16 @@ def test_who_has_it_open_does_no_harm_to_the_file_that_took_its_place(path):
     other.close()
     assert spent(path) == Fraction(8, 10)
     with Ledger.open(path) as found:
-        assert found.verify().is_whole
+        assert found.verify().ok
 
 
 def test_an_older_state_that_is_copied_over_it_is_found(path):
     before = path.read_bytes()
     spend(path)
     path.write_bytes(before)
-    with pytest.raises(Refused, match="an older state was put in its place"):
+    with pytest.raises(Refused, match="replaced by an older state"):
         Ledger.open(path)
-    with Ledger.look(path) as ledger:
+    with Ledger.open_read_only(path) as ledger:
         assert "an older state" in ledger.verify().problem
     with pytest.raises(Refused, match="something was spent since"):
         Ledger.restore(path, spent_since={})
@@ -172,7 +172,7 @@ def test_an_older_state_is_found_though_what_lies_beside_it_is_older_too(path):
     spend(path)
     path.write_bytes(before[0])
     note.write_bytes(before[1])
-    with pytest.raises(Refused, match="an older state was put in its place"):
+    with pytest.raises(Refused, match="replaced by an older state"):
         Ledger.open(path)
     Ledger.restore(path, spent_since={"visits": HALF})
     assert spent(path) == 1
@@ -181,15 +181,15 @@ def test_an_older_state_is_found_though_what_lies_beside_it_is_older_too(path):
 def test_who_verifies_a_ledger_while_others_charge_it_is_told_of_no_older_state(path, monkeypatch):
     with Ledger.open(path) as ledger:
         account(ledger).charge("a count", TENTH)
-        real = Entries.lines
+        real = Entries.iterate
 
         def meanwhile(self):
             yield from real(self)
-            monkeypatch.setattr(Entries, "lines", real)
+            monkeypatch.setattr(Entries, "iterate", real)
             spend(path, TENTH)
 
-        monkeypatch.setattr(Entries, "lines", meanwhile)
-        assert ledger.verify().is_whole
+        monkeypatch.setattr(Entries, "iterate", meanwhile)
+        assert ledger.verify().ok
     assert spent(path) == Fraction(7, 10)
 
 
@@ -253,9 +253,9 @@ def test_where_a_ledger_was_no_new_one_is_made(path):
 KILLED = """
 import os, signal, sys
 from hubbub.ledger import Ledger
-from hubbub.accounting import Loss
+from hubbub.accounting import PrivacyLoss
 ledger = Ledger.open(sys.argv[1])
-ledger.account("visits").charge("a count", Loss.pure(0.25))
+ledger.account("visits").charge("a count", PrivacyLoss.pure(0.25))
 os.kill(os.getpid(), signal.SIGKILL)
 """
 
@@ -278,16 +278,16 @@ def test_what_a_killed_process_left_in_its_log_is_not_forgotten_by_a_move(path):
     with Ledger.open(there) as ledger:
         ledger.backup(there.with_name("backup"))
     there.unlink()
-    with pytest.raises(Refused, match="the log of a ledger that lay here"):
+    with pytest.raises(Refused, match="the log of an earlier ledger"):
         Ledger.restore(path, there.with_name("backup"), spent_since={})
 
 
 NOT_CLOSED = """
 import sys
 from hubbub.ledger import Ledger
-from hubbub.accounting import Loss
+from hubbub.accounting import PrivacyLoss
 ledger = Ledger.open(sys.argv[1])
-ledger.account("visits").charge("a count", Loss.pure(0.25))
+ledger.account("visits").charge("a count", PrivacyLoss.pure(0.25))
 """
 
 
@@ -308,25 +308,25 @@ def test_a_backup_is_whole_and_cannot_be_spent_from(path, tmp_path):
         ledger.account("visits").charge("a count", TENTH)
         ledger.backup(copy)
         ledger.account("visits").charge("a count", TENTH)
-        with pytest.raises(InvalidInput, match="there already"):
+        with pytest.raises(InvalidInput, match="exists already"):
             ledger.backup(copy)
     assert copy.stat().st_mode & 0o777 == 0o600
     with pytest.raises(Refused, match="a backup of a ledger"):
         Ledger.open(copy)
-    with Ledger.look(copy) as ledger:
+    with Ledger.open_read_only(copy) as ledger:
         assert ledger.account("visits").spent.epsilon == Fraction(6, 10)
         assert "a backup" in ledger.verify().problem
-    with pytest.raises(Refused, match="is still there"):
+    with pytest.raises(Refused, match="still exists"):
         Ledger.restore(tmp_path / "again", copy, spent_since={})
-    with pytest.raises(Refused, match="there is a ledger at this place"):
+    with pytest.raises(Refused, match="there is a ledger at this location"):
         Ledger.restore(path, copy, spent_since={})
     path.unlink()
     with pytest.raises(Refused, match="something was spent since"):
         Ledger.restore(path, copy, spent_since={})
-    assert Ledger.restore(path, copy, spent_since={"visits": TENTH}).is_whole
+    assert Ledger.restore(path, copy, spent_since={"visits": TENTH}).ok
     assert spent(path) == Fraction(7, 10)
     spend(path, TENTH)
-    assert [entry.kind for entry in Ledger.look(path).entries()][-2:] == ["restored", "charge"]
+    assert [entry.kind for entry in Ledger.open_read_only(path).entries()][-2:] == ["restore", "charge"]
 
 
 def test_a_backup_is_restored_though_the_ledger_was_restored_since(path, tmp_path):
@@ -339,7 +339,7 @@ def test_a_backup_is_restored_though_the_ledger_was_restored_since(path, tmp_pat
     for place in (path, tmp_path / "new"):
         with pytest.raises(Refused, match="something was spent since"):
             Ledger.restore(place, tmp_path / "b", spent_since={})
-        assert Ledger.restore(place, tmp_path / "b", spent_since={"visits": TENTH}).is_whole
+        assert Ledger.restore(place, tmp_path / "b", spent_since={"visits": TENTH}).ok
         spend(place, TENTH)
         place.unlink()
 
@@ -347,33 +347,33 @@ def test_a_backup_is_restored_though_the_ledger_was_restored_since(path, tmp_pat
 def test_what_was_released_is_given_again_after_a_restore(path, tmp_path):
     with Ledger.open(path) as ledger:
         owner = ledger.account("visits")
-        owner.keep(owner.begin("a sum", TENTH, key="k", fingerprint="q").number, "42")
+        owner.record_release(owner.record_charge("a sum", TENTH, key="k", fingerprint="q").number, "42")
         ledger.backup(tmp_path / "b")
     path.unlink()
     Ledger.restore(tmp_path / "new", tmp_path / "b", spent_since={})
     with Ledger.open(tmp_path / "new") as ledger:
-        again = ledger.account("visits").begin("a sum", TENTH, key="k", fingerprint="q")
-        assert (again.is_new, ledger.account("visits").released(again.number)) == (False, "42")
+        again = ledger.account("visits").record_charge("a sum", TENTH, key="k", fingerprint="q")
+        assert (again.is_new, ledger.account("visits").get_release(again.number)) == (False, "42")
 
 
 def test_more_than_is_left_was_spent_since(path):
     there = moved(path)
-    assert Ledger.restore(there, spent_since={"visits": ALL}).is_whole
+    assert Ledger.restore(there, spent_since={"visits": ALL}).ok
     with Ledger.open(there) as ledger:
         assert ledger.account("visits").is_closed
         with pytest.raises(Refused, match="is closed"):
             ledger.account("visits").charge("a count", TENTH)
         last = list(ledger.entries())[-1]
-        assert (last.kind, last.body["fits"]) == ("restored", False)
+        assert (last.kind, last.body["fits"]) == ("restore", False)
 
 
 def test_a_ledger_that_is_not_whole_is_not_restored(path):
     there = moved(path)
     connection = sqlite3.connect(there)
-    connection.execute("UPDATE totals SET state = replace(state, '1/2', '1/4')")
+    connection.execute("UPDATE filters SET state = replace(state, '1/2', '1/4')")
     connection.commit()
     connection.close()
-    with pytest.raises(LedgerFailed, match="not as it was written"):
+    with pytest.raises(LedgerFailed, match="was changed after it was written"):
         Ledger.restore(there, spent_since={})
     with pytest.raises(Refused):
         Ledger.open(there)
@@ -389,11 +389,11 @@ def test_a_line_that_says_less_than_was_said_is_found(path):
     there = moved(path)
     Ledger.restore(there, spent_since={"visits": TENTH})
     connection = sqlite3.connect(there)
-    connection.execute("UPDATE entries SET body = replace(body, '1/10', '1/99') WHERE kind = 'restored'")
+    connection.execute("UPDATE entries SET body = replace(body, '1/10', '1/99') WHERE kind = 'restore'")
     connection.commit()
     connection.close()
-    with Ledger.look(there) as ledger:
-        assert not ledger.verify().is_whole
+    with Ledger.open_read_only(there) as ledger:
+        assert not ledger.verify().ok
 
 
 def test_restored_budgets_hold(path):
@@ -405,8 +405,8 @@ def test_restored_budgets_hold(path):
 
 
 def test_a_ledger_on_a_disk_of_the_tests_is_asked_for_its_place(path):
-    store = SQLite(path, remembers=False)
-    assert store.remembered() == set()
+    store = SQLiteStore(path, use_head_files=False)
+    assert store.known_heads() == set()
     store.close()
 
 
@@ -435,4 +435,4 @@ def test_from_the_shell(path, tmp_path, monkeypatch):
     there = moved(path)
     out = run("ledger", "restore", "--ledger", str(there), "--spent-since", "visits=0.1,0")
     assert (out.code, spent(there)) == (0, Fraction(7, 10))
-    assert "whole" in run("ledger", "verify", "--ledger", str(there)).stdout
+    assert "OK" in run("ledger", "verify", "--ledger", str(there)).stdout

@@ -19,18 +19,18 @@ import hubbub.dataset
 from hubbub.accounting import Budget, PrivacyLoss
 from hubbub.errors import BudgetExceeded, EngineFailed, HubbubError, InvalidInput, LedgerFailed, Refused
 from hubbub.ledger import Ledger, outcomes
-from hubbub.ledger.outcomes import Attempt, is_over, observe_outcome, result_of_outcome, settle_charge
+from hubbub.ledger.outcomes import Attempt, capture_outcome, charge_and_run, has_ended, load_outcome
 from ledger.places import PATIENT
 
 ROWS = pd.DataFrame({"who": range(20), "g": ["ab"[i % 2] for i in range(20)]})
 SOURCE = str(Path(hb.__file__).parent)
 SECRET = "the row of Ada Lovelace"  # noqa: S105 - what an error must not say
-RAISED = [RuntimeError, MemoryError, KeyboardInterrupt, SystemExit, GeneratorExit, Refused]
+ERROR_CLASSES = [RuntimeError, MemoryError, KeyboardInterrupt, SystemExit, GeneratorExit, Refused]
 QUESTIONS = {
     "combined": "SELECT g, COUNT(*) AS n FROM people GROUP BY g",
     "ordered": "SELECT g, COUNT(*) AS n FROM people GROUP BY g ORDER BY n DESC LIMIT 1",
 }
-CHARGING = {("account.py", "begin"), ("spending.py", "charge")}
+CHARGING = {("account.py", "record_charge"), ("in_memory_account.py", "charge")}
 PRICE = PrivacyLoss.pure(Fraction(1, 10))
 
 
@@ -100,7 +100,7 @@ def charges(data):
 
 def fail_at_every(ledger, text, kind, step):
     """Let a run fail at every call after its charge, and ask again; how many steps there were."""
-    at, reached = RAISED.index(kind) - step + 1, True
+    at, reached = ERROR_CLASSES.index(kind) - step + 1, True
     while reached:
         at += step
         data = opened(ledger, f"{at}")
@@ -131,23 +131,23 @@ def fail_at_every(ledger, text, kind, step):
 # An exception that is raised in a generator which nobody asks any more is shown, and goes nowhere.
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.parametrize("name", QUESTIONS)
-@pytest.mark.parametrize("kind", RAISED)
+@pytest.mark.parametrize("kind", ERROR_CLASSES)
 def test_a_run_that_fails_at_any_call_after_its_charge_has_one_outcome(ledger, name, kind):
     assert fail_at_every(ledger, QUESTIONS[name], kind, 197) > 100
-    assert ledger.verify().is_whole
+    assert ledger.verify().ok
 
 
 @pytest.mark.long
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.parametrize("name", QUESTIONS)
-@pytest.mark.parametrize("kind", RAISED)
+@pytest.mark.parametrize("kind", ERROR_CLASSES)
 def test_a_run_that_fails_at_every_single_call_after_its_charge_has_one_outcome(ledger, name, kind):
     assert fail_at_every(ledger, QUESTIONS[name], kind, 1) > 100
-    assert ledger.verify().is_whole
+    assert ledger.verify().ok
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-@pytest.mark.parametrize("kind", RAISED)
+@pytest.mark.parametrize("kind", ERROR_CLASSES)
 def test_without_a_ledger_each_run_is_charged_anew(kind):
     data = opened(None)
     for number, at in enumerate(range(1, 400, 23), 1):
@@ -227,7 +227,7 @@ def test_where_the_outcome_cannot_be_stored_the_next_run_is_charged_anew(ledger)
     full = LedgerFailed("the disk is full", why="x", fix="y")
     for number in range(1, 4):
         ask = Asked(data, QUESTIONS["combined"], Fraction(1, 10))
-        with mock.patch.object(type(data.account), "keep", side_effect=full):
+        with mock.patch.object(type(data.account), "record_release", side_effect=full):
             assert ask()[0] == "LedgerFailed"
         assert data.account.spent.epsilon == Fraction(number, 10)
     answer = ask()
@@ -235,7 +235,7 @@ def test_where_the_outcome_cannot_be_stored_the_next_run_is_charged_anew(ledger)
     assert data.account.spent.epsilon == Fraction(4, 10)
     assert ask() == answer
     assert data.account.spent.epsilon == Fraction(4, 10)
-    assert ledger.verify().is_whole
+    assert ledger.verify().ok
 
 
 def test_an_answer_whose_text_cannot_be_stored_is_a_failure_and_stored(ledger):
@@ -243,47 +243,47 @@ def test_an_answer_whose_text_cannot_be_stored_is_a_failure_and_stored(ledger):
     asked = {"what": "keys", "loss": PRICE, "unit": spender.unit, "key": "k"}
     for text in ("a key with \0", "another"):
         with pytest.raises(EngineFailed, match="the run failed"):
-            settle_charge(spender, lambda _, text=text: text, **asked)
+            charge_and_run(spender, lambda _, text=text: text, **asked)
     assert spender.spent.epsilon == Fraction(1, 10)
 
 
 def test_another_s_charge_is_waited_for_no_longer_than_patience_and_then_charged_anew(ledger, monkeypatch):
     spender = ledger.account("people")
     asked = {"what": "a count", "loss": PRICE, "unit": spender.unit, "key": "k"}
-    slow = spender.begin(**asked, attempt="another machine 1 2 3")
+    slow = spender.record_charge(**asked, attempt="another machine 1 2 3")
     looks = []
     monkeypatch.setattr(outcomes.time, "sleep", looks.append)
     clock = itertools.count(0, 100)
     monkeypatch.setattr(outcomes.time, "monotonic", lambda: next(clock))
-    charge, text = settle_charge(spender, lambda _: "42", **asked)
+    charge, text = charge_and_run(spender, lambda _: "42", **asked)
     assert (charge.is_new, text, len(looks)) == (True, "42", 2)
     assert looks == [0.01, 0.02]
-    assert spender.keep(slow.number, "41") == "41"  # it was alive after all, and has paid too
-    assert settle_charge(spender, lambda _: "43", **asked)[1] == "42"
+    assert spender.record_release(slow.number, "41") == "41"  # it was alive after all, and has paid too
+    assert charge_and_run(spender, lambda _: "43", **asked)[1] == "42"
     assert spender.spent.epsilon == Fraction(2, 10)
-    assert ledger.verify().is_whole
+    assert ledger.verify().ok
 
 
 def test_a_charge_of_long_ago_is_not_waited_for(ledger, monkeypatch):
     spender = ledger.account("people")
     asked = {"what": "a count", "loss": PRICE, "unit": spender.unit, "key": "k"}
-    spender.begin(**asked)
-    monkeypatch.setattr(outcomes, "_PATIENCE", 0.0)
+    spender.record_charge(**asked)
+    monkeypatch.setattr(outcomes, "_TIMEOUT_SECONDS", 0.0)
     monkeypatch.setattr(outcomes.time, "sleep", lambda _: pytest.fail("it waits"))
-    assert settle_charge(spender, lambda _: "42", **asked)[1] == "42"
+    assert charge_and_run(spender, lambda _: "42", **asked)[1] == "42"
 
 
 def test_whether_an_attempt_is_over():
     with Attempt() as attempt:
-        assert is_over(attempt.name)  # who would wait for itself
+        assert has_ended(attempt.name)  # who would wait for itself
         seen = []
-        thread = threading.Thread(target=lambda: seen.append(is_over(attempt.name)))
+        thread = threading.Thread(target=lambda: seen.append(has_ended(attempt.name)))
         thread.start()
         thread.join()
         assert seen == [False]
-    assert is_over(attempt.name)
+    assert has_ended(attempt.name)
     for unknown in (None, "", "one", "another machine 1 2", f"{attempt.name.split()[0]} x y z"):
-        assert not is_over(unknown)
+        assert not has_ended(unknown)
 
 
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="only Linux tells of other processes")
@@ -295,12 +295,12 @@ def test_whether_another_process_is_over():
         [sys.executable, "-c", text], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as other:
         name = other.stdout.readline().strip()
-        assert not is_over(name)
+        assert not has_ended(name)
         os.kill(other.pid, signal.SIGKILL)
         os.waitid(os.P_PID, other.pid, os.WEXITED | os.WNOWAIT)  # dead, and not yet buried
-        assert is_over(name)
+        assert has_ended(name)
         other.wait()
-    assert is_over(name)
+    assert has_ended(name)
 
 
 def test_an_interrupt_holds_nothing_but_what_the_caller_needs():
@@ -309,7 +309,7 @@ def test_an_interrupt_holds_nothing_but_what_the_caller_needs():
         def run(kind=kind, given=given):
             raise kind(given) from ValueError(SECRET)
 
-        found = observe_outcome(run)
+        found = capture_outcome(run)
         assert type(found.interrupt) is kind
         assert found.interrupt.args == ((3,) if kind is SystemExit else ())
         assert found.interrupt.__cause__ is None
@@ -322,26 +322,26 @@ def test_what_is_no_exception_at_all_is_a_failure_too():
     def run():
         raise Panic(SECRET)
 
-    found = observe_outcome(run)
+    found = capture_outcome(run)
     assert isinstance(found.error, EngineFailed)
     assert found.interrupt is None
     assert SECRET not in str(found.error)
 
 
 def test_stored_outcomes_are_read_as_they_were_written():
-    stored = json.dumps({"format": "hubbub outcome/1", "raised": ["Refused", "a", "b", "c"]})
+    stored = json.dumps({"format": "hubbub outcome/1", "error": ["Refused", "a", "b", "c"]})
     with pytest.raises(Refused, match=r"a: b\. Fix: c\."):
-        result_of_outcome(stored)
-    assert result_of_outcome('{"format": "hubbub answers/1"}') == '{"format": "hubbub answers/1"}'
+        load_outcome(stored)
+    assert load_outcome('{"format": "hubbub answers/1"}') == '{"format": "hubbub answers/1"}'
 
 
 def test_a_reader_of_the_lines_finds_what_was_charged_anew(ledger):
     other = ledger.account("visits", PATIENT, Budget(1))
-    first = other.begin("a count", PRICE, key="k")
-    other.begin("a count", PRICE, key="k", lost=first.number)
+    first = other.record_charge("a count", PRICE, key="k")
+    other.record_charge("a count", PRICE, key="k", replace_lost=first.number)
     bodies = [entry.body for entry in other.entries() if entry.kind == "charge"]
-    assert [body.get("instead of") for body in bodies] == [None, first.number]
-    assert ledger.verify().is_whole
+    assert [body.get("replaces") for body in bodies] == [None, first.number]
+    assert ledger.verify().ok
 
 
 def test_a_failure_is_run_again_for_another_charge_only(ledger):
@@ -360,7 +360,7 @@ def test_a_failure_is_run_again_for_another_charge_only(ledger):
     # An answer is an answer: it is given again, and not drawn again.
     assert data.run(plan, again=True).value.to_dict() == found.to_dict() == data.run(plan).value.to_dict()
     assert data.account.spent.epsilon == 3
-    assert ledger.verify().is_whole
+    assert ledger.verify().ok
 
 
 def test_a_refusal_is_not_run_again(ledger):
@@ -393,7 +393,7 @@ def test_a_failure_is_no_part_of_what_is_asked_later(ledger):
         with mock.patch("hubbub.dataset.execute", side_effect=MemoryError), pytest.raises(EngineFailed):
             data.run(plan)
     answer = data.run(plan, again=True).value.to_dict()
-    assert sum("instead of" in entry.body for entry in data.account.entries()) == 1
+    assert sum("replaces" in entry.body for entry in data.account.entries()) == 1
     # Who is shown it pays for it, and not for what came to nothing before.
     data.account.grant("ada", Budget(1))
     hers = hb.open(
@@ -402,7 +402,7 @@ def test_a_failure_is_no_part_of_what_is_asked_later(ledger):
     )  # fmt: skip
     assert hers.run(hers.sql(QUESTIONS["combined"], epsilon=prices[1])).value.to_dict() == answer
     assert hers.account.spent.epsilon == prices[1]
-    assert ledger.verify().is_whole
+    assert ledger.verify().ok
 
 
 @pytest.mark.parametrize("name", QUESTIONS)
@@ -423,7 +423,7 @@ def test_many_who_ask_anew_at_once_pay_once_and_see_one_answer(ledger, name):
         thread.join()
     assert seen == [seen[0]] * 8
     assert plans[0][0].account.spent.epsilon == Fraction(2, 10)
-    assert ledger.verify().is_whole
+    assert ledger.verify().ok
 
 
 def test_what_cannot_be_paid_anew_stays_as_it_was(ledger):
@@ -437,4 +437,4 @@ def test_what_cannot_be_paid_anew_stays_as_it_was(ledger):
         with pytest.raises(EngineFailed, match="after it was charged"):
             data.run(plan)
     assert data.account.spent.epsilon == 6
-    assert ledger.verify().is_whole
+    assert ledger.verify().ok

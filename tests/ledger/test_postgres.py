@@ -25,14 +25,14 @@ def roles(database):
         for who in ("ada", "bob"):
             owner.grant(who, Budget(1))
             analyst = owner.for_analyst(who)
-            analyst.keep(
-                analyst.begin(f"the question of {who}", PrivacyLoss.pure(Fraction(1, 10))).number,
+            analyst.record_release(
+                analyst.record_charge(f"the question of {who}", PrivacyLoss.pure(Fraction(1, 10))).number,
                 f"for {who}",
             )
         for name, role in (("rita", "reader"), ("sven", "spender")):
             database.attack(f"CREATE ROLE {name} LOGIN")
-            ledger._store.admit(name, role)
-            ledger._store.admit(name, role)  # twice is once
+            ledger._store.grant_role(name, role)
+            ledger._store.grant_role(name, role)  # twice is once
         database.attack("CREATE ROLE eve LOGIN")
     yield database
     for name in ("rita", "sven", "eve"):
@@ -41,23 +41,23 @@ def roles(database):
 
 WRITES = [
     "INSERT INTO entries SELECT 99, account, kind, who, moment, body, previous, digest FROM entries LIMIT 1",
-    "UPDATE entries SET who = 'eve'",
+    "UPDATE entries SET analyst = 'eve'",
     "DELETE FROM entries",
     "TRUNCATE entries",
-    "DELETE FROM totals",
-    "UPDATE totals SET state = ''",
-    "INSERT INTO totals VALUES ('visits', 'eve', '', '')",
+    "DELETE FROM filters",
+    "UPDATE filters SET state = ''",
+    "INSERT INTO filters VALUES ('visits', 'eve', '', '')",
     "UPDATE charges SET released = NULL",
     "DELETE FROM charges",
-    "INSERT INTO seen VALUES (4, 'bob'), (4, 'ada')",
+    "INSERT INTO views VALUES (4, 'bob'), (4, 'ada')",
     "UPDATE releases SET body = '0'",
     "DELETE FROM releases",
     "INSERT INTO releases VALUES (1, '0')",
-    "UPDATE turn SET version = 2",
-    "SELECT version FROM turn FOR UPDATE",
-    "LOCK TABLE totals IN SHARE ROW EXCLUSIVE MODE",
+    "UPDATE write_lock SET version = 3",
+    "SELECT version FROM write_lock FOR UPDATE",
+    "LOCK TABLE filters IN SHARE ROW EXCLUSIVE MODE",
     "ALTER TABLE entries DISABLE ROW LEVEL SECURITY",
-    "UPDATE place SET lies = ''",
+    "UPDATE location SET location = ''",
     "CREATE POLICY all_mine ON entries USING (true)",
     "DROP TABLE entries",
     "CREATE TABLE hubbub.mine (x int)",
@@ -71,7 +71,7 @@ WRITES = [
 
 @pytest.mark.parametrize("user", ["rita", "eve"])
 def test_who_may_not_write_cannot_by_raw_sql(roles, user):
-    tables = ("entries", "totals", "charges", "seen", "releases", "turn")
+    tables = ("entries", "filters", "charges", "views", "releases", "write_lock")
     before = [sorted(map(str, roles.attack(f"TABLE {table}"))) for table in tables]
     went_through = []
     for text in WRITES:
@@ -86,19 +86,19 @@ def test_who_may_not_write_cannot_by_raw_sql(roles, user):
         roles.attack("SELECT * FROM entries", user="eve")
     assert [sorted(map(str, roles.attack(f"TABLE {table}"))) for table in tables] == before
     with roles.open() as ledger:
-        assert ledger.verify().is_whole
+        assert ledger.verify().ok
 
 
 @pytest.mark.parametrize(
     "text",
     [
-        "UPDATE entries SET who = 'eve'",
+        "UPDATE entries SET analyst = 'eve'",
         "DELETE FROM entries",
         "TRUNCATE entries",
-        "DELETE FROM totals",
+        "DELETE FROM filters",
         "DELETE FROM charges",
         "UPDATE charges SET account = 'x'",
-        "UPDATE place SET lies = ''",
+        "UPDATE location SET location = ''",
         "UPDATE releases SET body = '0'",
         "DELETE FROM releases",
         "DROP TABLE entries",
@@ -112,14 +112,18 @@ def test_who_may_charge_cannot_change_what_was_written(roles, text):
 def test_who_may_charge_charges(roles):
     with Ledger.open(roles.server.address("sven")) as ledger:
         spender = ledger.account("visits").for_analyst("ada")
-        spender.keep(spender.begin("a sum", PrivacyLoss.pure(Fraction(1, 10)), key="k").number, "7")
-        ledger.account("visits").for_analyst("bob").begin("a sum", PrivacyLoss.pure(Fraction(1, 10)), key="k")
-        assert ledger.verify().is_whole
+        spender.record_release(
+            spender.record_charge("a sum", PrivacyLoss.pure(Fraction(1, 10)), key="k").number, "7"
+        )
+        ledger.account("visits").for_analyst("bob").record_charge(
+            "a sum", PrivacyLoss.pure(Fraction(1, 10)), key="k"
+        )
+        assert ledger.verify().ok
 
 
 def test_a_reader_sees_all_and_finds_it_whole(roles):
     with Ledger.open(roles.server.address("rita")) as ledger:
-        assert ledger.verify().is_whole
+        assert ledger.verify().ok
         assert ledger.account("visits").spent.epsilon == Fraction(1, 5)
         with pytest.raises(LedgerFailed, match="cannot be used"):
             ledger.account("visits").charge("a count", PrivacyLoss.pure(Fraction(1, 10)))
@@ -137,15 +141,15 @@ def test_a_database_that_was_copied_from_the_ledger_s_is_refused(database):
     with Ledger.open(other) as ledger:
         account(ledger)
     with psycopg.connect(other, autocommit=True) as raw:
-        (lies,) = raw.execute("SELECT lies FROM hubbub.place").fetchone()
-        raw.execute("UPDATE hubbub.place SET lies = replace(lies, 'database', 'base')")
+        (lies,) = raw.execute("SELECT location FROM hubbub.location").fetchone()
+        raw.execute("UPDATE hubbub.location SET location = replace(location, 'database', 'base')")
     with pytest.raises(Refused, match="a copy, or was moved"):
         Ledger.open(other)
-    with Ledger.look(other) as ledger:
+    with Ledger.open_read_only(other) as ledger:
         assert "copy" in ledger.verify().problem
-    assert Ledger.restore(other, spent_since={"visits": HALF}).is_whole
+    assert Ledger.restore(other, spent_since={"visits": HALF}).ok
     with psycopg.connect(other) as raw:
-        assert raw.execute("SELECT lies FROM hubbub.place").fetchone() == (lies,)
+        assert raw.execute("SELECT location FROM hubbub.location").fetchone() == (lies,)
     with Ledger.open(other) as ledger:
         assert ledger.account("visits").spent.epsilon == Fraction(1, 2)
 
@@ -154,10 +158,10 @@ def test_a_backup_of_a_database_is_a_file_and_goes_back_into_an_empty_one(databa
     with database.open() as ledger:
         account(ledger).charge("a count", HALF)
         ledger.backup(tmp_path / "b")
-    with pytest.raises(Refused, match="there is a ledger at this place"):
+    with pytest.raises(Refused, match="there is a ledger at this location"):
         Ledger.restore(database.address, tmp_path / "b", spent_since={})
     database.close()
-    assert Ledger.restore(database.address, tmp_path / "b", spent_since={}).is_whole
+    assert Ledger.restore(database.address, tmp_path / "b", spent_since={}).ok
     with database.open() as ledger:
         assert ledger.account("visits").spent.epsilon == Fraction(1, 2)
 
@@ -169,7 +173,7 @@ def test_one_who_was_not_let_in_sees_nothing(roles):
 
 def test_only_known_roles_are_given(database):
     with database.open() as ledger, pytest.raises(InvalidInput, match="no such role"):
-        ledger._store.admit("ada", "king")
+        ledger._store.grant_role("ada", "king")
 
 
 def test_a_database_that_is_not_there_is_said_without_its_address():
@@ -178,10 +182,10 @@ def test_a_database_that_is_not_there_is_said_without_its_address():
     assert "secret" not in str(caught.value)
 
 
-@pytest.mark.parametrize(("version", "said"), [(1, "an earlier version"), (3, "a later version")])
+@pytest.mark.parametrize(("version", "said"), [(1, "an earlier version"), (4, "a later version")])
 def test_a_ledger_of_another_version_is_refused(database, version, said):
     database.open()
-    database.attack(f"UPDATE turn SET version = {version}")
+    database.attack(f"UPDATE write_lock SET version = {version}")
     with pytest.raises(InvalidInput, match=said):
         database.open()
 
@@ -190,12 +194,12 @@ def test_every_commit_waits_for_the_disk_whatever_the_server_s_default(database)
     database.attack("ALTER DATABASE postgres SET synchronous_commit = off")
     try:
         store = database.open()._store
-        assert store.write(lambda rows: rows.run("SHOW synchronous_commit")) == [("on",)]
+        assert store.write(lambda rows: rows.execute("SHOW synchronous_commit")) == [("on",)]
     finally:
         database.attack("ALTER DATABASE postgres RESET synchronous_commit")
 
 
-TABLES = ("entries", "totals", "charges", "seen", "releases", "place")
+TABLES = ("entries", "filters", "charges", "views", "releases", "location")
 
 
 def test_a_dump_that_was_put_back_into_the_ledger_s_own_database_is_refused(database):
@@ -208,15 +212,15 @@ def test_a_dump_that_was_put_back_into_the_ledger_s_own_database_is_refused(data
         for table in TABLES:
             database.attack(f"TRUNCATE {table}; INSERT INTO {table} TABLE public.{table}")
             database.attack(f"DROP TABLE public.{table}")
-        with pytest.raises(Refused, match="an older state was put in its place"):
+        with pytest.raises(Refused, match="replaced by an older state"):
             ledger.account("visits").charge("a third", HALF)
-    with pytest.raises(Refused, match="an older state was put in its place"):
+    with pytest.raises(Refused, match="replaced by an older state"):
         database.open()
-    with Ledger.look(database.address) as ledger:
+    with Ledger.open_read_only(database.address) as ledger:
         assert "an older state" in ledger.verify().problem
     with pytest.raises(Refused, match="something was spent since"):
         Ledger.restore(database.address, spent_since={})
-    assert Ledger.restore(database.address, spent_since={"visits": HALF}).is_whole
+    assert Ledger.restore(database.address, spent_since={"visits": HALF}).ok
     with database.open() as ledger:
         assert ledger.account("visits").spent.epsilon == 1
 
@@ -233,8 +237,8 @@ def test_a_database_whose_ledger_was_dropped_has_no_fresh_budget(database, tmp_p
             account(ledger)
     with pytest.raises(Refused, match=r"its schema was dropped.*restore"):
         database.open()
-    assert database.attack("SELECT to_regclass('hubbub.turn')") == [(None,)]
-    assert Ledger.restore(database.address, tmp_path / "b", spent_since={}).is_whole
+    assert database.attack("SELECT to_regclass('hubbub.write_lock')") == [(None,)]
+    assert Ledger.restore(database.address, tmp_path / "b", spent_since={}).ok
     with database.open() as ledger:
         assert ledger.account("visits").spent.epsilon == Fraction(1, 2)
 

@@ -30,7 +30,7 @@ def check_sum(place, processes, each, fitting):
         spent = ledger.account("visits").spent.epsilon
         found = ledger.verify()
     assert spent == 1
-    assert (found.is_whole, found.entries) == (True, fitting + 1)
+    assert (found.ok, found.entries) == (True, fitting + 1)
 
 
 def check_keys(place, processes, keys):
@@ -40,7 +40,7 @@ def check_keys(place, processes, keys):
         spent = ledger.account("visits").spent.epsilon
         verdict = ledger.verify()
     assert spent == 1
-    assert (verdict.is_whole, verdict.entries) == (True, 2 * keys + 1)
+    assert (verdict.ok, verdict.entries) == (True, 2 * keys + 1)
     for answers in zip(*found, strict=True):
         assert sum(is_new for is_new, _ in answers) == 1
         assert len({text for _, text in answers}) == 1
@@ -56,7 +56,7 @@ def test_who_opens_and_closes_it_at_once_neither_fails_nor_loses_anything(place)
     assert sum(together(workers.open_and_charge, 6, place.address, 15, Fraction(1, 1000))) == 90
     with place.open() as ledger:
         assert ledger.account("visits").spent.epsilon == Fraction(9, 100)
-        assert ledger.verify().is_whole
+        assert ledger.verify().ok
 
 
 def test_a_key_that_many_charge_at_once_is_charged_once_and_has_one_answer(place):
@@ -107,12 +107,12 @@ def check_what_was_said(place, charged, shown, kills):
     with place.open() as ledger:
         spender = ledger.account("visits")
         ledger._store.write(lambda _: None)  # a server may still be at what the dead had sent
-        assert ledger.verify().is_whole
+        assert ledger.verify().ok
         lines = {entry.number: entry.body["key"] for entry in spender.entries() if entry.kind == "charge"}
         for number, key in charged.items():
             assert lines[number] == f"key {key}"
         for number, text in shown.values():
-            assert spender.released(number) == text
+            assert spender.get_release(number) == text
         # Who is killed may have charged what nobody sees: budget wasted, and not run again.
         assert len(lines) - len(shown) <= kills
         assert spender.spent.epsilon == Fraction(len(lines), 10**6)

@@ -13,7 +13,7 @@ from hubbub.accounting import PrivacyLoss
 from hubbub.errors import InvalidInput, LedgerFailed, Refused
 from hubbub.ledger import Ledger, check_signature, new_secret, new_signing_key
 from hubbub.ledger.entries import START
-from hubbub.ledger.outcomes import settle_charge
+from hubbub.ledger.outcomes import charge_and_run
 from ledger.places import File, account
 
 pytest.importorskip("cryptography", reason="cryptography is not installed")
@@ -45,17 +45,17 @@ def test_a_signed_head_finds_what_was_cut_off_or_written_anew(place, keys):
         owner = account(ledger)
         empty = ledger.sign(keys / "owner")
         owner.charge("a count", TENTH)
-        owner.exact("rows")
+        owner.record_nonprivate_access("rows")
         text = ledger.sign(keys / "owner")
-        owner.exact("more rows")
+        owner.record_nonprivate_access("more rows")
         head = check_signature(text, keys / "owner.pub")
-        assert (head.entries, ledger.verify(head.digest).is_whole) == (3, True)
+        assert (head.entries, ledger.verify(head.digest).ok) == (3, True)
         assert check_signature(empty, keys / "owner.pub").entries == 1
     place.attack("DELETE FROM entries WHERE number > 2")
     place.forget()
     with place.open() as ledger:
-        assert ledger.verify().is_whole
-        assert "nowhere" in ledger.verify(head.digest).problem
+        assert ledger.verify().ok
+        assert "not in the chain" in ledger.verify(head.digest).problem
 
 
 def test_nobody_else_can_sign(keys, tmp_path):
@@ -66,12 +66,12 @@ def test_nobody_else_can_sign(keys, tmp_path):
         stated = json.loads(text)
         forgeries += [
             json.dumps({**stated, name: value})
-            for name, value in (("entries", 1), ("moment", "x"), ("format", "x"), ("signature", "AAAA"))
+            for name, value in (("entries", 1), ("timestamp", "x"), ("format", "x"), ("signature", "AAAA"))
         ]
         for forged in forgeries:
-            with pytest.raises(InvalidInput, match="not this key's"):
+            with pytest.raises(InvalidInput, match="does not match this public key"):
                 check_signature(forged, keys / "owner.pub")
-        for wrong in ("owner.pub", "owner.secret", "nowhere"):
+        for wrong in ("owner.pub", "owner.secret", "not in the chain"):
             with pytest.raises(InvalidInput, match="the file is not a"):
                 ledger.sign(keys / wrong)
         with pytest.raises(InvalidInput, match="the file is not a"):
@@ -89,40 +89,40 @@ def test_a_sealed_release_is_read_with_the_secret_and_with_no_other(place, keys)
     place.open().close()
     with sealed(place, keys / "owner.secret") as ledger:
         spender = account(ledger)
-        number = spender.begin("a count", TENTH).number
-        assert spender.keep(number, ANSWER) == ANSWER
-        assert spender.released(number) == ANSWER
-        assert spender.keep(number, "another") == ANSWER
-        assert ledger.verify().is_whole
+        number = spender.record_charge("a count", TENTH).number
+        assert spender.record_release(number, ANSWER) == ANSWER
+        assert spender.get_release(number) == ANSWER
+        assert spender.record_release(number, "another") == ANSWER
+        assert ledger.verify().ok
     ((stored,),) = place.attack("SELECT body FROM releases")
-    assert stored.startswith("sealed/1 ")
+    assert stored.startswith("encrypted/1 ")
     assert "12345678" not in stored
     for other in (None, keys / "other.secret"):
         with sealed(place, other) as ledger:
-            with pytest.raises(LedgerFailed, match="sealed with another secret"):
-                ledger.account("visits").released(number)
-            assert ledger.verify().is_whole  # which needs no secret
+            with pytest.raises(LedgerFailed, match="encrypted with another secret"):
+                ledger.account("visits").get_release(number)
+            assert ledger.verify().ok  # which needs no secret
 
 
 def test_nothing_is_kept_in_clear_beside_what_is_sealed(place, keys):
     with sealed(place, keys / "owner.secret") as ledger:
         owner = account(ledger)
-        owner.keep(owner.begin("a count", PrivacyLoss.pure(Fraction(1, 10))).number, "42")
+        owner.record_release(owner.record_charge("a count", PrivacyLoss.pure(Fraction(1, 10))).number, "42")
     with place.open() as ledger:
         owner = ledger.account("visits")
-        number = owner.begin("a sum", PrivacyLoss.pure(Fraction(1, 10))).number
+        number = owner.record_charge("a sum", PrivacyLoss.pure(Fraction(1, 10))).number
         with pytest.raises(Refused, match="opened without its secret"):
-            owner.keep(number, "43")
-        assert owner.released(number) is None
+            owner.record_release(number, "43")
+        assert owner.get_release(number) is None
 
 
 def test_who_could_keep_no_outcome_is_refused_before_the_charge(folder, keys):
     place = File(folder / "x.ledger")
     with sealed(place, keys / "owner.secret") as ledger:
-        settle_charge(account(ledger), lambda _: "42", what="a count", loss=TENTH, key="one")
+        charge_and_run(account(ledger), lambda _: "42", what="a count", loss=TENTH, key="one")
     with place.open() as ledger:
         with pytest.raises(Refused, match="opened without its secret"):
-            settle_charge(ledger.account("visits"), lambda _: "42", what="a sum", loss=TENTH, key="two")
+            charge_and_run(ledger.account("visits"), lambda _: "42", what="a sum", loss=TENTH, key="two")
         assert ledger.account("visits").spent.epsilon == Fraction(1, 10)
 
 
@@ -130,16 +130,16 @@ def test_who_could_keep_no_outcome_is_refused_before_the_charge(folder, keys):
 def test_a_key_that_cannot_be_read_is_said_before_the_charge(folder, spoil):
     place = File(folder / "x.ledger")
     with place.open() as ledger:
-        settle_charge(account(ledger), lambda _: "42", what="a count", loss=TENTH, key="one")
+        charge_and_run(account(ledger), lambda _: "42", what="a count", loss=TENTH, key="one")
         path = ledger.key_path
         path.unlink()
         if spoil is None:
-            path.symlink_to(folder / "nowhere")
+            path.symlink_to(folder / "not in the chain")
         else:
             path.write_text(spoil)
         for key in ("one", "two"):
             with pytest.raises(LedgerFailed, match="cannot be read") as caught:
-                settle_charge(ledger.account("visits"), lambda _: "42", what="a count", loss=TENTH, key=key)
+                charge_and_run(ledger.account("visits"), lambda _: "42", what="a count", loss=TENTH, key=key)
             assert "or remove it" in str(caught.value)
         assert ledger.account("visits").spent.epsilon == Fraction(1, 10)
 
@@ -148,41 +148,41 @@ def test_a_sealed_release_is_of_its_own_line(place, keys):
     place.open().close()
     with sealed(place, keys / "owner.secret") as ledger:
         spender = account(ledger)
-        numbers = [spender.begin("a count", TENTH).number for _ in range(2)]
+        numbers = [spender.record_charge("a count", TENTH).number for _ in range(2)]
         for number in numbers:
-            spender.keep(number, ANSWER)
+            spender.record_release(number, ANSWER)
         texts = [
             spender._store.read(
-                lambda rows, n=n: rows.run("SELECT body FROM releases WHERE number = ?", (n,))
+                lambda rows, n=n: rows.execute("SELECT body FROM releases WHERE number = ?", (n,))
             )[0][0]
             for n in numbers
         ]
         assert texts[0] != texts[1]
         digests = {entry.number: entry.digest for entry in spender.entries()}
-        assert spender._seal.opened(texts[0], digests[numbers[0]]) == ANSWER
-        with pytest.raises(LedgerFailed, match="sealed"):
-            spender._seal.opened(texts[0], digests[numbers[1]])
+        assert spender._seal.unseal(texts[0], digests[numbers[0]]) == ANSWER
+        with pytest.raises(LedgerFailed, match="encrypted"):
+            spender._seal.unseal(texts[0], digests[numbers[1]])
 
 
 def test_with_a_secret_what_is_not_sealed_is_not_given_again(folder, keys):
     place = File(folder / "x.ledger")
     with place.open() as ledger:
         spender = account(ledger)
-        number = spender.begin("a count", TENTH, key="k", fingerprint="q").number
-        spender.keep(number, ANSWER)
+        number = spender.record_charge("a count", TENTH, key="k", fingerprint="q").number
+        spender.record_release(number, ANSWER)
     with sealed(place, keys / "owner.secret") as ledger:
         spender = ledger.account("visits")
-        with pytest.raises(LedgerFailed, match="does not have the mark"):
-            spender.released(number)
-        again = spender.begin("a count", TENTH, key="k", fingerprint="q")
+        with pytest.raises(LedgerFailed, match="is not authenticated"):
+            spender.get_release(number)
+        again = spender.record_charge("a count", TENTH, key="k", fingerprint="q")
         assert (again.is_new, spender.spent.epsilon) == (True, Fraction(1, 5))
-        spender.keep(again.number, ANSWER)
-        assert not spender.begin("a count", TENTH, key="k", fingerprint="q").is_new
-        assert ledger.verify().is_whole
+        spender.record_release(again.number, ANSWER)
+        assert not spender.record_charge("a count", TENTH, key="k", fingerprint="q").is_new
+        assert ledger.verify().ok
 
 
 def test_a_secret_that_is_none(folder, keys):
-    for wrong in ("owner", "nowhere"):
+    for wrong in ("owner", "not in the chain"):
         with pytest.raises(InvalidInput, match="the file is not a key"):
             Ledger.open(folder / "x.ledger", secret=keys / wrong)
     assert not (folder / "x.ledger").exists()
@@ -205,12 +205,12 @@ def test_from_the_shell(tmp_path, monkeypatch):
     assert first.code == 0
     again = run(*words)
     assert again.stdout.split("asked before")[0] == first.stdout.split("spent")[0]
-    with Ledger.open("visits.ledger") as ledger, pytest.raises(LedgerFailed, match="sealed"):
-        ledger.account("visits").released(3)
+    with Ledger.open("visits.ledger") as ledger, pytest.raises(LedgerFailed, match="encrypted"):
+        ledger.account("visits").get_release(3)
     assert run("ledger", "sign", "--key", "owner.key", "--output", "head.json").code == 0
-    assert "whole" in run("ledger", "verify", "--signed", "head.json", "--public", "owner.key.pub").stdout
+    assert "OK" in run("ledger", "verify", "--signed", "head.json", "--public", "owner.key.pub").stdout
     assert (
-        "not this key's"
+        "does not match this public key"
         in run("ledger", "verify", "--signed", "hubbub.toml", "--public", "owner.key.pub").stderr
     )
     assert "without --public" in run("ledger", "verify", "--signed", "head.json").stderr
@@ -220,4 +220,4 @@ def test_from_the_shell(tmp_path, monkeypatch):
     File(tmp_path / "visits.ledger").attack("DELETE FROM entries WHERE number >= 3")
     File(tmp_path / "visits.ledger").forget()
     out = run("ledger", "verify", "--signed", "head.json", "--public", "owner.key.pub")
-    assert (out.code, "not whole" in out.stdout) == (1, True)
+    assert (out.code, "NOT OK" in out.stdout) == (1, True)

@@ -13,7 +13,7 @@ from forking import forking
 from hubbub.accounting import Budget, PrivacyLoss
 from hubbub.errors import InvalidInput, LedgerFailed, Refused
 from hubbub.ledger import Ledger
-from hubbub.ledger.sqlite import SQLite
+from hubbub.ledger.sqlite import SQLiteStore
 from ledger.places import PATIENT, account
 from refusing import refused
 
@@ -31,7 +31,7 @@ def test_only_its_owner_can_read_the_file_and_all_that_is_beside_it(path):
         with Ledger.open(path) as ledger:
             account(ledger).charge("a count", TENTH)
             owner = ledger.account("visits")
-            owner.keep(owner.begin("a count", TENTH).number, "42")
+            owner.record_release(owner.record_charge("a count", TENTH).number, "42")
             made = sorted(path.parent.iterdir())
             assert [file.name for file in made] == [
                 f"visits.ledger{ending}" for ending in ("", "-shm", "-wal", ".head", ".key")
@@ -44,15 +44,15 @@ def test_only_its_owner_can_read_the_file_and_all_that_is_beside_it(path):
 
 
 def test_every_commit_is_synced(path):
-    store = SQLite(path)
+    store = SQLiteStore(path)
     settings = store.write(
-        lambda rows: [rows.run(f"PRAGMA {name}")[0][0] for name in ("synchronous", "journal_mode")]
+        lambda rows: [rows.execute(f"PRAGMA {name}")[0][0] for name in ("synchronous", "journal_mode")]
     )
     assert settings == [3, "wal"]  # EXTRA
-    at_rest = SQLite(path)
+    at_rest = SQLiteStore(path)
     for one in (store, at_rest):
         one.close()
-    assert at_rest.read(lambda rows: rows.run("PRAGMA journal_mode")) == [("delete",)]
+    assert at_rest.read(lambda rows: rows.execute("PRAGMA journal_mode")) == [("delete",)]
 
 
 @pytest.mark.parametrize("content", [b"", b"not a database" * 100, None])
@@ -69,7 +69,7 @@ def test_what_is_not_a_ledger_is_refused_and_not_changed(path, content):
     assert path.read_bytes() == before
 
 
-@pytest.mark.parametrize(("version", "said"), [(1, "an earlier version"), (3, "a later version")])
+@pytest.mark.parametrize(("version", "said"), [(1, "an earlier version"), (4, "a later version")])
 def test_a_ledger_of_another_version_is_refused(path, version, said):
     Ledger.open(path).close()
     connection = sqlite3.connect(path)
@@ -80,7 +80,7 @@ def test_a_ledger_of_another_version_is_refused(path, version, said):
 
 
 def test_a_folder_that_is_not_there_is_not_made(path):
-    with refused(InvalidInput, "folder is not there"):
+    with refused(InvalidInput, "folder does not exist"):
         Ledger.open(path.parent / "nowhere" / "x.ledger")
 
 
@@ -103,24 +103,24 @@ def test_a_file_that_cannot_be_written_charges_nothing(path):
     def read_only(_where, **named):
         return sqlite3.connect(f"file:{path}?mode=ro", **named)
 
-    ledger = Ledger(SQLite(path, connect=read_only))
+    ledger = Ledger(SQLiteStore(path, connect=read_only))
     spender = ledger.account("visits")
     with refused(LedgerFailed, "cannot be used"):
         spender.charge("a count", TENTH)
     assert spender.spent.epsilon == 0
-    assert ledger.verify().is_whole
+    assert ledger.verify().ok
     ledger.close()
 
 
 def test_a_writer_does_not_wait_for_ever(path, monkeypatch):
     with Ledger.open(path) as ledger:
         account(ledger)
-    monkeypatch.setattr("hubbub.ledger.sqlite._WAIT", 0.0)
+    monkeypatch.setattr("hubbub.ledger.sqlite._LOCK_TIMEOUT_SECONDS", 0.0)
     blocker = sqlite3.connect(path, isolation_level=None)
     blocker.execute("BEGIN IMMEDIATE")
     with Ledger.open(path) as ledger:
         spender = ledger.account("visits")
-        with refused(LedgerFailed, "in use by others"):
+        with refused(LedgerFailed, "locked by others"):
             spender.charge("a count", TENTH)
         assert spender.spent.epsilon == 0
         blocker.close()
@@ -132,13 +132,13 @@ def test_an_interrupted_charge_is_undone_and_the_ledger_goes_on(path):
     spender = account(ledger)
 
     def interrupted(rows):
-        rows.run("DELETE FROM entries")
+        rows.execute("DELETE FROM entries")
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
         ledger._store.write(interrupted)
     spender.charge("a count", TENTH)
-    assert ledger.verify().is_whole
+    assert ledger.verify().ok
     ledger.close()
 
 
@@ -167,7 +167,7 @@ def test_a_forked_process_opens_a_ledger_of_its_own(path):
     assert here.recv() == "charged"
     spender.charge("from the parent", TENTH)
     assert spender.spent.epsilon == Fraction(3, 10)
-    assert ledger.verify().is_whole
+    assert ledger.verify().ok
     ledger.close()
 
 
@@ -183,7 +183,7 @@ def test_threads_share_a_ledger(path):
     for thread in threads:
         thread.join()
     assert spender.spent.epsilon == 2
-    assert ledger.verify().is_whole
+    assert ledger.verify().ok
     ledger.close()
 
 
@@ -197,21 +197,23 @@ def test_no_step_of_a_charge_looks_through_the_lines(path):
                 said.append(text)
                 for row in super().execute(f"EXPLAIN QUERY PLAN {text}", given):
                     plan = row[3]
-                    is_short = "ORDER BY number DESC LIMIT 1" in text or "FROM place" in text
+                    is_short = "ORDER BY number DESC LIMIT 1" in text or "FROM location" in text
                     assert not plan.startswith("SCAN") or is_short, (text, plan)
             return super().execute(text, given)
 
-    store = SQLite(path, connect=lambda *given, **named: sqlite3.connect(*given, factory=Watched, **named))
+    store = SQLiteStore(
+        path, connect=lambda *given, **named: sqlite3.connect(*given, factory=Watched, **named)
+    )
     ledger = Ledger(store)
     owner = account(ledger)
     owner.grant("ada", Budget(1))
     owner.grant("bob", Budget(1))
     ada = owner.for_analyst("ada")
-    number = ada.begin("a count", TENTH, key="monday").number
-    ada.keep(number, "42")
-    owner.for_analyst("bob").begin("a count", TENTH, key="monday")
-    assert ada.released(number) == "42"
-    assert ledger.account("visits").left().epsilon == Fraction(9, 10)
+    number = ada.record_charge("a count", TENTH, key="monday").number
+    ada.record_release(number, "42")
+    owner.for_analyst("bob").record_charge("a count", TENTH, key="monday")
+    assert ada.get_release(number) == "42"
+    assert ledger.account("visits").remaining().epsilon == Fraction(9, 10)
     assert ledger.accounts() == ["visits"]
     assert len(said) > 20
     ledger.close()
@@ -221,7 +223,7 @@ def test_errors_hold_no_data(path):
     with Ledger.open(path) as ledger:
         spender = account(ledger)
         with sqlite3.connect(path) as connection:
-            connection.execute("DROP TABLE seen")
+            connection.execute("DROP TABLE views")
             connection.execute("ALTER TABLE charges RENAME TO secret_of_alice")
         connection.close()
         with refused(LedgerFailed) as caught:

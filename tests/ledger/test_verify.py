@@ -8,14 +8,14 @@ from hypothesis import strategies as st
 
 from hubbub.accounting import Budget, ComposableCost, PrivacyFilter, PrivacyLoss
 from hubbub.errors import BudgetExceeded, LedgerFailed
-from hubbub.ledger.entries import START, Entry, digest, plain_text
-from hubbub.ledger.verify import Replay, charged_together
+from hubbub.ledger.entries import START, Entry, canonical_json, digest
+from hubbub.ledger.verify import Replay, charge_all
 from hubbub.report.label import History, label
 from hubbub.unit import Unit, Window
 from ledger.places import File, account
 
 TENTH = PrivacyLoss.pure(Fraction(1, 10))
-COLUMNS = ("account", "kind", "who", "moment", "body", "previous", "digest")
+COLUMNS = ("account", "kind", "analyst", "timestamp", "body", "previous", "digest")
 
 
 @pytest.fixture
@@ -26,11 +26,11 @@ def history(place):
         owner.grant("ada", Budget(0.5))
         owner.grant("bob", Budget(0.5))
         ada, bob = owner.for_analyst("ada"), owner.for_analyst("bob")
-        ada.keep(ada.begin("a count", TENTH, key="monday").number, "42")
-        bob.begin("a count", TENTH, key="monday")
-        owner.exact("rows")
-        owner.version("2", "visits")
-        bob.keep(bob.begin("a sum", TENTH).number, "43")
+        ada.record_release(ada.record_charge("a count", TENTH, key="monday").number, "42")
+        bob.record_charge("a count", TENTH, key="monday")
+        owner.record_nonprivate_access("rows")
+        owner.record_version("2", "visits")
+        bob.record_release(bob.record_charge("a sum", TENTH).number, "43")
         owner.grant("bob", Budget(0.6))
         owner.close()
     return place
@@ -43,7 +43,7 @@ def verdict(place, head=None):
 
 def head(place):
     with place.look() as ledger:
-        return ledger.head()
+        return ledger.head_digest()
 
 
 def lines(place):
@@ -53,105 +53,110 @@ def lines(place):
 
 def test_a_whole_ledger_is_whole(history):
     found = verdict(history)
-    assert (found.is_whole, found.entries, found.head) == (True, 12, head(history))
+    assert (found.ok, found.entries, found.head_digest) == (True, 12, head(history))
 
 
 def test_an_empty_ledger_is_whole(place):
     place.open().close()
     found = verdict(place)
-    assert (found.is_whole, found.entries, found.head) == (True, 0, START)
+    assert (found.ok, found.entries, found.head_digest) == (True, 0, START)
 
 
 @pytest.mark.parametrize("column", COLUMNS)
 @pytest.mark.parametrize("number", [1, 4, 5, 12])
 def test_an_edit_of_any_line_in_any_column_is_found(history, number, column):
     history.attack(f"UPDATE entries SET {column} = {column} || ' ' WHERE number = ?", (number,))
-    assert f"line {number}" in verdict(history).problem
+    assert f"entry {number}" in verdict(history).problem
 
 
 @pytest.mark.parametrize("number", range(1, 12))
 def test_a_deleted_line_is_found(history, number):
     history.attack("DELETE FROM entries WHERE number = ?", (number,))
-    assert verdict(history).problem == f"line {number} is missing, or not in its place"
+    assert verdict(history).problem == f"entry {number} is missing or out of order"
 
 
 def test_two_lines_that_changed_places_are_found(history):
     for one, other in ((4, 99), (8, 4), (99, 8)):
         history.attack("UPDATE entries SET number = ? WHERE number = ?", (other, one))
-    assert "line 4" in verdict(history).problem
+    assert "entry 4" in verdict(history).problem
 
 
 def test_lines_that_were_cut_off_are_found_with_the_digest_that_the_owner_kept(place):
     with place.open() as ledger:
         owner = account(ledger)
         owner.charge("a count", TENTH)
-        kept = ledger.head()
-        owner.exact("rows")
-        latest = ledger.head()
-    assert verdict(place, kept).is_whole
-    assert verdict(place, latest).is_whole
+        kept = ledger.head_digest()
+        owner.record_nonprivate_access("rows")
+        latest = ledger.head_digest()
+    assert verdict(place, kept).ok
+    assert verdict(place, latest).ok
     place.attack("DELETE FROM entries WHERE number = 3")
     place.forget()
-    assert verdict(place).is_whole  # a line that changed no total leaves no trace
-    assert "the kept digest is nowhere" in verdict(place, latest).problem
+    assert verdict(place).ok  # a line that changed no total leaves no trace
+    assert "the given head digest is not in the chain" in verdict(place, latest).problem
 
 
 def test_a_charge_that_was_cut_off_is_missed_by_the_totals_too(place):
     with place.open() as ledger:
         account(ledger).charge("a count", TENTH)
     place.attack("DELETE FROM entries WHERE number = 2")
-    assert "totals" in verdict(place).problem
+    assert "filters" in verdict(place).problem
 
 
 def test_a_ledger_that_was_written_anew_is_found_with_the_digest(history):
     kept = head(history)
-    for table in ("entries", "totals", "charges", "seen", "releases"):
+    for table in ("entries", "filters", "charges", "views", "releases"):
         history.attack(f"DELETE FROM {table}")
     history.forget()
     with history.open() as ledger:
         account(ledger)
-    assert verdict(history).is_whole
+    assert verdict(history).ok
     assert "rewritten" in verdict(history, kept).problem
 
 
 @pytest.mark.parametrize(
     ("attack", "problem"),
     [
-        ("UPDATE totals SET state = replace(state, '1/5', '0') WHERE who = ''", "totals"),
-        ("DELETE FROM totals WHERE who = 'ada'", "totals"),
-        ("INSERT INTO totals SELECT account, 'eve', state, seal FROM totals WHERE who = 'ada'", "totals"),
-        ("UPDATE charges SET charge_key = 'x' WHERE number = 4", "the key of the charge in line"),
-        ("UPDATE charges SET released = NULL WHERE number = 4", "the key of the charge in line"),
-        ("DELETE FROM charges WHERE number = 9", "the key of the charge in line"),
-        ("DELETE FROM seen", "who saw what"),
-        ("INSERT INTO seen VALUES (9, 'ada')", "who saw what"),
-        ("UPDATE releases SET body = '44' WHERE number = 4", "release of line 4 has been changed"),
-        ("DELETE FROM releases WHERE number = 9", "release of line 9 is missing"),
-        ("INSERT INTO releases VALUES (2, '1')", "release of line 2 has been changed"),
+        ("UPDATE filters SET state = replace(state, '1/5', '0') WHERE analyst = ''", "filters"),
+        ("DELETE FROM filters WHERE analyst = 'ada'", "filters"),
+        (
+            "INSERT INTO filters SELECT account, 'eve', state, digest FROM filters WHERE analyst = 'ada'",
+            "filters",
+        ),
+        ("UPDATE charges SET charge_key = 'x' WHERE number = 4", "the key of the charge in entry"),
+        ("UPDATE charges SET released = NULL WHERE number = 4", "the key of the charge in entry"),
+        ("DELETE FROM charges WHERE number = 9", "the key of the charge in entry"),
+        ("DELETE FROM views", "views differ"),
+        ("INSERT INTO views VALUES (9, 'ada')", "views differ"),
+        ("UPDATE releases SET body = '44' WHERE number = 4", "release of entry 4 has been changed"),
+        ("DELETE FROM releases WHERE number = 9", "release of entry 9 is missing"),
+        ("INSERT INTO releases VALUES (2, '1')", "release of entry 2 has been changed"),
     ],
 )
 def test_what_does_not_follow_from_the_lines_is_found(history, attack, problem):
-    before = digest([history.attack(f"SELECT * FROM {table}") for table in ("totals", "charges", "releases")])
-    seen = history.attack("SELECT * FROM seen")
+    before = digest(
+        [history.attack(f"SELECT * FROM {table}") for table in ("filters", "charges", "releases")]
+    )
+    seen = history.attack("SELECT * FROM views")
     history.attack(attack)
-    after = digest([history.attack(f"SELECT * FROM {table}") for table in ("totals", "charges", "releases")])
-    assert before != after or seen != history.attack("SELECT * FROM seen")
+    after = digest([history.attack(f"SELECT * FROM {table}") for table in ("filters", "charges", "releases")])
+    assert before != after or seen != history.attack("SELECT * FROM views")
     assert problem in verdict(history).problem
 
 
 def test_a_total_that_was_lowered_is_noticed_before_it_is_charged_against(place):
     with place.open() as ledger:
         account(ledger).charge("a count", TENTH)
-    place.attack("UPDATE totals SET state = replace(state, '1/10', '1/99')")
-    with place.open() as ledger, pytest.raises(LedgerFailed, match="a total of the ledger is not as it was"):
+    place.attack("UPDATE filters SET state = replace(state, '1/10', '1/99')")
+    with place.open() as ledger, pytest.raises(LedgerFailed, match="a filter of the ledger was changed"):
         account(ledger).charge("a count", TENTH)
 
 
 def test_nothing_is_added_to_a_line_that_was_changed(place):
     with place.open() as ledger:
         account(ledger).charge("a count", TENTH)
-    place.attack("UPDATE entries SET who = 'eve' WHERE number = 2")
-    with place.open() as ledger, pytest.raises(LedgerFailed, match="line 2 of the ledger is not as it was"):
+    place.attack("UPDATE entries SET analyst = 'eve' WHERE number = 2")
+    with place.open() as ledger, pytest.raises(LedgerFailed, match="entry 2 of the ledger was changed"):
         account(ledger).charge("a count", TENTH)
 
 
@@ -167,11 +172,14 @@ def test_nothing_is_added_to_a_line_that_was_changed(place):
 def test_a_charge_whose_release_was_lost_is_not_answered_a_second_time(place, attack):
     with place.open() as ledger:
         owner = account(ledger)
-        number = owner.begin("a count", TENTH).number
-        owner.keep(number, "42")
+        number = owner.record_charge("a count", TENTH).number
+        owner.record_release(number, "42")
     place.attack(attack)
     with place.open() as ledger:
-        for look in (account(ledger).released, lambda number: account(ledger).keep(number, "43")):
+        for look in (
+            account(ledger).get_release,
+            lambda number: account(ledger).record_release(number, "43"),
+        ):
             with pytest.raises(LedgerFailed, match="release"):
                 look(number)
 
@@ -183,8 +191,8 @@ def forged(place, change):
     """The lines with one of them replaced, and all digests computed anew."""
     previous, out = START, []
     for entry in lines(place):
-        kind, who, body = change(entry.number, entry.kind, entry.who, entry.body)
-        parts = (entry.number, entry.account, kind, who, entry.moment, plain_text(body), previous)
+        kind, who, body = change(entry.number, entry.kind, entry.analyst, entry.body)
+        parts = (entry.number, entry.account, kind, who, entry.timestamp, canonical_json(body), previous)
         out.append(Entry(*parts, digest(list(parts))))
         previous = out[-1].digest
     return out
@@ -192,8 +200,8 @@ def forged(place, change):
 
 def problem_of(entries):
     replay = Replay()
-    found = next((found for entry in entries if (found := replay.follow(entry))), None)
-    beyond = replay.settle()
+    found = next((found for entry in entries if (found := replay.apply(entry))), None)
+    beyond = replay.apply_pending()
     return found or (beyond[0][1] if beyond else None)
 
 
@@ -201,11 +209,11 @@ def given_up(place):
     """A key whose first outcome was lost, charged anew and released; and another key, released."""
     with place.open() as ledger:
         owner = account(ledger)
-        owner.keep(owner.begin("a count", TENTH, key="other").number, "41")
-        lost = owner.begin("a count", TENTH, key="monday")
-        anew = owner.begin("a count", TENTH, key="monday", lost=lost.number)
-        owner.keep(anew.number, "42")
-        assert ledger.verify().is_whole
+        owner.record_release(owner.record_charge("a count", TENTH, key="other").number, "41")
+        lost = owner.record_charge("a count", TENTH, key="monday")
+        anew = owner.record_charge("a count", TENTH, key="monday", replace_lost=lost.number)
+        owner.record_release(anew.number, "42")
+        assert ledger.verify().ok
     return place
 
 
@@ -213,9 +221,9 @@ def given_up(place):
     ("change", "problem"),
     [
         (lambda b: b, None),
-        (lambda b: {name: part for name, part in b.items() if name != "instead of"}, "charges a key again"),
-        (lambda b: {**b, "instead of": 2}, "charges a key again"),
-        (lambda b: {**b, "key": "other", "instead of": 2}, None),  # what was released there had no mark
+        (lambda b: {name: part for name, part in b.items() if name != "replaces"}, "charges a key again"),
+        (lambda b: {**b, "replaces": 2}, "charges a key again"),
+        (lambda b: {**b, "key": "other", "replaces": 2}, None),  # what was released there had no mark
         (lambda b: {**b, "key": None}, "charges a key again"),
         (lambda b: {**b, "key": "tuesday"}, "charges a key again"),
     ],
@@ -230,7 +238,7 @@ def test_what_is_charged_anew_was_charged_under_that_key(place, change, problem)
 def test_a_key_that_was_given_to_a_line_again_is_found(place):
     given_up(place)
     place.attack("UPDATE charges SET charge_key = 'tuesday' WHERE number = 4")
-    assert verdict(place).problem == "the key of the charge in line 4 is not that of the line"
+    assert verdict(place).problem == "the key of the charge in entry 4 differs from the entry"
 
 
 def cheaper(body):
@@ -241,17 +249,17 @@ def cheaper(body):
     ("number", "change", "problem"),
     [
         (4, lambda k, w, b: (k, w, cheaper(b)), "charged less than it costs"),
-        (4, lambda k, w, b: (k, "eve", b), "does not say what it should"),
-        (4, lambda k, w, b: ("gift", w, b), "no kind"),
-        (1, lambda k, w, b: ("close", w, b), "no kind"),
-        (2, lambda k, w, b: ("open", w, b), "no kind"),
+        (4, lambda k, w, b: (k, "eve", b), "is malformed"),
+        (4, lambda k, w, b: ("gift", w, b), "of a kind that cannot be here"),
+        (1, lambda k, w, b: ("close", w, b), "of a kind that cannot be here"),
+        (2, lambda k, w, b: ("open", w, b), "of a kind that cannot be here"),
         (8, lambda k, w, b: ("close", w, b), "after the account was closed"),
-        (4, lambda k, w, b: (k, w, {**b, "loss": {"kind": "loss/2"}}), "does not say"),
+        (4, lambda k, w, b: (k, w, {**b, "loss": {"kind": "loss/2"}}), "is malformed"),
         (9, lambda k, w, b: (k, w, {**b, "key": "monday"}), "charges a key again"),
-        (5, lambda k, w, b: (k, w, {**b, "charge": 1}), "does not say"),
+        (5, lambda k, w, b: (k, w, {**b, "charge": 1}), "is malformed"),
         (10, lambda k, w, b: (k, w, {**b, "charge": 4}), "releases what was not charged"),
-        (6, lambda k, w, b: (k, w, {"charge": 9}), "does not say"),
-        (6, lambda k, w, b: (k, w, ["charge"]), "does not say"),
+        (6, lambda k, w, b: (k, w, {"charge": 9}), "is malformed"),
+        (6, lambda k, w, b: (k, w, ["charge"]), "is malformed"),
         (
             3,
             lambda k, w, b: (k, w, {**b, "filter": PrivacyFilter(Budget(1), spent=TENTH.cost()).to_json()}),
@@ -262,13 +270,13 @@ def cheaper(body):
             lambda k, w, b: (k, w, {**b, "filter": PrivacyFilter(Budget(0.01)).to_json()}),
             "that does not fit",
         ),
-        (1, lambda k, w, b: (k, w, {**b, "epsilon": "2"}), "another budget than it says"),
-        (1, lambda k, w, b: (k, w, {**b, "delta": "1/2"}), "another budget than it says"),
+        (1, lambda k, w, b: (k, w, {**b, "epsilon": "2"}), "a budget other than it states"),
+        (1, lambda k, w, b: (k, w, {**b, "delta": "1/2"}), "a budget other than it states"),
         (4, lambda k, w, b: (k, w, {**b, "unit": "somebody else"}), "for another unit"),
         (4, lambda k, w, b: (k, w, {**b, "neighbours": "substitute"}), "for another unit"),
-        (2, lambda k, w, b: (k, "mallory", b), "not that analyst's"),
-        (7, lambda k, w, b: (k, "mallory", b), "not that analyst's"),
-        (12, lambda k, w, b: (k, "ada", b), "not that analyst's"),
+        (2, lambda k, w, b: (k, "mallory", b), "by the owner only"),
+        (7, lambda k, w, b: (k, "mallory", b), "by the owner only"),
+        (12, lambda k, w, b: (k, "ada", b), "by the owner only"),
         (10, lambda k, w, b: (k, "ada", b), "releases what was not charged"),
     ],
 )
@@ -315,9 +323,9 @@ def test_windows_of_another_unit_or_column_are_found(place, other):
 
 def rewritten(place, entries):
     for entry in entries:
-        values = (entry.kind, entry.who, entry.text, entry.previous, entry.digest, entry.number)
+        values = (entry.kind, entry.analyst, entry.text, entry.previous, entry.digest, entry.number)
         place.attack(
-            "UPDATE entries SET kind = ?, who = ?, body = ?, previous = ?, digest = ? WHERE number = ?",
+            "UPDATE entries SET kind = ?, analyst = ?, body = ?, previous = ?, digest = ? WHERE number = ?",
             values,
         )
 
@@ -337,7 +345,7 @@ def test_the_first_line_beyond_a_budget_is_named_though_many_are_added_up_at_onc
 
     rewritten(place, forged(place, smaller))
     found = verdict(place)
-    assert (found.entries, found.problem) == (4, "line 4 does not fit the budget")
+    assert (found.entries, found.problem) == (4, "entry 4 does not fit the budget")
 
 
 SIZES = st.one_of(
@@ -357,9 +365,9 @@ def test_adding_up_many_at_once_gives_what_one_by_one_gives(sizes, order):
             one_by_one = one_by_one.charge(cost)
     except BudgetExceeded:
         with pytest.raises(BudgetExceeded):
-            charged_together(start, charges)
+            charge_all(start, charges)
     else:
-        assert charged_together(start, charges).to_json() == one_by_one.to_json()
+        assert charge_all(start, charges).to_json() == one_by_one.to_json()
 
 
 def test_a_loss_that_was_overstated_by_an_older_version_is_still_whole(history):
@@ -371,23 +379,23 @@ def test_a_loss_that_was_overstated_by_an_older_version_is_still_whole(history):
 
 def test_one_bad_line_does_not_hide_another(history):
     for number in (4, 9):
-        history.attack("UPDATE entries SET moment = 'never' WHERE number = ?", (number,))
+        history.attack("UPDATE entries SET timestamp = 'never' WHERE number = ?", (number,))
     found = verdict(history).problems
-    assert {f"line {number} has been changed" for number in (4, 9)} <= set(found)
-    assert found[0] == "line 4 has been changed"
+    assert {f"entry {number} has been changed" for number in (4, 9)} <= set(found)
+    assert found[0] == "entry 4 has been changed"
 
 
-@pytest.mark.parametrize("column", ["account", "kind", "who", "moment", "body", "previous", "digest"])
+@pytest.mark.parametrize("column", ["account", "kind", "analyst", "timestamp", "body", "previous", "digest"])
 def test_bytes_in_a_line_or_a_release_are_found(folder, column):
     place = File(folder / "visits.ledger")
     with place.open() as ledger:
         owner = account(ledger)
-        owner.keep(owner.begin("a count", TENTH).number, "42")
+        owner.record_release(owner.record_charge("a count", TENTH).number, "42")
     place.attack(f"UPDATE entries SET {column} = CAST({column} AS BLOB) WHERE number = 2")
-    assert "line 2" in verdict(place).problem
+    assert "entry 2" in verdict(place).problem
     place.attack(f"UPDATE entries SET {column} = CAST({column} AS TEXT) WHERE number = 2")
     place.attack("UPDATE releases SET body = CAST(body AS BLOB)")
-    assert "the release of line 2 has been changed" in verdict(place).problem
+    assert "the release of entry 2 has been changed" in verdict(place).problem
 
 
 @pytest.mark.parametrize("kind", ["charge", "release", "version"])
@@ -395,11 +403,11 @@ def test_bytes_in_a_line_or_a_release_are_found(folder, column):
 def test_who_looks_at_lines_of_somebody_else_s_is_told_so(place, kind, body):
     with place.open() as ledger:
         owner = account(ledger)
-        owner.version("1", "visits")
-        owner.keep(owner.begin("a count", TENTH).number, "42")
+        owner.record_version("1", "visits")
+        owner.record_release(owner.record_charge("a count", TENTH).number, "42")
     place.attack("UPDATE entries SET body = ? WHERE kind = ?", (body, kind))
     place.forget()
     with place.look() as ledger:
         for look in (History.of, label):
-            with pytest.raises(LedgerFailed, match="not as it was written"):
+            with pytest.raises(LedgerFailed, match="was changed after it was written"):
                 look(ledger.account("visits"))

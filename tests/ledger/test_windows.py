@@ -87,7 +87,7 @@ def test_a_window_pays_for_its_own_rows_and_the_next_has_a_budget_of_its_own(led
         ask(november, text=COUNT + " WHERE x > 0")
     ask(december)
     assert ledger.accounts() == ["visits 2026-11-01..2026-12-01", "visits 2026-12-01..2027-01-01"]
-    assert ledger.verify().is_whole
+    assert ledger.verify().ok
     for data, window in ((november, NOVEMBER), (december, DECEMBER)):
         exact = data.exact(data.sql(COUNT, epsilon=1))["n"]
         assert exact == [sum(window.start <= day < window.end for day in ROWS["day"].dt.date)]
@@ -207,7 +207,7 @@ def test_an_analyst_has_a_grant_for_each_window(ledger):
     ask(opened(ledger, analyst="ada"), 0.5)
     with pytest.raises(Refused, match="ada has no budget"):
         ask(opened(ledger, DECEMBER, analyst="ada"), 0.5)
-    assert opened(ledger, analyst="ada").account.lifetime().reading.epsilon == Fraction(1, 2)
+    assert opened(ledger, analyst="ada").account.lifetime_loss().reading.epsilon == Fraction(1, 2)
 
 
 # Declared once

@@ -6,7 +6,7 @@ from fractions import Fraction
 from hubbub.accounting import PrivacyLoss
 from hubbub.errors import BudgetExceeded
 from hubbub.ledger import Ledger
-from hubbub.ledger.outcomes import settle_charge
+from hubbub.ledger.outcomes import charge_and_run
 
 
 def charge_many(address: str, count: int, price: Fraction) -> int:
@@ -38,7 +38,7 @@ def charge_keys(address: str, count: int, price: Fraction) -> list[tuple[bool, s
         spender = ledger.account("visits")
         for key in range(count):
             asked = {"what": "a count", "loss": PrivacyLoss.pure(price), "key": f"key {key}"}
-            charge, text = settle_charge(spender, lambda _: secrets.token_hex(8), **asked)
+            charge, text = charge_and_run(spender, lambda _: secrets.token_hex(8), **asked)
             out.append((charge.is_new, text))
     return out
 
@@ -55,6 +55,6 @@ def live(address: str, first: int, pipe) -> None:
 
     while True:
         asked = {"what": "a count", "loss": PrivacyLoss.pure(Fraction(1, 10**6)), "key": f"key {key}"}
-        charge, text = settle_charge(spender, run, **asked)
+        charge, text = charge_and_run(spender, run, **asked)
         pipe.send(("shown", key, (charge.number, text)))
         key += 1

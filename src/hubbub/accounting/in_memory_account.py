@@ -85,7 +85,7 @@ class InMemoryAccount:
     def __reduce__(self) -> NoReturn:
         refuse_copy("an account in memory", "share the account itself, or keep it in a ledger")
 
-    def exact(self, what: str) -> None:
+    def record_nonprivate_access(self, what: str) -> None:
         """Record that the owner looks at exact answers."""
         self._refuse_fork()
         self.receipts.append(Receipt(f"EXACT PREVIEW, not private: {what}", PrivacyLoss.pure(2**20)))

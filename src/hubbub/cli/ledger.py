@@ -14,7 +14,7 @@ from hubbub.cli.query import Large, Population
 from hubbub.cli.terminal import bold, for_programs, put, say, screen, words
 from hubbub.config import ROW
 from hubbub.errors import InvalidInput
-from hubbub.ledger import Account, Entry, Ledger, check_signature, new_secret, new_signing_key
+from hubbub.ledger import Entry, Ledger, LedgerAccount, check_signature, new_secret, new_signing_key
 from hubbub.numbers import format_down, format_up
 from hubbub.output_files import CONFIG_NAME, check_output_path, write_output
 from hubbub.report.label import History, bars, label, label_html, label_text, label_yaml
@@ -84,7 +84,7 @@ def open_account(
     given = _budget(epsilon, delta, population, large=large_epsilon)
     with _opened(where, is_new=True) as opened:
         account = opened.account(name, Unit.row() if unit.lower() == ROW else Unit(unit), given)
-        say(words(name), f": {_promise(account.total)} for ", words(account.unit))
+        say(words(name), f": {_promise(account.privacy_filter)} for ", words(account.unit))
 
 
 @budget.command("grant")
@@ -119,7 +119,13 @@ def list_lines(where: Where = "", name: Named = "", who: As = "") -> None:
     table = Table("line", "when", "account", "who", "kind", "what", box=None)
     with _looked_at(where) as opened:
         for entry in _lines(opened, name, who):
-            cells = (str(entry.number), entry.moment[:19], entry.account, entry.who or "owner", entry.kind)
+            cells = (
+                str(entry.number),
+                entry.timestamp[:19],
+                entry.account,
+                entry.analyst or "owner",
+                entry.kind,
+            )
             table.add_row(*map(words, (*cells, _what(entry))))
     screen().print(table, soft_wrap=True)
 
@@ -156,12 +162,12 @@ def verify(
         head = check_signature(_text_of(is_signed), public).digest
     with _looked_at(where) as opened:
         found = opened.verify(head or None)
-    if not found.is_whole:
+    if not found.ok:
         for problem in found.problems:
-            say(words("not whole", "red"), ": ", words(problem))
+            say(words("NOT OK", "red"), ": ", words(problem))
         raise typer.Exit(1)
-    say(f"whole: {found.entries} lines")
-    say(f"keep this digest elsewhere, and pass it as --head next time: {found.head}")
+    say(f"OK: {found.entries} entries verified")
+    say(f"keep this digest elsewhere, and pass it as --head next time: {found.head_digest}")
 
 
 @ledger.command("key")
@@ -234,7 +240,7 @@ def restore(
             fix="pass --spent-since EPSILON, or --nothing-since",
         )
     place = _where(where)
-    with Ledger.look(place if backup is None else backup) as found:
+    with Ledger.open_read_only(place if backup is None else backup) as found:
         names = found.accounts()
     spent = dict(_spent(each, names) for each in spent_since or [])
     verdict = Ledger.restore(place, backup, spent_since=spent)
@@ -317,12 +323,12 @@ def _write(text: str, output: Path | None, endings: tuple[str, ...]) -> None:
         write_output(output, text, endings)
 
 
-def _show_account(account: Account) -> None:
-    total, left = account.total, account.left()
+def _show_account(account: LedgerAccount) -> None:
+    total, left = account.privacy_filter, account.remaining()
     say(bold(account.name), f": {_promise(total)} for ", words(account.unit))
     say(f"  spent ε = {_figure(total.reading().epsilon)}, left ε = {format_down(left.epsilon)}")
     if account.unit.window is not None:
-        say(f"  lifetime: {account.lifetime().said()}")
+        say(f"  lifetime: {account.lifetime_loss().describe()}")
     history = History.of(account)
     for line in bars(history.burn_down()):
         say(f"  {line}")
@@ -351,13 +357,13 @@ def _where(where: str) -> str:
 
 def _looked_at(where: str) -> Ledger:
     """To look at: also a backup, or a copy."""
-    return Ledger.look(_where(where))
+    return Ledger.open_read_only(_where(where))
 
 
 def _opened(where: str, *, is_new: bool = False) -> Ledger:
     where = _where(where)
     if not is_new:
-        Ledger.look(where).close()  # looking does not make one
+        Ledger.open_read_only(where).close()  # looking does not make one
     return Ledger.open(where)
 
 
@@ -370,11 +376,11 @@ def _text_of(path: Path) -> str:
         ) from None
 
 
-def _accounts(opened: Ledger, name: str) -> list[Account]:
+def _accounts(opened: Ledger, name: str) -> list[LedgerAccount]:
     return [opened.account(each) for each in ([name] if name else opened.accounts())]
 
 
-def _one(opened: Ledger, name: str) -> Account:
+def _one(opened: Ledger, name: str) -> LedgerAccount:
     found = _accounts(opened, name)
     if len(found) != 1:
         raise InvalidInput(
@@ -398,8 +404,8 @@ def _plain(entry: Entry) -> dict[str, Any]:
         "line": entry.number,
         "account": entry.account,
         "kind": entry.kind,
-        "who": entry.who or "owner",
-        "moment": entry.moment,
+        "who": entry.analyst or "owner",
+        "timestamp": entry.timestamp,
         "body": entry.body,
         "previous": entry.previous,
         "digest": entry.digest,
@@ -408,8 +414,8 @@ def _plain(entry: Entry) -> dict[str, Any]:
 
 def _what(entry: Entry) -> str:
     body = entry.body
-    told = body.get("what") or body.get("analyst") or body.get("version")
-    if entry.kind == "restored":
+    told = body.get("description") or body.get("analyst") or body.get("version")
+    if entry.kind == "restore":
         told = "nothing was spent since" if body.get("loss") is None else "with what was spent since"
     if told is None and "charge" in body:
         told = f"of line {body['charge']}"

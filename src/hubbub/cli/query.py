@@ -432,7 +432,7 @@ def _price(made: "Plan") -> str:
 def _left(data: "Dataset") -> list[str]:
     account: Any = data.account
     if data.has_ledger:
-        left = account.left()
+        left = account.remaining()
         return [f"left in the ledger: ε = {format_down(left.epsilon)} for one more query"]
     if account.budget is None:
         return []

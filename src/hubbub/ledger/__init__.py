@@ -1,18 +1,19 @@
-"""The ledger: what was spent, on whose behalf, in a record that cannot be overspent."""
+"""The ledger: a durable record of what was spent, by whom and for what, that cannot be overspent."""
 
-from hubbub.ledger.account import Account, Charge
+from hubbub.ledger.account import Charge, LedgerAccount, LifetimeLoss
 from hubbub.ledger.entries import Entry
 from hubbub.ledger.ledger import Ledger
 from hubbub.ledger.signing import Head, check_signature, new_secret, new_signing_key
-from hubbub.ledger.verify import Verdict
+from hubbub.ledger.verify import VerificationReport
 
 __all__ = [
-    "Account",
     "Charge",
     "Entry",
     "Head",
     "Ledger",
-    "Verdict",
+    "LedgerAccount",
+    "LifetimeLoss",
+    "VerificationReport",
     "check_signature",
     "new_secret",
     "new_signing_key",

@@ -1,4 +1,4 @@
-"""Backups of a ledger, and how one goes on after it was restored, copied or moved: by its owner's word.
+"""Backups of a ledger, and how it continues after it was restored, copied or moved: the owner confirms it.
 
 Proof: docs/proofs/ledger.md, "One ledger"
 """
@@ -12,109 +12,126 @@ from pathlib import Path
 from hubbub.accounting import PrivacyLoss
 from hubbub.accounting.serialization import cost_from_json, encode_loss
 from hubbub.errors import BudgetExceeded, HubbubError, InvalidInput, Refused
-from hubbub.ledger.entries import EVERYBODY, Entries, cost_to_plain, damaged, plain_text
-from hubbub.ledger.location import Note, Remembered, is_copy, misses, next_name
-from hubbub.ledger.postgres import Postgres, is_address
-from hubbub.ledger.sqlite import COPIED, Rows, SQLite, Store, has_line, leftovers, name_of, new_file
+from hubbub.ledger.entries import OWNER, Entries, canonical_json, corruption_error, cost_to_dict
+from hubbub.ledger.location import HeadFile, KnownHead, is_same_ledger, lacks_entry, restored_ledger_id
+from hubbub.ledger.postgres import PostgresStore, is_postgres_url
+from hubbub.ledger.sqlite import SQLiteStore, create_file, has_leftover_log
+from hubbub.ledger.store import COPIED_TABLES, Store, Transaction, has_entry, read_ledger_id
 from hubbub.ledger.verify import verify_entries
 
-__all__ = ["back_up", "restore", "store_at"]
-
-_PLACE = "SELECT id, lies FROM place"
+__all__ = ["back_up", "open_store", "restore"]
 
 
-def store_at(where: str | Path, *, is_looked_at: bool = False, is_restored: bool = False) -> Store:
-    """The store at a path or an address; one that is looked at is not made."""
-    if is_address(where):
-        return Postgres(str(where), is_looked_at=is_looked_at, is_restored=is_restored)
-    if is_looked_at and not Path(where).exists():
+def open_store(location: str | Path, *, read_only: bool = False, for_restore: bool = False) -> Store:
+    """Open the store at a path or URL; it is created unless it is opened read-only."""
+    if is_postgres_url(location):
+        return PostgresStore(str(location), read_only=read_only, for_restore=for_restore)
+    if read_only and not Path(location).exists():
         raise InvalidInput(
-            "the ledger is not there", why="looking does not make one", fix="give the path of a ledger"
+            "there is no ledger at this location",
+            why="reading does not create one",
+            fix="pass the path of a ledger",
         )
-    return SQLite(where, is_looked_at=is_looked_at)
+    return SQLiteStore(location, read_only=read_only)
 
 
 def back_up(store: Store, path: str | Path) -> None:
-    """Write all of a ledger, as it is at one moment, to a new file that cannot be spent from."""
+    """Write one consistent state of a ledger to a new file that cannot be spent from."""
 
-    def copy(rows: Rows) -> None:
-        ((name, stored),) = rows.run(_PLACE)
-        new_file(Path(path).resolve(), lambda out: _copy(rows, out), name, stored)
+    def copy(source: Transaction) -> None:
+        ledger_id, location = _read_location(source)
+        create_file(Path(path).resolve(), lambda target: _copy(source, target), ledger_id, location)
 
     try:
         store.read(copy)
     except FileExistsError:
         raise InvalidInput(
-            "the file is there already", why="nothing is written over", fix="give the path of a new file"
+            "the file exists already", why="nothing is overwritten", fix="pass the path of a new file"
         ) from None
 
 
-def restore(where: str | Path, backup: str | Path | None, spent: Mapping[str, PrivacyLoss]) -> None:
-    """Make a ledger of a backup at its place; or, without one, go on with the file that lies there.
+def restore(location: str | Path, backup: str | Path | None, spent: Mapping[str, PrivacyLoss]) -> None:
+    """Make a ledger of a backup; or, without one, adopt the file at this location.
 
-    Guarantee: nothing is changed unless every line is as it was written, the ledger that it is a copy of is
-        not there to be spent from, and, if nothing is said to be spent, nothing is known to be missing.
+    Args:
+        location: where the ledger will be, or is.
+        backup: the path of a backup.
+        spent: what was spent since, by account.
+
+    Guarantee: nothing is changed unless every entry is unchanged, the ledger that this is a copy of cannot be
+        spent from, and, if nothing is stated as spent, nothing is known to be missing.
     Proof: docs/proofs/ledger.md, "One ledger"
     """
-    if backup is not None and not is_address(where):
-        if os.path.lexists(where):
-            raise _occupied()
-        if leftovers(Path(where).resolve()):
+    if backup is not None and not is_postgres_url(location):
+        if os.path.lexists(location):
+            raise _occupied_error()
+        if has_leftover_log(Path(location).resolve()):
             raise Refused(
-                "the log of a ledger that lay here is still there",
-                why="it would be put into the one that is restored",
-                fix="move the files of its name with -wal or -journal at the end away first",
+                "the log of an earlier ledger is still at this location",
+                why="it would be merged into the restored ledger",
+                fix="first move the files with its name that end in -wal or -journal away",
             )
-    with closing(store_at(where if backup is None else backup, is_looked_at=True)) as source:
-        before = source.remembered()
-        if backup is None and source.read(lambda rows: source.check(rows, before)) is None:
+    with closing(open_store(location if backup is None else backup, read_only=True)) as source:
+        heads = source.known_heads()
+        if (
+            backup is None
+            and source.read(lambda transaction: source.find_problem(transaction, heads)) is None
+        ):
             raise Refused(
-                "the ledger lies where it was",
-                why="nothing was restored, copied or moved: there is nothing to confirm",
-                fix="go on with it",
+                "the ledger is at its recorded location",
+                why="it was not restored, copied or moved: there is nothing to confirm",
+                fix="use it as it is",
             )
-        _refuse_not_whole(source)
-        _refuse_two(source, where)
-        _refuse_forgetting(source, where, spent)
-        keys = source.read(_old_path)
+        _refuse_corrupted(source)
+        _refuse_second_copy(source, location)
+        _refuse_missing_entries(source, location, spent)
+        original = source.read(_original_path)
         if backup is None:
-            source.adopt(lambda rows: _say(Entries(rows), spent))
-        elif is_address(where):
-            with closing(store_at(where, is_restored=True)) as made:
-                source.read(lambda rows: made.adopt(lambda out: _refill(rows, out, spent)))
+            source.adopt(lambda transaction: _record_restore(Entries(transaction), spent))
+        elif is_postgres_url(location):
+            with closing(open_store(location, for_restore=True)) as target_store:
+                source.read(
+                    lambda transaction: target_store.adopt(
+                        lambda target: _fill_database(transaction, target, spent)
+                    )
+                )
         else:
-            path = Path(where).resolve()
-            source.read(lambda rows: _make(path, rows, spent))
-    if keys is not None and not is_address(where):
-        _bring_key(keys, Path(where).resolve())
+            path = Path(location).resolve()
+            source.read(lambda transaction: _create_restored_file(path, transaction, spent))
+    if original is not None and not is_postgres_url(location):
+        _copy_key(original, Path(location).resolve())
 
 
-def _refuse_not_whole(source: Store) -> None:
-    if not source.read(lambda rows: verify_entries(Entries(rows), None)).is_whole:
-        raise damaged("something")
+def _refuse_corrupted(source: Store) -> None:
+    if not source.read(lambda transaction: verify_entries(Entries(transaction), None)).ok:
+        raise corruption_error("something")
 
 
-def _refuse_two(source: Store, where: str | Path) -> None:
-    """Refuse where the ledger that this is a copy of can still be spent from."""
-    name, old = source.read(lambda rows: (rows.run(_PLACE)[0][0], _old_path(rows)))
-    if old is None or not old.exists() or (not is_address(where) and old == Path(where).resolve()):
+def _refuse_second_copy(source: Store, location: str | Path) -> None:
+    """Refuse if the ledger that this is a copy of can still be spent from."""
+    ledger_id, original = source.read(
+        lambda transaction: (read_ledger_id(transaction), _original_path(transaction))
+    )
+    if original is None or not original.exists():
+        return
+    if not is_postgres_url(location) and original == Path(location).resolve():
         return
     try:
-        with closing(SQLite(old)) as other:
-            is_there = is_copy(other.read(lambda rows: rows.run(_PLACE))[0][0], name)
+        with closing(SQLiteStore(original)) as other:
+            exists = is_same_ledger(other.read(read_ledger_id), ledger_id)
     except HubbubError:
-        is_there = False
-    if is_there:
+        exists = False
+    if exists:
         raise Refused(
-            "the ledger that this is a copy of is still there",
-            why="each of the two would spend the whole budget",
-            fix="go on with that one; or move it away first",
+            "the ledger that this is a copy of still exists",
+            why="each of the two could spend the whole budget",
+            fix="use that one; or move it away first",
         )
 
 
-def _refuse_forgetting(source: Store, where: str | Path, spent: Mapping[str, PrivacyLoss]) -> None:
-    """Refuse to believe that nothing was spent where it is known that lines are missing."""
-    accounts = source.read(lambda rows: Entries(rows).accounts())
+def _refuse_missing_entries(source: Store, location: str | Path, spent: Mapping[str, PrivacyLoss]) -> None:
+    """Refuse the statement that nothing was spent if entries are known to be missing."""
+    accounts = source.read(lambda transaction: Entries(transaction).accounts())
     unknown = sorted(set(spent) - set(accounts))
     if unknown:
         raise InvalidInput(
@@ -124,109 +141,115 @@ def _refuse_forgetting(source: Store, where: str | Path, spent: Mapping[str, Pri
         )
     if spent:
         return
-    if source.lacks_log():
+    if source.is_log_missing():
         raise Refused(
-            "a part of the ledger was left behind",
-            why="it was in use when it was copied or moved, or its process was killed: what was charged "
-            "last is in the file of its old name with -wal at the end",
-            fix="bring that file along under the new name, or say what was spent",
+            "the write-ahead log of the ledger was left behind",
+            why="the ledger was in use when it was copied or moved, or its process was killed: the last "
+            "charges are in the file with its old name that ends in -wal",
+            fix="copy that file too, under the new name, or state what was spent",
         )
-    old = source.read(_old_path)
-    places = [] if is_address(where) else [Path(where).resolve()]
-    paths = dict.fromkeys((*places, *([] if old is None else [old])))
-    for head in {*(Note.beside(path).read() for path in paths), *source.remembered()}:
-        if _misses(source, head):
+    original = source.read(_original_path)
+    here = [] if is_postgres_url(location) else [Path(location).resolve()]
+    paths = dict.fromkeys((*here, *([] if original is None else [original])))
+    for head in {*(HeadFile.beside(path).read() for path in paths), *source.known_heads()}:
+        if _lacks_entry(source, head):
             raise Refused(
-                "lines were written that this file does not have",
+                "the ledger had entries that this file does not have",
                 why="something was spent since",
-                fix="say what was spent",
+                fix="state what was spent",
             )
 
 
-def _misses(store: Store, head: Remembered | None) -> bool:
-    """Whether a ledger lacks a line that it had."""
+def _lacks_entry(store: Store, head: KnownHead | None) -> bool:
+    """Return whether a ledger lacks an entry that it is known to have had."""
 
-    def work(rows: Rows) -> bool:
-        return misses(name_of(rows), lambda number, digest: has_line(rows, number, digest), head)
+    def work(transaction: Transaction) -> bool:
+        ledger_id = read_ledger_id(transaction)
+        return lacks_entry(ledger_id, lambda number, digest: has_entry(transaction, number, digest), head)
 
     return store.read(work)
 
 
-def _old_path(rows: Rows) -> Path | None:
-    """Where the ledger lay that this is a copy of, if that was a file."""
+def _read_location(transaction: Transaction) -> tuple[str, str]:
+    ((ledger_id, location),) = transaction.execute("SELECT ledger_id, location FROM location")
+    return ledger_id, location
+
+
+def _original_path(transaction: Transaction) -> Path | None:
+    """Return the path of the ledger that this is a copy of; None if it was in a database."""
     try:
-        return Path(json.loads(rows.run(_PLACE)[0][1])["path"])
+        return Path(json.loads(_read_location(transaction)[1])["path"])
     except (KeyError, TypeError, ValueError, RecursionError):
         return None
 
 
-def _make(path: Path, rows: Rows, spent: Mapping[str, PrivacyLoss]) -> None:
-    ((name, _),) = rows.run(_PLACE)
+def _create_restored_file(path: Path, source: Transaction, spent: Mapping[str, PrivacyLoss]) -> None:
+    ledger_id, _ = _read_location(source)
 
-    def fill(out: Rows) -> None:
-        _copy(rows, out)
-        _say(Entries(out), spent)
+    def fill(target: Transaction) -> None:
+        _copy(source, target)
+        _record_restore(Entries(target), spent)
 
     try:
-        notes = (Note.beside(path), Note.at_home(name))
-        new_file(path, fill, next_name(name, [note.read() for note in notes]))
+        head_files = (HeadFile.beside(path), HeadFile.in_user_folder(ledger_id))
+        create_file(path, fill, restored_ledger_id(ledger_id, [each.read() for each in head_files]))
     except FileExistsError:
-        raise _occupied() from None
+        raise _occupied_error() from None
 
 
-def _refill(rows: Rows, out: Rows, spent: Mapping[str, PrivacyLoss]) -> None:
-    """Into a database whose ledger is empty."""
-    if Entries(out).last() is not None:
-        raise _occupied()
-    out.run("UPDATE place SET id = ?", rows.run(_PLACE)[0][:1])
-    _copy(rows, out)
-    _say(Entries(out), spent)
+def _fill_database(source: Transaction, target: Transaction, spent: Mapping[str, PrivacyLoss]) -> None:
+    """Copy a backup into a database with an empty ledger."""
+    if Entries(target).last() is not None:
+        raise _occupied_error()
+    target.execute("UPDATE location SET ledger_id = ?", (_read_location(source)[0],))
+    _copy(source, target)
+    _record_restore(Entries(target), spent)
 
 
-def _occupied() -> Refused:
+def _occupied_error() -> Refused:
     return Refused(
-        "there is a ledger at this place",
-        why="what was spent of it would be forgotten",
-        fix="restore to another place, or move what lies here away first",
+        "there is a ledger at this location",
+        why="what was spent from it would be forgotten",
+        fix="restore to another location, or move this ledger away first",
     )
 
 
-def _copy(rows: Rows, out: Rows) -> None:
-    for table in COPIED:
-        for row in rows.each(f"SELECT * FROM {table}"):  # noqa: S608 - a name of ours
-            out.run(f"INSERT INTO {table} VALUES ({', '.join('?' * len(row))})", row)  # noqa: S608
+def _copy(source: Transaction, target: Transaction) -> None:
+    for table in COPIED_TABLES:
+        for row in source.stream(f"SELECT * FROM {table}"):  # noqa: S608 - a table of ours
+            target.execute(f"INSERT INTO {table} VALUES ({', '.join('?' * len(row))})", row)  # noqa: S608
 
 
-def _say(book: Entries, spent: Mapping[str, PrivacyLoss]) -> None:
-    """Record what the owner said in a line of each account, and charge it; what does not fit closes it."""
-    for name in book.accounts():
-        total = book.total(name, EVERYBODY)
-        if total is None:
-            raise damaged("a total")
+def _record_restore(entries: Entries, spent: Mapping[str, PrivacyLoss]) -> None:
+    """Record and charge what the owner states, per account; an account whose budget it exceeds is closed."""
+    for name in entries.accounts():
+        account_filter = entries.get_filter(name, OWNER)
+        if account_filter is None:
+            raise corruption_error("a filter")
         if name not in spent:
-            book.append(name, "restored", EVERYBODY, {"loss": None})
+            entries.append(name, "restore", OWNER, {"loss": None})
             continue
-        stored = encode_loss(spent[name])
-        cost = cost_from_json(plain_text(stored), total.orders)
-        body = {"loss": stored, "cost": cost_to_plain(cost)}
+        stored_loss = encode_loss(spent[name])
+        cost = cost_from_json(canonical_json(stored_loss), account_filter.orders)
+        body = {"loss": stored_loss, "cost": cost_to_dict(cost)}
         try:
-            after = total.charge(cost)
+            after = account_filter.charge(cost)
         except BudgetExceeded:
-            if not book.of_kind("close", name):
-                book.append(name, "close", EVERYBODY, {})
-            book.append(name, "restored", EVERYBODY, {**body, "fits": False})
+            if not entries.of_kind("close", name):
+                entries.append(name, "close", OWNER, {})
+            entries.append(name, "restore", OWNER, {**body, "fits": False})
             continue
-        book.append(name, "restored", EVERYBODY, {**body, "fits": True})
-        book.keep(name, EVERYBODY, after)
+        entries.append(name, "restore", OWNER, {**body, "fits": True})
+        entries.store_filter(name, OWNER, after)
 
 
-def _bring_key(old: Path, path: Path) -> None:
-    """What marks releases comes along, where it is to be had."""
-    source, target = old.with_name(old.name + ".key"), path.with_name(path.name + ".key")
+def _copy_key(original: Path, path: Path) -> None:
+    """Copy the key that authenticates releases, if it can be read."""
+    source, target = original.with_name(original.name + ".key"), path.with_name(path.name + ".key")
     with suppress(OSError):
         content = source.read_bytes()
-        opened = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        with os.fdopen(opened, "wb") as file:
+        descriptor = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(descriptor, "wb") as file:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())

@@ -1,4 +1,4 @@
-"""Which account pays for which rows: each for its own, and none for another's.
+"""Claims on data: which account pays for which rows, so that no row has two budgets.
 
 Proof: docs/proofs/ledger.md, "Windows"
 """
@@ -12,135 +12,137 @@ from hubbub.errors import Refused
 from hubbub.ledger.entries import Entries, digest
 from hubbub.unit import Unit
 
-__all__ = ["check_claims", "places_in", "refuse_public"]
+__all__ = ["plan_claims", "refuse_public"]
 
 
 @dataclass(frozen=True)
-class _Asked:
-    """Rows that somebody wants an account to pay for, as the ledger knows them: by digests."""
+class _DataDigests:
+    """The identity of one dataset's rows as the ledger stores it: digests, so that no path is disclosed."""
 
     dataset: str
     names: frozenset[str]
     numbers: frozenset[str]
-    certain: frozenset[str]
-    before: frozenset[str]
-    """The names as the first ledgers had them: together with the unit's column."""
+    unique_numbers: frozenset[str]
 
     @classmethod
-    def of(cls, dataset: str, rows: DataIdentity, unit: str | None) -> "_Asked":
+    def of(cls, dataset: str, data: DataIdentity) -> "_DataDigests":
         return cls(
             dataset,
-            frozenset(digest(list(name)) for name in rows.names),
-            frozenset(digest(list(number)) for number in rows.numbers),
-            frozenset(digest(list(number)) for number in rows.unique_numbers),
-            frozenset(digest([list(name), unit]) for name in rows.names),
+            frozenset(digest(list(name)) for name in data.names),
+            frozenset(digest(list(number)) for number in data.numbers),
+            frozenset(digest(list(number)) for number in data.unique_numbers),
         )
 
-    def meets(self, names: Iterable[str], numbers: Iterable[str]) -> bool:
-        return not (self.names | self.before).isdisjoint(names) or not self.certain.isdisjoint(numbers)
+    def overlaps(self, names: Iterable[str], numbers: Iterable[str]) -> bool:
+        return not self.names.isdisjoint(names) or not self.unique_numbers.isdisjoint(numbers)
 
 
-def check_claims(
-    book: Entries,
+def plan_claims(
+    entries: Entries,
     family: str,
     unit: Unit,
-    rows: Mapping[str, DataIdentity],
+    data: Mapping[str, DataIdentity],
     *,
     new_rows: bool = False,
     override: bool = False,
 ) -> list[dict[str, Any]]:
-    """What is to be written before this family of accounts may pay for these rows; or an error.
+    """Return the bodies of the `claim` entries that let this family of accounts pay for these rows.
 
-    Rows that another family pays for are refused, for the same unit always, for another one unless the owner
-    overrides it. Rows that nobody pays for yet are the first of a ledger, or of an account that was opened
-    by itself; or else the owner must say that they are new.
+    Rows that another family pays for are refused: always for the same unit, and for another unit unless the
+    owner overrides it. Unclaimed rows are accepted if they are the first of the ledger, or of an account that
+    was opened by itself; otherwise the owner must assert that they are new.
+
+    Args:
+        entries: the ledger within one transaction.
+        family: the name that the accounts of all windows share.
+        unit: the privacy unit of the account.
+        data: the identity of each dataset's rows, by the dataset's name.
+        new_rows: the owner asserts that no other account pays for these rows.
+        override: the owner accepts that an account of another unit pays for them too.
     """
-    key = _key(unit.key)
-    asked = [_Asked.of(dataset, identity, key) for dataset, identity in rows.items()]
+    key = _fold(unit.key)
+    requested = [_DataDigests.of(dataset, identity) for dataset, identity in data.items()]
     accounts = {
-        entry.account: (entry.body.get("family", entry.account), _key(entry.body["unit"]))
-        for entry in book.openings()
+        entry.account: (entry.body.get("family", entry.account), _fold(entry.body["unit"]))
+        for entry in entries.openings()
     }
-    claims = [(*accounts[entry.account], entry.body) for entry in book.all_of_kind("rows")]
-    ours = [body for payer, _, body in claims if payer == family]
+    claims = [(*accounts[entry.account], entry.body) for entry in entries.entries_of_kind("claim")]
+    own_claims = [body for payer, _, body in claims if payer == family]
     families = {payer for payer, _ in accounts.values()}
-    is_alone = not families - {family}
-    is_first = family in families and not ours
-    names = {name for body in ours for name in places_in(body)}
-    numbers = {number for body in ours for number in body.get("numbers", ())}
-    placeless = {body["dataset"] for body in ours if not places_in(body)}
+    is_only_family = not families - {family}
+    is_first_claim = family in families and not own_claims
+    names = {name for body in own_claims for name in body["names"]}
+    numbers = {number for body in own_claims for number in body["numbers"]}
+    unnamed = {body["dataset"] for body in own_claims if not body["names"]}
     overridden = set()
     for payer, protected, body in claims:
-        for each in asked if payer != family else ():
-            if each.meets(places_in(body), body.get("numbers", ())):
-                # What is ours too was overridden when it was claimed.
-                if protected == key or not (override or each.meets(names, ())):
-                    raise _paid_for(each.dataset, payer, is_same_unit=protected == key)
+        for each in requested if payer != family else ():
+            if each.overlaps(body["names"], body["numbers"]):
+                # Rows that are claimed here too were overridden when they were claimed.
+                if protected == key or not (override or each.overlaps(names, ())):
+                    raise _claimed_error(each.dataset, payer, is_same_unit=protected == key)
                 overridden.add(each.dataset)
-    lines = []
-    for each in asked:
-        is_known = each.meets(names, ()) or (not each.names and each.dataset in placeless)
-        is_known = is_known or is_alone or each.dataset in overridden
-        if not (is_known or is_first or new_rows):
-            raise _unknown(each.dataset, family, sorted(families))
-        new_names = each.names - names if each.before.isdisjoint(names) else frozenset[str]()
-        new_numbers = each.numbers - numbers
-        # Only where it made a difference: so the ledger shows what rests on the owner's word.
-        said = {"new rows": True} if new_rows and not is_known else {}
-        said |= {"override": True} if each.dataset in overridden and new_names else {}
-        if new_names or new_numbers or said:
-            lines.append(
-                {"dataset": each.dataset, "places": sorted(new_names), "numbers": sorted(new_numbers), **said}
+    bodies = []
+    for each in requested:
+        is_known = each.overlaps(names, ()) or (not each.names and each.dataset in unnamed)
+        is_known = is_known or is_only_family or each.dataset in overridden
+        if not (is_known or is_first_claim or new_rows):
+            raise _unknown_data_error(each.dataset, family, sorted(families))
+        new_names, new_numbers = each.names - names, each.numbers - numbers
+        # Recorded only where it made a difference: so the ledger shows which claims are user-asserted.
+        asserted = {"new_rows": True} if new_rows and not is_known else {}
+        asserted |= {"override": True} if each.dataset in overridden and new_names else {}
+        if new_names or new_numbers or asserted:
+            bodies.append(
+                {
+                    "dataset": each.dataset,
+                    "names": sorted(new_names),
+                    "numbers": sorted(new_numbers),
+                    **asserted,
+                }
             )
-    return lines
+    return bodies
 
 
-def refuse_public(book: Entries, rows: Mapping[str, DataIdentity]) -> None:
-    """Refuse, as public, rows that an account pays for: they are somebody's."""
-    units = {entry.account: _key(entry.body["unit"]) for entry in book.openings()}
-    for entry in book.all_of_kind("rows") if rows else ():
-        for dataset, identity in rows.items():
-            asked = _Asked.of(dataset, identity, units[entry.account])
-            if asked.meets(places_in(entry.body), entry.body.get("numbers", ())):
+def refuse_public(entries: Entries, data: Mapping[str, DataIdentity]) -> None:
+    """Refuse a public table if an account pays for its rows: they are protected."""
+    for entry in entries.entries_of_kind("claim") if data else ():
+        for dataset, identity in data.items():
+            if _DataDigests.of(dataset, identity).overlaps(entry.body["names"], entry.body["numbers"]):
                 raise Refused(
-                    f"{dataset} is passed as public, and the account {entry.account!r} pays for its rows",
-                    why="what is public is shown as it is, and these rows are protected",
-                    fix="pass only tables that are nobody's as public",
+                    f"{dataset} is passed as public, but the account {entry.account!r} pays for its rows",
+                    why="public tables are shown without noise, and these rows are protected",
+                    fix="pass only public tables as {public}",
                 )
 
 
-def places_in(body: Mapping[str, Any]) -> list[str]:
-    """The names of rows that a line claims; the first ledgers had one in each."""
-    return list(body["places"]) if "places" in body else [body["place"]]
-
-
-def _key(column: str | None) -> str | None:
+def _fold(column: str | None) -> str | None:
     return None if column is None else column.lower()
 
 
-def _paid_for(dataset: str, payer: str, *, is_same_unit: bool) -> Refused:
+def _claimed_error(dataset: str, payer: str, *, is_same_unit: bool) -> Refused:
     if is_same_unit:
         return Refused(
             f"the rows of {dataset} are paid for by the account {payer!r}",
-            why="a row that two budgets pay for is protected by neither of them",
+            why="a row with two budgets is protected by neither of them",
             fix=f"pass {{account={payer!r}}}",
         )
     return Refused(
         f"the rows of {dataset} are paid for by the account {payer!r}, for another unit",
-        why="what is told about a row is told about the person it is of, so that both budgets add up",
+        why="a release about a row is a release about the person it belongs to, so both budgets add up",
         fix=f"pass {{account={payer!r}}} and its unit, or {{override=True}} to spend both budgets on purpose",
     )
 
 
-def _unknown(dataset: str, family: str, families: list[str]) -> Refused:
+def _unknown_data_error(dataset: str, family: str, families: list[str]) -> Refused:
     others = ", ".join(name for name in families if name != family)
     if family in families:
         what = f"the account {family!r} does not know the rows of {dataset}, and there are others: {others}"
-        fix = "pass {new_rows=True} if none of the others pays for them, also where the rows of "
+        fix = "pass {new_rows=True} if no other account pays for them, also if the rows of "
         fix += f"{family!r} were moved; the ledger records it"
     else:
         what = f"the ledger does not know the rows of {dataset}, and has other accounts"
-        fix = f"pass {{account}} with the one that pays for these rows (there are {others}), "
+        fix = f"pass {{account}} with the account that pays for these rows (one of {others}), "
         fix += "or {new_rows=True} if none does; the ledger records it"
     return Refused(
         what,

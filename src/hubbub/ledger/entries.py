@@ -1,7 +1,8 @@
-"""What stands in a ledger, and every statement that reads or writes it.
+"""The entries of a ledger, and every statement that reads or writes them.
 
-Lines are chained: each holds the digest of the one before. Totals are running sums of the lines, sealed so
-that a byte that rots is noticed before it is charged against; `verify` adds them up again.
+Entries are chained: each contains the digest of the one before. The state of each privacy filter (a running
+sum of the entries) is stored beside them with a digest, so that a corrupted byte is noticed before anything
+is charged against it; `verify` adds the entries up again.
 
 Proof: docs/proofs/ledger.md, "Tamper evidence"
 """
@@ -12,345 +13,430 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from fractions import Fraction
 from typing import Any
 
 from hubbub.accounting import ComposableCost, PrivacyFilter
+from hubbub.accounting.serialization import cost_from_json
 from hubbub.errors import HubbubError, InvalidInput, LedgerFailed
-from hubbub.ledger.sqlite import Rows
+from hubbub.ledger.store import Transaction
+from hubbub.unit import Window
 
 __all__ = [
-    "EVERYBODY",
+    "ERROR_PREFIX",
+    "OWNER",
     "START",
     "Entries",
     "Entry",
-    "cost_from_plain",
-    "cost_to_plain",
-    "covers",
-    "damaged",
+    "canonical_json",
+    "check_name",
+    "check_text",
+    "corruption_error",
+    "cost_from_dict",
+    "cost_to_dict",
     "digest",
-    "now",
-    "plain_text",
-    "read_as_written",
+    "is_cost_sufficient",
+    "is_fully_paid",
+    "read_window",
+    "refuse_malformed",
+    "utc_now",
 ]
 
 START = "0" * 64
-EVERYBODY = ""
-"""The owner's name, under which an account's own total is kept."""
-_COLUMNS = "number, account, kind, who, moment, body, previous, digest"
-_PAGE = 1000
+"""The digest before the first entry."""
+OWNER = ""
+"""The owner's name, under which an account's own filter is stored."""
+ERROR_PREFIX = '{"format": "hubbub outcome/1"'
+"""The first characters of an outcome that is an error."""
+_COLUMNS = "number, account, kind, analyst, timestamp, body, previous, digest"
+_PAGE_SIZE = 1000
+_MAX_NAME_LENGTH = 200
+_MAX_CACHED_FILTERS = 64
 _FIGURE = re.compile(r"[0-9]{1,4000}(/[1-9][0-9]{0,3999})?", re.ASCII)
-_SLACK = 1 + Fraction(1, 2**30)
-"""Another machine's mathematics may round up to another last digit."""
+_ROUNDING_SLACK = 1 + Fraction(1, 2**30)
+"""Another machine's math library may round up to another last digit."""
 
 
 @dataclass(frozen=True)
 class Entry:
-    """One line of the ledger."""
+    """One entry of the ledger."""
 
     number: int
     account: str
     kind: str
-    """open, rows, grant, charge, seen, release, version, exact, restored, close."""
-    who: str
+    """open, claim, grant, charge, view, release, version, nonprivate_access, override, restore or close."""
+    analyst: str
     """On whose behalf; empty for the owner."""
-    moment: str
-    """By the clock of the machine; the order is the numbers', not the clock's."""
+    timestamp: str
+    """By the machine's clock; entries are ordered by number, not by time."""
     text: str
-    """What happened, as JSON."""
+    """The body as canonical JSON."""
     previous: str
+    """The digest of the entry before."""
     digest: str
 
     @property
     def body(self) -> dict[str, Any]:
-        """What happened."""
+        """What happened; the fields depend on the kind (docs/ledger.md, "Format")."""
         try:
-            found = json.loads(self.text)
+            body = json.loads(self.text)
         except (ValueError, RecursionError):
-            found = None
-        if not isinstance(found, dict):
-            raise damaged(f"line {self.number}")
-        return found
+            body = None
+        if not isinstance(body, dict):
+            raise corruption_error(f"entry {self.number}")
+        return body
 
     def expected_digest(self) -> str:
-        """What the digest must be: of all the rest, and of the line before."""
+        """Compute the digest from all other fields, and so from the entry before."""
         try:
             return digest(
-                [self.number, self.account, self.kind, self.who, self.moment, self.text, self.previous]
+                [
+                    self.number,
+                    self.account,
+                    self.kind,
+                    self.analyst,
+                    self.timestamp,
+                    self.text,
+                    self.previous,
+                ]
             )
-        except TypeError:  # SQLite keeps bytes in a column of texts if it is told to
+        except TypeError:  # SQLite stores bytes in a column of texts if it is asked to
             return ""
 
 
 class Entries:
-    """A ledger's lines and totals within one transaction."""
+    """The entries of a ledger, and the tables derived from them, within one transaction."""
 
-    def __init__(self, rows: Rows) -> None:
-        self.rows = rows
+    def __init__(self, transaction: Transaction) -> None:
+        self.transaction = transaction
 
-    # Lines
+    # Entries
 
-    def append(self, account: str, kind: str, who: str, body: dict[str, Any]) -> Entry:
-        """Write the next line."""
+    def append(self, account: str, kind: str, analyst: str, body: dict[str, Any]) -> Entry:
+        """Write the next entry."""
         last, previous = self.head() or (0, START)
-        number = last + 1
-        moment = now()
-        text = plain_text(body)
-        parts = (number, account, kind, who, moment, text, previous)
-        entry = Entry(*parts, digest(list(parts)))
-        self.rows.run("INSERT INTO entries VALUES (?, ?, ?, ?, ?, ?, ?, ?)", (*parts, entry.digest))
+        fields = (last + 1, account, kind, analyst, utc_now(), canonical_json(body), previous)
+        entry = Entry(*fields, digest(list(fields)))
+        self.transaction.execute(
+            "INSERT INTO entries VALUES (?, ?, ?, ?, ?, ?, ?, ?)", (*fields, entry.digest)
+        )
         return entry
 
     def head(self) -> tuple[int, str] | None:
-        """The number and the digest of the last line, which must be as it was written."""
+        """Return the number and the digest of the last entry, which must be unchanged."""
         last = self.last()
         if last is None:
             return None
-        _check(last)
+        _check_digest(last)
         return last.number, last.digest
 
     def last(self) -> Entry | None:
-        """The last line."""
-        found = self.rows.run(f"SELECT {_COLUMNS} FROM entries ORDER BY number DESC LIMIT 1")  # noqa: S608
-        return Entry(*found[0]) if found else None
+        """Return the last entry."""
+        found = self._select("ORDER BY number DESC LIMIT 1")
+        return found[0] if found else None
 
-    def line(self, number: int) -> Entry:
-        """One line, as it was written."""
-        found = self.rows.run(f"SELECT {_COLUMNS} FROM entries WHERE number = ?", (number,))  # noqa: S608
+    def get(self, number: int) -> Entry:
+        """Return one entry, which must be unchanged."""
+        found = self._select("WHERE number = ?", number)
         if not found:
-            raise damaged(f"line {number}")
-        entry = Entry(*found[0])
-        _check(entry)
-        return entry
+            raise corruption_error(f"entry {number}")
+        _check_digest(found[0])
+        return found[0]
 
-    def lines(self) -> Iterator[Entry]:
-        """All lines in their order."""
-        for row in self.rows.each(f"SELECT {_COLUMNS} FROM entries ORDER BY number"):  # noqa: S608
+    def iterate(self) -> Iterator[Entry]:
+        """Iterate over all entries in order."""
+        for row in self.transaction.stream(f"SELECT {_COLUMNS} FROM entries ORDER BY number"):  # noqa: S608
             yield Entry(*row)
 
     def page(self, after: int) -> list[Entry]:
-        """The lines that follow one, a thousand of them."""
-        text = f"SELECT {_COLUMNS} FROM entries WHERE number > ? ORDER BY number LIMIT {_PAGE}"  # noqa: S608
-        return [Entry(*row) for row in self.rows.run(text, (after,))]
+        """Return up to a thousand entries after this number."""
+        return self._select(f"WHERE number > ? ORDER BY number LIMIT {_PAGE_SIZE}", after)
 
     def of_kind(self, kind: str, account: str) -> list[Entry]:
-        """An account's lines of one of the rare kinds."""
-        text = f"SELECT {_COLUMNS} FROM entries WHERE kind = ? AND account = ? ORDER BY number"  # noqa: S608
-        found = [Entry(*row) for row in self.rows.run(text, (kind, account))]
+        """Return an account's entries of one of the rare kinds."""
+        found = self._select("WHERE kind = ? AND account = ? ORDER BY number", kind, account)
         for entry in found:
-            _check(entry)
+            _check_digest(entry)
+        return found
+
+    def entries_of_kind(self, kind: str) -> list[Entry]:
+        """Return all accounts' entries of one of the rare kinds."""
+        found = self._select("WHERE kind = ? ORDER BY number", kind)
+        for entry in found:
+            _check_digest(entry)
         return found
 
     def accounts(self) -> list[str]:
-        """The names of all accounts."""
-        found = self.rows.run("SELECT account FROM entries WHERE kind = 'open' ORDER BY account")
-        return [row[0] for row in found]
+        """Return the names of all accounts."""
+        rows = self.transaction.execute("SELECT account FROM entries WHERE kind = 'open' ORDER BY account")
+        return [row[0] for row in rows]
 
     def openings(self) -> list[Entry]:
-        """How all accounts were opened."""
-        return self.all_of_kind("open")
-
-    def all_of_kind(self, kind: str) -> list[Entry]:
-        """All accounts' lines of one of the rare kinds."""
-        text = f"SELECT {_COLUMNS} FROM entries WHERE kind = ? ORDER BY number"  # noqa: S608
-        found = [Entry(*row) for row in self.rows.run(text, (kind,))]
-        for entry in found:
-            _check(entry)
-        return found
+        """Return the entries that opened the accounts."""
+        return self.entries_of_kind("open")
 
     def opening(self, account: str) -> dict[str, Any] | None:
-        """How an account was opened."""
+        """Return the body of the entry that opened an account."""
         found = self.of_kind("open", account)
         return found[0].body if found else None
 
-    # Totals
+    def _select(self, clause: str, *parameters: object) -> list[Entry]:
+        rows = self.transaction.execute(f"SELECT {_COLUMNS} FROM entries {clause}", parameters)  # noqa: S608
+        return [Entry(*row) for row in rows]
 
-    def total(self, account: str, who: str) -> PrivacyFilter | None:
-        """What somebody may spend and has spent."""
-        found = self.rows.run("SELECT state, seal FROM totals WHERE account = ? AND who = ?", (account, who))
-        if not found:
-            return None
-        state, seal = found[0]
-        if seal != digest([account, who, state]):
-            raise damaged("a total")
-        if state not in _READ:
-            try:
-                _remember(state, PrivacyFilter.from_json(state))
-            except InvalidInput:
-                raise damaged("a total") from None
-        return _READ[state]
+    # Filters
 
-    def keep(self, account: str, who: str, total: PrivacyFilter) -> None:
-        """Keep a new total."""
-        state = total.to_json()
-        self.rows.run(
-            "INSERT INTO totals VALUES (?, ?, ?, ?) ON CONFLICT (account, who) "
-            "DO UPDATE SET state = excluded.state, seal = excluded.seal",
-            (account, who, state, digest([account, who, state])),
+    def get_filter(self, account: str, analyst: str) -> PrivacyFilter | None:
+        """Return what somebody may spend and has spent."""
+        rows = self.transaction.execute(
+            "SELECT state, digest FROM filters WHERE account = ? AND analyst = ?", (account, analyst)
         )
-        _remember(state, total)
+        if not rows:
+            return None
+        state, stored_digest = rows[0]
+        if stored_digest != digest([account, analyst, state]):
+            raise corruption_error("a filter")
+        if state not in _FILTERS:
+            try:
+                _cache_filter(state, PrivacyFilter.from_json(state))
+            except InvalidInput:
+                raise corruption_error("a filter") from None
+        return _FILTERS[state]
+
+    def store_filter(self, account: str, analyst: str, new: PrivacyFilter) -> None:
+        """Store the new state of a filter."""
+        state = new.to_json()
+        self.transaction.execute(
+            "INSERT INTO filters VALUES (?, ?, ?, ?) ON CONFLICT (account, analyst) "
+            "DO UPDATE SET state = excluded.state, digest = excluded.digest",
+            (account, analyst, state, digest([account, analyst, state])),
+        )
+        _cache_filter(state, new)
 
     def analysts(self, account: str) -> list[str]:
-        """Who has a budget in an account."""
-        text = "SELECT who FROM totals WHERE account = ? AND who <> '' ORDER BY who"
-        return [row[0] for row in self.rows.run(text, (account,))]
+        """Return the analysts with a budget in an account."""
+        rows = self.transaction.execute(
+            "SELECT analyst FROM filters WHERE account = ? AND analyst <> '' ORDER BY analyst", (account,)
+        )
+        return [row[0] for row in rows]
 
     # Charges and their releases
 
-    def charge_of(self, account: str, key: str) -> int | None:
-        """The line that charged this key."""
-        found = self.rows.run(
+    def find_charge(self, account: str, key: str) -> int | None:
+        """Return the number of the entry that charged this key."""
+        rows = self.transaction.execute(
             "SELECT number FROM charges WHERE account = ? AND charge_key = ?", (account, key)
         )
-        return int(found[0][0]) if found else None
+        return int(rows[0][0]) if rows else None
 
-    def charged(self, account: str, key: str | None, number: int) -> None:
-        """Remember where a key was charged."""
-        self.rows.run("INSERT INTO charges VALUES (?, ?, ?, NULL)", (number, account, key))
+    def store_charge(self, account: str, key: str | None, number: int) -> None:
+        """Store which entry charged a key."""
+        self.transaction.execute("INSERT INTO charges VALUES (?, ?, ?, NULL)", (number, account, key))
 
-    def is_settled(self, number: int) -> bool:
-        """Whether the outcome of a charge is stored; so it is taken to be by who may not look."""
-        found = self.rows.run("SELECT released FROM charges WHERE number = ?", (number,))
-        return not found or found[0][0] is not None
+    def has_outcome(self, number: int) -> bool:
+        """Return whether the outcome of a charge is stored, or the charge is not there."""
+        rows = self.transaction.execute("SELECT released FROM charges WHERE number = ?", (number,))
+        return not rows or rows[0][0] is not None
 
-    def give_up(self, number: int) -> None:
-        """Free the key of a charge that does not stand for it: another line is charged in its place."""
-        self.rows.run("UPDATE charges SET charge_key = NULL WHERE number = ?", (number,))
+    def detach_key(self, number: int) -> None:
+        """Detach the key from a charge: another entry replaces it."""
+        self.transaction.execute("UPDATE charges SET charge_key = NULL WHERE number = ?", (number,))
 
-    def saw(self, number: int, who: str) -> bool:
-        """Whether an analyst has paid to see what another had charged."""
-        return bool(self.rows.run("SELECT 1 FROM seen WHERE number = ? AND who = ?", (number, who)))
+    def has_viewed(self, number: int, analyst: str) -> bool:
+        """Return whether an analyst has paid to view a release that somebody else charged."""
+        statement = "SELECT 1 FROM views WHERE number = ? AND analyst = ?"
+        return bool(self.transaction.execute(statement, (number, analyst)))
 
-    def see(self, number: int, who: str) -> None:
-        """Remember that she has."""
-        self.rows.run("INSERT INTO seen VALUES (?, ?)", (number, who))
+    def store_view(self, number: int, analyst: str) -> None:
+        """Store that an analyst has paid to view a release."""
+        self.transaction.execute("INSERT INTO views VALUES (?, ?)", (number, analyst))
 
-    def release(self, account: str, number: int) -> str | None:
-        """What was released for a charge; an error where it was, and is not there as it was."""
-        found = self.rows.run(
+    def get_release(self, account: str, number: int) -> str | None:
+        """Return the stored release of a charge, None if there is none; raise if it was changed."""
+        rows = self.transaction.execute(
             "SELECT charges.released, releases.body FROM charges "
             "LEFT JOIN releases ON releases.number = charges.number "
             "WHERE charges.number = ? AND charges.account = ?",
             (number, account),
         )
-        if not found:
+        if not rows:
             raise InvalidInput(
-                f"line {number} is no charge of this account", why="only charges have a release", fix="charge"
+                f"entry {number} is not a charge of this account",
+                why="only charges have a release",
+                fix="pass the number of a charge",
             )
-        line, body = found[0]
-        if line is None and body is None:
+        entry_number, body = rows[0]
+        if entry_number is None and body is None:
             return None
-        if line is None or body is None or self.line(line).body.get("release") != digest(body):
-            raise damaged(f"the release of line {number}")
+        if entry_number is None or body is None or self.get(entry_number).body.get("digest") != digest(body):
+            raise corruption_error(f"the release of entry {number}")
         return str(body)
 
-    def last_release(self) -> str:
-        """How the last one begins."""
-        found = self.rows.run("SELECT substr(body, 1, 20) FROM releases ORDER BY number DESC LIMIT 1")
-        return str(found[0][0]) if found else ""
+    def last_release_prefix(self) -> str:
+        """Return the first characters of the last release."""
+        rows = self.transaction.execute(
+            "SELECT substr(body, 1, 20) FROM releases ORDER BY number DESC LIMIT 1"
+        )
+        return str(rows[0][0]) if rows else ""
 
-    def keep_release(self, number: int, line: int, body: str) -> None:
-        """Keep what was released."""
-        self.rows.run("INSERT INTO releases VALUES (?, ?)", (number, body))
-        self.rows.run("UPDATE charges SET released = ? WHERE number = ?", (line, number))
-
-
-_READ: dict[str, PrivacyFilter] = {}
-"""Totals by the text that was read or written last: who charges next reads the same one again."""
+    def store_release(self, number: int, entry_number: int, body: str) -> None:
+        """Store the release of a charge."""
+        self.transaction.execute("INSERT INTO releases VALUES (?, ?)", (number, body))
+        self.transaction.execute("UPDATE charges SET released = ? WHERE number = ?", (entry_number, number))
 
 
-def _remember(state: str, total: PrivacyFilter) -> None:
-    if len(_READ) >= 64:
-        _READ.clear()
-    _READ[state] = total
+_FILTERS: dict[str, PrivacyFilter] = {}
+"""Filters by the text that was read or written last: the next charge reads the same text again."""
 
 
-def _check(entry: Entry) -> None:
+def _cache_filter(state: str, new: PrivacyFilter) -> None:
+    if len(_FILTERS) >= _MAX_CACHED_FILTERS:
+        _FILTERS.clear()
+    _FILTERS[state] = new
+
+
+def _check_digest(entry: Entry) -> None:
     if entry.digest != entry.expected_digest():
-        raise damaged(f"line {entry.number}")
+        raise corruption_error(f"entry {entry.number}")
 
 
-def damaged(what: str) -> LedgerFailed:
-    """The error for what is not as it was written."""
+def corruption_error(what: str) -> LedgerFailed:
+    """Return the error for something that is not as it was written."""
     return LedgerFailed(
-        f"{what} of the ledger is not as it was written",
-        why="what was spent can no longer be told from it",
-        fix="run `hubbub ledger verify`, and restore the file from a copy that is whole",
+        f"{what} of the ledger was changed after it was written",
+        why="it no longer shows what was spent",
+        fix="run `hubbub ledger verify`, and restore the file from an intact copy",
     )
 
 
 @contextmanager
-def read_as_written() -> Iterator[None]:
-    """Where a line does not say what lines of its kind do, somebody else wrote it: that is said."""
+def refuse_malformed() -> Iterator[None]:
+    """Turn the failure to read an entry's fields into an error that says so: the entry was tampered with."""
     try:
         yield
     except HubbubError:
         raise
     except (KeyError, IndexError, TypeError, ValueError, AttributeError):
-        raise damaged("a line") from None
+        raise corruption_error("an entry") from None
 
 
-def now() -> str:
-    """By the clock of this machine."""
+def utc_now() -> str:
+    """Return the time by this machine's clock."""
     return datetime.now(UTC).isoformat(timespec="microseconds")
 
 
-def plain_text(value: Any) -> str:
-    """JSON in one way only."""
+def canonical_json(value: Any) -> str:
+    """Return the one JSON text of a value."""
     return json.dumps(value, sort_keys=True, ensure_ascii=True, separators=(",", ":"))
 
 
 def digest(value: Any) -> str:
-    """SHA-256 of a JSON value."""
-    return hashlib.sha256(plain_text(value).encode()).hexdigest()
+    """Return the SHA-256 of a JSON value."""
+    return hashlib.sha256(canonical_json(value).encode()).hexdigest()
 
 
-def cost_to_plain(cost: ComposableCost) -> dict[str, Any]:
-    """The figures that were charged, beside the facts: a later version may state sharper ones."""
+# Costs. They are stored beside the loss: a later version may compute sharper figures for the same loss.
+
+
+def cost_to_dict(cost: ComposableCost) -> dict[str, Any]:
+    """Return the charged figures as they are stored."""
     return {
-        "epsilon": _said(cost.epsilon),
-        "delta": _said(cost.delta),
-        "mu_squared": _said(cost.mu_squared),
-        "rho": _said(cost.rho),
-        "renyi": [_said(value) for value in cost.renyi],
+        "epsilon": _figure_text(cost.epsilon),
+        "delta": _figure_text(cost.delta),
+        "mu_squared": _figure_text(cost.mu_squared),
+        "rho": _figure_text(cost.rho),
+        "renyi": [_figure_text(value) for value in cost.renyi],
     }
 
 
-def cost_from_plain(stored: dict[str, Any], orders: tuple[Fraction, ...]) -> ComposableCost:
-    """The figures that were charged, at the orders of the account."""
+def cost_from_dict(stored: dict[str, Any], orders: tuple[Fraction, ...]) -> ComposableCost:
+    """Read the charged figures, at the Rényi orders of the account."""
     return ComposableCost(
-        _read(stored["epsilon"]),
-        _given(stored["delta"]),
-        tuple(_read(value) for value in stored["renyi"]),
-        _read(stored["mu_squared"]),
-        _read(stored["rho"]),
+        _parse_optional(stored["epsilon"]),
+        _parse_figure(stored["delta"]),
+        tuple(_parse_optional(value) for value in stored["renyi"]),
+        _parse_optional(stored["mu_squared"]),
+        _parse_optional(stored["rho"]),
         orders,
     )
 
 
-def _said(value: Fraction | None) -> str | None:
+def _figure_text(value: Fraction | None) -> str | None:
     return None if value is None else str(value)
 
 
-def _read(value: Any) -> Fraction | None:
-    return None if value is None else _given(value)
+def _parse_optional(value: Any) -> Fraction | None:
+    return None if value is None else _parse_figure(value)
 
 
-def _given(value: Any) -> Fraction:
-    """A figure as it is written; another text might take for ever to be read, such as 1e999999999."""
+def _parse_figure(value: Any) -> Fraction:
+    """Parse a fraction in the form in which it is written; a text such as 1e999999999 would take forever."""
     if not isinstance(value, str) or not _FIGURE.fullmatch(value):
-        raise damaged("a figure")
+        raise corruption_error("a figure")
     return Fraction(value)
 
 
-def covers(charged: ComposableCost, known: ComposableCost) -> bool:
-    """Whether no figure charged is below what is known now; a later version may know sharper ones."""
+def is_cost_sufficient(charged: ComposableCost, required: ComposableCost) -> bool:
+    """Return whether no charged figure is below the required one; a later version may require less."""
     pairs = [
-        (charged.epsilon, known.epsilon),
-        (charged.mu_squared, known.mu_squared),
-        (charged.rho, known.rho),
-        (charged.delta, known.delta),
-        *zip(charged.renyi, known.renyi, strict=True),
+        (charged.epsilon, required.epsilon),
+        (charged.mu_squared, required.mu_squared),
+        (charged.rho, required.rho),
+        (charged.delta, required.delta),
+        *zip(charged.renyi, required.renyi, strict=True),
     ]
-    return all(was is None or (now is not None and was * _SLACK >= now) for was, now in pairs)
+    return all(
+        paid is None or (needed is not None and paid * _ROUNDING_SLACK >= needed) for paid, needed in pairs
+    )
+
+
+def is_fully_paid(entry: Entry, orders: tuple[Fraction, ...]) -> bool:
+    """Return whether a charge is complete, and was charged no less than its loss costs."""
+    try:
+        body = entry.body
+        required = cost_from_json(canonical_json(body["loss"]), orders)
+        is_charge = entry.kind == "charge" and "fingerprint" in body
+        return is_charge and is_cost_sufficient(cost_from_dict(body["cost"], orders), required)
+    except (KeyError, TypeError, ValueError, AttributeError, HubbubError):
+        return False
+
+
+# What may be stored
+
+
+def read_window(body: dict[str, Any]) -> Window | None:
+    """Return the window in the body of an `open` entry."""
+    window = body.get("window")
+    if window is None:
+        return None
+    return Window(window["column"], date.fromisoformat(window["start"]), date.fromisoformat(window["end"]))
+
+
+def check_name(name: Any, what: str) -> None:
+    """Refuse a name that is empty, long, or not one printable line."""
+    is_text = isinstance(name, str) and bool(name.strip())
+    if not is_text or len(name) > _MAX_NAME_LENGTH or not name.isprintable():
+        raise InvalidInput(
+            f"{what} has no name",
+            why="entries are stored under it",
+            fix=f"pass one printable line of at most {_MAX_NAME_LENGTH} characters",
+        )
+
+
+def check_text(text: Any, what: str, max_length: int) -> None:
+    """Refuse a text that cannot be stored."""
+    if not isinstance(text, str) or len(text) > max_length or "\0" in text or not _is_unicode(text):
+        raise InvalidInput(
+            f"{what} is not a text that can be stored",
+            why="it is stored in the ledger as Unicode",
+            fix=f"pass a text of at most {max_length:,} characters",
+        )
+
+
+def _is_unicode(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True

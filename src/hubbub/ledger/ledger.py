@@ -1,6 +1,6 @@
 """The ledger: append-only, chained, and charged before anything runs.
 
-Entries hold what was done, not epsilons: these are views of it.
+Entries store what was done (events), not epsilons: these are computed from it.
 
 Proof: docs/proofs/ledger.md
 """
@@ -14,13 +14,23 @@ from hubbub.accounting import Budget, PrivacyFilter, PrivacyLoss
 from hubbub.accounting.budget import refuse_copy
 from hubbub.engines.data_identity import DataIdentity
 from hubbub.errors import InvalidInput, Refused
-from hubbub.ledger.account import Account, check_name, window_of
-from hubbub.ledger.backup import back_up, restore, store_at
-from hubbub.ledger.data_claims import check_claims, refuse_public
-from hubbub.ledger.entries import EVERYBODY, START, Entries, Entry, damaged, now, read_as_written
+from hubbub.ledger.account import LedgerAccount
+from hubbub.ledger.backup import back_up, open_store, restore
+from hubbub.ledger.data_claims import plan_claims, refuse_public
+from hubbub.ledger.entries import (
+    OWNER,
+    START,
+    Entries,
+    Entry,
+    check_name,
+    corruption_error,
+    read_window,
+    refuse_malformed,
+    utc_now,
+)
 from hubbub.ledger.signing import Head, Seal, sign_head
-from hubbub.ledger.sqlite import Rows, Store
-from hubbub.ledger.verify import Replay, Verdict, verify_entries
+from hubbub.ledger.store import Store, Transaction
+from hubbub.ledger.verify import Replay, VerificationReport, verify_entries
 from hubbub.unit import Neighbours, Unit
 
 __all__ = ["Ledger"]
@@ -36,73 +46,79 @@ class Ledger:
     >>> account = ledger.account("visits", Unit("patient"), Budget(1, 1e-6))
     >>> account.charge("a count", PrivacyLoss.pure(0.25)).what
     'a count'
-    >>> float(account.left().epsilon)
+    >>> float(account.remaining().epsilon)
     0.75
-    >>> ledger.verify().is_whole
+    >>> ledger.verify().ok
     True
     >>> ledger.close(); folder.cleanup()
 
-    Guarantee: the sum of all charges never exceeds a budget, whoever charges at the same time; what `charge`
-        gave a receipt for is on the disk.
+    Guarantee: the sum of all charges never exceeds a budget, with any number of concurrent writers; a charge
+        with a receipt is on the disk.
     Proof: docs/proofs/ledger.md
     """
 
     def __init__(self, store: Store, seal: Seal | None = None) -> None:
         self._store = store
         self._seal = seal or Seal()
-        if self._seal.is_open:
-            self._seal.key = store.key_path
+        if not self._seal.has_secret:
+            self._seal.key_path = store.key_path
 
     @classmethod
-    def open(cls, where: str | Path, *, secret: str | Path | None = None) -> "Ledger":
-        """The ledger at a path, made if it is not there, or at a `postgresql://…` address.
+    def open(cls, location: str | Path, *, secret: str | Path | None = None) -> "Ledger":
+        """Open a ledger, and create it if it does not exist.
 
-        With a `secret`, the path of a file that `hubbub ledger key --secret` made, what is released is stored
-        sealed, and only who has the secret can read it.
+        Args:
+            location: a path, or a `postgresql://…` URL.
+            secret: the path of a file made by `hubbub ledger key --secret`. Releases are then stored
+                encrypted, and can be read with the secret only.
         """
         seal = Seal(secret)
-        return cls(store_at(where), seal)
+        return cls(open_store(location), seal)
 
     @classmethod
-    def look(cls, where: str | Path) -> "Ledger":
-        """The ledger at a path or an address, to look at: also a copy, a backup, or one that was moved."""
-        return cls(store_at(where, is_looked_at=True))
+    def open_read_only(cls, location: str | Path) -> "Ledger":
+        """Open a ledger for reading: also a copy, a backup, or one that was moved."""
+        return cls(open_store(location, read_only=True))
 
     @property
     def key_path(self) -> Path | None:
-        """Where the key is kept that marks releases; None where a secret seals them."""
-        return self._seal.key
+        """The path of the key that authenticates releases; None if a secret encrypts them."""
+        return self._seal.key_path
 
     def backup(self, path: str | Path) -> None:
-        """Write all of the ledger, at one moment, to a new file that cannot be spent from.
+        """Write one consistent state of the ledger to a new file that cannot be spent from.
 
-        `Ledger.restore` makes a ledger of it again. The key that marks releases is not part of it: keep that
-        file, too, or what was released before is charged anew when it is asked for again.
+        `Ledger.restore` makes a ledger of it again. The key that authenticates releases is not part of it.
+        Keep that file too: without it, earlier questions are charged again when they are asked again.
         """
         back_up(self._store, path)
 
     @classmethod
     def restore(
-        cls, where: str | Path, backup: str | Path | None = None, *, spent_since: Mapping[str, PrivacyLoss]
-    ) -> Verdict:
-        """Make a ledger of a backup; or, without one, go on with one that was copied or moved to a place.
+        cls, location: str | Path, backup: str | Path | None = None, *, spent_since: Mapping[str, PrivacyLoss]
+    ) -> VerificationReport:
+        """Make a ledger of a backup; or, without one, adopt a ledger that was copied or moved.
 
-        `spent_since` says by account what was spent that the file does not know of, and {} that nothing was.
-        It is charged, and recorded in a line of each account; an account that it does not fit is closed.
+        Args:
+            location: where the ledger will be, or where it was copied or moved to.
+            backup: the path of a backup.
+            spent_since: for each account, what was spent that the file does not contain; {} for nothing. It
+                is charged and recorded; an account whose budget it exceeds is closed.
 
-        Guarantee: nothing can be spent of a copy before this was said, and what was said is spent.
-        Assumes: the owner knows what was spent since. An analyst's own budget is not charged for it: by whom
-            it was spent is not known.
+        Guarantee: nothing can be spent from a copy before the owner said what was spent since, and that is
+            charged.
+        Assumes: the owner knows what was spent since. An analyst's own budget is not charged for it: it is
+            not known who spent it.
         Proof: docs/proofs/ledger.md, "One ledger"
         """
-        restore(where, backup, spent_since)
-        with cls.open(where) as ledger:
+        restore(location, backup, spent_since)
+        with cls.open(location) as ledger:
             return ledger.verify()
 
     @property
-    def where(self) -> str:
-        """Its path or address."""
-        return self._store.where
+    def location(self) -> str:
+        """Its path or URL."""
+        return self._store.location
 
     def account(
         self,
@@ -110,120 +126,134 @@ class Ledger:
         unit: Unit | None = None,
         budget: Budget | None = None,
         *,
-        rows: Mapping[str, DataIdentity] | None = None,
+        data: Mapping[str, DataIdentity] | None = None,
         new_rows: bool = False,
         override: bool = False,
-    ) -> Account:
-        """An account by its name; with a unit and a budget it is opened if it is not there.
+    ) -> LedgerAccount:
+        """Return an account; with a unit and a budget, open it if it does not exist.
 
-        An account that is there keeps its unit and its budget: others are refused. A unit with a window has
-        an account for each window, under the name and the window's days; windows do not overlap. `rows` says
-        for which it pays, by the names of tables and by what they are known: no other account may. With
-        `new_rows` the owner says that no other does, with `override` that another does for another unit.
+        An existing account keeps its unit and its budget: others are refused. A unit with a window has one
+        account per window, named after the account and the window's days; windows do not overlap.
+
+        Args:
+            name: the name of the account.
+            unit: the unit of privacy.
+            budget: the budget of a new account.
+            data: the identity of the rows that the account pays for, by the dataset's name. No other account
+                may pay for them.
+            new_rows: the owner asserts that no other account pays for these rows.
+            override: the owner accepts that an account of another unit pays for them too.
         """
         check_name(name, "the account")
         family = name
         if unit is not None and unit.window is not None:
             name = f"{name} {unit.window.start}..{unit.window.end}"
-        found = self._store.read(lambda rows: Entries(rows).opening(name))
-        if found is None:
+        opening = self._store.read(lambda transaction: Entries(transaction).opening(name))
+        if opening is None:
             if unit is None or budget is None:
                 raise InvalidInput(
                     f"there is no account {name!r}",
-                    why="it must be opened with a unit and a budget first",
+                    why="a new account needs a unit and a budget",
                     fix="pass the unit and the budget",
                 )
-            claimed, unit_, budget_ = rows or {}, unit, budget
+            claimed, new_unit, new_budget = data or {}, unit, budget
 
-            def work(opened: Rows) -> dict[str, Any]:
-                # Or nothing is opened.
-                check_claims(Entries(opened), family, unit_, claimed, new_rows=new_rows, override=override)
-                return _opened(Entries(opened), name, family, unit_, budget_)
+            def work(transaction: Transaction) -> dict[str, Any]:
+                entries = Entries(transaction)
+                # Raises if the claim is refused: then no account is opened.
+                plan_claims(entries, family, new_unit, claimed, new_rows=new_rows, override=override)
+                return _open_account(entries, name, family, new_unit, new_budget)
 
-            found = self._store.write(work)
-        with read_as_written():
-            known = Unit(found["unit"], Neighbours(found["neighbours"]), window_of(found))
-        if unit is not None and unit != known:
+            opening = self._store.write(work)
+        with refuse_malformed():
+            known_unit = Unit(opening["unit"], Neighbours(opening["neighbours"]), read_window(opening))
+        if unit is not None and unit != known_unit:
             raise Refused(
-                f"the account {name!r} is for {known}",
-                why="an account protects one unit under one relation",
-                fix="open an account of another name",
+                f"the account {name!r} is for {known_unit}",
+                why="an account protects one unit under one neighbouring relation",
+                fix="open an account with another name",
             )
-        asked = None if budget is None else [str(budget.epsilon), str(budget.delta)]
-        if asked is not None and asked != [found["epsilon"], found["delta"]]:
+        figures = None if budget is None else [str(budget.epsilon), str(budget.delta)]
+        if figures is not None and figures != [opening["epsilon"], opening["delta"]]:
             raise Refused(
                 f"the account {name!r} has another budget",
-                why="a budget is fixed before anything is spent of it",
-                fix="leave the budget out to use the account as it is, or open one of another name",
+                why="a budget is fixed before anything is spent from it",
+                fix="leave the budget out to use the account as it is, or open one with another name",
             )
-        made = Account(self._store, name, known, family=found.get("family", name), seal=self._seal)
-        if rows:
-            made.claim(rows, new_rows=new_rows, override=override)
-        return made
+        account = LedgerAccount(
+            self._store, name, known_unit, family=opening.get("family", name), seal=self._seal
+        )
+        if data:
+            account.claim_data(data, new_rows=new_rows, override=override)
+        return account
 
-    def refuse_public(self, rows: Mapping[str, DataIdentity]) -> None:
-        """Refuse, as public, rows that an account pays for."""
-        self._store.read(lambda stored: refuse_public(Entries(stored), rows))
+    def refuse_public(self, data: Mapping[str, DataIdentity]) -> None:
+        """Refuse a public table if an account pays for its rows."""
+        self._store.read(lambda transaction: refuse_public(Entries(transaction), data))
 
     def accounts(self) -> list[str]:
-        """The names of all accounts."""
-        return self._store.read(lambda rows: Entries(rows).accounts())
+        """Return the names of all accounts."""
+        return self._store.read(lambda transaction: Entries(transaction).accounts())
 
     def entries(self) -> Iterator[Entry]:
-        """All lines, in their order."""
+        """Iterate over all entries in order."""
         after = 0
-        while page := self._store.read(lambda rows: Entries(rows).page(after)):  # noqa: B023 - used at once
+        while page := self._store.read(lambda t: Entries(t).page(after)):  # noqa: B023 - used at once
             after = page[-1].number
             yield from page
 
-    def head(self) -> str:
-        """The digest of the last line: kept elsewhere, it lets `verify` find a truncation."""
-        last = self._store.read(lambda rows: Entries(rows).last())
+    def head_digest(self) -> str:
+        """Return the digest of the last entry: stored elsewhere, it lets `verify` find a truncation."""
+        last = self._store.read(lambda transaction: Entries(transaction).last())
         return START if last is None else last.digest
 
     def sign(self, key: str | Path) -> str:
-        """The head, signed with the owner's private key: to be kept elsewhere, or published.
+        """Return the head, signed with the owner's private key: to be stored elsewhere, or published.
 
-        Who keeps it finds any later change of the lines so far, also a truncation, with the public key alone.
+        With the public key alone it proves any later change of the entries so far, also a truncation.
+
+        Args:
+            key: the path of the private key.
 
         Proof: docs/proofs/ledger.md, "Tamper evidence"
         """
-        last = self._store.read(lambda rows: Entries(rows).last())
+        last = self._store.read(lambda transaction: Entries(transaction).last())
         number, digest = (0, START) if last is None else (last.number, last.digest)
-        return sign_head(Head(number, digest, now()), key)
+        return sign_head(Head(number, digest, utc_now()), key)
 
-    def verify(self, head: str | None = None) -> Verdict:
-        """Whether all lines are as they were written, none is missing, and the totals are their sums.
+    def verify(self, head: str | None = None) -> VerificationReport:
+        """Check that all entries are unchanged, none is missing, and the filters are their sums.
 
-        `head` is the digest that the owner kept: with it a ledger that was cut short is found too.
+        Args:
+            head: the head digest that the owner stored elsewhere: with it a truncation is found too.
 
         Proof: docs/proofs/ledger.md, "Tamper evidence"
         """
-        before = self._store.remembered()
+        heads = self._store.known_heads()
 
-        def work(rows: Rows) -> Verdict:
-            found = verify_entries(Entries(rows), head)
-            store = self._store.check(rows, before)
-            return found if store is None else replace(found, problems=(*found.problems, store))
+        def work(transaction: Transaction) -> VerificationReport:
+            report = verify_entries(Entries(transaction), head)
+            problem = self._store.find_problem(transaction, heads)
+            return report if problem is None else replace(report, problems=(*report.problems, problem))
 
         return self._store.read(work)
 
-    def totals(self, until: int) -> dict[tuple[str, str], PrivacyFilter]:
-        """What had been spent when this line was written, by account and analyst: added up anew."""
+    def filters_at(self, number: int) -> dict[tuple[str, str], PrivacyFilter]:
+        """Replay the entries up to this number, and return the filters by account and analyst."""
 
-        def work(rows: Rows) -> dict[tuple[str, str], PrivacyFilter]:
+        def work(transaction: Transaction) -> dict[tuple[str, str], PrivacyFilter]:
             replay = Replay()
-            for entry in Entries(rows).lines():
-                if entry.number > until:
+            for entry in Entries(transaction).iterate():
+                if entry.number > number:
                     break
-                replay.follow(entry)
-            replay.settle()
-            return replay.totals
+                replay.apply(entry)
+            replay.apply_pending()
+            return replay.filters
 
         return self._store.read(work)
 
     def close(self) -> None:
-        """Let go of the store."""
+        """Close the store."""
         self._store.close()
 
     def __reduce__(self) -> NoReturn:
@@ -236,56 +266,56 @@ class Ledger:
         self.close()
 
 
-def _opened(book: Entries, name: str, family: str, unit: Unit, budget: Budget) -> dict[str, Any]:
-    known = book.opening(name)  # somebody else may have been first
-    if known is not None:
-        return known
-    if book.total(name, EVERYBODY) is not None:
-        raise damaged(f"the opening of the account {name!r}")
-    _refuse_second_budget(book, family, unit)
-    made = PrivacyFilter.for_queries(budget)
+def _open_account(entries: Entries, name: str, family: str, unit: Unit, budget: Budget) -> dict[str, Any]:
+    opening = entries.opening(name)  # somebody else may have been first
+    if opening is not None:
+        return opening
+    if entries.get_filter(name, OWNER) is not None:
+        raise corruption_error(f"the opening of the account {name!r}")
+    _refuse_second_budget(entries, family, unit)
+    new = PrivacyFilter.for_queries(budget)
     body: dict[str, Any] = {
         "unit": unit.key,
         "neighbours": unit.neighbours.value,
         "epsilon": str(budget.epsilon),
         "delta": str(budget.delta),
         "population": budget.population,
-        "filter": made.to_json(),
+        "filter": new.to_json(),
     }
     if unit.window is not None:
         ends = {"start": str(unit.window.start), "end": str(unit.window.end)}
         body |= {"family": family, "window": {"column": unit.window.column, **ends}}
-    book.append(name, "open", EVERYBODY, body)
-    book.keep(name, EVERYBODY, made)
+    entries.append(name, "open", OWNER, body)
+    entries.store_filter(name, OWNER, new)
     return body
 
 
-def _refuse_second_budget(book: Entries, family: str, unit: Unit) -> None:
-    """No row is paid for by two budgets of one name.
+def _refuse_second_budget(entries: Entries, family: str, unit: Unit) -> None:
+    """Refuse an account that would give some rows a second budget under one name.
 
-    Guarantee: of the accounts of a family each row is in one at most.
+    Guarantee: each row is in at most one account of a family.
     Proof: docs/proofs/ledger.md, "Windows"
     """
-    for entry in book.openings():
+    for entry in entries.openings():
         if entry.body.get("family", entry.account) != family:
             continue
-        window = window_of(entry.body)
+        window = read_window(entry.body)
         if window is None or unit.window is None:
             raise Refused(
                 f"the account {family!r} is {'for all time' if window is None else 'divided into windows'}",
-                why="a row that two budgets pay for is protected by neither of them",
-                fix="use it as it is, or open an account of another name",
+                why="a row with two budgets is protected by neither of them",
+                fix="use it as it is, or open an account with another name",
             )
-        same = (entry.body["unit"], entry.body["neighbours"], window.column)
-        if same != (unit.key, unit.neighbours.value, unit.window.column):
+        known = (entry.body["unit"], entry.body["neighbours"], window.column)
+        if known != (unit.key, unit.neighbours.value, unit.window.column):
             raise Refused(
                 f"the windows of {family!r} are for another unit, or by another column",
-                why="a row that two budgets pay for is protected by neither of them",
-                fix=f"use the column {window.column}, or open an account of another name",
+                why="a row with two budgets is protected by neither of them",
+                fix=f"use the column {window.column}, or open an account with another name",
             )
         if window.overlaps(unit.window):
             raise Refused(
                 f"the window overlaps with another of {family!r}: {window}",
-                why="a row that two budgets pay for is protected by neither of them",
-                fix="use windows that follow each other",
+                why="a row with two budgets is protected by neither of them",
+                fix="use windows that do not overlap",
             )

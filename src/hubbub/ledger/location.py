@@ -1,10 +1,11 @@
-"""Where a ledger lies: how a copy, a moved file or an older state in its place is told from the ledger.
+"""The location of a ledger: how a copy, a moved file or an older state is told from the ledger itself.
 
-A ledger holds where it lies: its name, the numbers of its file and of its folder, and when the file was
-made. A copy is another file; a file that was moved has another name or another folder. The number of the
-device is not among them, since it may change when the machine starts anew. What lies beside the ledger, in
-NAME.head, and once more in the user's own folder, is how many lines it had at least: a file that was
-overwritten by an older one has fewer. Of a database the user's folder says also that a ledger was in it.
+A ledger stores its own location: its file name, the inodes of the file and of its folder, and when the file
+was created. A copy is another file; a moved file has another name or another folder. The device number is
+not part of it, since it may change when the machine restarts. A head file NAME.head beside the ledger, and
+another one in the user's state folder, hold a lower bound of its number of entries: a file that was
+overwritten by an older state has fewer. For a database, the user's state folder also records that it had a
+ledger.
 
 Proof: docs/proofs/ledger.md, "One ledger"
 """
@@ -21,163 +22,174 @@ from hubbub.errors import Refused
 from hubbub.noise.entropy import random_bytes
 
 __all__ = [
-    "Note",
-    "Remembered",
-    "at_home",
-    "first_name",
-    "is_copy",
-    "is_same_place",
+    "HeadFile",
+    "KnownHead",
+    "is_same_ledger",
+    "is_same_location",
+    "lacks_entry",
     "locate",
-    "misses",
-    "next_name",
-    "refuse_elsewhere",
-    "refuse_older",
+    "new_ledger_id",
+    "refuse_older_state",
+    "refuse_other_location",
+    "restored_ledger_id",
+    "user_folder",
 ]
 
-_LONGEST = 1000
+_MAX_HEAD_BYTES = 1000
+_HEAD_BYTES = 250
 
-Remembered = tuple[str, int, str]
-"""A ledger by its name, how many lines it had, and the digest of the last of them."""
+KnownHead = tuple[str, int, str]
+"""A ledger's id, the number of its entries at some time, and the digest of the last of them."""
 
 
 def locate(path: Path, name: str | None = None) -> str:
-    """Where a file lies, or will under another name in its folder, as it is stored."""
-    found = path.stat()
+    """Return the location of a file as it is stored.
+
+    Args:
+        path: the file.
+        name: the name that the file will have in its folder, if it is another one.
+    """
+    status = path.stat()
     return json.dumps(
         {
-            "name": name or path.name,
-            "folder": path.parent.stat().st_ino,
-            "file": found.st_ino,
-            "made": read_birth_time(path, found),
+            "file_name": name or path.name,
+            "folder_inode": path.parent.stat().st_ino,
+            "inode": status.st_ino,
+            "created": read_birth_time(path, status),
             "path": str(path.with_name(name or path.name)),
         }
     )
 
 
-def is_same_place(stored: Any, here: str) -> bool:
-    """Whether a ledger lies where it says; when it was made counts where both know it."""
+def is_same_location(stored: Any, here: str) -> bool:
+    """Compare a stored location with the current one; the creation time counts if both know it."""
     try:
         was, now = json.loads(stored), json.loads(here)
-        is_same = all(was[each] == now[each] for each in now.keys() - {"made", "path"})
-        return is_same and (None in {was.get("made"), now.get("made")} or was["made"] == now["made"])
+        is_same = all(was[each] == now[each] for each in now.keys() - {"created", "path"})
+        return is_same and (
+            None in {was.get("created"), now.get("created")} or was["created"] == now["created"]
+        )
     except (KeyError, TypeError, ValueError, AttributeError, RecursionError):
         return False
 
 
-def at_home(variable: str, *folder: str) -> Path | None:
-    """Our folder in the user's own, by XDG's variable or else below the home; None where she has none."""
-    said = Path(os.environ.get(variable) or "")
+def user_folder(variable: str, *folder: str) -> Path | None:
+    """Return hubbub's folder of this user, by an XDG variable or below the home folder; None without one."""
+    declared = Path(os.environ.get(variable) or "")
     try:
-        return (said if said.is_absolute() else Path.home().joinpath(*folder)) / "hubbub"
-    except RuntimeError:  # a user whom the system does not know, as containers have
+        return (declared if declared.is_absolute() else Path.home().joinpath(*folder)) / "hubbub"
+    except RuntimeError:  # a user unknown to the system, as in some containers
         return None
 
 
-def refuse_older(name: str, has: Callable[[int, str], bool], heads: Iterable[Remembered | None]) -> None:
-    """Refuse a ledger that lacks a line that is remembered of it."""
-    if any(misses(name, has, head) for head in heads):
+def refuse_older_state(
+    ledger_id: str, has_entry: Callable[[int, str], bool], heads: Iterable[KnownHead | None]
+) -> None:
+    """Refuse a ledger that lacks an entry that it is known to have had."""
+    if any(lacks_entry(ledger_id, has_entry, head) for head in heads):
         raise Refused(
-            "the ledger holds less than it did: an older state was put in its place",
-            why="what was spent since would be spent once more",
-            fix="put the ledger back, or say what was spent since: hubbub ledger restore",
+            "the ledger was replaced by an older state of it",
+            why="what was spent since could be spent a second time",
+            fix="put the ledger back, or state what was spent since: hubbub ledger restore",
         )
 
 
-def refuse_elsewhere(kind: str, stored: str, here: str) -> None:
-    """Refuse a backup, a copy, and a ledger that was moved, until its owner says what was spent since."""
-    if kind == "ledger" and is_same_place(stored, here):
+def refuse_other_location(kind: str, stored: str, here: str) -> None:
+    """Refuse a backup, a copy or a moved ledger until its owner states what was spent since."""
+    if kind == "ledger" and is_same_location(stored, here):
         return
     raise Refused(
         "the file is a backup of a ledger"
         if kind == "backup"
-        else "the ledger does not lie where it was: it is a copy, or was moved",
-        why="each copy of a ledger would spend the whole budget once more",
-        fix="use the ledger itself; or, if this is the one to go on with, say what was spent since: "
+        else "the ledger is not at its recorded location: it is a copy, or was moved",
+        why="each copy of a ledger could spend the whole budget again",
+        fix="use the original ledger; or, to continue with this one, state what was spent since: "
         "hubbub ledger restore",
     )
 
 
-def first_name() -> str:
-    """The name of a new ledger: by chance, and how often it was restored."""
+def new_ledger_id() -> str:
+    """Return the id of a new ledger: random, followed by the number of restores."""
     return f"{random_bytes(16).hex()}.0"
 
 
-def next_name(name: str, heads: Iterable[Remembered | None] = ()) -> str:
-    """The name of a ledger that is restored: what was remembered of it before, its owner has answered for."""
-    names = [name, *(head[0] for head in heads if head is not None and is_copy(head[0], name))]
-    return f"{_parts(name)[0]}.{1 + max(_parts(each)[1] for each in names)}"
+def restored_ledger_id(ledger_id: str, heads: Iterable[KnownHead | None] = ()) -> str:
+    """Return the id of a restored ledger: its owner has answered for all heads known so far."""
+    ids = [ledger_id, *(head[0] for head in heads if head is not None and is_same_ledger(head[0], ledger_id))]
+    return f"{_split_id(ledger_id)[0]}.{1 + max(_split_id(each)[1] for each in ids)}"
 
 
-def is_copy(one: str, other: str) -> bool:
-    """Whether two are copies of one ledger, restored or not."""
-    return _parts(one)[0] == _parts(other)[0]
+def is_same_ledger(one: str, other: str) -> bool:
+    """Return whether two ids belong to copies of one ledger, restored or not."""
+    return _split_id(one)[0] == _split_id(other)[0]
 
 
-def misses(name: str, has: Callable[[int, str], bool], head: Remembered | None) -> bool:
-    """Whether a ledger lacks the line that is remembered of it, and was not restored since."""
-    if head is None or head[1] == 0 or not is_copy(head[0], name):
+def lacks_entry(ledger_id: str, has_entry: Callable[[int, str], bool], head: KnownHead | None) -> bool:
+    """Return whether a ledger lacks the entry of a known head, and was not restored since."""
+    if head is None or head[1] == 0 or not is_same_ledger(head[0], ledger_id):
         return False
-    return _parts(head[0])[1] >= _parts(name)[1] and not has(head[1], head[2])
+    return _split_id(head[0])[1] >= _split_id(ledger_id)[1] and not has_entry(head[1], head[2])
 
 
-def _parts(name: str) -> tuple[str, int]:
-    chance, _, times = name.partition(".")
-    return chance, int(times) if times.isascii() and times.isdecimal() else 0
+def _split_id(ledger_id: str) -> tuple[str, int]:
+    """Split an id into its random part and the number of restores."""
+    random_part, _, restores = ledger_id.partition(".")
+    return random_part, int(restores) if restores.isascii() and restores.isdecimal() else 0
 
 
-class Note:
-    """How many lines a ledger had when it was last written, in a small file.
+class HeadFile:
+    """A small file with the head of a ledger when it was last written.
 
-    It is written after each commit and not synced: it may say too little, and never too much.
+    It is written after each commit and not synced: it may be behind the ledger, and is never ahead of it.
     """
 
     def __init__(self, path: Path | None) -> None:
         self.path = path
 
     @classmethod
-    def beside(cls, path: Path) -> "Note":
-        """The one that lies beside the ledger."""
+    def beside(cls, path: Path) -> "HeadFile":
+        """Return the head file beside a ledger."""
         return cls(path.with_name(path.name + ".head"))
 
     @classmethod
-    def at_home(cls, name: str) -> "Note":
-        """The one in the user's own folder, which is not put back with the ledger's."""
-        folder = at_home("XDG_STATE_HOME", ".local", "state")
-        return cls(None if folder is None else folder / f"{_parts(name)[0]}.head")
+    def in_user_folder(cls, ledger_id: str) -> "HeadFile":
+        """Return the head file in the user's state folder, which is not restored with the ledger's folder."""
+        folder = user_folder("XDG_STATE_HOME", ".local", "state")
+        return cls(None if folder is None else folder / f"{_split_id(ledger_id)[0]}.head")
 
     @classmethod
-    def of_database(cls, here: str) -> "Note":
-        """The one in the user's own folder of a database that has a ledger, whatever its name."""
-        said = json.loads(here)
-        return cls.at_home(f"in-{said['cluster']}-{said['database']}")
+    def of_database(cls, here: str) -> "HeadFile":
+        """Return the head file in the user's state folder of the ledger in a database, whatever its id."""
+        location = json.loads(here)
+        return cls.in_user_folder(f"in-{location['cluster']}-{location['database']}")
 
-    def read(self) -> Remembered | None:
-        """What was remembered; None where nothing was, or it cannot be read."""
+    def read(self) -> KnownHead | None:
+        """Return the head; None if there is none, or it cannot be read."""
         if self.path is None:
             return None
         try:
-            opened = os.open(self.path, os.O_RDONLY)
+            descriptor = os.open(self.path, os.O_RDONLY)
             try:
-                name, number, digest = os.read(opened, _LONGEST).decode("ascii").split()
+                ledger_id, number, digest = os.read(descriptor, _MAX_HEAD_BYTES).decode("ascii").split()
             finally:
-                os.close(opened)
-            return name, int(number), digest
+                os.close(descriptor)
+            return ledger_id, int(number), digest
         except (OSError, ValueError):
             return None
 
-    def write(self, head: Remembered) -> None:
-        """Remember; where that is not possible the ledger is as good as before."""
+    def write(self, head: KnownHead) -> None:
+        """Write the head; a failure is ignored, since the ledger itself is intact."""
         if self.path is None:
             return
         with suppress(OSError):
             try:
-                opened = os.open(self.path, os.O_WRONLY | os.O_CREAT, 0o600)
+                descriptor = os.open(self.path, os.O_WRONLY | os.O_CREAT, 0o600)
             except FileNotFoundError:
                 self.path.parent.mkdir(mode=0o700, parents=True)
-                opened = os.open(self.path, os.O_WRONLY | os.O_CREAT, 0o600)
+                descriptor = os.open(self.path, os.O_WRONLY | os.O_CREAT, 0o600)
             try:
-                os.pwrite(
-                    opened, f"{head[0]} {head[1]:020} {head[2]}\n".ljust(_LONGEST // 4).encode("ascii"), 0
-                )
+                # Always the same length, so that one write replaces all of it.
+                line = f"{head[0]} {head[1]:020} {head[2]}\n".ljust(_HEAD_BYTES)
+                os.pwrite(descriptor, line.encode("ascii"), 0)
             finally:
-                os.close(opened)
+                os.close(descriptor)

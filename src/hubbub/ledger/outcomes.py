@@ -1,8 +1,13 @@
-"""Who is at a charge: one attempt of one process, which is running, or over.
+"""Outcomes: what comes out of a charge (an answer, a refusal or a failure) is stored before anybody sees it.
 
-Only the attempt that made a charge may run it. Another that finds the charge without an outcome waits while
-that attempt may still be running; once it is over, or has taken too long, the question is charged anew. What
-is said here decides who waits and who pays again, never whether a charge is run twice.
+A failure may disclose as much as an answer: it can depend on rows and on noise. So it is an outcome like any
+other, and is raised again whenever the same question is asked.
+
+Only the attempt that made a charge may run it. Another process that finds the charge without an outcome waits
+while that attempt may still be running. If the attempt has ended, or takes too long, the question is charged
+again. A wrong guess about an attempt decides who waits and who pays again; a charge is never run twice.
+
+Proof: docs/proofs/ledger.md, "One outcome per charge"
 """
 
 import json
@@ -21,30 +26,43 @@ from typing import Any, Generic, Self, TypeVar
 
 from hubbub import errors
 from hubbub.errors import EngineFailed, HubbubError, LedgerFailed
-from hubbub.ledger.account import RAISED, Account, Charge
-from hubbub.ledger.entries import digest
+from hubbub.ledger.account import Charge, LedgerAccount
+from hubbub.ledger.entries import ERROR_PREFIX, digest
 from hubbub.noise.entropy import random_bytes
 
 __all__ = [
     "Attempt",
     "Outcome",
     "Progress",
-    "callers_own",
-    "is_over",
-    "observe_outcome",
-    "result_of_outcome",
-    "settle_charge",
+    "capture_outcome",
+    "charge_and_run",
+    "has_ended",
+    "load_outcome",
+    "pass_through_errors",
 ]
 
+Progress = Callable[[str], None]
+_T = TypeVar("_T")
+_FORMAT = "hubbub outcome/1"
+_FAILURES = {"EngineFailed", "LedgerFailed", "InvalidInput", "Unsupported"}
+"""Errors that do not depend on the noise: something did not work, and may work next time."""
+_ERROR_CLASSES = {name: getattr(errors, name) for name in errors.__all__}
+_TIMEOUT_SECONDS = 300.0
+"""How long to wait for another attempt that may still be running."""
+_POLL_SECONDS = (0.01, 1.0)
+"""The first and the longest pause between two polls."""
 _RUNNING: dict[str, int] = {}
-"""The attempts of this process that are not over, with their threads."""
+"""The running attempts of this process, with their threads."""
+
+
+# Attempts
 
 
 class Attempt:
-    """One try at a question: its name stands in the charge."""
+    """One attempt to answer a question; its name is stored in the charge."""
 
     def __init__(self) -> None:
-        self.name = f"{_process(os.getpid())} {random_bytes(8).hex()}"
+        self.name = f"{_process_name(os.getpid())} {random_bytes(8).hex()}"
 
     def __enter__(self) -> Self:
         _RUNNING[self.name] = threading.get_ident()
@@ -54,67 +72,51 @@ class Attempt:
         _RUNNING.pop(self.name, None)
 
 
-def is_over(name: str | None) -> bool:
-    """Whether this attempt has surely ended; False where that cannot be known from here."""
-    process, _, _ = (name or "").rpartition(" ")
+def has_ended(attempt: str | None) -> bool:
+    """Return whether an attempt has certainly ended; False if that cannot be known from here."""
+    process, _, _ = (attempt or "").rpartition(" ")
     machine, _, rest = process.partition(" ")
     pid, _, _ = rest.partition(" ")
-    if machine != _machine() or not pid.isdecimal():
+    if machine != _machine_id() or not pid.isdecimal():
         return False
     if int(pid) == os.getpid():
-        # A thread that waits for itself, asked from within its own run, would wait for ever.
-        return _RUNNING.get(name or "") in {None, threading.get_ident()}
-    return _process(int(pid)) != process
+        # A question that asks itself, from within its own run, would otherwise wait forever.
+        return _RUNNING.get(attempt or "") in {None, threading.get_ident()}
+    return _process_name(int(pid)) != process
 
 
-def _process(pid: int) -> str:
-    """A name that no other process has: the machine, the number, and when it was started, if it still is."""
+def _process_name(pid: int) -> str:
+    """Return a name that no other process has: the machine, the pid, and the start time unless it ended."""
     started = "ended"
     with suppress(OSError, IndexError):
         state, *rest = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
         started = "ended" if state in "ZX" else rest[18]
-    return f"{_machine()} {pid} {started}"
+    return f"{_machine_id()} {pid} {started}"
 
 
 @cache
-def _machine() -> str:
-    """This machine since it was started, as far as process numbers mean the same; another one elsewhere."""
+def _machine_id() -> str:
+    """Identify this machine, boot and pid namespace: pids mean the same within it."""
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text()
         return digest([platform.node(), boot, os.readlink("/proc/self/ns/pid")])[:16]  # noqa: PTH115 - no path
     except OSError:
-        return random_bytes(8).hex()  # only this process knows itself
+        return random_bytes(8).hex()  # known to this process only
 
 
-# What comes out of a charge: an answer, a refusal or a failure. It is stored before anybody sees it.
-#
-# A failure may tell as much as an answer: whether a run fails can depend on rows and on noise. So it is an
-# outcome like any other, and who asks again gets it again.
-#
-# Proved in docs/proofs/ledger.md, "One outcome per charge
-
-Progress = Callable[[str], None]
-_T = TypeVar("_T")
-_FORMAT = "hubbub outcome/1"
-_FAILURES = {"EngineFailed", "LedgerFailed", "InvalidInput", "Unsupported"}
-"""What a run is not decided by its noise to raise: something was not as it should be, and may be fixed."""
-_KINDS = {name: getattr(errors, name) for name in errors.__all__}
-_PATIENCE = 300.0
-"""So many seconds another's attempt is waited for, where it may still be running."""
-_PAUSES = (0.01, 1.0)
-"""Between two looks: at first, and at most."""
+# Outcomes
 
 
 @dataclass(frozen=True)
 class Outcome(Generic[_T]):
-    """What a run came to: a value, or an error; and what interrupted it, to be raised once that is stored."""
+    """The result of a run: a value, or an error; and an interrupt to raise after the error is stored."""
 
     value: _T | None = None
     error: HubbubError | None = None
     interrupt: BaseException | None = None
 
     def get(self) -> _T:
-        """The value; or what is to be raised instead of it."""
+        """Return the value, or raise the interrupt or the error."""
         if self.interrupt is not None:
             raise self.interrupt
         if self.error is not None:
@@ -123,137 +125,149 @@ class Outcome(Generic[_T]):
         return self.value
 
 
-def observe_outcome(run: Callable[[], _T]) -> Outcome[_T]:
-    """Run, and give what came out, whatever it is.
+def capture_outcome(run: Callable[[], _T]) -> Outcome[_T]:
+    """Run, and return what came out, whatever it is.
 
-    Guarantee: of an exception that is not ours nothing is left, neither its text nor where it was raised; of
-        one that is ours its class and its words.
+    Guarantee: of a foreign exception nothing is kept, neither its text nor its traceback; of a HubbubError
+        its class and its words.
     """
     try:
         return Outcome(run())
-    except HubbubError as said:
-        kind = next(kind for kind in type(said).__mro__ if _KINDS.get(kind.__name__) is kind)
-        what, why, fix = said.templates
+    except HubbubError as error:
+        kind = next(kind for kind in type(error).__mro__ if _ERROR_CLASSES.get(kind.__name__) is kind)
+        what, why, fix = error.templates
         return Outcome(error=kind(what, why=why, fix=fix))
-    except _CallersOwn as theirs:
-        return Outcome(error=_interrupted(), interrupt=theirs.problem)
-    except SystemExit as wanted:
-        return Outcome(error=_interrupted(), interrupt=SystemExit(wanted.code))
-    except (KeyboardInterrupt, GeneratorExit) as wanted:
-        return Outcome(error=_interrupted(), interrupt=type(wanted)())
-    except BaseException:  # noqa: BLE001 - also what is no Exception, such as an engine's panic
-        return Outcome(error=_failed())
+    except _CallbackError as error:
+        return Outcome(error=_interrupted_error(), interrupt=error.problem)
+    except SystemExit as interrupt:
+        return Outcome(error=_interrupted_error(), interrupt=SystemExit(interrupt.code))
+    except (KeyboardInterrupt, GeneratorExit) as interrupt:
+        return Outcome(error=_interrupted_error(), interrupt=type(interrupt)())
+    except BaseException:  # noqa: BLE001 - also those that are no Exception, such as an engine's panic
+        return Outcome(error=_failed_error())
 
 
-def settle_charge(
-    account: Account,
+def charge_and_run(
+    account: LedgerAccount,
     run: Callable[[Charge], str],
     progress: Progress = lambda _: None,
     *,
     again: bool = False,
-    **asked: Any,
+    **charge_arguments: Any,
 ) -> tuple[Charge, str]:
-    """The one answer of a charge, as it is stored: run and stored now, or before, by whoever asked the same.
+    """Return the one stored answer of a charge: computed now, or earlier for somebody who asked the same.
 
-    `asked` is what `Account.begin` takes. What the run raised is raised, now and whenever it is asked again;
-    with `again`, a failure that is stored is left where it is, and the question is charged anew and run.
+    A run's error is raised, now and whenever the question is asked again.
 
-    Guarantee: a charge is run by the one attempt that made it, once, and nothing of the run is seen unless
-        it has been stored. Where it could not be, the next who asks is charged anew.
-    Assumes: what `run` computes is seen by nobody but through what it returns or raises.
+    Args:
+        account: the account to charge.
+        run: computes the answer of a new charge.
+        progress: is told when another process is waited for.
+        again: if the stored outcome is a failure, charge the question again and run it.
+        charge_arguments: the arguments of `LedgerAccount.record_charge`.
+
+    Guarantee: a charge is run once, by the attempt that made it, and nothing of the run is seen unless it has
+        been stored. If it could not be stored, the next one who asks is charged again.
+    Assumes: what `run` computes is visible only through what it returns or raises.
     Proof: docs/proofs/ledger.md, "One outcome per charge"
     """
     with Attempt() as attempt:
-        charge = _begun(account, attempt, progress, asked)
-        if again and not charge.is_new and _is_failure(account.released(charge.number)):
-            charge = _begun(account, attempt, progress, {**asked, "failed": charge.number})
+        charge = _wait_and_charge(account, attempt, progress, charge_arguments)
+        if again and not charge.is_new and _is_failure(account.get_release(charge.number)):
+            replace_failed = {**charge_arguments, "replace_failed": charge.number}
+            charge = _wait_and_charge(account, attempt, progress, replace_failed)
         if not charge.is_new:
-            return charge, result_of_outcome(account.released(charge.number) or "")
-        outcome = observe_outcome(lambda: run(charge))
+            return charge, load_outcome(account.get_release(charge.number) or "")
+        outcome = capture_outcome(lambda: run(charge))
         try:
-            kept = _kept(account, charge.number, outcome)
+            stored = _store_outcome(account, charge.number, outcome)
         finally:
             if outcome.interrupt is not None:
                 raise outcome.interrupt from None
-    return charge, result_of_outcome(kept)
+    return charge, load_outcome(stored)
 
 
-def result_of_outcome(kept: str) -> str:
-    """The answer that is stored; or the error that is, raised."""
-    if not kept.startswith(RAISED):
-        return kept
-    name, what, why, fix = json.loads(kept)["raised"]
-    raise _KINDS[name](what, why=why, fix=fix)
+def load_outcome(stored: str) -> str:
+    """Return the stored answer, or raise the stored error."""
+    if not stored.startswith(ERROR_PREFIX):
+        return stored
+    name, what, why, fix = json.loads(stored)["error"]
+    raise _ERROR_CLASSES[name](what, why=why, fix=fix)
 
 
-def _is_failure(kept: str | None) -> bool:
-    """Whether engine or ledger failed, or the run was interrupted: not an answer, nor a refusal."""
-    return kept is not None and kept.startswith(RAISED) and json.loads(kept)["raised"][0] in _FAILURES
+def _is_failure(stored: str | None) -> bool:
+    """Return whether the engine or ledger failed, or the run was interrupted: no answer, and no refusal."""
+    return (
+        stored is not None and stored.startswith(ERROR_PREFIX) and json.loads(stored)["error"][0] in _FAILURES
+    )
 
 
-class _CallersOwn(BaseException):
-    """An exception of the caller's own code, on its way back to it."""
+class _CallbackError(BaseException):
+    """Carries an exception of the caller's own code back to the caller."""
 
     def __init__(self, problem: BaseException) -> None:
         self.problem = problem
 
 
-def callers_own(progress: Progress) -> Progress:
-    """The same, so that what it raises reaches the caller as it is, once the outcome is stored."""
+def pass_through_errors(progress: Progress) -> Progress:
+    """Wrap a callback so that what it raises reaches the caller unchanged, after the outcome is stored."""
 
-    def told(step: str) -> None:
+    def report(step: str) -> None:
         try:
             progress(step)
-        except BaseException as problem:  # noqa: BLE001 - also an interrupt is hers here
-            raise _CallersOwn(problem) from None
+        except BaseException as problem:  # noqa: BLE001 - an interrupt is the caller's too
+            raise _CallbackError(problem) from None
 
-    return told
+    return report
 
 
-def _begun(account: Account, attempt: Attempt, progress: Progress, asked: dict[str, Any]) -> Charge:
-    """A charge of this attempt's, or another's that has its outcome."""
-    lost, pause, until = None, _PAUSES[0], time.monotonic() + _PATIENCE
+def _wait_and_charge(
+    account: LedgerAccount, attempt: Attempt, progress: Progress, charge_arguments: dict[str, Any]
+) -> Charge:
+    """Return a new charge of this attempt, or another attempt's charge that has its outcome."""
+    lost, pause, deadline = None, _POLL_SECONDS[0], time.monotonic() + _TIMEOUT_SECONDS
     while True:
-        charge = account.begin(**asked, attempt=attempt.name, lost=lost)
-        if charge.is_new or charge.is_settled:
+        charge = account.record_charge(**charge_arguments, attempt=attempt.name, replace_lost=lost)
+        if charge.is_new or charge.has_outcome:
             return charge
-        if is_over(charge.attempt) or time.monotonic() >= until or _age(charge) >= _PATIENCE:
+        is_late = time.monotonic() >= deadline or _age_seconds(charge) >= _TIMEOUT_SECONDS
+        if has_ended(charge.attempt) or is_late:
             lost = charge.number
             continue
         progress("waiting for the same question, which is being answered elsewhere")
         time.sleep(pause)
-        pause = min(2 * pause, _PAUSES[1])
+        pause = min(2 * pause, _POLL_SECONDS[1])
 
 
-def _age(charge: Charge) -> float:
-    return (datetime.now(UTC) - datetime.fromisoformat(charge.moment)).total_seconds()
+def _age_seconds(charge: Charge) -> float:
+    return (datetime.now(UTC) - datetime.fromisoformat(charge.timestamp)).total_seconds()
 
 
-def _kept(account: Account, number: int, outcome: Outcome[str]) -> str:
-    """Store what came out; or, where its text cannot be stored, that it failed."""
+def _store_outcome(account: LedgerAccount, number: int, outcome: Outcome[str]) -> str:
+    """Store an outcome; or, if its text cannot be stored, the error that it failed."""
     if outcome.error is None:
-        storing = observe_outcome(lambda: account.keep(number, outcome.value or ""))
+        storing = capture_outcome(lambda: account.record_release(number, outcome.value or ""))
         if storing.interrupt is not None or isinstance(storing.error, (NoneType, LedgerFailed)):
             return storing.get()
-    return account.keep(number, _stored(outcome.error or _failed()))
+    return account.record_release(number, _error_text(outcome.error or _failed_error()))
 
 
-def _stored(error: HubbubError) -> str:
-    said = [type(error).__name__, *error.templates]
-    return json.dumps({"format": _FORMAT, "raised": said}, ensure_ascii=True)
+def _error_text(error: HubbubError) -> str:
+    fields = [type(error).__name__, *error.templates]
+    return json.dumps({"format": _FORMAT, "error": fields}, ensure_ascii=True)
 
 
-def _failed() -> EngineFailed:
+def _failed_error() -> EngineFailed:
     return EngineFailed(
         "the run failed after it was charged",
-        why="how it failed may tell about rows, so it is not said; the failure is the outcome of this charge",
+        why="the cause may disclose rows, so it is not shown; the failure is the outcome of this charge",
         fix="ask again for another charge, with {again=True}",
     )
 
 
-def _interrupted() -> EngineFailed:
+def _interrupted_error() -> EngineFailed:
     return EngineFailed(
         "the run was interrupted after it was charged, and its answer is lost",
-        why="to run it again would be a second answer for one charge",
+        why="running it again would give a second answer for one charge",
         fix="ask again for another charge, with {again=True}",
     )

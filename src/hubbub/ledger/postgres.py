@@ -1,7 +1,7 @@
-"""A ledger in PostgreSQL: the same lines, and roles that the database keeps.
+"""A ledger in PostgreSQL: the same entries, and roles that the database enforces.
 
-Who charges takes a turn: the lock on one row, which only those who may charge can take. Only the process
-that holds the rows writes; analysts ask through it. Readers are roles of the database that can only look.
+A writer takes the write lock: the lock on one row, which only roles that may charge can take. Only the
+process that holds the rows writes; analysts ask through it. Readers are database roles with read access.
 
 Proof: docs/proofs/ledger.md, "Never overspent"
 """
@@ -14,265 +14,282 @@ from typing import Any, TypeVar
 
 from hubbub.accounting.budget import refuse_fork
 from hubbub.errors import InvalidInput, LedgerFailed, Refused
-from hubbub.ledger.account import check_name
+from hubbub.ledger.entries import check_name
 from hubbub.ledger.location import (
-    Note,
-    Remembered,
-    at_home,
-    first_name,
-    next_name,
-    refuse_elsewhere,
-    refuse_older,
+    HeadFile,
+    KnownHead,
+    new_ledger_id,
+    refuse_older_state,
+    refuse_other_location,
+    restored_ledger_id,
+    user_folder,
 )
-from hubbub.ledger.sqlite import TABLES, Rows, has_line, head_of, name_of, only_looked_at
+from hubbub.ledger.store import (
+    FORMAT,
+    TABLES,
+    Transaction,
+    check_format,
+    has_entry,
+    read_head,
+    read_ledger_id,
+    read_only_error,
+)
 
-__all__ = ["Postgres", "is_address"]
+__all__ = ["LOCATION_QUERY", "PostgresStore", "is_postgres_url"]
 
 _T = TypeVar("_T")
-_FORMAT = 2
-_HERE = (
+LOCATION_QUERY = (
     "SELECT json_build_object('cluster', system_identifier::text, 'database', "
     "(SELECT oid::bigint FROM pg_catalog.pg_database WHERE datname = current_database()))::text "
     "FROM pg_catalog.pg_control_system()"
 )
-"""Where a database lies: in this cluster, made as this database. A dump that was restored lies elsewhere."""
-_WAIT = "60s"
-_TRIES = 20
-_BEGIN_WRITING = (
-    "BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL lock_timeout = '{wait}'; "
-    "SET LOCAL synchronous_commit = on; SET LOCAL search_path = hubbub; SELECT version FROM turn FOR UPDATE"
+"""The location of a database: its cluster and its oid. A restored dump is at another location."""
+_LOCK_TIMEOUT = "60s"
+_MAX_ATTEMPTS = 20
+_BEGIN_WRITE = (
+    "BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL lock_timeout = '{lock_timeout}'; "
+    "SET LOCAL synchronous_commit = on; SET LOCAL search_path = hubbub; "
+    "SELECT version FROM write_lock FOR UPDATE"
 )
+_BEGIN_READ = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; SET LOCAL search_path = hubbub"
 _GRANTS = {
-    "spender": "GRANT SELECT, UPDATE ON turn TO {name}; "
-    "GRANT SELECT, INSERT ON entries, seen, releases, charges, place TO {name}; "
+    "spender": "GRANT SELECT, UPDATE ON write_lock TO {name}; "
+    "GRANT SELECT, INSERT ON entries, views, releases, charges, location TO {name}; "
     "GRANT UPDATE (charge_key, released) ON charges TO {name}; "
-    "GRANT SELECT, INSERT, UPDATE ON totals TO {name};",
-    "reader": "GRANT SELECT ON turn, entries, totals, charges, seen, releases, place TO {name};",
+    "GRANT SELECT, INSERT, UPDATE ON filters TO {name};",
+    "reader": "GRANT SELECT ON write_lock, entries, filters, charges, views, releases, location TO {name};",
 }
-_BEGIN_READING = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; SET LOCAL search_path = hubbub"
 
 
-def is_address(where: object) -> bool:
-    """Whether it names a database and not a file."""
-    return isinstance(where, str) and where.startswith(("postgresql://", "postgres://"))
+def is_postgres_url(location: object) -> bool:
+    """Return whether a location is a database's URL and not a path."""
+    return isinstance(location, str) and location.startswith(("postgresql://", "postgres://"))
 
 
-class Postgres:
+class PostgresStore:
     """A ledger in the schema `hubbub` of a database.
 
-    Guarantee: when `write` returns, what was written is committed, and the server has said it is on its disk.
+    Guarantee: when `write` returns, the server has committed what was written, and reported it as synced.
     Assumes: the server syncs what it commits (fsync = on).
     Proof: docs/proofs/ledger.md, "Durable"
     """
 
     def __init__(
-        self, address: str, *, is_looked_at: bool = False, is_restored: bool = False, wait: str = _WAIT
+        self,
+        url: str,
+        *,
+        read_only: bool = False,
+        for_restore: bool = False,
+        lock_timeout: str = _LOCK_TIMEOUT,
     ) -> None:
-        self._address = address
-        self._is_looked_at = is_looked_at
-        self._is_restored = is_restored
-        self._wait = wait
-        self._idle: list[Any] = []
+        self._url = url
+        self._read_only = read_only
+        self._for_restore = for_restore
+        self._lock_timeout = lock_timeout
+        self._idle_connections: list[Any] = []
         self._process = os.getpid()
-        self._known: Remembered | None = None
+        self._last_head: KnownHead | None = None
         """The head that this process saw last."""
-        self._once(self._create)
-        if not is_looked_at:
-            before = self.remembered()
-            self.read(lambda rows: _refuse_elsewhere(rows, before))
+        self._with_connection(self._create)
+        if not read_only:
+            heads = self.known_heads()
+            self.read(lambda transaction: _refuse_other_location(transaction, heads))
 
     @property
-    def where(self) -> str:
-        """The database's address."""
-        return self._address
+    def location(self) -> str:
+        """The database's URL."""
+        return self._url
 
-    def write(self, work: Callable[[Rows], _T]) -> _T:
-        """Do work that is alone; again where the database undid it for another's sake."""
-        if self._is_looked_at:
-            raise only_looked_at()
+    def write(self, work: Callable[[Transaction], _T]) -> _T:
+        """Run work alone; again if the database rolled it back because of a conflict."""
+        if self._read_only:
+            raise read_only_error()
 
-        def checked(rows: Rows) -> _T:
-            # Read while nobody else can commit: it never says more than was committed by then.
-            _refuse_elsewhere(rows, {Note.at_home(name_of(rows)).read(), self._known})
-            return work(rows)
+        def checked(transaction: Transaction) -> _T:
+            # Read while nobody else can commit: the head file cannot be ahead of this state.
+            head = HeadFile.in_user_folder(read_ledger_id(transaction)).read()
+            _refuse_other_location(transaction, {head, self._last_head})
+            return work(transaction)
 
-        return self._written(checked)
+        return self._write(checked)
 
-    def read(self, work: Callable[[Rows], _T]) -> _T:
-        """Look at one moment."""
-        return self._transaction(_BEGIN_READING, work)
+    def read(self, work: Callable[[Transaction], _T]) -> _T:
+        """Run work on one consistent state."""
+        return self._run(_BEGIN_READ, work)
 
-    def adopt(self, work: Callable[[Rows], None]) -> None:
-        """Make this database the ledger, by the owner's word."""
+    def adopt(self, work: Callable[[Transaction], None]) -> None:
+        """Make this database the ledger: its stored location becomes its current one."""
 
-        def adopted(rows: Rows) -> None:
-            work(rows)
-            name = name_of(rows)
-            name = next_name(name, [Note.at_home(name).read()])
-            rows.run("UPDATE place SET id = ?, kind = 'ledger', lies = ?", (name, *rows.run(_HERE)[0]))
+        def adopt_here(transaction: Transaction) -> None:
+            work(transaction)
+            ledger_id = read_ledger_id(transaction)
+            ledger_id = restored_ledger_id(ledger_id, [HeadFile.in_user_folder(ledger_id).read()])
+            transaction.execute(
+                "UPDATE location SET ledger_id = ?, kind = 'ledger', location = ?",
+                (ledger_id, *transaction.execute(LOCATION_QUERY)[0]),
+            )
 
-        self._known = None
-        self._written(adopted)
+        self._last_head = None
+        self._write(adopt_here)
 
-    def remembered(self) -> set[Remembered | None]:
-        """What the user's own folder says of how long the ledger was: a dump may be put back in its place."""
-        return {Note.at_home(self.read(name_of)).read()}
+    def known_heads(self) -> set[KnownHead | None]:
+        """Return the head in the user's state folder: a dump may be restored over the ledger."""
+        return {HeadFile.in_user_folder(self.read(read_ledger_id)).read()}
 
-    def lacks_log(self) -> bool:
-        """A database is one thing."""
+    def is_log_missing(self) -> bool:
+        """Return False: a database has no log of its own to lose."""
         return False
 
     @property
     def key_path(self) -> Path | None:
-        """In the configuration of who runs the process that holds the rows, and never in the database."""
-        folder = at_home("XDG_CONFIG_HOME", ".config")
-        return None if folder is None else folder / f"{self.read(name_of).partition('.')[0]}.key"
+        """In the configuration folder of the user who holds the rows, and never in the database."""
+        folder = user_folder("XDG_CONFIG_HOME", ".config")
+        return None if folder is None else folder / f"{self.read(read_ledger_id).partition('.')[0]}.key"
 
-    def check(self, rows: Rows, before: set[Remembered | None]) -> str | None:
-        """Whether it lies where it was; the database checks its own pages."""
+    def find_problem(self, transaction: Transaction, heads: set[KnownHead | None]) -> str | None:
+        """Check the location; the database checks its own pages."""
         try:
-            _refuse_elsewhere(rows, before)
+            _refuse_other_location(transaction, heads)
         except Refused as refusal:
             return refusal.what
         return None
 
-    def admit(self, name: str, role: str) -> None:
-        """Let a role of the database in: as spender, for the process that holds the rows, or as reader.
+    def grant_role(self, name: str, role: str) -> None:
+        """Give a database role access to the ledger.
 
-        A spender can add lines and can change none; a reader sees all and adds none.
+        Args:
+            name: the database role.
+            role: "spender" for the process that holds the rows: it can add entries and change none; or
+                "reader", which sees all entries and adds none.
         """
         from psycopg import sql
 
         check_name(name, "the role")
         if role not in _GRANTS:
             raise InvalidInput(
-                "there is no such role", why="it must be known what it may do", fix="pass spender or reader"
+                "there is no such role", why="it determines what is allowed", fix="pass spender or reader"
             )
-        named = sql.Identifier(name).as_string()
-        # What it may do as another role ends first.
+        quoted = sql.Identifier(name).as_string()
+        # Its earlier rights end first.
         statements = (
-            f"SET LOCAL search_path = hubbub; REVOKE ALL ON ALL TABLES IN SCHEMA hubbub FROM {named}; "
-            f"GRANT USAGE ON SCHEMA hubbub TO {named}; {_GRANTS[role].replace('{name}', named)}"
+            f"SET LOCAL search_path = hubbub; REVOKE ALL ON ALL TABLES IN SCHEMA hubbub FROM {quoted}; "
+            f"GRANT USAGE ON SCHEMA hubbub TO {quoted}; {_GRANTS[role].replace('{name}', quoted)}"
         )
-        self._once(lambda connection: connection.execute(f"BEGIN; {statements} COMMIT"))
+        self._with_connection(lambda connection: connection.execute(f"BEGIN; {statements} COMMIT"))
 
     def close(self) -> None:
         """Close this process's connections."""
-        while self._idle and os.getpid() == self._process:  # a child leaves its parent's alone
-            self._idle.pop().close()
+        while self._idle_connections and os.getpid() == self._process:  # a child leaves its parent's alone
+            self._idle_connections.pop().close()
 
-    def _written(self, work: Callable[[Rows], _T]) -> _T:
-        def told(rows: Rows) -> tuple[_T, Remembered]:
-            return work(rows), head_of(rows)
+    def _write(self, work: Callable[[Transaction], _T]) -> _T:
+        def work_and_head(transaction: Transaction) -> tuple[_T, KnownHead]:
+            return work(transaction), read_head(transaction)
 
-        before = self._known
-        out, self._known = self._transaction(_BEGIN_WRITING.format(wait=self._wait), told)
-        Note.at_home(self._known[0]).write(self._known)
-        if self._known[1] and (before is None or before[0] != self._known[0]):
-            # Once is enough: that a ledger was here.
-            Note.of_database(self.read(lambda rows: rows.run(_HERE))[0][0]).write(self._known)
+        before = self._last_head
+        begin = _BEGIN_WRITE.format(lock_timeout=self._lock_timeout)
+        out, self._last_head = self._run(begin, work_and_head)
+        HeadFile.in_user_folder(self._last_head[0]).write(self._last_head)
+        if self._last_head[1] and (before is None or before[0] != self._last_head[0]):
+            # Once per process is enough: it records that the database had a ledger.
+            here = self.read(lambda transaction: transaction.execute(LOCATION_QUERY))[0][0]
+            HeadFile.of_database(here).write(self._last_head)
         return out
 
-    def _transaction(self, begin: str, work: Callable[[Rows], _T]) -> _T:
+    def _run(self, begin: str, work: Callable[[Transaction], _T]) -> _T:
         from psycopg import errors
 
-        for _ in range(_TRIES):
-            # Undone as a whole, by the database's own word: it can be done again, and is charged once.
+        for _ in range(_MAX_ATTEMPTS):
+            # The database rolled back everything: it can be run again, and is charged once.
             with suppress(errors.SerializationFailure, errors.DeadlockDetected):
-                return self._once(lambda connection: _done(connection, begin, work))
-        raise _failed(TimeoutError())
+                return self._with_connection(lambda connection: _run_transaction(connection, begin, work))
+        raise _store_error(TimeoutError())
 
-    def _once(self, work: Callable[[Any], _T]) -> _T:
+    def _with_connection(self, work: Callable[[Any], _T]) -> _T:
         import psycopg
 
         refuse_fork(self._process, "a ledger that was opened", "open the ledger in the new process")
         connection = None
         try:
             try:
-                connection = self._idle.pop()
+                connection = self._idle_connections.pop()
             except IndexError:
-                connection = psycopg.connect(self._address, autocommit=True)
+                connection = psycopg.connect(self._url, autocommit=True)
             out = work(connection)
         except BaseException as problem:
             if connection is not None:
                 with suppress(psycopg.Error):
-                    connection.close()  # which undoes what was not committed
-            again = (psycopg.errors.SerializationFailure, psycopg.errors.DeadlockDetected)
-            if isinstance(problem, psycopg.Error) and not isinstance(problem, again):
-                raise _failed(problem) from None
+                    connection.close()  # rolls back what was not committed
+            retryable = (psycopg.errors.SerializationFailure, psycopg.errors.DeadlockDetected)
+            if isinstance(problem, psycopg.Error) and not isinstance(problem, retryable):
+                raise _store_error(problem) from None
             raise
-        self._idle.append(connection)
+        self._idle_connections.append(connection)
         return out
 
     def _create(self, connection: Any) -> None:
-        # Read first: one that another process makes meanwhile is not one that is missing.
-        was = None
-        if not (self._is_looked_at or self._is_restored):
-            was = Note.of_database(connection.execute(_HERE).fetchone()[0])
-            was = None if was.read() is None else was
-        if connection.execute("SELECT to_regclass('hubbub.turn')").fetchone()[0] is None:
-            if self._is_looked_at:
+        # Read first: a ledger that another process creates meanwhile is not one that is missing.
+        head_file = None
+        if not (self._read_only or self._for_restore):
+            head_file = HeadFile.of_database(connection.execute(LOCATION_QUERY).fetchone()[0])
+            head_file = None if head_file.read() is None else head_file
+        if connection.execute("SELECT to_regclass('hubbub.write_lock')").fetchone()[0] is None:
+            if self._read_only:
                 raise InvalidInput(
-                    "the ledger is not there",
-                    why="looking does not make one",
-                    fix="give the address of a ledger",
+                    "there is no ledger at this location",
+                    why="reading does not create one",
+                    fix="pass the URL of a ledger",
                 )
-            if was is not None:
+            if head_file is not None:
                 raise Refused(
-                    "the ledger that was in this database is gone: its schema was dropped",
-                    why="in a new one all that was spent would be spent once more",
+                    "the ledger of this database is gone: its schema was dropped",
+                    why="a new one would have the whole budget again",
                     fix="restore a backup: hubbub ledger restore BACKUP --ledger ADDRESS; or, if nothing "
-                    f"that it paid for is asked about again, remove {was.path}",
+                    f"that it paid for is asked about again, remove {head_file.path}",
                 )
-            # Keys are compared byte by byte, as SQLite does, whatever the language of the database.
+            # Keys are compared byte by byte, as SQLite does, whatever the database's collation.
             tables = TABLES.replace("INTEGER", "BIGINT").replace(
                 "charge_key TEXT", 'charge_key TEXT COLLATE "C"'
             )
             connection.execute(
                 "BEGIN; SELECT pg_advisory_xact_lock(7526764); CREATE SCHEMA IF NOT EXISTS hubbub; "
-                "SET LOCAL search_path = hubbub; DO $$ BEGIN IF to_regclass('hubbub.turn') IS NULL THEN "
-                f"{tables} CREATE TABLE turn AS SELECT {_FORMAT}::bigint AS version; "
-                f"INSERT INTO place SELECT '{first_name()}', 'ledger', ({_HERE}); "
+                "SET LOCAL search_path = hubbub; "
+                "DO $$ BEGIN IF to_regclass('hubbub.write_lock') IS NULL THEN "
+                f"{tables} CREATE TABLE write_lock AS SELECT {FORMAT}::bigint AS version; "
+                f"INSERT INTO location SELECT '{new_ledger_id()}', 'ledger', ({LOCATION_QUERY}); "
                 "END IF; END $$; COMMIT"
             )
-        version = connection.execute("SELECT version FROM hubbub.turn").fetchone()[0]
-        if version != _FORMAT:
-            later = version > _FORMAT
-            raise InvalidInput(
-                f"the ledger is of {'a later' if later else 'an earlier'} version",
-                why="what is stored keeps its meaning only where it is read as it was written",
-                fix="use a newer hubbub" if later else "go on with the version of hubbub that wrote it",
-            )
+        check_format(connection.execute("SELECT version FROM hubbub.write_lock").fetchone()[0])
 
 
-def _refuse_elsewhere(rows: Rows, before: set[Remembered | None]) -> None:
-    """Refuse a database that was copied from the ledger's, and one that holds less than it did."""
-    ((name, kind, stored),) = rows.run("SELECT id, kind, lies FROM place")
-    ((here,),) = rows.run(_HERE)
-    refuse_elsewhere(kind, stored, here)
-    refuse_older(name, lambda number, digest: has_line(rows, number, digest), before)
+def _refuse_other_location(transaction: Transaction, heads: set[KnownHead | None]) -> None:
+    """Refuse a database that was copied from the ledger's, and one that lacks entries it had."""
+    ((ledger_id, kind, stored),) = transaction.execute("SELECT ledger_id, kind, location FROM location")
+    ((here,),) = transaction.execute(LOCATION_QUERY)
+    refuse_other_location(kind, stored, here)
+    refuse_older_state(ledger_id, lambda number, digest: has_entry(transaction, number, digest), heads)
 
 
-class _Rows:
+class _PostgresTransaction:
     def __init__(self, connection: Any) -> None:
         self._connection = connection
 
-    def run(self, text: str, given: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
-        """Run one statement."""
-        cursor = self._connection.execute(text.replace("?", "%s"), tuple(given))
+    def execute(self, statement: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+        """Run one statement, and return all its rows."""
+        cursor = self._connection.execute(statement.replace("?", "%s"), tuple(parameters))
         return cursor.fetchall() if cursor.description else []
 
-    def each(self, text: str, given: Sequence[Any] = ()) -> Iterator[tuple[Any, ...]]:
-        """Run one statement, row by row."""
-        with self._connection.cursor(name="lines") as cursor:
+    def stream(self, statement: str, parameters: Sequence[Any] = ()) -> Iterator[tuple[Any, ...]]:
+        """Run one statement, and iterate over its rows."""
+        with self._connection.cursor(name="entries") as cursor:
             cursor.itersize = 1000
-            yield from cursor.execute(text.replace("?", "%s"), tuple(given))
+            yield from cursor.execute(statement.replace("?", "%s"), tuple(parameters))
 
 
-def _done(connection: Any, begin: str, work: Callable[[Rows], _T]) -> _T:
+def _run_transaction(connection: Any, begin: str, work: Callable[[Transaction], _T]) -> _T:
     connection.execute(begin)
     try:
-        out = work(_Rows(connection))
+        out = work(_PostgresTransaction(connection))
     except BaseException:
         connection.execute("ROLLBACK")
         raise
@@ -280,15 +297,15 @@ def _done(connection: Any, begin: str, work: Callable[[Rows], _T]) -> _T:
     return out
 
 
-def _failed(problem: BaseException) -> LedgerFailed:
+def _store_error(problem: BaseException) -> LedgerFailed:
     if type(problem).__name__ in {"LockNotAvailable", "TimeoutError"}:
         return LedgerFailed(
-            "the ledger is in use by others for too long",
+            "the ledger was locked by others for too long",
             why="charges are made one after the other, so that none is lost",
             fix="try again",
         )
     return LedgerFailed(
         f"the ledger's database cannot be used ({type(problem).__name__})",
         why="nothing runs unless its charge is committed",
-        fix="see that the server can be reached, and that your role may do this",
+        fix="check that the server can be reached, and that your role has the right to do this",
     )

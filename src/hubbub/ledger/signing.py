@@ -1,8 +1,8 @@
-"""The owner's keys: a signature on the head of a ledger, and a seal or a mark on what was released.
+"""Keys: the signature on a ledger's head, and the seal (encryption or HMAC) on each release.
 
-Signatures are Ed25519's: who has the public key can check one, and cannot make one. Seals are
-ChaCha20-Poly1305's, bound to the line of the charge. Both need the extra `hubbub[keys]`. What is not sealed
-is marked by HMAC-SHA256, with a key that the process with the rows makes and keeps in a file.
+Signatures are Ed25519: the public key checks one, and cannot make one. With a secret, releases are encrypted
+with ChaCha20-Poly1305, bound to the entry of the charge. Both need the extra `hubbub[keys]`. Without a
+secret, releases are authenticated by HMAC-SHA256, with a key file that the process with the rows creates.
 
 Proof: docs/proofs/ledger.md, "Tamper evidence"
 """
@@ -26,27 +26,27 @@ from hubbub.output_files import protect_paths
 __all__ = ["Head", "Seal", "check_signature", "new_secret", "new_signing_key", "sign_head"]
 
 _HEAD = "hubbub head/1"
-_SEALED = "sealed/1 "
-_MARKED = "marked/1 "
+_ENCRYPTED = "encrypted/1 "
+_AUTHENTICATED = "hmac/1 "
 _KEY_BYTES = 32
 
 
 @dataclass(frozen=True)
 class Head:
-    """What an owner signs: so many lines, and the digest of the last."""
+    """What an owner signs: the number of entries, and the digest of the last one."""
 
     entries: int
     digest: str
-    moment: str
+    timestamp: str
 
-    def text(self) -> bytes:
-        """The bytes that are signed."""
-        return json.dumps([_HEAD, self.entries, self.digest, self.moment], separators=(",", ":")).encode()
+    def signed_bytes(self) -> bytes:
+        """Return the bytes that are signed."""
+        return json.dumps([_HEAD, self.entries, self.digest, self.timestamp], separators=(",", ":")).encode()
 
 
 def new_signing_key(path: str | Path) -> None:
-    """Write a new private key, which only its owner can read, and beside it the public one, as FILE.pub."""
-    _library()
+    """Write a new private key, readable by its owner only, and the public key beside it as FILE.pub."""
+    _require_cryptography()
     from cryptography.hazmat.primitives import serialization
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
@@ -57,226 +57,231 @@ def new_signing_key(path: str | Path) -> None:
     public = key.public_key().public_bytes(
         serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo
     )
-    _write(Path(path), private)
-    _write(Path(f"{path}.pub"), public)
+    _write_new(Path(path), private)
+    _write_new(Path(f"{path}.pub"), public)
 
 
 def sign_head(head: Head, key: str | Path) -> str:
-    """A head with the owner's signature, as JSON, to be kept or published elsewhere."""
-    _library()
+    """Return a head with the owner's signature, as JSON, to be stored or published elsewhere."""
+    _require_cryptography()
     from cryptography.hazmat.primitives import serialization
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-    found = _loaded(key, lambda text: serialization.load_pem_private_key(text, password=None))
-    if not isinstance(found, Ed25519PrivateKey):
-        raise _no_key("a private key")
-    signature = base64.b64encode(found.sign(head.text())).decode()
+    private = _load_key(key, lambda text: serialization.load_pem_private_key(text, password=None))
+    if not isinstance(private, Ed25519PrivateKey):
+        raise _key_error("a private key")
+    signature = base64.b64encode(private.sign(head.signed_bytes())).decode()
     return json.dumps(
         {
             "format": _HEAD,
             "entries": head.entries,
             "head": head.digest,
-            "moment": head.moment,
+            "timestamp": head.timestamp,
             "signature": signature,
         }
     )
 
 
-def check_signature(text: str, public: str | Path) -> Head:
-    """The head that was signed, if the signature is that of this public key.
+def check_signature(text: str, public_key: str | Path) -> Head:
+    """Return the signed head if the signature belongs to this public key; raise otherwise.
 
-    Guarantee: an error unless who had the private key signed just this.
-    Assumes: Ed25519 cannot be forged, and the private key is the owner's alone.
+    Guarantee: a head is returned only if the holder of the private key signed exactly this head.
+    Assumes: Ed25519 cannot be forged, and only the owner has the private key.
     Proof: docs/proofs/ledger.md, "Tamper evidence"
     """
-    _library()
+    _require_cryptography()
     from cryptography.exceptions import InvalidSignature
     from cryptography.hazmat.primitives import serialization
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
-    found = _loaded(public, serialization.load_pem_public_key)
-    if not isinstance(found, Ed25519PublicKey):
-        raise _no_key("a public key")
+    public = _load_key(public_key, serialization.load_pem_public_key)
+    if not isinstance(public, Ed25519PublicKey):
+        raise _key_error("a public key")
     try:
         stated = json.loads(text)
-        head = Head(stated["entries"], stated["head"], stated["moment"])
+        head = Head(stated["entries"], stated["head"], stated["timestamp"])
         if stated["format"] != _HEAD:
-            raise ValueError  # noqa: TRY301 - one way out for whatever is wrong
-        found.verify(base64.b64decode(stated["signature"], validate=True), head.text())
+            raise ValueError  # noqa: TRY301 - one error for all causes
+        public.verify(base64.b64decode(stated["signature"], validate=True), head.signed_bytes())
     except (InvalidSignature, KeyError, TypeError, ValueError):
         raise InvalidInput(
-            "the signature is not this key's",
-            why="what it says may be somebody else's word",
-            fix="give the signed head as it was written, and the public key of who signed it",
+            "the signature does not match this public key",
+            why="the head may have been signed by somebody else, or changed",
+            fix="pass the signed head unchanged, and the public key of its signer",
         ) from None
     return head
 
 
 def new_secret(path: str | Path) -> None:
-    """Write a new secret, with which releases can be sealed, and which only its owner can read."""
-    _library()
+    """Write a new secret for encrypting releases, readable by its owner only."""
+    _require_cryptography()
     from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 
-    _write(Path(path), base64.b64encode(ChaCha20Poly1305.generate_key()) + b"\n")
+    _write_new(Path(path), base64.b64encode(ChaCha20Poly1305.generate_key()) + b"\n")
 
 
 class Seal:
-    """What seals or marks releases before they are stored, and knows them again: by a secret, or by a key.
+    """Protects stored releases: encrypts them with a secret, or else authenticates them with a key.
 
-    The key is in a file of its own (mode 0600), made when the first release is stored.
+    The key is in a file of its own (mode 0600), created when the first release is stored.
 
-    Guarantee: `opened` gives a text only if `closed` made it with this secret or key, for just this line.
-    Assumes: nobody else has them, and neither HMAC-SHA256 nor ChaCha20-Poly1305 can be forged.
+    Guarantee: `unseal` returns a text only if `seal` made it with this secret or key, for the same entry.
+    Assumes: nobody else has the secret or key; neither HMAC-SHA256 nor ChaCha20-Poly1305 can be forged.
     Proof: docs/proofs/ledger.md, "Tamper evidence"
     """
 
-    def __init__(self, secret: str | Path | None = None, key: Path | None = None) -> None:
+    def __init__(self, secret: str | Path | None = None, key_path: Path | None = None) -> None:
         self._cipher: Any = None
-        self.key = key
-        """Where the key is kept; the store knows."""
+        self.key_path = key_path
+        """The path of the HMAC key; the store knows it."""
         if secret is not None:
-            _library()
+            _require_cryptography()
             from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 
-            self._cipher = _loaded(
+            self._cipher = _load_key(
                 secret, lambda text: ChaCha20Poly1305(base64.b64decode(text.strip(), validate=True))
             )
 
     @property
-    def is_open(self) -> bool:
-        """Whether there is no secret."""
-        return self._cipher is None
+    def has_secret(self) -> bool:
+        """Whether releases are encrypted."""
+        return self._cipher is not None
 
     @staticmethod
-    def is_on(stored: str) -> bool:
-        """Whether what is stored begins as what is sealed does."""
-        return stored.startswith(_SEALED)
+    def is_encrypted(stored: str) -> bool:
+        """Return whether a stored release is encrypted, by its first characters."""
+        return stored.startswith(_ENCRYPTED)
 
-    def closed(self, text: str, line: str) -> str:
-        """The text as it is stored, for the line with this digest."""
+    def seal(self, text: str, entry_digest: str) -> str:
+        """Return the text as it is stored for the entry with this digest."""
         if self._cipher is None:
-            return f"{_MARKED}{_mark(self._known_key() or self._new_key(), text, line)} {text}"
+            key = self._read_key() or self._create_key()
+            return f"{_AUTHENTICATED}{_compute_hmac(key, text, entry_digest)} {text}"
         nonce = random_bytes(12)
-        hidden = nonce + self._cipher.encrypt(nonce, text.encode(), line.encode())
-        return _SEALED + base64.b64encode(hidden).decode()
+        ciphertext = nonce + self._cipher.encrypt(nonce, text.encode(), entry_digest.encode())
+        return _ENCRYPTED + base64.b64encode(ciphertext).decode()
 
-    def opened(self, stored: str, line: str) -> str | None:
-        """The text that was stored for the line with this digest; None where somebody else wrote it."""
-        if not stored.startswith(_SEALED):
-            return self._unmarked(stored, line) if self._cipher is None else None
+    def unseal(self, stored: str, entry_digest: str) -> str | None:
+        """Return the text that was stored for the entry with this digest; None if it was planted."""
+        if not stored.startswith(_ENCRYPTED):
+            return self._unseal_hmac(stored, entry_digest) if self._cipher is None else None
         try:
-            hidden = base64.b64decode(stored.removeprefix(_SEALED), validate=True)
-            text: bytes = self._cipher.decrypt(hidden[:12], hidden[12:], line.encode())
+            ciphertext = base64.b64decode(stored.removeprefix(_ENCRYPTED), validate=True)
+            text: bytes = self._cipher.decrypt(ciphertext[:12], ciphertext[12:], entry_digest.encode())
             return text.decode()
         except Exception:  # noqa: BLE001 - whatever it is, there is no answer
             raise LedgerFailed(
-                "the release is sealed with another secret",
-                why="its owner chose that only who has the secret can read it",
+                "the release is encrypted with another secret",
+                why="it can be read with that secret only",
                 fix="open the ledger with the secret: Ledger.open(…, secret=…), or secret in hubbub.toml",
             ) from None
 
     def check(self) -> None:
-        """Raise, before anything is charged, where what comes out could not be sealed or marked."""
+        """Raise, before anything is charged, if a release could not be sealed."""
         if self._cipher is None:
-            self._known_key() or self._new_key()
+            self._read_key() or self._create_key()
 
-    def _unmarked(self, stored: str, line: str) -> str | None:
-        key = self._known_key()
-        mark, _, text = stored.removeprefix(_MARKED).partition(" ")
-        if key is None or not stored.startswith(_MARKED) or not mark.isascii():
+    def _unseal_hmac(self, stored: str, entry_digest: str) -> str | None:
+        key = self._read_key()
+        tag, _, text = stored.removeprefix(_AUTHENTICATED).partition(" ")
+        if key is None or not stored.startswith(_AUTHENTICATED) or not tag.isascii():
             return None
-        return text if hmac.compare_digest(mark, _mark(key, text, line)) else None
+        return text if hmac.compare_digest(tag, _compute_hmac(key, text, entry_digest)) else None
 
-    def _known_key(self) -> bytes | None:
-        if self.key is None or not os.path.lexists(self.key):
+    def _read_key(self) -> bytes | None:
+        if self.key_path is None or not os.path.lexists(self.key_path):
             return None
-        protect_paths(self.key)
+        protect_paths(self.key_path)
         try:
-            found = base64.b64decode(self.key.read_bytes().strip(), validate=True)
+            key_bytes = base64.b64decode(self.key_path.read_bytes().strip(), validate=True)
         except (OSError, ValueError):
-            found = b""
-        if len(found) != _KEY_BYTES:
+            key_bytes = b""
+        if len(key_bytes) != _KEY_BYTES:
             raise LedgerFailed(
-                f"the key that marks what is released cannot be read: {self.key.name}",
-                why="without it what was released cannot be told from what somebody made up",
-                fix="put it back from a backup, and see that you may read it; or remove it: a new one is "
-                "made, and what was released before is charged anew when it is asked again",
+                f"the key that authenticates releases cannot be read: {self.key_path.name}",
+                why="without it a release cannot be told from a planted one",
+                fix="put it back from a backup, and check its permissions; or remove it: a new one is "
+                "created, and earlier questions are charged again when they are asked again",
             )
-        return found
+        return key_bytes
 
-    def _new_key(self) -> bytes:
-        """Made whole beside its place, then put there: of two who make one at once, one key is used."""
-        if self.key is None:
+    def _create_key(self) -> bytes:
+        """Write it under another name and link it into place: of two concurrent writers, one key is used."""
+        if self.key_path is None:
             raise LedgerFailed(
-                "there is no place for the key that marks what is released",
-                why="it is never kept in the database, and the system knows no home of this user",
-                fix="set XDG_CONFIG_HOME to a folder that is kept",
+                "there is no folder for the key that authenticates releases",
+                why="it is never stored in the database, and this user has no home folder",
+                fix="set XDG_CONFIG_HOME to a permanent folder",
             )
-        made = None
+        temporary = None
         try:
-            self.key.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            opened, name = tempfile.mkstemp(prefix=f".{self.key.name}.", dir=self.key.parent)  # mode 0600
-            made = Path(name)
-            with os.fdopen(opened, "wb") as file:
+            self.key_path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            descriptor, name = tempfile.mkstemp(
+                prefix=f".{self.key_path.name}.", dir=self.key_path.parent
+            )  # mode 0600
+            temporary = Path(name)
+            with os.fdopen(descriptor, "wb") as file:
                 file.write(base64.b64encode(random_bytes(_KEY_BYTES)) + b"\n")
                 file.flush()
                 os.fsync(file.fileno())
             with suppress(FileExistsError):
-                os.link(made, self.key)
+                os.link(temporary, self.key_path)
         except OSError as problem:
-            raise _not_written(problem) from None
+            raise _write_error(problem) from None
         finally:
-            if made is not None:
-                made.unlink(missing_ok=True)
-        found = self._known_key()
-        if found is None:
-            raise _no_key("a key")
-        return found
+            if temporary is not None:
+                temporary.unlink(missing_ok=True)
+        key_bytes = self._read_key()
+        if key_bytes is None:
+            raise _key_error("a key")
+        return key_bytes
 
 
-def _mark(key: bytes, text: str, line: str) -> str:
-    return hmac.new(key, f"{line} {text}".encode(), "sha256").hexdigest()
+def _compute_hmac(key: bytes, text: str, entry_digest: str) -> str:
+    return hmac.new(key, f"{entry_digest} {text}".encode(), "sha256").hexdigest()
 
 
-def _library() -> None:
+def _require_cryptography() -> None:
     try:
-        import cryptography  # noqa: F401 - whether it is there
+        import cryptography  # noqa: F401 - only checks that it is installed
     except ImportError:
         raise InvalidInput(
-            "cryptography is not installed", why="it signs and seals", fix="pip install hubbub[keys]"
+            "cryptography is not installed",
+            why="it signs heads and encrypts releases",
+            fix="pip install hubbub[keys]",
         ) from None
 
 
-def _loaded(path: str | Path, read: Callable[[bytes], Any]) -> Any:
+def _load_key(path: str | Path, read: Callable[[bytes], Any]) -> Any:
     protect_paths(path)
     try:
         return read(Path(path).read_bytes())
     except (OSError, ValueError, TypeError, binascii.Error):
-        raise _no_key("a key") from None
+        raise _key_error("a key") from None
 
 
-def _no_key(what: str) -> InvalidInput:
+def _key_error(what: str) -> InvalidInput:
     return InvalidInput(
         f"the file is not {what}",
-        why="without it nothing can be signed, checked or sealed",
+        why="a key is needed to sign, check or encrypt",
         fix="make one with: hubbub ledger key FILE",
     )
 
 
-def _write(path: Path, content: bytes) -> None:
+def _write_new(path: Path, content: bytes) -> None:
     try:
-        opened = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        with os.fdopen(opened, "wb") as file:
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(descriptor, "wb") as file:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
     except OSError as problem:
-        raise _not_written(problem) from None
+        raise _write_error(problem) from None
 
 
-def _not_written(problem: OSError) -> InvalidInput:
+def _write_error(problem: OSError) -> InvalidInput:
     return InvalidInput(
         "the key cannot be written",
         why=(problem.strerror or "the system refused").lower(),
-        fix="give the path of a file that is not there yet, in a folder that can be written",
+        fix="pass the path of a new file in a writable folder",
     )

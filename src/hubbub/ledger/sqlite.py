@@ -1,7 +1,4 @@
-"""Where a ledger is kept: a file of SQLite's, whose every commit is on the disk before it is said to be.
-
-A store does one thing: work that nobody else is in the midst of, which happens as a whole or not at all.
-"""
+"""A ledger in a SQLite file: every commit is on the disk before it is acknowledged."""
 
 import os
 import sqlite3
@@ -11,118 +8,52 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 from hubbub.accounting.budget import refuse_fork
 from hubbub.errors import InvalidInput, LedgerFailed, Refused
 from hubbub.ledger.location import (
-    Note,
-    Remembered,
-    first_name,
+    HeadFile,
+    KnownHead,
     locate,
-    next_name,
-    refuse_elsewhere,
-    refuse_older,
+    new_ledger_id,
+    refuse_older_state,
+    refuse_other_location,
+    restored_ledger_id,
+)
+from hubbub.ledger.store import (
+    FORMAT,
+    TABLES,
+    Transaction,
+    check_format,
+    has_entry,
+    read_head,
+    read_ledger_id,
+    read_only_error,
 )
 from hubbub.output_files import protect_paths
 
-__all__ = [
-    "COPIED",
-    "TABLES",
-    "Rows",
-    "SQLite",
-    "Store",
-    "has_line",
-    "head_of",
-    "leftovers",
-    "name_of",
-    "new_file",
-    "only_looked_at",
-]
+__all__ = ["SQLiteStore", "create_file", "has_leftover_log"]
 
 _T = TypeVar("_T")
-_WAIT = 60.0
-"""Seconds that a writer waits for its turn before it is told so."""
-_MARK = 0x68756262
-"""SQLite's place for whose file it is: hubb."""
-_FORMAT = 2
+_LOCK_TIMEOUT_SECONDS = 60.0
+_APPLICATION_ID = 0x68756262
+"""SQLite's field for the application that a file belongs to: "hubb"."""
 _FAILURES = (sqlite3.Error, MemoryError, UnicodeError)
-"""What a file that is damaged may end in; the last where even the error's own text is."""
-_DURABLE = ("PRAGMA synchronous = EXTRA", "PRAGMA fullfsync = ON", "PRAGMA checkpoint_fullfsync = ON")
-TABLES = """
-CREATE TABLE entries (
-    number INTEGER PRIMARY KEY, account TEXT NOT NULL, kind TEXT NOT NULL, who TEXT NOT NULL,
-    moment TEXT NOT NULL, body TEXT NOT NULL, previous TEXT NOT NULL, digest TEXT NOT NULL);
-CREATE INDEX entries_by_kind ON entries (kind, account, who);
-CREATE TABLE totals (
-    account TEXT NOT NULL, who TEXT NOT NULL, state TEXT NOT NULL, seal TEXT NOT NULL,
-    PRIMARY KEY (account, who));
-CREATE TABLE charges (
-    number INTEGER PRIMARY KEY, account TEXT NOT NULL, charge_key TEXT, released INTEGER,
-    UNIQUE (account, charge_key));
-CREATE TABLE seen (number INTEGER NOT NULL, who TEXT NOT NULL, PRIMARY KEY (number, who));
-CREATE TABLE releases (number INTEGER PRIMARY KEY, body TEXT NOT NULL);
-CREATE TABLE place (id TEXT NOT NULL, kind TEXT NOT NULL, lies TEXT NOT NULL);
-"""
-COPIED = ("entries", "totals", "charges", "seen", "releases")
-"""All that a ledger holds, but for where it lies."""
+"""What a corrupted file may raise; UnicodeError if even the error's text is corrupted."""
+_DURABLE_PRAGMAS = ("PRAGMA synchronous = EXTRA", "PRAGMA fullfsync = ON", "PRAGMA checkpoint_fullfsync = ON")
+_SUFFIXES = ("", "-wal", "-shm", "-journal")
 
 
-class Rows(Protocol):
-    """What can be done within a transaction."""
+class SQLiteStore:
+    """A ledger in a file that only its owner can read: created with mode 0600.
 
-    def run(self, text: str, given: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
-        """Run one statement, with ? for each value, and give all its rows."""
-
-    def each(self, text: str, given: Sequence[Any] = ()) -> Iterator[tuple[Any, ...]]:
-        """Run one statement, and give its rows one by one."""
-
-
-class Store(Protocol):
-    """Where entries are kept."""
-
-    @property
-    def where(self) -> str:
-        """Its path or address."""
-
-    def write(self, work: Callable[[Rows], _T]) -> _T:
-        """Do work that is alone: durable when it returns, undone where it raises."""
-
-    def read(self, work: Callable[[Rows], _T]) -> _T:
-        """Look at one moment."""
-
-    def adopt(self, work: Callable[[Rows], None]) -> None:
-        """As `write`, in a ledger that was copied or moved: by its owner's word it lies here from now on."""
-
-    def remembered(self) -> set[Remembered | None]:
-        """How many lines the ledger that lay here had at least."""
-
-    def lacks_log(self) -> bool:
-        """Whether a part of it was left behind."""
-
-    @property
-    def key_path(self) -> Path | None:
-        """Where the key is kept that marks releases; None where there is no place for it."""
-
-    def check(self, rows: Rows, before: set[Remembered | None]) -> str | None:
-        """What is wrong with the store itself, such as an index that does not show what is there.
-
-        `before` is what was remembered before the moment that is looked at: others may write meanwhile.
-        """
-
-    def close(self) -> None:
-        """Let go."""
-
-
-class SQLite:
-    """A ledger in a file, which only its owner can read: made with mode 0600.
-
-    While it is in use SQLite keeps a log beside it (WAL). Who closes it last puts all of it into the file,
-    and the file says so: at rest a ledger is one file.
+    While it is in use, SQLite writes to a log beside it (WAL). The last process that closes it merges the log
+    into the file, and the file says so: at rest a ledger is one file.
 
     Guarantee: when `write` returns, what was written has been synced to the disk. Nothing is written to a
-        file that does not lie where the ledger was, or that holds less than it did.
-    Assumes: the disk keeps what it said was synced, and the file is on this machine's own disk.
+        file that is not at its recorded location, or that lacks entries it is known to have had.
+    Assumes: the disk keeps what it reported as synced, and the file is on a local disk.
     Proof: docs/proofs/ledger.md, "Durable" and "One ledger"
     """
 
@@ -130,380 +61,364 @@ class SQLite:
         self,
         path: str | Path,
         *,
-        is_looked_at: bool = False,
+        read_only: bool = False,
         connect: Callable[..., Any] = sqlite3.connect,
         durable: bool = True,
-        remembers: bool = True,
+        use_head_files: bool = True,
     ) -> None:
-        # The last three are the tests' private door: another file layer, a control that loses charges, and
-        # no memory beside the file, where tests put an older state in its place.
+        # The last three are for tests: another file layer, a control that loses charges, and no head files,
+        # where a test puts an older state in place.
         self.path = Path(path).resolve()
         self.key_path: Path | None = self.path.with_name(self.path.name + ".key")
-        protect_paths(*(f"{self.path}{ending}" for ending in ("", ".key", "-wal", "-shm", "-journal")))
-        self._is_looked_at = is_looked_at
+        protect_paths(*(f"{self.path}{ending}" for ending in (*_SUFFIXES, ".key")))
+        self._read_only = read_only
         self._connect = connect
-        self._settings = _DURABLE if durable else ("PRAGMA synchronous = NORMAL",)
-        self._remembers = remembers
-        self._notes = [Note.beside(self.path)] if remembers else []
+        self._pragmas = _DURABLE_PRAGMAS if durable else ("PRAGMA synchronous = NORMAL",)
+        self._head_files = [HeadFile.beside(self.path)] if use_head_files else []
         log = self.path.with_name(self.path.name + "-wal")
         self._had_log = log.exists() and log.stat().st_size > 0
-        self._idle: list[Any] = []
+        self._idle_connections: list[Any] = []
         self._process = os.getpid()
-        self._file = _File(self.path)
-        self._lies: str | None = None
-        """Where it says that it lies, as it was last found to be true; of the file that is open."""
-        self._known: Remembered | None = None
+        self._file = _OpenFile(self.path)
+        self._verified_location: str | None = None
+        """The stored location that was last compared with the file's; None after a new connection."""
+        self._last_head: KnownHead | None = None
         """The head that this process saw last."""
-        # Who never closes it leaves one file, too, where the process ends in peace.
-        self._last = weakref.finalize(self, _close, self._idle, self._file, self._process)
-        if not self.path.exists() and not is_looked_at:
+        # A store that is never closed leaves one file too, if the process ends normally.
+        self._finalizer = weakref.finalize(self, _close, self._idle_connections, self._file, self._process)
+        if not self.path.exists() and not read_only:
             self._create()
-        self._transaction("BEGIN", _check_format, is_checked=False)
-        if remembers:
-            self._notes.append(Note.at_home(self._transaction("BEGIN", name_of, is_checked=False)))
-        if not is_looked_at:
+        self._run("BEGIN", _check_file, is_checked=False)
+        if use_head_files:
+            ledger_id = self._run("BEGIN", read_ledger_id, is_checked=False)
+            self._head_files.append(HeadFile.in_user_folder(ledger_id))
+        if not read_only:
             self.read(lambda _: None)
-            self._file.is_ours = True
+            self._file.is_ledger = True
 
     @property
-    def where(self) -> str:
+    def location(self) -> str:
         """The file's path."""
         return str(self.path)
 
-    def write(self, work: Callable[[Rows], _T]) -> _T:
-        """Do work that is alone."""
-        if self._is_looked_at:
-            raise only_looked_at()
+    def write(self, work: Callable[[Transaction], _T]) -> _T:
+        """Run work alone."""
+        if self._read_only:
+            raise read_only_error()
         if not self._file.has_log:
             self._start_log()
-        return self._transaction("BEGIN IMMEDIATE", work, is_checked=True)
+        return self._run("BEGIN IMMEDIATE", work, is_checked=True)
 
-    def read(self, work: Callable[[Rows], _T]) -> _T:
-        """Look at one moment."""
-        return self._transaction("BEGIN", work, is_checked=not self._is_looked_at)
+    def read(self, work: Callable[[Transaction], _T]) -> _T:
+        """Run work on one consistent state."""
+        return self._run("BEGIN", work, is_checked=not self._read_only)
 
-    def adopt(self, work: Callable[[Rows], None]) -> None:
-        """Make this file the ledger, by the owner's word: what is written now lies here."""
+    def adopt(self, work: Callable[[Transaction], None]) -> None:
+        """Make this file the ledger: its stored location becomes its current one."""
 
-        def adopted(rows: Rows) -> None:
-            work(rows)
-            name = next_name(name_of(rows), self.remembered())
-            rows.run("UPDATE place SET id = ?, kind = 'ledger', lies = ?", (name, locate(self.path)))
+        def adopt_here(transaction: Transaction) -> None:
+            work(transaction)
+            ledger_id = restored_ledger_id(read_ledger_id(transaction), self.known_heads())
+            transaction.execute(
+                "UPDATE location SET ledger_id = ?, kind = 'ledger', location = ?",
+                (ledger_id, locate(self.path)),
+            )
 
-        self._known = None
-        self._transaction("BEGIN IMMEDIATE", adopted, is_checked=False)
+        self._last_head = None
+        self._run("BEGIN IMMEDIATE", adopt_here, is_checked=False)
 
-    def remembered(self) -> set[Remembered | None]:
-        """What the notes say of how long the ledger was."""
-        return {note.read() for note in self._notes}
+    def known_heads(self) -> set[KnownHead | None]:
+        """Return the heads in the head files."""
+        return {head_file.read() for head_file in self._head_files}
 
-    def lacks_log(self) -> bool:
-        """Whether the file says that it has a log, and there is none: it was copied or moved while in use."""
-        mode = self._transaction("BEGIN", lambda rows: rows.run("PRAGMA journal_mode"), is_checked=False)
+    def is_log_missing(self) -> bool:
+        """Return whether the file says that it has a log, but there is none: it was moved while in use."""
+        mode = self._run(
+            "BEGIN", lambda transaction: transaction.execute("PRAGMA journal_mode"), is_checked=False
+        )
         return mode == [("wal",)] and not self._had_log
 
-    def check(self, rows: Rows, before: set[Remembered | None]) -> str | None:
-        """Whether it lies where it was; SQLite's own check of its pages and indexes."""
+    def find_problem(self, transaction: Transaction, heads: set[KnownHead | None]) -> str | None:
+        """Check the location, and run SQLite's own check of its pages and indexes."""
         try:
-            self._refuse_elsewhere(rows, before)
+            self._refuse_other_location(transaction, heads)
         except Refused as refusal:
             return refusal.what
-        found = rows.run("PRAGMA integrity_check(1)")
-        return None if found == [("ok",)] else "the file is damaged: SQLite's own check fails"
+        result = transaction.execute("PRAGMA integrity_check(1)")
+        return None if result == [("ok",)] else "the file is corrupted: SQLite's integrity check fails"
 
     def close(self) -> None:
         """Close this process's connections."""
-        _close(self._idle, self._file, self._process)
+        _close(self._idle_connections, self._file, self._process)
 
-    def _transaction(self, begin: str, work: Callable[[Rows], _T], *, is_checked: bool) -> _T:
+    def _run(self, begin: str, work: Callable[[Transaction], _T], *, is_checked: bool) -> _T:
         refuse_fork(self._process, "a ledger that was opened", "open the ledger in the new process")
-        # Read before the transaction begins: it never says more than was committed by then.
-        before = {*self.remembered(), self._known} if is_checked else set()
+        # Read before the transaction begins, so that the known heads were committed before its state.
+        heads = {*self.known_heads(), self._last_head} if is_checked else set()
         try:
-            connection = self._taken()
+            connection = self._take_connection()
         except _FAILURES as problem:
-            raise _failed(problem) from None
+            raise _store_error(problem) from None
         try:
             connection.execute(begin)
-            rows = _Rows(connection)
+            transaction = _SQLiteTransaction(connection)
             if is_checked:
-                self._refuse_elsewhere(rows, before)
-            out = work(rows)
-            head = None if begin == "BEGIN" else head_of(rows)
+                self._refuse_other_location(transaction, heads)
+            out = work(transaction)
+            head = None if begin == "BEGIN" else read_head(transaction)
             self._refuse_replaced()
             connection.execute("COMMIT")
         except BaseException as problem:
-            # A connection that failed is not used again: the next one reads the file anew.
+            # A connection that failed is not reused: the next one reads the file again.
             with suppress(sqlite3.Error):
                 connection.execute("ROLLBACK")
             with suppress(sqlite3.Error):
                 connection.close()
             if isinstance(problem, _FAILURES):
-                raise _failed(problem) from None
+                raise _store_error(problem) from None
             raise
-        self._idle.append(connection)
+        self._idle_connections.append(connection)
         if head is not None:
-            self._known = head
-            for note in self._notes:
-                note.write(head)
+            self._last_head = head
+            for head_file in self._head_files:
+                head_file.write(head)
         return out
 
-    def _taken(self) -> Any:
-        """A connection that nobody uses."""
+    def _take_connection(self) -> Any:
+        """Return an idle connection, or a new one."""
         self._refuse_replaced()
         with suppress(IndexError):
-            return self._idle.pop()
+            return self._idle_connections.pop()
         self._refuse_links()
-        # mode=rw: a ledger that was moved away is missed, not made anew.
-        where = f"file:{_quoted(self.path)}?mode=rw"
-        made = self._connect(where, uri=True, timeout=_WAIT, isolation_level=None, check_same_thread=False)
+        # mode=rw: a ledger that was moved away is an error, not a reason to create a new one.
+        uri = f"file:{_quote(self.path)}?mode=rw"
+        connection = self._connect(
+            uri, uri=True, timeout=_LOCK_TIMEOUT_SECONDS, isolation_level=None, check_same_thread=False
+        )
         try:
-            for setting in (*self._settings, "PRAGMA trusted_schema = OFF", "PRAGMA cell_size_check = ON"):
-                made.execute(setting)
-            self._file.known = self._file.known or self._file.found()
-            self._lies = None
+            for pragma in (*self._pragmas, "PRAGMA trusted_schema = OFF", "PRAGMA cell_size_check = ON"):
+                connection.execute(pragma)
+            self._file.known_id = self._file.known_id or self._file.current_id()
+            self._verified_location = None
         except BaseException:
-            made.close()
+            connection.close()
             raise
-        return made
+        return connection
 
     def _start_log(self) -> None:
-        """Write to a log from now on, which takes one sync for each commit; the file says that it has one."""
+        """Switch to WAL mode, which takes one sync per commit; the file's header says that it has a log."""
         refuse_fork(self._process, "a ledger that was opened", "open the ledger in the new process")
         try:
-            connection = self._taken()
+            connection = self._take_connection()
             try:
                 connection.execute("PRAGMA journal_mode = WAL")
             except BaseException:
                 connection.close()
                 raise
         except _FAILURES as problem:
-            raise _failed(problem) from None
-        self._idle.append(connection)
+            raise _store_error(problem) from None
+        self._idle_connections.append(connection)
         self._file.has_log = True
 
     def _refuse_replaced(self) -> None:
-        """Refuse to go on with a file that is no longer the one under its name."""
-        if not self._file.is_there():
+        """Refuse to continue if the path no longer leads to the open file."""
+        if not self._file.is_in_place():
             raise Refused(
                 "the ledger was moved, removed or replaced while it was open",
-                why="what is charged here would be missed there",
-                fix="open it anew, where it lies now",
+                why="charges made here would be missing there",
+                fix="open it again at its current location",
             )
 
-    def _refuse_elsewhere(self, rows: Rows, before: set[Remembered | None]) -> None:
-        """Refuse what is not the ledger that was made here, or not all of it.
+    def _refuse_other_location(self, transaction: Transaction, heads: set[KnownHead | None]) -> None:
+        """Refuse a file that is not the ledger created here, or that lacks some of its entries.
 
-        Guarantee: of all copies of a ledger one can be charged, and it holds all lines that it had.
+        Guarantee: of all copies of a ledger one can be charged, and it has all entries of the known heads.
         Proof: docs/proofs/ledger.md, "One ledger"
         """
-        found = rows.run("SELECT id, kind, lies FROM place")
-        if len(found) != 1:
+        rows = transaction.execute("SELECT ledger_id, kind, location FROM location")
+        if len(rows) != 1:
             raise LedgerFailed(
-                "the ledger does not say where it lies",
-                why="a copy could not be told from it",
+                "the ledger does not contain its location",
+                why="it could not be told from a copy",
                 fix="restore it from a backup: hubbub ledger restore",
             )
-        name, kind, stored = found[0]
-        if kind != "ledger" or stored != self._lies:
-            refuse_elsewhere(kind, stored, locate(self.path))
-            self._lies = stored
-        refuse_older(name, lambda number, digest: has_line(rows, number, digest), before)
+        ledger_id, kind, stored = rows[0]
+        if kind != "ledger" or stored != self._verified_location:
+            refuse_other_location(kind, stored, locate(self.path))
+            self._verified_location = stored
+        refuse_older_state(ledger_id, lambda number, digest: has_entry(transaction, number, digest), heads)
 
     def _refuse_links(self) -> None:
-        """Refuse a file with two names: SQLite keeps its log by the name, so charges would be lost."""
+        """Refuse a file with two names: SQLite finds the log by the name, so charges would be lost."""
         with suppress(FileNotFoundError):
             if self.path.stat().st_nlink > 1:
-                for other in self.path.parent.iterdir():  # what `_create` has not removed yet, or could not
+                for other in self.path.parent.iterdir():  # a temporary name that `create_file` left behind
                     if other.name.startswith(f".{self.path.name}.") and other.samefile(self.path):
                         other.unlink(missing_ok=True)
             if self.path.stat().st_nlink > 1:
                 raise Refused(
                     "the ledger's file has a second name",
-                    why="who charges under one name does not see what is charged under the other",
-                    fix="remove the other hard link; use a symbolic one",
+                    why="charges under one name are invisible under the other",
+                    fix="remove the other hard link, or use a symbolic link instead",
                 )
 
     def _create(self) -> None:
-        """Made whole beside its place, then put there: nobody ever sees half of one."""
-        if self.remembered() - {None} or leftovers(self.path):
+        """Create the ledger under another name and link it into place, so that nobody sees half of it."""
+        if self.known_heads() - {None} or has_leftover_log(self.path):
             raise Refused(
                 "there was a ledger here, and it is gone",
-                why="a new one would have the whole budget once more",
-                fix="put it back, or restore a backup: hubbub ledger restore; to begin anew all the same, "
-                "remove the files of its name with .head, -wal or -journal at the end",
+                why="a new one would have the whole budget again",
+                fix="put it back, or restore a backup: hubbub ledger restore; to start a new one on purpose, "
+                "remove the files with its name that end in .head, -wal or -journal",
             )
-        with suppress(FileExistsError):  # somebody else's was first
-            new_file(self.path, lambda _: None, first_name())
+        with suppress(FileExistsError):  # another process was first
+            create_file(self.path, lambda _: None, new_ledger_id())
 
 
 @dataclass
-class _File:
-    """Which file is open: while it is, its number is no other's."""
+class _OpenFile:
+    """The open file. While it is open, no other file has its inode."""
 
     path: Path
-    known: tuple[int, int] | None = None
+    known_id: tuple[int, int] | None = None
     has_log: bool = False
     """Whether this process writes to a log."""
-    is_ours: bool = False
-    """Whether it was found to be the ledger; who only looks at a file leaves it as it is."""
+    is_ledger: bool = False
+    """Whether its location was verified; a file that is only read is left as it is."""
 
-    def found(self) -> tuple[int, int] | None:
-        """The device and the number of what lies under the name now."""
+    def current_id(self) -> tuple[int, int] | None:
+        """Return the device and the inode that the path leads to now."""
         with suppress(OSError):
-            found = self.path.stat()
-            return found.st_dev, found.st_ino
+            status = self.path.stat()
+            return status.st_dev, status.st_ino
         return None
 
-    def is_there(self) -> bool:
-        """Whether it still lies under its name."""
-        return self.known is None or self.known == self.found()
+    def is_in_place(self) -> bool:
+        """Return whether the path still leads to the open file."""
+        return self.known_id is None or self.known_id == self.current_id()
 
 
-def leftovers(path: Path) -> bool:
-    """Whether the log or the journal of a ledger lies here that is gone: SQLite would put it into another."""
-    beside = (path.with_name(path.name + ending) for ending in ("-wal", "-journal"))
-    return any(file.exists() and file.stat().st_size > 0 for file in beside)
+def has_leftover_log(path: Path) -> bool:
+    """Return whether a missing ledger left its log here: SQLite would merge that into a new one."""
+    logs = (path.with_name(path.name + ending) for ending in ("-wal", "-journal"))
+    return any(log.exists() and log.stat().st_size > 0 for log in logs)
 
 
-def new_file(path: Path, fill: Callable[[Rows], None], name: str, backup_of: str | None = None) -> None:
-    """Make the file of a ledger, or of a backup, whole and synced, where there is none yet."""
+def create_file(
+    path: Path, fill: Callable[[Transaction], None], ledger_id: str, backup_of: str | None = None
+) -> None:
+    """Create the file of a ledger or a backup, complete and synced; FileExistsError if there is one.
+
+    Args:
+        path: where it will be.
+        fill: writes the entries.
+        ledger_id: the id of the ledger.
+        backup_of: the location of the ledger that this is a backup of.
+    """
     folder = path.parent
     if not folder.is_dir():
         raise InvalidInput(
-            "the ledger's folder is not there",
+            "the ledger's folder does not exist",
             why="a ledger is a file in it",
-            fix="make the folder first",
+            fix="create the folder first",
         )
     try:
-        opened, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=folder)  # mode 0600
-        os.close(opened)
+        descriptor, temporary_name = tempfile.mkstemp(prefix=f".{path.name}.", dir=folder)  # mode 0600
+        os.close(descriptor)
     except OSError as problem:
-        raise _failed(problem) from None
-    made = Path(temporary)
+        raise _store_error(problem) from None
+    temporary = Path(temporary_name)
     try:
-        with closing(sqlite3.connect(made, isolation_level=None)) as connection:
+        with closing(sqlite3.connect(temporary, isolation_level=None)) as connection:
             connection.executescript(
-                f"PRAGMA application_id = {_MARK}; PRAGMA user_version = {_FORMAT};{TABLES}"
+                f"PRAGMA application_id = {_APPLICATION_ID}; PRAGMA user_version = {FORMAT};{TABLES}"
             )
             connection.execute("BEGIN")
-            kind, where = (
-                ("backup", backup_of) if backup_of is not None else ("ledger", locate(made, path.name))
+            kind, location = (
+                ("backup", backup_of) if backup_of is not None else ("ledger", locate(temporary, path.name))
             )
-            connection.execute("INSERT INTO place VALUES (?, ?, ?)", (name, kind, where))
-            fill(_Rows(connection))
+            connection.execute("INSERT INTO location VALUES (?, ?, ?)", (ledger_id, kind, location))
+            fill(_SQLiteTransaction(connection))
             connection.execute("COMMIT")
-        _synced(made)
-        os.link(made, path)
-        _synced(folder)
+        _sync(temporary)
+        os.link(temporary, path)
+        _sync(folder)
     except FileExistsError:
         raise
     except (OSError, sqlite3.Error) as problem:
-        raise _failed(problem) from None
+        raise _store_error(problem) from None
     finally:
-        for ending in ("", "-wal", "-shm", "-journal"):
-            made.with_name(made.name + ending).unlink(missing_ok=True)
+        for ending in _SUFFIXES:
+            temporary.with_name(temporary.name + ending).unlink(missing_ok=True)
 
 
-def has_line(rows: Rows, number: int, digest: str) -> bool:
-    """Whether a ledger has this line, as it is remembered."""
-    return rows.run("SELECT digest FROM entries WHERE number = ?", (number,)) == [(digest,)]
+def _close(idle_connections: list[Any], opened: _OpenFile, process: int) -> None:
+    """Close connections; the last one of all processes merges the log into the file.
 
-
-def name_of(rows: Rows) -> str:
-    """The name of a ledger, which its copies share but for how often they were restored."""
-    found = rows.run("SELECT id FROM place")
-    return str(found[0][0]) if found else ""
-
-
-def head_of(rows: Rows) -> Remembered:
-    """What is to be remembered of a ledger."""
-    (name,) = rows.run("SELECT id FROM place")[0]
-    found = rows.run("SELECT number, digest FROM entries ORDER BY number DESC LIMIT 1")
-    return (name, *found[0]) if found else (name, 0, "-")
-
-
-def _close(idle: list[Any], opened: _File, process: int) -> None:
-    """Close connections; who is the last of all puts the log into the file, which then says so.
-
-    Not where the file was moved or replaced: the log under its name may be another's by now.
+    It does not if the file was moved or replaced: the log under its name may be another file's by now.
     """
     if os.getpid() != process:
         return
     opened.has_log = False
-    while idle:
-        connection = idle.pop()
+    while idle_connections:
+        connection = idle_connections.pop()
         with suppress(sqlite3.Error):
-            if opened.is_ours and not idle and opened.is_there():
+            if opened.is_ledger and not idle_connections and opened.is_in_place():
                 connection.execute("PRAGMA busy_timeout = 0")
                 connection.execute("PRAGMA journal_mode = DELETE")
-        with suppress(sqlite3.Error):  # all that was written is in the log already
+        with suppress(sqlite3.Error):  # everything is in the log already
             connection.close()
 
 
-def only_looked_at() -> Refused:
-    """The error for who would write where the ledger was opened to look."""
-    return Refused(
-        "the ledger was opened to look at",
-        why="nothing is written to what may be a copy or a backup",
-        fix="open it with Ledger.open",
-    )
-
-
-class _Rows:
+class _SQLiteTransaction:
     def __init__(self, connection: Any) -> None:
         self._connection = connection
 
-    def run(self, text: str, given: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
-        """Run one statement."""
-        return list(self.each(text, given))
+    def execute(self, statement: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+        """Run one statement, and return all its rows."""
+        return list(self.stream(statement, parameters))
 
-    def each(self, text: str, given: Sequence[Any] = ()) -> Iterator[tuple[Any, ...]]:
-        """Run one statement, row by row."""
-        rows: Iterator[tuple[Any, ...]] = self._connection.execute(text, tuple(given))
+    def stream(self, statement: str, parameters: Sequence[Any] = ()) -> Iterator[tuple[Any, ...]]:
+        """Run one statement, and iterate over its rows."""
+        rows: Iterator[tuple[Any, ...]] = self._connection.execute(statement, tuple(parameters))
         return rows
 
 
-def _check_format(rows: Rows) -> None:
-    mark, version = (rows.run(f"PRAGMA {name}")[0][0] for name in ("application_id", "user_version"))
-    if mark != _MARK:
+def _check_file(transaction: Transaction) -> None:
+    names = ("application_id", "user_version")
+    application_id, version = (transaction.execute(f"PRAGMA {name}")[0][0] for name in names)
+    if application_id != _APPLICATION_ID:
         raise InvalidInput(
             "the file is not a ledger",
-            why="what is stored keeps its meaning only where it is read as it was written",
-            fix="give the path of a ledger, or of no file to make one",
+            why="a stored format keeps its meaning only if it is read as it was written",
+            fix="pass the path of a ledger, or of no file to create one",
         )
-    if version != _FORMAT:
-        later = version > _FORMAT
-        raise InvalidInput(
-            f"the file is a ledger of {'a later' if later else 'an earlier'} version",
-            why="what is stored keeps its meaning only where it is read as it was written",
-            fix="use a newer hubbub" if later else "go on with the version of hubbub that wrote it",
-        )
+    check_format(version)
 
 
-def _synced(path: Path) -> None:
-    opened = os.open(path, os.O_RDONLY)
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
     try:
-        os.fsync(opened)
+        os.fsync(descriptor)
     finally:
-        os.close(opened)
+        os.close(descriptor)
 
 
-def _quoted(path: Path) -> str:
+def _quote(path: Path) -> str:
     from urllib.parse import quote
 
     return quote(str(path))
 
 
-def _failed(problem: BaseException) -> LedgerFailed:
+def _store_error(problem: BaseException) -> LedgerFailed:
     if "locked" in str(problem) or "busy" in str(problem):
         return LedgerFailed(
-            "the ledger is in use by others for too long",
+            "the ledger was locked by others for too long",
             why="charges are made one after the other, so that none is lost",
             fix="try again",
         )
     return LedgerFailed(
         f"the ledger's file cannot be used ({type(problem).__name__})",
         why="nothing runs unless its charge is on the disk",
-        fix="see that the disk has room, the file may be written, and `hubbub ledger verify` finds it whole",
+        fix="check that the disk has room, that the file is writable, and that `hubbub ledger verify` is OK",
     )

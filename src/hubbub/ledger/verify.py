@@ -1,4 +1,4 @@
-"""Doing again what the lines say, to see whether all is as it was written.
+"""Verification: replay all entries, and compare the result with what is stored.
 
 Proof: docs/proofs/ledger.md, "Tamper evidence"
 """
@@ -16,182 +16,181 @@ from typing import Any
 from hubbub.accounting import ComposableCost, PrivacyFilter
 from hubbub.accounting.serialization import cost_from_json
 from hubbub.errors import BudgetExceeded
-from hubbub.ledger.account import window_of
-from hubbub.ledger.data_claims import places_in
 from hubbub.ledger.entries import (
-    EVERYBODY,
+    OWNER,
     START,
     Entries,
     Entry,
-    cost_from_plain,
-    covers,
+    canonical_json,
+    cost_from_dict,
     digest,
-    plain_text,
+    is_cost_sufficient,
+    read_window,
 )
 from hubbub.unit import Window
 
-__all__ = ["Replay", "Verdict", "charged_together", "verify_entries"]
+__all__ = ["Replay", "VerificationReport", "charge_all", "verify_entries"]
 
-_REMEMBERED = 4096
-_MOST_PROBLEMS = 100
-_TOGETHER = 1000
-"""So many lines are added up at once."""
-_AFTER_CLOSE = {"release", "exact", "version", "rows", "override", "restored"}
+_CACHE_SIZE = 4096
+_MAX_PROBLEMS = 100
+_BATCH_SIZE = 1000
+"""How many entries are added up at once."""
+_ALLOWED_AFTER_CLOSE = {"release", "nonprivate_access", "version", "claim", "override", "restore"}
 _EXACT = 1 << 256
 """Sums with no larger denominator are exact (hubbub.accounting.filters)."""
 
 
 @dataclass(frozen=True)
-class Verdict:
-    """What `verify` found: nothing wrong, or what is."""
+class VerificationReport:
+    """The result of `verify`: OK, or a list of problems."""
 
     entries: int
-    head: str
-    """The digest of the last line: who keeps it finds any later change, also a truncation."""
+    head_digest: str
+    """The digest of the last entry: stored elsewhere, it shows any later change, also a truncation."""
     problems: tuple[str, ...] = ()
-    """In the order of the lines; what follows from a bad line may be among them."""
+    """In the order of the entries; a bad entry may cause further problems."""
 
     @property
     def problem(self) -> str | None:
-        """The first thing that is wrong."""
+        """The first problem."""
         return self.problems[0] if self.problems else None
 
     @property
-    def is_whole(self) -> bool:
-        """Whether nothing is wrong."""
+    def ok(self) -> bool:
+        """Whether there is no problem."""
         return not self.problems
 
 
 @dataclass
 class Replay:
-    """What the lines so far come to."""
+    """The state that follows from the entries so far."""
 
-    totals: dict[tuple[str, str], PrivacyFilter] = field(default_factory=dict)
+    filters: dict[tuple[str, str], PrivacyFilter] = field(default_factory=dict)
     closed: set[str] = field(default_factory=set)
     windows: dict[str, list[Window | None]] = field(default_factory=dict)
-    """By the name that accounts share: which time each of them is for."""
+    """By family: the window of each account."""
     families: dict[str, str] = field(default_factory=dict)
     units: dict[str, tuple[str | None, str]] = field(default_factory=dict)
-    by: dict[str, tuple[str | None, str, str | None]] = field(default_factory=dict)
-    """Of a family: unit, relation, and the column of its windows."""
-    places: dict[tuple[str, str | None], str] = field(default_factory=dict)
-    """Which family pays for the rows of a place, for one unit."""
+    family_units: dict[str, tuple[str | None, str, str | None]] = field(default_factory=dict)
+    """By family: unit, neighbouring relation, and the column of its windows."""
+    claims: dict[tuple[str, str | None], str] = field(default_factory=dict)
+    """By data name and unit: the family that pays for the rows."""
     charges: dict[int, tuple[str, str | None, int | None]] = field(default_factory=dict)
-    """By their line: the account, the key, and the line of the release."""
+    """By entry: the account, the key, and the entry of the release."""
     costs: dict[int, ComposableCost] = field(default_factory=dict)
-    who: dict[int, str] = field(default_factory=dict)
-    seen: set[tuple[int, str]] = field(default_factory=set)
+    charged_by: dict[int, str] = field(default_factory=dict)
+    views: set[tuple[int, str]] = field(default_factory=set)
     releases: dict[int, str] = field(default_factory=dict)
 
-    def follow(self, entry: Entry) -> str | None:
-        """Do what a line says, or say why it cannot have been done."""
-        known = _KINDS.get(entry.kind)
-        is_open = (entry.account, EVERYBODY) in self.totals
-        if known is None or is_open == (entry.kind == "open"):
-            return "is of no kind that can be here"
-        if entry.kind not in {"charge", "seen", "release"} and entry.who != EVERYBODY:
-            return "is not that analyst's to write"
-        if entry.account in self.closed and entry.kind not in _AFTER_CLOSE:
+    def apply(self, entry: Entry) -> str | None:
+        """Apply an entry; return the problem if it cannot have been written."""
+        handler = _HANDLERS.get(entry.kind)
+        is_open = (entry.account, OWNER) in self.filters
+        if handler is None or is_open == (entry.kind == "open"):
+            return "is of a kind that cannot be here"
+        if entry.kind not in {"charge", "view", "release"} and entry.analyst != OWNER:
+            return "may be written by the owner only"
+        if entry.account in self.closed and entry.kind not in _ALLOWED_AFTER_CLOSE:
             return "came after the account was closed"
         try:
-            return known(self, entry)
-        except Exception:  # noqa: BLE001 - whatever stands in a line, it is said and not raised
-            return "does not say what it should"
+            return handler(self, entry)
+        except Exception:  # noqa: BLE001 - whatever an entry contains, it is reported and not raised
+            return "is malformed"
 
     def _open(self, entry: Entry) -> str | None:
         body = entry.body
-        window, family = window_of(body), body.get("family", entry.account)
+        window, family = read_window(body), body.get("family", entry.account)
         others, made = self.windows.setdefault(family, []), PrivacyFilter.from_json(body["filter"])
         if others and (window is None or any(other is None or window.overlaps(other) for other in others)):
             return "opens a second budget for the same rows"
         unit = (body["unit"], body["neighbours"])
         known = (*unit, None if window is None else window.column)
-        if self.by.setdefault(family, known) != known:
+        if self.family_units.setdefault(family, known) != known:
             return "opens a window for another unit, or by another column"
         stated = (Fraction(body["epsilon"]), Fraction(body["delta"]))
         if (made.epsilon, made.delta) != stated or made.spent != PrivacyFilter(
             made, made.orders, made.split
         ).spent:
-            return "opens another budget than it says"
+            return "opens a budget other than it states"
         others.append(window)
         self.families[entry.account], self.units[entry.account] = family, unit
-        self.totals[entry.account, EVERYBODY] = made
+        self.filters[entry.account, OWNER] = made
         return None
 
-    def _rows(self, entry: Entry) -> str | None:
+    def _claim(self, entry: Entry) -> str | None:
         family, (unit, _) = self.families[entry.account], self.units[entry.account]
         key = None if unit is None else unit.lower()
-        for place in places_in(entry.body):
-            if self.places.setdefault((place, key), family) != family:
+        for name in entry.body["names"]:
+            if self.claims.setdefault((name, key), family) != family:
                 return "claims rows that another account pays for"
         return None
 
     def _grant(self, entry: Entry) -> str | None:
         name, made = (entry.account, entry.body["analyst"]), PrivacyFilter.from_json(entry.body["filter"])
-        if self.settle():  # what she spent until now must fit the budget she had
+        if self.apply_pending():  # what she spent until now must fit the budget she had
             return "came after a charge that does not fit"
-        before = self.totals.get(name)
+        before = self.filters.get(name)
         if made.spent != (PrivacyFilter(made, made.orders, made.split) if before is None else before).spent:
             return "forgets what the analyst had spent"
-        self.totals[name] = made
+        self.filters[name] = made
         return None
 
     def _charge(self, entry: Entry) -> str | None:
         body = entry.body
         if (body["unit"], body["neighbours"]) != self.units[entry.account]:
             return "was charged for another unit"
-        orders = self.totals[entry.account, EVERYBODY].orders
+        orders = self.filters[entry.account, OWNER].orders
         known = self._costs.setdefault(entry.account, {})
-        figures = (plain_text(body["cost"]), plain_text(body["loss"]))
+        figures = (canonical_json(body["cost"]), canonical_json(body["loss"]))
         if figures not in known:
-            if len(known) >= _REMEMBERED:
+            if len(known) >= _CACHE_SIZE:
                 known.clear()
-            known[figures] = _checked(body["cost"], figures[1], orders)
+            known[figures] = _read_cost(body["cost"], figures[1], orders)
         cost = known[figures]
         if cost is None:
             return "was charged less than it costs"
         name = (entry.account, body["key"])
-        if self._keys.get(name) != body.get("instead of"):
+        if self._keys.get(name) != body.get("replaces"):
             return "charges a key again"
-        if "instead of" in body:  # a line whose outcome is lost, or that did not stand for its key
-            account, _, released = self.charges[body["instead of"]]
-            self.charges[body["instead of"]] = (account, None, released)
+        if "replaces" in body:  # a charge whose outcome is lost or failed, or that did not match its key
+            account, _, released = self.charges[body["replaces"]]
+            self.charges[body["replaces"]] = (account, None, released)
         if body["key"] is not None:
             self._keys[name] = entry.number
         self.charges[entry.number] = (entry.account, body["key"], None)
-        self.costs[entry.number], self.who[entry.number] = cost, entry.who
-        return self._spend(entry.number, entry.account, dict.fromkeys((EVERYBODY, entry.who)), cost)
+        self.costs[entry.number], self.charged_by[entry.number] = cost, entry.analyst
+        return self._spend(entry.number, entry.account, dict.fromkeys((OWNER, entry.analyst)), cost)
 
-    def _saw(self, entry: Entry) -> str | None:
+    def _view(self, entry: Entry) -> str | None:
         number = entry.body["charge"]
-        if (number, entry.who) in self.seen or self.charges[number][0] != entry.account:
-            return "sees what cannot be seen"
-        self.seen.add((number, entry.who))
-        return self._spend(entry.number, entry.account, (entry.who,), self.costs[number])
+        if (number, entry.analyst) in self.views or self.charges[number][0] != entry.account:
+            return "views a release that cannot be viewed"
+        self.views.add((number, entry.analyst))
+        return self._spend(entry.number, entry.account, (entry.analyst,), self.costs[number])
 
-    def _is_seen(self, number: int, who: str) -> bool:
-        return who in {EVERYBODY, self.who[number]} or (number, who) in self.seen
+    def _may_view(self, number: int, analyst: str) -> bool:
+        return analyst in {OWNER, self.charged_by[number]} or (number, analyst) in self.views
 
     def _release(self, entry: Entry) -> str | None:
         number = entry.body["charge"]
         account, key, before = self.charges[number]
-        if account != entry.account or before is not None or not self._is_seen(number, entry.who):
-            return "releases what was not charged, or was released"
+        if account != entry.account or before is not None or not self._may_view(number, entry.analyst):
+            return "releases what was not charged, or was released already"
         self.charges[number] = (account, key, entry.number)
-        self.releases[number] = entry.body["release"]
+        self.releases[number] = entry.body["digest"]
         return None
 
-    def _restored(self, entry: Entry) -> str | None:
+    def _restore(self, entry: Entry) -> str | None:
         body = entry.body
         if body["loss"] is None:
             return None
-        total = self.totals[entry.account, EVERYBODY]
-        cost = _checked(body["cost"], plain_text(body["loss"]), total.orders)
+        total = self.filters[entry.account, OWNER]
+        cost = _read_cost(body["cost"], canonical_json(body["loss"]), total.orders)
         if cost is None:
             return "was charged less than it costs"
         if body["fits"] is not True:
             return None if entry.account in self.closed else "does not fit, and the account is not closed"
-        return self._spend(entry.number, entry.account, (EVERYBODY,), cost)
+        return self._spend(entry.number, entry.account, (OWNER,), cost)
 
     def _close(self, entry: Entry) -> None:
         self.closed.add(entry.account)
@@ -200,27 +199,27 @@ class Replay:
         json.loads(entry.text)
 
     def _spend(self, number: int, account: str, names: Iterable[str], cost: ComposableCost) -> str | None:
-        for who in names:
-            self.totals[account, who]  # there must be one
-            self._pending.setdefault((account, who), []).append((number, cost))
+        for analyst in names:
+            self.filters[account, analyst]  # must exist
+            self._pending.setdefault((account, analyst), []).append((number, cost))
         return None
 
-    def settle(self) -> list[tuple[int, str]]:
-        """Add up what was charged since; the first line that does not fit its budget, if one does not.
+    def apply_pending(self) -> list[tuple[int, str]]:
+        """Add up the pending charges, and return the first entry that does not fit its budget, if any.
 
-        A sum only grows, so that all charges fit where the last one does.
+        A sum only grows, so all charges fit if the last one does.
         """
         failed = []
         for name, charges in self._pending.items():
             try:
-                self.totals[name] = charged_together(self.totals[name], [cost for _, cost in charges])
+                self.filters[name] = charge_all(self.filters[name], [cost for _, cost in charges])
             except BudgetExceeded:
-                failed.append(self._first_beyond(name, charges))
+                failed.append(self._first_overspent(name, charges))
         self._pending.clear()
         return [(min(failed), "does not fit the budget")] if failed else []
 
-    def _first_beyond(self, name: tuple[str, str], charges: list[tuple[int, ComposableCost]]) -> int:
-        total = self.totals[name]
+    def _first_overspent(self, name: tuple[str, str], charges: list[tuple[int, ComposableCost]]) -> int:
+        total = self.filters[name]
         for number, cost in charges:
             if not total.allows(cost):
                 return number
@@ -228,97 +227,101 @@ class Replay:
         return charges[-1][0]
 
     _keys: dict[tuple[str, str | None], int] = field(default_factory=dict)
-    """The line that stands for a key."""
+    """By account and key: the entry that charged it."""
     _costs: dict[str, dict[tuple[str, str], ComposableCost | None]] = field(default_factory=dict)
-    """What was charged for a loss, if that covers it, by account: a million lines have few different ones."""
+    """By account: checked costs; a million entries have few different ones."""
     _pending: dict[tuple[str, str], list[tuple[int, ComposableCost]]] = field(default_factory=dict)
-    """Charges that are not added up yet, with their lines."""
+    """Charges that are not added up yet, with their entries."""
 
 
-_KINDS: dict[str, Callable[[Replay, Entry], str | None]] = {
-    "open": Replay._open,  # noqa: SLF001 - its own table of what each kind of line does
-    "rows": Replay._rows,  # noqa: SLF001
+_HANDLERS: dict[str, Callable[[Replay, Entry], str | None]] = {
+    "open": Replay._open,  # noqa: SLF001 - its own table of entry kinds
+    "claim": Replay._claim,  # noqa: SLF001
     "grant": Replay._grant,  # noqa: SLF001
     "charge": Replay._charge,  # noqa: SLF001
-    "seen": Replay._saw,  # noqa: SLF001
+    "view": Replay._view,  # noqa: SLF001
     "release": Replay._release,  # noqa: SLF001
     "close": Replay._close,  # noqa: SLF001
-    "restored": Replay._restored,  # noqa: SLF001
-    "exact": Replay._note,  # noqa: SLF001
+    "restore": Replay._restore,  # noqa: SLF001
+    "nonprivate_access": Replay._note,  # noqa: SLF001
     "version": Replay._note,  # noqa: SLF001
     "override": Replay._note,  # noqa: SLF001
 }
 
 
-def verify_entries(book: Entries, head: str | None) -> Verdict:
-    """Whether all lines are as they were written, none is missing, and all else follows from them.
+def verify_entries(entries: Entries, head: str | None) -> VerificationReport:
+    """Check that all entries are unchanged, none is missing, and all other tables follow from them.
 
-    It goes on after what is wrong: one line that nobody can read must not hide the others.
+    It continues after a problem: one unreadable entry must not hide the others.
     """
-    previous, number, seen = START, 0, head is None or head == START
+    previous, number, is_head_found = START, 0, head is None or head == START
     replay, wrong = Replay(), list[tuple[int, str]]()
-    for entry in book.lines():
+    for entry in entries.iterate():
         number += 1
         problem = None
         if entry.number != number or entry.previous != previous:
-            problem = "is missing, or not in its place"
+            problem = "is missing or out of order"
         elif entry.digest != entry.expected_digest():
             problem = "has been changed"
-        if problem is not None or entry.kind == "grant" or number % _TOGETHER == 0:
-            wrong += replay.settle()
-        problem = problem or replay.follow(entry)
+        if problem is not None or entry.kind == "grant" or number % _BATCH_SIZE == 0:
+            wrong += replay.apply_pending()
+        problem = problem or replay.apply(entry)
         if problem is not None:
-            wrong += [*replay.settle(), (number, problem)]
-        # What follows a line that is out of place is counted from there, unless its number has rotted.
+            wrong += [*replay.apply_pending(), (number, problem)]
+        # After an entry out of order, numbers are counted from there, unless its number is corrupted.
         number = entry.number if type(entry.number) is int else number
-        previous, seen = entry.digest, seen or entry.digest == head
-    wrong += replay.settle()
+        previous, is_head_found = entry.digest, is_head_found or entry.digest == head
+    wrong += replay.apply_pending()
     if wrong:
         wrong.sort(key=lambda each: each[0])
-        said = tuple(f"line {line} {problem}" for line, problem in wrong[:_MOST_PROBLEMS])
-        return Verdict(wrong[0][0], previous, said)
-    if not seen:
-        return Verdict(
-            number, previous, ("the kept digest is nowhere: lines were cut off, or all was rewritten",)
+        problems = tuple(f"entry {entry_number} {problem}" for entry_number, problem in wrong[:_MAX_PROBLEMS])
+        return VerificationReport(wrong[0][0], previous, problems)
+    if not is_head_found:
+        return VerificationReport(
+            number,
+            previous,
+            ("the given head digest is not in the chain: entries were cut off, or all were rewritten",),
         )
-    return Verdict(number, previous, tuple(islice(_beside(book, replay), _MOST_PROBLEMS)))
+    return VerificationReport(number, previous, tuple(islice(_check_tables(entries, replay), _MAX_PROBLEMS)))
 
 
-def _beside(book: Entries, replay: Replay) -> Iterator[str]:
-    """What is kept beside the lines must be just what follows from them."""
-    totals = {(account, who): state.to_json() for (account, who), state in replay.totals.items()}
-    kept = {(account, who): (state, seal) for account, who, state, seal in _all(book, "totals")}
+def _check_tables(entries: Entries, replay: Replay) -> Iterator[str]:
+    """Check that the other tables are exactly what follows from the entries."""
+    totals = {(account, analyst): state.to_json() for (account, analyst), state in replay.filters.items()}
+    kept = {(account, analyst): (state, seal) for account, analyst, state, seal in _all(entries, "filters")}
     if kept != {name: (state, digest([*name, state])) for name, state in totals.items()}:
-        yield "the totals are not the sums of the lines"
+        yield "the filters are not the sums of the entries"
     charges = dict(replay.charges)
-    for number, *rest in book.rows.each("SELECT number, account, charge_key, released FROM charges"):
+    for number, *rest in entries.transaction.stream(
+        "SELECT number, account, charge_key, released FROM charges"
+    ):
         if charges.pop(number, None) != tuple(rest):
-            yield f"the key of the charge in line {number} is not that of the line"
+            yield f"the key of the charge in entry {number} differs from the entry"
     for number in charges:
-        yield f"the key of the charge in line {number} is missing"
-    if {(number, who) for number, who in _all(book, "seen")} != replay.seen:
-        yield "who saw what is not as the lines say"
+        yield f"the key of the charge in entry {number} is missing"
+    if {(number, analyst) for number, analyst in _all(entries, "views")} != replay.views:
+        yield "the views differ from the entries"
     left = dict(replay.releases)
-    for number, body in book.rows.each("SELECT number, body FROM releases"):
+    for number, body in entries.transaction.stream("SELECT number, body FROM releases"):
         if not isinstance(body, str) or left.get(number) != digest(body):
-            yield f"the release of line {number} has been changed"
+            yield f"the release of entry {number} has been changed"
         left.pop(number, None)
     for number in left:
-        yield f"the release of line {number} is missing"
+        yield f"the release of entry {number} is missing"
 
 
-def _all(book: Entries, table: str) -> "list[tuple[object, ...]]":
-    return book.rows.run(f"SELECT * FROM {table}")  # noqa: S608 - a name of ours
+def _all(entries: Entries, table: str) -> "list[tuple[object, ...]]":
+    return entries.transaction.execute(f"SELECT * FROM {table}")  # noqa: S608 - a table of ours
 
 
-def _checked(charged: dict[str, Any], loss: str, orders: tuple[Fraction, ...]) -> ComposableCost | None:
-    """The figures that were charged; None where they are below what the loss costs."""
-    cost = cost_from_plain(charged, orders)
-    return cost if covers(cost, cost_from_json(loss, orders)) else None
+def _read_cost(charged: dict[str, Any], loss: str, orders: tuple[Fraction, ...]) -> ComposableCost | None:
+    """Return the charged figures; None if they are below what the loss costs."""
+    cost = cost_from_dict(charged, orders)
+    return cost if is_cost_sufficient(cost, cost_from_json(loss, orders)) else None
 
 
-def charged_together(total: PrivacyFilter, costs: Sequence[ComposableCost]) -> PrivacyFilter:
-    """The filter after all of them: what charging them one by one gives, to the last digit."""
+def charge_all(total: PrivacyFilter, costs: Sequence[ComposableCost]) -> PrivacyFilter:
+    """Return the filter after all charges: exactly what charging them one by one gives."""
     counts = Counter(map(id, costs))
     different = {id(cost): cost for cost in costs}
     columns = zip(total.spent.figures, *(cost.figures for cost in different.values()), strict=True)
@@ -332,5 +335,5 @@ def charged_together(total: PrivacyFilter, costs: Sequence[ComposableCost]) -> P
 
 
 def _may_round(figures: Iterable[Fraction | None]) -> bool:
-    """Whether some sum of these may be too long to be exact, so that it matters how they are added up."""
+    """Return whether a sum of these may be rounded, so that the order of additions matters."""
     return lcm(*(figure.denominator for figure in figures if figure is not None)) > _EXACT

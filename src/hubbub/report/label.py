@@ -12,8 +12,8 @@ from hubbub.accounting import ComposableCost, PrivacyFilter, PrivacyLoss, Privac
 from hubbub.accounting.serialization import decode_loss
 from hubbub.errors import InvalidInput
 from hubbub.escaping import escape, escape_json
-from hubbub.ledger.account import Account
-from hubbub.ledger.entries import Entry, cost_from_plain, plain_text, read_as_written
+from hubbub.ledger.account import LedgerAccount
+from hubbub.ledger.entries import Entry, canonical_json, cost_from_dict, refuse_malformed
 from hubbub.numbers import format_down, format_up
 
 __all__ = [
@@ -70,10 +70,10 @@ class History:
     _marks: list[tuple[int, str, ComposableCost]] = field(default_factory=list)
 
     @classmethod
-    @read_as_written()
-    def of(cls, account: Account, *, keep: bool = False) -> "History":
+    @refuse_malformed()
+    def of(cls, account: LedgerAccount, *, keep: bool = False) -> "History":
         """Read the lines of an account; `keep` the charges."""
-        history = cls(account.total)
+        history = cls(account.privacy_filter)
         for entry in account.entries():
             history._add(entry, keep=keep)
         history._settle()
@@ -87,33 +87,33 @@ class History:
         elif entry.kind == "version":
             self.versions.append(body["version"])
         elif entry.kind == "override":
-            self.words.append(body["what"])
-        elif entry.kind == "rows" and body.get("override"):
+            self.words.append(body["description"])
+        elif entry.kind == "claim" and body.get("override"):
             self.words.append(f"an account of another unit also pays for the rows of {body['dataset']}")
-        elif entry.kind == "rows" and body.get("new rows"):
+        elif entry.kind == "claim" and body.get("new_rows"):
             self.words.append(f"no other account pays for the rows of {body['dataset']}")
-        self.exact += entry.kind == "exact"
-        if entry.kind == "restored" and body.get("fits"):  # what its owner said was spent, of no dataset
+        self.exact += entry.kind == "nonprivate_access"
+        if entry.kind == "restore" and body.get("fits"):  # what its owner said was spent, of no dataset
             self._sums[""] = self._sums.get("", ComposableCost.of(0, mu_squared=0, orders=self.total.orders))
-            self._sums[""] += cost_from_plain(body["cost"], self.total.orders)
+            self._sums[""] += cost_from_dict(body["cost"], self.total.orders)
         if entry.kind != "charge":
             return
         self.count, self.last = self.count + 1, entry
-        self.first_moment = self.first_moment or entry.moment
+        self.first_moment = self.first_moment or entry.timestamp
         if keep:
             self.charges.append(entry)
-        text = plain_text(body["cost"])
+        text = canonical_json(body["cost"])
         if text not in self._costs:
             if len(self._costs) >= _REMEMBERED:
                 self._settle()
                 self._costs.clear()
-            self._costs[text] = cost_from_plain(body["cost"], self.total.orders)
+            self._costs[text] = cost_from_dict(body["cost"], self.total.orders)
         self._pending[body["dataset"], text] += 1
         # Marks are thinned out as they grow, so that a dozen to two are left, evenly.
         every = 1 << max(0, (self.count // _STEPS).bit_length() - 1)
         if self.count % every == 0:
             self._settle()
-            self._marks.append((self.count, entry.moment, self._spent()))
+            self._marks.append((self.count, entry.timestamp, self._spent()))
         if len(self._marks) > 4 * _STEPS:
             self._marks = [mark for mark in self._marks if mark[0] % every == 0]
 
@@ -126,7 +126,7 @@ class History:
         """What was left, at about a dozen moments, the last charge among them."""
         if self.last is None:
             return []
-        marks = [*self._marks, (self.count, self.last.moment, self._spent())]
+        marks = [*self._marks, (self.count, self.last.timestamp, self._spent())]
         every = max(1, -(-self.count // _STEPS))
         chosen = {-(-mark[0] // every): mark for mark in marks}  # the last of each step
         return [Moment(count, when, self._left(spent)) for count, when, spent in chosen.values()]
@@ -146,12 +146,12 @@ class History:
         reached = PrivacyFilter(budget, budget.orders, budget.split, spent=spent).reading().epsilon
         return 0.0 if reached is None else max(0.0, 1.0 - float(reached / budget.epsilon))
 
-    def more_like_the_last(self, account: Account) -> int | None:
+    def more_like_the_last(self, account: LedgerAccount) -> int | None:
         """About how many more charges like the last one fit; None where there was none."""
         if self.last is None:
             return None
-        cost = cost_from_plain(self.last.body["cost"], self.total.orders)
-        return min(_more(total, cost) for total in account.totals())
+        cost = cost_from_dict(self.last.body["cost"], self.total.orders)
+        return min(_more(total, cost) for total in account.privacy_filters())
 
     def mechanisms(self) -> dict[str, int]:
         """Which mechanisms were charged, and how often: the kinds of the parts of all losses."""
@@ -225,7 +225,9 @@ def stated(about: Mapping[str, str] | None) -> dict[str, str]:
     return {name: given.get(name, _NOT) for name in ABOUT}
 
 
-def deployment(account: Account, history: History, about: Mapping[str, str] | None = None) -> dict[str, Any]:
+def deployment(
+    account: LedgerAccount, history: History, about: Mapping[str, str] | None = None
+) -> dict[str, Any]:
     """The fields of a deployment in OpenDP's registry, by their names there."""
     said, total, unit = stated(about), history.total, account.unit
     parameters = {"epsilon": format_up(total.epsilon), "delta": format_up(total.delta)}
@@ -292,7 +294,9 @@ def deployment(account: Account, history: History, about: Mapping[str, str] | No
     }
 
 
-def guarantees(account: Account, history: History, about: Mapping[str, str] | None = None) -> dict[str, Any]:
+def guarantees(
+    account: LedgerAccount, history: History, about: Mapping[str, str] | None = None
+) -> dict[str, Any]:
     """What NIST SP 800-226 asks of a guarantee, from the parameters down to how the data was collected."""
     said = stated(about)
     return {
@@ -313,13 +317,13 @@ def guarantees(account: Account, history: History, about: Mapping[str, str] | No
     }
 
 
-def _parameters(account: Account, history: History) -> str:
+def _parameters(account: LedgerAccount, history: History) -> str:
     reading = history.total.reading()
     spent = "∞" if reading.epsilon is None else format_up(reading.epsilon)
     total = history.total
     text = f"at most ε = {format_up(total.epsilon)}, δ = {format_up(total.delta)}; spent ε = {spent}"
     if account.unit.window is not None:
-        text += f"; per window, and for a lifetime {account.lifetime().said()}"
+        text += f"; per window, and for a lifetime {account.lifetime_loss().describe()}"
     return text
 
 
@@ -328,14 +332,14 @@ def _parameters(account: Account, history: History) -> str:
 _WIDTH = 40
 
 
-@read_as_written()
-def label(account: Account, about: Mapping[str, str] | None = None) -> dict[str, Any]:
+@refuse_malformed()
+def label(account: LedgerAccount, about: Mapping[str, str] | None = None) -> dict[str, Any]:
     """The facts, as JSON can hold them; free of data.
 
     With what the OpenDP deployment registry and NIST SP 800-226 ask for; `about` is what the owner states.
     """
     history = History.of(account, keep=True)
-    total, left, reading = history.total, account.left(), history.total.reading()
+    total, left, reading = history.total, account.remaining(), history.total.reading()
     return {
         "format": "hubbub label/1",
         "account": account.name,
@@ -349,7 +353,7 @@ def label(account: Account, about: Mapping[str, str] | None = None) -> dict[str,
             "delta": format_up(reading.delta),
         },
         "left": {"epsilon": format_down(left.epsilon)},
-        **({} if account.unit.window is None else {"lifetime": account.lifetime().said()}),
+        **({} if account.unit.window is None else {"lifetime": account.lifetime_loss().describe()}),
         "composition": "adaptive: a filter over pure, Rényi and Gaussian sums (docs/proofs/filters.md)",
         "analysts": {
             who: {"epsilon": format_up(theirs.epsilon), "delta": format_up(theirs.delta)}
@@ -379,9 +383,9 @@ def _release(entry: Entry, *, is_kept: bool) -> dict[str, Any]:
     return {
         "line": entry.number,
         "dataset": entry.body["dataset"],
-        "when": entry.moment,
-        "who": entry.who or "owner",
-        "what": entry.body["what"],
+        "when": entry.timestamp,
+        "who": entry.analyst or "owner",
+        "what": entry.body["description"],
         "loss": str(loss),
         "mechanisms": entry.body["loss"]["alternatives"],
         "answer kept": is_kept,
