@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hubbub.mechanisms import Gaussian, Laplace
 from hubbub.mechanisms.interval_widths import sum_width, width_from_norms
 from hubbub.sensitivity import Sensitivity
-from hubbub.sql.moments import Moments, combined, linear_half_width
+from hubbub.sql.moments import Moments, estimate_linear, linear_half_width
 
 SILENT = Laplace(Fraction(1, 1000), Sensitivity(1))
 """Noise that is zero but for e^-1000."""
@@ -138,7 +138,7 @@ def test_every_mean_that_is_not_excluded_is_within_the_interval(noisy, thousandt
 
 def test_a_combination_is_enclosed_with_what_doubles_lose():
     table = np.array([[2.0**60, 1.0], [5.0, 7.0]])
-    found = combined(table, np.array([1.0, -1.0]), LAPLACE, 0.95)
+    found = estimate_linear(table, np.array([1.0, -1.0]), LAPLACE, 0.95)
     assert found.value.tolist() == [2.0**60 - 1, -2.0]
     half = (found.high - found.low) / 2
     assert half[0] > 2**10 + half[1]
@@ -150,7 +150,7 @@ def test_a_plain_count_has_the_least_width(epsilon):
         Laplace.of(sensitivity=1, epsilon=epsilon),
         Gaussian.of(sensitivity=1, epsilon=epsilon, delta=1e-6),
     ):
-        found = combined(np.array([[7.0]]), np.ones(1), noise, 0.95)
+        found = estimate_linear(np.array([[7.0]]), np.ones(1), noise, 0.95)
         assert (found.high - found.low)[0] / 2 == pytest.approx(noise.error(0.95))
     noise = Laplace.of(sensitivity=1, epsilon=epsilon)
     assert linear_half_width(np.array([0.5, 0, -0.5]), noise, 0.95) == pytest.approx(

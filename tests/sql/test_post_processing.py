@@ -271,17 +271,17 @@ def test_spans_hold_every_exact_truth():
     """AND, NOT, IS NULL, IS TRUE and CASE of all that two conditions may be: neither more nor less."""
     for one, two in itertools.product(SETS, SETS):
         left, right = condition(one), condition(two)
-        assert may_be(interval_values.both(left, right)) == {
+        assert may_be(interval_values.conjoin(left, right)) == {
             kleene_and(*pair) for pair in itertools.product(one, two)
         }
-        both = interval_values.chosen(left, right, condition({None}))
+        both = interval_values.choose(left, right, condition({None}))
         assert may_be(both) == {truth if test else None for test, truth in itertools.product(one, two)}
     for one in SETS:
-        assert may_be(interval_values.opposite(condition(one))) == {
+        assert may_be(interval_values.negate_truth(condition(one))) == {
             None if truth is None else not truth for truth in one
         }
         assert may_be(interval_values.is_null(condition(one))) == {truth is None for truth in one}
-        assert may_be(interval_values.holds(condition(one))) == {truth is True for truth in one}
+        assert may_be(interval_values.is_true_value(condition(one))) == {truth is True for truth in one}
 
 
 KEYS = ["g", "year", "day", "at", "is_new"]

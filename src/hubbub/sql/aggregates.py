@@ -20,7 +20,15 @@ from hubbub.errors import InvalidInput, Unsupported
 from hubbub.numbers import Number
 from hubbub.sensitivity import MAX_MAGNITUDE
 from hubbub.sql.contribution_bounding import ContributionBounding
-from hubbub.sql.moments import Estimate, Floats, Moments, Noise, combined, linear_half_width, ratio
+from hubbub.sql.moments import (
+    Estimate,
+    Floats,
+    Moments,
+    Noise,
+    estimate_linear,
+    estimate_quotient,
+    linear_half_width,
+)
 from hubbub.sql.quantiles import Tree
 from hubbub.sql.query import AggregateCall, BoundedAggregate, Query
 from hubbub.sql.scalar_functions import step_bits
@@ -150,7 +158,7 @@ class MomentSums(Aggregate):
         def read(index: int, confidence: Number) -> Estimate:
             linear = self.linear_weights(index, bounded)
             if linear is not None:
-                return combined(
+                return estimate_linear(
                     table, linear, noise, confidence, off=self._sum_rounding_error(linear, bounded)
                 )
             return self._moment(self.calls[self.indices.index(index)], moments, confidence)
@@ -242,7 +250,9 @@ class DistinctCount(Aggregate):
 
     def make_estimator(self, noisy: NDArray[np.int64], bounded: BoundedAggregate, noise: Noise) -> Estimator:
         weights, off = self._weights(bounded), self.rounding_error(bounded) * float(bounded.step)
-        return lambda _, confidence: combined(noisy.astype(np.float64), weights, noise, confidence, off=off)
+        return lambda _, confidence: estimate_linear(
+            noisy.astype(np.float64), weights, noise, confidence, off=off
+        )
 
     def describe_error(self, index: int, bounded: BoundedAggregate, noise: Noise, confidence: Number) -> str:
         return f"± {_format_width(self.half_width(index, bounded, noise, confidence))}"
@@ -274,7 +284,7 @@ class PerGroupAggregate(Aggregate):
         table, off = noisy.astype(np.float64), self.rounding_error(bounded)
         if not self.is_mean:
             linear = self._sum_weights(bounded)
-            return lambda _, confidence: combined(
+            return lambda _, confidence: estimate_linear(
                 table, linear, noise, confidence, off=off * float(linear[0])
             )
         low, high = self.bounds
@@ -367,7 +377,7 @@ def estimate_ratio(
         rows.append(weights)
     (_, one), (_, two) = forms
     table = noisy.astype(np.float64), rows[0], rows[1]
-    return ratio(
+    return estimate_quotient(
         *table, plus=(one, two), noise=noise, confidence=confidence, off=aggregate.rounding_error(bounded)
     )
 

@@ -29,7 +29,7 @@ from hubbub.sql.parser import PER_GROUP, parse
 from hubbub.sql.query import AggregateCall, Argument, GroupKey, Order, Output, Query
 from hubbub.sql.relations import Relations, Sources, check_clauses, resolve_reference
 from hubbub.sql.scalar_functions import as_column
-from hubbub.sql.scalar_types import TypedExpression, as_kind, name_of
+from hubbub.sql.scalar_types import TypedExpression, as_kind, describe_construct
 
 __all__ = ["analyze", "parse"]
 
@@ -65,7 +65,7 @@ def analyze(
     """
     if not isinstance(statement, exp.Select):
         raise Unsupported(
-            f"{name_of(statement)} is not a SELECT",
+            f"{describe_construct(statement)} is not a SELECT",
             why="a query reads, and aggregates over units",
             fix="write SELECT … FROM … GROUP BY …",
         )
@@ -383,7 +383,7 @@ class _Analyzer:
             if str(node.this).lower() == PER_GROUP:
                 return self._per_group(node)
             raise Unsupported(
-                f"{name_of(node)} is not known",
+                f"{describe_construct(node)} is not known",
                 why="only what is on the list can be protected",
                 fix=_SUPPORTED,
             )
@@ -408,7 +408,7 @@ class _Analyzer:
             )
             return self._aggregate(AggregateCall("quantile", fraction=extreme, note=said), [node.this])
         raise Unsupported(
-            f"{name_of(node)} cannot be protected here",
+            f"{describe_construct(node)} cannot be protected here",
             why="no rule says how far one unit can move it",
             fix=_SUPPORTED,
         )
@@ -422,7 +422,7 @@ class _Analyzer:
         """SUM(2) is twice the number of rows; other aggregates of a constant say nothing of the rows."""
         if not isinstance(node, exp.Sum):
             raise Unsupported(
-                f"{name_of(node)} of a number that is written out",
+                f"{describe_construct(node)} of a number that is written out",
                 why="it is the same whatever the rows are",
                 fix="take it of a column, or ask for COUNT(*)",
             )
@@ -433,7 +433,7 @@ class _Analyzer:
     def _per_group(self, node: exp.Anonymous) -> exp.Expr:
         """COUNT, SUM or AVG of each unit's rows in a group, clamped, and then added up or averaged."""
         if len(node.expressions) != 3:
-            raise Unsupported(f"{name_of(node)} is not known", why="it is our own", fix=_SUPPORTED)
+            raise Unsupported(f"{describe_construct(node)} is not known", why="it is our own", fix=_SUPPORTED)
         inner, *ends = node.expressions or [node]
         kind = {exp.Count: "count", exp.Sum: "sum", exp.Avg: "mean"}.get(type(inner))
         if kind is None or len(ends) != 2 or isinstance(inner.this, exp.Distinct):

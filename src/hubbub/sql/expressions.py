@@ -21,21 +21,21 @@ from hubbub.errors import InvalidInput, Unsupported
 from hubbub.sql import scalar_functions
 from hubbub.sql.scalar_functions import cast_to
 from hubbub.sql.scalar_types import (
-    MOST_TEXT,
-    SUBQUERY,
+    MAX_TEXT_LENGTH,
+    SUBQUERY_REASON,
     Scope,
     TypedExpression,
-    again,
-    alike,
     as_kind,
-    known_number,
-    missing_in,
-    only,
-    opaque,
-    refused,
-    too_long,
-    truth,
-    united,
+    check_arguments,
+    copy_expression,
+    make_condition,
+    null_key,
+    number_constant,
+    text_too_long,
+    unify_kinds,
+    union_of,
+    unknown_type_compared,
+    unsupported_here,
 )
 
 __all__ = ["compile_expression"]
@@ -55,8 +55,8 @@ _PARTS: dict[str, range | None] = {
     "minute": range(60),
 }
 _TRUNCATED = ("year", "quarter", "month", "week", "day", "hour", "minute")
-_MOST_NODES = 10_000
-_MOST_DIGITS = 15
+_MAX_NODES = 10_000
+_MAX_DIGITS = 15
 _ALL = 2**30
 
 
@@ -78,10 +78,10 @@ def compile_expression(node: exp.Expr | None, scope: Scope) -> TypedExpression:
         raise InvalidInput("an argument is missing", why="there is nothing to compute", fix="write it out")
     build = _BUILDERS.get(type(node))
     if build is None:
-        raise refused(node)
+        raise unsupported_here(node)
     typed = build(node, scope)
     # Total forms repeat their parts: nested deeply enough they would fill the memory.
-    if next(islice(typed.sql.walk(), _MOST_NODES, None), None) is not None:
+    if next(islice(typed.sql.walk(), _MAX_NODES, None), None) is not None:
         raise Unsupported(
             "an expression is nested too deeply", why="no reader could follow it", fix="write a shorter one"
         )
@@ -94,8 +94,8 @@ def compile_expression(node: exp.Expr | None, scope: Scope) -> TypedExpression:
 def _literal(node: exp.Expr, scope: Scope) -> TypedExpression:  # noqa: ARG001 - one shape for all builders
     assert isinstance(node, exp.Literal)
     if node.is_string:
-        if len(node.this) > MOST_TEXT or "\0" in node.this:
-            raise too_long()
+        if len(node.this) > MAX_TEXT_LENGTH or "\0" in node.this:
+            raise text_too_long()
         return TypedExpression(
             text_literal(node.this),
             Kind.TEXT,
@@ -107,8 +107,8 @@ def _literal(node: exp.Expr, scope: Scope) -> TypedExpression:  # noqa: ARG001 -
     try:
         number = float(node.this)
     except ValueError:
-        raise refused(node) from None
-    return known_number(number)
+        raise unsupported_here(node) from None
+    return number_constant(number)
 
 
 def _boolean(node: exp.Expr, scope: Scope) -> TypedExpression:  # noqa: ARG001
@@ -129,7 +129,7 @@ def _null(node: exp.Expr, scope: Scope) -> TypedExpression:  # noqa: ARG001
 def _column(node: exp.Expr, scope: Scope) -> TypedExpression:
     assert isinstance(node, exp.Column)
     if node.args.get("db") or node.args.get("catalog") or isinstance(node.this, exp.Star):
-        raise refused(node)
+        raise unsupported_here(node)
     return scope.find(node.name, node.table or None)
 
 
@@ -178,16 +178,16 @@ def _unary(
     made: Callable[[TypedExpression], TypedExpression],
 ) -> Callable[[exp.Expr, Scope], TypedExpression]:
     def build(node: exp.Expr, scope: Scope) -> TypedExpression:
-        only(node, "this")
+        check_arguments(node, "this")
         return made(_number_of(node.this, scope))
 
     return build
 
 
 def _round(node: exp.Expr, scope: Scope) -> TypedExpression:
-    only(node, "this", "decimals")
+    check_arguments(node, "this", "decimals")
     decimals = node.args.get("decimals")
-    digits = 0 if decimals is None else _known_whole(decimals, scope, -_MOST_DIGITS, _MOST_DIGITS)
+    digits = 0 if decimals is None else _known_whole(decimals, scope, -_MAX_DIGITS, _MAX_DIGITS)
     return scalar_functions.rounded(_number_of(node.this, scope), digits)
 
 
@@ -211,7 +211,7 @@ def _guarded(compare: type[exp.Expr]) -> Callable[[exp.Expr, Scope], TypedExpres
     """A function of numbers above 0, or from 0 on; NULL elsewhere."""
 
     def build(node: exp.Expr, scope: Scope) -> TypedExpression:
-        only(node, "this")
+        check_arguments(node, "this")
         inner = _number_of(node.this, scope)
         return scalar_functions.guarded(
             inner, lambda part: type(node)(this=part), compare, is_root=isinstance(node, exp.Sqrt)
@@ -221,9 +221,9 @@ def _guarded(compare: type[exp.Expr]) -> Callable[[exp.Expr, Scope], TypedExpres
 
 
 def _exponential(node: exp.Expr, scope: Scope) -> TypedExpression:
-    only(node, "this")
+    check_arguments(node, "this")
     made = TypedExpression(exp.Exp(this=_number_of(node.this, scope).sql), Kind.NUMBER, size=(-2000, 2000))
-    return scalar_functions.kept(made)
+    return scalar_functions.limit_magnitude(made)
 
 
 def _power(node: exp.Expr, scope: Scope) -> TypedExpression:
@@ -250,34 +250,38 @@ def _passes_null(node: exp.Expr, flag: str) -> bool:
 def _connected(node: exp.Expr, scope: Scope) -> TypedExpression:
     left, right = _truth(node.this, scope), _truth(node.expression, scope)
     sql = type(node)(this=exp.Paren(this=left.sql), expression=exp.Paren(this=right.sql))
-    return truth(sql, left, right)
+    return make_condition(sql, left, right)
 
 
 def _not(node: exp.Expr, scope: Scope) -> TypedExpression:
     inner = _truth(node.this, scope)
-    return truth(exp.Not(this=exp.Paren(this=inner.sql)), inner)
+    return make_condition(exp.Not(this=exp.Paren(this=inner.sql)), inner)
 
 
 def _compared(node: exp.Expr, scope: Scope) -> TypedExpression:
-    left, right = alike(compile_expression(node.this, scope), compile_expression(node.expression, scope))
+    left, right = unify_kinds(
+        compile_expression(node.this, scope), compile_expression(node.expression, scope)
+    )
     if left.kind is Kind.OPAQUE:
-        raise opaque()
+        raise unknown_type_compared()
     sql = type(node)(this=exp.Paren(this=left.sql), expression=exp.Paren(this=right.sql))
-    return truth(sql, left, right)
+    return make_condition(sql, left, right)
 
 
 def _between(node: exp.Expr, scope: Scope) -> TypedExpression:
-    only(node, "this", "low", "high")
+    check_arguments(node, "this", "low", "high")
     middle = compile_expression(node.this, scope)  # once, though it is written twice
-    low, one = alike(compile_expression(node.args["low"], scope), middle)
-    high, two = alike(compile_expression(node.args["high"], scope), middle)
+    low, one = unify_kinds(compile_expression(node.args["low"], scope), middle)
+    high, two = unify_kinds(compile_expression(node.args["high"], scope), middle)
     if Kind.OPAQUE in {one.kind, two.kind}:
-        raise opaque()
+        raise unknown_type_compared()
     both = exp.And(
         this=exp.GTE(this=exp.Paren(this=one.sql), expression=exp.Paren(this=low.sql)),
-        expression=exp.LTE(this=exp.Paren(this=again(two.sql)), expression=exp.Paren(this=high.sql)),
+        expression=exp.LTE(
+            this=exp.Paren(this=copy_expression(two.sql)), expression=exp.Paren(this=high.sql)
+        ),
     )
-    return truth(both, middle, low, high)
+    return make_condition(both, middle, low, high)
 
 
 def _is(node: exp.Expr, scope: Scope) -> TypedExpression:
@@ -288,27 +292,29 @@ def _is(node: exp.Expr, scope: Scope) -> TypedExpression:
     elif isinstance(node.expression, exp.Null):
         right = exp.Null()
     else:
-        raise refused(node)
-    return truth(exp.Is(this=exp.Paren(this=inner.sql), expression=right))
+        raise unsupported_here(node)
+    return make_condition(exp.Is(this=exp.Paren(this=inner.sql), expression=right))
 
 
 def _in(node: exp.Expr, scope: Scope) -> TypedExpression:
     if node.args.get("query") or node.args.get("unnest") or node.args.get("field") or not node.expressions:
-        raise Unsupported("a sub-query after IN is not supported here", why=SUBQUERY[0], fix=SUBQUERY[1])
+        raise Unsupported(
+            "a sub-query after IN is not supported here", why=SUBQUERY_REASON[0], fix=SUBQUERY_REASON[1]
+        )
     inner = compile_expression(node.this, scope)
-    pairs = [alike(inner, compile_expression(item, scope)) for item in node.expressions]
+    pairs = [unify_kinds(inner, compile_expression(item, scope)) for item in node.expressions]
     if not all(right.is_literal for _, right in pairs):
         raise InvalidInput(
             "a list after IN holds more than literals", why="it is public", fix="write a = b OR a = c"
         )
     if inner.kind is Kind.OPAQUE:
-        raise opaque()
+        raise unknown_type_compared()
     sql = exp.In(this=exp.Paren(this=inner.sql), expressions=[right.sql for _, right in pairs])
-    return truth(sql, inner, *(right for _, right in pairs))
+    return make_condition(sql, inner, *(right for _, right in pairs))
 
 
 def _like(node: exp.Expr, scope: Scope) -> TypedExpression:
-    only(node, "this", "expression", "negate")
+    check_arguments(node, "this", "expression", "negate")
     inner, pattern = _text_of(node.this, scope), _text_of(node.expression, scope)
     if not pattern.is_literal or not isinstance(pattern.value, str) or "\\" in pattern.value:
         raise InvalidInput(
@@ -325,15 +331,19 @@ def _like(node: exp.Expr, scope: Scope) -> TypedExpression:
     sql: exp.Expr = exp.Like(this=exp.Paren(this=text), expression=text_literal(like))
     if node.args.get("negate"):  # NOT LIKE; older parsers put a NOT around
         sql = exp.Not(this=exp.Paren(this=sql))
-    return truth(sql, inner)
+    return make_condition(sql, inner)
 
 
 def _case(node: exp.Expr, scope: Scope) -> TypedExpression:
-    only(node, "this", "ifs", "default")
+    check_arguments(node, "this", "ifs", "default")
     subject = node.args.get("this")
     conditions, values = [], []
     for branch in node.args["ifs"]:
-        test = exp.EQ(this=again(subject), expression=branch.this) if subject is not None else branch.this
+        test = (
+            exp.EQ(this=copy_expression(subject), expression=branch.this)
+            if subject is not None
+            else branch.this
+        )
         conditions.append(_truth(test, scope))
         values.append(compile_expression(branch.args["true"], scope))
     default = node.args.get("default")
@@ -347,13 +357,13 @@ def _case(node: exp.Expr, scope: Scope) -> TypedExpression:
         Kind.TEXT,
     )
     if kind is Kind.OPAQUE:
-        raise opaque()
+        raise unknown_type_compared()
     parts = [as_kind(value, kind, "a branch") for value in (*values, otherwise)]
     sql = exp.Case(
         ifs=[exp.If(this=test.sql, true=part.sql) for test, part in zip(conditions, parts, strict=False)],
         default=parts[-1].sql,
     )
-    return united(sql, kind, parts)
+    return union_of(sql, kind, parts)
 
 
 def _if(node: exp.Expr, scope: Scope) -> TypedExpression:
@@ -365,19 +375,21 @@ def _coalesce(node: exp.Expr, scope: Scope) -> TypedExpression:
     given = [compile_expression(part, scope) for part in (node.this, *node.expressions)]
     kind = next((part.kind for part in given if not (part.is_literal and part.value is None)), Kind.TEXT)
     if kind is Kind.OPAQUE:
-        raise opaque()
+        raise unknown_type_compared()
     parts = [as_kind(part, kind, "a part") for part in given]
     sql = exp.Coalesce(this=parts[0].sql, expressions=[part.sql for part in parts[1:]])
-    made = united(sql, kind, parts)
-    if made.keys is not None and not all(missing_in(part) for part in parts):
+    made = union_of(sql, kind, parts)
+    if made.keys is not None and not all(null_key(part) for part in parts):
         return replace(made, keys=tuple(key for key in made.keys if key is not None))
     return made
 
 
 def _nullif(node: exp.Expr, scope: Scope) -> TypedExpression:
-    left, right = alike(compile_expression(node.this, scope), compile_expression(node.expression, scope))
+    left, right = unify_kinds(
+        compile_expression(node.this, scope), compile_expression(node.expression, scope)
+    )
     if left.kind is Kind.OPAQUE:
-        raise opaque()
+        raise unknown_type_compared()
     sql = exp.Nullif(this=left.sql, expression=right.sql)
     known = left.keys
     keys = None if known is None else (*(key for key in known if key is not None), None)
@@ -389,7 +401,7 @@ def _nullif(node: exp.Expr, scope: Scope) -> TypedExpression:
 
 def _text_function(made: Callable[[exp.Expr], exp.Expr]) -> Callable[[exp.Expr, Scope], TypedExpression]:
     def build(node: exp.Expr, scope: Scope) -> TypedExpression:
-        only(node, "this")
+        check_arguments(node, "this")
         return TypedExpression(made(_text_of(node.this, scope).sql), Kind.TEXT)
 
     return build
@@ -403,11 +415,11 @@ def _length(node: exp.Expr, scope: Scope) -> TypedExpression:
 
 
 def _substring(node: exp.Expr, scope: Scope) -> TypedExpression:
-    only(node, "this", "start", "length")
+    check_arguments(node, "this", "start", "length")
     # From 0 on or from behind, or a negative length: engines disagree on these.
     start, length = (node.args.get(name) for name in ("start", "length"))
-    first = 1 if start is None else _known_whole(start, scope, 1, MOST_TEXT)
-    some = None if length is None else _known_whole(length, scope, 0, MOST_TEXT)
+    first = 1 if start is None else _known_whole(start, scope, 1, MAX_TEXT_LENGTH)
+    some = None if length is None else _known_whole(length, scope, 0, MAX_TEXT_LENGTH)
     inner = _text_of(node.this, scope)
     # To its end, where no length is given; no text is a thousand times a million letters long.
     most = exp.Literal.number(_ALL if some is None else some)
@@ -434,13 +446,15 @@ def _joined(node: exp.Expr, scope: Scope) -> TypedExpression:
     for part in parts[1:]:
         both = exp.DPipe(this=total, expression=part.sql, safe=True)
         # Doubled again and again a text would be longer than the engine bears, on some rows only.
-        total = exp.Substring(this=both, start=exp.Literal.number(1), length=exp.Literal.number(MOST_TEXT))
+        total = exp.Substring(
+            this=both, start=exp.Literal.number(1), length=exp.Literal.number(MAX_TEXT_LENGTH)
+        )
     return TypedExpression(total, Kind.TEXT)
 
 
 def _starts(node: exp.Expr, scope: Scope) -> TypedExpression:
     inner, prefix = _text_of(node.this, scope), _text_of(node.expression, scope)
-    return truth(exp.StartsWith(this=inner.sql, expression=prefix.sql), inner, prefix)
+    return make_condition(exp.StartsWith(this=inner.sql, expression=prefix.sql), inner, prefix)
 
 
 def _moment_of(node: exp.Expr, scope: Scope) -> TypedExpression:
@@ -463,7 +477,7 @@ def _part(name: str, node: exp.Expr, scope: Scope) -> TypedExpression:
         inner = as_kind(inner, Kind.TIMESTAMP, "an operand")
     part = {"dayofweek": "dow"}.get(name, name)
     sql = exp.Cast(this=exp.Extract(this=exp.Var(this=part.upper()), expression=inner.sql), to=DOUBLE.copy())
-    keys = None if known is None else (*(float(value) for value in known), *missing_in(inner))
+    keys = None if known is None else (*(float(value) for value in known), *null_key(inner))
     bounds = None if known is None else (Fraction(known[0]), Fraction(known[-1]))
     return TypedExpression(sql, Kind.NUMBER, bounds, keys, size=(0, 14), is_complete=keys is not None)
 
@@ -474,7 +488,7 @@ def _extract(node: exp.Expr, scope: Scope) -> TypedExpression:
 
 def _named_part(name: str) -> Callable[[exp.Expr, Scope], TypedExpression]:
     def build(node: exp.Expr, scope: Scope) -> TypedExpression:
-        only(node, "this")
+        check_arguments(node, "this")
         return _part(name, node.this, scope)
 
     return build
@@ -509,7 +523,7 @@ def _days_between(node: exp.Expr, scope: Scope) -> TypedExpression:
 
 
 def _cast(node: exp.Expr, scope: Scope) -> TypedExpression:
-    only(node, "this", "to", "_type")
+    check_arguments(node, "this", "to", "_type")
     return cast_to(compile_expression(node.this, scope), node.args["to"])
 
 

@@ -23,20 +23,20 @@ from hubbub.sql.moments import Estimate, Floats
 __all__ = [
     "IntervalValue",
     "absolute",
-    "both",
-    "chosen",
-    "coalesced",
-    "combined",
-    "compared",
-    "divided",
+    "apply_increasing",
+    "choose",
+    "coalesce",
+    "combine",
+    "compare",
+    "conjoin",
+    "divide",
     "equal_or_null",
-    "holds",
     "is_null",
-    "negated",
-    "opposite",
-    "rising",
-    "rounded",
-    "unless_equal",
+    "is_true_value",
+    "negate",
+    "negate_truth",
+    "null_if_equal",
+    "round_half_up",
 ]
 
 Truths = NDArray[np.bool_]
@@ -181,7 +181,7 @@ def _finite(
     return IntervalValue(value, missing, low, high, may_be, missed, is_released=True)
 
 
-def combined(compute: Callable[[Any, Any], Any], one: IntervalValue, two: IntervalValue) -> IntervalValue:
+def combine(compute: Callable[[Any, Any], Any], one: IntervalValue, two: IntervalValue) -> IntervalValue:
     """A sum, difference or product: on a box it is extreme at a corner. Ends are rounded outward."""
     corners = [compute(a, b) for a in (one.low, one.high) for b in (two.low, two.high)]
     low, high = np.minimum.reduce(corners), np.maximum.reduce(corners)
@@ -189,7 +189,7 @@ def combined(compute: Callable[[Any, Any], Any], one: IntervalValue, two: Interv
     return _finite(compute(one.value, two.value), ends, (one, two))
 
 
-def divided(one: IntervalValue, two: IntervalValue) -> IntervalValue:
+def divide(one: IntervalValue, two: IntervalValue) -> IntervalValue:
     """A quotient; where the divisor may be zero, it may be anything, and NULL."""
     crosses = (two.low <= 0) & (two.high >= 0)
     corners = [_quotient(a, b) for a in (one.low, one.high) for b in (two.low, two.high)]
@@ -203,7 +203,7 @@ def _quotient(a: Floats, b: Floats) -> Floats:
     return out
 
 
-def negated(inner: IntervalValue) -> IntervalValue:
+def negate(inner: IntervalValue) -> IntervalValue:
     """Minus."""
     return replace(inner, value=-inner.value, low=-inner.high, high=-inner.low)
 
@@ -216,7 +216,7 @@ def absolute(inner: IntervalValue) -> IntervalValue:
     return replace(inner, value=np.abs(inner.value), low=least, high=np.maximum(low, high))
 
 
-def rising(
+def apply_increasing(
     function: Callable[[Floats], Floats],
     inner: IntervalValue,
     *,
@@ -236,7 +236,7 @@ def rising(
     return _finite(value, (low, high), (inner,), np.asarray(below(inner.low, least)))
 
 
-def rounded(values: Floats, digits: int) -> Floats:
+def round_half_up(values: Floats, digits: int) -> Floats:
     """As ROUND does: halves away from zero, by a power of ten.
 
     >>> rounded(np.array([2.5, -2.5, 0.15, 1e308]), 1).tolist()
@@ -277,7 +277,7 @@ def _differ(a: IntervalValue, b: IntervalValue) -> Any:
     return (a.low < b.high) | (b.low < a.high)
 
 
-def compared(sign: str, one: IntervalValue, two: IntervalValue) -> IntervalValue:
+def compare(sign: str, one: IntervalValue, two: IntervalValue) -> IntervalValue:
     """A comparison of two values of one kind; unknown where one of them is NULL."""
     compare, possible = _COMPARED[sign]
     there = ~(one.missing | two.missing)
@@ -291,7 +291,7 @@ def compared(sign: str, one: IntervalValue, two: IntervalValue) -> IntervalValue
     )
 
 
-def opposite(inner: IntervalValue) -> IntervalValue:
+def negate_truth(inner: IntervalValue) -> IntervalValue:
     """NOT: of what is unknown it is unknown."""
     return IntervalValue.truth(
         (inner.is_false, inner.is_true),
@@ -300,7 +300,7 @@ def opposite(inner: IntervalValue) -> IntervalValue:
     )
 
 
-def both(one: IntervalValue, two: IntervalValue) -> IntervalValue:
+def conjoin(one: IntervalValue, two: IntervalValue) -> IntervalValue:
     """AND: false where one is false, true where both are true, else unknown."""
     not_false = [part.may_hold | part.may_miss for part in (one, two)]
     unknown = (one.may_miss & not_false[1]) | (two.may_miss & not_false[0])
@@ -321,7 +321,7 @@ def is_null(inner: IntervalValue) -> IntervalValue:
     )
 
 
-def holds(inner: IntervalValue) -> IntervalValue:
+def is_true_value(inner: IntervalValue) -> IntervalValue:
     """IS TRUE: what is unknown is not true."""
     never = np.zeros_like(inner.missing)
     return IntervalValue.truth(
@@ -333,14 +333,16 @@ def holds(inner: IntervalValue) -> IntervalValue:
 
 def equal_or_null(one: IntervalValue, two: IntervalValue) -> IntervalValue:
     """IS NOT DISTINCT FROM: equal, or both NULL."""
-    neither = both(opposite(holds(compared("=", one, two))), opposite(both(is_null(one), is_null(two))))
-    return opposite(neither)
+    neither = conjoin(
+        negate_truth(is_true_value(compare("=", one, two))), negate_truth(conjoin(is_null(one), is_null(two)))
+    )
+    return negate_truth(neither)
 
 
 # Choices
 
 
-def chosen(test: IntervalValue, one: IntervalValue, two: IntervalValue) -> IntervalValue:
+def choose(test: IntervalValue, one: IntervalValue, two: IntervalValue) -> IntervalValue:
     """The one where the test is true, else the two; where it may be either, the ends span both."""
     is_one, other = test.is_true, ~test.is_true
     may_one, may_two = test.may_hold, test.may_fail | test.may_miss
@@ -360,12 +362,12 @@ def chosen(test: IntervalValue, one: IntervalValue, two: IntervalValue) -> Inter
     )
 
 
-def coalesced(one: IntervalValue, two: IntervalValue) -> IntervalValue:
+def coalesce(one: IntervalValue, two: IntervalValue) -> IntervalValue:
     """COALESCE of two: only what may be NULL is ever replaced."""
     never = np.zeros_like(one.may_miss)
-    return chosen(opposite(is_null(one)), replace(one, may_miss=never), two)
+    return choose(negate_truth(is_null(one)), replace(one, may_miss=never), two)
 
 
-def unless_equal(one: IntervalValue, two: IntervalValue, nothing: IntervalValue) -> IntervalValue:
+def null_if_equal(one: IntervalValue, two: IntervalValue, nothing: IntervalValue) -> IntervalValue:
     """NULLIF: NULL where both are equal."""
-    return chosen(compared("=", one, two), nothing, one)
+    return choose(compare("=", one, two), nothing, one)

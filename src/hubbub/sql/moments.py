@@ -19,7 +19,15 @@ from hubbub.mechanisms import Gaussian, Laplace
 from hubbub.mechanisms.interval_widths import combination_width, ratio_interval, sum_width, width_from_norms
 from hubbub.numbers import Number, parse_rational
 
-__all__ = ["Estimate", "Floats", "Moments", "Noise", "combined", "linear_half_width", "ratio"]
+__all__ = [
+    "Estimate",
+    "Floats",
+    "Moments",
+    "Noise",
+    "estimate_linear",
+    "estimate_quotient",
+    "linear_half_width",
+]
 
 Noise = Laplace | Gaussian
 Floats = NDArray[np.float64]
@@ -41,7 +49,7 @@ class Estimate:
     high: Floats
 
 
-def combined(
+def estimate_linear(
     noisy: Floats, weights: Floats, noise: Noise, confidence: Number, *, off: float = 0.0
 ) -> Estimate:
     """A weighted sum of each row's integers, which is `off` by so much at most from what it stands for.
@@ -280,7 +288,7 @@ class Moments:
             return _exactly(np.zeros_like(self._count)), np.ones_like(self._count)
         row = float(1 / self.step)
         ones = np.ones(self.noisy.shape[1])
-        least = combined(self.noisy, ones, self.noise, 1 - aside, off=self.off * len(ones)).low
+        least = estimate_linear(self.noisy, ones, self.noise, 1 - aside, off=self.off * len(ones)).low
         less = _Span(np.where(least >= 2 * row, row, 0.0), np.full_like(least, row))
         return less, np.where(least >= 2 * row, least / np.maximum(least - row, row), 2.0)
 
@@ -326,7 +334,7 @@ def _positive(numbers: Floats) -> Floats:
     return np.where(numbers > 0, numbers, 1.0)
 
 
-def ratio(
+def estimate_quotient(
     noisy: Floats,
     top: Floats,
     bottom: Floats,
@@ -343,7 +351,7 @@ def ratio(
     Proof: docs/proofs/intervals.md, "Moments"
     """
     if not bottom.any() and plus[1]:
-        alone = combined(noisy, top, noise, confidence, off=off * float(np.abs(top).sum()))
+        alone = estimate_linear(noisy, top, noise, confidence, off=off * float(np.abs(top).sum()))
         value, *ends = ((part + plus[0]) / plus[1] for part in (alone.value, alone.low, alone.high))
         return Estimate(value, np.minimum(*ends), np.maximum(*ends))
     rare = 1 - parse_rational(confidence, "confidence")
@@ -353,7 +361,7 @@ def ratio(
     weights = [top / scales[0], bottom / scales[1]]
     sums = []
     for each, number, scale in zip(weights, plus, scales, strict=True):
-        found = combined(noisy, each, noise, 1 - aside, off=off * float(np.abs(each).sum()))
+        found = estimate_linear(noisy, each, noise, 1 - aside, off=off * float(np.abs(each).sum()))
         sums.append(Estimate(*(part + number / scale for part in (found.value, found.low, found.high))))
     one, two = sums
     crosses = (two.low <= 0) & (two.high >= 0)

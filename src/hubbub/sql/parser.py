@@ -178,12 +178,12 @@ def _bad_bounds() -> InvalidInput:
 
 # Text in, the syntax tree of one statement out; what it means is read in `sql`.
 
-_LONGEST = 100_000
+_MAX_LENGTH = 100_000
 
 
 def parse(text: str) -> tuple[exp.Expr, Options]:
     """The syntax tree of one statement, and the options of WITH DIFFERENTIAL_PRIVACY."""
-    if not isinstance(text, str) or not text.strip() or len(text) > _LONGEST or not is_valid_text(text):
+    if not isinstance(text, str) or not text.strip() or len(text) > _MAX_LENGTH or not is_valid_text(text):
         raise InvalidInput(
             "the query is not a text, is empty, or too long",
             why="it must be one SELECT statement",

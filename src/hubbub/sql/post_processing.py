@@ -29,12 +29,12 @@ from hubbub.sql.aggregates import Affine
 from hubbub.sql.interval_values import IntervalValue
 from hubbub.sql.moments import Estimate, Floats
 from hubbub.sql.query import Order, Output, Query
-from hubbub.sql.scalar_types import moment_of, name_of, only
+from hubbub.sql.scalar_types import check_arguments, describe_construct, parse_datetime
 
 __all__ = ["PostProcessing", "ResultColumn", "compile_outputs"]
 
-_MOST_DIGITS = 15
-_MOST_LEVELS = 100
+_MAX_DIGITS = 15
+_MAX_LEVELS = 100
 """Of an expression: few enough that computing it cannot run out of the stack."""
 _FACTORS = 2.0**-200, 2.0**200
 """Weights of a sum of aggregates that is read as one: others are computed step by step."""
@@ -259,12 +259,12 @@ def _typed(node: exp.Expr | None, kinds: Sequence[Kind], level: int = 0) -> _Typ
     build = _BUILDERS.get(type(node))
     if build is None:
         raise Unsupported(
-            f"{name_of(node)} is not supported among the outputs, in HAVING or in ORDER BY",
+            f"{describe_construct(node)} is not supported among the outputs, in HAVING or in ORDER BY",
             why="arithmetic, comparisons, AND, OR, NOT, IN, BETWEEN, IS NULL, CASE, ROUND, ABS, FLOOR, CEIL, "
             "SQRT, LN, EXP, COALESCE and NULLIF are",
             fix="group by what it makes of the rows, or release the table and compute the rest from it",
         )
-    if level > _MOST_LEVELS:
+    if level > _MAX_LEVELS:
         raise Unsupported(
             "an output is nested too deeply", why="no reader could follow it", fix="write a shorter one"
         )
@@ -285,7 +285,7 @@ def _as(typed: _Typed, kind: Kind, what: str) -> _Typed:
     if typed.kind is None:
         return _constant(None, kind)
     if typed.text is not None and kind in {Kind.DATE, Kind.TIMESTAMP}:
-        known = moment_of(typed.text, kind)
+        known = parse_datetime(typed.text, kind)
         assert not isinstance(known.value, Fraction)
         return _constant(known.value, kind)
     if (typed.kind, kind) == (Kind.DATE, Kind.TIMESTAMP):
@@ -356,8 +356,8 @@ def _of_number(made: Callable[[IntervalValue], IntervalValue]) -> "Builder":
     """A function of one number."""
 
     def build(node: exp.Expr, typer: Typer, _kinds: Sequence[Kind]) -> _Typed:
-        only(node, "this")
-        what = "the sign -" if isinstance(node, exp.Neg) else name_of(node)
+        check_arguments(node, "this")
+        what = "the sign -" if isinstance(node, exp.Neg) else describe_construct(node)
         inner = _as(typer(node.this), Kind.NUMBER, what)
         return _Typed(Kind.NUMBER, lambda context: made(inner.compute(context)))
 
@@ -376,22 +376,22 @@ def _of_two(made: Callable[[IntervalValue, IntervalValue], IntervalValue]) -> "B
 
 
 def _rounded(node: exp.Expr, typer: Typer, _kinds: Sequence[Kind]) -> _Typed:
-    only(node, "this", "decimals")
+    check_arguments(node, "this", "decimals")
     digits = node.args.get("decimals")
     sign, digits = (-1, digits.this) if isinstance(digits, exp.Neg) else (1, digits)
-    is_small = isinstance(digits, exp.Literal) and digits.name.isdigit() and int(digits.name) <= _MOST_DIGITS
+    is_small = isinstance(digits, exp.Literal) and digits.name.isdigit() and int(digits.name) <= _MAX_DIGITS
     if digits is not None and not is_small:
         raise Unsupported(
-            f"the digits of a ROUND are computed, or more than {_MOST_DIGITS}",
+            f"the digits of a ROUND are computed, or more than {_MAX_DIGITS}",
             why="a double has no more",
             fix="write ROUND(x, 2)",
         )
     places = sign * int(digits.this) if digits is not None else 0
-    inner = _as(typer(node.this), Kind.NUMBER, name_of(node))
+    inner = _as(typer(node.this), Kind.NUMBER, describe_construct(node))
     return _Typed(
         Kind.NUMBER,
-        lambda context: interval_values.rising(
-            lambda values: interval_values.rounded(values, places), inner.compute(context)
+        lambda context: interval_values.apply_increasing(
+            lambda values: interval_values.round_half_up(values, places), inner.compute(context)
         ),
     )
 
@@ -405,7 +405,7 @@ def _equal(one: _Typed, two: _Typed, sign: str, what: str) -> _Typed:
     if kind is None:
         return _constant(None, Kind.BOOLEAN)
     return _truth(
-        lambda context: interval_values.compared(sign, left.compute(context), right.compute(context))
+        lambda context: interval_values.compare(sign, left.compute(context), right.compute(context))
     )
 
 
@@ -424,7 +424,7 @@ def _distinct(node: exp.Expr, typer: Typer, _kinds: Sequence[Kind]) -> _Typed:
 
 
 def _opposite(inner: _Typed) -> _Typed:
-    return _truth(lambda context: interval_values.opposite(inner.compute(context)))
+    return _truth(lambda context: interval_values.negate_truth(inner.compute(context)))
 
 
 def _not(node: exp.Expr, typer: Typer, _kinds: Sequence[Kind]) -> _Typed:
@@ -432,7 +432,7 @@ def _not(node: exp.Expr, typer: Typer, _kinds: Sequence[Kind]) -> _Typed:
 
 
 def _all(parts: Sequence[_Typed]) -> _Typed:
-    return _truth(lambda context: reduce(interval_values.both, (part.compute(context) for part in parts)))
+    return _truth(lambda context: reduce(interval_values.conjoin, (part.compute(context) for part in parts)))
 
 
 def _any(parts: Sequence[_Typed]) -> _Typed:
@@ -446,14 +446,14 @@ def _connected(node: exp.Expr, typer: Typer, _kinds: Sequence[Kind]) -> _Typed:
 
 
 def _between(node: exp.Expr, typer: Typer, _kinds: Sequence[Kind]) -> _Typed:
-    only(node, "this", "low", "high")
+    check_arguments(node, "this", "low", "high")
     middle = typer(node.this)
     ends = ((">=", node.args["low"]), ("<=", node.args["high"]))
     return _all([_equal(middle, typer(end), sign, "BETWEEN") for sign, end in ends])
 
 
 def _in(node: exp.Expr, typer: Typer, _kinds: Sequence[Kind]) -> _Typed:
-    only(node, "this", "expressions")
+    check_arguments(node, "this", "expressions")
     if not node.expressions:
         raise InvalidInput("the list after IN is empty", why="nothing is in it", fix="list some values")
     _, (one, *listed) = _alike([typer(part) for part in (node.this, *node.expressions)], "IN")
@@ -472,11 +472,11 @@ def _is(node: exp.Expr, typer: Typer, _kinds: Sequence[Kind]) -> _Typed:
         )
     truth = _as(inner, Kind.BOOLEAN, "IS TRUE")
     truth = truth if node.expression.this else _opposite(truth)
-    return _truth(lambda context: interval_values.holds(truth.compute(context)))
+    return _truth(lambda context: interval_values.is_true_value(truth.compute(context)))
 
 
 def _case(node: exp.Expr, typer: Typer, _kinds: Sequence[Kind]) -> _Typed:
-    only(node, "this", "ifs", "default")
+    check_arguments(node, "this", "ifs", "default")
     subject, default = node.args.get("this"), node.args.get("default")
     known = None if subject is None else typer(subject)
     tests = [
@@ -490,7 +490,7 @@ def _case(node: exp.Expr, typer: Typer, _kinds: Sequence[Kind]) -> _Typed:
 
 
 def _if(node: exp.Expr, typer: Typer, _kinds: Sequence[Kind]) -> _Typed:
-    only(node, "this", "true", "false")
+    check_arguments(node, "this", "true", "false")
     other = node.args.get("false")
     test = _as(typer(node.this), Kind.BOOLEAN, "IF")
     return _chosen([test], [typer(node.args["true"])], _NULL if other is None else typer(other), "IF")
@@ -503,7 +503,7 @@ def _chosen(tests: list[_Typed], given: list[_Typed], default: _Typed, what: str
     def compute(context: _Context) -> IntervalValue:
         total = rest.compute(context)
         for test, value in zip(reversed(tests), reversed(values), strict=True):
-            total = interval_values.chosen(test.compute(context), value.compute(context), total)
+            total = interval_values.choose(test.compute(context), value.compute(context), total)
         return total
 
     return _Typed(kind, compute)
@@ -514,7 +514,7 @@ def _coalesce(node: exp.Expr, typer: Typer, _kinds: Sequence[Kind]) -> _Typed:
 
     def compute(context: _Context) -> IntervalValue:
         last, *others = (part.compute(context) for part in reversed(parts))
-        return reduce(lambda total, inner: interval_values.coalesced(inner, total), others, last)
+        return reduce(lambda total, inner: interval_values.coalesce(inner, total), others, last)
 
     return _Typed(kind, compute)
 
@@ -524,7 +524,7 @@ def _nullif(node: exp.Expr, typer: Typer, _kinds: Sequence[Kind]) -> _Typed:
     nothing = _constant(None, kind)
     parts = (one, two, nothing)
     return _Typed(
-        kind, lambda context: interval_values.unless_equal(*(part.compute(context) for part in parts))
+        kind, lambda context: interval_values.null_if_equal(*(part.compute(context) for part in parts))
     )
 
 
@@ -554,18 +554,18 @@ _BUILDERS: Mapping[type[exp.Expr], Builder] = {
     exp.Boolean: lambda node, _typer, _kinds: _constant(bool(node.this), Kind.BOOLEAN),
     exp.Column: _reference,
     exp.Paren: lambda node, typer, _kinds: typer(node.this),
-    exp.Add: _of_two(partial(interval_values.combined, np.add)),
-    exp.Sub: _of_two(partial(interval_values.combined, np.subtract)),
-    exp.Mul: _of_two(partial(interval_values.combined, np.multiply)),
-    exp.Div: _of_two(interval_values.divided),
-    exp.Neg: _of_number(interval_values.negated),
+    exp.Add: _of_two(partial(interval_values.combine, np.add)),
+    exp.Sub: _of_two(partial(interval_values.combine, np.subtract)),
+    exp.Mul: _of_two(partial(interval_values.combine, np.multiply)),
+    exp.Div: _of_two(interval_values.divide),
+    exp.Neg: _of_number(interval_values.negate),
     exp.Abs: _of_number(interval_values.absolute),
     exp.Round: _rounded,
-    exp.Floor: _of_number(partial(interval_values.rising, np.floor)),
-    exp.Ceil: _of_number(partial(interval_values.rising, np.ceil)),
-    exp.Sqrt: _of_number(partial(interval_values.rising, np.sqrt, least=0.0, ulps=1)),
-    exp.Ln: _of_number(partial(interval_values.rising, np.log, least=0.0, is_open=True, ulps=2)),
-    exp.Exp: _of_number(partial(interval_values.rising, np.exp, ulps=2)),
+    exp.Floor: _of_number(partial(interval_values.apply_increasing, np.floor)),
+    exp.Ceil: _of_number(partial(interval_values.apply_increasing, np.ceil)),
+    exp.Sqrt: _of_number(partial(interval_values.apply_increasing, np.sqrt, least=0.0, ulps=1)),
+    exp.Ln: _of_number(partial(interval_values.apply_increasing, np.log, least=0.0, is_open=True, ulps=2)),
+    exp.Exp: _of_number(partial(interval_values.apply_increasing, np.exp, ulps=2)),
     exp.EQ: _compared("="),
     exp.NEQ: _compared("<>"),
     exp.LT: _compared("<"),

@@ -25,8 +25,8 @@ __all__ = ["Quantile", "Tree"]
 
 Floats = NDArray[np.float64]
 
-_MOST_LEAVES = 2**22
-_MOST_AT_ONCE = 2**19
+_MAX_LEAVES = 2**22
+_MAX_AT_ONCE = 2**19
 _ROUNDING = 2.0**-50
 """A sum of n doubles is off by less than n times this share of what was added."""
 
@@ -79,9 +79,9 @@ class Tree:
             raise InvalidInput(
                 "low is not below high", why="there would be no bins", fix="pass the lower bound first"
             )
-        if self.depth > _MOST_LEAVES or self.leaves > _MOST_LEAVES:
+        if self.depth > _MAX_LEAVES or self.leaves > _MAX_LEAVES:
             raise Unsupported(
-                f"the tree has more than {_MOST_LEAVES} bins",
+                f"the tree has more than {_MAX_LEAVES} bins",
                 why="every bin is released",
                 fix="pass a smaller branching or depth",
             )
@@ -182,7 +182,7 @@ class Tree:
         certain = parse_probability(confidence, "confidence")
         found = np.empty((3, len(chosen), len(table)))
         # A few trees at a time: what is made of them should stay near the processor.
-        few = max(1, _MOST_AT_ONCE // self.size)
+        few = max(1, _MAX_AT_ONCE // self.size)
         for start in range(0, len(table), few):
             part = slice(start, start + few)
             ranks, off = self._ranks(table[part].astype(np.float64))

@@ -84,7 +84,7 @@ class BoundedAggregate:
 # aggregates of these, and outputs: expressions over keys and aggregates that are computed from what was
 # released, so they cost nothing more.
 
-_MOST_KEYS = 1 << 24
+_MAX_KEYS = 1 << 24
 
 
 @dataclass(frozen=True)
@@ -212,7 +212,7 @@ class Query:
 
     def check_groups(self) -> None:
         """Refuse more groups than can be released."""
-        if self.cells > _MOST_KEYS:
+        if self.cells > _MAX_KEYS:
             raise Unsupported(
                 "there are more than 2^24 groups",
                 why="every one of them would be released, most of them empty",

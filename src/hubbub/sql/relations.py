@@ -27,8 +27,15 @@ from hubbub.sql.joins import (
     refuse_join,
     rows_to_keep,
 )
-from hubbub.sql.scalar_functions import added_up, as_column
-from hubbub.sql.scalar_types import Scope, TypedExpression, as_kind, name_of, opaque, refused
+from hubbub.sql.scalar_functions import as_column, sum_per_unit
+from hubbub.sql.scalar_types import (
+    Scope,
+    TypedExpression,
+    as_kind,
+    describe_construct,
+    unknown_type_compared,
+    unsupported_here,
+)
 
 __all__ = ["Relation", "Relations", "Sources", "check_clauses", "resolve_reference"]
 
@@ -406,7 +413,7 @@ def _of_one_unit(node: exp.Expr, scope: Scope, keys: Mapping[str, TypedExpressio
         return replace(typed, column=typed.column)
     if not isinstance(node, _UNIT_AGGREGATES):
         raise Unsupported(
-            f"{name_of(node)} is not supported in a sub-query",
+            f"{describe_construct(node)} is not supported in a sub-query",
             why="COUNT, SUM, AVG, MIN and MAX are known to be safe on every row",
             fix="use one of these, and compute with it outside",
         )
@@ -427,9 +434,9 @@ def _of_one_unit(node: exp.Expr, scope: Scope, keys: Mapping[str, TypedExpressio
     argument = compile_expression(node.this, scope)
     if isinstance(node, (exp.Sum, exp.Avg)):
         argument = as_kind(argument, Kind.NUMBER, "what is added up")
-        return added_up(argument, is_mean=isinstance(node, exp.Avg))
+        return sum_per_unit(argument, is_mean=isinstance(node, exp.Avg))
     if argument.kind is Kind.OPAQUE:
-        raise refused(node)
+        raise unsupported_here(node)
     made: type[exp.Expr] = type(node)
     if argument.kind is Kind.BOOLEAN:  # which not every engine puts in order
         made = exp.LogicalAnd if isinstance(node, exp.Min) else exp.LogicalOr
@@ -447,7 +454,7 @@ def _comparable(typed: TypedExpression) -> TypedExpression:
     """The same, unless whether two such values are equal is their type's own affair."""
     is_unit = typed.column is not None and typed.column.is_unit
     if typed.kind is Kind.OPAQUE and not is_unit and not typed.is_literal:
-        raise opaque()
+        raise unknown_type_compared()
     return typed
 
 
@@ -539,7 +546,7 @@ def check_clauses(node: exp.Expr, allowed: set[str]) -> None:
         if given and name not in allowed:
             clause = name.strip("_").upper()
             raise Unsupported(
-                f"{name_of(node)} has a clause that is not supported here ({clause})",
+                f"{describe_construct(node)} has a clause that is not supported here ({clause})",
                 why="leaving it out would change what is asked",
                 fix="write the query without it",
             )
@@ -573,7 +580,7 @@ def _mixed(what: str) -> Refused:
 
 def _not_a_relation(node: exp.Expr) -> HubbubError:
     return Unsupported(
-        f"{name_of(node)} in a FROM is not supported",
+        f"{describe_construct(node)} in a FROM is not supported",
         why="only tables of this dataset and sub-queries of them are known; files and functions are not",
         fix="name a table of this dataset",
     )

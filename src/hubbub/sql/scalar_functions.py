@@ -27,12 +27,19 @@ from hubbub.engines.total_functions import (
     parse_text,
 )
 from hubbub.errors import InvalidInput, Unsupported
-from hubbub.sql.scalar_types import TypedExpression, again, as_kind, grouped, known_number, moment_of, truth
+from hubbub.sql.scalar_types import (
+    TypedExpression,
+    as_kind,
+    copy_expression,
+    make_condition,
+    number_constant,
+    parenthesize,
+    parse_datetime,
+)
 from hubbub.sql.value_encoding import TINY
 
 __all__ = [
     "absolute",
-    "added_up",
     "arithmetic",
     "as_column",
     "cast_to",
@@ -41,7 +48,7 @@ __all__ = [
     "extreme",
     "floor",
     "guarded",
-    "kept",
+    "limit_magnitude",
     "negated",
     "power",
     "quotient",
@@ -51,6 +58,7 @@ __all__ = [
     "sign",
     "square",
     "step_bits",
+    "sum_per_unit",
     "truncated",
 ]
 
@@ -66,15 +74,15 @@ def _is_within(size: Magnitude, limits: Magnitude) -> bool:
     return limits[0] <= size[0] and size[1] <= limits[1]
 
 
-def kept(number: TypedExpression, limits: Magnitude = _KEPT) -> TypedExpression:
+def limit_magnitude(number: TypedExpression, limits: Magnitude = _KEPT) -> TypedExpression:
     """The number, brought back into range if it can be beyond the limits."""
     if number.kind is not Kind.NUMBER or _is_within(number.size, limits):
         return number
     if isinstance(number.value, Fraction):
         size = abs(number.value)
         end = 2.0 ** _KEPT[1] if number.value > 0 else -(2.0 ** _KEPT[1])
-        return known_number(end if size > 1 else 0.0)
-    again(number.sql)
+        return number_constant(end if size > 1 else 0.0)
+    copy_expression(number.sql)
     return TypedExpression(
         clamp_magnitude(number.sql), Kind.NUMBER, number.bounds, number.keys, number.half, size=_KEPT
     )
@@ -82,19 +90,19 @@ def kept(number: TypedExpression, limits: Magnitude = _KEPT) -> TypedExpression:
 
 def as_column(number: TypedExpression) -> TypedExpression:
     """What is to be a column, in a size that every rule takes."""
-    return kept(number, _COLUMNS)
+    return limit_magnitude(number, _COLUMNS)
 
 
-def _copied(number: TypedExpression) -> TypedExpression:
+def _copy_number(number: TypedExpression) -> TypedExpression:
     """The same, to be written out once more."""
-    return replace(number, sql=again(number.sql))
+    return replace(number, sql=copy_expression(number.sql))
 
 
-def _united(*sizes: Magnitude) -> Magnitude:
+def _union_magnitude(*sizes: Magnitude) -> Magnitude:
     return min(low for low, _ in sizes), max(high for _, high in sizes)
 
 
-def _size(kind: type[exp.Expr], left: Magnitude, right: Magnitude) -> Magnitude:
+def _result_magnitude(kind: type[exp.Expr], left: Magnitude, right: Magnitude) -> Magnitude:
     if kind is exp.Mul:
         return left[0] + right[0], left[1] + right[1]
     if kind is exp.Div:
@@ -103,28 +111,28 @@ def _size(kind: type[exp.Expr], left: Magnitude, right: Magnitude) -> Magnitude:
     return max(min(left[0], right[0]) - 53, _DOUBLES[0]), max(left[1], right[1]) + 1
 
 
-def _fitting(
+def _limit_operands(
     kind: type[exp.Expr], left: TypedExpression, right: TypedExpression
 ) -> tuple[TypedExpression, TypedExpression, Magnitude]:
-    size = _size(kind, left.size, right.size)
+    size = _result_magnitude(kind, left.size, right.size)
     if not _is_within(size, _DOUBLES):
-        left, right = kept(left), kept(right)
-        size = _size(kind, left.size, right.size)
+        left, right = limit_magnitude(left), limit_magnitude(right)
+        size = _result_magnitude(kind, left.size, right.size)
     return left, right, size
 
 
 def arithmetic(kind: type[exp.Expr], left: TypedExpression, right: TypedExpression) -> TypedExpression:
     """A sum, a difference or a product."""
     bounds = _interval(kind, left.bounds, right.bounds)
-    left, right, size = _fitting(kind, left, right)
-    sql = kind(this=grouped(left.sql), expression=grouped(right.sql))
+    left, right, size = _limit_operands(kind, left, right)
+    sql = kind(this=parenthesize(left.sql), expression=parenthesize(right.sql))
     return TypedExpression(sql, Kind.NUMBER, bounds, size=size)
 
 
-def added_up(number: TypedExpression, *, is_mean: bool) -> TypedExpression:
+def sum_per_unit(number: TypedExpression, *, is_mean: bool) -> TypedExpression:
     """The sum or the mean over the rows of one unit."""
-    number = kept(number, (-400, 400))
-    again(number.sql)
+    number = limit_magnitude(number, (-400, 400))
+    copy_expression(number.sql)
     bits = step_bits(number.bounds)
     tree = sqlglot.parse_one(exact_sum("x", bits, is_mean=is_mean), read="duckdb")
     sql = tree.transform(lambda node: number.sql.copy() if isinstance(node, exp.Column) else node)
@@ -176,9 +184,9 @@ def quotient(left: TypedExpression, right: TypedExpression) -> TypedExpression:
         assert isinstance(right.value, Fraction)
         ends = sorted(end / right.value for end in left.bounds)
         bounds = (ends[0], ends[1])
-    left, right, size = _fitting(exp.Div, left, right)
+    left, right, size = _limit_operands(exp.Div, left, right)
     below = exp.Nullif(this=right.sql, expression=exp.Literal.number(0))
-    sql = exp.Div(this=grouped(left.sql), expression=below, typed=False, safe=False)
+    sql = exp.Div(this=parenthesize(left.sql), expression=below, typed=False, safe=False)
     return TypedExpression(sql, Kind.NUMBER, bounds, size=size)
 
 
@@ -187,17 +195,17 @@ def remainder(left: TypedExpression, right: TypedExpression) -> TypedExpression:
 
     Exact for whole numbers below 2^52, and the same on every engine for all.
     """
-    left, right = kept(left), kept(right)
+    left, right = limit_magnitude(left), limit_magnitude(right)
     a, b = absolute(left), absolute(right)
-    times = floor(quotient(_copied(a), _copied(b)))
+    times = floor(quotient(_copy_number(a), _copy_number(b)))
     rest = arithmetic(exp.Sub, a, arithmetic(exp.Mul, b, times))
-    return arithmetic(exp.Mul, sign(_copied(left)), rest)
+    return arithmetic(exp.Mul, sign(_copy_number(left)), rest)
 
 
 def negated(number: TypedExpression) -> TypedExpression:
     """Its opposite."""
     if number.is_literal and isinstance(number.value, Fraction):
-        return known_number(float(-number.value))
+        return number_constant(float(-number.value))
     bounds = None if number.bounds is None else (-number.bounds[1], -number.bounds[0])
     return TypedExpression(exp.Neg(this=exp.Paren(this=number.sql)), Kind.NUMBER, bounds, size=number.size)
 
@@ -231,7 +239,7 @@ def absolute(number: TypedExpression) -> TypedExpression:
 
 def rounded(number: TypedExpression, digits: int) -> TypedExpression:
     """To so many digits behind the point, halves away from zero: as DuckDB does it, on every engine."""
-    power = known_number(10.0 ** abs(digits))
+    power = number_constant(10.0 ** abs(digits))
     scale, back = (exp.Mul, exp.Div) if digits >= 0 else (exp.Div, exp.Mul)
     whole = _nearest(_scaled(scale, number, power)) if digits else _nearest(number)
     return _scaled(back, whole, power) if digits else whole
@@ -239,7 +247,7 @@ def rounded(number: TypedExpression, digits: int) -> TypedExpression:
 
 def _scaled(kind: type[exp.Expr], number: TypedExpression, power: TypedExpression) -> TypedExpression:
     """Times a power of ten, or divided by it."""
-    left, right, size = _fitting(kind, _in_parentheses(number), power)
+    left, right, size = _limit_operands(kind, _in_parentheses(number), power)
     how = {"typed": False, "safe": False} if kind is exp.Div else {}
     sql = kind(this=left.sql, expression=right.sql.copy(), **how)
     return TypedExpression(sql, Kind.NUMBER, size=size)
@@ -248,10 +256,10 @@ def _scaled(kind: type[exp.Expr], number: TypedExpression, power: TypedExpressio
 def _nearest(number: TypedExpression) -> TypedExpression:
     """The nearest whole number, halves away from zero."""
     # The largest double below ½: with ½ itself, what is just below a half would be rounded up to a whole.
-    number = kept(number)
+    number = limit_magnitude(number)
     size = absolute(_in_parentheses(number))
-    whole = floor(arithmetic(exp.Add, size, known_number(math.nextafter(0.5, 0))))
-    return arithmetic(exp.Mul, sign(_copied(number)), whole)
+    whole = floor(arithmetic(exp.Add, size, number_constant(math.nextafter(0.5, 0))))
+    return arithmetic(exp.Mul, sign(_copy_number(number)), whole)
 
 
 def rounded_to_even(number: TypedExpression) -> TypedExpression:
@@ -259,9 +267,9 @@ def rounded_to_even(number: TypedExpression) -> TypedExpression:
 
     ⌊x/2 + ¼⌋ + ⌈x/2 − ¼⌉: one of them takes a step at 2k − ½, the other at 2k + ½, neither at 2k + 1 itself.
     """
-    half = arithmetic(exp.Mul, _in_parentheses(number), known_number(0.5))
-    one = floor(arithmetic(exp.Add, half, known_number(0.25)))
-    two = ceiling(arithmetic(exp.Sub, _copied(half), known_number(0.25)))
+    half = arithmetic(exp.Mul, _in_parentheses(number), number_constant(0.5))
+    one = floor(arithmetic(exp.Add, half, number_constant(0.25)))
+    two = ceiling(arithmetic(exp.Sub, _copy_number(half), number_constant(0.25)))
     return arithmetic(exp.Add, one, two)
 
 
@@ -269,8 +277,8 @@ def truncated(number: TypedExpression) -> TypedExpression:
     """The whole number next to it towards zero."""
     low_high = number.bounds
     bounds = low_high and (Fraction(math.trunc(low_high[0])), Fraction(math.trunc(low_high[1])))
-    again(number.sql)
-    below = exp.LT(this=grouped(number.sql), expression=known_number(0.0).sql)
+    copy_expression(number.sql)
+    below = exp.LT(this=parenthesize(number.sql), expression=number_constant(0.0).sql)
     ifs = [exp.If(this=below, true=exp.Ceil(this=number.sql.copy()))]
     sql = exp.Case(ifs=ifs, default=exp.Floor(this=number.sql.copy()))
     return TypedExpression(sql, Kind.NUMBER, bounds, size=_whole(number.size))
@@ -289,7 +297,7 @@ def sign(number: TypedExpression) -> TypedExpression:
 
 def square(number: TypedExpression) -> TypedExpression:
     """The number times itself."""
-    made = arithmetic(exp.Mul, _in_parentheses(number), _in_parentheses(_copied(number)))
+    made = arithmetic(exp.Mul, _in_parentheses(number), _in_parentheses(_copy_number(number)))
     sql = exp.Mul(this=made.sql.this.copy(), expression=made.sql.this.copy())
     bounds = made.bounds and (max(Fraction(0), made.bounds[0]), made.bounds[1])
     return TypedExpression(sql, Kind.NUMBER, bounds, size=made.size)
@@ -307,11 +315,11 @@ def guarded(
     The guard is within: an engine may compute a branch of CASE that it does not take.
     """
     inside = compare(this=number.sql, expression=exp.Literal.number(0))
-    sql = made(exp.Case(ifs=[exp.If(this=inside, true=again(number.sql))]))
+    sql = made(exp.Case(ifs=[exp.If(this=inside, true=copy_expression(number.sql))]))
     if is_root:
         low, high = number.size
         return TypedExpression(sql, Kind.NUMBER, size=(low // 2 - 1, high // 2 + 1))
-    again(sql)
+    copy_expression(sql)
     return TypedExpression(clamp_magnitude(sql), Kind.NUMBER, size=_KEPT)
 
 
@@ -320,26 +328,26 @@ def power(base: TypedExpression, exponent: TypedExpression) -> TypedExpression:
 
     Of a negative number it is known for whole exponents; of 0, for those from 0 on.
     """
-    base, exponent = kept(base), kept(exponent)
-    zero = known_number(0.0).sql
-    x, n = (grouped(again(each.sql)) for each in (base, exponent))
+    base, exponent = limit_magnitude(base), limit_magnitude(exponent)
+    zero = number_constant(0.0).sql
+    x, n = (parenthesize(copy_expression(each.sql)) for each in (base, exponent))
     size = guarded(
         absolute(_in_parentheses(base)),
-        lambda part: exp.Pow(this=part, expression=again(exponent.sql)),
+        lambda part: exp.Pow(this=part, expression=copy_expression(exponent.sql)),
         exp.GT,
     )
-    opposite = exp.Neg(this=exp.Paren(this=again(size.sql)))
-    halves = exp.Mul(this=n.copy(), expression=known_number(0.5).sql)
+    opposite = exp.Neg(this=exp.Paren(this=copy_expression(size.sql)))
+    halves = exp.Mul(this=n.copy(), expression=number_constant(0.5).sql)
     cases = (
         (exp.GT(this=x, expression=zero), size.sql),
         (exp.And(this=_same(x, zero), expression=exp.GT(this=n, expression=zero.copy())), zero),
-        (exp.And(this=_same(x, zero), expression=_same(n, zero)), known_number(1.0).sql),
+        (exp.And(this=_same(x, zero), expression=_same(n, zero)), number_constant(1.0).sql),
         (_same(x, zero), exp.Cast(this=exp.Null(), to=DOUBLE.copy())),
         (_same(halves, exp.Floor(this=halves.copy())), size.sql.copy()),
         (_same(n, exp.Floor(this=n.copy())), opposite),
     )
     sql = exp.Case(ifs=[exp.If(this=test.copy(), true=made.copy()) for test, made in cases])
-    return TypedExpression(sql, Kind.NUMBER, size=_united(size.size, (0, 0)))
+    return TypedExpression(sql, Kind.NUMBER, size=_union_magnitude(size.size, (0, 0)))
 
 
 def _same(left: exp.Expr, right: exp.Expr) -> exp.Expr:
@@ -355,7 +363,7 @@ def extreme(kind: type[exp.Expr], parts: list[TypedExpression], *, passes_null: 
     sql: exp.Expr = kind(this=parts[0].sql, expressions=others, ignore_nulls=True)
     if not passes_null:
         missing = exp.or_(
-            *(exp.Is(this=exp.Paren(this=again(part.sql)), expression=exp.Null()) for part in parts)
+            *(exp.Is(this=exp.Paren(this=copy_expression(part.sql)), expression=exp.Null()) for part in parts)
         )
         sql = exp.Case(ifs=[exp.If(this=exp.Not(this=exp.Paren(this=missing)), true=sql)])
     ends = [part.bounds or part.half for part in parts]
@@ -373,7 +381,7 @@ def extreme(kind: type[exp.Expr], parts: list[TypedExpression], *, passes_null: 
     here = pick(heres) if heres else None
     behind = pick(end for end in there if end is not None) if None not in there else None
     low, high = (behind, here) if is_least else (here, behind)
-    size = _united(*(part.size for part in parts))
+    size = _union_magnitude(*(part.size for part in parts))
     if low is not None and high is not None:
         return TypedExpression(sql, Kind.NUMBER, (low, high), size=size)
     return TypedExpression(sql, Kind.NUMBER, half=(low, high), size=size)
@@ -404,7 +412,7 @@ _CASTS = {
     "DATE": Kind.DATE,
     **dict.fromkeys(("TIMESTAMP", "DATETIME", "TIMESTAMPNTZ"), Kind.TIMESTAMP),
 }
-_MOST_SCALE = 15
+_MAX_SCALE = 15
 
 
 def cast_to(inner: TypedExpression, to: exp.Expr) -> TypedExpression:
@@ -422,7 +430,7 @@ def cast_to(inner: TypedExpression, to: exp.Expr) -> TypedExpression:
     if inner.kind is Kind.BOOLEAN and kind is Kind.NUMBER:
         return as_kind(inner, kind, "a boolean")
     if inner.is_literal and isinstance(inner.value, str) and kind in {Kind.DATE, Kind.TIMESTAMP}:
-        return moment_of(inner.value, kind)
+        return parse_datetime(inner.value, kind)
     cast = inner if inner.kind is kind else _converted(inner, kind)
     if name in _WHOLE:
         # A literal such as 2.5 is a decimal to DuckDB.
@@ -437,8 +445,10 @@ def _whole_in_range(number: TypedExpression, first: int, beyond: int, *, to_even
     # −128.5 is even as −128, 127.5 as 128.
     least = exp.GTE if to_even or first < -(2**53) else exp.GT
     inside = exp.And(
-        this=least(this=grouped(again(number.sql)), expression=number_literal(first - 0.5)),
-        expression=exp.LT(this=grouped(again(number.sql)), expression=number_literal(beyond - 0.5)),
+        this=least(this=parenthesize(copy_expression(number.sql)), expression=number_literal(first - 0.5)),
+        expression=exp.LT(
+            this=parenthesize(copy_expression(number.sql)), expression=number_literal(beyond - 0.5)
+        ),
     )
     return _only_if(inside, made, number, 1)
 
@@ -455,7 +465,7 @@ def _decimal(inner: TypedExpression, precision: int, scale: int) -> TypedExpress
         )
     made = rounded(inner, scale)
     most = Fraction(10) ** (precision - scale) - Fraction(1, 2 * 10**scale)
-    inside = exp.LT(this=exp.Abs(this=again(inner.sql)), expression=number_literal(most))
+    inside = exp.LT(this=exp.Abs(this=copy_expression(inner.sql)), expression=number_literal(most))
     return _only_if(inside, made, inner, Fraction(1, 10**scale))
 
 
@@ -472,10 +482,10 @@ def _precision(to: exp.Expr) -> tuple[int, int]:
     given = [param.this.name if isinstance(param, exp.DataTypeParam) else "" for param in to.expressions]
     digits = [int(each) if each.isdigit() else -1 for each in given] or [18, 3]
     precision, scale = digits[0], digits[1] if len(digits) > 1 else 0
-    if len(digits) > 2 or not 1 <= precision <= 38 or not 0 <= scale <= min(precision, _MOST_SCALE):
+    if len(digits) > 2 or not 1 <= precision <= 38 or not 0 <= scale <= min(precision, _MAX_SCALE):
         raise Unsupported(
             "a DECIMAL has more digits than are known here",
-            why=f"a double has no more than {_MOST_SCALE} behind the point that are its own",
+            why=f"a double has no more than {_MAX_SCALE} behind the point that are its own",
             fix="write DECIMAL(18, 3), or ROUND",
         )
     return precision, scale
@@ -487,7 +497,7 @@ def _converted(inner: TypedExpression, kind: Kind) -> TypedExpression:
         return as_kind(inner, kind, "NULL")
     if kind is Kind.TEXT:
         if inner.kind is Kind.NUMBER:
-            again(inner.sql)
+            copy_expression(inner.sql)
             return TypedExpression(format_number(drop_zero_sign(inner.sql)), kind)
         if inner.kind is Kind.OPAQUE:
             raise Unsupported(
@@ -497,12 +507,12 @@ def _converted(inner: TypedExpression, kind: Kind) -> TypedExpression:
             )
         return TypedExpression(exp.Cast(this=inner.sql, to=exp.DataType.build("VARCHAR")), kind)
     if inner.kind is Kind.TEXT:
-        again(inner.sql)
+        copy_expression(inner.sql)
         return TypedExpression(parse_text(inner.sql, kind), kind)
     if inner.kind in MIN_DATETIME and kind in MIN_DATETIME:
         return TypedExpression(exp.Cast(this=inner.sql, to=exp.DataType.build(SQL_TYPES[kind])), kind)
     if inner.kind is Kind.NUMBER and kind is Kind.BOOLEAN:
-        return truth(exp.NEQ(this=grouped(inner.sql), expression=number_literal(0)), inner)
+        return make_condition(exp.NEQ(this=parenthesize(inner.sql), expression=number_literal(0)), inner)
     raise InvalidInput(
         f"a {inner.kind.value} is cast to a {kind.value}",
         why="engines disagree on what that would be",

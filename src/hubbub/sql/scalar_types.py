@@ -17,30 +17,30 @@ from hubbub.engines.total_functions import SQL_TYPES, datetime_literal, number_l
 from hubbub.errors import HubbubError, InvalidInput, Unsupported
 
 __all__ = [
-    "MOST_TEXT",
-    "SUBQUERY",
+    "MAX_TEXT_LENGTH",
+    "SUBQUERY_REASON",
     "Scope",
     "TypedExpression",
-    "again",
-    "alike",
     "as_kind",
-    "grouped",
-    "known_number",
-    "missing_in",
-    "moment_of",
-    "name_of",
-    "only",
-    "opaque",
-    "refused",
-    "too_long",
-    "truth",
-    "united",
+    "check_arguments",
+    "copy_expression",
+    "describe_construct",
+    "make_condition",
+    "null_key",
+    "number_constant",
+    "parenthesize",
+    "parse_datetime",
+    "text_too_long",
+    "unify_kinds",
+    "union_of",
+    "unknown_type_compared",
+    "unsupported_here",
 ]
 
-MOST_TEXT = 1 << 16
+MAX_TEXT_LENGTH = 1 << 16
 
 
-_MOST_TWICE = 2000
+_MAX_TWICE = 2000
 """Parts of an expression that is to be written out more than once."""
 
 
@@ -120,16 +120,16 @@ class Scope:
         )
 
 
-def refused(node: exp.Expr) -> HubbubError:
+def unsupported_here(node: exp.Expr) -> HubbubError:
     """The error for a construct that is not on the list."""
-    name = name_of(node)
+    name = describe_construct(node)
     why, fix = _REASONS.get(
         type(node), ("it is not on the list of functions known to be safe on every row", "write it otherwise")
     )
     return Unsupported(f"{name} is not supported here", why=why, fix=fix)
 
 
-def name_of(node: exp.Expr) -> str:
+def describe_construct(node: exp.Expr) -> str:
     """What a construct is called, without what it is applied to."""
     if isinstance(node, exp.Anonymous):
         return f"the function {str(node.this)[:40]}"
@@ -144,7 +144,7 @@ _WINDOW = (
 )
 
 
-SUBQUERY = (
+SUBQUERY_REASON = (
     "rows would be kept or dropped for what other units' rows are",
     "write an inner join with a public table, or on the unit's key",
 )
@@ -152,16 +152,16 @@ SUBQUERY = (
 
 _REASONS: dict[type[exp.Expr], tuple[str, str]] = {
     exp.Window: _WINDOW,
-    exp.Subquery: SUBQUERY,
-    exp.Select: SUBQUERY,
-    exp.Exists: SUBQUERY,
+    exp.Subquery: SUBQUERY_REASON,
+    exp.Select: SUBQUERY_REASON,
+    exp.Exists: SUBQUERY_REASON,
     exp.Star: ("* is only understood in COUNT(*) and in sub-queries", "name the columns"),
     exp.Placeholder: ("there is nothing to fill it with", "write the value itself"),
     exp.Parameter: ("there is nothing to fill it with", "write the value itself"),
 }
 
 
-def known_number(number: float) -> TypedExpression:
+def number_constant(number: float) -> TypedExpression:
     """A number that is written out."""
     if not math.isfinite(number):
         raise InvalidInput("a number is too large", why="it is no finite double", fix="write a smaller one")
@@ -179,7 +179,7 @@ def known_number(number: float) -> TypedExpression:
     )
 
 
-def too_long() -> InvalidInput:
+def text_too_long() -> InvalidInput:
     """The error for a text that no engine takes."""
     return InvalidInput(
         "a text is longer than 65,536 characters, or holds a zero character",
@@ -197,14 +197,14 @@ def as_kind(typed: TypedExpression, kind: Kind, what: str) -> TypedExpression:
         return replace(typed, sql=missing, kind=kind, size=(0, 0))
     if kind is Kind.NUMBER and typed.kind is Kind.BOOLEAN:
         one, zero = number_literal(1), number_literal(0)
-        negated = exp.Not(this=exp.Paren(this=again(typed.sql)))
+        negated = exp.Not(this=exp.Paren(this=copy_expression(typed.sql)))
         sql = exp.Case(ifs=[exp.If(this=typed.sql, true=one), exp.If(this=negated, true=zero)])
-        keys = (0.0, 1.0, *missing_in(typed))
+        keys = (0.0, 1.0, *null_key(typed))
         return TypedExpression(
             sql, Kind.NUMBER, (Fraction(0), Fraction(1)), keys, is_complete=True, size=(0, 0)
         )
     if typed.is_literal and isinstance(typed.value, str) and kind in {Kind.DATE, Kind.TIMESTAMP}:
-        return moment_of(typed.value, kind)
+        return parse_datetime(typed.value, kind)
     if kind is Kind.TIMESTAMP and typed.kind is Kind.DATE:
         return TypedExpression(exp.Cast(this=typed.sql, to=exp.DataType.build("TIMESTAMP")), kind)
     raise InvalidInput(
@@ -214,7 +214,7 @@ def as_kind(typed: TypedExpression, kind: Kind, what: str) -> TypedExpression:
     )
 
 
-def moment_of(text: str, kind: Kind) -> TypedExpression:
+def parse_datetime(text: str, kind: Kind) -> TypedExpression:
     """A date or timestamp that is written out as a text."""
     try:
         moment = datetime.fromisoformat(text)
@@ -234,9 +234,9 @@ def moment_of(text: str, kind: Kind) -> TypedExpression:
     )
 
 
-def again(sql: exp.Expr) -> exp.Expr:
+def copy_expression(sql: exp.Expr) -> exp.Expr:
     """A copy, where an expression is written out more than once: nested, that grows beyond all bounds."""
-    if sum(1 for _ in islice(sql.walk(), _MOST_TWICE)) == _MOST_TWICE:
+    if sum(1 for _ in islice(sql.walk(), _MAX_TWICE)) == _MAX_TWICE:
         raise Unsupported(
             "an expression is too long",
             why="some functions take their argument twice, so that no row can make them fail",
@@ -245,16 +245,16 @@ def again(sql: exp.Expr) -> exp.Expr:
     return sql.copy()
 
 
-def grouped(sql: exp.Expr) -> exp.Expr:
+def parenthesize(sql: exp.Expr) -> exp.Expr:
     """In parentheses where it needs them as an operand."""
     return exp.Paren(this=sql) if isinstance(sql, (exp.Binary, exp.Neg)) else sql
 
 
-def alike(left: TypedExpression, right: TypedExpression) -> tuple[TypedExpression, TypedExpression]:
+def unify_kinds(left: TypedExpression, right: TypedExpression) -> tuple[TypedExpression, TypedExpression]:
     """Both of one kind, or an error that says how."""
     if left.kind is right.kind:
         if left.kind is Kind.OPAQUE and not (left.is_literal or right.is_literal):
-            raise opaque()
+            raise unknown_type_compared()
         if left.kind is Kind.OPAQUE and left.is_literal and right.is_literal:  # NULL and NULL
             return as_kind(left, Kind.TEXT, "NULL"), as_kind(right, Kind.TEXT, "NULL")
         return left, right
@@ -266,7 +266,7 @@ def alike(left: TypedExpression, right: TypedExpression) -> tuple[TypedExpressio
     return left, as_kind(right, left.kind, "one side")
 
 
-def opaque() -> InvalidInput:
+def unknown_type_compared() -> InvalidInput:
     """The error for a column of which nothing is known."""
     return InvalidInput(
         "a column of an unknown type is compared",
@@ -275,7 +275,7 @@ def opaque() -> InvalidInput:
     )
 
 
-def united(sql: exp.Expr, kind: Kind, parts: list[TypedExpression]) -> TypedExpression:
+def union_of(sql: exp.Expr, kind: Kind, parts: list[TypedExpression]) -> TypedExpression:
     """A value that is one of these."""
     shown = [part for part in parts if not (part.is_literal and part.value is None)]
     bounds = None
@@ -292,23 +292,23 @@ def united(sql: exp.Expr, kind: Kind, parts: list[TypedExpression]) -> TypedExpr
     return TypedExpression(sql, kind, bounds, keys, size=size, is_complete=is_complete)
 
 
-def missing_in(*parts: TypedExpression) -> tuple[None, ...]:
+def null_key(*parts: TypedExpression) -> tuple[None, ...]:
     """NULL as a key, if one of these may be NULL."""
     is_there = all(part.is_complete and part.keys is not None and None not in part.keys for part in parts)
     return () if is_there else (None,)
 
 
-def truth(sql: exp.Expr, *parts: TypedExpression) -> TypedExpression:
+def make_condition(sql: exp.Expr, *parts: TypedExpression) -> TypedExpression:
     """A condition, unknown where one of its parts may be NULL."""
-    return TypedExpression(sql, Kind.BOOLEAN, keys=(False, True, *missing_in(*parts)), is_complete=True)
+    return TypedExpression(sql, Kind.BOOLEAN, keys=(False, True, *null_key(*parts)), is_complete=True)
 
 
-def only(node: exp.Expr, *names: str) -> None:
+def check_arguments(node: exp.Expr, *names: str) -> None:
     """Refuse a call with arguments that would be passed over in silence."""
     for name, given in node.args.items():
         if given and name not in names and name not in {"is_left", "typed", "safe"}:
             raise Unsupported(
-                f"{name_of(node)} has an argument or clause that is not supported here ({name})",
+                f"{describe_construct(node)} has an argument or clause that is not supported here ({name})",
                 why="leaving it out would change what is asked",
                 fix="write it without",
             )
