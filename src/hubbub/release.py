@@ -68,7 +68,7 @@ class Release(Generic[ValueT_co]):
     user_asserted: bool
     """True if the sensitivity rests on the user's assertion and not on a rule."""
     model: str = "central"
-    """"central" if the data holder adds the noise, "local" if each respondent does."""
+    """The value "central" if the data holder adds the noise, "local" if each respondent does."""
     coordinates: int = 1
     """The number of coordinates, or of candidates selected from. It is public, as every shape is."""
     post_processed: bool = field(default=False, kw_only=True)

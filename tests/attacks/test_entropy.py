@@ -51,7 +51,7 @@ def _draws(name, node):
         return any(_is_foreign(name, alias.name) for alias in node.names)
     if isinstance(node, ast.ImportFrom):
         return any(
-            _is_foreign(name, whole) or alias.name in {"_replaying", "_injected"}
+            _is_foreign(name, whole) or alias.name in {"_inject_bits", "_injected"}
             for alias in node.names
             for whole in (node.module or "", f"{node.module}.{alias.name}")
         )
@@ -62,7 +62,7 @@ def _draws(name, node):
         if isinstance(node.value, ast.Name) and node.value.id == "torch" and node.attr in DRAWS:
             return not {(name, "*"), (name, node.attr)} & PROBES
         is_bits = node.attr in OPERATING_SYSTEM and (name != SOURCE or node.attr != "RAND_bytes")
-        return is_numpy or is_bits or (node.attr in {"_replaying", "_injected"} and name != SOURCE)
+        return is_numpy or is_bits or (node.attr in {"_inject_bits", "_injected"} and name != SOURCE)
     return isinstance(node, ast.arg) and node.arg in SEEDS
 
 
@@ -157,7 +157,7 @@ def test_each_way_to_draw_bits_elsewhere_is_seen():
         "import os\nos.urandom(8)",
         "from os import urandom",
         "import ssl",
-        "from hubbub.noise.entropy import _replaying",
+        "from hubbub.noise.entropy import _inject_bits",
         "def draw(seed): ...",
         "def draw(*, rng=None): ...",
     ):

@@ -12,7 +12,7 @@ from attacks.rows import Row, both_tests
 from attacks.sums import claimed, moves_too_far
 from hubbub import Bounded, Gaussian, Laplace, Unit
 from hubbub.noise.float_grid import add_integers
-from hubbub.noise.inversion import MOST
+from hubbub.noise.inversion import MAX_DRAW
 from hubbub.sensitivity import MAX_MAGNITUDE, unwrap
 from hubbub.textbook import count, counts, histogram, linear
 
@@ -77,7 +77,7 @@ TRUNCATED = Audit(x=1, y=0, event=lambda y: y >= 4, n=30_000, weak=(0.036, 0.0))
 def attack_A18_cut(target):
     """Where noise was cut, what is shown must be the same for every value: the rest of the noise is gone."""
     values = [0, 1, -1, MAX_MAGNITUDE, MAX_MAGNITUDE - 1, -MAX_MAGNITUDE]
-    return any(len({int(target(value, cut)) for value in values}) > 1 for cut in (MOST, -MOST))
+    return any(len({int(target(value, cut)) for value in values}) > 1 for cut in (MAX_DRAW, -MAX_DRAW))
 
 
 class Carrying(NamedTuple):

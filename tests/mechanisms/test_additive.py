@@ -19,8 +19,8 @@ from hubbub.mechanisms import Gaussian, Laplace, choose_additive_noise, from_jso
 from hubbub.mechanisms.additive import AdditiveMechanism
 from hubbub.noise import MAX_SCALE, discrete_laplace, rounded_gaussian
 from hubbub.noise.enclosures import exp
-from hubbub.noise.entropy import _replaying
-from hubbub.noise.inversion import MOST
+from hubbub.noise.entropy import _inject_bits
+from hubbub.noise.inversion import MAX_DRAW
 from hubbub.numbers import parse_rational
 from hubbub.sensitivity import MAX_MAGNITUDE, Bounded, Sensitivity
 from hubbub.unit import Unit
@@ -37,7 +37,7 @@ def real(x):
 
 
 def same_bits(seed=7):
-    return _replaying(random.Random(seed).randbytes)
+    return _inject_bits(random.Random(seed).randbytes)
 
 
 # Privacy, by the law itself
@@ -154,27 +154,29 @@ def test_the_clamp_and_what_vectors_cannot_hold_are_not_to_be_seen():
 
 def test_beyond_what_a_vector_holds_the_laplace_law_starts_anew():
     mechanism = Laplace(Fraction(1), Sensitivity(1), Fraction(1, 1024), 10)
-    for drawn in (MOST, -MOST):
+    for drawn in (MAX_DRAW, -MAX_DRAW):
         with same_bits(1):
-            fresh = abs(mechanism._extend(drawn)) - MOST
+            fresh = abs(mechanism._extend(drawn)) - MAX_DRAW
         with same_bits(1):
             again = mechanism._extend(-drawn)
-        assert abs(again) - MOST == fresh >= 0
+        assert abs(again) - MAX_DRAW == fresh >= 0
         assert (mechanism._extend(drawn) > 0) == (drawn > 0)
-    sizes = [mechanism._extend(MOST) - MOST for _ in range(200)]
+    sizes = [mechanism._extend(MAX_DRAW) - MAX_DRAW for _ in range(200)]
     assert 500 < sum(sizes) / 200 < 2000  # the mean is 1023.5, its error 72
-    assert Gaussian(Fraction(1), Sensitivity(1), Fraction(1, 1024), 10)._extend(-MOST) == -MOST
+    assert Gaussian(Fraction(1), Sensitivity(1), Fraction(1, 1024), 10)._extend(-MAX_DRAW) == -MAX_DRAW
 
 
 @pytest.mark.parametrize("kind", ["f", "i"])
 def test_noise_beyond_what_a_vector_holds_is_drawn_on(kind, monkeypatch):
     mechanism = Laplace(Fraction(1), Sensitivity(1), Fraction(1), 3)
-    monkeypatch.setattr("hubbub.mechanisms.additive.discrete_laplace", lambda *_: np.array([5, MOST, -MOST]))
+    monkeypatch.setattr(
+        "hubbub.mechanisms.additive.discrete_laplace", lambda *_: np.array([5, MAX_DRAW, -MAX_DRAW])
+    )
     monkeypatch.setattr("hubbub.mechanisms.additive.geometric", lambda _: 2**70)
 
     shown = mechanism.release(np.array([0, 0, 0], dtype=kind + "8")).value
 
-    assert shown.tolist() == [5.0, float(MOST + 2**70), -float(MOST + 2**70)]
+    assert shown.tolist() == [5.0, float(MAX_DRAW + 2**70), -float(MAX_DRAW + 2**70)]
 
 
 # Gaussian privacy

@@ -18,7 +18,7 @@ from hubbub.mechanisms import (
 )
 from hubbub.mechanisms import mechanism as mechanism_module
 from hubbub.mechanisms.mechanism import add_laplace_noise, laplace_difference_tail
-from hubbub.noise.inversion import MOST
+from hubbub.noise.inversion import MAX_DRAW
 from hubbub.sensitivity import MAX_MAGNITUDE
 from mechanisms.reference import mass, up_to
 from refusing import refusal
@@ -35,7 +35,9 @@ ALL = [
 
 def test_noise_that_was_cut_goes_on_without_memory(monkeypatch):
     monkeypatch.setattr(
-        mechanism_module, "discrete_laplace", lambda scale, size: np.array([MOST, -MOST, MOST - 1])
+        mechanism_module,
+        "discrete_laplace",
+        lambda scale, size: np.array([MAX_DRAW, -MAX_DRAW, MAX_DRAW - 1]),
     )
     more = iter([10**20, 7])
     monkeypatch.setattr(mechanism_module, "geometric", lambda scale: next(more) * scale.numerator)
@@ -43,9 +45,9 @@ def test_noise_that_was_cut_goes_on_without_memory(monkeypatch):
     total = add_laplace_noise(np.array([MAX_MAGNITUDE, -MAX_MAGNITUDE, MAX_MAGNITUDE]), Fraction(2))
 
     assert total.tolist() == [
-        MAX_MAGNITUDE + MOST + 2 * 10**20,
-        -MAX_MAGNITUDE - MOST - 14,
-        MAX_MAGNITUDE + MOST - 1,
+        MAX_MAGNITUDE + MAX_DRAW + 2 * 10**20,
+        -MAX_MAGNITUDE - MAX_DRAW - 14,
+        MAX_MAGNITUDE + MAX_DRAW - 1,
     ]
 
 

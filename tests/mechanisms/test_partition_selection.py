@@ -20,8 +20,8 @@ from hubbub.mechanisms import (
     partition_selection,
 )
 from hubbub.noise import MAX_SCALE
-from hubbub.noise.entropy import _replaying
-from hubbub.noise.inversion import MOST
+from hubbub.noise.entropy import _inject_bits
+from hubbub.noise.inversion import MAX_DRAW
 from hubbub.sensitivity import MAX_MAGNITUDE, Bounded, Sensitivity
 from hubbub.unit import Neighbours, Unit
 from mechanisms.reference import fits, stream
@@ -317,24 +317,24 @@ def test_noise_is_a_geometric_draw_folded_at_the_cut_with_a_sign_and_one_zero(mo
     noise = mechanism._draw_noise(15)
 
     assert noise.tolist() == [0, 1, -1, 2, -2] * 3
-    assert asked == [(2, partition_selection.enough(30))]
+    assert asked == [(2, partition_selection.lanes_needed(30))]
 
 
 def test_what_is_missing_is_drawn_again(monkeypatch):
     zero, one = np.array([0, 0]), np.array([1, 1])
     asked = _scripted(monkeypatch, zero, one, zero, np.array([0, 1]), one * 2, one, one, one)
     assert TruncatedGeometricSelection(HALF, 2, 1)._draw_noise(4).tolist() == [0, -2, -2, -1]
-    assert asked == [(2, partition_selection.enough(2 * missing)) for missing in (4, 4, 3, 1)]
+    assert asked == [(2, partition_selection.lanes_needed(2 * missing)) for missing in (4, 4, 3, 1)]
 
 
 def test_a_draw_that_a_vector_cannot_hold_goes_on(monkeypatch):
     mechanism = TruncatedGeometricSelection(HALF, 4, 1)
-    asked = _scripted(monkeypatch, np.array([7, MOST, MOST - 1]), 0, np.array([0, 0, 1]))
-    expected = [2, MOST % 5, -((MOST - 1) % 5)]
+    asked = _scripted(monkeypatch, np.array([7, MAX_DRAW, MAX_DRAW - 1]), 0, np.array([0, 0, 1]))
+    expected = [2, MAX_DRAW % 5, -((MAX_DRAW - 1) % 5)]
     assert mechanism._draw_noise(3).tolist() == expected
     assert asked[1] == (2, None)
-    _scripted(monkeypatch, np.array([7, MOST, MOST - 1]), 10**30 + 3, np.array([0, 0, 1]))
-    assert mechanism._draw_noise(3).tolist() == [2, (MOST + 10**30 + 3) % 5, expected[2]]
+    _scripted(monkeypatch, np.array([7, MAX_DRAW, MAX_DRAW - 1]), 10**30 + 3, np.array([0, 0, 1]))
+    assert mechanism._draw_noise(3).tolist() == [2, (MAX_DRAW + 10**30 + 3) % 5, expected[2]]
 
 
 @pytest.mark.parametrize("size", [7, 500])
@@ -350,7 +350,7 @@ def test_a_draw_that_a_vector_cannot_hold_goes_on(monkeypatch):
 def test_the_noise_follows_its_law(mechanism, size):
     # χ² at a false alarm of 1e-9; and the bits are the same in every run.
     k = mechanism.truncation
-    with _replaying(stream(f"noise/{mechanism}/{size}")):
+    with _inject_bits(stream(f"noise/{mechanism}/{size}")):
         drawn = np.concatenate([mechanism._draw_noise(size) for _ in range(10_000 // size)])
 
     assert set(drawn.tolist()) == set(range(-k, k + 1))
@@ -361,7 +361,7 @@ def test_the_noise_follows_its_law(mechanism, size):
 @both
 @pytest.mark.parametrize("units", [1, 3, 4, 5])
 def test_keys_are_kept_as_often_as_is_said(mechanism, units):
-    with _replaying(stream(f"kept/{mechanism.kind}/{units}")):
+    with _inject_bits(stream(f"kept/{mechanism.kind}/{units}")):
         kept = mechanism.release(np.full(20_000, units)).value.size
 
     p = mechanism.keep_probability(units)
@@ -404,7 +404,7 @@ def test_no_number_is_too_large(monkeypatch):
     mechanism = GaussianPartitionSelection(Fraction(MAX_SCALE), MAX_MAGNITUDE, 1)
     units = np.array([1, 1, MAX_MAGNITUDE, MAX_MAGNITUDE])
     monkeypatch.setattr(
-        partition_selection, "rounded_gaussian", lambda sigma, size: np.array([MOST, -MOST] * 2)
+        partition_selection, "rounded_gaussian", lambda sigma, size: np.array([MAX_DRAW, -MAX_DRAW] * 2)
     )
     assert mechanism.release(units).value.tolist() == [0, 2]
 

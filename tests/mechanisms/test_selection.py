@@ -23,8 +23,8 @@ from hubbub.mechanisms import (
 )
 from hubbub.mechanisms import mechanism as scores_of
 from hubbub.mechanisms.selection import WinnerWithGap
-from hubbub.noise.entropy import _replaying
-from hubbub.noise.inversion import MOST
+from hubbub.noise.entropy import _inject_bits
+from hubbub.noise.inversion import MAX_DRAW
 from hubbub.sensitivity import MAX_MAGNITUDE, Bounded, Sensitivity
 from hubbub.unit import Neighbours, Unit
 from mechanisms import reference
@@ -194,7 +194,7 @@ def test_what_is_released_follows_the_reference_law(kind, monotone):
     held = Bounded.user_asserted(list(scores), 2)
     counted = [0] * len(scores)
 
-    with _replaying(stream(f"{kind.__name__}/{monotone}")):
+    with _inject_bits(stream(f"{kind.__name__}/{monotone}")):
         for _ in range(3000):
             value = mechanism.release(held).value
             counted[value.winner if kind is ReportNoisyMaxWithGap else value] += 1
@@ -217,7 +217,7 @@ def test_the_lead_follows_the_reference_law():
     ]
     counted = [0] * len(law)
 
-    with _replaying(stream("leads")):
+    with _inject_bits(stream("leads")):
         for _ in range(3000):
             winner, gap = mechanism.release(list(scores)).value
             counted[4 * winner + min(gap, 3)] += 1
@@ -242,7 +242,7 @@ def test_permute_and_flip_chooses_the_first_head_in_a_random_order(monkeypatch):
 
         monkeypatch.setattr(selection, "bernoulli_exp_each", coins)
         for order in permutations(range(3)):
-            with _replaying(scripted(_order_as_bytes(order))):
+            with _inject_bits(scripted(_order_as_bytes(order))):
                 chosen = PermuteAndFlip.of(sensitivity=3, epsilon=1).release([5, 7, -(10**12)]).value
             assert chosen == max((i for i in range(3) if heads[i]), key=lambda i: order[i])
             assert type(chosen) is int
@@ -253,7 +253,7 @@ def test_permute_and_flip_chooses_the_first_head_in_a_random_order(monkeypatch):
 def test_a_candidate_of_the_lowest_priority_still_wins_alone(monkeypatch):
     monkeypatch.setattr(selection, "bernoulli_exp_each", lambda rate, gaps: np.array([False, True]))
 
-    with _replaying(scripted(np.array([5, 1], dtype=np.uint64).tobytes())):
+    with _inject_bits(scripted(np.array([5, 1], dtype=np.uint64).tobytes())):
         assert PermuteAndFlip.of(sensitivity=1, epsilon=1).release([0, 0]).value == 1
 
 
@@ -264,7 +264,7 @@ def test_an_order_with_two_equal_places_is_drawn_again(monkeypatch, again):
     monkeypatch.setattr(selection, "bernoulli_exp_each", lambda rate, gaps: np.array([True, True, True]))
     source = scripted(np.array(again, dtype=np.uint64).tobytes(), _order_as_bytes((0, 2, 1)))
 
-    with _replaying(source):
+    with _inject_bits(source):
         assert PermuteAndFlip.of(sensitivity=1, epsilon=1).release([0, 0, 0]).value == 1
     assert source.left == []
 
@@ -272,7 +272,7 @@ def test_an_order_with_two_equal_places_is_drawn_again(monkeypatch, again):
 def test_an_order_is_told_by_63_bits(monkeypatch):
     monkeypatch.setattr(selection, "bernoulli_exp_each", lambda rate, gaps: np.array([True, True]))
 
-    with _replaying(scripted(np.array([6, 4], dtype=np.uint64).tobytes())):
+    with _inject_bits(scripted(np.array([6, 4], dtype=np.uint64).tobytes())):
         assert PermuteAndFlip.of(sensitivity=1, epsilon=1).release([0, 0]).value == 0
 
 
@@ -290,7 +290,7 @@ def test_a_noisy_maximum_is_that_of_the_sums_with_ties_by_the_order(monkeypatch,
         monkeypatch.setattr(scores_of, "discrete_laplace", draw)
         sums = [score + step for score, step in zip(scores, noise, strict=True)]
         for order in permutations(range(3)):
-            with _replaying(scripted(_order_as_bytes(order))):
+            with _inject_bits(scripted(_order_as_bytes(order))):
                 said = mechanism.release(scores).value
             best, second, _ = sorted(((s, order[i], i) for i, s in enumerate(sums)), reverse=True)
             if kind is ReportNoisyMax:
@@ -319,12 +319,14 @@ def test_noise_on_the_maximum_is_twice_delta_over_epsilon_or_half_of_it_for_mono
 
 
 def test_a_lead_wider_than_64_bits_is_exact(monkeypatch):
-    monkeypatch.setattr(scores_of, "discrete_laplace", lambda scale, size: np.array([MOST - 1, 1 - MOST]))
+    monkeypatch.setattr(
+        scores_of, "discrete_laplace", lambda scale, size: np.array([MAX_DRAW - 1, 1 - MAX_DRAW])
+    )
 
     said = ReportNoisyMaxWithGap.of(sensitivity=1, epsilon=1).release([MAX_MAGNITUDE, -MAX_MAGNITUDE]).value
 
     assert said.winner == 0
-    assert 2 * MAX_MAGNITUDE + 2 * MOST - 3 <= said.gap <= 2 * MAX_MAGNITUDE + 2 * MOST - 2
+    assert 2 * MAX_MAGNITUDE + 2 * MAX_DRAW - 3 <= said.gap <= 2 * MAX_MAGNITUDE + 2 * MAX_DRAW - 2
 
 
 # The exponential mechanism, bit by bit
@@ -374,7 +376,7 @@ def test_each_digit_of_u_decides_as_it_should(scores, rate):
                 expected = sum(mpmath.ldexp(u, -192) >= other for other in edges)
             assert expected in range(place + (u > start) + 1) or expected > place
             source = scripted(*_words(u, 3), b"\0" * 7 + b"\1")
-            with _replaying(source):
+            with _inject_bits(source):
                 assert mechanism.release(list(scores)).value == expected
 
 
@@ -386,7 +388,7 @@ def test_each_digit_of_u_decides_as_it_should(scores, rate):
 def test_where_u_falls_is_whose_share_it_is_in(scores, rate, u):
     mechanism = Exponential.of(sensitivity=1, epsilon=2 * rate)
 
-    with _replaying(scripted(*_words(u, 1), *[b"\x55" * 8] * 4)):
+    with _inject_bits(scripted(*_words(u, 1), *[b"\x55" * 8] * 4)):
         chosen = mechanism.release(scores).value
 
     exact = mpmath.mpf(u) / 2**64 + mpmath.mpf(1) / 3 / 2**64
@@ -398,7 +400,7 @@ def test_a_clear_case_reads_64_bits_and_a_tie_reads_on():
     mechanism = Exponential.of(sensitivity=1, epsilon=1)
     for u, words in ((3 << 62, 1), (1 << 62, 1), (1 << 63, 2), ((1 << 63) - 1, 2)):
         source = scripted(*_words(u, 1), *[b"\x55" * 8] * 4)
-        with _replaying(source):
+        with _inject_bits(source):
             assert mechanism.release([7, 7]).value == u >> 63
         # Equal weights: the edge is exactly 1/2, at which U itself belongs to the second.
         assert len(source.left) in (4, 5 - words)
@@ -406,7 +408,7 @@ def test_a_clear_case_reads_64_bits_and_a_tie_reads_on():
 
 def test_an_edge_at_a_rational_is_decided_without_end_by_no_more_digits_than_it_takes():
     source = scripted(*[b"\x80" + b"\0" * 7], *[b"\0" * 8] * 3, b"\0" * 7 + b"\1", b"\0" * 8)
-    with _replaying(source):
+    with _inject_bits(source):
         assert Exponential.of(sensitivity=1, epsilon=1).release([7, 7]).value == 1
 
 
@@ -416,7 +418,7 @@ def test_no_weight_is_too_small_to_be_chosen():
     share = _edges((-2000, 0), Fraction(1), 1000)[0]
     words = 48
     for u, expected in ((0, 0), (_bits(share, words) - 2**64, 0), (_bits(share, words) + 2**64, 1)):
-        with _replaying(scripted(*_words(u, words), *[b"\0" * 8] * 8)):
+        with _inject_bits(scripted(*_words(u, words), *[b"\0" * 8] * 8)):
             assert mechanism.release([-2000, 0]).value == expected
 
 
@@ -439,7 +441,7 @@ def test_many_candidates_share_evenly():
     mechanism = Exponential.of(sensitivity=1, epsilon=1)
     for part in (1, 1234, 4999):
         u = (2 * part + 1 << 64) // 10_000
-        with _replaying(scripted(*_words(u, 1))):
+        with _inject_bits(scripted(*_words(u, 1))):
             assert mechanism.release(np.full(5000, 17)).value == part
 
 
@@ -457,7 +459,7 @@ def test_floats_decide_beyond_the_margin_that_is_proved_and_only_there(monkeypat
             (-(1 << 15) - margin, edge - 1),
         ):
             if 0 <= start + away < 1 << 64:
-                with _replaying(scripted(*_words(start + away, 1))):
+                with _inject_bits(scripted(*_words(start + away, 1))):
                     assert mechanism.release([7] * candidates).value == decided
 
 
@@ -477,7 +479,7 @@ def test_however_loose_the_enclosures_only_what_they_decide_is_decided(monkeypat
             for u in (_bits(edge, 4) - (1 << 256 - away), _bits(edge, 4) + (1 << 256 - away)):
                 with mpmath.workdps(100):
                     expected = sum(mpmath.ldexp(u, -256) >= other for other in edges)
-                with _replaying(scripted(*_words(u, 4)[1:])):
+                with _inject_bits(scripted(*_words(u, 4)[1:])):
                     assert (
                         selection._locate_by_integers(u >> 192, rate, [5 - score for score in scores])
                         == expected

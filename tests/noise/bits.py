@@ -8,7 +8,7 @@ from fractions import Fraction
 import mpmath
 import numpy as np
 
-from hubbub.noise.entropy import _replaying
+from hubbub.noise.entropy import _inject_bits
 
 mp = mpmath.mp.clone()
 mp.prec = 600
@@ -51,7 +51,7 @@ class Tape:
 @contextmanager
 def playing(*parts, then=None):
     tape = Tape(*parts, then=then)
-    with _replaying(tape):
+    with _inject_bits(tape):
         yield tape
     assert not tape.parts, "bits were left over"
 
@@ -88,11 +88,11 @@ def rounded_gaussian(sigma):
     return lambda j: mp.erf((2 * j - 1) / (2 * real(sigma)) / mp.sqrt(2)) if j else mp.zero
 
 
-def bell(variance):
+def half_gaussian(variance):
     return _summed(variance, 1)
 
 
-def bell_stairs(variance):
+def gaussian_stairs(variance):
     return lambda j: -mp.expm1(-j * j / (2 * real(variance)))
 
 
@@ -134,7 +134,7 @@ def draw_at(table, us, *, negative=False):
     us = np.asarray(us, dtype=np.uint64)
     prefix = np.uint64(15 if table._signed else 16)
     cells = (us >> np.uint64(64) - prefix).astype(np.uint16) | np.uint16(negative << 15)
-    waiting = np.flatnonzero(table._ready()[cells] == np.iinfo(np.int16).min)
+    waiting = np.flatnonzero(table._get_guide()[cells] == np.iinfo(np.int16).min)
 
     def refine(count):
         nonlocal waiting

@@ -7,16 +7,24 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from hubbub.noise import blocks
-from hubbub.noise.blocks import _bend, _fall, _whole_part, accept, coin, exponential_floor, normal_round
-from hubbub.noise.entropy import _replaying
+from hubbub.noise.blocks import (
+    _bend,
+    _fall,
+    _whole_part,
+    accept_exactly,
+    flip_by_series,
+    floor_exponential,
+    rounded_normal,
+)
+from hubbub.noise.entropy import _inject_bits
 from noise import bits
 from noise.bits import ONES, Tape, mp, playing, real, scaled, thresholds, value_at, word
 
 SCALES = [Fraction(1, 100), Fraction(7, 3), Fraction(64), Fraction(10**9 + 1, 7), Fraction(2**48)]
 KINDS = {
     # sampler, law of the cell, cells to a unit, half, exponent y of the coin for cell h and part ℓ
-    "exponential": (exponential_floor, bits.geometric(16), 16, 0, lambda h, l: l / 16),
-    "normal": (normal_round, bits.bell(64**2), 64, 1, lambda h, l: (h * l + l * l / 2) / 64**2),
+    "exponential": (floor_exponential, bits.geometric(16), 16, 0, lambda h, l: l / 16),
+    "normal": (rounded_normal, bits.half_gaussian(64**2), 64, 1, lambda h, l: (h * l + l * l / 2) / 64**2),
 }
 FOUND = {name: thresholds(kind[1]) for name, kind in KINDS.items()}
 
@@ -38,7 +46,7 @@ def test_a_coin_that_is_decided_is_decided_rightly(x, slack, anywhere):
     near = [scaled(edge, 64) + step for edge in (most, least) for step in range(-3, 4)]
     for chance in [anywhere, *near]:
         if 0 <= chance <= ONES:
-            answer = coin(x, slack, chance)
+            answer = flip_by_series(x, slack, chance)
             if answer is True:
                 assert mp.ldexp(chance + 1, -64) <= least
             elif answer is False:
@@ -53,32 +61,32 @@ def test_a_coin_that_is_decided_is_decided_rightly(x, slack, anywhere):
 @example(1 << 86, 0)
 @example(1 << 86, ONES)
 def test_beyond_a_quarter_the_coin_is_left_open(x, chance):
-    assert coin(x, 1, chance) is None
+    assert flip_by_series(x, 1, chance) is None
 
 
 def test_the_coin_up_to_a_quarter_is_not():
-    assert coin((1 << 86) - 1, 1, 0) is True
-    assert coin((1 << 86) - 1, 1, ONES) is False
-    assert coin(0, 0, 0) is True
-    assert coin(0, 0, ONES) is None  # U is in the last 2^-64 before 1 = e^0
+    assert flip_by_series((1 << 86) - 1, 1, 0) is True
+    assert flip_by_series((1 << 86) - 1, 1, ONES) is False
+    assert flip_by_series(0, 0, 0) is True
+    assert flip_by_series(0, 0, ONES) is None  # U is in the last 2^-64 before 1 = e^0
 
 
 def test_slack_keeps_the_coin_open_downwards_only():
     x = 1 << 80
     edge = scaled(mp.exp(-mp.ldexp(x, -88)), 64)
-    assert coin(x, 0, edge - 1) is True
-    assert coin(x, 1 << 40, edge - 1) is None
-    assert coin(x, 1 << 40, edge - (1 << 17)) is True
-    assert coin(x, 1 << 40, edge + 1) is False
+    assert flip_by_series(x, 0, edge - 1) is True
+    assert flip_by_series(x, 1 << 40, edge - 1) is None
+    assert flip_by_series(x, 1 << 40, edge - (1 << 17)) is True
+    assert flip_by_series(x, 1 << 40, edge + 1) is False
 
 
 def test_the_edges_of_what_the_coin_leaves_open():
     # At y = 0 the sum is 1 exactly; 2^19 units of 2^-88 are left to what the series drops.
-    assert coin(0, 2**24 - 2**19, ONES - 1) is True
-    assert coin(0, 2**24 - 2**19 + 1, ONES - 1) is None
+    assert flip_by_series(0, 2**24 - 2**19, ONES - 1) is True
+    assert flip_by_series(0, 2**24 - 2**19 + 1, ONES - 1) is None
     x = 2**24 + 2**19 + 1  # the sum is 2^88 − x + 1
-    assert coin(x, 0, ONES) is False
-    assert coin(x - 1, 0, ONES) is None
+    assert flip_by_series(x, 0, ONES) is False
+    assert flip_by_series(x - 1, 0, ONES) is None
 
 
 # --- the coin by exact integers -------------------------------------------------------------------
@@ -89,13 +97,13 @@ def test_accept_takes_digits_of_both_until_it_is_decided():
     edge = mp.exp(-(mp.ldexp(digits, -120) / 16))
     chance = scaled(edge, 64)
     with playing():
-        assert accept(_fall, digits, 120, chance - 1, 64) == (True, digits, 120)
-        assert accept(_fall, digits, 120, chance + 1, 64) == (False, digits, 120)
+        assert accept_exactly(_fall, digits, 120, chance - 1, 64) == (True, digits, 120)
+        assert accept_exactly(_fall, digits, 120, chance + 1, 64) == (False, digits, 120)
     more = scaled(edge, 128) & ONES
     with playing(word(7), word(more - 2**62)):
-        assert accept(_fall, digits, 120, chance, 64) == (True, digits << 64 | 7, 184)
+        assert accept_exactly(_fall, digits, 120, chance, 64) == (True, digits << 64 | 7, 184)
     with playing(word(7), word(more + 2**62)):
-        assert accept(_fall, digits, 120, chance, 64) == (False, digits << 64 | 7, 184)
+        assert accept_exactly(_fall, digits, 120, chance, 64) == (False, digits << 64 | 7, 184)
 
 
 @pytest.mark.parametrize("depth", [1, 2, 3])
@@ -116,7 +124,7 @@ def test_accept_finishes_a_tie_at_any_depth(kind, depth):
         assert abs(last - parts[-1]) == 2**60, "choose another seed"
         play = [word(part) for pair in zip(tail, [*parts[1:-1], last], strict=True) for part in pair]
         with playing(*play):
-            assert accept(exponent, digits, 120, parts[0], 64) == (answer, full, 120 + 64 * depth)
+            assert accept_exactly(exponent, digits, 120, parts[0], 64) == (answer, full, 120 + 64 * depth)
 
 
 @given(st.fractions(0, 1, max_denominator=2**20), st.integers(0, 5000))
@@ -144,7 +152,7 @@ def test_the_exponents(part, cell):
 def test_whole_part(scale, kind, cell, digits, more):
     cells, half = kind
     tape = Tape(word(more), then=0x5A)
-    with _replaying(tape):
+    with _inject_bits(tape):
         value = _whole_part(scale, cells, cell, digits, 120, half=half)
     # Exact for every continuation of the digits that were read.
     read = 120 + 64 * len(tape.asked)
@@ -223,10 +231,10 @@ def test_all_120_digits_count():
     digits = random.Random(0).getrandbits(120) | 1
     cell = value_at(FOUND["exponential"], 1 << 63)
     with playing(layout(1 << 63, digits, 0, 0)):
-        assert exponential_floor(Fraction(2**124)) == ((cell << 120) + digits, 0)
+        assert floor_exponential(Fraction(2**124)) == ((cell << 120) + digits, 0)
     cell = value_at(FOUND["normal"], 1 << 63)
     with playing(layout(1 << 63, digits, 0, 0)):
-        assert normal_round(Fraction(2**125)) == ((cell << 119) + (digits + 1) // 2, 0)
+        assert rounded_normal(Fraction(2**125)) == ((cell << 119) + (digits + 1) // 2, 0)
 
 
 def test_the_digits_that_the_coin_has_not_seen_are_allowed_for():
@@ -242,7 +250,7 @@ def test_the_digits_that_the_coin_has_not_seen_are_allowed_for():
         pytest.raises(AssertionError, match="32 bytes more"),
         playing(layout(0, digits, chance, 0), word(0), word(ONES)),
     ):
-        exponential_floor(Fraction(1))
+        floor_exponential(Fraction(1))
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -262,7 +270,7 @@ def test_the_probability_of_acceptance_by_bisection(kind):
             middle = (least + most) // 2
             try:
                 # A try that is rejected asks for another, and there is none.
-                with _replaying(Tape(layout(u, digits, middle, 0), lambda _: word(0), lambda _: word(0))):
+                with _inject_bits(Tape(layout(u, digits, middle, 0), lambda _: word(0), lambda _: word(0))):
                     sampler(Fraction(1))
                 least = middle + 1
             except refused:
@@ -283,7 +291,9 @@ def test_what_the_coin_leaves_open_is_decided_by_integers(kind):
     scale = Fraction(2**180)  # so large that all 184 digits show
     expected = int(mp.floor(real(scale) * (cell + part) / cells + mp.mpf(half) / 2))
     follow = [word(generator.getrandbits(64)) for _ in range(2)]
-    with _replaying(Tape(layout(u, digits, edge >> 64, 0), word(more), word((edge & ONES) - 2**40), *follow)):
+    with _inject_bits(
+        Tape(layout(u, digits, edge >> 64, 0), word(more), word((edge & ONES) - 2**40), *follow)
+    ):
         value, sign = sampler(scale)
     assert sign == 0
     assert value >> 60 == expected >> 60
@@ -296,17 +306,17 @@ def test_what_the_coin_leaves_open_is_decided_by_integers(kind):
 
 def test_all_zeros_and_all_ones_come_to_an_end():
     with playing(layout(0, 0, 0, 0)):
-        assert exponential_floor(Fraction(2**48)) == (0, 0)
+        assert floor_exponential(Fraction(2**48)) == (0, 0)
     with playing(layout(0, 0, 0, 1)):
-        assert normal_round(Fraction(1, 2)) == (0, 1)
+        assert rounded_normal(Fraction(1, 2)) == (0, 1)
     # ℓ = 0 and U all ones: U < e^0 cannot be seen yet; then it can.
     with playing(layout(0, 0, ONES, 0), word(0), word(ONES), word(0), word(0)):
-        assert exponential_floor(Fraction(1)) == (0, 0)
+        assert floor_exponential(Fraction(1)) == (0, 0)
     # Everything ones: far out, and rejected there; the next try is taken.
     with playing(layout(ONES, (1 << 120) - 1, ONES, 1), word(0), layout(0, 0, 0, 0)):
-        assert exponential_floor(Fraction(1)) == (0, 0)
+        assert floor_exponential(Fraction(1)) == (0, 0)
     with playing(layout(ONES, (1 << 120) - 1, ONES, 1), word(0), layout(0, 0, 0, 0)):
-        assert normal_round(Fraction(1)) == (0, 0)
+        assert rounded_normal(Fraction(1)) == (0, 0)
 
 
 @pytest.mark.parametrize("depth", [1, 2, 3])
@@ -331,7 +341,7 @@ def test_in_a_far_cell_the_coin_is_exact(monkeypatch, cell):
     """There the part's last known digit weighs more than the coin's bits: it must be left open."""
 
     class Far:
-        def pick(self, u):
+        def value_at(self, u):
             return cell
 
     monkeypatch.setattr(blocks, "_normal", Far)
@@ -340,23 +350,23 @@ def test_in_a_far_cell_the_coin_is_exact(monkeypatch, cell):
         edge = scaled(mp.exp(-KINDS["normal"][4](cell, mp.ldexp(digits, -120))), 64)
         expected = int(mp.floor((cell + mp.ldexp(digits, -120)) / 64 + mp.mpf(1) / 2))
         with playing(layout(0, digits, edge - 1, 0)):
-            assert normal_round(Fraction(1)) == (expected, 0)
+            assert rounded_normal(Fraction(1)) == (expected, 0)
         with pytest.raises(AssertionError, match="32 bytes more"), playing(layout(0, digits, edge + 1, 0)):
-            normal_round(Fraction(1))
+            rounded_normal(Fraction(1))
 
 
 def test_a_cell_beyond_the_series_is_left_to_integers(monkeypatch):
     class Far:
-        def pick(self, u):
+        def value_at(self, u):
             return 5000  # y = 5000·ℓ/64²: above one
 
     monkeypatch.setattr(blocks, "_normal", Far)
     digits = (1 << 120) - (1 << 100)
     edge = scaled(mp.exp(-KINDS["normal"][4](5000, mp.ldexp(digits, -120))), 64)
     with playing(layout(0, digits, edge - 1, 0)):
-        assert normal_round(Fraction(1))[0] == round(5001 / 64)
+        assert rounded_normal(Fraction(1))[0] == round(5001 / 64)
     with pytest.raises(AssertionError, match="32 bytes more"), playing(layout(0, digits, edge + 1, 0)):
-        normal_round(Fraction(1))
+        rounded_normal(Fraction(1))
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hubbub.noise import enclosures
-from hubbub.noise.enclosures import LEAST_BITS, gaussian_delta, mills, outside
+from hubbub.noise.enclosures import MAX_DELTA_BITS, gaussian_delta, mills_ratio, normal_tail
 
 mp = mpmath.mp.clone()
 mp.dps = 150
@@ -45,7 +45,7 @@ def test_the_density_constant_encloses_one_over_root_two_pi():
     [Fraction(1), Fraction(3, 2), Fraction(4), Fraction(17, 3), Fraction(37), Fraction(112), Fraction(10**4)],
 )
 def test_mills_ratio_is_enclosed_by_a_few_units(x, bits):
-    low, high = mills(x, bits)
+    low, high = mills_ratio(x, bits)
     truth = above(x) / mp.npdf(real(x)) if x < 40 else asymptotic_mills(x)
 
     assert low <= mp.ldexp(truth, bits) <= high
@@ -63,7 +63,7 @@ def asymptotic_mills(x):
 
 def test_mills_ratio_holds_however_few_bits_and_however_small_x():
     for x in (Fraction(1, 100), Fraction(1, 3)):
-        low, high = mills(x, 4)
+        low, high = mills_ratio(x, 4)
         assert low <= mp.ldexp(above(x) / mp.npdf(real(x)), 4) <= high
 
 
@@ -81,7 +81,7 @@ def test_mills_ratio_holds_however_few_bits_and_however_small_x():
     ],
 )
 def test_both_tails_are_enclosed_by_a_few_units(x, bits):
-    low, high = outside(x, bits)
+    low, high = normal_tail(x, bits)
 
     assert low <= mp.ldexp(2 * above(x), bits) <= high
     assert high - low <= 4
@@ -89,7 +89,7 @@ def test_both_tails_are_enclosed_by_a_few_units(x, bits):
 
 
 def test_both_tails_are_enclosed_beyond_the_digits_of_the_density():
-    low, high = outside(Fraction(5), 400)
+    low, high = normal_tail(Fraction(5), 400)
 
     assert low <= mp.ldexp(2 * above(5), 400) <= high
     assert Fraction(high - low, high) < Fraction(1, 10**38)
@@ -138,7 +138,7 @@ def test_the_gaussian_curve_anywhere_is_never_below_the_truth(epsilon, mu):
     truth = true_delta(epsilon, mu)
     bound = gaussian_delta(epsilon, mu**2)
 
-    if truth > mp.ldexp(1, 1 - LEAST_BITS):
+    if truth > mp.ldexp(1, 1 - MAX_DELTA_BITS):
         assert 0 < excess(bound, truth) <= mp.ldexp(1, -59)
     else:
         assert real(bound) > truth
@@ -184,17 +184,17 @@ def test_the_density_times_a_factor_is_rounded_down_and_up_however_few_the_bits(
 
 def test_where_the_series_ends_the_continued_fraction_begins(monkeypatch):
     series, fractions = [], []
-    central, ratio = enclosures.central, enclosures.mills
-    monkeypatch.setattr(enclosures, "central", lambda x, bits: series.append(x) or central(x, bits))
-    monkeypatch.setattr(enclosures, "mills", lambda x, bits: fractions.append(x) or ratio(x, bits))
+    central, ratio = enclosures.normal_central, enclosures.mills_ratio
+    monkeypatch.setattr(enclosures, "normal_central", lambda x, bits: series.append(x) or central(x, bits))
+    monkeypatch.setattr(enclosures, "mills_ratio", lambda x, bits: fractions.append(x) or ratio(x, bits))
 
-    outside(Fraction(399, 100), 64)
+    normal_tail(Fraction(399, 100), 64)
     gaussian_delta(Fraction(1), Fraction(1))
     gaussian_delta(Fraction(449, 100), Fraction(1))
     assert fractions == []
     assert max(series) == Fraction(499, 100)
     series.clear()
-    outside(Fraction(4), 64)
+    normal_tail(Fraction(4), 64)
     gaussian_delta(Fraction(9, 2), Fraction(1))
     assert series == []
     assert fractions == [4, 4, 5]
@@ -204,7 +204,7 @@ def test_where_the_series_ends_the_continued_fraction_begins(monkeypatch):
     assert fractions[3:] == [8]
 
 
-@pytest.mark.parametrize("name", ["central", "exp", "exp_neg", "mills"])
+@pytest.mark.parametrize("name", ["normal_central", "exp", "exp_neg", "mills_ratio"])
 def test_of_every_enclosure_the_safe_end_is_used(name, monkeypatch):
     """Each made wider by a part in 2^70: what is said must stay above the truth, by about as much."""
     exact = getattr(enclosures, name)
@@ -219,7 +219,7 @@ def test_of_every_enclosure_the_safe_end_is_used(name, monkeypatch):
         epsilon, mu = map(Fraction, pair)
         assert 0 < excess(gaussian_delta(epsilon, mu**2), true_delta(epsilon, mu)) <= mp.ldexp(1, -50)
     for x in (Fraction(1), Fraction(5)):
-        low, high = outside(x, 128)
+        low, high = normal_tail(x, 128)
         assert low <= mp.ldexp(2 * above(x), 128) <= high
 
 
@@ -229,11 +229,13 @@ def test_an_irrational_mu_is_rounded_up():
 
 
 def test_a_delta_too_small_to_write_is_said_to_be_the_least():
-    assert gaussian_delta(Fraction(10**6), Fraction(1)) == Fraction(1, 2**LEAST_BITS) == Fraction(1, 2**9000)
+    assert (
+        gaussian_delta(Fraction(10**6), Fraction(1)) == Fraction(1, 2**MAX_DELTA_BITS) == Fraction(1, 2**9000)
+    )
     # From a²/2 = 0.7·9000 on, where a = ε − 1/2.
-    assert gaussian_delta(Fraction(11270, 100), Fraction(1)) < Fraction(1, 2**LEAST_BITS)
-    assert gaussian_delta(Fraction(11275, 100), Fraction(1)) == Fraction(1, 2**LEAST_BITS)
-    assert true_delta(Fraction(11275, 100), 1) < mp.ldexp(1, -LEAST_BITS - 1)
+    assert gaussian_delta(Fraction(11270, 100), Fraction(1)) < Fraction(1, 2**MAX_DELTA_BITS)
+    assert gaussian_delta(Fraction(11275, 100), Fraction(1)) == Fraction(1, 2**MAX_DELTA_BITS)
+    assert true_delta(Fraction(11275, 100), 1) < mp.ldexp(1, -MAX_DELTA_BITS - 1)
 
 
 def test_a_huge_mu_with_a_far_lower_tail_is_not_taken_for_a_far_upper_one():
@@ -241,15 +243,15 @@ def test_a_huge_mu_with_a_far_lower_tail_is_not_taken_for_a_far_upper_one():
 
 
 def test_where_no_precision_is_enough_the_upper_bound_is_given(monkeypatch):
-    monkeypatch.setattr(enclosures, "_MOST_BITS", 128)
-    monkeypatch.setattr(enclosures, "central", lambda x, bits: (0, 1 << bits))
+    monkeypatch.setattr(enclosures, "_MAX_BITS", 128)
+    monkeypatch.setattr(enclosures, "normal_central", lambda x, bits: (0, 1 << bits))
 
     assert gaussian_delta(Fraction(1), Fraction(1)) >= Fraction(1, 2)
 
 
 def test_precision_is_doubled_up_to_2_to_the_14th_and_no_further(monkeypatch):
     asked = []
-    monkeypatch.setattr(enclosures, "central", lambda x, bits: asked.append(bits) or (0, 1 << bits))
+    monkeypatch.setattr(enclosures, "normal_central", lambda x, bits: asked.append(bits) or (0, 1 << bits))
 
     assert gaussian_delta(Fraction(0), Fraction(1)) >= Fraction(1, 2)
     assert sorted(set(asked)) == [1 << power for power in range(7, 15)]
@@ -258,7 +260,7 @@ def test_precision_is_doubled_up_to_2_to_the_14th_and_no_further(monkeypatch):
 @pytest.mark.parametrize("vague", ["near", "far", "exp"])
 def test_more_precision_is_taken_whichever_of_the_parts_is_not_known_well(vague, monkeypatch):
     """At ε = 1 and μ = 1, from 1/2 to 3/2; one of the three is vague below 300 bits."""
-    central, exp = enclosures.central, enclosures.exp
+    central, exp = enclosures.normal_central, enclosures.exp
 
     def loose(enclosure, bits):
         low, high = enclosure
@@ -268,7 +270,7 @@ def test_more_precision_is_taken_whichever_of_the_parts_is_not_known_well(vague,
         is_vague = x == (Fraction(1, 2) if vague == "near" else Fraction(3, 2)) and vague != "exp"
         return loose(central(x, bits), bits) if is_vague else central(x, bits)
 
-    monkeypatch.setattr(enclosures, "central", tail)
+    monkeypatch.setattr(enclosures, "normal_central", tail)
     if vague == "exp":
         monkeypatch.setattr(enclosures, "exp", lambda x, bits: loose(exp(x, bits), bits))
 
@@ -278,7 +280,7 @@ def test_more_precision_is_taken_whichever_of_the_parts_is_not_known_well(vague,
 @pytest.mark.parametrize(("share", "asked"), [("0.7", [128]), ("1.4", [128, 256])])
 def test_the_curve_is_known_to_two_to_the_minus_60_of_itself(share, asked, monkeypatch):
     """Both tails at ε = 0 and μ = 1 are off by as much, together by this share of 2^-60 of δ."""
-    central, seen = enclosures.central, set()
+    central, seen = enclosures.normal_central, set()
     slack = int(mp.ldexp(mp.mpf(share) / 2 * true_delta(0, 1), 128 - 60))
 
     def vague(x, bits):
@@ -286,7 +288,7 @@ def test_the_curve_is_known_to_two_to_the_minus_60_of_itself(share, asked, monke
         low, high = central(x, bits)
         return (low - slack, high + slack) if bits == 128 else (low, high)
 
-    monkeypatch.setattr(enclosures, "central", vague)
+    monkeypatch.setattr(enclosures, "normal_central", vague)
 
     gaussian_delta(Fraction(0), Fraction(1))
     assert sorted(seen) == asked
@@ -294,14 +296,14 @@ def test_the_curve_is_known_to_two_to_the_minus_60_of_itself(share, asked, monke
 
 def test_more_precision_is_taken_where_the_first_is_not_enough(monkeypatch):
     asked = []
-    enclose = enclosures.central
+    enclose = enclosures.normal_central
 
     def vague(x, bits):
         asked.append(bits)
         low, high = enclose(x, bits)
         return (low, high) if bits > 300 else (low - (1 << bits - 40), high + (1 << bits - 40))
 
-    monkeypatch.setattr(enclosures, "central", vague)
+    monkeypatch.setattr(enclosures, "normal_central", vague)
 
     assert excess(gaussian_delta(Fraction(1), Fraction(1)), true_delta(1, 1)) < mp.ldexp(1, -59)
     assert sorted(set(asked)) == [128, 256, 512]

@@ -9,7 +9,7 @@ import pytest
 from hubbub import noise
 from hubbub.errors import Refused
 from hubbub.noise import entropy
-from hubbub.noise.entropy import _replaying, random_bits, random_bytes
+from hubbub.noise.entropy import _inject_bits, random_bits, random_bytes
 from noise.bits import Tape
 
 # Two honest streams of 256 bits agree with probability 2^-256: no false alarm.
@@ -89,9 +89,9 @@ def test_threads_share_the_samplers_without_harm():
 
 
 def test_bits_are_read_from_the_top():
-    with _replaying(Tape(b"\x01\x02\x03")):
+    with _inject_bits(Tape(b"\x01\x02\x03")):
         assert random_bits(24) == 0x010203
-    with _replaying(Tape(b"")):
+    with _inject_bits(Tape(b"")):
         assert random_bits(0) == 0
 
 
@@ -102,7 +102,7 @@ def test_bytes_come_from_openssl_as_many_as_asked_for(monkeypatch):
 
 
 def test_a_request_beyond_a_c_int_is_made_in_parts(monkeypatch):
-    assert 2 * entropy._AT_ONCE <= 2**31
+    assert 2 * entropy._MAX_BYTES <= 2**31
     asked = []
 
     def rand(count):
@@ -110,7 +110,7 @@ def test_a_request_beyond_a_c_int_is_made_in_parts(monkeypatch):
         return bytes([len(asked)]) * count
 
     monkeypatch.setattr(ssl, "RAND_bytes", rand)
-    monkeypatch.setattr(entropy, "_AT_ONCE", 10)
+    monkeypatch.setattr(entropy, "_MAX_BYTES", 10)
     assert random_bytes(10) == b"\x01" * 10
     assert random_bytes(25) == b"\x02" * 10 + b"\x03" * 10 + b"\x04" * 5
     assert asked == [10, 10, 10, 5]
@@ -122,7 +122,7 @@ def test_a_generator_that_fails_is_a_refusal(monkeypatch, count):
         raise ssl.SSLError("not seeded")
 
     monkeypatch.setattr(ssl, "RAND_bytes", broken)
-    monkeypatch.setattr(entropy, "_AT_ONCE", 10)
+    monkeypatch.setattr(entropy, "_MAX_BYTES", 10)
     with pytest.raises(Refused, match="random generator failed") as caught:
         random_bytes(count)
     assert caught.value.__cause__ is None
@@ -155,19 +155,19 @@ def test_no_sampler_goes_on_without_bits(monkeypatch, draw):
 
 
 def test_the_private_door_is_shut_again():
-    with _replaying(lambda count: b"a" * count):
+    with _inject_bits(lambda count: b"a" * count):
         assert random_bytes(3) == b"aaa"
-        with _replaying(lambda count: b"b" * count):
+        with _inject_bits(lambda count: b"b" * count):
             assert random_bytes(3) == b"bbb"
         assert random_bytes(3) == b"aaa"
     assert entropy._injected.get() is None
-    with pytest.raises(ZeroDivisionError), _replaying(lambda count: 1 // 0):
+    with pytest.raises(ZeroDivisionError), _inject_bits(lambda count: 1 // 0):
         random_bytes(1)
     assert entropy._injected.get() is None
 
 
 def test_the_private_door_is_open_in_its_own_context_only():
-    with _replaying(lambda count: b"a" * count), ThreadPoolExecutor(1) as pool:
+    with _inject_bits(lambda count: b"a" * count), ThreadPoolExecutor(1) as pool:
         # A thread of another context.
         assert pool.submit(entropy._injected.get).result() is None
         assert pool.submit(random_bytes, 32).result() != b"a" * 32
@@ -175,4 +175,4 @@ def test_the_private_door_is_open_in_its_own_context_only():
 
 def test_the_door_is_not_public():
     assert entropy.__all__ == ["random_bits", "random_bytes"]
-    assert "_replaying" not in dir(noise)
+    assert "_inject_bits" not in dir(noise)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from hubbub.errors import Unsupported
 from hubbub.noise.float_grid import add_integers, add_on_grid, grid_below
-from hubbub.noise.inversion import MOST
+from hubbub.noise.inversion import MAX_DRAW
 from hubbub.sensitivity import MAX_MAGNITUDE
 from refusing import refused
 
@@ -66,7 +66,7 @@ def test_a_sum_is_held_within_the_largest_and_never_wraps():
         assert add_integers(sign * MAX_MAGNITUDE, sign * 10**40) == sign * MAX_MAGNITUDE
         assert add_integers(sign * MAX_MAGNITUDE, -sign) == sign * (MAX_MAGNITUDE - 1)
         both = np.array([sign * MAX_MAGNITUDE, 0, sign * MAX_MAGNITUDE])
-        noise = np.array([sign * MOST, sign * MOST, -sign])
+        noise = np.array([sign * MAX_DRAW, sign * MAX_DRAW, -sign])
         assert add_integers(both, noise).tolist() == [
             sign * MAX_MAGNITUDE,
             sign * MAX_MAGNITUDE,
@@ -77,7 +77,7 @@ def test_a_sum_is_held_within_the_largest_and_never_wraps():
 @given(st.integers(-MAX_MAGNITUDE, MAX_MAGNITUDE), st.integers(-(10**40), 10**40))
 def test_a_vector_whose_noise_was_cut_shows_what_the_exact_sum_would(value, noise):
     """Where noise is cut at ±2^62, the clamp hides it for every value that is allowed."""
-    cut = max(-MOST, min(MOST, noise))
+    cut = max(-MAX_DRAW, min(MAX_DRAW, noise))
 
     assert add_integers(np.array([value]), np.array([cut])).tolist() == [add_integers(value, noise)]
 
@@ -137,7 +137,7 @@ def some_noise(generator):
             generator.randint(-5, 5),
             generator.randint(-(2**53) - 2, 2**53 + 2),
             generator.choice([-1, 1]) * (2**53 + generator.randint(-1, 2)),
-            generator.randint(-MOST, MOST),
+            generator.randint(-MAX_DRAW, MAX_DRAW),
         ]
     )
 
@@ -213,12 +213,12 @@ def test_noise_that_a_vector_cannot_hold_is_asked_for():
         asked.append(drawn)
         return 4 * drawn
 
-    noise = np.array([MOST, 1, -MOST, MOST - 1])
+    noise = np.array([MAX_DRAW, 1, -MAX_DRAW, MAX_DRAW - 1])
     shown = add_on_grid(np.zeros(4), noise, Fraction(1, 2), further)
-    assert shown.tolist() == [2.0 * MOST, 0.5, -2.0 * MOST, float(MOST - 1) / 2]
+    assert shown.tolist() == [2.0 * MAX_DRAW, 0.5, -2.0 * MAX_DRAW, float(MAX_DRAW - 1) / 2]
     assert add_on_grid(np.zeros(4, dtype=np.int64), noise, Fraction(1, 2), further).tolist() == shown.tolist()
-    assert asked == [MOST, -MOST] * 2
-    assert add_on_grid(np.zeros(1), np.array([MOST]), Fraction(1)).tolist() == [float(MOST)]
+    assert asked == [MAX_DRAW, -MAX_DRAW] * 2
+    assert add_on_grid(np.zeros(1), np.array([MAX_DRAW]), Fraction(1)).tolist() == [float(MAX_DRAW)]
 
 
 def test_no_cell_goes_without_noise_of_its_own():
@@ -229,9 +229,9 @@ def test_no_cell_goes_without_noise_of_its_own():
 def test_a_sum_beyond_all_doubles_is_the_largest_of_them():
     for sign in (1, -1):
         assert add_on_grid(sign * Fraction(MAX), sign * 2**200, Fraction(2) ** 900) == sign * MAX
-        assert add_on_grid(np.array([sign * MAX]), np.array([sign * MOST]), Fraction(2) ** 900).tolist() == [
-            sign * MAX
-        ]
+        assert add_on_grid(
+            np.array([sign * MAX]), np.array([sign * MAX_DRAW]), Fraction(2) ** 900
+        ).tolist() == [sign * MAX]
         assert add_on_grid(np.array([sign * MAX]), np.array([sign]), Fraction(2) ** -900).tolist() == [
             sign * MAX
         ]
@@ -254,7 +254,7 @@ def test_nothing_gives_nothing():
 
 def test_a_long_vector_is_worked_on_in_chunks(monkeypatch):
     values = np.array([0.3, -1.7, 5.0, 1e300, -2.2, 0.0, 9.9])
-    steps = np.array([1, 2**60 + 1, -7, 3, -(2**61) - 1, MOST, 4])
+    steps = np.array([1, 2**60 + 1, -7, 3, -(2**61) - 1, MAX_DRAW, 4])
     grid = Fraction(1, 4)
     asked = []
 
@@ -265,6 +265,6 @@ def test_a_long_vector_is_worked_on_in_chunks(monkeypatch):
     whole = add_on_grid(values, steps, grid, further)
     monkeypatch.setattr("hubbub.noise.float_grid._CHUNK", 3)
     assert add_on_grid(values, steps, grid, further).tolist() == whole.tolist()
-    assert asked == [MOST, MOST]
+    assert asked == [MAX_DRAW, MAX_DRAW]
     alone = [add_on_grid(values[i : i + 1], steps[i : i + 1], grid, further)[0] for i in range(7)]
     assert whole.tolist() == alone

@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hubbub.noise import inversion
-from hubbub.noise.enclosures import exp_neg, ratio
-from hubbub.noise.entropy import _replaying
-from hubbub.noise.inversion import MOST, Table, below, enough, rounds, saturated
+from hubbub.noise.enclosures import enclose_fraction, exp_neg
+from hubbub.noise.entropy import _inject_bits
+from hubbub.noise.inversion import MAX_DRAW, Table, is_below, lanes_needed, padded_rounds, saturate
 from noise import bits
 from noise.bits import ONES, draw_at, mp, playing, scaled, seeded, thresholds, value_at, word
 
@@ -36,8 +36,8 @@ CASES = {
         True,
     ),
     "rounded 20": (partial(inversion.rounded_gaussian_size, Fraction(20)), bits.rounded_gaussian(20), True),
-    "stairs 40²": (partial(inversion.bell_stairs, Fraction(1600)), bits.bell_stairs(1600), False),
-    "bell 64²": (partial(inversion.bell, Fraction(4096)), bits.bell(4096), False),
+    "stairs 40²": (partial(inversion.gaussian_stairs, Fraction(1600)), bits.gaussian_stairs(1600), False),
+    "bell 64²": (partial(inversion.half_gaussian, Fraction(4096)), bits.half_gaussian(4096), False),
     "gaussian 9/4": (
         partial(inversion.discrete_gaussian_size, Fraction(9, 4)),
         bits.discrete_gaussian(Fraction(9, 4)),
@@ -65,27 +65,27 @@ def case(request):
 
 
 def test_below_reads_no_more_than_it_needs():
-    x = partial(ratio, Fraction(1, 3))
+    x = partial(enclose_fraction, Fraction(1, 3))
     third = (1 << 64) // 3
     with playing():
-        assert below(third - 1, 64, x)
-        assert not below(third + 1, 64, x)
+        assert is_below(third - 1, 64, x)
+        assert not is_below(third + 1, 64, x)
     with playing(word(third - 1)):
-        assert below(third, 64, x)
+        assert is_below(third, 64, x)
     with playing(word(third), word(third), word(third + 1)):
-        assert not below(third, 64, x)
+        assert not is_below(third, 64, x)
     with playing(word(third), word(third), word(third - 1)):
-        assert below(third, 64, x)
+        assert is_below(third, 64, x)
     with playing(word(0)):
-        assert below((1 << 32) // 3, 32, x)
+        assert is_below((1 << 32) // 3, 32, x)
 
 
 def test_below_a_dyadic_number_is_decided_at_once():
     with playing():
-        assert below((1 << 63) - 1, 64, partial(ratio, Fraction(1, 2)))
-        assert not below(1 << 63, 64, partial(ratio, Fraction(1, 2)))
-        assert below(ONES, 64, partial(ratio, Fraction(1)))
-        assert not below(0, 64, partial(ratio, Fraction(0)))
+        assert is_below((1 << 63) - 1, 64, partial(enclose_fraction, Fraction(1, 2)))
+        assert not is_below(1 << 63, 64, partial(enclose_fraction, Fraction(1, 2)))
+        assert is_below(ONES, 64, partial(enclose_fraction, Fraction(1)))
+        assert not is_below(0, 64, partial(enclose_fraction, Fraction(0)))
 
 
 @given(st.fractions(0, 30, max_denominator=10**6), st.integers(0, ONES), st.integers(0, ONES))
@@ -93,21 +93,21 @@ def test_below_is_the_comparison(x, first, second):
     exact = mp.exp(-bits.real(x))
     for u in {first, scaled(exact, 64) - 1, scaled(exact, 64), scaled(exact, 64) + 1}:
         if 0 <= u <= ONES:
-            with _replaying(bits.Tape(word(second), then=0)):
-                heads = below(u, 64, partial(exp_neg, x))
+            with _inject_bits(bits.Tape(word(second), then=0)):
+                heads = is_below(u, 64, partial(exp_neg, x))
             assert heads == ((u << 64 | second) < mp.ldexp(exact, 128))
 
 
-@pytest.mark.parametrize("value", [0, 1, -1, MOST - 1, MOST, -MOST])
+@pytest.mark.parametrize("value", [0, 1, -1, MAX_DRAW - 1, MAX_DRAW, -MAX_DRAW])
 def test_what_fits_is_not_cut(value):
-    assert saturated(value) == value
+    assert saturate(value) == value
 
 
-@pytest.mark.parametrize("value", [MOST + 1, 10**30])
+@pytest.mark.parametrize("value", [MAX_DRAW + 1, 10**30])
 def test_what_does_not_fit_is_cut(value):
-    assert MOST == 2**62
-    assert saturated(value) == MOST
-    assert saturated(-value) == -MOST
+    assert MAX_DRAW == 2**62
+    assert saturate(value) == MAX_DRAW
+    assert saturate(-value) == -MAX_DRAW
 
 
 # --- the law, from the code that ships ------------------------------------------------------------
@@ -123,7 +123,7 @@ def test_every_cell_of_the_guide(case):
     cells = np.arange(1 << 16, dtype=np.uint16)
     with playing(cells.tobytes(), then=0):
         drawn = built.draw(1 << 16)
-    undecided = built._ready() == np.iinfo(np.int16).min
+    undecided = built._get_guide() == np.iinfo(np.int16).min
     width = 49 if signed else 48
     # Two passes: where the guide answers, the whole cell lies between two thresholds of the law.
     for sign in range(1 + signed):
@@ -171,7 +171,7 @@ def test_pick_by_bisection(case, monkeypatch):
             least, most = 0, ONES
             while least < most:
                 middle = (least + most) // 2
-                if built.pick(middle) >= j:
+                if built.value_at(middle) >= j:
                     most = middle
                 else:
                     least = middle + 1
@@ -184,7 +184,7 @@ def test_the_paths_agree(case):
     built, _law, found = case
     us = np.frombuffer(bits.random.Random(5).randbytes(8 * 5000), dtype=np.uint64)
     drawn = draw_at(built, us)
-    assert drawn.tolist() == [built.pick(u) for u in us.tolist()]
+    assert drawn.tolist() == [built.value_at(u) for u in us.tolist()]
     assert drawn.tolist() == [value_at(found, u) for u in us.tolist()]
     if built._signed:
         assert draw_at(built, us, negative=True).tolist() == (-drawn).tolist()
@@ -198,11 +198,11 @@ def test_find_is_pick_for_many(case):
     us = [generator.getrandbits(64) for _ in range(3000)]
     us += [u + step for u in found[: len(found) // 2 + 1] for step in (-3, 3)]
     with playing():
-        values, decided = built.find(np.array(us, dtype=np.uint64))
+        values, decided = built.values_at(np.array(us, dtype=np.uint64))
         assert decided.all()
         assert values.tolist() == [value_at(found, u) for u in us]
         assert built._lows[0] <= found[0] < built._highs[0]  # a tie
-        values, decided = built.find(np.array([5, found[0], ONES], dtype=np.uint64))
+        values, decided = built.values_at(np.array([5, found[0], ONES], dtype=np.uint64))
     assert decided.tolist() == [True, False, False]
     assert values[0] == 0
 
@@ -211,13 +211,13 @@ def test_settle_gives_the_bits_that_it_took(case):
     built, law, found = case
     j = len(found) // 2 + 1
     digits = scaled(law(j), 192)
-    assert built.settle(found[j - 1] - 3, 64) == (j - 1, found[j - 1] - 3, 64)
+    assert built.resolve(found[j - 1] - 3, 64) == (j - 1, found[j - 1] - 3, 64)
     for step, answer in ((-2, j - 1), (2, j)):
         assert 0 <= (digits & ONES) + step <= ONES
         with playing(word(digits >> 64 & ONES), word((digits & ONES) + step)):
-            assert built.settle(digits >> 128, 64) == (answer, digits + step, 192)
+            assert built.resolve(digits >> 128, 64) == (answer, digits + step, 192)
         with playing(word((digits & ONES) + step)):
-            assert built.settle(digits >> 64, 128) == (answer, digits + step, 192)
+            assert built.resolve(digits >> 64, 128) == (answer, digits + step, 192)
 
 
 def test_the_chance_of_zero(case):
@@ -229,7 +229,7 @@ def test_one_draw_reads_the_value_above_and_the_sign_below(case):
     built, _law, found = case
     for u, low in ((1 << 63, 0), (1 << 63, 1), (3 << 62, 0xFE), (3 << 62, 0xFF)):
         with playing(word(u << 8 | low, 72)) as tape:
-            assert built.one() == (value_at(found, u), low & 1)
+            assert built.draw_one() == (value_at(found, u), low & 1)
         assert tape.asked == [9]
 
 
@@ -247,7 +247,7 @@ def test_a_tie_is_decided_by_the_bits_that_follow(case):
             for step, answer in ((-1, j - 1), (1, j)):
                 if 0 <= rest[depth] + step <= ONES:
                     with playing(*tied, word(rest[depth] + step)):
-                        assert built.pick(first) == answer
+                        assert built.value_at(first) == answer
 
 
 def test_a_tie_in_a_vector(case):
@@ -277,7 +277,7 @@ def test_the_far_tail_is_the_law_too(case):
         more = generator.getrandbits(64) >> 1
         u = ((1 << 64 * depth) - 1) << 64 | more
         with playing(*[word(ONES)] * (depth - 1), word(more), then=lambda count: word(0)):
-            value = built.pick(ONES)
+            value = built.value_at(ONES)
         precision = 64 * (depth + 1)
         assert mp.ldexp(law(value), precision) <= u < mp.ldexp(law(value + 1), precision)
 
@@ -296,7 +296,7 @@ def test_a_far_value_in_a_vector_is_given_apart():
         for more in (5 << 60, 1)
     ]
     with playing(tail.tobytes(), refine, *follow):
-        values, zeros, far = built.draw_apart(3)
+        values, zeros, far = built.draw_with_zeros(3)
     assert values.tolist() == [expected[0], 0, expected[1]]
     assert zeros.tolist() == [1]
     assert far == {0: expected[0], 2: expected[1]}
@@ -314,7 +314,7 @@ def test_a_vector_saturates(monkeypatch, size):
         assert built.draw(2).tolist() == [-min(size, 2**62), min(size, 2**62)]
     unsigned = Table(partial(inversion.geometric, Fraction(3)))
     with playing(both[:1].tobytes(), then=0xFF):
-        values, zeros, far = unsigned.draw_apart(1)
+        values, zeros, far = unsigned.draw_with_zeros(1)
     assert far == {0: size}
     assert values.tolist() == [min(size, 2**62)]
     assert zeros.size == 0
@@ -327,7 +327,7 @@ def test_far_values_find_their_place_in_later_chunks(monkeypatch):
     cells = np.array([0, 0, 0, 0, 0, 0, 0xFFFF, 0, 0], dtype=np.uint16)
     parts = [cells[start : start + 4].tobytes() for start in (0, 4, 8)]
     with playing(parts[0], 0xFF, parts[1], 0xFF, parts[2], 0xFF):
-        values, zeros, far = built.draw_apart(9)
+        values, zeros, far = built.draw_with_zeros(9)
     assert far == {6: 77}
     assert zeros.tolist() == [0, 1, 2, 3, 4, 5, 7, 8]
     assert values.tolist() == [0, 0, 0, 0, 0, 0, 77, 0, 0]
@@ -338,16 +338,16 @@ def test_far_values_find_their_place_in_later_chunks(monkeypatch):
 
 def test_work_does_not_depend_on_what_is_drawn(case):
     built, _law, _found = case
-    built._ready()
+    built._get_guide()
     count = 1000
     lanes = built._lanes(count)
     generator = bits.random.Random(3)
     typical = [generator.getrandbits(64) for _ in range(count)]
     for us in ([0] * count, [1 << 63] * count, typical):
-        undecided = (built._ready()[np.array(us, dtype=np.uint64) >> np.uint64(48)] < -32767).sum()
+        undecided = (built._get_guide()[np.array(us, dtype=np.uint64) >> np.uint64(48)] < -32767).sum()
         if undecided <= lanes:
             tape = bits.Tape(np.array(us, dtype=np.uint64).view(np.uint16)[3::4].tobytes(), then=1)
-            with _replaying(tape):
+            with _inject_bits(tape):
                 built.draw(count)
             assert tape.asked == [2 * count, 8 * lanes]
 
@@ -356,7 +356,7 @@ def test_work_does_not_depend_on_real_draws_either(case):
     built, _law, _found = case
     for seed in range(50):
         tape = seeded(seed)
-        with _replaying(tape):
+        with _inject_bits(tape):
             built.draw(500)
         assert tape.asked == [1000, 8 * built._lanes(500)]
 
@@ -365,7 +365,7 @@ def test_the_second_level_works_on_all_its_lanes(case, monkeypatch):
     built, _law, _found = case
     seen = []
     locate = Table._locate
-    built._ready()
+    built._get_guide()
     monkeypatch.setattr(Table, "_locate", lambda self, u: (seen.append(u.size), locate(self, u))[1])
     for us in ([0] * 40, list(range(0, ONES, ONES // 39))):
         draw_at(built, us)
@@ -382,13 +382,13 @@ def test_when_more_wait_than_there_are_lanes_they_go_in_rounds():
 
 def test_find_works_on_all_its_lanes(monkeypatch):
     built = Table(partial(inversion.geometric, Fraction(64)))
-    built._ready()
+    built._get_guide()
     seen = []
     locate = Table._locate
     monkeypatch.setattr(Table, "_locate", lambda self, u: (seen.append(u.size), locate(self, u))[1])
     u = scaled(bits.geometric(64)(3), 64)
     for us in ([0] * 100, [0] * 99 + [u + 9], [u + (-9 if i % 2 else 9) for i in range(100)]):
-        values, _ = built.find(np.array(us, dtype=np.uint64))
+        values, _ = built.values_at(np.array(us, dtype=np.uint64))
     assert values.tolist() == [2 if i % 2 else 3 for i in range(100)]
     lanes = built._lanes(100)
     assert seen == [lanes] * (2 + -(-100 // lanes))
@@ -397,7 +397,8 @@ def test_find_works_on_all_its_lanes(monkeypatch):
 def test_rounds():
     def as_lists(waiting, lanes):
         return [
-            (part.tolist(), padded.tolist()) for part, padded in rounds(np.array(waiting, np.intp), lanes)
+            (part.tolist(), padded.tolist())
+            for part, padded in padded_rounds(np.array(waiting, np.intp), lanes)
         ]
 
     assert as_lists([], 3) == [([], [0, 0, 0])]
@@ -408,16 +409,16 @@ def test_rounds():
 
 def test_enough_lanes():
     for mean in [mp.mpf(2) ** (k / mp.mpf(4)) for k in range(-60, 80)]:
-        lanes = enough(float(mean))
+        lanes = lanes_needed(float(mean))
         # Chernoff: Pr[N ≥ n] ≤ exp(n − μ − n·ln(n/μ)) for a sum of independent coins of mean μ.
         n = lanes + 1
         assert mp.exp(n - mean - n * mp.log(n / mean)) < mp.ldexp(1, -50)
         assert lanes <= mean + 9 * mp.sqrt(mean) + 10
-    assert enough(0) == 9
-    assert enough(4) == 4 + 18 + 9
+    assert lanes_needed(0) == 9
+    assert lanes_needed(4) == 4 + 18 + 9
     built = Table(partial(inversion.geometric, Fraction(3)))
-    built._ready()
-    assert built._lanes(1000) == enough(1000 * built._ambiguous)
+    built._get_guide()
+    assert built._lanes(1000) == lanes_needed(1000 * built._ambiguous)
 
 
 def test_every_search_takes_as_many_steps(case):
@@ -435,7 +436,7 @@ def test_every_search_takes_as_many_steps(case):
         for u in (threshold - 3, threshold + 3):
             if 0 <= u < ONES - 2**16:
                 Counted.steps = 0
-                built.pick(Counted(u))
+                built.value_at(Counted(u))
                 taken.add(Counted.steps)
     # As many as the entries that 64 bits can tell from 1 make necessary, and one for the lower end.
     entries = next(j for j, (_, high) in enumerate(built._steps(64)) if high >= 1 << 64)
@@ -445,7 +446,7 @@ def test_every_search_takes_as_many_steps(case):
 def test_chunks():
     built = Table(partial(inversion.geometric, Fraction(3)))
     tape = seeded(1)
-    with _replaying(tape):
+    with _inject_bits(tape):
         drawn = built.draw((1 << 17) + 3)
     assert drawn.shape == ((1 << 17) + 3,)
     assert drawn.dtype == np.int64
@@ -477,16 +478,16 @@ def test_bounds_that_do_not_rise_are_bounds_still():
 
     built = Table(steps)
     assert list(built._highs)[:4] == [quarter + 1, 2 * quarter + 9, 2 * quarter + 9, 3 * quarter + 1]
-    assert built.pick(2 * quarter + 9) == 3
+    assert built.value_at(2 * quarter + 9) == 3
     assert draw_at(built, [0, quarter + 1, 2 * quarter + 9, 3 * quarter + 1]).tolist() == [0, 1, 3, 4]
 
 
 def test_a_law_of_one_value_all_but_always():
     built = Table(partial(inversion.geometric, Fraction(1, 10**6)))
     with playing():
-        assert built.pick(0) == built.pick(ONES - 1) == 0
+        assert built.value_at(0) == built.value_at(ONES - 1) == 0
     with playing(word(ONES), word(ONES), word(ONES - 1)):
-        assert built.pick(ONES) == 0
+        assert built.value_at(ONES) == 0
     with playing(b"\xff\xff", 0xFF, word(0)):
         assert built.draw(1).tolist() == [0]
     assert built._ambiguous == 2.0**-16
@@ -499,7 +500,7 @@ def test_threads_build_the_same_guide():
 
         def ready(_, built=built, gate=gate):
             gate.wait()
-            guide = built._ready()
+            guide = built._get_guide()
             return guide.tobytes(), built._ambiguous
 
         with ThreadPoolExecutor(4) as pool:

@@ -14,8 +14,8 @@ LAWS = {
     "geometric": (inversion.geometric, bits.geometric, SCALES),
     "discrete_laplace": (inversion.discrete_laplace_size, bits.discrete_laplace, SCALES),
     "rounded_gaussian": (inversion.rounded_gaussian_size, bits.rounded_gaussian, SCALES),
-    "bell": (inversion.bell, bits.bell, [scale**2 for scale in SCALES]),
-    "bell_stairs": (inversion.bell_stairs, bits.bell_stairs, [scale**2 for scale in SCALES]),
+    "half_gaussian": (inversion.half_gaussian, bits.half_gaussian, [scale**2 for scale in SCALES]),
+    "gaussian_stairs": (inversion.gaussian_stairs, bits.gaussian_stairs, [scale**2 for scale in SCALES]),
     "discrete_gaussian": (inversion.discrete_gaussian_size, bits.discrete_gaussian, [s**2 for s in SCALES]),
 }
 ROUGH = [Fraction(1, 5), Fraction(1, 2), Fraction(7, 9), Fraction(5, 3), Fraction(4), Fraction(37, 5)]
@@ -70,7 +70,7 @@ def test_the_steps_never_end(steps, law, scale):
 @pytest.mark.parametrize("name", sorted(LAWS.keys() - {"rounded_gaussian"}))
 def test_every_end_is_rounded_outward(name, precision, monkeypatch):
     """Without bits to spare a floor that should be a ceiling, or an end for the other, shows at once."""
-    monkeypatch.setattr(inversion, "_SPARE", 0)
+    monkeypatch.setattr(inversion, "_SPARE_BITS", 0)
     steps, law, _ = LAWS[name]
     for scale in ROUGH:
         exact = law(scale)
@@ -84,7 +84,7 @@ def test_every_end_is_rounded_outward(name, precision, monkeypatch):
 @pytest.mark.parametrize("precision", range(12, 22))
 def test_every_weight_of_a_bell_is_rounded_outward(precision):
     for variance in [*ROUGH, *range(20, 300, 14)]:
-        weights, rest = inversion._bell_weights(Fraction(variance), precision)
+        weights, rest = inversion._gaussian_weights(Fraction(variance), precision)
         exact = [mp.ldexp(mp.exp(-k * k / (2 * real(variance))), precision) for k in range(len(weights) + 90)]
         assert all(low <= weight <= high for (low, high), weight in zip(weights, exact, strict=False))
         assert sum(exact[len(weights) :]) <= rest
@@ -99,22 +99,22 @@ def test_what_is_made_of_a_wide_enclosure_encloses_all_of_it(name, monkeypatch):
     )
     steps, law, _ = LAWS[name]
     for scale in (Fraction(1, 2), Fraction(5, 3), Fraction(4)):
-        times = 2 if "gauss" in name or "bell" in name else 1
+        times = 2 if "gauss" in name or "half_gaussian" in name else 1
         q = mp.exp(-1 / (times * real(scale)))
         for factor in (99, 100, 101):
             possible = law(-1 / (times * mp.log(q * factor / 100)))
             for j, (low, high) in enumerate(islice(steps(scale, 64), 12), start=1):
                 assert low <= mp.ldexp(possible(j), 64) + 1
                 assert mp.ldexp(possible(j), 64) - 1 <= high
-    if "bell" in name:
-        weights, rest = inversion._bell_weights(Fraction(4), 64)
+    if "half_gaussian" in name:
+        weights, rest = inversion._gaussian_weights(Fraction(4), 64)
         widest = [mp.ldexp((q * mp.mpf(101) / 100) ** (k * k), 64) for k in range(len(weights) + 90)]
         assert sum(widest[len(weights) :]) <= rest + 1
 
 
 def test_the_rest_of_a_bell_counts(monkeypatch):
-    monkeypatch.setattr(inversion, "_bell_weights", lambda variance, work: ([(64, 64), (32, 40)], 16))
-    one_sided = list(islice(inversion.bell(Fraction(1), 20), 3))
+    monkeypatch.setattr(inversion, "_gaussian_weights", lambda variance, work: ([(64, 64), (32, 40)], 16))
+    one_sided = list(islice(inversion.half_gaussian(Fraction(1), 20), 3))
     assert [low for low, _ in one_sided] == [(64 << 20) // 120, (96 << 20) // 120, (96 << 20) // 120]
     assert [high for _, high in one_sided] == [-(-(64 << 20) // 96), 1 << 20, 1 << 20]
     two_sided = list(islice(inversion.discrete_gaussian_size(Fraction(1), 20), 3))
@@ -124,8 +124,8 @@ def test_the_rest_of_a_bell_counts(monkeypatch):
 
 def test_partial_sums_take_each_weight_s_own_end(monkeypatch):
     weights = [(64, 64), (16, 24), (20, 30)]
-    monkeypatch.setattr(inversion, "_bell_weights", lambda variance, work: (weights, 16))
-    found = list(islice(inversion.bell(Fraction(1), 20), 3))
+    monkeypatch.setattr(inversion, "_gaussian_weights", lambda variance, work: (weights, 16))
+    found = list(islice(inversion.half_gaussian(Fraction(1), 20), 3))
     assert [low for low, _ in found] == [(low << 20) // 134 for low in (64, 80, 100)]
     assert [high for _, high in found] == [-(-(64 << 20) // 100), -(-(88 << 20) // 100), 1 << 20]
 
@@ -152,15 +152,15 @@ def test_the_laws_are_what_they_are_called():
         normal = mp.quad(mp.npdf, [-mp.mpf(2 * j - 1) / 6, mp.mpf(2 * j - 1) / 6])
         assert mp.almosteq(bits.rounded_gaussian(Fraction(3))(j), normal, 1e-30)
         weights = [mp.exp(-mp.mpf(k * k) / 10) for k in range(200)]
-        assert mp.almosteq(bits.bell(Fraction(5))(j), sum(weights[:j]) / sum(weights), 1e-30)
-        assert mp.almosteq(bits.bell_stairs(Fraction(5))(j), 1 - weights[j], 1e-30)
+        assert mp.almosteq(bits.half_gaussian(Fraction(5))(j), sum(weights[:j]) / sum(weights), 1e-30)
+        assert mp.almosteq(bits.gaussian_stairs(Fraction(5))(j), 1 - weights[j], 1e-30)
         both = (2 * sum(weights[:j]) - 1) / (2 * sum(weights) - 1)
         assert mp.almosteq(bits.discrete_gaussian(Fraction(5))(j), both, 1e-30)
 
 
 @pytest.mark.parametrize("variance", [Fraction(1, 10**4), Fraction(2), Fraction(4096)])
 def test_the_rest_of_a_bell_is_bounded(variance):
-    weights, rest = inversion._bell_weights(variance, 96)
+    weights, rest = inversion._gaussian_weights(variance, 96)
     first = len(weights)
     left_out = sum(mp.exp(-k * k / (2 * real(variance))) for k in range(first, first + 500))
     assert mp.ldexp(left_out, 96) <= rest

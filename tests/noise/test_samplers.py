@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from hubbub import noise
 from hubbub.errors import HubbubError, InvalidInput, Unsupported
 from hubbub.noise import blocks, samplers
-from hubbub.noise.entropy import _replaying
-from hubbub.noise.inversion import MOST, Table
+from hubbub.noise.entropy import _inject_bits
+from hubbub.noise.inversion import MAX_DRAW, Table
 from hubbub.noise.samplers import (
     MAX_SCALE,
     bernoulli,
@@ -52,7 +52,7 @@ def test_uniform_is_uniform_over_every_byte(bound):
     counts = [0] * bound
     for byte in range(256 if width else 1):
         tape = Tape(bytes([byte])[: min(width, 1)], bytes(min(width, 1)))
-        with _replaying(tape):
+        with _inject_bits(tape):
             drawn = uniform(bound)
         if len(tape.asked) == 1:
             counts[drawn] += 1
@@ -86,7 +86,7 @@ def test_a_uniform_vector_takes_the_first_that_fit(bound):
     fitting = [word & (1 << width) - 1 for word in words]
     fitting = [value for value in fitting if value < bound][:500]
     raw = np.array(words, dtype=np.uint64).tobytes()
-    with _replaying(Tape(lambda count: raw[:count], then=0)):
+    with _inject_bits(Tape(lambda count: raw[:count], then=0)):
         drawn = uniform(bound, size=500)
     assert drawn.dtype == np.int64
     assert drawn.tolist() == fitting
@@ -105,7 +105,7 @@ def test_a_uniform_vector_goes_on_until_it_is_full():
 
 def test_a_long_uniform_vector_is_drawn_in_chunks():
     tape = seeded(4)
-    with _replaying(tape):
+    with _inject_bits(tape):
         drawn = uniform(1000, size=100_000)
     assert drawn.shape == (100_000,)
     assert drawn.min() == 0
@@ -134,10 +134,10 @@ def test_bernoulli_is_the_comparison(p, more):
     us = [u for u in {0, 1, edge - 1, edge, edge + 1, ONES} if 0 <= u <= ONES]
     expected = [Fraction(u << 64 | more, 1 << 128) < p for u in us]
     for u, heads in zip(us, expected, strict=True):
-        with _replaying(Tape(word(u), word(more), then=0)):
+        with _inject_bits(Tape(word(u), word(more), then=0)):
             assert bernoulli(p) is heads
     raw = np.array(us, dtype=np.uint64).tobytes()
-    with _replaying(Tape(raw, then=lambda count: word(more))):
+    with _inject_bits(Tape(raw, then=lambda count: word(more))):
         drawn = bernoulli(p, size=len(us))
     assert drawn.dtype == np.bool_
     assert drawn.tolist() == expected
@@ -155,10 +155,10 @@ def test_bernoulli_exp_is_the_comparison(x, more):
     us = [u for u in {0, 1, edge - 1, edge, edge + 1, ONES} if 0 <= u <= ONES]
     expected = [bool((u << 128 | more << 64 | more) < mp.ldexp(p, 192)) for u in us]
     for u, heads in zip(us, expected, strict=True):
-        with _replaying(Tape(word(u), then=lambda count: word(more))):
+        with _inject_bits(Tape(word(u), then=lambda count: word(more))):
             assert bernoulli_exp(x) is heads
     raw = np.array(us, dtype=np.uint64).tobytes()
-    with _replaying(Tape(raw, then=lambda count: word(more))):
+    with _inject_bits(Tape(raw, then=lambda count: word(more))):
         assert bernoulli_exp(x, size=len(us)).tolist() == expected
 
 
@@ -184,7 +184,7 @@ def test_a_coin_reads_no_more_than_it_must():
 
 def test_only_what_64_bits_leave_open_is_asked_again(monkeypatch):
     asked = []
-    monkeypatch.setattr(samplers, "below", lambda u, width, p: asked.append((u, width)) or True)
+    monkeypatch.setattr(samplers, "is_below", lambda u, width, p: asked.append((u, width)) or True)
     third = (1 << 64) // 3
     us = np.array([0, third - 1, third, third + 1, ONES], dtype=np.uint64)
     with playing(us.tobytes()):
@@ -204,7 +204,7 @@ def test_a_probability_is_one(p):
 
 def _each(x, times, us, more=0):
     raw = np.array(us, dtype=np.uint64).tobytes()
-    with _replaying(Tape(raw, then=lambda count: word(more))):
+    with _inject_bits(Tape(raw, then=lambda count: word(more))):
         return bernoulli_exp_each(x, np.array(times)).tolist()
 
 
@@ -235,7 +235,7 @@ def test_bernoulli_exp_each_is_the_comparison(x):
 def test_bernoulli_exp_each_leaves_what_is_close_to_integers(monkeypatch):
     """Within 2^-40 of the edge the double is not trusted, beyond it is: by what reaches the exact path."""
     asked = []
-    monkeypatch.setattr(samplers, "below", lambda u, width, p: asked.append((u, width, p(8))) or True)
+    monkeypatch.setattr(samplers, "is_below", lambda u, width, p: asked.append((u, width, p(8))) or True)
     edge = scaled(mp.exp(-1), 64)
     offsets = [0, 2**23, -(2**23), 2**24 + 2**12, -(2**24 + 2**12), 2**40]
     _each(1, [1] * len(offsets), [edge + offset for offset in offsets])
@@ -314,16 +314,16 @@ def test_a_list_gives_one_draw_each(name, kind):
 def test_a_list_draws_as_one_by_one(name):
     scales = [Fraction(1, 2), Fraction(3), Fraction(10**9), Fraction(2**48)]
     one_by_one, together, few = seeded(9), seeded(9), seeded(9)
-    with _replaying(one_by_one):
+    with _inject_bits(one_by_one):
         expected = [SAMPLERS[name](scale) for scale in scales]
-    with _replaying(together):
+    with _inject_bits(together):
         assert SAMPLERS[name](scales).tolist() == expected
     assert one_by_one.asked == together.asked
-    with _replaying(few):
+    with _inject_bits(few):
         assert SAMPLERS[name](Fraction(10**9), size=4).dtype == np.int64
-    with _replaying(seeded(9)):
+    with _inject_bits(seeded(9)):
         singles = [SAMPLERS[name](Fraction(10**9)) for _ in range(32)]
-    with _replaying(seeded(9)):
+    with _inject_bits(seeded(9)):
         assert SAMPLERS[name](Fraction(10**9), size=32).tolist() == singles
 
 
@@ -338,19 +338,19 @@ def test_a_list_draws_as_one_by_one(name):
 )
 def test_up_to_64_a_table_and_blocks_beyond(name, small, large):
     tape = seeded(3)
-    with _replaying(tape):
+    with _inject_bits(tape):
         SAMPLERS[name](small, size=33)
     assert tape.asked[0] == 66
     assert len(tape.asked) == 2  # cells, second level
     tape = seeded(3)
-    with _replaying(tape):
+    with _inject_bits(tape):
         SAMPLERS[name](large, size=33)
     assert len(tape.asked) == 5  # cells, second level, signs and L; heights and L between the stairs
     assert tape.asked[0] == 2 * (33 + 1 + 64)
 
 
 @pytest.mark.parametrize(
-    ("name", "scale", "bell", "rounded", "signed"),
+    ("name", "scale", "half_gaussian", "rounded", "signed"),
     [
         ("geometric", 100, False, False, False),
         ("discrete_laplace", 100, False, False, True),
@@ -360,7 +360,7 @@ def test_up_to_64_a_table_and_blocks_beyond(name, small, large):
 )
 def test_large_vectors_come_from_the_blocks_of_their_law(name, scale, bell, rounded, signed):
     blocks = getattr(samplers, f"_many_{name}")(Fraction(scale)).__self__
-    assert (blocks.is_bell, blocks.is_rounded, blocks.is_signed) == (bell, rounded, signed)
+    assert (blocks.is_gaussian, blocks.is_rounded, blocks.is_signed) == (bell, rounded, signed)
     assert blocks.scale == (100**2 if bell else 100)
 
 
@@ -371,7 +371,7 @@ def test_large_vectors_are_rounded_or_whole_by_their_law():
         cells = np.full(98, int(1.5 * share * 2**16), dtype=np.uint16)  # a 1 from the table
         words = np.full(98, 1 << 13 ^ -sign, dtype=np.int16)
         tape = Tape(cells.tobytes(), bytes, words.tobytes(), then=bytes)
-        with _replaying(tape):
+        with _inject_bits(tape):
             return sampler(scale, size=33).tolist()
 
     bell, exponential = 1 / 63.2, 1 / 100.5
@@ -462,7 +462,7 @@ def test_one_draw_reads_as_many_bits_whatever_it_draws(name, scale, asked):
     """Every try reads the same; how many tries there are is independent of what is drawn in the last."""
     for seed in range(300):
         tape = seeded(seed)
-        with _replaying(tape):
+        with _inject_bits(tape):
             SAMPLERS[name](scale)
         assert set(tape.asked) == {asked}
 
@@ -471,7 +471,7 @@ def test_one_draw_reads_as_many_bits_whatever_it_draws(name, scale, asked):
 def test_one_draw_calls_as_much_whatever_it_draws(sampler, monkeypatch):
     """The same steps in the middle and in the tail: one pick, one coin, one division."""
     calls = []
-    for name in ("coin", "accept", "_whole_part"):
+    for name in ("flip_by_series", "accept_exactly", "_whole_part"):
         original = getattr(blocks, name)
 
         def noted(*args, name=name, original=original, **kwargs):
@@ -483,7 +483,7 @@ def test_one_draw_calls_as_much_whatever_it_draws(sampler, monkeypatch):
         calls.clear()
         with playing(word(u << 192 | 1 << 190, 256)):
             sampler(1000)
-        assert calls == ["coin", "_whole_part"]
+        assert calls == ["flip_by_series", "_whole_part"]
 
 
 # --- the ends -------------------------------------------------------------------------------------
@@ -540,15 +540,15 @@ def test_a_fraction_too_long_is_refused_as_anywhere(name):
 
 
 def test_vectors_saturate_and_single_draws_do_not(monkeypatch):
-    monkeypatch.setattr(blocks, "exponential_floor", lambda scale: (10**30, 1))
-    monkeypatch.setattr(blocks, "normal_round", lambda scale: (10**30, 1))
+    monkeypatch.setattr(blocks, "floor_exponential", lambda scale: (10**30, 1))
+    monkeypatch.setattr(blocks, "rounded_normal", lambda scale: (10**30, 1))
     monkeypatch.setattr(samplers, "_one_from", lambda variance: lambda: (10**30, 1))
     assert geometric(3) == 10**30
     assert discrete_laplace(3) == rounded_gaussian(3) == discrete_gaussian(3) == -(10**30)
-    assert geometric(3, size=2).tolist() == [MOST, MOST]
+    assert geometric(3, size=2).tolist() == [MAX_DRAW, MAX_DRAW]
     for sampler in (discrete_laplace, rounded_gaussian, discrete_gaussian):
-        assert sampler(3, size=2).tolist() == [-MOST, -MOST]
-        assert sampler([3, 4]).tolist() == [-MOST, -MOST]
+        assert sampler(3, size=2).tolist() == [-MAX_DRAW, -MAX_DRAW]
+        assert sampler([3, 4]).tolist() == [-MAX_DRAW, -MAX_DRAW]
 
 
 @every_sampler
@@ -557,7 +557,7 @@ def test_tables_saturate_too(name, monkeypatch):
     monkeypatch.setattr(Table, "_search", lambda self, u, bits: 10**30)
     cells = np.full(40, 0x7FFF if name != "geometric" else 0xFFFF, dtype=np.uint16)
     with playing(cells.tobytes(), then=0xFF):
-        assert SAMPLERS[name](3, size=40).tolist() == [MOST] * 40
+        assert SAMPLERS[name](3, size=40).tolist() == [MAX_DRAW] * 40
     getattr(samplers, f"_many_{name}").cache_clear()
 
 
@@ -637,10 +637,10 @@ def test_a_size_beyond_memory_is_refused(size):
 
 
 def test_sizes_up_to_the_largest_are_counted():
-    assert samplers._counted(2**32) == 2**32
-    assert samplers._counted(3.0) == 3
-    assert samplers._counted(np.int64(7)) == 7
-    assert samplers._counted(0) == 0
+    assert samplers._check_size(2**32) == 2**32
+    assert samplers._check_size(3.0) == 3
+    assert samplers._check_size(np.int64(7)) == 7
+    assert samplers._check_size(0) == 0
 
 
 @pytest.mark.parametrize("bound", [0, -1, 1.5, True, None, "6", float("nan"), np.array(6), 2**9000], ids=_ids)

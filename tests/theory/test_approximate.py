@@ -6,7 +6,7 @@ from itertools import product
 import pytest
 
 from hubbub import PrivacyLoss
-from hubbub.noise.enclosures import central
+from hubbub.noise.enclosures import normal_central
 from theory.exact_laws import chance_of_loss_above, delta, epsilon_of, grid_laws, worst_ratio
 
 LEVELS = [Fraction(1), Fraction(3, 2), Fraction(2), Fraction(3)]
@@ -70,7 +70,7 @@ def test_pure_privacy_is_a_loss_that_is_never_above_epsilon():
 def test_a_gaussian_needs_less_delta_than_its_chance_of_a_large_loss(mu, epsilon):
     """The shipped curve δ(ε) of the Gaussian is below Pr[loss > ε] = Φ(μ/2 − ε/μ), the looser reading."""
     at = mu / 2 - epsilon / mu
-    inside = central(abs(at), 128)
+    inside = normal_central(abs(at), 128)
     low = Fraction((1 << 128) - inside[1] if at < 0 else (1 << 128) + inside[0], 2 << 128)
 
     assert PrivacyLoss.gaussian(mu).delta(epsilon) < low

@@ -138,7 +138,7 @@ def test_the_shipped_table_steps_where_the_exact_law_does(q):
 
     for j in range(1, 30):
         step = floor((1 - 2 * q**j / (1 + q)) * 2**64)
-        assert (table.pick(step - 2), table.pick(step + 3)) == (j - 1, j)
+        assert (table.value_at(step - 2), table.value_at(step + 3)) == (j - 1, j)
 
 
 @pytest.mark.parametrize("epsilon", [Fraction(1, 10), Fraction(1, 2), Fraction(2)])

@@ -14,7 +14,7 @@ from torch.nn import functional as F
 from hubbub.accounting import Budget
 from hubbub.errors import Halted, InvalidInput, Refused
 from hubbub.ledger import Ledger
-from hubbub.noise.entropy import _replaying
+from hubbub.noise.entropy import _inject_bits
 from hubbub.training import AdaptiveClipping, CorrectedAdam, ShuffledSampling, checkpoint, make_private
 from hubbub.unit import Unit
 from training.test_trainer import Counted, rows, stream
@@ -41,19 +41,19 @@ def made(data, account=None, **given):
 def test_a_run_in_two_parts_is_the_run_in_one(tmp_path):
     data = rows(200)
     whole = made(data)
-    with _replaying(stream()):
+    with _inject_bits(stream()):
         whole.run(progress=False)
     account = Counted([])
     first, second = made(data, account), made(data, account)
     bits = stream()
-    with _replaying(bits):
+    with _inject_bits(bits):
         for step in first:
             if step == 3:
                 break
     first.save(tmp_path / "run.pt")
     second.resume(tmp_path / "run.pt")
     assert second.step == 3
-    with _replaying(bits):
+    with _inject_bits(bits):
         release = second.run(progress=False)
     assert [loss for _, loss, _ in account.charged] == [whole.privacy_loss]  # when it started
     assert release.loss == whole.privacy_loss

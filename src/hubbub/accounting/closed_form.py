@@ -12,7 +12,7 @@ from fractions import Fraction
 from functools import lru_cache
 
 from hubbub.errors import Unsupported
-from hubbub.noise.enclosures import LEAST_BITS, exp, exp_neg, gaussian_delta, log
+from hubbub.noise.enclosures import MAX_DELTA_BITS, exp, exp_neg, gaussian_delta, log
 from hubbub.numbers import as_displayed, ceil_sqrt, round_up
 
 __all__ = ["ClosedForm", "SubsampledClosedForm", "largest_mu", "least_double", "rough_log"]
@@ -153,7 +153,7 @@ def _least_sampled(loss: SubsampledClosedForm, delta: Fraction) -> float:
 def _rounded_down(above: Fraction) -> Fraction:
     # survives: From how little on it is said that nothing is sure is free, if it is more than the unit
     # that is lost.
-    return Fraction(0) if above <= Fraction(2, 1 << LEAST_BITS) else above / _CLOSE
+    return Fraction(0) if above <= Fraction(2, 1 << MAX_DELTA_BITS) else above / _CLOSE
 
 
 def _shifted_delta(epsilon: Fraction, mu_squared: Fraction) -> Fraction:

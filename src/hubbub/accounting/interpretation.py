@@ -12,7 +12,7 @@ from hubbub.accounting.composition import RENYI, Composition
 from hubbub.accounting.events import Gaussian
 from hubbub.accounting.float_bounds import float_above, float_below
 from hubbub.errors import InvalidInput
-from hubbub.noise.enclosures import exp, exp_neg, outside
+from hubbub.noise.enclosures import exp, exp_neg, normal_tail
 from hubbub.numbers import ceil_sqrt, format_down, format_up, round_up
 
 __all__ = ["Posterior", "explain", "posterior", "tradeoff"]
@@ -136,7 +136,7 @@ def _exceeded(composition: Composition, epsilon: Fraction) -> float:
         mu = ceil_sqrt(composition.events[0][0].mu_squared)
         z = epsilon / mu - mu / 2
         # survives: The two ends are some 2^-2048 apart, which no double shows.
-        half = outside(z, 2048)[1] if z >= 0 else (2 << 2048) - outside(-z, 2048)[0]
+        half = normal_tail(z, 2048)[1] if z >= 0 else (2 << 2048) - normal_tail(-z, 2048)[0]
         # survives: A tail of a law is no more than 1 before it is rounded.
         return min(1.0, round_up(Fraction(half, 2 << 2048)))
     best = 1.0

@@ -25,9 +25,9 @@ from hubbub.mechanisms.error_bounds import (
 )
 from hubbub.mechanisms.mechanism import Mechanism, check_positive_sensitivity, check_sensitivity
 from hubbub.noise import MAX_SCALE, discrete_laplace, geometric, rounded_gaussian
-from hubbub.noise.enclosures import exp_neg, log, mills, outside
+from hubbub.noise.enclosures import exp_neg, log, mills_ratio, normal_tail
 from hubbub.noise.float_grid import add_integers, add_on_grid, grid_below
-from hubbub.noise.inversion import MOST
+from hubbub.noise.inversion import MAX_DRAW
 from hubbub.numbers import (
     Number,
     ceil_sqrt,
@@ -363,7 +363,7 @@ class Laplace(AdditiveMechanism):
 
     def _extend(self, drawn: int) -> int:
         # The law is memoryless: beyond 2^62 it starts anew.
-        size = MOST + geometric(self._scale_in_steps)
+        size = MAX_DRAW + geometric(self._scale_in_steps)
         # survives: Asked of ±2^62 only, and of these only the sign counts.
         return size if drawn > 0 else -size
 
@@ -491,11 +491,11 @@ class Gaussian(AdditiveMechanism):
             (abs(steps) + Fraction(1, 2)) / self._scale_in_steps,
         )
         if low < 4:
-            inner, outer = outside(abs(low), _PRECISION)[0], outside(high, _PRECISION)[0]
+            inner, outer = normal_tail(abs(low), _PRECISION)[0], normal_tail(high, _PRECISION)[0]
             mass = inner - outer if low >= 0 else (2 << _PRECISION) - inner - outer
             return math.log(mass) - _PRECISION * math.log(2) + math.log(2 * math.pi) / 2
         fall = exp_neg((high - low) * (high + low) / 2, _PRECISION)[0]
-        share = mills(low, _PRECISION)[0] - (fall * mills(high, _PRECISION)[0] >> _PRECISION)
+        share = mills_ratio(low, _PRECISION)[0] - (fall * mills_ratio(high, _PRECISION)[0] >> _PRECISION)
         return math.log(share) - (_PRECISION - 1) * math.log(2) - float(low * low / 2)
 
     def _extend(self, drawn: int) -> int:

@@ -9,7 +9,7 @@ from fractions import Fraction
 from functools import lru_cache
 from itertools import accumulate
 
-from hubbub.noise.enclosures import Enclosure, exp_neg, log, outside, quotient
+from hubbub.noise.enclosures import Enclosure, divide, exp_neg, log, normal_tail
 from hubbub.numbers import Number, parse_integer, parse_probability
 
 __all__ = [
@@ -34,12 +34,12 @@ def discrete_laplace_tail(scale: Fraction, m: int, bits: int) -> Enclosure:
     """
     q = exp_neg(1 / scale, bits)
     tail = exp_neg((m + 1) / scale, bits)
-    return quotient((2 * tail[0], 2 * tail[1]), ((1 << bits) + q[0], (1 << bits) + q[1]), bits)
+    return divide((2 * tail[0], 2 * tail[1]), ((1 << bits) + q[0], (1 << bits) + q[1]), bits)
 
 
 def rounded_gaussian_tail(sigma: Fraction, m: int, bits: int) -> Enclosure:
     """Return Pr[|X| > m] = Pr[|σZ| ≥ m + ½] of the rounded Gaussian."""
-    return outside((2 * m + 1) / (2 * sigma), bits)
+    return normal_tail((2 * m + 1) / (2 * sigma), bits)
 
 
 def laplace_sum_tail(scale: Fraction, terms: int, m: int, bits: int) -> Enclosure:

@@ -19,7 +19,7 @@ from hubbub.accounting import PrivacyLoss
 from hubbub.errors import InvalidInput, Refused
 from hubbub.noise import discrete_laplace, geometric
 from hubbub.noise.enclosures import exp_neg
-from hubbub.noise.inversion import MOST
+from hubbub.noise.inversion import MAX_DRAW
 from hubbub.numbers import Number, format_nearest
 from hubbub.release import Release
 from hubbub.sensitivity import Bounded, Sensitivity, unwrap
@@ -258,7 +258,7 @@ def add_laplace_noise(values: Integers, scale: Fraction) -> NDArray[Any]:
     """
     noise = discrete_laplace(scale, values.size)
     total: NDArray[Any] = values + noise  # values within ±2^61, so this fits
-    saturated = np.flatnonzero(np.abs(noise) == MOST)
+    saturated = np.flatnonzero(np.abs(noise) == MAX_DRAW)
     if saturated.size:
         total = total.astype(object)
         for lane in saturated:

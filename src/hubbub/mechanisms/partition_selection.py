@@ -27,9 +27,9 @@ from hubbub.mechanisms.additive import Gaussian, Laplace
 from hubbub.mechanisms.error_bounds import half_width, smallest_integer
 from hubbub.mechanisms.mechanism import Integers, Mechanism, check_sensitivity
 from hubbub.noise import MAX_SCALE, geometric, rounded_gaussian, uniform
-from hubbub.noise.enclosures import exp_neg, outside, quotient
+from hubbub.noise.enclosures import divide, exp_neg, normal_tail
 from hubbub.noise.float_grid import add_integers
-from hubbub.noise.inversion import MOST, enough
+from hubbub.noise.inversion import MAX_DRAW, lanes_needed
 from hubbub.numbers import (
     Number,
     ceil_sqrt,
@@ -223,13 +223,13 @@ class TruncatedGeometricSelection(PartitionSelection):
         bits = _BITS + close + min(_MAX_TAIL_BITS, ceil(rate * m * 3 / 2))
         one, (q, near, end) = 1 << bits, (exp_neg(rate * far, bits) for far in (1, m, self.threshold))
         top = max(0, near[0] - end[1]), near[1] - end[0]
-        low, high = quotient(top, (one + q[0] - 2 * end[1], one + q[1] - 2 * end[0]), bits)
+        low, high = divide(top, (one + q[0] - 2 * end[1], one + q[1] - 2 * end[0]), bits)
         return Fraction(low, one), Fraction(high, one)
 
     def _draw_noise(self, size: int) -> Integers:
         draws = np.empty(0, dtype=np.int64)
         while draws.size < size:
-            tries = enough(2 * (size - draws.size))
+            tries = lanes_needed(2 * (size - draws.size))
             drawn, minus = self._draw_magnitudes(tries), uniform(2, tries)
             # −0 is rejected, so that zero has one sign.
             draws = np.append(draws, (drawn * (1 - 2 * minus))[drawn >= minus])
@@ -239,8 +239,8 @@ class TruncatedGeometricSelection(PartitionSelection):
         """Pr[s] ∝ e^(−εs) on 0…k: a geometric variable modulo k + 1."""
         drawn = geometric(1 / self.epsilon, size)
         sizes: Integers = drawn % self.threshold
-        for lane in np.flatnonzero(drawn == MOST):  # saturated; the law is memoryless, so it starts anew
-            sizes[lane] = (MOST + geometric(1 / self.epsilon)) % self.threshold
+        for lane in np.flatnonzero(drawn == MAX_DRAW):  # saturated; the law is memoryless, so it starts anew
+            sizes[lane] = (MAX_DRAW + geometric(1 / self.epsilon)) % self.threshold
         return sizes
 
     def __str__(self) -> str:
@@ -319,7 +319,7 @@ class GaussianPartitionSelection(PartitionSelection):
         # survives: How many bits are carried is free: with fewer the enclosure is wider, and still
         # encloses.
         bits = _BITS + ceil(far**2 * 3 / 4)
-        low, high = outside(far, bits)
+        low, high = normal_tail(far, bits)
         return Fraction(low, 2 << bits), Fraction(high, 2 << bits)
 
     def _draw_noise(self, size: int) -> Integers:

@@ -23,9 +23,17 @@ from numpy.typing import NDArray
 from hubbub.noise import inversion
 from hubbub.noise.enclosures import exp_neg
 from hubbub.noise.entropy import random_bits, random_bytes
-from hubbub.noise.inversion import Table, bell, below, enough, geometric, rounds, saturated
+from hubbub.noise.inversion import (
+    Table,
+    geometric,
+    half_gaussian,
+    is_below,
+    lanes_needed,
+    padded_rounds,
+    saturate,
+)
 
-__all__ = ["Blocks", "accept", "coin", "exponential_floor", "normal_round"]
+__all__ = ["Blocks", "accept_exactly", "flip_by_series", "floor_exponential", "rounded_normal"]
 
 # One draw at a time, of any scale, from one standard law with infinitely many digits.
 #
@@ -43,7 +51,7 @@ _NORMAL_CELLS = 64
 _FIXED = 88
 _UNITY = 1 << _FIXED
 _QUARTER = 1 << _FIXED - 2
-_ROUGH = 1 << 19
+_SERIES_ERROR = 1 << 19
 """Fourteen terms give e^−y within 2^-69 for y < 1/4."""
 _DIGITS = (1 << 120) - 1
 _CHANCE = (1 << 64) - 1
@@ -51,62 +59,62 @@ _CHANCE = (1 << 64) - 1
 _SERIES = tuple(_UNITY // factorial(n) for n in range(14, -1, -1))
 
 
-def exponential_floor(scale: Fraction) -> tuple[int, int]:
+def floor_exponential(scale: Fraction) -> tuple[int, int]:
     """⌊scale·E⌋ for a standard exponential E, and an independent sign bit."""
     table = _exponential()
     while True:
         # survives: Bits are drawn in bytes: of one more the last is cut off again.
         drawn = random_bits(256)
-        cell = table.pick(drawn >> 192)
+        cell = table.value_at(drawn >> 192)
         digits, bits = drawn >> 72 & _DIGITS, 120
         chance = drawn >> 8 & _CHANCE
         # survives: A wider slack leaves more to the integers, which decide it rightly.
-        accepted = coin(digits >> 60 << 24, 1 << 24, chance)  # 2^88·ℓ/16, where ℓ is known to 2^-60
+        accepted = flip_by_series(digits >> 60 << 24, 1 << 24, chance)  # 2^88·ℓ/16, where ℓ is known to 2^-60
         if accepted is None:
-            accepted, digits, bits = accept(_fall, digits, bits, chance, 64)
+            accepted, digits, bits = accept_exactly(_fall, digits, bits, chance, 64)
         if accepted:
             return _whole_part(scale, _EXPONENTIAL_CELLS, cell, digits, bits, half=0), drawn & 1
 
 
-def normal_round(sigma: Fraction) -> tuple[int, int]:
+def rounded_normal(sigma: Fraction) -> tuple[int, int]:
     """|σZ| for a standard normal Z, rounded to the nearest integer, and an independent sign bit."""
     table = _normal()
     while True:
         # survives: Bits are drawn in bytes: of one more the last is cut off again.
         drawn = random_bits(256)
-        cell = table.pick(drawn >> 192)
+        cell = table.value_at(drawn >> 192)
         digits, bits = drawn >> 72 & _DIGITS, 120
         chance = drawn >> 8 & _CHANCE
         top = digits >> 60
         # 2^88·(hℓ + ℓ²/2)/64², where ℓ is known to 2^-60
-        # survives: _ROUGH is 8·2^16 units, the series may drop 3.4·2^16: the 3·2^16 that are
+        # survives: _SERIES_ERROR is 8·2^16 units, the series may drop 3.4·2^16: the 3·2^16 that are
         # lacking are covered. A wider slack leaves more to the integers, which decide it rightly.
-        accepted = coin(top * ((cell << 61) + top) >> 45, cell + 2 << 16, chance)
+        accepted = flip_by_series(top * ((cell << 61) + top) >> 45, cell + 2 << 16, chance)
         if accepted is None:
-            accepted, digits, bits = accept(partial(_bend, cell), digits, bits, chance, 64)
+            accepted, digits, bits = accept_exactly(partial(_bend, cell), digits, bits, chance, 64)
         if accepted:
             return _whole_part(sigma, _NORMAL_CELLS, cell, digits, bits, half=1), drawn & 1
 
 
-def coin(x: int, slack: int, chance: int) -> bool | None:
+def flip_by_series(x: int, slack: int, chance: int) -> bool | None:
     """Whether U < e^−y for all y with x ≤ 2^88·y ≤ x + slack, given 64 bits of U; None: undecided.
 
     Fourteen terms of the series, always; beyond y = 1/4 they would not be enough, so it is undecided.
     """
-    # survives: It is multiplied by less than 1/4 fourteen times more, and _ROUGH covers a unit.
+    # survives: It is multiplied by less than 1/4 fourteen times more, and _SERIES_ERROR covers a unit.
     total = 0
     for coefficient in _SERIES:
         total = coefficient - (x * total >> _FIXED)
     if x >= _QUARTER:
         return None
-    if chance + 1 << _FIXED - 64 <= total - slack - _ROUGH:
+    if chance + 1 << _FIXED - 64 <= total - slack - _SERIES_ERROR:
         return True
-    if chance << _FIXED - 64 >= total + _ROUGH:
+    if chance << _FIXED - 64 >= total + _SERIES_ERROR:
         return False
     return None
 
 
-def accept(
+def accept_exactly(
     exponent: Callable[[Fraction], Fraction], digits: int, bits: int, chance: int, chance_bits: int
 ) -> tuple[bool, int, int]:
     """Whether U < e^−exponent(ℓ), by exact integers, with the digits of ℓ that it took.
@@ -161,7 +169,7 @@ def _exponential() -> Table:
 
 @lru_cache(maxsize=1)
 def _normal() -> Table:
-    return Table(partial(bell, Fraction(_NORMAL_CELLS**2)))
+    return Table(partial(half_gaussian, Fraction(_NORMAL_CELLS**2)))
 
 
 _Block = TypeVar("_Block", int, NDArray[np.int64])
@@ -179,7 +187,7 @@ class Blocks:
     The weight of x is e^(−|x|/b) for the geometric law and e^(−x²/2σ²) for the bell. With a sign,
     h·2^m + l stands for itself and for −1 − h·2^m − l: so zero has one sign. Rounded laws are even.
 
-    Guarantee: `draw` and `one` follow the law itself, and their work does not depend on what they draw,
+    Guarantee: `draw` and `draw_one` follow the law itself, and their work does not depend on what they draw,
         but with probability below 2^-38 (in a vector, for each lane: a height next to the curve).
     Assumes: numpy's exp is off by less than 2^-45.
     Proof: docs/proofs/samplers.md
@@ -191,7 +199,7 @@ class Blocks:
     """m"""
     scale: Fraction
     """b for the geometric law, σ² for the bell."""
-    is_bell: bool = False
+    is_gaussian: bool = False
     is_rounded: bool = False
     is_signed: bool = True
     """Whether `draw` gives negative numbers too."""
@@ -203,16 +211,16 @@ class Blocks:
         return cls(Table(partial(inversion.geometric, scale / 2**shift)), shift, scale, is_signed=is_signed)
 
     @classmethod
-    def bell(cls, variance: Fraction, *, is_rounded: bool) -> "Blocks":
+    def gaussian(cls, variance: Fraction, *, is_rounded: bool) -> "Blocks":
         """Pr[k] ∝ e^(−k²/2·variance) for all k; or a normal variable, rounded."""
         shift = math.isqrt(math.floor(variance)).bit_length() - 6
-        table = Table(partial(inversion.bell, variance / 4**shift))
-        return cls(table, shift, variance, is_bell=True, is_rounded=is_rounded)
+        table = Table(partial(inversion.half_gaussian, variance / 4**shift))
+        return cls(table, shift, variance, is_gaussian=True, is_rounded=is_rounded)
 
     def draw(self, count: int) -> NDArray[np.int64]:
         """`count` values; those beyond ±2^62 are given as ±2^62."""
         # Half of those between the stairs are rejected; as many to spare as there are is twice enough.
-        tries, rejected = self._tries(count + math.ceil(count * self.table.chance_of_zero) + 64)
+        tries, rejected = self._propose(count + math.ceil(count * self.table.chance_of_zero) + 64)
         # Which tries are rejected tells nothing of those accepted: spare ones take their places.
         is_fit = np.ones(tries.size, dtype=np.bool_)
         is_fit[rejected] = False
@@ -225,28 +233,28 @@ class Blocks:
         values[holes] = spare[: holes.size]
         return values
 
-    def one(self) -> tuple[int, int]:
+    def draw_one(self) -> tuple[int, int]:
         """|X| and a sign bit; a zero with a minus sign is tried again (integer laws only)."""
         top, bottom = self.scale.numerator, self.scale.denominator
         while True:
             # survives: Bits are drawn in bytes: of one more the last is cut off again.
             drawn = random_bits(192)
-            block = self.table.pick(drawn >> 128) << self.shift
+            block = self.table.value_at(drawn >> 128) << self.shift
             low = (drawn >> 72) % (1 << self.shift)
             chance, sign = drawn >> 8 & (1 << 64) - 1, drawn & 1
             # The weight of block + low is that of the block times e^−x: 2x = bend/scale.
-            bend = low * (2 * block + low if self.is_bell else 2)
+            bend = low * (2 * block + low if self.is_gaussian else 2)
             # survives: A wider slack leaves more to the integers, and the unit that a narrower
-            # one lacks is covered by the coin's _ROUGH.
-            accepted = coin((bend * bottom << 88) // (2 * top), 1, chance)
+            # one lacks is covered by the coin's _SERIES_ERROR.
+            accepted = flip_by_series((bend * bottom << 88) // (2 * top), 1, chance)
             if accepted is None:
-                accepted = below(chance, 64, partial(exp_neg, Fraction(bend) / (2 * self.scale)))
+                accepted = is_below(chance, 64, partial(exp_neg, Fraction(bend) / (2 * self.scale)))
             if accepted and block + low >= sign:
                 return block + low, sign
 
-    def _tries(self, count: int) -> tuple[NDArray[np.int64], NDArray[np.intp]]:
+    def _propose(self, count: int) -> tuple[NDArray[np.int64], NDArray[np.intp]]:
         """`count` tries, and the places of those that are rejected."""
-        values, waiting, far = self.table.draw_apart(count)
+        values, waiting, far = self.table.draw_with_zeros(count)
         at_once = 8 * _CHUNK // self._width
         for start in range(0, count, at_once):
             part = values[start : start + at_once]
@@ -256,11 +264,11 @@ class Blocks:
             if high:
                 # survives: Bits are drawn in bytes: of one more the last is cut off again.
                 (word,) = self._words(1, 64)
-                values[place] = saturated(self._place(high - 1, int(word), 64))
+                values[place] = saturate(self._place(high - 1, int(word), 64))
         rejected = []
-        lanes = enough(count * self.table.chance_of_zero)
-        for places, _ in rounds(waiting, lanes):
-            between, is_under = self._between(lanes)
+        lanes = lanes_needed(count * self.table.chance_of_zero)
+        for places, _ in padded_rounds(waiting, lanes):
+            between, is_under = self._draw_between_stairs(lanes)
             values[places] = between[: places.size]
             rejected.append(places[~is_under[: places.size]])
         return values, np.concatenate(rejected)
@@ -289,14 +297,14 @@ class Blocks:
             block >>= 1
         return block
 
-    def _between(self, count: int) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+    def _draw_between_stairs(self, count: int) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
         """`count` places between the stairs, and whether each is under the curve.
 
         Their heights y are uniform below w₀ = 1; the block is that with w_{h+1} ≤ y < w_h.
         """
         u = np.frombuffer(random_bytes(8 * count), dtype=np.uint64)
         words = self._words(count, 64)
-        block, is_decided = self._stairs.find(u)  # the table rises with U = 1 − y
+        block, is_decided = self._stairs.values_at(u)  # the table rises with U = 1 − y
         values = self._place(block.copy(), words, 64)
         if self.is_rounded:
             # survives: The sign is all that is left, or with one bit more the last of 63
@@ -304,31 +312,33 @@ class Blocks:
             size = block + (words ^ words >> 63) * 2.0**-63
         else:
             size = np.abs(values) * 2.0**-self.shift
-        lead = np.exp((size * size if self.is_bell else size) * self._fall)
+        lead = np.exp((size * size if self.is_gaussian else size) * self._fall)
         lead -= (~u >> np.uint64(11)).view(np.int64) * 2.0**-53
         is_under = lead > 0
         for lane in (~is_decided | (np.abs(lead) < _MARGIN)).nonzero()[0]:
-            values[lane], is_under[lane] = self._decide(int(u[lane]), int(words[lane]))
+            values[lane], is_under[lane] = self._decide_by_integers(int(u[lane]), int(words[lane]))
         return values, is_under
 
-    def _decide(self, u: int, word: int) -> tuple[int, bool]:
+    def _decide_by_integers(self, u: int, word: int) -> tuple[int, bool]:
         """One place between the stairs, by exact integers."""
-        block, u, bits = self._stairs.settle(u, 64)
+        block, u, bits = self._stairs.resolve(u, 64)
         height = (1 << bits) - 1 - u
         value = self._place(block, word, 64)
         if self.is_rounded:
             # 63 bits of the word are the first digits of l/2^m; more are drawn as needed.
             curve = lambda part: self._exponent(block + part)  # noqa: E731
             # survives: A word has 63 digits: beyond them only its sign is left.
-            return saturated(value), accept(curve, word ^ word >> 63, 63, height, bits)[0]
+            return saturate(value), accept_exactly(curve, word ^ word >> 63, 63, height, bits)[0]
         weight = partial(exp_neg, self._exponent(Fraction(abs(value), 1 << self.shift)))
-        return saturated(value), below(height, bits, weight)
+        return saturate(value), is_below(height, bits, weight)
 
     @cached_property
     def _stairs(self) -> Table:
         """Draws h with chances w_h − w_{h+1}: the stairs that a height is between."""
         return (
-            Table(partial(inversion.bell_stairs, self.scale / 4**self.shift)) if self.is_bell else self.table
+            Table(partial(inversion.gaussian_stairs, self.scale / 4**self.shift))
+            if self.is_gaussian
+            else self.table
         )
 
     @cached_property
@@ -339,4 +349,4 @@ class Blocks:
     def _exponent(self, size: Fraction) -> Fraction:
         """The x of the weight e^−x, for a size in blocks."""
         size *= 1 << self.shift
-        return size * size / (2 * self.scale) if self.is_bell else size / self.scale
+        return size * size / (2 * self.scale) if self.is_gaussian else size / self.scale

@@ -13,35 +13,35 @@ from functools import lru_cache
 from hubbub.numbers import ceil_sqrt
 
 __all__ = [
-    "LEAST_BITS",
+    "MAX_DELTA_BITS",
     "Enclosure",
     "Real",
-    "central",
+    "divide",
+    "enclose_fraction",
     "exp",
     "exp_neg",
     "gaussian_delta",
     "log",
-    "mills",
-    "outside",
-    "quotient",
-    "ratio",
+    "mills_ratio",
+    "normal_central",
+    "normal_tail",
 ]
 
 Enclosure = tuple[int, int]
 Real = Callable[[int], Enclosure]
 
 
-def ratio(x: Fraction, bits: int) -> Enclosure:
+def enclose_fraction(x: Fraction, bits: int) -> Enclosure:
     """2^bits·x between its floor and its ceiling.
 
-    >>> ratio(Fraction(1, 3), 4)
+    >>> enclose_fraction(Fraction(1, 3), 4)
     (5, 6)
     """
     top = x.numerator << bits
     return top // x.denominator, -(-top // x.denominator)
 
 
-def quotient(top: Enclosure, bottom: Enclosure, bits: int) -> Enclosure:
+def divide(top: Enclosure, bottom: Enclosure, bits: int) -> Enclosure:
     """The quotient of two positive reals that are enclosed at the same precision, at `bits`."""
     return (top[0] << bits) // bottom[1], -(-(top[1] << bits) // bottom[0])
 
@@ -127,8 +127,8 @@ def _twice_atanh(z: Fraction, bits: int) -> Enclosure:
         return -high, -low
     # survives: How many bits are carried is free: an enclosure from more or fewer still encloses.
     work = bits + bits.bit_length() + 8
-    power = ratio(z, work)[0]
-    square = ratio(z * z, work)[0]
+    power = enclose_fraction(z, work)[0]
+    square = enclose_fraction(z * z, work)[0]
     # survives: A lower end that is lower is still a lower end, and the upper one has units to spare.
     low, n = 0, 1
     while power:
@@ -177,12 +177,12 @@ def _atan_inverse(m: int, bits: int) -> Enclosure:
     return total - slack >> 16, (total + slack >> 16) + 1
 
 
-def central(x: Fraction, bits: int) -> Enclosure:
+def normal_central(x: Fraction, bits: int) -> Enclosure:
     """2^bits·Pr[|Z| < x] of a standard normal Z, for rational x ≥ 0.
 
     √(2/π)·e^(−x²/2)·Σ x^(2n+1)/(2n+1)!!: every term is positive, so nothing cancels.
 
-    >>> low, high = central(Fraction(1), 64)
+    >>> low, high = normal_central(Fraction(1), 64)
     >>> high - low <= 4 and low / 2**64 <= 0.6826894921370859 <= high / 2**64
     True
     """
@@ -197,8 +197,8 @@ def central(x: Fraction, bits: int) -> Enclosure:
     carried = bits + math.ceil(square * 73 / 100) + 12
     # survives: How many bits are carried is free: an enclosure from more or fewer still encloses.
     work = carried + 16
-    square_low, square_high = ratio(square, work)
-    low, high = ratio(x, work)
+    square_low, square_high = enclose_fraction(square, work)
+    low, high = enclose_fraction(x, work)
     sum_low = sum_high = n = 0
     while True:
         sum_low += low
@@ -226,11 +226,11 @@ def central(x: Fraction, bits: int) -> Enclosure:
 #
 # Proved in docs/proofs/privacy-loss.md
 
-LEAST_BITS = 9000
+MAX_DELTA_BITS = 9000
 """A δ smaller than 2^-9000 is said to be 2^-9000: no δ that is given as a parameter is as small."""
 
-_MOST_BITS = 1 << 14
-_FAR = 4
+_MAX_BITS = 1 << 14
+_MILLS_FROM = 4
 """From here on the continued fraction takes over from the series."""
 
 # 1/√(2π), to one part in 10^40.
@@ -238,12 +238,12 @@ _DENSITY = Fraction(3989422804014326779399460599343818684758, 10**40)
 _DENSITY_ABOVE = _DENSITY + Fraction(1, 10**40)
 
 
-def mills(x: Fraction, bits: int) -> Enclosure:
+def mills_ratio(x: Fraction, bits: int) -> Enclosure:
     """2^bits·R(x) of Mills' ratio R(x) = Pr[Z > x]/φ(x), for x > 0; close from about x = 1 on.
 
     R(x) = 1/(x + 1/(x + 2/(x + 3/(x + …)))), and what stands behind n/ lies between x and x + (n+1)/x.
 
-    >>> low, high = mills(Fraction(4), 64)
+    >>> low, high = mills_ratio(Fraction(4), 64)
     >>> high - low <= 2 and low / 2**64 <= 0.23665238291356067 <= high / 2**64
     True
     """
@@ -251,7 +251,7 @@ def mills(x: Fraction, bits: int) -> Enclosure:
     # encloses.
     work = bits + 16
     one = 1 << 2 * work
-    x_low, x_high = ratio(x, work)
+    x_low, x_high = enclose_fraction(x, work)
     # A step shrinks the enclosure by 1.4 bits or more while n ≤ x², and n steps by e^(2x√n) in the end.
     # survives: From a step deeper or less deep the enclosure is narrower or wider, by less than is
     # kept.
@@ -264,17 +264,17 @@ def mills(x: Fraction, bits: int) -> Enclosure:
     return (1 << work + bits) // high, -(-(1 << work + bits) // low)
 
 
-def outside(x: Fraction, bits: int) -> Enclosure:
+def normal_tail(x: Fraction, bits: int) -> Enclosure:
     """2^bits·Pr[|Z| > x] of a standard normal Z, for rational x ≥ 0.
 
-    >>> low, high = outside(Fraction(5), 64)
+    >>> low, high = normal_tail(Fraction(5), 64)
     >>> low / 2**64 <= 5.733031437583878e-07 <= high / 2**64
     True
     """
-    if x < _FAR:
-        low, high = central(x, bits)
+    if x < _MILLS_FROM:
+        low, high = normal_central(x, bits)
         return (1 << bits) - high, (1 << bits) - low
-    low, high = _density_times(x, mills(x, bits), bits)
+    low, high = _density_times(x, mills_ratio(x, bits), bits)
     return 2 * low, 2 * high
 
 
@@ -292,17 +292,17 @@ def gaussian_delta(epsilon: Fraction, mu_squared: Fraction) -> Fraction:
     # Pr[Z > a] ≤ e^(−a²/2)/2, and ln 2 < 0.7.
     # survives: Between −1 and 1 the square is not as large as is asked next. 12600 is the square of no
     # rational number.
-    if near > 0 and 5 * near * near >= 7 * LEAST_BITS:
-        return Fraction(1, 1 << LEAST_BITS)
+    if near > 0 and 5 * near * near >= 7 * MAX_DELTA_BITS:
+        return Fraction(1, 1 << MAX_DELTA_BITS)
     # The two terms are about μ apart, so that many bits cancel.
     bits = 128 + max(0, mu.denominator.bit_length() - mu.numerator.bit_length())
     while True:
         unit = Fraction(1)
-        if near >= _FAR:
-            first, second = mills(near, bits), mills(far, bits)
+        if near >= _MILLS_FROM:
+            first, second = mills_ratio(near, bits), mills_ratio(far, bits)
             unit = _DENSITY_ABOVE * Fraction(1 << bits, exp(near * near / 2, bits)[0])
-        elif far >= 2 * _FAR:
-            first, second = _above(near, bits), _density_times(near, mills(far, bits), bits)
+        elif far >= 2 * _MILLS_FROM:
+            first, second = _above(near, bits), _density_times(near, mills_ratio(far, bits), bits)
         else:
             first, tail, factor = _above(near, bits), _above(far, bits), exp(epsilon, bits)
             # survives: The lower end of the difference only says when to stop; what is given is
@@ -310,7 +310,7 @@ def gaussian_delta(epsilon: Fraction, mu_squared: Fraction) -> Fraction:
             second = tail[0] * factor[0] >> bits, (tail[1] * factor[1] >> bits) + 1
         low, high = first[0] - second[1], first[1] - second[0]
         # survives: How close is close enough is free by a unit.
-        if high - low <= high >> 60 or bits >= _MOST_BITS:
+        if high - low <= high >> 60 or bits >= _MAX_BITS:
             # One unit more than rounding needs: it covers vectors' draws beyond ±2^62.
             # survives: An upper end that is rounded up by one unit more is still an upper end.
             return unit * Fraction(high + 1, 1 << bits)
@@ -320,7 +320,7 @@ def gaussian_delta(epsilon: Fraction, mu_squared: Fraction) -> Fraction:
 def _above(x: Fraction, bits: int) -> Enclosure:
     """2^bits·Pr[Z > x]."""
     one = 1 << bits
-    low, high = central(abs(x), bits)
+    low, high = normal_central(abs(x), bits)
     # survives: At 0 both are a half.
     if x > 0:
         # survives: An upper end that is rounded up by one unit more is still an upper end.

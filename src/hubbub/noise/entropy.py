@@ -16,7 +16,7 @@ __all__ = ["random_bits", "random_bytes"]
 Source = Callable[[int], bytes]
 
 # survives: Smaller parts fit a C int as well.
-_AT_ONCE = 1 << 30
+_MAX_BYTES = 1 << 30
 """OpenSSL counts bytes in a C int."""
 
 # The private door: tests replay chosen bits through it, in their own context only.
@@ -34,10 +34,10 @@ def random_bytes(count: int) -> bytes:
         return source(count)
     try:
         # survives: Only a shortcut: one part, joined, is the same bytes.
-        if count <= _AT_ONCE:
+        if count <= _MAX_BYTES:
             return ssl.RAND_bytes(count)
-        starts = range(0, count, _AT_ONCE)
-        return b"".join(ssl.RAND_bytes(min(_AT_ONCE, count - start)) for start in starts)
+        starts = range(0, count, _MAX_BYTES)
+        return b"".join(ssl.RAND_bytes(min(_MAX_BYTES, count - start)) for start in starts)
     except ssl.SSLError:
         raise Refused(
             "the system's random generator failed",
@@ -56,7 +56,7 @@ def random_bits(count: int) -> int:
 
 
 @contextmanager
-def _replaying(source: Source) -> Iterator[None]:
+def _inject_bits(source: Source) -> Iterator[None]:
     """Let `source` stand for the generator within this context: for tests, and nothing else."""
     token = _injected.set(source)
     try:

@@ -14,12 +14,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hubbub.errors import Unsupported
-from hubbub.noise.inversion import MOST
+from hubbub.noise.inversion import MAX_DRAW
 from hubbub.sensitivity import MAX_MAGNITUDE, ExactValue
 
 __all__ = ["add_integers", "add_on_grid", "grid_below"]
 
-_LARGEST_POWER = 900
+_MAX_EXPONENT = 900
 # survives: How many cells are worked on at a time changes none of them.
 _CHUNK = 1 << 14
 """Cells at a time: their arrays stay in the cache, and are not handed back to the system each time."""
@@ -35,7 +35,7 @@ def grid_below(scale: Fraction, steps: int) -> Fraction:
     if Fraction(2) ** power > scale:
         power -= 1
     power -= steps
-    if abs(power) > _LARGEST_POWER:
+    if abs(power) > _MAX_EXPONENT:
         raise Unsupported(
             "the noise scale is too large or too small for doubles",
             why="its grid could not be shown as a float",
@@ -60,11 +60,11 @@ def add_integers(value: int | NDArray[np.int64], noise: int | NDArray[np.int64])
 
 
 def add_on_grid(
-    value: ExactValue, noise: int | NDArray[np.int64], grid: Fraction, further: Callable[[int], int] = int
+    value: ExactValue, noise: int | NDArray[np.int64], grid: Fraction, extend: Callable[[int], int] = int
 ) -> float | NDArray[np.float64]:
     """The value rounded to the grid, plus `noise` grid steps, as the nearest double.
 
-    A vector holds ±2^62 for all draws as far out or further: there `further` gives the draw itself.
+    A vector holds ±2^62 for all draws as far out or extend: there `extend` gives the draw itself.
 
     >>> add_on_grid(Fraction(1, 3), 0, Fraction(1, 4))
     0.25
@@ -74,13 +74,13 @@ def add_on_grid(
     Proof: docs/proofs/additive.md
     """
     if not isinstance(value, np.ndarray):
-        return _shown(Fraction(value), int(noise), grid)
+        return _to_double(Fraction(value), int(noise), grid)
     steps, step = np.asarray(noise), float(grid)
     if value.dtype.kind == "i":
         # Beyond 2^53 a double would not hold them: all of them, whatever they are, stay integers.
         power = grid.numerator.bit_length() - grid.denominator.bit_length()
         pairs = zip(value.tolist(), steps.tolist(), strict=True)
-        return np.array([float(_snapped(cell, power) + _drawn(by, further)) for cell, by in pairs]) * step
+        return np.array([float(_snap(cell, power) + _extend_draw(by, extend)) for cell, by in pairs]) * step
     total = np.empty(value.size)
     for start in range(0, value.size, _CHUNK):
         cells, added = value[start : start + _CHUNK], steps[start : start + _CHUNK]
@@ -93,23 +93,23 @@ def add_on_grid(
         # survives: Cells that would not have to be added as one number give the same double if they
         # are; it only takes longer.
         for lane in np.flatnonzero(np.abs(added) > 2**53):
-            drawn = _drawn(int(added[lane]), further)
-            total[start + lane] = _shown(Fraction(snapped[lane]), drawn, grid)
+            drawn = _extend_draw(int(added[lane]), extend)
+            total[start + lane] = _to_double(Fraction(snapped[lane]), drawn, grid)
     return total
 
 
-def _snapped(value: int, power: int) -> int:
+def _snap(value: int, power: int) -> int:
     """The multiple of 2^power nearest to the integer, in steps; of two the even one."""
     if power <= 0:
         return value << -power
     return value + (1 << power - 1) - 1 + (value >> power & 1) >> power
 
 
-def _drawn(drawn: int, further: Callable[[int], int]) -> int:
-    return further(drawn) if abs(drawn) >= MOST else drawn
+def _extend_draw(drawn: int, extend: Callable[[int], int]) -> int:
+    return extend(drawn) if abs(drawn) >= MAX_DRAW else drawn
 
 
-def _shown(value: Fraction, noise: int, grid: Fraction) -> float:
+def _to_double(value: Fraction, noise: int, grid: Fraction) -> float:
     exact = (round(value / grid) + noise) * grid
     try:
         return float(exact)

@@ -17,44 +17,44 @@ from math import ceil, sqrt
 import numpy as np
 from numpy.typing import NDArray
 
-from hubbub.noise.enclosures import Enclosure, Real, central, exp_neg, quotient
+from hubbub.noise.enclosures import Enclosure, Real, divide, exp_neg, normal_central
 from hubbub.noise.entropy import random_bits, random_bytes
 
 __all__ = [
-    "MOST",
-    "Steps",
+    "MAX_DRAW",
+    "CdfSteps",
     "Table",
-    "bell",
-    "bell_stairs",
-    "below",
     "discrete_gaussian_size",
     "discrete_laplace_size",
-    "enough",
+    "gaussian_stairs",
     "geometric",
+    "half_gaussian",
+    "is_below",
+    "lanes_needed",
+    "padded_rounds",
     "rounded_gaussian_size",
-    "rounds",
-    "saturated",
+    "saturate",
 ]
 
-Steps = Callable[[int], Iterator[Enclosure]]
+CdfSteps = Callable[[int], Iterator[Enclosure]]
 
-MOST = 1 << 62
+MAX_DRAW = 1 << 62
 """In vectors a draw beyond ±2^62 is given as ±2^62; at scale 2^48 its chance is below e^-16000."""
 
 _ONE = 1 << 64
 _GUIDE_BITS = 16
-_ASK_MORE = np.iinfo(np.int16).min
+_UNDECIDED = np.iinfo(np.int16).min
 """In the guide: this cell holds a threshold, so 16 bits do not decide."""
 _CHUNK = 1 << 17
 """Draws at a time: their arrays are not handed back to the system each time."""
 
 
-def saturated(drawn: int) -> int:
+def saturate(drawn: int) -> int:
     """What a vector holds in place of `drawn`."""
-    return max(-MOST, min(MOST, drawn))
+    return max(-MAX_DRAW, min(MAX_DRAW, drawn))
 
 
-def below(u: int, bits: int, x: Real) -> bool:
+def is_below(u: int, bits: int, x: Real) -> bool:
     """Whether U < x, given the first `bits` bits of U; draws more as long as they do not decide."""
     while True:
         low, high = x(bits)
@@ -66,12 +66,14 @@ def below(u: int, bits: int, x: Real) -> bool:
         u, bits = u << 64 | random_bits(64), bits + 64
 
 
-def enough(mean: float) -> int:
+def lanes_needed(mean: float) -> int:
     """So many lanes where `mean` are needed on average that more are less than once in 2^50 vectors."""
     return ceil(mean + 9 * sqrt(mean) + 9)
 
 
-def rounds(waiting: NDArray[np.intp], lanes: int) -> Iterator[tuple[NDArray[np.intp], NDArray[np.intp]]]:
+def padded_rounds(
+    waiting: NDArray[np.intp], lanes: int
+) -> Iterator[tuple[NDArray[np.intp], NDArray[np.intp]]]:
     """The places that wait, up to `lanes` at a time, and the same filled up to `lanes`; one round at least.
 
     Which draws need more work says something of their values, so all lanes work, unused ones included.
@@ -86,13 +88,13 @@ def rounds(waiting: NDArray[np.intp], lanes: int) -> Iterator[tuple[NDArray[np.i
 class Table:
     """An exact sampler for one law.
 
-    Guarantee: `pick` and `draw` follow the law itself. A draw reads a fixed number of bits and does
+    Guarantee: `value_at` and `draw` follow the law itself. A draw reads a fixed number of bits and does
         a fixed amount of work, but with probability below 2^-50 (a tie in 64 bits).
     Assumes: `steps` encloses the law's distribution function.
     Proof: docs/proofs/samplers.md
     """
 
-    def __init__(self, steps: Steps, *, signed: bool = False) -> None:
+    def __init__(self, steps: CdfSteps, *, signed: bool = False) -> None:
         self._steps = steps
         self._signed = signed
         lows: list[int] = []
@@ -120,23 +122,23 @@ class Table:
         self.chance_of_zero = lows[0] / _ONE
         """To 64 bits: for what may be roughly right."""
 
-    def pick(self, u: int) -> int:
+    def value_at(self, u: int) -> int:
         """The value at U, given its first 64 bits."""
         j = bisect_right(self._highs, u)
         return j if u < self._lows[j] else self._search(u, 64)
 
-    def one(self) -> tuple[int, int]:
+    def draw_one(self) -> tuple[int, int]:
         """A value and a sign bit."""
         # survives: Bits are drawn in bytes: of one more the last is cut off again.
         drawn = random_bits(72)
-        return self.pick(drawn >> 8), drawn & 1
+        return self.value_at(drawn >> 8), drawn & 1
 
     def _search(self, u: int, bits: int) -> int:
         """The value at U where 64 bits are a tie or far out in the tail; at most once in 2^50 draws."""
         # survives: Bits are drawn in bytes: of one more the last is cut off again.
-        return self.settle(u << 64 | random_bits(64), bits + 64)[0]
+        return self.resolve(u << 64 | random_bits(64), bits + 64)[0]
 
-    def settle(self, u: int, bits: int) -> tuple[int, int, int]:
+    def resolve(self, u: int, bits: int) -> tuple[int, int, int]:
         """The value at U, given its first `bits` bits; and the bits of U that it took, and their number."""
         while True:
             for j, (low, high) in enumerate(self._steps(bits)):  # pragma: no branch - steps never end
@@ -151,10 +153,10 @@ class Table:
         """`count` values; those beyond ±2^62 are given as ±2^62."""
         values = np.empty(count, dtype=np.int64)
         for start in range(0, count, _CHUNK):
-            self._fill(values[start : start + _CHUNK], _ASK_MORE)
+            self._fill(values[start : start + _CHUNK], _UNDECIDED)
         return values
 
-    def draw_apart(self, count: int) -> tuple[NDArray[np.int64], NDArray[np.intp], dict[int, int]]:
+    def draw_with_zeros(self, count: int) -> tuple[NDArray[np.int64], NDArray[np.intp], dict[int, int]]:
         """The same, the places of its zeros, and by their places those that 64 bits do not decide.
 
         These are of whatever size they are. For unsigned laws whose zeros are few.
@@ -171,33 +173,33 @@ class Table:
 
     def _fill(self, values: NDArray[np.int64], most: int) -> tuple[NDArray[np.intp], dict[int, int]]:
         """Draw into `values`; where the guide has `most` or less, and by place what 64 bits do not decide."""
-        guide = self._ready()
+        guide = self._get_guide()
         cells = np.frombuffer(random_bytes(2 * values.size), dtype=np.uint16)
         values[:] = cells  # or `take` would make an array of them
         guided = guide.take(values)
         values[:] = guided
         low = (guided <= most).nonzero()[0]
         far: dict[int, int] = {}
-        for part, padded in rounds(low[guided[low] == _ASK_MORE], self._lanes(values.size)):
+        for part, padded in padded_rounds(low[guided[low] == _UNDECIDED], self._lanes(values.size)):
             refined, u, decided = self._refine(cells[padded])
             values[part] = refined[: part.size]
             for lane in (~decided[: part.size]).nonzero()[0]:
                 place, size = int(part[lane]), self._search(int(u[lane]), 64)
                 far[place] = -size if self._signed and cells[place] >> 15 else size
-                values[place] = saturated(far[place])
+                values[place] = saturate(far[place])
         return low, far
 
-    def find(self, u: NDArray[np.uint64]) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+    def values_at(self, u: NDArray[np.uint64]) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
         """The value at each U, given its first 64 bits, and whether these decide it; for unsigned laws."""
-        guided = self._ready().take((u >> np.uint64(64 - _GUIDE_BITS)).view(np.int64))
+        guided = self._get_guide().take((u >> np.uint64(64 - _GUIDE_BITS)).view(np.int64))
         values, decided = guided.astype(np.int64), np.ones(u.size, dtype=np.bool_)
-        for part, padded in rounds((guided == _ASK_MORE).nonzero()[0], self._lanes(u.size)):
+        for part, padded in padded_rounds((guided == _UNDECIDED).nonzero()[0], self._lanes(u.size)):
             found, sure = self._locate(u[padded])
             values[part], decided[part] = found[: part.size], sure[: part.size]
         return values, decided
 
     def _lanes(self, count: int) -> int:
-        return enough(count * self._ambiguous)
+        return lanes_needed(count * self._ambiguous)
 
     def _refine(
         self, cells: NDArray[np.uint16]
@@ -216,7 +218,7 @@ class Table:
         values = self._high_array.searchsorted(u, side="right").astype(np.int64, copy=False)
         return values, u < self._low_array[values]
 
-    def _ready(self) -> NDArray[np.int16]:
+    def _get_guide(self) -> NDArray[np.int16]:
         """The guide: what each value of the first 16 bits (sign, then U) decides."""
         if self._guide is None:
             shift = np.uint64(64 - _GUIDE_BITS + self._signed)
@@ -224,9 +226,9 @@ class Table:
             values, _ = self._locate(starts)
             last, decided = self._locate(starts | (np.uint64(1) << shift) - np.uint64(1))
             sure = decided & (values == last)
-            guide = np.where(sure, values, _ASK_MORE)
+            guide = np.where(sure, values, _UNDECIDED)
             if self._signed:
-                guide = np.concatenate([guide, np.where(sure, -values, _ASK_MORE)])
+                guide = np.concatenate([guide, np.where(sure, -values, _UNDECIDED)])
             self._ambiguous = 1 - float(sure.mean())
             self._guide = guide.astype(np.int16)
         return self._guide
@@ -238,47 +240,47 @@ class Table:
 # there, with bits to spare.
 
 # survives: How many spare bits are carried is free: an enclosure from one more or less still encloses.
-_SPARE = 32
+_SPARE_BITS = 32
 
 
 def geometric(scale: Fraction, bits: int) -> Iterator[Enclosure]:
     """Pr[X = k] ∝ e^(−k/scale), k ≥ 0: Cⱼ = 1 − qʲ with q = e^(−1/scale)."""
-    work = bits + _SPARE
+    work = bits + _SPARE_BITS
     one = 1 << work
     for low, high in _powers(exp_neg(1 / scale, work), work):  # pragma: no branch - they never end
-        yield one - high >> _SPARE, -(low - one >> _SPARE)
+        yield one - high >> _SPARE_BITS, -(low - one >> _SPARE_BITS)
 
 
 def discrete_laplace_size(scale: Fraction, bits: int) -> Iterator[Enclosure]:
     """|X| where Pr[X = k] ∝ e^(−|k|/scale): Cⱼ = 1 − 2qʲ/(1+q)."""
-    work = bits + _SPARE
+    work = bits + _SPARE_BITS
     one = 1 << work
     q = exp_neg(1 / scale, work)
     # survives: 2qʲ/(1 + q) rises in q: with the same q above and below its ends are its own.
-    factor = quotient((2 << work, 2 << work), (one + q[0], one + q[1]), work)
+    factor = divide((2 << work, 2 << work), (one + q[0], one + q[1]), work)
     for low, high in _powers(q, work):  # pragma: no branch - they never end
         # survives: An upper end that is rounded up by one unit more is still an upper end.
         tail = low * factor[0] >> work, (high * factor[1] >> work) + 1
-        yield one - tail[1] >> _SPARE, -(tail[0] - one >> _SPARE)
+        yield one - tail[1] >> _SPARE_BITS, -(tail[0] - one >> _SPARE_BITS)
 
 
 def rounded_gaussian_size(sigma: Fraction, bits: int) -> Iterator[Enclosure]:
     """|X| where X = σZ rounded to the nearest integer: Cⱼ = Pr[|σZ| < j − ½]."""
     for j in count(1):  # pragma: no branch - it never ends
-        yield central((2 * j - 1) / (2 * sigma), bits)
+        yield normal_central((2 * j - 1) / (2 * sigma), bits)
 
 
-def bell(variance: Fraction, bits: int) -> Iterator[Enclosure]:
+def half_gaussian(variance: Fraction, bits: int) -> Iterator[Enclosure]:
     """Pr[X = k] ∝ e^(−k²/2·variance) for k ≥ 0."""
-    return _normalised(_bell_weights(variance, bits + _SPARE), bits)
+    return _normalised(_gaussian_weights(variance, bits + _SPARE_BITS), bits)
 
 
-def bell_stairs(variance: Fraction, bits: int) -> Iterator[Enclosure]:
+def gaussian_stairs(variance: Fraction, bits: int) -> Iterator[Enclosure]:
     """The step k of e^(−k²/2·variance) that a uniform height is under: Cⱼ = 1 − e^(−j²/2·variance)."""
-    one = 1 << bits + _SPARE
-    weights, _ = _bell_weights(variance, bits + _SPARE)
+    one = 1 << bits + _SPARE_BITS
+    weights, _ = _gaussian_weights(variance, bits + _SPARE_BITS)
     for low, high in weights[1:]:
-        yield one - high >> _SPARE, -(low - one >> _SPARE)
+        yield one - high >> _SPARE_BITS, -(low - one >> _SPARE_BITS)
     while True:
         # survives: A lower end that is lower is still a lower end.
         yield (1 << bits) - 1, 1 << bits
@@ -286,7 +288,7 @@ def bell_stairs(variance: Fraction, bits: int) -> Iterator[Enclosure]:
 
 def discrete_gaussian_size(variance: Fraction, bits: int) -> Iterator[Enclosure]:
     """|X| where Pr[X = k] ∝ e^(−k²/2·variance) for all integers k: every size but 0 counts twice."""
-    weights, rest = _bell_weights(variance, bits + _SPARE)
+    weights, rest = _gaussian_weights(variance, bits + _SPARE_BITS)
     twice = [(low, high) if k == 0 else (2 * low, 2 * high) for k, (low, high) in enumerate(weights)]
     return _normalised((twice, 2 * rest), bits)
 
@@ -301,7 +303,7 @@ def _powers(q: Enclosure, work: int) -> Iterator[Enclosure]:
         high = (high * q[1] >> work) + 1
 
 
-def _bell_weights(variance: Fraction, work: int) -> tuple[list[Enclosure], int]:
+def _gaussian_weights(variance: Fraction, work: int) -> tuple[list[Enclosure], int]:
     """e^(−k²/2·variance) for k = 0, 1, … down to one unit, and an upper bound of the rest's sum."""
     one = 1 << work
     r = exp_neg(1 / (2 * variance), work)

@@ -19,9 +19,9 @@ from numpy.typing import NDArray
 from hubbub.errors import InvalidInput, Unsupported
 from hubbub.noise import blocks, inversion
 from hubbub.noise.blocks import Blocks
-from hubbub.noise.enclosures import Real, exp_neg, ratio
+from hubbub.noise.enclosures import Real, enclose_fraction, exp_neg
 from hubbub.noise.entropy import random_bits, random_bytes
-from hubbub.noise.inversion import Table, below, saturated
+from hubbub.noise.inversion import Table, is_below, saturate
 from hubbub.numbers import Number, parse_integer, parse_nonnegative, parse_positive, parse_rational
 
 __all__ = [
@@ -44,10 +44,10 @@ MAX_SCALE = 1 << 48
 
 _SMALL_SCALE = 64
 """Up to this scale (or σ) a table holds the law itself."""
-_MOST_DRAWS = 1 << 32
+_MAX_DRAWS = 1 << 32
 _CHUNK = 1 << 16
 """Tries at a time: their arrays stay in the cache."""
-_FEW = 32
+_MAX_SINGLE_DRAWS = 32
 """Up to so many draws a vector is drawn one by one, without a table of its own."""
 
 
@@ -70,7 +70,7 @@ def uniform(bound: int, size: int | None = None) -> int | Integers:
             drawn = random_bits(bits + padding) >> padding
             if drawn < bound:
                 return drawn
-    size = _counted(size)
+    size = _check_size(size)
     if bits > 62:
         raise Unsupported(
             "bound is above 2^62",
@@ -104,7 +104,7 @@ def bernoulli(p: Number, size: int | None = None) -> bool | NDArray[np.bool_]:
         raise InvalidInput(
             "p is outside 0 to 1", why="it is a probability", fix="pass a number between 0 and 1"
         )
-    return _coins(partial(ratio, exact), size)
+    return _flip_coins(partial(enclose_fraction, exact), size)
 
 
 @overload
@@ -117,7 +117,7 @@ def bernoulli_exp(x: Number, size: int | None = None) -> bool | NDArray[np.bool_
     >>> bernoulli_exp(0)
     True
     """
-    return _coins(partial(exp_neg, parse_nonnegative(x, "x")), size)
+    return _flip_coins(partial(exp_neg, parse_nonnegative(x, "x")), size)
 
 
 def bernoulli_exp_each(x: Number, times: Integers) -> NDArray[np.bool_]:
@@ -151,7 +151,7 @@ def bernoulli_exp_each(x: Number, times: Integers) -> NDArray[np.bool_]:
     heads: NDArray[np.bool_] = lead > 0
     # survives: Integers may decide more: they decide rightly.
     for lane in np.flatnonzero(np.abs(lead) < 2.0**-40):
-        heads[lane] = below(int(raw[lane]), 64, partial(exp_neg, exact * int(times[lane])))
+        heads[lane] = is_below(int(raw[lane]), 64, partial(exp_neg, exact * int(times[lane])))
     return heads
 
 
@@ -248,21 +248,21 @@ def _sample(law: _Law, scale: Any, size: int | None) -> int | Integers:
                 why="a list gives one draw for each of its members",
                 fix="leave size out",
             )
-        return _each(law, [_supported(law, member) for member in scale])
-    exact = _supported(law, scale)
+        return _each(law, [_check_scale(law, member) for member in scale])
+    exact = _check_scale(law, scale)
     if size is None:
         return law.one(exact)
-    size = _counted(size)
-    if size <= _FEW:
-        return np.array([saturated(law.one(exact)) for _ in range(size)], dtype=np.int64)
+    size = _check_size(size)
+    if size <= _MAX_SINGLE_DRAWS:
+        return np.array([saturate(law.one(exact)) for _ in range(size)], dtype=np.int64)
     return law.many(exact)(size)
 
 
 def _each(law: _Law, scales: list[Fraction]) -> Integers:
-    return np.array([saturated(law.one(scale)) for scale in scales], dtype=np.int64)
+    return np.array([saturate(law.one(scale)) for scale in scales], dtype=np.int64)
 
 
-def _supported(law: _Law, scale: Any) -> Fraction:
+def _check_scale(law: _Law, scale: Any) -> Fraction:
     # Shortcuts for what most calls pass: a Fraction in range, and not a long one; or an integer.
     # survives: Only a shortcut: what does not take it comes to the same by the longer way.
     if type(scale) is Fraction and 0 < scale.numerator <= law.largest * scale.denominator < 1 << 192:
@@ -284,22 +284,22 @@ def _supported(law: _Law, scale: Any) -> Fraction:
 _fraction = lru_cache(maxsize=2048)(Fraction)
 
 
-def _counted(size: Any) -> int:
+def _check_size(size: Any) -> int:
     count = parse_integer(size, "size", minimum=0)
-    if count > _MOST_DRAWS:
+    if count > _MAX_DRAWS:
         raise Unsupported(
-            f"size is above 2^{_MOST_DRAWS.bit_length() - 1}",
+            f"size is above 2^{_MAX_DRAWS.bit_length() - 1}",
             why="a vector of so many draws does not fit in memory",
             fix="draw in several parts",
         )
     return count
 
 
-def _coins(p: Real, size: int | None) -> bool | NDArray[np.bool_]:
+def _flip_coins(p: Real, size: int | None) -> bool | NDArray[np.bool_]:
     if size is None:
         # survives: Bits are drawn in bytes: of one more the last is cut off again.
-        return below(random_bits(64), 64, p)
-    raw = np.frombuffer(random_bytes(8 * _counted(size)), dtype=np.uint64)
+        return is_below(random_bits(64), 64, p)
+    raw = np.frombuffer(random_bytes(8 * _check_size(size)), dtype=np.uint64)
     low, high = p(64)
     if low == 1 << 64:
         return np.ones(raw.size, dtype=np.bool_)
@@ -307,13 +307,13 @@ def _coins(p: Real, size: int | None) -> bool | NDArray[np.bool_]:
     # Between the two bounds 64 bits do not decide; where they meet, they do.
     if low < high:
         for lane in np.flatnonzero(~heads & (raw <= np.uint64(high - 1))):
-            heads[lane] = below(int(raw[lane]), 64, p)
+            heads[lane] = is_below(int(raw[lane]), 64, p)
     return heads
 
 
 def _one_discrete_laplace(scale: Fraction) -> int:
     while True:
-        size, sign = blocks.exponential_floor(scale)
+        size, sign = blocks.floor_exponential(scale)
         # Zero has one sign: the other is tried again.
         if size >= sign:
             # survives: Times or over 1 or -1 is the same.
@@ -321,7 +321,7 @@ def _one_discrete_laplace(scale: Fraction) -> int:
 
 
 def _one_rounded_gaussian(sigma: Fraction) -> int:
-    size, sign = blocks.normal_round(sigma)
+    size, sign = blocks.rounded_normal(sigma)
     # survives: Times or over 1 or -1 is the same.
     return size * (1 - 2 * sign)
 
@@ -336,8 +336,8 @@ def _one_discrete_gaussian(variance: Fraction) -> int:
 def _one_from(variance: Fraction) -> Callable[[], tuple[int, int]]:
     if variance > _SMALL_SCALE**2:
         # survives: One draw from blocks is of an integer law whatever vectors would be.
-        return Blocks.bell(variance, is_rounded=False).one
-    return Table(partial(inversion.discrete_gaussian_size, variance)).one
+        return Blocks.gaussian(variance, is_rounded=False).draw_one
+    return Table(partial(inversion.discrete_gaussian_size, variance)).draw_one
 
 
 @lru_cache(maxsize=64)
@@ -357,18 +357,18 @@ def _many_discrete_laplace(scale: Fraction) -> Many:
 @lru_cache(maxsize=64)
 def _many_rounded_gaussian(sigma: Fraction) -> Many:
     if sigma > _SMALL_SCALE:
-        return Blocks.bell(sigma**2, is_rounded=True).draw
+        return Blocks.gaussian(sigma**2, is_rounded=True).draw
     return Table(partial(inversion.rounded_gaussian_size, sigma), signed=True).draw
 
 
 @lru_cache(maxsize=64)
 def _many_discrete_gaussian(variance: Fraction) -> Many:
     if variance > _SMALL_SCALE**2:
-        return Blocks.bell(variance, is_rounded=False).draw
+        return Blocks.gaussian(variance, is_rounded=False).draw
     return Table(partial(inversion.discrete_gaussian_size, variance), signed=True).draw
 
 
-_GEOMETRIC = _Law("scale", lambda scale: blocks.exponential_floor(scale)[0], _many_geometric, MAX_SCALE)
+_GEOMETRIC = _Law("scale", lambda scale: blocks.floor_exponential(scale)[0], _many_geometric, MAX_SCALE)
 _DISCRETE_LAPLACE = _Law("scale", _one_discrete_laplace, _many_discrete_laplace, MAX_SCALE)
 _ROUNDED_GAUSSIAN = _Law("sigma", _one_rounded_gaussian, _many_rounded_gaussian, MAX_SCALE)
 _DISCRETE_GAUSSIAN = _Law("variance", _one_discrete_gaussian, _many_discrete_gaussian, MAX_SCALE**2)
