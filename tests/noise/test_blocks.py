@@ -18,7 +18,7 @@ VARIANCES = [Fraction(64**2) + Fraction(1, 7), Fraction(127**2), Fraction(10**12
 KINDS = {
     "geometric": (lambda b: Blocks.geometric(b, is_signed=False), SCALES),
     "laplace": (lambda b: Blocks.geometric(b, is_signed=True), SCALES),
-    "half_gaussian": (lambda v: Blocks.gaussian(v, is_rounded=False), VARIANCES),
+    "gaussian": (lambda v: Blocks.gaussian(v, is_rounded=False), VARIANCES),
     "rounded": (lambda v: Blocks.gaussian(v, is_rounded=True), VARIANCES),
 }
 CASES = [
@@ -28,9 +28,7 @@ CASES = [
 ]
 # Blocks of more than one integer: in the others the curve is the stairs.
 WIDE = [case for case in CASES if case.values[1] not in SCALES[:2]]
-ONE_BY_ONE = [("laplace", scale) for scale in SCALES[2:]] + [
-    ("half_gaussian", variance) for variance in VARIANCES
-]
+ONE_BY_ONE = [("laplace", scale) for scale in SCALES[2:]] + [("gaussian", variance) for variance in VARIANCES]
 SAME = 0x4040404040404040
 """The height's and the word's bits where 0x40 follows for ever."""
 _built = {}
@@ -161,7 +159,7 @@ def test_blocks_are_as_long_as_is_said(kind, scale):
         assert 64 <= scale / 2**sampler.shift < 128
         assert sampler.shift >= 0
     assert (sampler.is_gaussian, sampler.is_rounded) == (
-        kind in ("half_gaussian", "rounded"),
+        kind in ("gaussian", "rounded"),
         kind == "rounded",
     )
     assert sampler.is_signed == (kind != "geometric")
@@ -270,8 +268,8 @@ def test_between_the_stairs_the_map_from_bits_to_values(kind, scale, monkeypatch
         ("geometric", Fraction(300)),
         ("laplace", Fraction(66)),
         ("laplace", Fraction(1279, 10) * 2),
-        ("half_gaussian", VARIANCES[0]),
-        ("half_gaussian", Fraction(200**2)),
+        ("gaussian", VARIANCES[0]),
+        ("gaussian", Fraction(200**2)),
     ],
 )
 def test_the_law_itself_for_small_blocks(kind, scale):
@@ -486,7 +484,7 @@ def test_a_tie_of_the_table_that_is_a_zero_goes_between_the_stairs(monkeypatch):
 def test_vectors_saturate_between_the_stairs_too(kind, monkeypatch):
     sampler, _found, _stairs = built(kind, KINDS[kind][1][-1])
     far = (MAX_DRAW >> sampler.shift) + 1
-    monkeypatch.setattr(Table, "settle", lambda self, u, bits: (far, ONES - 1, 64))
+    monkeypatch.setattr(Table, "resolve", lambda self, u, bits: (far, ONES - 1, 64))
     assert between(sampler, [ONES], [1 << 50]) == [(MAX_DRAW, False)]
     assert between(sampler, [ONES], [-1 - (1 << 50)]) == [
         (-MAX_DRAW if sampler.is_signed else MAX_DRAW, False)
@@ -502,7 +500,7 @@ def test_what_is_cut_is_compared_uncut(monkeypatch):
     assert curve < scaled(weight(sampler, mp.mpf(MAX_DRAW)), precision) - 2**100
     for height, is_under in ((curve - 2, True), (curve + 2, False)):
         settled = far, (1 << precision) - 1 - height, precision
-        monkeypatch.setattr(Table, "settle", lambda self, u, bits, settled=settled: settled)
+        monkeypatch.setattr(Table, "resolve", lambda self, u, bits, settled=settled: settled)
         assert between(sampler, [ONES], [0]) == [(MAX_DRAW, is_under)]
 
 
@@ -569,7 +567,7 @@ def test_a_tie_of_one_draw(kind, scale):
 
 def test_one_draw_far_out_in_the_tail():
     """200 ones and then chosen bits."""
-    sampler, _found, _stairs = built("half_gaussian", VARIANCES[0])
+    sampler, _found, _stairs = built("gaussian", VARIANCES[0])
     law = bits.half_gaussian(VARIANCES[0] / 4)
     more = 0xFEDCBA9876543210
     first = word(ONES << 128 | 1, 192)
@@ -658,9 +656,9 @@ def test_between_the_stairs_all_lanes_work(kind, monkeypatch):
     sampler, found, thresholds_of_stairs = built(kind, KINDS[kind][1][2])
     value, is_under = place_at(sampler, thresholds_of_stairs, SAME, SAME)
     rounds, searched = [], []
-    stairs, find, locate = sampler._stairs, Table.find, Table._locate
+    stairs, find, locate = sampler._stairs, Table.values_at, Table._locate
     stairs._get_guide()
-    monkeypatch.setattr(Table, "find", lambda self, u: (rounds.append(u.size), find(self, u))[1])
+    monkeypatch.setattr(Table, "values_at", lambda self, u: (rounds.append(u.size), find(self, u))[1])
     monkeypatch.setattr(Table, "_locate", lambda self, u: (searched.append(u.size), locate(self, u))[1])
     lanes = lanes_needed(80 * sampler.table.chance_of_zero)
     for zeros in (0, 1, lanes):
@@ -738,7 +736,7 @@ def test_few_tries_are_rejected(scale):
 
 
 @pytest.mark.parametrize(
-    ("kind", "scale"), [*CASES, ("laplace", Fraction(300)), ("half_gaussian", Fraction(200**2))]
+    ("kind", "scale"), [*CASES, ("laplace", Fraction(300)), ("gaussian", Fraction(200**2))]
 )
 def test_vectors_fit_the_law(kind, scale):
     """Chi-square over 40 sizes of equal chance, times the sign; the same bits in every run."""
@@ -748,7 +746,7 @@ def test_vectors_fit_the_law(kind, scale):
     law = {
         "geometric": bits.geometric,
         "laplace": bits.discrete_laplace,
-        "half_gaussian": bits.discrete_gaussian
+        "gaussian": bits.discrete_gaussian
         if scale < 2**20
         else lambda v: bits.rounded_gaussian(mp.sqrt(real(v))),
         "rounded": lambda v: bits.rounded_gaussian(mp.sqrt(real(v))),

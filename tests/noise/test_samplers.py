@@ -350,7 +350,7 @@ def test_up_to_64_a_table_and_blocks_beyond(name, small, large):
 
 
 @pytest.mark.parametrize(
-    ("name", "scale", "half_gaussian", "rounded", "signed"),
+    ("name", "scale", "gaussian", "rounded", "signed"),
     [
         ("geometric", 100, False, False, False),
         ("discrete_laplace", 100, False, False, True),
@@ -358,10 +358,10 @@ def test_up_to_64_a_table_and_blocks_beyond(name, small, large):
         ("discrete_gaussian", 100**2, True, False, True),
     ],
 )
-def test_large_vectors_come_from_the_blocks_of_their_law(name, scale, bell, rounded, signed):
+def test_large_vectors_come_from_the_blocks_of_their_law(name, scale, gaussian, rounded, signed):
     blocks = getattr(samplers, f"_many_{name}")(Fraction(scale)).__self__
-    assert (blocks.is_gaussian, blocks.is_rounded, blocks.is_signed) == (bell, rounded, signed)
-    assert blocks.scale == (100**2 if bell else 100)
+    assert (blocks.is_gaussian, blocks.is_rounded, blocks.is_signed) == (gaussian, rounded, signed)
+    assert blocks.scale == (100**2 if gaussian else 100)
 
 
 def test_large_vectors_are_rounded_or_whole_by_their_law():
