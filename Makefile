@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
-.PHONY: demo quick test test-long test-oldest check bench mutants coverage clean format
+.PHONY: demo quick test test-long test-oldest check bench mutants coverage clean format docs
 
 # pip reads dependency groups from 25.1 on.
 $(VENV)/.base: pyproject.toml
@@ -53,6 +53,10 @@ check: $(VENV)/.test
 format: $(VENV)/.test
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+
+# docs/cli.md, from the commands themselves.
+docs: $(VENV)/.test
+	$(BIN)/python tests/docs/cli_page.py > docs/cli.md.new && mv docs/cli.md.new docs/cli.md
 
 coverage: $(VENV)/.test
 	$(BIN)/python -m pytest --cov=hubbub --cov-branch --cov-report=term-missing

@@ -12,11 +12,11 @@ from pyarrow.dataset import dataset
 
 import hubbub
 from hubbub.config import parse_keys, parse_kind, read_config, read_key_texts
+from hubbub.config_lookup import find_config
 from hubbub.engines.schema import Kind
 from hubbub.errors import BudgetExceeded, HubbubError, InvalidInput, Refused
 from hubbub.ledger import Ledger
 from hubbub.output_files import CONFIG_NAME
-from hubbub.sources import find_config
 
 VISITS = '[tables.visits]\npath = "visits.csv"\nunit = "patient"\n'
 SQL = "SELECT region, COUNT(*) AS n, AVG(cost) AS cost FROM visits GROUP BY region"

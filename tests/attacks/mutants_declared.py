@@ -99,7 +99,7 @@ def public_and_protected():
         sources___refuse_public_and_protected=nothing,
         sources___refuse_declared_as_public=nothing,
         config___Reader___refuse_public_and_protected=nothing,
-        sources___refuse_contradiction=nothing,
+        config_lookup___refuse_contradiction=nothing,
         ledger__ledger__refuse_public=nothing,
     ):
         yield
@@ -114,6 +114,7 @@ def printed_raw():
         cli__terminal__escape_lines=str,
         cli__terminal__escape_json=str,
         cli__results__escape=str,
+        report__tables__escape=str,
         cli__init__escape=str,
         report__label__escape=str,
         report__label__escape_json=str,

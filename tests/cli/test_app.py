@@ -24,7 +24,7 @@ def test_release_of_an_integer_is_an_integer_with_its_error_and_cost():
     assert out.code == 0
     first, second = out.stdout.splitlines()
     assert re.fullmatch(r"-?\d+ ± 6 \(95 %\)", first)
-    assert second == "Laplace noise of scale 2 on integers: ε = 0.5; the sensitivity is your word"
+    assert second == "Laplace noise of scale 2 on integers: ε = 0.5; user-asserted sensitivity"
 
 
 def test_release_of_a_real_lies_on_a_grid():
@@ -65,7 +65,7 @@ def test_a_delta_is_below_1_in_the_population(words):
 
 def test_error_says_each_and_all():
     out = run("error", "--epsilon", "1", "--coordinates", "10000")
-    assert out.stdout.splitlines()[:2] == ["each answer ± 3 (95 %)", "all 10000 at once ± 12 (95 %)"]
+    assert out.stdout.splitlines()[:2] == ["each answer ± 3 (95 %)", "all 10000 simultaneously ± 12 (95 %)"]
     assert "nothing spent" in out.stdout
 
 
@@ -82,7 +82,7 @@ def test_choose_names_the_clear_winner_and_no_count():
     assert "1000000" not in out.stdout
 
 
-@pytest.mark.parametrize("extra", [(), ("--epsilon", "60", "--large-epsilon")])
+@pytest.mark.parametrize("extra", [(), ("--epsilon", "60", "--allow-large-epsilon")])
 def test_toss_answers_yes_or_no(extra):
     out = run("toss", "true", *extra)
     assert out.stdout.splitlines()[0] in ({"yes"} if extra else {"yes", "no"})
@@ -94,7 +94,7 @@ def test_a_name_is_shown_as_it_was_typed():
 
 @pytest.mark.parametrize("answer", ["true", "YES", "y", "1", "false", "No", "n", "0"])
 def test_toss_understands_plain_answers(answer):
-    said = run("toss", answer, "--epsilon", "60", "--large-epsilon").stdout.splitlines()[0]
+    said = run("toss", answer, "--epsilon", "60", "--allow-large-epsilon").stdout.splitlines()[0]
     assert said == ("yes" if answer in {"true", "YES", "y", "1"} else "no")
 
 
@@ -112,17 +112,17 @@ def test_the_version_is_that_of_the_package():
 
 
 def test_help_says_that_cells_are_disjoint():
-    assert "must be disjoint" in " ".join(run("error", "--help").stdout.split())
+    assert "If they are not disjoint" in " ".join(run("error", "--help").stdout.split())
 
 
 @pytest.mark.parametrize(
     ("words", "what"),
     [
         (["release", "nan", "--epsilon", "1"], "the value is not a number"),
-        (["release", "4.5", "--epsilon", "1"], "the value is not a whole number"),
+        (["release", "4.5", "--epsilon", "1"], "the value is not an integer"),
         (["release", "5", "--epsilon", "0"], "--epsilon is 0"),
         (["release", "5", "--epsilon", "1/0"], "--epsilon is not a number"),
-        (["release", "5", "--epsilon", "1", "--sensitivity", "0.5"], "--sensitivity is not a whole number"),
+        (["release", "5", "--epsilon", "1", "--sensitivity", "0.5"], "--sensitivity is not an integer"),
         (["release", "5", "--epsilon", "1", "--sensitivity=-1"], "--sensitivity is -1"),
         (["release", "5", "--epsilon", "1", "--sensitivity", "0"], "the sensitivity is 0"),
         (["release", "5", "--epsilon", "1", "--confidence", "100"], "--confidence is 100"),
@@ -130,17 +130,17 @@ def test_help_says_that_cells_are_disjoint():
         (["release", "5", "--epsilon", "1", "--delta", "1"], "--delta is 1 or more"),
         (["release", "5", "--epsilon", "1", "--population", "0"], "--population is 0"),
         (["error", "--within=-3"], "--within is -3"),
-        (["error", "--within", "3", "--sensitivity", "0.5"], "--sensitivity is not a whole number"),
+        (["error", "--within", "3", "--sensitivity", "0.5"], "--sensitivity is not an integer"),
         (["error", "--epsilon", "1", "--coordinates", "0"], "--coordinates is 0"),
         (["error", "--epsilon", "1", "--coordinates", "many"], "--coordinates is not a number"),
         (["error"], "neither or both"),
         (["error", "--epsilon", "1", "--within", "3"], "neither or both"),
-        (["choose", "fever=1.5", "--epsilon", "1"], "a count is not a whole number"),
+        (["choose", "fever=1.5", "--epsilon", "1"], "a count is not an integer"),
         (["choose", "fever", "--epsilon", "1"], "a count is not a number"),
         (["choose", "fever=-5", "cough=2", "--epsilon", "1"], "a count is below zero"),
-        (["choose", "fever=5", "cough=2", "fever=3", "--epsilon", "1"], "a name is given twice"),
-        (["choose", "fever=5", "=2", "--epsilon", "1"], "a name is empty"),
-        (["choose", "fever=5", " =2", "--epsilon", "1"], "a name is empty"),
+        (["choose", "fever=5", "cough=2", "fever=3", "--epsilon", "1"], "a candidate is given twice"),
+        (["choose", "fever=5", "=2", "--epsilon", "1"], "a candidate has no name"),
+        (["choose", "fever=5", " =2", "--epsilon", "1"], "a candidate has no name"),
         (["toss", "maybe"], "the answer is neither yes nor no"),
         (["toss", "yes", "--epsilon", "0"], "--epsilon is 0"),
     ],
@@ -166,11 +166,11 @@ def test_the_demo_shows_the_main_job_and_then_the_three_examples():
             "A made-up hospital: ",
             "SELECT region, COUNT(*) AS n, AVG(cost) AS cost FROM visits GROUP BY region",
             "nothing spent yet",
-            "no patient can be made out",
+            "differentially private for each patient",
             "█▒",
             "hubbub demo --save .",
-            "± 12 all at once",
-            "more than 12.2",
+            "± 12 simultaneously",
+            "exceeds 12.2",
             "Most common of 6 conditions",
             "toss coins",
             "ε = 1.09862",

@@ -87,7 +87,7 @@ def test_what_is_asked_of_a_column_shows_its_name_visibly():
     out = run("init", "odd.parquet", typed="patient\n" + "\n" * 9)
     assert out.code == 0
     assert not {"\x1b", "\u202e"} & set(out.stdout + out.stderr)
-    assert "x\\x1b[2J\\u202e\\n: between which numbers" in out.stdout
+    assert "x\\x1b[2J\\u202e\\n: public bounds" in out.stdout
     assert run("plan", "odd.parquet", "SELECT COUNT(*) AS n FROM odd", "--epsilon", "1").code == 0
 
 

@@ -94,7 +94,7 @@ def test_it_never_overwrites_unless_forced():
     Path(CONFIG_NAME).write_text("mine")
     out = run("init", "visits.csv", "--unit", "row", "--yes")
     assert out.code == 2
-    assert out.stderr.startswith("hubbub.toml is there already")
+    assert out.stderr.startswith("hubbub.toml exists already")
     assert Path(CONFIG_NAME).read_text() == "mine"
     assert run("init", "visits.csv", "--unit", "row", "--yes", "--force").code == 0
     assert read_config(CONFIG_NAME).tables[0].unit is None
@@ -102,7 +102,7 @@ def test_it_never_overwrites_unless_forced():
 
 def test_a_wrong_answer_is_asked_again():
     typed = ["nobody", "", "patient", "x", "text", "a,a", "", "number", "5", "5:1", "0:5", "date", "1.1.", ""]
-    typed += ["0", "", "", "", "1/3", "0.5", "2", "0", "nowhere"]
+    typed += ["0", "", "", "", "1/3", "0.5", "2", "0", "none"]
     out = run("init", "visits.csv", typed="\n".join(typed) + "\n")
     assert out.code == 0, out.stderr
     said = (

@@ -55,16 +55,16 @@ def test_a_budget_shows_what_was_spent_by_whom_and_what_is_left(path):
 
 
 def test_an_analyst_sees_only_her_own(path):
-    out = said("budget", "--ledger", path, "--account", "visits", "--as", "ada")
+    out = said("budget", "--ledger", path, "--account", "visits", "--analyst", "ada")
     assert "ada" in out
     assert "bob" not in out
     assert "about 9 more queries" in out
-    listed = said("ledger", "list", "--ledger", path, "--account", "visits", "--as", "ada")
+    listed = said("ledger", "list", "--ledger", path, "--account", "visits", "--analyst", "ada")
     assert "a count" in listed
     assert "training" not in listed
 
 
-def test_about_so_many_more_is_so_many(tmp_path):
+def test_remaining_queries_are_estimated(tmp_path):
     path = tmp_path / "x.ledger"
     with Ledger.open(path) as ledger:
         account = ledger.account("visits", Unit("patient"), Budget(1))
@@ -72,7 +72,7 @@ def test_about_so_many_more_is_so_many(tmp_path):
         account.record_charge("a count", PrivacyLoss.pure(Fraction(1, 50)), dataset="visits")
         out = said("budget", "--ledger", str(path))
         assert "about 49 more queries like the last" in out
-        assert "visits, by itself: ε = 0.02" in out
+        assert "visits, alone: ε = 0.02" in out
         for _ in range(49):
             account.charge("a count", PrivacyLoss.pure(Fraction(1, 50)))
         out = said("budget", "--ledger", str(path))
@@ -94,7 +94,7 @@ def test_a_grant_is_given_and_written(path):
     )
 
 
-def test_lines_are_listed_shown_and_exported(path):
+def test_entries_are_listed_shown_and_exported(path):
     listed = said("ledger", "list", "--ledger", path)
     assert [line.split()[0] for line in listed.splitlines()[1:]] == [str(number) for number in range(1, 16)]
     shown = json.loads(said("ledger", "show", "4", "--ledger", path))
@@ -102,10 +102,10 @@ def test_lines_are_listed_shown_and_exported(path):
     lines = [json.loads(line) for line in said("ledger", "export", "--ledger", path).splitlines()]
     assert lines[3] == shown
     assert len(lines) == 15
-    assert "no line 99" in refused("ledger", "show", "99", "--ledger", path)
+    assert "no entry 99" in refused("ledger", "show", "99", "--ledger", path)
 
 
-def test_a_whole_ledger_is_whole_and_its_digest_is_shown(path):
+def test_verify_accepts_an_intact_ledger_and_shows_its_digest(path):
     out = said("ledger", "verify", "--ledger", path)
     assert "OK: 15 entries verified" in out
     digest = out.split()[-1]
@@ -115,7 +115,7 @@ def test_a_whole_ledger_is_whole_and_its_digest_is_shown(path):
     assert "not in the chain" in cut.stdout
 
 
-def test_a_changed_ledger_is_not_whole(path):
+def test_verify_rejects_a_changed_ledger(path):
     connection = sqlite3.connect(path, isolation_level=None)
     connection.execute("UPDATE entries SET analyst = 'bob' WHERE number = 9")
     connection.close()

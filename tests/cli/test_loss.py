@@ -15,8 +15,9 @@ from rich.progress import Progress
 from cli.terminal import run
 from hubbub.accounting import Bounds, PrivacyLoss
 from hubbub.cli.loss_output import stepping
-from hubbub.cli.options import nearest, number, round_down_text, round_up_text
+from hubbub.cli.options import parse_number
 from hubbub.errors import InvalidInput
+from hubbub.numbers import format_down, format_nearest, format_up
 
 TRAINING = ("loss", "--gaussian", "1.1", "--rate", "256/60000", "--steps", "14063")
 TRUTH = Fraction("2.38168972614165")
@@ -129,7 +130,7 @@ def test_where_no_epsilon_holds_it_is_infinite_and_null():
     words = ("--approximate", "0.1,1e-3", "--delta", "1e-6")
     out = run("loss", *words)
     assert bounds_in(out.stdout) == ("∞", "∞")
-    assert "No ε can be promised" in out.stdout
+    assert "No ε holds at a δ" in out.stdout
     assert answer_of(*words)["epsilon"]["upper"] is None
 
 
@@ -163,7 +164,7 @@ def test_the_least_noise_keeps_the_promise_and_hardly_less_would(kind, extra, tr
 def test_the_noise_is_found_for_a_sampled_run_and_beside_other_mechanisms(words):
     words = (*words, "--delta", "1e-5")
     out = run("loss", "--find", "gaussian", "--epsilon", "1", *words)
-    sigma = re.match(r"σ +([\d.]+)  \(gaussian: the least", out.stdout).group(1)
+    sigma = re.match(r"σ +([\d.]+)  \(gaussian: least", out.stdout).group(1)
     assert Fraction(bounds_in(out.stdout)[0]) <= 1
     again = answer_of("--gaussian", sigma, *words)["epsilon"]
     # It is the printed number that keeps the promise.
@@ -289,7 +290,7 @@ def test_nothing_is_drawn_beside_the_answer_unless_someone_watches(monkeypatch):
     assert quiet.stderr == ""
     with mock.patch.dict("os.environ", {"FORCE_COLOR": "1", "TERM": "xterm"}):
         watched = run(*words)
-    assert "curve" in watched.stderr
+    assert "trade-off" in watched.stderr
     assert json.loads(watched.stdout) == json.loads(quiet.stdout)
 
 
@@ -298,7 +299,7 @@ def test_whoever_watches_sees_how_far_the_search_is():
     assert run(*words).stderr == ""
     with mock.patch.dict("os.environ", {"FORCE_COLOR": "1", "TERM": "xterm"}):
         watched = run(*words)
-    assert "looking for the noise" in watched.stderr
+    assert "calibrating" in watched.stderr
     assert "bounding the loss" in watched.stderr
     assert "━" in watched.stderr
     assert json.loads(watched.stdout) == json.loads(run(*words).stdout)
@@ -376,9 +377,9 @@ def test_bad_input_is_one_sentence_and_no_traceback(words, what):
 @pytest.mark.parametrize(
     ("words", "option"),
     [
-        (["--gaussian", "1", "--shuffled", "9"], "--response 0.75"),
-        (["--zcdp", "1", "--rate", "0.1"], "--gaussian SIGMA"),
-        (["--zcdp", "1", "--rate", "0.1", "--without-replacement"], "--gaussian SIGMA"),
+        (["--gaussian", "1", "--shuffled", "9"], "such as randomized response"),
+        (["--zcdp", "1", "--rate", "0.1"], "such as Gaussian noise"),
+        (["--zcdp", "1", "--rate", "0.1", "--without-replacement"], "such as Gaussian noise"),
     ],
 )
 def test_what_to_do_is_said_in_the_words_of_the_shell(words, option):
@@ -425,9 +426,9 @@ def test_the_advantage_is_rounded_up_in_what_is_printed(monkeypatch):
     "value", [Fraction(1, 3), Fraction(2, 3) * 10**20, Fraction(1, 7 * 10**9), Fraction(5)]
 )
 def test_rounding_goes_to_the_side_it_says(value):
-    assert Fraction(round_down_text(value)) <= value <= Fraction(round_up_text(value))
-    assert Fraction(round_up_text(value)) - Fraction(round_down_text(value)) <= value / 10**11
-    assert abs(Fraction(nearest(value)) - value) <= value / 10**11 / 2
+    assert Fraction(format_down(value, 12)) <= value <= Fraction(format_up(value, 12))
+    assert Fraction(format_up(value, 12)) - Fraction(format_down(value, 12)) <= value / 10**11
+    assert abs(Fraction(format_nearest(value, 12)) - value) <= value / 10**11 / 2
 
 
 @pytest.mark.parametrize(
@@ -441,13 +442,13 @@ def test_rounding_goes_to_the_side_it_says(value):
     ],
 )
 def test_numbers_are_exactly_what_was_typed(text, value):
-    assert number(text, "it") == value
+    assert parse_number(text, "it") == value
 
 
 @pytest.mark.parametrize("text", ["", "/", "1/", "/2", "inf", "1/inf", "ε", "1 2", "1/2/3", "0x10"])
 def test_what_is_no_number_is_refused_by_name(text):
     with pytest.raises(InvalidInput, match=r"^it is not a number"):
-        number(text, "it")
+        parse_number(text, "it")
 
 
 # Help

@@ -17,10 +17,10 @@ import pytest
 from rich.console import Console
 
 from cli.terminal import run
+from docs.cli_page import make_page
 from hubbub.cli.demo import write_visits
-from hubbub.cli.options import keys_in
-from hubbub.cli.reference import reference
-from hubbub.cli.results import watching
+from hubbub.cli.options import parse_group_keys
+from hubbub.cli.results import show_status
 from hubbub.dataset import Dataset
 from hubbub.engines.schema import Kind, Table
 from hubbub.sql.result import Result
@@ -74,7 +74,7 @@ def test_the_first_command_of_all():
     assert "95 % interval" in out.stdout
     assert "spent: ε = 1 for one patient, add/remove\n" in out.stdout
     assert "Laplace noise; keys public; at most" in out.stdout
-    assert "rows per unit (found privately)" in out.stdout
+    assert "rows per unit (estimated privately)" in out.stdout
     assert out.stderr == ""
 
 
@@ -157,7 +157,7 @@ def test_only_the_winners_leave():
     out = run("query", "visits.parquet", top, "--unit", "patient", "--epsilon", "9", *KEYS)
     assert "North" in out.stdout
     assert "interval" not in out.stdout
-    assert "how: chosen by permute-and-flip; keys public" in out.stdout
+    assert "how: selected by permute-and-flip; keys public" in out.stdout
 
 
 def test_one_row_is_one_person_where_it_is_said():
@@ -343,7 +343,7 @@ def test_what_bounding_changed_is_measured_where_it_is_paid_for():
     words = (*COUNT, "--epsilon", "1", "--rows-per-unit", "3", "--bounding-report")
     assert "0.1 of ε measures the share of units above a limit" in run("plan", *words).stdout
     out = run("query", *words)
-    assert re.search(r"bounding: units above a limit: \d+(\.\d+)? % \[", out.stdout)
+    assert re.search(r"units above a contribution bound: \d+(\.\d+)? % \[", out.stdout)
     assert "not measured" not in out.stdout
     # 2,546 of 20,000 come more than three times; the noise is of scale 10.
     assert abs(answer_of(*words).facts["share above a limit"]["value"] - 2546 / 20000) < 0.02
@@ -357,12 +357,12 @@ def test_confidence_is_in_the_heading():
 def test_keys_take_the_kind_of_their_column():
     kinds = {"code": Kind.TEXT, "ward": Kind.NUMBER, "ok": Kind.BOOLEAN}
     tables = {"t": Table.of("t", kinds)}
-    assert keys_in(["code=1,2"], tables) == {"code": ["1", "2"]}
-    assert keys_in(["CODE=1:2"], tables) == {"CODE": ["1", "2"]}
-    assert keys_in(["ward=1,2.5"], tables) == {"ward": [1.0, 2.5]}
-    assert keys_in(["ok=true,false"], tables) == {"ok": [True, False]}
-    assert keys_in(["other=1,x"], tables) == {"other": ["1", "x"]}
-    assert keys_in(["other=1,2"], tables) == {"other": [1.0, 2.0]}
+    assert parse_group_keys(["code=1,2"], tables) == {"code": ["1", "2"]}
+    assert parse_group_keys(["CODE=1:2"], tables) == {"CODE": ["1", "2"]}
+    assert parse_group_keys(["ward=1,2.5"], tables) == {"ward": [1.0, 2.5]}
+    assert parse_group_keys(["ok=true,false"], tables) == {"ok": [True, False]}
+    assert parse_group_keys(["other=1,x"], tables) == {"other": ["1", "x"]}
+    assert parse_group_keys(["other=1,2"], tables) == {"other": [1.0, 2.0]}
 
 
 def test_a_key_cannot_move_the_terminals_cursor():
@@ -386,7 +386,7 @@ def test_what_is_declared_need_not_be_said():
             "query", file, "SELECT region, AVG(cost) AS cost FROM visits GROUP BY region", "--epsilon", "1"
         )
         assert out.code == 0, out.stderr
-        assert "budget: ε = 3 for each command" in out.stdout
+        assert "budget: ε = 3 per command" in out.stdout
     assert run("query", "visits.parquet", BY_REGION, "--epsilon", "4").stderr.startswith(
         "the charge does not fit"
     )
@@ -396,8 +396,8 @@ def test_what_is_declared_need_not_be_said():
     assert "hubbub.toml declares another unit" in other.stderr
     million = ("plan", "visits.parquet", BY_REGION, "--epsilon", "1000000")
     assert run(*million).stderr.startswith("--epsilon is above 20")
-    assert "confirm it with --large-epsilon" in run(*million).stderr
-    assert run(*million, "--large-epsilon").code == 0
+    assert "confirm it with --allow-large-epsilon" in run(*million).stderr
+    assert run(*million, "--allow-large-epsilon").code == 0
 
 
 # The owner's eyes
@@ -451,7 +451,7 @@ def test_a_ledger_remembers_what_commands_spent_and_who_looked():
     again = run(*words, "--epsilon", "1")
     table, _, said = again.stdout.partition("asked before, as of 2")
     assert first.stdout.startswith(table)
-    assert "version 1 of the data: ε = 1 for one patient, add/remove was spent then, no more now" in said
+    assert "version 1 of the data: ε = 1 for one patient, add/remove was spent then, nothing now" in said
     assert "left in the ledger: ε = 0.5" in said
     out = run(*words, "--epsilon", "0.75")
     assert out.code == 2
@@ -460,8 +460,8 @@ def test_a_ledger_remembers_what_commands_spent_and_who_looked():
     assert not Path("hubbub-exact.log").exists()
     assert "exact" in run("ledger", "list", "--ledger", "x.ledger").stdout
     run("budget", "grant", "ada", "--epsilon", "0.5", "--ledger", "x.ledger")
-    assert "the budget of ada" in run(*words, "--epsilon", "1", "--as", "ada").stderr
-    assert "only the owner" in run(*words, "--epsilon", "1", "--as", "ada", "--exact").stderr
+    assert "the budget of ada" in run(*words, "--epsilon", "1", "--analyst", "ada").stderr
+    assert "only the owner" in run(*words, "--epsilon", "1", "--analyst", "ada", "--exact").stderr
     Path("x.ledger").unlink()
 
 
@@ -474,19 +474,19 @@ def test_no_log_without_exact():
 
 
 def test_progress_is_shown_on_a_terminal_only():
-    with watching() as progress:
+    with show_status() as progress:
         progress("counting")  # nothing is there to show it
     paper = io.StringIO()
     console = Console(file=paper, force_terminal=True)
-    with mock.patch("hubbub.cli.results.Console", return_value=console), watching() as progress:
+    with mock.patch("hubbub.cli.results.Console", return_value=console), show_status() as progress:
         progress("counting")
     assert "counting" in paper.getvalue()
 
 
 def test_the_dataset_tells_what_it_does():
     said = []
-    with mock.patch("hubbub.cli.query.watching") as watching_:
-        watching_.return_value.__enter__.return_value = said.append
+    with mock.patch("hubbub.cli.query.show_status") as status:
+        status.return_value.__enter__.return_value = said.append
         run(*shlex.split(FIRST))
     assert "counting" in said
 
@@ -519,19 +519,19 @@ def test_the_command_starts_without_what_only_queries_need():
         (["--epsilon", "1", "--rows-per-unit", "9e9"], "rows per unit is not a whole number"),
         (["--epsilon", "1", "--groups-per-unit", "1.5"], "--groups-per-unit is 3/2"),
         (["--epsilon", "1", "--rows-per-group", "x"], "--rows-per-group is not a number"),
-        (["--error", "n"], "--error is not as n=50"),
+        (["--error", "n"], "--error is not of the form n=50"),
         (["--error", "n=0"], "the --error of n is 0"),
         (["--error", "m=5"], "an error is asked for 'm'"),
         (["--error", "n=5", "n=6"], "--error is given twice for 'n'"),
-        (["--epsilon", "1", "--bounds", "n"], "--bounds is not as cost=0:5000"),
-        (["--epsilon", "1", "--bounds", "n=5"], "--bounds is not as cost=0:5000"),
-        (["--epsilon", "1", "--bounds", "n=a:5"], "the low end of --bounds n is not a number"),
+        (["--epsilon", "1", "--bounds", "n"], "--bounds is not of the form cost=0:5000"),
+        (["--epsilon", "1", "--bounds", "n=5"], "--bounds is not of the form cost=0:5000"),
+        (["--epsilon", "1", "--bounds", "n=a:5"], "the lower bound of n is not a number"),
         (
             ["--epsilon", "1", "--bounds", "csot=0:5"],
             "--bounds is given for 'csot', which is not in the query",
         ),
         (["--epsilon", "1", "--bounds", "n=0:5", "--bounds", "N=0:6"], "--bounds is given twice for 'N'"),
-        (["--epsilon", "1", "--keys", "region"], "--keys is not as region=North,South"),
+        (["--epsilon", "1", "--keys", "region"], "--keys is not of the form region=North,South"),
         (
             ["--epsilon", "1", "--keys", "region=North"],
             "keys are given for 'region', by which nothing is grouped",
@@ -543,9 +543,9 @@ def test_the_command_starts_without_what_only_queries_need():
         ),
         (["--epsilon", "1", "--keys", "cost=9:1"], "the keys of cost are no range"),
         (["--epsilon", "1", "--type", "cost=money"], "'money' is not a type"),
-        (["--epsilon", "1", "--type", "cost"], "--type is not as cost=number"),
+        (["--epsilon", "1", "--type", "cost"], "--type is not of the form cost=number"),
         (["--epsilon", "1", "--type", "csot=number"], "a type is declared for 'csot'"),
-        (["--epsilon", "1", "--public", "towns"], "--public is not as towns=towns.csv"),
+        (["--epsilon", "1", "--public", "towns"], "--public is not of the form towns=towns.csv"),
         (["--epsilon", "1", "--public", "towns=nowhere.csv"], "the file is not there"),
         (["--epsilon", "1", "--output", "nowhere/out.json"], "the output cannot be written"),
         (["--epsilon", "1", "--output", "."], "the output cannot be written"),
@@ -620,7 +620,7 @@ def test_a_picture_needs_a_number():
             "query", "visits.parquet", top, "--unit", "patient", "--epsilon", "1", *KEYS, "--format", "svg"
         )
     assert out.code == 2
-    assert out.stderr.startswith("a picture is asked for")
+    assert out.stderr.startswith("the format is svg, and only keys")
 
 
 @pytest.mark.parametrize("form", ["table", "json", "csv", "svg"])
@@ -630,14 +630,14 @@ def test_no_rows_are_an_answer_too(form):
     words = ("--unit", "patient", "--epsilon", "0.001", "--delta", "1e-20", "--rows-per-unit", "8")
     out = run("query", "visits.parquet", sql, *words, "--format", form)
     assert out.code == 0, out.stderr
-    assert ("no rows: no key has enough units" in out.stdout) is (form == "table")
+    assert ("no rows: no group has enough units" in out.stdout) is (form == "table")
 
 
 # Help
 
 
 def examples():
-    blocks = re.findall(r"```\n(.*?)```", reference(), flags=re.DOTALL)
+    blocks = re.findall(r"```\n(.*?)```", make_page(), flags=re.DOTALL)
     lines = "\n".join(blocks).replace("\\\n", "").splitlines()
     return [line for line in lines if line.startswith(("hubbub query", "hubbub plan"))]
 

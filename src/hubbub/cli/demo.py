@@ -1,7 +1,7 @@
-"""A hospital that nobody was ever in: visits, several to a patient, the same on every machine.
+"""`hubbub demo`: private SQL on a made-up hospital, then three examples of the textbook.
 
-The rows are a fixed function of the patient's number, by integer arithmetic: nothing here is random, and
-nothing here protects anybody.
+The visits are a fixed function of the patient's number, by integer arithmetic, the same on every machine:
+nothing about the table is random, and nobody was ever in it.
 """
 
 import shutil
@@ -18,7 +18,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from hubbub.cli.terminal import say, words
+from hubbub.cli.terminal import escaped, print_line
 from hubbub.errors import InvalidInput
 from hubbub.mechanisms import Laplace, PermuteAndFlip, RandomizedResponse
 from hubbub.noise import bernoulli, geometric
@@ -35,14 +35,14 @@ PATIENTS = 20_000
 REGIONS = ("North", "South", "East", "West")
 _REASONS = ("injury", "fever", "back pain", "check-up", "birth", "heart", "allergy", "migraine")
 _SHARES = {"region": (34, 28, 22, 16), "reason": (24, 20, 17, 14, 9, 8, 5, 3)}
-"""Of a hundred."""
+"""In percent."""
 
 
 def write_visits(path: Path) -> int:
-    """Write the table as Parquet (patient, day, region, reason, age, cost); how many visits there are."""
+    """Write the table as Parquet (patient, day, region, reason, age, cost); return the number of visits."""
     import duckdb
 
-    made = _visits()
+    made = _make_visits()
     visits = len(made["patient"])
     connection = duckdb.connect(":memory:")
     connection.register("made", made)
@@ -57,20 +57,20 @@ def write_visits(path: Path) -> int:
     return visits
 
 
-def _visits() -> dict[str, NDArray[np.int64]]:
+def _make_visits() -> dict[str, NDArray[np.int64]]:
     person = np.arange(PATIENTS, dtype=np.uint64)
-    # One visit at least; each further one half as likely, and a few patients who come every week.
-    often = 1 + _trailing_zeros(_mixed(person, 1)) + np.where(_below(person, 2, 400) == 0, 30, 0)
+    # At least one visit, each further one half as likely; a few patients come every week.
+    often = 1 + _trailing_zeros(_mix(person, 1)) + np.where(_draw_below(person, 2, 400) == 0, 30, 0)
     patient = np.repeat(person, often)
     visit = np.arange(len(patient), dtype=np.uint64)
-    region = _chosen(_below(patient, 3, 100), _SHARES["region"])
-    reason = _chosen(_below(visit, 4, 100), _SHARES["reason"])
-    age = np.minimum(_below(patient, 5, 60) + _below(patient, 6, 45), 99)
-    # Nearer the low end than the high one, dearer with age, and a little by region.
-    cost = 40 + _below(visit, 7, 60) * _below(visit, 8, 60) + 6 * age + 55 * region
+    region = _choose(_draw_below(patient, 3, 100), _SHARES["region"])
+    reason = _choose(_draw_below(visit, 4, 100), _SHARES["reason"])
+    age = np.minimum(_draw_below(patient, 5, 60) + _draw_below(patient, 6, 45), 99)
+    # Skewed to low costs; higher with age, and a little by region.
+    cost = 40 + _draw_below(visit, 7, 60) * _draw_below(visit, 8, 60) + 6 * age + 55 * region
     return {
         "patient": patient.astype(np.int64) + 100_000,
-        "day": _below(visit, 9, 366),
+        "day": _draw_below(visit, 9, 366),
         "region": region,
         "reason": reason,
         "age": age,
@@ -78,8 +78,8 @@ def _visits() -> dict[str, NDArray[np.int64]]:
     }
 
 
-def _mixed(numbers: NDArray[np.uint64], stream: int) -> NDArray[np.uint64]:
-    """SplitMix64: a fixed number for each number, with no pattern that one would see."""
+def _mix(numbers: NDArray[np.uint64], stream: int) -> NDArray[np.uint64]:
+    """SplitMix64: a fixed hash of each number."""
     with np.errstate(over="ignore"):
         mixed = (numbers + np.uint64(stream) * np.uint64(1 << 32)) * np.uint64(0x9E3779B97F4A7C15)
         mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
@@ -87,29 +87,29 @@ def _mixed(numbers: NDArray[np.uint64], stream: int) -> NDArray[np.uint64]:
     return mixed ^ (mixed >> np.uint64(31))
 
 
-def _below(numbers: NDArray[np.uint64], stream: int, most: int) -> NDArray[np.int64]:
-    return (_mixed(numbers, stream) % np.uint64(most)).astype(np.int64)
+def _draw_below(numbers: NDArray[np.uint64], stream: int, most: int) -> NDArray[np.int64]:
+    return (_mix(numbers, stream) % np.uint64(most)).astype(np.int64)
 
 
-def _chosen(hundredths: NDArray[np.int64], shares: tuple[int, ...]) -> NDArray[np.int64]:
+def _choose(hundredths: NDArray[np.int64], shares: tuple[int, ...]) -> NDArray[np.int64]:
     return np.searchsorted(np.cumsum(shares), hundredths, side="right").astype(np.int64)
 
 
 def _trailing_zeros(numbers: NDArray[np.uint64]) -> NDArray[np.int64]:
-    """How often each can be halved, at most 9 times."""
+    """Return how often each number can be halved, at most 9 times."""
     count = np.zeros(len(numbers), dtype=np.int64)
     for power in range(1, 10):
         count += (numbers % np.uint64(1 << power) == 0).astype(np.int64)
     return count
 
 
-# `make demo`: a table of hospital visits is asked in SQL; then the textbook's three examples, in short.
+# The demonstration
 
 _QUERY = "SELECT region, COUNT(*) AS n, AVG(cost) AS cost FROM visits GROUP BY region"
-_PUBLIC = f"--bounds cost=0:5000 --keys region={','.join(REGIONS)}"
-_PICTURE = "hubbub-demo.svg"
+_PUBLIC_OPTIONS = f"--bounds cost=0:5000 --keys region={','.join(REGIONS)}"
+_CHART_FILE = "hubbub-demo.svg"
 _NAMES = 10_000
-_SHOWN = 4
+_TOP = 4
 _CONDITIONS = {
     "back pain": 0.29,
     "high blood pressure": 0.285,
@@ -118,16 +118,17 @@ _CONDITIONS = {
     "asthma": 0.08,
     "diabetes": 0.07,
 }
-_BAR = 32
-_SHORT = 17
+_BAR_LENGTH = 32
+_SHORT_BAR_LENGTH = 17
 
 
 def demo(
     save: Annotated[
-        Path | None, typer.Option(metavar="FOLDER", help="Keep the made-up table and the picture there.")
+        Path | None,
+        typer.Option(metavar="FOLDER", help="Save the made-up table and the chart in this folder."),
     ] = None,
 ) -> None:
-    """The main job on a made-up hospital, with error bars; then the textbook's examples in short.
+    """Run private SQL on a made-up hospital, then three examples of the textbook.
 
     \b
     hubbub demo
@@ -135,64 +136,62 @@ def demo(
     """  # noqa: D301 - the mark that keeps lines is a real \b
     if save is not None and not save.is_dir():
         raise InvalidInput(
-            "--save is not a folder", why="the table and the picture go there", fix="name one that exists"
+            "--save is not a folder",
+            why="the table and the chart are saved there",
+            fix="name an existing folder",
         )
     console = Console(highlight=False)
     with TemporaryDirectory(prefix="hubbub-demo-") as scratch:
-        _hospital(console, Path(scratch), save)
-    console.rule("The textbook's examples, in short")
-    _names(console)
-    _conditions(console)
-    _coins(console)
+        _run_hospital(console, Path(scratch), save)
+    console.rule("Examples of the textbook")
+    _run_names(console)
+    _run_conditions(console)
+    _run_coins(console)
 
 
-def _hospital(console: Console, scratch: Path, save: Path | None) -> None:
-    """Generate, plan, answer, draw."""
-    from hubbub.dataset import open as opened
+def _run_hospital(console: Console, scratch: Path, save: Path | None) -> None:
+    """Generate, plan, run, draw."""
+    from hubbub.dataset import open as open_dataset
 
     file = scratch / "visits.parquet"
     visits = write_visits(file)
     if save is not None:
-        _keep(file, save / file.name)
+        _save_table(file, save / file.name)
     console.print(f"A made-up hospital: {visits:,} visits of {PATIENTS:,} patients, in {file.name}.")
-    console.print("[bold]The question[/bold], and what is public: bounds of costs, names of regions\n")
-    console.print(f"  {_QUERY}\n  --unit patient --epsilon 1 {_PUBLIC}", soft_wrap=True)
-    with opened(
+    console.print("[bold]Query[/bold], with public bounds of costs and public names of regions\n")
+    console.print(f"  {_QUERY}\n  --unit patient --epsilon 1 {_PUBLIC_OPTIONS}", soft_wrap=True)
+    with open_dataset(
         {"visits": file}, unit="patient", bounds={"cost": (0, 5000)}, keys={"region": REGIONS}
     ) as data:
         plan = data.sql(_QUERY, epsilon=1)
-        console.print(
-            f"\n[bold]The plan[/bold], before any row is read\n\n  {escape(str(plan))}", soft_wrap=True
-        )
+        console.print(f"\n[bold]Plan[/bold], before any row is read\n\n  {escape(str(plan))}", soft_wrap=True)
         answers = data.run(plan).value
-    console.print("\n[bold]The answers[/bold], in which no patient can be made out")
-    console.print(_bars(answers))
+    console.print("\n[bold]Result[/bold], differentially private for each patient")
+    console.print(_make_bars(answers))
     rows = answers.facts["rows per unit"]
     console.print(
-        f"± and blurred ends: 95 % intervals. A patient counts at most {rows} visits, found privately."
+        f"± and shaded ends: 95 % intervals. At most {rows} visits per patient (estimated privately)."
     )
     if save is not None:
-        picture = save / _PICTURE
+        picture = save / _CHART_FILE
         answers.write(picture)
-        say("Kept in ", words(save), f": {file.name}, and the picture {picture.name}.\n")
+        print_line("Saved in ", escaped(save), f": {file.name} and the chart {picture.name}.\n")
     else:
-        console.print(
-            "hubbub demo --save . keeps the table, and a picture of the answers, to try your own.\n"
-        )
+        console.print("hubbub demo --save . saves the table and a chart of the result.\n")
 
 
-def _keep(made: Path, path: Path) -> None:
-    """Put the table there, but never over another one."""
+def _save_table(made: Path, path: Path) -> None:
+    """Save the table, but never over another file."""
     if path.exists() and path.read_bytes() != made.read_bytes():
         raise InvalidInput(
-            f"{path} is there already, and is not the demo's",
+            f"{path} exists already, and is not the demo's",
             why="it would be lost",
             fix="name another folder with --save",
         )
     shutil.copyfile(made, path)
 
 
-def _bars(answers: "Result") -> Table:
+def _make_bars(answers: "Result") -> Table:
     table = Table()
     table.add_column("region")
     for title in ("visits", "mean cost"):
@@ -203,32 +202,37 @@ def _bars(answers: "Result") -> Table:
         cells = [str(row["region"])]
         for name in ("n", "cost"):
             error = (row[f"{name}_high"] - row[f"{name}_low"]) / 2
-            cells += [f"{row[name]:,.0f} ± {error:,.0f}", bar(row[name], error, most[name], _SHORT)]
+            cells += [
+                f"{row[name]:,.0f} ± {error:,.0f}",
+                bar(row[name], error, most[name], _SHORT_BAR_LENGTH),
+            ]
         table.add_row(*cells)
     return table
 
 
-def _names(console: Console) -> None:
+def _run_names(console: Console) -> None:
     """Example 3.3: a histogram of 10,000 first names; one person has one name, so it costs ε once."""
-    names = list(islice(_made_up_names(), _NAMES))
+    names = list(islice(_generate_names(), _NAMES))
     people = [name for rank, name in enumerate(names) for _ in range(geometric(12_000 // (rank + 8) + 1))]
     mechanism = Laplace.of(sensitivity=1, epsilon=1, coordinates=_NAMES)
     exact = histogram(people, names)
     release = mechanism.release(exact)
     each, every = mechanism.error(0.95), mechanism.error(0.95, coordinates=_NAMES)
-    table = Table(title=f"The {_SHOWN} most common of {_NAMES:,} first names, ε = 1", title_justify="left")
+    table = Table(title=f"The {_TOP} most common of {_NAMES:,} first names, ε = 1", title_justify="left")
     table.add_column("name")
     table.add_column("released", justify="right")
-    table.add_column(f"± {each} each, ± {every} all at once (95 %)")
+    table.add_column(f"± {each} each, ± {every} simultaneously (95 %)")
     most = int(release.value.max())
-    for index in release.value.argsort()[::-1][:_SHOWN]:
+    for index in release.value.argsort()[::-1][:_TOP]:
         table.add_row(names[index], f"{release.value[index]:,}", bar(release.value[index], every, most))
     console.print(table)
     bound = mechanism.union_bound(0.95, coordinates=_NAMES)
-    console.print(f"Theorem 3.8: with 95 % no count of {_NAMES:,} is off by more than {bound:.1f}.\n")
+    console.print(
+        f"Theorem 3.8: with probability 95 %, no error of the {_NAMES:,} counts exceeds {bound:.1f}.\n"
+    )
 
 
-def _conditions(console: Console) -> None:
+def _run_conditions(console: Console) -> None:
     """Example 3.4: the most common condition; one person may have them all, and still it costs ε once."""
     people = 20_000
     counts = [int(bernoulli(share, size=people).sum()) for share in _CONDITIONS.values()]
@@ -242,12 +246,12 @@ def _conditions(console: Console) -> None:
         f"Most common of {len(counts)} conditions, {people:,} people, ε = 0.1: [bold]{winner}[/bold]"
     )
     console.print(
-        f"  its count is at most {release.error(0.95):.0f} below the best (95 %); no count is shown.\n"
+        f"  its count is at most {release.error(0.95):.0f} below the largest (95 %); no count is released.\n"
     )
 
 
-def _coins(console: Console) -> None:
-    """The coin toss: each person answers for herself, nobody has to be trusted."""
+def _run_coins(console: Console) -> None:
+    """Randomized response: each person randomizes the answer, nobody has to be trusted."""
     people = 20_000
     truth = bernoulli(0.3, size=people).astype(int)
     mechanism = RandomizedResponse.coin()
@@ -260,15 +264,15 @@ def _coins(console: Console) -> None:
     table.add_column("")
     table.add_column("share", justify="right")
     table.add_column("")
-    table.add_row("said yes", f"{reports.value.mean():.1%}", "what the coins let through")
+    table.add_row("said yes", f"{reports.value.mean():.1%}", "after randomization")
     table.add_row("estimate", f"{yes:.1%}", bar(yes, high - yes, 0.5))
     table.add_row("", "", f"between {low:.1%} and {high:.1%} (95 %)")
     console.print(table)
-    console.print(f"{mechanism}: each answer stays deniable.")
+    console.print(f"{mechanism}: each answer is deniable.")
 
 
-def bar(value: float, error: float, most: float, length: int = _BAR) -> str:
-    """A bar whose end is as blurred as the answer.
+def bar(value: float, error: float, most: float, length: int = _BAR_LENGTH) -> str:
+    """Draw a bar with an end shaded over the interval.
 
     >>> bar(50, 10, 100)
     '█████████████▒▒▒▒▒▒'
@@ -279,8 +283,8 @@ def bar(value: float, error: float, most: float, length: int = _BAR) -> str:
     return "█" * solid + "▒" * blurred
 
 
-def _made_up_names() -> Iterator[str]:
-    """Names that nobody has, without end: Balino, Balira, …"""
+def _generate_names() -> Iterator[str]:
+    """Yield made-up names: Balino, Balira, …"""
     starts = ["Ba", "Ce", "Di", "Fo", "Gu", "Ja", "Ke", "Li", "Mo", "Nu", "Pa", "Re", "Si", "To", "Vu", "Za"]
     ends = ["li", "ra", "no", "me", "ta", "sa", "vi", "du", "ko", "ne"]
     for length in (2, 3):

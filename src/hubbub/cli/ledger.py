@@ -1,4 +1,4 @@
-"""`hubbub budget`, `hubbub ledger`, `hubbub report`: what was spent, by whom, and whether it is whole."""
+"""`hubbub budget`, `hubbub ledger`, `hubbub report`: what was spent and by whom, verified and published."""
 
 from enum import StrEnum
 from fractions import Fraction
@@ -9,28 +9,28 @@ import typer
 from rich.table import Table
 
 from hubbub.accounting import Budget, PrivacyFilter, PrivacyLoss
-from hubbub.cli.options import above_zero, chance, counted, share
-from hubbub.cli.query import Large, Population
-from hubbub.cli.terminal import bold, for_programs, put, say, screen, words
+from hubbub.cli.options import parse_above_zero, parse_count, parse_delta, parse_share
+from hubbub.cli.query import LargeEpsilon, Population
+from hubbub.cli.terminal import bold, escaped, make_console, print_line, to_json, write_stdout
 from hubbub.config import ROW
+from hubbub.config_lookup import find_config
 from hubbub.errors import InvalidInput
 from hubbub.ledger import Entry, Ledger, LedgerAccount, check_signature, new_secret, new_signing_key
 from hubbub.numbers import format_down, format_up
 from hubbub.output_files import CONFIG_NAME, check_output_path, write_output
 from hubbub.report.label import History, bars, label, label_html, label_text, label_yaml
-from hubbub.sources import find_config
 from hubbub.unit import Unit
 
 __all__ = ["register"]
 
-Where = Annotated[
-    str, typer.Option("--ledger", help="The ledger: a file, or postgresql://…", envvar="HUBBUB_LEDGER")
+LedgerAddress = Annotated[
+    str, typer.Option("--ledger", help="The ledger: a file or postgresql://…", envvar="HUBBUB_LEDGER")
 ]
-Named = Annotated[str, typer.Option("--account", help="Which account; not needed where there is one.")]
-As = Annotated[str, typer.Option("--as", help="Look as this analyst: only what is hers.")]
+AccountName = Annotated[str, typer.Option("--account", help="Account; not needed if there is only one.")]
+Analyst = Annotated[str, typer.Option("--analyst", help="Show only what this analyst may see.")]
 
 
-class Form(StrEnum):
+class ReportFormat(StrEnum):
     """How a report is written."""
 
     TEXT = "text"
@@ -39,16 +39,18 @@ class Form(StrEnum):
     HTML = "html"
 
 
-_ENDINGS = {
-    ".txt": Form.TEXT,
-    ".json": Form.JSON,
-    ".yaml": Form.YAML,
-    ".yml": Form.YAML,
-    ".html": Form.HTML,
+_SUFFIXES = {
+    ".txt": ReportFormat.TEXT,
+    ".json": ReportFormat.JSON,
+    ".yaml": ReportFormat.YAML,
+    ".yml": ReportFormat.YAML,
+    ".html": ReportFormat.HTML,
 }
-budget = typer.Typer(help="What was spent, what is left, and who may spend it.", invoke_without_command=True)
+budget = typer.Typer(
+    help="Show what was spent; open accounts and grant budgets.", invoke_without_command=True
+)
 ledger = typer.Typer(
-    help="The lines of a ledger, and whether they are whole: `hubbub ledger verify --ledger visits.ledger`.",
+    help="List, verify, sign, back up and restore a ledger: `hubbub ledger verify --ledger visits.ledger`.",
     no_args_is_help=True,
 )
 
@@ -61,64 +63,69 @@ def register(app: typer.Typer) -> None:
 
 
 @budget.callback()
-def show_budget(context: typer.Context, where: Where = "", name: Named = "", who: As = "") -> None:
-    """Say what was spent and what is left: `hubbub budget --ledger visits.ledger`."""
+def show_budget(
+    context: typer.Context, where: LedgerAddress = "", name: AccountName = "", who: Analyst = ""
+) -> None:
+    """Show what was spent and what is left: `hubbub budget --ledger visits.ledger`."""
     if context.invoked_subcommand is not None:
         return
-    with _looked_at(where) as opened:
+    with _open_to_read(where) as opened:
         for account in _accounts(opened, name):
             _show_account(account.for_analyst(who) if who else account)
 
 
 @budget.command("open")
 def open_account(
-    name: Annotated[str, typer.Argument(help="Its name; a table's, unless several share it.")],
-    unit: Annotated[str, typer.Option(metavar="COLUMN|row", help="Who is protected.")],
-    epsilon: Annotated[str, typer.Option(help="The ε that all releases together may cost.")],
-    delta: Annotated[str, typer.Option(help="The δ that all releases together may cost.")] = "0",
+    name: Annotated[str, typer.Argument(help="Name of the account, usually the table's.")],
+    unit: Annotated[str, typer.Option(metavar="COLUMN|row", help="The privacy unit.")],
+    epsilon: Annotated[str, typer.Option(help="Total ε of all releases.")],
+    delta: Annotated[str, typer.Option(help="Total δ of all releases.")] = "0",
     population: Population = None,
-    where: Where = "",
-    large_epsilon: Large = False,
+    where: LedgerAddress = "",
+    allow_large_epsilon: LargeEpsilon = False,
 ) -> None:
     """Open an account: `hubbub budget open visits --unit patient --epsilon 1 --ledger visits.ledger`."""
-    given = _budget(epsilon, delta, population, large=large_epsilon)
-    with _opened(where, is_new=True) as opened:
+    given = _parse_budget(epsilon, delta, population, large=allow_large_epsilon)
+    with _open_to_write(where, is_new=True) as opened:
         account = opened.account(name, Unit.row() if unit.lower() == ROW else Unit(unit), given)
-        say(words(name), f": {_promise(account.privacy_filter)} for ", words(account.unit))
+        print_line(escaped(name), f": {_format_budget(account.privacy_filter)} for ", escaped(account.unit))
 
 
 @budget.command("grant")
 def grant(
-    analyst: Annotated[str, typer.Argument(help="Her name.")],
-    epsilon: Annotated[str, typer.Option(help="The ε she may spend, within the account's.")],
-    delta: Annotated[str, typer.Option(help="The δ she may spend.")] = "0",
+    analyst: Annotated[str, typer.Argument(help="Name of the analyst.")],
+    epsilon: Annotated[str, typer.Option(help="The ε that the analyst may spend of the account.")],
+    delta: Annotated[str, typer.Option(help="The δ that the analyst may spend.")] = "0",
     population: Population = None,
-    where: Where = "",
-    name: Named = "",
-    large_epsilon: Large = False,
+    where: LedgerAddress = "",
+    name: AccountName = "",
+    allow_large_epsilon: LargeEpsilon = False,
 ) -> None:
-    """Give an analyst a budget of her own: `hubbub budget grant ada --epsilon 0.5`."""
-    given = _budget(epsilon, delta, population, large=large_epsilon)
-    with _opened(where) as opened:
-        account = _one(opened, name)
+    """Grant an analyst a budget: `hubbub budget grant ada --epsilon 0.5`."""
+    given = _parse_budget(epsilon, delta, population, large=allow_large_epsilon)
+    with _open_to_write(where) as opened:
+        account = _single_account(opened, name)
         account.grant(analyst, given)
-        hers = _promise(account.analysts()[analyst])
-        say(words(analyst), f" may spend {hers} of ", words(account.name))
+        granted = _format_budget(account.analysts()[analyst])
+        print_line(escaped(analyst), f" may spend {granted} of ", escaped(account.name))
 
 
-def _budget(epsilon: str, delta: str, population: str | None, *, large: bool) -> Budget:
-    people = None if population is None else counted(population, "--population")
+def _parse_budget(epsilon: str, delta: str, population: str | None, *, large: bool) -> Budget:
+    people = None if population is None else parse_count(population, "--population")
     return Budget(
-        above_zero(epsilon, "--epsilon"), chance(delta), population=people, allow_large_epsilon=large
+        parse_above_zero(epsilon, "--epsilon"),
+        parse_delta(delta),
+        population=people,
+        allow_large_epsilon=large,
     )
 
 
 @ledger.command("list")
-def list_lines(where: Where = "", name: Named = "", who: As = "") -> None:
-    """List the lines, one a row."""
-    table = Table("line", "when", "account", "who", "kind", "what", box=None)
-    with _looked_at(where) as opened:
-        for entry in _lines(opened, name, who):
+def list_entries(where: LedgerAddress = "", name: AccountName = "", who: Analyst = "") -> None:
+    """List the entries, one per row."""
+    table = Table("entry", "when", "account", "who", "kind", "what", box=None)
+    with _open_to_read(where) as opened:
+        for entry in _entries(opened, name, who):
             cells = (
                 str(entry.number),
                 entry.timestamp[:19],
@@ -126,128 +133,132 @@ def list_lines(where: Where = "", name: Named = "", who: As = "") -> None:
                 entry.analyst or "owner",
                 entry.kind,
             )
-            table.add_row(*map(words, (*cells, _what(entry))))
-    screen().print(table, soft_wrap=True)
+            table.add_row(*map(escaped, (*cells, _summary(entry))))
+    make_console().print(table, soft_wrap=True)
 
 
 @ledger.command("show")
-def show_line(number: Annotated[int, typer.Argument(help="Which line.")], where: Where = "") -> None:
-    """Show one line with all that it says."""
-    with _looked_at(where) as opened:
+def show_entry(
+    number: Annotated[int, typer.Argument(help="Number of the entry.")], where: LedgerAddress = ""
+) -> None:
+    """Show one entry in full."""
+    with _open_to_read(where) as opened:
         found = next((entry for entry in opened.entries() if entry.number == number), None)
     if found is None:
         raise InvalidInput(
-            f"there is no line {number}", why="lines are numbered from 1", fix="see hubbub ledger list"
+            f"there is no entry {number}", why="entries are numbered from 1", fix="see hubbub ledger list"
         )
-    put(for_programs(_plain(found), indent=2) + "\n")
+    write_stdout(to_json(_to_dict(found), indent=2) + "\n")
 
 
 @ledger.command("verify")
 def verify(
-    where: Where = "",
-    head: Annotated[str, typer.Option(help="The digest you kept: finds a ledger that was cut short.")] = "",
+    where: LedgerAddress = "",
+    head: Annotated[str, typer.Option(help="Head digest that you kept: detects a truncated ledger.")] = "",
     is_signed: Annotated[
-        Path | None, typer.Option("--signed", help="A head that hubbub ledger sign wrote; needs --public.")
+        Path | None,
+        typer.Option("--signed", help="Signed head digest (hubbub ledger sign); requires --public."),
     ] = None,
-    public: Annotated[Path | None, typer.Option(help="The public key of who signed it.")] = None,
+    public: Annotated[Path | None, typer.Option(help="Public key of the signer.")] = None,
 ) -> None:
-    """Check every line, every total and every release; ends with 1 where something is wrong."""
+    """Verify every entry, total and release; exits with 1 if something is wrong."""
     if (is_signed is None) != (public is None) or (head and is_signed):
         raise InvalidInput(
             "--signed is given without --public, or both with --head",
-            why="a signature is checked with the key of who signed",
+            why="a signature is checked with the signer's public key",
             fix="give --signed and --public, or --head",
         )
     if is_signed is not None and public is not None:
-        head = check_signature(_text_of(is_signed), public).digest
-    with _looked_at(where) as opened:
+        head = check_signature(_read_text(is_signed), public).digest
+    with _open_to_read(where) as opened:
         found = opened.verify(head or None)
     if not found.ok:
         for problem in found.problems:
-            say(words("NOT OK", "red"), ": ", words(problem))
+            print_line(escaped("NOT OK", "red"), ": ", escaped(problem))
         raise typer.Exit(1)
-    say(f"OK: {found.entries} entries verified")
-    say(f"keep this digest elsewhere, and pass it as --head next time: {found.head_digest}")
+    print_line(f"OK: {found.entries} {'entry' if found.entries == 1 else 'entries'} verified")
+    print_line(f"head digest, to keep elsewhere and pass as --head next time: {found.head_digest}")
 
 
 @ledger.command("key")
 def make_key(
-    file: Annotated[Path, typer.Argument(help="Where to write it; it must not be there yet.")],
+    file: Annotated[Path, typer.Argument(help="File to write; it must not exist yet.")],
     secret: Annotated[
-        bool, typer.Option("--secret", help="A secret that seals releases, instead of a key that signs.")
+        bool,
+        typer.Option("--secret", help="Make a secret that authenticates releases, not a signing key."),
     ] = False,
 ) -> None:
-    """Make a key to sign with, its public half beside it as FILE.pub; or a secret that seals releases."""
+    """Make a signing key and its public key FILE.pub; or a secret that authenticates stored releases."""
     if secret:
         new_secret(file)
-        say("written: ", words(file), f"; name it as secret in {CONFIG_NAME}, and lose it never")
+        print_line("written: ", escaped(file), f"; name it as secret in {CONFIG_NAME}, and never lose it")
         return
     new_signing_key(file)
-    say("written: ", words(file), ", yours alone, and ", words(file), ".pub, for everybody")
+    print_line("written: ", escaped(file), " (keep it private) and ", escaped(file), ".pub (public)")
 
 
 @ledger.command("sign")
 def sign(
-    key: Annotated[Path, typer.Option(help="Your private key: hubbub ledger key FILE makes one.")],
-    where: Where = "",
-    output: Annotated[Path | None, typer.Option(help="A file instead of the terminal.")] = None,
+    key: Annotated[Path, typer.Option(help="Private key, made by hubbub ledger key FILE.")],
+    where: LedgerAddress = "",
+    output: Annotated[Path | None, typer.Option(help="Write to a file instead of the terminal.")] = None,
 ) -> None:
-    """Sign the head: who keeps what is written finds any later change, with the public key alone."""
-    with _opened(where) as opened:
+    """Sign the head digest: with it and the public key, anybody can detect later changes."""
+    with _open_to_write(where) as opened:
         _write(opened.sign(key) + "\n", output, (".json",))
 
 
 @ledger.command("backup")
 def back_up(
-    file: Annotated[Path, typer.Argument(help="Where to write it; it must not be there yet.")],
-    where: Where = "",
+    file: Annotated[Path, typer.Argument(help="File to write; it must not exist yet.")],
+    where: LedgerAddress = "",
 ) -> None:
-    """Write all of a ledger to one file that cannot be spent from: `hubbub ledger backup visits.backup`."""
-    with _looked_at(where) as opened:
+    """Back up a ledger to a file that cannot be charged: `hubbub ledger backup visits.backup`."""
+    with _open_to_read(where) as opened:
         opened.backup(file)
         key = opened.key_path
-    say("written: ", words(file), "; hubbub ledger restore makes a ledger of it again")
+    print_line("written: ", escaped(file), "; hubbub ledger restore turns it into a ledger again")
     if key is not None:
-        say("keep ", words(key), ", too: with it what was released is given again")
+        print_line("keep ", escaped(key), ", too: stored releases cannot be read without it")
 
 
 @ledger.command("restore")
 def restore(
     backup: Annotated[
         Path | None,
-        typer.Argument(help="A backup; left out to go on with a ledger that was copied or moved."),
+        typer.Argument(help="A backup; omit it to continue with a ledger that was copied or moved."),
     ] = None,
-    where: Where = "",
+    where: LedgerAddress = "",
     spent_since: Annotated[
         list[str] | None,
         typer.Option(
             metavar="[ACCOUNT=]EPSILON[,DELTA]",
-            help="What was spent of an account since, which the file does not know of.",
+            help="What an account spent since the backup.",
         ),
     ] = None,
     nothing_since: Annotated[
-        bool, typer.Option("--nothing-since", help="Nothing was spent that the file does not know of.")
+        bool, typer.Option("--nothing-since", help="Nothing was spent since the backup.")
     ] = False,
 ) -> None:
-    """Go on with a backup, a copy or a ledger that was moved, once you said what was spent since.
+    """Continue with a backup, a copy or a moved ledger, after stating what was spent since.
 
     `hubbub ledger restore visits.backup --ledger visits.ledger --spent-since 0.5`
     """
     if bool(spent_since) == nothing_since:
         raise InvalidInput(
-            "it is not said what was spent since",
-            why="a copy does not know of it, and would spend it once more",
+            "neither or both of --spent-since and --nothing-since are given",
+            why="a copy does not know later charges, and would spend them once more",
             fix="pass --spent-since EPSILON, or --nothing-since",
         )
-    place = _where(where)
+    place = _resolve_address(where)
     with Ledger.open_read_only(place if backup is None else backup) as found:
         names = found.accounts()
-    spent = dict(_spent(each, names) for each in spent_since or [])
+    spent = dict(_parse_spent(each, names) for each in spent_since or [])
     verdict = Ledger.restore(place, backup, spent_since=spent)
-    say(words(place), f" is the ledger from now on: {verdict.entries} lines")
+    print_line(escaped(place), f" is the ledger from now on: {verdict.entries} entries")
 
 
-def _spent(text: str, names: list[str]) -> tuple[str, PrivacyLoss]:
+def _parse_spent(text: str, names: list[str]) -> tuple[str, PrivacyLoss]:
     name, _, figures = text.rpartition("=")
     if not name and len(names) != 1:
         raise InvalidInput(
@@ -256,123 +267,131 @@ def _spent(text: str, names: list[str]) -> tuple[str, PrivacyLoss]:
             fix=f"pass --spent-since ACCOUNT=EPSILON, with one of: {', '.join(names)}",
         )
     epsilon, _, delta = figures.partition(",")
-    given = above_zero(epsilon, "--spent-since")
-    chance = share(delta or "0", "--spent-since")
+    given = parse_above_zero(epsilon, "--spent-since")
+    chance = parse_share(delta or "0", "--spent-since")
     return name or names[0], PrivacyLoss.approximate(given, chance) if chance else PrivacyLoss.pure(given)
 
 
 @ledger.command("export")
-def export(where: Where = "", name: Named = "", who: As = "") -> None:
-    """Write all lines as JSON, one a row."""
-    with _looked_at(where) as opened:
-        for entry in _lines(opened, name, who):
-            put(for_programs(_plain(entry), sort_keys=True) + "\n")
+def export(where: LedgerAddress = "", name: AccountName = "", who: Analyst = "") -> None:
+    """Write all entries as JSON, one per line."""
+    with _open_to_read(where) as opened:
+        for entry in _entries(opened, name, who):
+            write_stdout(to_json(_to_dict(entry), sort_keys=True) + "\n")
 
 
 def report(
-    where: Where = "",
-    name: Named = "",
+    where: LedgerAddress = "",
+    name: AccountName = "",
     asked: Annotated[
-        Form | None,
-        typer.Option("--format", help="text, json, yaml or html; as --output ends, or else text."),
+        ReportFormat | None,
+        typer.Option("--format", help="text, json, yaml or html; from the suffix of --output, or text."),
     ] = None,
-    output: Annotated[Path | None, typer.Option("--output", help="A file instead of the terminal.")] = None,
+    output: Annotated[
+        Path | None, typer.Option("--output", help="Write to a file instead of the terminal.")
+    ] = None,
     about: Annotated[
         Path | None,
         typer.Option(
-            help=f"A {CONFIG_NAME} whose [about] says what only the owner knows; the one here, unless told."
+            help=f"A {CONFIG_NAME} with an [about] section for the label; the one in this folder if omitted."
         ),
     ] = None,
 ) -> None:
-    """Write the privacy label of an account: who is protected, how, and what all releases cost together.
+    """Write the privacy label of an account: who is protected, how, and the total cost of all releases.
 
     `hubbub report --ledger visits.ledger --format html --output label.html`
     """
-    form = _form(asked, output)
+    form = _choose_format(asked, output)
     declared = find_config(about or CONFIG_NAME) if about is not None or Path(CONFIG_NAME).is_file() else None
-    with _looked_at(where) as opened:
-        facts = label(_one(opened, name), None if declared is None else declared.about)
-    written = {
-        Form.TEXT: label_text,
-        Form.JSON: lambda all_of_it: for_programs(all_of_it, indent=2) + "\n",
-        Form.YAML: label_yaml,
-        Form.HTML: label_html,
-    }[form](facts)
-    _write(written, output, ("", *_ENDINGS))
+    with _open_to_read(where) as opened:
+        facts = label(_single_account(opened, name), None if declared is None else declared.about)
+    render = {
+        ReportFormat.TEXT: label_text,
+        ReportFormat.JSON: lambda all_of_it: to_json(all_of_it, indent=2) + "\n",
+        ReportFormat.YAML: label_yaml,
+        ReportFormat.HTML: label_html,
+    }[form]
+    _write(render(facts), output, ("", *_SUFFIXES))
 
 
-def _form(asked: Form | None, output: Path | None) -> Form:
-    """The form that was asked for, or else the one that the file's ending names."""
+def _choose_format(asked: ReportFormat | None, output: Path | None) -> ReportFormat:
+    """Return the format that was asked for, or else the one that the file's suffix names."""
     if output is None:
-        return asked or Form.TEXT
-    check_output_path(output, ("", *_ENDINGS))
-    named = _ENDINGS.get(output.suffix.lower())
+        return asked or ReportFormat.TEXT
+    check_output_path(output, ("", *_SUFFIXES))
+    named = _SUFFIXES.get(output.suffix.lower())
     if asked is not None and named not in {None, asked}:
         raise InvalidInput(
             f"the output ends in {output.suffix}, and --format is {asked.value}",
-            why="a program that opens it would not understand it",
-            fix="leave --format out, or give the file another ending",
+            why="programs choose how to read a file by its suffix",
+            fix="leave --format out, or give the file another suffix",
         )
-    return asked or named or Form.TEXT
+    return asked or named or ReportFormat.TEXT
 
 
 def _write(text: str, output: Path | None, endings: tuple[str, ...]) -> None:
     if output is None:
-        put(text)
+        write_stdout(text)
     else:
         write_output(output, text, endings)
 
 
 def _show_account(account: LedgerAccount) -> None:
     total, left = account.privacy_filter, account.remaining()
-    say(bold(account.name), f": {_promise(total)} for ", words(account.unit))
-    say(f"  spent ε = {_figure(total.reading().epsilon)}, left ε = {format_down(left.epsilon)}")
+    print_line(bold(account.name), f": {_format_budget(total)} for ", escaped(account.unit))
+    print_line(
+        f"  spent ε = {_format_epsilon(total.reading().epsilon)}, left ε = {format_down(left.epsilon)}"
+    )
     if account.unit.window is not None:
-        say(f"  lifetime: {account.lifetime_loss().describe()}")
+        print_line(f"  lifetime: {account.lifetime_loss().describe()}")
     history = History.of(account)
     for line in bars(history.burn_down()):
-        say(f"  {line}")
+        print_line(f"  {line}")
     for who, theirs in account.analysts().items():
-        say("  ", words(who), f": ε = {_figure(theirs.reading().epsilon)} of {format_up(theirs.epsilon)}")
+        print_line(
+            "  ",
+            escaped(who),
+            f": ε = {_format_epsilon(theirs.reading().epsilon)} of {format_up(theirs.epsilon)}",
+        )
     for dataset, each in history.by_dataset().items():
-        say("  ", words(dataset), f", by itself: ε = {_figure(each)}")
+        print_line("  ", escaped(dataset), f", alone: ε = {_format_epsilon(each)}")
     count = history.more_like_the_last(account)
     if count is not None:
-        say(f"  about {count} more {'query' if count == 1 else 'queries'} like the last")
+        print_line(f"  about {count} more {'query' if count == 1 else 'queries'} like the last")
     if account.is_closed:
-        say("  closed")
+        print_line("  closed")
 
 
-def _where(where: str) -> str:
+def _resolve_address(where: str) -> str:
     declared = find_config(CONFIG_NAME) if not where and Path(CONFIG_NAME).is_file() else None
     where = where or (declared.ledger if declared is not None else None) or ""
     if not where:
         raise InvalidInput(
             "no ledger is named",
-            why="there may be many",
+            why="there may be several",
             fix=f"pass --ledger visits.ledger, set HUBBUB_LEDGER, or name it in a {CONFIG_NAME} here",
         )
     return where
 
 
-def _looked_at(where: str) -> Ledger:
-    """To look at: also a backup, or a copy."""
-    return Ledger.open_read_only(_where(where))
+def _open_to_read(where: str) -> Ledger:
+    """Open a ledger to read; it may be a backup or a copy."""
+    return Ledger.open_read_only(_resolve_address(where))
 
 
-def _opened(where: str, *, is_new: bool = False) -> Ledger:
-    where = _where(where)
+def _open_to_write(where: str, *, is_new: bool = False) -> Ledger:
+    where = _resolve_address(where)
     if not is_new:
         Ledger.open_read_only(where).close()  # looking does not make one
     return Ledger.open(where)
 
 
-def _text_of(path: Path) -> str:
+def _read_text(path: Path) -> str:
     try:
         return path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError):
         raise InvalidInput(
-            "the signed head cannot be read", why="it is a file of JSON", fix="give its path"
+            "the signed head digest cannot be read", why="it is a JSON file", fix="pass its path"
         ) from None
 
 
@@ -380,12 +399,12 @@ def _accounts(opened: Ledger, name: str) -> list[LedgerAccount]:
     return [opened.account(each) for each in ([name] if name else opened.accounts())]
 
 
-def _one(opened: Ledger, name: str) -> LedgerAccount:
+def _single_account(opened: Ledger, name: str) -> LedgerAccount:
     found = _accounts(opened, name)
     if len(found) != 1:
         raise InvalidInput(
             "no account is named" if found else "the ledger has no account",
-            why="there are others too" if found else "nothing was opened with it yet",
+            why="there are several" if found else "no dataset was opened with it yet",
             fix=f"pass --account, one of: {', '.join(each.name for each in found)}"
             if found
             else "open a dataset",
@@ -393,15 +412,15 @@ def _one(opened: Ledger, name: str) -> LedgerAccount:
     return found[0]
 
 
-def _lines(opened: Ledger, name: str, who: str) -> list[Entry]:
+def _entries(opened: Ledger, name: str, who: str) -> list[Entry]:
     accounts = _accounts(opened, name)
     shown = [entry for each in accounts for entry in (each.for_analyst(who) if who else each).entries()]
     return sorted(shown, key=lambda entry: entry.number)
 
 
-def _plain(entry: Entry) -> dict[str, Any]:
+def _to_dict(entry: Entry) -> dict[str, Any]:
     return {
-        "line": entry.number,
+        "entry": entry.number,
         "account": entry.account,
         "kind": entry.kind,
         "who": entry.analyst or "owner",
@@ -412,19 +431,19 @@ def _plain(entry: Entry) -> dict[str, Any]:
     }
 
 
-def _what(entry: Entry) -> str:
+def _summary(entry: Entry) -> str:
     body = entry.body
-    told = body.get("description") or body.get("analyst") or body.get("version")
+    summary = body.get("description") or body.get("analyst") or body.get("version")
     if entry.kind == "restore":
-        told = "nothing was spent since" if body.get("loss") is None else "with what was spent since"
-    if told is None and "charge" in body:
-        told = f"of line {body['charge']}"
-    return " ".join(str(told or "").split())[:80]
+        summary = "nothing was spent since" if body.get("loss") is None else "with what was spent since"
+    if summary is None and "charge" in body:
+        summary = f"of entry {body['charge']}"
+    return " ".join(str(summary or "").split())[:80]
 
 
-def _figure(epsilon: Fraction | None) -> str:
+def _format_epsilon(epsilon: Fraction | None) -> str:
     return "∞" if epsilon is None else format_up(epsilon)
 
 
-def _promise(total: PrivacyFilter) -> str:
+def _format_budget(total: PrivacyFilter) -> str:
     return f"ε = {format_up(total.epsilon)}" + (f", δ = {format_up(total.delta)}" if total.delta else "")

@@ -1,4 +1,4 @@
-"""`hubbub loss`: what mechanisms cost together, and the noise that keeps a promise; nothing is released."""
+"""`hubbub loss`: the privacy loss of composed mechanisms, and calibrated noise; nothing is released."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -10,41 +10,54 @@ from typing import Annotated
 import typer
 
 from hubbub.accounting import PrivacyLoss, calibrate
-from hubbub.cli.loss_output import Calibrated, LossQuestion, show_loss, stepping
-from hubbub.cli.options import allowed, counted, nearest, number, round_down_text, round_up_text, share
+from hubbub.cli.loss_output import CalibratedNoise, LossQuestion, show_loss, stepping
+from hubbub.cli.options import parse_allowed_delta, parse_count, parse_number, parse_share
 from hubbub.errors import InvalidInput
-from hubbub.numbers import parse_nonnegative, parse_positive, parse_probability
+from hubbub.numbers import (
+    format_down,
+    format_nearest,
+    format_up,
+    parse_nonnegative,
+    parse_positive,
+    parse_probability,
+)
 from hubbub.output_files import check_output_path
+from hubbub.report.tables import DIGITS
 
 __all__ = ["Population", "loss"]
 
-_USUAL_STEPS = 10
-"""In so many steps the noise is found, as a rule."""
+_TYPICAL_STEPS = 10
+"""Calibration usually takes about this many steps: for the progress bar."""
 _ALPHAS = ("0.001", "0.01", "0.05", "0.1", "0.2", "0.3", "0.5", "0.7", "0.9")
 
 
-class Form(StrEnum):
-    """How the answer is written."""
+class LossFormat(StrEnum):
+    """The output format."""
 
     TEXT = "text"
     JSON = "json"
     SVG = "svg"
 
 
-_FORMS = {".svg": Form.SVG, ".json": Form.JSON, ".txt": Form.TEXT, ".md": Form.TEXT}
-_OTHER_PICTURES = {".png", ".jpg", ".jpeg", ".gif", ".webp", ".pdf", ".eps"}
+_SUFFIXES = {
+    ".svg": LossFormat.SVG,
+    ".json": LossFormat.JSON,
+    ".txt": LossFormat.TEXT,
+    ".md": LossFormat.TEXT,
+}
+_OTHER_IMAGE_SUFFIXES = {".png", ".jpg", ".jpeg", ".gif", ".webp", ".pdf", ".eps"}
 
 
-class Drawn(StrEnum):
-    """What a picture shows."""
+class Chart(StrEnum):
+    """The chart that is drawn."""
 
     CURVE = "curve"
     DISTRIBUTION = "distribution"
     TRADEOFF = "tradeoff"
 
 
-class Sought(StrEnum):
-    """The mechanisms whose one number can be looked for."""
+class CalibratedMechanism(StrEnum):
+    """The mechanisms that can be calibrated."""
 
     GAUSSIAN = "gaussian"
     LAPLACE = "laplace"
@@ -55,135 +68,155 @@ class Sought(StrEnum):
 
 
 @dataclass(frozen=True)
-class Kind:
-    """A mechanism that one number describes."""
+class MechanismOption:
+    """A mechanism that is described by one number."""
 
     name: str
     sign: str
     of: Callable[[Fraction], PrivacyLoss]
     is_noise: bool = True
-    """Whether more of it costs less."""
-    checked: Callable[[Fraction, str], Fraction] = parse_positive
-    """Gives the number back if it can be one of these, else an error of this name."""
+    """True if a larger number costs less."""
+    parse: Callable[[Fraction, str], Fraction] = parse_positive
+    """Returns the number if it is valid, else raises an error with this name."""
 
     def loss(self, text: str) -> PrivacyLoss:
-        """Of the number that was typed."""
+        """Return the privacy loss for the number that was typed."""
         name = f"--{self.name}"
-        return self.of(self.checked(number(text, name), name))
+        return self.of(self.parse(parse_number(text, name), name))
 
 
-def _keep(value: Fraction, name: str) -> Fraction:
+def _parse_keep(value: Fraction, name: str) -> Fraction:
     if value < Fraction(1, 2):
         raise InvalidInput(
             f"{name} is below 1/2",
-            why="the truth would be told less often than a lie",
+            why="the truth would be reported less often than a lie",
             fix="pass 1/2 or more",
         )
     return parse_probability(value, name)
 
 
-_KINDS = {
+_MECHANISMS = {
     kind.name: kind
     for kind in (
-        Kind("gaussian", "σ", lambda sigma: PrivacyLoss.gaussian_from_mu_squared(1 / sigma**2)),
-        Kind("laplace", "scale", lambda scale: PrivacyLoss.laplace(1 / scale)),
-        Kind("discrete-gaussian", "σ²", PrivacyLoss.discrete_gaussian),
-        Kind("discrete-laplace", "scale", PrivacyLoss.discrete_laplace),
-        Kind("response", "keep", PrivacyLoss.randomized_response, is_noise=False, checked=_keep),
-        Kind("bounded-range", "ε", PrivacyLoss.bounded_range, is_noise=False, checked=parse_nonnegative),
-        Kind("pure", "ε", PrivacyLoss.pure, is_noise=False, checked=parse_nonnegative),
-        Kind("zcdp", "ρ", PrivacyLoss.zcdp, is_noise=False, checked=parse_nonnegative),
+        MechanismOption("gaussian", "σ", lambda sigma: PrivacyLoss.gaussian_from_mu_squared(1 / sigma**2)),
+        MechanismOption("laplace", "scale", lambda scale: PrivacyLoss.laplace(1 / scale)),
+        MechanismOption("discrete-gaussian", "σ²", PrivacyLoss.discrete_gaussian),
+        MechanismOption("discrete-laplace", "scale", PrivacyLoss.discrete_laplace),
+        MechanismOption(
+            "response", "keep", PrivacyLoss.randomized_response, is_noise=False, parse=_parse_keep
+        ),
+        MechanismOption(
+            "bounded-range", "ε", PrivacyLoss.bounded_range, is_noise=False, parse=parse_nonnegative
+        ),
+        MechanismOption("pure", "ε", PrivacyLoss.pure, is_noise=False, parse=parse_nonnegative),
+        MechanismOption("zcdp", "ρ", PrivacyLoss.zcdp, is_noise=False, parse=parse_nonnegative),
     )
 }
 
 
-Given = list[str] | None
+Texts = list[str] | None
 Gaussian = Annotated[
-    Given,
+    Texts,
     typer.Option(
         "--gaussian",
         metavar="SIGMA",
-        help="Gaussian noise of this σ, sensitivity 1. Python's Loss.gaussian takes μ = 1/σ.",
+        help="Gaussian noise with this σ, sensitivity 1. Python's PrivacyLoss.gaussian takes μ = 1/σ.",
     ),
 ]
 Laplace = Annotated[
-    Given,
+    Texts,
     typer.Option(
         "--laplace",
         metavar="SCALE",
-        help="Laplace noise of this scale, sensitivity 1. Python's Loss.laplace takes ε = 1/scale.",
+        help="Laplace noise with this scale, sensitivity 1. Python's PrivacyLoss.laplace takes ε = 1/scale.",
     ),
 ]
 DiscreteGaussian = Annotated[
-    Given,
-    typer.Option("--discrete-gaussian", metavar="VARIANCE", help="Gaussian noise on integers, of this σ²."),
+    Texts,
+    typer.Option(
+        "--discrete-gaussian", metavar="VARIANCE", help="Discrete Gaussian noise with this σ², sensitivity 1."
+    ),
 ]
 DiscreteLaplace = Annotated[
-    Given,
-    typer.Option("--discrete-laplace", metavar="SCALE", help="Laplace noise on integers, of this scale."),
+    Texts,
+    typer.Option(
+        "--discrete-laplace", metavar="SCALE", help="Discrete Laplace noise with this scale, sensitivity 1."
+    ),
 ]
 Response = Annotated[
-    Given, typer.Option("--response", metavar="KEEP", help="Randomized response: how often yes stays yes.")
+    Texts,
+    typer.Option(
+        "--response", metavar="KEEP", help="Randomized response: the probability that yes stays yes."
+    ),
 ]
 BoundedRange = Annotated[
-    Given, typer.Option("--bounded-range", metavar="EPSILON", help="An exponential mechanism of this ε.")
+    Texts,
+    typer.Option(
+        "--bounded-range", metavar="EPSILON", help="An exponential mechanism (bounded range) with this ε."
+    ),
 ]
-Pure = Annotated[Given, typer.Option("--pure", metavar="EPSILON", help="Anything of pure ε.")]
+Pure = Annotated[Texts, typer.Option("--pure", metavar="EPSILON", help="Any mechanism with pure ε.")]
 Approximate = Annotated[
-    Given, typer.Option("--approximate", metavar="EPSILON,DELTA", help="Anything of (ε, δ), as 0.1,1e-8.")
+    Texts,
+    typer.Option(
+        "--approximate", metavar="EPSILON,DELTA", help="Any mechanism with (ε, δ), such as 0.1,1e-8."
+    ),
 ]
-Zcdp = Annotated[Given, typer.Option("--zcdp", metavar="RHO", help="Anything zero-concentrated, of this ρ.")]
-Rate = Annotated[
+Zcdp = Annotated[Texts, typer.Option("--zcdp", metavar="RHO", help="Any mechanism with ρ-zCDP.")]
+SamplingRate = Annotated[
     str | None,
-    typer.Option(metavar="Q", help="Each mechanism sees a Poisson sample of its own, of this rate."),
+    typer.Option(metavar="Q", help="Sampling rate: each mechanism sees its own Poisson sample."),
 ]
-Fixed = Annotated[
+WithoutReplacement = Annotated[
     bool,
     typer.Option(
         "--without-replacement",
-        help="The samples have a fixed size; a neighbour is one person substituted, not added or removed.",
+        help="Samples have a fixed size; neighbours substitute one person instead of adding or removing one.",
     ),
 ]
-Steps = Annotated[str, typer.Option(metavar="T", help="All of it, so many times.")]
+Steps = Annotated[str, typer.Option(metavar="T", help="Compose all of it T times.")]
 Shuffled = Annotated[
     str | None,
-    typer.Option(metavar="N", help="They are local reports, and those of N people are shuffled."),
-]
-Group = Annotated[str, typer.Option(metavar="K", help="What K people pay together.")]
-Delta = Annotated[str | None, typer.Option(metavar="D", help="Ask for ε at this δ.")]
-Population = Annotated[
-    str | None,
     typer.Option(
-        metavar="N", help="How many people there are, where that is public: --delta must be below 1/N."
+        metavar="N", help="The mechanisms are local randomizers; the reports of N people are shuffled."
     ),
 ]
-Epsilon = Annotated[str | None, typer.Option(metavar="E", help="Ask for δ at this ε.")]
+Group = Annotated[str, typer.Option(metavar="K", help="Group privacy: the loss of K people together.")]
+Delta = Annotated[str | None, typer.Option(metavar="D", help="Show ε at this δ.")]
+Population = Annotated[
+    str | None,
+    typer.Option(metavar="N", help="Public number of people: --delta must be below 1/N."),
+]
+Epsilon = Annotated[str | None, typer.Option(metavar="E", help="Show δ at this ε.")]
 Find = Annotated[
-    Sought | None,
+    CalibratedMechanism | None,
     typer.Option(
-        metavar="|".join(Sought),
-        help="Ask for the least noise that keeps --epsilon and --delta; of pure and zcdp, the most.",
+        metavar="|".join(CalibratedMechanism),
+        help="Calibrate to --epsilon and --delta: the least noise, or the largest ε of pure or ρ of zcdp.",
     ),
 ]
 Tradeoff = Annotated[
-    bool, typer.Option("--tradeoff", help="Show what an attacker must get wrong: misses β at false alarms α.")
+    bool,
+    typer.Option(
+        "--tradeoff", help="Show the trade-off function: the least type II error β at type I errors α."
+    ),
 ]
-Alpha = Annotated[Given, typer.Option("--alpha", metavar="A", help="With --tradeoff: at this α.")]
+Alpha = Annotated[Texts, typer.Option("--alpha", metavar="A", help="With --tradeoff: the type I errors α.")]
 Format = Annotated[
-    Form | None,
+    LossFormat | None,
     typer.Option(
         "--format",
-        metavar="|".join(Form),
-        help="For people, for programs, or a picture; as --output ends, or else text.",
+        metavar="|".join(LossFormat),
+        help="Output format; from the suffix of --output, or text.",
     ),
 ]
 Draw = Annotated[
-    Drawn | None,
-    typer.Option(metavar="|".join(Drawn), help="Which picture; δ(ε) unless told otherwise."),
+    Chart | None,
+    typer.Option(metavar="|".join(Chart), help="Chart of --format svg; the privacy curve δ(ε) if omitted."),
 ]
 Output = Annotated[
     Path | None,
-    typer.Option(metavar="FILE", help="Write there, not to the terminal; FILE.svg is a picture."),
+    typer.Option(metavar="FILE", help="Write to a file instead of the terminal; FILE.svg is a chart."),
 ]
 
 
@@ -197,8 +230,8 @@ def loss(
     pure: Pure = None,
     approximate: Approximate = None,
     zcdp: Zcdp = None,
-    rate: Rate = None,
-    without_replacement: Fixed = False,
+    rate: SamplingRate = None,
+    without_replacement: WithoutReplacement = False,
     steps: Steps = "1",
     shuffled: Shuffled = None,
     group: Group = "1",
@@ -212,9 +245,9 @@ def loss(
     draw: Draw = None,
     output: Output = None,
 ) -> None:
-    """What mechanisms cost one person together, between certified bounds; nothing is released.
+    """Show the privacy loss of composed mechanisms, with certified bounds; nothing is released.
 
-    Mechanisms may be given several times, and are composed. Numbers are 0.5, 1/2 or 1e-6.
+    Mechanisms may be given several times, and are composed. Numbers are written as 0.5, 1/2 or 1e-6.
 
     \b
     hubbub loss --gaussian 1.1 --rate 256/60000 --steps 14063 --delta 1e-5
@@ -224,7 +257,7 @@ def loss(
     hubbub loss --gaussian 1 --tradeoff
     hubbub loss --gaussian 1 --delta 1e-5 --format svg --draw distribution
     """  # noqa: D301 - the mark that keeps lines is a real \b
-    form = _form(form, draw, output)
+    form = _choose_format(form, draw, output)
     given = {
         "gaussian": gaussian,
         "laplace": laplace,
@@ -235,61 +268,59 @@ def loss(
         "pure": pure,
         "zcdp": zcdp,
     }
-    mechanisms = [_KINDS[name].loss(text) for name, texts in given.items() for text in texts or ()]
+    mechanisms = [_MECHANISMS[name].loss(text) for name, texts in given.items() for text in texts or ()]
     mechanisms += [_approximate(text) for text in approximate or ()]
     if not mechanisms and find is None:
         raise InvalidInput(
             "no mechanism is given",
-            why="the loss is that of mechanisms",
-            fix="add one, such as --gaussian 1.1, or ask for one with --find gaussian",
+            why="the privacy loss is that of mechanisms",
+            fix="add one, such as --gaussian 1.1, or calibrate one with --find gaussian",
         )
-    treatment = _treatment(rate, shuffled, steps, group, fixed=without_replacement)
+    compose = _make_composition(rate, shuffled, steps, group, fixed=without_replacement)
     if population is not None and delta is None:
-        raise InvalidInput(
-            "--population is given without --delta", why="it says how large that may be", fix="add --delta"
-        )
-    chance = None if delta is None else allowed(delta, population, promised=find is not None)
-    most = None if epsilon is None else parse_nonnegative(number(epsilon, "--epsilon"), "--epsilon")
+        raise InvalidInput("--population is given without --delta", why="it limits δ", fix="add --delta")
+    slack = None if delta is None else parse_allowed_delta(delta, population, promised=find is not None)
+    target = None if epsilon is None else parse_nonnegative(parse_number(epsilon, "--epsilon"), "--epsilon")
     found = None
     if find is not None:
-        kind = _KINDS[find.value]
-        found = _found(kind, lambda value: treatment([*mechanisms, kind.of(value)]), most, chance)
-        mechanisms.append(kind.of(Fraction(found.shown)))
-        chance = chance or Fraction(0)
-    elif chance is not None and most is not None:
+        kind = _MECHANISMS[find.value]
+        found = _calibrate(kind, lambda value: compose([*mechanisms, kind.of(value)]), target, slack)
+        mechanisms.append(kind.of(Fraction(found.text)))
+        slack = slack or Fraction(0)
+    elif slack is not None and target is not None:
         raise InvalidInput(
             "both --delta and --epsilon are given",
-            why="one of them is asked for, the other is the answer",
-            fix="give one, or look for the noise that keeps both with --find",
+            why="each determines the other",
+            fix="give one, or calibrate noise that keeps both with --find",
         )
     if alpha and not tradeoff:
         raise InvalidInput(
-            "--alpha is given without --tradeoff", why="it is a place on that curve", fix="add --tradeoff"
+            "--alpha is given without --tradeoff", why="it is a point of that curve", fix="add --tradeoff"
         )
-    alphas = [share(text, "--alpha") for text in alpha or _ALPHAS] if tradeoff else []
-    question = LossQuestion(treatment(mechanisms), chance, most, found, tuple(alphas))
+    alphas = [parse_share(text, "--alpha") for text in alpha or _ALPHAS] if tradeoff else []
+    question = LossQuestion(compose(mechanisms), slack, target, found, tuple(alphas))
     show_loss(question, form.value, draw.value if draw else "tradeoff" if tradeoff else "curve", output)
 
 
-def _form(asked: Form | None, draw: Drawn | None, output: Path | None) -> Form:
-    """The form that was asked for, or else the one that the file's ending names."""
+def _choose_format(asked: LossFormat | None, draw: Chart | None, output: Path | None) -> LossFormat:
+    """Return the format that was asked for, or else the one that the file's suffix names."""
     ending = "" if output is None else output.suffix.lower()
-    form = asked or _FORMS.get(ending, Form.TEXT)
-    if ending in _OTHER_PICTURES:
+    form = asked or _SUFFIXES.get(ending, LossFormat.TEXT)
+    if ending in _OTHER_IMAGE_SUFFIXES:
         raise InvalidInput(
-            f"the output ends in {ending}", why="pictures are drawn as SVG", fix="pass --output FILE.svg"
+            f"the output ends in {ending}", why="charts are SVG only", fix="pass --output FILE.svg"
         )
     if output is not None:
-        check_output_path(output, ["", *_FORMS])
-    if _FORMS.get(ending, form) is not form:
+        check_output_path(output, ["", *_SUFFIXES])
+    if _SUFFIXES.get(ending, form) is not form:
         raise InvalidInput(
             f"the output ends in {ending}, and --format is {form.value}",
-            why="a program that opens it would not understand it",
-            fix=f"leave --format out, or pass --output FILE.{'txt' if form is Form.TEXT else form.value}",
+            why="programs choose how to read a file by its suffix",
+            fix=f"leave --format out, or pass --output FILE.{form.value.replace('text', 'txt')}",
         )
-    if form is not Form.SVG and draw is not None:
+    if form is not LossFormat.SVG and draw is not None:
         raise InvalidInput(
-            "--draw is given without --format svg", why="it names a picture", fix="add --format svg"
+            "--draw is given without --format svg", why="it names a chart", fix="add --format svg"
         )
     return form
 
@@ -302,77 +333,81 @@ def _approximate(text: str) -> PrivacyLoss:
         )
     first, second = "the ε of --approximate", "the δ of --approximate"
     return PrivacyLoss.approximate(
-        parse_nonnegative(number(epsilon, first), first), parse_probability(number(delta, second), second)
+        parse_nonnegative(parse_number(epsilon, first), first),
+        parse_probability(parse_number(delta, second), second),
     )
 
 
-def _treatment(
+def _make_composition(
     rate: str | None, shuffled: str | None, steps: str, group: str, *, fixed: bool
 ) -> Callable[[list[PrivacyLoss]], PrivacyLoss]:
-    """What is done with the mechanisms: sampled or shuffled, repeated, and charged to a group."""
+    """Return a function that composes losses: sampled or shuffled, repeated, for a group."""
     if rate is not None and shuffled is not None:
         raise InvalidInput(
             "both --rate and --shuffled are given",
-            why="a neighbour is one person more or less for the one, and one person's data for the other",
+            why="sampling is for neighbours that add or remove a person, shuffling for substitution",
             fix="give one of them",
         )
     if fixed and rate is None:
         raise InvalidInput(
             "--without-replacement is given without --rate",
-            why="it says how the sample of that rate is drawn",
-            fix="add the rate, as 256/60000",
+            why="it says how the sample is drawn",
+            fix="add --rate 256/60000",
         )
-    part = None if rate is None else share(rate, "--rate")
-    people = None if shuffled is None else counted(shuffled, "--shuffled")
-    times, size = counted(steps, "--steps"), counted(group, "--group")
+    part = None if rate is None else parse_share(rate, "--rate")
+    people = None if shuffled is None else parse_count(shuffled, "--shuffled")
+    times, size = parse_count(steps, "--steps"), parse_count(group, "--group")
 
-    def treated(mechanisms: list[PrivacyLoss]) -> PrivacyLoss:
+    def composed(mechanisms: list[PrivacyLoss]) -> PrivacyLoss:
         if part is not None:
-            mechanisms = [_sampled(each, part, fixed=fixed) for each in mechanisms]
-        together = sum(mechanisms[1:], mechanisms[0])
+            mechanisms = [_sample(each, part, fixed=fixed) for each in mechanisms]
+        total = sum(mechanisms[1:], mechanisms[0])
         if people is not None:
-            together = together.shuffled(people)
-        return (together * times).for_group(size)
+            total = total.shuffled(people)
+        return (total * times).for_group(size)
 
-    return treated
+    return composed
 
 
-def _sampled(each: PrivacyLoss, rate: Fraction, *, fixed: bool) -> PrivacyLoss:
+def _sample(each: PrivacyLoss, rate: Fraction, *, fixed: bool) -> PrivacyLoss:
     if not fixed:
         return each.poisson_subsampled(rate)
     return each.subsampled_without_replacement(rate.denominator, rate.numerator)
 
 
-def _found(
-    kind: Kind, family: Callable[[Fraction], PrivacyLoss], epsilon: Fraction | None, delta: Fraction | None
-) -> Calibrated:
-    """The least noise, or the most each may cost, in the digits that are shown; it is these that keep it."""
+def _calibrate(
+    kind: MechanismOption,
+    family: Callable[[Fraction], PrivacyLoss],
+    epsilon: Fraction | None,
+    delta: Fraction | None,
+) -> CalibratedNoise:
+    """Return the least noise, or the largest cost, in the digits that are shown: these keep the promise."""
     if epsilon is None:
         raise InvalidInput(
             "--find is given without --epsilon",
-            why="noise is looked for that keeps an ε, at a δ",
-            fix="add --epsilon, and --delta if some is allowed",
+            why="noise is calibrated to an ε, at a δ",
+            fix="add --epsilon, and --delta if a δ is allowed",
         )
-    chance = delta or Fraction(0)
-    if not chance and kind.name in {"gaussian", "discrete-gaussian", "zcdp"}:
+    slack = delta or Fraction(0)
+    if not slack and kind.name in {"gaussian", "discrete-gaussian", "zcdp"}:
         raise InvalidInput(
             "--delta is missing",
             why=f"no {kind.sign} keeps any ε without some δ",
             fix="add --delta, such as 1e-6",
         )
     parse_positive(epsilon, "--epsilon")
-    with stepping("looking for the noise", _USUAL_STEPS) as step:
+    with stepping("calibrating", _TYPICAL_STEPS) as step:
 
         def cost(value: Fraction) -> PrivacyLoss:
             step()
             return family(value)
 
         less = cost if kind.is_noise else lambda noise: cost(1 / noise)
-        noise = Fraction(calibrate(less, epsilon, chance))
+        noise = Fraction(calibrate(less, epsilon, slack))
         # It is the least to nine digits: the nearest such number reads better, if it will do.
-        shown = nearest(noise if kind.is_noise else 1 / noise, 9)
+        text = format_nearest(noise if kind.is_noise else 1 / noise, 9)
         more = Fraction(1, 10**10)
-        while cost(Fraction(shown)).epsilon(chance) > epsilon:
-            shown = round_up_text(noise) if kind.is_noise else round_down_text(1 / noise)
+        while cost(Fraction(text)).epsilon(slack) > epsilon:
+            text = format_up(noise, DIGITS) if kind.is_noise else format_down(1 / noise, DIGITS)
             noise, more = noise * (1 + more), 2 * more
-        return Calibrated(kind.name, kind.sign, shown, kind.is_noise)
+        return CalibratedNoise(kind.name, kind.sign, text, kind.is_noise)

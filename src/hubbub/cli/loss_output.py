@@ -1,4 +1,4 @@
-"""The answer of `hubbub loss`, as text, JSON or a picture."""
+"""The output of `hubbub loss`, as text, JSON or a chart."""
 
 import io
 import math
@@ -15,43 +15,44 @@ from rich.text import Text
 
 from hubbub.accounting import Bounds, PrivacyLoss
 from hubbub.accounting.composition import RENYI
-from hubbub.cli.options import round_down_text, round_up_text
-from hubbub.cli.terminal import bold, for_programs, put, screen
+from hubbub.cli.terminal import bold, make_console, to_json, write_stdout
 from hubbub.errors import InvalidInput
 from hubbub.escaping import escape_lines
+from hubbub.numbers import format_down, format_up
 from hubbub.output_files import write_output
+from hubbub.report.tables import DIGITS
 
-__all__ = ["Calibrated", "LossQuestion", "show_loss", "stepping"]
+__all__ = ["CalibratedNoise", "LossQuestion", "show_loss", "stepping"]
 
 _T = TypeVar("_T")
-_BAR = 24
-_PAPER = 110
+_BAR_WIDTH = 24
+_FILE_WIDTH = 110
 
 
 @dataclass(frozen=True)
-class Calibrated:
-    """The number that was looked for, in the digits that are shown."""
+class CalibratedNoise:
+    """The calibrated number, in the digits that are shown."""
 
     kind: str
     sign: str
-    shown: str
+    text: str
     is_noise: bool
 
 
 @dataclass(frozen=True)
 class LossQuestion:
-    """A loss, and what is asked of it: ε at δ, or else δ at ε, and the trade-off curve at some α."""
+    """A privacy loss, and what is asked of it: ε at δ, or δ at ε; the trade-off function at some α."""
 
     loss: PrivacyLoss
     delta: Fraction | None
     epsilon: Fraction | None
-    found: Calibrated | None = None
+    found: CalibratedNoise | None = None
     alphas: tuple[Fraction, ...] = ()
 
 
 @dataclass(frozen=True)
-class LossAnswer:
-    """What was found."""
+class LossFigures:
+    """The computed figures."""
 
     asked: LossQuestion
     bounds: Bounds | None
@@ -61,24 +62,24 @@ class LossAnswer:
 
 
 def show_loss(question: LossQuestion, form: str, picture: str, output: Path | None) -> None:
-    """Find it and write it, to the terminal or to a file."""
+    """Compute the figures and write them, to the terminal or to a file."""
     if form == "svg":
-        _write(_picture(question, picture), output)
+        _write(_draw(question, picture), output)
         return
-    found = _answered(question)
+    found = _compute(question)
     if form == "json":
-        _write(for_programs(_for_programs(found), indent=2, allow_nan=False) + "\n", output)
+        _write(to_json(_to_dict(found), indent=2, allow_nan=False) + "\n", output)
     elif output is None:
-        _print(found, screen())
+        _print(found, make_console())
     else:
         paper = io.StringIO()
-        _print(found, screen(file=paper, width=_PAPER))
+        _print(found, make_console(file=paper, width=_FILE_WIDTH))
         _write(paper.getvalue(), output)
 
 
 @contextmanager
 def stepping(what: str, about: int) -> Iterator[Callable[[], None]]:
-    """Shows on a terminal a bar that each call moves on: call it as each of about so many steps begins."""
+    """Show a progress bar on a terminal; call what is yielded as each of about `about` steps begins."""
     console = Console(stderr=True)
     if not console.is_terminal:
         yield lambda: None
@@ -92,14 +93,14 @@ def stepping(what: str, about: int) -> Iterator[Callable[[], None]]:
         def step() -> None:
             nonlocal begun
             begun += 1
-            # One step is left as long as it lasts, also where there are more of them than one thought.
+            # The last step stays open while it lasts, also if there are more steps than expected.
             progress.update(task, completed=begun - 1, total=max(about, begun))
 
         yield step
 
 
-def _watched(items: Sequence[_T], what: str) -> Iterable[_T]:
-    """Shows on a terminal how many of them are done."""
+def _track_progress(items: Sequence[_T], what: str) -> Iterable[_T]:
+    """Show a progress bar on a terminal."""
     console = Console(stderr=True)
     if not console.is_terminal:
         return items
@@ -108,10 +109,10 @@ def _watched(items: Sequence[_T], what: str) -> Iterable[_T]:
     return track(items, description=what, console=console, transient=True)
 
 
-def _answered(question: LossQuestion) -> LossAnswer:
+def _compute(question: LossQuestion) -> LossFigures:
     with stepping("bounding the loss", 3) as step:
         step()
-        question = _with_a_delta(question)
+        question = _default_delta(question)
         loss, bounds = question.loss, None
         if question.delta is not None:
             bounds = loss.epsilon_bounds(question.delta)
@@ -120,13 +121,15 @@ def _answered(question: LossQuestion) -> LossAnswer:
         step()
         advantage = loss.advantage()
         step()
-        meaning = loss.explain(_told_with(question, bounds))
-    curve = [(alpha, loss.tradeoff(alpha)) for alpha in _watched(question.alphas, "the trade-off curve")]
-    return LossAnswer(question, bounds, advantage, curve, meaning)
+        meaning = loss.explain(_delta_in_words(question, bounds))
+    curve = [
+        (alpha, loss.tradeoff(alpha)) for alpha in _track_progress(question.alphas, "trade-off function")
+    ]
+    return LossFigures(question, bounds, advantage, curve, meaning)
 
 
-def _with_a_delta(question: LossQuestion) -> LossQuestion:
-    """δ = 0 where nothing is said and some ε holds with it."""
+def _default_delta(question: LossQuestion) -> LossQuestion:
+    """Ask for ε at δ = 0 if nothing is asked and a pure ε exists."""
     if question.delta is not None or question.epsilon is not None:
         return question
     if question.loss.epsilon() < math.inf:
@@ -135,19 +138,19 @@ def _with_a_delta(question: LossQuestion) -> LossQuestion:
         return question
     raise InvalidInput(
         "neither --delta nor --epsilon is given",
-        why="no ε holds with δ = 0 here",
+        why="no ε holds with δ = 0 for this loss",
         fix="add --delta, such as 1e-6, or --epsilon",
     )
 
 
-def _told_with(question: LossQuestion, bounds: Bounds | None) -> Fraction | None:
-    """The δ with which the loss is put into words."""
+def _delta_in_words(question: LossQuestion, bounds: Bounds | None) -> Fraction | None:
+    """Return the δ at which the loss is explained in words."""
     if question.delta is not None:
         return question.delta or None
     return Fraction(bounds.upper) if bounds is not None and 0 < bounds.upper < 1 else None
 
 
-def _for_programs(found: LossAnswer) -> dict[str, Any]:
+def _to_dict(found: LossFigures) -> dict[str, Any]:
     asked, bounds = found.asked, found.bounds
     out: dict[str, Any] = {"loss": str(asked.loss), "asked": {}}
     if asked.delta is not None:
@@ -155,11 +158,11 @@ def _for_programs(found: LossAnswer) -> dict[str, Any]:
     if asked.epsilon is not None:
         out["asked"]["epsilon"] = float(asked.epsilon)
     if asked.found:
-        out["found"] = {asked.found.kind: float(asked.found.shown)}
+        out["found"] = {asked.found.kind: float(asked.found.text)}
     if bounds is not None:
         out["epsilon" if asked.delta is not None else "delta"] = {
-            "lower": _finite(bounds.lower),
-            "upper": _finite(bounds.upper),
+            "lower": _finite_or_none(bounds.lower),
+            "upper": _finite_or_none(bounds.upper),
             "how": bounds.method,
             "loose": bounds.method == RENYI,
         }
@@ -170,75 +173,78 @@ def _for_programs(found: LossAnswer) -> dict[str, Any]:
     return out
 
 
-def _finite(value: float) -> float | None:
-    """JSON has no infinity: null is where no bound holds."""
+def _finite_or_none(value: float) -> float | None:
+    """JSON has no infinity: None where no bound holds."""
     return value if math.isfinite(value) else None
 
 
-def _print(found: LossAnswer, console: Console) -> None:
+def _print(found: LossFigures, console: Console) -> None:
     asked, bounds = found.asked, found.bounds
     table = Table.grid(padding=(0, 2))
     table.add_column(style="bold", no_wrap=True, min_width=9)
     table.add_column(overflow="fold")
     if asked.found:
-        which = "the least that keeps it" if asked.found.is_noise else "the most that keeps it, each"
+        which = "least noise" if asked.found.is_noise else "largest"
         table.add_row(
-            asked.found.sign, Text.assemble(bold(asked.found.shown), f"  ({asked.found.kind}: {which})")
+            asked.found.sign, Text.assemble(bold(asked.found.text), f"  ({asked.found.kind}: {which})")
         )
     if bounds is not None:
         is_epsilon = asked.delta is not None
-        table.add_row("ε" if is_epsilon else "δ", Text.assemble(bold(_upper(asked, bounds)), "  at most"))
-        table.add_row("", f"{round_down_text(bounds.lower)}  at least")
+        table.add_row(
+            "ε" if is_epsilon else "δ", Text.assemble(bold(_format_upper(asked, bounds)), "  at most")
+        )
+        table.add_row("", f"{format_down(bounds.lower, DIGITS)}  at least")
         given = asked.delta if is_epsilon else asked.epsilon
-        table.add_row("at δ" if is_epsilon else "at ε", round_up_text(given or Fraction(0)))
-        table.add_row("found by", _engine(bounds))
+        table.add_row("at δ" if is_epsilon else "at ε", format_up(given or Fraction(0), DIGITS))
+        table.add_row("method", _describe_method(bounds))
     table.add_row(
-        "advantage", f"{round_up_text(found.advantage)}  at most  (0: nobody can tell who is in, 1: anybody)"
+        "advantage",
+        f"{format_up(found.advantage, DIGITS)}  at most  (0: membership cannot be inferred, 1: always)",
     )
     console.print(table, soft_wrap=True)
     if bounds is not None and math.isinf(bounds.upper):
-        console.print("\nNo ε can be promised with so small a δ.", soft_wrap=True)
+        console.print("\nNo ε holds at a δ this small.", soft_wrap=True)
     if found.tradeoff:
         console.print()
-        console.print(_curve(found.tradeoff), soft_wrap=True)
+        console.print(_tradeoff_table(found.tradeoff), soft_wrap=True)
     console.print("\n", bold("What it means"), sep="")
     console.print(escape_lines(found.meaning), soft_wrap=True)
 
 
-def _upper(asked: LossQuestion, bounds: Bounds) -> str:
-    """As it is shown; of pure losses the exact sum, so that 0.1 and 0.2 are 0.3."""
+def _format_upper(asked: LossQuestion, bounds: Bounds) -> str:
+    """Format the upper bound; of pure losses the exact sum, so that 0.1 + 0.2 is 0.3."""
     is_pure = asked.delta == 0 and bounds.upper < math.inf
     exact = asked.loss.cost(orders=(2,)).epsilon if is_pure else None
-    return round_up_text(bounds.upper if exact is None else exact)
+    return format_up(bounds.upper if exact is None else exact, DIGITS)
 
 
-def _engine(bounds: Bounds) -> str:
+def _describe_method(bounds: Bounds) -> str:
     if bounds.method == RENYI:
         return f"{bounds.method}: it holds, but it is looser; the truth may be far below"
     return f"{bounds.method}, certified from both sides"
 
 
-def _curve(points: list[tuple[Fraction, float]]) -> Table:
-    table = Table(title="What a test “is this person in?” must get wrong", title_justify="left")
-    table.add_column("false alarms α", justify="right")
-    table.add_column("misses β, at least", justify="right")
-    table.add_column("of 1 − α, by guessing")
+def _tradeoff_table(points: list[tuple[Fraction, float]]) -> Table:
+    table = Table(title="Errors of any membership test", title_justify="left")
+    table.add_column("type I error α", justify="right")
+    table.add_column("type II error β, at least", justify="right")
+    table.add_column("of 1 − α (guessing)")
     for alpha, beta in points:
         guessing = float(1 - alpha)
-        solid = math.floor(_BAR * beta)
+        solid = math.floor(_BAR_WIDTH * beta)
         table.add_row(
-            round_up_text(alpha, 6),
-            round_down_text(beta, 6),
-            "█" * solid + "░" * max(0, math.floor(_BAR * guessing) - solid),
+            format_up(alpha, 6),
+            format_down(beta, 6),
+            "█" * solid + "░" * max(0, math.floor(_BAR_WIDTH * guessing) - solid),
         )
     return table
 
 
-def _picture(question: LossQuestion, which: str) -> str:
+def _draw(question: LossQuestion, which: str) -> str:
     from hubbub.report import charts
 
     def track(items: Sequence[float]) -> Iterable[float]:
-        return _watched(items, "drawing")
+        return _track_progress(items, "drawing")
 
     loss, delta = question.loss, question.delta
     if which == "tradeoff":
@@ -253,6 +259,6 @@ def _picture(question: LossQuestion, which: str) -> str:
 
 def _write(text: str, output: Path | None) -> None:
     if output is None:
-        put(text)
+        write_stdout(text)
     else:
         write_output(output, text)

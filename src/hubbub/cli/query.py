@@ -1,4 +1,4 @@
-"""`hubbub query` and `hubbub plan`: private answers from a file, and what they would cost."""
+"""`hubbub query` and `hubbub plan`: private answers from a table, and what they would cost."""
 
 import json
 import os
@@ -11,24 +11,32 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from hubbub.cli.options import (
-    above_zero,
-    bounds_in,
-    chance,
-    counted,
-    errors_in,
-    keys_in,
-    public_in,
-    round_up_text,
-    sure,
-    types_in,
+    parse_above_zero,
+    parse_bounds,
+    parse_confidence,
+    parse_count,
+    parse_delta,
+    parse_errors,
+    parse_group_keys,
+    parse_public_tables,
+    parse_types,
 )
-from hubbub.cli.results import Form, PlanForm, cost_of, form_of, show_answers, show_exact, show_plan, watching
-from hubbub.cli.terminal import say, words
+from hubbub.cli.results import (
+    PlanFormat,
+    ResultFormat,
+    choose_format,
+    show_exact,
+    show_plan,
+    show_result,
+    show_status,
+)
+from hubbub.cli.terminal import escaped, print_line
 from hubbub.config import ROW
+from hubbub.config_lookup import find_config
 from hubbub.errors import InvalidInput
-from hubbub.numbers import format_down
+from hubbub.numbers import format_down, format_up
 from hubbub.output_files import check_output_path
-from hubbub.sources import find_config
+from hubbub.report.tables import DIGITS, describe_cost, format_cost
 from hubbub.unit import Unit, Window
 
 if TYPE_CHECKING:
@@ -38,9 +46,11 @@ if TYPE_CHECKING:
 
 __all__ = ["plan", "query"]
 
-_LOG = "hubbub-exact.log"
+_ACCESS_LOG = "hubbub-exact.log"
+"""Where non-private accesses are recorded if there is no ledger."""
 
-Words = list[str] | None
+Pairs = list[str] | None
+"""NAME=VALUE, several times."""
 
 File = Annotated[
     Path,
@@ -50,145 +60,155 @@ File = Annotated[
     ),
 ]
 Sql = Annotated[
-    str, typer.Argument(metavar="SQL", help="One SELECT; the table is named as the file, without ending.")
+    str, typer.Argument(metavar="SQL", help="One SELECT statement; the table is named after the file.")
 ]
-Who = Annotated[
+PrivacyUnit = Annotated[
     str | None,
     typer.Option(
-        metavar="COLUMN|row", help="Who is protected: a column, or 'row' where one row is one person."
+        metavar="COLUMN|row", help="The privacy unit: a column, or 'row' if each row is one person."
     ),
 ]
-Named = Annotated[
+TableName = Annotated[
     str | None,
-    typer.Option("--table", metavar="NAME", help="What the query calls FILE; of a database, which table."),
+    typer.Option("--table", metavar="NAME", help="Name of the table in the query; of a database, the table."),
 ]
 Epsilon = Annotated[
-    str | None, typer.Option(metavar="E", help="The price of the whole query: ε, as 0.5 or 1/2.")
+    str | None, typer.Option(metavar="E", help="Privacy cost ε of the whole query, such as 0.5 or 1/2.")
 ]
 Delta = Annotated[
     str | None,
-    typer.Option(metavar="D", help="Chance that ε does not hold; needed where keys are not declared."),
+    typer.Option(metavar="D", help="Additive slack δ; required if group keys are selected privately."),
 ]
-Within = Annotated[
-    Words,
+TargetError = Annotated[
+    Pairs,
     typer.Option(
-        "--error", metavar="NAME=WIDTH", help="Ask by accuracy: the least ε that keeps it, as n=50."
+        "--error",
+        metavar="NAME=WIDTH",
+        help="Target half-width, such as n=50: finds the least ε that keeps it.",
     ),
 ]
 Bounds = Annotated[
-    Words,
+    Pairs,
     typer.Option(
-        metavar="COL=LO:HI", help="Numbers are clamped between; COL=auto finds them with some of ε."
+        metavar="COL=LO:HI",
+        help="Public bounds, to clamp values; COL=auto estimates them privately.",
     ),
 ]
 Keys = Annotated[
-    Words,
-    typer.Option(metavar="COL=A,B,C", help="All groups there may be; COL=0:99, or COL=@file, one a line."),
+    Pairs,
+    typer.Option(
+        metavar="COL=A,B,C", help="Public group keys; or COL=0:99, or COL=@FILE with one key per line."
+    ),
 ]
-Rows = Annotated[
-    str | None, typer.Option(metavar="N", help="A unit counts at most so many rows; else it is found.")
+RowsPerUnit = Annotated[
+    str | None,
+    typer.Option(metavar="N", help="Maximum rows per privacy unit; estimated privately if omitted."),
 ]
-Groups = Annotated[str | None, typer.Option(metavar="N", help="A unit counts in at most so many groups.")]
+GroupsPerUnit = Annotated[str | None, typer.Option(metavar="N", help="Maximum groups per privacy unit.")]
 RowsPerGroup = Annotated[
-    str | None, typer.Option(metavar="N", help="A unit counts at most so many rows in a group.")
+    str | None, typer.Option(metavar="N", help="Maximum rows per privacy unit in each group.")
 ]
 Types = Annotated[
-    Words, typer.Option("--type", metavar="COL=TYPE", help="number, text, boolean, date or timestamp.")
+    Pairs,
+    typer.Option(
+        "--type", metavar="COL=TYPE", help="Type of a column: number, text, boolean, date or timestamp."
+    ),
 ]
-Public = Annotated[Words, typer.Option(metavar="NAME=FILE", help="A table that is nobody's, to join.")]
+PublicTables = Annotated[Pairs, typer.Option(metavar="NAME=FILE", help="A public table to join.")]
 Encoding = Annotated[
     str | None,
-    typer.Option(metavar="NAME", help="Of CSV files, as latin-1 or cp1252; UTF-8, unless told."),
+    typer.Option(metavar="NAME", help="Encoding of CSV files, such as latin-1; UTF-8 if omitted."),
 ]
 Quotes = Annotated[
     bool | None,
     typer.Option(
         "--quotes/--no-quotes",
-        help="Whether CSV fields may be quoted; without, each line is a row whatever is in it.",
+        help="Allow quoted CSV fields; with --no-quotes each line is a row, whatever is in it.",
     ),
 ]
 Population = Annotated[
     str | None,
-    typer.Option(metavar="N", help="How many people there are, where that is public: δ must be below 1/N."),
+    typer.Option(metavar="N", help="Public number of people: δ must be below 1/N."),
 ]
-Confidence = Annotated[str, typer.Option(metavar="C", help="Of the intervals.")]
+Confidence = Annotated[str, typer.Option(metavar="C", help="Confidence level of the intervals.")]
 Output = Annotated[
-    Path | None, typer.Option(metavar="FILE", help="Write there; its ending names the format.")
+    Path | None, typer.Option(metavar="FILE", help="Write to a file; its suffix names the format.")
 ]
-Format = Annotated[
-    Form | None,
-    typer.Option("--format", metavar="|".join(Form), help="How answers are written; a table, unless told."),
+ResultFormatOption = Annotated[
+    ResultFormat | None,
+    typer.Option("--format", metavar="|".join(ResultFormat), help="Output format; table if omitted."),
 ]
-PlanFormat = Annotated[
-    PlanForm | None,
-    typer.Option("--format", metavar="|".join(PlanForm), help="For people or for programs."),
+PlanFormatOption = Annotated[
+    PlanFormat | None,
+    typer.Option("--format", metavar="|".join(PlanFormat), help="Output format; table if omitted."),
 ]
-Report = Annotated[
+BoundingReport = Annotated[
     bool,
-    typer.Option("--bounding-report", help="A tenth of ε measures how many units are above a limit."),
+    typer.Option(
+        "--bounding-report", help="Spend ε/10 to measure how many units exceed a contribution bound."
+    ),
 ]
-Large = Annotated[
-    bool, typer.Option("--large-epsilon", help="Confirm an ε above 20, at which next to nobody is protected.")
+LargeEpsilon = Annotated[
+    bool, typer.Option("--allow-large-epsilon", help="Allow an ε above 20, which protects almost nobody.")
 ]
 Explain = Annotated[
-    bool, typer.Option("--explain", help="Show sensitivities, mechanisms, the engine's SQL and the proofs.")
+    bool,
+    typer.Option("--explain", help="Show sensitivities, mechanisms, the engine's SQL and links to proofs."),
 ]
 Exact = Annotated[
     bool,
     typer.Option(
         "--exact",
-        help="For the owner's eyes: the answers without noise. "
-        f"Recorded in the ledger, or in {_LOG} beside FILE.",
+        help="Non-private access for the owner: answers without noise. "
+        f"Recorded in the ledger, or in {_ACCESS_LOG} beside FILE.",
     ),
 ]
-Kept = Annotated[
+LedgerAddress = Annotated[
     str | None,
     typer.Option(
         "--ledger",
         metavar="FILE",
-        help="Where all that is spent is remembered; or postgresql://…",
+        help="Ledger that records every charge: a file or postgresql://…",
         envvar="HUBBUB_LEDGER",
     ),
 ]
 Account = Annotated[
-    str | None, typer.Option(metavar="NAME", help="Which account of the ledger; the table's, unless told.")
+    str | None, typer.Option(metavar="NAME", help="Account of the ledger; named after the table if omitted.")
 ]
-As = Annotated[
+Analyst = Annotated[
     str | None,
-    typer.Option("--as", metavar="NAME", help="On behalf of this analyst, who has a budget of her own."),
+    typer.Option("--analyst", metavar="NAME", help="Analyst who asks, with a budget granted by the owner."),
 ]
-Time = Annotated[
+WindowPeriod = Annotated[
     str | None,
     typer.Option(
         "--window",
         metavar="COL=PERIOD",
-        help="Only the rows of a stretch of time, which has a budget of its own: day=2026-11.",
+        help="Only the rows of a period, which has its own budget, such as day=2026-11.",
     ),
 ]
 Version = Annotated[
     str | None,
-    typer.Option(
-        metavar="NAME", help="Of the data, in the owner's words: a question is answered once a version."
-    ),
+    typer.Option(metavar="NAME", help="Version of the data: each query has one answer per version."),
 ]
-NewData = Annotated[
+NewRows = Annotated[
     bool,
-    typer.Option("--new-rows", help="The owner's word: no other account of the ledger pays for these rows."),
+    typer.Option("--new-rows", help="Owner only: assert that no other account pays for these rows."),
 ]
 Again = Annotated[
-    bool, typer.Option("--again", help="Where the run failed before: charge it anew, and run it.")
+    bool, typer.Option("--again", help="If the query failed before: charge it again and run it.")
 ]
 Override = Annotated[
     bool,
     typer.Option(
-        "--override", help="The owner's word, recorded: set aside what hubbub.toml declares of who and where."
+        "--override", help="Owner only, recorded: ignore the unit, ledger, account or budget in hubbub.toml."
     ),
 ]
 
 
 @dataclass(frozen=True)
-class Asked:
-    """What both commands are told."""
+class QueryOptions:
+    """The options that both commands have."""
 
     file: Path
     sql: str
@@ -196,127 +216,130 @@ class Asked:
     table: str | None
     epsilon: str | None
     delta: str | None
-    error: Words
-    bounds: Words
-    keys: Words
-    limits: tuple[str | None, str | None, str | None]
-    types: Words
-    public: Words
+    error: Pairs
+    bounds: Pairs
+    keys: Pairs
+    contribution_bounds: tuple[str | None, str | None, str | None]
+    """Rows per unit, groups per unit and rows per group."""
+    types: Pairs
+    public: Pairs
     population: str | None
     confidence: str
-    report: bool
-    kept: tuple[str | None, ...] = (None, None, None, None)
-    """The ledger, the account, the analyst and the version."""
-    window: str | None = None
-    words: tuple[bool, bool] = (False, False)
-    """Whether the owner says that the rows are new, and that she overrides what she declared."""
-    lines: tuple[str | None, bool | None] = (None, None)
-    """The encoding of CSV files, and whether they have quotes."""
-    large: bool = False
+    bounding_report: bool
+    window: str | None
+    new_rows: bool
+    override: bool
+    encoding: str | None
+    quotes: bool | None
+    allow_large_epsilon: bool
+    ledger: str | None = None
+    account: str | None = None
+    analyst: str | None = None
+    version: str | None = None
 
-    def opened(self) -> "Dataset":
-        """The data; no row is read."""
-        from hubbub.dataset import open as opened
+    def open_dataset(self) -> "Dataset":
+        """Open the data; no row is read."""
+        import hubbub
 
         declared = find_config(self.file)
         if self.unit is None and declared is None:
             raise InvalidInput(
                 "--unit is missing",
-                why="it must be known who is protected",
-                fix=f"add --unit with the column that names people, or --unit {ROW} where a row is a person; "
-                "hubbub init declares it once",
+                why="it says who is protected",
+                fix=f"add --unit with the column that identifies people, or --unit {ROW} if each row is one "
+                "person; hubbub init declares it once",
             )
-        people = None if self.population is None else counted(self.population, "--population")
-        ledger, account, analyst, version = self.kept
-        return opened(
+        people = None if self.population is None else parse_count(self.population, "--population")
+        return hubbub.open(
             self.file,
             unit=None if self.unit is None else Unit.row() if self.unit.lower() == ROW else Unit(self.unit),
             table=self.table,
-            types={name: kind.value for name, kind in types_in(self.types or ()).items()},
-            public=public_in(self.public or ()),
+            types={name: kind.value for name, kind in parse_types(self.types or ()).items()},
+            public=parse_public_tables(self.public or ()),
             population=people,
-            ledger=ledger,
-            account=account,
-            analyst=analyst,
-            version=version,
-            window=None if self.window is None else _window(self.window, declared),
-            new_rows=self.words[0],
-            override=self.words[1],
-            encoding=self.lines[0],
-            quotes=self.lines[1],
+            ledger=self.ledger,
+            account=self.account,
+            analyst=self.analyst,
+            version=self.version,
+            window=None if self.window is None else _parse_window(self.window, declared),
+            new_rows=self.new_rows,
+            override=self.override,
+            encoding=self.encoding,
+            quotes=self.quotes,
         )
 
-    def planned(self, data: "Dataset") -> "Plan":
-        """The plan; nothing is spent."""
+    def make_plan(self, data: "Dataset") -> "Plan":
+        """Plan the query; nothing is spent."""
         if self.epsilon is not None and self.error:
             raise InvalidInput(
                 "both --epsilon and --error are given",
-                why="one of them is asked for, the other is the answer",
-                fix="give one",
+                why="each determines the other",
+                fix="give exactly one of --epsilon and --error",
             )
         names = ("--rows-per-unit", "--groups-per-unit", "--rows-per-group")
         rows, groups, per_group = (
-            None if given is None else counted(given, name)
-            for given, name in zip(self.limits, names, strict=True)
+            None if text is None else parse_count(text, name)
+            for text, name in zip(self.contribution_bounds, names, strict=True)
         )
-        made = data.sql(
+        plan = data.sql(
             self.sql,
-            epsilon=None if self.epsilon is None else above_zero(self.epsilon, "--epsilon"),
+            epsilon=None if self.epsilon is None else parse_above_zero(self.epsilon, "--epsilon"),
             delta=self._delta(),
-            error=errors_in(self.error) if self.error else None,
+            error=parse_errors(self.error) if self.error else None,
             rows_per_unit=rows,
             groups_per_unit=groups,
             rows_per_group=per_group,
-            bounds=bounds_in(self.bounds or (), self.sql),
-            keys=keys_in(self.keys or (), data.tables),
-            confidence=sure(self.confidence),
-            bounding_report=self.report,
-            allow_large_epsilon=self.large,
+            bounds=parse_bounds(self.bounds or (), self.sql),
+            keys=parse_group_keys(self.keys or (), data.tables),
+            confidence=parse_confidence(self.confidence),
+            bounding_report=self.bounding_report,
+            allow_large_epsilon=self.allow_large_epsilon,
         )
-        str(made)  # what cannot be measured is refused now, not after the charge
-        return made
+        str(plan)  # what cannot be measured is refused now, not after the charge
+        return plan
 
     def _delta(self) -> Fraction | None:
-        return None if self.delta is None else chance(self.delta)
+        return None if self.delta is None else parse_delta(self.delta)
 
 
 def query(
     file: File,
     sql: Sql,
-    unit: Who = None,
-    table: Named = None,
+    unit: PrivacyUnit = None,
+    table: TableName = None,
     epsilon: Epsilon = None,
     delta: Delta = None,
-    error: Within = None,
+    error: TargetError = None,
     bounds: Bounds = None,
     keys: Keys = None,
-    rows_per_unit: Rows = None,
-    groups_per_unit: Groups = None,
+    rows_per_unit: RowsPerUnit = None,
+    groups_per_unit: GroupsPerUnit = None,
     rows_per_group: RowsPerGroup = None,
     types: Types = None,
-    public: Public = None,
+    public: PublicTables = None,
     encoding: Encoding = None,
     quotes: Quotes = None,
     population: Population = None,
     confidence: Confidence = "0.95",
-    form: Format = None,
+    form: ResultFormatOption = None,
     output: Output = None,
-    bounding_report: Report = False,
+    bounding_report: BoundingReport = False,
     explain: Explain = False,
     exact: Exact = False,
-    ledger: Kept = None,
+    ledger: LedgerAddress = None,
     account: Account = None,
-    analyst: As = None,
+    analyst: Analyst = None,
     version: Version = None,
-    window: Time = None,
-    new_rows: NewData = False,
+    window: WindowPeriod = None,
+    new_rows: NewRows = False,
     override: Override = False,
-    large_epsilon: Large = False,
+    allow_large_epsilon: LargeEpsilon = False,
     again: Again = False,
 ) -> None:
-    """Ask a table, and get answers in which nobody can be made out, each with its interval.
+    """Answer a SQL query with differential privacy; every answer has a confidence interval.
 
-    What a hubbub.toml beside FILE or above declares need not be said. See docs/queries.md.
+    Give exactly one of --epsilon and --error. Options that a hubbub.toml in the folder of FILE, or above it,
+    declares may be omitted. See docs/queries.md.
 
     \b
     hubbub query visits.parquet "SELECT COUNT(*) AS n FROM visits" --unit patient --epsilon 1
@@ -327,122 +350,119 @@ def query(
     hubbub query visits.parquet "SELECT reason, COUNT(*) AS n FROM visits GROUP BY reason" \\
         --unit patient --epsilon 1 --delta 1e-6 --output reasons.csv
     """  # noqa: D301 - the mark that keeps lines is a real \b
-    written = form_of(form and form.value, output, Form)
+    written = choose_format(form and form.value, output, ResultFormat)
     if exact and (output is not None or written != "table"):
         raise InvalidInput(
             "--exact is given with --output or --format",
-            why="exact answers are for a look, not for a file that may be passed on",
+            why="exact answers are not private, and a file may be passed on",
             fix="leave --output and --format out",
         )
-    asked = Asked(
+    options = QueryOptions(
         file, sql, unit, table, epsilon, delta, error, bounds, keys,
         (rows_per_unit, groups_per_unit, rows_per_group), types, public, population, confidence,
-        bounding_report, (ledger, account, analyst, version), window, (new_rows, override),
-        (encoding, quotes), large_epsilon,
+        bounding_report, window, new_rows, override, encoding, quotes, allow_large_epsilon,
+        ledger, account, analyst, version,
     )  # fmt: skip
-    with asked.opened() as data:
-        made = asked.planned(data)
-        if written == "svg" and all(output.key is not None for output in made.query.outputs):
+    with options.open_dataset() as data:
+        planned = options.make_plan(data)
+        if written == "svg" and all(output.key is not None for output in planned.query.outputs):
             raise InvalidInput(
-                "a picture is asked for, and only keys are selected",
+                "the format is svg, and only keys are selected",
                 why="there is no number to draw",
-                fix="select a COUNT, a SUM or an AVG, or leave the picture out",
+                fix="select a COUNT, a SUM or an AVG, or choose another format",
             )
         if output is not None:
             check_output_path(output)  # now that it is known which files are data
-        aside = written != "table" or output is not None
+        to_stderr = written != "table" or output is not None
         if error:
-            say(words(", ".join(error)), f" takes {_price(made)}", aside=aside)
+            print_line(escaped(", ".join(error)), f" takes {format_cost(planned)}", to_stderr=to_stderr)
         if explain:
-            say(made.explain() + "\n", aside=aside)
+            print_line(planned.explain() + "\n", to_stderr=to_stderr)
         if exact:
             if not data.has_ledger:
-                _record(file, sql)
-            show_exact(data.exact(made))
+                _record_access(file, sql)
+            show_exact(data.exact(planned))
             return
-        with watching() as progress:
-            answers = data.run(made, progress, again=again).value
-        show_answers(answers, [*cost_of(made, answers.facts), *_left(data)], written, output)
+        with show_status() as progress:
+            answers = data.run(planned, progress, again=again).value
+        show_result(
+            answers, [*describe_cost(planned, answers.facts), *_describe_budget(data)], written, output
+        )
 
 
 def plan(
     file: File,
     sql: Sql,
-    unit: Who = None,
-    table: Named = None,
+    unit: PrivacyUnit = None,
+    table: TableName = None,
     epsilon: Epsilon = None,
     delta: Delta = None,
-    error: Within = None,
+    error: TargetError = None,
     bounds: Bounds = None,
     keys: Keys = None,
-    rows_per_unit: Rows = None,
-    groups_per_unit: Groups = None,
+    rows_per_unit: RowsPerUnit = None,
+    groups_per_unit: GroupsPerUnit = None,
     rows_per_group: RowsPerGroup = None,
     types: Types = None,
-    public: Public = None,
+    public: PublicTables = None,
     encoding: Encoding = None,
     quotes: Quotes = None,
     population: Population = None,
     confidence: Confidence = "0.95",
-    form: PlanFormat = None,
+    form: PlanFormatOption = None,
     output: Output = None,
-    bounding_report: Report = False,
+    bounding_report: BoundingReport = False,
     explain: Explain = False,
-    window: Time = None,
-    new_rows: NewData = False,
+    window: WindowPeriod = None,
+    new_rows: NewRows = False,
     override: Override = False,
-    large_epsilon: Large = False,
+    allow_large_epsilon: LargeEpsilon = False,
 ) -> None:
-    """Say what a query would cost and how far its answers would be off; no row is read, nothing is spent.
+    """Show what a query would cost and how accurate it would be; no row is read, nothing is spent.
 
     \b
     hubbub plan visits.parquet "SELECT COUNT(*) AS n FROM visits" --unit patient --epsilon 1
     hubbub plan visits.parquet "SELECT region, COUNT(*) AS n FROM visits GROUP BY region" \\
         --unit patient --error n=50 --keys region=North,South,East,West --rows-per-unit 5 --explain
     """  # noqa: D301 - the mark that keeps lines is a real \b
-    written = form_of(form and form.value, output, PlanForm)
-    asked = Asked(
+    written = choose_format(form and form.value, output, PlanFormat)
+    options = QueryOptions(
         file, sql, unit, table, epsilon, delta, error, bounds, keys,
         (rows_per_unit, groups_per_unit, rows_per_group), types, public, population, confidence,
-        bounding_report, window=window, words=(new_rows, override), lines=(encoding, quotes),
-        large=large_epsilon,
+        bounding_report, window, new_rows, override, encoding, quotes, allow_large_epsilon,
     )  # fmt: skip
-    with asked.opened() as data:
+    with options.open_dataset() as data:
         if output is not None:
             check_output_path(output)  # now that it is known which files are data
-        show_plan(asked.planned(data), written, output, explain=explain)
+        show_plan(options.make_plan(data), written, output, explain=explain)
 
 
-def _window(given: str, declared: "Config | None") -> Window | str:
+def _parse_window(text: str, declared: "Config | None") -> Window | str:
     """A period of the declared column, or a column and a period: day=2026-11."""
-    column, equals, period = given.partition("=")
+    column, equals, period = text.partition("=")
     if not equals and (declared is None or declared.window is None):
         raise InvalidInput(
-            "--window is not as day=2026-11",
-            why="a row is in it by a date of its own",
-            fix="write --window with the column, or declare window in hubbub.toml",
+            "--window has no column",
+            why="a date in each row decides which window it is in",
+            fix="write --window day=2026-11, or declare window in hubbub.toml",
         )
-    return Window.of(column, period) if equals else given
+    return Window.of(column, period) if equals else text
 
 
-def _price(made: "Plan") -> str:
-    return f"ε = {round_up_text(made.epsilon)}" + (f", δ = {round_up_text(made.delta)}" if made.delta else "")
-
-
-def _left(data: "Dataset") -> list[str]:
+def _describe_budget(data: "Dataset") -> list[str]:
     account: Any = data.account
     if data.has_ledger:
         left = account.remaining()
-        return [f"left in the ledger: ε = {format_down(left.epsilon)} for one more query"]
+        return [f"budget left in the ledger: ε = {format_down(left.epsilon)} for one more query"]
     if account.budget is None:
         return []
-    spent = round_up_text(account.budget.epsilon)
-    return [f"budget: ε = {spent} for each command; a ledger would remember what they spend"]
+    spent = format_up(account.budget.epsilon, DIGITS)
+    return [f"budget: ε = {spent} per command; use a ledger to add up what commands spend"]
 
 
-def _record(file: Path, sql: str) -> None:
-    """Write down that exact answers were looked at: when and what, no data. Nothing is shown before."""
-    path = file.parent / _LOG
+def _record_access(file: Path, sql: str) -> None:
+    """Record a non-private access: when and what, no data. Nothing is shown before it is recorded."""
+    path = file.parent / _ACCESS_LOG
     check_output_path(path)
     line = json.dumps(
         {"time": datetime.now(UTC).isoformat(timespec="seconds"), "exact": sql}, ensure_ascii=False
@@ -457,7 +477,7 @@ def _record(file: Path, sql: str) -> None:
             os.fsync(out.fileno())
     except OSError as problem:
         raise InvalidInput(
-            f"{_LOG} cannot be written beside the data",
+            f"{_ACCESS_LOG} cannot be written beside the data",
             why=(problem.strerror or "the system refused").lower(),
-            fix="an exact preview is recorded or not given: make the folder writable",
+            fix="make the folder writable: a non-private access must be recorded",
         ) from None

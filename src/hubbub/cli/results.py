@@ -1,37 +1,43 @@
-"""Plans and answers as they are shown or written: tables for people, JSON, CSV, Parquet and pictures."""
+"""Prints plans and results to the terminal, or writes them to a file in the chosen format."""
 
 import json
-import math
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.table import Table
 
-from hubbub.cli.options import round_up_text
-from hubbub.cli.terminal import for_programs, put, say, screen, words
+from hubbub.cli.terminal import escaped, make_console, print_line, to_json, write_stdout
 from hubbub.errors import HubbubError, InvalidInput
 from hubbub.escaping import escape
 from hubbub.output_files import check_output_path, write_output
+from hubbub.report.tables import align_rows, describe_plan, format_rows
 
 if TYPE_CHECKING:
     from hubbub.sql.plan import Plan
-    from hubbub.sql.post_processing import ResultColumn
     from hubbub.sql.result import Result
 
-__all__ = ["Form", "PlanForm", "cell", "form_of", "show_answers", "show_exact", "show_plan", "watching"]
+__all__ = [
+    "PlanFormat",
+    "ResultFormat",
+    "choose_format",
+    "show_exact",
+    "show_plan",
+    "show_result",
+    "show_status",
+]
 
-_ROWS_IN_A_GRID = 500
-"""Longer tables are lines of plain text: they are for a pager, not for a look."""
-_WIDE = 1000
+_MAX_TABLE_ROWS = 500
+"""Longer tables are plain text: people read them in a pager."""
+_PIPE_WIDTH = 1000
 
 
-class Form(StrEnum):
-    """How answers are written."""
+class ResultFormat(StrEnum):
+    """Formats of a result."""
 
     TABLE = "table"
     JSON = "json"
@@ -40,14 +46,14 @@ class Form(StrEnum):
     SVG = "svg"
 
 
-class PlanForm(StrEnum):
-    """How a plan is written."""
+class PlanFormat(StrEnum):
+    """Formats of a plan."""
 
     TABLE = "table"
     JSON = "json"
 
 
-_ENDINGS = {
+_SUFFIXES = {
     ".json": "json",
     ".csv": "csv",
     ".parquet": "parquet",
@@ -57,35 +63,35 @@ _ENDINGS = {
 }
 
 
-def form_of(asked: str | None, output: Path | None, kinds: type[StrEnum]) -> str:
-    """The form that was asked for, or else the one that the file's ending names.
+def choose_format(asked: str | None, output: Path | None, formats: type[StrEnum]) -> str:
+    """Return the format that was asked for, or else the one that the file's suffix names.
 
-    An output that cannot be written is refused here: an answer that cannot be kept is paid for in vain.
+    An output that cannot be written is refused here, before anything is charged.
     """
-    known = {ending: form for ending, form in _ENDINGS.items() if form in {kind.value for kind in kinds}}
-    ending = "" if output is None else output.suffix.lower()
+    known = {suffix: form for suffix, form in _SUFFIXES.items() if form in {each.value for each in formats}}
+    suffix = "" if output is None else output.suffix.lower()
     if output is not None:
         check_output_path(output, ["", *known])
-    named = known.get(ending)
+    named = known.get(suffix)
     form = asked or named or "table"
     if named is not None and named != form:
         raise InvalidInput(
-            f"the output ends in {ending}, and --format is {form}",
-            why="a program that opens it would not understand it",
-            fix="leave --format out, or give the file another ending",
+            f"the output ends in {suffix}, and --format is {form}",
+            why="programs choose how to read a file by its suffix",
+            fix="leave --format out, or give the file another suffix",
         )
     if form == "parquet" and output is None:
         raise InvalidInput(
             "--format parquet is given without --output",
-            why="it is not a text",
+            why="Parquet is binary",
             fix="add --output FILE.parquet",
         )
     return form
 
 
 @contextmanager
-def watching() -> Iterator[Callable[[str], None]]:
-    """Shows on a terminal what is being done."""
+def show_status() -> Iterator[Callable[[str], None]]:
+    """Show the current step on a terminal."""
     console = Console(stderr=True)
     if not console.is_terminal:
         yield lambda _: None
@@ -95,176 +101,82 @@ def watching() -> Iterator[Callable[[str], None]]:
 
 
 def show_plan(plan: "Plan", form: str, output: Path | None, *, explain: bool) -> None:
-    """What it will cost and how far it will be off."""
+    """Show what a query will cost and how large its errors will be."""
     if form == "json":
-        shown = {
-            **plan.label(),
-            "errors": {shown.name: said for shown, said in plan.errors},
-            "notes": [note.strip() for note in plan.notes()],
-            **({"explain": plan.explain().splitlines()} if explain else {}),
-        }
-        _write(for_programs(shown, indent=2, allow_nan=False) + "\n", output)
+        _write(to_json(describe_plan(plan, explain=explain), indent=2, allow_nan=False) + "\n", output)
     else:
         _write((plan.explain() if explain else str(plan)) + "\n", output)
 
 
-def show_answers(answers: "Result", cost: list[str], form: str, output: Path | None) -> None:
-    """The answers with their intervals, and for people what they cost."""
+def show_result(result: "Result", cost: list[str], form: str, output: Path | None) -> None:
+    """Show the result with its intervals, and for people what it cost."""
     if output is None:
-        _shown_here(answers, cost, form)
+        _print_result(result, cost, form)
         return
     try:
         if form == "parquet":
-            answers.write(output)
+            result.write(output)
         else:
-            _write(_text(answers, cost, form), output)
+            _write(_render(result, cost, form), output)
     except HubbubError:
-        # They are paid for: better shown than lost.
-        _shown_here(answers, cost, "table")
+        # It is paid for: better shown than lost.
+        _print_result(result, cost, "table")
         raise
-    say("written to ", words(output), aside=True)
+    print_line("written to ", escaped(output), to_stderr=True)
     for line in cost if form != "table" else ():
-        say(words(line), aside=True)
+        print_line(escaped(line), to_stderr=True)
 
 
-def _shown_here(answers: "Result", cost: list[str], form: str) -> None:
+def _print_result(result: "Result", cost: list[str], form: str) -> None:
     if form != "table":
-        _write(_text(answers, cost, form), None)
+        _write(_render(result, cost, form), None)
         return
-    _grid(answers)
-    if not len(answers):
-        say("no rows: no key has enough units, or none is left by HAVING")
+    _print_table(result)
+    if not len(result):
+        print_line("no rows: no group has enough units, or HAVING removed all")
     for line in cost:
-        say(words(line))
+        print_line(escaped(line))
 
 
-def _text(answers: "Result", cost: list[str], form: str) -> str:
+def _render(result: "Result", cost: list[str], form: str) -> str:
     if form == "svg":
-        return answers.svg()
+        return result.svg()
     if form == "csv":
-        return answers.to_csv()
+        return result.to_csv()
     if form == "json":
-        return for_programs(json.loads(answers.to_json()), indent=2) + "\n"
-    return "\n".join([*_lines(_rows(answers)), "", *map(escape, cost)]) + "\n"
+        return to_json(json.loads(result.to_json()), indent=2) + "\n"
+    return "\n".join([*align_rows(format_rows(result)), "", *map(escape, cost)]) + "\n"
 
 
-def show_exact(answers: "Result") -> None:
-    """The owner's preview, so marked that nobody takes it for a release."""
-    mark = words(" EXACT: not private, for the owner's eyes only; do not pass it on ", "bold white on red")
-    say(mark)
-    _grid(answers, is_exact=True)
-    say("These are the bounded query's answers: values clamped, and nobody above the limits.")
-    say(mark)
+def show_exact(result: "Result") -> None:
+    """Show exact answers to the owner, marked so that nobody takes them for a release."""
+    mark = escaped(" EXACT: not private, for the owner only; do not share ", "bold white on red")
+    print_line(mark)
+    _print_table(result, is_exact=True)
+    print_line("These are the exact answers of the bounded query: values clamped, contributions bounded.")
+    print_line(mark)
 
 
-def cell(value: Any) -> str:
-    r"""A key as it is shown: it may come from the data, so nothing in it may move a terminal's cursor.
-
-    A number is no quantity there, but a name, as that of a year: its digits stand together.
-
-    >>> cell(2024.0), cell(None), cell("a" + chr(27) + "[2J")
-    ('2024', 'NULL', 'a\\x1b[2J')
-    """
-    if value is None:
-        return "NULL"
-    if isinstance(value, float):
-        return _quantity(value).replace(",", "")
-    return escape(value)
-
-
-def _quantity(value: float) -> str:
-    return _number(value, 0.0 if value.is_integer() else abs(value) / 1000)
-
-
-def _rows(answers: "Result", *, is_exact: bool = False) -> list[list[str]]:
-    """The table in words, its head first."""
-    sure = float(answers.facts.get("confidence", 0.95))
-    head: list[str] = []
-    columns: list[list[str]] = []
-    for column in answers.columns:
-        head.append(cell(column.name))
-        if column.low is None or column.high is None:
-            # Exact values have no intervals either; they are no objects, as keys are.
-            shown = _quantity if is_exact and column.values.dtype != object else cell
-            columns.append([shown(value) for value in column.values.tolist()])
-        else:
-            head.append(f"{100 * sure:g} % interval")
-            columns += _with_interval(column)
-    return [head, *(list(row) for row in zip(*columns, strict=True))]
-
-
-def _with_interval(column: "ResultColumn") -> list[list[str]]:
-    values, intervals = [], []
-    assert column.low is not None
-    assert column.high is not None
-    for value, low, high in zip(column.values, column.low, column.high, strict=True):
-        width = (float(high) - float(low)) / 2
-        values.append(_number(float(value), width))
-        intervals.append(f"{_number(float(low), width)} … {_number(float(high), width)}")
-    return [values, intervals]
-
-
-def _number(value: float, width: float) -> str:
-    """To the digit that the interval leaves in doubt, and one more."""
-    if math.isnan(value):
-        return "NULL"
-    if math.isinf(value):
-        return "∞" if value > 0 else "−∞"
-    digits = 0 if not math.isfinite(width) or width <= 0 else max(0, 1 - math.floor(math.log10(width)))
-    return f"{value:,.{min(digits, 12)}f}"
-
-
-def _grid(answers: "Result", *, is_exact: bool = False) -> None:
-    head, *rows = _rows(answers, is_exact=is_exact)
-    if len(rows) > _ROWS_IN_A_GRID:
-        put("\n".join([*_lines([head, *rows]), ""]))
+def _print_table(result: "Result", *, is_exact: bool = False) -> None:
+    head, *rows = format_rows(result, is_exact=is_exact)
+    if len(rows) > _MAX_TABLE_ROWS:
+        write_stdout("\n".join([*align_rows([head, *rows]), ""]))
         return
     table = Table()
     names = iter(head)
-    for column in answers.columns:
+    for column in result.columns:
         table.add_column(
-            words(next(names)), justify="left" if column.low is None else "right", overflow="fold"
+            escaped(next(names)), justify="left" if column.low is None else "right", overflow="fold"
         )
         if column.low is not None:
-            table.add_column(words(next(names)), overflow="fold")
+            table.add_column(escaped(next(names)), overflow="fold")
     for row in rows:
-        table.add_row(*map(words, row))
-    screen(width=None if sys.stdout.isatty() else _WIDE).print(table)
-
-
-def _lines(rows: list[list[str]]) -> list[str]:
-    widths = [max(len(row[place]) for row in rows) for place in range(len(rows[0]))]
-    return [
-        "  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip() for row in rows
-    ]
-
-
-def cost_of(plan: "Plan", label: Any) -> list[str]:
-    """What was spent, on whom, and how, in a few lines."""
-    delta = f", δ = {round_up_text(plan.delta)}" if plan.delta else ""
-    rows = label.get("rows per unit")
-    found = " (found privately)" if label.get("rows per unit found privately") else ""
-    limits = [f"at most {rows} rows per unit{found}"] if rows and plan.query.is_keyed else []
-    if label.get("groups per unit"):
-        limits.append(f"at most {label['groups per unit']} groups per unit")
-    noise = f"chosen by {label['mechanism']}" if plan.query.is_top else f"{label['mechanism']} noise"
-    parts = [noise, f"keys {label['keys']}" if plan.query.keys else "", *limits]
-    price = f"ε = {round_up_text(plan.epsilon)}{delta} for {plan.unit}"
-    spent = f"spent: {price}"
-    if label.get("asked before"):
-        when = f"as of {label['as of']}, version {label['version']} of the data"
-        spent = f"asked before, {when}: {price} was spent then, no more now"
-    return [
-        spent,
-        f"how: {'; '.join(part for part in parts if part)}",
-        *([f"intervals: they cover {label['interval covers']}"] if limits and not plan.query.is_top else []),
-        *(f"bounding: units above a limit: {above}" for above in [label.get("units above a limit")] if above),
-        *(str(note) for note in label.get("notes", ())),
-    ]
+        table.add_row(*map(escaped, row))
+    make_console(width=None if sys.stdout.isatty() else _PIPE_WIDTH).print(table)
 
 
 def _write(text: str, output: Path | None) -> None:
     if output is None:
-        put(text)
+        write_stdout(text)
     else:
         write_output(output, text)
