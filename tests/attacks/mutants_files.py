@@ -138,7 +138,7 @@ def one_transaction_for_all_threads():
     """A65: every run begins a transaction on the one connection, whoever else is in one."""
 
     def snapshot(self):
-        return self._own_state() if self._is_ours else self._transaction()
+        return self._check_files() if self._is_ours else self._open_transaction()
 
     with mock.patch.object(engine.DuckDB, "snapshot", snapshot):
         yield

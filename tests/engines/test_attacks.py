@@ -52,13 +52,13 @@ def resists(row):
 
 
 @pytest.mark.parametrize("name", ATTACKS)
-def test_PostgreSQL_resists(attacks, name):
+def test_postgres_resists_attacks(attacks, name):
     resists(attacks("PostgreSQL")[name])
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("name", ATTACKS)
-def test_Spark_resists(attacks, name):
+def test_spark_resists_attacks(attacks, name):
     resists(attacks("Spark")[name])
 
 
@@ -73,17 +73,17 @@ UNITS = {
 
 
 @pytest.mark.parametrize("unit", UNITS)
-def test_one_unit_moves_the_integers_of_PostgreSQL_within_the_claim(places, unit):
+def test_sensitivity_holds_on_postgres(places, unit):
     check_sensitivity(places, "PostgreSQL", UNITS[unit], 8, "short")
 
 
 @pytest.mark.long
-def test_one_unit_moves_the_integers_of_Spark_within_the_claim(places):
+def test_sensitivity_holds_on_spark(places):
     check_sensitivity(places, "Spark", hb.Unit("u"), 3, "short")
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("unit", UNITS)
 @pytest.mark.parametrize(("other", "count"), [("PostgreSQL", 400), ("Spark", 30)])
-def test_one_unit_of_many_moves_the_integers_within_the_claim(places, other, count, unit):
+def test_sensitivity_holds_for_many_queries(places, other, count, unit):
     check_sensitivity(places, other, UNITS[unit], count, "long")

@@ -24,11 +24,11 @@ def runs(what):
 
 
 @pytest.mark.long
-def test_a_cluster_that_loses_an_executor_gives_the_same_answer():
+def test_lost_executor_changes_nothing():
     runs("cluster")
 
 
 @pytest.mark.long
-def test_Spark_Connect_is_asked_like_any_other():
+def test_spark_connect_works_like_spark():
     pytest.importorskip("grpc", reason="what Spark Connect needs is not installed")
     runs("connect")

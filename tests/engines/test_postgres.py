@@ -42,7 +42,7 @@ def opened(address, **given):
 BY_REGION = "SELECT region, COUNT(*) AS n, AVG(cost) AS c FROM visits GROUP BY region"
 
 
-def test_a_table_of_a_server_is_asked_like_any_other(owner):
+def test_server_table_works_like_any_other(owner):
     with opened(owner.address) as data:
         found = data.run(data.sql(BY_REGION, epsilon=50, allow_large_epsilon=True)).value
         assert list(found["region"]) == ["North", "South"]
@@ -50,7 +50,7 @@ def test_a_table_of_a_server_is_asked_like_any_other(owner):
         assert all(abs(c - 48) < 3 for c in found["c"])
 
 
-def test_all_steps_of_a_plan_see_one_state(owner):
+def test_all_steps_of_a_plan_see_one_snapshot(owner):
     """Between the first step and the second somebody empties the table."""
     with opened(owner.address) as data:
         plan = data.sql(
@@ -98,7 +98,7 @@ def test_nothing_is_written_and_nothing_is_left_behind(owner):
     assert objects() == before
 
 
-def test_a_role_that_may_read_one_column_reads_that_one(owner, server):
+def test_role_with_one_column_reads_that_column(owner, server):
     owner.execute("CREATE ROLE reader LOGIN")
     owner.execute("GRANT SELECT (patient, cost) ON visits TO reader")
     address = owner.address.replace("postgres@", "reader@")
@@ -118,7 +118,7 @@ def test_a_role_that_may_read_one_column_reads_that_one(owner, server):
         owner.execute("DROP ROLE reader")
 
 
-def test_the_path_of_names_is_pinned(owner):
+def test_search_path_is_pinned(owner):
     """Functions and operators that somebody put into the path are not called."""
     for function, body in {"floor": "SELECT 1e9::float8", "abs": "SELECT 1 / 0::float8"}.items():
         owner.execute(f"CREATE FUNCTION public.{function}(float8) RETURNS float8 LANGUAGE sql AS '{body}'")
@@ -150,7 +150,7 @@ def test_the_path_of_names_is_pinned(owner):
         "SELECT COUNT(lo_import('/etc/passwd')) FROM visits", "SELECT COUNT(EXP(cost)) FROM visits",
     ],
 )  # fmt: skip
-def test_nothing_else_in_the_server_can_be_reached(owner, text):
+def test_queries_reach_nothing_else_in_the_server(owner, text):
     owner.execute("CREATE TABLE other AS SELECT 1 AS patient")
     with opened(owner.address) as data:
         with refused(hb.HubbubError):
@@ -161,7 +161,7 @@ def test_nothing_else_in_the_server_can_be_reached(owner, text):
 @pytest.mark.parametrize(
     "key", ["O'Brien", "'; DROP TABLE visits; --", "$1", "%s", '"', "\\", "{x}", "E'\\n'", "é🙂"]
 )
-def test_keys_and_literals_are_never_read_as_sql(owner, key):
+def test_keys_and_literals_are_never_parsed_as_sql(owner, key):
     owner.execute("INSERT INTO visits SELECT 1000 + i, %s, 1 FROM generate_series(1, 300) AS i", [key])
     with opened(owner.address, keys={"region": ["North", key]}) as data:
         found = data.run(data.sql(BY_REGION, epsilon=50, allow_large_epsilon=True)).value
@@ -177,7 +177,7 @@ def test_keys_and_literals_are_never_read_as_sql(owner, key):
         assert abs(one["n"][0] - 300) < 20
 
 
-def test_what_is_no_table_is_refused(owner):
+def test_only_tables_are_opened(owner):
     owner.execute("CREATE VIEW seen AS SELECT patient, 1 / (cost - 1) AS x FROM visits")
     with refused(InvalidInput, match="no table"):
         hb.open(owner.address, table="seen", unit="patient")
@@ -197,7 +197,7 @@ def test_two_tables_of_one_name_are_refused(owner):
             hb.open(owner.address, **{"table": "visits", "unit": "patient"} | given)
 
 
-def test_a_text_that_the_server_can_store_and_not_change_is_none(owner):
+def test_text_too_long_for_server_functions_is_null(owner):
     """Else one row with a text of this size would make a query fail."""
     owner.execute("CREATE TABLE notes (patient int, note text)")
     owner.execute("INSERT INTO notes SELECT 1, repeat('x', 140000000) UNION ALL SELECT 2, ' x'")
@@ -206,7 +206,7 @@ def test_a_text_that_the_server_can_store_and_not_change_is_none(owner):
         assert round(data.run(plan).value["n"][0]) == 1
 
 
-def test_a_unit_that_cannot_be_compared_is_refused(owner):
+def test_incomparable_unit_is_refused(owner):
     owner.execute("CREATE TABLE odd AS SELECT '{}'::json AS who, 1 AS x")
     with refused(InvalidInput, match="type that no unit has"):
         hb.open(owner.address, table="odd", unit="who")
@@ -226,7 +226,7 @@ def reader(owner, table):
     "policy",
     ["1 / (cost - 3) IS NOT NULL", "region IN (SELECT region FROM visits WHERE cost > 90)", "patient > 7"],
 )
-def test_rows_that_a_policy_hides_are_no_table(owner, policy):
+def test_table_with_a_row_policy_is_refused(owner, policy):
     """What it computes may fail on some row, or look at others."""
     address = reader(owner, "visits")
     with opened(address) as data:
@@ -241,7 +241,7 @@ def test_rows_that_a_policy_hides_are_no_table(owner, policy):
 
 
 @pytest.mark.parametrize("how", ["a partition", "a child", "a child's child"])
-def test_rows_of_somewhere_else_are_no_table(owner, how):
+def test_foreign_rows_are_refused(owner, how):
     """A line that cannot be read fails, and nobody knows what another server computes."""
     owner.execute("CREATE EXTENSION file_fdw; CREATE SERVER files FOREIGN DATA WRAPPER file_fdw")
     columns = "patient int, region text, cost float8"
@@ -263,7 +263,7 @@ def test_rows_of_somewhere_else_are_no_table(owner, how):
         hb.open(owner.address, **known)
 
 
-def test_a_type_is_known_by_more_than_its_name(owner):
+def test_types_are_compared_beyond_their_names(owner):
     """One that is called int8 and holds texts is no number: it could not be cast on some rows."""
     owner.execute("CREATE DOMAIN public.int8 AS text; CREATE DOMAIN word AS public.int8")
     owner.execute("CREATE TYPE public.float8 AS ENUM ('x')")
@@ -275,7 +275,7 @@ def test_a_type_is_known_by_more_than_its_name(owner):
             data.sql("SELECT COUNT(*) FROM odd WHERE x > 3", epsilon=1)
 
 
-def test_a_cast_that_somebody_made_is_not_called(owner):
+def test_user_defined_cast_is_not_called(owner):
     owner.execute("CREATE TYPE mood AS ENUM ('good', 'bad'); CREATE TYPE pair AS (a int, b int)")
     for name in ("mood", "pair"):
         owner.execute(
@@ -292,7 +292,7 @@ def test_a_cast_that_somebody_made_is_not_called(owner):
             assert [round(n) for n in data.run(plan).value["n"]] == [1, 1]
 
 
-def test_nothing_that_somebody_made_is_called_when_a_table_is_opened(owner):
+def test_opening_calls_no_user_defined_function(owner):
     """Operators are looked up in the path, too."""
     owner.execute("CREATE TABLE called (i int)")
     for left, right in (("oid", "regclass"), ("oid", "oid"), ("int2", "int4")):
@@ -315,7 +315,7 @@ def test_nothing_that_somebody_made_is_called_when_a_table_is_opened(owner):
 @pytest.mark.parametrize(
     "setting", ["array_nulls%3Doff", "bytea_output%3Descape", "IntervalStyle%3Diso_8601"]
 )
-def test_keys_are_what_they_are_whatever_the_server_is_set_to(owner, setting):
+def test_keys_do_not_depend_on_server_settings(owner, setting):
     owner.execute("CREATE TABLE odd (patient int, raw bytea, long interval)")
     owner.execute("INSERT INTO odd VALUES (1, '\\xff00', '26 hours'), (2, NULL, NULL), (3, NULL, NULL)")
     known = {"table": "odd", "unit": "patient", "rows_per_unit": 1, "types": {"raw": "text", "long": "text"}}
@@ -328,7 +328,7 @@ def test_keys_are_what_they_are_whatever_the_server_is_set_to(owner, setting):
             assert [round(n) for n in found["n"]] == [1, 2]
 
 
-def test_a_table_that_is_changed_while_it_is_waited_for(owner):
+def test_table_changed_while_waiting_for_its_lock_fails(owner):
     """The snapshot is older than the change, and so is what the catalog says in it."""
     owner.execute("ALTER TABLE visits ADD other text DEFAULT 'x'")
     with opened(owner.address) as data, psycopg.connect(owner.address, autocommit=True) as watch:
@@ -369,7 +369,7 @@ def failed(data, plan, word=""):
     assert len(data.account.receipts) == before + 1
 
 
-def test_a_table_that_is_dropped_between_plan_and_run(owner):
+def test_table_dropped_between_plan_and_run_fails(owner):
     with opened(owner.address) as data:
         plan = data.sql(BY_REGION, epsilon=1)
         owner.execute("ALTER TABLE visits RENAME TO elsewhere")
@@ -385,14 +385,14 @@ def test_a_table_that_is_dropped_between_plan_and_run(owner):
         "ALTER TABLE visits RENAME cost TO price",
     ],
 )  # fmt: skip
-def test_a_table_that_is_changed_between_plan_and_run(owner, change):
+def test_table_changed_between_plan_and_run_fails(owner, change):
     with opened(owner.address) as data:
         plan = data.sql(BY_REGION, epsilon=1)
         owner.execute(change)
         failed(data, plan, "not as it was")
 
 
-def test_a_table_that_somebody_holds(owner):
+def test_locked_table_fails(owner):
     with opened(owner.address + "?options=-c%20statement_timeout%3D300ms") as data:
         plan = data.sql(BY_REGION, epsilon=1)
         with owner.transaction():
@@ -401,7 +401,7 @@ def test_a_table_that_somebody_holds(owner):
         assert len(data.run(plan).value) == 2
 
 
-def test_one_who_loses_patience_leaves_no_transaction_open(owner, monkeypatch):
+def test_interrupt_leaves_no_transaction_open(owner, monkeypatch):
     """Else the next plan would see an old state, or fail for nothing."""
     ours = "application_name = 'hubbub' AND datname = current_database()"
     with opened(owner.address) as data:
@@ -421,7 +421,7 @@ def test_one_who_loses_patience_leaves_no_transaction_open(owner, monkeypatch):
         assert data.run(plan).value["n"][0] < 2
 
 
-def test_a_connection_that_is_lost_is_made_anew(owner):
+def test_lost_connection_is_reopened(owner):
     with opened(owner.address) as data:
         plan = data.sql("SELECT AVG(cost) AS c, COUNT(DISTINCT patient) AS n FROM visits", epsilon=1)
 
@@ -435,7 +435,7 @@ def test_a_connection_that_is_lost_is_made_anew(owner):
         assert len(data.run(plan).value) == 1
 
 
-def test_a_server_that_is_killed_under_a_query(tmp_path):
+def test_server_killed_during_a_query_fails(tmp_path):
     with in_memory() as made:
         server = Server(Path(made))
         try:
@@ -475,7 +475,7 @@ FAULTS = {
 
 @pytest.mark.parametrize("is_opened_anew", [False, True], ids=["", "opened anew"])
 @pytest.mark.parametrize("fault", FAULTS)
-def test_a_plan_that_failed_stays_failed_until_it_is_charged_anew(owner, tmp_path, fault, is_opened_anew):
+def test_failure_is_the_outcome_until_charged_again(owner, tmp_path, fault, is_opened_anew):
     """Before its first step, or after it: that it failed is the outcome of its charge."""
     address = reader(owner, "visits")
     broken, mended = (text.format(f"reader{owner.info.dbname}") for text in FAULTS[fault])
@@ -531,7 +531,7 @@ def test_many_keys_are_joined_in_the_server(owner):
         assert np.abs(np.asarray(found["n"][:3]) - 1000).max() < 30
 
 
-def test_tables_of_one_name_in_two_databases_are_two_whoever_looks(owner, server, tmp_path):
+def test_same_table_name_in_two_databases_is_two_identities(owner, server, tmp_path):
     def asked(address):
         with opened(address, ledger=tmp_path / "l", budget=hb.Budget(10)) as data:
             return data.run(data.sql("SELECT COUNT(*) AS n FROM visits", epsilon=1)).value.facts[

@@ -122,11 +122,11 @@ def detect_plain(by_row, other, kind):
 
 
 @pytest.mark.parametrize("kind", PLAIN)
-def test_an_expression_is_the_same_in_PostgreSQL(by_row, kind):
+def test_expressions_agree_on_postgres(by_row, kind):
     detect_plain(by_row, "PostgreSQL", kind)
 
 
-def test_some_expressions_are_the_same_in_Spark(by_row):
+def test_some_expressions_agree_on_spark(by_row):
     some = [text for texts in PLAIN.values() for text in texts[::25] if text not in UNLIKE]
     assert not check(by_row, "Spark", some)
 
@@ -144,20 +144,20 @@ def check_constants(by_row, other, texts):
     assert len(check(by_row, other, texts, at_once=2)) < len(texts)
 
 
-def test_an_expression_of_constants_is_the_same_in_PostgreSQL(by_row):
+def test_constant_expressions_agree_on_postgres(by_row):
     check_constants(by_row, "PostgreSQL", CONSTANT[::7])
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("other", OTHERS)
 @pytest.mark.parametrize("part", range(4))
-def test_so_is_every_one(by_row, other, part):
+def test_all_constant_expressions_agree(by_row, other, part):
     check_constants(by_row, other, CONSTANT[part::4])
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("kind", PLAIN)
-def test_an_expression_is_the_same_in_Spark(by_row, kind):
+def test_expressions_agree_on_spark(by_row, kind):
     detect_plain(by_row, "Spark", kind)
 
 
@@ -167,7 +167,7 @@ def nested_ones(seed, count):
     return [text for text in texts if "o IS" not in text]
 
 
-def test_so_are_nested_ones_in_PostgreSQL(by_row):
+def test_nested_expressions_agree_on_postgres(by_row):
     texts = nested_ones("nested", 60)
     assert len(check(by_row, "PostgreSQL", texts)) < len(texts) / 2
 
@@ -175,7 +175,7 @@ def test_so_are_nested_ones_in_PostgreSQL(by_row):
 @pytest.mark.long
 @pytest.mark.parametrize("other", OTHERS)
 @pytest.mark.parametrize("seed", range(3))
-def test_so_are_many(by_row, other, seed):
+def test_many_nested_expressions_agree(by_row, other, seed):
     texts = nested_ones(seed, 200)
     assert len(check(by_row, other, texts)) < len(texts) / 2
 
@@ -216,12 +216,12 @@ def check_subtle(places, other):
         assert any(first), text
 
 
-def test_what_is_subtle_is_the_same_in_PostgreSQL(places):
+def test_edge_cases_agree_on_postgres(places):
     check_subtle(places, "PostgreSQL")
 
 
 @pytest.mark.long
-def test_what_is_subtle_is_the_same_in_Spark(places):
+def test_edge_cases_agree_on_spark(places):
     check_subtle(places, "Spark")
 
 
@@ -263,17 +263,17 @@ UNITS = {"unit": hb.Unit("u"), "row": hb.Unit.row()}
 
 
 @pytest.mark.parametrize("unit", UNITS)
-def test_a_query_has_the_same_integers_in_PostgreSQL(places, unit):
+def test_queries_agree_on_postgres(places, unit):
     assert check_queries(places, "PostgreSQL", 12, "short", UNITS[unit]) > 7
 
 
-def test_a_query_has_the_same_integers_in_Spark(places):
+def test_queries_agree_on_spark(places):
     assert check_queries(places, "Spark", 2, "short", UNITS["unit"])
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("other", OTHERS)
 @pytest.mark.parametrize("unit", UNITS)
-def test_many_queries_have_the_same_integers(places, other, unit):
+def test_many_queries_agree(places, other, unit):
     count = {"PostgreSQL": 1000, "Spark": 60}[other]
     assert check_queries(places, other, count, "long", UNITS[unit]) > count / 3

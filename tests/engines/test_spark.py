@@ -34,7 +34,7 @@ def opened(data, table="visits", **given):
     return hb.open(data, table=table, unit="patient", **known | given)
 
 
-def test_a_table_and_a_data_frame_are_asked_like_any_other(session, visits):
+def test_tables_and_data_frames_work_like_any_other(session, visits):
     for data in (opened(session), opened(session.table("visits"))):
         found = data.run(data.sql(BY_REGION, epsilon=50, allow_large_epsilon=True)).value
         assert list(found["region"]) == ["North", "South"]
@@ -44,7 +44,7 @@ def test_a_table_and_a_data_frame_are_asked_like_any_other(session, visits):
     assert session.conf.get("spark.sql.session.timeZone") == "America/St_Johns"
 
 
-def test_a_text_is_not_mistaken_for_a_part_of_the_query(session):
+def test_texts_are_never_parsed_as_sql(session):
     text = "a JOIN _keys0 b"
     frame = session.range(300).selectExpr("id AS patient", f"'{text}' AS region", "1.0D AS cost")
     data = opened(frame, keys={"region": [text]})
@@ -56,7 +56,7 @@ def test_a_text_is_not_mistaken_for_a_part_of_the_query(session):
     assert data.run(plan).value["n"][0] > 200
 
 
-def test_keys_are_selected_privately(session, visits):
+def test_partition_selection_works(session, visits):
     data = opened(session, keys=None)
     found = data.run(
         data.sql(
@@ -69,7 +69,7 @@ def test_keys_are_selected_privately(session, visits):
     assert sorted(found.value["region"]) == sorted(["North", "South", SECRET])
 
 
-def test_what_means_something_else_there_is_refused(session, visits):
+def test_operations_without_an_equivalent_are_refused(session, visits):
     data = opened(session)
     with refused(Unsupported, match="last bit"):
         data.sql("SELECT COUNT(LN(cost)) FROM visits", epsilon=1)
@@ -99,7 +99,7 @@ def tables(session):
         session.sql(f"DROP TABLE IF EXISTS {name}")
 
 
-def test_spaces_that_fill_up_are_none(session, tables):
+def test_padding_of_char_is_ignored(session, tables):
     """A person whose key is filled up in one table and not in another would be two."""
     tables(
         "CREATE TABLE filled (patient CHAR(4), region CHAR(6)) USING parquet",
@@ -120,7 +120,7 @@ def test_spaces_that_fill_up_are_none(session, tables):
     assert [round(n) for n in found["n"]] == [3, 1]
 
 
-def test_what_is_written_otherwise_on_every_engine_is_not_declared(session):
+def test_opaque_columns_cannot_be_declared(session):
     """Two lists of bytes could be one text, and how a struct is written is the session's affair."""
     frame = session.range(9).selectExpr("id AS patient", "unhex('ff41') AS raw", "array(current_date()) AS a")
     for column in ("raw", "a"):
@@ -128,7 +128,7 @@ def test_what_is_written_otherwise_on_every_engine_is_not_declared(session):
             hb.open(frame, table="visits", unit="patient", types={column: "text"})
 
 
-def test_a_table_that_is_written_to_between_two_steps(session, tables):
+def test_table_written_between_two_steps_fails(session, tables):
     """Not only would steps see two states: one query may list a table's files twice."""
     tables(
         "CREATE TABLE parted (patient INT, cost DOUBLE, region STRING) USING parquet PARTITIONED BY (region)",
@@ -153,7 +153,7 @@ def test_a_table_that_is_written_to_between_two_steps(session, tables):
     assert not [name for _, name, _ in session.sql("SHOW TABLES").collect() if name.startswith("_hubbub")]
 
 
-def test_a_setting_with_which_an_old_date_fails_is_refused(session, tmp_path):
+def test_setting_that_fails_on_old_dates_is_refused(session, tmp_path):
     pa, pq = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
     days = [date(1, 1, 1), date(2024, 1, 1)]
     pq.write_table(pa.table({"patient": [1, 2], "born": days}), tmp_path / "old.parquet")
@@ -170,7 +170,7 @@ def test_a_setting_with_which_an_old_date_fails_is_refused(session, tmp_path):
 
 
 @pytest.mark.parametrize("what", ["Corrupt", "Missing"])
-def test_a_session_that_passes_over_files_is_refused(session, what):
+def test_session_that_skips_files_is_refused(session, what):
     other = session.newSession()
     other.conf.set(f"spark.sql.files.ignore{what}Files", "true")
     with refused(EngineFailed, match=f"ignore{what}Files"):
@@ -178,7 +178,7 @@ def test_a_session_that_passes_over_files_is_refused(session, what):
 
 
 @pytest.mark.parametrize("made", ["rand()", "monotonically_increasing_id()", "uuid()"])
-def test_what_is_another_each_time_is_refused(session, made):
+def test_random_data_frame_is_refused(session, made):
     frame = session.range(9).selectExpr("id AS patient", f"{made} AS x")
     frame.createOrReplaceTempView("seen")
     for data, table in ((frame, "seen"), (session, "seen"), (frame.where("x <> 3"), "seen")):
@@ -198,7 +198,7 @@ def failed(data, plan, word=""):
     assert len(data.account.receipts) == before + 1
 
 
-def test_a_table_that_is_changed_or_dropped_between_plan_and_run(session, visits, tmp_path, capfd):
+def test_table_changed_or_dropped_between_plan_and_run_fails(session, visits, tmp_path, capfd):
     data = opened(session)
     plan = data.sql(BY_REGION, epsilon=1)
     with warnings.catch_warnings():
@@ -218,7 +218,7 @@ def test_a_table_that_is_changed_or_dropped_between_plan_and_run(session, visits
     assert "SELECT" not in shown
 
 
-def test_files_that_are_gone_under_a_plan(session, visits, tmp_path):
+def test_files_deleted_before_a_run_fail(session, visits, tmp_path):
     data = opened(session.table("visits"))
     plan = data.sql(BY_REGION, epsilon=1)
     for file in (tmp_path / "visits").glob("part-*"):
@@ -226,7 +226,7 @@ def test_files_that_are_gone_under_a_plan(session, visits, tmp_path):
     failed(data, plan)
 
 
-def test_a_plan_that_failed_stays_failed_until_it_is_charged_anew(session, tmp_path):
+def test_failure_is_the_outcome_until_charged_again(session, tmp_path):
     path = tmp_path / "visits"
     frame = session.range(300).selectExpr("id AS patient", "'North' AS region", "1.0D AS cost")
     frame.write.parquet(str(path))
@@ -249,7 +249,7 @@ def test_a_plan_that_failed_stays_failed_until_it_is_charged_anew(session, tmp_p
 PIN = "spark.sql.unionOutputPartitioning"
 
 
-def test_what_one_plan_ends_with_is_not_taken_from_under_another(session, visits):
+def test_concurrent_plans_share_pinned_settings(session, visits):
     first, second = opened(session), opened(session)
     inside, done, seen = threading.Event(), threading.Event(), []
 
@@ -277,7 +277,7 @@ def test_what_one_plan_ends_with_is_not_taken_from_under_another(session, visits
     assert session.conf.get(PIN, None) == before
 
 
-def test_who_changes_a_setting_that_is_pinned_makes_the_plan_fail(session, visits):
+def test_changing_a_pinned_setting_fails_the_plan(session, visits):
     data = opened(session)
     plan = data.sql("SELECT COUNT(*) AS n FROM visits", epsilon=1)
     try:

@@ -67,7 +67,7 @@ def exact(data, text, **keys):
     return len(rows), rows
 
 
-def test_pieces_are_the_whole(opened):
+def test_batches_make_up_the_whole_result(opened):
     data = opened()
     count, rows = exact(data, "SELECT word, COUNT(*) AS n FROM t GROUP BY word", word=[*WORDS, None])
     assert count == MORE + 1
@@ -82,7 +82,7 @@ def test_pieces_are_the_whole(opened):
     }
 
 
-def test_several_keys_and_several_measures_are_taken_together(opened):
+def test_several_keys_and_aggregates_stream_together(opened):
     data = opened()
     text = "SELECT word, number, COUNT(DISTINCT person) AS n, SUM(cost) AS c FROM t GROUP BY word, number"
     words = [WORDS[0], "nobody's", WORDS[MIN_SIZE]]
@@ -98,7 +98,7 @@ def test_several_keys_and_several_measures_are_taken_together(opened):
     assert [round(row[5]) for row in there] == [10, 20, 40]
 
 
-def test_quantiles_have_many_integers_a_group_and_come_in_smaller_pieces(opened):
+def test_quantiles_stream_in_smaller_batches(opened):
     data = opened()
     count, rows = exact(
         data, "SELECT number, MEDIAN(cost) AS m FROM t GROUP BY number", number=range(-1, 300)
@@ -107,7 +107,7 @@ def test_quantiles_have_many_integers_a_group_and_come_in_smaller_pieces(opened)
     assert [round(row[1]) for row in rows[:3]] == [64, 10, 20]  # 70 is above its bound
 
 
-def test_what_needs_all_groups_first_is_refused_and_costs_nothing(opened):
+def test_queries_that_need_all_groups_are_refused_at_no_cost(opened):
     data = opened()
     by = "SELECT word, COUNT(*) AS n FROM t GROUP BY word"
     for text, keys in ((f"{by} ORDER BY n", WORDS[:3]), (f"{by} LIMIT 1", WORDS[:3]), (by, None)):
@@ -117,7 +117,7 @@ def test_what_needs_all_groups_first_is_refused_and_costs_nothing(opened):
     assert data.account.spent.epsilon == 0
 
 
-def test_an_engine_that_fails_is_charged_for(opened, monkeypatch):
+def test_failed_stream_is_charged(opened, monkeypatch):
     data = opened()
     plan = data.sql("SELECT word, COUNT(*) AS n FROM t GROUP BY word", epsilon=1, keys={"word": WORDS})
     kind = type(data._engine)
@@ -138,7 +138,7 @@ def test_an_engine_that_fails_is_charged_for(opened, monkeypatch):
     assert data.account.spent.epsilon == 2
 
 
-def test_an_engine_that_gives_another_order_is_refused(opened, monkeypatch):
+def test_wrong_order_of_groups_is_refused(opened, monkeypatch):
     data = opened()
     plan = data.sql("SELECT word, COUNT(*) AS n FROM t GROUP BY word", epsilon=1, keys={"word": WORDS})
     kind = type(data._engine)
@@ -153,7 +153,7 @@ def test_an_engine_that_gives_another_order_is_refused(opened, monkeypatch):
         data.stream(plan)
 
 
-def test_a_group_that_comes_twice_is_refused(opened, monkeypatch):
+def test_repeated_group_is_refused(opened, monkeypatch):
     """Added up, one person would move it by twice as much as its noise is for."""
     data = opened()
     plan = data.sql("SELECT word, COUNT(*) AS n FROM t GROUP BY word", epsilon=1, keys={"word": WORDS[:9]})
@@ -171,14 +171,14 @@ def test_a_group_that_comes_twice_is_refused(opened, monkeypatch):
 
 
 @pytest.mark.parametrize("asked", ["COUNT(*)", "COUNT(DISTINCT person)", "MEDIAN(cost)"])
-def test_a_table_without_keys_has_one_group(opened, asked):
+def test_query_without_keys_has_one_group(opened, asked):
     count, rows = exact(opened(), f"SELECT {asked} AS n FROM t")
     assert count == 1
     # Of six costs, the third and the fourth are 30 and 40.
     assert round(rows[0][0]) == 7 if "COUNT" in asked else 29 < rows[0][0] < 41
 
 
-def test_the_key_that_is_none_may_be_in_a_piece_by_itself(opened, monkeypatch):
+def test_null_key_may_be_alone_in_a_batch(opened, monkeypatch):
     for engine in ("duckdb", "postgres", "spark"):
         monkeypatch.setattr(f"hubbub.engines.{engine}._ARRAY_KEYS", 1 << 15)
     for column, keys in (("word", WORDS[: 1 << 15]), ("number", range(1 << 15))):
@@ -188,7 +188,7 @@ def test_the_key_that_is_none_may_be_in_a_piece_by_itself(opened, monkeypatch):
         assert sum(round(row[1]) for row in rows) == 3
 
 
-def test_who_breaks_off_can_ask_again(opened, monkeypatch):
+def test_interrupted_stream_can_be_run_again(opened, monkeypatch):
     data = opened()
     plan = data.sql("SELECT word, COUNT(*) AS n FROM t GROUP BY word", epsilon=1, keys={"word": WORDS})
 
@@ -210,7 +210,7 @@ def visits(tmp_path):
     return path
 
 
-def test_a_stream_is_written_whole_or_not_at_all(visits, tmp_path):
+def test_stream_is_written_completely_or_not_at_all(visits, tmp_path):
     with hb.open(str(visits), unit="person", rows_per_unit=1, keys={"word": [None, *WORDS]}) as data:
         release = data.stream(
             data.sql(
@@ -250,7 +250,7 @@ def test_a_stream_is_written_whole_or_not_at_all(visits, tmp_path):
         ("CASE WHEN n > 1 THEN 'many' ELSE NULL END", "VARCHAR", "many"),
     ],
 )
-def test_a_column_has_one_type_though_it_is_missing_in_most_pieces(tmp_path, asked, kind, found):
+def test_column_type_does_not_depend_on_the_batch(tmp_path, asked, kind, found):
     path = tmp_path / "visits.csv"
     path.write_text(f"person,word\n1,{WORDS[-1]}\n2,{WORDS[-1]}\n", encoding="utf-8")
     text = (
@@ -271,7 +271,7 @@ def test_a_column_has_one_type_though_it_is_missing_in_most_pieces(tmp_path, ask
 @pytest.mark.parametrize(
     "asked", ["CASE WHEN COUNT(*) > 1 THEN number ELSE 0 END + 1", "COALESCE(number, 0) + 1"]
 )
-def test_a_key_that_is_none_is_computed_with_like_a_number(tmp_path, asked):
+def test_null_key_takes_part_in_arithmetic(tmp_path, asked):
     """What could not be computed with it would be found out when all has been charged."""
     path = tmp_path / "visits.csv"
     path.write_text("person,number\n1,3\n2,3\n3,\n4,\n", encoding="utf-8")
@@ -286,7 +286,7 @@ def test_a_key_that_is_none_is_computed_with_like_a_number(tmp_path, asked):
             assert round(found[-1]) == 1 if "COALESCE" in asked else found[-1] is None
 
 
-def test_no_list_of_two_texts_is_taken_for_many_keys(visits):
+def test_two_texts_are_not_mistaken_for_many_keys(visits):
     text = "SELECT word, COUNT(*) AS n FROM visits GROUP BY word"
     with hb.open(str(visits), unit="person", rows_per_unit=1) as data:
         many = data.sql(text, epsilon=1, keys={"word": WORDS})
@@ -294,7 +294,7 @@ def test_no_list_of_two_texts_is_taken_for_many_keys(visits):
     assert fingerprint(many) != fingerprint(few)
 
 
-def test_a_stream_may_be_read_by_several_threads(visits):
+def test_stream_can_be_read_by_several_threads(visits):
     with hb.open(str(visits), unit="person", rows_per_unit=1, keys={"word": WORDS}) as data:
         stream = data.stream(
             data.sql("SELECT word, COUNT(*) AS n FROM visits GROUP BY word", epsilon=1)
@@ -305,7 +305,7 @@ def test_a_stream_may_be_read_by_several_threads(visits):
         assert all(found == told for found in each)
 
 
-def test_a_streams_label_says_what_all_windows_cost(tmp_path):
+def test_label_of_a_stream_states_the_cost_of_all_windows(tmp_path):
     path = tmp_path / "visits.csv"
     path.write_text("person,word,day\n1,a,2026-11-01\n2,b,2026-12-01\n", encoding="utf-8")
     with hb.open(
@@ -319,7 +319,7 @@ def test_a_streams_label_says_what_all_windows_cost(tmp_path):
         assert ran["lifetime"].startswith("ε = 2,")
 
 
-def test_a_ledger_charges_a_stream_each_time(visits, tmp_path):
+def test_ledger_charges_a_stream_each_time(visits, tmp_path):
     with hb.open(
         str(visits), unit="person", rows_per_unit=1, keys={"word": WORDS[:2]}, ledger=tmp_path / "ledger.db",
         budget=hb.Budget(2),
@@ -331,7 +331,7 @@ def test_a_ledger_charges_a_stream_each_time(visits, tmp_path):
             data.stream(plan)
 
 
-def test_many_keys_are_what_they_were():
+def test_key_list_preserves_keys():
     texts = [f"k{place}" for place in range(3 * MIN_SIZE)]
     held = KeyList.from_batches([texts[:5], [*texts[5:], None]], are_texts=True)
     assert list(held) == [*texts, None]
@@ -358,7 +358,7 @@ def test_many_keys_are_checked_like_few(visits, wrong):
 
 @pytest.mark.parametrize("many", [range(1, 9), range(1, MORE)])
 @pytest.mark.parametrize("wrong", [math.nan, math.inf, 10**400, 2**53 + 1, True, "7"])
-def test_what_is_no_number_is_no_key(visits, many, wrong):
+def test_nan_is_refused_as_a_key(visits, many, wrong):
     """Of not-a-number the engine may make a key that is none: a row would be in two groups."""
     for keys in ([wrong, *many], [*many, wrong], [*many, None, wrong]):
         with refused(InvalidInput, match="key"):

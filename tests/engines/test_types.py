@@ -119,18 +119,18 @@ def check_values(one, two, name):
 
 
 @pytest.mark.parametrize("name", TYPES)
-def test_a_type_has_the_same_values_in_PostgreSQL(by_row, name):
+def test_types_agree_on_postgres(by_row, name):
     check_values(by_row("DuckDB"), by_row("PostgreSQL"), name)
 
 
-def test_so_has_a_type_in_Spark(by_row):
+def test_types_agree_on_spark(by_row):
     some = ("h", "n38", "f4", "z", "s")
     assert values(by_row("DuckDB"), *some) == values(by_row("Spark"), *some)
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("name", TYPES)
-def test_so_has_an_expression_of_it_in_Spark(by_row, name):
+def test_expressions_of_types_agree_on_spark(by_row, name):
     check_values(by_row("DuckDB"), by_row("Spark"), name)
 
 
@@ -163,18 +163,18 @@ def measured(data, text):
 
 
 @pytest.mark.parametrize("text", MEASURED)
-def test_measures_of_types_are_the_same_in_PostgreSQL(by_unit, text):
+def test_aggregates_of_types_agree_on_postgres(by_unit, text):
     assert measured(by_unit("DuckDB"), text) == measured(by_unit("PostgreSQL"), text)
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("text", MEASURED)
-def test_so_are_they_in_Spark(by_unit, text):
+def test_aggregates_of_types_agree_on_spark(by_unit, text):
     assert measured(by_unit("DuckDB"), text) == measured(by_unit("Spark"), text)
 
 
 @pytest.mark.parametrize("given", [[], [tuple([None] * (len(TYPES) + 1))] * 3], ids=["no rows", "no values"])
-def test_so_are_those_of_nothing_in_PostgreSQL(places, given):
+def test_aggregates_of_empty_tables_agree_on_postgres(places, given):
     one, two = (opened(places(name), hb.Unit("u"), types_in(name), given=given) for name in ENGINES[:2])
     for text in MEASURED:
         assert measured(one, text) == measured(two, text), text
@@ -182,7 +182,7 @@ def test_so_are_those_of_nothing_in_PostgreSQL(places, given):
 
 @pytest.mark.long
 @pytest.mark.parametrize("given", [[], [tuple([None] * (len(TYPES) + 1))] * 3], ids=["no rows", "no values"])
-def test_so_are_those_of_nothing_in_Spark(places, given):
+def test_aggregates_of_empty_tables_agree_on_spark(places, given):
     one, two = (
         opened(places(name), hb.Unit("u"), types_in(name), given=given) for name in ("DuckDB", "Spark")
     )
@@ -193,7 +193,7 @@ def test_so_are_those_of_nothing_in_Spark(places, given):
 # What one engine alone has
 
 
-def test_digits_beyond_doubles_are_in_range_in_PostgreSQL(places):
+def test_decimals_beyond_doubles_are_clamped_on_postgres(places):
     """A decimal there has up to 131,072 digits, and can be no number."""
     columns = {"u": "BIGINT", "x": "NUMERIC"}
     beyond = ["NaN", "Infinity", "-Infinity", "1e400", "-1e400", "9" * 3000, None]
@@ -216,7 +216,7 @@ _BLIND = [
 
 
 @pytest.mark.parametrize("collation", COLLATIONS)
-def test_texts_are_compared_byte_by_byte_in_PostgreSQL(by_row, by_unit, places, collation):
+def test_texts_compare_bytewise_on_postgres(by_row, by_unit, places, collation):
     place = places("PostgreSQL")
     for text in _BLIND:
         place.connection.execute(text)
@@ -228,7 +228,7 @@ def test_texts_are_compared_byte_by_byte_in_PostgreSQL(by_row, by_unit, places, 
             assert measured(by_unit("DuckDB"), text) == measured(opened(place, hb.Unit("u"), columns), text)
 
 
-def test_units_are_told_apart_byte_by_byte_in_PostgreSQL(places):
+def test_units_compare_bytewise_on_postgres(places):
     """Where a collation makes texts equal, these are still two units, with the same weights everywhere."""
     place = places("PostgreSQL")
     for text in _BLIND:
@@ -243,7 +243,7 @@ def test_units_are_told_apart_byte_by_byte_in_PostgreSQL(places):
 
 
 @pytest.mark.parametrize("typed", ["CHAR(4)", "VARCHAR(4)", "NAME", "mood", "word"])
-def test_other_texts_are_texts_in_PostgreSQL(places, typed):
+def test_other_text_types_are_texts_on_postgres(places, typed):
     """Fixed, short, enumerated, and of a domain; spaces that fill up are none."""
     place = places("PostgreSQL")
     path = f"SET search_path = {place.schema}, public"
@@ -307,7 +307,7 @@ PG_SETTINGS = {
 }
 
 
-def test_settings_of_PostgreSQL_do_not_matter(by_row, places):
+def test_postgres_settings_do_not_matter(by_row, places):
     place = places("PostgreSQL")
     table = place.create("y", types_in("PostgreSQL"))
     place.put("y", types_in("PostgreSQL"), rows())
@@ -346,7 +346,7 @@ OTHER_SPARK_SETTINGS = {
 
 @pytest.mark.long
 @pytest.mark.parametrize("settings", [SPARK_SETTINGS, OTHER_SPARK_SETTINGS], ids=["loose", "strict"])
-def test_settings_of_Spark_do_not_matter(by_row, session, settings):
+def test_spark_settings_do_not_matter(by_row, session, settings):
     from places import InSpark
 
     other = session.newSession()
@@ -359,7 +359,7 @@ def test_settings_of_Spark_do_not_matter(by_row, session, settings):
     check_settings(by_row("DuckDB"), data)
 
 
-def test_texts_are_what_they_are_in_Spark(by_row):
+def test_texts_agree_on_spark(by_row):
     """No part of one is replaced by what the session or the machine is set to."""
     joined = " || ".join(f"'{text.replace(chr(39), chr(39) * 2)}'" for text in LITERALS)
     assert values(by_row("DuckDB"), joined) == values(by_row("Spark"), joined)
