@@ -326,7 +326,7 @@ def test_a_checkpoint_is_read_by_one_at_a_time_and_stays_as_it_was_where_it_is_r
         made(data, noise_multiplier=2.0).resume(path)
     assert path.read_bytes() == before
     (tmp_path / "run.pt.claimed").touch()  # as one who reads it does
-    with pytest.raises(InvalidInput, match="somebody else"):
+    with pytest.raises(InvalidInput, match="another process"):
         made(data).resume(path)
 
 

@@ -14,6 +14,7 @@ from functools import partial
 from typing import Any, ClassVar, Self
 
 import numpy as np
+from numpy.typing import NDArray
 
 from hubbub.accounting import PrivacyLoss, largest_mu, parse_spendable_epsilon, refuse_large_delta
 from hubbub.errors import InvalidInput, Refused, Unsupported
@@ -51,6 +52,8 @@ _MAX_STEP_BITS = 46
 _MAX_ROUNDING = Fraction(1, 1024)
 """The grid is refined while rounding adds more than this share to the sensitivity."""
 _PRECISION = 256
+_BLOCK = 1 << 17
+"""Coordinates of an integer vector that get their noise at a time."""
 _MAX_EPSILON = 2**20
 
 
@@ -180,11 +183,13 @@ class AdditiveMechanism(Mechanism):
                 why="the rounding of every coordinate is part of the sensitivity",
                 fix=f"make the mechanism with coordinates={bounded.coordinates}",
             )
-        noise = self._draw_noise(bounded.coordinates if bounded.is_vector else None)
         answer: Any
-        if self.grid is None:
-            answer = add_integers(exact, noise)  # type: ignore[arg-type]
+        if self.grid is None and isinstance(exact, np.ndarray):
+            answer = self._add_in_blocks(exact)
+        elif self.grid is None:
+            answer = add_integers(exact, self._draw_noise(None))  # type: ignore[arg-type]
         else:
+            noise = self._draw_noise(bounded.coordinates if bounded.is_vector else None)
             answer = add_on_grid(exact, noise, self.grid, self._extend)
         return Release(
             answer,
@@ -194,6 +199,14 @@ class AdditiveMechanism(Mechanism):
             user_asserted=bounded.is_user_asserted,
             coordinates=max(1, bounded.coordinates),
         )
+
+    def _add_in_blocks(self, exact: NDArray[Any]) -> NDArray[np.int64]:
+        """Integers plus noise, block by block: gradients have millions of coordinates, a cache has not."""
+        answer = np.empty(exact.size, dtype=np.int64)
+        for start in range(0, exact.size, _BLOCK):
+            part = slice(start, start + _BLOCK)
+            answer[part] = add_integers(exact[part], self._draw_noise(exact[part].size))
+        return answer
 
     @classmethod
     def _calibrate_to_error(

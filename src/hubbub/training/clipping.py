@@ -150,7 +150,7 @@ class UnitNorms(NamedTuple):
 
 
 class ClippedSum:
-    """The sum of one parameter group's clipped gradients over a lot: integers, held exactly in doubles."""
+    """The sum of one parameter group's clipped gradients over a lot, in integers."""
 
     def __init__(self, group: ParameterGroup, threshold: ClippingThreshold, microbatch_size: int) -> None:
         self.group = group
@@ -159,7 +159,7 @@ class ClippedSum:
         dtype = max((p.dtype for p in group.parameters), key=lambda dtype: dtype.itemsize)
         dtype = torch.float64 if dtype == torch.float64 else torch.float32
         self._microbatch_sum = torch.zeros(group.size, dtype=dtype)
-        self._total = torch.zeros(group.size, dtype=torch.float64)
+        self._total = torch.zeros(group.size, dtype=torch.int64)
         self._within_norm_balance = 0
         self._is_empty = True
         self._gradient = torch.zeros(group.size, dtype=dtype)
@@ -198,7 +198,7 @@ class ClippedSum:
                 gradient.write_weighted_sum(weights, view)
         rounded = self._microbatch_sum.round_()
         # The first microbatch is copied, not added, which saves a pass over memory.
-        self._total.copy_(rounded) if self._is_empty else self._total.add_(rounded)
+        self._total.copy_(rounded) if self._is_empty else self._total.add_(rounded.to(torch.int64))
         self._is_empty = False
 
     def _weights(self, measured: UnitNorms, is_used: NDArray[np.bool_]) -> NDArray[np.float64]:
@@ -217,8 +217,7 @@ class ClippedSum:
         """The lot's exact sum in grid steps, with its sensitivity."""
         if self._is_empty:
             self._total.zero_()
-        integers = self._total.to(torch.int64).numpy()
-        return Bounded(integers, self.threshold.mechanism.sensitivity, unit, "clipped gradients")
+        return Bounded(self._total.numpy(), self.threshold.mechanism.sensitivity, unit, "clipped gradients")
 
     def release_gradients(self, unit: Unit, lot_size: int) -> Iterator[tuple[nn.Parameter, Tensor]]:
         """Release the sum with Gaussian noise, and yield each parameter's share of it as a gradient."""
