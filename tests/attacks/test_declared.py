@@ -34,6 +34,7 @@ from cli.terminal import run
 from hubbub.cli.app import app
 from hubbub.errors import HubbubError
 from hubbub.ledger import Ledger
+from internals import engine_of
 
 PEOPLE = 60
 DECLARED = """ledger = "visits.ledger"
@@ -225,7 +226,7 @@ def attack_A62_ledger(target):
 def _public_keys(data, **given):
     try:
         with hb.open(data, **given) as opened:
-            return len(opened._engine.distinct_values("p", "patient"))
+            return len(engine_of(opened).distinct_values("p", "patient"))
     except HubbubError:
         return 0
 

@@ -32,6 +32,7 @@ from hubbub.ledger.entries import Entries, digest
 from hubbub.ledger.signing import Seal
 from hubbub.ledger.sqlite import SQLiteStore
 from hubbub.unit import Unit
+from internals import seal_of, store_of
 
 PATIENT = Unit("patient")
 MOST = PrivacyLoss.pure(Fraction(9, 10))
@@ -185,7 +186,7 @@ def attack_A42_blocked(target):
         store = SQLiteStore(folder / "visits.ledger")
         ledger = Ledger(store)
         ledger.account("visits", PATIENT, Budget(1))
-        account = target(store, "visits", PATIENT, seal=ledger._seal)
+        account = target(store, "visits", PATIENT, seal=seal_of(ledger))
         blocked = 0
         bodies = [
             {
@@ -231,7 +232,7 @@ def attack_A42_odd(target):
         for kind in ("charge", "release", "view", "grant", "open", "claim", "restore", "version", "close"):
             for odd in ODD:
                 body = {**facts, **odd} if isinstance(odd, dict) else odd
-                ledger._store.write(
+                store_of(ledger).write(
                     lambda rows, kind=kind, body=body: Entries(rows).append("visits", kind, "", body)
                 )
         try:

@@ -10,6 +10,7 @@ from attacks import sql_mutants as mutants
 from attacks.evidence import outcome
 from attacks.rows import Row, both_tests
 from hubbub.sql.executor import dense_table
+from internals import engine_of
 
 KEYS = {"region": ["North", "South"]}
 BOUNDS = {"cost": (0, 50)}
@@ -35,7 +36,7 @@ def asked_in(opened, text, unit="patient", *, bounds=BOUNDS, **given):
         data = opened(list(rows), unit, bounds)
         for each in asked.aggregates:
             measured = each.bounded
-            found = data._engine.execute(measured.sql, measured.key_sets)
+            found = engine_of(data).execute(measured.sql, measured.key_sets)
             dense = dense_table(measured, found, asked.query.groups(), len(asked.query.keys))
             vectors.append(each.aggregate.to_vector(measured, dense))
             claimed += measured.sensitivity.l1

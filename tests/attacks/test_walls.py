@@ -4,6 +4,7 @@ import duckdb
 import pytest
 
 import hubbub as hb
+from internals import connection_of
 
 OTHER = "another.csv"
 BEYOND = {
@@ -123,7 +124,7 @@ def test_the_front_end_refuses(name, data, paths):
 def test_the_engine_is_locked(name, data, paths):
     a_frame_in_scope = {"x": [1]}
     with pytest.raises(duckdb.Error):
-        data._engine._connection.execute(BEYOND[name].format(**paths)).fetchall()
+        connection_of(data).execute(BEYOND[name].format(**paths)).fetchall()
     del a_frame_in_scope
     there = sorted(path.name for path in paths["folder"].iterdir())
     assert there == [OTHER, "other.parquet", "visits.parquet"]

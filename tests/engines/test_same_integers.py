@@ -11,6 +11,7 @@ from hubbub.accounting.in_memory_account import InMemoryAccount
 from hubbub.dataset import Dataset
 from hubbub.engines.engine import TableSource
 from hubbub.errors import InvalidInput, Unsupported
+from internals import engine_of
 from sql.neighbours import NUMBERS, WEIRD, World, case, databases, seeded
 from sql.test_expressions import CONSTANTS, EXPRESSIONS, nested, of_constants
 from sql.test_expressions import WORDS as OTHER_WORDS
@@ -67,7 +68,7 @@ def opened(place, rows, unit):
 def counted(data, plan):
     """How many rows have which values of the keys."""
     measured = plan.bounded.key_candidates
-    found = data._engine.execute(measured.sql, measured.key_sets)
+    found = engine_of(data).execute(measured.sql, measured.key_sets)
     named = "p" if "p0" in found else "k"  # public keys are places
     keys = [list(map(repr, found[f"{named}{place}"])) for place in range(len(plan.query.keys))]
     return Counter(dict(zip(zip(*keys, strict=True), found["u"].tolist(), strict=True)))
@@ -205,7 +206,7 @@ def check_subtle(places, other):
     for text, given in SUBTLE.items():
         first, second = (
             [
-                integers(data._engine.execute(measured.sql, measured.key_sets))
+                integers(engine_of(data).execute(measured.sql, measured.key_sets))
                 for measured in data.sql(
                     text, epsilon=1, **({} if "groups_per_unit" in given else {"rows_per_unit": 3}), **given
                 ).bounded.bounded_aggregates
@@ -239,7 +240,7 @@ def check_queries(places, other, count, seed, unit):
         rng = seeded("engines", seed, unit.key, number)
         try:
             asked = case(rng, one)
-            two.dataset._engine.compile(asked.plan.query.rows)
+            engine_of(two.dataset).compile(asked.plan.query.rows)
         except Unsupported:
             continue
         for name, rows in databases(rng, unit)[0].items():

@@ -10,6 +10,7 @@ from engines.test_same_integers import counted, integers
 from hubbub.accounting.in_memory_account import InMemoryAccount
 from hubbub.dataset import Dataset
 from hubbub.engines.engine import TableSource
+from internals import engine_of
 
 ENGINES = ("DuckDB", "PostgreSQL", "Spark")
 WHOLE = ["0", "1", "-1", "7", "127", "-128", None]
@@ -159,7 +160,7 @@ def measured(data, text):
     """The integers of every measure, before the noise."""
     plan = data.sql(text, epsilon=1, rows_per_unit=3, **MEASURED.get(text, {}))
     asked = plan.bounded.bounded_aggregates
-    return [integers(data._engine.execute(each.sql, each.key_sets)) for each in asked]
+    return [integers(engine_of(data).execute(each.sql, each.key_sets)) for each in asked]
 
 
 @pytest.mark.parametrize("text", MEASURED)

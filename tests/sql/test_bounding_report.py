@@ -11,6 +11,7 @@ from hubbub.errors import InvalidInput
 from hubbub.sql.executor import execute
 from hubbub.sql.moments import Moments
 from hubbub.unit import Neighbours
+from internals import engine_of
 from refusing import refused
 
 ROWS = pd.DataFrame(
@@ -45,7 +46,7 @@ def plan_of(data, what, keys, **limits):
 
 def counts(data, plan):
     measured = plan.bounded.units_above_bounds
-    found = data._engine.execute(measured.sql, measured.key_sets)
+    found = engine_of(data).execute(measured.sql, measured.key_sets)
     return [int(found["m0"][0]), int(found["m1"][0])], measured.sensitivity
 
 
@@ -116,7 +117,7 @@ def test_without_one_the_label_says_that_it_was_not_measured():
 def test_the_exact_share_is_the_owners():
     data = opened()
     plan = plan_of(data, "COUNT(*)", "none", rows_per_unit=2)
-    found = execute(plan, data._engine, is_exact=True).label
+    found = execute(plan, engine_of(data), is_exact=True).label
     assert found["share above a limit"]["value"] == 0.5
 
 

@@ -23,6 +23,7 @@ from hubbub.sensitivity import Bounded
 from hubbub.sql.aggregates import Quantiles, estimate_ratio
 from hubbub.sql.executor import dense_table, select_keys
 from hubbub.sql.moments import Estimate
+from internals import engine_of
 
 RELEASES = 2000
 RARE = 1e-14
@@ -61,7 +62,7 @@ def asked(what, keys, bounding):
     delta = 1e-3 if keys == "private" else 0
     text = f"SELECT {what} AS a FROM t{grouped}"
     plan = replace(data.sql(text, epsilon=2, delta=delta, **BOUNDINGS[bounding]), is_gaussian=False)
-    engine = data._engine
+    engine = engine_of(data)
     if plan.query.is_public:
         groups = plan.query.groups()
     else:  # with a count that selects, those that are shown now and then
@@ -313,7 +314,7 @@ def test_an_interval_covers_the_values_themselves_wherever_they_sit_on_the_grid(
         for given in plan.bounded.aggregates:
             measure = replace(given, depth=2) if isinstance(given, Quantiles) else given
             measured = measure.bound(plan.bounded.bounding)
-            exact = data._engine.execute(measured.sql, measured.key_sets)
+            exact = engine_of(data).execute(measured.sql, measured.key_sets)
             found.append(
                 (measure, measured, measure.to_vector(measured, dense_table(measured, exact, [()], 0)))
             )
@@ -365,7 +366,7 @@ def test_an_interval_covers_values_far_from_zero_in_a_narrow_range(name):
     plan = data.sql(f"SELECT {what} AS a FROM t", epsilon=20, **how)
     [planned] = plan.aggregates
     measure, measured = planned.aggregate, planned.bounded
-    exact = data._engine.execute(measured.sql, measured.key_sets)
+    exact = engine_of(data).execute(measured.sql, measured.key_sets)
     table = measure.to_vector(measured, dense_table(measured, exact, [()], 0)).reshape(1, -1)
     read = measure.make_estimator(table, measured, planned.noise)(0, Fraction(19, 20))
     low, high = map(Fraction, bounds)

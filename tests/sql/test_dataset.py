@@ -11,6 +11,7 @@ import pytest
 
 import hubbub as hb
 from hubbub.errors import BudgetExceeded, EngineFailed, InvalidInput, Refused
+from internals import engine_of
 
 ROWS = 600
 EXACT = 10**6
@@ -191,7 +192,7 @@ def test_an_engine_that_fails_says_nothing_and_the_charge_stands(tmp_path):
         plan.run()
     assert "people" not in str(caught.value)
     assert not data.account.receipts  # that it is gone is seen before the charge
-    with mock.patch.object(data._engine, "check_unchanged"), pytest.raises(EngineFailed) as caught:
+    with mock.patch.object(engine_of(data), "check_unchanged"), pytest.raises(EngineFailed) as caught:
         plan.run()
     assert "people" not in str(caught.value)
     assert len(data.account.receipts) == 1

@@ -6,6 +6,7 @@ import pytest
 from sqlglot import exp
 
 import hubbub as hb
+from internals import engine_of
 
 MADE = "CREATE TABLE visits (patient BIGINT, region VARCHAR, cost DOUBLE, day DATE, note VARCHAR, ok BOOLEAN)"
 ROWS = [
@@ -26,7 +27,7 @@ def opened(rows=ROWS, unit="patient", **given):
 def integers(data, text, **given):
     """The exact integers of a query, and what it claims."""
     plan = data.sql(text, **{"epsilon": 1, **given})
-    return [data._engine.execute(m.sql, m.key_sets) for m in plan.bounded.bounded_aggregates]
+    return [engine_of(data).execute(m.sql, m.key_sets) for m in plan.bounded.bounded_aggregates]
 
 
 # Privacy: one person would have moved more than was claimed, or have shown in an error.

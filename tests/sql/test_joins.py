@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 import hubbub as hb
 from hubbub.errors import Refused
 from hubbub.sql.joins import MAX_JOINED_ROWS, rows_to_keep
+from internals import connection_of
 from refusing import refused
 
 PAIR = "SELECT COUNT(*) AS n FROM v AS a JOIN v AS b ON a.u = b.u"
@@ -44,7 +45,7 @@ def made(data, text):
     plan = data.sql(text, epsilon=1)
     listed = plan.query.rows.sql("duckdb")
     counted = f"SELECT _unit, COUNT(*) FROM ({listed}) AS r GROUP BY _unit"
-    return dict(data._engine._connection.execute(counted).fetchall()), plan
+    return dict(connection_of(data).execute(counted).fetchall()), plan
 
 
 @given(st.lists(st.none() | st.integers(1, 10**7), min_size=2, max_size=6))
@@ -82,9 +83,11 @@ def made_of(data, text):
     """By unit, how often each row comes out."""
     plan = data.sql(text, epsilon=1, bounds={"b.x": (0, 10), "x": (0, 10)})
     listed = plan.query.rows.sql("duckdb")
-    found = data._engine._connection.execute(
-        f"SELECT _unit, x0 + 0, COUNT(*) FROM ({listed}) AS r GROUP BY ALL"
-    ).fetchall()
+    found = (
+        connection_of(data)
+        .execute(f"SELECT _unit, x0 + 0, COUNT(*) FROM ({listed}) AS r GROUP BY ALL")
+        .fetchall()
+    )
     out = {}
     for unit, x, count in found:
         out.setdefault(unit, Counter())[x] += count

@@ -7,6 +7,7 @@ import hubbub as hb
 from hubbub.engines.duckdb import DuckDB
 from hubbub.engines.engine import TableSource
 from hubbub.errors import InvalidInput, Refused, Unsupported
+from internals import connection_of
 from refusing import refused
 
 VISITS = [
@@ -320,7 +321,7 @@ def test_a_plan_runs_only_where_it_was_made(data, rows):
     plan = rows.sql("SELECT COUNT(*) AS n FROM visits", epsilon=1)
     with refused(InvalidInput, match="another"):
         data.run(plan)
-    other = opened(data._engine._connection.cursor(), data.unit)
+    other = opened(connection_of(data).cursor(), data.unit)
     with refused(InvalidInput, match="another"):
         other.run(data.sql("SELECT COUNT(*) AS n FROM visits", epsilon=1, rows_per_unit=1))
 

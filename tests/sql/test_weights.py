@@ -11,6 +11,7 @@ import pytest
 import hubbub as hb
 from hubbub.sql.bounding_sql import count_bits
 from hubbub.sql.value_encoding import FINE_BITS, WEIGHT_BITS
+from internals import engine_of
 
 NEAR = 2.0**-11
 """In rows: what weights may lose in a group of 2^28 of them."""
@@ -110,7 +111,7 @@ def test_sums_are_of_products_that_are_exact(neighbour):
     connection.executemany("INSERT INTO t VALUES (?, ?)", rows)
     data = hb.open(connection, table="t", unit="u", bounds={"x": (-most, most)}, rows_per_unit=limit)
     [measured] = data.sql("SELECT SUM(x) AS n FROM t", epsilon=1).bounded.bounded_aggregates
-    [found] = data._engine.execute(measured.sql, measured.key_sets)["m0"].tolist()
+    [found] = engine_of(data).execute(measured.sql, measured.key_sets)["m0"].tolist()
     counts = {unit: sum(unit == other for other, _ in rows) for unit, _ in rows}
     weight = {unit: min(2**WEIGHT_BITS, (limit * 2**WEIGHT_BITS) // n) for unit, n in counts.items()}
     total = sum(weight[unit] * x for unit, x in rows)

@@ -765,7 +765,8 @@ def test_a_large_epsilon_is_confirmed_also_where_sigma_is_given():
         run(allow_large_epsilon="yes")
     assert next(iter(run(noise_multiplier=0.05, sampling_rate=1))) == 1
     target = Budget(30, 1e-5, allow_large_epsilon=True)  # confirmed there
-    assert next(iter(run(noise_multiplier=None, budget=target, allow_large_epsilon=False))) == 1
+    whole = {"noise_multiplier": None, "sampling_rate": 1, "budget": target}
+    assert next(iter(run(**whole, allow_large_epsilon=False))) == 1
 
 
 @pytest.mark.filterwarnings("ignore")  # torch's own, of what is old

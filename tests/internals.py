@@ -1,0 +1,25 @@
+"""Private parts that tests of several packages need: their names are known here only."""
+
+from hubbub.noise.entropy import _replaying as replaying
+
+__all__ = ["connection_of", "engine_of", "replaying", "seal_of", "store_of"]
+
+
+def engine_of(dataset):
+    """The engine of a data set, to ask it for exact integers."""
+    return dataset._engine
+
+
+def connection_of(owner):
+    """The database connection of an engine, or of a data set's engine."""
+    return getattr(owner, "_engine", owner)._connection
+
+
+def store_of(ledger):
+    """The store of a ledger or of an account, to write into it behind its back."""
+    return ledger._store
+
+
+def seal_of(ledger):
+    """The seal of a ledger or of an account."""
+    return ledger._seal
