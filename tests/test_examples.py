@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 EXAMPLES = sorted((Path(__file__).parents[1] / "examples").glob("*.py"))
+LONG = {"differencing", "generalisation"}
 
 
 def test_there_are_examples():
@@ -14,7 +15,13 @@ def test_there_are_examples():
     assert attacks | {"hospital", "publish_one_row", "textbook"} <= {example.stem for example in EXAMPLES}
 
 
-@pytest.mark.parametrize("example", EXAMPLES, ids=lambda example: example.stem)
+@pytest.mark.parametrize(
+    "example",
+    [
+        pytest.param(example, id=example.stem, marks=[pytest.mark.long] * (example.stem in LONG))
+        for example in EXAMPLES
+    ],
+)
 def test_it_runs(example, tmp_path):
     # Warnings are errors there too, and it needs nothing from where it is started.
     ran = subprocess.run(

@@ -1,9 +1,61 @@
-"""What CONTRIBUTING.md and the Makefile say of the tests holds."""
+"""What CONTRIBUTING.md says of the tree holds: the length of files, private names in tests, slow tests."""
 
+import ast
 import re
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
+PAGE = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+NOT_OURS = {"os", "sys", "self", "cls"}
+
+
+def number(pattern):
+    """The limit that the page states."""
+    (found,) = re.findall(pattern, PAGE)
+    return int(found)
+
+
+def is_private(name):
+    return name.startswith("_") and not name.endswith("_")
+
+
+def private_names(path):
+    """Private names of hubbub that a test imports, reads or replaces."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").partition(".")[0] == "hubbub":
+            yield from (alias.name for alias in node.names if is_private(alias.name))
+        elif isinstance(node, ast.Attribute) and is_private(node.attr):
+            if not (isinstance(node.value, ast.Name) and node.value.id in NOT_OURS):
+                yield node.attr
+        elif (
+            isinstance(node, ast.Call)
+            and isinstance(node.func, ast.Attribute)
+            and node.func.attr == "setattr"
+        ):
+            texts = (arg.value for arg in node.args if isinstance(arg, ast.Constant))
+            yield from (
+                text for text in texts if isinstance(text, str) and is_private(text.rpartition(".")[2])
+            )
+
+
+def test_source_files_are_short():
+    limit = number(r"files of at most (\d+) lines")
+    lengths = {
+        str(path.relative_to(ROOT)): len(path.read_text(encoding="utf-8").splitlines())
+        for path in (ROOT / "src").rglob("*.py")
+    }
+    assert {path: length for path, length in lengths.items() if length > limit} == {}
+
+
+def test_few_test_files_touch_private_names():
+    limit = number(r"at most (\d+) test files")
+    files = {
+        str(path.relative_to(ROOT)): sorted(set(private_names(path)))
+        for path in (ROOT / "tests").rglob("test_*.py")
+    }
+    touching = {path: names for path, names in files.items() if names}
+    assert len(touching) <= limit, touching
 
 
 def test_slow_paths_exist():
