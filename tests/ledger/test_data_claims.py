@@ -18,6 +18,7 @@ from hubbub.engines.data_identity import DataIdentity
 from hubbub.errors import InvalidInput, Refused
 from hubbub.ledger import Ledger
 from hubbub.ledger.entries import Entries
+from internals import store_of
 
 COUNT = "SELECT COUNT(*) AS n FROM t"
 
@@ -130,7 +131,7 @@ def test_two_budgets_for_one_place_are_found(tmp_path):
             account.claim_data({"t": DataIdentity(frozenset({("file", f"/{name}")}))})
         assert ledger.verify().ok
         first = next(entry for entry in ledger.entries() if entry.kind == "claim")
-        account._store.write(lambda rows: Entries(rows).append("b", "claim", "", first.body))
+        store_of(account).write(lambda rows: Entries(rows).append("b", "claim", "", first.body))
         assert "claims rows" in ledger.verify().problem
 
 

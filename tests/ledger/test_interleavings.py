@@ -8,6 +8,7 @@ import pytest
 from hubbub.accounting import Budget, PrivacyLoss
 from hubbub.errors import BudgetExceeded, InvalidInput, LedgerFailed, Refused
 from hubbub.ledger import Ledger
+from internals import store_of
 from ledger.places import PATIENT, account
 
 pytest.importorskip("psycopg", reason="psycopg is not installed")
@@ -264,7 +265,7 @@ def test_a_serialisation_failure_and_a_deadlock_are_tried_again_and_charged_once
 def test_one_who_always_fails_is_not_tried_for_ever(two):
     text = "DO $$ BEGIN RAISE EXCEPTION USING ERRCODE = 'serialization_failure'; END $$"
     with pytest.raises(LedgerFailed, match="locked by others"):
-        two.two._store.write(lambda rows: rows.execute(text))
+        store_of(two.two).write(lambda rows: rows.execute(text))
     two.check(0)
 
 
@@ -286,4 +287,4 @@ def test_nobody_waits_for_ever(two):
     ends, _ = two.overlap(lambda: two.one.charge("a", HALF), lambda: impatient.charge("b", HALF), waits=False)
     assert ends == [None, LedgerFailed]
     two.check(Fraction(1, 2))
-    impatient._store.close()
+    store_of(impatient).close()

@@ -8,6 +8,7 @@ import pytest
 from hubbub.accounting import Budget, PrivacyLoss
 from hubbub.errors import InvalidInput, LedgerFailed, Refused
 from hubbub.ledger import Ledger
+from internals import store_of
 from ledger.places import account
 
 psycopg = pytest.importorskip("psycopg", reason="psycopg is not installed")
@@ -31,8 +32,8 @@ def roles(database):
             )
         for name, role in (("rita", "reader"), ("sven", "spender")):
             database.attack(f"CREATE ROLE {name} LOGIN")
-            ledger._store.grant_role(name, role)
-            ledger._store.grant_role(name, role)  # twice is once
+            store_of(ledger).grant_role(name, role)
+            store_of(ledger).grant_role(name, role)  # twice is once
         database.attack("CREATE ROLE eve LOGIN")
     yield database
     for name in ("rita", "sven", "eve"):
@@ -173,7 +174,7 @@ def test_one_who_was_not_let_in_sees_nothing(roles):
 
 def test_only_known_roles_are_given(database):
     with database.open() as ledger, pytest.raises(InvalidInput, match="no such role"):
-        ledger._store.grant_role("ada", "king")
+        store_of(ledger).grant_role("ada", "king")
 
 
 def test_a_database_that_is_not_there_is_said_without_its_address():
@@ -193,7 +194,7 @@ def test_a_ledger_of_another_version_is_refused(database, version, said):
 def test_every_commit_waits_for_the_disk_whatever_the_server_s_default(database):
     database.attack("ALTER DATABASE postgres SET synchronous_commit = off")
     try:
-        store = database.open()._store
+        store = store_of(database.open())
         assert store.write(lambda rows: rows.execute("SHOW synchronous_commit")) == [("on",)]
     finally:
         database.attack("ALTER DATABASE postgres RESET synchronous_commit")

@@ -14,6 +14,7 @@ from hubbub.errors import InvalidInput, LedgerFailed, Refused
 from hubbub.ledger import Ledger, check_signature, new_secret, new_signing_key
 from hubbub.ledger.entries import START
 from hubbub.ledger.outcomes import charge_and_run
+from internals import seal_of, store_of
 from ledger.places import File, account
 
 pytest.importorskip("cryptography", reason="cryptography is not installed")
@@ -152,16 +153,16 @@ def test_a_sealed_release_is_of_its_own_line(place, keys):
         for number in numbers:
             spender.record_release(number, ANSWER)
         texts = [
-            spender._store.read(
+            store_of(spender).read(
                 lambda rows, n=n: rows.execute("SELECT body FROM releases WHERE number = ?", (n,))
             )[0][0]
             for n in numbers
         ]
         assert texts[0] != texts[1]
         digests = {entry.number: entry.digest for entry in spender.entries()}
-        assert spender._seal.unseal(texts[0], digests[numbers[0]]) == ANSWER
+        assert seal_of(spender).unseal(texts[0], digests[numbers[0]]) == ANSWER
         with pytest.raises(LedgerFailed, match="encrypted"):
-            spender._seal.unseal(texts[0], digests[numbers[1]])
+            seal_of(spender).unseal(texts[0], digests[numbers[1]])
 
 
 def test_with_a_secret_what_is_not_sealed_is_not_given_again(folder, keys):
