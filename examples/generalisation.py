@@ -1,7 +1,7 @@
 """Privacy is a form of regularisation: what cannot memorise anybody cannot overfit to anybody.
 
     python examples/generalisation.py                  a small run, in seconds; writes generalisation.svg
-    python examples/generalisation.py --full           the picture of docs/learning.md, in a minute
+    python examples/generalisation.py --full           the picture of docs/training.md, in a minute
     python examples/generalisation.py --output FILE    where the picture goes
 
 One network learns the same examples twice: by plain SGD, and by private SGD with ε = 1. A fifth of the
