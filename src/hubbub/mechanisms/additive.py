@@ -8,10 +8,11 @@ Proof: docs/proofs/additive.md
 
 import math
 from abc import abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import partial
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Self, overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -166,6 +167,12 @@ class AdditiveMechanism(Mechanism):
         steps = math.ceil(parse_nonnegative(t, "t") * self._scale_in_steps)
         return 1.0 if steps == 0 else round_up(Fraction(self._tail(steps - 1, 128)[1], 1 << 128))
 
+    @overload
+    def release(self, value: float) -> Release[float]: ...
+    @overload
+    def release(self, value: Sequence[float] | NDArray[Any]) -> Release[NDArray[Any]]: ...
+    @overload
+    def release(self, value: Any) -> Release: ...
     def release(self, value: Any) -> Release:
         """Add noise to the value: integers to integers, and doubles on the grid to reals."""
         bounded = check_sensitivity(value, self.sensitivity, self._norm)

@@ -101,7 +101,7 @@ class PartitionSelection(Mechanism):
         low, high = self._tail(units - self.threshold + 1)
         return 1 - high, 1 - low
 
-    def release(self, value: Any) -> Release:
+    def release(self, value: Any) -> Release[NDArray[np.intp]]:
         """Release the sorted positions of the keys that are kept.
 
         Publish only the keys at these positions, sorted. The positions themselves reveal how many keys lie
@@ -475,7 +475,7 @@ class StabilityHistogram(Mechanism):
             fix="use interval(noisy) for released counts, and noise.error() before the release",
         )
 
-    def release(self, value: Any) -> Release:
+    def release(self, value: Any) -> Release[NDArray[np.int64]]:
         """Release a table with the positions of the released keys, sorted, and their noisy counts.
 
         The positions reveal how many keys lie between them, so map them to the keys at once:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from itertools import accumulate
 from math import ceil
-from typing import Any, ClassVar, NamedTuple, Self, final
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -128,7 +128,7 @@ class Selection(Mechanism):
             else PrivacyLoss.pure(self.epsilon)
         )
 
-    def release(self, value: Any) -> Release:
+    def release(self, value: Any) -> Release[int]:
         """Select by a Bounded vector of integer scores, or a list with user-asserted sensitivity."""
         bounded, scores = check_scores(value, self.sensitivity, monotone=self.monotone)
         return make_release(self, self._select(scores), bounded, monotone=self.monotone)
@@ -326,6 +326,11 @@ class ReportNoisyMaxWithGap(_NoisyMax):
 
     kind: ClassVar[str] = "report-noisy-max-with-gap/1"
 
+    if TYPE_CHECKING:
+
+        def release(self, value: Any) -> Release[WinnerWithGap]:  # type: ignore[override]
+            """Release the winner with its gap."""
+
     def _select(self, scores: Integers) -> WinnerWithGap:
         if scores.size < 2:
             raise InvalidInput(
@@ -447,7 +452,7 @@ class TopK(Mechanism):
         failure = (1 - parse_probability(confidence, "confidence")) / self.k
         return self.mechanism.error(1 - failure, coordinates=coordinates)
 
-    def release(self, value: Any) -> Release:
+    def release(self, value: Any) -> Release[list[int]]:
         """Release the k selected indices, in the order of selection."""
         inner = self.mechanism
         bounded, scores = check_scores(value, inner.sensitivity, monotone=inner.monotone)
@@ -505,7 +510,7 @@ class SelectAndMeasure(Mechanism):
         """Return a bound on the regret; the error of the score is `measure.error(confidence)`."""
         return self.select.error(confidence, coordinates=coordinates)
 
-    def release(self, value: Any) -> Release:
+    def release(self, value: Any) -> Release[WinnerWithScore]:
         """Release the index of the winner and its noisy score."""
         bounded, scores = check_scores(value, self.select.sensitivity, monotone=self.select.monotone)
         # One score moves by at most the ℓ∞ of all; checked before anything is selected.
@@ -523,7 +528,7 @@ class SelectAndMeasure(Mechanism):
 
 def select_and_measure(
     scores: Any, select: PermuteAndFlip | Exponential | ReportNoisyMax, measure: AdditiveMechanism
-) -> Release:
+) -> Release[WinnerWithScore]:
     """Select a candidate and measure its score with fresh noise.
 
     Args:
