@@ -12,7 +12,7 @@ n = len(PATIENTS)
 print("Publish one row at random:", PATIENTS[uniform(n)])
 
 # Is that differentially private? Over all databases of n rows in which one patient may have been another:
-universe = Universe([*PATIENTS, "Ana, flu"], most=n)
+universe = Universe([*PATIENTS, "Ana, flu"], max_rows=n)
 
 
 def law(x: Database) -> list[Fraction]:

@@ -17,7 +17,7 @@ from hubbub.unit import Neighbours, Unit
 SECRET = 987654321
 ADD_REMOVE, SUBSTITUTE = Neighbours
 RELATIONS = pytest.mark.parametrize("relation", list(Neighbours))
-SMALL = Universe("abc", most=3)
+SMALL = Universe("abc", max_rows=3)
 PREDICATES = [set(chosen).__contains__ for chosen in ("", "a", "b", "c", "ab", "ac", "bc", "abc")]
 
 
@@ -101,7 +101,7 @@ def test_one_unit_moves_the_number_of_rows_by_one():
 @RELATIONS
 @pytest.mark.parametrize("m", [1, 2])
 def test_one_unit_moves_m_counts_by_at_most_one_each_and_by_one_each(relation, m):
-    two = Universe("abc", most=2)
+    two = Universe("abc", max_rows=2)
     found = [
         _worst(two, relation, lambda rows, unit, asked=asked: counts(rows, asked, unit=unit))
         for asked in product(PREDICATES, repeat=m)
@@ -186,7 +186,7 @@ WEIGHTS = {
     ],
 )
 def test_one_unit_moves_a_sum_by_what_the_bounds_allow_and_by_that(relation, low, high):
-    universe = Universe([*WEIGHTS, "missing"], most=2)
+    universe = Universe([*WEIGHTS, "missing"], max_rows=2)
 
     def rule(rows, unit):
         return linear(rows, WEIGHTS.__getitem__, low, high, unit=unit)

@@ -16,7 +16,7 @@ from hubbub.unit import Neighbours, Unit
 
 ADD_REMOVE, SUBSTITUTE = Neighbours
 RELATIONS = pytest.mark.parametrize("relation", list(Neighbours))
-SMALL = Universe("abc", most=3)
+SMALL = Universe("abc", max_rows=3)
 
 
 def _refusal(call, *arguments, kind=InvalidInput):
@@ -104,13 +104,13 @@ def test_each_norm_is_the_largest_over_pairs_of_its_own():
     def f(x):
         return [x[0], x[0], x[0] + 2 * x[1]]
 
-    two = Universe("ab", most=2)
+    two = Universe("ab", max_rows=2)
     assert two.sensitivity(f, ADD_REMOVE) == Sensitivity(3, l2_squared=4, linf=2)
     assert two.sensitivity(f, SUBSTITUTE) == Sensitivity(3, l2_squared=3, linf=1)
 
 
 def test_a_sum_of_squares_moves_by_what_the_largest_database_allows():
-    one = Universe("a", most=5)
+    one = Universe("a", max_rows=5)
 
     assert one.sensitivity(lambda x: x[0] ** 2, ADD_REMOVE).l1 == 5**2 - 4**2
 
@@ -142,7 +142,7 @@ def test_f_may_answer_with_any_exact_number_or_vector(answer):
 
 
 def test_floats_are_taken_as_the_binary_numbers_they_are():
-    two = Universe("a", most=2)
+    two = Universe("a", max_rows=2)
     found = two.sensitivity(lambda x: [0.0, 0.1, 0.3][x[0]], ADD_REMOVE)
 
     assert found.l1 == Fraction(0.3) - Fraction(0.1)
@@ -150,7 +150,7 @@ def test_floats_are_taken_as_the_binary_numbers_they_are():
 
 
 def test_the_widest_doubles_have_a_sensitivity():
-    wide = Universe("ab", most=1).sensitivity(
+    wide = Universe("ab", max_rows=1).sensitivity(
         lambda x: 1.7976931348623157e308 * x[0] + 5e-324 * x[1], SUBSTITUTE
     )
 
@@ -171,7 +171,7 @@ STEPS = [Fraction(1, 4), Fraction(1), Fraction(8)]
 @given(st.lists(st.fractions(-20, 20, max_denominator=12), min_size=6, max_size=6), st.sampled_from(STEPS))
 def test_clamping_moves_nothing_further_and_rounding_by_one_step_at_most(values, step):
     """The lemmas of docs/proofs/sensitivity.md, on a function of two coordinates."""
-    two = Universe("ab", most=2)
+    two = Universe("ab", max_rows=2)
     f = dict(zip(two.databases(), zip(values, reversed(values), strict=True), strict=True))
     moved = two.sensitivity(f.get, ADD_REMOVE)
     clamped = two.sensitivity(lambda x: [min(max(cell, -3), 5) for cell in f[x]], ADD_REMOVE)
@@ -189,7 +189,7 @@ def test_clamping_moves_nothing_further_and_rounding_by_one_step_at_most(values,
 
 def test_rounding_can_cost_the_whole_step():
     # Ties go to even, so 1/2 and 3/2, one apart, become 0 and 2.
-    one = Universe("a", most=1)
+    one = Universe("a", max_rows=1)
 
     assert one.sensitivity(lambda x: round(x[0] + Fraction(1, 2)), ADD_REMOVE) == Sensitivity(2)
 
@@ -209,7 +209,7 @@ def test_rounding_can_cost_the_whole_step():
     ],
 )
 def test_what_is_not_constant_tells_two_neighbours_apart(f, relation):
-    x, y = SMALL.tell_apart(f, relation)
+    x, y = SMALL.find_distinguishing_pair(f, relation)
 
     assert (x, y) in set(SMALL.pairs(relation))
     assert np.any(f(x) != f(y))
@@ -218,21 +218,23 @@ def test_what_is_not_constant_tells_two_neighbours_apart(f, relation):
 @RELATIONS
 @pytest.mark.parametrize("f", [lambda x: 7, lambda x: None, lambda x: np.zeros(2)])
 def test_a_constant_tells_nothing(f, relation):
-    assert SMALL.tell_apart(f, relation) is None
+    assert SMALL.find_distinguishing_pair(f, relation) is None
 
 
 def test_the_size_tells_nothing_under_substitution_only():
-    assert SMALL.tell_apart(sum, SUBSTITUTE) is None
-    assert SMALL.tell_apart(sum, ADD_REMOVE) == ((0, 0, 0), (1, 0, 0))
+    assert SMALL.find_distinguishing_pair(sum, SUBSTITUTE) is None
+    assert SMALL.find_distinguishing_pair(sum, ADD_REMOVE) == ((0, 0, 0), (1, 0, 0))
 
 
 @RELATIONS
 def test_f_is_told_apart_exactly_if_its_sensitivity_is_above_zero(relation):
-    two = Universe("ab", most=2)
+    two = Universe("ab", max_rows=2)
     databases = list(two.databases())
     for bits in range(2 ** len(databases)):
         f = {x: bits >> place & 1 for place, x in enumerate(databases)}
-        assert (two.tell_apart(f.get, relation) is None) == (two.sensitivity(f.get, relation).l1 == 0)
+        assert (two.find_distinguishing_pair(f.get, relation) is None) == (
+            two.sensitivity(f.get, relation).l1 == 0
+        )
 
 
 # What is refused
@@ -251,7 +253,7 @@ def test_elements_must_be_distinct_hashable_and_there(elements):
     "most", [0, -1, 2.5, math.nan, math.inf, "2", True, None, [2], np.array(2), Fraction(1, 2)]
 )
 def test_the_size_must_be_a_whole_number_of_at_least_one(most):
-    assert _refusal(Universe, "ab", most).what.startswith("most")
+    assert _refusal(Universe, "ab", most).what.startswith("max_rows")
 
 
 @pytest.mark.parametrize(
@@ -264,8 +266,8 @@ def test_a_universe_with_too_many_databases_is_refused_at_once(elements, most):
 
 
 def test_two_million_databases_are_not_too_many():
-    assert Universe("a", 1_999_999).most == 1_999_999
-    assert Universe(range(1_999_999), 1).most == 1
+    assert Universe("a", 1_999_999).max_rows == 1_999_999
+    assert Universe(range(1_999_999), 1).max_rows == 1
     assert len(Universe(range(20), 5).elements) == 20
 
 
@@ -302,7 +304,7 @@ def test_a_relation_other_than_the_two_is_refused(relation):
     _refusal(SMALL.neighbours, (0, 0, 0), relation)
     _refusal(SMALL.pairs, relation)
     _refusal(SMALL.sensitivity, len, relation)
-    _refusal(SMALL.tell_apart, len, relation)
+    _refusal(SMALL.find_distinguishing_pair, len, relation)
 
 
 @pytest.mark.parametrize(
@@ -344,6 +346,6 @@ def test_a_universe_is_frozen_data():
     assert Universe(["a", "b"], 2) == Universe("ab", np.int64(2))
     assert hash(Universe(["a", "b"], 2)) == hash(Universe(("a", "b"), 2.0))
     assert pickle.loads(pickle.dumps(SMALL)) == SMALL  # noqa: S301 - our own bytes
-    assert repr(Universe("ab", 2)) == "Universe(elements=('a', 'b'), most=2)"
+    assert repr(Universe("ab", 2)) == "Universe(elements=('a', 'b'), max_rows=2)"
     with pytest.raises(dataclasses.FrozenInstanceError):
-        SMALL.most = 4
+        SMALL.max_rows = 4

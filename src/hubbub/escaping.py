@@ -1,8 +1,7 @@
-"""Text that is not ours, as people may be shown it: nothing in it steers a terminal, or looks like our words.
+"""Escaping of untrusted text for display, so that it cannot control a terminal or imitate our messages.
 
-Names, keys, queries and paths come from data, from analysts and from whoever made a file. A letter that
-cannot be seen (a control character, one that turns the direction of writing, a line's end) is shown as its
-escape.
+Names, keys, queries and paths come from data, analysts and files. Characters that cannot be printed (control
+characters, changes of writing direction, line ends) are shown as escapes.
 """
 
 import json
@@ -11,19 +10,19 @@ __all__ = ["escape", "escape_json", "escape_lines"]
 
 
 def escape(text: object) -> str:
-    r"""The text in one line, with what cannot be seen as escapes.
+    r"""Return the text on one line, with unprintable characters escaped.
 
     >>> escape("a" + chr(27) + "[2J" + chr(0x202E) + chr(10))
     'a\\x1b[2J\\u202e\\n'
     """
-    given = str(text)
-    if given.isprintable():
-        return given
-    return "".join(each if each.isprintable() else ascii(each)[1:-1] for each in given)
+    plain = str(text)
+    if plain.isprintable():
+        return plain
+    return "".join(each if each.isprintable() else ascii(each)[1:-1] for each in plain)
 
 
 def escape_lines(text: object) -> str:
-    r"""As `visible`, of a text whose lines are ours.
+    r"""Escape each line of a text and keep its line breaks.
 
     >>> escape_lines("one" + chr(10) + chr(9) + "two")
     'one\n\\ttwo'
@@ -32,7 +31,7 @@ def escape_lines(text: object) -> str:
 
 
 def escape_json(text: str) -> str:
-    r"""JSON that means the same, with what cannot be seen escaped: it can only be within strings.
+    r"""Return equivalent JSON with unprintable characters escaped; they can occur only within strings.
 
     >>> escape_json(json.dumps(chr(0x9B) + "é", ensure_ascii=False))
     '"\\u009bé"'

@@ -1,12 +1,13 @@
-"""Counting, fractional, weighted and histogram queries, each with the sensitivity that is proved for it.
+"""Textbook queries on rows in memory, each with its proved sensitivity, and universes of small databases.
 
-One element of `rows` is one unit, so one unit changes one term of a sum. The functions are total: no
-row can make them raise, because an error that depends on a row tells about it. Where a predicate or a
-weight fails on a row, a public rule says what the row counts for instead.
+`count`, `counts`, `histogram`, `fraction` and `linear` take rows in memory; one element of `rows` is one
+unit. They are total: no row can make them raise, because an error that depends on a row reveals something
+about it. A row on which a predicate or a weight fails counts by a public rule.
 
-Assumed throughout: a predicate or weight looks at its one row and at nothing else, and does nothing
-else; and going through `rows` does not itself fail on a row. What is asked (predicates,
-categories, bounds) is public: chosen by a person, never taken from the rows.
+Assumed throughout: a predicate or weight depends on its row alone and has no side effects, and iterating
+over `rows` does not fail. Predicates, categories and bounds are public: never taken from the rows.
+
+A `Universe` enumerates all small databases, for proofs by enumeration and for students.
 """
 
 import math
@@ -32,12 +33,12 @@ _ROW = Unit.row()
 _SUBSTITUTED = Unit.row(Neighbours.SUBSTITUTE)
 
 # Every double is a whole multiple of 2⁻¹⁰⁷⁴, and so are sums of doubles.
-_FINEST = 2**1074
-_MOST_SCALE_BITS = 4096
+_DOUBLE_STEPS = 2**1074
+_MAX_SCALE_BITS = 4096
 
 
 def count(rows: Iterable[Any], predicate: Predicate | None = None, *, unit: Unit = _ROW) -> Bounded:
-    """How many rows there are, or how many fulfil the predicate.
+    """Count the rows, or the rows that fulfil the predicate.
 
     A row on which the predicate raises does not fulfil it.
 
@@ -49,26 +50,26 @@ def count(rows: Iterable[Any], predicate: Predicate | None = None, *, unit: Unit
     >>> count(["yes", "no", "yes"], lambda row: row == "yes")
     Bounded(one number, ℓ1 ≤ 1, ℓ2 ≤ 1, ℓ∞ ≤ 1, of one row, add/remove; count)
     """
-    relation = _relation(unit)
+    relation = _check_unit(unit)
     if predicate is None:
         if relation is Neighbours.SUBSTITUTE:
             raise InvalidInput(
                 "the number of rows is asked for under substitution",
-                why="neighbouring databases then have the same size, so it is public and needs no noise",
+                why="neighbouring databases then have the same size, so it is public",
                 fix="use len(rows), pass a predicate, or a unit that is added or removed",
             )
-        number = sum(1 for _ in _each(rows))
+        number = sum(1 for _ in _iterate(rows))
     else:
         _check_callable(predicate, "the predicate")
-        number = sum(_holds(predicate, row) for row in _each(rows))
+        number = sum(_holds(predicate, row) for row in _iterate(rows))
     return Bounded(number, Sensitivity(1), unit, "count")
 
 
 def counts(rows: Iterable[Any], predicates: Sequence[Predicate], *, unit: Unit = _ROW) -> Bounded:
-    """How many rows fulfil each of m predicates, which may overlap in any way.
+    """Count the rows that fulfil each of m predicates, which may overlap.
 
     A row on which a predicate raises does not fulfil it. Where no row can fulfil two of them,
-    `histogram` asks the same for an m-th of the sensitivity.
+    `histogram` has an m-th of the sensitivity.
 
     Guarantee: one unit moves each count by at most 1: ℓ1 ≤ m, ℓ2² ≤ m, ℓ∞ ≤ 1.
     Assumes: one element of `rows` is one unit; a predicate looks at one row only.
@@ -77,19 +78,19 @@ def counts(rows: Iterable[Any], predicates: Sequence[Predicate], *, unit: Unit =
     >>> counts([31, 47, 68], [lambda age: age > 30, lambda age: age > 60])
     Bounded(2 coordinates, ℓ1 ≤ 2, ℓ2 ≤ 1.41422, ℓ∞ ≤ 1, of one row, add/remove; counts)
     """
-    _relation(unit)
-    asked = _listed(predicates, "predicates")
+    _check_unit(unit)
+    asked = _check_list(predicates, "predicates")
     for predicate in asked:
         _check_callable(predicate, "a predicate")
     totals = [0] * len(asked)
-    for row in _each(rows):
+    for row in _iterate(rows):
         for cell, predicate in enumerate(asked):
             totals[cell] += _holds(predicate, row)
     return Bounded(totals, Sensitivity(len(asked), linf=1), unit, "counts")
 
 
 def histogram(rows: Iterable[Any], categories: Sequence[Hashable], *, unit: Unit = _ROW) -> Bounded:
-    """How many rows equal each category, in the order of the categories.
+    """Count the rows that equal each category, in the order of the categories.
 
     The categories are public: a person lists them, also those that may turn out empty. A row that
     equals none of them, or cannot be compared with them, counts in no cell.
@@ -104,8 +105,8 @@ def histogram(rows: Iterable[Any], categories: Sequence[Hashable], *, unit: Unit
     >>> histogram(["a", "b"], ["a", "b", "c"], unit=Unit.row(Neighbours.SUBSTITUTE)).sensitivity.l1
     Fraction(2, 1)
     """
-    relation = _relation(unit)
-    asked = _listed(categories, "categories")
+    relation = _check_unit(unit)
+    asked = _check_list(categories, "categories")
     try:
         cells = {category: cell for cell, category in enumerate(asked)}
         # A category that does not equal itself, as NaN, would never be met.
@@ -118,14 +119,14 @@ def histogram(rows: Iterable[Any], categories: Sequence[Hashable], *, unit: Unit
             why="a row must fall into one cell at most",
             fix="list each category once, as strings or numbers other than NaN",
         )
-    found = Counter(_cell(cells, row) for row in _each(rows))
+    found = Counter(_cell(cells, row) for row in _iterate(rows))
     moved = min(len(asked), relation.histogram_distance)
     totals = [found[cell] for cell in range(len(asked))]
     return Bounded(totals, Sensitivity(moved, linf=1), unit, "histogram")
 
 
 def fraction(rows: Iterable[Any], predicate: Predicate, *, unit: Unit = _SUBSTITUTED) -> Bounded:
-    """Which fraction of the n rows fulfil the predicate, exactly.
+    """Return the exact fraction of the n rows that fulfil the predicate.
 
     A row on which the predicate raises does not fulfil it.
 
@@ -137,19 +138,19 @@ def fraction(rows: Iterable[Any], predicate: Predicate, *, unit: Unit = _SUBSTIT
     >>> fraction(["yes", "no", "yes", "yes"], lambda row: row == "yes")
     Bounded(one number, ℓ1 ≤ 0.25, ℓ2 ≤ 0.25, ℓ∞ ≤ 0.25, of one row, substitute; fraction)
     """
-    if _relation(unit) is Neighbours.ADD_REMOVE:
+    if _check_unit(unit) is Neighbours.ADD_REMOVE:
         raise Refused(
             "a fraction is asked for where units are added or removed",
-            why="the number of rows is then a secret, and so would be the fraction's sensitivity",
+            why="the number of rows is then private, and so is the sensitivity of the fraction",
             fix="release count(rows, predicate) and count(rows), and divide: that is post-processing",
         )
     _check_callable(predicate, "the predicate")
-    fulfil = [_holds(predicate, row) for row in _each(rows)]
+    fulfil = [_holds(predicate, row) for row in _iterate(rows)]
     if not fulfil:
         raise InvalidInput(
             "there are no rows",
-            why="a fraction of nothing is no number",
-            fix="ask for a fraction only where there is a row",
+            why="a fraction of no rows is undefined",
+            fix="pass one row or more",
         )
     share = Fraction(sum(fulfil), len(fulfil))
     return Bounded(share, Sensitivity(Fraction(1, len(fulfil))), unit, "fraction")
@@ -158,7 +159,7 @@ def fraction(rows: Iterable[Any], predicate: Predicate, *, unit: Unit = _SUBSTIT
 def linear(
     rows: Iterable[Any], weight: Callable[[Any], Any], low: Number, high: Number, *, unit: Unit = _ROW
 ) -> Bounded:
-    """The sum of a weight of each row, clamped into the public bounds from `low` to `high`.
+    """Sum a weight of each row, clamped to the public bounds `low` and `high`.
 
     Exact for ints and floats, a float being that very binary number; another rational is first
     rounded down to a grid on which every double lies. A row on which the weight raises, or is no
@@ -173,28 +174,28 @@ def linear(
     >>> linear([12.5, 80.0, float("nan")], lambda cost: cost, 0, 50)
     Bounded(one number, ℓ1 ≤ 50, ℓ2 ≤ 50, ℓ∞ ≤ 50, of one row, add/remove; linear)
     """
-    relation = _relation(unit)
+    relation = _check_unit(unit)
     _check_callable(weight, "the weight")
-    lowest, highest = _bound(low, "low"), _bound(high, "high")
+    lowest, highest = _parse_bound(low, "low"), _parse_bound(high, "high")
     moved = highest - lowest
     if moved >= 0 and relation is Neighbours.ADD_REMOVE:
         moved = max(abs(lowest), abs(highest))
     if moved <= 0:
         raise InvalidInput(
             "low is not below high",
-            why="between such bounds there is no sum, or one that no row can move",
+            why="the clamped sum would be constant or undefined",
             fix="pass public bounds with low below high",
         )
     # Sums are of whole numbers over one public denominator: no row can make them grow longer.
-    scale = math.lcm(_FINEST, lowest.denominator, highest.denominator)
-    if scale.bit_length() > _MOST_SCALE_BITS:
+    scale = math.lcm(_DOUBLE_STEPS, lowest.denominator, highest.denominator)
+    if scale.bit_length() > _MAX_SCALE_BITS:
         raise InvalidInput(
             "low and high have too many digits",
-            why="every sum would have as many",
+            why="every sum would need as many digits",
             fix="round the bounds outward to fewer digits",
         )
     floor, ceiling = int(lowest * scale), int(highest * scale)
-    total = sum(min(max(_weighed(weight, row, scale), floor), ceiling) for row in _each(rows))
+    total = sum(min(max(_weigh(weight, row, scale), floor), ceiling) for row in _iterate(rows))
     return Bounded(Fraction(total, scale), Sensitivity(moved), unit, "linear")
 
 
@@ -216,7 +217,7 @@ def _cell(cells: Mapping[Hashable, int], row: Any) -> int | None:
         return None
 
 
-def _weighed(weight: Callable[[Any], Any], row: Any, scale: int) -> int:
+def _weigh(weight: Callable[[Any], Any], row: Any, scale: int) -> int:
     """The weight in units of 1/scale, rounded down; 0 for what is no finite number."""
     try:
         given = weight(row)
@@ -228,7 +229,7 @@ def _weighed(weight: Callable[[Any], Any], row: Any, scale: int) -> int:
     return exact.numerator * scale // exact.denominator
 
 
-def _bound(given: Number, name: str) -> Fraction:
+def _parse_bound(given: Number, name: str) -> Fraction:
     bound = parse_rational(given, name)
     if abs(bound) > MAX_MAGNITUDE:
         raise InvalidInput(
@@ -239,18 +240,18 @@ def _bound(given: Number, name: str) -> Fraction:
     return bound
 
 
-def _relation(unit: Unit) -> Neighbours:
+def _check_unit(unit: Unit) -> Neighbours:
     if not isinstance(unit, Unit):
         raise InvalidInput(
             f"the unit is of type {type(unit).__name__}",
-            why="it must be known who is protected",
+            why="it defines who is protected",
             fix="pass Unit.row(), or Unit.row(Neighbours.SUBSTITUTE)",
         )
     if unit.key is not None:
         raise Refused(
             f"the unit is one {unit.key}, and rows in memory have no such key",
-            why="one unit could have many rows, and nobody would know how far it moves the answer",
-            fix="pass one element for each unit, and say so with Unit.row()",
+            why="one unit could have many rows, so the sensitivity would be unknown",
+            fix="pass one element per unit, with Unit.row()",
         )
     return unit.neighbours
 
@@ -259,23 +260,23 @@ def _check_callable(given: object, name: str) -> None:
     if not callable(given):
         raise InvalidInput(
             f"{name} is of type {type(given).__name__}",
-            why="it is asked about each row",
+            why="it is called with each row",
             fix=f"pass {name} as a function of one row",
         )
 
 
-def _listed(given: Any, name: str) -> list[Any]:
+def _check_list(given: Any, name: str) -> list[Any]:
     if not isinstance(given, Sequence) or isinstance(given, (str, bytes)) or not given:
         raise InvalidInput(
-            f"the {name} are not a list with something in it",
-            why="each of them is one cell of the answer, whose shape is public",
+            f"the {name} are not a non-empty list",
+            why="each of them is one coordinate of the answer, and the shape is public",
             fix=f"pass the {name} as a list",
         )
     return list(given)
 
 
-def _each(rows: Any) -> Iterator[Any]:
-    """The rows one by one; what would iterate over something else (letters, columns) is refused."""
+def _iterate(rows: Any) -> Iterator[Any]:
+    """Iterate over the rows; refuse values that iterate over letters or columns instead."""
     if (
         isinstance(rows, Iterable)
         and not isinstance(rows, (str, bytes, Mapping))
@@ -287,28 +288,26 @@ def _each(rows: Any) -> Iterator[Any]:
             pass
     raise InvalidInput(
         f"the rows are of type {type(rows).__name__}",
-        why="one element must be one unit, and going through this gives something else",
+        why="one element must be one unit, and iterating over this type gives something else",
         fix="pass a list of rows, such as [row, row, …]",
     )
 
 
-# Every database there is, where there are few: for proofs by enumeration, and for students.
-#
-# Over a finite universe of possible rows a database is a histogram: how often each element occurs.
-# With a bound on its size there are finitely many, so that a claim about all neighbouring databases
-# (a sensitivity, a probability ratio) can be checked on every pair, in exact arithmetic.
+# Universes. Over a finite universe of possible rows a database is a histogram. With a bound on its size
+# there are finitely many, so that a claim about all neighbouring databases (a sensitivity, a probability
+# ratio) can be checked on every pair, in exact arithmetic.
 
 Database = tuple[int, ...]
 """A histogram: the count of each element, in the order of the universe's elements."""
 
-_MOST_DATABASES = 2_000_000
+_MAX_DATABASES = 2_000_000
 
 
 @dataclass(frozen=True, init=False)
 class Universe:
-    """All databases of at most `most` rows, each row one of the distinct `elements`.
+    """All databases of at most `max_rows` rows, each row one of the distinct `elements`.
 
-    >>> answers = Universe(["yes", "no"], most=2)
+    >>> answers = Universe(["yes", "no"], max_rows=2)
     >>> list(answers.databases())
     [(0, 0), (1, 0), (0, 1), (2, 0), (1, 1), (0, 2)]
     >>> print(answers.sensitivity(lambda x: x, Neighbours.SUBSTITUTE))
@@ -316,9 +315,9 @@ class Universe:
     """
 
     elements: tuple[Hashable, ...]
-    most: int
+    max_rows: int
 
-    def __init__(self, elements: Sequence[Hashable], most: int) -> None:
+    def __init__(self, elements: Sequence[Hashable], max_rows: int) -> None:
         try:
             given = tuple(elements)
             distinct = len(set(given)) == len(given)
@@ -327,22 +326,22 @@ class Universe:
         if not distinct or not given:
             raise InvalidInput(
                 "the elements are not a list of distinct, hashable things",
-                why="a histogram has one cell for each possible row, and at least one",
+                why="a histogram has one cell per possible row",
                 fix='pass each possible row once, such as ["yes", "no"]',
             )
-        size = parse_integer(most, "most")
-        if not _few(len(given), size):
+        size = parse_integer(max_rows, "max_rows")
+        if not _can_enumerate(len(given), size):
             raise Unsupported(
-                f"this universe has more than {_MOST_DATABASES} databases",
-                why="going through all of them would take too long",
-                fix="pass fewer elements or a smaller most; small universes break false claims just as well",
+                f"this universe has more than {_MAX_DATABASES} databases",
+                why="enumerating them would take too long",
+                fix="pass fewer elements or a smaller max_rows; small universes refute false claims as well",
             )
         object.__setattr__(self, "elements", given)
-        object.__setattr__(self, "most", size)
+        object.__setattr__(self, "max_rows", size)
 
     def databases(self) -> Iterator[Database]:
-        """Every database, the smaller ones first."""
-        for size in range(self.most + 1):
+        """Iterate over all databases, the smaller ones first."""
+        for size in range(self.max_rows + 1):
             for chosen in combinations_with_replacement(range(len(self.elements)), size):
                 counts = [0] * len(self.elements)
                 for element in chosen:
@@ -350,52 +349,52 @@ class Universe:
                 yield tuple(counts)
 
     def rows(self, x: Sequence[int]) -> list[Hashable]:
-        """The database as a list of rows.
+        """Return the database as a list of rows.
 
-        >>> Universe("ab", most=3).rows((2, 1))
+        >>> Universe("ab", max_rows=3).rows((2, 1))
         ['a', 'a', 'b']
         """
         return [
             element
-            for element, count in zip(self.elements, self._member(x), strict=True)
+            for element, count in zip(self.elements, self._check_member(x), strict=True)
             for _ in range(count)
         ]
 
     def distance(self, x: Sequence[int], y: Sequence[int]) -> int:
-        """‖x − y‖₁: in how many rows two databases differ, one of each substitution counted on both sides.
+        """Return ‖x − y‖₁, the number of rows in which two databases differ; a substitution counts twice.
 
-        >>> Universe("ab", most=2).distance((2, 0), (1, 1))
+        >>> Universe("ab", max_rows=2).distance((2, 0), (1, 1))
         2
         """
-        return sum(abs(a - b) for a, b in zip(self._member(x), self._member(y), strict=True))
+        return sum(abs(a - b) for a, b in zip(self._check_member(x), self._check_member(y), strict=True))
 
     def neighbours(self, x: Sequence[int], relation: Neighbours) -> Iterator[Database]:
-        """The databases of this universe that one unit with one row makes of `x`, itself left out.
+        """Iterate over the neighbours of `x` in this universe, for a unit of one row.
 
-        >>> list(Universe("ab", most=2).neighbours((1, 0), Neighbours.ADD_REMOVE))
+        >>> list(Universe("ab", max_rows=2).neighbours((1, 0), Neighbours.ADD_REMOVE))
         [(0, 0), (2, 0), (1, 1)]
-        >>> list(Universe("ab", most=2).neighbours((1, 1), Neighbours.SUBSTITUTE))
+        >>> list(Universe("ab", max_rows=2).neighbours((1, 1), Neighbours.SUBSTITUTE))
         [(0, 2), (2, 0)]
         """
         _check_relation(relation)
-        return self._neighbours(self._member(x), relation)
+        return self._neighbours(self._check_member(x), relation)
 
     def pairs(self, relation: Neighbours) -> Iterator[tuple[Database, Database]]:
-        """Every ordered pair of neighbouring databases: what "for all neighbours x, y" ranges over.
+        """Iterate over all ordered pairs of neighbouring databases.
 
-        >>> len(list(Universe("ab", most=2).pairs(Neighbours.ADD_REMOVE)))
+        >>> len(list(Universe("ab", max_rows=2).pairs(Neighbours.ADD_REMOVE)))
         12
         """
         _check_relation(relation)
         return ((x, y) for x in self.databases() for y in self._neighbours(x, relation))
 
     def sensitivity(self, f: Callable[[Database], Any], relation: Neighbours) -> Sensitivity:
-        """How far f, a number or a vector of numbers for each histogram, moves between neighbours.
+        """Return the exact sensitivity of f, which maps a histogram to a number or a vector.
 
-        In ℓ1, ℓ2 and ℓ∞ each, the largest over all pairs, exact: floats are taken as the binary
-        numbers they are. It is the sensitivity on this universe: what any larger one attains at least.
+        The largest distance over all pairs in ℓ1, ℓ2 and ℓ∞ each. Floats are read as the binary numbers
+        that they are. The sensitivity on a larger universe is at least as large.
 
-        >>> small = Universe([1, 5], most=3)
+        >>> small = Universe([1, 5], max_rows=3)
         >>> print(small.sensitivity(lambda x: sum(small.rows(x)), Neighbours.ADD_REMOVE))
         ℓ1 ≤ 5, ℓ2 ≤ 5, ℓ∞ ≤ 5
         """
@@ -404,12 +403,12 @@ class Universe:
         for x, y in self.pairs(relation):
             for database in (x, y):
                 if database not in answers:
-                    answers[database] = _vector(f(database))
+                    answers[database] = _to_fractions(f(database))
             if len(answers[x]) != len(answers[y]):
                 raise InvalidInput(
                     "f answers with vectors of several lengths",
-                    why="they have no distance, and a length that depends on the data tells it",
-                    fix="let f give as many numbers for every database",
+                    why="they have no distance, and the length would reveal something about the data",
+                    fix="return vectors of one length",
                 )
             if x < y:  # the other order has the same distance
                 moves = [abs(a - b) for a, b in zip(answers[x], answers[y], strict=True)]
@@ -418,10 +417,10 @@ class Universe:
                 linf = max(linf, *moves, Fraction(0))
         return Sensitivity(l1, l2_squared=l2_squared, linf=linf)
 
-    def tell_apart(
+    def find_distinguishing_pair(
         self, f: Callable[[Database], Any], relation: Neighbours
     ) -> tuple[Database, Database] | None:
-        """Two neighbouring databases that the deterministic f tells apart, or None if it tells nothing.
+        """Return two neighbouring databases that the deterministic f distinguishes, or None.
 
         Why privacy needs randomness: let f(x) ≠ f(y) for any two databases. Walk from x to y one
         unit at a time; each step is between neighbours, and at some step f must change. Whoever
@@ -431,9 +430,9 @@ class Universe:
 
         f's answers are compared with ==.
 
-        >>> Universe("ab", most=2).tell_apart(lambda x: x[0] >= 2, Neighbours.ADD_REMOVE)
+        >>> Universe("ab", max_rows=2).find_distinguishing_pair(lambda x: x[0] >= 2, Neighbours.ADD_REMOVE)
         ((1, 0), (2, 0))
-        >>> Universe("ab", most=2).tell_apart(sum, Neighbours.SUBSTITUTE) is None
+        >>> Universe("ab", max_rows=2).find_distinguishing_pair(sum, Neighbours.SUBSTITUTE) is None
         True
         """
         answers: dict[Database, Any] = {}
@@ -451,44 +450,44 @@ class Universe:
         removable = [cell for cell in cells if x[cell]]
         if relation is Neighbours.SUBSTITUTE:
             for old in removable:
-                yield from (_moved(_moved(x, old, -1), new, 1) for new in cells if new != old)
+                yield from (_add_rows(_add_rows(x, old, -1), new, 1) for new in cells if new != old)
         else:
-            yield from (_moved(x, old, -1) for old in removable)
-            if sum(x) < self.most:
-                yield from (_moved(x, new, 1) for new in cells)
+            yield from (_add_rows(x, old, -1) for old in removable)
+            if sum(x) < self.max_rows:
+                yield from (_add_rows(x, new, 1) for new in cells)
 
-    def _member(self, x: Sequence[int]) -> Database:
+    def _check_member(self, x: Sequence[int]) -> Database:
         """The histogram as a tuple of our own, or a clear error that does not show it."""
         try:
             counts = tuple(parse_integer(count, "a count", minimum=0) for count in x)
-            belongs = len(counts) == len(self.elements) and sum(counts) <= self.most
+            belongs = len(counts) == len(self.elements) and sum(counts) <= self.max_rows
         except (InvalidInput, TypeError):
             belongs = False
         if not belongs:
             raise InvalidInput(
                 "this is not a database of this universe",
-                why=f"one is a histogram of {len(self.elements)} counts, in all at most {self.most}",
+                why=f"one is a histogram of {len(self.elements)} counts, in all at most {self.max_rows}",
                 fix="pass one of universe.databases()",
             )
         return counts
 
 
-def _few(elements: int, most: int) -> bool:
-    """Whether the histograms, elements + most over most in number, can all be gone through."""
+def _can_enumerate(elements: int, max_rows: int) -> bool:
+    """Return whether all histograms can be enumerated: there are (elements + max_rows choose max_rows)."""
     databases = 1
-    # Up to the middle a binomial over k is at least 2^k, so that even an absurd `most` stops soon.
-    for k in range(1, min(elements, most) + 1):
-        databases = databases * (elements + most - k + 1) // k
-        if databases > _MOST_DATABASES:
+    # Up to the middle a binomial over k is at least 2^k, so that even a huge `max_rows` stops soon.
+    for k in range(1, min(elements, max_rows) + 1):
+        databases = databases * (elements + max_rows - k + 1) // k
+        if databases > _MAX_DATABASES:
             return False
     return True
 
 
-def _moved(x: Database, cell: int, by: int) -> Database:
+def _add_rows(x: Database, cell: int, by: int) -> Database:
     return (*x[:cell], x[cell] + by, *x[cell + 1 :])
 
 
-def _vector(answer: Any) -> list[Fraction]:
+def _to_fractions(answer: Any) -> list[Fraction]:
     if isinstance(answer, np.ndarray):
         answer = answer.tolist()
     numbers = answer if isinstance(answer, (list, tuple)) else [answer]
@@ -499,6 +498,6 @@ def _check_relation(relation: Neighbours) -> None:
     if not isinstance(relation, Neighbours):
         raise InvalidInput(
             f"the relation is of type {type(relation).__name__}",
-            why="it must be known which databases are neighbours",
+            why="it defines which databases are neighbours",
             fix="pass Neighbours.ADD_REMOVE or Neighbours.SUBSTITUTE",
         )

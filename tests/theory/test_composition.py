@@ -22,7 +22,7 @@ from theory.exact_laws import (
     worst_ratio,
 )
 
-SMALL = Universe("ab", most=2)
+SMALL = Universe("ab", max_rows=2)
 PAIRS = list(SMALL.pairs(Neighbours.ADD_REMOVE))
 ALL_PAIRS = PAIRS + list(SMALL.pairs(Neighbours.SUBSTITUTE))
 QUESTIONS = {

@@ -10,7 +10,7 @@ from hubbub.sensitivity import unwrap
 from hubbub.textbook import Universe, count, counts, fraction, histogram, linear
 from theory.exact_laws import CLOSE, HALF, epsilon_of, laplace, worst_ratio
 
-SMALL = Universe("abcd", most=3)
+SMALL = Universe("abcd", max_rows=3)
 ADD_REMOVE, SUBSTITUTE = Neighbours
 
 

@@ -10,7 +10,7 @@ from hubbub.accounting import refuse_large_delta
 from hubbub.textbook import Universe
 from theory.exact_laws import chance_of_loss_above, delta, is_law, worst_ratio
 
-SMALL = Universe("abc", most=5)
+SMALL = Universe("abc", max_rows=5)
 LEVELS = [Fraction(1), Fraction(2), Fraction(10), Fraction(10**9)]
 
 

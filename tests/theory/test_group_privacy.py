@@ -13,7 +13,7 @@ from theory.exact_laws import CLOSE, HALF, TWO_THIRDS, delta, epsilon_of, laplac
 @pytest.mark.parametrize("q", [HALF, TWO_THIRDS], ids=str)
 def test_databases_k_rows_apart_are_k_epsilon_indistinguishable_and_no_better(q):
     """Theorem 2.2, on all pairs of databases at every distance."""
-    small = Universe("ab", most=3)
+    small = Universe("ab", max_rows=3)
     databases = list(small.databases())
     laws = {x: laplace(q, x[0], -1, 4) for x in databases}
     ratios = {}

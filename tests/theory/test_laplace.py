@@ -27,7 +27,7 @@ from theory.exact_laws import (
     worst_ratio,
 )
 
-SMALL = Universe("abc", most=3)
+SMALL = Universe("abc", max_rows=3)
 RELATIONS = pytest.mark.parametrize("relation", list(Neighbours))
 RATES = pytest.mark.parametrize("q", [HALF, TWO_THIRDS, Fraction(9, 10)], ids=str)
 

@@ -20,7 +20,7 @@ from theory.exact_laws import (
     worst_ratio,
 )
 
-SMALL = Universe("ab", most=2)
+SMALL = Universe("ab", max_rows=2)
 CLASSES = range(-1, 4)
 LEVELS = [Fraction(1), Fraction(5, 4), Fraction(2)]
 

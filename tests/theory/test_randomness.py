@@ -9,7 +9,7 @@ from hubbub import Neighbours
 from hubbub.textbook import Universe
 from theory.exact_laws import HALF, laplace, worst
 
-TINY = Universe("ab", most=2)
+TINY = Universe("ab", max_rows=2)
 DATABASES = list(TINY.databases())
 FUNCTIONS = [dict(zip(DATABASES, values, strict=True)) for values in product((0, 1), repeat=len(DATABASES))]
 
@@ -26,7 +26,7 @@ def test_a_deterministic_mechanism_is_private_only_if_it_tells_nothing(relation)
     for f in FUNCTIONS:
         ratio = worst(surely(f), pairs)
         assert ratio in {1, float("inf")}
-        apart = TINY.tell_apart(f.get, relation)
+        apart = TINY.find_distinguishing_pair(f.get, relation)
         assert (apart is None) == (ratio == 1)
         if apart is not None:
             x, y = apart
@@ -34,13 +34,13 @@ def test_a_deterministic_mechanism_is_private_only_if_it_tells_nothing(relation)
 
 
 def test_where_rows_come_and_go_only_constants_are_left():
-    private = [f for f in FUNCTIONS if TINY.tell_apart(f.get, Neighbours.ADD_REMOVE) is None]
+    private = [f for f in FUNCTIONS if TINY.find_distinguishing_pair(f.get, Neighbours.ADD_REMOVE) is None]
 
     assert [set(f.values()) for f in private] == [{0}, {1}]
 
 
 def test_where_rows_are_substituted_functions_of_the_size_are_left_for_it_is_public():
-    private = [f for f in FUNCTIONS if TINY.tell_apart(f.get, Neighbours.SUBSTITUTE) is None]
+    private = [f for f in FUNCTIONS if TINY.find_distinguishing_pair(f.get, Neighbours.SUBSTITUTE) is None]
 
     assert len(private) == 2**3
     assert all(f[x] == f[y] for f in private for x in DATABASES for y in DATABASES if sum(x) == sum(y))
@@ -52,7 +52,7 @@ def test_from_any_two_databases_that_f_tells_apart_a_walk_finds_neighbours_it_te
     walk = [(0, 0), (1, 0), (2, 0)]
 
     assert f[walk[0]] != f[walk[-1]]
-    assert TINY.tell_apart(f.get, Neighbours.ADD_REMOVE) == ((1, 0), (2, 0))
+    assert TINY.find_distinguishing_pair(f.get, Neighbours.ADD_REMOVE) == ((1, 0), (2, 0))
 
 
 def test_a_little_noise_makes_it_finite():

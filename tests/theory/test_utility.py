@@ -9,7 +9,7 @@ from hubbub import Neighbours
 from hubbub.textbook import Universe
 from theory.exact_laws import HALF, grid_laws, laplace, worst_ratio
 
-SMALL = Universe("ab", most=2)
+SMALL = Universe("ab", max_rows=2)
 CLASSES = range(-1, 4)
 
 
