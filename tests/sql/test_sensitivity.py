@@ -29,11 +29,11 @@ def check(asked, changes):
         if name.startswith("keys"):
             # The selection of keys is made for so many that move, each by one.
             assert linf <= 1
-            assert l1 <= plan.partition_selection.groups
+            assert l1 <= plan.partition_selection.max_groups
         elif name == f"aggregate {plan.bounded.selecting_aggregate}":
             # So does that by their own counts, and its noise is this aggregate's.
             histogram = plan.stability_histogram
-            assert len(change) <= histogram.groups
+            assert len(change) <= histogram.max_groups
             assert histogram.noise == noise_of(plan, name)
             assert histogram.delta <= plan.delta_for_keys
         if name == "sizes":
@@ -225,7 +225,7 @@ def test_some_neighbours_reach_the_claim_on_keys_and_limits(key, neighbours):
         measured, change = changes[name]
         claimed = measured.sensitivity
         assert norms(change) == (claimed.l1, claimed.l2_squared, claimed.linf)
-    assert sum(abs(changes["keys"][1])) == plan.partition_selection.groups
+    assert sum(abs(changes["keys"][1])) == plan.partition_selection.max_groups
 
 
 # What the rules once got wrong, each in the smallest way to see it.
@@ -337,7 +337,7 @@ def test_counts_among_which_the_largest_are_chosen_move_one_way(counted, neighbo
         measured, change = changes["top"]
         seen = max(seen, norms(change)[2])
         assert norms(change)[2] <= measured.sensitivity.linf
-        assert plan.top_k.each.monotone == (neighbours is Neighbours.ADD_REMOVE)
+        assert plan.top_k.mechanism.monotone == (neighbours is Neighbours.ADD_REMOVE)
         if neighbours is Neighbours.ADD_REMOVE:
             assert all(each > 0 for each in change)
     assert 2 * seen >= measured.sensitivity.linf
