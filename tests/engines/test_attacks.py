@@ -26,7 +26,10 @@ def opener(place):
         unit = hb.Unit(key) if key else hb.Unit.row()
         source = TableSource(table, unit=key, keys=KEYS, bounds={"cost": (low, high)})
         return Dataset(
-            place.engine({"visits": source}), unit, InMemoryAccount(), limits=ContributionBounds(1)
+            place.engine({"visits": source}),
+            unit,
+            InMemoryAccount(),
+            contribution_bounds=ContributionBounds(1),
         )
 
     def made(rows, unit, bounds):

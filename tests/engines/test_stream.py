@@ -46,7 +46,7 @@ def opened(request, places):
             place.engine({"t": source}),
             who,
             hb.InMemoryAccount(None, who),
-            limits=hb.sql.query.ContributionBounds(1),
+            contribution_bounds=hb.sql.query.ContributionBounds(1),
         )
 
     return make

@@ -38,9 +38,9 @@ __all__ = ["Affine", "Aggregate", "Estimate", "Estimator", "Noise", "estimate_ra
 
 _MAX_NODES = 1 << 25
 _MAX_ROWS = 1 << 34
-"""Intervals hold for groups of up to so many rows: rounding each of their values adds up to something."""
+"""Intervals hold for groups of at most this many rows: the rounding of each value adds up."""
 _MAX_WEIGHTED_ROWS = 1 << 28
-"""And of up to so many rows of units above their limit, of each of which a step of its weight may be cut."""
+"""And of at most this many rows of units above their bound: each loses up to one step of its weight."""
 _FLOAT_ERROR = 2.0**-50
 """What a product and a sum of doubles lose at most, of the size of their parts."""
 _BIN_EDGE_ERROR = 2.0**-48
@@ -54,14 +54,14 @@ Affine = tuple[Mapping[int, float], float]
 
 @dataclass(frozen=True)
 class Aggregate(ABC):
-    """Abstract: one vector to be bounded, and the aggregates that are read from it."""
+    """Abstract: one vector of integers for each group, and the aggregate calls that it answers."""
 
     indices: tuple[int, ...]
-    """The indices of the aggregates it answers."""
+    """Indices of the aggregate calls it answers."""
 
     @property
     def is_count(self) -> bool:
-        """Whether it is nothing but how many rows or units a group has."""
+        """True if it counts the rows or units of a group, and nothing else."""
         return False
 
     @abstractmethod
@@ -73,7 +73,7 @@ class Aggregate(ABC):
         return table.reshape(-1)
 
     def vector_size(self, bounded: BoundedAggregate) -> int:
-        """How many integers a group releases."""
+        """Number of integers that are released for each group."""
         return bounded.columns
 
     def may_be_clamped(self, noisy: NDArray[np.int64], noise: Noise, confidence: Number) -> NDArray[np.bool_]:
@@ -85,7 +85,7 @@ class Aggregate(ABC):
         return _near_limit(noisy, MAX_MAGNITUDE, noise, confidence)
 
     def rounding_error(self, bounded: BoundedAggregate) -> float:
-        """How far each exact integer may be, in steps, from that of values and weights that were not rounded.
+        """Maximal distance, in steps, between an exact integer and that of unrounded values and weights.
 
         Guarantee: so it is in groups of at most 2^34 rows, 2^28 of them of units above a limit (2^27 where
             groups, and rows in each, are limited).
@@ -95,21 +95,21 @@ class Aggregate(ABC):
 
     @abstractmethod
     def make_estimator(self, noisy: NDArray[np.int64], bounded: BoundedAggregate, noise: Noise) -> Estimator:
-        """Reads its aggregates from the (groups, integers) that were released."""
+        """Estimates its aggregate calls from the released table of (groups, integers)."""
 
     def linear_weights(self, index: int, bounded: BoundedAggregate) -> Floats | None:
-        """Of what each integer is worth, where the answer is a plain sum of them."""
+        """The weight of each integer in the answer; None if the answer is no plain sum of them."""
         del index, bounded
         return None
 
     @abstractmethod
     def describe_error(self, index: int, bounded: BoundedAggregate, noise: Noise, confidence: Number) -> str:
-        """How far the answer will be off, in words: a number, or a formula where n is not known."""
+        """The expected error in words: a number, or a formula in the unknown number of rows n."""
 
     def half_width(
         self, index: int, bounded: BoundedAggregate, noise: Noise, confidence: Number
     ) -> float | None:
-        """How far the answer will be off, where that is known beforehand."""
+        """Half the width of the interval; None if it depends on the rows."""
         del index, bounded, noise, confidence
         return None
 
@@ -235,7 +235,7 @@ class DistinctCount(Aggregate):
     """Units, or distinct values: one integer a group."""
 
     argument: int | None = None
-    """The value whose different ones are counted; None for units."""
+    """Index of the argument of COUNT(DISTINCT …); None for units."""
 
     @property
     def is_count(self) -> bool:
@@ -528,7 +528,7 @@ def _near_limit(noisy: NDArray[np.int64], end: int, noise: Noise, confidence: Nu
 
 
 def _fixed_point_error(steps: Fraction, bounded: BoundedAggregate) -> float:
-    """How far a sum is off where each row's part is by so many fine steps, and the sum by half of its own."""
+    """The error of a sum if each row's part is off by `steps` fine steps, and the sum by half of its own."""
     return float(steps * _MAX_ROWS / (1 << FINE_BITS) / bounded.step) + _weight_error(bounded) + 0.5
 
 

@@ -82,7 +82,7 @@ def value_bits(partition: Partition) -> tuple[int, int]:
 
 
 def capped_weight(count: str, limit: int, bits: int) -> str:
-    """What each of so many counts, so that all of them count no more than the limit: rounded down."""
+    """The weight of each of `count` rows, so that together they count at most the limit; rounded down."""
     one = 1 << bits
     return f"CASE WHEN {count} > {limit} THEN {limit * one} // {count} ELSE {one} END"
 

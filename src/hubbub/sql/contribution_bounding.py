@@ -117,7 +117,7 @@ class ContributionBounding:
         return value_bits(partition)
 
     def _counts_first_rows(self, partition: Partition) -> bool:
-        """Whether just rows are counted, of which each unit keeps some: which of one key does not matter."""
+        """True if only rows are counted and a unit keeps some of them: which of one key does not matter."""
         return partition == _WHOLE and not self._keeps_all_keys and not self._is_by_group
 
     def _first_rows(self) -> BoundedAggregate:
@@ -136,7 +136,7 @@ class ContributionBounding:
     def histogram(self, place: int, bounds: Bounds, bins: int, levels: int) -> BoundedAggregate:
         """The weighted number of values in each of `bins` equal parts of [low, high].
 
-        They are released with the sums of `levels` − 1 coarser ones: each row is in so many cells.
+        They are released with the sums of `levels` − 1 coarser ones: each row is in `levels` of them.
         """
         x = f"x{place}"
         low, factor = format_double(bounds[0]), format_double(bins / (bounds[1] - bounds[0]))
@@ -255,12 +255,12 @@ class ContributionBounding:
 
     @property
     def _keeps_all_keys(self) -> bool:
-        """Whether a unit keeps all its keys."""
+        """True if a unit keeps all its keys."""
         return self.query.is_public or not self.query.is_keyed
 
     @property
     def _is_by_group(self) -> bool:
-        """Whether groups, and rows in each group, are limited; or else all rows of a unit together."""
+        """True if groups, and rows in each, are bounded; False if all rows of a unit are, together."""
         if not self.query.keys or not self.query.is_keyed or self.bounds.rows_per_group is None:
             return False
         return self.bounds.groups is not None or not self.query.is_public
@@ -316,7 +316,7 @@ class ContributionBounding:
         return BoundedAggregate(sql, 1, sensitivity, 1 / one, "Units", self._key_sets, is_weighted=True)
 
     def key_candidates(self) -> BoundedAggregate:
-        """For every key how many units keep it, each at most so many keys; the keys are not public."""
+        """For every key how many units keep it, each a bounded number of keys; the keys are not public."""
         groups = self._groups if self.query.is_keyed else 1
         if self.query.is_keyed:
             keys = ", ".join(self._key_names)
@@ -497,7 +497,7 @@ class ContributionBounding:
     def _kept_values_cte(self, columns: str, most: int) -> str:
         """`_kept`: of the different values of the columns in `_pairs`, those that each unit keeps.
 
-        Those whose hash is least: a unit within the bound keeps all.
+        Those with the least hash: a unit within the bound keeps all.
         """
         rank = f"ROW_NUMBER() OVER (PARTITION BY {UNIT} ORDER BY {self._keep_order(columns)})"
         ranked = f"SELECT *, {rank} AS n FROM _pairs"

@@ -239,7 +239,7 @@ def _extreme(node: exp.Expr, scope: Scope) -> TypedExpression:
 
 
 def _passes_null(node: exp.Expr, flag: str) -> bool:
-    """Whether a function passes over NULL, as it does in DuckDB; in GoogleSQL NULL makes it NULL."""
+    """True if a function ignores NULL, as in DuckDB; in GoogleSQL NULL makes it NULL."""
     given = node.args.get(flag)
     return given is None or bool(given)
 

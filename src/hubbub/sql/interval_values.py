@@ -66,7 +66,7 @@ class IntervalValue:
     may_miss: Truths
     """Where the exact one may be NULL."""
     is_released: bool = False
-    """Whether an aggregate is in it: others are exact."""
+    """True if it contains an aggregate; others are exact."""
 
     @classmethod
     def exact(cls, value: NDArray[Any], missing: Truths) -> "IntervalValue":
@@ -93,7 +93,7 @@ class IntervalValue:
 
     @classmethod
     def estimated(cls, found: Estimate) -> "IntervalValue":
-        """An aggregate, whose exact answer is never NULL."""
+        """An aggregate: its exact answer is never NULL."""
         missing = ~np.isfinite(found.value)
         low = np.where(np.isnan(found.low), -np.inf, found.low)
         high = np.where(np.isnan(found.high), np.inf, found.high)

@@ -61,7 +61,7 @@ def rows_to_keep(known: Sequence[int | None]) -> int:
 
 
 def first_rows(sql: exp.Expr, columns: Sequence[Column], most: int) -> exp.Expr:
-    """Of each unit's rows so many, those that come first by their content.
+    """At most `most` rows of each unit, the first by their content.
 
     Units that have no more are found first, and left as they are: few have more, and ranking rows takes time.
 

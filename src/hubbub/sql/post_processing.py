@@ -209,7 +209,7 @@ def _forms(node: exp.Expr) -> tuple[Affine, Affine] | None:
 
 
 def _is_moderate(*forms: Affine) -> bool:
-    """Whether no weight is beyond what sums of integers can be multiplied with."""
+    """True if sums of integers can be multiplied with every weight."""
     numbers = [abs(number) for weights, constant in forms for number in (*weights.values(), constant)]
     return all(number == 0 or _FACTORS[0] <= number <= _FACTORS[1] for number in numbers)
 

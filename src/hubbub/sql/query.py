@@ -73,9 +73,9 @@ class BoundedAggregate:
     bins: int = 1
     """For a histogram of values: how many bins a group has; the column `b` says which."""
     counts_units: bool = False
-    """Whether a column `u` says how many units keep the group, as `candidates` would: keys are not public."""
+    """True if a column `u` counts the units that keep the group, as `key_candidates` does."""
     is_weighted: bool = False
-    """Whether units above a limit count less: of each of their rows, then, up to 2^-39 is cut."""
+    """True if units above a bound count less: then each of their rows loses up to 2^-39."""
 
 
 # What is asked: immutable, the same whether it was written in SQL or built in Python.
@@ -96,7 +96,7 @@ class GroupKey:
     values: Sequence[Key] | None
     """Those of the answer's rows, public; None where they are to be selected privately."""
     is_complete: bool = False
-    """Whether no row can have another value: else such rows are left out, and the plan says so."""
+    """True if no row can have another value; else such rows are left out, and the plan says so."""
 
 
 @dataclass(frozen=True)
@@ -107,12 +107,12 @@ class Argument:
     kind: Kind
     bounds: Bounds | None
     is_auto: bool = False
-    """Whether its bounds are to be found privately."""
+    """True if its bounds are estimated privately."""
 
 
 @dataclass(frozen=True)
 class AggregateCall:
-    """One measured thing: its kind and the places of its arguments."""
+    """One call of an aggregate function: its kind and the indices of its arguments."""
 
     kind: str
     """count, units, distinct, sum, mean, variance, deviation, quantile, covariance, correlation."""
@@ -166,9 +166,9 @@ class Query:
     """As it was written, for people."""
     rows: exp.Select
     is_keyed: bool
-    """Whether `rows` has the column of the unit; else each row is a unit."""
+    """True if `rows` has the column of the unit; else each row is a unit."""
     is_numbered: bool
-    """Whether that column is a row's number, which says only which rows are of one unit."""
+    """True if that column is a row's number, which only tells which rows belong to one unit."""
     keys: tuple[GroupKey, ...]
     arguments: tuple[Argument, ...]
     aggregates: tuple[AggregateCall, ...]
@@ -181,11 +181,11 @@ class Query:
     rows_kept_for_join: int | None = None
     """How many rows of a unit each side of a join of protected tables keeps; None where none are joined."""
     is_top: bool = False
-    """Whether only the keys of the largest counts are asked for: a private selection."""
+    """True if only the keys of the largest counts are asked for: a private selection of the top k."""
 
     @property
     def is_public(self) -> bool:
-        """Whether all keys are public."""
+        """True if all group keys are public."""
         return all(key.values is not None for key in self.keys)
 
     @property

@@ -84,7 +84,7 @@ class Sources:
     sql: exp.Select
     scope: Scope
     unit: exp.Expr | None
-    """The column that says whose row it is; None where it is nobody's, or where each row is a unit."""
+    """The unit's column; None where the table is public, or each row is a unit."""
     is_public: bool
     most: int | None = None
     """How many rows a unit has at most, where that is known."""

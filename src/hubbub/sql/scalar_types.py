@@ -64,7 +64,7 @@ class TypedExpression:
     size: Magnitude = TABLE_MAGNITUDE
     """Of a number: how small and how large it can be, in powers of two."""
     is_complete: bool = False
-    """Whether it has no values but its keys, where NULL is one of them: not if somebody declared these."""
+    """True if it has no values but its keys, NULL among them if it can be; False for declared keys."""
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,7 @@ class Scope:
     sources: Mapping[str, tuple[Column, ...]]
 
     def has(self, name: str) -> bool:
-        """Whether some table has a column of this name."""
+        """True if some table has a column of this name."""
         columns = (column for source in self.sources.values() for column in source)
         return any(column.name.lower() == name.lower() for column in columns)
 
@@ -304,7 +304,7 @@ def make_condition(sql: exp.Expr, *parts: TypedExpression) -> TypedExpression:
 
 
 def check_arguments(node: exp.Expr, *names: str) -> None:
-    """Refuse a call with arguments that would be passed over in silence."""
+    """Refuse a call with arguments that would be ignored."""
     for name, given in node.args.items():
         if given and name not in names and name not in {"is_left", "typed", "safe"}:
             raise Unsupported(

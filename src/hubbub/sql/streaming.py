@@ -135,7 +135,7 @@ def execute_stream(
 
     Its label says besides what is known of the charge.
 
-    Guarantee: as `answered`; noise is independent from cell to cell, so to add it piece by piece is to add
+    Guarantee: as `execute`; noise is independent from cell to cell, so to add it piece by piece is to add
         it at once.
     Assumes: the pieces are of one query, in which the limits on a unit are of the whole table.
     Proof: docs/proofs/bounding.md, "A plan"
@@ -158,7 +158,7 @@ def execute_stream(
 
 
 def _tables(plan: Plan, bounded: BoundedAggregate, engine: Engine, size: int) -> Generator[Integers]:
-    """The engine's integers of so many groups at a time, all of them; zeros where a group has no rows."""
+    """The engine's integers, `size` groups at a time; zeros where a group has no rows."""
     keys = len(plan.query.keys)
     by = [f"p{number}" for number in range(keys)] + (["b"] if bounded.bins > 1 else [])
     ordered = bounded.sql.order_by(*(exp.column(name) for name in by)) if by else bounded.sql

@@ -39,13 +39,13 @@ class Partition:
     derived: tuple[str, ...] = ()
     """Layers of columns, each over those before it: "… AS t0"."""
     has_both_signs: bool = False
-    """Whether its one part may be above and below zero."""
+    """True if its one part may be above and below zero."""
     columns: tuple[str, ...] = ()
     """Of the rows and of those that are derived, what the parts are made of."""
     cells: tuple[str, ...] = ()
     """Of values: the parts of a row that has them, else NULL; the last is what the others leave of one."""
     missing: str = ""
-    """Whether a row has not."""
+    """True for a row without them."""
     spare: int = 0
     """So many bits more a row has in the engine: sums are rounded once, not each of their rows."""
 
