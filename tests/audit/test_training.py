@@ -48,7 +48,7 @@ def test_a_correct_trainer_is_not_caught():
     assert "at most" in str(result)
 
 
-def test_an_audit_sees_what_little_noise_leaves():
+def test_audit_detects_little_noise():
     """Hardly any noise: ε is large, and the audit says so without passing it."""
     result = found(trainer(noise_multiplier=0.3))
     assert 1 < result.epsilon_lower < result.epsilon_upper
@@ -94,7 +94,7 @@ def test_noise_used_again_is_caught(monkeypatch):
     assert found(trainer(sampling_rate=0.3, steps=8)).violates_bound
 
 
-def test_the_run_is_charged_and_put_back():
+def test_audited_run_is_charged_and_restored():
     of = trainer(steps=1)
     real = of._examples, of._method
     found(of)
@@ -107,7 +107,7 @@ def test_the_run_is_charged_and_put_back():
 
 
 @pytest.mark.parametrize("epsilon", [0.0, 0.5, 2.0])
-def test_randomized_response_guesses_no_better_than_it_may(epsilon):
+def test_randomized_response_stays_within_the_tail_bound(epsilon):
     """Without δ the bound is the exact binomial tail of the best attack, so it is met with equality."""
     n, accuracy = 12, 1 / (1 + math.exp(-epsilon))
     for right in range(n + 1):
@@ -115,14 +115,14 @@ def test_randomized_response_guesses_no_better_than_it_may(epsilon):
         assert _tail_bound(n, n, right, epsilon, 0.0) == pytest.approx(tail, rel=1e-9)
 
 
-def test_what_is_shown_falls_with_doubt_and_delta():
+def test_lower_bound_falls_with_confidence_and_delta():
     assert epsilon_lower_bound(100, 100, 50, 0.0, 0.05) == 0
     sharp = epsilon_lower_bound(1000, 1000, 900, 0.0, 0.05)
     assert 0 < epsilon_lower_bound(1000, 1000, 900, 1e-4, 0.05) < sharp < math.log(9)
     assert epsilon_lower_bound(1000, 1000, 900, 0.0, 1e-9) < sharp
 
 
-def test_the_guess_at_a_gaussian_is_below_its_epsilon():
+def test_lower_bound_of_a_gaussian_is_below_its_epsilon():
     """Many canaries, one Gaussian answer each: the best half-way guesses, against the analytic curve."""
     drawn = np.random.default_rng(0)
     coins = drawn.random(20_000) < 0.5

@@ -37,7 +37,7 @@ def run(**given):
 
 @pytest.mark.parametrize("spend", [lambda **given: bayes(**given).fit(ROWS, LABELS), run])
 @pytest.mark.parametrize("given", [{}, {"account": "visits"}])
-def test_an_account_that_nobody_spoke_of_is_refused(spend, given):
+def test_missing_account_is_refused(spend, given):
     with pytest.raises(InvalidInput, match="account is not given") as said:
         spend(**given)
     assert "account=None" in said.value.fix
@@ -48,7 +48,7 @@ def test_an_account_that_nobody_spoke_of_is_refused(spend, given):
     [lambda account: bayes(account=account).fit(ROWS, LABELS).release_,
      lambda account: run(account=account).run(progress=False)],
 )  # fmt: skip
-def test_a_label_says_where_nobody_keeps_count(release):
+def test_label_says_that_no_account_was_charged(release):
     assert release(None).label()["account"] == "not charged to any account"
     assert "account" not in release(hb.InMemoryAccount()).label()
 
@@ -68,7 +68,7 @@ def test_what_was_not_said_is_not_said_of_copies_either():
             copy.fit(ROWS, LABELS)
 
 
-def test_a_training_run_s_target_is_under_the_same_policy():
+def test_run_budget_follows_the_delta_and_epsilon_policy():
     with pytest.raises(Refused, match="above 1/1000"):
         run(account=None, noise_multiplier=None, budget=hb.Budget(3, 0.5))
     with pytest.raises(Refused, match="above 20"):

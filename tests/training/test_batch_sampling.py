@@ -20,7 +20,7 @@ def one(_):
 @pytest.mark.parametrize(
     "rate", [Fraction(1, 3), Fraction(1, 2), Fraction(7, 1 << 20), Fraction(65535, 65536)]
 )
-def test_a_unit_is_drawn_with_just_its_probability(rate):
+def test_unit_is_sampled_with_exact_probability(rate):
     """All values of the two bytes that decide, and the exact coin for the one that does not."""
     chance = Fraction(0)
     for first in range(1 << 16):
@@ -42,7 +42,7 @@ def test_a_unit_is_drawn_with_just_its_probability(rate):
     assert chance == rate
 
 
-def test_every_order_is_as_likely():
+def test_shuffle_is_uniform():
     """The order is that of the keys, so all orders of different keys are alike; equal keys are drawn anew."""
     seen = set()
     for keys in ((1, 2, 3), (1, 3, 2), (2, 1, 3), (2, 3, 1), (3, 1, 2), (3, 2, 1)):
@@ -82,7 +82,7 @@ def test_nothing_is_asked_of_the_data_but_to_be_drawn():
     assert lots.draw(0, 0).size == 0
 
 
-def test_the_loss_is_that_of_what_is_drawn():
+def test_privacy_loss_matches_sampler():
     plain = PoissonSampler.of(sampling_rate=0.01, steps=1000, mu_squared=lambda _: Fraction(100, 121))
     assert (
         plain.privacy_loss
@@ -98,11 +98,11 @@ def test_the_loss_is_that_of_what_is_drawn():
     assert table.loss_of(range(1, 3)) == parts[1] + parts[2]
 
 
-def test_a_rate_of_one_gains_nothing():
+def test_sampling_rate_one_has_no_amplification():
     assert PoissonSampler.of(sampling_rate=1, steps=4, mu_squared=one).privacy_loss == PrivacyLoss.gaussian(2)
 
 
-def test_shuffled_lots_cost_an_epoch_each_and_are_of_one_size():
+def test_shuffled_lots_have_one_size_and_are_charged_per_epoch():
     lots = ShuffledSampler.of(population=10, lot_size=4, steps=5, mu_squared=lambda step: Fraction(step + 1))
     # Epochs of two lots: steps 0–1, 2–3 and 4, each of twice the worst of its μ.
     assert lots.privacy_loss == PrivacyLoss.gaussian_from_mu_squared(4 * (2 + 4 + 5))
@@ -114,7 +114,7 @@ def test_shuffled_lots_cost_an_epoch_each_and_are_of_one_size():
     assert ShuffledSampling(10, 4).lot_size == 4
 
 
-def test_most_steps_is_the_most():
+def test_max_steps_is_maximal():
     target, rate, sigma = Budget(1, 1e-5), 0.01, 1.1
     steps = max_steps(target, sampling_rate=rate, noise_multiplier=sigma)
     step = PrivacyLoss.gaussian(1 / Fraction("1.1")).poisson_subsampled(rate)
@@ -124,11 +124,11 @@ def test_most_steps_is_the_most():
 
 
 @pytest.mark.parametrize("rate", [1.5, 0, -1, float("nan"), [0.1, 2, 0.1], lambda step: 1 + step, "fast"])
-def test_rates_that_are_none_are_refused(rate):
+def test_invalid_sampling_rates_are_refused(rate):
     with pytest.raises(InvalidInput):
         PoissonSampler.of(sampling_rate=rate, steps=3, mu_squared=one)
 
 
-def test_a_table_has_one_entry_for_each_step():
+def test_schedule_table_needs_one_entry_per_step():
     with pytest.raises(InvalidInput, match="3 entries"):
         parse_schedule([1, 2, 3], 4, "clip")

@@ -38,7 +38,7 @@ def made(data, account=None, **given):
     )
 
 
-def test_a_run_in_two_parts_is_the_run_in_one(tmp_path):
+def test_resumed_run_equals_uninterrupted_run(tmp_path):
     data = rows(200)
     whole = made(data)
     with _inject_bits(stream()):
@@ -62,7 +62,7 @@ def test_a_run_in_two_parts_is_the_run_in_one(tmp_path):
         assert torch.equal(release.value[name], value)
 
 
-def test_what_does_not_fit_leaves_a_checkpoint_as_it_was(tmp_path):
+def test_failed_resume_leaves_checkpoint_unchanged(tmp_path):
     data, path = rows(50), tmp_path / "run.pt"
     trainer = made(data)
     next(iter(trainer))
@@ -97,7 +97,7 @@ def test_what_does_not_fit_leaves_a_checkpoint_as_it_was(tmp_path):
     assert again.step == 1
 
 
-def test_a_run_that_died_is_taken_up_for_another_charge(tmp_path):
+def test_dead_run_is_resumed_for_another_charge(tmp_path):
     data, path, account = rows(50), tmp_path / "run.pt", Counted([])
     first = made(data, account)
     steps = iter(first)
@@ -126,7 +126,7 @@ def test_a_run_that_died_is_taken_up_for_another_charge(tmp_path):
     assert len(account.charged) == 3
 
 
-def test_what_nobody_paid_for_is_charged_whole_with_what_is_taken_again(tmp_path):
+def test_unpaid_run_is_charged_with_repeated_steps(tmp_path):
     data, path, account = rows(50), tmp_path / "run.pt", Counted([])
     first = made(data)
     steps = iter(first)
@@ -155,7 +155,7 @@ def test_a_link_to_a_checkpoint_is_that_checkpoint(tmp_path):
         next(steps)
 
 
-def test_who_is_interrupted_while_saving_does_not_go_on_beside_the_file(tmp_path, monkeypatch):
+def test_run_interrupted_while_saving_does_not_continue_beside_its_file(tmp_path, monkeypatch):
     data, path = rows(50), tmp_path / "run.pt"
     first = made(data)
     steps = iter(first)
@@ -221,7 +221,7 @@ def test_a_step_is_no_longer_than_noise_allows():
     assert (weight.detach().abs() <= weight.grad.abs() / 0.5 * 1.0001).all()
 
 
-def test_a_checkpoint_is_taken_up_once_and_by_the_same_run(tmp_path):
+def test_checkpoint_is_resumed_once_by_the_same_run(tmp_path):
     data, path = rows(50), tmp_path / "run.pt"
     trainer = made(data)
     with pytest.raises(Halted):
@@ -238,7 +238,7 @@ def test_a_checkpoint_is_taken_up_once_and_by_the_same_run(tmp_path):
         made(data).resume(path)
 
 
-def test_a_run_that_goes_on_leaves_no_second_run_behind(tmp_path):
+def test_continued_run_invalidates_its_checkpoint(tmp_path):
     data, path = rows(50), tmp_path / "run.pt"
     trainer, account = made(data), Counted([])
     steps = iter(trainer)
@@ -257,7 +257,7 @@ def test_a_run_that_goes_on_leaves_no_second_run_behind(tmp_path):
     assert account.charged == []
 
 
-def test_a_run_whose_checkpoint_was_taken_up_does_not_go_on(tmp_path):
+def test_run_with_resumed_checkpoint_does_not_continue(tmp_path):
     """Else both would take the steps that were charged once."""
     data, path = rows(50), tmp_path / "run.pt"
     first, other = made(data), made(data)
@@ -292,7 +292,7 @@ def test_a_save_that_is_refused_does_not_stop_the_run(tmp_path):
     assert next(iter(trainer)) == 2
 
 
-def test_a_checkpoint_is_not_taken_up_with_a_schedule_in_another_order(tmp_path):
+def test_checkpoint_is_refused_for_a_reordered_schedule(tmp_path):
     """All steps cost the same together; those that are left do not."""
     data, path = rows(50), tmp_path / "run.pt"
     quiet, loud = [9.0, 9.0, 9.0], [1.0, 1.0, 1.0]
@@ -307,7 +307,7 @@ def test_a_checkpoint_is_not_taken_up_with_a_schedule_in_another_order(tmp_path)
     made(data, noise_multiplier=loud + quiet).resume(path)
 
 
-def test_a_checkpoint_is_not_taken_up_for_another_unit(tmp_path):
+def test_checkpoint_is_refused_for_another_unit(tmp_path):
     data, path = rows(50), tmp_path / "run.pt"
     trainer = made(data, units=[place % 25 for place in range(50)], unit="patient")
     next(iter(trainer))
@@ -316,7 +316,7 @@ def test_a_checkpoint_is_not_taken_up_for_another_unit(tmp_path):
         made(data).resume(path)
 
 
-def test_a_checkpoint_is_read_by_one_at_a_time_and_stays_as_it_was_where_it_is_refused(tmp_path):
+def test_checkpoint_is_locked_and_unchanged_if_refused(tmp_path):
     data, path = rows(50), tmp_path / "run.pt"
     trainer = made(data)
     next(iter(trainer))
@@ -330,7 +330,7 @@ def test_a_checkpoint_is_read_by_one_at_a_time_and_stays_as_it_was_where_it_is_r
         made(data).resume(path)
 
 
-def test_what_no_account_paid_for_is_charged_when_it_is_taken_up(tmp_path):
+def test_unpaid_run_is_charged_when_resumed(tmp_path):
     data, path = rows(50), tmp_path / "run.pt"
     first, account = made(data), Counted([])
     next(iter(first))
@@ -343,7 +343,7 @@ def test_what_no_account_paid_for_is_charged_when_it_is_taken_up(tmp_path):
     assert [(what, loss) for what, loss, _ in account.charged] == [("training, 6 steps", second.privacy_loss)]
 
 
-def test_shuffled_lots_are_put_aside_between_epochs(tmp_path):
+def test_shuffled_runs_are_saved_between_epochs(tmp_path):
     trainer = made(rows(40), sampling_rate=ShuffledSampling(40, 10), clipping_norm=1.0)
     steps = iter(trainer)
     next(steps)
@@ -397,7 +397,7 @@ def charges(ledger):
     return [entry.body["what"] for entry in ledger.entries() if entry.kind == "charge"]
 
 
-def test_a_copy_of_a_checkpoint_is_not_taken_up_beside_the_original(tmp_path, ledger):
+def test_copy_of_a_resumed_checkpoint_is_refused(tmp_path, ledger):
     data, path, copy = rows(50), tmp_path / "run.pt", tmp_path / "copy.pt"
     stopped(data, path, of(ledger))
     shutil.copy(path, copy)
@@ -415,7 +415,7 @@ def test_a_copy_of_a_checkpoint_is_not_taken_up_beside_the_original(tmp_path, le
     assert ledger.verify().is_whole
 
 
-def test_a_copy_is_not_taken_up_after_its_run_went_on(tmp_path, ledger):
+def test_copy_is_refused_after_its_run_continued(tmp_path, ledger):
     data, path, copy = rows(50), tmp_path / "run.pt", tmp_path / "copy.pt"
     first = stopped(data, path, of(ledger))
     shutil.copy(path, copy)
@@ -432,7 +432,7 @@ def test_a_copy_is_not_taken_up_after_its_run_went_on(tmp_path, ledger):
         made(data, of(ledger)).resume(path)
 
 
-def test_a_ledger_that_did_not_pay_pays_for_the_whole(tmp_path, ledger):
+def test_other_ledger_pays_for_the_whole_run(tmp_path, ledger):
     data, path = rows(50), tmp_path / "run.pt"
     stopped(data, path, of(ledger))
     with Ledger.open(tmp_path / "other.ledger") as other:
@@ -441,7 +441,7 @@ def test_a_ledger_that_did_not_pay_pays_for_the_whole(tmp_path, ledger):
         assert of(other).spent == of(ledger).spent
 
 
-def test_what_a_ledger_paid_for_is_not_taken_up_without_it(tmp_path, ledger):
+def test_run_paid_by_a_ledger_needs_it_to_resume(tmp_path, ledger):
     data, path, account = rows(50), tmp_path / "run.pt", Counted([])
     stopped(data, path, of(ledger))
     with pytest.raises(InvalidInput, match="no account"):
@@ -452,7 +452,7 @@ def test_what_a_ledger_paid_for_is_not_taken_up_without_it(tmp_path, ledger):
     assert [loss for _, loss, _ in account.charged] == [second.privacy_loss]
 
 
-def test_without_a_ledger_one_copy_is_taken_up_where_it_was_saved(tmp_path):
+def test_without_a_ledger_only_the_saving_process_resumes_once(tmp_path):
     data, path, copy = rows(50), tmp_path / "run.pt", tmp_path / "copy.pt"
     for account in (None, Counted([])):
         stopped(data, path, account)
@@ -486,7 +486,7 @@ except Refused:
 """
 
 
-def test_in_another_process_it_is_paid_for_anew_or_refused(tmp_path):
+def test_another_process_pays_again_or_is_refused(tmp_path):
     paid, unpaid = tmp_path / "paid.pt", tmp_path / "unpaid.pt"
     stopped(rows(50), paid, Counted([]))
     stopped(rows(50), unpaid)
@@ -518,7 +518,7 @@ def in_a_fork(work):
     return found
 
 
-def test_a_fork_of_a_run_does_not_go_on(tmp_path):
+def test_forked_run_is_refused(tmp_path):
     data, path = rows(50), tmp_path / "run.pt"
     trainer = made(data)
     steps = iter(trainer)

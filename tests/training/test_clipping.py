@@ -88,7 +88,7 @@ def problem(name="Linear", rows=40):
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_one_unit_moves_the_sum_by_no_more_than_c(name):
+def test_one_unit_moves_the_sum_by_at_most_the_clipping_norm(name):
     model, x, y = problem(name)
     clipped = Clipped(model, x, y)
     for lot, place in ((list(range(37)), 3), (list(range(33)), 0), (list(range(5)), 4), ([7], 0)):
@@ -97,7 +97,7 @@ def test_one_unit_moves_the_sum_by_no_more_than_c(name):
 
 
 @pytest.mark.parametrize("kind", [LayerRules, Functional, Loop])
-def test_all_ways_clip_alike(kind):
+def test_all_gradient_methods_give_the_same_sum(kind):
     model, x, y = problem("Conv2d")
     reference, ours = Clipped(model, x, y, kind=Loop), Clipped(model, x, y, kind=kind)
     lot = list(range(37))
@@ -110,7 +110,7 @@ STRANGE = [math.nan, math.inf, -math.inf, 1e30, 1e38, 1e19, 1e-40, 0.0]
 
 @pytest.mark.parametrize("value", STRANGE)
 @pytest.mark.parametrize("name", ["Linear", "Linear, few positions", "Conv2d", "LSTM", "LayerNorm"])
-def test_a_strange_example_moves_the_sum_no_further(name, value):
+def test_extreme_example_moves_the_sum_by_at_most_the_clipping_norm(name, value):
     model, x, y = problem(name)
     x[3] = value
     clipped = Clipped(model, x, y)
@@ -119,14 +119,14 @@ def test_a_strange_example_moves_the_sum_no_further(name, value):
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf])
-def test_what_is_no_number_adds_nothing(value):
+def test_non_finite_gradients_contribute_nothing(value):
     model, x, y = problem("Conv2d")
     x[3] = value
     with_it, without = Clipped(model, x, y)([3, 4]), Clipped(model, x, y)([4])
     assert np.array_equal(with_it[0], without[0])
 
 
-def test_an_example_that_raises_adds_nothing_and_is_not_told_of():
+def test_failing_example_contributes_nothing_without_a_message():
     model, x, y = problem("Linear")
     y[3] = 99
     clipped = Clipped(model, x, y)
@@ -152,7 +152,7 @@ def test_what_a_model_writes_into_its_input_is_not_there_when_another_example_ra
     assert moved(Clipped(Writing(), x, y, kind=kind), list(range(12)), 3)[0] <= 1
 
 
-def test_pieces_that_follow_the_size_of_a_chunk_are_not_cut(monkeypatch):
+def test_storage_that_depends_on_microbatch_size_is_not_cut(monkeypatch):
     """Gradients of a whole chunk are kept as factors, those of a part of it are written out."""
 
     class Long(nn.Module):
@@ -170,7 +170,7 @@ def test_pieces_that_follow_the_size_of_a_chunk_are_not_cut(monkeypatch):
     assert check_batch_invariance(clipped.method, [x[0], y[0]], 1, 64)[2] == 64
 
 
-def test_chunks_are_as_long_as_kernels_have_no_rest_of():
+def test_microbatches_leave_no_remainder_for_kernels():
     """A softplus of what is left over beside whole registers has other last bits than of all else."""
     blank = [torch.zeros(5), torch.zeros((), dtype=torch.long)]
     for size in (MICROBATCH_MULTIPLE, 5 * MICROBATCH_MULTIPLE):
@@ -203,7 +203,7 @@ def test_positions_that_cancel_do_not_hide_the_norm():
     assert (piece.squared_magnitudes >= piece.squared_norms).all()
 
 
-def test_what_rounding_sees_is_clipped_too():
+def test_magnitudes_are_clipped_too():
     """Cancelling examples: each one's sum is small, but not what a product of matrices rounds."""
 
     class Opposite(nn.Module):
@@ -220,7 +220,7 @@ def test_what_rounding_sees_is_clipped_too():
     assert moved(clipped, list(range(37)), 3)[0] <= 1
 
 
-def test_a_units_weight_does_not_follow_how_many_others_there_are():
+def test_weight_of_a_unit_does_not_depend_on_the_number_of_others():
     """One more unit makes the last chunk longer: what rounding may come to must not change with it."""
 
     class Cancelling(nn.Module):
@@ -267,7 +267,7 @@ def test_an_example_makes_numpy_neither_warn_nor_raise():
         Clipped(model, x, y)(range(20))
 
 
-def test_norms_and_sums_are_in_single_precision_also_where_the_model_is_not():
+def test_norms_and_sums_stay_in_single_precision_under_autocast():
     class Cancelling(nn.Module):
         def __init__(self):
             super().__init__()
@@ -284,7 +284,7 @@ def test_norms_and_sums_are_in_single_precision_also_where_the_model_is_not():
         assert max(moved(clipped, [place], 0)[0] for place in range(60)) <= 1
 
 
-def test_blanks_whose_gradients_are_no_numbers_do_no_harm():
+def test_padding_with_non_finite_gradients_is_harmless():
     class Normed(nn.Module):
         def forward(self, x):
             return x / x.norm(dim=1, keepdim=True)
@@ -296,7 +296,7 @@ def test_blanks_whose_gradients_are_no_numbers_do_no_harm():
     assert np.isfinite(clipped(range(5))[0]).all()
 
 
-def test_each_layer_has_its_own_threshold():
+def test_each_layer_has_its_own_clipping_norm():
     model, x, y = problem("Linear")
     first, rest = (
         ParameterGroup("0", tuple(model[0].parameters())),
@@ -325,7 +325,7 @@ def test_several_examples_of_a_unit_are_clipped_together():
     assert moved(fewer, [2], 0)[0] <= 1
 
 
-def test_copies_are_averaged_before_they_are_clipped():
+def test_augmentations_are_averaged_before_clipping():
     model, x, y = problem("Linear", rows=8)
     once, thrice = (
         Clipped(model, x, y, clipping_norm=0.5),
@@ -337,7 +337,7 @@ def test_copies_are_averaged_before_they_are_clipped():
     assert 0.5 < moved(louder, [5], 0)[0] <= 1
 
 
-def test_chunks_are_of_one_shape_and_hold_each_unit_once():
+def test_microbatches_have_one_shape_and_hold_each_unit_once():
     seen = []
     _, x, y = problem("Linear", rows=37)
     for microbatch in Examples((x, y)).microbatches(np.arange(37), CHUNK, CHUNK):
@@ -348,7 +348,7 @@ def test_chunks_are_of_one_shape_and_hold_each_unit_once():
 
 
 @pytest.mark.parametrize("name", ["Linear", "Conv2d", "TransformerEncoder", "LSTM", "GroupNorm"])
-def test_what_comes_out_for_an_example_does_not_depend_on_its_place_or_on_the_others(name):
+def test_gradients_do_not_depend_on_position_or_other_examples(name):
     """The assumption that the proof makes of the kernels, bit by bit, on this machine."""
     model, x, y = problem(name, rows=CHUNK)
     clipped = Clipped(model, x, y)
@@ -356,7 +356,7 @@ def test_what_comes_out_for_an_example_does_not_depend_on_its_place_or_on_the_ot
     assert check_batch_invariance(clipped.method, [x[0], y[0]], 1, 4 * CHUNK)[1]
 
 
-def test_a_model_whose_kernels_mind_an_examples_place_is_found_out():
+def test_position_dependent_kernels_are_detected():
     class Placed(nn.Linear):
         far = 1e-8
 
@@ -381,7 +381,7 @@ class WithPlaces(Functional):
         }
 
 
-def test_the_last_chunk_is_cut_where_kernels_do_not_mind():
+def test_last_microbatch_is_cut_if_kernels_allow():
     _, x, y = problem("Linear", rows=37)
     sizes = [
         microbatch.is_present.numel() for microbatch in Examples((x, y)).microbatches(np.arange(37), 32, 16)
@@ -391,7 +391,7 @@ def test_the_last_chunk_is_cut_where_kernels_do_not_mind():
     assert empty.is_present.tolist() == [False] * 16
 
 
-def test_the_grid_is_fine_enough_and_the_noise_is_just_sigma():
+def test_grid_is_fine_enough_and_noise_is_exactly_sigma():
     for size, sigma in ((1, Fraction(1, 100)), (10**6, Fraction(50)), (71010, Fraction("1.1"))):
         threshold = ClippingThreshold.of(0.5, sigma, size)
         assert threshold.grid_step * math.sqrt(size) <= 0.5 / 1024
@@ -400,6 +400,6 @@ def test_the_grid_is_fine_enough_and_the_noise_is_just_sigma():
 
 
 @pytest.mark.parametrize("clip", [0.0, 1e-9, 1e9, math.nan])
-def test_thresholds_beyond_single_precision_are_refused(clip):
+def test_clipping_norms_beyond_single_precision_are_refused(clip):
     with pytest.raises(InvalidInput):
         ClippingThreshold.of(clip, Fraction(1), 10)

@@ -37,7 +37,7 @@ INSTEAD = {
 
 
 @pytest.mark.parametrize("how", INSTEAD)
-def test_what_is_made_of_others_is_noticed_where_it_is_hardly_ever_used(how):
+def test_rarely_used_mixing_is_detected(how):
     class Rare(torch.nn.Module):
         def __init__(self):
             super().__init__()
@@ -66,7 +66,7 @@ class Backwards(torch.autograd.Function):
 @pytest.mark.parametrize(
     "how", ["a function", "a hook", "a flag in memory", "written weights", "positions first"]
 )
-def test_what_moves_on_the_way_back_or_in_memory_or_within_a_rule_is_noticed(how):
+def test_mixing_in_backward_memory_or_rules_is_detected(how):
     """One rare example would turn the gradients of all others around, or rows would be taken for others'."""
 
     class Rare(torch.nn.Module):
@@ -114,7 +114,7 @@ def test_what_is_largest_within_an_example_is_left_to_rules():
 
 
 @pytest.mark.parametrize("how", MOVED)
-def test_rows_that_move_by_what_examples_hold_are_not_left_to_rules(how):
+def test_value_dependent_row_moves_are_not_left_to_layer_rules(how):
     """On random numbers nothing moves; a rule would trust that row j is unit j's."""
 
     class Moving(torch.nn.Module):
@@ -154,7 +154,7 @@ def test_rows_that_move_by_what_examples_hold_are_not_left_to_rules(how):
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_rows_that_stay_are_left_to_rules(name):
+def test_independent_rows_are_left_to_layer_rules(name):
     objective, parameters, batch, _ = problem(MODELS[name], EXAMPLES, 1)
     assert isinstance(choose_gradient_method(objective, parameters, [x[0, 0] for x in batch], 1), LayerRules)
 
@@ -173,7 +173,7 @@ def test_what_moves_within_an_example_is_left_to_rules():
     assert isinstance(choose_gradient_method(objective, parameters, [x[0, 0] for x in batch], 1), LayerRules)
 
 
-def test_pictures_that_are_averaged_are_left_to_rules():
+def test_averaged_images_are_left_to_layer_rules():
     """On its way back the mean over all pixels writes into plain memory, and looks at it as pictures."""
 
     def model():

@@ -27,7 +27,7 @@ def test_the_generator_of_torch_does_not_tell_how_large_lots_were():
     assert torch.equal(state(300), state(10))
 
 
-def test_a_model_that_was_changed_after_it_was_looked_at_is_refused():
+def test_model_changed_after_its_check_is_refused():
     model = net()
     trainer = run(model)
     steps = iter(trainer)
@@ -193,7 +193,7 @@ class Keeping(nn.Module):
         return self.layer(x) * (1 + 0.01 * self.calls)
 
 
-def test_what_a_model_or_a_loss_keeps_beside_buffers_is_put_back():
+def test_state_of_model_and_loss_is_restored():
     """How often a model is asked follows how large lots are; what it keeps would be examples."""
 
     class Loss(nn.Module):
@@ -345,7 +345,7 @@ def test_a_librarys_panic_about_one_example_stays_inside():
     run(data=data, augment=panics, sampling_rate=1, steps=2, padding_example=looks).run(progress=False)
 
 
-def test_examples_that_cannot_be_stacked_are_blanks_and_nothing_is_said():
+def test_examples_that_cannot_be_stacked_become_padding_without_a_message():
     class Odd(Watched):
         def __getitem__(self, place):
             if place == 3:

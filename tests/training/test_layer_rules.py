@@ -25,7 +25,7 @@ def problem(case, units, width):
 
 @pytest.mark.parametrize("width", [1, 2])
 @pytest.mark.parametrize("name", MODELS)
-def test_gradients_norms_and_sums_are_those_of_each_unit_by_itself(name, width):
+def test_layer_rules_match_each_unit_computed_alone(name, width):
     units = EXAMPLES // width
     objective, parameters, batch, weights = problem(MODELS[name], units, width)
     reference = Loop(objective, parameters).gradients(batch, weights)
@@ -45,7 +45,7 @@ def test_gradients_norms_and_sums_are_those_of_each_unit_by_itself(name, width):
 
 
 @pytest.mark.parametrize("name", [name for name in MODELS if name not in {"GRU", "RNN"}])
-def test_torch_func_says_the_same(name):
+def test_layer_rules_match_torch_func(name):
     objective, parameters, batch, weights = problem(MODELS[name], EXAMPLES, 1)
     found = LayerRules(objective, parameters).gradients(batch, weights)
     for parameter, piece in Functional(objective, parameters).gradients(batch, weights).items():
@@ -58,13 +58,13 @@ def test_every_rule_is_tried():
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_the_fast_way_is_chosen(name):
+def test_layer_rules_are_chosen(name):
     objective, parameters, batch, _ = problem(MODELS[name], EXAMPLES, 1)
     assert isinstance(choose_gradient_method(objective, parameters, [x[0, 0] for x in batch], 1), LayerRules)
 
 
 @pytest.mark.parametrize("name", UNLISTED)
-def test_other_layers_are_differentiated_example_by_example_and_it_is_said(name):
+def test_layers_without_rule_use_another_method_and_it_is_named(name):
     objective, parameters, batch, weights = problem(UNLISTED[name], EXAMPLES, 1)
     way = choose_gradient_method(objective, parameters, [x[0, 0] for x in batch], 1)
     assert "torch.func" in way.name
@@ -77,7 +77,7 @@ def test_other_layers_are_differentiated_example_by_example_and_it_is_said(name)
         assert (found[parameter].dense() - reference[parameter].dense()).abs().max() <= CLOSE
 
 
-def test_what_torch_func_cannot_do_is_done_one_by_one():
+def test_loop_is_used_where_torch_func_fails():
     class Branching(torch.nn.Linear):
         def forward(self, x):
             return super().forward(x) * (2.0 if x.sum().item() > 1e9 else 1.0)

@@ -23,11 +23,11 @@ def follow(trainer, clock):
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_one_example_moves_the_sum_by_no_more_than_the_threshold_however_late_examples_mix(way, tmp_path):
+def test_late_mixing_moves_the_sum_by_at_most_the_clipping_norm(way, tmp_path):
     assert moves(way, tmp_path, microbatch_size=16) < 1
 
 
-def test_a_model_that_begins_to_mix_is_refused_at_that_step_and_not_before():
+def test_model_that_begins_to_mix_is_refused_at_that_step():
     clock = Clock()
     trainer = run(by_a_setting(clock)[0], account=None)
     assert STAYING in trainer.gradient_method
@@ -110,7 +110,7 @@ def test_what_differs_by_what_examples_hold_goes_one_by_one_from_then_on():
     assert STAYING not in trainer.gradient_method
 
 
-def test_numbers_that_change_within_a_lot_are_refused():
+def test_constants_that_change_within_a_lot_are_refused():
     """Else an example would be treated by which chunk it happens to be in."""
     drawn = np.random.default_rng(1)
     clock = Clock()
@@ -133,12 +133,12 @@ def test_a_refusal_of_numbers_that_change_does_not_tell_how_large_a_lot_is(count
         follow(trainer, clock)
 
 
-def test_an_operation_is_looked_at_whatever_its_numbers_are_now():
+def test_operations_are_checked_for_all_values():
     """A filter along examples mixes nothing while its neighbours weigh nothing."""
     assert STAYING not in run(by_a_filter(Clock())[0], account=None).gradient_method
 
 
-def test_what_an_earlier_chunk_made_is_not_there_in_the_next(tmp_path):
+def test_results_of_an_earlier_microbatch_are_not_reused(tmp_path):
     assert moves(by_what_was_before, tmp_path, microbatch_size=16, count=40) < 1
 
 
@@ -207,7 +207,7 @@ class Slotted:
         self.last = None
 
 
-def test_what_objects_closures_globals_and_classes_keep_is_put_back():
+def test_state_of_objects_closures_globals_and_classes_is_restored():
     plain, slotted, space, enclosed = Plain(), Slotted(), SimpleNamespace(n=0), 0
 
     class Keeping(nn.Module):

@@ -60,12 +60,12 @@ def stream():
 # What it costs
 
 
-def test_the_cost_is_that_of_sampled_gaussians():
+def test_privacy_loss_is_that_of_sampled_gaussians():
     assert run().privacy_loss == PrivacyLoss.gaussian(1).poisson_subsampled(RATE) * STEPS
     assert run(noise_multiplier=2.0).noise_multiplier() == 2
 
 
-def test_a_target_is_kept_and_hardly_more():
+def test_noise_is_calibrated_to_the_budget():
     trainer = run(noise_multiplier=None, budget=Budget(1.5, 1e-5))
     assert 1.4999 < trainer.epsilon() <= 1.5
     assert trainer.epsilon(1e-5) == trainer.epsilon()
@@ -103,7 +103,7 @@ def test_schedules_are_summed_step_by_step():
     assert shaped.noise_multiplier(3) == pytest.approx(2 * shaped.noise_multiplier(0))
 
 
-def test_a_function_is_asked_once_for_the_rate_of_a_step():
+def test_sampling_rate_function_is_called_once_per_step():
     """Else the noise could be for other rates than those that are drawn."""
     asked = []
     trainer = run(sampling_rate=lambda step: asked.append(step) or 0.1 * len(asked), steps=2)
@@ -114,7 +114,7 @@ def test_a_function_is_asked_once_for_the_rate_of_a_step():
     ]
 
 
-def test_noise_that_hides_nobody_must_be_confirmed():
+def test_too_little_noise_must_be_confirmed():
     for given in ({"noise_multiplier": 1e-3}, {"noise_multiplier": 1.0, "sampling_rate": 1, "steps": 1000}):
         with pytest.raises(Refused, match="noise_multiplier is so small that epsilon is above 20") as caught:
             run(**given, allow_large_epsilon=False)
@@ -143,7 +143,7 @@ def test_adaptive_clipping_is_charged():
         )
 
 
-def test_fixed_lots_have_their_own_accounting():
+def test_shuffled_lots_have_their_own_accounting():
     trainer = run(sampling_rate=ShuffledSampling(300, 30), steps=20, noise_multiplier=4.0)
     assert trainer.privacy_loss == PrivacyLoss.gaussian_from_mu_squared(2 * 4 * Fraction(1, 16))
     assert str(trainer.unit) == "one row, substitute"
@@ -209,7 +209,7 @@ def test_training_and_queries_spend_from_one_account():
     assert 1 < account.epsilon(1e-5) <= 5
 
 
-def test_the_noise_is_sigma_times_clip_once_for_the_lot():
+def test_noise_is_noise_multiplier_times_clipping_norm():
     """No data: what is left is noise. False alarm: below 1e-9, by the normal law's 6.2 deviations."""
     model = nn.Linear(50, 40)
     empty = (torch.zeros(0, 50), torch.zeros(0, dtype=torch.long))
@@ -349,7 +349,7 @@ def test_several_optimizers_and_groups():
     assert not any(torch.equal(a, b) for a, b in zip(before, model.parameters(), strict=True))
 
 
-def test_an_average_is_kept_and_released():
+def test_moving_average_is_released():
     model = net()
     trainer = run(model, ema_decay=0.9)
     release = trainer.run(progress=False)
@@ -357,7 +357,7 @@ def test_an_average_is_kept_and_released():
     assert not torch.equal(release.value["0.weight"], model[0].weight)
 
 
-def test_thresholds_adapt_towards_the_quantile():
+def test_adaptive_clipping_norm_approaches_the_quantile():
     model = net()
     trainer = run(
         model,
@@ -416,7 +416,7 @@ def test_an_example_that_is_no_number_does_not_harm_the_weights():
     assert all(torch.isfinite(p).all() for p in model.parameters())
 
 
-def test_examples_that_cannot_be_read_are_blanks():
+def test_unreadable_examples_become_padding():
     class Broken(Watched):
         def __getitem__(self, place):
             if place == 3:
@@ -515,7 +515,7 @@ def test_what_cannot_be_computed_is_said_in_torchs_own_words():
         run(None, (x, y.int()))
 
 
-def test_a_run_shows_its_rate_and_what_it_divides_by():
+def test_repr_shows_sampling_rate_and_lot_size():
     assert "rate 0.1, lot size 30" in repr(run())
     assert "rate 0.1 to 0.2" in repr(run(sampling_rate=lambda step: 0.1 if step < 5 else 0.2))
 
@@ -576,7 +576,7 @@ def test_an_augmentation_may_not_mix_and_its_errors_stay_inside():
     run(data=(x, y), augment=fails, sampling_rate=1, steps=2).run(progress=False)
 
 
-def test_a_model_that_fails_on_blanks_needs_an_example_of_nobody():
+def test_model_that_fails_on_zeros_needs_a_padding_example():
     class Inverse(nn.Module):
         def __init__(self):
             super().__init__()
@@ -654,7 +654,7 @@ def sampled():
         (lambda: nn.Sequential(nn.Embedding(3, 2, max_norm=1.0)), Refused, "max_norm"),
     ],
 )
-def test_models_that_do_not_keep_examples_apart_are_refused(model, kind, words):
+def test_models_that_mix_examples_are_refused(model, kind, words):
     account = InMemoryAccount(Budget(9, 1e-5))
     with pytest.raises(kind, match=words):
         run(model(), account=account)
@@ -710,7 +710,7 @@ def test_models_that_do_not_keep_examples_apart_are_refused(model, kind, words):
     ],
     ids=", ".join,
 )
-def test_what_cannot_be_used_is_said_before_anything_is_charged(given):
+def test_invalid_arguments_are_refused_before_any_charge(given):
     account = InMemoryAccount(Budget(100, 1e-3, allow_large_epsilon=True))
     with pytest.raises(InvalidInput):
         run(account=account, **given)
@@ -746,7 +746,7 @@ def test_errors_hold_no_data():
     assert "1.5" not in str(caught.value)
 
 
-def test_learning_is_imported_without_torch():
+def test_training_is_imported_without_torch():
     code = (
         "import sys, hubbub; hubbub.training; hubbub.training.PoissonSampler; dir(hubbub.training);"
         "print(sorted({'torch', 'scipy'} & set(sys.modules)))"
@@ -758,7 +758,7 @@ def test_learning_is_imported_without_torch():
         hubbub.training.nonsense  # noqa: B018 - the question is the test
 
 
-def test_a_large_epsilon_is_confirmed_also_where_sigma_is_given():
+def test_large_epsilon_is_confirmed_for_a_given_noise_multiplier():
     with pytest.raises(Refused, match="above 20"):
         run(noise_multiplier=0.05, sampling_rate=1, allow_large_epsilon=False)
     with pytest.raises(InvalidInput, match="allow_large_epsilon"):
