@@ -14,10 +14,10 @@ from importlib.metadata import version
 from pathlib import Path
 
 import learning
-import loss
 import queries
 from measure import CONSOLE
 
+import accounting
 import engines
 import estimators
 import ledger
@@ -25,7 +25,7 @@ import noise
 
 SUITES = {
     "noise": noise.run,
-    "loss": loss.run,
+    "accounting": accounting.run,
     "queries": queries.run,
     "ledger": ledger.run,
     "estimators": estimators.run,

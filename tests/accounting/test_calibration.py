@@ -66,7 +66,7 @@ def test_the_least_noise_is_found_in_a_few_steps_from_any_guess(family, epsilon,
 
 
 def test_a_search_that_is_cut_short_still_meets_the_target(monkeypatch):
-    monkeypatch.setattr(import_module("hubbub.accounting.calibration"), "_MAX_STEPS", 2)
+    monkeypatch.setattr(import_module("hubbub.accounting.calibration"), "MAX_STEPS", 2)
     noise = calibrate(lambda s: PrivacyLoss.gaussian(1 / s), 1, 1e-5)
     assert PrivacyLoss.gaussian(1 / Fraction(noise)).epsilon(1e-5) <= 1
     assert 3.73 < noise < 4.5

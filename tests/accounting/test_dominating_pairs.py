@@ -479,7 +479,7 @@ def test_losses_stay_finite_however_large():
 
 
 def test_moments_of_many_atoms_are_taken_in_batches(monkeypatch):
-    monkeypatch.setattr(discrete_pairs, "_BATCH", 8)
+    monkeypatch.setattr(discrete_pairs, "BATCH", 8)
     pair = discrete_laplace_pair(2, 3)
     z = 0.5 + 1j * np.arange(9.0)
 

@@ -236,9 +236,9 @@ def test_losses_about_different_neighbours_are_not_composed():
     )
     shuffled = PrivacyLoss.pure(1).shuffled(100)
     for one, other in ((poisson, fixed), (poisson, shuffled), (poisson.for_group(2), fixed)):
-        with pytest.raises(Unsupported, match="neighbours"):
+        with pytest.raises(Unsupported, match="neighbouring relations"):
             one + other
-        with pytest.raises(Unsupported, match="neighbours"):
+        with pytest.raises(Unsupported, match="neighbouring relations"):
             PrivacyLoss.compose([one, PrivacyLoss.pure(1), other])
     assert (fixed + shuffled + PrivacyLoss.pure(1)).epsilon(1e-5) > 0
 
@@ -472,9 +472,9 @@ def test_invalid_losses_are_refused():
         PrivacyLoss.from_renyi({})
     with refused(InvalidInput, match="curve"):
         PrivacyLoss.from_renyi({1: 2})
-    with refused(InvalidInput, match="laws"):
+    with refused(InvalidInput, match="distributions"):
         PrivacyLoss.from_distributions([Fraction(1, 2)], [1])
-    with refused(InvalidInput, match="keep"):
+    with refused(InvalidInput, match="truth_probability"):
         PrivacyLoss.randomized_response(Fraction(1, 10), 3)
     with refused(InvalidInput, match="size"):
         PrivacyLoss.gaussian(1).subsampled_without_replacement(10, 11)
@@ -518,7 +518,7 @@ def test_properties_of_events():
     assert fixed.for_group(1) is fixed
     with pytest.raises(Unsupported):
         fixed.for_group(2)
-    with refused(Unsupported, match="once more"):
+    with refused(Unsupported, match="fixed size is Poisson-subsampled"):
         fixed.poisson_subsampled(Fraction(1, 2))
     assert [EpsilonDelta(Fraction(2)).rho, BoundedRange(Fraction(2)).rho, Gaussian(Fraction(3)).rho] == [
         2,
@@ -602,7 +602,7 @@ def test_losses_with_several_alternatives_are_composed():
         (PrivacyLoss.discrete_gaussian(4), "discrete Gaussian Δ²/σ² = 0.25"),
         (
             PrivacyLoss.from_distributions([1, 0], [Fraction(1, 2), Fraction(1, 2)]),
-            "a pair of laws on 2 outcomes",
+            "two distributions on 2 outcomes",
         ),
         (PrivacyLoss.zcdp(Fraction(1, 2)), "ρ = 0.5"),
         (PrivacyLoss.from_renyi({2: 1, 3: 2}), "Rényi divergences at 2 orders"),

@@ -184,17 +184,17 @@ def test_ten_tenths_are_exactly_the_budget():
     account = PrivacyFilter(Budget(1, 1e-6))
     for _ in range(9):
         account = account.charge(ComposableCost.of(0.1))
-    assert account.left().epsilon == Fraction(1, 10)
+    assert account.remaining().epsilon == Fraction(1, 10)
     account = account.charge(ComposableCost.of(0.1))
 
     assert account.spent.epsilon == account.epsilon == 1
-    assert account.left().epsilon == 0
+    assert account.remaining().epsilon == 0
     with refused(BudgetExceeded):
         account.charge(ComposableCost.of(Decimal("1e-30")))
 
 
 def test_ten_tenths_of_what_a_budget_holds_of_gaussian_noise_are_all_of_it():
-    whole = PrivacyFilter(Budget(1, 1e-6)).left().mu_squared
+    whole = PrivacyFilter(Budget(1, 1e-6)).remaining().mu_squared
     account = PrivacyFilter(Budget(1, 1e-6))
     for _ in range(10):
         account = account.charge(ComposableCost.of(mu_squared=whole / 10))
@@ -210,7 +210,7 @@ def test_three_thousand_arbitrary_charges_keep_their_size_and_only_round_up():
     for _ in range(3000):
         epsilon = Fraction(draw.randrange(1, 10**9), draw.randrange(10**9, 10**10))
         part = Fraction(draw.randrange(1, 10**4), draw.randrange(10**11, 10**12))
-        account = account.after(ComposableCost.of(epsilon, delta=part, mu_squared=epsilon**2, orders=orders))
+        account = account.charge(ComposableCost.of(epsilon, delta=part, mu_squared=epsilon**2, orders=orders))
         exact, delta = exact + epsilon, delta + part
 
     spent = account.spent
@@ -265,7 +265,7 @@ def test_another_order_can_be_favoured_and_other_shares_given():
 @pytest.mark.parametrize("budget", USUAL)
 def test_gaussian_noise_fits_almost_as_well_as_at_its_best_order_with_all_of_delta(budget):
     best = max(most_rho(budget, 1 + mp.exp(mp.mpf(x) / 50), budget.delta) for x in range(-100, 350))
-    whole = real(PrivacyFilter(budget).left().mu_squared) / 2
+    whole = real(PrivacyFilter(budget).remaining().mu_squared) / 2
 
     assert mp.mpf("0.95") * best <= whole <= best
 
@@ -372,11 +372,11 @@ def test_a_training_run_and_a_hundred_queries_fit_one_filter():
 @pytest.mark.parametrize("budget", USUAL)
 def test_an_account_for_gaussian_noise_holds_what_the_exact_curve_allows_of_its_share(budget):
     account = PrivacyFilter(budget, split=DeltaSplit.of(budget, gaussian=Fraction(15, 16)))
-    whole = account.left().mu_squared
+    whole = account.remaining().mu_squared
 
     assert gaussian_delta(budget.epsilon, whole) <= Fraction(15, 16) * budget.delta
     assert gaussian_delta(budget.epsilon, whole * Fraction(10001, 10000)) > Fraction(15, 16) * budget.delta
-    assert whole > Fraction(11, 10) * PrivacyFilter(budget).left().mu_squared, "what Rényi loses"
+    assert whole > Fraction(11, 10) * PrivacyFilter(budget).remaining().mu_squared, "what Rényi loses"
     assert account.allows(ComposableCost.of(mu_squared=whole))
     assert not account.allows(ComposableCost.of(rho=whole / 2)), "zCDP is not Gaussian noise"
     assert account.charge(ComposableCost.of(budget.epsilon)).allows(ComposableCost.of(0))
@@ -438,7 +438,7 @@ def test_a_hair_more_than_fits_an_order_does_not(alpha, delta):
 
 @pytest.mark.parametrize("figure", [Fraction(k, 7) for k in range(1, 20)])
 def test_a_reading_is_the_exact_figure_rounded_up_to_two_to_the_minus_40(figure):
-    odometer = PrivacyOdometer(1e-6, (3,)).after(ComposableCost.of(renyi=[figure], orders=(3,)))
+    odometer = PrivacyOdometer(1e-6, (3,)).charge(ComposableCost.of(renyi=[figure], orders=(3,)))
     exact = real(Fraction(figure)) - beyond(3, Fraction(1, 10**6))
 
     assert odometer.reading().epsilon == Fraction(int(mp.ceil(mp.ldexp(exact, 40))), 1 << 40)
@@ -471,14 +471,14 @@ def test_remaining_is_reported_if_only_the_renyi_sum_fits():
         account = account.charge(ComposableCost.of(Fraction(105, 10**4)))
 
     assert account.spent.epsilon == Fraction(105, 100)
-    assert 0 < account.left().epsilon < 1
+    assert 0 < account.remaining().epsilon < 1
 
 
 def test_remaining_of_a_small_budget():
     budget = Budget(1e-7, 1e-12)
     account = PrivacyFilter(budget, split=DeltaSplit.of(budget, gaussian=HALF))
 
-    assert 0 < account.left().mu_squared < budget.epsilon / 2**24
+    assert 0 < account.remaining().mu_squared < budget.epsilon / 2**24
 
 
 def test_an_odometer_has_no_delta_where_none_is_given_and_adds_up_pure_costs():
@@ -486,7 +486,7 @@ def test_an_odometer_has_no_delta_where_none_is_given_and_adds_up_pure_costs():
 
     assert empty.delta == 0
     assert empty.spent == ComposableCost.of(0, mu_squared=0, orders=(2,))
-    assert empty.after(ComposableCost.of(1, orders=(2,))).reading().epsilon == 1
+    assert empty.charge(ComposableCost.of(1, orders=(2,))).reading().epsilon == 1
 
 
 def test_a_refusal_shows_six_digits_rounded_down():
@@ -539,7 +539,7 @@ def test_the_order_of_charges_makes_no_difference(charges, shuffle):
 def test_remaining_fits_and_hardly_more_does(cost):
     account = PrivacyFilter(Budget(3, 0.01, population=98), THREE)
     account = account.charge(cost) if account.allows(cost) else account
-    left = account.left()
+    left = account.remaining()
 
     assert account.allows(ComposableCost.of(left.epsilon, delta=left.delta, orders=THREE))
     if left.mu_squared:
@@ -556,7 +556,7 @@ def test_remaining_fits_also_if_sums_are_rounded():
     account = PrivacyFilter(Budget(Fraction(1, 3**170) + 1), (2,)).charge(
         ComposableCost.of(Fraction(1, 3), orders=(2,))
     )
-    left = account.left().epsilon
+    left = account.remaining().epsilon
 
     assert Fraction(2, 3) * Fraction(9999, 10000) < left <= Fraction(2, 3) + Fraction(1, 3**170)
     account.charge(ComposableCost.of(left, orders=(2,)))
@@ -571,7 +571,7 @@ def test_a_refusal_reports_what_would_fit_and_spends_nothing():
     with refused(BudgetExceeded) as refusal:
         account.charge(ComposableCost.of(0.5))
 
-    left = account.left()
+    left = account.remaining()
     text = str(refusal.value)
     assert isinstance(refusal.value, Refused)
     assert isinstance(refusal.value, HubbubError)
@@ -594,7 +594,7 @@ def test_without_delta_only_pure_sums_are_allowed():
     assert account.allows(ComposableCost.of(1))
     assert not account.allows(ComposableCost.of(mu_squared=Decimal("1e-12")))
     assert not account.allows(ComposableCost.of(0.1, delta=Decimal("1e-12")))
-    assert account.left().mu_squared == 0
+    assert account.remaining().mu_squared == 0
 
 
 BAD = [float("nan"), float("inf"), -1, "1", True, 1j, [1]]
@@ -667,7 +667,7 @@ def test_a_curve_of_another_length_is_refused(renyi):
 def test_a_cost_at_other_orders_is_refused_everywhere():
     other = ComposableCost.of(0.1, orders=(2, 3))
     account = PrivacyFilter(Budget(1, 1e-6))
-    for use in (account.allows, account.charge, PrivacyOdometer(1e-6).after, ComposableCost.of(1).__add__):
+    for use in (account.allows, account.charge, PrivacyOdometer(1e-6).charge, ComposableCost.of(1).__add__):
         with refused(InvalidInput, match="other orders"):
             use(other)
     with refused(InvalidInput, match="other orders"):
@@ -679,7 +679,7 @@ def test_a_cost_at_other_orders_is_refused_everywhere():
 @pytest.mark.parametrize("bad", [0.1, None, "0.1", Fraction(1, 10)])
 def test_a_charge_that_is_not_a_cost_is_refused(bad):
     account = PrivacyFilter(Budget(1, 1e-6))
-    for use in (account.allows, account.charge, PrivacyOdometer(1e-6).after):
+    for use in (account.allows, account.charge, PrivacyOdometer(1e-6).charge):
         with refused(InvalidInput, match="cost is of type"):
             use(bad)
     with pytest.raises(TypeError):
@@ -711,7 +711,7 @@ def test_shares_beyond_all_of_delta_are_refused():
 def test_a_filter_cannot_be_made_with_more_spent_than_fits():
     with refused(InvalidInput, match="more is spent"):
         PrivacyFilter(Budget(1), spent=ComposableCost.of(1.001))
-    assert PrivacyFilter(Budget(1), spent=ComposableCost.of(1)).left().epsilon == 0
+    assert PrivacyFilter(Budget(1), spent=ComposableCost.of(1)).remaining().epsilon == 0
 
 
 # Storage
@@ -724,7 +724,7 @@ def test_filter_and_odometer_survive_storage(charges, gaussian):
     odometer = PrivacyOdometer(1e-6, THREE)
     for cost in charges:
         account = account.charge(cost) if account.allows(cost) else account
-        odometer = odometer.after(cost)
+        odometer = odometer.charge(cost)
 
     assert PrivacyFilter.from_json(account.to_json()) == account
     assert PrivacyOdometer.from_json(odometer.to_json()) == odometer
@@ -817,7 +817,7 @@ def test_a_stored_filter_that_spent_more_than_fits_is_refused():
         .to_json()
     )
     stored["epsilon"] = "999/1000"
-    with refused(InvalidInput, match="there would be no promise"):
+    with refused(InvalidInput, match="could guarantee nothing"):
         PrivacyFilter.from_json(json.dumps(stored))
 
 
@@ -1056,20 +1056,21 @@ def test_nothing_spent_reads_zero_and_pure_sums_read_exactly():
     assert odometer.reading().epsilon == 0
     assert odometer.reading().delta == Fraction(1, 10**6)
     for _ in range(3):
-        odometer = odometer.after(ComposableCost.of(0.1, delta=Decimal("1e-9")))
+        odometer = odometer.charge(ComposableCost.of(0.1, delta=Decimal("1e-9")))
     assert odometer.reading().epsilon == Fraction(3, 10)
     assert odometer.reading().delta == Fraction(1003, 10**9)
-    assert PrivacyOdometer().after(ComposableCost.of(mu_squared=1)).reading().epsilon is None
-    assert PrivacyOdometer(0.1).after(ComposableCost.of()).reading().epsilon is None
+    assert PrivacyOdometer().charge(ComposableCost.of(mu_squared=1)).reading().epsilon is None
+    assert PrivacyOdometer(0.1).charge(ComposableCost.of()).reading().epsilon is None
     assert (
-        PrivacyOdometer(0.1).after(ComposableCost.of()).after(ComposableCost.of(1)).reading().epsilon is None
+        PrivacyOdometer(0.1).charge(ComposableCost.of()).charge(ComposableCost.of(1)).reading().epsilon
+        is None
     )
 
 
 def test_where_delta_alone_covers_what_was_spent_epsilon_is_zero():
     assert (
         PrivacyOdometer(0.999, (Fraction(5, 4),))
-        .after(ComposableCost.of(renyi=[0.001], orders=[1.25]))
+        .charge(ComposableCost.of(renyi=[0.001], orders=[1.25]))
         .reading()
         .epsilon
         == 0
@@ -1078,8 +1079,8 @@ def test_where_delta_alone_covers_what_was_spent_epsilon_is_zero():
 
 @given(costs(), costs())
 def test_a_reading_never_falls_and_no_filter_is_tighter_than_its_own_reading(one, two):
-    first = PrivacyOdometer(0.01, THREE).after(one)
-    then = first.after(two)
+    first = PrivacyOdometer(0.01, THREE).charge(one)
+    then = first.charge(two)
     order = [math.inf if o.reading().epsilon is None else o.reading().epsilon for o in (first, then)]
     assert order[0] <= order[1]
 
@@ -1098,7 +1099,7 @@ def test_a_reading_never_falls_and_no_filter_is_tighter_than_its_own_reading(one
 @pytest.mark.parametrize("mu_squared", [Fraction(1, 10**4), Fraction(1, 100), 1, 25])
 def test_an_odometer_costs_at_most_a_quarter_more_than_a_filter_made_for_the_very_sum(mu_squared):
     cost = ComposableCost.of(mu_squared=mu_squared)
-    read = PrivacyOdometer(1e-6).after(cost).reading().epsilon
+    read = PrivacyOdometer(1e-6).charge(cost).reading().epsilon
     low, high = Fraction(0), read
     for _ in range(12):
         middle = (low + high) / 2

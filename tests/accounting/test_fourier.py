@@ -317,7 +317,7 @@ def test_the_contour_has_the_period_of_its_aliases():
 def test_truncated_tail_is_bounded_in_steps(turn, start):
     """∫ e^−t/t² from the start on, by an upper sum of steps of a tenth."""
     whole = SimpleNamespace(_log_decay=lambda _, t: -t)
-    found = fourier._beyond(whole, None if turn is None else SimpleNamespace(turn=turn), start)
+    found = fourier._tail_bound(whole, None if turn is None else SimpleNamespace(turn=turn), start)
     t = start * np.exp(np.linspace(0, 12, 200_001))
     truth = float((np.exp(-t) / t).sum()) * 12 / 200_000
     assert truth * (1 - 1e-3) <= found <= max(truth * 1.1 ** (start + 2), 1e-12)

@@ -77,7 +77,7 @@ def test_the_tradeoff_of_chances_beyond_doubles():
 
 def test_peak_of_two_lines():
     def meeting(*heights):
-        return interpretation._peak([(float(k), Fraction(height)) for k, height in enumerate(heights)])
+        return interpretation.intersection([(float(k), Fraction(height)) for k, height in enumerate(heights)])
 
     assert meeting(0, 2, 2, 0) == (3.0, 1.5)
     assert meeting(0, 1, 2, 3) == meeting(3, 2, 2, 3) == (0.0, 0.0)
@@ -170,24 +170,24 @@ WORDS = [
         Fraction(1, 1000),
         """\
 ε = 5.
-Whatever is released is at most 148.42 times likelier with a person's data than without, or the reverse.
-With δ = 0.001, ε is at most 4.9952 and at least 4.99519 (lattice): no event is more than 147.71 times \
-likelier with a person's data than without, give or take a probability of 0.001.
-Who has to guess whether a person is in, all else known and both as likely, is right with probability \
-0.875508 at most.
-Who was 50 % sure of anything about a person becomes 99.3308 % sure at most, \
-and who was 10 % sure 94.2826 %.""",
+Any outcome is at most 148.42 times likelier with a person's data than without, or the reverse.
+At δ = 0.001, ε is at most 4.9952 and at least 4.99519 (PLD): no event is more than 147.71 times \
+likelier with a person's data than without, up to an additive 0.001.
+An attacker who knows all other data, and guesses if a person is in, from even odds, is right with \
+probability 0.875508 at most.
+A belief about a person of 50 % becomes at most 99.3308 %, \
+and one of 10 % at most 94.2826 %.""",
     ),
     (
         PrivacyLoss.gaussian(1),
         None,
         """\
 Gaussian μ = 1.
-With δ = 1e-6, ε is at most 4.88656 and at least 4.88655 (closed form): no event is more than 132.50 times \
-likelier with a person's data than without, give or take a probability of 1e-6.
-Who has to guess whether a person is in, all else known and both as likely, is right with probability \
-0.691463 at most.
-Who was 50 % sure of anything about a person becomes 99.251 % sure at most, and who was 10 % sure 93.6395 %, \
+At δ = 1e-6, ε is at most 4.88656 and at least 4.88655 (closed form): no event is more than 132.50 times \
+likelier with a person's data than without, up to an additive 1e-6.
+An attacker who knows all other data, and guesses if a person is in, from even odds, is right with \
+probability 0.691463 at most.
+A belief about a person of 50 % becomes at most 99.251 %, and one of 10 % at most 93.6395 %, \
 except with probability 5.75803e-6.""",
     ),
     (
@@ -195,9 +195,9 @@ except with probability 5.75803e-6.""",
         Fraction(1, 100),
         """\
 ε = 1, δ = 0.1, Gaussian μ = 1.
-With δ = 0.01 there is no ε that holds.
-Who has to guess whether a person is in, all else known and both as likely, is right with probability \
-0.788678 at most.""",
+At δ = 0.01 no finite ε holds.
+An attacker who knows all other data, and guesses if a person is in, from even odds, is right with \
+probability 0.788678 at most.""",
     ),
 ]
 
@@ -223,8 +223,8 @@ def test_how_many_times_likelier(epsilon, times):
 
 
 def test_explanations_of_tiny_and_loose_losses():
-    assert "50.0025 % sure at most" in PrivacyLoss.pure(Fraction(1, 10**4)).explain()
+    assert "becomes at most 50.0025 %" in PrivacyLoss.pure(Fraction(1, 10**4)).explain()
     assert "0.5 at most" in PrivacyLoss.pure(0).explain()
-    assert "none of those could be certified" in PrivacyLoss.zcdp(Fraction(1, 2)).explain()
+    assert "no tighter one could be certified" in PrivacyLoss.zcdp(Fraction(1, 2)).explain()
     assert "certified" not in PrivacyLoss.gaussian(1).explain()
     assert "With δ" not in PrivacyLoss.pure(1).explain()

@@ -7,7 +7,7 @@ import pytest
 
 from hubbub.accounting import PrivacyLoss, parallel_composition
 from hubbub.accounting.events import EpsilonDelta
-from hubbub.accounting.serialization import _EVENTS, cost_from_json, loss_from_json, loss_to_json
+from hubbub.accounting.serialization import EVENT_KINDS, cost_from_json, loss_from_json, loss_to_json
 from hubbub.errors import InvalidInput
 
 LOSSES = {
@@ -42,8 +42,8 @@ def test_losses_survive_storage(loss):
 
 
 def test_every_event_has_a_stored_kind():
-    used = {kind for loss in LOSSES.values() for kind in _EVENTS if f'"{kind}"' in loss_to_json(loss)}
-    assert used == set(_EVENTS)
+    used = {kind for loss in LOSSES.values() for kind in EVENT_KINDS if f'"{kind}"' in loss_to_json(loss)}
+    assert used == set(EVENT_KINDS)
 
 
 def test_stored_text_keeps_its_meaning():

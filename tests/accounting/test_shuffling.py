@@ -46,7 +46,7 @@ def test_binomial_probabilities(n, chance):
     near = np.unique(np.clip(n * chance + math.sqrt(n) * np.linspace(-4, 4, 9), 0, n).astype(int))
     for k, found in zip(
         (every := np.union1d(some, near)).tolist(),
-        shuffling._binomial(n, every, chance, 1 - chance),
+        shuffling.binomial_probabilities(n, every, chance, 1 - chance),
         strict=True,
     ):
         truth = mp.binomial(n, k) * mp.mpf(chance) ** k * (1 - mp.mpf(chance)) ** (n - k)
@@ -58,7 +58,7 @@ def test_binomial_probabilities(n, chance):
 
 def test_stirlings_rest_to_the_last_digits():
     n = np.array([1.0, 2.0, 7.0, 15.0, 16.0, 17.0, 25.0, 100.0, 1e6])
-    for x, found in zip(n.tolist(), shuffling._stirling(n).tolist(), strict=True):
+    for x, found in zip(n.tolist(), shuffling.stirling_error(n).tolist(), strict=True):
         truth = mp.loggamma(x + 1) - (mp.mpf(x) + mp.mpf("0.5")) * mp.log(x) + x - mp.log(2 * mp.pi) / 2
         assert abs(found - truth) <= (2e-15 if x < 16 else 2e-16)
 
@@ -66,20 +66,22 @@ def test_stirlings_rest_to_the_last_digits():
 def test_deviances_lose_no_digits():
     mean = 50.0
     x = mean * np.array([0.02, 0.5, 0.89, 0.9, 0.91, 0.999, 1.0, 1 + 1e-9, 1.05, 1.0999, 1.11, 3.0])
-    for value, found in zip(x.tolist(), shuffling._deviance(x, mean).tolist(), strict=True):
+    for value, found in zip(x.tolist(), shuffling.deviance(x, mean).tolist(), strict=True):
         truth = mp.mpf(value) * mp.log(mp.mpf(value) / mean) + mean - value
         assert abs(found - truth) <= 1e-12 * truth
 
 
 @pytest.mark.parametrize(("n", "chance"), [(0, 0.5), (10, 0.5), (10**4, 0.5), (10**6, 0.01)])
 def test_the_window_holds_all_that_counts(n, chance):
-    window = shuffling._window(n, chance)
+    window = shuffling.outcome_window(n, chance)
     wide = 40 * math.sqrt(n * chance * (1 - chance)) + 502
     assert (np.diff(window) == 1).all()
     assert 0 <= window[0] <= max(0, n * chance - 0.95 * wide)
     assert min(n, n * chance + 0.95 * wide) <= window[-1] <= n
     assert window.size <= min(n + 1, 2 * wide + 2)
-    assert shuffling._binomial(n, window, chance, 1 - chance).sum() == pytest.approx(1, abs=1e-11)
+    assert shuffling.binomial_probabilities(n, window, chance, 1 - chance).sum() == pytest.approx(
+        1, abs=1e-11
+    )
 
 
 def of_atoms(pair, epsilon):
@@ -92,9 +94,9 @@ def of_atoms(pair, epsilon):
     [(1 << 13, 1 << 21, 1e-9), (64, 1 << 21, 0.1), (1 << 13, 600, 4.0), (40, 600, 4.0)],
 )
 def test_fewer_outcomes_lie_on_both_sides(monkeypatch, bins, outcomes, close):
-    monkeypatch.setattr(shuffling, "_BINS", bins)
-    monkeypatch.setattr(shuffling, "_MAX_OUTCOMES", outcomes)
-    up, down = (shuffling._clones.__wrapped__(1.0, 25, upper=up) for up in (True, False))
+    monkeypatch.setattr(shuffling, "BINS", bins)
+    monkeypatch.setattr(shuffling, "MAX_OUTCOMES", outcomes)
+    up, down = (shuffling.clone_pair.__wrapped__(1.0, 25, upper=up) for up in (True, False))
     for pair in (up, down):
         assert math.fsum(pair.p) + pair.infinity_mass == pytest.approx(1, abs=1e-9)
         assert math.fsum(pair.q) <= 1 + 1e-9
@@ -122,7 +124,7 @@ def test_every_outcome_of_extreme_reports_keeps_its_digits(epsilon, n):
         for a in range(c + 2):
             half = [mp.binomial(c, b) / mp.mpf(2) ** c if 0 <= b <= c else mp.mpf(0) for b in (a - 1, a)]
             truth.append([chance * (x * half[0] + y * half[1]) for x, y in ((keep, lose), (lose, keep))])
-    pair = shuffling._clones(epsilon, n, upper=True)
+    pair = shuffling.clone_pair(epsilon, n, upper=True)
     found = zip(pair.losses, pair.p, pair.q, strict=True)
     for (loss, p, q), (ours, theirs) in zip(found, truth, strict=True):
         assert abs(p - ours) <= pair.relative_mass_error / 10 * ours
@@ -157,10 +159,10 @@ def test_more_reports_hide_more_and_fewer_levels_hide_less(monkeypatch):
     assert losses[0] <= 1
     assert losses[-1] < 0.15
     fine = PrivacyLoss.pure(1).shuffled(400).epsilon(1e-6)
-    monkeypatch.setattr(shuffling, "_MAX_OUTCOMES", 1 << 13)
-    shuffling._clones.cache_clear()
-    coarse = shuffling._clones(1.0, 400, upper=True), shuffling._clones(1.0, 400, upper=False)
-    shuffling._clones.cache_clear()
+    monkeypatch.setattr(shuffling, "MAX_OUTCOMES", 1 << 13)
+    shuffling.clone_pair.cache_clear()
+    coarse = shuffling.clone_pair(1.0, 400, upper=True), shuffling.clone_pair(1.0, 400, upper=False)
+    shuffling.clone_pair.cache_clear()
     assert all(len(atoms.losses) > 10 for atoms in coarse)
     from hubbub.accounting.pld_refinement import PldAccountant
 
@@ -182,7 +184,7 @@ def test_shuffled_reports_compose_and_are_bounded():
 
 
 def test_add_remove_losses_are_not_shuffled():
-    with pytest.raises(Unsupported, match="added or removed"):
+    with pytest.raises(Unsupported, match="under add/remove"):
         PrivacyLoss.pure(1).poisson_subsampled(Fraction(1, 10)).shuffled(10)
 
 

@@ -95,8 +95,8 @@ def test_many_steps_are_taken_in_turns(monkeypatch):
     assert np.abs(whole.log_ratio(0.05, 50) - apart).max() < 1e-13
     t = 0.05 * np.arange(50)
     unsure = whole.error_bound(t)
-    monkeypatch.setattr(subsampled_gaussian, "_AT_ONCE", 1)
-    monkeypatch.setattr(subsampled_gaussian, "_ROWS", 7)
+    monkeypatch.setattr(subsampled_gaussian, "MAX_BATCH", 1)
+    monkeypatch.setattr(subsampled_gaussian, "MAX_ROWS", 7)
     assert np.abs(whole.log_ratio(0.05, 50) - apart).max() < 1e-13
     assert whole.error_bound(t) == pytest.approx(unsure, rel=1e-12)
 
@@ -149,9 +149,9 @@ def test_too_much_work_is_uncertified(monkeypatch):
     assert nodes.log_ratio(0.1, 1).tolist() == [0]
     # Two hills, and nothing known of what lies between.
     hills = steps(math.exp(-1 / (2 * 0.03**2)), 0.03, added=False).quadrature(1.0, 0.0)
-    monkeypatch.setattr(subsampled_gaussian, "_CORE_POINTS", 2)
+    monkeypatch.setattr(subsampled_gaussian, "DECAY_POINTS", 2)
     with pytest.raises(Uncertified):
         hills.decay_bound()
-    monkeypatch.setattr(subsampled_gaussian, "_MAX_WORK", 100)
+    monkeypatch.setattr(subsampled_gaussian, "MAX_WORK", 100)
     with pytest.raises(Uncertified):
         nodes.log_ratio(0.1, 10)

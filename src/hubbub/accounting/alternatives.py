@@ -61,7 +61,7 @@ def normalize_events(events: Iterable[tuple[Event, int]]) -> ComposedEvents:
         counts["gaussian"] = Gaussian(gaussian), 1
     if rho:
         counts["zcdp"] = ZeroConcentrated(rho), 1
-    return tuple(sorted(counts.values(), key=lambda item: (_ORDER[type(item[0])], item[0].key)))
+    return tuple(sorted(counts.values(), key=lambda item: (_SORT_ORDER[type(item[0])], item[0].key)))
 
 
 def _check_neighbours(events: Iterable[Event]) -> None:
@@ -76,7 +76,7 @@ def _check_neighbours(events: Iterable[Event]) -> None:
         )
 
 
-_ORDER: dict[type, int] = {
+_SORT_ORDER: dict[type, int] = {
     kind: place
     for place, kind in enumerate(
         [
@@ -111,13 +111,13 @@ def drop_dominated(alternatives: Sequence[ComposedEvents]) -> tuple[ComposedEven
     """Without alternatives that are surely dominated by another one of the same kind."""
     undominated: list[ComposedEvents] = []
     for alternative in alternatives:
-        if not any(_no_worse(alternative, second) for second in undominated):
-            undominated = [second for second in undominated if not _no_worse(second, alternative)]
+        if not any(_is_dominated(alternative, second) for second in undominated):
+            undominated = [second for second in undominated if not _is_dominated(second, alternative)]
             undominated.append(alternative)
     return tuple(undominated)
 
 
-def _no_worse(first: ComposedEvents, second: ComposedEvents) -> bool:
+def _is_dominated(first: ComposedEvents, second: ComposedEvents) -> bool:
     """True if the first is dominated: at most as much Gaussian noise and pure ε, and nothing else."""
     if not first:
         return True
@@ -129,13 +129,13 @@ def _no_worse(first: ComposedEvents, second: ComposedEvents) -> bool:
     return all(
         isinstance(a, (EpsilonDelta, Gaussian, Laplace))
         and m <= n
-        and _size(a) <= _size(b)
+        and _magnitude(a) <= _magnitude(b)
         and a.infinity_mass <= b.infinity_mass
         for (a, m), (b, n) in zip(first, second, strict=True)
     )
 
 
-def _size(event: Event) -> Fraction:
+def _magnitude(event: Event) -> Fraction:
     # survives: Sizes are compared with each other: what stands for none is free.
     return event.mu_squared if isinstance(event, Gaussian) else event.max_loss or Fraction(0)
 
@@ -160,8 +160,8 @@ def composable_cost(events: ComposedEvents, orders: tuple[Number, ...]) -> Compo
         alternative.max_loss,
         delta=alternative.infinity_mass_bounds[1],
         renyi=[None if math.isinf(value) else Fraction(value) for value in curve],
-        mu_squared=_sum(gaussians),
-        rho=_sum(rhos),
+        mu_squared=_sum_figures(gaussians),
+        rho=_sum_figures(rhos),
         orders=orders,
     )
 
@@ -175,7 +175,7 @@ def _gaussian_mu_squared(event: Event) -> Fraction | None:
     )
 
 
-def _sum(figures: Sequence[Fraction | int | None]) -> Fraction | None:
+def _sum_figures(figures: Sequence[Fraction | int | None]) -> Fraction | None:
     known = [figure for figure in figures if figure is not None]
     return sum(map(Fraction, known), Fraction(0)) if len(known) == len(figures) else None
 
@@ -183,15 +183,15 @@ def _sum(figures: Sequence[Fraction | int | None]) -> Fraction | None:
 def elementwise_max(first: ComposableCost, second: ComposableCost) -> ComposableCost:
     """The larger of each figure, which holds for both."""
 
-    def most(a: Fraction | None, b: Fraction | None) -> Fraction | None:
+    def larger(a: Fraction | None, b: Fraction | None) -> Fraction | None:
         return None if a is None or b is None else max(a, b)
 
     return ComposableCost(
-        most(first.epsilon, second.epsilon),
+        larger(first.epsilon, second.epsilon),
         max(first.delta, second.delta),
-        tuple(map(most, first.renyi, second.renyi)),
-        most(first.mu_squared, second.mu_squared),
-        most(first.rho, second.rho),
+        tuple(map(larger, first.renyi, second.renyi)),
+        larger(first.mu_squared, second.mu_squared),
+        larger(first.rho, second.rho),
         first.orders,
     )
 
@@ -200,11 +200,11 @@ def describe_events(events: ComposedEvents) -> str:
     """A description: pure ε and δ added up, and the other events one by one."""
     pure = [(event, count) for event, count in events if isinstance(event, _PURE_EVENTS)]
     rest = [(event, count) for event, count in events if not isinstance(event, _PURE_EVENTS)]
-    shown = [f"{count} × ({event})" if count > 1 else str(event) for event, count in rest]
-    together = Composition(tuple(pure))
-    # survives: Both bounds are shown alike: they are equal, or some 2^-128 apart.
-    if together.infinity_mass_bounds[1]:
-        shown.insert(0, f"δ = {format_up(together.infinity_mass_bounds[1])}")
+    words = [f"{count} × ({event})" if count > 1 else str(event) for event, count in rest]
+    composed = Composition(tuple(pure))
+    # survives: Both bounds are words alike: they are equal, or some 2^-128 apart.
+    if composed.infinity_mass_bounds[1]:
+        words.insert(0, f"δ = {format_up(composed.infinity_mass_bounds[1])}")
     if pure or not rest:
-        shown.insert(0, f"ε = {format_up(together.max_loss or Fraction(0))}")
-    return ", ".join(shown)
+        words.insert(0, f"ε = {format_up(composed.max_loss or Fraction(0))}")
+    return ", ".join(words)

@@ -1,4 +1,4 @@
-"""The least noise that keeps a promise, for whatever the noise is put into.
+"""Calibration: the least noise of a mechanism, a composition or a training run for a target (ε, δ).
 
 Proof: docs/proofs/composition.md, "Calibration"
 """
@@ -14,18 +14,18 @@ from hubbub.numbers import Number, parse_below_one, parse_positive
 
 __all__ = ["calibrate"]
 
-_CLOSE, _CLOSER = 1e-8, 2e-12
-"""How far above the least the noise may be, relatively; without δ it is a matter of sums, and quick."""
+_TOLERANCE, _PURE_TOLERANCE = 1e-8, 2e-12
+"""How far above the least the noise may be, relatively; without δ, losses are sums, and fast."""
 # survives: Up to which noise is looked for is free, as long as doubles hold it.
-_REACH = 200.0
-"""Noise is looked for between e^-200 and e^200."""
+_MAX_LOG_NOISE = 200.0
+"""Noise is searched between e^-200 and e^200."""
 # survives: What stands for an infinite logarithm is free, if it is far.
-_FAR = 700.0
-"""What stands for the logarithm of nothing, and of an infinite ε."""
+_LOG_INFINITY = 700.0
+"""Stands for the logarithm of zero, and of an infinite ε."""
 # survives: When steps begin to halve, and when they end, only decides how many are made: the last place is
 # returned only where the promise holds.
-_EASY, _MAX_STEPS = 8, 120
-"""From so many steps on every other one halves what is left, so that it ends, whatever the curve."""
+_BISECT_AFTER, MAX_STEPS = 8, 120
+"""From this many steps on every other one bisects, so that the search ends for any curve."""
 
 
 def calibrate(
@@ -33,8 +33,12 @@ def calibrate(
 ) -> float:
     """The least noise, to eight digits, at which `family(noise)` is (ε, δ)-private.
 
-    The family gives the loss for any noise above 0, less for more noise: one Gaussian answer, many, a
-    training run, or a schedule of different noises that all grow with one number.
+    Args:
+        family: The loss for any noise above 0, less for more noise: of one Gaussian release, of many, of a
+            training run, or of a schedule of noises that all grow with one number.
+        epsilon: The target ε.
+        delta: The target δ.
+        guess: Where the search begins.
 
     >>> round(calibrate(lambda sigma: PrivacyLoss.gaussian(1 / sigma), epsilon=1, delta=1e-5), 6)
     3.730632
@@ -44,29 +48,31 @@ def calibrate(
     >>> round(calibrate(training, epsilon=2, delta=1e-5), 4)
     1.2242
 
-    Guarantee: the loss with the noise returned has been computed to keep the promise, rounded up.
-    Assumes: nothing of the family; if it is not falling, the noise may not be the least.
+    Guarantee: the loss at the returned noise has been computed, rounded up, to meet the target.
+    Assumes: nothing of the family; if it does not fall, the noise may not be the least.
     Proof: docs/proofs/composition.md, "Calibration"
     """
     most, chance = parse_positive(epsilon, "epsilon"), parse_below_one(delta, "delta")
 
     def excess(log_noise: float) -> float:
-        """Above 0 where the noise is too small: smooth wherever the loss is."""
+        """Positive if the noise is too small; as smooth as the loss."""
         loss = family(Fraction(math.exp(log_noise)))
         if not isinstance(loss, PrivacyLoss):
             raise InvalidInput(
-                f"the family gave something of type {type(loss).__name__}",
-                why="it is asked for the loss at a noise",
-                fix="pass a function such as lambda sigma: Loss.gaussian(1 / sigma)",
+                f"the family returned a value of type {type(loss).__name__}",
+                why="it must return the privacy loss at a noise",
+                fix="pass a function such as lambda sigma: PrivacyLoss.gaussian(1 / sigma)",
             )
         found, allowed = (loss.delta(most), chance) if chance else (loss.epsilon(), most)
         if not 0 < found < math.inf:
-            return _FAR if found else -_FAR
+            return _LOG_INFINITY if found else -_LOG_INFINITY
         return rough_log(Fraction(found) / allowed)
 
-    close = _CLOSE if chance else _CLOSER
-    noise = _root(excess, max(-_REACH, min(_REACH, rough_log(parse_positive(guess, "guess")))), close)
-    # ε and δ are bounded by themselves: the promise is checked as it will be read.
+    close = _TOLERANCE if chance else _PURE_TOLERANCE
+    noise = _root(
+        excess, max(-_MAX_LOG_NOISE, min(_MAX_LOG_NOISE, rough_log(parse_positive(guess, "guess")))), close
+    )
+    # ε and δ are bounded separately: the target is checked as it will be read.
     # survives: The first step on is free, if it is small.
     more = close / 2
     # survives: An ε that is just the promised one keeps the promise; a hair more noise does, too.
@@ -77,7 +83,7 @@ def calibrate(
 
 
 def _root(excess: Callable[[float], float], start: float, close: float) -> float:
-    """e^x for the least x at which excess(x) ≤ 0, found to be so."""
+    """e^x for about the least x with excess(x) ≤ 0, which has been computed."""
     low = high = start
     at_low = at_high = excess(start)
     step = 0.5
@@ -86,18 +92,18 @@ def _root(excess: Callable[[float], float], start: float, close: float) -> float
     while at_high > 0:
         low, at_low, high = high, at_high, high + step
         # survives: That noise is not looked for further out is said a step later.
-        if high > _REACH:
+        if high > _MAX_LOG_NOISE:
             raise _out_of_reach()
         at_high, step = excess(high), 2 * step
     # survives: Of just 0 the search begins a step further out, and comes to the same.
     while at_low <= 0:
         high, at_high, low = low, at_low, low - step
         # survives: That noise is not looked for further out is said a step later.
-        if low < -_REACH:
+        if low < -_MAX_LOG_NOISE:
             raise _out_of_reach()
         at_low, step = excess(low), 2 * step
     known = [(low, at_low), (high, at_high)]
-    for tried in range(_MAX_STEPS):
+    for tried in range(MAX_STEPS):
         # Near enough to the other end, or to the root.
         # survives: Just as close as is enough is not met by doubles, or needs one step more. Near
         # the end both are about 0; how early it stops only decides how close it is.
@@ -105,7 +111,7 @@ def _root(excess: Callable[[float], float], start: float, close: float) -> float
             break
         # survives: When steps begin to halve is free. Through four points a curve is as good a
         # guess as through three.
-        middle = _inverse(known[-3:]) if tried < _EASY or tried % 2 else (low + high) / 2
+        middle = _inverse(known[-3:]) if tried < _BISECT_AFTER or tried % 2 else (low + high) / 2
         # survives: A guess at an end is moved inside by the next line.
         if middle is None or not low < middle < high:
             # By false position: closer to the less noise, for which losses are computed sooner.
@@ -125,7 +131,7 @@ def _root(excess: Callable[[float], float], start: float, close: float) -> float
 
 
 def _inverse(points: list[tuple[float, float]]) -> float | None:
-    """Where the parabola x(value) through three points has the value 0."""
+    """Inverse quadratic interpolation: x at value 0 of the parabola x(value) through three points."""
     values = {at for _, at in points}
     # survives: Of fewer different values it gives another guess, which is as free as any.
     if len(values) < 3:
@@ -139,7 +145,7 @@ def _inverse(points: list[tuple[float, float]]) -> float | None:
 
 def _out_of_reach() -> Unsupported:
     return Unsupported(
-        "no noise keeps this promise, or the least one is out of reach",
-        why="the loss did not cross it between noise of e^-200 and e^200",
+        "no noise between e^-200 and e^200 meets the target",
+        why="the loss does not cross the target there",
         fix="check that the loss falls with the noise, or choose a larger {epsilon} or {delta}",
     )

@@ -19,15 +19,15 @@ __all__ = ["ClosedForm", "SubsampledClosedForm", "largest_mu", "least_double", "
 
 # survives: How many bits are carried is free: an enclosure from one more or less still encloses.
 _BITS = 128
-_LARGE = 200
+_LARGE_EPSILON = 200
 # survives: How much is taken off is free, if it is more than the bound above is off by, some 2^-100.
-_CLOSE = 1 + Fraction(1, 1 << 50)
+_ACCURACY_FACTOR = 1 + Fraction(1, 1 << 50)
 """The bound of δ is within this factor of δ itself."""
 
 
 @dataclass(frozen=True)
 class ClosedForm:
-    """Randomized response of ±ε, and Gaussian noise of μ² beside it."""
+    """One pure ε mechanism, as randomized response, beside Gaussian noise of μ²."""
 
     epsilon: Fraction
     mu_squared: Fraction
@@ -38,24 +38,24 @@ class ClosedForm:
         >>> float(ClosedForm(Fraction(0), Fraction(1)).delta_upper(Fraction(0)))
         0.3829249225480262
         """
-        worst = _shifted_delta(epsilon - self.epsilon, self.mu_squared)
+        worst = _gaussian_delta_anywhere(epsilon - self.epsilon, self.mu_squared)
         if not self.epsilon:
             return worst
-        best = _shifted_delta(epsilon + self.epsilon, self.mu_squared)
+        best = _gaussian_delta_anywhere(epsilon + self.epsilon, self.mu_squared)
         often = Fraction(1 << _BITS, (1 << _BITS) + exp_neg(self.epsilon, _BITS)[0])
         return best + often * (worst - best)
 
     def delta_lower(self, epsilon: Fraction) -> Fraction:
         """δ at ε, rounded down."""
-        return _rounded_down(self.delta_upper(epsilon))
+        return _round_down(self.delta_upper(epsilon))
 
     def epsilon_upper(self, delta: Fraction) -> float:
-        """The least double ε at which `above` is within δ > 0; infinite where there is none."""
-        return _least_epsilon(self, delta)
+        """The least double ε with `delta_upper(ε)` ≤ δ, for δ > 0; infinite if there is none."""
+        return _epsilon_upper(self, delta)
 
     def epsilon_lower(self, delta: Fraction) -> float:
-        """A double below which δ is not met, for sure."""
-        found = _least_epsilon(self, delta * _CLOSE)
+        """A double ε below which δ surely does not hold."""
+        found = _epsilon_upper(self, delta * _ACCURACY_FACTOR)
         return found if math.isinf(found) else math.nextafter(found, 0.0)
 
 
@@ -76,7 +76,7 @@ class SubsampledClosedForm:
         >>> float(SubsampledClosedForm(gaussian, Fraction(1, 2)).delta_upper(Fraction(0)))
         0.1914624612740131
         """
-        if epsilon > _LARGE:
+        if epsilon > _LARGE_EPSILON:
             # e^ε is not written out: ln(1 + (e^ε − 1)/q) ≥ ε + ln(1 − e^−ε) − ln q; c < 0 but for q ≈ 1.
             # survives: e^-200 is less than 2^-288: any of these is enough.
             away = epsilon - Fraction(1, 1 << 256)
@@ -98,18 +98,18 @@ class SubsampledClosedForm:
 
     def delta_lower(self, epsilon: Fraction) -> Fraction:
         """δ at ε when the unit is removed, rounded down."""
-        if epsilon > _LARGE:
+        if epsilon > _LARGE_EPSILON:
             return self.sampling_rate * self.base.delta_lower(epsilon + _log_above(1 / self.sampling_rate))
         _, high = self._odds(epsilon)
         return self.sampling_rate * self.base.delta_lower(_log_above(1 + (high - 1) / self.sampling_rate))
 
     def epsilon_upper(self, delta: Fraction) -> float:
-        """The least double ε at which `above` is within δ > 0."""
-        return _least_sampled(self, delta)
+        """The least double ε with `delta_upper(ε)` ≤ δ, for δ > 0."""
+        return _epsilon_upper_subsampled(self, delta)
 
     def epsilon_lower(self, delta: Fraction) -> float:
-        """A double below which δ is not met, for sure."""
-        found = _least_sampled(self, delta * _CLOSE * _CLOSE)
+        """A double ε below which δ surely does not hold."""
+        found = _epsilon_upper_subsampled(self, delta * _ACCURACY_FACTOR * _ACCURACY_FACTOR)
         return found if math.isinf(found) else math.nextafter(found, 0.0)
 
     @staticmethod
@@ -135,13 +135,13 @@ def _log_above(x: Fraction) -> Fraction:
 
 
 @lru_cache(maxsize=1024)
-def _least_sampled(loss: SubsampledClosedForm, delta: Fraction) -> float:
+def _epsilon_upper_subsampled(loss: SubsampledClosedForm, delta: Fraction) -> float:
     # survives: Below 0, δ is larger: the search finds the least double instead, or 0 all the same.
     if loss.delta_upper(Fraction(0)) <= delta:
         return 0.0
     # e^ε = 1 + q·(e^ε' − 1) at δ/q.
     # survives: Where the search begins is free.
-    inner = min(700.0, _least_epsilon(loss.base, delta / loss.sampling_rate))
+    inner = min(700.0, _epsilon_upper(loss.base, delta / loss.sampling_rate))
     # survives: Where the search begins is free.
     guess = math.log1p(float(loss.sampling_rate) * math.expm1(inner))
     # survives: Where the search begins is free.
@@ -150,14 +150,14 @@ def _least_sampled(loss: SubsampledClosedForm, delta: Fraction) -> float:
     )
 
 
-def _rounded_down(above: Fraction) -> Fraction:
+def _round_down(above: Fraction) -> Fraction:
     # survives: From how little on it is said that nothing is sure is free, if it is more than the unit
     # that is lost.
-    return Fraction(0) if above <= Fraction(2, 1 << MAX_DELTA_BITS) else above / _CLOSE
+    return Fraction(0) if above <= Fraction(2, 1 << MAX_DELTA_BITS) else above / _ACCURACY_FACTOR
 
 
-def _shifted_delta(epsilon: Fraction, mu_squared: Fraction) -> Fraction:
-    """δ of the Gaussian curve at any ε, also below zero, where it is 1 − e^ε·(1 − δ(−ε)); rounded up."""
+def _gaussian_delta_anywhere(epsilon: Fraction, mu_squared: Fraction) -> Fraction:
+    """Gaussian δ at any ε, rounded up; below zero it is 1 − e^ε·(1 − δ(−ε))."""
     beyond = gaussian_delta(abs(epsilon), mu_squared) if mu_squared else Fraction(0)
     # survives: At 0 both formulas are the same.
     if epsilon >= 0:
@@ -168,13 +168,13 @@ def _shifted_delta(epsilon: Fraction, mu_squared: Fraction) -> Fraction:
 
 
 @lru_cache(maxsize=1024)
-def _least_epsilon(loss: ClosedForm, delta: Fraction) -> float:
+def _epsilon_upper(loss: ClosedForm, delta: Fraction) -> float:
     # survives: Below 0, δ is larger: the search finds the least double instead, or 0 all the same.
     if loss.delta_upper(Fraction(0)) <= delta:
         return 0.0
     mu = ceil_sqrt(loss.mu_squared)
-    # A Gaussian tail reaches about so far; the pure part moves it.
-    guess = loss.epsilon + mu * mu / 2 + mu * _reach(delta)
+    # About where the Gaussian tail is δ, moved by the pure ε.
+    guess = loss.epsilon + mu * mu / 2 + mu * _tail_deviations(delta)
     return least_double(lambda epsilon: loss.delta_upper(as_displayed(epsilon)), delta, guess)
 
 
@@ -185,7 +185,7 @@ def largest_mu(epsilon: Fraction, delta: Fraction) -> Fraction:
     >>> round(float(largest_mu(Fraction(1), Fraction(1, 10**6))), 4)
     0.2367
     """
-    reach = _reach(delta)
+    reach = _tail_deviations(delta)
     # About ε = μ²/2 + μ·reach; but where ε is tiny, δ ≤ μ/√(2π) alone decides.
     guess = max(ceil_sqrt(reach * reach + 2 * epsilon) - reach, delta * Fraction(5, 2))
     sigma = least_double(lambda sigma: gaussian_delta(epsilon, 1 / Fraction(sigma) ** 2), delta, 1 / guess)
@@ -198,13 +198,13 @@ def largest_mu(epsilon: Fraction, delta: Fraction) -> Fraction:
     return 1 / Fraction(sigma)
 
 
-def _reach(delta: Fraction) -> Fraction:
+def _tail_deviations(delta: Fraction) -> Fraction:
     """Roughly how many standard deviations out the tail is δ."""
     return Fraction(math.sqrt(-2 * rough_log(delta)))
 
 
 def rough_log(x: Fraction) -> float:
-    """The logarithm, roughly, also where x is no double."""
+    """The logarithm, roughly, also for x beyond doubles."""
     # survives: Where one formula takes over from the other is free: both are good there.
     if abs(x - 1) < Fraction(1, 2):
         return math.log1p(float(x - 1))
@@ -212,19 +212,19 @@ def rough_log(x: Fraction) -> float:
 
 
 def least_double(curve: Callable[[float], Fraction], most: Fraction, guess: Fraction) -> float:
-    """The least double x > 0 with curve(x) ≤ most, where curve falls; infinite where there is none.
+    """The least double x > 0 with curve(x) ≤ most, for a falling curve; infinite if there is none.
 
-    The guess and the secants only save time: what is returned has been verified to hold, and the
-    double below it not to.
+    The guess and the secants only save time: the result has been verified to hold, and the double below it
+    not to.
     """
     curve = lru_cache(maxsize=None)(curve)
-    start = _secants(curve, most, min(max(round_up(guess), 5e-324), sys.float_info.max))
+    start = follow_secants(curve, most, min(max(round_up(guess), 5e-324), sys.float_info.max))
 
     def holds(place: int) -> bool:
-        return place >= _INFINITY or curve(_double(place)) <= most
+        return place >= _INFINITY or curve(_double_at(place)) <= most
 
     # survives: How fast steps grow is free.
-    low, high, step = _place(start) - 1, _place(start), 2
+    low, high, step = _index_of_double(start) - 1, _index_of_double(start), 2
     while low > 0 and holds(low):
         # survives: From before the first double the bisection comes to the same. How fast steps
         # grow is free.
@@ -235,29 +235,29 @@ def least_double(curve: Callable[[float], Fraction], most: Fraction, guess: Frac
     while high - low > 1:
         middle = (low + high) // 2
         low, high = (low, middle) if holds(middle) else (middle, high)
-    return _double(high)
+    return _double_at(high)
 
 
-def _place(x: float) -> int:
-    """The place of x among the doubles from 0 on: its bits, read as an integer."""
+def _index_of_double(x: float) -> int:
+    """The index of x among the doubles from 0 on: its bits, read as an integer."""
     place: int = struct.unpack("<q", struct.pack("<d", x))[0]
     return place
 
 
-def _double(place: int) -> float:
+def _double_at(place: int) -> float:
     x: float = struct.unpack("<d", struct.pack("<q", min(place, _INFINITY)))[0]
     return x
 
 
-_INFINITY = _place(math.inf)
+_INFINITY = _index_of_double(math.inf)
 
 
-def _secants(curve: Callable[[float], Fraction], most: Fraction, start: float) -> float:
-    """Close to where ln curve crosses ln most, if it is smooth; else wherever the secants led."""
+def follow_secants(curve: Callable[[float], Fraction], most: Fraction, start: float) -> float:
+    """About where ln curve crosses ln most, if it is smooth; else wherever the secants lead."""
     left, right = start * 0.99, start
     below, above = curve(left) / most, curve(right) / most
     for _ in range(16):
-        # Nothing to follow where the curve is flat, has fallen to 0, or has been followed to its end.
+        # Stop if the curve is flat or 0.
         rise = rough_log(above) - rough_log(below) if above else 0.0
         if not rise:
             break

@@ -19,21 +19,21 @@ ORDERS: tuple[Fraction, ...] = (
     *map(Fraction, (5, 6, 7, 8, 9, 10, 12, 14, 16, 20, 24, 28, 32, 40, 48, 64, 80, 96)),
     *map(Fraction, (128, 160, 192, 256, 320, 384, 512)),
 )
-"""The Rényi orders of an account that is not made with others."""
+"""The default Rényi orders."""
 
 _ONE = 1 << 128
 _MAX_DENOMINATOR = 1 << 256
 """A figure with a larger denominator is rounded up to a multiple of 2^-128."""
 _MAX_FIGURE = 1 << 64
-"""A larger figure is said to be infinite: no budget is as large."""
+"""A larger figure counts as infinite: no budget is as large."""
 
 
 @dataclass(frozen=True)
 class ComposableCost:
-    """What a release costs, or many together, in figures that add up whatever comes next.
+    """The cost of one or more releases, in figures that add up under fully adaptive composition.
 
-    All figures but δ are about the release with one and the same event of probability δ cut off. One
-    that is not known, or infinite, is None.
+    All figures except δ hold for the release with one and the same event of probability δ cut off. A figure
+    that is unknown or infinite is None.
 
     >>> cost = ComposableCost.of(epsilon=0.1)
     >>> cost.rho, (cost + cost).epsilon
@@ -47,13 +47,13 @@ class ComposableCost:
     epsilon: Fraction | None
     """Pure ε."""
     delta: Fraction
-    """The probability of what is cut off."""
+    """The probability of the event that is cut off."""
     renyi: tuple[Fraction | None, ...]
     """Rényi ε(α) at each of the orders."""
     mu_squared: Fraction | None
-    """μ², where the δ(ε) lies below that of Gaussian noise of σ = Δ₂/μ, at every ε."""
+    """μ² of Gaussian noise that dominates: δ(ε) lies below that of σ = Δ₂/μ, at every ε."""
     rho: Fraction | None
-    """zCDP."""
+    """ρ of zCDP."""
     orders: tuple[Fraction, ...] = ORDERS
 
     def __post_init__(self) -> None:
@@ -63,7 +63,7 @@ class ComposableCost:
             raise InvalidInput(
                 f"renyi has {len(curve)} figures for {len(self.orders)} orders",
                 why="each order's sum needs its own",
-                fix="pass one figure for each order, None where it is not known",
+                fix="pass one figure for each order, None if it is unknown",
             )
         object.__setattr__(self, "renyi", curve)
         delta = min(parse_nonnegative(self.delta, "delta"), Fraction(1))
@@ -82,12 +82,12 @@ class ComposableCost:
         rho: Number | None = None,
         orders: Sequence[Number] = ORDERS,
     ) -> "ComposableCost":
-        """The cost of one release, with what follows from the figures given.
+        """The cost of one release, with the figures implied by those given.
 
         Pure ε is zCDP of ε²/2, Gaussian μ² is zCDP of μ²/2, and zCDP of ρ is αρ at each order α, where
         pure ε is also ε.
 
-        Guarantee: what is filled in holds wherever what was given does.
+        Guarantee: the implied figures hold whenever the given ones do.
         Assumes: as `ComposableCost`.
         Proof: docs/proofs/filters.md, "What follows from what"
         """
@@ -106,12 +106,12 @@ class ComposableCost:
         return replace(cost, renyi=tuple(map(smallest_figure, given.renyi, cost.renyi)))
 
     def __add__(self, other: "ComposableCost") -> "ComposableCost":
-        """Both, also where the second was chosen after seeing the first."""
+        """The cost of both, also if the second was chosen after seeing the first."""
         if not isinstance(other, ComposableCost):
             return NotImplemented
         check_same_orders(self.orders, other)
-        # Nothing is inferred from sums: only what was true of each charge adds up. Both were checked when
-        # they were made, so their sums need no check, and a ledger adds up millions.
+        # Nothing is implied by sums: only figures of single charges add up. Both costs were checked when they
+        # were made, so their sum needs no check, and a ledger adds up millions.
         total = copy(self)
         for name in ("epsilon", "mu_squared", "rho"):
             object.__setattr__(total, name, _add_figures(getattr(self, name), getattr(other, name)))
@@ -120,7 +120,7 @@ class ComposableCost:
         return total
 
     def times(self, count: int) -> "ComposableCost":
-        """The same cost so many times.
+        """The cost of `count` such releases.
 
         >>> ComposableCost.of(epsilon=0.25).times(3).epsilon
         Fraction(3, 4)
@@ -144,7 +144,7 @@ def _round_figure(value: Any, name: str) -> Fraction | None:
     """A figure of bounded size: rounded up, so that no sum is too small."""
     if value is None:
         return None
-    # Sums come here again and again: what needs no check is not checked.
+    # Sums pass here very often, so nonnegative fractions skip the check.
     # survives: It only spares a check, which 0 would pass. It only spares a check, which these numbers
     # would pass.
     exact = value if type(value) is Fraction and value.numerator >= 0 else parse_nonnegative(value, name)
@@ -183,7 +183,7 @@ def parse_orders(orders: Sequence[Number]) -> tuple[Fraction, ...]:
     ):
         raise InvalidInput(
             "orders are not a rising list of numbers above 1",
-            why="divergence is added up at each of them, once",
+            why="divergences are added up at each order, once",
             fix="pass orders such as (2, 4, 8, 16, 32), each of at most 64 bits",
         )
     return exact

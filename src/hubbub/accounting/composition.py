@@ -37,12 +37,12 @@ CLOSED_FORM, FOURIER, PLD, RENYI = "closed form", "Fourier integral", "PLD", "R�
 
 _UNCERTIFIED = (Uncertified, ArithmeticError, ValueError, MemoryError)
 _BITS = 512
-_TINY = 1e-290
-_FAIR = 0.99
+_MIN_DELTA = 1e-290
+_VAGUE_RATIO = 0.99
 """If the lower bound is below this share of the upper one, Rényi divergences are computed, too."""
-_CLOSE = 1e-6
+_TOLERANCE = 1e-6
 """If the bounds of the first accountant are further apart, relatively, the next one is asked, too."""
-_ATTAINED = (EpsilonDelta, Laplace, DiscreteLaplace, RandomizedResponse)
+_ATTAINING_EVENTS = (EpsilonDelta, Laplace, DiscreteLaplace, RandomizedResponse)
 """The largest loss of these events has a positive mass."""
 
 
@@ -85,13 +85,13 @@ class Composition:
     @cached_property
     def infinity_mass_bounds(self) -> tuple[Fraction, Fraction]:
         """Bounds of the probability that any loss is infinite; equal if it is a short fraction."""
-        telling = [(event.infinity_mass, count) for event, count in self.events if event.infinity_mass]
-        if len(telling) == 1 and telling[0][1] == 1:
-            return telling[0][0], telling[0][0]
+        infinite = [(event.infinity_mass, count) for event, count in self.events if event.infinity_mass]
+        if len(infinite) == 1 and infinite[0][1] == 1:
+            return infinite[0][0], infinite[0][0]
         low = high = Fraction(1)
-        for chance, count in telling:
-            least, most = _power(1 - chance, count)
-            low, high = _rounded(low * least, high * most)
+        for probability, count in infinite:
+            finite_low, finite_high = _power(1 - probability, count)
+            low, high = _round_outward(low * finite_low, high * finite_high)
         return 1 - high, 1 - low
 
     @cached_property
@@ -134,18 +134,18 @@ class Composition:
         infinity_mass = self.infinity_mass_bounds
         if self.max_loss is not None and epsilon >= self.max_loss:
             return Bounds(float_below(infinity_mass[0]), round_up(infinity_mass[1]), CLOSED_FORM)
-        if self._closed:
+        if self.closed_form:
             low, high, method = (
-                self._closed.delta_lower(epsilon),
-                self._closed.delta_upper(epsilon),
+                self.closed_form.delta_lower(epsilon),
+                self.closed_form.delta_upper(epsilon),
                 CLOSED_FORM,
             )
         elif single := self._single_laplace_epsilon:
             (low, high), method = _laplace_delta(single, epsilon), CLOSED_FORM
         else:
             near = float_below(epsilon)
-            bounds, method = self._upper("delta", near, lambda: self._divergence.delta(near))
-            high = Fraction(min(1.0, bounds))
+            bound, method = self._upper("delta", near, lambda: self.divergence.delta(near))
+            high = Fraction(min(1.0, bound))
             low = Fraction(self._lower("delta", float_above(epsilon)) if lower else 0.0)
         return Bounds(
             max(0.0, float_below(infinity_mass[0] + (1 - infinity_mass[0]) * low)),
@@ -160,26 +160,26 @@ class Composition:
         if delta <= infinity_mass[1]:
             return self._epsilon_at_infinity_mass(exactly=delta == infinity_mass[0] == infinity_mass[1])
         # What is left of δ for the finite losses, rounded to the safe side.
-        least, most = (
+        delta_low, delta_high = (
             (delta - infinity_mass[1]) / (1 - infinity_mass[1]),
             (delta - infinity_mass[0]) / (1 - infinity_mass[0]),
         )
         if self.max_loss == 0:
             return Bounds(0.0, 0.0, CLOSED_FORM)
-        if self._closed:
+        if self.closed_form:
             return self._clip_to_max_loss(
-                self._closed.epsilon_lower(most) if lower else 0.0,
-                self._closed.epsilon_upper(least),
+                self.closed_form.epsilon_lower(delta_high) if lower else 0.0,
+                self.closed_form.epsilon_upper(delta_low),
                 CLOSED_FORM,
             )
         if single := self._single_laplace_epsilon:
-            return self._clip_to_max_loss(*_laplace_epsilon(single, least, most), CLOSED_FORM)
-        near = float_below(least)
-        if near < _TINY:
+            return self._clip_to_max_loss(*_laplace_epsilon(single, delta_low, delta_high), CLOSED_FORM)
+        near = float_below(delta_low)
+        if near < _MIN_DELTA:
             return self._clip_to_max_loss(0.0, math.inf, RENYI)
-        high, method = self._upper("epsilon", near, lambda: self._divergence.epsilon(near))
+        high, method = self._upper("epsilon", near, lambda: self.divergence.epsilon(near))
         return self._clip_to_max_loss(
-            self._lower("epsilon", float_above(most)) if lower else 0.0, high, method
+            self._lower("epsilon", float_above(delta_high)) if lower else 0.0, high, method
         )
 
     def _epsilon_at_infinity_mass(self, *, exactly: bool) -> Bounds:
@@ -187,7 +187,7 @@ class Composition:
         if self.max_loss is None:
             return Bounds(math.inf if exactly and self._is_unbounded else 0.0, math.inf, CLOSED_FORM)
         high = round_up(self.max_loss) if exactly else math.inf
-        occurs = exactly and all(isinstance(event, _ATTAINED) for event, _ in self.events)
+        occurs = exactly and all(isinstance(event, _ATTAINING_EVENTS) for event, _ in self.events)
         return Bounds(
             float_below(self.max_loss * (1 - Fraction(1, 1 << 100))) if occurs else 0.0, high, CLOSED_FORM
         )
@@ -204,7 +204,7 @@ class Composition:
         return any(isinstance(event, (Gaussian, DiscreteGaussian)) for event, _ in self.events)
 
     @cached_property
-    def _closed(self) -> ClosedForm | SubsampledClosedForm | None:
+    def closed_form(self) -> ClosedForm | SubsampledClosedForm | None:
         """For at most one (ε, δ) event beside Gaussian noise; or one of them on a Poisson sample, once."""
         events = [(event, count) for event, count in self.events if event.max_loss != 0]
         if len(events) == 1 and events[0][1] == 1 and isinstance(events[0][0], Subsampled):
@@ -230,7 +230,8 @@ class Composition:
         return None
 
     @cached_property
-    def _divergence(self) -> RenyiDivergence:
+    def divergence(self) -> RenyiDivergence:
+        """The Rényi divergences of the composition."""
         return RenyiDivergence(self.events)
 
     def _dominating_pairs(self, *, upper: bool) -> Iterator[tuple[tuple[Any, int], ...]]:
@@ -245,31 +246,31 @@ class Composition:
             yield pairs
 
     def _upper(self, quantity: str, at: float, renyi: Callable[[], float]) -> tuple[float, str]:
-        bounds, method, vague = math.inf, RENYI, True
+        bound, method, is_vague = math.inf, RENYI, True
         with contextlib.suppress(*_UNCERTIFIED):
             answers: list[Bounds] = []
             for pairs in self._dominating_pairs(upper=True):
                 if not (answers and _is_below(quantity, at, pairs, answers[0].upper)):
-                    answers.append(_bounds_of_pairs(quantity, at, pairs))
-            bounds, method = max(answer.upper for answer in answers), answers[0].method
-            vague = max(answer.lower for answer in answers) < _FAIR * bounds
+                    answers.append(bounds_of_pairs(quantity, at, pairs))
+            bound, method = max(answer.upper for answer in answers), answers[0].method
+            is_vague = max(answer.lower for answer in answers) < _VAGUE_RATIO * bound
         # The PLD of a bounded range is that of the worst single one; many compose better by divergences.
-        if vague or any(isinstance(event, BoundedRange) and count > 1 for event, count in self.events):
+        if is_vague or any(isinstance(event, BoundedRange) and count > 1 for event, count in self.events):
             other = math.inf
             with contextlib.suppress(*_UNCERTIFIED):
                 other = renyi()
-            if other < bounds:
-                bounds, method = other, RENYI
-        return bounds, method
+            if other < bound:
+                bound, method = other, RENYI
+        return bound, method
 
     def _lower(self, quantity: str, at: float) -> float:
-        bounds = 0.0
+        bound = 0.0
         with contextlib.suppress(*_UNCERTIFIED):
             for pairs in self._dominating_pairs(upper=False):
                 with contextlib.suppress(*_UNCERTIFIED):
-                    if not (bounds and _is_below(quantity, at, pairs, bounds)):
-                        bounds = max(bounds, _bounds_of_pairs(quantity, at, pairs).lower)
-        return bounds
+                    if not (bound and _is_below(quantity, at, pairs, bound)):
+                        bound = max(bound, bounds_of_pairs(quantity, at, pairs).lower)
+        return bound
 
 
 def _is_below(quantity: str, at: float, pairs: tuple[tuple[Any, int], ...], bound: float) -> bool:
@@ -283,7 +284,7 @@ def _is_below(quantity: str, at: float, pairs: tuple[tuple[Any, int], ...], boun
 
 
 @lru_cache(maxsize=256)
-def _bounds_of_pairs(quantity: str, at: float, pairs: tuple[tuple[Any, int], ...]) -> Bounds:
+def bounds_of_pairs(quantity: str, at: float, pairs: tuple[tuple[Any, int], ...]) -> Bounds:
     """Fourier accountant if all pairs are Gaussian or subsampled Gaussian, then the PLD accountant."""
     smooth = all(isinstance(pair, (SubsampledGaussianPair, GaussianPair)) for pair, _ in pairs)
     engines: list[tuple[Callable[[Any], Any], str]] = [(_fourier_accountant, FOURIER)] if smooth else []
@@ -297,7 +298,7 @@ def _bounds_of_pairs(quantity: str, at: float, pairs: tuple[tuple[Any, int], ...
                 best = Bounds(
                     max(low, best.lower), min(high, best.upper), method if high < best.upper else best.method
                 )
-                if high - low <= _CLOSE * high:
+                if high - low <= _TOLERANCE * high:
                     break
     if math.isinf(best.upper):
         raise Uncertified
@@ -308,7 +309,9 @@ def _pld_accountant(pairs: tuple[tuple[Any, int], ...]) -> "PldAccountant":
     from hubbub.accounting.pld_refinement import PldAccountant
 
     # Without atoms the gap falls with the square of the number of points: more digits are expensive.
-    return PldAccountant(pairs, accuracy=1e-8 if any(pair.atoms.size for pair, _ in pairs) else _CLOSE / 2)
+    return PldAccountant(
+        pairs, accuracy=1e-8 if any(pair.atoms.size for pair, _ in pairs) else _TOLERANCE / 2
+    )
 
 
 def _fourier_accountant(pairs: tuple[tuple[Any, int], ...]) -> "FourierAccountant":
@@ -348,13 +351,13 @@ def _power(base: Fraction, count: int) -> tuple[Fraction, Fraction]:
     square = (base, base)
     while count:
         if count & 1:
-            low, high = _rounded(low * square[0], high * square[1])
-        square = _rounded(square[0] ** 2, square[1] ** 2)
+            low, high = _round_outward(low * square[0], high * square[1])
+        square = _round_outward(square[0] ** 2, square[1] ** 2)
         count >>= 1
     return low, high
 
 
-def _rounded(low: Fraction, high: Fraction) -> tuple[Fraction, Fraction]:
+def _round_outward(low: Fraction, high: Fraction) -> tuple[Fraction, Fraction]:
     """Both, if they are short, else rounded outwards."""
     if max(low.denominator.bit_length(), high.denominator.bit_length()) <= 8 * _BITS:
         return low, high

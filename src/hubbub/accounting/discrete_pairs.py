@@ -29,10 +29,10 @@ Complexes = NDArray[np.complex128]
 Doubles = NDArray[np.float64]
 
 _UNIT_ROUNDOFF = 2.0**-53
-_WIDE = 40.0
-"""Beyond so many deviations a normal law has less than 1e-300."""
+_TAIL_DEVIATIONS = 40.0
+"""Beyond this many standard deviations a normal distribution has less than 1e-300."""
 _MAX_ATOMS = 1 << 20
-_BATCH = 1 << 20
+BATCH = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -47,15 +47,15 @@ class DiscretePair:
     p: tuple[float, ...]
     q: tuple[float, ...]
     infinity_mass: float = 0.0
-    """The P-mass of outcomes that Q never gives: an infinite loss."""
+    """The P-mass of outcomes impossible under Q: an infinite loss."""
     negative_infinity_mass: float = 0.0
-    """The Q-mass of outcomes that P never gives: only sampling makes them count."""
+    """The Q-mass of outcomes impossible under P: it matters only when subsampled."""
     relative_mass_error: float = 8 * _UNIT_ROUNDOFF
     """The relative error of any mass."""
     relative_loss_error: float = 64 * _UNIT_ROUNDOFF
     """The relative error of any loss."""
     truncated: bool = False
-    """Whether there are other losses, too, of less than LEAST together, beyond these."""
+    """True if further losses, of less than MIN_MASS together, are left out."""
 
     @cached_property
     def _sorted(self) -> tuple[Doubles, Doubles, Doubles]:
@@ -77,7 +77,7 @@ class DiscretePair:
 
     @property
     def is_discrete(self) -> bool:
-        """There is nothing but atoms."""
+        """True: there are only atoms."""
         return True
 
     @property
@@ -86,19 +86,19 @@ class DiscretePair:
         return np.unique(self._sorted[0])
 
     def log_moment(self, z: Complexes) -> Complexes:
-        """K(z) = ln Σ p·e^(zL), good relatively also where small."""
+        """K(z) = ln Σ p·e^(zL), accurate relatively also where it is small."""
         losses, p, _ = self._sorted
         out = np.empty(z.shape, dtype=np.complex128)
         # survives: Where one formula takes over from the other is free: both are good there.
         small = float(max(1.0, np.abs(z.real).max(initial=0.0)) * np.abs(losses).max()) < 30
         # survives: How many points are worked on at a time changes none of them.
-        batch = max(1, _BATCH // losses.size)
+        batch = max(1, BATCH // losses.size)
         for start in range(0, z.size, batch):
             some = z[start : start + batch]
             power = np.multiply.outer(some, losses)
             if small:
                 # As Σ p·(1 − e^−L) is the masses' difference, what is of first order in L is known exactly.
-                second = _second(power) @ p + some * (_second(-losses) @ p)
+                second = expm1_minus_x(power) @ p + some * (expm1_minus_x(-losses) @ p)
                 out[start : start + batch] = log1p(
                     second + some * (self.negative_infinity_mass - self.infinity_mass) - self.infinity_mass
                 )
@@ -134,7 +134,7 @@ class DiscretePair:
         return math.log(total) + shift, mean, float(weight @ (losses - mean) ** 2) / total
 
     def decay(self, t: float) -> float:
-        """None: atoms do not fall off."""
+        """0: atoms do not decay."""
         return 0.0 * t
 
     def bin_masses(self, edges: Doubles) -> BinMasses:
@@ -190,14 +190,14 @@ class DiscretePair:
         # L = ln(1 − q + q·e^ℓ) is off by no more than e·max(1, ℓ) times as much as ℓ, relatively.
         relative_loss_error = 3 * max(1.0, float(losses[-1])) * self.relative_loss_error + 16 * _UNIT_ROUNDOFF
         if added:
-            laws = _floats(-ratio), _floats(q), _floats(both), alone, sampling_rate * self.infinity_mass
+            laws = _to_tuple(-ratio), _to_tuple(q), _to_tuple(both), alone, sampling_rate * self.infinity_mass
         else:
-            laws = _floats(ratio), _floats(both), _floats(q), sampling_rate * self.infinity_mass, alone
+            laws = _to_tuple(ratio), _to_tuple(both), _to_tuple(q), sampling_rate * self.infinity_mass, alone
         return DiscretePair(*laws, relative_mass_error, relative_loss_error, self.truncated)
 
 
 def epsilon_delta_pair(epsilon: Fraction | float, delta: Fraction | float = 0) -> DiscretePair:
-    """The worst of all that is (ε, δ)-private: it tells all with probability δ, else its loss is ±ε.
+    """The worst (ε, δ)-DP pair: an infinite loss with probability δ, else ±ε.
 
     >>> epsilon_delta_pair(Fraction(1, 2)).losses
     (0.5, -0.5)
@@ -237,9 +237,9 @@ def discrete_laplace_pair(scale: Fraction | float, sensitivity: int) -> Discrete
     # survives: How much is allowed for rounding is free, if it is some units more than is lost.
     relative_mass_error = _UNIT_ROUNDOFF * (16 + 4 * min(sensitivity / s, 700.0))
     return DiscretePair(
-        _floats((2 * x - sensitivity) / s),
-        _floats(p),
-        _floats(p[::-1]),
+        _to_tuple((2 * x - sensitivity) / s),
+        _to_tuple(p),
+        _to_tuple(p[::-1]),
         relative_mass_error=relative_mass_error,
     )
 
@@ -251,7 +251,7 @@ def discrete_gaussian_pair(variance: Fraction | float, sensitivity: int) -> Disc
     True
     """
     exact = Fraction(variance)
-    reach = math.ceil(_WIDE * math.sqrt(exact)) + 1
+    reach = math.ceil(_TAIL_DEVIATIONS * math.sqrt(exact)) + 1
     if 2 * reach + sensitivity >= _MAX_ATOMS:
         raise Uncertified
     x = np.arange(-reach, sensitivity + reach + 1)
@@ -262,9 +262,9 @@ def discrete_gaussian_pair(variance: Fraction | float, sensitivity: int) -> Disc
     # An exponent of up to 750 is rounded.
     # survives: How much is allowed for rounding is free, if it is some units more than is lost.
     return DiscretePair(
-        _floats(losses),
-        _floats(p),
-        _floats(p[::-1]),
+        _to_tuple(losses),
+        _to_tuple(p),
+        _to_tuple(p[::-1]),
         relative_mass_error=2048 * _UNIT_ROUNDOFF,
         truncated=sensitivity > 0,
     )
@@ -279,30 +279,30 @@ def finite_pair(p: Sequence[Fraction], q: Sequence[Fraction]) -> DiscretePair:
     if len(p) != len(q) or sum(p) != 1 or sum(q) != 1 or min(*p, *q) < 0:
         raise InvalidInput(
             "p and q are not two distributions on the same outcomes",
-            why="each must have no negative chance and sum to 1 exactly",
+            why="each must have no negative probability and sum to 1 exactly",
             fix="pass equally many fractions for both",
         )
     both = [(ours, theirs) for ours, theirs in zip(p, q, strict=True) if ours and theirs]
     return DiscretePair(
-        tuple(_log(ours / theirs) for ours, theirs in both) or (0.0,),
+        tuple(log_ratio(ours / theirs) for ours, theirs in both) or (0.0,),
         tuple(float(ours) for ours, _ in both) or (0.0,),
         tuple(float(theirs) for _, theirs in both) or (0.0,),
-        _chance(sum((ours for ours, theirs in zip(p, q, strict=True) if not theirs), Fraction(0))),
-        _chance(sum((theirs for ours, theirs in zip(p, q, strict=True) if not ours), Fraction(0))),
+        _positive_float(sum((ours for ours, theirs in zip(p, q, strict=True) if not theirs), Fraction(0))),
+        _positive_float(sum((theirs for ours, theirs in zip(p, q, strict=True) if not ours), Fraction(0))),
     )
 
 
-def _chance(exact: Fraction) -> float:
-    """To nearest, but never 0 where it is not."""
+def _positive_float(exact: Fraction) -> float:
+    """Rounded to nearest, but never to 0 if it is positive."""
     return max(float(exact), 5e-324) if exact else 0.0
 
 
-def _floats(values: Doubles) -> tuple[float, ...]:
+def _to_tuple(values: Doubles) -> tuple[float, ...]:
     return tuple(values.tolist())
 
 
-def _log(ratio: Fraction) -> float:
-    """The logarithm, good relatively also close to 1, and where the ratio is no double."""
+def log_ratio(ratio: Fraction) -> float:
+    """The logarithm, accurate relatively also close to 1, and for ratios beyond doubles."""
     if Fraction(1, 2) < ratio < 2:
         return math.log1p(float(ratio - 1))
     if abs(ratio.numerator.bit_length() - ratio.denominator.bit_length()) < 1000:
@@ -310,8 +310,8 @@ def _log(ratio: Fraction) -> float:
     return math.log(ratio.numerator) - math.log(ratio.denominator)
 
 
-def _second(power: NDArray[np.inexact]) -> Complexes:
-    """The rest of e^x after 1 + x, good relatively also where it is small."""
+def expm1_minus_x(power: NDArray[np.inexact]) -> Complexes:
+    """e^x − 1 − x, accurate relatively also where it is small."""
     x: Complexes = np.asarray(power, dtype=np.complex128)
     near = np.abs(x) < 0.5
     out: Complexes = np.expm1(x) - x

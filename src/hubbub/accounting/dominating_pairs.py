@@ -1,4 +1,4 @@
-"""Dominating pairs of continuous noise, seen through their privacy loss, bin by bin.
+"""Dominating pairs of continuous noise, and the privacy loss of a pair bin by bin.
 
 A pair (P, Q) stands for the output distributions of a mechanism on two neighbouring databases, in one
 direction: its privacy loss is L = ln(P/Q) under P. A pair answers the accountants' questions: moments of L
@@ -35,24 +35,24 @@ __all__ = [
 Complexes = NDArray[np.complex128]
 Doubles = NDArray[np.float64]
 
-_WIDE = 40.0
+_TAIL_DEVIATIONS = 40.0
 """Beyond this many standard deviations a normal distribution has less than 1e-300."""
 MIN_MASS = 1e-300
-"""Masses below it may be missing or wrong; who needs an upper bound adds it for each cell."""
+"""Masses below it may be missing or wrong; upper bounds add it for each bin."""
 
 _UNIT_ROUNDOFF = 2.0**-53
 # survives: Where one formula takes over from the other is free: both are good there.
-_SERIES = 0.5
-"""Up to here (in half-widths times distance) a cell's normal mass is summed by a series."""
+_MAX_SERIES_SIZE = 0.5
+"""Up to here (in half-widths times distance) a bin's normal mass is summed by a series."""
 
 
 class BinMasses(NamedTuple):
-    """What lies between losses: each cell taken as one outcome."""
+    """The masses of bins of losses, each bin taken as one outcome."""
 
     p: Doubles
     q: Doubles
     loss: Doubles
-    """ln(p/q) of each cell, known better than from p and q."""
+    """ln(p/q) of each bin, more accurate than from p and q."""
     relative_mass_error: Doubles
     """The relative error of each p and q above 1e-300."""
     loss_error: Doubles
@@ -60,34 +60,34 @@ class BinMasses(NamedTuple):
 
 
 class DominatingPair(Protocol):
-    """A pair of laws, seen through its privacy loss L = ln(P/Q) under P."""
+    """A pair of distributions (P, Q), through its privacy loss L = ln(P/Q) under P."""
 
     @property
     def support(self) -> tuple[float, float]:
-        """Between what all finite losses lie."""
+        """An interval that holds all finite losses."""
 
     @property
     def coarse_grid(self) -> Doubles:
-        """Losses between which the law is smooth enough for a first look."""
+        """Losses between which the density is smooth enough for a coarse PLD."""
 
     @property
     def atoms(self) -> Doubles:
-        """Losses that have a mass of their own."""
+        """Losses with positive probability."""
 
     @property
     def is_discrete(self) -> bool:
-        """Whether there is nothing but atoms."""
+        """True if there are only atoms."""
 
     @property
     def infinity_mass(self) -> float:
-        """The P-mass of outcomes that Q never gives: an infinite loss."""
+        """The P-mass of outcomes impossible under Q: an infinite loss."""
 
     def bin_masses(self, edges: Doubles) -> BinMasses:
-        """What lies in (edges[k], edges[k+1]]; edges may repeat, and be infinite."""
+        """The masses of losses in (edges[k], edges[k+1]]; edges may repeat, and be infinite."""
 
 
 class ContinuousPair:
-    """A pair whose losses have a density, and may be any number; what is different a pair says itself."""
+    """Defaults for a pair with a density of losses on all reals."""
 
     @property
     def infinity_mass(self) -> float:
@@ -101,28 +101,28 @@ class ContinuousPair:
 
     @property
     def atoms(self) -> Doubles:
-        """No loss has a mass of its own."""
+        """None."""
         return np.zeros(0)
 
     @property
     def is_discrete(self) -> bool:
-        """Losses have a density."""
+        """False: losses have a density."""
         return False
 
 
 def graded_grid(max_loss: float) -> Doubles:
-    """Losses evenly over ±most, and closer at both ends."""
+    """Losses evenly over ±max_loss, and closer together at both ends."""
     near = np.linspace(0, min(80.0, max_loss), 257)
     return np.unique(np.concatenate([near - max_loss, np.linspace(-max_loss, max_loss, 65), max_loss - near]))
 
 
 def widen(low: float, high: float, by: float = 16 * _UNIT_ROUNDOFF) -> tuple[float, float]:
-    """Ends that hold the true ones, of which these are rounded."""
+    """An interval that holds the true one, of which these ends are rounded."""
     return low - by * abs(low), high + by * abs(high)
 
 
 class NormalBins(NamedTuple):
-    """Normal masses as share·φ(place), which neither underflow nor cancel."""
+    """Normal masses as share·φ(place), which neither underflows nor cancels."""
 
     place: Doubles
     share: Doubles
@@ -130,27 +130,29 @@ class NormalBins(NamedTuple):
 
 
 def normal_bins(left: Doubles, right: Doubles, half: Doubles) -> NormalBins:
-    """The normal law between left and right, 2·half apart: known better than from their difference.
+    """Normal masses between left and right, 2·half apart: more accurate than from their difference.
 
-    A narrow cell is 2d·φ(z)·Σ He₂ⱼ(z)·d²ʲ/(2j+1)! around its middle z; of a wide one, Mills' ratio at both
-    ends tells the tails' difference, over φ at the end that is closer to zero.
+    A narrow bin is 2d·φ(z)·Σ He₂ⱼ(z)·d²ʲ/(2j+1)! around its middle z; for a wide one, Mills' ratio at both
+    ends gives the difference of the tails, over φ at the end that is closer to zero.
     """
     place = left / 2 + right / 2
     size = half * (np.abs(place) + 6)
     # survives: Where one formula takes over from the other is free: both are good there.
-    narrow = size <= _SERIES
+    narrow = size <= _MAX_SERIES_SIZE
     share = np.empty(place.size)
-    # Most cells are so narrow that few terms are enough.
+    # Most bins are so narrow that few terms are enough.
     # survives: Where one formula takes over from the other is free: both are good there.
-    for some in (size <= _SERIES / 16, narrow & (size > _SERIES / 16)):
+    for some in (size <= _MAX_SERIES_SIZE / 16, narrow & (size > _MAX_SERIES_SIZE / 16)):
         # survives: A few terms more.
-        share[some] = 2 * half[some] * _bulge(place[some], half[some], float(size[some].max(initial=0.0)))
+        share[some] = (
+            2 * half[some] * _normal_mean_ratio(place[some], half[some], float(size[some].max(initial=0.0)))
+        )
     wide = ~narrow
     flip = right[wide] <= 0
     near, far = np.where(flip, -right[wide], left[wide]), np.where(flip, -left[wide], right[wide])
     place[wide] = np.where(flip, -1.0, 1.0) * np.maximum(near, 0.0)
     mills, beyond = _mills(np.abs(near)), _mills(np.abs(far))
-    # φ at the ends against φ at the place; where the cell holds zero, it is all but two tails.
+    # φ at the ends against φ at the place; if the bin holds zero, it is all but two tails.
     own = np.exp(-np.square(np.minimum(near, 0.0)) / 2)
     fall = np.exp(-np.where(near < 0, far * far / 2, half[wide] * (near + far)))
     share[wide] = np.where(near < 0, math.sqrt(2 * math.pi) - own * mills, mills) - fall * beyond
@@ -158,11 +160,11 @@ def normal_bins(left: Doubles, right: Doubles, half: Doubles) -> NormalBins:
 
 
 def normal_masses(normal: NormalBins) -> Doubles:
-    """The masses as such."""
+    """The masses as doubles."""
     return np.asarray(np.exp(-np.square(normal.place) / 2) / math.sqrt(2 * math.pi) * normal.share)
 
 
-def _bulge(z: Doubles, half: Doubles, size: float) -> Doubles:
+def _normal_mean_ratio(z: Doubles, half: Doubles, size: float) -> Doubles:
     """The mean of φ over z ± half, over φ(z): Σ He₂ⱼ(z)·half²ʲ/(2j+1)!, where (|z| + 6)·half ≤ size ≤ ½."""
     total = np.ones(z.size)
     square, before, now, scale = half * half, np.ones(z.size), z, np.ones(z.size)
@@ -207,7 +209,7 @@ class GaussianPair(ContinuousPair):
     def coarse_grid(self) -> Doubles:
         """Losses a tenth of a deviation apart, around P's mean and around Q's."""
         mu = math.sqrt(self.mu_squared)
-        z = mu * np.linspace(-_WIDE, _WIDE, 801)
+        z = mu * np.linspace(-_TAIL_DEVIATIONS, _TAIL_DEVIATIONS, 801)
         return np.union1d(z - self.mu_squared / 2, z + self.mu_squared / 2)
 
     def log_moment(self, z: Complexes) -> Complexes:
@@ -229,7 +231,7 @@ class GaussianPair(ContinuousPair):
         array([0.5, 0.5])
         """
         mu = math.sqrt(self.mu_squared)
-        bound = mu * (mu / 2 + _WIDE)
+        bound = mu * (mu / 2 + _TAIL_DEVIATIONS)
         inner = edges.clip(-bound, bound)
         left, right = inner[:-1], inner[1:]
         half, middle = (right - left) / (2 * mu), left / 2 + right / 2
@@ -242,7 +244,7 @@ class GaussianPair(ContinuousPair):
         with np.errstate(divide="ignore", invalid="ignore"):
             loss = np.where(narrow, middle, apart) + np.log(ours.share / theirs.share)
         loss[half == 0] = middle[half == 0]
-        # A rounded z is off by some units of `shift`; the rest is lost in wide cells.
+        # A rounded z is off by some units of `shift`; the rest is lost in wide bins.
         shift = np.abs(middle) / mu + half + mu
         relative_mass_error = (
             4 * _UNIT_ROUNDOFF * (4 + np.maximum(np.abs(ours.place), np.abs(theirs.place)) * shift)
@@ -256,10 +258,10 @@ class GaussianPair(ContinuousPair):
 
 @dataclass(frozen=True)
 class LaplacePair(ContinuousPair):
-    """Laplace noise of scale b on a sensitivity of ratio·b.
+    """Laplace noise of scale b on a sensitivity of ε·b.
 
-    Under P the loss is `ratio` with probability ½, −ratio with e^−ratio/2, and else has the density
-    e^((L − ratio)/2)/4 between.
+    Under P the loss is ε with probability ½, −ε with probability e^−ε/2, and has the density
+    e^((L − ε)/2)/4 between.
 
     >>> LaplacePair(1.0).bin_masses(np.array([-1.0, 0.0, 0.5, 1.0])).p.round(4)
     array([0.1193, 0.0861, 0.6106])
@@ -269,23 +271,23 @@ class LaplacePair(ContinuousPair):
 
     @property
     def support(self) -> tuple[float, float]:
-        """No loss is beyond ±ratio."""
+        """±ε."""
         return widen(-self.epsilon, self.epsilon)
 
     @property
     def atoms(self) -> Doubles:
-        """Both ends have a mass of their own."""
+        """Both ends."""
         return np.array([-self.epsilon, self.epsilon])
 
     @property
     def coarse_grid(self) -> Doubles:
-        """Losses evenly over the whole, and closer at both ends."""
+        """Losses evenly over the support, and closer together at both ends."""
         return graded_grid(self.epsilon)
 
     def log_moment(self, z: Complexes) -> Complexes:
         """K(z) = rz + ln(1 + z·(e^(−2w) − 1)/(1 + 2z)) with w = (z + ½)·r, for Re z > −½.
 
-        It is good relatively also where it is small.
+        It keeps its relative accuracy where it is small.
         """
         r, w = self.epsilon, (z + 0.5) * self.epsilon
         out = np.empty(z.shape, dtype=np.complex128)
@@ -330,7 +332,7 @@ class LaplacePair(ContinuousPair):
         return float(self.log_moment(np.array([complex(c)]))[0].real)
 
     def decay(self, t: float) -> float:
-        """None that holds at every tilt: the atom at the top does not fall off."""
+        """0: the atom at the top does not decay, so no bound holds at every tilt."""
         return 0.0 * t
 
     def bin_masses(self, edges: Doubles) -> BinMasses:
@@ -349,7 +351,7 @@ class LaplacePair(ContinuousPair):
         for place, often, seldom in ((r, 0.5, tail), (-r, tail, 0.5)):
             k = int(np.searchsorted(edges, place)) - 1
             if 0 <= k < p.size:
-                loss[k] = _merged((place, often, seldom), (float(loss[k]), float(p[k]), float(q[k])))
+                loss[k] = _merge_atom((place, often, seldom), (float(loss[k]), float(p[k]), float(q[k])))
                 p[k] += often
                 q[k] += seldom
         return BinMasses(p, q, loss, relative_mass_error, loss_error)
@@ -357,7 +359,7 @@ class LaplacePair(ContinuousPair):
 
 @dataclass(frozen=True)
 class BoundedRangePair(ContinuousPair):
-    """The worst of all whose losses lie in one interval of length `epsilon`: a density e^(L/2) on ±ε.
+    """The worst pair with losses in one interval of length ε: a density ∝ e^(L/2) on ±ε.
 
     >>> BoundedRangePair(1.0).bin_masses(np.array([-1.0, 0.0, 1.0])).p.round(4)
     array([0.3775, 0.6225])
@@ -367,13 +369,13 @@ class BoundedRangePair(ContinuousPair):
 
     @property
     def support(self) -> tuple[float, float]:
-        """No loss is beyond ±ε."""
+        """±ε."""
         max_loss = self.epsilon * (1 + 16 * _UNIT_ROUNDOFF)
         return -max_loss, max_loss
 
     @property
     def coarse_grid(self) -> Doubles:
-        """Losses evenly over the whole, and closer at both ends."""
+        """Losses evenly over the support, and closer together at both ends."""
         return graded_grid(self.epsilon)
 
     def bin_masses(self, edges: Doubles) -> BinMasses:
@@ -395,8 +397,8 @@ class BoundedRangePair(ContinuousPair):
         )
 
 
-def _merged(atom: tuple[float, float, float], rest: tuple[float, float, float]) -> float:
-    """The loss of an atom and the rest of its cell, (loss, p, q) each, taken as one outcome."""
+def _merge_atom(atom: tuple[float, float, float], rest: tuple[float, float, float]) -> float:
+    """The loss of an atom and the rest of its bin, (loss, p, q) each, taken as one outcome."""
     (place, often, seldom), (loss, p, q) = atom, rest
     ours, theirs = p + often, q + seldom
     if not p and not q:

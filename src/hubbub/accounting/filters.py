@@ -49,20 +49,20 @@ _ONE = 1 << _BITS
 
 
 class _EpsilonDelta(Protocol):
-    """What is read of a `Budget`, which stands in a higher module."""
+    """The figures of a `Budget`, which is defined in a higher module."""
 
     @property
     def epsilon(self) -> Fraction:
-        """The ε that is promised."""
+        """The total ε."""
 
     @property
     def delta(self) -> Fraction:
-        """The δ that is promised."""
+        """The total δ."""
 
 
 @dataclass(frozen=True)
 class DeltaSplit:
-    """How an account's δ is divided before anything is charged; nothing can be moved later.
+    """How an account's δ is divided, before the first charge and for good.
 
     >>> from hubbub.accounting.budget import Budget
     >>> split = DeltaSplit.of(Budget(1, 1e-6))
@@ -73,11 +73,11 @@ class DeltaSplit:
     """
 
     approximate: Fraction
-    """The most that the δ's of releases may add up to."""
+    """For the sum of the δ's of approximate charges."""
     gaussian: Fraction
-    """What the sum of μ² may cost."""
+    """For the sum of μ²."""
     renyi: tuple[Fraction, ...]
-    """What the sums of Rényi ε(α) may cost, order by order."""
+    """For the sums of Rényi ε(α), order by order."""
 
     def __post_init__(self) -> None:
         for name in ("approximate", "gaussian"):
@@ -130,19 +130,19 @@ class DeltaSplit:
 
 @dataclass(frozen=True)
 class Remaining:
-    """What one more charge may cost: the most of each figure that fits by itself."""
+    """The largest figures that one more charge may have, each by itself."""
 
     epsilon: Fraction
     """Pure ε."""
     delta: Fraction
-    """The δ of an approximate part, which comes on top."""
+    """The δ of an approximate charge, in addition to its other figures."""
     mu_squared: Fraction
     """μ² of Gaussian noise."""
 
 
 @dataclass(frozen=True)
 class OdometerReading:
-    """Where an account stands: ε, None where it is infinite, and the δ it holds with."""
+    """The ε spent so far, None if it is infinite, and the δ it holds with."""
 
     epsilon: Fraction | None
     delta: Fraction
@@ -150,13 +150,13 @@ class OdometerReading:
 
 @dataclass(frozen=True, init=False)
 class PrivacyFilter:
-    """A budget that is kept whatever is asked next. It never changes: `charge` gives the next one.
+    """A budget that holds under fully adaptive composition. It is immutable: `charge` returns the next one.
 
     >>> from hubbub.accounting.budget import Budget
     >>> account = PrivacyFilter(Budget(1, 1e-6))
     >>> for _ in range(10):
     ...     account = account.charge(ComposableCost.of(epsilon=0.1))
-    >>> account.spent.epsilon, account.left().epsilon
+    >>> account.spent.epsilon, account.remaining().epsilon
     (Fraction(1, 1), Fraction(0, 1))
     >>> account.allows(ComposableCost.of(epsilon=0.001))
     False
@@ -166,7 +166,7 @@ class PrivacyFilter:
     Guarantee: all that is released through it is (ε, δ)-private, though every charge, and when to stop,
         may depend on the answers before it.
     Assumes: what each cost assumes; each is charged before anything of it is released, to a filter with
-        the split of the first one. An interactive mechanism whose answers come between other charges
+        the split of the first one. An interactive mechanism that answers between other charges
         has delta = 0 and no μ².
     Proof: docs/proofs/filters.md, "The filter"
     """
@@ -193,22 +193,22 @@ class PrivacyFilter:
         if len(self.split.renyi) != len(at) or sum(shares) > self.delta:
             raise InvalidInput(
                 "the split does not divide the budget's delta over its orders",
-                why="what its parts may cost must add up to no more than is promised",
-                fix="pass one share for each order, delta or less in all: see Split.of",
+                why="the shares must add up to no more than the budget's delta",
+                fix="pass one share for each order, delta or less in all: see DeltaSplit.of",
             )
         check_same_orders(at, self.spent)
         if not self._fits(self.spent):
             raise InvalidInput(
                 "more is spent than fits the budget",
-                why="there would be no promise to keep",
-                fix="pass what a filter of this budget and split had spent",
+                why="the filter could guarantee nothing",
+                fix="pass a cost that a filter of this budget and split had spent",
             )
 
     @classmethod
     def for_queries(
         cls, budget: _EpsilonDelta, orders: Sequence[Number] = ORDERS, *, spent: ComposableCost | None = None
     ) -> Self:
-        """The filter of an account that is asked questions: half of δ is for keys that they select.
+        """The filter of an account for queries: half of δ is for partition selection.
 
         >>> from hubbub.accounting.budget import Budget
         >>> PrivacyFilter.for_queries(Budget(1, 1e-6)).split.approximate * 10**6
@@ -223,12 +223,12 @@ class PrivacyFilter:
         return self.spent.orders
 
     def allows(self, cost: ComposableCost) -> bool:
-        """Whether it would fit."""
+        """True if the charge fits."""
         check_same_orders(self.orders, cost)
         return self._fits(self.spent + cost)
 
     def charge(self, cost: ComposableCost) -> "PrivacyFilter":
-        """The filter after this charge; where it does not fit, BudgetExceeded, and nothing is spent."""
+        """The filter after this charge; BudgetExceeded if it does not fit, and then nothing is spent."""
         check_same_orders(self.orders, cost)
         total = self.spent + cost
         if not self._fits(total):
@@ -237,8 +237,8 @@ class PrivacyFilter:
         object.__setattr__(after, "spent", total)
         return after
 
-    def left(self) -> Remaining:
-        """What one more charge may cost, rounded down."""
+    def remaining(self) -> Remaining:
+        """The largest figures of one more charge, rounded down."""
         # survives: Only what fits counts, and the search finds as much.
         sure = Fraction(0) if self.spent.epsilon is None else self.epsilon - self.spent.epsilon
         # survives: From how little on it is said that something is left is free.
@@ -249,7 +249,7 @@ class PrivacyFilter:
 
         # survives: The search finds 0 or more. Of nothing left nothing fits, either way.
         return Remaining(
-            # The rest of the pure sum exactly, unless more fits by Rényi, or the sum is too long to be exact.
+            # The rest of the pure sum exactly, unless more fits by Rényi, or the sum is rounded.
             max(sure if sure > 0 and pure(sure) else Fraction(0), _largest_fitting(pure, small)),
             self.split.approximate - self.spent.delta,
             _largest_fitting(
@@ -258,7 +258,7 @@ class PrivacyFilter:
         )
 
     def reading(self) -> OdometerReading:
-        """Where the account stands, as an odometer would say it at this or any moment.
+        """The ε spent so far, as an odometer reads it, at any moment.
 
         >>> from hubbub.accounting.budget import Budget
         >>> account = PrivacyFilter(Budget(1, 1e-6)).charge(ComposableCost.of(mu_squared=0.01))
@@ -273,14 +273,14 @@ class PrivacyFilter:
         return OdometerReading(epsilon, self.split.gaussian + sum(self.split.renyi) + self.spent.delta)
 
     def to_json(self) -> str:
-        """The filter as it is stored: exact numbers, and the split as it was made."""
+        """The text of the filter, as it is stored: exact numbers, with its split."""
         return write_text(
             "privacy-filter/1", epsilon=self.epsilon, delta=self.delta, split=self.split, spent=self.spent
         )
 
     @classmethod
     def from_json(cls, text: str) -> "PrivacyFilter":
-        """Read a stored filter, which must be just what `to_json` wrote."""
+        """Read a stored filter, exactly as `to_json` wrote it."""
 
         def make(*, epsilon: Any, delta: Any, split: Any, spent: Any) -> PrivacyFilter:
             budget: Any = SimpleNamespace(epsilon=epsilon, delta=delta)
@@ -297,7 +297,7 @@ class PrivacyFilter:
         if total.epsilon is not None and total.epsilon <= self.epsilon:
             return True
         if self.split.gaussian and total.mu_squared is not None:
-            # No noise at all costs nothing, and has no Gaussian curve.
+            # μ² = 0 costs nothing, and has no Gaussian curve.
             # survives: It is compared with a share above 0.
             cost = gaussian_delta(self.epsilon, total.mu_squared) if total.mu_squared else 0
             if cost <= self.split.gaussian:
@@ -305,25 +305,25 @@ class PrivacyFilter:
         return _orders_fit(_epsilon_by_order(total, self.split.renyi), self.epsilon)
 
     def _exceeded(self) -> BudgetExceeded:
-        left = self.left()
-        fits = [f"a pure epsilon of {format_down(left.epsilon)}"] if left.epsilon else []
-        if left.mu_squared:
-            fits.append(f"Gaussian noise with (sensitivity/sigma)² of {format_down(left.mu_squared)}")
+        remaining = self.remaining()
+        fits = [f"a pure epsilon of {format_down(remaining.epsilon)}"] if remaining.epsilon else []
+        if remaining.mu_squared:
+            fits.append(f"Gaussian noise with (sensitivity/sigma)² of {format_down(remaining.mu_squared)}")
         return BudgetExceeded(
-            "the charge does not fit what is left of the budget",
+            "the charge does not fit the remaining budget",
             why=f"of epsilon {format_down(self.epsilon)} and delta {format_down(self.delta)} "
             f"there is room for {' or '.join(fits) or 'nothing'}, "
-            f"and for {format_down(left.delta)} of delta in approximate parts",
-            fix="ask for less, with more noise, or of an account with a larger budget",
+            f"and for {format_down(remaining.delta)} of delta in approximate charges",
+            fix="add more noise, or charge an account with a larger budget",
         )
 
 
 @dataclass(frozen=True, init=False)
 class PrivacyOdometer:
-    """A running ε with no budget: it refuses nothing and says where one stands.
+    """A running ε without a budget: it refuses nothing and reads what was spent.
 
-    >>> odometer = PrivacyOdometer(1e-6).after(ComposableCost.of(epsilon=0.5))
-    >>> odometer = odometer.after(ComposableCost.of(mu_squared=0.25))
+    >>> odometer = PrivacyOdometer(1e-6).charge(ComposableCost.of(epsilon=0.5))
+    >>> odometer = odometer.charge(ComposableCost.of(mu_squared=0.25))
     >>> reading = odometer.reading()
     >>> round(float(reading.epsilon), 2), float(reading.delta)
     (3.16, 1e-06)
@@ -346,34 +346,34 @@ class PrivacyOdometer:
         object.__setattr__(self, "spent", spent or ComposableCost.of(0, mu_squared=0, orders=orders))
         check_same_orders(parse_orders(orders), self.spent)
 
-    def after(self, cost: ComposableCost) -> "PrivacyOdometer":
+    def charge(self, cost: ComposableCost) -> "PrivacyOdometer":
         """The odometer after this charge."""
         check_same_orders(self.spent.orders, cost)
         return PrivacyOdometer(self.delta, self.spent.orders, spent=self.spent + cost)
 
     def reading(self) -> OdometerReading:
-        """The ε so far, rounded up; its δ is the odometer's own and those of approximate parts."""
+        """The ε so far, rounded up; its δ is the odometer's own plus those of approximate charges."""
         count = len(self.spent.orders)
         epsilon = _epsilon_of_orders(self.spent, (self.delta / count,) * count)
         return OdometerReading(epsilon, self.delta + self.spent.delta)
 
     @classmethod
     def epsilon_of(cls, spent: ComposableCost, delta: Number) -> Fraction | None:
-        """The ε at which all that was spent holds with this δ, that of approximate parts in it; None if none.
+        """The ε of everything spent at this δ, which includes that of approximate charges; None if infinite.
 
         >>> PrivacyOdometer.epsilon_of(ComposableCost.of(epsilon=0.5), 0)
         Fraction(1, 2)
         """
         rest = parse_below_one(delta, "delta") - spent.delta
-        return cls(rest, spent.orders).after(spent).reading().epsilon if rest >= 0 else None
+        return cls(rest, spent.orders).charge(spent).reading().epsilon if rest >= 0 else None
 
     def to_json(self) -> str:
-        """The odometer as it is stored."""
+        """The text of the odometer, as it is stored."""
         return write_text("privacy-odometer/1", delta=self.delta, spent=self.spent)
 
     @classmethod
     def from_json(cls, text: str) -> "PrivacyOdometer":
-        """Read a stored odometer, which must be just what `to_json` wrote."""
+        """Read a stored odometer, exactly as `to_json` wrote it."""
 
         def make(*, delta: Any, spent: Any) -> PrivacyOdometer:
             total = read_record(ComposableCost, spent)
@@ -384,7 +384,7 @@ class PrivacyOdometer:
 
 @lru_cache(maxsize=256)
 def _renyi_room(orders: tuple[Fraction, ...], deltas: tuple[Fraction, ...]) -> tuple[Fraction | None, ...]:
-    """What is added to a budget's ε to make the largest Rényi ε(α) that fits it with δ; as a rule below 0.
+    """The largest Rényi ε(α) that fits (ε, δ), minus ε; usually negative.
 
     It is ln(α/(α−1)) + ln(αδ)/(α−1), rounded down, and None where δ is 0.
 
@@ -400,7 +400,7 @@ def _renyi_room(orders: tuple[Fraction, ...], deltas: tuple[Fraction, ...]) -> t
 
 
 def _epsilon_by_order(total: ComposableCost, deltas: tuple[Fraction, ...]) -> list[tuple[Fraction, Fraction]]:
-    """Of each order α with a share and a finite sum: α−1, and the least ε at which it fits by itself."""
+    """For each order α with a share and a finite sum: α−1, and the smallest ε at which it fits alone."""
     room = _renyi_room(total.orders, deltas)
     # survives: Lengths were checked when the costs were made.
     return [
@@ -411,7 +411,7 @@ def _epsilon_by_order(total: ComposableCost, deltas: tuple[Fraction, ...]) -> li
 
 
 def _orders_fit(alone: list[tuple[Fraction, Fraction]], epsilon: Fraction) -> bool:
-    """Whether the orders' parts of the work at ε, e^((α−1)·(ε − ε_alone)), add up to 1.
+    """True if the orders fit together at ε: the terms e^((α−1)·(ε − ε_alone)) add up to 1 or more.
 
     Guarantee: true only if Σ δ(α)/δ'(α) ≥ 1, with δ(α) the order's share, and δ'(α) what its sum costs at ε.
     Proof: docs/proofs/filters.md, "Many orders at once"
@@ -424,7 +424,7 @@ def _orders_fit(alone: list[tuple[Fraction, Fraction]], epsilon: Fraction) -> bo
 
 
 def _epsilon_of_orders(total: ComposableCost, deltas: tuple[Fraction, ...]) -> Fraction | None:
-    """The least ε at which the sums fit, to 2^-40 and rounded up; None where none does."""
+    """The smallest ε at which the sums fit, rounded up to 2^-40; None if there is none."""
     alone = _epsilon_by_order(total, deltas)
     if not alone:
         return total.epsilon
@@ -440,7 +440,7 @@ def _epsilon_of_orders(total: ComposableCost, deltas: tuple[Fraction, ...]) -> F
 
 
 def _largest_fitting(fits: Callable[[Fraction], bool], small: Fraction) -> Fraction:
-    """About the largest that fits, five digits of it, rounded down; 0 where `small` does not."""
+    """About the largest number that fits, five digits, rounded down; 0 if `small` does not fit."""
     if not fits(small):
         return Fraction(0)
     # survives: Where the search begins is free; what it gives fits.

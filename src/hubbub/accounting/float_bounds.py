@@ -1,4 +1,4 @@
-"""Exact numbers made doubles on the safe side, and the few functions of them that parts need.
+"""Doubles on the safe side of exact numbers, and functions of them that events and pairs need.
 
 Proof: docs/proofs/events.md, "Rounding"
 """
@@ -26,23 +26,19 @@ __all__ = [
     "require_normal_float",
 ]
 
-# Logarithms that keep their digits where they are small, and those of mixtures.
-#
-# Proved in docs/proofs/dominating-pairs.md
-
 Complexes = NDArray[np.complex128]
 Doubles = NDArray[np.float64]
 
 # survives: Where one formula takes over from the other is free: both are good there.
-_FAR = 700.0
+_MAX_EXPONENT = 700.0
 
 
 class Uncertified(Exception):  # noqa: N818 - a signal between engines, not an error for people
-    """The integral cannot be followed, or shown to fall off: another engine must answer."""
+    """A bound cannot be certified: another accountant must answer."""
 
 
 def log1p(x: Complexes) -> Complexes:
-    """ln(1 + x), good relatively also where x is small: numpy's own is not.
+    """ln(1 + x) of complex x, accurate relatively also where x is small: numpy's own is not.
 
     >>> complex(log1p(np.array([1e-20 + 1e-30j]))[0])
     (1e-20+1e-30j)
@@ -59,27 +55,29 @@ def log1p(x: Complexes) -> Complexes:
 
 
 def log_mixture(loss: Doubles, rate: float | Doubles) -> Doubles:
-    """ln(1 − q + q·e^ℓ), without overflow and without losing a small loss; q may differ by row.
+    """The loss ln(1 − q + q·e^ℓ) of a mixture, accurate for small and large ℓ; q may differ by row.
 
     >>> log_mixture(np.array([0.0, 1000.0]), 0.5).round(3).tolist()
     [0.0, 999.307]
     """
     if np.ndim(rate) == 0 and rate == 1:
         return loss.copy()
-    moved = rate * np.expm1(np.minimum(loss, _FAR))
+    moved = rate * np.expm1(np.minimum(loss, _MAX_EXPONENT))
     with np.errstate(divide="ignore", over="ignore", under="ignore"):
         out = np.log1p(np.maximum(moved, -0.75))
         if np.min(moved, initial=0.0) < -0.5:
             # 1 − q is exact where it matters: this is only where q > ½.
-            out = np.where(moved < -0.5, np.log((1 - rate) + rate * np.exp(np.minimum(loss, _FAR))), out)
-        if np.max(loss, initial=0.0) > _FAR:
-            far = loss + np.log(rate) + np.log1p((1 - rate) / rate * np.exp(-np.maximum(loss, _FAR)))
-            out = np.where(loss > _FAR, far, out)
+            out = np.where(
+                moved < -0.5, np.log((1 - rate) + rate * np.exp(np.minimum(loss, _MAX_EXPONENT))), out
+            )
+        if np.max(loss, initial=0.0) > _MAX_EXPONENT:
+            far = loss + np.log(rate) + np.log1p((1 - rate) / rate * np.exp(-np.maximum(loss, _MAX_EXPONENT)))
+            out = np.where(loss > _MAX_EXPONENT, far, out)
     return np.asarray(out)
 
 
 def inverse_log_mixture(ratio: Doubles, rate: float) -> Doubles:
-    """The ℓ at which ln(1 − q + q·e^ℓ) is this; −∞ where there is none.
+    """The ℓ with ln(1 − q + q·e^ℓ) = ratio; −∞ if there is none.
 
     >>> inverse_log_mixture(log_mixture(np.array([-3.0, 0.5, 40.0]), 0.1), 0.1).round(9).tolist()
     [-3.0, 0.5, 40.0]
@@ -91,7 +89,7 @@ def inverse_log_mixture(ratio: Doubles, rate: float) -> Doubles:
         high = ratio - math.log(rate) + np.log1p(-(1 - rate) * np.exp(-np.maximum(ratio, 1.0)))
         middle = np.log1p(np.maximum(np.expm1(np.clip(ratio, -0.5, 1.0)) / rate, -1.0))
         # Close to the bottom, from there.
-        low = math.log((1 - rate) / rate) + np.log(np.expm1(np.clip(ratio - bottom, 0.0, _FAR)))
+        low = math.log((1 - rate) / rate) + np.log(np.expm1(np.clip(ratio - bottom, 0.0, _MAX_EXPONENT)))
     return np.asarray(np.where(ratio > 1, high, np.where(ratio >= -0.5, middle, low)))
 
 
@@ -100,19 +98,19 @@ _BITS = 128
 
 
 def float_above(exact: Fraction) -> float:
-    """A double that is not below."""
+    """The nearest double that is not below."""
     near = _near(exact)
     return near if near == math.inf or Fraction(near) >= exact else math.nextafter(near, math.inf)
 
 
 def float_below(exact: Fraction) -> float:
-    """A double that is not above, for a number of 0 or more."""
+    """The nearest double that is not above, for a number of 0 or more."""
     near = _near(exact)
     return near if near < math.inf and Fraction(near) <= exact else math.nextafter(near, 0.0)
 
 
 def require_normal_float(number: float) -> float:
-    """A number with all its digits; others are left to divergences."""
+    """The number, if it is far from underflow and overflow; else `Uncertified`."""
     # survives: One more or less is the same double, or a limit that is free.
     if not 1e-290 < number < 1e290:
         raise Uncertified
@@ -127,13 +125,13 @@ def _near(exact: Fraction) -> float:
 
 
 def inverse_sqrt(mu_squared: Fraction, *, upper: bool) -> float:
-    """σ = 1/μ: for a pair that is no better (up) at most that, else at least."""
+    """σ = 1/μ, rounded down for a pair that dominates (upper), else rounded up."""
     root = ceil_sqrt(mu_squared)
     return float_below(1 / root) if upper else float_above(root / mu_squared)
 
 
 def amplified_epsilon(epsilon: Fraction, rate: Fraction) -> Fraction:
-    """ln(1 + rate·(e^ε − 1)), rounded up; of a large ε, ε itself."""
+    """Amplification by subsampling: ln(1 + rate·(e^ε − 1)), rounded up; for a large ε, ε itself."""
     if epsilon > 64:
         return epsilon
     high = Fraction(exp(epsilon, _BITS)[1], 1 << _BITS)
@@ -146,7 +144,7 @@ def log_upper(x: Fraction) -> Fraction:
 
 
 _MAX_EPSILON = 5000
-"""Beyond it e^ε is not written out; where it would be, δ is said to be 1."""
+"""Beyond it e^ε is not computed, and δ of a group is taken to be 1."""
 
 
 def group_delta(epsilon: Fraction, delta: Fraction, k: int) -> Fraction:

@@ -1,12 +1,12 @@
-"""δ(ε) of smooth losses by a tilted Fourier integral, certified from both sides.
+"""The Fourier accountant: δ(ε) of Gaussian and subsampled Gaussian losses by a tilted Fourier integral.
 
 With K(z) = ln E_P[e^(zL)] of the privacy loss L = ln(P/Q), and any tilt c > 0,
 
     δ(ε) = 1/2πi · ∫ e^(K(z) − zε) / (z(1+z)) dz    over z = c + it.
 
 The trapezoid rule of step h adds Σ e^(cmP)·δ(ε + mP) over m ≠ 0, where P = 2π/h: terms that are never
-negative, so the sum itself is an upper bound. What is cut off beyond the last t, the quadrature
-behind K, and rounding are bounded and added; for the lower bound they and the aliases are taken off.
+negative, so the sum itself is an upper bound. The errors of truncation at the last t, of the quadrature of K
+and of rounding are bounded and added; for the lower bound they and the aliases are subtracted.
 
 Proof: docs/proofs/fourier.md
 """
@@ -29,32 +29,32 @@ Complexes = NDArray[np.complex128]
 Doubles = NDArray[np.float64]
 
 # survives: How far the integrand is followed is free: what is cut off is bounded, and added.
-_FAR = 30.0
-"""How far beyond where moments tell its decay the integrand is followed, if need be."""
+_MAX_REACH_FACTOR = 30.0
+"""How far beyond the range of the moment bound the integrand is followed, if needed."""
 # survives: How far the integrand is followed is free: what is cut off is bounded, and added.
-_FOLLOW = 31.0
+_DECAY_TARGET = 31.0
 """The integrand is followed down to e^-31 of its peak."""
 # survives: How small aliases are kept is free: they are bounded, and taken off below.
-_ALIAS = 25.0
+_ALIAS_EXPONENT = 25.0
 """Aliases are kept below e^-25 of δ: they widen the certified gap, nothing else."""
 # survives: How much is allowed for rounding is free, if it is some units more than is lost.
 _ROUNDING = 2.0**-48
-_TINY = 1e-290
+_MIN_DELTA = 1e-290
 # survives: From how many points on it is left to others is free.
 _MAX_POINTS = 200_000
 # survives: Any tilt is valid.
-_SMALLEST_TILT, _LARGEST_TILT = -8, 12
+_MIN_LOG_TILT, _MAX_LOG_TILT = -8, 12
 # survives: Any tilt is valid.
-_ROUGH = 0.07
-"""As close to the best tilt, as a share, is close enough."""
+_TILT_TOLERANCE = 0.07
+"""A relative error of the tilt that is good enough."""
 
 
 class ExplicitMoments(Protocol):
-    """A loss whose moments are known in closed form."""
+    """A pair with moments in closed form."""
 
     @property
     def infinity_mass(self) -> float:
-        """The chance of an infinite loss."""
+        """The probability of an infinite loss."""
 
     def log_moment(self, z: Complexes) -> Complexes:
         """K(z) = ln E_P[e^(zL)]."""
@@ -63,7 +63,7 @@ class ExplicitMoments(Protocol):
         """K, K′ and K″ at a real c."""
 
     def decay(self, t: float) -> float:
-        """An upper bound of ln|e^(K(c+it) − K(c))| for all c, falling in t; 0 where none is known."""
+        """An upper bound of ln|e^(K(c+it) − K(c))| for all c, falling in t; 0 if none is known."""
 
 
 class _Sum(NamedTuple):
@@ -76,29 +76,29 @@ class _Sum(NamedTuple):
 
 @dataclass(frozen=True)
 class FourierAccountant:
-    """The composition of explicit losses (each so many times) and of sampled Gaussian steps."""
+    """The composition of pairs with explicit moments, with counts, and of subsampled Gaussian steps."""
 
     explicit: Sequence[tuple[ExplicitMoments, int]]
     subsampled: SubsampledGaussians | None
 
     def __post_init__(self) -> None:
-        # An infinite loss is in no moment.
+        # Moments do not include infinite losses.
         if any(pair.infinity_mass for pair, _ in self.explicit):
             raise Uncertified
 
     def delta(self, epsilon: float) -> tuple[float, float]:
-        """Certified (lower, upper) of δ at ε ≥ 0."""
+        """Certified (lower, upper) bounds of δ at ε ≥ 0."""
         tilt = self._tilt(lambda c: self._epsilon_at(c) - epsilon)
         contour = self._contour(tilt, epsilon)
         total = contour.at(epsilon)
         low, high = total.value - total.error - total.aliases, total.value + total.error
         if not low <= high or high < 0:
             raise Uncertified
-        # What is as small as the least doubles has lost its digits.
-        return (low if low > _TINY else 0.0), min(1.0, max(high, _TINY))
+        # A δ close to underflow has lost its digits.
+        return (low if low > _MIN_DELTA else 0.0), min(1.0, max(high, _MIN_DELTA))
 
     def epsilon(self, delta: float) -> tuple[float, float]:
-        """Certified (lower, upper) of the least ε at which δ is met."""
+        """Certified (lower, upper) bounds of the smallest ε at δ."""
         wanted = math.log(delta)
         tilt = self._tilt(lambda c: wanted - self._log_delta_at(c))
         near = self._epsilon_at(tilt)
@@ -151,10 +151,10 @@ class FourierAccountant:
         power = self.moment(c) - c * epsilon + c * math.log(c) - (1 + c) * math.log1p(c)
         # survives: How much is allowed for rounding is free, if it is some units more than is lost.
         power += _ROUNDING * (1 + c * epsilon + (1 + c) * math.log1p(c))
-        return max(_TINY, math.exp(min(0.0, power)))
+        return max(_MIN_DELTA, math.exp(min(0.0, power)))
 
     def _epsilon_at(self, c: float) -> float:
-        """The ε whose integrand has its saddle at c."""
+        """The ε at which the integrand has its saddle at c."""
         return self._derivatives(c)[1] - 1 / c - 1 / (1 + c)
 
     def _log_delta_at(self, c: float) -> float:
@@ -167,27 +167,27 @@ class FourierAccountant:
 
     @staticmethod
     def _tilt(rising: Callable[[float], float]) -> float:
-        """Where a rising function of the tilt crosses zero, roughly: any tilt is valid, this one is fast."""
+        """The rough root of a rising function of the tilt: any tilt is valid, this one converges fast."""
 
         def value(log_tilt: float) -> float:
-            # Far out it grows faster than false position can follow.
+            # asinh, as far out it grows faster than false position can follow.
             return math.asinh(rising(math.exp(log_tilt)))
 
         # survives: Any tilt is valid, and the tests ask for one that is about right, in a few
         # steps.
         low = high = 1.5
         at_low = at_high = value(low)
-        # Outwards by steps, because far tilts are dear; then by false position.
+        # Outwards by steps, because extreme tilts are expensive; then by false position.
         # survives: Any tilt is valid, and the tests ask for one that is about right, in a few
         # steps.
-        while at_high < 0 and high < _LARGEST_TILT:
+        while at_high < 0 and high < _MAX_LOG_TILT:
             # survives: Any tilt is valid, and the tests ask for one that is about right, in a
             # few steps.
             low, at_low, high = high, at_high, high + 1
             at_high = value(high)
         # survives: Any tilt is valid, and the tests ask for one that is about right, in a few
         # steps.
-        while at_low > 0 and low > _SMALLEST_TILT:
+        while at_low > 0 and low > _MIN_LOG_TILT:
             # survives: Any tilt is valid, and the tests ask for one that is about right, in a
             # few steps.
             high, at_high, low = low, at_low, low - 1
@@ -200,7 +200,7 @@ class FourierAccountant:
         for _ in range(6):
             # survives: Any tilt is valid, and the tests ask for one that is about right, in a
             # few steps.
-            if high - low < _ROUGH or not at_low < 0 < at_high:
+            if high - low < _TILT_TOLERANCE or not at_low < 0 < at_high:
                 break
             # survives: Any tilt is valid, and the tests ask for one that is about right, in a
             # few steps.
@@ -210,9 +210,9 @@ class FourierAccountant:
             at, moved, best = value(middle), abs(middle - best), middle
             # survives: Any tilt is valid, and the tests ask for one that is about right, in a
             # few steps.
-            if moved < _ROUGH:
+            if moved < _TILT_TOLERANCE:
                 break
-            # An end that stays is made to count less.
+            # The Illinois rule: an end that stays counts half.
             # survives: Any tilt is valid, and the tests ask for one that is about right, in a
             # few steps.
             low, at_low, high, at_high = (
@@ -223,26 +223,29 @@ class FourierAccountant:
         return math.exp(best)
 
     def _contour(self, tilt: float, epsilon: float) -> "_Contour":
-        """The integrand along Re z = tilt, followed until it is shown to have vanished."""
+        """The integrand along Re z = tilt, followed until it has provably vanished."""
         moment, _, variance = self._derivatives(tilt)
         aliases = _aliases(self, tilt, epsilon, moment)
         # survives: How far the integrand is followed is free: what is cut off is bounded, and
         # added.
-        reach = math.sqrt(2 * _FOLLOW / variance)
+        reach = math.sqrt(2 * _DECAY_TARGET / variance)
         if self.subsampled is None:
             return _Contour(self, tilt, aliases, reach=reach, nodes=None)
         # survives: Nodes that are a little fewer or more: the core bounds what it bounds.
         decay_bound = self.subsampled.quadrature(tilt, 0.0).decay_bound()
         # survives: How far the integrand is followed is free: what is cut off is bounded, and
         # added.
-        while self._log_decay(decay_bound, reach) > -_FOLLOW and reach < _FAR * decay_bound.turn:
+        while (
+            self._log_decay(decay_bound, reach) > -_DECAY_TARGET
+            and reach < _MAX_REACH_FACTOR * decay_bound.turn
+        ):
             # survives: How far the integrand is followed is free: what is cut off is bounded,
             # and added.
             reach *= 1.1
-        # The last point lies within a step of the reach. If that is too far, what moments tell must do.
+        # The last point lies within a step of the reach. If that is too far, the moment bound must do.
         # survives: How far the integrand is followed is free: what is cut off is bounded, and
         # added.
-        near = max(min(reach, decay_bound.turn), math.sqrt(2 * _FOLLOW / variance))
+        near = max(min(reach, decay_bound.turn), math.sqrt(2 * _DECAY_TARGET / variance))
         for until in (reach, near):
             with contextlib.suppress(Uncertified):
                 # survives: Nodes for a little more or less than is followed: their error,
@@ -264,7 +267,7 @@ class FourierAccountant:
 
 
 class _Contour:
-    """e^K(z) on the points c + ikh, and what is not known of it."""
+    """e^K(z) on the points c + ikh, and its error."""
 
     def __init__(
         self,
@@ -298,7 +301,7 @@ class _Contour:
         self.log_error = log_error
         self.kernel = 1 / (self.z * (1 + self.z))
         self.kernel[0] /= 2
-        self.beyond = _beyond(whole, nodes.decay_bound() if nodes is not None else None, float(t[-1]))
+        self.beyond = _tail_bound(whole, nodes.decay_bound() if nodes is not None else None, float(t[-1]))
 
     def at(self, epsilon: float) -> _Sum:
         """The trapezoid sum for δ(ε) with its error."""
@@ -334,13 +337,13 @@ def _aliases(
     def enough(c: float, high: float) -> float:
         # survives: It only chooses the period, and any is valid: aliases are bounded for the one
         # that is taken.
-        return (high - c * epsilon + _ALIAS - log_delta) / (c - tilt)
+        return (high - c * epsilon + _ALIAS_EXPONENT - log_delta) / (c - tilt)
 
     # survives: Any other tilt that is larger gives a bound. It only chooses the other tilt, and any
     # that is larger gives a bound.
     far = min((1.08 * tilt, 1.3 * tilt), key=lambda c: enough(c, whole._derivatives(c)[0]))  # noqa: SLF001
     high = whole.moment(far)
-    period = max((_ALIAS - log_delta) / tilt, enough(far, high))
+    period = max((_ALIAS_EXPONENT - log_delta) / tilt, enough(far, high))
 
     def bound(epsilon: float) -> float:
         # survives: A bound as large as e^700 is as useless as any.
@@ -351,7 +354,7 @@ def _aliases(
     return period, bound
 
 
-def _beyond(whole: FourierAccountant, decay_bound: DecayBound | None, start: float) -> float:
+def _tail_bound(whole: FourierAccountant, decay_bound: DecayBound | None, start: float) -> float:
     """An upper bound of ∫ |e^(K(z) − K(c))|/t² dt from `start` on."""
     decay = whole._log_decay  # noqa: SLF001
     total, t = 0.0, start
@@ -365,7 +368,7 @@ def _beyond(whole: FourierAccountant, decay_bound: DecayBound | None, start: flo
     # survives: How many steps are made is free: what is beyond them is bounded, too.
     for _ in range(200):
         size = math.exp(decay(decay_bound, t))
-        if size < math.exp(-_FOLLOW):
+        if size < math.exp(-_DECAY_TARGET):
             break
         # survives: How long steps are is free: an upper sum is one.
         total += size * (1 / t - 1 / (1.1 * t))

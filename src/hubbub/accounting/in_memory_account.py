@@ -1,4 +1,4 @@
-"""An account in memory, for who keeps no ledger: what was charged, and what may still be."""
+"""An account in memory, for use without a ledger."""
 
 import math
 import os
@@ -23,29 +23,29 @@ from hubbub.unit import Unit
 __all__ = ["UNSPECIFIED", "InMemoryAccount", "Unspecified", "resolve_account"]
 
 
-Unspecified = Literal["unsaid"]
-UNSPECIFIED: Unspecified = "unsaid"
-"""An `account` that nobody spoke of; a text, as scikit-learn's tools take no object for a default."""
+Unspecified = Literal["unspecified"]
+UNSPECIFIED: Unspecified = "unspecified"
+"""The default of `account`; a text, because scikit-learn's tools take no other object for a default."""
 
 
-def resolve_account(given: Account | Unspecified | None) -> Account | None:
-    """The account that is given; None only where that is said.
+def resolve_account(account: Account | Unspecified | None) -> Account | None:
+    """The account; None only if None was passed explicitly.
 
     Without an account nothing adds up what several fits of the same rows cost together, so a search over ten
     models would look like one.
     """
-    if isinstance(given, str):
+    if isinstance(account, str):
         raise InvalidInput(
-            "account is not given",
-            why="somebody must keep count: each fit of the same rows costs again",
+            "{account} is not given",
+            why="each fit of the same rows costs again, and nothing would add up the costs",
             fix="pass {account=hb.InMemoryAccount(hb.Budget(1, 1e-6))}, the account of a dataset or a "
-            "ledger; or {account=None} if nobody does",
+            "ledger; or {account=None} to keep no account",
         )
-    return given
+    return account
 
 
 class InMemoryAccount:
-    """An account in this process's memory: what was charged, and what may still be.
+    """An account in this process's memory.
 
     >>> account = InMemoryAccount(Budget(1))
     >>> account.charge("a count", PrivacyLoss.pure(0.25)).what
@@ -53,14 +53,14 @@ class InMemoryAccount:
     >>> account.spent.epsilon
     Fraction(1, 4)
 
-    Guarantee: all that is charged to it fits its budget; in a child process nothing can be charged.
+    Guarantee: everything charged to it fits its budget; a child process cannot charge it.
     Proof: docs/proofs/filters.md, "The filter"
     """
 
     def __init__(self, budget: Budget | None = None, unit: Unit | None = None) -> None:
         self.budget = budget
         self.unit = unit
-        """Who is protected by what is charged; None until a charge says it."""
+        """The protected privacy unit; None until a charge names it."""
         self._filter = PrivacyFilter.for_queries(budget) if budget is not None else None
         self._sum = ComposableCost.of(0, mu_squared=0)
         self._busy = threading.Lock()
@@ -68,14 +68,14 @@ class InMemoryAccount:
         self.receipts: list[Receipt] = []
 
     def charge(self, what: str, loss: PrivacyLoss, *, unit: Unit | None = None) -> Receipt:
-        """Charge before anything runs; raises where it would not fit, or protects another unit."""
+        """Charge before anything runs; raises if it does not fit, or protects another unit."""
         self._refuse_fork()
         cost = cost_from_json(loss_to_json(loss))
         with self._busy:
             refuse_other_unit(self.unit, unit)
             if self._filter is not None:
                 self._filter = self._filter.charge(cost)
-            # Losses of different units do not add up to anybody's: all that follow are for this one.
+            # Losses of different units do not add up: all later charges must be for this one.
             self.unit = self.unit or unit
             self._sum += cost
             receipt = Receipt(what, loss)
@@ -86,7 +86,7 @@ class InMemoryAccount:
         refuse_copy("an account in memory", "share the account itself, or keep it in a ledger")
 
     def record_nonprivate_access(self, what: str) -> None:
-        """Record that the owner looks at exact answers."""
+        """Record a non-private access: the owner looks at exact answers."""
         self._refuse_fork()
         self.receipts.append(Receipt(f"EXACT PREVIEW, not private: {what}", PrivacyLoss.pure(2**20)))
 
@@ -95,13 +95,13 @@ class InMemoryAccount:
 
     @property
     def spent(self) -> ComposableCost:
-        """All that was charged, in figures that add up."""
+        """The cost of everything charged so far."""
         return self._sum
 
     def epsilon(self, delta: Number = 0) -> float:
-        """The ε at which everything charged so far holds with this δ; infinite where none does."""
+        """The ε of everything charged so far, at this δ; infinite if there is none."""
         found = PrivacyOdometer.epsilon_of(self._sum, delta)
         if self.budget is not None and parse_below_one(delta, "delta") >= self.budget.delta:
-            # Whatever was charged, together it keeps within the budget: that is what the filter proves.
+            # The filter proves that all charges together stay within the budget.
             found = self.budget.epsilon if found is None else min(found, self.budget.epsilon)
         return math.inf if found is None else round_up(found)

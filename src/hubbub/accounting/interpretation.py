@@ -20,15 +20,15 @@ __all__ = ["Posterior", "explain", "posterior", "tradeoff"]
 # survives: How many bits are carried is free: an enclosure from one more or less still encloses.
 _BITS = 256
 # survives: Any ε gives a bound; how far out one is looked for is free.
-_FAR = 60.0
+_MAX_EPSILON = 60.0
 # survives: Any ε gives a bound; which ones are tried first is free.
-_FIRST = (-16.0, -8.0, -4.0, -2.0, -1.0, -0.4, 0.0, 0.4, 1.0, 2.0, 4.0, 8.0, 16.0)
+_FIRST_POINTS = (-16.0, -8.0, -4.0, -2.0, -1.0, -0.4, 0.0, 0.4, 1.0, 2.0, 4.0, 8.0, 16.0)
 # survives: How many places are tried is free: each gives a bound.
-_MORE = 16
+_MAX_REFINEMENTS = 16
 # survives: When it stops is free: each place gives a bound.
-_NEAR = 1e-9
+_TOLERANCE = 1e-9
 # survives: Any s before ε gives a bound; which ones are tried is free.
-_BEFORE = (100, 75, 50, 35, 25, 17, 12, 8, 5, 3)
+_PERCENTS = (100, 75, 50, 35, 25, 17, 12, 8, 5, 3)
 
 
 class Posterior(NamedTuple):
@@ -74,30 +74,34 @@ def tradeoff(composition: Composition, alpha: Fraction) -> float:
         # survives: Any ε gives a bound; that far out it is nothing, or all.
         best = line(max(-700.0, min(700.0, mu * z - mu * mu / 2)))
     else:
-        top = _FAR if composition.max_loss is None else min(_FAR, float_above(composition.max_loss))
-        best = _highest(line, -top, min(top, math.log(alpha.denominator) - math.log(alpha.numerator)))
+        top = (
+            _MAX_EPSILON
+            if composition.max_loss is None
+            else min(_MAX_EPSILON, float_above(composition.max_loss))
+        )
+        best = _maximum(line, -top, min(top, math.log(alpha.denominator) - math.log(alpha.numerator)))
     return max(0.0, float_below(best))
 
 
-def _highest(line: Callable[[float], Fraction], low: float, high: float) -> Fraction:
+def _maximum(line: Callable[[float], Fraction], low: float, high: float) -> Fraction:
     """About the maximum over an interval of a function concave in e^x: any point gives a bound."""
     # survives: An end stands in the set already.
-    places = {low, high, high + 1, *(x for x in _FIRST if low < x < high)}
+    places = {low, high, high + 1, *(x for x in _FIRST_POINTS if low < x < high)}
     known = [(0.0, Fraction(0)), *sorted((math.exp(x), line(x)) for x in places)]
-    for _ in range(_MORE):
+    for _ in range(_MAX_REFINEMENTS):
         best = max(range(len(known)), key=lambda k: known[k][1])
         # Between two places it is no higher than where the lines through the next ones meet.
-        hopes = [_peak(known[k - 1 : k + 3]) for k in (best - 1, best) if 0 < k < len(known) - 2]
+        hopes = [intersection(known[k - 1 : k + 3]) for k in (best - 1, best) if 0 < k < len(known) - 2]
         # survives: Without a hope nothing is looked for.
         height, place = max(hopes, default=(0.0, 0.0))
         # survives: When it stops is free: each place gives a bound.
-        if height <= float(known[best][1]) * (1 + _NEAR):
+        if height <= float(known[best][1]) * (1 + _TOLERANCE):
             break
         known = sorted([*known, (place, line(math.log(place)))])
     return max(value for _, value in known)
 
 
-def _peak(points: list[tuple[float, Fraction]]) -> tuple[float, float]:
+def intersection(points: list[tuple[float, Fraction]]) -> tuple[float, float]:
     """Height and place where the line through the first two points meets that through the last two."""
     (a, at_a), (b, at_b), (c, at_c), (d, at_d) = ((u, float(value)) for u, value in points)
     rise, fall = (at_b - at_a) / (b - a), (at_d - at_c) / (d - c)
@@ -125,10 +129,10 @@ def posterior(composition: Composition, prior: Fraction, epsilon: Fraction | Non
     # survives: The two ends are 2^-256 apart: where that matters the answer is 1.
     low = Fraction(exp_neg(epsilon, _BITS)[0], 1 << _BITS)
     sure = min(1.0, round_up(prior / (prior + (1 - prior) * low)))
-    return Posterior(sure, _exceeded(composition, epsilon))
+    return Posterior(sure, _exceedance_probability(composition, epsilon))
 
 
-def _exceeded(composition: Composition, epsilon: Fraction) -> float:
+def _exceedance_probability(composition: Composition, epsilon: Fraction) -> float:
     """An upper bound of Pr[loss > ε]: δ(s) ≥ (1 − e^(s−ε))·Pr[loss > ε] at every s < ε."""
     if composition.max_loss is not None and epsilon >= composition.max_loss:
         return round_up(composition.infinity_mass_bounds[1])
@@ -140,7 +144,7 @@ def _exceeded(composition: Composition, epsilon: Fraction) -> float:
         # survives: A tail of a law is no more than 1 before it is rounded.
         return min(1.0, round_up(Fraction(half, 2 << 2048)))
     best = 1.0
-    for percent in _BEFORE:
+    for percent in _PERCENTS:
         at = epsilon * Fraction(100 - percent, 100)
         gap = 1 - Fraction(exp_neg(epsilon - at, _BITS)[1], 1 << _BITS)
         if gap > 0:
@@ -154,57 +158,55 @@ def explain(loss: Any, delta: Fraction | None) -> str:
     pure = loss.epsilon()
     if math.isfinite(pure):
         lines.append(
-            f"Whatever is released is at most {_times(pure)} likelier with a person's data than without, "
+            f"Any outcome is at most {_format_ratio(pure)} likelier with a person's data than without, "
             "or the reverse."
         )
     if delta is None and math.isinf(pure):
         delta = Fraction(1, 10**6)
     bounds = None if delta is None else loss.epsilon_bounds(delta)
     if delta is not None and bounds is not None and math.isinf(bounds.upper):
-        lines.append(f"With δ = {format_up(delta)} there is no ε that holds.")
+        lines.append(f"At δ = {format_up(delta)} no finite ε holds.")
     elif delta is not None and bounds is not None:
         lines.append(
-            f"With δ = {format_up(delta)}, ε is at most {_digits(bounds.upper)} and at least "
+            f"At δ = {format_up(delta)}, ε is at most {_format(bounds.upper)} and at least "
             f"{format_down(Fraction(bounds.lower))} ({bounds.method}): no event is more than "
-            f"{_times(bounds.upper)} likelier with a person's data than without, give or take a "
-            f"probability of {format_up(delta)}."
+            f"{_format_ratio(bounds.upper)} likelier with a person's data than without, up to an "
+            f"additive {format_up(delta)}."
         )
         if bounds.method == RENYI:
-            lines.append(
-                "That is a bound that always holds, and looser than others: none of those could be certified."
-            )
+            lines.append("This bound always holds, but it is loose: no tighter one could be certified.")
     right = Fraction(1, 2) + Fraction(loss.advantage()) / 2
     lines.append(
-        "Who has to guess whether a person is in, all else known and both as likely, is right with "
-        f"probability {_digits(round_up(right))} at most."
+        "An attacker who knows all other data, and guesses if a person is in, from even odds, is right with "
+        f"probability {_format(round_up(right))} at most."
     )
     epsilon = pure if math.isfinite(pure) else loss.epsilon(delta)
     if math.isfinite(epsilon):
         half, tenth = (loss.posterior(prior, epsilon) for prior in (0.5, 0.1))
         but = (
-            f", except with probability {_digits(half.exception_probability)}"
+            f", except with probability {_format(half.exception_probability)}"
             if half.exception_probability
             else ""
         )
         lines.append(
-            "Who was 50 % sure of anything about a person becomes "
-            f"{_percent(half.upper_bound)} sure at most, "
-            f"and who was 10 % sure {_percent(tenth.upper_bound)}{but}."
+            "A belief about a person of 50 % becomes at most "
+            f"{_format_percent(half.upper_bound)}, "
+            f"and one of 10 % at most {_format_percent(tenth.upper_bound)}{but}."
         )
     return "\n".join(lines)
 
 
-def _percent(chance: float) -> str:
+def _format_percent(chance: float) -> str:
     return f"{format_up(100 * Fraction(chance))} %"
 
 
-def _digits(value: float) -> str:
+def _format(value: float) -> str:
     return format_up(Fraction(value)) if math.isfinite(value) else "∞"
 
 
-def _times(epsilon: float) -> str:
+def _format_ratio(epsilon: float) -> str:
     if epsilon > 700:
-        return f"e^{_digits(epsilon)} times"
+        return f"e^{_format(epsilon)} times"
     high = Fraction(exp(Fraction(epsilon), 64)[1] if epsilon else 1 << 64, 1 << 64)
     hundredths = -(-high * 100 // 1)
     # survives: No power of e that is asked for is just 10000.

@@ -1,10 +1,10 @@
-"""A law on a grid of losses: split onto the points above it, merged around them below it.
+"""Privacy loss distributions (PLDs) on a grid of losses, pessimistic or optimistic, and their composition.
 
-A loss enters as cells: the P-mass of the outcomes whose loss lies between two neighbouring points of the
-grid, and the loss of all of them taken as one. Splitting a cell onto its two ends so that both P and Q are
-kept can only help the adversary (connect the dots): an upper bound, off by O(h²). Merging the outcomes
-around a point into one can only hurt her: a lower bound, off by O(h²), too. Where all losses lie on one
-grid, both are the truth.
+A pair enters bin by bin: the P-mass of the outcomes with a loss between two neighbouring grid points, and the
+loss of all of them taken as one. Splitting a bin onto its two ends so that P and Q keep their masses can only
+help the adversary ("connect the dots"): a pessimistic estimate, off by O(h²). Merging the outcomes around a
+point into one can only hurt her: an optimistic estimate, off by O(h²), too. If all losses lie on one grid,
+both are exact.
 
 Proof: docs/proofs/pld.md
 """
@@ -35,13 +35,13 @@ Doubles = NDArray[np.float64]
 
 _UNIT_ROUNDOFF = 2.0**-53
 _MAX_BINS = 1 << 21
-_BATCH = 1 << 16
-"""So many cells are asked for at a time: they fit a processor's cache."""
+BATCH = 1 << 16
+"""Bins computed at a time: they fit a processor's cache."""
 
 
 @dataclass(frozen=True)
 class DiscretizedPld:
-    """P-masses at losses origin + (start + k)·step: a pair that dominates a law, or is dominated by it.
+    """P-masses at losses origin + (start + k)·step: a pair that dominates another, or is dominated by it.
 
     Guarantee: made by `above`, its δ(ε − slack) is at least the law's δ(ε); made by `below`, its
         δ(ε + slack) is at most that; made by `exact`, both. So it stays when grids are composed.
@@ -56,20 +56,20 @@ class DiscretizedPld:
     mass_error: Doubles
     loss_error: float
     infinity_mass_upper: float
-    """At most, the chance of an infinite loss."""
+    """An upper bound of the mass of infinite losses."""
     infinity_mass_lower: float
-    """At least, the chance of an infinite loss."""
+    """A lower bound of the mass of infinite losses."""
     split_deviation: float = 0.0
-    """Made by `above`: how far, as a standard deviation, a loss was moved by splitting."""
+    """If pessimistic: how far a loss was moved by splitting, as a standard deviation."""
     mass_rounded_up: float = 0.0
-    """Made by `above`: the mass that was moved up to the first point."""
+    """If pessimistic: the mass that was moved up to the first point."""
 
     @classmethod
     def pessimistic(
         cls, pair: DominatingPair, step: float, *, origin: float = 0.0, within: tuple[float, float]
     ) -> "DiscretizedPld":
-        """Connect the dots: a pair that dominates. Losses outside `within` are rounded up, to ∞ above it."""
-        start, points = _points(step, origin, within)
+        """Connect the dots: a dominating pair. Losses outside `within` are rounded up, to ∞ above it."""
+        start, points = _grid_points(step, origin, within)
         bins = _bin_masses(pair, np.concatenate([[-math.inf], points, [math.inf]]))
         p, rough = bins.p[1:-1], bins.relative_mass_error[1:-1]
         rise = bins.loss_error[1:-1] + 4 * _UNIT_ROUNDOFF * (np.abs(points[1:]) + step)
@@ -107,8 +107,8 @@ class DiscretizedPld:
         within: tuple[float, float],
         tilt: float = 1.0,
     ) -> "DiscretizedPld":
-        """Outcomes merged around each point: a pair that is dominated; the tilt says where it matters."""
-        start, points = _points(step, origin, within)
+        """Outcomes merged around each point: a dominated pair. The tilt weighs where accuracy matters."""
+        start, points = _grid_points(step, origin, within)
         edges = np.concatenate([[-math.inf], points - step / 2, [points[-1] + step / 2, math.inf]])
         bins = _bin_masses(pair, edges)
         for centred in () if pair.is_discrete else (True, False):
@@ -119,7 +119,7 @@ class DiscretizedPld:
             bins = _bin_masses(pair, edges)
         p = np.where(bins.p > MIN_MASS, bins.p, 0.0)
         loss = (bins.loss - bins.loss_error)[1:-1] - 4 * _UNIT_ROUNDOFF * (np.abs(points) + step)
-        loss_error = _shift(points - loss, p[1:-1], tilt * loss, step)
+        loss_error = _best_shift(points - loss, p[1:-1], tilt * loss, step)
         mass, mass_error = np.zeros(points.size + 1), np.zeros(points.size + 1)
         # Rounded down to the point itself, less the slack, or to the one before.
         place = np.floor((loss + loss_error - points) / step).clip(-2, 0)
@@ -144,8 +144,8 @@ class DiscretizedPld:
     def exact(
         cls, pair: DominatingPair, step: float, *, origin: float = 0.0, within: tuple[float, float]
     ) -> "DiscretizedPld":
-        """Atoms that lie on the grid: neither above nor below. What lies outside `within` is left out."""
-        start, points = _points(step, origin, within)
+        """Atoms that lie on the grid: both estimates at once. Losses outside `within` are left out."""
+        start, points = _grid_points(step, origin, within)
         edges = np.concatenate([[-math.inf], points - step / 2, [points[-1] + step / 2, math.inf]])
         bins = _bin_masses(pair, edges)
         off = pair.atoms - origin
@@ -165,23 +165,21 @@ class DiscretizedPld:
 
 
 def _bin_masses(pair: DominatingPair, edges: Doubles) -> BinMasses:
-    """All cells, a batch at a time."""
-    batches = [
-        pair.bin_masses(edges[start : start + _BATCH + 1]) for start in range(0, edges.size - 1, _BATCH)
-    ]
+    """The masses of all bins, a batch at a time."""
+    batches = [pair.bin_masses(edges[start : start + BATCH + 1]) for start in range(0, edges.size - 1, BATCH)]
     return BinMasses(*(np.concatenate(parts) for parts in zip(*batches, strict=True)))
 
 
-def _points(step: float, origin: float, within: tuple[float, float]) -> tuple[int, Doubles]:
-    """The grid's points that enclose the range, with one to spare: the first one's number, and all."""
+def _grid_points(step: float, origin: float, within: tuple[float, float]) -> tuple[int, Doubles]:
+    """The number of the first grid point, and all points: they enclose the range with one to spare."""
     first, last = math.floor((within[0] - origin) / step) - 1, math.ceil((within[1] - origin) / step) + 1
     if last - first > _MAX_BINS:
         raise Uncertified
     return first, np.asarray(origin + step * np.arange(first, last + 1), dtype=np.float64)
 
 
-def _shift(lack: Doubles, p: Doubles, power: Doubles, step: float) -> float:
-    """By how much all points are best moved down, so that few merged losses lie below their point."""
+def _best_shift(lack: Doubles, p: Doubles, power: Doubles, step: float) -> float:
+    """The best shift of all points down, so that few merged losses lie below their point."""
     kept_points = p > 0
     if not kept_points.any():
         return 0.0
@@ -189,20 +187,16 @@ def _shift(lack: Doubles, p: Doubles, power: Doubles, step: float) -> float:
     weight /= weight.sum()
     lack = lack[kept_points]
     choices = np.unique(np.concatenate([[0.0], lack[lack > 0].max(initial=0.0) * 1.5 ** -np.arange(60.0)]))
-    # Who still lies below goes down a whole step.
+    # A loss that still lies below goes down a whole step.
     missed = np.cumsum(np.histogram(lack, [*choices, math.inf], weights=weight)[0][::-1])[::-1]
     missed[-1] = 0.0
     return float(choices[np.argmin(choices + step * missed)])
 
 
-# δ and ε from a tilted distribution of the whole loss.
-#
-# Proved in docs/proofs/pld.md
-
 MAX_TILTED_DEVIATION = 0.4
-"""Up to this spread, in units of 1/tilt, splitting is known to raise δ but little."""
+"""Up to this deviation, in units of 1/tilt, splitting is proved to raise δ only a little."""
 
-_ROW = 1024
+_ROW_SIZE = 1024
 
 
 class _Value(NamedTuple):
@@ -210,40 +204,40 @@ class _Value(NamedTuple):
 
     value: float
     error: float
-    """How far off it may be."""
+    """Its error."""
     excess: float
-    """By how much it may be too large besides, because losses were split."""
+    """An upper bound of what splitting added."""
     fall: float
-    """How fast it falls: e^ε·Q's part of it."""
+    """−dδ/dε: e^ε times the Q-mass in it."""
 
 
 @dataclass(frozen=True)
 class TiltedPld:
-    """A tilted distribution of the whole loss, good for δ around where it was tilted to."""
+    """The composed PLD times e^(tilt·loss): accurate for δ around the ε it was tilted to."""
 
     step: float
     first_loss: float
-    """The loss of the first chance."""
+    """The loss of the first probability."""
     probabilities: Doubles
     tilt: float
     peak: int
-    """The number of the chance that powers are taken from; it may be none of these."""
+    """The index that exponents are relative to; it may lie outside the window."""
     moment: float
     relative: float
     """The relative error of e^moment and of sums."""
     error: float
-    """Of the chances: √Σ of the squares of all errors."""
+    """The ℓ2 norm of the errors of the probabilities."""
     tail_mass: float
-    """Of all chances that are not in the window."""
+    """The probability outside the window."""
     loss_error: float
-    """How far all losses together may lie beside the grid."""
+    """How far the composed loss may lie beside the grid."""
     infinity_mass_upper: float
-    """At most, the chance that any loss is infinite."""
+    """An upper bound of the probability that any loss is infinite."""
     infinity_mass_lower: float
-    """At least, the chance that any loss is infinite."""
+    """A lower bound of the probability that any loss is infinite."""
     split_deviation: float
     mass_rounded_up: float
-    """As a grid's, all together; below is a lower bound in spite of them."""
+    """As of `DiscretizedPld`, composed; `delta_lower` takes both off."""
 
     def delta_upper(self, epsilon: float) -> float:
         """An upper bound of δ(ε)."""
@@ -256,18 +250,18 @@ class TiltedPld:
         return self.infinity_mass_lower + max(0.0, bins.value - bins.error - bins.excess)
 
     def epsilon_upper(self, delta: float, start: float) -> float:
-        """An ε ≥ 0 at which δ is met for sure, and about the least; infinite where none is found."""
+        """An ε ≥ 0 at which δ surely holds, about the least one; infinite if none is found."""
         most = (delta - self.infinity_mass_upper) * (1 - 4 * _UNIT_ROUNDOFF)
         root = self._root(most, start, 1) if most > 0 else math.inf
         return max(0.0, root + self.loss_error + 8 * _UNIT_ROUNDOFF * abs(root))
 
     def epsilon_lower(self, delta: float, start: float) -> float:
-        """An ε ≥ 0 below which δ is not met for sure, and about the largest."""
+        """An ε ≥ 0 below which δ surely does not hold, about the largest one."""
         root = self._root((delta - self.infinity_mass_lower) * (1 + 4 * _UNIT_ROUNDOFF), start, -1)
         return max(0.0, root - self.loss_error - 8 * _UNIT_ROUNDOFF * abs(root))
 
     def evaluate(self, epsilon: float) -> _Value:
-        """The finite losses' part of δ(ε), on the grid."""
+        """δ(ε) of the finite losses, on the grid."""
         skip = min(max(0, math.floor((epsilon - self.first_loss) / self.step) + 1), self.probabilities.size)
         # ε enters only here, so that a rounded gap is a rounded ε.
         gap = self.first_loss + self.step * skip - epsilon
@@ -275,17 +269,17 @@ class TiltedPld:
         power = steps + self.tilt * gap + self.moment
         if power > 700:
             return _Value(0.0, math.inf, math.inf, 0.0)
-        # Beyond e^-60 nothing is summed.
+        # Terms below e^-60 are left out, and allowed for.
         probabilities = self.probabilities[skip : skip + int(60 / (self.tilt * self.step)) + 2]
-        rows = probabilities.size // _ROW
-        rest = np.zeros(_ROW)
-        rest[: probabilities.size - rows * _ROW] = probabilities[rows * _ROW :]
+        rows = probabilities.size // _ROW_SIZE
+        rest = np.zeros(_ROW_SIZE)
+        rest[: probabilities.size - rows * _ROW_SIZE] = probabilities[rows * _ROW_SIZE :]
         # 1 − e^−(a+b) = (1 − e^−a) + e^−a·(1 − e^−b): sums of products, in which nothing cancels.
-        inner = self.step * np.arange(_ROW)
-        outer = max(0.0, gap) + self.step * _ROW * np.arange(rows + 1)
+        inner = self.step * np.arange(_ROW_SIZE)
+        outer = max(0.0, gap) + self.step * _ROW_SIZE * np.arange(rows + 1)
         weight, start, share = np.exp(-self.tilt * inner), np.exp(-self.tilt * outer), -np.expm1(-outer)
         sides = np.stack([weight, weight * -np.expm1(-inner)], axis=1)
-        parts = np.vstack([probabilities[: rows * _ROW].reshape(rows, _ROW) @ sides, rest @ sides])
+        parts = np.vstack([probabilities[: rows * _ROW_SIZE].reshape(rows, _ROW_SIZE) @ sides, rest @ sides])
 
         value = float((start * (share * parts[:, 0] + (1 - share) * parts[:, 1])).sum())
         peak = math.exp(power)
@@ -298,7 +292,7 @@ class TiltedPld:
         return _Value(peak * value, peak * lost, self._excess(epsilon, peak), peak * fall)
 
     def _excess(self, epsilon: float, peak: float) -> float:
-        """By how much splitting may have raised δ(ε): only losses close to ε count.
+        """An upper bound of what splitting added to δ(ε): only losses close to ε count.
 
         Splitting moves the whole loss by H with E[e^−H] = 1 and tails as those of a normal law of this
         spread: δ is raised by no more than 2.5·spread·E[e^(−(L−ε)²/2(1.01·spread)²)].
@@ -318,13 +312,13 @@ class TiltedPld:
         return peak * (2.5 * self.split_deviation * share + math.exp(-45) + self.mass_rounded_up)
 
     def _root(self, target: float, start: float, sign: int) -> float:
-        """Where value + sign·error is at most the target (sign 1), or at least (−1); ±∞ where nowhere."""
+        """An ε with value + error ≤ target (sign 1), or value − error ≥ target (−1); ±∞ if none is found."""
         low, high, x = -math.inf, math.inf, start
         for step in range(60):
             bins = self.evaluate(x)
             size = bins.value + (bins.error if sign > 0 else -bins.error - bins.excess)
             low, high = (x, high) if size > target or math.isinf(size) else (low, x)
-            move = _newton(size, target, bins.fall)
+            move = _newton_step(size, target, bins.fall)
             if abs(move) <= 2.0**-46 * abs(x):
                 break
             if not low < x + move < high:
@@ -341,8 +335,8 @@ class TiltedPld:
         return sign * math.inf
 
 
-def _newton(size: float, target: float, fall: float) -> float:
-    """How far to go where δ is `size`: exact where δ = A − B·e^ε, and along e^−aε where that is far."""
+def _newton_step(size: float, target: float, fall: float) -> float:
+    """A Newton step from δ = `size`: exact for δ = A − B·e^ε, and along e^−aε if that is far."""
     if not (0 < size < math.inf and fall > 0):
         return math.nan
     if abs(size - target) < 0.5 * min(size, fall):
@@ -350,28 +344,25 @@ def _newton(size: float, target: float, fall: float) -> float:
     return size / fall * math.log(size / target)
 
 
-# Grids composed: one distribution of the whole loss, by a tilted fast Fourier transform.
-#
-# Tilting by e^(cL) before the transform keeps the relative accuracy of a tiny δ.
-#
-# Proved in docs/proofs/pld.md
-
 Complexes = NDArray[np.complex128]
 
 MAX_POINTS = 1 << 22
 
-_STAGE = 8 * _UNIT_ROUNDOFF
-"""What one of the log₂ N stages of a transform may lose, in units of Σ|x|."""
+STAGE_ERROR = 8 * _UNIT_ROUNDOFF
+"""The error of one of the log₂ N stages of a transform, in units of Σ|x|."""
 
 
 @dataclass(frozen=True)
 class ComposedPld:
-    """Grids of one step, each so many times, composed."""
+    """PLDs on grids of one step, with counts, composed by a fast Fourier transform.
+
+    Tilting by e^(cL) before the transform keeps the relative accuracy of a tiny δ.
+    """
 
     plds: Sequence[tuple[DiscretizedPld, int]]
 
     def tilted(self, tilt: float, log_tail: float = 45.0) -> "TiltedPld":
-        """The whole distribution, tilted so as to be accurate around one place, but for e^−sure of it."""
+        """The composed PLD, tilted to be accurate around one ε, except for a tail of e^−log_tail."""
         step = self.plds[0][0].step
         tilted = [_Tilted.of(pld, count, tilt) for pld, count in self.plds]
         # All places are counted in steps from the sum of the origins.
@@ -418,7 +409,7 @@ class ComposedPld:
 
 
 def union_probability(probabilities: Sequence[tuple[float, int]]) -> float:
-    """The chance that any of them happens."""
+    """The probability that any of some independent events happens, each with a count."""
     if any(chance >= 1 for chance, _ in probabilities):
         return 1.0
     return -math.expm1(math.fsum(count * math.log1p(-chance) for chance, count in probabilities))
@@ -426,12 +417,12 @@ def union_probability(probabilities: Sequence[tuple[float, int]]) -> float:
 
 @dataclass(frozen=True)
 class _Tilted:
-    """A grid's masses times e^(c·loss), made a distribution."""
+    """A PLD times e^(c·loss), normalized."""
 
     pld: DiscretizedPld
     count: int
     peak: int
-    """The number of the point whose tilted mass is largest: powers and places are taken from there."""
+    """The index of the largest tilted mass: exponents and places are relative to it."""
     places: NDArray[np.int64]
     masses: Doubles
     moment: float
@@ -439,20 +430,20 @@ class _Tilted:
     mean: float
     variance: float
     error: float
-    """Of all tilted masses together."""
+    """The error of all tilted masses together."""
     mass_rounded_up: float
     """The tilted mass that was moved up to the first point."""
 
     @classmethod
     def of(cls, pld: DiscretizedPld, count: int, tilt: float) -> "_Tilted":
-        """Tilt one grid."""
+        """Tilt one PLD."""
         kept_points = np.flatnonzero(pld.mass > MIN_MASS)
         if not kept_points.size:
             raise Uncertified
         rate = tilt * pld.step
         power = np.log(pld.mass[kept_points]) + rate * kept_points
         place = int(kept_points[power.argmax()])
-        # What is e^-600 of the largest is nothing, and slow.
+        # Masses below e^-600 of the largest are left out: they are subnormal, and slow.
         kept_points = kept_points[power > power.max() - 600]
         places = kept_points - place
         factor = np.exp(rate * places)
@@ -483,7 +474,7 @@ class _Tilted:
 
 
 def _log_moment(tilted: Sequence[_Tilted], s: float) -> float:
-    """The logarithm of E[e^(s·(J − E[J]))] of the sum J of all, in steps; rounded up."""
+    """The logarithm of E[e^(s·(J − E[J]))] of the composed loss J, in steps; rounded up."""
     total = []
     for term in tilted:
         power = term.logs + s * term.places
@@ -499,7 +490,7 @@ def _log_moment(tilted: Sequence[_Tilted], s: float) -> float:
 
 
 def chernoff_reach(log_moment: Callable[[float], float], variance: float, log_tail: float) -> float:
-    """How far on one side all but e^−sure of a law lies, by Chernoff with about the best power."""
+    """The distance from the mean beyond which less than e^−log_tail lies, by Chernoff's bound."""
     near = math.sqrt(2 * log_tail / max(variance, 1e-12))
     best = (log_moment(near) + log_tail) / near
     for factor in (0.5, 2.0):
@@ -510,8 +501,8 @@ def chernoff_reach(log_moment: Callable[[float], float], variance: float, log_ta
 
 
 def _spectrum(tilted: Sequence[_Tilted], length: int) -> tuple[Complexes, float]:
-    """The transform of all together, and how far off its inverse may be: √Σ of the squares of all errors."""
-    stages = (math.log2(length) + 2) * _STAGE
+    """The transform of the composition, and the ℓ2 norm of the error of its inverse."""
+    stages = (math.log2(length) + 2) * STAGE_ERROR
     spectrum = np.ones(length // 2 + 1, dtype=np.complex128)
     log_size, growth = np.zeros(length // 2 + 1), np.zeros(length // 2 + 1)
     for term in tilted:
@@ -519,12 +510,12 @@ def _spectrum(tilted: Sequence[_Tilted], length: int) -> tuple[Complexes, float]
         size = np.abs(own) + (term.error + stages)
         log_size += term.count * np.log(size)
         growth += term.count * (term.error + stages) / size
-        spectrum *= _power(own, term.count)
+        spectrum *= power_by_squaring(own, term.count)
     error = np.exp(np.maximum(log_size, -600.0)) * (growth + stages)
     return spectrum, 1.01 * math.sqrt(2 * float(np.square(error).sum()) / length)
 
 
-def _power(base: Complexes, count: int) -> Complexes:
+def power_by_squaring(base: Complexes, count: int) -> Complexes:
     """base^count, by squaring."""
     result = base if count & 1 else np.ones_like(base)
     while count := count >> 1:

@@ -1,4 +1,6 @@
-"""Laws as a few atoms, for a first look: it chooses a tilt, a window and a step, and proves nothing.
+"""The PLD accountant: bounds of δ(ε) and ε(δ), on grids refined until the bounds are close.
+
+A coarse PLD chooses a tilt, a window and a step; it affects how close the bounds are, never their validity.
 
 Proof: docs/proofs/pld.md
 """
@@ -32,7 +34,7 @@ _NEGLIGIBLE = 1e-13
 
 @dataclass(frozen=True)
 class _CoarsePair:
-    """One law as a few atoms, for a first look."""
+    """One pair as a few atoms."""
 
     pair: DominatingPair
     count: int
@@ -46,7 +48,7 @@ class _CoarsePair:
         return float(self.edges[0]), float(self.edges[-1])
 
     def heaviest(self, tilt: float) -> float:
-        """The loss of the largest tilted mass, or the atom or end of the law next to it."""
+        """The loss of the largest tilted mass, or the atom or end of the support next to it."""
         heavy = float(self.losses[np.argmax(_log(self.p) + tilt * self.losses)])
         atoms = self.pair.atoms if self.pair.atoms.size else np.array(self.pair.support)
         nearest = float(atoms[np.abs(atoms - heavy).argmin()])
@@ -55,16 +57,16 @@ class _CoarsePair:
 
 @dataclass(frozen=True)
 class CoarsePld:
-    """All laws as a few atoms: good enough to choose a tilt, a window and a step."""
+    """All pairs as a few atoms: accurate enough to choose a tilt, a window and a step."""
 
     terms: tuple[_CoarsePair, ...]
 
     @classmethod
     def of(cls, pairs: Sequence[tuple[DominatingPair, int]]) -> "CoarsePld":
-        """Look at each law through its outline."""
+        """Bin each pair by its coarse grid."""
         terms = []
         for pair, count in pairs:
-            # An atom gets a cell of its own.
+            # An atom gets a bin of its own.
             beside = np.empty(0) if pair.is_discrete else pair.atoms - 2.0**-45 * np.abs(pair.atoms)
             inner = np.unique(np.concatenate([pair.coarse_grid, pair.atoms, beside]))
             edges = np.concatenate([[-math.inf], inner, [math.inf]])
@@ -90,31 +92,31 @@ class CoarsePld:
 
     @cached_property
     def widths(self) -> list[float]:
-        """How far apart the largest and the least loss of each law may lie."""
+        """The width of the support of each pair's loss."""
         return [float(np.ptp(coarse.edges)) for coarse in self.terms]
 
     @cached_property
     def width(self) -> float:
-        """How far apart the largest and the least loss may lie, all together."""
+        """The width of the support of the composed loss."""
         return math.fsum(coarse.count * width for coarse, width in zip(self.terms, self.widths, strict=True))
 
     def tilt_for_epsilon(self, epsilon: float) -> float:
-        """Where e^(K(c) − cε)/(c(1+c)) is least: there errors count least."""
+        """The tilt at which e^(K(c) − cε)/(c(1+c)) is least: there errors count least."""
         return self._tilt(lambda c: self.epsilon_at(c)[0] - epsilon, epsilon)
 
     def tilt_for_delta(self, delta: float) -> float:
-        """The same for the ε at which δ is about this."""
+        """The same tilt for the ε at which δ is about this."""
         return self._tilt(lambda c: math.log(delta) - self.epsilon_at(c)[1], 0.0)
 
     def epsilon_at(self, c: float) -> tuple[float, float]:
-        """The ε whose best tilt is c, and ln δ there, by the saddle-point formula."""
+        """The ε with the best tilt c, and ln δ there, by the saddle-point formula."""
         moment, mean, variance = self.moments(c)
         epsilon = mean - 1 / c - 1 / (1 + c)
         curve = variance + c**-2 + (1 + c) ** -2
         return epsilon, moment - c * epsilon - math.log(c * (1 + c)) - math.log(2 * math.pi * curve) / 2
 
     def _tilt(self, rising: Callable[[float], float], epsilon: float) -> float:
-        """Where a rising function crosses zero, within what makes sense for losses of this size."""
+        """The root of a rising function, within sensible tilts for losses of this size."""
         size = math.fsum(coarse.count * float(np.abs(coarse.edges).max()) for coarse in self.terms) + abs(
             epsilon
         )
@@ -125,7 +127,7 @@ class CoarsePld:
         return math.exp((low + high) / 2)
 
     def cropped(self, tilt: float, delta_scale: float, log_tail: float, *, exact: bool) -> "CoarsePld":
-        """Without the ends of each law that do not matter at this tilt, for δ of about this size."""
+        """Without the tails of each pair that are negligible at this tilt, for δ of about this size."""
         terms = []
         for coarse in self.terms:
             power = tilt * coarse.losses + _log(coarse.p)
@@ -154,7 +156,7 @@ class CoarsePld:
         return CoarsePld(tuple(terms))
 
     def window(self, tilt: float, log_tail: float) -> float:
-        """How wide all but e^−sure of the tilted law is, about."""
+        """About the width of all but e^−log_tail of the tilted distribution."""
         moment, mean, variance = self.moments(tilt)
         low = pld.chernoff_reach(lambda s: self.moments(tilt - s)[0] - moment + s * mean, variance, log_tail)
         high = pld.chernoff_reach(lambda s: self.moments(tilt + s)[0] - moment - s * mean, variance, log_tail)
@@ -174,7 +176,7 @@ def _log_sum(power: Doubles) -> float:
 
 
 def common_step(terms: Sequence[Doubles]) -> float:
-    """The step of the coarsest grid on which all distances of atoms lie; 0 where there is none."""
+    """The step of the coarsest grid that holds all distances between atoms; 0 if there is none."""
     distances = np.concatenate([np.diff(np.unique(atoms)) for atoms in terms] or [np.zeros(0)])
     most = float(distances.max(initial=0.0))
     if most == 0:
@@ -194,22 +196,18 @@ def common_step(terms: Sequence[Doubles]) -> float:
     return widest / round(widest / (unit * most))
 
 
-# δ(ε) and ε(δ) of any losses on a grid, with as many points as it takes.
-#
-# Proved in docs/proofs/pld.md
-
 _UNIT_ROUNDOFF = 2.0**-53
-_FIRST_POINTS = 1 << 13
+FIRST_POINTS = 1 << 13
 _MANY_POINTS = 1 << 18
-_CLOSE = 0.01
-"""From here on, the last answer says better where to tilt to than the sketch."""
-_FAIR = 1e-6
-"""So close is good enough where there are many points already."""
+_CLOSE_GAP = 0.01
+"""From this relative gap on, the last answer is a better place to tilt to than the coarse PLD's."""
+_FAIR_GAP = 1e-6
+"""With many points already, this relative gap is close enough."""
 
 
 @dataclass(frozen=True)
 class PldAccountant:
-    """Pairs of laws, each so many times, composed: δ(ε) and ε(δ) between certified bounds.
+    """Dominating pairs with counts, composed: certified bounds of δ(ε) and ε(δ).
 
     >>> from hubbub.accounting.discrete_pairs import epsilon_delta_pair
     >>> low, high = PldAccountant([(epsilon_delta_pair(1), 10)]).epsilon(1e-6)
@@ -223,11 +221,11 @@ class PldAccountant:
 
     pairs: Sequence[tuple[DominatingPair, int]]
     accuracy: float = 1e-8
-    """How close, relatively, the two should come, if the number of points allows."""
+    """The relative gap between the bounds to aim for, if the number of points allows."""
 
     def delta(self, epsilon: float) -> tuple[float, float]:
-        """Certified (lower, upper) of δ at ε ≥ 0."""
-        if epsilon >= self._top or self._infinity_mass[0] == 1:
+        """Certified (lower, upper) bounds of δ at ε ≥ 0."""
+        if epsilon >= self._max_loss or self._infinity_mass[0] == 1:
             return self._infinity_mass
         tilt = self._coarse.tilt_for_epsilon(epsilon)
         delta_scale = math.exp(min(0.0, max(-690.0, self._coarse.epsilon_at(tilt)[1])))
@@ -235,13 +233,13 @@ class PldAccountant:
         def ask(lower: TiltedPld, upper: TiltedPld) -> tuple[float, float]:
             return lower.delta_lower(epsilon), upper.delta_upper(epsilon)
 
-        bins = self._refine(ask, epsilon, delta_scale, seek=False)
+        bins = self.refine(ask, epsilon, delta_scale, seek=False)
         if bins == (0.0, 1.0):
             raise Uncertified
         return bins
 
     def epsilon(self, delta: float) -> tuple[float, float]:
-        """Certified (lower, upper) of the least ε ≥ 0 at which δ is met; infinite where none does."""
+        """Certified (lower, upper) bounds of the smallest ε ≥ 0 at δ; infinite if there is none."""
         low, high = self._infinity_mass
         if delta >= 1:
             return 0.0, 0.0
@@ -249,8 +247,12 @@ class PldAccountant:
             return math.inf, math.inf
         if delta <= high:
             # With no infinite loss, this is δ = 0.
-            return (0.0, math.inf) if high else (max(0.0, self._top * (1 - 2.0**-20)), max(0.0, self._top))
-        if self._top <= 0:
+            return (
+                (0.0, math.inf)
+                if high
+                else (max(0.0, self._max_loss * (1 - 2.0**-20)), max(0.0, self._max_loss))
+            )
+        if self._max_loss <= 0:
             return 0.0, 0.0
         tilt = self._coarse.tilt_for_delta(min(delta - low, 0.99))
         start = max(0.0, self._coarse.epsilon_at(tilt)[0])
@@ -261,14 +263,14 @@ class PldAccountant:
             start = over if math.isfinite(over) else start
             return lower.epsilon_lower(delta, start), over
 
-        bins = self._refine(ask, start, delta - low, seek=True)
+        bins = self.refine(ask, start, delta - low, seek=True)
         if math.isinf(bins[1]):
             raise Uncertified
-        return bins[0], min(bins[1], self._top)
+        return bins[0], min(bins[1], self._max_loss)
 
     @cached_property
     def _pairs(self) -> list[tuple[DominatingPair, int]]:
-        """Each law once, and all Gaussians as one."""
+        """Each pair once, and all Gaussians as one."""
         counts: dict[DominatingPair, int] = {}
         gaussian = math.fsum(
             count * pair.mu_squared for pair, count in self.pairs if isinstance(pair, GaussianPair)
@@ -283,13 +285,13 @@ class PldAccountant:
         return CoarsePld.of(self._pairs)
 
     @cached_property
-    def _top(self) -> float:
-        """No finite loss is larger."""
+    def _max_loss(self) -> float:
+        """The largest finite loss."""
         return math.fsum(count * pair.support[1] for pair, count in self._pairs) * (1 + 4 * _UNIT_ROUNDOFF)
 
     @cached_property
     def _infinity_mass(self) -> tuple[float, float]:
-        """The chance of an infinite loss."""
+        """Bounds of the probability of an infinite loss."""
         chance = union_probability([(pair.infinity_mass, count) for pair, count in self._pairs])
         return (
             (1.0, 1.0)
@@ -299,7 +301,7 @@ class PldAccountant:
 
     @cached_property
     def _steps(self) -> tuple[float, bool]:
-        """The step that atoms ask for, or 0, and whether everything lies on it."""
+        """The common step of the atoms, or 0, and True if everything lies on its grid."""
         atoms = [pair.atoms for pair, _ in self._pairs]
         unit = common_step([own for own in atoms if own.size])
         if not all(pair.is_discrete for pair, _ in self._pairs):
@@ -309,7 +311,7 @@ class PldAccountant:
         off = [np.abs(own - own[0] - unit * np.rint((own - own[0]) / unit)).max() for own in atoms]
         return unit, all(most <= 2.0**-46 * np.abs(own).max() for most, own in zip(off, atoms, strict=True))
 
-    def _refine(
+    def refine(
         self,
         ask: Callable[[TiltedPld, TiltedPld], tuple[float, float]],
         epsilon: float,
@@ -317,9 +319,9 @@ class PldAccountant:
         *,
         seek: bool,
     ) -> tuple[float, float]:
-        """Ask with more and more points, until the answer is as close as is wanted, or cannot be closer."""
-        low, high, last, points = 0.0, math.inf, math.inf, _FIRST_POINTS
-        # Many laws are many grids.
+        """Bounds with more and more points, until they are close enough, or more points do not help."""
+        low, high, last, points = 0.0, math.inf, math.inf, FIRST_POINTS
+        # Many pairs need many grids.
         most = max(points, pld.MAX_POINTS // -(-len(self._pairs) // 4))
         while True:
             try:
@@ -332,21 +334,21 @@ class PldAccountant:
             if low > high:
                 raise Uncertified
             # Where more points did not help, still more will not, unless there were very few.
-            stuck = gap > last / 2 and (gap < _CLOSE or points > _MANY_POINTS)
-            enough = gap <= self.accuracy or (gap <= _FAIR and points >= _MANY_POINTS)
+            stuck = gap > last / 2 and (gap < _CLOSE_GAP or points > _MANY_POINTS)
+            enough = gap <= self.accuracy or (gap <= _FAIR_GAP and points >= _MANY_POINTS)
             if enough or points >= most or stuck:
                 return low, high
             last = gap
-            epsilon = high if seek and gap < _CLOSE else epsilon
+            epsilon = high if seek and gap < _CLOSE_GAP else epsilon
             # The gap falls with the square of the step.
             more = min(64.0, 1.3 * math.sqrt(gap / self.accuracy))
             points = min(most, points << max(1, math.ceil(math.log2(more))))
 
     def _tilted_plds(self, epsilon: float, delta_scale: float, points: int) -> tuple[TiltedPld, TiltedPld]:
-        """A lower and an upper curve, good around ε; one and the same where everything lies on one grid."""
+        """An optimistic and a pessimistic PLD, accurate around ε; the same one if all lies on one grid."""
         unit, exact = self._steps
         tilt = self._coarse.tilt_for_epsilon(epsilon)
-        # What is left out may be a hundredth of what is wanted, also where e^(K − cε) is far above δ.
+        # The tails may be a hundredth of the target accuracy, also where e^(K − cε) is far above δ.
         peak = self._coarse.moments(tilt)[0] - tilt * epsilon - math.log(delta_scale)
         log_tail = max(45.0 if exact else 0.0, math.log(100 / self.accuracy) + 1 + max(0.0, peak))
         cropped = self._coarse.cropped(tilt, delta_scale, log_tail, exact=exact)
@@ -361,7 +363,7 @@ class PldAccountant:
             ]
             curve = ComposedPld(exactly).tilted(tilt, log_tail)
             return curve, curve
-        # Points that differ only in their last digits are none.
+        # Grid points must differ in more than their last digits.
         step = max(
             1.05 * window / points, 2.0**-40 * max(abs(end) for _, _, _, ends in terms for end in ends)
         )
@@ -375,7 +377,7 @@ class PldAccountant:
         ).tilted(tilt, log_tail)
         beside = unit < step and any(pair.atoms.size for pair, _ in self._pairs)
         if beside and tilt * upper.split_deviation <= MAX_TILTED_DEVIATION:
-            # Atoms beside the grid would lose a step when merged, so the lower bound is had from splitting.
+            # Merging would move atoms beside the grid by a whole step: the split PLD gives the lower bound.
             return upper, upper
         lower = [
             (DiscretizedPld.optimistic(pair, step, origin=at, within=ends, tilt=tilt), count)

@@ -224,7 +224,7 @@ class PrivacyLoss:
             raise InvalidInput(
                 "{times} is above 10^18", why="no mechanism is run that often", fix="pass a smaller number"
             )
-        return self._each(lambda events: [(event, count * repeats) for event, count in events])
+        return self._map_alternatives(lambda events: [(event, count * repeats) for event, count in events])
 
     def poisson_subsampled(self, sampling_rate: Number) -> "PrivacyLoss":
         """The loss of the same mechanism on a Poisson sample, under add/remove.
@@ -253,7 +253,7 @@ class PrivacyLoss:
                 )
             return [(_single_event(events).poisson_subsampled(rate), 1)] if events else []
 
-        return self._each(subsample)
+        return self._map_alternatives(subsample)
 
     def subsampled_without_replacement(self, population: int, size: int) -> "PrivacyLoss":
         """The loss of the same mechanism on a sample without replacement, under substitution.
@@ -297,7 +297,7 @@ class PrivacyLoss:
                 )
             return [(Subsampled(event, rate, without_replacement=True), 1)]
 
-        return self._each(subsample)
+        return self._map_alternatives(subsample)
 
     def shuffled(self, reports: int) -> "PrivacyLoss":
         """The loss of one report among `reports` shuffled local reports, each of this loss.
@@ -327,7 +327,7 @@ class PrivacyLoss:
                 )
             return [(ShuffledReports(composed.max_loss, count), 1)] if composed.max_loss else []
 
-        return self._each(shuffle)
+        return self._map_alternatives(shuffle)
 
     def for_group(self, size: int) -> "PrivacyLoss":
         """The loss of a group of `size` people together.
@@ -339,7 +339,11 @@ class PrivacyLoss:
         True
         """
         k = parse_integer(size, "size")
-        return self if k == 1 else self._each(lambda events: [(event.for_group(k), n) for event, n in events])
+        return (
+            self
+            if k == 1
+            else self._map_alternatives(lambda events: [(event.for_group(k), n) for event, n in events])
+        )
 
     # Figures
 
@@ -350,7 +354,7 @@ class PrivacyLoss:
         0.0
         """
         at = parse_nonnegative(epsilon, "epsilon")
-        return max(alternative.delta(at, lower=False).upper for alternative in self._compositions)
+        return max(alternative.delta(at, lower=False).upper for alternative in self.compositions)
 
     def epsilon(self, delta: Number = 0) -> float:
         """An upper bound of the smallest ε that holds with δ; infinite if none does.
@@ -359,7 +363,7 @@ class PrivacyLoss:
         0.1
         """
         allowed = parse_below_one(delta, "delta")
-        return max(alternative.epsilon(allowed, lower=False).upper for alternative in self._compositions)
+        return max(alternative.epsilon(allowed, lower=False).upper for alternative in self.compositions)
 
     def epsilon_bounds(self, delta: Number = 0) -> Bounds:
         """Certified lower and upper bounds of the smallest ε at δ, and the method of the upper one.
@@ -369,12 +373,12 @@ class PrivacyLoss:
         True
         """
         allowed = parse_below_one(delta, "delta")
-        return _worst(alternative.epsilon(allowed) for alternative in self._compositions)
+        return _worst_bounds(alternative.epsilon(allowed) for alternative in self.compositions)
 
     def delta_bounds(self, epsilon: Number) -> Bounds:
         """Certified bounds of δ at ε."""
         at = parse_nonnegative(epsilon, "epsilon")
-        return _worst(alternative.delta(at) for alternative in self._compositions)
+        return _worst_bounds(alternative.delta(at) for alternative in self.compositions)
 
     @property
     def rho(self) -> Fraction | None:
@@ -398,10 +402,10 @@ class PrivacyLoss:
                 why="a Rényi divergence has an order above 1",
                 fix="pass an {alpha} above 1",
             )
-        if any(alternative.infinity_mass_bounds[1] for alternative in self._compositions):
+        if any(alternative.infinity_mass_bounds[1] for alternative in self.compositions):
             return math.inf
         return max(
-            RenyiDivergence(alternative.events).at(float_above(order)) for alternative in self._compositions
+            RenyiDivergence(alternative.events).at(float_above(order)) for alternative in self.compositions
         )
 
     def tradeoff(self, alpha: Number) -> float:
@@ -415,7 +419,7 @@ class PrivacyLoss:
             raise InvalidInput(
                 "{alpha} is above 1", why="it is a probability", fix="pass an {alpha} from 0 to 1"
             )
-        return min(interpretation.tradeoff(alternative, at) for alternative in self._compositions)
+        return min(interpretation.tradeoff(alternative, at) for alternative in self.compositions)
 
     def advantage(self) -> float:
         """An upper bound of the membership advantage, true minus false positive rate: δ(0).
@@ -441,7 +445,7 @@ class PrivacyLoss:
         """
         sure = parse_probability(prior, "prior")
         at = None if epsilon is None else parse_nonnegative(epsilon, "epsilon")
-        results = [interpretation.posterior(alternative, sure, at) for alternative in self._compositions]
+        results = [interpretation.posterior(alternative, sure, at) for alternative in self.compositions]
         return Posterior(
             max(one.upper_bound for one in results), max(one.exception_probability for one in results)
         )
@@ -451,7 +455,7 @@ class PrivacyLoss:
 
         >>> print(PrivacyLoss.pure(1).explain())
         ε = 1.
-        Whatever is released is at most 2.72 times likelier with a person's data than without, or the reverse.
+        Any outcome is at most 2.72 times likelier with a person's data than without, or the reverse.
         ...
         """
         return interpretation.explain(self, None if delta is None else parse_below_one(delta, "delta"))
@@ -482,10 +486,13 @@ class PrivacyLoss:
         return f"<b>Privacy loss</b>: {html.escape(str(self))}"
 
     @cached_property
-    def _compositions(self) -> tuple[Composition, ...]:
+    def compositions(self) -> tuple[Composition, ...]:
+        """Each alternative as a composition of its events."""
         return tuple(Composition(events) for events in self.alternatives)
 
-    def _each(self, change: Callable[[ComposedEvents], Iterable[tuple[Event, int]]]) -> "PrivacyLoss":
+    def _map_alternatives(
+        self, change: Callable[[ComposedEvents], Iterable[tuple[Event, int]]]
+    ) -> "PrivacyLoss":
         return PrivacyLoss(deduplicate(normalize_events(change(events)) for events in self.alternatives))
 
 
@@ -550,7 +557,7 @@ def _parse_sampling_rate(sampling_rate: Number) -> Fraction:
     return rate
 
 
-def _worst(results: Iterable[Bounds]) -> Bounds:
+def _worst_bounds(results: Iterable[Bounds]) -> Bounds:
     bounds = list(results)
     worst = max(bounds, key=lambda pair: pair.upper)
     return Bounds(max(pair.lower for pair in bounds), worst.upper, worst.method)

@@ -107,7 +107,7 @@ ComposedEvents = tuple[tuple[Event, int], ...]
 
 # survives: Any order gives a bound; which ones are tried first only decides how close it is for extreme
 # losses.
-_LOW, _HIGH = -12.0, 14.0
+_MIN_LOG_ORDER, _MAX_LOG_ORDER = -12.0, 14.0
 
 
 @dataclass(frozen=True)
@@ -132,25 +132,25 @@ class RenyiDivergence:
         """An upper bound of δ(ε)."""
 
         def log_delta(alpha: float) -> float:
-            return (alpha - 1) * (self.at(alpha) - epsilon) - _room(alpha)
+            return (alpha - 1) * (self.at(alpha) - epsilon) - _conversion_exponent(alpha)
 
         # survives: What is above 0 is cut to 1 once more after it; here it only keeps e^x from
         # overflowing.
-        return min(1.0, max(5e-324, math.exp(min(0.0, self._best(log_delta))) * RENYI_MARGIN))
+        return min(1.0, max(5e-324, math.exp(min(0.0, self._minimize(log_delta))) * RENYI_MARGIN))
 
     def epsilon(self, delta: float) -> float:
         """An upper bound of ε(δ), for δ > 0."""
 
         def bound(alpha: float) -> float:
-            return self.at(alpha) - (_room(alpha) + math.log(delta)) / (alpha - 1)
+            return self.at(alpha) - (_conversion_exponent(alpha) + math.log(delta)) / (alpha - 1)
 
-        least = self._best(bound)
+        least = self._minimize(bound)
         # survives: By how much figures are raised is free, if it is more than some hundred units of
         # doubles: divergences are raised, too. By how much figures are raised is free, if it is
         # more than some hundred units of doubles.
         return max(0.0, least + 2.0**-36 * abs(least))
 
-    def _best(self, bound: Callable[[float], float]) -> float:
+    def _minimize(self, bound: Callable[[float], float]) -> float:
         """About the least bound over all orders: any order gives a bound, a good one a close one."""
         # Above an order that is known there may be no divergence: floats are rounded down.
         # survives: From above 1, downwards is the same way.
@@ -163,7 +163,7 @@ class RenyiDivergence:
         if known:
             return min((bound(alpha) for alpha in known if alpha > 1), default=math.inf)
         # survives: Any order gives a bound; which ones are tried first is free.
-        places = np.linspace(_LOW, _HIGH, 27)
+        places = np.linspace(_MIN_LOG_ORDER, _MAX_LOG_ORDER, 27)
         values = [bound(1 + math.exp(place)) for place in places]
         k = int(np.argmin(values))
         # survives: Where the search begins is free; what it gives is a bound.
@@ -180,7 +180,7 @@ class RenyiDivergence:
         return min(values[k], bound(1 + math.exp((low + high) / 2)))
 
 
-def _room(alpha: float) -> float:
+def _conversion_exponent(alpha: float) -> float:
     """−ln of what e^((α−1)(divergence − ε)) is multiplied with: α^α/(α−1)^(α−1)."""
     # survives: By how much it is lowered is free, if it is more than a few units of doubles.
     return (math.log(alpha) - (alpha - 1) * math.log1p(-1 / alpha)) * (1 - 2.0**-40)
@@ -189,12 +189,12 @@ def _room(alpha: float) -> float:
 @lru_cache(maxsize=8192)
 def _divergence(events: ComposedEvents, alpha: float) -> float:
     try:
-        return _summed(events, alpha)
+        return _sum_divergences(events, alpha)
     except OverflowError:
         return math.inf
 
 
-def _summed(events: ComposedEvents, alpha: float) -> float:
+def _sum_divergences(events: ComposedEvents, alpha: float) -> float:
     gaussian = tuple(
         (event, count)
         for event, count in events

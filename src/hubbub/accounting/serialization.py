@@ -36,7 +36,7 @@ from hubbub.errors import InvalidInput
 __all__ = ["cost_from_json", "decode_loss", "encode_loss", "loss_from_json", "loss_to_json"]
 
 _KIND = "privacy-loss/1"
-_EVENTS: dict[str, type[Event]] = {
+EVENT_KINDS: dict[str, type[Event]] = {
     "epsilon-delta/1": EpsilonDelta,
     "gaussian/1": Gaussian,
     "laplace/1": Laplace,
@@ -51,7 +51,7 @@ _EVENTS: dict[str, type[Event]] = {
     "renyi-curve/1": RenyiCurve,
     "shuffled-reports/1": ShuffledReports,
 }
-_KINDS = {event: kind for kind, event in _EVENTS.items()}
+_KINDS = {event: kind for kind, event in EVENT_KINDS.items()}
 _MAX_COUNT = 10**18
 
 
@@ -122,7 +122,7 @@ def _encode_event(event: Event) -> dict[str, Any]:
 
 
 def _decode_event(stored: Any) -> Event:
-    event = _EVENTS[stored["kind"]]
+    event = EVENT_KINDS[stored["kind"]]
     names = {field.name for field in dataclasses.fields(event)}  # type: ignore[arg-type]
     if set(stored) - {"kind"} != names:
         raise _unreadable()

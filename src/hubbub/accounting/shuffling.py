@@ -23,12 +23,12 @@ __all__ = ["ShuffledReports"]
 
 Doubles = NDArray[np.float64]
 
-_REACH = 38.5
-"""Beyond so many deviations, and some more for skewness, there is less than 1e-300 of a binomial law."""
-_MAX_OUTCOMES = 1 << 21
-_BINS = 1 << 13
+_TAIL_DEVIATIONS = 38.5
+"""Beyond this many deviations, and some more for skewness, a binomial distribution has less than 1e-300."""
+MAX_OUTCOMES = 1 << 21
+BINS = 1 << 13
 # survives: From where on it is left to others is free.
-_LEAST, _MOST, _MAX_REPORTS = Fraction(1, 10**9), 40, 10**9
+_MIN_EPSILON, _MAX_EPSILON, _MAX_REPORTS = Fraction(1, 10**9), 40, 10**9
 _MASS_ERROR, _LOSS_ERROR = 1e-10, 1e-12
 
 
@@ -42,12 +42,12 @@ class ShuffledReports(Event):
     def dominating_pair(self, *, added: bool, upper: bool) -> DiscretePair:  # noqa: ARG002
         """Two counts under two mirrored distributions; beyond the range of doubles, one report."""
         # survives: From where on it is left to others is free.
-        if not (_LEAST <= self.epsilon <= _MOST and self.reports <= _MAX_REPORTS):
+        if not (_MIN_EPSILON <= self.epsilon <= _MAX_EPSILON and self.reports <= _MAX_REPORTS):
             if upper:
                 return epsilon_delta_pair(self.epsilon)
             raise Uncertified
         # survives: A unit of ε is less than what is allowed for losses.
-        return _clones(
+        return clone_pair(
             float_above(self.epsilon) if upper else float_below(self.epsilon), self.reports, upper=upper
         )
 
@@ -66,15 +66,15 @@ class ShuffledReports(Event):
 
 
 @lru_cache(maxsize=32)
-def _clones(epsilon: float, reports: int, *, upper: bool) -> DiscretePair:
+def clone_pair(epsilon: float, reports: int, *, upper: bool) -> DiscretePair:
     """Atoms that dominate the pair (up), or are dominated by it."""
-    clones, probabilities, rest = _levels(reports - 1, epsilon, upper=upper)
+    clones, probabilities, rest = _clone_counts(reports - 1, epsilon, upper=upper)
     keep, lose, apart = 1 / (1 + math.exp(-epsilon)), 1 / (1 + math.exp(epsilon)), math.tanh(epsilon / 2)
     losses, ours, theirs = [], [], []
     for count, chance in zip(clones.tolist(), probabilities.tolist(), strict=True):
         m = count + 1
-        first = _window(m, 0.5)
-        twice = 2 * chance * _binomial(m, first, 0.5, 0.5) / m
+        first = outcome_window(m, 0.5)
+        twice = 2 * chance * binomial_probabilities(m, first, 0.5, 0.5) / m
         p, q = (twice * (keep * a + lose * b) for a, b in ((first, m - first), (m - first, first)))
         # ln(p/q), without losing what is small; of mirror images, the same.
         more, less = np.maximum(first, m - first), np.minimum(first, m - first)
@@ -84,31 +84,31 @@ def _clones(epsilon: float, reports: int, *, upper: bool) -> DiscretePair:
         theirs.append(q)
     loss, p, q = (np.concatenate(some) for some in (losses, ours, theirs))
     held = p + q > 0
-    return _binned(loss[held], p[held], q[held], rest if upper else 0.0, upper=upper)
+    return _bin_outcomes(loss[held], p[held], q[held], rest if upper else 0.0, upper=upper)
 
 
-def _levels(n: int, epsilon: float, *, upper: bool) -> tuple[NDArray[np.int64], Doubles, float]:
+def _clone_counts(n: int, epsilon: float, *, upper: bool) -> tuple[NDArray[np.int64], Doubles, float]:
     """Numbers of clones and their chances; rounded down (up: fewer hide less) to a few levels, or up."""
     chance = math.exp(-epsilon)
-    counts = _window(n, chance)
-    probabilities = _binomial(n, counts, chance, -math.expm1(-epsilon))
+    counts = outcome_window(n, chance)
+    probabilities = binomial_probabilities(n, counts, chance, -math.expm1(-epsilon))
     # survives: How many levels there are is free: either way they are rounded to the safe side.
-    each = 2 * _REACH * math.sqrt(n * chance / 4 + 1)
+    each = 2 * _TAIL_DEVIATIONS * math.sqrt(n * chance / 4 + 1)
     # survives: How many levels there are is free: either way they are rounded to the safe side.
-    levels = max(1, min(counts.size, int(_MAX_OUTCOMES / each)))
+    levels = max(1, min(counts.size, int(MAX_OUTCOMES / each)))
     edges = np.unique(np.linspace(0, counts.size, levels + 1).astype(np.int64))
     grouped = np.add.reduceat(probabilities, edges[:-1])
     return counts[edges[:-1] if upper else edges[1:] - 1], grouped, 1e-290
 
 
-def _window(n: int, chance: float) -> NDArray[np.int64]:
+def outcome_window(n: int, chance: float) -> NDArray[np.int64]:
     """Where all but 1e-300 of Bin(n, chance) lies."""
-    reach = _REACH * math.sqrt(n * chance * (1 - chance)) + 500
+    reach = _TAIL_DEVIATIONS * math.sqrt(n * chance * (1 - chance)) + 500
     low, high = max(0, math.floor(n * chance - reach)), min(n, math.ceil(n * chance + reach))
     return np.arange(low, high + 1)
 
 
-def _binomial(n: int, k: NDArray[np.int64], chance: float, other: float) -> Doubles:
+def binomial_probabilities(n: int, k: NDArray[np.int64], chance: float, other: float) -> Doubles:
     """Bin(n, chance) at k, to some units: by Stirling's series and the deviance, in which nothing cancels.
 
     `other` is 1 − chance, known better than from it.
@@ -118,8 +118,8 @@ def _binomial(n: int, k: NDArray[np.int64], chance: float, other: float) -> Doub
     # survives: None and all have formulas of their own: what the other one gives there is not taken.
     inner = np.clip(k, 1, max(1, n - 1)).astype(np.float64)
     rest = np.maximum(n - inner, 1.0)
-    log_p = _stirling(np.array([float(n)])) - _stirling(inner) - _stirling(rest)
-    log_p -= _deviance(inner, n * chance) + _deviance(rest, n * other)
+    log_p = stirling_error(np.array([float(n)])) - stirling_error(inner) - stirling_error(rest)
+    log_p -= deviance(inner, n * chance) + deviance(rest, n * other)
     log_p += np.log(n / (2 * math.pi * inner * rest)) / 2
     log_p = np.where(
         k == 0, n * _log_rest(chance, other), np.where(k == n, n * _log_rest(other, chance), log_p)
@@ -132,7 +132,7 @@ def _log_rest(chance: float, other: float) -> float:
     return math.log1p(-chance) if chance < other else math.log(other)
 
 
-def _stirling(n: Doubles) -> Doubles:
+def stirling_error(n: Doubles) -> Doubles:
     """Ln n! − ln(√(2πn)·(n/e)^n)."""
     small = n < 16
     series = (1 / 12 - (1 / 360 - (1 / 1260 - (1 / 1680 - 1 / 1188 / n**2) / n**2) / n**2) / n**2) / n
@@ -142,7 +142,7 @@ def _stirling(n: Doubles) -> Doubles:
     return np.where(small, exact[np.minimum(n, 15.0).astype(int) - 1], series)
 
 
-def _deviance(x: Doubles, mean: float) -> Doubles:
+def deviance(x: Doubles, mean: float) -> Doubles:
     """x·ln(x/mean) + mean − x."""
     t = (x - mean) / mean
     near = np.abs(t) < 0.1
@@ -154,9 +154,11 @@ def _deviance(x: Doubles, mean: float) -> Doubles:
     return np.asarray(np.where(near, mean * series, direct))
 
 
-def _binned(loss: Doubles, p: Doubles, q: Doubles, infinity_mass: float, *, upper: bool) -> DiscretePair:
+def _bin_outcomes(
+    loss: Doubles, p: Doubles, q: Doubles, infinity_mass: float, *, upper: bool
+) -> DiscretePair:
     """Outcomes split onto a few losses (up), or merged into a few."""
-    if loss.size <= _BINS:
+    if loss.size <= BINS:
         atoms, first, second = (tuple(some.tolist()) for some in (loss, p, q))
         return DiscretePair(
             atoms,
@@ -166,7 +168,7 @@ def _binned(loss: Doubles, p: Doubles, q: Doubles, infinity_mass: float, *, uppe
             relative_mass_error=_MASS_ERROR,
             relative_loss_error=_LOSS_ERROR,
         )
-    low, high, bins = float(loss.min()), float(loss.max()), _BINS
+    low, high, bins = float(loss.min()), float(loss.max()), BINS
     step = (high - low) / bins
     # survives: No loss is below the least.
     place = np.clip(((loss - low) / step).astype(np.int64), 0, bins - 1)

@@ -20,29 +20,29 @@ __all__ = ["DecayBound", "QuadratureNodes", "SubsampledGaussians", "Uncertified"
 Complexes = NDArray[np.complex128]
 Doubles = NDArray[np.float64]
 
-_WIDE = 9.5
+_TAIL_DEVIATIONS = 9.5
 # survives: How much is allowed for rounding is free, if it is some units more than is lost.
 _ROUNDING = 2.0**-49
-_MIDDLE = 0.12
-"""The core leaves out this share of the law on either side."""
+_OMITTED_SHARE = 0.12
+"""The decay bound leaves out this share of the distribution on either side."""
 # survives: How many points the core has is free: it bounds what lies between.
-_CORE_POINTS = 129
+DECAY_POINTS = 129
 # survives: How many nodes are summed at a time changes the sum by rounding only.
 _BLOCK = 32
-"""Nodes are summed so many at a time."""
+"""Nodes summed at a time."""
 # survives: From how much work on it is left to others is free.
-_MAX_WORK = 1 << 29
-"""Nodes times points: what takes longer than a second or so is left to others."""
+MAX_WORK = 1 << 29
+"""Nodes times points: what takes longer than about a second is uncertified."""
 # survives: How many numbers are kept at a time changes none of them.
-_MAX_BATCH, _ROWS = 1 << 18, 1 << 10
-"""So many numbers are kept at a time."""
+MAX_BATCH, MAX_ROWS = 1 << 18, 1 << 10
+"""Numbers and rows held in memory at a time."""
 # survives: From how much work on it is left to others is free.
 _MAX_NODES, _MAX_NODES_PER_STEP = 2_000_000, 20_000
 
 
 @dataclass(frozen=True)
 class SubsampledGaussians:
-    """Many steps: rates q, deviations σ for sensitivity 1, and how often each occurs."""
+    """Steps with sampling rates q, standard deviations σ for sensitivity 1, and counts."""
 
     rates: Doubles
     sigmas: Doubles
@@ -70,8 +70,8 @@ class SubsampledGaussians:
         # survives: How small the error shall be is free: it is bounded, and added.
         wanted = 12.0 if rough else 40 + math.log(1 + float(self.counts.sum()))
         step = np.minimum((2 * math.pi * v * s * s / (wanted + growth)).max(axis=0), 0.7 * s)
-        low = -_WIDE * s - (tilt if self.added else 0.0)
-        high = _WIDE * s + (0.0 if self.added else 1.0 + tilt)
+        low = -_TAIL_DEVIATIONS * s - (tilt if self.added else 0.0)
+        high = _TAIL_DEVIATIONS * s + (0.0 if self.added else 1.0 + tilt)
         count = int(np.ceil(((high - low) / step).max())) + 2
         if count > _MAX_NODES_PER_STEP or count * s.size > _MAX_NODES:
             raise Uncertified
@@ -89,7 +89,7 @@ class SubsampledGaussians:
 
 
 class QuadratureNodes:
-    """The tilted law of every step on its nodes."""
+    """The tilted distribution of every step on its quadrature nodes."""
 
     def __init__(
         self,
@@ -127,7 +127,7 @@ class QuadratureNodes:
         # Beyond the nodes the density falls at least like e^(−9.5·|x|/σ) from what it is at the last.
         # survives: What lies beyond the nodes is less than e^-45: this is far below what is allowed
         # for rounding.
-        ends = (self._chance[:, 0] + self._chance[:, -1]) * (1 + law.sigmas / (_WIDE * step))
+        ends = (self._chance[:, 0] + self._chance[:, -1]) * (1 + law.sigmas / (_TAIL_DEVIATIONS * step))
         # The digits lost in the exponents are those of the largest power that counts.
         # survives: How much is allowed for rounding is free, if it is some units more than is lost.
         size = np.abs(power * (self._chance > 1e-30)).max(axis=1) + 1
@@ -140,7 +140,7 @@ class QuadratureNodes:
         """K(c+it) − K(c) of all steps together, at t = 0, step, 2·step, …"""
         # With D(t) = e^(itL) − 1, D(a + b) = D(a) + D(b) + D(a)·D(b): few a's and b's give all t, by products
         # of matrices, and no digits are lost where D is small.
-        if self._chance.size * count > _MAX_WORK:
+        if self._chance.size * count > MAX_WORK:
             raise Uncertified
         # survives: Into how many near and far angles it is divided is free: all sums of both are
         # taken.
@@ -148,7 +148,7 @@ class QuadratureNodes:
         coarse = -(-count // fine)
         nodes = -(-self._chance.shape[1] // _BLOCK) * _BLOCK
         # survives: How many steps are taken at a time is free.
-        rows = max(1, _MAX_BATCH // (nodes * (fine + coarse) + nodes // _BLOCK * fine * coarse))
+        rows = max(1, MAX_BATCH // (nodes * (fine + coarse) + nodes // _BLOCK * fine * coarse))
         total = np.zeros(fine * coarse, dtype=np.complex128)
         for first in range(0, self._chance.shape[0], rows):
             some = slice(first, first + rows)
@@ -172,24 +172,24 @@ class QuadratureNodes:
         counts = self._law.counts
         total: Doubles = self.error + _ROUNDING * np.abs(t * float(counts @ np.abs(self.mean)))
         # survives: At t = 0 nothing is added.
-        for first in range(0, t.size, _ROWS):
-            some = slice(first, first + _ROWS)
+        for first in range(0, t.size, MAX_ROWS):
+            some = slice(first, first + MAX_ROWS)
             moved = np.minimum(2.0, t[some, None] * self.absolute[None, :])
             total[some] += moved @ (self._rounding * counts)
         return total
 
     def decay_bound(self) -> "DecayBound":
-        """The middle of each step's tilted law, from below: what makes its characteristic function fall."""
+        """A minorant of the middle of each step's tilted distribution, which makes its transform decay."""
         law, tilt = self._law, self._tilt
         passed = np.cumsum(self._chance, axis=1)
         row = np.arange(law.sigmas.size)
         # survives: Which middle part of the law is taken is free.
-        left = self._x[row, (passed < _MIDDLE).sum(axis=1)]
+        left = self._x[row, (passed < _OMITTED_SHARE).sum(axis=1)]
         # survives: Which middle part of the law is taken is free.
-        right = self._x[row, np.minimum((passed < 1 - _MIDDLE).sum(axis=1), self._x.shape[1] - 1)]
+        right = self._x[row, np.minimum((passed < 1 - _OMITTED_SHARE).sum(axis=1), self._x.shape[1] - 1)]
         s2 = (law.sigmas**2)[:, None]
-        x = left[:, None] + (right - left)[:, None] * np.linspace(0, 1, _CORE_POINTS)
-        gap = (right - left) / (_CORE_POINTS - 1)
+        x = left[:, None] + (right - left)[:, None] * np.linspace(0, 1, DECAY_POINTS)
+        gap = (right - left) / (DECAY_POINTS - 1)
         odds = (x - 0.5) / s2
         log_ratio = log_mixture(odds, law.rates[:, None])
         power = -tilt * log_ratio if law.added else (1 + tilt) * log_ratio
@@ -222,10 +222,10 @@ class QuadratureNodes:
         alpha = np.minimum(flat * width, 1.0) * (1 - 1e-9)
         # survives: A slack of 1e-9 stands for rounding of some 1e-14; turned round it is less than
         # a test can see.
-        return DecayBound(beta * (1 - 1e-9), variance, cube, alpha, width, self._steepest(), turn)
+        return DecayBound(beta * (1 - 1e-9), variance, cube, alpha, width, self._total_variation(), turn)
 
-    def _steepest(self) -> Doubles:
-        """The most that each tilted loss's density goes up and down in all; infinite where unknown.
+    def _total_variation(self) -> Doubles:
+        """An upper bound of the total variation of each tilted loss's density; infinite if unknown.
 
         Between two nodes its logarithm rises above both by no more than gap²/8σ².
         """
@@ -240,11 +240,11 @@ class QuadratureNodes:
                 (np.log(self._chance) - share).max(axis=1) + np.log(s2[:, 0] / gap) + gap**2 / (8 * s2[:, 0])
             )
             # Two hills at most, and they lie within the nodes.
-            return np.where(_WIDE * law.sigmas >= 1.05, 4 * np.exp(highest) * (1 + 1e-9), np.inf)
+            return np.where(_TAIL_DEVIATIONS * law.sigmas >= 1.05, 4 * np.exp(highest) * (1 + 1e-9), np.inf)
 
 
 def _rotations(angle: Doubles, count: int) -> Complexes:
-    """e^(ikx) − 1 for k = 0, 1, …, along the third axis, good relatively also where it is small."""
+    """e^(ikx) − 1 for k = 0, 1, …, along the third axis, accurate relatively also where it is small."""
     out: Complexes = np.zeros((*angle.shape[:2], count, angle.shape[3]), dtype=np.complex128)
     if count > 1:
         out.real[:, :, 1:2] = -2 * np.sin(angle / 2) ** 2
@@ -262,7 +262,7 @@ def _rotations(angle: Doubles, count: int) -> Complexes:
 
 
 class DecayBound(NamedTuple):
-    """Of each step: a part of its law of mass β with these central moments, and a flat part of mass α.
+    """For each step: a minorant of mass β with these central moments, and a flat one of mass α.
 
     So |E[e^(itL)]| ≤ 1 − β·(vt²/2 − m₃t³/6), and ≤ 1 − α·(1 − 2/(t·width)), and ≤ variation/t.
     """
@@ -277,12 +277,12 @@ class DecayBound(NamedTuple):
     """Up to here the first bound falls, for every step."""
 
     def near(self, t: float) -> Doubles:
-        """The logarithm of the first bound, each step's."""
+        """The logarithm of the first bound, for each step."""
         bound: Doubles = np.log1p(-self.beta * (self.variance * t * t / 2 - self.third * t**3 / 6))
         return bound
 
     def far(self, t: float) -> Doubles:
-        """The logarithm of the second bound, which falls in t; 0 where it says nothing."""
+        """The logarithm of the second bound, which falls in t; 0 if it is void."""
         flat = np.log1p(-self.alpha * np.maximum(0.0, 1 - 2 / (t * self.width)))
         bound: Doubles = np.minimum(flat, np.log(self.variation / t))
         return bound

@@ -26,15 +26,15 @@ Complexes = NDArray[np.complex128]
 Doubles = NDArray[np.float64]
 
 _UNIT_ROUNDOFF = 2.0**-53
-_TABLE = 4096
+_TABLE_SIZE = 4096
 
 
 @dataclass(frozen=True)
 class SubsampledPair:
-    """A Poisson-sampled mechanism: the unit takes part with probability `rate`.
+    """A Poisson-subsampled mechanism: the unit is drawn with probability `sampling_rate`.
 
-    With r = 1 − rate + rate·e^ℓ of the mechanism's own loss ℓ: when the unit is removed, P is the mixture
-    and L = ln r; when it is added, Q is, and L = −ln r.
+    With r = 1 − q + q·e^ℓ, q the rate and ℓ the mechanism's own loss: when the unit is removed, P is the
+    mixture and L = ln r; when it is added, Q is, and L = −ln r.
 
     >>> from hubbub.accounting.discrete_pairs import epsilon_delta_pair
     >>> pair = SubsampledPair(epsilon_delta_pair(math.log(3)), 0.5, added=False)
@@ -55,7 +55,7 @@ class SubsampledPair:
         )
 
     def _outer(self, loss: Doubles) -> Doubles:
-        """Own losses from the mechanism's, rising."""
+        """Subsampled losses of the mechanism's losses, in rising order."""
         return (
             -log_mixture(loss[::-1], self.sampling_rate)
             if self.added
@@ -64,7 +64,7 @@ class SubsampledPair:
 
     @property
     def infinity_mass(self) -> float:
-        """The P-mass of outcomes that Q never gives."""
+        """The P-mass of outcomes impossible under Q."""
         return self._atoms.infinity_mass if self._atoms else 0.0
 
     @property
@@ -77,7 +77,7 @@ class SubsampledPair:
 
     @property
     def atoms(self) -> Doubles:
-        """Losses with a mass of their own."""
+        """Losses with positive probability."""
         return self._atoms.atoms if self._atoms else self._outer(self.base.atoms)
 
     @property
@@ -87,36 +87,36 @@ class SubsampledPair:
 
     @property
     def coarse_grid(self) -> Doubles:
-        """Where the mechanism's outline goes."""
+        """The image of the mechanism's coarse grid."""
         return self._atoms.coarse_grid if self._atoms else np.unique(self._outer(self.base.coarse_grid))
 
     def log_moment(self, z: Complexes) -> Complexes:
-        """K(z), where the mechanism has atoms only; else there is no closed form."""
+        """K(z), if the mechanism has atoms only; else there is no closed form."""
         if not self._atoms:
             raise Uncertified
         return self._atoms.log_moment(z)
 
     def derivatives(self, c: float) -> tuple[float, float, float]:
-        """K, K′ and K″ at a real c, where the mechanism has atoms only."""
+        """K, K′ and K″ at a real c, if the mechanism has atoms only."""
         if not self._atoms:
             raise Uncertified
         return self._atoms.derivatives(c)
 
     def decay(self, t: float) -> float:
-        """None is known."""
+        """0: no bound is known."""
         return 0.0 * t
 
     def bin_masses(self, edges: Doubles) -> BinMasses:
         """P- and Q-mass of losses in (edges[k], edges[k+1]]: the mechanism's, between mapped edges.
 
-        A cell, taken as one outcome of loss ℓ, is one of loss ±ln(1 − rate + rate·e^ℓ) when sampled.
+        A bin, taken as one outcome of loss ℓ, has the loss ±ln(1 − q + q·e^ℓ) when subsampled.
         """
         if self._atoms:
             return self._atoms.bin_masses(edges)
         q = self.sampling_rate
         wanted = -edges[::-1] if self.added else edges
         inner = inverse_log_mixture(wanted, q)
-        # Where an edge came to lie a little beside what was wanted, so do losses.
+        # If a mapped edge lies a little beside the requested one, so do losses.
         with np.errstate(invalid="ignore"):
             beside = np.abs(log_mixture(inner, q) - wanted)
         beside[~np.isfinite(inner)] = 0.0
@@ -140,7 +140,7 @@ class SubsampledPair:
 
 @dataclass(frozen=True)
 class SubsampledGaussianPair(ContinuousPair):
-    """One Poisson-sampled Gaussian step: sensitivity 1, deviation σ.
+    """One Poisson-subsampled Gaussian step: sensitivity 1, standard deviation σ.
 
     >>> low, high = SubsampledGaussianPair(0.01, 1.0, added=True).support
     >>> low, round(high, 9)
@@ -162,7 +162,7 @@ class SubsampledGaussianPair(ContinuousPair):
 
     @property
     def coarse_grid(self) -> Doubles:
-        """Where the Gaussian's outline goes."""
+        """The image of the Gaussian's coarse grid."""
         return self._pair.coarse_grid
 
     def bin_masses(self, edges: Doubles) -> BinMasses:
@@ -171,7 +171,7 @@ class SubsampledGaussianPair(ContinuousPair):
 
 
 def symmetrize(base: GaussianPair | DiscretePair | SubsampledPair) -> "DiscretePair | SymmetrizedPair":
-    """A pair's losses above 0, and their mirror image below: what is left has no loss.
+    """The pair with these positive losses, their mirror image below 0, and the rest at 0.
 
     >>> symmetrize(DiscretePair((1.0, -1.0), (0.5, 0.1), (0.2, 0.3))).losses
     (1.0, -1.0, 0.0)
@@ -200,7 +200,7 @@ def symmetrize(base: GaussianPair | DiscretePair | SubsampledPair) -> "DiscreteP
 
 @dataclass(frozen=True)
 class SymmetrizedPair:
-    """Losses above 0 as a pair has them, and their mirror image below 0: what is left has no loss."""
+    """A pair's positive losses, their mirror image below 0, and the rest at 0."""
 
     base: GaussianPair | SubsampledPair
 
@@ -211,7 +211,7 @@ class SymmetrizedPair:
 
     @property
     def support(self) -> tuple[float, float]:
-        """As far down as up."""
+        """Symmetric around 0."""
         top = self.base.support[1]
         return -top, top
 
@@ -234,8 +234,8 @@ class SymmetrizedPair:
         return np.concatenate([-above[::-1], [0.0], above])
 
     @cached_property
-    def _rest(self) -> tuple[float, float]:
-        """The mass of no loss, and how far off it may be."""
+    def _zero_mass(self) -> tuple[float, float]:
+        """The mass at loss 0, and its error."""
         whole = self.base.bin_masses(np.array([0.0, math.inf]))
         p, q = float(whole.p[0]), float(whole.q[0])
         # survives: What is left is less than 0 by rounding only; a mass of some units less than
@@ -259,7 +259,7 @@ class SymmetrizedPair:
         )
         p, q = up.p + low.p, up.q + low.q
         holds_none = (edges[:-1] < 0) & (edges[1:] >= 0)
-        rest, off = self._rest
+        rest, off = self._zero_mass
         p, q = p + np.where(holds_none, rest, 0.0), q + np.where(holds_none, rest, 0.0)
         loss = np.where(edges[:-1] >= 0, up.loss, low.loss)
         # survives: What the parts allow for is many units more than they lose: two sums more fit
@@ -291,7 +291,7 @@ class SymmetrizedPair:
 
 @dataclass(frozen=True)
 class SubsampledGaussianGroupPair(ContinuousPair):
-    """`size` units in one Poisson sample of a Gaussian mechanism: it moves by as many μ as were sampled.
+    """A group of units in a Poisson sample of a Gaussian mechanism: j sampled members move it by jμ.
 
     P is the mixture Σ Bin(size, rate)(j)·N(jμ, 1) against N(0, 1), or the other way round if `added`.
 
@@ -315,7 +315,7 @@ class SubsampledGaussianGroupPair(ContinuousPair):
 
     @property
     def support(self) -> tuple[float, float]:
-        """From no one sampled up, or from its negative down."""
+        """From the loss of no member sampled up, or from its negative down."""
         none = self.size * math.log1p(-self.sampling_rate) if self.sampling_rate < 1 else -math.inf
         none -= 16 * _UNIT_ROUNDOFF * abs(none) if math.isfinite(none) else 0.0
         return (-math.inf, -none) if self.added else (none, math.inf)
@@ -326,12 +326,12 @@ class SubsampledGaussianGroupPair(ContinuousPair):
         mu = math.sqrt(self.mu_squared)
         # survives: Where the table ends is free, as long as less than 1e-300 lies beyond: here 42
         # deviations are more than the law of the group needs.
-        score = mu * np.linspace(-42.0, 42.0 + self.size * mu, _TABLE)
+        score = mu * np.linspace(-42.0, 42.0 + self.size * mu, _TABLE_SIZE)
         return score, self._log_mixture(self._alone(score))[0]
 
     @property
     def coarse_grid(self) -> Doubles:
-        """Losses at scores evenly apart."""
+        """Losses at evenly spaced scores."""
         # survives: How many losses outline the law is free.
         ratio = np.unique(self._table[1][::4])
         return -ratio[::-1] if self.added else ratio
@@ -363,7 +363,7 @@ class SubsampledGaussianGroupPair(ContinuousPair):
         return BinMasses(both, plain.q, ratio, relative_mass_error, loss_error)
 
     def _log_mixture(self, losses: Doubles) -> tuple[Doubles, Doubles]:
-        """From the loss of each number sampled: the mixture's, ln Σ w_j·e^ℓ_j, and each one's share."""
+        """The loss ln Σ w_j·e^ℓ_j of the mixture, and each component's share, from the losses ℓ_j."""
         # survives: Where one formula takes over from the other is free: both are good there.
         small = np.abs(losses).max(axis=0) < 1
         weight = self._weights[:, None]
@@ -381,7 +381,7 @@ class SubsampledGaussianGroupPair(ContinuousPair):
         return np.asarray(j * score - j * j * self.mu_squared / 2)
 
     def _score(self, ratio: Doubles) -> Doubles:
-        """The score at which the log-ratio is this, as closely as doubles tell; ±∞ beyond what counts."""
+        """The score with this log-ratio, to double precision; ±∞ beyond the table."""
         score, known = self._table
         x = np.interp(ratio, known, score)
         # survives: What lies at the end of the table is set to −∞ after all.

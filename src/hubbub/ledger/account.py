@@ -366,7 +366,7 @@ class LedgerAccount:
 
     def remaining(self) -> Remaining:
         """Return what one more charge may cost; an analyst's is limited by her own budget too."""
-        each = [one.left() for one in self.privacy_filters()]
+        each = [one.remaining() for one in self.privacy_filters()]
         return Remaining(
             min(one.epsilon for one in each),
             min(one.delta for one in each),
@@ -394,7 +394,7 @@ class LedgerAccount:
             filters = [self._filter_of(entries, name, OWNER) for name in names]
             odometer = PrivacyOdometer(max(each.delta for each in filters), filters[0].orders)
             for each in filters:
-                odometer = odometer.after(each.spent)
+                odometer = odometer.charge(each.spent)
             return LifetimeLoss(odometer.reading(), len(filters))
 
         return self._store.read(work)

@@ -120,7 +120,7 @@ class History:
     def by_dataset(self) -> dict[str, Fraction | None]:
         """The ε of each dataset's charges by themselves, at the account's δ; infinite where it is None."""
         start = PrivacyOdometer(self.total.delta, self.total.orders)
-        return {name: start.after(spent).reading().epsilon for name, spent in self._sums.items() if name}
+        return {name: start.charge(spent).reading().epsilon for name, spent in self._sums.items() if name}
 
     def burn_down(self) -> list[Moment]:
         """What was left, at about a dozen moments, the last charge among them."""

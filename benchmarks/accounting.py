@@ -29,8 +29,8 @@ CASES = {
 }
 PEERS = ("dp-accounting PLD", "prv-accountant", "Opacus PRV")
 COLD = {
-    "hubbub": "from fractions import Fraction as F; from hubbub.accounting import Loss; "
-    "(Loss.gaussian(F(10, 11)).poisson_subsampled(F(256, 60000)) * 14063).epsilon(1e-5)",
+    "hubbub": "from fractions import Fraction as F; from hubbub.accounting import PrivacyLoss; "
+    "(PrivacyLoss.gaussian(F(10, 11)).poisson_subsampled(F(256, 60000)) * 14063).epsilon(1e-5)",
     "dp-accounting PLD": "import dp_accounting as d; from dp_accounting.pld import PLDAccountant as P; "
     "a = P(); "
     "a.compose(d.PoissonSampledDpEvent(256/60000, d.GaussianDpEvent(1.1)), 14063); a.get_epsilon(1e-5)",
