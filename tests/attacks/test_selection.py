@@ -24,8 +24,8 @@ from hubbub.mechanisms import (
 )
 from hubbub.mechanisms.error_bounds import discrete_laplace_tail, rounded_gaussian_tail
 from hubbub.noise import bernoulli_exp, bernoulli_exp_each
-from hubbub.noise.entropy import _inject_bits
 from hubbub.textbook import counts, histogram
+from internals import inject_bits
 
 SCALES = (1, 2, 10)
 
@@ -151,16 +151,16 @@ def _permute_and_flip_law(scores, rate):
 
 def attack_A28(target):
     """A coin of e^−x must be able to fall both ways: with U = 0 it is heads, with U next to 1 tails."""
-    with _inject_bits(bytes):
+    with inject_bits(bytes):
         never = not all(target(x) for x in (1, 50, 800, 3000))
-    with _inject_bits(lambda count: b"\xff" * count):
+    with inject_bits(lambda count: b"\xff" * count):
         always = any(target(Fraction(1, 2**power)) for power in (20, 54, 60))
     return never or always
 
 
 def attack_A28_choice(target):
     """The first candidate has a share, however small, that starts at U = 0."""
-    with _inject_bits(bytes):
+    with inject_bits(bytes):
         return any(target([0, score], Fraction(1)) != 0 for score in (1, 40, 800, 3000))
 
 

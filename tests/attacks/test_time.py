@@ -28,7 +28,7 @@ from hubbub.mechanisms import (
 )
 from hubbub.mechanisms.randomized_response import RandomizedResponse, UnaryEncoding
 from hubbub.noise import bernoulli_exp_each, discrete_gaussian, discrete_laplace, geometric, rounded_gaussian
-from hubbub.noise.entropy import _inject_bits
+from internals import inject_bits
 
 DRAWS = 300
 DRAWS_OF_EACH = 200
@@ -47,7 +47,7 @@ def _work(call):
         nonlocal calls
         calls += event in {"call", "c_call"}
 
-    with _inject_bits(counted):
+    with inject_bits(counted):
         before = sys.getprofile()
         sys.setprofile(watch)
         try:

@@ -23,9 +23,9 @@ from hubbub.mechanisms import (
     selection,
 )
 from hubbub.mechanisms.selection import SelectAndMeasure, WinnerWithScore
-from hubbub.noise.entropy import _inject_bits
 from hubbub.sensitivity import Bounded, Sensitivity, unwrap
 from hubbub.unit import Neighbours, Unit
+from internals import inject_bits
 from mechanisms import reference
 from mechanisms.reference import fits, stream
 from refusing import refusal
@@ -61,7 +61,7 @@ def test_peeling_follows_the_law_of_its_rounds():
             law[winner, second] = first[winner] * chance
     counted = dict.fromkeys(law, 0)
 
-    with _inject_bits(stream("peeling")):
+    with inject_bits(stream("peeling")):
         for _ in range(3000):
             counted[tuple(mechanism.release(list(scores)).value)] += 1
 

@@ -8,7 +8,7 @@ import pytest
 import hubbub as hb
 from hubbub.errors import InvalidInput, Refused
 from hubbub.mechanisms import Gaussian, Laplace
-from hubbub.noise.entropy import _inject_bits
+from internals import inject_bits
 from noise.bits import seeded
 
 KEYS = {"g": ["a", "b"]}
@@ -155,7 +155,7 @@ def test_the_limit_on_rows_is_found_near_where_the_error_is_least():
     other = hb.open(frame, unit="who")
     plan = other.sql("SELECT COUNT(*) AS n FROM data", epsilon=10)
     assert plan.bounded.estimates_rows
-    with _inject_bits(seeded(1)):  # once in ten thousand times noise is taken for a unit with more rows
+    with inject_bits(seeded(1)):  # once in ten thousand times noise is taken for a unit with more rows
         release = plan.run()
     assert release.label()["rows per unit"] in {4, 5}
     assert release.value["n"] == pytest.approx([40_000], abs=100)

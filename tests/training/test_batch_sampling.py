@@ -8,9 +8,9 @@ import pytest
 
 from hubbub.accounting import Budget, PrivacyLoss
 from hubbub.errors import InvalidInput
-from hubbub.noise.entropy import _inject_bits
 from hubbub.training import PoissonSampler, ShuffledSampler, ShuffledSampling, max_steps
 from hubbub.training.batch_sampling import parse_schedule, sample_units, shuffle
+from internals import inject_bits
 
 
 def one(_):
@@ -30,7 +30,7 @@ def test_unit_is_sampled_with_exact_probability(rate):
             asked.append(count)
             return first.to_bytes(2, "little") if len(asked) == 1 else bytes(count)
 
-        with _inject_bits(source):
+        with inject_bits(source):
             drawn = sample_units(rate, 1).size == 1
         if len(asked) == 1 or asked[1] == 0:
             chance += Fraction(int(drawn), 1 << 16)
@@ -47,11 +47,11 @@ def test_shuffle_is_uniform():
     seen = set()
     for keys in ((1, 2, 3), (1, 3, 2), (2, 1, 3), (2, 3, 1), (3, 1, 2), (3, 2, 1)):
         stream = iter([np.array(keys, dtype=np.uint64).tobytes()])
-        with _inject_bits(lambda _, stream=stream: next(stream)):
+        with inject_bits(lambda _, stream=stream: next(stream)):
             seen.add(tuple(shuffle(np.arange(3))))
     assert len(seen) == 6
     stream = iter([np.array(keys, dtype=np.uint64).tobytes() for keys in ((5, 5, 1), (3, 2, 1))])
-    with _inject_bits(lambda _: next(stream)):
+    with inject_bits(lambda _: next(stream)):
         assert shuffle(np.arange(3)).tolist() == [2, 1, 0]
 
 
