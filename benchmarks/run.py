@@ -5,7 +5,7 @@ make bench
 .venv-bench/bin/python benchmarks/run.py --only queries --rows 1000000
 .venv-bench/bin/python benchmarks/run.py --only engines --rows 100000000
 .venv-bench/bin/python benchmarks/run.py --only ledger --lines 100000
-.venv-bench/bin/python benchmarks/run.py --only learning
+.venv-bench/bin/python benchmarks/run.py --only training
 """
 
 import argparse
@@ -13,7 +13,6 @@ import platform
 from importlib.metadata import version
 from pathlib import Path
 
-import learning
 import queries
 from measure import CONSOLE
 
@@ -22,6 +21,7 @@ import engines
 import estimators
 import ledger
 import noise
+import training
 
 SUITES = {
     "noise": noise.run,
@@ -30,7 +30,7 @@ SUITES = {
     "ledger": ledger.run,
     "estimators": estimators.run,
     "engines": engines.run,
-    "learning": learning.run,
+    "training": training.run,
 }
 PACKAGES = (
     "hubbub",

@@ -1,7 +1,7 @@
-"""Learning: what a private step takes beside a plain one, and beside Opacus's, on one thread.
+"""Training: the time of a private step, compared with a plain step and with Opacus, on one thread.
 
-All train the same model on the same lot, taken whole, by SGD. Ours with its exact noise, and without (that is
-no private step: it shows what the noise takes). Plain is the user's own model in its own memory layout.
+All train the same model on the same lot by SGD. hubbub runs with its exact noise, and without (which is not
+private: it shows the time of the noise). Plain is the user's own model in its own memory layout.
 """
 
 import math
@@ -16,7 +16,8 @@ import torch.nn.functional as F
 from measure import Target, Task, best, show, show_targets
 from torch import nn
 
-from hubbub.training import clipping, make_private
+from hubbub.mechanisms import additive
+from hubbub.training import make_private
 
 ROUNDS = 6
 PLAIN, OURS, QUIET, HOOKS, GHOST = "plain", "hubbub", "hubbub, no noise", "Opacus hooks", "Opacus ghost"
@@ -170,11 +171,11 @@ def private_step(model, x, y):
 
 @contextmanager
 def silence():
-    real, clipping.rounded_gaussian = clipping.rounded_gaussian, lambda _, size: size * 0
+    real, additive.rounded_gaussian = additive.rounded_gaussian, lambda _, size: size * 0
     try:
         yield
     finally:
-        clipping.rounded_gaussian = real
+        additive.rounded_gaussian = real
 
 
 def opacus_step(model, x, y, mode):
@@ -207,7 +208,7 @@ def opacus_step(model, x, y, mode):
 
 def peak(name, who):
     """Kilobytes of a process of its own, at most, that makes a few steps."""
-    code = f"import learning; learning.grow({name!r}, {who!r})"
+    code = f"import training; training.grow({name!r}, {who!r})"
     out = subprocess.run(
         [sys.executable, "-W", "ignore", "-c", code], capture_output=True, check=True, cwd=sys.path[0]
     )
