@@ -26,7 +26,7 @@ from refusing import refused
 TENTH = PrivacyLoss.pure(Fraction(1, 10))
 
 
-def test_ten_tenths_fit_one_and_the_eleventh_is_refused_with_what_would_fit(place):
+def test_ten_charges_of_a_tenth_fit_and_the_eleventh_is_refused(place):
     spender = account(place.open())
     for _ in range(10):
         spender.charge("a count", TENTH)
@@ -37,7 +37,7 @@ def test_ten_tenths_fit_one_and_the_eleventh_is_refused_with_what_would_fit(plac
     assert spender.spent.epsilon == 1
 
 
-def test_a_refusal_says_what_would_fit_and_that_fits(place):
+def test_refusal_names_a_charge_that_fits(place):
     spender = account(place.open())
     spender.charge("a count", PrivacyLoss.pure(0.75))
     with pytest.raises(BudgetExceeded, match=r"room for a pure epsilon of 0\.25"):
@@ -47,7 +47,7 @@ def test_a_refusal_says_what_would_fit_and_that_fits(place):
 
 @settings(max_examples=6, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(st.fractions(0, Fraction(1, 2), max_denominator=50).filter(bool), max_size=5))
-def test_a_ledger_spends_just_as_a_filter_does(folder, prices):
+def test_ledger_spends_like_a_privacy_filter(folder, prices):
     ledger = Ledger.open(folder / f"{secrets.token_hex(8)}.ledger")
     spender, model = account(ledger, 1, 1e-6), PrivacyFilter.for_queries(Budget(1, 1e-6))
     for price in prices:
@@ -63,7 +63,7 @@ def test_a_ledger_spends_just_as_a_filter_does(folder, prices):
     ledger.close()
 
 
-def test_what_was_spent_is_there_when_the_ledger_is_opened_again(place):
+def test_spending_survives_reopening(place):
     with place.open() as ledger:
         account(ledger).charge("a count", PrivacyLoss.pure(0.5))
     again = place.open().account("visits")
@@ -72,7 +72,7 @@ def test_what_was_spent_is_there_when_the_ledger_is_opened_again(place):
     assert again.epsilon() == 0.5
 
 
-def test_an_account_keeps_its_unit_its_relation_and_its_budget(place):
+def test_account_keeps_its_unit_relation_and_budget(place):
     ledger = place.open()
     account(ledger, 1, 1e-6)
     for unit in (Unit("doctor"), Unit("patient", Neighbours.SUBSTITUTE), Unit.row()):
@@ -99,7 +99,7 @@ def test_accounts_do_not_share_a_budget(place):
 # Keys
 
 
-def test_a_key_is_charged_once_however_often(place):
+def test_key_is_charged_once(place):
     spender = account(place.open())
     first = spender.record_charge("a count", TENTH, key="monday")
     again = spender.record_charge("a count", TENTH, key="monday")
@@ -107,7 +107,7 @@ def test_a_key_is_charged_once_however_often(place):
     assert spender.spent.epsilon == Fraction(1, 10)
 
 
-def test_a_key_pays_for_one_question_at_one_price(place):
+def test_key_pays_for_one_question_at_one_cost(place):
     spender = account(place.open())
     spender.record_charge("a count", TENTH, key="monday")
     for what, loss in (("another count", TENTH), ("a count", PrivacyLoss.pure(1))):
@@ -116,7 +116,7 @@ def test_a_key_pays_for_one_question_at_one_price(place):
     assert spender.spent.epsilon == Fraction(1, 10)
 
 
-def test_a_charge_whose_outcome_is_lost_is_charged_anew_and_once(place):
+def test_charge_with_a_lost_outcome_is_charged_again_once(place):
     ledger = place.open()
     spender = account(ledger)
     first = spender.record_charge("a count", TENTH, key="monday", attempt="one")
@@ -135,7 +135,7 @@ def test_a_charge_whose_outcome_is_lost_is_charged_anew_and_once(place):
     assert ledger.verify().ok
 
 
-def test_a_charge_without_a_key_is_always_a_new_one(place):
+def test_charge_without_a_key_is_always_new(place):
     spender = account(place.open())
     assert spender.record_charge("a", TENTH).number != spender.record_charge("a", TENTH).number
     assert spender.spent.epsilon == Fraction(1, 5)
@@ -144,7 +144,7 @@ def test_a_charge_without_a_key_is_always_a_new_one(place):
 # Releases
 
 
-def test_the_first_release_that_was_kept_is_the_one_that_is_shown(place):
+def test_first_recorded_release_is_shown(place):
     spender = account(place.open())
     charge = spender.record_charge("a count", TENTH, key="monday")
     assert spender.get_release(charge.number) is None
@@ -162,7 +162,7 @@ def test_only_a_charge_has_a_release(place):
             spender.get_release(number)
 
 
-def test_a_release_of_another_account_is_not_shown(place):
+def test_release_of_another_account_is_refused(place):
     ledger = place.open()
     number = account(ledger).record_charge("a count", TENTH).number
     other = ledger.account("sales", PATIENT, Budget(1))
@@ -173,7 +173,7 @@ def test_a_release_of_another_account_is_not_shown(place):
 # Analysts and readers
 
 
-def test_an_analyst_spends_within_a_budget_of_her_own_and_the_account_s(place):
+def test_analyst_spends_within_her_budget_and_the_accounts(place):
     owner = account(place.open())
     owner.grant("ada", Budget(0.3))
     owner.grant("bob", Budget(2))
@@ -192,7 +192,7 @@ def test_an_analyst_spends_within_a_budget_of_her_own_and_the_account_s(place):
     )
 
 
-def test_a_refused_charge_leaves_both_budgets_as_they_were(place):
+def test_refused_charge_changes_neither_budget(place):
     owner = account(place.open())
     owner.grant("ada", Budget(0.3))
     with pytest.raises(BudgetExceeded):
@@ -200,14 +200,14 @@ def test_a_refused_charge_leaves_both_budgets_as_they_were(place):
     assert owner.spent.epsilon == 0
 
 
-def test_an_analyst_without_a_grant_spends_nothing(place):
+def test_analyst_without_a_grant_cannot_charge(place):
     owner = account(place.open())
     with pytest.raises(Refused, match="eve has no budget"):
         owner.for_analyst("eve").charge("a count", TENTH)
     assert owner.spent.epsilon == 0
 
 
-def test_a_grant_can_be_raised_and_what_was_spent_stays_spent(place):
+def test_raised_grant_keeps_what_was_spent(place):
     owner = account(place.open())
     owner.grant("ada", Budget(0.1))
     ada = owner.for_analyst("ada")
@@ -221,7 +221,7 @@ def test_a_grant_can_be_raised_and_what_was_spent_stays_spent(place):
     assert {who: total.spent.epsilon for who, total in owner.analysts().items()} == {"ada": Fraction(1, 5)}
 
 
-def test_seeing_what_another_charged_costs_an_analyst_once_and_the_account_nothing(place):
+def test_viewing_a_release_costs_the_analyst_once_and_the_account_nothing(place):
     owner = account(place.open())
     for who in ("ada", "bob"):
         owner.grant(who, Budget(0.15))
@@ -247,7 +247,7 @@ def test_seeing_what_another_charged_costs_an_analyst_once_and_the_account_nothi
     assert place.open().verify().ok
 
 
-def test_an_analyst_sees_her_own_lines_and_a_reader_sees_all_and_changes_nothing(place):
+def test_analyst_sees_her_own_entries_and_reader_sees_all(place):
     owner = account(place.open())
     for who in ("ada", "bob"):
         owner.grant(who, Budget(1))
@@ -274,7 +274,7 @@ def test_an_analyst_sees_her_own_lines_and_a_reader_sees_all_and_changes_nothing
     assert len(list(owner.entries())) == 5
 
 
-def test_a_closed_account_is_charged_no_more_and_still_shows_what_it_released(place):
+def test_closed_account_refuses_charges_and_still_shows_releases(place):
     owner = account(place.open())
     number = owner.record_charge("a count", TENTH, key="monday").number
     owner.record_release(number, "42")
@@ -294,7 +294,7 @@ def test_a_closed_account_is_charged_no_more_and_still_shows_what_it_released(pl
 # What is written
 
 
-def test_a_line_holds_facts_and_nothing_of_the_data(place):
+def test_entry_contains_no_data(place):
     owner = account(place.open())
     owner.record_charge("SELECT COUNT(*) FROM visits", TENTH, key="monday")
     *_, entry = owner.entries()
@@ -332,7 +332,7 @@ def test_the_clock_may_go_backwards(place):
     assert place.open().verify().ok
 
 
-def test_what_had_been_spent_at_any_line_is_added_up_anew(place):
+def test_filters_at_replays_the_entries(place):
     ledger = place.open()
     owner = account(ledger)
     for _ in range(4):
@@ -341,7 +341,7 @@ def test_what_had_been_spent_at_any_line_is_added_up_anew(place):
     assert spent == [Fraction(done, 10) for done in range(5)]
 
 
-def test_exact_looks_and_versions_are_recorded_and_a_version_once(place):
+def test_nonprivate_accesses_and_versions_are_recorded(place):
     owner = account(place.open())
     owner.record_nonprivate_access("SELECT 1")
     for version in ("1", "1", "2", "2"):
@@ -351,7 +351,7 @@ def test_exact_looks_and_versions_are_recorded_and_a_version_once(place):
 
 
 @pytest.mark.parametrize("name", ["", " ", "a\nb", "x" * 201, None, 5, "a\0b", "\ud800"])
-def test_names_are_short_texts_of_one_line(name, place):
+def test_names_are_short_and_printable(name, place):
     owner = account(place.open())
     with refused(InvalidInput, "has no name"):
         owner.grant(name, Budget(1))
@@ -363,14 +363,14 @@ def test_names_are_short_texts_of_one_line(name, place):
 
 
 @pytest.mark.parametrize("what", [None, 5, "\ud800", "a\0b", "x" * 100_001])
-def test_what_is_charged_is_a_text_that_can_be_kept(what, place):
+def test_descriptions_that_cannot_be_stored_are_refused(what, place):
     owner = account(place.open())
     with refused(InvalidInput, "not a text"):
         owner.charge(what, TENTH)
     assert owner.spent.epsilon == 0
 
 
-def test_any_text_is_read_as_it_was_written(place):
+def test_any_text_is_stored_unchanged(place):
     owner = account(place.open())
     text = json.dumps(["Ünïcødé \u202e 🎲", "\\", '"', "'; DROP TABLE entries; --"], ensure_ascii=False)
     number = owner.record_charge(text, TENTH).number
@@ -383,7 +383,7 @@ COPIES = [pickle.dumps, copy.copy, copy.deepcopy, lambda one: copy.deepcopy({"he
 
 
 @pytest.mark.parametrize("made", COPIES)
-def test_what_spends_is_neither_copied_nor_pickled(place, made):
+def test_accounts_and_ledgers_cannot_be_copied_or_pickled(place, made):
     """It says what to do instead, and not what Python cannot do with a connection."""
     with place.open() as ledger, hb.open(pd.DataFrame({"p": [1]}), table="t", unit="p") as data:
         owner = account(ledger)

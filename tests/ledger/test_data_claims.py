@@ -47,7 +47,7 @@ def filled(connection, count, name="t"):
     return connection
 
 
-def test_rows_without_a_place_are_asked_anew_at_each_opening(tmp_path):
+def test_rows_without_identity_are_charged_at_each_opening(tmp_path):
     for rows in (frame(9), frame(900), filled(duckdb.connect(), 9), filled(duckdb.connect(), 900)):
         with opened(tmp_path, rows) as data:
             assert ask(data)["asked before"] is False
@@ -146,7 +146,7 @@ def csv(folder, name, count=9):
     return folder / name
 
 
-def test_other_rows_of_a_ledger_need_the_owner_s_word_once(tmp_path):
+def test_unknown_rows_need_new_rows_once(tmp_path):
     opened(tmp_path, csv(tmp_path, "a.csv"), table="a").close()
     other = csv(tmp_path, "b.csv")
     with pytest.raises(Refused, match="does not know the rows of b") as error:

@@ -50,7 +50,7 @@ def counting(data):
     return mock.patch.object(data._engine, "execute", wraps=data._engine.execute)
 
 
-def test_a_question_is_charged_once_and_answered_the_same_for_ever(ledger):
+def test_question_is_charged_once_and_always_answered_the_same(ledger):
     data = opened(ledger)
     first = ask(data)
     with counting(data) as engine:
@@ -190,7 +190,7 @@ def test_a_refusal_that_was_said_with_noise_is_said_once(ledger):
     assert ledger.verify().ok
 
 
-def test_who_asks_what_is_being_run_waits_for_that_answer(ledger):
+def test_concurrent_question_waits_for_the_running_answer(ledger):
     """The second of two threads is there before the first has drawn its noise."""
     one, two = opened(ledger), opened(ledger)
     second, waits = [], threading.Event()

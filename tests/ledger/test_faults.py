@@ -122,11 +122,11 @@ def power_losses(path, image, count, *, durable=True, seed=1):
     return losses
 
 
-def test_a_charge_survives_the_loss_of_power(path, image):
+def test_charge_survives_power_loss(path, image):
     assert power_losses(path, image, 80) == 0
 
 
-def test_the_same_losses_of_power_lose_charges_where_commits_are_not_synced(path, image):
+def test_power_loss_loses_charges_without_sync(path, image):
     assert power_losses(path, image, 80, durable=False) > 10
 
 
@@ -214,7 +214,7 @@ def flips(path, image, count, seed):
     return silent
 
 
-def test_an_account_whose_opening_rotted_is_not_opened_anew(path, image):
+def test_account_with_a_corrupted_opening_is_not_opened_again(path, image):
     connection = sqlite3.connect(path)
     connection.executescript("DELETE FROM entries WHERE kind = 'open'")
     connection.close()
@@ -222,7 +222,7 @@ def test_an_account_whose_opening_rotted_is_not_opened_anew(path, image):
         account(ledger)
 
 
-def test_an_index_that_shows_less_than_is_there_is_found(path, image):
+def test_corrupted_index_is_found(path, image):
     at = image.rindex(b"openvisits")  # the last of them is in the index
     path.write_bytes(image[:at] + b"oqenvisits" + image[at + 10 :])
     with Ledger.open(path) as ledger:
@@ -230,7 +230,7 @@ def test_an_index_that_shows_less_than_is_there_is_found(path, image):
     assert not found.ok
 
 
-def test_a_byte_that_flips_raises_no_budget_in_silence(path, image):
+def test_flipped_byte_never_raises_the_budget(path, image):
     assert flips(path, image, 150, seed=3) < 150
 
 

@@ -37,7 +37,7 @@ def ledger(folder):
         yield opened
 
 
-def test_a_ledger_of_the_format_before_is_refused_with_clear_words(folder):
+def test_ledger_of_an_earlier_format_is_refused(folder):
     shutil.copy(FIRST.with_name("format1.ledger"), folder / "old.ledger")
     before = (folder / "old.ledger").read_bytes()
     for open_it in (Ledger.open, Ledger.open_read_only):
@@ -46,7 +46,7 @@ def test_a_ledger_of_the_format_before_is_refused_with_clear_words(folder):
     assert (folder / "old.ledger").read_bytes() == before
 
 
-def test_a_ledger_that_was_written_by_the_first_version_is_read_the_same(ledger):
+def test_committed_ledger_is_read_the_same(ledger):
     found = ledger.verify(HEAD)
     assert (found.ok, found.entries) == (True, 15)  # two accounts, restored
     assert [entry.digest for entry in ledger.entries()][12] == HEAD
@@ -65,7 +65,7 @@ def test_a_ledger_that_was_written_by_the_first_version_is_read_the_same(ledger)
     assert visits.latest_version("visits") == "2026-11"
 
 
-def test_its_losses_are_the_same_losses(ledger):
+def test_committed_losses_are_read_the_same(ledger):
     losses = [decode_loss(entry.body["loss"]) for entry in ledger.entries() if entry.kind == "charge"]
     tenth = Fraction(1, 10)
     assert losses == [
@@ -76,7 +76,7 @@ def test_its_losses_are_the_same_losses(ledger):
     ]
 
 
-def test_it_can_be_charged_further(ledger):
+def test_committed_ledger_can_be_charged_further(ledger):
     visits = ledger.account("visits")
     again = visits.for_analyst("ada").record_charge(
         "a count", PrivacyLoss.pure(Fraction(1, 10)), key="monday"
@@ -95,7 +95,7 @@ def second(folder):
         yield opened
 
 
-def test_windows_and_analysts_are_read_the_same(second):
+def test_committed_windows_and_analysts_are_read_the_same(second):
     assert second.verify(SECOND_HEAD).ok
     november = second.account("visits", Unit("patient", window=Window.of("day", "2026-11")))
     assert november.lifetime_loss().reading.epsilon == Fraction(2, 5)
@@ -104,7 +104,7 @@ def test_windows_and_analysts_are_read_the_same(second):
     assert november.get_release(11) == '{"n": 2}'
 
 
-def test_this_version_still_writes_them_the_same(second, folder):
+def test_windows_and_analysts_are_written_as_committed(second, folder):
     write_second(str(folder / "now.ledger"))
     with Ledger.open(folder / "now.ledger") as now:
         assert list(facts(now)) == list(facts(second))
@@ -124,7 +124,7 @@ def facts(ledger):
         yield entry.number, entry.account, entry.kind, entry.analyst, body
 
 
-def test_this_version_still_writes_what_the_first_one_did(ledger, folder):
+def test_entries_are_written_as_committed(ledger, folder):
     write_first(str(folder / "now.ledger"))
     with Ledger.open(folder / "now.ledger") as now:
         assert list(facts(now)) == list(facts(ledger))

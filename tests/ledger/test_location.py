@@ -73,7 +73,7 @@ def linked_and_unlinked(path):
 @pytest.mark.parametrize(
     "change", [copied, moved, in_another_folder, removed_and_copied_back, linked_and_unlinked]
 )
-def test_what_lies_elsewhere_is_refused_until_its_owner_says_what_was_spent(path, change):
+def test_copied_or_moved_ledger_is_refused_until_restored(path, change):
     there = change(path)
     with pytest.raises(Refused, match="a copy, or was moved"):
         Ledger.open(there)
@@ -93,7 +93,7 @@ def test_what_lies_elsewhere_is_refused_until_its_owner_says_what_was_spent(path
         Ledger.restore(there, spent_since={})
 
 
-def test_a_whole_folder_may_be_renamed_and_seen_through_links(path):
+def test_folder_may_be_renamed_and_linked(path):
     (path.parent / "link").symlink_to(path)
     spend(path.parent / "link", TENTH)
     folder = path.parent / "inner"
@@ -105,7 +105,7 @@ def test_a_whole_folder_may_be_renamed_and_seen_through_links(path):
     assert spent(folder / "x") == Fraction(1, 2)
 
 
-def test_another_number_of_the_device_is_the_same_place(path):
+def test_location_ignores_the_device_number(path):
     here = locate(path)
     assert str(path.stat().st_dev) not in here.split()
     assert is_same_location(here, here)
@@ -117,7 +117,7 @@ def test_another_number_of_the_device_is_the_same_place(path):
 
 
 @pytest.mark.parametrize("change", [copied, moved, in_another_folder])
-def test_who_has_it_open_goes_on_only_with_the_file_that_was_opened(path, change):
+def test_open_ledger_refuses_a_replaced_file(path, change):
     ledger = Ledger.open(path)
     spender = ledger.account("visits")
     spender.charge("a count", TENTH)
@@ -134,7 +134,7 @@ def test_who_has_it_open_goes_on_only_with_the_file_that_was_opened(path, change
     ledger.close()
 
 
-def test_who_has_it_open_does_no_harm_to_the_file_that_took_its_place(path):
+def test_open_ledger_leaves_the_replacing_file_alone(path):
     ledger = Ledger.open(path)
     spender = ledger.account("visits")
     spender.charge("a count", TENTH)
@@ -152,7 +152,7 @@ def test_who_has_it_open_does_no_harm_to_the_file_that_took_its_place(path):
         assert found.verify().ok
 
 
-def test_an_older_state_that_is_copied_over_it_is_found(path):
+def test_older_state_copied_over_the_ledger_is_refused(path):
     before = path.read_bytes()
     spend(path)
     path.write_bytes(before)
@@ -166,7 +166,7 @@ def test_an_older_state_that_is_copied_over_it_is_found(path):
     assert spent(path) == 1
 
 
-def test_an_older_state_is_found_though_what_lies_beside_it_is_older_too(path):
+def test_older_state_with_an_older_head_file_is_refused(path):
     note = path.with_name("visits.ledger.head")
     before = path.read_bytes(), note.read_bytes()
     spend(path)
@@ -178,7 +178,7 @@ def test_an_older_state_is_found_though_what_lies_beside_it_is_older_too(path):
     assert spent(path) == 1
 
 
-def test_who_verifies_a_ledger_while_others_charge_it_is_told_of_no_older_state(path, monkeypatch):
+def test_verify_during_charges_reports_no_older_state(path, monkeypatch):
     with Ledger.open(path) as ledger:
         account(ledger).charge("a count", TENTH)
         real = Entries.iterate
@@ -193,7 +193,7 @@ def test_who_verifies_a_ledger_while_others_charge_it_is_told_of_no_older_state(
     assert spent(path) == Fraction(7, 10)
 
 
-def test_who_has_no_home_keeps_a_ledger_all_the_same(path, monkeypatch):
+def test_user_without_a_home_folder_can_keep_a_ledger(path, monkeypatch):
     for name in ("XDG_STATE_HOME", "HOME"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(Path, "home", _nowhere)
@@ -201,7 +201,7 @@ def test_who_has_no_home_keeps_a_ledger_all_the_same(path, monkeypatch):
     assert spent(path) == Fraction(6, 10)
 
 
-def test_a_home_that_is_no_full_path_is_none(path, monkeypatch, tmp_path):
+def test_relative_xdg_folder_is_ignored(path, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("XDG_STATE_HOME", "state")
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
@@ -213,7 +213,7 @@ def _nowhere():
     raise RuntimeError
 
 
-def test_what_one_user_confirmed_no_other_is_asked_for(path, monkeypatch, tmp_path):
+def test_restore_by_one_user_holds_for_others(path, monkeypatch, tmp_path):
     before = path.read_bytes()
     spend(path, TENTH)
     path.write_bytes(before)
@@ -223,7 +223,7 @@ def test_what_one_user_confirmed_no_other_is_asked_for(path, monkeypatch, tmp_pa
     spend(path, TENTH)
 
 
-def test_who_has_it_open_finds_an_older_state_though_nothing_lies_beside_it(path):
+def test_open_ledger_finds_an_older_state_without_head_files(path):
     before = path.read_bytes()
     with Ledger.open(path) as ledger:
         spender = ledger.account("visits")
@@ -236,13 +236,13 @@ def test_who_has_it_open_finds_an_older_state_though_nothing_lies_beside_it(path
 
 
 @pytest.mark.parametrize("content", ["", "nonsense", "a b c", "x 1 y", "\0" * 50])
-def test_what_lies_beside_it_may_be_lost(path, content):
+def test_head_files_may_be_lost(path, content):
     path.with_name("visits.ledger.head").write_text(content)
     spend(path, TENTH)
     assert len(path.with_name("visits.ledger.head").read_text().split()) == 3
 
 
-def test_where_a_ledger_was_no_new_one_is_made(path):
+def test_no_new_ledger_is_created_where_one_is_missing(path):
     path.rename(path.with_name("elsewhere"))
     with pytest.raises(Refused, match="there was a ledger here"):
         spend(path)
@@ -260,7 +260,7 @@ os.kill(os.getpid(), signal.SIGKILL)
 """
 
 
-def test_what_a_killed_process_left_in_its_log_is_not_forgotten_by_a_move(path):
+def test_log_of_a_killed_process_is_not_lost_by_a_move(path):
     subprocess.run([sys.executable, "-c", KILLED, str(path)], check=False)
     log = path.with_name("visits.ledger-wal")
     assert log.stat().st_size > 0
@@ -291,7 +291,7 @@ ledger.account("visits").charge("a count", PrivacyLoss.pure(0.25))
 """
 
 
-def test_who_never_closes_it_leaves_one_file(path):
+def test_unclosed_ledger_is_one_file_after_exit(path):
     subprocess.run([sys.executable, "-c", NOT_CLOSED, str(path)], check=True)
     assert sorted(file.name for file in path.parent.iterdir()) == ["visits.ledger", "visits.ledger.head"]
     there = moved(path)
@@ -302,7 +302,7 @@ def test_who_never_closes_it_leaves_one_file(path):
 # Backups
 
 
-def test_a_backup_is_whole_and_cannot_be_spent_from(path, tmp_path):
+def test_backup_is_complete_and_cannot_be_spent_from(path, tmp_path):
     copy = tmp_path / "visits.backup"
     with Ledger.open(path) as ledger:
         ledger.account("visits").charge("a count", TENTH)
@@ -329,7 +329,7 @@ def test_a_backup_is_whole_and_cannot_be_spent_from(path, tmp_path):
     assert [entry.kind for entry in Ledger.open_read_only(path).entries()][-2:] == ["restore", "charge"]
 
 
-def test_a_backup_is_restored_though_the_ledger_was_restored_since(path, tmp_path):
+def test_backup_is_restored_after_a_later_restore(path, tmp_path):
     with Ledger.open(path) as ledger:
         ledger.backup(tmp_path / "b")
     there = moved(path)
@@ -344,7 +344,7 @@ def test_a_backup_is_restored_though_the_ledger_was_restored_since(path, tmp_pat
         place.unlink()
 
 
-def test_what_was_released_is_given_again_after_a_restore(path, tmp_path):
+def test_releases_are_shown_again_after_a_restore(path, tmp_path):
     with Ledger.open(path) as ledger:
         owner = ledger.account("visits")
         owner.record_release(owner.record_charge("a sum", TENTH, key="k", fingerprint="q").number, "42")
@@ -356,7 +356,7 @@ def test_what_was_released_is_given_again_after_a_restore(path, tmp_path):
         assert (again.is_new, ledger.account("visits").get_release(again.number)) == (False, "42")
 
 
-def test_more_than_is_left_was_spent_since(path):
+def test_restore_beyond_the_budget_closes_the_account(path):
     there = moved(path)
     assert Ledger.restore(there, spent_since={"visits": ALL}).ok
     with Ledger.open(there) as ledger:
@@ -367,7 +367,7 @@ def test_more_than_is_left_was_spent_since(path):
         assert (last.kind, last.body["fits"]) == ("restore", False)
 
 
-def test_a_ledger_that_is_not_whole_is_not_restored(path):
+def test_corrupted_ledger_is_not_restored(path):
     there = moved(path)
     connection = sqlite3.connect(there)
     connection.execute("UPDATE filters SET state = replace(state, '1/2', '1/4')")
@@ -379,13 +379,13 @@ def test_a_ledger_that_is_not_whole_is_not_restored(path):
         Ledger.open(there)
 
 
-def test_what_was_spent_is_of_an_account_that_is_there(path):
+def test_restore_refuses_unknown_accounts(path):
     there = moved(path)
     with pytest.raises(InvalidInput, match="no account 'sales'"):
         Ledger.restore(there, spent_since={"sales": TENTH})
 
 
-def test_a_line_that_says_less_than_was_said_is_found(path):
+def test_lowered_restore_entry_is_found(path):
     there = moved(path)
     Ledger.restore(there, spent_since={"visits": TENTH})
     connection = sqlite3.connect(there)

@@ -148,7 +148,7 @@ def test_a_run_that_fails_at_every_single_call_after_its_charge_has_one_outcome(
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.parametrize("kind", ERROR_CLASSES)
-def test_without_a_ledger_each_run_is_charged_anew(kind):
+def test_without_a_ledger_each_run_is_charged(kind):
     data = opened(None)
     for number, at in enumerate(range(1, 400, 23), 1):
         ask = Asked(data, QUESTIONS["ordered"], Fraction(1, 1000))
@@ -159,7 +159,7 @@ def test_without_a_ledger_each_run_is_charged_anew(kind):
 
 
 @pytest.mark.parametrize("ways", ["ledger", "memory"])
-def test_each_stream_is_charged_anew_also_one_that_fails_midway(ledger, ways):
+def test_each_stream_is_charged_even_if_it_fails_midway(ledger, ways):
     data = opened(ledger if ways == "ledger" else None)
     plan = data.sql(QUESTIONS["combined"], epsilon=Fraction(1, 100))
     noises = []
@@ -186,7 +186,7 @@ def test_each_stream_is_charged_anew_also_one_that_fails_midway(ledger, ways):
 
 
 @pytest.mark.parametrize("kind", [ValueError, KeyboardInterrupt, SystemExit])
-def test_what_the_caller_s_own_code_raises_is_hers_and_the_outcome_is_stored(ledger, kind):
+def test_callback_errors_reach_the_caller_after_the_outcome_is_stored(ledger, kind):
     data = opened(ledger)
     plan = data.sql(QUESTIONS["ordered"], epsilon=0.1)
     own = kind("hers")
@@ -222,7 +222,7 @@ def test_a_refusal_keeps_its_class_and_its_words(ledger):
     assert said == [(Refused, "no bounds stood out: noise. Fix: say them.")] * 2
 
 
-def test_where_the_outcome_cannot_be_stored_the_next_run_is_charged_anew(ledger):
+def test_unstored_outcome_makes_the_next_run_a_new_charge(ledger):
     data = opened(ledger)
     full = LedgerFailed("the disk is full", why="x", fix="y")
     for number in range(1, 4):
@@ -238,7 +238,7 @@ def test_where_the_outcome_cannot_be_stored_the_next_run_is_charged_anew(ledger)
     assert ledger.verify().ok
 
 
-def test_an_answer_whose_text_cannot_be_stored_is_a_failure_and_stored(ledger):
+def test_answer_that_cannot_be_stored_is_a_stored_failure(ledger):
     spender = ledger.account("people")
     asked = {"what": "keys", "loss": PRICE, "unit": spender.unit, "key": "k"}
     for text in ("a key with \0", "another"):
@@ -247,7 +247,7 @@ def test_an_answer_whose_text_cannot_be_stored_is_a_failure_and_stored(ledger):
     assert spender.spent.epsilon == Fraction(1, 10)
 
 
-def test_another_s_charge_is_waited_for_no_longer_than_patience_and_then_charged_anew(ledger, monkeypatch):
+def test_waiting_for_another_attempt_ends_at_the_timeout(ledger, monkeypatch):
     spender = ledger.account("people")
     asked = {"what": "a count", "loss": PRICE, "unit": spender.unit, "key": "k"}
     slow = spender.record_charge(**asked, attempt="another machine 1 2 3")
@@ -264,7 +264,7 @@ def test_another_s_charge_is_waited_for_no_longer_than_patience_and_then_charged
     assert ledger.verify().ok
 
 
-def test_a_charge_of_long_ago_is_not_waited_for(ledger, monkeypatch):
+def test_old_charge_is_not_waited_for(ledger, monkeypatch):
     spender = ledger.account("people")
     asked = {"what": "a count", "loss": PRICE, "unit": spender.unit, "key": "k"}
     spender.record_charge(**asked)
@@ -273,7 +273,7 @@ def test_a_charge_of_long_ago_is_not_waited_for(ledger, monkeypatch):
     assert charge_and_run(spender, lambda _: "42", **asked)[1] == "42"
 
 
-def test_whether_an_attempt_is_over():
+def test_has_ended_of_attempts_in_this_process():
     with Attempt() as attempt:
         assert has_ended(attempt.name)  # who would wait for itself
         seen = []
@@ -287,7 +287,7 @@ def test_whether_an_attempt_is_over():
 
 
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="only Linux tells of other processes")
-def test_whether_another_process_is_over():
+def test_has_ended_of_another_process():
     text = (
         "from hubbub.ledger.outcomes import Attempt; import time\nprint(Attempt().name, flush=True)\ninput()"
     )
@@ -303,7 +303,7 @@ def test_whether_another_process_is_over():
     assert has_ended(name)
 
 
-def test_an_interrupt_holds_nothing_but_what_the_caller_needs():
+def test_interrupt_carries_no_data():
     for kind, given in ((SystemExit, 3), (KeyboardInterrupt, SECRET), (GeneratorExit, SECRET)):
 
         def run(kind=kind, given=given):
@@ -315,7 +315,7 @@ def test_an_interrupt_holds_nothing_but_what_the_caller_needs():
         assert found.interrupt.__cause__ is None
 
 
-def test_what_is_no_exception_at_all_is_a_failure_too():
+def test_base_exception_is_a_failure():
     class Panic(BaseException):
         pass
 
@@ -328,14 +328,14 @@ def test_what_is_no_exception_at_all_is_a_failure_too():
     assert SECRET not in str(found.error)
 
 
-def test_stored_outcomes_are_read_as_they_were_written():
+def test_stored_outcomes_are_read_unchanged():
     stored = json.dumps({"format": "hubbub outcome/1", "error": ["Refused", "a", "b", "c"]})
     with pytest.raises(Refused, match=r"a: b\. Fix: c\."):
         load_outcome(stored)
     assert load_outcome('{"format": "hubbub answers/1"}') == '{"format": "hubbub answers/1"}'
 
 
-def test_a_reader_of_the_lines_finds_what_was_charged_anew(ledger):
+def test_replaced_charges_are_named_in_entries(ledger):
     other = ledger.account("visits", PATIENT, Budget(1))
     first = other.record_charge("a count", PRICE, key="k")
     other.record_charge("a count", PRICE, key="k", replace_lost=first.number)
@@ -344,7 +344,7 @@ def test_a_reader_of_the_lines_finds_what_was_charged_anew(ledger):
     assert ledger.verify().ok
 
 
-def test_a_failure_is_run_again_for_another_charge_only(ledger):
+def test_failure_is_run_again_for_a_new_charge_only(ledger):
     data = opened(ledger)
     plan = data.sql(QUESTIONS["ordered"], epsilon=1)
     with mock.patch("hubbub.dataset.execute", side_effect=MemoryError(SECRET)), pytest.raises(EngineFailed):
@@ -363,7 +363,7 @@ def test_a_failure_is_run_again_for_another_charge_only(ledger):
     assert ledger.verify().ok
 
 
-def test_a_refusal_is_not_run_again(ledger):
+def test_refusal_is_not_run_again(ledger):
     data = opened(ledger)
     plan = data.sql(QUESTIONS["ordered"], epsilon=1)
     with mock.patch("hubbub.dataset.execute", side_effect=made(Refused)), pytest.raises(Refused):
@@ -374,7 +374,7 @@ def test_a_refusal_is_not_run_again(ledger):
 
 
 @pytest.mark.parametrize("kind", [LedgerFailed, InvalidInput])
-def test_whatever_was_not_as_it_should_be_can_be_asked_anew_once_it_is_mended(ledger, kind):
+def test_failure_can_be_asked_again_after_it_is_fixed(ledger, kind):
     data = opened(ledger)
     plan = data.sql(QUESTIONS["ordered"], epsilon=1)
     with mock.patch("hubbub.dataset.execute", side_effect=made(kind)), pytest.raises(kind):
@@ -385,7 +385,7 @@ def test_whatever_was_not_as_it_should_be_can_be_asked_anew_once_it_is_mended(le
     assert data.account.spent.epsilon == 2
 
 
-def test_a_failure_is_no_part_of_what_is_asked_later(ledger):
+def test_failure_is_no_part_of_later_answers(ledger):
     data = opened(ledger)
     prices = [Fraction(1, 10), Fraction(2, 10)]
     for price in prices:
@@ -406,7 +406,7 @@ def test_a_failure_is_no_part_of_what_is_asked_later(ledger):
 
 
 @pytest.mark.parametrize("name", QUESTIONS)
-def test_many_who_ask_anew_at_once_pay_once_and_see_one_answer(ledger, name):
+def test_concurrent_reruns_are_charged_once(ledger, name):
     plans = [(data := opened(ledger), data.sql(QUESTIONS[name], epsilon=Fraction(1, 10))) for _ in range(8)]
     with mock.patch("hubbub.dataset.execute", side_effect=MemoryError), pytest.raises(EngineFailed):
         plans[0][0].run(plans[0][1])
@@ -426,7 +426,7 @@ def test_many_who_ask_anew_at_once_pay_once_and_see_one_answer(ledger, name):
     assert ledger.verify().ok
 
 
-def test_what_cannot_be_paid_anew_stays_as_it_was(ledger):
+def test_rerun_beyond_the_budget_keeps_the_stored_failure(ledger):
     data = opened(ledger)
     plan = data.sql(QUESTIONS["ordered"], epsilon=6)
     with mock.patch("hubbub.dataset.execute", side_effect=MemoryError), pytest.raises(EngineFailed):

@@ -71,7 +71,7 @@ WRITES = [
 
 
 @pytest.mark.parametrize("user", ["rita", "eve"])
-def test_who_may_not_write_cannot_by_raw_sql(roles, user):
+def test_reader_cannot_write_by_raw_sql(roles, user):
     tables = ("entries", "filters", "charges", "views", "releases", "write_lock")
     before = [sorted(map(str, roles.attack(f"TABLE {table}"))) for table in tables]
     went_through = []
@@ -105,7 +105,7 @@ def test_who_may_not_write_cannot_by_raw_sql(roles, user):
         "DROP TABLE entries",
     ],
 )
-def test_who_may_charge_cannot_change_what_was_written(roles, text):
+def test_spender_cannot_change_entries(roles, text):
     with pytest.raises(psycopg.Error):
         roles.attack(text, user="sven")
 
@@ -135,7 +135,7 @@ def test_no_function_of_the_database_writes_for_anybody(roles):
     assert roles.attack(text) == [(0,)]
 
 
-def test_a_database_that_was_copied_from_the_ledger_s_is_refused(database):
+def test_copied_database_is_refused(database):
     for text in ("DROP DATABASE IF EXISTS other", "CREATE DATABASE other"):
         database.attack(text)
     other = database.server.address(database="other")
@@ -184,14 +184,14 @@ def test_a_database_that_is_not_there_is_said_without_its_address():
 
 
 @pytest.mark.parametrize(("version", "said"), [(1, "an earlier version"), (4, "a later version")])
-def test_a_ledger_of_another_version_is_refused(database, version, said):
+def test_ledger_of_another_format_version_is_refused(database, version, said):
     database.open()
     database.attack(f"UPDATE write_lock SET version = {version}")
     with pytest.raises(InvalidInput, match=said):
         database.open()
 
 
-def test_every_commit_waits_for_the_disk_whatever_the_server_s_default(database):
+def test_every_commit_is_synchronous(database):
     database.attack("ALTER DATABASE postgres SET synchronous_commit = off")
     try:
         store = store_of(database.open())
@@ -203,7 +203,7 @@ def test_every_commit_waits_for_the_disk_whatever_the_server_s_default(database)
 TABLES = ("entries", "filters", "charges", "views", "releases", "location")
 
 
-def test_a_dump_that_was_put_back_into_the_ledger_s_own_database_is_refused(database):
+def test_dump_restored_over_the_ledger_is_refused(database):
     with database.open() as ledger:
         account(ledger).charge("a count", HALF)
     for table in TABLES:

@@ -46,7 +46,7 @@ def check_keys(place, processes, keys):
         assert len({text for _, text in answers}) == 1
 
 
-def test_racing_processes_spend_the_budget_and_not_a_charge_more(place):
+def test_racing_processes_never_overspend(place):
     check_sum(place, processes=8, each=100, fitting=500)
 
 
@@ -59,7 +59,7 @@ def test_who_opens_and_closes_it_at_once_neither_fails_nor_loses_anything(place)
         assert ledger.verify().ok
 
 
-def test_a_key_that_many_charge_at_once_is_charged_once_and_has_one_answer(place):
+def test_key_charged_concurrently_has_one_charge_and_one_answer(place):
     check_keys(place, processes=8, keys=25)
 
 
@@ -118,7 +118,7 @@ def check_what_was_said(place, charged, shown, kills):
         assert spender.spent.epsilon == Fraction(len(lines), 10**6)
 
 
-def test_a_process_that_is_killed_leaves_what_it_said(place):
+def test_killed_process_loses_nothing_acknowledged(place):
     check_kills(place, 30, seed=5)
 
 

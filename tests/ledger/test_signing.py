@@ -31,7 +31,7 @@ def keys(tmp_path):
     return tmp_path
 
 
-def test_a_key_is_its_owner_s_alone_and_is_not_written_over(keys):
+def test_key_file_is_private_and_not_overwritten(keys):
     for name in ("owner", "owner.secret"):
         assert stat.S_IMODE((keys / name).stat().st_mode) == 0o600
     for make in (new_signing_key, new_secret):
@@ -41,7 +41,7 @@ def test_a_key_is_its_owner_s_alone_and_is_not_written_over(keys):
         assert (keys / "owner").read_bytes() == before
 
 
-def test_a_signed_head_finds_what_was_cut_off_or_written_anew(place, keys):
+def test_signed_head_finds_truncation_and_rewriting(place, keys):
     with place.open() as ledger:
         owner = account(ledger)
         empty = ledger.sign(keys / "owner")
@@ -59,7 +59,7 @@ def test_a_signed_head_finds_what_was_cut_off_or_written_anew(place, keys):
         assert "not in the chain" in ledger.verify(head.digest).problem
 
 
-def test_nobody_else_can_sign(keys, tmp_path):
+def test_signature_of_another_key_is_refused(keys, tmp_path):
     with Ledger.open(tmp_path / "x.ledger") as ledger:
         text = ledger.sign(keys / "owner")
         assert check_signature(text, keys / "owner.pub").digest == START
@@ -86,7 +86,7 @@ def sealed(place, secret):
     return Ledger.open(place.address, secret=secret)
 
 
-def test_a_sealed_release_is_read_with_the_secret_and_with_no_other(place, keys):
+def test_encrypted_release_is_read_with_its_secret_only(place, keys):
     place.open().close()
     with sealed(place, keys / "owner.secret") as ledger:
         spender = account(ledger)
@@ -105,7 +105,7 @@ def test_a_sealed_release_is_read_with_the_secret_and_with_no_other(place, keys)
             assert ledger.verify().ok  # which needs no secret
 
 
-def test_nothing_is_kept_in_clear_beside_what_is_sealed(place, keys):
+def test_nothing_is_stored_in_clear_beside_encrypted_releases(place, keys):
     with sealed(place, keys / "owner.secret") as ledger:
         owner = account(ledger)
         owner.record_release(owner.record_charge("a count", PrivacyLoss.pure(Fraction(1, 10))).number, "42")
@@ -117,7 +117,7 @@ def test_nothing_is_kept_in_clear_beside_what_is_sealed(place, keys):
         assert owner.get_release(number) is None
 
 
-def test_who_could_keep_no_outcome_is_refused_before_the_charge(folder, keys):
+def test_charge_is_refused_if_its_outcome_could_not_be_sealed(folder, keys):
     place = File(folder / "x.ledger")
     with sealed(place, keys / "owner.secret") as ledger:
         charge_and_run(account(ledger), lambda _: "42", what="a count", loss=TENTH, key="one")
@@ -128,7 +128,7 @@ def test_who_could_keep_no_outcome_is_refused_before_the_charge(folder, keys):
 
 
 @pytest.mark.parametrize("spoil", ["no key", "", "QUJD", None])
-def test_a_key_that_cannot_be_read_is_said_before_the_charge(folder, spoil):
+def test_unreadable_key_is_reported_before_the_charge(folder, spoil):
     place = File(folder / "x.ledger")
     with place.open() as ledger:
         charge_and_run(account(ledger), lambda _: "42", what="a count", loss=TENTH, key="one")
@@ -145,7 +145,7 @@ def test_a_key_that_cannot_be_read_is_said_before_the_charge(folder, spoil):
         assert ledger.account("visits").spent.epsilon == Fraction(1, 10)
 
 
-def test_a_sealed_release_is_of_its_own_line(place, keys):
+def test_encrypted_release_is_bound_to_its_entry(place, keys):
     place.open().close()
     with sealed(place, keys / "owner.secret") as ledger:
         spender = account(ledger)
@@ -165,7 +165,7 @@ def test_a_sealed_release_is_of_its_own_line(place, keys):
             seal_of(spender).unseal(texts[0], digests[numbers[1]])
 
 
-def test_with_a_secret_what_is_not_sealed_is_not_given_again(folder, keys):
+def test_unencrypted_release_is_not_shown_with_a_secret(folder, keys):
     place = File(folder / "x.ledger")
     with place.open() as ledger:
         spender = account(ledger)
@@ -182,7 +182,7 @@ def test_with_a_secret_what_is_not_sealed_is_not_given_again(folder, keys):
         assert ledger.verify().ok
 
 
-def test_a_secret_that_is_none(folder, keys):
+def test_invalid_secret_is_refused(folder, keys):
     for wrong in ("owner", "not in the chain"):
         with pytest.raises(InvalidInput, match="the file is not a key"):
             Ledger.open(folder / "x.ledger", secret=keys / wrong)

@@ -25,7 +25,7 @@ def path(folder):
     return folder / "visits.ledger"
 
 
-def test_only_its_owner_can_read_the_file_and_all_that_is_beside_it(path):
+def test_ledger_files_are_readable_by_the_owner_only(path):
     before = os.umask(0)
     try:
         with Ledger.open(path) as ledger:
@@ -56,7 +56,7 @@ def test_every_commit_is_synced(path):
 
 
 @pytest.mark.parametrize("content", [b"", b"not a database" * 100, None])
-def test_what_is_not_a_ledger_is_refused_and_not_changed(path, content):
+def test_other_files_are_refused_and_unchanged(path, content):
     if content is None:
         with sqlite3.connect(path) as connection:
             connection.execute("CREATE TABLE entries (number)")
@@ -70,7 +70,7 @@ def test_what_is_not_a_ledger_is_refused_and_not_changed(path, content):
 
 
 @pytest.mark.parametrize(("version", "said"), [(1, "an earlier version"), (4, "a later version")])
-def test_a_ledger_of_another_version_is_refused(path, version, said):
+def test_ledger_of_another_format_version_is_refused(path, version, said):
     Ledger.open(path).close()
     connection = sqlite3.connect(path)
     connection.execute(f"PRAGMA user_version = {version}")
@@ -79,12 +79,12 @@ def test_a_ledger_of_another_version_is_refused(path, version, said):
         Ledger.open(path)
 
 
-def test_a_folder_that_is_not_there_is_not_made(path):
+def test_missing_folder_is_not_created(path):
     with refused(InvalidInput, "folder does not exist"):
         Ledger.open(path.parent / "nowhere" / "x.ledger")
 
 
-def test_a_ledger_that_was_moved_away_is_missed_not_made_anew(path):
+def test_moved_ledger_is_not_created_again(path):
     ledger = Ledger.open(path)
     account(ledger)
     ledger.close()
@@ -96,7 +96,7 @@ def test_a_ledger_that_was_moved_away_is_missed_not_made_anew(path):
     assert not path.exists()
 
 
-def test_a_file_that_cannot_be_written_charges_nothing(path):
+def test_unwritable_file_charges_nothing(path):
     with Ledger.open(path) as ledger:
         account(ledger)
 
@@ -112,7 +112,7 @@ def test_a_file_that_cannot_be_written_charges_nothing(path):
     ledger.close()
 
 
-def test_a_writer_does_not_wait_for_ever(path, monkeypatch):
+def test_writer_times_out_on_a_locked_ledger(path, monkeypatch):
     with Ledger.open(path) as ledger:
         account(ledger)
     monkeypatch.setattr("hubbub.ledger.sqlite._LOCK_TIMEOUT_SECONDS", 0.0)
@@ -127,7 +127,7 @@ def test_a_writer_does_not_wait_for_ever(path, monkeypatch):
         spender.charge("a count", TENTH)
 
 
-def test_an_interrupted_charge_is_undone_and_the_ledger_goes_on(path):
+def test_interrupted_charge_is_rolled_back(path):
     ledger = Ledger.open(path)
     spender = account(ledger)
 
@@ -153,7 +153,7 @@ def _charge_in_child(ledger, path, pipe):
     pipe.send("charged")
 
 
-def test_a_forked_process_opens_a_ledger_of_its_own(path):
+def test_forked_process_must_open_the_ledger_itself(path):
     ledger = Ledger.open(path)
     spender = account(ledger)
     spender.charge("from the parent", TENTH)
@@ -187,7 +187,7 @@ def test_threads_share_a_ledger(path):
     ledger.close()
 
 
-def test_no_step_of_a_charge_looks_through_the_lines(path):
+def test_charge_never_scans_the_entries(path):
     """So that it takes as long in a ledger of a million lines as in one of ten."""
     said = []
 
@@ -219,7 +219,7 @@ def test_no_step_of_a_charge_looks_through_the_lines(path):
     ledger.close()
 
 
-def test_errors_hold_no_data(path):
+def test_errors_contain_no_data(path):
     with Ledger.open(path) as ledger:
         spender = account(ledger)
         with sqlite3.connect(path) as connection:
@@ -232,7 +232,7 @@ def test_errors_hold_no_data(path):
     assert caught.value.__cause__ is None
 
 
-def test_two_who_make_it_at_once_make_one(path):
+def test_concurrent_creation_makes_one_ledger(path):
     ledgers = []
     threads = [threading.Thread(target=lambda: ledgers.append(Ledger.open(path))) for _ in range(8)]
     for thread in threads:
@@ -249,7 +249,7 @@ def test_two_who_make_it_at_once_make_one(path):
     assert sorted(file.name for file in path.parent.iterdir()) == ["visits.ledger", "visits.ledger.head"]
 
 
-def test_a_path_means_the_same_file_wherever_one_goes(path, monkeypatch, tmp_path):
+def test_relative_path_is_resolved_at_opening(path, monkeypatch, tmp_path):
     monkeypatch.chdir(path.parent)
     ledger = Ledger.open(path.name)
     account(ledger)
@@ -262,7 +262,7 @@ def test_a_path_means_the_same_file_wherever_one_goes(path, monkeypatch, tmp_pat
     assert not list(tmp_path.iterdir())
 
 
-def test_a_name_that_looks_like_an_address_is_a_file_s(folder):
+def test_file_name_that_looks_like_a_url_is_a_file(folder):
     path = folder / "a b?mode=memory#c%20d.ledger"
     with Ledger.open(path) as ledger:
         account(ledger).charge("a count", TENTH)
@@ -271,7 +271,7 @@ def test_a_name_that_looks_like_an_address_is_a_file_s(folder):
     assert sorted(file.name for file in folder.iterdir()) == [path.name, f"{path.name}.head"]
 
 
-def test_a_file_with_two_names_is_refused_and_one_left_by_its_maker_is_mended(folder):
+def test_hard_link_is_refused_and_a_leftover_of_creation_is_removed(folder):
     path = folder / "visits.ledger"
     Ledger.open(path).close()
     os.link(path, folder / ".visits.ledger.abc")  # as a crash may leave it

@@ -51,12 +51,12 @@ def lines(place):
         return list(ledger.entries())
 
 
-def test_a_whole_ledger_is_whole(history):
+def test_untouched_ledger_verifies(history):
     found = verdict(history)
     assert (found.ok, found.entries, found.head_digest) == (True, 12, head(history))
 
 
-def test_an_empty_ledger_is_whole(place):
+def test_empty_ledger_verifies(place):
     place.open().close()
     found = verdict(place)
     assert (found.ok, found.entries, found.head_digest) == (True, 0, START)
@@ -64,24 +64,24 @@ def test_an_empty_ledger_is_whole(place):
 
 @pytest.mark.parametrize("column", COLUMNS)
 @pytest.mark.parametrize("number", [1, 4, 5, 12])
-def test_an_edit_of_any_line_in_any_column_is_found(history, number, column):
+def test_edit_of_any_entry_in_any_column_is_found(history, number, column):
     history.attack(f"UPDATE entries SET {column} = {column} || ' ' WHERE number = ?", (number,))
     assert f"entry {number}" in verdict(history).problem
 
 
 @pytest.mark.parametrize("number", range(1, 12))
-def test_a_deleted_line_is_found(history, number):
+def test_deleted_entry_is_found(history, number):
     history.attack("DELETE FROM entries WHERE number = ?", (number,))
     assert verdict(history).problem == f"entry {number} is missing or out of order"
 
 
-def test_two_lines_that_changed_places_are_found(history):
+def test_swapped_entries_are_found(history):
     for one, other in ((4, 99), (8, 4), (99, 8)):
         history.attack("UPDATE entries SET number = ? WHERE number = ?", (other, one))
     assert "entry 4" in verdict(history).problem
 
 
-def test_lines_that_were_cut_off_are_found_with_the_digest_that_the_owner_kept(place):
+def test_truncation_is_found_with_the_head_digest(place):
     with place.open() as ledger:
         owner = account(ledger)
         owner.charge("a count", TENTH)
@@ -96,14 +96,14 @@ def test_lines_that_were_cut_off_are_found_with_the_digest_that_the_owner_kept(p
     assert "the given head digest is not in the chain" in verdict(place, latest).problem
 
 
-def test_a_charge_that_was_cut_off_is_missed_by_the_totals_too(place):
+def test_truncated_charge_is_found_by_the_filters(place):
     with place.open() as ledger:
         account(ledger).charge("a count", TENTH)
     place.attack("DELETE FROM entries WHERE number = 2")
     assert "filters" in verdict(place).problem
 
 
-def test_a_ledger_that_was_written_anew_is_found_with_the_digest(history):
+def test_rewritten_ledger_is_found_with_the_head_digest(history):
     kept = head(history)
     for table in ("entries", "filters", "charges", "views", "releases"):
         history.attack(f"DELETE FROM {table}")
@@ -133,7 +133,7 @@ def test_a_ledger_that_was_written_anew_is_found_with_the_digest(history):
         ("INSERT INTO releases VALUES (2, '1')", "release of entry 2 has been changed"),
     ],
 )
-def test_what_does_not_follow_from_the_lines_is_found(history, attack, problem):
+def test_tables_that_differ_from_the_entries_are_found(history, attack, problem):
     before = digest(
         [history.attack(f"SELECT * FROM {table}") for table in ("filters", "charges", "releases")]
     )
@@ -144,7 +144,7 @@ def test_what_does_not_follow_from_the_lines_is_found(history, attack, problem):
     assert problem in verdict(history).problem
 
 
-def test_a_total_that_was_lowered_is_noticed_before_it_is_charged_against(place):
+def test_lowered_filter_is_noticed_before_a_charge(place):
     with place.open() as ledger:
         account(ledger).charge("a count", TENTH)
     place.attack("UPDATE filters SET state = replace(state, '1/10', '1/99')")
@@ -152,7 +152,7 @@ def test_a_total_that_was_lowered_is_noticed_before_it_is_charged_against(place)
         account(ledger).charge("a count", TENTH)
 
 
-def test_nothing_is_added_to_a_line_that_was_changed(place):
+def test_nothing_is_appended_to_a_changed_entry(place):
     with place.open() as ledger:
         account(ledger).charge("a count", TENTH)
     place.attack("UPDATE entries SET analyst = 'eve' WHERE number = 2")
@@ -169,7 +169,7 @@ def test_nothing_is_added_to_a_line_that_was_changed(place):
         "UPDATE charges SET released = 1",
     ],
 )
-def test_a_charge_whose_release_was_lost_is_not_answered_a_second_time(place, attack):
+def test_charge_with_a_missing_release_gets_no_second_answer(place, attack):
     with place.open() as ledger:
         owner = account(ledger)
         number = owner.record_charge("a count", TENTH).number
@@ -228,14 +228,14 @@ def given_up(place):
         (lambda b: {**b, "key": "tuesday"}, "charges a key again"),
     ],
 )
-def test_what_is_charged_anew_was_charged_under_that_key(place, change, problem):
+def test_replaced_charge_must_have_had_the_key(place, change, problem):
     entries = forged(
         given_up(place), lambda n, kind, who, body: (kind, who, change(body) if n == 5 else body)
     )
     assert problem_of(entries) == problem
 
 
-def test_a_key_that_was_given_to_a_line_again_is_found(place):
+def test_key_moved_to_another_entry_is_found(place):
     given_up(place)
     place.attack("UPDATE charges SET charge_key = 'tuesday' WHERE number = 4")
     assert verdict(place).problem == "the key of the charge in entry 4 differs from the entry"
@@ -280,7 +280,7 @@ def cheaper(body):
         (10, lambda k, w, b: (k, "ada", b), "releases what was not charged"),
     ],
 )
-def test_a_forged_line_that_cannot_have_been_written_is_found(history, number, change, problem):
+def test_impossible_forged_entry_is_found(history, number, change, problem):
     entries = forged(
         history, lambda n, kind, who, body: change(kind, who, body) if n == number else (kind, who, body)
     )
@@ -331,7 +331,7 @@ def rewritten(place, entries):
 
 
 @pytest.mark.parametrize("grants", [False, True])
-def test_the_first_line_beyond_a_budget_is_named_though_many_are_added_up_at_once(place, grants):
+def test_first_entry_beyond_a_budget_is_named_in_a_batch(place, grants):
     with place.open() as ledger:
         owner = account(ledger)
         for _ in range(9):
@@ -356,7 +356,7 @@ SIZES = st.one_of(
 
 @settings(max_examples=60, deadline=None)
 @given(st.lists(SIZES.filter(bool), min_size=1, max_size=5), st.lists(st.integers(0, 4), max_size=12))
-def test_adding_up_many_at_once_gives_what_one_by_one_gives(sizes, order):
+def test_charge_all_equals_single_charges(sizes, order):
     costs = [ComposableCost.of(epsilon=size, delta=size / 2**20) for size in sizes]
     charges = [costs[place % len(costs)] for place in order]
     one_by_one, start = PrivacyFilter(Budget(4, 1e-3)), PrivacyFilter(Budget(4, 1e-3))
@@ -370,14 +370,14 @@ def test_adding_up_many_at_once_gives_what_one_by_one_gives(sizes, order):
         assert charge_all(start, charges).to_json() == one_by_one.to_json()
 
 
-def test_a_loss_that_was_overstated_by_an_older_version_is_still_whole(history):
+def test_cost_overstated_by_an_older_version_verifies(history):
     def dearer(n, kind, who, body):
         return kind, who, {**body, "cost": {**body["cost"], "epsilon": "1/5"}} if n == 4 else body
 
     assert problem_of(forged(history, dearer)[:5]) is None
 
 
-def test_one_bad_line_does_not_hide_another(history):
+def test_one_bad_entry_does_not_hide_another(history):
     for number in (4, 9):
         history.attack("UPDATE entries SET timestamp = 'never' WHERE number = ?", (number,))
     found = verdict(history).problems
@@ -386,7 +386,7 @@ def test_one_bad_line_does_not_hide_another(history):
 
 
 @pytest.mark.parametrize("column", ["account", "kind", "analyst", "timestamp", "body", "previous", "digest"])
-def test_bytes_in_a_line_or_a_release_are_found(folder, column):
+def test_bytes_in_text_columns_are_found(folder, column):
     place = File(folder / "visits.ledger")
     with place.open() as ledger:
         owner = account(ledger)
@@ -400,7 +400,7 @@ def test_bytes_in_a_line_or_a_release_are_found(folder, column):
 
 @pytest.mark.parametrize("kind", ["charge", "release", "version"])
 @pytest.mark.parametrize("body", ["{}", '{"charge": {}, "cost": [], "dataset": {}, "loss": 5}'])
-def test_who_looks_at_lines_of_somebody_else_s_is_told_so(place, kind, body):
+def test_reading_a_malformed_entry_raises_a_ledger_error(place, kind, body):
     with place.open() as ledger:
         owner = account(ledger)
         owner.record_version("1", "visits")

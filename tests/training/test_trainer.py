@@ -739,7 +739,7 @@ def test_data_that_cannot_be_sampled_are_refused():
             run(data=data)
 
 
-def test_errors_hold_no_data():
+def test_errors_contain_no_data():
     with pytest.raises(HubbubError) as caught:
         run(data=([1.5], "secret"))
     assert "secret" not in str(caught.value)
