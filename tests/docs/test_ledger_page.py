@@ -28,7 +28,7 @@ def test_the_python_runs(hospital, capsys):
     for block in blocks("python"):
         exec(block, names)  # noqa: S102 - our own page
     out = capsys.readouterr().out
-    assert "[3]" in out
+    assert "5/2" in out  # what remains of 3 after 0.5
     assert "patient × window (day from 2026-11-01 to before 2026-12-01)" in out
     assert "over 1 windows so far" in out
 
