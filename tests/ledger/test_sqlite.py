@@ -163,7 +163,9 @@ def test_forked_process_must_open_the_ledger_itself(path):
     with forking():
         child.start()
     child.join()
-    assert here.recv() == "a ledger that was opened belongs to the process that made it, and this is another one"
+    assert (
+        here.recv() == "a ledger that was opened belongs to the process that made it, and this is another one"
+    )
     assert here.recv() == "charged"
     spender.charge("from the parent", TENTH)
     assert spender.spent.epsilon == Fraction(3, 10)
