@@ -41,12 +41,12 @@ def fields_by_the_engine(path, **given):
 
 
 def rows_of_utf8_alone(path, **given):
-    """A36: rows that are no UTF-8 are passed over."""
+    """A36: rows that are not UTF-8 are skipped."""
     return _read_as_before(path)
 
 
 def long_lines_passed_over(path, **given):
-    """A73: lines of more than 16 MB are passed over."""
+    """A73: lines of more than 16 MB are skipped."""
     return _read_as_before(path)
 
 

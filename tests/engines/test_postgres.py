@@ -190,7 +190,7 @@ def test_only_tables_are_opened(owner):
 
 
 def test_two_tables_of_one_name_are_refused(owner):
-    """One of them would stand for both, in silence."""
+    """One of them would silently replace the other."""
     owner.execute("CREATE SCHEMA other; CREATE TABLE other.visits AS SELECT * FROM visits")
     for given in ({"table": ["public.visits", "other.visits"]}, {"public": {"VISITS": "other.visits"}}):
         with refused(InvalidInput, match="one name"):

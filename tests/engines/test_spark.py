@@ -75,7 +75,7 @@ def test_operations_without_an_equivalent_are_refused(session, visits):
         data.sql("SELECT COUNT(LN(cost)) FROM visits", epsilon=1)
     towns = session.createDataFrame([("North", 1.0)], "region string, size double")
     rows = hb.open(session.table("visits"), table="visits", unit=hb.Unit.row(), public={"towns": towns})
-    with refused(Unsupported, match="number rows"):
+    with refused(Unsupported, match="numbered differently"):
         rows.sql("SELECT COUNT(*) FROM visits JOIN towns ON visits.region = towns.region", epsilon=1)
     with refused(InvalidInput, match="Spark does not hold"):
         hb.open(session, table="visits", unit="patient", public={"towns": ["towns.csv"]})
@@ -100,7 +100,7 @@ def tables(session):
 
 
 def test_padding_of_char_is_ignored(session, tables):
-    """A person whose key is filled up in one table and not in another would be two."""
+    """A key padded in one table and not in another would make one person two."""
     tables(
         "CREATE TABLE filled (patient CHAR(4), region CHAR(6)) USING parquet",
         "INSERT INTO filled VALUES ('a', 'North'), ('b', 'North')",

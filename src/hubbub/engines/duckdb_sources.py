@@ -270,7 +270,7 @@ REPLACEMENT = "\ufffd"
 _ENCODED = {b"hubbub": b"text"}
 """Marks a column of bytes that DuckDB decodes as UTF-8."""
 _INFERRED_FORMATS = {"csv", "json"}
-"""Formats whose column types Arrow infers from rows."""
+"""Formats for which Arrow infers the column types from rows."""
 
 
 def prepare_frame(rows: Any, name: str) -> Any:

@@ -33,7 +33,7 @@ RecordBatch = Mapping[str, NDArray[Any]]
 KeySets = Mapping[str, Sequence[Key]]
 """Public lists of group keys, by the name under which a query joins them."""
 
-RETRY_HINT = "ask then with {again=True}, for another charge: what was charged stays charged"
+RETRY_HINT = "run it again with {again=True}, for another charge: what was charged stays charged"
 """The fix after a failure: with a ledger, the failure is the stored outcome of the charge."""
 
 
@@ -178,7 +178,7 @@ def resolve_kinds(
 
 
 def table_changed() -> EngineFailed:
-    """The error for a table whose columns are no longer those that were opened."""
+    """The error for a table with other columns than when it was opened."""
     return EngineFailed(
         "a table is not as it was when it was opened",
         why="its columns or their types have changed, and the plan was made for the old ones",

@@ -1,4 +1,4 @@
-"""The base of engines whose rows live elsewhere: opening, compiling, batches, snapshots and errors.
+"""The base of remote engines, which read rows that live elsewhere: opening, compiling, batches, snapshots and errors.
 
 A remote engine reads each table through a sub-query (a scan) in which every column has its declared kind, so
 it creates nothing where the rows are. What differs between engines is mostly data: a table of types, a table
@@ -70,7 +70,7 @@ class _Scan:
 
 
 class RemoteEngine(ABC):
-    """An engine whose rows live elsewhere.
+    """An engine that reads rows which live elsewhere.
 
     Guarantee: it gives out aggregates, the same integers as any other engine, and leaves nothing behind.
     Proof: docs/proofs/bounding.md, "Engines"

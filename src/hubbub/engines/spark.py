@@ -191,7 +191,7 @@ def _match_pattern(node: exp.Expr) -> exp.Expr:
 
 def _check_window(node: exp.Expr) -> exp.Expr:
     if not node.args.get("partition_by"):
-        raise unsupported_node(node, "Spark may number rows differently each time it reads them")
+        raise unsupported_node(node, "rows may be numbered differently each time that Spark reads them")
     return node
 
 
