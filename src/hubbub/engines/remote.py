@@ -1,4 +1,4 @@
-"""The base of remote engines, which read rows that live elsewhere: opening, compiling, batches, snapshots and errors.
+"""The base of remote engines: opening tables, compiling queries, batches, snapshots and errors.
 
 A remote engine reads each table through a sub-query (a scan) in which every column has its declared kind, so
 it creates nothing where the rows are. What differs between engines is mostly data: a table of types, a table
