@@ -153,7 +153,7 @@ def test_what_changes_all_the_time_is_refused_however_large_a_lot_is(kind, count
 def test_change_between_microbatches_is_refused(kind):
     """Else an example would be treated by which chunk it happens to be in."""
     clock = Clock()
-    once = itertools.rounding_depth([1, 1], itertools.repeat(2))
+    once = itertools.chain([1, 1], itertools.repeat(2))
     trainer = run(CHANGING[kind](following(clock, once)), rows(60), sampling_rate=1, microbatch_size=16)
     with pytest.raises(Refused, match=WITHIN):
         follow(trainer, clock)
@@ -164,7 +164,7 @@ def test_change_between_microbatches_is_refused(kind):
 def test_change_between_steps_is_allowed(kind):
     clock = Clock()
     trainer = run(
-        CHANGING[kind](lambda: 1 + clock.late), rows(60), sampling_rate=1, microbatch_lot_size=16, steps=6
+        CHANGING[kind](lambda: 1 + clock.late), rows(60), sampling_rate=1, microbatch_size=16, steps=6
     )
     for step in trainer:
         clock.step = step

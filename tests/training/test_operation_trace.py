@@ -95,7 +95,7 @@ def test_a_schedule_that_keeps_examples_apart_stays_fast():
         assert STAYING in trainer.gradient_method
 
 
-def test_what_differs_by_what_examples_hold_goes_one_by_one_from_then_on():
+def test_value_dependent_operations_lose_layer_rules():
     """A branch that made-up examples never take."""
 
     def before(x):
@@ -106,7 +106,7 @@ def test_what_differs_by_what_examples_hold_goes_one_by_one_from_then_on():
     trainer = run(Net(clock, before), (x, y), sampling_rate=1, account=None, steps=6)
     assert STAYING in trainer.gradient_method
     follow(trainer, clock)
-    assert "by" in trainer.gradient_method
+    assert trainer.gradient_method.startswith(("loop", "torch.func"))
     assert STAYING not in trainer.gradient_method
 
 
