@@ -23,7 +23,7 @@ demo: $(VENV)/.base
 
 # While editing: under a minute on two cores; no servers, no sweeps, two cases of each test (tests/conftest.py).
 quick: $(VENV)/.test
-	$(BIN)/python -m pytest -n auto --dist loadfile --quick
+	$(BIN)/python -m pytest -n auto --dist loadfile --quick --ignore=src/hubbub/training --ignore=src/hubbub/audit
 
 # Before sending a change: at most ten minutes on two quiet cores.
 test: $(VENV)/.test

@@ -14,17 +14,26 @@ SLOW = (
     # Servers, and processes that race or are killed.
     "engines",
     "ledger",
-    # Attacks with their mutants, and random queries.
+    # Attacks with their mutants, sweeps, and random queries.
     "attacks",
+    "noise/test_blocks.py",
+    "sql/test_coverage.py",
     "sql/test_differential.py",
     "sql/test_fuzz.py",
     "sql/test_grammar.py",
     "sql/test_joins.py",
     "sql/test_large.py",
-    # Other accountants, and training runs.
+    "sql/test_sensitivity.py",
+    # Other accountants, training runs, and pages that run their examples.
+    "accounting/test_composition.py",
     "accounting/test_oracle.py",
     "audit",
+    "docs/test_ledger_page.py",
+    "docs/test_queries_page.py",
+    "docs/test_readme.py",
+    "docs/test_training_page.py",
     "estimators/test_adult.py",
+    "estimators/test_sklearn.py",
     "test_examples.py",
     "training",
 )
