@@ -72,7 +72,7 @@ def test_what_the_line_says_is_public(ledger):
     assert charge.body["description"] == QUESTION
     assert charge.body["fingerprint"] == fingerprint(data.sql(QUESTION, epsilon=0.1), data._origin)
     kept = json.loads(data.account.get_release(charge.number))
-    assert kept["format"] == "hubbub answers/1"
+    assert kept["format"] == "hubbub result/1"
 
 
 def test_other_rows_change_no_byte_of_what_is_charged(ledger):

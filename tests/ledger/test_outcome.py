@@ -332,7 +332,7 @@ def test_stored_outcomes_are_read_unchanged():
     stored = json.dumps({"format": "hubbub outcome/1", "error": ["Refused", "a", "b", "c"]})
     with pytest.raises(Refused, match=r"a: b\. Fix: c\."):
         load_outcome(stored)
-    assert load_outcome('{"format": "hubbub answers/1"}') == '{"format": "hubbub answers/1"}'
+    assert load_outcome('{"format": "hubbub result/1"}') == '{"format": "hubbub result/1"}'
 
 
 def test_replaced_charges_are_named_in_entries(ledger):

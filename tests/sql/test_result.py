@@ -162,7 +162,7 @@ def test_json_goes_there_and_back(made, release):
 
 @pytest.mark.parametrize(
     "text",
-    ["", "[]", "{}", '{"format": "other", "columns": [], "label": {}}', '{"format": "hubbub answers/1"}'],
+    ["", "[]", "{}", '{"format": "other", "columns": [], "label": {}}', '{"format": "hubbub result/1"}'],
 )
 def test_what_is_not_json_of_ours_is_refused(text):
     with pytest.raises(InvalidInput, match="stored table"):
@@ -191,7 +191,7 @@ def test_text_shows_digits_that_mean_something(release):
     assert "∞" in str(MIXED)
     wide = columns(ResultColumn("n", np.array([1234.5678]), np.array([1000.0]), np.array([1500.0])))
     assert "1,235  [1,000, 1,500]" in str(wide)
-    assert "Answers(1 rows of n)" in repr(wide)
+    assert "Result(1 rows of n)" in repr(wide)
 
 
 def test_post_processing_keeps_the_guarantee(release):

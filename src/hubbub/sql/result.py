@@ -27,7 +27,7 @@ from hubbub.sql.post_processing import ResultColumn
 
 __all__ = ["Result", "cells"]
 
-_FORMAT = "hubbub answers/1"
+_FORMAT = "hubbub result/1"
 _EXACT = 2.0**53
 """Below it every whole number is a double."""
 _ENDINGS = (".parquet", ".pq", ".csv", ".json", ".svg", ".txt")
@@ -200,7 +200,7 @@ class Result:
 
     def __repr__(self) -> str:
         names = ", ".join(escape(column.name) for column in self.columns)
-        return f"Answers({len(self)} rows of {names})"
+        return f"Result({len(self)} rows of {names})"
 
     def _repr_html_(self) -> str:
         head = "".join(f"<th>{html.escape(escape(column.name))}</th>" for column in self.columns)
