@@ -72,7 +72,7 @@ _memory_lock = threading.Lock()
 
 def is_ledger(account: Any) -> bool:
     """Whether an account is a ledger, which recognizes earlier charges by key, across processes."""
-    return callable(getattr(account, "begin", None))
+    return callable(getattr(account, "record_charge", None))
 
 
 def remember_checkpoint(account: Any, checkpoint_id: str) -> None:
@@ -99,7 +99,7 @@ def claim_continuation(account: Any, checkpoint_id: str, unit: Unit) -> bool:
     """
     if is_ledger(account):
         what, key = "training, continued from a checkpoint", f"checkpoint {checkpoint_id}"
-        return bool(account.begin(what, PrivacyLoss.pure(0), unit=unit, key=key).is_new)
+        return bool(account.record_charge(what, PrivacyLoss.pure(0), unit=unit, key=key).is_new)
     if not has_paid(account, checkpoint_id):
         return False
     with _memory_lock:

@@ -359,7 +359,7 @@ class Trainer:
             )
         if key is not None:
             ledger: Any = self._account
-            return bool(ledger.begin(what, loss, unit=self.unit, key=key).is_new)
+            return bool(ledger.record_charge(what, loss, unit=self.unit, key=key).is_new)
         self._account.charge(what, loss, unit=self.unit)
         return True
 
