@@ -112,8 +112,8 @@ def picture(alone: Course, crowd: Course) -> str:
         apart = abs(found.gap) > 4
         for words, curve, dy in (("learned from", found.seen, -4), ("others", found.unseen, 12)):
             parts.append(frame.line(curve, kind))
-            parts.append(frame.words(*curve[-1], f"{name}: {words}", dx=6, dy=4 if apart else dy))
-    return frame.drawn(*parts)
+            parts.append(frame.text(*curve[-1], f"{name}: {words}", dx=6, dy=4 if apart else dy))
+    return frame.render(*parts)
 
 
 def main() -> None:

@@ -5,6 +5,7 @@ import json
 import subprocess
 import sys
 import tomllib
+from importlib import metadata
 from pathlib import Path
 
 import pytest
@@ -23,6 +24,10 @@ DOOR = {
     "choose_additive_noise", "count", "counts", "fraction", "from_json", "histogram", "linear", "open",
     "parallel_composition", "select_and_measure",
 }  # fmt: skip
+
+
+def test_version_is_that_of_the_installed_package():
+    assert hubbub.__version__ == metadata.version("hubbub")
 
 
 def test_the_door_has_these_names_and_no_others():

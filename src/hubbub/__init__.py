@@ -1,4 +1,4 @@
-"""hubbub: the noise of a crowd in which no single voice can be made out.
+"""Differentially private queries, models and accounting.
 
     import hubbub as hb
     hb.Laplace.of(sensitivity=1, epsilon=0.5).release(42)
@@ -41,6 +41,8 @@ if TYPE_CHECKING:
     from hubbub.sensitivity import Bounded, Sensitivity
     from hubbub.textbook import Universe, count, counts, fraction, histogram, linear
     from hubbub.unit import Neighbours, Unit, Window
+
+__version__: str
 
 __all__ = [
     "AboveThreshold",
@@ -100,7 +102,9 @@ _HOME = {name: home for home, names in _HOMES.items() for name in names}
 
 
 def __getattr__(name: str) -> object:
-    """A public name, from the module it lives in, loaded now; so are the packages of models and audits."""
+    """Load a public name, or a package of models or audits, when it is first used."""
+    if name == "__version__":
+        return import_module("importlib.metadata").version("hubbub")
     if name in _PACKAGES:
         return import_module(f"hubbub.{name}")
     if name not in __all__:
@@ -111,5 +115,5 @@ def __getattr__(name: str) -> object:
 
 
 def __dir__() -> list[str]:
-    """What `dir(hubbub)` shows: the public names, loaded or not."""
+    """List the public names, loaded or not."""
     return sorted({*globals(), *__all__})

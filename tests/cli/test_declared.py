@@ -36,7 +36,7 @@ def test_a_declaration_holds_unless_it_is_overridden_aloud(words, what):
     run(*ONE, *words, "--override")
     assert f"another {what} than declared" in run("ledger", "list", "--ledger", "l").stdout
     label = run("report", "--ledger", "l", "--account", "visits").stdout
-    assert f"the owner's word: another {what} than declared" in label
+    assert f"asserted by the owner: another {what} than declared" in label
 
 
 def test_a_ledger_from_the_environment_does_not_win_over_a_declared_one(monkeypatch):
@@ -59,10 +59,10 @@ def test_other_rows_of_a_ledger_need_a_word():
     assert run(*other, "b").code == 0  # an account that was opened by itself has its first rows
     shutil.copy("visits.parquet", "more.parquet")
     more = ("query", "more.parquet", "SELECT COUNT(*) AS n FROM more", *asked, "b")
-    assert "pass --new-rows if none of the others" in run(*more).stderr
+    assert "pass --new-rows if no other account" in run(*more).stderr
     assert run(*more, "--new-rows").code == 0
     label = run("report", "--ledger", "l", "--account", "b").stdout
-    assert "the owner's word: no other account pays for the rows of more" in label
+    assert "asserted by the owner: no other account pays for the rows of more" in label
 
 
 @pytest.mark.parametrize("name", ["a.html", "a.xlsx", "a.parqet", "a.toml"])

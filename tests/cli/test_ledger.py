@@ -129,7 +129,7 @@ def test_the_label_says_the_same_in_every_form(path, tmp_path):
     facts = json.loads(said(*given, "json"))
     assert (facts["unit"], facts["neighbours"], facts["promise"]["epsilon"]) == ("patient", "add/remove", "3")
     assert [each["what"] for each in facts["releases"]] == ["a count", "sums", "training"]
-    assert facts["exact looks by the owner"] == 1
+    assert facts["non-private accesses"] == 1
     written = said(*given, "text")
     assert "one patient is protected" in written
     assert "20 × ((Gaussian μ = 1) of a Poisson sample, rate 0.01)" in written
@@ -165,7 +165,7 @@ def test_a_label_has_all_that_registries_ask_for(path, tmp_path, monkeypatch):
     used = facts["deployment"]["implementation"]["mechanisms"]
     assert used == "epsilon-delta (2), gaussian (2), subsampled (1)"
     assert facts["deployment"]["dp_flavor"]["name"] == "Approximate DP"
-    assert "looked at exact answers 1 times" in facts["deployment"]["dp_flavor"]["unprotected_quantities"]
+    assert "1 non-private accesses" in facts["deployment"]["dp_flavor"]["unprotected_quantities"]
     assert facts["deployment"]["product"]["intended_use"] == "not stated"
     asked = facts["NIST SP 800-226"]
     assert "at most ε = 3, δ = 1e-6; spent ε = 1.60" in asked["privacy parameters"]

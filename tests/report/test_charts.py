@@ -11,11 +11,11 @@ import pytest
 from hubbub.accounting import PrivacyLoss
 from hubbub.errors import InvalidInput
 from hubbub.report.charts import (
-    curve_picture,
-    distribution,
-    distribution_picture,
+    draw_loss_distribution,
+    draw_privacy_curve,
+    draw_tradeoff,
+    loss_distribution,
     tradeoff_corners,
-    tradeoff_picture,
 )
 
 NORMAL = NormalDist()
@@ -41,7 +41,7 @@ def text_of(picture):
 
 
 @pytest.mark.parametrize("loss", LOSSES.values(), ids=LOSSES.keys())
-@pytest.mark.parametrize("draw", [tradeoff_picture, curve_picture, distribution_picture])
+@pytest.mark.parametrize("draw", [draw_tradeoff, draw_privacy_curve, draw_loss_distribution])
 def test_every_picture_is_well_formed_with_a_title_axes_and_all_within(draw, loss):
     root = read(draw(loss, points=8))
     assert root.tag == f"{SVG}svg"
@@ -56,13 +56,13 @@ def test_every_picture_is_well_formed_with_a_title_axes_and_all_within(draw, los
 
 def test_words_are_escaped_and_long_ones_cut_but_not_in_the_title(monkeypatch):
     monkeypatch.setattr(PrivacyLoss, "__str__", lambda self: "a < b & c " * 20)
-    root = read(tradeoff_picture(PrivacyLoss.pure(1), points=2))
+    root = read(draw_tradeoff(PrivacyLoss.pure(1), points=2))
     assert "a < b & c " * 20 in root.find(f"{SVG}title").text
     assert any(element.text.endswith("…") for element in root.iter(f"{SVG}text"))
 
 
 def test_pictures_can_be_read_in_the_dark_and_pull_in_nothing():
-    picture = tradeoff_picture(PrivacyLoss.gaussian(1), points=4)
+    picture = draw_tradeoff(PrivacyLoss.gaussian(1), points=4)
     assert "prefers-color-scheme:dark" in picture
     assert picture.count("http") == 1  # the name of the format
     assert len(picture) < 10_000
@@ -100,14 +100,14 @@ def test_a_picture_is_drawn_from_few_values(monkeypatch):
         monkeypatch.setattr(
             PrivacyLoss, name, lambda self, at, real=real: (asked.append(at), real(self, at))[1]
         )
-    for draw in (tradeoff_picture, curve_picture, distribution_picture):
+    for draw in (draw_tradeoff, draw_privacy_curve, draw_loss_distribution):
         asked.clear()
         draw(PrivacyLoss.gaussian(1))
         assert 20 <= len(asked) <= 60
 
 
 def test_the_distribution_of_gaussian_noise_is_a_bell_around_half_mu_squared():
-    found = distribution(PrivacyLoss.gaussian(1))
+    found = loss_distribution(PrivacyLoss.gaussian(1))
     losses, chances = zip(*found[:-1], strict=True)
     assert sum(chances) + found[-1][1] == pytest.approx(1)
     mean = sum(at * chance for at, chance in found[:-1])
@@ -123,7 +123,7 @@ def test_the_distribution_of_gaussian_noise_is_a_bell_around_half_mu_squared():
 
 def test_the_distribution_has_the_curve_it_came_from():
     loss = PrivacyLoss.gaussian(2)
-    found = distribution(loss, delta=1e-6, points=20)
+    found = loss_distribution(loss, delta=1e-6, points=20)
     for epsilon, _ in found[len(found) // 2 : -1]:
         delta = sum(
             chance * (1 if at == math.inf else -math.expm1(epsilon - at))
@@ -134,27 +134,27 @@ def test_the_distribution_has_the_curve_it_came_from():
 
 
 def test_what_is_told_has_no_bound():
-    found = distribution(LOSSES["told"], delta=1e-6)
+    found = loss_distribution(LOSSES["told"], delta=1e-6)
     assert found[-1] == (math.inf, pytest.approx(0.01))
-    assert "no bound with probability 0.01" in text_of(distribution_picture(LOSSES["told"]))
-    assert "no bound" not in text_of(distribution_picture(PrivacyLoss.gaussian(1)))
+    assert "no bound with probability 0.01" in text_of(draw_loss_distribution(LOSSES["told"]))
+    assert "no bound" not in text_of(draw_loss_distribution(PrivacyLoss.gaussian(1)))
 
 
 def test_nothing_lost_is_all_at_zero():
-    assert distribution(PrivacyLoss.pure(0)) == [(0.0, 1.0), (math.inf, 0.0)]
+    assert loss_distribution(PrivacyLoss.pure(0)) == [(0.0, 1.0), (math.inf, 0.0)]
 
 
 def test_epsilon_is_marked_rounded_up_only_where_there_is_one():
     words = "ε = 4.37718 at δ = 1e-05"  # 4.377178…
-    for draw in (curve_picture, distribution_picture):
+    for draw in (draw_privacy_curve, draw_loss_distribution):
         assert words in text_of(draw(PrivacyLoss.gaussian(1), Fraction(1, 10**5), points=4))
         assert "at δ" not in text_of(draw(LOSSES["told"], Fraction(1, 10**5), points=4))
-    assert "at δ" not in text_of(curve_picture(PrivacyLoss.gaussian(1), points=4))
+    assert "at δ" not in text_of(draw_privacy_curve(PrivacyLoss.gaussian(1), points=4))
 
 
 @pytest.mark.parametrize(("loss", "is_wide"), [(LOSSES["gaussian"], False), (LOSSES["concentrated"], True)])
 def test_between_the_bounds_of_the_curve_there_is_an_area(loss, is_wide):
-    root = read(curve_picture(loss, points=6))
+    root = read(draw_privacy_curve(loss, points=6))
     places = root.find(f"{SVG}polygon").get("points").split()
     heights = [float(place.split(",")[1]) for place in places]
     upper, lower = heights[: len(heights) // 2], heights[: len(heights) // 2 - 1 : -1]
@@ -163,7 +163,7 @@ def test_between_the_bounds_of_the_curve_there_is_an_area(loss, is_wide):
 
 
 def test_the_axis_reaches_below_the_delta_that_is_marked():
-    root = read(curve_picture(PrivacyLoss.gaussian(1), Fraction(1, 10**30), points=4))
+    root = read(draw_privacy_curve(PrivacyLoss.gaussian(1), Fraction(1, 10**30), points=4))
     line = root.find(f"{SVG}polyline[@class='mark']").get("points").split()
     at, _, floor = (float(place.split(",")[1]) for place in (line[0], line[1], line[2]))
     assert float(root.find(f"{SVG}circle").get("cy")) == at < floor - 5
@@ -177,13 +177,13 @@ def test_how_far_it_is_can_be_watched():
             seen.append(item)
             yield item
 
-    for draw in (tradeoff_picture, curve_picture, distribution_picture):
+    for draw in (draw_tradeoff, draw_privacy_curve, draw_loss_distribution):
         seen.clear()
         draw(PrivacyLoss.gaussian(1), points=5, track=track)
         assert len(seen) == 5
 
 
-@pytest.mark.parametrize("draw", [tradeoff_picture, curve_picture, distribution_picture])
+@pytest.mark.parametrize("draw", [draw_tradeoff, draw_privacy_curve, draw_loss_distribution])
 def test_one_point_is_no_curve(draw):
     with pytest.raises(InvalidInput, match="points is 1"):
         draw(PrivacyLoss.gaussian(1), points=1)

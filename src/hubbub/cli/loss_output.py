@@ -248,13 +248,14 @@ def _draw(question: LossQuestion, which: str) -> str:
 
     loss, delta = question.loss, question.delta
     if which == "tradeoff":
-        return charts.tradeoff_picture(loss, track=track)
+        return charts.draw_tradeoff(loss, track=track)
     if delta is None and question.epsilon is not None:
         found = loss.delta(question.epsilon)
         delta = Fraction(found) if 0 < found < 1 else None
     if which == "distribution":
-        return charts.distribution_picture(loss, Fraction(1, 10**6) if delta is None else delta, track=track)
-    return charts.curve_picture(loss, delta, track=track)
+        at = Fraction(1, 10**6) if delta is None else delta
+        return charts.draw_loss_distribution(loss, at, track=track)
+    return charts.draw_privacy_curve(loss, delta, track=track)
 
 
 def _write(text: str, output: Path | None) -> None:

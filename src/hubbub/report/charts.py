@@ -1,7 +1,7 @@
-"""Pictures of a loss, as SVG text: the trade-off curve, δ(ε), and how the loss is distributed.
+"""Charts as SVG text: of a privacy loss (trade-off function, δ(ε), loss distribution), and of results.
 
-Each is drawn from a few dozen values of the certified curve δ(ε); bounds are drawn where they were
-computed, on the safe side of the truth.
+Those of a privacy loss are drawn from a few dozen values of the certified curve δ(ε); bounds are drawn where
+they were computed, on the safe side of the truth.
 """
 
 import html
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from hubbub.accounting.privacy_loss import PrivacyLoss
 from hubbub.errors import InvalidInput
 from hubbub.escaping import escape
-from hubbub.numbers import Number, as_displayed, format_up, parse_integer
+from hubbub.numbers import Number, as_displayed, format_percent, format_up, parse_integer
 
 if TYPE_CHECKING:
     from hubbub.sql.post_processing import ResultColumn
@@ -23,29 +23,29 @@ if TYPE_CHECKING:
 __all__ = [
     "Axis",
     "Frame",
-    "bars",
-    "curve_picture",
-    "distribution",
-    "distribution_picture",
+    "draw_loss_distribution",
+    "draw_privacy_curve",
+    "draw_result",
+    "draw_tradeoff",
+    "loss_distribution",
     "tradeoff_corners",
-    "tradeoff_picture",
 ]
 
 Track = Callable[[Sequence[float]], Iterable[float]]
-"""Gives back what it is given, one by one, and may show how far it is."""
+"""Yields its items one by one, and may show progress."""
 
-_SEEN = 1e-3
-"""What lies closer to an axis than this cannot be seen."""
-_SAME = 1e-9
-_FARTHEST = 40.0
-"""e^40 is steep enough for any picture."""
-_LESS_AND_LESS = (1e-8, 1e-6, 1e-4, 1e-2, 0.1, 0.5, 0.9)
+_VISIBLE = 1e-3
+"""What lies closer to an axis than this is invisible."""
+_TOLERANCE = 1e-9
+_MAX_EPSILON = 40.0
+"""e^40 is steep enough for any chart."""
+_FALLBACK_DELTAS = (1e-8, 1e-6, 1e-4, 1e-2, 0.1, 0.5, 0.9)
 
 
 def tradeoff_corners(
     loss: PrivacyLoss, points: int = 40, *, track: Track | None = None
 ) -> list[tuple[float, float]]:
-    """The corners (α, β) of a line below the trade-off curve, from α = 0 to α = 1.
+    """Return the corners (α, β) of a line below the trade-off function, from α = 0 to α = 1.
 
     >>> [(round(a, 3), round(b, 3)) for a, b in tradeoff_corners(PrivacyLoss.pure(1))]
     [(0.0, 1.0), (0.269, 0.269), (1.0, 0.0)]
@@ -55,47 +55,47 @@ def tradeoff_corners(
     Proof: docs/proofs/interpretation.md, "Tests"
     """
     count = parse_integer(points, "points", minimum=2)
-    top = min(_FARTHEST, _reach(loss, _SEEN))
+    top = min(_MAX_EPSILON, _epsilon_at(loss, _VISIBLE))
     end = loss.epsilon()
-    grid = sorted({*_spread(top, count), *([end] if end <= _FARTHEST else [])})
+    grid = sorted({*_evenly_spaced(top, count), *([end] if end <= _MAX_EPSILON else [])})
     lines = [(0.0, 0.0)]
-    for epsilon in _silently(track)(grid):
+    for epsilon in _or_iter(track)(grid):
         kept = 1 - loss.delta(epsilon)
         slope = math.exp(epsilon)
         lines += [(-slope, kept), (-1 / slope, kept / slope)]
     return _upper_envelope(lines)
 
 
-def tradeoff_picture(loss: PrivacyLoss, points: int = 40, *, track: Track | None = None) -> str:
-    """The errors that a test "is this person in?" must make, beside those of guessing: 1 − α.
+def draw_tradeoff(loss: PrivacyLoss, points: int = 40, *, track: Track | None = None) -> str:
+    """Draw the least errors of any membership test, beside those of guessing: 1 − α.
 
-    >>> picture = tradeoff_picture(PrivacyLoss.gaussian(1), points=10)
+    >>> picture = draw_tradeoff(PrivacyLoss.gaussian(1), points=10)
     >>> picture.startswith("<svg"), "1 − α" in picture
     (True, True)
     """
     frame = Frame(
-        "What an attacker must get wrong",
+        "Errors of any membership test",
         f"{loss}",
-        across=Axis("false alarms α", 0, 1),
-        up=Axis("missed β", 0, 1),
+        across=Axis("type I error α", 0, 1),
+        up=Axis("type II error β", 0, 1),
     )
     corners = tradeoff_corners(loss, points, track=track)
     guessing = [(0.0, 1.0), (1.0, 0.0)]
-    return frame.drawn(
+    return frame.render(
         frame.area([*corners, (1.0, 1.0), (0.0, 1.0)]),
         frame.line(guessing, "pale"),
         frame.line(corners, "main"),
-        frame.words(0.5, 0.5, "guessing: 1 − α", dx=8, dy=-6),
-        frame.words(0.97, 0.95, "what is possible lies above the curve", anchor="end"),
+        frame.text(0.5, 0.5, "guessing: 1 − α", dx=8, dy=-6),
+        frame.text(0.97, 0.95, "every test lies above the curve", anchor="end"),
     )
 
 
-def curve_picture(
+def draw_privacy_curve(
     loss: PrivacyLoss, delta: Number | None = None, points: int = 28, *, track: Track | None = None
 ) -> str:
-    """δ at every ε, between its certified bounds, on a logarithmic axis; ε at `delta` is marked.
+    """Draw δ at every ε, between certified bounds, on a logarithmic axis; ε at `delta` is marked.
 
-    >>> picture = curve_picture(PrivacyLoss.gaussian(1), delta=1e-5, points=6)
+    >>> picture = draw_privacy_curve(PrivacyLoss.gaussian(1), delta=1e-5, points=6)
     >>> "ε = 4.37718" in picture
     True
     """
@@ -103,12 +103,12 @@ def curve_picture(
     marked = None if delta is None else loss.epsilon(delta)
     # One power of ten below the δ that is marked.
     floor = 1e-10 if not delta else min(1e-10, 10.0 ** (math.floor(math.log10(max(1e-300, delta))) - 1))
-    reach = _reach(loss, floor) or 1.0
+    reach = _epsilon_at(loss, floor) or 1.0
     top = 1.05 * reach
-    grid = _spread(reach, count)
-    # Where something may be told, the curve goes on level.
+    grid = _evenly_spaced(reach, count)
+    # A probability of infinite loss keeps the curve level from here on.
     grid += [top] if loss.delta(reach) > 1.01 * floor else []
-    found = [(epsilon, loss.delta_bounds(epsilon)) for epsilon in _silently(track)(grid)]
+    found = [(epsilon, loss.delta_bounds(epsilon)) for epsilon in _or_iter(track)(grid)]
     upper = [(epsilon, max(floor, bounds.upper)) for epsilon, bounds in found]
     lower = [(epsilon, max(floor, bounds.lower)) for epsilon, bounds in found]
     frame = Frame(
@@ -123,88 +123,88 @@ def curve_picture(
         drawn += [
             frame.line([(0, at), (marked, at), (marked, floor)], "mark"),
             frame.dot(marked, at),
-            frame.words(marked, at, _at(marked, delta), dx=-8, dy=18, anchor="end")
+            frame.text(marked, at, _describe_epsilon(marked, delta), dx=-8, dy=18, anchor="end")
             if marked > top / 2
-            else frame.words(marked, at, _at(marked, delta), dx=8, dy=-8),
+            else frame.text(marked, at, _describe_epsilon(marked, delta), dx=8, dy=-8),
         ]
-    return frame.drawn(*drawn)
+    return frame.render(*drawn)
 
 
-def distribution(
+def loss_distribution(
     loss: PrivacyLoss, delta: Number = 1e-6, points: int = 40, *, track: Track | None = None
 ) -> list[tuple[float, float]]:
-    """The losses and their probabilities that have the curve δ(ε) at so many ε, and above it in between.
+    """Return privacy losses with probabilities that have the curve δ(ε) at `points` ε, and above it between.
 
-    What lies beyond the last ε is given for the loss ∞, and so is what may be told outright. It is for
-    looking at: between two ε the curve is taken as straight in e^ε, and both directions, a person added
-    and removed, as bad as the worse.
+    Probability beyond the last ε, and that of an infinite loss, is given for the loss ∞. It is for display:
+    between two ε the curve is taken as straight in e^ε, and both directions (a person added, a person
+    removed) as the worse one.
 
-    >>> [(loss, round(chance, 3)) for loss, chance in distribution(PrivacyLoss.pure(1),
+    >>> [(loss, round(chance, 3)) for loss, chance in loss_distribution(PrivacyLoss.pure(1),
     ...     points=3) if chance > 1e-9]
     [(-1.0, 0.269), (1.0, 0.731)]
     """
     count = parse_integer(points, "points", minimum=2)
     end = loss.epsilon()
-    reach = _reach(loss, float(delta))
+    reach = _epsilon_at(loss, float(delta))
     top = end if end <= 1.05 * reach else reach
-    grid = _spread(top, count) if top else [0.0]
-    values = [loss.delta(epsilon) for epsilon in _silently(track)(grid)]
+    grid = _evenly_spaced(top, count) if top else [0.0]
+    values = [loss.delta(epsilon) for epsilon in _or_iter(track)(grid)]
     step = top / (count - 1)
     above = []
     for place in range(1, len(grid)):
         into = (values[place - 1] - values[place]) / -math.expm1(-step)
         on = (values[place] - values[place + 1]) / math.expm1(step) if place + 1 < len(grid) else 0.0
         above.append((grid[place], max(0.0, into - on)))
-    # Seen from the other side, a loss is its negative, and e^loss times as rare.
+    # In the other direction a loss has the opposite sign, and is e^loss times as rare.
     below = [(-at, chance * math.exp(-at)) for at, chance in reversed(above)]
     rest = max(0.0, 1 - values[-1] - sum(chance for _, chance in (*below, *above)))
     return [*below, (0.0, rest), *above, (math.inf, values[-1])]
 
 
-def distribution_picture(
+def draw_loss_distribution(
     loss: PrivacyLoss, delta: Number = 1e-6, points: int = 40, *, track: Track | None = None
 ) -> str:
-    """How large the loss is, how often: its mean, and the ε that it exceeds by hardly more than δ.
+    """Draw the distribution of the privacy loss, with its mean and the ε at δ.
 
-    >>> picture = distribution_picture(PrivacyLoss.gaussian(1), delta=1e-5, points=12)
+    >>> picture = draw_loss_distribution(PrivacyLoss.gaussian(1), delta=1e-5, points=12)
     >>> "mean" in picture, "ε = 4.37718" in picture
     (True, True)
     """
-    found = distribution(loss, delta, points, track=track)
+    found = loss_distribution(loss, delta, points, track=track)
     bars, outside = found[:-1], found[-1][1]
     most = max(chance for _, chance in bars) or 1.0
     mean = math.fsum(at * chance for at, chance in bars)
     epsilon = loss.epsilon(delta)
     width = bars[1][0] - bars[0][0] if len(bars) > 1 else 1.0
-    seen = [at for at, chance in bars if chance > _SEEN * most]
+    seen = [at for at, chance in bars if chance > _VISIBLE * most]
     left = min(seen) - 2 * width
     right = max(*seen, epsilon if epsilon < math.inf else 0.0) + 2 * width
     frame = Frame(
-        "How large the privacy loss is",
+        "Privacy loss distribution",
         f"{loss}",
-        across=Axis("privacy loss (approximate picture)", left, right),
+        across=Axis("privacy loss (approximate)", left, right),
         up=Axis("probability", 0, 1.15 * most),
     )
-    drawn = [frame.bar(at, width, chance) for at, chance in bars if chance > _SEEN * most / 10]
+    drawn = [frame.bar(at, width, chance) for at, chance in bars if chance > _VISIBLE * most / 10]
     drawn += [
         frame.line([(mean, 0), (mean, 1.07 * most)], "pale"),
-        frame.words(mean, 1.07 * most, f"mean ≈ {mean:.3g}", dx=4, dy=4),
+        frame.text(mean, 1.07 * most, f"mean ≈ {mean:.3g}", dx=4, dy=4),
     ]
     if epsilon < math.inf:
         drawn += [
             frame.line([(epsilon, 0), (epsilon, 0.6 * most)], "mark"),
-            frame.words(epsilon, 0.6 * most, _at(epsilon, delta), dx=-8, anchor="end"),
+            frame.text(epsilon, 0.6 * most, _describe_epsilon(epsilon, delta), dx=-8, anchor="end"),
         ]
     if outside > 1.5 * float(delta):
         drawn.append(
-            frame.words(right, 0.9 * most, f"no bound with probability {outside:.2g}", dx=-28, anchor="end")
+            frame.text(right, 0.9 * most, f"no bound with probability {outside:.2g}", dx=-28, anchor="end")
         )
-    return frame.drawn(*drawn)
+    return frame.render(*drawn)
 
 
 @dataclass(frozen=True)
 class Axis:
-    """From `low` to `high`; of a logarithmic one these are powers of ten."""
+    """An axis from `low` to `high`; powers of ten if it is logarithmic."""
 
     name: str
     low: float
@@ -212,12 +212,12 @@ class Axis:
     logarithmic: bool = False
 
     def share(self, value: float) -> float:
-        """Where a value lies: 0 at the low end, 1 at the high end."""
+        """Return where a value lies: 0 at the low end, 1 at the high end."""
         at = math.log10(value) if self.logarithmic else value
         return min(1.0, max(0.0, (at - self.low) / ((self.high - self.low) or 1.0)))
 
     def ticks(self) -> list[tuple[float, str]]:
-        """Some five round numbers and what they are called."""
+        """Return about five round numbers with their names."""
         if self.logarithmic:
             step = max(1, round((self.high - self.low) / 6))
             powers = range(int(self.high), int(self.low) - 1, -step)
@@ -236,12 +236,13 @@ _STYLE = (
     ".hubbub .main{stroke:#0a58ca;stroke-width:2}.hubbub .area,.hubbub .bar{fill:#0a58ca}"
     ".hubbub .area{fill-opacity:.12}.hubbub .bar{fill-opacity:.6}"
     ".hubbub .pale{stroke:#57606a;stroke-dasharray:5 4}.hubbub .mark{stroke:#b4370b;stroke-dasharray:2 3}"
-    ".hubbub .dot{fill:#b4370b}"
+    ".hubbub .dot{fill:#b4370b}.hubbub .whisker{stroke:#1b1f24;stroke-width:1.5}"
     "@media (prefers-color-scheme:dark){"
     ".hubbub .back{fill:#12161c}.hubbub text{fill:#e6edf3}.hubbub .small{fill:#9aa4af}"
     ".hubbub .grid{stroke:#2b323b}.hubbub .axis{stroke:#9aa4af}"
     ".hubbub .main{stroke:#6cb0ff}.hubbub .area,.hubbub .bar{fill:#6cb0ff}"
-    ".hubbub .pale{stroke:#9aa4af}.hubbub .mark{stroke:#ff9c6b}.hubbub .dot{fill:#ff9c6b}}"
+    ".hubbub .pale{stroke:#9aa4af}.hubbub .mark{stroke:#ff9c6b}.hubbub .dot{fill:#ff9c6b}"
+    ".hubbub .whisker{stroke:#e6edf3}}"
 )
 _WIDTH, _HEIGHT = 640, 420
 _LEFT, _RIGHT, _TOP, _BOTTOM = 68, 616, 64, 364
@@ -249,74 +250,57 @@ _LEFT, _RIGHT, _TOP, _BOTTOM = 68, 616, 64, 364
 
 @dataclass(frozen=True)
 class Frame:
-    """Axes with their names, and what is drawn between them, in the units of the axes."""
+    """A chart with two axes; parts are placed in the units of the axes."""
 
     title: str
     about: str
     across: Axis
     up: Axis
 
-    def drawn(self, *parts: str) -> str:
-        """The whole picture."""
-        about = self.about if len(self.about) <= 88 else f"{self.about[:87]}…"
-        size = f'width="{_WIDTH}" height="{_HEIGHT}"'
-        view = f'viewBox="0 0 {_WIDTH} {_HEIGHT}"'
-        parts = (
-            f'<svg xmlns="http://www.w3.org/2000/svg" class="hubbub" role="img" {size} {view}>',
-            f"<title>{html.escape(f'{self.title}: {self.about}')}</title>",
-            f"<style>{_STYLE}</style>",
-            f'<rect class="back" {size}/>',
-            _text(_LEFT, 28, self.title, 'font-size="17" font-weight="600"'),
-            _text(_LEFT, 48, about, 'class="small"'),
-            *self._axes(),
-            *parts,
-            "</svg>\n",
-        )
-        return "\n".join(parts)
+    def render(self, *parts: str) -> str:
+        """Return the whole chart."""
+        return _render(_HEIGHT, self.title, self.about, [*self._axes(), *parts])
 
     def line(self, points: Iterable[tuple[float, float]], kind: str) -> str:
-        """A line through points."""
-        return f'<polyline class="{kind}" fill="none" points="{self._places(points)}"/>'
+        """Draw a line through points."""
+        return f'<polyline class="{kind}" fill="none" points="{self._points(points)}"/>'
 
     def area(self, points: Iterable[tuple[float, float]]) -> str:
-        """What points enclose."""
-        return f'<polygon class="area" points="{self._places(points)}"/>'
+        """Fill the area that points enclose."""
+        return f'<polygon class="area" points="{self._points(points)}"/>'
 
     def bar(self, at: float, width: float, height: float) -> str:
-        """A bar that stands on the axis."""
+        """Draw a vertical bar that stands on the axis."""
         (left, top), (right, bottom) = (
-            self._place(at - 0.42 * width, height),
-            self._place(at + 0.42 * width, 0),
+            self._to_pixels(at - 0.42 * width, height),
+            self._to_pixels(at + 0.42 * width, 0),
         )
-        return (
-            f'<rect class="bar" x="{left:.2f}" y="{top:.2f}" width="{max(1.0, right - left):.2f}" '
-            f'height="{bottom - top:.2f}"/>'
-        )
+        return _bar(left, top, max(1.0, right - left), bottom - top)
 
     def dot(self, x: float, y: float) -> str:
-        """A point worth seeing."""
-        across, down = self._place(x, y)
+        """Mark a point."""
+        across, down = self._to_pixels(x, y)
         return f'<circle class="dot" cx="{across:.2f}" cy="{down:.2f}" r="4"/>'
 
-    def words(
+    def text(
         self, x: float, y: float, text: str, *, dx: float = 0, dy: float = 0, anchor: str = "start"
     ) -> str:
-        """Words beside a point."""
-        across, down = self._place(x, y)
+        """Write text beside a point."""
+        across, down = self._to_pixels(x, y)
         return _text(across + dx, down + dy, text, f'text-anchor="{anchor}"')
 
     def _axes(self) -> list[str]:
         parts = []
         for value, name in self.up.ticks():
-            _, down = self._place(self.across.low, value)
+            _, down = self._to_pixels(self.across.low, value)
             parts += [
-                f'<line class="grid" x1="{_LEFT}" x2="{_RIGHT}" y1="{down:.2f}" y2="{down:.2f}"/>',
+                _line("grid", _LEFT, down, _RIGHT, down),
                 _text(_LEFT - 8, down + 4, name, 'class="small" text-anchor="end"'),
             ]
         for value, name in self.across.ticks():
             x = _LEFT + self.across.share(value) * (_RIGHT - _LEFT)
             parts += [
-                f'<line class="axis" x1="{x:.2f}" x2="{x:.2f}" y1="{_BOTTOM}" y2="{_BOTTOM + 5}"/>',
+                _line("axis", x, _BOTTOM, x, _BOTTOM + 5),
                 _text(x, _BOTTOM + 20, name, 'class="small" text-anchor="middle"'),
             ]
         middle, height = (_LEFT + _RIGHT) / 2, (_TOP + _BOTTOM) / 2
@@ -327,77 +311,102 @@ class Frame:
             _text(18, height, self.up.name, f'text-anchor="middle" transform="rotate(-90 18 {height})"'),
         ]
 
-    def _places(self, points: Iterable[tuple[float, float]]) -> str:
-        return " ".join(f"{x:.2f},{y:.2f}" for x, y in (self._place(*point) for point in points))
+    def _points(self, points: Iterable[tuple[float, float]]) -> str:
+        return " ".join(f"{x:.2f},{y:.2f}" for x, y in (self._to_pixels(*point) for point in points))
 
-    def _place(self, x: float, y: float) -> tuple[float, float]:
+    def _to_pixels(self, x: float, y: float) -> tuple[float, float]:
         return (
             _LEFT + self.across.share(x) * (_RIGHT - _LEFT),
             _BOTTOM - self.up.share(y) * (_BOTTOM - _TOP),
         )
 
 
-def _text(x: float, y: float, words: str, how: str) -> str:
-    return f'<text x="{x:.2f}" y="{y:.2f}" {how}>{html.escape(words)}</text>'
+def _render(height: float, title: str, about: str, parts: Iterable[str]) -> str:
+    """Return an SVG document: a title, a line about it, and the parts."""
+    short = about if len(about) <= 88 else f"{about[:87]}…"
+    size, view = f'width="{_WIDTH}" height="{height:g}"', f'viewBox="0 0 {_WIDTH} {height:g}"'
+    return "\n".join(
+        (
+            f'<svg xmlns="http://www.w3.org/2000/svg" class="hubbub" role="img" {size} {view}>',
+            f"<title>{html.escape(f'{title}: {about}')}</title>",
+            f"<style>{_STYLE}</style>",
+            f'<rect class="back" {size}/>',
+            _text(_LEFT, 28, title, 'font-size="17" font-weight="600"'),
+            _text(_LEFT, 48, short, 'class="small"'),
+            *parts,
+            "</svg>\n",
+        )
+    )
+
+
+def _text(x: float, y: float, words: str, attributes: str) -> str:
+    return f'<text x="{x:.2f}" y="{y:.2f}" {attributes}>{html.escape(words)}</text>'
+
+
+def _line(kind: str, x1: float, y1: float, x2: float, y2: float) -> str:
+    return f'<line class="{kind}" x1="{x1:.2f}" x2="{x2:.2f}" y1="{y1:.2f}" y2="{y2:.2f}"/>'
+
+
+def _bar(x: float, y: float, width: float, height: float) -> str:
+    return f'<rect class="bar" x="{x:.2f}" y="{y:.2f}" width="{width:.2f}" height="{height:.2f}"/>'
 
 
 def _upper_envelope(lines: Iterable[tuple[float, float]]) -> list[tuple[float, float]]:
-    """The corners within 0 and 1 of the highest of some lines, each a slope and its height at 0."""
+    """Return the corners within [0, 1] of the upper envelope of lines, each a slope and its height at 0."""
     steepest: dict[float, float] = {}
     for slope, height in lines:
         steepest[slope] = max(height, steepest.get(slope, -math.inf))
     hull: list[tuple[float, float]] = []
     for slope, height in sorted(steepest.items()):
-        # The last one is nowhere the highest, or hardly, if the new one meets the one before it first.
-        while len(hull) > 1 and _meet(hull[-2], (slope, height)) <= _meet(hull[-2], hull[-1]) + _SAME:
+        # The last line is nowhere the highest if the new one meets the line before it first.
+        while (
+            len(hull) > 1
+            and _intersect(hull[-2], (slope, height)) <= _intersect(hull[-2], hull[-1]) + _TOLERANCE
+        ):
             hull.pop()
         hull.append((slope, height))
-    corners = [_meet(one, other) for one, other in pairwise(hull)]
+    corners = [_intersect(one, other) for one, other in pairwise(hull)]
     places = [0.0, *(at for at in corners if 0 < at < 1), 1.0]
     return [(at, max(slope * at + height for slope, height in hull)) for at in places]
 
 
-def _meet(one: tuple[float, float], other: tuple[float, float]) -> float:
+def _intersect(one: tuple[float, float], other: tuple[float, float]) -> float:
     return (one[1] - other[1]) / (other[0] - one[0])
 
 
-def _reach(loss: PrivacyLoss, delta: float) -> float:
-    """ε at this δ, or at the next larger one at which there is any."""
-    for chance in (delta, *(more for more in _LESS_AND_LESS if more > delta)):
+def _epsilon_at(loss: PrivacyLoss, delta: float) -> float:
+    """Return ε at this δ, or at the next larger δ at which an ε exists."""
+    for chance in (delta, *(more for more in _FALLBACK_DELTAS if more > delta)):
         if (epsilon := loss.epsilon(chance)) < math.inf:
             return epsilon
     return 0.0
 
 
-def _spread(top: float, count: int) -> list[float]:
+def _evenly_spaced(top: float, count: int) -> list[float]:
     return [top * place / (count - 1) for place in range(count)]
 
 
-def _silently(track: Track | None) -> Track:
+def _or_iter(track: Track | None) -> Track:
     return iter if track is None else track
 
 
-def _at(epsilon: float, delta: Number) -> str:
+def _describe_epsilon(epsilon: float, delta: Number) -> str:
     return f"ε = {format_up(as_displayed(epsilon))} at δ = {float(delta):g}"
 
 
-# A picture of one released column, as SVG text: bars, each with its interval.
+# Results: one column as horizontal bars with error bars
 
-_MOST = 60
-_BAR_LEFT, _BAR_WIDTH, _ROW, _BAR_TOP = 170, 640, 22, 46
-_BAR_STYLE = (
-    "text{font:12px sans-serif;fill:#333}.title{font-size:14px;font-weight:bold}.bar{fill:#9ecae1}"
-    ".whisker{stroke:#08519c;stroke-width:1.5}.axis{stroke:#999}"
-)
+_MAX_BARS = 60
+_BARS_LEFT, _BARS_TOP, _BAR_STEP, _BAR_THICKNESS = 190, 66, 22, 14
 
 
-def bars(answers: "Result", column: str | None = None) -> str:
+def draw_result(answers: "Result", column: str | None = None) -> str:
     """One column's values as bars with their error bars, labelled by the keys."""
-    chosen = _column(answers, column)
+    chosen = _find_column(answers, column)
     assert chosen.low is not None
     assert chosen.high is not None
-    rows = min(len(answers), _MOST)
-    labels = [_label(answers, place) for place in range(rows)]
+    rows = min(len(answers), _MAX_BARS)
+    labels = [_bar_label(answers, place) for place in range(rows)]
     ends = [
         float(end) for part in (chosen.values[:rows], chosen.low[:rows], chosen.high[:rows]) for end in part
     ]
@@ -406,34 +415,28 @@ def bars(answers: "Result", column: str | None = None) -> str:
 
     def across(value: float) -> float:
         inside = min(max(value, low), high) if not math.isnan(value) else 0.0
-        return _BAR_LEFT + (_BAR_WIDTH - _BAR_LEFT - 20) * (inside - low) / (high - low)
+        return _BARS_LEFT + (_RIGHT - _BARS_LEFT) * (inside - low) / (high - low)
 
-    zero = across(0.0)
-    parts = [
-        f'<text class="title" x="10" y="20">{html.escape(escape(chosen.name))}</text>',
-        f'<text x="10" y="36">intervals: {float(answers.facts.get("confidence", 0.95)):.0%}</text>',
-        f'<line class="axis" x1="{zero:.1f}" y1="{_BAR_TOP}" x2="{zero:.1f}" y2="{_BAR_TOP + rows * _ROW}"/>',
-    ]
+    zero, bottom = across(0.0), _BARS_TOP + rows * _BAR_STEP
+    parts = [_line("axis", zero, _BARS_TOP, zero, bottom)]
     for place in range(rows):
-        middle = _BAR_TOP + place * _ROW + _ROW / 2
+        middle = _BARS_TOP + (place + 0.5) * _BAR_STEP
         value = across(float(chosen.values[place]))
         start, end = across(float(chosen.low[place])), across(float(chosen.high[place]))
-        left, size, label = min(zero, value), abs(value - zero), html.escape(labels[place])
         parts += [
-            f'<text x="{_BAR_LEFT - 8}" y="{middle + 4:.1f}" text-anchor="end">{label}</text>',
-            f'<rect class="bar" x="{left:.1f}" y="{middle - 7:.1f}" width="{size:.1f}" height="14"/>',
-            f'<line class="whisker" x1="{start:.1f}" y1="{middle:.1f}" x2="{end:.1f}" y2="{middle:.1f}"/>',
+            _text(_BARS_LEFT - 8, middle + 4, labels[place], 'text-anchor="end"'),
+            _bar(min(zero, value), middle - _BAR_THICKNESS / 2, abs(value - zero), _BAR_THICKNESS),
+            _line("whisker", start, middle, end, middle),
         ]
-    height = _BAR_TOP + rows * _ROW + 30
-    foot = f'<text x="{_BAR_LEFT}" y="{height - 10}">{low:g}</text>'
-    foot += f'<text x="{_BAR_WIDTH - 20}" y="{height - 10}" text-anchor="end">{high:g}</text>'
-    return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_BAR_WIDTH} {height}" role="img">'
-        f"<style>{_BAR_STYLE}</style>{''.join(parts)}{foot}</svg>\n"
-    )
+    parts += [
+        _text(_BARS_LEFT, bottom + 20, f"{low:g}", 'class="small"'),
+        _text(_RIGHT, bottom + 20, f"{high:g}", 'class="small" text-anchor="end"'),
+    ]
+    confidence = float(answers.facts.get("confidence", 0.95))
+    return _render(bottom + 34, escape(chosen.name), f"{format_percent(confidence)} intervals", parts)
 
 
-def _column(answers: "Result", name: str | None) -> "ResultColumn":
+def _find_column(answers: "Result", name: str | None) -> "ResultColumn":
     able = [column for column in answers.columns if column.low is not None]
     for column in able:
         if name is None or column.name == name:
@@ -445,7 +448,7 @@ def _column(answers: "Result", name: str | None) -> "ResultColumn":
     )
 
 
-def _label(answers: "Result", place: int) -> str:
+def _bar_label(answers: "Result", place: int) -> str:
     keys = [column.values[place] for column in answers.columns if column.low is None]
     said = ", ".join(
         "—" if key is None else f"{key:g}" if isinstance(key, float) else escape(key) for key in keys

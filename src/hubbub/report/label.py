@@ -1,4 +1,8 @@
-"""What the lines of an account come to, read once: sums, moments, and about how many more would fit."""
+"""The privacy label of an account: who is protected, how, and what all releases cost together.
+
+It has the fields of the OpenDP deployment registry and of NIST SP 800-226. The ledger supplies what it knows
+(`History`); what only the owner knows is stated under `[about]` in hubbub.toml, or is "not stated".
+"""
 
 import html
 import json
@@ -36,28 +40,28 @@ _MOST = 20
 
 @dataclass(frozen=True)
 class Moment:
-    """What was left after so many charges."""
+    """The budget left after a number of charges."""
 
     charges: int
     when: str
     left: float
-    """The share of the budget's ε that was left."""
+    """The fraction of the budget's ε that was left."""
 
 
 @dataclass
 class History:
-    """One reading of an account's lines.
+    """What the entries of an account add up to, read once.
 
-    Equal costs are counted, and added up once: a million lines have few different ones.
+    Equal costs are counted and added up once: a million entries have few different ones.
     """
 
     total: PrivacyFilter
     charges: list[Entry] = field(default_factory=list)
-    """Only where they are asked for: there may be millions."""
+    """Only if asked for: there may be millions."""
     released: set[int] = field(default_factory=set)
     versions: list[str] = field(default_factory=list)
     words: list[str] = field(default_factory=list)
-    """What rests on the owner's word: that rows are new, and that she set aside what was declared."""
+    """What the owner asserted: that rows are new, and overrides of the declaration."""
     exact: int = 0
     count: int = 0
     head: str | None = None
@@ -72,7 +76,7 @@ class History:
     @classmethod
     @refuse_malformed()
     def of(cls, account: LedgerAccount, *, keep: bool = False) -> "History":
-        """Read the lines of an account; `keep` the charges."""
+        """Read the entries of an account; `keep` the charges."""
         history = cls(account.privacy_filter)
         for entry in account.entries():
             history._add(entry, keep=keep)
@@ -183,10 +187,7 @@ def _more(total: PrivacyFilter, cost: ComposableCost) -> int:
     return count
 
 
-# What an account's label must tell: the fields of the OpenDP deployment registry, and of NIST SP 800-226.
-#
-# What the ledger knows it says by itself. What only the owner knows, such as what the data is used for, she
-# states once, under `[about]` in hubbub.toml; what nobody stated is said to be not stated.
+# The fields of the OpenDP deployment registry and of NIST SP 800-226
 
 ABOUT = {
     "name": "what the product is called",
@@ -234,9 +235,7 @@ def deployment(
     is_pure = total.delta == 0
     window = unit.window
     versions = ", ".join(dict.fromkeys(history.versions)) or "one"
-    exact = (
-        f"The owner looked at exact answers {history.exact} times." if history.exact else "None are known."
-    )
+    exact = f"The owner had {history.exact} non-private accesses." if history.exact else "None are known."
     return {
         "product": {
             "name": said["name"] if said["name"] != _NOT else account.family,
@@ -313,7 +312,7 @@ def guarantees(
         "access control": "A file is its owner's alone (0600); in PostgreSQL one role writes.",
         "data security": said["security"],
         "data collection exposure": said["collection"],
-        "unprotected looks": f"{history.exact} by the owner, recorded",
+        "non-private accesses": f"{history.exact} by the owner, recorded",
     }
 
 
@@ -327,7 +326,7 @@ def _parameters(account: LedgerAccount, history: History) -> str:
     return text
 
 
-# The privacy label of an account's history: who is protected, how, and what all of it costs together.
+# The label, and its renderings
 
 _WIDTH = 40
 
@@ -364,8 +363,8 @@ def label(account: LedgerAccount, about: Mapping[str, str] | None = None) -> dic
             for name, epsilon in history.by_dataset().items()
         },
         "versions": history.versions,
-        "exact looks by the owner": history.exact,
-        "the owner's word": history.words,
+        "non-private accesses": history.exact,
+        "owner assertions": history.words,
         "closed": account.is_closed,
         "deployment": deployment(account, history, about),
         "NIST SP 800-226": guarantees(account, history, about),
@@ -373,27 +372,29 @@ def label(account: LedgerAccount, about: Mapping[str, str] | None = None) -> dic
             {"charges": each.charges, "when": each.when, "left": round(each.left, 4)}
             for each in history.burn_down()
         ],
-        "releases": [_release(entry, is_kept=entry.number in history.released) for entry in history.charges],
+        "releases": [
+            _release(entry, is_stored=entry.number in history.released) for entry in history.charges
+        ],
         "head": history.head,
     }
 
 
-def _release(entry: Entry, *, is_kept: bool) -> dict[str, Any]:
+def _release(entry: Entry, *, is_stored: bool) -> dict[str, Any]:
     loss = _loss(entry)
     return {
-        "line": entry.number,
+        "entry": entry.number,
         "dataset": entry.body["dataset"],
         "when": entry.timestamp,
         "who": entry.analyst or "owner",
         "what": entry.body["description"],
         "loss": str(loss),
         "mechanisms": entry.body["loss"]["alternatives"],
-        "answer kept": is_kept,
+        "answer stored": is_stored,
     }
 
 
 def bars(moments: Sequence[Moment]) -> Iterator[str]:
-    """What was left, charge by charge: a bar for each moment."""
+    """Yield the budget left as a bar of text, for each moment."""
     for each in moments:
         full = round(_WIDTH * each.left)
         bar = "█" * full + "·" * (_WIDTH - full)
@@ -401,7 +402,7 @@ def bars(moments: Sequence[Moment]) -> Iterator[str]:
 
 
 def label_text(facts: dict[str, Any]) -> str:
-    """The label for people."""
+    """Render the label as text."""
     promise, spent, left = facts["promise"], facts["spent"], facts["left"]
     lines = [
         f"{facts['account']}: one {facts['unit']} is protected ({facts['neighbours']}), {facts['model']}",
@@ -409,14 +410,14 @@ def label_text(facts: dict[str, Any]) -> str:
         f"spent so far: ε = {spent['epsilon'] or '∞'}, δ = {spent['delta']}; left: ε = {left['epsilon']}",
         f"composition: {facts['composition']}",
         *(f"{who} may spend ε = {theirs['epsilon']}" for who, theirs in facts["analysts"].items()),
-        f"exact looks by the owner: {facts['exact looks by the owner']}",
-        *(f"the owner's word: {word}" for word in facts["the owner's word"]),
+        f"non-private accesses by the owner: {facts['non-private accesses']}",
+        *(f"asserted by the owner: {word}" for word in facts["owner assertions"]),
         *([f"lifetime: {facts['lifetime']}"] if "lifetime" in facts else []),
         *(["closed"] if facts["closed"] else []),
         f"{len(facts['releases'])} charges:",
     ]
     for each in facts["releases"]:
-        lines.append(f"  {each['line']}  {each['when'][:19]}  {each['who']}  {each['loss']}")
+        lines.append(f"  {each['entry']}  {each['when'][:19]}  {each['who']}  {each['loss']}")
         lines.append(f"      {' '.join(each['what'].split())}")
     for part, values in facts["deployment"].items():
         lines += ["", part.replace("_", " ")]
@@ -427,7 +428,7 @@ def label_text(facts: dict[str, Any]) -> str:
 
 
 def label_yaml(facts: dict[str, Any]) -> str:
-    """The label as YAML: each name a line, each value as JSON, which YAML reads too."""
+    """Render the label as YAML: each name on a line, each value as JSON, which YAML reads too."""
     return escape_json("\n".join(_yaml(facts, "")) + "\n")
 
 
@@ -441,10 +442,10 @@ def _yaml(facts: dict[str, Any], indent: str) -> Iterator[str]:
 
 
 def label_html(facts: dict[str, Any]) -> str:
-    """The label as a page of its own."""
+    """Render the label as an HTML page."""
     apart = ("releases", "format", "deployment", "NIST SP 800-226", "burn-down")
     rest = {name: value for name, value in facts.items() if name not in apart}
-    columns = ("line", "when", "who", "what", "loss")
+    columns = ("entry", "when", "who", "what", "loss")
     head = "".join(f"<th>{name}</th>" for name in columns)
     body = "".join(
         "<tr>" + "".join(f"<td>{_safe(str(each[name]))}</td>" for name in columns) + "</tr>"
@@ -472,7 +473,7 @@ def _rows(facts: Mapping[str, Any]) -> str:
 
 
 def _picture(moments: Sequence[Mapping[str, Any]]) -> str:
-    """What was left after each charge, as steps that go down."""
+    """Draw the budget left after each charge, as steps."""
     if not moments:
         return ""
     most = moments[-1]["charges"]
@@ -482,7 +483,7 @@ def _picture(moments: Sequence[Mapping[str, Any]]) -> str:
         points += [f"{across:.1f},{100 * before:.1f}", f"{across:.1f},{100 * (1 - each['left']):.1f}"]
         before = 1 - each["left"]
     return (
-        '<svg viewBox="-10 -10 420 120" width="420" role="img" aria-label="what was left of the budget">'
+        '<svg viewBox="-10 -10 420 120" width="420" role="img" aria-label="budget left">'
         '<line x1="0" y1="100" x2="400" y2="100" stroke="currentColor"/>'
         f'<polyline points="{" ".join(points)}" fill="none" stroke="currentColor" stroke-width="2"/></svg>'
     )

@@ -213,9 +213,9 @@ class Result:
 
     def svg(self, column: str | None = None) -> str:
         """A picture of one column with its error bars."""
-        from hubbub.report.charts import bars
+        from hubbub.report.charts import draw_result
 
-        return bars(self, column)
+        return draw_result(self, column)
 
 
 def _arrays(columns: Sequence[ResultColumn]) -> dict[str, NDArray[Any]] | None:
