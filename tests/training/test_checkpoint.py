@@ -394,7 +394,7 @@ def of(ledger):
 
 
 def charges(ledger):
-    return [entry.body["what"] for entry in ledger.entries() if entry.kind == "charge"]
+    return [entry.body["description"] for entry in ledger.entries() if entry.kind == "charge"]
 
 
 def test_copy_of_a_resumed_checkpoint_is_refused(tmp_path, ledger):
