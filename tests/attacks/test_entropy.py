@@ -18,7 +18,8 @@ SOURCE = "noise/entropy.py"
 GENERATORS = {"random", "secrets", "uuid", "numpy.random", "scipy.stats", "torch", "Crypto", "cryptography"}
 OPERATING_SYSTEM = {"RAND_bytes", "RAND_pseudo_bytes", "urandom", "getrandom", "SystemRandom"}
 ELSEWHERE = {
-    ("learn/", "torch"),
+    ("training/", "torch"),
+    ("audit/training.py", "torch"),
     ("training/isolation.py", "random"),
     ("training/isolation.py", "numpy"),
     ("ledger/signing.py", "cryptography"),
