@@ -84,7 +84,7 @@ _WORDS = {
 
 @dataclass(frozen=True)
 class TableConfig:
-    """One table: where it is, whose rows it has, and what is public of its columns."""
+    """One table: its location, its privacy unit, and the public facts about its columns."""
 
     name: str
     path: Any
@@ -132,12 +132,12 @@ class Config:
         return Unit.row() if first.unit is None else Unit(first.unit)
 
     def promise(self, table: TableConfig | None) -> tuple[Any, ...]:
-        """Who is protected, and what pays for it: what must be the same wherever rows are declared."""
+        """The protected unit and the payer: the same wherever rows are declared."""
         ledger = self.ledger
         if ledger is not None and not ledger.startswith(("postgresql://", "postgres://")):
             ledger = os.path.realpath(ledger)
-        whose = () if table is None else (table.is_public, (table.unit or "").lower())
-        return (*whose, ledger, self.payer, self.budget, self.window)
+        unit = () if table is None else (table.is_public, (table.unit or "").lower())
+        return (*unit, ledger, self.payer, self.budget, self.window)
 
     @property
     def payer(self) -> str | None:

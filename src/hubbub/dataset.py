@@ -178,7 +178,7 @@ class Dataset:
         )
 
     def stream(self, plan: Plan, progress: Callable[[str], None] = lambda _: None) -> Release:
-        """Run a query whose result is too large for memory: `release.value` yields it in pieces.
+        """Run a query with a result too large for memory: `release.value` yields it in pieces.
 
         It is for public keys, of which there may be ten million. The result is not stored in a ledger: asking
         again is charged again. `release.value.write("counts.parquet")` writes it.

@@ -65,9 +65,9 @@ def test_null_is_a_group_where_keys_follow_from_the_expression(key, expected):
 @pytest.mark.parametrize(
     ("key", "note"),
     [
-        ("region", "rows whose key is NULL or not among its 2 keys are left out"),
-        ("COALESCE(region, 'none')", "rows whose key is NULL or not among its 3 keys are left out"),
-        ("CASE WHEN ok THEN region END", "rows whose key is not among its 3 keys are left out"),
+        ("region", "rows are left out if key is NULL or not among its 2 keys"),
+        ("COALESCE(region, 'none')", "rows are left out if key is NULL or not among its 3 keys"),
+        ("CASE WHEN ok THEN region END", "rows are left out if key is not among its 3 keys"),
     ],
 )
 def test_where_keys_are_declared_the_plan_and_the_label_say_which_rows_are_left_out(key, note):

@@ -93,7 +93,7 @@ class LedgerAccount:
         """The name that the accounts of all windows share."""
         self.unit = unit
         self.analyst = analyst
-        """Whose budget is charged besides the account's; empty for the owner."""
+        """The analyst charged in addition to the account; empty for the owner."""
         self._seal = seal or Seal()
         self._is_reader = is_reader
 

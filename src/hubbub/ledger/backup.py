@@ -221,7 +221,7 @@ def _copy(source: Transaction, target: Transaction) -> None:
 
 
 def _record_restore(entries: Entries, spent: Mapping[str, PrivacyLoss]) -> None:
-    """Record and charge what the owner states, per account; an account whose budget it exceeds is closed."""
+    """Record and charge what the owner states, per account; an account that it overspends is closed."""
     for name in entries.accounts():
         account_filter = entries.get_filter(name, OWNER)
         if account_filter is None:

@@ -67,7 +67,7 @@ class Entry:
     kind: str
     """open, claim, grant, charge, view, release, version, nonprivate_access, override, restore or close."""
     analyst: str
-    """On whose behalf; empty for the owner."""
+    """The analyst who asked; empty for the owner."""
     timestamp: str
     """By the machine's clock; entries are ordered by number, not by time."""
     text: str

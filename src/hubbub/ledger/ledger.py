@@ -103,7 +103,7 @@ class Ledger:
             location: where the ledger will be, or where it was copied or moved to.
             backup: the path of a backup.
             spent_since: for each account, what was spent that the file does not contain; {} for nothing. It
-                is charged and recorded; an account whose budget it exceeds is closed.
+                is charged and recorded; an account that it overspends is closed.
 
         Guarantee: nothing can be spent from a copy before the owner said what was spent since, and that is
             charged.

@@ -152,7 +152,7 @@ class Replay:
         name = (entry.account, body["key"])
         if self._keys.get(name) != body.get("replaces"):
             return "charges a key again"
-        if "replaces" in body:  # a charge whose outcome is lost or failed, or that did not match its key
+        if "replaces" in body:  # a charge that failed, lost its outcome or did not match its key
             account, _, released = self.charges[body["replaces"]]
             self.charges[body["replaces"]] = (account, None, released)
         if body["key"] is not None:

@@ -221,7 +221,7 @@ def normal_central(x: Fraction, bits: int) -> Enclosure:
 
 # The normal law's tail, to any relative accuracy, and the privacy curve that is made of it.
 #
-# Far out, Pr[Z > x] = φ(x)·R(x) with Mills' ratio R, whose continued fraction encloses it between
+# Far out, Pr[Z > x] = φ(x)·R(x) with Mills' ratio R. The continued fraction of R encloses it between
 # rationals. So the tail costs a few hundred divisions however small it is.
 #
 # Proved in docs/proofs/privacy-loss.md

@@ -67,7 +67,7 @@ def is_below(u: int, bits: int, x: Real) -> bool:
 
 
 def lanes_needed(mean: float) -> int:
-    """So many lanes where `mean` are needed on average that more are less than once in 2^50 vectors."""
+    """Number of lanes that suffices for all but one in 2^50 vectors, given the mean number needed."""
     return ceil(mean + 9 * sqrt(mean) + 9)
 
 
@@ -159,7 +159,7 @@ class Table:
     def draw_with_zeros(self, count: int) -> tuple[NDArray[np.int64], NDArray[np.intp], dict[int, int]]:
         """The same, the places of its zeros, and by their places those that 64 bits do not decide.
 
-        These are of whatever size they are. For unsigned laws whose zeros are few.
+        The values of these are unbounded. For unsigned distributions with few zeros.
         """
         values = np.empty(count, dtype=np.int64)
         low, far = [np.empty(0, dtype=np.intp)], dict[int, int]()
@@ -204,7 +204,7 @@ class Table:
     def _refine(
         self, cells: NDArray[np.uint16]
     ) -> tuple[NDArray[np.int64], NDArray[np.uint64], NDArray[np.bool_]]:
-        """For draws whose cell did not decide: the value, 64 bits of U, and whether these decide it."""
+        """For draws that their cell did not decide: the value, 64 bits of U, and whether these decide it."""
         prefix = _GUIDE_BITS - self._signed
         fresh = np.frombuffer(random_bytes(8 * cells.size), dtype=np.uint64)
         start = cells.astype(np.uint64) << np.uint64(64 - prefix)  # the sign bit falls off the top

@@ -48,7 +48,7 @@ _MAX_DRAWS = 1 << 32
 _CHUNK = 1 << 16
 """Tries at a time: their arrays stay in the cache."""
 _MAX_SINGLE_DRAWS = 32
-"""Up to so many draws a vector is drawn one by one, without a table of its own."""
+"""Vectors of at most this many draws are drawn one by one, without a table of their own."""
 
 
 @overload
@@ -289,7 +289,7 @@ def _check_size(size: Any) -> int:
     if count > _MAX_DRAWS:
         raise Unsupported(
             f"size is above 2^{_MAX_DRAWS.bit_length() - 1}",
-            why="a vector of so many draws does not fit in memory",
+            why="such a vector does not fit in memory",
             fix="draw in several parts",
         )
     return count

@@ -194,7 +194,7 @@ ABOUT = {
     "curators": "who holds the data",
     "use": "what it is for",
     "kind": "summary statistics, a model, synthetic data …",
-    "region": "whose data it is: where",
+    "region": "where the people in the data live",
     "sector": "health, education …",
     "description": "what is published",
     "published": "since when",

@@ -142,7 +142,7 @@ class BoundedQuery:
 
     @cached_property
     def selecting_aggregate(self) -> int | None:
-        """Index of the aggregate whose noisy counts select the group keys; None if none has enough ε."""
+        """Index of the aggregate with the noisy counts that select group keys; None if none has enough ε."""
         if not self.selects_keys or len(self.aggregates) > _MAX_AGGREGATES_BESIDE_SELECTION:
             return None
         return next((index for index, each in enumerate(self.aggregates) if each.is_count), None)

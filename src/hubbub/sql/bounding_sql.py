@@ -68,9 +68,9 @@ def rounded_sensitivity(before: Sensitivity, cells: int, spare: int) -> Sensitiv
 
 
 def count_bits(cells: int) -> tuple[int, int]:
-    """How many bits a row has in counts that are released, and how many more in the engine.
+    """Number of bits that a row has in released counts, and number of additional bits in the engine.
 
-    So many that what rounding adds to the noise, a step in each cell, is next to nothing.
+    With them rounding, one step in each cell, adds a negligible amount to the noise.
     """
     bits = min(_COUNT_BITS + (cells - 1).bit_length(), _MAX_COUNT_BITS)
     return bits, WEIGHT_BITS - bits

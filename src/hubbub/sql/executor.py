@@ -256,7 +256,7 @@ def select_keys(plan: Plan, engine: Engine, batch: RecordBatch | None = None) ->
 def _release_selected_counts(
     plan: Plan, selecting: NoisyAggregate, engine: Engine, *, is_exact: bool
 ) -> tuple[Groups, Estimator]:
-    """The group keys whose noisy counts reach the threshold, sorted, and these counts."""
+    """The group keys with noisy counts at or above the threshold, sorted, and these counts."""
     bounded, histogram = selecting.bounded, plan.stability_histogram
     assert histogram is not None
     batch = engine.execute(bounded.sql, bounded.key_sets)

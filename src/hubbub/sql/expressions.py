@@ -1,9 +1,9 @@
 """Row-level expressions: an allow-list, each rebuilt in a form that no row can make fail.
 
-What a person wrote is never passed on. Every node of it is looked up in a list, its parts are built
-first, and a new node is made of them; whatever is not in the list is refused by name. All numbers are
-doubles, whose arithmetic never leaves them; casts give NULL where they cannot be done. So an expression
-is a function of its one row, total, free of side effects, and the same on every engine.
+The user's SQL is never passed on. Every node is looked up in a list, its operands are built first, and a
+new node is made of them; a node that is not in the list is refused by name. All numbers are doubles, and
+their arithmetic gives doubles; a cast that fails gives NULL. So an expression is a function of its one
+row, total, free of side effects, and the same on every engine.
 
 Proof: docs/proofs/bounding.md, "Rows"
 """

@@ -226,7 +226,7 @@ def apply_increasing(
 ) -> IntervalValue:
     """A function that never falls, from `least` on; NULL below (and at it, if `is_open`).
 
-    It may be off by so many units in the last place, by which the ends are moved outward.
+    It may be off by `ulps` units in the last place; the ends are moved outward by as many.
     """
     below = operator.le if is_open else operator.lt
     value = np.where(below(inner.value, least), np.nan, function(np.maximum(inner.value, least)))

@@ -1,6 +1,6 @@
 """Means, variances and correlations from the noisy sums of a partition, each with its interval.
 
-A mean, a variance, a covariance or a correlation θ makes some combination of the exact sums zero, whose
+A mean, a variance, a covariance or a correlation θ makes some combination of the exact sums zero. Its
 weights depend on θ and on a few numbers besides: the means, and how the two spreads compare. These are
 enclosed first, at a small part of what may go wrong. Every θ counts for which the noisy combination is no
 further from zero than noise goes (Fieller), with the weights anywhere they may be.
@@ -271,7 +271,7 @@ class Moments:
         return _Span(np.where(is_empty, start.low, found.low), np.where(is_empty, start.high, found.high))
 
     def _variance(self, which: int, mean: Estimate, less: _Span, factor: Floats, rare: Fraction) -> _Span:
-        """The variance of a value whose mean is enclosed: Σ(t − mean)² over the count, or one less."""
+        """The variance of a value, given an enclosure of its mean: Σ(t − mean)² by the count, or one less."""
         bottom = _exactly(self._count) - less
         below = _exactly(np.ones((1, self.noisy.shape[1])))
         start = _Span(np.zeros_like(factor), _most(mean) * factor)

@@ -1,6 +1,6 @@
 """GoogleSQL's `SELECT WITH DIFFERENTIAL_PRIVACY OPTIONS(…)`, taken off at the level of tokens.
 
-What it says (ε, δ, how many groups a unit may touch, whose privacy) becomes `Options`; an aggregate's
+Its options (ε, δ, the maximum groups per privacy unit, the unit itself) become `Options`; an aggregate's
 `contribution_bounds_per_group => (low, high)` becomes a call of `per_group(aggregate, low, high)`.
 """
 

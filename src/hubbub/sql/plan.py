@@ -201,7 +201,7 @@ class Plan:
 
     @property
     def selecting(self) -> NoisyAggregate | None:
-        """The aggregate whose noisy counts select the group keys, if there is one."""
+        """The aggregate with the noisy counts that select the group keys, if there is one."""
         index = self.bounded.selecting_aggregate
         return None if index is None else self.aggregates[index]
 
@@ -480,7 +480,7 @@ def _find_cheapest(at: Callable[[Fraction], Plan], wanted: Mapping[int, Fraction
             width = plan.half_width(index)
             if width is None:
                 raise InvalidInput(
-                    "an error is asked for an answer whose error depends on the data",
+                    "the error of this aggregate depends on the data",
                     why="that of a mean or a quantile depends on how many rows there are",
                     fix="ask for the error of its count or sum, or give {epsilon}",
                 )

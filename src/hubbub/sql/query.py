@@ -206,7 +206,7 @@ class Query:
             if key.values is not None and not key.is_complete:
                 nothing = "" if None in key.values else "NULL or "
                 said.append(
-                    f"rows whose {key.name} is {nothing}not among its {len(key.values)} keys are left out"
+                    f"rows are left out if {key.name} is {nothing}not among its {len(key.values)} keys"
                 )
         return said
 

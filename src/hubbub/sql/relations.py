@@ -1,6 +1,6 @@
 """Row-level relations: FROM, WHERE, joins, sub-queries, CTEs and UNION ALL, with the unit carried along.
 
-A relation is public, or each of its rows belongs to one unit, whose key is in the column `_unit`. Every
+A relation is public, or each of its rows belongs to one unit and has its key in the column `_unit`. Every
 rule here keeps this: a row is made of rows of its own unit and of public ones, and of nothing else. So
 adding or removing a unit adds or removes its rows, and changes no other row.
 
@@ -237,7 +237,7 @@ class Relations:
         if not any(column.is_unit for column in table.columns):
             raise Refused(
                 f"the table {table.name} has no unit",
-                why="nobody would know whose rows they are",
+                why="its rows could not be assigned to privacy units",
                 fix="declare its unit column, or that it is public",
             )
         sql = sql.select(_quoted_column(UNIT))

@@ -141,7 +141,7 @@ def sum_per_unit(number: TypedExpression, *, is_mean: bool) -> TypedExpression:
 
 
 def step_bits(bounds: Bounds | None) -> int:
-    """So many bits behind the point: 20; or where bounds are known, so many that the larger has 45."""
+    """Number of fractional bits: 20; or, where bounds are known, as many as give the larger bound 45 bits."""
     most = max(map(abs, bounds)) if bounds is not None else Fraction(2**25)
     most = min(max(most, Fraction(1, 2**400)), Fraction(2**400))  # of constants it can be beyond all doubles
     return max(-250, min(250, 45 - math.ceil(math.log2(most))))
@@ -238,7 +238,7 @@ def absolute(number: TypedExpression) -> TypedExpression:
 
 
 def rounded(number: TypedExpression, digits: int) -> TypedExpression:
-    """To so many digits behind the point, halves away from zero: as DuckDB does it, on every engine."""
+    """Rounds to `digits` decimal places, halves away from zero: as DuckDB does, on every engine."""
     power = number_constant(10.0 ** abs(digits))
     scale, back = (exp.Mul, exp.Div) if digits >= 0 else (exp.Div, exp.Mul)
     whole = _nearest(_scaled(scale, number, power)) if digits else _nearest(number)
@@ -454,7 +454,7 @@ def _whole_in_range(number: TypedExpression, first: int, beyond: int, *, to_even
 
 
 def _decimal(inner: TypedExpression, precision: int, scale: int) -> TypedExpression:
-    """Rounded to so many digits behind the point; NULL where it has too many before it."""
+    """Rounds to `scale` decimal places; NULL where there are too many digits before the point."""
     if inner.kind is Kind.BOOLEAN or (inner.is_literal and inner.value is None):
         return as_kind(inner, Kind.NUMBER, "what is cast")
     if inner.kind is not Kind.NUMBER:

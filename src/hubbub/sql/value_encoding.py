@@ -35,7 +35,7 @@ class Partition:
 
     parts: tuple[str, ...]
     bits: int
-    """So many bits a row that counts whole has in the sums that are released."""
+    """Number of bits that a row of full weight has in the released sums."""
     derived: tuple[str, ...] = ()
     """Layers of columns, each over those before it: "… AS t0"."""
     has_both_signs: bool = False
@@ -47,7 +47,7 @@ class Partition:
     missing: str = ""
     """True for a row without them."""
     spare: int = 0
-    """So many bits more a row has in the engine: sums are rounded once, not each of their rows."""
+    """Number of additional bits of a row in the engine: sums are rounded once, not each of their rows."""
 
     @classmethod
     def rows(cls) -> "Partition":
@@ -155,7 +155,7 @@ def _weighed(part: str) -> str:
 def _product(left: str, right: str) -> str:
     """A product of two numbers between 0 and 1, in steps, rounded to the nearest.
 
-    In doubles, whose rounding is monotone: no product is larger than its factors.
+    In doubles: their rounding is monotone, so no product is larger than its factors.
     """
     product = f"CAST({left} AS DOUBLE) * CAST({right} AS DOUBLE) * {format_double(2.0**-FINE_BITS)}"
     return f"CAST(FLOOR({product} + 0.5e0) AS BIGINT)"

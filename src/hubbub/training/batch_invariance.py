@@ -47,8 +47,8 @@ def check_batch_invariance(
         require_exact: Accept only methods that are exact to the bit, as counting norms requires.
 
     Returns:
-        The method, whether it is exact to the bit, and the number whose multiples a lot's last microbatch may
-        have as its size: the microbatch size itself if kernels depend on it.
+        The method, whether it is exact to the bit, and the number that must divide the size of a lot's last
+        microbatch: the microbatch size itself if kernels depend on it.
     """
     if isinstance(method, Loop):
         return method, True, 1

@@ -71,7 +71,7 @@ def seed_generators(bits: int) -> Iterator[None]:
 
 
 def python_and_numpy_positions() -> tuple[Any, ...]:
-    """Positions of Python's and numpy's generators, whose draws are shared by all examples of a batch."""
+    """Positions of Python's and numpy's generators; all examples of a batch share their draws."""
     return random.getstate(), _numpy_position.value
 
 

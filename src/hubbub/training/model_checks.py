@@ -203,7 +203,7 @@ def choose_gradient_method(
 def _find_unit_interval_tensors(
     objective: Objective, padding: Sequence[Tensor], units: int, width: int
 ) -> frozenset[int]:
-    """The fewest tensors whose trial values must lie in [0, 1] for the objective to be computable."""
+    """The fewest tensors that need trial values in [0, 1] for the objective to be computable."""
     floats = [place for place, x in enumerate(padding) if x.is_floating_point()]
     tried = [frozenset(places) for places in ([], *([one] for one in reversed(floats)), floats)]
     for objective.unit_interval_tensors in tried:
@@ -439,7 +439,7 @@ def _gradients_agree(reference: Gradients, found: Gradients) -> bool:
 # During the run
 
 _MAX_RECHECKS = 4
-"""A model whose operations change more often than this is differentiated by `Loop`."""
+"""A model that changes its operations more often than this is differentiated by `Loop`."""
 
 
 class CheckedMethod(GradientMethod):

@@ -49,7 +49,7 @@ class Objective(nn.Module):
         self.losses = losses
         self.augment = augment
         self.unit_interval_tensors: frozenset[int] = frozenset()
-        """Positions of example tensors whose random trial values must lie in [0, 1]."""
+        """Positions of example tensors that need random trial values in [0, 1]."""
 
     def forward(self, *batch: Tensor) -> Tensor:
         """One number per example."""
