@@ -32,8 +32,8 @@ def places_by_their_paths():
     """A43: rows are known by the path or pattern as it is typed, and what has none is not asked about."""
 
     def identity(self, table):
-        place = self._places[table]
-        return DataIdentity() if place is None else DataIdentity(frozenset({tuple(place)}))
+        location = self._fingerprints[table]
+        return DataIdentity() if location is None else DataIdentity(frozenset({tuple(location)}))
 
     def unclaimed(entries, family, unit, rows, **_):
         asked = {
@@ -118,7 +118,7 @@ def printed_raw():
         cli__init__escape=str,
         report__label__escape=str,
         report__label__escape_json=str,
-        sql__plan__escape=str,
+        sql__explain__escape=str,
         sql__result__escape=str,
     ):
         yield

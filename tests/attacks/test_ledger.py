@@ -172,7 +172,7 @@ def attack_A42(target):
 
         copied = store.read(lambda rows: Entries(rows).get_release("visits", first))
         seen = []
-        for text in ("made up", f"marked/1 {'0' * 64} made up", "marked/1  made up", copied):
+        for text in ("made up", f"hmac/1 {'0' * 64} made up", "hmac/1  made up", copied):
             store.write(plant(text))
             charge = account.record_charge("a count", PrivacyLoss.pure(Fraction(1, 10)), **asked)
             seen.append(None if charge.is_new else account.get_release(charge.number))
