@@ -26,8 +26,8 @@ def at(monkeypatch):
     """An end that a test can reach."""
 
     def put(end):
-        for module in ("rules", "measures", "tree"):
-            monkeypatch.setattr(f"hubbub.sql.{module}.LARGEST", end)
+        for module in ("bounding_sql", "contribution_bounding", "aggregates", "quantiles"):
+            monkeypatch.setattr(f"hubbub.sql.{module}.MAX_MAGNITUDE", end)
 
     return put
 
