@@ -1,6 +1,6 @@
 """Do the tests notice? Change one thing in the source, run the tests that reach it, and see.
 
-    python tests/mutants.py                     everything under noise, mechanisms and loss
+    python tests/mutants.py                     everything under noise, mechanisms and accounting
     python tests/mutants.py accounting/budget.py …    some modules
     python tests/mutants.py --every 20          one mutant in twenty, for an estimate
     python tests/mutants.py --list noise/inversion.py   only what would be changed

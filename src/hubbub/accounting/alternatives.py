@@ -202,7 +202,7 @@ def describe_events(events: ComposedEvents) -> str:
     rest = [(event, count) for event, count in events if not isinstance(event, _PURE_EVENTS)]
     words = [f"{count} × ({event})" if count > 1 else str(event) for event, count in rest]
     composed = Composition(tuple(pure))
-    # survives: Both bounds are words alike: they are equal, or some 2^-128 apart.
+    # survives: Both bounds are printed alike: they are equal, or some 2^-128 apart.
     if composed.infinity_mass_bounds[1]:
         words.insert(0, f"δ = {format_up(composed.infinity_mass_bounds[1])}")
     if pure or not rest:

@@ -460,7 +460,7 @@ def _lower_bound_of_mean(counts: NDArray[np.int64], of: int, quantile: Fraction)
         gap = x - middle
         # ln(x/middle): near 0 by the gap, which is exact there; else by the ratio, which never is 0.
         by_gap, by_ratio = -np.log1p(-np.minimum(gap / x, 0.5)), -np.log(middle / x)
-        # survives: In between both categories to the logarithm are good.
+        # survives: In between both ways to compute the logarithm are good.
         entropy = x * np.where(gap < x / 2, by_gap, by_ratio) - rest * np.log1p(gap / rest)
         # survives: The millionth by which the square of z is raised covers what doubles lose, and
         # so the one that is equal.
