@@ -16,7 +16,7 @@ SLOW = (
     "ledger",
     # Attacks with their mutants, sweeps, and random queries.
     "attacks",
-    "noise/test_blocks.py",
+    "noise/test_large_scales.py",
     "sql/test_coverage.py",
     "sql/test_differential.py",
     "sql/test_fuzz.py",

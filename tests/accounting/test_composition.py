@@ -13,8 +13,8 @@ from accounting.vectors import BETAS, DELTAS, EPSILONS, SIGMAS
 from hubbub.accounting import Bounds, PrivacyLoss, composition, parallel_composition
 from hubbub.accounting.composition import CLOSED_FORM, FOURIER, PLD, RENYI
 from hubbub.accounting.float_bounds import Uncertified
-from hubbub.accounting.fourier import FourierAccountant
-from hubbub.accounting.pld_refinement import PldAccountant
+from hubbub.accounting.fourier_accountant import FourierAccountant
+from hubbub.accounting.pld_accountant import PldAccountant
 from hubbub.errors import InvalidInput, Unsupported
 from refusing import refused
 

@@ -19,7 +19,7 @@ from hubbub.accounting.discrete_pairs import DiscretePair, discrete_laplace_pair
 from hubbub.accounting.dominating_pairs import BoundedRangePair, GaussianPair, LaplacePair
 from hubbub.accounting.events import BoundedRange, EpsilonDelta, Gaussian, Laplace, Subsampled
 from hubbub.accounting.float_bounds import Uncertified, float_above, float_below
-from hubbub.accounting.pld_refinement import PldAccountant
+from hubbub.accounting.pld_accountant import PldAccountant
 from hubbub.accounting.renyi import RenyiCurve, ZeroConcentrated
 from hubbub.accounting.subsampled_pairs import SubsampledGaussianGroupPair
 from hubbub.errors import InvalidInput, Unsupported

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from hubbub.accounting import pld, pld_refinement
+from hubbub.accounting import pld, pld_accountant
 from hubbub.accounting.discrete_pairs import (
     DiscretePair,
     discrete_gaussian_pair,
@@ -22,7 +22,7 @@ from hubbub.accounting.discrete_pairs import (
 from hubbub.accounting.dominating_pairs import BinMasses, GaussianPair, LaplacePair
 from hubbub.accounting.float_bounds import Uncertified
 from hubbub.accounting.pld import ComposedPld, DiscretizedPld, TiltedPld
-from hubbub.accounting.pld_refinement import PldAccountant, common_step
+from hubbub.accounting.pld_accountant import PldAccountant, common_step
 from hubbub.accounting.subsampled_pairs import SubsampledGaussianPair, SubsampledPair
 from hubbub.noise.enclosures import gaussian_delta
 
@@ -644,7 +644,7 @@ def test_a_common_step_that_is_too_fine_is_not_used():
 
 def test_impossible_requests_are_uncertified(monkeypatch):
     monkeypatch.setattr(pld, "MAX_POINTS", 1 << 4)
-    monkeypatch.setattr(pld_refinement, "FIRST_POINTS", 1 << 4)
+    monkeypatch.setattr(pld_accountant, "FIRST_POINTS", 1 << 4)
     with pytest.raises(Uncertified):
         PldAccountant([(LaplacePair(1.0), 10**6)]).delta(1.0)
     # What is still known is said.

@@ -164,7 +164,7 @@ def test_more_reports_hide_more_and_fewer_levels_hide_less(monkeypatch):
     coarse = shuffling.clone_pair(1.0, 400, upper=True), shuffling.clone_pair(1.0, 400, upper=False)
     shuffling.clone_pair.cache_clear()
     assert all(len(atoms.losses) > 10 for atoms in coarse)
-    from hubbub.accounting.pld_refinement import PldAccountant
+    from hubbub.accounting.pld_accountant import PldAccountant
 
     assert (
         PldAccountant([(coarse[1], 1)]).epsilon(1e-6)[0]

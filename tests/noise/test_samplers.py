@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from hubbub import noise
 from hubbub.errors import HubbubError, InvalidInput, Unsupported
-from hubbub.noise import blocks, samplers
+from hubbub.noise import large_scales, samplers
 from hubbub.noise.entropy import _inject_bits
 from hubbub.noise.inversion import MAX_DRAW, Table
 from hubbub.noise.samplers import (
@@ -360,7 +360,11 @@ def test_up_to_64_a_table_and_blocks_beyond(name, small, large):
 )
 def test_large_vectors_come_from_the_blocks_of_their_law(name, scale, gaussian, rounded, signed):
     blocks = getattr(samplers, f"_many_{name}")(Fraction(scale)).__self__
-    assert (blocks.is_gaussian, blocks.is_rounded, blocks.is_signed) == (gaussian, rounded, signed)
+    assert (blocks.is_gaussian, blocks.is_rounded, blocks.is_signed) == (
+        gaussian,
+        rounded,
+        signed,
+    )
     assert blocks.scale == (100**2 if gaussian else 100)
 
 
@@ -472,13 +476,13 @@ def test_one_draw_calls_as_much_whatever_it_draws(sampler, monkeypatch):
     """The same steps in the middle and in the tail: one pick, one coin, one division."""
     calls = []
     for name in ("flip_by_series", "accept_exactly", "_whole_part"):
-        original = getattr(blocks, name)
+        original = getattr(large_scales, name)
 
         def noted(*args, name=name, original=original, **kwargs):
             calls.append(name)
             return original(*args, **kwargs)
 
-        monkeypatch.setattr(blocks, name, noted)
+        monkeypatch.setattr(large_scales, name, noted)
     for u in (0, 1 << 40, 1 << 63, ONES - 2**40, ONES - 2**16):
         calls.clear()
         with playing(word(u << 192 | 1 << 190, 256)):
@@ -540,8 +544,8 @@ def test_a_fraction_too_long_is_refused_as_anywhere(name):
 
 
 def test_vectors_saturate_and_single_draws_do_not(monkeypatch):
-    monkeypatch.setattr(blocks, "floor_exponential", lambda scale: (10**30, 1))
-    monkeypatch.setattr(blocks, "rounded_normal", lambda scale: (10**30, 1))
+    monkeypatch.setattr(large_scales, "floor_exponential", lambda scale: (10**30, 1))
+    monkeypatch.setattr(large_scales, "rounded_normal", lambda scale: (10**30, 1))
     monkeypatch.setattr(samplers, "_one_from", lambda variance: lambda: (10**30, 1))
     assert geometric(3) == 10**30
     assert discrete_laplace(3) == rounded_gaussian(3) == discrete_gaussian(3) == -(10**30)

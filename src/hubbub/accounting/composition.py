@@ -28,8 +28,8 @@ from hubbub.noise.enclosures import exp_neg, log
 from hubbub.numbers import round_up
 
 if TYPE_CHECKING:
-    from hubbub.accounting.fourier import FourierAccountant
-    from hubbub.accounting.pld_refinement import PldAccountant
+    from hubbub.accounting.fourier_accountant import FourierAccountant
+    from hubbub.accounting.pld_accountant import PldAccountant
 
 __all__ = ["CLOSED_FORM", "FOURIER", "PLD", "RENYI", "Bounds", "Composition"]
 
@@ -306,7 +306,7 @@ def bounds_of_pairs(quantity: str, at: float, pairs: tuple[tuple[Any, int], ...]
 
 
 def _pld_accountant(pairs: tuple[tuple[Any, int], ...]) -> "PldAccountant":
-    from hubbub.accounting.pld_refinement import PldAccountant
+    from hubbub.accounting.pld_accountant import PldAccountant
 
     # Without atoms the gap falls with the square of the number of points: more digits are expensive.
     return PldAccountant(
@@ -315,7 +315,7 @@ def _pld_accountant(pairs: tuple[tuple[Any, int], ...]) -> "PldAccountant":
 
 
 def _fourier_accountant(pairs: tuple[tuple[Any, int], ...]) -> "FourierAccountant":
-    from hubbub.accounting.fourier import FourierAccountant
+    from hubbub.accounting.fourier_accountant import FourierAccountant
 
     gaussians = [(pair, count) for pair, count in pairs if isinstance(pair, GaussianPair)]
     sampled = [(pair, count) for pair, count in pairs if isinstance(pair, SubsampledGaussianPair)]

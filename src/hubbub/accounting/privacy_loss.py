@@ -14,7 +14,8 @@ from fractions import Fraction
 from functools import cached_property
 
 from hubbub.accounting import interpretation
-from hubbub.accounting.alternatives import (
+from hubbub.accounting.composable_cost import ORDERS, ComposableCost
+from hubbub.accounting.composed_events import (
     composable_cost,
     deduplicate,
     describe_events,
@@ -22,7 +23,6 @@ from hubbub.accounting.alternatives import (
     elementwise_max,
     normalize_events,
 )
-from hubbub.accounting.composable_cost import ORDERS, ComposableCost
 from hubbub.accounting.composition import Bounds, Composition
 from hubbub.accounting.discrete_events import (
     DiscreteGaussian,

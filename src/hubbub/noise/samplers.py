@@ -17,11 +17,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hubbub.errors import InvalidInput, Unsupported
-from hubbub.noise import blocks, inversion
-from hubbub.noise.blocks import Blocks
+from hubbub.noise import inversion, large_scales
 from hubbub.noise.enclosures import Real, enclose_fraction, exp_neg
 from hubbub.noise.entropy import random_bits, random_bytes
 from hubbub.noise.inversion import Table, is_below, saturate
+from hubbub.noise.large_scales import Blocks
 from hubbub.numbers import Number, parse_integer, parse_nonnegative, parse_positive, parse_rational
 
 __all__ = [
@@ -313,7 +313,7 @@ def _flip_coins(p: Real, size: int | None) -> bool | NDArray[np.bool_]:
 
 def _one_discrete_laplace(scale: Fraction) -> int:
     while True:
-        size, sign = blocks.floor_exponential(scale)
+        size, sign = large_scales.floor_exponential(scale)
         # Zero has one sign: the other is tried again.
         if size >= sign:
             # survives: Times or over 1 or -1 is the same.
@@ -321,7 +321,7 @@ def _one_discrete_laplace(scale: Fraction) -> int:
 
 
 def _one_rounded_gaussian(sigma: Fraction) -> int:
-    size, sign = blocks.rounded_normal(sigma)
+    size, sign = large_scales.rounded_normal(sigma)
     # survives: Times or over 1 or -1 is the same.
     return size * (1 - 2 * sign)
 
@@ -368,7 +368,7 @@ def _many_discrete_gaussian(variance: Fraction) -> Many:
     return Table(partial(inversion.discrete_gaussian_size, variance), signed=True).draw
 
 
-_GEOMETRIC = _Law("scale", lambda scale: blocks.floor_exponential(scale)[0], _many_geometric, MAX_SCALE)
+_GEOMETRIC = _Law("scale", lambda scale: large_scales.floor_exponential(scale)[0], _many_geometric, MAX_SCALE)
 _DISCRETE_LAPLACE = _Law("scale", _one_discrete_laplace, _many_discrete_laplace, MAX_SCALE)
 _ROUNDED_GAUSSIAN = _Law("sigma", _one_rounded_gaussian, _many_rounded_gaussian, MAX_SCALE)
 _DISCRETE_GAUSSIAN = _Law("variance", _one_discrete_gaussian, _many_discrete_gaussian, MAX_SCALE**2)

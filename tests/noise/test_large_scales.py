@@ -6,10 +6,10 @@ from itertools import product
 import numpy as np
 import pytest
 
-from hubbub.noise import blocks
-from hubbub.noise.blocks import Blocks
+from hubbub.noise import large_scales
 from hubbub.noise.entropy import _inject_bits
 from hubbub.noise.inversion import MAX_DRAW, Table, lanes_needed
+from hubbub.noise.large_scales import Blocks
 from noise import bits
 from noise.bits import ONES, mp, playing, real, scaled, seeded, thresholds, value_at, word
 
@@ -351,7 +351,7 @@ def test_the_filter_keeps_its_budget(kind, scale, monkeypatch):
     exp = np.exp
     monkeypatch.setattr(np, "exp", lambda x: (seen.append(np.array(x)), exp(x))[1])
     between(sampler, us, words, then=0x55)
-    assert blocks._MARGIN == 2.0**-40
+    assert large_scales._MARGIN == 2.0**-40
     for u, signed_word, power in zip(us, words, seen[0].tolist(), strict=True):
         if not is_tied(stairs, u):
             exact = curve_at(sampler, value_at(stairs, u), signed_word)
@@ -545,7 +545,7 @@ def test_one_draw(kind, scale):
 @pytest.mark.parametrize(("kind", "scale"), ONE_BY_ONE)
 def test_one_draw_leaves_nothing_to_exact_integers_that_the_coin_can_decide(kind, scale, monkeypatch):
     sampler, found, _stairs = built(kind, scale)
-    monkeypatch.setattr(blocks, "is_below", None)
+    monkeypatch.setattr(large_scales, "is_below", None)
     for block in (0, 1, 40):
         drawn = in_the_middle(found, block) << 56 | (1 << sampler.shift) - 1
         with playing(word(drawn << 72, 192)):
@@ -703,7 +703,7 @@ def test_chunks(monkeypatch):
             return sampler.draw(3000).tolist(), tape.asked
 
     whole, asked = drawn()
-    monkeypatch.setattr(blocks, "_CHUNK", 1 << 11)
+    monkeypatch.setattr(large_scales, "_CHUNK", 1 << 11)
     parts, asked_in_parts = drawn()
     assert parts == whole
     tries = 3000 + 47 + 64

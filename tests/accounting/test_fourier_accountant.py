@@ -6,10 +6,10 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from hubbub.accounting import fourier
+from hubbub.accounting import fourier_accountant
 from hubbub.accounting.dominating_pairs import LaplacePair
 from hubbub.accounting.float_bounds import Uncertified
-from hubbub.accounting.fourier import FourierAccountant
+from hubbub.accounting.fourier_accountant import FourierAccountant
 from hubbub.accounting.subsampled_gaussian import SubsampledGaussians
 
 # Poisson-subsampled Gaussian, add/remove, the worse direction: 160–200-bit tilted Laplace inversion.
@@ -189,7 +189,7 @@ class Falling:
         self.error, self.aliases, self.share = error, aliases, share
 
     def at(self, epsilon):
-        return fourier._Sum(self.share * math.exp(-epsilon), self.error, self.aliases)
+        return fourier_accountant._Sum(self.share * math.exp(-epsilon), self.error, self.aliases)
 
     def slope(self, epsilon):
         return self.share * math.exp(-epsilon)
@@ -246,18 +246,18 @@ def test_the_root_is_looked_for_by_steps_of_one_at_most():
 
         def at(self, epsilon):
             self.asked.append(epsilon)
-            return fourier._Sum(self.value, 0.0, 0.0)
+            return fourier_accountant._Sum(self.value, 0.0, 0.0)
 
         def slope(self, epsilon):
             return self.value
 
-    assert fourier._root(Flat(2.0), 0.5, 1.0) == pytest.approx(0.5 + 50 * math.log(2))
-    assert fourier._root(Flat(100.0), 0.5, 1.0) == pytest.approx(50.5)
-    assert fourier._root(Flat(0.01), 0.5, 1.0) == pytest.approx(-49.5)
-    assert fourier._root(Flat(1.0), 0.5, 1.0) == 0.5
+    assert fourier_accountant._root(Flat(2.0), 0.5, 1.0) == pytest.approx(0.5 + 50 * math.log(2))
+    assert fourier_accountant._root(Flat(100.0), 0.5, 1.0) == pytest.approx(50.5)
+    assert fourier_accountant._root(Flat(0.01), 0.5, 1.0) == pytest.approx(-49.5)
+    assert fourier_accountant._root(Flat(1.0), 0.5, 1.0) == 0.5
     for value in (0.0, -1.0):
         with pytest.raises(Uncertified):
-            fourier._root(Flat(value), 0.5, 1.0)
+            fourier_accountant._root(Flat(value), 0.5, 1.0)
 
 
 def test_tail_without_decay_is_bounded_loosely():
@@ -286,7 +286,7 @@ def test_the_parts_of_an_integral_add_up(count):
 def test_the_contour_has_the_period_of_its_aliases():
     whole = FourierAccountant([(NormalLoss(0.25), 40)], None)
     middle = whole._epsilon_at(2.0)
-    period, bound = fourier._aliases(whole, 2.0, middle, whole._derivatives(2.0)[0])
+    period, bound = fourier_accountant._aliases(whole, 2.0, middle, whole._derivatives(2.0)[0])
     contour = whole._contour(2.0, middle)
     assert contour.step == pytest.approx(2 * math.pi / period, rel=1e-15)
     assert (contour.z.real == 2).all()
@@ -317,7 +317,7 @@ def test_the_contour_has_the_period_of_its_aliases():
 def test_truncated_tail_is_bounded_in_steps(turn, start):
     """∫ e^−t/t² from the start on, by an upper sum of steps of a tenth."""
     whole = SimpleNamespace(_log_decay=lambda _, t: -t)
-    found = fourier._tail_bound(whole, None if turn is None else SimpleNamespace(turn=turn), start)
+    found = fourier_accountant._tail_bound(whole, None if turn is None else SimpleNamespace(turn=turn), start)
     t = start * np.exp(np.linspace(0, 12, 200_001))
     truth = float((np.exp(-t) / t).sum()) * 12 / 200_000
     assert truth * (1 - 1e-3) <= found <= max(truth * 1.1 ** (start + 2), 1e-12)
@@ -353,7 +353,7 @@ def test_a_tilt_is_given_whatever_the_function():
 
 
 def test_too_many_points_are_uncertified(monkeypatch):
-    monkeypatch.setattr(fourier, "_MAX_POINTS", 3)
+    monkeypatch.setattr(fourier_accountant, "_MAX_POINTS", 3)
     for integral in (FourierAccountant([(NormalLoss(1.0), 1)], None), steps(0.1, 1.0, 50, added=False)):
         with pytest.raises(Uncertified):
             integral.delta(1.0)

@@ -6,8 +6,9 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from hubbub.noise import blocks
-from hubbub.noise.blocks import (
+from hubbub.noise import large_scales
+from hubbub.noise.entropy import _inject_bits
+from hubbub.noise.large_scales import (
     _bend,
     _fall,
     _whole_part,
@@ -16,7 +17,6 @@ from hubbub.noise.blocks import (
     floor_exponential,
     rounded_normal,
 )
-from hubbub.noise.entropy import _inject_bits
 from noise import bits
 from noise.bits import ONES, Tape, mp, playing, real, scaled, thresholds, value_at, word
 
@@ -344,7 +344,7 @@ def test_in_a_far_cell_the_coin_is_exact(monkeypatch, cell):
         def value_at(self, u):
             return cell
 
-    monkeypatch.setattr(blocks, "_normal", Far)
+    monkeypatch.setattr(large_scales, "_normal", Far)
     top = (1 << 120) // (64 * cell)  # y ≈ 1/64²/64, well below a quarter
     for digits in (top >> 60 << 60, (top >> 60 << 60) + (1 << 60) - 1):  # the first and last of one prefix
         edge = scaled(mp.exp(-KINDS["normal"][4](cell, mp.ldexp(digits, -120))), 64)
@@ -360,7 +360,7 @@ def test_a_cell_beyond_the_series_is_left_to_integers(monkeypatch):
         def value_at(self, u):
             return 5000  # y = 5000·ℓ/64²: above one
 
-    monkeypatch.setattr(blocks, "_normal", Far)
+    monkeypatch.setattr(large_scales, "_normal", Far)
     digits = (1 << 120) - (1 << 100)
     edge = scaled(mp.exp(-KINDS["normal"][4](5000, mp.ldexp(digits, -120))), 64)
     with playing(layout(0, digits, edge - 1, 0)):
@@ -371,5 +371,5 @@ def test_a_cell_beyond_the_series_is_left_to_integers(monkeypatch):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_table_is_made_once(kind):
-    made = blocks._exponential if kind == "exponential" else blocks._normal
+    made = large_scales._exponential if kind == "exponential" else large_scales._normal
     assert made() is made()
