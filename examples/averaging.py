@@ -30,4 +30,4 @@ print(f"hubbub gave {len(got)} answers with ε = 0.1 each: {', '.join(f'{n:.0f}'
 print(f"Their average: {np.mean(got):.1f}; whoever asks ten times as often gets ten answers, too")
 assert len(got) == 10
 assert data.account.spent.epsilon == 1
-print("What all of them together may tell is what one answer of ε = 1 tells:", data.account.spent)
+print(f"Together they cost as much as one answer of ε = 1: spent ε = {data.account.epsilon():g}")

@@ -1,8 +1,18 @@
 """Private parts that tests of several packages need: their names are known here only."""
 
 from hubbub.noise.entropy import _inject_bits as inject_bits
+from hubbub.sql.expressions import _BUILDERS as EXPRESSION_BUILDERS
 
-__all__ = ["connection_of", "engine_of", "inject_bits", "seal_of", "store_of"]
+__all__ = [
+    "EXPRESSION_BUILDERS",
+    "connection_of",
+    "engine_of",
+    "inject_bits",
+    "origin_of",
+    "read_files",
+    "seal_of",
+    "store_of",
+]
 
 
 def engine_of(dataset):
@@ -13,6 +23,16 @@ def engine_of(dataset):
 def connection_of(owner):
     """The database connection of an engine, or of a data set's engine."""
     return getattr(owner, "_engine", owner)._connection
+
+
+def origin_of(dataset):
+    """The origin of a data set, as it enters the fingerprints of its plans."""
+    return dataset._origin
+
+
+def read_files(dataset):
+    """Make the engine of a data set read its files, as the first query does."""
+    dataset._engine._read_files()
 
 
 def store_of(ledger):

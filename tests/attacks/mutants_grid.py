@@ -27,7 +27,7 @@ def short_forms(rows, text):
     text = text.replace("SUBSTRING(s, 2)", "SUBSTRING(s, 2, 15)")
     text = text.replace("CAST(x AS DECIMAL(10, 2))", "x")
     text = re.sub(r"POWER\(x, 3\)", "CASE WHEN x > 0 THEN POWER(x, 3) END", text)
-    return _counted(rows, text)
+    return counted(rows, text)
 
 
 def missing_makes_missing(rows, text):
@@ -36,7 +36,7 @@ def missing_makes_missing(rows, text):
     text = text.replace("CONCAT(s, 'x')", "s || 'x'")
     text = text.replace("ROUND(x)", "FLOOR(x + 0.5)")
     text = text.replace("CAST(x AS INTEGER) // 2", "FLOOR(CAST(x AS INTEGER) / 2)")
-    return _counted(rows, text)
+    return counted(rows, text)
 
 
 def negations_unknown(rows, text):
@@ -44,7 +44,7 @@ def negations_unknown(rows, text):
     for node in parse_one(text, read="duckdb").find_all(exp.Like, exp.ILike):
         if node.args.get("negate") or isinstance(node.parent, exp.Not):
             raise Unsupported("LIKE has a clause", why="it is not known", fix="write it without")
-    return _counted(rows, text)
+    return counted(rows, text)
 
 
 def joined_as_they_are(rows, copies, sides):
@@ -52,18 +52,18 @@ def joined_as_they_are(rows, copies, sides):
     connection = duckdb.connect()
     connection.execute("CREATE TABLE t (unit INT, x DOUBLE, s VARCHAR)")
     connection.executemany("INSERT INTO t VALUES (?, ?, ?)", rows)
-    [(found,)] = connection.execute(_self_join(copies, sides)).fetchall()
+    [(found,)] = connection.execute(self_join(copies, sides)).fetchall()
     return found
 
 
-def _self_join(copies, sides):
+def self_join(copies, sides):
     """A table, so often united with itself, joined with itself on the unit."""
     union = " UNION ALL ".join(["SELECT unit, x FROM t"] * copies)
     joins = " ".join(f"JOIN a AS a{place} ON a0.unit = a{place}.unit" for place in range(1, sides))
     return f"WITH a AS ({union}) SELECT COUNT(*) AS n FROM a AS a0 {joins}"
 
 
-def _counted(rows, text):
+def counted(rows, text):
     """How many rows fulfil it, by DuckDB itself."""
     connection = duckdb.connect()
     connection.execute("CREATE TABLE t (unit INT, x DOUBLE, s VARCHAR)")

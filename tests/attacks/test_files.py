@@ -46,6 +46,7 @@ from attacks import mutants_files as mutants
 from attacks.rows import Row, both_tests
 from hubbub.engines.schema import Kind, parse_group_keys
 from hubbub.errors import EngineFailed
+from internals import connection_of, engine_of, read_files
 
 ROW = hb.Unit.row()
 FAR = (10**17, 2**63 - 1, -(2**63) + 1)
@@ -55,9 +56,8 @@ OURS = {"ours": nullcontext}
 def rows_read(path, **given):
     """The rows of a file as ours reads them."""
     with hb.open(path, unit=ROW, table="t", **given) as data:
-        engine = data._engine
-        engine._read_files()
-        return engine._connection.execute("SELECT * FROM t").fetchall()
+        read_files(data)
+        return connection_of(data).execute("SELECT * FROM t").fetchall()
 
 
 def written(raw, name="t.csv"):
@@ -73,7 +73,7 @@ def counted(data, text, **given):
     """The exact integers of a query's first aggregate."""
     plan = data.sql(text, epsilon=1, **given)
     measured = plan.bounded.bounded_aggregates[0]
-    found = data._engine.execute(measured.sql, measured.key_sets)
+    found = engine_of(data).execute(measured.sql, measured.key_sets)
     return {name: values.tolist() for name, values in found.items()}
 
 
@@ -289,7 +289,7 @@ def attack_A59(reading):
         path.parent.mkdir()
         parquet.write_table(pa.table({"patient": pa.array(range(50)).cast(pa.string())}), path)
         with hb.open(path, unit="patient") as data:
-            found = data._engine._connection.execute("SELECT _unit FROM t").fetchall()
+            found = connection_of(data).execute("SELECT _unit FROM t").fetchall()
     return len(set(found)) != 50
 
 
@@ -398,7 +398,7 @@ def attack_A66_stream(reading):
 def attack_A66_folder(reading):
     with reading():
         data = hb.open(pd.DataFrame({"who": [1]}), unit="who")
-        [folder] = data._engine._connection.execute("SELECT current_setting('temp_directory')").fetchone()
+        [folder] = connection_of(data).execute("SELECT current_setting('temp_directory')").fetchone()
         mode = stat.S_IMODE(os.stat(folder).st_mode)  # noqa: PTH116
     return bool(mode & 0o077)
 

@@ -19,6 +19,7 @@ import duckdb
 import hubbub as hb
 from attacks import mutants_grid as mutants
 from attacks.rows import Row, both_tests
+from internals import connection_of
 
 MILLION = 1_000_000
 GRIDS = [((4.99, 9.99), (0, 5000)), ((0.02, 0.03), (0, 5000)), ((0.1, 0.7), (-1000, 3000))]
@@ -92,7 +93,7 @@ def differs(target, *texts):
     """Whether a count is not DuckDB's, or the question is refused."""
     for text in texts:
         try:
-            if target(PEOPLE, text) != mutants._counted(PEOPLE, text):
+            if target(PEOPLE, text) != mutants.counted(PEOPLE, text):
                 return True
         except hb.HubbubError:
             return True
@@ -130,10 +131,10 @@ def joined(rows, copies, sides):
     connection.execute("CREATE TABLE t (unit INT, x DOUBLE, s VARCHAR)")
     connection.executemany("INSERT INTO t VALUES (?, ?, ?)", rows)
     data = hb.open(connection, table="t", unit="unit")
-    plan = data.sql(mutants._self_join(copies, sides), epsilon=1, rows_per_unit=1)
-    [(found,)] = data._engine._connection.execute(
-        f"SELECT COUNT(*) FROM ({plan.query.rows.sql('duckdb')}) AS r"
-    ).fetchall()
+    plan = data.sql(mutants.self_join(copies, sides), epsilon=1, rows_per_unit=1)
+    [(found,)] = (
+        connection_of(data).execute(f"SELECT COUNT(*) FROM ({plan.query.rows.sql('duckdb')}) AS r").fetchall()
+    )
     return found
 
 

@@ -16,6 +16,7 @@ from hubbub.errors import BudgetExceeded, EngineFailed, InvalidInput, Refused
 from hubbub.estimators import StandardScaler
 from hubbub.ledger import Ledger
 from hubbub.sql.fingerprint import fingerprint
+from internals import engine_of, origin_of
 
 QUESTION = "SELECT g, COUNT(*) AS n FROM people GROUP BY g"
 ROWS = pd.DataFrame({"who": range(100), "g": ["ab"[i % 2] for i in range(100)], "x": [1.0] * 100})
@@ -47,7 +48,7 @@ def ask(data, text=QUESTION, epsilon=0.1):
 
 def counting(data):
     """Counts how often the engine is asked."""
-    return mock.patch.object(data._engine, "execute", wraps=data._engine.execute)
+    return mock.patch.object(engine_of(data), "execute", wraps=engine_of(data).execute)
 
 
 def test_question_is_charged_once_and_always_answered_the_same(ledger):
@@ -70,7 +71,7 @@ def test_what_the_line_says_is_public(ledger):
     ask(data)
     charge = next(entry for entry in data.account.entries() if entry.kind == "charge")
     assert charge.body["description"] == QUESTION
-    assert charge.body["fingerprint"] == fingerprint(data.sql(QUESTION, epsilon=0.1), data._origin)
+    assert charge.body["fingerprint"] == fingerprint(data.sql(QUESTION, epsilon=0.1), origin_of(data))
     kept = json.loads(data.account.get_release(charge.number))
     assert kept["format"] == "hubbub result/1"
 
@@ -163,7 +164,7 @@ def test_nothing_is_read_that_is_not_charged_and_what_fails_stays_charged(ledger
     with counting(data) as engine, pytest.raises(BudgetExceeded):
         ask(data, epsilon=2)
     assert engine.call_count == 0
-    with mock.patch.object(data._engine, "execute", side_effect=RuntimeError), pytest.raises(EngineFailed):
+    with mock.patch.object(engine_of(data), "execute", side_effect=RuntimeError), pytest.raises(EngineFailed):
         ask(data)
     assert data.account.spent.epsilon == Fraction(1, 10)
     with counting(data) as engine, pytest.raises(EngineFailed, match="the run failed after it was charged"):
@@ -248,7 +249,7 @@ def test_an_answer_that_another_analyst_has_costs_her_budget_and_not_the_total(l
 def test_an_exact_look_is_recorded_before_it_is_taken_and_is_only_the_owner_s(ledger):
     data = opened(ledger)
     plan = data.sql(QUESTION, epsilon=0.1)
-    with mock.patch.object(data._engine, "execute", side_effect=RuntimeError), pytest.raises(RuntimeError):
+    with mock.patch.object(engine_of(data), "execute", side_effect=RuntimeError), pytest.raises(RuntimeError):
         data.exact(plan)
     *_, entry = data.account.entries()
     assert (entry.kind, entry.body) == ("nonprivate_access", {"description": QUESTION})
@@ -290,7 +291,7 @@ def test_two_tables_of_one_name_in_two_databases_are_two(folder):
         with hb.open(
             path, table="people", unit="who", ledger=folder / "x.ledger", budget=Budget(1), keys={"g": ["a"]}
         ) as data:
-            origins.append(data._origin)
+            origins.append(origin_of(data))
             data.run(data.sql(QUESTION, epsilon=0.1, rows_per_unit=1))
             spent = data.account.spent.epsilon
     assert origins[0] != origins[1]

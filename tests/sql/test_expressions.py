@@ -12,8 +12,9 @@ import hubbub as hb
 from hubbub.engines.duckdb import DuckDB
 from hubbub.engines.engine import TableSource
 from hubbub.errors import InvalidInput, Unsupported
-from hubbub.sql.expressions import _BUILDERS, compile_expression
+from hubbub.sql.expressions import compile_expression
 from hubbub.sql.scalar_types import Scope
+from internals import EXPRESSION_BUILDERS, connection_of
 from refusing import refused
 from sql.neighbours import DATES, NUMBERS, TEXTS, WEIRD
 
@@ -105,7 +106,7 @@ def data(connection):
 def test_every_builder_is_tried():
     seen = {type(node) for text in ALL for node in sqlglot.parse_one(text, read="duckdb").walk()}
     seen |= {type(node) for node in sqlglot.parse_one("DATE_TRUNC(d, MONTH)", read="bigquery").walk()}
-    assert set(_BUILDERS) <= seen | {exp.Null}
+    assert set(EXPRESSION_BUILDERS) <= seen | {exp.Null}
 
 
 @pytest.mark.parametrize("text", ALL)
@@ -206,7 +207,7 @@ def test_it_depends_on_its_own_row_alone(connection, text):
     engine = DuckDB({"r": TableSource("r", unit="u")}, connection)
     scope = Scope({"r": engine.tables["r"].columns})
     sql = compile_expression(sqlglot.parse_one(text, read="duckdb"), scope).sql.sql("duckdb")
-    run = engine._connection.execute
+    run = connection_of(engine).execute
     query = f"SELECT CAST({sql} AS VARCHAR) FROM (SELECT *, row_number() OVER () AS id FROM r) AS r"
     together = [value for (value,) in run(f"{query} ORDER BY id").fetchall()]
     for place in (0, 7, 60, len(together) - 1):

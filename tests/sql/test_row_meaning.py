@@ -16,8 +16,9 @@ from sqlglot import exp
 from hubbub.engines.duckdb import DuckDB
 from hubbub.engines.engine import TableSource
 from hubbub.errors import HubbubError
-from hubbub.sql.expressions import _BUILDERS, compile_expression
+from hubbub.sql.expressions import compile_expression
 from hubbub.sql.scalar_types import Scope
+from internals import EXPRESSION_BUILDERS, connection_of
 
 NUMBERS = [
     None, 0.0, -0.0, 1.0, -1.0, 2.0, 3.0, -3.0, 7.0, -7.0, 0.5, -0.5, 1.5, -1.5, 2.5, -2.5, 3.5, -3.5, 0.25,
@@ -182,13 +183,13 @@ def both(connection, text):
     engine = DuckDB({"r": TableSource("r", unit="u")}, connection)
     scope = Scope({"r": engine.tables["r"].columns})
     sql = compile_expression(sqlglot.parse_one(text, read="duckdb"), scope).sql.sql("duckdb")
-    ours = engine._connection.execute(f"SELECT {sql} FROM r ORDER BY u").fetchall()
+    ours = connection_of(engine).execute(f"SELECT {sql} FROM r ORDER BY u").fetchall()
     theirs = connection.execute(f"SELECT TRY({text}) FROM r ORDER BY u").fetchall()
     return [plain(value) for (value,) in ours], [plain(value) for (value,) in theirs]
 
 
 def test_every_function_of_the_list_is_compared():
-    assert set(MEANING) == set(_BUILDERS)
+    assert set(MEANING) == set(EXPRESSION_BUILDERS)
     for kind, texts in MEANING.items():
         for text in texts:
             found = {type(node) for node in sqlglot.parse_one(text, read="duckdb").walk()}
