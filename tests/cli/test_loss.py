@@ -43,7 +43,13 @@ def test_a_training_run_between_its_bounds_with_the_engine_and_what_it_means():
     assert Fraction(lower) <= TRUTH <= Fraction(upper)
     assert Fraction(upper) - Fraction(lower) < Fraction("1e-7")
     assert 10 <= len(upper.replace(".", "")) <= 12  # zeros at the end are not written
-    for words in ("at δ       1e-5", "Fourier integral", "advantage  0.22446", "What it means", "50 % sure"):
+    for words in (
+        "at δ       1e-5",
+        "Fourier integral",
+        "advantage  0.22446",
+        "What it means",
+        "50 % becomes at most",
+    ):
         assert words in out.stdout
     assert out.stderr == ""
     assert "…" not in out.stdout  # nothing is cut off on a narrow terminal
@@ -56,7 +62,7 @@ def test_programs_get_the_same_numbers():
     assert found["epsilon"]["loose"] is False
     assert found["asked"] == {"delta": 1e-5}
     assert 0.2244 < found["advantage"] < 0.2245
-    assert any("50 % sure" in line for line in found["meaning"])
+    assert any("50 % becomes at most" in line for line in found["meaning"])
 
 
 def test_a_bound_from_divergences_is_said_to_be_loose():
@@ -204,10 +210,10 @@ def test_a_bar_for_each_alpha_is_as_long_as_guessing():
         ((), "The privacy curve"),
         (("--delta", "1e-5"), "The privacy curve"),
         (("--epsilon", "1"), "The privacy curve"),
-        (("--tradeoff",), "What an attacker must get wrong"),
-        (("--draw", "tradeoff"), "What an attacker must get wrong"),
-        (("--draw", "distribution"), "How large the privacy loss is"),
-        (("--draw", "distribution", "--epsilon", "1"), "How large the privacy loss is"),
+        (("--tradeoff",), "Errors of any membership test"),
+        (("--draw", "tradeoff"), "Errors of any membership test"),
+        (("--draw", "distribution"), "Privacy loss distribution"),
+        (("--draw", "distribution", "--epsilon", "1"), "Privacy loss distribution"),
         (("--draw", "curve", "--tradeoff"), "The privacy curve"),
     ],
 )
@@ -247,8 +253,8 @@ def test_a_file_is_what_its_ending_says(tmp_path, name, form):
 @pytest.mark.parametrize(
     ("words", "title"),
     [
-        (("--tradeoff",), "What an attacker must get wrong"),
-        (("--draw", "distribution"), "How large the privacy loss is"),
+        (("--tradeoff",), "Errors of any membership test"),
+        (("--draw", "distribution"), "Privacy loss distribution"),
     ],
 )
 def test_a_file_that_ends_in_svg_is_the_picture_asked_for(tmp_path, words, title):

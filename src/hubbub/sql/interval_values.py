@@ -239,9 +239,9 @@ def apply_increasing(
 def round_half_up(values: Floats, digits: int) -> Floats:
     """As ROUND does: halves away from zero, by a power of ten.
 
-    >>> rounded(np.array([2.5, -2.5, 0.15, 1e308]), 1).tolist()
+    >>> round_half_up(np.array([2.5, -2.5, 0.15, 1e308]), 1).tolist()
     [2.5, -2.5, 0.2, 1e+308]
-    >>> rounded(np.array([25.0, -2.5]), -1).tolist()
+    >>> round_half_up(np.array([25.0, -2.5]), -1).tolist()
     [30.0, -0.0]
     """
     power = 10.0 ** abs(digits)
