@@ -193,7 +193,7 @@ def test_two_tables_of_one_name_are_refused(owner):
     """One of them would silently replace the other."""
     owner.execute("CREATE SCHEMA other; CREATE TABLE other.visits AS SELECT * FROM visits")
     for given in ({"table": ["public.visits", "other.visits"]}, {"public": {"VISITS": "other.visits"}}):
-        with refused(InvalidInput, match="one name"):
+        with refused(InvalidInput, match="the same name"):
             hb.open(owner.address, **{"table": "visits", "unit": "patient"} | given)
 
 

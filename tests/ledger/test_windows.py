@@ -232,7 +232,7 @@ def test_where_windows_are_declared_one_must_be_given(folder):
         ask(data)
     with Ledger.open("visits.ledger") as ledger:
         assert ledger.accounts() == ["visits 2026-11-01..2026-12-01"]
-    with pytest.raises(InvalidInput, match="column is not known"):
+    with pytest.raises(InvalidInput, match="column of the window is not known"):
         hb.open({"visits": ROWS}, unit="who", window="2026-11")
 
 
@@ -248,7 +248,8 @@ def test_from_the_shell(folder):
     assert run("plan", *words, "--window", "2026-10").code == 0
     (folder / "hubbub.toml").unlink()
     out = run("query", *words, "--unit", "who", "--window", "2026-11")
-    assert "--window is not as day=2026-11" in out.stderr
+    assert "--window has no column" in out.stderr
+    assert "write --window day=2026-11" in out.stderr
 
 
 def test_an_account_of_a_window_pays_for_nothing_but_its_rows(ledger):
