@@ -414,7 +414,7 @@ class _Reader:
                 raise self._wrong(
                     f"{before}{name}",
                     "is not known",
-                    "passing over it would change what is promised",
+                    "ignoring it would change the guarantee",
                     f"use one of: {', '.join(names)}",
                 )
 

@@ -501,7 +501,11 @@ def _make_moment_sums(
             is_signed=True,
         )
     if len(arguments) == 2 and arguments[0] == arguments[1]:
-        raise InvalidInput("a value is correlated with itself", why="that is 1", fix="ask for its variance")
+        raise InvalidInput(
+            "a value is correlated with itself",
+            why="its correlation with itself is always 1",
+            fix="ask for its variance",
+        )
     partition = Partition.powers(dict(zip(arguments, degrees, strict=True)), known, with_missing=with_missing)
     return MomentSums(tuple(indices), partition, calls, limits, degrees, with_missing=with_missing)
 

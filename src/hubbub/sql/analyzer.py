@@ -73,12 +73,16 @@ def analyze(
     try:
         if sum(1 for _ in statement.walk()) > _MAX_NODES:
             raise Unsupported(
-                "the query is too long", why="no reader could follow it", fix="write a shorter one"
+                "the query is too long",
+                why="the planner limits how complex a query may be",
+                fix="write a shorter one",
             )
         return _Analyzer(statement, tables, declared, rows_are_units=rows_are_units).query(text)
     except RecursionError:
         raise Unsupported(
-            "the query is nested too deeply", why="no reader could follow it", fix="write it in fewer levels"
+            "the query is nested too deeply",
+            why="the planner limits how complex a query may be",
+            fix="write it in fewer levels",
         ) from None
 
 
@@ -324,7 +328,9 @@ class _Analyzer:
         self._copied += sum(1 for _ in alias.walk())
         if self._copied > _MAX_COPIED_NODES:
             raise Unsupported(
-                "outputs are used too often in one another", why="no reader could follow", fix="use fewer"
+                "outputs are used too often in one another",
+                why="the planner limits how complex a query may be",
+                fix="use fewer",
             )
         return alias.copy()
 
@@ -384,7 +390,7 @@ class _Analyzer:
                 return self._per_group(node)
             raise Unsupported(
                 f"{describe_construct(node)} is not known",
-                why="only what is on the list can be protected",
+                why="only functions on the allow-list can be protected",
                 fix=_SUPPORTED,
             )
         kind = AGGREGATES.get(type(node))

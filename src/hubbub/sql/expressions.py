@@ -83,7 +83,9 @@ def compile_expression(node: exp.Expr | None, scope: Scope) -> TypedExpression:
     # Total forms repeat their parts: nested deeply enough they would fill the memory.
     if next(islice(typed.sql.walk(), _MAX_NODES, None), None) is not None:
         raise Unsupported(
-            "an expression is nested too deeply", why="no reader could follow it", fix="write a shorter one"
+            "an expression is nested too deeply",
+            why="the planner limits how complex a query may be",
+            fix="write a shorter one",
         )
     return typed
 

@@ -135,7 +135,7 @@ def refuse_join(what: str) -> Refused:
     """The error for a join that keeps rows of nobody, or of others."""
     return Refused(
         what,
-        why="rows would appear or vanish for what other units' rows are",
+        why="rows would appear or disappear depending on other units' rows",
         fix="write an inner join, or a LEFT JOIN from the protected table to a public one",
     )
 

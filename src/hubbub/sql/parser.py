@@ -80,7 +80,7 @@ def _options(tokens: Sequence[Token]) -> Options:
         if len(part) < 3 or part[1].text != "=" or part[0].text.lower() not in _NAMES:
             raise InvalidInput(
                 "an option of DIFFERENTIAL_PRIVACY is not known here",
-                why="passing over it would change what is promised",
+                why="ignoring it would change the guarantee",
                 fix=f"use {', '.join(sorted(_NAMES))}, each as name = value",
             )
         given[part[0].text.lower()] = "".join(token.text for token in part[2:])

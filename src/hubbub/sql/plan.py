@@ -493,7 +493,9 @@ def _find_cheapest(at: Callable[[Fraction], Plan], wanted: Mapping[int, Fraction
         high *= 2
         if high > _MAX_EPSILON:
             raise Refused(
-                "no epsilon is large enough", why="so small an error protects nobody", fix="ask for a larger"
+                "no epsilon is large enough",
+                why="an error that small would need noise that protects nobody",
+                fix="ask for a larger error",
             )
     low = high / 2
     while fits(low) and low > _MIN_EPSILON:

@@ -262,11 +262,13 @@ def _typed(node: exp.Expr | None, kinds: Sequence[Kind], level: int = 0) -> _Typ
             f"{describe_construct(node)} is not supported among the outputs, in HAVING or in ORDER BY",
             why="arithmetic, comparisons, AND, OR, NOT, IN, BETWEEN, IS NULL, CASE, ROUND, ABS, FLOOR, CEIL, "
             "SQRT, LN, EXP, COALESCE and NULLIF are",
-            fix="group by what it makes of the rows, or release the table and compute the rest from it",
+            fix="group by the expression, or release the table and compute the rest from it",
         )
     if level > _MAX_LEVELS:
         raise Unsupported(
-            "an output is nested too deeply", why="no reader could follow it", fix="write a shorter one"
+            "an output is nested too deeply",
+            why="the planner limits how complex a query may be",
+            fix="write a shorter one",
         )
     return build(node, lambda part: _typed(part, kinds, level + 1), kinds)
 
@@ -296,7 +298,7 @@ def _as(typed: _Typed, kind: Kind, what: str) -> _Typed:
     }
     raise InvalidInput(
         f"{what} is given a {typed.kind.value} where a {kind.value} is needed",
-        why="kinds are not mixed: what one makes of the other is not the same in every engine",
+        why="kinds are not mixed: engines convert between them differently",
         fix=fixes.get(kind, f"use a {kind.value}"),
     )
 
@@ -316,7 +318,7 @@ def _alike(parts: Iterable[_Typed], what: str) -> tuple[Kind | None, list[_Typed
         names = " and ".join(sorted(each.value for each in known if each is not None))
         raise InvalidInput(
             f"{what} mixes kinds: {names}",
-            why="they have no common order, and no engine agrees with another on what they would be",
+            why="they have no common order, and engines disagree on the result",
             fix="use one kind: numbers without quotes, texts with them",
         )
     return kind, given if kind is None else [_as(part, kind, what) for part in given]
@@ -455,7 +457,9 @@ def _between(node: exp.Expr, typer: Typer, _kinds: Sequence[Kind]) -> _Typed:
 def _in(node: exp.Expr, typer: Typer, _kinds: Sequence[Kind]) -> _Typed:
     check_arguments(node, "this", "expressions")
     if not node.expressions:
-        raise InvalidInput("the list after IN is empty", why="nothing is in it", fix="list some values")
+        raise InvalidInput(
+            "the list after IN is empty", why="no value is in an empty list", fix="list some values"
+        )
     _, (one, *listed) = _alike([typer(part) for part in (node.this, *node.expressions)], "IN")
     return _any([_equal(one, part, "=", "IN") for part in listed])
 
@@ -467,7 +471,7 @@ def _is(node: exp.Expr, typer: Typer, _kinds: Sequence[Kind]) -> _Typed:
     if not isinstance(node.expression, exp.Boolean):
         raise Unsupported(
             "IS is followed by neither NULL, TRUE nor FALSE",
-            why="nothing else can be",
+            why="SQL allows nothing else there",
             fix="write IS NULL, or a comparison",
         )
     truth = _as(inner, Kind.BOOLEAN, "IS TRUE")

@@ -47,7 +47,7 @@ class ContributionBounds:
             ):
                 raise InvalidInput(
                     f"{name.replace('_', ' ')} per unit is not a whole number from 1 to 2^20 - 1",
-                    why="the noise is made for just so much",
+                    why="the noise is calibrated to this bound",
                     fix="pass how much one unit may contribute, as 5",
                 )
 

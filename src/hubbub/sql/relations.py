@@ -145,7 +145,9 @@ class Relations:
         """A sub-query as a relation."""
         if depth > _MAX_DEPTH:
             raise Unsupported(
-                "sub-queries are nested too deeply", why="no reader could follow", fix="use fewer"
+                "sub-queries are nested too deeply",
+                why="the planner limits how complex a query may be",
+                fix="use fewer",
             )
         if isinstance(node, exp.Subquery):
             return self.relation(node.this, known, depth + 1)
@@ -330,8 +332,8 @@ class Relations:
         if found.is_public:
             raise Unsupported(
                 "a public table is aggregated in a sub-query",
-                why="it can be done beforehand",
-                fix="do it beforehand",
+                why="the sub-query reads no protected row, so it needs no privacy budget",
+                fix="compute it first, and open the result as a public table",
             )
         group = node.args.get("group")
         check_clauses(group, {"expressions"}) if group is not None else None
@@ -547,7 +549,7 @@ def check_clauses(node: exp.Expr, allowed: set[str]) -> None:
             clause = name.strip("_").upper()
             raise Unsupported(
                 f"{describe_construct(node)} has a clause that is not supported here ({clause})",
-                why="leaving it out would change what is asked",
+                why="ignoring it would change the query",
                 fix="write the query without it",
             )
 
@@ -557,7 +559,7 @@ def _no_column_names(node: exp.Expr) -> None:
     if isinstance(alias, exp.TableAlias) and alias.args.get("columns"):
         raise Unsupported(
             "columns are renamed in a list after an alias",
-            why="leaving it out would change what is asked",
+            why="ignoring it would change the query",
             fix="name each column with AS, inside",
         )
 

@@ -460,7 +460,7 @@ def _decimal(inner: TypedExpression, precision: int, scale: int) -> TypedExpress
     if inner.kind is not Kind.NUMBER:
         raise Unsupported(
             f"a {inner.kind.value} is cast to a DECIMAL",
-            why="its digits would be read as a double first, and halves are not the same then",
+            why="its digits would be converted to a double first, which rounds halves differently",
             fix="write ROUND(CAST(… AS DOUBLE), 2)",
         )
     made = rounded(inner, scale)
@@ -502,7 +502,7 @@ def _converted(inner: TypedExpression, kind: Kind) -> TypedExpression:
         if inner.kind is Kind.OPAQUE:
             raise Unsupported(
                 "a column of an unknown type is cast",
-                why="its values are written in another way on every engine",
+                why="every engine writes its values differently",
                 fix="declare it in {types}, as text, number, boolean, date or timestamp",
             )
         return TypedExpression(exp.Cast(this=inner.sql, to=exp.DataType.build("VARCHAR")), kind)

@@ -183,7 +183,7 @@ def text_too_long() -> InvalidInput:
     """The error for a text that no engine takes."""
     return InvalidInput(
         "a text is longer than 65,536 characters, or holds a zero character",
-        why="no engine takes it",
+        why="no engine accepts it",
         fix="write a shorter one",
     )
 
@@ -270,7 +270,7 @@ def unknown_type_compared() -> InvalidInput:
     """The error for a column of which nothing is known."""
     return InvalidInput(
         "a column of an unknown type is compared",
-        why="what that means is not the same in every engine",
+        why="its meaning differs between engines",
         fix="declare it in {types}, as text, number, boolean, date or timestamp",
     )
 
@@ -309,6 +309,6 @@ def check_arguments(node: exp.Expr, *names: str) -> None:
         if given and name not in names and name not in {"is_left", "typed", "safe"}:
             raise Unsupported(
                 f"{describe_construct(node)} has an argument or clause that is not supported here ({name})",
-                why="leaving it out would change what is asked",
+                why="ignoring it would change the query",
                 fix="write it without",
             )
