@@ -291,7 +291,7 @@ def test_bounds_in_one_word_with_commas():
 def test_bounds_are_found_where_asked():
     sql = "SELECT SUM(cost) AS total FROM visits"
     out = run("plan", "visits.parquet", sql, "--unit", "patient", "--epsilon", "1", "--bounds", "cost=auto")
-    assert "finds the bounds of cost" in out.stdout
+    assert "estimates the bounds of cost" in out.stdout
 
 
 def test_limits_types_and_public_tables(tmp_path):
@@ -341,12 +341,12 @@ def test_a_limit_on_groups_is_said():
 
 def test_what_bounding_changed_is_measured_where_it_is_paid_for():
     words = (*COUNT, "--epsilon", "1", "--rows-per-unit", "3", "--bounding-report")
-    assert "0.1 of ε measures the share of units above a limit" in run("plan", *words).stdout
+    assert "0.1 of ε measures the share of units above a contribution bound" in run("plan", *words).stdout
     out = run("query", *words)
     assert re.search(r"units above a contribution bound: \d+(\.\d+)? % \[", out.stdout)
     assert "not measured" not in out.stdout
     # 2,546 of 20,000 come more than three times; the noise is of scale 10.
-    assert abs(answer_of(*words).facts["share above a limit"]["value"] - 2546 / 20000) < 0.02
+    assert abs(answer_of(*words).facts["share above a contribution bound"]["value"] - 2546 / 20000) < 0.02
 
 
 def test_confidence_is_in_the_heading():

@@ -97,13 +97,13 @@ def test_the_report_is_paid_for_and_said_in_the_label():
     assert plan.split.report == 1
     assert plan.split.aggregates == 9
     assert plan.loss.cost().epsilon == 10
-    assert "units above a limit" in str(plan)
-    assert "units above a limit, and others" in plan.explain()
+    assert "units above a contribution bound" in str(plan)
+    assert "units above a contribution bound, and others" in plan.explain()
     facts = data.run(plan).value.facts
-    found = facts["share above a limit"]
+    found = facts["share above a contribution bound"]
     assert found["low"] <= found["value"] <= found["high"]
     assert 0.15 < found["value"] < 0.25
-    assert facts["units above a limit"].startswith(f"{100 * found['value']:.3g} % [")
+    assert facts["units above a contribution bound"].startswith(f"{100 * found['value']:.3g} % [")
     assert "not measured" not in facts["interval covers"]
 
 
@@ -111,14 +111,14 @@ def test_without_one_the_label_says_that_it_was_not_measured():
     data = opened()
     release = data.run(data.sql("SELECT COUNT(*) AS n FROM t", epsilon=1, rows_per_unit=2))
     assert "what bounding changed is not measured" in release.value.facts["interval covers"]
-    assert "units above a limit" not in release.value.facts
+    assert "units above a contribution bound" not in release.value.facts
 
 
 def test_the_exact_share_is_the_owners():
     data = opened()
     plan = plan_of(data, "COUNT(*)", "none", rows_per_unit=2)
     found = execute(plan, engine_of(data), is_exact=True).label
-    assert found["share above a limit"]["value"] == 0.5
+    assert found["share above a contribution bound"]["value"] == 0.5
 
 
 def test_it_goes_with_a_choice_of_groups_and_with_limits_that_are_found():
@@ -131,7 +131,7 @@ def test_it_goes_with_a_choice_of_groups_and_with_limits_that_are_found():
     )
     parts = plan.split.rows, plan.split.report, plan.split.aggregates
     assert parts == (Fraction(2, 5), Fraction(2, 5), Fraction(16, 5))
-    assert "units above a limit" in data.run(plan).value.facts
+    assert "units above a contribution bound" in data.run(plan).value.facts
 
 
 def test_the_share_is_covered_as_often_as_is_said():

@@ -138,7 +138,7 @@ def test_missing_bounds_are_refused_or_found(data):
         "SELECT AVG(y) AS m FROM data", epsilon=1000, bounds={"y": "auto"}, allow_large_epsilon=True
     )
     assert plan.loss.cost().epsilon == 1000
-    assert "finds the bounds" in str(plan)
+    assert "estimates the bounds" in str(plan)
     assert plan.run().value["m"] == pytest.approx([3], abs=0.1)
 
 
@@ -217,11 +217,11 @@ def test_the_label_says_which_bounds_were_declared_and_which_were_found():
     data = hb.open(frame, unit=hb.Unit.row(), bounds={"x": (0, 10)})
     declared = data.sql("SELECT SUM(x) AS s FROM data", epsilon=1).run().label()
     assert declared["bounds"] == {"x": ["0", "10"]}
-    assert declared["bounds found privately"] == []
+    assert declared["bounds estimated privately"] == []
     plan = data.sql("SELECT SUM(x) AS s FROM data", epsilon=1, bounds={"x": "auto"})
     assert plan.label()["bounds"] == {}
     found = plan.run().label()
-    assert found["bounds found privately"] == ["x"]
+    assert found["bounds estimated privately"] == ["x"]
     low, high = (Fraction(end) for end in found["bounds"]["x"])
     assert low <= 16
     assert high == 128  # some 3,600 rows are from 64 on, far above the noise

@@ -1,4 +1,4 @@
-"""Units above a limit count what they may, however many rows they have and in however many groups they are.
+"""Units above a contribution bound count what they may, for any number of rows and of groups.
 
 False alarms: none; but for one interval, which misses with a chance of 2^-45.
 """

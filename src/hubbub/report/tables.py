@@ -119,7 +119,7 @@ def describe_plan(plan: "Plan", *, explain: bool) -> dict[str, Any]:
 def describe_cost(plan: "Plan", label: Mapping[str, Any]) -> list[str]:
     """Return what was spent, for which unit, and how, in a few lines."""
     rows = label.get("rows per unit")
-    estimated = " (estimated privately)" if label.get("rows per unit found privately") else ""
+    estimated = " (estimated privately)" if label.get("rows per unit estimated privately") else ""
     bounds = [f"at most {rows} rows per unit{estimated}"] if rows and plan.query.is_keyed else []
     if label.get("groups per unit"):
         bounds.append(f"at most {label['groups per unit']} groups per unit")
@@ -130,7 +130,7 @@ def describe_cost(plan: "Plan", label: Mapping[str, Any]) -> list[str]:
     if label.get("asked before"):
         when = f"as of {label['as of']}, version {label['version']} of the data"
         spent = f"asked before, {when}: {cost} was spent then, nothing now"
-    above = label.get("units above a limit")
+    above = label.get("units above a contribution bound")
     return [
         spent,
         f"how: {'; '.join(part for part in parts if part)}",

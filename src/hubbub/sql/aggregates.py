@@ -87,7 +87,8 @@ class Aggregate(ABC):
     def rounding_error(self, bounded: BoundedAggregate) -> float:
         """Maximal distance, in steps, between an exact integer and that of unrounded values and weights.
 
-        Guarantee: so it is in groups of at most 2^34 rows, 2^28 of them of units above a limit (2^27 where
+        Guarantee: so it is in groups of at most 2^34 rows, 2^28 of them of units above a contribution
+        bound (2^27 where
             groups, and rows in each, are limited).
         Proof: docs/proofs/intervals.md, "The grid"
         """

@@ -405,7 +405,7 @@ class ContributionBounding:
         )
 
     def units_above_bounds(self) -> BoundedAggregate:
-        """How many units are above a limit, and count for less than they have; and how many are not."""
+        """Numbers of units above a contribution bound, which count for less than they have, and of others."""
         inside = f"WITH _inside AS (SELECT * FROM _rows{self._where()})"
         by = ", ".join([UNIT, *self._key_names])
         over = []
@@ -435,7 +435,9 @@ class ContributionBounding:
             f"SELECT {m0} AS m0, {m1} AS m1 FROM {left_join(units, '_over', '_units')}"
         )
         sensitivity = neighbour_sensitivity(self.neighbours, Fraction(1), Fraction(1), Fraction(1))
-        return BoundedAggregate(sql, 2, sensitivity, Fraction(1), "Units above a limit", self._key_sets)
+        return BoundedAggregate(
+            sql, 2, sensitivity, Fraction(1), "Units above a contribution bound", self._key_sets
+        )
 
     @property
     def _excess_conditions(self) -> list[str]:

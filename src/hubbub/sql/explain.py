@@ -52,16 +52,16 @@ def list_notes(plan: "Plan") -> list[str]:
             f"  before tables are joined a unit keeps at most {query.rows_kept_for_join:,} rows of each"
         )
     if split.rows:
-        notes.append(f"  {format_up(split.rows)} of ε finds how many rows a unit may count")
+        notes.append(f"  {format_up(split.rows)} of ε estimates the maximum number of rows per unit")
     if split.bounds:
         names = ", ".join(query.arguments[index].name for index in plan.bounded.estimated_arguments)
         notes.append(
-            f"  {format_up(split.bounds)} of ε finds the bounds of {names}; errors are said "
+            f"  {format_up(split.bounds)} of ε estimates the bounds of {names}; errors are stated "
             "for a range of 1, and grow with it"
         )
     if plan.report_noise is not None:
         notes.append(
-            f"  {format_up(split.report)} of ε measures the share of units above a limit: "
+            f"  {format_up(split.report)} of ε measures the share of units above a contribution bound: "
             f"± {plan.report_noise.error(plan.confidence):,.3g}/n or less, with n units"
         )
     if plan.selecting is not None:
@@ -112,7 +112,7 @@ def explain_plan(plan: "Plan") -> str:
     above = plan.bounded.units_above_bounds
     if above is not None:
         lines += [
-            f"units above a limit, and others: one unit moves them by {above.sensitivity}",
+            f"units above a contribution bound, and others: one unit moves them by {above.sensitivity}",
             f"  because: {above.rule} ({_PROOFS})",
             f"  noise: {plan.report_noise}",
             f"  SQL: {plan.compile(above.sql)}",
@@ -137,7 +137,7 @@ def make_label(plan: "Plan", above: Estimate | None = None) -> dict[str, Any]:
         "mechanism": ", ".join(noises) or "permute-and-flip",
         "keys": _describe_keys(plan),
         "rows per unit": bounds.rows if bounded.uses_rows else None,
-        "rows per unit found privately": bool(plan.split.rows),
+        "rows per unit estimated privately": bool(plan.split.rows),
         "groups per unit": bounds.groups,
         "rows per group": bounds.rows_per_group,
         "bounds": {
@@ -145,7 +145,7 @@ def make_label(plan: "Plan", above: Estimate | None = None) -> dict[str, Any]:
             for argument in query.arguments
             if argument.bounds is not None
         },
-        "bounds found privately": [query.arguments[index].name for index in bounded.estimated_arguments],
+        "bounds estimated privately": [query.arguments[index].name for index in bounded.estimated_arguments],
         "confidence": float(plan.confidence),
         "interval covers": covers
         if bounded.reports_bounding
@@ -167,7 +167,10 @@ def _label_above(above: Estimate | None) -> dict[str, Any]:
         return {}
     share, low, high = (float(part[0]) for part in (above.value, above.low, above.high))
     text = f"{100 * share:.3g} % [{100 * low:.3g}, {100 * high:.3g}]"
-    return {"units above a limit": text, "share above a limit": {"value": share, "low": low, "high": high}}
+    return {
+        "units above a contribution bound": text,
+        "share above a contribution bound": {"value": share, "low": low, "high": high},
+    }
 
 
 def _output_names(plan: "Plan", each: "NoisyAggregate") -> str:

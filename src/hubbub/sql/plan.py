@@ -303,7 +303,7 @@ class Plan:
             return "computed from what is released"
         error = self._answering(index).describe_error(index, self.confidence)
         rows = self.bounded.bounding.bounds.rows
-        return f"{error}, if {rows} rows per unit are found best" if self.bounded.estimates_rows else error
+        return f"{error}, if {rows} rows per unit are estimated" if self.bounded.estimates_rows else error
 
     def _answering(self, index: int) -> NoisyAggregate:
         return next(each for each in self.aggregates if index in each.aggregate.indices)
