@@ -6,6 +6,7 @@ from fractions import Fraction
 import duckdb
 from sqlglot import exp, parse_one
 
+from attacks.plain_duckdb import counted, self_join
 from hubbub.errors import Unsupported
 
 
@@ -53,20 +54,4 @@ def joined_as_they_are(rows, copies, sides):
     connection.execute("CREATE TABLE t (unit INT, x DOUBLE, s VARCHAR)")
     connection.executemany("INSERT INTO t VALUES (?, ?, ?)", rows)
     [(found,)] = connection.execute(self_join(copies, sides)).fetchall()
-    return found
-
-
-def self_join(copies, sides):
-    """A table, so often united with itself, joined with itself on the unit."""
-    union = " UNION ALL ".join(["SELECT unit, x FROM t"] * copies)
-    joins = " ".join(f"JOIN a AS a{place} ON a0.unit = a{place}.unit" for place in range(1, sides))
-    return f"WITH a AS ({union}) SELECT COUNT(*) AS n FROM a AS a0 {joins}"
-
-
-def counted(rows, text):
-    """How many rows fulfil it, by DuckDB itself."""
-    connection = duckdb.connect()
-    connection.execute("CREATE TABLE t (unit INT, x DOUBLE, s VARCHAR)")
-    connection.executemany("INSERT INTO t VALUES (?, ?, ?)", rows)
-    [(found,)] = connection.execute(f"SELECT COUNT(*) FROM t WHERE {text}").fetchall()
     return found

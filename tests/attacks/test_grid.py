@@ -18,6 +18,7 @@ import duckdb
 
 import hubbub as hb
 from attacks import mutants_grid as mutants
+from attacks import plain_duckdb
 from attacks.rows import Row, both_tests
 from internals import connection_of
 
@@ -93,7 +94,7 @@ def differs(target, *texts):
     """Whether a count is not DuckDB's, or the question is refused."""
     for text in texts:
         try:
-            if target(PEOPLE, text) != mutants.counted(PEOPLE, text):
+            if target(PEOPLE, text) != plain_duckdb.counted(PEOPLE, text):
                 return True
         except hb.HubbubError:
             return True
@@ -131,7 +132,7 @@ def joined(rows, copies, sides):
     connection.execute("CREATE TABLE t (unit INT, x DOUBLE, s VARCHAR)")
     connection.executemany("INSERT INTO t VALUES (?, ?, ?)", rows)
     data = hb.open(connection, table="t", unit="unit")
-    plan = data.sql(mutants.self_join(copies, sides), epsilon=1, rows_per_unit=1)
+    plan = data.sql(plain_duckdb.self_join(copies, sides), epsilon=1, rows_per_unit=1)
     [(found,)] = (
         connection_of(data).execute(f"SELECT COUNT(*) FROM ({plan.query.rows.sql('duckdb')}) AS r").fetchall()
     )
