@@ -7,8 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hubbub.accounting import Budget, ComposableCost, PrivacyFilter, PrivacyLoss
+from hubbub.accounting.codec import canonical_json
 from hubbub.errors import BudgetExceeded, LedgerFailed
-from hubbub.ledger.entries import START, Entry, canonical_json, digest
+from hubbub.ledger.entries import START, Entry, digest
 from hubbub.ledger.verify import Replay, charge_all
 from hubbub.report.label import History, label
 from hubbub.unit import Unit, Window

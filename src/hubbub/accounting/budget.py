@@ -49,7 +49,7 @@ def refuse_copy(what: str, fix: str) -> NoReturn:
     )
 
 
-_LARGE_DELTA = Fraction(1, 1000)
+LARGE_DELTA = Fraction(1, 1000)
 _LARGE_EPSILON = 20
 
 
@@ -112,7 +112,7 @@ def refuse_large_delta(delta: Fraction, population: int | None) -> None:
             why="publishing the whole table would be allowed",
             fix="choose {delta} far below 1/population",
         )
-    if population is None and delta > _LARGE_DELTA:
+    if population is None and delta > LARGE_DELTA:
         raise Refused(
             "{delta} is above 1/1000, and {population} is not given",
             why="with that probability somebody's whole record may be published",

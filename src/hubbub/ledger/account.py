@@ -13,6 +13,7 @@ from typing import Any, NoReturn
 
 from hubbub.accounting import Budget, ComposableCost, PrivacyFilter, PrivacyLoss, PrivacyOdometer, Receipt
 from hubbub.accounting.budget import refuse_copy, refuse_other_unit
+from hubbub.accounting.codec import canonical_json
 from hubbub.accounting.filters import OdometerReading, Remaining
 from hubbub.accounting.serialization import cost_from_json, encode_loss
 from hubbub.engines.data_identity import DataIdentity
@@ -22,7 +23,6 @@ from hubbub.ledger.entries import (
     OWNER,
     Entries,
     Entry,
-    canonical_json,
     check_name,
     check_text,
     cost_from_dict,

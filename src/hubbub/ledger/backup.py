@@ -10,9 +10,10 @@ from contextlib import closing, suppress
 from pathlib import Path
 
 from hubbub.accounting import PrivacyLoss
+from hubbub.accounting.codec import canonical_json
 from hubbub.accounting.serialization import cost_from_json, encode_loss
 from hubbub.errors import BudgetExceeded, HubbubError, InvalidInput, Refused
-from hubbub.ledger.entries import OWNER, Entries, canonical_json, corruption_error, cost_to_dict
+from hubbub.ledger.entries import OWNER, Entries, corruption_error, cost_to_dict
 from hubbub.ledger.location import HeadFile, KnownHead, is_same_ledger, lacks_entry, restored_ledger_id
 from hubbub.ledger.postgres import PostgresStore, is_postgres_url
 from hubbub.ledger.sqlite import SQLiteStore, create_file, has_leftover_log

@@ -18,6 +18,7 @@ from fractions import Fraction
 from typing import Any
 
 from hubbub.accounting import ComposableCost, PrivacyFilter
+from hubbub.accounting.codec import canonical_json
 from hubbub.accounting.serialization import cost_from_json
 from hubbub.errors import HubbubError, InvalidInput, LedgerFailed
 from hubbub.ledger.store import Transaction
@@ -29,7 +30,6 @@ __all__ = [
     "START",
     "Entries",
     "Entry",
-    "canonical_json",
     "check_name",
     "check_text",
     "corruption_error",
@@ -324,11 +324,6 @@ def refuse_malformed() -> Iterator[None]:
 def utc_now() -> str:
     """Return the time by this machine's clock."""
     return datetime.now(UTC).isoformat(timespec="microseconds")
-
-
-def canonical_json(value: Any) -> str:
-    """Return the one JSON text of a value."""
-    return json.dumps(value, sort_keys=True, ensure_ascii=True, separators=(",", ":"))
 
 
 def digest(value: Any) -> str:

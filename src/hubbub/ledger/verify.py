@@ -14,6 +14,7 @@ from math import lcm
 from typing import Any
 
 from hubbub.accounting import ComposableCost, PrivacyFilter
+from hubbub.accounting.codec import canonical_json
 from hubbub.accounting.serialization import cost_from_json
 from hubbub.errors import BudgetExceeded
 from hubbub.ledger.entries import (
@@ -21,7 +22,6 @@ from hubbub.ledger.entries import (
     START,
     Entries,
     Entry,
-    canonical_json,
     cost_from_dict,
     digest,
     is_cost_sufficient,

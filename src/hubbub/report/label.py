@@ -13,11 +13,12 @@ from fractions import Fraction
 from typing import Any
 
 from hubbub.accounting import ComposableCost, PrivacyFilter, PrivacyLoss, PrivacyOdometer
+from hubbub.accounting.codec import canonical_json
 from hubbub.accounting.serialization import decode_loss
 from hubbub.errors import InvalidInput
 from hubbub.escaping import escape, escape_json
 from hubbub.ledger.account import LedgerAccount
-from hubbub.ledger.entries import Entry, canonical_json, cost_from_dict, refuse_malformed
+from hubbub.ledger.entries import Entry, cost_from_dict, refuse_malformed
 from hubbub.numbers import format_down, format_up
 
 __all__ = [

@@ -24,6 +24,7 @@ import torch
 from torch import Tensor, nn
 
 from hubbub.accounting import Account, Budget, PrivacyLoss, PrivacyOdometer, refuse_large_epsilon
+from hubbub.accounting.budget import LARGE_DELTA
 from hubbub.accounting.in_memory_account import UNSPECIFIED, Unspecified, resolve_account
 from hubbub.accounting.serialization import cost_from_json, loss_to_json
 from hubbub.errors import InvalidInput, Refused, Unsupported
@@ -49,7 +50,6 @@ __all__ = ["make_private"]
 _MICROBATCH_NUMBERS = 1 << 20
 """Numbers that the layers may save for one microbatch: a few megabytes, which stay in the processor's
 cache."""
-_MAX_DELTA = Fraction(1, 1000)
 _UNBOUNDED_EPSILON = Fraction(10**9)
 """Stands for ε where none is large enough."""
 
@@ -232,7 +232,7 @@ def _check_budget_and_account(budget: Any, account: Any) -> None:
 
 def _refuse_small_noise(loss: PrivacyLoss, *, allow: bool) -> None:
     """Refuse noise with which ε is above 20 at δ = 1/1000, unless the caller confirmed it."""
-    epsilon = PrivacyOdometer.epsilon_of(cost_from_json(loss_to_json(loss)), _MAX_DELTA)
+    epsilon = PrivacyOdometer.epsilon_of(cost_from_json(loss_to_json(loss)), LARGE_DELTA)
     try:
         refuse_large_epsilon(_UNBOUNDED_EPSILON if epsilon is None else epsilon, allow=allow)
     except Refused as refusal:
