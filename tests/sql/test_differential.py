@@ -246,7 +246,9 @@ class Queries:
                 f"DATE_DIFF('day', day, {self.literal('d')})", f"CASE WHEN x = 0 THEN 1 ELSE {one} / x END",
                 "CAST(ok AS INTEGER)", f"POWER({one}, {self.pick('23')})",
                 f"ROUND({one}, {self.pick(['0', '1', '-1'])})", f"ROUND({one})", f"LEAST({one}, {two})",
-                f"GREATEST({one}, {two})", f"({one} // NULLIF({two}, 0))", f"CAST({one} AS INTEGER)",
+                f"GREATEST({one}, {two})", f"CAST({one} AS INTEGER)",
+                # Of doubles, // is / in DuckDB: one of the documented differences.
+                f"(CAST({one} AS INTEGER) // NULLIF(CAST({two} AS INTEGER), 0))",
             ]  # fmt: skip
         if kind == "t":
             choices += [
