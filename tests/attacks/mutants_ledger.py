@@ -22,6 +22,9 @@ class Anywhere(SQLiteStore):
     def known_heads(self):
         return set()
 
+    def _had_ledger(self):
+        return False
+
 
 class InEveryChild(InMemoryAccount):
     """A41: an account in memory that goes on in each child that the process forks."""

@@ -6,6 +6,7 @@
 | A40-moved | moves an open ledger: the old handle and a new one each spend the whole budget | Anywhere |
 | A40-older | puts an older copy over the ledger, or into its place after it was removed | Anywhere |
 | A40-gone | moves the ledger away, and opens a new one of the same name | Anywhere |
+| A40-deleted | deletes the ledger and all files beside it, and opens a new one | Anywhere |
 | A41 | forks eight children, of which each spends the whole of an account in memory | InEveryChild |
 | A42 | plants a made-up answer under a question that somebody will ask | Believing |
 | A42-blocked | keeps everybody from asking a question by a line of cost 0 under its key | Blocked |
@@ -133,6 +134,15 @@ def attack_A40_gone(target):
         path = folder / "visits.ledger"
         spent = _spends(target, path)
         path.rename(folder / "away")
+        return spent and _spends(target, path)
+
+
+def attack_A40_deleted(target):
+    with _folder() as folder:
+        path = folder / "visits.ledger"
+        spent = _spends(target, path)
+        for file in folder.glob("visits.ledger*"):
+            file.unlink()
         return spent and _spends(target, path)
 
 
@@ -268,6 +278,7 @@ ROWS: list[Row] = [
     Row("A40-moved", attack_A40_moved, STORES, mutants.Anywhere),
     Row("A40-older", attack_A40_older, STORES, mutants.Anywhere),
     Row("A40-gone", attack_A40_gone, STORES, mutants.Anywhere),
+    Row("A40-deleted", attack_A40_deleted, STORES, mutants.Anywhere),
     Row("A41", attack_A41, {"Spending": InMemoryAccount}, mutants.InEveryChild),
     Row("A42", attack_A42, {"Seal": Seal}, mutants.Believing),
     Row("A42-blocked", attack_A42_blocked, {"Account": LedgerAccount}, mutants.Blocked),

@@ -16,7 +16,8 @@ PATIENT = Unit("patient")
 
 def forget(path) -> None:
     """Nothing is remembered of how long a ledger was."""
-    for note in SQLiteStore(path, read_only=True)._head_files:
+    store = SQLiteStore(path, read_only=True)
+    for note in (*store._head_files, store._location_file):
         note.path.unlink(missing_ok=True)
 
 

@@ -242,11 +242,53 @@ def test_head_files_may_be_lost(path, content):
     assert len(path.with_name("visits.ledger.head").read_text().split()) == 3
 
 
+@pytest.mark.parametrize("is_renamed", [False, True], ids=["here", "renamed folder"])
+def test_deleted_ledger_is_not_replaced_by_a_new_one(path, is_renamed):
+    for file in path.parent.iterdir():
+        file.unlink()  # rm visits.ledger*, head file and all
+    if is_renamed:
+        path = path.parent.rename(path.parent.with_name(f"{path.parent.name} renamed")) / path.name
+    with pytest.raises(Refused, match="there was a ledger here") as refused:
+        Ledger.open(path)
+    assert not list(path.parent.iterdir())
+    Path(refused.value.fix.rpartition(", and ")[2]).unlink()  # on purpose, as the refusal says
+    spend(path, ALL)
+    if is_renamed:
+        path.parent.rename(path.parent.with_name(path.parent.name.removesuffix(" renamed")))
+
+
+def test_deleted_ledger_is_restored_from_a_backup(path, tmp_path):
+    with Ledger.open(path) as ledger:
+        ledger.backup(tmp_path / "backup")
+    for file in path.parent.iterdir():
+        file.unlink()
+    Ledger.restore(path, tmp_path / "backup", spent_since={})
+    assert spent(path) == Fraction(1, 2)
+    spend(path)
+
+
+def test_ledger_in_a_new_folder_of_the_same_name_is_a_new_one(path):
+    old, new = path.parent / "old" / path.name, path.parent / "new" / path.name
+    for each in (old, new):
+        each.parent.mkdir()
+        spend(each, ALL)
+    shutil.rmtree(new.parent)
+    new.parent.mkdir()
+    spend(new, ALL)
+
+
+def test_empty_ledger_may_be_deleted(folder):
+    Ledger.open(folder / "empty.ledger").close()
+    (folder / "empty.ledger").unlink()
+    spend(folder / "empty.ledger", ALL)
+
+
 def test_no_new_ledger_is_created_where_one_is_missing(path):
     path.rename(path.with_name("elsewhere"))
-    with pytest.raises(Refused, match="there was a ledger here"):
+    with pytest.raises(Refused, match="there was a ledger here") as refused:
         spend(path)
     path.with_name("visits.ledger.head").unlink()
+    Path(refused.value.fix.rpartition(", and ")[2]).unlink()
     spend(path)
 
 

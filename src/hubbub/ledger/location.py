@@ -4,12 +4,13 @@ A ledger stores its own location: its file name, the inodes of the file and of i
 was created. A copy is another file; a moved file has another name or another folder. The device number is
 not part of it, since it may change when the machine restarts. A head file NAME.head beside the ledger, and
 another one in the user's state folder, hold a lower bound of its number of entries: a file that was
-overwritten by an older state has fewer. For a database, the user's state folder also records that it had a
-ledger.
+overwritten by an older state has fewer. The user's state folder also records that a folder, or a database,
+had a ledger: one that was deleted is not replaced by a new one.
 
 Proof: docs/proofs/ledger.md, "One ledger"
 """
 
+import hashlib
 import json
 import os
 from collections.abc import Callable, Iterable
@@ -156,6 +157,20 @@ class HeadFile:
         """Return the head file in the user's state folder, which is not restored with the ledger's folder."""
         folder = user_folder("XDG_STATE_HOME", ".local", "state")
         return cls(None if folder is None else folder / f"{_split_id(ledger_id)[0]}.head")
+
+    @classmethod
+    def of_file(cls, path: Path) -> "HeadFile":
+        """Return the head file in the user's state folder of the ledger at a path, whatever its id.
+
+        The folder is known by its inode and its birth time: it may be renamed, and a new folder of the same
+        name is another one.
+        """
+        try:
+            status = path.parent.stat()
+        except OSError:  # without a folder there is no ledger
+            return cls(None)
+        folder = [str(status.st_ino), read_birth_time(path.parent, status), path.name]
+        return cls.in_user_folder(f"at-{hashlib.sha256(json.dumps(folder).encode()).hexdigest()[:32]}")
 
     @classmethod
     def of_database(cls, here: str) -> "HeadFile":

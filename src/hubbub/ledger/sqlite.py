@@ -75,6 +75,7 @@ class SQLiteStore:
         self._connect = connect
         self._pragmas = _DURABLE_PRAGMAS if durable else ("PRAGMA synchronous = NORMAL",)
         self._head_files = [HeadFile.beside(self.path)] if use_head_files else []
+        self._location_file = HeadFile.of_file(self.path) if use_head_files else HeadFile(None)
         log = self.path.with_name(self.path.name + "-wal")
         self._had_log = log.exists() and log.stat().st_size > 0
         self._idle_connections: list[Any] = []
@@ -179,6 +180,9 @@ class SQLiteStore:
             raise
         self._idle_connections.append(connection)
         if head is not None:
+            if head[1] and (self._last_head is None or self._last_head[0] != head[0]):
+                # Once per process is enough: it records that there was a ledger here.
+                self._location_file.write(head)
             self._last_head = head
             for head_file in self._head_files:
                 head_file.write(head)
@@ -248,6 +252,11 @@ class SQLiteStore:
             self._verified_location = stored
         refuse_older_state(ledger_id, lambda number, digest: has_entry(transaction, number, digest), heads)
 
+    def _had_ledger(self) -> bool:
+        """Return whether something here or in the user's state folder is left of a ledger at this path."""
+        heads = {*self.known_heads(), self._location_file.read()}
+        return heads != {None} or has_leftover_log(self.path)
+
     def _refuse_links(self) -> None:
         """Refuse a file with two names: SQLite finds the log by the name, so charges would be lost."""
         with suppress(FileNotFoundError):
@@ -264,12 +273,14 @@ class SQLiteStore:
 
     def _create(self) -> None:
         """Create the ledger under another name and link it into place, so that nobody sees half of it."""
-        if self.known_heads() - {None} or has_leftover_log(self.path):
+        if self._had_ledger() and not self.path.exists():  # or else another process created it meanwhile
+            record = self._location_file.path
+            also = "" if record is None or not record.exists() else f", and {record}"
             raise Refused(
                 "there was a ledger here, and it is gone",
                 why="a new one would have the whole budget again",
                 fix="put it back, or restore a backup: hubbub ledger restore; to start a new one on purpose, "
-                "remove the files with its name that end in .head, -wal or -journal",
+                f"remove the files with its name that end in .head, -wal or -journal{also}",
             )
         with suppress(FileExistsError):  # another process was first
             create_file(self.path, lambda _: None, new_ledger_id())
