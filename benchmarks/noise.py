@@ -44,6 +44,8 @@ def run() -> None:
     show_draws(draws)
     releases = best(real_releases(), ROUNDS)
     show_releases(releases)
+    scalars = best(scalar_releases(), ROUNDS)
+    show_scalars(scalars)
     selection = best(selections(), ROUNDS)
     show_selection(selection)
     singles, lists = single_draws(), lists_of_scales()
@@ -54,11 +56,18 @@ def run() -> None:
         [
             *speed_targets(draws),
             *release_targets(releases),
+            *scalar_targets(scalars),
             Target(
                 "permute-and-flip, 1000 candidates, over OpenDP",
                 "—",
                 times(selection["OpenDP noisy max"] / selection["hubbub PermuteAndFlip"]),
                 met=selection["hubbub PermuteAndFlip"] < selection["OpenDP noisy max"],
+            ),
+            Target(
+                "permute-and-flip, 1000 candidates",
+                "≤ 50 µs",
+                f"{selection['hubbub PermuteAndFlip'] / 1e3:.1f} µs",
+                met=selection["hubbub PermuteAndFlip"] <= 5e4,
             ),
             *(
                 Target(f"one draw, {name}, slowest scale", "≤ 10 µs", f"{ns / 1e3:.1f} µs", met=ns <= 1e4)
@@ -224,15 +233,56 @@ def release_targets(releases: dict[str, float]) -> Iterator[Target]:
         yield Target(f"{law}(real=True).release over numpy laplace", "≥ 1×", times(ratio), met=ratio >= 1)
 
 
+def scalar_releases() -> dict[str, Task]:
+    """One number at a time, and many releases of one number at once."""
+    ours = {
+        "Laplace": (hubbub.Laplace.of(sensitivity=1, epsilon=1), 42),
+        "Gaussian": (hubbub.Gaussian.of(sensitivity=1, epsilon=1, delta=1e-6), 42),
+        "Laplace(real=True)": (hubbub.Laplace.of(sensitivity=1, epsilon=1, real=True), 4.2),
+        "Gaussian(real=True)": (hubbub.Gaussian.of(sensitivity=1, epsilon=1, delta=1e-6, real=True), 4.2),
+    }
+    opendp = dp.m.make_laplace(dp.atom_domain(T="i64"), dp.absolute_distance(T="i64"), 1.0)
+    opendp_real = dp.m.make_laplace(dp.atom_domain(T="f64", nan=False), dp.absolute_distance(T="f64"), 1.0)
+    return {
+        **{f"hubbub {name}": each(mechanism.release, value) for name, (mechanism, value) in ours.items()},
+        **{
+            f"hubbub {name}, release_many": Task(lambda m=mechanism, v=value: m.release_many(v, MANY), MANY)
+            for name, (mechanism, value) in ours.items()
+        },
+        "OpenDP Laplace, integer": each(opendp, 0),
+        "OpenDP Laplace, float64": each(opendp_real, 0.0),
+        "PyDP Laplace, float64": each(LaplaceMechanism(1.0, 1.0).add_noise, 0.0),
+        "diffprivlib Laplace": each(ibm.Laplace(epsilon=1, sensitivity=1).randomise, 0.0),
+    }
+
+
+def show_scalars(scalars: dict[str, float]) -> None:
+    ours = scalars["hubbub Laplace"]
+    rows = [(name, f"{ns / 1e3:,.2f}", times(ns / ours)) for name, ns in scalars.items()]
+    show("Release of one number", ("", "µs", "over our Laplace"), rows)
+
+
+def scalar_targets(scalars: dict[str, float]) -> Iterator[Target]:
+    for name, ns in scalars.items():
+        if name.startswith("hubbub") and not name.endswith("many"):
+            yield Target(f"one release, {name}", "≤ 20 µs", f"{ns / 1e3:.1f} µs", met=ns <= 2e4)
+
+
 def selections() -> dict[str, Task]:
     """One of 1000 candidates, at ε = 1 and sensitivity 1."""
     scores = np.random.randint(0, 50, 1000)
     ours = hubbub.PermuteAndFlip.of(sensitivity=1, epsilon=1)
+    kinds = (hubbub.Exponential, hubbub.ReportNoisyMax, hubbub.ReportNoisyMaxWithGap)
+    others = [kind.of(sensitivity=1, epsilon=1) for kind in kinds]
     integers = dp.vector_domain(dp.atom_domain(T="i64"))
     opendp = dp.m.make_noisy_max(integers, dp.linf_distance(T="i64"), dp.max_divergence(), 2.0)
     diffprivlib = ibm.PermuteAndFlip(epsilon=1, sensitivity=1, utility=scores.tolist())
     return {
         "hubbub PermuteAndFlip": Task(lambda: ours.release(scores)),
+        **{
+            f"hubbub {type(mechanism).__name__}": Task(lambda m=mechanism: m.release(scores))
+            for mechanism in others
+        },
         "OpenDP noisy max": Task(lambda: opendp(scores)),
         "diffprivlib PermuteAndFlip": Task(diffprivlib.randomise),
     }

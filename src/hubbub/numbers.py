@@ -58,6 +58,9 @@ def parse_rational(value: Any, name: str) -> Fraction:
     >>> parse_rational(0.1, "epsilon")
     Fraction(1, 10)
     """
+    # survives: Only a shortcut: a Fraction passes all checks of its type.
+    if type(value) is Fraction:
+        return _limit_bits(value, name)
     _check(value, name)
     if isinstance(value, (float, np.floating)):
         # The shortest decimal that prints as this double: what the person typed.

@@ -27,6 +27,7 @@ MAX_MAGNITUDE = 2**61
 
 _MAX_DOUBLE = Fraction(sys.float_info.max)
 _USER_ASSERTED = "user-asserted"
+_ROW = Unit.row()
 
 
 @dataclass(frozen=True, init=False, repr=False)
@@ -137,7 +138,7 @@ class Bounded:
             sensitivity: how far one unit can move it; a number is the ℓ1 sensitivity.
             unit: who is protected; one row, added or removed, if omitted.
         """
-        return cls(value, Sensitivity.of(sensitivity), Unit.row() if unit is None else unit, _USER_ASSERTED)
+        return cls(value, Sensitivity.of(sensitivity), _ROW if unit is None else unit, _USER_ASSERTED)
 
     @property
     def coordinates(self) -> int:
@@ -186,6 +187,9 @@ def _check_value(value: Any) -> ExactValue:
 
 
 def _check_number(value: Any) -> int | Fraction:
+    # survives: Only a shortcut: a Python integer is exact already, and comes to the same by the longer way.
+    if type(value) is int and -MAX_MAGNITUDE <= value <= MAX_MAGNITUDE:
+        return value
     if isinstance(value, (float, np.floating)) and not np.isfinite(value):
         raise _not_finite()
     exact = parse_exact(value, "the value")

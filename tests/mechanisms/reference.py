@@ -9,6 +9,8 @@ from itertools import permutations
 
 import mpmath
 
+from hubbub.noise.entropy import _inject_bits
+
 
 class Shape:
     """A function of an integer k: exact anywhere, and beyond ±edge a sum of c·z^(a·|k|) on either side."""
@@ -140,6 +142,11 @@ def stream(seed):
         return hashlib.shake_256(f"{seed}/{state['count']}".encode()).digest(count)
 
     return source
+
+
+def repeatable_bits(seed):
+    """The same random bits in every run, within this context."""
+    return _inject_bits(stream(seed))
 
 
 def scripted(*chunks):

@@ -258,15 +258,62 @@ def test_a_candidate_of_the_lowest_priority_still_wins_alone(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "again", [[7, 7, 2**40], [2**63, 2, 2**63 + 1], [2**64 - 1, 0, 1]], ids=["equal", "in 63 bits", "zeros"]
+    ("heads", "again"),
+    [
+        ([True, True, True], [7, 7, 2]),
+        ([True, True, True], [2**63, 2, 2**63 + 1]),
+        ([True, False, True], [0, 2, 1]),
+        ([True, True, False], [9, 9, 2**40]),
+    ],
+    ids=["equal", "in 63 bits", "zeros", "of the heads"],
 )
-def test_an_order_with_two_equal_places_is_drawn_again(monkeypatch, again):
-    monkeypatch.setattr(selection, "bernoulli_exp_each", lambda rate, gaps: np.array([True, True, True]))
+def test_two_equal_highest_priorities_are_drawn_again(monkeypatch, heads, again):
+    monkeypatch.setattr(selection, "bernoulli_exp_each", lambda rate, gaps: np.array(heads))
     source = scripted(np.array(again, dtype=np.uint64).tobytes(), _order_as_bytes((0, 2, 1)))
 
     with _inject_bits(source):
-        assert PermuteAndFlip.of(sensitivity=1, epsilon=1).release([0, 0, 0]).value == 1
+        chosen = PermuteAndFlip.of(sensitivity=1, epsilon=1).release([0, 0, 0]).value
+    assert chosen == (1 if heads[1] else 2)
     assert source.left == []
+
+
+@pytest.mark.parametrize(
+    ("heads", "once"), [([True, True, True], [7, 7, 2**40]), ([False, True, True], [2**40, 7, 2**40])]
+)
+def test_equal_priorities_below_the_highest_head_change_nothing(monkeypatch, heads, once):
+    monkeypatch.setattr(selection, "bernoulli_exp_each", lambda rate, gaps: np.array(heads))
+
+    with _inject_bits(scripted(np.array(once, dtype=np.uint64).tobytes())):
+        assert PermuteAndFlip.of(sensitivity=1, epsilon=1).release([0, 0, 0]).value == 2
+
+
+@pytest.mark.parametrize(("priorities", "heads"), [(2, 3), (3, 2), (4, 3)])
+def test_every_head_is_chosen_as_often_over_all_priorities(monkeypatch, priorities, heads):
+    # Exact: all tuples of priorities below a small bound, each as likely; ties of the highest count for none.
+    among = [False] + [True] * heads
+    monkeypatch.setattr(selection, "bernoulli_exp_each", lambda rate, gaps: np.array(among))
+    mechanism, chosen = PermuteAndFlip.of(sensitivity=1, epsilon=1), [0] * (heads + 1)
+    for drawn in product(range(priorities), repeat=heads + 1):
+        source = scripted(
+            np.array([2 * x for x in drawn], dtype=np.uint64).tobytes(), _order_as_bytes(range(heads + 1))
+        )
+        with _inject_bits(source):
+            value = mechanism.release([0] * (heads + 1)).value
+        chosen[value] += bool(source.left)  # decided by the first priorities
+    assert chosen[0] == 0
+    assert len(set(chosen[1:])) == 1
+    assert chosen[1] > 0
+
+
+def test_an_order_with_two_equal_places_is_drawn_again_for_a_gap(monkeypatch):
+    monkeypatch.setattr(scores_of, "discrete_laplace", lambda scale, size: np.array([3, 2, 0]))
+    mechanism = ReportNoisyMaxWithGap.of(sensitivity=1, epsilon=1)
+    for again in ([7, 7, 2], [9, 2**63, 2**63 + 1], [2**64 - 1, 0, 1]):
+        for order, gap in (((2, 1, 0), 1), ((0, 2, 1), 0)):
+            source = scripted(np.array(again, dtype=np.uint64).tobytes(), _order_as_bytes(order))
+            with _inject_bits(source):
+                assert mechanism.release([0, 0, 0]).value == (0, gap)
+            assert source.left == []
 
 
 def test_an_order_is_told_by_63_bits(monkeypatch):

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hubbub.errors import Unsupported
-from hubbub.noise.float_grid import add_integers, add_on_grid, grid_below
+from hubbub.noise.float_grid import add_integers, add_many_on_grid, add_on_grid, grid_below
 from hubbub.noise.inversion import MAX_DRAW
 from hubbub.sensitivity import MAX_MAGNITUDE
 from refusing import refused
@@ -268,3 +268,19 @@ def test_a_long_vector_is_worked_on_in_chunks(monkeypatch):
     assert asked == [MAX_DRAW, MAX_DRAW]
     alone = [add_on_grid(values[i : i + 1], steps[i : i + 1], grid, further)[0] for i in range(7)]
     assert whole.tolist() == alone
+
+
+# add_many_on_grid
+
+
+@pytest.mark.parametrize("grid", GRIDS)
+def test_many_draws_on_one_number_show_the_exact_sums_rounded_once(grid):
+    generator = random.Random(str(grid))
+    doubles = [Fraction(value) for value in some_doubles(grid, generator)]
+    edges = [sign * grid * (MAX_MAGNITUDE + more) for sign in (1, -1) for more in (-1, 0, 1)]
+    for value in [*doubles[:40], *edges, Fraction(1, 3), 7]:
+        draws = [some_noise(generator) for _ in range(20)]
+        shown = add_many_on_grid(value, np.array(draws), grid, lambda drawn: 2 * drawn)
+        whole = [2 * drawn if abs(drawn) >= MAX_DRAW else drawn for drawn in draws]
+        assert shown.tolist() == [exact_sum(Fraction(value), drawn, grid) for drawn in whole]
+        assert [add_on_grid(value, drawn, grid) for drawn in whole] == shown.tolist()

@@ -122,7 +122,7 @@ def test_the_shipped_permute_and_flip_flips_these_coins_and_takes_the_first_of_t
             return heads
 
         monkeypatch.setattr(selection, "bernoulli_exp_each", flip)
-        monkeypatch.setattr(selection, "_random_order", lambda count, order=order: np.array(order))
+        monkeypatch.setattr(selection, "_random_priorities", lambda count, order=order: np.array(order))
         chosen = shipped._select(scores)
         assert asked == [(Fraction(1, 4), [2, 0, 3])]
         assert chosen == max((i for i in range(3) if heads[i]), key=lambda i: order[i])

@@ -117,7 +117,7 @@ def test_the_shipped_choice_is_the_largest_noisy_score_and_ties_go_by_the_order(
         monkeypatch.setattr(
             selection, "add_laplace_noise", lambda values, scale, noise=noise: values + np.array(noise)
         )
-        monkeypatch.setattr(selection, "_random_order", lambda count, order=order: np.array(order))
+        monkeypatch.setattr(selection, "_random_priorities", lambda count, order=order: np.array(order))
         shown = [int(score) + more for score, more in zip(scores, noise, strict=True)]
         best = max(range(3), key=lambda i: (shown[i], order[i]))
         chosen = shipped._select(scores)

@@ -1,275 +1,36 @@
 """The Laplace and Gaussian mechanisms, on integers and on reals.
 
-Integers get noise of an integer law. Reals are rounded to a grid with steps of 2^k and get the same law on
-the grid's steps; the rounding is part of the sensitivity.
-
 Proof: docs/proofs/additive.md
 """
 
 import math
-from abc import abstractmethod
-from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import partial
-from typing import Any, ClassVar, Self, overload
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import Any, ClassVar, Self
 
 from hubbub.accounting import PrivacyLoss, largest_mu, parse_spendable_epsilon, refuse_large_delta
-from hubbub.errors import InvalidInput, Refused, Unsupported
-from hubbub.mechanisms.error_bounds import (
-    TailFunction,
-    discrete_laplace_tail,
-    half_width,
-    rounded_gaussian_tail,
-)
-from hubbub.mechanisms.mechanism import Mechanism, check_positive_sensitivity, check_sensitivity
-from hubbub.noise import MAX_SCALE, discrete_laplace, geometric, rounded_gaussian
+from hubbub.errors import InvalidInput
+from hubbub.mechanisms.additive_noise import MAX_EPSILON, AdditiveMechanism, choose_grid, protects_nobody
+from hubbub.mechanisms.error_bounds import TailFunction, discrete_laplace_tail, rounded_gaussian_tail
+from hubbub.mechanisms.mechanism import check_positive_sensitivity, computed_once
+from hubbub.noise import discrete_laplace, geometric, rounded_gaussian
 from hubbub.noise.enclosures import exp_neg, log, mills_ratio, normal_tail
-from hubbub.noise.float_grid import add_integers, add_on_grid, grid_below
 from hubbub.noise.inversion import MAX_DRAW
 from hubbub.numbers import (
     Number,
     ceil_sqrt,
-    format_nearest,
     format_up,
-    parse_exact,
     parse_integer,
     parse_nonnegative,
-    parse_positive,
     parse_probability,
     round_up,
 )
-from hubbub.release import Release
-from hubbub.sensitivity import Sensitivity, unwrap
+from hubbub.sensitivity import Sensitivity
 
-__all__ = ["AdditiveMechanism", "Gaussian", "Laplace", "choose_additive_noise"]
+__all__ = ["Gaussian", "Laplace", "choose_additive_noise"]
 
-_STEP_BITS = 32
-"""One scale of noise is 2^32 steps of the grid, or more for many coordinates."""
-_MAX_STEP_BITS = 46
-_MAX_ROUNDING = Fraction(1, 1024)
-"""The grid is refined while rounding adds more than this share to the sensitivity."""
 _PRECISION = 256
-_BLOCK = 1 << 17
-"""Coordinates of an integer vector that get their noise at a time."""
-_MAX_EPSILON = 2**20
-
-
-@dataclass(frozen=True, repr=False)
-class AdditiveMechanism(Mechanism):
-    """Abstract: symmetric noise, added to integers or to the steps of a grid."""
-
-    scale: Fraction
-    """The scale b of Laplace noise or σ of Gaussian noise, in the units of the value."""
-    sensitivity: Sensitivity
-    grid: Fraction | None = None
-    """The step of the grid for reals, or None for integers."""
-    coordinates: int = 1
-    """For reals, the maximum number of coordinates: the rounding of each is part of the sensitivity."""
-
-    error_kind: ClassVar[str] = "additive"
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "scale", parse_positive(self.scale, "scale"))
-        object.__setattr__(self, "sensitivity", Sensitivity.of(self.sensitivity))
-        object.__setattr__(self, "coordinates", parse_integer(self.coordinates, "coordinates"))
-        check_positive_sensitivity(self.sensitivity)
-        if self.grid is not None:
-            object.__setattr__(self, "grid", parse_positive(self.grid, "grid"))
-            if grid_below(self.grid, 0) != self.grid:
-                raise InvalidInput(
-                    "grid is not a power of two",
-                    why="doubles would not be exact on such a grid",
-                    fix="pass a power of two, or let of() choose the grid",
-                )
-        if self._scale_in_steps > MAX_SCALE:
-            raise Unsupported(
-                "the noise is wider than 2^48 steps",
-                why="its law would no longer be exact in 64 bits",
-                fix="measure in larger units, or choose a larger epsilon or a coarser grid",
-            )
-
-    @property
-    @abstractmethod
-    def _tail(self) -> TailFunction:
-        """The two-sided tail of the noise, in steps."""
-
-    @abstractmethod
-    def _draw_noise(self, size: int | None) -> Any:
-        """Draw the noise, in steps."""
-
-    @abstractmethod
-    def _extend(self, drawn: int) -> int:
-        """Return the full draw for one that a vector holds as ±2^62, where vectors saturate."""
-
-    @property
-    @abstractmethod
-    def _norm(self) -> str:
-        """The norm of the sensitivity that the noise is calibrated to."""
-
-    @classmethod
-    @abstractmethod
-    def _distance(cls, sensitivity: Sensitivity) -> Fraction:
-        """The sensitivity in that norm."""
-
-    @property
-    def _scale_in_steps(self) -> Fraction:
-        """The scale of the noise, in steps of the grid."""
-        return self.scale / (self.grid or 1)
-
-    def error(self, confidence: Number = 0.95, *, coordinates: int = 1) -> float:
-        """Return a bound on |answer − exact| that holds for all `coordinates` answers at once.
-
-        For integers it is the least integer that holds for the sampled law; for reals it includes the
-        rounding to the grid. A double of more than 2^53 steps is rounded once more, which `Release.error`
-        includes.
-
-        Guarantee: every |answer − exact| is within the bound, with at least this confidence.
-        Proof: docs/proofs/accuracy.md
-        """
-        width = half_width(self._tail, confidence, coordinates)
-        return width if self.grid is None else round_up((width + Fraction(1, 2)) * self.grid)
-
-    def loss_at(self, outcome: Number, value: Number, neighbour: Number) -> float:
-        """Return the privacy loss of an outcome: ln Pr[M(value) = outcome] − ln Pr[M(neighbour) = outcome].
-
-        For one coordinate, to about twelve digits. Reals are first rounded to the grid.
-
-        >>> Laplace.of(sensitivity=1, epsilon=0.5).loss_at(45, 42, 41)
-        0.5
-        >>> round(Gaussian(Fraction(2), Sensitivity(1)).loss_at(44, 42, 41), 3)
-        0.612
-        """
-        step = self.grid or Fraction(1)
-        parameters = zip(("outcome", "value", "neighbour"), (outcome, value, neighbour), strict=True)
-        at, here, there = (parse_exact(number, name) / step for name, number in parameters)
-        if at.denominator != 1:
-            raise InvalidInput(
-                "the outcome is not on the grid",
-                why="the mechanism never releases it",
-                fix="pass a released value",
-            )
-        return self._log_probability(at - round(here)) - self._log_probability(at - round(there))
-
-    @abstractmethod
-    def _log_probability(self, steps: Fraction) -> float:
-        """Return ln Pr[noise = steps], up to a constant."""
-
-    def tail(self, t: Number) -> float:
-        """Return Pr[|noise| ≥ t·scale], rounded up.
-
-        >>> round(Laplace.of(sensitivity=1, epsilon=Fraction(1, 1000)).tail(3), 3)  # e^-3
-        0.05
-        """
-        steps = math.ceil(parse_nonnegative(t, "t") * self._scale_in_steps)
-        return 1.0 if steps == 0 else round_up(Fraction(self._tail(steps - 1, 128)[1], 1 << 128))
-
-    @overload
-    def release(self, value: float) -> Release[float]: ...
-    @overload
-    def release(self, value: Sequence[float] | NDArray[Any]) -> Release[NDArray[Any]]: ...
-    @overload
-    def release(self, value: Any) -> Release: ...
-    def release(self, value: Any) -> Release:
-        """Add noise to the value: integers to integers, and doubles on the grid to reals."""
-        bounded = check_sensitivity(value, self.sensitivity, self._norm)
-        exact = unwrap(bounded)
-        is_integer = isinstance(exact, int) or (isinstance(exact, np.ndarray) and exact.dtype.kind == "i")
-        if self.grid is None and not is_integer:
-            raise InvalidInput(
-                "the value is not made of integers",
-                why="integer noise would not hide the fractional part",
-                fix="make the mechanism with real=True",
-            )
-        if self.grid is not None and bounded.coordinates > self.coordinates:
-            raise Refused(
-                f"the value has {bounded.coordinates} coordinates, but the mechanism has {self.coordinates}",
-                why="the rounding of every coordinate is part of the sensitivity",
-                fix=f"make the mechanism with coordinates={bounded.coordinates}",
-            )
-        answer: Any
-        if self.grid is None and isinstance(exact, np.ndarray):
-            answer = self._add_in_blocks(exact)
-        elif self.grid is None:
-            answer = add_integers(exact, self._draw_noise(None))  # type: ignore[arg-type]
-        else:
-            noise = self._draw_noise(bounded.coordinates if bounded.is_vector else None)
-            answer = add_on_grid(exact, noise, self.grid, self._extend)
-        return Release(
-            answer,
-            self.loss(),
-            self,
-            bounded.unit,
-            user_asserted=bounded.is_user_asserted,
-            coordinates=max(1, bounded.coordinates),
-        )
-
-    def _add_in_blocks(self, exact: NDArray[Any]) -> NDArray[np.int64]:
-        """Integers plus noise, block by block: gradients have millions of coordinates, a cache has not."""
-        answer = np.empty(exact.size, dtype=np.int64)
-        for start in range(0, exact.size, _BLOCK):
-            part = slice(start, start + _BLOCK)
-            answer[part] = add_integers(exact[part], self._draw_noise(exact[part].size))
-        return answer
-
-    @classmethod
-    def _calibrate_to_error(
-        cls,
-        error: Number,
-        confidence: Number,
-        sensitivity: Sensitivity | Number,
-        *,
-        real: bool,
-        coordinates: int,
-    ) -> Self:
-        """Return the widest noise, to one part in 2^20, with a simultaneous error of at most `error`."""
-        wanted, bound, count = (
-            parse_positive(error, "error"),
-            Sensitivity.of(sensitivity),
-            parse_integer(coordinates, "coordinates"),
-        )
-        unsupported: list[Unsupported] = []
-
-        def fits(scale: Fraction) -> bool:
-            try:
-                return (
-                    cls._from_scale(scale, bound, count, real=real).error(confidence, coordinates=count)
-                    <= wanted
-                )
-            except Unsupported as problem:  # too wide or too fine to be sampled
-                unsupported.append(problem)
-                # survives: Only asked whether it is true.
-                return False
-
-        low = Fraction(2) ** (wanted.numerator.bit_length() - wanted.denominator.bit_length())
-        max_distance = low * _MAX_EPSILON
-        while not fits(low):
-            low /= 2
-            if cls._distance(bound) > low * _MAX_EPSILON:
-                # Noise as wide as the error would protect, so the reason is that it cannot be sampled.
-                raise (
-                    unsupported[0]
-                    if unsupported and cls._distance(bound) <= max_distance
-                    else _protects_nobody()
-                )
-        while fits(2 * low):
-            low *= 2
-        high = 2 * low
-        for _ in range(20):
-            middle = (low + high) / 2
-            low, high = (middle, high) if fits(middle) else (low, middle)
-        return cls._from_scale(low, bound, count, real=real)
-
-    @classmethod
-    def _from_scale(cls, scale: Fraction, sensitivity: Sensitivity, coordinates: int, *, real: bool) -> Self:
-        grid = _grid(scale, cls._distance(sensitivity), coordinates) if real else None
-        return cls(scale, sensitivity, grid, coordinates)
-
-    def _describe_values(self) -> str:
-        return "integers" if self.grid is None else f"a grid with steps of {format_nearest(self.grid, 3)}"
 
 
 @dataclass(frozen=True, repr=False)
@@ -313,7 +74,7 @@ class Laplace(AdditiveMechanism):
         wanted = parse_spendable_epsilon(epsilon, allow=allow_large_epsilon)
         count = parse_integer(coordinates, "coordinates")
         if real:
-            grid = _grid(bound.l1 / wanted, bound.l1, count)
+            grid = choose_grid(bound.l1 / wanted, bound.l1, count)
             return cls((bound.l1 + count * grid) / wanted, bound, grid, count)
         _check_integer_sensitivity(bound)
         return cls(bound.l1 / wanted, bound, None, count)
@@ -339,6 +100,7 @@ class Laplace(AdditiveMechanism):
             _check_integer_sensitivity(bound)
         return cls._calibrate_to_error(error, confidence, bound, real=real, coordinates=coordinates)
 
+    @computed_once
     def loss(self) -> PrivacyLoss:
         """Return the loss: pure ε = Δ₁/b, rounding included, and a smaller ε at δ > 0."""
         step = self.grid or Fraction(1)
@@ -445,7 +207,7 @@ class Gaussian(AdditiveMechanism):
         mu = largest_mu(parse_spendable_epsilon(epsilon, allow=allow_large_epsilon), allowed)
         norm = ceil_sqrt(bound.l2_squared)
         count = parse_integer(coordinates, "coordinates")
-        grid = _grid(norm / mu, norm, count) if real else None
+        grid = choose_grid(norm / mu, norm, count) if real else None
         # σ as a double, rounded up: as exact as any rational, and short to store.
         sigma = Fraction(round_up((norm + ceil_sqrt(Fraction(count)) * (grid or 0)) / mu))
         return cls(sigma, bound, grid, count)
@@ -473,8 +235,8 @@ class Gaussian(AdditiveMechanism):
             error, confidence, sensitivity, real=real, coordinates=coordinates
         )
         # survives: An epsilon rounded up from an irrational number is not just the limit.
-        if mechanism.loss().epsilon(allowed) > _MAX_EPSILON:
-            raise _protects_nobody()
+        if mechanism.loss().epsilon(allowed) > MAX_EPSILON:
+            raise protects_nobody()
         return mechanism
 
     @property
@@ -482,6 +244,7 @@ class Gaussian(AdditiveMechanism):
         """σ, in the units of the value."""
         return self.scale
 
+    @computed_once
     def loss(self) -> PrivacyLoss:
         """Return the loss: Gaussian with μ = Δ₂/σ, rounding included."""
         if self.grid is None:
@@ -573,14 +336,6 @@ def choose_additive_noise(
     return laplace if is_laplace else gaussian
 
 
-def _grid(scale: Fraction, distance: Fraction, coordinates: int) -> Fraction:
-    """Return a step so fine that rounding all coordinates adds little to the sensitivity."""
-    grid = grid_below(scale, _STEP_BITS)
-    while coordinates * grid > distance * _MAX_ROUNDING and scale / grid < 2**_MAX_STEP_BITS:
-        grid /= 2
-    return grid
-
-
 def _check_integer_sensitivity(sensitivity: Sensitivity) -> None:
     if sensitivity.l1.denominator != 1:
         raise InvalidInput(
@@ -588,11 +343,3 @@ def _check_integer_sensitivity(sensitivity: Sensitivity) -> None:
             why="integers move by whole numbers, so the answer seems to be real",
             fix="pass real=True, or the sensitivity of the integer answer",
         )
-
-
-def _protects_nobody() -> Refused:
-    return Refused(
-        "no epsilon gives so small an error",
-        why="it would take an epsilon above a million, which protects nobody",
-        fix="allow a larger error or a lower confidence",
-    )

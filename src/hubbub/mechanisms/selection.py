@@ -9,8 +9,9 @@ Proof: docs/proofs/selection.md
 
 from abc import abstractmethod
 from bisect import bisect_right
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
+from functools import cached_property
 from itertools import accumulate
 from math import ceil
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self, final
@@ -20,7 +21,7 @@ from numpy.typing import NDArray
 
 from hubbub.accounting import PrivacyLoss, parse_spendable_epsilon
 from hubbub.errors import InvalidInput, Unsupported
-from hubbub.mechanisms.additive import AdditiveMechanism
+from hubbub.mechanisms.additive_noise import AdditiveMechanism
 from hubbub.mechanisms.error_bounds import smallest_integer
 from hubbub.mechanisms.mechanism import (
     Integers,
@@ -29,6 +30,7 @@ from hubbub.mechanisms.mechanism import (
     check_integer_sensitivity,
     check_scores,
     check_sensitivity,
+    computed_once,
     laplace_difference_tail,
     make_release,
 )
@@ -103,7 +105,7 @@ class Selection(Mechanism):
             Sensitivity.of(sensitivity), parse_spendable_epsilon(epsilon, allow=allow_large_epsilon), monotone
         )
 
-    @property
+    @cached_property
     def rate(self) -> Fraction:
         """r: the rate at which the probability of a candidate falls with its distance from the best."""
         return self.epsilon / (self.sensitivity.linf * (1 if self.monotone else 2))
@@ -120,6 +122,7 @@ class Selection(Mechanism):
         """
         return self.epsilon**2 / (8 if self._has_bounded_range else 2)
 
+    @computed_once
     def loss(self) -> PrivacyLoss:
         """Return the loss: bounded range ε for the exponential mechanism, else pure ε."""
         return (
@@ -132,6 +135,14 @@ class Selection(Mechanism):
         """Select by a Bounded vector of integer scores, or a list with user-asserted sensitivity."""
         bounded, scores = check_scores(value, self.sensitivity, monotone=self.monotone)
         return make_release(self, self._select(scores), bounded, monotone=self.monotone)
+
+    def release_many(self, value: Any, count: int) -> Release[Any]:
+        """Select `count` times, independently: a list, as one release with the loss of all."""
+        times = parse_integer(count, "count")
+        bounded, scores = check_scores(value, self.sensitivity, monotone=self.monotone)
+        selected = [self._select(scores) for _ in range(times)]
+        release = make_release(self, selected, bounded, monotone=self.monotone)
+        return replace(release, loss=release.loss * times)
 
     @abstractmethod
     def _select(self, scores: Integers) -> int | WinnerWithGap:
@@ -175,9 +186,7 @@ class PermuteAndFlip(Selection):
         return _regret(self.rate, _others(coordinates) * min(Fraction(1, 2), wanted) / (1 - wanted))
 
     def _select(self, scores: Integers) -> int:
-        return _first_in_order(
-            bernoulli_exp_each(self.rate, scores.max() - scores), _random_order(scores.size)
-        )
+        return _first_in_random_order(bernoulli_exp_each(self.rate, scores.max() - scores))
 
     def __str__(self) -> str:
         return f"Permute-and-flip on {self._describe_scores()}"
@@ -293,7 +302,7 @@ class ReportNoisyMax(_NoisyMax):
 
     def _select(self, scores: Integers) -> int:
         noisy = add_laplace_noise(scores, 1 / self.rate)
-        return _first_in_order(noisy == noisy.max(), _random_order(scores.size))
+        return _first_in_random_order(noisy == noisy.max())
 
     def __str__(self) -> str:
         scale = format_up(1 / self.rate)
@@ -339,7 +348,8 @@ class ReportNoisyMaxWithGap(_NoisyMax):
                 fix="pass two scores or more, or use ReportNoisyMax",
             )
         noisy, order = add_laplace_noise(scores, 1 / self.rate), _random_order(scores.size)
-        index = _first_in_order(noisy == noisy.max(), order)
+        # survives: Any number below 0 is below all priorities.
+        index = int(np.where(noisy == noisy.max(), order, -1).argmax())
         # The score that the winner needed: that of each other one, plus one if that one wins ties.
         # survives: They differ at the winner only, which is then left out.
         needed = np.delete(noisy + (order > order[index]), index).max()
@@ -362,20 +372,32 @@ def _regret(rate: Fraction, odds: Fraction) -> int:
     return ceil(Fraction(log(odds, 128)[1], 1 << 128) / rate) - 1
 
 
+def _random_priorities(count: int) -> Integers:
+    """Return independent uniform numbers of 63 bits."""
+    return (np.frombuffer(random_bytes(8 * count), dtype=np.uint64) >> np.uint64(1)).view(np.int64)
+
+
 def _random_order(count: int) -> Integers:
     """Return distinct numbers in uniformly random order, independent of the scores."""
     while True:
-        drawn = np.frombuffer(random_bytes(8 * count), dtype=np.uint64) >> np.uint64(1)
+        drawn = _random_priorities(count)
         ordered = np.sort(drawn)
         # They are independent and identically distributed: if no two are equal, all orders are equally
         # likely.
         if not (ordered[1:] == ordered[:-1]).any():
-            return drawn.view(np.int64)
+            return drawn
 
 
-def _first_in_order(among: NDArray[np.bool_], order: Integers) -> int:
-    # survives: Any number below 0 is below all priorities.
-    return int(np.where(among, order, -1).argmax())
+def _first_in_random_order(among: NDArray[np.bool_]) -> int:
+    """Return one of the candidates in `among`, each with the same probability."""
+    while True:
+        # All candidates get a priority, so that the work does not depend on how many are in `among`.
+        # survives: Any number below 0 is below all priorities.
+        priorities = np.where(among, _random_priorities(among.size), -1)
+        first = priorities.argmax()
+        # Only the highest must be unique: given that, it is anybody's with the same probability.
+        if np.count_nonzero(priorities == priorities[first]) == 1:
+            return int(first)
 
 
 def _locate_by_integers(u: int, rate: Fraction, gaps: list[int]) -> int:
@@ -434,6 +456,7 @@ class TopK(Mechanism):
         _check_index_only(self.mechanism)
         object.__setattr__(self, "k", parse_integer(self.k, "k"))
 
+    @computed_once
     def loss(self) -> PrivacyLoss:
         """Return k times the loss of one round."""
         return self.mechanism.loss() * self.k
@@ -502,6 +525,7 @@ class SelectAndMeasure(Mechanism):
                 fix="pass Laplace.of(…) or Gaussian.of(…)",
             )
 
+    @computed_once
     def loss(self) -> PrivacyLoss:
         """Return the sum of the losses of selection and measurement."""
         return self.select.loss() + self.measure.loss()

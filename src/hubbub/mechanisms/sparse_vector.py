@@ -25,6 +25,7 @@ from hubbub.mechanisms.mechanism import (
     check_monotone,
     check_scores,
     check_sensitivity,
+    computed_once,
     laplace_difference_tail,
     make_release,
 )
@@ -130,6 +131,7 @@ class AboveThreshold(Mechanism):
         """The scale of the noise on a query: 4Δ·answers/ε, or half of it for monotone queries."""
         return self.threshold_scale * (1 if self.monotone else 2)
 
+    @computed_once
     def loss(self) -> PrivacyLoss:
         """Return the loss of all answers: pure ε."""
         return PrivacyLoss.pure(self.epsilon)

@@ -139,20 +139,27 @@ def bernoulli_exp_each(x: Number, times: Integers) -> NDArray[np.bool_]:
             why="each says how many times a coin of chance e^-x must fall heads",
             fix="pass a one-dimensional array of integers, none below 0",
         )
+    raw = np.frombuffer(random_bytes(8 * times.size), dtype=np.uint64)
+    lead = times.astype(np.float64)
     with np.errstate(under="ignore"):
         # Powers of 700 and more are as good as infinite for the filter; integers decide what is close.
-        # survives: Chances below e^-699 are as good as 0 for the filter; integers decide what is
-        # close.
-        power = np.minimum(float(min(exact, Fraction(700))) * times.astype(np.float64), 700.0)
-        chances = np.exp(-power)
-    raw = np.frombuffer(random_bytes(8 * times.size), dtype=np.uint64)
-    lead = chances - (raw >> np.uint64(11)).view(np.int64) * 2.0**-53
+        # survives: Chances below e^-699 are as good as 0 for the filter; integers decide what is close.
+        lead *= -_filter_rate(exact)
+        np.exp(np.maximum(lead, -700.0, out=lead), out=lead)
+    lead -= (raw >> np.uint64(11)).view(np.int64) * 2.0**-53
     # survives: What is that close is decided by integers.
     heads: NDArray[np.bool_] = lead > 0
     # survives: Integers may decide more: they decide rightly.
-    for lane in np.flatnonzero(np.abs(lead) < 2.0**-40):
+    for lane in (np.abs(lead) < 2.0**-40).nonzero()[0]:
         heads[lane] = is_below(int(raw[lane]), 64, partial(exp_neg, exact * int(times[lane])))
     return heads
+
+
+@lru_cache(maxsize=2048)
+def _filter_rate(x: Fraction) -> float:
+    """The rate x as a double that does not overflow."""
+    # survives: Where the rate is cut is free: beyond 700 all but 0 times of it are as good as infinite.
+    return float(min(x, Fraction(700)))
 
 
 @overload
