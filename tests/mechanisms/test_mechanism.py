@@ -37,70 +37,70 @@ from refusing import refused
 
 ONE = Sensitivity(1)
 HALF = Fraction(1, 2)
-ONE_TEXT = '"sensitivity": {"l1": "1", "l2_squared": "1", "linf": "1"}'
+ONE_TEXT = '"sensitivity":{"l1":"1","l2_squared":"1","linf":"1"}'
 FLIP = PermuteAndFlip(ONE, HALF, monotone=True)
-FLIP_TEXT = f'{{"epsilon": "1/2", "kind": "permute-and-flip/1", "monotone": true, {ONE_TEXT}}}'
-LAPLACE_TEXT = f'{{"coordinates": 1, "grid": null, "kind": "laplace/1", "scale": "2", {ONE_TEXT}}}'
+FLIP_TEXT = f'{{"epsilon":"1/2","kind":"permute-and-flip/1","monotone":true,{ONE_TEXT}}}'
+LAPLACE_TEXT = f'{{"coordinates":1,"grid":null,"kind":"laplace/1","scale":"2",{ONE_TEXT}}}'
 
 STORED = [
     (Laplace(Fraction(2), ONE), LAPLACE_TEXT),
     (
         Laplace(Fraction(4294967299, 6442450944), Sensitivity(Fraction(1, 3)), Fraction(1, 2**33), 2),
         (
-            '{"coordinates": 2, "grid": "1/8589934592", "kind": "laplace/1", '
-            '"scale": "4294967299/6442450944", '
-            '"sensitivity": {"l1": "1/3", "l2_squared": "1/9", "linf": "1/3"}}'
+            '{"coordinates":2,"grid":"1/8589934592","kind":"laplace/1",'
+            '"scale":"4294967299/6442450944",'
+            '"sensitivity":{"l1":"1/3","l2_squared":"1/9","linf":"1/3"}}'
         ),
     ),
     (
         Gaussian(Fraction(6726799536487853, 1125899906842624), Sensitivity(2, linf=1)),
         (
-            '{"coordinates": 1, "grid": null, "kind": "gaussian/1", '
-            '"scale": "6726799536487853/1125899906842624", '
-            '"sensitivity": {"l1": "2", "l2_squared": "2", "linf": "1"}}'
+            '{"coordinates":1,"grid":null,"kind":"gaussian/1",'
+            '"scale":"6726799536487853/1125899906842624",'
+            '"sensitivity":{"l1":"2","l2_squared":"2","linf":"1"}}'
         ),
     ),
     (
         RandomizedResponse(Fraction(3, 4), 2),
-        '{"categories": 2, "keep": "3/4", "kind": "randomized-response/1"}',
+        '{"categories":2,"keep":"3/4","kind":"randomized-response/1"}',
     ),
     (
         UnaryEncoding(Fraction(1, 4), 3),
-        '{"categories": 3, "kind": "unary-encoding/1", "p": "1/2", "q": "1/4"}',
+        '{"categories":3,"kind":"unary-encoding/1","p":"1/2","q":"1/4"}',
     ),
     (FLIP, FLIP_TEXT),
-    (Exponential(ONE, HALF), f'{{"epsilon": "1/2", "kind": "exponential/1", "monotone": false, {ONE_TEXT}}}'),
+    (Exponential(ONE, HALF), f'{{"epsilon":"1/2","kind":"exponential/1","monotone":false,{ONE_TEXT}}}'),
     (
         ReportNoisyMax(ONE, HALF),
-        f'{{"epsilon": "1/2", "kind": "report-noisy-max/1", "monotone": false, {ONE_TEXT}}}',
+        f'{{"epsilon":"1/2","kind":"report-noisy-max/1","monotone":false,{ONE_TEXT}}}',
     ),
     (
         ReportNoisyMaxWithGap(ONE, HALF),
-        f'{{"epsilon": "1/2", "kind": "report-noisy-max-with-gap/1", "monotone": false, {ONE_TEXT}}}',
+        f'{{"epsilon":"1/2","kind":"report-noisy-max-with-gap/1","monotone":false,{ONE_TEXT}}}',
     ),
-    (TopK(FLIP, 3), f'{{"k": 3, "kind": "top-k/1", "mechanism": {FLIP_TEXT}}}'),
+    (TopK(FLIP, 3), f'{{"k":3,"kind":"top-k/1","mechanism":{FLIP_TEXT}}}'),
     (
         SelectAndMeasure(FLIP, Laplace(Fraction(2), ONE)),
-        f'{{"kind": "select-and-measure/1", "measure": {LAPLACE_TEXT}, "select": {FLIP_TEXT}}}',
+        f'{{"kind":"select-and-measure/1","measure":{LAPLACE_TEXT},"select":{FLIP_TEXT}}}',
     ),
     (
         AboveThreshold(ONE, HALF, -7),
         (
-            '{"answers": 1, "epsilon": "1/2", "kind": "above-threshold/1", "monotone": false, '
-            f'{ONE_TEXT}, "threshold": -7}}'
+            '{"answers":1,"epsilon":"1/2","kind":"above-threshold/1","monotone":false,'
+            f'{ONE_TEXT},"threshold":-7}}'
         ),
     ),
     (
         TruncatedGeometricSelection(HALF, 9, 2),
-        '{"epsilon": "1/2", "kind": "truncated-geometric-selection/1", "max_groups": 2, "truncation": 9}',
+        '{"epsilon":"1/2","kind":"truncated-geometric-selection/1","max_groups":2,"truncation":9}',
     ),
     (
         GaussianPartitionSelection(Fraction(5, 2), 12, 2),
-        '{"kind": "gaussian-partition-selection/1", "max_groups": 2, "sigma": "5/2", "threshold": 12}',
+        '{"kind":"gaussian-partition-selection/1","max_groups":2,"sigma":"5/2","threshold":12}',
     ),
     (
         StabilityHistogram(Laplace(Fraction(2), ONE), 30, 1),
-        f'{{"kind": "stability-histogram/1", "max_groups": 1, "noise": {LAPLACE_TEXT}, "threshold": 30}}',
+        f'{{"kind":"stability-histogram/1","max_groups":1,"noise":{LAPLACE_TEXT},"threshold":30}}',
     ),
 ]
 
@@ -115,7 +115,7 @@ def test_what_is_stored_stays_as_it_is_and_means_the_same(mechanism, text):
 
 
 def test_every_kind_that_can_be_stored_is_pinned_here():
-    ours = {kind for kind, made in module._kinds.items() if made.__module__.startswith("hubbub.")}
+    ours = {kind for kind, made in module._CODEC.classes.items() if made.__module__.startswith("hubbub.")}
 
     assert ours == {mechanism.kind for mechanism, _ in STORED}
     assert all(kind.rpartition("/")[2].isdigit() for kind in ours)
@@ -249,11 +249,11 @@ def test_a_class_is_stored_once_it_names_its_kind():
         kind: ClassVar[str] = "constant-of-a-test/1"
         error_kind: ClassVar[str] = "none"
 
-    assert Abstract not in module._kinds.values()
-    text = '{"answer": 42, "kind": "constant-of-a-test/1"}'
+    assert Abstract not in module._CODEC.classes.values()
+    text = '{"answer":42,"kind":"constant-of-a-test/1"}'
     assert Constant(42).to_json() == text
     assert from_json(text) == Constant(42)
-    del module._kinds["constant-of-a-test/1"]
+    del module._CODEC.classes["constant-of-a-test/1"]
     with refused(InvalidInput, match="does not know its kind"):
         from_json(text)
 

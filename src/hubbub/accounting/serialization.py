@@ -5,13 +5,12 @@ alternatives, each a list of events with their counts. Reading one makes it anew
 be computed again, also by a later and sharper version.
 """
 
-import dataclasses
 import json
 from fractions import Fraction
 from functools import lru_cache
 from typing import Any
 
-from hubbub.accounting.codec import canonical_json, decode, encode
+from hubbub.accounting.codec import RecordCodec, canonical_json
 from hubbub.accounting.composable_cost import ORDERS, ComposableCost
 from hubbub.accounting.discrete_events import (
     DiscreteGaussian,
@@ -51,7 +50,9 @@ EVENT_KINDS: dict[str, type[Event]] = {
     "renyi-curve/1": RenyiCurve,
     "shuffled-reports/1": ShuffledReports,
 }
-_KINDS = {event: kind for kind, event in EVENT_KINDS.items()}
+_EVENTS: RecordCodec[Event] = RecordCodec()
+for _kind, _event in EVENT_KINDS.items():
+    _EVENTS.register(_kind, _event)
 _MAX_COUNT = 10**18
 
 
@@ -112,21 +113,10 @@ def cost_from_json(text: str, orders: tuple[Fraction, ...] = ORDERS) -> Composab
 
 
 def _encode_event(event: Event) -> dict[str, Any]:
-    if type(event) not in _KINDS:
-        raise _foreign()
-    stored: dict[str, Any] = {"kind": _KINDS[type(event)]}
-    for field in dataclasses.fields(event):  # type: ignore[arg-type]
-        value = getattr(event, field.name)
-        stored[field.name] = _encode_event(value) if isinstance(value, Event) else encode(value)
-    return stored
-
-
-def _decode_event(stored: Any) -> Event:
-    event = EVENT_KINDS[stored["kind"]]
-    names = {field.name for field in dataclasses.fields(event)}  # type: ignore[arg-type]
-    if set(stored) - {"kind"} != names:
-        raise _unreadable()
-    return event(**{name: decode(stored[name], _decode_event, (int, bool)) for name in names})
+    try:
+        return _EVENTS.encode(event)
+    except KeyError:
+        raise _foreign() from None
 
 
 def _decode_counted(stored: Any) -> tuple[Event, int]:
@@ -135,7 +125,7 @@ def _decode_counted(stored: Any) -> tuple[Event, int]:
     count = stored["count"]
     if isinstance(count, bool) or not isinstance(count, int) or not 0 < count <= _MAX_COUNT:
         raise _unreadable()
-    return _decode_event(stored["event"]), count
+    return _EVENTS.decode(stored["event"]), count
 
 
 def _unreadable() -> InvalidInput:

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hubbub.accounting import Account, PrivacyLoss, largest_mu, refuse_large_delta, refuse_large_epsilon
+from hubbub.accounting.codec import canonical_json
 from hubbub.errors import InvalidInput, Refused
 from hubbub.mechanisms import Gaussian, Laplace
 from hubbub.numbers import Number, ceil_sqrt, parse_below_one, parse_integer, parse_positive, round_up
@@ -147,7 +148,7 @@ class FitRecord:
     def to_json(self) -> str:
         """Return the mechanisms as they are stored."""
         mechanisms = [json.loads(mechanism.to_json()) for mechanism in self.mechanisms]
-        return json.dumps({"what": self.what, "mechanisms": mechanisms}, sort_keys=True, ensure_ascii=False)
+        return canonical_json({"what": self.what, "mechanisms": mechanisms})
 
 
 class FitMeasurer:

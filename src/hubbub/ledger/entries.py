@@ -9,7 +9,6 @@ Proof: docs/proofs/ledger.md, "Tamper evidence"
 
 import hashlib
 import json
-import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -18,7 +17,7 @@ from fractions import Fraction
 from typing import Any
 
 from hubbub.accounting import ComposableCost, PrivacyFilter
-from hubbub.accounting.codec import canonical_json
+from hubbub.accounting.codec import canonical_json, decode, encode
 from hubbub.accounting.serialization import cost_from_json
 from hubbub.errors import HubbubError, InvalidInput, LedgerFailed
 from hubbub.ledger.store import Transaction
@@ -53,7 +52,6 @@ _COLUMNS = "number, account, kind, analyst, timestamp, body, previous, digest"
 _PAGE_SIZE = 1000
 _MAX_NAME_LENGTH = 200
 _MAX_CACHED_FILTERS = 64
-_FIGURE = re.compile(r"[0-9]{1,4000}(/[1-9][0-9]{0,3999})?", re.ASCII)
 _ROUNDING_SLACK = 1 + Fraction(1, 2**30)
 """Another machine's math library may round up to another last digit."""
 
@@ -334,42 +332,20 @@ def digest(value: Any) -> str:
 # Costs. They are stored beside the loss: a later version may compute sharper figures for the same loss.
 
 
+_FIGURES = ("epsilon", "delta", "mu_squared", "rho", "renyi")
+
+
 def cost_to_dict(cost: ComposableCost) -> dict[str, Any]:
     """Return the charged figures as they are stored."""
-    return {
-        "epsilon": _figure_text(cost.epsilon),
-        "delta": _figure_text(cost.delta),
-        "mu_squared": _figure_text(cost.mu_squared),
-        "rho": _figure_text(cost.rho),
-        "renyi": [_figure_text(value) for value in cost.renyi],
-    }
+    return {name: encode(getattr(cost, name)) for name in _FIGURES}
 
 
 def cost_from_dict(stored: dict[str, Any], orders: tuple[Fraction, ...]) -> ComposableCost:
     """Read the charged figures, at the Rényi orders of the account."""
-    return ComposableCost(
-        _parse_optional(stored["epsilon"]),
-        _parse_figure(stored["delta"]),
-        tuple(_parse_optional(value) for value in stored["renyi"]),
-        _parse_optional(stored["mu_squared"]),
-        _parse_optional(stored["rho"]),
-        orders,
-    )
-
-
-def _figure_text(value: Fraction | None) -> str | None:
-    return None if value is None else str(value)
-
-
-def _parse_optional(value: Any) -> Fraction | None:
-    return None if value is None else _parse_figure(value)
-
-
-def _parse_figure(value: Any) -> Fraction:
-    """Parse a fraction in the form in which it is written; a text such as 1e999999999 would take forever."""
-    if not isinstance(value, str) or not _FIGURE.fullmatch(value):
-        raise corruption_error("a figure")
-    return Fraction(value)
+    try:
+        return ComposableCost(**{name: decode(stored[name]) for name in _FIGURES}, orders=orders)
+    except ValueError:
+        raise corruption_error("a figure") from None
 
 
 def is_cost_sufficient(charged: ComposableCost, required: ComposableCost) -> bool:

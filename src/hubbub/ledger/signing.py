@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from hubbub.accounting.codec import canonical_json
 from hubbub.errors import InvalidInput, LedgerFailed
 from hubbub.noise.entropy import random_bytes
 from hubbub.output_files import protect_paths
@@ -41,7 +42,7 @@ class Head:
 
     def signed_bytes(self) -> bytes:
         """Return the bytes that are signed."""
-        return json.dumps([_HEAD, self.entries, self.digest, self.timestamp], separators=(",", ":")).encode()
+        return canonical_json([_HEAD, self.entries, self.digest, self.timestamp]).encode()
 
 
 def new_signing_key(path: str | Path) -> None:

@@ -7,7 +7,6 @@ reading one runs the same checks as making one.
 import dataclasses
 import html
 import json
-import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from fractions import Fraction
@@ -18,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hubbub.accounting import PrivacyLoss
+from hubbub.accounting.codec import RecordCodec, canonical_json
 from hubbub.errors import InvalidInput, Refused
 from hubbub.noise import discrete_laplace, geometric
 from hubbub.noise.enclosures import exp_neg
@@ -42,9 +42,7 @@ __all__ = [
     "make_release",
 ]
 
-_RATIONAL = re.compile(r"-?[0-9]{1,4000}(/0*[1-9][0-9]{0,3999})?")
-
-_kinds: dict[str, type["Mechanism"]] = {}
+_CODEC: RecordCodec["Mechanism"] = RecordCodec(parts=[Sensitivity])
 
 _Figure = TypeVar("_Figure")
 
@@ -82,13 +80,13 @@ class Mechanism(ABC):
         # more bases.
         super().__init_subclass__()
         if "kind" in cls.__dict__:
-            if cls.kind in _kinds:
+            if cls.kind in _CODEC.classes:
                 raise InvalidInput(
                     f"two mechanisms are stored as {cls.kind}",
                     why="a stored mechanism would change its meaning",
                     fix="choose another kind or another version",
                 )
-            _kinds[cls.kind] = cls
+            _CODEC.register(cls.kind, cls)
 
     @abstractmethod
     def loss(self) -> PrivacyLoss:
@@ -143,8 +141,7 @@ class Mechanism(ABC):
         >>> from_json(Laplace.of(sensitivity=1, epsilon=2).to_json()) == Laplace.of(sensitivity=1, epsilon=2)
         True
         """
-        # survives: No field of a mechanism holds text that is not ASCII.
-        return json.dumps(_encode(self), sort_keys=True, ensure_ascii=False)
+        return canonical_json(_CODEC.encode(self))
 
     def __repr__(self) -> str:
         fields = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}  # type: ignore[arg-type]
@@ -158,11 +155,15 @@ class Mechanism(ABC):
 def from_json(text: str) -> Mechanism:
     """Read a stored mechanism. Anything but exactly its fields is refused."""
     try:
-        mechanism = _decode(json.loads(text))
-    except InvalidInput:
-        raise
+        stored = json.loads(text)
     except (TypeError, ValueError, RecursionError):
         raise _unreadable("it is not JSON, or has another structure") from None
+    try:
+        mechanism = _CODEC.decode(stored)
+    except InvalidInput:
+        raise
+    except (TypeError, ValueError, RecursionError) as error:
+        raise _unreadable(str(error)) from None
     if not isinstance(mechanism, Mechanism):
         raise _unreadable("it is not a mechanism")
     return mechanism
@@ -190,36 +191,6 @@ def check_positive_sensitivity(sensitivity: Sensitivity) -> None:
             why="no unit can move the answer, so no noise is needed",
             fix="publish the constant, or pass how far one unit can move the answer",
         )
-
-
-def _encode(value: Any) -> Any:
-    if isinstance(value, Mechanism):
-        fields = {f.name: _encode(getattr(value, f.name)) for f in dataclasses.fields(value)}  # type: ignore[arg-type]
-        return {"kind": value.kind, **fields}
-    if isinstance(value, Sensitivity):
-        return {"l1": str(value.l1), "l2_squared": str(value.l2_squared), "linf": str(value.linf)}
-    return str(value) if isinstance(value, Fraction) else value
-
-
-def _decode(stored: Any) -> Any:
-    if not isinstance(stored, dict):
-        return _parse_fraction(stored) if isinstance(stored, str) else stored
-    if set(stored) == {"l1", "l2_squared", "linf"}:
-        return Sensitivity(**{name: _parse_fraction(number) for name, number in stored.items()})
-    kind = _kinds.get(str(stored.get("kind")))
-    if kind is None:
-        raise _unreadable("this version does not know its kind")
-    names = {f.name for f in dataclasses.fields(kind)}  # type: ignore[arg-type]
-    if set(stored) - {"kind"} != names:
-        raise _unreadable("its fields do not match its kind")
-    return kind(**{name: _decode(stored[name]) for name in names})
-
-
-def _parse_fraction(text: Any) -> Fraction:
-    # Only the form that to_json() writes: expanding a decimal such as 1e999999999 would never end.
-    if isinstance(text, str) and _RATIONAL.fullmatch(text):
-        return Fraction(text)
-    raise _unreadable("one of its numbers is not an exact rational")
 
 
 def _unreadable(why: str) -> InvalidInput:

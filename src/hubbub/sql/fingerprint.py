@@ -8,13 +8,13 @@ columns, the noise, the limits, bounds and keys, and where the rows are. Nothing
 import dataclasses
 import enum
 import hashlib
-import json
 from datetime import date
 from fractions import Fraction
 from typing import Any
 
 from sqlglot import exp
 
+from hubbub.accounting.codec import canonical_json
 from hubbub.engines.schema import KeyList
 from hubbub.sql.plan import Plan
 
@@ -37,8 +37,7 @@ def fingerprint(plan: Plan, origin: Any = None) -> str:
 
 
 def _digest(parts: list[Any]) -> str:
-    text = json.dumps(parts, sort_keys=True, ensure_ascii=True)
-    return hashlib.sha256(text.encode()).hexdigest()
+    return hashlib.sha256(canonical_json(parts).encode()).hexdigest()
 
 
 def _plain(value: Any) -> Any:

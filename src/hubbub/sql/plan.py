@@ -13,7 +13,6 @@ runs, the executor makes the plan for the estimated ones, once.
 Proof: docs/proofs/bounding.md, "A plan"
 """
 
-import json
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -24,6 +23,7 @@ from typing import Any, ClassVar, NoReturn
 from sqlglot import exp
 
 from hubbub.accounting import PrivacyLoss, largest_mu, refuse_large_delta, refuse_large_epsilon
+from hubbub.accounting.codec import canonical_json
 from hubbub.engines.schema import Bounds
 from hubbub.errors import InvalidInput, Refused
 from hubbub.mechanisms import Gaussian, Laplace, PermuteAndFlip, TopK
@@ -330,7 +330,7 @@ class Plan:
 
     def to_json(self) -> str:
         """The label, for storage."""
-        return json.dumps(self.label(), ensure_ascii=False, sort_keys=True)
+        return canonical_json(self.label())
 
     def notes(self) -> list[str]:
         """What else a reader should know."""

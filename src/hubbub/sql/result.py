@@ -9,15 +9,15 @@ import html
 import io
 import json
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import date, datetime
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from hubbub.accounting.codec import decode_cell, encode_cell
 from hubbub.engines.schema import Kind
 from hubbub.engines.total_functions import SQL_TYPES
 from hubbub.errors import InvalidInput
@@ -323,34 +323,12 @@ def _stored_column(column: ResultColumn) -> dict[str, Any]:
 
 
 def _stored(value: Any) -> Any:
-    """JSON has neither infinities nor dates: these are marked."""
-    plain = _plain(value)
-    if isinstance(plain, float) and not math.isfinite(plain):
-        return {"float": repr(plain)}
-    if isinstance(plain, datetime):
-        return {"timestamp": plain.isoformat()}
-    if isinstance(plain, date):
-        return {"date": plain.isoformat()}
-    return plain
-
-
-_READ: dict[str, Callable[[str], Any]] = {
-    "float": float,
-    "timestamp": datetime.fromisoformat,
-    "date": date.fromisoformat,
-}
-
-
-def _restored(value: Any) -> Any:
-    if isinstance(value, dict):
-        ((kind, text),) = value.items()
-        return _READ[kind](text)
-    return value
+    return encode_cell(_plain(value))
 
 
 def _read_column(stored: Mapping[str, Any]) -> ResultColumn:
     kind = Kind(stored["kind"]) if "kind" in stored else None
-    values = [_restored(value) for value in stored["values"]]
+    values = [decode_cell(value) for value in stored["values"]]
     if kind is Kind.NUMBER:
         values = [None if value is None else float(value) for value in values]
     low, high = stored["low"], stored["high"]
@@ -358,5 +336,5 @@ def _read_column(stored: Mapping[str, Any]) -> ResultColumn:
         out = np.empty(len(values), dtype=object)
         out[:] = values
         return ResultColumn(str(stored["name"]), out, kind=kind)
-    ends = [np.array([_restored(value) for value in end], dtype=np.float64) for end in (low, high)]
+    ends = [np.array([decode_cell(value) for value in end], dtype=np.float64) for end in (low, high)]
     return ResultColumn(str(stored["name"]), np.array(values, dtype=np.float64), ends[0], ends[1], kind)
