@@ -19,7 +19,7 @@ from hubbub.errors import InvalidInput
 from hubbub.escaping import escape
 from hubbub.ledger import Charge, Ledger, LedgerAccount
 from hubbub.ledger.entries import digest
-from hubbub.ledger.outcomes import capture_outcome, charge_and_run, pass_through_errors
+from hubbub.ledger.stored_outcomes import capture_outcome, charge_and_run, pass_through_errors
 from hubbub.numbers import Number
 from hubbub.release import Release
 from hubbub.sources import OpenArguments, open_sources

@@ -319,7 +319,7 @@ def _open_connection(data: Any) -> Any:
     if isinstance(data, (str, Path)) and Path(data).suffix.lower() in _DUCKDB_SUFFIXES:
         import duckdb
 
-        from hubbub.engines.duckdb_sources import make_private_folder
+        from hubbub.engines.file_formats import make_private_folder
 
         try:
             connection = duckdb.connect(str(data), read_only=True)

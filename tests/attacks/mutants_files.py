@@ -10,8 +10,8 @@ from unittest import mock
 
 import duckdb
 
+from hubbub.engines import data_frames, duckdb_catalog, file_formats
 from hubbub.engines import duckdb as engine
-from hubbub.engines import duckdb_catalog, duckdb_sources
 from hubbub.errors import InvalidInput
 
 
@@ -62,10 +62,10 @@ def keys_as_given(values, kind):
 def every_type_is_read():
     """A38: all columns are read, whatever their types."""
     with (
-        mock.patch.object(duckdb_sources, "_is_total", return_value=True),
-        mock.patch.object(duckdb_sources, "_without_zone", return_value=None),
-        mock.patch.object(duckdb_sources, "_prepare_pandas", lambda frame: frame),
-        mock.patch.object(duckdb_sources, "_is_total_column", return_value=True),
+        mock.patch.object(data_frames, "_is_total", return_value=True),
+        mock.patch.object(data_frames, "_without_zone", return_value=None),
+        mock.patch.object(data_frames, "_prepare_pandas", lambda frame: frame),
+        mock.patch.object(file_formats, "_is_total_column", return_value=True),
     ):
         yield
 
@@ -75,7 +75,7 @@ def the_first_file_speaks_for_all():
     """A55: only the first file of a pattern is described."""
 
     def described(connection, paths, table):
-        return f"read_parquet([{', '.join(map(duckdb_sources.quote_text, paths))}])", ()
+        return f"read_parquet([{', '.join(map(file_formats.quote_text, paths))}])", ()
 
     with mock.patch.object(engine, "scan_parquet", described):
         yield
@@ -117,7 +117,10 @@ def settings_as_they_are():
 @contextmanager
 def names_as_the_engine_makes_them():
     """A57: columns are known by the names that the engine gives them."""
-    with mock.patch.object(duckdb_sources, "refuse_duplicate_names", return_value=None):
+    with (
+        mock.patch.object(data_frames, "refuse_duplicate_names", return_value=None),
+        mock.patch.object(file_formats, "refuse_duplicate_names", return_value=None),
+    ):
         yield
 
 
@@ -129,7 +132,7 @@ def header_of_the_first_file(path, **given):
 @contextmanager
 def folders_are_columns():
     """A59: what a folder's name says of a column wins over the file."""
-    with mock.patch.object(duckdb_sources, "_OPTIONS", "union_by_name = false"):
+    with mock.patch.object(file_formats, "_OPTIONS", "union_by_name = false"):
         yield
 
 

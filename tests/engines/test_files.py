@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 from pyarrow import dataset, parquet
 
 import hubbub as hb
-from hubbub.engines import duckdb_catalog, duckdb_sources
+from hubbub.engines import duckdb_catalog, file_formats
 from hubbub.engines.csv_rows import MAX_FIELD_BYTES, detect_plain, make_csv_format, read_batches
 from hubbub.engines.duckdb import DuckDB
 from hubbub.engines.engine import TableSource
@@ -259,7 +259,7 @@ def test_changed_file_is_refused_before_the_charge(tmp_path):
 def test_planning_reads_no_row(tmp_path):
     path = tmp_path / "t.csv"
     path.write_bytes(b"who\n1\n")
-    with mock.patch.object(duckdb_sources, "detect_plain", side_effect=AssertionError):
+    with mock.patch.object(file_formats, "detect_plain", side_effect=AssertionError):
         hb.open(path, unit="who", rows_per_unit=1).sql("SELECT COUNT(*) FROM t", epsilon=1)
 
 

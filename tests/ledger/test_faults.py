@@ -10,8 +10,8 @@ import pytest
 from hubbub.accounting import Budget, PrivacyLoss
 from hubbub.errors import HubbubError, LedgerFailed
 from hubbub.ledger import Ledger
-from hubbub.ledger.outcomes import charge_and_run
 from hubbub.ledger.sqlite import SQLiteStore
+from hubbub.ledger.stored_outcomes import charge_and_run
 from ledger.places import PATIENT, account
 
 apsw = pytest.importorskip("apsw", reason="apsw, which stands in for the disk, is not installed")

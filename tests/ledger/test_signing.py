@@ -13,7 +13,7 @@ from hubbub.accounting import PrivacyLoss
 from hubbub.errors import InvalidInput, LedgerFailed, Refused
 from hubbub.ledger import Ledger, check_signature, new_secret, new_signing_key
 from hubbub.ledger.entries import START
-from hubbub.ledger.outcomes import charge_and_run
+from hubbub.ledger.stored_outcomes import charge_and_run
 from internals import seal_of, store_of
 from ledger.places import File, account
 

@@ -6,7 +6,7 @@ from fractions import Fraction
 from hubbub.accounting import PrivacyLoss
 from hubbub.errors import BudgetExceeded
 from hubbub.ledger import Ledger
-from hubbub.ledger.outcomes import charge_and_run
+from hubbub.ledger.stored_outcomes import charge_and_run
 
 
 def charge_many(address: str, count: int, price: Fraction) -> int:

@@ -16,6 +16,7 @@ from hubbub.config import ROW
 from hubbub.config_lookup import find_config
 from hubbub.errors import InvalidInput
 from hubbub.ledger import Entry, Ledger, LedgerAccount, check_signature, new_secret, new_signing_key
+from hubbub.ledger.entry_kinds import EntryKind
 from hubbub.numbers import format_down, format_up
 from hubbub.output_files import CONFIG_NAME, check_output_path, write_output
 from hubbub.report.label import History, bars, label, label_html, label_text, label_yaml
@@ -434,7 +435,7 @@ def _to_dict(entry: Entry) -> dict[str, Any]:
 def _summary(entry: Entry) -> str:
     body = entry.body
     summary = body.get("description") or body.get("analyst") or body.get("version")
-    if entry.kind == "restore":
+    if entry.kind == EntryKind.RESTORE:
         summary = "nothing was spent since" if body.get("loss") is None else "with what was spent since"
     if summary is None and "charge" in body:
         summary = f"of entry {body['charge']}"

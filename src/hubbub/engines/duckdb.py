@@ -21,23 +21,9 @@ from numpy.typing import NDArray
 from sqlglot import exp
 
 from hubbub.engines.csv_rows import make_csv_format
+from hubbub.engines.data_frames import REPLACEMENT, find_encoded_texts, prepare_frame
 from hubbub.engines.data_identity import DataIdentity, identify_database_table, identify_files, list_files
 from hubbub.engines.duckdb_catalog import check_catalog, open_cursor, resolve_table
-from hubbub.engines.duckdb_sources import (
-    CSV_SUFFIXES,
-    REPLACEMENT,
-    CsvFiles,
-    FileState,
-    check_files_unchanged,
-    find_encoded_texts,
-    make_private_folder,
-    prepare_frame,
-    quote_name,
-    quote_text,
-    read_file_state,
-    resolve_files,
-    scan_parquet,
-)
 from hubbub.engines.engine import (
     RETRY_HINT,
     RecordBatch,
@@ -46,6 +32,18 @@ from hubbub.engines.engine import (
     query_distinct_values,
     resolve_kinds,
     table_changed,
+)
+from hubbub.engines.file_formats import (
+    CSV_SUFFIXES,
+    CsvFiles,
+    FileState,
+    check_files_unchanged,
+    make_private_folder,
+    quote_name,
+    quote_text,
+    read_file_state,
+    resolve_files,
+    scan_parquet,
 )
 from hubbub.engines.schema import UNIT, Key, Kind, Table, infer_kind, split_into_batches
 from hubbub.engines.total_functions import (

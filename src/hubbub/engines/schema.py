@@ -38,6 +38,7 @@ __all__ = [
     "parse_bounds",
     "parse_group_key",
     "parse_group_keys",
+    "refuse_duplicate_names",
     "split_into_batches",
 ]
 
@@ -450,3 +451,13 @@ class KeyList(Sequence[Key]):
         repeated = set(hashes[1:][hashes[1:] == hashes[:-1]].tolist())
         unclear = [key for key in self if hash(key) in repeated] if repeated else []
         return len(set(unclear)) == len(unclear)
+
+
+def refuse_duplicate_names(names: Sequence[str], table: str) -> None:
+    """Refuse two columns that differ only in case: DuckDB would rename one of them."""
+    if len({name.lower() for name in names}) < len(names):
+        raise InvalidInput(
+            f"two columns of {table} have one name, or names that differ only in case",
+            why="SQL cannot distinguish them, and a query could read the wrong one",
+            fix="rename one of them",
+        )

@@ -30,6 +30,7 @@ from hubbub.ledger.entries import (
     digest,
     is_fully_paid,
 )
+from hubbub.ledger.entry_kinds import EntryKind
 from hubbub.ledger.signing import Seal
 from hubbub.ledger.store import Store, Transaction
 from hubbub.numbers import Number, format_down, format_up, round_up
@@ -206,7 +207,7 @@ class LedgerAccount:
             if known is not None:
                 body["replaces"] = known
                 entries.detach_key(known)
-            entry = entries.append(self.name, "charge", self.analyst, body)
+            entry = entries.append(self.name, EntryKind.CHARGE, self.analyst, body)
             entries.store_charge(self.name, key, entry.number)
             return Charge(
                 Receipt(what, loss),
@@ -238,7 +239,7 @@ class LedgerAccount:
             self._refuse_without_secret(entries)
             stored = self._seal.seal(release, charge.digest)
             body = {"charge": number, "digest": digest(stored)}
-            entry = entries.append(self.name, "release", self.analyst, body)
+            entry = entries.append(self.name, EntryKind.RELEASE, self.analyst, body)
             entries.store_release(number, entry.number, stored)
             return release
 
@@ -280,22 +281,24 @@ class LedgerAccount:
             granted = PrivacyFilter.for_queries(
                 budget, account.orders, spent=earlier.spent if earlier is not None else None
             )
-            entries.append(self.name, "grant", OWNER, {"analyst": analyst, "filter": granted.to_json()})
+            entries.append(
+                self.name, EntryKind.GRANT, OWNER, {"analyst": analyst, "filter": granted.to_json()}
+            )
             entries.store_filter(self.name, analyst, granted)
 
         self._store.write(work)
 
     def record_nonprivate_access(self, what: str) -> None:
         """Record that the owner is about to look at exact answers."""
-        self._record("nonprivate_access", {"description": what})
+        self._record(EntryKind.NONPRIVATE_ACCESS, {"description": what})
 
     def record_version(self, version: str, dataset: str) -> None:
         """Record the current version of a dataset, unless it is the latest already."""
-        self._record("version", {"version": version, "dataset": dataset}, once=True)
+        self._record(EntryKind.VERSION, {"version": version, "dataset": dataset}, once=True)
 
     def record_override(self, what: str) -> None:
         """Record that the owner is about to override what she declared."""
-        self._record("override", {"description": what})
+        self._record(EntryKind.OVERRIDE, {"description": what})
 
     def claim_data(
         self, data: Mapping[str, DataIdentity], *, new_rows: bool = False, override: bool = False
@@ -321,7 +324,7 @@ class LedgerAccount:
 
         def work(transaction: Transaction) -> None:
             for body in make_bodies(transaction):
-                Entries(transaction).append(self.name, "claim", OWNER, body)
+                Entries(transaction).append(self.name, EntryKind.CLAIM, OWNER, body)
 
         if self._store.read(make_bodies):
             self._require_owner("say what an account pays for")
@@ -329,7 +332,7 @@ class LedgerAccount:
 
     def latest_version(self, dataset: str) -> str | None:
         """Return the version of a dataset that was recorded last."""
-        entries = self._store.read(lambda transaction: Entries(transaction).of_kind("version", self.name))
+        entries = self._entries_of_kind(EntryKind.VERSION)
         versions = [entry.body["version"] for entry in entries if entry.body["dataset"] == dataset]
         return versions[-1] if versions else None
 
@@ -339,7 +342,7 @@ class LedgerAccount:
 
         def work(transaction: Transaction) -> None:
             self._refuse_closed(Entries(transaction))
-            Entries(transaction).append(self.name, "close", OWNER, {})
+            Entries(transaction).append(self.name, EntryKind.CLOSE, OWNER, {})
 
         self._store.write(work)
 
@@ -421,7 +424,7 @@ class LedgerAccount:
     @property
     def is_closed(self) -> bool:
         """Whether its owner closed it."""
-        return self._store.read(lambda transaction: bool(Entries(transaction).of_kind("close", self.name)))
+        return bool(self._entries_of_kind(EntryKind.CLOSE))
 
     # Helpers
 
@@ -478,7 +481,7 @@ class LedgerAccount:
         self._refuse_closed(entries)
         orders = self._get_filter(entries, self.analyst).orders
         self._spend(entries, self.analyst, cost_from_dict(entry.body["cost"], orders))
-        entries.append(self.name, "view", self.analyst, {"charge": entry.number})
+        entries.append(self.name, EntryKind.VIEW, self.analyst, {"charge": entry.number})
         entries.store_view(entry.number, self.analyst)
 
     def _refuse_without_secret(self, entries: Entries) -> None:
@@ -494,7 +497,10 @@ class LedgerAccount:
         if not (self._is_reader or self._may_view(entries, entry)):
             raise _role_error("this release is another analyst's")
 
-    def _record(self, kind: str, body: dict[str, Any], *, once: bool = False) -> None:
+    def _entries_of_kind(self, kind: EntryKind) -> list[Entry]:
+        return self._store.read(lambda transaction: Entries(transaction).of_kind(kind, self.name))
+
+    def _record(self, kind: EntryKind, body: dict[str, Any], *, once: bool = False) -> None:
         self._require_owner(f"record entries of kind {kind}")
         for text in body.values():
             check_text(text, "the description", _MAX_TEXT_LENGTH)
@@ -521,7 +527,7 @@ class LedgerAccount:
         return found
 
     def _refuse_closed(self, entries: Entries) -> None:
-        if entries.of_kind("close", self.name):
+        if entries.of_kind(EntryKind.CLOSE, self.name):
             raise Refused(
                 f"the account {self.name!r} is closed",
                 why="its owner closed it",

@@ -14,6 +14,7 @@ from hubbub.accounting.codec import canonical_json
 from hubbub.accounting.serialization import cost_from_json, encode_loss
 from hubbub.errors import BudgetExceeded, HubbubError, InvalidInput, Refused
 from hubbub.ledger.entries import OWNER, Entries, corruption_error, cost_to_dict
+from hubbub.ledger.entry_kinds import EntryKind
 from hubbub.ledger.location import HeadFile, KnownHead, is_same_ledger, lacks_entry, restored_ledger_id
 from hubbub.ledger.postgres import PostgresStore, is_postgres_url
 from hubbub.ledger.sqlite import SQLiteStore, create_file, has_leftover_log
@@ -228,7 +229,7 @@ def _record_restore(entries: Entries, spent: Mapping[str, PrivacyLoss]) -> None:
         if account_filter is None:
             raise corruption_error("a filter")
         if name not in spent:
-            entries.append(name, "restore", OWNER, {"loss": None})
+            entries.append(name, EntryKind.RESTORE, OWNER, {"loss": None})
             continue
         stored_loss = encode_loss(spent[name])
         cost = cost_from_json(canonical_json(stored_loss), account_filter.orders)
@@ -236,11 +237,11 @@ def _record_restore(entries: Entries, spent: Mapping[str, PrivacyLoss]) -> None:
         try:
             after = account_filter.charge(cost)
         except BudgetExceeded:
-            if not entries.of_kind("close", name):
-                entries.append(name, "close", OWNER, {})
-            entries.append(name, "restore", OWNER, {**body, "fits": False})
+            if not entries.of_kind(EntryKind.CLOSE, name):
+                entries.append(name, EntryKind.CLOSE, OWNER, {})
+            entries.append(name, EntryKind.RESTORE, OWNER, {**body, "fits": False})
             continue
-        entries.append(name, "restore", OWNER, {**body, "fits": True})
+        entries.append(name, EntryKind.RESTORE, OWNER, {**body, "fits": True})
         entries.store_filter(name, OWNER, after)
 
 

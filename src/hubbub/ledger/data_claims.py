@@ -10,6 +10,7 @@ from typing import Any
 from hubbub.engines.data_identity import DataIdentity
 from hubbub.errors import Refused
 from hubbub.ledger.entries import Entries, digest
+from hubbub.ledger.entry_kinds import EntryKind
 from hubbub.unit import Unit
 
 __all__ = ["plan_claims", "refuse_public"]
@@ -66,7 +67,7 @@ def plan_claims(
         entry.account: (entry.body.get("family", entry.account), _fold(entry.body["unit"]))
         for entry in entries.openings()
     }
-    claims = [(*accounts[entry.account], entry.body) for entry in entries.entries_of_kind("claim")]
+    claims = [(*accounts[entry.account], entry.body) for entry in entries.entries_of_kind(EntryKind.CLAIM)]
     own_claims = [body for payer, _, body in claims if payer == family]
     families = {payer for payer, _ in accounts.values()}
     is_only_family = not families - {family}
@@ -106,7 +107,7 @@ def plan_claims(
 
 def refuse_public(entries: Entries, data: Mapping[str, DataIdentity]) -> None:
     """Refuse a public table if an account pays for its rows: they are protected."""
-    for entry in entries.entries_of_kind("claim") if data else ():
+    for entry in entries.entries_of_kind(EntryKind.CLAIM) if data else ():
         for dataset, identity in data.items():
             if _DataDigests.of(dataset, identity).overlaps(entry.body["names"], entry.body["numbers"]):
                 raise Refused(

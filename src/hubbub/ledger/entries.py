@@ -20,6 +20,7 @@ from hubbub.accounting import ComposableCost, PrivacyFilter
 from hubbub.accounting.codec import canonical_json, decode, encode
 from hubbub.accounting.serialization import cost_from_json
 from hubbub.errors import HubbubError, InvalidInput, LedgerFailed
+from hubbub.ledger.entry_kinds import EntryKind
 from hubbub.ledger.store import Transaction
 from hubbub.unit import Window
 
@@ -63,7 +64,7 @@ class Entry:
     number: int
     account: str
     kind: str
-    """open, claim, grant, charge, view, release, version, nonprivate_access, override, restore or close."""
+    """An `EntryKind`; anything else was not written by hubbub."""
     analyst: str
     """The analyst who asked; empty for the owner."""
     timestamp: str
@@ -111,10 +112,10 @@ class Entries:
 
     # Entries
 
-    def append(self, account: str, kind: str, analyst: str, body: dict[str, Any]) -> Entry:
+    def append(self, account: str, kind: EntryKind, analyst: str, body: dict[str, Any]) -> Entry:
         """Write the next entry."""
         last, previous = self.head() or (0, START)
-        fields = (last + 1, account, kind, analyst, utc_now(), canonical_json(body), previous)
+        fields = (last + 1, account, str(kind), analyst, utc_now(), canonical_json(body), previous)
         entry = Entry(*fields, digest(list(fields)))
         self.transaction.execute(
             "INSERT INTO entries VALUES (?, ?, ?, ?, ?, ?, ?, ?)", (*fields, entry.digest)
@@ -151,32 +152,34 @@ class Entries:
         """Return up to a thousand entries after this number."""
         return self._select(f"WHERE number > ? ORDER BY number LIMIT {_PAGE_SIZE}", after)
 
-    def of_kind(self, kind: str, account: str) -> list[Entry]:
+    def of_kind(self, kind: EntryKind, account: str) -> list[Entry]:
         """Return an account's entries of one of the rare kinds."""
-        found = self._select("WHERE kind = ? AND account = ? ORDER BY number", kind, account)
+        found = self._select("WHERE kind = ? AND account = ? ORDER BY number", str(kind), account)
         for entry in found:
             _check_digest(entry)
         return found
 
-    def entries_of_kind(self, kind: str) -> list[Entry]:
+    def entries_of_kind(self, kind: EntryKind) -> list[Entry]:
         """Return all accounts' entries of one of the rare kinds."""
-        found = self._select("WHERE kind = ? ORDER BY number", kind)
+        found = self._select("WHERE kind = ? ORDER BY number", str(kind))
         for entry in found:
             _check_digest(entry)
         return found
 
     def accounts(self) -> list[str]:
         """Return the names of all accounts."""
-        rows = self.transaction.execute("SELECT account FROM entries WHERE kind = 'open' ORDER BY account")
+        rows = self.transaction.execute(
+            "SELECT account FROM entries WHERE kind = ? ORDER BY account", (str(EntryKind.OPEN),)
+        )
         return [row[0] for row in rows]
 
     def openings(self) -> list[Entry]:
         """Return the entries that opened the accounts."""
-        return self.entries_of_kind("open")
+        return self.entries_of_kind(EntryKind.OPEN)
 
     def opening(self, account: str) -> dict[str, Any] | None:
         """Return the body of the entry that opened an account."""
-        found = self.of_kind("open", account)
+        found = self.of_kind(EntryKind.OPEN, account)
         return found[0].body if found else None
 
     def _select(self, clause: str, *parameters: object) -> list[Entry]:
@@ -367,7 +370,7 @@ def is_fully_paid(entry: Entry, orders: tuple[Fraction, ...]) -> bool:
     try:
         body = entry.body
         required = cost_from_json(canonical_json(body["loss"]), orders)
-        is_charge = entry.kind == "charge" and "fingerprint" in body
+        is_charge = entry.kind == EntryKind.CHARGE and "fingerprint" in body
         return is_charge and is_cost_sufficient(cost_from_dict(body["cost"], orders), required)
     except (KeyError, TypeError, ValueError, AttributeError, HubbubError):
         return False

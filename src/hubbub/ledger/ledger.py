@@ -28,6 +28,7 @@ from hubbub.ledger.entries import (
     refuse_malformed,
     utc_now,
 )
+from hubbub.ledger.entry_kinds import EntryKind
 from hubbub.ledger.signing import Head, Seal, sign_head
 from hubbub.ledger.store import Store, Transaction
 from hubbub.ledger.verify import Replay, VerificationReport, verify_entries
@@ -285,7 +286,7 @@ def _open_account(entries: Entries, name: str, family: str, unit: Unit, budget: 
     if unit.window is not None:
         ends = {"start": str(unit.window.start), "end": str(unit.window.end)}
         body |= {"family": family, "window": {"column": unit.window.column, **ends}}
-    entries.append(name, "open", OWNER, body)
+    entries.append(name, EntryKind.OPEN, OWNER, body)
     entries.store_filter(name, OWNER, new)
     return body
 

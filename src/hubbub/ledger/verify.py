@@ -27,6 +27,7 @@ from hubbub.ledger.entries import (
     is_cost_sufficient,
     read_window,
 )
+from hubbub.ledger.entry_kinds import EntryKind
 from hubbub.unit import Window
 
 __all__ = ["Replay", "VerificationReport", "charge_all", "verify_entries"]
@@ -35,7 +36,15 @@ _CACHE_SIZE = 4096
 _MAX_PROBLEMS = 100
 _BATCH_SIZE = 1000
 """How many entries are added up at once."""
-_ALLOWED_AFTER_CLOSE = {"release", "nonprivate_access", "version", "claim", "override", "restore"}
+_ALLOWED_TO_ANALYSTS = {EntryKind.CHARGE, EntryKind.VIEW, EntryKind.RELEASE}
+_ALLOWED_AFTER_CLOSE = {
+    EntryKind.RELEASE,
+    EntryKind.NONPRIVATE_ACCESS,
+    EntryKind.VERSION,
+    EntryKind.CLAIM,
+    EntryKind.OVERRIDE,
+    EntryKind.RESTORE,
+}
 _EXACT = 1 << 256
 """Sums with no larger denominator are exact (hubbub.accounting.filters)."""
 
@@ -86,9 +95,9 @@ class Replay:
         """Apply an entry; return the problem if it cannot have been written."""
         handler = _HANDLERS.get(entry.kind)
         is_open = (entry.account, OWNER) in self.filters
-        if handler is None or is_open == (entry.kind == "open"):
+        if handler is None or is_open == (entry.kind == EntryKind.OPEN):
             return "is of a kind that cannot be here"
-        if entry.kind not in {"charge", "view", "release"} and entry.analyst != OWNER:
+        if entry.kind not in _ALLOWED_TO_ANALYSTS and entry.analyst != OWNER:
             return "may be written by the owner only"
         if entry.account in self.closed and entry.kind not in _ALLOWED_AFTER_CLOSE:
             return "came after the account was closed"
@@ -235,17 +244,17 @@ class Replay:
 
 
 _HANDLERS: dict[str, Callable[[Replay, Entry], str | None]] = {
-    "open": Replay._open,  # noqa: SLF001 - its own table of entry kinds
-    "claim": Replay._claim,  # noqa: SLF001
-    "grant": Replay._grant,  # noqa: SLF001
-    "charge": Replay._charge,  # noqa: SLF001
-    "view": Replay._view,  # noqa: SLF001
-    "release": Replay._release,  # noqa: SLF001
-    "close": Replay._close,  # noqa: SLF001
-    "restore": Replay._restore,  # noqa: SLF001
-    "nonprivate_access": Replay._note,  # noqa: SLF001
-    "version": Replay._note,  # noqa: SLF001
-    "override": Replay._note,  # noqa: SLF001
+    EntryKind.OPEN: Replay._open,  # noqa: SLF001 - its own table of entry kinds
+    EntryKind.CLAIM: Replay._claim,  # noqa: SLF001
+    EntryKind.GRANT: Replay._grant,  # noqa: SLF001
+    EntryKind.CHARGE: Replay._charge,  # noqa: SLF001
+    EntryKind.VIEW: Replay._view,  # noqa: SLF001
+    EntryKind.RELEASE: Replay._release,  # noqa: SLF001
+    EntryKind.CLOSE: Replay._close,  # noqa: SLF001
+    EntryKind.RESTORE: Replay._restore,  # noqa: SLF001
+    EntryKind.NONPRIVATE_ACCESS: Replay._note,  # noqa: SLF001
+    EntryKind.VERSION: Replay._note,  # noqa: SLF001
+    EntryKind.OVERRIDE: Replay._note,  # noqa: SLF001
 }
 
 
@@ -263,7 +272,7 @@ def verify_entries(entries: Entries, head: str | None) -> VerificationReport:
             problem = "is missing or out of order"
         elif entry.digest != entry.expected_digest():
             problem = "has been changed"
-        if problem is not None or entry.kind == "grant" or number % _BATCH_SIZE == 0:
+        if problem is not None or entry.kind == EntryKind.GRANT or number % _BATCH_SIZE == 0:
             wrong += replay.apply_pending()
         problem = problem or replay.apply(entry)
         if problem is not None:

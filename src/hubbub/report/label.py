@@ -19,6 +19,7 @@ from hubbub.errors import InvalidInput
 from hubbub.escaping import escape, escape_json
 from hubbub.ledger.account import LedgerAccount
 from hubbub.ledger.entries import Entry, cost_from_dict, refuse_malformed
+from hubbub.ledger.entry_kinds import EntryKind
 from hubbub.numbers import format_down, format_up
 
 __all__ = [
@@ -87,21 +88,22 @@ class History:
     def _add(self, entry: Entry, *, keep: bool) -> None:
         self.head = entry.digest
         body = entry.body
-        if entry.kind == "release":
+        if entry.kind == EntryKind.RELEASE:
             self.released.add(body["charge"])
-        elif entry.kind == "version":
+        elif entry.kind == EntryKind.VERSION:
             self.versions.append(body["version"])
-        elif entry.kind == "override":
+        elif entry.kind == EntryKind.OVERRIDE:
             self.words.append(body["description"])
-        elif entry.kind == "claim" and body.get("override"):
+        elif entry.kind == EntryKind.CLAIM and body.get("override"):
             self.words.append(f"an account of another unit also pays for the rows of {body['dataset']}")
-        elif entry.kind == "claim" and body.get("new_rows"):
+        elif entry.kind == EntryKind.CLAIM and body.get("new_rows"):
             self.words.append(f"no other account pays for the rows of {body['dataset']}")
-        self.exact += entry.kind == "nonprivate_access"
-        if entry.kind == "restore" and body.get("fits"):  # what its owner said was spent, of no dataset
+        self.exact += entry.kind == EntryKind.NONPRIVATE_ACCESS
+        if entry.kind == EntryKind.RESTORE and body.get("fits"):
+            # What the owner says was spent since the backup belongs to no dataset.
             self._sums[""] = self._sums.get("", ComposableCost.of(0, mu_squared=0, orders=self.total.orders))
             self._sums[""] += cost_from_dict(body["cost"], self.total.orders)
-        if entry.kind != "charge":
+        if entry.kind != EntryKind.CHARGE:
             return
         self.count, self.last = self.count + 1, entry
         self.first_moment = self.first_moment or entry.timestamp

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from hubbub.training.batch_sampling import PoissonSampler, ShuffledSampler, ShuffledSampling, max_steps
+    from hubbub.training.clipping_schedule import AdaptiveClipping
     from hubbub.training.optimizers import CorrectedAdam
-    from hubbub.training.schedule import AdaptiveClipping
     from hubbub.training.trainer import Trainer
     from hubbub.training.trainer_setup import make_private
 
@@ -28,7 +28,7 @@ __all__ = [
 _HOMES = {
     "batch_sampling": ("ShuffledSampling", "PoissonSampler", "ShuffledSampler", "max_steps"),
     "optimizers": ("CorrectedAdam",),
-    "schedule": ("AdaptiveClipping",),
+    "clipping_schedule": ("AdaptiveClipping",),
     "trainer": ("Trainer",),
     "trainer_setup": ("make_private",),
 }

@@ -27,9 +27,10 @@ import torch
 from hubbub.accounting import PrivacyLoss
 from hubbub.accounting.serialization import loss_from_json, loss_to_json
 from hubbub.errors import InvalidInput, Refused
+from hubbub.ledger import LedgerAccount
 from hubbub.output_files import check_output_path, write_output
 from hubbub.training.batch_sampling import ShuffledSampler
-from hubbub.training.schedule import AdaptiveClipping
+from hubbub.training.clipping_schedule import AdaptiveClipping
 from hubbub.unit import Unit
 
 if TYPE_CHECKING:
@@ -72,7 +73,7 @@ _memory_lock = threading.Lock()
 
 def is_ledger(account: Any) -> bool:
     """Whether an account is a ledger, which recognizes earlier charges by key, across processes."""
-    return callable(getattr(account, "record_charge", None))
+    return isinstance(account, LedgerAccount)
 
 
 def remember_checkpoint(account: Any, checkpoint_id: str) -> None:

@@ -35,6 +35,7 @@ from hubbub.training.checkpoint import (
     save,
 )
 from hubbub.training.clipping import ClippedSum, ClippingThreshold, sum_clipped_gradients
+from hubbub.training.clipping_schedule import AdaptiveClipping, Schedule
 from hubbub.training.examples import Examples
 from hubbub.training.isolation import (
     check_matmul_precision,
@@ -44,7 +45,6 @@ from hubbub.training.isolation import (
 )
 from hubbub.training.model_checks import has_global_hooks, has_hooks
 from hubbub.training.per_example_gradients import GradientMethod
-from hubbub.training.schedule import AdaptiveClipping, Schedule
 from hubbub.unit import Unit
 
 __all__ = ["Trainer", "TrainingRecord"]

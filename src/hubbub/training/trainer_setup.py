@@ -32,6 +32,7 @@ from hubbub.numbers import Number, parse_integer, parse_probability
 from hubbub.training.batch_invariance import check_batch_invariance
 from hubbub.training.batch_sampling import NumberSchedule, ShuffledSampling
 from hubbub.training.clipping import MAX_MICROBATCH_SIZE, MICROBATCH_MULTIPLE
+from hubbub.training.clipping_schedule import AdaptiveClipping, Schedule
 from hubbub.training.examples import Examples
 from hubbub.training.model_checks import (
     CheckedMethod,
@@ -41,7 +42,6 @@ from hubbub.training.model_checks import (
     compare_traces,
 )
 from hubbub.training.per_example_gradients import Augment, GradientMethod, Loop, Objective
-from hubbub.training.schedule import AdaptiveClipping, Schedule
 from hubbub.training.trainer import Trainer
 from hubbub.unit import Neighbours, Unit
 

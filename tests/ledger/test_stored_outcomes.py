@@ -18,8 +18,8 @@ import hubbub as hb
 import hubbub.dataset
 from hubbub.accounting import Budget, PrivacyLoss
 from hubbub.errors import BudgetExceeded, EngineFailed, HubbubError, InvalidInput, LedgerFailed, Refused
-from hubbub.ledger import Ledger, outcomes
-from hubbub.ledger.outcomes import Attempt, capture_outcome, charge_and_run, has_ended, load_outcome
+from hubbub.ledger import Ledger, stored_outcomes
+from hubbub.ledger.stored_outcomes import Attempt, capture_outcome, charge_and_run, has_ended, load_outcome
 from ledger.places import PATIENT
 
 ROWS = pd.DataFrame({"who": range(20), "g": ["ab"[i % 2] for i in range(20)]})
@@ -252,9 +252,9 @@ def test_waiting_for_another_attempt_ends_at_the_timeout(ledger, monkeypatch):
     asked = {"what": "a count", "loss": PRICE, "unit": spender.unit, "key": "k"}
     slow = spender.record_charge(**asked, attempt="another machine 1 2 3")
     looks = []
-    monkeypatch.setattr(outcomes.time, "sleep", looks.append)
+    monkeypatch.setattr(stored_outcomes.time, "sleep", looks.append)
     clock = itertools.count(0, 100)
-    monkeypatch.setattr(outcomes.time, "monotonic", lambda: next(clock))
+    monkeypatch.setattr(stored_outcomes.time, "monotonic", lambda: next(clock))
     charge, text = charge_and_run(spender, lambda _: "42", **asked)
     assert (charge.is_new, text, len(looks)) == (True, "42", 2)
     assert looks == [0.01, 0.02]
@@ -268,8 +268,8 @@ def test_old_charge_is_not_waited_for(ledger, monkeypatch):
     spender = ledger.account("people")
     asked = {"what": "a count", "loss": PRICE, "unit": spender.unit, "key": "k"}
     spender.record_charge(**asked)
-    monkeypatch.setattr(outcomes, "_TIMEOUT_SECONDS", 0.0)
-    monkeypatch.setattr(outcomes.time, "sleep", lambda _: pytest.fail("it waits"))
+    monkeypatch.setattr(stored_outcomes, "_TIMEOUT_SECONDS", 0.0)
+    monkeypatch.setattr(stored_outcomes.time, "sleep", lambda _: pytest.fail("it waits"))
     assert charge_and_run(spender, lambda _: "42", **asked)[1] == "42"
 
 
@@ -289,7 +289,8 @@ def test_has_ended_of_attempts_in_this_process():
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="only Linux tells of other processes")
 def test_has_ended_of_another_process():
     text = (
-        "from hubbub.ledger.outcomes import Attempt; import time\nprint(Attempt().name, flush=True)\ninput()"
+        "from hubbub.ledger.stored_outcomes import Attempt; import time\n"
+        "print(Attempt().name, flush=True)\ninput()"
     )
     with subprocess.Popen(
         [sys.executable, "-c", text], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
