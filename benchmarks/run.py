@@ -13,6 +13,7 @@ import platform
 from importlib.metadata import version
 from pathlib import Path
 
+import accuracy
 import queries
 from measure import CONSOLE
 
@@ -27,6 +28,7 @@ SUITES = {
     "noise": noise.run,
     "accounting": accounting.run,
     "queries": queries.run,
+    "accuracy": accuracy.run,
     "ledger": ledger.run,
     "estimators": estimators.run,
     "engines": engines.run,

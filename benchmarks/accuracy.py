@@ -1,0 +1,425 @@
+"""The error of answers beside OpenDP, diffprivlib, PyDP and PipelineDP: same unit, bounds and ε.
+
+.venv-bench/bin/python benchmarks/accuracy.py
+.venv-bench/bin/python benchmarks/accuracy.py --repetitions 20 --question median
+
+An error is the mean distance from the exact answer, bounding included, over the repetitions. A cell is one
+question about one data set of one size at one ε; a ratio is hubbub's error over that of the best peer. Data
+are the same for all; where `../shared/data` is absent, generated sets alone are measured.
+"""
+
+import argparse
+import json
+import math
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+from accuracy_peers import DELTA, Column, Units, answers
+from measure import Target, show, show_targets
+
+import hubbub as hb
+
+SIZES = (30, 300, 10_000)
+LARGE = 1_000_000
+EPSILONS = (0.1, 1.0, 3.0)
+REPETITIONS = 100
+SHARED = Path(__file__).parents[2] / "shared" / "data" / "tabular"
+ACS = SHARED.parent / "acs"
+PIPELINE = Path(__file__).parents[1] / ".venv-pipelinedp" / "bin" / "python"
+NUMBERS = {
+    "count": "SELECT COUNT(*) AS v FROM t",
+    "sum": "SELECT SUM(x) AS v FROM t",
+    "mean": "SELECT AVG(x) AS v FROM t",
+    "variance": "SELECT VAR_POP(x) AS v FROM t",
+    "median": "SELECT MEDIAN(x) AS v FROM t",
+    "quartiles": "SELECT QUANTILE_DISC(x, 0.25) AS a, MEDIAN(x) AS b, QUANTILE_DISC(x, 0.75) AS c FROM t",
+}
+KEYS = {
+    "top five": "SELECT x FROM t GROUP BY x ORDER BY COUNT(*) DESC LIMIT 5",
+    "private keys": "SELECT x, COUNT(*) AS v FROM t GROUP BY x",
+}
+USERS = {
+    "users by group": "SELECT g, COUNT(DISTINCT u) AS v FROM t GROUP BY g",
+    "rows by group": "SELECT g, COUNT(*) AS v FROM t GROUP BY g",
+}
+FINE = 0.001
+"""An error below this is none: a tenth of the last digit that values have, or a thousandth of a person."""
+OURS = ("hubbub", "hubbub, bound estimated")
+SPREAD = 2.0
+"""Standard errors that a ratio may owe to chance."""
+
+
+@dataclass(frozen=True)
+class Cell:
+    question: str
+    data: str
+    rows: int
+    epsilon: float
+    errors: dict[str, tuple[float, float]]
+    """Of each library, the mean error and its standard error."""
+
+    @property
+    def best_peer(self) -> str:
+        return min((who for who in self.errors if who not in OURS), key=lambda who: self.errors[who][0])
+
+    @property
+    def ratio(self) -> float:
+        ours, theirs = self.errors["hubbub"][0], self.errors[self.best_peer][0]
+        return max(ours, FINE) / max(theirs, FINE)
+
+    @property
+    def is_worse(self) -> bool:
+        """Above 1.1 by more than chance."""
+        (ours, our_spread), (theirs, their_spread) = self.errors["hubbub"], self.errors[self.best_peer]
+        return ours - 1.1 * max(theirs, FINE) > SPREAD * math.hypot(our_spread, 1.1 * their_spread)
+
+
+def run(repetitions: int = REPETITIONS, questions: list[str] | None = None) -> None:
+    wanted = questions or [*NUMBERS, *KEYS, *USERS]
+    cells = []
+    for cell in measure(repetitions, wanted):
+        cells.append(cell)
+        print(
+            cell.question,
+            cell.data,
+            cell.rows,
+            cell.epsilon,
+            f"{cell.ratio:.2f}",
+            file=sys.stderr,
+            flush=True,
+        )
+    for question in wanted:
+        mine = [cell for cell in cells if cell.question == question]
+        if mine:
+            show_cells(question, mine)
+    show_targets(targets(cells))
+    worse = [cell for cell in cells if cell.is_worse]
+    show(
+        f"Cells above 1.1 by more than {SPREAD:g} standard errors",
+        ("question", "data", "rows", "ε", "ratio", "best peer"),
+        [
+            (c.question, c.data, f"{c.rows:,}", f"{c.epsilon:g}", f"{c.ratio:.2f}", c.best_peer)
+            for c in sorted(worse, key=lambda c: -c.ratio)
+        ],
+    )
+
+
+def show_cells(question: str, cells: list[Cell]) -> None:
+    who = sorted({name for cell in cells for name in cell.errors}, key=lambda name: (name != "hubbub", name))
+
+    def shown(cell: Cell, name: str) -> str:
+        return "–" if name not in cell.errors else "{:.3g} ± {:.1g}".format(*cell.errors[name])
+
+    show(
+        f"{question}: mean error ± standard error",
+        ("data", "rows", "ε", *who, "over the best"),
+        [
+            (c.data, f"{c.rows:,}", f"{c.epsilon:g}", *(shown(c, name) for name in who), f"{c.ratio:.2f}×")
+            for c in cells
+        ],
+    )
+
+
+def targets(cells: list[Cell]) -> list[Target]:
+    worse = sum(cell.is_worse for cell in cells)
+    # One ratio of nearly zero would decide the mean alone.
+    mean = math.exp(sum(math.log(min(max(c.ratio, 1e-3), 1e3)) for c in cells) / max(len(cells), 1))
+    return [
+        Target("cells worse than 1.1× the best peer", "0", f"{worse} of {len(cells)}", met=not worse),
+        Target("geometric mean over the best peer", "≤ 0.67", f"{mean:.2f}", met=mean <= 0.67),
+    ]
+
+
+# What is measured.
+
+
+def measure(repetitions: int, questions: list[str]) -> Iterator[Cell]:
+    for column in number_columns():
+        data = open_column(column, sql_type="number")
+        for question in NUMBERS.keys() & set(questions):
+            if len(column.values) == LARGE and question == "quartiles":
+                continue  # minutes of the peers' time, and the median says as much
+            truth = exact_numbers(question, column.values)
+            for epsilon in EPSILONS:
+                plan = data.sql(NUMBERS[question], epsilon=epsilon)
+                asked = {"hubbub": lambda plan=plan: numbers_of(plan.run().value)}
+                asked |= answers(question, column, epsilon)
+                errors = mean_errors(asked, distance_from(truth), repetitions)
+                yield Cell(question, column.name, len(column.values), epsilon, errors)
+    for column in key_columns():
+        for question in KEYS.keys() & set(questions):
+            yield from key_cells(question, column, repetitions)
+    for units in unit_sets():
+        for question in USERS.keys() & set(questions):
+            yield from user_cells(question, units, repetitions)
+
+
+def numbers_of(table: object) -> list[float]:
+    """The answers of a table with one row, without their intervals."""
+    return [values[0] for name, values in table.to_dict().items() if not name.endswith(("_low", "_high"))]
+
+
+def mean_errors(
+    asked: dict[str, Callable[[], object]], error: Callable[[object], float], repetitions: int
+) -> dict[str, tuple[float, float]]:
+    errors = {}
+    for who, ask in asked.items():
+        try:
+            seen = np.array([error(ask()) for _ in range(repetitions)])
+        except RuntimeError:  # diffprivlib's quantiles, where all values are equal
+            continue
+        errors[who] = mean_and_spread(seen)
+    return errors
+
+
+def mean_and_spread(seen: np.ndarray) -> tuple[float, float]:
+    return float(seen.mean()), float(seen.std() / math.sqrt(len(seen)))
+
+
+def distance_from(truth: np.ndarray) -> Callable[[object], float]:
+    def distance(answer: object) -> float:
+        values = np.array([math.nan if v is None else v for v in np.atleast_1d(answer)], dtype=float)
+        # A missing answer is as wrong as 0 is.
+        return float(np.abs(np.nan_to_num(values) - truth).mean())
+
+    return distance
+
+
+def exact_numbers(question: str, values: np.ndarray) -> np.ndarray:
+    return np.atleast_1d(
+        {
+            "count": lambda: len(values),
+            "sum": values.sum,
+            "mean": values.mean,
+            "variance": values.var,
+            "median": lambda: np.median(values),
+            "quartiles": lambda: np.quantile(values, [0.25, 0.5, 0.75]),
+        }[question]()
+    )
+
+
+def open_column(column: Column, sql_type: str) -> hb.Dataset:
+    values = column.values.astype(np.int64) if sql_type == "key" else column.values
+    return hb.open(
+        pl.DataFrame({"x": values}),
+        table="t",
+        unit=hb.Unit.row(),
+        bounds={"x": (column.low, column.high)},
+    )
+
+
+def key_cells(question: str, column: Column, repetitions: int) -> Iterator[Cell]:
+    data = open_column(column, sql_type="key")
+    count = round(column.high)
+    truth = np.bincount(column.values.astype(int), minlength=count)
+    largest = np.sort(truth)[-5:].sum()
+
+    def missed(answer: object) -> float:
+        return float(largest - truth[np.asarray(answer, dtype=int)].sum())
+
+    for epsilon in EPSILONS:
+        more = {"keys": {"x": range(count)}} if question == "top five" else {"delta": DELTA}
+        plan = data.sql(KEYS[question], epsilon=epsilon, **more)
+
+        def ask(plan: object = plan) -> np.ndarray:
+            table = plan.run().value.to_dict()
+            if question == "top five":
+                return np.array(table["x"], dtype=int)
+            found = np.zeros(count)
+            found[np.array(table["x"], dtype=int)] = table["v"]
+            return found
+
+        asked = {"hubbub": ask} | answers(question, column, epsilon)
+        error = missed if question == "top five" else distance_from(truth)
+        errors = mean_errors(asked, error, repetitions)
+        yield Cell(question, column.name, len(column.values), epsilon, errors)
+
+
+def user_cells(question: str, units: Units, repetitions: int) -> Iterator[Cell]:
+    """Groups are public, and one declared bound serves all; beside it hubbub's own, estimated privately."""
+    frame = pl.DataFrame({"u": units.who, "g": units.group})
+    declared = (
+        {"groups_per_unit": units.groups_limit}
+        if question.startswith("users")
+        else {"rows_per_unit": units.limit}
+    )
+    pairs = np.unique(np.stack([units.who, units.group], 1), axis=0)
+    counted = pairs[:, 1] if question.startswith("users") else units.group
+    truth = np.bincount(counted, minlength=units.groups)
+    keys = {"g": range(units.groups)}
+    fixed = hb.open(frame, table="t", unit="u", keys=keys, **declared)
+    free = hb.open(frame, table="t", unit="u", keys=keys)
+    theirs = pipeline(question, units, repetitions)
+    for epsilon in EPSILONS:
+        plans = {
+            "hubbub": fixed.sql(USERS[question], epsilon=epsilon),
+            OURS[1]: free.sql(USERS[question], epsilon=epsilon),
+        }
+        asked = {
+            who: lambda plan=plan: np.array(plan.run().value.to_dict()["v"]) for who, plan in plans.items()
+        }
+        error = distance_from(truth)
+        errors = mean_errors(asked, error, repetitions)
+        if str(epsilon) in theirs:
+            errors["PipelineDP"] = mean_and_spread(
+                np.array([error(answer) for answer in theirs[str(epsilon)]])
+            )
+        errors["by hand"] = by_hand(question, units, truth, epsilon, repetitions)
+        yield Cell(question, units.name, len(units.who), epsilon, errors)
+
+
+def by_hand(
+    question: str, units: Units, truth: np.ndarray, epsilon: float, repetitions: int
+) -> tuple[float, float]:
+    """Sampled rows and Laplace noise: what users of OpenDP's core and diffprivlib do."""
+    rng = np.random.default_rng(1)
+    rows = np.stack([units.who, units.group], 1)
+    if question.startswith("users"):
+        rows = np.unique(rows, axis=0)
+    limit = units.groups_limit if question.startswith("users") else units.limit
+    seen = []
+    for _ in range(repetitions):
+        order = rng.permutation(len(rows))
+        mixed = rows[order][np.argsort(rows[order, 0], kind="stable")]
+        first = np.searchsorted(mixed[:, 0], mixed[:, 0])
+        kept = mixed[np.arange(len(mixed)) - first < limit]
+        noisy = np.bincount(kept[:, 1], minlength=units.groups) + rng.laplace(
+            0, limit / epsilon, units.groups
+        )
+        seen.append(np.abs(noisy - truth).mean())
+    return mean_and_spread(np.array(seen))
+
+
+def pipeline(question: str, units: Units, repetitions: int) -> dict[str, list[list[float]]]:
+    """PipelineDP's answers, from its own environment; nothing where it is not installed."""
+    if not PIPELINE.exists() or len(units.who) > 50_000:
+        return {}
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "rows.npz")
+        np.savez(path, who=units.who, group=units.group)
+        asked = {
+            "path": str(path),
+            "users": question.startswith("users"),
+            "groups": units.groups,
+            "limit": units.limit,
+            "groups_limit": units.groups_limit,
+            "epsilons": EPSILONS,
+            "repetitions": repetitions,
+        }
+        script = Path(__file__).with_name("accuracy_pipelinedp.py")
+        done = subprocess.run(
+            [PIPELINE, script], input=json.dumps(asked), capture_output=True, text=True, check=True
+        )
+        return json.loads(done.stdout.splitlines()[-1])
+
+
+# Data.
+
+
+def number_columns() -> Iterator[Column]:
+    rng = np.random.default_rng(20261117)
+    sources = generated_numbers(rng) | real_numbers()
+    for name, (draw, low, high) in sources.items():
+        for rows in (*SIZES, LARGE) if name in {"lognormal", "uniform", "Adult hours"} else SIZES:
+            values = np.clip(np.round(draw(rng, rows), 2), low, high).astype(float)
+            yield Column(name, values, float(low), float(high))
+
+
+def generated_numbers(rng: np.random.Generator) -> dict[str, tuple[Callable, float, float]]:
+    giant = rng.uniform(0, 10, LARGE)
+    giant[0] = 1000
+    return {
+        "lognormal": (lambda r, n: r.lognormal(3, 1, n), 0, 1000),
+        "Zipf": (lambda r, n: r.zipf(2.0, n), 0, 1000),
+        "uniform": (lambda r, n: r.uniform(0, 100, n), 0, 100),
+        "constant": (lambda _, n: np.full(n, 42.0), 0, 100),
+        "one giant": (lambda _, n: giant[:n], 0, 1000),
+        "ties": (lambda r, n: r.choice([10.0, 20.0, 50.0], n), 0, 100),
+        "bimodal": (lambda r, n: np.where(r.random(n) < 0.5, r.normal(20, 3, n), r.normal(80, 3, n)), 0, 100),
+        "wide bounds": (lambda r, n: r.normal(50, 10, n), 0, 1_000_000),
+    }
+
+
+def real_numbers() -> dict[str, tuple[Callable, float, float]]:
+    if not SHARED.exists():
+        return {}
+    taxis = pl.read_csv(SHARED / "taxis.csv")
+    nhefs = pl.read_csv(SHARED / "nhefs.csv", infer_schema_length=None)
+    adult = pl.read_csv(SHARED / "adult.data.gz", has_header=False)
+    acs = pl.read_csv(ACS / "national2019.csv.gz", infer_schema_length=None)
+    military = pl.read_csv(SHARED / "military.csv.gz")
+    nafld = pl.read_csv(SHARED / "nafld3_events.csv")
+    columns = {
+        "taxi fares": (taxis["fare"], 0, 200),
+        "NHEFS weights": (nhefs["wt71"], 30, 180),
+        "Adult hours": (adult["column_13"], 0, 100),
+        "ACS incomes": (acs["PINCP"].cast(pl.Float64, strict=False), 0, 500_000),
+        "military ranks": (military["rank"], 0, 30),
+        "NAFLD days": (nafld["days"], -20_000, 10_000),
+    }
+
+    def sampler(series: pl.Series) -> Callable[[np.random.Generator, int], np.ndarray]:
+        values = series.drop_nulls().to_numpy().astype(float)
+        return lambda r, n: r.choice(values, n)
+
+    return {name: (sampler(series), low, high) for name, (series, low, high) in columns.items()}
+
+
+def key_columns() -> Iterator[Column]:
+    """Whole numbers from 0 on stand for keys; the highest bound is how many there are."""
+    rng = np.random.default_rng(20261118)
+    sources = {
+        "Zipf keys": (lambda n: np.minimum(rng.zipf(1.5, n) - 1, 199), 200),
+        "even keys": (lambda n: rng.integers(0, 50, n), 50),
+    }
+    if SHARED.exists():
+        taxis = pl.read_csv(SHARED / "taxis.csv")["pickup_zone"].drop_nulls()
+        adult = pl.read_csv(SHARED / "adult.data.gz", has_header=False)
+        pumas = pl.read_csv(ACS / "national2019.csv.gz", infer_schema_length=None)["PUMA"]
+        for name, series in {
+            "taxi zones": taxis,
+            "Adult countries": adult["column_14"],
+            "ACS areas": pumas,
+        }.items():
+            codes = series.cast(pl.Categorical).to_physical().to_numpy()
+            codes = np.unique(codes, return_inverse=True)[1]
+            sources[name] = (lambda n, codes=codes: rng.choice(codes, n), int(codes.max()) + 1)
+    for name, (draw, count) in sources.items():
+        for rows in SIZES:
+            yield Column(name, draw(rows).astype(float), 0.0, float(count), 1.0)
+
+
+def unit_sets() -> Iterator[Units]:
+    rng = np.random.default_rng(20261119)
+
+    def drawn(name: str, rows_of: np.ndarray, limit: int, groups_limit: int) -> Units:
+        who = np.repeat(np.arange(len(rows_of)), rows_of)
+        return Units(name, who, np.minimum(rng.zipf(1.6, len(who)) - 1, 15), 16, limit, groups_limit)
+
+    yield drawn("lognormal rows", np.maximum(rng.lognormal(1, 1, 3000).astype(int), 1), 8, 4)
+    yield drawn("one row each", np.ones(5000, dtype=int), 1, 1)
+    yield drawn("Zipf rows", np.minimum(rng.zipf(2, 3000), 1000), 8, 4)
+    yield drawn("uniform rows", rng.integers(1, 51, 600), 50, 8)
+    if SHARED.exists():
+        nafld = pl.read_csv(SHARED / "nafld3_events.csv")
+        groups = np.unique(nafld["event"].to_numpy().astype(str), return_inverse=True)[1]
+        who = np.unique(nafld["id"].to_numpy(), return_inverse=True)[1]
+        yield Units("NAFLD events", who, groups, int(groups.max()) + 1, 8, 4)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Measure the error of answers beside other libraries.")
+    parser.add_argument("--repetitions", type=int, default=REPETITIONS)
+    parser.add_argument("--question", action="append", choices=[*NUMBERS, *KEYS, *USERS])
+    given = parser.parse_args()
+    run(given.repetitions, given.question)
+
+
+if __name__ == "__main__":
+    main()
