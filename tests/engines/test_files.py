@@ -386,10 +386,41 @@ def seen(source, *texts):
     return [round(column.values[0]) for column in plan.run().value.columns]
 
 
-@pytest.mark.skipif(duckdb.__version__ < "2", reason="older ones have no such option: the query fails")
+def before_duckdb_2(monkeypatch):
+    """A DuckDB whose Parquet reader fails on text that is not UTF-8."""
+    monkeypatch.setattr("hubbub.engines.file_formats._decodes_any_text", lambda _: False)
+
+
+@pytest.mark.skipif(duckdb.__version__ < "2", reason="it decodes whole texts, as the next test sees")
 def test_invalid_utf8_in_parquet_keeps_its_rows(tmp_path):
     parquet.write_table(pa.table({"x": broken(pa.string())}), tmp_path / "t.parquet")
     assert seen(tmp_path / "t.parquet", "a", "b?") == [1, 1, 3]
+
+
+@pytest.mark.parametrize("kind", [pa.string(), pa.large_string(), pa.dictionary(pa.int32(), pa.string())])
+def test_invalid_utf8_in_parquet_keeps_its_rows_before_duckdb_2(kind, tmp_path, monkeypatch):
+    before_duckdb_2(monkeypatch)
+    table = pa.table({"x": broken(kind), "y": [1, 2, 3], "z": pa.array([1, 2, 3], pa.timestamp("ms"))})
+    for name in ("1", "2"):
+        parquet.write_table(table, tmp_path / f"{name}.parquet")
+    assert seen(tmp_path / "1.parquet", "a", "\ufffd") == [1, 1, 3]
+    assert seen(tmp_path / "*.parquet", "a", "\ufffd") == [2, 2, 6]
+    data = hb.open(tmp_path / "1.parquet", unit="x", rows_per_unit=1, table="t")
+    assert [column.name for column in data.tables["t"].columns] == ["x", "y"]
+    plan = data.sql("SELECT COUNT(DISTINCT x) AS n FROM t", epsilon=1000, allow_large_epsilon=True)
+    parquet.write_table(table.slice(1), tmp_path / "1.parquet")
+    with pytest.raises(EngineFailed, match="not as it was when it was opened"):
+        plan.run()
+
+
+def test_text_in_parquet_needs_arrow_before_duckdb_2(tmp_path, monkeypatch):
+    before_duckdb_2(monkeypatch)
+    parquet.write_table(pa.table({"x": ["a"], "y": [1]}), tmp_path / "texts.parquet")
+    parquet.write_table(pa.table({"x": [1], "y": [1]}), tmp_path / "numbers.parquet")
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    with pytest.raises(InvalidInput, match="this version of DuckDB fails on text"):
+        hb.open(tmp_path / "texts.parquet", unit=hb.Unit.row())
+    assert seen(tmp_path / "numbers.parquet") == [1]
 
 
 KINDS = [pa.string(), pa.large_string(), pa.string_view(), pa.dictionary(pa.int32(), pa.string())]

@@ -350,6 +350,9 @@ class DuckDB:
             self._fingerprints[name] = ["file", os.path.realpath(rows)]
             return self._register_files(name, str(rows), source)
         self._fingerprints[name] = None
+        return self._register_frame(name, rows), ()
+
+    def _register_frame(self, name: str, rows: Any) -> str:
         frame = prepare_frame(rows, name)
         self._references.append(frame)
         texts = find_encoded_texts(frame)
@@ -367,7 +370,7 @@ class DuckDB:
                 f"CREATE TEMP VIEW {quote_name(_RAW + name)} AS "
                 f"SELECT * REPLACE ({decoded}) FROM {quote_name(_INPUT + name)}"
             )
-        return quote_name(_RAW + name), ()
+        return quote_name(_RAW + name)
 
     def _locate(self, parts: Sequence[str]) -> list[str] | None:
         """The database file, schema and name of a table, if it is in a file of DuckDB's."""
@@ -391,7 +394,8 @@ class DuckDB:
         paths = resolve_files(path)
         self._file_states |= {each: read_file_state(each) for each in paths}
         if Path(paths[0]).suffix.lower() not in CSV_SUFFIXES:
-            return scan_parquet(self._connection, paths, name)
+            scan, unreadable = scan_parquet(self._connection, paths, name)
+            return scan if isinstance(scan, str) else self._register_frame(name, scan), unreadable
         csv_format = make_csv_format(has_quotes=source.has_quotes, encoding=source.encoding)
         csv = self._unread_csv[name] = CsvFiles.open(paths, csv_format, name)
         self._connection.execute(f"CREATE TEMP VIEW {quote_name(_RAW + name)} AS {csv.empty_query}")

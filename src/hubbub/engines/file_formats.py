@@ -117,8 +117,8 @@ def check_files_unchanged(states: dict[str, FileState]) -> None:
 
 def scan_parquet(
     connection: duckdb.DuckDBPyConnection, paths: Sequence[str], table: str
-) -> tuple[str, tuple[str, ...]]:
-    """The SQL that reads Parquet files of one schema, and the columns that no query may read.
+) -> tuple[Any, tuple[str, ...]]:
+    """The SQL that reads Parquet files of one schema, or Arrow data to read instead; and unreadable columns.
 
     Guarantee: no value of the other columns can make the scan fail.
     Proof: docs/proofs/bounding.md, "Files"
@@ -137,12 +137,40 @@ def scan_parquet(
     refuse_duplicate_names([str(nodes[0][0]) for nodes in columns], table)
     unreadable = tuple(str(nodes[0][0]) for nodes in columns if not all(map(_is_total_column, nodes)))
     listed = ", ".join(map(quote_text, paths))
+    decoding = ""
+    if any(node[1] == "BYTE_ARRAY" for nodes in columns for node in nodes):
+        if not _decodes_any_text(connection):
+            return _open_dataset(paths), unreadable
+        decoding = ", utf8_validation = 'replace'"
+    return f"read_parquet([{listed}], {_OPTIONS}{decoding})", unreadable
+
+
+def _decodes_any_text(connection: duckdb.DuckDBPyConnection) -> bool:
+    """True if this version of DuckDB can read texts that are not UTF-8; before 2 they fail the query."""
     readers = connection.execute(
         "SELECT parameters FROM system.main.duckdb_functions() WHERE function_name = 'read_parquet'"
     ).fetchall()
-    # Newer versions can read texts that are not UTF-8; in older ones such a text fails the query.
-    decoding = ", utf8_validation = 'replace'" if any("utf8_validation" in row[0] for row in readers) else ""
-    return f"read_parquet([{listed}], {_OPTIONS}{decoding})", unreadable
+    return any("utf8_validation" in row[0] for row in readers)
+
+
+def _open_dataset(paths: Sequence[str]) -> Any:
+    """Parquet files as an Arrow dataset, the texts of which can be read as bytes."""
+    try:
+        from pyarrow import ArrowException, dataset
+    except ImportError:
+        raise InvalidInput(
+            "this version of DuckDB fails on text in Parquet that is not UTF-8",
+            why="one person's row could make every query fail, and the failure would show",
+            fix="pip install 'duckdb>=2', or pip install pyarrow",
+        ) from None
+    try:
+        return dataset.dataset(list(paths), format="parquet")
+    except (ArrowException, OSError):
+        raise InvalidInput(
+            "the data cannot be opened",
+            why="Arrow refuses it; its message may contain data, so it is not shown",
+            fix="check that the file is complete, or pip install 'duckdb>=2'",
+        ) from None
 
 
 def _columns(schema: Sequence[Any]) -> Iterator[list[Any]]:
