@@ -458,6 +458,31 @@ def test_unit_in_invalid_utf8_counts_as_a_unit(tmp_path):
         assert round(plan.run().value.columns[0].values[0]) == 2
 
 
+def decimals(kind, *integers):
+    """A column of these, in units of its last digit, whether or not they have too many digits."""
+    stored = b"".join(number.to_bytes(16, sys.byteorder, signed=True) for number in integers)
+    return pa.Array.from_buffers(kind, len(integers), [None, pa.py_buffer(stored)])
+
+
+@pytest.mark.parametrize("precision", [4, 9, 18, 30, 38])
+def test_decimal_with_too_many_digits_is_null(precision, tmp_path):
+    kind, end = pa.decimal128(precision, 0), 10**precision
+    beyond = [end, -end, 2**127 - 1, -(2**127), 1 - 2**127]
+    column = decimals(kind, end - 1, *beyond, 1, *beyond, 1 - end, 3)
+    table = pa.table({"x": column, "y": range(14)})
+    parquet.write_table(pa.table({"x": decimals(kind, 1, 1 - end, end - 1, 3)}), tmp_path / "1")
+    sources = [
+        (table, [4, 9]), (table.slice(1, 7), [1, 1]),
+        (pa.concat_tables([table, table.slice(3, 5)]), [5, 10]),
+        (pd.DataFrame({"x": pd.array(column, pd.ArrowDtype(kind))}), [4, 9]),
+        (dataset.dataset(table), [4, 9]), (dataset.dataset(tmp_path / "1"), [4, 9]),
+    ]  # fmt: skip
+    for source, known in sources:
+        data = hb.open(source, unit=hb.Unit.row(), table="t", bounds={"x": (0, 5)})
+        plan = data.sql("SELECT COUNT(x), SUM(x) FROM t", epsilon=10**6, allow_large_epsilon=True)
+        assert [round(each.values[0]) for each in plan.run().value.columns] == known
+
+
 @pytest.mark.parametrize("places", [("p", "v"), ("v", "p")])
 def test_integer_unit_in_parquet_matches_text_unit_in_csv(places, tmp_path):
     huge = 2**62 + 1

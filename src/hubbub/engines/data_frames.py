@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from hubbub.engines.schema import refuse_duplicate_names
 from hubbub.errors import InvalidInput
@@ -66,7 +67,7 @@ def _prepare_pandas(frame: Any) -> Any:
 
             held = column.array.__arrow_array__()
             held = held if isinstance(held, pa.ChunkedArray) else pa.chunked_array([held])
-            if not _are_utf8(held):
+            if _is_text(held.type) and not _are_utf8(held):
                 changed[frame.columns[place]] = _make_texts(_repair_texts(held).to_pylist())
         elif dtype.kind == "O" and type(dtype).__name__ != "ArrowDtype":  # categories too
             changed[frame.columns[place]] = _make_texts(column)
@@ -136,7 +137,7 @@ def _as_arrow(rows: Any, home: str) -> Any:
 
 def _prepare_arrow(table: Any) -> Any:
     import pyarrow as pa
-    from pyarrow import dataset
+    from pyarrow import dataset, types
 
     if isinstance(table, dataset.InMemoryDataset):
         table = table.to_table()
@@ -149,6 +150,8 @@ def _prepare_arrow(table: Any) -> Any:
             table = table.set_column(index, field.name, table.column(index).cast(plain))
         elif _is_text(field.type) and not _are_utf8(table.column(index)):
             table = table.set_column(index, field.name, _repair_texts(table.column(index)))
+        elif types.is_decimal(field.type):
+            table = table.set_column(index, field.name, _drop_long_decimals(table.column(index)))
     # Columns must be dropped, not just ignored: DuckDB reads the first one even to count rows.
     readable = [field.name for field in table.schema if _is_total(field.type)]
     return table if len(readable) == len(table.schema) else table.select(readable)
@@ -181,9 +184,7 @@ def _prepare_dataset(source: Any) -> Any:
     }
     is_parquet = any(type(part.format) is dataset.ParquetFileFormat for part in parts)
     schema = pa.schema(
-        field.with_type(pa.large_binary()).with_metadata(_ENCODED)
-        if _is_text(field.type) and field.name not in folders
-        else field
+        field if field.name in folders else _make_total(field)
         for field in source.schema
         if _is_total(field.type) and not (is_parquet and _is_recoded(field.type))
     )
@@ -194,6 +195,18 @@ def _prepare_dataset(source: Any) -> Any:
         for part, fragments in files
     ]
     return dataset.UnionDataset(schema, made) if len(made) > 1 else made[0]
+
+
+def _make_total(field: Any) -> Any:
+    """The field as a dataset of files is read: texts as bytes, decimals in DuckDB's widest type."""
+    import pyarrow as pa
+
+    if _is_text(field.type):
+        return field.with_type(pa.large_binary()).with_metadata(_ENCODED)
+    if pa.types.is_decimal128(field.type):
+        # In narrower ones DuckDB leaves what was in memory, another row's value, if one does not fit.
+        return field.with_type(pa.decimal128(38, field.type.scale))
+    return field
 
 
 def _list_file_datasets(source: Any) -> list[Any]:
@@ -258,6 +271,40 @@ def _decode(text: bytes) -> str:
         return text.decode()
     except UnicodeDecodeError:
         return REPLACEMENT
+
+
+def _drop_long_decimals(column: Any) -> Any:
+    """The same column, with NULL for each decimal that has more digits than its type says.
+
+    Arrow does not check that. DuckDB would leave what was in memory, another row's value, or fail.
+    """
+    import pyarrow as pa
+
+    fits = [_fits_precision(chunk) for chunk in column.chunks]
+    if all(each.all() for each in fits):
+        return column
+    nothing = pa.scalar(None, column.type)
+    parts = zip(fits, column.chunks, strict=True)
+    return pa.chunked_array([pa.compute.if_else(pa.array(fit), chunk, nothing) for fit, chunk in parts])
+
+
+def _fits_precision(decimals: Any) -> NDArray[np.bool_]:
+    kind, size, offset = decimals.type, len(decimals), decimals.offset
+    limit = 10**kind.precision - 1
+    if size == 0 or kind.bit_width > 128:  # of 256 bits: the engine does not know the type
+        return np.ones(size, dtype=bool)
+    stored = decimals.buffers()[1]
+    if kind.bit_width < 128:
+        numbers = np.frombuffer(stored, f"i{kind.bit_width // 8}")[offset : offset + size]
+        return np.asarray((numbers <= limit) & (numbers >= -limit))
+    words = np.frombuffer(stored, "<u8").reshape(-1, 2)[offset : offset + size]
+    low, high = words[:, 0], words[:, 1].view("<i8")
+
+    def at_most(number: int) -> NDArray[np.bool_]:
+        top, rest = number >> 64, np.uint64(number & (2**64 - 1))
+        return np.asarray((high < top) | ((high == top) & (low <= rest)))
+
+    return at_most(limit) & ~at_most(-limit - 1)
 
 
 def _without_zone(kind: Any) -> Any:
