@@ -12,7 +12,7 @@
     [budget]
     epsilon = 1
     delta = 1e-6                # above 1/1000 only with a population
-    allow_large_epsilon = false # true confirms an epsilon above 20
+    allow_large_epsilon = false # true confirms a large epsilon
 
     [about]                     # what only the owner knows, for the label: hubbub report
     use = "planning of wards"
@@ -439,7 +439,9 @@ class _Reader:
         try:
             return make()
         except HubbubError as problem:
-            raise problem.reword(lambda what: f"{self._file}: in {entry}, {what}") from None
+            # The file spells parameters as Python does, also where the shell reads it.
+            what = f"{self._file}: in {entry}, {problem.what}"
+            raise type(problem)(what, why=problem.why, fix=problem.fix) from None
 
     def _wrong(self, entry: str, what: str, why: str, fix: str) -> InvalidInput:
         return InvalidInput(f"{self._file}: {entry} {what}", why=why, fix=fix)

@@ -104,7 +104,7 @@ class Dataset:
             keys: Public group keys of columns.
             confidence: Of the intervals.
             bounding_report: Spend a tenth of ε to measure how many units exceed a contribution bound.
-            allow_large_epsilon: Confirms an ε above 20, whatever the budget allows.
+            allow_large_epsilon: Confirms a large ε, as for `Budget`, whatever the budget allows.
 
         Guarantee: running the plan costs no unit more than (ε, δ).
         Assumes: bounds, keys and contribution bounds are public: chosen without looking at the rows.

@@ -19,8 +19,11 @@ Texts name parameters by placeholders, because Python and the shell spell them d
     {delta=1e-6}              delta=1e-6                      --delta 1e-6
     {override=True}           override=True                   --override
     {bounds=cost=0:100}       bounds={"cost": (0, 100)}       --bounds cost=0:100
+    {open_account=visits}     pass its unit and budget, …     run `hubbub budget open visits …`
 
-An exception shows Python's spelling; the command line renders the same texts with its own.
+An exception shows Python's spelling; the command line renders the same texts with its own. The names in
+`_PARAMETERS`, which several commands share, are placeholders in every text; any other name only in an error
+that is raised with `parameter` set to it.
 """
 
 # ruff: noqa: N818 - the root is named an error; the leaves say what happened
@@ -54,13 +57,14 @@ _MAPPINGS: dict[str, Callable[[str], str]] = {
 """Parameters that map names to values, and how Python writes such a value."""
 _PARAMETERS = (
     *("account", "again", "allow_large_epsilon", "analyst", "delta", "epsilon", "ledger", "new_rows"),
-    *("override", "population", "table", "times", "unit", "version", "window", *_MAPPINGS),
+    *("open_account", "override", "population", "table", "times", "unit", "version", "window", *_MAPPINGS),
 )
-# Only these names are placeholders: other braces in a text may be part of a name that a person typed.
-_PLACEHOLDER = re.compile(rf"\{{({'|'.join(_PARAMETERS)})(?:=([^{{}}]+))?\}}")
+_PLACEHOLDER = re.compile(r"\{([a-z][a-z0-9_]*)(?:=([^{}]+))?\}")
 
 
 def _spell_in_python(name: str, value: str | None) -> str:
+    if name == "open_account":
+        return "pass its unit and its budget, as unit= and budget=Budget(1)"
     if value is None:
         return name
     if name in _MAPPINGS:
@@ -69,14 +73,11 @@ def _spell_in_python(name: str, value: str | None) -> str:
     return f"{name}={value}"
 
 
-def _render(text: str, spelling: Spelling) -> str:
-    return _PLACEHOLDER.sub(lambda found: spelling(found[1], found[2]), text)
-
-
 class HubbubError(Exception):
     """The root of the tree; its fields are for programs, its text for people.
 
-    `parameter` is the parameter at fault, by its name in Python: the first that `what` names, if any.
+    `parameter` is the parameter at fault, by its name in Python: the one that was passed, or else the first
+    that `what` names, if any.
 
     >>> error = HubbubError(
     ...     "{epsilon} is 0", why="it would take infinite noise", fix="pass a positive {epsilon}"
@@ -87,33 +88,42 @@ class HubbubError(Exception):
     'epsilon'
     """
 
-    def __init__(self, what: str, *, why: str, fix: str) -> None:
+    def __init__(self, what: str, *, why: str, fix: str, parameter: str | None = None) -> None:
         super().__init__(what, why, fix)
         self.templates = (what, why, fix)
         """The three texts with their placeholders."""
+        # Other braces in a text may be part of a name that a person typed.
+        self._placeholders = {*_PARAMETERS, parameter}
         self.what, self.why, self.fix = self.render(_spell_in_python)
-        named = _PLACEHOLDER.search(what)
-        self.parameter = None if named is None else named[1]
+        named = (found[1] for found in _PLACEHOLDER.finditer(what) if found[1] in self._placeholders)
+        self.parameter = next(named, None) if parameter is None else parameter
 
     def render(self, spelling: Spelling) -> tuple[str, str, str]:
         """Return what, why and fix, with each parameter spelled by `spelling`."""
-        what, why, fix = (_render(text, spelling) for text in self.templates)
+        what, why, fix = (self._render(text, spelling) for text in self.templates)
         return what, why, fix
+
+    def _render(self, text: str, spelling: Spelling) -> str:
+        return _PLACEHOLDER.sub(
+            lambda found: spelling(found[1], found[2]) if found[1] in self._placeholders else found[0], text
+        )
 
     def reword(self, what: Callable[[str], str]) -> Self:
         """Return the same error with another `what`, made from this one's."""
         first, why, fix = self.templates
-        return type(self)(what(first), why=why, fix=fix)
+        return type(self)(what(first), why=why, fix=fix, parameter=self.parameter)
 
     def __str__(self) -> str:
         return escape(f"{self.what}: {self.why}. Fix: {self.fix}.")
 
     def __reduce__(self) -> tuple[object, ...]:
-        return _rebuild, (type(self), *self.templates)
+        return _rebuild, (type(self), *self.templates, self.parameter)
 
 
-def _rebuild(kind: type[HubbubError], what: str, why: str, fix: str) -> HubbubError:
-    return kind(what, why=why, fix=fix)
+def _rebuild(
+    kind: type[HubbubError], what: str, why: str, fix: str, parameter: str | None = None
+) -> HubbubError:
+    return kind(what, why=why, fix=fix, parameter=parameter)
 
 
 class InvalidInput(HubbubError, ValueError):

@@ -25,9 +25,12 @@ __all__ = [
     "as_displayed",
     "ceil_sqrt",
     "format_down",
+    "format_error",
+    "format_estimate",
     "format_nearest",
     "format_percent",
     "format_up",
+    "invalid_number",
     "parse_below_one",
     "parse_exact",
     "parse_integer",
@@ -84,8 +87,8 @@ def parse_positive(value: Any, name: str) -> Fraction:
     """Return a rational above zero, or raise `InvalidInput`."""
     exact = parse_rational(value, name)
     if exact <= 0:
-        raise InvalidInput(
-            f"{name} is {_describe(exact)}", why="it must be positive", fix=f"pass a positive {name}"
+        raise invalid_number(
+            name, f"is {_describe(exact)}", why="it must be positive", fix="pass a positive {}"
         )
     return exact
 
@@ -94,8 +97,8 @@ def parse_nonnegative(value: Any, name: str) -> Fraction:
     """Return a rational of zero or more, or raise `InvalidInput`."""
     exact = parse_rational(value, name)
     if exact < 0:
-        raise InvalidInput(
-            f"{name} is {_describe(exact)}", why="it cannot be negative", fix=f"pass {name} of 0 or more"
+        raise invalid_number(
+            name, f"is {_describe(exact)}", why="it cannot be negative", fix="pass {} of 0 or more"
         )
     return exact
 
@@ -104,9 +107,7 @@ def parse_below_one(value: Any, name: str) -> Fraction:
     """Return a rational in [0, 1), such as a δ, or raise `InvalidInput`."""
     exact = parse_nonnegative(value, name)
     if exact >= 1:
-        raise InvalidInput(
-            f"{name} is 1 or more", why="such a guarantee is empty", fix=f"pass {name} below 1"
-        )
+        raise invalid_number(name, "is 1 or more", why="such a guarantee is empty", fix="pass {} below 1")
     return exact
 
 
@@ -114,10 +115,11 @@ def parse_probability(value: Any, name: str) -> Fraction:
     """Return a rational strictly between 0 and 1, or raise `InvalidInput`."""
     exact = parse_rational(value, name)
     if not 0 < exact < 1:
-        raise InvalidInput(
-            f"{name} is {_describe(exact)}",
+        raise invalid_number(
+            name,
+            f"is {_describe(exact)}",
             why="it is a probability, and 0 and 1 are not allowed",
-            fix=f"pass {name} strictly between 0 and 1",
+            fix="pass {} strictly between 0 and 1",
         )
     return exact
 
@@ -126,10 +128,11 @@ def parse_integer(value: Any, name: str, *, minimum: int = 1) -> int:
     """Return an integer of at least `minimum`, or raise `InvalidInput`."""
     exact = parse_rational(value, name)
     if exact.denominator != 1 or exact < minimum:
-        raise InvalidInput(
-            f"{name} is {_describe(exact)}",
+        raise invalid_number(
+            name,
+            f"is {_describe(exact)}",
             why=f"it is a count of at least {minimum}",
-            fix=f"pass {name} as an integer of at least {minimum}",
+            fix=f"pass {{}} as an integer of at least {minimum}",
         )
     return exact.numerator
 
@@ -216,6 +219,29 @@ def format_nearest(value: float | Fraction, digits: int = _DIGITS) -> str:
     return _format(value, Context(prec=digits))
 
 
+def format_error(width: float) -> str:
+    """Format an error bound with three digits, or from 1,000 on as a whole number: never below the bound.
+
+    >>> format_error(2.345), format_error(1234.2), format_error(math.inf)
+    ('2.35', '1,235', '∞')
+    """
+    return f"{math.ceil(width):,}" if 1000 <= width < math.inf else format_up(width, 3)
+
+
+def format_estimate(value: float, width: float) -> str:
+    """Format an estimate to the first digit that its half-width leaves in doubt, and one more.
+
+    >>> format_estimate(1234.5678, 3), format_estimate(math.nan, 1), format_estimate(-math.inf, 1)
+    ('1,234.6', 'NULL', '-∞')
+    """
+    if math.isnan(value):
+        return "NULL"
+    if math.isinf(value):
+        return format_nearest(value)
+    digits = 0 if not math.isfinite(width) or width <= 0 else max(0, 1 - math.floor(math.log10(width)))
+    return f"{value:,.{min(digits, 12)}f}"
+
+
 def format_percent(value: float | Fraction, digits: int = _DIGITS) -> str:
     """Format a probability or a share as a percentage, rounded to the nearest.
 
@@ -247,10 +273,11 @@ def _check(value: Any, name: str) -> None:
         or not isinstance(value, kinds)
         or (isinstance(value, np.floating) and value.itemsize > 8)
     ):
-        raise InvalidInput(
-            f"{name} is of type {type(value).__name__}",
+        raise invalid_number(
+            name,
+            f"is of type {type(value).__name__}",
             why="it must be one real number, and a float of at most 64 bits",
-            fix=f"pass {name} as an int, float, Fraction or Decimal",
+            fix="pass {} as an int, float, Fraction or Decimal",
         )
     if isinstance(value, Decimal):
         finite = value.is_finite()
@@ -259,10 +286,11 @@ def _check(value: Any, name: str) -> None:
     else:
         finite = isinstance(value, numbers.Rational) or math.isfinite(value)
     if not finite:
-        raise InvalidInput(
-            f"{name} is not finite",
+        raise invalid_number(
+            name,
+            "is not finite",
             why="no guarantee can be computed from it",
-            fix=f"pass {name} as a finite number",
+            fix="pass {} as a finite number",
         )
 
 
@@ -278,10 +306,30 @@ def _limit_bits(exact: Fraction, name: str) -> Fraction:
 
 
 def _too_long(name: str) -> InvalidInput:
-    return InvalidInput(
-        f"{name} has more than {_MAX_BITS} bits",
+    return invalid_number(
+        name,
+        f"has more than {_MAX_BITS} bits",
         why="arithmetic with it would be too slow",
-        fix=f"pass {name} with fewer digits",
+        fix="pass {} with fewer digits",
+    )
+
+
+def invalid_number(name: str, what: str, *, why: str, fix: str) -> InvalidInput:
+    """Return the error for a number that cannot be used.
+
+    Args:
+        name: the parameter's name in Python, which each front end spells its own way; or a few words.
+        what: what is wrong with it.
+        why: why that matters.
+        fix: what to do; `{}` stands for the name.
+
+    >>> print(invalid_number("steps", "is 0", why="it must be positive", fix="pass a positive {}"))
+    steps is 0: it must be positive. Fix: pass a positive steps.
+    """
+    is_parameter = name.isidentifier()
+    subject = f"{{{name}}}" if is_parameter else name
+    return InvalidInput(
+        f"{subject} {what}", why=why, fix=fix.format(subject), parameter=name if is_parameter else None
     )
 
 

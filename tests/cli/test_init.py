@@ -113,7 +113,7 @@ def test_a_wrong_answer_is_asked_again():
         "not in order",
         "not a date",
     )
-    for words in (*said, "that is 0", "it is a fraction", "--delta is 1 or more"):
+    for words in (*said, "that is 0", "it is a fraction", "delta is 1 or more"):
         assert words in out.stderr
     facts = read_config(CONFIG_NAME)
     assert facts.tables[0].bounds == {"cost": (0, 5)}

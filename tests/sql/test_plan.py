@@ -229,7 +229,7 @@ def test_the_label_says_which_bounds_were_declared_and_which_were_found():
 
 def test_repr_is_one_line_and_html_a_small_table(data):
     plan = data.sql("SELECT g, COUNT(*) AS n FROM data GROUP BY g", epsilon=1, keys=KEYS, rows_per_unit=2)
-    assert repr(plan) == f"Plan(ε = 1 for {plan.unit}; n ± 5.99)"
+    assert repr(plan) == f"Plan(ε = 1 for {plan.unit}; n ± 6)"
     page = plan._repr_html_()
     assert "<td>n</td><td>± 5.99</td>" in page
     assert "SELECT" not in page

@@ -50,7 +50,8 @@ def refuse_copy(what: str, fix: str) -> NoReturn:
 
 
 LARGE_DELTA = Fraction(1, 1000)
-_LARGE_EPSILON = 20
+LARGE_EPSILON = 20
+"""An ε above it protects almost nobody, and needs `allow_large_epsilon=True`."""
 
 
 @dataclass(frozen=True, init=False)
@@ -61,10 +62,10 @@ class Budget:
     Budget(ε = 1, δ = 1e-6)
 
     Args:
-        epsilon: The total ε. Above 20 it protects next to nobody, and needs `allow_large_epsilon=True`.
+        epsilon: The total ε.
         delta: The total δ, far below 1/population.
         population: The public number of people the data may hold; needed for a δ above 1/1000.
-        allow_large_epsilon: Confirms an ε above 20.
+        allow_large_epsilon: Confirms an ε above `LARGE_EPSILON`, which protects almost nobody.
     """
 
     epsilon: Fraction
@@ -127,7 +128,7 @@ def refuse_large_delta(delta: Fraction, population: int | None) -> None:
 
 
 def refuse_large_epsilon(epsilon: Fraction, *, allow: bool) -> None:
-    """Refuse an ε above 20 unless it is confirmed.
+    """Refuse an ε above `LARGE_EPSILON` unless it is confirmed.
 
     At ε = 20 an outcome may be 485 million times as likely with a person as without: a typing error, or a
     number that was never meant to protect.
@@ -138,16 +139,16 @@ def refuse_large_epsilon(epsilon: Fraction, *, allow: bool) -> None:
             why="a large epsilon must be confirmed explicitly",
             fix="pass {allow_large_epsilon=True}, or leave it out",
         )
-    if epsilon > _LARGE_EPSILON and not allow:
+    if epsilon > LARGE_EPSILON and not allow:
         raise Refused(
-            f"{{epsilon}} is above {_LARGE_EPSILON}",
+            f"{{epsilon}} is above {LARGE_EPSILON}",
             why="so little noise hides nobody: answers are as good as exact",
             fix="pass an {epsilon} of about 1, or confirm it with {allow_large_epsilon=True}",
         )
 
 
 def parse_spendable_epsilon(epsilon: Number, *, allow: bool) -> Fraction:
-    """A positive ε; one above 20 only if that is confirmed.
+    """A positive ε; a large one only if it is confirmed.
 
     >>> parse_spendable_epsilon(0.5, allow=False)
     Fraction(1, 2)

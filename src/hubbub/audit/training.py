@@ -21,7 +21,7 @@ from torch import Tensor, nn
 
 from hubbub.errors import InvalidInput, Unsupported
 from hubbub.noise import bernoulli
-from hubbub.numbers import Number, parse_integer, parse_probability
+from hubbub.numbers import Number, format_down, format_percent, format_up, parse_integer, parse_probability
 from hubbub.training.batch_sampling import ShuffledSampler, shuffle
 from hubbub.training.examples import Examples, Microbatch
 from hubbub.training.gradient_storage import DenseGradient, FloatArray, PerExampleGradient
@@ -64,24 +64,28 @@ class Audit:
         return self.epsilon_lower > self.epsilon_upper
 
     def __repr__(self) -> str:
-        return (
-            f"Audit({self.epsilon_lower:.3g} ≤ ε ≤ {self.epsilon_upper:.4g} at δ = {self.delta:.1g}, "
-            f"{self.confidence:.0%} confidence, {self.canaries} canaries)"
-        )
+        low, high, delta, confidence = self._figures()
+        return f"Audit({low} ≤ ε ≤ {high} at δ = {delta}, {confidence} confidence, {self.canaries} canaries)"
+
+    def _figures(self) -> tuple[str, str, str, str]:
+        """Return both bounds of ε, rounded outward, δ and the confidence."""
+        bounds = format_down(self.epsilon_lower, 3), format_up(self.epsilon_upper, 4)
+        return *bounds, format_up(self.delta), format_percent(self.confidence)
 
     def __str__(self) -> str:
+        low, high, delta, confidence = self._figures()
         return (
-            f"ε is at least {self.epsilon_lower:.3g} ({self.confidence:.0%} confidence, by {self.statistic}, "
-            f"{self.canaries} canaries) and at most {self.epsilon_upper:.4g} (proven), "
-            f"at δ = {self.delta:.1g}"
+            f"ε is at least {low} ({confidence} confidence, by {self.statistic}, {self.canaries} canaries) "
+            f"and at most {high} (proven), at δ = {delta}"
         )
 
     def _repr_html_(self) -> str:
         verdict = "refutes" if self.violates_bound else "is consistent with"
+        low, high, delta, confidence = self._figures()
         return (
-            f"<table><tr><th>lower bound of ε</th><td>{self.epsilon_lower:.3g} "
-            f"({self.confidence:.0%} confidence, {self.canaries} canaries)</td></tr>"
-            f"<tr><th>proven upper bound</th><td>{self.epsilon_upper:.4g} at δ = {self.delta:.1g}</td></tr>"
+            f"<table><tr><th>lower bound of ε</th><td>{low} "
+            f"({confidence} confidence, {self.canaries} canaries)</td></tr>"
+            f"<tr><th>proven upper bound</th><td>{high} at δ = {delta}</td></tr>"
             f"<tr><td colspan='2'>The audit {verdict} the proven bound.</td></tr></table>"
         )
 

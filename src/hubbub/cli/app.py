@@ -1,6 +1,7 @@
 """The `hubbub` command: the mechanisms as commands, and how errors are spelled in the shell."""
 
 import math
+import shlex
 from collections.abc import Iterator
 from contextlib import contextmanager
 from fractions import Fraction
@@ -129,7 +130,7 @@ def release(
     certain, slack, people = parse_confidence(confidence), parse_delta(delta), _parse_population(population)
     mechanism = choose_additive_noise(
         sensitivity=_parse_sensitivity(sensitivity, real=real),
-        epsilon=parse_above_zero(epsilon, "--epsilon"),
+        epsilon=parse_above_zero(epsilon, "epsilon"),
         delta=slack,
         real=real,
         confidence=certain,
@@ -170,12 +171,12 @@ def error(
             fix="give exactly one of --epsilon and --within",
         )
     certain, slack, people = parse_confidence(confidence), parse_delta(delta), _parse_population(population)
-    bound, count = _parse_sensitivity(sensitivity, real=real), parse_count(coordinates, "--coordinates")
+    bound, count = _parse_sensitivity(sensitivity, real=real), parse_count(coordinates, "coordinates")
     mechanism: Laplace | Gaussian
     if epsilon:
         mechanism = choose_additive_noise(
             sensitivity=bound,
-            epsilon=parse_above_zero(epsilon, "--epsilon"),
+            epsilon=parse_above_zero(epsilon, "epsilon"),
             delta=slack,
             real=real,
             coordinates=count,
@@ -185,7 +186,7 @@ def error(
         )
     elif slack:
         mechanism = Gaussian.for_error(
-            parse_above_zero(within, "--within"),
+            parse_above_zero(within, "within"),
             delta=slack,
             confidence=certain,
             sensitivity=bound,
@@ -195,7 +196,7 @@ def error(
         )
     else:
         mechanism = Laplace.for_error(
-            parse_above_zero(within, "--within"),
+            parse_above_zero(within, "within"),
             confidence=certain,
             sensitivity=bound,
             real=real,
@@ -234,7 +235,7 @@ def choose(
     certain = parse_confidence(confidence)
     mechanism = PermuteAndFlip.of(
         sensitivity=1,
-        epsilon=parse_above_zero(epsilon, "--epsilon"),
+        epsilon=parse_above_zero(epsilon, "epsilon"),
         monotone=True,
         allow_large_epsilon=allow_large_epsilon,
     )
@@ -262,7 +263,7 @@ def toss(
         )
     mechanism = (
         RandomizedResponse.of(
-            epsilon=parse_above_zero(epsilon, "--epsilon"), allow_large_epsilon=allow_large_epsilon
+            epsilon=parse_above_zero(epsilon, "epsilon"), allow_large_epsilon=allow_large_epsilon
         )
         if epsilon
         else RandomizedResponse.coin()
@@ -283,11 +284,11 @@ def main() -> None:
 
 
 def _parse_population(population: str | None) -> int | None:
-    return None if population is None else parse_count(population, "--population")
+    return None if population is None else parse_count(population, "population")
 
 
 def _parse_sensitivity(sensitivity: str, *, real: bool) -> Sensitivity:
-    typed = parse_nonnegative(parse_number(sensitivity, "--sensitivity"), "--sensitivity")
+    typed = parse_nonnegative(parse_number(sensitivity, "sensitivity"), "sensitivity")
     if not real and typed.denominator != 1:
         raise InvalidInput(
             "--sensitivity is not an integer",
@@ -326,9 +327,19 @@ def _describe_mechanism(mechanism: Laplace | Gaussian, delta: Fraction) -> str:
     return f"{mechanism}, that is ε = {format_up(spent.epsilon(delta), 6)} at δ = {format_up(delta, DIGITS)}"
 
 
+def _list_options(command: Any) -> set[str]:
+    """Return the options of a command and of all commands below it."""
+    own = {option for parameter in command.params for option in parameter.opts}
+    return own.union(*map(_list_options, getattr(command, "commands", {}).values()))
+
+
 def _spell_in_shell(name: str, value: str | None) -> str:
     """Spell a parameter of the library as an option: `{delta=1e-6}` is `--delta 1e-6`."""
+    if name == "open_account":
+        return f"run `hubbub budget open {shlex.quote(str(value))} --unit … --epsilon … --ledger …` first"
     option = _OPTIONS.get(name, f"--{name.replace('_', '-')}")
+    if option not in _list_options(typer.main.get_command(app)):
+        return name if value is None else f"{name}={value}"
     if value is None or value == "True":
         return option
     return f"{option} {'row' if value == 'Unit.row()' else value.strip(_QUOTES)}"

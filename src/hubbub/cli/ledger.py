@@ -112,9 +112,9 @@ def grant(
 
 
 def _parse_budget(epsilon: str, delta: str, population: str | None, *, large: bool) -> Budget:
-    people = None if population is None else parse_count(population, "--population")
+    people = None if population is None else parse_count(population, "population")
     return Budget(
-        parse_above_zero(epsilon, "--epsilon"),
+        parse_above_zero(epsilon, "epsilon"),
         parse_delta(delta),
         population=people,
         allow_large_epsilon=large,
@@ -268,8 +268,8 @@ def _parse_spent(text: str, names: list[str]) -> tuple[str, PrivacyLoss]:
             fix=f"pass --spent-since ACCOUNT=EPSILON, with one of: {', '.join(names)}",
         )
     epsilon, _, delta = figures.partition(",")
-    given = parse_above_zero(epsilon, "--spent-since")
-    chance = parse_share(delta or "0", "--spent-since")
+    given = parse_above_zero(epsilon, "spent_since")
+    chance = parse_share(delta or "0", "spent_since")
     return name or names[0], PrivacyLoss.approximate(given, chance) if chance else PrivacyLoss.pure(given)
 
 

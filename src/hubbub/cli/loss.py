@@ -280,7 +280,7 @@ def loss(
     if population is not None and delta is None:
         raise InvalidInput("--population is given without --delta", why="it limits δ", fix="add --delta")
     slack = None if delta is None else parse_allowed_delta(delta, population, promised=find is not None)
-    target = None if epsilon is None else parse_nonnegative(parse_number(epsilon, "--epsilon"), "--epsilon")
+    target = None if epsilon is None else parse_nonnegative(parse_number(epsilon, "epsilon"), "epsilon")
     found = None
     if find is not None:
         kind = _MECHANISMS[find.value]
@@ -297,7 +297,7 @@ def loss(
         raise InvalidInput(
             "--alpha is given without --tradeoff", why="it is a point of that curve", fix="add --tradeoff"
         )
-    alphas = [parse_share(text, "--alpha") for text in alpha or _ALPHAS] if tradeoff else []
+    alphas = [parse_share(text, "alpha") for text in alpha or _ALPHAS] if tradeoff else []
     question = LossQuestion(compose(mechanisms), slack, target, found, tuple(alphas))
     show_loss(question, form.value, draw.value if draw else "tradeoff" if tradeoff else "curve", output)
 
@@ -354,9 +354,9 @@ def _make_composition(
             why="it says how the sample is drawn",
             fix="add --rate 256/60000",
         )
-    part = None if rate is None else parse_share(rate, "--rate")
-    people = None if shuffled is None else parse_count(shuffled, "--shuffled")
-    times, size = parse_count(steps, "--steps"), parse_count(group, "--group")
+    part = None if rate is None else parse_share(rate, "rate")
+    people = None if shuffled is None else parse_count(shuffled, "shuffled")
+    times, size = parse_count(steps, "steps"), parse_count(group, "group")
 
     def composed(mechanisms: list[PrivacyLoss]) -> PrivacyLoss:
         if part is not None:
@@ -395,7 +395,7 @@ def _calibrate(
             why=f"no {kind.sign} keeps any ε without some δ",
             fix="add --delta, such as 1e-6",
         )
-    parse_positive(epsilon, "--epsilon")
+    parse_positive(epsilon, "epsilon")
     with stepping("calibrating", _TYPICAL_STEPS) as step:
 
         def cost(value: Fraction) -> PrivacyLoss:

@@ -16,6 +16,7 @@ from hubbub.engines.schema import Kind, Table
 from hubbub.errors import InvalidInput
 from hubbub.numbers import (
     format_nearest,
+    invalid_number,
     parse_below_one,
     parse_integer,
     parse_nonnegative,
@@ -68,34 +69,33 @@ def parse_share(text: str, name: str) -> Fraction:
     """Parse a number from 0 to 1."""
     typed = parse_nonnegative(parse_number(text, name), name)
     if typed > 1:
-        raise InvalidInput(
-            f"{name} is above 1", why="it is a probability", fix=f"pass {name} between 0 and 1"
-        )
+        raise invalid_number(name, "is above 1", why="it is a probability", fix="pass {} between 0 and 1")
     return typed
 
 
 def parse_confidence(confidence: str) -> Fraction:
     """Parse a confidence level; suggest 0.95 for 95."""
-    typed = parse_number(confidence, "--confidence")
+    typed = parse_number(confidence, "confidence")
     if 1 < typed < 100:
         raise InvalidInput(
             f"--confidence is {format_nearest(typed)}",
             why="it is a probability, strictly between 0 and 1",
             fix=f"pass a fraction of 1 (did you mean {format_nearest(typed / 100)}?)",
+            parameter="confidence",
         )
-    return parse_probability(typed, "--confidence")
+    return parse_probability(typed, "confidence")
 
 
 def parse_delta(delta: str) -> Fraction:
     """Parse a δ; the library checks that it may be spent."""
-    return parse_below_one(parse_number(delta, "--delta"), "--delta")
+    return parse_below_one(parse_number(delta, "delta"), "delta")
 
 
 def parse_allowed_delta(delta: str, population: str | None, *, promised: bool = True) -> Fraction:
     """Parse a δ and check that it may be spent; any δ is allowed where nothing is promised."""
     typed = parse_delta(delta)
     if promised or population is not None:
-        refuse_large_delta(typed, None if population is None else parse_count(population, "--population"))
+        refuse_large_delta(typed, None if population is None else parse_count(population, "population"))
     return typed
 
 
@@ -111,8 +111,8 @@ def _parse_decimal(text: str, name: str) -> Fraction:
 
 
 def _not_a_number(name: str) -> InvalidInput:
-    return InvalidInput(
-        f"{name} is not a number", why="it must be one finite number", fix="write it as 0.5, 1/2 or 1e-6"
+    return invalid_number(
+        name, "is not a number", why="it must be one finite number", fix="write it as 0.5, 1/2 or 1e-6"
     )
 
 

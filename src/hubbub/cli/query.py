@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from hubbub.accounting.budget import LARGE_EPSILON
 from hubbub.cli.options import (
     parse_above_zero,
     parse_bounds,
@@ -149,7 +150,10 @@ BoundingReport = Annotated[
     ),
 ]
 LargeEpsilon = Annotated[
-    bool, typer.Option("--allow-large-epsilon", help="Allow an ε above 20, which protects almost nobody.")
+    bool,
+    typer.Option(
+        "--allow-large-epsilon", help=f"Allow an ε above {LARGE_EPSILON}, which protects almost nobody."
+    ),
 ]
 Explain = Annotated[
     bool,
@@ -249,7 +253,7 @@ class QueryOptions:
                 fix=f"add --unit with the column that identifies people, or --unit {ROW} if each row is one "
                 "person; hubbub init declares it once",
             )
-        people = None if self.population is None else parse_count(self.population, "--population")
+        people = None if self.population is None else parse_count(self.population, "population")
         return hubbub.open(
             self.file,
             unit=None if self.unit is None else Unit.row() if self.unit.lower() == ROW else Unit(self.unit),
@@ -276,14 +280,14 @@ class QueryOptions:
                 why="each determines the other",
                 fix="give exactly one of --epsilon and --error",
             )
-        names = ("--rows-per-unit", "--groups-per-unit", "--rows-per-group")
+        names = ("rows_per_unit", "groups_per_unit", "rows_per_group")
         rows, groups, per_group = (
             None if text is None else parse_count(text, name)
             for text, name in zip(self.contribution_bounds, names, strict=True)
         )
         plan = data.sql(
             self.sql,
-            epsilon=None if self.epsilon is None else parse_above_zero(self.epsilon, "--epsilon"),
+            epsilon=None if self.epsilon is None else parse_above_zero(self.epsilon, "epsilon"),
             delta=self._delta(),
             error=parse_errors(self.error) if self.error else None,
             rows_per_unit=rows,

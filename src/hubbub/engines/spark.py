@@ -30,7 +30,7 @@ from hubbub.engines.engine import RETRY_HINT, KeySets, TableSource, table_change
 from hubbub.engines.remote import Relation, RemoteColumn, RemoteEngine, quoted_column
 from hubbub.engines.schema import Key, Kind, infer_kind, split_into_batches
 from hubbub.engines.total_functions import BIGINT, DOUBLE, clamp_finite, number_literal, restrict_years
-from hubbub.errors import EngineFailed, InvalidInput
+from hubbub.errors import EngineFailed, InvalidInput, Unsupported
 from hubbub.noise.entropy import random_bytes
 
 __all__ = ["Spark"]
@@ -191,7 +191,12 @@ def _match_pattern(node: exp.Expr) -> exp.Expr:
 
 def _check_window(node: exp.Expr) -> exp.Expr:
     if not node.args.get("partition_by"):
-        raise unsupported_node(node, "rows may be numbered differently each time that Spark reads them")
+        # Nobody wrote this window: it numbers the rows where each row is its own unit.
+        raise Unsupported(
+            "this query cannot be run on Spark with rows as privacy units",
+            why="rows may be numbered differently each time that Spark reads them",
+            fix="declare a unit column, or open the data with DuckDB",
+        )
     return node
 
 

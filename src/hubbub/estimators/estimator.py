@@ -55,7 +55,7 @@ class Estimator(ABC):
     population: int | None = None
     """The public number of people: required for a δ above 1/1000."""
     allow_large_epsilon: bool = False
-    """Confirms an ε above 20."""
+    """Confirms a large ε, as for `Budget`."""
 
     n_features_in_: int = field(init=False)
     feature_names_in_: NDArray[Any] = field(init=False)

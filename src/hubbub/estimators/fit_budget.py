@@ -67,7 +67,7 @@ class FitBudget:
             unit: the unit of privacy; one row by default.
             rows_per_unit: how many rows of a unit count.
             population: the public number of people, for a δ above 1/1000.
-            allow_large_epsilon: confirms an ε above 20.
+            allow_large_epsilon: confirms a large ε, as for `Budget`.
 
         Guarantee: `loss` is (ε, δ)-private.
         Proof: docs/proofs/estimators.md, "The budget of a fit"

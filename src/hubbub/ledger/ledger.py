@@ -155,7 +155,7 @@ class Ledger:
                 raise InvalidInput(
                     f"there is no account {name!r}",
                     why="a new account needs a unit and a budget",
-                    fix="pass the unit and the budget",
+                    fix=f"{{open_account={family}}}",
                 )
             claimed, new_unit, new_budget = data or {}, unit, budget
 

@@ -136,7 +136,7 @@ def capture_outcome(run: Callable[[], _T]) -> Outcome[_T]:
     except HubbubError as error:
         kind = next(kind for kind in type(error).__mro__ if _ERROR_CLASSES.get(kind.__name__) is kind)
         what, why, fix = error.templates
-        return Outcome(error=kind(what, why=why, fix=fix))
+        return Outcome(error=kind(what, why=why, fix=fix, parameter=error.parameter))
     except _CallbackError as error:
         return Outcome(error=_interrupted_error(), interrupt=error.problem)
     except SystemExit as interrupt:
@@ -191,8 +191,8 @@ def load_outcome(stored: str) -> str:
     """Return the stored answer, or raise the stored error."""
     if not stored.startswith(ERROR_PREFIX):
         return stored
-    name, what, why, fix = json.loads(stored)["error"]
-    raise _ERROR_CLASSES[name](what, why=why, fix=fix)
+    name, what, why, fix, *parameter = json.loads(stored)["error"]
+    raise _ERROR_CLASSES[name](what, why=why, fix=fix, parameter=parameter[0] if parameter else None)
 
 
 def _is_failure(stored: str | None) -> bool:
@@ -253,7 +253,7 @@ def _store_outcome(account: LedgerAccount, number: int, outcome: Outcome[str]) -
 
 
 def _error_text(error: HubbubError) -> str:
-    fields = [type(error).__name__, *error.templates]
+    fields = [type(error).__name__, *error.templates, *([error.parameter] if error.parameter else [])]
     return json.dumps({"format": _FORMAT, "error": fields}, ensure_ascii=True)
 
 

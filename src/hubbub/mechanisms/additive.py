@@ -67,7 +67,7 @@ class Laplace(AdditiveMechanism):
             epsilon: the ε of one release.
             real: true for values that are not integers.
             coordinates: for reals, the maximum number of coordinates.
-            allow_large_epsilon: confirms an ε above 20.
+            allow_large_epsilon: confirms a large ε, as for `Budget`.
         """
         bound = Sensitivity.of(sensitivity)
         check_positive_sensitivity(bound)
@@ -198,7 +198,7 @@ class Gaussian(AdditiveMechanism):
             real: true for values that are not integers.
             coordinates: for reals, the maximum number of coordinates.
             population: the public number of units, if known; δ must then be below 1/population.
-            allow_large_epsilon: confirms an ε above 20.
+            allow_large_epsilon: confirms a large ε, as for `Budget`.
         """
         bound = Sensitivity.of(sensitivity)
         check_positive_sensitivity(bound)

@@ -99,7 +99,7 @@ class Selection(Mechanism):
             sensitivity: how far one unit can move each score, in ℓ∞.
             epsilon: the ε of one release.
             monotone: true if adding a unit never lowers a score; it halves the noise.
-            allow_large_epsilon: confirms an ε above 20.
+            allow_large_epsilon: confirms a large ε, as for `Budget`.
         """
         return cls(
             Sensitivity.of(sensitivity), parse_spendable_epsilon(epsilon, allow=allow_large_epsilon), monotone

@@ -116,7 +116,7 @@ class AboveThreshold(Mechanism):
             threshold: the integer that queries are compared with.
             monotone: true if adding a unit never lowers a query; it halves the noise on queries.
             answers: the number of answers "above" before it halts.
-            allow_large_epsilon: confirms an ε above 20.
+            allow_large_epsilon: confirms a large ε, as for `Budget`.
         """
         wanted = parse_spendable_epsilon(epsilon, allow=allow_large_epsilon)
         return cls(Sensitivity.of(sensitivity), wanted, threshold, monotone, answers)

@@ -202,6 +202,29 @@ def draw_loss_distribution(
     return frame.render(*drawn)
 
 
+def draw_burn_down(moments: Sequence[tuple[int, float]]) -> str:
+    """Draw the budget left after each charge, as steps.
+
+    Args:
+        moments: numbers of charges, in order, each with the share of the budget's ε that was left then.
+
+    >>> "budget left" in draw_burn_down([(1, 0.9), (2, 0.5)])
+    True
+    """
+    points, before = [(0.0, 1.0)], 1.0
+    for charges, left in moments:
+        points += [(charges, before), (charges, left)]
+        before = left
+    last = moments[-1][0]
+    frame = Frame(
+        "Burn-down of the budget",
+        f"{format_percent(before, 3)} of ε left after {last:,} {'charge' if last == 1 else 'charges'}",
+        across=Axis("charges", 0, last),
+        up=Axis("budget left (share of ε)", 0, 1),
+    )
+    return frame.render(frame.line(points, "main"))
+
+
 @dataclass(frozen=True)
 class Axis:
     """An axis from `low` to `high`; powers of ten if it is logarithmic."""

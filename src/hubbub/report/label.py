@@ -21,6 +21,7 @@ from hubbub.ledger.account import LedgerAccount
 from hubbub.ledger.entries import Entry, cost_from_dict, refuse_malformed
 from hubbub.ledger.entry_kinds import EntryKind
 from hubbub.numbers import format_down, format_up
+from hubbub.report.charts import draw_burn_down
 
 __all__ = [
     "ABOUT",
@@ -454,13 +455,15 @@ def label_html(facts: dict[str, Any]) -> str:
         "<tr>" + "".join(f"<td>{_safe(str(each[name]))}</td>" for name in columns) + "</tr>"
         for each in facts["releases"]
     )
+    moments = [(each["charges"], each["left"]) for each in facts["burn-down"]]
+    picture = draw_burn_down(moments) if moments else ""
     parts = "".join(
         f"<h3>{_safe(part.replace('_', ' '))}</h3>{_rows(values)}"
         for part, values in facts["deployment"].items()
     )
     return (
         f'<!doctype html><html lang="en"><meta charset="utf-8"><title>{_safe(facts["account"])}</title>'
-        f"<h1>Privacy label of {_safe(facts['account'])}</h1>{_rows(rest)}{_picture(facts['burn-down'])}"
+        f"<h1>Privacy label of {_safe(facts['account'])}</h1>{_rows(rest)}{picture}"
         f"<h2>Deployment (OpenDP registry)</h2>{parts}"
         f"<h2>Guarantee (NIST SP 800-226)</h2>{_rows(facts['NIST SP 800-226'])}"
         f"<h2>Releases</h2><table><tr>{head}</tr>{body}</table></html>\n"
@@ -473,23 +476,6 @@ def _rows(facts: Mapping[str, Any]) -> str:
         for name, value in facts.items()
     )
     return f"<table>{rows}</table>"
-
-
-def _picture(moments: Sequence[Mapping[str, Any]]) -> str:
-    """Draw the budget left after each charge, as steps."""
-    if not moments:
-        return ""
-    most = moments[-1]["charges"]
-    points, before = ["0,0"], 0.0
-    for each in moments:
-        across = 400 * each["charges"] / most
-        points += [f"{across:.1f},{100 * before:.1f}", f"{across:.1f},{100 * (1 - each['left']):.1f}"]
-        before = 1 - each["left"]
-    return (
-        '<svg viewBox="-10 -10 420 120" width="420" role="img" aria-label="budget left">'
-        '<line x1="0" y1="100" x2="400" y2="100" stroke="currentColor"/>'
-        f'<polyline points="{" ".join(points)}" fill="none" stroke="currentColor" stroke-width="2"/></svg>'
-    )
 
 
 def _shown(value: Any) -> str:

@@ -1,11 +1,10 @@
 """Plans and results as text: the cells of a table, and what a query cost in a few lines."""
 
-import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from hubbub.escaping import escape
-from hubbub.numbers import format_percent, format_up
+from hubbub.numbers import format_estimate, format_percent, format_up
 
 if TYPE_CHECKING:
     from hubbub.sql.plan import Plan
@@ -20,25 +19,10 @@ __all__ = [
     "format_cost",
     "format_key",
     "format_rows",
-    "format_value",
 ]
 
 DIGITS = 12
 """Significant digits of ε and δ."""
-
-
-def format_value(value: float, width: float) -> str:
-    """Format a number to the first digit that an interval of this half-width leaves in doubt, and one more.
-
-    >>> format_value(1234.5678, 3), format_value(math.nan, 1), format_value(math.inf, 1)
-    ('1,234.6', 'NULL', '∞')
-    """
-    if math.isnan(value):
-        return "NULL"
-    if math.isinf(value):
-        return "∞" if value > 0 else "−∞"
-    digits = 0 if not math.isfinite(width) or width <= 0 else max(0, 1 - math.floor(math.log10(width)))
-    return f"{value:,.{min(digits, 12)}f}"
 
 
 def format_key(value: Any) -> str:
@@ -57,7 +41,7 @@ def format_key(value: Any) -> str:
 
 
 def _format_exact(value: float) -> str:
-    return format_value(value, 0.0 if value.is_integer() else abs(value) / 1000)
+    return format_estimate(value, 0.0 if value.is_integer() else abs(value) / 1000)
 
 
 def format_rows(result: "Result", *, is_exact: bool = False) -> list[list[str]]:
@@ -83,8 +67,8 @@ def _format_intervals(column: "ResultColumn") -> list[list[str]]:
     assert column.high is not None
     for value, low, high in zip(column.values, column.low, column.high, strict=True):
         width = (float(high) - float(low)) / 2
-        values.append(format_value(float(value), width))
-        intervals.append(f"{format_value(float(low), width)} … {format_value(float(high), width)}")
+        values.append(format_estimate(float(value), width))
+        intervals.append(f"{format_estimate(float(low), width)} … {format_estimate(float(high), width)}")
     return [values, intervals]
 
 

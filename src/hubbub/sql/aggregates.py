@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from hubbub.engines.schema import Bounds
 from hubbub.errors import InvalidInput, Unsupported
-from hubbub.numbers import Number
+from hubbub.numbers import Number, format_error
 from hubbub.sensitivity import MAX_MAGNITUDE
 from hubbub.sql.contribution_bounding import ContributionBounding
 from hubbub.sql.moments import (
@@ -204,23 +204,23 @@ class MomentSums(Aggregate):
     def describe_error(self, index: int, bounded: BoundedAggregate, noise: Noise, confidence: Number) -> str:
         width = self.half_width(index, bounded, noise, confidence)
         if width is not None:
-            return f"± {_format_width(width)}"
+            return f"± {format_error(width)}"
         call = self.calls[self.indices.index(index)]
         # At the bounds, where the weights of all parts but one vanish: it is less elsewhere.
         rows = linear_half_width(np.array([float(bounded.step)]), noise, confidence)
         span = float(self.bounds[0][1] - self.bounds[0][0])
         if call.kind == "mean":
-            return f"± {_format_width(span * rows)}/n or less, with n rows"
+            return f"± {format_error(span * rows)}/n or less, with n rows"
         if call.kind == "correlation":
             scaled = "with n rows and a variance of v of its bounds' range squared"
-            return f"± about {_format_width(rows)}/(n·v), {scaled}"
+            return f"± about {format_error(rows)}/(n·v), {scaled}"
         if call.kind == "covariance":
             span = (span * float(self.bounds[1][1] - self.bounds[1][0])) ** 0.5
         if call.kind == "deviation":
             return (
-                f"± about {_format_width(span**2 * rows / 2)}/(n·s) or less, with n rows and a deviation of s"
+                f"± about {format_error(span**2 * rows / 2)}/(n·s) or less, with n rows and a deviation of s"
             )
-        return f"± about {_format_width(span**2 * rows)}/n or less, with n rows"
+        return f"± about {format_error(span**2 * rows)}/n or less, with n rows"
 
     def half_width(
         self, index: int, bounded: BoundedAggregate, noise: Noise, confidence: Number
@@ -256,7 +256,7 @@ class DistinctCount(Aggregate):
         )
 
     def describe_error(self, index: int, bounded: BoundedAggregate, noise: Noise, confidence: Number) -> str:
-        return f"± {_format_width(self.half_width(index, bounded, noise, confidence))}"
+        return f"± {format_error(self.half_width(index, bounded, noise, confidence))}"
 
     def half_width(self, index: int, bounded: BoundedAggregate, noise: Noise, confidence: Number) -> float:
         off = self.rounding_error(bounded) * float(bounded.step)
@@ -298,9 +298,9 @@ class PerGroupAggregate(Aggregate):
     def describe_error(self, index: int, bounded: BoundedAggregate, noise: Noise, confidence: Number) -> str:
         width = self.half_width(index, bounded, noise, confidence)
         if width is not None:
-            return f"± {_format_width(width)}"
+            return f"± {format_error(width)}"
         units = linear_half_width(np.array([float(bounded.step)]), noise, confidence)
-        return f"± {_format_width(float(self.bounds[1] - self.bounds[0]) * units)}/n or less, with n units"
+        return f"± {format_error(float(self.bounds[1] - self.bounds[0]) * units)}/n or less, with n units"
 
     def half_width(
         self, index: int, bounded: BoundedAggregate, noise: Noise, confidence: Number
@@ -352,7 +352,7 @@ class Quantiles(Aggregate):
     def describe_error(self, index: int, bounded: BoundedAggregate, noise: Noise, confidence: Number) -> str:
         fraction = self.fractions[self.indices.index(index)]
         rows = self.tree.rank_error(noise, confidence, fraction=fraction) * float(bounded.step)
-        return f"± {_format_width(rows)} rows in rank"
+        return f"± {format_error(rows)} rows in rank"
 
 
 def estimate_ratio(
@@ -560,7 +560,3 @@ def _rescale(found: Estimate, span: float, start: float = 0.0) -> Estimate:
 
 def _max_magnitude(bounds: Bounds) -> Fraction:
     return max(abs(bounds[0]), abs(bounds[1]))
-
-
-def _format_width(width: float) -> str:
-    return f"{width:,.0f}" if width >= 1000 else f"{width:.3g}"

@@ -5,7 +5,7 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from hubbub.escaping import escape
-from hubbub.numbers import format_up
+from hubbub.numbers import format_down, format_error, format_percent, format_up
 from hubbub.sql.moments import Estimate
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ def list_notes(plan: "Plan") -> list[str]:
     if plan.report_noise is not None:
         notes.append(
             f"  {format_up(split.report)} of ε measures the share of units above a contribution bound: "
-            f"± {plan.report_noise.error(plan.confidence):,.3g}/n or less, with n units"
+            f"± {format_error(plan.report_noise.error(plan.confidence))}/n or less, with n units"
         )
     if plan.selecting is not None:
         notes.append(_describe_threshold(plan, plan.selecting))
@@ -76,7 +76,7 @@ def list_notes(plan: "Plan") -> list[str]:
         assert plan.bounded.top_scores is not None
         regret = plan.top_k.error(plan.confidence, coordinates=max(1, query.cells))
         below = float(regret * plan.bounded.top_scores.step)
-        notes.append(f"  each chosen group is at most {below:,.3g} below the best one left")
+        notes.append(f"  each chosen group is at most {format_error(below)} below the best one left")
     return notes
 
 
@@ -166,7 +166,8 @@ def _label_above(above: Estimate | None) -> dict[str, Any]:
     if above is None:
         return {}
     share, low, high = (float(part[0]) for part in (above.value, above.low, above.high))
-    text = f"{100 * share:.3g} % [{100 * low:.3g}, {100 * high:.3g}]"
+    ends = f"[{format_down(100 * low, 3)}, {format_up(100 * high, 3)}]"
+    text = f"{format_percent(share, 3)} {ends}"
     return {
         "units above a contribution bound": text,
         "share above a contribution bound": {"value": share, "low": low, "high": high},
@@ -184,7 +185,7 @@ def _price(plan: "Plan") -> str:
 
 
 def _percent(plan: "Plan") -> str:
-    return f"{float(100 * plan.confidence):g} %"
+    return format_percent(plan.confidence)
 
 
 def _cell(text: str) -> str:

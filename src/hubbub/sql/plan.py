@@ -50,7 +50,7 @@ _ROWS_SHARE = _BOUNDS_SHARE = _REPORT_SHARE = Fraction(1, 10)
 _KEYS_SHARE = Fraction(1, 4)
 """Of the ε that is left, for selecting group keys that no count selects."""
 _IS_CONFIRMED = True
-"""A share of ε may be above 20: `make_plan` checks the whole."""
+"""A share of ε may be large: `make_plan` checks the whole."""
 _MAX_EPSILON, _MIN_EPSILON = Fraction(2**10), Fraction(1, 2**40)
 """Between which ε is searched for a wanted error."""
 
@@ -377,7 +377,7 @@ def make_plan(
         confidence: the confidence of intervals.
         population: the public number of people, against which δ is judged.
         reports_bounding: spend a tenth of ε on the share of units that exceed a contribution bound.
-        allow_large_epsilon: confirm an ε above 20.
+        allow_large_epsilon: confirms a large ε, as for `Budget`.
         runner: runs the plan.
         compile: writes SQL in the engine's dialect, and refuses what it cannot say.
 

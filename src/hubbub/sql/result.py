@@ -22,6 +22,7 @@ from hubbub.engines.schema import Kind
 from hubbub.engines.total_functions import SQL_TYPES
 from hubbub.errors import InvalidInput
 from hubbub.escaping import escape
+from hubbub.numbers import format_estimate
 from hubbub.output_files import write_output
 from hubbub.sql.post_processing import ResultColumn
 
@@ -276,27 +277,18 @@ def _cell(column: ResultColumn, place: int) -> str:
         return _short(value)
     low, high = float(column.low[place]), float(column.high[place])
     width = (high - low) / 2
-    return f"{_number(float(value), width)}  [{_number(low, width)}, {_number(high, width)}]"
+    shown, *ends = (format_estimate(each, width) for each in (float(value), low, high))
+    return f"{shown}  [{', '.join(ends)}]"
 
 
 def _short(value: Any) -> str:
     return escape(_whole(_plain(value)))
 
 
-def _number(value: float, width: float) -> str:
-    """To the digit that the interval leaves in doubt, and one more."""
-    if not math.isfinite(value):
-        return {math.inf: "∞", -math.inf: "−∞"}.get(value, "—")
-    digits = 0 if not math.isfinite(width) or width <= 0 else max(0, 1 - math.floor(math.log10(width)))
-    return f"{value:,.{min(digits, 12)}f}"
-
-
 def _text(answers: Result) -> str:
-    rows = [[escape(column.name) for column in answers.columns], *_cells(answers)]
-    widths = [max(len(row[place]) for row in rows) for place in range(len(answers.columns))]
-    return "\n".join(
-        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows
-    )
+    from hubbub.report.tables import align_rows
+
+    return "\n".join(align_rows([[escape(column.name) for column in answers.columns], *_cells(answers)]))
 
 
 def _said(facts: Mapping[str, Any]) -> str:

@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from hubbub.accounting import Account, PrivacyLoss
 from hubbub.errors import Halted, InvalidInput, Refused
 from hubbub.noise.entropy import random_bits, random_bytes
-from hubbub.numbers import Number, parse_below_one
+from hubbub.numbers import Number, format_down, format_up, parse_below_one
 from hubbub.release import Release
 from hubbub.training.checkpoint import (
     check_checkpoint_path,
@@ -189,7 +189,7 @@ class Trainer:
         state = f"{self.step} done" if self._is_started else "not started"
         return (
             f"Trainer({self.steps} steps ({state}), {self.schedule.sampler}, "
-            f"lot size {self.schedule.lot_size}, noise multiplier {self.noise_multiplier():.4g}, "
+            f"lot size {self.schedule.lot_size}, noise multiplier {format_down(self.noise_multiplier(), 4)}, "
             f"protects {self.unit}; {self.gradient_method})"
         )
 
@@ -197,11 +197,11 @@ class Trainer:
         delta = self._delta_or_default(None)
         rows = {
             "steps": f"{self.step} of {self.steps}",
-            "privacy": f"ε = {self.epsilon(delta):.4g} at δ = {float(delta):.1g} for the whole run",
+            "privacy": f"ε = {format_up(self.epsilon(delta), 4)} at δ = {format_up(delta)} for the whole run",
             "protects": str(self.unit),
             "sampling": str(self.schedule.sampler),
             "lot size": str(self.schedule.lot_size),
-            "noise multiplier": f"{self.noise_multiplier():.4g}",
+            "noise multiplier": f"{format_down(self.noise_multiplier(), 4)}",
             "gradient method": self.gradient_method,
         }
         body = "".join(f"<tr><th>{name}</th><td>{escape(text)}</td></tr>" for name, text in rows.items())
@@ -243,7 +243,7 @@ class Trainer:
 
     def _progress_text(self) -> str:
         delta = self._delta_or_default(None)
-        return f"ε = {self.epsilon(delta):.4g} at δ = {float(delta):.1g} for the whole run"
+        return f"ε = {format_up(self.epsilon(delta), 4)} at δ = {format_up(delta)} for the whole run"
 
     def release(self) -> Release:
         """The current weights as a release; they were paid for when the run started."""

@@ -109,7 +109,7 @@ def make_private(
         microbatch_size: The number of units computed at a time; the model sees batches of exactly this size.
         padding_example: An example that belongs to nobody: tensors, or a dictionary of them if the dataset's
             items are dictionaries. It fills unused places. Needed if the data do not tell their shapes.
-        allow_large_epsilon: Confirms noise so small that ε is above 20, if no budget is given.
+        allow_large_epsilon: Confirms noise so small that ε is large, as for `Budget`, if no budget is given.
 
     >>> model = nn.Linear(2, 2)
     >>> optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
@@ -231,7 +231,7 @@ def _check_budget_and_account(budget: Any, account: Any) -> None:
 
 
 def _refuse_small_noise(loss: PrivacyLoss, *, allow: bool) -> None:
-    """Refuse noise with which ε is above 20 at δ = 1/1000, unless the caller confirmed it."""
+    """Refuse noise with which ε is large at δ = 1/1000, unless the caller confirmed it."""
     epsilon = PrivacyOdometer.epsilon_of(cost_from_json(loss_to_json(loss)), LARGE_DELTA)
     try:
         refuse_large_epsilon(_UNBOUNDED_EPSILON if epsilon is None else epsilon, allow=allow)
