@@ -1,5 +1,8 @@
+import ast
 import copy
 import pickle
+import re
+from pathlib import Path
 
 import pytest
 
@@ -11,6 +14,7 @@ def _pickled(error):  # as a process pool sends it back
     return pickle.loads(pickle.dumps(error))  # noqa: S301 - our own bytes
 
 
+SOURCE = Path(hubbub.errors.__file__).parent
 LEAVES = [InvalidInput, Unsupported, Refused, BudgetExceeded, Halted]
 
 
@@ -95,3 +99,27 @@ def test_copies_and_rewordings_keep_placeholders(again):
     assert type(error) is Refused
     assert error.what == "in table, what"
     assert error.templates == ("in {table}, what", "why", "pass {delta=1}")
+
+
+def test_every_placeholder_in_the_tree_is_spelled():
+    known = {*hubbub.errors._PARAMETERS}
+    unknown = []
+    for path in SOURCE.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            named = {each.arg: each.value for each in getattr(node, "keywords", ())}
+            if not {"why", "fix"} <= set(named):
+                continue
+            own = {
+                each.value
+                for each in ast.walk(named.get("parameter", node.func))
+                if isinstance(each, ast.Constant)
+            }
+            texts = [
+                each.value
+                for part in [*node.args, named["why"], named["fix"]]
+                for each in ast.walk(part)
+                if isinstance(each, ast.Constant) and isinstance(each.value, str)
+            ]
+            found = {name for text in texts for name in re.findall(r"\{([a-z][a-z0-9_]*)", text)}
+            unknown += [(str(path.relative_to(SOURCE)), node.lineno, name) for name in found - known - own]
+    assert not unknown

@@ -57,7 +57,18 @@ _MAPPINGS: dict[str, Callable[[str], str]] = {
 """Parameters that map names to values, and how Python writes such a value."""
 _PARAMETERS = (
     *("account", "again", "allow_large_epsilon", "analyst", "delta", "epsilon", "ledger", "new_rows"),
-    *("open_account", "override", "population", "table", "times", "unit", "version", "window", *_MAPPINGS),
+    *(
+        "open_account",
+        "override",
+        "population",
+        "public",
+        "table",
+        "times",
+        "unit",
+        "version",
+        "window",
+        *_MAPPINGS,
+    ),
 )
 _PLACEHOLDER = re.compile(r"\{([a-z][a-z0-9_]*)(?:=([^{}]+))?\}")
 

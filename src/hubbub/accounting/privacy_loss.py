@@ -142,6 +142,7 @@ class PrivacyLoss:
                 "{truth_probability} is below 1/categories",
                 why="the truth would be reported less often than any other category",
                 fix="pass a larger {truth_probability}",
+                parameter="truth_probability",
             )
         return cls.from_events(RandomizedResponse(truth, kinds))
 
@@ -187,7 +188,7 @@ class PrivacyLoss:
         with_unit, without = (tuple(parse_nonnegative(x, "a probability") for x in law) for law in (p, q))
         if len(with_unit) != len(without) or sum(with_unit) != 1 or sum(without) != 1:
             raise InvalidInput(
-                "{p} and {q} are not two distributions on the same outcomes",
+                "p and q are not two distributions on the same outcomes",
                 why="each must sum to 1 exactly",
                 fix="pass equally many probabilities for both, as fractions if they are not short decimals",
             )
@@ -276,6 +277,7 @@ class PrivacyLoss:
                 "{size} is above {population}",
                 why="no unit is drawn twice",
                 fix="pass a {size} of at most {population}",
+                parameter="size",
             )
         rate = Fraction(drawn, units)
         if rate in (0, 1):
@@ -401,6 +403,7 @@ class PrivacyLoss:
                 "{alpha} is not above 1",
                 why="a Rényi divergence has an order above 1",
                 fix="pass an {alpha} above 1",
+                parameter="alpha",
             )
         if any(alternative.infinity_mass_bounds[1] for alternative in self.compositions):
             return math.inf
@@ -417,7 +420,10 @@ class PrivacyLoss:
         at = parse_nonnegative(alpha, "alpha")
         if at > 1:
             raise InvalidInput(
-                "{alpha} is above 1", why="it is a probability", fix="pass an {alpha} from 0 to 1"
+                "{alpha} is above 1",
+                why="it is a probability",
+                fix="pass an {alpha} from 0 to 1",
+                parameter="alpha",
             )
         return min(interpretation.tradeoff(alternative, at) for alternative in self.compositions)
 
@@ -552,7 +558,10 @@ def _parse_sampling_rate(sampling_rate: Number) -> Fraction:
     rate = parse_nonnegative(sampling_rate, "sampling_rate")
     if rate > 1:
         raise InvalidInput(
-            "{sampling_rate} is above 1", why="it is a probability", fix="pass a {sampling_rate} from 0 to 1"
+            "{sampling_rate} is above 1",
+            why="it is a probability",
+            fix="pass a {sampling_rate} from 0 to 1",
+            parameter="sampling_rate",
         )
     return rate
 
