@@ -102,7 +102,7 @@ def test_copies_and_rewordings_keep_placeholders(again):
 
 
 def test_every_placeholder_in_the_tree_is_spelled():
-    known = {*hubbub.errors._PARAMETERS}
+    known = {*hubbub.errors.PARAMETERS}
     unknown = []
     for path in SOURCE.rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):

@@ -431,7 +431,7 @@ class _Reader:
         if value is None:
             return None
         if isinstance(value, bool) or not isinstance(value, int):
-            raise self._wrong(name, "is not a whole number", "it counts", f"write {name} = 10")
+            raise self._wrong(name, "is not a whole number", "it is a count", f"write {name} = 10")
         return self._checked(name, lambda: parse_integer(value, name))
 
     def _checked(self, entry: str, make: Callable[[], _T]) -> _T:

@@ -22,7 +22,7 @@ Texts name parameters by placeholders, because Python and the shell spell them d
     {open_account=visits}     pass its unit and budget, …     run `hubbub budget open visits …`
 
 An exception shows Python's spelling; the command line renders the same texts with its own. The names in
-`_PARAMETERS`, which several commands share, are placeholders in every text; any other name only in an error
+`PARAMETERS`, which several commands share, are placeholders in every text; any other name only in an error
 that is raised with `parameter` set to it.
 """
 
@@ -55,7 +55,7 @@ _MAPPINGS: dict[str, Callable[[str], str]] = {
     "types": lambda kind: f'"{kind}"',
 }
 """Parameters that map names to values, and how Python writes such a value."""
-_PARAMETERS = (
+PARAMETERS = (
     *("account", "again", "allow_large_epsilon", "analyst", "delta", "epsilon", "ledger", "new_rows"),
     *(
         "open_account",
@@ -104,7 +104,7 @@ class HubbubError(Exception):
         self.templates = (what, why, fix)
         """The three texts with their placeholders."""
         # Other braces in a text may be part of a name that a person typed.
-        self._placeholders = {*_PARAMETERS, parameter}
+        self._placeholders = {*PARAMETERS, parameter}
         self.what, self.why, self.fix = self.render(_spell_in_python)
         named = (found[1] for found in _PLACEHOLDER.finditer(what) if found[1] in self._placeholders)
         self.parameter = next(named, None) if parameter is None else parameter

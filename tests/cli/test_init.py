@@ -144,7 +144,7 @@ def test_keys_in_a_file_are_beside_it(tmp_path):
 @pytest.mark.parametrize(
     ("words", "what"),
     [
-        (["nowhere.csv", "--yes", "--unit", "row"], "the file is not there"),
+        (["nowhere.csv", "--yes", "--unit", "row"], "the file does not exist"),
         (["visits.csv", "--yes", "--unit", "nobody"], "there is no column 'nobody'"),
     ],
 )

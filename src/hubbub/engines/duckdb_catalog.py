@@ -44,7 +44,7 @@ def check_catalog(connection: duckdb.DuckDBPyConnection) -> None:
     for name, value in _settings(connection).items():
         if value != _defaults().settings.get(name, value):
             raise InvalidInput(
-                f"the setting {name} of the connection is not what it is by default",
+                f"the setting {name} of the connection does not have its default value",
                 why="it changes what a query means, or which texts are equal",
                 fix=f"RESET {name}, also if it is set for all connections",
             )

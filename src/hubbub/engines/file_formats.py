@@ -72,7 +72,7 @@ def resolve_files(path: str) -> list[str]:
     paths = sorted(glob.glob(path)) if is_pattern else [path]  # noqa: PTH207 - a text, as typed
     if not paths or not all(Path(each).is_file() for each in paths):
         raise InvalidInput(
-            "the file is not there",
+            "the file does not exist",
             why="a query needs its rows",
             fix="give the path of an existing file",
         )

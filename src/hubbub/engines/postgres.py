@@ -343,7 +343,7 @@ class PostgreSQL(RemoteEngine):
         rows = self._fetch(_COLUMNS, [oid])
         if not rows:
             raise EngineFailed(
-                "a table is not there, or may not be read",
+                "a table does not exist, or may not be read",
                 why="no query can be answered without it",
                 fix=f"check that it exists, and GRANT SELECT on it; {RETRY_HINT}",
             )

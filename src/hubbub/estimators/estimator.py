@@ -287,7 +287,7 @@ class Classifier(Estimator):
             raise InvalidInput(
                 "classes is not a list of two or more distinct labels",
                 why="the set of labels is public, and never taken from the rows",
-                fix="pass such as classes=[0, 1]",
+                fix="pass a list, such as classes=[0, 1]",
             )
         return labels
 

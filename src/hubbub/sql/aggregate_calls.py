@@ -35,7 +35,9 @@ def rewrite_filter(node: exp.Filter) -> exp.Expr:
     copied: exp.Expr = inner.copy()
     argument = copied.this
     if isinstance(argument, exp.Distinct) or not isinstance(inner, exp.AggFunc):
-        raise Unsupported("FILTER on this aggregate", why="it is not known here", fix="use CASE inside it")
+        raise Unsupported(
+            "FILTER is not supported on this aggregate", why="no rule bounds it", fix="use CASE inside it"
+        )
     copied.set("this", exp.Case(ifs=[exp.If(this=condition, true=argument)]))
     return copied
 

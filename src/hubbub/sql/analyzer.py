@@ -173,7 +173,9 @@ class _Analyzer:
         group = self._node.args.get("group")
         if group is None:
             if self._node.args.get("distinct"):
-                raise Unsupported("SELECT DISTINCT", why="GROUP BY says the same", fix="write GROUP BY")
+                raise Unsupported(
+                    "SELECT DISTINCT is not supported", why="GROUP BY says the same", fix="write GROUP BY"
+                )
             return
         check_clauses(group, {"expressions", "all"})
         given = list(group.expressions)
@@ -244,7 +246,9 @@ class _Analyzer:
         inner = item.unalias()
         name = item.alias_or_name or _default_name(inner)
         if isinstance(inner, exp.Star):
-            raise Refused("SELECT *", why="it asks for the rows themselves", fix="ask for aggregates")
+            raise Refused(
+                "SELECT * is not supported", why="it asks for the rows themselves", fix="ask for aggregates"
+            )
         many = split_quantiles(inner)
         if many is not None:
             argument, fractions = many
@@ -266,7 +270,7 @@ class _Analyzer:
             return self._lift_aggregate(node)
         if isinstance(node, exp.Window):
             raise Refused(
-                "a window",
+                "a window function is not supported",
                 why="it reaches over the rows of other units",
                 fix="compute it from the released table",
             )
@@ -290,7 +294,9 @@ class _Analyzer:
                 )
         if isinstance(node, (exp.Subquery, exp.Select)):
             raise Unsupported(
-                "a sub-query among the outputs", why="it is a query of its own", fix="ask it by itself"
+                "a sub-query among the outputs is not supported",
+                why="it is a query of its own",
+                fix="ask it by itself",
             )
         lifted = node.copy()
         for name, value in node.args.items():
@@ -428,7 +434,7 @@ class _Analyzer:
         """SUM(2) is twice the number of rows; other aggregates of a constant say nothing of the rows."""
         if not isinstance(node, exp.Sum):
             raise Unsupported(
-                f"{describe_construct(node)} of a number that is written out",
+                f"{describe_construct(node)} of a literal is not supported",
                 why="it is the same whatever the rows are",
                 fix="take it of a column, or ask for COUNT(*)",
             )
@@ -439,13 +445,17 @@ class _Analyzer:
     def _per_group(self, node: exp.Anonymous) -> exp.Expr:
         """COUNT, SUM or AVG of each unit's rows in a group, clamped, and then added up or averaged."""
         if len(node.expressions) != 3:
-            raise Unsupported(f"{describe_construct(node)} is not known", why="it is our own", fix=_SUPPORTED)
+            raise Unsupported(
+                f"{describe_construct(node)} is not known",
+                why="it takes an aggregate and two bounds",
+                fix=_SUPPORTED,
+            )
         inner, *ends = node.expressions or [node]
         kind = {exp.Count: "count", exp.Sum: "sum", exp.Avg: "mean"}.get(type(inner))
         if kind is None or len(ends) != 2 or isinstance(inner.this, exp.Distinct):
             raise Unsupported(
-                "contribution_bounds_per_group on this aggregate",
-                why="COUNT, SUM and AVG have it",
+                "contribution_bounds_per_group is not supported on this aggregate",
+                why="only COUNT, SUM and AVG have it",
                 fix="declare bounds for the column instead",
             )
         check_clauses(inner, {"this", "big_int"})
@@ -464,7 +474,11 @@ class _Analyzer:
             return self._add_call(AggregateCall("count"))
         if isinstance(counted, exp.Distinct):
             if len(counted.expressions) != 1:
-                raise Unsupported("COUNT(DISTINCT a, b)", why="one column is counted", fix="concatenate them")
+                raise Unsupported(
+                    "COUNT(DISTINCT a, b) is not supported",
+                    why="distinct values of one column are counted",
+                    fix="count their concatenation",
+                )
             inner = counted.expressions[0]
             typed = compile_expression(inner, self._sources.scope)
             if typed.column is not None and typed.column.is_unit:
@@ -481,7 +495,9 @@ class _Analyzer:
         function, order = node.this, node.expression
         if not isinstance(function, (exp.PercentileCont, exp.PercentileDisc)) or len(order.expressions) != 1:
             raise Unsupported(
-                "WITHIN GROUP", why="only PERCENTILE_CONT has it here", fix="use QUANTILE_CONT(x, 0.5)"
+                "WITHIN GROUP is not supported on this aggregate",
+                why="only PERCENTILE_CONT has it here",
+                fix="use QUANTILE_CONT(x, 0.5)",
             )
         fraction = parse_fraction(function.this)
         item = order.expressions[0]
@@ -498,14 +514,18 @@ class _Analyzer:
     def _argument(self, node: exp.Expr, kind: str) -> int:
         if isinstance(node, exp.Distinct):
             raise Unsupported(
-                "DISTINCT in an aggregate other than COUNT", why="no rule bounds it", fix="leave DISTINCT out"
+                "DISTINCT is not supported in an aggregate other than COUNT",
+                why="no rule bounds it",
+                fix="leave DISTINCT out",
             )
         typed = compile_expression(node, self._sources.scope)
         bounds = None
         if kind == "distinct":
             if typed.kind is Kind.OPAQUE:
                 raise InvalidInput(
-                    "a column of an unknown type is counted", why="equality is unclear", fix="declare it"
+                    "a column of an unknown type is counted",
+                    why="engines disagree on which of its values are equal",
+                    fix="declare it in {types}, as text, number, boolean, date or timestamp",
                 )
         elif kind != "count":
             typed = as_kind(typed, Kind.NUMBER, f"the argument of a {kind}")

@@ -54,7 +54,7 @@ def rows_to_keep(known: Sequence[int | None]) -> int:
     if room == 0 or (many and keep < _MIN_KEPT):
         raise Refused(
             f"{len(known)} protected tables or sub-queries are joined with each other",
-            why="rows of one unit are multiplied by each other, and how long that takes would tell of them",
+            why="rows of one unit are multiplied by each other, and the time that takes would depend on them",
             fix="aggregate each by the unit's key in a sub-query first, or join fewer",
         )
     return keep

@@ -99,14 +99,14 @@ def _number(text: str, name: str) -> Fraction:
         return parse_rational(Decimal(text), name)
     except InvalidOperation:
         raise InvalidInput(
-            f"{name} is not a number", why="it must be one", fix="write it as 0.5 or 1e-6"
+            f"{name} is not a number", why="the option takes one", fix="write it as 0.5 or 1e-6"
         ) from None
 
 
 def _whole(text: str, name: str) -> int:
     number = _number(text, name)
     if number.denominator != 1:
-        raise InvalidInput(f"{name} is not a whole number", why="it counts", fix="write it as 3")
+        raise InvalidInput(f"{name} is not a whole number", why="it is a count", fix="write it as 3")
     return int(number)
 
 

@@ -543,7 +543,9 @@ def _cast(node: exp.Expr, typer: Typer, _kinds: Sequence[Kind]) -> _Typed:
     inner, kind = typer(node.this), _CASTS.get(getattr(node.args["to"].this, "name", ""))
     if kind is None or (kind is not Kind.NUMBER and inner.kind is Kind.NUMBER):
         raise Unsupported(
-            "a cast among the outputs", why="released numbers are doubles", fix="leave it out, or ROUND"
+            "a cast among the outputs is not supported",
+            why="released numbers are doubles",
+            fix="leave it out, or ROUND",
         )
     return _as(inner, kind, "a cast")
 

@@ -157,7 +157,7 @@ class Relations:
             raise _not_a_relation(node)
         for name in _CLAUSES.keys() & {name for name, given in node.args.items() if given}:
             what, why, fix = _CLAUSES[name]
-            raise Refused(f"{what} in a sub-query", why=why, fix=fix)
+            raise Refused(f"{what} in a sub-query is not supported", why=why, fix=fix)
         check_clauses(node, {"expressions", "from_", "joins", "where", "group", "with_", "kind", "distinct"})
         found = self.sources(node, known, depth)
         if node.args.get("group") or any(item.find(exp.AggFunc) for item in node.expressions):
@@ -190,7 +190,9 @@ class Relations:
             return {}
         if clause.args.get("recursive"):
             raise Refused(
-                "a recursive WITH", why="its rows could be of many units", fix="write it without recursion"
+                "a recursive WITH is not supported",
+                why="its rows could be of many units",
+                fix="write it without recursion",
             )
         named = dict(known)
         for cte in clause.expressions:
@@ -252,7 +254,7 @@ class Relations:
         if self._rows_are_units and self._protected_scans > 1:
             raise Refused(
                 "protected tables are used more than once, where each row is a unit",
-                why="one row could come in twice, and no key would tell",
+                why="one row could be used twice, and no key would show it",
                 fix="declare the unit's key column",
             )
         if self._scans > _MAX_SCANS:
@@ -345,7 +347,9 @@ class Relations:
             raise _mixed("an aggregate in a sub-query")
         if node.args.get("distinct"):
             raise Unsupported(
-                "SELECT DISTINCT with GROUP BY", why="it changes nothing", fix="leave DISTINCT out"
+                "SELECT DISTINCT with GROUP BY is not supported",
+                why="it changes nothing",
+                fix="leave DISTINCT out",
             )
         known = {key.sql.sql(): key for key in keys}
         items = [
@@ -365,7 +369,9 @@ class Relations:
         check_clauses(node, {"this", "expression", "distinct", "with_"})
         if node.args.get("distinct"):
             raise Refused(
-                "UNION without ALL", why="equal rows of two people would become one", fix="write UNION ALL"
+                "UNION without ALL is not supported",
+                why="equal rows of two people would become one",
+                fix="write UNION ALL",
             )
         named = {**known, **self._ctes(node, known, depth)}
         left, right = (self.relation(part, named, depth + 1) for part in (node.this, node.expression))

@@ -122,7 +122,7 @@ def check_streamable(plan: Plan) -> None:
     if not query.is_public or query.is_top or query.order or query.limit is not None:
         raise Unsupported(
             "the answer cannot be given a piece at a time",
-            why="its keys are selected, or it is ordered or cut, so all of it must be there first",
+            why="its keys are selected privately, or it has ORDER BY or LIMIT, so all of it is needed first",
             fix="declare the keys and leave ORDER BY and LIMIT out, or use run()",
         )
     query.check_groups()
