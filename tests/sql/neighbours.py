@@ -11,9 +11,9 @@ from hubbub.accounting.in_memory_account import InMemoryAccount
 from hubbub.dataset import Dataset
 from hubbub.engines.engine import TableSource
 from hubbub.errors import InvalidInput
-from hubbub.sql.bound_estimation import ROW_BINS
 from hubbub.sql.contribution_bounding import ContributionBounding
 from hubbub.sql.executor import dense_table
+from hubbub.sql.limit_choice import ROW_BINS
 from hubbub.sql.query import ContributionBounds
 from hubbub.unit import Neighbours, Unit
 from places import InDuckDB
@@ -81,7 +81,9 @@ class World:
         if plan.partition_selection is not None:
             asked["keys"] = bounded.key_candidates
         if plan.split.rows:
-            asked["sizes"] = bounding.row_count_histogram(ROW_BINS)
+            asked["sizes"] = bounding.contribution_histogram(ROW_BINS)
+        if plan.split.groups:
+            asked["sizes of groups"] = bounding.contribution_histogram(ROW_BINS, of_groups=True)
         if plan.query.is_top:
             asked["top"] = bounded.top_scores
         with suppress(InvalidInput):  # where nothing is bounded there is nothing to report
@@ -101,7 +103,7 @@ def moved(plan, one, two):
     out = {}
     for name, (measured, found) in one.items():
         other = two[name][1]
-        if name == "sizes" or name.startswith("bounds"):
+        if name.startswith(("sizes", "bounds")):
             vectors = []
             for columns in (found, other):
                 vector = np.zeros(measured.bins, dtype=np.int64)
@@ -257,8 +259,12 @@ def case(rng, world):
         bounds=BOUNDS | ({"x": "auto"} if rng.random() < 0.15 else {}),
         **(rng.choice(HOWS) if is_by_unit or " JOIN p" in source else {}),
     )
-    if plan.bounded.estimates_rows:
-        plan = plan.with_rows_per_unit(rng.choice((1, 2, 4)))
+    if plan.bounded.estimates_limits:
+        rows, groups = rng.choice((1, 2, 4)), rng.choice((1, 2, 3))
+        plan = plan.with_limits(
+            rows=rows if plan.bounded.estimates_rows else None,
+            groups=groups if plan.bounded.estimates_groups else None,
+        )
     return Case(plan, body)
 
 

@@ -130,7 +130,7 @@ def test_it_goes_with_a_choice_of_groups_and_with_limits_that_are_found():
         bounding_report=True,
     )
     parts = plan.split.rows, plan.split.report, plan.split.aggregates
-    assert parts == (Fraction(2, 5), Fraction(2, 5), Fraction(16, 5))
+    assert parts == (Fraction(3, 5), Fraction(2, 5), Fraction(3))
     assert "units above a contribution bound" in data.run(plan).value.facts
 
 

@@ -36,9 +36,9 @@ def check(asked, changes):
             assert len(change) <= histogram.max_groups
             assert histogram.noise == noise_of(plan, name)
             assert histogram.delta <= plan.delta_for_keys
-        if name == "sizes":
-            noise = Laplace.of(sensitivity=claimed, epsilon=plan.split.rows)
-            assert Fraction(l1) / noise.scale <= plan.split.rows
+        if name.startswith("sizes"):
+            share = plan.split.rows if name == "sizes" else plan.split.groups
+            assert Fraction(l1) / Laplace.of(sensitivity=claimed, epsilon=share).scale <= share
         elif name.startswith("bounds"):
             each = plan.split.bounds / len(plan.bounded.estimated_arguments)
             assert Fraction(l1) / Laplace.of(sensitivity=claimed, epsilon=each).scale <= each
@@ -53,7 +53,7 @@ def check(asked, changes):
     # Of Laplace noise of scale b no outcome's chance changes by more than e^(shift/b), and chances multiply.
     assert total <= (plan.mu**2 if plan.is_gaussian else plan.split.aggregates)
     split = plan.split
-    assert split.rows + split.bounds + split.keys + split.aggregates == plan.epsilon
+    assert split.rows + split.groups + split.bounds + split.keys + split.aggregates == plan.epsilon
 
 
 def noise_of(plan, name):
@@ -215,7 +215,7 @@ def test_some_neighbours_reach_the_claim_on_keys_and_limits(key, neighbours):
     plan = world.dataset.sql(
         "SELECT t.g, COUNT(t.g) AS n FROM t GROUP BY t.g", epsilon=1, delta=1e-6, groups_per_unit=many
     )
-    plan = plan.with_rows_per_unit(4)
+    plan = plan.with_limits(rows=4)
     found = []
     for given in (["a", "b"], ["c", "d", "e", "f"] if neighbours is Neighbours.SUBSTITUTE else []):
         world.put("t", rows(*((g, 0) for g in given[: None if key == "u" else 1])))
@@ -341,3 +341,20 @@ def test_counts_among_which_the_largest_are_chosen_move_one_way(counted, neighbo
         if neighbours is Neighbours.ADD_REMOVE:
             assert all(each > 0 for each in change)
     assert 2 * seen >= measured.sensitivity.linf
+
+
+@pytest.mark.parametrize("neighbours", Neighbours)
+def test_some_neighbours_reach_the_claim_on_groups_per_unit(neighbours):
+    world = WORLDS[f"u, {neighbours.value}"]
+    text = "SELECT t.g, COUNT(DISTINCT t.u) AS n FROM t GROUP BY t.g"
+    plan = world.dataset.sql(text, epsilon=1, delta=1e-6)
+    assert (plan.split.rows, plan.split.groups) == (0, Fraction(3, 20))
+    found = []
+    for given in (["a", "a", "b"], ["c"] if neighbours is Neighbours.SUBSTITUTE else []):
+        world.put("t", rows(*((g, 0) for g in given)))
+        found.append(world.measured(plan))
+    measured, change = moved(plan, *found)["sizes of groups"]
+    claimed = measured.sensitivity
+    assert norms(change) == (claimed.l1, claimed.l2_squared, claimed.linf)
+    # Two groups, three rows: the second bin of one database, and of the other the first or none.
+    assert found[0]["sizes of groups"][1]["b"].tolist() == [1]

@@ -8,7 +8,7 @@ import numpy as np
 
 import hubbub as hb
 from hubbub.dataset import Dataset
-from hubbub.sql.bound_estimation import ROW_BINS
+from hubbub.sql.limit_choice import ROW_BINS
 from hubbub.sql.plan import Plan
 from hubbub.unit import Neighbours
 
@@ -148,7 +148,9 @@ def _measurements(plan: Plan) -> dict:
     }
     bounded = plan.bounded
     if bounded.estimates_rows:
-        found["sizes"] = None, bounded.bounding.row_count_histogram(ROW_BINS)
+        found["sizes"] = None, bounded.bounding.contribution_histogram(ROW_BINS)
+    if bounded.estimates_groups:
+        found["group sizes"] = None, bounded.bounding.contribution_histogram(ROW_BINS, of_groups=True)
     if plan.partition_selection is not None:
         found["keys"] = None, bounded.key_candidates
     if plan.query.is_top:

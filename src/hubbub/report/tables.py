@@ -106,7 +106,8 @@ def describe_cost(plan: "Plan", label: Mapping[str, Any]) -> list[str]:
     estimated = " (estimated privately)" if label.get("rows per unit estimated privately") else ""
     bounds = [f"at most {rows} rows per unit{estimated}"] if rows and plan.query.is_keyed else []
     if label.get("groups per unit"):
-        bounds.append(f"at most {label['groups per unit']} groups per unit")
+        found = " (estimated privately)" if label.get("groups per unit estimated privately") else ""
+        bounds.append(f"at most {label['groups per unit']} groups per unit{found}")
     noise = f"selected by {label['mechanism']}" if plan.query.is_top else f"{label['mechanism']} noise"
     parts = [noise, f"keys {label['keys']}" if plan.query.keys else "", *bounds]
     cost = f"{format_cost(plan)} for {plan.unit}"
@@ -119,6 +120,7 @@ def describe_cost(plan: "Plan", label: Mapping[str, Any]) -> list[str]:
         spent,
         f"how: {'; '.join(part for part in parts if part)}",
         *([f"intervals cover {label['interval covers']}"] if bounds and not plan.query.is_top else []),
+        *(f"{kind} per unit: {found}" for kind, found in label.get("limits found", {}).items()),
         *([f"units above a contribution bound: {above}"] if above else []),
         *(str(note) for note in label.get("notes", ())),
     ]

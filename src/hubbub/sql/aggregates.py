@@ -64,6 +64,11 @@ class Aggregate(ABC):
         """True if it counts the rows or units of a group, and nothing else."""
         return False
 
+    @property
+    def is_by_groups(self) -> bool:
+        """True if a unit counts once in each of its groups, whatever its rows there are."""
+        return False
+
     @abstractmethod
     def bound(self, bounding: ContributionBounding) -> BoundedAggregate:
         """The query to the engine."""
@@ -242,6 +247,10 @@ class DistinctCount(Aggregate):
     def is_count(self) -> bool:
         return self.argument is None
 
+    @property
+    def is_by_groups(self) -> bool:
+        return self.argument is None
+
     def bound(self, bounding: ContributionBounding) -> BoundedAggregate:
         return bounding.units() if self.argument is None else bounding.distinct_values(self.argument)
 
@@ -271,6 +280,10 @@ class PerGroupAggregate(Aggregate):
     argument: int | None
     bounds: Bounds
     is_mean: bool
+
+    @property
+    def is_by_groups(self) -> bool:
+        return True
 
     def bound(self, bounding: ContributionBounding) -> BoundedAggregate:
         return bounding.per_group(self.inner, self.argument, self.bounds, is_mean=self.is_mean)

@@ -1,8 +1,8 @@
 """Private estimates of what nobody declared: the maximum of rows per unit, and the bounds of values.
 
-The units' numbers of rows are put into bins that grow with them, and the bins' counts are released. From
-these the maximum with the least error is chosen: what is cut off from the units above it, against the noise
-that grows with it. The choice is post-processing.
+The units' numbers of rows, or of groups, are put into bins that grow with them, and the bins' counts are
+released. From these the maximum with the least error is chosen (`limit_choice`): what is cut off from the
+units above it, against the noise that grows with it. The choice is post-processing.
 
 Bounds are estimated the same way: values are put into bins by their sign and their power of two, and the
 bounds are the ends of the outermost bins that stand out from the noise.
@@ -11,6 +11,7 @@ Proof: docs/proofs/bounding.md, "The limit on rows", "Bounds that are found"
 """
 
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 from fractions import Fraction
 
@@ -22,42 +23,61 @@ from hubbub.errors import Refused, Unsupported
 from hubbub.mechanisms import Laplace
 from hubbub.sensitivity import Bounded
 from hubbub.sql.contribution_bounding import MAGNITUDES, MIN_POWER, ContributionBounding
+from hubbub.sql.limit_choice import ROW_BINS, ROW_SIZES, FoundLimit
 from hubbub.sql.plan import Plan
 from hubbub.sql.query import BoundedAggregate, ContributionBounds
 
-__all__ = ["ROW_BINS", "estimate_bounds", "estimate_rows_per_unit"]
+__all__ = ["choose_limits", "estimate_bounds", "find_limits"]
 
-ROW_BINS: tuple[int, ...] = tuple(min(math.ceil(2 ** (step / 4)), 2**20 - 1) for step in range(81))
-"""The maximums of rows that may be chosen: four to each doubling, up to 2^20."""
-_FALSE_ALARMS = 100
-"""Noise is taken for units with s rows once in this many times s queries."""
 _SURE = 1 - Fraction(1, 2**30)
 """The confidence that no bound comes from noise alone: it could be any power of two."""
+_MEAN_OF_NORMAL = math.sqrt(2 / math.pi)
+"""E|Z|."""
 
 
-def estimate_rows_per_unit(plan: Plan, engine: Engine) -> Plan:
-    """The plan for a maximum of rows per unit that is chosen from noisy counts.
+def find_limits(plan: Plan, engine: Engine) -> Plan:
+    """The plan for maximums of rows and groups per unit that are chosen from noisy counts.
 
-    Guarantee: ε-private with the plan's share for rows: a unit is in one bin.
+    Guarantee: ε-private with the plan's share for limits: a unit is in one bin of each histogram.
     Proof: docs/proofs/bounding.md, "The limit on rows"
     """
-    bounded, query = plan.bounded, plan.query
-    bounding = ContributionBounding(query, plan.contribution_bounds, plan.unit.neighbours)
-    noisy, noise = _release_histogram(plan, engine, bounding.row_count_histogram(ROW_BINS), plan.split.rows)
+    bounding = ContributionBounding(plan.query, plan.contribution_bounds, plan.unit.neighbours)
+    kinds = [("rows", plan.split.rows)] if plan.bounded.estimates_rows else []
+    kinds += [("groups", plan.split.groups)] if plan.bounded.estimates_groups else []
+    found = []
+    for kind, share in kinds:
+        histogram = bounding.contribution_histogram(ROW_BINS, of_groups=kind == "groups")
+        noisy, noise = _release_histogram(plan, engine, histogram, share)
+        found.append((kind, tuple(map(int, noisy)), noise.scale))
+    return choose_limits(plan, found)
+
+
+def choose_limits(plan: Plan, found: Sequence[tuple[str, tuple[int, ...], Fraction]]) -> Plan:
+    """The plan for the limits of the least expected error, from noisy histograms: post-processing."""
+    limits: dict[str, int] = {}
+    chosen = []
+    for kind, counts, scale in found:
+        choice = ROW_SIZES.choose(counts, float(scale), _mean_noise(plan, kind), groups=plan.bounded.answers)
+        most = max(1, plan.query.cells) if kind == "groups" and plan.query.is_public else ROW_BINS[-1]
+        index = choice.index
+        while index and not _is_possible(plan.with_limits(**{kind: min(ROW_BINS[index], most)})):
+            index -= 1
+        limits[kind] = min(ROW_BINS[index], most)
+        share = ROW_SIZES.share_above(counts, float(scale), limits[kind])
+        chosen.append(FoundLimit(kind, limits[kind], share, counts, scale))
+    return replace(plan.with_limits(**limits), found=tuple(chosen))
+
+
+def _mean_noise(plan: Plan, kind: str) -> NDArray[np.float64]:
+    """For each limit that may be chosen, the mean absolute noise of a count."""
     sizes = np.array(ROW_BINS, dtype=np.float64)
-    # What lies below its own noise is taken for nothing: the tail has many bins and few units. To take noise
-    # for units costs as much as these have rows, so of larger bins more is asked.
-    threshold = float(noise.scale) * np.log(_FALSE_ALARMS * len(ROW_BINS) * sizes)
-    units = np.where(noisy > threshold, noisy, 0).astype(np.float64)
-    clipped = np.array([float((units * np.maximum(sizes - most, 0)).sum()) for most in sizes])
-    groups = max(1, query.cells if query.keys and query.is_public else 1)
-    noise_width = 2**0.5 * sizes * len(bounded.aggregates or (1,)) / float(plan.split.aggregates)
-    best = int(np.argmin(clipped / groups + noise_width))
-    while True:
-        chosen = plan.with_rows_per_unit(ROW_BINS[best])
-        if not best or _is_possible(chosen):
-            return chosen
-        best -= 1
+    both = plan.unit.neighbours.histogram_distance
+    count = len(plan.bounded.aggregates or (1,))
+    if not plan.is_gaussian:
+        return np.asarray(sizes * both * count / float(plan.split.aggregates))
+    # In ℓ2 a unit that is in G groups once moves √G, one with L rows in one group L.
+    moved = np.sqrt(sizes) if kind == "groups" else sizes
+    return np.asarray(moved * math.sqrt(both * count) * _MEAN_OF_NORMAL / float(plan.mu))
 
 
 def estimate_bounds(plan: Plan, engine: Engine) -> Plan:

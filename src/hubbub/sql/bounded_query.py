@@ -17,12 +17,14 @@ from hubbub.sql.query import BoundedAggregate, ContributionBounds, Query
 from hubbub.sql.value_encoding import Partition
 from hubbub.unit import Unit
 
-__all__ = ["BoundedQuery"]
+__all__ = ["PLANNING_LIMIT", "BoundedQuery"]
 
-_PLANNING_ROWS = 8
-"""Stands in for a maximum of rows per unit that is estimated when the plan runs."""
+PLANNING_LIMIT = 8
+"""Stands in for a maximum of rows or groups per unit that is found when the plan runs."""
 _PLANNING_BOUNDS = (Fraction(0), Fraction(1))
 """Stand in for bounds that are estimated when the plan runs."""
+_SELECTED_GROUPS = 8
+"""Keys that are not declared are taken for this many groups where a contribution bound is chosen."""
 _MAX_AGGREGATES_BESIDE_SELECTION = 4
 """A count selects group keys only if it has a quarter of ε, the share of a selection of its own."""
 
@@ -41,13 +43,27 @@ class BoundedQuery:
     """As declared; `rows` is None where it is estimated privately, or not needed."""
     reports_bounding: bool = False
     """True if a share of ε measures how many units exceed a contribution bound."""
+    groups_found: bool = False
+    """True if the bound on groups was estimated privately: it is for units and keys, not for sums of rows."""
 
-    # Estimated at run time
+    # Found at run time
 
     @cached_property
     def estimates_rows(self) -> bool:
         """True if the maximum of rows per unit is estimated privately."""
         return self.query.is_keyed and self._needs_rows and self.contribution_bounds.rows is None
+
+    @cached_property
+    def estimates_groups(self) -> bool:
+        """True if the maximum of groups per unit is estimated privately: for units, or private keys."""
+        bounds = self.contribution_bounds
+        is_open = bounds.rows is None and bounds.groups is None and not self.groups_found
+        return self.query.is_keyed and is_open and self._needs_groups
+
+    @property
+    def estimates_limits(self) -> bool:
+        """True if a contribution bound is estimated privately."""
+        return self.estimates_rows or self.estimates_groups
 
     @cached_property
     def estimated_arguments(self) -> tuple[int, ...]:
@@ -58,9 +74,17 @@ class BoundedQuery:
     def _needs_rows(self) -> bool:
         bounds = self.contribution_bounds
         if self.estimated_arguments:
-            return bounds.groups is None or bounds.rows_per_group is None
-        is_by_groups = bounds.groups is not None and (bounds.rows_per_group is not None or self._only_units)
-        return not (is_by_groups or (self._only_units and not self.query.keys))
+            return bounds.groups is None or bounds.rows_per_group is None or self.groups_found
+        is_by_groups = bounds.groups is not None and bounds.rows_per_group is not None
+        return not (is_by_groups or self._only_units)
+
+    @property
+    def _needs_groups(self) -> bool:
+        if not self.query.keys or self.query.is_top:
+            # The largest groups are chosen by one count after the other, however many a unit is in.
+            return False
+        counts_units = any(call.kind == "units" or call.per_group for call in self.query.aggregates)
+        return counts_units or (self.selects_keys and self.selecting_aggregate is None)
 
     @property
     def uses_rows(self) -> bool:
@@ -76,9 +100,17 @@ class BoundedQuery:
     def _only_units(self) -> bool:
         return all(call.kind == "units" or call.per_group for call in self.query.aggregates)
 
-    def with_rows_per_unit(self, rows: int) -> "BoundedQuery":
-        """The same query with the estimated maximum of rows per unit filled in."""
-        return replace(self, contribution_bounds=replace(self.contribution_bounds, rows=rows))
+    def with_limits(self, *, rows: int | None = None, groups: int | None = None) -> "BoundedQuery":
+        """The same query with the estimated maximums of rows and groups per unit filled in."""
+        bounds = self.contribution_bounds
+        if rows is not None:
+            bounds = replace(bounds, rows=rows)
+        if groups is not None:
+            bounds = replace(bounds, groups=groups)
+        found = self.groups_found or groups is not None
+        made = replace(self, contribution_bounds=bounds, groups_found=found)
+        made.__dict__["aggregates"] = self.aggregates  # computed once: they do not depend on limits
+        return made
 
     def with_value_bounds(self, bounds: Mapping[int, Bounds]) -> "BoundedQuery":
         """The same query with the estimated bounds of arguments filled in, by their indices."""
@@ -95,8 +127,22 @@ class BoundedQuery:
         """How contributions are bounded; for stand-ins where bounds are still to be estimated."""
         bounds = self.contribution_bounds
         if self.estimates_rows:
-            bounds = replace(bounds, rows=_PLANNING_ROWS)
+            bounds = replace(bounds, rows=PLANNING_LIMIT)
+        if self.estimates_groups:
+            most = max(1, self.query.cells) if self.query.is_public else PLANNING_LIMIT
+            bounds = replace(bounds, groups=min(PLANNING_LIMIT, most))
+        elif self.query.is_top and bounds.groups is None and bounds.rows is None:
+            bounds = replace(bounds, groups=max(1, min(self.query.cells, 2**20 - 1)))
         return ContributionBounding(self.query, bounds, self.unit.neighbours)
+
+    @cached_property
+    def _row_bounding(self) -> ContributionBounding:
+        """For sums over rows: where keys are public, a bound on groups that was found is not theirs."""
+        bounding = self.bounding
+        is_found = self.groups_found or self.estimates_groups
+        if not is_found or not self.query.is_public:
+            return bounding
+        return replace(bounding, bounds=replace(bounding.bounds, groups=None))
 
     @cached_property
     def aggregates(self) -> tuple[Aggregate, ...]:
@@ -114,7 +160,10 @@ class BoundedQuery:
     @cached_property
     def bounded_aggregates(self) -> tuple[BoundedAggregate, ...]:
         """What the engine computes for each of `aggregates`."""
-        return tuple(aggregate.bound(self.bounding) for aggregate in self.aggregates)
+        return tuple(
+            aggregate.bound(self.bounding if aggregate.is_by_groups else self._row_bounding)
+            for aggregate in self.aggregates
+        )
 
     @cached_property
     def top_scores(self) -> BoundedAggregate | None:
@@ -132,6 +181,13 @@ class BoundedQuery:
     def units_above_bounds(self) -> BoundedAggregate | None:
         """The units that exceed a contribution bound, and the others; None if they are not reported."""
         return self.bounding.units_above_bounds() if self.reports_bounding else None
+
+    @property
+    def answers(self) -> int:
+        """Over how many answers a unit's rows are spread, by public facts alone."""
+        if not self.query.keys:
+            return 1
+        return max(1, self.query.cells) if self.query.is_public else _SELECTED_GROUPS
 
     # Partition selection
 

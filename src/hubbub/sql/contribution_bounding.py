@@ -14,7 +14,6 @@ Proof: docs/proofs/bounding.md
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from math import isqrt
 
 from sqlglot import exp
 
@@ -389,19 +388,22 @@ class ContributionBounding:
             sql, size, sensitivity, step, rule, self._key_sets, counts_units="u" in names, is_weighted=True
         )
 
-    def row_count_histogram(self, bins: Sequence[int]) -> BoundedAggregate:
-        """How many units have how many rows, in bins of four to a doubling."""
+    def contribution_histogram(self, ends: Sequence[int], *, of_groups: bool = False) -> BoundedAggregate:
+        """How many units have how many rows, or groups, in bins with these upper ends."""
         self._check_keyed()
+        rows = f"SELECT * FROM _rows{self._where()}"
+        if of_groups:
+            rows = f"SELECT DISTINCT {', '.join([UNIT, *self._key_names])} FROM _rows{self._where()}"
+        inside = f"SELECT {UNIT}, COUNT(*) AS n FROM ({rows}) AS _counted_rows GROUP BY {UNIT}"
         # By whole numbers: the last bit of a logarithm is not the same on every engine.
-        ends = [isqrt(isqrt(1 << place)) for place in range(len(bins) - 1)]
-        inside = f"SELECT {UNIT}, COUNT(*) AS n FROM _rows{self._where()} GROUP BY {UNIT}"
-        binned = f"SELECT {bin_index('n <=', [str(end) for end in ends])} AS b FROM ({inside}) AS _counted"
+        index = bin_index("n <=", [str(end) for end in ends[:-1]])
+        binned = f"SELECT {index} AS b FROM ({inside}) AS _counted"
         sql = self._parse_over_rows(
             f"SELECT b, {clamped_sum('1')} AS m0 FROM ({binned}) AS _sizes GROUP BY b"
         )
         sensitivity = neighbour_sensitivity(self.neighbours, Fraction(1), Fraction(1), Fraction(1))
         return BoundedAggregate(
-            sql, 1, sensitivity, Fraction(1), "The limit on rows", self._key_sets, len(bins)
+            sql, 1, sensitivity, Fraction(1), "The limit on rows", self._key_sets, len(ends)
         )
 
     def units_above_bounds(self) -> BoundedAggregate:

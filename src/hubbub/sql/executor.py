@@ -17,7 +17,7 @@ from hubbub.engines.schema import Key
 from hubbub.numbers import Number
 from hubbub.sensitivity import Bounded
 from hubbub.sql.aggregates import Affine, Estimator, estimate_ratio
-from hubbub.sql.bound_estimation import estimate_bounds, estimate_rows_per_unit
+from hubbub.sql.bound_estimation import estimate_bounds, find_limits
 from hubbub.sql.moments import Estimate, Moments
 from hubbub.sql.plan import NoisyAggregate, Plan
 from hubbub.sql.post_processing import ResultColumn
@@ -98,9 +98,9 @@ def resolve_bounds(
     plan: Plan, engine: Engine, progress: Callable[[str], None], *, is_exact: bool = False
 ) -> tuple[Plan, Estimate | None]:
     """The plan with all bounds known, and the noisy share of units that exceed a contribution bound."""
-    if plan.bounded.estimates_rows:
-        progress("finding how many rows a unit may count")
-        plan = estimate_rows_per_unit(plan, engine)
+    if plan.bounded.estimates_limits:
+        progress("finding contribution bounds")
+        plan = find_limits(plan, engine)
     if plan.bounded.estimated_arguments:
         progress("finding bounds")
         plan = estimate_bounds(plan, engine)

@@ -9,6 +9,7 @@ from hubbub.numbers import format_down, format_error, format_percent, format_up
 from hubbub.sql.moments import Estimate
 
 if TYPE_CHECKING:
+    from hubbub.sql.limit_choice import FoundLimit
     from hubbub.sql.plan import NoisyAggregate, Plan
     from hubbub.sql.query import BoundedAggregate
 
@@ -51,8 +52,9 @@ def list_notes(plan: "Plan") -> list[str]:
         notes.append(
             f"  before tables are joined a unit keeps at most {query.rows_kept_for_join:,} rows of each"
         )
-    if split.rows:
-        notes.append(f"  {format_up(split.rows)} of ε estimates the maximum number of rows per unit")
+    if split.limits:
+        what = " and ".join(name for name, share in (("rows", split.rows), ("groups", split.groups)) if share)
+        notes.append(f"  {format_up(split.limits)} of ε finds the maximum number of {what} per unit")
     if split.bounds:
         names = ", ".join(query.arguments[index].name for index in plan.bounded.estimated_arguments)
         notes.append(
@@ -139,6 +141,7 @@ def make_label(plan: "Plan", above: Estimate | None = None) -> dict[str, Any]:
         "rows per unit": bounds.rows if bounded.uses_rows else None,
         "rows per unit estimated privately": bool(plan.split.rows),
         "groups per unit": bounds.groups,
+        "groups per unit estimated privately": bool(plan.split.groups),
         "rows per group": bounds.rows_per_group,
         "bounds": {
             argument.name: [str(end) for end in argument.bounds]
@@ -150,6 +153,7 @@ def make_label(plan: "Plan", above: Estimate | None = None) -> dict[str, Any]:
         "interval covers": covers
         if bounded.reports_bounding
         else f"{covers}; what bounding changed is not measured",
+        **_label_found(plan),
         **_label_above(above),
         "notes": query.notes,
     }
@@ -159,6 +163,26 @@ def _describe_keys(plan: "Plan") -> str:
     if not plan.bounded.selects_keys:
         return "public"
     return "selected privately" + (", by their own counts" if plan.selecting is not None else "")
+
+
+def _label_found(plan: "Plan") -> dict[str, Any]:
+    """The contribution bounds that were found, with the noisy histograms that they were read from."""
+    if not plan.found:
+        return {}
+    return {
+        "limits found": {each.kind: _describe_found(plan, each) for each in plan.found},
+        "histograms": {
+            each.kind: {"counts": list(each.counts), "scale": str(each.scale)} for each in plan.found
+        },
+    }
+
+
+def _describe_found(plan: "Plan", found: "FoundLimit") -> str:
+    """A limit, and what it cuts off."""
+    note = "estimate" if plan.query.is_top else "estimate, not part of the interval"
+    what = "rows" if found.kind == "rows" else "groups of units"
+    share = f"{100 * found.share_above:.2g} %"
+    return f"limit {found.limit:,}, found; an estimated {share} of {what} above it ({note})"
 
 
 def _label_above(above: Estimate | None) -> dict[str, Any]:

@@ -1,11 +1,11 @@
 """A plan: what the engine computes, the noise, the privacy loss and the errors of one query. It reads no row.
 
-One ε is the price of the whole query. It is split beforehand: a share estimates the maximum of rows per unit
-where none is declared, a share estimates bounds, a share measures what contribution bounding changed where
-that is asked for, and the aggregates have equal shares of the rest, with the noise, Laplace or Gaussian,
-that has the narrower intervals. Equal shares minimize the geometric mean of all widths, whatever their
-units. Group keys that are not public are selected by their own noisy counts where rows or units are counted;
-else a share selects them.
+One ε is the price of the whole query. It is split beforehand: a share finds the maximum of rows or groups per
+unit where none is declared or known, a share estimates bounds, a share measures what contribution bounding
+changed where that is asked for, and the aggregates have equal shares of the rest, with the noise, Laplace or
+Gaussian, that has the smaller expected error. Equal shares minimize the geometric mean of all widths,
+whatever their units. Group keys that are not public are selected by their own noisy counts where rows or
+units are counted; else a share selects them.
 
 All figures are computed once. Where contribution bounds or bounds of values are only known when the plan
 runs, the executor makes the plan for the estimated ones, once.
@@ -38,21 +38,34 @@ from hubbub.release import Release
 from hubbub.sensitivity import Sensitivity
 from hubbub.sql import explain
 from hubbub.sql.aggregates import Aggregate
-from hubbub.sql.bounded_query import BoundedQuery
+from hubbub.sql.bounded_query import PLANNING_LIMIT, BoundedQuery
+from hubbub.sql.limit_choice import FoundLimit
 from hubbub.sql.moments import Estimate, Noise
 from hubbub.sql.post_processing import PostProcessing, compile_outputs
 from hubbub.sql.query import BoundedAggregate, ContributionBounds, Output, Query
 from hubbub.unit import Unit
 
-__all__ = ["EpsilonSplit", "NoisyAggregate", "Plan", "make_plan"]
+__all__ = ["EpsilonSplit", "NoisyAggregate", "Plan", "make_plan", "search_share"]
 
-_ROWS_SHARE = _BOUNDS_SHARE = _REPORT_SHARE = Fraction(1, 10)
+_BOUNDS_SHARE = _REPORT_SHARE = Fraction(1, 10)
 _KEYS_SHARE = Fraction(1, 4)
 """Of the ε that is left, for selecting group keys that no count selects."""
+_PLANNED_LIMITS = (1, PLANNING_LIMIT, 100)
+"""Limits for which a plan states errors, where the limit is found when it runs."""
 _IS_CONFIRMED = True
 """A share of ε may be large: `make_plan` checks the whole."""
 _MAX_EPSILON, _MIN_EPSILON = Fraction(2**10), Fraction(1, 2**40)
 """Between which ε is searched for a wanted error."""
+
+
+def search_share(groups: int) -> Fraction:
+    """The share of ε that finds contribution bounds, by the number of groups over which rows are spread.
+
+    Measured by `benchmarks/limits.py`: where one number is asked the bias weighs more, and a better limit
+    pays.
+    """
+    return Fraction(1, 5) if groups <= 1 else Fraction(3, 20)
+
 
 # Calibrating partition selection takes longest of all that is planned, and questions are asked again.
 _select_partitions = lru_cache(maxsize=64)(choose_partition_selection)
@@ -68,7 +81,9 @@ class EpsilonSplit:
     """The shares of a plan's ε; 0 where a step is not needed."""
 
     rows: Fraction
-    """Estimates the maximum of rows per unit."""
+    """Finds the maximum of rows per unit."""
+    groups: Fraction
+    """Finds the maximum of groups per unit."""
     bounds: Fraction
     """Estimates the bounds of values."""
     report: Fraction
@@ -81,13 +96,21 @@ class EpsilonSplit:
     @classmethod
     def of(cls, bounded: BoundedQuery, epsilon: Fraction) -> "EpsilonSplit":
         """The split of ε for a query."""
-        rows = epsilon * _ROWS_SHARE if bounded.estimates_rows else Fraction(0)
+        searched = bounded.estimates_rows + bounded.estimates_groups
+        found = epsilon * search_share(bounded.answers) / max(1, searched)
+        rows = found if bounded.estimates_rows else Fraction(0)
+        groups = found if bounded.estimates_groups else Fraction(0)
         bounds = epsilon * _BOUNDS_SHARE if bounded.estimated_arguments else Fraction(0)
         report = epsilon * _REPORT_SHARE if bounded.reports_bounding else Fraction(0)
-        left = epsilon - rows - bounds - report
+        left = epsilon - rows - groups - bounds - report
         needs_keys = bounded.selects_keys and bounded.selecting_aggregate is None
         keys = left * _KEYS_SHARE if needs_keys else Fraction(0)
-        return cls(rows, bounds, report, keys, left - keys)
+        return cls(rows, groups, bounds, report, keys, left - keys)
+
+    @property
+    def limits(self) -> Fraction:
+        """Finds contribution bounds."""
+        return self.rows + self.groups
 
 
 @dataclass(frozen=True)
@@ -134,6 +157,8 @@ class Plan:
     """Runs it: the dataset that made it."""
     compile: Callable[[exp.Expr], str] = field(default=_compile_for_duckdb, compare=False)
     """Writes SQL in the engine's dialect."""
+    found: tuple[FoundLimit, ...] = field(default=(), compare=False)
+    """Contribution bounds that were chosen from noisy histograms."""
 
     error_kind: ClassVar[str] = "none"
 
@@ -257,13 +282,13 @@ class Plan:
     def loss(self) -> PrivacyLoss:
         """The privacy loss of one unit for the whole query."""
         split = self.split
-        losses = [PrivacyLoss.pure(share) for share in (split.rows, split.bounds, split.report) if share]
+        losses = [PrivacyLoss.pure(share) for share in (split.limits, split.bounds, split.report) if share]
         if self.stability_histogram is not None:
             # While the bounds are estimates-to-come, all of δ is charged: the threshold will use it.
-            delta = self.delta_for_keys if split.rows else self.stability_histogram.delta
+            delta = self.delta_for_keys if split.limits else self.stability_histogram.delta
             losses.append(PrivacyLoss.approximate(0, delta))
         elif self.partition_selection is not None:
-            known = None if split.rows else self.partition_selection.loss()
+            known = None if split.limits else self.partition_selection.loss()
             losses.append(known or PrivacyLoss.approximate(split.keys, self.delta_for_keys))
         if self.is_gaussian:
             losses.append(PrivacyLoss.gaussian_from_mu_squared(self.mu**2))
@@ -291,6 +316,10 @@ class Plan:
         """Half the width of the interval of an aggregate call; None if it depends on the rows."""
         return self._answering(index).half_width(index, self.confidence)
 
+    def describe_error(self, index: int) -> str:
+        """The expected error of an aggregate call, in words."""
+        return self._answering(index).describe_error(index, self.confidence)
+
     @cached_property
     def errors(self) -> tuple[tuple[Output, str], ...]:
         """For each output but the group keys, its expected error in words."""
@@ -301,18 +330,43 @@ class Plan:
         index = output.aggregate
         if index is None:
             return "computed from what is released"
-        error = self._answering(index).describe_error(index, self.confidence)
-        rows = self.bounded.bounding.bounds.rows
-        return f"{error}, if {rows} rows per unit are estimated" if self.bounded.estimates_rows else error
+        if not self.bounded.estimates_limits:
+            return self.describe_error(index)
+        limits = self._planned_limits
+        errors = [each.describe_error(index) for each in limits.values()]
+        if len(set(errors)) == 1:
+            return errors[0]
+        is_by_groups = self._answering(index).aggregate.is_by_groups
+        what = "groups" if is_by_groups and self.bounded.estimates_groups else "rows"
+        first, *others = zip(limits, errors, strict=True)
+        rest = "".join(f", {error} at {limit}" for limit, error in others)
+        return f"{first[1]} at a limit on {what} per unit of {first[0]}{rest}"
+
+    @cached_property
+    def _planned_limits(self) -> dict[int, "Plan"]:
+        """The plan for some of the contribution bounds that may be found."""
+        bounded = self.bounded
+        most = max(1, self.query.cells) if self.query.is_public and self.query.keys else 2**20
+        last = most if not bounded.estimates_rows else 2**20
+        return {
+            limit: self
+            if limit == PLANNING_LIMIT
+            else self.with_limits(
+                rows=limit if bounded.estimates_rows else None,
+                groups=min(limit, most) if bounded.estimates_groups else None,
+            )
+            for limit in _PLANNED_LIMITS
+            if limit <= last
+        }
 
     def _answering(self, index: int) -> NoisyAggregate:
         return next(each for each in self.aggregates if index in each.aggregate.indices)
 
     # Bounds that were estimated
 
-    def with_rows_per_unit(self, rows: int) -> "Plan":
-        """The plan for an estimated maximum of rows per unit."""
-        return replace(self, bounded=self.bounded.with_rows_per_unit(rows))
+    def with_limits(self, *, rows: int | None = None, groups: int | None = None) -> "Plan":
+        """The plan for estimated maximums of rows and groups per unit."""
+        return replace(self, bounded=self.bounded.with_limits(rows=rows, groups=groups))
 
     def with_value_bounds(self, bounds: Mapping[int, Bounds]) -> "Plan":
         """The plan for estimated bounds of arguments, by their indices."""

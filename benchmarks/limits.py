@@ -1,0 +1,144 @@
+"""Regret of contribution limits that are found: the error over that of the best fixed limit, for many laws.
+
+    .venv-bench/bin/python benchmarks/limits.py                  # rows per unit, and bounds of values
+    .venv-bench/bin/python benchmarks/limits.py --repetitions 20 --epsilon 0.3
+
+Each law is a table of contributions; the truth is their sum. A fixed limit L has the mean absolute error of
+bias plus Laplace noise of scale L/ε with all of ε. A limit that is found has what is left of ε
+after the search. The noise here is numpy's: nothing is protected, and the reading is post-processing.
+"""
+
+import argparse
+import csv
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hubbub.sql.limit_choice import ROW_BINS, SizeBins
+from hubbub.sql.plan import search_share
+
+Floats = NDArray[np.float64]
+Rule = Callable[[Floats, float, Floats, int], float]
+
+_DATA = Path(__file__).parents[2] / "shared" / "data" / "tabular"
+
+
+def laws() -> dict[str, Floats]:
+    """Rows per unit."""
+    rng = np.random.default_rng(7)
+    places = (np.arange(93662) + 0.5) / 93662
+    made = {
+        "ones": np.ones(10_000),
+        "constant 12": np.full(3000, 12.0),
+        "uniform 1..50": rng.integers(1, 51, 10_000),
+        "geometric 10": rng.geometric(0.1, 20_000),
+        "poisson 5, 500 units": 1 + rng.poisson(5, 500),
+        "poisson 100, 500 units": 1 + rng.poisson(100, 500),
+        "lognormal 1.5": np.round(rng.lognormal(1, 1.5, 20_000)),
+        "lognormal 1": np.round(rng.lognormal(3, 1, 5000)),
+        "zipf 3": rng.zipf(3, 30_000),
+        "zipf 2.3": rng.zipf(2.3, 100_000),
+        "gamma, cut at 575": np.minimum(np.round(rng.gamma(1.2, 70, 4043)), 575),
+        "visits": np.minimum(np.floor(1.9 * places**-0.78), 6812),
+        "bimodal": np.concatenate([rng.integers(1, 4, 9000), rng.integers(100, 201, 1000)]),
+        "one giant": np.concatenate([rng.integers(1, 4, 9999), [10**6]]),
+        "exponential, 300 units": np.ceil(rng.exponential(20, 300)),
+        "ones, 100 units": np.ones(100),
+        # Not looked at while the rule was made:
+        "weibull 0.7": np.ceil(rng.weibull(0.7, 15_000) * 8),
+        "pareto 1.8": np.floor(rng.pareto(1.8, 40_000) * 5) + 1,
+        "negative binomial": 1 + rng.negative_binomial(2, 0.05, 8000),
+        "uniform 200..300": rng.integers(200, 301, 2000),
+        "mixture": np.concatenate([rng.geometric(0.5, 50_000), rng.poisson(60, 500)]),
+        "binomial 20": 1 + rng.binomial(20, 0.3, 30_000),
+    }
+    for name, file, column in (("events", "nafld3_events.csv", None), ("names", "ssa_yob2010.csv", 2)):
+        if (_DATA / file).exists():
+            with (_DATA / file).open() as lines:
+                rows = list(csv.reader(lines))
+            if column is None:
+                made[name] = np.array(list(Counter(row[0] for row in rows[1:]).values()))
+            else:
+                made[name] = np.array([int(row[column]) for row in rows])
+    return {name: np.clip(sizes.astype(np.float64), 1, 10**6) for name, sizes in made.items()}
+
+
+def mean_error(bias: Floats, scale: Floats) -> Floats:
+    """E|X − bias| of Laplace noise."""
+    return bias + scale * np.exp(-bias / scale)
+
+
+def cut_off(sizes: Floats, limits: Floats) -> Floats:
+    """What each limit cuts off, in all."""
+    ordered = np.sort(sizes)
+    sums = np.concatenate([[0.0], np.cumsum(ordered)])
+    places = np.searchsorted(ordered, limits, side="right")
+    return np.asarray(sums[-1] - sums[places] - (ordered.size - places) * limits)
+
+
+def above_noise(seen: Floats, scale: float, noise: Floats, groups: int) -> float:
+    """The rule that was used before: what lies below its own noise is taken for nothing."""
+    sizes = np.array(ROW_BINS, dtype=float)
+    units = np.where(seen > scale * np.log(100 * len(sizes) * sizes), seen, 0)
+    over = np.array([(units * np.maximum(sizes - limit, 0)).sum() for limit in sizes])
+    return float(sizes[np.argmin(over / groups + 2**0.5 * noise)])
+
+
+def reading(seen: Floats, scale: float, noise: Floats, groups: int) -> float:
+    """The rule of hubbub."""
+    return SizeBins(ROW_BINS).choose(seen, scale, noise, groups=groups).limit
+
+
+def regret(
+    rule: Rule, sizes: Floats, *, epsilon: float, share: float, groups: int, repetitions: int
+) -> tuple[float, float, Floats]:
+    """Mean regret, its standard error, and the limits."""
+    rng = np.random.default_rng(1)
+    ends = np.array(ROW_BINS, dtype=float)
+    counts = np.bincount(np.searchsorted(ends, sizes), minlength=ends.size)
+    fixed = np.unique(np.concatenate([np.arange(1.0, 2000.0), ends]))
+    best = mean_error(cut_off(sizes, fixed) / groups, fixed / epsilon).min()
+    scale, left = 1 / (share * epsilon), (1 - share) * epsilon
+    found = np.array(
+        [
+            rule(counts + np.round(rng.laplace(0, scale, ends.size)), scale, ends / left, groups)
+            for _ in range(repetitions)
+        ]
+    )
+    errors = mean_error(cut_off(sizes, found) / groups, found / left) / best
+    return float(errors.mean()), float(errors.std() / repetitions**0.5), found
+
+
+def main() -> None:
+    """Print the regret of both rules for each law."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--repetitions", type=int, default=100)
+    parser.add_argument("--epsilon", type=float, default=1)
+    parser.add_argument("--groups", type=int, default=1)
+    parser.add_argument("--share", type=float)
+    asked = parser.parse_args()
+    share = asked.share or float(search_share(asked.groups))
+    print(f"ε = {asked.epsilon:g}, groups: {asked.groups}, {share:g} of ε for the search")
+    print("| law | units | before | now | limits: 5 %, median, 95 % |\n|---|---:|---:|---:|---|")
+    given = {"epsilon": asked.epsilon, "groups": asked.groups, "repetitions": asked.repetitions}
+    all_before, all_now = [], []
+    for name, sizes in laws().items():
+        before, _, _ = regret(above_noise, sizes, share=0.1, **given)
+        now, error, found = regret(reading, sizes, share=share, **given)
+        all_before.append(before)
+        all_now.append(now)
+        low, middle, high = np.percentile(found, [5, 50, 95])
+        print(
+            f"| {name} | {sizes.size:,} | {before:.2f} | {now:.2f} ± {error:.2f} | "
+            f"{low:,.0f}, {middle:,.0f}, {high:,.0f} |"
+        )
+    for name, figures in (("before", all_before), ("now", all_now)):
+        mean = float(np.exp(np.log(figures).mean()))
+        print(f"{name}: geometric mean {mean:.2f}, worst {max(figures):.2f}")
+
+
+if __name__ == "__main__":
+    main()

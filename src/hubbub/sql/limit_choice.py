@@ -1,0 +1,227 @@
+"""Reads a noisy histogram of sizes: which limit has the least error, and how much lies above it.
+
+A limit L cuts off what is above it, and its noise grows with L. The best limit is near the size that only
+about 1/ε units exceed, where a noisy histogram shows nothing but noise. So the tail is extrapolated: the
+reading *climbs* to the last bins that stand out from the noise, takes every tail of two families (smooth:
+log-quadratic in the logarithm of the size, as Pareto's and the lognormal tail are; cut: log-linear up to an
+end, as a uniform law is) as a hypothesis, weighs them by their likelihood, and takes the limit with the least
+expected regret. Everything here is post-processing of released counts: no rule could be less private.
+
+`benchmarks/limits.py` measures the regret of this rule on many laws.
+
+Proof: docs/proofs/bounding.md, "The limit on rows"
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["ROW_BINS", "ROW_SIZES", "FoundLimit", "LimitChoice", "SizeBins"]
+
+Floats = NDArray[np.float64]
+
+_WINDOWS = (1, 2, 4, 8, 16)
+"""Bins are looked at in windows of these widths: many units may be spread over many bins."""
+_FALSE_ALARMS, _DROP_ALARMS = 20.0, 5.0
+"""Noise is taken for a bin S times larger than those before once in about this many times S queries."""
+_BINS_BACK = 12
+"""The tail is fitted from the largest of this many bins below the last that stands out."""
+_MISFIT = 0.15
+"""No law is exactly of the families: a bin may be off by about this share."""
+_SLOPES = (0.0, 0.1, 0.15, 0.2, 0.25, 0.3, 0.4, 0.5, 0.65, 0.8, 1.0, 1.3, 1.7, 2.3, 3.0, 5.0, 8.0)
+_CURVATURES = (0.0, 0.005, 0.01, 0.02, 0.03, 0.045, 0.06, 0.09, 0.12, 0.18, 0.25, 0.35, 0.5)
+_ENDS = (0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 14, 16, 18)
+_AMPLITUDES = np.exp(np.linspace(-1.0, 0.6, 12))
+_CUT_PRIOR, _PARETO_WEIGHT, _SHARP_WEIGHT = 0.3, 8.0, 5.0
+"""How much is expected beforehand of tails that end, of straight ones, and of those that end at once."""
+_NEGLIGIBLE = 0.2
+"""Fewer units than this are none."""
+_THETA = np.linspace(0.05, 0.99, 40)
+_LOG_MOMENT = -np.log(1 - _THETA**2)
+
+
+@dataclass(frozen=True)
+class FoundLimit:
+    """A contribution bound that was chosen from a noisy histogram, and that histogram. It is public."""
+
+    kind: str
+    """rows or groups."""
+    limit: int
+    share_above: float
+    """An estimate of the share of all rows, or of all units' groups, that the limit cuts off."""
+    counts: tuple[int, ...]
+    """The noisy number of units in each of `ROW_BINS`."""
+    scale: Fraction
+    """The scale of their noise."""
+
+
+@dataclass(frozen=True)
+class LimitChoice:
+    """A limit that was chosen from a noisy histogram."""
+
+    index: int
+    """The bin with the limit as its upper end."""
+    limit: float
+    share_above: float
+    """An estimate of the share of all contributions that lies above the limit and is cut off."""
+
+
+@dataclass(frozen=True)
+class SizeBins:
+    """Bins of sizes by their upper ends, and how to read noisy counts of units in them."""
+
+    ends: tuple[float, ...]
+    """Ascending; what is larger than the last is in its bin."""
+    start: float = 0.0
+    """Where the first bin begins; sizes are above it."""
+    step: float = 1.0
+    """The distance of two sizes: 1 where they are whole numbers, 0 where they are not."""
+
+    def choose(
+        self,
+        counts: Sequence[float] | NDArray[np.int64],
+        scale: float,
+        noise: Sequence[float] | Floats,
+        *,
+        groups: int = 1,
+    ) -> LimitChoice:
+        """The limit of the least expected regret.
+
+        Args:
+            counts: the noisy number of units in each bin.
+            scale: the scale of their noise.
+            noise: for a limit at each bin's end, the mean absolute noise of an answer.
+            groups: the number of answers over which the contributions are spread.
+        """
+        seen = np.asarray(counts, dtype=np.float64)
+        sizes, widths = np.array(self.ends), np.asarray(noise, dtype=np.float64)
+        laws, weights = self._tails(seen, scale)
+        over = laws @ self._excess
+        error = _mean_error(over / groups, widths)
+        # A limit counts by its error over that of the best limit: laws with large errors do not decide alone.
+        regret = weights @ (error / error.min(axis=1, keepdims=True))
+        index = int(np.argmin(regret))
+        total = weights @ (laws @ self._middles)
+        share = float(weights @ over[:, index] / total) if total > 0 else 0.0
+        return LimitChoice(index, float(sizes[index]), min(1.0, max(0.0, share)))
+
+    def share_above(self, counts: Sequence[float] | NDArray[np.int64], scale: float, limit: float) -> float:
+        """An estimate of the share of all contributions that a limit cuts off."""
+        laws, weights = self._tails(np.asarray(counts, dtype=np.float64), scale)
+        over = weights @ (laws @ np.maximum(self._middles - limit, 0))
+        total = weights @ (laws @ self._middles)
+        return min(1.0, max(0.0, float(over / total))) if total > 0 else 0.0
+
+    # The families of tails
+
+    @property
+    def _edges(self) -> Floats:
+        return np.concatenate([[self.start], np.array(self.ends)])
+
+    @property
+    def _middles(self) -> Floats:
+        return _middles_of(self)
+
+    @property
+    def _excess(self) -> Floats:
+        """What a unit of one bin has above a limit at the end of another."""
+        return np.asarray(np.maximum(self._middles[:, np.newaxis] - np.array(self.ends)[np.newaxis], 0))
+
+    def _tails(self, seen: Floats, scale: float) -> tuple[Floats, Floats]:
+        """Hypotheses of the exact counts, and their weights."""
+        last = self._climb(seen, scale)
+        low = max(0, last - _BINS_BACK)
+        first = low + int(np.argmax(seen[low : last + 1]))
+        shapes, prior = _shapes_of(self, first)
+        base = max(float(seen[first]), scale)
+        tails = (_AMPLITUDES[:, np.newaxis, np.newaxis] * base * shapes).reshape(-1, shapes.shape[1])
+        spread = scale + _MISFIT * tails
+        fit = -(np.abs(seen[first:] - tails) / spread + np.log(spread)).sum(axis=1)
+        likelihood = fit + np.tile(prior, len(_AMPLITUDES))
+        weights = np.exp(likelihood - likelihood.max())
+        kept = weights > 1e-4  # of the largest: the others change nothing
+        weights, tails = weights[kept] / weights[kept].sum(), tails[kept]
+        body = np.tile(np.maximum(seen[:first], 0), (len(tails), 1))
+        laws = np.hstack([body, tails])
+        return np.where(laws < _NEGLIGIBLE, 0, laws), weights
+
+    def _climb(self, seen: Floats, scale: float) -> int:
+        """The last bin that stands out, reached by steps; noise takes long ones rarely.
+
+        A step to a bin S times larger may cost S times the noise, so it is taken by mistake once in S times.
+        """
+        sums = np.concatenate([[0.0], np.cumsum(seen)])
+        bins, sizes = np.arange(len(self.ends)), np.array(self.ends)
+        here = 0
+        while True:
+            found = (-1, 0)
+            rare = np.log(_FALSE_ALARMS * len(_WINDOWS) * (sizes / sizes[here]).clip(1))
+            rare = rare + 2 * np.log(np.maximum(bins - here, 1))
+            for width in _WINDOWS:
+                begins = bins - width + 1
+                inside = np.where(begins > here, sums[bins + 1] - sums[np.maximum(begins, 0)], -np.inf)
+                hits = np.flatnonzero(inside > scale * _quantile(width, rare))
+                if hits.size and hits[-1] > found[0]:
+                    found = int(hits[-1]), int(hits[-1]) - width + 1
+            if found[0] < 0:
+                return here
+            top, bottom = found
+            while top > bottom:  # a window that stands out may be empty at its upper end
+                half = (top - bottom + 1) // 2
+                if sums[top + 1] - sums[top + 1 - half] > scale * _quantile(half, np.log([_DROP_ALARMS]))[0]:
+                    bottom = top + 1 - half
+                else:
+                    top -= half
+            here = top
+
+
+def _quantile(width: int, rare: Floats) -> Floats:
+    """A Chernoff bound: a sum of `width` Laplace draws of scale 1 exceeds it with chance e^−rare at most."""
+    return np.asarray(((width * _LOG_MOMENT + rare[..., np.newaxis]) / _THETA).min(axis=-1))
+
+
+def _mean_error(bias: Floats, noise: Floats) -> Floats:
+    """E|X − bias| of Laplace noise X with E|X| = noise; other laws are close."""
+    return np.asarray(bias + noise * np.exp(-bias / noise))
+
+
+@lru_cache(maxsize=16)
+def _middles_of(bins: SizeBins) -> Floats:
+    edges = bins._edges  # noqa: SLF001 - of this module
+    return np.asarray(np.sqrt((edges[:-1] + bins.step) * edges[1:]))
+
+
+@lru_cache(maxsize=256)
+def _shapes_of(bins: SizeBins, first: int) -> tuple[Floats, Floats]:
+    """The tails of both families from a bin on, relative to it, and the logarithms of their prior weights."""
+    # In quarters of an octave, between whole numbers where sizes are whole.
+    edges = 4 * np.log2(bins._edges + bins.step / 2)  # noqa: SLF001 - of this module
+    width = np.minimum(np.diff(edges), 4.0)
+    away = ((edges[1:] + edges[:-1]) / 2)[first:]
+    away = away - away[0]
+    slopes, curvatures = (part.reshape(-1, 1) for part in np.meshgrid(_SLOPES, _CURVATURES, indexing="ij"))
+    smooth = np.exp(-slopes * away - curvatures * away**2 / 2)
+    weights = np.where(curvatures[:, 0] == 0, _PARETO_WEIGHT, 1.0)
+    gentle = [slope for slope in _SLOPES if slope < 1]
+    slopes, ends = (part.reshape(-1, 1) for part in np.meshgrid(gentle, _ENDS, indexing="ij"))
+    cut = np.exp(-slopes * away) * (np.arange(away.size) <= ends)
+    cut_weights = np.where(ends[:, 0] == 0, _SHARP_WEIGHT, 1.0)
+    shapes = np.vstack([smooth, cut]) * (width[first:] / width[first])
+    prior = np.concatenate(
+        [(1 - _CUT_PRIOR) * weights / weights.sum(), _CUT_PRIOR * cut_weights / cut_weights.sum()]
+    )
+    return shapes, np.log(prior)
+
+
+ROW_BINS: tuple[int, ...] = (
+    *sorted({math.isqrt(math.isqrt(1 << step)) for step in range(80)}),
+    2**20 - 1,
+)
+"""The limits that may be chosen, the upper ends of bins: all up to 6, then four to a doubling, up to 2^20."""
+ROW_SIZES = SizeBins(ROW_BINS)
+"""Rows, or groups, of a unit."""
