@@ -127,6 +127,26 @@ def test_writer_times_out_on_a_locked_ledger(path, monkeypatch):
         spender.charge("a count", TENTH)
 
 
+@pytest.mark.parametrize("state", ["locked", "corrupted"])
+def test_backup_is_not_restored_beside_a_ledger_that_cannot_be_read_now(path, tmp_path, monkeypatch, state):
+    with Ledger.open(path) as ledger:
+        account(ledger).charge("a count", TENTH)
+        ledger.backup(tmp_path / "backup")
+    content = path.read_bytes()
+    monkeypatch.setattr("hubbub.ledger.sqlite._LOCK_TIMEOUT_SECONDS", 0.0)
+    other = sqlite3.connect(path, isolation_level=None)
+    if state == "locked":
+        other.execute("BEGIN EXCLUSIVE")
+    else:
+        path.write_bytes(content[:1000] + bytes(len(content) - 1000))
+    with refused(Refused, "still exists"):
+        Ledger.restore(tmp_path / "second.ledger", tmp_path / "backup", spent_since={})
+    other.close()
+    assert not (tmp_path / "second.ledger").exists()
+    path.rename(path.with_name("away"))
+    assert Ledger.restore(tmp_path / "second.ledger", tmp_path / "backup", spent_since={}).ok
+
+
 def test_interrupted_charge_is_rolled_back(path):
     ledger = Ledger.open(path)
     spender = account(ledger)

@@ -12,7 +12,7 @@ from pathlib import Path
 from hubbub.accounting import PrivacyLoss
 from hubbub.accounting.codec import canonical_json
 from hubbub.accounting.serialization import cost_from_json, encode_loss
-from hubbub.errors import BudgetExceeded, HubbubError, InvalidInput, Refused
+from hubbub.errors import BudgetExceeded, HubbubError, InvalidInput, LedgerFailed, Refused
 from hubbub.ledger.entries import OWNER, Entries, corruption_error, cost_to_dict
 from hubbub.ledger.entry_kinds import EntryKind
 from hubbub.ledger.location import HeadFile, KnownHead, is_same_ledger, lacks_entry, restored_ledger_id
@@ -121,13 +121,15 @@ def _refuse_second_copy(source: Store, location: str | Path) -> None:
     try:
         with closing(SQLiteStore(original)) as other:
             exists = is_same_ledger(other.read(read_ledger_id), ledger_id)
-    except HubbubError:
+    except LedgerFailed:  # it may be locked, or another user's: it can be spent from later, or by others
+        exists = True
+    except HubbubError:  # it is no ledger, or is refused as this one is
         exists = False
     if exists:
         raise Refused(
             "the ledger that this is a copy of still exists",
             why="each of the two could spend the whole budget",
-            fix="use that one; or move it away first",
+            fix="use that one; or, also if it is corrupted, move it away first",
         )
 
 
