@@ -153,7 +153,7 @@ def test_types_bounds_keys_and_limits_that_are_passed_win(folder):
         types={"cost": "text"},
         keys={"region": ["North"]},
         bounds={"ward": (1, 12)},
-        population=50,
+        population=5000,
         rows_per_unit=9,
         groups_per_unit=1,
     ) as data:
@@ -165,7 +165,9 @@ def test_types_bounds_keys_and_limits_that_are_passed_win(folder):
         plan = data.sql("SELECT region, COUNT(*) AS n FROM v GROUP BY region", epsilon=1)
         assert (plan.contribution_bounds.rows, plan.contribution_bounds.groups) == (9, 1)
         with pytest.raises(Refused):
-            data.sql("SELECT COUNT(*) AS n FROM v", epsilon=1, delta=0.02)
+            data.sql("SELECT COUNT(*) AS n FROM v", epsilon=1, delta=1 / 5000)
+    with pytest.raises(Refused, match="declares another population"):
+        hubbub.open(folder / "visits.csv", population=50)
 
 
 def test_what_is_passed_is_about_the_table_that_is_opened(folder):

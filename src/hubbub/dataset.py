@@ -328,7 +328,8 @@ def open(  # noqa: A001 - hubbub.open is its name
 
     What a `hubbub.toml` in the file's folder, or in one above, declares need not be passed. Types, bounds,
     keys and contribution bounds that are passed win; a unit, ledger, account or budget other than the
-    declared one is refused, unless the owner passes `override=True`, which the declared ledger records.
+    declared one, or a smaller population, is refused, unless the owner passes `override=True`, which the
+    declared ledger records.
 
     With a `ledger`, the same query on the same `version` has the same answer, at no further cost. Rows in
     memory, and those of Spark, have no data identity: unless `version` is passed, their queries are asked

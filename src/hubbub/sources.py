@@ -18,6 +18,7 @@ from hubbub.engines.engine import Engine, TableSource
 from hubbub.errors import InvalidInput, Refused
 from hubbub.ledger import Ledger, LedgerAccount
 from hubbub.noise.entropy import random_bytes
+from hubbub.numbers import parse_integer
 from hubbub.unit import Unit, Window
 
 __all__ = ["OpenArguments", "OpenedSources", "open_sources"]
@@ -414,6 +415,9 @@ def _contradictions(config: Config, unit: Unit, arguments: OpenArguments) -> Ite
         yield "account"
     if budget is not None and config.budget is not None and budget != config.budget:
         yield "budget"
+    population = arguments.population
+    if population is not None and parse_integer(population, "population") < (config.population or 0):
+        yield "population"  # of fewer people a larger δ would be allowed
     # A budget that is declared without a window is for all time: it is not each window's.
     is_divided = config.window is not None or config.budget is None
     if unit.window is not None and not (is_divided and config.window in {None, unit.window.column}):

@@ -7,6 +7,7 @@
 | A44 | a link to the data from a folder that has no hubbub.toml | declared_beside_the_path_as_given |
 | A54 | an output whose ending is not known | any_ending |
 | A61 | declared rows as a mapping, a pattern, a member; another ledger, unit or account than declared | what_is_passed_wins |
+| A61-population | a smaller population than declared, which allows a larger δ | what_is_passed_wins |
 | A61-member | one file of a declared pattern, or more files than were declared | what_is_passed_wins |
 | A62 | the protected rows passed as a public table | public_and_protected |
 | A62-ledger | rows that an account of the ledger pays for, passed as a public table | public_and_protected |
@@ -165,6 +166,29 @@ def attack_A61(target):
         total += run(*shell, "--ledger", "typed.ledger").code == 0
         total += run(*shell, "--unit", "row", "--account", "b").code == 0
         return total != 1
+
+
+def attack_A61_population(target):
+    """A δ above 1/population of the declared people must not be allowed by naming fewer."""
+    with folder(target, f"population = 1000000\n{DECLARED}"):
+        asked = "SELECT region, COUNT(*) AS m FROM visits GROUP BY region"
+        shell = (
+            "plan",
+            "data/visits.parquet",
+            asked,
+            "--epsilon",
+            "1",
+            "--delta",
+            "0.05",
+            "--population",
+            "9",
+        )
+        if run(*shell).code == 0:
+            return True
+        with suppress(HubbubError):
+            hb.open("data/visits.parquet", population=9).sql(asked, epsilon=1, delta=0.05)
+            return True
+        return False
 
 
 def attack_A61_member(target):
@@ -370,6 +394,7 @@ ROWS = [
     Row("A44", attack_A44, OURS, mutants.declared_beside_the_path_as_given),
     Row("A54", attack_A54, OURS, mutants.any_ending),
     Row("A61", attack_A61, OURS, mutants.what_is_passed_wins),
+    Row("A61-population", attack_A61_population, OURS, mutants.what_is_passed_wins),
     Row("A61-member", attack_A61_member, OURS, mutants.what_is_passed_wins),
     Row("A62", attack_A62, OURS, mutants.public_and_protected),
     Row("A62-ledger", attack_A62_ledger, OURS, mutants.public_and_protected),
