@@ -242,6 +242,46 @@ def test_the_value_is_our_own_copy():
         unwrap(bounded)[0] = 100
 
 
+def test_borrowed_integers_are_checked_and_not_copied():
+    integers = np.array([1, -MAX_MAGNITUDE, MAX_MAGNITUDE])
+    bounded = Bounded.borrow(integers, Sensitivity(3), Unit("patient"), "sum")
+
+    assert np.shares_memory(unwrap(bounded), integers)
+    assert (bounded.sensitivity, bounded.unit, bounded.derivation) == (Sensitivity(3), Unit("patient"), "sum")
+    assert (bounded.coordinates, bounded.is_vector, bounded.is_user_asserted) == (3, True, False)
+    with pytest.raises(ValueError, match="read-only"):
+        unwrap(bounded)[0] = 100
+    integers[0] = 2  # its owner may, before the next sum
+    assert unwrap(bounded).tolist() == integers.tolist()
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        [1, 2],
+        5,
+        np.array(5),
+        np.array([[1, 2]]),
+        np.array([1.0]),
+        np.array([1], dtype=np.int32),
+        np.array([1], dtype=np.uint64),
+        np.ma.array([1, 2]),
+        np.array([MAX_MAGNITUDE + 1]),
+        np.array([0, -MAX_MAGNITUDE - 1]),
+    ],
+    ids=repr,
+)
+def test_only_64_bit_integers_are_borrowed(value):
+    with pytest.raises(InvalidInput):
+        Bounded.borrow(value, Sensitivity(1), Unit.row(), "sum")
+
+
+def test_what_is_borrowed_has_a_sensitivity_and_a_unit():
+    for sensitivity, unit in ((1, Unit.row()), (Sensitivity(1), "patient")):
+        with pytest.raises(InvalidInput, match="not a Sensitivity"):
+            Bounded.borrow(np.array([1]), sensitivity, unit, "sum")
+
+
 SIGNALLING = np.array([0x7F800001], dtype=np.uint32).view(np.float32)
 BAD_VALUES = {
     "nan": math.nan,

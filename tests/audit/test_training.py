@@ -88,7 +88,7 @@ def test_noise_used_again_is_caught(monkeypatch):
     kept = {}
 
     def noise(scale, size):
-        return kept.setdefault(size, rounded_gaussian(scale, size=size))
+        return kept.setdefault(size, rounded_gaussian(scale, size=size)).copy()
 
     monkeypatch.setattr(additive, "rounded_gaussian", noise)
     assert found(trainer(sampling_rate=0.3, steps=8)).violates_bound

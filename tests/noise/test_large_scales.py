@@ -1,7 +1,7 @@
 import random
 from bisect import bisect_left
 from fractions import Fraction
-from itertools import product
+from itertools import count, product
 
 import numpy as np
 import pytest
@@ -469,6 +469,35 @@ def test_vectors_saturate_below_the_stairs(kind, beyond, sign, monkeypatch):
     assert drawn[0] == (1 << sampler.shift) + (1 << sampler.shift - 1)
     assert drawn[2] == 2 << sampler.shift
     assert rejected == []
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_32_bits_are_used_just_where_every_block_fits(kind):
+    """At every scale, and with all bits of all words set or unset: the same integers as in 64 bits."""
+
+    def source(seed, fill):
+        drawn, calls = seeded(seed), count()
+        return lambda size: (drawn(size), fill * size)[
+            next(calls) == 2
+        ]  # after the cells and the second level
+
+    make, types = KINDS[kind][0], []
+    for power in range(8, 40):
+        scale = Fraction(4 if kind in ("gaussian", "rounded") else 2) ** power - Fraction(1, 3)
+        narrow, wide = make(scale), make(scale)
+        widest = (wide.table.largest << wide.shift + wide.is_rounded) - 1
+        types.append(narrow._integer)
+        assert (types[-1] is np.int32) == (widest + 1 < 2**31)
+        wide.__dict__["_integer"] = np.int64
+        for fill in (b"\0", b"\xff", b"\x7f", b"\x80"):
+            drawn = []
+            for sampler in (narrow, wide):
+                with _inject_bits(source(power, fill)):
+                    values, rejected = sampler._propose(300)
+                drawn.append((values.tolist(), rejected.tolist()))
+                assert values.dtype == np.int64
+            assert drawn[0] == drawn[1]
+    assert types.index(np.int64) == types.count(np.int32) > 5
 
 
 def test_a_tie_of_the_table_that_is_a_zero_goes_between_the_stairs(monkeypatch):

@@ -64,7 +64,7 @@ class Clipped:
             self.method,
             self.examples.microbatches(np.array(lot, dtype=np.int64), self.microbatch_size, CHUNK),
         )
-        return [unwrap(sums.bounded(Unit.row())) for sums in self.sums]
+        return [unwrap(sums.bounded(Unit.row())).copy() for sums in self.sums]
 
 
 def moved(clipped, lot, place):

@@ -41,8 +41,6 @@ _STEP_BITS = 32
 _MAX_STEP_BITS = 46
 _MAX_ROUNDING = Fraction(1, 1024)
 """The grid is refined while rounding adds more than this share to the sensitivity."""
-_BLOCK = 1 << 17
-"""Coordinates of an integer vector that get their noise at a time."""
 MAX_EPSILON = 2**20
 
 
@@ -169,7 +167,7 @@ class AdditiveMechanism(Mechanism):
         exact = self._check_exact(bounded)
         answer: Any
         if self.grid is None and isinstance(exact, np.ndarray):
-            answer = self._add_in_blocks(exact)
+            answer = self._add_to_integers(exact)
         elif self.grid is None:
             answer = add_integers(exact, self._draw_noise(None))  # type: ignore[arg-type]
         else:
@@ -196,13 +194,13 @@ class AdditiveMechanism(Mechanism):
         if isinstance(exact, np.ndarray):
             copies: Any = np.tile(exact, times)
             answers = (
-                self._add_in_blocks(copies)
+                self._add_to_integers(copies)
                 if self.grid is None
                 else add_on_grid(copies, self._draw_noise(copies.size), self.grid, self._extend)
             )
             answers = answers.reshape(times, exact.size)
         elif self.grid is None:
-            answers = self._add_in_blocks(np.full(times, exact, dtype=np.int64))
+            answers = self._add_to_integers(np.full(times, exact, dtype=np.int64))
         else:
             answers = add_many_on_grid(exact, self._draw_noise(times), self.grid, self._extend)
         return self._make_release(answers, bounded, times)
@@ -236,12 +234,13 @@ class AdditiveMechanism(Mechanism):
             )
         return exact
 
-    def _add_in_blocks(self, exact: NDArray[Any]) -> NDArray[np.int64]:
-        """Integers plus noise, block by block: gradients have millions of coordinates, a cache has not."""
-        answer = np.empty(exact.size, dtype=np.int64)
-        for start in range(0, exact.size, _BLOCK):
-            part = slice(start, start + _BLOCK)
-            answer[part] = add_integers(exact[part], self._draw_noise(exact[part].size))
+    def _add_to_integers(self, exact: NDArray[Any]) -> NDArray[np.int64]:
+        """Return integers plus noise, in the memory of the noise.
+
+        A gradient has millions of coordinates, and new memory costs more than the sum.
+        """
+        answer: NDArray[np.int64] = self._draw_noise(exact.size)
+        add_integers(exact, answer, out=answer)
         return answer
 
     @classmethod

@@ -44,8 +44,13 @@ def grid_below(scale: Fraction, steps: int) -> Fraction:
     return Fraction(2) ** power
 
 
-def add_integers(value: int | NDArray[np.int64], noise: int | NDArray[np.int64]) -> int | NDArray[np.int64]:
-    """Value + noise, held within ±2^61.
+def add_integers(
+    value: int | NDArray[np.int64],
+    noise: int | NDArray[np.int64],
+    *,
+    out: NDArray[np.int64] | None = None,
+) -> int | NDArray[np.int64]:
+    """Value + noise, held within ±2^61; of vectors in `out`, which may be the noise.
 
     The clamp makes it a function of the exact sum: where a vector's noise was cut at ±2^62, the sum
     is beyond the clamp for every value that is allowed.
@@ -54,8 +59,8 @@ def add_integers(value: int | NDArray[np.int64], noise: int | NDArray[np.int64])
     42
     """
     if isinstance(value, np.ndarray):
-        total: NDArray[np.int64] = np.clip(value + noise, -MAX_MAGNITUDE, MAX_MAGNITUDE)
-        return total
+        total: NDArray[np.int64] = np.add(value, noise, out=out)
+        return np.clip(total, -MAX_MAGNITUDE, MAX_MAGNITUDE, out=total)
     return max(-MAX_MAGNITUDE, min(MAX_MAGNITUDE, value + int(noise)))
 
 

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from fractions import Fraction
 from itertools import count
 from math import ceil, sqrt
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -119,6 +120,8 @@ class Table:
         self._high_array, self._low_array = np.array(highs, np.uint64), np.array(lows, np.uint64)
         self._guide: NDArray[np.int16] | None = None
         self._ambiguous = 0.0
+        self.largest = whole
+        """No draw that 64 bits decide is larger."""
         self.chance_of_zero = lows[0] / _ONE
         """To 64 bits: for what may be roughly right."""
 
@@ -156,12 +159,15 @@ class Table:
             self._fill(values[start : start + _CHUNK], _UNDECIDED)
         return values
 
-    def draw_with_zeros(self, count: int) -> tuple[NDArray[np.int64], NDArray[np.intp], dict[int, int]]:
+    def draw_with_zeros(
+        self, count: int, dtype: type[np.signedinteger[Any]] = np.int64
+    ) -> tuple[NDArray[np.signedinteger[Any]], NDArray[np.intp], dict[int, int]]:
         """The same, the places of its zeros, and by their places those that 64 bits do not decide.
 
-        The values of these are unbounded. For unsigned distributions with few zeros.
+        The values of these are unbounded: the vector may not hold them. For unsigned distributions with
+        few zeros.
         """
-        values = np.empty(count, dtype=np.int64)
+        values: NDArray[np.signedinteger[Any]] = np.empty(count, dtype=dtype)
         low, far = [np.empty(0, dtype=np.intp)], dict[int, int]()
         for start in range(0, count, _CHUNK):
             # survives: The places of ones are looked at too, and then are not those of zeros.
@@ -171,12 +177,13 @@ class Table:
         places = np.concatenate(low)
         return values, places[values[places] == 0], far
 
-    def _fill(self, values: NDArray[np.int64], most: int) -> tuple[NDArray[np.intp], dict[int, int]]:
+    def _fill(
+        self, values: NDArray[np.signedinteger[Any]], most: int
+    ) -> tuple[NDArray[np.intp], dict[int, int]]:
         """Draw into `values`; where the guide has `most` or less, and by place what 64 bits do not decide."""
         guide = self._get_guide()
         cells = np.frombuffer(random_bytes(2 * values.size), dtype=np.uint16)
-        values[:] = cells  # or `take` would make an array of them
-        guided = guide.take(values)
+        guided = guide.take(cells.astype(np.intp))
         values[:] = guided
         low = (guided <= most).nonzero()[0]
         far: dict[int, int] = {}
@@ -186,7 +193,9 @@ class Table:
             for lane in (~decided[: part.size]).nonzero()[0]:
                 place, size = int(part[lane]), self._search(int(u[lane]), 64)
                 far[place] = -size if self._signed and cells[place] >> 15 else size
-                values[place] = saturate(far[place])
+                # Half of what the type holds, at most: 2^62 in 64 bits.
+                held = min(abs(far[place]), np.iinfo(values.dtype).max + 1 >> 1)
+                values[place] = held if far[place] > 0 else -held
         return low, far
 
     def values_at(self, u: NDArray[np.uint64]) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:

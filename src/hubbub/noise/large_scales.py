@@ -172,7 +172,7 @@ def _normal() -> Table:
     return Table(partial(half_gaussian, Fraction(_NORMAL_CELLS**2)))
 
 
-_Block = TypeVar("_Block", int, NDArray[np.int64])
+_Block = TypeVar("_Block", int, NDArray[Any])
 
 _MARGIN = 2.0**-40
 """Double precision is good to 2^-44 here: a height this close to the curve is compared by integers."""
@@ -254,12 +254,15 @@ class Blocks:
 
     def _propose(self, count: int) -> tuple[NDArray[np.int64], NDArray[np.intp]]:
         """`count` tries, and the places of those that are rejected."""
-        values, waiting, far = self.table.draw_with_zeros(count)
+        blocks, waiting, far = self.table.draw_with_zeros(count, self._integer)
+        values = np.empty(count, dtype=np.int64)
         at_once = 8 * _CHUNK // self._width
         for start in range(0, count, at_once):
-            part = values[start : start + at_once]
+            part = blocks[start : start + at_once]
             part -= 1
-            self._place(part, self._words(part.size, self._width), self._width)
+            values[start : start + at_once] = self._place(
+                part, self._words(part.size, self._width), self._width
+            )
         for place, high in far.items():
             if high:
                 # survives: Bits are drawn in bytes: of one more the last is cut off again.
@@ -277,6 +280,12 @@ class Blocks:
     def _width(self) -> int:
         """Bits of a word that holds a sign and all digits of l, of which a rounded law has one more."""
         return next(width for width in (16, 32, 64) if width > self.shift + self.is_rounded)
+
+    @cached_property
+    def _integer(self) -> type[np.signedinteger[Any]]:
+        """The type in which values are placed: 32 bits where they suffice are twice as fast."""
+        # survives: Only a shortcut: 64 bits give the same integers.
+        return np.int32 if self.table.largest << self.shift + self.is_rounded < 1 << 31 else np.int64
 
     def _words(self, count: int, width: int) -> NDArray[np.signedinteger[Any]]:
         """Random integers of 16, 32 or 64 bits, the first of them the sign."""

@@ -214,10 +214,11 @@ class ClippedSum:
         return np.where(is_used, factors / self.threshold.grid_step, 0.0)
 
     def bounded(self, unit: Unit) -> Bounded:
-        """The lot's exact sum in grid steps, with its sensitivity."""
+        """The lot's exact sum in grid steps, with its sensitivity. It holds until the next lot starts."""
         if self._is_empty:
             self._total.zero_()
-        return Bounded(self._total.numpy(), self.threshold.mechanism.sensitivity, unit, "clipped gradients")
+        sensitivity = self.threshold.mechanism.sensitivity
+        return Bounded.borrow(self._total.numpy(), sensitivity, unit, "clipped gradients")
 
     def release_gradients(self, unit: Unit, lot_size: int) -> Iterator[tuple[nn.Parameter, Tensor]]:
         """Release the sum with Gaussian noise, and yield each parameter's share of it as a gradient."""
