@@ -249,7 +249,7 @@ class Dataset:
         """What a label says of the ledger entry, and of all windows."""
         when = {"as of": charge.timestamp, "version": self.version, "asked before": not charge.is_new}
         lifetime = {} if self.unit.window is None else {"lifetime": account.lifetime_loss().describe()}
-        return {"line": charge.number, **when, **lifetime}
+        return {"entry": charge.number, **when, **lifetime}
 
     def exact(self, plan: Plan) -> Result:
         """Return the bounded query's exact answers, for the owner only. Never to be published.

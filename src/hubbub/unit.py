@@ -6,7 +6,7 @@ differ. Adding or removing one row moves it by 1, substituting one row by 2.
 
 import enum
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import date, timedelta
 from typing import Any
 
@@ -105,19 +105,19 @@ class Window:
         return f"{self.column} from {self.start} to before {self.end}"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Unit:
     """The privacy unit: all rows with one value of the key column, or, if stated explicitly, one row.
 
     >>> Unit("patient")
-    Unit(key='patient', neighbours=<Neighbours.ADD_REMOVE: 'add/remove'>)
+    Unit('patient', add/remove)
     >>> Unit.row().key is None
     True
     """
 
     key: str | None
     neighbours: Neighbours = Neighbours.ADD_REMOVE
-    window: Window | None = field(default=None, repr=False)
+    window: Window | None = None
     """If given, the rows of one unit outside this period are not protected together with those inside."""
 
     def __post_init__(self) -> None:
@@ -153,6 +153,10 @@ class Unit:
 
     def __str__(self) -> str:
         return f"one {self.name}, {self.neighbours.value}"
+
+    def __repr__(self) -> str:
+        window = "" if self.window is None else f", {self.window}"
+        return f"Unit({'row' if self.key is None else repr(self.key)}, {self.neighbours.value}{window})"
 
 
 # Columns of unit identifiers, for training and estimators.

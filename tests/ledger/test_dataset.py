@@ -225,7 +225,7 @@ def test_a_question_asked_from_within_its_own_run_is_charged_anew(ledger):
 
     with mock.patch.object(hubbub.dataset, "execute", meanwhile):
         outer = ask(one)
-    assert outer.label()["line"] != inner[0].label()["line"]
+    assert outer.label()["entry"] != inner[0].label()["entry"]
     assert one.account.spent.epsilon == Fraction(1, 5)
     assert ledger.verify().ok
 

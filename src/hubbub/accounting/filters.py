@@ -30,6 +30,7 @@ from hubbub.noise.enclosures import exp_neg, gaussian_delta, log
 from hubbub.numbers import (
     Number,
     format_down,
+    format_up,
     parse_below_one,
     parse_nonnegative,
     parse_positive,
@@ -271,6 +272,11 @@ class PrivacyFilter:
         """
         epsilon = smallest_figure(_epsilon_of_orders(self.spent, self.split.renyi), self.epsilon)
         return OdometerReading(epsilon, self.split.gaussian + sum(self.split.renyi) + self.spent.delta)
+
+    def __repr__(self) -> str:
+        reading = self.reading().epsilon
+        spent = "∞" if reading is None else format_up(reading)
+        return f"PrivacyFilter(ε = {spent} of {format_up(self.epsilon)} spent, δ = {format_up(self.delta)})"
 
     def to_json(self) -> str:
         """The text of the filter, as it is stored: exact numbers, with its split."""

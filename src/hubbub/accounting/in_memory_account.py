@@ -90,6 +90,11 @@ class InMemoryAccount:
         self._refuse_fork()
         self.receipts.append(Receipt(f"EXACT PREVIEW, not private: {what}", PrivacyLoss.pure(2**20)))
 
+    def __repr__(self) -> str:
+        budget = "no budget" if self.budget is None else str(self.budget)
+        charges = "1 charge" if len(self.receipts) == 1 else f"{len(self.receipts)} charges"
+        return f"InMemoryAccount({budget}; {charges})"
+
     def _refuse_fork(self) -> None:
         refuse_fork(self._process, "an account in memory", "open one there, or share a ledger in a file")
 

@@ -232,7 +232,7 @@ def parse_group_keys(keys: Any, name: str, kind: Kind) -> Sequence[Key]:
         raise InvalidInput(
             f"the keys of {name} are not a list",
             why="each group key is one row of the result, which has a public shape",
-            fix="pass them as a list, or on the command line region=North,South",
+            fix=f"pass them as {{keys={name}=North,South}}",
         )
     rest = iter(keys)
     first = _parse_batch(tuple(islice(rest, KEY_LIST_MIN_SIZE)), name, kind)

@@ -14,6 +14,7 @@ from hubbub.accounting import Budget, PrivacyFilter, PrivacyLoss
 from hubbub.accounting.budget import refuse_copy
 from hubbub.engines.data_identity import DataIdentity
 from hubbub.errors import InvalidInput, Refused
+from hubbub.escaping import escape
 from hubbub.ledger.account import LedgerAccount
 from hubbub.ledger.backup import back_up, open_store, restore
 from hubbub.ledger.data_claims import plan_claims, refuse_public
@@ -29,6 +30,7 @@ from hubbub.ledger.entries import (
     utc_now,
 )
 from hubbub.ledger.entry_kinds import EntryKind
+from hubbub.ledger.postgres import is_postgres_url
 from hubbub.ledger.signing import Head, Seal, sign_head
 from hubbub.ledger.store import Store, Transaction
 from hubbub.ledger.verify import Replay, VerificationReport, verify_entries
@@ -256,6 +258,11 @@ class Ledger:
     def close(self) -> None:
         """Close the store."""
         self._store.close()
+
+    def __repr__(self) -> str:
+        location = self._store.location
+        # A URL may contain a password.
+        return f"Ledger({'postgresql://…' if is_postgres_url(location) else escape(location)})"
 
     def __reduce__(self) -> NoReturn:
         refuse_copy("a ledger", "open it where it is needed, as Ledger.open(…), also in another process")

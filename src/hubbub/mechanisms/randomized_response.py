@@ -192,7 +192,7 @@ class LocalMechanism(Mechanism):
         return round_up(off / (p - q))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class RandomizedResponse(LocalMechanism):
     """Randomized response: the truth with probability `keep`, else one of the other categories at random.
 
@@ -298,7 +298,7 @@ class RandomizedResponse(LocalMechanism):
         )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class UnaryEncoding(LocalMechanism):
     """Unary encoding: one bit per category, each randomized by itself. Better for many categories.
 

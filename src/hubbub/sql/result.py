@@ -11,6 +11,7 @@ import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ from hubbub.engines.schema import Kind
 from hubbub.engines.total_functions import SQL_TYPES
 from hubbub.errors import InvalidInput
 from hubbub.escaping import escape
-from hubbub.numbers import format_estimate
+from hubbub.numbers import format_estimate, format_up
 from hubbub.output_files import write_output
 from hubbub.sql.post_processing import ResultColumn
 
@@ -209,7 +210,7 @@ class Result:
             "<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in cells) + "</tr>"
             for cells in _cells(self)
         )
-        said = html.escape(_said(self.facts))
+        said = html.escape(_caption(self.facts))
         return f"<table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table><p>{said}</p>"
 
     def svg(self, column: str | None = None) -> str:
@@ -291,9 +292,16 @@ def _text(answers: Result) -> str:
     return "\n".join(align_rows([[escape(column.name) for column in answers.columns], *_cells(answers)]))
 
 
-def _said(facts: Mapping[str, Any]) -> str:
+_CAPTION = ("unit", "neighbours", "mechanism", "confidence", "as of")
+
+
+def _caption(facts: Mapping[str, Any]) -> str:
+    """The guarantee in one line; `facts` has the rest."""
+    epsilon, delta = (facts.get(name) for name in ("epsilon", "delta"))
+    cost = [f"ε = {format_up(Fraction(epsilon))}"] if epsilon else []
+    cost += [f"δ = {format_up(Fraction(delta))}"] if delta and Fraction(delta) else []
     return ", ".join(
-        escape(f"{name}: {value}") for name, value in facts.items() if isinstance(value, (str, int, float))
+        escape(text) for text in (*cost, *(f"{name}: {facts[name]}" for name in _CAPTION if name in facts))
     )
 
 
