@@ -16,6 +16,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from hubbub import audit as audit
+    from hubbub import estimators as estimators
+    from hubbub import training as training
     from hubbub.accounting import Budget, PrivacyLoss, calibrate, parallel_composition
     from hubbub.accounting.in_memory_account import InMemoryAccount
     from hubbub.dataset import Dataset, open  # noqa: A004 - hubbub.open is its name

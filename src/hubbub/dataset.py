@@ -150,7 +150,7 @@ class Dataset:
 
     def run(
         self, plan: Plan, progress: Callable[[str], None] = lambda _: None, *, again: bool = False
-    ) -> Release:
+    ) -> Release[Result]:
         """Charge, then run, then release. With a ledger, a query that was answered has the same answer.
 
         An error of the run is an outcome, too: with a ledger it is raised whenever the query is asked again.
@@ -177,7 +177,7 @@ class Dataset:
             post_processed=True,
         )
 
-    def stream(self, plan: Plan, progress: Callable[[str], None] = lambda _: None) -> Release:
+    def stream(self, plan: Plan, progress: Callable[[str], None] = lambda _: None) -> Release[Stream]:
         """Run a query with a result too large for memory: `release.value` yields it in pieces.
 
         It is for public keys, of which there may be ten million. The result is not stored in a ledger: asking

@@ -18,7 +18,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cached_property, lru_cache
-from typing import Any, ClassVar, NoReturn
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 
 from sqlglot import exp
 
@@ -44,6 +44,9 @@ from hubbub.sql.moments import Estimate, Noise
 from hubbub.sql.post_processing import PostProcessing, compile_outputs
 from hubbub.sql.query import BoundedAggregate, ContributionBounds, Output, Query
 from hubbub.unit import Unit
+
+if TYPE_CHECKING:
+    from hubbub.sql.result import Result
 
 __all__ = ["EpsilonSplit", "NoisyAggregate", "Plan", "make_plan", "search_share"]
 
@@ -162,7 +165,7 @@ class Plan:
 
     error_kind: ClassVar[str] = "none"
 
-    def run(self) -> Release:
+    def run(self) -> "Release[Result]":
         """Charge, run and release, through the dataset that made the plan."""
         if self.runner is None:
             raise InvalidInput(

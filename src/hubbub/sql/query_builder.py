@@ -9,6 +9,7 @@ from hubbub.errors import InvalidInput
 if TYPE_CHECKING:
     from hubbub.release import Release
     from hubbub.sql.plan import Plan
+    from hubbub.sql.result import Result
 
 __all__ = ["QueryBuilder"]
 
@@ -100,7 +101,7 @@ class QueryBuilder:
         made: Plan = self.planner(text, bounds=bounds, keys=values, **options)
         return made
 
-    def run(self, **options: Any) -> "Release":
+    def run(self, **options: Any) -> "Release[Result]":
         """Plan, charge, run, release."""
         return self.plan(**options).run()
 

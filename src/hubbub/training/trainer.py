@@ -226,7 +226,7 @@ class Trainer:
                 self._take_step(self._step - 1)
             yield self._step
 
-    def run(self, *, progress: bool = True) -> Release:
+    def run(self, *, progress: bool = True) -> Release[dict[str, Tensor]]:
         """Take all steps, with a progress bar of steps, ε and time, and return the release."""
         if not progress:
             for _ in self:
@@ -245,7 +245,7 @@ class Trainer:
         delta = self._delta_or_default(None)
         return f"ε = {format_up(self.epsilon(delta), 4)} at δ = {format_up(delta)} for the whole run"
 
-    def release(self) -> Release:
+    def release(self) -> Release[dict[str, Tensor]]:
         """The current weights as a release; they were paid for when the run started."""
         self._refuse_forks()
         self._check_started()
