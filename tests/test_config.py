@@ -57,7 +57,7 @@ public = true
 """
 
 
-def test_everything_is_read_exactly(folder):
+def test_declaration_is_read_exactly(folder):
     facts = read_config(written(folder, FULL))
     visits, towns = facts.tables
     assert (facts.population, facts.rows_per_unit, facts.groups_per_unit) == (1000, 3, 2)
@@ -71,7 +71,7 @@ def test_everything_is_read_exactly(folder):
     assert not visits.is_public
 
 
-def test_a_decimal_is_what_is_written(folder):
+def test_decimals_are_read_exactly(folder):
     confirmed = "[budget]\nepsilon = 21\nallow_large_epsilon = true\n"
     assert read_config(written(folder, VISITS + confirmed)).budget.epsilon == 21
     facts = read_config(written(folder, VISITS + "bounds = { cost = [0.1, 0.3] }\n[budget]\nepsilon = 0.1\n"))
@@ -79,7 +79,7 @@ def test_a_decimal_is_what_is_written(folder):
     assert facts.tables[0].bounds["cost"] == (Fraction(1, 10), Fraction(3, 10))
 
 
-def test_keys_of_each_type(folder):
+def test_keys_of_every_type_are_read(folder):
     (folder / "wards.txt").write_text("1\n2\n\n12\n", encoding="utf-8")
     text = VISITS + (
         'types = { ward = "number", day = "date" }\n'
@@ -97,7 +97,7 @@ def test_keys_of_each_type(folder):
 # Opening
 
 
-def test_a_file_beside_it_needs_nothing_more(folder):
+def test_declared_file_needs_no_further_arguments(folder):
     written(folder, FULL)
     with hubbub.open(folder / "visits.csv") as data:
         assert data.unit == hubbub.Unit("patient")
@@ -115,7 +115,7 @@ def test_a_file_beside_it_needs_nothing_more(folder):
             data.run(plan)
 
 
-def test_a_ledger_is_named_once_and_remembers(folder):
+def test_declared_ledger_is_used(folder):
     head = 'ledger = "visits.ledger"\naccount = "hospital"\nversion = "2026-11"\n'
     facts = read_config(written(folder, head + FULL))
     assert facts.ledger == str(folder / "visits.ledger")
@@ -133,7 +133,7 @@ def test_a_ledger_is_named_once_and_remembers(folder):
     assert read_config(written(folder, database + FULL)).ledger == "postgresql://localhost/x"
 
 
-def test_the_file_itself_opens_all_its_tables(folder, monkeypatch):
+def test_declaration_opens_all_its_tables(folder, monkeypatch):
     path = written(folder, FULL)
     with hubbub.open(str(path)) as data:
         assert set(data.tables) == {"visits", "towns"}
@@ -144,7 +144,7 @@ def test_the_file_itself_opens_all_its_tables(folder, monkeypatch):
         hubbub.open(CONFIG_NAME, table="v")
 
 
-def test_types_bounds_keys_and_limits_that_are_passed_win(folder):
+def test_passed_arguments_override_declared_ones(folder):
     written(folder, FULL)
     with hubbub.open(
         folder / "visits.csv",
@@ -170,7 +170,7 @@ def test_types_bounds_keys_and_limits_that_are_passed_win(folder):
         hubbub.open(folder / "visits.csv", population=50)
 
 
-def test_what_is_passed_is_about_the_table_that_is_opened(folder):
+def test_passed_arguments_apply_to_the_opened_table(folder):
     more = '[tables.bills]\npath = "bills.csv"\nunit = "who"\n'
     (folder / "bills.csv").write_text("who,euros\np1,3\n")
     written(folder, VISITS + more)
@@ -182,13 +182,13 @@ def test_what_is_passed_is_about_the_table_that_is_opened(folder):
         assert exact["n"] == [3]
 
 
-def test_a_row_is_a_unit_only_where_it_is_said(folder):
+def test_row_unit_must_be_declared(folder):
     written(folder, VISITS.replace('"patient"', '"row"'))
     with hubbub.open(folder / "visits.csv") as data:
         assert data.unit == hubbub.Unit.row()
 
 
-def test_files_and_data_of_which_nothing_is_declared(folder):
+def test_undeclared_files_have_no_declaration(folder):
     other = folder / "other.csv"
     other.write_text("a,b\n1,2\n")
     assert find_config(other) is None
@@ -200,7 +200,7 @@ def test_files_and_data_of_which_nothing_is_declared(folder):
         hubbub.open(other)
 
 
-def test_a_pattern_of_files(folder):
+def test_file_pattern_can_be_declared(folder):
     (folder / "part_1.csv").write_text("patient\n1\n")
     (folder / "part_2.csv").write_text("patient\n2\n")
     written(folder, VISITS.replace("visits.csv", "part_*.csv"))
@@ -220,7 +220,7 @@ def kinds(folder, account="visits"):
         return [entry.kind for entry in ledger.account(account).entries()]
 
 
-def test_rows_are_declared_by_whatever_name_they_are_opened(folder, monkeypatch):
+def test_declaration_applies_under_every_name_of_the_rows(folder, monkeypatch):
     written(folder, KEPT)
     file = folder / "visits.csv"
     (folder / "away" / "below").mkdir(parents=True)
@@ -261,7 +261,7 @@ def test_files_of_several_tables_are_not_one(folder):
         find_config(folder / "*.csv")
 
 
-def test_a_mapping_has_what_is_declared_of_each(folder):
+def test_mapping_uses_the_declaration_of_each_table(folder):
     written(folder, FULL)
     rows = {"v": folder / "visits.csv", "more": pd.DataFrame({"patient": ["p1"], "x": [1]})}
     with hubbub.open(rows) as data:
@@ -303,7 +303,7 @@ def test_two_declarations_of_the_same_rows_must_agree(folder):
         ({"window": hubbub.Window.of("day", "2026-11")}, "window"),
     ],
 )
-def test_what_is_declared_holds_unless_it_is_overridden_aloud(folder, given, what, monkeypatch):
+def test_declaration_holds_unless_overridden_explicitly(folder, given, what, monkeypatch):
     monkeypatch.chdir(folder)
     written(folder, KEPT)
     with pytest.raises(Refused, match=f"declares another {what}"):
@@ -322,7 +322,7 @@ def test_what_is_declared_holds_unless_it_is_overridden_aloud(folder, given, wha
         hubbub.open("visits.csv", **given, override=True, analyst="ada")
 
 
-def test_the_ledger_that_is_declared_may_be_named(folder):
+def test_declared_ledger_may_be_named_again(folder):
     written(folder, KEPT)
     with Ledger.open(folder / "visits.ledger") as ledger:
         for same in (ledger, folder / "visits.ledger", str(folder / "." / "visits.ledger")):
@@ -330,7 +330,7 @@ def test_the_ledger_that_is_declared_may_be_named(folder):
     assert kinds(folder) == ["open", "claim"]
 
 
-def test_what_cannot_be_recorded_is_not_overridden(folder):
+def test_override_needs_the_declared_ledger(folder):
     written(folder, VISITS)
     for given in ({}, {"ledger": folder / "other.ledger", "budget": hubbub.Budget(1)}):
         with pytest.raises(HubbubError, match="ledger"):
@@ -432,7 +432,7 @@ def test_a_wrong_entry_is_named_with_its_file(folder, text, what):
     assert error.value.fix
 
 
-def test_what_cannot_be_read(folder):
+def test_unreadable_declarations_are_refused(folder):
     for text, what in ((b"= 3", "is not TOML"), (b"\xff\xfe\x00", "cannot be read")):
         (folder / CONFIG_NAME).write_bytes(text)
         with pytest.raises(InvalidInput, match=what):
@@ -461,12 +461,12 @@ def test_a_column_that_is_not_there_is_refused_when_it_is_opened(folder):
         ("a:b", ["a:b"]),
     ],
 )
-def test_keys_as_people_write_them(text, keys):
+def test_keys_are_parsed_from_text(text, keys):
     assert read_key_texts(text, "it") == keys
 
 
 @pytest.mark.parametrize("text", ["3:1", "0:10000000", "0:999999999999999"])
-def test_a_range_has_an_end(text):
+def test_endless_key_range_is_refused(text):
     with pytest.raises(InvalidInput, match="no range, or more than ten million"):
         read_key_texts(text, "it")
 
@@ -474,12 +474,12 @@ def test_a_range_has_an_end(text):
 @pytest.mark.parametrize(
     ("kind", "text"), [("number", "x"), ("boolean", "maybe"), ("date", "31.1.2024"), ("timestamp", "noon")]
 )
-def test_a_key_that_is_not_of_its_kind(kind, text):
+def test_key_of_another_type_is_refused(kind, text):
     with pytest.raises(InvalidInput, match=f"a key of it is not a {kind}"):
         parse_keys([text], "it", parse_kind(kind))
 
 
-def test_types_in_words():
+def test_types_are_named_in_words():
     assert parse_kind("VARCHAR") is parse_kind("str") is parse_kind(Kind.TEXT) is Kind.TEXT
     for wrong in ("opaque", "", None, Kind.OPAQUE):
         with pytest.raises(InvalidInput, match="is not a type"):

@@ -50,7 +50,7 @@ def test_an_error_survives_pickling_and_copying(kind, again):
 
 
 @pytest.mark.parametrize("missing", [{"why": "why"}, {"fix": "fix"}, {}])
-def test_no_error_can_be_raised_without_a_reason_and_a_way_out(missing):
+def test_every_error_needs_why_and_fix(missing):
     with pytest.raises(TypeError):
         HubbubError("what", **missing)
 

@@ -13,20 +13,20 @@ TEXTS = st.text(st.characters(exclude_categories=()))
 
 
 @given(TEXTS)
-def test_nothing_is_left_that_cannot_be_seen(text):
+def test_invisible_characters_are_escaped(text):
     assert escape(text).isprintable()
     assert escape_lines(text).replace("\n", "").isprintable()
     assert escape_lines(text).count("\n") == text.count("\n")
 
 
 @given(TEXTS)
-def test_what_can_be_seen_is_shown_as_it_is(text):
+def test_visible_characters_are_unchanged(text):
     seen = "".join(each for each in text if each.isprintable())
     assert escape(seen) == escape_lines(seen) == escape_json(seen) == seen
 
 
 @given(st.recursive(TEXTS, lambda inner: st.dictionaries(TEXTS, inner) | st.lists(inner)))
-def test_json_means_the_same(value):
+def test_escaped_json_has_the_same_value(value):
     for how in ({}, {"indent": 2}):
         text = escape_json(json.dumps(value, ensure_ascii=False, **how))
         assert text.replace("\n", "").isprintable()
@@ -34,12 +34,12 @@ def test_json_means_the_same(value):
 
 
 @given(TEXTS)
-def test_an_error_is_one_line_without_them(text):
+def test_error_is_one_line_without_control_characters(text):
     assert str(InvalidInput(text, why=text, fix=text)).isprintable()
 
 
 @pytest.mark.parametrize(
     "letter", ["\x00", "\x1b", "\x7f", "\x85", "\x9b", "\u200b", "\u202e", "\u2066", "\u2028", "\ufeff", "\n"]
 )
-def test_letters_that_steer_are_escapes(letter):
+def test_control_characters_become_escape_sequences(letter):
     assert escape(f"a{letter}b") == "a" + letter.encode("unicode_escape").decode() + "b"

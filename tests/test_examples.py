@@ -10,7 +10,7 @@ EXAMPLES = sorted((Path(__file__).parents[1] / "examples").glob("*.py"))
 LONG = {"differencing", "generalisation"}
 
 
-def test_there_are_examples():
+def test_examples_exist():
     attacks = {"auditing", "averaging", "differencing", "linkage", "reconstruction"}
     assert attacks | {"hospital", "publish_one_row", "textbook"} <= {example.stem for example in EXAMPLES}
 
@@ -22,7 +22,7 @@ def test_there_are_examples():
         for example in EXAMPLES
     ],
 )
-def test_it_runs(example, tmp_path):
+def test_example_runs(example, tmp_path):
     # Warnings are errors there too, and it needs nothing from where it is started.
     ran = subprocess.run(
         [sys.executable, "-W", "error", str(example)],

@@ -38,7 +38,7 @@ def test_a_new_file_has_the_rights_that_new_files_have(tmp_path):
     assert (tmp_path / "a.txt").stat().st_mode & 0o777 == 0o640
 
 
-def test_what_breaks_leaves_what_was_there(tmp_path):
+def test_failed_write_keeps_the_old_file(tmp_path):
     path = tmp_path / "a.txt"
     path.write_text("old", encoding="utf-8")
 
@@ -52,7 +52,7 @@ def test_what_breaks_leaves_what_was_there(tmp_path):
     assert names(tmp_path) == ["a.txt"]
 
 
-def test_a_link_to_a_file_of_one_s_own_is_followed(tmp_path):
+def test_link_to_an_own_file_is_followed(tmp_path):
     (tmp_path / "far").mkdir()
     (tmp_path / "a.txt").symlink_to(tmp_path / "far" / "a.txt")
     write_output(tmp_path / "a.txt", "one")
@@ -61,7 +61,7 @@ def test_a_link_to_a_file_of_one_s_own_is_followed(tmp_path):
 
 
 @pytest.mark.parametrize("way", ["itself", "hard link", "link", "link to a link", "to be made"])
-def test_what_was_opened_is_never_written_over(tmp_path, way):
+def test_opened_data_is_never_overwritten(tmp_path, way):
     kept, path = tmp_path / "rows.csv", tmp_path / "out.csv"
     if way != "to be made":
         kept.write_text("rows", encoding="utf-8")
@@ -80,7 +80,7 @@ def test_what_was_opened_is_never_written_over(tmp_path, way):
     assert way == "to be made" or kept.read_text(encoding="utf-8") == "rows"
 
 
-def test_a_database_is_never_written_over_by_whomever_it_was_made(tmp_path):
+def test_databases_are_never_overwritten(tmp_path):
     sqlite3.connect(tmp_path / "a.json").execute("CREATE TABLE t (x)").connection.close()
     duckdb.connect(str(tmp_path / "b.json")).close()
     Ledger.open(tmp_path / "c.json").close()
@@ -94,13 +94,13 @@ def test_a_database_is_never_written_over_by_whomever_it_was_made(tmp_path):
 @pytest.mark.parametrize(
     ("name", "why"), [("", "a folder"), ("no/a.txt", "folder does not exist"), ("pipe", "no plain file")]
 )
-def test_what_cannot_be_written_is_known_before(tmp_path, name, why):
+def test_unwritable_path_is_refused_before_the_run(tmp_path, name, why):
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(InvalidInput, match=why):
         check_output_path(tmp_path / name)
 
 
-def test_what_may_not_be_written_is_known_before(tmp_path, monkeypatch):
+def test_forbidden_path_is_refused_before_the_run(tmp_path, monkeypatch):
     path = tmp_path / "a.txt"
     path.write_text("old", encoding="utf-8")
     with monkeypatch.context() as patched:
@@ -116,7 +116,7 @@ def test_what_may_not_be_written_is_known_before(tmp_path, monkeypatch):
         check_output_path(path)
 
 
-def test_answers_are_what_their_ending_says(tmp_path):
+def test_result_files_have_the_format_of_their_extension(tmp_path):
     for ending in ("parquet", "pq", "csv", "json", "svg", "txt"):
         ANSWERS.write(tmp_path / f"a.{ending}")
     assert duckdb.sql(f"SELECT n FROM '{tmp_path}/a.parquet'").fetchall() == [(5.0,)]

@@ -30,7 +30,7 @@ def test_version_is_that_of_the_installed_package():
     assert hubbub.__version__ == metadata.version("hubbub")
 
 
-def test_the_door_has_these_names_and_no_others():
+def test_public_names_are_exactly_these():
     assert set(hubbub.__all__) == DOOR
     public = {name for name in dir(hubbub) if not name.startswith("_")} - {"TYPE_CHECKING", "import_module"}
     submodules = {name for name in public if inspect.ismodule(getattr(hubbub, name))}
@@ -40,7 +40,7 @@ def test_the_door_has_these_names_and_no_others():
 
 
 @pytest.mark.parametrize("name", sorted(DOOR))
-def test_every_public_name_says_what_it_is(name):
+def test_every_public_name_has_a_docstring(name):
     assert inspect.getdoc(getattr(hubbub, name))
 
 
@@ -50,13 +50,13 @@ def modules_loaded_by(statement: str) -> set[str]:
     return set(json.loads(out.stdout))
 
 
-def test_a_name_is_loaded_when_it_is_used():
+def test_public_names_are_loaded_lazily():
     loaded = modules_loaded_by("import hubbub; hubbub.Unit")
     assert "hubbub.unit" in loaded
     assert "hubbub.accounting" not in loaded
 
 
-def test_tables_do_without_what_only_some_people_have():
+def test_queries_need_no_optional_dependency():
     loaded = {name.partition(".")[0] for name in modules_loaded_by("from hubbub import open")}
     assert not loaded & {
         "scipy",
@@ -71,7 +71,7 @@ def test_tables_do_without_what_only_some_people_have():
     }
 
 
-def test_mechanisms_and_losses_are_light():
+def test_mechanisms_and_losses_import_no_heavy_library():
     names = ", ".join(sorted(DOOR - {"Dataset", "open"}))
     loaded = {name.partition(".")[0] for name in modules_loaded_by(f"from hubbub import {names}")}
     heavy = {
@@ -90,7 +90,7 @@ def test_mechanisms_and_losses_are_light():
     assert not loaded & heavy
 
 
-def test_the_layers_in_the_contract_are_all_the_modules_there_are():
+def test_layer_contract_lists_every_module():
     with (ROOT / "pyproject.toml").open("rb") as file:
         contracts = tomllib.load(file)["tool"]["importlinter"]["contracts"]
     listed = {name.strip() for layer in contracts[0]["layers"] for name in layer.split("|")}

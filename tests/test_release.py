@@ -62,14 +62,14 @@ def test_mapping_keeps_everything_but_the_error():
     assert first.error() == 3
 
 
-def test_a_mechanism_that_promises_no_error_has_none():
+def test_mechanism_without_an_error_bound_has_none():
     with refused(InvalidInput, match="has no error bound"):
         release(4, "none").error()
     with refused(InvalidInput, match="has no error bound"):
         release(4, "none").interval()
 
 
-def test_each_cell_has_its_error_or_all_of_them_together():
+def test_errors_are_per_coordinate_or_simultaneous():
     made = release(np.array([1, 2]), coordinates=2)
 
     assert made.error(0.9) == made.error(0.9, simultaneous=True) == 3
@@ -100,7 +100,7 @@ def test_integers_have_an_interval_of_integers():
     assert type(release(10).error()) is int
 
 
-def test_of_a_double_its_own_rounding_is_part_of_the_error():
+def test_error_of_a_double_includes_its_rounding():
     made = release(1e15, width=3.0)
 
     assert made.error() == math.nextafter(3.0 + 0.0625, math.inf)
@@ -138,7 +138,7 @@ def test_an_interval_may_reach_beyond_all_doubles():
 
 @pytest.mark.parametrize("size", [None, 50])
 @pytest.mark.parametrize("exact", [0.1, 1e6 + 1 / 3, 1e15 + 0.125, -1e17, 3e300])
-def test_the_exact_answer_is_as_near_as_is_said(exact, size):
+def test_exact_answer_is_within_the_error(exact, size):
     """As often as is said, exactly; 1e15 and more are shown on doubles wider apart than the grid."""
     mechanism = Laplace.of(sensitivity=1, epsilon=1, real=True, coordinates=size or 1)
     hits = total = 0
@@ -155,7 +155,7 @@ def test_the_exact_answer_is_as_near_as_is_said(exact, size):
     assert hits / total > 0.65
 
 
-def test_a_release_says_what_it_is_and_never_what_went_in():
+def test_repr_of_a_release_hides_its_input():
     mechanism = Gaussian.of(sensitivity=1, epsilon=1, delta=1e-6)
     bounded = Bounded(987654321, Sensitivity(1), Unit("patient"), "count")
     made = mechanism.release(bounded)
@@ -172,7 +172,7 @@ def test_a_release_says_what_it_is_and_never_what_went_in():
     )
 
 
-def test_releases_are_compared_by_who_they_are():
+def test_releases_are_compared_by_identity():
     assert release(1) != release(1)
 
 

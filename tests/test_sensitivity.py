@@ -51,7 +51,7 @@ def _covers(sensitivity, vector):
 
 
 @given(VECTORS)
-def test_whichever_norms_are_given_the_others_that_follow_still_cover_the_vector(vector):
+def test_derived_norms_cover_the_vector(vector):
     l1, l2_squared, linf = _norms(vector)
 
     assert _covers(Sensitivity(l1), vector)
@@ -66,7 +66,7 @@ def test_whichever_norms_are_given_the_others_that_follow_still_cover_the_vector
     st.none() | st.fractions(0, 10**6),
     st.none() | st.fractions(0, 10**6),
 )
-def test_what_follows_is_ordered_as_norms_are_and_never_above_what_was_given(l1, l2_squared, linf):
+def test_derived_norms_are_ordered_and_at_most_the_given_ones(l1, l2_squared, linf):
     known = Sensitivity(l1, l2_squared=l2_squared, linf=linf)
 
     assert known.l1 == l1
@@ -147,7 +147,7 @@ BAD_SENSITIVITIES = [
 
 
 @pytest.mark.parametrize("bad", BAD_SENSITIVITIES, ids=range(len(BAD_SENSITIVITIES)))
-def test_what_is_no_sensitivity_is_refused(bad):
+def test_invalid_sensitivities_are_refused(bad):
     _refusal(Sensitivity, bad)
     assert _refusal(Sensitivity.of, bad).what.startswith("sensitivity")
     _refusal(Bounded.user_asserted, 42, bad)
@@ -156,7 +156,7 @@ def test_what_is_no_sensitivity_is_refused(bad):
             assert _refusal(Sensitivity, 1, **{name: bad}).what.startswith(name)
 
 
-def test_l2_is_given_once():
+def test_l2_is_given_only_once():
     assert "l2_squared" in _refusal(Sensitivity, 1, l2=1, l2_squared=1).what
 
 
@@ -193,7 +193,7 @@ def test_integers_stay_integers(make, value):
         (Fraction(1, 10**400), Fraction(1, 10**400)),
     ],
 )
-def test_every_other_number_is_a_fraction_even_where_it_happens_to_be_whole(make, value, exact):
+def test_non_integers_are_fractions_even_if_whole(make, value, exact):
     inside = unwrap(make(value, Sensitivity(1)))
 
     assert type(inside) is Fraction
@@ -218,7 +218,7 @@ def test_every_other_number_is_a_fraction_even_where_it_happens_to_be_whole(make
         (np.array([1.7976931348623157e308]), np.float64),
     ],
 )
-def test_vectors_hold_integers_or_doubles_by_the_type_that_was_given(make, value, kind):
+def test_vector_type_follows_the_given_type(make, value, kind):
     bounded = make(value, Sensitivity(1))
 
     assert unwrap(bounded).dtype == kind
@@ -231,7 +231,7 @@ def test_a_negative_zero_in_a_vector_is_zero():
     assert not np.signbit(unwrap(Bounded.user_asserted(np.array([-0.0]), 1))).any()
 
 
-def test_the_value_is_our_own_copy():
+def test_bounded_value_is_copied():
     given_array = np.array([1, 2])
     bounded = Bounded.user_asserted(given_array, 1)
     given_array[0] = 100
@@ -352,7 +352,7 @@ BAD_VALUES = {
 
 @BOTH
 @pytest.mark.parametrize("name", BAD_VALUES)
-def test_what_has_no_exact_noise_is_refused_without_being_shown(make, name):
+def test_unsupported_value_is_refused_without_being_shown(make, name):
     error = _refusal(make, BAD_VALUES[name], Sensitivity(1))
 
     assert str(SECRET) not in str(error)
@@ -361,7 +361,7 @@ def test_what_has_no_exact_noise_is_refused_without_being_shown(make, name):
     assert error.__cause__ is None
 
 
-def test_the_length_of_a_string_is_not_shown_either():
+def test_length_of_a_string_is_not_shown():
     lengths = {_refusal(Bounded.user_asserted, np.array(["x" * size]), 1).what for size in (1, 288)}
 
     assert len(lengths) == 1
@@ -420,7 +420,7 @@ def test_the_text_says_everything_but_the_value():
     "shown",
     [repr, str, ascii, "{}".format, "{0!r:>200}".format, "%s".__mod__, lambda one: repr([one, {"x": one}])],
 )
-def test_no_way_of_showing_it_shows_the_value(value, shown):
+def test_no_representation_shows_the_value(value, shown):
     text = shown(Bounded.user_asserted(value, 1))
 
     assert "Bounded(" in text
@@ -430,7 +430,7 @@ def test_no_way_of_showing_it_shows_the_value(value, shown):
 @pytest.mark.parametrize(
     "leave", [pickle.dumps, copy.copy, copy.deepcopy, lambda one: copy.deepcopy({"held": [one]})]
 )
-def test_it_leaves_by_no_copy(leave):
+def test_bounded_value_cannot_be_copied_or_pickled(leave):
     error = _refusal(leave, Bounded.user_asserted(SECRET, 1))
 
     assert str(SECRET) not in str(error)
@@ -439,7 +439,7 @@ def test_it_leaves_by_no_copy(leave):
 @pytest.mark.parametrize(
     "use", [float, int, lambda one: one + 1, lambda one: one < 5, len, iter, "{:d}".format]
 )
-def test_it_cannot_be_computed_with(use):
+def test_bounded_value_has_no_arithmetic(use):
     with pytest.raises(TypeError) as caught:
         use(Bounded.user_asserted(SECRET, 1))
 
@@ -450,7 +450,7 @@ def test_two_values_cannot_be_compared():
     assert Bounded.user_asserted(SECRET, 1) != Bounded.user_asserted(SECRET, 1)
 
 
-def test_it_cannot_be_changed():
+def test_bounded_value_is_immutable():
     bounded = Bounded.user_asserted(SECRET, 1)
 
     with pytest.raises(dataclasses.FrozenInstanceError) as caught:

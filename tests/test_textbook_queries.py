@@ -115,7 +115,7 @@ def test_one_unit_moves_m_counts_by_at_most_one_each_and_by_one_each(relation, m
 
 @RELATIONS
 @pytest.mark.parametrize("m", [3, 7])
-def test_many_counts_attain_what_is_claimed_where_all_ask_the_same(relation, m):
+def test_equal_counts_attain_the_claimed_sensitivity(relation, m):
     def rule(rows, unit):
         return counts(rows, [PREDICATES[1]] * m, unit=unit)
 
@@ -249,9 +249,7 @@ def test_a_sum_is_the_exact_sum_of_clamped_weights(rows, low, high):
         lambda row: [4],
     ],
 )
-def test_a_weight_that_is_no_finite_number_counts_as_near_to_zero_as_the_bounds_allow(
-    weight, low, high, nearest
-):
+def test_non_finite_weight_counts_as_the_bound_nearest_zero(weight, low, high, nearest):
     assert unwrap(linear(["row"], weight, low, high)) == nearest
 
 
@@ -293,7 +291,7 @@ def test_a_row_outside_the_categories_counts_in_no_cell():
     [[1, 2, 2], (1, 2, 2), np.array([1, 2, 2]), iter([1, 2, 2]), np.array([1.0, 2.0, 2.0]), range(1, 3)],
     ids=["list", "tuple", "array", "iterator", "array of doubles", "range"],
 )
-def test_rows_may_be_anything_that_goes_row_by_row(rows):
+def test_rows_may_be_any_iterable(rows):
     assert unwrap(histogram(rows, [1, 2])).tolist()[0] == 1
 
 
@@ -329,7 +327,7 @@ RULES = [
 
 
 @pytest.mark.parametrize("rule", RULES)
-def test_the_other_relation_can_be_said(rule):
+def test_substitution_can_be_chosen(rule):
     unit = Unit.row(SUBSTITUTE)
     assert rule([1], unit).unit is unit
 
@@ -348,7 +346,7 @@ def panic(row):
     raise Panic(row)
 
 
-def test_not_even_a_panic_gets_out():
+def test_panic_of_a_predicate_does_not_escape():
     assert unwrap(count([1, 2], panic)) == 0
     assert unwrap(linear([1, 2], panic, 0, 1)) == 0
 
@@ -363,7 +361,7 @@ def interrupt(row):
     raise KeyboardInterrupt
 
 
-def test_a_person_may_interrupt():
+def test_keyboard_interrupt_is_raised():
     for rule in (lambda: count([1], interrupt), lambda: linear([1], interrupt, 0, 1)):
         with pytest.raises(KeyboardInterrupt):
             rule()
@@ -408,7 +406,7 @@ def test_no_row_makes_any_query_raise(row, relation):
 @pytest.mark.parametrize(
     "kind", [ValueError, KeyError, ZeroDivisionError, StopIteration, RecursionError, InvalidInput]
 )
-def test_what_a_predicate_raises_does_not_come_out(kind):
+def test_exception_of_a_predicate_does_not_escape(kind):
     fail = _raise(kind)
 
     assert unwrap(count([SECRET], fail)) == 0
@@ -417,11 +415,11 @@ def test_what_a_predicate_raises_does_not_come_out(kind):
     assert unwrap(linear([SECRET], fail, 0, 1)) == 0
 
 
-def test_a_predicate_whose_answer_is_neither_true_nor_false_does_not_hold():
+def test_non_boolean_predicate_counts_as_false():
     assert unwrap(count([1, 2], lambda row: np.array([True, True]))) == 0
 
 
-def test_whoever_interrupts_is_heard():
+def test_interrupt_within_a_predicate_is_raised():
     with pytest.raises(KeyboardInterrupt):
         count([1], _raise(KeyboardInterrupt))
 
@@ -454,7 +452,7 @@ class Frame:
     [None, SECRET, str(SECRET), b"987654321", {SECRET: 1}, np.array(SECRET), Frame(), object()],
     ids=range(8),
 )
-def test_what_does_not_go_row_by_row_is_refused(rows):
+def test_non_iterable_rows_are_refused(rows):
     for call in (
         lambda: count(rows),
         lambda: count(rows, bool),
@@ -482,7 +480,7 @@ def test_a_fraction_and_a_sum_need_their_function():
 @pytest.mark.parametrize(
     "asked", [[], (), None, "", "ab", b"ab", {1, 2}, {1: 2}, bool, iter([bool]), np.array([1]), 3]
 )
-def test_what_is_asked_must_be_a_list_with_something_in_it(asked):
+def test_predicates_must_be_a_non_empty_list(asked):
     assert "predicates" in _refusal(counts, [1], asked).what
     assert "categories" in _refusal(histogram, [1], asked).what
 
@@ -495,7 +493,7 @@ def test_categories_must_be_distinct(categories):
 
 
 @pytest.mark.parametrize("unit", [None, "patient", SUBSTITUTE, 1, Unit])
-def test_the_unit_must_be_one(unit):
+def test_unit_must_be_a_unit(unit):
     for call in (
         lambda: count([1], bool, unit=unit),
         lambda: counts([1], [bool], unit=unit),
@@ -513,7 +511,7 @@ def test_under_substitution_the_number_of_rows_is_public_and_not_released():
 
 
 @pytest.mark.parametrize("rows", [[], [SECRET]])
-def test_a_fraction_of_a_secret_number_of_rows_is_refused_whatever_the_rows(rows):
+def test_fraction_is_refused_if_the_row_count_is_secret(rows):
     error = _refusal(fraction, rows, bool, unit=Unit.row(), kind=Refused)
 
     assert "post-processing" in error.fix

@@ -158,7 +158,7 @@ def test_the_widest_doubles_have_a_sensitivity():
     assert wide.l2_squared == wide.l1**2
 
 
-def test_f_is_asked_once_about_each_database():
+def test_function_is_called_once_per_database():
     asked = []
     SMALL.sensitivity(lambda x: asked.append(x) or 0, SUBSTITUTE)
 
@@ -208,7 +208,7 @@ def test_rounding_can_cost_the_whole_step():
         lambda x: x == (1, 1, 1),
     ],
 )
-def test_what_is_not_constant_tells_two_neighbours_apart(f, relation):
+def test_non_constant_function_distinguishes_neighbours(f, relation):
     x, y = SMALL.find_distinguishing_pair(f, relation)
 
     assert (x, y) in set(SMALL.pairs(relation))
@@ -217,17 +217,17 @@ def test_what_is_not_constant_tells_two_neighbours_apart(f, relation):
 
 @RELATIONS
 @pytest.mark.parametrize("f", [lambda x: 7, lambda x: None, lambda x: np.zeros(2)])
-def test_a_constant_tells_nothing(f, relation):
+def test_constant_distinguishes_nothing(f, relation):
     assert SMALL.find_distinguishing_pair(f, relation) is None
 
 
-def test_the_size_tells_nothing_under_substitution_only():
+def test_size_distinguishes_nothing_under_substitution_only():
     assert SMALL.find_distinguishing_pair(sum, SUBSTITUTE) is None
     assert SMALL.find_distinguishing_pair(sum, ADD_REMOVE) == ((0, 0, 0), (1, 0, 0))
 
 
 @RELATIONS
-def test_f_is_told_apart_exactly_if_its_sensitivity_is_above_zero(relation):
+def test_function_distinguishes_neighbours_iff_sensitivity_is_positive(relation):
     two = Universe("ab", max_rows=2)
     databases = list(two.databases())
     for bits in range(2 ** len(databases)):
@@ -289,7 +289,7 @@ NOT_DATABASES = [
 
 
 @pytest.mark.parametrize("x", NOT_DATABASES, ids=repr)
-def test_what_is_no_database_of_the_universe_is_refused_and_not_shown(x):
+def test_foreign_database_is_refused_and_not_shown(x):
     for call in (
         lambda: SMALL.rows(x),
         lambda: SMALL.neighbours(x, ADD_REMOVE),
@@ -300,7 +300,7 @@ def test_what_is_no_database_of_the_universe_is_refused_and_not_shown(x):
 
 
 @pytest.mark.parametrize("relation", ["add/remove", None, 1, Unit.row(), Neighbours])
-def test_a_relation_other_than_the_two_is_refused(relation):
+def test_unknown_relation_is_refused(relation):
     _refusal(SMALL.neighbours, (0, 0, 0), relation)
     _refusal(SMALL.pairs, relation)
     _refusal(SMALL.sensitivity, len, relation)
@@ -331,7 +331,7 @@ def test_a_relation_other_than_the_two_is_refused(relation):
     ],
     ids=range(18),
 )
-def test_an_answer_that_is_no_finite_number_has_no_sensitivity_and_is_not_shown(answer):
+def test_non_finite_answer_is_refused_and_not_shown(answer):
     error = _refusal(SMALL.sensitivity, lambda x: answer, ADD_REMOVE)
 
     assert "answer" in error.what

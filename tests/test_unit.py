@@ -7,12 +7,12 @@ from hubbub.errors import InvalidInput
 from hubbub.unit import Neighbours, Unit
 
 
-def test_a_unit_is_a_key_column_that_comes_and_goes():
+def test_unit_is_a_key_column_under_add_remove():
     assert Unit("patient") == Unit("patient", Neighbours.ADD_REMOVE)
     assert str(Unit("patient")) == "one patient, add/remove"
 
 
-def test_the_row_as_the_unit_must_be_said():
+def test_row_unit_must_be_explicit():
     with pytest.raises(TypeError):
         Unit()
 
@@ -20,7 +20,7 @@ def test_the_row_as_the_unit_must_be_said():
     assert str(Unit.row(Neighbours.SUBSTITUTE)) == "one row, substitute"
 
 
-def test_units_that_protect_otherwise_are_not_equal():
+def test_units_with_different_protection_are_not_equal():
     units = {
         Unit("patient"),
         Unit("visit"),

@@ -32,7 +32,7 @@ def test_invalid_epsilon_delta_or_population_is_refused(bad):
             make()
 
 
-def test_an_epsilon_of_zero_buys_nothing():
+def test_budget_of_epsilon_zero_allows_no_charge():
     with refused(InvalidInput, match="epsilon"):
         Budget(0)
 
@@ -75,7 +75,7 @@ def test_an_epsilon_above_twenty_must_be_confirmed():
             Budget(1, allow_large_epsilon=odd)
 
 
-def test_a_delta_of_one_over_the_population_allows_publishing_somebody_and_is_refused():
+def test_delta_of_one_over_the_population_is_refused():
     with refused(Refused, match="1/population") as caught:
         Budget(1, Fraction(1, 1000), population=1000)
     assert isinstance(caught.value, HubbubError)

@@ -97,7 +97,7 @@ def test_the_target_epsilon_must_be_positive(bad):
         calibrate(lambda s: PrivacyLoss.gaussian(1 / s), 1, 1e-5, guess=bad)
 
 
-def test_guesses_and_targets_of_any_size():
+def test_calibration_handles_guesses_and_targets_of_any_size():
     for guess in (Fraction(1, 10**400), 10**400):
         assert calibrate(lambda s: PrivacyLoss.gaussian(1 / s), 1, 1e-5, guess=guess) == pytest.approx(
             3.7306316

@@ -95,7 +95,7 @@ def test_epsilon_is_zero_if_delta_is_met_at_zero():
 @pytest.mark.parametrize(
     "x", ["1e-400", "1e-5", "0.49", "0.51", "0.999999999999", "1", "1.4999", "1.51", "1e400"]
 )
-def test_rough_logarithms(x):
+def test_rough_logarithms_are_close(x):
     truth = mp.log(real(x))
     assert abs(rough_log(Fraction(x)) - truth) <= mp.mpf("2e-15") * (
         abs(truth) + (0 if abs(truth) < 0.5 else 1)

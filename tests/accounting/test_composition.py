@@ -51,14 +51,14 @@ def encloses(found, lower, upper):
 
 
 @pytest.mark.parametrize(("what", "delta", "lower", "upper"), EPSILONS)
-def test_reference_values(what, delta, lower, upper):
+def test_published_values_are_enclosed(what, delta, lower, upper):
     loss = made(*what)
     encloses(loss.epsilon_bounds(Fraction(delta)), lower, upper)
     assert loss.epsilon(Fraction(delta)) == loss.epsilon_bounds(Fraction(delta)).upper
 
 
 @pytest.mark.parametrize(("what", "epsilon", "lower", "upper"), DELTAS)
-def test_reference_values_of_delta(what, epsilon, lower, upper):
+def test_published_deltas_are_enclosed(what, epsilon, lower, upper):
     loss = made(*what)
     encloses(loss.delta_bounds(Fraction(epsilon)), lower, upper)
     if Fraction(epsilon) == 0:
@@ -66,13 +66,13 @@ def test_reference_values_of_delta(what, epsilon, lower, upper):
 
 
 @pytest.mark.parametrize(("alpha", "lower", "upper"), BETAS)
-def test_reference_values_of_the_tradeoff(alpha, lower, upper):
+def test_published_tradeoffs_are_enclosed(alpha, lower, upper):
     found = Fraction(PrivacyLoss.gaussian(1).tradeoff(Fraction(alpha)))
     assert Fraction(lower) * (1 - Fraction(1, 10**12)) <= found <= Fraction(upper)
 
 
 @pytest.mark.parametrize(("epsilon", "delta", "lower", "upper"), SIGMAS)
-def test_reference_values_of_sigma(epsilon, delta, lower, upper):
+def test_published_sigmas_are_reproduced(epsilon, delta, lower, upper):
     from hubbub.accounting import calibrate, largest_mu
 
     exact = 1 / largest_mu(Fraction(epsilon), Fraction(delta))
@@ -245,7 +245,7 @@ def test_bounds_name_the_renyi_method_if_nothing_better_is_certified(monkeypatch
         assert "looser" not in loss.explain(1e-5)
 
 
-def test_a_renyi_curve_is_answered_by_the_renyi_method():
+def test_renyi_curve_uses_the_renyi_method():
     loss = PrivacyLoss.zcdp(Fraction(1, 2))
     found = loss.epsilon_bounds(1e-6)
     assert found.method == RENYI
@@ -311,7 +311,7 @@ def test_no_input_hangs_or_is_not_a_number(rate, sigma, steps, delta):
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss < 2 << 20  # KiB, with all the tests before
 
 
-def test_a_schedule_of_a_thousand_different_noises():
+def test_schedule_of_a_thousand_noise_scales_is_accounted():
     steps = [
         PrivacyLoss.gaussian(1 / (1 + Fraction(k, 1000))).poisson_subsampled(Fraction(1, 100))
         for k in range(1000)
@@ -379,7 +379,7 @@ def test_tiny_deltas_give_a_finite_epsilon():
     assert loss.epsilon(1e-15) < loss.epsilon(1e-30) < 20
 
 
-def test_much_noise_and_many_steps():
+def test_large_noise_with_many_steps_is_accounted():
     """An accountant is three times too high at σ = 1000 and 10⁶ steps."""
     found = (
         PrivacyLoss.gaussian(Fraction(1, 1000)).poisson_subsampled(Fraction(1, 100)) * 10**6
@@ -566,12 +566,12 @@ HUGE, SMALL = 10**400, Fraction(1, 10**400)
         ),
     ],
 )
-def test_numbers_at_the_end_of_doubles_get_an_answer(ask):
+def test_largest_and_smallest_doubles_are_accounted(ask):
     low, high = ask()
     assert 0 <= low <= high
 
 
-def test_other_numbers_at_the_end_of_doubles():
+def test_composition_handles_extreme_doubles():
     assert 0 <= PrivacyLoss.laplace(1).tradeoff(SMALL) <= 1
     assert PrivacyLoss.gaussian(1).poisson_subsampled(Fraction(1, 10)).delta(10**7) < 1e-300
     assert PrivacyLoss.gaussian(1).poisson_subsampled(Fraction(1, 10)).for_group(3000).cost().rho is None

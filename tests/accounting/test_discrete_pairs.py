@@ -51,7 +51,7 @@ def test_log_moment_upper_is_an_upper_bound(pair):
         assert found <= truth * (1 + mp.mpf("1e-12")) + mp.mpf("1e-13")
 
 
-def test_moments_beyond_doubles():
+def test_moments_beyond_doubles_are_accurate():
     e, z = mp.mpf(25), mp.mpc(40, 1)
     found = complex(epsilon_delta_pair(25.0).log_moment(np.array([complex(z)]))[0])
     truth = mp.log((mp.exp(z * e) + mp.exp(-(1 + z) * e)) / (1 + mp.exp(-e)))
@@ -59,7 +59,7 @@ def test_moments_beyond_doubles():
     assert math.remainder(found.imag - float(truth.imag), 2 * math.pi) == pytest.approx(0, abs=1e-12)
 
 
-def test_second_order_rest_of_the_exponential():
+def test_second_order_remainder_of_exp_is_enclosed():
     x = np.array([1e-12 + 1e-9j, 0.3 - 0.2j, 0.49 + 0j, 0.51 + 0j, 0.4j, -3 + 2j, 0j])
     for value, found in zip(x.tolist(), discrete_pairs.expm1_minus_x(x).tolist(), strict=True):
         truth = mp.expm1(mp.mpc(value)) - mp.mpc(value)
@@ -72,7 +72,7 @@ def test_second_order_rest_of_the_exponential():
 @pytest.mark.parametrize(
     "ratio", ["1e-400", "1e-9", "0.49", "0.51", "1", "1.0000000000000000001", "1.99", "2.01", "1e400"]
 )
-def test_logarithms_of_ratios(ratio):
+def test_logarithms_of_ratios_are_enclosed(ratio):
     exact = Fraction(ratio)
     truth = mp.log(mp.mpf(exact.numerator) / exact.denominator)
     assert abs(discrete_pairs.log_ratio(exact) - truth) <= 4 * UNIT * abs(truth)
@@ -118,7 +118,7 @@ def test_subsampling_keeps_outcomes_impossible_under_one_distribution():
     assert DiscretePair((0.0,), (1.0,), (1.0,), truncated=True).poisson_subsampled(0.5, added=False).truncated
 
 
-def test_bins_with_atoms_near_and_far_apart():
+def test_bins_enclose_atoms_near_and_far_apart():
     pair = DiscretePair(
         (0.0, 0.5, 3.0, 9.0),
         (0.1, 0.2, 0.3, 0.4),

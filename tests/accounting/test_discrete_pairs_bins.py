@@ -19,7 +19,7 @@ def between(left, right):
 
 
 @pytest.mark.parametrize("half", [1e-12, 1e-4, 0.004, 0.03, 0.07, 0.09, 0.5, 3.0, 20.0])
-def test_normal_bins_to_the_last_digits(half):
+def test_normal_bins_are_accurate_to_the_last_digits(half):
     middle = np.array([-30.0, -8.2, -7.9, -3.0, -0.6, -0.01, 0.0, 0.02, 1.0, 5.0, 7.7, 8.4, 25.0])
     left, right = middle - half, middle + half
     # As wide as doubles say.

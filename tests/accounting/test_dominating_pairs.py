@@ -92,7 +92,7 @@ MU_SQUARED = [1e-12, 0.01, 1.0, 30.0, 1e4, 1e6]
         (2, 2.5, 40),
     ],
 )
-def test_gaussian_bins(mu_squared, low, high, count):
+def test_gaussian_bins_enclose_the_exact_masses(mu_squared, low, high, count):
     mu = math.sqrt(mu_squared)
     edges = mu_squared / 2 + mu * np.linspace(low, high, count)
     check(GaussianPair(mu_squared), bell(mu_squared), [-INF, *edges.tolist(), INF])
@@ -108,7 +108,7 @@ def test_gaussian_bins_of_zero_width_are_empty():
 
 @pytest.mark.parametrize("ratio", [1e-9, 0.1, 1.0, 6.0, 60.0, 800.0, 1e6])
 @pytest.mark.parametrize("count", [2, 3, 8, 61])
-def test_laplace_bins(ratio, count):
+def test_laplace_bins_enclose_the_exact_masses(ratio, count):
     check(LaplacePair(ratio), laplace(ratio), np.linspace(-1.1 * ratio, 1.1 * ratio, count).tolist())
     check(LaplacePair(ratio), laplace(ratio), [-INF, *np.linspace(-ratio, ratio, count).tolist(), INF])
 
@@ -146,7 +146,7 @@ def mixture(masses, rate, added):
     [(GaussianPair(0.5), bell(0.5)), (GaussianPair(100.0), bell(100.0)), (LaplacePair(2.0), laplace(2.0))],
     ids=["narrow", "wide", "laplace"],
 )
-def test_subsampled_bins(base, truth, rate, added):
+def test_subsampled_bins_enclose_the_exact_masses(base, truth, rate, added):
     pair = SubsampledPair(base, rate, added)
     inner = np.quantile(pair.coarse_grid, np.linspace(0.01, 0.99, 24))
     # Between quantiles, so that no atom lies on an edge, where rounding decides.
@@ -298,7 +298,7 @@ def test_atoms_far_apart_in_one_bin_do_not_overflow():
 @given(finite_pairs(), rates, st.booleans())
 @example(([Fraction(0), Fraction(1)], [Fraction(1), Fraction(0)]), Fraction(1, 10**6), False)
 @example(([Fraction(0), Fraction(1)], [Fraction(1), Fraction(0)]), Fraction(1, 10**6), True)
-def test_subsampled_atoms(pair, rate, added):
+def test_subsampled_atoms_are_mixtures(pair, rate, added):
     p, q = pair
     both = [(1 - rate) * y + rate * x for x, y in zip(p, q, strict=True)]
     true = finite_pair(q, both) if added else finite_pair(both, q)

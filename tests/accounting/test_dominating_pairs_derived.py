@@ -43,7 +43,7 @@ def check(pair, truth, edges, close=1e-13):
 
 
 @pytest.mark.parametrize("width", [1e-9, 0.3, 1.0, 8.0, 90.0])
-def test_bounded_ranges(width):
+def test_bounded_range_pair_is_exact(width):
     w = mp.mpf(width)
 
     def truth(a, b):
@@ -182,7 +182,7 @@ def test_atoms_are_mirrored_one_by_one():
 @pytest.mark.parametrize(
     ("rate", "mu_squared", "size"), [(0.3, 1.0, 3), (0.01, 0.25, 2), (0.9, 4.0, 2), (0.5, 0.01, 8)]
 )
-def test_groups_in_a_sample(rate, mu_squared, size, added):
+def test_sampled_group_mixes_binomially(rate, mu_squared, size, added):
     q, m2 = mp.mpf(rate), mp.mpf(mu_squared)
     mu, weights = mp.sqrt(m2), [mp.binomial(size, j) * q**j * (1 - q) ** (size - j) for j in range(size + 1)]
 

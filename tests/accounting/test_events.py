@@ -246,7 +246,7 @@ def test_losses_about_different_neighbours_are_not_composed():
 # ---- groups
 
 
-def test_groups():
+def test_group_privacy_scales_each_event():
     assert PrivacyLoss.laplace(0.5).for_group(3) == PrivacyLoss.laplace(1.5)
     assert PrivacyLoss.discrete_laplace(4, 1).for_group(3) == PrivacyLoss.discrete_laplace(4, 3)
     assert PrivacyLoss.discrete_gaussian(4, 1).for_group(3) == PrivacyLoss.discrete_gaussian(4, 3)
@@ -269,7 +269,7 @@ def test_groups():
 
 @pytest.mark.parametrize("added", [False, True])
 @pytest.mark.parametrize("size", [1, 2, 3])
-def test_a_group_in_a_sample(size, added):
+def test_sampled_group_has_the_binomial_mixture_curve(size, added):
     """δ(0) and δ(½) by quadrature of the mixture's densities."""
     x, step = np.linspace(-12.0, 16.0, 280_001, retstep=True)
     plain = np.exp(-(x**2) / 2) / math.sqrt(2 * math.pi)
@@ -286,7 +286,7 @@ def test_a_group_in_a_sample(size, added):
         assert high - low <= 1e-5 * high
 
 
-def test_a_group_in_a_sample_pays_more_than_one_and_less_than_all():
+def test_sampled_group_costs_more_than_one_and_less_than_all():
     one = PrivacyLoss.gaussian(1).poisson_subsampled(0.1) * 20
     two = one.for_group(2)
     assert (
@@ -373,7 +373,7 @@ def test_closed_form_renyi_divergences_are_raised_slightly(alpha):
 
 
 @pytest.mark.parametrize("epsilon", [1e-60, 1e-3, 1.0, 30.0, 500.0])
-def test_divergences_of_two_losses(epsilon):
+def test_divergences_of_pure_losses_are_upper_bounds(epsilon):
     part, e = EpsilonDelta(Fraction(epsilon)), mp.mpf(epsilon)
     for alpha in (1.001, 2.0, 100.0):
         a = mp.mpf(alpha)
@@ -384,7 +384,7 @@ def test_divergences_of_two_losses(epsilon):
 
 
 @pytest.mark.parametrize("ratio", [1e-3, 1.0, 20.0, 400.0])
-def test_divergences_of_laplace_noise(ratio):
+def test_divergences_of_laplace_noise_match_the_closed_form(ratio):
     for alpha in (1.5, 2.0, 30.0):
         a, r = mp.mpf(alpha), mp.mpf(ratio)
         grown = a * mp.exp((a - 1) * r) + (a - 1) * mp.exp(-a * r)
@@ -393,7 +393,7 @@ def test_divergences_of_laplace_noise(ratio):
 
 
 @pytest.mark.parametrize("size", [2, 8, 9])
-def test_divergences_of_groups_in_a_sample(size):
+def test_divergences_of_sampled_groups_are_upper_bounds(size):
     """A mixture's powers are no more than the mixture of powers; of many, all are taken to be sampled."""
     rate, mu_squared = Fraction(1, 10), Fraction(1, 4)
     group = Subsampled(Gaussian(mu_squared), rate).for_group(size)
@@ -409,7 +409,7 @@ def test_divergences_of_groups_in_a_sample(size):
 
 
 @pytest.mark.parametrize("alpha", [1.5, 8.0, 300.0])
-def test_divergences_of_other_samples(alpha):
+def test_divergences_of_fixed_size_samples_are_upper_bounds(alpha):
     """The mixture of powers, what a pure part allows, and never more than without sampling."""
     rate = 0.25
     for base in (
@@ -428,7 +428,7 @@ def test_divergences_of_other_samples(alpha):
         assert Subsampled(base, Fraction(1, 4)).renyi(alpha) == pytest.approx(min(known), rel=1e-9)
 
 
-def test_a_known_curve_answers_for_smaller_orders():
+def test_renyi_curve_bounds_smaller_orders():
     curve = RenyiCurve(((Fraction(2), Fraction(1)), (Fraction(8), Fraction(3))))
     assert curve.renyi(1.5) == curve.renyi(2.0) == 1
     assert curve.renyi(2.1) == curve.renyi(8.0) == 3
@@ -530,7 +530,7 @@ def test_properties_of_events():
     assert not DiscreteGaussian(Fraction(1), 1).is_zero
 
 
-def test_pure_groups_and_samples_with_a_delta():
+def test_groups_and_samples_of_approximate_events_scale_delta():
     pair = EpsilonDelta(Fraction(1), Fraction(1, 100))
     assert pair.for_group(2) == EpsilonDelta(Fraction(2), pair.for_group(2).delta)
     assert float(pair.for_group(2).delta) == pytest.approx(0.01 * (1 + math.e))

@@ -193,7 +193,7 @@ def test_ten_tenths_are_exactly_the_budget():
         account.charge(ComposableCost.of(Decimal("1e-30")))
 
 
-def test_ten_tenths_of_what_a_budget_holds_of_gaussian_noise_are_all_of_it():
+def test_ten_tenths_of_a_gaussian_share_exhaust_it():
     whole = PrivacyFilter(Budget(1, 1e-6)).remaining().mu_squared
     account = PrivacyFilter(Budget(1, 1e-6))
     for _ in range(10):
@@ -370,7 +370,7 @@ def test_a_training_run_and_a_hundred_queries_fit_one_filter():
 
 
 @pytest.mark.parametrize("budget", USUAL)
-def test_an_account_for_gaussian_noise_holds_what_the_exact_curve_allows_of_its_share(budget):
+def test_gaussian_share_allows_as_much_as_the_exact_curve(budget):
     account = PrivacyFilter(budget, split=DeltaSplit.of(budget, gaussian=Fraction(15, 16)))
     whole = account.remaining().mu_squared
 
@@ -382,7 +382,7 @@ def test_an_account_for_gaussian_noise_holds_what_the_exact_curve_allows_of_its_
     assert account.charge(ComposableCost.of(budget.epsilon)).allows(ComposableCost.of(0))
 
 
-def test_each_kind_of_sum_fits_by_itself_and_the_delta_of_approximate_parts_is_needed_by_all():
+def test_each_sum_may_fit_alone_but_all_need_the_approximate_delta():
     budget = Budget(1, 1e-3)
     account = PrivacyFilter(
         budget, FEW, DeltaSplit(budget.delta / 4, budget.delta / 4, (budget.delta / 16,) * 8)
@@ -422,7 +422,7 @@ def beyond(alpha, delta):
 
 @pytest.mark.parametrize("alpha", [Fraction(3, 2), 2, 3, 7, 32])
 @pytest.mark.parametrize("delta", ["0.5", "0.1", "0.01", "1e-6", "1e-9"])
-def test_a_hair_more_than_fits_an_order_does_not(alpha, delta):
+def test_slightly_more_than_an_order_allows_is_refused(alpha, delta):
     """By 2^-200, and by 2^-125 less it does: sums are rounded to the private side, and by no more."""
     budget = Budget(40, Fraction(delta), allow_large_epsilon=True, population=1)
     account = PrivacyFilter(budget, (alpha,), DeltaSplit(0, 0, (budget.delta,)))
@@ -444,7 +444,7 @@ def test_a_reading_is_the_exact_figure_rounded_up_to_two_to_the_minus_40(figure)
     assert odometer.reading().epsilon == Fraction(int(mp.ceil(mp.ldexp(exact, 40))), 1 << 40)
 
 
-def test_a_reading_holds_with_the_delta_of_all_that_was_reserved_and_of_what_was_told():
+def test_odometer_reading_includes_reserved_delta_and_infinity_mass():
     budget = Budget(1, 0.01, population=98)
     account = PrivacyFilter(
         budget, (2, 3), DeltaSplit(Fraction(1, 200), Fraction(1, 500), [Fraction(1, 1000)] * 2)
@@ -455,7 +455,7 @@ def test_a_reading_holds_with_the_delta_of_all_that_was_reserved_and_of_what_was
     assert told.reading().delta == Fraction(4, 1000) + Fraction(1, 300)
 
 
-def test_just_the_share_of_gaussian_noise_fits():
+def test_exactly_the_gaussian_share_fits():
     delta = gaussian_delta(Fraction(1), Fraction(1, 4))
     account = PrivacyFilter(Budget(1, delta, population=1), (2,), DeltaSplit(0, delta, [0]))
     none = replace(ComposableCost.of(orders=(2,)), mu_squared=Fraction(1, 4))
@@ -495,7 +495,7 @@ def test_a_refusal_shows_six_digits_rounded_down():
 
 
 @given(st.lists(st.none() | st.fractions(0, 2, max_denominator=1000), min_size=8, max_size=8))
-def test_the_orders_fit_together_where_their_parts_of_the_work_add_up_to_one(curve):
+def test_orders_fit_together_if_their_work_is_at_most_one(curve):
     budget = Budget(1.5, 1e-2, population=98)
     account = PrivacyFilter(budget, FEW, DeltaSplit(Fraction(0), Fraction(0), (budget.delta / 8,) * 8))
     work = mp.mpf(0)
@@ -602,7 +602,7 @@ BAD = [float("nan"), float("inf"), -1, "1", True, 1j, [1]]
 
 @pytest.mark.parametrize("bad", BAD)
 @pytest.mark.parametrize("name", ["epsilon", "delta", "mu_squared", "rho"])
-def test_a_figure_that_is_no_number_is_refused(name, bad):
+def test_non_numeric_figure_is_refused(name, bad):
     with refused(InvalidInput, match=name):
         ComposableCost.of(**{name: bad})
 
@@ -649,7 +649,7 @@ def test_invalid_orders_are_refused(orders):
             make(orders=orders)
 
 
-def test_orders_of_64_bits_are_taken():
+def test_orders_of_64_bits_are_accepted():
     orders = (1 + Fraction(1, 2**64), Fraction(2**64))
     assert ComposableCost.of(1, orders=orders).orders == orders
 
@@ -694,7 +694,7 @@ def test_a_charge_that_is_not_a_cost_is_refused(bad):
         DeltaSplit(Fraction(1, 200), Fraction(0), (Fraction(1, 200), Fraction(1, 10**9))),
     ],
 )
-def test_a_split_of_more_than_delta_or_over_other_orders_is_refused(split):
+def test_split_beyond_delta_or_with_other_orders_is_refused(split):
     with refused(InvalidInput, match="split"):
         PrivacyFilter(Budget(1, 0.01, population=98), (2, 3), split)
 
@@ -785,7 +785,7 @@ def damaged(text):
 
 
 @pytest.mark.parametrize("kind", [PrivacyFilter, PrivacyOdometer])
-def test_a_stored_text_that_is_not_what_was_written_is_refused(kind):
+def test_altered_stored_filter_is_refused(kind):
     made = (
         PrivacyFilter(Budget(1, 0.01, population=98), (2, 3))
         if kind is PrivacyFilter
@@ -928,7 +928,7 @@ MENUS = {
 
 
 @pytest.mark.parametrize("name", MENUS)
-def test_no_analyst_gets_more_than_was_promised(name):
+def test_adaptive_analyst_stays_within_the_filter(name):
     budget, menu, shares = MENUS[name]
     account = PrivacyFilter(budget, FEW, DeltaSplit.of(budget, orders=FEW, **shares))
     truth, states = worst(account, menu, lambda _: e_to(budget.epsilon))
@@ -944,7 +944,7 @@ def gaussian_of(ratio):
     return upward(4 * half**2)
 
 
-def test_no_analyst_gets_more_where_mu_squared_is_what_fits():
+def test_adaptive_analyst_stays_within_the_gaussian_filter():
     """Randomized response is Gaussian-private, too, at the μ at which the two curves touch."""
     budget = Budget(1, 0.05, population=18)
     menu = [response(r, mu_squared=gaussian_of(r), pure=False) for r in (Fraction(9, 8), Fraction(5, 4), 2)]
@@ -955,7 +955,7 @@ def test_no_analyst_gets_more_where_mu_squared_is_what_fits():
     assert states > 20
 
 
-def test_no_analyst_gets_more_than_the_odometer_reads_whenever_she_stops():
+def test_adaptive_analyst_stays_within_the_odometer_at_any_stop():
     odometer = PrivacyOdometer(0.05, FEW)
     menu = [response(Fraction(5, 4), pure=False), rare(10, Fraction(1, 50), pure=False), response(2)]
     truth, states = worst(odometer, menu, lambda o: e_to(o.reading().epsilon))
@@ -974,7 +974,7 @@ def follow(first, *then):
         yield from [(p, q)] if mechanism is None else [(p * s, q * t) for s, t in mechanism.outcomes]
 
 
-def test_orders_that_each_had_all_of_delta_would_break_the_promise_and_their_filter_does_not():
+def test_giving_every_order_all_of_delta_would_overspend():
     """Section "Why one δ for each order is not enough": orders 2 and 3, e^ε = 1000, δ = 1/100."""
     orders = (Fraction(2), Fraction(3))
     ratio, delta = Fraction(1000), Fraction(1, 100)
@@ -1000,7 +1000,7 @@ def test_orders_that_each_had_all_of_delta_would_break_the_promise_and_their_fil
     assert not all(allowed)
 
 
-def test_composing_whole_curves_would_break_the_promise_where_the_next_is_chosen_by_the_last():
+def test_composing_whole_curves_adaptively_would_overspend():
     """Section "Why curves do not add up": at e^ε = 4 either list has δ = 4/15, and the analyst gets 16/45."""
     first, second = response(2), response(4)
     leak = response(1, delta=Fraction(4, 15))
@@ -1067,7 +1067,7 @@ def test_nothing_spent_reads_zero_and_pure_sums_read_exactly():
     )
 
 
-def test_where_delta_alone_covers_what_was_spent_epsilon_is_zero():
+def test_reading_is_zero_if_delta_covers_the_loss():
     assert (
         PrivacyOdometer(0.999, (Fraction(5, 4),))
         .charge(ComposableCost.of(renyi=[0.001], orders=[1.25]))
@@ -1097,7 +1097,7 @@ def test_a_reading_never_falls_and_no_filter_is_tighter_than_its_own_reading(one
 
 
 @pytest.mark.parametrize("mu_squared", [Fraction(1, 10**4), Fraction(1, 100), 1, 25])
-def test_an_odometer_costs_at_most_a_quarter_more_than_a_filter_made_for_the_very_sum(mu_squared):
+def test_odometer_reads_at_most_a_quarter_above_a_tailored_filter(mu_squared):
     cost = ComposableCost.of(mu_squared=mu_squared)
     read = PrivacyOdometer(1e-6).charge(cost).reading().epsilon
     low, high = Fraction(0), read

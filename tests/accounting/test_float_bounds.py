@@ -29,7 +29,7 @@ def real(x):
 @pytest.mark.parametrize(
     "exact", ["1/3", "2/3", "1/2", "1e400", "0", "1e-400", "1e-310", "123456789123456789123"]
 )
-def test_doubles_next_to_a_number(exact):
+def test_neighbouring_doubles_enclose_a_number(exact):
     exact = Fraction(exact)
     low, high = float_below(exact), float_above(exact)
     assert Fraction(low) <= exact
@@ -38,7 +38,7 @@ def test_doubles_next_to_a_number(exact):
 
 
 @pytest.mark.parametrize("mu_squared", ["1", "2", "1/3", "1e-20", "1e40"])
-def test_inverse_roots_on_either_side(mu_squared):
+def test_inverse_roots_are_enclosed(mu_squared):
     low, high = (inverse_sqrt(Fraction(mu_squared), upper=up) for up in (True, False))
     truth = 1 / mp.sqrt(real(mu_squared))
     assert low <= truth <= high
@@ -47,14 +47,14 @@ def test_inverse_roots_on_either_side(mu_squared):
 
 @pytest.mark.parametrize("epsilon", ["1e-30", "1/10", "1", "20", "64"])
 @pytest.mark.parametrize("rate", ["1e-9", "1/2", "1"])
-def test_amplified_epsilons(epsilon, rate):
+def test_amplified_epsilon_is_rounded_up(epsilon, rate):
     truth = mp.log1p(real(rate) * mp.expm1(real(epsilon)))
     found = real(amplified_epsilon(Fraction(epsilon), Fraction(rate)))
     assert truth <= found <= truth + 2 * HAIR
     assert found <= real(epsilon)
 
 
-def test_of_a_large_epsilon_nothing_is_amplified():
+def test_large_epsilon_is_not_amplified():
     assert amplified_epsilon(Fraction(65), Fraction(1, 10**9)) == 65
 
 
@@ -66,13 +66,13 @@ def test_logarithms_are_rounded_up(x):
 
 @pytest.mark.parametrize("epsilon", ["1e-40", "1/1000", "1", "30"])
 @pytest.mark.parametrize("k", [2, 3, 40])
-def test_deltas_of_groups(epsilon, k):
+def test_group_delta_is_rounded_up(epsilon, k):
     delta, e = Fraction(1, 10**9), real(epsilon)
     truth = real(delta) * mp.expm1(k * e) / mp.expm1(e)
     assert truth <= real(group_delta(Fraction(epsilon), delta, k)) <= truth * (1 + mp.mpf("1e-30"))
 
 
-def test_deltas_of_groups_without_either():
+def test_group_delta_without_epsilon_or_delta_is_exact():
     assert group_delta(Fraction(0), Fraction(1, 10), 7) == Fraction(7, 10)
     assert group_delta(Fraction(1), Fraction(0), 7) == 0
     assert group_delta(Fraction(10**9), Fraction(1, 10), 1) == Fraction(1, 10)

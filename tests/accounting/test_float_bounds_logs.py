@@ -22,7 +22,7 @@ def close(found, truth, units=32):
 
 
 @pytest.mark.parametrize("rate", RATES)
-def test_log_mixture_to_the_last_digits(rate):
+def test_log_mixture_is_accurate_to_the_last_digits(rate):
     q = mp.mpf(rate)
     found = log_mixture(np.array(LOSSES), rate)
     for loss, value in zip(LOSSES, found.tolist(), strict=True):
@@ -31,7 +31,7 @@ def test_log_mixture_to_the_last_digits(rate):
     assert (log_mixture(np.array([LOSSES, LOSSES]), np.array([[rate], [rate]])) == found).all()
 
 
-def test_log_mixture_at_rate_one():
+def test_log_mixture_at_rate_one_is_the_identity():
     losses = np.array([-1.0, 0.0, 3.0])
     for function in (log_mixture, inverse_log_mixture):
         same = function(losses, 1.0)
@@ -43,7 +43,7 @@ def test_log_mixture_at_rate_one():
 
 
 @pytest.mark.parametrize("rate", RATES)
-def test_inverse_log_mixture(rate):
+def test_inverse_log_mixture_inverts_it(rate):
     q, bottom = mp.mpf(rate), math.log1p(-rate)
     ratios = [-0.6, -0.5, -0.4, -0.1, -1e-9, 0.0, 1e-15, 0.1, 0.9, 1.0, 1.1, 3.0, 50.0, 900.0]
     ratios += [bottom + 1e-3, bottom + 1e-9, bottom - 1e-9, bottom - 1.0, bottom + 0.3]
@@ -63,7 +63,7 @@ def test_inverse_log_mixture(rate):
 @pytest.mark.parametrize(
     "x", [1e-30 + 1e-20j, 1e-9j, -0.3 + 0.2j, 0.4 - 0.4j, 0.6j, -0.9 + 0.01j, 3 - 40j, 1e100 + 0j, -0.49 + 0j]
 )
-def test_complex_logarithms(x):
+def test_complex_logarithms_are_accurate(x):
     found, truth = complex(log1p(np.array([x]))[0]), mp.log(1 + mp.mpc(x))
     assert abs(found - truth) <= mp.mpf(2) ** -50 * abs(truth)
     assert close(found.real, truth.real, 2000)

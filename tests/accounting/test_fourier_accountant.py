@@ -115,18 +115,18 @@ def test_gaussians_and_sampled_gaussians_add_up():
     assert high - low <= 1e-6 * high
 
 
-def test_epsilon_is_zero_where_delta_is_met_there_already():
+def test_epsilon_is_zero_if_delta_is_met_at_zero():
     assert steps(0.01, 1.1, 1000, added=False).epsilon(0.2) == (0.0, 0.0)
 
 
 @pytest.mark.parametrize("epsilon", [0.5, 1.5, 3.0])
-def test_chernoff_lies_above_and_close(epsilon):
+def test_chernoff_bound_is_above_and_close(epsilon):
     integral = steps(0.01, 1.1, 1000, added=False)
     _, high = integral.delta(epsilon)
     assert high <= integral.chernoff(epsilon) <= 100 * high
 
 
-def test_delta_falls_and_bends_as_it_must():
+def test_delta_is_decreasing_and_convex():
     integral = steps(0.01, 1.1, 1000, added=False)
     points = [integral.delta(epsilon)[1] for epsilon in (0.1, 0.6, 1.1, 1.6)]
     assert points == sorted(points, reverse=True)
@@ -154,13 +154,13 @@ def test_pairs_without_decay_are_uncertified(case):
         ((0.02, 4.0, 10**9), True, 1.0, 1.0),
     ],
 )
-def test_very_many_steps(case, added, epsilon, delta):
+def test_many_steps_are_enclosed(case, added, epsilon, delta):
     low, high = steps(*case, added=added).delta(epsilon)
     assert 0 <= low <= delta
     assert delta * (1 - 1e-9) <= high <= 1
 
 
-def test_epsilon_of_a_billion_steps():
+def test_epsilon_of_a_billion_steps_is_enclosed():
     low, high = steps(1e-4, 2.0, 10**9, added=False).epsilon(1e-6)
     assert low <= 8.9582806138 <= high
     assert high - low <= 1e-7
@@ -175,7 +175,7 @@ def test_a_delta_as_small_as_the_least_doubles_is_rounded_up(epsilon):
     assert integral.chernoff(epsilon) >= 1e-290
 
 
-def test_infinite_losses_are_in_no_moment():
+def test_moments_exclude_infinite_losses():
     part = NormalLoss(1.0)
     part.infinity_mass = 1e-3
     with pytest.raises(Uncertified):
@@ -237,7 +237,7 @@ def test_unverified_bounds_are_uncertified(monkeypatch):
     assert answered(monkeypatch, Falling(3.0)).delta(0.5)[1] == 1
 
 
-def test_the_root_is_looked_for_by_steps_of_one_at_most():
+def test_root_search_takes_steps_of_at_most_one():
     """Where the sum is flat the steps of Newton's rule are all alike, and it gives up in the end."""
 
     class Flat(Falling):
@@ -267,7 +267,7 @@ def test_tail_without_decay_is_bounded_loosely():
 
 
 @pytest.mark.parametrize("count", [1, 40])
-def test_the_parts_of_an_integral_add_up(count):
+def test_pieces_of_an_integral_add_up(count):
     whole = FourierAccountant([(NormalLoss(0.25), count), (NormalLoss(0.5), 2)], None)
     size = 0.25 * count + 1
     for c in (0.3, 2.0, 9.0):
@@ -335,7 +335,7 @@ def test_moments_of_sampled_steps_are_raised_by_their_error():
 
 
 @pytest.mark.parametrize("root", [1e-3, 0.4, 3.0, 5.0, 700.0])
-def test_the_tilt_is_found_roughly_and_in_a_few_steps(root):
+def test_tilt_search_converges_in_a_few_steps(root):
     asked = []
     found = FourierAccountant._tilt(lambda c: asked.append(c) or c**3 - root**3)
     assert abs(math.log(found / root)) < 0.12
@@ -344,7 +344,7 @@ def test_the_tilt_is_found_roughly_and_in_a_few_steps(root):
     assert FourierAccountant._tilt(lambda _: 1.0) == pytest.approx(math.exp(-7.5))
 
 
-def test_a_tilt_is_given_whatever_the_function():
+def test_tilt_search_returns_for_any_function():
     """One that leaps to and fro: after six steps any place will do."""
     leaps = iter([-9, 1, 50, -1000, 10**4, -(10**5), 10**6, -1])
     found = FourierAccountant._tilt(lambda _: next(leaps) * 1e-6)
@@ -359,7 +359,7 @@ def test_too_many_points_are_uncertified(monkeypatch):
             integral.delta(1.0)
 
 
-def test_chernoff_is_the_formula_at_its_best():
+def test_chernoff_bound_uses_the_best_tilt():
     """Of Gaussian noise: the least over c of e^(K(c) − cε)·c^c/(1 + c)^(1 + c)."""
     for mu_squared, epsilon in ((1.0, 3.0), (0.01, 0.5), (4.0, 0.0)):
         c = np.exp(np.linspace(-6, 6, 100_001))

@@ -45,7 +45,7 @@ def test_reference_values_of_the_gaussian_tradeoff(alpha):
 
 @pytest.mark.parametrize("alpha", ["1e-3", "0.15", "0.2", "0.4", "0.5", "0.8", "0.999", "1e-30"])
 @pytest.mark.parametrize("epsilon", [Fraction(1, 10), 1, 5])
-def test_the_tradeoff_of_laplace_noise(alpha, epsilon):
+def test_tradeoff_of_laplace_noise_matches_the_closed_form(alpha, epsilon):
     """Of the tests "is x above a threshold?", there are three kinds: left of both centres, between, right."""
     a, fall = mp.mpf(alpha), mp.exp(-mp.mpf(float(epsilon)))
     truth = 1 - a / fall if a < fall / 2 else fall / (4 * a) if a < 0.5 else fall * (1 - a)
@@ -66,7 +66,7 @@ def test_the_tradeoff_of_many_responses_is_that_of_the_likeliest_outcomes(alpha)
     assert (1 - caught) * (1 - Fraction(1, 10**7)) <= found <= 1 - caught
 
 
-def test_the_tradeoff_of_chances_beyond_doubles():
+def test_tradeoff_handles_probabilities_beyond_doubles():
     tiny = Fraction(1, 10**400)
     assert PrivacyLoss.gaussian(1).tradeoff(tiny) == pytest.approx(1, abs=1e-15)
     assert PrivacyLoss.gaussian(1).tradeoff(1 - tiny) == 0
@@ -75,7 +75,7 @@ def test_the_tradeoff_of_chances_beyond_doubles():
     assert PrivacyLoss.pure(1).tradeoff(1 - Fraction(1, 10**20)) == pytest.approx(1e-20 / math.e, rel=1e-6)
 
 
-def test_peak_of_two_lines():
+def test_intersection_of_two_lines_is_found():
     def meeting(*heights):
         return interpretation.intersection([(float(k), Fraction(height)) for k, height in enumerate(heights)])
 
@@ -85,7 +85,7 @@ def test_peak_of_two_lines():
     assert meeting(0, 4, 1, 0) == (0.0, 0.0)
 
 
-def test_the_ends_of_the_tradeoff():
+def test_tradeoff_at_alpha_zero_and_one():
     for loss in (
         PrivacyLoss.pure(1),
         PrivacyLoss.gaussian(1),
@@ -100,7 +100,7 @@ def test_the_ends_of_the_tradeoff():
 
 
 @pytest.mark.parametrize(("prior", "epsilon"), [*product(["0.01", "0.5", "0.99"], [0.1, 1, 5])])
-def test_posteriors_of_randomized_response(prior, epsilon):
+def test_posteriors_of_randomized_response_are_exact(prior, epsilon):
     p = float(prior)
     found = PrivacyLoss.pure(epsilon).posterior(Fraction(prior))
     assert found.upper_bound == pytest.approx(p / (p + (1 - p) * math.exp(-epsilon)), rel=1e-14)
@@ -108,7 +108,7 @@ def test_posteriors_of_randomized_response(prior, epsilon):
     assert found.exception_probability == 0
 
 
-def test_the_exception_is_the_chance_of_a_larger_loss_and_not_delta():
+def test_exception_probability_is_that_of_a_larger_loss():
     loss = PrivacyLoss.gaussian(1)
     epsilon = loss.epsilon(1e-6)
     found = loss.posterior(0.5, epsilon)
@@ -141,7 +141,7 @@ def test_posteriors_of_a_gaussian_are_rounded_up_and_no_further(mu, epsilon):
 
 
 @pytest.mark.parametrize("epsilon", [1, 3, 5, 7, 9])
-def test_the_exception_of_many_responses_is_not_below_the_chance_of_more(epsilon):
+def test_exception_probability_of_many_responses_is_an_upper_bound(epsilon):
     """Odds of e in ten responses: a loss of 2k − 10 with a binomial chance; the bound is from δ before ε."""
     p = 1 / (1 + math.exp(-1))
     truth = math.fsum(
@@ -218,11 +218,11 @@ def test_explain_describes_a_loss(loss, delta, words):
         (701, "e^701 times"),
     ],
 )
-def test_how_many_times_likelier(epsilon, times):
+def test_explain_states_the_likelihood_ratio(epsilon, times):
     assert f"at most {times} likelier" in PrivacyLoss.pure(epsilon).explain()
 
 
-def test_explanations_of_tiny_and_loose_losses():
+def test_explain_handles_tiny_and_loose_losses():
     assert "becomes at most 50.0025 %" in PrivacyLoss.pure(Fraction(1, 10**4)).explain()
     assert "0.5 at most" in PrivacyLoss.pure(0).explain()
     assert "no tighter one could be certified" in PrivacyLoss.zcdp(Fraction(1, 2)).explain()

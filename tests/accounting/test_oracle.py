@@ -36,7 +36,7 @@ def agree(loss, events, delta, steps):
 
 @settings(max_examples=12)
 @given(NUMBERS, NUMBERS, st.integers(1, 12), st.integers(0, 12), st.sampled_from([1e-3, 1e-6]))
-def test_laplace_and_gaussian_together(scale, sigma, laplaces, gaussians, delta):
+def test_laplace_and_gaussian_agree_with_dp_accounting(scale, sigma, laplaces, gaussians, delta):
     loss = PrivacyLoss.laplace(1 / scale) * laplaces + PrivacyLoss.gaussian(1 / sigma) * gaussians
     events = [(dp_accounting.LaplaceDpEvent(float(scale)), laplaces)]
     if gaussians:
@@ -51,7 +51,7 @@ def test_laplace_and_gaussian_together(scale, sigma, laplaces, gaussians, delta)
     st.sampled_from([200, 1000, 3000]),
     st.sampled_from([1e-4, 1e-6]),
 )
-def test_sampled_gaussians(rate, sigma, steps, delta):
+def test_sampled_gaussians_agree_with_dp_accounting(rate, sigma, steps, delta):
     loss = PrivacyLoss.gaussian(1 / sigma).poisson_subsampled(rate) * steps
     event = dp_accounting.PoissonSampledDpEvent(float(rate), dp_accounting.GaussianDpEvent(float(sigma)))
     agree(loss, [(event, steps)], delta, steps)
@@ -59,7 +59,7 @@ def test_sampled_gaussians(rate, sigma, steps, delta):
 
 @settings(max_examples=6)
 @given(st.fractions(1, 4, max_denominator=10), st.integers(1, 20), st.sampled_from([1e-3, 1e-6]))
-def test_discrete_noise(scale, count, delta):
+def test_discrete_noise_agrees_with_dp_accounting(scale, count, delta):
     theirs = pld.privacy_loss_distribution.from_discrete_laplace_mechanism(
         float(1 / scale), value_discretization_interval=STEP
     ).self_compose(count)

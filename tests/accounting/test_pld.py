@@ -95,7 +95,7 @@ REFERENCES = {
 
 
 @pytest.mark.parametrize("name", REFERENCES)
-def test_reference_values(name):
+def test_published_values_are_enclosed(name):
     sides, delta, below, above = REFERENCES[name]
 
     low, high = PldAccountant(sides).epsilon(delta)
@@ -116,7 +116,7 @@ def test_reference_values(name):
         ([(LaplacePair(1.0), 100)], 0.0, "0.99998647566137549944217", "0.99998647566137549946217"),
     ],
 )
-def test_reference_values_of_delta(sides, epsilon, below, above):
+def test_published_deltas_are_enclosed(sides, epsilon, below, above):
     low, high = PldAccountant(sides).delta(epsilon)
 
     assert low <= mp.mpf(above)
@@ -145,7 +145,7 @@ def test_sampled_gaussian_steps_agree_with_the_integral(rate, sigma, steps, delt
     assert high - low <= close * high
 
 
-def test_a_sampled_gaussian_step_of_delta():
+def test_one_sampled_gaussian_step_has_the_exact_delta():
     # Bromwich; both directions, of which removing is the worse.
     for epsilon, truth in ((0.0, "0.1403209859888834446"), (1.0, "0.00076690908951407689")):
         removed, added = (
@@ -230,7 +230,7 @@ def multinomial(law, times):
 
 
 @pytest.mark.parametrize("times", [3, 40])
-def test_many_atoms_beside_the_grid(times):
+def test_atoms_off_the_grid_are_enclosed(times):
     law = (
         (Fraction(7, 17), Fraction(6, 17), Fraction(4, 17)),
         (Fraction(3, 13), Fraction(5, 13), Fraction(5, 13)),
@@ -250,7 +250,7 @@ def test_many_atoms_beside_the_grid(times):
         assert high - low <= 1e-6 * high
 
 
-def test_a_loss_among_continuous_ones_may_lie_beside_the_grid():
+def test_discrete_loss_among_continuous_ones_is_enclosed_off_the_grid():
     """Laplace and three atoms that no step has in common, against quadrature."""
     law = (
         (Fraction(7, 17), Fraction(6, 17), Fraction(4, 17)),
@@ -292,7 +292,7 @@ def pure_delta(each, times, epsilon):
 @pytest.mark.parametrize("each", [1e-6, 0.1, 1.0, 50.0])
 @pytest.mark.parametrize("times", [1, 7, 1000, 1_000_000])
 @pytest.mark.parametrize("delta", [0.5, 1e-6, 1e-30])
-def test_pure_losses_at_every_scale(each, times, delta):
+def test_pure_losses_are_enclosed_at_every_scale(each, times, delta):
     low, high = PldAccountant([(epsilon_delta_pair(each), times)]).epsilon(delta)
 
     assert pure_delta(each, times, high) <= delta
@@ -369,7 +369,7 @@ def test_gaussians_are_one_gaussian():
     assert low <= gaussian_delta(Fraction(1), Fraction(1)) <= high * (1 + 1e-15)
 
 
-def test_more_losses_are_worse():
+def test_composing_another_loss_costs_more():
     epsilons = [PldAccountant([(LaplacePair(0.3), times)]).epsilon(1e-5) for times in (1, 2, 5, 20)]
     assert all(before[1] < after[0] for before, after in itertools.pairwise(epsilons))
 
@@ -377,13 +377,13 @@ def test_more_losses_are_worse():
 # ---- infinite losses, and ends
 
 
-def test_nothing_costs_nothing():
+def test_no_losses_cost_zero():
     assert PldAccountant([]).delta(0.0) == (0, 0)
     assert PldAccountant([(epsilon_delta_pair(1), 0)]).epsilon(1e-9) == (0, 0)
     assert PldAccountant([]).epsilon(0.0) == (0, 0)
 
 
-def test_infinite_losses_count_in_delta():
+def test_infinite_losses_are_part_of_delta():
     told = [(epsilon_delta_pair(1, Fraction(1, 100)), 2)]
     certain = 1 - 0.99**2
 
@@ -416,7 +416,7 @@ def test_epsilon_is_zero_where_delta_is_met_at_zero():
     assert PldAccountant([(epsilon_delta_pair(0.1), 3)]).epsilon(0.2) == (0, 0)
 
 
-def test_one_loss_alone_needs_no_step():
+def test_single_loss_needs_no_common_step():
     pair = finite_pair([Fraction(1), Fraction(0)], [Fraction(1, 3), Fraction(2, 3)])
     low, high = PldAccountant([(pair, 3)]).delta(1.0)
     assert low <= 1 - math.e / 27 <= high
@@ -512,7 +512,7 @@ class Rough:
         return BinMasses(p, p, loss, np.full(p.size, 1e-15), np.full(p.size, 1e-15))
 
 
-def test_merged_losses_go_down_by_as_little_as_is_possible():
+def test_optimistic_merging_lowers_losses_as_little_as_possible():
     step = 0.25
     near = DiscretizedPld.optimistic(Rough(step / 2 - 1e-6), step, within=(-1.0, 1.0))
     assert near.loss_error == pytest.approx(1e-6, rel=1e-6)
@@ -524,7 +524,7 @@ def test_merged_losses_go_down_by_as_little_as_is_possible():
     assert DiscretizedPld.optimistic(Rough(-1.6 * step), step, within=(-1.0, 1.0)).mass.sum() == 0
 
 
-def test_a_law_without_mass_in_range_is_refused():
+def test_distribution_without_mass_in_range_is_refused():
     grid = DiscretizedPld.optimistic(LaplacePair(1.0), 0.25, within=(5.0, 6.0))
     assert grid.mass.sum() == 0
     with pytest.raises(Uncertified):
@@ -534,7 +534,7 @@ def test_a_law_without_mass_in_range_is_refused():
 # ---- the transform
 
 
-def test_the_transform_loses_less_than_is_allowed_for():
+def test_fourier_transform_error_is_within_its_bound():
     rng = np.random.default_rng(5)
     for length in (16, 128):
         x = rng.random(length) ** 8
@@ -551,7 +551,7 @@ def test_the_transform_loses_less_than_is_allowed_for():
 @given(
     st.lists(st.integers(0, 50), min_size=2, max_size=6).filter(lambda w: w[0] and w[-1]), st.integers(1, 6)
 )
-def test_convolutions_are_as_exact_as_they_say(weights, times):
+def test_convolution_errors_are_within_their_bounds(weights, times):
     mass = np.array([Fraction(w, sum(weights)) for w in weights])
     grid = DiscretizedPld(0.1, 0.0, -2, mass.astype(float), 2.0**-53 * mass.astype(float), 0.0, 0.0, 0.0)
     tilt = 3.0
@@ -568,7 +568,7 @@ def test_convolutions_are_as_exact_as_they_say(weights, times):
         assert abs(curve.probabilities[place] - tilted) <= curve.error + (curve.relative + 1e-14) * tilted
 
 
-def test_the_sum_is_that_of_its_definition():
+def test_tilted_sum_matches_its_definition():
     grid = DiscretizedPld.pessimistic(LaplacePair(1.0), 2.0**-10, within=(-1.0, 1.0))
     curve = ComposedPld([(grid, 4)]).tilted(2.0)
     losses = curve.first_loss + curve.step * np.arange(curve.probabilities.size)
@@ -601,7 +601,7 @@ def test_a_window_that_does_not_fit_is_refused(monkeypatch):
         )
 
 
-def test_powers_are_by_squaring():
+def test_powers_use_squaring():
     base = np.array([0.5 + 0.5j, -1j, 0.9])
     for count in (1, 2, 7, 12):
         assert pld.power_by_squaring(base, count) == pytest.approx(base**count)
@@ -621,7 +621,7 @@ def test_powers_are_by_squaring():
         ([], 0.0),
     ],
 )
-def test_common_steps(laws, unit):
+def test_common_step_divides_all_distances(laws, unit):
     assert common_step([np.array(law) for law in laws]) == pytest.approx(unit)
 
 
@@ -708,7 +708,7 @@ def test_no_input_hangs_or_is_not_a_number(sides, delta):
         (2.0**-23, 49.56181900130267, 15.942385152243844, 1.916e-11),
     ],
 )
-def test_rates_close_to_one(missing, mu_squared, epsilon, truth):
+def test_sampling_rates_close_to_one_are_enclosed(missing, mu_squared, epsilon, truth):
     _, above = PldAccountant([(SubsampledPair(GaussianPair(mu_squared), 1 - missing, True), 1)]).delta(
         epsilon
     )
@@ -717,7 +717,7 @@ def test_rates_close_to_one(missing, mu_squared, epsilon, truth):
 
 @pytest.mark.parametrize("base", [LaplacePair(31.0), epsilon_delta_pair(31)])
 @pytest.mark.parametrize("rate", [1e-16, 1e-20, 1e-30])
-def test_tiny_rates(base, rate):
+def test_tiny_sampling_rates_are_enclosed(base, rate):
     """The largest loss is ln(1 + rate·(e^31 − 1)), and δ(0) is rate times the base's."""
     sampled = PldAccountant([(SubsampledPair(base, rate, False), 1)])
     assert sampled.epsilon(0.0)[1] >= math.log1p(rate * math.expm1(31)) * (1 - 1e-15)
@@ -727,14 +727,14 @@ def test_tiny_rates(base, rate):
     assert high >= truth * (1 - 1e-12)
 
 
-def test_a_law_without_end_has_no_largest_loss():
+def test_unbounded_distribution_has_no_largest_loss():
     """Of the discrete Gaussian all but 1e-300 is kept, and what was cut off may have any loss."""
     cut = PldAccountant([(discrete_gaussian_pair(4, 1), 1)])
     assert cut.epsilon(0.0)[1] == math.inf
     assert 0 < cut.delta(100.0)[1] < 1e-250
 
 
-def test_a_loss_too_small_for_doubles_is_not_taken_for_none():
+def test_loss_below_doubles_is_not_rounded_to_zero():
     with pytest.raises(Uncertified):
         epsilon_delta_pair(Fraction(1, 10**330))
     assert epsilon_delta_pair(0).losses == (0.0, 0.0)

@@ -123,7 +123,7 @@ def test_epsilon_is_zero_at_a_large_delta():
     assert PrivacyLoss.gaussian(1).epsilon(0.3829) > 0.0
 
 
-def test_an_approximate_loss_at_just_its_own_delta_is_its_own_epsilon():
+def test_approximate_loss_at_its_own_delta_has_its_own_epsilon():
     loss = PrivacyLoss.approximate(0.75, 1e-6)
 
     assert loss.epsilon(1e-6) == 0.75
@@ -133,7 +133,7 @@ def test_an_approximate_loss_at_just_its_own_delta_is_its_own_epsilon():
     assert loss.delta(0.75) == loss.delta(100) == math.nextafter(1e-6, 1)  # this double is below a millionth
 
 
-def test_with_a_gaussian_part_its_own_delta_is_never_enough():
+def test_gaussian_event_needs_more_than_the_infinity_mass():
     loss = PrivacyLoss.approximate(0.7, 1e-6) + PrivacyLoss.gaussian(1)
 
     assert loss.epsilon(1e-6) == math.inf
@@ -142,7 +142,7 @@ def test_with_a_gaussian_part_its_own_delta_is_never_enough():
     assert PrivacyLoss.gaussian(1).epsilon(0) == math.inf
 
 
-def test_a_loss_of_nothing_costs_nothing():
+def test_zero_loss_costs_nothing():
     for nothing in (
         PrivacyLoss.pure(0),
         PrivacyLoss.gaussian(0),
@@ -157,7 +157,7 @@ def test_a_loss_of_nothing_costs_nothing():
     assert PrivacyLoss.approximate(0, 0.1).delta(0) == 0.1
 
 
-def test_huge_losses_are_answered_at_once_and_not_below_the_truth():
+def test_huge_losses_have_upper_bounds_at_once():
     assert PrivacyLoss.pure(10**9).delta(1) == 1.0
     assert PrivacyLoss.pure(10**9).delta(10**9) == 0.0
     assert PrivacyLoss.pure(10**400).epsilon() == math.inf
@@ -248,7 +248,7 @@ def hockey_stick(epsilon, full, own, mu):
 @pytest.mark.parametrize("own", ["0", "0.001"])
 @pytest.mark.parametrize("epsilon", ["0", "0.3", "0.5", "0.9", "2.5"])
 @pytest.mark.parametrize(("full", "mu"), [("0.5", "0.7"), ("0.9", "0.1"), ("2", "1.5")])
-def test_a_mixed_loss_is_that_of_both_composed_and_no_more(full, mu, epsilon, own):
+def test_mixed_loss_equals_the_composition(full, mu, epsilon, own):
     full, mu, epsilon, own = map(Fraction, (full, mu, epsilon, own))
     loss = PrivacyLoss.gaussian(mu) + (PrivacyLoss.approximate(full, own) if own else PrivacyLoss.pure(full))
 
@@ -259,7 +259,7 @@ def test_a_mixed_loss_is_that_of_both_composed_and_no_more(full, mu, epsilon, ow
 
 
 @pytest.mark.parametrize("epsilon", ["0.2", "0.5", "1", "3"])
-def test_a_mixed_loss_is_no_more_than_the_gaussian_curve_moved_by_the_pure_part(epsilon):
+def test_mixed_loss_is_at_most_the_shifted_gaussian_curve(epsilon):
     epsilon, moved, mu = Fraction(epsilon), Fraction(1, 2), Fraction(7, 10)
     loss = PrivacyLoss.pure(moved) + PrivacyLoss.gaussian(mu)
 
@@ -269,7 +269,7 @@ def test_a_mixed_loss_is_no_more_than_the_gaussian_curve_moved_by_the_pure_part(
         assert real(delta_at(loss, epsilon)) < 1
 
 
-def test_a_tiny_event_changes_nothing_noticeable():
+def test_tiny_event_hardly_changes_the_loss():
     alone = PrivacyLoss.pure(1)
     beside = alone + PrivacyLoss.gaussian(Fraction(1, 10**30))
     for epsilon in (0, 0.5, 0.9):
@@ -298,7 +298,7 @@ LOSSES = st.builds(
 
 @settings(max_examples=40)
 @given(LOSSES, st.sampled_from(["1e-5", "0.01", "0.2", "0.6"]))
-def test_epsilon_and_delta_undo_each_other(loss, delta):
+def test_epsilon_and_delta_are_inverse(loss, delta):
     epsilon = loss.epsilon(Fraction(delta))
 
     if epsilon == math.inf:
@@ -319,7 +319,7 @@ def test_the_curve_falls_in_epsilon_and_rises_in_the_loss(loss, epsilon, more):
     assert 0 <= loss.delta(epsilon) <= 1
 
 
-def test_a_delta_is_never_said_to_be_above_one():
+def test_delta_is_at_most_one():
     assert 0.99999 <= (PrivacyLoss.approximate(1, 0.9) * 5).delta(0) <= 1.0
     assert (PrivacyLoss.approximate(1, 0.9) + PrivacyLoss.approximate(1, 0.9)).cost().delta == Fraction(
         99, 100
@@ -351,12 +351,12 @@ def test_only_losses_can_be_added():
 
 
 @pytest.mark.parametrize("times", [-1, 0.5, float("nan"), "2", True, None])
-def test_something_is_done_a_whole_number_of_times(times):
+def test_repetitions_must_be_a_whole_number(times):
     with refused(InvalidInput, match="times"):
         PrivacyLoss.pure(1) * times
 
 
-def test_groups_pay_for_all_their_members():
+def test_group_loss_covers_all_members():
     assert PrivacyLoss.pure(0.5).for_group(3) == PrivacyLoss.pure(1.5)
     assert PrivacyLoss.gaussian(0.5).for_group(3) == PrivacyLoss.gaussian(1.5)
     assert PrivacyLoss.approximate(0, 0.1).for_group(3) == PrivacyLoss.approximate(0, 0.3)
@@ -368,13 +368,13 @@ def test_groups_pay_for_all_their_members():
 @pytest.mark.parametrize(
     "loss", [PrivacyLoss.pure(1), PrivacyLoss.gaussian(1), PrivacyLoss.approximate(1, 0.1)]
 )
-def test_a_group_of_one_pays_what_one_pays(loss):
+def test_group_of_one_costs_the_same_as_one(loss):
     assert loss.for_group(1) == loss
 
 
 @pytest.mark.parametrize("size", [2, 3, 10])
 @pytest.mark.parametrize("epsilon", ["1e-80", "0.001", "0.5", "2"])
-def test_a_group_pays_more_delta_than_its_members_together(epsilon, size):
+def test_group_delta_exceeds_the_sum_of_its_members(epsilon, size):
     """δ·(1 + e^ε + … + e^(k−1)ε)."""
     delta = Fraction(1, 10**12)
     group = PrivacyLoss.approximate(Fraction(epsilon), delta).for_group(size)
@@ -386,12 +386,12 @@ def test_a_group_pays_more_delta_than_its_members_together(epsilon, size):
         assert group.cost().delta >= group.compositions[0].infinity_mass_bounds[1]  # 128 bits of it
 
 
-def test_a_group_of_any_size_without_delta_pays_none():
+def test_pure_loss_of_a_group_has_no_delta():
     assert PrivacyLoss.pure(1).for_group(6000) == PrivacyLoss.pure(6000)
     assert PrivacyLoss.gaussian(1).for_group(6000) == PrivacyLoss.gaussian(6000)
 
 
-def test_a_group_too_large_to_protect_pays_a_delta_of_one():
+def test_group_too_large_to_protect_has_delta_one():
     assert PrivacyLoss.approximate(1, 1e-9).for_group(5000).cost().delta == 1
     assert PrivacyLoss.approximate(1, Fraction(1, 10**2000)).for_group(5001).cost().delta == 1
     # Just within what is written out: δ·e^4999·(1 + …) stays below 1.
@@ -400,12 +400,12 @@ def test_a_group_too_large_to_protect_pays_a_delta_of_one():
 
 
 @pytest.mark.parametrize("size", [0, -1, 1.5, float("inf"), "2", False, None])
-def test_a_group_has_a_whole_number_of_members(size):
+def test_group_size_must_be_a_whole_number(size):
     with refused(InvalidInput, match="size"):
         PrivacyLoss.pure(1).for_group(size)
 
 
-def test_losses_of_samples():
+def test_sampling_amplifies_a_loss():
     half, one = Fraction(1, 2), PrivacyLoss.gaussian(1)
     assert one.poisson_subsampled(1) == one.subsampled_without_replacement(5, 5) == one
     assert one.poisson_subsampled(0) == one.subsampled_without_replacement(5, 0) == PrivacyLoss.pure(0)
@@ -442,7 +442,7 @@ def test_losses_of_samples():
         one.subsampled_without_replacement(4, 5)
 
 
-def test_losses_of_shuffles():
+def test_shuffling_amplifies_a_loss():
     assert (
         str(PrivacyLoss.randomized_response(Fraction(3, 4)).shuffled(10))
         == "10 shuffled reports of ε = 1.09862"
@@ -457,7 +457,7 @@ def test_losses_of_shuffles():
             loss.shuffled(10)
 
 
-def test_defaults_and_limits():
+def test_defaults_and_limits_of_privacy_loss():
     assert PrivacyLoss.discrete_laplace(2).epsilon() == 0.5
     assert PrivacyLoss.discrete_gaussian(4).rho == Fraction(1, 8)
     assert PrivacyLoss.pure(1).epsilon_bounds()[:2] == pytest.approx((1, 1))
@@ -558,7 +558,7 @@ def test_the_largest_mu_holds_and_the_next_does_not(epsilon, delta):
     assert true_delta(epsilon, 1 / real(Fraction(smaller))) > real(delta)
 
 
-def test_an_epsilon_that_hides_nothing_needs_the_least_of_all_noise():
+def test_huge_epsilon_needs_the_least_noise():
     assert 1 / largest_mu(Fraction(10**2000), MILLIONTH) == Fraction(5e-324)
 
 
@@ -630,7 +630,7 @@ def test_the_search_finds_the_least_double_wherever_it_starts():
     assert module.least_double(never, Fraction(1, 2), Fraction(1)) == math.inf
 
 
-def test_secants_that_lead_out_of_the_doubles_are_not_followed():
+def test_secant_steps_beyond_doubles_are_not_taken():
     nearly_flat = lambda x: Fraction(1, 2) - Fraction(x) / 1000  # noqa: E731 - it would be 1 at −500
     assert module.follow_secants(nearly_flat, Fraction(1), 1.0) == 1.0
     huge = lambda x: 2 - Fraction(x) / 10**320  # noqa: E731 - it would be 1 beyond all doubles
@@ -666,12 +666,12 @@ def test_an_approximate_loss_has_a_delta_between_0_and_1(delta):
 
 
 @pytest.mark.parametrize("delta", [1, 1.0, 7])
-def test_no_epsilon_is_asked_for_at_a_delta_that_promises_nothing(delta):
+def test_epsilon_at_a_delta_of_one_or_more_is_refused(delta):
     with refused(InvalidInput, match="below 1"):
         PrivacyLoss.pure(1).epsilon(delta)
 
 
-def test_numbers_of_every_exact_kind_are_taken():
+def test_every_exact_number_type_is_accepted():
     assert (
         PrivacyLoss.pure(np.float64(0.5))
         == PrivacyLoss.pure(Decimal("0.5"))

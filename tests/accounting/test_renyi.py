@@ -32,7 +32,7 @@ def least(rho, *, epsilon=None, delta=None):
 
 @pytest.mark.parametrize("count", [1, 7])
 @pytest.mark.parametrize("rho", ["1/1000000", "1/2", "50"])
-def test_the_best_order_is_found_and_no_better_one(rho, count):
+def test_best_renyi_order_is_found(rho, count):
     divergence = RenyiDivergence(((Gaussian(2 * Fraction(rho)), count),))
     for delta in (1e-2, 1e-6, 1e-100):
         truth = max(0.0, least(count * float(Fraction(rho)), delta=delta))
@@ -64,13 +64,13 @@ def test_conversion_term_is_rounded_down():
     assert truth <= PrivacyLoss.from_renyi({8: 0}).epsilon(delta) <= truth + mp.mpf("1e-11")
 
 
-def test_orders_close_to_one_are_orders_too():
+def test_orders_close_to_one_are_accepted():
     for order in (Fraction(3, 2), 1 + Fraction(1, 2**40)):
         assert PrivacyLoss.from_renyi({order: 0}).epsilon(0.5) < math.inf
     assert PrivacyLoss.from_renyi({1 + Fraction(1, 10**30): 0}).epsilon(0.5) == math.inf
 
 
-def test_a_delta_is_never_nothing_and_never_above_one():
+def test_renyi_delta_lies_above_zero_and_at_most_one():
     divergence = RenyiDivergence(((Gaussian(Fraction(10**4)), 1),))
     assert divergence.delta(0.0) == 1
     assert divergence.delta(1e9) == 5e-324
@@ -82,7 +82,7 @@ def test_a_delta_is_never_nothing_and_never_above_one():
     assert RenyiDivergence(((RenyiCurve(()), 1),)).delta(1.0) == 1
 
 
-def test_a_schedule_that_is_too_much_at_once_is_summed_one_by_one():
+def test_large_schedule_is_summed_step_by_step():
     steps = [Subsampled(Gaussian(Fraction(1, k)), Fraction(1, 10)) for k in (1, 2)]
     alpha = 1e6
     apart = sum(RenyiDivergence(((step, 5),)).at(alpha) for step in steps)

@@ -41,7 +41,7 @@ def test_shuffled_reports_against_exact_enumeration(epsilon_0, n):
 
 
 @pytest.mark.parametrize(("n", "chance"), [(1, 0.3), (7, 0.5), (40, 0.01), (1000, 0.37), (10**6, 0.5)])
-def test_binomial_probabilities(n, chance):
+def test_binomial_probabilities_are_accurate(n, chance):
     some = np.unique(np.linspace(0, n, 23).astype(int))
     near = np.unique(np.clip(n * chance + math.sqrt(n) * np.linspace(-4, 4, 9), 0, n).astype(int))
     for k, found in zip(
@@ -56,7 +56,7 @@ def test_binomial_probabilities(n, chance):
             assert found <= 1e-280
 
 
-def test_stirlings_rest_to_the_last_digits():
+def test_stirling_remainder_is_accurate_to_the_last_digits():
     n = np.array([1.0, 2.0, 7.0, 15.0, 16.0, 17.0, 25.0, 100.0, 1e6])
     for x, found in zip(n.tolist(), shuffling.stirling_error(n).tolist(), strict=True):
         truth = mp.loggamma(x + 1) - (mp.mpf(x) + mp.mpf("0.5")) * mp.log(x) + x - mp.log(2 * mp.pi) / 2
@@ -72,7 +72,7 @@ def test_deviances_lose_no_digits():
 
 
 @pytest.mark.parametrize(("n", "chance"), [(0, 0.5), (10, 0.5), (10**4, 0.5), (10**6, 0.01)])
-def test_the_window_holds_all_that_counts(n, chance):
+def test_window_holds_all_relevant_outcomes(n, chance):
     window = shuffling.outcome_window(n, chance)
     wide = 40 * math.sqrt(n * chance * (1 - chance)) + 502
     assert (np.diff(window) == 1).all()
@@ -93,7 +93,7 @@ def of_atoms(pair, epsilon):
     ("bins", "outcomes", "close"),
     [(1 << 13, 1 << 21, 1e-9), (64, 1 << 21, 0.1), (1 << 13, 600, 4.0), (40, 600, 4.0)],
 )
-def test_fewer_outcomes_lie_on_both_sides(monkeypatch, bins, outcomes, close):
+def test_coarser_outcomes_enclose_the_exact_curve(monkeypatch, bins, outcomes, close):
     monkeypatch.setattr(shuffling, "BINS", bins)
     monkeypatch.setattr(shuffling, "MAX_OUTCOMES", outcomes)
     up, down = (shuffling.clone_pair.__wrapped__(1.0, 25, upper=up) for up in (True, False))
@@ -133,7 +133,7 @@ def test_every_outcome_of_extreme_reports_keeps_its_digits(epsilon, n):
 
 
 @pytest.mark.parametrize("epsilon", [5, 28, 34, 40])
-def test_one_report_is_not_hidden_at_all(epsilon):
+def test_single_report_is_not_amplified(epsilon):
     """Randomized response of a large ε: just below it, δ is still about the gap."""
     at = epsilon - Fraction(1, 1000)
     truth = -mp.expm1(mp.mpf("-0.001")) / (1 + mp.exp(-epsilon))

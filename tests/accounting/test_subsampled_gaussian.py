@@ -42,7 +42,7 @@ class Fine:
 
 @pytest.mark.parametrize("added", [False, True])
 @pytest.mark.parametrize(("rate", "sigma", "tilt"), CASES)
-def test_moments_are_what_a_fine_sum_says(rate, sigma, tilt, added):
+def test_moments_match_a_fine_sum(rate, sigma, tilt, added):
     fine = Fine(rate, sigma, tilt, added=added)
     law = steps(rate, sigma, added=added, count=2.0)
     for reach in (0.0, 8.0):
@@ -61,7 +61,7 @@ def test_moments_are_what_a_fine_sum_says(rate, sigma, tilt, added):
 
 @pytest.mark.parametrize("added", [False, True])
 @pytest.mark.parametrize(("rate", "sigma", "tilt"), CASES)
-def test_ratios_along_the_contour(rate, sigma, tilt, added):
+def test_likelihood_ratios_along_the_contour_are_accurate(rate, sigma, tilt, added):
     fine = Fine(rate, sigma, tilt, added=added)
     spread = math.sqrt(float(fine.p @ (fine.loss - fine.mean) ** 2))
     step, count = min(1.0, 0.1 / spread), 37
@@ -82,7 +82,7 @@ def test_ratios_along_the_contour(rate, sigma, tilt, added):
         assert abs(apart - round(apart)) <= 1e-12 + unsure[k]
 
 
-def test_many_steps_are_taken_in_turns(monkeypatch):
+def test_many_steps_are_computed_in_batches(monkeypatch):
     law = SubsampledGaussians(
         np.array([0.1, 0.2, 0.3]), np.array([1.0, 2.0, 3.0]), np.array([1.0, 5.0, 2.0]), added=False
     )

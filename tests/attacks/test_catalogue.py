@@ -105,7 +105,7 @@ def test_every_row_of_the_catalogue_is_attacked():
 
 
 @pytest.mark.parametrize("theme", EDGES)
-def test_every_edge_has_its_attacks_and_their_mutants(theme):
+def test_every_boundary_has_attacks_and_mutants(theme):
     module, weak = _edges()[theme]
     table = {row: mutant for row, _, mutant in _lines(module.__doc__)}
     assert sorted(row.name for row in module.ROWS) == sorted(table)
@@ -122,7 +122,7 @@ def test_every_edge_has_its_attacks_and_their_mutants(theme):
         assert row.partition("-")[0] in getattr(weak, mutant).__doc__
 
 
-def test_the_table_is_what_is_run():
+def test_catalogue_table_lists_the_attacks_that_run():
     run = [(row.name, theme) for theme, module in _modules().items() for row in module.ROWS]
 
     assert sorted(run) == sorted((row, theme) for row, (theme, _) in _table().items())
@@ -156,7 +156,7 @@ def test_every_row_has_its_mutant_and_every_mutant_its_row():
     assert public | {"ANOTHER_GENERATOR"} == {mutant for _, mutant in table.values()}
 
 
-def test_attacks_by_chance_are_sure_of_their_mutants():
+def test_random_attacks_find_their_mutants_almost_surely():
     """Whatever draws at random says how rarely it misses; the others find the mutant every time."""
     by_chance = {row.name for module in _modules().values() for row in module.ROWS if row.hardly_misses}
 

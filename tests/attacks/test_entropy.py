@@ -146,7 +146,7 @@ ROWS = [
 test_ours_resists, test_mutant_falls = both_tests(ROWS)
 
 
-def test_each_way_to_draw_bits_elsewhere_is_seen():
+def test_every_other_random_source_is_detected():
     for text in (
         "import random",
         "import secrets",
@@ -167,7 +167,7 @@ def test_each_way_to_draw_bits_elsewhere_is_seen():
     assert not attack_A25({SOURCE: "import ssl\nssl.RAND_bytes(8)"})
 
 
-def test_torch_draws_nothing_but_examples_that_are_made_up_and_dropout():
+def test_torch_randomness_is_used_for_synthetic_examples_and_dropout_only():
     for name, text in (
         ("training/trainer.py", "noise = torch.randn(3)"),
         ("training/batch_sampling.py", "torch.manual_seed(1)"),

@@ -137,7 +137,7 @@ HOSTILE_NAMES = [
 
 
 @pytest.mark.parametrize("name", HOSTILE_NAMES)
-def test_names_are_names(name, tmp_path):
+def test_columns_tables_files_and_keys_may_have_any_name(name, tmp_path):
     """A column, a table, a file and a key of any name are just that."""
     quoted = '"' + name.replace('"', '""') + '"'
     source = duckdb.connect()
@@ -168,13 +168,13 @@ NO_BOUNDS += ["01", (0, None), (0, 10**400)]
 
 
 @pytest.mark.parametrize("bounds", NO_BOUNDS)
-def test_bounds_are_numbers(bounds, data):
+def test_bounds_must_be_numbers(bounds, data):
     with pytest.raises(hb.HubbubError):
         data.sql("SELECT SUM(cost) FROM visits", epsilon=1, bounds={"cost": bounds})
 
 
 @pytest.mark.parametrize("keys", ["a", [["a"]], [1], [b"a"], ["a", "a"], [], [object()], {"a": 1}.items()])
-def test_keys_are_values_of_the_column(keys, data):
+def test_keys_of_another_type_are_refused(keys, data):
     with pytest.raises(hb.HubbubError):
         data.sql("SELECT region, COUNT(*) FROM visits GROUP BY region", epsilon=1, keys={"region": keys})
 
@@ -187,7 +187,7 @@ def test_a_pattern_in_the_name_of_a_file_is_refused(tmp_path):
         hb.open(tmp_path / "a*.csv", unit=hb.Unit.row())
 
 
-def test_a_file_that_is_named_twice_is_read_once(tmp_path):
+def test_file_named_twice_is_read_once(tmp_path):
     (tmp_path / "a1.csv").write_text("patient\n1\n")
     (tmp_path / "a2.csv").symlink_to(tmp_path / "a1.csv")
     data = hb.open(tmp_path / "a?.csv", table="a", unit=hb.Unit.row())

@@ -41,7 +41,7 @@ def found(of, canaries=1500):
     return audit(of, canaries=canaries, delta=1e-15, confidence=1 - DOUBT)
 
 
-def test_a_correct_trainer_is_not_caught():
+def test_audit_accepts_a_correct_trainer():
     result = found(trainer())
     assert result.epsilon_lower <= result.epsilon_upper
     assert not result.violates_bound
@@ -54,7 +54,7 @@ def test_audit_detects_little_noise():
     assert 1 < result.epsilon_lower < result.epsilon_upper
 
 
-def test_no_noise_on_one_layer_is_caught(monkeypatch):
+def test_audit_detects_a_layer_without_noise(monkeypatch):
     def noise(scale, size):
         drawn = rounded_gaussian(scale, size=size)
         drawn[: 60 * 60 + 60] = 0  # the first layer
@@ -64,27 +64,27 @@ def test_no_noise_on_one_layer_is_caught(monkeypatch):
     assert found(trainer()).violates_bound
 
 
-def test_clipping_off_by_a_factor_is_caught(monkeypatch):
+def test_audit_detects_clipping_off_by_a_factor(monkeypatch):
     # Three times is seen by most audits at 95 %; so much by all, with no doubt left and with almost no δ.
     monkeypatch.setattr(clipping, "_CLIP_SHARE", 15.0)
     assert found(trainer(noise_multiplier=5.0), canaries=3000).violates_bound
 
 
-def test_noise_for_the_mean_on_the_sum_is_caught(monkeypatch):
+def test_audit_detects_noise_for_the_mean_on_the_sum(monkeypatch):
     monkeypatch.setattr(
         additive, "rounded_gaussian", lambda scale, size: rounded_gaussian(scale // 20, size=size)
     )
     assert found(trainer()).violates_bound
 
 
-def test_an_example_repeated_within_a_lot_is_caught(monkeypatch):
+def test_audit_detects_an_example_repeated_within_a_lot(monkeypatch):
     broken = trainer(sampling_rate=1, steps=1, noise_multiplier=5.0)
     lots = broken.schedule.sampler
     object.__setattr__(lots, "draw", lambda step, units: np.repeat(np.arange(units), 12))
     assert found(broken, canaries=3000).violates_bound
 
 
-def test_noise_used_again_is_caught(monkeypatch):
+def test_audit_detects_reused_noise(monkeypatch):
     kept = {}
 
     def noise(scale, size):

@@ -32,7 +32,7 @@ def test_release_of_a_real_lies_on_a_grid():
     assert re.match(r"-?\d+\.\d+(e-\d+)? ± 0\.299", out.stdout)
 
 
-def test_release_takes_the_better_law():
+def test_release_uses_the_better_noise_distribution():
     assert "Laplace noise" in run("release", "42", "--epsilon", "1", "--delta", "1e-3").stdout
     assert "Gaussian noise" in run("release", "42", "--epsilon", "0.01", "--delta", "1e-3").stdout
 
@@ -41,7 +41,7 @@ def test_release_takes_the_better_law():
     "words",
     [("release", "42", "--epsilon", "0.01"), ("error", "--epsilon", "0.01"), ("error", "--within", "10")],
 )
-def test_gaussian_noise_is_shown_with_its_epsilon_at_the_delta_asked(words):
+def test_gaussian_noise_is_shown_with_epsilon_at_the_given_delta(words):
     last = run(*words, "--delta", "1e-3").stdout.splitlines()[-1]
     shown = re.match(r"Gaussian noise .* Gaussian μ = (\S+), that is ε = (\S+) at δ = 0\.001; ", last)
     mu, epsilon = map(float, shown.groups())
@@ -63,14 +63,14 @@ def test_a_delta_is_below_1_in_the_population(words):
         assert "--population" in out.stderr or "1/population" in out.stderr
 
 
-def test_error_says_each_and_all():
+def test_error_states_bounds_for_each_and_for_all():
     out = run("error", "--epsilon", "1", "--coordinates", "10000")
     assert out.stdout.splitlines()[:2] == ["each answer ± 3 (95 %)", "all 10000 simultaneously ± 12 (95 %)"]
     assert "nothing spent" in out.stdout
 
 
 @pytest.mark.parametrize("extra", [(), ("--delta", "1e-6")])
-def test_error_the_other_way_round(extra):
+def test_error_finds_epsilon_for_a_given_error(extra):
     out = run("error", "--within", "50", *extra)
     assert out.stdout.splitlines()[0] == "each answer ± 50 (95 %)"
     assert ("Gaussian" if extra else "Laplace") in out.stdout
@@ -83,7 +83,7 @@ def test_choose_names_the_clear_winner_and_no_count():
 
 
 @pytest.mark.parametrize("extra", [(), ("--epsilon", "60", "--allow-large-epsilon")])
-def test_toss_answers_yes_or_no(extra):
+def test_toss_returns_yes_or_no(extra):
     out = run("toss", "true", *extra)
     assert out.stdout.splitlines()[0] in ({"yes"} if extra else {"yes", "no"})
 
@@ -93,13 +93,13 @@ def test_a_name_is_shown_as_it_was_typed():
 
 
 @pytest.mark.parametrize("answer", ["true", "YES", "y", "1", "false", "No", "n", "0"])
-def test_toss_understands_plain_answers(answer):
+def test_toss_accepts_plain_yes_and_no(answer):
     said = run("toss", answer, "--epsilon", "60", "--allow-large-epsilon").stdout.splitlines()[0]
     assert said == ("yes" if answer in {"true", "YES", "y", "1"} else "no")
 
 
 @pytest.mark.parametrize(("typed", "meant"), [("95", "0.95"), ("99.9", "0.999"), ("5/2", "0.025")])
-def test_a_confidence_in_hundredths_is_understood_but_not_taken(typed, meant):
+def test_confidence_in_percent_is_refused_with_the_fix(typed, meant):
     for words in (("release", "5"), ("error",), ("choose", "a=1")):
         out = run(*words, "--epsilon", "1", "--confidence", typed)
         assert out.code == 2
@@ -145,7 +145,7 @@ def test_help_says_that_cells_are_disjoint():
         (["toss", "yes", "--epsilon", "0"], "--epsilon is 0"),
     ],
 )
-def test_bad_input_is_one_sentence_and_no_traceback(words, what):
+def test_bad_input_gives_one_line_without_traceback(words, what):
     out = run(*words)
     assert out.code == 2
     assert out.stdout == ""
@@ -179,7 +179,7 @@ def test_the_demo_shows_the_main_job_and_then_the_three_examples():
     assert places == sorted(places)
 
 
-def test_the_demo_leaves_its_table_and_a_picture_where_it_is_told(tmp_path):
+def test_demo_writes_its_table_and_chart_to_the_given_folder(tmp_path):
     out = run("demo", "--save", str(tmp_path))
     assert out.code == 0
     assert {path.name for path in tmp_path.iterdir()} == {"visits.parquet", "hubbub-demo.svg"}
@@ -195,7 +195,7 @@ def test_the_demo_leaves_its_table_and_a_picture_where_it_is_told(tmp_path):
     assert missing.stderr.startswith("--save is not a folder")
 
 
-def test_the_hospital_is_the_same_everywhere(tmp_path):
+def test_demo_table_is_the_same_everywhere(tmp_path):
     visits = write_visits(tmp_path / "visits.parquet")
     rows = duckdb.read_parquet(str(tmp_path / "visits.parquet"))
     total = "count(*), count(DISTINCT patient), sum(patient), sum(cost), min(cost), max(cost), max(age)"
@@ -216,7 +216,7 @@ def test_help_lists_every_command():
         assert command in run("--help").stdout
 
 
-def test_the_installed_command_is_this_one():
+def test_installed_command_is_this_module():
     command = Path(sys.executable).with_name("hubbub")
     out = subprocess.run([command, "error", "--epsilon", "1"], capture_output=True, text=True, check=True)
     assert out.stdout.startswith("each answer ± 3 (95 %)")

@@ -27,7 +27,7 @@ def there(tmp_path, monkeypatch):
         (["--account", "b"], "account"),
     ],
 )
-def test_a_declaration_holds_unless_it_is_overridden_aloud(words, what):
+def test_declaration_holds_unless_overridden_explicitly(words, what):
     Path("hubbub.toml").write_text('ledger = "l"\n' + LEDGER)
     out = run(*ONE, *words)
     assert out.code == 2
@@ -46,7 +46,7 @@ def test_a_ledger_from_the_environment_does_not_win_over_a_declared_one(monkeypa
     assert not Path("other.ledger").exists()
 
 
-def test_other_rows_of_a_ledger_need_a_word():
+def test_new_rows_of_a_ledger_must_be_confirmed():
     run("budget", "open", "a", "--unit", "patient", "--epsilon", "1", "--ledger", "l")
     run("budget", "open", "b", "--unit", "patient", "--epsilon", "1", "--ledger", "l")
     shutil.copy("visits.parquet", "copy.parquet")
@@ -66,14 +66,14 @@ def test_other_rows_of_a_ledger_need_a_word():
 
 
 @pytest.mark.parametrize("name", ["a.html", "a.xlsx", "a.parqet", "a.toml"])
-def test_an_ending_that_is_not_known_is_refused_with_those_that_are(name):
+def test_unknown_file_extension_is_refused_with_the_known_ones(name):
     out = run(*ONE, "--unit", "patient", "--output", name)
     assert out.stderr.startswith(f"the output ends in {Path(name).suffix}")
     assert "use one of: .json, .csv, .parquet, .pq, .svg, .txt" in out.stderr
     assert not Path(name).exists()
 
 
-def test_an_output_is_never_the_data():
+def test_output_never_overwrites_the_data():
     before = Path("visits.parquet").read_bytes()
     os.link("visits.parquet", "same.parquet")
     for name in ("visits.parquet", "same.parquet"):
@@ -82,7 +82,7 @@ def test_an_output_is_never_the_data():
     assert Path("visits.parquet").read_bytes() == before
 
 
-def test_what_is_asked_of_a_column_shows_its_name_visibly():
+def test_prompt_escapes_column_names():
     pd.DataFrame({"patient": [1], "x\x1b[2J\u202e\n": [2]}).to_parquet("odd.parquet")
     out = run("init", "odd.parquet", typed="patient\n" + "\n" * 9)
     assert out.code == 0
@@ -91,7 +91,7 @@ def test_what_is_asked_of_a_column_shows_its_name_visibly():
     assert run("plan", "odd.parquet", "SELECT COUNT(*) AS n FROM odd", "--epsilon", "1").code == 0
 
 
-def test_a_declaration_that_is_a_link_does_not_lead_to_the_data():
+def test_linked_declaration_does_not_overwrite_the_data():
     before = Path("visits.parquet").read_bytes()
     for made in (
         lambda: Path("hubbub.toml").symlink_to("visits.parquet"),
@@ -104,7 +104,7 @@ def test_a_declaration_that_is_a_link_does_not_lead_to_the_data():
         assert "patient" in Path("hubbub.toml").read_text(encoding="utf-8")
 
 
-def test_a_report_is_what_its_ending_says():
+def test_report_has_the_format_of_its_extension():
     assert run(*ONE, "--unit", "patient", "--ledger", "l").code == 2
     run("budget", "open", "visits", "--unit", "patient", "--epsilon", "1", "--ledger", "l")
     for name, start in (

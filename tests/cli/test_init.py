@@ -22,7 +22,7 @@ def there(tmp_path, monkeypatch):
     Path("visits.csv").write_text(ROWS)
 
 
-def test_it_asks_and_writes_what_was_said():
+def test_init_writes_the_answers_given():
     # The unit; region: type, keys; cost: type, bounds; day: type, keys; then what is true of all.
     answers = [
         "patient",
@@ -58,14 +58,14 @@ def test_it_asks_and_writes_what_was_said():
     assert "does not fit" in run(*asked[:2], "SELECT AVG(cost) AS a FROM visits", *asked[3:]).stderr
 
 
-def test_nothing_of_the_rows_is_suggested():
+def test_init_suggests_nothing_from_the_rows():
     out = run("init", "visits.csv", typed="patient\n" + "\n" * 20)
     shown = out.stdout + out.stderr + Path(CONFIG_NAME).read_text()
     for secret in ("Secret", "77777", "North", "p1", "2024"):
         assert secret not in shown
 
 
-def test_scripts_take_the_defaults():
+def test_init_uses_defaults_in_scripts():
     out = run("init", "visits.csv", "--unit", "Patient", "--yes")
     assert out.code == 0, out.stderr
     assert tomllib.loads(Path(CONFIG_NAME).read_text()) == {
@@ -74,7 +74,7 @@ def test_scripts_take_the_defaults():
     assert run("plan", "visits.csv", "SELECT COUNT(*) AS n FROM visits", "--epsilon", "1").code == 0
 
 
-def test_a_parquet_file_has_its_types():
+def test_init_reads_the_types_of_parquet():
     duckdb.sql("SELECT 1 AS who, 2.5 AS cost, 'a' AS town, true AS ok").write_parquet("bills.parquet")
     out = run("init", "bills.parquet", typed="who\n0:10\na,b\n\n\n\n\n")
     assert out.code == 0, out.stderr
@@ -83,14 +83,14 @@ def test_a_parquet_file_has_its_types():
     assert (table.types, table.bounds, table.keys) == ({}, {"cost": (0, 10)}, {"town": ("a", "b")})
 
 
-def test_who_is_protected_has_no_default():
+def test_privacy_unit_has_no_default():
     out = run("init", "visits.csv", "--yes")
     assert out.code == 2
     assert out.stderr.startswith("--unit is missing")
     assert not Path(CONFIG_NAME).exists()
 
 
-def test_it_never_overwrites_unless_forced():
+def test_init_overwrites_only_if_forced():
     Path(CONFIG_NAME).write_text("mine")
     out = run("init", "visits.csv", "--unit", "row", "--yes")
     assert out.code == 2
@@ -100,7 +100,7 @@ def test_it_never_overwrites_unless_forced():
     assert read_config(CONFIG_NAME).tables[0].unit is None
 
 
-def test_a_wrong_answer_is_asked_again():
+def test_invalid_answer_is_asked_again():
     typed = ["nobody", "", "patient", "x", "text", "a,a", "", "number", "5", "5:1", "0:5", "date", "1.1.", ""]
     typed += ["0", "", "", "", "1/3", "0.5", "2", "0", "none"]
     out = run("init", "visits.csv", typed="\n".join(typed) + "\n")
@@ -131,7 +131,7 @@ def test_odd_names_are_quoted():
     assert table.keys == {"id": ("a\\b", "c")}
 
 
-def test_keys_in_a_file_are_beside_it(tmp_path):
+def test_key_file_is_found_beside_the_data(tmp_path):
     folder = tmp_path / "data"
     folder.mkdir()
     (folder / "v.csv").write_text("id,town\n1,a\n")
@@ -148,14 +148,14 @@ def test_keys_in_a_file_are_beside_it(tmp_path):
         (["visits.csv", "--yes", "--unit", "nobody"], "there is no column 'nobody'"),
     ],
 )
-def test_bad_input_is_one_sentence(words, what):
+def test_bad_input_gives_one_line(words, what):
     out = run("init", *words)
     assert out.code == 2
     assert out.stderr.startswith(what)
     assert not Path(CONFIG_NAME).exists()
 
 
-def test_a_folder_that_cannot_be_written_is_one_sentence():
+def test_unwritable_folder_gives_one_line():
     with mock.patch("pathlib.Path.write_text", side_effect=OSError(13, "Permission denied")):
         out = run("init", "visits.csv", "--unit", "row", "--yes")
     assert out.code == 2

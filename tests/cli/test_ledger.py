@@ -39,7 +39,7 @@ def refused(*words):
     return " ".join(out.stderr.split())
 
 
-def test_a_budget_shows_what_was_spent_by_whom_and_what_is_left(path):
+def test_budget_shows_spending_by_analyst_and_the_remainder(path):
     out = said("budget", "--ledger", path, "--account", "visits")
     for part in (
         "ε = 3, δ = 1e-6",
@@ -54,7 +54,7 @@ def test_a_budget_shows_what_was_spent_by_whom_and_what_is_left(path):
     assert "closed" in said("budget", "--ledger", path)
 
 
-def test_an_analyst_sees_only_her_own(path):
+def test_analyst_sees_only_her_own_entries(path):
     out = said("budget", "--ledger", path, "--account", "visits", "--analyst", "ada")
     assert "ada" in out
     assert "bob" not in out
@@ -124,7 +124,7 @@ def test_verify_rejects_a_changed_ledger(path):
     assert "NOT OK: entry 9 has been changed" in out.stdout
 
 
-def test_the_label_says_the_same_in_every_form(path, tmp_path):
+def test_label_is_the_same_in_every_format(path, tmp_path):
     given = ("report", "--ledger", path, "--account", "visits", "--format")
     facts = json.loads(said(*given, "json"))
     assert (facts["unit"], facts["neighbours"], facts["promise"]["epsilon"]) == ("patient", "add/remove", "3")
@@ -155,7 +155,7 @@ FIELDS = {
 """What a deployment says in OpenDP's registry."""
 
 
-def test_a_label_has_all_that_registries_ask_for(path, tmp_path, monkeypatch):
+def test_label_has_every_field_of_the_registries(path, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     given = ("report", "--ledger", path, "--account", "visits", "--format")
     facts = json.loads(said(*given, "json"))
@@ -189,7 +189,7 @@ def test_a_label_has_all_that_registries_ask_for(path, tmp_path, monkeypatch):
     assert "about.purpose is not known" in refused(*given, "json")
 
 
-def test_a_burn_down_has_about_a_dozen_moments_however_many_charges(tmp_path):
+def test_burn_down_chart_has_about_a_dozen_points(tmp_path):
     with Ledger.open(tmp_path / "x.ledger") as ledger:
         account = ledger.account("visits", Unit("patient"), Budget(1))
         for count in range(1, 301):
@@ -204,7 +204,7 @@ def test_a_burn_down_has_about_a_dozen_moments_however_many_charges(tmp_path):
                 assert each.left == pytest.approx(1 - each.charges / 500)
 
 
-def test_what_people_typed_cannot_break_the_page(tmp_path):
+def test_label_page_escapes_user_text(tmp_path):
     path = tmp_path / "x.ledger"
     with Ledger.open(path) as ledger:
         ledger.account("visits", Unit("patient"), Budget(1)).charge("<script>[red]x", PrivacyLoss.pure(1))
@@ -212,7 +212,7 @@ def test_what_people_typed_cannot_break_the_page(tmp_path):
     assert "<script>[red]x" in said("ledger", "list", "--ledger", str(path))
 
 
-def test_what_is_not_there_is_said_and_not_made(tmp_path):
+def test_missing_ledger_is_reported_and_not_created(tmp_path):
     assert "no ledger is named" in refused("budget")
     missing = tmp_path / "missing.ledger"
     assert "no ledger" in refused("ledger", "verify", "--ledger", str(missing))
@@ -221,7 +221,7 @@ def test_what_is_not_there_is_said_and_not_made(tmp_path):
     assert "has no account" in refused("report", "--ledger", str(missing))
 
 
-def test_a_budget_for_few_people_says_how_few(tmp_path, monkeypatch):
+def test_budget_for_a_small_population_states_it(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     asked = (
         "budget",

@@ -36,7 +36,7 @@ def answer_of(*words):
     return json.loads(out.stdout)
 
 
-def test_a_training_run_between_its_bounds_with_the_engine_and_what_it_means():
+def test_training_run_shows_bounds_method_and_meaning():
     out = run(*TRAINING, "--delta", "1e-5", width=80)
     assert out.code == 0
     upper, lower = bounds_in(out.stdout)
@@ -55,7 +55,7 @@ def test_a_training_run_between_its_bounds_with_the_engine_and_what_it_means():
     assert "…" not in out.stdout  # nothing is cut off on a narrow terminal
 
 
-def test_programs_get_the_same_numbers():
+def test_json_has_the_same_numbers():
     found = answer_of(*TRAINING[1:], "--delta", "1e-5")
     assert found["epsilon"]["lower"] <= TRUTH <= found["epsilon"]["upper"]
     assert found["epsilon"]["how"] == "Fourier integral"
@@ -65,7 +65,7 @@ def test_programs_get_the_same_numbers():
     assert any("50 % becomes at most" in line for line in found["meaning"])
 
 
-def test_a_bound_from_divergences_is_said_to_be_loose():
+def test_renyi_bound_is_labelled_loose():
     assert "looser" in run("loss", "--zcdp", "0.1", "--delta", "1e-6").stdout.split("What it means")[0]
     assert answer_of("--zcdp", "0.1", "--delta", "1e-6")["epsilon"]["loose"] is True
 
@@ -98,7 +98,7 @@ def test_a_bound_from_divergences_is_said_to_be_loose():
         (["--pure", "1", "--shuffled", "100"], PrivacyLoss.pure(1).shuffled(100)),
     ],
 )
-def test_each_mechanism_and_what_is_done_with_it(words, loss):
+def test_every_mechanism_option_is_accounted(words, loss):
     found = answer_of(*words, "--delta", "1e-4")
     bounds = loss.epsilon_bounds(Fraction(1, 10**4))
     assert (found["epsilon"]["lower"], found["epsilon"]["upper"]) == tuple(bounds)
@@ -107,13 +107,13 @@ def test_each_mechanism_and_what_is_done_with_it(words, loss):
     assert found["advantage"] == loss.advantage()
 
 
-def test_each_mechanism_is_sampled_by_itself():
+def test_sampling_applies_to_each_mechanism():
     found = answer_of("--pure", "1", "--pure", "2", "--rate", "1/10", "--delta", "1e-4")
     one, other = (PrivacyLoss.pure(epsilon).poisson_subsampled(Fraction(1, 10)) for epsilon in (1, 2))
     assert found["loss"] == str(one + other)
 
 
-def test_delta_at_an_epsilon():
+def test_delta_at_a_given_epsilon_is_shown():
     out = run("loss", "--gaussian", "1", "--epsilon", "1")
     upper, lower = bounds_in(out.stdout)
     assert Fraction(lower) <= Fraction("0.12693673750664397") <= Fraction(upper)
@@ -132,7 +132,7 @@ def test_pure_losses_need_no_delta():
     assert "0.3  at most" in run("loss", "--pure", "0.1", "--pure", "0.2").stdout
 
 
-def test_where_no_epsilon_holds_it_is_infinite_and_null():
+def test_infinite_epsilon_is_null_in_json():
     words = ("--approximate", "0.1,1e-3", "--delta", "1e-6")
     out = run("loss", *words)
     assert bounds_in(out.stdout) == ("∞", "∞")
@@ -154,7 +154,7 @@ def test_where_no_epsilon_holds_it_is_infinite_and_null():
         ("discrete-gaussian", ("--delta", "1e-5"), None),
     ],
 )
-def test_the_least_noise_keeps_the_promise_and_hardly_less_would(kind, extra, truth):
+def test_calibrated_noise_meets_the_target_and_less_does_not(kind, extra, truth):
     found = answer_of("--find", kind, "--epsilon", "1", *extra)
     value = found["found"][kind]
     if truth is not None:
@@ -167,7 +167,7 @@ def test_the_least_noise_keeps_the_promise_and_hardly_less_would(kind, extra, tr
 @pytest.mark.parametrize(
     "words", [("--rate", "1/100", "--steps", "1000"), ("--gaussian", "8", "--pure", "0.1")]
 )
-def test_the_noise_is_found_for_a_sampled_run_and_beside_other_mechanisms(words):
+def test_noise_is_calibrated_for_sampled_and_composed_runs(words):
     words = (*words, "--delta", "1e-5")
     out = run("loss", "--find", "gaussian", "--epsilon", "1", *words)
     sigma = re.match(r"σ +([\d.]+)  \(gaussian: least", out.stdout).group(1)
@@ -177,14 +177,14 @@ def test_the_noise_is_found_for_a_sampled_run_and_beside_other_mechanisms(words)
     assert 1 - 1e-6 < again["upper"] <= 1
 
 
-def test_round_noise_is_shown_round():
+def test_round_noise_multiplier_is_shown_without_digits():
     assert re.match(r"scale +4  \(laplace", run("loss", "--find", "laplace", "--epsilon", "1/4").stdout)
 
 
 # The curve
 
 
-def test_the_tradeoff_curve_as_a_table_and_as_a_list():
+def test_tradeoff_curve_is_shown_as_table_and_json():
     out = run("loss", "--gaussian", "1", "--tradeoff")
     assert "0.907637" in out.stdout  # 0.9076378…, down
     found = answer_of("--gaussian", "1", "--tradeoff", "--alpha", "1/100", "--alpha", "0.5")
@@ -196,7 +196,7 @@ def test_the_tradeoff_curve_as_a_table_and_as_a_list():
     assert "epsilon" not in found
 
 
-def test_a_bar_for_each_alpha_is_as_long_as_guessing():
+def test_tradeoff_bars_end_where_guessing_does():
     lines = [line for line in run("loss", "--gaussian", "1", "--tradeoff").stdout.splitlines() if "░" in line]
     assert "██████████░░░░░░░░░ " in next(line for line in lines if " 0.2 " in line)
 
@@ -224,14 +224,14 @@ def test_pictures_are_well_formed(words, title):
     assert root.find("{http://www.w3.org/2000/svg}title").text.startswith(title)
 
 
-def test_a_picture_marks_what_was_asked():
+def test_chart_marks_the_given_point():
     assert "ε = 4.37718" in run("loss", "--gaussian", "1", "--delta", "1e-5", "--format", "svg").stdout
     asked = run("loss", "--gaussian", "1", "--epsilon", "1", "--format", "svg").stdout
     assert re.search(r"ε = 1(\.00001)? at δ = 0\.126937", asked)
 
 
 @pytest.mark.parametrize("form", ["text", "json", "svg"])
-def test_the_answer_is_written_to_a_file(tmp_path, form):
+def test_result_is_written_to_a_file(tmp_path, form):
     file = tmp_path / "answer"
     words = ("loss", "--gaussian", "1", "--delta", "1e-5", "--format", form)
     out = run(*words, "--output", str(file))
@@ -243,7 +243,7 @@ def test_the_answer_is_written_to_a_file(tmp_path, form):
     ("name", "form"),
     [("it.svg", "svg"), ("it.SVG", "svg"), ("it.json", "json"), ("it.txt", "text"), ("it", "text")],
 )
-def test_a_file_is_what_its_ending_says(tmp_path, name, form):
+def test_file_has_the_format_of_its_extension(tmp_path, name, form):
     file = tmp_path / name
     words = ("loss", "--pure", "1")
     assert run(*words, "--output", str(file)).code == 0
@@ -257,7 +257,7 @@ def test_a_file_is_what_its_ending_says(tmp_path, name, form):
         (("--draw", "distribution"), "Privacy loss distribution"),
     ],
 )
-def test_a_file_that_ends_in_svg_is_the_picture_asked_for(tmp_path, words, title):
+def test_svg_extension_writes_the_chosen_chart(tmp_path, words, title):
     file = tmp_path / "it.svg"
     assert run("loss", "--gaussian", "1", *words, "--output", str(file)).code == 0
     assert ET.parse(file).getroot().find("{http://www.w3.org/2000/svg}title").text.startswith(title)  # noqa: S314
@@ -274,7 +274,7 @@ def test_a_file_that_ends_in_svg_is_the_picture_asked_for(tmp_path, words, title
         ("it.pdf", None, "FILE.svg"),
     ],
 )
-def test_a_form_that_does_not_fit_the_file_is_refused(tmp_path, name, form, fitting):
+def test_format_that_contradicts_the_extension_is_refused(tmp_path, name, form, fitting):
     file = tmp_path / name
     out = run("loss", "--pure", "1", "--output", str(file), *(("--format", form) if form else ()))
     assert out.code == 2
@@ -284,13 +284,13 @@ def test_a_form_that_does_not_fit_the_file_is_refused(tmp_path, name, form, fitt
 
 
 @pytest.mark.parametrize("place", ["missing/answer.svg", "."])
-def test_a_file_that_cannot_be_written_is_an_error_of_ours(tmp_path, place):
+def test_unwritable_file_is_a_hubbub_error(tmp_path, place):
     out = run("loss", "--pure", "1", "--output", str(tmp_path / place))
     assert out.code == 2
     assert out.stderr.startswith("the output cannot be written")
 
 
-def test_nothing_is_drawn_beside_the_answer_unless_someone_watches(monkeypatch):
+def test_progress_is_shown_on_terminals_only(monkeypatch):
     words = ("loss", "--gaussian", "1", "--tradeoff", "--alpha", "0.1", "--format", "json")
     quiet = run(*words)
     assert quiet.stderr == ""
@@ -300,7 +300,7 @@ def test_nothing_is_drawn_beside_the_answer_unless_someone_watches(monkeypatch):
     assert json.loads(watched.stdout) == json.loads(quiet.stdout)
 
 
-def test_whoever_watches_sees_how_far_the_search_is():
+def test_progress_of_the_search_is_shown():
     words = ("loss", "--find", "gaussian", "--epsilon", "1", "--delta", "1e-5", "--format", "json")
     assert run(*words).stderr == ""
     with mock.patch.dict("os.environ", {"FORCE_COLOR": "1", "TERM": "xterm"}):
@@ -311,7 +311,7 @@ def test_whoever_watches_sees_how_far_the_search_is():
     assert json.loads(watched.stdout) == json.loads(run(*words).stdout)
 
 
-def test_a_bar_is_full_only_at_the_end_however_many_steps_there_are(monkeypatch):
+def test_progress_bar_is_full_only_at_the_end(monkeypatch):
     seen = []
     monkeypatch.setattr(
         Progress, "update", lambda self, task, **at: seen.append((at["completed"], at["total"]))
@@ -372,7 +372,7 @@ def test_a_bar_is_full_only_at_the_end_however_many_steps_there_are(monkeypatch)
         (["--pure", "1", "--draw", "curve"], "--draw is given without --format svg"),
     ],
 )
-def test_bad_input_is_one_sentence_and_no_traceback(words, what):
+def test_bad_input_gives_one_line_without_traceback(words, what):
     out = run("loss", *words)
     assert out.code == 2
     assert out.stdout == ""
@@ -388,13 +388,13 @@ def test_bad_input_is_one_sentence_and_no_traceback(words, what):
         (["--zcdp", "1", "--rate", "0.1", "--without-replacement"], "such as Gaussian noise"),
     ],
 )
-def test_what_to_do_is_said_in_the_words_of_the_shell(words, option):
+def test_fixes_name_shell_options(words, option):
     out = run("loss", *words, "--delta", "1e-5")
     assert option in out.stderr
     assert "Loss." not in out.stderr
 
 
-def test_any_delta_may_be_asked_about_but_a_large_one_is_kept_only_for_so_many():
+def test_large_delta_may_be_queried_and_calibrated_with_a_population():
     assert answer_of("--gaussian", "1", "--delta", "0.01")["asked"] == {"delta": 0.01}
     assert answer_of("--gaussian", "1", "--delta", "0.01", "--population", "99")["asked"] == {"delta": 0.01}
     words = ("--find", "gaussian", "--epsilon", "1", "--delta", "0.01", "--population", "99")
@@ -402,7 +402,7 @@ def test_any_delta_may_be_asked_about_but_a_large_one_is_kept_only_for_so_many()
 
 
 @pytest.mark.parametrize("words", [["--format", "png"], ["--find", "nothing"]])
-def test_an_unknown_choice_is_refused_with_those_there_are(words):
+def test_unknown_choice_is_refused_with_the_known_ones(words):
     out = run("loss", "--pure", "1", *words)
     assert out.code == 2
     assert "svg" in out.stderr or "gaussian" in out.stderr
@@ -411,7 +411,7 @@ def test_an_unknown_choice_is_refused_with_those_there_are(words):
 # Numbers
 
 
-def test_bounds_are_rounded_outwards_in_what_is_printed(monkeypatch):
+def test_printed_bounds_are_rounded_outwards(monkeypatch):
     monkeypatch.setattr(
         PrivacyLoss, "epsilon_bounds", lambda self, delta: Bounds(1.0000000000019, 2.0000000000011, "PLD")
     )
@@ -423,7 +423,7 @@ def test_bounds_are_rounded_outwards_in_what_is_printed(monkeypatch):
     assert bounds_in(run("loss", "--gaussian", "1", "--delta", "1e-5").stdout) == ("2", "1.99999999999")
 
 
-def test_the_advantage_is_rounded_up_in_what_is_printed(monkeypatch):
+def test_printed_advantage_is_rounded_up(monkeypatch):
     monkeypatch.setattr(PrivacyLoss, "advantage", lambda self: 0.1000000000001)
     assert "advantage  0.100000000001  at most" in run("loss", "--pure", "1").stdout
 
@@ -431,7 +431,7 @@ def test_the_advantage_is_rounded_up_in_what_is_printed(monkeypatch):
 @pytest.mark.parametrize(
     "value", [Fraction(1, 3), Fraction(2, 3) * 10**20, Fraction(1, 7 * 10**9), Fraction(5)]
 )
-def test_rounding_goes_to_the_side_it_says(value):
+def test_rounding_has_the_stated_direction(value):
     assert Fraction(format_down(value, 12)) <= value <= Fraction(format_up(value, 12))
     assert Fraction(format_up(value, 12)) - Fraction(format_down(value, 12)) <= value / 10**11
     assert abs(Fraction(format_nearest(value, 12)) - value) <= value / 10**11 / 2
@@ -447,12 +447,12 @@ def test_rounding_goes_to_the_side_it_says(value):
         ("-2", Fraction(-2)),
     ],
 )
-def test_numbers_are_exactly_what_was_typed(text, value):
+def test_numbers_are_parsed_exactly(text, value):
     assert parse_number(text, "it") == value
 
 
 @pytest.mark.parametrize("text", ["", "/", "1/", "/2", "inf", "1/inf", "ε", "1 2", "1/2/3", "0x10"])
-def test_what_is_no_number_is_refused_by_name(text):
+def test_non_number_is_refused_by_option_name(text):
     with pytest.raises(InvalidInput, match=r"^it is not a number"):
         parse_number(text, "it")
 
@@ -471,7 +471,7 @@ def test_help_has_examples_of_each_use():
         assert words in shown
 
 
-def test_help_says_how_the_numbers_are_those_of_python():
+def test_help_names_the_python_equivalent():
     shown = " ".join(run("loss", "--help").stdout.split())
     assert "Loss.gaussian takes μ = 1/σ" in shown
     assert "Loss.laplace takes ε = 1/scale" in shown
@@ -484,7 +484,7 @@ def test_every_example_in_the_help_runs(line):
     assert out.stdout
 
 
-def test_the_command_starts_without_what_only_some_answers_need():
+def test_command_imports_optional_modules_lazily():
     code = "import hubbub.cli, sys; print([m for m in sys.modules])"
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     assert "'hubbub.report.charts'" not in loaded

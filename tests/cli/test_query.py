@@ -65,7 +65,7 @@ def answer_of(*words):
 # The main job
 
 
-def test_the_first_command_of_all():
+def test_first_command_of_the_readme_runs():
     out = run(*shlex.split(FIRST))
     assert out.code == 0, out.stderr
     rows = [line for line in out.stdout.splitlines() if line.startswith("│")]
@@ -125,7 +125,7 @@ def test_csv_has_the_intervals_as_columns():
 
 
 @pytest.mark.parametrize("name", ["out.json", "out.csv", "out.parquet", "out.svg", "out.txt", "out"])
-def test_a_file_is_written_in_the_format_of_its_ending(tmp_path, name):
+def test_file_is_written_in_the_format_of_its_extension(tmp_path, name):
     path = tmp_path / name
     out = run(*shlex.split(FIRST), "--output", str(path))
     assert out.code == 0, out.stderr
@@ -152,7 +152,7 @@ def test_keys_that_are_not_declared_are_selected():
     assert "δ = 1e-6" in out.stdout
 
 
-def test_only_the_winners_leave():
+def test_only_selected_groups_are_released():
     top = "SELECT region FROM visits GROUP BY region ORDER BY COUNT(*) DESC LIMIT 1"
     out = run("query", "visits.parquet", top, "--unit", "patient", "--epsilon", "9", *KEYS)
     assert "North" in out.stdout
@@ -160,13 +160,13 @@ def test_only_the_winners_leave():
     assert "how: selected by permute-and-flip; keys public" in out.stdout
 
 
-def test_one_row_is_one_person_where_it_is_said():
+def test_row_unit_is_used_if_declared():
     got = answer_of(*COUNT[:3], "row", "--epsilon", "1")
     assert got.facts["unit"] == "row"
     assert got.facts["rows per unit"] is None
 
 
-def test_googles_form_says_its_own_price():
+def test_googlesql_clause_sets_epsilon():
     sql = (
         "SELECT WITH DIFFERENTIAL_PRIVACY OPTIONS(epsilon=2, privacy_unit_column=patient) "
         "COUNT(*) AS n FROM visits"
@@ -174,7 +174,7 @@ def test_googles_form_says_its_own_price():
     assert answer_of("visits.parquet", sql, "--unit", "patient").facts["epsilon"] == "2"
 
 
-def test_many_rows_are_plain_lines():
+def test_many_groups_are_shown_as_plain_lines():
     sql = "SELECT age * 10 AS p, COUNT(*) AS n FROM visits GROUP BY p"
     words = ("query", "visits.parquet", sql, "--unit", "patient", "--epsilon", "1", "--rows-per-unit", "3")
     out = run(*words, "--keys", "p=0:999")
@@ -207,7 +207,7 @@ def test_an_error_is_turned_into_an_epsilon():
     assert "n: ± 5" in run("plan", *words).stdout or "n: ± 49" in run("plan", *words).stdout
 
 
-def test_what_an_error_takes_stays_out_of_the_programs_way():
+def test_epsilon_for_an_error_is_printed_to_stderr():
     out = run("query", *COUNT, "--error", "n=50", "--format", "json")
     assert "takes ε = " in out.stderr
     json.loads(out.stdout)
@@ -227,7 +227,7 @@ def test_a_plan_runs_nothing_and_charges_nothing():
     assert out.stdout.startswith("ε = 1 for one patient, add/remove; nothing spent yet\n  n: ± ")
 
 
-def test_a_plan_for_programs():
+def test_plan_is_available_as_json():
     found = json.loads(run("plan", *shlex.split(FIRST)[1:], "--format", "json").stdout)
     assert found["epsilon"] == "1"
     assert set(found["errors"]) == {"n", "cost"}
@@ -264,7 +264,7 @@ def test_explain_shows_sensitivity_mechanism_sql_and_proofs(command):
         ["--keys", "ward=1:3", "region=@regions.txt", "--rows-per-unit", "3"],
     ],
 )
-def test_options_are_repeated_or_take_several(words):
+def test_options_are_repeated_or_take_several_values(words):
     sql = "SELECT region, EXTRACT(quarter FROM day) AS ward, COUNT(*) AS n FROM visits GROUP BY region, ward"
     got = answer_of("visits.parquet", sql, "--unit", "patient", "--epsilon", "1", *words)
     assert set(got["ward"]) == {1, 2, 3}
@@ -282,19 +282,19 @@ def test_several_values_do_not_swallow_the_query():
     assert "  b: ±" in out.stdout
 
 
-def test_bounds_in_one_word_with_commas():
+def test_bounds_may_be_separated_by_commas():
     sql = "SELECT AVG(cost) AS a, AVG(age) AS b FROM visits"
     words = ("--unit", "patient", "--epsilon", "1", "--bounds", "cost=0:5000,age=0:120")
     assert run("plan", "visits.parquet", sql, *words).code == 0
 
 
-def test_bounds_are_found_where_asked():
+def test_bounds_are_estimated_on_request():
     sql = "SELECT SUM(cost) AS total FROM visits"
     out = run("plan", "visits.parquet", sql, "--unit", "patient", "--epsilon", "1", "--bounds", "cost=auto")
     assert "estimates the bounds of cost" in out.stdout
 
 
-def test_limits_types_and_public_tables(tmp_path):
+def test_limits_types_and_public_tables_are_options(tmp_path):
     path = tmp_path / "bills.csv"
     path.write_text("who,region,euros\n" + "".join(f"{i},North,{i % 9}\n" for i in range(900)))
     sql = "SELECT town, SUM(euros) AS total FROM bills JOIN towns USING (region) GROUP BY town"
@@ -308,7 +308,7 @@ def test_limits_types_and_public_tables(tmp_path):
     assert got.facts["rows per unit"] == 1
 
 
-def test_a_table_of_a_database_and_a_name_for_a_file(tmp_path):
+def test_database_table_and_renamed_file_are_opened(tmp_path):
     path = str(tmp_path / "hospital.duckdb")
     with duckdb.connect(path) as database:
         database.execute("CREATE TABLE stays AS SELECT i // 3 AS who FROM range(900) r(i)")
@@ -321,7 +321,7 @@ def test_a_table_of_a_database_and_a_name_for_a_file(tmp_path):
     assert run("plan", *named, "--table", "v").code == 0
 
 
-def test_how_a_csv_file_is_read_is_said(tmp_path):
+def test_csv_options_are_passed_on(tmp_path):
     path = tmp_path / "notes.csv"
     path.write_bytes('who,name\n1,"Zoë\n2,Zoë\n'.encode("latin-1") + b"3,b\n" * 600)
     words = ("SELECT COUNT(*) AS n FROM notes", "--unit", "row", "--epsilon", "9")
@@ -332,14 +332,14 @@ def test_how_a_csv_file_is_read_is_said(tmp_path):
     assert "not read" in refused.stderr
 
 
-def test_a_limit_on_groups_is_said():
+def test_groups_per_unit_is_an_option():
     words = (*COUNT[:1], BY_REGION, "--unit", "patient", "--epsilon", "1", *KEYS)
     out = run("query", *words, "--groups-per-unit", "2", "--rows-per-group", "3")
     assert out.code == 0, out.stderr
     assert "at most 2 groups per unit" in out.stdout
 
 
-def test_what_bounding_changed_is_measured_where_it_is_paid_for():
+def test_bounding_report_is_measured_if_paid_for():
     words = (*COUNT, "--epsilon", "1", "--rows-per-unit", "3", "--bounding-report")
     assert "0.1 of ε measures the share of units above a contribution bound" in run("plan", *words).stdout
     out = run("query", *words)
@@ -354,7 +354,7 @@ def test_confidence_is_in_the_heading():
     assert "50 % interval" in out.stdout
 
 
-def test_keys_take_the_kind_of_their_column():
+def test_keys_take_the_type_of_their_column():
     kinds = {"code": Kind.TEXT, "ward": Kind.NUMBER, "ok": Kind.BOOLEAN}
     tables = {"t": Table.of("t", kinds)}
     assert parse_group_keys(["code=1,2"], tables) == {"code": ["1", "2"]}
@@ -375,7 +375,7 @@ def test_a_key_cannot_move_the_terminals_cursor():
 # The owner's file
 
 
-def test_what_is_declared_need_not_be_said():
+def test_declared_options_may_be_omitted():
     Path("hubbub.toml").write_text(
         "population = 20000\n[budget]\nepsilon = 3\n"
         '[tables.visits]\npath = "visits.parquet"\nunit = "patient"\n'
@@ -425,7 +425,7 @@ def test_an_exact_preview_is_marked_and_recorded():
     assert str(count) not in log.read_text()
 
 
-def test_what_is_not_recorded_is_not_shown():
+def test_unrecorded_preview_is_not_shown():
     Path("hubbub-exact.log").symlink_to("elsewhere.log")
     out = run("query", *COUNT, "--epsilon", "1", "--exact")
     assert out.code == 2
@@ -435,14 +435,14 @@ def test_what_is_not_recorded_is_not_shown():
 
 
 @pytest.mark.parametrize("words", [["--output", "out.csv"], ["--format", "json"]])
-def test_an_exact_preview_is_for_the_screen(words):
+def test_exact_preview_is_not_written_to_files(words):
     out = run("query", *COUNT, "--epsilon", "1", "--exact", *words)
     assert out.code == 2
     assert out.stderr.startswith("--exact is given with --output or --format")
     assert not Path("hubbub-exact.log").exists()
 
 
-def test_a_ledger_remembers_what_commands_spent_and_who_looked():
+def test_ledger_records_spending_and_previews():
     words = ("query", *COUNT, "--ledger", "x.ledger")
     refused = run(*words, "--epsilon", "1").stderr
     assert "there is no account 'visits': a new account needs a unit and a budget" in refused
@@ -466,7 +466,7 @@ def test_a_ledger_remembers_what_commands_spent_and_who_looked():
     Path("x.ledger").unlink()
 
 
-def test_no_log_without_exact():
+def test_preview_log_is_written_only_with_exact():
     run("query", *COUNT, "--epsilon", "1")
     assert not Path("hubbub-exact.log").exists()
 
@@ -484,7 +484,7 @@ def test_progress_is_shown_on_a_terminal_only():
     assert "counting" in paper.getvalue()
 
 
-def test_the_dataset_tells_what_it_does():
+def test_dataset_reports_its_progress():
     said = []
     with mock.patch("hubbub.cli.query.show_status") as status:
         status.return_value.__enter__.return_value = said.append
@@ -492,7 +492,7 @@ def test_the_dataset_tells_what_it_does():
     assert "counting" in said
 
 
-def test_the_command_starts_without_what_only_queries_need():
+def test_command_starts_without_query_imports():
     code = "import hubbub.cli, sys; print([m for m in sys.modules])"
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     for module in ("duckdb", "sqlglot", "hubbub.dataset"):
@@ -556,7 +556,7 @@ def test_the_command_starts_without_what_only_queries_need():
         ),
     ],
 )
-def test_bad_input_is_one_sentence_and_no_traceback(command, words, what):
+def test_bad_input_gives_one_line_without_traceback(command, words, what):
     out = run(command, *COUNT, *words)
     assert out.code == 2
     assert out.stdout == ""
@@ -586,7 +586,7 @@ def test_bad_input_is_one_sentence_and_no_traceback(command, words, what):
         (["hubbub.toml", BY_REGION], "hubbub.toml cannot be read"),
     ],
 )
-def test_what_cannot_be_asked_is_refused_before_anything_is_spent(words, what):
+def test_invalid_query_is_refused_before_the_charge(words, what):
     with mock.patch.object(Dataset, "run", side_effect=AssertionError):
         out = run("query", *words, "--epsilon", "1")
     assert out.code == 2
@@ -595,7 +595,7 @@ def test_what_cannot_be_asked_is_refused_before_anything_is_spent(words, what):
     assert "delta to select" not in out.stderr
 
 
-def test_parquet_is_not_for_the_screen_and_a_plan_is_no_picture():
+def test_parquet_needs_a_file_and_plans_have_no_chart():
     assert run("query", *COUNT, "--epsilon", "1", "--format", "parquet").stderr.startswith(
         "--format parquet is"
     )
@@ -606,7 +606,7 @@ def test_parquet_is_not_for_the_screen_and_a_plan_is_no_picture():
         assert run(words[0], *COUNT, "--epsilon", "1", *words[1:]).code == 2
 
 
-def test_an_output_that_breaks_while_it_is_written_is_one_sentence():
+def test_failing_output_gives_one_line():
     with mock.patch("pathlib.Path.write_text", side_effect=OSError(28, "No space left on device")):
         out = run("query", *COUNT, "--epsilon", "1", "--output", "out.csv")
     assert out.code == 2
@@ -614,7 +614,7 @@ def test_an_output_that_breaks_while_it_is_written_is_one_sentence():
     assert "spent: ε = 1" in out.stdout  # what is paid for is shown, not lost
 
 
-def test_a_picture_needs_a_number():
+def test_chart_needs_a_numeric_column():
     top = "SELECT region FROM visits GROUP BY region ORDER BY COUNT(*) DESC LIMIT 1"
     with mock.patch.object(Dataset, "run", side_effect=AssertionError):
         out = run(
@@ -625,7 +625,7 @@ def test_a_picture_needs_a_number():
 
 
 @pytest.mark.parametrize("form", ["table", "json", "csv", "svg"])
-def test_no_rows_are_an_answer_too(form):
+def test_empty_result_is_shown(form):
     # A key is selected with a chance below 1e-13: some hundred keys, each of some hundred people.
     sql = "SELECT age, COUNT(*) AS n FROM visits GROUP BY age"
     words = ("--unit", "patient", "--epsilon", "0.001", "--delta", "1e-20", "--rows-per-unit", "8")

@@ -37,7 +37,7 @@ def resolve(place):
     return value
 
 
-def test_every_line_has_a_term_a_symbol_a_definition_and_a_place():
+def test_every_line_has_term_symbol_definition_and_module():
     assert [row for row in ROWS if len(row) != 4 or not (row[0] and row[2].endswith(".") and row[3])] == []
 
 
@@ -46,7 +46,7 @@ def test_no_term_is_defined_twice():
 
 
 @pytest.mark.parametrize("place", PLACES)
-def test_places_exist(place):
+def test_modules_exist(place):
     resolve(place)
 
 

@@ -23,7 +23,7 @@ def hospital(tmp_path, monkeypatch):
     return tmp_path
 
 
-def test_the_python_runs(hospital, capsys):
+def test_python_blocks_run(hospital, capsys):
     names = {}
     for block in blocks("python"):
         exec(block, names)  # noqa: S102 - our own page
@@ -33,7 +33,7 @@ def test_the_python_runs(hospital, capsys):
     assert "over 1 windows so far" in out
 
 
-def test_the_shell_runs(hospital):
+def test_shell_blocks_run(hospital):
     pytest.importorskip("cryptography", reason="cryptography is not installed")
     lines = "".join(blocks("sh")).splitlines()
     for line in lines:

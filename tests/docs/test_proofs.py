@@ -54,13 +54,13 @@ def all_tests():
     return {node.name for tree in trees for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)}
 
 
-def test_there_is_something_to_prove():
+def test_privacy_critical_functions_are_found():
     names = {thing.__name__ for thing in PROVED}
     assert {"Laplace", "Gaussian", "count", "histogram", "discrete_laplace", "bernoulli"} <= names
 
 
 @pytest.mark.parametrize("thing", PROVED, ids=lambda thing: thing.__name__)
-def test_it_points_to_a_proof_that_exists(thing):
+def test_guarantee_points_to_an_existing_proof(thing):
     pages = pages_of(thing)
     assert pages, "a line 'Proof: docs/proofs/….md' in its docstring, or in its module's"
     assert [page for page in pages if not (ROOT / page).is_file()] == []
@@ -72,12 +72,12 @@ def test_every_proof_line_anywhere_in_the_package_points_to_a_page():
     assert {page for page in pages if not (ROOT / page).is_file()} == set()
 
 
-def test_there_are_pages():
+def test_proof_pages_exist():
     assert PAGES
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
-def test_a_page_has_claim_assumptions_proof_and_test(page):
+def test_page_has_claim_assumptions_proof_and_test(page):
     text = page.read_text(encoding="utf-8")
     # As a heading, or as the bold word that begins a paragraph.
     missing = [

@@ -43,7 +43,7 @@ def visits(hospital):
 
 
 @pytest.mark.parametrize("sql", ASKED)
-def test_it_can_be_asked(visits, sql):
+def test_accepted_queries_can_be_planned(visits, sql):
     keys = {name: values for name, values in KEYS.items() if re.search(rf"GROUP BY {name}\b", sql)}
     bounds = {name: ends for name, ends in BOUNDS.items() if name in sql}
     plan = visits.sql(sql, epsilon=None if "OPTIONS" in sql else 1, bounds=bounds, keys=keys)
@@ -51,33 +51,33 @@ def test_it_can_be_asked(visits, sql):
 
 
 @pytest.mark.parametrize("sql", REFUSED)
-def test_it_is_refused_before_it_is_charged(visits, sql):
+def test_refused_queries_are_refused_before_the_charge(visits, sql):
     charged = len(visits.account.receipts)
     with pytest.raises(HubbubError):
         str(visits.sql(sql, epsilon=1))
     assert len(visits.account.receipts) == charged
 
 
-def test_the_page_has_both():
+def test_page_has_accepted_and_refused_queries():
     assert len(ASKED) > 10
     assert len(REFUSED) > 6
 
 
 @pytest.mark.parametrize("line", [line for block in blocks("sh") for line in block.splitlines()])
-def test_the_shell_runs(hospital, monkeypatch, line):
+def test_shell_blocks_run(hospital, monkeypatch, line):
     monkeypatch.chdir(hospital)
     out = run(*shlex.split(line, comments=True)[1:])
     assert out.code == 0, out.stderr
 
 
-def test_the_python_runs(hospital):
+def test_python_blocks_run(hospital):
     for block in blocks("python"):
         command = [sys.executable, "-W", "error", "-c", block]
         out = subprocess.run(command, capture_output=True, text=True, check=True, cwd=hospital)
         assert out.stdout
 
 
-def test_the_file_is_read(hospital):
+def test_declaration_on_the_page_is_read(hospital):
     (text,) = blocks("toml")
     (hospital / CONFIG_NAME).write_text(text)
     try:

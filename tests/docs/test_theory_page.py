@@ -23,7 +23,7 @@ def functions(path):
 
 
 @pytest.mark.parametrize("path", CODE)
-def test_the_code_that_is_named_exists(path):
+def test_named_code_exists(path):
     module, name = path.split(":")
     found = importlib.import_module(module)
     for part in name.split("."):
@@ -31,14 +31,14 @@ def test_the_code_that_is_named_exists(path):
 
 
 @pytest.mark.parametrize("path", TESTS)
-def test_the_test_that_is_named_exists(path):
+def test_named_tests_exist(path):
     file, _, name = path.partition("::")
     assert (ROOT / file).is_file()
     assert not name or name in functions(file)
 
 
 @pytest.mark.parametrize("link", LINKS)
-def test_the_page_that_is_linked_exists(link):
+def test_linked_pages_exist(link):
     assert (ROOT / "docs" / link).is_file()
 
 
@@ -53,7 +53,7 @@ def test_every_file_of_theorems_is_on_the_page():
     assert files == {path.partition("::")[0] for path in TESTS if path.startswith("tests/theory/")}
 
 
-def test_what_looks_like_a_path_is_checked():
+def test_every_path_on_the_page_is_checked():
     """A path in a form that the patterns above miss would be checked by nobody."""
     quoted = set(re.findall(r"`([^`]+)`", PAGE))
     unchecked = {text for text in quoted if "::" in text or text.startswith(("hubbub", "tests/"))}

@@ -32,7 +32,7 @@ def said(tmp_path_factory):
     return lambda text: next(names for block, names in left.items() if text in block)
 
 
-def test_three_lines_train_a_model(said):
+def test_three_changed_lines_train_a_model(said):
     trainer = said("scheduler.step")["trainer"]
     assert trainer.step == 200
     assert trainer.epsilon() <= 2
@@ -47,13 +47,13 @@ def test_layers_and_steps_have_their_own_noise_within_one_target(said):
     assert trainer.step == 0
 
 
-def test_a_data_set_is_told_what_an_example_looks_like(said):
+def test_dataset_is_given_a_padding_example(said):
     names = said("Visits(")
     assert names["trainer"].step == 0
     names["trainer"].run(progress=False)
 
 
-def test_what_an_account_takes_is_seen_beforehand(said):
+def test_cost_of_a_run_is_known_before_training(said):
     names = said("seen = ")
     assert names["seen"].epsilon(1e-5) >= names["trainer"].epsilon(1e-5)
 
@@ -64,12 +64,12 @@ def test_patients_are_units_and_share_the_budget_of_queries(said):
     assert 1 < account.epsilon(1e-5) <= 3
 
 
-def test_a_run_is_taken_up_where_it_was(said):
+def test_run_resumes_from_its_checkpoint(said):
     assert said("resume")["trainer"].step == 100
     assert said("resume")["step"] == 60
 
 
-def test_the_audit_finds_nothing(said):
+def test_audit_on_the_page_finds_nothing(said):
     found = said("audit(")["found"]
     assert found.epsilon_lower <= found.epsilon_upper
 

@@ -54,14 +54,14 @@ def test_rows_without_identity_are_charged_at_each_opening(tmp_path):
             assert ask(data)["asked before"] is True
 
 
-def test_rows_without_a_place_are_known_by_the_owner_s_word(tmp_path):
+def test_rows_without_identity_are_identified_by_the_owner(tmp_path):
     with opened(tmp_path, frame(9), version="1") as data:
         ask(data)
     with opened(tmp_path, frame(9), version="1") as data:
         assert ask(data)["asked before"] is True
 
 
-def test_a_table_in_a_database_file_is_one_place_however_it_is_opened(tmp_path, monkeypatch):
+def test_database_table_has_one_identity_however_it_is_opened(tmp_path, monkeypatch):
     path = tmp_path / "one.duckdb"
     filled(duckdb.connect(str(path)), 9).close()
     (tmp_path / "link.duckdb").symlink_to(path)
@@ -73,7 +73,7 @@ def test_a_table_in_a_database_file_is_one_place_however_it_is_opened(tmp_path, 
             assert ask(data)["asked before"] is True
 
 
-def test_tables_of_one_name_in_two_schemas_are_two(tmp_path):
+def test_same_table_name_in_two_schemas_is_two_identities(tmp_path):
     connection = duckdb.connect(str(tmp_path / "one.duckdb"))
     for schema in ("a", "b"):
         connection.execute(f"CREATE SCHEMA {schema}")
@@ -84,14 +84,14 @@ def test_tables_of_one_name_in_two_schemas_are_two(tmp_path):
         assert ask(data)["asked before"] is True
 
 
-def test_a_view_has_no_place_and_is_refused(tmp_path):
+def test_view_has_no_identity_and_is_refused(tmp_path):
     connection = filled(duckdb.connect(str(tmp_path / "one.duckdb")), 9, "s")
     connection.execute("CREATE VIEW t AS SELECT * FROM s")
     with pytest.raises(hb.InvalidInput, match="no table of the database"):
         opened(tmp_path, connection)
 
 
-def test_what_a_public_table_holds_is_part_of_the_question(tmp_path):
+def test_content_of_a_public_table_is_part_of_the_question(tmp_path):
     text = "SELECT COUNT(*) AS n FROM t JOIN places ON t.p = places.p WHERE places.keep = 1"
     for keep, asked in (([0, 1], False), ([1, 0], False), ([0, 1], True)):
         public = {"places": pd.DataFrame({"p": [0, 1], "keep": keep})}
@@ -99,7 +99,7 @@ def test_what_a_public_table_holds_is_part_of_the_question(tmp_path):
             assert ask(data, text=text)["asked before"] is asked
 
 
-def test_rows_have_one_budget_by_whatever_name_they_are_opened(tmp_path):
+def test_rows_have_one_budget_under_every_name(tmp_path):
     path = tmp_path / "t.csv"
     frame(9).to_csv(path, index=False)
     (tmp_path / "other.csv").symlink_to(path)
@@ -124,7 +124,7 @@ def test_rows_have_one_budget_by_whatever_name_they_are_opened(tmp_path):
         assert [entry.body.get("override") for entry in ledger.account("rows").entries()] == [None, True]
 
 
-def test_two_budgets_for_one_place_are_found(tmp_path):
+def test_two_budgets_for_one_identity_are_detected(tmp_path):
     with Ledger.open(tmp_path / "l") as ledger:
         for name in "ab":
             account = ledger.account(name, hb.Unit("p"), Budget(1))
@@ -146,7 +146,7 @@ def csv(folder, name, count=9):
     return folder / name
 
 
-def test_unknown_rows_need_new_rows_once(tmp_path):
+def test_unknown_rows_must_be_confirmed_once(tmp_path):
     opened(tmp_path, csv(tmp_path, "a.csv"), table="a").close()
     other = csv(tmp_path, "b.csv")
     with pytest.raises(Refused, match="does not know the rows of b") as error:
@@ -160,7 +160,7 @@ def test_unknown_rows_need_new_rows_once(tmp_path):
     assert [body.get("new_rows") for body in bodies(tmp_path, "a") + bodies(tmp_path, "b")] == [None, True]
 
 
-def test_rows_of_the_same_account_are_free(tmp_path):
+def test_rows_of_the_same_account_need_no_confirmation(tmp_path):
     """It pays for all of them, whatever they are."""
     for name in ("a.csv", "b.csv"):
         opened(tmp_path, csv(tmp_path, name), table="t").close()
@@ -168,7 +168,7 @@ def test_rows_of_the_same_account_are_free(tmp_path):
     assert len(bodies(tmp_path, "t")) == 2
 
 
-def test_an_account_that_was_opened_by_itself_claims_its_first_rows(tmp_path):
+def test_account_opened_alone_claims_its_first_rows(tmp_path):
     with Ledger.open(tmp_path / "l") as ledger:
         for name in "ab":
             ledger.account(name, hb.Unit("p"), Budget(100, allow_large_epsilon=True))
@@ -193,7 +193,7 @@ def test_rows_in_memory_are_known_by_their_account(tmp_path):
 
 
 @pytest.mark.parametrize("tells", [True, False])
-def test_a_new_version_at_the_same_path_is_the_same_rows(tmp_path, monkeypatch, tells):
+def test_new_version_at_the_same_path_is_the_same_data(tmp_path, monkeypatch, tells):
     if not tells:
         monkeypatch.setattr(data_identity, "read_birth_time", lambda *_: None)
     paths = {name: csv(tmp_path, f"{name}.csv") for name in "ab"}
@@ -205,7 +205,7 @@ def test_a_new_version_at_the_same_path_is_the_same_rows(tmp_path, monkeypatch, 
 
 
 @pytest.mark.parametrize("tells", [True, False])
-def test_a_file_that_was_renamed_is_new_by_the_owner_s_word_at_most(tmp_path, monkeypatch, tells):
+def test_renamed_file_is_known_or_must_be_confirmed(tmp_path, monkeypatch, tells):
     if not tells:
         monkeypatch.setattr(data_identity, "read_birth_time", lambda *_: None)
     path = csv(tmp_path, "a.csv")
@@ -219,9 +219,7 @@ def test_a_file_that_was_renamed_is_new_by_the_owner_s_word_at_most(tmp_path, mo
 
 
 @pytest.mark.parametrize("tells", [True, False])
-def test_a_hard_link_is_the_same_file_whether_or_not_it_is_known_when_it_was_made(
-    tmp_path, monkeypatch, tells
-):
+def test_hard_link_is_the_same_file_with_or_without_birth_time(tmp_path, monkeypatch, tells):
     if not tells:
         monkeypatch.setattr(data_identity, "read_birth_time", lambda *_: None)
     path = csv(tmp_path, "a.csv")
@@ -231,7 +229,7 @@ def test_a_hard_link_is_the_same_file_whether_or_not_it_is_known_when_it_was_mad
         opened(tmp_path, tmp_path / "b.csv", table="b", new_rows=True)
 
 
-def test_a_pattern_that_grows_is_the_same_rows(tmp_path):
+def test_growing_file_pattern_is_the_same_data(tmp_path):
     opened(tmp_path, csv(tmp_path, "other.csv"), table="o").close()
     csv(tmp_path, "day_1.csv")
     opened(tmp_path, tmp_path / "day_*.csv", new_rows=True).close()
@@ -243,7 +241,7 @@ def test_a_pattern_that_grows_is_the_same_rows(tmp_path):
             opened(tmp_path, tmp_path / data, account="x", new_rows=True)
 
 
-def test_a_database_file_with_two_names_is_one(tmp_path):
+def test_database_file_with_two_names_is_one(tmp_path):
     filled(duckdb.connect(str(tmp_path / "one.duckdb")), 9).close()
     opened(tmp_path, tmp_path / "one.duckdb").close()
     os.link(tmp_path / "one.duckdb", tmp_path / "two.duckdb")
@@ -251,7 +249,7 @@ def test_a_database_file_with_two_names_is_one(tmp_path):
         opened(tmp_path, tmp_path / "two.duckdb", account="b", new_rows=True)
 
 
-def test_words_of_the_owner_are_hers_and_need_a_ledger(tmp_path):
+def test_owner_confirmations_need_a_ledger_and_no_analyst(tmp_path):
     path = csv(tmp_path, "a.csv")
     for word in ("new_rows", "override"):
         with pytest.raises(InvalidInput, match=f"{word} is given without a ledger"):
@@ -269,7 +267,7 @@ OPENINGS = st.tuples(
 
 @hypothesis.settings(max_examples=60)
 @hypothesis.given(st.lists(OPENINGS, max_size=8))
-def test_no_name_has_two_payers_whatever_is_opened(tried):
+def test_no_table_is_charged_to_two_accounts(tried):
     payers = {}
     with TemporaryDirectory() as folder, Ledger.open(f"{folder}/l") as ledger:
         for account, unit, names, numbers, certain, word in tried:
@@ -317,7 +315,7 @@ def parted(server):
         ("newer", "older"),
     ],
 )
-def test_a_partition_is_of_its_parent(tmp_path, parted, first, second):
+def test_partition_belongs_to_its_parent_table(tmp_path, parted, first, second):
     address, _ = parted
     opened(tmp_path, address, table=f"places.{first}", account="a").close()
     with pytest.raises(Refused, match="paid for by the account 'a'"):
@@ -327,7 +325,7 @@ def test_a_partition_is_of_its_parent(tmp_path, parted, first, second):
         opened(tmp_path, address, table=f"places.{first}", account="a", public={"q": f"places.{second}"})
 
 
-def test_a_table_that_is_renamed_or_attached_later_is_the_same(tmp_path, parted):
+def test_renamed_or_attached_table_keeps_its_identity(tmp_path, parted):
     address, connection = parted
     opened(tmp_path, address, table="places.alone", account="a").close()
     with pytest.raises(Refused, match="does not know the rows of seen"):
@@ -340,14 +338,14 @@ def test_a_table_that_is_renamed_or_attached_later_is_the_same(tmp_path, parted)
         opened(tmp_path, address, table="places.above", account="b", new_rows=True)
 
 
-def test_several_tables_need_an_account_that_is_named(tmp_path):
+def test_several_tables_need_a_named_account(tmp_path):
     rows = {"t": frame(9), "s": frame(9)}
     with pytest.raises(InvalidInput, match="no account is named"):
         opened(tmp_path, rows, table=None)
     opened(tmp_path, rows, table=None, account="t").close()
 
 
-def test_an_analyst_declares_no_version(tmp_path):
+def test_analyst_cannot_declare_a_version(tmp_path):
     opened(tmp_path, frame(9), version="1").account.grant("ada", Budget(1))
     opened(tmp_path, frame(9), version="1", analyst="ada").close()
     with pytest.raises(Refused, match="not the latest that was declared"):
@@ -356,7 +354,7 @@ def test_an_analyst_declares_no_version(tmp_path):
         assert ledger.account("t").latest_version("t") == "1"
 
 
-def test_an_arrow_dataset_is_its_files(tmp_path):
+def test_arrow_dataset_is_identified_by_its_files(tmp_path):
     for name in ("a.csv", "b.csv"):
         csv(tmp_path, name)
     local = pyarrow.fs.SubTreeFileSystem(str(tmp_path), pyarrow.fs.LocalFileSystem())

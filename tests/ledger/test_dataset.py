@@ -66,7 +66,7 @@ def test_question_is_charged_once_and_always_answered_the_same(ledger):
     assert ledger.verify().ok
 
 
-def test_what_the_line_says_is_public(ledger):
+def test_ledger_entry_contains_only_public_facts(ledger):
     data = opened(ledger)
     ask(data)
     charge = next(entry for entry in data.account.entries() if entry.kind == "charge")
@@ -76,7 +76,7 @@ def test_what_the_line_says_is_public(ledger):
     assert kept["format"] == "hubbub result/1"
 
 
-def test_other_rows_change_no_byte_of_what_is_charged(ledger):
+def test_charge_does_not_depend_on_the_rows(ledger):
     ask(opened(ledger))
     other = ROWS.assign(x=2.0, g="a")[:7]
     with counting(data := opened(ledger, other)) as engine:
@@ -90,7 +90,7 @@ def test_other_rows_change_no_byte_of_what_is_charged(ledger):
     assert {name for name in one if one[name] != two[name]} == {"key", "attempt"}
 
 
-def test_a_declared_version_is_remembered_and_answers_say_which_it_was(ledger, folder):
+def test_declared_version_is_recorded_with_each_answer(ledger, folder):
     path = folder / "people.csv"
     ROWS.to_csv(path, index=False)
 
@@ -116,7 +116,7 @@ def test_a_declared_version_is_remembered_and_answers_say_which_it_was(ledger, f
         "SELECT g, COUNT(*) AS n FROM people WHERE x > 1 AND g = 'a' GROUP BY 1",
     ],
 )
-def test_the_same_question_in_other_words(ledger, text):
+def test_equivalent_queries_are_one_question(ledger, text):
     data = opened(ledger)
     asked = data.sql("SELECT g, COUNT(*) AS n FROM people WHERE x > 1 AND g = 'a' GROUP BY g", epsilon=0.1)
     assert fingerprint(data.sql(text, epsilon=0.1)) == fingerprint(asked)
@@ -136,13 +136,13 @@ def test_the_same_question_in_other_words(ledger, text):
         "SELECT g, COUNT(*) AS n FROM people WHERE x > 1 AND g = 'a' GROUP BY g HAVING COUNT(*) > 1",
     ],
 )
-def test_another_question(ledger, text):
+def test_different_queries_are_different_questions(ledger, text):
     data = opened(ledger)
     asked = data.sql("SELECT g, COUNT(*) AS n FROM people WHERE x > 1 AND g = 'a' GROUP BY g", epsilon=0.1)
     assert fingerprint(data.sql(text, epsilon=0.1)) != fingerprint(asked)
 
 
-def test_another_price_limit_bound_key_or_place_is_another_question(ledger):
+def test_other_parameters_make_another_question(ledger):
     data = opened(ledger)
     text = "SELECT g, SUM(x) AS s FROM people GROUP BY g"
     marks = [
@@ -159,7 +159,7 @@ def test_another_price_limit_bound_key_or_place_is_another_question(ledger):
     assert len(set(marks)) == len(marks)
 
 
-def test_nothing_is_read_that_is_not_charged_and_what_fails_stays_charged(ledger):
+def test_failed_query_stays_charged(ledger):
     data = opened(ledger)
     with counting(data) as engine, pytest.raises(BudgetExceeded):
         ask(data, epsilon=2)
@@ -175,7 +175,7 @@ def test_nothing_is_read_that_is_not_charged_and_what_fails_stays_charged(ledger
     assert data.account.spent.epsilon == Fraction(3, 10)
 
 
-def test_a_refusal_that_was_said_with_noise_is_said_once(ledger):
+def test_noisy_refusal_is_stored(ledger):
     """Asked for again it would be drawn again: its charge pays for one."""
     data = opened(ledger, rows=ROWS[:3])
     plan = data.sql("SELECT SUM(x) AS s FROM people", epsilon=0.1, bounds={"x": "auto"})
@@ -213,7 +213,7 @@ def test_concurrent_question_waits_for_the_running_answer(ledger):
     assert one.account.spent.epsilon == Fraction(1, 10)
 
 
-def test_a_question_asked_from_within_its_own_run_is_charged_anew(ledger):
+def test_question_asked_within_its_own_run_is_charged_again(ledger):
     one, two = opened(ledger), opened(ledger)
     inner = []
 
@@ -230,7 +230,7 @@ def test_a_question_asked_from_within_its_own_run_is_charged_anew(ledger):
     assert ledger.verify().ok
 
 
-def test_an_answer_that_another_analyst_has_costs_her_budget_and_not_the_total(ledger):
+def test_stored_answer_costs_another_analyst_only_her_own_budget(ledger):
     owner = ledger.account("people")
     owner.grant("ada", Budget(0.5))
     owner.grant("bob", Budget(0.15))
@@ -246,7 +246,7 @@ def test_an_answer_that_another_analyst_has_costs_her_budget_and_not_the_total(l
         ask(opened(ledger, analyst="eve"))
 
 
-def test_an_exact_look_is_recorded_before_it_is_taken_and_is_only_the_owner_s(ledger):
+def test_nonprivate_access_is_recorded_first_and_for_the_owner_only(ledger):
     data = opened(ledger)
     plan = data.sql(QUESTION, epsilon=0.1)
     with mock.patch.object(engine_of(data), "execute", side_effect=RuntimeError), pytest.raises(RuntimeError):
@@ -265,7 +265,7 @@ def test_an_exact_look_is_recorded_before_it_is_taken_and_is_only_the_owner_s(le
     assert engine.call_count == 0
 
 
-def test_a_ledger_beside_the_data_is_opened_by_its_path(folder):
+def test_ledger_is_opened_by_its_path(folder):
     path = folder / "people.csv"
     ROWS.to_csv(path, index=False)
     given = {"unit": "who", "types": {"x": "number"}, "keys": {"g": ["a", "b"]}, "rows_per_unit": 1}
@@ -281,7 +281,7 @@ def test_a_ledger_beside_the_data_is_opened_by_its_path(folder):
         hb.open(path, ledger=where, account="other", **given)
 
 
-def test_two_tables_of_one_name_in_two_databases_are_two(folder):
+def test_same_table_name_in_two_databases_is_two_identities(folder):
     origins = []
     for name in ("one", "two"):
         path = folder / f"{name}.duckdb"
@@ -299,12 +299,12 @@ def test_two_tables_of_one_name_in_two_databases_are_two(folder):
 
 
 @pytest.mark.parametrize("name", ["account", "analyst", "version"])
-def test_what_only_a_ledger_keeps_is_refused_without_one(name):
+def test_ledger_options_are_refused_without_a_ledger(name):
     with pytest.raises(InvalidInput, match=f"{name} is given without a ledger"):
         hb.open(ROWS, unit="who", **{name: "x"})
 
 
-def test_an_interactive_mechanism_spends_through_the_same_account(ledger):
+def test_interactive_mechanism_spends_from_the_same_account(ledger):
     account = ledger.account("people")
     mechanism = hb.AboveThreshold.of(epsilon=0.5, threshold=10, sensitivity=1)
     for other in (None, hb.Unit.row(), hb.Unit("who", hb.Neighbours.SUBSTITUTE)):
@@ -316,7 +316,7 @@ def test_an_interactive_mechanism_spends_through_the_same_account(ledger):
     assert account.spent.epsilon == Fraction(1, 2)
 
 
-def test_a_model_spends_through_the_same_account(ledger):
+def test_training_spends_from_the_same_account(ledger):
     account = ledger.account("rows", hb.Unit.row(), Budget(1))
     account.grant("ada", Budget(1))
     for spender in (account, account.for_analyst("ada")):

@@ -131,18 +131,18 @@ def test_power_loss_loses_charges_without_sync(path, image):
 
 
 @pytest.mark.long
-def test_fifty_thousand_losses_of_power(path, image):
+def test_charges_survive_fifty_thousand_power_losses(path, image):
     assert power_losses(path, image, 50_000, seed=2) == 0
 
 
 @pytest.mark.long
-def test_five_thousand_losses_of_power_where_commits_are_not_synced(path, image):
+def test_unsynced_commits_lose_charges_in_five_thousand_power_losses(path, image):
     assert power_losses(path, image, 5_000, durable=False, seed=2) > 500
 
 
 @pytest.mark.parametrize("error", ["IOError", "FullError"])
 @pytest.mark.parametrize("is_sticky", [False, True], ids=["once", "sticky"])
-def test_an_error_at_every_single_operation(path, image, error, is_sticky):
+def test_disk_error_at_any_operation_loses_no_charge(path, image, error, is_sticky):
     at, reached = 0, True
     while reached:
         at += 1
@@ -158,7 +158,7 @@ def test_an_error_at_every_single_operation(path, image, error, is_sticky):
 
 @pytest.mark.parametrize("error", ["IOError", "FullError"])
 @pytest.mark.parametrize("is_sticky", [False, True], ids=["once", "sticky"])
-def test_an_error_at_every_operation_of_a_recovery(path, image, error, is_sticky):
+def test_disk_error_during_recovery_loses_no_charge(path, image, error, is_sticky):
     crashed = Disk({NAME: image})
     crashed.fail_at, crashed.is_sticky = 54, True
     life = Life(path)
@@ -178,7 +178,7 @@ def test_an_error_at_every_operation_of_a_recovery(path, image, error, is_sticky
     assert at > 10
 
 
-def test_a_refusal_of_the_disk_is_said_without_data(path, image):
+def test_disk_error_message_contains_no_data(path, image):
     disk = Disk({NAME: image})
     ledger = Ledger(SQLiteStore(path, connect=disk.connect, use_head_files=False))
     spender = ledger.account("visits")
@@ -235,5 +235,5 @@ def test_flipped_byte_never_raises_the_budget(path, image):
 
 
 @pytest.mark.long
-def test_ten_thousand_bytes_that_flip(path, image):
+def test_ten_thousand_flipped_bytes_never_raise_the_budget(path, image):
     assert flips(path, image, 10_000, seed=4) < 10_000

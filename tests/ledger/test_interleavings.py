@@ -97,25 +97,25 @@ def two(database):
     made.store.close()
 
 
-def test_charge_charge_both_fit(two):
+def test_interleaved_charges_that_both_fit(two):
     ends, _ = two.overlap(lambda: two.one.charge("a", HALF), lambda: two.two.charge("b", HALF))
     assert ends == [None, None]
     two.check(1)
 
 
-def test_charge_charge_one_fits(two):
+def test_interleaved_charges_of_which_one_fits(two):
     ends, _ = two.overlap(lambda: two.one.charge("a", MOST), lambda: two.two.charge("b", MOST))
     assert ends == [None, BudgetExceeded]
     two.check(Fraction(7, 10))
 
 
-def test_charge_undone_charge_fits(two):
+def test_charge_fits_after_a_rolled_back_charge(two):
     ends, _ = two.overlap(lambda: two.one.charge("a", MOST), lambda: two.two.charge("b", MOST), fails=True)
     assert ends == [KeyboardInterrupt, None]
     two.check(Fraction(7, 10))
 
 
-def test_same_key_same_key(two):
+def test_interleaved_charges_of_one_key(two):
     _, gave = two.overlap(
         lambda: two.one.record_charge("a", HALF, key="k"), lambda: two.two.record_charge("a", HALF, key="k")
     )
@@ -124,7 +124,7 @@ def test_same_key_same_key(two):
     two.check(Fraction(1, 2))
 
 
-def test_same_key_undone_same_key(two):
+def test_charge_of_a_key_after_a_rollback(two):
     _, gave = two.overlap(
         lambda: two.one.record_charge("a", HALF, key="k"),
         lambda: two.two.record_charge("a", HALF, key="k"),
@@ -134,14 +134,14 @@ def test_same_key_undone_same_key(two):
     two.check(Fraction(1, 2))
 
 
-def test_grant_charge(two):
+def test_charge_during_a_grant(two):
     ada = two.two.for_analyst("ada")
     ends, _ = two.overlap(lambda: two.one.grant("ada", Budget(1)), lambda: ada.charge("a", HALF))
     assert ends == [None, None]
     two.check(Fraction(1, 2))
 
 
-def test_charge_grant(two):
+def test_grant_during_a_charge(two):
     two.one.grant("ada", Budget(Fraction(1, 2)))
     ada = two.one.for_analyst("ada")
     ends, _ = two.overlap(lambda: ada.charge("a", HALF), lambda: two.two.grant("ada", Budget(Fraction(1, 4))))
@@ -149,19 +149,19 @@ def test_charge_grant(two):
     two.check(Fraction(1, 2))
 
 
-def test_charge_close(two):
+def test_close_during_a_charge(two):
     ends, _ = two.overlap(lambda: two.one.charge("a", HALF), two.two.close)
     assert ends == [None, None]
     two.check(Fraction(1, 2))
 
 
-def test_close_charge(two):
+def test_charge_during_a_close(two):
     ends, _ = two.overlap(two.one.close, lambda: two.two.charge("a", HALF))
     assert ends == [None, Refused]
     two.check(0)
 
 
-def test_keep_keep(two):
+def test_interleaved_releases_of_one_charge(two):
     number = two.one.record_charge("a", HALF).number
     _, gave = two.overlap(
         lambda: two.one.record_release(number, "42"), lambda: two.two.record_release(number, "43")
@@ -170,7 +170,7 @@ def test_keep_keep(two):
     two.check(Fraction(1, 2))
 
 
-def test_keep_undone_keep(two):
+def test_release_after_a_rolled_back_release(two):
     number = two.one.record_charge("a", HALF).number
     _, gave = two.overlap(
         lambda: two.one.record_release(number, "42"), lambda: two.two.record_release(number, "43"), fails=True
@@ -179,7 +179,7 @@ def test_keep_undone_keep(two):
     two.check(Fraction(1, 2))
 
 
-def test_open_open(two):
+def test_interleaved_openings_of_one_account(two):
     ledgers = [Ledger(two.store), two.database.open()]
     ends, _ = two.overlap(
         lambda: ledgers[0].account("new", PATIENT, Budget(1)),
@@ -189,7 +189,7 @@ def test_open_open(two):
     assert [entry.kind for entry in ledgers[1].entries() if entry.account == "new"] == ["open"]
 
 
-def test_open_open_with_another_budget(two):
+def test_interleaved_openings_with_different_budgets(two):
     ledgers = [Ledger(two.store), two.database.open()]
     ends, _ = two.overlap(
         lambda: ledgers[0].account("new", PATIENT, Budget(1)),
@@ -198,7 +198,7 @@ def test_open_open_with_another_budget(two):
     assert ends == [None, Refused]
 
 
-def test_charge_see(two):
+def test_interleaved_charges_of_one_key_by_two_analysts(two):
     for who in ("ada", "bob"):
         two.one.grant(who, Budget(1))
     ada, bob = two.one.for_analyst("ada"), two.two.for_analyst("bob")
@@ -214,7 +214,7 @@ def test_charge_see(two):
     two.check(Fraction(1, 2))
 
 
-def test_lost_lost(two):
+def test_interleaved_replacements_of_a_lost_charge(two):
     first = two.one.record_charge("a", PrivacyLoss.pure(Fraction(1, 4)), key="k").number
     _, gave = two.overlap(
         *(
@@ -229,21 +229,21 @@ def test_lost_lost(two):
     two.check(Fraction(1, 2))
 
 
-def test_charge_look(two):
+def test_read_during_a_charge(two):
     """Who looks does not wait, and sees nothing that is not committed."""
     _, gave = two.overlap(lambda: two.one.charge("a", HALF), lambda: two.two.spent.epsilon, waits=False)
     assert gave[1] == 0
     two.check(Fraction(1, 2))
 
 
-def test_charge_verify(two):
+def test_verify_during_a_charge(two):
     ledger = two.database.open()
     _, gave = two.overlap(lambda: two.one.charge("a", HALF), ledger.verify, waits=False)
     assert (gave[1].ok, gave[1].entries) == (True, 1)
     two.check(Fraction(1, 2))
 
 
-def test_a_serialisation_failure_and_a_deadlock_are_tried_again_and_charged_once(two, monkeypatch):
+def test_serialization_failure_and_deadlock_are_retried_and_charged_once(two, monkeypatch):
     failures = ["serialization_failure", "deadlock_detected"]
     write = PostgresStore.write
 
@@ -262,14 +262,14 @@ def test_a_serialisation_failure_and_a_deadlock_are_tried_again_and_charged_once
     two.check(Fraction(1, 2))
 
 
-def test_one_who_always_fails_is_not_tried_for_ever(two):
+def test_retries_are_bounded(two):
     text = "DO $$ BEGIN RAISE EXCEPTION USING ERRCODE = 'serialization_failure'; END $$"
     with pytest.raises(LedgerFailed, match="locked by others"):
         store_of(two.two).write(lambda rows: rows.execute(text))
     two.check(0)
 
 
-def test_a_connection_that_is_cut_charges_nothing(two):
+def test_cut_connection_charges_nothing(two):
     def cut():
         two.database.attack(
             "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE state = 'idle in transaction'"
@@ -282,7 +282,7 @@ def test_a_connection_that_is_cut_charges_nothing(two):
     two.check(Fraction(1, 2))
 
 
-def test_nobody_waits_for_ever(two):
+def test_lock_waits_are_bounded(two):
     impatient = account(Ledger(PostgresStore(two.database.address, lock_timeout="1ms")))
     ends, _ = two.overlap(lambda: two.one.charge("a", HALF), lambda: impatient.charge("b", HALF), waits=False)
     assert ends == [None, LedgerFailed]

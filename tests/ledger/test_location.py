@@ -446,7 +446,7 @@ def test_restored_budgets_hold(path):
         spend(there, PrivacyLoss.pure(Fraction(1, 100)))
 
 
-def test_a_ledger_on_a_disk_of_the_tests_is_asked_for_its_place(path):
+def test_simulated_disk_reports_the_ledger_location(path):
     store = SQLiteStore(path, use_head_files=False)
     assert store.known_heads() == set()
     store.close()

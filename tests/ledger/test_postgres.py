@@ -110,7 +110,7 @@ def test_spender_cannot_change_entries(roles, text):
         roles.attack(text, user="sven")
 
 
-def test_who_may_charge_charges(roles):
+def test_spender_can_charge(roles):
     with Ledger.open(roles.server.address("sven")) as ledger:
         spender = ledger.account("visits").for_analyst("ada")
         spender.record_release(
@@ -122,7 +122,7 @@ def test_who_may_charge_charges(roles):
         assert ledger.verify().ok
 
 
-def test_a_reader_sees_all_and_finds_it_whole(roles):
+def test_reader_sees_all_and_can_verify(roles):
     with Ledger.open(roles.server.address("rita")) as ledger:
         assert ledger.verify().ok
         assert ledger.account("visits").spent.epsilon == Fraction(1, 5)
@@ -130,7 +130,7 @@ def test_a_reader_sees_all_and_finds_it_whole(roles):
             ledger.account("visits").charge("a count", PrivacyLoss.pure(Fraction(1, 10)))
 
 
-def test_no_function_of_the_database_writes_for_anybody(roles):
+def test_database_schema_has_no_functions(roles):
     text = "SELECT count(*) FROM pg_proc WHERE pronamespace = 'hubbub'::regnamespace"
     assert roles.attack(text) == [(0,)]
 
@@ -155,7 +155,7 @@ def test_copied_database_is_refused(database):
         assert ledger.account("visits").spent.epsilon == Fraction(1, 2)
 
 
-def test_a_backup_of_a_database_is_a_file_and_goes_back_into_an_empty_one(database, tmp_path):
+def test_database_backup_restores_into_an_empty_database(database, tmp_path):
     with database.open() as ledger:
         account(ledger).charge("a count", HALF)
         ledger.backup(tmp_path / "b")
@@ -167,17 +167,17 @@ def test_a_backup_of_a_database_is_a_file_and_goes_back_into_an_empty_one(databa
         assert ledger.account("visits").spent.epsilon == Fraction(1, 2)
 
 
-def test_one_who_was_not_let_in_sees_nothing(roles):
+def test_role_without_rights_sees_nothing(roles):
     with pytest.raises(LedgerFailed):
         Ledger.open(roles.server.address("eve"))
 
 
-def test_only_known_roles_are_given(database):
+def test_only_known_roles_are_granted(database):
     with database.open() as ledger, pytest.raises(InvalidInput, match="no such role"):
         store_of(ledger).grant_role("ada", "king")
 
 
-def test_a_database_that_is_not_there_is_said_without_its_address():
+def test_error_of_a_missing_database_hides_its_address():
     with pytest.raises(LedgerFailed) as caught:
         Ledger.open("postgresql://someone:secret@127.0.0.1:1/nowhere")
     assert "secret" not in str(caught.value)
@@ -226,7 +226,7 @@ def test_dump_restored_over_the_ledger_is_refused(database):
         assert ledger.account("visits").spent.epsilon == 1
 
 
-def test_a_database_whose_ledger_was_dropped_has_no_fresh_budget(database, tmp_path):
+def test_dropped_database_ledger_gets_no_fresh_budget(database, tmp_path):
     with database.open():
         pass
     database.attack("DROP SCHEMA hubbub CASCADE")  # nothing was in it
@@ -244,7 +244,7 @@ def test_a_database_whose_ledger_was_dropped_has_no_fresh_budget(database, tmp_p
         assert ledger.account("visits").spent.epsilon == Fraction(1, 2)
 
 
-def test_the_owner_says_that_a_dropped_ledger_is_not_needed(database):
+def test_owner_can_discard_a_dropped_ledger(database):
     with database.open() as ledger:
         account(ledger)
     database.attack("DROP SCHEMA hubbub CASCADE")

@@ -51,7 +51,7 @@ def test_racing_processes_never_overspend(place):
     check_sum(place, processes=8, each=100, fitting=500)
 
 
-def test_who_opens_and_closes_it_at_once_neither_fails_nor_loses_anything(place):
+def test_concurrent_opening_and_closing_loses_nothing(place):
     with place.open() as ledger:
         account(ledger)
     assert sum(together(workers.open_and_charge, 6, place.address, 15, Fraction(1, 1000))) == 90
@@ -65,12 +65,12 @@ def test_key_charged_concurrently_has_one_charge_and_one_answer(place):
 
 
 @pytest.mark.long
-def test_sixty_four_processes_and_a_hundred_thousand_charges(place):
+def test_sixty_four_processes_with_a_hundred_thousand_charges_never_overspend(place):
     check_sum(place, processes=64, each=100_000 // 64, fitting=60_000)
 
 
 @pytest.mark.long
-def test_sixty_four_processes_and_the_same_thousand_keys(place):
+def test_sixty_four_processes_charge_a_thousand_keys_once(place):
     check_keys(place, processes=64, keys=1000)
 
 
@@ -124,5 +124,5 @@ def test_killed_process_loses_nothing_acknowledged(place):
 
 
 @pytest.mark.long
-def test_ten_thousand_kills(place):
+def test_ten_thousand_kills_lose_nothing_acknowledged(place):
     check_kills(place, 10_000, seed=6)

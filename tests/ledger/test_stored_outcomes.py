@@ -132,7 +132,7 @@ def fail_at_every(ledger, text, kind, step):
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.parametrize("name", QUESTIONS)
 @pytest.mark.parametrize("kind", ERROR_CLASSES)
-def test_a_run_that_fails_at_any_call_after_its_charge_has_one_outcome(ledger, name, kind):
+def test_failure_at_any_call_after_the_charge_has_one_outcome(ledger, name, kind):
     assert fail_at_every(ledger, QUESTIONS[name], kind, 197) > 100
     assert ledger.verify().ok
 
@@ -141,7 +141,7 @@ def test_a_run_that_fails_at_any_call_after_its_charge_has_one_outcome(ledger, n
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.parametrize("name", QUESTIONS)
 @pytest.mark.parametrize("kind", ERROR_CLASSES)
-def test_a_run_that_fails_at_every_single_call_after_its_charge_has_one_outcome(ledger, name, kind):
+def test_failure_at_every_call_after_the_charge_has_one_outcome(ledger, name, kind):
     assert fail_at_every(ledger, QUESTIONS[name], kind, 1) > 100
     assert ledger.verify().ok
 
@@ -205,7 +205,7 @@ def test_callback_errors_reach_the_caller_after_the_outcome_is_stored(ledger, ki
     assert data.account.spent.epsilon == Fraction(3, 10)
 
 
-def test_a_refusal_keeps_its_class_and_its_words(ledger):
+def test_refusal_keeps_its_class_and_message(ledger):
     class Special(Refused):
         pass
 

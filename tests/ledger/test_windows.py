@@ -59,7 +59,7 @@ def test_a_period_has_a_first_day_and_a_day_after_the_last(text, start, end):
 @pytest.mark.parametrize(
     "text", ["", "26", "2026-13", "2026-Q5", "2026-02-30", "2026-1", "9999", "0000", "now"]
 )
-def test_what_is_no_period_is_refused(text):
+def test_invalid_periods_are_refused(text):
     with pytest.raises(InvalidInput, match="not a year, a quarter, a month or a day"):
         hb.Window.of("day", text)
 
@@ -73,14 +73,14 @@ def test_what_is_no_period_is_refused(text):
         ("day", datetime(2026, 1, 1), datetime(2026, 1, 2)),  # noqa: DTZ001 - it is refused
     ],
 )
-def test_what_is_no_window_is_refused(ends):
+def test_invalid_windows_are_refused(ends):
     with pytest.raises(InvalidInput, match="not a column and two dates in order"):
         hb.Window(*ends)
     with pytest.raises(InvalidInput, match="window is of type"):
         hb.Unit("who", window=ends)
 
 
-def test_a_window_pays_for_its_own_rows_and_the_next_has_a_budget_of_its_own(ledger):
+def test_each_window_has_its_own_budget_and_rows(ledger):
     november, december = opened(ledger), opened(ledger, DECEMBER)
     ask(november)
     with pytest.raises(BudgetExceeded, match=r"'visits 2026-11-01\.\.2026-12-01'"):
@@ -93,7 +93,7 @@ def test_a_window_pays_for_its_own_rows_and_the_next_has_a_budget_of_its_own(led
         assert exact == [sum(window.start <= day < window.end for day in ROWS["day"].dt.date)]
 
 
-def test_a_label_says_per_window_and_what_a_lifetime_costs(ledger):
+def test_label_states_cost_per_window_and_per_lifetime(ledger):
     first = ask(opened(ledger), 0.5).label()
     assert first["unit"] == "who × window (day from 2026-11-01 to before 2026-12-01)"
     assert first["lifetime"] == "ε = 0.5, δ = 0 over 1 windows so far"
@@ -104,7 +104,7 @@ def test_a_label_says_per_window_and_what_a_lifetime_costs(ledger):
     assert (again["asked before"], again["lifetime"]) == (True, second.label()["lifetime"])
 
 
-def test_a_label_without_windows_says_nothing_of_them(ledger):
+def test_label_without_windows_does_not_mention_them(ledger):
     assert "lifetime" not in ask(opened(ledger, None)).label()
 
 
@@ -137,7 +137,7 @@ def test_rows_outside_of_a_window_change_nothing(rows, more, is_timestamp):
     assert answers[0] == answers[1] == answers[2]
 
 
-def test_the_first_moment_is_in_and_the_last_is_out(tmp_path):
+def test_window_includes_its_start_and_excludes_its_end(tmp_path):
     path = tmp_path / "visits.csv"
     moments = (
         "2026-10-31 23:59:59.999999",
@@ -163,7 +163,7 @@ def test_windows_that_overlap_are_refused(ledger):
     opened(ledger, hb.Window.of("day", "2026-10"))
 
 
-def test_an_account_for_all_time_is_not_divided_and_one_with_windows_is_not_for_all_time(ledger):
+def test_account_has_windows_or_covers_all_time(ledger):
     opened(ledger, None)
     with pytest.raises(Refused, match="'visits' is for all time"):
         opened(ledger)
@@ -174,7 +174,7 @@ def test_an_account_for_all_time_is_not_divided_and_one_with_windows_is_not_for_
         opened(ledger, None, account="other")
 
 
-def test_windows_are_of_one_unit_and_one_column(ledger):
+def test_windows_share_one_unit_and_one_column(ledger):
     rows = ROWS.assign(paid=ROWS["day"], doctor=1)
     opened(ledger, rows=rows)
     with pytest.raises(Refused, match="for another unit, or by another column"):
@@ -186,7 +186,7 @@ def test_windows_are_of_one_unit_and_one_column(ledger):
 
 
 @pytest.mark.parametrize("column", ["x", "no"])
-def test_a_table_without_the_window_s_dates_is_refused(ledger, column):
+def test_table_without_the_window_column_is_refused(ledger, column):
     with pytest.raises(InvalidInput, match=r"no date or timestamp|no column"):
         opened(ledger, hb.Window.of(column, "2026-11"))
     with pytest.raises(InvalidInput, match="no column"):
@@ -224,7 +224,7 @@ def folder(tmp_path, monkeypatch):
     return tmp_path
 
 
-def test_where_windows_are_declared_one_must_be_given(folder):
+def test_window_must_be_given_if_windows_are_declared(folder):
     with pytest.raises(InvalidInput, match="no window is given"):
         hb.open("visits.csv")
     assert not (folder / "visits.ledger").exists()
@@ -252,7 +252,7 @@ def test_from_the_shell(folder):
     assert "write --window day=2026-11" in out.stderr
 
 
-def test_an_account_of_a_window_pays_for_nothing_but_its_rows(ledger):
+def test_account_of_a_window_pays_only_for_its_rows(ledger):
     account = opened(ledger).account
     for unit in (None, hb.Unit("who"), replace(account.unit, window=DECEMBER)):
         with pytest.raises(Refused, match="the account protects"):

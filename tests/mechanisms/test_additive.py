@@ -55,7 +55,7 @@ def pmf(mechanism, m, bits=256):
 
 @pytest.mark.parametrize("epsilon", [Fraction(1, 10), Fraction(1, 2), 1, 2, Fraction(22, 7)])
 @pytest.mark.parametrize("sensitivity", [1, 2, 5])
-def test_the_integer_laplace_law_is_private_by_just_its_epsilon(epsilon, sensitivity):
+def test_integer_laplace_is_exactly_epsilon_private(epsilon, sensitivity):
     """Over all outputs in reach and all moves allowed, no ratio is above e^ε; the largest is e^ε."""
     mechanism = Laplace.of(sensitivity=sensitivity, epsilon=epsilon)
     law = {m: pmf(mechanism, m) for m in range(-60, 61)}
@@ -69,7 +69,7 @@ def test_the_integer_laplace_law_is_private_by_just_its_epsilon(epsilon, sensiti
     assert mechanism.loss().cost().epsilon == parse_rational(epsilon, "epsilon")
 
 
-def test_what_is_released_is_the_value_plus_that_law_and_nothing_else():
+def test_release_is_the_value_plus_noise_of_the_exact_law():
     for mechanism, law in [
         (Laplace.of(sensitivity=3, epsilon=Fraction(1, 7)), partial(discrete_laplace, Fraction(21))),
         (Gaussian(Fraction(9, 2), Sensitivity(3)), partial(rounded_gaussian, Fraction(9, 2))),
@@ -88,7 +88,7 @@ def test_what_is_released_is_the_value_plus_that_law_and_nothing_else():
             assert shown.dtype == np.int64
 
 
-def test_reals_get_the_same_law_on_the_steps_of_their_grid():
+def test_reals_get_integer_noise_on_their_grid():
     for mechanism, law in [
         (Laplace.of(sensitivity=3, epsilon=Fraction(1, 7), real=True, coordinates=1000), discrete_laplace),
         (Gaussian.of(sensitivity=3, epsilon=1, delta=1e-6, real=True, coordinates=1000), rounded_gaussian),
@@ -110,7 +110,7 @@ def test_reals_get_the_same_law_on_the_steps_of_their_grid():
 
 
 @pytest.mark.parametrize("coordinates", [1, 4, 1000])
-def test_on_a_grid_no_neighbour_is_more_than_its_epsilon_away(coordinates):
+def test_grid_noise_is_epsilon_private(coordinates):
     """d coordinates that one unit moves by Δ in all are rounded to steps no more than (Δ + d·g)/g apart."""
     mechanism = Laplace.of(
         sensitivity=Fraction(1, 3), epsilon=Fraction(1, 2), real=True, coordinates=coordinates
@@ -132,7 +132,7 @@ def test_on_a_grid_no_neighbour_is_more_than_its_epsilon_away(coordinates):
     assert (Fraction(1, 3) + coordinates * grid) / mechanism.scale == Fraction(1, 2)
 
 
-def test_ties_can_need_the_whole_step_that_is_charged():
+def test_rounding_can_need_the_whole_step_that_is_charged():
     mechanism = Laplace(Fraction(2), Sensitivity(1), Fraction(1), 1)
     with same_bits():
         low = mechanism.release(0.5).value
@@ -143,7 +143,7 @@ def test_ties_can_need_the_whole_step_that_is_charged():
     assert mechanism.loss().epsilon() == 1  # (1 + 1)/2
 
 
-def test_the_clamp_and_what_vectors_cannot_hold_are_not_to_be_seen():
+def test_release_saturates_at_the_largest_value():
     """A6: at the largest value noise saturates, and integers never wrap."""
     mechanism = Laplace(Fraction(MAX_SCALE), Sensitivity(1))
     for value in (MAX_MAGNITUDE, -MAX_MAGNITUDE):
@@ -152,7 +152,7 @@ def test_the_clamp_and_what_vectors_cannot_hold_are_not_to_be_seen():
         assert (np.sign(shown) == np.sign(value)).all()
 
 
-def test_beyond_what_a_vector_holds_the_laplace_law_starts_anew():
+def test_laplace_tail_beyond_64_bits_is_memoryless():
     mechanism = Laplace(Fraction(1), Sensitivity(1), Fraction(1, 1024), 10)
     for drawn in (MAX_DRAW, -MAX_DRAW):
         with same_bits(1):
@@ -167,7 +167,7 @@ def test_beyond_what_a_vector_holds_the_laplace_law_starts_anew():
 
 
 @pytest.mark.parametrize("kind", ["f", "i"])
-def test_noise_beyond_what_a_vector_holds_is_drawn_on(kind, monkeypatch):
+def test_noise_beyond_64_bits_is_extended(kind, monkeypatch):
     mechanism = Laplace(Fraction(1), Sensitivity(1), Fraction(1), 3)
     monkeypatch.setattr(
         "hubbub.mechanisms.additive.discrete_laplace", lambda *_: np.array([5, MAX_DRAW, -MAX_DRAW])
@@ -184,7 +184,7 @@ def test_noise_beyond_what_a_vector_holds_is_drawn_on(kind, monkeypatch):
 
 @pytest.mark.parametrize(("sigma", "l2_squared"), [(2, 1), (3, 2), (Fraction(5, 2), 13)])
 @pytest.mark.parametrize("epsilon", [Fraction(1, 2), 1, 2])
-def test_the_rounded_gaussian_is_no_worse_than_its_curve(sigma, l2_squared, epsilon):
+def test_rounded_gaussian_is_within_its_privacy_curve(sigma, l2_squared, epsilon):
     """By its law on integers: one coordinate moves by 3 within √13, two by (3, 2)."""
     mechanism = Gaussian(Fraction(sigma), Sensitivity(9, l2_squared=l2_squared))
     factor = mp.exp(real(Fraction(epsilon)))
@@ -203,7 +203,7 @@ def test_the_rounded_gaussian_is_no_worse_than_its_curve(sigma, l2_squared, epsi
     assert max(one, two) > claimed * 0.5
 
 
-def test_the_gaussian_costs_what_its_mu_does():
+def test_gaussian_cost_follows_from_mu():
     assert Gaussian(Fraction(4), Sensitivity(2)).loss() == PrivacyLoss.gaussian(0.5)
     # A norm that is no rational stays exact:
     assert Gaussian(Fraction(4), Sensitivity(2, linf=1)).loss() == PrivacyLoss.gaussian_from_mu_squared(
@@ -222,7 +222,7 @@ def test_the_gaussian_costs_what_its_mu_does():
 @pytest.mark.parametrize("real_valued", [False, True])
 @pytest.mark.parametrize(("epsilon", "delta"), [(1, 1e-6), (0.1, 1e-6), (0.01, 1e-9), (8, 1e-5), (1, 1e-100)])
 @pytest.mark.parametrize("sensitivity", [1, Sensitivity(30, linf=1), 7])
-def test_calibration_keeps_what_was_asked_for_and_hardly_more(epsilon, delta, sensitivity, real_valued):
+def test_calibration_meets_the_target_tightly(epsilon, delta, sensitivity, real_valued):
     mechanism = Gaussian.of(
         sensitivity=sensitivity, epsilon=epsilon, delta=delta, real=real_valued, coordinates=3
     )
@@ -252,7 +252,7 @@ def test_the_analytic_gaussian_needs_less_noise_than_the_classic_formula():
         assert classic / ours == pytest.approx(less, abs=0.005)
 
 
-def test_the_gaussian_wins_from_nine_cells_moved():
+def test_gaussian_needs_less_noise_from_nine_coordinates_on():
     """By standard deviation from nine on; over all coordinates at once, where its tail helps, from six on."""
     wins, less = [], []
     for k in range(1, 13):
@@ -264,7 +264,7 @@ def test_the_gaussian_wins_from_nine_cells_moved():
     assert less == [False] * 5 + [True] * 7
 
 
-def test_the_least_noise_is_the_lesser_and_without_delta_it_is_laplace():
+def test_least_noise_chooses_the_smaller_error_and_laplace_without_delta():
     many = Sensitivity(30, linf=1)
     assert isinstance(choose_additive_noise(sensitivity=many, epsilon=1), Laplace)
     assert choose_additive_noise(sensitivity=1, epsilon=1, real=True) == Laplace.of(
@@ -299,7 +299,7 @@ def test_the_least_noise_is_the_lesser_and_without_delta_it_is_laplace():
 
 
 @pytest.mark.parametrize(("epsilon", "wide"), [(0.1, 30), (0.5, 6), (1, 3), (2, 1), (5, 0)])
-def test_the_error_of_counts(epsilon, wide):
+def test_error_of_counts_matches_the_table(epsilon, wide):
     mechanism = Laplace.of(sensitivity=1, epsilon=epsilon)
 
     assert mechanism.error() == mechanism.error(0.95) == wide
@@ -307,7 +307,7 @@ def test_the_error_of_counts(epsilon, wide):
     assert mechanism.release(5).error() == wide
 
 
-def test_the_error_of_many_cells_holds_for_all_at_once():
+def test_error_of_many_coordinates_is_simultaneous():
     mechanism = Laplace.of(sensitivity=1, epsilon=1)
 
     assert mechanism.error(0.95, coordinates=10_000) == 12
@@ -316,7 +316,7 @@ def test_the_error_of_many_cells_holds_for_all_at_once():
     assert (release.error(), release.error(simultaneous=True)) == (3, 12)
 
 
-def test_the_error_of_reals_includes_the_rounding():
+def test_error_of_reals_includes_rounding():
     mechanism = Laplace(Fraction(1), Sensitivity(1), Fraction(1, 4), 1)
 
     steps = Laplace(Fraction(4), Sensitivity(1)).error()
@@ -329,7 +329,7 @@ def test_the_error_of_reals_includes_the_rounding():
     )
 
 
-def test_the_tail_is_that_of_the_law_sampled():
+def test_error_tail_is_that_of_the_sampled_law():
     fine = Laplace.of(sensitivity=1, epsilon=1, real=True)
     for t in (0.5, 1, 3, 10):
         assert fine.tail(t) == pytest.approx(math.exp(-t), rel=1e-8)
@@ -348,7 +348,7 @@ def test_the_tail_is_that_of_the_law_sampled():
             counts.tail(bad)
 
 
-def test_the_textbooks_bound_may_be_passed_by_less_than_one():
+def test_textbook_bound_is_exceeded_by_less_than_one():
     """Pr[|X| > 2.9957] is 0.073, not 0.05; but |X| < 2.9957 + 1 holds with more than 95 %."""
     mechanism = Laplace.of(sensitivity=1, epsilon=1)
     bound = mechanism.union_bound()
@@ -406,7 +406,7 @@ def test_an_error_of_reals_is_met_with_the_least_epsilon(error):
     assert rarely.scale > 50 * Fraction(error)
 
 
-def test_for_error_has_the_defaults_of_error():
+def test_for_error_and_error_have_the_same_defaults():
     assert Laplace.for_error(6).loss().epsilon() == pytest.approx(0.457, abs=0.001)
     assert Laplace.for_error(6) == Laplace.for_error(
         6, confidence=0.95, sensitivity=1, real=False, coordinates=1
@@ -416,18 +416,18 @@ def test_for_error_has_the_defaults_of_error():
     )
 
 
-def test_what_is_not_said_is_one_cell_of_integers():
+def test_laplace_defaults_to_one_integer_coordinate():
     plain = Laplace.of(sensitivity=1, epsilon=1)
 
     assert plain == Laplace(Fraction(1), Sensitivity(1)) == Laplace(Fraction(1), Sensitivity(1), None, 1)
     assert choose_additive_noise(sensitivity=1, epsilon=1) == plain
 
 
-def test_what_is_not_said_is_one_cell_whose_error_is_met():
+def test_laplace_for_error_defaults_to_one_coordinate():
     assert Laplace.for_error(6).coordinates == 1
 
 
-def test_what_is_not_said_is_one_cell_for_the_gaussian_too():
+def test_gaussian_defaults_to_one_coordinate():
     assert (
         Gaussian.of(sensitivity=1, epsilon=9, delta=0.1, population=8).coordinates,
         Gaussian(1, 1).coordinates,
@@ -437,11 +437,11 @@ def test_what_is_not_said_is_one_cell_for_the_gaussian_too():
     )
 
 
-def test_what_is_not_said_is_one_cell_whose_error_is_met_by_the_gaussian_too():
+def test_gaussian_for_error_defaults_to_one_coordinate():
     assert Gaussian.for_error(6, delta=0.1, population=8).coordinates == 1
 
 
-def test_the_least_noise_is_that_of_95_percent():
+def test_least_noise_defaults_to_95_percent_confidence():
     assert choose_additive_noise(sensitivity=1, epsilon=9, delta=0.1, population=8) == choose_additive_noise(
         sensitivity=1, epsilon=9, delta=0.1, confidence=0.95, population=8
     )
@@ -457,7 +457,7 @@ def test_an_error_is_met_to_one_part_in_two_to_the_twentieth(error):
     assert Laplace(scale + part, Sensitivity(1)).error(0.95) > error
 
 
-def test_an_epsilon_of_about_a_million_is_the_most_that_an_error_is_bought_with():
+def test_for_error_stops_at_an_epsilon_of_a_million():
     # An error of 0 takes a scale of 1/4 and some: of 2^18 over that, 2^20 is just not exceeded.
     assert 9 * 10**5 < Laplace.for_error(0.5, sensitivity=2**18).loss().epsilon() < 2**20
     with refused(Refused, match="protects nobody"):
@@ -470,11 +470,11 @@ def test_a_scale_of_2_to_the_48th_is_the_widest():
         Laplace(MAX_SCALE + Fraction(1, 3), Sensitivity(1))
 
 
-def test_made_by_hand_for_less_than_a_step_it_is_charged_for_one():
+def test_sensitivity_below_a_step_is_charged_as_a_step():
     assert Laplace(Fraction(4), Sensitivity(0.5)).loss() == PrivacyLoss.discrete_laplace(4, 1)
 
 
-def test_integers_are_not_moved_by_halves():
+def test_integer_mechanism_refuses_fractional_sensitivity():
     with refused(InvalidInput, match="not a whole number"):
         Laplace.of(sensitivity=0.5, epsilon=1)
 
@@ -486,7 +486,7 @@ def test_the_union_bound_is_rounded_up_however_close_the_next_double_is():
     assert Laplace(scale, Sensitivity(1)).union_bound(0.5) > 1  # by less than 2^-199
 
 
-def test_noise_too_fine_for_doubles_is_the_reason_given():
+def test_error_names_noise_too_fine_for_doubles():
     with refused(Unsupported, match="doubles"):
         Laplace.for_error(1e-280, sensitivity=1e-280, real=True)
 
@@ -502,7 +502,7 @@ def test_a_sensitivity_of_zero_in_any_norm_is_refused():
             make()
 
 
-def test_the_population_is_asked_about_at_every_door():
+def test_every_constructor_checks_the_population():
     for make in (
         lambda: Gaussian.of(sensitivity=1, epsilon=1, delta=0.01, population=100),
         lambda: Gaussian.for_error(5, delta=0.01, population=100),
@@ -512,7 +512,7 @@ def test_the_population_is_asked_about_at_every_door():
             make()
 
 
-def test_an_error_that_no_protection_allows_is_refused():
+def test_unreachable_error_is_refused():
     for ask in (
         lambda: Laplace.for_error(1e-9, sensitivity=1, real=True),
         lambda: Gaussian.for_error(1e-9, delta=1e-6, sensitivity=1, real=True),
@@ -526,7 +526,7 @@ def test_an_error_that_no_protection_allows_is_refused():
     assert 2**19 < Gaussian.for_error(0.01, delta=1e-6, sensitivity=7, real=True).loss().epsilon(1e-6) < 2**20
 
 
-def test_a_fractional_sensitivity_asks_for_reals():
+def test_fractional_sensitivity_needs_a_real_mechanism():
     for ask in (
         lambda: Laplace.of(sensitivity=0.5, epsilon=1),
         lambda: Laplace.for_error(6, sensitivity=0.5),
@@ -557,7 +557,7 @@ def test_rounding_hardly_adds_to_the_noise(coordinates, epsilon):
     assert plain.scale < gaussian.scale <= plain.scale * Fraction(1001, 1000)
 
 
-def test_the_grid_is_2_to_the_32_steps_to_the_scale_or_finer_for_many_cells():
+def test_grid_has_2_to_the_32_steps_per_scale_or_more():
     assert Laplace.of(sensitivity=1, epsilon=1, real=True).grid == Fraction(1, 2**32)
     assert Laplace.of(sensitivity=3, epsilon=1, real=True).grid == Fraction(2, 2**32)
     # 2^22 coordinates may add 2^22·g ≤ 1/1024, and no finer:
@@ -585,7 +585,7 @@ def test_huge_and_tiny_scales_of_reals_are_released_or_refused():
             Laplace.of(sensitivity=size, epsilon=1, real=True)
 
 
-def test_a_million_cells_are_released_at_once():
+def test_million_coordinates_are_released_at_once():
     mechanism = Laplace.of(sensitivity=1, epsilon=1, real=True, coordinates=10**6)
     shown = mechanism.release(np.full(10**6, 0.5)).value
 
@@ -626,7 +626,7 @@ def test_minus_zero_is_zero():
         assert np.asarray(first).tobytes() == np.asarray(second).tobytes()
 
 
-def test_neighbouring_integers_beyond_doubles_are_not_told_apart_by_a_real_mechanism():
+def test_real_mechanism_does_not_distinguish_integers_beyond_doubles():
     """A5: with noise of one, 2^60 + 128 and 2^60 + 129 must not be shown 256 apart by what they are."""
     mechanism = Laplace.of(sensitivity=1, epsilon=1, real=True, coordinates=1000)
     seen = [set(mechanism.release(np.full(1000, 2**60 + 128 + move)).value) for move in (0, 1)]
@@ -683,7 +683,7 @@ SECRET = 987654321
     ],
     ids=repr,
 )
-def test_what_has_no_exact_noise_is_refused_and_nothing_is_released(mechanism, value, monkeypatch):
+def test_values_without_exact_noise_are_refused(mechanism, value, monkeypatch):
     def never(*_):
         raise AssertionError("noise was drawn")
 
@@ -698,13 +698,13 @@ def test_what_has_no_exact_noise_is_refused_and_nothing_is_released(mechanism, v
 
 @pytest.mark.parametrize("mechanism", [WHOLE, BELL])
 @pytest.mark.parametrize("value", [0.5, 5.0, Fraction(5), Decimal(5), [5.0], np.array([5.0]), [1, 2.5]])
-def test_integer_noise_is_for_integers(mechanism, value):
+def test_integer_mechanism_refuses_reals(mechanism, value):
     with refused(InvalidInput, match="not made of integers"):
         mechanism.release(value)
 
 
 @pytest.mark.parametrize("mechanism", [FINE, FINE_BELL])
-def test_more_cells_than_were_foreseen_are_refused(mechanism):
+def test_more_coordinates_than_declared_are_refused(mechanism):
     with refused(Refused, match="6 coordinates, but the mechanism has 5") as caught:
         mechanism.release(np.zeros(6))
     assert "coordinates=6" in caught.value.fix
@@ -712,7 +712,7 @@ def test_more_cells_than_were_foreseen_are_refused(mechanism):
     assert WHOLE.release(np.zeros(6, dtype=np.int64)).coordinates == 6
 
 
-def test_a_value_more_sensitive_than_foreseen_is_refused():
+def test_value_above_the_declared_sensitivity_is_refused():
     unit = Unit("patient")
     for mechanism, larger in [
         (Laplace.of(sensitivity=2, epsilon=1), Sensitivity(Fraction(21, 10))),
@@ -731,7 +731,7 @@ def test_a_value_more_sensitive_than_foreseen_is_refused():
     Laplace(Fraction(1), Sensitivity(30, linf=Fraction(1, 2))).release(Bounded(5, wide, unit, "counts"))
 
 
-def test_a_bare_value_is_the_persons_word():
+def test_bare_value_has_user_asserted_sensitivity():
     made = Laplace.of(sensitivity=1, epsilon=1).release(5)
 
     assert made.user_asserted
@@ -775,7 +775,7 @@ NUMBERS = [
         lambda bad: Gaussian(Fraction(1), Sensitivity(1), bad if bad is not None else -1),
     ],
 )
-def test_a_parameter_that_is_no_usable_number_is_refused(ask, bad):
+def test_unusable_numbers_are_refused_as_parameters(ask, bad):
     with refused(HubbubError) as caught:
         ask(bad)
     assert caught.value.what
@@ -784,7 +784,7 @@ def test_a_parameter_that_is_no_usable_number_is_refused(ask, bad):
 
 
 @pytest.mark.parametrize("bad", [0, -1, 1.5, float("nan"), float("inf"), "1", True, None, [1], np.array(1)])
-def test_cells_are_a_whole_number(bad):
+def test_coordinates_must_be_a_whole_number(bad):
     for ask in (
         lambda: Laplace.of(sensitivity=1, epsilon=1, coordinates=bad),
         lambda: Laplace.of(sensitivity=1, epsilon=1, real=True, coordinates=bad),
@@ -808,7 +808,7 @@ def test_a_gaussian_has_a_delta_between_0_and_1(delta):
 
 
 @pytest.mark.parametrize("delta", [float("nan"), -1, 1, "0", True])
-def test_the_least_noise_has_a_delta_too(delta):
+def test_least_noise_checks_delta(delta):
     with refused(InvalidInput, match="delta"):
         choose_additive_noise(sensitivity=1, epsilon=1, delta=delta)
 
@@ -821,7 +821,7 @@ def test_a_delta_of_one_over_the_population_is_refused():
     )
 
 
-def test_a_sensitivity_of_zero_leaves_nothing_to_hide():
+def test_sensitivity_zero_is_refused():
     for ask in (
         lambda: Laplace.of(sensitivity=0, epsilon=1),
         lambda: Gaussian.of(sensitivity=0, epsilon=1, delta=1e-6),
@@ -853,7 +853,7 @@ def test_a_grid_is_a_power_of_two(grid):
         Laplace(Fraction(1), Sensitivity(1), grid, 1)
 
 
-def test_an_epsilon_of_any_size_that_can_be_sampled_is_taken():
+def test_every_epsilon_that_can_be_sampled_is_accepted():
     for epsilon in (1e-12, 1e-3, 700, 1e6, sys.float_info.max):
         assert Laplace.of(sensitivity=1, epsilon=epsilon, allow_large_epsilon=True).loss().cost().epsilon == (
             None if epsilon > 2**64 else parse_rational(epsilon, "epsilon")
@@ -889,7 +889,7 @@ def test_a_mechanism_is_frozen_and_the_family_is_abstract():
     assert WHOLE.error_kind == BELL.error_kind == "additive"
 
 
-def test_a_mechanism_says_what_it_does():
+def test_mechanism_describes_itself():
     assert str(WHOLE) == "Laplace noise of scale 1 on integers: ε = 1"
     assert str(Laplace(Fraction(1, 3), Sensitivity(1), Fraction(1, 4), 2)) == (
         "Laplace noise of scale 0.333334 on a grid with steps of 0.25: ε = 4.5"
@@ -917,7 +917,7 @@ FOR_AN_EPSILON = [
 
 
 @pytest.mark.parametrize("made", FOR_AN_EPSILON)
-def test_a_mechanism_for_a_large_epsilon_is_made_only_where_that_is_confirmed(made):
+def test_large_epsilon_must_be_confirmed(made):
     """As the shell, budgets, plans and fits say: one policy."""
     made(epsilon=20)
     with pytest.raises(Refused, match="epsilon is above 20"):

@@ -62,7 +62,7 @@ def test_the_tail_is_enclosed_however_few_the_bits(beyond, tail):
                 assert low <= mp.ldexp(tail(scale, m), bits) <= high
 
 
-def test_of_every_enclosure_of_the_laplace_tail_the_safe_end_is_used(monkeypatch):
+def test_laplace_tail_uses_the_safe_end_of_every_enclosure(monkeypatch):
     exact = error_bounds.exp_neg
 
     def vague(x, bits):
@@ -82,7 +82,7 @@ def test_of_every_enclosure_of_the_laplace_tail_the_safe_end_is_used(monkeypatch
 
 @pytest.mark.parametrize("coordinates", [1, 2, 3, 7, 1000, 10**9])
 @pytest.mark.parametrize("confidence", ["0.1", "0.5", "0.9", "0.95", "0.999", "0.123456789"])
-def test_a_tail_that_is_one_unit_too_heavy_is_too_heavy(confidence, coordinates):
+def test_tail_one_unit_too_heavy_is_rejected(confidence, coordinates):
     """Just 1 − confidence^(1/coordinates) may lie outside, of which three units at most are lost."""
     wanted = Fraction(confidence)
     truth = 1 - real(wanted) ** (mp.mpf(1) / coordinates)
@@ -105,9 +105,7 @@ def test_a_tail_that_is_one_unit_too_heavy_is_too_heavy(confidence, coordinates)
     confidence=st.sampled_from(["0.5", "0.95", "0.999999"]),
     coordinates=st.sampled_from([1, 2, 10**6]),
 )
-def test_the_width_is_the_least_whole_number_that_covers_all_cells(
-    beyond, tail, scale, confidence, coordinates
-):
+def test_width_is_the_least_integer_that_covers_all_coordinates(beyond, tail, scale, confidence, coordinates):
     wide = half_width(partial(beyond, scale), Fraction(confidence), coordinates)
 
     wanted = real(Fraction(confidence))
@@ -116,12 +114,12 @@ def test_the_width_is_the_least_whole_number_that_covers_all_cells(
 
 
 @pytest.mark.parametrize(("epsilon", "wide"), [("0.1", 30), ("0.5", 6), ("1", 3), ("2", 1), ("5", 0)])
-def test_the_widths_of_counts(epsilon, wide):
+def test_widths_of_counts_match_the_table(epsilon, wide):
     assert half_width(partial(discrete_laplace_tail, 1 / Fraction(epsilon)), 0.95, 1) == wide
 
 
 @pytest.mark.parametrize("beyond", [discrete_laplace_tail, rounded_gaussian_tail])
-def test_the_width_for_a_confidence_next_to_certainty_or_to_nothing(beyond):
+def test_width_at_extreme_confidence(beyond):
     law = partial(beyond, Fraction(1))
     tail = dict(LAWS)[beyond]
     for rare in (Fraction(1, 10**60), Fraction(1, 10**300), Fraction(1, 2**1200)):
@@ -153,13 +151,13 @@ def test_a_confidence_lies_between_0_and_1(bad):
 
 
 @pytest.mark.parametrize("bad", [float("nan"), float("inf"), 0, -1, 1.5, "1", True, None])
-def test_cells_are_counted(bad):
+def test_coordinates_must_be_positive_integers(bad):
     with refused(InvalidInput, match="coordinates"):
         half_width(partial(discrete_laplace_tail, Fraction(1)), 0.95, bad)
 
 
 @given(st.integers(0, 10**6))
-def test_the_least_whole_number_is_found(least):
+def test_least_integer_search_is_exact(least):
     asked = []
 
     def holds(m):

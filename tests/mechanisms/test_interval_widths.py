@@ -92,7 +92,7 @@ def test_the_tail_of_a_sum_is_enclosed_by_a_few_units_however_wide_the_noise(sca
         assert 0 <= low <= high <= low + 2 <= (1 << 128) + 2
 
 
-def test_the_tail_of_one_draw_is_its_own():
+def test_tail_of_a_sum_of_one_is_the_tail_of_one_draw():
     for scale in (1, 4, 1000):
         assert sum_width(laplace(scale), 1, 0.99) == laplace(scale).error(0.99)
         assert sum_width(gaussian(scale), 1, 0.99) == gaussian(scale).error(0.99)
@@ -115,7 +115,7 @@ def test_a_sum_of_gaussian_noise_has_the_least_width_but_for_half_a_step_a_term(
     assert needed <= wide <= needed + terms / 2 + 0.5
 
 
-def test_a_sum_of_very_many_is_hardly_wider_than_it_need_be():
+def test_width_of_a_long_sum_is_nearly_tight():
     exact = half_width(partial(laplace_sum_tail, Fraction(10**6), 300), 0.95, 1)
     assert exact <= sum_width(laplace(10**6), 300, 0.95) <= 1.01 * exact
     # The roundings of many Gaussian terms do not all go one way.
@@ -175,7 +175,7 @@ def test_any_combination_stays_within_its_width(weights, scale, confidence, kind
     ],
 )
 @pytest.mark.parametrize("share", [0.1, 0.5, 0.8])
-def test_several_mechanisms_by_enumeration(mechanisms, share, confidence):
+def test_combination_of_two_mechanisms_matches_enumeration(mechanisms, share, confidence):
     width = mixed_combination_width([(mechanisms[0], share), (mechanisms[1], 1 - share)], confidence)
     chances = [law(mechanism) for mechanism in mechanisms]
     one, two = (np.arange(len(each)) - len(each) // 2 for each in chances)
@@ -189,7 +189,7 @@ def test_several_mechanisms_by_enumeration(mechanisms, share, confidence):
 
 @pytest.mark.parametrize("confidence", [0.5, 0.95, 0.999])
 @pytest.mark.parametrize("scales", [(1, 2, 4), (4, 4, 4), (2, "2.01", 3), ("0.5", 3, 5)])
-def test_three_mechanisms_by_enumeration(scales, confidence):
+def test_combination_of_three_mechanisms_matches_enumeration(scales, confidence):
     shares = (0.5, 0.25, 0.25)
     width = mixed_combination_width(
         [(laplace(each), share) for each, share in zip(scales, shares, strict=True)], confidence
@@ -206,7 +206,7 @@ def test_three_mechanisms_by_enumeration(scales, confidence):
         assert float(whole[off > 0.8 * width - 1].sum()) > 1 - confidence
 
 
-def test_one_mechanism_together_is_as_by_itself():
+def test_combination_of_one_mechanism_is_that_mechanism():
     for mechanism in (laplace(7), gaussian(7)):
         assert mixed_combination_width([(mechanism, [1, 0.5])]) == combination_width(mechanism, [1, 0.5])
     with pytest.raises(Unsupported, match="not integers"):
@@ -243,7 +243,7 @@ def test_two_terms_have_the_tail_of_the_closed_form(rare):
 
 
 @pytest.mark.parametrize("rare", [Fraction(1, 2), Fraction(1, 20), Fraction(1, 10**6)])
-def test_the_quantiles_of_continuous_sums_are_those_of_their_closed_form(rare):
+def test_quantiles_of_continuous_sums_match_the_closed_form(rare):
     for terms in (1, 2, 5, 40):
         t = mp.mpf(interval_widths._sum_quantile(terms, rare))
         parts = [
@@ -275,7 +275,7 @@ def test_widths_of_reals_include_the_rounding_to_the_grid():
         assert two[1] - 0.001 <= one[1] <= two[1]
 
 
-def test_only_the_norms_count_for_many_terms():
+def test_width_of_many_terms_depends_on_norms_only():
     weights = np.array([0.3, -1, 0.2, 0.7])
     norms = np.abs(weights).sum(), math.hypot(*weights), 1
     for mechanism in (laplace(9), gaussian(9)):
@@ -286,7 +286,7 @@ def test_only_the_norms_count_for_many_terms():
 @pytest.mark.parametrize("mechanism", [laplace(2), laplace(6), gaussian(2), gaussian(6)], ids=str)
 @pytest.mark.parametrize("exact", [(1, 0), (0, 3), (1, 1), (3, 9), (40, 2), (200, 300)], ids=str)
 @pytest.mark.parametrize("confidence", [0.8, 0.95])
-def test_the_share_is_covered_with_the_confidence_said_by_the_exact_law(mechanism, exact, confidence):
+def test_ratio_interval_covers_with_its_confidence_under_the_exact_law(mechanism, exact, confidence):
     chance = law(mechanism)
     far = min(len(chance) // 2, 60)
     chance = chance[len(chance) // 2 - far : len(chance) // 2 + far + 1]
@@ -304,7 +304,7 @@ def test_the_share_is_covered_with_the_confidence_said_by_the_exact_law(mechanis
     bottom=st.integers(-30, 60),
     mechanism=st.sampled_from([laplace(2), laplace(5), gaussian(3)]),
 )
-def test_the_interval_spans_all_shares_that_are_not_excluded(top, bottom, mechanism):
+def test_ratio_interval_spans_all_ratios_not_excluded(top, bottom, mechanism):
     shares = np.linspace(0, 1, 257)
     if isinstance(mechanism, Laplace):
         wide = np.array(
@@ -325,7 +325,7 @@ def test_the_interval_spans_all_shares_that_are_not_excluded(top, bottom, mechan
         assert high <= looser[-1] + 1 / 256
 
 
-def test_a_share_of_nothing_may_be_anything():
+def test_ratio_of_nothing_has_the_whole_interval():
     for mechanism in (laplace(2), gaussian(2)):
         estimate, low, high = ratio_interval([0, -1, 1, 900], [0, -2, -1, -900], mechanism)
         assert low.tolist() == [0, 0, 0, 0]
@@ -333,7 +333,7 @@ def test_a_share_of_nothing_may_be_anything():
         assert estimate.tolist() == [0.5, 0.5, 1, 1]
 
 
-def test_a_share_is_found_in_large_numbers():
+def test_ratio_interval_handles_large_numbers():
     for mechanism in (laplace(2), gaussian(2)):
         estimate, low, high = ratio_interval(3 * 10**14, 10**14, mechanism)
         assert low < estimate == 0.75 < high
@@ -341,7 +341,7 @@ def test_a_share_is_found_in_large_numbers():
 
 
 @pytest.mark.parametrize("rare", [0.5, 0.05, 1e-6])
-def test_the_width_of_a_difference_is_convex_in_the_share(rare):
+def test_width_of_a_difference_is_convex_in_the_ratio(rare):
     """What makes the shares that are excluded at either end an interval."""
     exact = interval_widths._pair_quantiles(Fraction(rare))
     light = np.arange(interval_widths._RATIOS + 1) / interval_widths._RATIOS
@@ -352,13 +352,13 @@ def test_the_width_of_a_difference_is_convex_in_the_share(rare):
 
 
 @pytest.mark.parametrize("bad", [1.0, [[1, math.nan]], [math.inf]])
-def test_weights_are_finite_numbers(bad):
+def test_weights_must_be_finite(bad):
     with refused(InvalidInput, match="weights"):
         combination_width(laplace(1), bad)
 
 
 @pytest.mark.parametrize("bad", [0, -1, 1.5, None])
-def test_terms_are_counted(bad):
+def test_number_of_terms_must_be_a_positive_integer(bad):
     with refused(InvalidInput, match="terms"):
         sum_width(laplace(1), bad)
 

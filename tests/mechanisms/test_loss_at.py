@@ -19,7 +19,7 @@ def rounded_normal(x, sigma):
 
 
 @pytest.mark.parametrize("outcome", [-40, -3, 0, 1, 2, 17, 300])
-def test_the_loss_of_an_outcome_is_the_logarithm_of_its_odds(outcome):
+def test_loss_at_an_outcome_is_its_log_likelihood_ratio(outcome):
     laplace = Laplace.of(sensitivity=2, epsilon=1)
     assert laplace.loss_at(outcome, 2, 0) == pytest.approx((abs(outcome) - abs(outcome - 2)) / 2, abs=1e-12)
     for sigma in (1, 3, 10):
@@ -30,14 +30,14 @@ def test_the_loss_of_an_outcome_is_the_logarithm_of_its_odds(outcome):
         assert gaussian.loss_at(outcome, 5, 5) == 0
 
 
-def test_no_outcome_of_a_laplace_mechanism_loses_more_than_its_epsilon():
+def test_loss_at_any_laplace_outcome_is_at_most_epsilon():
     mechanism = Laplace.of(sensitivity=1, epsilon=0.5, real=True)
     outcome = mechanism.release(0.25).value
     assert abs(mechanism.loss_at(outcome, 0.25, 1.25)) <= mechanism.loss().epsilon()
     assert mechanism.loss_at(100, 0.25, 1.25) == pytest.approx(-0.5, rel=1e-4)
 
 
-def test_a_response_that_is_neither_truth_tells_nothing():
+def test_response_that_matches_neither_truth_has_loss_zero():
     mechanism = RandomizedResponse(Fraction(3, 5), 3)
     assert mechanism.loss_at(2, 0, 1) == 0
     assert (
@@ -46,7 +46,7 @@ def test_a_response_that_is_neither_truth_tells_nothing():
     assert mechanism.loss_at(1, 1, 1) == 0
 
 
-def test_outcomes_that_never_occur_are_refused():
+def test_impossible_outcomes_are_refused():
     with refused(InvalidInput, match="grid"):
         Laplace.of(sensitivity=1, epsilon=1).loss_at(0.5, 0, 1)
     with refused(InvalidInput, match="category"):

@@ -106,7 +106,7 @@ STORED = [
 
 
 @pytest.mark.parametrize(("mechanism", "text"), STORED, ids=lambda part: getattr(part, "kind", ""))
-def test_what_is_stored_stays_as_it_is_and_means_the_same(mechanism, text):
+def test_stored_mechanisms_keep_their_text_and_meaning(mechanism, text):
     assert mechanism.to_json() == text
     assert from_json(text) == mechanism
     assert type(from_json(text)) is type(mechanism)
@@ -114,7 +114,7 @@ def test_what_is_stored_stays_as_it_is_and_means_the_same(mechanism, text):
     assert from_json(text).loss() == mechanism.loss()
 
 
-def test_every_kind_that_can_be_stored_is_pinned_here():
+def test_every_stored_kind_is_pinned():
     ours = {kind for kind, made in module._CODEC.classes.items() if made.__module__.startswith("hubbub.")}
 
     assert ours == {mechanism.kind for mechanism, _ in STORED}
@@ -127,7 +127,7 @@ POSITIVE = st.fractions(Fraction(1, 10**6), 10**6)
 @given(
     POSITIVE, st.tuples(POSITIVE, POSITIVE, POSITIVE), st.none() | st.integers(-20, 20), st.integers(1, 10**9)
 )
-def test_what_is_written_is_read_as_it_was(scale, norms, power, coordinates):
+def test_mechanisms_survive_storage(scale, norms, power, coordinates):
     grid = None if power is None else Fraction(2) ** power
     sensitivity = Sensitivity(norms[0], l2_squared=norms[1], linf=norms[2])
     for kind in (Laplace, Gaussian):
@@ -195,7 +195,7 @@ def changed(**fields):
     ],
     ids=lambda text: str(text)[:60],
 )
-def test_what_was_not_written_by_us_is_not_read(text):
+def test_foreign_text_is_refused(text):
     with refused(InvalidInput) as caught:
         from_json(text)
     assert caught.value.fix
@@ -213,7 +213,7 @@ def test_what_was_not_written_by_us_is_not_read(text):
         (changed(scale="1/0"), "not an exact rational"),
     ],
 )
-def test_it_says_why_it_cannot_be_read(text, why):
+def test_refusal_of_stored_text_names_the_reason(text, why):
     with refused(InvalidInput, match=why) as caught:
         from_json(text)
     assert caught.value.what == "the stored mechanism cannot be read"
@@ -231,7 +231,7 @@ def test_numbers_in_other_spellings_are_read_exactly():
     assert from_json(changed(scale=2)) == Laplace(Fraction(2), ONE)
 
 
-def test_a_class_is_stored_once_it_names_its_kind():
+def test_class_with_a_kind_can_be_stored():
     @dataclass(frozen=True)
     class Abstract(Mechanism):
         def loss(self):
@@ -263,7 +263,7 @@ def test_a_mechanism_is_abstract():
         Mechanism()
 
 
-def test_a_bare_value_takes_the_sensitivity_that_was_declared():
+def test_bare_value_gets_the_declared_sensitivity():
     bounded = check_sensitivity(5, Sensitivity(3), "l1")
 
     assert unwrap(bounded) == 5
@@ -271,7 +271,7 @@ def test_a_bare_value_takes_the_sensitivity_that_was_declared():
     assert bounded.is_user_asserted
 
 
-def test_a_bounded_value_is_taken_up_to_the_norm_that_counts():
+def test_bounded_value_is_checked_in_the_norm_of_the_mechanism():
     value = Bounded([1, 2], Sensitivity(4, linf=1), Unit("patient"), "counts")
 
     assert check_sensitivity(value, Sensitivity(4), "l1") is value
@@ -282,12 +282,12 @@ def test_a_bounded_value_is_taken_up_to_the_norm_that_counts():
         assert str(declared) in caught.value.what
 
 
-def test_a_sensitivity_of_zero_is_refused_and_any_other_not():
+def test_only_sensitivity_zero_is_refused():
     with refused(InvalidInput, match="no noise is needed"):
         check_positive_sensitivity(Sensitivity(0))
     assert check_positive_sensitivity(Sensitivity(Fraction(1, 10**9))) is None
 
 
-def test_two_mechanisms_cannot_be_stored_under_one_name():
+def test_two_classes_cannot_share_a_kind():
     with pytest.raises(InvalidInput, match="laplace/1"):
         type("Other", (Mechanism,), {"kind": "laplace/1"})

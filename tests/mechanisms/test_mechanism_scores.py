@@ -33,7 +33,7 @@ ALL = [
 ]
 
 
-def test_noise_that_was_cut_goes_on_without_memory(monkeypatch):
+def test_saturated_noise_is_extended_memorylessly(monkeypatch):
     monkeypatch.setattr(
         mechanism_module,
         "discrete_laplace",
@@ -51,7 +51,7 @@ def test_noise_that_was_cut_goes_on_without_memory(monkeypatch):
     ]
 
 
-def test_overtaking_is_the_sum_it_stands_for_rounded_up():
+def test_overtaking_probability_is_the_sum_rounded_up():
     for rate in (Fraction(1, 7), Fraction(1), Fraction(5)):
         z = mpmath.exp(-mpmath.mpf(rate.numerator) / rate.denominator)
         for distance in (0, 1, 2, 9):
@@ -87,12 +87,12 @@ BAD_SCORES = {
 
 
 @pytest.mark.parametrize("bad", BAD_SCORES.values(), ids=BAD_SCORES)
-def test_what_is_no_list_of_integer_scores_is_refused(bad):
+def test_scores_must_be_a_list_of_integers(bad):
     for each in ALL:
         refusal(InvalidInput, each.release, bad)
 
 
-def test_the_refusal_says_what_is_wrong():
+def test_refusal_of_scores_names_the_problem():
     release = PermuteAndFlip.of(sensitivity=1, epsilon=1).release
 
     assert "no scores" in refusal(InvalidInput, release, []).what

@@ -83,7 +83,7 @@ every_law = pytest.mark.parametrize("mechanism", LAWS, ids=named)
 
 
 @every_law
-def test_a_key_is_kept_with_the_chance_of_the_exact_law(mechanism):
+def test_key_is_selected_with_the_exact_probability(mechanism):
     for units in range(2 * mechanism.threshold + 4):
         low, high = mechanism.keep_probability_bounds(units)
         exact = chance(mechanism, units)
@@ -95,24 +95,24 @@ def test_a_key_is_kept_with_the_chance_of_the_exact_law(mechanism):
 
 
 @every_law
-def test_delta_is_the_chance_of_a_key_of_one_unit_rounded_up(mechanism):
+def test_delta_is_the_selection_probability_of_one_unit_rounded_up(mechanism):
     assert 1 <= real(mechanism.delta) / chance(mechanism, 1) <= 1 + mp.mpf(2) ** -100
 
 
 @every_law
 @pytest.mark.parametrize("confidence", [0.01, 0.5, 0.95, 1 - 1e-9])
-def test_the_least_units_are_the_least(mechanism, confidence):
+def test_min_units_is_minimal(mechanism, confidence):
     least = mechanism.min_units(confidence)
     assert chance(mechanism, least - 1) < confidence <= chance(mechanism, least)
 
 
 @both
-def test_a_key_is_kept_with_an_even_chance_from_the_bar_on(mechanism):
+def test_key_at_the_threshold_is_selected_with_probability_at_least_one_half(mechanism):
     assert mechanism.min_units(HALF) == mechanism.threshold
     assert mechanism.min_units() == mechanism.min_units(0.95)
 
 
-def test_beyond_twice_the_cut_a_key_is_kept_for_sure():
+def test_key_beyond_twice_the_cut_is_always_selected():
     mechanism = TruncatedGeometricSelection(Fraction(1), 3, 1)
     assert (
         mechanism.keep_probability(6)
@@ -136,21 +136,21 @@ def test_beyond_twice_the_cut_a_key_is_kept_for_sure():
     ],
     ids=named,
 )
-def test_extremes_have_a_delta_and_a_release(mechanism):
+def test_extreme_parameters_work(mechanism):
     assert 0 < mechanism.delta < HALF
     assert mechanism.loss().delta(mechanism.loss().cost().epsilon or 0) > 0
     assert mechanism.release([MAX_MAGNITUDE] * 40).value.size <= 40
     assert from_json(mechanism.to_json()) == mechanism
 
 
-def test_with_hardly_any_epsilon_the_noise_is_uniform():
+def test_noise_at_tiny_epsilon_is_nearly_uniform():
     assert float(TruncatedGeometricSelection(Fraction(1, MAX_SCALE), 1, 1).delta) == pytest.approx(1 / 3)
     assert float(TruncatedGeometricSelection(Fraction(1, 10**9), 10**6, 1).delta) == pytest.approx(
         1 / 2000001, rel=1e-3
     )
 
 
-def test_what_is_rarer_than_anybody_asks_is_said_to_be_as_rare():
+def test_tiny_probabilities_are_rounded_up():
     assert GaussianPartitionSelection(Fraction(1), 10**6, 1).delta == Fraction(1, 2**1200)
     assert GaussianPartitionSelection(Fraction(1), 10**6, 1).keep_probability_bounds(2)[0] == 0
     assert 0 < TruncatedGeometricSelection(Fraction(1), 10**6, 1).delta < Fraction(1, 2**1200)
@@ -186,7 +186,7 @@ def _delta(one, other, epsilon):
         TruncatedGeometricSelection(HALF, 2, 1),
     ],
 )
-def test_what_a_unit_with_so_many_keys_changes_is_within_the_curve(mechanism, groups):
+def test_unit_with_many_keys_stays_within_the_curve(mechanism, groups):
     charged = type(mechanism)(
         *(getattr(mechanism, name) for name in list(mechanism.__dict__)[:2]), groups
     ).loss()
@@ -201,7 +201,7 @@ def test_what_a_unit_with_so_many_keys_changes_is_within_the_curve(mechanism, gr
 
 @pytest.mark.parametrize("groups", [1, 2, 3, 10])
 @both_kinds
-def test_it_costs_no_less_than_that_a_key_of_ones_own_is_shown(kind, groups):
+def test_loss_covers_showing_the_only_key_of_a_unit(kind, groups):
     mechanism = kind.of(max_groups=groups, **TOTAL)
     alone = 1 - (1 - chance(mechanism, 1)) ** groups
     assert alone * (1 - mp.mpf(2) ** -40) <= mechanism.loss().delta(1) <= 1e-6
@@ -209,7 +209,7 @@ def test_it_costs_no_less_than_that_a_key_of_ones_own_is_shown(kind, groups):
         assert mechanism.loss().delta(1) <= alone * (1 + mp.mpf(2) ** -40)
 
 
-def test_the_losses_are_those_that_are_proved():
+def test_losses_match_the_proof():
     geometric = TruncatedGeometricSelection(HALF, 9, 3)
     assert geometric.loss() == PrivacyLoss.approximate(HALF, geometric.delta) * 3
     gaussian = GaussianPartitionSelection(Fraction(5), 30, 7)
@@ -222,7 +222,7 @@ def test_the_losses_are_those_that_are_proved():
 
 @pytest.mark.parametrize("groups", [1, 2, 3, 30, 1000])
 @pytest.mark.parametrize(("epsilon", "delta"), [(1, 1e-6), (0.01, 1e-9), (20, 1e-3), (0.1, 0.3), (1, 1e-100)])
-def test_calibration_keeps_what_was_asked_for_and_no_more(epsilon, delta, groups):
+def test_calibration_meets_the_target(epsilon, delta, groups):
     geometric = TruncatedGeometricSelection.of(max_groups=groups, epsilon=epsilon, delta=delta, population=3)
     gaussian = GaussianPartitionSelection.of(max_groups=groups, epsilon=epsilon, delta=delta, population=3)
     share = Fraction(str(delta)) / groups
@@ -245,12 +245,12 @@ def test_calibration_keeps_what_was_asked_for_and_no_more(epsilon, delta, groups
 
 
 @both_kinds
-def test_the_smallest_double_is_a_delta(kind):
+def test_smallest_double_is_accepted_as_delta(kind):
     mechanism = kind.of(max_groups=1000, epsilon=1, delta=5e-324)
     assert Fraction(1, 2**1100) < mechanism.delta <= Fraction("5e-324") / 1000
 
 
-def test_the_share_of_delta_is_given_to_one_or_the_other():
+def test_delta_share_trades_noise_against_threshold():
     low, middle, high = (
         GaussianPartitionSelection.of(max_groups=2, **TOTAL, share=share) for share in (0.01, 0.5, 0.99)
     )
@@ -264,7 +264,7 @@ def test_the_share_of_delta_is_given_to_one_or_the_other():
     ("groups", "kind"),
     [(1, TruncatedGeometricSelection), (2, TruncatedGeometricSelection), (5, GaussianPartitionSelection)],
 )
-def test_the_one_is_chosen_that_keeps_rarer_keys(groups, kind):
+def test_mechanism_with_the_lower_threshold_is_chosen(groups, kind):
     chosen = choose_partition_selection(max_groups=groups, **TOTAL)
     assert type(chosen) is kind
     assert chosen == kind.of(max_groups=groups, **TOTAL)
@@ -274,7 +274,7 @@ def test_the_one_is_chosen_that_keeps_rarer_keys(groups, kind):
     assert chosen.min_units(0.5) < other.min_units(0.5)
 
 
-def test_where_both_keep_as_rare_ones_it_is_the_geometric():
+def test_tie_between_mechanisms_goes_to_the_truncated_geometric():
     geometric, gaussian = (
         kind.of(max_groups=3, **TOTAL) for kind in (TruncatedGeometricSelection, GaussianPartitionSelection)
     )
@@ -320,14 +320,14 @@ def test_noise_is_a_geometric_draw_folded_at_the_cut_with_a_sign_and_one_zero(mo
     assert asked == [(2, partition_selection.lanes_needed(30))]
 
 
-def test_what_is_missing_is_drawn_again(monkeypatch):
+def test_rejected_draws_are_repeated(monkeypatch):
     zero, one = np.array([0, 0]), np.array([1, 1])
     asked = _scripted(monkeypatch, zero, one, zero, np.array([0, 1]), one * 2, one, one, one)
     assert TruncatedGeometricSelection(HALF, 2, 1)._draw_noise(4).tolist() == [0, -2, -2, -1]
     assert asked == [(2, partition_selection.lanes_needed(2 * missing)) for missing in (4, 4, 3, 1)]
 
 
-def test_a_draw_that_a_vector_cannot_hold_goes_on(monkeypatch):
+def test_draw_beyond_64_bits_is_extended(monkeypatch):
     mechanism = TruncatedGeometricSelection(HALF, 4, 1)
     asked = _scripted(monkeypatch, np.array([7, MAX_DRAW, MAX_DRAW - 1]), 0, np.array([0, 0, 1]))
     expected = [2, MAX_DRAW % 5, -((MAX_DRAW - 1) % 5)]
@@ -360,7 +360,7 @@ def test_the_noise_follows_its_law(mechanism, size):
 
 @both
 @pytest.mark.parametrize("units", [1, 3, 4, 5])
-def test_keys_are_kept_as_often_as_is_said(mechanism, units):
+def test_selection_frequency_matches_its_probability(mechanism, units):
     with _inject_bits(stream(f"kept/{mechanism.kind}/{units}")):
         kept = mechanism.release(np.full(20_000, units)).value.size
 
@@ -372,7 +372,7 @@ def test_keys_are_kept_as_often_as_is_said(mechanism, units):
 
 
 @both
-def test_a_key_is_kept_where_units_and_noise_reach_the_bar(monkeypatch, mechanism):
+def test_key_is_selected_if_units_plus_noise_reach_the_threshold(monkeypatch, mechanism):
     assert mechanism.threshold == 4
     units, noise = (np.array(part) for part in zip(*product(range(-1, 9), range(-9, 10)), strict=True))
     monkeypatch.setattr(type(mechanism), "_draw_noise", lambda self, size: noise[:size])
@@ -384,7 +384,7 @@ def test_a_key_is_kept_where_units_and_noise_reach_the_bar(monkeypatch, mechanis
 
 
 @both
-def test_a_key_that_nobody_has_is_never_kept(mechanism):
+def test_key_without_units_is_never_selected(mechanism):
     assert mechanism.release([0] * 20_000).value.size == 0
     assert mechanism.release([-1, -MAX_MAGNITUDE]).value.size == 0
 
@@ -393,14 +393,14 @@ def test_a_key_that_nobody_has_is_never_kept(mechanism):
 @pytest.mark.parametrize(
     "units", [[], [1], [MAX_MAGNITUDE, 1, MAX_MAGNITUDE], np.arange(3, dtype=np.uint8)], ids=str
 )
-def test_any_number_of_keys_may_occur_none_too(mechanism, units):
+def test_any_number_of_keys_is_accepted(mechanism, units):
     kept = mechanism.release(units).value
     assert kept.dtype == np.int64
     assert kept.ndim == 1
     assert set(np.flatnonzero(np.array(units) > 10**6)) <= set(kept.tolist()) <= set(range(len(units)))
 
 
-def test_no_number_is_too_large(monkeypatch):
+def test_large_counts_are_accepted(monkeypatch):
     mechanism = GaussianPartitionSelection(Fraction(MAX_SCALE), MAX_MAGNITUDE, 1)
     units = np.array([1, 1, MAX_MAGNITUDE, MAX_MAGNITUDE])
     monkeypatch.setattr(
@@ -410,7 +410,7 @@ def test_no_number_is_too_large(monkeypatch):
 
 
 @both
-def test_how_many_keys_occur_is_nowhere_in_the_release(mechanism):
+def test_release_does_not_contain_the_number_of_keys(mechanism):
     one, many = (mechanism.release([10**6] + [-1] * more) for more in (0, 1234))
     assert repr(one) == repr(many)
     assert [one.coordinates, many.coordinates] == [1, 1]
@@ -419,7 +419,7 @@ def test_how_many_keys_occur_is_nowhere_in_the_release(mechanism):
 
 
 @both
-def test_a_release_says_what_it_costs_whom(mechanism):
+def test_release_states_cost_and_unit(mechanism):
     unit = Unit("patient", Neighbours.SUBSTITUTE)
     counted = Bounded(np.array([10**6]), Sensitivity(2, linf=1), unit, "distinct patients")
     release = mechanism.release(counted)
@@ -433,13 +433,13 @@ def test_a_release_says_what_it_costs_whom(mechanism):
 
 @both
 @pytest.mark.parametrize("sensitivity", [Sensitivity(3, linf=1), Sensitivity(2, linf=2), Sensitivity(2)])
-def test_a_unit_that_moves_more_is_refused(mechanism, sensitivity):
+def test_sensitivity_above_the_declared_one_is_refused(mechanism, sensitivity):
     error = refusal(Refused, mechanism.release, Bounded.user_asserted([5, 5], sensitivity))
     assert "sensitivity" in error.what
 
 
 @both
-def test_a_unit_that_moves_less_is_not(mechanism):
+def test_sensitivity_below_the_declared_one_is_accepted(mechanism):
     for sensitivity in (
         Sensitivity(2, linf=1),
         Sensitivity(1),
@@ -453,14 +453,14 @@ def test_a_unit_that_moves_less_is_not(mechanism):
 @pytest.mark.parametrize(
     "bad", [7, 2.5, [1.0, 2.0], np.array([]), "12", None, [[1]], [True], [1, None]], ids=repr
 )
-def test_what_is_no_list_of_integers_is_refused_and_draws_nothing(monkeypatch, mechanism, bad):
+def test_non_integer_lists_are_refused_without_drawing(monkeypatch, mechanism, bad):
     monkeypatch.setattr(type(mechanism), "_draw_noise", None)
     with refused(InvalidInput):
         mechanism.release(bad)
 
 
 @both
-def test_it_has_no_error(mechanism):
+def test_partition_selection_has_no_error(mechanism):
     assert mechanism.error_kind == "none"
     assert "min_units" in refusal(InvalidInput, mechanism.error).fix
     refusal(InvalidInput, mechanism.error, 0.9, coordinates=3)
@@ -481,13 +481,13 @@ BAD = [
 @pytest.mark.parametrize(
     "make", [TruncatedGeometricSelection.of, GaussianPartitionSelection.of, choose_partition_selection]
 )
-def test_what_is_no_parameter_is_refused(make, named):
+def test_invalid_parameters_are_refused(make, named):
     with refused(InvalidInput, match=next(iter(named))):
         make(**{"max_groups": 2, **TOTAL, **named})
 
 
 @pytest.mark.parametrize("share", [0, 1, -1, 2, math.nan, None])
-def test_what_is_no_share_is_refused(share):
+def test_invalid_delta_shares_are_refused(share):
     with refused(InvalidInput, match="share"):
         GaussianPartitionSelection.of(max_groups=2, **TOTAL, share=share)
 
@@ -505,7 +505,7 @@ def test_what_is_no_share_is_refused(share):
         (GaussianPartitionSelection, (1, 3, 0.5), "max_groups"),
     ],
 )
-def test_a_mechanism_made_by_hand_is_checked_the_same(kind, fields, name):
+def test_plain_constructor_checks_parameters(kind, fields, name):
     with refused(InvalidInput, match=name):
         kind(*fields)
 
@@ -533,7 +533,7 @@ def test_numbers_are_made_exact():
         (GaussianPartitionSelection, (1, 2, 2**48), (1, 2, 2**48 + 1)),
     ],
 )
-def test_what_would_not_be_exact_is_refused(kind, widest, wider):
+def test_inexact_parameters_are_refused(kind, widest, wider):
     assert "δ" in str(kind(*widest))
     with refused(Unsupported, match=r"2\^48"):
         kind(*wider)
@@ -542,20 +542,20 @@ def test_what_would_not_be_exact_is_refused(kind, widest, wider):
 @pytest.mark.parametrize(
     "make", [TruncatedGeometricSelection.of, GaussianPartitionSelection.of, choose_partition_selection]
 )
-def test_what_cannot_be_reached_is_refused(make):
+def test_unreachable_targets_are_refused(make):
     refusal(Unsupported, make, max_groups=1, epsilon=1, delta=Fraction(1, 2**2000))
     refusal(Unsupported, make, max_groups=2**50, epsilon=1, delta=1e-6)
     refusal(Unsupported, make, max_groups=2**2200, epsilon=1, delta=1e-6)
 
 
 @pytest.mark.parametrize("units", [-1, 1.5, None, "3"])
-def test_no_number_of_units_is_refused(units):
+def test_invalid_numbers_of_units_are_refused(units):
     with refused(InvalidInput, match="units"):
         BOTH[0].keep_probability(units)
 
 
 @pytest.mark.parametrize("confidence", [0, 1, 2, None])
-def test_no_confidence_is_refused(confidence):
+def test_invalid_confidence_is_refused(confidence):
     with refused(InvalidInput, match="confidence"):
         BOTH[0].min_units(confidence)
 
@@ -566,13 +566,13 @@ def test_no_confidence_is_refused(confidence):
     st.integers(2, 10**9),
     st.integers(1, 10**9),
 )
-def test_what_is_stored_is_read_the_same(kind, number, bar, groups):
+def test_mechanism_survives_storage(kind, number, bar, groups):
     mechanism = kind(number, bar, groups)
     assert from_json(mechanism.to_json()) == mechanism
     assert json.loads(mechanism.to_json())["kind"] == kind.kind
 
 
-def test_it_explains_itself():
+def test_mechanism_describes_itself():
     assert str(TruncatedGeometricSelection(HALF, 9, 1)) == (
         "Group keys of 10 or more units after geometric noise of scale 2 within ±9; "
         "at most 1 group per unit: ε = 0.5, δ = 0.00274382"

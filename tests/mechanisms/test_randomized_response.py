@@ -47,7 +47,7 @@ class Bits:
 # Privacy
 
 
-def test_the_textbooks_coins_cost_ln_3():
+def test_textbook_coins_cost_ln_3():
     assert (COIN.keep, COIN.categories) == (Fraction(3, 4), 2)
     assert COIN.loss().epsilon() == pytest.approx(log(3), rel=1e-15)
     assert mp.log(3) <= mp.mpf(COIN.loss().epsilon())
@@ -107,7 +107,7 @@ def test_calibration_spends_no_more_than_epsilon_and_hardly_less(epsilon, k):
         )
 
 
-def test_keep_and_q_are_rounded_to_the_private_side_by_a_unit_at_most():
+def test_probabilities_are_rounded_to_the_private_side_by_at_most_one_unit():
     for epsilon in (Fraction(1, 10), Fraction(1), Fraction(3)):
         grown = mp.exp(real(epsilon))
         for k in (2, 10):
@@ -118,7 +118,7 @@ def test_keep_and_q_are_rounded_to_the_private_side_by_a_unit_at_most():
         assert 0 < real(encoding.q) - 1 / (grown + 1) <= mp.ldexp(1, -64) * (1 + mp.ldexp(1, -30))
 
 
-def test_an_epsilon_that_is_almost_that_of_64_bits_is_not_overspent():
+def test_epsilon_near_the_limit_of_64_bits_is_not_overspent():
     """Just above the ε of keep = m/2^64 or q = m/2^64, whose own, rounded up, would be a hair more."""
     for m in (2**63 + 2**60, 2**63 + 12345, 3 * 2**62 + 1):
         with mpmath.workprec(600):
@@ -156,7 +156,7 @@ def test_the_flip_rate_is_exact_to_the_last_bit():
                     assert mechanism.release([truth, truth]).value.tolist() == [report, report]
 
 
-def test_a_lie_is_any_other_category_alike():
+def test_other_categories_are_equally_likely():
     mechanism = RandomizedResponse(Fraction(1, 2), 5)
     for truth in range(5):
         others = []
@@ -215,7 +215,7 @@ def test_each_report_depends_on_its_own_truth_alone():
 @pytest.mark.parametrize(
     "mechanism", [RandomizedResponse.of(epsilon=1, categories=4), UnaryEncoding.of(epsilon=2, categories=4)]
 )
-def test_reports_follow_the_law(mechanism):
+def test_reports_follow_their_distribution(mechanism):
     """By how often each category is reported of each truth; 8 standard deviations at most, one seed."""
     n = 40_000
     p, q = map(float, mechanism._report_probabilities)
@@ -258,14 +258,14 @@ def test_one_respondent_may_report_alone():
     assert encoded.release([4]).value.dtype == np.bool_
 
 
-def test_nobody_reports_nothing():
+def test_no_respondents_give_no_reports():
     nobody = np.zeros(0, dtype=np.int64)
     assert COIN.release(nobody).value.shape == (0,)
     assert COIN.release([]).coordinates == 1
     assert UnaryEncoding.of(epsilon=1, categories=5).release(nobody).value.shape == (0, 5)
 
 
-def test_many_reports_are_made_part_by_part(monkeypatch):
+def test_many_reports_are_made_in_chunks(monkeypatch):
     monkeypatch.setattr(module, "_CHUNK", 12)
     mechanism = UnaryEncoding(Fraction(1, 2**60), 5, 1 - Fraction(1, 2**60))
     truths = np.arange(103) % 5
@@ -287,7 +287,7 @@ def test_more_bits_than_memory_holds_are_refused(monkeypatch):
         mechanism.release([0, 0, 0])
 
 
-def test_just_two_to_the_33_bits_are_held(monkeypatch):
+def test_two_to_the_33_bits_are_accepted(monkeypatch):
     class EnoughError(Exception):
         pass
 
@@ -303,7 +303,7 @@ def test_just_two_to_the_33_bits_are_held(monkeypatch):
         mechanism.release([0] * 513)
 
 
-def test_an_aggregate_is_no_answer():
+def test_aggregate_is_refused_as_a_response():
     for mechanism in (COIN, UnaryEncoding.of(epsilon=1, categories=2)):
         with refused(InvalidInput, match="is a Bounded"):
             mechanism.release(Bounded.user_asserted(1, 1))
@@ -347,7 +347,7 @@ def test_an_aggregate_is_no_answer():
     ],
     ids=repr,
 )
-def test_what_is_no_category_is_refused_and_nothing_is_reported(mechanism, value, monkeypatch):
+def test_invalid_category_is_refused(mechanism, value, monkeypatch):
     def never(*_):
         raise AssertionError("a coin was tossed")
 
@@ -360,7 +360,7 @@ def test_what_is_no_category_is_refused_and_nothing_is_reported(mechanism, value
     assert caught.value.fix
 
 
-def test_the_last_category_is_one_and_the_next_is_not():
+def test_last_category_is_accepted_and_the_next_refused():
     mechanism = RandomizedResponse.of(epsilon=1, categories=5)
     assert mechanism.release(4).coordinates == 1
     with refused(InvalidInput, match="from 0 to 4"):
@@ -383,7 +383,7 @@ def test_estimates_are_unbiased():
         assert mean == pytest.approx([truths.count(c) for c in range(3)], abs=1e-12)
 
 
-def test_estimates_subtract_what_chance_adds():
+def test_estimates_subtract_the_expected_lies():
     counts = COIN.estimate([1] * 60 + [0] * 40).counts
     assert counts.tolist() == [30.0, 70.0]  # (60 − 100/4)/(1/2)
     assert COIN.estimate([1] * 100).counts.tolist() == [-50.0, 150.0]
@@ -393,7 +393,7 @@ def test_estimates_subtract_what_chance_adds():
     assert encoded.estimate(reports).counts.tolist() == [20.0, -100.0]  # (30 − 25)/(1/4)
 
 
-def test_an_estimate_says_its_interval_and_its_confidence():
+def test_estimate_has_interval_and_confidence():
     estimate = COIN.estimate([1] * 600 + [0] * 400)
 
     assert isinstance(estimate, Estimate)
@@ -419,7 +419,7 @@ def law(held, of, p, q):
 
 
 @pytest.mark.parametrize("n", [2, 3, 5, 12, 40, 150])
-def test_the_inequalities_that_intervals_rest_on(n):
+def test_inequalities_behind_the_intervals_hold(n):
     """Zubkov and Serov for the binomial law; Hoeffding for two kinds of bits against it."""
     for m in (0.001, 0.03, 0.2, 0.5, 0.77, 0.999):
         up_to = np.cumsum(law(n, n, m, m))
@@ -471,7 +471,7 @@ def test_intervals_and_a_priori_errors_cover_every_truth(mechanism, confidence):
 
 
 @pytest.mark.parametrize("mechanism", MECHANISMS, ids=str)
-def test_intervals_are_hardly_wider_than_they_must_be(mechanism):
+def test_intervals_are_nearly_tight(mechanism):
     """Against ±1.96 standard deviations, for ten thousand respondents of whom a third hold it."""
     p, q = map(float, mechanism._report_probabilities)
     n, held = 10_000, 3_333
@@ -490,7 +490,7 @@ def test_intervals_are_hardly_wider_than_they_must_be(mechanism):
     assert estimate.low[0] <= held <= estimate.high[0]
 
 
-def test_the_interval_follows_its_definition():
+def test_interval_matches_its_definition():
     """n·H((c − 1)/n, m) = z²/2 at the lower end, by mpmath; a hair further out, for safety."""
     n = 500
     reach = module._normal_quantile(Fraction(19, 20), 1)
@@ -506,7 +506,7 @@ def test_the_interval_follows_its_definition():
 
 
 @pytest.mark.parametrize("nines", [15, 20, 60])
-def test_however_sure_the_interval_follows_its_definition(nines):
+def test_interval_matches_its_definition_at_any_confidence(nines):
     """Down to ends that are 2^-64 of what was counted, below which they are 0; and no warning."""
     n = 12
     reach = module._normal_quantile(1 - Fraction(1, 10**nines), 1)
@@ -523,7 +523,7 @@ def test_however_sure_the_interval_follows_its_definition(nines):
     assert (COIN.estimate([1] * n, confidence=1 - Fraction(1, 10**nines)).high == n).any()
 
 
-def test_the_upper_end_is_rounded_only_once_and_up():
+def test_upper_end_is_rounded_up_once():
     """It is n·(1 − m − q)/(p − q), with m a double and all else exact."""
     n = 1000
     mechanism = RandomizedResponse.of(epsilon=3)
@@ -536,7 +536,7 @@ def test_the_upper_end_is_rounded_only_once_and_up():
         assert high == module.round_up(n * (1 - Fraction(rest) - q) / (p - q)) < n
 
 
-def test_the_reach_is_that_of_the_normal_law_rounded_up():
+def test_normal_quantile_is_rounded_up():
     for confidence, ways in [("0.95", 1), ("0.5", 1), ("0.95", 1000), ("0.999999", 7)]:
         z = module._normal_quantile(Fraction(confidence), ways)
         failing = (1 - real(Fraction(confidence))) / ways
@@ -544,7 +544,7 @@ def test_the_reach_is_that_of_the_normal_law_rounded_up():
         assert mp.erfc((real(z) - mp.mpf("2e-9")) / mp.sqrt(2)) > failing
 
 
-def test_counts_lie_between_nobody_and_everybody():
+def test_counts_lie_between_zero_and_all():
     nobody = COIN.estimate([0] * 1000)
     assert (nobody.low[1], nobody.high[1]) == (0.0, 0.0)
     assert (nobody.low[0], nobody.high[0]) == (1000.0, 1000.0)
@@ -572,11 +572,11 @@ def test_all_intervals_together_are_wider_except_of_two_categories():
     assert (encoded.estimate(bits, simultaneous=True).low < encoded.estimate(bits).low).any()
 
 
-def test_the_error_beforehand_is_that_of_95_percent():
+def test_error_defaults_to_95_percent_confidence():
     assert COIN.estimate_error(100) == COIN.estimate_error(100, 0.95)
 
 
-def test_the_error_can_be_known_beforehand():
+def test_error_is_known_before_the_release():
     # 1.96·√(10000/4)·2 = 196, and 2 for whole numbers.
     assert COIN.estimate_error(10_000) == pytest.approx(198, abs=0.01)
     assert COIN.estimate_error(10_000, 0.95) == COIN.estimate_error(10_000, simultaneous=True)
@@ -596,7 +596,7 @@ def test_the_error_can_be_known_beforehand():
 
 @pytest.mark.parametrize("mechanism", MECHANISMS, ids=str)
 @pytest.mark.parametrize("n", [1, 10, 30, 5_000])
-def test_the_error_beforehand_follows_its_definition(mechanism, n):
+def test_error_matches_its_definition(mechanism, n):
     """t ≥ 1 + z·√(n·s(1 − s)) at its own s = p + t/n, and hardly more; to the rounding of a double."""
     p, q = mechanism._report_probabilities
     z = real(module._normal_quantile(Fraction(9, 10), 1))
@@ -607,7 +607,7 @@ def test_the_error_beforehand_follows_its_definition(mechanism, n):
     assert least * (1 - mp.mpf("1e-12")) <= off <= least * mp.mpf("1.001")
 
 
-def test_estimates_take_a_release_of_their_own():
+def test_estimates_need_a_release_of_the_same_mechanism():
     made = COIN.release([0, 1, 1, 0])
     assert COIN.estimate(made).counts.tolist() == COIN.estimate(made.value).counts.tolist()
     assert COIN.estimate(COIN.release(1)).counts.shape == (2,)
@@ -645,7 +645,7 @@ def test_estimates_take_a_release_of_their_own():
     ],
     ids=repr,
 )
-def test_what_are_no_reports_is_refused(reports):
+def test_invalid_reports_are_refused(reports):
     with refused(InvalidInput, match="reports"):
         COIN.estimate(reports)
     with refused(InvalidInput, match="reports"):
@@ -663,7 +663,7 @@ def test_bits_of_another_number_of_categories_are_refused():
             encoded.estimate(reports)
 
 
-def test_from_nobody_nothing_is_estimated():
+def test_estimating_from_no_reports_is_refused():
     with refused(InvalidInput, match="no reports"):
         COIN.estimate(np.zeros(0, dtype=int))
     with refused(InvalidInput, match="no reports"):
@@ -702,7 +702,7 @@ NUMBERS = [float("nan"), float("inf"), 0, -1, "1", True, None, [1], np.array(0.5
         lambda bad: COIN.estimate([0], confidence=bad),
     ],
 )
-def test_a_parameter_that_is_no_usable_number_is_refused(ask, bad):
+def test_unusable_numbers_are_refused_as_parameters(ask, bad):
     with refused(HubbubError) as caught:
         ask(bad)
     assert caught.value.fix
@@ -716,7 +716,7 @@ def test_there_are_two_categories_or_more():
         RandomizedResponse.of(epsilon=1, categories=2**24 + 1)
 
 
-def test_a_report_must_tell_something_and_not_all():
+def test_report_must_be_informative_and_private():
     for keep in (Fraction(1, 3), Fraction(1, 4)):
         with refused(InvalidInput, match="not above 1/categories"):
             RandomizedResponse(keep, 3)
@@ -746,7 +746,7 @@ def test_fields_are_made_exact_and_stored():
     assert Laplace.of(sensitivity=1, epsilon=1) != COIN
 
 
-def test_a_mechanism_says_what_it_does():
+def test_mechanism_describes_itself():
     assert (
         str(COIN) == "Randomized response, the truth with probability 0.75, else one of 1 other: ε = 1.09862"
     )

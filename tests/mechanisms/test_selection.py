@@ -72,7 +72,7 @@ SMALL = list(product([0], range(-2, 3), range(-2, 3)))
 
 @pytest.mark.parametrize(("delta", "monotone"), [(1, False), (1, True), (2, True)])
 @pytest.mark.parametrize("kind", INDEX_ONLY)
-def test_no_choice_is_more_than_e_to_the_epsilon_likelier_from_a_neighbour(kind, delta, monotone):
+def test_choice_probabilities_are_epsilon_private(kind, delta, monotone):
     z = Fraction(2, 3)  # e^−rate
     law = _from_zero(lambda scores: LAWS[kind](scores, z))
     most = z ** -(delta if monotone else 2 * delta)
@@ -86,7 +86,7 @@ def test_no_choice_is_more_than_e_to_the_epsilon_likelier_from_a_neighbour(kind,
 
 
 @pytest.mark.parametrize("kind", INDEX_ONLY)
-def test_larger_steps_of_two_candidates_are_hidden_as_well(kind):
+def test_larger_sensitivities_are_protected(kind):
     z = Fraction(2, 3)
     law = _from_zero(lambda scores: LAWS[kind](scores, z))
     for delta in (2, 3):
@@ -95,7 +95,7 @@ def test_larger_steps_of_two_candidates_are_hidden_as_well(kind):
 
 
 @pytest.mark.parametrize("kind", INDEX_ONLY)
-def test_half_the_noise_is_too_little_where_scores_are_not_monotone(kind):
+def test_half_the_noise_is_not_private_for_non_monotone_scores(kind):
     z = Fraction(2, 3)
     law = _from_zero(lambda scores: LAWS[kind](scores, z))
 
@@ -112,7 +112,7 @@ def _leads(scores, z, order, most=4):
 
 
 @pytest.mark.parametrize(("delta", "monotone"), [(1, False), (2, True)])
-def test_the_winner_and_its_lead_are_private_together_whatever_the_order_of_ties(delta, monotone):
+def test_winner_and_gap_are_private_under_any_tie_order(delta, monotone):
     # One order stands for all, as all scores are tried; so a random order is private too.
     z = HALF
     law = _from_zero(lambda scores: _leads(scores, z, (2, 1, 0)))
@@ -122,7 +122,7 @@ def test_the_winner_and_its_lead_are_private_together_whatever_the_order_of_ties
         assert worst_ratio(law(one), law(two)) <= most
 
 
-def test_the_bare_distance_is_not_private_where_ties_fall_by_a_fixed_order():
+def test_gap_is_not_private_with_a_fixed_tie_order():
     z = Fraction(1, 10)
     order = (1, 0, 2, 3)  # candidate 0 wins ties with 1, and loses those with 2 and 3
 
@@ -170,7 +170,7 @@ def test_permute_and_flip_would_break_the_charge_of_the_exponential_mechanism():
     assert Exponential.of(sensitivity=3, epsilon=2, monotone=True).rho == HALF
 
 
-def test_the_exponential_mechanism_keeps_its_zcdp():
+def test_exponential_mechanism_is_within_its_zcdp():
     z = mpmath.exp(-mpmath.mpf(1) / 2)  # ε = 1
     for one, two in _neighbours(SMALL, 1, False):
         p, q = reference.exponential(one, z), reference.exponential(two, z)
@@ -186,7 +186,7 @@ def test_the_exponential_mechanism_keeps_its_zcdp():
 
 @each
 @pytest.mark.parametrize("monotone", [False, True])
-def test_what_is_released_follows_the_reference_law(kind, monotone):
+def test_release_follows_the_reference_law(kind, monotone):
     # χ² at a false alarm of 1e-9; and the bits are the same in every run.
     mechanism = kind.of(sensitivity=2, epsilon=Fraction(6, 5), monotone=monotone)
     scores = (4, 1, 4, 3)
@@ -203,7 +203,7 @@ def test_what_is_released_follows_the_reference_law(kind, monotone):
     assert not fits(counted, LAWS[kind](scores, mpmath.exp(-mpmath.mpf(6) / (20 if monotone else 10))))
 
 
-def test_the_lead_follows_the_reference_law():
+def test_gap_follows_the_reference_law():
     mechanism = ReportNoisyMaxWithGap.of(sensitivity=1, epsilon=2)
     scores, z = (2, 0, 1), mpmath.exp(-1)
     at_least = [reference.noisy_max(scores, z, least) for least in range(4)]
@@ -316,7 +316,7 @@ def test_an_order_with_two_equal_places_is_drawn_again_for_a_gap(monkeypatch):
             assert source.left == []
 
 
-def test_an_order_is_told_by_63_bits(monkeypatch):
+def test_random_order_uses_63_bits(monkeypatch):
     monkeypatch.setattr(selection, "bernoulli_exp_each", lambda rate, gaps: np.array([True, True]))
 
     with _inject_bits(scripted(np.array([6, 4], dtype=np.uint64).tobytes())):
@@ -365,7 +365,7 @@ def test_noise_on_the_maximum_is_twice_delta_over_epsilon_or_half_of_it_for_mono
     assert scales == [scale]
 
 
-def test_a_lead_wider_than_64_bits_is_exact(monkeypatch):
+def test_gap_wider_than_64_bits_is_exact(monkeypatch):
     monkeypatch.setattr(
         scores_of, "discrete_laplace", lambda scale, size: np.array([MAX_DRAW - 1, 1 - MAX_DRAW])
     )
@@ -411,7 +411,7 @@ CASES = [
 
 
 @pytest.mark.parametrize(("scores", "rate"), CASES)
-def test_each_digit_of_u_decides_as_it_should(scores, rate):
+def test_every_digit_of_the_uniform_number_counts(scores, rate):
     mechanism = Exponential.of(sensitivity=1, epsilon=rate, monotone=True, allow_large_epsilon=True)
     edges = _edges(scores, rate, 500)
     for place, edge in enumerate(edges):
@@ -432,7 +432,7 @@ def test_each_digit_of_u_decides_as_it_should(scores, rate):
     st.fractions(Fraction(1, 50), 3),
     st.integers(0, 2**64 - 1),
 )
-def test_where_u_falls_is_whose_share_it_is_in(scores, rate, u):
+def test_uniform_number_selects_the_candidate_of_its_share(scores, rate, u):
     mechanism = Exponential.of(sensitivity=1, epsilon=2 * rate)
 
     with _inject_bits(scripted(*_words(u, 1), *[b"\x55" * 8] * 4)):
@@ -453,7 +453,7 @@ def test_a_clear_case_reads_64_bits_and_a_tie_reads_on():
         assert len(source.left) in (4, 5 - words)
 
 
-def test_an_edge_at_a_rational_is_decided_without_end_by_no_more_digits_than_it_takes():
+def test_rational_boundary_is_decided_with_the_digits_it_needs():
     source = scripted(*[b"\x80" + b"\0" * 7], *[b"\0" * 8] * 3, b"\0" * 7 + b"\1", b"\0" * 8)
     with _inject_bits(source):
         assert Exponential.of(sensitivity=1, epsilon=1).release([7, 7]).value == 1
@@ -469,14 +469,14 @@ def test_no_weight_is_too_small_to_be_chosen():
             assert mechanism.release([-2000, 0]).value == expected
 
 
-def test_scores_far_apart_are_no_trouble():
+def test_scores_far_apart_are_accepted():
     for kind in INDEX_ONLY:
         mechanism = kind.of(sensitivity=1, epsilon=1)
         assert mechanism.release([-(10**12), 10**12, 0]).value == 1
         assert mechanism.release([-MAX_MAGNITUDE, MAX_MAGNITUDE]).value == 1
 
 
-def test_no_setting_of_numpy_makes_a_choice_raise():
+def test_numpy_error_settings_do_not_matter():
     with np.errstate(all="raise"):
         for rate in (Fraction(1, 10**320), Fraction(10**320), Fraction(745)):
             mechanism = Exponential.of(sensitivity=1, epsilon=2 * rate, allow_large_epsilon=True)
@@ -493,7 +493,7 @@ def test_many_candidates_share_evenly():
 
 
 @pytest.mark.parametrize("candidates", [2, 4, 64])
-def test_floats_decide_beyond_the_margin_that_is_proved_and_only_there(monkeypatch, candidates):
+def test_floats_decide_only_beyond_the_proved_margin(monkeypatch, candidates):
     monkeypatch.setattr(selection, "_locate_by_integers", lambda u, rate, gaps: "integers")
     mechanism = Exponential.of(sensitivity=1, epsilon=1)
     margin = candidates + 16 << 16  # 2^-48 of the whole, in units of U's 64th digit
@@ -510,7 +510,7 @@ def test_floats_decide_beyond_the_margin_that_is_proved_and_only_there(monkeypat
                     assert mechanism.release([7] * candidates).value == decided
 
 
-def test_however_loose_the_enclosures_only_what_they_decide_is_decided(monkeypatch):
+def test_loose_enclosures_decide_nothing_wrongly(monkeypatch):
     tight = selection.exp_neg
 
     def loose(x, bits):
@@ -543,7 +543,7 @@ def _worst(law, gap, coordinates, z):
 
 @pytest.mark.parametrize("monotone", [False, True])
 @pytest.mark.parametrize("confidence", [Fraction(1, 10), HALF, Fraction(19, 20), Fraction(999, 1000)])
-def test_the_regret_of_the_exponential_mechanism_is_the_least_that_holds(confidence, monotone):
+def test_exponential_mechanism_regret_is_minimal(confidence, monotone):
     mechanism = Exponential.of(sensitivity=2, epsilon=1, monotone=monotone)
     z = mpmath.exp(-mpmath.mpf(1) / (2 if monotone else 4))
     allowed = 1 - mpmath.mpf(confidence.numerator) / confidence.denominator
@@ -558,7 +558,7 @@ def test_the_regret_of_the_exponential_mechanism_is_the_least_that_holds(confide
     "confidence", [Fraction(1, 10), HALF, Fraction(4, 5), Fraction(19, 20), Fraction(999, 1000)]
 )
 @pytest.mark.parametrize("kind", [PermuteAndFlip, ReportNoisyMax])
-def test_the_regret_of_the_others_holds_and_is_not_far_from_the_least(kind, confidence):
+def test_other_regrets_hold_and_are_nearly_tight(kind, confidence):
     mechanism = kind.of(sensitivity=1, epsilon=1)
     z = mpmath.exp(-mpmath.mpf(1) / 2)
     law = LAWS[kind]
@@ -572,7 +572,7 @@ def test_the_regret_of_the_others_holds_and_is_not_far_from_the_least(kind, conf
         )
 
 
-def test_the_worst_scores_are_one_ahead_and_the_others_behind():
+def test_worst_case_scores_have_one_leader():
     z = HALF
     for law in (reference.permute_and_flip, reference.exponential, reference.noisy_max):
         for scores in product(range(3), repeat=3):
@@ -607,7 +607,7 @@ def test_regret_keeps_the_textbook_bound(kind):
             assert m >= times * 5 / epsilon * (math.log(coordinates / 2) + t - 1) - 1
 
 
-def test_the_errors_people_see():
+def test_errors_match_the_table():
     assert PermuteAndFlip.of(sensitivity=1, epsilon=0.1).error(coordinates=1000) == 184
     assert Exponential.of(sensitivity=1, epsilon=0.1).error(coordinates=1000) == 197
     assert ReportNoisyMax.of(sensitivity=1, epsilon=0.1).error(coordinates=1000) == 222
@@ -629,7 +629,7 @@ def test_the_errors_people_see():
 
 
 @each
-def test_what_is_no_confidence_or_number_of_candidates_is_refused(kind):
+def test_invalid_confidence_or_candidates_are_refused(kind):
     mechanism = kind.of(sensitivity=1, epsilon=1)
     for bad in (0, 1, -1, 2, math.nan, "0.95", None):
         assert refusal(InvalidInput, mechanism.error, bad).what.startswith("confidence")
@@ -637,7 +637,7 @@ def test_what_is_no_confidence_or_number_of_candidates_is_refused(kind):
         assert refusal(InvalidInput, mechanism.error, 0.95, coordinates=bad).what.startswith("coordinates")
 
 
-def test_a_release_knows_its_regret_among_its_candidates():
+def test_release_states_its_regret():
     release = PermuteAndFlip.of(sensitivity=1, epsilon=0.5).release([1, 2, 3])
 
     assert release.coordinates == 3
@@ -652,7 +652,7 @@ SECRETS = [987654321, 987654320, 987654000]
 
 
 @each
-def test_only_the_choice_leaves(kind):
+def test_release_contains_only_the_choice(kind):
     mechanism = kind.of(sensitivity=1, epsilon=1)
     release = mechanism.release(SECRETS)
 
@@ -671,11 +671,11 @@ def test_only_the_choice_leaves(kind):
 
 
 @each_index_only
-def test_one_candidate_is_chosen(kind):
+def test_single_candidate_is_chosen(kind):
     assert kind.of(sensitivity=1, epsilon=1).release([5]).value == 0
 
 
-def test_one_candidate_has_no_lead():
+def test_single_candidate_has_no_gap():
     assert (
         "one candidate"
         in refusal(InvalidInput, ReportNoisyMaxWithGap.of(sensitivity=1, epsilon=1).release, [5]).what
@@ -705,20 +705,20 @@ def test_one_candidate_has_no_lead():
         ({"monotone": "no"}, "monotone"),
     ],
 )
-def test_what_is_no_parameter_is_refused(named, at):
+def test_invalid_parameters_are_refused(named, at):
     for kind in ALL:
         assert refusal(InvalidInput, kind.of, **{"sensitivity": 1, "epsilon": 1, **named}).what.startswith(at)
 
 
 @each
-def test_a_mechanism_made_by_hand_is_checked_the_same(kind):
+def test_plain_constructor_checks_parameters(kind):
     assert "int" in refusal(InvalidInput, kind, 1, Fraction(1)).what
     refusal(InvalidInput, kind, Sensitivity(1), Fraction(0))
     assert kind(Sensitivity(1), 0.1) == kind.of(sensitivity=1, epsilon=0.1)
     assert type(kind(Sensitivity(1), 1).epsilon) is Fraction
 
 
-def test_noise_wider_than_what_is_exact_is_refused():
+def test_noise_too_wide_for_exact_sampling_is_refused():
     for kind in (ReportNoisyMax, ReportNoisyMaxWithGap):
         assert kind.of(sensitivity=1, epsilon=Fraction(1, 2**47)).rate == Fraction(1, 2**48)
         assert "2^48" in refusal(Unsupported, kind.of, sensitivity=1, epsilon=Fraction(1, 2**47 + 1)).what
@@ -727,7 +727,7 @@ def test_noise_wider_than_what_is_exact_is_refused():
 
 
 @each
-def test_it_is_the_largest_move_of_one_score_that_counts(kind):
+def test_largest_sensitivity_of_one_score_counts(kind):
     mechanism = kind.of(sensitivity=2, epsilon=1)
 
     assert mechanism.release(Bounded.user_asserted([1, 2, 3], Sensitivity(100, linf=2))).coordinates == 3
@@ -747,7 +747,7 @@ def test_monotone_is_refused_under_substitution(kind):
 
 
 @each
-def test_what_is_only_a_persons_word_is_said(kind):
+def test_user_asserted_sensitivity_is_stated(kind):
     unit = Unit("patient")
     held = Bounded([1, 2], Sensitivity(2, linf=1), unit, "counts")
     plain, monotone = kind.of(sensitivity=1, epsilon=1), kind.of(sensitivity=1, epsilon=1, monotone=True)
@@ -777,7 +777,7 @@ STORED = {
 
 
 @pytest.mark.parametrize("kind", STORED)
-def test_what_is_stored_is_read_the_same(kind):
+def test_mechanism_survives_storage(kind):
     mechanism = STORED[kind]
     text = mechanism.to_json()
 
@@ -790,7 +790,7 @@ def test_what_is_stored_is_read_the_same(kind):
         mechanism.epsilon = Fraction(2)
 
 
-def test_the_form_in_which_it_is_stored_stays():
+def test_stored_form_is_stable():
     one = '{"l1": "1", "l2_squared": "1", "linf": "1"}'
     inner = f'{{"epsilon": "1/10", "kind": "permute-and-flip/1", "monotone": false, "sensitivity": {one}}}'
 
@@ -804,11 +804,11 @@ def test_the_form_in_which_it_is_stored_stays():
         '{"epsilon": "1", "kind": "permute-and-flip/1", "monotone": false, "sensitivity": "1"}',
     ],
 )
-def test_what_was_tampered_with_is_refused(text):
+def test_altered_stored_mechanism_is_refused(text):
     refusal(InvalidInput, from_json, text)
 
 
-def test_each_explains_itself():
+def test_mechanisms_describe_themselves():
     how = "integer scores that one unit moves by at most 1: ε = 0.1"
     assert str(STORED["permute-and-flip/1"]) == f"Permute-and-flip on {how}"
     assert str(STORED["exponential/1"]) == (
@@ -827,7 +827,7 @@ def test_each_explains_itself():
     delta=st.integers(1, 10**6),
     monotone=st.booleans(),
 )
-def test_whatever_the_scores_the_choice_is_one_of_them(kind, scores, epsilon, delta, monotone):
+def test_choice_is_one_of_the_candidates(kind, scores, epsilon, delta, monotone):
     make = partial(kind.of, sensitivity=delta, epsilon=epsilon, monotone=monotone, allow_large_epsilon=True)
     value = make().release(scores).value
 

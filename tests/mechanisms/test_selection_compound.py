@@ -38,7 +38,7 @@ each_index_only = pytest.mark.parametrize("kind", [PermuteAndFlip, Exponential, 
 
 
 @each_index_only
-def test_peeling_takes_the_best_one_left_again_and_again(kind):
+def test_peeling_selects_the_best_remaining_candidate(kind):
     scores = [10**6, 7 * 10**6, 0, 3 * 10**6, 5 * 10**6]
     round_ = kind.of(sensitivity=1, epsilon=0.5)
 
@@ -48,7 +48,7 @@ def test_peeling_takes_the_best_one_left_again_and_again(kind):
     assert TopK(round_, k=3).loss().epsilon() == 1.5
 
 
-def test_peeling_follows_the_law_of_its_rounds():
+def test_peeling_follows_the_reference_law():
     mechanism = TopK(PermuteAndFlip.of(sensitivity=1, epsilon=2), k=2)
     scores, z = (2, 0, 1), mpmath.exp(-1)
     first = reference.permute_and_flip(scores, z)
@@ -125,7 +125,7 @@ def test_the_regret_of_k_rounds_holds_for_all_of_them():
 # The winner's score, at its price
 
 
-def test_a_measured_winner_costs_both():
+def test_measured_winner_costs_choice_and_measurement():
     select = PermuteAndFlip.of(sensitivity=1, epsilon=HALF)
     measure = Laplace.of(sensitivity=1, epsilon=Fraction(1, 4))
     release = select_and_measure([3, 10**6, 5], select, measure)
@@ -145,7 +145,7 @@ def test_a_measured_winner_costs_both():
     refusal(InvalidInput, release.interval)
 
 
-def test_the_score_that_is_measured_is_the_winners(monkeypatch):
+def test_measured_score_is_that_of_the_winner(monkeypatch):
     measured = []
     measure = Laplace.of(sensitivity=2, epsilon=1)
     plain = type(measure).release
@@ -181,13 +181,13 @@ def test_a_gaussian_may_measure_too():
         Gaussian.of(sensitivity=Sensitivity(5, l2=1), epsilon=1, delta=1e-6),
     ],
 )
-def test_a_measurement_made_for_less_is_refused_before_anything_is_chosen(monkeypatch, measure):
+def test_measurement_with_too_small_sensitivity_is_refused_first(monkeypatch, measure):
     monkeypatch.setattr(selection, "bernoulli_exp_each", None)
 
     refusal(Refused, select_and_measure, [1, 2], PermuteAndFlip.of(sensitivity=2, epsilon=1), measure)
 
 
-def test_what_measures_is_additive():
+def test_measuring_mechanism_must_be_additive():
     select = PermuteAndFlip.of(sensitivity=1, epsilon=1)
     for bad in (select, None, 1):
         assert type(bad).__name__ in refusal(InvalidInput, select_and_measure, [1, 2], select, bad).what
@@ -197,7 +197,7 @@ def test_what_measures_is_additive():
 
 
 @each_index_only
-def test_one_candidate_is_chosen(kind):
+def test_single_candidate_is_chosen(kind):
     assert TopK(kind.of(sensitivity=1, epsilon=1), k=1).release([5]).value == [0]
 
 
@@ -216,7 +216,7 @@ def test_monotone_is_refused_under_substitution(kind):
 
 
 @each_index_only
-def test_what_is_only_a_persons_word_is_said(kind):
+def test_user_asserted_sensitivity_is_stated(kind):
     held = Bounded([1, 2], Sensitivity(2, linf=1), Unit("patient"), "counts")
     plain, monotone = kind.of(sensitivity=1, epsilon=1), kind.of(sensitivity=1, epsilon=1, monotone=True)
     measure = Laplace.of(sensitivity=1, epsilon=1)
@@ -238,7 +238,7 @@ STORED = {
 
 
 @pytest.mark.parametrize("kind", STORED)
-def test_what_is_stored_is_read_the_same(kind):
+def test_mechanism_survives_storage(kind):
     mechanism = STORED[kind]
     text = mechanism.to_json()
 
@@ -251,7 +251,7 @@ def test_what_is_stored_is_read_the_same(kind):
         mechanism.k = 2
 
 
-def test_the_form_in_which_it_is_stored_stays():
+def test_stored_form_is_stable():
     inner, measure = PermuteAndFlip.of(sensitivity=1, epsilon=0.1), Laplace.of(sensitivity=1, epsilon=1)
 
     assert TopK(inner, k=3).to_json() == f'{{"k": 3, "kind": "top-k/1", "mechanism": {inner.to_json()}}}'
@@ -260,11 +260,11 @@ def test_the_form_in_which_it_is_stored_stays():
     )
 
 
-def test_what_was_tampered_with_is_refused():
+def test_altered_stored_mechanism_is_refused():
     refusal(InvalidInput, from_json, '{"k": 3, "kind": "top-k/1", "mechanism": 7}')
 
 
-def test_each_explains_itself():
+def test_mechanisms_describe_themselves():
     how = "integer scores that one unit moves by at most 1: ε = 0.1"
     assert str(STORED["top-k/1"]) == (
         f"Top 3 by peeling, each round: Exponential mechanism on {how}; in total ε = 0.3"

@@ -64,7 +64,7 @@ def _ratios(queries, delta, z, *, monotone):
 
 
 @pytest.mark.parametrize(("queries", "delta"), [(1, 1), (2, 1), (2, 2)])
-def test_no_run_of_answers_is_more_than_e_to_the_epsilon_likelier_from_a_neighbour(queries, delta):
+def test_answer_sequences_are_epsilon_private(queries, delta):
     # Query noise z^|k| with z = e^(−ε/4Δ), threshold noise of half its scale; so e^ε = z^(−4Δ).
     z = Fraction(2, 3)
 
@@ -79,7 +79,7 @@ def test_monotone_queries_need_half_the_noise(queries, delta):
     assert max(_ratios(queries, delta, z, monotone=True)) <= z ** (-2 * delta)
 
 
-def test_queries_that_are_not_monotone_need_all_of_it():
+def test_non_monotone_queries_need_the_full_noise():
     # Many queries go up while the next goes down: with the noise of monotone ones that tells too much.
     z = Fraction(1, 10)
     one, two = (*[0] * 4, 0), (*[1] * 4, -1)
@@ -90,7 +90,7 @@ def test_queries_that_are_not_monotone_need_all_of_it():
     assert law[0][4] / law[1][4] <= z**-4
 
 
-def test_a_run_of_answers_has_one_of_the_outcomes_that_were_counted():
+def test_enumerated_outcomes_have_total_probability_one():
     assert sum(above_threshold((1, -2, 3), 1, Fraction(1, 2), 2, 1)) == 1
 
 
@@ -98,7 +98,7 @@ def test_a_run_of_answers_has_one_of_the_outcomes_that_were_counted():
 
 
 @pytest.mark.parametrize("monotone", [False, True])
-def test_what_is_released_follows_the_reference_law(monotone):
+def test_release_follows_the_reference_law(monotone):
     # χ² at a false alarm of 1e-9; and the bits are the same in every run.
     mechanism = _one(sensitivity=2, epsilon=4, threshold=3, monotone=monotone)
     values = (2, 5, 0)
@@ -116,7 +116,7 @@ def test_what_is_released_follows_the_reference_law(monotone):
 
 
 @pytest.mark.parametrize("monotone", [False, True])
-def test_what_a_session_answers_follows_the_reference_law(monotone):
+def test_session_answers_follow_the_reference_law(monotone):
     mechanism = _one(sensitivity=2, epsilon=4, threshold=3, monotone=monotone)
     values = (2, 5, 0)
     z = mpmath.exp(-mpmath.mpf(4) / (4 if monotone else 8))
@@ -143,7 +143,7 @@ def _scripted_noise(monkeypatch, draws):
     return scales
 
 
-def test_an_answer_is_above_where_the_noisy_query_reaches_the_noisy_threshold(monkeypatch):
+def test_answer_is_above_if_noisy_query_reaches_noisy_threshold(monkeypatch):
     mechanism = _one(threshold=10, sensitivity=3, epsilon=Fraction(1, 2))
     for bar, noise, value in product(range(-2, 3), range(-2, 3), range(8, 13)):
         scales = _scripted_noise(monkeypatch, [bar, noise, 99])
@@ -151,7 +151,7 @@ def test_an_answer_is_above_where_the_noisy_query_reaches_the_noisy_threshold(mo
         assert scales == [12, 24, 12]
 
 
-def test_the_noisy_threshold_stays_until_an_answer_is_above_and_is_then_drawn_afresh(monkeypatch):
+def test_noisy_threshold_is_redrawn_after_each_answer_above(monkeypatch):
     scales = _scripted_noise(monkeypatch, [5, 0, 77, 0, -7, 0, 88, 0, 99])
     session = _one(answers=2).open()
 
@@ -174,7 +174,7 @@ def test_the_noisy_threshold_stays_until_an_answer_is_above_and_is_then_drawn_af
         ({"sensitivity": Sensitivity(50, linf=2)}, 4, 8),
     ],
 )
-def test_the_scales_are_those_that_are_proved(monkeypatch, named, of_threshold, of_query):
+def test_scales_match_the_proof(monkeypatch, named, of_threshold, of_query):
     mechanism = _one(**named)
     asked = _scripted_noise(monkeypatch, [0, 0, 0])
     mechanism.open().ask(1)
@@ -184,7 +184,7 @@ def test_the_scales_are_those_that_are_proved(monkeypatch, named, of_threshold, 
     assert mechanism.loss() == PrivacyLoss.pure(mechanism.epsilon)
 
 
-def test_a_list_is_asked_in_turn_with_noise_of_its_own(monkeypatch):
+def test_each_query_of_a_list_has_its_own_noise(monkeypatch):
     mechanism = _one(threshold=10, sensitivity=2, answers=3)
     of_queries = []
 
@@ -207,7 +207,7 @@ def test_a_list_is_asked_in_turn_with_noise_of_its_own(monkeypatch):
     assert set(of_queries) == {(24, 6)}
 
 
-def test_with_one_answer_it_is_the_index_itself_or_none():
+def test_single_answer_is_an_index_or_none():
     mechanism = _one(threshold=0)
 
     assert mechanism.release([-FAR, -FAR, FAR, FAR]).value == 2
@@ -219,7 +219,7 @@ def test_with_one_answer_it_is_the_index_itself_or_none():
     assert _one(answers=2).release([-FAR]).value == []
 
 
-def test_no_number_is_too_large_to_compare(monkeypatch):
+def test_large_query_values_are_compared_exactly(monkeypatch):
     _scripted_noise(monkeypatch, [0, -(10**30), 10**30])
     assert _one(threshold=-(10**30)).release([MAX_MAGNITUDE, 0]).value == 0
     assert _one(threshold=0).release([-MAX_MAGNITUDE, 0]).value == 0
@@ -229,7 +229,7 @@ def test_no_number_is_too_large_to_compare(monkeypatch):
 # Halting
 
 
-def test_after_the_last_answer_it_halts_for_ever():
+def test_session_halts_after_its_last_answer():
     session = _one(answers=3).open()
 
     assert session.answers_left == 3
@@ -242,7 +242,7 @@ def test_after_the_last_answer_it_halts_for_ever():
     assert session.answers_left == 0
 
 
-def test_below_costs_nothing_however_often():
+def test_answers_below_cost_nothing():
     session = _one().open()
 
     assert not any(session.ask(-FAR) for _ in range(200))
@@ -256,7 +256,7 @@ def test_a_session_cannot_be_copied():
     assert session.ask(FAR)
 
 
-def test_a_session_has_no_place_for_anything_else():
+def test_session_has_no_dict():
     session = _one().open()
     assert not hasattr(session, "__dict__")
 
@@ -297,7 +297,7 @@ def test_a_forked_session_gives_no_answers():
     assert session.ask(FAR)
 
 
-def test_it_is_the_process_by_which_a_session_is_known(monkeypatch):
+def test_session_is_bound_to_its_process(monkeypatch):
     session = _one().open()
     with monkeypatch.context() as elsewhere:
         elsewhere.setattr(sparse_vector.os, "getpid", lambda: -1)
@@ -306,7 +306,7 @@ def test_it_is_the_process_by_which_a_session_is_known(monkeypatch):
     assert session.ask(FAR)
 
 
-def test_a_fork_while_another_thread_asks_is_refused_and_does_not_wait():
+def test_forked_session_is_refused_without_waiting_for_a_lock():
     session = _one().open()
     with session._lock:  # as a thread that is asking holds it, and which the child does not have
         assert _in_a_fork(lambda: session.ask(FAR)).startswith("Refused: ")
@@ -346,7 +346,7 @@ def test_two_threads_do_not_both_get_the_last_answer(monkeypatch):
     assert sorted(said, key=str) == [True, "halted"]
 
 
-def test_a_failure_of_the_random_bits_tells_no_answer_and_changes_nothing(monkeypatch):
+def test_entropy_failure_changes_no_state(monkeypatch):
     session = _one(answers=2).open()
     before = session._state
     for fails_at in (0, 1):
@@ -370,7 +370,7 @@ def test_a_failure_of_the_random_bits_tells_no_answer_and_changes_nothing(monkey
 # Charging
 
 
-def test_it_is_charged_whole_before_anything_is_drawn(monkeypatch):
+def test_session_is_charged_before_any_draw(monkeypatch):
     order = []
     book = Book()
     plain = book.charge
@@ -390,13 +390,13 @@ def test_it_is_charged_whole_before_anything_is_drawn(monkeypatch):
     assert len(book.charged) == 2
 
 
-def test_an_account_that_says_no_leaves_nothing_to_ask(monkeypatch):
+def test_refused_charge_gives_no_session(monkeypatch):
     monkeypatch.setattr(sparse_vector, "discrete_laplace", None)  # nothing is drawn
 
     assert refusal(Refused, _one().open, Book(refuses=True)).what == "the budget is spent"
 
 
-def test_without_an_account_there_is_no_receipt():
+def test_session_without_account_has_no_receipt():
     session = _one().open()
 
     assert session.receipt is None
@@ -406,7 +406,7 @@ def test_without_an_account_there_is_no_receipt():
 
 
 @pytest.mark.parametrize("unit", ["patient", 1, Neighbours.ADD_REMOVE])
-def test_what_is_no_unit_is_refused_before_it_is_charged(unit):
+def test_invalid_unit_is_refused_before_the_charge(unit):
     book = Book()
 
     assert type(unit).__name__ in refusal(InvalidInput, _one().open, book, unit=unit).what
@@ -429,7 +429,7 @@ def test_monotone_is_refused_under_substitution():
 # What goes in
 
 
-def test_a_query_is_of_the_sessions_own_unit_and_sensitivity():
+def test_query_must_have_the_unit_and_sensitivity_of_the_session():
     unit = Unit("patient")
     session = _one(sensitivity=2).open(unit=unit)
 
@@ -461,7 +461,7 @@ def test_a_query_is_of_the_sessions_own_unit_and_sensitivity():
     ],
     ids=str,
 )
-def test_what_is_no_integer_is_refused_and_draws_nothing(monkeypatch, bad):
+def test_non_integer_query_is_refused_without_drawing(monkeypatch, bad):
     session = _one().open()
     with monkeypatch.context() as still:
         still.setattr(sparse_vector, "discrete_laplace", None)
@@ -469,7 +469,7 @@ def test_what_is_no_integer_is_refused_and_draws_nothing(monkeypatch, bad):
     assert session.ask(FAR)
 
 
-def test_the_refusal_of_a_vector_says_so():
+def test_refusal_of_a_vector_names_it():
     session = _one().open()
 
     assert "one integer" in refusal(InvalidInput, session.ask, [1, 2]).what
@@ -479,7 +479,7 @@ def test_the_refusal_of_a_vector_says_so():
 @pytest.mark.parametrize(
     "bad", [[], 5, [1.5], [math.nan], [[1]], np.ones((2, 2), dtype=np.int64), None, "12"]
 )
-def test_what_is_no_list_of_integers_is_refused(bad):
+def test_non_integer_lists_are_refused(bad):
     refusal(InvalidInput, _one().release, bad)
 
 
@@ -509,11 +509,11 @@ def test_the_sensitivity_of_a_list_is_its_largest_move():
         ({"answers": None}, "answers"),
     ],
 )
-def test_what_is_no_parameter_is_refused(named, at):
+def test_invalid_parameters_are_refused(named, at):
     assert refusal(InvalidInput, _one, **named).what.startswith(at)
 
 
-def test_a_mechanism_made_by_hand_is_checked_the_same():
+def test_plain_constructor_checks_parameters():
     assert AboveThreshold(Sensitivity(1), 0.1, 5.0, answers=2.0) == _one(epsilon=0.1, threshold=5, answers=2)
     made = AboveThreshold(Sensitivity(1), 1, Fraction(5))
     assert (made.answers, made.monotone) == (1, False)
@@ -521,7 +521,7 @@ def test_a_mechanism_made_by_hand_is_checked_the_same():
     assert "int" in refusal(InvalidInput, AboveThreshold, 1, Fraction(1), 5).what
 
 
-def test_noise_wider_than_what_is_exact_is_refused():
+def test_noise_too_wide_for_exact_sampling_is_refused():
     assert _one(epsilon=Fraction(1, 2**46)).query_scale == 2**48
     assert _one(epsilon=Fraction(1, 2**47), monotone=True).query_scale == 2**48
     assert "2^48" in refusal(Unsupported, _one, epsilon=Fraction(1, 2**46 + 1)).what
@@ -555,7 +555,7 @@ def test_the_error_is_the_least_that_the_union_over_queries_gives(monotone, answ
     assert missed(m - 1 if monotone else m - 2) > allowed
 
 
-def test_the_error_is_the_formula_that_is_proved():
+def test_error_matches_the_proved_formula():
     for epsilon, answers, coordinates, confidence in (
         (1, 1, 1, 0.5),
         (0.1, 3, 77, 0.99),
@@ -586,7 +586,7 @@ def test_the_error_is_rounded_up_however_close_the_next_whole_number_is(allowed,
     assert _one(epsilon=Fraction(near + 2**150, 2**318)).error(1 - allowed) == k - 1
 
 
-def test_the_errors_people_see():
+def test_errors_match_the_table():
     assert _one(epsilon=0.1).error() == _one(epsilon=0.1).error(0.95, coordinates=1) == 131
     for monotone, least in ((False, 3490), (True, 1750)):
         # However sure, and however many: about the scale times ln coordinates/β.
@@ -609,7 +609,7 @@ def test_the_error_is_below_the_textbooks():
         assert _one(epsilon=epsilon, monotone=True).error(confidence, coordinates=coordinates) < textbook
 
 
-def test_a_release_knows_its_error_among_its_queries():
+def test_release_states_its_error():
     release = _one().release([1, 2, 3])
 
     assert release.coordinates == 3
@@ -638,20 +638,20 @@ def test_neither_noise_nor_values_are_shown(monkeypatch):
         _one(monotone=True, answers=7, threshold=-(10**20), epsilon=0.1, sensitivity=Sensitivity(5, linf=2)),
     ],
 )
-def test_what_is_stored_is_read_the_same(mechanism):
+def test_mechanism_survives_storage(mechanism):
     assert from_json(mechanism.to_json()) == mechanism
     assert hash(from_json(mechanism.to_json())) == hash(mechanism)
     assert mechanism.error_kind == "regret"
 
 
-def test_the_form_in_which_it_is_stored_stays():
+def test_stored_form_is_stable():
     assert _one(threshold=-3).to_json() == (
         '{"answers": 1, "epsilon": "1", "kind": "above-threshold/1", "monotone": false, '
         '"sensitivity": {"l1": "1", "l2_squared": "1", "linf": "1"}, "threshold": -3}'
     )
 
 
-def test_it_explains_itself():
+def test_mechanism_describes_itself():
     assert str(_one(threshold=7, epsilon=0.5)) == (
         "Above threshold 7, until 1 query is; Laplace noise of scale 4 on the threshold and 8 on each "
         "integer query that one unit moves by at most 1: ε = 0.5"
@@ -662,7 +662,7 @@ def test_it_explains_itself():
     )
 
 
-def test_what_is_only_a_persons_word_is_said():
+def test_user_asserted_sensitivity_is_stated():
     held = Bounded([1, 2], Sensitivity(2, linf=1), Unit("patient"), "counts")
 
     assert not _one().release(held).user_asserted
@@ -677,7 +677,7 @@ def test_what_is_only_a_persons_word_is_said():
     st.fractions(Fraction(1, 10**6), 10**6),
     st.integers(1, 5),
 )
-def test_whatever_the_queries_at_most_so_many_are_answered_above(values, bar, epsilon, answers):
+def test_answers_above_never_exceed_the_limit(values, bar, epsilon, answers):
     found = _one(threshold=bar, epsilon=epsilon, answers=answers).release(values).value
 
     if answers == 1:
@@ -688,7 +688,7 @@ def test_whatever_the_queries_at_most_so_many_are_answered_above(values, bar, ep
         assert all(index in range(len(values)) for index in found)
 
 
-def test_a_session_says_whether_it_rests_on_a_persons_word():
+def test_session_states_user_asserted_sensitivity():
     mechanism = AboveThreshold.of(sensitivity=1, epsilon=1, threshold=10**9)
     derived = Bounded(0, Sensitivity(1), Unit.row(), "a rule")
     session = mechanism.open()

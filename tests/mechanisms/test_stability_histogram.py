@@ -43,7 +43,7 @@ def worst(noise, groups, threshold):
 
 @pytest.mark.parametrize("law", LAWS)
 @pytest.mark.parametrize("groups", [1, 2, 5])
-def test_delta_is_the_chance_of_the_worst_keys_of_ones_own_rounded_up(law, groups):
+def test_delta_is_the_worst_case_exposure_rounded_up(law, groups):
     noise = LAWS[law]
     for delta in (1e-3, 1e-6, 1e-12):
         mechanism = StabilityHistogram.of(noise=noise, max_groups=groups, delta=delta)
@@ -56,7 +56,7 @@ def test_delta_is_the_chance_of_the_worst_keys_of_ones_own_rounded_up(law, group
         assert lower == int(noise.sensitivity.linf) or worst(noise, groups, lower) > delta
 
 
-def test_keys_with_counts_are_shown_from_the_bar_on():
+def test_keys_at_or_above_the_threshold_are_shown():
     # Noise is 0, but once in 10^17 times.
     noise = Laplace.of(sensitivity=1, epsilon=40, allow_large_epsilon=True)
     mechanism = StabilityHistogram(noise, 5, 1)
@@ -65,21 +65,21 @@ def test_keys_with_counts_are_shown_from_the_bar_on():
     assert release.loss == mechanism.loss()
 
 
-def test_a_key_that_nobody_has_is_never_shown():
+def test_key_without_units_is_never_shown():
     mechanism = StabilityHistogram(Laplace.of(sensitivity=1, epsilon=Fraction(1, 1000)), 2, 1)
     found = mechanism.release(np.tile([0, -1, 1], 1000)).value
     assert set(found[:, 0] % 3) == {2}
     assert (found[:, 1] >= 2).all()
 
 
-def test_nobody_may_be_there():
+def test_empty_histogram_is_accepted():
     mechanism = StabilityHistogram(LAWS["Laplace"], 50, 10)
     release = mechanism.release(np.array([], dtype=np.int64))
     assert release.value.shape == (0, 2)
 
 
 @pytest.mark.parametrize("law", LAWS)
-def test_a_key_is_shown_as_often_as_is_said(law):
+def test_key_is_shown_with_the_stated_probability(law):
     mechanism = StabilityHistogram.of(noise=LAWS[law], max_groups=3, delta=1e-4)
     least = mechanism.min_count(0.9)
     assert reaches(mechanism.noise, mechanism.threshold - least) >= 0.9
@@ -87,7 +87,7 @@ def test_a_key_is_shown_as_often_as_is_said(law):
 
 
 @pytest.mark.parametrize("law", LAWS)
-def test_the_interval_is_that_of_the_law_given_that_a_key_is_shown(law):
+def test_interval_is_conditional_on_being_shown(law):
     """Of each exact count, by the sum over all noisy ones: no sampling."""
     noise = LAWS[law]
     mechanism = StabilityHistogram.of(noise=noise, max_groups=2, delta=1e-3)
@@ -107,7 +107,7 @@ def test_the_interval_is_that_of_the_law_given_that_a_key_is_shown(law):
     assert high[-1] - low[-1] <= 2 * noise.error(0.95)
 
 
-def test_just_above_the_bar_nothing_is_known_from_below():
+def test_interval_just_above_the_threshold_has_no_lower_end():
     mechanism = StabilityHistogram(LAWS["Laplace"], 180, 10)
     low, high = mechanism.interval([180, 215, 216, 217, 400])
     assert low[:2].tolist() == [0, 0]
@@ -119,7 +119,7 @@ def test_just_above_the_bar_nothing_is_known_from_below():
     assert [end.size for end in mechanism.interval([])] == [0, 0]
 
 
-def test_ends_that_doubles_do_not_hold_are_rounded_outward():
+def test_interval_ends_are_rounded_outward():
     mechanism = StabilityHistogram(Laplace.of(sensitivity=1, epsilon=40, allow_large_epsilon=True), 2, 1)
     for count in (2**60 + 1, 2**60 + 200, 2**53 + 1):
         low, high = mechanism.interval([count])
@@ -133,7 +133,7 @@ def test_far_tails_of_the_normal_law_do_not_cancel():
     assert found[0] == pytest.approx(math.exp(-2), rel=1e-6)
 
 
-def test_the_loss_is_that_of_the_noise_and_delta():
+def test_loss_is_that_of_noise_and_delta():
     for noise in LAWS.values():
         mechanism = StabilityHistogram.of(noise=noise, max_groups=4, delta=1e-5)
         assert mechanism.loss().delta(3) >= noise.loss().delta(3)
@@ -153,14 +153,14 @@ def test_the_loss_is_that_of_the_noise_and_delta():
     ],
     ids=str,
 )
-def test_counts_that_move_more_are_refused(moved):
+def test_counts_above_the_declared_sensitivity_are_refused(moved):
     mechanism = StabilityHistogram(Gaussian(Fraction(7), Sensitivity(8, l2_squared=18, linf=3)), 180, 10)
     mechanism.release(Bounded.user_asserted(np.array([1000]), mechanism.noise.sensitivity, Unit.row()))
     with pytest.raises(HubbubError):
         mechanism.release(Bounded.user_asserted(np.array([1000, 2000]), moved, Unit.row()))
 
 
-def test_what_makes_no_histogram_is_refused():
+def test_invalid_histograms_are_refused():
     noise = LAWS["Laplace"]
     for wrong in (
         lambda: StabilityHistogram(noise, 10, 10),  # a bar that one unit could reach by itself
@@ -176,13 +176,13 @@ def test_what_makes_no_histogram_is_refused():
             wrong()
 
 
-def test_a_bar_beyond_what_is_exact_is_refused():
+def test_threshold_beyond_exact_integers_is_refused():
     noise = Laplace(Fraction(2**48), Sensitivity(1))
     with pytest.raises(HubbubError, match="2\\^61"):
         StabilityHistogram(noise, 2**61 + 1, 1)
 
 
-def test_it_is_stored_and_read_again():
+def test_stability_histogram_survives_storage():
     for noise in LAWS.values():
         mechanism = StabilityHistogram.of(noise=noise, max_groups=4, delta=1e-5)
         assert from_json(mechanism.to_json()) == mechanism

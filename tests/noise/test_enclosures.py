@@ -41,7 +41,7 @@ def encloses(pair, bits, x, *, width):
 @given(POSITIVE, PRECISIONS)
 @example(Fraction(3), 5)
 @example(Fraction(1, 3), 4)
-def test_ratio(x, bits):
+def test_ratio_is_enclosed(x, bits):
     low, high = enclose_fraction(x, bits)
     assert low <= x * 2**bits <= high
     assert high - low == (0 if (x * 2**bits).denominator == 1 else 1)
@@ -51,7 +51,7 @@ def test_ratio(x, bits):
 @given(
     st.integers(0, 2**80), st.integers(0, 3), st.integers(1, 2**80), st.integers(0, 3), st.integers(0, 100)
 )
-def test_quotient(top, top_width, bottom, bottom_width, bits):
+def test_quotient_is_enclosed(top, top_width, bottom, bottom_width, bits):
     low, high = divide((top, top + top_width), (bottom, bottom + bottom_width), bits)
     least = Fraction(top, bottom + bottom_width) * 2**bits
     most = Fraction(top + top_width, bottom) * 2**bits
@@ -64,14 +64,14 @@ def test_quotient(top, top_width, bottom, bottom_width, bits):
 @example(Fraction(1, 10**30), 64)
 @example(Fraction(7, 10) * 66, 64)
 @example(Fraction(7, 10) * 66 - Fraction(1, 10**9), 64)
-def test_exp_neg(x, bits):
+def test_exp_neg_is_enclosed(x, bits):
     pair = exp_neg(x, bits)
     encloses(pair, bits, mp.exp(-real(x)), width=2)
     assert pair[0] >= 0
     assert 1 <= pair[1] <= 1 << bits  # a chance is never above 1
 
 
-def test_exp_neg_of_nothing_is_one():
+def test_exp_neg_of_zero_is_one():
     assert exp_neg(Fraction(0), 64) == (1 << 64, 1 << 64)
     assert exp_neg(Fraction(0), 0) == (1, 1)
 
@@ -82,7 +82,7 @@ def test_exp_neg_far_out_costs_nothing(x):
     assert exp_neg(x, 0) == (0, 1)
 
 
-def test_exp_neg_gives_up_where_less_than_a_quarter_of_a_unit_is_left():
+def test_exp_neg_is_coarse_below_a_quarter_unit():
     # ln 2 < 0.7: at x = 0.7·(bits+2) the value is below 2^-(bits+2), and not much before.
     bits = 100
     edge = Fraction(7, 10) * (bits + 2)
@@ -98,7 +98,7 @@ def test_exp_neg_gives_up_where_less_than_a_quarter_of_a_unit_is_left():
 @example(Fraction(1), 0)
 @example(Fraction(1), 64)
 @example(Fraction(2), 64)
-def test_exp(x, bits):
+def test_exp_is_enclosed(x, bits):
     value = mp.exp(real(x))
     encloses(exp(x, bits), bits, value, width=2 + mp.ldexp(value, 0))
     encloses(exp(-x, bits), bits, mp.exp(-real(x)), width=2)
@@ -119,17 +119,17 @@ def test_exp_is_relatively_accurate(x):
 @example(Fraction(2**500 + 1), 64)
 @example(Fraction(1, 2**500), 64)
 @example(Fraction(2**200 + 1, 2**200), 300)
-def test_log(x, bits):
+def test_log_is_enclosed(x, bits):
     encloses(log(x, bits), bits, mp.log(real(x)), width=2)
 
 
 @given(st.fractions(Fraction(-1, 3), Fraction(1, 3), max_denominator=2**30), PRECISIONS)
-def test_twice_atanh(z, bits):
+def test_twice_atanh_is_enclosed(z, bits):
     encloses(_twice_atanh(z, bits), bits, 2 * mp.atanh(real(z)), width=2)
 
 
 @given(PRECISIONS)
-def test_the_constants(bits):
+def test_constants_are_enclosed(bits):
     encloses(_root_two_over_pi(bits), bits, mp.sqrt(2 / mp.pi), width=2)
     for m in (2, 5, 239):
         encloses(_atan_inverse(m, bits), bits, mp.atan(mp.one / m), width=2)
@@ -141,19 +141,19 @@ def test_the_constants(bits):
 @example(Fraction(1, 2**80), 64)
 @example(Fraction(961, 100), 64)
 @example(Fraction(962, 100), 64)
-def test_central(x, bits):
+def test_central_probability_is_enclosed(x, bits):
     pair = normal_central(x, bits)
     encloses(pair, bits, mp.erf(real(x) / mp.sqrt(2)), width=2)
     assert 0 <= pair[0] < 1 << bits or bits == 0
 
 
-def test_central_at_the_ends():
+def test_central_probability_at_its_ends():
     assert normal_central(Fraction(0), 64) == (0, 0)
     assert normal_central(Fraction(100), 64) == (2**64 - 1, 2**64)
     assert normal_central(Fraction(2**4000), 64) == (2**64 - 1, 2**64)
 
 
-def test_central_gives_up_where_less_than_a_quarter_of_a_unit_is_left():
+def test_central_probability_is_coarse_below_a_quarter_unit():
     bits = 100
     edge = Fraction(math.isqrt(10**12 * 7 * (bits + 2) // 5) + 1, 10**6)
     assert normal_central(edge, bits) == (2**bits - 1, 2**bits)
@@ -204,7 +204,7 @@ def test_beside_an_integer_each_end_is_on_its_side(name, bits, side):
                 encloses(normal_central(x, bits), bits, mp.erf(real(x) / mp.sqrt(2)), width=2)
 
 
-def test_many_bits_are_as_narrow():
+def test_enclosures_stay_narrow_with_many_bits():
     for bits in (1000, 5000):
         for x in (Fraction(1, 7), Fraction(5, 4), Fraction(13, 3)):
             for pair in (exp_neg(x, bits), log(x, bits), normal_central(x, bits), _root_two_over_pi(bits)):
@@ -214,7 +214,7 @@ def test_many_bits_are_as_narrow():
 
 
 @pytest.mark.parametrize("m", [5, 239])
-def test_an_arc_at_every_precision(m):
+def test_atan_is_enclosed_at_every_precision(m):
     """Among so many precisions are some where the next integer is as near as the slack."""
     fine = mpmath.mp.clone()
     fine.prec = 1800
@@ -225,7 +225,7 @@ def test_an_arc_at_every_precision(m):
 
 
 @pytest.mark.parametrize("bits", [0, 1, 2, 3, 5, 64, 100, 300])
-def test_up_to_where_they_give_up(bits):
+def test_enclosures_are_narrow_above_a_quarter_unit(bits):
     for k in range(40, 80):
         x = Fraction(k, 100) * (bits + 2)
         encloses(exp_neg(x, bits), bits, mp.exp(-real(x)), width=2)

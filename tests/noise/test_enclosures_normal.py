@@ -205,7 +205,7 @@ def test_where_the_series_ends_the_continued_fraction_begins(monkeypatch):
 
 
 @pytest.mark.parametrize("name", ["normal_central", "exp", "exp_neg", "mills_ratio"])
-def test_of_every_enclosure_the_safe_end_is_used(name, monkeypatch):
+def test_safe_end_of_every_enclosure_is_used(name, monkeypatch):
     """Each made wider by a part in 2^70: what is said must stay above the truth, by about as much."""
     exact = getattr(enclosures, name)
 
@@ -228,7 +228,7 @@ def test_an_irrational_mu_is_rounded_up():
     assert excess(gaussian_delta(Fraction(1), Fraction(2)), true_delta(1, mp.sqrt(2))) < mp.mpf("1e-20")
 
 
-def test_a_delta_too_small_to_write_is_said_to_be_the_least():
+def test_delta_below_doubles_is_the_smallest_double():
     assert (
         gaussian_delta(Fraction(10**6), Fraction(1)) == Fraction(1, 2**MAX_DELTA_BITS) == Fraction(1, 2**9000)
     )
@@ -242,7 +242,7 @@ def test_a_huge_mu_with_a_far_lower_tail_is_not_taken_for_a_far_upper_one():
     assert Fraction(1) < gaussian_delta(Fraction(0), Fraction(400**2)) < 1 + Fraction(1, 2**100)
 
 
-def test_where_no_precision_is_enough_the_upper_bound_is_given(monkeypatch):
+def test_insufficient_precision_gives_the_upper_bound(monkeypatch):
     monkeypatch.setattr(enclosures, "_MAX_BITS", 128)
     monkeypatch.setattr(enclosures, "normal_central", lambda x, bits: (0, 1 << bits))
 
@@ -258,7 +258,7 @@ def test_precision_is_doubled_up_to_2_to_the_14th_and_no_further(monkeypatch):
 
 
 @pytest.mark.parametrize("vague", ["near", "far", "exp"])
-def test_more_precision_is_taken_whichever_of_the_parts_is_not_known_well(vague, monkeypatch):
+def test_precision_is_raised_for_either_uncertain_term(vague, monkeypatch):
     """At ε = 1 and μ = 1, from 1/2 to 3/2; one of the three is vague below 300 bits."""
     central, exp = enclosures.normal_central, enclosures.exp
 
@@ -294,7 +294,7 @@ def test_the_curve_is_known_to_two_to_the_minus_60_of_itself(share, asked, monke
     assert sorted(seen) == asked
 
 
-def test_more_precision_is_taken_where_the_first_is_not_enough(monkeypatch):
+def test_precision_is_raised_if_insufficient(monkeypatch):
     asked = []
     enclose = enclosures.normal_central
 

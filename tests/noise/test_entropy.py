@@ -33,7 +33,7 @@ def _child(task):
     return given
 
 
-def test_children_and_their_parent_have_streams_of_their_own():
+def test_children_and_parent_have_separate_streams():
     random_bytes(64)  # the parent's generator is running before it forks
     streams = [_child(lambda: random_bytes(32)) for _ in range(4)]
     streams += [_child(lambda: _child(lambda: random_bytes(32))) for _ in range(2)]
@@ -42,7 +42,7 @@ def test_children_and_their_parent_have_streams_of_their_own():
     assert len(set(streams)) == len(streams)
 
 
-def test_a_fork_does_not_repeat_the_samplers_either():
+def test_fork_does_not_repeat_samples():
     def draw():
         return noise.discrete_laplace(2**40, size=100).tobytes() + bytes(str(noise.geometric(2**48)), "ascii")
 
@@ -64,7 +64,7 @@ def test_a_fork_from_a_thread_has_its_own_stream():
     assert len(set(streams)) == 2
 
 
-def test_threads_have_streams_of_their_own():
+def test_threads_have_separate_streams():
     gate = threading.Barrier(8)
 
     def work(_):
@@ -95,7 +95,7 @@ def test_bits_are_read_from_the_top():
         assert random_bits(0) == 0
 
 
-def test_bytes_come_from_openssl_as_many_as_asked_for(monkeypatch):
+def test_bytes_come_from_openssl(monkeypatch):
     monkeypatch.setattr(ssl, "RAND_bytes", lambda count: b"x" * count)
     assert random_bytes(5) == b"xxxxx"
     assert random_bytes(0) == b""
@@ -117,7 +117,7 @@ def test_a_request_beyond_a_c_int_is_made_in_parts(monkeypatch):
 
 
 @pytest.mark.parametrize("count", [8, 25])
-def test_a_generator_that_fails_is_a_refusal(monkeypatch, count):
+def test_failing_generator_is_an_error(monkeypatch, count):
     def broken(_):
         raise ssl.SSLError("not seeded")
 
@@ -154,7 +154,7 @@ def test_no_sampler_goes_on_without_bits(monkeypatch, draw):
         draw()
 
 
-def test_the_private_door_is_shut_again():
+def test_injected_bits_end_with_their_context():
     with _inject_bits(lambda count: b"a" * count):
         assert random_bytes(3) == b"aaa"
         with _inject_bits(lambda count: b"b" * count):
@@ -166,13 +166,13 @@ def test_the_private_door_is_shut_again():
     assert entropy._injected.get() is None
 
 
-def test_the_private_door_is_open_in_its_own_context_only():
+def test_injected_bits_are_local_to_their_context():
     with _inject_bits(lambda count: b"a" * count), ThreadPoolExecutor(1) as pool:
         # A thread of another context.
         assert pool.submit(entropy._injected.get).result() is None
         assert pool.submit(random_bytes, 32).result() != b"a" * 32
 
 
-def test_the_door_is_not_public():
+def test_bit_injection_is_not_public():
     assert entropy.__all__ == ["random_bits", "random_bytes"]
     assert "_inject_bits" not in dir(noise)

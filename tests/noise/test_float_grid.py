@@ -60,7 +60,7 @@ def test_integers_add_as_integers():
     assert out.dtype == np.int64
 
 
-def test_a_sum_is_held_within_the_largest_and_never_wraps():
+def test_sum_saturates_and_never_wraps():
     for sign in (1, -1):
         assert add_integers(sign * MAX_MAGNITUDE, sign) == sign * MAX_MAGNITUDE
         assert add_integers(sign * MAX_MAGNITUDE, sign * 10**40) == sign * MAX_MAGNITUDE
@@ -75,7 +75,7 @@ def test_a_sum_is_held_within_the_largest_and_never_wraps():
 
 
 @given(st.integers(-MAX_MAGNITUDE, MAX_MAGNITUDE), st.integers(-(10**40), 10**40))
-def test_a_vector_whose_noise_was_cut_shows_what_the_exact_sum_would(value, noise):
+def test_vector_with_saturated_noise_equals_the_exact_sum(value, noise):
     """Where noise is cut at ±2^62, the clamp hides it for every value that is allowed."""
     cut = max(-MAX_DRAW, min(MAX_DRAW, noise))
 
@@ -185,7 +185,7 @@ def test_neighbouring_integers_beyond_doubles_stay_neighbours():
 
 
 @given(st.integers(-(2**70), 2**70), st.integers(-(2**55), 2**55), st.integers(-(2**40), 2**40))
-def test_what_is_shown_depends_on_the_sum_alone(steps, noise, moved):
+def test_result_depends_on_the_sum_only(steps, noise, moved):
     grid = Fraction(1, 2**20)
     assert add_on_grid(steps * grid, noise, grid) == add_on_grid((steps + moved) * grid, noise - moved, grid)
 
@@ -196,7 +196,7 @@ def test_what_is_shown_depends_on_the_sum_alone(steps, noise, moved):
         max_size=8,
     )
 )
-def test_of_a_vector_too(cells):
+def test_vector_result_depends_on_the_sum_only(cells):
     grid, step = Fraction(1, 2**20), 2.0**-20
     here = np.array([float(steps) * step for steps, _, _ in cells])
     there = np.array([float(steps + moved) * step for steps, _, moved in cells])
@@ -206,7 +206,7 @@ def test_of_a_vector_too(cells):
     assert add_on_grid(here, drawn, grid).tolist() == add_on_grid(there, other, grid).tolist()
 
 
-def test_noise_that_a_vector_cannot_hold_is_asked_for():
+def test_noise_beyond_64_bits_is_requested():
     asked = []
 
     def further(drawn):
@@ -221,7 +221,7 @@ def test_noise_that_a_vector_cannot_hold_is_asked_for():
     assert add_on_grid(np.zeros(1), np.array([MAX_DRAW]), Fraction(1)).tolist() == [float(MAX_DRAW)]
 
 
-def test_no_cell_goes_without_noise_of_its_own():
+def test_every_coordinate_has_its_own_noise():
     with pytest.raises(ValueError, match="shorter"):
         add_on_grid(np.array([1, 2]), np.array([5]), Fraction(1))
 
@@ -237,14 +237,14 @@ def test_a_sum_beyond_all_doubles_is_the_largest_of_them():
         ]
 
 
-def test_no_value_makes_it_raise_however_numpy_is_set():
+def test_no_value_raises_under_any_numpy_setting():
     values = np.array([5e-324, -1e-310, MAX, -MAX, 0.0, 1.0])
     with np.errstate(all="raise"):
         for grid in GRIDS:
             assert np.isfinite(add_on_grid(values, np.full(6, 3), grid)).all()
 
 
-def test_nothing_gives_nothing():
+def test_empty_vector_gives_an_empty_vector():
     assert add_on_grid(np.zeros(0), np.zeros(0, dtype=np.int64), Fraction(1)).shape == (0,)
     assert (
         add_on_grid(np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64), Fraction(1)).dtype == np.float64

@@ -64,7 +64,7 @@ def case(request):
 # --- the comparison -------------------------------------------------------------------------------
 
 
-def test_below_reads_no_more_than_it_needs():
+def test_below_reads_only_the_bits_it_needs():
     x = partial(enclose_fraction, Fraction(1, 3))
     third = (1 << 64) // 3
     with playing():
@@ -99,12 +99,12 @@ def test_below_is_the_comparison(x, first, second):
 
 
 @pytest.mark.parametrize("value", [0, 1, -1, MAX_DRAW - 1, MAX_DRAW, -MAX_DRAW])
-def test_what_fits_is_not_cut(value):
+def test_values_that_fit_are_not_saturated(value):
     assert saturate(value) == value
 
 
 @pytest.mark.parametrize("value", [MAX_DRAW + 1, 10**30])
-def test_what_does_not_fit_is_cut(value):
+def test_values_that_do_not_fit_are_saturated(value):
     assert MAX_DRAW == 2**62
     assert saturate(value) == MAX_DRAW
     assert saturate(-value) == -MAX_DRAW
@@ -117,7 +117,7 @@ def test_what_does_not_fit_is_cut(value):
 TIES = ((bisect_right, lambda u, x: u <= x), (bisect_left, lambda u, x: u >= x))
 
 
-def test_every_cell_of_the_guide(case):
+def test_every_guide_entry_is_correct(case):
     built, _law, found = case
     signed = built._signed
     cells = np.arange(1 << 16, dtype=np.uint16)
@@ -140,7 +140,7 @@ def test_every_cell_of_the_guide(case):
     assert built._ambiguous == undecided.mean()
 
 
-def test_every_threshold_by_bisection(case, monkeypatch):
+def test_every_threshold_matches_bisection(case, monkeypatch):
     built, law, found = case
     sample = range(1, len(found)) if len(found) < 300 else range(1, len(found), len(found) // 200)
     wanted = np.array(sample, dtype=np.int64)
@@ -162,7 +162,7 @@ def test_every_threshold_by_bisection(case, monkeypatch):
                 assert abs(u - x) <= 2  # of 2^64: a gap below 2e-19
 
 
-def test_pick_by_bisection(case, monkeypatch):
+def test_pick_matches_bisection(case, monkeypatch):
     built, law, found = case
     sample = range(1, len(found), max(1, len(found) // 40))
     for resolve, is_bound in TIES:
@@ -180,7 +180,7 @@ def test_pick_by_bisection(case, monkeypatch):
             assert abs(least - x) <= 2
 
 
-def test_the_paths_agree(case):
+def test_scalar_and_vector_paths_agree(case):
     built, _law, found = case
     us = np.frombuffer(bits.random.Random(5).randbytes(8 * 5000), dtype=np.uint64)
     drawn = draw_at(built, us)
@@ -207,7 +207,7 @@ def test_find_is_pick_for_many(case):
     assert values[0] == 0
 
 
-def test_settle_gives_the_bits_that_it_took(case):
+def test_settle_returns_the_bits_it_used(case):
     built, law, found = case
     j = len(found) // 2 + 1
     digits = scaled(law(j), 192)
@@ -220,7 +220,7 @@ def test_settle_gives_the_bits_that_it_took(case):
             assert built.resolve(digits >> 64, 128) == (answer, digits + step, 192)
 
 
-def test_the_chance_of_zero(case):
+def test_zero_has_its_exact_probability(case):
     built, law, _found = case
     assert abs(built.chance_of_zero - law(1)) < 1e-15
 
@@ -250,7 +250,7 @@ def test_a_tie_is_decided_by_the_bits_that_follow(case):
                         assert built.value_at(first) == answer
 
 
-def test_a_tie_in_a_vector(case):
+def test_tie_in_a_vector_is_decided_by_more_bits(case):
     built, law, found = case
     if len(found) < 4:
         return
@@ -269,7 +269,7 @@ def test_a_tie_in_a_vector(case):
             assert drawn.tolist() == [-answer if negative else answer]
 
 
-def test_the_far_tail_is_the_law_too(case):
+def test_far_tail_follows_the_law(case):
     built, law, _found = case
     generator = bits.random.Random(11)
     for depth in (1, 2, 3):
@@ -282,7 +282,7 @@ def test_the_far_tail_is_the_law_too(case):
         assert mp.ldexp(law(value), precision) <= u < mp.ldexp(law(value + 1), precision)
 
 
-def test_a_far_value_in_a_vector_is_given_apart():
+def test_far_values_of_a_vector_are_returned_separately():
     built = Table(partial(inversion.geometric, Fraction(3)))
     tail = np.full(3, 0xFFFF, dtype=np.uint16)
     tail[1] = 0
@@ -336,7 +336,7 @@ def test_far_values_find_their_place_in_later_chunks(monkeypatch):
 # --- work -----------------------------------------------------------------------------------------
 
 
-def test_work_does_not_depend_on_what_is_drawn(case):
+def test_work_does_not_depend_on_the_draw(case):
     built, _law, _found = case
     built._get_guide()
     count = 1000
@@ -372,7 +372,7 @@ def test_the_second_level_works_on_all_its_lanes(case, monkeypatch):
     assert set(seen) == {built._lanes(40)}
 
 
-def test_when_more_wait_than_there_are_lanes_they_go_in_rounds():
+def test_excess_draws_are_handled_in_rounds():
     built = Table(partial(inversion.geometric, Fraction(64)))
     u = scaled(bits.geometric(64)(3), 64)
     us = [u + (-1000 if i % 2 else 1000) for i in range(100)]
@@ -394,7 +394,7 @@ def test_find_works_on_all_its_lanes(monkeypatch):
     assert seen == [lanes] * (2 + -(-100 // lanes))
 
 
-def test_rounds():
+def test_rounds_cover_all_draws():
     def as_lists(waiting, lanes):
         return [
             (part.tolist(), padded.tolist())
@@ -407,7 +407,7 @@ def test_rounds():
     assert as_lists([4, 7, 9, 11], 3) == [([4, 7, 9], [4, 7, 9]), ([11], [11, 0, 0])]
 
 
-def test_enough_lanes():
+def test_lanes_suffice_almost_always():
     for mean in [mp.mpf(2) ** (k / mp.mpf(4)) for k in range(-60, 80)]:
         lanes = lanes_needed(float(mean))
         # Chernoff: Pr[N ≥ n] ≤ exp(n − μ − n·ln(n/μ)) for a sum of independent coins of mean μ.
@@ -443,7 +443,7 @@ def test_every_search_takes_as_many_steps(case):
     assert taken == {entries.bit_length() + 1}
 
 
-def test_chunks():
+def test_vectors_are_drawn_in_chunks():
     built = Table(partial(inversion.geometric, Fraction(3)))
     tape = seeded(1)
     with _inject_bits(tape):
@@ -482,7 +482,7 @@ def test_bounds_that_do_not_rise_are_bounds_still():
     assert draw_at(built, [0, quarter + 1, 2 * quarter + 9, 3 * quarter + 1]).tolist() == [0, 1, 3, 4]
 
 
-def test_a_law_of_one_value_all_but_always():
+def test_nearly_constant_law_is_sampled():
     built = Table(partial(inversion.geometric, Fraction(1, 10**6)))
     with playing():
         assert built.value_at(0) == built.value_at(ONES - 1) == 0

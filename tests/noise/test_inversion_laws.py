@@ -49,7 +49,7 @@ def test_every_threshold_of_every_table_encloses_the_law(steps, law, scale):
 
 @pytest.mark.parametrize(("steps", "law", "scale"), CASES)
 @pytest.mark.parametrize("precision", [128, 256])
-def test_more_bits_are_true_bits(steps, law, scale, precision):
+def test_additional_bits_are_correct(steps, law, scale, precision):
     exact = law(scale)
     for j, (low, high) in enumerate(islice(steps(scale, precision), 60), start=1):
         assert low <= mp.ldexp(exact(j), precision) <= high
@@ -60,7 +60,7 @@ def test_more_bits_are_true_bits(steps, law, scale, precision):
 
 
 @pytest.mark.parametrize(("steps", "law", "scale"), CASES)
-def test_the_steps_never_end(steps, law, scale):
+def test_thresholds_continue_beyond_the_precision(steps, law, scale):
     # Beyond what the precision can tell apart all that is said is: almost 1, and at most 1.
     for low, high in islice(steps(scale, 32), 3500, 3503):
         assert 2**32 - 2 <= low < 2**32 <= high <= 2**32 + 1
@@ -82,7 +82,7 @@ def test_every_end_is_rounded_outward(name, precision, monkeypatch):
 
 
 @pytest.mark.parametrize("precision", range(12, 22))
-def test_every_weight_of_a_bell_is_rounded_outward(precision):
+def test_every_gaussian_weight_is_rounded_outward(precision):
     for variance in [*ROUGH, *range(20, 300, 14)]:
         weights, rest = inversion._gaussian_weights(Fraction(variance), precision)
         exact = [mp.ldexp(mp.exp(-k * k / (2 * real(variance))), precision) for k in range(len(weights) + 90)]
@@ -91,7 +91,7 @@ def test_every_weight_of_a_bell_is_rounded_outward(precision):
 
 
 @pytest.mark.parametrize("name", sorted(LAWS.keys() - {"rounded_gaussian"}))
-def test_what_is_made_of_a_wide_enclosure_encloses_all_of_it(name, monkeypatch):
+def test_results_of_wide_enclosures_are_wide_enough(name, monkeypatch):
     """Were e^−x known to 1 in 50 only, each step would hold the steps of all that it may be."""
     exact = inversion.exp_neg
     monkeypatch.setattr(
@@ -112,7 +112,7 @@ def test_what_is_made_of_a_wide_enclosure_encloses_all_of_it(name, monkeypatch):
         assert sum(widest[len(weights) :]) <= rest + 1
 
 
-def test_the_rest_of_a_bell_counts(monkeypatch):
+def test_gaussian_tail_remainder_is_included(monkeypatch):
     monkeypatch.setattr(inversion, "_gaussian_weights", lambda variance, work: ([(64, 64), (32, 40)], 16))
     one_sided = list(islice(inversion.half_gaussian(Fraction(1), 20), 3))
     assert [low for low, _ in one_sided] == [(64 << 20) // 120, (96 << 20) // 120, (96 << 20) // 120]
@@ -131,7 +131,7 @@ def test_partial_sums_take_each_weight_s_own_end(monkeypatch):
 
 
 @given(st.fractions(Fraction(1, 50), 40, max_denominator=1000), st.sampled_from(sorted(LAWS)))
-def test_any_scale(scale, name):
+def test_laws_hold_at_any_scale(scale, name):
     steps, law, _ = LAWS[name]
     if name not in ("geometric", "discrete_laplace", "rounded_gaussian"):
         scale = scale**2
@@ -141,7 +141,7 @@ def test_any_scale(scale, name):
         assert high - low <= 2
 
 
-def test_the_laws_are_what_they_are_called():
+def test_reference_laws_match_their_definitions():
     # By hand, so that the reference itself is held to the definitions.
     q = mp.exp(-1 / real(Fraction(7, 3)))
     sizes = [q**k for k in range(400)]
@@ -159,7 +159,7 @@ def test_the_laws_are_what_they_are_called():
 
 
 @pytest.mark.parametrize("variance", [Fraction(1, 10**4), Fraction(2), Fraction(4096)])
-def test_the_rest_of_a_bell_is_bounded(variance):
+def test_gaussian_tail_remainder_is_bounded(variance):
     weights, rest = inversion._gaussian_weights(variance, 96)
     first = len(weights)
     left_out = sum(mp.exp(-k * k / (2 * real(variance))) for k in range(first, first + 500))

@@ -41,7 +41,7 @@ def layout(u, digits, chance, low):
 @example((1 << 86) - 1, 0, 0)
 @example(0, 0, ONES)
 @example(0, 1 << 16, ONES - 1)
-def test_a_coin_that_is_decided_is_decided_rightly(x, slack, anywhere):
+def test_decided_coins_are_correct(x, slack, anywhere):
     most, least = mp.exp(-mp.ldexp(x, -88)), mp.exp(-mp.ldexp(x + slack, -88))
     near = [scaled(edge, 64) + step for edge in (most, least) for step in range(-3, 4)]
     for chance in [anywhere, *near]:
@@ -60,11 +60,11 @@ def test_a_coin_that_is_decided_is_decided_rightly(x, slack, anywhere):
 @given(st.integers(1 << 86, 1 << 200), st.integers(0, ONES))
 @example(1 << 86, 0)
 @example(1 << 86, ONES)
-def test_beyond_a_quarter_the_coin_is_left_open(x, chance):
+def test_coin_is_undecided_beyond_a_quarter(x, chance):
     assert flip_by_series(x, 1, chance) is None
 
 
-def test_the_coin_up_to_a_quarter_is_not():
+def test_coin_is_decided_up_to_a_quarter():
     assert flip_by_series((1 << 86) - 1, 1, 0) is True
     assert flip_by_series((1 << 86) - 1, 1, ONES) is False
     assert flip_by_series(0, 0, 0) is True
@@ -80,7 +80,7 @@ def test_slack_keeps_the_coin_open_downwards_only():
     assert flip_by_series(x, 1 << 40, edge + 1) is False
 
 
-def test_the_edges_of_what_the_coin_leaves_open():
+def test_undecided_range_of_the_coin_is_exact():
     # At y = 0 the sum is 1 exactly; 2^19 units of 2^-88 are left to what the series drops.
     assert flip_by_series(0, 2**24 - 2**19, ONES - 1) is True
     assert flip_by_series(0, 2**24 - 2**19 + 1, ONES - 1) is None
@@ -92,7 +92,7 @@ def test_the_edges_of_what_the_coin_leaves_open():
 # --- the coin by exact integers -------------------------------------------------------------------
 
 
-def test_accept_takes_digits_of_both_until_it_is_decided():
+def test_accept_reads_digits_until_decided():
     digits = (1 << 119) + 12345
     edge = mp.exp(-(mp.ldexp(digits, -120) / 16))
     chance = scaled(edge, 64)
@@ -128,7 +128,7 @@ def test_accept_finishes_a_tie_at_any_depth(kind, depth):
 
 
 @given(st.fractions(0, 1, max_denominator=2**20), st.integers(0, 5000))
-def test_the_exponents(part, cell):
+def test_exponents_are_exact(part, cell):
     assert _fall(part) == part / 16
     assert _bend(cell, part) == ((cell + part) ** 2 - cell**2) / (2 * 64**2)
 
@@ -149,7 +149,7 @@ def test_the_exponents(part, cell):
 @example(Fraction(48), (16, 0), 0, (1 << 120) // 3, 0)
 @example(Fraction(48), (16, 0), 0, (1 << 120) // 3, ONES)
 @example(Fraction(32), (64, 1), 0, (1 << 120) - 1, ONES)
-def test_whole_part(scale, kind, cell, digits, more):
+def test_whole_part_is_exact(scale, kind, cell, digits, more):
     cells, half = kind
     tape = Tape(word(more), then=0x5A)
     with _inject_bits(tape):
@@ -168,7 +168,7 @@ def test_whole_part(scale, kind, cell, digits, more):
         assert before // 1 != (before + scale / cells / (1 << 120)) // 1
 
 
-def test_digits_are_read_on_where_they_matter():
+def test_more_digits_are_read_if_they_matter():
     third = (1 << 120) // 3  # 3·ℓ is 1 or not: it depends on what follows
     with playing(word(0)):
         assert _whole_part(Fraction(48), 16, 0, third, 120, half=0) == 0
@@ -181,7 +181,7 @@ def test_digits_are_read_on_where_they_matter():
         assert _whole_part(Fraction(48), 16, 0, third, 120, half=0) == 0
 
 
-def test_digits_are_read_on_to_the_end_of_what_is_known():
+def test_digits_are_read_to_the_end_of_the_known_ones():
     two_thirds = (1 << 121) // 3  # 3·ℓ is 2 or not, and where it turns lies in the last half of the interval
     with playing(word(0)):
         assert _whole_part(Fraction(48), 16, 0, two_thirds, 120, half=0) == 1
@@ -189,7 +189,7 @@ def test_digits_are_read_on_to_the_end_of_what_is_known():
         assert _whole_part(Fraction(48), 16, 0, two_thirds, 120, half=0) == 2
 
 
-def test_no_digit_is_read_where_it_does_not_matter():
+def test_irrelevant_digits_are_not_read():
     with playing():
         assert _whole_part(Fraction(16), 16, 3, (1 << 120) - 1, 120, half=0) == 3
         assert _whole_part(Fraction(16), 16, 3, (1 << 119) - 1, 120, half=1) == 3
@@ -202,7 +202,7 @@ def test_no_digit_is_read_where_it_does_not_matter():
 
 @pytest.mark.parametrize("scale", SCALES)
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_map_from_bits_to_values(kind, scale):
+def test_values_follow_from_bits(kind, scale):
     """Every accepted try is ⌊scale·(cell + ℓ)/cells + half/2⌋, and those with U < e^−y are accepted."""
     sampler, _, cells, half, exponent = KINDS[kind]
     generator = random.Random(str(scale) + kind)
@@ -237,7 +237,7 @@ def test_all_120_digits_count():
         assert rounded_normal(Fraction(2**125)) == ((cell << 119) + (digits + 1) // 2, 0)
 
 
-def test_the_digits_that_the_coin_has_not_seen_are_allowed_for():
+def test_coin_allows_for_unread_digits():
     """Digits 61 to 120 are ones: from 60 digits the coin looks as if it fell heads, and it does not."""
     top = 0x9A3B5C7D1E2F480
     digits = (top + 1 << 60) - 1
@@ -254,7 +254,7 @@ def test_the_digits_that_the_coin_has_not_seen_are_allowed_for():
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_probability_of_acceptance_by_bisection(kind):
+def test_acceptance_probability_matches_bisection(kind):
     """For several cells and parts: bounds on the chance that a try is accepted, 2^-60 apart."""
     sampler, _, _, _, exponent = KINDS[kind]
     refused = AssertionError
@@ -280,7 +280,7 @@ def test_the_probability_of_acceptance_by_bisection(kind):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_what_the_coin_leaves_open_is_decided_by_integers(kind):
+def test_undecided_coins_are_decided_by_integers(kind):
     """A tie of 64 bits: the digits and the coin are read on, and the digits that were read are used."""
     sampler, _, cells, half, exponent = KINDS[kind]
     generator = random.Random(kind)
@@ -304,7 +304,7 @@ def test_what_the_coin_leaves_open_is_decided_by_integers(kind):
         sampler(scale)
 
 
-def test_all_zeros_and_all_ones_come_to_an_end():
+def test_all_zeros_and_all_ones_terminate():
     with playing(layout(0, 0, 0, 0)):
         assert floor_exponential(Fraction(2**48)) == (0, 0)
     with playing(layout(0, 0, 0, 1)):
@@ -321,7 +321,7 @@ def test_all_zeros_and_all_ones_come_to_an_end():
 
 @pytest.mark.parametrize("depth", [1, 2, 3])
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_far_tail(kind, depth):
+def test_far_tail_is_exact(kind, depth):
     """64·depth ones and then chosen bits: the integer that mpmath finds there."""
     sampler, law, cells, half, _ = KINDS[kind]
     more = 0x123456789ABCDEF0
@@ -337,7 +337,7 @@ def test_the_far_tail(kind, depth):
 
 
 @pytest.mark.parametrize("cell", [2046, 2047, 10**4, 10**6, 10**12])
-def test_in_a_far_cell_the_coin_is_exact(monkeypatch, cell):
+def test_coin_is_exact_in_the_far_tail(monkeypatch, cell):
     """There the part's last known digit weighs more than the coin's bits: it must be left open."""
 
     class Far:
@@ -355,7 +355,7 @@ def test_in_a_far_cell_the_coin_is_exact(monkeypatch, cell):
             rounded_normal(Fraction(1))
 
 
-def test_a_cell_beyond_the_series_is_left_to_integers(monkeypatch):
+def test_values_beyond_the_series_are_decided_by_integers(monkeypatch):
     class Far:
         def value_at(self, u):
             return 5000  # y = 5000·ℓ/64²: above one

@@ -36,7 +36,7 @@ NAMES = {"geometric": "scale", "discrete_laplace": "scale", "rounded_gaussian": 
 every_sampler = pytest.mark.parametrize("name", SAMPLERS)
 
 
-def test_the_package_gives_them_all():
+def test_package_exports_all_samplers():
     assert sorted(noise.__all__) == sorted(samplers.__all__)
     for name in samplers.__all__:
         assert getattr(noise, name) is getattr(samplers, name)
@@ -65,7 +65,7 @@ def test_uniform_is_uniform_over_every_byte(bound):
 @given(st.integers(1, 2**100))
 @example(2**64)
 @example(2**64 + 1)
-def test_one_uniform_integer_of_any_bound(bound):
+def test_uniform_integer_works_with_any_bound(bound):
     width = (bound - 1).bit_length()
     size = -(-width // 8)
     largest = (bound - 1 << 8 * size - width).to_bytes(size, "big") if size else b""
@@ -113,7 +113,7 @@ def test_a_long_uniform_vector_is_drawn_in_chunks():
     assert tape.asked[0] == max(tape.asked) == 8 << 16
 
 
-def test_a_bound_that_a_vector_cannot_hold():
+def test_uniform_vector_refuses_bounds_beyond_64_bits():
     with pytest.raises(Unsupported, match="bound is above 2\\^62"):
         uniform(2**62 + 1, size=3)
     assert 0 <= uniform(2**62 + 1) <= 2**62
@@ -162,7 +162,7 @@ def test_bernoulli_exp_is_the_comparison(x, more):
         assert bernoulli_exp(x, size=len(us)).tolist() == expected
 
 
-def test_certain_coins():
+def test_coins_with_probability_zero_or_one_are_constant():
     assert bernoulli(1, size=3).tolist() == [True] * 3
     assert bernoulli(0, size=3).tolist() == [False] * 3
     assert bernoulli_exp(0, size=3).tolist() == [True] * 3
@@ -174,7 +174,7 @@ def test_certain_coins():
     assert bernoulli_exp(0, size=0).shape == (0,)
 
 
-def test_a_coin_reads_no_more_than_it_must():
+def test_coin_reads_only_the_bits_it_needs():
     for size in (None, 1):
         with playing(b"\xff" * 8):
             assert not np.any(bernoulli(Fraction(1, 3), size))
@@ -182,7 +182,7 @@ def test_a_coin_reads_no_more_than_it_must():
             assert np.all(bernoulli_exp(1, size))
 
 
-def test_only_what_64_bits_leave_open_is_asked_again(monkeypatch):
+def test_only_draws_undecided_by_64_bits_read_more(monkeypatch):
     asked = []
     monkeypatch.setattr(samplers, "is_below", lambda u, width, p: asked.append((u, width)) or True)
     third = (1 << 64) // 3
@@ -197,7 +197,7 @@ def test_only_what_64_bits_leave_open_is_asked_again(monkeypatch):
 
 
 @pytest.mark.parametrize("p", [1.1, -0.1, Fraction(3, 2), 2, -1])
-def test_a_probability_is_one(p):
+def test_probability_must_lie_between_0_and_1(p):
     with pytest.raises(InvalidInput, match="p is outside 0 to 1"):
         bernoulli(p)
 
@@ -232,7 +232,7 @@ def test_bernoulli_exp_each_is_the_comparison(x):
     assert drawn == [expected[i] for i in positive]
 
 
-def test_bernoulli_exp_each_leaves_what_is_close_to_integers(monkeypatch):
+def test_bernoulli_exp_each_decides_close_cases_by_integers(monkeypatch):
     """Within 2^-40 of the edge the double is not trusted, beyond it is: by what reaches the exact path."""
     asked = []
     monkeypatch.setattr(samplers, "is_below", lambda u, width, p: asked.append((u, width, p(8))) or True)
@@ -274,7 +274,7 @@ def test_bernoulli_exp_each_has_no_errors_that_depend_on_the_times():
     ],
     ids=repr,
 )
-def test_times_are_whole_numbers(times):
+def test_times_must_be_whole_numbers(times):
     with pytest.raises(InvalidInput, match="times is not a vector of whole numbers of at least 0"):
         bernoulli_exp_each(1, times)
 
@@ -301,7 +301,7 @@ def test_a_vector_is_of_64_bit_integers(name, size, scale):
 
 @every_sampler
 @pytest.mark.parametrize("kind", [list, tuple, np.array])
-def test_a_list_gives_one_draw_each(name, kind):
+def test_list_of_scales_gives_one_draw_each(name, kind):
     drawn = SAMPLERS[name](kind([1, 0.001, 10**6]))
     assert drawn.shape == (3,)
     assert drawn.dtype == np.int64
@@ -336,7 +336,7 @@ def test_a_list_draws_as_one_by_one(name):
         ("discrete_gaussian", 64**2, 64**2 + Fraction(1, 100)),
     ],
 )
-def test_up_to_64_a_table_and_blocks_beyond(name, small, large):
+def test_scales_up_to_64_use_a_table_and_larger_ones_blocks(name, small, large):
     tape = seeded(3)
     with _inject_bits(tape):
         SAMPLERS[name](small, size=33)
@@ -389,7 +389,7 @@ def test_large_vectors_are_rounded_or_whole_by_their_law():
 
 
 @every_sampler
-def test_tables_are_kept(name):
+def test_tables_are_cached(name):
     many = getattr(samplers, f"_many_{name}")
     SAMPLERS[name](Fraction(22, 7), size=100)
     before = many.cache_info()
@@ -399,7 +399,7 @@ def test_tables_are_kept(name):
     assert after.maxsize == 64
 
 
-def test_single_discrete_gaussians_keep_their_tables_too():
+def test_tables_of_single_discrete_gaussians_are_cached():
     discrete_gaussian(Fraction(22, 7))
     before = samplers._one_from.cache_info()
     discrete_gaussian(Fraction(22, 7))
@@ -410,7 +410,7 @@ def test_single_discrete_gaussians_keep_their_tables_too():
 # --- signs ----------------------------------------------------------------------------------------
 
 
-def test_zero_has_one_sign():
+def test_minus_zero_is_drawn_again():
     """Two-sided laws: a zero with a minus sign is tried again where it would count twice."""
     zero, one = bytes(32), word((1 << 191) + (1 << 255) << 0, 256)
     minus_zero = word(1, 256)
@@ -431,7 +431,7 @@ def test_zero_has_one_sign():
         assert rounded_gaussian(1) == 0  # both signs of what rounds to zero are zero
 
 
-def test_the_sign_of_a_gaussian():
+def test_last_bit_is_the_sign_of_a_gaussian():
     for sign in (0, 1):
         with playing(word(3 << 254 | sign, 256)):
             value = rounded_gaussian(100)
@@ -462,7 +462,7 @@ def test_the_sign_of_a_gaussian():
         ("discrete_gaussian", 2**96, 24),
     ],
 )
-def test_one_draw_reads_as_many_bits_whatever_it_draws(name, scale, asked):
+def test_single_draw_reads_a_fixed_number_of_bits(name, scale, asked):
     """Every try reads the same; how many tries there are is independent of what is drawn in the last."""
     for seed in range(300):
         tape = seeded(seed)
@@ -472,7 +472,7 @@ def test_one_draw_reads_as_many_bits_whatever_it_draws(name, scale, asked):
 
 
 @pytest.mark.parametrize("sampler", [geometric, rounded_gaussian])
-def test_one_draw_calls_as_much_whatever_it_draws(sampler, monkeypatch):
+def test_single_draw_makes_a_fixed_number_of_calls(sampler, monkeypatch):
     """The same steps in the middle and in the tail: one pick, one coin, one division."""
     calls = []
     for name in ("flip_by_series", "accept_exactly", "_whole_part"):
@@ -498,7 +498,7 @@ def largest_of(name):
 
 
 @every_sampler
-def test_beyond_the_largest_scale_is_refused(name):
+def test_scale_beyond_the_largest_is_refused(name):
     assert MAX_SCALE == 2**48
     sampler, largest, label = SAMPLERS[name], largest_of(name), NAMES.get(name, "variance")
     for scale in (largest, Fraction(largest), Decimal(largest), Fraction(3 * largest - 1, 3)):
@@ -517,7 +517,7 @@ def test_beyond_the_largest_scale_is_refused(name):
 
 
 @every_sampler
-def test_the_largest_scales(name):
+def test_largest_scales_are_sampled(name):
     sampler, largest = SAMPLERS[name], largest_of(name)
     for scale in (largest, Fraction(3 * largest - 1, 3)):
         assert abs(sampler(scale)) < 2**55
@@ -534,7 +534,7 @@ def test_the_smallest_scales_give_zero(name, scale):
 
 
 @every_sampler
-def test_a_fraction_too_long_is_refused_as_anywhere(name):
+def test_overlong_fraction_is_refused(name):
     with pytest.raises(InvalidInput, match="more than 8192 bits"):
         SAMPLERS[name](Fraction(2**10_000 + 1, 2**10_000))
     # A long one that is allowed is sampled all the same.
@@ -556,7 +556,7 @@ def test_vectors_saturate_and_single_draws_do_not(monkeypatch):
 
 
 @every_sampler
-def test_tables_saturate_too(name, monkeypatch):
+def test_table_vectors_saturate(name, monkeypatch):
     getattr(samplers, f"_many_{name}").cache_clear()
     monkeypatch.setattr(Table, "_search", lambda self, u, bits: 10**30)
     cells = np.full(40, 0x7FFF if name != "geometric" else 0xFFFF, dtype=np.uint16)
@@ -601,7 +601,7 @@ def _ids(value):
 
 @every_sampler
 @pytest.mark.parametrize("scale", NOT_A_SCALE, ids=_ids)
-def test_what_is_no_scale_is_refused(name, scale):
+def test_invalid_scales_are_refused(name, scale):
     label = NAMES.get(name, "variance")
     for call in (
         lambda: SAMPLERS[name](scale),
@@ -615,7 +615,7 @@ def test_what_is_no_scale_is_refused(name, scale):
 
 
 @pytest.mark.parametrize("size", NOT_A_SIZE, ids=_ids)
-def test_what_is_no_size_is_refused(size):
+def test_invalid_sizes_are_refused(size):
     for call in (
         *(lambda sampler=sampler: sampler(3, size=size) for sampler in SAMPLERS.values()),
         lambda: uniform(3, size=size),
@@ -648,7 +648,7 @@ def test_sizes_up_to_the_largest_are_counted():
 
 
 @pytest.mark.parametrize("bound", [0, -1, 1.5, True, None, "6", float("nan"), np.array(6), 2**9000], ids=_ids)
-def test_what_is_no_bound_is_refused(bound):
+def test_invalid_bounds_are_refused(bound):
     for size in (None, 3):
         with pytest.raises(InvalidInput) as caught:
             uniform(bound, size)
@@ -656,7 +656,7 @@ def test_what_is_no_bound_is_refused(bound):
 
 
 @pytest.mark.parametrize("x", [-1, float("nan"), float("inf"), True, None, "1", np.array(1.0), [1]], ids=_ids)
-def test_what_is_no_exponent_or_chance_is_refused(x):
+def test_invalid_exponents_and_probabilities_are_refused(x):
     for call in (
         lambda: bernoulli_exp(x),
         lambda: bernoulli_exp(x, size=3),
@@ -668,7 +668,7 @@ def test_what_is_no_exponent_or_chance_is_refused(x):
             call()
 
 
-def test_no_bits_are_drawn_for_what_is_refused():
+def test_refused_calls_draw_no_bits():
     with playing():
         for call in (
             lambda: geometric(0),
@@ -738,7 +738,7 @@ FITS = [
 
 
 @pytest.mark.parametrize(("name", "scale"), FITS)
-def test_vectors_fit(name, scale):
+def test_vectors_fit_their_law(name, scale):
     assert p_value(SAMPLERS[name](scale, size=300_000), name, scale) > ALARM
 
 
@@ -749,18 +749,18 @@ def test_a_scale_5_percent_too_small_does_not_fit(name, scale):
 
 
 @pytest.mark.parametrize(("name", "scale"), FITS[1::2])
-def test_single_draws_fit(name, scale):
+def test_single_draws_fit_their_law(name, scale):
     drawn = np.array([SAMPLERS[name](scale) for _ in range(20_000)])
     assert p_value(drawn, name, scale) > ALARM
 
 
 @pytest.mark.parametrize(("name", "scale"), FITS[::2])
-def test_short_vectors_and_lists_fit(name, scale):
+def test_short_vectors_and_lists_fit_their_law(name, scale):
     short = np.concatenate([SAMPLERS[name](scale, size=32) for _ in range(300)])
     assert p_value(np.append(short, SAMPLERS[name]([scale] * 10_000)), name, scale) > ALARM
 
 
-def test_coins_and_dice_fit():
+def test_coins_and_dice_fit_their_law():
     n = 300_000
     dice = np.bincount(uniform(6, size=n), minlength=6)
     statistic = ((dice - n / 6) ** 2 / (n / 6)).sum()

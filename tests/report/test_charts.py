@@ -42,7 +42,7 @@ def text_of(picture):
 
 @pytest.mark.parametrize("loss", LOSSES.values(), ids=LOSSES.keys())
 @pytest.mark.parametrize("draw", [draw_tradeoff, draw_privacy_curve, draw_loss_distribution])
-def test_every_picture_is_well_formed_with_a_title_axes_and_all_within(draw, loss):
+def test_every_chart_is_well_formed_with_title_and_axes(draw, loss):
     root = read(draw(loss, points=8))
     assert root.tag == f"{SVG}svg"
     assert str(loss) in root.find(f"{SVG}title").text
@@ -54,14 +54,14 @@ def test_every_picture_is_well_formed_with_a_title_axes_and_all_within(draw, los
     assert places
 
 
-def test_words_are_escaped_and_long_ones_cut_but_not_in_the_title(monkeypatch):
+def test_text_is_escaped_and_shortened_but_not_in_the_title(monkeypatch):
     monkeypatch.setattr(PrivacyLoss, "__str__", lambda self: "a < b & c " * 20)
     root = read(draw_tradeoff(PrivacyLoss.pure(1), points=2))
     assert "a < b & c " * 20 in root.find(f"{SVG}title").text
     assert any(element.text.endswith("…") for element in root.iter(f"{SVG}text"))
 
 
-def test_pictures_can_be_read_in_the_dark_and_pull_in_nothing():
+def test_charts_support_dark_mode_and_load_nothing():
     picture = draw_tradeoff(PrivacyLoss.gaussian(1), points=4)
     assert "prefers-color-scheme:dark" in picture
     assert picture.count("http") == 1  # the name of the format
@@ -87,13 +87,13 @@ def test_the_corners_are_those_of_a_falling_convex_line_that_is_its_own_inverse(
         assert any(math.isclose(alpha, b) and math.isclose(beta, a) for a, b in inner)
 
 
-def test_what_may_be_told_lowers_the_whole_curve():
+def test_infinity_mass_lowers_the_tradeoff_curve():
     corners = tradeoff_corners(PrivacyLoss.approximate(Fraction(1, 10), Fraction(1, 100)))
     assert corners[0] == (0.0, pytest.approx(0.99, abs=1e-12))
     assert corners[-1] == (1.0, 0.0)
 
 
-def test_a_picture_is_drawn_from_few_values(monkeypatch):
+def test_chart_evaluates_few_values(monkeypatch):
     asked = []
     for name in ("delta", "delta_bounds"):
         real = getattr(PrivacyLoss, name)
@@ -133,14 +133,14 @@ def test_the_distribution_has_the_curve_it_came_from():
         assert delta == pytest.approx(loss.delta(epsilon), rel=1e-6, abs=1e-12)
 
 
-def test_what_is_told_has_no_bound():
+def test_infinity_mass_has_no_bound():
     found = loss_distribution(LOSSES["told"], delta=1e-6)
     assert found[-1] == (math.inf, pytest.approx(0.01))
     assert "no bound with probability 0.01" in text_of(draw_loss_distribution(LOSSES["told"]))
     assert "no bound" not in text_of(draw_loss_distribution(PrivacyLoss.gaussian(1)))
 
 
-def test_nothing_lost_is_all_at_zero():
+def test_zero_loss_is_drawn_at_zero():
     assert loss_distribution(PrivacyLoss.pure(0)) == [(0.0, 1.0), (math.inf, 0.0)]
 
 
@@ -153,7 +153,7 @@ def test_epsilon_is_marked_rounded_up_only_where_there_is_one():
 
 
 @pytest.mark.parametrize(("loss", "is_wide"), [(LOSSES["gaussian"], False), (LOSSES["concentrated"], True)])
-def test_between_the_bounds_of_the_curve_there_is_an_area(loss, is_wide):
+def test_bounds_of_the_curve_enclose_an_area(loss, is_wide):
     root = read(draw_privacy_curve(loss, points=6))
     places = root.find(f"{SVG}polygon").get("points").split()
     heights = [float(place.split(",")[1]) for place in places]
@@ -169,7 +169,7 @@ def test_the_axis_reaches_below_the_delta_that_is_marked():
     assert float(root.find(f"{SVG}circle").get("cy")) == at < floor - 5
 
 
-def test_how_far_it_is_can_be_watched():
+def test_chart_reports_progress():
     seen = []
 
     def track(items):
@@ -184,6 +184,6 @@ def test_how_far_it_is_can_be_watched():
 
 
 @pytest.mark.parametrize("draw", [draw_tradeoff, draw_privacy_curve, draw_loss_distribution])
-def test_one_point_is_no_curve(draw):
+def test_single_point_is_refused_as_a_curve(draw):
     with pytest.raises(InvalidInput, match="points is 1"):
         draw(PrivacyLoss.gaussian(1), points=1)

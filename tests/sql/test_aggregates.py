@@ -55,7 +55,7 @@ EXPECTED = {
 
 
 @pytest.mark.parametrize("limits", LIMITS)
-def test_with_hardly_any_noise_the_answers_are_those_of_the_rows(limits):
+def test_answers_with_little_noise_match_the_rows(limits):
     data = opened(keys={"g": ["a", "b", "c"]})
     rows = visits()
     asked = ", ".join(f'{what} AS "{what}"' for what in EXPECTED)
@@ -108,7 +108,7 @@ def test_measures_are_as_few_as_can_be():
 
 @pytest.mark.parametrize("limits", LIMITS)
 @pytest.mark.parametrize("delta", [0, 1e-3])
-def test_the_width_that_a_plan_says_is_that_of_the_interval(limits, delta):
+def test_planned_width_is_that_of_the_interval(limits, delta):
     data = opened(keys={"g": ["a", "b", "c"]})
     for what in ("COUNT(*)", "COUNT(x)", "COUNT(DISTINCT unit)", "COUNT(DISTINCT y)", "SUM(x)"):
         for extra in (
@@ -143,7 +143,7 @@ def test_the_width_of_a_clamped_sum_of_units_is_known_too():
         ("AVG(x, contribution_bounds_per_group => (0, 100))", {"rows_per_unit": 3}),
     ],
 )
-def test_the_formula_at_the_true_number_of_rows_is_no_less_than_the_interval(what, bounding):
+def test_width_formula_at_the_true_count_is_an_upper_bound(what, bounding):
     data = opened(visits(6000))
     rows = visits(6000)
     plan = data.sql(f"SELECT {what} AS a FROM t", epsilon=1, **bounding)
@@ -156,7 +156,7 @@ def test_the_formula_at_the_true_number_of_rows_is_no_less_than_the_interval(wha
     assert plan.half_width(0) is None
 
 
-def test_the_formulas_of_deviations_and_correlations_are_near():
+def test_width_formulas_of_deviations_and_correlations_are_close():
     rows = visits(60_000)
     data = opened(rows)
     variance = rows["x"].var()
@@ -182,7 +182,7 @@ def test_a_quantile_is_off_by_rows_in_rank():
     assert answers["b"][0] <= answers["a"][0]
 
 
-def test_what_units_make_in_a_group_is_said_in_words_too():
+def test_per_unit_aggregates_are_described_in_words():
     data = opened()
     for what, pattern in (("SUM", r"± \d+"), ("AVG", r"± .*/n or less, with n units")):
         text = f"SELECT {what}(x, contribution_bounds_per_group => (0, 9)) AS a FROM t"
@@ -199,7 +199,7 @@ def test_what_units_make_in_a_group_is_said_in_words_too():
         ("(COUNT(*) - COUNT(x)) / -2", lambda rows: -rows["x"].isna().sum() / 2, 0.5),
     ],
 )
-def test_what_is_measured_together_is_read_together(what, truth, most):
+def test_expressions_of_joint_measurements_have_tighter_intervals(what, truth, most):
     """The noise that both have cancels: the interval is narrower than one computed from both ends."""
     rows = visits(6000)
     data = opened(rows)
@@ -213,7 +213,7 @@ def test_what_is_measured_together_is_read_together(what, truth, most):
     assert answers["a"][0] == pytest.approx(answers["b"][0])
 
 
-def test_what_is_not_measured_together_is_not_read_together():
+def test_expressions_of_separate_measurements_have_intervals():
     data = opened()
     text = "SELECT SUM(x) / COUNT(DISTINCT unit) AS a, AVG(x) / COUNT(x) AS b, MAX(x) - MEDIAN(x) AS c FROM t"
     answers = data.run(data.sql(text, epsilon=100, rows_per_unit=3, allow_large_epsilon=True)).value
@@ -225,7 +225,7 @@ def test_what_is_not_measured_together_is_not_read_together():
 # Groups without rows, and without keys
 
 
-def test_a_mean_of_nobody_is_within_bounds_and_anything_may_be_true():
+def test_empty_group_has_finite_answers_within_bounds():
     data = opened(keys={"g": ["nobody", "a"]})
     what = "AVG(x) AS m, STDDEV(x) AS s, CORR(x, y) AS r, MEDIAN(x) AS q"
     answers = data.run(data.sql(f"SELECT {what} FROM t GROUP BY g", epsilon=1, rows_per_unit=3)).value
@@ -236,7 +236,7 @@ def test_a_mean_of_nobody_is_within_bounds_and_anything_may_be_true():
     assert all(np.isfinite(value) for name in "msrq" for value in answers[name])
 
 
-def test_where_no_key_is_selected_there_is_an_empty_table():
+def test_no_selected_key_gives_an_empty_table():
     rows = pd.DataFrame({"unit": [1, 2], "g": ["a", "b"], "x": [1, 2], "y": [1, 2]})
     what = "COUNT(*) AS n, AVG(x) AS m, CORR(x, y) AS r, MEDIAN(x) AS q"
     plan = opened(rows).sql(f"SELECT {what} FROM t GROUP BY g", epsilon=1, delta=1e-9, rows_per_unit=1)
@@ -274,7 +274,7 @@ def test_too_many_groups_have_no_trees():
 
 
 @pytest.mark.parametrize("degrees", [{0: 1}, {0: 2}, {0: 1, 1: 1}, {0: 2, 1: 2}, {0: 1, 1: 2}])
-def test_the_parts_of_every_row_are_not_negative_and_add_up_to_one(degrees):
+def test_moment_parts_of_every_row_add_up_to_one(degrees):
     rng = np.random.default_rng(1)
     x = np.concatenate([rng.random(3000), np.arange(0, 65537, 16) / 65536, [0, 1, 0, 1]])
     y = np.concatenate([rng.random(len(x) - 4), [0, 0, 1, 1]])

@@ -90,7 +90,7 @@ def test_a_substituted_unit_moves_it_by_two():
     assert (sensitivity.l1, sensitivity.l2_squared, sensitivity.linf) == (2, 2, 1)
 
 
-def test_the_report_is_paid_for_and_said_in_the_label():
+def test_bounding_report_is_charged_and_in_the_label():
     rows = pd.DataFrame({"unit": np.repeat(np.arange(500), np.where(np.arange(500) < 100, 5, 1))})
     data = hb.open(rows, table="t", unit="unit", rows_per_unit=2)
     plan = data.sql("SELECT COUNT(*) AS n FROM t", epsilon=10, bounding_report=True)
@@ -107,21 +107,21 @@ def test_the_report_is_paid_for_and_said_in_the_label():
     assert "not measured" not in facts["interval covers"]
 
 
-def test_without_one_the_label_says_that_it_was_not_measured():
+def test_label_without_a_report_says_not_measured():
     data = opened()
     release = data.run(data.sql("SELECT COUNT(*) AS n FROM t", epsilon=1, rows_per_unit=2))
     assert "what bounding changed is not measured" in release.value.facts["interval covers"]
     assert "units above a contribution bound" not in release.value.facts
 
 
-def test_the_exact_share_is_the_owners():
+def test_exact_share_is_for_the_owner_only():
     data = opened()
     plan = plan_of(data, "COUNT(*)", "none", rows_per_unit=2)
     found = execute(plan, engine_of(data), is_exact=True).label
     assert found["share above a contribution bound"]["value"] == 0.5
 
 
-def test_it_goes_with_a_choice_of_groups_and_with_limits_that_are_found():
+def test_bounding_report_works_with_partition_selection_and_estimated_limits():
     data = opened()
     plan = data.sql(
         "SELECT g FROM t GROUP BY g ORDER BY COUNT(*) DESC LIMIT 1",
@@ -134,7 +134,7 @@ def test_it_goes_with_a_choice_of_groups_and_with_limits_that_are_found():
     assert "units above a contribution bound" in data.run(plan).value.facts
 
 
-def test_the_share_is_covered_as_often_as_is_said():
+def test_bounding_report_interval_covers_with_its_confidence():
     """2000 draws, false alarm below 1e-9."""
     data = opened()
     plan = plan_of(data, "COUNT(*)", "none", rows_per_unit=2)
@@ -145,7 +145,7 @@ def test_the_share_is_covered_as_often_as_is_said():
     assert hits > 860  # Pr[Bin(2000, 1/2) ≤ 860] is below 1e-9
 
 
-def test_where_nothing_is_bounded_there_is_nothing_to_report():
+def test_nothing_bounded_means_no_report():
     with refused(InvalidInput, match="nothing is bounded"):
         opened().sql("SELECT COUNT(DISTINCT unit) AS n FROM t", epsilon=1, bounding_report=True)
     with refused(InvalidInput, match="nothing is bounded"):

@@ -64,14 +64,14 @@ def test_limits_on_rows_and_on_groups_hold_together(rows, groups, heavy, light):
     assert (plan.label()["rows per unit"], plan.label()["groups per unit"]) == (rows, groups)
 
 
-def test_a_limit_on_rows_is_not_said_where_it_does_not_hold(visits):
+def test_inapplicable_row_limit_is_not_stated(visits):
     data = hb.open(visits, table="visits", unit="patient", keys={"region": REGIONS}, rows_per_unit=8)
     text = "SELECT region, COUNT(*) AS n FROM visits GROUP BY region"
     plan = data.sql(text, epsilon=1, groups_per_unit=3, rows_per_group=5)
     assert plan.label()["rows per unit"] is None
 
 
-def test_a_unit_counts_its_first_rows_where_keys_are_selected():
+def test_partition_selection_counts_the_first_rows_of_a_unit():
     connection = duckdb.connect()
     connection.execute(
         "CREATE TABLE t AS SELECT 'u' || (i % 100) AS who, 'k' || (i // 1000) AS g FROM range(4000) r(i)"

@@ -193,7 +193,7 @@ LAWS = ["Laplace", "Gaussian"]
 @pytest.mark.parametrize("bounding", BOUNDINGS)
 @pytest.mark.parametrize("keys", KEYS)
 @pytest.mark.parametrize("what", AGGREGATES)
-def test_an_interval_covers_as_often_as_it_says(what, keys, bounding, law):
+def test_interval_covers_with_its_confidence(what, keys, bounding, law):
     check(what, keys, bounding, law)
 
 
@@ -202,12 +202,12 @@ def test_an_interval_covers_as_often_as_it_says(what, keys, bounding, law):
 @pytest.mark.parametrize("bounding", ["rows", "groups"])
 @pytest.mark.parametrize("keys", KEYS)
 @pytest.mark.parametrize("what", UNITS + PER_GROUP)
-def test_an_interval_of_what_units_make_covers_as_often_as_it_says(what, keys, bounding, law):
+def test_interval_of_per_unit_aggregates_covers_with_its_confidence(what, keys, bounding, law):
     check(what, keys, bounding, law)
 
 
 @pytest.mark.parametrize("keys", ["public", "private"])
-def test_two_thousand_groups_of_one_release_are_covered_as_often_as_it_says(keys):
+def test_intervals_of_two_thousand_groups_cover_with_their_confidence(keys):
     """Through the public door: as many groups with the same rows, released at once."""
     rng = np.random.default_rng(11)
     rows, x = 80, rng.gamma(4, 6, 80)
@@ -303,7 +303,7 @@ def a_million(name, *, is_keyed):
 @pytest.mark.parametrize("law", LAWS)
 @pytest.mark.parametrize("what", ON_THE_GRID)
 @pytest.mark.parametrize("name", BADLY)
-def test_an_interval_covers_the_values_themselves_wherever_they_sit_on_the_grid(name, what, law):
+def test_interval_covers_values_off_the_grid(name, what, law):
     is_keyed = "per_group" in what or "SUM" in what
     data = a_million(name, is_keyed=is_keyed)
     how = {"rows_per_unit": 1} if is_keyed else {}
@@ -329,7 +329,7 @@ def test_an_interval_covers_the_values_themselves_wherever_they_sit_on_the_grid(
 @pytest.mark.parametrize("bounding", BOUNDINGS)
 @pytest.mark.parametrize("keys", KEYS)
 @pytest.mark.parametrize("what", AGGREGATES)
-def test_in_a_hundred_thousand_releases_an_interval_covers_as_often_as_it_says(what, keys, bounding, law):
+def test_interval_covers_in_a_hundred_thousand_releases(what, keys, bounding, law):
     copies = 10_000 if "M" in what.split("(")[0] or "QUANT" in what else 100_000
     check(what, keys, bounding, law, copies)
 

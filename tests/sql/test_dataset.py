@@ -51,7 +51,7 @@ def source(kind: str, tmp_path: Path):
 
 
 @pytest.mark.parametrize("kind", ["csv", "parquet", "glob", "pandas", "polars", "arrow"])
-def test_every_kind_of_data_gives_the_same_answers(kind, tmp_path):
+def test_every_source_type_gives_the_same_answers(kind, tmp_path):
     given = source(kind, tmp_path)
     with hb.open(
         given,
@@ -130,7 +130,7 @@ def test_a_database_file_is_read_and_never_written(tmp_path):
         hb.open(tmp_path / "none.duckdb", table="people", unit="who")
 
 
-def test_undeclared_csv_columns_are_text_whatever_they_hold(tmp_path):
+def test_undeclared_csv_columns_are_text(tmp_path):
     path = tmp_path / "odd.csv"
     path.write_text("who,x\n1,5\n2,7\n3,none\n")
     data = hb.open(path, unit="who", rows_per_unit=1)
@@ -158,7 +158,7 @@ def test_null_units_are_dropped():
     )
 
 
-def test_rows_may_be_units_if_that_is_said():
+def test_rows_are_units_only_if_declared():
     data = hb.open(pl.DataFrame({"x": [1.0] * 50}), unit=hb.Unit.row())
     assert (
         round(
@@ -183,7 +183,7 @@ def test_the_charge_comes_first_and_is_kept_within_the_budget():
     assert len(data.account.receipts) == 2
 
 
-def test_an_engine_that_fails_says_nothing_and_the_charge_stands(tmp_path):
+def test_failing_engine_reveals_nothing_and_stays_charged(tmp_path):
     path = Path(path_of(tmp_path, "parquet"))
     data = hb.open(path, unit="who", keys={"g": ["a", "b"]}, rows_per_unit=1)
     plan = data.sql("SELECT g, COUNT(*) AS n FROM people GROUP BY g", epsilon=1)
@@ -223,7 +223,7 @@ def test_a_plan_for_another_unit_is_refused():
         two.run(one.sql("SELECT COUNT(*) FROM data", epsilon=1))
 
 
-def test_builder_and_sql_ask_the_same():
+def test_builder_and_sql_make_the_same_plan():
     frame = pl.DataFrame(table())
     data = hb.open(frame, unit="who", rows_per_unit=1, bounds={"x": (0, 4)})
     built = (
@@ -270,13 +270,13 @@ def test_builder_and_sql_ask_the_same():
         ({"groups_per_unit": True}, "groups per unit"),
     ],
 )
-def test_what_is_declared_wrongly_is_refused(change, said):
+def test_invalid_declarations_are_refused(change, said):
     with pytest.raises(InvalidInput, match=said):
         hb.open(pl.DataFrame(table()), **{"unit": "who", **change})
 
 
 @pytest.mark.parametrize("name", ["no.parquet", "none-*.csv", "x.xlsx", "empty.csv", "broken.parquet"])
-def test_what_cannot_be_read_is_refused(name, tmp_path):
+def test_unreadable_input_is_refused(name, tmp_path):
     (tmp_path / "x.xlsx").write_bytes(b"?")
     (tmp_path / "empty.csv").write_bytes(b"")
     (tmp_path / "broken.parquet").write_bytes(b"PAR1 secret")
@@ -285,7 +285,7 @@ def test_what_cannot_be_read_is_refused(name, tmp_path):
     assert "secret" not in str(caught.value)
 
 
-def test_what_is_no_table_is_refused():
+def test_invalid_tables_are_refused():
     with pytest.raises(InvalidInput, match="cannot be read"):
         hb.open(object(), unit="who")
     with pytest.raises(InvalidInput, match="no table is named"):

@@ -340,11 +340,11 @@ def fuzzed(seeds: range) -> int:
     return compared
 
 
-def test_queries_by_chance_say_what_duckdb_says():
+def test_random_queries_agree_with_duckdb():
     assert fuzzed(range(100)) > 50
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("block", range(50))
-def test_many_queries_say_what_duckdb_says(block):
+def test_many_random_queries_agree_with_duckdb(block):
     assert fuzzed(range(10_000 + 1000 * block, 11_000 + 1000 * block)) > 500

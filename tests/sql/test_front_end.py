@@ -60,7 +60,7 @@ def test_rows_that_are_units_are_numbered_once():
     assert integers(data, plan.query.text)[0]["m0"].tolist() == [2 << 16]
 
 
-def test_signs_are_doubles():
+def test_sign_returns_a_double():
     """The engine's are of 8 bits, and seven of them multiplied raised an error."""
     two = "(SIGN(cost) + SIGN(cost))"
     assert integers(opened(), f"SELECT COUNT({' * '.join([two] * 8)}) FROM visits")[0]["m0"].tolist() == [
@@ -83,7 +83,7 @@ EXTREME = ["5877642-06-25 (BC)", "5881580-07-10", "10000-01-01", "0001-01-01 (BC
         "SELECT COUNT(EXTRACT(hour FROM day)) FROM visits",
     ],
 )
-def test_extreme_dates_are_no_dates(day, text):
+def test_extreme_dates_are_null(day, text):
     """Functions of them raised errors, and as keys they could not be read."""
     found = integers(opened([(1, "a", 1.0, day, day, True)]), text, delta=1e-6)[0]
     assert found.get("k0", [None]) == [None]
@@ -113,7 +113,7 @@ def test_sums_of_one_unit_do_not_depend_on_the_order_of_rows():
         (1e15, 1e15 + 0.001),
     ],
 )
-def test_bounds_that_doubles_cannot_tell_apart_are_refused(bounds):
+def test_bounds_indistinguishable_as_doubles_are_refused(bounds):
     """Scaled by such a width, a value beyond the bounds overflowed: an error in that row alone."""
     with pytest.raises(hb.InvalidInput, match="bounds"):
         opened().sql("SELECT SUM(cost) FROM visits", epsilon=1, bounds={"cost": bounds})
@@ -141,14 +141,14 @@ HOSTILE_LINES = {
 
 @pytest.mark.parametrize("line", HOSTILE_LINES.values(), ids=HOSTILE_LINES)
 @pytest.mark.parametrize("quotes", [True, False])
-def test_no_line_of_a_csv_file_shows_but_as_a_row(line, quotes, tmp_path):
+def test_every_csv_line_affects_only_its_own_row(line, quotes, tmp_path):
     """One that was no UTF-8 made the header unreadable, for it was read along with it."""
     lines = [*LINES[:20], line, *LINES[20:]]
     assert rows_counted(tmp_path / "t.csv", b"\n".join(lines) + b"\n", quotes=quotes) == 51
 
 
 @pytest.mark.parametrize("line", [b'900,"oops', b'900x",,"'])
-def test_a_quote_that_is_not_closed_swallows_rows_unless_there_are_no_quotes(line, tmp_path):
+def test_unclosed_quote_is_harmless_without_quotes(line, tmp_path):
     """Rows are as the parser reads them; where others write lines, quotes=False keeps each of them a row."""
     raw = b"\n".join([*LINES[:20], line, *LINES[20:]]) + b"\n"
     assert rows_counted(tmp_path / "t.csv", raw) < 51
@@ -179,7 +179,7 @@ def test_a_quote_that_is_not_closed_swallows_rows_unless_there_are_no_quotes(lin
         "SELECT region + 1, COUNT(*) FROM visits GROUP BY region",
     ],
 )
-def test_refused_before_the_charge(text):
+def test_invalid_queries_are_refused_before_the_charge(text):
     with pytest.raises(hb.HubbubError):
         opened().sql(text, epsilon=1)
 
@@ -187,7 +187,7 @@ def test_refused_before_the_charge(text):
 @pytest.mark.parametrize(
     ("limit", "match"), [("0", "leaves no row"), ("1.5", "not a whole"), ("'1'", "not a whole")]
 )
-def test_a_limit_that_is_refused_is_called_what_it_is(limit, match):
+def test_refused_limit_is_named(limit, match):
     with pytest.raises(hb.InvalidInput, match=match):
         opened().sql(f"SELECT COUNT(*) FROM visits LIMIT {limit}", epsilon=1)
 
@@ -216,12 +216,12 @@ def nested(inner, outer, depth):
     ],
     ids=["least", "sqrt", "power", "between", "aliases", "sub-queries", "parentheses", "not"],
 )
-def test_what_would_grow_without_end_is_refused(text):
+def test_unbounded_growth_is_refused(text):
     with pytest.raises(hb.HubbubError):
         opened().sql(text, epsilon=1)
 
 
-def test_means_by_limited_groups_and_by_selected_keys():
+def test_means_work_with_limited_groups_and_selected_keys():
     """Neither could be run at all."""
     by_groups = integers(opened(), "SELECT region, AVG(cost) FROM visits GROUP BY region", groups_per_unit=1)[
         0
@@ -232,11 +232,11 @@ def test_means_by_limited_groups_and_by_selected_keys():
     )
 
 
-def test_quantiles_of_no_groups_at_all():
+def test_quantiles_of_no_groups_are_empty():
     """Where no key is selected there is nothing to put together."""
     plan = opened().sql("SELECT note, MEDIAN(cost) AS m FROM visits GROUP BY note", epsilon=0.01, delta=1e-9)
     assert len(plan.run().value) == 0
 
 
-def test_outputs_may_compute_with_keys_that_are_selected():
+def test_outputs_may_compute_with_selected_keys():
     assert opened().sql("SELECT cost * 2 AS c, COUNT(*) FROM visits GROUP BY cost", epsilon=1, delta=1e-6)

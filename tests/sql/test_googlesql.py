@@ -60,10 +60,10 @@ def test_rows_may_be_limited_too():
         "SELECT COUNT(*, contribution_bounds_per_group",
     ],
 )
-def test_what_cannot_be_read_is_refused(text):
+def test_unreadable_input_is_refused(text):
     with pytest.raises(InvalidInput):
         without_options(text)
 
 
-def test_what_has_no_tokens_is_left_to_the_parser():
+def test_text_without_tokens_is_left_to_the_parser():
     assert without_options("SELECT 'DIFFERENTIAL_PRIVACY")[2] == "duckdb"

@@ -69,11 +69,11 @@ def fuzzed(seeds: range) -> int:
     return accepted
 
 
-def test_queries_by_chance_are_refused_or_within_their_sensitivity():
+def test_random_queries_are_refused_or_within_their_sensitivity():
     assert fuzzed(range(120)) > 20
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("block", range(25))
-def test_many_queries_by_chance(block):
+def test_many_random_queries_are_refused_or_within_their_sensitivity(block):
     assert fuzzed(range(10_000 + 1000 * block, 11_000 + 1000 * block)) > 150

@@ -49,7 +49,7 @@ def made(data, text):
 
 
 @given(st.lists(st.none() | st.integers(1, 10**7), min_size=2, max_size=6))
-def test_no_join_has_more_rows_of_a_unit_than_are_allowed(known):
+def test_join_respects_the_maximum_rows_per_unit(known):
     try:
         keep = rows_to_keep(known)
     except Refused:
@@ -57,14 +57,14 @@ def test_no_join_has_more_rows_of_a_unit_than_are_allowed(known):
     assert prod(keep if most is None else min(most, keep) for most in known) <= MAX_JOINED_ROWS
 
 
-def test_so_many_come_into_a_join_and_the_plan_says_so():
+def test_plan_states_the_row_cap_of_a_join():
     data = opened(rows(1, 3000) + rows(2, 3))
     by_unit, plan = made(data, PAIR)
     assert by_unit == {1: MAX_JOINED_ROWS, 2: 9}
     assert "before tables are joined a unit keeps at most 1,000 rows of each" in str(plan)
 
 
-def test_which_rows_a_unit_keeps_depends_on_its_own_rows_alone_and_on_no_order():
+def test_rows_kept_in_a_join_depend_on_the_unit_only():
     many, others = rows(1, 1300), rows(2, 1200, 1) + rows(3, 7)
     per_unit = "(SELECT u, COUNT(*) AS c FROM v GROUP BY u) AS c"
     first = f"v AS a JOIN {per_unit} ON a.u = c.u"
@@ -94,7 +94,7 @@ def made_of(data, text):
     return out
 
 
-def test_where_nothing_is_multiplied_nothing_is_cut():
+def test_join_that_multiplies_nothing_is_not_capped():
     data = opened(rows(1, 3000))
     once = "SELECT u, COUNT(*) AS c FROM v GROUP BY u"
     by_unit, plan = made(data, f"SELECT COUNT(*) AS n FROM v AS a JOIN ({once}) AS b ON a.u = b.u")
@@ -104,13 +104,13 @@ def test_where_nothing_is_multiplied_nothing_is_cut():
 
 
 @pytest.mark.parametrize("sides", [7, 8, 12])
-def test_more_than_can_be_kept_small_is_refused(sides):
+def test_join_too_large_to_cap_is_refused(sides):
     joins = " ".join(f"JOIN v AS a{place} ON a0.u = a{place}.u" for place in range(1, sides))
     with refused(Refused):
         opened([]).sql(f"SELECT COUNT(*) AS n FROM v AS a0 {joins}", epsilon=1)
 
 
-def test_a_join_of_joins_is_no_larger():
+def test_nested_joins_respect_the_cap():
     inner = "SELECT a.u AS u, a.x AS x FROM v AS a JOIN v AS b ON a.u = b.u"
     text = f"SELECT COUNT(*) AS n FROM ({inner}) AS c JOIN ({inner}) AS d ON c.u = d.u"
     by_unit, _ = made(opened(rows(1, 60)), text)
@@ -118,7 +118,7 @@ def test_a_join_of_joins_is_no_larger():
 
 
 @pytest.mark.parametrize("name", ["_many", "_MANY", "_all", "_ranked"])
-def test_a_table_may_have_the_name_of_a_step_of_a_join(name):
+def test_table_may_be_named_like_a_join_step(name):
     connection = duckdb.connect()
     connection.execute(f'CREATE TABLE "{name}" AS SELECT i % 2 AS u, i AS x FROM range(4) AS r(i)')
     data = hb.open(connection, table=name, unit="u", rows_per_unit=9)
@@ -128,7 +128,7 @@ def test_a_table_may_have_the_name_of_a_step_of_a_join(name):
 
 
 @pytest.mark.parametrize("name", ["_rank", '"_RANK"', "_rank_"])
-def test_no_name_of_a_column_keeps_rows_beyond_the_cap(name):
+def test_no_column_name_lifts_the_cap(name):
     many = [(1, float(number), None, None) for number in range(1500)]
     data = opened(many + rows(2, 9))
     text = f"WITH h AS (SELECT u, x, 0 AS {name}, 1 AS _rank__ FROM v) SELECT COUNT(*) AS n FROM h AS a "

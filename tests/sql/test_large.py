@@ -58,7 +58,7 @@ def check(answers, name, exact):
 
 
 @pytest.mark.usefixtures("within")
-def test_rows_that_are_units(rows):
+def test_row_units_scale_to_many_rows(rows):
     with opened(rows, hb.Unit.row()) as data:
         question = "SELECT g, COUNT(*) AS n, AVG(v) AS mean FROM t GROUP BY g"
         answers = data.sql(question, epsilon=1, confidence=SURE).run().value
@@ -71,7 +71,7 @@ def test_rows_that_are_units(rows):
 
 
 @pytest.mark.usefixtures("within")
-def test_units_with_many_rows(rows):
+def test_units_with_many_rows_scale(rows):
     """Each of the 20 rows of a unit counts a half where ten may count."""
     with opened(rows, "u", rows_per_unit=10) as data:
         question = "SELECT g, COUNT(*) AS n, AVG(v) AS mean FROM t GROUP BY g"
@@ -82,7 +82,7 @@ def test_units_with_many_rows(rows):
 
 
 @pytest.mark.usefixtures("within")
-def test_keys_that_are_selected(rows):
+def test_selected_keys_scale(rows):
     """The groups are not declared: every one is found, since each has 250,000 units."""
     with hb.open(str(rows), unit="u", table="t", types={"g": "number"}, rows_per_unit=10) as data:
         plan = data.sql("SELECT g, COUNT(*) AS n FROM t GROUP BY g", epsilon=1, delta=1e-9, confidence=SURE)

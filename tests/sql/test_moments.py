@@ -91,7 +91,7 @@ def test_intervals_are_hardly_wider_than_the_errors_are(noise):
 
 
 @pytest.mark.parametrize("noise", [LAPLACE, GAUSSIAN], ids=["Laplace", "Gaussian"])
-def test_of_no_rows_there_is_a_value_within_bounds_and_all_else_is_possible(noise):
+def test_empty_group_has_a_value_within_bounds_and_the_widest_interval(noise):
     copies = 500
     single = of(released(np.zeros(3, np.int64), noise, copies), (2,), noise)
     double = of(released(np.zeros(9, np.int64), noise, copies), (2, 2), noise)
@@ -109,7 +109,7 @@ def test_of_no_rows_there_is_a_value_within_bounds_and_all_else_is_possible(nois
         assert whole.mean() > 0.8
 
 
-def test_sums_far_below_zero_say_nothing():
+def test_sums_far_below_zero_give_the_widest_interval():
     found = of([[-1e9, -1e9, -1e9], [1e9, -4e9, 1e10]], (2,), LAPLACE)
     mean, variance = found.mean(0.95), found.variance(0.95, is_sample=True)
     assert [mean.low[0], mean.high[0]] == [0, 1]
@@ -136,7 +136,7 @@ def test_every_mean_that_is_not_excluded_is_within_the_interval(noisy, thousandt
         assert found.low[0] <= mean <= found.high[0]
 
 
-def test_a_combination_is_enclosed_with_what_doubles_lose():
+def test_combination_includes_rounding_errors():
     table = np.array([[2.0**60, 1.0], [5.0, 7.0]])
     found = estimate_linear(table, np.array([1.0, -1.0]), LAPLACE, 0.95)
     assert found.value.tolist() == [2.0**60 - 1, -2.0]

@@ -55,7 +55,7 @@ def counts(text, data=None):
         ("EXTRACT(quarter FROM day)", {1.0: 2, 2.0: 0, 3.0: 0, 4.0: 0, None: 2}),
     ],
 )
-def test_null_is_a_group_where_keys_follow_from_the_expression(key, expected):
+def test_null_is_a_group_if_keys_follow_from_the_expression(key, expected):
     text = f"SELECT {key} AS key, COUNT(*) AS n FROM visits GROUP BY {key}"
     assert counts(text) == expected
     assert list(counts(text)) == list(expected)
@@ -70,18 +70,18 @@ def test_null_is_a_group_where_keys_follow_from_the_expression(key, expected):
         ("CASE WHEN ok THEN region END", "rows are left out if key is not among its 3 keys"),
     ],
 )
-def test_where_keys_are_declared_the_plan_and_the_label_say_which_rows_are_left_out(key, note):
+def test_plan_and_label_state_rows_outside_declared_keys(key, note):
     plan = opened().sql(f"SELECT {key} AS key, COUNT(*) AS n FROM visits GROUP BY {key}", epsilon=1)
     assert note in str(plan)
     assert plan.label()["notes"] == plan.run().value.facts["notes"] == [note]
 
 
-def test_declared_truths_are_taken_as_they_are_declared():
+def test_declared_boolean_keys_are_used_as_declared():
     data = opened(keys={"ok": [True]})
     assert counts("SELECT ok AS key, COUNT(*) AS n FROM visits GROUP BY ok", data) == {True: 1}
 
 
-def test_an_outer_join_has_a_group_for_rows_that_have_nothing_there():
+def test_outer_join_has_a_null_group():
     towns = pd.DataFrame({"town": ["a", "b"], "big": ["yes", "no"]})
     frame = pd.DataFrame({"patient": [1, 2, 3], "town": ["a", "b", "x"]})
     data = hb.open(frame, table="t", unit="patient", public={"towns": towns}, rows_per_unit=1)
@@ -90,7 +90,7 @@ def test_an_outer_join_has_a_group_for_rows_that_have_nothing_there():
     assert counts(text.format("INNER"), data) == {"no": 1, "yes": 1}
 
 
-def test_one_more_group_moves_no_further():
+def test_null_group_does_not_raise_the_sensitivity():
     """A row is in one group, be it that of NULL; rounding adds a step in each of the two other groups."""
     plan = opened().sql("SELECT ok, COUNT(*) AS n FROM visits GROUP BY ok", epsilon=1)
     [measured] = plan.bounded.bounded_aggregates
@@ -124,12 +124,12 @@ def test_names_are_bound_as_in_duckdb(text, expected):
         "SELECT age > 30 AS key, COUNT(*) AS age FROM visits GROUP BY age > 30 HAVING age > 30",
     ],
 )
-def test_a_name_that_engines_bind_in_two_ways_is_refused(text):
+def test_ambiguously_bound_name_is_refused(text):
     with refused(hb.InvalidInput, match="engines disagree on which of them HAVING means"):
         opened().sql(text, epsilon=1)
 
 
-def test_googlesql_means_the_alias_where_others_mean_the_column():
+def test_ambiguous_alias_is_refused_in_googlesql():
     asked = "age * 10 AS age, COUNT(*) AS n FROM visits GROUP BY age"
     text = f"SELECT WITH DIFFERENTIAL_PRIVACY OPTIONS(epsilon=1) {asked}"
     with refused(hb.InvalidInput, match="to GoogleSQL it is the output"):
@@ -137,7 +137,7 @@ def test_googlesql_means_the_alias_where_others_mean_the_column():
     assert opened().sql(text.replace("AS age", "AS ages"))
 
 
-def test_a_column_that_is_not_grouped_by_is_refused_whatever_has_its_name():
+def test_ungrouped_column_is_refused():
     for text in (
         "SELECT COUNT(*) AS age, age + 1 AS m FROM visits",
         "SELECT COUNT(*) AS age FROM visits ORDER BY age + 1",
@@ -151,7 +151,7 @@ def test_a_column_that_is_not_grouped_by_is_refused_whatever_has_its_name():
 # Constants
 
 
-def test_the_sum_of_a_number_is_so_many_times_the_count():
+def test_sum_of_a_constant_is_a_multiple_of_the_count():
     data = opened()
     answers = data.run(plan_of(data, "SELECT SUM(1) AS n, SUM(-2.5) / 2 AS m FROM visits")).value
     assert [round(answers["n"][0]), answers["m"][0]] == [4, pytest.approx(-5)]
@@ -160,19 +160,19 @@ def test_the_sum_of_a_number_is_so_many_times_the_count():
 
 
 @pytest.mark.parametrize("condition", ["1 = NULL", "NULL = NULL", "age = NULL", "NOT (NULL > 1)"])
-def test_what_is_unknown_is_not_true_of_rows_either(condition):
+def test_unknown_condition_does_not_select_rows(condition):
     data = opened()
     answers = data.run(plan_of(data, f"SELECT COUNT(*) AS n FROM visits WHERE {condition}")).value
     assert round(answers["n"][0]) == 0
 
 
-def test_quantiles_say_that_they_do_not_interpolate():
+def test_quantiles_state_that_they_do_not_interpolate():
     plan = opened().sql("SELECT MEDIAN(age) AS m FROM visits", epsilon=1)
     assert "not interpolated between two rows" in str(plan)
     assert any("not interpolated" in note for note in plan.label()["notes"])
 
 
-def test_missing_answers_are_none_in_every_form():
+def test_missing_answers_are_null_in_every_format():
     data = opened()
     shown = "age AS key, NULLIF(COUNT(*), COUNT(*)) AS n, NULLIF(age, 20) AS m, age > NULL AS b"
     text = f"SELECT {shown} FROM visits GROUP BY age"

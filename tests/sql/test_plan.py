@@ -61,7 +61,7 @@ def test_private_keys_are_paid_for_within_epsilon_and_delta(data):
     assert plan.run().label()["keys"] == "selected privately, by their own counts"
 
 
-def test_keys_are_selected_by_a_share_where_rows_are_not_counted_by_themselves(data):
+def test_partition_selection_gets_a_share_if_rows_are_not_counted(data):
     text = "SELECT g, {} FROM data GROUP BY g"
     for what in ("AVG(x) AS a", "COUNT(*) AS n, AVG(x) AS a"):
         plan = data.sql(text.format(what), epsilon=1, delta=1e-6, rows_per_unit=2, bounds={"x": (0, 9)})
@@ -77,7 +77,7 @@ def test_private_keys_need_a_delta(data):
 
 
 @pytest.mark.parametrize("wanted", [5, 50, Fraction(1, 2)])
-def test_asking_by_accuracy_gives_the_least_epsilon_that_keeps_it(data, wanted):
+def test_error_target_gives_the_least_epsilon(data, wanted):
     text = "SELECT COUNT(*) AS n, SUM(x) AS s FROM data"
     given = {"rows_per_unit": 3, "allow_large_epsilon": True}
     plan = data.sql(text, error={"n": wanted}, **given)
@@ -86,7 +86,7 @@ def test_asking_by_accuracy_gives_the_least_epsilon_that_keeps_it(data, wanted):
     assert less.half_width(0) > wanted
 
 
-def test_an_epsilon_above_twenty_is_confirmed_whether_it_is_asked_for_or_found(data):
+def test_epsilon_above_twenty_must_be_confirmed_given_or_computed(data):
     text = "SELECT COUNT(*) AS n FROM data"
     for price in ({"epsilon": 21}, {"error": {"n": Fraction(1, 2)}}):
         with pytest.raises(Refused, match="epsilon is above 20"):
@@ -94,7 +94,7 @@ def test_an_epsilon_above_twenty_is_confirmed_whether_it_is_asked_for_or_found(d
         assert data.sql(text, rows_per_unit=9, allow_large_epsilon=True, **price).epsilon > 20
 
 
-def test_keys_are_selected_at_a_delta_that_the_population_allows():
+def test_partition_selection_respects_the_population():
     frame = pl.DataFrame({"who": [1, 2, 3], "g": ["a", "b", "a"]})
     data = hb.open(frame, unit="who", population=50, rows_per_unit=2)
     plan = data.sql("SELECT g, COUNT(*) AS n FROM data GROUP BY g", epsilon=1, delta=Fraction(1, 60))
@@ -119,7 +119,7 @@ def test_keys_are_selected_at_a_delta_that_the_population_allows():
         ({"epsilon": 1, "keys": {"x": [1]}}, "by which nothing is grouped"),
     ],
 )
-def test_bad_questions_are_refused(data, options, said):
+def test_invalid_parameters_of_a_query_are_refused(data, options, said):
     with pytest.raises(InvalidInput, match=said):
         data.sql("SELECT COUNT(*) AS n, AVG(x) AS m FROM data", **options)
 
@@ -129,7 +129,7 @@ def test_an_error_too_small_to_protect_anybody_is_refused(data):
         data.sql("SELECT COUNT(*) AS n FROM data", error={"n": Fraction(1, 10**9)}, rows_per_unit=2)
 
 
-def test_missing_bounds_are_refused_or_found(data):
+def test_missing_bounds_are_refused_or_estimated(data):
     frame = pl.DataFrame({"who": list(range(500)), "y": [float(i % 7) for i in range(500)]})
     other = hb.open(frame, unit="who", rows_per_unit=1)
     with pytest.raises(InvalidInput, match="y has no bounds"):
@@ -142,7 +142,7 @@ def test_missing_bounds_are_refused_or_found(data):
     assert plan.run().value["m"] == pytest.approx([3], abs=0.1)
 
 
-def test_bounds_that_do_not_stand_out_are_charged_and_refused():
+def test_unclear_estimated_bounds_are_charged_and_refused():
     other = hb.open(pl.DataFrame({"who": [1], "y": [5.0]}), unit="who", rows_per_unit=1)
     plan = other.sql("SELECT SUM(y) FROM data", epsilon=0.001, bounds={"y": "auto"})
     with pytest.raises(Refused, match="no bounds stood out"):
@@ -150,7 +150,7 @@ def test_bounds_that_do_not_stand_out_are_charged_and_refused():
     assert len(other.account.receipts) == 1
 
 
-def test_the_limit_on_rows_is_found_near_where_the_error_is_least():
+def test_estimated_row_limit_nearly_minimizes_the_error():
     frame = pl.DataFrame({"who": [i // 4 for i in range(40_000)]})
     other = hb.open(frame, unit="who")
     plan = other.sql("SELECT COUNT(*) AS n FROM data", epsilon=10)
@@ -171,7 +171,7 @@ def test_a_unit_grouped_by_has_one_row(data):
     assert plan.contribution_bounds.rows == 1
 
 
-def test_the_largest_groups_are_chosen_and_only_they_leave(data):
+def test_only_the_largest_groups_are_released(data):
     frame = pl.DataFrame({"who": list(range(300)), "g": ["abc"[i % 2] for i in range(300)]})
     other = hb.open(frame, unit="who", rows_per_unit=1)
     text = "SELECT g FROM data GROUP BY g ORDER BY {} DESC LIMIT 2"
@@ -196,13 +196,13 @@ def test_explain_shows_sensitivity_mechanism_sql_and_proofs(data):
         assert word in said
 
 
-def test_max_and_min_say_what_they_are(data):
+def test_max_and_min_are_labelled_as_quantiles(data):
     plan = data.sql("SELECT MAX(x) AS most, MIN(x) AS least FROM data", epsilon=1, rows_per_unit=1)
     assert "MAX is the 99.5 % quantile" in str(plan)
     assert "MIN is the 0.5 % quantile" in str(plan)
 
 
-def test_a_plan_made_by_hand_has_nobody_to_run_it(data):
+def test_plan_made_by_hand_cannot_be_run(data):
     from dataclasses import replace
 
     plan = replace(data.sql("SELECT COUNT(*) FROM data", epsilon=1, rows_per_unit=1), runner=None)
@@ -212,7 +212,7 @@ def test_a_plan_made_by_hand_has_nobody_to_run_it(data):
         plan.error()
 
 
-def test_the_label_says_which_bounds_were_declared_and_which_were_found():
+def test_label_distinguishes_declared_and_estimated_bounds():
     frame = pl.DataFrame({"x": [float(i % 100) for i in range(20_000)], "y": [1.0] * 20_000})
     data = hb.open(frame, unit=hb.Unit.row(), bounds={"x": (0, 10)})
     declared = data.sql("SELECT SUM(x) AS s FROM data", epsilon=1).run().label()

@@ -106,14 +106,14 @@ def test_planning_calls_no_builder_twice(data, given):
     assert calls.of("sums") == calls.of("histogram") == (1 if "rows_per_unit" in given else 3)
 
 
-def test_asking_by_error_builds_aggregates_once_whatever_prices_are_tried(data):
+def test_error_target_builds_aggregates_once(data):
     with Calls() as calls:
         data.sql("SELECT COUNT(*) AS n, SUM(cost) AS s FROM visits", error={"n": 5}, rows_per_unit=3)
     assert calls.of("make_aggregates") == 1
     assert calls.of("sums") == 1
 
 
-def test_a_run_builds_nothing_that_the_plan_has(data):
+def test_run_builds_nothing_that_the_plan_has(data):
     plan = data.sql(README, epsilon=1, keys={"region": ["North", "South"]}, rows_per_unit=3)
     with Calls() as calls:
         plan.run()

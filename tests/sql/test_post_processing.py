@@ -129,18 +129,18 @@ def ends(expression, **aggregates):
         (f"CASE WHEN NULLIF({N}, 3) > 1 THEN 1 ELSE 0 END", 1, 0, 1),
     ],
 )
-def test_an_expression_has_the_ends_that_follow(expression, value, low, high):
+def test_interval_of_an_expression_follows_from_its_parts(expression, value, low, high):
     assert ends(expression) == [
         pytest.approx(part, nan_ok=True) if part is not None else None for part in (value, low, high)
     ]
 
 
 @pytest.mark.parametrize("expression", [f"{S} / ({N} - 5)", f"{S} / ({N} - 2)", f"1 / ({N} - 8)"])
-def test_what_is_divided_by_what_may_be_zero_may_be_anything(expression):
+def test_division_by_an_interval_with_zero_is_unbounded(expression):
     assert ends(expression)[1:] == [-np.inf, np.inf]
 
 
-def test_without_a_value_nothing_is_enclosed():
+def test_missing_value_has_no_interval():
     value, low, high = ends(f"{S} / ({N} - 5)")
     assert np.isnan(value)
     assert (low, high) == (-np.inf, np.inf)
@@ -187,7 +187,7 @@ def test_without_a_value_nothing_is_enclosed():
         ("1 = 1", True),
     ],
 )
-def test_truths_texts_and_constants_have_no_ends(expression, value):
+def test_booleans_texts_and_constants_have_no_interval(expression, value):
     columns = table(f"SELECT {N} AS n, {expression} AS a FROM t")
     found = columns[1].values[0]
     assert columns[1].low is columns[1].high is None
@@ -228,7 +228,7 @@ EXPRESSIONS = numbers(2)
 
 @settings(max_examples=200)
 @given(st.data())
-def test_the_ends_hold_whatever_exact_answers_lie_within(data):
+def test_interval_contains_every_possible_result(data):
     """Random expressions, and random exact answers within the ends of COUNT(*) and SUM(x)."""
     expression = data.draw(EXPRESSIONS)
     spans = {
@@ -267,7 +267,7 @@ def may_be(span):
     return {truth for truth, where in sides if where[0]}
 
 
-def test_spans_hold_every_exact_truth():
+def test_spans_contain_every_exact_result():
     """AND, NOT, IS NULL, IS TRUE and CASE of all that two conditions may be: neither more nor less."""
     for one, two in itertools.product(SETS, SETS):
         left, right = condition(one), condition(two)
@@ -331,7 +331,7 @@ HOSTILE_GROUPS = [
 
 @settings(max_examples=300)
 @given(st.data())
-def test_what_is_typed_never_fails(data):
+def test_typed_expressions_never_fail(data):
     """Refused at planning, or computed for all keys and all that a noisy answer can be."""
     expression = data.draw(anything(2))
     text = (
@@ -354,7 +354,7 @@ def test_what_is_typed_never_fails(data):
     )
 
 
-def test_several_aggregates_share_what_may_go_wrong():
+def test_several_aggregates_share_the_error_probability():
     seen = []
     query = asked(f"SELECT {N} AS n, {N} + {S} / {N} AS a FROM t")
 
@@ -377,7 +377,7 @@ def test_several_aggregates_share_what_may_go_wrong():
         (f"({N} + {S}) / {N}", ({0: 1, 1: 1}, 0), ({0: 1}, 0)),
     ],
 )
-def test_a_quotient_of_weighted_sums_is_asked_for_as_one(expression, top, bottom):
+def test_quotient_of_weighted_sums_has_a_joint_interval(expression, top, bottom):
     seen = []
 
     def quotient(*given):
@@ -403,7 +403,7 @@ def test_a_quotient_of_weighted_sums_is_asked_for_as_one(expression, top, bottom
         f"-ABS({N}) / {S}",
     ],
 )
-def test_all_else_is_computed_from_the_ends(expression):
+def test_other_expressions_use_interval_arithmetic(expression):
     def quotient(*_):
         raise AssertionError
 
@@ -429,7 +429,7 @@ def test_keys_are_shown_and_computed_with():
     assert found[:3] == [["a", "b", None], [2021.0, 2022.0, 2023.0], ["a", "b", "none"]]
 
 
-def test_a_missing_number_among_keys_is_no_number():
+def test_null_key_is_not_a_number():
     text = "SELECT year, year + 1 AS next, year > 2000 AS is_new FROM t GROUP BY year ORDER BY COUNT(*)"
     found = rows(text, [(2020.0,), (None,), (1999.0,)], **THREE)
     assert found[0] == [2020.0, 1999.0, None]
@@ -530,7 +530,7 @@ def test_no_groups_make_no_rows():
         (f"SELECT {' + '.join(['COUNT(*)'] * 150)} AS a FROM t", Unsupported, "nested too deeply"),
     ],
 )
-def test_what_cannot_be_computed_is_refused_beforehand(text, kind, match):
+def test_invalid_outputs_are_refused_at_planning(text, kind, match):
     with refused(kind, match=match):
         compile_outputs(asked(text))
 
@@ -546,11 +546,11 @@ def test_what_cannot_be_computed_is_refused_beforehand(text, kind, match):
         "SELECT at, COUNT(*) AS n FROM t GROUP BY at ORDER BY at",
     ],
 )
-def test_keys_that_are_not_known_yet_are_taken_by_their_kind(text):
+def test_keys_to_be_selected_are_typed_by_their_column(text):
     compile_outputs(asked(text))
 
 
-def test_dates_and_timestamps_are_shown_as_they_are():
+def test_dates_and_timestamps_are_shown_unchanged():
     groups = [(date(2020, 1, 2), datetime(2020, 1, 2, 3)), (date(2019, 1, 1), datetime(2019, 1, 1))]  # noqa: DTZ001 - the engine's have no zone
     found = rows(
         "SELECT day, at, COUNT(*) AS n FROM t GROUP BY day, at ORDER BY day", groups, n=[(1, 0, 2)] * 2
@@ -583,6 +583,6 @@ def test_a_release_holds_its_expressions():
     "listed",
     ["COUNT(*) AS n, SUM(x) AS N", "COUNT(*) AS n, SUM(x) AS n_low", "COUNT(*) AS n_HIGH, SUM(x) AS n"],
 )
-def test_columns_that_could_not_be_told_apart_are_refused(listed):
+def test_duplicate_output_columns_are_refused(listed):
     with refused(InvalidInput, match="share a name"):
         asked(f"SELECT {listed} FROM t")

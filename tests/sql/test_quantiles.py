@@ -128,7 +128,7 @@ def test_a_quantile_at_the_end_of_a_bin_is_not_in_the_next():
 
 @pytest.mark.parametrize("kind", ["laplace", "gaussian"])
 @pytest.mark.parametrize("shape", [*SHAPES, "empty"])
-def test_an_interval_covers_as_often_as_it_says(shape, kind):
+def test_interval_covers_with_its_confidence(shape, kind):
     """Of 2000 releases with 2 fractions each; a false alarm comes in less than one of 10^9."""
     tree = Tree(0, 1, branching=4, depth=3)
     rng = np.random.default_rng(3)
@@ -155,7 +155,7 @@ def test_an_interval_covers_as_often_as_it_says(shape, kind):
     assert min(covered.values()) >= 1710
 
 
-def test_noise_is_found_to_be_noise_and_a_spike_a_spike():
+def test_spike_is_distinguished_from_noise():
     tree = Tree(-5, 5)
     mechanism = Laplace.of(sensitivity=tree.sensitivity(1), epsilon=1)
     empty = mechanism._draw_noise(sum(16**level for level in range(1, 5)))
@@ -169,12 +169,12 @@ def test_noise_is_found_to_be_noise_and_a_spike_a_spike():
         assert -5 <= found.value <= 5
 
 
-def test_of_counts_below_zero_something_is_said():
+def test_negative_counts_have_a_quantile():
     tree = Tree(0, 1, branching=2, depth=2)
     assert tree.quantiles([-5.0] * 6, SILENT, [0.5]) == [(0, 0, 1)]
 
 
-def test_counts_that_contradict_each_other_have_a_quantile_too():
+def test_contradicting_counts_have_a_quantile():
     for counts in ([-1000, 2000, -400], [5, -1, -1], [0, 0, 1]):
         [found] = Tree(0, 1, branching=3, depth=1).quantiles(counts, SILENT, [0.5])
         assert 0 <= found.low <= found.value <= found.high <= 1
@@ -193,7 +193,7 @@ def test_a_larger_fraction_has_no_smaller_value(data):
 
 @pytest.mark.parametrize("kind", ["laplace", "gaussian"])
 @pytest.mark.parametrize("shape", SHAPES)
-def test_the_rank_of_an_answer_is_as_near_as_is_said(shape, kind):
+def test_rank_error_is_within_its_bound(shape, kind):
     """300 releases; with chance 0.9 each, fewer than 230 are within with a chance below 1e-9."""
     tree = Tree(0, 1, branching=4, depth=2)
     values = SHAPES[shape](np.random.default_rng(4), 400)
@@ -231,12 +231,12 @@ def test_the_rank_error_is_that_of_the_worst_edge():
         ([True], [1]),
     ],
 )
-def test_bins_are_named_once_and_counted_in_whole_numbers(bins, counts):
+def test_repeated_bins_and_fractional_counts_are_refused(bins, counts):
     with refused(InvalidInput, match="counts"):
         Tree(0, 1, branching=2, depth=2).nodes(bins, counts)
 
 
-def test_many_trees_are_as_good_as_one_by_one():
+def test_batch_of_trees_equals_single_trees():
     tree = Tree(0, 1, branching=3, depth=3)
     noise = Laplace.of(sensitivity=tree.sensitivity(2), epsilon=1)
     bins = np.random.default_rng(2).integers(0, 40, (20, 27)) * np.arange(20)[:, np.newaxis] ** 2
@@ -251,7 +251,7 @@ def test_many_trees_are_as_good_as_one_by_one():
     assert tree.filled(bins[:0]).shape == (0, tree.size)
 
 
-def test_a_table_of_bins_is_of_whole_numbers_for_all_bins():
+def test_bin_table_must_be_integers_for_all_bins():
     tree = Tree(0, 1, branching=2, depth=2)
     for bad in (np.zeros((1, 3), np.int64), np.zeros(4, np.int64), np.zeros((1, 4))):
         with refused(InvalidInput, match="whole numbers"):

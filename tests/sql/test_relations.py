@@ -82,14 +82,14 @@ COUNTED = {
 
 
 @pytest.mark.parametrize("source", COUNTED)
-def test_a_relation_has_the_rows_that_sql_says(data, source):
+def test_relation_has_the_rows_of_sql(data, source):
     plan = data.sql(
         f"SELECT COUNT(*) AS n FROM {source}", epsilon=10**6, rows_per_unit=100, allow_large_epsilon=True
     )
     assert plan.run().value["n"] == [pytest.approx(COUNTED[source], abs=0.01)]
 
 
-def test_a_with_is_what_it_names(data):
+def test_with_clause_equals_its_subquery(data):
     first = "WITH v AS (SELECT * FROM visits WHERE cost > 15), w AS (SELECT person FROM v)"
     text = f"{first} SELECT COUNT(*) AS n FROM w"
     assert data.sql(text, epsilon=10**6, rows_per_unit=9, allow_large_epsilon=True).run().value["n"] == [
@@ -101,7 +101,7 @@ def test_a_with_is_what_it_names(data):
     ]
 
 
-def test_a_key_that_a_left_join_adds_may_be_missing(data):
+def test_key_from_a_left_join_may_be_null(data):
     source = "people LEFT JOIN visits AS v ON people.person = v.person"
     text = f"SELECT COUNT(v.person) AS n, COUNT(DISTINCT people.person) AS m FROM {source}"
     found = data.sql(text, epsilon=10**6, rows_per_unit=100, allow_large_epsilon=True).run().value
@@ -138,7 +138,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("why", REFUSED)
-def test_what_would_mix_units_is_refused(data, why):
+def test_mixing_units_is_refused(data, why):
     with refused(Refused, match=why.rstrip(" ,")):
         data.sql(f"SELECT COUNT(*) AS n FROM {REFUSED[why]}", epsilon=1)
 
@@ -163,7 +163,7 @@ def test_what_would_mix_units_is_refused(data, why):
         "(SELECT _unit FROM visits) AS q", "visits PIVOT (SUM(cost) FOR g IN ('a'))",
     ],
 )  # fmt: skip
-def test_what_is_not_known_is_refused(data, source):
+def test_unknown_names_are_refused(data, source):
     with refused((Unsupported, InvalidInput, Refused)):
         data.sql(f"SELECT COUNT(*) AS n FROM {source}", epsilon=1)
 
@@ -237,14 +237,14 @@ def test_a_row_that_is_a_unit_is_not_aggregated_or_made_distinct(rows):
             rows.sql(f"SELECT COUNT(*) AS n FROM {source}", epsilon=1)
 
 
-def test_a_with_that_doubles_again_and_again_is_refused(data):
+def test_exponentially_growing_with_is_refused(data):
     parts = ["c0 AS (SELECT * FROM visits)"]
     parts += [f"c{i} AS (SELECT * FROM c{i - 1} UNION ALL SELECT * FROM c{i - 1})" for i in range(1, 40)]
     with refused(Unsupported, match="200 times"):
         data.sql(f"WITH {', '.join(parts)} SELECT COUNT(*) AS n FROM c39", epsilon=1)
 
 
-def test_the_answer_is_not_about_single_people(data):
+def test_queries_about_single_people_are_refused(data):
     for text, why in {
         "SELECT person, COUNT(*) AS n FROM visits GROUP BY person": "one person",
         "SELECT * FROM visits": "rows themselves",
@@ -262,7 +262,7 @@ def test_the_answer_is_not_about_single_people(data):
 # The engine's side
 
 
-def test_units_of_two_types_do_not_meet():
+def test_units_of_different_types_are_refused():
     connection = duckdb.connect()
     connection.execute("CREATE TABLE a AS SELECT 1::BIGINT AS u; CREATE TABLE b AS SELECT 'one' AS u")
     connection.execute("CREATE TABLE c AS SELECT 2::INTEGER AS u")
@@ -271,7 +271,7 @@ def test_units_of_two_types_do_not_meet():
     DuckDB({name: TableSource(name, unit="u") for name in "ac"}, connection)
 
 
-def test_texts_are_equal_where_their_bytes_are():
+def test_texts_are_equal_if_their_bytes_are():
     connection = duckdb.connect()
     connection.execute("CREATE TABLE t (u VARCHAR COLLATE NOCASE, g VARCHAR COLLATE NOCASE)")
     connection.execute("INSERT INTO t VALUES ('a', 'x'), ('A', 'X'), ('b', 'x')")
@@ -326,7 +326,7 @@ def test_a_plan_runs_only_where_it_was_made(data, rows):
         other.run(data.sql("SELECT COUNT(*) AS n FROM visits", epsilon=1, rows_per_unit=1))
 
 
-def test_what_cannot_be_run_is_refused_before_it_is_charged(data):
+def test_unrunnable_plan_is_refused_before_the_charge(data):
     many = [str(i) for i in range(5000)]
     for text, how in {
         "SELECT g, g || 'x' AS h, COUNT(*) AS n FROM visits GROUP BY g, h": {"keys": {"g": many, "h": many}},
@@ -336,7 +336,7 @@ def test_what_cannot_be_run_is_refused_before_it_is_charged(data):
             data.sql(text, epsilon=1, **how)
 
 
-def test_the_largest_groups_are_counted_by_what_is_counted(data):
+def test_largest_groups_are_ranked_by_the_given_count(data):
     text = "SELECT g FROM visits GROUP BY g ORDER BY COUNT(*) FILTER (WHERE cost > 25) DESC LIMIT 1"
     plan = data.sql(text, epsilon=10**6, keys={"g": ["a", "b"]}, rows_per_unit=9, allow_large_epsilon=True)
     assert plan.query.is_top

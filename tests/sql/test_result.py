@@ -52,7 +52,7 @@ MIXED = columns(
 )
 
 
-def test_it_is_a_table_by_columns_and_by_rows(release):
+def test_result_is_iterable_by_columns_and_rows(release):
     table = release.value.to_dict()
     assert list(table) == ["g", "n", "n_low", "n_high", "mean", "mean_low", "mean_high"]
     assert len(release.value) == 2
@@ -142,7 +142,7 @@ def test_whole_numbers_that_are_keys_have_no_point(typed, tmp_path):
     assert str(answers).splitlines()[1].startswith("2024 ")
 
 
-def test_numbers_beyond_the_exact_integers_are_written_as_they_are():
+def test_large_and_fractional_keys_are_written_exactly():
     for value in (2.0**53, 1e200, -1e200, 0.5):
         answers = columns(ResultColumn("key", objects(value), kind=Kind.NUMBER))
         assert answers.to_csv() == f"key\n{value!r}\n"
@@ -150,7 +150,7 @@ def test_numbers_beyond_the_exact_integers_are_written_as_they_are():
 
 
 @pytest.mark.parametrize("made", ["release", "mixed"])
-def test_json_goes_there_and_back(made, release):
+def test_json_round_trips(made, release):
     answers = MIXED if made == "mixed" else release.value
     again = Result.from_json(answers.to_json())
     assert again.to_json() == answers.to_json()
@@ -164,7 +164,7 @@ def test_json_goes_there_and_back(made, release):
     "text",
     ["", "[]", "{}", '{"format": "other", "columns": [], "label": {}}', '{"format": "hubbub result/1"}'],
 )
-def test_what_is_not_json_of_ours_is_refused(text):
+def test_foreign_json_is_refused(text):
     with pytest.raises(InvalidInput, match="stored table"):
         Result.from_json(text)
 
@@ -181,12 +181,12 @@ def test_html_and_pictures_escape_what_they_show(release):
         release.svg("g")
 
 
-def test_a_picture_of_anything_is_a_picture():
+def test_every_result_can_be_drawn():
     assert MIXED.svg().startswith("<svg")
     assert columns(ResultColumn("n", np.array([]), np.array([]), np.array([]))).svg().startswith("<svg")
 
 
-def test_text_shows_digits_that_mean_something(release):
+def test_text_shows_significant_digits_only(release):
     assert str(release.value).splitlines()[0].split() == ["g", "n", "mean"]
     assert "∞" in str(MIXED)
     wide = columns(ResultColumn("n", np.array([1234.5678]), np.array([1000.0]), np.array([1500.0])))

@@ -197,7 +197,7 @@ def test_every_function_of_the_list_is_compared():
 
 
 @pytest.mark.parametrize("text", [text for texts in MEANING.values() for text in texts])
-def test_it_means_what_duckdb_means(connection, text):
+def test_function_agrees_with_duckdb(connection, text):
     if int(duckdb.__version__.split(".")[0]) < 2 and "CAST(a AS" in text:
         pytest.skip("this DuckDB wraps around where a half is beyond an integer's last")
     is_near = any(text in MEANING[kind] for kind in NEARLY)
@@ -212,7 +212,7 @@ def test_it_means_what_duckdb_means(connection, text):
 
 
 @pytest.mark.parametrize("text", DIFFERENT)
-def test_what_is_said_to_differ_differs(connection, text):
+def test_documented_differences_exist(connection, text):
     ours, theirs = both(connection, text)
     assert ours != theirs
 
@@ -225,6 +225,6 @@ def test_what_is_said_to_differ_differs(connection, text):
         "CAST(s AS DECIMAL(10, 2))", "CAST(a AS DECIMAL(38, 20))", "ROUND(a, 99)", "s LIKE 'a' ESCAPE '!'",
     ],
 )  # fmt: skip
-def test_what_could_not_be_right_is_refused(connection, text):
+def test_queries_without_an_exact_equivalent_are_refused(connection, text):
     with pytest.raises(HubbubError):
         both(connection, text)

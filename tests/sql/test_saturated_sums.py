@@ -54,7 +54,7 @@ def ends(data, text, **known):
 
 
 @pytest.mark.parametrize("text", ENDS)
-def test_where_a_sum_is_cut_the_exact_one_may_be_anywhere(data, at, text):
+def test_saturated_sum_has_an_unbounded_interval(data, at, text):
     assert np.isfinite(ends(data, text)).all()
     at(ENDS[text])
     few, many = ends(data, text)
@@ -62,7 +62,7 @@ def test_where_a_sum_is_cut_the_exact_one_may_be_anywhere(data, at, text):
     assert many == (-np.inf, np.inf)
 
 
-def test_so_it_may_where_keys_are_selected_by_their_counts(data, at):
+def test_saturated_sum_has_an_unbounded_interval_with_selected_keys(data, at):
     known = {"delta": 1e-6}
     assert np.isfinite(ends(data, "COUNT(*)", **known)).all()
     at(100)

@@ -106,7 +106,7 @@ RULES = {"u": BY_UNIT, "row": {"Rows that are units", "Distinct values", "Kept k
 
 
 @pytest.mark.parametrize("name", WORLDS)
-def test_one_unit_moves_the_integers_within_the_claim(name):
+def test_one_unit_moves_the_integers_within_the_sensitivity(name):
     reached = explored(name, 25, "short")
     # A claim that nothing comes near would hide a test that looks at nothing.
     assert {rule for rule in RULES[name.split(",")[0]] if max(reached[rule]) < Fraction(1, 2)} == set()
@@ -115,7 +115,7 @@ def test_one_unit_moves_the_integers_within_the_claim(name):
 @pytest.mark.long
 @pytest.mark.parametrize("name", WORLDS)
 @pytest.mark.parametrize("part", range(4))
-def test_one_unit_moves_the_integers_within_the_claim_in_many_queries(name, part):
+def test_one_unit_moves_the_integers_within_the_sensitivity_in_many_queries(name, part):
     explored(name, 400, part)
 
 
@@ -165,7 +165,7 @@ REACHED = {
 
 @pytest.mark.parametrize("neighbours", Neighbours)
 @pytest.mark.parametrize("rule", REACHED)
-def test_some_neighbours_reach_the_claim(rule, neighbours):
+def test_sensitivity_is_attained(rule, neighbours):
     aggregate, how, one, other = REACHED[rule]
     world = WORLDS[f"u, {neighbours.value}"]
     text = f"SELECT t.g, {aggregate} AS n FROM t GROUP BY t.g"
@@ -209,7 +209,7 @@ def test_a_value_halfway_between_two_steps_moves_both_parts_of_one_up(aggregate,
 
 @pytest.mark.parametrize("neighbours", Neighbours)
 @pytest.mark.parametrize("key", ["u", "row"])
-def test_some_neighbours_reach_the_claim_on_keys_and_limits(key, neighbours):
+def test_sensitivity_is_attained_on_keys_and_limits(key, neighbours):
     world = WORLDS[f"{key}, {neighbours.value}"]
     many = 2 if key == "u" else 1
     plan = world.dataset.sql(
@@ -240,7 +240,7 @@ def both(world, plan, one, other):
 
 
 @pytest.mark.parametrize("neighbours", Neighbours)
-def test_some_neighbours_reach_the_claim_on_bounds_that_are_found(neighbours):
+def test_sensitivity_is_attained_on_estimated_bounds(neighbours):
     world = WORLDS[f"u, {neighbours.value}"]
     plan = world.dataset.sql("SELECT SUM(t.x) AS n FROM t", epsilon=1, rows_per_unit=2, bounds={"x": "auto"})
     found = []
@@ -252,7 +252,7 @@ def test_some_neighbours_reach_the_claim_on_bounds_that_are_found(neighbours):
     assert norms(change) == (claimed.l1, claimed.l2_squared, claimed.linf)
 
 
-def test_a_row_number_does_not_choose_the_keys_that_a_row_keeps():
+def test_row_number_does_not_decide_kept_keys():
     world = WORLDS["row, add/remove"]
     text = "SELECT t.x + p.w AS k, COUNT(*) AS n FROM t CROSS JOIN p GROUP BY k"
     plan = world.dataset.sql(text, epsilon=1, delta=1e-6, rows_per_unit=1)
@@ -278,7 +278,7 @@ def test_a_unit_s_sum_does_not_depend_on_the_order_of_rows():
     assert norms(both(world, plan, one, other)[1])[0] == 0
 
 
-def test_nor_does_what_a_unit_makes_in_a_group():
+def test_per_unit_aggregate_does_not_depend_on_the_order_of_rows():
     world = WORLDS["u, add/remove"]
     text = "SELECT SUM(t.x, contribution_bounds_per_group => (-5, 5)) AS n FROM t"
     plan = world.dataset.sql(text, epsilon=1, groups_per_unit=1)
@@ -288,7 +288,7 @@ def test_nor_does_what_a_unit_makes_in_a_group():
     assert norms(both(world, plan, one, other)[1])[0] == 0
 
 
-def test_the_sign_of_zero_does_not_tell_what_came_first():
+def test_sign_of_zero_does_not_reveal_the_order_of_rows():
     world = WORLDS["u, add/remove"]
     inner = "(SELECT u, MIN(x) AS m FROM t GROUP BY u) AS q"
     text = f"SELECT CAST(m AS VARCHAR) AS s, COUNT(*) AS n FROM {inner} GROUP BY s"
@@ -325,7 +325,7 @@ def test_parts_of_one_are_derived_under_every_bounding(how, keys):
 
 @pytest.mark.parametrize("counted", ["COUNT(*)", "COUNT(t.x)", "COUNT(DISTINCT t.u)"])
 @pytest.mark.parametrize("neighbours", Neighbours)
-def test_counts_among_which_the_largest_are_chosen_move_one_way(counted, neighbours):
+def test_counts_for_top_groups_are_monotone(counted, neighbours):
     """Permute-and-flip at half the noise is private only where a unit moves all counts in one direction."""
     world = WORLDS[f"u, {neighbours.value}"]
     text = f"SELECT t.g FROM t GROUP BY t.g ORDER BY {counted} DESC LIMIT 2"

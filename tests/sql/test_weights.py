@@ -52,7 +52,7 @@ def test_two_thousand_people_with_many_rows_each_are_two_thousand():
 
 @pytest.mark.parametrize("text", ["SUM(x)", "SUM(y)", "SUM(y) + 0 * AVG(y)", "COUNT(x)"])
 @pytest.mark.parametrize("limits", [{"rows_per_unit": 3}, {"rows_per_unit": 3, "groups_per_unit": 1}])
-def test_nobody_has_too_many_rows_to_count(text, limits):
+def test_unit_with_very_many_rows_is_counted(text, limits):
     """With 2^16 times the limit and more one counted for nothing."""
     found = exact(opened(2, 200_000), f"SELECT {text} AS n FROM t", **limits)["n"]
     expected = {"SUM(x)": 27, "COUNT(x)": 6}.get(text, -3)
@@ -73,7 +73,7 @@ GROUPS = 10_000
         ("SUM(x, contribution_bounds_per_group => (0, 9))", {"groups_per_unit": 2}, 9),
     ],
 )
-def test_nor_is_anybody_in_too_many_groups(text, limits, expected):
+def test_unit_in_very_many_groups_is_counted(text, limits, expected):
     """In each of 10,000 groups a ten-thousandth: with weights in steps of 2^-16 it was 8 % less."""
     data = opened(50, GROUPS)
     text = f"SELECT g, {text} AS n FROM t GROUP BY g"
@@ -82,7 +82,7 @@ def test_nor_is_anybody_in_too_many_groups(text, limits, expected):
     assert abs(found / 50 - expected) <= 9 * 2.0**-16
 
 
-def test_a_median_is_of_people_also_where_some_have_very_many_rows():
+def test_median_weighs_people_with_many_rows_equally():
     """Three with a few rows at 1, and two with 100,000 at 8, which counted for nothing."""
     connection = duckdb.connect()
     connection.execute(
@@ -101,7 +101,7 @@ def test_a_median_is_of_people_also_where_some_have_very_many_rows():
 
 
 @pytest.mark.parametrize("neighbour", [[], [(9, 2**45)] * 2])
-def test_sums_are_of_products_that_are_exact(neighbour):
+def test_weighted_sums_use_exact_products(neighbour):
     """Between such bounds a value is as many steps as it says, so that all integers are known."""
     most, limit = 2**45, 3
     xs = {1: [most] * 7, 2: [-most] * 11, 3: [1, -1, 12345678901, -98765432109, most - 1], 4: [5, -most]}

@@ -82,7 +82,7 @@ def test_the_exact_form_is_tighter_than_the_theorem():
     assert sum(gain > 0 for gain in gains) > len(gains) / 2
 
 
-def test_not_rounded_up_the_theorem_is_the_continuous_law_s_and_integers_may_miss_it():
+def test_unrounded_theorem_holds_for_the_continuous_law_only():
     """Between two integers b·ln(k/β) promises what no integer law can: off by 2/(1+q) in β at most."""
     missed = []
     for q, beta in product([HALF, TWO_THIRDS, Fraction(9, 10)], BETAS):

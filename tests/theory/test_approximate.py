@@ -31,7 +31,7 @@ def test_epsilon_delta_privacy_does_not_bound_the_loss_by_epsilon():
     assert chance_of_loss_above(p, r, level) == Fraction(1, 2)
 
 
-def test_how_large_the_chance_can_be_has_no_bound_below_one():
+def test_probability_of_a_large_loss_has_no_bound_below_one():
     """Nearly certain to lose more than ε, with a δ as small as one likes."""
     for n in (10, 1000, 10**6):
         sure = 1 - Fraction(1, n)
@@ -41,7 +41,7 @@ def test_how_large_the_chance_can_be_has_no_bound_below_one():
         assert chance_of_loss_above(p, r, Fraction(2)) == sure
 
 
-def test_what_does_follow_is_a_bound_above_a_larger_epsilon():
+def test_epsilon_delta_bounds_the_loss_above_a_larger_epsilon():
     """Pr[loss ≥ ε'] ≤ δ(ε)/(1 − e^(ε−ε')) for ε' > ε, on all pairs; attained on some."""
     attained = 0
     for p, r in product(LAWS, repeat=2):
@@ -77,7 +77,7 @@ def test_a_gaussian_needs_less_delta_than_its_chance_of_a_large_loss(mu, epsilon
 
 
 @pytest.mark.parametrize("e_epsilon", [Fraction(2), Fraction(3)])
-def test_what_is_known_of_epsilon_delta_at_a_smaller_epsilon_covers_every_such_mechanism(e_epsilon):
+def test_shipped_curve_covers_every_epsilon_delta_mechanism(e_epsilon):
     """On all pairs in eighths that are (ε, δ) both ways, the shipped curve bounds δ at ε = 0 too."""
     for p, r in product(LAWS, repeat=2):
         both = max(delta(p, r, e_epsilon), delta(r, p, e_epsilon))

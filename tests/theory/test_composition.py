@@ -98,7 +98,7 @@ def test_a_third_question_may_use_both_answers_before_it():
     assert worst(transcript, PAIRS) <= 6
 
 
-def test_where_the_first_mechanism_is_not_private_nothing_is():
+def test_composition_with_a_non_private_mechanism_is_not_private():
     def transcript(x):
         return then({x[0]: Fraction(1)}, lambda _: answer(HALF, "how many b", x))
 
@@ -123,7 +123,7 @@ def test_deltas_add_as_epsilons_do():
     assert tight, "the bound is attained, by more than the trivial pairs"
 
 
-def test_of_the_shipped_sum_everything_is_told_if_either_part_tells_it():
+def test_infinity_mass_of_a_composition_covers_either_part():
     loss = PrivacyLoss.approximate(Fraction(1, 2), Fraction(1, 100)) + PrivacyLoss.approximate(
         1, Fraction(1, 50)
     )

@@ -53,7 +53,7 @@ QUERIES = {
 
 @pytest.mark.parametrize("name", QUERIES)
 @pytest.mark.parametrize("relation", list(Neighbours))
-def test_what_noisy_answers_cost_by_enumeration_and_by_the_rule(name, relation):
+def test_enumerated_cost_of_noisy_counts_matches_the_rule(name, relation):
     """e^(cost/b) is the enumerated worst ratio; the rule's ℓ1 is never below the cost."""
     query, added, substituted = QUERIES[name]
     cost = added if relation is ADD_REMOVE else substituted

@@ -34,7 +34,7 @@ def test_publish_one_row_at_random_is_0_and_1_nth_private(n):
     assert all(is_law(publish_one_row(x)) for x, _ in pairs)
 
 
-def test_where_rows_come_and_go_it_is_the_same_with_the_larger_database():
+def test_publishing_a_row_under_add_remove_has_the_delta_of_the_larger_database():
     """x of n rows, y with one more: δ = 1/(n + 1) both ways at ε = 0."""
     for x, y in SMALL.pairs(Neighbours.ADD_REMOVE):
         if 0 < sum(x) < sum(y):
@@ -44,7 +44,7 @@ def test_where_rows_come_and_go_it_is_the_same_with_the_larger_database():
     assert delta(publish_one_row(y), publish_one_row(x), Fraction(10**9)) == Fraction(1, 3)
 
 
-def test_no_epsilon_describes_it():
+def test_publishing_a_random_row_has_no_epsilon():
     x, y = (4, 1, 0), (4, 0, 1)
 
     assert worst_ratio(publish_one_row(x), publish_one_row(y)) == float("inf")
@@ -75,7 +75,7 @@ def test_publishing_each_row_with_chance_delta_is_0_and_delta_private_and_publis
 
 
 @pytest.mark.parametrize("n", [1, 2, 5, 1000])
-def test_hubbub_refuses_the_delta_at_which_it_would_be_allowed(n):
+def test_delta_that_allows_publishing_rows_is_refused(n):
     needed = Fraction(1, n)
     for allowed in (needed, min(Fraction(1), 2 * needed)):
         with pytest.raises(Refused):
@@ -85,7 +85,7 @@ def test_hubbub_refuses_the_delta_at_which_it_would_be_allowed(n):
     refuse_large_delta(needed - Fraction(1, 10**9), n)
 
 
-def test_the_gaussian_mechanism_refuses_it_too():
+def test_gaussian_refuses_a_delta_that_allows_publishing_rows():
     make = {"sensitivity": 1, "epsilon": 1}
     with pytest.raises(Refused):
         Gaussian.of(**make, delta=Fraction(1, 1000), population=1000)

@@ -33,7 +33,7 @@ def test_the_classic_sigma_is_private_enough_and_more_than_needed(epsilon, delta
 
 @pytest.mark.parametrize("epsilon", EPSILONS)
 @pytest.mark.parametrize("delta", DELTAS)
-def test_taken_as_a_variance_it_is_not_private(epsilon, delta):
+def test_classic_sigma_as_a_variance_is_not_private(epsilon, delta):
     """A misprint: "variance cΔ/ε". Then σ = √(c/ε) is too little noise: δ(ε) is above the δ promised."""
     sigma = sqrt(classic(epsilon, delta))
 
@@ -57,7 +57,7 @@ def test_the_shipped_sigma_is_the_least_of_the_exact_curve():
         assert largest_mu(Fraction(epsilon), delta) * sigma - 1 < Fraction(1, 10**9)
 
 
-def test_it_is_the_l2_sensitivity_that_counts():
+def test_gaussian_noise_scales_with_l2_sensitivity():
     """d cells that one unit moves by 1 each: √d times the noise, where Laplace needs d times."""
     one = Gaussian.of(sensitivity=1, epsilon=1, delta=1e-6).sigma
     many = Gaussian.of(sensitivity=Sensitivity(100, linf=1), epsilon=1, delta=1e-6).sigma

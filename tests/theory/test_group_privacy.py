@@ -70,7 +70,7 @@ def test_the_approximate_bound_is_attained_and_is_the_shipped_one(k):
     assert epsilon_of(e_epsilon**k) - CLOSE <= loss.cost().epsilon <= epsilon_of(e_epsilon**k) + CLOSE
 
 
-def test_it_is_tighter_than_the_looser_textbook_form():
+def test_group_bound_is_tighter_than_the_textbook_form():
     """k·e^((k−1)ε)·δ is an upper bound of it, and equal only for one person or ε = 0."""
     for e_epsilon, k in product([Fraction(1), Fraction(3, 2), Fraction(2)], range(1, 8)):
         tight, loose = geometric_sum(e_epsilon, k), k * e_epsilon ** (k - 1)

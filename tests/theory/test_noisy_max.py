@@ -69,7 +69,7 @@ def test_the_index_is_epsilon_private_whatever_the_number_of_candidates(q, candi
     assert 1 < ratio < 1 / q
 
 
-def test_it_is_no_better_than_epsilon():
+def test_report_noisy_max_attains_epsilon():
     """One candidate far behind all others: the ratio rises towards e^ε."""
     ratios = [
         worst_ratio(winner(HALF, (0, lead, lead)), winner(HALF, (0, lead + 1, lead + 1)))
@@ -80,7 +80,7 @@ def test_it_is_no_better_than_epsilon():
     assert Fraction(199, 100) < ratios[-1] < 2
 
 
-def test_where_scores_may_move_apart_twice_the_noise_is_needed():
+def test_non_monotone_scores_need_twice_the_noise():
     """Scores that one row moves either way: scale 1/ε breaks ε, scale 2/ε keeps it."""
 
     def pairs(candidates, levels):
@@ -215,7 +215,7 @@ def test_the_gap_is_free(candidates, levels, gaps):
             assert HALF <= chance(x, i, gap) / chance(y, i, gap) <= 2
 
 
-def test_the_gap_is_free_for_every_gap_because_what_has_to_be_reached_moves_by_one():
+def test_required_noise_for_a_gap_moves_by_at_most_one():
     """Given the others' noise, the noise that i needs moves by at most 1: then sliding the law costs e^ε."""
     order = (3, 2, 1)
     for x, y in monotone_neighbours(3, 3):
@@ -229,7 +229,7 @@ def test_the_gap_is_free_for_every_gap_because_what_has_to_be_reached_moves_by_o
                 assert abs(before - after) <= 1
 
 
-def test_the_gap_is_all_there_is_to_the_index():
+def test_probabilities_of_gaps_add_up_to_that_of_the_index():
     """Summed over gaps it gives the index's own law, up to the tail beyond the window."""
     scores = (1, 0, 2)
     for i, whole in winner(HALF, scores).items():

@@ -49,9 +49,7 @@ def neighbours(k, groups):
 
 @every_law
 @every_groups
-def test_all_keys_of_a_unit_together_cost_G_epsilon_and_the_chance_that_a_key_of_its_own_is_shown(
-    q, k, groups
-):
+def test_all_keys_of_a_unit_cost_G_epsilon_and_the_exposure_delta(q, k, groups):
     told = 1 - (1 - chance(q, k, 1)) ** groups
     largest = 0
     for x, y in neighbours(k, groups):
@@ -65,7 +63,7 @@ def test_all_keys_of_a_unit_together_cost_G_epsilon_and_the_chance_that_a_key_of
 
 @every_law
 @every_groups
-def test_with_less_epsilon_it_costs_no_more_than_is_charged(q, k, groups):
+def test_smaller_epsilon_costs_at_most_the_charge(q, k, groups):
     """The whole curve, of the law with e^−ε = q, against what the mechanism says it costs."""
     charged = TruncatedGeometricSelection(epsilon_of(1 / q), k, groups).loss()
     for ratio in (Fraction(1), 1 / q, q**-2):
@@ -76,7 +74,7 @@ def test_with_less_epsilon_it_costs_no_more_than_is_charged(q, k, groups):
 
 
 @every_law
-def test_the_noisy_number_itself_is_randomized_response_that_sometimes_tells(q, k):
+def test_noisy_count_is_randomized_response_with_infinity_mass(q, k):
     """Three kinds of outcomes, of losses ε, −ε and infinite: just the pair that (ε, δ) is charged by."""
     without = noise(q, k)
     within = {x + 1: p for x, p in without.items()}
@@ -100,7 +98,7 @@ def test_no_private_rule_keeps_a_key_with_a_larger_chance(q, k):
 
 
 @every_law
-def test_the_closed_form_of_the_paper(q, k):
+def test_closed_form_of_the_paper_holds(q, k):
     """π_n = δ·(e^nε − 1)/(e^ε − 1) up to k + 1 units, and from there on its mirror image."""
     told = chance(q, k, 1)
     for units in range(k + 2):
@@ -154,7 +152,7 @@ def test_the_shipped_chances_are_the_exact_ones(q, k):
     assert abs(mechanism.delta - chance(q, k, 1)) < CLOSE
 
 
-def test_the_shipped_rule_is_more_than_the_cut(monkeypatch):
+def test_shipped_rule_selects_above_the_cut(monkeypatch):
     mechanism = TruncatedGeometricSelection(Fraction(1), 2, 1)
     for units, x in product(range(6), range(-2, 3)):
         monkeypatch.setattr(TruncatedGeometricSelection, "_draw_noise", lambda self, size, x=x: x)

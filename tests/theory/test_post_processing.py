@@ -38,7 +38,7 @@ def no_worse(after, before):
     return all(a <= b for a, b in zip(curve(*after), curve(*before), strict=True))
 
 
-def test_no_function_of_the_outcome_tells_more():
+def test_deterministic_post_processing_loses_no_more():
     """All functions from five classes of outcomes to three, on all neighbours: ε and δ(ε) only shrink."""
     for x, y in SMALL.pairs(Neighbours.ADD_REMOVE):
         p, r = noisy_count(x), noisy_count(y)
@@ -49,7 +49,7 @@ def test_no_function_of_the_outcome_tells_more():
             assert no_worse(after, (p, r))
 
 
-def test_renaming_the_outcomes_tells_as_much():
+def test_renaming_outcomes_keeps_the_loss():
     p, r = noisy_count((0, 0)), noisy_count((1, 0))
     renamed = [mapped(law, lambda k: ("name", 7 - k)) for law in (p, r)]
 
@@ -70,7 +70,7 @@ def test_an_event_is_a_function_so_single_outcomes_decide():
         assert max(0, *(a - level * b for a, b in masses)) == delta(p, r, level)
 
 
-def test_no_randomized_function_on_a_grid_tells_more():
+def test_randomized_post_processing_on_a_grid_loses_no_more():
     """Kernels from three outcomes to two with chances in thirds, on all laws in quarters."""
     kernels = list(product(grid_laws(2, 3), repeat=3))
     for p, r in product(grid_laws(3, 4), repeat=2):
@@ -85,7 +85,7 @@ def test_no_randomized_function_on_a_grid_tells_more():
     st.lists(st.lists(st.integers(0, 9), min_size=4, max_size=4).filter(any), min_size=5, max_size=5),
     st.sampled_from([HALF, TWO_THIRDS]),
 )
-def test_no_randomized_function_of_a_noisy_count_tells_more(weights, q):
+def test_randomized_post_processing_of_a_noisy_count_loses_no_more(weights, q):
     """Any kernel with rational chances: its laws are mixtures of what functions make."""
     kernel = {
         k: {o: Fraction(w, sum(row)) for o, w in enumerate(row)}
@@ -98,7 +98,7 @@ def test_no_randomized_function_of_a_noisy_count_tells_more(weights, q):
     assert no_worse(after, (p, r))
 
 
-def test_a_function_that_looks_at_the_data_again_does_tell_more():
+def test_function_that_reads_the_data_again_is_not_post_processing():
     """What is not post-processing: the same noise, then a look at whether the count was 0."""
     p, r = noisy_count((0, 0)), noisy_count((1, 0))
     after = [mapped(law, lambda k, n=n: (k, n == 0)) for law, n in ((p, 0), (r, 1))]

@@ -34,7 +34,7 @@ def test_the_coins_cost_ln_3_and_no_less():
     assert delta(two_coins(True), two_coins(False), Fraction(29, 10)) > 0
 
 
-def test_in_a_crowd_it_costs_each_the_same_whoever_else_answers():
+def test_response_in_a_crowd_costs_each_respondent_the_same():
     """All databases of three respondents, one of them changed."""
     crowds = list(product(YES_NO, repeat=3))
     pairs = [

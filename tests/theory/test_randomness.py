@@ -20,7 +20,7 @@ def surely(f):
 
 
 @pytest.mark.parametrize("relation", list(Neighbours))
-def test_a_deterministic_mechanism_is_private_only_if_it_tells_nothing(relation):
+def test_deterministic_mechanism_is_private_only_if_constant(relation):
     """All 64 yes-or-no functions of all 6 databases: ε is 0 or infinite, never between."""
     pairs = list(TINY.pairs(relation))
     for f in FUNCTIONS:
@@ -33,20 +33,20 @@ def test_a_deterministic_mechanism_is_private_only_if_it_tells_nothing(relation)
             assert f[x] != f[y]
 
 
-def test_where_rows_come_and_go_only_constants_are_left():
+def test_only_constants_are_private_under_add_remove():
     private = [f for f in FUNCTIONS if TINY.find_distinguishing_pair(f.get, Neighbours.ADD_REMOVE) is None]
 
     assert [set(f.values()) for f in private] == [{0}, {1}]
 
 
-def test_where_rows_are_substituted_functions_of_the_size_are_left_for_it_is_public():
+def test_functions_of_the_size_are_private_under_substitution():
     private = [f for f in FUNCTIONS if TINY.find_distinguishing_pair(f.get, Neighbours.SUBSTITUTE) is None]
 
     assert len(private) == 2**3
     assert all(f[x] == f[y] for f in private for x in DATABASES for y in DATABASES if sum(x) == sum(y))
 
 
-def test_from_any_two_databases_that_f_tells_apart_a_walk_finds_neighbours_it_tells_apart():
+def test_any_distinguished_databases_contain_distinguished_neighbours():
     """The argument of the text: change one row at a time from x to y; at some step f changes."""
     f = {x: int(x == (2, 0)) for x in DATABASES}
     walk = [(0, 0), (1, 0), (2, 0)]
@@ -55,7 +55,7 @@ def test_from_any_two_databases_that_f_tells_apart_a_walk_finds_neighbours_it_te
     assert TINY.find_distinguishing_pair(f.get, Neighbours.ADD_REMOVE) == ((1, 0), (2, 0))
 
 
-def test_a_little_noise_makes_it_finite():
+def test_any_noise_makes_the_loss_finite():
     f = {x: x[0] for x in DATABASES}
     pairs = list(TINY.pairs(Neighbours.ADD_REMOVE))
 
@@ -63,7 +63,7 @@ def test_a_little_noise_makes_it_finite():
     assert worst(lambda x: laplace(HALF, f[x], -1, 3), pairs) == 2
 
 
-def test_mostly_noise_is_not_enough_if_one_outcome_betrays():
+def test_one_revealing_outcome_makes_the_loss_infinite():
     """Noise that is cut off: at the edge an outcome is possible under one neighbour only."""
 
     def cut(x):

@@ -75,7 +75,7 @@ def test_a_long_run_below_costs_no_more_than_a_short_one():
     assert all(ratio < HALF**-4 for ratio in ratios)
 
 
-def test_why_it_halts_going_on_with_the_same_threshold_costs_more_with_every_answer():
+def test_reusing_the_noisy_threshold_costs_more_with_every_answer():
     """All n answers against one noisy threshold, above ones too: no ε covers all n."""
 
     def answers(w, queries):

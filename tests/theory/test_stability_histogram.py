@@ -50,7 +50,7 @@ def claimed(q, rows, most, groups, bar):
 
 
 @every_case
-def test_a_unit_changes_no_more_than_the_noise_allows_and_its_own_keys_tell(q, rows, most, groups, bar):
+def test_unit_changes_at_most_the_noise_and_its_own_keys(q, rows, most, groups, bar):
     told, keys = claimed(q, rows, most, groups, bar), max(2, groups)
     levels = (0, 1, bar, bar + 2) if keys == 2 else (0, bar)
     high, reached = 2 * bar + 2 * most + 2, Fraction(0)  # beyond, all ratios are the same
@@ -70,7 +70,7 @@ def test_a_unit_changes_no_more_than_the_noise_allows_and_its_own_keys_tell(q, r
 
 
 @every_case
-def test_what_is_charged_is_no_less(q, rows, most, groups, bar):
+def test_charged_loss_is_an_upper_bound(q, rows, most, groups, bar):
     scale = 1 / epsilon_of(1 / q)
     noise = Laplace(scale, Sensitivity(rows, l2_squared=rows * most, linf=most))
     mechanism = StabilityHistogram(noise, bar, groups)
@@ -78,7 +78,7 @@ def test_what_is_charged_is_no_less(q, rows, most, groups, bar):
     assert mechanism.loss().delta(rows * epsilon_of(1 / q)) >= float(own) * (1 - 1e-12)
 
 
-def test_a_bar_that_forgets_how_much_one_unit_has_is_caught():
+def test_threshold_for_one_row_is_too_low_for_three():
     """The mutant: the bar of one row for units of three."""
     q, rows = HALF, 3
     scale = 1 / epsilon_of(1 / q)

@@ -62,7 +62,7 @@ def test_all_fits_of_a_cross_validation_are_charged():
         clone(model).fit(ROWS, LABELS)
 
 
-def test_what_was_not_said_is_not_said_of_copies_either():
+def test_copies_without_an_account_are_refused_too():
     for copy in (clone(bayes()), pickle.loads(pickle.dumps(bayes()))):  # noqa: S301 - our own
         with pytest.raises(InvalidInput, match="account is not given"):
             copy.fit(ROWS, LABELS)

@@ -76,7 +76,7 @@ def test_lots_have_no_repeats_and_are_independent():
     assert abs(np.mean(order) - 249.5) < 7.5 * units / math.sqrt(12 * 400)
 
 
-def test_nothing_is_asked_of_the_data_but_to_be_drawn():
+def test_data_is_only_accessed_by_sampling():
     lots = PoissonSampler.of(sampling_rate=1, steps=3, mu_squared=one)
     assert sorted(lots.draw(0, 5).tolist()) == [0, 1, 2, 3, 4]
     assert lots.draw(0, 0).size == 0

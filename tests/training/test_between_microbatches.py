@@ -105,7 +105,7 @@ def total(told, x, y, chunk):
 
 @pytest.mark.parametrize("told", [by_a_setting, by_a_whole_number, by_a_buffer, by_what_is_one_by_one])
 @pytest.mark.parametrize("chunk", [32, 128])
-def test_an_example_that_is_read_does_not_change_how_others_are_treated(told, chunk):
+def test_reading_an_example_does_not_change_others(told, chunk):
     x, y = rows(60)
     more = torch.cat([x, torch.tensor([[300.0, -200.0, 100.0, 50.0]])]), torch.cat([y, torch.tensor([1])])
     assert float((total(told, *more, chunk) - total(told, x, y, chunk)).norm()) < 1
@@ -141,7 +141,7 @@ def following(clock, numbers):
 
 @pytest.mark.parametrize("kind", CHANGING)
 @pytest.mark.parametrize("count", [0, 1, 16, 17, 60])
-def test_what_changes_all_the_time_is_refused_however_large_a_lot_is(kind, count):
+def test_constant_change_is_refused_for_any_lot_size(kind, count):
     clock = Clock()
     model = CHANGING[kind](following(clock, itertools.cycle([1, 2])))
     trainer = run(model, rows(count), sampling_rate=1, microbatch_size=16)

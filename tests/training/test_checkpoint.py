@@ -190,7 +190,7 @@ def test_a_checkpoint_that_cannot_be_written_does_not_stop_the_run(tmp_path, mon
     assert next(steps) == 2
 
 
-def test_weights_are_not_left_behind_by_a_resume_that_fails(tmp_path, monkeypatch):
+def test_failed_resume_restores_the_weights(tmp_path, monkeypatch):
     data, path = rows(50), tmp_path / "run.pt"
     first = made(data)
     next(iter(first))
@@ -211,7 +211,7 @@ def test_weights_are_not_left_behind_by_a_resume_that_fails(tmp_path, monkeypatc
     assert second.step == 1
 
 
-def test_a_step_is_no_longer_than_noise_allows():
+def test_step_length_is_bounded_by_the_noise():
     """What is taken off may leave next to nothing: no step is longer than if it had left the noise."""
     weight = nn.Parameter(torch.zeros(1000))
     optimizer = CorrectedAdam([weight], lr=1.0)
@@ -284,7 +284,7 @@ def test_run_with_resumed_checkpoint_does_not_continue(tmp_path):
     assert next(iter(third)) == 2
 
 
-def test_a_save_that_is_refused_does_not_stop_the_run(tmp_path):
+def test_refused_save_does_not_stop_the_run(tmp_path):
     trainer = made(rows(40), sampling_rate=ShuffledSampling(40, 10), clipping_norm=1.0)
     next(iter(trainer))
     with pytest.raises(InvalidInput, match="within an epoch"):
@@ -570,7 +570,7 @@ def test_a_checkpoint_is_not_written_over_rows_or_a_ledger(tmp_path, ledger):
     assert other.step == trainer.step
 
 
-def test_what_lies_beside_a_checkpoint_stays(tmp_path):
+def test_files_beside_a_checkpoint_are_kept(tmp_path):
     beside = tmp_path / "run.pt.new"
     beside.write_text("mine")
     trainer = made(rows(50))

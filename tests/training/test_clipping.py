@@ -136,7 +136,7 @@ def test_failing_example_contributes_nothing_without_a_message():
 
 
 @pytest.mark.parametrize("kind", [LayerRules, Loop])
-def test_what_a_model_writes_into_its_input_is_not_there_when_another_example_raises(kind):
+def test_writes_into_the_input_are_undone_if_another_example_raises(kind):
     """All others are then computed once more: on what they were, not on what was made of it."""
 
     class Writing(nn.Module):

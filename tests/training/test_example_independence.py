@@ -95,7 +95,7 @@ def test_mixing_in_backward_memory_or_rules_is_detected(how):
     )
 
 
-def test_what_is_largest_within_an_example_is_left_to_rules():
+def test_maximum_within_an_example_uses_layer_rules():
     """On the way back numbers are put where they came from: along positions, not along examples."""
 
     class Largest(torch.nn.Module):
@@ -159,7 +159,7 @@ def test_independent_rows_are_left_to_layer_rules(name):
     assert isinstance(choose_gradient_method(objective, parameters, [x[0, 0] for x in batch], 1), LayerRules)
 
 
-def test_what_moves_within_an_example_is_left_to_rules():
+def test_moves_within_an_example_use_layer_rules():
     class Within(torch.nn.Module):
         def __init__(self):
             super().__init__()
@@ -186,7 +186,7 @@ def test_averaged_images_are_left_to_layer_rules():
 
 
 @pytest.mark.parametrize("stays", [True, False])
-def test_memory_that_is_looked_at_anew_must_keep_examples_apart(stays):
+def test_reinterpreted_memory_must_keep_examples_apart(stays):
     class Strided(torch.nn.Module):
         def __init__(self):
             super().__init__()
@@ -206,7 +206,7 @@ def test_memory_that_is_looked_at_anew_must_keep_examples_apart(stays):
             choose_gradient_method(objective, parameters, [x[0, 0] for x in batch], 1)
 
 
-def test_tokens_that_are_written_over_after_they_were_looked_up_stay_what_they_were():
+def test_tokens_overwritten_after_lookup_keep_their_gradient():
     """A rule tells rows apart by tokens: -100 would be a row of an example before."""
 
     class Masking(torch.nn.Module):

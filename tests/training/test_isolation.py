@@ -16,7 +16,7 @@ from hubbub.training import AdaptiveClipping
 from training.test_trainer import STEPS, Watched, net, rows, run
 
 
-def test_the_generator_of_torch_does_not_tell_how_large_lots_were():
+def test_torch_generator_does_not_reveal_lot_sizes():
     def state(count):
         data = rows(count)
         torch.manual_seed(9)
@@ -44,7 +44,7 @@ def test_model_changed_after_its_check_is_refused():
     assert sum(1 for _ in trainer) == STEPS - 1
 
 
-def test_what_listens_or_stands_in_later_is_noticed_before_the_next_step():
+def test_hooks_added_later_are_detected_before_the_next_step():
     class Mixed(nn.Tanh):
         def forward(self, x):
             return x - x.mean(0)
@@ -73,7 +73,7 @@ def test_what_listens_or_stands_in_later_is_noticed_before_the_next_step():
             next(steps)
 
 
-def test_what_others_left_in_gradients_is_not_taken():
+def test_leftover_gradients_are_not_used():
     model, (x, _) = net(), rows()
     optimizer = torch.optim.SGD(model[2].parameters(), lr=0.5)
     steps = iter(run(model, optimizer=optimizer))
@@ -99,7 +99,7 @@ def test_runs_in_several_threads_leave_the_generators_as_they_were():
     assert before[1:] == after[1:]
 
 
-def test_other_generators_do_not_tell_either_and_who_knows_their_seeds_knows_nothing():
+def test_other_generators_reveal_nothing_even_with_known_seeds():
     def turned(x, y):
         signs = np.random.choice([-1.0, 1.0], len(x)) * [random.choice([-1.0, 1.0]) for _ in x]
         return x * torch.from_numpy(signs).float()[:, None], y
@@ -125,13 +125,13 @@ def test_other_generators_do_not_tell_either_and_who_knows_their_seeds_knows_not
     assert not torch.equal(*sums)
 
 
-def test_a_generator_of_its_own_is_refused():
+def test_private_generator_of_a_model_is_refused():
     drawn = np.random.default_rng(1)
     with pytest.raises(Refused, match="its own random generator"):
         run(augment=lambda x, y: (x * float(drawn.normal()), y))
 
 
-def test_what_a_run_is_computed_with_must_stay():
+def test_autocast_and_low_precision_around_a_run_are_refused():
     trainer = run()
     with torch.autocast("cpu"), pytest.raises(InvalidInput, match="autocast"):
         next(iter(trainer))
@@ -144,7 +144,7 @@ def test_what_a_run_is_computed_with_must_stay():
 
 
 @pytest.mark.parametrize("around", [torch.no_grad, torch.inference_mode])
-def test_gradients_are_found_whatever_is_around(around):
+def test_gradients_are_computed_under_any_torch_mode(around):
     model, data = net(), rows()
     with around():
         next(iter(run(model, data, sampling_rate=1, noise_multiplier=1e-6, lot_size=300)))
@@ -215,7 +215,7 @@ def test_state_of_model_and_loss_is_restored():
     assert loss.calls == 0
 
 
-def test_what_examples_write_into_frozen_parameters_is_put_back():
+def test_writes_into_frozen_parameters_are_undone():
     class Codes(nn.Module):
         def __init__(self):
             super().__init__()
@@ -240,7 +240,7 @@ def test_what_examples_write_into_frozen_parameters_is_put_back():
         run(Always())
 
 
-def test_buffers_that_are_multiplied_by_do_no_harm():
+def test_multiplied_and_nan_buffers_are_accepted():
     class Scaled(nn.Module):
         def __init__(self):
             super().__init__()
@@ -254,7 +254,7 @@ def test_buffers_that_are_multiplied_by_do_no_harm():
     assert "layer rules" in run(Scaled()).gradient_method
 
 
-def test_whoever_takes_a_gradient_may_put_another_in_its_place():
+def test_gradient_hooks_may_replace_gradients():
     class Normed(torch.optim.SGD):
         def step(self, closure=None):
             for p in self.param_groups[0]["params"]:
@@ -279,7 +279,7 @@ def test_autocast_around_a_whole_run_does_not_keep_the_first_weights():
     assert (seen[1] - seen[0]).norm() > 0.01 * seen[0].norm()
 
 
-def test_a_parameter_of_no_numbers_does_no_harm():
+def test_empty_parameter_is_accepted():
     class Empty(nn.Module):
         def __init__(self):
             super().__init__()
@@ -324,7 +324,7 @@ def test_norms_are_counted_only_where_they_are_the_same_to_the_bit():
     assert "loop" in adapting.gradient_method
 
 
-def test_a_librarys_panic_about_one_example_stays_inside():
+def test_library_panic_on_one_example_is_contained():
     class Panic(BaseException):
         """As Rust's libraries raise."""
 
@@ -357,7 +357,7 @@ def test_examples_that_cannot_be_stacked_become_padding_without_a_message():
     run(data=Odd(), sampling_rate=1, steps=2, padding_example=looks).run(progress=False)
 
 
-def test_one_that_raises_is_found_without_computing_all_others_for_each():
+def test_failing_example_is_found_without_recomputing_all():
     calls = []
 
     def raises(x, y):

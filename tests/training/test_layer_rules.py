@@ -90,7 +90,7 @@ def test_loop_is_used_where_torch_func_fails():
     assert "torch.func fails" in way.name
 
 
-def test_positions_that_come_before_the_examples_are_noticed():
+def test_batch_dimension_that_is_not_first_is_detected():
     """A rule would take positions for examples: the model is done the slow way instead."""
 
     class Turned(torch.nn.Module):
@@ -120,7 +120,7 @@ def test_dropout_draws_for_each_example_and_is_left_to_rules():
     assert objective.model.training
 
 
-def test_a_forward_that_was_patched_is_left_alone():
+def test_patched_forward_uses_no_layer_rule():
     model = torch.nn.Linear(5, 3)
     plain = model.forward
     model.forward = lambda x: 2 * plain(x)
@@ -130,7 +130,7 @@ def test_a_forward_that_was_patched_is_left_alone():
     assert "forward" in model.__dict__
 
 
-def test_a_weight_that_is_used_behind_its_layers_back_is_noticed():
+def test_weight_used_outside_its_layer_is_detected():
     class Behind(torch.nn.Module):
         def __init__(self):
             super().__init__()
@@ -145,7 +145,7 @@ def test_a_weight_that_is_used_behind_its_layers_back_is_noticed():
     )
 
 
-def test_what_a_layer_was_given_may_not_be_written_over():
+def test_layer_input_may_not_be_overwritten():
     class Overwriting(torch.nn.Module):
         def __init__(self):
             super().__init__()
@@ -164,14 +164,14 @@ def test_what_a_layer_was_given_may_not_be_written_over():
         LayerRules(objective, parameters).gradients(batch, weights)
 
 
-def test_layers_are_left_as_they_were():
+def test_layers_are_unchanged_after_training():
     objective, parameters, batch, weights = problem(MODELS["LSTM"], EXAMPLES, 1)
     LayerRules(objective, parameters).gradients(batch, weights)
     assert all("forward" not in module.__dict__ for module in objective.modules())
     assert all(parameter.grad is None for parameter in parameters)
 
 
-def test_half_precision_within_the_model_is_brought_back():
+def test_half_precision_gradients_are_converted():
     """Layers that compute in bfloat16 give pieces in single precision."""
     model, x = MODELS["Linear"]()
     y = torch.randint(0, 3, (EXAMPLES,))

@@ -26,14 +26,14 @@ def scattering(folder):
 # asked: more than ten of their standard deviations, as far as three runs can tell.
 @pytest.mark.long
 @pytest.mark.parametrize(("epsilon", "wanted"), [(1, 97.8), (3, 98.3), (8, 98.4)])
-def test_scattering_and_a_linear_layer(scattering, epsilon, wanted):
+def test_scattering_with_a_linear_layer_reaches_its_accuracy(scattering, epsilon, wanted):
     assert 100 * np.mean(scattering[epsilon]) >= wanted
 
 
 # One run got 93.8, 96.7 and 97.7; at ε = 8 runs differed by 0.13 points at most from their mean.
 @pytest.mark.long
 @pytest.mark.parametrize(("epsilon", "runs", "wanted"), [(0.5, 1, 90), (2, 1, 95), (8, 2, 97)])
-def test_the_protocol_of_the_paper(folder, epsilon, runs, wanted):
+def test_protocol_of_the_paper_reaches_its_accuracy(folder, epsilon, runs, wanted):
     train, test = MNIST["both"](folder, held_out=False)
     found = [MNIST["paper"](train, test, epsilon, **MNIST["PAPER"][epsilon]) for _ in range(runs)]
     assert 100 * np.mean(found) >= wanted

@@ -37,7 +37,7 @@ def test_model_that_begins_to_mix_is_refused_at_that_step():
 
 
 @pytest.mark.parametrize("count", [0, 1])
-def test_a_refusal_does_not_tell_whether_a_lot_is_empty(count):
+def test_refusal_does_not_reveal_an_empty_lot(count):
     clock = Clock()
     trainer = run(by_a_setting(clock)[0], rows(count), sampling_rate=1)
     with pytest.raises(Refused, match="depends on another"):
@@ -65,7 +65,7 @@ ODD = {
 
 @pytest.mark.parametrize("kind", ODD)
 @pytest.mark.filterwarnings("ignore")  # what torch says of such tensors
-def test_a_model_may_hold_what_is_no_plain_tensor(kind):
+def test_model_may_hold_non_plain_tensors(kind):
     model = net()
     model.held = held = ODD[kind]()
     run(model).run(progress=False)
@@ -73,7 +73,7 @@ def test_a_model_may_hold_what_is_no_plain_tensor(kind):
 
 
 @pytest.mark.filterwarnings("ignore")
-def test_what_is_written_into_a_sparse_tensor_is_put_back():
+def test_writes_into_a_sparse_tensor_are_undone():
     model = net()
     model.held = torch.eye(4).to_sparse()
     with restore_state(model):
@@ -122,7 +122,7 @@ def test_constants_that_change_within_a_lot_are_refused():
 
 
 @pytest.mark.parametrize("count", [0, 1, 16, 17])
-def test_a_refusal_of_numbers_that_change_does_not_tell_how_large_a_lot_is(count):
+def test_refusal_of_changing_constants_does_not_reveal_the_lot_size(count):
     clock = Clock()
 
     def before(x):

@@ -200,7 +200,7 @@ def test_an_example_and_its_copies_have_one_gradient():
     assert (means.abs() < 0.6).any()  # all alike in every example: once in 8^24
 
 
-def test_half_precision_within_the_model():
+def test_half_precision_model_trains_like_plain_training():
     x, y = rows()
     model = nn.Sequential(nn.Linear(6, 16), nn.ReLU(), nn.Linear(16, 3))
 
@@ -216,7 +216,7 @@ def test_half_precision_within_the_model():
     assert apart(model, wanted) < 0.02 * apart(start, wanted)
 
 
-def test_a_compiled_model_predicts_by_what_was_learned():
+def test_compiled_model_predicts_with_the_learned_weights():
     """What is trained is the model itself; a compiled one that shares its weights follows."""
     x, y = rows()
     model = nn.Sequential(nn.Linear(6, 16), nn.ReLU(), nn.Linear(16, 3))

@@ -266,7 +266,7 @@ def test_each_layer_gets_its_own_noise():
             assert abs(noise.square().mean() / wanted**2 - 1) < 6.2 * math.sqrt(2 / noise.numel())
 
 
-def test_it_learns():
+def test_training_reduces_the_loss():
     model = net()
     x, y = rows(3000)
     make_private(
@@ -294,7 +294,7 @@ def test_it_learns():
     ],
     ids=["tensors", "arrays", "TensorDataset", "Dataset"],
 )
-def test_data_come_in_any_form(data):
+def test_data_may_have_any_form(data):
     looks = (torch.zeros(4), torch.tensor(0)) if isinstance(data, Watched) else None
     assert run(data=data, padding_example=looks).run(progress=False).value.keys() == net().state_dict().keys()
 
@@ -302,11 +302,11 @@ def test_data_come_in_any_form(data):
 @pytest.mark.parametrize(
     "loss", [F.cross_entropy, nn.CrossEntropyLoss(), nn.CrossEntropyLoss(label_smoothing=0.1)]
 )
-def test_torchs_losses_are_taken_apart(loss):
+def test_torch_losses_are_computed_per_example(loss):
     assert "layer rules" in run(loss=loss).gradient_method
 
 
-def test_an_objective_of_ones_own():
+def test_custom_objective_is_accepted():
     model = nn.Linear(4, 4)
     trainer = run(
         model,
@@ -338,7 +338,7 @@ def test_frozen_parameters_stay_and_are_not_charged_for():
     assert torch.equal(model[0].weight, before)
 
 
-def test_several_optimizers_and_groups():
+def test_several_optimizers_and_parameter_groups_work():
     model = net()
     optimizers = [
         torch.optim.SGD(model[0].parameters(), lr=0.1, momentum=0.9),
@@ -437,7 +437,7 @@ class Named(Watched):
 
 
 @pytest.mark.parametrize("kind", [torch.float32, torch.float64])
-def test_items_are_taken_by_name_and_in_the_types_of_the_example(kind):
+def test_items_follow_the_names_and_types_of_the_padding_example(kind):
     data = Named()
     plain, named = net().to(kind), net().to(kind)
     named.load_state_dict(plain.state_dict())
@@ -449,7 +449,7 @@ def test_items_are_taken_by_name_and_in_the_types_of_the_example(kind):
     assert plain[0].weight.grad.norm() > 0.01
 
 
-def test_numpys_doubles_become_what_the_model_is_made_of():
+def test_numpy_doubles_become_the_dtype_of_the_model():
     x, y = rows(40)
     trainer = run(
         None, (x.double().numpy(), y.numpy()), sampling_rate=1, steps=1, padding_example=(np.zeros(4), 0)
@@ -457,7 +457,7 @@ def test_numpys_doubles_become_what_the_model_is_made_of():
     assert all(p.isfinite().all() for p in trainer.run(progress=False).value.values())
 
 
-def test_losses_whose_targets_are_from_0_to_1_can_be_learned_by():
+def test_losses_with_targets_in_0_to_1_are_supported():
     x, y = rows(40)
     model = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 1), nn.Sigmoid())
     trainer = run(model, (x, y[:, None].float()), loss=F.binary_cross_entropy, sampling_rate=1, steps=1)
@@ -491,7 +491,7 @@ def test_losses_whose_targets_are_from_0_to_1_can_be_learned_by():
     assert "layer rules" not in pixels.gradient_method  # elsewhere it was not tried
 
 
-def test_an_account_says_no_more_than_its_budget_and_no_less_than_was_charged():
+def test_account_reading_lies_between_charge_and_budget():
     account = InMemoryAccount(Budget(1.2, 1e-5))
     run(noise_multiplier=None, budget=Budget(1, 1e-5), sampling_rate=0.05, steps=100, account=account).run(
         progress=False
@@ -504,12 +504,12 @@ def test_an_account_says_no_more_than_its_budget_and_no_less_than_was_charged():
     assert account.epsilon(1e-6) == 0.5
 
 
-def test_an_account_is_a_thing_that_can_be_charged():
+def test_account_of_another_type_is_refused():
     with pytest.raises(InvalidInput, match="account is of type"):
         run(account=Budget(1, 1e-5))
 
 
-def test_what_cannot_be_computed_is_said_in_torchs_own_words():
+def test_errors_of_torch_are_reported_in_its_own_words():
     x, y = rows(40)
     with pytest.raises(InvalidInput, match=r"target dtype|scalar type"):
         run(None, (x, y.int()))
@@ -520,14 +520,14 @@ def test_repr_shows_sampling_rate_and_lot_size():
     assert "rate 0.1 to 0.2" in repr(run(sampling_rate=lambda step: 0.1 if step < 5 else 0.2))
 
 
-def test_users_are_units():
+def test_units_can_be_users():
     trainer = run(units=np.arange(300) // 3, examples_per_unit=2, unit="patient")
     assert str(trainer.unit) == "one patient, add/remove"
     trainer.run(progress=False)
     assert trainer._examples._unit_count == 100
 
 
-def test_a_step_that_fails_is_counted():
+def test_failed_step_is_counted():
     model = net()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
     optimizer.register_step_pre_hook(lambda *_: 1 / 0)
@@ -542,7 +542,7 @@ def test_a_step_that_fails_is_counted():
         copy.deepcopy(trainer)
 
 
-def test_what_is_no_tensor_is_not_released():
+def test_only_tensors_are_released():
     class Extra(nn.Linear):
         def get_extra_state(self):
             return {"anything": 1}
@@ -553,7 +553,7 @@ def test_what_is_no_tensor_is_not_released():
     assert set(run(Extra(4, 2)).run(progress=False).value) == {"weight", "bias"}
 
 
-def test_an_account_that_was_told_of_one_unit_pays_for_no_other():
+def test_account_of_one_unit_pays_for_no_other():
     account = InMemoryAccount(Budget(9, 1e-5))
     run(account=account, units=np.arange(300) // 3, unit="patient").run(progress=False)
     assert str(account.unit) == "one patient, add/remove"
@@ -562,7 +562,7 @@ def test_an_account_that_was_told_of_one_unit_pays_for_no_other():
     assert len(account.receipts) == 1
 
 
-def test_an_augmentation_may_not_mix_and_its_errors_stay_inside():
+def test_augmentation_may_not_mix_and_its_errors_are_contained():
     with pytest.raises(Refused, match="another example"):
         run(augment=lambda x, y: (x - x.mean(0), y))
 
@@ -593,7 +593,7 @@ def test_model_that_fails_on_zeros_needs_a_padding_example():
         run(padding_example=(torch.zeros(3), torch.tensor(0)))
 
 
-def test_one_units_key_does_not_change_who_the_others_are():
+def test_key_of_one_unit_does_not_change_other_units():
     def units(keys):
         return run(data=rows(4), units=keys, examples_per_unit=2)._examples._unit_count
 
@@ -779,7 +779,7 @@ def test_spectral_norm_is_refused_for_what_it_does(norm):
         run(model)
 
 
-def test_spectral_norm_whose_estimate_stays_is_trained():
+def test_spectral_norm_with_a_fixed_estimate_is_trained():
     model = net()
     nn.utils.parametrizations.spectral_norm(model[0]).parametrizations.eval()
     before = model[0].parametrizations.weight[0]._u.clone()
