@@ -22,12 +22,12 @@ from hypothesis import strategies as st
 from pyarrow import dataset, parquet
 
 import hubbub as hb
+from hubbub.engines import duckdb as duckdb_engine
 from hubbub.engines import duckdb_catalog, file_formats
 from hubbub.engines.csv_rows import MAX_FIELD_BYTES, detect_plain, make_csv_format, read_batches
-from hubbub.engines.duckdb import DuckDB
-from hubbub.engines.engine import TableSource
 from hubbub.engines.schema import Kind, parse_group_keys
 from hubbub.errors import EngineFailed, InvalidInput
+from internals import connection_of, read_files
 
 NASTY = st.sampled_from(
     [b"\r", b"\n", b"\r\n", b'"', b'""', b",", b"\0", b"\xef\xbb\xbf", b"\xff", b"\xc3", b"a", b" "]
@@ -56,8 +56,8 @@ def ours(raw, width, **how):
 def engine_rows(path, **given):
     """The rows as a dataset has them, whichever way they were read."""
     with hb.open(path, unit=hb.Unit.row(), table="t", **given) as data:
-        data._engine._read_files()
-        return data._engine._connection.execute("SELECT * FROM t").fetchall()
+        read_files(data)
+        return connection_of(data).execute("SELECT * FROM t").fetchall()
 
 
 # The definition
@@ -216,8 +216,8 @@ def test_duplicate_names_and_different_headers_are_refused(tmp_path):
 def test_unnamed_column_is_left_out():
     data = hb.open(file_of(b"a,,b,\n1,x,2,y\n3,x,4\n"), unit=hb.Unit.row(), table="t")
     assert [column.name for column in data.tables["t"].columns] == ["a", "b"]
-    data._engine._read_files()
-    assert sorted(data._engine._connection.execute("SELECT a, b FROM t").fetchall()) == [
+    read_files(data)
+    assert sorted(connection_of(data).execute("SELECT a, b FROM t").fetchall()) == [
         ("1", "2"),
         ("3", "4"),
     ]
@@ -269,8 +269,8 @@ def test_quotes_and_encoding_are_declared_in_hubbub_toml(tmp_path):
         '[tables.t]\npath = "t.csv"\nunit = "who"\nencoding = "latin-1"\nquotes = false\n'
     )
     with hb.open(tmp_path / "t.csv") as data:
-        data._engine._read_files()
-        assert sorted(data._engine._connection.execute("SELECT n FROM t").fetchall()) == [('"Zoë',), ("b",)]
+        read_files(data)
+        assert sorted(connection_of(data).execute("SELECT n FROM t").fetchall()) == [('"Zoë',), ("b",)]
     (tmp_path / "hubbub.toml").write_text('[tables.t]\npath = "t.csv"\nunit = "who"\nencoding = "utf-7"\n')
     with pytest.raises(InvalidInput, match=r"tables\.t\.encoding"):
         hb.open(tmp_path / "t.csv")
@@ -285,19 +285,16 @@ def test_file_larger_than_memory_is_read(tmp_path):
         file.write(b"a,b\n")
         for number in range(4000):
             file.write(b'%d,"%s"\r\n%d,\xff\n' % (number, b"xyz " * 12_000, number))
-    real = DuckDB._lock_connection
-    with mock.patch.object(
-        DuckDB,
-        "_lock_connection",
-        lambda self: (self._connection.execute("SET memory_limit = '80MB'"), real(self)),
-    ):
-        engine = DuckDB({"t": TableSource(path)})
-    engine._read_files()
-    assert engine._connection.execute("SELECT COUNT(*), MAX(LENGTH(b)) FROM t").fetchone() == (8000, 48_000)
-    [folder] = engine._connection.execute("SELECT current_setting('temp_directory')").fetchone()
+    settings = (*duckdb_engine.SETTINGS, "SET memory_limit = '80MB'")
+    with mock.patch.object(duckdb_engine, "SETTINGS", settings):
+        data = hb.open(path, table="t", unit=hb.Unit.row(), quotes=True)
+    connection = connection_of(data)
+    read_files(data)
+    assert connection.execute("SELECT COUNT(*), MAX(LENGTH(b)) FROM t").fetchone() == (8000, 48_000)
+    [folder] = connection.execute("SELECT current_setting('temp_directory')").fetchone()
     assert stat.S_IMODE(os.stat(folder).st_mode) == 0o700  # noqa: PTH116
     assert any("duckdb_temp" in name for name in os.listdir(folder))  # noqa: PTH208
-    engine.close()
+    data.close()
 
 
 LEFT = """
@@ -317,7 +314,7 @@ def test_only_folders_of_killed_processes_are_removed():
     alive = hb.open(pd.DataFrame({"who": [1]}), unit="who")
     hb.open(pd.DataFrame({"who": [1]}), unit="who").close()
     assert not left.exists()
-    [own] = alive._engine._connection.execute("SELECT current_setting('temp_directory')").fetchone()
+    [own] = connection_of(alive).execute("SELECT current_setting('temp_directory')").fetchone()
     assert Path(own).is_dir()
 
 
@@ -334,7 +331,7 @@ def test_objects_of_a_frame_become_texts_individually():
         {"who": range(5), "o": pd.Series([Bad(), "\ud800", None, float("nan"), 7], dtype=object)}
     )
     with hb.open(frame, unit="who") as data:
-        found = data._engine._connection.execute("SELECT o FROM data ORDER BY who").fetchall()
+        found = connection_of(data).execute("SELECT o FROM data ORDER BY who").fetchall()
     assert found == [("\ufffd",), ("?",), (None,), (None,), ("7",)]
 
 

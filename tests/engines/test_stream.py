@@ -13,6 +13,7 @@ from hubbub.engines.schema import KEY_LIST_MIN_SIZE as MIN_SIZE
 from hubbub.engines.schema import KeyList
 from hubbub.errors import EngineFailed, InvalidInput, Unsupported
 from hubbub.sql.fingerprint import fingerprint
+from internals import engine_of
 from refusing import refused
 
 ENGINES = ["DuckDB", "PostgreSQL", "Spark"]
@@ -55,8 +56,8 @@ def opened(request, places):
 @pytest.fixture(autouse=True)
 def _small(monkeypatch):
     """Pieces so small that there are several."""
-    monkeypatch.setattr("hubbub.sql.streaming._GROUPS", 1 << 14)
-    monkeypatch.setattr("hubbub.engines.duckdb._BATCH_ROWS", 2)
+    monkeypatch.setattr("hubbub.sql.streaming.MAX_GROUPS", 1 << 14)
+    monkeypatch.setattr("hubbub.engines.duckdb.BATCH_ROWS", 2)
     monkeypatch.setattr("hubbub.engines.remote.BATCH_ROWS", 2)
 
 
@@ -120,7 +121,7 @@ def test_queries_that_need_all_groups_are_refused_at_no_cost(opened):
 def test_failed_stream_is_charged(opened, monkeypatch):
     data = opened()
     plan = data.sql("SELECT word, COUNT(*) AS n FROM t GROUP BY word", epsilon=1, keys={"word": WORDS})
-    kind = type(data._engine)
+    kind = type(engine_of(data))
 
     def failing(engine, sql, key_sets):
         for number, piece in enumerate(real(engine, sql, key_sets)):
@@ -141,7 +142,7 @@ def test_failed_stream_is_charged(opened, monkeypatch):
 def test_wrong_order_of_groups_is_refused(opened, monkeypatch):
     data = opened()
     plan = data.sql("SELECT word, COUNT(*) AS n FROM t GROUP BY word", epsilon=1, keys={"word": WORDS})
-    kind = type(data._engine)
+    kind = type(engine_of(data))
     real = kind.execute_in_batches
 
     def backwards(engine, sql, key_sets):
@@ -157,7 +158,7 @@ def test_repeated_group_is_refused(opened, monkeypatch):
     """Added up, one person would move it by twice as much as its noise is for."""
     data = opened()
     plan = data.sql("SELECT word, COUNT(*) AS n FROM t GROUP BY word", epsilon=1, keys={"word": WORDS[:9]})
-    kind = type(data._engine)
+    kind = type(engine_of(data))
     real = kind.execute_in_batches
 
     def twice(engine, sql, key_sets):

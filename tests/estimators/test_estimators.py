@@ -18,7 +18,7 @@ import hubbub as hb
 from hubbub.accounting.in_memory_account import InMemoryAccount
 from hubbub.errors import BudgetExceeded, InvalidInput, Unsupported
 from hubbub.estimators import PCA, GaussianNB, KMeans, LinearRegression, LogisticRegression, StandardScaler
-from hubbub.estimators.fit_budget import FitMeasurer
+from hubbub.estimators.fit_budget import FitBudget, FitMeasurer
 from hubbub.ledger import Ledger
 from hubbub.unit import Neighbours, Unit
 from training.replay import moves, recorded
@@ -326,7 +326,7 @@ def test_ledger_account_is_charged_for_its_own_unit_only(tmp_path):
 
 
 def test_budget_of_a_fit_cannot_be_spent_twice():
-    measuring = FitMeasurer("a test", StandardScaler(epsilon=1, bounds=(0, 1), account=None)._make_budget())
+    measuring = FitMeasurer("a test", FitBudget.of(1))
     row = hb.Sensitivity(1)
     measuring.measure([5], row, measuring.remaining_share / 2, "a count")
     measuring.measure([5], row, measuring.remaining_share, "a count")

@@ -14,6 +14,7 @@ from hubbub.accounting import Budget, PrivacyLoss
 from hubbub.errors import InvalidInput, LedgerFailed, Refused
 from hubbub.ledger import Ledger
 from hubbub.ledger.sqlite import SQLiteStore
+from internals import store_of
 from ledger.places import PATIENT, account
 from refusing import refused
 
@@ -115,7 +116,7 @@ def test_unwritable_file_charges_nothing(path):
 def test_writer_times_out_on_a_locked_ledger(path, monkeypatch):
     with Ledger.open(path) as ledger:
         account(ledger)
-    monkeypatch.setattr("hubbub.ledger.sqlite._LOCK_TIMEOUT_SECONDS", 0.0)
+    monkeypatch.setattr("hubbub.ledger.sqlite.LOCK_TIMEOUT_SECONDS", 0.0)
     blocker = sqlite3.connect(path, isolation_level=None)
     blocker.execute("BEGIN IMMEDIATE")
     with Ledger.open(path) as ledger:
@@ -156,7 +157,7 @@ def test_interrupted_charge_is_rolled_back(path):
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        ledger._store.write(interrupted)
+        store_of(ledger).write(interrupted)
     spender.charge("a count", TENTH)
     assert ledger.verify().ok
     ledger.close()

@@ -268,7 +268,7 @@ def test_old_charge_is_not_waited_for(ledger, monkeypatch):
     spender = ledger.account("people")
     asked = {"what": "a count", "loss": PRICE, "unit": spender.unit, "key": "k"}
     spender.record_charge(**asked)
-    monkeypatch.setattr(stored_outcomes, "_TIMEOUT_SECONDS", 0.0)
+    monkeypatch.setattr(stored_outcomes, "TIMEOUT_SECONDS", 0.0)
     monkeypatch.setattr(stored_outcomes.time, "sleep", lambda _: pytest.fail("it waits"))
     assert charge_and_run(spender, lambda _: "42", **asked)[1] == "42"
 

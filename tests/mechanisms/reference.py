@@ -9,7 +9,7 @@ from itertools import permutations
 
 import mpmath
 
-from hubbub.noise.entropy import _inject_bits
+from internals import inject_bits
 
 
 class Shape:
@@ -146,7 +146,7 @@ def stream(seed):
 
 def repeatable_bits(seed):
     """The same random bits in every run, within this context."""
-    return _inject_bits(stream(seed))
+    return inject_bits(stream(seed))
 
 
 def scripted(*chunks):

@@ -19,11 +19,11 @@ from hubbub.mechanisms import Gaussian, Laplace, choose_additive_noise, from_jso
 from hubbub.mechanisms.additive_noise import AdditiveMechanism
 from hubbub.noise import MAX_SCALE, discrete_laplace, rounded_gaussian
 from hubbub.noise.enclosures import exp
-from hubbub.noise.entropy import _inject_bits
 from hubbub.noise.inversion import MAX_DRAW
 from hubbub.numbers import parse_rational
 from hubbub.sensitivity import MAX_MAGNITUDE, Bounded, Sensitivity
 from hubbub.unit import Unit
+from internals import inject_bits
 from refusing import refused
 
 mp = mpmath.mp.clone()
@@ -37,7 +37,7 @@ def real(x):
 
 
 def same_bits(seed=7):
-    return _inject_bits(random.Random(seed).randbytes)
+    return inject_bits(random.Random(seed).randbytes)
 
 
 # Privacy, by the law itself

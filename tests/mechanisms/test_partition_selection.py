@@ -20,10 +20,10 @@ from hubbub.mechanisms import (
     partition_selection,
 )
 from hubbub.noise import MAX_SCALE
-from hubbub.noise.entropy import _inject_bits
 from hubbub.noise.inversion import MAX_DRAW
 from hubbub.sensitivity import MAX_MAGNITUDE, Bounded, Sensitivity
 from hubbub.unit import Neighbours, Unit
+from internals import inject_bits
 from mechanisms.reference import fits, stream
 from refusing import refusal, refused
 
@@ -350,7 +350,7 @@ def test_draw_beyond_64_bits_is_extended(monkeypatch):
 def test_the_noise_follows_its_law(mechanism, size):
     # χ² at a false alarm of 1e-9; and the bits are the same in every run.
     k = mechanism.truncation
-    with _inject_bits(stream(f"noise/{mechanism}/{size}")):
+    with inject_bits(stream(f"noise/{mechanism}/{size}")):
         drawn = np.concatenate([mechanism._draw_noise(size) for _ in range(10_000 // size)])
 
     assert set(drawn.tolist()) == set(range(-k, k + 1))
@@ -361,7 +361,7 @@ def test_the_noise_follows_its_law(mechanism, size):
 @both
 @pytest.mark.parametrize("units", [1, 3, 4, 5])
 def test_selection_frequency_matches_its_probability(mechanism, units):
-    with _inject_bits(stream(f"kept/{mechanism.kind}/{units}")):
+    with inject_bits(stream(f"kept/{mechanism.kind}/{units}")):
         kept = mechanism.release(np.full(20_000, units)).value.size
 
     p = mechanism.keep_probability(units)

@@ -13,9 +13,9 @@ from hubbub.accounting import PrivacyLoss
 from hubbub.errors import HubbubError, InvalidInput, Unsupported
 from hubbub.mechanisms import Estimate, Laplace, RandomizedResponse, UnaryEncoding, from_json
 from hubbub.mechanisms import randomized_response as module
-from hubbub.noise.entropy import _inject_bits
 from hubbub.sensitivity import Bounded
 from hubbub.unit import Neighbours, Unit
+from internals import inject_bits
 from refusing import refused
 
 mp = mpmath.mp.clone()
@@ -30,7 +30,7 @@ def real(x):
 
 
 def seeded(seed=5):
-    return _inject_bits(random.Random(seed).randbytes)
+    return inject_bits(random.Random(seed).randbytes)
 
 
 class Bits:
@@ -150,9 +150,9 @@ def test_the_flip_rate_is_exact_to_the_last_bit():
         edge = int(mechanism.keep * 2**64)
         for truth in (0, 1):
             for coin, report in [(0, truth), (edge - 1, truth), (edge, 1 - truth), (2**64 - 1, 1 - truth)]:
-                with _inject_bits(Bits(coin)):
+                with inject_bits(Bits(coin)):
                     assert mechanism.release(truth).value == report
-                with _inject_bits(Bits(coin, coin)):
+                with inject_bits(Bits(coin, coin)):
                     assert mechanism.release([truth, truth]).value.tolist() == [report, report]
 
 
@@ -161,7 +161,7 @@ def test_other_categories_are_equally_likely():
     for truth in range(5):
         others = []
         for other in range(4):
-            with _inject_bits(Bits(2**64 - 1, other)):
+            with inject_bits(Bits(2**64 - 1, other)):
                 others.append(mechanism.release(truth).value)
         assert others == [category for category in range(5) if category != truth]
 
@@ -169,11 +169,11 @@ def test_other_categories_are_equally_likely():
 def test_unary_bits_flip_at_their_exact_rates():
     mechanism = UnaryEncoding(Fraction(1, 4), 3, Fraction(5, 8))
     zero, one = 2**62, 5 * 2**61
-    with _inject_bits(Bits(zero - 1, 0, zero, one - 1)):
+    with inject_bits(Bits(zero - 1, 0, zero, one - 1)):
         assert mechanism.release(1).value.tolist() == [True, True, False]
-    with _inject_bits(Bits(zero, 0, zero - 1, one)):
+    with inject_bits(Bits(zero, 0, zero - 1, one)):
         assert mechanism.release(1).value.tolist() == [False, False, True]
-    with _inject_bits(Bits(*[zero] * 6, one - 1, one)):
+    with inject_bits(Bits(*[zero] * 6, one - 1, one)):
         assert mechanism.release([2, 0]).value.tolist() == [[False, False, True], [False, False, False]]
 
 
@@ -191,7 +191,7 @@ def test_the_work_does_not_depend_on_the_truth(mechanism):
             log_of.append(count)
             return generator.randbytes(count)
 
-        with _inject_bits(source):
+        with inject_bits(source):
             mechanism.release(truths)
         asked.append(log_of)
     assert asked[0] == asked[1] == asked[2]

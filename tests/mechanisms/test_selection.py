@@ -23,10 +23,10 @@ from hubbub.mechanisms import (
 )
 from hubbub.mechanisms import mechanism as scores_of
 from hubbub.mechanisms.selection import WinnerWithGap
-from hubbub.noise.entropy import _inject_bits
 from hubbub.noise.inversion import MAX_DRAW
 from hubbub.sensitivity import MAX_MAGNITUDE, Bounded, Sensitivity
 from hubbub.unit import Neighbours, Unit
+from internals import inject_bits
 from mechanisms import reference
 from mechanisms.reference import fits, lead_at_least, mass, scripted, stream, up_to, worst_ratio
 from refusing import refusal
@@ -194,7 +194,7 @@ def test_release_follows_the_reference_law(kind, monotone):
     held = Bounded.user_asserted(list(scores), 2)
     counted = [0] * len(scores)
 
-    with _inject_bits(stream(f"{kind.__name__}/{monotone}")):
+    with inject_bits(stream(f"{kind.__name__}/{monotone}")):
         for _ in range(3000):
             value = mechanism.release(held).value
             counted[value.winner if kind is ReportNoisyMaxWithGap else value] += 1
@@ -217,7 +217,7 @@ def test_gap_follows_the_reference_law():
     ]
     counted = [0] * len(law)
 
-    with _inject_bits(stream("leads")):
+    with inject_bits(stream("leads")):
         for _ in range(3000):
             winner, gap = mechanism.release(list(scores)).value
             counted[4 * winner + min(gap, 3)] += 1
@@ -242,7 +242,7 @@ def test_permute_and_flip_chooses_the_first_head_in_a_random_order(monkeypatch):
 
         monkeypatch.setattr(selection, "bernoulli_exp_each", coins)
         for order in permutations(range(3)):
-            with _inject_bits(scripted(_order_as_bytes(order))):
+            with inject_bits(scripted(_order_as_bytes(order))):
                 chosen = PermuteAndFlip.of(sensitivity=3, epsilon=1).release([5, 7, -(10**12)]).value
             assert chosen == max((i for i in range(3) if heads[i]), key=lambda i: order[i])
             assert type(chosen) is int
@@ -253,7 +253,7 @@ def test_permute_and_flip_chooses_the_first_head_in_a_random_order(monkeypatch):
 def test_a_candidate_of_the_lowest_priority_still_wins_alone(monkeypatch):
     monkeypatch.setattr(selection, "bernoulli_exp_each", lambda rate, gaps: np.array([False, True]))
 
-    with _inject_bits(scripted(np.array([5, 1], dtype=np.uint64).tobytes())):
+    with inject_bits(scripted(np.array([5, 1], dtype=np.uint64).tobytes())):
         assert PermuteAndFlip.of(sensitivity=1, epsilon=1).release([0, 0]).value == 1
 
 
@@ -271,7 +271,7 @@ def test_two_equal_highest_priorities_are_drawn_again(monkeypatch, heads, again)
     monkeypatch.setattr(selection, "bernoulli_exp_each", lambda rate, gaps: np.array(heads))
     source = scripted(np.array(again, dtype=np.uint64).tobytes(), _order_as_bytes((0, 2, 1)))
 
-    with _inject_bits(source):
+    with inject_bits(source):
         chosen = PermuteAndFlip.of(sensitivity=1, epsilon=1).release([0, 0, 0]).value
     assert chosen == (1 if heads[1] else 2)
     assert source.left == []
@@ -283,7 +283,7 @@ def test_two_equal_highest_priorities_are_drawn_again(monkeypatch, heads, again)
 def test_equal_priorities_below_the_highest_head_change_nothing(monkeypatch, heads, once):
     monkeypatch.setattr(selection, "bernoulli_exp_each", lambda rate, gaps: np.array(heads))
 
-    with _inject_bits(scripted(np.array(once, dtype=np.uint64).tobytes())):
+    with inject_bits(scripted(np.array(once, dtype=np.uint64).tobytes())):
         assert PermuteAndFlip.of(sensitivity=1, epsilon=1).release([0, 0, 0]).value == 2
 
 
@@ -297,7 +297,7 @@ def test_every_head_is_chosen_as_often_over_all_priorities(monkeypatch, prioriti
         source = scripted(
             np.array([2 * x for x in drawn], dtype=np.uint64).tobytes(), _order_as_bytes(range(heads + 1))
         )
-        with _inject_bits(source):
+        with inject_bits(source):
             value = mechanism.release([0] * (heads + 1)).value
         chosen[value] += bool(source.left)  # decided by the first priorities
     assert chosen[0] == 0
@@ -311,7 +311,7 @@ def test_an_order_with_two_equal_places_is_drawn_again_for_a_gap(monkeypatch):
     for again in ([7, 7, 2], [9, 2**63, 2**63 + 1], [2**64 - 1, 0, 1]):
         for order, gap in (((2, 1, 0), 1), ((0, 2, 1), 0)):
             source = scripted(np.array(again, dtype=np.uint64).tobytes(), _order_as_bytes(order))
-            with _inject_bits(source):
+            with inject_bits(source):
                 assert mechanism.release([0, 0, 0]).value == (0, gap)
             assert source.left == []
 
@@ -319,7 +319,7 @@ def test_an_order_with_two_equal_places_is_drawn_again_for_a_gap(monkeypatch):
 def test_random_order_uses_63_bits(monkeypatch):
     monkeypatch.setattr(selection, "bernoulli_exp_each", lambda rate, gaps: np.array([True, True]))
 
-    with _inject_bits(scripted(np.array([6, 4], dtype=np.uint64).tobytes())):
+    with inject_bits(scripted(np.array([6, 4], dtype=np.uint64).tobytes())):
         assert PermuteAndFlip.of(sensitivity=1, epsilon=1).release([0, 0]).value == 0
 
 
@@ -337,7 +337,7 @@ def test_a_noisy_maximum_is_that_of_the_sums_with_ties_by_the_order(monkeypatch,
         monkeypatch.setattr(scores_of, "discrete_laplace", draw)
         sums = [score + step for score, step in zip(scores, noise, strict=True)]
         for order in permutations(range(3)):
-            with _inject_bits(scripted(_order_as_bytes(order))):
+            with inject_bits(scripted(_order_as_bytes(order))):
                 said = mechanism.release(scores).value
             best, second, _ = sorted(((s, order[i], i) for i, s in enumerate(sums)), reverse=True)
             if kind is ReportNoisyMax:
@@ -423,7 +423,7 @@ def test_every_digit_of_the_uniform_number_counts(scores, rate):
                 expected = sum(mpmath.ldexp(u, -192) >= other for other in edges)
             assert expected in range(place + (u > start) + 1) or expected > place
             source = scripted(*_words(u, 3), b"\0" * 7 + b"\1")
-            with _inject_bits(source):
+            with inject_bits(source):
                 assert mechanism.release(list(scores)).value == expected
 
 
@@ -435,7 +435,7 @@ def test_every_digit_of_the_uniform_number_counts(scores, rate):
 def test_uniform_number_selects_the_candidate_of_its_share(scores, rate, u):
     mechanism = Exponential.of(sensitivity=1, epsilon=2 * rate)
 
-    with _inject_bits(scripted(*_words(u, 1), *[b"\x55" * 8] * 4)):
+    with inject_bits(scripted(*_words(u, 1), *[b"\x55" * 8] * 4)):
         chosen = mechanism.release(scores).value
 
     exact = mpmath.mpf(u) / 2**64 + mpmath.mpf(1) / 3 / 2**64
@@ -447,7 +447,7 @@ def test_a_clear_case_reads_64_bits_and_a_tie_reads_on():
     mechanism = Exponential.of(sensitivity=1, epsilon=1)
     for u, words in ((3 << 62, 1), (1 << 62, 1), (1 << 63, 2), ((1 << 63) - 1, 2)):
         source = scripted(*_words(u, 1), *[b"\x55" * 8] * 4)
-        with _inject_bits(source):
+        with inject_bits(source):
             assert mechanism.release([7, 7]).value == u >> 63
         # Equal weights: the edge is exactly 1/2, at which U itself belongs to the second.
         assert len(source.left) in (4, 5 - words)
@@ -455,7 +455,7 @@ def test_a_clear_case_reads_64_bits_and_a_tie_reads_on():
 
 def test_rational_boundary_is_decided_with_the_digits_it_needs():
     source = scripted(*[b"\x80" + b"\0" * 7], *[b"\0" * 8] * 3, b"\0" * 7 + b"\1", b"\0" * 8)
-    with _inject_bits(source):
+    with inject_bits(source):
         assert Exponential.of(sensitivity=1, epsilon=1).release([7, 7]).value == 1
 
 
@@ -465,7 +465,7 @@ def test_no_weight_is_too_small_to_be_chosen():
     share = _edges((-2000, 0), Fraction(1), 1000)[0]
     words = 48
     for u, expected in ((0, 0), (_bits(share, words) - 2**64, 0), (_bits(share, words) + 2**64, 1)):
-        with _inject_bits(scripted(*_words(u, words), *[b"\0" * 8] * 8)):
+        with inject_bits(scripted(*_words(u, words), *[b"\0" * 8] * 8)):
             assert mechanism.release([-2000, 0]).value == expected
 
 
@@ -488,7 +488,7 @@ def test_many_candidates_share_evenly():
     mechanism = Exponential.of(sensitivity=1, epsilon=1)
     for part in (1, 1234, 4999):
         u = (2 * part + 1 << 64) // 10_000
-        with _inject_bits(scripted(*_words(u, 1))):
+        with inject_bits(scripted(*_words(u, 1))):
             assert mechanism.release(np.full(5000, 17)).value == part
 
 
@@ -506,7 +506,7 @@ def test_floats_decide_only_beyond_the_proved_margin(monkeypatch, candidates):
             (-(1 << 15) - margin, edge - 1),
         ):
             if 0 <= start + away < 1 << 64:
-                with _inject_bits(scripted(*_words(start + away, 1))):
+                with inject_bits(scripted(*_words(start + away, 1))):
                     assert mechanism.release([7] * candidates).value == decided
 
 
@@ -526,7 +526,7 @@ def test_loose_enclosures_decide_nothing_wrongly(monkeypatch):
             for u in (_bits(edge, 4) - (1 << 256 - away), _bits(edge, 4) + (1 << 256 - away)):
                 with mpmath.workdps(100):
                     expected = sum(mpmath.ldexp(u, -256) >= other for other in edges)
-                with _inject_bits(scripted(*_words(u, 4)[1:])):
+                with inject_bits(scripted(*_words(u, 4)[1:])):
                     assert (
                         selection._locate_by_integers(u >> 192, rate, [5 - score for score in scores])
                         == expected

@@ -8,7 +8,7 @@ from fractions import Fraction
 import mpmath
 import numpy as np
 
-from hubbub.noise.entropy import _inject_bits
+from internals import inject_bits
 
 mp = mpmath.mp.clone()
 mp.prec = 600
@@ -51,7 +51,7 @@ class Tape:
 @contextmanager
 def playing(*parts, then=None):
     tape = Tape(*parts, then=then)
-    with _inject_bits(tape):
+    with inject_bits(tape):
         yield tape
     assert not tape.parts, "bits were left over"
 

@@ -9,7 +9,8 @@ import pytest
 from hubbub import noise
 from hubbub.errors import Refused
 from hubbub.noise import entropy
-from hubbub.noise.entropy import _inject_bits, random_bits, random_bytes
+from hubbub.noise.entropy import random_bits, random_bytes
+from internals import inject_bits
 from noise.bits import Tape
 
 # Two honest streams of 256 bits agree with probability 2^-256: no false alarm.
@@ -89,9 +90,9 @@ def test_threads_share_the_samplers_without_harm():
 
 
 def test_bits_are_read_from_the_top():
-    with _inject_bits(Tape(b"\x01\x02\x03")):
+    with inject_bits(Tape(b"\x01\x02\x03")):
         assert random_bits(24) == 0x010203
-    with _inject_bits(Tape(b"")):
+    with inject_bits(Tape(b"")):
         assert random_bits(0) == 0
 
 
@@ -155,19 +156,19 @@ def test_no_sampler_goes_on_without_bits(monkeypatch, draw):
 
 
 def test_injected_bits_end_with_their_context():
-    with _inject_bits(lambda count: b"a" * count):
+    with inject_bits(lambda count: b"a" * count):
         assert random_bytes(3) == b"aaa"
-        with _inject_bits(lambda count: b"b" * count):
+        with inject_bits(lambda count: b"b" * count):
             assert random_bytes(3) == b"bbb"
         assert random_bytes(3) == b"aaa"
     assert entropy._injected.get() is None
-    with pytest.raises(ZeroDivisionError), _inject_bits(lambda count: 1 // 0):
+    with pytest.raises(ZeroDivisionError), inject_bits(lambda count: 1 // 0):
         random_bytes(1)
     assert entropy._injected.get() is None
 
 
 def test_injected_bits_are_local_to_their_context():
-    with _inject_bits(lambda count: b"a" * count), ThreadPoolExecutor(1) as pool:
+    with inject_bits(lambda count: b"a" * count), ThreadPoolExecutor(1) as pool:
         # A thread of another context.
         assert pool.submit(entropy._injected.get).result() is None
         assert pool.submit(random_bytes, 32).result() != b"a" * 32

@@ -263,7 +263,7 @@ def test_a_long_vector_is_worked_on_in_chunks(monkeypatch):
         return 4 * drawn
 
     whole = add_on_grid(values, steps, grid, further)
-    monkeypatch.setattr("hubbub.noise.float_grid._CHUNK", 3)
+    monkeypatch.setattr("hubbub.noise.float_grid.CHUNK", 3)
     assert add_on_grid(values, steps, grid, further).tolist() == whole.tolist()
     assert asked == [MAX_DRAW, MAX_DRAW]
     alone = [add_on_grid(values[i : i + 1], steps[i : i + 1], grid, further)[0] for i in range(7)]

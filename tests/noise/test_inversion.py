@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from hubbub.noise import inversion
 from hubbub.noise.enclosures import enclose_fraction, exp_neg
-from hubbub.noise.entropy import _inject_bits
 from hubbub.noise.inversion import MAX_DRAW, Table, is_below, lanes_needed, padded_rounds, saturate
+from internals import inject_bits
 from noise import bits
 from noise.bits import ONES, draw_at, mp, playing, scaled, seeded, thresholds, value_at, word
 
@@ -93,7 +93,7 @@ def test_below_is_the_comparison(x, first, second):
     exact = mp.exp(-bits.real(x))
     for u in {first, scaled(exact, 64) - 1, scaled(exact, 64), scaled(exact, 64) + 1}:
         if 0 <= u <= ONES:
-            with _inject_bits(bits.Tape(word(second), then=0)):
+            with inject_bits(bits.Tape(word(second), then=0)):
                 heads = is_below(u, 64, partial(exp_neg, x))
             assert heads == ((u << 64 | second) < mp.ldexp(exact, 128))
 
@@ -347,7 +347,7 @@ def test_work_does_not_depend_on_the_draw(case):
         undecided = (built._get_guide()[np.array(us, dtype=np.uint64) >> np.uint64(48)] < -32767).sum()
         if undecided <= lanes:
             tape = bits.Tape(np.array(us, dtype=np.uint64).view(np.uint16)[3::4].tobytes(), then=1)
-            with _inject_bits(tape):
+            with inject_bits(tape):
                 built.draw(count)
             assert tape.asked == [2 * count, 8 * lanes]
 
@@ -356,7 +356,7 @@ def test_work_does_not_depend_on_real_draws_either(case):
     built, _law, _found = case
     for seed in range(50):
         tape = seeded(seed)
-        with _inject_bits(tape):
+        with inject_bits(tape):
             built.draw(500)
         assert tape.asked == [1000, 8 * built._lanes(500)]
 
@@ -446,7 +446,7 @@ def test_every_search_takes_as_many_steps(case):
 def test_vectors_are_drawn_in_chunks():
     built = Table(partial(inversion.geometric, Fraction(3)))
     tape = seeded(1)
-    with _inject_bits(tape):
+    with inject_bits(tape):
         drawn = built.draw((1 << 17) + 3)
     assert drawn.shape == ((1 << 17) + 3,)
     assert drawn.dtype == np.int64

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 from hubbub.noise import large_scales
-from hubbub.noise.entropy import _inject_bits
 from hubbub.noise.inversion import MAX_DRAW, Table, lanes_needed
 from hubbub.noise.large_scales import Blocks
+from internals import inject_bits
 from noise import bits
 from noise.bits import ONES, mp, playing, real, scaled, seeded, thresholds, value_at, word
 
@@ -672,7 +672,7 @@ def test_a_vector_asks_for_as_much_whatever_it_draws(kind, scale):
     lanes = lanes_needed(tries * sampler.table.chance_of_zero)
     for seed in range(20):
         tape = seeded(seed)
-        with _inject_bits(tape):
+        with inject_bits(tape):
             assert sampler.draw(1000).shape == (1000,)
         second = 8 * sampler.table._lanes(tries)
         # Cells, second level, words for l; heights, words between the stairs. No try is undecided here.
@@ -728,7 +728,7 @@ def test_chunks(monkeypatch):
 
     def drawn():
         tape = seeded(2)
-        with _inject_bits(tape):
+        with inject_bits(tape):
             return sampler.draw(3000).tolist(), tape.asked
 
     whole, asked = drawn()
@@ -744,7 +744,7 @@ def test_chunks(monkeypatch):
 def test_the_largest_vectors_are_drawn_in_chunks():
     sampler, _found, _stairs = built("rounded", VARIANCES[3])
     tape = seeded(3)
-    with _inject_bits(tape):
+    with inject_bits(tape):
         drawn = sampler.draw(60_000)
     assert drawn.dtype == np.int64
     width = width_of(sampler) // 8
@@ -770,7 +770,7 @@ def test_few_tries_are_rejected(scale):
 def test_vectors_fit_the_law(kind, scale):
     """Chi-square over 40 sizes of equal chance, times the sign; the same bits in every run."""
     sampler = built(kind, scale)[0]
-    with _inject_bits(seeded(12)):
+    with inject_bits(seeded(12)):
         drawn = sampler.draw(200_000)
     law = {
         "geometric": bits.geometric,

@@ -7,7 +7,6 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from hubbub.noise import large_scales
-from hubbub.noise.entropy import _inject_bits
 from hubbub.noise.large_scales import (
     _bend,
     _fall,
@@ -17,6 +16,7 @@ from hubbub.noise.large_scales import (
     floor_exponential,
     rounded_normal,
 )
+from internals import inject_bits
 from noise import bits
 from noise.bits import ONES, Tape, mp, playing, real, scaled, thresholds, value_at, word
 
@@ -152,7 +152,7 @@ def test_exponents_are_exact(part, cell):
 def test_whole_part_is_exact(scale, kind, cell, digits, more):
     cells, half = kind
     tape = Tape(word(more), then=0x5A)
-    with _inject_bits(tape):
+    with inject_bits(tape):
         value = _whole_part(scale, cells, cell, digits, 120, half=half)
     # Exact for every continuation of the digits that were read.
     read = 120 + 64 * len(tape.asked)
@@ -270,7 +270,7 @@ def test_acceptance_probability_matches_bisection(kind):
             middle = (least + most) // 2
             try:
                 # A try that is rejected asks for another, and there is none.
-                with _inject_bits(Tape(layout(u, digits, middle, 0), lambda _: word(0), lambda _: word(0))):
+                with inject_bits(Tape(layout(u, digits, middle, 0), lambda _: word(0), lambda _: word(0))):
                     sampler(Fraction(1))
                 least = middle + 1
             except refused:
@@ -291,7 +291,7 @@ def test_undecided_coins_are_decided_by_integers(kind):
     scale = Fraction(2**180)  # so large that all 184 digits show
     expected = int(mp.floor(real(scale) * (cell + part) / cells + mp.mpf(half) / 2))
     follow = [word(generator.getrandbits(64)) for _ in range(2)]
-    with _inject_bits(
+    with inject_bits(
         Tape(layout(u, digits, edge >> 64, 0), word(more), word((edge & ONES) - 2**40), *follow)
     ):
         value, sign = sampler(scale)

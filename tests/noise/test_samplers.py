@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 from hubbub import noise
 from hubbub.errors import HubbubError, InvalidInput, Unsupported
 from hubbub.noise import large_scales, samplers
-from hubbub.noise.entropy import _inject_bits
 from hubbub.noise.inversion import MAX_DRAW, Table
 from hubbub.noise.samplers import (
     MAX_SCALE,
@@ -23,6 +22,7 @@ from hubbub.noise.samplers import (
     rounded_gaussian,
     uniform,
 )
+from internals import inject_bits
 from noise import bits
 from noise.bits import ONES, Tape, mp, playing, real, scaled, seeded, word
 
@@ -52,7 +52,7 @@ def test_uniform_is_uniform_over_every_byte(bound):
     counts = [0] * bound
     for byte in range(256 if width else 1):
         tape = Tape(bytes([byte])[: min(width, 1)], bytes(min(width, 1)))
-        with _inject_bits(tape):
+        with inject_bits(tape):
             drawn = uniform(bound)
         if len(tape.asked) == 1:
             counts[drawn] += 1
@@ -86,7 +86,7 @@ def test_a_uniform_vector_takes_the_first_that_fit(bound):
     fitting = [word & (1 << width) - 1 for word in words]
     fitting = [value for value in fitting if value < bound][:500]
     raw = np.array(words, dtype=np.uint64).tobytes()
-    with _inject_bits(Tape(lambda count: raw[:count], then=0)):
+    with inject_bits(Tape(lambda count: raw[:count], then=0)):
         drawn = uniform(bound, size=500)
     assert drawn.dtype == np.int64
     assert drawn.tolist() == fitting
@@ -105,7 +105,7 @@ def test_a_uniform_vector_goes_on_until_it_is_full():
 
 def test_a_long_uniform_vector_is_drawn_in_chunks():
     tape = seeded(4)
-    with _inject_bits(tape):
+    with inject_bits(tape):
         drawn = uniform(1000, size=100_000)
     assert drawn.shape == (100_000,)
     assert drawn.min() == 0
@@ -134,10 +134,10 @@ def test_bernoulli_is_the_comparison(p, more):
     us = [u for u in {0, 1, edge - 1, edge, edge + 1, ONES} if 0 <= u <= ONES]
     expected = [Fraction(u << 64 | more, 1 << 128) < p for u in us]
     for u, heads in zip(us, expected, strict=True):
-        with _inject_bits(Tape(word(u), word(more), then=0)):
+        with inject_bits(Tape(word(u), word(more), then=0)):
             assert bernoulli(p) is heads
     raw = np.array(us, dtype=np.uint64).tobytes()
-    with _inject_bits(Tape(raw, then=lambda count: word(more))):
+    with inject_bits(Tape(raw, then=lambda count: word(more))):
         drawn = bernoulli(p, size=len(us))
     assert drawn.dtype == np.bool_
     assert drawn.tolist() == expected
@@ -155,10 +155,10 @@ def test_bernoulli_exp_is_the_comparison(x, more):
     us = [u for u in {0, 1, edge - 1, edge, edge + 1, ONES} if 0 <= u <= ONES]
     expected = [bool((u << 128 | more << 64 | more) < mp.ldexp(p, 192)) for u in us]
     for u, heads in zip(us, expected, strict=True):
-        with _inject_bits(Tape(word(u), then=lambda count: word(more))):
+        with inject_bits(Tape(word(u), then=lambda count: word(more))):
             assert bernoulli_exp(x) is heads
     raw = np.array(us, dtype=np.uint64).tobytes()
-    with _inject_bits(Tape(raw, then=lambda count: word(more))):
+    with inject_bits(Tape(raw, then=lambda count: word(more))):
         assert bernoulli_exp(x, size=len(us)).tolist() == expected
 
 
@@ -204,7 +204,7 @@ def test_probability_must_lie_between_0_and_1(p):
 
 def _each(x, times, us, more=0):
     raw = np.array(us, dtype=np.uint64).tobytes()
-    with _inject_bits(Tape(raw, then=lambda count: word(more))):
+    with inject_bits(Tape(raw, then=lambda count: word(more))):
         return bernoulli_exp_each(x, np.array(times)).tolist()
 
 
@@ -314,16 +314,16 @@ def test_list_of_scales_gives_one_draw_each(name, kind):
 def test_a_list_draws_as_one_by_one(name):
     scales = [Fraction(1, 2), Fraction(3), Fraction(10**9), Fraction(2**48)]
     one_by_one, together, few = seeded(9), seeded(9), seeded(9)
-    with _inject_bits(one_by_one):
+    with inject_bits(one_by_one):
         expected = [SAMPLERS[name](scale) for scale in scales]
-    with _inject_bits(together):
+    with inject_bits(together):
         assert SAMPLERS[name](scales).tolist() == expected
     assert one_by_one.asked == together.asked
-    with _inject_bits(few):
+    with inject_bits(few):
         assert SAMPLERS[name](Fraction(10**9), size=4).dtype == np.int64
-    with _inject_bits(seeded(9)):
+    with inject_bits(seeded(9)):
         singles = [SAMPLERS[name](Fraction(10**9)) for _ in range(32)]
-    with _inject_bits(seeded(9)):
+    with inject_bits(seeded(9)):
         assert SAMPLERS[name](Fraction(10**9), size=32).tolist() == singles
 
 
@@ -338,12 +338,12 @@ def test_a_list_draws_as_one_by_one(name):
 )
 def test_scales_up_to_64_use_a_table_and_larger_ones_blocks(name, small, large):
     tape = seeded(3)
-    with _inject_bits(tape):
+    with inject_bits(tape):
         SAMPLERS[name](small, size=33)
     assert tape.asked[0] == 66
     assert len(tape.asked) == 2  # cells, second level
     tape = seeded(3)
-    with _inject_bits(tape):
+    with inject_bits(tape):
         SAMPLERS[name](large, size=33)
     assert len(tape.asked) == 5  # cells, second level, signs and L; heights and L between the stairs
     assert tape.asked[0] == 2 * (33 + 1 + 64)
@@ -375,7 +375,7 @@ def test_large_vectors_are_rounded_or_whole_by_their_law():
         cells = np.full(98, int(1.5 * share * 2**16), dtype=np.uint16)  # a 1 from the table
         words = np.full(98, 1 << 13 ^ -sign, dtype=np.int16)
         tape = Tape(cells.tobytes(), bytes, words.tobytes(), then=bytes)
-        with _inject_bits(tape):
+        with inject_bits(tape):
             return sampler(scale, size=33).tolist()
 
     bell, exponential = 1 / 63.2, 1 / 100.5
@@ -466,7 +466,7 @@ def test_single_draw_reads_a_fixed_number_of_bits(name, scale, asked):
     """Every try reads the same; how many tries there are is independent of what is drawn in the last."""
     for seed in range(300):
         tape = seeded(seed)
-        with _inject_bits(tape):
+        with inject_bits(tape):
             SAMPLERS[name](scale)
         assert set(tape.asked) == {asked}
 

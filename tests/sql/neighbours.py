@@ -4,6 +4,7 @@ import random
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from functools import cache
 
 import numpy as np
 
@@ -16,6 +17,7 @@ from hubbub.sql.executor import dense_table
 from hubbub.sql.limit_choice import ROW_BINS
 from hubbub.sql.query import ContributionBounds
 from hubbub.unit import Neighbours, Unit
+from internals import engine_of
 from places import InDuckDB
 
 NUMBERS = (0.0, -0.0, 1.0, 2.0, 3.0, 7.5, -4.0, 10.0, 1e300, -1e300, 5e-324, float("nan"), float("inf"), None)
@@ -93,8 +95,9 @@ class World:
         over_all = ContributionBounding(query, ContributionBounds(rows), plan.unit.neighbours)
         for place in bounded.estimated_arguments:
             asked[f"bounds {place}"] = over_all.magnitude_histogram(place)
-        run = self.dataset._engine.execute
-        return {name: (each, run(each.sql, each.key_sets)) for name, each in asked.items()}
+        engine = engine_of(self.dataset)
+        with engine.snapshot():  # as a run does: what the owner's database holds is checked once
+            return {name: (each, engine.execute(each.sql, each.key_sets)) for name, each in asked.items()}
 
 
 def moved(plan, one, two):
@@ -308,15 +311,18 @@ def compared(rng, world, asked):
     return moved(asked.plan, *results)
 
 
-def worlds(place=None):
-    """One for each unit and relation."""
-    return {
-        f"{key or 'row'}, {neighbours.value}": World.of(
-            Unit(key, neighbours) if key else Unit.row(neighbours), place() if place is not None else None
-        )
-        for key in ("u", None)
-        for neighbours in Neighbours
-    }
+UNITS_OF_WORLDS = {
+    f"{key or 'row'}, {neighbours.value}": Unit(key, neighbours) if key else Unit.row(neighbours)
+    for key in ("u", None)
+    for neighbours in Neighbours
+}
+"""One for each unit and relation, by its name."""
+
+
+@cache
+def world_named(name):
+    """The world in DuckDB that all tests of this name share."""
+    return World.of(UNITS_OF_WORLDS[name])
 
 
 def seeded(*parts):

@@ -37,7 +37,7 @@ def rows(tmp_path_factory):
 @pytest.fixture
 def within(monkeypatch):
     """The engine is given so much memory and no more."""
-    monkeypatch.setattr(engine, "_SETTINGS", (*engine._SETTINGS, f"SET memory_limit = '{MEMORY}'"))
+    monkeypatch.setattr(engine, "SETTINGS", (*engine.SETTINGS, f"SET memory_limit = '{MEMORY}'"))
 
 
 def opened(rows, unit, **limits):

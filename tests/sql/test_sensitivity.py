@@ -8,9 +8,8 @@ import pytest
 from hubbub.errors import Unsupported
 from hubbub.mechanisms import Laplace
 from hubbub.unit import Neighbours
-from sql.neighbours import Case, World, case, compared, moved, norms, seeded, worlds
+from sql.neighbours import UNITS_OF_WORLDS, Case, World, case, compared, moved, norms, seeded, world_named
 
-WORLDS = worlds()
 NORMS = ("l1", "l2_squared", "linf")
 
 
@@ -77,7 +76,7 @@ def held(world, count, *seed):
 
 def explored(name, count, seed):
     """The largest share of each rule's claim that was reached, in each norm."""
-    world, reached = WORLDS[name], defaultdict(lambda: [Fraction(0)] * 3)
+    world, reached = world_named(name), defaultdict(lambda: [Fraction(0)] * 3)
     skipped = 0
     for number in range(count):
         rng = seeded(name, seed, number)
@@ -105,7 +104,7 @@ BY_UNIT = {
 RULES = {"u": BY_UNIT, "row": {"Rows that are units", "Distinct values", "Kept keys"}}
 
 
-@pytest.mark.parametrize("name", WORLDS)
+@pytest.mark.parametrize("name", UNITS_OF_WORLDS)
 def test_one_unit_moves_the_integers_within_the_sensitivity(name):
     reached = explored(name, 25, "short")
     # A claim that nothing comes near would hide a test that looks at nothing.
@@ -113,7 +112,7 @@ def test_one_unit_moves_the_integers_within_the_sensitivity(name):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("name", WORLDS)
+@pytest.mark.parametrize("name", UNITS_OF_WORLDS)
 @pytest.mark.parametrize("part", range(4))
 def test_one_unit_moves_the_integers_within_the_sensitivity_in_many_queries(name, part):
     explored(name, 400, part)
@@ -167,7 +166,7 @@ REACHED = {
 @pytest.mark.parametrize("rule", REACHED)
 def test_sensitivity_is_attained(rule, neighbours):
     aggregate, how, one, other = REACHED[rule]
-    world = WORLDS[f"u, {neighbours.value}"]
+    world = world_named(f"u, {neighbours.value}")
     text = f"SELECT t.g, {aggregate} AS n FROM t GROUP BY t.g"
     bounds = {"t.y": (-7, 7)} if "per_group" not in aggregate else {}
     plan = world.dataset.sql(
@@ -193,7 +192,7 @@ def test_sensitivity_is_attained(rule, neighbours):
 @pytest.mark.parametrize("aggregate", ["AVG(t.x)", "AVG(t.x, contribution_bounds_per_group => (0, 10))"])
 def test_a_value_halfway_between_two_steps_moves_both_parts_of_one_up(aggregate, neighbours):
     """Sums are rounded to the nearest, halves upwards: so rounding itself is part of what a unit moves."""
-    world = WORLDS[f"u, {neighbours.value}"]
+    world = world_named(f"u, {neighbours.value}")
     how = {"groups_per_unit": 1} if "per_group" in aggregate else {"rows_per_unit": 1}
     plan = world.dataset.sql(
         f"SELECT {aggregate} AS n FROM t",
@@ -210,7 +209,7 @@ def test_a_value_halfway_between_two_steps_moves_both_parts_of_one_up(aggregate,
 @pytest.mark.parametrize("neighbours", Neighbours)
 @pytest.mark.parametrize("key", ["u", "row"])
 def test_sensitivity_is_attained_on_keys_and_limits(key, neighbours):
-    world = WORLDS[f"{key}, {neighbours.value}"]
+    world = world_named(f"{key}, {neighbours.value}")
     many = 2 if key == "u" else 1
     plan = world.dataset.sql(
         "SELECT t.g, COUNT(t.g) AS n FROM t GROUP BY t.g", epsilon=1, delta=1e-6, groups_per_unit=many
@@ -241,7 +240,7 @@ def both(world, plan, one, other):
 
 @pytest.mark.parametrize("neighbours", Neighbours)
 def test_sensitivity_is_attained_on_estimated_bounds(neighbours):
-    world = WORLDS[f"u, {neighbours.value}"]
+    world = world_named(f"u, {neighbours.value}")
     plan = world.dataset.sql("SELECT SUM(t.x) AS n FROM t", epsilon=1, rows_per_unit=2, bounds={"x": "auto"})
     found = []
     for given in ([7.0] * 4, [-900.0] * 2 if neighbours is Neighbours.SUBSTITUTE else []):
@@ -253,7 +252,7 @@ def test_sensitivity_is_attained_on_estimated_bounds(neighbours):
 
 
 def test_row_number_does_not_decide_kept_keys():
-    world = WORLDS["row, add/remove"]
+    world = world_named("row, add/remove")
     text = "SELECT t.x + p.w AS k, COUNT(*) AS n FROM t CROSS JOIN p GROUP BY k"
     plan = world.dataset.sql(text, epsilon=1, delta=1e-6, rows_per_unit=1)
     table = [(None, "a", 0.0, 100.0 * number, 0.0, True, None) for number in range(40)]
@@ -266,7 +265,7 @@ def test_row_number_does_not_decide_kept_keys():
 
 
 def test_a_unit_s_sum_does_not_depend_on_the_order_of_rows():
-    world = WORLDS["u, add/remove"]
+    world = world_named("u, add/remove")
     text = (
         "SELECT SUM(q.s) AS n, SUM(q.m) AS m FROM (SELECT u, SUM(x) AS s, AVG(x) AS m FROM t GROUP BY u) AS q"
     )
@@ -279,7 +278,7 @@ def test_a_unit_s_sum_does_not_depend_on_the_order_of_rows():
 
 
 def test_per_unit_aggregate_does_not_depend_on_the_order_of_rows():
-    world = WORLDS["u, add/remove"]
+    world = world_named("u, add/remove")
     text = "SELECT SUM(t.x, contribution_bounds_per_group => (-5, 5)) AS n FROM t"
     plan = world.dataset.sql(text, epsilon=1, groups_per_unit=1)
     values = [1e16, 1.0, -1e16, 1.0] * 25
@@ -289,7 +288,7 @@ def test_per_unit_aggregate_does_not_depend_on_the_order_of_rows():
 
 
 def test_sign_of_zero_does_not_reveal_the_order_of_rows():
-    world = WORLDS["u, add/remove"]
+    world = world_named("u, add/remove")
     inner = "(SELECT u, MIN(x) AS m FROM t GROUP BY u) AS q"
     text = f"SELECT CAST(m AS VARCHAR) AS s, COUNT(*) AS n FROM {inner} GROUP BY s"
     plan = world.dataset.sql(text, epsilon=1, delta=1e-6, rows_per_unit=1)
@@ -299,7 +298,7 @@ def test_sign_of_zero_does_not_reveal_the_order_of_rows():
 
 @pytest.mark.parametrize("aggregate", ["AVG(t.x)", "SUM(t.x)", "COUNT(t.x)", "VARIANCE(t.x)"])
 def test_missing_values_count_for_nothing(aggregate):
-    world = World.of(WORLDS["u, add/remove"].dataset.unit)
+    world = World.of(world_named("u, add/remove").dataset.unit)
     text = f"SELECT {aggregate} AS n FROM t"
     plan = world.dataset.sql(text, epsilon=1, bounds={"x": (5, 10)}, rows_per_unit=5)
     missing = rows(("a", None), ("a", float("nan")) if "COUNT" not in aggregate else ("a", None))
@@ -309,7 +308,7 @@ def test_missing_values_count_for_nothing(aggregate):
 @pytest.mark.parametrize("how", [{"groups_per_unit": 2, "rows_per_group": 3}, {"rows_per_unit": 6}])
 @pytest.mark.parametrize("keys", [BY_G, {"delta": 1e-6}])
 def test_parts_of_one_are_derived_under_every_bounding(how, keys):
-    world = WORLDS["u, add/remove"]
+    world = world_named("u, add/remove")
     text = "SELECT t.g, CORR(t.x, t.y) AS n, COUNT(*) AS m FROM t GROUP BY t.g"
     plan = world.dataset.sql(
         text,
@@ -327,7 +326,7 @@ def test_parts_of_one_are_derived_under_every_bounding(how, keys):
 @pytest.mark.parametrize("neighbours", Neighbours)
 def test_counts_for_top_groups_are_monotone(counted, neighbours):
     """Permute-and-flip at half the noise is private only where a unit moves all counts in one direction."""
-    world = WORLDS[f"u, {neighbours.value}"]
+    world = world_named(f"u, {neighbours.value}")
     text = f"SELECT t.g FROM t GROUP BY t.g ORDER BY {counted} DESC LIMIT 2"
     plan = world.dataset.sql(text, epsilon=1, rows_per_unit=2, **BY_G)
     assert plan.query.is_top

@@ -145,7 +145,7 @@ def test_the_shipped_table_steps_where_the_exact_law_does(q):
 def test_the_ratio_of_the_shipped_law_is_e_to_the_epsilon_at_rational_epsilons_too(epsilon):
     """From the thresholds alone, with e^−ε irrational: no class of outcomes is likelier by more than e^ε."""
     mechanism = Laplace.of(sensitivity=1, epsilon=epsilon)
-    steps = inversion.discrete_laplace_size(mechanism._scale_in_steps, BITS)
+    steps = inversion.discrete_laplace_size(mechanism.scale, BITS)
     sizes = [next(steps) for _ in range(8)]
     low, high = exp(epsilon, BITS)
     tolerance = 2**40  # units in the last of 200 bits: what enclosures of small probabilities leave open

@@ -14,9 +14,9 @@ from torch.nn import functional as F
 from hubbub.accounting import Budget
 from hubbub.errors import Halted, InvalidInput, Refused
 from hubbub.ledger import Ledger
-from hubbub.noise.entropy import _inject_bits
 from hubbub.training import AdaptiveClipping, CorrectedAdam, ShuffledSampling, checkpoint, make_private
 from hubbub.unit import Unit
+from internals import inject_bits
 from training.test_trainer import Counted, rows, stream
 
 
@@ -41,19 +41,19 @@ def made(data, account=None, **given):
 def test_resumed_run_equals_uninterrupted_run(tmp_path):
     data = rows(200)
     whole = made(data)
-    with _inject_bits(stream()):
+    with inject_bits(stream()):
         whole.run(progress=False)
     account = Counted([])
     first, second = made(data, account), made(data, account)
     bits = stream()
-    with _inject_bits(bits):
+    with inject_bits(bits):
         for step in first:
             if step == 3:
                 break
     first.save(tmp_path / "run.pt")
     second.resume(tmp_path / "run.pt")
     assert second.step == 3
-    with _inject_bits(bits):
+    with inject_bits(bits):
         release = second.run(progress=False)
     assert [loss for _, loss, _ in account.charged] == [whole.privacy_loss]  # when it started
     assert release.loss == whole.privacy_loss
@@ -160,14 +160,14 @@ def test_run_interrupted_while_saving_does_not_continue_beside_its_file(tmp_path
     first = made(data)
     steps = iter(first)
     next(steps)
-    real = checkpoint._write
+    real = checkpoint.write_file
 
     def interrupted(stored, where):
         real(stored, where)
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(checkpoint, "_write", interrupted)
+        patch.setattr(checkpoint, "write_file", interrupted)
         with pytest.raises(KeyboardInterrupt):
             first.save(path)
     made(data).resume(path)
@@ -184,7 +184,7 @@ def test_a_checkpoint_that_cannot_be_written_does_not_stop_the_run(tmp_path, mon
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patch:
-        patch.setattr(checkpoint, "_write", full)
+        patch.setattr(checkpoint, "write_file", full)
         with pytest.raises(OSError, match="space"):
             trainer.save(tmp_path / "run.pt")
     assert next(steps) == 2
@@ -202,7 +202,7 @@ def test_failed_resume_restores_the_weights(tmp_path, monkeypatch):
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patch:
-        patch.setattr(checkpoint, "_write", full)
+        patch.setattr(checkpoint, "write_file", full)
         with pytest.raises(OSError, match="space"):
             second.resume(path)
     assert all(map(torch.equal, before, second.model.parameters()))

@@ -166,7 +166,7 @@ def test_storage_that_depends_on_microbatch_size_is_not_cut(monkeypatch):
     x, y = torch.randn(2, 16, 64), torch.zeros(2, dtype=torch.long)
     clipped = Clipped(Long(), x, y)
     assert check_batch_invariance(clipped.method, [x[0], y[0]], 1, 64)[1:] == (True, MICROBATCH_MULTIPLE)
-    monkeypatch.setattr("hubbub.training.gradient_storage._MAX_DENSE_NUMBERS", 64 * 64 * 40)
+    monkeypatch.setattr("hubbub.training.gradient_storage.MAX_DENSE_NUMBERS", 64 * 64 * 40)
     assert check_batch_invariance(clipped.method, [x[0], y[0]], 1, 64)[2] == 64
 
 

@@ -6,7 +6,7 @@ from torch.nn import functional as F
 
 from hubbub.errors import InvalidInput
 from hubbub.training.batch_invariance import check_batch_invariance
-from hubbub.training.layer_rules import _RULES
+from hubbub.training.layer_rules import RULES
 from hubbub.training.model_checks import choose_gradient_method
 from hubbub.training.per_example_gradients import Functional, LayerRules, Loop, Objective
 from training.models import EXAMPLES, MODELS, UNLISTED
@@ -54,7 +54,7 @@ def test_layer_rules_match_torch_func(name):
 
 def test_every_rule_is_tried():
     there = {type(module) for case in MODELS.values() for module in case()[0].modules()}
-    assert set(_RULES) <= there
+    assert set(RULES) <= there
 
 
 @pytest.mark.parametrize("name", MODELS)

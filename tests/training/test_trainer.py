@@ -19,9 +19,10 @@ from hubbub.accounting import Budget, PrivacyLoss
 from hubbub.accounting.in_memory_account import InMemoryAccount
 from hubbub.errors import BudgetExceeded, Halted, HubbubError, InvalidInput, Refused, Unsupported
 from hubbub.noise import rounded_gaussian
-from hubbub.noise.entropy import _inject_bits, random_bytes
+from hubbub.noise.entropy import random_bytes
 from hubbub.training import AdaptiveClipping, ShuffledSampling, make_private
 from hubbub.unit import Neighbours, Unit
+from internals import inject_bits
 
 RATE, STEPS = 0.1, 12
 
@@ -233,10 +234,10 @@ def test_the_noise_is_the_exact_rounded_gaussian_and_torch_cannot_seed_it():
     model = net()
     empty = (torch.zeros(0, 4), torch.zeros(0, dtype=torch.long))
     trainer = run(model, data=empty, optimizer=torch.optim.SGD(model.parameters(), lr=0))
-    with _inject_bits(stream()):
+    with inject_bits(stream()):
         next(iter(trainer))
     sums = trainer._sums[0]
-    with _inject_bits(stream()):
+    with inject_bits(stream()):
         random_bytes(8)  # the seed of random layers
         expected = rounded_gaussian(sums.threshold.noise_steps, size=sums.group.size)
     found = torch.cat([p.grad.flatten() for p in model.parameters()])

@@ -61,7 +61,7 @@ from hubbub.output_files import protect_paths
 __all__ = ["DuckDB"]
 
 _RAW, _INPUT = "_raw_", "_held_"
-_BATCH_ROWS = 1 << 16
+BATCH_ROWS = 1 << 16
 """Rows of a result that are read at a time."""
 _ARRAY_KEYS = 1 << 20
 """Group keys that are inserted at a time."""
@@ -78,7 +78,7 @@ _INTEGERS = (
 )
 _FLOATS = ("FLOAT", "DOUBLE", "DECIMAL", "UHUGEINT", "BIGNUM")
 _EPOCH = datetime(1970, 1, 1)  # noqa: DTZ001 - timestamps here have no zone
-_SETTINGS = (
+SETTINGS = (
     "SET autoinstall_known_extensions = false",
     "SET autoload_known_extensions = false",
     "SET allow_community_extensions = false",
@@ -123,7 +123,7 @@ class DuckDB:
                 duckdb.connect(":memory:") if connection is None else open_cursor(connection, names)
             )
             if self._is_ours:
-                for setting in _SETTINGS:
+                for setting in SETTINGS:
                     self._connection.execute(setting)
                 # Results that do not fit in memory go to a folder that only this user can read.
                 self._connection.execute(f"SET temp_directory = {quote_text(make_private_folder(self))}")
@@ -156,10 +156,10 @@ class DuckDB:
                 [first] = self._run(f"SELECT COALESCE(MIN(rowid), 0) AS m0 FROM {result}", {})["m0"]
                 start, has_more = int(first), True
                 while has_more:
-                    inside = f"rowid >= {start} AND rowid < {start + _BATCH_ROWS}"
+                    inside = f"rowid >= {start} AND rowid < {start + BATCH_ROWS}"
                     batch = self._run(f"SELECT * FROM {result} WHERE {inside} ORDER BY rowid", {})
-                    start += _BATCH_ROWS
-                    has_more = len(next(iter(batch.values()))) == _BATCH_ROWS
+                    start += BATCH_ROWS
+                    has_more = len(next(iter(batch.values()))) == BATCH_ROWS
                     yield batch
             finally:
                 with self._result_lock, suppress(duckdb.Error):

@@ -36,7 +36,7 @@ from hubbub.output_files import protect_paths
 __all__ = ["SQLiteStore", "create_file", "has_leftover_log"]
 
 _T = TypeVar("_T")
-_LOCK_TIMEOUT_SECONDS = 60.0
+LOCK_TIMEOUT_SECONDS = 60.0
 _APPLICATION_ID = 0x68756262
 """SQLite's field for the application that a file belongs to: "hubb"."""
 _FAILURES = (sqlite3.Error, MemoryError, UnicodeError)
@@ -197,7 +197,7 @@ class SQLiteStore:
         # mode=rw: a ledger that was moved away is an error, not a reason to create a new one.
         uri = f"file:{_quote(self.path)}?mode=rw"
         connection = self._connect(
-            uri, uri=True, timeout=_LOCK_TIMEOUT_SECONDS, isolation_level=None, check_same_thread=False
+            uri, uri=True, timeout=LOCK_TIMEOUT_SECONDS, isolation_level=None, check_same_thread=False
         )
         try:
             for pragma in (*self._pragmas, "PRAGMA trusted_schema = OFF", "PRAGMA cell_size_check = ON"):

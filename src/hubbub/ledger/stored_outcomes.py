@@ -47,7 +47,7 @@ _FORMAT = "hubbub outcome/1"
 _FAILURES = {"EngineFailed", "LedgerFailed", "InvalidInput", "Unsupported"}
 """Errors that do not depend on the noise: something did not work, and may work next time."""
 _ERROR_CLASSES = {name: getattr(errors, name) for name in errors.__all__}
-_TIMEOUT_SECONDS = 300.0
+TIMEOUT_SECONDS = 300.0
 """How long to wait for another attempt that may still be running."""
 _POLL_SECONDS = (0.01, 1.0)
 """The first and the longest pause between two polls."""
@@ -225,12 +225,12 @@ def _wait_and_charge(
     account: LedgerAccount, attempt: Attempt, progress: Progress, charge_arguments: dict[str, Any]
 ) -> Charge:
     """Return a new charge of this attempt, or another attempt's charge that has its outcome."""
-    lost, pause, deadline = None, _POLL_SECONDS[0], time.monotonic() + _TIMEOUT_SECONDS
+    lost, pause, deadline = None, _POLL_SECONDS[0], time.monotonic() + TIMEOUT_SECONDS
     while True:
         charge = account.record_charge(**charge_arguments, attempt=attempt.name, replace_lost=lost)
         if charge.is_new or charge.has_outcome:
             return charge
-        is_late = time.monotonic() >= deadline or _age_seconds(charge) >= _TIMEOUT_SECONDS
+        is_late = time.monotonic() >= deadline or _age_seconds(charge) >= TIMEOUT_SECONDS
         if has_ended(charge.attempt) or is_late:
             lost = charge.number
             continue

@@ -21,7 +21,7 @@ __all__ = ["add_integers", "add_many_on_grid", "add_on_grid", "grid_below"]
 
 _MAX_EXPONENT = 900
 # survives: How many cells are worked on at a time changes none of them.
-_CHUNK = 1 << 14
+CHUNK = 1 << 14
 """Cells at a time: their arrays stay in the cache, and are not handed back to the system each time."""
 
 
@@ -87,14 +87,14 @@ def add_on_grid(
         pairs = zip(value.tolist(), steps.tolist(), strict=True)
         return np.array([float(_snap(cell, power) + _extend_draw(by, extend)) for cell, by in pairs]) * step
     total = np.empty(value.size)
-    for start in range(0, value.size, _CHUNK):
-        cells, added = value[start : start + _CHUNK], steps[start : start + _CHUNK]
+    for start in range(0, value.size, CHUNK):
+        cells, added = value[start : start + CHUNK], steps[start : start + CHUNK]
         with np.errstate(over="ignore", under="ignore"):
             quotient = cells / step
         # Where there are more steps than doubles can count, the value is a whole number of them already.
         snapped = np.where(np.isfinite(quotient), np.rint(quotient) * step, cells)
         # Both are whole steps, held exactly, so their double sum is the exact sum, rounded once.
-        np.add(snapped, added.astype(np.float64) * step, out=total[start : start + _CHUNK])
+        np.add(snapped, added.astype(np.float64) * step, out=total[start : start + CHUNK])
         # survives: Cells that would not have to be added as one number give the same double if they
         # are; it only takes longer.
         for lane in np.flatnonzero(np.abs(added) > 2**53):

@@ -36,7 +36,7 @@ from hubbub.sql.result import Result, cells
 
 __all__ = ["Stream", "check_streamable", "execute_stream"]
 
-_GROUPS = 1 << 16
+MAX_GROUPS = 1 << 16
 _INTEGERS = 1 << 21
 """Of a piece, at most."""
 _SMALL: dict[str, str | bool | int | float | list[str]] = {"memory_limit": "256MB", "threads": "1"}
@@ -197,4 +197,4 @@ def _zeros(bounded: BoundedAggregate, groups: int) -> Integers:
 
 def _groups_per_batch(sizes: Sequence[int]) -> int:
     """Number of groups in a batch, from the integers that each group has."""
-    return max(1, min(_GROUPS, _INTEGERS // max(sizes, default=1)))
+    return max(1, min(MAX_GROUPS, _INTEGERS // max(sizes, default=1)))

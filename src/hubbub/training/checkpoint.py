@@ -136,7 +136,7 @@ def save(trainer: "Trainer", path: Path, checkpoint_id: str) -> None:
             fix=f"save after a multiple of {sampler.steps_per_epoch} steps",
         )
     with _file_lock(path):
-        _write(_checkpoint_content(trainer, checkpoint_id), path)
+        write_file(_checkpoint_content(trainer, checkpoint_id), path)
 
 
 def check_checkpoint_path(given: str | Path) -> Path:
@@ -383,7 +383,7 @@ def _exclusive_update(path: Path) -> Iterator[dict[str, Any]]:
     with _file_lock(path):
         stored = _read(path)
         yield stored
-        _write(stored, path)
+        write_file(stored, path)
 
 
 @contextmanager
@@ -406,7 +406,7 @@ def _file_lock(path: Path) -> Iterator[None]:
         lock.unlink(missing_ok=True)
 
 
-def _write(stored: dict[str, Any], path: Path) -> None:
+def write_file(stored: dict[str, Any], path: Path) -> None:
     """Write all of it or nothing, durably; readable by its owner only."""
 
     def content(temporary: Path) -> None:

@@ -42,7 +42,7 @@ _SMALL_PRODUCT = 1 << 16
 """Products with at most this many numbers are computed in one call."""
 _MIN_SQUARE, _MAX_SQUARE = 1e-20, 2.0**100
 """Between these, single-precision squares are accurate; above, a unit contributes nothing."""
-_MAX_DENSE_NUMBERS = 1 << 24
+MAX_DENSE_NUMBERS = 1 << 24
 """Gradients with more numbers than this stay factored."""
 
 # One dot product per row. `vecdot` came with numpy 2; einsum is slower.
@@ -281,7 +281,7 @@ def factored_gradient(b: Tensor, a: Tensor, arrange: Arrange = _identity) -> Per
     q = b.shape[2]
     if positions == 1:
         return FactoredGradient(b, a, arrange)
-    is_large = batch * p * q > _MAX_DENSE_NUMBERS
+    is_large = batch * p * q > MAX_DENSE_NUMBERS
     if is_large or positions * (p + q) < 4 * p * q // positions:
         return FactoredGradient(b, a, arrange)
     return DenseGradient(torch.bmm(b.mT, a), arrange)

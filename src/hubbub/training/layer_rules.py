@@ -110,7 +110,7 @@ def rule_for(module: nn.Module) -> Rule | None:
         module._qkv_same_embed_dim and module.bias_k is None and not module.add_zero_attn  # noqa: SLF001
     ):
         return None
-    return _RULES.get(type(module))
+    return RULES.get(type(module))
 
 
 def _is_trained(parameter: nn.Parameter | None) -> bool:
@@ -374,7 +374,7 @@ def _recurrent(recorder: LayerRecorder, module: Any, native: Rule, x: Tensor, st
     return unroll(module, x, state, record)
 
 
-_RULES: dict[type[nn.Module], Rule] = {
+RULES: dict[type[nn.Module], Rule] = {
     nn.Linear: _linear,
     nn.modules.linear.NonDynamicallyQuantizableLinear: _linear,
     nn.Conv1d: _convolution,
