@@ -4,6 +4,9 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
+# Compiled files are kept, also where the environment says no: without them half of `make quick` is compiling.
+export PYTHONDONTWRITEBYTECODE :=
+
 .PHONY: demo quick test test-long test-oldest check bench mutants coverage clean format docs
 
 # pip reads dependency groups from 25.1 on.

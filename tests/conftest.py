@@ -41,6 +41,16 @@ SLOW = (
 QUICK_CASES = 2
 """How many cases of a parametrized test `--quick` runs."""
 
+TOGETHER = ("tests/engines/",)
+"""Folders that one process runs: a second one would start Spark and PostgreSQL again."""
+APART = (
+    "tests/attacks/test_sql.py",
+    "tests/sql/test_saturated_sums.py",
+    "tests/sql/test_sensitivity.py",
+    "tests/test_examples.py",
+)
+"""Files with few tests, each of seconds: they come last, one by one, so that no process waits for another."""
+
 settings.register_profile("hubbub", derandomize=True, deadline=None, max_examples=100)
 settings.register_profile("quick", derandomize=True, deadline=None, max_examples=10)
 
@@ -83,13 +93,29 @@ def _quick(items):
     """A few cases of each test, first and last among them."""
     functions = {}
     for item in items:
-        if not item.get_closest_marker("long"):
+        if not any(item.get_closest_marker(mark) for mark in ("long", "slow")):
             functions.setdefault(item.nodeid.partition("[")[0], []).append(item)
     return {
         item
         for cases in functions.values()
         for item in cases[:: max(1, (len(cases) - 1) // (QUICK_CASES - 1))][:QUICK_CASES]
     }
+
+
+@pytest.hookimpl(optionalhook=True, tryfirst=True)
+def pytest_xdist_make_scheduler(config, log):
+    """With `--dist loadfile`, give the tests of a file to one process, but for the exceptions above."""
+    if config.getvalue("dist") != "loadfile":
+        return None
+    from xdist.scheduler import LoadScopeScheduling
+
+    class Scheduling(LoadScopeScheduling):
+        def _split_scope(self, nodeid):
+            path = nodeid.partition("::")[0]
+            folder = next((folder for folder in TOGETHER if path.startswith(folder)), None)
+            return folder or (nodeid if path in APART else path)
+
+    return Scheduling(config, log)
 
 
 @pytest.fixture(scope="session", autouse=True)

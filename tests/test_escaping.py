@@ -25,6 +25,7 @@ def test_visible_characters_are_unchanged(text):
     assert escape(seen) == escape_lines(seen) == escape_json(seen) == seen
 
 
+@pytest.mark.slow
 @given(st.recursive(TEXTS, lambda inner: st.dictionaries(TEXTS, inner) | st.lists(inner)))
 def test_escaped_json_has_the_same_value(value):
     for how in ({}, {"indent": 2}):

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 EXAMPLES = sorted((Path(__file__).parents[1] / "examples").glob("*.py"))
-LONG = {"differencing", "generalisation"}
+LONG = {"auditing", "differencing", "generalisation", "mnist"}
 
 
 def test_examples_exist():

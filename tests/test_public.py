@@ -56,6 +56,7 @@ def test_public_names_are_loaded_lazily():
     assert "hubbub.accounting" not in loaded
 
 
+@pytest.mark.slow
 def test_queries_need_no_optional_dependency():
     loaded = {name.partition(".")[0] for name in modules_loaded_by("from hubbub import open")}
     assert not loaded & {

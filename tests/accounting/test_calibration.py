@@ -41,6 +41,7 @@ def test_calibrated_noise_meets_the_target_and_slightly_less_does_not(name):
     assert less.epsilon_bounds(delta).lower > epsilon * (1 - 1e-9)
 
 
+@pytest.mark.slow
 def test_the_guess_does_not_change_the_result():
     family, epsilon, delta = FAMILIES["subsampled"]
     found = [calibrate(family, epsilon, delta, guess=guess) for guess in (Fraction(1, 2), 1, 30)]

@@ -73,6 +73,7 @@ def test_upper_pair_dominates_lower_pair(part, rate):
 # ---- bounded ranges
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("width", [0.1, 1.0, 5.0])
 def test_a_bounded_range_has_its_curve(width):
     for share in (0.0, 0.3, 0.8):
@@ -97,6 +98,7 @@ def test_many_bounded_ranges_cost_no_more_than_their_zcdp():
 # ---- Laplace noise
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("scale", "shifts"), [(2, (1, 1)), (2, (3, 1)), (Fraction(1, 2), (2, 2)), (5, (1, 2, 3))]
 )
@@ -175,6 +177,7 @@ def test_subsampled_randomized_response_against_enumeration(rate, epsilon):
     assert loss.epsilon() == pytest.approx(math.log1p(rate * math.expm1(epsilon)), rel=1e-14)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("make", [PrivacyLoss.gaussian, PrivacyLoss.laplace], ids=["gaussian", "laplace"])
 def test_fixed_size_sample_has_the_mixture_curve_in_both_directions(make):
     """One sampled mechanism: γ·δ(ln(1 + (e^ε − 1)/γ)), as when a unit is removed from a Poisson sample."""
@@ -286,6 +289,7 @@ def test_sampled_group_has_the_binomial_mixture_curve(size, added):
         assert high - low <= 1e-5 * high
 
 
+@pytest.mark.slow
 def test_sampled_group_costs_more_than_one_and_less_than_all():
     one = PrivacyLoss.gaussian(1).poisson_subsampled(0.1) * 20
     two = one.for_group(2)

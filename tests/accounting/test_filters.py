@@ -203,6 +203,7 @@ def test_ten_tenths_of_a_gaussian_share_exhaust_it():
     assert not account.allows(ComposableCost.of(mu_squared=whole / 10))
 
 
+@pytest.mark.slow
 def test_three_thousand_arbitrary_charges_keep_their_size_and_only_round_up():
     draw = random.Random(3)
     orders = (2, 8)

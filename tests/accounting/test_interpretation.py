@@ -108,6 +108,7 @@ def test_posteriors_of_randomized_response_are_exact(prior, epsilon):
     assert found.exception_probability == 0
 
 
+@pytest.mark.slow
 def test_exception_probability_is_that_of_a_larger_loss():
     loss = PrivacyLoss.gaussian(1)
     epsilon = loss.epsilon(1e-6)
@@ -222,6 +223,7 @@ def test_explain_states_the_likelihood_ratio(epsilon, times):
     assert f"at most {times} likelier" in PrivacyLoss.pure(epsilon).explain()
 
 
+@pytest.mark.slow
 def test_explain_handles_tiny_and_loose_losses():
     assert "becomes at most 50.0025 %" in PrivacyLoss.pure(Fraction(1, 10**4)).explain()
     assert "0.5 at most" in PrivacyLoss.pure(0).explain()

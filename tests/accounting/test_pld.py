@@ -124,6 +124,7 @@ def test_published_deltas_are_enclosed(sides, epsilon, below, above):
     assert high - low <= 1e-8 * high
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("rate", "sigma", "steps", "delta", "truth"),
     [
@@ -145,6 +146,7 @@ def test_sampled_gaussian_steps_agree_with_the_integral(rate, sigma, steps, delt
     assert high - low <= close * high
 
 
+@pytest.mark.slow
 def test_one_sampled_gaussian_step_has_the_exact_delta():
     # Bromwich; both directions, of which removing is the worse.
     for epsilon, truth in ((0.0, "0.1403209859888834446"), (1.0, "0.00076690908951407689")):
@@ -188,6 +190,7 @@ def small_laws(draw):
 TINY = mp.mpf("1e-15")
 
 
+@pytest.mark.slow
 @settings(max_examples=60)
 @given(
     st.lists(st.tuples(small_laws(), st.integers(1, 2)), min_size=1, max_size=2),
@@ -229,6 +232,7 @@ def multinomial(law, times):
             yield ways * ours, ways * theirs
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("times", [3, 40])
 def test_atoms_off_the_grid_are_enclosed(times):
     law = (
@@ -715,6 +719,7 @@ def test_sampling_rates_close_to_one_are_enclosed(missing, mu_squared, epsilon, 
     assert above >= truth * (1 - 1e-3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("base", [LaplacePair(31.0), epsilon_delta_pair(31)])
 @pytest.mark.parametrize("rate", [1e-16, 1e-20, 1e-30])
 def test_tiny_sampling_rates_are_enclosed(base, rate):

@@ -309,6 +309,7 @@ def test_epsilon_and_delta_are_inverse(loss, delta):
             assert delta_at(loss, as_displayed(math.nextafter(epsilon, 0))) > Fraction(delta)
 
 
+@pytest.mark.slow
 @settings(max_examples=40)
 @given(LOSSES, POSITIVE, POSITIVE)
 def test_the_curve_falls_in_epsilon_and_rises_in_the_loss(loss, epsilon, more):

@@ -173,6 +173,7 @@ def test_more_reports_hide_more_and_fewer_levels_hide_less(monkeypatch):
     )
 
 
+@pytest.mark.slow
 def test_shuffled_reports_compose_and_are_bounded():
     many = PrivacyLoss.randomized_response(0.75).shuffled(1000) * 10
     assert many.epsilon() == pytest.approx(10 * math.log(3), rel=1e-12)

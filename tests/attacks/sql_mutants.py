@@ -15,9 +15,14 @@ def table(rows):
     """A connection with these rows, in this order."""
     connection = duckdb.connect(config={"threads": 1})
     connection.execute(TABLE)
+    insert(connection, rows)
+    return connection
+
+
+def insert(connection, rows):
+    """Put these rows into the table, in this order."""
     if rows:
         connection.executemany("INSERT INTO visits VALUES (?, ?, ?, ?)", rows)
-    return connection
 
 
 def _asked(rows, sql):

@@ -17,10 +17,22 @@ BOUNDS = {"cost": (0, 50)}
 ROW = hb.Unit.row()
 
 
+@cache
+def dataset(unit, low, high):
+    """A connection and its dataset, whose rows change: opening them takes longer than a query."""
+    connection = mutants.table([])
+    bounds = {"cost": (low, high)}
+    return connection, hb.open(
+        connection, table="visits", unit=unit, keys=KEYS, bounds=bounds, rows_per_unit=1
+    )
+
+
 def in_duckdb(rows, unit, bounds):
     """A dataset of these rows."""
-    connection = mutants.table(rows)
-    return hb.open(connection, table="visits", unit=unit, keys=KEYS, bounds=bounds, rows_per_unit=1)
+    connection, data = dataset(unit, *bounds["cost"])
+    connection.execute("DELETE FROM visits")
+    mutants.insert(connection, rows)
+    return data
 
 
 def asked_in(opened, text, unit="patient", *, bounds=BOUNDS, **given):
@@ -33,13 +45,14 @@ def asked_in(opened, text, unit="patient", *, bounds=BOUNDS, **given):
     @cache
     def answered(rows):
         asked, vectors, claimed = plan(), [], 0
-        data = opened(list(rows), unit, bounds)
-        for each in asked.aggregates:
-            measured = each.bounded
-            found = engine_of(data).execute(measured.sql, measured.key_sets)
-            dense = dense_table(measured, found, asked.query.groups(), len(asked.query.keys))
-            vectors.append(each.aggregate.to_vector(measured, dense))
-            claimed += measured.sensitivity.l1
+        engine = engine_of(opened(list(rows), unit, bounds))
+        with engine.snapshot():
+            for each in asked.aggregates:
+                measured = each.bounded
+                found = engine.execute(measured.sql, measured.key_sets)
+                dense = dense_table(measured, found, asked.query.groups(), len(asked.query.keys))
+                vectors.append(each.aggregate.to_vector(measured, dense))
+                claimed += measured.sensitivity.l1
         return np.concatenate(vectors), claimed
 
     return lambda rows: answered(tuple(rows))

@@ -179,6 +179,7 @@ def test_the_demo_shows_the_main_job_and_then_the_three_examples():
     assert places == sorted(places)
 
 
+@pytest.mark.slow
 def test_demo_writes_its_table_and_chart_to_the_given_folder(tmp_path):
     out = run("demo", "--save", str(tmp_path))
     assert out.code == 0
@@ -216,6 +217,7 @@ def test_help_lists_every_command():
         assert command in run("--help").stdout
 
 
+@pytest.mark.slow
 def test_installed_command_is_this_module():
     command = Path(sys.executable).with_name("hubbub")
     out = subprocess.run([command, "error", "--epsilon", "1"], capture_output=True, text=True, check=True)

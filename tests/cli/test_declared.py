@@ -46,6 +46,7 @@ def test_a_ledger_from_the_environment_does_not_win_over_a_declared_one(monkeypa
     assert not Path("other.ledger").exists()
 
 
+@pytest.mark.slow
 def test_new_rows_of_a_ledger_must_be_confirmed():
     run("budget", "open", "a", "--unit", "patient", "--epsilon", "1", "--ledger", "l")
     run("budget", "open", "b", "--unit", "patient", "--epsilon", "1", "--ledger", "l")

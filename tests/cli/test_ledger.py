@@ -124,6 +124,7 @@ def test_verify_rejects_a_changed_ledger(path):
     assert "NOT OK: entry 9 has been changed" in out.stdout
 
 
+@pytest.mark.slow
 def test_label_is_the_same_in_every_format(path, tmp_path):
     given = ("report", "--ledger", path, "--account", "visits", "--format")
     facts = json.loads(said(*given, "json"))
@@ -155,6 +156,7 @@ FIELDS = {
 """What a deployment says in OpenDP's registry."""
 
 
+@pytest.mark.slow
 def test_label_has_every_field_of_the_registries(path, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     given = ("report", "--ledger", path, "--account", "visits", "--format")

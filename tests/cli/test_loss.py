@@ -184,6 +184,7 @@ def test_round_noise_multiplier_is_shown_without_digits():
 # The curve
 
 
+@pytest.mark.slow
 def test_tradeoff_curve_is_shown_as_table_and_json():
     out = run("loss", "--gaussian", "1", "--tradeoff")
     assert "0.907637" in out.stdout  # 0.9076378…, down
@@ -196,6 +197,7 @@ def test_tradeoff_curve_is_shown_as_table_and_json():
     assert "epsilon" not in found
 
 
+@pytest.mark.slow
 def test_tradeoff_bars_end_where_guessing_does():
     lines = [line for line in run("loss", "--gaussian", "1", "--tradeoff").stdout.splitlines() if "░" in line]
     assert "██████████░░░░░░░░░ " in next(line for line in lines if " 0.2 " in line)
@@ -290,6 +292,7 @@ def test_unwritable_file_is_a_hubbub_error(tmp_path, place):
     assert out.stderr.startswith("the output cannot be written")
 
 
+@pytest.mark.slow
 def test_progress_is_shown_on_terminals_only(monkeypatch):
     words = ("loss", "--gaussian", "1", "--tradeoff", "--alpha", "0.1", "--format", "json")
     quiet = run(*words)

@@ -307,6 +307,7 @@ def test_limits_types_and_public_tables_are_options(tmp_path):
     assert got.facts["rows per unit"] == 1
 
 
+@pytest.mark.slow
 def test_database_table_and_renamed_file_are_opened(tmp_path):
     path = str(tmp_path / "hospital.duckdb")
     with duckdb.connect(path) as database:
@@ -374,6 +375,7 @@ def test_a_key_cannot_move_the_terminals_cursor():
 # The owner's file
 
 
+@pytest.mark.slow
 def test_declared_options_may_be_omitted():
     Path("hubbub.toml").write_text(
         "population = 20000\n[budget]\nepsilon = 3\n"
@@ -441,6 +443,7 @@ def test_exact_preview_is_not_written_to_files(words):
     assert not Path("hubbub-exact.log").exists()
 
 
+@pytest.mark.slow
 def test_ledger_records_spending_and_previews():
     words = ("query", *COUNT, "--ledger", "x.ledger")
     refused = run(*words, "--epsilon", "1").stderr
@@ -491,6 +494,7 @@ def test_dataset_reports_its_progress():
     assert "counting" in said
 
 
+@pytest.mark.slow
 def test_command_starts_without_query_imports():
     code = "import hubbub.cli, sys; print([m for m in sys.modules])"
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout

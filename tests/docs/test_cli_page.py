@@ -13,6 +13,7 @@ PAGE = (Path(__file__).parents[2] / "docs" / "cli.md").read_text(encoding="utf-8
 COMMANDS = typer.main.get_command(app).commands
 
 
+@pytest.mark.slow
 def test_page_is_current():
     assert make_page() == PAGE, "run: make docs"
 

@@ -88,6 +88,7 @@ def test_page_has_claim_assumptions_proof_and_test(page):
     assert missing == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 def test_a_page_names_tests_that_exist(page):
     text = page.read_text(encoding="utf-8")

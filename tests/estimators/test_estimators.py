@@ -113,6 +113,7 @@ def test_one_unit_moves_sums_within_its_rows_bound(name, rows, ids, limit):
 CORNERS = [(-1.0, -1.0, 0.0), (3.0, 3.0, 2.0), (3.0, -1.0, 1.0), (math.nan, 3.0, 1.0), (3.0, 0.0, 9.0)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["StandardScaler", "GaussianNB", "LinearRegression", "PCA"])
 def test_sensitivities_are_tight_at_the_corners_of_the_bounds(name):
     # All databases of up to two rows from a universe that has the corners, and all their neighbours.

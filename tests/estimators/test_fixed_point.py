@@ -61,6 +61,7 @@ def test_clipping_is_nearly_tight():
     assert (clip_rows(rows, SCALE, 2) ** 2).sum() >= (SCALE - 3) ** 2
 
 
+@pytest.mark.slow
 @given(st.randoms(use_true_random=False))
 def test_products_are_exact_in_any_order(random):
     rows = np.array([[random.randint(-SCALE, SCALE) for _ in range(40)] for _ in range(30)], dtype=np.int16)

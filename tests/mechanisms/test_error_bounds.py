@@ -98,6 +98,7 @@ def test_tail_one_unit_too_heavy_is_rejected(confidence, coordinates):
     assert width(-3) == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("beyond", "tail"), LAWS)
 @settings(max_examples=40)
 @given(

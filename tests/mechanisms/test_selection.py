@@ -70,6 +70,7 @@ SMALL = list(product([0], range(-2, 3), range(-2, 3)))
 """Scores of three candidates; only differences count."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("delta", "monotone"), [(1, False), (1, True), (2, True)])
 @pytest.mark.parametrize("kind", INDEX_ONLY)
 def test_choice_probabilities_are_epsilon_private(kind, delta, monotone):
@@ -111,6 +112,7 @@ def _leads(scores, z, order, most=4):
     return law
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("delta", "monotone"), [(1, False), (2, True)])
 def test_winner_and_gap_are_private_under_any_tie_order(delta, monotone):
     # One order stands for all, as all scores are tried; so a random order is private too.
@@ -138,6 +140,7 @@ def test_gap_is_not_private_with_a_fixed_tie_order():
     assert worst_ratio(_leads(one, z, order), _leads(two, z, order)) <= z**-2
 
 
+@pytest.mark.slow
 def test_only_the_exponential_mechanism_has_a_bounded_range():
     # A21: the log-ratios between two neighbours lie in an interval of length ε, and there alone.
     z = Fraction(9, 10)

@@ -283,6 +283,7 @@ def _in_a_fork(ask):
     return said
 
 
+@pytest.mark.slow
 def test_a_forked_session_gives_no_answers():
     session = _one(answers=2).open()
     assert session.ask(FAR)

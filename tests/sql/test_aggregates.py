@@ -54,6 +54,7 @@ EXPECTED = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("limits", LIMITS)
 def test_answers_with_little_noise_match_the_rows(limits):
     data = opened(keys={"g": ["a", "b", "c"]})
@@ -106,6 +107,7 @@ def test_measures_are_as_few_as_can_be():
 # What is said beforehand
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("limits", LIMITS)
 @pytest.mark.parametrize("delta", [0, 1e-3])
 def test_planned_width_is_that_of_the_interval(limits, delta):
@@ -257,6 +259,7 @@ def test_a_value_is_not_correlated_with_itself():
         opened().sql("SELECT CORR(x, x) AS r FROM t", epsilon=1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("groups", "depth"), [(100, 4), (2000, 3), (100_000, 2)])
 def test_many_groups_have_coarser_trees(groups, depth):
     data = opened(visits().assign(h=0), keys={"h": range(groups)})

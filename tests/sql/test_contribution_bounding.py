@@ -42,6 +42,7 @@ def test_counts_and_means_come_with_intervals_that_hold(visits):
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("rows", "groups", "heavy", "light"),
     [(8, None, 8, 4), (8, 4, 8, 4), (8, 2, 8, 2), (3, 4, 3, 3), (100, 2, 20, 2), (100, 4, 40, 4)],
@@ -71,6 +72,7 @@ def test_inapplicable_row_limit_is_not_stated(visits):
     assert plan.label()["rows per unit"] is None
 
 
+@pytest.mark.slow
 def test_partition_selection_counts_the_first_rows_of_a_unit():
     connection = duckdb.connect()
     connection.execute(

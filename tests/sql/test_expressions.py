@@ -117,6 +117,7 @@ def test_every_builder_is_tried():
     assert set(EXPRESSION_BUILDERS) <= seen | {exp.Null}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("start", range(0, len(ALL), 6), ids=lambda start: ALL[start])
 def test_no_row_makes_an_expression_fail(data, start):
     """Six expressions in each query: planning takes most of the time, and one failure fails it."""
@@ -124,6 +125,7 @@ def test_no_row_makes_an_expression_fail(data, start):
     data.sql(f"SELECT {', '.join(counts)} FROM r", epsilon=1).run()
 
 
+@pytest.mark.slow
 @pytest.mark.sweep(4)
 @pytest.mark.parametrize("text", ALL)
 def test_no_row_makes_a_group_key_fail(data, text):
@@ -156,6 +158,7 @@ def of_constants(text, place):
     return tree.sql("duckdb")
 
 
+@pytest.mark.slow
 @pytest.mark.sweep(7)
 @pytest.mark.parametrize("text", ALL)
 def test_no_constant_makes_an_expression_fail(data, text):
@@ -169,6 +172,7 @@ def test_no_constant_makes_an_expression_fail(data, text):
         plan.run()
 
 
+@pytest.mark.slow
 def test_sum_of_constants_beyond_doubles_runs(data):
     inner = "SELECT u, SUM(1e308 * 1e308) AS z FROM r GROUP BY u"
     data.sql(f"SELECT SUM(z) AS n FROM ({inner}) AS q", epsilon=1, bounds={"z": (0, 9)}).run()
@@ -203,6 +207,7 @@ def check_nested(data, count, seed):
     assert ran > count / 2
 
 
+@pytest.mark.slow
 def test_no_row_makes_a_nested_expression_fail(data):
     check_nested(data, 40, "short")
 
@@ -236,6 +241,7 @@ def test_dates_beyond_python_are_null(data):
         assert all(isinstance(key, (date, datetime, str)) for key in keys)
 
 
+@pytest.mark.slow
 def test_texts_do_not_grow_without_end(connection, data):
     """Doubled again and again a text would not fit in memory, on rows that have one."""
     inner = "SELECT u, s FROM r"
@@ -294,6 +300,7 @@ def test_texts_that_no_engine_accepts_are_refused(data, text):
         data.sql("SELECT s, COUNT(*) AS n FROM r GROUP BY s", epsilon=1, keys={"s": ["\ud800"]})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "bounds",
     [(0, 5e-324), (1e-310, 2e-310), (-1e150, 1e150), (1e149, 1e150), (1, 1 + 2**-52), (-5e-324, 5e149)],

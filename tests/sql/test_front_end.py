@@ -89,6 +89,7 @@ def test_extreme_dates_are_null(day, text):
     assert found.get("k0", [None]) == [None]
 
 
+@pytest.mark.slow
 def test_sums_of_one_unit_do_not_depend_on_the_order_of_rows():
     """The order of rows follows from who else is there."""
     rows = [(1, "a", cost, None, None, None) for cost in (2.0**53, 1.0, -(2.0**53), 1.0)]

@@ -124,6 +124,7 @@ def test_a_sample_of_less_than_two_rows_at_most_doubles_its_variance():
     assert one.variance(0.95, is_sample=False).value[0] == pytest.approx(0.25, abs=1e-3)
 
 
+@pytest.mark.slow
 @given(st.lists(st.integers(-(2**20), 2**24), min_size=3, max_size=3), st.integers(0, 1000))
 def test_every_mean_that_is_not_excluded_is_within_the_interval(noisy, thousandth):
     mean = thousandth / 1000

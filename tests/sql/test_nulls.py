@@ -33,6 +33,7 @@ def counts(text, data=None):
     return dict(zip(answers["key"], (round(n) for n in answers["n"]), strict=True))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("key", "expected"),
     [
@@ -101,6 +102,7 @@ def test_null_group_does_not_raise_the_sensitivity():
 # Names
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("text", "expected"),
     [

@@ -81,6 +81,7 @@ COUNTED = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("source", COUNTED)
 def test_relation_has_the_rows_of_sql(data, source):
     plan = data.sql(
@@ -237,6 +238,7 @@ def test_a_row_that_is_a_unit_is_not_aggregated_or_made_distinct(rows):
             rows.sql(f"SELECT COUNT(*) AS n FROM {source}", epsilon=1)
 
 
+@pytest.mark.slow
 def test_exponentially_growing_with_is_refused(data):
     parts = ["c0 AS (SELECT * FROM visits)"]
     parts += [f"c{i} AS (SELECT * FROM c{i - 1} UNION ALL SELECT * FROM c{i - 1})" for i in range(1, 40)]
@@ -271,6 +273,7 @@ def test_units_of_different_types_are_refused():
     DuckDB({name: TableSource(name, unit="u") for name in "ac"}, connection)
 
 
+@pytest.mark.slow
 def test_texts_are_equal_if_their_bytes_are():
     connection = duckdb.connect()
     connection.execute("CREATE TABLE t (u VARCHAR COLLATE NOCASE, g VARCHAR COLLATE NOCASE)")

@@ -106,7 +106,7 @@ RULES = {"u": BY_UNIT, "row": {"Rows that are units", "Distinct values", "Kept k
 
 @pytest.mark.parametrize("name", UNITS_OF_WORLDS)
 def test_one_unit_moves_the_integers_within_the_sensitivity(name):
-    reached = explored(name, 25, "short")
+    reached = explored(name, 12, "short")
     # A claim that nothing comes near would hide a test that looks at nothing.
     assert {rule for rule in RULES[name.split(",")[0]] if max(reached[rule]) < Fraction(1, 2)} == set()
 

@@ -36,6 +36,7 @@ def exact(data, text, **known):
 SUMS = "SELECT COUNT(*) AS n, SUM(x) AS s, AVG(x) AS a, VARIANCE(x) AS v FROM t"
 
 
+@pytest.mark.slow
 def test_two_thousand_people_with_many_rows_each_are_two_thousand():
     """With weights in steps of 2^-16 they were 1,970."""
     data = opened(2000, 1500, rows_per_unit=1)
@@ -50,6 +51,7 @@ def test_two_thousand_people_with_many_rows_each_are_two_thousand():
     assert 1999.9 < float(n.low[0]) <= 2000 <= float(n.high[0]) < 2000.1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("text", ["SUM(x)", "SUM(y)", "SUM(y) + 0 * AVG(y)", "COUNT(x)"])
 @pytest.mark.parametrize("limits", [{"rows_per_unit": 3}, {"rows_per_unit": 3, "groups_per_unit": 1}])
 def test_unit_with_very_many_rows_is_counted(text, limits):
@@ -62,6 +64,7 @@ def test_unit_with_very_many_rows_is_counted(text, limits):
 GROUPS = 10_000
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("text", "limits", "expected"),
     [

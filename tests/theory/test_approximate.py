@@ -76,6 +76,7 @@ def test_a_gaussian_needs_less_delta_than_its_chance_of_a_large_loss(mu, epsilon
     assert PrivacyLoss.gaussian(mu).delta(epsilon) < low
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("e_epsilon", [Fraction(2), Fraction(3)])
 def test_shipped_curve_covers_every_epsilon_delta_mechanism(e_epsilon):
     """On all pairs in eighths that are (ε, δ) both ways, the shipped curve bounds δ at ε = 0 too."""

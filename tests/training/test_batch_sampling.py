@@ -115,9 +115,9 @@ def test_shuffled_lots_have_one_size_and_are_charged_per_epoch():
 
 
 def test_max_steps_is_maximal():
-    target, rate, sigma = Budget(1, 1e-5), 0.01, 1.1
+    target, rate, sigma = Budget(1, 1e-5), 0.2, 5
     steps = max_steps(target, sampling_rate=rate, noise_multiplier=sigma)
-    step = PrivacyLoss.gaussian(1 / Fraction("1.1")).poisson_subsampled(rate)
+    step = PrivacyLoss.gaussian(1 / Fraction(sigma)).poisson_subsampled(rate)
     assert (step * steps).epsilon(1e-5) <= 1 < (step * (steps + 1)).epsilon(1e-5)
     with pytest.raises(InvalidInput, match="a single step"):
         max_steps(Budget(0.01, 1e-9), sampling_rate=0.5, noise_multiplier=0.3)

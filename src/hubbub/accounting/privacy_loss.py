@@ -304,7 +304,7 @@ class PrivacyLoss:
     def shuffled(self, reports: int) -> "PrivacyLoss":
         """The loss of one report among `reports` shuffled local reports, each of this loss.
 
-        >>> PrivacyLoss.pure(1).shuffled(10_000).epsilon(1e-6) < 0.2
+        >>> PrivacyLoss.pure(1).shuffled(1_000).epsilon(1e-6) < 0.2
         True
 
         Guarantee: that of "hiding among the clones", for any local randomizer of this ε.
