@@ -150,7 +150,7 @@ def reach(found):
 
 
 @pytest.mark.parametrize(("kind", "scale"), CASES)
-def test_blocks_are_as_long_as_is_said(kind, scale):
+def test_blocks_have_the_stated_length(kind, scale):
     sampler, found, stairs = built(kind, scale)
     if sampler.is_gaussian:
         assert 32**2 <= scale / 4**sampler.shift < 64**2
@@ -171,7 +171,7 @@ def test_blocks_are_as_long_as_is_said(kind, scale):
     assert 1 / 130 < sampler.table.chance_of_zero < 1 / 38
 
 
-def test_where_blocks_start_and_end():
+def test_block_boundaries_are_exact():
     geometric = [Fraction(64), Fraction(12799, 100), Fraction(128), Fraction(2**48)]
     assert [Blocks.geometric(scale, is_signed=True).shift for scale in geometric] == [0, 0, 1, 42]
     bell = [Fraction(64**2), Fraction(128**2) - Fraction(1, 9), Fraction(128**2), Fraction(2**96)]
@@ -182,7 +182,7 @@ def test_where_blocks_start_and_end():
 
 
 @pytest.mark.parametrize(("kind", "scale"), CASES)
-def test_below_the_stairs_the_map_from_bits_to_values(kind, scale):
+def test_values_below_the_staircase_follow_from_bits(kind, scale):
     """A table's h ≥ 1 is a value in block h − 1, accepted; a 0 is left to the stairs."""
     sampler, found, stairs = built(kind, scale)
     generator = random.Random(f"{kind}{scale}")
@@ -200,7 +200,7 @@ def test_below_the_stairs_the_map_from_bits_to_values(kind, scale):
 
 
 @pytest.mark.parametrize(("digits", "width"), [(14, 16), (15, 16), (16, 32), (31, 32), (32, 64), (33, 64)])
-def test_words_are_just_wide_enough(digits, width):
+def test_words_have_the_minimal_width(digits, width):
     """For a sign and all digits of l, of which a rounded law has one more."""
     whole = Blocks.geometric(Fraction(2 ** (digits + 6)), is_signed=True)
     rounded = Blocks.gaussian(Fraction(4 ** (digits + 4)), is_rounded=True)
@@ -217,7 +217,7 @@ def test_words_are_just_wide_enough(digits, width):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_sign_is_read_and_thrown_away_where_there_is_none(kind):
+def test_unused_sign_bit_is_read_and_discarded(kind):
     sampler, found, _stairs = built(kind, KINDS[kind][1][1])
     word_of_ones = play_tries(sampler, [in_the_middle(found, 3)], [-1], then=0)[0][0]
     block = 2 << sampler.shift
@@ -231,7 +231,7 @@ def test_a_sign_is_read_and_thrown_away_where_there_is_none(kind):
 
 
 @pytest.mark.parametrize(("kind", "scale"), CASES)
-def test_between_the_stairs_the_map_from_bits_to_values(kind, scale, monkeypatch):
+def test_values_between_staircase_and_curve_follow_from_bits(kind, scale, monkeypatch):
     """Random heights and heights around the curve: under it exactly if y < w(x), by mpmath.
 
     The same if `exp` is off by half the margin: floats decide nothing that is close.
@@ -272,7 +272,7 @@ def test_between_the_stairs_the_map_from_bits_to_values(kind, scale, monkeypatch
         ("gaussian", Fraction(200**2)),
     ],
 )
-def test_the_law_itself_for_small_blocks(kind, scale):
+def test_small_blocks_have_the_exact_law(kind, scale):
     """Every value's chance from both sides of the stairs, all of l and the sign enumerated: within 1e-17.
 
     Below them it is the table's times that of the bits; between them the heights under the curve are
@@ -318,7 +318,7 @@ def test_the_law_itself_for_small_blocks(kind, scale):
         assert abs(chance - weight(sampler, mp.mpf(values[lane])) / total) < 1e-17
 
 
-def test_the_law_of_a_rounded_value_for_small_blocks():
+def test_small_blocks_have_the_exact_rounded_law():
     """What rounds to k weighs ∫ e^(−x²/2σ²) from k − ½ to k + ½: by halves of a block, at m = 1."""
     scale = VARIANCES[1]
     sampler, _found, stairs = built("rounded", scale)
@@ -340,7 +340,7 @@ def test_the_law_of_a_rounded_value_for_small_blocks():
 
 
 @pytest.mark.parametrize(("kind", "scale"), CASES)
-def test_the_filter_keeps_its_budget(kind, scale, monkeypatch):
+def test_float_filter_error_is_within_its_bound(kind, scale, monkeypatch):
     """What goes into `exp` is so near to −x that e^−x moves by less than 2^-50; blocks to the table's end."""
     sampler, _found, stairs = built(kind, scale)
     generator = random.Random(f"budget{kind}{scale}")
@@ -365,7 +365,7 @@ def test_double_precision_exp_is_good_to_2_to_the_minus_45():
         assert abs(found - mp.exp(mp.mpf(power))) < mp.ldexp(1, -45)
 
 
-def test_only_what_is_close_is_left_to_integers(monkeypatch):
+def test_only_close_cases_are_decided_by_integers(monkeypatch):
     sampler, _found, stairs = built("laplace", SCALES[3])
     decided = []
     decide = Blocks._decide_by_integers
@@ -414,7 +414,7 @@ def test_a_tie_with_the_curve_is_decided_by_more_bits(kind, scale, depth):
 
 @pytest.mark.parametrize("depth", [1, 2])
 @pytest.mark.parametrize(("kind", "scale"), CASES)
-def test_a_tie_with_a_stair_is_decided_by_more_bits(kind, scale, depth):
+def test_tie_with_the_staircase_is_decided_by_more_bits(kind, scale, depth):
     """Above it the place is in the block before, and under the curve; below it in the next, and over it."""
     sampler, _found, _stairs = built(kind, scale)
     j, signed_word = 40, 1 << 62  # the middle of a block
@@ -430,7 +430,7 @@ def test_a_tie_with_a_stair_is_decided_by_more_bits(kind, scale, depth):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_place_far_out_between_the_stairs(kind):
+def test_far_proposal_between_staircase_and_curve_is_decided(kind):
     """64 ones and more: block and curve by integers, at the precision that it takes."""
     sampler, _found, _stairs = built(kind, KINDS[kind][1][2])
     low = 5 << 50
@@ -446,7 +446,7 @@ def test_a_place_far_out_between_the_stairs(kind):
 @pytest.mark.parametrize("sign", [0, -1])
 @pytest.mark.parametrize("beyond", [-1, 0, 1, 2**40])
 @pytest.mark.parametrize("kind", KINDS)
-def test_vectors_saturate_below_the_stairs(kind, beyond, sign, monkeypatch):
+def test_vectors_saturate_below_the_staircase(kind, beyond, sign, monkeypatch):
     sampler, found, _stairs = built(kind, KINDS[kind][1][-1])
     far = (MAX_DRAW >> sampler.shift) + beyond
     monkeypatch.setattr(Table, "_search", lambda self, u, bits: far + 1)
@@ -500,7 +500,7 @@ def test_32_bits_are_used_just_where_every_block_fits(kind):
     assert types.index(np.int64) == types.count(np.int32) > 5
 
 
-def test_a_tie_of_the_table_that_is_a_zero_goes_between_the_stairs(monkeypatch):
+def test_tie_at_zero_goes_between_staircase_and_curve(monkeypatch):
     sampler, found, stairs = built("laplace", SCALES[2])
     monkeypatch.setattr(Table, "_search", lambda self, u, bits: 0)
     drawn, rejected = play_tries(sampler, [in_the_middle(found, 2), found[0]], [0, 0], then=0x40)
@@ -510,7 +510,7 @@ def test_a_tie_of_the_table_that_is_a_zero_goes_between_the_stairs(monkeypatch):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_vectors_saturate_between_the_stairs_too(kind, monkeypatch):
+def test_vectors_saturate_between_staircase_and_curve(kind, monkeypatch):
     sampler, _found, _stairs = built(kind, KINDS[kind][1][-1])
     far = (MAX_DRAW >> sampler.shift) + 1
     monkeypatch.setattr(Table, "resolve", lambda self, u, bits: (far, ONES - 1, 64))
@@ -520,7 +520,7 @@ def test_vectors_saturate_between_the_stairs_too(kind, monkeypatch):
     ]
 
 
-def test_what_is_cut_is_compared_uncut(monkeypatch):
+def test_saturated_values_are_compared_exactly(monkeypatch):
     """At 2^62 + 2^42 the curve is that number's, 2^-23637 or so, not that of 2^62."""
     sampler, _found, _stairs = built("laplace", SCALES[-1])
     far = (MAX_DRAW >> sampler.shift) + 1
@@ -543,7 +543,7 @@ def exponent(sampler, block, low):
 
 
 @pytest.mark.parametrize(("kind", "scale"), ONE_BY_ONE)
-def test_one_draw(kind, scale):
+def test_single_draw_follows_from_its_bits(kind, scale):
     sampler, found, _stairs = built(kind, scale)
     generator = random.Random(f"one{kind}{scale}")
     rejected = 0
@@ -572,7 +572,7 @@ def test_one_draw(kind, scale):
 
 
 @pytest.mark.parametrize(("kind", "scale"), ONE_BY_ONE)
-def test_one_draw_leaves_nothing_to_exact_integers_that_the_coin_can_decide(kind, scale, monkeypatch):
+def test_single_draw_uses_integers_only_if_floats_cannot_decide(kind, scale, monkeypatch):
     sampler, found, _stairs = built(kind, scale)
     monkeypatch.setattr(large_scales, "is_below", None)
     for block in (0, 1, 40):
@@ -582,7 +582,7 @@ def test_one_draw_leaves_nothing_to_exact_integers_that_the_coin_can_decide(kind
 
 
 @pytest.mark.parametrize(("kind", "scale"), ONE_BY_ONE)
-def test_a_tie_of_one_draw(kind, scale):
+def test_tie_of_a_single_draw_is_decided_by_more_bits(kind, scale):
     sampler, found, _stairs = built(kind, scale)
     block, part = 30, (1 << sampler.shift) - 1
     edge = scaled(mp.exp(-exponent(sampler, block, part)), 128)
@@ -594,7 +594,7 @@ def test_a_tie_of_one_draw(kind, scale):
         assert sampler.draw_one() == (1, 1)
 
 
-def test_one_draw_far_out_in_the_tail():
+def test_single_draw_in_the_far_tail_is_exact():
     """200 ones and then chosen bits."""
     sampler, _found, _stairs = built("gaussian", VARIANCES[0])
     law = bits.half_gaussian(VARIANCES[0] / 4)
@@ -616,7 +616,7 @@ def test_one_draw_far_out_in_the_tail():
 
 
 @pytest.mark.parametrize("seed", range(30))
-def test_which_try_goes_where_depends_on_the_rejected_alone(seed, monkeypatch):
+def test_placement_depends_on_rejections_only(seed, monkeypatch):
     """Tries without values: those accepted stay, and the spare ones take the holes in their order."""
     sampler, _found, _stairs = built("laplace", SCALES[1])
     generator = random.Random(seed)
@@ -637,7 +637,7 @@ def test_which_try_goes_where_depends_on_the_rejected_alone(seed, monkeypatch):
     assert drawn == [next(spare) if i in rejected else i for i in range(count)]
 
 
-def test_when_spare_tries_do_not_suffice_what_is_missing_is_drawn_anew(monkeypatch):
+def test_missing_draws_are_repeated_if_spares_run_out(monkeypatch):
     sampler, _found, _stairs = built("laplace", SCALES[1])
     asked = []
 
@@ -655,7 +655,7 @@ def test_when_spare_tries_do_not_suffice_what_is_missing_is_drawn_anew(monkeypat
     assert drawn[3:] == [2000, 2097, *range(2002, 2097)]
 
 
-def test_spare_tries_that_just_suffice_do():
+def test_exactly_enough_spares_suffice():
     sampler, _found, _stairs = built("laplace", SCALES[2])
     # 33 draws and 65 to spare: where all 33 are rejected and 32 of the others, 33 are left.
     with pytest.MonkeyPatch.context() as patch:
@@ -665,7 +665,7 @@ def test_spare_tries_that_just_suffice_do():
 
 
 @pytest.mark.parametrize(("kind", "scale"), CASES)
-def test_a_vector_asks_for_as_much_whatever_it_draws(kind, scale):
+def test_vector_reads_a_fixed_number_of_bits(kind, scale):
     sampler, found, _stairs = built(kind, scale)
     tries = 1000 + int(mp.ceil(1000 * mp.mpf(found[0]) / 2**64)) + 64
     sampler.draw(1)
@@ -680,7 +680,7 @@ def test_a_vector_asks_for_as_much_whatever_it_draws(kind, scale):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_between_the_stairs_all_lanes_work(kind, monkeypatch):
+def test_all_lanes_work_between_staircase_and_curve(kind, monkeypatch):
     """One round, whether no try waits there or as many as there are lanes; its search is padded too."""
     sampler, found, thresholds_of_stairs = built(kind, KINDS[kind][1][2])
     value, is_under = place_at(sampler, thresholds_of_stairs, SAME, SAME)
@@ -699,7 +699,7 @@ def test_between_the_stairs_all_lanes_work(kind, monkeypatch):
     assert searched[1::2] == [stairs._lanes(lanes)] * 3
 
 
-def test_when_more_are_between_the_stairs_than_there_are_lanes_they_go_in_rounds():
+def test_excess_draws_between_staircase_and_curve_go_in_rounds():
     sampler, _found, stairs = built("laplace", SCALES[2])
     lanes = lanes_needed(60 * sampler.table.chance_of_zero)
     assert 3 * lanes < 60 < 4 * lanes
@@ -722,7 +722,7 @@ def test_when_more_are_between_the_stairs_than_there_are_lanes_they_go_in_rounds
     assert values == expected
 
 
-def test_chunks(monkeypatch):
+def test_vectors_are_drawn_in_chunks(monkeypatch):
     """The same tries, however many are worked on at a time; only the words are read in parts."""
     sampler, _found, _stairs = built("laplace", SCALES[0])
 
@@ -755,7 +755,7 @@ def test_the_largest_vectors_are_drawn_in_chunks():
 
 
 @pytest.mark.parametrize("scale", SCALES)
-def test_few_tries_are_rejected(scale):
+def test_rejections_are_rare(scale):
     """Half of those between the stairs, 1.6 in 100: 3 are 40 standard deviations away."""
     for kind in ("laplace", "geometric"):
         _values, rejected = built(kind, scale)[0]._propose(20_000)
