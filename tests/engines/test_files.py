@@ -385,7 +385,7 @@ def seen(source, *texts):
 
 def before_duckdb_2(monkeypatch):
     """A DuckDB whose Parquet reader fails on text that is not UTF-8."""
-    monkeypatch.setattr("hubbub.engines.file_formats._decodes_any_text", lambda _: False)
+    monkeypatch.setattr("hubbub.engines.file_formats.decodes_any_text", lambda _: False)
 
 
 @pytest.mark.skipif(duckdb.__version__ < "2", reason="it decodes whole texts, as the next test sees")

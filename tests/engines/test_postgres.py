@@ -10,6 +10,7 @@ import pytest
 
 import hubbub as hb
 from hubbub.errors import EngineFailed, InvalidInput
+from internals import connection_of, engine_of
 from refusing import refused
 from servers import Server, in_memory
 
@@ -89,10 +90,10 @@ def test_nothing_is_written_and_nothing_is_left_behind(owner):
             data.sql("SELECT region, COUNT(*) FROM visits GROUP BY region", epsilon=1, delta=1e-6, keys=None)
         )
         assert objects() == before
-        with data._engine.snapshot(), pytest.raises(psycopg.errors.ReadOnlySqlTransaction):
-            data._engine._connection.execute("CREATE TEMP TABLE x (i int)")
-        with data._engine.snapshot(), pytest.raises(psycopg.errors.ReadOnlySqlTransaction):
-            data._engine._connection.execute("DELETE FROM public.visits")
+        with engine_of(data).snapshot(), pytest.raises(psycopg.errors.ReadOnlySqlTransaction):
+            connection_of(data).execute("CREATE TEMP TABLE x (i int)")
+        with engine_of(data).snapshot(), pytest.raises(psycopg.errors.ReadOnlySqlTransaction):
+            connection_of(data).execute("DELETE FROM public.visits")
         ours = "application_name = 'hubbub' AND datname = current_database()"
         assert owner.execute(f"SELECT state FROM pg_stat_activity WHERE {ours}").fetchall() == [("idle",)]
     assert objects() == before
@@ -413,7 +414,7 @@ def test_interrupt_leaves_no_transaction_open(owner, monkeypatch):
             raise KeyboardInterrupt
 
         with monkeypatch.context() as patched:
-            patched.setattr(data._engine, "_check_relation", interrupted)
+            patched.setattr(engine_of(data), "_check_relation", interrupted)
             with pytest.raises(KeyboardInterrupt):
                 data.run(plan)
         assert owner.execute(f"SELECT state FROM pg_stat_activity WHERE {ours}").fetchall() == [("idle",)]
@@ -525,7 +526,7 @@ def test_many_keys_are_joined_in_the_server(owner):
     with opened(owner.address, keys={"region": keys}) as data:
         plan = data.sql("SELECT region, COUNT(*) AS n FROM visits GROUP BY region", epsilon=20)
         measured = plan.bounded.bounded_aggregates[0]
-        assert "k49999" not in data._engine.compile(measured.sql)
+        assert "k49999" not in engine_of(data).compile(measured.sql)
         found = data.run(plan).value
         assert len(found) == len(keys)
         assert np.abs(np.asarray(found["n"][:3]) - 1000).max() < 30

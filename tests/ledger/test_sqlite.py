@@ -134,7 +134,7 @@ def test_backup_is_not_restored_beside_a_ledger_that_cannot_be_read_now(path, tm
         account(ledger).charge("a count", TENTH)
         ledger.backup(tmp_path / "backup")
     content = path.read_bytes()
-    monkeypatch.setattr("hubbub.ledger.sqlite._LOCK_TIMEOUT_SECONDS", 0.0)
+    monkeypatch.setattr("hubbub.ledger.sqlite.LOCK_TIMEOUT_SECONDS", 0.0)
     other = sqlite3.connect(path, isolation_level=None)
     if state == "locked":
         other.execute("BEGIN EXCLUSIVE")

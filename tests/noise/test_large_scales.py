@@ -492,7 +492,7 @@ def test_32_bits_are_used_just_where_every_block_fits(kind):
         for fill in (b"\0", b"\xff", b"\x7f", b"\x80"):
             drawn = []
             for sampler in (narrow, wide):
-                with _inject_bits(source(power, fill)):
+                with inject_bits(source(power, fill)):
                     values, rejected = sampler._propose(300)
                 drawn.append((values.tolist(), rejected.tolist()))
                 assert values.dtype == np.int64

@@ -343,8 +343,8 @@ def test_counts_for_top_groups_are_monotone(counted, neighbours):
 
 
 @pytest.mark.parametrize("neighbours", Neighbours)
-def test_some_neighbours_reach_the_claim_on_groups_per_unit(neighbours):
-    world = WORLDS[f"u, {neighbours.value}"]
+def test_sensitivity_is_attained_on_groups_per_unit(neighbours):
+    world = world_named(f"u, {neighbours.value}")
     text = "SELECT t.g, COUNT(DISTINCT t.u) AS n FROM t GROUP BY t.g"
     plan = world.dataset.sql(text, epsilon=1, delta=1e-6)
     assert (plan.split.rows, plan.split.groups) == (0, Fraction(3, 20))

@@ -139,13 +139,13 @@ def scan_parquet(
     listed = ", ".join(map(quote_text, paths))
     decoding = ""
     if any(node[1] == "BYTE_ARRAY" for nodes in columns for node in nodes):
-        if not _decodes_any_text(connection):
+        if not decodes_any_text(connection):
             return _open_dataset(paths), unreadable
         decoding = ", utf8_validation = 'replace'"
     return f"read_parquet([{listed}], {_OPTIONS}{decoding})", unreadable
 
 
-def _decodes_any_text(connection: duckdb.DuckDBPyConnection) -> bool:
+def decodes_any_text(connection: duckdb.DuckDBPyConnection) -> bool:
     """True if this version of DuckDB can read texts that are not UTF-8; before 2 they fail the query."""
     readers = connection.execute(
         "SELECT parameters FROM system.main.duckdb_functions() WHERE function_name = 'read_parquet'"
