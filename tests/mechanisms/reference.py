@@ -3,12 +3,15 @@
 With z = e^−rate rational, every probability below is a Fraction: ratios are computed, not estimated.
 """
 
+import copy
 import hashlib
+import pickle
 from collections import Counter
 from itertools import permutations
 
 import mpmath
 
+from hubbub.mechanisms import from_json
 from internals import inject_bits
 
 
@@ -169,3 +172,13 @@ def fits(counted, law):
     assert abs(sum(expected for _, expected in seen) - total) < 1e-6 * total
     statistic = sum((n - expected) ** 2 / expected for n, expected in seen)
     return mpmath.gammainc((len(seen) - 1) / 2, statistic / 2, regularized=True) > 1e-9
+
+
+def check_stored(mechanism, kind):
+    """A mechanism that chooses is read as it was written, and copied as it is."""
+    text = mechanism.to_json()
+    assert from_json(text) == mechanism
+    assert f'"kind":"{kind}"' in text
+    assert mechanism.error_kind == "regret"
+    assert pickle.loads(pickle.dumps(mechanism)) == copy.deepcopy(mechanism) == mechanism  # noqa: S301
+    assert hash(from_json(text)) == hash(mechanism)

@@ -647,8 +647,8 @@ def test_mechanism_survives_storage(mechanism):
 
 def test_stored_form_is_stable():
     assert _one(threshold=-3).to_json() == (
-        '{"answers": 1, "epsilon": "1", "kind": "above-threshold/1", "monotone": false, '
-        '"sensitivity": {"l1": "1", "l2_squared": "1", "linf": "1"}, "threshold": -3}'
+        '{"answers":1,"epsilon":"1","kind":"above-threshold/1","monotone":false,'
+        '"sensitivity":{"l1":"1","l2_squared":"1","linf":"1"},"threshold":-3}'
     )
 
 
