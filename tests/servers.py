@@ -8,6 +8,10 @@ import subprocess
 import tempfile
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 BINARIES = Path("/usr/lib/postgresql/15/bin")
 WHY_NOT = (
@@ -31,6 +35,15 @@ def needed(why_not: str) -> None:
         import pytest  # benchmarks start servers too, and have none
 
         pytest.skip(why_not)
+
+
+@contextlib.contextmanager
+def running_server(options: str = "") -> "Iterator[Server]":
+    """A server with its data in memory, for as long as the body runs."""
+    with in_memory() as folder:
+        server = Server(Path(folder), options)
+        yield server
+        server.stop()
 
 
 class Server:

@@ -182,14 +182,14 @@ def test_more_noise_a_smaller_rate_or_fewer_steps_cost_less():
 
 def test_infinity_masses_are_composed_exactly():
     loss = PrivacyLoss.approximate(Fraction(1, 10), Fraction(1, 100)) * 3
-    told = 1 - Fraction(99, 100) ** 3
-    assert loss.cost().delta == told
-    assert loss.epsilon(told - Fraction(1, 10**9)) == math.inf
-    assert loss.epsilon(told) == pytest.approx(0.3)
-    assert loss.epsilon_bounds(told).lower == pytest.approx(0.3)
-    assert loss.epsilon(told + Fraction(1, 10**3)) < 0.3
-    assert Fraction(loss.delta(0.3)) >= told
-    assert loss.delta(0.3) == pytest.approx(float(told), rel=1e-15)
+    infinity_mass = 1 - Fraction(99, 100) ** 3
+    assert loss.cost().delta == infinity_mass
+    assert loss.epsilon(infinity_mass - Fraction(1, 10**9)) == math.inf
+    assert loss.epsilon(infinity_mass) == pytest.approx(0.3)
+    assert loss.epsilon_bounds(infinity_mass).lower == pytest.approx(0.3)
+    assert loss.epsilon(infinity_mass + Fraction(1, 10**3)) < 0.3
+    assert Fraction(loss.delta(0.3)) >= infinity_mass
+    assert loss.delta(0.3) == pytest.approx(float(infinity_mass), rel=1e-15)
 
 
 def test_infinity_masses_composed_many_times_are_rounded_safely():

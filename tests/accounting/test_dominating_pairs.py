@@ -402,8 +402,8 @@ def test_epsilon_delta_pair_is_randomized_response():
     third = randomized_response_pair(Fraction(3, 4), 2)
     assert epsilon_delta_pair(math.log(3)).p == pytest.approx(third.p)
     assert epsilon_delta_pair(math.log(3)).losses == pytest.approx(third.losses)
-    told = epsilon_delta_pair(1, Fraction(1, 8))
-    assert (told.infinity_mass, told.negative_infinity_mass, sum(told.p)) == (0.125, 0.125, 0.875)
+    infinite = epsilon_delta_pair(1, Fraction(1, 8))
+    assert (infinite.infinity_mass, infinite.negative_infinity_mass, sum(infinite.p)) == (0.125, 0.125, 0.875)
 
 
 def test_randomized_response_has_a_third_loss_of_zero():

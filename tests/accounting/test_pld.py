@@ -388,24 +388,27 @@ def test_no_losses_cost_zero():
 
 
 def test_infinite_losses_are_part_of_delta():
-    told = [(epsilon_delta_pair(1, Fraction(1, 100)), 2)]
+    infinite = [(epsilon_delta_pair(1, Fraction(1, 100)), 2)]
     certain = 1 - 0.99**2
 
-    low, high = PldAccountant(told).delta(50.0)
+    low, high = PldAccountant(infinite).delta(50.0)
     assert low <= certain <= high
     assert high - low < 1e-13
-    assert PldAccountant(told).epsilon(0.01) == (math.inf, math.inf)
-    assert PldAccountant(told).epsilon(low) == (0.0, math.inf)
-    low, high = PldAccountant(told).epsilon(0.02)
+    assert PldAccountant(infinite).epsilon(0.01) == (math.inf, math.inf)
+    assert PldAccountant(infinite).epsilon(low) == (0.0, math.inf)
+    low, high = PldAccountant(infinite).epsilon(0.02)
     assert 1.9 < low <= high < 2.1
 
 
 def test_infinity_mass_of_one_has_delta_one():
-    told = [(finite_pair([Fraction(1), Fraction(0)], [Fraction(0), Fraction(1)]), 1), (LaplacePair(1.0), 2)]
+    infinite = [
+        (finite_pair([Fraction(1), Fraction(0)], [Fraction(0), Fraction(1)]), 1),
+        (LaplacePair(1.0), 2),
+    ]
 
-    assert PldAccountant(told).delta(0.3) == (1, 1)
-    assert PldAccountant(told).epsilon(0.9) == (math.inf, math.inf)
-    assert PldAccountant(told).epsilon(1.0) == (0, 0)
+    assert PldAccountant(infinite).delta(0.3) == (1, 1)
+    assert PldAccountant(infinite).epsilon(0.9) == (math.inf, math.inf)
+    assert PldAccountant(infinite).epsilon(1.0) == (0, 0)
 
 
 def test_without_delta_the_largest_loss_counts():

@@ -43,10 +43,10 @@ def real(x):
 def delta_at(loss, epsilon):
     """The closed form's own δ, before it is made a double."""
     (way,) = loss.compositions
-    told = way.infinity_mass_bounds[1]
+    infinity_mass = way.infinity_mass_bounds[1]
     if way.max_loss is not None and epsilon >= way.max_loss:
-        return told
-    return told + (1 - told) * way.closed_form.delta_upper(epsilon)
+        return infinity_mass
+    return infinity_mass + (1 - infinity_mass) * way.closed_form.delta_upper(epsilon)
 
 
 def float_above(x):
@@ -238,10 +238,10 @@ def hockey_stick(epsilon, full, own, mu):
     epsilon, full, own, mu = map(real, (epsilon, full, own, mu))
     likely, unlikely = 1 / (1 + mp.exp(-full)), 1 / (1 + mp.exp(full))
     total = own
-    for told, other in [(likely, unlikely), (unlikely, likely)]:
-        # told·φ(x − μ) > e^ε·other·φ(x) from here on:
-        start = (epsilon + mp.log(other / told)) / mu + mu / 2
-        total += (1 - own) * (told * float_above(start - mu) - mp.exp(epsilon) * other * float_above(start))
+    for this, other in [(likely, unlikely), (unlikely, likely)]:
+        # this·φ(x − μ) > e^ε·other·φ(x) from here on:
+        start = (epsilon + mp.log(other / this)) / mu + mu / 2
+        total += (1 - own) * (this * float_above(start - mu) - mp.exp(epsilon) * other * float_above(start))
     return total
 
 

@@ -13,7 +13,7 @@ from hubbub.accounting import Budget, PrivacyLoss
 from hubbub.ledger import Ledger
 from hubbub.report.label import History
 from hubbub.unit import Unit
-from ledger.places import forget
+from ledger.storage import forget
 
 FIRST = Path(__file__).parents[1] / "ledger" / "data" / "first.ledger"
 

@@ -3,21 +3,18 @@
 import shutil
 import warnings
 from contextlib import suppress
-from pathlib import Path
 
 import pytest
 
-from places import InDuckDB, InPostgreSQL, InSpark
-from servers import Server, in_memory, needed
+from engine_tables import DuckDBTables, PostgreSQLTables, SparkTables
+from servers import in_memory, needed, running_server
 
 
 @pytest.fixture(scope="session")
 def server():
     pytest.importorskip("psycopg", reason="psycopg is not installed")
-    with in_memory() as made:
-        running = Server(Path(made))
+    with running_server() as running:
         yield running
-        running.stop()
 
 
 @pytest.fixture(scope="session")
@@ -58,17 +55,17 @@ def session():
 
 
 @pytest.fixture(scope="session")
-def places(request):
+def tables_in(request):
     """By name, how to make a place that rows can live in."""
     made = []
 
     def at(name):
         if name == "DuckDB":
-            place = InDuckDB()
+            place = DuckDBTables()
         elif name == "PostgreSQL":
-            place = InPostgreSQL(request.getfixturevalue("server").address())
+            place = PostgreSQLTables(request.getfixturevalue("server").address())
         else:
-            place = InSpark(request.getfixturevalue("session"))
+            place = SparkTables(request.getfixturevalue("session"))
         made.append(place)
         return place
 

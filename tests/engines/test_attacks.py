@@ -45,8 +45,8 @@ def _as_floats(row):
 
 
 @pytest.fixture(scope="session")
-def attacks(places):
-    return cache(lambda name: {row.name: row for row in rows_in(opener(places(name)))})
+def attacks(tables_in):
+    return cache(lambda name: {row.name: row for row in rows_in(opener(tables_in(name)))})
 
 
 def resists(row):
@@ -65,9 +65,9 @@ def test_spark_resists_attacks(attacks, name):
     resists(attacks("Spark")[name])
 
 
-def check_sensitivity(places, other, unit, count, seed):
+def check_sensitivity(tables_in, other, unit, count, seed):
     """Random tables, queries and neighbours: one unit moves the integers by no more than is claimed."""
-    assert held(World.of(unit, places(other)), count, "engines", seed, unit) > count / 3
+    assert held(World.of(unit, tables_in(other)), count, "engines", seed, unit) > count / 3
 
 
 UNITS = {
@@ -76,17 +76,17 @@ UNITS = {
 
 
 @pytest.mark.parametrize("unit", UNITS)
-def test_sensitivity_holds_on_postgres(places, unit):
-    check_sensitivity(places, "PostgreSQL", UNITS[unit], 8, "short")
+def test_sensitivity_holds_on_postgres(tables_in, unit):
+    check_sensitivity(tables_in, "PostgreSQL", UNITS[unit], 8, "short")
 
 
 @pytest.mark.long
-def test_sensitivity_holds_on_spark(places):
-    check_sensitivity(places, "Spark", hb.Unit("u"), 3, "short")
+def test_sensitivity_holds_on_spark(tables_in):
+    check_sensitivity(tables_in, "Spark", hb.Unit("u"), 3, "short")
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("unit", UNITS)
 @pytest.mark.parametrize(("other", "count"), [("PostgreSQL", 400), ("Spark", 30)])
-def test_sensitivity_holds_for_many_queries(places, other, count, unit):
-    check_sensitivity(places, other, UNITS[unit], count, "long")
+def test_sensitivity_holds_for_many_queries(tables_in, other, count, unit):
+    check_sensitivity(tables_in, other, UNITS[unit], count, "long")

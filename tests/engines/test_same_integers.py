@@ -75,10 +75,10 @@ def counted(data, plan):
 
 
 @pytest.fixture(scope="session")
-def by_row(places):
+def by_row(tables_in):
     """The same rows in an engine, each of them a unit."""
     rows = rows_of("rows", 3 * len(WORDS))
-    return cache(lambda name: opened(places(name), rows, hb.Unit.row()))
+    return cache(lambda name: opened(tables_in(name), rows, hb.Unit.row()))
 
 
 def check(by_row, other, texts, at_once=6):
@@ -200,9 +200,9 @@ SUBTLE = {
 """What some engines take for something else, though no row can tell."""
 
 
-def check_subtle(places, other):
+def check_subtle(tables_in, other):
     rows = rows_of("subtle", 60)
-    one, two = (opened(places(name), rows, hb.Unit("u")) for name in ("DuckDB", other))
+    one, two = (opened(tables_in(name), rows, hb.Unit("u")) for name in ("DuckDB", other))
     for text, given in SUBTLE.items():
         first, second = (
             [
@@ -217,13 +217,13 @@ def check_subtle(places, other):
         assert any(first), text
 
 
-def test_edge_cases_agree_on_postgres(places):
-    check_subtle(places, "PostgreSQL")
+def test_edge_cases_agree_on_postgres(tables_in):
+    check_subtle(tables_in, "PostgreSQL")
 
 
 @pytest.mark.long
-def test_edge_cases_agree_on_spark(places):
-    check_subtle(places, "Spark")
+def test_edge_cases_agree_on_spark(tables_in):
+    check_subtle(tables_in, "Spark")
 
 
 def integers(found):
@@ -232,9 +232,9 @@ def integers(found):
     return sorted(zip(*(map(repr, found[name].tolist()) for name in names), strict=True))
 
 
-def check_queries(places, other, count, seed, unit):
+def check_queries(tables_in, other, count, seed, unit):
     """Where keys are kept by a hash, which is each engine's own, they are as many."""
-    one, two = World.of(unit), World.of(unit, places(other))
+    one, two = World.of(unit), World.of(unit, tables_in(other))
     ran = 0
     for number in range(count):
         rng = seeded("engines", seed, unit.key, number)
@@ -264,17 +264,17 @@ UNITS = {"unit": hb.Unit("u"), "row": hb.Unit.row()}
 
 
 @pytest.mark.parametrize("unit", UNITS)
-def test_queries_agree_on_postgres(places, unit):
-    assert check_queries(places, "PostgreSQL", 6, "short", UNITS[unit]) > 2
+def test_queries_agree_on_postgres(tables_in, unit):
+    assert check_queries(tables_in, "PostgreSQL", 6, "short", UNITS[unit]) > 2
 
 
-def test_queries_agree_on_spark(places):
-    assert check_queries(places, "Spark", 2, "short", UNITS["unit"])
+def test_queries_agree_on_spark(tables_in):
+    assert check_queries(tables_in, "Spark", 2, "short", UNITS["unit"])
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("other", OTHERS)
 @pytest.mark.parametrize("unit", UNITS)
-def test_many_queries_agree(places, other, unit):
+def test_many_queries_agree(tables_in, other, unit):
     count = {"PostgreSQL": 1000, "Spark": 60}[other]
-    assert check_queries(places, other, count, "long", UNITS[unit]) > count / 3
+    assert check_queries(tables_in, other, count, "long", UNITS[unit]) > count / 3

@@ -34,9 +34,9 @@ ROWS = [
 
 
 @pytest.fixture(scope="module", params=ENGINES)
-def opened(request, places):
+def opened(request, tables_in):
     """A dataset on each engine."""
-    place = places(request.param)
+    place = tables_in(request.param)
     name = place.create("t", COLUMNS)
     place.put("t", COLUMNS, ROWS)
     who = hb.Unit("person")
@@ -300,10 +300,10 @@ def test_stream_can_be_read_by_several_threads(visits):
         stream = data.stream(
             data.sql("SELECT word, COUNT(*) AS n FROM visits GROUP BY word", epsilon=1)
         ).value
-    told = [answers["n"] for answers in stream]
+    answers_seen = [answers["n"] for answers in stream]
     with ThreadPoolExecutor(4) as pool:
         each = pool.map(lambda _: [answers["n"] for answers in stream], range(8))
-        assert all(found == told for found in each)
+        assert all(found == answers_seen for found in each)
 
 
 def test_label_of_a_stream_states_the_cost_of_all_windows(tmp_path):

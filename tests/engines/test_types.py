@@ -92,13 +92,13 @@ def opened(place, unit, columns, bounds=None, given=None):
 
 
 @pytest.fixture(scope="module")
-def by_row(places):
-    return cache(lambda name: opened(places(name), hb.Unit.row(), types_in(name)))
+def by_row(tables_in):
+    return cache(lambda name: opened(tables_in(name), hb.Unit.row(), types_in(name)))
 
 
 @pytest.fixture(scope="module")
-def by_unit(places):
-    return cache(lambda name: opened(places(name), hb.Unit("u"), types_in(name)))
+def by_unit(tables_in):
+    return cache(lambda name: opened(tables_in(name), hb.Unit("u"), types_in(name)))
 
 
 def values(data, *texts):
@@ -175,17 +175,17 @@ def test_aggregates_of_types_agree_on_spark(by_unit, text):
 
 
 @pytest.mark.parametrize("given", [[], [tuple([None] * (len(TYPES) + 1))] * 3], ids=["no rows", "no values"])
-def test_aggregates_of_empty_tables_agree_on_postgres(places, given):
-    one, two = (opened(places(name), hb.Unit("u"), types_in(name), given=given) for name in ENGINES[:2])
+def test_aggregates_of_empty_tables_agree_on_postgres(tables_in, given):
+    one, two = (opened(tables_in(name), hb.Unit("u"), types_in(name), given=given) for name in ENGINES[:2])
     for text in MEASURED:
         assert measured(one, text) == measured(two, text), text
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("given", [[], [tuple([None] * (len(TYPES) + 1))] * 3], ids=["no rows", "no values"])
-def test_aggregates_of_empty_tables_agree_on_spark(places, given):
+def test_aggregates_of_empty_tables_agree_on_spark(tables_in, given):
     one, two = (
-        opened(places(name), hb.Unit("u"), types_in(name), given=given) for name in ("DuckDB", "Spark")
+        opened(tables_in(name), hb.Unit("u"), types_in(name), given=given) for name in ("DuckDB", "Spark")
     )
     for text in MEASURED:
         assert measured(one, text) == measured(two, text), text
@@ -194,13 +194,13 @@ def test_aggregates_of_empty_tables_agree_on_spark(places, given):
 # What one engine alone has
 
 
-def test_decimals_beyond_doubles_are_clamped_on_postgres(places):
+def test_decimals_beyond_doubles_are_clamped_on_postgres(tables_in):
     """A decimal there has up to 131,072 digits, and can be no number."""
     columns = {"u": "BIGINT", "x": "NUMERIC"}
     beyond = ["NaN", "Infinity", "-Infinity", "1e400", "-1e400", "9" * 3000, None]
     texts = [*beyond, "1e-400", "9" * 300, "-" + "9" * 300, "1.5"]
     given = [("1", text) for text in texts]
-    data = opened(places("PostgreSQL"), hb.Unit.row(), columns, bounds={}, given=given)
+    data = opened(tables_in("PostgreSQL"), hb.Unit.row(), columns, bounds={}, given=given)
     large = 2.0**200
     found = {eval(key): count for (key,), count in values(data, "x").items()}  # noqa: S307 - a repr
     assert found == {None: len(beyond), large: 1, -large: 1, 0.0: 1, 1.5: 1}
@@ -217,8 +217,8 @@ _BLIND = [
 
 
 @pytest.mark.parametrize("collation", COLLATIONS)
-def test_texts_compare_bytewise_on_postgres(by_row, by_unit, places, collation):
-    place = places("PostgreSQL")
+def test_texts_compare_bytewise_on_postgres(by_row, by_unit, tables_in, collation):
+    place = tables_in("PostgreSQL")
     for text in _BLIND:
         place.connection.execute(text)
     columns = types_in("PostgreSQL", s=f"TEXT COLLATE {COLLATIONS[collation]}")
@@ -229,31 +229,31 @@ def test_texts_compare_bytewise_on_postgres(by_row, by_unit, places, collation):
             assert measured(by_unit("DuckDB"), text) == measured(opened(place, hb.Unit("u"), columns), text)
 
 
-def test_units_compare_bytewise_on_postgres(places):
+def test_units_compare_bytewise_on_postgres(tables_in):
     """Where a collation makes texts equal, these are still two units, with the same weights everywhere."""
-    place = places("PostgreSQL")
+    place = tables_in("PostgreSQL")
     for text in _BLIND:
         place.connection.execute(text)
     given = [(unit, "1") for unit in ("a", "A", "á", "a ", "a-", "b") for _ in range(3)]
     text = "SELECT SUM(x) AS a, COUNT(DISTINCT u) AS n FROM y"
     known = {"bounds": {"x": (0, 4)}, "given": given}
-    one = opened(places("DuckDB"), hb.Unit("u"), {"u": "VARCHAR", "x": "INTEGER"}, **known)
+    one = opened(tables_in("DuckDB"), hb.Unit("u"), {"u": "VARCHAR", "x": "INTEGER"}, **known)
     for collation in COLLATIONS.values():
         two = opened(place, hb.Unit("u"), {"u": f"TEXT COLLATE {collation}", "x": "INTEGER"}, **known)
         assert measured(one, text) == measured(two, text)
 
 
 @pytest.mark.parametrize("typed", ["CHAR(4)", "VARCHAR(4)", "NAME", "mood", "word"])
-def test_other_text_types_are_texts_on_postgres(places, typed):
+def test_other_text_types_are_texts_on_postgres(tables_in, typed):
     """Fixed, short, enumerated, and of a domain; spaces that fill up are none."""
-    place = places("PostgreSQL")
+    place = tables_in("PostgreSQL")
     path = f"SET search_path = {place.schema}, public"
     place.connection.execute(path)
     place.connection.execute("CREATE TYPE mood AS ENUM ('b', 'B', 'a', 'é')")
     place.connection.execute("CREATE DOMAIN word AS text")
     given = [("1", text) for text in ("b", "B", "a", "é", "a", None)]
     data = opened(place, hb.Unit.row(), {"u": "BIGINT", "s": typed}, bounds={}, given=given)
-    one = opened(places("DuckDB"), hb.Unit.row(), {"u": "BIGINT", "s": "VARCHAR"}, bounds={}, given=given)
+    one = opened(tables_in("DuckDB"), hb.Unit.row(), {"u": "BIGINT", "s": "VARCHAR"}, bounds={}, given=given)
     check_values(one, data, "s")
 
 
@@ -308,8 +308,8 @@ PG_SETTINGS = {
 }
 
 
-def test_postgres_settings_do_not_matter(by_row, places):
-    place = places("PostgreSQL")
+def test_postgres_settings_do_not_matter(by_row, tables_in):
+    place = tables_in("PostgreSQL")
     table = place.create("y", types_in("PostgreSQL"))
     place.put("y", types_in("PostgreSQL"), rows())
     from hubbub.engines.postgres import PostgreSQL
@@ -348,10 +348,10 @@ OTHER_SPARK_SETTINGS = {
 @pytest.mark.long
 @pytest.mark.parametrize("settings", [SPARK_SETTINGS, OTHER_SPARK_SETTINGS], ids=["loose", "strict"])
 def test_spark_settings_do_not_matter(by_row, session, settings):
-    from places import InSpark
+    from engine_tables import SparkTables
 
     other = session.newSession()
-    place = InSpark(other)
+    place = SparkTables(other)
     table = place.create("y", types_in("Spark"))
     place.put("y", types_in("Spark"), rows())
     for name, value in settings.items():

@@ -14,7 +14,7 @@ import hubbub as hb
 from hubbub.accounting.in_memory_account import InMemoryAccount
 from hubbub.errors import BudgetExceeded, InvalidInput, Refused
 from hubbub.estimators import PCA, GaussianNB, KMeans, LinearRegression, LogisticRegression, StandardScaler
-from training.told import ToldGaussianNB, ToldLogisticRegression
+from training.classes_from_labels import GaussianNBFromLabels, LogisticRegressionFromLabels
 
 # So large that noise rounds to zero: the checks are about behaviour, on rows that are nobody's.
 ENOUGH = 1e12
@@ -36,10 +36,10 @@ BY_DESIGN = {
 @pytest.mark.parametrize(
     "estimator",
     [
-        ToldLogisticRegression(
+        LogisticRegressionFromLabels(
             epsilon=ENOUGH, allow_large_epsilon=True, bounds=(-20, 20), classes=(0, 1), account=None
         ),
-        ToldGaussianNB(
+        GaussianNBFromLabels(
             epsilon=ENOUGH, allow_large_epsilon=True, bounds=(-20, 20), classes=(0, 1), account=None
         ),
         LinearRegression(

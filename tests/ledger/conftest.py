@@ -1,11 +1,11 @@
-"""The same tests on every store: a place where a ledger is, that can be opened again, and attacked."""
+"""The same tests on every store: where a ledger is, so that it can be opened again, and attacked."""
 
 from pathlib import Path
 
 import pytest
 
-from ledger.places import Database, File
-from servers import Server, in_memory
+from ledger.storage import Database, File
+from servers import in_memory, running_server
 
 
 @pytest.fixture
@@ -17,14 +17,12 @@ def folder():
 @pytest.fixture(scope="session")
 def server():
     pytest.importorskip("psycopg", reason="psycopg is not installed")
-    with in_memory() as made:
-        running = Server(Path(made))
+    with running_server() as running:
         yield running
-        running.stop()
 
 
 @pytest.fixture(params=["sqlite", "postgres"])
-def place(request, folder):
+def storage(request, folder):
     if request.param == "sqlite":
         yield File(folder / "visits.ledger")
     else:

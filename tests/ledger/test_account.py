@@ -20,14 +20,14 @@ from hubbub.accounting.in_memory_account import InMemoryAccount
 from hubbub.errors import BudgetExceeded, InvalidInput, Refused
 from hubbub.ledger import Ledger
 from hubbub.unit import Neighbours, Unit
-from ledger.places import PATIENT, account
+from ledger.storage import PATIENT, account
 from refusing import refused
 
 TENTH = PrivacyLoss.pure(Fraction(1, 10))
 
 
-def test_ten_charges_of_a_tenth_fit_and_the_eleventh_is_refused(place):
-    spender = account(place.open())
+def test_ten_charges_of_a_tenth_fit_and_the_eleventh_is_refused(storage):
+    spender = account(storage.open())
     for _ in range(10):
         spender.charge("a count", TENTH)
     assert spender.spent.epsilon == 1
@@ -37,8 +37,8 @@ def test_ten_charges_of_a_tenth_fit_and_the_eleventh_is_refused(place):
     assert spender.spent.epsilon == 1
 
 
-def test_refusal_names_a_charge_that_fits(place):
-    spender = account(place.open())
+def test_refusal_names_a_charge_that_fits(storage):
+    spender = account(storage.open())
     spender.charge("a count", PrivacyLoss.pure(0.75))
     with pytest.raises(BudgetExceeded, match=r"room for a pure epsilon of 0\.25"):
         spender.charge("a count", PrivacyLoss.pure(0.5))
@@ -63,17 +63,17 @@ def test_ledger_spends_like_a_privacy_filter(folder, prices):
     ledger.close()
 
 
-def test_spending_survives_reopening(place):
-    with place.open() as ledger:
+def test_spending_survives_reopening(storage):
+    with storage.open() as ledger:
         account(ledger).charge("a count", PrivacyLoss.pure(0.5))
-    again = place.open().account("visits")
+    again = storage.open().account("visits")
     assert again.unit == PATIENT
     assert again.spent.epsilon == Fraction(1, 2)
     assert again.epsilon() == 0.5
 
 
-def test_account_keeps_its_unit_relation_and_budget(place):
-    ledger = place.open()
+def test_account_keeps_its_unit_relation_and_budget(storage):
+    ledger = storage.open()
     account(ledger, 1, 1e-6)
     for unit in (Unit("doctor"), Unit("patient", Neighbours.SUBSTITUTE), Unit.row()):
         with pytest.raises(Refused, match="is for one patient"):
@@ -86,8 +86,8 @@ def test_account_keeps_its_unit_relation_and_budget(place):
     assert ledger.accounts() == ["visits"]
 
 
-def test_accounts_do_not_share_a_budget(place):
-    ledger = place.open()
+def test_accounts_do_not_share_a_budget(storage):
+    ledger = storage.open()
     account(ledger).charge("a count", PrivacyLoss.pure(1))
     other = ledger.account("sales", Unit("customer"), Budget(2))
     other.charge("a count", PrivacyLoss.pure(2))
@@ -99,16 +99,16 @@ def test_accounts_do_not_share_a_budget(place):
 # Keys
 
 
-def test_key_is_charged_once(place):
-    spender = account(place.open())
+def test_key_is_charged_once(storage):
+    spender = account(storage.open())
     first = spender.record_charge("a count", TENTH, key="monday")
     again = spender.record_charge("a count", TENTH, key="monday")
     assert (first.is_new, again.is_new, again.number) == (True, False, first.number)
     assert spender.spent.epsilon == Fraction(1, 10)
 
 
-def test_key_pays_for_one_question_at_one_cost(place):
-    spender = account(place.open())
+def test_key_pays_for_one_question_at_one_cost(storage):
+    spender = account(storage.open())
     spender.record_charge("a count", TENTH, key="monday")
     for what, loss in (("another count", TENTH), ("a count", PrivacyLoss.pure(1))):
         with pytest.raises(Refused, match="another question, or at another cost"):
@@ -116,8 +116,8 @@ def test_key_pays_for_one_question_at_one_cost(place):
     assert spender.spent.epsilon == Fraction(1, 10)
 
 
-def test_charge_with_a_lost_outcome_is_charged_again_once(place):
-    ledger = place.open()
+def test_charge_with_a_lost_outcome_is_charged_again_once(storage):
+    ledger = storage.open()
     spender = account(ledger)
     first = spender.record_charge("a count", TENTH, key="monday", attempt="one")
     pending = spender.record_charge("a count", TENTH, key="monday", attempt="two")
@@ -135,8 +135,8 @@ def test_charge_with_a_lost_outcome_is_charged_again_once(place):
     assert ledger.verify().ok
 
 
-def test_charge_without_a_key_is_always_new(place):
-    spender = account(place.open())
+def test_charge_without_a_key_is_always_new(storage):
+    spender = account(storage.open())
     assert spender.record_charge("a", TENTH).number != spender.record_charge("a", TENTH).number
     assert spender.spent.epsilon == Fraction(1, 5)
 
@@ -144,17 +144,17 @@ def test_charge_without_a_key_is_always_new(place):
 # Releases
 
 
-def test_first_recorded_release_is_shown(place):
-    spender = account(place.open())
+def test_first_recorded_release_is_shown(storage):
+    spender = account(storage.open())
     charge = spender.record_charge("a count", TENTH, key="monday")
     assert spender.get_release(charge.number) is None
     assert spender.record_release(charge.number, "42") == "42"
     assert spender.record_release(charge.number, "43") == "42"
-    assert account(place.open()).get_release(charge.number) == "42"
+    assert account(storage.open()).get_release(charge.number) == "42"
 
 
-def test_only_a_charge_has_a_release(place):
-    spender = account(place.open())
+def test_only_a_charge_has_a_release(storage):
+    spender = account(storage.open())
     for number in (1, 7, -1):
         with pytest.raises(InvalidInput, match="not a charge"):
             spender.record_release(number, "42")
@@ -162,8 +162,8 @@ def test_only_a_charge_has_a_release(place):
             spender.get_release(number)
 
 
-def test_release_of_another_account_is_refused(place):
-    ledger = place.open()
+def test_release_of_another_account_is_refused(storage):
+    ledger = storage.open()
     number = account(ledger).record_charge("a count", TENTH).number
     other = ledger.account("sales", PATIENT, Budget(1))
     with pytest.raises(InvalidInput, match="not a charge of this account"):
@@ -173,8 +173,8 @@ def test_release_of_another_account_is_refused(place):
 # Analysts and readers
 
 
-def test_analyst_spends_within_her_budget_and_the_accounts(place):
-    owner = account(place.open())
+def test_analyst_spends_within_her_budget_and_the_accounts(storage):
+    owner = account(storage.open())
     owner.grant("ada", Budget(0.3))
     owner.grant("bob", Budget(2))
     ada, bob = owner.for_analyst("ada"), owner.for_analyst("bob")
@@ -192,23 +192,23 @@ def test_analyst_spends_within_her_budget_and_the_accounts(place):
     )
 
 
-def test_refused_charge_changes_neither_budget(place):
-    owner = account(place.open())
+def test_refused_charge_changes_neither_budget(storage):
+    owner = account(storage.open())
     owner.grant("ada", Budget(0.3))
     with pytest.raises(BudgetExceeded):
         owner.for_analyst("ada").charge("a count", PrivacyLoss.pure(0.5))
     assert owner.spent.epsilon == 0
 
 
-def test_analyst_without_a_grant_cannot_charge(place):
-    owner = account(place.open())
+def test_analyst_without_a_grant_cannot_charge(storage):
+    owner = account(storage.open())
     with pytest.raises(Refused, match="eve has no budget"):
         owner.for_analyst("eve").charge("a count", TENTH)
     assert owner.spent.epsilon == 0
 
 
-def test_raised_grant_keeps_what_was_spent(place):
-    owner = account(place.open())
+def test_raised_grant_keeps_what_was_spent(storage):
+    owner = account(storage.open())
     owner.grant("ada", Budget(0.1))
     ada = owner.for_analyst("ada")
     ada.charge("a count", TENTH)
@@ -221,8 +221,8 @@ def test_raised_grant_keeps_what_was_spent(place):
     assert {who: total.spent.epsilon for who, total in owner.analysts().items()} == {"ada": Fraction(1, 5)}
 
 
-def test_viewing_a_release_costs_the_analyst_once_and_the_account_nothing(place):
-    owner = account(place.open())
+def test_viewing_a_release_costs_the_analyst_once_and_the_account_nothing(storage):
+    owner = account(storage.open())
     for who in ("ada", "bob"):
         owner.grant(who, Budget(0.15))
     ada, bob = owner.for_analyst("ada"), owner.for_analyst("bob")
@@ -244,11 +244,11 @@ def test_viewing_a_release_costs_the_analyst_once_and_the_account_nothing(place)
     owner.record_release(owner_s.number, "44")
     with pytest.raises(BudgetExceeded, match="the budget of bob"):
         bob.record_charge("a count", PrivacyLoss.pure(0.01), key="wednesday")
-    assert place.open().verify().ok
+    assert storage.open().verify().ok
 
 
-def test_analyst_sees_her_own_entries_and_reader_sees_all(place):
-    owner = account(place.open())
+def test_analyst_sees_her_own_entries_and_reader_sees_all(storage):
+    owner = account(storage.open())
     for who in ("ada", "bob"):
         owner.grant(who, Budget(1))
         owner.for_analyst(who).charge(f"the question of {who}", TENTH)
@@ -274,8 +274,8 @@ def test_analyst_sees_her_own_entries_and_reader_sees_all(place):
     assert len(list(owner.entries())) == 5
 
 
-def test_closed_account_refuses_charges_and_still_shows_releases(place):
-    owner = account(place.open())
+def test_closed_account_refuses_charges_and_still_shows_releases(storage):
+    owner = account(storage.open())
     number = owner.record_charge("a count", TENTH, key="monday").number
     owner.record_release(number, "42")
     owner.close()
@@ -288,14 +288,14 @@ def test_closed_account_refuses_charges_and_still_shows_releases(place):
         with pytest.raises(Refused, match="is closed"):
             what()
     assert owner.get_release(owner.record_charge("a count", TENTH, key="monday").number) == "42"
-    assert place.open().verify().ok
+    assert storage.open().verify().ok
 
 
 # What is written
 
 
-def test_entry_contains_no_data(place):
-    owner = account(place.open())
+def test_entry_contains_no_data(storage):
+    owner = account(storage.open())
     owner.record_charge("SELECT COUNT(*) FROM visits", TENTH, key="monday")
     *_, entry = owner.entries()
     body = entry.body
@@ -319,8 +319,8 @@ def test_entry_contains_no_data(place):
     )
 
 
-def test_the_clock_may_go_backwards(place):
-    owner = account(place.open())
+def test_the_clock_may_go_backwards(storage):
+    owner = account(storage.open())
     with mock.patch.object(hubbub.ledger.entries, "datetime") as clock:
         clock.now.return_value = datetime(1999, 1, 1, tzinfo=UTC)
         owner.charge("a count", TENTH)
@@ -329,11 +329,11 @@ def test_the_clock_may_go_backwards(place):
     assert moments[1] == "1999"
     assert moments[2] > "2000"
     assert owner.spent.epsilon == Fraction(1, 5)
-    assert place.open().verify().ok
+    assert storage.open().verify().ok
 
 
-def test_filters_at_replays_the_entries(place):
-    ledger = place.open()
+def test_filters_at_replays_the_entries(storage):
+    ledger = storage.open()
     owner = account(ledger)
     for _ in range(4):
         owner.charge("a count", TENTH)
@@ -341,8 +341,8 @@ def test_filters_at_replays_the_entries(place):
     assert spent == [Fraction(done, 10) for done in range(5)]
 
 
-def test_nonprivate_accesses_and_versions_are_recorded(place):
-    owner = account(place.open())
+def test_nonprivate_accesses_and_versions_are_recorded(storage):
+    owner = account(storage.open())
     owner.record_nonprivate_access("SELECT 1")
     for version in ("1", "1", "2", "2"):
         owner.record_version(version, "visits")
@@ -351,41 +351,41 @@ def test_nonprivate_accesses_and_versions_are_recorded(place):
 
 
 @pytest.mark.parametrize("name", ["", " ", "a\nb", "x" * 201, None, 5, "a\0b", "\ud800"])
-def test_names_are_short_and_printable(name, place):
-    owner = account(place.open())
+def test_names_are_short_and_printable(name, storage):
+    owner = account(storage.open())
     with refused(InvalidInput, "has no name"):
         owner.grant(name, Budget(1))
     with refused(InvalidInput, "has no name"):
-        place.open().account(name, PATIENT, Budget(1))
+        storage.open().account(name, PATIENT, Budget(1))
     if name is not None:
         with refused(InvalidInput, "has no name"):
             owner.record_charge("a count", TENTH, key=name)
 
 
 @pytest.mark.parametrize("what", [None, 5, "\ud800", "a\0b", "x" * 100_001])
-def test_descriptions_that_cannot_be_stored_are_refused(what, place):
-    owner = account(place.open())
+def test_descriptions_that_cannot_be_stored_are_refused(what, storage):
+    owner = account(storage.open())
     with refused(InvalidInput, "not a text"):
         owner.charge(what, TENTH)
     assert owner.spent.epsilon == 0
 
 
-def test_any_text_is_stored_unchanged(place):
-    owner = account(place.open())
+def test_any_text_is_stored_unchanged(storage):
+    owner = account(storage.open())
     text = json.dumps(["Ünïcødé \u202e 🎲", "\\", '"', "'; DROP TABLE entries; --"], ensure_ascii=False)
     number = owner.record_charge(text, TENTH).number
     assert owner.record_release(number, text) == owner.get_release(number) == text
     assert [entry.body["description"] for entry in owner.entries() if entry.kind == "charge"] == [text]
-    assert place.open().verify().ok
+    assert storage.open().verify().ok
 
 
 COPIES = [pickle.dumps, copy.copy, copy.deepcopy, lambda one: copy.deepcopy({"held": [one]})]
 
 
 @pytest.mark.parametrize("made", COPIES)
-def test_accounts_and_ledgers_cannot_be_copied_or_pickled(place, made):
+def test_accounts_and_ledgers_cannot_be_copied_or_pickled(storage, made):
     """It says what to do instead, and not what Python cannot do with a connection."""
-    with place.open() as ledger, hb.open(pd.DataFrame({"p": [1]}), table="t", unit="p") as data:
+    with storage.open() as ledger, hb.open(pd.DataFrame({"p": [1]}), table="t", unit="p") as data:
         owner = account(ledger)
         for one in (owner, owner.for_reader(), ledger, data, InMemoryAccount(Budget(1)), InMemoryAccount()):
             with pytest.raises(Refused, match=r"cannot be copied or pickled.*Fix"):

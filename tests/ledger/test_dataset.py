@@ -23,8 +23,8 @@ ROWS = pd.DataFrame({"who": range(100), "g": ["ab"[i % 2] for i in range(100)], 
 
 
 @pytest.fixture
-def ledger(place):
-    with place.open() as made:
+def ledger(storage):
+    with storage.open() as made:
         made.account("people", hb.Unit("who"), Budget(1))
         yield made
 

@@ -12,7 +12,7 @@ from hubbub.errors import HubbubError, LedgerFailed
 from hubbub.ledger import Ledger
 from hubbub.ledger.sqlite import SQLiteStore
 from hubbub.ledger.stored_outcomes import charge_and_run
-from ledger.places import PATIENT, account
+from ledger.storage import PATIENT, account
 
 apsw = pytest.importorskip("apsw", reason="apsw, which stands in for the disk, is not installed")
 from ledger.disk import NAME, Disk  # noqa: E402 - it needs apsw

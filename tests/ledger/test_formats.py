@@ -13,7 +13,7 @@ from hubbub.errors import InvalidInput, Refused
 from hubbub.ledger import Ledger
 from hubbub.unit import Neighbours, Unit, Window
 from ledger.data.write import write_first, write_second
-from ledger.places import forget
+from ledger.storage import forget
 
 DATA = Path(__file__).parent / "data"
 FIRST, SECOND = DATA / "first.ledger", DATA / "second.ledger"

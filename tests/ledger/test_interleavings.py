@@ -9,7 +9,7 @@ from hubbub.accounting import Budget, PrivacyLoss
 from hubbub.errors import BudgetExceeded, InvalidInput, LedgerFailed, Refused
 from hubbub.ledger import Ledger
 from internals import store_of
-from ledger.places import PATIENT, account
+from ledger.storage import PATIENT, account
 
 pytest.importorskip("psycopg", reason="psycopg is not installed")
 from hubbub.ledger.postgres import PostgresStore

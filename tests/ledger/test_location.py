@@ -18,7 +18,7 @@ from hubbub.ledger import Ledger
 from hubbub.ledger.entries import Entries
 from hubbub.ledger.location import is_same_location, locate
 from hubbub.ledger.sqlite import SQLiteStore
-from ledger.places import account, forget
+from ledger.storage import account, forget
 
 TENTH, HALF, ALL = (PrivacyLoss.pure(Fraction(1, bottom)) for bottom in (10, 2, 1))
 

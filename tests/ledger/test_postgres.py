@@ -9,7 +9,7 @@ from hubbub.accounting import Budget, PrivacyLoss
 from hubbub.errors import InvalidInput, LedgerFailed, Refused
 from hubbub.ledger import Ledger
 from internals import store_of
-from ledger.places import account
+from ledger.storage import account
 
 psycopg = pytest.importorskip("psycopg", reason="psycopg is not installed")
 

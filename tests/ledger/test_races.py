@@ -8,7 +8,7 @@ import pytest
 
 from internals import store_of
 from ledger import workers
-from ledger.places import account
+from ledger.storage import account
 
 # A server that was started before any thread, from which processes are made; all have loaded what they need.
 CONTEXT = multiprocessing.get_context("forkserver")
@@ -23,10 +23,10 @@ def together(worker, processes, *given):
         return [each.get(timeout=3000) for each in running]
 
 
-def check_sum(place, processes, each, fitting):
-    with place.open() as ledger:
+def check_sum(storage, processes, each, fitting):
+    with storage.open() as ledger:
         account(ledger)
-        let_through = together(workers.charge_many, processes, place.address, each, Fraction(1, fitting))
+        let_through = together(workers.charge_many, processes, storage.address, each, Fraction(1, fitting))
         assert sum(let_through) == fitting
         spent = ledger.account("visits").spent.epsilon
         found = ledger.verify()
@@ -34,10 +34,10 @@ def check_sum(place, processes, each, fitting):
     assert (found.ok, found.entries) == (True, fitting + 1)
 
 
-def check_keys(place, processes, keys):
-    with place.open() as ledger:
+def check_keys(storage, processes, keys):
+    with storage.open() as ledger:
         account(ledger)
-        found = together(workers.charge_keys, processes, place.address, keys, Fraction(1, keys))
+        found = together(workers.charge_keys, processes, storage.address, keys, Fraction(1, keys))
         spent = ledger.account("visits").spent.epsilon
         verdict = ledger.verify()
     assert spent == 1
@@ -47,42 +47,42 @@ def check_keys(place, processes, keys):
         assert len({text for _, text in answers}) == 1
 
 
-def test_racing_processes_never_overspend(place):
-    check_sum(place, processes=8, each=100, fitting=500)
+def test_racing_processes_never_overspend(storage):
+    check_sum(storage, processes=8, each=100, fitting=500)
 
 
-def test_concurrent_opening_and_closing_loses_nothing(place):
-    with place.open() as ledger:
+def test_concurrent_opening_and_closing_loses_nothing(storage):
+    with storage.open() as ledger:
         account(ledger)
-    assert sum(together(workers.open_and_charge, 6, place.address, 15, Fraction(1, 1000))) == 90
-    with place.open() as ledger:
+    assert sum(together(workers.open_and_charge, 6, storage.address, 15, Fraction(1, 1000))) == 90
+    with storage.open() as ledger:
         assert ledger.account("visits").spent.epsilon == Fraction(9, 100)
         assert ledger.verify().ok
 
 
-def test_key_charged_concurrently_has_one_charge_and_one_answer(place):
-    check_keys(place, processes=8, keys=25)
+def test_key_charged_concurrently_has_one_charge_and_one_answer(storage):
+    check_keys(storage, processes=8, keys=25)
 
 
 @pytest.mark.long
-def test_sixty_four_processes_with_a_hundred_thousand_charges_never_overspend(place):
-    check_sum(place, processes=64, each=100_000 // 64, fitting=60_000)
+def test_sixty_four_processes_with_a_hundred_thousand_charges_never_overspend(storage):
+    check_sum(storage, processes=64, each=100_000 // 64, fitting=60_000)
 
 
 @pytest.mark.long
-def test_sixty_four_processes_charge_a_thousand_keys_once(place):
-    check_keys(place, processes=64, keys=1000)
+def test_sixty_four_processes_charge_a_thousand_keys_once(storage):
+    check_keys(storage, processes=64, keys=1000)
 
 
-def check_kills(place, kills, seed):
+def check_kills(storage, kills, seed):
     """Kill −9, again and again, somewhere in charge → run → record; what was said before must hold after."""
     rng = random.Random(seed)
-    with place.open() as ledger:
+    with storage.open() as ledger:
         account(ledger)
     charged, shown, first = {}, {}, 0
     for kill in range(kills):
         mine, its = CONTEXT.Pipe(duplex=False)
-        child = CONTEXT.Process(target=workers.live, args=(place.address, first, its))
+        child = CONTEXT.Process(target=workers.live, args=(storage.address, first, its))
         child.start()
         its.close()
         said = [mine.recv() for _ in range(rng.randrange(8))]
@@ -101,11 +101,11 @@ def check_kills(place, kills, seed):
                 assert shown.setdefault(key, value) == value
         first = max(shown, default=-1) + 1
         if kill % max(50, kills // 10) == 0 or kill == kills - 1:
-            check_what_was_said(place, charged, shown, kill + 1)
+            check_what_was_said(storage, charged, shown, kill + 1)
 
 
-def check_what_was_said(place, charged, shown, kills):
-    with place.open() as ledger:
+def check_what_was_said(storage, charged, shown, kills):
+    with storage.open() as ledger:
         spender = ledger.account("visits")
         store_of(ledger).write(lambda _: None)  # a server may still be at what the dead had sent
         assert ledger.verify().ok
@@ -119,10 +119,10 @@ def check_what_was_said(place, charged, shown, kills):
         assert spender.spent.epsilon == Fraction(len(lines), 10**6)
 
 
-def test_killed_process_loses_nothing_acknowledged(place):
-    check_kills(place, 30, seed=5)
+def test_killed_process_loses_nothing_acknowledged(storage):
+    check_kills(storage, 30, seed=5)
 
 
 @pytest.mark.long
-def test_ten_thousand_kills_lose_nothing_acknowledged(place):
-    check_kills(place, 10_000, seed=6)
+def test_ten_thousand_kills_lose_nothing_acknowledged(storage):
+    check_kills(storage, 10_000, seed=6)

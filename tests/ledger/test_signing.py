@@ -15,7 +15,7 @@ from hubbub.ledger import Ledger, check_signature, new_secret, new_signing_key
 from hubbub.ledger.entries import START
 from hubbub.ledger.stored_outcomes import charge_and_run
 from internals import seal_of, store_of
-from ledger.places import File, account
+from ledger.storage import File, account
 
 pytest.importorskip("cryptography", reason="cryptography is not installed")
 
@@ -41,8 +41,8 @@ def test_key_file_is_private_and_not_overwritten(keys):
         assert (keys / "owner").read_bytes() == before
 
 
-def test_signed_head_finds_truncation_and_rewriting(place, keys):
-    with place.open() as ledger:
+def test_signed_head_finds_truncation_and_rewriting(storage, keys):
+    with storage.open() as ledger:
         owner = account(ledger)
         empty = ledger.sign(keys / "owner")
         owner.charge("a count", TENTH)
@@ -52,9 +52,9 @@ def test_signed_head_finds_truncation_and_rewriting(place, keys):
         head = check_signature(text, keys / "owner.pub")
         assert (head.entries, ledger.verify(head.digest).ok) == (3, True)
         assert check_signature(empty, keys / "owner.pub").entries == 1
-    place.attack("DELETE FROM entries WHERE number > 2")
-    place.forget()
-    with place.open() as ledger:
+    storage.attack("DELETE FROM entries WHERE number > 2")
+    storage.forget()
+    with storage.open() as ledger:
         assert ledger.verify().ok
         assert "not in the chain" in ledger.verify(head.digest).problem
 
@@ -82,34 +82,34 @@ def test_signature_of_another_key_is_refused(keys, tmp_path):
 # Seals
 
 
-def sealed(place, secret):
-    return Ledger.open(place.address, secret=secret)
+def sealed(storage, secret):
+    return Ledger.open(storage.address, secret=secret)
 
 
-def test_encrypted_release_is_read_with_its_secret_only(place, keys):
-    place.open().close()
-    with sealed(place, keys / "owner.secret") as ledger:
+def test_encrypted_release_is_read_with_its_secret_only(storage, keys):
+    storage.open().close()
+    with sealed(storage, keys / "owner.secret") as ledger:
         spender = account(ledger)
         number = spender.record_charge("a count", TENTH).number
         assert spender.record_release(number, ANSWER) == ANSWER
         assert spender.get_release(number) == ANSWER
         assert spender.record_release(number, "another") == ANSWER
         assert ledger.verify().ok
-    ((stored,),) = place.attack("SELECT body FROM releases")
+    ((stored,),) = storage.attack("SELECT body FROM releases")
     assert stored.startswith("encrypted/1 ")
     assert "12345678" not in stored
     for other in (None, keys / "other.secret"):
-        with sealed(place, other) as ledger:
+        with sealed(storage, other) as ledger:
             with pytest.raises(LedgerFailed, match="encrypted with another secret"):
                 ledger.account("visits").get_release(number)
             assert ledger.verify().ok  # which needs no secret
 
 
-def test_nothing_is_stored_in_clear_beside_encrypted_releases(place, keys):
-    with sealed(place, keys / "owner.secret") as ledger:
+def test_nothing_is_stored_in_clear_beside_encrypted_releases(storage, keys):
+    with sealed(storage, keys / "owner.secret") as ledger:
         owner = account(ledger)
         owner.record_release(owner.record_charge("a count", PrivacyLoss.pure(Fraction(1, 10))).number, "42")
-    with place.open() as ledger:
+    with storage.open() as ledger:
         owner = ledger.account("visits")
         number = owner.record_charge("a sum", PrivacyLoss.pure(Fraction(1, 10))).number
         with pytest.raises(Refused, match="opened without its secret"):
@@ -145,9 +145,9 @@ def test_unreadable_key_is_reported_before_the_charge(folder, spoil):
         assert ledger.account("visits").spent.epsilon == Fraction(1, 10)
 
 
-def test_encrypted_release_is_bound_to_its_entry(place, keys):
-    place.open().close()
-    with sealed(place, keys / "owner.secret") as ledger:
+def test_encrypted_release_is_bound_to_its_entry(storage, keys):
+    storage.open().close()
+    with sealed(storage, keys / "owner.secret") as ledger:
         spender = account(ledger)
         numbers = [spender.record_charge("a count", TENTH).number for _ in range(2)]
         for number in numbers:

@@ -15,7 +15,7 @@ from hubbub.errors import InvalidInput, LedgerFailed, Refused
 from hubbub.ledger import Ledger
 from hubbub.ledger.sqlite import SQLiteStore
 from internals import store_of
-from ledger.places import PATIENT, account
+from ledger.storage import PATIENT, account
 from refusing import refused
 
 TENTH = PrivacyLoss.pure(Fraction(1, 10))

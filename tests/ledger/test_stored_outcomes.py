@@ -20,7 +20,7 @@ from hubbub.accounting import Budget, PrivacyLoss
 from hubbub.errors import BudgetExceeded, EngineFailed, HubbubError, InvalidInput, LedgerFailed, Refused
 from hubbub.ledger import Ledger, stored_outcomes
 from hubbub.ledger.stored_outcomes import Attempt, capture_outcome, charge_and_run, has_ended, load_outcome
-from ledger.places import PATIENT
+from ledger.storage import PATIENT
 
 ROWS = pd.DataFrame({"who": range(20), "g": ["ab"[i % 2] for i in range(20)]})
 SOURCE = str(Path(hb.__file__).parent)

@@ -13,16 +13,16 @@ from hubbub.ledger.entries import START, Entry, digest
 from hubbub.ledger.verify import Replay, charge_all
 from hubbub.report.label import History, label
 from hubbub.unit import Unit, Window
-from ledger.places import File, account
+from ledger.storage import File, account
 
 TENTH = PrivacyLoss.pure(Fraction(1, 10))
 COLUMNS = ("account", "kind", "analyst", "timestamp", "body", "previous", "digest")
 
 
 @pytest.fixture
-def history(place):
+def history(storage):
     """A ledger in which everything happened that can."""
-    with place.open() as ledger:
+    with storage.open() as ledger:
         owner = account(ledger)
         owner.grant("ada", Budget(0.5))
         owner.grant("bob", Budget(0.5))
@@ -34,21 +34,21 @@ def history(place):
         bob.record_release(bob.record_charge("a sum", TENTH).number, "43")
         owner.grant("bob", Budget(0.6))
         owner.close()
-    return place
+    return storage
 
 
-def verdict(place, head=None):
-    with place.look() as ledger:
+def verdict(storage, head=None):
+    with storage.look() as ledger:
         return ledger.verify(head)
 
 
-def head(place):
-    with place.look() as ledger:
+def head(storage):
+    with storage.look() as ledger:
         return ledger.head_digest()
 
 
-def lines(place):
-    with place.look() as ledger:
+def lines(storage):
+    with storage.look() as ledger:
         return list(ledger.entries())
 
 
@@ -57,9 +57,9 @@ def test_untouched_ledger_verifies(history):
     assert (found.ok, found.entries, found.head_digest) == (True, 12, head(history))
 
 
-def test_empty_ledger_verifies(place):
-    place.open().close()
-    found = verdict(place)
+def test_empty_ledger_verifies(storage):
+    storage.open().close()
+    found = verdict(storage)
     assert (found.ok, found.entries, found.head_digest) == (True, 0, START)
 
 
@@ -82,26 +82,26 @@ def test_swapped_entries_are_found(history):
     assert "entry 4" in verdict(history).problem
 
 
-def test_truncation_is_found_with_the_head_digest(place):
-    with place.open() as ledger:
+def test_truncation_is_found_with_the_head_digest(storage):
+    with storage.open() as ledger:
         owner = account(ledger)
         owner.charge("a count", TENTH)
         kept = ledger.head_digest()
         owner.record_nonprivate_access("rows")
         latest = ledger.head_digest()
-    assert verdict(place, kept).ok
-    assert verdict(place, latest).ok
-    place.attack("DELETE FROM entries WHERE number = 3")
-    place.forget()
-    assert verdict(place).ok  # a line that changed no total leaves no trace
-    assert "the given head digest is not in the chain" in verdict(place, latest).problem
+    assert verdict(storage, kept).ok
+    assert verdict(storage, latest).ok
+    storage.attack("DELETE FROM entries WHERE number = 3")
+    storage.forget()
+    assert verdict(storage).ok  # a line that changed no total leaves no trace
+    assert "the given head digest is not in the chain" in verdict(storage, latest).problem
 
 
-def test_truncated_charge_is_found_by_the_filters(place):
-    with place.open() as ledger:
+def test_truncated_charge_is_found_by_the_filters(storage):
+    with storage.open() as ledger:
         account(ledger).charge("a count", TENTH)
-    place.attack("DELETE FROM entries WHERE number = 2")
-    assert "filters" in verdict(place).problem
+    storage.attack("DELETE FROM entries WHERE number = 2")
+    assert "filters" in verdict(storage).problem
 
 
 def test_rewritten_ledger_is_found_with_the_head_digest(history):
@@ -145,19 +145,19 @@ def test_tables_that_differ_from_the_entries_are_found(history, attack, problem)
     assert problem in verdict(history).problem
 
 
-def test_lowered_filter_is_noticed_before_a_charge(place):
-    with place.open() as ledger:
+def test_lowered_filter_is_noticed_before_a_charge(storage):
+    with storage.open() as ledger:
         account(ledger).charge("a count", TENTH)
-    place.attack("UPDATE filters SET state = replace(state, '1/10', '1/99')")
-    with place.open() as ledger, pytest.raises(LedgerFailed, match="a filter of the ledger was changed"):
+    storage.attack("UPDATE filters SET state = replace(state, '1/10', '1/99')")
+    with storage.open() as ledger, pytest.raises(LedgerFailed, match="a filter of the ledger was changed"):
         account(ledger).charge("a count", TENTH)
 
 
-def test_nothing_is_appended_to_a_changed_entry(place):
-    with place.open() as ledger:
+def test_nothing_is_appended_to_a_changed_entry(storage):
+    with storage.open() as ledger:
         account(ledger).charge("a count", TENTH)
-    place.attack("UPDATE entries SET analyst = 'eve' WHERE number = 2")
-    with place.open() as ledger, pytest.raises(LedgerFailed, match="entry 2 of the ledger was changed"):
+    storage.attack("UPDATE entries SET analyst = 'eve' WHERE number = 2")
+    with storage.open() as ledger, pytest.raises(LedgerFailed, match="entry 2 of the ledger was changed"):
         account(ledger).charge("a count", TENTH)
 
 
@@ -170,13 +170,13 @@ def test_nothing_is_appended_to_a_changed_entry(place):
         "UPDATE charges SET released = 1",
     ],
 )
-def test_charge_with_a_missing_release_gets_no_second_answer(place, attack):
-    with place.open() as ledger:
+def test_charge_with_a_missing_release_gets_no_second_answer(storage, attack):
+    with storage.open() as ledger:
         owner = account(ledger)
         number = owner.record_charge("a count", TENTH).number
         owner.record_release(number, "42")
-    place.attack(attack)
-    with place.open() as ledger:
+    storage.attack(attack)
+    with storage.open() as ledger:
         for look in (
             account(ledger).get_release,
             lambda number: account(ledger).record_release(number, "43"),
@@ -188,10 +188,10 @@ def test_charge_with_a_missing_release_gets_no_second_answer(place, attack):
 # A forger who knows how lines are chained, but cannot make them follow from each other
 
 
-def forged(place, change):
+def forged(storage, change):
     """The lines with one of them replaced, and all digests computed anew."""
     previous, out = START, []
-    for entry in lines(place):
+    for entry in lines(storage):
         kind, who, body = change(entry.number, entry.kind, entry.analyst, entry.body)
         parts = (entry.number, entry.account, kind, who, entry.timestamp, canonical_json(body), previous)
         out.append(Entry(*parts, digest(list(parts))))
@@ -206,16 +206,16 @@ def problem_of(entries):
     return found or (beyond[0][1] if beyond else None)
 
 
-def given_up(place):
+def given_up(storage):
     """A key whose first outcome was lost, charged anew and released; and another key, released."""
-    with place.open() as ledger:
+    with storage.open() as ledger:
         owner = account(ledger)
         owner.record_release(owner.record_charge("a count", TENTH, key="other").number, "41")
         lost = owner.record_charge("a count", TENTH, key="monday")
         anew = owner.record_charge("a count", TENTH, key="monday", replace_lost=lost.number)
         owner.record_release(anew.number, "42")
         assert ledger.verify().ok
-    return place
+    return storage
 
 
 @pytest.mark.parametrize(
@@ -229,17 +229,17 @@ def given_up(place):
         (lambda b: {**b, "key": "tuesday"}, "charges a key again"),
     ],
 )
-def test_replaced_charge_must_have_had_the_key(place, change, problem):
+def test_replaced_charge_must_have_had_the_key(storage, change, problem):
     entries = forged(
-        given_up(place), lambda n, kind, who, body: (kind, who, change(body) if n == 5 else body)
+        given_up(storage), lambda n, kind, who, body: (kind, who, change(body) if n == 5 else body)
     )
     assert problem_of(entries) == problem
 
 
-def test_key_moved_to_another_entry_is_found(place):
-    given_up(place)
-    place.attack("UPDATE charges SET charge_key = 'tuesday' WHERE number = 4")
-    assert verdict(place).problem == "the key of the charge in entry 4 differs from the entry"
+def test_key_moved_to_another_entry_is_found(storage):
+    given_up(storage)
+    storage.attack("UPDATE charges SET charge_key = 'tuesday' WHERE number = 4")
+    assert verdict(storage).problem == "the key of the charge in entry 4 differs from the entry"
 
 
 def cheaper(body):
@@ -289,8 +289,8 @@ def test_impossible_forged_entry_is_found(history, number, change, problem):
 
 
 @pytest.mark.parametrize("period", ["2026-11", "2026", None])
-def test_two_budgets_for_the_same_rows_are_found(place, period):
-    with place.open() as ledger:
+def test_two_budgets_for_the_same_rows_are_found(storage, period):
+    with storage.open() as ledger:
         for month in ("2026-11", "2026-12"):
             ledger.account("visits", Unit("patient", window=Window.of("day", month)), Budget(1))
 
@@ -303,13 +303,13 @@ def test_two_budgets_for_the_same_rows_are_found(place, period):
         ends = {"column": "day", "start": str(window.start), "end": str(window.end)}
         return kind, who, {**body, "window": ends}
 
-    assert problem_of(forged(place, moved)) == "opens a second budget for the same rows"
-    assert problem_of(lines(place)) is None
+    assert problem_of(forged(storage, moved)) == "opens a second budget for the same rows"
+    assert problem_of(lines(storage)) is None
 
 
 @pytest.mark.parametrize("other", [{"unit": "doctor"}, {"neighbours": "substitute"}, {"window": "hour"}])
-def test_windows_of_another_unit_or_column_are_found(place, other):
-    with place.open() as ledger:
+def test_windows_of_another_unit_or_column_are_found(storage, other):
+    with storage.open() as ledger:
         for month in ("2026-11", "2026-12"):
             ledger.account("visits", Unit("patient", window=Window.of("day", month)), Budget(1))
 
@@ -319,21 +319,21 @@ def test_windows_of_another_unit_or_column_are_found(place, other):
             body = {**body, **other, "window": window}
         return kind, who, body
 
-    assert problem_of(forged(place, changed)) == "opens a window for another unit, or by another column"
+    assert problem_of(forged(storage, changed)) == "opens a window for another unit, or by another column"
 
 
-def rewritten(place, entries):
+def rewritten(storage, entries):
     for entry in entries:
         values = (entry.kind, entry.analyst, entry.text, entry.previous, entry.digest, entry.number)
-        place.attack(
+        storage.attack(
             "UPDATE entries SET kind = ?, analyst = ?, body = ?, previous = ?, digest = ? WHERE number = ?",
             values,
         )
 
 
 @pytest.mark.parametrize("grants", [False, True])
-def test_first_entry_beyond_a_budget_is_named_in_a_batch(place, grants):
-    with place.open() as ledger:
+def test_first_entry_beyond_a_budget_is_named_in_a_batch(storage, grants):
+    with storage.open() as ledger:
         owner = account(ledger)
         for _ in range(9):
             owner.charge("a count", TENTH)
@@ -344,8 +344,8 @@ def test_first_entry_beyond_a_budget_is_named_in_a_batch(place, grants):
         less = PrivacyFilter(Budget(Fraction(1, 4))).to_json()
         return kind, who, {**body, "filter": less, "epsilon": "1/4"} if n == 1 else body
 
-    rewritten(place, forged(place, smaller))
-    found = verdict(place)
+    rewritten(storage, forged(storage, smaller))
+    found = verdict(storage)
     assert (found.entries, found.problem) == (4, "entry 4 does not fit the budget")
 
 
@@ -401,14 +401,14 @@ def test_bytes_in_text_columns_are_found(folder, column):
 
 @pytest.mark.parametrize("kind", ["charge", "release", "version"])
 @pytest.mark.parametrize("body", ["{}", '{"charge": {}, "cost": [], "dataset": {}, "loss": 5}'])
-def test_reading_a_malformed_entry_raises_a_ledger_error(place, kind, body):
-    with place.open() as ledger:
+def test_reading_a_malformed_entry_raises_a_ledger_error(storage, kind, body):
+    with storage.open() as ledger:
         owner = account(ledger)
         owner.record_version("1", "visits")
         owner.record_release(owner.record_charge("a count", TENTH).number, "42")
-    place.attack("UPDATE entries SET body = ? WHERE kind = ?", (body, kind))
-    place.forget()
-    with place.look() as ledger:
+    storage.attack("UPDATE entries SET body = ? WHERE kind = ?", (body, kind))
+    storage.forget()
+    with storage.look() as ledger:
         for look in (History.of, label):
             with pytest.raises(LedgerFailed, match="was changed after it was written"):
                 look(ledger.account("visits"))

@@ -27,8 +27,8 @@ ROWS = pd.DataFrame(
 
 
 @pytest.fixture
-def ledger(place):
-    with place.open() as made:
+def ledger(storage):
+    with storage.open() as made:
         yield made
 
 

@@ -26,8 +26,8 @@ LOSSES = {
     "pure": PrivacyLoss.pure(1),
     "large": PrivacyLoss.pure(1000),
     "nothing": PrivacyLoss.pure(0),
-    "told": PrivacyLoss.approximate(Fraction(1, 10), Fraction(1, 100)),
-    "all told": PrivacyLoss.approximate(0, Fraction(99, 100)),
+    "infinity mass": PrivacyLoss.approximate(Fraction(1, 10), Fraction(1, 100)),
+    "all infinite": PrivacyLoss.approximate(0, Fraction(99, 100)),
     "concentrated": PrivacyLoss.zcdp(Fraction(1, 2)),
 }
 
@@ -134,9 +134,9 @@ def test_the_distribution_has_the_curve_it_came_from():
 
 
 def test_infinity_mass_has_no_bound():
-    found = loss_distribution(LOSSES["told"], delta=1e-6)
+    found = loss_distribution(LOSSES["infinity mass"], delta=1e-6)
     assert found[-1] == (math.inf, pytest.approx(0.01))
-    assert "no bound with probability 0.01" in text_of(draw_loss_distribution(LOSSES["told"]))
+    assert "no bound with probability 0.01" in text_of(draw_loss_distribution(LOSSES["infinity mass"]))
     assert "no bound" not in text_of(draw_loss_distribution(PrivacyLoss.gaussian(1)))
 
 
@@ -148,7 +148,7 @@ def test_epsilon_is_marked_rounded_up_only_where_there_is_one():
     words = "ε = 4.37718 at δ = 1e-05"  # 4.377178…
     for draw in (draw_privacy_curve, draw_loss_distribution):
         assert words in text_of(draw(PrivacyLoss.gaussian(1), Fraction(1, 10**5), points=4))
-        assert "at δ" not in text_of(draw(LOSSES["told"], Fraction(1, 10**5), points=4))
+        assert "at δ" not in text_of(draw(LOSSES["infinity mass"], Fraction(1, 10**5), points=4))
     assert "at δ" not in text_of(draw_privacy_curve(PrivacyLoss.gaussian(1), points=4))
 
 

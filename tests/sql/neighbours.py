@@ -8,6 +8,7 @@ from functools import cache
 
 import numpy as np
 
+from engine_tables import DuckDBTables
 from hubbub.accounting.in_memory_account import InMemoryAccount
 from hubbub.dataset import Dataset
 from hubbub.engines.engine import TableSource
@@ -18,7 +19,6 @@ from hubbub.sql.limit_choice import ROW_BINS
 from hubbub.sql.query import ContributionBounds
 from hubbub.unit import Neighbours, Unit
 from internals import engine_of
-from places import InDuckDB
 
 NUMBERS = (0.0, -0.0, 1.0, 2.0, 3.0, 7.5, -4.0, 10.0, 1e300, -1e300, 5e-324, float("nan"), float("inf"), None)
 WEIRD = (-float("inf"), 1e16, -1e16, 0.1, 1.7976931348623157e308, 2.0**53 + 2)
@@ -58,12 +58,12 @@ def rows_of(rng, unit, most):
 class World:
     """A place with two protected tables, t and s, and a public one, p; their rows can be changed."""
 
-    place: InDuckDB
+    place: DuckDBTables
     dataset: Dataset
 
     @classmethod
     def of(cls, unit, place=None):
-        place = place or InDuckDB()
+        place = place or DuckDBTables()
         names = {name: place.create(name, COLUMNS) for name in ("t", "s")}
         public = place.create("p", {"g": "VARCHAR", "w": "DOUBLE"})
         place.put("p", {"g": "VARCHAR", "w": "DOUBLE"}, PUBLIC)

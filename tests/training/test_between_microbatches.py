@@ -75,10 +75,10 @@ def by_what_is_one_by_one():
     return Net(None, before), tell
 
 
-def total(told, x, y, chunk):
+def total(signalling, x, y, chunk):
     """The last of two steps' sums of clipped gradients, nearly without noise."""
     torch.manual_seed(2)
-    model, tell = told()
+    model, tell = signalling()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.0)
     settings = {
         "clipping_norm": 1.0,
@@ -103,12 +103,12 @@ def total(told, x, y, chunk):
     return torch.cat([p.grad.flatten() for p in model.parameters()]).double()
 
 
-@pytest.mark.parametrize("told", [by_a_setting, by_a_whole_number, by_a_buffer, by_what_is_one_by_one])
+@pytest.mark.parametrize("signalling", [by_a_setting, by_a_whole_number, by_a_buffer, by_what_is_one_by_one])
 @pytest.mark.parametrize("chunk", [32, 128])
-def test_reading_an_example_does_not_change_others(told, chunk):
+def test_reading_an_example_does_not_change_others(signalling, chunk):
     x, y = rows(60)
     more = torch.cat([x, torch.tensor([[300.0, -200.0, 100.0, 50.0]])]), torch.cat([y, torch.tensor([1])])
-    assert float((total(told, *more, chunk) - total(told, x, y, chunk)).norm()) < 1
+    assert float((total(signalling, *more, chunk) - total(signalling, x, y, chunk)).norm()) < 1
 
 
 class Eps(nn.Module):

@@ -503,17 +503,17 @@ def test_another_process_pays_again_or_is_refused(tmp_path):
 def in_a_fork(work):
     """What work says in a child that is a copy of this process."""
     forked = multiprocessing.get_context("fork")
-    told = forked.SimpleQueue()
+    outcomes = forked.SimpleQueue()
 
     def child():
         try:
-            told.put(work())
+            outcomes.put(work())
         except BaseException as error:
-            told.put(type(error).__name__)
+            outcomes.put(type(error).__name__)
 
     process = forked.Process(target=child)
     process.start()
-    found = told.get()
+    found = outcomes.get()
     process.join()
     return found
 

@@ -1,4 +1,4 @@
-"""Places where ledgers are kept, as an attacker sees them too: raw SQL, beside the API."""
+"""Where ledgers are stored, as an attacker sees it too: raw SQL, beside the API."""
 
 import sqlite3
 from contextlib import closing

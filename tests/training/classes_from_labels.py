@@ -4,10 +4,10 @@ import numpy as np
 
 from hubbub.estimators import GaussianNB, LogisticRegression
 
-__all__ = ["ToldGaussianNB", "ToldLogisticRegression"]
+__all__ = ["GaussianNBFromLabels", "LogisticRegressionFromLabels"]
 
 
-class Told:
+class FromLabels:
     """Classes taken from the labels, as only a test on public rows may."""
 
     def fit(self, X, y=None, *, units=None):  # noqa: N803 - scikit-learn's name
@@ -18,9 +18,9 @@ class Told:
             self.classes = declared
 
 
-class ToldLogisticRegression(Told, LogisticRegression):
+class LogisticRegressionFromLabels(FromLabels, LogisticRegression):
     pass
 
 
-class ToldGaussianNB(Told, GaussianNB):
+class GaussianNBFromLabels(FromLabels, GaussianNB):
     pass

@@ -19,7 +19,7 @@ def is_beyond(text):
     return isinstance(text, str) and (text.endswith("infinity") or "(BC)" in text or text[:5].isdigit())
 
 
-class InDuckDB:
+class DuckDBTables:
     """Tables of a connection."""
 
     name = "DuckDB"
@@ -46,7 +46,7 @@ class InDuckDB:
         self.connection.close()
 
 
-class InPostgreSQL:
+class PostgreSQLTables:
     """A schema of its own in a server."""
 
     name = "PostgreSQL"
@@ -93,7 +93,7 @@ class InPostgreSQL:
         self.connection.close()
 
 
-class InSpark:
+class SparkTables:
     """Tables of a session, as temporary views of Parquet or of lists."""
 
     name = "Spark"
