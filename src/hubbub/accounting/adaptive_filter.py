@@ -1,0 +1,716 @@
+"""Privacy filters: budgets for losses that are chosen while looking at earlier answers.
+
+Whole privacy loss curves compose only if all mechanisms were fixed beforehand. A `PrivacyFilter` first adds
+up (ε, δ) pairs: basic composition. A second stage opens with the first charge for which that would be
+wasteful: it adds up Gaussian μ², or Rényi divergences, within what is left. Which stage a charge goes to
+depends on charges alone, never on answers.
+
+Proof: docs/proofs/filters.md
+"""
+
+import json
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from typing import Any, Protocol
+
+from hubbub.accounting.codec import canonical_json, decode, decode_rational, encode
+from hubbub.accounting.composable_cost import ORDERS
+from hubbub.accounting.filter_stages import (
+    FilterCharge,
+    GaussianStage,
+    Opening,
+    RenyiStage,
+    epsilon_of_orders,
+    round_sum,
+    split_delta,
+)
+from hubbub.accounting.gaussian_dominance import (
+    LossFacts,
+    floor_digits,
+    is_dominated,
+    largest_mu_squared,
+    least_mu_squared,
+    loss_facts,
+    mu_squared_at,
+)
+from hubbub.accounting.privacy_loss import PrivacyLoss
+from hubbub.accounting.serialization import loss_from_json, loss_to_json
+from hubbub.errors import BudgetExceeded, InvalidInput
+from hubbub.noise.enclosures import gaussian_delta
+from hubbub.numbers import Number, format_down, parse_below_one, parse_nonnegative, parse_positive
+
+__all__ = [
+    "PURPOSES",
+    "FilterCharge",
+    "OdometerReading",
+    "PrivacyFilter",
+    "Remaining",
+    "decode_charge",
+    "encode_charge",
+]
+
+PURPOSES = ("", "training", "many queries", "few queries")
+"""What an owner may declare. It changes defaults only, never what is guaranteed."""
+_SHARE, _SHARE_OF_RUNS, _SHARE_OF_SELECTIONS = Fraction(1, 16), Fraction(1, 4), Fraction(1, 2)
+"""The share of δ that is kept for cuts when a second stage opens."""
+_TOP_LEVEL, _LAST_LEVEL = 3, 24
+"""A reserve is the limit divided by 2^3 … 2^24, or 0."""
+_RESERVE_FACTOR = 64
+_MARGIN = 1 + Fraction(1, 1 << 20)
+_MOST = 10**6
+_PARTS = tuple(Fraction(part, 1000) for part in (995, 985, 970, 940, 900, 800, 650, 450, 250, 100, 25, 5))
+
+
+class _Budget(Protocol):
+    """The figures of a `Budget`, which is defined in a higher module."""
+
+    @property
+    def epsilon(self) -> Fraction:
+        """The total ε."""
+
+    @property
+    def delta(self) -> Fraction:
+        """The total δ."""
+
+    @property
+    def purpose(self) -> str:
+        """What the budget is for."""
+
+
+@dataclass(frozen=True)
+class Remaining:
+    """The largest figures that one more charge may have, each by itself, rounded down."""
+
+    epsilon: Fraction
+    """Pure ε."""
+    delta: Fraction
+    """δ, in addition to its other figures."""
+    mu_squared: Fraction
+    """μ² of Gaussian noise."""
+
+
+@dataclass(frozen=True)
+class OdometerReading:
+    """What was spent so far: a pair (ε, δ) that holds."""
+
+    epsilon: Fraction
+    delta: Fraction
+
+
+@dataclass(frozen=True, init=False)
+class PrivacyFilter:
+    """A budget that holds under fully adaptive composition. It is immutable: `charge` returns the next one.
+
+    >>> from hubbub.accounting.budget import Budget
+    >>> account = PrivacyFilter(Budget(1, 1e-6))
+    >>> for _ in range(10):
+    ...     account = account.charge(PrivacyLoss.approximate(0.1, 1e-7))
+    >>> account.spent(), account.remaining().epsilon
+    (OdometerReading(epsilon=Fraction(1, 1), delta=Fraction(1, 1000000)), Fraction(0, 1))
+    >>> account.allows(PrivacyLoss.pure(0.001))
+    False
+    >>> PrivacyFilter.from_json(account.to_json()) == account
+    True
+
+    Guarantee: all that is released through it is (ε, δ)-private, though every charge, and when to stop,
+        may depend on the answers before it.
+    Assumes: each loss is true of its mechanism, for one unit and neighbouring relation, and is charged before
+        anything of it is released. An interactive mechanism that answers between other charges is pure.
+    Proof: docs/proofs/filters.md, "The filter"
+    """
+
+    epsilon: Fraction
+    delta: Fraction
+    purpose: str
+    sum_epsilon: Fraction
+    """Of the first stage."""
+    sum_delta: Fraction
+    """Of the first stage."""
+    pure: Fraction | None
+    """The sum of all pure ε, in both stages; None if some charge had none."""
+    stage: GaussianStage | RenyiStage | None
+    """The second stage; None until it opens."""
+
+    def __init__(self, budget: _Budget) -> None:
+        purpose = getattr(budget, "purpose", "")
+        if purpose not in PURPOSES:
+            raise InvalidInput(
+                "{purpose} is not known",
+                why="it chooses between sums and curves",
+                fix=f"use one of: {', '.join(PURPOSES[1:])}; or leave it out",
+            )
+        zero = Fraction(0)
+        for name, value in (
+            ("epsilon", parse_positive(budget.epsilon, "epsilon")),
+            ("delta", parse_below_one(budget.delta, "delta")),
+            ("purpose", purpose),
+            ("sum_epsilon", zero),
+            ("sum_delta", zero),
+            ("pure", zero),
+            ("stage", None),
+        ):
+            object.__setattr__(self, name, value)
+
+    # Charging
+
+    def charge(self, loss: PrivacyLoss) -> "PrivacyFilter":
+        """The filter after this charge; BudgetExceeded if it does not fit, and then nothing is spent."""
+        return self.apply(loss, self.price(loss))
+
+    def allows(self, loss: PrivacyLoss) -> bool:
+        """True if the charge fits."""
+        return self._price(_facts(loss)) is not None
+
+    def price(self, loss: PrivacyLoss) -> FilterCharge:
+        """What this filter charges for a loss; BudgetExceeded if it does not fit.
+
+        Guarantee: `certifies` holds for it.
+        """
+        found = self._price(_facts(loss))
+        if found is None:
+            raise self._exceeded()
+        return found
+
+    def apply(self, loss: PrivacyLoss, charge: FilterCharge) -> "PrivacyFilter":
+        """The filter with these figures added up; BudgetExceeded if the sums do not fit.
+
+        Assumes: `certifies(loss, charge)`, as is true of what `price` gave.
+        """
+        after = self._add(loss, charge)
+        if after is None:
+            raise self._exceeded()
+        return after
+
+    def _add(self, loss: PrivacyLoss, charge: FilterCharge) -> "PrivacyFilter | None":
+        """The filter after a charge; None if the sums do not fit: the rule of docs/proofs/filters.md."""
+        stage, opens = self.stage, charge.opens
+        if opens is not None:
+            if stage is not None or not self._is_within(opens):
+                return None
+            stage = self._open(opens, loss)
+            if opens.is_first:
+                return self._next(pure=None, stage=stage)
+        pure = None if self.pure is None or charge.epsilon is None else round_sum(self.pure + charge.epsilon)
+        if stage is None:
+            if charge.epsilon is None:
+                return None
+            epsilon = round_sum(self.sum_epsilon + charge.epsilon)
+            delta = round_sum(self.sum_delta + charge.delta)
+            fits = epsilon <= self.epsilon and delta <= self.delta
+            return self._next(sum_epsilon=epsilon, sum_delta=delta, pure=pure) if fits else None
+        # The pure sum needs no δ of its own: a history within it has no loss above ε.
+        is_pure = pure is not None and pure <= self.epsilon
+        after = stage.after(charge)
+        if after.delta > stage.cuts or not (is_pure or stage.fits(charge)):
+            return None
+        return self._next(pure=pure, stage=after)
+
+    def certifies(self, loss: PrivacyLoss, charge: FilterCharge) -> bool:
+        """True if these figures are true of the loss, for this filter: what `verify` checks again.
+
+        Guarantee: an inequality, not an equality: a later and sharper version may charge less.
+        """
+        facts, opens = _facts(loss), charge.opens
+        if opens is not None and not self._certifies_opening(facts, opens):
+            return False
+        if opens is not None and opens.is_first:
+            return True
+        stage = self._open(opens, loss) if opens is not None else self.stage
+        is_pure = (
+            charge.epsilon is not None
+            and facts.epsilon is not None
+            and charge.epsilon >= facts.epsilon
+            and charge.delta >= facts.delta
+        )
+        if stage is None:
+            return is_pure or (
+                charge.epsilon is not None and _holds(facts.loss, charge.epsilon, charge.delta)
+            )
+        if charge.epsilon is not None and not is_pure:
+            return False
+        if isinstance(stage, RenyiStage):
+            cost = facts.loss.cost()
+            return charge.delta >= cost.delta and all(
+                mine is None or (needed is not None and mine * _MARGIN >= needed)
+                for mine, needed in zip(charge.renyi, cost.renyi, strict=True)
+            )
+        if charge.mu_squared is None:
+            return is_pure
+        return _certifies_mu_squared(facts, charge)
+
+    # Which figures
+
+    def _price(self, facts: LossFacts) -> FilterCharge | None:
+        if isinstance(self.stage, GaussianStage):
+            return self._price_gaussian(self.stage, facts, self.stage.cuts)
+        if isinstance(self.stage, RenyiStage):
+            return self._if_fits(_renyi_charge(facts), facts)
+        as_sum = None if facts.epsilon is None else FilterCharge(facts.epsilon, facts.delta)
+        as_sum = None if as_sum is None else self._if_fits(as_sum, facts)
+        if as_sum is not None and self._prefers_sum(facts):
+            return as_sum
+        return self._price_opening(facts) or as_sum or self._price_point(facts)
+
+    def _if_fits(self, charge: FilterCharge, facts: LossFacts) -> FilterCharge | None:
+        return None if self._add(facts.loss, charge) is None else charge
+
+    def _prefers_sum(self, facts: LossFacts) -> bool:
+        """True if the charge takes a smaller part of ε than of a second stage; by public figures alone."""
+        if not self.delta or not facts.epsilon or self.purpose == "few queries":
+            return True
+        if self.purpose == "many queries" or facts.is_numeric:
+            return False
+        left = self.epsilon - self.sum_epsilon
+        # About what a second stage would have for its limit.
+        limit = largest_mu_squared(self.epsilon, self.delta) * (left / self.epsilon) ** 2
+        if not limit:
+            return True
+        figure = mu_squared_at(facts, _reserve(facts, limit), Fraction(0))
+        return figure is None or facts.epsilon * limit <= figure * left
+
+    def _price_opening(self, facts: LossFacts) -> FilterCharge | None:
+        epsilon, delta = self.epsilon - self.sum_epsilon, self.delta - self.sum_delta
+        if epsilon <= 0 or delta <= 0:
+            return None
+        if facts.is_renyi_only:
+            return self._price_renyi_opening(facts, epsilon, delta)
+        if facts.is_numeric:
+            return self._price_first(facts, epsilon, delta)
+        for cuts in (self._share(facts) * delta, facts.closed_delta):
+            if facts.closed_delta > cuts or cuts >= delta:
+                continue
+            limit = largest_mu_squared(epsilon, delta - cuts)
+            opens = Opening("gaussian", limit, cuts)
+            found = self._price_gaussian(GaussianStage(limit, cuts, None), facts, cuts, opens)
+            if found is not None:
+                return found
+        return None
+
+    def _share(self, facts: LossFacts) -> Fraction:
+        if self.purpose == "training" or facts.is_numeric:
+            return _SHARE_OF_RUNS
+        return _SHARE_OF_SELECTIONS if facts.closed_delta else _SHARE
+
+    def _price_gaussian(
+        self, stage: GaussianStage, facts: LossFacts, cuts: Fraction, opens: Opening | None = None
+    ) -> FilterCharge | None:
+        """The figures with the usual reserve, or with a smaller one at the end of the budget."""
+        left = cuts - stage.delta
+        cut = _cut(cuts, left - facts.closed_delta) if facts.is_numeric else Fraction(0)
+        delta = facts.closed_delta + cut
+        if delta > left or (facts.is_numeric and not cut):
+            return None
+        epsilon = None if facts.epsilon is None or facts.delta > delta else facts.epsilon
+        for reserve in _reserves(facts, stage.limit):
+            if stage.spent + reserve > stage.limit:
+                continue
+            figure = mu_squared_at(facts, reserve, cut)
+            if figure is None:
+                break
+            charge = FilterCharge(epsilon, delta, figure, reserve, opens=opens)
+            if stage.fits(charge):
+                return charge
+        if opens is None and epsilon is not None:
+            return self._if_fits(FilterCharge(epsilon, delta), facts)
+        return None
+
+    def _price_first(self, facts: LossFacts, epsilon: Fraction, delta: Fraction) -> FilterCharge | None:
+        """A loss that opens the stage as a part of its certificate: it costs no more than its tight curve.
+
+        Proof: docs/proofs/filters.md, "A run that opens the stage"
+        """
+        own = Fraction(facts.loss.delta(epsilon)) * _MARGIN
+        rest = delta - own
+        if rest <= delta / 256:
+            return None
+        cuts = floor_digits(self._share(facts) * rest)
+        limit = _largest_beside(facts.loss, epsilon, delta - cuts)
+        if not limit:
+            return None
+        return FilterCharge(None, Fraction(0), opens=Opening("gaussian", limit, cuts, is_first=True))
+
+    def _price_renyi_opening(
+        self, facts: LossFacts, epsilon: Fraction, delta: Fraction
+    ) -> FilterCharge | None:
+        cuts = self._share(facts) * delta
+        opens = Opening("renyi", Fraction(0), cuts, split_delta(epsilon, delta - cuts))
+        return self._if_fits(replace(_renyi_charge(facts), opens=opens), facts)
+
+    def _price_point(self, facts: LossFacts) -> FilterCharge | None:
+        """All that is left of ε, with the δ of the loss's own curve there."""
+        epsilon = self.epsilon - self.sum_epsilon
+        if epsilon <= 0 or not self.delta:
+            return None
+        left = self.delta - self.sum_delta
+        found = Fraction(facts.loss.delta(epsilon)) * _MARGIN
+        if found > left and _holds(facts.loss, epsilon, left):
+            found = left
+        return self._if_fits(FilterCharge(epsilon, round_sum(min(found, Fraction(1))), None), facts)
+
+    # Opening
+
+    def _is_within(self, opens: Opening) -> bool:
+        """True if the limits fit what is left of (ε, δ); for a first run, without the run."""
+        epsilon, delta = self.epsilon - self.sum_epsilon, self.delta - self.sum_delta
+        if epsilon <= 0 or opens.limit < 0 or opens.cuts < 0:
+            return False
+        if opens.kind == "renyi":
+            return len(opens.shares) == len(ORDERS) and opens.cuts + sum(opens.shares) <= delta
+        beyond = gaussian_delta(epsilon, opens.limit) if opens.limit else Fraction(0)
+        return opens.kind == "gaussian" and opens.cuts + beyond <= delta
+
+    def _certifies_opening(self, facts: LossFacts, opens: Opening) -> bool:
+        if self.stage is not None or not self._is_within(opens):
+            return False
+        if not opens.is_first:
+            return True
+        epsilon, delta = self.epsilon - self.sum_epsilon, self.delta - self.sum_delta
+        beside = facts.loss + PrivacyLoss.gaussian_from_mu_squared(opens.limit)
+        return opens.kind == "gaussian" and _holds(beside, epsilon, delta - opens.cuts)
+
+    def _open(self, opens: Opening, loss: PrivacyLoss) -> GaussianStage | RenyiStage:
+        if opens.kind == "renyi":
+            left = self.epsilon - self.sum_epsilon
+            return RenyiStage(left, opens.cuts, opens.shares, (Fraction(0),) * len(ORDERS))
+        return GaussianStage(opens.limit, opens.cuts, loss_to_json(loss) if opens.is_first else None)
+
+    def _next(self, **changes: Any) -> "PrivacyFilter":
+        after = object.__new__(PrivacyFilter)
+        for name in _FIELDS:
+            object.__setattr__(after, name, changes[name] if name in changes else getattr(self, name))
+        return after
+
+    # Reading
+
+    def spent(self) -> OdometerReading:
+        """What was spent so far, at any moment: a pair (ε, δ) that holds, never above the budget.
+
+        >>> from hubbub.accounting.budget import Budget
+        >>> account = PrivacyFilter(Budget(1, 1e-6)).charge(PrivacyLoss.gaussian(0.1))
+        >>> round(float(account.spent().epsilon), 2)
+        0.4
+
+        Guarantee: all that was released with readings of at most (e, d), two numbers fixed beforehand, is
+            (e, d)-private.
+        Assumes: as `PrivacyFilter`.
+        Proof: docs/proofs/filters.md, "The odometer"
+        """
+        told = self.sum_delta + (self.stage.delta if self.stage else 0)
+        if self.stage is None:
+            return OdometerReading(self.sum_epsilon, told)
+        # All cuts of the stage count, also those to come: which of them come may depend on answers.
+        curve = self._curve_epsilon(self.delta - self.sum_delta - self.stage.cuts)
+        if self.pure is not None and (curve is None or self.pure <= curve):
+            return OdometerReading(self.pure, told)
+        found = self.epsilon if curve is None else min(self.epsilon, curve)
+        return OdometerReading(found, self.delta)
+
+    def spent_delta(self, epsilon: Number) -> Fraction:
+        """The δ of all that was spent so far, at any ε: the curve holds for all ε at once; at most 1.
+
+        Guarantee: for sums fixed beforehand, all that was released within them has this curve.
+        Proof: docs/proofs/filters.md, "The odometer"
+        """
+        at = parse_nonnegative(epsilon, "epsilon")
+        told = self.sum_delta + (self.stage.delta if self.stage else 0)
+        bounds = [Fraction(1)]
+        if self.pure is not None and at >= self.pure:
+            bounds.append(told)
+        if at >= self.epsilon:
+            bounds.append(self.delta)
+        stage, rest = self.stage, at - self.sum_epsilon
+        if rest >= 0 and stage is None:
+            bounds.append(told)
+        if rest >= 0 and isinstance(stage, GaussianStage) and stage.reach <= stage.limit:
+            loss = PrivacyLoss.gaussian_from_mu_squared(stage.reach)
+            if stage.first is not None:
+                loss += loss_from_json(stage.first)
+            bounds.append(self.sum_delta + stage.cuts + Fraction(loss.delta(rest)))
+        return min(bounds)
+
+    def _curve_epsilon(self, delta: Fraction) -> Fraction | None:
+        stage = self.stage
+        if isinstance(stage, RenyiStage):
+            found = epsilon_of_orders(stage.spent, stage.shares)
+            return None if found is None else self.sum_epsilon + found
+        if not isinstance(stage, GaussianStage) or stage.reach > stage.limit or delta <= 0:
+            return None
+        loss = PrivacyLoss.gaussian_from_mu_squared(stage.reach)
+        if stage.first is not None:
+            loss += loss_from_json(stage.first)
+        bound = loss.epsilon(delta)
+        return None if math.isinf(bound) else self.sum_epsilon + Fraction(bound)
+
+    def remaining(self) -> Remaining:
+        """The largest figures of one more charge, rounded down."""
+        small = self.epsilon / (1 << 24)
+        sure = self.epsilon - (self.sum_epsilon if self.stage is None else self.pure or self.epsilon)
+
+        def pure(epsilon: Fraction) -> bool:
+            return self.allows(PrivacyLoss.pure(epsilon))
+
+        def gaussian(mu_squared: Fraction) -> bool:
+            return self.allows(PrivacyLoss.gaussian_from_mu_squared(mu_squared))
+
+        return Remaining(
+            max(sure if sure > 0 and pure(sure) else Fraction(0), _largest_fitting(pure, small)),
+            self.delta - self.sum_delta if self.stage is None else self.stage.cuts - self.stage.delta,
+            _largest_fitting(gaussian, small**2),
+        )
+
+    def count_more(self, loss: PrivacyLoss) -> int:
+        """How many more charges like this one fit, about; at most a million.
+
+        >>> from hubbub.accounting.budget import Budget
+        >>> PrivacyFilter(Budget(1, 1e-6)).count_more(PrivacyLoss.pure(0.1))
+        10
+        """
+        state, count, facts = self, 0, _facts(loss)
+        while count < _MOST:
+            found = state._price(facts)
+            if found is None:
+                break
+            after = state.apply(loss, found)
+            count += 1
+            # As many at once as fit with the same figures.
+            jump = 1
+            while count + jump < _MOST and (further := after._if_fits_times(loss, found, jump)):  # noqa: SLF001
+                after, count, jump = further, count + jump, 2 * jump
+            state = after
+        return count
+
+    def _if_fits_times(self, loss: PrivacyLoss, charge: FilterCharge, times: int) -> "PrivacyFilter | None":
+        many = replace(
+            charge,
+            epsilon=None if charge.epsilon is None else times * charge.epsilon,
+            delta=times * charge.delta,
+            mu_squared=None if charge.mu_squared is None else times * charge.mu_squared,
+            renyi=tuple(None if figure is None else times * figure for figure in charge.renyi),
+            opens=None,
+        )
+        if charge.opens is not None and charge.opens.is_first:
+            return None
+        if isinstance(self.stage, GaussianStage) and not self.stage.fits(many):
+            return None
+        return self._add(loss, many)
+
+    # Storing
+
+    def to_json(self) -> str:
+        """The text of the filter, as it is stored: exact numbers."""
+        stage = self.stage
+        stored = {
+            "kind": _KIND,
+            "epsilon": encode(self.epsilon),
+            "delta": encode(self.delta),
+            "purpose": self.purpose,
+            "sums": encode((self.sum_epsilon, self.sum_delta, self.pure)),
+            "stage": None if stage is None else {"kind": _STAGES[type(stage)], **encode(stage)},
+        }
+        return canonical_json(stored)
+
+    @classmethod
+    def from_json(cls, text: str) -> "PrivacyFilter":
+        """Read a stored filter, exactly as `to_json` wrote it; one with sums that do not fit is refused."""
+        try:
+            stored = json.loads(text)
+            found = _decode_filter(stored)
+        except (AttributeError, KeyError, TypeError, ValueError, RecursionError):
+            found = None
+        if found is None or found.to_json() != text:
+            raise InvalidInput(
+                "the text is not a stored privacy filter",
+                why="it is not what was written, or more is spent than fits the budget",
+                fix="use the text that to_json() wrote, unchanged",
+            )
+        return found
+
+    def _is_consistent(self) -> bool:
+        """True if the sums fit the limits, and these the budget."""
+        stage = self.stage
+        if self.sum_epsilon > self.epsilon or self.sum_delta > self.delta:
+            return False
+        if stage is None:
+            return True
+        kind, limit = ("renyi", Fraction(0)) if isinstance(stage, RenyiStage) else ("gaussian", stage.limit)
+        shares = stage.shares if isinstance(stage, RenyiStage) else ()
+        if stage.delta > stage.cuts or not self._is_within(Opening(kind, limit, stage.cuts, shares)):
+            return False
+        is_pure = self.pure is not None and self.pure <= self.epsilon
+        nothing = FilterCharge(Fraction(0), Fraction(0), Fraction(0), renyi=(Fraction(0),) * len(ORDERS))
+        return is_pure or stage.fits(nothing)
+
+    def _exceeded(self) -> BudgetExceeded:
+        remaining = self.remaining()
+        fits = [f"a pure epsilon of {format_down(remaining.epsilon)}"] if remaining.epsilon else []
+        if remaining.mu_squared:
+            fits.append(f"Gaussian noise with (sensitivity/sigma)² of {format_down(remaining.mu_squared)}")
+        return BudgetExceeded(
+            "the charge does not fit the remaining budget",
+            why=f"of epsilon {format_down(self.epsilon)} and delta {format_down(self.delta)} "
+            f"there is room for {' or '.join(fits) or 'nothing'}, "
+            f"and for a delta of {format_down(remaining.delta)}",
+            fix="add more noise, or charge an account with a larger budget",
+        )
+
+
+_KIND = "privacy-filter/2"
+_STAGES: dict[type, str] = {GaussianStage: "gaussian", RenyiStage: "renyi"}
+_FIELDS = ("epsilon", "delta", "purpose", "sum_epsilon", "sum_delta", "pure", "stage")
+
+
+def _facts(loss: Any) -> LossFacts:
+    if not isinstance(loss, PrivacyLoss):
+        raise InvalidInput(
+            f"the charge is of type {type(loss).__name__}",
+            why="a filter charges privacy losses",
+            fix="pass a PrivacyLoss",
+        )
+    return loss_facts(loss)
+
+
+def _holds(loss: PrivacyLoss, epsilon: Fraction, delta: Fraction) -> bool:
+    """True if the loss is surely (ε, δ)-private; in both directions."""
+    if delta < 0:
+        return False
+    if Fraction(loss.delta(epsilon)) <= delta or delta >= 1:
+        return True
+    found = loss.epsilon(delta)
+    return math.isfinite(found) and Fraction(found) <= epsilon
+
+
+def _reserve(facts: LossFacts, limit: Fraction) -> Fraction:
+    """The usual reserve: large enough that the figure is within 1/4 % of its least, or an eighth."""
+    wanted = _RESERVE_FACTOR * facts.largest_event**2
+    level = _TOP_LEVEL
+    while wanted and level < _LAST_LEVEL and limit / 2 ** (level + 1) >= wanted:
+        level += 1
+    return limit / 2**level if wanted else Fraction(0)
+
+
+def _reserves(facts: LossFacts, limit: Fraction) -> list[Fraction]:
+    """The usual reserve, and smaller ones for the end of a budget."""
+    reserve = _reserve(facts, limit)
+    if not reserve:
+        return [Fraction(0)]
+    found = [reserve]
+    while found[-1] >= facts.largest_event**2 and found[-1] * 2**_LAST_LEVEL > limit:
+        found.append(found[-1] / 2)
+    return [*found, Fraction(0)]
+
+
+def _cut(cuts: Fraction, left: Fraction) -> Fraction:
+    """The largest of 1/2, 1/4 … of all cuts that is left for a loss without a closed form."""
+    cut = cuts / 2
+    while cut > left:
+        cut /= 2
+        if cut * 2**40 < cuts:
+            return Fraction(0)
+    return cut
+
+
+def _renyi_charge(facts: LossFacts) -> FilterCharge:
+    cost = facts.loss.cost()
+    return FilterCharge(
+        None if facts.epsilon is None or facts.delta > cost.delta else facts.epsilon,
+        cost.delta,
+        renyi=cost.renyi,
+    )
+
+
+def _certifies_mu_squared(facts: LossFacts, charge: FilterCharge) -> bool:
+    """True if μ² dominates the loss beside the reserve, with the charge's δ cut off."""
+    cut = charge.delta - facts.closed_delta
+    if cut < 0 or charge.reserve < 0 or charge.mu_squared is None:
+        return False
+    for part in facts.parts:
+        closed = mu_squared_at(replace(facts, parts=(replace(part, rest=None),)), charge.reserve, Fraction(0))
+        rest = charge.mu_squared - (closed or 0)
+        if rest < 0 or (part.rest is not None and not is_dominated(part.rest, cut, rest)):
+            return False
+    return True
+
+
+def _largest_beside(loss: PrivacyLoss, epsilon: Fraction, delta: Fraction) -> Fraction:
+    """About the largest μ² of Gaussian noise that fits (ε, δ) beside the loss; 0 if next to none does."""
+
+    def fits(mu_squared: Fraction) -> bool:
+        both = loss + PrivacyLoss.gaussian_from_mu_squared(mu_squared)
+        return Fraction(both.delta(epsilon)) * _MARGIN <= delta
+
+    high = largest_mu_squared(epsilon, delta)
+    # The limit without the loss, less about what the loss takes; then down until it is certain.
+    own = least_mu_squared(float(epsilon), loss.delta(epsilon))
+    guess = max(high - Fraction(own), high / 64)
+    for part in _PARTS:
+        if fits(found := floor_digits(guess * part)):
+            return found
+    return Fraction(0)
+
+
+def _decode_filter(stored: dict[str, Any]) -> PrivacyFilter | None:
+    after = object.__new__(PrivacyFilter)
+    sum_epsilon, sum_delta, pure = stored["sums"]
+    stage = stored["stage"]
+    for name, value in (
+        ("epsilon", decode_rational(stored["epsilon"])),
+        ("delta", decode_rational(stored["delta"])),
+        ("purpose", stored["purpose"]),
+        ("sum_epsilon", decode_rational(sum_epsilon)),
+        ("sum_delta", decode_rational(sum_delta)),
+        ("pure", decode(pure)),
+        ("stage", None if stage is None else _decode_stage(stage)),
+    ):
+        object.__setattr__(after, name, value)
+    is_known = stored["kind"] == _KIND and after.purpose in PURPOSES and after.epsilon > 0 and after.delta < 1
+    return after if is_known and after._is_consistent() else None
+
+
+def _decode_stage(stored: dict[str, Any]) -> GaussianStage | RenyiStage:
+    fields = {name: value for name, value in stored.items() if name not in {"kind", "first"}}
+    figures = {name: decode(value) for name, value in fields.items()}
+    if stored["kind"] == "renyi":
+        return RenyiStage(**figures)
+    if stored["first"] is not None:
+        loss_from_json(stored["first"])
+    return GaussianStage(first=stored["first"], **figures)
+
+
+def encode_charge(charge: FilterCharge) -> dict[str, Any]:
+    """The JSON value of what was charged, as part of a stored entry; what is not used is left out."""
+    stored = {name: value for name, value in encode(charge).items() if value not in (None, [], "0")}
+    return {"epsilon": None, "delta": "0", **stored}
+
+
+def decode_charge(stored: dict[str, Any]) -> FilterCharge:
+    """What was charged, from its JSON value; ValueError or TypeError if it is not one."""
+    fields = dict(stored)
+    opens = fields.pop("opens", None)
+    figures = {name: decode(value) for name, value in fields.items()}
+    if opens is not None:
+        kind, is_first = opens["kind"], opens["is_first"]
+        if not isinstance(kind, str) or not isinstance(is_first, bool):
+            raise TypeError
+        limits = {name: decode(opens[name]) for name in ("limit", "cuts", "shares")}
+        opens = Opening(kind, is_first=is_first, **limits)
+    charge = FilterCharge(opens=opens, **figures)
+    if encode_charge(charge) != stored:
+        raise ValueError
+    return charge
+
+
+def _largest_fitting(fits: Callable[[Fraction], bool], small: Fraction) -> Fraction:
+    """About the largest number that fits, five digits, rounded down; 0 if `small` does not fit."""
+    if not fits(small):
+        return Fraction(0)
+    power, beyond = 0, 64
+    while beyond - power > 1:
+        middle = (power + beyond) // 2
+        power, beyond = (middle, beyond) if fits(small * (1 << middle)) else (power, middle)
+    best = step = small * (1 << power)
+    for _ in range(17):
+        step /= 2
+        best += step if fits(best + step) else 0
+    return best
