@@ -2,7 +2,8 @@
 
 The value of a game is the largest P(S) − e^ε·Q(S) over all strategies: which mechanism is asked next, when
 the second stage opens, and when to stop, all after seeing the answers. Recursion over rationals; a last
-question to Gaussian noise has a closed form, rounded up. Each mutant of the filter gets more than δ in some world.
+question to Gaussian noise has a closed form, rounded up. Each mutant of the filter gets more than
+δ in some world.
 """
 
 from dataclasses import dataclass, replace
