@@ -17,6 +17,7 @@ from typing import Any, Protocol
 
 from hubbub.accounting.codec import canonical_json, decode, decode_rational, encode
 from hubbub.accounting.composable_cost import ORDERS
+from hubbub.accounting.filter_pricing import MARGIN, certifies_mu_squared, holds, price
 from hubbub.accounting.filter_stages import (
     FilterCharge,
     GaussianStage,
@@ -24,17 +25,8 @@ from hubbub.accounting.filter_stages import (
     RenyiStage,
     epsilon_of_orders,
     round_sum,
-    split_delta,
 )
-from hubbub.accounting.gaussian_dominance import (
-    LossFacts,
-    floor_digits,
-    is_dominated,
-    largest_mu_squared,
-    least_mu_squared,
-    loss_facts,
-    mu_squared_at,
-)
+from hubbub.accounting.gaussian_dominance import LossFacts, loss_facts
 from hubbub.accounting.privacy_loss import PrivacyLoss
 from hubbub.accounting.serialization import loss_from_json, loss_to_json
 from hubbub.errors import BudgetExceeded, InvalidInput
@@ -47,20 +39,11 @@ __all__ = [
     "OdometerReading",
     "PrivacyFilter",
     "Remaining",
-    "decode_charge",
-    "encode_charge",
 ]
 
 PURPOSES = ("", "training", "many queries", "few queries")
 """What an owner may declare. It changes defaults only, never what is guaranteed."""
-_SHARE, _SHARE_OF_RUNS, _SHARE_OF_SELECTIONS = Fraction(1, 16), Fraction(1, 4), Fraction(1, 2)
-"""The share of δ that is kept for cuts when a second stage opens."""
-_TOP_LEVEL, _LAST_LEVEL = 3, 24
-"""A reserve is the limit divided by 2^3 … 2^24, or 0."""
-_RESERVE_FACTOR = 64
-_MARGIN = 1 + Fraction(1, 1 << 20)
 _MOST = 10**6
-_PARTS = tuple(Fraction(part, 1000) for part in (995, 985, 970, 940, 900, 800, 650, 450, 250, 100, 25, 5))
 
 
 class _Budget(Protocol):
@@ -161,14 +144,14 @@ class PrivacyFilter:
 
     def allows(self, loss: PrivacyLoss) -> bool:
         """True if the charge fits."""
-        return self._price(_facts(loss)) is not None
+        return price(self, _facts(loss)) is not None
 
     def price(self, loss: PrivacyLoss) -> FilterCharge:
         """What this filter charges for a loss; BudgetExceeded if it does not fit.
 
         Guarantee: `certifies` holds for it.
         """
-        found = self._price(_facts(loss))
+        found = price(self, _facts(loss))
         if found is None:
             raise self._exceeded()
         return found
@@ -178,12 +161,12 @@ class PrivacyFilter:
 
         Assumes: `certifies(loss, charge)`, as is true of what `price` gave.
         """
-        after = self._add(loss, charge)
+        after = self.after(loss, charge)
         if after is None:
             raise self._exceeded()
         return after
 
-    def _add(self, loss: PrivacyLoss, charge: FilterCharge) -> "PrivacyFilter | None":
+    def after(self, loss: PrivacyLoss, charge: FilterCharge) -> "PrivacyFilter | None":
         """The filter after a charge; None if the sums do not fit: the rule of docs/proofs/filters.md."""
         stage, opens = self.stage, charge.opens
         if opens is not None:
@@ -225,129 +208,18 @@ class PrivacyFilter:
             and charge.delta >= facts.delta
         )
         if stage is None:
-            return is_pure or (
-                charge.epsilon is not None and _holds(facts.loss, charge.epsilon, charge.delta)
-            )
+            return is_pure or (charge.epsilon is not None and holds(facts.loss, charge.epsilon, charge.delta))
         if charge.epsilon is not None and not is_pure:
             return False
         if isinstance(stage, RenyiStage):
             cost = facts.loss.cost()
             return charge.delta >= cost.delta and all(
-                mine is None or (needed is not None and mine * _MARGIN >= needed)
+                mine is None or (needed is not None and mine * MARGIN >= needed)
                 for mine, needed in zip(charge.renyi, cost.renyi, strict=True)
             )
         if charge.mu_squared is None:
             return is_pure
-        return _certifies_mu_squared(facts, charge)
-
-    # Which figures
-
-    def _price(self, facts: LossFacts) -> FilterCharge | None:
-        if isinstance(self.stage, GaussianStage):
-            return self._price_gaussian(self.stage, facts, self.stage.cuts)
-        if isinstance(self.stage, RenyiStage):
-            return self._if_fits(_renyi_charge(facts), facts)
-        as_sum = None if facts.epsilon is None else FilterCharge(facts.epsilon, facts.delta)
-        as_sum = None if as_sum is None else self._if_fits(as_sum, facts)
-        if as_sum is not None and self._prefers_sum(facts):
-            return as_sum
-        return self._price_opening(facts) or as_sum or self._price_point(facts)
-
-    def _if_fits(self, charge: FilterCharge, facts: LossFacts) -> FilterCharge | None:
-        return None if self._add(facts.loss, charge) is None else charge
-
-    def _prefers_sum(self, facts: LossFacts) -> bool:
-        """True if the charge takes a smaller part of ε than of a second stage; by public figures alone."""
-        if not self.delta or not facts.epsilon or self.purpose == "few queries":
-            return True
-        if self.purpose == "many queries" or facts.is_numeric:
-            return False
-        left = self.epsilon - self.sum_epsilon
-        # About what a second stage would have for its limit.
-        limit = largest_mu_squared(self.epsilon, self.delta) * (left / self.epsilon) ** 2
-        if not limit:
-            return True
-        figure = mu_squared_at(facts, _reserve(facts, limit), Fraction(0))
-        return figure is None or facts.epsilon * limit <= figure * left
-
-    def _price_opening(self, facts: LossFacts) -> FilterCharge | None:
-        epsilon, delta = self.epsilon - self.sum_epsilon, self.delta - self.sum_delta
-        if epsilon <= 0 or delta <= 0:
-            return None
-        if facts.is_renyi_only:
-            return self._price_renyi_opening(facts, epsilon, delta)
-        if facts.is_numeric:
-            return self._price_first(facts, epsilon, delta)
-        for cuts in (self._share(facts) * delta, facts.closed_delta):
-            if facts.closed_delta > cuts or cuts >= delta:
-                continue
-            limit = largest_mu_squared(epsilon, delta - cuts)
-            opens = Opening("gaussian", limit, cuts)
-            found = self._price_gaussian(GaussianStage(limit, cuts, None), facts, cuts, opens)
-            if found is not None:
-                return found
-        return None
-
-    def _share(self, facts: LossFacts) -> Fraction:
-        if self.purpose == "training" or facts.is_numeric:
-            return _SHARE_OF_RUNS
-        return _SHARE_OF_SELECTIONS if facts.closed_delta else _SHARE
-
-    def _price_gaussian(
-        self, stage: GaussianStage, facts: LossFacts, cuts: Fraction, opens: Opening | None = None
-    ) -> FilterCharge | None:
-        """The figures with the usual reserve, or with a smaller one at the end of the budget."""
-        left = cuts - stage.delta
-        cut = _cut(cuts, left - facts.closed_delta) if facts.is_numeric else Fraction(0)
-        delta = facts.closed_delta + cut
-        if delta > left or (facts.is_numeric and not cut):
-            return None
-        epsilon = None if facts.epsilon is None or facts.delta > delta else facts.epsilon
-        for reserve in _reserves(facts, stage.limit):
-            if stage.spent + reserve > stage.limit:
-                continue
-            figure = mu_squared_at(facts, reserve, cut)
-            if figure is None:
-                break
-            charge = FilterCharge(epsilon, delta, figure, reserve, opens=opens)
-            if stage.fits(charge):
-                return charge
-        if opens is None and epsilon is not None:
-            return self._if_fits(FilterCharge(epsilon, delta), facts)
-        return None
-
-    def _price_first(self, facts: LossFacts, epsilon: Fraction, delta: Fraction) -> FilterCharge | None:
-        """A loss that opens the stage as a part of its certificate: it costs no more than its tight curve.
-
-        Proof: docs/proofs/filters.md, "A run that opens the stage"
-        """
-        own = Fraction(facts.loss.delta(epsilon)) * _MARGIN
-        rest = delta - own
-        if rest <= delta / 256:
-            return None
-        cuts = floor_digits(self._share(facts) * rest)
-        limit = _largest_beside(facts.loss, epsilon, delta - cuts)
-        if not limit:
-            return None
-        return FilterCharge(None, Fraction(0), opens=Opening("gaussian", limit, cuts, is_first=True))
-
-    def _price_renyi_opening(
-        self, facts: LossFacts, epsilon: Fraction, delta: Fraction
-    ) -> FilterCharge | None:
-        cuts = self._share(facts) * delta
-        opens = Opening("renyi", Fraction(0), cuts, split_delta(epsilon, delta - cuts))
-        return self._if_fits(replace(_renyi_charge(facts), opens=opens), facts)
-
-    def _price_point(self, facts: LossFacts) -> FilterCharge | None:
-        """All that is left of ε, with the δ of the loss's own curve there."""
-        epsilon = self.epsilon - self.sum_epsilon
-        if epsilon <= 0 or not self.delta:
-            return None
-        left = self.delta - self.sum_delta
-        found = Fraction(facts.loss.delta(epsilon)) * _MARGIN
-        if found > left and _holds(facts.loss, epsilon, left):
-            found = left
-        return self._if_fits(FilterCharge(epsilon, round_sum(min(found, Fraction(1))), None), facts)
+        return certifies_mu_squared(facts, charge)
 
     # Opening
 
@@ -368,7 +240,7 @@ class PrivacyFilter:
             return True
         epsilon, delta = self.epsilon - self.sum_epsilon, self.delta - self.sum_delta
         beside = facts.loss + PrivacyLoss.gaussian_from_mu_squared(opens.limit)
-        return opens.kind == "gaussian" and _holds(beside, epsilon, delta - opens.cuts)
+        return opens.kind == "gaussian" and holds(beside, epsilon, delta - opens.cuts)
 
     def _open(self, opens: Opening, loss: PrivacyLoss) -> GaussianStage | RenyiStage:
         if opens.kind == "renyi":
@@ -469,19 +341,19 @@ class PrivacyFilter:
         """
         state, count, facts = self, 0, _facts(loss)
         while count < _MOST:
-            found = state._price(facts)
+            found = price(state, facts)
             if found is None:
                 break
             after = state.apply(loss, found)
             count += 1
             # As many at once as fit with the same figures.
             jump = 1
-            while count + jump < _MOST and (further := after._if_fits_times(loss, found, jump)):  # noqa: SLF001
+            while count + jump < _MOST and (further := after._after_many(loss, found, jump)):  # noqa: SLF001
                 after, count, jump = further, count + jump, 2 * jump
             state = after
         return count
 
-    def _if_fits_times(self, loss: PrivacyLoss, charge: FilterCharge, times: int) -> "PrivacyFilter | None":
+    def _after_many(self, loss: PrivacyLoss, charge: FilterCharge, times: int) -> "PrivacyFilter | None":
         many = replace(
             charge,
             epsilon=None if charge.epsilon is None else times * charge.epsilon,
@@ -494,7 +366,7 @@ class PrivacyFilter:
             return None
         if isinstance(self.stage, GaussianStage) and not self.stage.fits(many):
             return None
-        return self._add(loss, many)
+        return self.after(loss, many)
 
     # Storing
 
@@ -571,85 +443,6 @@ def _facts(loss: Any) -> LossFacts:
     return loss_facts(loss)
 
 
-def _holds(loss: PrivacyLoss, epsilon: Fraction, delta: Fraction) -> bool:
-    """True if the loss is surely (ε, δ)-private; in both directions."""
-    if delta < 0:
-        return False
-    if Fraction(loss.delta(epsilon)) <= delta or delta >= 1:
-        return True
-    found = loss.epsilon(delta)
-    return math.isfinite(found) and Fraction(found) <= epsilon
-
-
-def _reserve(facts: LossFacts, limit: Fraction) -> Fraction:
-    """The usual reserve: large enough that the figure is within 1/4 % of its least, or an eighth."""
-    wanted = _RESERVE_FACTOR * facts.largest_event**2
-    level = _TOP_LEVEL
-    while wanted and level < _LAST_LEVEL and limit / 2 ** (level + 1) >= wanted:
-        level += 1
-    return limit / 2**level if wanted else Fraction(0)
-
-
-def _reserves(facts: LossFacts, limit: Fraction) -> list[Fraction]:
-    """The usual reserve, and smaller ones for the end of a budget."""
-    reserve = _reserve(facts, limit)
-    if not reserve:
-        return [Fraction(0)]
-    found = [reserve]
-    while found[-1] >= facts.largest_event**2 and found[-1] * 2**_LAST_LEVEL > limit:
-        found.append(found[-1] / 2)
-    return [*found, Fraction(0)]
-
-
-def _cut(cuts: Fraction, left: Fraction) -> Fraction:
-    """The largest of 1/2, 1/4 … of all cuts that is left for a loss without a closed form."""
-    cut = cuts / 2
-    while cut > left:
-        cut /= 2
-        if cut * 2**40 < cuts:
-            return Fraction(0)
-    return cut
-
-
-def _renyi_charge(facts: LossFacts) -> FilterCharge:
-    cost = facts.loss.cost()
-    return FilterCharge(
-        None if facts.epsilon is None or facts.delta > cost.delta else facts.epsilon,
-        cost.delta,
-        renyi=cost.renyi,
-    )
-
-
-def _certifies_mu_squared(facts: LossFacts, charge: FilterCharge) -> bool:
-    """True if μ² dominates the loss beside the reserve, with the charge's δ cut off."""
-    cut = charge.delta - facts.closed_delta
-    if cut < 0 or charge.reserve < 0 or charge.mu_squared is None:
-        return False
-    for part in facts.parts:
-        closed = mu_squared_at(replace(facts, parts=(replace(part, rest=None),)), charge.reserve, Fraction(0))
-        rest = charge.mu_squared - (closed or 0)
-        if rest < 0 or (part.rest is not None and not is_dominated(part.rest, cut, rest)):
-            return False
-    return True
-
-
-def _largest_beside(loss: PrivacyLoss, epsilon: Fraction, delta: Fraction) -> Fraction:
-    """About the largest μ² of Gaussian noise that fits (ε, δ) beside the loss; 0 if next to none does."""
-
-    def fits(mu_squared: Fraction) -> bool:
-        both = loss + PrivacyLoss.gaussian_from_mu_squared(mu_squared)
-        return Fraction(both.delta(epsilon)) * _MARGIN <= delta
-
-    high = largest_mu_squared(epsilon, delta)
-    # The limit without the loss, less about what the loss takes; then down until it is certain.
-    own = least_mu_squared(float(epsilon), loss.delta(epsilon))
-    guess = max(high - Fraction(own), high / 64)
-    for part in _PARTS:
-        if fits(found := floor_digits(guess * part)):
-            return found
-    return Fraction(0)
-
-
 def _decode_filter(stored: dict[str, Any]) -> PrivacyFilter | None:
     after = object.__new__(PrivacyFilter)
     sum_epsilon, sum_delta, pure = stored["sums"]
@@ -676,29 +469,6 @@ def _decode_stage(stored: dict[str, Any]) -> GaussianStage | RenyiStage:
     if stored["first"] is not None:
         loss_from_json(stored["first"])
     return GaussianStage(first=stored["first"], **figures)
-
-
-def encode_charge(charge: FilterCharge) -> dict[str, Any]:
-    """The JSON value of what was charged, as part of a stored entry; what is not used is left out."""
-    stored = {name: value for name, value in encode(charge).items() if value not in (None, [], "0")}
-    return {"epsilon": None, "delta": "0", **stored}
-
-
-def decode_charge(stored: dict[str, Any]) -> FilterCharge:
-    """What was charged, from its JSON value; ValueError or TypeError if it is not one."""
-    fields = dict(stored)
-    opens = fields.pop("opens", None)
-    figures = {name: decode(value) for name, value in fields.items()}
-    if opens is not None:
-        kind, is_first = opens["kind"], opens["is_first"]
-        if not isinstance(kind, str) or not isinstance(is_first, bool):
-            raise TypeError
-        limits = {name: decode(opens[name]) for name in ("limit", "cuts", "shares")}
-        opens = Opening(kind, is_first=is_first, **limits)
-    charge = FilterCharge(opens=opens, **figures)
-    if encode_charge(charge) != stored:
-        raise ValueError
-    return charge
 
 
 def _largest_fitting(fits: Callable[[Fraction], bool], small: Fraction) -> Fraction:

@@ -8,7 +8,9 @@ Proof: docs/proofs/filters.md
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import lru_cache
+from typing import Any
 
+from hubbub.accounting.codec import decode, encode
 from hubbub.accounting.composable_cost import ORDERS
 from hubbub.noise.enclosures import exp_neg, log
 
@@ -17,8 +19,11 @@ __all__ = [
     "GaussianStage",
     "Opening",
     "RenyiStage",
+    "decode_charge",
+    "encode_charge",
     "epsilon_of_orders",
     "orders_fit",
+    "round_sum",
     "split_delta",
 ]
 
@@ -183,3 +188,26 @@ def epsilon_of_orders(sums: tuple[Fraction | None, ...], shares: tuple[Fraction,
         middle = (low + high) // 2
         low, high = (low, middle) if orders_fit(alone, middle * unit) else (middle, high)
     return high * unit
+
+
+def encode_charge(charge: FilterCharge) -> dict[str, Any]:
+    """The JSON value of what was charged, as part of a stored entry; what is not used is left out."""
+    stored = {name: value for name, value in encode(charge).items() if value not in (None, [], "0")}
+    return {"epsilon": None, "delta": "0", **stored}
+
+
+def decode_charge(stored: dict[str, Any]) -> FilterCharge:
+    """What was charged, from its JSON value; ValueError or TypeError if it is not one."""
+    fields = dict(stored)
+    opens = fields.pop("opens", None)
+    figures = {name: decode(value) for name, value in fields.items()}
+    if opens is not None:
+        kind, is_first = opens["kind"], opens["is_first"]
+        if not isinstance(kind, str) or not isinstance(is_first, bool):
+            raise TypeError
+        limits = {name: decode(opens[name]) for name in ("limit", "cuts", "shares")}
+        opens = Opening(kind, is_first=is_first, **limits)
+    charge = FilterCharge(opens=opens, **figures)
+    if encode_charge(charge) != stored:
+        raise ValueError
+    return charge

@@ -36,7 +36,7 @@ __all__ = [
 
 _BITS = 128
 _DIGITS = 40
-"""Limits have so many significant bits: short to store, and rounded to the safe side."""
+"""The significant bits of a limit: short to store, and rounded to the safe side."""
 _HALF_PI = Fraction(1_570_797, 1_000_000)
 """Above π/2."""
 _FINEST = 1 << 14

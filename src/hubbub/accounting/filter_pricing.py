@@ -1,0 +1,246 @@
+"""What a privacy filter charges for a loss: by sums or by a curve, and with which limits.
+
+All choices are made from charges and a declared purpose, never from answers. No guarantee depends on them.
+
+Proof: docs/proofs/filters.md, "The filter"
+"""
+
+import math
+from dataclasses import replace
+from fractions import Fraction
+from typing import TYPE_CHECKING
+
+from hubbub.accounting.filter_stages import (
+    FilterCharge,
+    GaussianStage,
+    Opening,
+    RenyiStage,
+    round_sum,
+    split_delta,
+)
+from hubbub.accounting.gaussian_dominance import (
+    LossFacts,
+    floor_digits,
+    is_dominated,
+    largest_mu_squared,
+    least_mu_squared,
+    mu_squared_at,
+)
+from hubbub.accounting.privacy_loss import PrivacyLoss
+
+if TYPE_CHECKING:
+    from hubbub.accounting.adaptive_filter import PrivacyFilter
+
+__all__ = ["MARGIN", "TOP_LEVEL", "certifies_mu_squared", "holds", "price", "renyi_charge", "reserves"]
+
+TOP_LEVEL, _LAST_LEVEL = 3, 24
+"""A reserve is the limit divided by 2^3 … 2^24, or 0."""
+_RESERVE_FACTOR = 64
+MARGIN = 1 + Fraction(1, 1 << 20)
+"""What is charged leaves this much room, so that another machine's last digits certify it, too."""
+_SHARE, _SHARE_OF_RUNS, _SHARE_OF_SELECTIONS = Fraction(1, 16), Fraction(1, 4), Fraction(1, 2)
+"""The share of δ that is kept for cuts when a second stage opens."""
+_PARTS = tuple(Fraction(part, 1000) for part in (995, 985, 970, 940, 900, 800, 650, 450, 250, 100, 25, 5))
+
+
+def price(state: "PrivacyFilter", facts: LossFacts) -> FilterCharge | None:
+    """What a filter charges for a loss; None if it does not fit."""
+    if isinstance(state.stage, GaussianStage):
+        return _price_gaussian(state, state.stage, facts, state.stage.cuts)
+    if isinstance(state.stage, RenyiStage):
+        return _if_fits(state, renyi_charge(facts), facts)
+    as_sum = None if facts.epsilon is None else FilterCharge(facts.epsilon, facts.delta)
+    as_sum = None if as_sum is None else _if_fits(state, as_sum, facts)
+    if as_sum is not None and _prefers_sum(state, facts):
+        return as_sum
+    return _price_opening(state, facts) or as_sum or _price_point(state, facts)
+
+
+def _if_fits(state: "PrivacyFilter", charge: FilterCharge, facts: LossFacts) -> FilterCharge | None:
+    return None if state.after(facts.loss, charge) is None else charge
+
+
+def _prefers_sum(state: "PrivacyFilter", facts: LossFacts) -> bool:
+    """True if the charge takes a smaller part of ε than of a second stage; by public figures alone."""
+    if not state.delta or not facts.epsilon or state.purpose == "few queries":
+        return True
+    if state.purpose == "many queries" or facts.is_numeric:
+        return False
+    left = state.epsilon - state.sum_epsilon
+    # About what a second stage would have for its limit.
+    limit = largest_mu_squared(state.epsilon, state.delta) * (left / state.epsilon) ** 2
+    if not limit:
+        return True
+    figure = mu_squared_at(facts, _reserve(facts, limit), Fraction(0))
+    return figure is None or facts.epsilon * limit <= figure * left
+
+
+def _price_opening(state: "PrivacyFilter", facts: LossFacts) -> FilterCharge | None:
+    epsilon, delta = state.epsilon - state.sum_epsilon, state.delta - state.sum_delta
+    if epsilon <= 0 or delta <= 0:
+        return None
+    if facts.is_renyi_only:
+        return _price_renyi_opening(state, facts, epsilon, delta)
+    if facts.is_numeric:
+        return _price_first(state, facts, epsilon, delta)
+    for cuts in (_share(state, facts) * delta, facts.closed_delta):
+        if facts.closed_delta > cuts or cuts >= delta:
+            continue
+        limit = largest_mu_squared(epsilon, delta - cuts)
+        opens = Opening("gaussian", limit, cuts)
+        found = _price_gaussian(state, GaussianStage(limit, cuts, None), facts, cuts, opens)
+        if found is not None:
+            return found
+    return None
+
+
+def _share(state: "PrivacyFilter", facts: LossFacts) -> Fraction:
+    if state.purpose == "training" or facts.is_numeric:
+        return _SHARE_OF_RUNS
+    return _SHARE_OF_SELECTIONS if facts.closed_delta else _SHARE
+
+
+def _price_gaussian(
+    state: "PrivacyFilter",
+    stage: GaussianStage,
+    facts: LossFacts,
+    cuts: Fraction,
+    opens: Opening | None = None,
+) -> FilterCharge | None:
+    """The figures with the usual reserve, or with a smaller one at the end of the budget."""
+    left = cuts - stage.delta
+    cut = _cut(cuts, left - facts.closed_delta) if facts.is_numeric else Fraction(0)
+    delta = facts.closed_delta + cut
+    if delta > left or (facts.is_numeric and not cut):
+        return None
+    epsilon = None if facts.epsilon is None or facts.delta > delta else facts.epsilon
+    for reserve in reserves(facts, stage.limit):
+        if stage.spent + reserve > stage.limit:
+            continue
+        figure = mu_squared_at(facts, reserve, cut)
+        if figure is None:
+            break
+        charge = FilterCharge(epsilon, delta, figure, reserve, opens=opens)
+        if stage.fits(charge):
+            return charge
+    if opens is None and epsilon is not None:
+        return _if_fits(state, FilterCharge(epsilon, delta), facts)
+    return None
+
+
+def _price_first(
+    state: "PrivacyFilter", facts: LossFacts, epsilon: Fraction, delta: Fraction
+) -> FilterCharge | None:
+    """A loss that opens the stage as a part of its certificate: it costs no more than its tight curve.
+
+    Proof: docs/proofs/filters.md, "Stage 2: Gaussian sums"
+    """
+    own = Fraction(facts.loss.delta(epsilon)) * MARGIN
+    rest = delta - own
+    if rest <= delta / 256:
+        return None
+    cuts = floor_digits(_share(state, facts) * rest)
+    limit = _largest_beside(facts.loss, epsilon, delta - cuts)
+    if not limit:
+        return None
+    return FilterCharge(None, Fraction(0), opens=Opening("gaussian", limit, cuts, is_first=True))
+
+
+def _price_renyi_opening(
+    state: "PrivacyFilter", facts: LossFacts, epsilon: Fraction, delta: Fraction
+) -> FilterCharge | None:
+    cuts = _share(state, facts) * delta
+    opens = Opening("renyi", Fraction(0), cuts, split_delta(epsilon, delta - cuts))
+    return _if_fits(state, replace(renyi_charge(facts), opens=opens), facts)
+
+
+def _price_point(state: "PrivacyFilter", facts: LossFacts) -> FilterCharge | None:
+    """All that is left of ε, with the δ of the loss's own curve there."""
+    epsilon = state.epsilon - state.sum_epsilon
+    if epsilon <= 0 or not state.delta:
+        return None
+    left = state.delta - state.sum_delta
+    found = Fraction(facts.loss.delta(epsilon)) * MARGIN
+    if found > left and holds(facts.loss, epsilon, left):
+        found = left
+    return _if_fits(state, FilterCharge(epsilon, round_sum(min(found, Fraction(1))), None), facts)
+
+
+def holds(loss: PrivacyLoss, epsilon: Fraction, delta: Fraction) -> bool:
+    """True if the loss is surely (ε, δ)-private; in both directions."""
+    if delta < 0:
+        return False
+    if Fraction(loss.delta(epsilon)) <= delta or delta >= 1:
+        return True
+    found = loss.epsilon(delta)
+    return math.isfinite(found) and Fraction(found) <= epsilon
+
+
+def _reserve(facts: LossFacts, limit: Fraction) -> Fraction:
+    """The usual reserve: large enough that the figure is within 1/4 % of its least, or an eighth."""
+    wanted = _RESERVE_FACTOR * facts.largest_event**2
+    level = TOP_LEVEL
+    while wanted and level < _LAST_LEVEL and limit / 2 ** (level + 1) >= wanted:
+        level += 1
+    return limit / 2**level if wanted else Fraction(0)
+
+
+def reserves(facts: LossFacts, limit: Fraction) -> list[Fraction]:
+    """The usual reserve, and smaller ones for the end of a budget."""
+    reserve = _reserve(facts, limit)
+    if not reserve:
+        return [Fraction(0)]
+    found = [reserve]
+    while found[-1] >= facts.largest_event**2 and found[-1] * 2**_LAST_LEVEL > limit:
+        found.append(found[-1] / 2)
+    return [*found, Fraction(0)]
+
+
+def _cut(cuts: Fraction, left: Fraction) -> Fraction:
+    """The largest of 1/2, 1/4 … of all cuts that is left for a loss without a closed form."""
+    cut = cuts / 2
+    while cut > left:
+        cut /= 2
+        if cut * 2**40 < cuts:
+            return Fraction(0)
+    return cut
+
+
+def renyi_charge(facts: LossFacts) -> FilterCharge:
+    """What a Rényi stage charges."""
+    cost = facts.loss.cost()
+    return FilterCharge(
+        None if facts.epsilon is None or facts.delta > cost.delta else facts.epsilon,
+        cost.delta,
+        renyi=cost.renyi,
+    )
+
+
+def certifies_mu_squared(facts: LossFacts, charge: FilterCharge) -> bool:
+    """True if μ² dominates the loss beside the reserve, with the charge's δ cut off."""
+    cut = charge.delta - facts.closed_delta
+    if cut < 0 or charge.reserve < 0 or charge.mu_squared is None:
+        return False
+    for part in facts.parts:
+        closed = mu_squared_at(replace(facts, parts=(replace(part, rest=None),)), charge.reserve, Fraction(0))
+        rest = charge.mu_squared - (closed or 0)
+        if rest < 0 or (part.rest is not None and not is_dominated(part.rest, cut, rest)):
+            return False
+    return True
+
+
+def _largest_beside(loss: PrivacyLoss, epsilon: Fraction, delta: Fraction) -> Fraction:
+    """About the largest μ² of Gaussian noise that fits (ε, δ) beside the loss; 0 if next to none does."""
+
+    def fits(mu_squared: Fraction) -> bool:
+        both = loss + PrivacyLoss.gaussian_from_mu_squared(mu_squared)
+        return Fraction(both.delta(epsilon)) * MARGIN <= delta
+
+    high = largest_mu_squared(epsilon, delta)
+    # The limit without the loss, less about what the loss takes; then down until it is certain.
+    own = least_mu_squared(float(epsilon), loss.delta(epsilon))
+    guess = max(high - Fraction(own), high / 64)
+    for part in _PARTS:
+        if fits(found := floor_digits(guess * part)):
+            return found
+    return Fraction(0)
