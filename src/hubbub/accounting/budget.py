@@ -104,7 +104,7 @@ def refuse_large_delta(delta: Fraction, population: int | None) -> None:
     Everything that spends a δ passes here: budgets, plans, fits, and mechanisms made for a δ.
 
     Guarantee: with δ below 1/population, "publish one row at random" is not allowed by δ alone.
-    Assumes: the population is user-asserted, and public; without it, there are a thousand people or more.
+    Assumes: the population is user-asserted, and public; without it, there are fewer than a thousand people.
     Proof: docs/proofs/delta.md
     """
     if delta >= 1:

@@ -85,7 +85,7 @@ class Aggregate(ABC):
         """Groups of which an integer may have been cut before the noise, where sums are held in 64 bits.
 
         Guarantee: one of which an integer was cut is among them, with at least this confidence.
-        Proof: docs/proofs/intervals.md, "Sums that are cut"
+        Proof: docs/proofs/intervals.md, "Saturated sums"
         """
         return _near_limit(noisy, MAX_MAGNITUDE, noise, confidence)
 

@@ -117,7 +117,7 @@ class ReleasedAggregate:
     def make_estimator(self) -> Estimator:
         """Estimates its aggregate calls; where a sum may have been clamped, the exact answer may be anywhere.
 
-        Proof: docs/proofs/intervals.md, "Sums that are cut"
+        Proof: docs/proofs/intervals.md, "Saturated sums"
         """
         each = self.source
         estimate = each.aggregate.make_estimator(self.integers, each.bounded, each.noise)
