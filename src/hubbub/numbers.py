@@ -220,12 +220,17 @@ def format_nearest(value: float | Fraction, digits: int = _DIGITS) -> str:
 
 
 def format_error(width: float) -> str:
-    """Format an error bound with three digits, or from 1,000 on as a whole number: never below the bound.
+    """Format an error bound, rounded up to three digits, or from 1,000 on to a whole number.
 
-    >>> format_error(2.345), format_error(1234.2), format_error(math.inf)
-    ('2.35', '1,235', '∞')
+    Widths are computed in doubles: one that is a few units above 12 is shown as 12, not as 12.1.
+
+    >>> format_error(2.345), format_error(12.000000000000002), format_error(1234.2), format_error(math.inf)
+    ('2.35', '12', '1,235', '∞')
     """
-    return f"{math.ceil(width):,}" if 1000 <= width < math.inf else format_up(width, 3)
+    if not math.isfinite(width):
+        return format_up(width)
+    near = Fraction(f"{width:.12e}")
+    return f"{math.ceil(near):,}" if near >= 1000 else format_up(near, 3)
 
 
 def format_estimate(value: float, width: float) -> str:

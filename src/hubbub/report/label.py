@@ -21,7 +21,6 @@ from hubbub.ledger.account import LedgerAccount
 from hubbub.ledger.entries import Entry, cost_from_dict, refuse_malformed
 from hubbub.ledger.entry_kinds import EntryKind
 from hubbub.numbers import format_down, format_up
-from hubbub.report.charts import draw_burn_down
 
 __all__ = [
     "ABOUT",
@@ -455,6 +454,8 @@ def label_html(facts: dict[str, Any]) -> str:
         "<tr>" + "".join(f"<td>{_safe(str(each[name]))}</td>" for name in columns) + "</tr>"
         for each in facts["releases"]
     )
+    from hubbub.report.charts import draw_burn_down  # not needed by the other renderings
+
     moments = [(each["charges"], each["left"]) for each in facts["burn-down"]]
     picture = draw_burn_down(moments) if moments else ""
     parts = "".join(
