@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 from hubbub.noise import enclosures
 from hubbub.noise.enclosures import (
     _atan_inverse,
-    _root_two_over_pi,
     _twice_atanh,
     divide,
     enclose_fraction,
@@ -18,6 +17,7 @@ from hubbub.noise.enclosures import (
     exp_neg,
     log,
     normal_central,
+    root_two_over_pi,
 )
 from noise.bits import mp, real
 
@@ -130,7 +130,7 @@ def test_twice_atanh_is_enclosed(z, bits):
 
 @given(PRECISIONS)
 def test_constants_are_enclosed(bits):
-    encloses(_root_two_over_pi(bits), bits, mp.sqrt(2 / mp.pi), width=2)
+    encloses(root_two_over_pi(bits), bits, mp.sqrt(2 / mp.pi), width=2)
     for m in (2, 5, 239):
         encloses(_atan_inverse(m, bits), bits, mp.atan(mp.one / m), width=2)
 
@@ -207,7 +207,7 @@ def test_beside_an_integer_each_end_is_on_its_side(name, bits, side):
 def test_enclosures_stay_narrow_with_many_bits():
     for bits in (1000, 5000):
         for x in (Fraction(1, 7), Fraction(5, 4), Fraction(13, 3)):
-            for pair in (exp_neg(x, bits), log(x, bits), normal_central(x, bits), _root_two_over_pi(bits)):
+            for pair in (exp_neg(x, bits), log(x, bits), normal_central(x, bits), root_two_over_pi(bits)):
                 assert 0 < pair[1] - pair[0] <= 2
             low, high = exp(x, bits)
             assert 0 < high - low <= 2 + mp.exp(real(x))
@@ -285,7 +285,7 @@ def test_wide_logarithms_of_two_and_of_the_mantissa_make_a_wide_one(monkeypatch,
     assert abs(high - mp.ldexp(value + off, 40)) <= 2
 
 
-@pytest.mark.parametrize("name", ["exp_neg", "_root_two_over_pi"])
+@pytest.mark.parametrize("name", ["exp_neg", "root_two_over_pi"])
 @pytest.mark.parametrize("x", [Fraction(1, 100), Fraction(1), Fraction(3)])
 def test_a_wide_factor_makes_a_wide_central(monkeypatch, name, x):
     monkeypatch.setattr(enclosures, name, _twice_as_wide(getattr(enclosures, name)))
@@ -295,7 +295,7 @@ def test_a_wide_factor_makes_a_wide_central(monkeypatch, name, x):
 
 def test_wide_arcs_make_a_wide_root(monkeypatch):
     monkeypatch.setattr(enclosures, "_atan_inverse", _wider(_atan_inverse))
-    low, high = _root_two_over_pi.__wrapped__(40)
+    low, high = root_two_over_pi.__wrapped__(40)
     off = mp.mpf(16 + 4) / 1000
     assert abs(low - mp.ldexp(mp.sqrt(2 / (mp.pi + off)), 40)) <= 2
     assert abs(high - mp.ldexp(mp.sqrt(2 / (mp.pi - off)), 40)) <= 2

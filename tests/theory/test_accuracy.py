@@ -6,7 +6,7 @@ from math import ceil, inf
 
 import pytest
 
-from hubbub import Laplace
+from hubbub import Laplace, Sensitivity
 from hubbub.mechanisms.error_bounds import discrete_laplace_tail, half_width
 from theory.exact_laws import CLOSE, HALF, TWO_THIRDS, epsilon_of, laplace
 
@@ -103,3 +103,35 @@ def test_on_a_fine_grid_the_tail_is_that_of_the_continuous_law(t):
         ratios.append(abs(tail / 2.718281828459045**-t - 1))
     assert ratios[0] > ratios[1] > ratios[2]
     assert ratios[2] < 1e-6
+
+
+@RATES
+def test_the_variance_and_the_expected_error_that_are_shipped_are_those_of_the_exact_law(q):
+    """E|X| = 2q/(1−q²) and E[X²] = 2q/(1−q)²: a finite sum over the law plus the whole rest, in rationals."""
+    size, square = 2 * q / (1 - q * q), 2 * q / (1 - q) ** 2
+    for last in (1, 2, 7):
+        law = laplace(q, 0, -last, last)
+        inner = [(k, chance) for k, chance in law.items() if abs(k) < last]
+        tail = law[last]
+        # Beyond `last` the law starts anew: |X| = last + G with E[G] = q/(1−q), E[G²] = q(1+q)/(1−q)².
+        mean, second = q / (1 - q), q * (1 + q) / (1 - q) ** 2
+        assert sum(abs(k) * chance for k, chance in inner) + 2 * tail * (last + mean) == size
+        rest = 2 * tail * (last * last + 2 * last * mean + second)
+        assert sum(k * k * chance for k, chance in inner) + rest == square
+    mechanism = shipped(q)
+    for shown, exact in ((mechanism.expected_error_bounds, size), (mechanism.variance_bounds, square)):
+        assert Fraction(shown[0]) - CLOSE <= exact <= Fraction(shown[1]) + 1000 * CLOSE
+        assert shown[1] - shown[0] <= 1e-14 * shown[1]
+
+
+def test_on_a_fine_grid_the_variance_is_2b_squared_and_the_expected_error_b():
+    """The textbook's figures of the Laplace law; of a count, b = 1/ε. A grid of b/n falls short by 1/12n²."""
+    for b in (Fraction(1), Fraction(64), Fraction(1, 4)):
+        gaps = []
+        for steps in (4, 64, 1024):
+            mechanism = Laplace(b, Sensitivity(1), b / steps)
+            gaps.append(1 - mechanism.variance / float(2 * b * b))
+            # The rounding to the grid is half a step at most.
+            assert abs(mechanism.expected_error / float(b) - 1 - 1 / (2 * steps)) < 1 / (5 * steps**2)
+        assert gaps == pytest.approx([1 / (12 * steps**2) for steps in (4, 64, 1024)], rel=0.01)
+    assert round(Laplace.of(sensitivity=1, epsilon=Fraction(1, 1000)).expected_error, 3) == 1000

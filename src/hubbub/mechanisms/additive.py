@@ -12,7 +12,16 @@ from typing import Any, ClassVar, Self
 from hubbub.accounting import PrivacyLoss, largest_mu, parse_spendable_epsilon, refuse_large_delta
 from hubbub.errors import InvalidInput
 from hubbub.mechanisms.additive_noise import MAX_EPSILON, AdditiveMechanism, choose_grid, protects_nobody
-from hubbub.mechanisms.error_bounds import TailFunction, discrete_laplace_tail, rounded_gaussian_tail
+from hubbub.mechanisms.error_bounds import (
+    Moment,
+    TailFunction,
+    discrete_laplace_mean_size,
+    discrete_laplace_tail,
+    discrete_laplace_variance,
+    rounded_gaussian_mean_size,
+    rounded_gaussian_tail,
+    rounded_gaussian_variance,
+)
 from hubbub.mechanisms.mechanism import check_positive_sensitivity, computed_once
 from hubbub.noise import discrete_laplace, geometric, rounded_gaussian
 from hubbub.noise.enclosures import exp_neg, log, mills_ratio, normal_tail
@@ -128,6 +137,14 @@ class Laplace(AdditiveMechanism):
     @property
     def _tail(self) -> TailFunction:
         return partial(discrete_laplace_tail, self._scale_in_steps)
+
+    @property
+    def _variance_in_steps(self) -> Moment:
+        return discrete_laplace_variance(self._scale_in_steps)
+
+    @property
+    def _mean_size_in_steps(self) -> Moment:
+        return discrete_laplace_mean_size(self._scale_in_steps)
 
     @property
     def _norm(self) -> str:
@@ -255,6 +272,14 @@ class Gaussian(AdditiveMechanism):
     @property
     def _tail(self) -> TailFunction:
         return partial(rounded_gaussian_tail, self._scale_in_steps)
+
+    @property
+    def _variance_in_steps(self) -> Moment:
+        return rounded_gaussian_variance(self._scale_in_steps)
+
+    @property
+    def _mean_size_in_steps(self) -> Moment:
+        return rounded_gaussian_mean_size(self._scale_in_steps)
 
     @property
     def _norm(self) -> str:

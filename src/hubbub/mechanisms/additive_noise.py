@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hubbub.errors import InvalidInput, Refused, Unsupported
-from hubbub.mechanisms.error_bounds import TailFunction, half_width
+from hubbub.mechanisms.error_bounds import Moment, TailFunction, half_width
 from hubbub.mechanisms.mechanism import Mechanism, check_positive_sensitivity, check_sensitivity
 from hubbub.noise import MAX_SCALE
 from hubbub.noise.float_grid import add_integers, add_many_on_grid, add_on_grid, grid_below
@@ -29,6 +29,7 @@ from hubbub.numbers import (
     parse_integer,
     parse_nonnegative,
     parse_positive,
+    round_down,
     round_up,
 )
 from hubbub.release import Release
@@ -83,6 +84,16 @@ class AdditiveMechanism(Mechanism):
     def _tail(self) -> TailFunction:
         """The two-sided tail of the noise, in steps."""
 
+    @property
+    @abstractmethod
+    def _variance_in_steps(self) -> Moment:
+        """Bounds of E[X²] of the noise X, in steps."""
+
+    @property
+    @abstractmethod
+    def _mean_size_in_steps(self) -> Moment:
+        """Bounds of E|X| of the noise X, in steps."""
+
     @abstractmethod
     def _draw_noise(self, size: int | None) -> Any:
         """Draw the noise, in steps."""
@@ -118,6 +129,58 @@ class AdditiveMechanism(Mechanism):
         """
         width = half_width(self._tail, confidence, coordinates)
         return width if self.grid is None else round_up((width + Fraction(1, 2)) * self.grid)
+
+    @cached_property
+    def variance(self) -> float:
+        """The variance of the noise on one coordinate, rounded up.
+
+        It is that of the law that is sampled: about 2b² for Laplace noise of scale b, and σ² + 1/12 for
+        Gaussian noise rounded to integers. The rounding of reals to the grid adds no variance.
+
+        >>> from hubbub.mechanisms import Laplace
+        >>> round(Laplace.of(sensitivity=1, epsilon=1).variance, 4)  # on integers, a little below 2
+        1.8413
+        >>> round(Laplace.of(sensitivity=1, epsilon=1, real=True).variance, 4)
+        2.0
+
+        Guarantee: never below the variance of the noise.
+        Proof: docs/proofs/accuracy.md
+        """
+        return self.variance_bounds[1]
+
+    @cached_property
+    def variance_bounds(self) -> tuple[float, float]:
+        """A lower and an upper bound of the variance of the noise on one coordinate."""
+        low, high = self._variance_in_steps
+        square = (self.grid or Fraction(1)) ** 2
+        return round_down(low * square), round_up(high * square)
+
+    @cached_property
+    def expected_error(self) -> float:
+        """The mean of |answer − exact| of one coordinate, rounded up: about b for Laplace noise of scale b.
+
+        For a count that is 1/ε. For reals it includes the rounding to the grid, as `error` does.
+
+        >>> from hubbub.mechanisms import Laplace
+        >>> round(Laplace.of(sensitivity=1, epsilon=0.01).expected_error, 2)
+        100.0
+
+        Guarantee: never below the mean of |answer − exact|.
+        Proof: docs/proofs/accuracy.md
+        """
+        return self.expected_error_bounds[1]
+
+    @cached_property
+    def expected_error_bounds(self) -> tuple[float, float]:
+        """A lower and an upper bound of the mean of |answer − exact| of one coordinate.
+
+        The lower one holds where answers are not clamped: for integers away from ±2^61.
+        """
+        low, high = self._mean_size_in_steps
+        if self.grid is None:
+            return round_down(low), round_up(high)
+        half = Fraction(1, 2)
+        return round_down(max(Fraction(0), low - half) * self.grid), round_up((high + half) * self.grid)
 
     def loss_at(self, outcome: Number, value: Number, neighbour: Number) -> float:
         """Return the privacy loss of an outcome: ln Pr[M(value) = outcome] − ln Pr[M(neighbour) = outcome].

@@ -25,6 +25,7 @@ __all__ = [
     "mills_ratio",
     "normal_central",
     "normal_tail",
+    "root_two_over_pi",
 ]
 
 Enclosure = tuple[int, int]
@@ -145,7 +146,7 @@ def _twice_atanh(z: Fraction, bits: int) -> Enclosure:
 
 
 @lru_cache(maxsize=64)
-def _root_two_over_pi(bits: int) -> Enclosure:
+def root_two_over_pi(bits: int) -> Enclosure:
     """2^bits·√(2/π), π by Machin's formula 16·atan(1/5) − 4·atan(1/239)."""
     # survives: How many bits are carried is free: an enclosure from more or fewer still encloses.
     work = bits + 32
@@ -213,7 +214,7 @@ def normal_central(x: Fraction, bits: int) -> Enclosure:
         high = -(-(high * square_high) // (odd << work))
         n += 1
     sum_high += high
-    root = _root_two_over_pi(carried)
+    root = root_two_over_pi(carried)
     bell = exp_neg(square / 2, carried)
     total = 2 * carried + work - bits
     return sum_low * root[0] * bell[0] >> total, (sum_high * root[1] * bell[1] >> total) + 1
