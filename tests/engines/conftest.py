@@ -56,20 +56,20 @@ def session():
 
 @pytest.fixture(scope="session")
 def tables_in(request):
-    """By name, how to make a place that rows can live in."""
+    """Make tables in an engine, which is named."""
     made = []
 
     def at(name):
         if name == "DuckDB":
-            place = DuckDBTables()
+            tables = DuckDBTables()
         elif name == "PostgreSQL":
-            place = PostgreSQLTables(request.getfixturevalue("server").address())
+            tables = PostgreSQLTables(request.getfixturevalue("server").address())
         else:
-            place = SparkTables(request.getfixturevalue("session"))
-        made.append(place)
-        return place
+            tables = SparkTables(request.getfixturevalue("session"))
+        made.append(tables)
+        return tables
 
     yield at
-    for place in made:
+    for tables in made:
         with suppress(Exception):  # its server may have been stopped before
-            place.close()
+            tables.close()

@@ -56,25 +56,25 @@ def rows_of(rng, unit, most):
 
 @dataclass(frozen=True)
 class World:
-    """A place with two protected tables, t and s, and a public one, p; their rows can be changed."""
+    """Two protected tables, t and s, and a public one, p; their rows can be changed."""
 
-    place: DuckDBTables
+    tables: DuckDBTables
     dataset: Dataset
 
     @classmethod
-    def of(cls, unit, place=None):
-        place = place or DuckDBTables()
-        names = {name: place.create(name, COLUMNS) for name in ("t", "s")}
-        public = place.create("p", {"g": "VARCHAR", "w": "DOUBLE"})
-        place.put("p", {"g": "VARCHAR", "w": "DOUBLE"}, PUBLIC)
+    def of(cls, unit, tables=None):
+        tables = tables or DuckDBTables()
+        names = {name: tables.create(name, COLUMNS) for name in ("t", "s")}
+        public = tables.create("p", {"g": "VARCHAR", "w": "DOUBLE"})
+        tables.put("p", {"g": "VARCHAR", "w": "DOUBLE"}, PUBLIC)
         protected = TableSource(names["t"], unit=unit.key, bounds={name: BOUNDS[name] for name in "hxy"})
         sources = {"t": protected, "s": replace(protected, rows=names["s"])}
         sources["p"] = TableSource(public, is_public=True, bounds={"w": BOUNDS["w"]})
-        return cls(place, Dataset(place.engine(sources), unit, InMemoryAccount()))
+        return cls(tables, Dataset(tables.engine(sources), unit, InMemoryAccount()))
 
     def put(self, name, rows):
         """These rows, in place of what was there."""
-        self.place.put(name, COLUMNS, rows)
+        self.tables.put(name, COLUMNS, rows)
 
     def measured(self, plan):
         """By name: what the engine gives for every aggregate, for the keys, and for bounds to estimate."""
