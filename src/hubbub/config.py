@@ -1,13 +1,13 @@
-"""`hubbub.toml`: what the owner declares once, beside the data. All of it is public, none is from rows.
+"""`hubbub.toml`: the owner's declarations, beside the data. All of it is public, and none is taken from rows.
 
-    population = 20000          # how many people there are, where that is public
+    population = 20000          # the number of people, if that is public
     rows_per_unit = 10          # how much one unit may contribute
     groups_per_unit = 4
-    ledger = "visits.ledger"    # where all that is spent is remembered; or "postgresql://…"
-    account = "visits"          # in that ledger; the table's name, unless told
-    version = "2026-11"         # of the data: a question is answered once a version
-    secret = "releases.key"     # seals what is released in the ledger
-    window = "day"              # the budget is for each stretch of time by this column, and for its rows
+    ledger = "visits.ledger"    # the ledger that records what is spent; or "postgresql://…"
+    account = "visits"          # its account in that ledger; by default the table's name
+    version = "2026-11"         # of the data: a query has one answer per version
+    secret = "releases.key"     # encrypts the releases in the ledger
+    window = "day"              # each period by this column has its own budget, for its own rows
 
     [budget]
     epsilon = 1
@@ -26,11 +26,11 @@
 
     [tables.towns]
     path = "towns.csv"
-    public = true               # nobody's rows
-    encoding = "latin-1"        # of a CSV file; UTF-8, unless told
-    quotes = false              # each line of the file is a row, whatever is in it
+    public = true               # a public table
+    encoding = "latin-1"        # of a CSV file; by default UTF-8
+    quotes = false              # every line of the file is a row, whatever it contains
 
-It is read strictly: what is not known here is refused, by the name of the file and of the entry.
+It is read strictly: unknown entries are refused, by the names of the file and the entry.
 """
 
 import os
@@ -103,7 +103,7 @@ class TableConfig:
 
 @dataclass(frozen=True)
 class Config:
-    """What a hubbub.toml says."""
+    """The contents of a hubbub.toml."""
 
     tables: tuple[TableConfig, ...]
     population: int | None = None
@@ -127,7 +127,7 @@ class Config:
 
     @property
     def unit(self) -> Unit:
-        """Who is protected."""
+        """The protected unit."""
         first = next(table for table in self.tables if not table.is_public)
         return Unit.row() if first.unit is None else Unit(first.unit)
 
@@ -146,7 +146,7 @@ class Config:
         return None if self.ledger is None else self.account or first.name
 
     def named(self, name: str | None) -> tuple[TableConfig, ...]:
-        """The tables; the one that was asked for under another name, if one is given."""
+        """Return the tables, with the one that was asked for under its new name, if one is passed."""
         if name is None:
             return self.tables
         if self.opened is None:
@@ -158,13 +158,13 @@ class Config:
         return tuple(replace(each, name=name) if each.name == self.opened else each for each in self.tables)
 
     def is_asked(self, table: TableConfig) -> bool:
-        """Whether what is passed besides is about this table."""
+        """Return whether the other arguments are about this table."""
         opened = next((each.path for each in self.tables if each.name == self.opened), table.path)
         return not table.is_public and table.path is opened
 
 
 def read_config(path: str | Path) -> Config:
-    """Read a hubbub.toml; everything in it is checked that can be without the data."""
+    """Read a hubbub.toml, and check everything that can be checked without the data."""
     file = Path(path)
     try:
         text = file.read_text(encoding="utf-8-sig")
@@ -188,7 +188,7 @@ def read_config(path: str | Path) -> Config:
 
 
 class _Reader:
-    """One reading of one file; it knows its name, for errors."""
+    """Reads one file; errors name it."""
 
     def __init__(self, file: Path) -> None:
         self._file = file
@@ -223,7 +223,7 @@ class _Reader:
         )
 
     def _refuse_public_and_protected(self, tables: Sequence[TableConfig]) -> None:
-        """No file is public and protected."""
+        """Refuse a file that is both public and protected."""
         known = [(table, identify_files(expand_pattern(table.path))) for table in tables]
         for public, files in known:
             for other, theirs in known:
@@ -245,7 +245,7 @@ class _Reader:
     def _kept(
         self, stated: Mapping[str, Any]
     ) -> tuple[str | None, str | None, str | None, str | None, str | None]:
-        """Where what is spent is kept, and under which names."""
+        """Return the ledger, and the names in it."""
         names = ("ledger", "secret", "account", "version", "window")
         for name in names:
             value = stated.get(name)
@@ -332,7 +332,7 @@ class _Reader:
         return TableConfig(name, path, key, is_public, kinds, bounds, keys, *self._lines(entry, given))
 
     def _lines(self, entry: str, given: Mapping[str, Any]) -> tuple[bool, str]:
-        """How a CSV file is read."""
+        """Return how a CSV file is read."""
         quotes, encoding = given.get("quotes", True), given.get("encoding", "utf-8")
         if not isinstance(quotes, bool):
             raise self._wrong(
@@ -435,7 +435,7 @@ class _Reader:
         return self._checked(name, lambda: parse_integer(value, name))
 
     def _checked(self, entry: str, make: Callable[[], _T]) -> _T:
-        """What `make` gives; its refusal is told with the file and the entry."""
+        """Return the result of `make`; its errors name the file and the entry."""
         try:
             return make()
         except HubbubError as problem:
@@ -448,7 +448,7 @@ class _Reader:
 
 
 def parse_kind(given: Any) -> Kind:
-    """A type in words, as people write it.
+    """Return the kind that a word such as "float" or "date" names.
 
     >>> parse_kind("float"), parse_kind("date")
     (<Kind.NUMBER: 'number'>, <Kind.DATE: 'date'>)
@@ -464,7 +464,7 @@ def parse_kind(given: Any) -> Kind:
 
 
 def read_key_texts(text: str, name: str, folder: Path | None = None) -> range | list[str]:
-    """Keys in one text: `a,b,c`, the whole numbers `0:99`, or `@file.txt` with one key a line.
+    """Return the keys of one text: `a,b,c`, the integers `0:99`, or `@file.txt` with one key per line.
 
     >>> read_key_texts("North,South", "region"), read_key_texts("0:99", "bin")
     (['North', 'South'], range(0, 100))
@@ -495,7 +495,7 @@ def read_key_texts(text: str, name: str, folder: Path | None = None) -> range | 
 
 
 def parse_keys(texts: Iterable[Any], name: str, kind: Kind) -> list[Any]:
-    """Keys that were written as texts, as values of a column's kind."""
+    """Convert keys from texts to values of a column's kind."""
     try:
         return [_as_kind(text, kind) for text in texts]
     except (ValueError, InvalidOperation, KeyError):

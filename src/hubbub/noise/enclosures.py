@@ -1,8 +1,8 @@
-"""Real numbers enclosed by integers, to any precision asked for.
+"""Real numbers enclosed by integers, to any requested precision.
 
 A real x is known through a function `bits → (lower, upper)` with lower ≤ 2^bits·x ≤ upper, two
 integers a few units apart. Every function here rounds outward, so that a comparison decided by
-such a pair is decided for the real number itself: nothing in `noise` rests on a float being right.
+such a pair is decided for the real number itself: nothing in `noise` depends on the accuracy of floats.
 """
 
 import math

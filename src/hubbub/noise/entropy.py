@@ -1,7 +1,7 @@
 """The only source of random bits: OpenSSL's generator, through the standard library.
 
-OpenSSL keeps one generator a thread, seeded by the operating system, and reseeds after a fork, so
-neither threads nor children repeat a stream.
+OpenSSL has one generator per thread, seeded by the operating system, and reseeds it after a fork, so
+no thread and no child process repeats a stream.
 """
 
 import ssl
@@ -24,7 +24,7 @@ _injected: ContextVar[Source | None] = ContextVar("hubbub_injected_bits", defaul
 
 
 def random_bytes(count: int) -> bytes:
-    """Fresh cryptographic random bytes.
+    """Return fresh cryptographic random bytes.
 
     >>> len(random_bytes(16))
     16
@@ -47,7 +47,7 @@ def random_bytes(count: int) -> bytes:
 
 
 def random_bits(count: int) -> int:
-    """A uniform integer of `count` bits, `count` a multiple of 8.
+    """Return a uniform integer of `count` bits, where `count` is a multiple of 8.
 
     >>> 0 <= random_bits(64) < 2**64
     True
@@ -57,7 +57,7 @@ def random_bits(count: int) -> int:
 
 @contextmanager
 def _inject_bits(source: Source) -> Iterator[None]:
-    """Let `source` stand for the generator within this context: for tests, and nothing else."""
+    """Replace the generator by `source` within this context; for tests only."""
     token = _injected.set(source)
     try:
         yield

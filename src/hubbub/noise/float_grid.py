@@ -1,7 +1,7 @@
-"""The only door to floats: reals go onto a grid of step 2^k, and come back after the noise.
+"""The only conversion to floats: reals are rounded to a grid of step 2^k, and converted back after the noise.
 
-Adding happens in integers; the float that is shown is a function of the noisy integer alone, so
-nothing of the exact value survives in its low bits.
+Noise is added to integers; the returned float is a function of the noisy integer alone, so
+its low bits reveal nothing about the exact value.
 
 Proof: docs/proofs/additive.md
 """

@@ -1,6 +1,6 @@
-"""Inversion of one infinite uniform number, read as far as it is needed.
+"""Inversion of one infinite uniform number, of which only the bits needed are read.
 
-A law on 0, 1, 2, … is a function `steps(bits)` that yields enclosures of C₁, C₂, … for ever, where
+A law on 0, 1, 2, … is a function `steps(bits)` that yields enclosures of C₁, C₂, … without end, where
 Cⱼ = Pr[X < j]. Every path below computes the same function of one uniform U with infinitely many
 bits: the j with Cⱼ ≤ U < Cⱼ₊₁. Only the number of bits read differs, so the law is exact.
 
@@ -51,12 +51,12 @@ _CHUNK = 1 << 17
 
 
 def saturate(drawn: int) -> int:
-    """What a vector holds in place of `drawn`."""
+    """Return the 64-bit value that a vector stores for `drawn`."""
     return max(-MAX_DRAW, min(MAX_DRAW, drawn))
 
 
 def is_below(u: int, bits: int, x: Real) -> bool:
-    """Whether U < x, given the first `bits` bits of U; draws more as long as they do not decide."""
+    """Return whether U < x, given the first `bits` bits of U; draws more while these do not decide."""
     while True:
         low, high = x(bits)
         if u < low:

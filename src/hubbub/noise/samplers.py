@@ -1,9 +1,9 @@
 """Exact integer samplers: the law itself, never an approximation of it.
 
-Every sampler gives one Python integer; with `size` a vector; with a list of scales one draw for
-each. Single draws need no table of their own scale (`lazy`), but for the discrete Gaussian's; vectors
+A sampler returns one Python integer; with `size` a vector; with a list of scales one draw for
+each. Single draws need no table for their scale (`large_scales`), except for the discrete Gaussian; vectors
 use a table, and above a small scale blocks over a table. Floats only filter: what they cannot decide by
-a wide margin, integers do.
+a wide margin is decided by integers.
 
 Proof: docs/proofs/samplers.md
 """
@@ -239,7 +239,7 @@ def discrete_gaussian(variance: Number | Sequence[Number], size: int | None = No
 
 
 class _Law(NamedTuple):
-    """How to draw one of any scale, and many of one scale."""
+    """The samplers of one law: one draw of any scale, and many draws of one scale."""
 
     name: str
     one: Callable[[Fraction], int]
