@@ -335,6 +335,7 @@ def test_random_queries_agree_with_duckdb():
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("block", range(50))
+@pytest.mark.parametrize("block", range(55))
 def test_many_random_queries_agree_with_duckdb(block):
-    assert count_accepted(asked, range(10_000 + 1000 * block, 11_000 + 1000 * block)) > 500
+    """More than 50,000 in all: a few of every hundred are refused, by us or by DuckDB."""
+    assert count_accepted(asked, range(10_000 + 1000 * block, 11_000 + 1000 * block)) >= 900
