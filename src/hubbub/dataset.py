@@ -4,31 +4,37 @@ A dataset is one or more tables, a privacy unit and an account; `hubbub.open` ma
 and reads nothing; `run` charges first, and then runs.
 """
 
+import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 from typing import Any, NoReturn, Self
 
-from hubbub.accounting import Budget
+from hubbub.accounting import Budget, PrivacyLoss, refuse_large_epsilon
 from hubbub.accounting.budget import refuse_copy
 from hubbub.accounting.in_memory_account import InMemoryAccount
 from hubbub.engines.engine import Engine
 from hubbub.engines.schema import Table
-from hubbub.errors import InvalidInput
+from hubbub.errors import HubbubError, InvalidInput
 from hubbub.escaping import escape
 from hubbub.ledger import Charge, Ledger, LedgerAccount
 from hubbub.ledger.entries import digest
+from hubbub.ledger.entry_kinds import EntryKind
 from hubbub.ledger.stored_outcomes import capture_outcome, charge_and_run, pass_through_errors
-from hubbub.numbers import Number
+from hubbub.mechanisms import Laplace
+from hubbub.numbers import Number, parse_positive
 from hubbub.release import Release
 from hubbub.sources import OpenArguments, open_sources
 from hubbub.sql.analyzer import analyze
+from hubbub.sql.bound_estimation import measure_limits, use_known_limits
 from hubbub.sql.executor import execute
-from hubbub.sql.fingerprint import fingerprint
+from hubbub.sql.fingerprint import fingerprint, histogram_conditions
+from hubbub.sql.known_limits import KnownHistograms
 from hubbub.sql.parser import parse
 from hubbub.sql.plan import Plan, make_plan
-from hubbub.sql.query import ContributionBounds
+from hubbub.sql.query import ContributionBounds, Query
 from hubbub.sql.query_builder import QueryBuilder
 from hubbub.sql.result import Result
 from hubbub.sql.streaming import Stream, check_streamable, execute_stream
@@ -62,6 +68,8 @@ class Dataset:
         self._origin = origin
         self.version = version
         self._ledger = ledger
+        self._known = KnownHistograms()
+        self._last_read = 0
 
     @property
     def tables(self) -> Mapping[str, Table]:
@@ -117,15 +125,7 @@ class Dataset:
                 why="the account is for one unit",
                 fix=f"use {self.unit.key}, or leave it out",
             )
-        query = analyze(
-            statement,
-            self.tables,
-            rows_are_units=self.unit.key is None,
-            text=text,
-            bounds=bounds,
-            keys=keys,
-            of_public=self._engine.distinct_values,
-        )
+        query = self._analyze(text, statement, bounds=bounds, keys=keys)
         limits = ContributionBounds(
             _first(rows_per_unit, options.rows, self._bounds.rows),
             _first(groups_per_unit, options.groups, self._bounds.groups),
@@ -133,7 +133,7 @@ class Dataset:
         )
         price = _first(epsilon, options.epsilon) if error is None else epsilon
         allowed = _first(delta, options.delta, _DEFAULT_DELTA)
-        return make_plan(
+        plan = make_plan(
             query,
             self.unit,
             epsilon=price,
@@ -146,7 +146,134 @@ class Dataset:
             allow_large_epsilon=allow_large_epsilon,
             runner=self.run,
             compile=self._engine.compile,
+            conditions=histogram_conditions(query, self.unit, [self._origin, self.version]),
         )
+        return self._with_known_limits(plan)
+
+    def _analyze(
+        self,
+        text: str,
+        statement: Any = None,
+        *,
+        bounds: Mapping[str, Any] | None = None,
+        keys: Mapping[str, Iterable[Any]] | None = None,
+    ) -> Query:
+        return analyze(
+            parse(text)[0] if statement is None else statement,
+            self.tables,
+            rows_are_units=self.unit.key is None,
+            text=text,
+            bounds=bounds,
+            keys=keys,
+            of_public=self._engine.distinct_values,
+        )
+
+    def _with_known_limits(self, plan: Plan) -> Plan:
+        """The plan with contribution bounds from histograms that were released before, at no cost."""
+        if not plan.bounded.estimates_limits:
+            return plan
+        if isinstance(self.account, LedgerAccount):
+            if self.account.has_charge(digest([fingerprint(plan, self._origin), self.version])):
+                return plan  # it has its answer, with the limits that were found for it
+            self._read_histograms(self.account)
+        found = {kind: self._known.find(kind, where) for kind, where in plan.conditions.items()}
+        known = {kind: (each.counts, each.scale) for kind, each in found.items() if each is not None}
+        return use_known_limits(plan, known)
+
+    def _read_histograms(self, account: LedgerAccount) -> None:
+        """Remember the histograms that are stored in the ledger's releases."""
+        for entry in account.entries(self._last_read):
+            self._last_read = entry.number
+            number = entry.body.get("charge")
+            if entry.kind != EntryKind.RELEASE or not isinstance(number, int):
+                continue
+            # A release of another analyst, or with another key, is not ours to read.
+            with suppress(HubbubError, ValueError, KeyError, TypeError):
+                stored = account.get_release(number) or ""
+                if '"histograms"' in stored:
+                    self._known.add(json.loads(stored)["label"])
+
+    def limits(
+        self,
+        *,
+        epsilon: Number,
+        by: Sequence[str | Sequence[str]] = (),
+        table: str | None = None,
+        keys: Mapping[str, Iterable[Any]] | None = None,
+        allow_large_epsilon: bool = False,
+        progress: Callable[[str], None] = lambda _: None,
+    ) -> Release:
+        """Measure once how many rows and groups units have: later queries read their limits from it.
+
+        The released table states a limit for each, as a single count with ε = 1 would choose it; each later
+        query chooses its own. With a ledger the histograms are kept for all who may read them, otherwise
+        for this dataset object.
+
+        Args:
+            epsilon: The privacy cost of all histograms together.
+            by: Group keys by which groups per unit are measured: names of columns, or lists of names.
+            table: The table; the first protected one if omitted.
+            keys: Public group keys of columns, as in the later queries.
+            allow_large_epsilon: Confirms an ε above 20.
+            progress: Called with the name of each step.
+
+        Guarantee: it costs no unit more than ε.
+        Proof: docs/proofs/bounding.md, "The limit on rows"
+        """
+        price = parse_positive(epsilon, "epsilon")
+        refuse_large_epsilon(price, allow=allow_large_epsilon)
+        if self.unit.key is None:
+            raise InvalidInput(
+                "limits are asked for where each row is a unit",
+                why="a unit has one row, in one group",
+                fix="leave it out",
+            )
+        name = table or next(each.name for each in self.tables.values() if not each.is_public)
+        asked = [("rows per unit", "rows", f"SELECT COUNT(*) AS n FROM {_quote(name)}")]  # noqa: S608 - names are quoted
+        for columns in by:
+            listed = ", ".join(map(_quote, [columns] if isinstance(columns, str) else columns))
+            text = f"SELECT {listed}, COUNT(*) AS n FROM {_quote(name)} GROUP BY {listed}"  # noqa: S608 - as above
+            asked.append((f"groups per unit by {listed}", "groups", text))
+        queries = [(title, kind, self._analyze(text, keys=keys)) for title, kind, text in asked]
+        loss = PrivacyLoss.pure(price)
+        place = [self._origin, self.version]
+        measured = [
+            (
+                title,
+                kind,
+                query,
+                histogram_conditions(query, self.unit, place)[kind].own[0],
+                price / len(queries),
+            )
+            for title, kind, query in queries
+        ]
+        what = f"limits of {name}: {', '.join(title for title, _, _ in queries)}"
+        fields: dict[str, Any] = {"what": what, "loss": loss, "unit": self.unit, "dataset": name}
+
+        def run() -> Result:
+            with self._engine.snapshot():
+                return measure_limits(self._engine, self.unit, measured, pass_through_errors(progress))
+
+        if isinstance(self.account, LedgerAccount):
+            question = digest(["limits/1", [each[3] for each in measured], str(price)])
+            _, stored = charge_and_run(
+                self.account,
+                lambda _: run().to_json(),
+                progress,
+                **fields,
+                key=question,
+                fingerprint=question,
+            )
+            answers = Result.from_json(stored)
+        else:
+            self.account.charge(what, loss, unit=self.unit)
+            answers = capture_outcome(run).get()
+        self._known.add(answers.facts)
+        noise = Laplace.of(sensitivity=1, epsilon=price, allow_large_epsilon=True)
+        return Release(
+            answers, loss, noise, self.unit, user_asserted=False, coordinates=max(1, len(answers)),
+            post_processed=True,
+        )  # fmt: skip
 
     def run(
         self, plan: Plan, progress: Callable[[str], None] = lambda _: None, *, again: bool = False
@@ -167,6 +294,7 @@ class Dataset:
         else:
             self.account.charge(plan.query.text, plan.loss, unit=self.unit)
             answers = capture_outcome(lambda: self._execute(plan, pass_through_errors(progress))).get()
+        self._known.add(answers.facts)
         return Release(
             answers,
             plan.loss,
@@ -292,6 +420,10 @@ class Dataset:
 
     def __repr__(self) -> str:
         return escape(f"Dataset({', '.join(self.tables)}; {self.unit})")
+
+
+def _quote(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
 
 
 def _first(*given: Any) -> Any:

@@ -36,6 +36,7 @@ from hubbub.mechanisms import (
     StabilityHistogram,
     TopK,
     TruncatedGeometricSelection,
+    VectorStabilityHistogram,
     choose_partition_selection,
 )
 from hubbub.mechanisms.randomized_response import RandomizedResponse, UnaryEncoding
@@ -336,6 +337,31 @@ DOORS = {
         ("confidence",),
         (("confidence", 1),),
     ),
+    "VectorStabilityHistogram": Door(
+        lambda threshold, max_groups, parts, key_total: VectorStabilityHistogram(
+            Laplace(2, 1), threshold, max_groups, parts, key_total
+        ),
+        {"threshold": 3, "max_groups": 2, "parts": 2, "key_total": 1},
+        ("threshold", "max_groups", "parts", "key_total"),
+        (("threshold", 1), ("threshold", HUGE), ("max_groups", HUGE), ("parts", HUGE), ("key_total", HUGE)),
+    ),
+    "VectorStabilityHistogram.of": Door(
+        lambda max_groups, parts, key_total, delta: VectorStabilityHistogram.of(
+            noise=Laplace(2, 1), max_groups=max_groups, parts=parts, key_total=key_total, delta=delta
+        ),
+        {"max_groups": 2, "parts": 2, "key_total": 1, "delta": 1e-6},
+        ("max_groups", "parts", "key_total", "delta"),
+        (("delta", 1), ("max_groups", HUGE), ("parts", HUGE)),
+    ),
+    "VectorStabilityHistogram, chances": Door(
+        lambda confidence: (
+            VectorStabilityHistogram(Laplace(2, 1), 9, 1, 2, 1).min_count(confidence),
+            VectorStabilityHistogram(Laplace(2, 1), 9, 1, 2, 1).levels(np.array([[9, 9]]), confidence),
+        ),
+        {"confidence": 0.9},
+        ("confidence",),
+        (("confidence", 1),),
+    ),
     "TruncatedGeometricSelection, chances": Door(
         lambda units, confidence: (
             TruncatedGeometricSelection(1, 3, 2).keep_probability(units),
@@ -532,6 +558,7 @@ ROWS = [
             "threshold": AboveThreshold.of(**NOISE, threshold=0).release,
             "keys": TruncatedGeometricSelection(1, 3, 2).release,
             "histogram": StabilityHistogram(Laplace(2, 1), 9, 2).release,
+            "histogram of parts": VectorStabilityHistogram(Laplace(2, 1), 9, 2, 1, 1).release,
             "response": RandomizedResponse.coin().release,
             "unary encoding": UnaryEncoding.of(epsilon=1, categories=3).release,
             "session": lambda value: AboveThreshold.of(**NOISE, threshold=0).open().ask(value),

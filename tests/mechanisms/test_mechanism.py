@@ -26,6 +26,7 @@ from hubbub.mechanisms import (
     TopK,
     TruncatedGeometricSelection,
     UnaryEncoding,
+    VectorStabilityHistogram,
     from_json,
 )
 from hubbub.mechanisms import mechanism as module
@@ -101,6 +102,13 @@ STORED = [
     (
         StabilityHistogram(Laplace(Fraction(2), ONE), 30, 1),
         f'{{"kind":"stability-histogram/1","max_groups":1,"noise":{LAPLACE_TEXT},"threshold":30}}',
+    ),
+    (
+        VectorStabilityHistogram(Laplace(Fraction(2), ONE), 30, 1, 2, 3),
+        (
+            f'{{"key_total":3,"kind":"vector-stability-histogram/1","max_groups":1,"noise":{LAPLACE_TEXT},'
+            '"parts":2,"threshold":30}'
+        ),
     ),
 ]
 

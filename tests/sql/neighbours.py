@@ -126,6 +126,9 @@ def moved(plan, one, two):
                 vectors = [table.reshape(-1) for table in tables]
         change = vectors[0] - vectors[1]
         out[name] = measured, change[change != 0].astype(object)
+        if name == f"aggregate {plan.bounded.selecting_aggregate}" and measured.columns > 1:
+            totals = change.reshape(-1, measured.columns).sum(axis=1)
+            out["totals"] = measured, totals[totals != 0].astype(object)
         if (
             measured.counts_units and "keys" in one
         ):  # a measure may count units besides, by which keys are selected

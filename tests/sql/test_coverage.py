@@ -21,8 +21,9 @@ import pytest
 import hubbub as hb
 from hubbub.sensitivity import Bounded
 from hubbub.sql.aggregates import Quantiles, estimate_ratio
-from hubbub.sql.executor import dense_table, select_keys
+from hubbub.sql.executor import SelectedAggregate, dense_table, select_keys
 from hubbub.sql.moments import Estimate
+from hubbub.sql.plan import NoisyAggregate
 from internals import engine_of
 
 RELEASES = 2000
@@ -92,15 +93,25 @@ def released(plan, groups, found, copies):
             reader = measure.make_estimator(integers.reshape(-1, size), measured, noise)
             readers.update(dict.fromkeys(measure.indices, reader))
         if place == plan.bounded.selecting_aggregate:
-            is_shown = drawn >= plan.stability_histogram.threshold
-            noisy.update(dict.fromkeys(measure.indices, counted(plan, drawn, measured.step)))
+            is_shown = drawn.reshape(-1, size).sum(axis=1) >= plan.stability_histogram.threshold
+            reader = counted(plan, drawn, measured.step)
+            if size > 1:
+                source = NoisyAggregate(measure, measured, noise)
+                chosen = SelectedAggregate(source, drawn.reshape(-1, size), plan.stability_histogram)
+                reader, tables[-1] = chosen.make_estimator(), chosen
+            noisy.update(dict.fromkeys(measure.indices, reader))
     [truth] = plan.post_processing.evaluate(
         groups, lambda place, sure: exact[place](place, sure), plan.confidence
     )
     given = list(groups) * copies
 
     def quotient(top, bottom, sure):
-        known = [estimate_ratio(*each, (top, bottom), sure) for each in tables]
+        known = [
+            each.estimate_ratio((top, bottom), sure)
+            if isinstance(each, SelectedAggregate)
+            else estimate_ratio(*each, (top, bottom), sure)
+            for each in tables
+        ]
         return next((estimate for estimate in known if estimate is not None), None)
 
     [answers] = plan.post_processing.evaluate(

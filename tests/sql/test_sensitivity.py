@@ -25,6 +25,11 @@ def check(asked, changes):
         assert linf <= claimed.linf, (asked.text, plan.contribution_bounds, name)
         if name == "above":
             continue
+        if name == "totals":
+            # Keys are selected by the totals of their parts.
+            assert len(change) <= plan.stability_histogram.max_groups
+            assert linf <= plan.stability_histogram.key_total
+            continue
         if name.startswith("keys"):
             # The selection of keys is made for so many that move, each by one.
             assert linf <= 1
@@ -32,7 +37,7 @@ def check(asked, changes):
         elif name == f"aggregate {plan.bounded.selecting_aggregate}":
             # So does that by their own counts, and its noise is this aggregate's.
             histogram = plan.stability_histogram
-            assert len(change) <= histogram.max_groups
+            assert len(change) <= histogram.max_groups * measured.columns
             assert histogram.noise == noise_of(plan, name)
             assert histogram.delta <= plan.delta_for_keys
         if name.startswith("sizes"):

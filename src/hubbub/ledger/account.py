@@ -412,9 +412,14 @@ class LedgerAccount:
 
         return self._store.read(work)
 
-    def entries(self) -> Iterator[Entry]:
-        """Iterate over the account's entries in order; an analyst sees only her own."""
-        after = 0
+    def has_charge(self, key: str) -> bool:
+        """Return whether a question with this key was charged."""
+        return self._store.read(
+            lambda transaction: Entries(transaction).find_charge(self.name, key) is not None
+        )
+
+    def entries(self, after: int = 0) -> Iterator[Entry]:
+        """Iterate over the account's entries in order, after a number; an analyst sees only her own."""
         while page := self._store.read(lambda t: Entries(t).page(after)):  # noqa: B023 - used at once
             after = page[-1].number
             for entry in page:

@@ -18,6 +18,7 @@ from hubbub.mechanisms.selection import (
     select_and_measure,
 )
 from hubbub.mechanisms.sparse_vector import AboveThreshold
+from hubbub.mechanisms.vector_histogram import VectorStabilityHistogram
 
 __all__ = [
     "AboveThreshold",
@@ -35,6 +36,7 @@ __all__ = [
     "TopK",
     "TruncatedGeometricSelection",
     "UnaryEncoding",
+    "VectorStabilityHistogram",
     "choose_additive_noise",
     "choose_partition_selection",
     "from_json",

@@ -65,6 +65,11 @@ class Aggregate(ABC):
         return False
 
     @property
+    def can_select(self) -> bool:
+        """True if its integers are parts of a group's rows or units: their total can select its key."""
+        return self.is_count
+
+    @property
     def is_by_groups(self) -> bool:
         """True if a unit counts once in each of its groups, whatever its rows there are."""
         return False
@@ -134,6 +139,10 @@ class MomentSums(Aggregate):
     @property
     def is_count(self) -> bool:
         return self.partition == Partition.rows()
+
+    @property
+    def can_select(self) -> bool:
+        return not self.is_signed
 
     def bound(self, bounding: ContributionBounding) -> BoundedAggregate:
         return bounding.sums(self.partition)
@@ -280,6 +289,10 @@ class PerGroupAggregate(Aggregate):
     argument: int | None
     bounds: Bounds
     is_mean: bool
+
+    @property
+    def can_select(self) -> bool:
+        return self.is_mean
 
     @property
     def is_by_groups(self) -> bool:
@@ -504,7 +517,8 @@ def _make_moment_sums(
     bounds = {argument: query.arguments[argument].bounds for argument in arguments}
     known = {argument: limits for argument, limits in bounds.items() if limits is not None}
     limits = tuple(known[argument] for argument in arguments)
-    if {call.kind for call in calls} == {"sum"}:
+    # Where keys are private the parts select them, and a sum is as good from its parts, if 0 is a bound.
+    if {call.kind for call in calls} == {"sum"} and query.is_public:
         return MomentSums(
             tuple(indices),
             Partition.signed(arguments[0], limits[0]),

@@ -11,7 +11,7 @@ Proof: docs/proofs/bounding.md, "The limit on rows", "Bounds that are found"
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
 
@@ -19,15 +19,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hubbub.engines.engine import Engine
+from hubbub.engines.schema import Kind
 from hubbub.errors import Refused, Unsupported
 from hubbub.mechanisms import Laplace
 from hubbub.sensitivity import Bounded
 from hubbub.sql.contribution_bounding import MAGNITUDES, MIN_POWER, ContributionBounding
-from hubbub.sql.limit_choice import ROW_BINS, ROW_SIZES, FoundLimit
-from hubbub.sql.plan import Plan
-from hubbub.sql.query import BoundedAggregate, ContributionBounds
+from hubbub.sql.known_limits import ContributionHistogram, FoundLimit
+from hubbub.sql.limit_choice import ROW_BINS, ROW_SIZES
+from hubbub.sql.plan import EpsilonSplit, Plan
+from hubbub.sql.post_processing import ResultColumn
+from hubbub.sql.query import BoundedAggregate, ContributionBounds, Query
+from hubbub.sql.result import Result
+from hubbub.unit import Unit
 
-__all__ = ["choose_limits", "estimate_bounds", "find_limits"]
+__all__ = ["estimate_bounds", "find_limits", "measure_limits", "use_known_limits"]
 
 _SURE = 1 - Fraction(1, 2**30)
 """The confidence that no bound comes from noise alone: it could be any power of two."""
@@ -47,12 +52,43 @@ def find_limits(plan: Plan, engine: Engine) -> Plan:
     found = []
     for kind, share in kinds:
         histogram = bounding.contribution_histogram(ROW_BINS, of_groups=kind == "groups")
-        noisy, noise = _release_histogram(plan, engine, histogram, share)
-        found.append((kind, tuple(map(int, noisy)), noise.scale))
+        found.append((kind, *_release_contributions(plan.unit, engine, histogram, share)))
     return choose_limits(plan, found)
 
 
-def choose_limits(plan: Plan, found: Sequence[tuple[str, tuple[int, ...], Fraction]]) -> Plan:
+def _release_contributions(
+    unit: Unit, engine: Engine, histogram: BoundedAggregate, epsilon: Fraction
+) -> tuple[tuple[int, ...], Fraction]:
+    """The noisy number of units in each bin, and the scale of the noise.
+
+    Guarantee: ε-private.
+    Proof: docs/proofs/bounding.md, "The limit on rows"
+    """
+    noisy, noise = _release_histogram(unit, engine, histogram, epsilon)
+    return tuple(map(int, noisy)), noise.scale
+
+
+def use_known_limits(plan: Plan, known: Mapping[str, tuple[tuple[int, ...], Fraction]]) -> Plan:
+    """The plan with limits from histograms that were released before; nothing is spent on these.
+
+    Args:
+        plan: a plan with limits that are to be found.
+        known: by kind, rows or groups, the noisy counts and the scale of their noise.
+    """
+    wanted = {"rows": plan.bounded.estimates_rows, "groups": plan.bounded.estimates_groups}
+    found = [(kind, *known[kind]) for kind, is_wanted in wanted.items() if is_wanted and kind in known]
+    if not found:
+        return plan
+    stand_in = plan.bounded.with_limits(**dict.fromkeys((kind for kind, _, _ in found), 1))
+    split = EpsilonSplit.of(stand_in, plan.epsilon)
+    made = choose_limits(replace(plan, split=split), found, is_new=False)
+    made.check()
+    return made
+
+
+def choose_limits(
+    plan: Plan, found: Sequence[tuple[str, tuple[int, ...], Fraction]], *, is_new: bool = True
+) -> Plan:
     """The plan for the limits of the least expected error, from noisy histograms: post-processing."""
     limits: dict[str, int] = {}
     chosen = []
@@ -64,8 +100,8 @@ def choose_limits(plan: Plan, found: Sequence[tuple[str, tuple[int, ...], Fracti
             index -= 1
         limits[kind] = min(ROW_BINS[index], most)
         share = ROW_SIZES.share_above(counts, float(scale), limits[kind])
-        chosen.append(FoundLimit(kind, limits[kind], share, counts, scale))
-    return replace(plan.with_limits(**limits), found=tuple(chosen))
+        chosen.append(FoundLimit(kind, limits[kind], share, counts, scale, is_new))
+    return replace(plan.with_limits(**limits), found=(*plan.found, *chosen))
 
 
 def _mean_noise(plan: Plan, kind: str) -> NDArray[np.float64]:
@@ -95,7 +131,7 @@ def estimate_bounds(plan: Plan, engine: Engine) -> Plan:
     bounds = {}
     for index in estimated:
         share = plan.split.bounds / len(estimated)
-        noisy, noise = _release_histogram(plan, engine, bounding.magnitude_histogram(index), share)
+        noisy, noise = _release_histogram(plan.unit, engine, bounding.magnitude_histogram(index), share)
         outstanding = np.flatnonzero(noisy > noise.error(_SURE, coordinates=MAGNITUDES))
         if not outstanding.size:
             raise Refused(
@@ -108,7 +144,7 @@ def estimate_bounds(plan: Plan, engine: Engine) -> Plan:
 
 
 def _release_histogram(
-    plan: Plan, engine: Engine, bounded: BoundedAggregate, epsilon: Fraction
+    unit: Unit, engine: Engine, bounded: BoundedAggregate, epsilon: Fraction
 ) -> tuple[NDArray[np.int64], Laplace]:
     """The noisy counts of all bins, and their noise."""
     found = engine.execute(bounded.sql, bounded.key_sets)
@@ -119,7 +155,7 @@ def _release_histogram(
         epsilon=epsilon,
         allow_large_epsilon=True,  # the plan's, which was confirmed
     )
-    value = Bounded(counts, bounded.sensitivity, plan.unit, bounded.rule)
+    value = Bounded(counts, bounded.sensitivity, unit, bounded.rule)
     return noise.release(value).value, noise
 
 
@@ -141,3 +177,50 @@ def _is_possible(plan: Plan) -> bool:
     except Unsupported:
         return False
     return True
+
+
+def measure_limits(
+    engine: Engine,
+    unit: Unit,
+    asked: Sequence[tuple[str, str, Query, str, Fraction]],
+    progress: Callable[[str], None],
+) -> Result:
+    """Histograms of rows and groups per unit, as a table of limits: later queries read theirs from them.
+
+    Args:
+        engine: holds the rows.
+        unit: the privacy unit.
+        asked: for each histogram its name, its kind, the query with its rows, its conditions and its ε.
+        progress: called with the name of each step.
+
+    Guarantee: private with all these ε together.
+    Proof: docs/proofs/bounding.md, "The limit on rows"
+    """
+    names, limits, shares, stored = [], [], [], []
+    for name, kind, query, conditions, epsilon in asked:
+        progress(f"measuring {name}")
+        bounding = ContributionBounding(query, ContributionBounds(), unit.neighbours)
+        histogram = bounding.contribution_histogram(ROW_BINS, of_groups=kind == "groups")
+        counts, scale = _release_contributions(unit, engine, histogram, epsilon)
+        noise = np.array(ROW_BINS, dtype=np.float64) * unit.neighbours.histogram_distance
+        groups = max(1, query.cells) if query.keys and query.is_public else 1
+        choice = ROW_SIZES.choose(counts, float(scale), noise, groups=groups)
+        names.append(name)
+        limits.append(choice.limit)
+        shares.append(choice.share_above)
+        stored.append(ContributionHistogram(kind, conditions, counts, scale, is_measured=True).to_dict())
+    columns = (
+        ResultColumn("contributions", np.array(names, dtype=object), kind=Kind.TEXT),
+        ResultColumn("limit", np.array(limits, dtype=object), kind=Kind.NUMBER),
+        ResultColumn("estimated_share_above", np.array(shares, dtype=object), kind=Kind.NUMBER),
+    )
+    total = sum((epsilon for *_, epsilon in asked), Fraction(0))
+    label = {
+        "unit": unit.name,
+        "neighbours": unit.neighbours.value,
+        "epsilon": str(total),
+        "mechanism": "Laplace",
+        "limits": "for one count with ε = 1; each query chooses its own",
+        "histograms": stored,
+    }
+    return Result(columns, label)

@@ -26,7 +26,7 @@ _PLANNING_BOUNDS = (Fraction(0), Fraction(1))
 _SELECTED_GROUPS = 8
 """Keys that are not declared are taken for this many groups where a contribution bound is chosen."""
 _MAX_AGGREGATES_BESIDE_SELECTION = 4
-"""A count selects group keys only if it has a quarter of ε, the share of a selection of its own."""
+"""An aggregate selects group keys only if it has a quarter of ε, the share of a selection of its own."""
 
 
 @dataclass(frozen=True)
@@ -43,6 +43,8 @@ class BoundedQuery:
     """As declared; `rows` is None where it is estimated privately, or not needed."""
     reports_bounding: bool = False
     """True if a share of ε measures how many units exceed a contribution bound."""
+    rows_found: bool = False
+    """True if the bound on rows was estimated privately."""
     groups_found: bool = False
     """True if the bound on groups was estimated privately: it is for units and keys, not for sums of rows."""
 
@@ -57,7 +59,7 @@ class BoundedQuery:
     def estimates_groups(self) -> bool:
         """True if the maximum of groups per unit is estimated privately: for units, or private keys."""
         bounds = self.contribution_bounds
-        is_open = bounds.rows is None and bounds.groups is None and not self.groups_found
+        is_open = (bounds.rows is None or self.rows_found) and bounds.groups is None
         return self.query.is_keyed and is_open and self._needs_groups
 
     @property
@@ -108,7 +110,12 @@ class BoundedQuery:
         if groups is not None:
             bounds = replace(bounds, groups=groups)
         found = self.groups_found or groups is not None
-        made = replace(self, contribution_bounds=bounds, groups_found=found)
+        made = replace(
+            self,
+            contribution_bounds=bounds,
+            groups_found=found,
+            rows_found=self.rows_found or rows is not None,
+        )
         made.__dict__["aggregates"] = self.aggregates  # computed once: they do not depend on limits
         return made
 
@@ -198,10 +205,12 @@ class BoundedQuery:
 
     @cached_property
     def selecting_aggregate(self) -> int | None:
-        """Index of the aggregate with the noisy counts that select group keys; None if none has enough ε."""
+        """Index of the aggregate with the noisy totals that select group keys; None if none has enough ε."""
         if not self.selects_keys or len(self.aggregates) > _MAX_AGGREGATES_BESIDE_SELECTION:
             return None
-        return next((index for index, each in enumerate(self.aggregates) if each.is_count), None)
+        able = [index for index, each in enumerate(self.aggregates) if each.can_select]
+        # A count alone has the noise of one number, a mean of two.
+        return min(able, key=lambda index: not self.aggregates[index].is_count, default=None)
 
     @cached_property
     def key_candidates(self) -> BoundedAggregate:

@@ -6,7 +6,7 @@ This is the one place where rows and noise meet. It is called after the charge, 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
@@ -14,10 +14,13 @@ from numpy.typing import NDArray
 
 from hubbub.engines.engine import Engine, RecordBatch
 from hubbub.engines.schema import Key
+from hubbub.mechanisms import StabilityHistogram
+from hubbub.mechanisms.vector_histogram import VectorStabilityHistogram
 from hubbub.numbers import Number
 from hubbub.sensitivity import Bounded
 from hubbub.sql.aggregates import Affine, Estimator, estimate_ratio
 from hubbub.sql.bound_estimation import estimate_bounds, find_limits
+from hubbub.sql.explain import describe_nothing
 from hubbub.sql.moments import Estimate, Moments
 from hubbub.sql.plan import NoisyAggregate, Plan
 from hubbub.sql.post_processing import ResultColumn
@@ -26,6 +29,7 @@ from hubbub.sql.query import BoundedAggregate
 __all__ = [
     "Execution",
     "ReleasedAggregate",
+    "SelectedAggregate",
     "add_noise",
     "dense_table",
     "execute",
@@ -72,11 +76,15 @@ def execute(
         return Execution(_select_top(plan, engine, progress), label)
     groups: Groups | None = plan.query.groups() if plan.query.is_public else None
     estimators: dict[int, Estimator] = {}
-    released = []
+    released: list[ReleasedAggregate] = []
     if plan.selecting is not None:
         progress("counting, and selecting keys")
-        groups, estimator = _release_selected_counts(plan, plan.selecting, engine, is_exact=is_exact)
-        estimators.update(dict.fromkeys(plan.selecting.aggregate.indices, estimator))
+        if isinstance(plan.stability_histogram, VectorStabilityHistogram):
+            groups, parts = _release_selected_parts(plan, plan.selecting, engine, is_exact=is_exact)
+            released.append(parts)
+        else:
+            groups, estimator = _release_selected_counts(plan, plan.selecting, engine, is_exact=is_exact)
+            estimators.update(dict.fromkeys(plan.selecting.aggregate.indices, estimator))
     for each in plan.aggregates:
         if each is plan.selecting:
             continue
@@ -88,6 +96,8 @@ def execute(
         table = dense_table(each.bounded, batch, groups, len(plan.query.keys))
         released.append(ReleasedAggregate(each, add_noise(plan, each, table, is_exact=is_exact)))
     assert groups is not None
+    if not groups and plan.bounded.selects_keys:
+        label["nothing shown"] = describe_nothing(plan)
     columns = make_columns(plan, groups, released, estimators)
     if is_exact:
         columns = [replace(column, low=None, high=None) for column in columns]
@@ -132,6 +142,40 @@ class ReleasedAggregate:
     def _unless_clamped(self, found: Estimate, confidence: Number) -> Estimate:
         each = self.source
         return _unbounded_where(found, each.aggregate.may_be_clamped(self.integers, each.noise, confidence))
+
+
+@dataclass(frozen=True)
+class SelectedAggregate(ReleasedAggregate):
+    """The noisy parts of the keys that they selected: intervals hold given that a key is released.
+
+    Proof: docs/proofs/partition-selection.md, "Parts that select"
+    """
+
+    histogram: VectorStabilityHistogram
+
+    def make_estimator(self) -> Estimator:
+        """Estimates its aggregate calls, as without selection at the larger confidence that this takes."""
+        estimate = super().make_estimator()
+        return lambda index, confidence: self._given_release(partial(estimate, index), confidence)
+
+    def estimate_ratio(self, forms: tuple[Affine, Affine], confidence: Number) -> Estimate | None:
+        """Estimates a ratio in the same way."""
+        plain = super().estimate_ratio
+        if plain(forms, confidence) is None:
+            return None
+        return self._given_release(lambda sure: plain(forms, sure) or _NOTHING, confidence)
+
+    def _given_release(self, estimate: Callable[[Number], Estimate], confidence: Number) -> Estimate:
+        found = estimate(confidence)
+        low, high = found.low.copy(), found.high.copy()
+        for level, keys in self.histogram.levels(self.integers, confidence):
+            if keys.any():
+                wider = estimate(level)
+                low, high = np.where(keys, wider.low, low), np.where(keys, wider.high, high)
+        return Estimate(found.value, low, high)
+
+
+_NOTHING = Estimate(*(np.empty(0) for _ in range(3)))
 
 
 def make_columns(
@@ -258,7 +302,7 @@ def _release_selected_counts(
 ) -> tuple[Groups, Estimator]:
     """The group keys with noisy counts at or above the threshold, sorted, and these counts."""
     bounded, histogram = selecting.bounded, plan.stability_histogram
-    assert histogram is not None
+    assert isinstance(histogram, StabilityHistogram)
     batch = engine.execute(bounded.sql, bounded.key_sets)
     counts, step = batch["m0"], float(bounded.step)
     value = Bounded(counts, bounded.sensitivity, plan.unit, bounded.rule)
@@ -277,6 +321,24 @@ def _release_selected_counts(
         return _unbounded_where(found, is_clamped)
 
     return groups, estimate
+
+
+def _release_selected_parts(
+    plan: Plan, selecting: NoisyAggregate, engine: Engine, *, is_exact: bool
+) -> tuple[Groups, ReleasedAggregate]:
+    """The group keys with noisy totals at or above the threshold, sorted, and their noisy parts."""
+    bounded, histogram = selecting.bounded, plan.stability_histogram
+    assert isinstance(histogram, VectorStabilityHistogram)
+    batch = engine.execute(bounded.sql, bounded.key_sets)
+    exact = np.stack([batch[f"m{index}"] for index in range(bounded.columns)], axis=1).astype(np.int64)
+    value = Bounded(exact.reshape(-1), bounded.sensitivity, plan.unit, bounded.rule)
+    released = histogram.release(value).value if exact.size else np.empty((0, bounded.columns + 1), np.int64)
+    columns = [batch[f"k{number}"] for number in range(len(plan.query.keys))]
+    selected = {tuple(column[row[0]] for column in columns): row for row in released}
+    groups = _sort_groups(selected)
+    table = np.array([selected[group] for group in groups], dtype=np.int64).reshape(-1, bounded.columns + 1)
+    integers = exact[table[:, 0]] if is_exact else table[:, 1:]
+    return groups, SelectedAggregate(selecting, integers, histogram)
 
 
 def _sort_groups(groups: Iterable[tuple[Key, ...]]) -> Groups:

@@ -6,14 +6,23 @@ from typing import TYPE_CHECKING, Any
 
 from hubbub.escaping import escape
 from hubbub.numbers import format_down, format_error, format_percent, format_up
+from hubbub.sql.known_limits import ContributionHistogram
 from hubbub.sql.moments import Estimate
 
 if TYPE_CHECKING:
-    from hubbub.sql.limit_choice import FoundLimit
+    from hubbub.sql.known_limits import FoundLimit
     from hubbub.sql.plan import NoisyAggregate, Plan
     from hubbub.sql.query import BoundedAggregate
 
-__all__ = ["explain_plan", "list_notes", "make_label", "render_html", "render_plan", "summarize_plan"]
+__all__ = [
+    "describe_nothing",
+    "explain_plan",
+    "list_notes",
+    "make_label",
+    "render_html",
+    "render_plan",
+    "summarize_plan",
+]
 
 _PROOFS = "docs/proofs/bounding.md"
 
@@ -66,14 +75,8 @@ def list_notes(plan: "Plan") -> list[str]:
             f"  {format_up(split.report)} of ε measures the share of units above a contribution bound: "
             f"± {format_error(plan.report_noise.error(plan.confidence))}/n or less, with n units"
         )
-    if plan.selecting is not None:
-        notes.append(_describe_threshold(plan, plan.selecting))
-    elif plan.partition_selection is not None:
-        least = plan.partition_selection.min_units(plan.confidence)
-        notes.append(
-            f"  {format_up(split.keys)} of ε selects the keys: one that {least} units have "
-            f"is shown with {_percent(plan)}"
-        )
+    if plan.bounded.selects_keys:
+        notes.append(f"  {_describe_selection(plan)}")
     if plan.top_k is not None:
         assert plan.bounded.top_scores is not None
         regret = plan.top_k.error(plan.confidence, coordinates=max(1, query.cells))
@@ -82,16 +85,68 @@ def list_notes(plan: "Plan") -> list[str]:
     return notes
 
 
-def _describe_threshold(plan: "Plan", selecting: "NoisyAggregate") -> str:
-    histogram, step = plan.stability_histogram, selecting.bounded.step
+def _describe_selection(plan: "Plan") -> str:
+    """Which keys are shown: the threshold, over the limits that may be found."""
+    plans = plan.planned_limits or {0: plan}
+    least = {limit: _least_shown(each) for limit, each in plans.items()}
+    first, *others = least.items()
+    rest = "".join(f", {count:,} at {limit}" for limit, count in others)
+    is_open = f" at a limit on {_limited(plan)} per unit of {first[0]}{rest}" if others else ""
+    if plan.partition_selection is not None:
+        selects = f"{format_up(plan.split.keys)} of ε selects the keys"
+        return f"{selects}: one that {first[1]:,} units{is_open} have is shown with {_percent(plan)}"
+    selecting, histogram = plan.selecting, plan.stability_histogram
+    assert selecting is not None
     assert histogram is not None
-    threshold = math.ceil(histogram.threshold * step)
-    least = math.ceil(histogram.min_count(plan.confidence) * step)
-    name = _output_names(plan, selecting)
+    what = _selecting_count(plan)
+    if is_open:
+        return (
+            f"a key is shown by {what}, with noise: one of {first[1]:,}{is_open} with {_percent(plan)}; just "
+            "above, intervals are wider"
+        )
+    threshold = math.ceil(histogram.threshold * selecting.bounded.step)
     return (
-        f"  a key is shown where {name}, with its noise, reaches {threshold}: one of {least} with "
-        f"{_percent(plan)}; just above, the interval of {name} is wider"
+        f"a key is shown where {what}, with noise, reaches {threshold:,}: one of {first[1]:,} with "
+        f"{_percent(plan)}; just above, intervals are wider"
     )
+
+
+def describe_nothing(plan: "Plan") -> str:
+    """Why no key was shown, and which options lower what a key needs."""
+    what = _selecting_count(plan) if plan.selecting is not None else "its number of units"
+    lower = ["a larger epsilon or delta"]
+    if plan.query.is_keyed:
+        lower.append(f"a smaller limit on {_limited(plan)} per unit")
+    return (
+        f"no key was shown: one is shown with {_percent(plan)} where {what} is {_least_shown(plan):,} or "
+        f"more; {', or '.join(lower)}, lowers that, and declared keys are always shown"
+    )
+
+
+def _least_shown(plan: "Plan") -> int:
+    """The least number of rows or units at which a key is shown with the plan's confidence."""
+    if plan.partition_selection is not None:
+        return plan.partition_selection.min_units(plan.confidence)
+    assert plan.selecting is not None
+    assert plan.stability_histogram is not None
+    return math.ceil(plan.stability_histogram.min_count(plan.confidence) * plan.selecting.bounded.step)
+
+
+def _selecting_count(plan: "Plan") -> str:
+    """The number that selects keys, in words."""
+    selecting = plan.selecting
+    assert selecting is not None
+    if selecting.aggregate.is_count:
+        return _output_names(plan, selecting)
+    return "its number of units" if selecting.aggregate.is_by_groups else "its number of rows"
+
+
+def _limited(plan: "Plan") -> str:
+    """What the contribution bound that decides on keys is on."""
+    selecting = plan.selecting
+    if selecting is None or selecting.aggregate.is_by_groups:
+        return "groups"
+    return "rows"
 
 
 def explain_plan(plan: "Plan") -> str:
@@ -139,9 +194,9 @@ def make_label(plan: "Plan", above: Estimate | None = None) -> dict[str, Any]:
         "mechanism": ", ".join(noises) or "permute-and-flip",
         "keys": _describe_keys(plan),
         "rows per unit": bounds.rows if bounded.uses_rows else None,
-        "rows per unit estimated privately": bool(plan.split.rows),
+        "rows per unit estimated privately": bool(plan.split.rows) or bounded.rows_found,
         "groups per unit": bounds.groups,
-        "groups per unit estimated privately": bool(plan.split.groups),
+        "groups per unit estimated privately": bool(plan.split.groups) or bounded.groups_found,
         "rows per group": bounds.rows_per_group,
         "bounds": {
             argument.name: [str(end) for end in argument.bounds]
@@ -169,11 +224,14 @@ def _label_found(plan: "Plan") -> dict[str, Any]:
     """The contribution bounds that were found, with the noisy histograms that they were read from."""
     if not plan.found:
         return {}
+    histograms = [
+        ContributionHistogram(each.kind, plan.conditions[each.kind].own[0], each.counts, each.scale).to_dict()
+        for each in plan.found
+        if each.is_new and each.kind in plan.conditions
+    ]
     return {
         "limits found": {each.kind: _describe_found(plan, each) for each in plan.found},
-        "histograms": {
-            each.kind: {"counts": list(each.counts), "scale": str(each.scale)} for each in plan.found
-        },
+        **({"histograms": histograms} if histograms else {}),
     }
 
 
@@ -182,7 +240,8 @@ def _describe_found(plan: "Plan", found: "FoundLimit") -> str:
     note = "estimate" if plan.query.is_top else "estimate, not part of the interval"
     what = "rows" if found.kind == "rows" else "groups of units"
     share = f"{100 * found.share_above:.2g} %"
-    return f"limit {found.limit:,}, found; an estimated {share} of {what} above it ({note})"
+    origin = "found" if found.is_new else "found before, at no cost now"
+    return f"limit {found.limit:,}, {origin}; an estimated {share} of {what} above it ({note})"
 
 
 def _label_above(above: Estimate | None) -> dict[str, Any]:

@@ -15,12 +15,15 @@ from typing import Any
 from sqlglot import exp
 
 from hubbub.accounting.codec import canonical_json
-from hubbub.engines.schema import KeyList
+from hubbub.engines.schema import UNIT, KeyList
+from hubbub.sql.known_limits import Conditions
 from hubbub.sql.plan import Plan
+from hubbub.sql.query import Query
+from hubbub.unit import Unit
 
-__all__ = ["fingerprint"]
+__all__ = ["fingerprint", "histogram_conditions"]
 
-_KIND = "question/1"
+_KIND, _CONTRIBUTIONS = "question/1", "contributions/1"
 _PUBLIC = ("unit", "epsilon", "delta", "contribution_bounds", "is_gaussian", "confidence")
 
 
@@ -33,7 +36,45 @@ def fingerprint(plan: Plan, origin: Any = None) -> str:
     }
     rest = {name: _plain(getattr(plan, name)) for name in _PUBLIC}
     rest["reports_bounding"] = plan.bounded.reports_bounding
+    if plan.bounded.groups_found:  # then they do not bound sums over rows
+        rest["groups_found"] = True
     return _digest([_KIND, query, rest, origin])
+
+
+def histogram_conditions(query: Query, unit: Unit, origin: Any) -> dict[str, Conditions]:
+    """By kind, which rows a query's contributions are counted over; nothing of the rows is in it.
+
+    Args:
+        query: the query.
+        unit: the privacy unit.
+        origin: where the rows are, and their version.
+    """
+    keys = [[key.kind, key.values] for key in query.keys]
+
+    def conditions(kind: str, *, by_keys: bool, is_whole: bool = False) -> str:
+        listed = keys if by_keys else []
+        rows = _relation(query.rows, {f"k{place}" for place in range(len(listed))}, is_whole=is_whole)
+        return _digest([_CONTRIBUTIONS, kind, _plain(rows), _plain(listed), _plain(unit), origin])
+
+    rows = [conditions("rows", by_keys=False)]
+    if query.keys and query.is_public:  # rows of other keys are left out
+        rows.insert(0, conditions("rows", by_keys=True))
+    groups = (conditions("groups", by_keys=True),)
+    return {
+        "rows": Conditions(tuple(rows), conditions("rows", by_keys=False, is_whole=True)),
+        "groups": Conditions(groups, conditions("groups", by_keys=True, is_whole=True)),
+    }
+
+
+def _relation(rows: exp.Select, keys: set[str], *, is_whole: bool) -> exp.Select:
+    """The rows with nothing but their unit and keys; without WHERE if all rows are asked for."""
+    tree = rows.copy()
+    if not tree.args.get("distinct") and not tree.args.get("group"):
+        kept = [each for each in tree.expressions if each.alias_or_name in {UNIT, *keys}]
+        tree.set("expressions", kept)
+        if is_whole:
+            tree.set("where", None)
+    return tree
 
 
 def _digest(parts: list[Any]) -> str:

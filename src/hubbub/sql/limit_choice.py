@@ -15,13 +15,12 @@ Proof: docs/proofs/bounding.md, "The limit on rows"
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from fractions import Fraction
 from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["ROW_BINS", "ROW_SIZES", "FoundLimit", "LimitChoice", "SizeBins"]
+__all__ = ["ROW_BINS", "ROW_SIZES", "LimitChoice", "SizeBins"]
 
 Floats = NDArray[np.float64]
 
@@ -43,21 +42,6 @@ _NEGLIGIBLE = 0.2
 """Fewer units than this are none."""
 _THETA = np.linspace(0.05, 0.99, 40)
 _LOG_MOMENT = -np.log(1 - _THETA**2)
-
-
-@dataclass(frozen=True)
-class FoundLimit:
-    """A contribution bound that was chosen from a noisy histogram, and that histogram. It is public."""
-
-    kind: str
-    """rows or groups."""
-    limit: int
-    share_above: float
-    """An estimate of the share of all rows, or of all units' groups, that the limit cuts off."""
-    counts: tuple[int, ...]
-    """The noisy number of units in each of `ROW_BINS`."""
-    scale: Fraction
-    """The scale of their noise."""
 
 
 @dataclass(frozen=True)

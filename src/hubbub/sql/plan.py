@@ -33,13 +33,14 @@ from hubbub.mechanisms.partition_selection import (
     TruncatedGeometricSelection,
     choose_partition_selection,
 )
+from hubbub.mechanisms.vector_histogram import VectorStabilityHistogram
 from hubbub.numbers import Number, ceil_sqrt, parse_nonnegative, parse_positive, parse_probability
 from hubbub.release import Release
 from hubbub.sensitivity import Sensitivity
 from hubbub.sql import explain
 from hubbub.sql.aggregates import Aggregate
 from hubbub.sql.bounded_query import PLANNING_LIMIT, BoundedQuery
-from hubbub.sql.limit_choice import FoundLimit
+from hubbub.sql.known_limits import Conditions, FoundLimit
 from hubbub.sql.moments import Estimate, Noise
 from hubbub.sql.post_processing import PostProcessing, compile_outputs
 from hubbub.sql.query import BoundedAggregate, ContributionBounds, Output, Query
@@ -73,6 +74,7 @@ def search_share(groups: int) -> Fraction:
 # Calibrating partition selection takes longest of all that is planned, and questions are asked again.
 _select_partitions = lru_cache(maxsize=64)(choose_partition_selection)
 _stability_histogram = lru_cache(maxsize=64)(StabilityHistogram.of)
+_vector_histogram = lru_cache(maxsize=64)(VectorStabilityHistogram.of)
 
 
 def _compile_for_duckdb(sql: exp.Expr) -> str:
@@ -162,6 +164,8 @@ class Plan:
     """Writes SQL in the engine's dialect."""
     found: tuple[FoundLimit, ...] = field(default=(), compare=False)
     """Contribution bounds that were chosen from noisy histograms."""
+    conditions: Mapping[str, Conditions] = field(default_factory=dict, compare=False)
+    """Which rows its contributions are counted over, so that a limit that was found is used again."""
 
     error_kind: ClassVar[str] = "none"
 
@@ -229,15 +233,26 @@ class Plan:
 
     @property
     def selecting(self) -> NoisyAggregate | None:
-        """The aggregate with the noisy counts that select the group keys, if there is one."""
+        """The aggregate with the noisy totals that select the group keys, if there is one."""
         index = self.bounded.selecting_aggregate
         return None if index is None else self.aggregates[index]
 
     @cached_property
-    def stability_histogram(self) -> StabilityHistogram | None:
-        """Releases the noisy counts that select the group keys; None where none do."""
+    def stability_histogram(self) -> StabilityHistogram | VectorStabilityHistogram | None:
+        """Releases the noisy integers that select the group keys; None where none do."""
         if self.selecting is None:
             return None
+        parts = self.selecting.bounded.columns
+        if parts > 1:
+            return _vector_histogram(
+                noise=self.selecting.noise,
+                max_groups=self.bounded.keys_per_unit,
+                parts=parts,
+                # The parts of a key are rounded one by one: docs/proofs/bounding.md, "Sums".
+                key_total=math.floor(self.selecting.bounded.sensitivity.linf) + parts - 1,
+                delta=self.delta_for_keys,
+                population=self.population,
+            )
         return _stability_histogram(
             noise=self.selecting.noise,
             max_groups=self.bounded.keys_per_unit,
@@ -335,7 +350,7 @@ class Plan:
             return "computed from what is released"
         if not self.bounded.estimates_limits:
             return self.describe_error(index)
-        limits = self._planned_limits
+        limits = self.planned_limits
         errors = [each.describe_error(index) for each in limits.values()]
         if len(set(errors)) == 1:
             return errors[0]
@@ -346,8 +361,10 @@ class Plan:
         return f"{first[1]} at a limit on {what} per unit of {first[0]}{rest}"
 
     @cached_property
-    def _planned_limits(self) -> dict[int, "Plan"]:
-        """The plan for some of the contribution bounds that may be found."""
+    def planned_limits(self) -> dict[int, "Plan"]:
+        """The plan for some of the contribution bounds that may be found; none where all are known."""
+        if not self.bounded.estimates_limits:
+            return {}
         bounded = self.bounded
         most = max(1, self.query.cells) if self.query.is_public and self.query.keys else 2**20
         last = most if not bounded.estimates_rows else 2**20
@@ -421,6 +438,7 @@ def make_plan(
     allow_large_epsilon: bool = False,
     runner: Callable[[Plan], Release] | None = None,
     compile: Callable[[exp.Expr], str] = _compile_for_duckdb,  # noqa: A002 - as the engine's method
+    conditions: Mapping[str, Conditions] | None = None,
 ) -> Plan:
     """The plan for a query at a price, or for wanted errors at the least price.
 
@@ -437,6 +455,7 @@ def make_plan(
         allow_large_epsilon: confirms a large ε, as for `Budget`.
         runner: runs the plan.
         compile: writes SQL in the engine's dialect, and refuses what it cannot say.
+        conditions: by kind of contribution, which rows it is counted over.
 
     Guarantee: its loss is (ε, δ)-private at most, or what the errors take.
     Assumes: contribution bounds, bounds and keys were not taken from the rows.
@@ -477,6 +496,7 @@ def make_plan(
             population=population,
             runner=runner,
             compile=compile,
+            conditions=conditions or {},
         )
         if allowed == 0 or query.is_top:
             return laplace

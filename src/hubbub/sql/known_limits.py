@@ -1,0 +1,100 @@
+"""Noisy histograms of contributions that were released, and what they are of.
+
+Such a histogram is a public fact: it was paid for. Limits of later queries on the same rows are read from it
+at no cost, each for its own ε and number of groups.
+
+Proof: docs/proofs/bounding.md, "The limit on rows"
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+from hubbub.sql.limit_choice import ROW_BINS
+
+__all__ = ["Conditions", "ContributionHistogram", "FoundLimit", "KnownHistograms", "read_histograms"]
+
+
+@dataclass(frozen=True)
+class FoundLimit:
+    """A contribution bound that was chosen from a noisy histogram, and that histogram. It is public."""
+
+    kind: str
+    """rows or groups."""
+    limit: int
+    share_above: float
+    """An estimate of the share of all rows, or of all units' groups, that the limit cuts off."""
+    counts: tuple[int, ...]
+    """The noisy number of units in each of `ROW_BINS`."""
+    scale: Fraction
+    """The scale of their noise."""
+    is_new: bool = True
+    """False if the histogram was released before: then it cost nothing."""
+
+
+@dataclass(frozen=True)
+class Conditions:
+    """Which rows a histogram is of, as digests; the first is that of the query itself."""
+
+    own: tuple[str, ...]
+    """The same rows: a histogram of these fits."""
+    whole: str
+    """All rows of the tables, whatever the WHERE: a histogram that was measured on purpose stands in."""
+
+
+@dataclass(frozen=True)
+class ContributionHistogram:
+    """The noisy number of units in each of `ROW_BINS`, by their rows or groups."""
+
+    kind: str
+    """rows or groups."""
+    conditions: str
+    """A digest of which rows, units and group keys it is of."""
+    counts: tuple[int, ...]
+    scale: Fraction
+    is_measured: bool = False
+    """True if it was measured for later queries, not found for one."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """As a label holds it."""
+        return {
+            "kind": self.kind,
+            "conditions": self.conditions,
+            "counts": list(self.counts),
+            "scale": str(self.scale),
+            "measured": self.is_measured,
+        }
+
+
+def read_histograms(label: Mapping[str, Any]) -> Iterator[ContributionHistogram]:
+    """The histograms that a stored label holds."""
+    for stored in label.get("histograms", ()):
+        if len(stored["counts"]) == len(ROW_BINS):  # bins of another version are not read
+            yield ContributionHistogram(
+                str(stored["kind"]),
+                str(stored["conditions"]),
+                tuple(map(int, stored["counts"])),
+                Fraction(stored["scale"]),
+                bool(stored.get("measured")),
+            )
+
+
+class KnownHistograms:
+    """All histograms that were released; the first of its kind stays, so that plans stay the same."""
+
+    def __init__(self) -> None:
+        self._found: dict[tuple[str, str, bool], ContributionHistogram] = {}
+
+    def add(self, label: Mapping[str, Any]) -> None:
+        """Remember the histograms of a label."""
+        for each in read_histograms(label):
+            self._found.setdefault((each.kind, each.conditions, each.is_measured), each)
+
+    def find(self, kind: str, conditions: Conditions) -> ContributionHistogram | None:
+        """The histogram that fits best: of the same rows, or measured on all rows of the tables."""
+        places = [(own, measured) for own in conditions.own for measured in (False, True)]
+        for own, measured in [*places, (conditions.whole, True)]:
+            if found := self._found.get((kind, own, measured)):
+                return found
+        return None

@@ -1,0 +1,119 @@
+"""Limits that were found are used again, at no cost; and `limits()` measures them beforehand."""
+
+import duckdb
+import pytest
+
+import hubbub as hb
+from hubbub.errors import InvalidInput
+from hubbub.sql.known_limits import read_histograms
+
+
+@pytest.fixture(scope="module")
+def file(tmp_path_factory):
+    path = tmp_path_factory.mktemp("rows") / "t.parquet"
+    with duckdb.connect() as connection:
+        connection.execute(
+            "COPY (SELECT i // 4 AS who, 'g' || (i % 4) AS g, (i % 10) * 1.0 AS x FROM range(8000) r(i)) "
+            f"TO '{path}'"
+        )
+    return path
+
+
+def opened(file, ledger=None, **given):
+    budget = hb.Budget(20, 1e-4)
+    return hb.open(file, table="t", unit="who", bounds={"x": (0, 9)}, ledger=ledger, budget=budget, **given)
+
+
+def spent(data):
+    return float(sum(each.loss.epsilon(1e-5) for each in data.account.receipts))
+
+
+def test_a_second_query_on_the_same_rows_searches_nothing(file):
+    with opened(file) as data:
+        first = data.sql("SELECT COUNT(*) AS n FROM t WHERE x > 3", epsilon=1)
+        assert first.split.rows > 0
+        label = first.run().value.facts
+        assert list(read_histograms(label))
+        second = data.sql("SELECT SUM(x) AS s FROM t WHERE x > 3", epsilon=1)
+        assert not second.bounded.estimates_limits
+        assert second.split.limits == 0
+        assert second.split.aggregates == 1
+        assert second.contribution_bounds.rows == label["rows per unit"]
+        said = second.run().value.facts["limits found"]["rows"]
+        assert "found before, at no cost now" in said
+        # Other rows are others: the limit is searched.
+        assert data.sql("SELECT SUM(x) AS s FROM t WHERE x > 4", epsilon=1).split.rows > 0
+        assert data.sql(
+            "SELECT g, COUNT(DISTINCT who) AS n FROM t GROUP BY g", epsilon=1, delta=1e-6
+        ).split.groups
+
+
+def test_a_declared_limit_is_what_is_declared(file):
+    with opened(file) as data:
+        data.sql("SELECT COUNT(*) AS n FROM t", epsilon=1).run()
+        assert data.sql("SELECT SUM(x) AS s FROM t", epsilon=1, rows_per_unit=3).contribution_bounds.rows == 3
+
+
+def test_a_ledger_keeps_it_and_the_same_question_keeps_its_answer(file, tmp_path):
+    ledger = tmp_path / "l.db"
+    question = "SELECT COUNT(*) AS n FROM t"
+    with opened(file, ledger) as data:
+        first = data.sql(question, epsilon=1).run().value
+    with opened(file, ledger) as data:
+        # The question has its answer, with the search that it paid for.
+        again = data.sql(question, epsilon=1)
+        assert again.split.rows > 0
+        assert again.run().value.to_dict() == first.to_dict()
+        # Others on the same rows need no search; asked twice, they have one answer too.
+        answers = [data.sql("SELECT AVG(x) AS a FROM t", epsilon=1).run().value for _ in range(2)]
+        assert answers[0].to_dict() == answers[1].to_dict()
+        assert answers[1].facts["asked before"]
+        assert "found before" in answers[0].facts["limits found"]["rows"]
+
+
+def test_another_version_of_the_rows_is_searched_anew(file, tmp_path):
+    ledger = tmp_path / "l.db"
+    with opened(file, ledger, version="one") as data:
+        data.sql("SELECT COUNT(*) AS n FROM t", epsilon=1).run()
+    with opened(file, ledger, version="two") as data:
+        assert data.sql("SELECT AVG(x) AS a FROM t", epsilon=1).split.rows > 0
+
+
+@pytest.mark.parametrize("has_ledger", [True, False])
+def test_limits_are_measured_once_for_all_later_queries(file, tmp_path, has_ledger):
+    with opened(file, tmp_path / "l.db" if has_ledger else None) as data:
+        release = data.limits(epsilon=0.5, by=["g"])
+        assert release.loss.epsilon() == pytest.approx(0.5)
+        assert release.value["contributions"] == ["rows per unit", 'groups per unit by "g"']
+        assert all(4 <= limit <= 8 for limit in release.value["limit"])
+        for text in (
+            "SELECT COUNT(*) AS n FROM t WHERE x > 2",
+            "SELECT g, COUNT(DISTINCT who) AS n, SUM(x) AS s FROM t GROUP BY g",
+            "SELECT g, COUNT(DISTINCT who) AS n FROM t WHERE x < 7 GROUP BY g",
+        ):
+            plan = data.sql(text, epsilon=1, delta=1e-6)
+            assert plan.split.limits == 0
+            assert (
+                "found before" in plan.label()["limits found"]["groups" if "WHERE x < 7" in text else "rows"]
+            )
+        if has_ledger:
+            assert data.limits(epsilon=0.5, by=["g"]).value.to_dict() == release.value.to_dict()
+            left = data.account.remaining().epsilon
+            assert left == pytest.approx(19.5, abs=0.01)
+
+
+def test_an_analyst_does_not_see_what_others_paid_for(file, tmp_path):
+    ledger = tmp_path / "l.db"
+    with opened(file, ledger) as data:
+        data.account.grant("ada", hb.Budget(5, 1e-5))
+        data.sql("SELECT COUNT(*) AS n FROM t", epsilon=1).run()
+    with hb.open(file, table="t", unit="who", ledger=ledger, analyst="ada", bounds={"x": (0, 9)}) as data:
+        assert data.sql("SELECT AVG(x) AS a FROM t", epsilon=1).split.rows > 0
+
+
+def test_where_rows_are_units_there_are_no_limits(file):
+    with (
+        hb.open(file, table="t", unit=hb.Unit.row()) as data,
+        pytest.raises(InvalidInput, match="each row is"),
+    ):
+        data.limits(epsilon=1)
