@@ -95,6 +95,7 @@ class Dataset:
         keys: Mapping[str, Iterable[Any]] | None = None,
         confidence: Number = 0.95,
         bounding_report: bool = False,
+        intervals: bool = True,
         allow_large_epsilon: bool = False,
     ) -> Plan:
         """Plan a query: what it costs and how large its errors will be. Nothing is read or spent.
@@ -112,6 +113,8 @@ class Dataset:
             keys: Public group keys of columns.
             confidence: Of the intervals.
             bounding_report: Spend a tenth of ε to measure how many units exceed a contribution bound.
+            intervals: False leaves intervals out; all of ε then goes into medians and other quantiles,
+                which otherwise spend 35 % on theirs.
             allow_large_epsilon: Confirms a large ε, as for `Budget`, whatever the budget allows.
 
         Guarantee: running the plan costs no unit more than (ε, δ).
@@ -143,6 +146,7 @@ class Dataset:
             confidence=confidence,
             population=self._population,
             reports_bounding=bounding_report,
+            intervals=intervals,
             allow_large_epsilon=allow_large_epsilon,
             runner=self.run,
             compile=self._engine.compile,

@@ -10,7 +10,8 @@ import pytest
 
 import hubbub as hb
 from hubbub.errors import InvalidInput, Unsupported
-from hubbub.sql.aggregates import MomentSums, Quantiles
+from hubbub.sql.aggregates import MomentSums
+from hubbub.sql.quantile_aggregates import Quantiles, SelectedQuantiles
 from hubbub.sql.value_encoding import Partition
 from refusing import refused
 
@@ -35,6 +36,7 @@ def both(frame):
     return frame.dropna(subset=["x"])
 
 
+FOUR = "QUANTILE_CONT(x, [0.2, 0.4, 0.6, 0.8])"
 EXPECTED = {
     "COUNT(*)": len,
     "COUNT(x)": lambda rows: rows["x"].count(),
@@ -101,7 +103,8 @@ def test_measures_are_as_few_as_can_be():
     assert [m.fractions for m in measured("MEDIAN(x) AS m, MAX(x) AS b")] == [
         (Fraction(1, 2), Fraction(199, 200))
     ]
-    assert [type(m) for m in measured("COUNT(*) AS n, MEDIAN(x) AS m")] == [MomentSums, Quantiles]
+    assert [type(m) for m in measured("COUNT(*) AS n, MEDIAN(x) AS m")] == [MomentSums, SelectedQuantiles]
+    assert [type(m) for m in measured(FOUR)] == [Quantiles]
 
 
 # What is said beforehand
@@ -177,11 +180,13 @@ def test_width_formulas_of_deviations_and_correlations_are_close():
 def test_a_quantile_is_off_by_rows_in_rank():
     plan = opened().sql("SELECT MEDIAN(x) AS a, MIN(x) AS b FROM t", epsilon=1, rows_per_unit=3)
     said = [said for _, said in plan.errors]
-    assert all(text.endswith("rows in rank") for text in said)
+    assert all(text.endswith("rows in rank, at most") for text in said)
     assert said[0] != said[1]
     assert plan.half_width(0) is None
     answers = plan.run().value
     assert answers["b"][0] <= answers["a"][0]
+    [*_, (_, said)] = opened().sql(f"SELECT {FOUR} FROM t", epsilon=1, rows_per_unit=3).errors
+    assert said.endswith("rows in rank")
 
 
 def test_per_unit_aggregates_are_described_in_words():
@@ -263,14 +268,15 @@ def test_a_value_is_not_correlated_with_itself():
 @pytest.mark.parametrize(("groups", "depth"), [(100, 4), (2000, 3), (100_000, 2)])
 def test_many_groups_have_coarser_trees(groups, depth):
     data = opened(visits().assign(h=0), keys={"h": range(groups)})
-    plan = data.sql("SELECT h, MEDIAN(x) AS m FROM t GROUP BY h", epsilon=1, rows_per_unit=1)
+    plan = data.sql(f"SELECT h, {FOUR} FROM t GROUP BY h", epsilon=1, rows_per_unit=1)
     assert plan.bounded.aggregates[0].depth == depth
 
 
 def test_too_many_groups_have_no_trees():
     data = opened(visits().assign(h=0), keys={"h": range(200_000)})
     with refused(Unsupported, match="too many groups"):
-        data.sql("SELECT h, MEDIAN(x) AS m FROM t GROUP BY h", epsilon=1, rows_per_unit=1)
+        data.sql(f"SELECT h, {FOUR} FROM t GROUP BY h", epsilon=1, rows_per_unit=1)
+    data.sql("SELECT h, MEDIAN(x) AS m FROM t GROUP BY h", epsilon=1, rows_per_unit=1)
 
 
 # The parts of a row
@@ -319,7 +325,7 @@ def test_equal_shares_make_the_geometric_mean_of_widths_least():
     """Widths are as 1/share: by any other split some product of widths is larger."""
     data = opened()
     plan = data.sql(
-        "SELECT COUNT(DISTINCT unit) AS n, SUM(x) AS s, MEDIAN(x) AS m FROM t", epsilon=1, rows_per_unit=2
+        f"SELECT COUNT(DISTINCT unit) AS n, SUM(x) AS s, {FOUR} FROM t", epsilon=1, rows_per_unit=2
     )
     scales = [each.noise.scale for each in plan.aggregates]
     whole = [each.bounded.sensitivity.l1 / plan.split.aggregates for each in plan.aggregates]

@@ -20,10 +20,12 @@ import pytest
 
 import hubbub as hb
 from hubbub.sensitivity import Bounded
-from hubbub.sql.aggregates import Quantiles, estimate_ratio
+from hubbub.sql.aggregate import estimate_ratio
 from hubbub.sql.executor import SelectedAggregate, dense_table, select_keys
 from hubbub.sql.moments import Estimate
-from hubbub.sql.plan import NoisyAggregate
+from hubbub.sql.planned_aggregates import NoisyAggregate, PlannedQuantiles
+from hubbub.sql.quantile_aggregates import Quantiles, SelectedQuantiles
+from hubbub.sql.quantile_selection import CellCounts
 from internals import engine_of
 
 RELEASES = 2000
@@ -84,6 +86,19 @@ def released(plan, groups, found, copies):
     exact, noisy, tables = {}, {}, []
     is_shown = np.ones(copies * len(groups), dtype=bool)
     for place, (measure, measured, vector) in enumerate(found):
+        if isinstance(measure, SelectedQuantiles):
+            planned = plan.aggregates[place]
+            assert isinstance(planned, PlannedQuantiles)
+            where, size = np.flatnonzero(vector), len(groups)
+            group, cell = np.divmod(where, measured.bins)
+            counts = CellCounts(size, group, cell, vector[where])
+            one = planned.release_counts(counts, plan.unit, is_exact=True)
+            again = np.repeat(np.arange(copies) * size, where.size) + np.tile(group, copies)
+            tiled = CellCounts(copies * size, again, np.tile(cell, copies), np.tile(vector[where], copies))
+            many = planned.release_counts(tiled, plan.unit)
+            for readers, integers in ((exact, one), (noisy, many)):
+                readers.update(dict.fromkeys(measure.indices, planned.make_estimator(integers)))
+            continue
         noise = plan.calibrate_noise(measured.sensitivity)
         many = Bounded(np.tile(vector, copies), measured.sensitivity, plan.unit, measured.rule)
         size = measure.vector_size(measured)
@@ -184,6 +199,8 @@ AGGREGATES = [
     "QUANTILE_CONT(x, 0.9)",
     "MIN(x)",
     "MAX(x)",
+    "MAX(x) - MEDIAN(x) + MIN(x)",
+    "QUANTILE_CONT(x, 0.2) + QUANTILE_CONT(x, 0.4) + QUANTILE_CONT(x, 0.6) + QUANTILE_CONT(x, 0.8)",
     "SUM(x) / COUNT(x)",
     "COUNT(*) - COUNT(x)",
     "100 * COUNT(x) / COUNT(*)",

@@ -7,6 +7,7 @@ import pytest
 
 from hubbub.errors import Unsupported
 from hubbub.mechanisms import Laplace
+from hubbub.sql.planned_aggregates import PlannedQuantiles
 from hubbub.unit import Neighbours
 from sql.neighbours import UNITS_OF_WORLDS, Case, World, case, compared, moved, norms, seeded, world_named
 
@@ -16,7 +17,7 @@ NORMS = ("l1", "l2_squared", "linf")
 def check(asked, changes):
     """Every vector moves within its sensitivity, and all of them together within the plan's price."""
     plan = asked.plan
-    total = Fraction(0)
+    total = selected = Fraction(0)
     for name, (measured, change) in changes.items():
         l1, l2_squared, linf = norms(change)
         claimed = measured.sensitivity
@@ -50,12 +51,19 @@ def check(asked, changes):
             assert plan.top_k.loss().epsilon(0) <= float(plan.split.aggregates) * (1 + 1e-12)
         elif name.startswith("keys"):
             continue
+        elif isinstance(plan.aggregates[int(name.split()[1])], PlannedQuantiles):
+            # Its loss is linear in what moves, and is its share where all moves that may.
+            selected += Fraction(l1) / claimed.l1 * plan.epsilon_share
         elif plan.is_gaussian:
             total += Fraction(l2_squared) / noise_of(plan, name).scale ** 2
         else:
             total += Fraction(l1) / noise_of(plan, name).scale
     # Of Laplace noise of scale b no outcome's chance changes by more than e^(shift/b), and chances multiply.
-    assert total <= (plan.mu**2 if plan.is_gaussian else plan.split.aggregates)
+    if plan.is_gaussian:
+        assert total <= plan.mu**2
+        assert selected <= plan.split.aggregates
+    else:
+        assert total + selected <= plan.split.aggregates
     split = plan.split
     assert split.rows + split.groups + split.bounds + split.keys + split.aggregates == plan.epsilon
 
@@ -141,7 +149,13 @@ REACHED = {
     "Weights by rows, in parts": ("AVG(t.x)", {"rows_per_unit": 3}, [("a", 10)] * 6, [("a", 0)] * 3),
     "Weights by rows, of both signs": ("SUM(t.y)", {"rows_per_unit": 2}, [("a", 7)] * 2, [("a", -7)] * 4),
     "Weights by rows, of one sign": ("SUM(t.x)", {"rows_per_unit": 2}, [("a", 10)] * 2, [("b", 99)] * 4),
-    "Weights by rows, in a tree": ("MEDIAN(t.x)", {"rows_per_unit": 2}, [("a", 10)] * 2, [("a", 0)] * 4),
+    "Weights by rows, in cells": ("MEDIAN(t.x)", {"rows_per_unit": 2}, [("a", 10)] * 2, [("a", 0)] * 4),
+    "Weights by rows, in a tree": (
+        "QUANTILE_CONT(t.x, [0.1, 0.2, 0.3, 0.4])",
+        {"rows_per_unit": 2},
+        [("a", 10)] * 2,
+        [("a", 0)] * 4,
+    ),
     "Weights by groups": (
         "COUNT(*)",
         {"groups_per_unit": 2, "rows_per_group": 2},

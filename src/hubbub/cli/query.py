@@ -149,6 +149,12 @@ BoundingReport = Annotated[
         "--bounding-report", help="Spend ε/10 to measure how many units exceed a contribution bound."
     ),
 ]
+NoIntervals = Annotated[
+    bool,
+    typer.Option(
+        "--no-intervals", help="Answers without intervals; medians and other quantiles then use all of ε."
+    ),
+]
 LargeEpsilon = Annotated[
     bool,
     typer.Option(
@@ -230,6 +236,7 @@ class QueryOptions:
     population: str | None
     confidence: str
     bounding_report: bool
+    no_intervals: bool
     window: str | None
     new_rows: bool
     override: bool
@@ -297,6 +304,7 @@ class QueryOptions:
             keys=parse_group_keys(self.keys or (), data.tables),
             confidence=parse_confidence(self.confidence),
             bounding_report=self.bounding_report,
+            intervals=not self.no_intervals,
             allow_large_epsilon=self.allow_large_epsilon,
         )
         str(plan)  # what cannot be measured is refused now, not after the charge
@@ -328,6 +336,7 @@ def query(
     form: ResultFormatOption = None,
     output: Output = None,
     bounding_report: BoundingReport = False,
+    no_intervals: NoIntervals = False,
     explain: Explain = False,
     exact: Exact = False,
     ledger: LedgerAddress = None,
@@ -364,7 +373,7 @@ def query(
     options = QueryOptions(
         file, sql, unit, table, epsilon, delta, error, bounds, keys,
         (rows_per_unit, groups_per_unit, rows_per_group), types, public, population, confidence,
-        bounding_report, window, new_rows, override, encoding, quotes, allow_large_epsilon,
+        bounding_report, no_intervals, window, new_rows, override, encoding, quotes, allow_large_epsilon,
         ledger, account, analyst, version,
     )  # fmt: skip
     with options.open_dataset() as data:
@@ -416,6 +425,7 @@ def plan(
     form: PlanFormatOption = None,
     output: Output = None,
     bounding_report: BoundingReport = False,
+    no_intervals: NoIntervals = False,
     explain: Explain = False,
     window: WindowPeriod = None,
     new_rows: NewRows = False,
@@ -433,7 +443,7 @@ def plan(
     options = QueryOptions(
         file, sql, unit, table, epsilon, delta, error, bounds, keys,
         (rows_per_unit, groups_per_unit, rows_per_group), types, public, population, confidence,
-        bounding_report, window, new_rows, override, encoding, quotes, allow_large_epsilon,
+        bounding_report, no_intervals, window, new_rows, override, encoding, quotes, allow_large_epsilon,
     )  # fmt: skip
     with options.open_dataset() as data:
         if output is not None:

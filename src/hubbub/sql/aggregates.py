@@ -1,132 +1,53 @@
 """Which integers answer which aggregates: what is released, and how answers are estimated from it.
 
 An aggregate is one vector of noisy integers for each group. Counts, sums, means, variances and covariances of
-the same values come from one aggregate, quantiles from a tree of bins, each with its interval.
+the same values come from one aggregate. Quantiles are in `quantile_aggregates`.
 
 Proof: docs/proofs/intervals.md
 """
 
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
 from hubbub.engines.schema import Bounds
-from hubbub.errors import InvalidInput, Unsupported
+from hubbub.errors import InvalidInput
 from hubbub.numbers import Number, format_error
-from hubbub.sensitivity import MAX_MAGNITUDE
-from hubbub.sql.contribution_bounding import ContributionBounding
-from hubbub.sql.moments import (
-    Estimate,
-    Floats,
-    Moments,
-    Noise,
-    estimate_linear,
-    estimate_quotient,
-    linear_half_width,
+from hubbub.sql.aggregate import (
+    AdditiveAggregate,
+    Affine,
+    Aggregate,
+    Estimator,
+    estimate_ratio,
+    weight_error,
 )
-from hubbub.sql.quantiles import Tree
+from hubbub.sql.contribution_bounding import ContributionBounding
+from hubbub.sql.moments import Estimate, Floats, Moments, Noise, estimate_linear, linear_half_width
+from hubbub.sql.quantile_aggregates import make_quantiles
 from hubbub.sql.query import AggregateCall, BoundedAggregate, Query
 from hubbub.sql.scalar_functions import step_bits
-from hubbub.sql.value_encoding import FINE_BITS, WEIGHT_BITS, Partition
+from hubbub.sql.value_encoding import FINE_BITS, Partition
 
-__all__ = ["Affine", "Aggregate", "Estimate", "Estimator", "Noise", "estimate_ratio", "make_aggregates"]
+__all__ = [
+    "Affine",
+    "Aggregate",
+    "Estimate",
+    "Estimator",
+    "Noise",
+    "estimate_ratio",
+    "make_aggregates",
+]
 
-_MAX_NODES = 1 << 25
 _MAX_ROWS = 1 << 34
 """Intervals hold for groups of at most this many rows: the rounding of each value adds up."""
-_MAX_WEIGHTED_ROWS = 1 << 28
-"""And of at most this many rows of units above their bound: each loses up to one step of its weight."""
 _FLOAT_ERROR = 2.0**-50
 """What a product and a sum of doubles lose at most, of the size of their parts."""
-_BIN_EDGE_ERROR = 2.0**-48
-"""Where a bin ends is known up to this share of the bounds: doubles are rounded."""
-
-Estimator = Callable[[int, Number], Estimate]
-"""The answer to the aggregate at an index, at a confidence, for each group."""
-Affine = tuple[Mapping[int, float], float]
-"""A weighted sum of aggregates, by their indices, and a number added to it."""
 
 
 @dataclass(frozen=True)
-class Aggregate(ABC):
-    """Abstract: one vector of integers for each group, and the aggregate calls that it answers."""
-
-    indices: tuple[int, ...]
-    """Indices of the aggregate calls it answers."""
-
-    @property
-    def is_count(self) -> bool:
-        """True if it counts the rows or units of a group, and nothing else."""
-        return False
-
-    @property
-    def can_select(self) -> bool:
-        """True if its integers are parts of a group's rows or units: their total can select its key."""
-        return self.is_count
-
-    @property
-    def is_by_groups(self) -> bool:
-        """True if a unit counts once in each of its groups, whatever its rows there are."""
-        return False
-
-    @abstractmethod
-    def bound(self, bounding: ContributionBounding) -> BoundedAggregate:
-        """The query to the engine."""
-
-    def to_vector(self, bounded: BoundedAggregate, table: NDArray[np.int64]) -> NDArray[np.int64]:
-        """The integers that are released, from a table of (groups, columns)."""
-        return table.reshape(-1)
-
-    def vector_size(self, bounded: BoundedAggregate) -> int:
-        """Number of integers that are released for each group."""
-        return bounded.columns
-
-    def may_be_clamped(self, noisy: NDArray[np.int64], noise: Noise, confidence: Number) -> NDArray[np.bool_]:
-        """Groups of which an integer may have been cut before the noise, where sums are held in 64 bits.
-
-        Guarantee: one of which an integer was cut is among them, with at least this confidence.
-        Proof: docs/proofs/intervals.md, "Saturated sums"
-        """
-        return _near_limit(noisy, MAX_MAGNITUDE, noise, confidence)
-
-    def rounding_error(self, bounded: BoundedAggregate) -> float:
-        """Maximal distance, in steps, between an exact integer and that of unrounded values and weights.
-
-        Guarantee: so it is in groups of at most 2^34 rows, 2^28 of them of units above a contribution
-        bound (2^27 where
-            groups, and rows in each, are limited).
-        Proof: docs/proofs/intervals.md, "The grid"
-        """
-        return _weight_error(bounded) + 0.5 if bounded.is_weighted else 0.0
-
-    @abstractmethod
-    def make_estimator(self, noisy: NDArray[np.int64], bounded: BoundedAggregate, noise: Noise) -> Estimator:
-        """Estimates its aggregate calls from the released table of (groups, integers)."""
-
-    def linear_weights(self, index: int, bounded: BoundedAggregate) -> Floats | None:
-        """The weight of each integer in the answer; None if the answer is no plain sum of them."""
-        del index, bounded
-        return None
-
-    @abstractmethod
-    def describe_error(self, index: int, bounded: BoundedAggregate, noise: Noise, confidence: Number) -> str:
-        """The expected error in words: a number, or a formula in the unknown number of rows n."""
-
-    def half_width(
-        self, index: int, bounded: BoundedAggregate, noise: Noise, confidence: Number
-    ) -> float | None:
-        """Half the width of the interval; None if it depends on the rows."""
-        del index, bounded, noise, confidence
-        return None
-
-
-@dataclass(frozen=True)
-class MomentSums(Aggregate):
+class MomentSums(AdditiveAggregate):
     """Weighted sums of the parts of a partition."""
 
     partition: Partition
@@ -163,7 +84,7 @@ class MomentSums(Aggregate):
             return self.rounding_error(bounded) * float(np.abs(weights).sum())
         apart = float(np.abs(present - (present.max() + present.min()) / 2).sum())
         return self.rounding_error(bounded) * apart + float(np.abs(weights).sum()) * (
-            0.5 + _weight_error(bounded)
+            0.5 + weight_error(bounded)
         )
 
     def make_estimator(self, noisy: NDArray[np.int64], bounded: BoundedAggregate, noise: Noise) -> Estimator:
@@ -246,7 +167,7 @@ class MomentSums(Aggregate):
 
 
 @dataclass(frozen=True)
-class DistinctCount(Aggregate):
+class DistinctCount(AdditiveAggregate):
     """Units, or distinct values: one integer a group."""
 
     argument: int | None = None
@@ -282,7 +203,7 @@ class DistinctCount(Aggregate):
 
 
 @dataclass(frozen=True)
-class PerGroupAggregate(Aggregate):
+class PerGroupAggregate(AdditiveAggregate):
     """The sum or the mean of each unit's own count, sum or mean in a group, clamped."""
 
     inner: str
@@ -337,80 +258,13 @@ class PerGroupAggregate(Aggregate):
         return linear_half_width(linear, noise, confidence) + self.rounding_error(bounded) * float(linear[0])
 
 
-@dataclass(frozen=True)
-class Quantiles(Aggregate):
-    """Quantiles of one value, from a noisy tree over its bounds."""
+def make_aggregates(query: Query, *, intervals: bool = True) -> tuple[Aggregate, ...]:
+    """What is bounded for a query: as few vectors as its aggregates allow.
 
-    argument: int
-    bounds: Bounds
-    fractions: tuple[Fraction, ...]
-    depth: int = 4
-
-    @cached_property
-    def tree(self) -> Tree:
-        """The bins and their levels."""
-        return Tree(self.bounds[0], self.bounds[1], depth=self.depth)
-
-    def bound(self, bounding: ContributionBounding) -> BoundedAggregate:
-        return bounding.histogram(self.argument, self.bounds, self.tree.leaves, levels=self.depth)
-
-    def to_vector(self, bounded: BoundedAggregate, table: NDArray[np.int64]) -> NDArray[np.int64]:
-        return self.tree.filled(table.reshape(len(table) // bounded.bins, bounded.bins)).reshape(-1)
-
-    def vector_size(self, bounded: BoundedAggregate) -> int:
-        return self.tree.size
-
-    def make_estimator(self, noisy: NDArray[np.int64], bounded: BoundedAggregate, noise: Noise) -> Estimator:
-        # All fractions at once: what they share, the fit to the noisy tree, takes longest.
-        known: dict[Number, tuple[Floats, Floats, Floats]] = {}
-
-        def read(index: int, confidence: Number) -> Estimate:
-            if confidence not in known:
-                known[confidence] = self.tree.tables(noisy, noise, self.fractions, confidence)
-            which = self.indices.index(index)
-            value, low, high = (part[which] for part in known[confidence])
-            least, most = map(float, self.bounds)
-            edge = _BIN_EDGE_ERROR * (abs(least) + abs(most))
-            return Estimate(value, np.maximum(low - edge, least), np.minimum(high + edge, most))
-
-        return read
-
-    def describe_error(self, index: int, bounded: BoundedAggregate, noise: Noise, confidence: Number) -> str:
-        fraction = self.fractions[self.indices.index(index)]
-        rows = self.tree.rank_error(noise, confidence, fraction=fraction) * float(bounded.step)
-        return f"± {format_error(rows)} rows in rank"
-
-
-def estimate_ratio(
-    aggregate: Aggregate,
-    bounded: BoundedAggregate,
-    noisy: NDArray[np.int64],
-    noise: Noise,
-    forms: tuple[Affine, Affine],
-    confidence: Number,
-) -> Estimate | None:
-    """The ratio of two affine forms of an aggregate's calls; None if one of these is no plain sum.
-
-    What is in both forms, or cancels, is not counted twice: COUNT(x)/COUNT(*) is a share of one noisy vector.
+    Args:
+        query: the query, with all bounds known.
+        intervals: false if quantiles need no intervals.
     """
-    rows = []
-    for indices, _ in forms:
-        weights = np.zeros(aggregate.vector_size(bounded))
-        for index, factor in indices.items():
-            own = aggregate.linear_weights(index, bounded) if index in aggregate.indices else None
-            if own is None:
-                return None
-            weights = weights + factor * own
-        rows.append(weights)
-    (_, one), (_, two) = forms
-    table = noisy.astype(np.float64), rows[0], rows[1]
-    return estimate_quotient(
-        *table, plus=(one, two), noise=noise, confidence=confidence, off=aggregate.rounding_error(bounded)
-    )
-
-
-def make_aggregates(query: Query) -> tuple[Aggregate, ...]:
-    """What is bounded for a query: as few vectors as its aggregates allow."""
     _check_bounds(query)
     out: list[Aggregate] = []
     plain = [
@@ -449,24 +303,8 @@ def make_aggregates(query: Query) -> tuple[Aggregate, ...]:
         if call.kind == "quantile":
             by_argument.setdefault(call.arguments[0], []).append(index)
     for argument, indices in by_argument.items():
-        bounds = query.arguments[argument].bounds
-        assert bounds is not None
-        fractions = tuple(query.aggregates[index].fraction or Fraction(0) for index in indices)
-        out.append(Quantiles(tuple(indices), argument, bounds, fractions, _tree_depth(query)))
+        out.append(make_quantiles(query, argument, tuple(indices), intervals=intervals))
     return tuple(out)
-
-
-def _tree_depth(query: Query) -> int:
-    """As many levels as the number of groups allows."""
-    groups = max(1, query.cells if query.is_public else 1 << 10)
-    for depth in (4, 3, 2):
-        if groups * 16**depth <= _MAX_NODES:
-            return depth
-    raise Unsupported(
-        "quantiles are asked for in too many groups",
-        why="every group has a tree of bins, and each bin has noise of its own",
-        fix="ask for fewer groups",
-    )
 
 
 def _group_pairs(query: Query) -> list[tuple[tuple[int, ...], tuple[int, ...], list[int]]]:
@@ -553,22 +391,9 @@ def _check_bounds(query: Query) -> None:
                 )
 
 
-def _near_limit(noisy: NDArray[np.int64], end: int, noise: Noise, confidence: Number) -> NDArray[np.bool_]:
-    """Groups with an integer that is no further below an end than noise goes."""
-    edge = end * (1 - 2.0**-40) - linear_half_width(np.ones(1), noise, confidence)
-    return np.asarray((np.abs(noisy) >= edge).any(axis=1))
-
-
 def _fixed_point_error(steps: Fraction, bounded: BoundedAggregate) -> float:
     """The error of a sum if each row's part is off by `steps` fine steps, and the sum by half of its own."""
-    return float(steps * _MAX_ROWS / (1 << FINE_BITS) / bounded.step) + _weight_error(bounded) + 0.5
-
-
-def _weight_error(bounded: BoundedAggregate) -> float:
-    """How far a sum is off where of weights less than a step each is cut."""
-    if not bounded.is_weighted:
-        return 0.0
-    return float(Fraction(_MAX_WEIGHTED_ROWS, 1 << WEIGHT_BITS) / bounded.step)
+    return float(steps * _MAX_ROWS / (1 << FINE_BITS) / bounded.step) + weight_error(bounded) + 0.5
 
 
 def _bounds_error_factor(bounds: Bounds) -> Fraction:

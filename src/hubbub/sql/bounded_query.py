@@ -11,7 +11,8 @@ from fractions import Fraction
 from functools import cached_property
 
 from hubbub.engines.schema import Bounds
-from hubbub.sql.aggregates import Aggregate, make_aggregates
+from hubbub.sql.aggregate import AdditiveAggregate, Aggregate
+from hubbub.sql.aggregates import make_aggregates
 from hubbub.sql.contribution_bounding import ContributionBounding
 from hubbub.sql.query import BoundedAggregate, ContributionBounds, Query
 from hubbub.sql.value_encoding import Partition
@@ -43,6 +44,8 @@ class BoundedQuery:
     """As declared; `rows` is None where it is estimated privately, or not needed."""
     reports_bounding: bool = False
     """True if a share of ε measures how many units exceed a contribution bound."""
+    intervals: bool = True
+    """False if answers have no intervals: then quantiles need not pay for theirs."""
     rows_found: bool = False
     """True if the bound on rows was estimated privately."""
     groups_found: bool = False
@@ -162,7 +165,7 @@ class BoundedQuery:
             else argument
             for argument in self.query.arguments
         )
-        return make_aggregates(replace(self.query, arguments=arguments))
+        return make_aggregates(replace(self.query, arguments=arguments), intervals=self.intervals)
 
     @cached_property
     def bounded_aggregates(self) -> tuple[BoundedAggregate, ...]:
@@ -171,6 +174,11 @@ class BoundedQuery:
             aggregate.bound(self.bounding if aggregate.is_by_groups else self._row_bounding)
             for aggregate in self.aggregates
         )
+
+    @property
+    def additive_aggregates(self) -> int:
+        """Number of aggregates to which noise is added; the others are selected."""
+        return sum(isinstance(aggregate, AdditiveAggregate) for aggregate in self.aggregates)
 
     @cached_property
     def top_scores(self) -> BoundedAggregate | None:

@@ -132,18 +132,20 @@ class ContributionBounding:
         sql = self._parse_over_rows(text + self._group_by, "m0")
         return BoundedAggregate(sql, 1, self._sensitivity(1), Fraction(1), "First rows", self._key_sets)
 
-    def histogram(self, place: int, bounds: Bounds, bins: int, levels: int) -> BoundedAggregate:
-        """The weighted number of values in each of `bins` equal parts of [low, high].
+    def histogram(
+        self, place: int, bounds: Bounds, bin_of: str, bins: int, *, levels: int
+    ) -> BoundedAggregate:
+        """The weighted number of values in each of `bins` bins, at most 65,536.
 
-        They are released with the sums of `levels` − 1 coarser ones: each row is in `levels` of them.
+        `bin_of` is SQL for the bin of a value v within the bounds. The bins are released with the sums of
+        `levels` − 1 coarser ones: each row is in `levels` of them.
         """
         x = f"x{place}"
-        low, factor = format_double(bounds[0]), format_double(bins / (bounds[1] - bounds[0]))
-        bin_of = f"LEAST(GREATEST(FLOOR(({clamped(x, bounds)} - {low}) * {factor}), 0), {bins - 1})"
-        # As small integers around zero: engines count these fast.
+        # As small integers around zero: engines count these fast. Shifted back they would overflow.
         middle = bins // 2
+        values_of = f"SELECT {self._key_list}{clamped(x, bounds)} AS v, w FROM _weighted WHERE {is_finite(x)}"
         small = f"CAST({bin_of} - {middle} AS SMALLINT) AS small"
-        inner = f"SELECT {self._key_list}{small}, w FROM _weighted WHERE {is_finite(x)}"
+        inner = f"SELECT {self._key_list}{small}, w FROM ({values_of}) AS _values"
         by = ", ".join([*self._key_names, "small"])
         values = Partition(("1",), 0, columns=(x,))
         if self._is_by_group:
@@ -154,7 +156,7 @@ class ContributionBounding:
             weighted = self._weighted_kept_rows_cte(values, _BIN_BITS)
         total = clamped_sum("w") if self.query.is_keyed else clamped_total("COUNT(*)")
         sql = self._parse_over_rows(
-            f"{weighted} SELECT {self._key_list}small + {middle} AS b, {total} AS m0 "
+            f"{weighted} SELECT {self._key_list}CAST(small AS INTEGER) + {middle} AS b, {total} AS m0 "
             f"FROM ({inner}) AS _binned GROUP BY {by}",
             "b",
             "m0",

@@ -18,19 +18,20 @@ from hubbub.mechanisms import StabilityHistogram
 from hubbub.mechanisms.vector_histogram import VectorStabilityHistogram
 from hubbub.numbers import Number
 from hubbub.sensitivity import Bounded
-from hubbub.sql.aggregates import Affine, Estimator, estimate_ratio
+from hubbub.sql.aggregate import Affine, Estimator
 from hubbub.sql.bound_estimation import estimate_bounds, find_limits
 from hubbub.sql.explain import describe_nothing
 from hubbub.sql.moments import Estimate, Moments
-from hubbub.sql.plan import NoisyAggregate, Plan
+from hubbub.sql.plan import Plan
+from hubbub.sql.planned_aggregates import NoisyAggregate, PlannedAggregate
 from hubbub.sql.post_processing import ResultColumn
+from hubbub.sql.quantile_selection import CellCounts
 from hubbub.sql.query import BoundedAggregate
 
 __all__ = [
     "Execution",
     "ReleasedAggregate",
     "SelectedAggregate",
-    "add_noise",
     "dense_table",
     "execute",
     "fill_table",
@@ -93,8 +94,7 @@ def execute(
         if groups is None:
             progress("selecting keys")
             groups = select_keys(plan, engine, batch if each.bounded.counts_units else None)
-        table = dense_table(each.bounded, batch, groups, len(plan.query.keys))
-        released.append(ReleasedAggregate(each, add_noise(plan, each, table, is_exact=is_exact)))
+        released.append(ReleasedAggregate(each, _release(plan, each, batch, groups, is_exact=is_exact)))
     assert groups is not None
     if not groups and plan.bounded.selects_keys:
         label["nothing shown"] = describe_nothing(plan)
@@ -121,7 +121,7 @@ def resolve_bounds(
 class ReleasedAggregate:
     """The noisy integers of an aggregate: a row of them for each group."""
 
-    source: NoisyAggregate
+    source: PlannedAggregate
     integers: Integers
 
     def make_estimator(self) -> Estimator:
@@ -129,19 +129,16 @@ class ReleasedAggregate:
 
         Proof: docs/proofs/intervals.md, "Saturated sums"
         """
-        each = self.source
-        estimate = each.aggregate.make_estimator(self.integers, each.bounded, each.noise)
+        estimate = self.source.make_estimator(self.integers)
         return lambda index, confidence: self._unless_clamped(estimate(index, confidence), confidence)
 
     def estimate_ratio(self, forms: tuple[Affine, Affine], confidence: Number) -> Estimate | None:
         """Estimates the ratio of two affine forms of its aggregate calls; None if they are no plain sums."""
-        each = self.source
-        found = estimate_ratio(each.aggregate, each.bounded, self.integers, each.noise, forms, confidence)
+        found = self.source.estimate_ratio(self.integers, forms, confidence)
         return None if found is None else self._unless_clamped(found, confidence)
 
     def _unless_clamped(self, found: Estimate, confidence: Number) -> Estimate:
-        each = self.source
-        return _unbounded_where(found, each.aggregate.may_be_clamped(self.integers, each.noise, confidence))
+        return _unbounded_where(found, self.source.may_be_clamped(self.integers, confidence))
 
 
 @dataclass(frozen=True)
@@ -201,16 +198,28 @@ def make_columns(
         estimates = (each.estimate_ratio((top, bottom), confidence) for each in released)
         return next((found for found in estimates if found is not None), None)
 
-    return plan.post_processing.evaluate(groups, estimate, plan.confidence, ratio)
+    columns = plan.post_processing.evaluate(groups, estimate, plan.confidence, ratio)
+    if plan.bounded.intervals:
+        return columns
+    return [replace(column, low=None, high=None) for column in columns]
 
 
-def add_noise(plan: Plan, each: NoisyAggregate, table: Integers, *, is_exact: bool) -> Integers:
-    """The noisy integers of some groups, from the engine's table of them."""
-    bounded = each.bounded
-    vector = each.aggregate.to_vector(bounded, table)
-    value = Bounded(vector, bounded.sensitivity, plan.unit, bounded.rule)
-    noisy: Integers = each.noise.release(value).value if vector.size and not is_exact else vector
-    return noisy.reshape(len(table) // bounded.bins, each.vector_size)
+def _release(
+    plan: Plan, each: PlannedAggregate, batch: RecordBatch, groups: Groups, *, is_exact: bool
+) -> Integers:
+    """The released integers of all groups, from the engine's batch of them."""
+    keys = len(plan.query.keys)
+    if isinstance(each, NoisyAggregate):
+        table = dense_table(each.bounded, batch, groups, keys)
+        return each.release(table, plan.unit, is_exact=is_exact)
+    # Most cells of most groups are empty: no table of all of them is made.
+    indices = _batch_indices(each.bounded, batch, groups, keys)
+    inside = np.flatnonzero((indices >= 0) & (indices < len(groups)) & (batch["m0"] != 0))
+    cell = batch["b"][inside].astype(np.int64)
+    order = np.lexsort((cell, indices[inside]))
+    group, count = indices[inside][order].astype(np.int64), batch["m0"][inside][order]
+    counts = CellCounts(len(groups), group, cell[order], count)
+    return each.release_counts(counts, plan.unit, is_exact=is_exact)
 
 
 def _unbounded_where(found: Estimate, where: NDArray[np.bool_]) -> Estimate:
@@ -235,11 +244,16 @@ def _measure_bounding(plan: Plan, engine: Engine, *, is_exact: bool) -> Estimate
 
 def dense_table(bounded: BoundedAggregate, batch: RecordBatch, groups: Groups, keys: int) -> Integers:
     """A table of (groups × bins, columns); groups without rows are zeros, others are left out."""
+    return fill_table(bounded, batch, _batch_indices(bounded, batch, groups, keys), len(groups))
+
+
+def _batch_indices(
+    bounded: BoundedAggregate, batch: RecordBatch, groups: Groups, keys: int
+) -> NDArray[np.intp]:
+    """For each row of a batch, the index of its group; below 0 where it is none of them."""
     if not keys or "p0" in batch:
-        indices = group_indices(bounded, batch, keys)
-    else:
-        indices = _selected_indices(batch, groups, keys)
-    return fill_table(bounded, batch, indices, len(groups))
+        return group_indices(bounded, batch, keys)
+    return _selected_indices(batch, groups, keys)
 
 
 def fill_table(

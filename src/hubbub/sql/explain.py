@@ -8,10 +8,12 @@ from hubbub.escaping import escape
 from hubbub.numbers import format_down, format_error, format_percent, format_up
 from hubbub.sql.known_limits import ContributionHistogram
 from hubbub.sql.moments import Estimate
+from hubbub.sql.planned_aggregates import NoisyAggregate
 
 if TYPE_CHECKING:
     from hubbub.sql.known_limits import FoundLimit
-    from hubbub.sql.plan import NoisyAggregate, Plan
+    from hubbub.sql.plan import Plan
+    from hubbub.sql.planned_aggregates import PlannedAggregate
     from hubbub.sql.query import BoundedAggregate
 
 __all__ = [
@@ -75,6 +77,7 @@ def list_notes(plan: "Plan") -> list[str]:
             f"  {format_up(split.report)} of ε measures the share of units above a contribution bound: "
             f"± {format_error(plan.report_noise.error(plan.confidence))}/n or less, with n units"
         )
+    notes += [note for each in plan.aggregates for note in _describe_quantiles(plan, each)]
     if plan.bounded.selects_keys:
         notes.append(f"  {_describe_selection(plan)}")
     if plan.top_k is not None:
@@ -82,6 +85,28 @@ def list_notes(plan: "Plan") -> list[str]:
         regret = plan.top_k.error(plan.confidence, coordinates=max(1, query.cells))
         below = float(regret * plan.bounded.top_scores.step)
         notes.append(f"  each chosen group is at most {format_error(below)} below the best one left")
+    return notes
+
+
+def _describe_quantiles(plan: "Plan", each: "PlannedAggregate") -> list[str]:
+    """What must be said of quantiles that are selected."""
+    if isinstance(each, NoisyAggregate):
+        return []
+    notes, selection = [], each.selection
+    if selection.noise is not None:
+        share = format_up(selection.interval_epsilon)
+        notes.append(f"  {share} of ε pays for the intervals of {_output_names(plan, each)}")
+    steps, outputs = float(each.bounded.step), plan.query.outputs
+    for target, distance in selection.distances.items():
+        of = plan.query.aggregates
+        calls = {index for index in each.aggregate.indices if of[index].fraction == target}
+        names = ", ".join(output.name for output in outputs if output.aggregate in calls)
+        if names:
+            rows = math.ceil(distance * steps)
+            notes.append(
+                f"  {names} is taken at least {rows:,} rows from the end, or at the median: beyond that "
+                "are too few rows for this ε"
+            )
     return notes
 
 
@@ -153,17 +178,17 @@ def explain_plan(plan: "Plan") -> str:
     """The plan with its sensitivities, mechanisms, SQL and proofs."""
     lines = [""]
     scores = plan.bounded.top_scores
-    rows: list[tuple[str, BoundedAggregate, object]] = [
-        (_output_names(plan, each), each.bounded, each.noise) for each in plan.aggregates
+    rows: list[tuple[str, BoundedAggregate, list[str]]] = [
+        (_output_names(plan, each), each.bounded, each.describe()) for each in plan.aggregates
     ]
     if scores is not None:
-        rows.append(("the largest groups", scores, plan.top_k))
-    for (name, bounded, noise), statement in zip(rows, plan.statements, strict=True):
+        rows.append(("the largest groups", scores, [f"noise: {plan.top_k}"]))
+    for (name, bounded, released), statement in zip(rows, plan.statements, strict=True):
         lines += [
-            f"{name}: {bounded.columns} integers a group, one step is {bounded.step} of a row or unit",
+            f"{name}: {_describe_integers(bounded)} a group, one step is {bounded.step} of a row or unit",
             f"  one unit moves them by {bounded.sensitivity}",
             f"  because: {bounded.rule} ({_PROOFS})",
-            f"  noise: {noise}",
+            *(f"  {line}" for line in released),
             f"  SQL: {statement}",
         ]
     above = plan.bounded.units_above_bounds
@@ -180,10 +205,14 @@ def explain_plan(plan: "Plan") -> str:
     return "\n".join([render_plan(plan), *map(escape, lines)])
 
 
+def _describe_integers(bounded: "BoundedAggregate") -> str:
+    return f"counts of {bounded.bins:,} bins" if bounded.bins > 1 else f"{bounded.columns} integers"
+
+
 def make_label(plan: "Plan", above: Estimate | None = None) -> dict[str, Any]:
     """The label of a plan, for programs and for people."""
     bounded, query, bounds = plan.bounded, plan.query, plan.contribution_bounds
-    noises = sorted({type(each.noise).__name__ for each in plan.aggregates})
+    noises = sorted({each.mechanism for each in plan.aggregates})
     covers = "the exact answer of the bounded query"
     return {
         "query": query.text,
@@ -257,7 +286,7 @@ def _label_above(above: Estimate | None) -> dict[str, Any]:
     }
 
 
-def _output_names(plan: "Plan", each: "NoisyAggregate") -> str:
+def _output_names(plan: "Plan", each: "PlannedAggregate") -> str:
     names = [output.name for output in plan.query.outputs if output.aggregate in each.aggregate.indices]
     return ", ".join(names) or "computed outputs"
 

@@ -36,6 +36,7 @@ def fingerprint(plan: Plan, origin: Any = None) -> str:
     }
     rest = {name: _plain(getattr(plan, name)) for name in _PUBLIC}
     rest["reports_bounding"] = plan.bounded.reports_bounding
+    rest["intervals"] = plan.bounded.intervals
     if plan.bounded.groups_found:  # then they do not bound sums over rows
         rest["groups_found"] = True
     return _digest([_KIND, query, rest, origin])

@@ -38,11 +38,13 @@ from hubbub.numbers import Number, ceil_sqrt, parse_nonnegative, parse_positive,
 from hubbub.release import Release
 from hubbub.sensitivity import Sensitivity
 from hubbub.sql import explain
-from hubbub.sql.aggregates import Aggregate
+from hubbub.sql.aggregate import AdditiveAggregate, Aggregate
 from hubbub.sql.bounded_query import PLANNING_LIMIT, BoundedQuery
 from hubbub.sql.known_limits import Conditions, FoundLimit
 from hubbub.sql.moments import Estimate, Noise
+from hubbub.sql.planned_aggregates import NoisyAggregate, PlannedAggregate, PlannedQuantiles
 from hubbub.sql.post_processing import PostProcessing, compile_outputs
+from hubbub.sql.quantile_aggregates import SelectedQuantiles
 from hubbub.sql.query import BoundedAggregate, ContributionBounds, Output, Query
 from hubbub.unit import Unit
 
@@ -118,28 +120,6 @@ class EpsilonSplit:
         return self.rows + self.groups
 
 
-@dataclass(frozen=True)
-class NoisyAggregate:
-    """One aggregate of a plan: what the engine computes for it, and the noise."""
-
-    aggregate: Aggregate
-    bounded: BoundedAggregate
-    noise: Noise
-
-    @property
-    def vector_size(self) -> int:
-        """Number of integers that are released for each group."""
-        return self.aggregate.vector_size(self.bounded)
-
-    def half_width(self, index: int, confidence: Fraction) -> float | None:
-        """Half the width of the interval of an aggregate call; None if it depends on the rows."""
-        return self.aggregate.half_width(index, self.bounded, self.noise, confidence)
-
-    def describe_error(self, index: int, confidence: Fraction) -> str:
-        """The expected error of an aggregate call, in words."""
-        return self.aggregate.describe_error(index, self.bounded, self.noise, confidence)
-
-
 @dataclass(frozen=True, repr=False)
 class Plan:
     """One query with its noise, its privacy loss and its expected errors. Looking at it costs nothing.
@@ -202,27 +182,44 @@ class Plan:
     # Figures
 
     @cached_property
-    def aggregates(self) -> tuple[NoisyAggregate, ...]:
+    def aggregates(self) -> tuple[PlannedAggregate, ...]:
         """The aggregates, each with an equal share of the privacy loss that is left for them."""
         pairs = zip(self.bounded.aggregates, self.bounded.bounded_aggregates, strict=True)
-        return tuple(
-            NoisyAggregate(aggregate, bounded, self.calibrate_noise(bounded.sensitivity))
-            for aggregate, bounded in pairs
-        )
+        return tuple(self._plan_aggregate(aggregate, bounded) for aggregate, bounded in pairs)
+
+    def _plan_aggregate(self, aggregate: Aggregate, bounded: BoundedAggregate) -> PlannedAggregate:
+        if isinstance(aggregate, SelectedQuantiles):
+            selection = aggregate.make_selection(
+                bounded, self.epsilon_share, self.unit.neighbours, has_groups=bool(self.query.keys)
+            )
+            return PlannedQuantiles(aggregate, bounded, selection)
+        assert isinstance(aggregate, AdditiveAggregate)
+        return NoisyAggregate(aggregate, bounded, self.calibrate_noise(bounded.sensitivity))
+
+    @property
+    def epsilon_share(self) -> Fraction:
+        """The ε of one aggregate; with Gaussian noise, of one that is selected."""
+        return self.split.aggregates / len(self.bounded.aggregates)
 
     def calibrate_noise(self, sensitivity: Sensitivity) -> Noise:
         """The noise of one aggregate, which has an equal share of the privacy loss."""
-        count = len(self.bounded.aggregates)
         if self.is_gaussian:
-            share = self.mu / ceil_sqrt(Fraction(count))
+            share = self.mu / ceil_sqrt(Fraction(self.bounded.additive_aggregates))
             return Gaussian(ceil_sqrt(sensitivity.l2_squared) / share, sensitivity)
-        epsilon = self.split.aggregates / count
+        epsilon = self.epsilon_share
         return Laplace.of(sensitivity=sensitivity, epsilon=epsilon, allow_large_epsilon=_IS_CONFIRMED)
+
+    @property
+    def _additive_epsilon(self) -> Fraction:
+        """The ε of all aggregates to which noise is added, or of the top k."""
+        if self.query.is_top:
+            return self.split.aggregates
+        return self.epsilon_share * self.bounded.additive_aggregates
 
     @cached_property
     def mu(self) -> Fraction:
-        """The μ of Gaussian differential privacy that all aggregates share."""
-        return largest_mu(self.split.aggregates, self.delta - self.delta_for_keys)
+        """The μ of Gaussian differential privacy that all aggregates with added noise share."""
+        return largest_mu(self._additive_epsilon, self.delta - self.delta_for_keys)
 
     @property
     def delta_for_keys(self) -> Fraction:
@@ -235,7 +232,8 @@ class Plan:
     def selecting(self) -> NoisyAggregate | None:
         """The aggregate with the noisy totals that select the group keys, if there is one."""
         index = self.bounded.selecting_aggregate
-        return None if index is None else self.aggregates[index]
+        found = None if index is None else self.aggregates[index]
+        return found if isinstance(found, NoisyAggregate) else None
 
     @cached_property
     def stability_histogram(self) -> StabilityHistogram | VectorStabilityHistogram | None:
@@ -310,8 +308,9 @@ class Plan:
             losses.append(known or PrivacyLoss.approximate(split.keys, self.delta_for_keys))
         if self.is_gaussian:
             losses.append(PrivacyLoss.gaussian_from_mu_squared(self.mu**2))
-        else:
-            losses.append(PrivacyLoss.pure(split.aggregates))
+        elif self._additive_epsilon:
+            losses.append(PrivacyLoss.pure(self._additive_epsilon))
+        losses += [each.selection.loss() for each in self.aggregates if isinstance(each, PlannedQuantiles)]
         total = losses[0]
         for loss in losses[1:]:
             total += loss
@@ -379,7 +378,7 @@ class Plan:
             if limit <= last
         }
 
-    def _answering(self, index: int) -> NoisyAggregate:
+    def _answering(self, index: int) -> PlannedAggregate:
         return next(each for each in self.aggregates if index in each.aggregate.indices)
 
     # Bounds that were estimated
@@ -435,6 +434,7 @@ def make_plan(
     confidence: Number = 0.95,
     population: int | None = None,
     reports_bounding: bool = False,
+    intervals: bool = True,
     allow_large_epsilon: bool = False,
     runner: Callable[[Plan], Release] | None = None,
     compile: Callable[[exp.Expr], str] = _compile_for_duckdb,  # noqa: A002 - as the engine's method
@@ -452,6 +452,7 @@ def make_plan(
         confidence: the confidence of intervals.
         population: the public number of people, against which δ is judged.
         reports_bounding: spend a tenth of ε on the share of units that exceed a contribution bound.
+        intervals: give each answer an interval; quantiles pay for theirs with a share of ε.
         allow_large_epsilon: confirms a large ε, as for `Budget`.
         runner: runs the plan.
         compile: writes SQL in the engine's dialect, and refuses what it cannot say.
@@ -479,7 +480,7 @@ def make_plan(
     most = query.max_rows_per_unit
     if most is not None and (bounds.rows is None or bounds.rows > most):
         bounds = replace(bounds, rows=most)
-    bounded = BoundedQuery(query, unit, bounds, reports_bounding)
+    bounded = BoundedQuery(query, unit, bounds, reports_bounding, intervals)
     # Refusals that do not depend on the price: nothing to report, missing bounds.
     _ = bounded.units_above_bounds, bounded.aggregates
 
@@ -498,7 +499,7 @@ def make_plan(
             compile=compile,
             conditions=conditions or {},
         )
-        if allowed == 0 or query.is_top:
+        if allowed == 0 or query.is_top or not bounded.additive_aggregates:
             return laplace
         return _narrower(laplace, replace(laplace, is_gaussian=True))
 
@@ -528,8 +529,9 @@ def _narrower(laplace: Plan, gaussian: Plan) -> Plan:
     """The plan with the narrower noise, aggregate by aggregate, in the geometric mean."""
     total = 0.0
     for one, two in zip(laplace.aggregates, gaussian.aggregates, strict=True):
-        widths = [each.noise.error(laplace.confidence) for each in (one, two)]
-        total += math.log(widths[0] + 1) - math.log(widths[1] + 1)
+        if isinstance(one, NoisyAggregate) and isinstance(two, NoisyAggregate):
+            widths = [each.noise.error(laplace.confidence) for each in (one, two)]
+            total += math.log(widths[0] + 1) - math.log(widths[1] + 1)
     return laplace if total <= 0 else gaussian
 
 

@@ -25,7 +25,7 @@ from sqlglot import exp
 from hubbub.engines.schema import Key, Kind
 from hubbub.errors import InvalidInput, Unsupported
 from hubbub.sql import interval_values
-from hubbub.sql.aggregates import Affine
+from hubbub.sql.aggregate import Affine
 from hubbub.sql.interval_values import IntervalValue
 from hubbub.sql.moments import Estimate, Floats
 from hubbub.sql.query import Order, Output, Query

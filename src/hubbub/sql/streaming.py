@@ -24,13 +24,13 @@ from hubbub.output_files import write_output
 from hubbub.sql.executor import (
     Integers,
     ReleasedAggregate,
-    add_noise,
     fill_table,
     group_indices,
     make_columns,
     resolve_bounds,
 )
-from hubbub.sql.plan import NoisyAggregate, Plan
+from hubbub.sql.plan import Plan
+from hubbub.sql.planned_aggregates import PlannedAggregate
 from hubbub.sql.query import BoundedAggregate
 from hubbub.sql.result import Result, cells
 
@@ -47,7 +47,7 @@ _SMALL: dict[str, str | bool | int | float | list[str]] = {"memory_limit": "256M
 class _SpooledAggregate:
     """The noisy integers of an aggregate, group by group, in a file without a name."""
 
-    source: NoisyAggregate
+    source: PlannedAggregate
     file: BinaryIO
     lock: threading.Lock = field(default_factory=threading.Lock)
     """A file has one position at which it is read."""
@@ -147,10 +147,10 @@ def execute_stream(
         for each in plan.aggregates:
             progress("counting")
             spool = _SpooledAggregate(each, files.enter_context(tempfile.TemporaryFile()))
-            size = _groups_per_batch([each.vector_size])
+            size = _groups_per_batch([max(each.vector_size, each.bounded.bins)])
             with closing(_tables(plan, each.bounded, engine, size)) as tables:
                 for table in tables:
-                    spool.file.write(add_noise(plan, each, table, is_exact=False).tobytes())
+                    spool.file.write(each.release(table, plan.unit).tobytes())
             spooled.append(spool)
         stream = Stream(plan, spooled, {**plan.label(above), **charged})
         weakref.finalize(stream, files.pop_all().close)

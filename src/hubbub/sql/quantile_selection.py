@@ -1,0 +1,472 @@
+"""One to three quantiles by the exponential mechanism, over the histogram that the engine counted.
+
+The candidates are the parts of the grid's cells. A part's score is how far its ranks are from the rank that
+is asked for, in exact integers; its weight where nothing is known is public. Several quantiles are found one
+inside the other: the middle one first, then the others among the rows on their side of it (Kaplan, Schnapp
+and Stemmer, 2022). Runs of empty cells are one candidate, so the work is that of the cells that have rows.
+
+A share of ε pays for intervals: noisy counts of disjoint bins around the answers.
+
+Proof: docs/proofs/quantiles.md
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cached_property, lru_cache
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hubbub.accounting import PrivacyLoss
+from hubbub.mechanisms import Laplace
+from hubbub.mechanisms.interval_widths import width_from_norms
+from hubbub.noise import uniform
+from hubbub.noise.enclosures import log
+from hubbub.noise.weighted_choice import choose_by_floats, locate_exactly
+from hubbub.numbers import Number, format_up
+from hubbub.sensitivity import MAX_MAGNITUDE
+from hubbub.sql.quantile_grid import QuantileGrid
+
+__all__ = ["CellCounts", "QuantileSelection"]
+
+Integers = NDArray[np.int64]
+Floats = NDArray[np.float64]
+
+_EXTREME = Fraction(1, 10)
+_FROM_THE_END = 16
+"""Quantiles this extreme are taken at least 16/ε rows from the end: beyond it noise finds no row."""
+_NEGLIGIBLE = 130
+"""Candidates that are e^130 less likely than another one are looked at only where floats cannot decide."""
+_AT_ONCE = 1 << 16
+_DOUBLINGS = 16
+"""Bins of intervals end 2^0, 2^1, … 2^15 cells from the answer's cell."""
+_ROUNDING = 2.0**-50
+"""A sum of n doubles is off by less than n times this share of what was added."""
+
+
+class CellCounts(NamedTuple):
+    """The counts of cells that have some, by group and then by cell."""
+
+    groups: int
+    """How many groups there are, also without rows."""
+    group: Integers
+    cell: Integers
+    tally: Integers
+
+
+class _Step(NamedTuple):
+    """One quantile: which, its rank among the rows that are left, and at which end it may not come closer."""
+
+    which: int
+    fraction: Fraction
+    level: int
+    from_left: bool
+    from_right: bool
+
+    @property
+    def most(self) -> Fraction:
+        """How far a row moves the score at most."""
+        return Fraction(1) if self.from_left or self.from_right else max(self.fraction, 1 - self.fraction)
+
+
+class _Rows(NamedTuple):
+    """Counts of runs of parts, by group and then by position, within [first, stop) of each group."""
+
+    group: Integers
+    position: Integers
+    parts: Integers
+    tally: NDArray[Any]
+    first: Integers
+    stop: Integers
+
+
+class _Blocks(NamedTuple):
+    """A run of empty parts followed by a run that has a count, or by the end of its group."""
+
+    group: Integers
+    start: Integers
+    position: Integers
+    parts: Integers
+    tally: NDArray[Any]
+    before: NDArray[Any]
+    """How much there is before it, in its group."""
+
+
+@dataclass(frozen=True)
+class QuantileSelection:
+    """Quantiles by the exponential mechanism, at `epsilon`, with intervals from noisy counts.
+
+    Guarantee: the selection has bounded range `epsilon` over all groups together, so it is ε-differentially
+        private; the counts cost what their noise costs.
+    Assumes: one unit moves the counts of all cells and groups by at most `weight` in ℓ1, and they are
+        integers and not negative.
+    Proof: docs/proofs/quantiles.md
+    """
+
+    grid: QuantileGrid
+    fractions: tuple[Fraction, ...]
+    """In any order, and as often as they are asked for."""
+    epsilon: Fraction
+    weight: Fraction
+    substitutes_in_one_group: bool = False
+    """True if a unit is replaced, by one of the same group: then half of `weight` is taken, half given."""
+    noise: Laplace | None = None
+    """Of the counts that make intervals; None where there are none."""
+
+    @cached_property
+    def targets(self) -> tuple[Fraction, ...]:
+        """The different fractions, in order."""
+        return tuple(sorted(set(self.fractions)))
+
+    @property
+    def levels(self) -> int:
+        """How many selections a row takes part in: one for one quantile, two for two or three."""
+        return len(self.targets).bit_length()
+
+    def loss(self) -> PrivacyLoss:
+        """The privacy loss of the quantiles and of the counts that make their intervals."""
+        loss = PrivacyLoss.bounded_range(self.epsilon / self.levels) * self.levels
+        return loss if self.noise is None else loss + PrivacyLoss.pure(self.interval_epsilon)
+
+    @property
+    def interval_epsilon(self) -> Fraction:
+        """The ε of the noisy counts that make intervals."""
+        return Fraction(0) if self.noise is None else self.noise.sensitivity.l1 / self.noise.scale
+
+    def _span(self, step: _Step) -> Fraction:
+        """How far one unit moves a score up or down at most, in all groups together.
+
+        Proof: docs/proofs/quantiles.md, "Sensitivity"
+        """
+        most = step.most * self.weight
+        return min(most, self.weight / 2) if self.substitutes_in_one_group and not step.level else most
+
+    def _rate(self, step: _Step) -> Fraction:
+        """r: the probability of a candidate falls by e^−r with each step that its rank is further off."""
+        return self.epsilon / self.levels / (2 * self._span(step))
+
+    @property
+    def distances(self) -> dict[Fraction, int]:
+        """How far from the end of the rows extreme quantiles are taken at least, in steps of a count."""
+        extreme = (step for step in self.steps if step.from_left or step.from_right)
+        return {self.targets[step.which]: self._distance(step) for step in extreme}
+
+    def _distance(self, step: _Step) -> int:
+        return -int(-_FROM_THE_END * self._span(step) * self.levels // self.epsilon)
+
+    @cached_property
+    def steps(self) -> tuple[_Step, ...]:
+        """The quantiles in the order in which they are selected."""
+        return tuple(self._plan(0, len(self.targets), Fraction(0), Fraction(1), 0))
+
+    def _plan(self, start: int, stop: int, low: Fraction, high: Fraction, level: int) -> Iterator[_Step]:
+        if start == stop:
+            return
+        middle = (start + stop) // 2
+        target = self.targets[middle]
+        fraction = (target - low) / (high - low)
+        # An empty range behind the last row is only there at the ends.
+        is_low = low == 0 and target <= _EXTREME and 2 * fraction < 1
+        is_high = high == 1 and target >= 1 - _EXTREME and 2 * fraction > 1
+        yield _Step(middle, fraction, level, is_low, is_high)
+        yield from self._plan(start, middle, low, target, level + 1)
+        yield from self._plan(middle + 1, stop, target, high, level + 1)
+
+    # Selecting
+
+    def select(self, counts: CellCounts) -> Integers:
+        """For each group and each of `targets` the selected position: a table of (groups, targets).
+
+        Guarantee: bounded range `epsilon`.
+        Proof: docs/proofs/quantiles.md
+        """
+        size = self.grid.parts
+        # Sums of these stay within 64 bits, or they are Python's integers.
+        exact = 2 * max(step.fraction.denominator for step in self.steps)
+        is_small = float(counts.tally.astype(np.float64).sum()) * max(exact, size) < 2.0**61
+        rows = _Rows(
+            counts.group,
+            counts.cell * size,
+            np.full(counts.cell.size, size),
+            counts.tally if is_small else counts.tally.astype(object),
+            np.zeros(counts.groups, dtype=np.int64),
+            np.full(counts.groups, self.grid.cells * size),
+        )
+        found = np.zeros((counts.groups, len(self.targets)), dtype=np.int64)
+        steps = {step.which: step for step in self.steps}
+        self._fill(rows, 0, len(self.targets), steps, found)
+        return found
+
+    def _fill(self, rows: _Rows, start: int, stop: int, steps: dict[int, _Step], found: Integers) -> None:
+        """Select the targets from `start` to before `stop` among these rows, into the table."""
+        if start == stop:
+            return
+        middle = (start + stop) // 2
+        step = steps[middle]
+        for first, last in _batches(rows):
+            found[first:last, middle] = self._choose(_part(rows, first, last), step)
+        if start < middle:
+            self._fill(_split(rows, found[:, middle], is_left=True), start, middle, steps, found)
+        if middle + 1 < stop:
+            self._fill(_split(rows, found[:, middle], is_left=False), middle + 1, stop, steps, found)
+
+    def _choose(self, rows: _Rows, step: _Step) -> Integers:
+        """The selected position in each group."""
+        blocks, totals = _blocks(rows)
+        groups = np.arange(rows.first.size)
+        rate = self._rate(step) / (2 * step.fraction.denominator)
+        goal = self._goal(step, totals)
+        # Of a block, the least score that a candidate in it has.
+        scores = _scores(step, goal[blocks.group], blocks.before, blocks.before + blocks.tally)
+        best = np.minimum.reduceat(scores, np.searchsorted(blocks.group, groups))
+        power = (scores - best[blocks.group]).astype(np.float64) * float(min(rate, Fraction(2**900)))
+        near = _Blocks(*(part[power <= _NEGLIGIBLE] for part in blocks))
+        positions, scores, weights, owner = self._candidates(near, step, goal)
+        choices = choose_by_floats(weights, scores, rate, np.searchsorted(owner, groups))
+        chosen, weight = positions[choices.places], weights[choices.places]
+        for group in np.flatnonzero(choices.undecided):
+            own = _Blocks(*(part[blocks.group == group] for part in blocks))
+            positions, scores, weights, _ = self._candidates(own, step, goal)
+            place = locate_exactly(int(choices.drawn[group]), rate, scores.tolist(), weights.tolist())
+            chosen[group], weight[group] = positions[place], weights[place]
+        return self._inside(chosen, weight)
+
+    def _goal(self, step: _Step, totals: NDArray[Any]) -> NDArray[Any]:
+        """The rank that is asked for in each group, in 1/2q of a count, where the fraction is p/q."""
+        p, q = step.fraction.numerator, step.fraction.denominator
+        if not step.from_left and not step.from_right:
+            return np.asarray(2 * p * totals)
+        # From the end that is nearer, but never beyond the middle.
+        share = 2 * (p if step.from_left else q - p) * totals
+        goal = np.maximum(share, q * np.minimum(2 * min(self._distance(step), 2**59), totals))
+        return np.asarray(goal if step.from_left else 2 * q * totals - goal)
+
+    def _candidates(
+        self, blocks: _Blocks, step: _Step, goal: NDArray[Any]
+    ) -> tuple[Integers, NDArray[Any], Integers, Integers]:
+        """Of each block the run of empty parts, and each part that has a count.
+
+        Returns the first position, the score, the weight and the group of each, in order.
+        """
+        lengths = blocks.parts + 1
+        block = np.repeat(np.arange(lengths.size), lengths)
+        part = np.arange(block.size) - np.repeat(np.cumsum(lengths) - lengths, lengths) - 1
+        is_run, size = part < 0, np.maximum(blocks.parts, 1)
+        count, parts = blocks.tally[block], size[block]
+        # A count is spread by whole numbers, which never fall as it rises: ⌊count·part/parts⌋.
+        each, rest = count // parts, count % parts
+        place = np.maximum(part, 0)
+        below = blocks.before[block] + each * place + rest * place // parts
+        place = part + 1
+        until = blocks.before[block] + each * place + rest * place // parts
+        scores = _scores(step, goal[blocks.group[block]], below, until)
+        ends, cell = self.grid.measure_before(blocks.position), blocks.position // self.grid.parts
+        runs = ends - self.grid.measure_before(blocks.start)
+        own = self.grid.measure[np.minimum(cell, self.grid.cells - 1)]
+        weights = np.where(is_run, runs[block], own[block])
+        positions = np.where(is_run, blocks.start[block], blocks.position[block] + part)
+        kept = weights > 0
+        return positions[kept], scores[kept], weights[kept], blocks.group[block][kept]
+
+    def _inside(self, chosen: Integers, weight: Integers) -> Integers:
+        """Of a run of empty parts one of them, by its weight; a part that has a count is itself."""
+        before = self.grid.measure_before(chosen)
+        for place in np.flatnonzero(weight > self.grid.measure[chosen // self.grid.parts]):
+            before[place] += uniform(int(weight[place]))
+        return self.grid.locate(before)
+
+    def exact(self, counts: CellCounts) -> Integers:
+        """As `select` without noise: the first position that so many rows do not exceed; 0 without rows."""
+        found = np.zeros((counts.groups, len(self.targets)), dtype=np.int64)
+        ends = np.searchsorted(counts.group, np.arange(counts.groups + 1))
+        for group in range(counts.groups):
+            count = counts.tally[ends[group] : ends[group + 1]].astype(object)
+            if not count.sum():
+                continue
+            until = np.cumsum(count)
+            for index, target in enumerate(self.targets):
+                goal = -(-target.numerator * until[-1] // target.denominator)
+                place = int(np.argmax(until >= goal))
+                need = goal - until[place] + count[place]
+                part = -(-need * self.grid.parts // count[place]) - 1
+                found[group, index] = counts.cell[ends[group] + place] * self.grid.parts + part
+        return found
+
+    # Intervals
+
+    @property
+    def bins(self) -> int:
+        """Number of noisy counts of each group."""
+        return 0 if self.noise is None else 2 * _DOUBLINGS * len(self.targets) + 1
+
+    def _bin_edges(self, positions: Integers) -> Integers:
+        """For each group the cells at which its bins begin, and the end of the last; some are empty."""
+        powers = 1 << np.arange(_DOUBLINGS)
+        cell = positions[:, :, np.newaxis] // self.grid.parts
+        near = np.concatenate([cell + 1 - powers, cell + powers], axis=2)
+        near = near.reshape(len(positions), 2 * _DOUBLINGS * len(self.targets))
+        ends = np.zeros((len(positions), 1), np.int64)
+        edges = np.concatenate([ends, np.clip(near, 0, self.grid.cells), ends + self.grid.cells], axis=1)
+        return np.sort(edges, axis=1)
+
+    def bin_counts(self, counts: CellCounts, positions: Integers) -> Integers:
+        """The exact counts of the bins around the answers, clamped to 2^61: a table of (groups, bins).
+
+        Guarantee: bins are disjoint, so between neighbours they move no further than the cells' counts, if
+            the positions are the same.
+        Proof: docs/proofs/quantiles.md, "Intervals"
+        """
+        edges = self._bin_edges(positions)
+        is_small = float(counts.tally.astype(np.float64).sum()) < 2.0**61
+        count = counts.tally if is_small else counts.tally.astype(object)
+        until = np.concatenate([np.zeros(1, count.dtype), np.cumsum(count)])
+        keys, wide = counts.group * (self.grid.cells + 1) + counts.cell, self.grid.cells + 1
+        at = np.searchsorted(keys, edges + np.arange(counts.groups)[:, np.newaxis] * wide)
+        return np.minimum(np.diff(until[at], axis=1), MAX_MAGNITUDE).astype(np.int64)
+
+    def estimate(self, table: Integers, confidence: Fraction) -> tuple[Floats, Floats, Floats]:
+        """Values and both ends of their intervals, as tables of (targets, groups).
+
+        Args:
+            table: positions, then the noisy counts of the bins around them.
+            confidence: of each interval.
+
+        Guarantee: the least t in the bounds with F(t) ≥ fraction·N lies in the interval, with at least this
+            confidence, for the exact counts F and N > 0 of rows up to t and of all rows.
+        Proof: docs/proofs/quantiles.md, "Intervals"
+        """
+        positions, noisy = np.split(table, [len(self.targets)], axis=1)
+        values = self.grid.values(positions).T
+        low, high = (np.full_like(values, self.grid.edges[end]) for end in (0, -1))
+        if self.noise is None or not len(table):
+            return values, low, high
+        edges = self._bin_edges(positions)
+        is_bin = np.diff(edges, axis=1) > 0
+        shown = np.where(is_bin, noisy.astype(np.float64), 0.0)
+        off = _ROUNDING * shown.shape[1] * np.abs(shown).sum(axis=1, keepdims=True)
+        below, bins = (_sums_before(each) for each in (shown, is_bin))
+        total, every = below[:, -1:], bins[:, -1:]
+        is_full = (total > _widths(self, None, confidence)[every, every] + off)[:, 0]
+        for index, target in enumerate(self.targets):
+            beyond = below - float(target) * total
+            wide = _widths(self, target, confidence)[bins, every] + off
+            # The first edge is not behind the quantile, and the last not before it: that is known.
+            may_begin = (beyond <= wide) | (edges == 0)
+            may_end = (beyond >= -wide) | (edges == self.grid.cells)
+            likely = is_bin & may_begin[:, :-1] & may_end[:, 1:]
+            first, last = likely.argmax(axis=1), likely.shape[1] - likely[:, ::-1].argmax(axis=1)
+            rows = np.flatnonzero(is_full & likely.any(axis=1))
+            low[index, rows] = np.minimum(self.grid.edges[edges[rows, first[rows]]], values[index, rows])
+            high[index, rows] = np.maximum(self.grid.edges[edges[rows, last[rows]]], values[index, rows])
+        return values, low, high
+
+    def rank_error(self, target: Fraction, confidence: Fraction) -> float:
+        """How far from the rank that is asked for an answer is at most, but for the rows of its own cell.
+
+        Guarantee: with at least this confidence.
+        Proof: docs/proofs/quantiles.md, "Ranks"
+        """
+        beta = (1 - confidence) / self.levels
+        all_parts, least = int(self.grid.measure.sum()) * self.grid.parts, int(self.grid.measure.min())
+        odds = Fraction(log(all_parts / (least * beta), 64)[1], 1 << 64)
+        errors: dict[Fraction, Fraction] = {}
+        for step in self.steps:
+            error = odds / self._rate(step)
+            if step.from_left or step.from_right:
+                error += self._distance(step)
+            # What the quantile before it was off moves the rank within the rows on one side of it.
+            above = [other for other in errors if step.level]
+            if above:
+                is_left = self.targets[step.which] < above[0]
+                error += errors[above[0]] * (step.fraction if is_left else 1 - step.fraction)
+            errors[self.targets[step.which]] = error
+        return float(errors[target])
+
+    def __str__(self) -> str:
+        many = "" if len(self.targets) == 1 else f", {len(self.targets)} of them one inside the other"
+        text = f"Exponential mechanism over {self.grid.cells:,} cells{many}: ε = {format_up(self.epsilon)}"
+        if self.noise is None:
+            return f"{text}; no intervals"
+        return f"{text}; intervals from {self.bins} disjoint bins around the answer: {self.noise}"
+
+
+def _scores(step: _Step, goal: NDArray[Any], below: NDArray[Any], until: NDArray[Any]) -> NDArray[Any]:
+    """How far the rank that is asked for is from those between two others, in 1/2q of a count."""
+    scale = 2 * step.fraction.denominator
+    return np.asarray(np.maximum(np.maximum(scale * below - goal, goal - scale * until), 0))
+
+
+def _blocks(rows: _Rows) -> tuple[_Blocks, NDArray[Any]]:
+    """The blocks of these rows, and the total of each group."""
+    groups, segments = rows.first.size, rows.group.size
+    ends = np.searchsorted(rows.group, np.arange(groups), side="right") + np.arange(groups)
+    own = np.arange(segments) + rows.group
+    group, position, parts = (np.zeros(segments + groups, dtype=np.int64) for _ in range(3))
+    count = np.zeros(segments + groups, dtype=rows.tally.dtype)
+    group[own], group[ends] = rows.group, np.arange(groups)
+    position[own], position[ends] = rows.position, rows.stop
+    parts[own], count[own] = rows.parts, rows.tally
+    begins = np.concatenate([[0], ends[:-1] + 1]).astype(np.int64)
+    start = np.concatenate([[0], (position + parts)[:-1]])
+    start[begins] = rows.first
+    until = np.concatenate([np.zeros(1, count.dtype), np.cumsum(count)])
+    before = until[:-1] - until[begins][group]
+    return _Blocks(group, start, position, parts, count, before), until[ends + 1] - until[begins]
+
+
+def _split(rows: _Rows, chosen: Integers, *, is_left: bool) -> _Rows:
+    """The rows on one side of the chosen positions; a count at one of them is split where it lies."""
+    at = chosen[rows.group]
+    ends = rows.position + rows.parts
+    inside = (rows.position <= at) & (at < ends)
+    # In the middle of the chosen part, by whole numbers: ⌊count·(2·part + 1)/(2·parts)⌋.
+    place, parts = np.where(inside, 2 * (at - rows.position) + 1, 0), 2 * rows.parts
+    left = rows.tally // parts * place + rows.tally % parts * place // parts
+    if is_left:
+        kept, count = inside | (ends <= at), np.where(inside, left, rows.tally)
+        position, size = rows.position, np.where(inside, at - rows.position + 1, rows.parts)
+        first, stop = rows.first, chosen + 1
+    else:
+        kept, count = inside | (rows.position > at), np.where(inside, rows.tally - left, rows.tally)
+        position, size = np.where(inside, at, rows.position), np.where(inside, ends - at, rows.parts)
+        first, stop = chosen, rows.stop
+    return _Rows(rows.group[kept], position[kept], size[kept], count[kept], first, stop)
+
+
+def _batches(rows: _Rows) -> Iterator[tuple[int, int]]:
+    """Ranges of groups with few candidates each: sums over many groups would be less exact."""
+    groups = rows.first.size
+    sizes = np.bincount(rows.group, weights=rows.parts + 1, minlength=groups) + 1
+    until, start = np.concatenate([[0], np.cumsum(sizes)]), 0
+    while start < groups:
+        stop = max(start + 1, int(np.searchsorted(until, until[start] + _AT_ONCE, side="right")) - 1)
+        yield start, stop
+        start = stop
+
+
+def _part(rows: _Rows, start: int, stop: int) -> _Rows:
+    """The rows of some groups, which are counted from 0 on."""
+    low, high = np.searchsorted(rows.group, [start, stop])
+    group, position, parts, tally = (part[low:high] for part in rows[:4])
+    return _Rows(group - start, position, parts, tally, rows.first[start:stop], rows.stop[start:stop])
+
+
+def _sums_before(table: NDArray[Any]) -> NDArray[Any]:
+    """Along each row the sums before each column, and that of all."""
+    zero = np.zeros((len(table), 1), dtype=np.int64 if table.dtype == bool else table.dtype)
+    return np.concatenate([zero, np.cumsum(table, axis=1)], axis=1)
+
+
+@lru_cache(maxsize=64)
+def _widths(selection: QuantileSelection, target: Fraction | None, confidence: Number) -> Floats:
+    """How far rank − target·total is off, or the total: by how many bins are before an edge, and in all."""
+    assert selection.noise is not None
+    share = -1.0 if target is None else float(target)
+    left = np.arange(selection.bins + 1)[:, np.newaxis]
+    right = np.maximum(left.T - left, 0)
+    one, two = (1.0, 0.0) if target is None else (1 - share, share)
+    l1, l2 = one * left + two * right, np.sqrt(one**2 * left + two**2 * right)
+    linf = np.maximum(one * (left > 0), two * (right > 0))
+    return width_from_norms(selection.noise, l1, l2, linf, confidence)

@@ -1,0 +1,95 @@
+"""The cells among which quantiles are selected: every value has one, and they keep its order."""
+
+from fractions import Fraction
+
+import duckdb
+import numpy as np
+import pandas as pd
+import pytest
+
+from hubbub.sql.quantile_grid import QuantileGrid
+
+BOUNDS = [
+    (30, 180), (0, 100), (0, 10**9), (-50, 50), (-(10**9), 1), ("0.001", 10**6), (0, 32768), (-5, 0),
+    ("1/3", 10**6),
+    ("1e-60", "1e-58"), (0, 2**200), (10**12, 10**12 + 1), (-2, -1), (1, "1.00000000000000000001"),
+]  # fmt: skip
+
+
+def grid(bounds):
+    return QuantileGrid((Fraction(bounds[0]), Fraction(bounds[1])))
+
+
+def tried(cells):
+    """Values all over the bounds, at many sizes, and at the edges and the doubles beside them."""
+    rng = np.random.default_rng(1)
+    low, high = map(float, cells.bounds)
+    size = max(abs(low), abs(high))
+    near = size * 2.0 ** rng.uniform(-60, 0, 4000) * rng.choice([-1, 1], 4000)
+    edges = rng.choice(cells.edges, 2000)
+    beside = [edges, np.nextafter(edges, -np.inf), np.nextafter(edges, np.inf)]
+    spread = low + (high - low) * rng.random(4000)
+    whole = np.arange(-200, 200, dtype=np.float64)
+    return np.sort(np.clip(np.concatenate([near, *beside, spread, whole, [low, high, 0.0]]), low, high))
+
+
+def located(cells, values):
+    rows = pd.DataFrame({"v": values})
+    with duckdb.connect() as connection:
+        connection.register("r", rows)
+        text = f"SELECT CAST({cells.index_sql('v')} AS BIGINT) AS b FROM r"
+        return connection.execute(text).fetchnumpy()["b"]
+
+
+@pytest.mark.parametrize("bounds", BOUNDS, ids=str)
+def test_a_cell_holds_its_values(bounds):
+    cells = grid(bounds)
+    values = tried(cells)
+    found = located(cells, values)
+    assert found.min() >= 0
+    assert found.max() < cells.cells
+    rounded = 2.0**-48 * np.abs(cells.edges).max()
+    assert (cells.edges[found] - rounded <= values).all()
+    assert (values <= cells.edges[found + 1] + rounded).all()
+
+
+@pytest.mark.parametrize("bounds", BOUNDS, ids=str)
+def test_cells_never_fall(bounds):
+    cells = grid(bounds)
+    assert (np.diff(located(cells, tried(cells))) >= 0).all()
+    assert (np.diff(cells.edges) >= 0).all()
+
+
+@pytest.mark.parametrize("bounds", BOUNDS, ids=str)
+def test_there_are_few_enough_cells(bounds):
+    cells = grid(bounds)
+    assert 2**15 <= cells.cells <= 2**16
+    assert cells.measure.size == cells.cells
+    assert cells.measure.min() >= 1
+    assert int(cells.measure.sum()) * 64 < 2**46
+
+
+def test_positions_and_weights_belong_together():
+    cells = grid((0, 100))
+    positions = np.random.default_rng(2).integers(0, cells.cells * cells.parts, 2000)
+    before = cells.measure_before(positions)
+    assert (cells.locate(before) == positions).all()
+    assert (cells.locate(before + cells.measure[positions // cells.parts] - 1) == positions).all()
+    assert cells.measure_before(np.array([cells.cells * cells.parts]))[0] == cells.measure.sum() * cells.parts
+
+
+def test_a_value_has_few_digits_and_stays_in_its_part():
+    cells = grid((0, 10**9))
+    positions = np.arange(0, cells.cells * cells.parts, 997)
+    values = cells.values(positions)
+    cell, part = np.divmod(positions, cells.parts)
+    width = np.diff(cells.edges)[cell] / cells.parts
+    assert (np.abs(values - cells.edges[cell] - (part + 0.5) * width) <= width * (0.5 + 1e-6)).all()
+    assert np.median([len(repr(float(value))) for value in values]) < 14
+
+
+def test_values_far_below_the_bounds_are_kept_apart():
+    cells = grid((0, 10**9))
+    one, two = located(cells, np.array([100.0, 100.2]))
+    assert one < two
+    assert cells.edges[one + 1] - cells.edges[one] < 0.1

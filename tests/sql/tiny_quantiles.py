@@ -1,0 +1,118 @@
+"""Quantile selection on tiny grids, and its law in fractions."""
+
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cached_property
+from itertools import product
+from math import lcm
+
+import numpy as np
+
+from hubbub.sql.quantile_grid import QuantileGrid
+from hubbub.sql.quantile_selection import CellCounts, QuantileSelection, _blocks, _Rows, _split
+
+__all__ = [
+    "TinyGrid",
+    "cells_of",
+    "exact_law",
+    "make_selection",
+    "parts_of",
+    "power_of_two",
+    "vectors",
+    "worst_ratio",
+]
+
+
+@dataclass(frozen=True)
+class TinyGrid(QuantileGrid):
+    """A few cells of given weights."""
+
+    weights: tuple[int, ...] = (3, 1, 2)
+
+    @cached_property
+    def edges(self):
+        return np.arange(len(self.weights) + 1, dtype=np.float64)
+
+    @cached_property
+    def measure(self):
+        return np.array(self.weights)
+
+
+def make_selection(fractions, weight, *, is_one=False, weights=(3, 1, 2), parts=2, epsilon=Fraction(1)):
+    grid = TinyGrid((Fraction(0), Fraction(len(weights))), parts, weights)
+    targets = tuple(map(Fraction, fractions))
+    return QuantileSelection(grid, targets, Fraction(epsilon), Fraction(weight), is_one)
+
+
+def cells_of(*groups):
+    """The counts of some groups, each a list of the counts of all its cells."""
+    table = np.array(groups, dtype=np.int64)
+    group, cell = np.nonzero(table)
+    return CellCounts(len(table), group, cell, table[group, cell])
+
+
+def vectors(cells, most):
+    """All counts of so many cells that add up to at most `most`."""
+    return [each for each in product(range(most + 1), repeat=cells) if sum(each) <= most]
+
+
+def power_of_two(selection):
+    """The k for which all probabilities are rational at ε = k·ln 2."""
+    rates = [selection._rate(step) / (2 * step.fraction.denominator) for step in selection.steps]
+    return lcm(*(Fraction(rate / selection.epsilon).denominator for rate in rates))
+
+
+def exact_law(selection, counts):
+    """The probability of each tuple of positions in the only group, at ε = power_of_two·ln 2."""
+    size, cells = selection.grid.parts, selection.grid.cells
+    given = cells_of(counts)
+    rows = _Rows(
+        given.group,
+        given.cell * size,
+        np.full(given.cell.size, size),
+        given.tally,
+        np.zeros(1, np.int64),
+        np.full(1, cells * size),
+    )
+    return _law(selection, rows, 0, len(selection.targets), power_of_two(selection))
+
+
+def _law(selection, rows, start, stop, power):
+    if start == stop:
+        return {(): Fraction(1)}
+    middle = (start + stop) // 2
+    step = next(each for each in selection.steps if each.which == middle)
+    blocks, totals = _blocks(rows)
+    found = selection._candidates(blocks, step, selection._goal(step, totals))
+    rate = selection._rate(step) / (2 * step.fraction.denominator) / selection.epsilon * power
+    chances = {}
+    for first, score, weight, _ in zip(*(part.tolist() for part in found), strict=True):
+        exponent = rate * score
+        assert exponent.denominator == 1
+        for position in parts_of(selection.grid, first, weight):
+            own = int(selection.grid.measure[position // selection.grid.parts])
+            chances[position] = Fraction(own, 2 ** int(exponent))
+    total, out = sum(chances.values()), {}
+    for position, chance in chances.items():
+        at = np.array([position])
+        left = _law(selection, _split(rows, at, is_left=True), start, middle, power)
+        right = _law(selection, _split(rows, at, is_left=False), middle + 1, stop, power)
+        for (one, p), (two, q) in product(left.items(), right.items()):
+            out[*one, position, *two] = chance / total * p * q
+    return out
+
+
+def parts_of(grid, first, weight):
+    """The positions of a candidate: a run is as many parts as its weight is of."""
+    found = [first]
+    while (left := weight - sum(int(grid.measure[each // grid.parts]) for each in found)) > 0:
+        found.append(found[-1] + 1)
+    assert left == 0
+    return found
+
+
+def worst_ratio(one, other):
+    """The largest and the least ratio of the probabilities of an outcome."""
+    assert one.keys() == other.keys()
+    ratios = [one[outcome] / other[outcome] for outcome in one]
+    return max(ratios), min(ratios)
