@@ -196,7 +196,7 @@ def test_interrupted_stream_can_be_run_again(opened, monkeypatch):
     def broken(*_, **__):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("hubbub.sql.streaming.add_noise", broken)
+    monkeypatch.setattr("hubbub.sql.planned_aggregates.NoisyAggregate.release", broken)
     with pytest.raises(KeyboardInterrupt):
         data.stream(plan)
     monkeypatch.undo()

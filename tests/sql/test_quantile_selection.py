@@ -12,14 +12,16 @@ from hubbub.errors import Unsupported
 from hubbub.mechanisms import Laplace
 from hubbub.sql.quantile_aggregates import Quantiles, SelectedQuantiles
 from hubbub.sql.quantile_grid import QuantileGrid
-from hubbub.sql.quantile_selection import CellCounts, QuantileSelection, _blocks, _Rows
+from hubbub.sql.quantile_selection import CellCounts, QuantileSelection
 from hubbub.unit import Neighbours
+from internals import inject_bits
 from refusing import refused
 from sql.tiny_quantiles import (
+    NEGLIGIBLE,
     cells_of,
     exact_law,
+    first_scores,
     make_selection,
-    parts_of,
     power_of_two,
     vectors,
     worst_ratio,
@@ -103,28 +105,10 @@ def test_scores_move_within_their_span(fractions):
     selection = make_selection(fractions, 3, parts=3)
     step = selection.steps[0]
     scale = 2 * step.fraction.denominator
-
-    def scores(counts):
-        given, size = cells_of(counts), selection.grid.parts
-        rows = _Rows(
-            given.group,
-            given.cell * size,
-            np.full(given.cell.size, size),
-            given.tally,
-            np.zeros(1, np.int64),
-            np.full(1, 9),
-        )
-        blocks, totals = _blocks(rows)
-        found = selection._candidates(blocks, step, selection._goal(step, totals))
-        at = np.zeros(9, dtype=np.int64)
-        for start, score, weight, _ in zip(*(part.tolist() for part in found), strict=True):
-            at[parts_of(selection.grid, start, weight)] = score
-        return at
-
     for others in vectors(3, 3):
-        before = scores(others)
+        before = first_scores(selection, others)
         for unit in vectors(3, 3):
-            moved = np.abs(scores(added(others, unit)) - before).max()
+            moved = np.abs(first_scores(selection, added(others, unit)) - before).max()
             assert Fraction(int(moved), scale) <= step.most * sum(unit)
 
 
@@ -151,8 +135,6 @@ def test_selected_positions_follow_the_law(fractions):
 
 def test_pruned_candidates_do_not_change_the_choice(monkeypatch):
     """The same random bits select the same, whether far candidates are left out or not."""
-    from internals import inject_bits
-
     rng = np.random.default_rng(1)
     grid = QuantileGrid((Fraction(0), Fraction(100)))
     cell = np.unique(rng.integers(0, grid.cells, 3000))
@@ -161,7 +143,7 @@ def test_pruned_candidates_do_not_change_the_choice(monkeypatch):
     for seed in range(20):
         found = []
         for cut in (130, 10**9):
-            monkeypatch.setattr("hubbub.sql.quantile_selection._NEGLIGIBLE", cut)
+            monkeypatch.setattr(NEGLIGIBLE, cut)
             source = np.random.default_rng(seed)
             with inject_bits(source.bytes):
                 found.append(int(selection.select(counts)[0, 0]))

@@ -21,12 +21,18 @@ ENDS = {
 }  # fmt: skip
 
 
+HOLDERS = (
+    "bounding_sql", "contribution_bounding", "aggregate", "quantiles", "quantile_aggregates",
+    "quantile_selection",
+)  # fmt: skip
+
+
 @pytest.fixture
 def at(monkeypatch):
     """An end that a test can reach."""
 
     def put(end):
-        for module in ("bounding_sql", "contribution_bounding", "aggregates", "quantiles"):
+        for module in HOLDERS:
             monkeypatch.setattr(f"hubbub.sql.{module}.MAX_MAGNITUDE", end)
 
     return put

@@ -12,15 +12,20 @@ from hubbub.sql.quantile_grid import QuantileGrid
 from hubbub.sql.quantile_selection import CellCounts, QuantileSelection, _blocks, _Rows, _split
 
 __all__ = [
+    "NEGLIGIBLE",
     "TinyGrid",
     "cells_of",
     "exact_law",
+    "first_scores",
     "make_selection",
     "parts_of",
     "power_of_two",
     "vectors",
     "worst_ratio",
 ]
+
+
+NEGLIGIBLE = "hubbub.sql.quantile_selection._NEGLIGIBLE"
 
 
 @dataclass(frozen=True)
@@ -64,17 +69,25 @@ def power_of_two(selection):
 
 def exact_law(selection, counts):
     """The probability of each tuple of positions in the only group, at ε = power_of_two·ln 2."""
+    return _law(selection, _rows(selection, counts), 0, len(selection.targets), power_of_two(selection))
+
+
+def _rows(selection, counts):
     size, cells = selection.grid.parts, selection.grid.cells
     given = cells_of(counts)
-    rows = _Rows(
-        given.group,
-        given.cell * size,
-        np.full(given.cell.size, size),
-        given.tally,
-        np.zeros(1, np.int64),
-        np.full(1, cells * size),
-    )
-    return _law(selection, rows, 0, len(selection.targets), power_of_two(selection))
+    ends = np.zeros(1, np.int64), np.full(1, cells * size)
+    return _Rows(given.group, given.cell * size, np.full(given.cell.size, size), given.tally, *ends)
+
+
+def first_scores(selection, counts):
+    """The score of each position for the quantile that is selected first."""
+    step = selection.steps[0]
+    blocks, totals = _blocks(_rows(selection, counts))
+    found = selection._candidates(blocks, step, selection._goal(step, totals))
+    at = np.zeros(selection.grid.cells * selection.grid.parts, dtype=np.int64)
+    for first, score, weight, _ in zip(*(part.tolist() for part in found), strict=True):
+        at[parts_of(selection.grid, first, weight)] = score
+    return at
 
 
 def _law(selection, rows, start, stop, power):

@@ -36,7 +36,7 @@ _BIN_EDGE_ERROR = 2.0**-48
 _INTERVAL_SHARE = Fraction(35, 100)
 """Of a selection's ε, for its intervals."""
 _MAX_SELECTED, _MAX_SELECTED_BARE = 3, 7
-"""Up to so many quantiles are selected, with intervals and without: measured in benchmarks/quantiles.py."""
+"""The most quantiles that are selected, with intervals and without: measured in benchmarks/quantiles.py."""
 
 
 @dataclass(frozen=True)
@@ -227,7 +227,7 @@ def _too_many_groups() -> Unsupported:
 
 
 def _equal_bins_sql(bounds: Bounds, bins: int) -> str:
-    """The place of a value v among so many equal parts of its bounds."""
+    """The place of a value v among equal parts of its bounds."""
     low, factor = format_double(bounds[0]), format_double(bins / (bounds[1] - bounds[0]))
     return f"LEAST(GREATEST(FLOOR((v - {low}) * {factor}), 0), {bins - 1})"
 

@@ -42,7 +42,7 @@ class QuantileGrid:
 
     bounds: Bounds
     parts: int = 16
-    """A cell's count is spread evenly over so many parts: more digits of a value, and ranks within ties."""
+    """A cell's count is spread evenly over its parts: more digits of a value, and ranks within ties."""
 
     @property
     def _width(self) -> Fraction:

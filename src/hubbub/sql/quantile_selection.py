@@ -278,7 +278,7 @@ class QuantileSelection:
         return self.grid.locate(before)
 
     def exact(self, counts: CellCounts) -> Integers:
-        """As `select` without noise: the first position that so many rows do not exceed; 0 without rows."""
+        """As `select`, without noise: the first position that this share of rows does not exceed; or 0."""
         found = np.zeros((counts.groups, len(self.targets)), dtype=np.int64)
         ends = np.searchsorted(counts.group, np.arange(counts.groups + 1))
         for group in range(counts.groups):

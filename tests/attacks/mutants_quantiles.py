@@ -1,0 +1,36 @@
+"""Weak versions of quantile selection, each with the hole that one attack finds."""
+
+from collections import Counter
+from fractions import Fraction
+from itertools import accumulate
+
+_POWER = 4
+"""ε = 4·ln 2: all probabilities are rational."""
+
+
+def _law(scores, factor):
+    weights = {(cell,): Fraction(1, 2 ** int(factor * score)) for cell, score in enumerate(scores)}
+    total = sum(weights.values())
+    return {cell: weight / total for cell, weight in weights.items()}, Fraction(2) ** _POWER
+
+
+def _scores(counts, rank):
+    """How far the rank is from those of each cell."""
+    until = list(accumulate(counts))
+    before = [0, *until[:-1]]
+    return [max(0, low - rank, rank - high) for low, high in zip(before, until, strict=True)]
+
+
+def half_the_span(counts):
+    """A75: a row moves F − N/2 by ½, so the rate is 2ε, as if scores moved to one side only."""
+    return _law(_scores(counts, Fraction(sum(counts), 2)), 2 * _POWER)
+
+
+def rank_rounded_by_the_data(counts):
+    """A76: the rank is that of a row, ⌈N/2⌉ with the N of the data: it moves by 1 where N/2 moves by ½."""
+    return _law(_scores(counts, -(-sum(counts) // 2)), _POWER)
+
+
+def rows_counted_as_they_are(rows):
+    """A77: each row of a cell counts one, and the noise is that of one row."""
+    return Counter(int(x * 4096) for _, x in rows), 1
