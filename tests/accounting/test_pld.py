@@ -293,6 +293,7 @@ def pure_delta(each, times, epsilon):
     return total
 
 
+@pytest.mark.sweep(5)
 @pytest.mark.parametrize("each", [1e-6, 0.1, 1.0, 50.0])
 @pytest.mark.parametrize("times", [1, 7, 1000, 1_000_000])
 @pytest.mark.parametrize("delta", [0.5, 1e-6, 1e-30])
@@ -670,7 +671,7 @@ EXTREME = [
     [(LaplacePair(50.0), 1)],
     [(LaplacePair(50.0), 100)],
     [(LaplacePair(1e-6), 10**6)],
-    [(LaplacePair(1.0), 10**6)],
+    pytest.param([(LaplacePair(1.0), 10**6)], marks=pytest.mark.long),
     [(SubsampledPair(LaplacePair(2.0), 1e-4, False), 10**4)],
     [(SubsampledPair(LaplacePair(0.1), 0.01, True), 1)],
     [(SubsampledPair(epsilon_delta_pair(20), 1e-3, True), 10**6)],

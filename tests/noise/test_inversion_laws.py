@@ -47,6 +47,7 @@ def test_every_threshold_of_every_table_encloses_the_law(steps, law, scale):
     assert low >= 2**64 - 2**12  # nothing but a far tail is left beyond the last step
 
 
+@pytest.mark.sweep(5)
 @pytest.mark.parametrize(("steps", "law", "scale"), CASES)
 @pytest.mark.parametrize("precision", [128, 256])
 def test_additional_bits_are_correct(steps, law, scale, precision):

@@ -764,6 +764,7 @@ def test_rejections_are_rare(scale):
         assert built("rounded", variance)[0]._propose(20_000)[1].size < 0.03 * 20_000
 
 
+@pytest.mark.sweep(5)
 @pytest.mark.parametrize(
     ("kind", "scale"), [*CASES, ("laplace", Fraction(300)), ("gaussian", Fraction(200**2))]
 )

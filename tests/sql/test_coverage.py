@@ -216,7 +216,7 @@ KEYS = ["none", "public", "private"]
 LAWS = ["Laplace", "Gaussian"]
 
 
-@pytest.mark.sweep(7)
+@pytest.mark.sweep(13)
 @pytest.mark.parametrize("law", LAWS)
 @pytest.mark.parametrize("bounding", BOUNDINGS)
 @pytest.mark.parametrize("keys", KEYS)

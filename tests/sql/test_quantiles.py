@@ -126,6 +126,7 @@ def test_a_quantile_at_the_end_of_a_bin_is_not_in_the_next():
     assert quantile.low == 1
 
 
+@pytest.mark.sweep(5)
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["laplace", "gaussian"])
 @pytest.mark.parametrize("shape", [*SHAPES, "empty"])

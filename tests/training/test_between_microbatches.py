@@ -139,6 +139,7 @@ def following(clock, numbers):
     return lambda: next(numbers) if clock.late else 1
 
 
+@pytest.mark.sweep(3)
 @pytest.mark.parametrize("kind", CHANGING)
 @pytest.mark.parametrize("count", [0, 1, 16, 17, 60])
 def test_constant_change_is_refused_for_any_lot_size(kind, count):
