@@ -195,6 +195,64 @@ class Result:
             params=given,
         )
 
+    # Free post-processing
+
+    def consistent(self, column: str | None = None, *, integer: bool = True) -> "Result":
+        """Return the table with one more column: non-negative answers with the same total.
+
+        For many small counts it is closer to the truth than the raw answers, on average, and it adds up to
+        the same total; clipping at 0 would not. It is biased and has no interval. The raw column stays.
+
+        >>> column = ResultColumn("n", np.array([7.2, -3.0, 0.8]), np.zeros(3) - 9, np.zeros(3) + 9)
+        >>> Result((column,), {}).consistent("n")["n_consistent"]
+        [5.0, 0.0, 0.0]
+
+        Args:
+            column: a column of counts, or of sums that cannot be negative; may be left out if there is one.
+            integer: false for sums that are not integers.
+
+        Guarantee: a function of this table alone.
+        Proof: docs/proofs/post-processing.md
+        """
+        return self.consistent_with((), column, integer=integer)[0]
+
+    def consistent_with(
+        self, totals: Sequence["Result"], column: str | None = None, *, integer: bool = True
+    ) -> tuple["Result", ...]:
+        """Return this table and tables of totals, each with one more column, with sums that agree.
+
+        Non-negative least squares, each answer weighted by the width of its interval; then rounding.
+
+        Args:
+            totals: tables by fewer keys, with the same column. The groups of this table must cover all rows
+                that a total counts.
+            column: as in `consistent`.
+            integer: as in `consistent`.
+
+        Guarantee: a function of these tables alone.
+        Proof: docs/proofs/post-processing.md
+        """
+        from hubbub.sql import consistency
+
+        name, values, variances = _noisy_column(self, column)
+        margins = [_margin(self, other, name) for other in totals]
+        if not margins:
+            total = max(0.0, float(values.sum()))
+            place = np.zeros(values.size, dtype=np.intp)
+            margins = [consistency.Margin(place, np.array([total]), np.zeros(1))]
+        fit: NDArray[Any] = consistency.fit_nonnegative(values, variances, margins)
+        if integer:
+            finest = max(margins, key=lambda margin: margin.totals.size)
+            fit = consistency.round_to_totals(fit, finest.places, finest.totals.size)
+        sums = [margin.sums(fit.astype(np.float64)) for margin in margins[: len(totals)]]
+        note = "non-negative, post-processed; biased, no interval; adds up to " + (
+            "the same total" if not totals else "totals that agree"
+        )
+        return tuple(
+            _with_column(table, name, answers, note)
+            for table, answers in zip((self, *totals), (fit, *sums), strict=True)
+        )
+
     # For people
 
     def __str__(self) -> str:
@@ -218,6 +276,87 @@ class Result:
         from hubbub.report.charts import draw_result
 
         return draw_result(self, column)
+
+
+def _noisy_column(table: Result, column: str | None) -> tuple[str, NDArray[np.float64], NDArray[np.float64]]:
+    """The name of a column, its values, and the squares of their half-widths: variances, but for a factor."""
+    noisy = {each.name: each for each in table.columns if each.low is not None and each.high is not None}
+    if column is None and len(noisy) == 1:
+        (column,) = noisy
+    if column not in noisy:
+        raise InvalidInput(
+            "the column is not one of the answers with an interval"
+            if column is not None
+            else "there is not just one column of answers",
+            why="counts are adjusted by how precise each is",
+            fix="pass the name of a column of counts, or of sums that cannot be negative",
+        )
+    found = noisy[column]
+    values = np.asarray(found.values, dtype=np.float64)
+    with np.errstate(invalid="ignore"):
+        half = (np.asarray(found.high, dtype=np.float64) - np.asarray(found.low, dtype=np.float64)) / 2
+    if not (np.isfinite(values).all() and np.isfinite(half).all() and (half > 0).all()):
+        raise InvalidInput(
+            "an answer of the column is NULL, or its interval is unbounded or empty",
+            why="it cannot be weighed against the others",
+            fix="filter such rows out by HAVING first",
+        )
+    return column, values, half * half
+
+
+def _key_columns(table: Result) -> dict[str, NDArray[Any]]:
+    processed = table.facts.get("post-processed", {})
+    keys = [each for each in table.columns if each.low is None and each.name not in processed]
+    return {each.name: each.values for each in keys}
+
+
+def _margin(parts: Result, totals: Result, column: str) -> Any:
+    """The totals of one table, and of which of them each row of `parts` is a part."""
+    from hubbub.sql.consistency import Margin
+
+    _, values, variances = _noisy_column(totals, column)
+    keys, ours = list(_key_columns(totals)), _key_columns(parts)
+    public = all(table.facts.get("keys", "public") == "public" for table in (parts, totals))
+    if not public or not set(keys) <= set(ours) or len(keys) == len(ours):
+        raise InvalidInput(
+            "the totals are not by fewer of the same public keys",
+            why="each total must be the sum of its groups",
+            fix="pass results of the same table by some of its keys, or by none, with declared keys",
+        )
+    rows = zip(*(map(_plain, totals[key]) for key in keys), strict=True) if keys else [()]
+    places = {row: place for place, row in enumerate(rows)}
+    found = [
+        places.get(row, -1)
+        for row in (
+            zip(*(map(_plain, ours[key]) for key in keys), strict=True) if keys else [()] * len(parts)
+        )
+    ]
+    if len(places) != len(totals) or set(found) != set(range(len(totals))):
+        raise InvalidInput(
+            "a group has no total, or a total has no groups",
+            why="each total must be the sum of its groups",
+            fix="declare the same keys for all tables",
+        )
+    return Margin(np.array(found, dtype=np.intp), values, variances)
+
+
+def _with_column(table: Result, column: str, answers: NDArray[Any], note: str) -> Result:
+    name = f"{column}_consistent"
+    if name in table.to_dict():
+        raise InvalidInput(
+            f"there is a column {name} already",
+            why="two columns of one name could not be told apart",
+            fix="rename that column in the query",
+        )
+    values = np.empty(len(answers), dtype=object)
+    values[:] = [float(answer) for answer in answers]
+    columns: list[ResultColumn] = []
+    for each in table.columns:
+        columns.append(each)
+        if each.name == column:
+            columns.append(ResultColumn(name, values, kind=Kind.NUMBER))
+    processed = {**table.facts.get("post-processed", {}), name: note}
+    return Result(tuple(columns), {**table.facts, "post-processed": processed})
 
 
 def _arrays(columns: Sequence[ResultColumn]) -> dict[str, NDArray[Any]] | None:
