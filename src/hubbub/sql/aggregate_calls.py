@@ -28,7 +28,7 @@ AGGREGATES: dict[type[exp.Expr], AggregateCall] = {
 
 
 def rewrite_filter(node: exp.Filter) -> exp.Expr:
-    """COUNT(*) FILTER (WHERE c), and others, as CASE."""
+    """Rewrite FILTER (WHERE c) as CASE inside the aggregate."""
     inner, condition = node.this, node.expression.this
     if isinstance(inner, exp.Count) and isinstance(inner.this, exp.Star):
         return exp.Count(this=exp.Case(ifs=[exp.If(this=condition, true=exp.Literal.number(1))]))
@@ -43,7 +43,7 @@ def rewrite_filter(node: exp.Filter) -> exp.Expr:
 
 
 def split_quantiles(node: exp.Expr) -> tuple[exp.Expr, list[Fraction]] | None:
-    """The argument and the fractions of a quantile of several, QUANTILE_CONT(x, [0.1, 0.9]); else None."""
+    """Return the argument and the fractions of QUANTILE_CONT(x, [0.1, 0.9]); None for other expressions."""
     if not isinstance(node, (exp.PercentileCont, exp.PercentileDisc, exp.Quantile)):
         return None
     places = node.args.get("expression") or node.args.get("quantile")
@@ -53,7 +53,7 @@ def split_quantiles(node: exp.Expr) -> tuple[exp.Expr, list[Fraction]] | None:
 
 
 def parse_fraction(node: exp.Expr | None) -> Fraction:
-    """The fraction of a quantile, a number that is written out, between 0 and 1."""
+    """Return the fraction of a quantile: a literal between 0 and 1."""
     if isinstance(node, exp.Literal) and not node.is_string:
         fraction = parse_rational(Decimal(node.this), "the fraction of a quantile")
         if 0 < fraction < 1:

@@ -35,7 +35,7 @@ _COUNT_BITS, _MAX_COUNT_BITS = 16, 32
 
 @lru_cache(maxsize=256)
 def parse_template(text: str) -> exp.Select:
-    """Our own text as a tree, which is not to be changed; few texts are made, and parsing takes long."""
+    """Parse one of our own templates. The tree is cached, as parsing is slow: do not modify it."""
     tree = sqlglot.parse_one(text, read="duckdb")
     assert isinstance(tree, exp.Select)
     return tree
@@ -46,8 +46,8 @@ def neighbour_sensitivity(
 ) -> Sensitivity:
     """How far one unit moves a sum of units' vectors, from the norms of one such vector.
 
-    Added or removed, by that vector. Substituted, by the difference of two: of non-negative ones the squares
-    add up and no cell moves by more than before; of others everything may double.
+    Adding or removing a unit moves the sum by that vector. Substituting one moves it by a difference of two:
+    for non-negative vectors the squares add up and no coordinate moves further; otherwise all may double.
     """
     if neighbours is Neighbours.ADD_REMOVE:
         return Sensitivity(l1, l2_squared=l2_squared, linf=linf)
@@ -57,7 +57,7 @@ def neighbour_sensitivity(
 
 
 def rounded_sensitivity(before: Sensitivity, cells: int, spare: int) -> Sensitivity:
-    """How far one unit moves sums that are rounded once, in each cell, if it moves them so far before.
+    """How far one unit moves sums after each coordinate is rounded once.
 
     Proof: docs/proofs/bounding.md, "Sums"
     """
@@ -70,14 +70,14 @@ def rounded_sensitivity(before: Sensitivity, cells: int, spare: int) -> Sensitiv
 def count_bits(cells: int) -> tuple[int, int]:
     """Number of bits that a row has in released counts, and number of additional bits in the engine.
 
-    With them rounding, one step in each cell, adds a negligible amount to the noise.
+    With them, rounding by one step per coordinate adds a negligible amount to the noise.
     """
     bits = min(_COUNT_BITS + (cells - 1).bit_length(), _MAX_COUNT_BITS)
     return bits, WEIGHT_BITS - bits
 
 
 def value_bits(partition: Partition) -> tuple[int, int]:
-    """How many bits a weighed row has in sums of values as they are released, and how many more before."""
+    """Number of bits of a weighted row in released sums, and number of additional bits in the engine."""
     return _COUNT_BITS + partition.bits, WEIGHT_BITS - _COUNT_BITS + partition.spare
 
 
@@ -99,7 +99,7 @@ def left_join(table: str, other: str, name: str = "") -> str:
 
 
 def bin_index(test: str, ends: Sequence[str], first: int = 0) -> str:
-    """The place of the first end that fulfils the test, as those do that follow; halving what is left."""
+    """The index of the first end that satisfies the test, as all later ones do; by bisection."""
     if not ends:
         return str(first)
     half = len(ends) // 2
@@ -108,12 +108,12 @@ def bin_index(test: str, ends: Sequence[str], first: int = 0) -> str:
 
 
 def clamped_sum(text: str) -> str:
-    """A sum of integers, held within ±2^61, 0 where there is none."""
+    """A sum of integers, clamped to ±2^61; 0 if there are none."""
     return clamped_total(f"SUM({text})")
 
 
 def clamped_total(total: str, spare: int = 0) -> str:
-    """The sum, rounded to the nearest multiple of 2^spare and counted in these, held within ±2^61."""
+    """The sum in units of 2^spare, rounded to the nearest, clamped to ±2^61."""
     most = MAX_MAGNITUDE << spare
     held = f"LEAST(GREATEST(COALESCE({total}, 0), {-most}), {most})"
     if not spare:

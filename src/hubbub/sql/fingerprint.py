@@ -1,8 +1,8 @@
-"""The same question has the same fingerprint, by these normalisations and no others.
+"""Fingerprints of queries: equal queries, up to a few normalisations, have equal fingerprints.
 
-Keywords, white space and comments are gone once a query is read; identifiers are compared without their case,
-and the conditions that a WHERE joins by AND in any order. All else is part of the question: the names of the
-columns, the noise, the limits, bounds and keys, and where the rows are. Nothing of the rows is in it.
+White space, comments and the case of keywords and identifiers do not matter, nor does the order of the
+conditions that a WHERE joins by AND. Everything else does: the names of columns, the noise, contribution
+bounds, bounds and keys, and the data identity. No fingerprint depends on rows.
 """
 
 import dataclasses
@@ -28,7 +28,7 @@ _PUBLIC = ("unit", "epsilon", "delta", "contribution_bounds", "is_gaussian", "co
 
 
 def fingerprint(plan: Plan, origin: Any = None) -> str:
-    """A digest of a plan's question and of everything that the law of its answer depends on but the rows."""
+    """Return a digest of everything that the law of a plan's answer depends on, except the rows."""
     query = {
         part.name: _plain(getattr(plan.query, part.name))
         for part in dataclasses.fields(plan.query)

@@ -1,4 +1,4 @@
-"""GoogleSQL's `SELECT WITH DIFFERENTIAL_PRIVACY OPTIONS(…)`, taken off at the level of tokens.
+"""Parses the text of a query, with GoogleSQL's `SELECT WITH DIFFERENTIAL_PRIVACY OPTIONS(…)`.
 
 Its options (ε, δ, the maximum groups per privacy unit, the unit itself) become `Options`; an aggregate's
 `contribution_bounds_per_group => (low, high)` becomes a call of `per_group(aggregate, low, high)`.
@@ -26,7 +26,7 @@ _BOUNDS = "contribution_bounds_per_group"
 
 @dataclass(frozen=True)
 class Options:
-    """What OPTIONS(…) says; None for what it does not."""
+    """The options in OPTIONS(…); None for those that are absent."""
 
     epsilon: Fraction | None = None
     delta: Fraction | None = None
@@ -36,7 +36,7 @@ class Options:
 
 
 def without_options(text: str) -> tuple[str, Options, str]:
-    """The text in plain SQL, its options, and the dialect it is written in.
+    """Return the text in plain SQL, its options, and its dialect.
 
     >>> without_options("SELECT WITH DIFFERENTIAL_PRIVACY OPTIONS(epsilon=1) COUNT(*) FROM t")[1].epsilon
     Fraction(1, 1)
@@ -58,7 +58,7 @@ def without_options(text: str) -> tuple[str, Options, str]:
 
 
 def _clause(tokens: Sequence[Token]) -> tuple[list[tuple[int, int, str]], Options]:
-    """Where WITH DIFFERENTIAL_PRIVACY OPTIONS(…) stands, and what it says."""
+    """The position of WITH DIFFERENTIAL_PRIVACY OPTIONS(…), and its options."""
     for place, token in enumerate(tokens):
         if (
             token.text.upper() != "DIFFERENTIAL_PRIVACY"
@@ -111,7 +111,7 @@ def _whole(text: str, name: str) -> int:
 
 
 def _bounds(tokens: Sequence[Token]) -> list[tuple[int, int, str]]:
-    """How to rewrite each AGG(x, contribution_bounds_per_group => (low, high))."""
+    """The rewriting of each AGG(x, contribution_bounds_per_group => (low, high))."""
     pieces = []
     for place, token in enumerate(tokens):
         if token.text.lower() != _BOUNDS:
@@ -182,7 +182,7 @@ _MAX_LENGTH = 100_000
 
 
 def parse(text: str) -> tuple[exp.Expr, Options]:
-    """The syntax tree of one statement, and the options of WITH DIFFERENTIAL_PRIVACY."""
+    """Return the syntax tree of one statement, and the options of WITH DIFFERENTIAL_PRIVACY."""
     if not isinstance(text, str) or not text.strip() or len(text) > _MAX_LENGTH or not is_valid_text(text):
         raise InvalidInput(
             "the query is not a text, is empty, or too long",
@@ -208,7 +208,7 @@ def parse(text: str) -> tuple[exp.Expr, Options]:
 
 
 def _check_aliases(select: exp.Select) -> None:
-    """Refuse GROUP BY age of an `age * 10 AS age`: to GoogleSQL it is the alias, to all others the column."""
+    """Refuse GROUP BY age with `age * 10 AS age`: GoogleSQL means the alias, all others the column."""
     group = select.args.get("group")
     grouped = {
         key.name.lower() for key in (group.expressions if group else ()) if isinstance(key, exp.Column)
@@ -225,7 +225,7 @@ def _check_aliases(select: exp.Select) -> None:
 
 
 def _check_number(text: str) -> None:
-    """The parser takes more for a number than there are: 1e-0.03 is none."""
+    """Refuse texts such as 1e-0.03, which the parser takes for a number."""
     try:
         float(text)
     except ValueError:

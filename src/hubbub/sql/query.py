@@ -1,4 +1,4 @@
-"""What the engine is asked for: integers of which it is known how far one unit moves them, within limits.
+"""The analyzed query: its aggregates, group keys and outputs, and bounded aggregates with their sensitivity.
 
 Proof: docs/proofs/bounding.md
 """
@@ -101,7 +101,7 @@ class GroupKey:
 
 @dataclass(frozen=True)
 class Argument:
-    """What an aggregate is taken of."""
+    """The argument of an aggregate."""
 
     name: str
     kind: Kind
@@ -136,12 +136,12 @@ class Output:
 
     @property
     def key(self) -> int | None:
-        """The place of the key it shows, if it is nothing but one."""
+        """The index of its group key, if the output is just that key."""
         return int(self.sql.name[1:]) if _is(self.sql, "k") else None
 
     @property
     def aggregate(self) -> int | None:
-        """The place of the aggregate it shows, if it is nothing but one."""
+        """The index of its aggregate, if the output is just that aggregate."""
         return int(self.sql.name[1:]) if _is(self.sql, "a") else None
 
 
@@ -156,7 +156,7 @@ class Order:
 
 @dataclass(frozen=True)
 class Query:
-    """What is asked of a dataset.
+    """A query of a dataset, analyzed and frozen.
 
     Guarantee: `rows` gives each row with its unit, and a row is a function of its unit's rows alone.
     Proof: docs/proofs/bounding.md
@@ -190,12 +190,12 @@ class Query:
 
     @property
     def cells(self) -> int:
-        """How many groups there are, if all keys are public."""
+        """The number of groups, if all keys are public."""
         return prod(len(key.values or ()) for key in self.keys)
 
     @property
     def notes(self) -> list[str]:
-        """What must be said of the answer: where it is not SQL's own, and which rows are not in it."""
+        """Notes on the result: where it differs from SQL, and which rows are left out."""
         said = [kind.note for kind in self.aggregates if kind.note]
         if any(kind.kind == "quantile" and not kind.note for kind in self.aggregates):
             said.append(
@@ -227,7 +227,7 @@ class Query:
 
 @final
 class Groups(Sequence[tuple[Key, ...]]):
-    """All groups of public keys, each made when it is looked at: there may be 2^24.
+    """All groups of public keys, each made on access: there may be 2^24.
 
     >>> groups = Groups((("a", "b"), (0.0, 1.0, 2.0)))
     >>> len(groups), groups[4], list(groups)[4]

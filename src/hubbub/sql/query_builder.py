@@ -1,4 +1,4 @@
-"""The same queries, built step by step in Python. Each step gives a new builder; `plan` reads it as SQL."""
+"""Queries built step by step in Python. Each step returns a new builder; `plan` analyzes its SQL."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -33,62 +33,62 @@ class QueryBuilder:
     key_values: Mapping[str, Any] = field(default_factory=dict)
 
     def where(self, condition: str) -> "QueryBuilder":
-        """Only rows that fulfil a condition, in SQL: `where("cost > 10")`."""
+        """Keep only rows that satisfy a condition, in SQL: `where("cost > 10")`."""
         return replace(self, conditions=(*self.conditions, f"({condition})"))
 
     def group_by(self, *keys: str, **values: Any) -> "QueryBuilder":
-        """By these columns or expressions; `region=["North", "South"]` is a column with its public keys."""
+        """Group by columns or expressions; `region=["North", "South"]` is a column with its public keys."""
         return replace(self, keys=(*self.keys, *keys, *values), key_values={**self.key_values, **values})
 
     def count(self, column: str | None = None, *, name: str | None = None) -> "QueryBuilder":
-        """The number of rows, or of those that have a value."""
+        """Add the number of rows, or of non-NULL values of a column."""
         return self._with(
             f"COUNT({column or '*'})", name or ("count" if column is None else f"count_{column}")
         )
 
     def count_distinct(self, column: str, *, name: str | None = None) -> "QueryBuilder":
-        """The number of different values; of the unit's key, of units."""
+        """Add the number of distinct values of a column; for the unit's column, of units."""
         return self._with(f"COUNT(DISTINCT {column})", name or f"distinct_{column}")
 
     def sum(
         self, column: str, *, low: Any = None, high: Any = None, name: str | None = None
     ) -> "QueryBuilder":
-        """The sum of values clamped between low and high."""
+        """Add the sum of a column, clamped between low and high."""
         return self._bounded("SUM", column, low, high, name or f"sum_{column}")
 
     def mean(
         self, column: str, *, low: Any = None, high: Any = None, name: str | None = None
     ) -> "QueryBuilder":
-        """The mean of values clamped between low and high."""
+        """Add the mean of a column, clamped between low and high."""
         return self._bounded("AVG", column, low, high, name or f"mean_{column}")
 
     def variance(
         self, column: str, *, low: Any = None, high: Any = None, name: str | None = None
     ) -> "QueryBuilder":
-        """The sample variance of values clamped between low and high."""
+        """Add the sample variance of a column, clamped between low and high."""
         return self._bounded("VARIANCE", column, low, high, name or f"variance_{column}")
 
     def stddev(
         self, column: str, *, low: Any = None, high: Any = None, name: str | None = None
     ) -> "QueryBuilder":
-        """The sample standard deviation of values clamped between low and high."""
+        """Add the sample standard deviation of a column, clamped between low and high."""
         return self._bounded("STDDEV", column, low, high, name or f"stddev_{column}")
 
     def median(
         self, column: str, *, low: Any = None, high: Any = None, name: str | None = None
     ) -> "QueryBuilder":
-        """The median of values clamped between low and high."""
+        """Add the median of a column, clamped between low and high."""
         return self._bounded("MEDIAN", column, low, high, name or f"median_{column}")
 
     def quantile(
         self, column: str, fraction: float, *, low: Any = None, high: Any = None, name: str | None = None
     ) -> "QueryBuilder":
-        """A quantile of values clamped between low and high."""
+        """Add a quantile of a column, clamped between low and high."""
         shown = name or f"quantile_{column}_{fraction:g}"
         return self._bounded("QUANTILE_CONT", column, low, high, shown, f", {fraction!r}")
 
     def plan(self, **options: Any) -> "Plan":
-        """The plan, as `Dataset.sql` makes it, with the same options."""
+        """Return the plan, with the options of `Dataset.sql`."""
         if not self.aggregates:
             raise InvalidInput(
                 "nothing is aggregated",
@@ -102,11 +102,11 @@ class QueryBuilder:
         return made
 
     def run(self, **options: Any) -> "Release[Result]":
-        """Plan, charge, run, release."""
+        """Plan, charge and run the query, and return the release."""
         return self.plan(**options).run()
 
     def sql(self) -> str:
-        """The query in SQL."""
+        """Return the query in SQL."""
         items = ", ".join((*self.keys, *self.aggregates))
         where = f" WHERE {' AND '.join(self.conditions)}" if self.conditions else ""
         by = f" GROUP BY {', '.join(self.keys)}" if self.keys else ""

@@ -1,7 +1,6 @@
 """The released table: columns of keys, columns of values with their intervals, and a label.
 
-It is public. It can be turned into whatever people work with: pandas, Polars, Arrow, CSV, JSON, HTML, a
-picture.
+It is public, and converts to pandas, Polars, Arrow, CSV, JSON, HTML and SVG.
 """
 
 import csv
@@ -37,7 +36,7 @@ _ENDINGS = (".parquet", ".pq", ".csv", ".json", ".svg", ".txt")
 
 @dataclass(frozen=True, eq=False)
 class Result:
-    """A table of answers.
+    """A released table of answers.
 
     >>> column = ResultColumn("n", np.array([5.0]), np.array([2.0]), np.array([8.0]))
     >>> result = Result((column,), {"epsilon": "1"})
@@ -55,17 +54,17 @@ class Result:
         return len(self.columns[0].values) if self.columns else 0
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
-        """Row by row, as dictionaries."""
+        """Iterate over the rows, as dictionaries."""
         table = self.to_dict()
         for place in range(len(self)):
             yield {name: values[place] for name, values in table.items()}
 
     def __getitem__(self, name: str) -> list[Any]:
-        """A column: of an answer `n`, also `n_low` and `n_high`."""
+        """Return a column; an answer `n` also has `n_low` and `n_high`."""
         return self.to_dict()[name]
 
     def to_dict(self) -> dict[str, list[Any]]:
-        """The columns by name, with those of the intervals."""
+        """Return the columns by name, with the ends of the intervals."""
         out: dict[str, list[Any]] = {}
         for column in self.columns:
             out[column.name] = [_plain(value) for value in column.values]
@@ -75,7 +74,7 @@ class Result:
         return out
 
     def to_pandas(self) -> Any:
-        """A pandas data frame."""
+        """Return a pandas data frame."""
         import pandas as pd
 
         # Of texts: objects, or in newer versions texts of their own.
@@ -94,7 +93,7 @@ class Result:
         )
 
     def to_polars(self) -> Any:
-        """A Polars data frame."""
+        """Return a Polars data frame."""
         import polars as pl
 
         types: dict[Kind | None, Any] = {
@@ -108,7 +107,7 @@ class Result:
         return pl.DataFrame(self.to_dict(), schema=schema, strict=False)
 
     def to_arrow(self) -> Any:
-        """A pyarrow table."""
+        """Return a pyarrow table."""
         import pyarrow as pa
 
         types: dict[Kind | None, Any] = {
@@ -124,11 +123,11 @@ class Result:
         )
 
     def __arrow_c_stream__(self, requested_schema: Any = None) -> Any:
-        """Arrow's own door, through which most libraries read tables; needs none of them."""
+        """Export the table through Arrow's C stream interface; needs no pyarrow."""
         return self.relation().__arrow_c_stream__(requested_schema)
 
     def to_csv(self) -> str:
-        """Comma-separated values, with a header."""
+        """Return comma-separated values, with a header."""
         paper = io.StringIO()
         writer = csv.writer(paper, lineterminator="\n")
         table = cells(self)
@@ -137,7 +136,7 @@ class Result:
         return paper.getvalue()
 
     def to_json(self) -> str:
-        """The table and its label; `from_json` reads it back."""
+        """Return the table and its label as JSON; `from_json` reads it back."""
         columns = [_stored_column(column) for column in self.columns]
         stored = {"format": _FORMAT, "columns": columns, "label": dict(self.facts)}
         return json.dumps(stored, ensure_ascii=False, allow_nan=False)
@@ -159,9 +158,9 @@ class Result:
             ) from None
 
     def write(self, path: str | Path) -> None:
-        """Write a Parquet, CSV, JSON, SVG or text file, as its name ends.
+        """Write a file; its suffix decides the format: Parquet, CSV, JSON, SVG or text.
 
-        Nothing is there until all of it is, and never is it written over a file of rows, a ledger or a key.
+        The file appears only when it is complete. A file of rows, a ledger or a key is never overwritten.
         """
         kind = Path(path).suffix.lower()
         texts = {".csv": self.to_csv, ".json": self.to_json, ".svg": self.svg, ".txt": self.__str__}
@@ -173,11 +172,11 @@ class Result:
         )
 
     def relation(self, connection: Any = None) -> Any:
-        """The table in DuckDB, in a connection or in an engine of its own."""
+        """Return the table as a DuckDB relation, in `connection` or in a new in-memory database."""
         import duckdb
 
         connection = connection or duckdb.connect(":memory:")
-        # What the values are does not tell: all may be missing, or there may be none.
+        # The values do not determine the types: all may be missing, or there may be none.
         types = {
             name: None if kind is None else SQL_TYPES[kind] for name, kind in _kinds(self.columns).items()
         }
@@ -272,7 +271,7 @@ class Result:
         return f"<table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table><p>{said}</p>"
 
     def svg(self, column: str | None = None) -> str:
-        """A picture of one column with its error bars."""
+        """Return a chart of one column with its error bars, as SVG."""
         from hubbub.report.charts import draw_result
 
         return draw_result(self, column)
@@ -376,7 +375,7 @@ def _arrays(columns: Sequence[ResultColumn]) -> dict[str, NDArray[Any]] | None:
 
 
 def cells(answers: Result) -> dict[str, list[Any]]:
-    """As `to_dict`, for programs that read texts: there a whole number that is a key has no point."""
+    """As `to_dict`, for text formats: a key that is an integer is written without a decimal point."""
     table = answers.to_dict()
     keys = {column.name for column in answers.columns if column.low is None}
     return {name: list(map(_whole, values)) if name in keys else values for name, values in table.items()}
@@ -388,7 +387,7 @@ def _whole(value: Any) -> Any:
 
 
 def _kinds(columns: Sequence[ResultColumn]) -> dict[str, Kind | None]:
-    """As they were planned, of all columns that are shown."""
+    """The planned kind of every column, intervals included."""
     out: dict[str, Kind | None] = {}
     for column in columns:
         out[column.name] = column.kind
@@ -445,7 +444,7 @@ def _caption(facts: Mapping[str, Any]) -> str:
 
 
 def _plain(value: Any) -> Any:
-    """As Python has it; a number that is missing is None."""
+    """The value as a Python object; a missing number is None."""
     plain = value.item() if isinstance(value, np.generic) else value
     return None if isinstance(plain, float) and math.isnan(plain) else plain
 

@@ -1,8 +1,8 @@
-"""A released table of many groups, a piece at a time: neither keys nor answers are ever held all at once.
+"""A released table of many groups, read in batches: neither keys nor answers are ever all in memory.
 
-The engine gives its integers in the order of the groups. Each piece of them gets its noise as it comes, and
-what is noisy, and so public, is put into a file that has no name. From it the answers are made when they are
-looked at, as often as one likes.
+The engine returns its integers in the order of the groups. Noise is added to each batch as it arrives, and
+the noisy integers, which are public, are written to an unnamed file. Answers are computed from it when they
+are read, as often as needed.
 """
 
 import csv
@@ -45,7 +45,7 @@ _SMALL: dict[str, str | bool | int | float | list[str]] = {"memory_limit": "256M
 
 @dataclass(frozen=True)
 class _SpooledAggregate:
-    """The noisy integers of an aggregate, group by group, in a file without a name."""
+    """The noisy integers of an aggregate, group by group, in an unnamed file."""
 
     source: PlannedAggregate
     file: BinaryIO
@@ -62,7 +62,7 @@ class _SpooledAggregate:
 
 
 class Stream:
-    """A table of answers that is read a piece at a time, in the order of its keys. It is public.
+    """A released table that is read in batches, in the order of its keys. It is public.
 
     >>> import duckdb, hubbub
     >>> connection = duckdb.connect()
@@ -89,7 +89,7 @@ class Stream:
             yield Result(tuple(make_columns(self._plan, listed, released, {})), self.facts)
 
     def write(self, path: str | Path) -> None:
-        """Write a Parquet or a CSV file, as its name ends; nothing is there until all of it is."""
+        """Write a Parquet or CSV file, by its suffix; the file appears only when it is complete."""
         writers = {".parquet": self._parquet, ".csv": self._csv}
         write_output(path, writers.get(Path(path).suffix.lower(), self._parquet), tuple(writers))
 
@@ -117,7 +117,7 @@ class Stream:
 
 
 def check_streamable(plan: Plan) -> None:
-    """Refuse, before anything is charged, what is only known once all groups are."""
+    """Refuse, before anything is charged, a query that needs all groups at once."""
     query = plan.query
     if not query.is_public or query.is_top or query.order or query.limit is not None:
         raise Unsupported(
@@ -131,9 +131,7 @@ def check_streamable(plan: Plan) -> None:
 def execute_stream(
     plan: Plan, engine: Engine, progress: Callable[[str], None], charged: Mapping[str, Any]
 ) -> Stream:
-    """Run a plan that has been charged, and give its answers out a piece at a time.
-
-    Its label says besides what is known of the charge.
+    """Run a plan that has been charged, and return its answers as a stream; `label` adds to its label.
 
     Guarantee: as `execute`; noise is independent from cell to cell, so to add it piece by piece is to add
         it at once.
