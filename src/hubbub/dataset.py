@@ -111,7 +111,7 @@ class Dataset:
             rows_per_group: Maximum rows per privacy unit in each group.
             bounds: Public bounds of columns, which values are clamped to; `"auto"` estimates them privately.
             keys: Public group keys of columns.
-            confidence: Of the intervals.
+            confidence: The confidence level of the intervals.
             bounding_report: Spend a tenth of ε to measure how many units exceed a contribution bound.
             intervals: False leaves intervals out; all of ε then goes into medians and other quantiles,
                 which otherwise spend 35 % on theirs.

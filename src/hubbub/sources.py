@@ -1,4 +1,4 @@
-"""Turns what people hand to `hubbub.open` into an engine with tables, a privacy unit and an account.
+"""Turns the arguments of `hubbub.open` into an engine with tables, a privacy unit and an account.
 
 A `hubbub.toml` that declares the rows is found by the rows' files, whatever name they are opened by. What it
 declares holds: arguments may add to it, but may not contradict its unit, ledger, account or budget, unless

@@ -1,6 +1,6 @@
-"""SQL in, a Query out: plain SQL as DuckDB has it, and GoogleSQL's SELECT WITH DIFFERENTIAL_PRIVACY.
+"""Turns SQL into a `Query`: DuckDB's dialect, and GoogleSQL's SELECT WITH DIFFERENTIAL_PRIVACY.
 
-sqlglot parses; every part is then looked up and built anew, or refused by name. What a person wrote never
+sqlglot parses; every node is then looked up and rebuilt, or refused by name. The text of a person never
 reaches an engine.
 """
 
@@ -40,7 +40,7 @@ _SUPPORTED = "use COUNT, SUM, AVG, VARIANCE, STDDEV, MEDIAN, QUANTILE_CONT, MIN,
 
 @dataclass(frozen=True)
 class Declarations:
-    """What comes with the text: bounds and keys for this query alone."""
+    """Bounds and keys that are declared for one query."""
 
     bounds: Mapping[str, Any] = field(default_factory=dict)
     keys: Mapping[str, Any] = field(default_factory=dict)
@@ -58,10 +58,9 @@ def analyze(
     keys: Mapping[str, Any] | None = None,
     of_public: Callable[[str, str], Iterable[Any]] | None = None,
 ) -> Query:
-    """The query that a syntax tree asks.
+    """Return the query of a syntax tree.
 
-    `bounds` and `keys` are the owner's or the analyst's public word for this query, by the name of a
-    column or of an output.
+    Bounds and keys in the declarations are public, and named by a column or an output.
     """
     if not isinstance(statement, exp.Select):
         raise Unsupported(
@@ -87,7 +86,7 @@ def analyze(
 
 
 class _Analyzer:
-    """One reading of one SELECT."""
+    """Analyzes one SELECT."""
 
     def __init__(
         self, node: exp.Select, tables: Mapping[str, Table], declared: Declarations, *, rows_are_units: bool
@@ -221,7 +220,7 @@ class _Analyzer:
         return GroupKey(name, typed.kind, typed.keys, typed.is_complete)
 
     def _declared_value(self, declared: Mapping[str, Any], name: str, typed: TypedExpression) -> Any:
-        """What was declared for this query under the name of the output or of the column."""
+        """The declaration for this query under the name of the output or the column."""
         for known in (name, typed.column.name if typed.column is not None else name):
             for given, value in declared.items():
                 if given.lower() == known.lower():
@@ -329,7 +328,7 @@ class _Analyzer:
         return self._aliases.get(node.name.lower())
 
     def _copy_alias(self, node: exp.Expr) -> exp.Expr:
-        """What an alias stands for."""
+        """The expression of an alias."""
         alias = self._aliases[node.name.lower()]
         self._copied += sum(1 for _ in alias.walk())
         if self._copied > _MAX_COPIED_NODES:
@@ -341,7 +340,7 @@ class _Analyzer:
         return alias.copy()
 
     def _order(self, item: exp.Expr) -> Order:
-        """A name by itself is that of an output, if there is one; within an expression columns come first."""
+        """Resolve ORDER BY: a bare name is an output if there is one; in an expression columns come first."""
         inner = item.this
         if isinstance(inner, exp.Column) and not inner.table and self._alias(inner) is not None:
             lifted = self._copy_alias(inner)
@@ -366,7 +365,7 @@ class _Analyzer:
         return int(value.this)
 
     def _is_top(self, outputs: list[Output], order: list[Order], limit: int | None) -> bool:
-        """ORDER BY COUNT(*) DESC LIMIT k, with nothing but the keys selected."""
+        """Return whether it is ORDER BY COUNT(*) DESC LIMIT k with only keys selected."""
         if limit is None or not self._keys or not order or any(output.key is None for output in outputs):
             return False
         first = order[0]
@@ -426,12 +425,12 @@ class _Analyzer:
         )
 
     def _constant(self, node: exp.Expr) -> Fraction | None:
-        """The number that is written out as an argument, if it is one."""
+        """The literal number that is the argument, if it is one."""
         typed = compile_expression(node, self._sources.scope)
         return typed.value if typed.is_literal and isinstance(typed.value, Fraction) else None
 
     def _aggregate_of_constant(self, node: exp.Expr, constant: Fraction) -> exp.Expr:
-        """SUM(2) is twice the number of rows; other aggregates of a constant say nothing of the rows."""
+        """SUM(2) is twice the number of rows; other aggregates of a constant do not depend on the rows."""
         if not isinstance(node, exp.Sum):
             raise Unsupported(
                 f"{describe_construct(node)} of a literal is not supported",
@@ -556,7 +555,7 @@ class _Analyzer:
     # Rows
 
     def _rows(self) -> exp.Select:
-        """What the engine makes of each row: its unit, its keys, its arguments."""
+        """The SQL of the rows: unit, keys and arguments of each."""
         sql = self._sources.sql
         if self._sources.unit is not None:
             sql = sql.select(exp.alias_(self._sources.unit.copy(), UNIT, quoted=True))
@@ -572,7 +571,7 @@ class _Analyzer:
 
 
 def _label(typed: TypedExpression, node: exp.Expr) -> str:
-    """What an argument is called: its column, or as it was written."""
+    """The name of an argument: its column, or its text."""
     return typed.column.name if typed.column is not None else node.sql("duckdb")
 
 

@@ -1,4 +1,4 @@
-"""How a query is bounded per unit: engine SQL that gives exact integers, and how far one unit moves them.
+"""Contribution bounding per unit: engine SQL that returns exact integers, and their sensitivity.
 
 Where keys are public a unit is *weighted*: each of its rows counts an integer weight, so small that all
 of them together stay within the bound; no row is sampled, no row is sorted. Where keys are selected
@@ -55,7 +55,7 @@ _WHOLE = Partition.rows()
 
 @dataclass(frozen=True)
 class ContributionBounding:
-    """How the rows of a query are weighted or chosen, for limits that are known."""
+    """The weighting or selection of a query's rows, for known contribution bounds."""
 
     query: Query
     bounds: ContributionBounds
@@ -108,7 +108,7 @@ class ContributionBounding:
         )
 
     def _released_bits(self, partition: Partition, cells: int) -> tuple[int, int]:
-        """How many bits a row has in the sums that are released, and how many more in the engine."""
+        """Number of bits of a row in released sums, and number of additional bits in the engine."""
         if not self.query.is_keyed:
             return partition.bits, partition.spare
         if not partition.spare:
@@ -120,7 +120,7 @@ class ContributionBounding:
         return partition == _WHOLE and not self._keeps_all_keys and not self._is_by_group
 
     def _first_rows(self) -> BoundedAggregate:
-        """How many rows each key has, of the first that each unit has in the order of its hashed keys."""
+        """The number of rows per key, among the first rows of each unit in the order of its hashed keys."""
         keys = ", ".join(self._key_names)
         order = f"OVER (PARTITION BY {UNIT} ORDER BY {self._keep_order(keys)})"
         kept, ranks = f"n <= {self._rows}", f"ROW_NUMBER() {order} AS n"
@@ -243,7 +243,7 @@ class ContributionBounding:
 
     @property
     def _groups_touched(self) -> int:
-        """In how many groups one unit can move the sums at most."""
+        """The maximum number of groups in which one unit can move the sums."""
         if not self.query.keys:
             return 1
         both = 1 if self.neighbours is Neighbours.ADD_REMOVE else 2
@@ -276,7 +276,7 @@ class ContributionBounding:
 
     @property
     def _groups(self) -> int:
-        """In how many groups a unit counts whole, or how many keys it keeps."""
+        """The number of groups in which a unit has full weight, or the number of keys that it keeps."""
         if self.bounds.groups is not None:
             return self.bounds.groups
         return min(self._rows, self.query.cells) if self.query.is_public else self._rows
@@ -292,7 +292,7 @@ class ContributionBounding:
     # Units, and what each of them makes in a group
 
     def units(self) -> BoundedAggregate:
-        """How many units there are in each group; in more groups than the limit, each counts less."""
+        """The number of units per group; a unit in more groups than its bound has less weight in each."""
         if not self.query.is_keyed:
             return self.sums(Partition.rows())
         if not self.query.keys:
@@ -317,7 +317,7 @@ class ContributionBounding:
         return BoundedAggregate(sql, 1, sensitivity, 1 / one, "Units", self._key_sets, is_weighted=True)
 
     def key_candidates(self) -> BoundedAggregate:
-        """For every key how many units keep it, each a bounded number of keys; the keys are not public."""
+        """The number of units that keep each key, a bounded number of keys per unit; for private keys."""
         groups = self._groups if self.query.is_keyed else 1
         if self.query.is_keyed:
             keys = ", ".join(self._key_names)
@@ -391,7 +391,7 @@ class ContributionBounding:
         )
 
     def contribution_histogram(self, ends: Sequence[int], *, of_groups: bool = False) -> BoundedAggregate:
-        """How many units have how many rows, or groups, in bins with these upper ends."""
+        """The number of units by number of rows, or of groups, in bins with these upper ends."""
         self._check_keyed()
         rows = f"SELECT * FROM _rows{self._where()}"
         if of_groups:
@@ -445,7 +445,7 @@ class ContributionBounding:
 
     @property
     def _excess_conditions(self) -> list[str]:
-        """What a unit's rows fulfil that are weighted down or left out, from its counts c in each group."""
+        """Conditions under which a unit's rows are weighted down or left out, from its counts per group."""
         kinds = [kind for kind in self.query.aggregates if kind.kind != "distinct"]
         tests = []
         if any(kind.kind != "units" and kind.per_group is None for kind in kinds):
@@ -482,7 +482,7 @@ class ContributionBounding:
     # Distinct values
 
     def distinct_values(self, place: int) -> BoundedAggregate:
-        """How many different values there are in each group, of those that units keep."""
+        """The number of distinct values per group, among those that units keep."""
         inside = f"WITH _inside AS (SELECT * FROM _rows{self._where(f'x{place} IS NOT NULL')})"
         most = self._rows if self.query.is_keyed else 1
         if self.query.is_keyed:
@@ -510,7 +510,7 @@ class ContributionBounding:
         return f"_kept AS (SELECT * FROM ({ranked}) AS _ranked WHERE n <= {most})"
 
     def _keep_order(self, columns: str) -> str:
-        """In which order a unit keeps values of the columns: it depends on the unit and on them alone."""
+        """The order in which a unit keeps values of columns: a function of the unit and the values alone."""
         # The number of a row depends on other rows, so it may not choose.
         hashed = columns if self.query.is_numbered else f"{UNIT}, {columns}"
         return f"HASH({hashed}, '{_SALT}'), {columns}"

@@ -1,8 +1,8 @@
-"""Joins: which conditions keep a row with its unit, and how many rows of one unit go into a join.
+"""Joins: the conditions under which a joined row belongs to one unit, and the cap on a unit's rows.
 
-Where protected relations are joined, rows of one unit multiply: ten rows, joined eight times, are a hundred
-million, and the running time would tell who has rows. So each side keeps a public number of rows of a unit,
-by their content, before the join.
+If protected relations are joined, the rows of one unit multiply: ten rows, joined eight times, are a hundred
+million, and the running time would reveal who has rows. So each side keeps a public number of rows per unit,
+chosen by their content, before the join.
 
 Proof: docs/proofs/bounding.md, "Joins"
 """
@@ -37,7 +37,7 @@ _ALL, _MANY, _RANKED, _RANK = "_all", "_many", "_ranked", "_rank"
 
 
 def rows_to_keep(known: Sequence[int | None]) -> int:
-    """How many rows of a unit each side of a join keeps; of each side it may be known how many it has.
+    """Return how many rows per unit each side of a join keeps, given the known maximum of each side, or None.
 
     >>> rows_to_keep([None, None]), rows_to_keep([None, 1])
     (1000, 1000000)
@@ -63,7 +63,7 @@ def rows_to_keep(known: Sequence[int | None]) -> int:
 def first_rows(sql: exp.Expr, columns: Sequence[Column], most: int) -> exp.Expr:
     """At most `most` rows of each unit, the first by their content.
 
-    Units that have no more are found first, and left as they are: few have more, and ranking rows takes time.
+    Units within the limit are found first and left unchanged: few exceed it, and ranking rows is slow.
 
     Guarantee: which rows a unit keeps is a function of its own rows, the same on every engine: equal rows are
         alike, and of a column of an unknown type nothing is visible but whether it is there.
@@ -93,7 +93,7 @@ def first_rows(sql: exp.Expr, columns: Sequence[Column], most: int) -> exp.Expr:
 
 
 def _free(name: str, others: Iterable[str]) -> str:
-    """The name, or one like it, that none of these is; engines may not tell capitals apart."""
+    """A name like this one that is not taken, compared without case."""
     taken = {other.lower() for other in others}
     while name in taken:
         name += "_"
@@ -101,7 +101,7 @@ def _free(name: str, others: Iterable[str]) -> str:
 
 
 def _rank(columns: Sequence[Column]) -> exp.Expr:
-    """The place of a row among those of its unit, in the order of all that can be seen of them."""
+    """The rank of a row among the rows of its unit, ordered by all visible columns."""
     order: list[exp.Expr] = [_named(UNIT, _ALL)]
     for column in columns:
         name = _named(column.name, _ALL)
@@ -132,7 +132,7 @@ def conjuncts(node: exp.Expr) -> list[exp.Expr]:
 
 
 def refuse_join(what: str) -> Refused:
-    """The error for a join that keeps rows of nobody, or of others."""
+    """The error for a join that keeps rows without a unit, or rows of other units."""
     return Refused(
         what,
         why="rows would appear or disappear depending on other units' rows",
@@ -146,7 +146,7 @@ def refuse_join(what: str) -> Refused:
 def equates_units(
     node: exp.Expr, here: Mapping[str, tuple[Column, ...]], there: Mapping[str, tuple[Column, ...]]
 ) -> bool:
-    """True if a condition says that the units of both sides are the same."""
+    """True if a condition equates the units of both sides."""
     if not isinstance(node, exp.EQ):
         return False
     sides = []
@@ -184,7 +184,7 @@ def equate(left: TypedExpression, right: TypedExpression) -> exp.Expr:
 
 
 def as_outer_column(column: Column) -> Column:
-    """A column of an outer join, which is NULL where nothing is found for a row, and then nobody's."""
+    """A column of an outer join: NULL for rows without a match."""
     keys = column.keys or ()
     listed = (*keys, None) if column.is_complete and None not in keys else column.keys
     return replace(column, keys=listed, is_unit=False, is_outer=True)

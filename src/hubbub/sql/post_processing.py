@@ -1,12 +1,11 @@
-"""Outputs: expressions over what was released, with intervals carried along. It costs nothing more.
+"""Outputs: expressions over released aggregates, with their intervals. Post-processing costs no privacy.
 
-Each expression has a type that follows from the kinds of keys and aggregates alone. It is found when a query
-is planned, and what has none is refused then. What is typed is computed by the rules of `spans`, which no
-value can make fail: after the charge there is no error left that a key or a noisy answer could cause.
+The type of an expression follows from the kinds of keys and aggregates alone. It is determined at planning,
+and expressions without one are refused then. Typed expressions are evaluated by the rules of
+`interval_values`, which fail on no value: after the charge no key or noisy answer can cause an error.
 
-An expression of several aggregates takes each one's interval at a confidence so much higher that all hold at
-once, and computes with their ends. Where a comparison could come out either way, what follows from it spans
-both.
+An expression of several aggregates uses their intervals at a higher confidence, so that all hold at
+once, and computes with their ends. If a comparison could be true or false, the result covers both cases.
 
 Proof: docs/proofs/intervals.md, "Outputs"
 """
@@ -59,7 +58,7 @@ class ResultColumn:
 
 @dataclass(frozen=True)
 class _Context:
-    """What an expression is computed from, for one list of groups."""
+    """The inputs of an evaluation: groups and estimates."""
 
     groups: Sequence[tuple[Key, ...]]
     keys: Callable[[int], IntervalValue]
@@ -70,7 +69,7 @@ class _Context:
 
 @dataclass(frozen=True)
 class _Typed:
-    """An expression with its kind, and how it is computed."""
+    """An expression with its kind and its evaluation."""
 
     kind: Kind | None
     """None of NULL, which is of any kind."""
@@ -93,7 +92,7 @@ class _TypedOutput:
 
 @dataclass(frozen=True)
 class PostProcessing:
-    """A query's outputs, HAVING and ORDER BY over what was released. They cost nothing."""
+    """The outputs, HAVING and ORDER BY of a query, evaluated on the release."""
 
     outputs: tuple[_TypedOutput, ...]
     having: _Typed | None
@@ -143,7 +142,7 @@ class PostProcessing:
 
 
 def compile_outputs(query: Query) -> PostProcessing:
-    """Type the outputs of a query, and refuse before anything is charged what has no type.
+    """Type the outputs of a query; refuse those without a type before anything is charged.
 
     Guarantee: `evaluate` raises nothing, whatever the groups and the estimates are.
     Proof: docs/proofs/intervals.md, "Outputs"
@@ -162,7 +161,7 @@ def _typed_output(output: Output, kinds: Sequence[Kind]) -> _TypedOutput:
 
 
 def _ranks(span: IntervalValue, order: Order, keep: NDArray[np.intp]) -> NDArray[np.intp]:
-    """A stable order of those that are kept, NULL first or last."""
+    """A stable order of the remaining rows, NULL first or last."""
     places = np.unique(span.value[keep], return_inverse=True)[1].reshape(-1)
     missing = span.missing[keep]
     return np.lexsort(
@@ -198,7 +197,7 @@ def _column(
 
 
 def _forms(node: exp.Expr) -> tuple[Affine, Affine] | None:
-    """The expression as one weighted sum of aggregates over another, if it is such."""
+    """The expression as a quotient of weighted sums of aggregates, if it is one."""
     plain = node.unnest()
     if isinstance(plain, exp.Div):
         above, below = _affine(plain.this), _affine(plain.expression)
@@ -215,7 +214,7 @@ def _is_moderate(*forms: Affine) -> bool:
 
 
 def _affine(node: exp.Expr) -> Affine | None:
-    """The expression as a weighted sum of aggregates and a number, if it is such."""
+    """The expression as a weighted sum of aggregates plus a number, if it is one."""
     if isinstance(node, exp.Literal) and not node.is_string:
         return {}, float(node.this)
     if isinstance(node, exp.Column) and node.name[:1] == "a":
@@ -281,7 +280,7 @@ def _condition(node: exp.Expr, kinds: Sequence[Kind]) -> _Typed:
 
 
 def _as(typed: _Typed, kind: Kind, what: str) -> _Typed:
-    """The same as this kind: NULL, a date as a timestamp, a text that is written out as a date."""
+    """Convert to this kind: NULL, a date as a timestamp, a literal text as a date."""
     if typed.kind is kind:
         return typed
     if typed.kind is None:
@@ -304,7 +303,7 @@ def _as(typed: _Typed, kind: Kind, what: str) -> _Typed:
 
 
 def _alike(parts: Iterable[_Typed], what: str) -> tuple[Kind | None, list[_Typed]]:
-    """All of one kind, or an error that says which they are."""
+    """Convert all to one kind, or refuse."""
     given = list(parts)
     known = {part.kind for part in given} - {None}
     moments = known & {Kind.DATE, Kind.TIMESTAMP}

@@ -64,7 +64,7 @@ _CLAUSES = {
 
 @dataclass(frozen=True)
 class Relation:
-    """A sub-query with named columns; each row is of one unit, or of nobody."""
+    """A sub-query with named columns; each row belongs to one unit, or is public."""
 
     sql: exp.Expr
     columns: tuple[Column, ...]
@@ -79,7 +79,7 @@ class Relation:
 
 @dataclass(frozen=True)
 class Sources:
-    """What a FROM with its joins and its WHERE offers: a SELECT without its columns, and their names."""
+    """FROM, joins and WHERE of a SELECT, with the columns that can be named."""
 
     sql: exp.Select
     scope: Scope
@@ -93,10 +93,10 @@ class Sources:
 
 
 class Relations:
-    """The rules, for the tables of one dataset.
+    """Resolves relations of the tables of one dataset.
 
-    Guarantee: a row of what comes out is a function of rows of one unit and of public rows.
-    Assumes: the tables' units are declared rightly; a NULL unit is nobody, and dropped.
+    Guarantee: a row of a relation is a function of rows of one unit and of public rows.
+    Assumes: the units of the tables are declared correctly; rows with a NULL unit are dropped.
     Proof: docs/proofs/bounding.md, "Relations"
     """
 
@@ -165,7 +165,7 @@ class Relations:
         return self._projected(node, found)
 
     def _kept(self, found: list[Relation]) -> tuple[list[Relation], int | None]:
-        """The sides of a join, each with so few rows of a unit that they make not too many; and how many."""
+        """The sides of a join, each with a capped number of rows per unit, and that number."""
         protected = [side for side in found if not side.is_public]
         if len(protected) < 2:
             return found, protected[0].bound if len(found) == len(protected) == 1 else None
@@ -459,7 +459,7 @@ def _of_one_unit(node: exp.Expr, scope: Scope, keys: Mapping[str, TypedExpressio
 
 
 def _comparable(typed: TypedExpression) -> TypedExpression:
-    """The same, unless whether two such values are equal is their type's own affair."""
+    """Refuse columns of types on which engines disagree about equality."""
     is_unit = typed.column is not None and typed.column.is_unit
     if typed.kind is Kind.OPAQUE and not is_unit and not typed.is_literal:
         raise unknown_type_compared()
@@ -513,7 +513,7 @@ def _columns(items: list[tuple[str, TypedExpression]]) -> tuple[Column, ...]:
 
 
 def resolve_reference(key: exp.Expr, node: exp.Select, scope: Scope, clause: str = "GROUP BY") -> exp.Expr:
-    """A key given by its place or by its alias; a column comes before an alias of the same name."""
+    """Resolve a key given by position or alias; a column comes before an alias of the same name."""
     if isinstance(key, exp.Literal) and not key.is_string and key.this.isdigit():
         place = int(key.this)
         if not 1 <= place <= len(node.expressions):

@@ -1,7 +1,7 @@
-"""Arithmetic on doubles that never leaves them: not one engine raises, and all give the same double.
+"""Arithmetic on doubles that never overflows: no engine raises, and all return the same double.
 
-Of every number it is known beforehand that it is 0 or between 2^low and 2^high in size. Where a sum, a
-product or a quotient could leave the doubles, what it is made of is brought back into range first.
+The magnitude of every number is known in advance: it is 0, or between 2^low and 2^high. Where a sum, a
+product or a quotient could overflow, its operands are brought into range first.
 
 Proof: docs/proofs/bounding.md, "Rows"
 """
@@ -75,7 +75,7 @@ def _is_within(size: Magnitude, limits: Magnitude) -> bool:
 
 
 def limit_magnitude(number: TypedExpression, limits: Magnitude = _KEPT) -> TypedExpression:
-    """The number, brought back into range if it can be beyond the limits."""
+    """Clamp the number if it can exceed the limits."""
     if number.kind is not Kind.NUMBER or _is_within(number.size, limits):
         return number
     if isinstance(number.value, Fraction):
@@ -89,12 +89,12 @@ def limit_magnitude(number: TypedExpression, limits: Magnitude = _KEPT) -> Typed
 
 
 def as_column(number: TypedExpression) -> TypedExpression:
-    """What is to be a column, in a size that every rule takes."""
+    """The number in the range of table columns."""
     return limit_magnitude(number, _COLUMNS)
 
 
 def _copy_number(number: TypedExpression) -> TypedExpression:
-    """The same, to be written out once more."""
+    """A copy of the expression, with its magnitude."""
     return replace(number, sql=copy_expression(number.sql))
 
 
@@ -148,9 +148,9 @@ def step_bits(bounds: Bounds | None) -> int:
 
 
 def exact_sum(x: str, bits: int, *, is_mean: bool = False) -> str:
-    """The sum of a column of doubles in whole steps of 2^-bits, so that the order of rows is nothing to it.
+    """The sum of a column of doubles in whole steps of 2^-bits, independent of the order of rows.
 
-    A value counts 2^62 steps at most, the sum 2^83, which is rounded to a double once. NULL if there is none.
+    A value has at most 2^62 steps, and the sum 2^83; it is rounded to a double once. NULL for no values.
     """
     # What is so small that the product would be no double is no step.
     value = x if bits >= 0 else f"CASE WHEN ABS({x}) < {TINY} THEN 0.0e0 ELSE {x} END"
@@ -178,7 +178,7 @@ def _interval(kind: type[exp.Expr], left: Bounds | None, right: Bounds | None) -
 
 
 def quotient(left: TypedExpression, right: TypedExpression) -> TypedExpression:
-    """NULL where the divisor is 0."""
+    """A quotient; NULL if the divisor is 0."""
     bounds = None
     if left.bounds is not None and right.is_literal and right.value:
         assert isinstance(right.value, Fraction)
@@ -191,7 +191,7 @@ def quotient(left: TypedExpression, right: TypedExpression) -> TypedExpression:
 
 
 def remainder(left: TypedExpression, right: TypedExpression) -> TypedExpression:
-    """What is left of the first, with its sign: sign(a) times |a| less |b| times ⌊|a|/|b|⌋.
+    """The remainder with the sign of the dividend: sign(a)·(|a| − |b|·⌊|a|/|b|⌋).
 
     Exact for whole numbers below 2^52, and the same on every engine for all.
     """
@@ -203,7 +203,7 @@ def remainder(left: TypedExpression, right: TypedExpression) -> TypedExpression:
 
 
 def negated(number: TypedExpression) -> TypedExpression:
-    """Its opposite."""
+    """The negated number."""
     if number.is_literal and isinstance(number.value, Fraction):
         return number_constant(float(-number.value))
     bounds = None if number.bounds is None else (-number.bounds[1], -number.bounds[0])
@@ -211,14 +211,14 @@ def negated(number: TypedExpression) -> TypedExpression:
 
 
 def floor(number: TypedExpression) -> TypedExpression:
-    """The whole number below."""
+    """The largest integer not above."""
     low_high = number.bounds
     bounds = low_high and (Fraction(math.floor(low_high[0])), Fraction(math.floor(low_high[1])))
     return TypedExpression(exp.Floor(this=number.sql), Kind.NUMBER, bounds, size=_whole(number.size))
 
 
 def ceiling(number: TypedExpression) -> TypedExpression:
-    """The whole number above."""
+    """The least integer not below."""
     low_high = number.bounds
     bounds = low_high and (Fraction(math.ceil(low_high[0])), Fraction(math.ceil(low_high[1])))
     return TypedExpression(exp.Ceil(this=number.sql), Kind.NUMBER, bounds, size=_whole(number.size))
@@ -229,7 +229,7 @@ def _whole(size: Magnitude) -> Magnitude:
 
 
 def absolute(number: TypedExpression) -> TypedExpression:
-    """Its size."""
+    """The absolute value."""
     bounds = None
     if number.bounds is not None:
         low, high = number.bounds
@@ -246,7 +246,7 @@ def rounded(number: TypedExpression, digits: int) -> TypedExpression:
 
 
 def _scaled(kind: type[exp.Expr], number: TypedExpression, power: TypedExpression) -> TypedExpression:
-    """Times a power of ten, or divided by it."""
+    """Multiply by a power of ten, or divide by it."""
     left, right, size = _limit_operands(kind, _in_parentheses(number), power)
     how = {"typed": False, "safe": False} if kind is exp.Div else {}
     sql = kind(this=left.sql, expression=right.sql.copy(), **how)
@@ -254,7 +254,7 @@ def _scaled(kind: type[exp.Expr], number: TypedExpression, power: TypedExpressio
 
 
 def _nearest(number: TypedExpression) -> TypedExpression:
-    """The nearest whole number, halves away from zero."""
+    """The nearest integer, halves away from zero."""
     # The largest double below ½: with ½ itself, what is just below a half would be rounded up to a whole.
     number = limit_magnitude(number)
     size = absolute(_in_parentheses(number))
@@ -263,7 +263,7 @@ def _nearest(number: TypedExpression) -> TypedExpression:
 
 
 def rounded_to_even(number: TypedExpression) -> TypedExpression:
-    """The nearest whole number, halves to the even one: as DuckDB casts doubles to integers.
+    """The nearest integer, halves to even: as DuckDB casts doubles to integers.
 
     ⌊x/2 + ¼⌋ + ⌈x/2 − ¼⌉: one of them takes a step at 2k − ½, the other at 2k + ½, neither at 2k + 1 itself.
     """
@@ -274,7 +274,7 @@ def rounded_to_even(number: TypedExpression) -> TypedExpression:
 
 
 def truncated(number: TypedExpression) -> TypedExpression:
-    """The whole number next to it towards zero."""
+    """The number truncated towards zero."""
     low_high = number.bounds
     bounds = low_high and (Fraction(math.trunc(low_high[0])), Fraction(math.trunc(low_high[1])))
     copy_expression(number.sql)
@@ -285,12 +285,12 @@ def truncated(number: TypedExpression) -> TypedExpression:
 
 
 def _in_parentheses(number: TypedExpression) -> TypedExpression:
-    """In parentheses, whatever it is."""
+    """Always add parentheses."""
     return TypedExpression(exp.Paren(this=number.sql), Kind.NUMBER, number.bounds, size=number.size)
 
 
 def sign(number: TypedExpression) -> TypedExpression:
-    """−1, 0 or 1: the engine's is a small integer, and a few of those multiplied are an error."""
+    """−1, 0 or 1 as a double: the engine's own is a small integer, and products of a few overflow."""
     sql = exp.Cast(this=exp.Sign(this=number.sql), to=DOUBLE.copy())
     return TypedExpression(sql, Kind.NUMBER, (Fraction(-1), Fraction(1)), size=(0, 0))
 
@@ -310,9 +310,9 @@ def guarded(
     *,
     is_root: bool = False,
 ) -> TypedExpression:
-    """A function of numbers above 0 (or from 0 on); NULL elsewhere. What is no root is brought into range.
+    """A function of numbers above 0 (or from 0 on); NULL elsewhere. Results other than roots are clamped.
 
-    The guard is within: an engine may compute a branch of CASE that it does not take.
+    The guard is inside the argument, because an engine may evaluate a branch of CASE that it does not take.
     """
     inside = compare(this=number.sql, expression=exp.Literal.number(0))
     sql = made(exp.Case(ifs=[exp.If(this=inside, true=copy_expression(number.sql))]))
@@ -324,7 +324,7 @@ def guarded(
 
 
 def power(base: TypedExpression, exponent: TypedExpression) -> TypedExpression:
-    """One number to the power of another; NULL where that is no finite number.
+    """One number to the power of another; NULL if that is not finite.
 
     Of a negative number it is known for whole exponents; of 0, for those from 0 on.
     """
@@ -416,7 +416,7 @@ _MAX_SCALE = 15
 
 
 def cast_to(inner: TypedExpression, to: exp.Expr) -> TypedExpression:
-    """The value as a value of this type."""
+    """Cast the value to this type."""
     name = to.this.name if isinstance(to, exp.DataType) and not to.args.get("nested") else ""
     kind = _CASTS.get(name)
     if kind is None:
@@ -472,13 +472,13 @@ def _decimal(inner: TypedExpression, precision: int, scale: int) -> TypedExpress
 def _only_if(
     inside: exp.Expr, made: TypedExpression, number: TypedExpression, off: Fraction | int
 ) -> TypedExpression:
-    """NULL elsewhere; what is made of the number is no further from it than this."""
+    """NULL unless the number is in range; the result differs from it by at most this."""
     bounds = number.bounds and (number.bounds[0] - off, number.bounds[1] + off)
     return replace(made, sql=exp.Case(ifs=[exp.If(this=inside, true=made.sql)]), bounds=bounds)
 
 
 def _precision(to: exp.Expr) -> tuple[int, int]:
-    """How many digits a decimal has, and how many of them behind the point: 18 and 3 if it does not say."""
+    """Precision and scale of a DECIMAL: 18 and 3 by default."""
     given = [param.this.name if isinstance(param, exp.DataTypeParam) else "" for param in to.expressions]
     digits = [int(each) if each.isdigit() else -1 for each in given] or [18, 3]
     precision, scale = digits[0], digits[1] if len(digits) > 1 else 0
@@ -492,7 +492,7 @@ def _precision(to: exp.Expr) -> tuple[int, int]:
 
 
 def _converted(inner: TypedExpression, kind: Kind) -> TypedExpression:
-    """A value of another kind; NULL where there is none."""
+    """The value converted to another kind; NULL if that is impossible."""
     if inner.is_literal and inner.value is None:
         return as_kind(inner, kind, "NULL")
     if kind is Kind.TEXT:

@@ -1,6 +1,6 @@
-"""What is known of an expression over one row beforehand: its kind, its bounds, its keys, its literal.
+"""Typed expressions over one row: kind, bounds, keys and literal value, known before any row is read.
 
-And the forms that keep it total: a date within the calendar, a zero without a sign, a copy not too long.
+Also the forms that keep them total: dates within the calendar, unsigned zeros, copies of limited size.
 """
 
 import math
@@ -46,7 +46,7 @@ _MAX_TWICE = 2000
 
 @dataclass(frozen=True)
 class TypedExpression:
-    """An expression over one row, with its kind and what is known of its values beforehand."""
+    """An expression over one row, with its kind and the public facts about its values."""
 
     sql: exp.Expr
     kind: Kind
@@ -130,7 +130,7 @@ def unsupported_here(node: exp.Expr) -> HubbubError:
 
 
 def describe_construct(node: exp.Expr) -> str:
-    """What a construct is called, without what it is applied to."""
+    """The name of a construct, without its arguments."""
     if isinstance(node, exp.Anonymous):
         return f"the function {str(node.this)[:40]}"
     if isinstance(node, exp.Func):
@@ -162,7 +162,7 @@ _REASONS: dict[type[exp.Expr], tuple[str, str]] = {
 
 
 def number_constant(number: float) -> TypedExpression:
-    """A number that is written out."""
+    """A literal number."""
     if not math.isfinite(number):
         raise InvalidInput("a number is too large", why="it is no finite double", fix="write a smaller one")
     exact = Fraction(number)
@@ -180,7 +180,7 @@ def number_constant(number: float) -> TypedExpression:
 
 
 def text_too_long() -> InvalidInput:
-    """The error for a text that no engine takes."""
+    """The error for a text that no engine accepts."""
     return InvalidInput(
         "a text is longer than 65,536 characters, or holds a zero character",
         why="no engine accepts it",
@@ -189,7 +189,7 @@ def text_too_long() -> InvalidInput:
 
 
 def as_kind(typed: TypedExpression, kind: Kind, what: str) -> TypedExpression:
-    """The same, where it is of this kind or can be read as one: a literal date, NULL, a boolean as 0 or 1."""
+    """Convert to this kind where that is safe: a literal date, NULL, a boolean as 0 or 1; or refuse."""
     if typed.kind is kind:
         return typed
     if typed.is_literal and typed.value is None:
@@ -215,7 +215,7 @@ def as_kind(typed: TypedExpression, kind: Kind, what: str) -> TypedExpression:
 
 
 def parse_datetime(text: str, kind: Kind) -> TypedExpression:
-    """A date or timestamp that is written out as a text."""
+    """Parse a literal date or timestamp."""
     try:
         moment = datetime.fromisoformat(text)
     except ValueError:
@@ -235,7 +235,7 @@ def parse_datetime(text: str, kind: Kind) -> TypedExpression:
 
 
 def copy_expression(sql: exp.Expr) -> exp.Expr:
-    """A copy, where an expression is written out more than once: nested, that grows beyond all bounds."""
+    """Copy an expression that is used more than once; nested copies grow exponentially: size is limited."""
     if sum(1 for _ in islice(sql.walk(), _MAX_TWICE)) == _MAX_TWICE:
         raise Unsupported(
             "an expression is too long",
@@ -246,12 +246,12 @@ def copy_expression(sql: exp.Expr) -> exp.Expr:
 
 
 def parenthesize(sql: exp.Expr) -> exp.Expr:
-    """In parentheses where it needs them as an operand."""
+    """Add parentheses if the operand needs them."""
     return exp.Paren(this=sql) if isinstance(sql, (exp.Binary, exp.Neg)) else sql
 
 
 def unify_kinds(left: TypedExpression, right: TypedExpression) -> tuple[TypedExpression, TypedExpression]:
-    """Both of one kind, or an error that says how."""
+    """Convert both to one kind, or refuse."""
     if left.kind is right.kind:
         if left.kind is Kind.OPAQUE and not (left.is_literal or right.is_literal):
             raise unknown_type_compared()
@@ -267,7 +267,7 @@ def unify_kinds(left: TypedExpression, right: TypedExpression) -> tuple[TypedExp
 
 
 def unknown_type_compared() -> InvalidInput:
-    """The error for a column of which nothing is known."""
+    """The error for a comparison with a column of unknown type."""
     return InvalidInput(
         "a column of an unknown type is compared",
         why="its meaning differs between engines",
@@ -276,7 +276,7 @@ def unknown_type_compared() -> InvalidInput:
 
 
 def union_of(sql: exp.Expr, kind: Kind, parts: list[TypedExpression]) -> TypedExpression:
-    """A value that is one of these."""
+    """A typed expression for a value that is one of these, with the union of their bounds and keys."""
     shown = [part for part in parts if not (part.is_literal and part.value is None)]
     bounds = None
     if shown and all(part.bounds for part in shown):
@@ -299,7 +299,7 @@ def null_key(*parts: TypedExpression) -> tuple[None, ...]:
 
 
 def make_condition(sql: exp.Expr, *parts: TypedExpression) -> TypedExpression:
-    """A condition, unknown where one of its parts may be NULL."""
+    """A condition, which is unknown if one of its parts is NULL."""
     return TypedExpression(sql, Kind.BOOLEAN, keys=(False, True, *null_key(*parts)), is_complete=True)
 
 

@@ -121,7 +121,7 @@ def check_streamable(plan: Plan) -> None:
     query = plan.query
     if not query.is_public or query.is_top or query.order or query.limit is not None:
         raise Unsupported(
-            "the answer cannot be given a piece at a time",
+            "the answer cannot be streamed",
             why="its keys are selected privately, or it has ORDER BY or LIMIT, so all of it is needed first",
             fix="declare the keys and leave ORDER BY and LIMIT out, or use run()",
         )
@@ -131,11 +131,11 @@ def check_streamable(plan: Plan) -> None:
 def execute_stream(
     plan: Plan, engine: Engine, progress: Callable[[str], None], charged: Mapping[str, Any]
 ) -> Stream:
-    """Run a plan that has been charged, and return its answers as a stream; `label` adds to its label.
+    """Run a plan that has been charged, and return its answers as a stream; `charged` is added to its label.
 
-    Guarantee: as `execute`; noise is independent from cell to cell, so to add it piece by piece is to add
+    Guarantee: as `execute`; noise is independent between coordinates, so adding it batch by batch is adding
         it at once.
-    Assumes: the pieces are of one query, in which the limits on a unit are of the whole table.
+    Assumes: the batches come from one query, with contribution bounds over the whole table.
     Proof: docs/proofs/bounding.md, "A plan"
     """
     check_streamable(plan)
