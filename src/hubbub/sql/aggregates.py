@@ -1,4 +1,4 @@
-"""Which integers answer which aggregates: what is released, and how answers are estimated from it.
+"""The integers that are released for each aggregate, and the estimates computed from them.
 
 An aggregate is one vector of noisy integers for each group. Counts, sums, means, variances and covariances of
 the same values come from one aggregate. Quantiles are in `quantile_aggregates`.
@@ -168,7 +168,7 @@ class MomentSums(AdditiveAggregate):
 
 @dataclass(frozen=True)
 class DistinctCount(AdditiveAggregate):
-    """Units, or distinct values: one integer a group."""
+    """The number of units or of distinct values: one integer per group."""
 
     argument: int | None = None
     """Index of the argument of COUNT(DISTINCT …); None for units."""
@@ -259,7 +259,7 @@ class PerGroupAggregate(AdditiveAggregate):
 
 
 def make_aggregates(query: Query, *, intervals: bool = True) -> tuple[Aggregate, ...]:
-    """What is bounded for a query: as few vectors as its aggregates allow.
+    """Return the aggregates of a query: as few noisy vectors as possible.
 
     Args:
         query: the query, with all bounds known.
@@ -397,7 +397,7 @@ def _fixed_point_error(steps: Fraction, bounded: BoundedAggregate) -> float:
 
 
 def _bounds_error_factor(bounds: Bounds) -> Fraction:
-    """By how much values are further off between bounds that are no doubles, and close beside their size."""
+    """The factor of the rounding error for bounds that are not doubles, and close together for their size."""
     if all(Fraction(float(end)) == end for end in bounds):
         return Fraction(1)
     return max(Fraction(1), _max_magnitude(bounds) / (bounds[1] - bounds[0]) / 8)
