@@ -13,65 +13,45 @@ Proof: docs/proofs/fourier.md
 
 import contextlib
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
 from hubbub.accounting.float_bounds import Uncertified
-from hubbub.accounting.subsampled_gaussian import DecayBound, QuadratureNodes, SubsampledGaussians
+from hubbub.accounting.fourier_contour import (
+    FAIR_LOSS,
+    FAIR_WORK,
+    MARGIN,
+    MAX_FAR_EPSILON,
+    ROUNDING,
+    Contour,
+    ExplicitMoments,
+    FarOutcomes,
+    Plan,
+    Scan,
+    find_root,
+    log_chernoff,
+)
+from hubbub.accounting.shifted_lines import Window
+from hubbub.accounting.subsampled_decay import Decay
+from hubbub.accounting.subsampled_gaussian import SubsampledGaussians
 
-__all__ = ["ExplicitMoments", "FourierAccountant"]
+__all__ = ["FourierAccountant"]
 
-Complexes = NDArray[np.complex128]
 Doubles = NDArray[np.float64]
 
-# survives: How far the integrand is followed is free: what is cut off is bounded, and added.
-_MAX_REACH_FACTOR = 30.0
-"""How far beyond the range of the moment bound the integrand is followed, if needed."""
-# survives: How far the integrand is followed is free: what is cut off is bounded, and added.
-_DECAY_TARGET = 31.0
-"""The integrand is followed down to e^-31 of its peak."""
-# survives: How small aliases are kept is free: they are bounded, and taken off below.
-_ALIAS_EXPONENT = 25.0
-"""Aliases are kept below e^-25 of δ: they widen the certified gap, nothing else."""
-# survives: How much is allowed for rounding is free, if it is some units more than is lost.
-_ROUNDING = 2.0**-48
 _MIN_DELTA = 1e-290
-# survives: From how many points on it is left to others is free.
-_MAX_POINTS = 200_000
+# survives: From which gap on another contour is tried is free.
+_CLOSE = 2e-7
 # survives: Any tilt is valid.
-_MIN_LOG_TILT, _MAX_LOG_TILT = -8, 12
-# survives: Any tilt is valid.
-_TILT_TOLERANCE = 0.07
-"""A relative error of the tilt that is good enough."""
-
-
-class ExplicitMoments(Protocol):
-    """A pair with moments in closed form."""
-
-    @property
-    def infinity_mass(self) -> float:
-        """The probability of an infinite loss."""
-
-    def log_moment(self, z: Complexes) -> Complexes:
-        """K(z) = ln E_P[e^(zL)]."""
-
-    def derivatives(self, c: float) -> tuple[float, float, float]:
-        """K, K′ and K″ at a real c."""
-
-    def decay(self, t: float) -> float:
-        """An upper bound of ln|e^(K(c+it) − K(c))| for all c, falling in t; 0 if none is known."""
-
-
-class _Sum(NamedTuple):
-    """Re Σ, its error, and the aliases, at one ε."""
-
-    value: float
-    error: float
-    aliases: float
+_ALL_TILTS: Doubles = np.exp(np.linspace(-8.0, 16.0, 73))
+# survives: From how much work on another way is tried is free.
+_LITTLE_WORK = 1 << 16
+# survives: Up to how many different steps lines are shifted is free.
+_MAX_SHIFTED = 8
 
 
 @dataclass(frozen=True)
@@ -88,9 +68,20 @@ class FourierAccountant:
 
     def delta(self, epsilon: float) -> tuple[float, float]:
         """Certified (lower, upper) bounds of δ at ε ≥ 0."""
-        tilt = self._tilt(lambda c: self._epsilon_at(c) - epsilon)
-        contour = self._contour(tilt, epsilon)
-        total = contour.at(epsilon)
+        log_delta = self._plain_scan.log_delta(epsilon)
+        plan = None
+        with contextlib.suppress(Uncertified):
+            plan = self._plan(epsilon, log_delta, None, self._plain_scan)
+        if self._far is not None and (plan is None or not plan.is_fair or plan.below is not None):
+            if self._is_rare:
+                log_delta = self._far_log_delta(epsilon, log_delta)
+            with contextlib.suppress(Uncertified):
+                plan = self._plan(epsilon, log_delta, None, self._plain_scan)
+            if plan is None or not plan.is_fair:
+                plan = self._windowed(epsilon, log_delta, plan)
+        if plan is None:
+            raise Uncertified
+        total = self._contour(plan).at(epsilon)
         low, high = total.value - total.error - total.aliases, total.value + total.error
         if not low <= high or high < 0:
             raise Uncertified
@@ -100,21 +91,40 @@ class FourierAccountant:
     def epsilon(self, delta: float) -> tuple[float, float]:
         """Certified (lower, upper) bounds of the smallest ε at δ."""
         wanted = math.log(delta)
-        tilt = self._tilt(lambda c: wanted - self._log_delta_at(c))
-        near = self._epsilon_at(tilt)
-        if near <= 0:
-            contour = self._contour(self._tilt(self._epsilon_at), 0.0)
+        if self._total_variation() <= delta:
+            return 0.0, 0.0
+        near = self._plain_scan.rough_epsilon(wanted)
+        far = False
+        for _ in range(5):
+            plan = None
+            with contextlib.suppress(Uncertified):
+                plan = self._plan(max(0.0, near), wanted, None, self._plain_scan)
+            if self._far is not None and (far or plan is None or not plan.is_fair or plan.below is not None):
+                # The first guess may be far above the truth.
+                if not far and (guess := self._far_epsilon(wanted)) < near:
+                    near = guess
+                    with contextlib.suppress(Uncertified):
+                        plan = self._plan(near, wanted, None, self._plain_scan)
+                far = True
+                if plan is None or not plan.is_fair:
+                    plan = self._windowed(max(0.0, near), wanted, plan)
+            if plan is None:
+                raise Uncertified
+            contour = self._contour(plan)
+            root = find_root(contour, max(0.0, near), delta)
+            # survives: Any tilt is valid, and any place to cut: bounds are closer if they suit the ε.
+            if contour.gap(root) < _CLOSE or (abs(root - near) * contour.tilt < 4 and contour.suits(root)):
+                break
+            near = root
+        if root == 0:
             total = contour.at(0.0)
             if total.value + total.error <= delta:
                 return 0.0, 0.0
-            near = 0.0
-        contour = self._contour(tilt, near)
-        root = _root(contour, near, delta)
         total = contour.at(root)
         slope = contour.slope(root)
         # survives: A root below 0 by more than the error is not met: then δ is met at 0.
-        upper = max(0.0, root + 2 * (total.error + _ROUNDING * delta) / slope)
-        lower = root - 2 * (total.error + total.aliases + _ROUNDING * delta) / slope
+        upper = max(0.0, root + 2 * (total.error + ROUNDING * delta) / slope)
+        lower = root - 2 * (total.error + total.aliases + ROUNDING * delta) / slope
         high, low = contour.at(upper), contour.at(max(0.0, lower))
         if not high.value + high.error <= delta:
             raise Uncertified
@@ -122,270 +132,208 @@ class FourierAccountant:
         certified = lower > 0 and low.value - low.error - low.aliases >= delta
         return (lower if certified else 0.0), upper
 
-    def _derivatives(self, c: float) -> tuple[float, float, float]:
-        """K, K′ and K″ of the whole at a real c, to plotting accuracy: they only choose the tilt."""
-        total = np.zeros(3)
-        for pair, count in self.explicit:
-            total += count * np.array(pair.derivatives(c))
-        if self.subsampled is not None:
-            # survives: They only choose the tilt, and any is valid.
-            nodes = self.subsampled.quadrature(c, 0.0, rough=True)
-            counts = self.subsampled.counts
-            total += (counts @ nodes.moments, counts @ nodes.mean, counts @ nodes.variance)
-        return float(total[0]), float(total[1]), float(total[2])
-
-    def moment(self, c: float) -> float:
+    def moment(self, c: float, near: Window | None = None) -> float:
         """An upper bound of K at a real c ≥ 0."""
         total = 0.0
         for pair, count in self.explicit:
             own = pair.derivatives(c)[0]
-            total += count * (own + _ROUNDING * (1 + abs(own)))
+            total += count * (own + ROUNDING * (1 + abs(own)))
         if self.subsampled is not None:
-            nodes = self.subsampled.quadrature(c, 0.0)
+            nodes = self.subsampled.quadrature(c, 0.0, near=near)
             total += nodes.moment + nodes.error
         return total
 
     def chernoff(self, epsilon: float) -> float:
         """A looser upper bound of δ(ε) that needs no decay: e^(K(c) − cε)·c^c/(1+c)^(1+c) at the best c."""
-        c = self._tilt(lambda c: self._derivatives(c)[1] - math.log1p(1 / c) - epsilon)
-        power = self.moment(c) - c * epsilon + c * math.log(c) - (1 + c) * math.log1p(c)
-        # survives: How much is allowed for rounding is free, if it is some units more than is lost.
-        power += _ROUNDING * (1 + c * epsilon + (1 + c) * math.log1p(c))
-        return max(_MIN_DELTA, math.exp(min(0.0, power)))
+        c = self._plain_scan.best(epsilon)
+        if self.subsampled is not None:
+            # Closer, as the best bound of all is wanted.
+            c = self._scan(None, c * np.exp(np.linspace(-0.4, 0.4, 13))).best(epsilon)
+        return math.exp(max(math.log(_MIN_DELTA), log_chernoff(epsilon, c, self.moment(c))))
 
-    def _epsilon_at(self, c: float) -> float:
-        """The ε at which the integrand has its saddle at c."""
-        return self._derivatives(c)[1] - 1 / c - 1 / (1 + c)
+    # The choice of the contour: nothing here must be exact.
 
-    def _log_delta_at(self, c: float) -> float:
-        """The logarithm of δ at that ε, by the saddle-point formula."""
-        moment, mean, variance = self._derivatives(c)
-        epsilon = mean - 1 / c - 1 / (1 + c)
-        # survives: It only chooses the tilt, and any is valid.
-        curve = variance + c**-2 + (1 + c) ** -2
-        return moment - c * epsilon - math.log(c * (1 + c)) - math.log(2 * math.pi * curve) / 2
+    @cached_property
+    def _plain_scan(self) -> Scan:
+        return self._scan(None)
 
-    @staticmethod
-    def _tilt(rising: Callable[[float], float]) -> float:
-        """The rough root of a rising function of the tilt: any tilt is valid, this one converges fast."""
+    def _scan(self, near: Window | None, tilts: Doubles = _ALL_TILTS) -> Scan:
+        total = np.zeros((3, tilts.size))
+        for pair, count in self.explicit:
+            total += count * np.array([pair.derivatives(float(c)) for c in tilts]).T
+        if self.subsampled is not None:
+            own = self.subsampled.cumulants(tilts, near)
+            tilts = tilts[: own.shape[1]]
+            total = total[:, : own.shape[1]] + own
+        return Scan(tilts, total[0], total[1], total[2])
 
-        def value(log_tilt: float) -> float:
-            # asinh, as far out it grows faster than false position can follow.
-            return math.asinh(rising(math.exp(log_tilt)))
+    @cached_property
+    def _far(self) -> "FarOutcomes | None":
+        law = self.subsampled
+        if law is None:
+            return None
 
-        # survives: Any tilt is valid, and the tests ask for one that is about right, in a few
-        # steps.
-        low = high = 1.5
-        at_low = at_high = value(low)
-        # Outwards by steps, because extreme tilts are expensive; then by false position.
-        # survives: Any tilt is valid, and the tests ask for one that is about right, in a few
-        # steps.
-        while at_high < 0 and high < _MAX_LOG_TILT:
-            # survives: Any tilt is valid, and the tests ask for one that is about right, in a
-            # few steps.
-            low, at_low, high = high, at_high, high + 1
-            at_high = value(high)
-        # survives: Any tilt is valid, and the tests ask for one that is about right, in a few
-        # steps.
-        while at_low > 0 and low > _MIN_LOG_TILT:
-            # survives: Any tilt is valid, and the tests ask for one that is about right, in a
-            # few steps.
-            high, at_high, low = low, at_low, low - 1
-            at_low = value(low)
-        # survives: Any tilt is valid, and the tests ask for one that is about right, in a few
-        # steps.
-        best = low if abs(at_low) < abs(at_high) else high
-        # survives: Any tilt is valid, and the tests ask for one that is about right, in a few
-        # steps.
-        for _ in range(6):
-            # survives: Any tilt is valid, and the tests ask for one that is about right, in a
-            # few steps.
-            if high - low < _TILT_TOLERANCE or not at_low < 0 < at_high:
-                break
-            # survives: Any tilt is valid, and the tests ask for one that is about right, in a
-            # few steps.
-            middle = low + (high - low) * min(0.9, max(0.1, at_low / (at_low - at_high)))
-            # survives: Any tilt is valid, and the tests ask for one that is about right, in a
-            # few steps.
-            at, moved, best = value(middle), abs(middle - best), middle
-            # survives: Any tilt is valid, and the tests ask for one that is about right, in a
-            # few steps.
-            if moved < _TILT_TOLERANCE:
-                break
-            # The Illinois rule: an end that stays counts half.
-            # survives: Any tilt is valid, and the tests ask for one that is about right, in a
-            # few steps.
-            low, at_low, high, at_high = (
-                (middle, at, high, at_high / 2) if at < 0 else (low, at_low / 2, middle, at)
-            )
-        # survives: Any tilt is valid, and the tests ask for one that is about right, in a few
-        # steps.
-        return math.exp(best)
+        def plunges() -> tuple[float, float]:
+            other = FourierAccountant([], SubsampledGaussians(law.rates, law.sigmas, law.counts, added=True))
+            scan = other._plain_scan
+            with np.errstate(all="ignore"):
+                best = float(scan.tilts[np.nanargmin((scan.moment + 45) / scan.tilts)])
+            return best, max(0.0, other.moment(best))
 
-    def _contour(self, tilt: float, epsilon: float) -> "_Contour":
-        """The integrand along Re z = tilt, followed until it has provably vanished."""
-        moment, _, variance = self._derivatives(tilt)
-        aliases = _aliases(self, tilt, epsilon, moment)
-        # survives: How far the integrand is followed is free: what is cut off is bounded, and
-        # added.
-        reach = math.sqrt(2 * _DECAY_TARGET / variance)
-        if self.subsampled is None:
-            return _Contour(self, tilt, aliases, reach=reach, nodes=None)
-        # survives: Nodes that are a little fewer or more: the core bounds what it bounds.
-        decay_bound = self.subsampled.quadrature(tilt, 0.0).decay_bound()
-        # survives: How far the integrand is followed is free: what is cut off is bounded, and
-        # added.
-        while (
-            self._log_decay(decay_bound, reach) > -_DECAY_TARGET
-            and reach < _MAX_REACH_FACTOR * decay_bound.turn
-        ):
-            # survives: How far the integrand is followed is free: what is cut off is bounded,
-            # and added.
-            reach *= 1.1
-        # The last point lies within a step of the reach. If that is too far, the moment bound must do.
-        # survives: How far the integrand is followed is free: what is cut off is bounded, and
-        # added.
-        near = max(min(reach, decay_bound.turn), math.sqrt(2 * _DECAY_TARGET / variance))
-        for until in (reach, near):
+        return FarOutcomes(law, alone=not self.explicit, plunges=plunges)
+
+    def _windowed(self, epsilon: float, log_delta: float, plain: "Plan | None") -> "Plan":
+        """The plan without outcomes far out, for the division with the shortest period; or the plain one."""
+        assert self._far is not None
+        chosen = []
+        for share in (0.1, 0.03, 0.01):
+            window = self._far.window(epsilon, log_delta, share)
+            scan = self._scan(window)
             with contextlib.suppress(Uncertified):
-                # survives: Nodes for a little more or less than is followed: their error,
-                # which is bounded, is far below rounding.
-                nodes = self.subsampled.quadrature(tilt, 1.01 * until + 4 * math.pi / aliases[0])
-                return _Contour(self, tilt, aliases, reach=until, nodes=nodes)
-        raise Uncertified
-
-    def _log_decay(self, decay_bound: DecayBound | None, t: float) -> float:
-        """A proved upper bound of the logarithm of the integrand at t against its peak, falling in t."""
-        total = sum(count * pair.decay(t) for pair, count in self.explicit)
-        # survives: There is a core just if there are sampled steps.
-        if decay_bound is not None and self.subsampled is not None:
-            # survives: At the turn both bounds hold.
-            total += float(
-                self.subsampled.counts @ (decay_bound.near(t) if t < decay_bound.turn else decay_bound.far(t))
-            )
-        return total
-
-
-class _Contour:
-    """e^K(z) on the points c + ikh, and its error."""
-
-    def __init__(
-        self,
-        whole: FourierAccountant,
-        tilt: float,
-        aliases: tuple[float, Callable[[float], float]],
-        *,
-        reach: float,
-        nodes: QuadratureNodes | None,
-    ) -> None:
-        self.tilt = tilt
-        period, self._alias = aliases
-        self.step = 2 * math.pi / period
-        # survives: One point more.
-        count = math.ceil(reach / self.step) + 1
-        if count > _MAX_POINTS:
+                rough = scan.choose(epsilon, log_delta, self._steps)
+                cost = rough.period / math.sqrt(share) * math.exp(max(0.0, rough.loss - 25.0) / 3)
+                chosen.append((cost, share, window, scan))
+        if chosen:
+            _, _, window, scan = min(chosen, key=lambda one: one[:2])
+            plan = self._plan(epsilon, log_delta, window, scan)
+            plan.has_far = True
+            if plan.loss > FAIR_LOSS and plan.below is None:
+                self._divide(plan, epsilon, log_delta)
+            if plain is None or plan.cost < plain.cost:
+                return plan
+        if plain is None:
             raise Uncertified
-        t: Doubles = self.step * np.arange(count, dtype=np.float64)
-        self.z: Complexes = np.full(count, tilt, dtype=np.complex128)
-        self.z.imag = t
-        power = np.zeros(count, dtype=np.complex128)
-        log_error: Doubles = np.full(count, _ROUNDING)
-        for pair, times in whole.explicit:
-            values = pair.log_moment(self.z)
-            power += times * values
-            log_error += _ROUNDING * times * np.abs(values)
-        if nodes is not None:
-            power += nodes.moment + nodes.log_ratio(self.step, count)
-            log_error += nodes.error_bound(t)
-        self.power = power
-        self.log_error = log_error
-        self.kernel = 1 / (self.z * (1 + self.z))
-        self.kernel[0] /= 2
-        self.beyond = _tail_bound(whole, nodes.decay_bound() if nodes is not None else None, float(t[-1]))
+        return plain
 
-    def at(self, epsilon: float) -> _Sum:
-        """The trapezoid sum for δ(ε) with its error."""
-        peak = math.exp(self.power[0].real - self.tilt * epsilon)
-        terms = np.exp(self.power - self.z * epsilon) * self.kernel
-        scale = self.step / math.pi
-        value = scale * float(terms.real.sum())
-        # Each term's modulus is at most peak·|kernel|; an error in its logarithm moves it by that share.
-        # survives: An error as large as e^50 is as useless as any.
-        moved = np.expm1(np.minimum(self.log_error, 50.0))
-        # survives: How much is allowed for rounding is free, if it is some units more than is lost.
-        error = scale * peak * float((moved * np.abs(self.kernel)).sum()) * 1.01
-        return _Sum(value, error + peak * self.beyond / math.pi, self._alias(epsilon))
+    def _divide(self, plan: "Plan", epsilon: float, log_delta: float) -> None:
+        """Take the outcomes of small losses by themselves, at a larger tilt."""
+        law = self.subsampled
+        assert law is not None
+        if law.added or law.sigmas.size > 1:
+            return
+        for share in (0.5, 0.25, 0.12, 0.06):
+            below = Window(law.outcome(np.full(1, share * epsilon)), law.split_width / 10)
+            scan = self._scan(below)
+            with contextlib.suppress(Uncertified):
+                if scan.choose(epsilon, log_delta, self._steps).loss > FAIR_LOSS:
+                    continue
+                rest = self._plan(epsilon, log_delta, below, scan, split=False)
+                nodes = law.quadrature(plan.tilt, 0.0, near=below, splits=True)
+                decay = Decay(law, nodes, below).log_bound(plan.grid, lines=plan.work > _LITTLE_WORK)
+                plan.divide(below, rest, decay, nodes.x.size)
+                return
 
-    def slope(self, epsilon: float) -> float:
-        """−dδ/dε."""
-        terms = np.exp(self.power - self.z * epsilon) * self.kernel * self.z
-        # survives: A slope that is not above 0 is not met where there is a root.
-        return max(self.step / math.pi * float(terms.real.sum()), 1e-300)
+    def _total_variation(self) -> float:
+        """An upper bound of δ(0): that of each step, added up."""
+        law = self.subsampled
+        if law is None or self.explicit:
+            return 1.0
+        steps = [
+            n * q * math.erf(0.5 / s / math.sqrt(2))
+            for n, q, s in zip(law.counts, law.rates, law.sigmas, strict=True)
+        ]
+        return math.fsum(steps) * (1 + 2.0**-40)
 
+    @property
+    def _is_rare(self) -> bool:
+        """True if few steps are sampled at all: then a single loss may make most of δ."""
+        law = self.subsampled
+        return law is not None and not self.explicit and float(law.counts @ law.rates) < 3
 
-def _aliases(
-    whole: FourierAccountant, tilt: float, epsilon: float, moment: float
-) -> tuple[float, Callable[[float], float]]:
-    """A period, and an upper bound of Σ e^(cmP)·δ(ε + mP) over m ≠ 0 as a function of ε.
+    def _far_log_delta(self, epsilon: float, log_delta: float) -> float:
+        """About ln δ at ε, with outcomes far out taken by themselves."""
+        assert self._far is not None
+        window = self._far.window(epsilon, log_delta, 0.03)
+        own, far = self._scan(window).log_delta(epsilon), self._far.at(epsilon, window, log_delta)[0]
+        return float(np.logaddexp(own, math.log(max(far, 1e-300))))
 
-    For m < 0, δ ≤ 1; for m > 0, δ(s) ≤ e^(K(c′) − c′s) at any c′ > c.
-    """
-    # δ is about this or more: the peak over its width.
-    # survives: It only chooses the period, and any is valid.
-    log_delta = moment - tilt * epsilon - math.log(tilt * (1 + tilt)) - 3
+    def _far_epsilon(self, log_delta: float) -> float:
+        """About the ε at δ, with outcomes far out taken by themselves."""
+        assert self._far is not None
+        if not self._is_rare:
+            return self._scan(self._far.window(math.inf, log_delta, 0.03)).rough_epsilon(log_delta)
+        known: list[tuple[float, float]] = []
+        epsilon = self._far.rough_epsilon(log_delta)
+        for _ in range(10):
+            known.append((self._far_log_delta(epsilon, log_delta), epsilon))
+            known.sort()
+            deltas = [one for one, _ in known]
+            if deltas[0] <= log_delta <= deltas[-1]:
+                epsilon = math.exp(np.interp(log_delta, deltas, [math.log(one) for _, one in known]))
+                if len(known) > 4:
+                    break
+            else:
+                epsilon = 2 * known[0][1] if log_delta < deltas[0] else known[-1][1] / 3
+            if epsilon > MAX_FAR_EPSILON:
+                return math.inf
+            if epsilon < 1e-3 * float(self._far.law.tops.min()):
+                return 0.0
+        return epsilon
 
-    def enough(c: float, high: float) -> float:
-        # survives: It only chooses the period, and any is valid: aliases are bounded for the one
-        # that is taken.
-        return (high - c * epsilon + _ALIAS_EXPONENT - log_delta) / (c - tilt)
+    @property
+    def _steps(self) -> float:
+        return 1.0 if self.subsampled is None else float(self.subsampled.counts.sum())
 
-    # survives: Any other tilt that is larger gives a bound. It only chooses the other tilt, and any
-    # that is larger gives a bound.
-    far = min((1.08 * tilt, 1.3 * tilt), key=lambda c: enough(c, whole._derivatives(c)[0]))  # noqa: SLF001
-    high = whole.moment(far)
-    period = max((_ALIAS_EXPONENT - log_delta) / tilt, enough(far, high))
+    def _plan(
+        self, epsilon: float, log_delta: float, near: Window | None, scan: Scan, *, split: bool = True
+    ) -> "Plan":
+        """A tilt, a period, and how far the integrand is to be followed until it has provably vanished."""
+        plan = scan.choose(epsilon, log_delta, self._steps)
+        plan.near = near
+        t, law = plan.grid, self.subsampled
+        if law is None:
+            plan.follow(self._explicit_decay(t), 1)
+            return plan
+        nodes, explicit = law.quadrature(plan.tilt, 0.0, near=near), self._explicit_decay(t)
+        plan.follow(Decay(law, nodes, near).log_bound(t, lines=False) + explicit, nodes.x.size)
+        if plan.work > _LITTLE_WORK and law.sigmas.size <= _MAX_SHIFTED:
+            nodes = law.quadrature(plan.tilt, 0.0, near=near, splits=True)
+            plan.follow(Decay(law, nodes, near).log_bound(t) + explicit, nodes.x.size)
+        if split and plan.work > FAIR_WORK and not law.added:
+            found = self._split(epsilon, log_delta, plan.tilt)
+            if found is not None:
+                plan.follow(Decay(law, nodes, near, found[0]).log_bound(t), nodes.x.size, found)
+        return plan
 
-    def bound(epsilon: float) -> float:
-        # survives: A bound as large as e^700 is as useless as any.
-        power = min(700.0, high - far * epsilon - (far - tilt) * period)
-        upper = math.exp(power) / -math.expm1((tilt - far) * period)
-        return upper + math.exp(-tilt * period) / -math.expm1(-tilt * period)
-
-    return period, bound
-
-
-def _tail_bound(whole: FourierAccountant, decay_bound: DecayBound | None, start: float) -> float:
-    """An upper bound of ∫ |e^(K(z) − K(c))|/t² dt from `start` on."""
-    decay = whole._log_decay  # noqa: SLF001
-    total, t = 0.0, start
-    turn = decay_bound.turn if decay_bound is not None else start
-    while t < turn:
-        # survives: How long steps are is free: an upper sum is one.
-        after = min(1.1 * t, turn)
-        total += math.exp(decay(decay_bound, t)) * (1 / t - 1 / after)
-        t = after
-    # From the turn on one bound falls for good: in steps as long as it still matters.
-    # survives: How many steps are made is free: what is beyond them is bounded, too.
-    for _ in range(200):
-        size = math.exp(decay(decay_bound, t))
-        if size < math.exp(-_DECAY_TARGET):
-            break
-        # survives: How long steps are is free: an upper sum is one.
-        total += size * (1 / t - 1 / (1.1 * t))
-        # survives: How long steps are is free: an upper sum is one.
-        t *= 1.1
-    return total + math.exp(decay(decay_bound, t)) / t
-
-
-def _root(contour: _Contour, start: float, delta: float) -> float:
-    """The ε at which the sum is δ, by Newton on ln δ."""
-    epsilon = start
-    for _ in range(50):
-        value = contour.at(epsilon).value
-        if value <= 0:
+    def _contour(self, plan: "Plan") -> "Contour":
+        if not math.isfinite(plan.reach):
             raise Uncertified
-        move = value / contour.slope(epsilon) * math.log(value / delta)
-        epsilon += max(-1.0, min(1.0, move))
-        if abs(move) <= 1e-14 * abs(epsilon) + 1e-300:
-            break
-    return epsilon
+        high = self.moment(plan.other, plan.near)
+        nodes = None
+        if self.subsampled is not None:
+            reach = plan.reach + 4 * math.pi / plan.period
+            nodes = self.subsampled.quadrature(plan.tilt, reach, near=plan.near, below=plan.below)
+        rest = None if plan.rest is None else self._contour(plan.rest)
+        far = self._far if plan.has_far else None
+        return Contour(self.explicit, plan, high=high, nodes=nodes, far=far, rest=rest)
+
+    def _explicit_decay(self, t: Doubles) -> Doubles:
+        return np.array([sum(count * pair.decay(float(at)) for pair, count in self.explicit) for at in t])
+
+    def _split(
+        self, epsilon: float, log_delta: float, tilt: float
+    ) -> tuple[Window, tuple[float, float]] | None:
+        """The highest split at which compositions of outcomes below only contribute next to nothing."""
+        law = self.subsampled
+        assert law is not None
+        total = float(law.counts @ law.tops)
+        if not math.isfinite(total) or law.sigmas.size > 1:
+            return None
+        levels = (epsilon + total) * np.exp(
+            np.linspace(math.log(0.7), math.log(0.005 / law.counts.sum()), 16)
+        )
+        c = tilt * np.exp(np.linspace(-2.0, 2.0, 13))
+        factor = c * np.log(c) - (1 + c) * np.log1p(c) - c * epsilon
+        # A narrower division leaves more outcomes above, but their transform decays later.
+        for width in (law.split_width, law.split_width / 3, law.split_width / 10):
+            at = np.array([law.outcome(level - law.tops) for level in levels]) - 2 * width
+            at = np.minimum(at, 1 + 2 * tilt + 8 * law.sigmas)
+            power = law.moments_below(c, at[:, 0], float(width[0])) + factor
+            enough = np.flatnonzero(np.nanmin(power, axis=1) < log_delta - MARGIN)
+            if enough.size:
+                below = Window(at[enough[0]], width)
+                best = float(c[np.nanargmin(power[enough[0]])])
+                moment = self.moment(best, below)
+                if log_chernoff(epsilon, best, moment) < log_delta - MARGIN + 4:
+                    return below, (best, moment)
+        return None

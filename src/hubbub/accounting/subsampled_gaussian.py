@@ -3,41 +3,49 @@
 P is the mixture (1−q)·N(0, σ²) + q·N(1, σ²) against Q = N(0, σ²) when a unit is removed, and the two
 change places when it is added: L = ±ln r(x) with r(x) = 1 − q + q·e^((2x−1)/2σ²).
 
+Outcomes are divided smoothly, so that transforms keep decaying: into those far out, of which it is known what
+a composition with one of them contributes, and those `near`; and these, if asked, into the ones `below`,
+close to the atom at ln(1−q), and the others.
+
 Proof: docs/proofs/fourier.md
 """
 
 import math
 from dataclasses import dataclass
-from typing import NamedTuple
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
 from hubbub.accounting.float_bounds import Uncertified, log1p, log_mixture
+from hubbub.accounting.shifted_lines import TAIL_DEVIATIONS, ShiftedLines, Window, normal_cdf
 
-__all__ = ["DecayBound", "QuadratureNodes", "SubsampledGaussians", "Uncertified"]
+__all__ = ["QuadratureNodes", "SubsampledGaussians"]
 
 Complexes = NDArray[np.complex128]
 Doubles = NDArray[np.float64]
 
-_TAIL_DEVIATIONS = 9.5
+_UNIT = 2.0**-53
 # survives: How much is allowed for rounding is free, if it is some units more than is lost.
 _ROUNDING = 2.0**-49
-_OMITTED_SHARE = 0.12
-"""The decay bound leaves out this share of the distribution on either side."""
-# survives: How many points the core has is free: it bounds what lies between.
-DECAY_POINTS = 129
 # survives: How many nodes are summed at a time changes the sum by rounding only.
 _BLOCK = 32
 """Nodes summed at a time."""
 # survives: From how much work on it is left to others is free.
-MAX_WORK = 1 << 29
+MAX_WORK = 1 << 28
 """Nodes times points: what takes longer than about a second is uncertified."""
+_DIRECT = 16
+"""So many rotations are computed one by one, the others by doubling."""
 # survives: How many numbers are kept at a time changes none of them.
 MAX_BATCH, MAX_ROWS = 1 << 18, 1 << 10
 """Numbers and rows held in memory at a time."""
 # survives: From how much work on it is left to others is free.
 _MAX_NODES, _MAX_NODES_PER_STEP = 2_000_000, 20_000
+_MAX_SCAN_NODES = 3000
+# survives: From how many nodes on another line is taken is free.
+_MANY_NODES = 500
+_NEGLIGIBLE = 48.0
+"""Nodes end where the tilted density is below e^-48 of its peak."""
 
 
 @dataclass(frozen=True)
@@ -49,240 +57,467 @@ class SubsampledGaussians:
     counts: Doubles
     added: bool
 
-    def quadrature(self, tilt: float, reach: float, *, rough: bool = False) -> "QuadratureNodes":
+    def log_ratio(self, x: Doubles) -> Doubles:
+        """Ln r at outcomes x, one row for each step."""
+        return log_mixture((x - 0.5) / (self.sigmas**2)[:, None], self.rates[:, None])
+
+    def loss(self, log_ratio: Doubles) -> Doubles:
+        """L = ln r if a unit is removed, −ln r if it is added."""
+        return -log_ratio if self.added else log_ratio
+
+    def share(self, x: Doubles, log_ratio: Doubles) -> Doubles:
+        """q·e^u/r at outcomes x: the chance that the unit was sampled."""
+        odds = np.log(self.rates)[:, None] + (x - 0.5) / (self.sigmas**2)[:, None]
+        return np.asarray(np.exp(np.minimum(0.0, odds - log_ratio)))
+
+    def log_density(self, x: Doubles, tilt: float, log_ratio: Doubles) -> Doubles:
+        """The logarithm of φ_σ(x)·e^(tilt·L)·dP/dN(0, σ²)."""
+        s = self.sigmas[:, None]
+        power = -tilt * log_ratio if self.added else (1 + tilt) * log_ratio
+        return power - x * x / (2 * s * s) - np.log(s * math.sqrt(2 * math.pi))
+
+    def outcome(self, log_ratio: Doubles) -> Doubles:
+        """The x with ln r(x) = log_ratio, one for each step, rounded up; −∞ if there is none."""
+        with np.errstate(all="ignore"):
+            excess = np.expm1(np.minimum(log_ratio, 600.0)) / self.rates
+            excess = excess + 1 + 2.0**-48 * (1 + np.abs(excess))
+            odds = np.where(log_ratio > 600, log_ratio - np.log(self.rates), np.log(np.maximum(excess, 0.0)))
+            x = 0.5 + self.sigmas**2 * odds
+            return np.asarray(np.where(np.isfinite(x), x + 2.0**-40 * (1 + np.abs(x)), x))
+
+    @cached_property
+    def tops(self) -> Doubles:
+        """−ln(1 − q): how far the loss may lie below 0 (removed) or above (added), rounded up."""
+        with np.errstate(divide="ignore"):
+            return np.asarray(-np.log1p(-self.rates) * (1 + 2.0**-48))
+
+    def ends(self, tilt: float) -> tuple[Doubles, Doubles]:
+        """Beyond these the tilted density falls at least like e^(−9.5·|x|/σ)."""
+        s = self.sigmas
+        low = -TAIL_DEVIATIONS * s - (tilt if self.added else 0.0)
+        high = TAIL_DEVIATIONS * s + (0.0 if self.added else 1.0 + tilt)
+        return low, high
+
+    def _outline(self, tilt: float) -> tuple[Doubles, Doubles]:
+        """About where the tilted density counts: what an added unit gains is at most c·ln(1/(1−q))."""
+        low, high = self.ends(tilt)
+        if self.added:
+            low = np.maximum(low, -self.sigmas * (1 + np.sqrt(2 * (tilt * np.minimum(self.tops, 1e9) + 60))))
+        return low, high
+
+    def bulk(self, tilt: float, window: Window | None) -> tuple[Doubles, Doubles, NDArray[np.bool_]]:
+        """Between these the tilted density counts: found on a grid, not proved; and where K is small."""
+        low, high = self._outline(tilt)
+        if window is not None:
+            high = np.maximum(low + self.sigmas, np.minimum(high, window.at + 14 * window.width))
+        count = min(4096, 16 + int(np.ceil(((high - low) / (0.4 * self.sigmas)).max())))
+        x = low[:, None] + (high - low)[:, None] * np.linspace(0, 1, count)
+        density = self.log_density(x, tilt, self.log_ratio(x))
+        if window is not None:
+            with np.errstate(divide="ignore"):
+                density = density + np.log(window.below(x))
+        kept = density > density.max(axis=1)[:, None] - _NEGLIGIBLE
+        first, last = kept.argmax(axis=1), count - 1 - kept[:, ::-1].argmax(axis=1)
+        row = np.arange(low.size)
+        first, last = x[row, np.maximum(first - 1, 0)], x[row, np.minimum(last + 1, count - 1)]
+        # Where K is small, e^K − 1 is summed, which needs the whole normal law.
+        normal = TAIL_DEVIATIONS * self.sigmas
+        top = normal if window is None else np.minimum(normal, window.at + TAIL_DEVIATIONS * window.width)
+        peak = density.max(axis=1)
+        moment = np.log(np.exp(density - peak[:, None]).sum(axis=1) * (x[:, 1] - x[:, 0])) + peak
+        small = np.abs(moment) < 1
+        return (
+            np.where(small, np.minimum(first, -normal), first),
+            np.where(small, np.maximum(last, top), last),
+            small,
+        )
+
+    def _scan_nodes(self, tilts: Doubles, near: Window | None) -> tuple[Doubles, Doubles, int]:
+        """Nodes for cumulants at some tilts, normal weights there, and how many tilts they serve."""
+        s = self.sigmas
+        v = np.minimum(2.5, 7.0 / s)
+        step = 2 * math.pi * v * s * s / (18 + math.log1p(self.counts.sum()) + (v * s) ** 2 / 2)
+        step = np.minimum(0.7 * s, step)
+        if near is not None:
+            step = np.minimum(step, 0.9 * near.width)
+        for last in range(tilts.size, 0, -1):
+            low, high = self._outline(float(tilts[last - 1]))
+            if near is not None:
+                high = np.maximum(low + s, np.minimum(high, near.at + 14 * near.width))
+            count = int(np.ceil(((high - low) / step).max())) + 1
+            if count <= _MAX_SCAN_NODES and count * last * s.size <= 1 << 21:
+                break
+        step = (high - low) / (count - 1)
+        x = low[:, None] + step[:, None] * np.arange(count)
+        weight = np.log(step / (s * math.sqrt(2 * math.pi)))[:, None] - x * x / (2 * (s * s)[:, None])
+        return x, weight, last
+
+    def moments_below(self, tilts: Doubles, at: Doubles, width: float) -> Doubles:
+        """K of outcomes below some divisions (rows) at some tilts (columns), unproved; one kind of step."""
+        x, weight, last = self._scan_nodes(tilts, Window(at.max(keepdims=True), np.full(1, width)))
+        loss = self.log_ratio(x)[0]
+        share = normal_cdf((at[:, None] - x) / width)
+        power = (1 + tilts[:last, None]) * loss + weight[0]
+        with np.errstate(divide="ignore"):
+            peak = (power + np.log(share[0])).max(axis=1)
+        own = np.exp(np.minimum(power - peak[:, None], 600.0)) @ share.T
+        out = np.full((at.size, tilts.size), np.inf)
+        with np.errstate(divide="ignore"):
+            out[:, :last] = float(self.counts[0]) * (np.log(own.T) + peak)
+        return out
+
+    def cumulants(self, tilts: Doubles, near: Window | None) -> Doubles:
+        """K, K′ and K″ of all steps together at rising tilts, unproved; at fewer where that takes long."""
+        s = self.sigmas
+        x, weight, last = self._scan_nodes(tilts, near)
+        tilts = tilts[:last]
+        log_ratio = self.log_ratio(x)
+        missing = np.zeros(s.size)
+        if near is not None:
+            with np.errstate(divide="ignore"):
+                weight = weight + np.log(near.below(x))
+            missing = normal_cdf(-near.at / np.sqrt(s * s + near.width**2))
+        out = np.zeros((3, last))
+        loss = -log_ratio if self.added else log_ratio
+        exponents = tilts if self.added else 1 + tilts
+        for k in range(s.size):
+            power = exponents[:, None] * loss[k]
+            whole = power + weight[k]
+            peak = whole.max(axis=1)
+            chance = np.exp(whole - peak[:, None])
+            total = chance.sum(axis=1)
+            moment = np.log(total) + peak
+            small = np.abs(moment) < 1
+            if small.any():
+                excess = np.exp(weight[k]) * np.expm1(np.minimum(power[small], 600.0))
+                moment[small] = np.log1p(excess.sum(axis=1) - missing[k])
+            if near is not None:
+                # A tilt at which outcomes far beyond the window count is of no use.
+                far = near.at[k] + near.width[k] * 14 * 1.1 ** np.arange(120.0)
+                ratio = log_mixture((far - 0.5) / s[k] ** 2, self.rates[k])
+                fall = -(far**2) / (2 * s[k] ** 2) - ((far - near.at[k]) / near.width[k]) ** 2 / 2
+                most = (exponents[:, None] * (-ratio if self.added else ratio) + fall).max(axis=1)
+                moment[most > moment - 100] = np.inf
+            mean = chance @ loss[k] / total
+            square = chance @ (loss[k] ** 2) / total
+            spread = np.maximum(square - mean**2, 1e-14 * square)
+            out += self.counts[k] * np.stack([moment, mean, spread])
+        return out
+
+    @property
+    def split_width(self) -> Doubles:
+        """The width of a split close to the atom."""
+        return np.minimum(0.3 * self.sigmas**2, 0.5 * self.sigmas)
+
+    def _normal(self, v: Doubles, ends: tuple[Doubles, Doubles], near: Window | None) -> ShiftedLines:
+        """Lines for the normal law itself: no power of r."""
+        return ShiftedLines(self, 0.0 if self.added else -1.0, v, near=near, ends=ends)
+
+    def _growth(
+        self,
+        tilt: float,
+        v: Doubles,
+        reach: float,
+        *,
+        ends: tuple[Doubles, Doubles],
+        parts: tuple[Window | None, Window | None],
+        small: NDArray[np.bool_],
+    ) -> tuple[ShiftedLines, Doubles, Doubles]:
+        """The logarithms of the moduli's integrals on lines: the largest of all parts, and that above."""
+        near, below = parts
+        lines = ShiftedLines(self, tilt, v, near=near, ends=ends)
+        growth = above = lines.log_growing(reach)
+        if below is not None:
+            growth = np.maximum(growth, lines.log_growing(reach, lines.below(below)))
+            above = lines.log_growing(reach, lines.above(below))
+        if small.any():
+            # There, that the normal law sums to 1 is used, too.
+            normal = self._normal(v, ends, near).log_growing(0.0)
+            growth = np.maximum(growth, np.where(small, normal, -math.inf))
+        return lines, growth, above
+
+    def quadrature(
+        self,
+        tilt: float,
+        reach: float,
+        *,
+        near: Window | None = None,
+        below: Window | None = None,
+        splits: bool = False,
+    ) -> "QuadratureNodes":
         """Nodes at which E[e^(zL)] is summed, for Re z = tilt and |Im z| ≤ reach.
 
-        At any v < π the trapezoid rule of step h errs by no more than 2·e^(v²σ²/2 + v·reach − 2πvσ²/h) of
-        e^K(c), times cos(v/2)^−c for an added unit: that is the integrand on Im x = ±vσ².
+        The trapezoid rule of step h errs by no more than the integrals of the integrand's modulus on the two
+        lines Im x = ±vσ², over e^(2πvσ²/h) − 1, for any v < π.
         """
         s = self.sigmas
-        # A wide strip where σ is small, and one of a few σ where it is large.
+        # survives: How small the error shall be is free: it is bounded, and added.
+        wanted = 36 + math.log(1 + float(self.counts.sum()))
+        low, high, small = self.bulk(tilt, near)
+        narrow = s if near is None else np.minimum(s, near.width)
+        if below is not None or splits:
+            narrow = np.minimum(narrow, self.split_width if below is None else below.width)
         # survives: Any strip below π gives a bound of the error; which ones are tried only decides
         # how many nodes there are.
-        v = np.minimum(np.array([[3.0], [2.0], [1.0]]), 8.5 / s)
-        # survives: It only decides how many nodes there are, and how large the error is said to be.
-        growth = v * v * s * s / 2 + v * reach
-        if self.added:
-            # survives: It only decides how many nodes there are, and how large the error is
-            # said to be. It only decides how many nodes there are, and how large the error is
-            # said to be: that is far below rounding either way.
-            growth = growth - tilt * np.log(np.cos(v / 2))
-        # survives: How small the error shall be is free: it is bounded, and added.
-        wanted = 12.0 if rough else 40 + math.log(1 + float(self.counts.sum()))
-        step = np.minimum((2 * math.pi * v * s * s / (wanted + growth)).max(axis=0), 0.7 * s)
-        low = -_TAIL_DEVIATIONS * s - (tilt if self.added else 0.0)
-        high = _TAIL_DEVIATIONS * s + (0.0 if self.added else 1.0 + tilt)
-        count = int(np.ceil(((high - low) / step).max())) + 2
+        most = np.minimum(3.0, 8.5 * narrow / s**2)
+        least = np.minimum(most / 5, 15 / max(reach, 1e-9))
+        v = np.concatenate([np.zeros((1, s.size)), np.geomspace(most, least, 8 if reach else 4)])
+        ends, parts = (low, high), (near, below)
+        moment = ShiftedLines(self, tilt, v[:1], near=near, ends=ends).log_growing(0.0)[0]
+        lines, growth, above = self._growth(tilt, v, reach, ends=ends, parts=parts, small=small)
+        if splits:
+            # |Φ| of any split of this width on the line.
+            growth = growth + (v * s * s / self.split_width) ** 2 / 2
+        steps = 2 * math.pi * v * s * s / (wanted + np.maximum(0.0, growth - moment))
+        best, row = steps.argmax(axis=0), np.arange(s.size)
+        step, size, strip = np.minimum(steps[best, row], 0.7 * s), growth[best, row], v[best, row]
+        above = above[best, row]
+        turn, edges = np.zeros(s.size), [0]
+        if reach and not ((high - low) / step).max() < _MANY_NODES:
+            # On a line where e^(itL) decays, its oscillations need no more nodes the larger t is.
+            # survives: Any such line is valid; which ones are tried only decides how many nodes there are.
+            turns = np.minimum(1.4, 1.5 * narrow / s**2) * np.array([[1.0], [0.5], [0.2], [0.06]])
+            v = np.concatenate([0 * turns[:1], 2 * turns])
+            lines, growth, above = self._growth(tilt, v, 0.0, ends=ends, parts=parts, small=small)
+            growth, above = np.maximum(growth[0], growth[1:]), np.maximum(above[0], above[1:])
+            steps = 2 * math.pi * turns * s * s / (wanted + np.maximum(0.0, growth - moment))
+            k = int((((high - low) / steps).max(axis=1)).argmin())
+            turn, size, above, edges = turns[k], growth[k], above[k], [0, k + 1]
+            step, strip = np.minimum(steps[k], 0.7 * s), turn
+        if not step.min() > 0:
+            raise Uncertified
+        count = int(min(1e9, np.ceil(((high - low) / step).max()))) + 2
         if count > _MAX_NODES_PER_STEP or count * s.size > _MAX_NODES:
             raise Uncertified
         step = (high - low) / (count - 1)
         x = low[:, None] + step[:, None] * np.arange(count)
-        variance = (s * s)[:, None]
-        log_weight = np.log(step / (s * math.sqrt(2 * math.pi)))[:, None] - x * x / (2 * variance)
-        odds = (x - 0.5) / variance
-        loss = log_mixture(odds, self.rates[:, None])
-        # Twice, for that the normal law sums to 1 is used, too, where losses are small.
-        error = 4 * np.exp((growth - 2 * math.pi * v * s * s / step).min(axis=0))
+        # Two lines, and twice: that the normal law sums to 1 is used, too.
+        fall = 2 * math.pi * strip * s * s / step - math.log(4.01)
+        beyond = lines.log_beyond(step)[edges].max(axis=0)
+        if small.any():
+            normal = self._normal(v[:1], ends, near).log_beyond(step)[0]
+            beyond = np.maximum(beyond, np.where(small, normal, -math.inf))
         return QuadratureNodes(
-            self, tilt, step=step, log_weight=log_weight, x=x, log_ratio=loss, quadrature=error
+            self,
+            tilt,
+            x=x,
+            turn=turn,
+            log_error=(size - fall, above - fall),
+            log_beyond=beyond,
+            small=small,
+            near=near,
+            below=below,
         )
 
 
 class QuadratureNodes:
-    """The tilted distribution of every step on its quadrature nodes."""
+    """The tilted distribution of every step on its quadrature nodes, x or x ± ivσ²."""
 
     def __init__(
         self,
         law: SubsampledGaussians,
         tilt: float,
         *,
-        step: Doubles,
-        log_weight: Doubles,
         x: Doubles,
-        log_ratio: Doubles,
-        quadrature: Doubles,
+        turn: Doubles,
+        log_error: tuple[Doubles, Doubles],
+        log_beyond: Doubles,
+        small: NDArray[np.bool_],
+        near: Window | None,
+        below: Window | None,
     ) -> None:
         self._law = law
-        self._tilt = tilt
-        self._x = x
-        power = -tilt * log_ratio if law.added else (1 + tilt) * log_ratio
-        loss = -log_ratio if law.added else log_ratio
-        # survives: Where one formula takes over from the other is free: both are good there.
-        if float(power.max()) < 30:
-            # Where losses are small, e^K − 1 is small, too, and is summed without losing digits.
-            share = np.exp(log_weight) * np.expm1(power)
-            self.moments = np.log1p(share.sum(axis=1))
-            spread = np.abs(share).sum(axis=1)
+        self.tilt = tilt
+        self.x = x
+        s, step = law.sigmas, x[:, 1] - x[:, 0]
+        log_weight = (np.log(step / (s * math.sqrt(2 * math.pi))))[:, None] - x * x / (2 * (s * s)[:, None])
+        missing = np.zeros(s.size)
+        if near is not None:
+            missing = normal_cdf(-near.at / np.sqrt(s * s + near.width**2))
+            with np.errstate(divide="ignore"):
+                log_share = np.log(near.below(x))
         else:
-            highest = (power + log_weight).max(axis=1)
-            self.moments = np.log(np.exp(power + log_weight - highest[:, None]).sum(axis=1)) + highest
-            spread = 1 + np.abs(self.moments)
+            log_share = np.zeros_like(x)
+        log_ratio = law.log_ratio(x)
+        power = -tilt * log_ratio if law.added else (1 + tilt) * log_ratio
+        whole = power + log_weight + log_share
+        highest = whole.max(axis=1)
+        self.moments = np.log(np.exp(whole - highest[:, None]).sum(axis=1)) + highest
+        spread = 1 + np.abs(self.moments)
+        if small.any():
+            # Where losses are small, e^K − 1 is small, too, and is summed without losing digits.
+            share = np.exp((log_weight + log_share)[small]) * np.expm1(np.minimum(power[small], 600.0))
+            self.moments[small] = np.log1p(share.sum(axis=1) - missing[small])
+            spread[small] = 2 * np.abs(share).sum(axis=1) + 2.0**8 * missing[small]
+        if not np.isfinite(self.moments).all():
+            raise Uncertified
         self.moment = float(law.counts @ self.moments)
-        self._chance = np.exp(power + log_weight - self.moments[:, None])
-        self.mean = (self._chance * loss).sum(axis=1)
-        self._centred = loss - self.mean[:, None]
-        square = self._centred**2
-        self.variance = (self._chance * square).sum(axis=1)
-        self.absolute = (self._chance * np.abs(self._centred)).sum(axis=1)
-        # Beyond the nodes the density falls at least like e^(−9.5·|x|/σ) from what it is at the last.
-        # survives: What lies beyond the nodes is less than e^-45: this is far below what is allowed
-        # for rounding.
-        ends = (self._chance[:, 0] + self._chance[:, -1]) * (1 + law.sigmas / (_TAIL_DEVIATIONS * step))
-        # The digits lost in the exponents are those of the largest power that counts.
+        self.chance = np.exp(whole - self.moments[:, None])
+        loss = law.loss(log_ratio)
+        self.mean = (self.chance * loss).sum(axis=1)
+        self.variance = (self.chance * (loss - self.mean[:, None]) ** 2).sum(axis=1)
+        # An exponential loses as many units as its exponents are large.
         # survives: How much is allowed for rounding is free, if it is some units more than is lost.
-        size = np.abs(power * (self._chance > 1e-30)).max(axis=1) + 1
-        # Each sum is of blocks, the products of matrices have three of them, and D is got by doubling.
-        # survives: How much is allowed for rounding is free, if it is some units more than is lost.
-        self._rounding = _ROUNDING * (size + _BLOCK / 4 + 4 + self._chance.shape[1] / (4 * _BLOCK))
-        self.error = float(law.counts @ (quadrature + ends + _ROUNDING * spread * size))
+        size = 24 * np.abs(power) + x * x / (s * s)[:, None]
+        spread = spread * (1 + np.abs(power * (self.chance > 1e-30)).max(axis=1))
+        if near is not None:
+            size = size + near.units(x)
+        self._weigh(turn, log_weight, near, size)
+        with np.errstate(over="ignore", under="ignore"):
+            beyond = 4 * np.exp(log_beyond - self.moments)
+            self.lost, lost_above = (np.exp(log - self.moments) + beyond for log in log_error)
+        self.error = float(law.counts @ (self.lost + _ROUNDING * spread))
+        self.above: Complexes | Doubles | None = None
+        if below is not None:
+            self._divide(below, turn, lost_above)
+        modulus = np.abs(self.weight)
+        self.absolute = (modulus * self._size * self._away).sum(axis=1)
+        self._most = 2 * (modulus * self._size).sum(axis=1)
+        self._phase = float(law.counts @ (modulus * self._swing).sum(axis=1))
 
-    def log_ratio(self, step: float, count: int) -> Complexes:
-        """K(c+it) − K(c) of all steps together, at t = 0, step, 2·step, …"""
+    @property
+    def _side(self) -> float:
+        """The side on which e^(itL) decays: above the real line if a unit is removed, below it if added."""
+        return -1.0 if self._law.added else 1.0
+
+    def _weigh(self, turn: Doubles, log_weight: Doubles, near: Window | None, size: Doubles) -> None:
+        """The weights of the nodes, on the real line or on x ± ivσ², and how many units they lose."""
+        law, x, s = self._law, self.x, self._law.sigmas
+        self.weight: Complexes | Doubles = self.chance
+        self.angle = np.zeros_like(x)
+        loss = law.loss(law.log_ratio(x))
+        if turn.any():
+            side = self._side
+            real, self.angle = _polar(law, x, turn[:, None])
+            loss = law.loss(real)
+            exponent = (-self.tilt if law.added else 1 + self.tilt) * (real + 1j * side * self.angle)
+            exponent = exponent + log_weight + ((turn * s) ** 2 / 2)[:, None] - 1j * side * turn[:, None] * x
+            self.weight = np.exp(exponent - self.moments[:, None])
+            if near is not None:
+                self.weight = self.weight * near.shares(x, side * turn * s * s)[0]
+            size = size + 8 * np.abs(turn[:, None] * x) + ((turn * s) ** 2)[:, None] + 80
+        self._centred = loss - self.mean[:, None]
+        self._away = np.abs(self._centred) + self.angle
+        self._swing = np.abs(loss) + self._away
+        # Each sum is of blocks, the products of matrices have three of them.
+        # survives: How much is allowed for rounding is free, if it is some units more than is lost.
+        self._size = size + 80 + _BLOCK + x.shape[1] / _BLOCK
+
+    def _divide(self, below: Window, turn: Doubles, lost: Doubles) -> None:
+        """The weights of what lies below a division, and above it."""
+        counts = self._law.counts
+        share, rest = below.shares(self.x, self._side * turn * self._law.sigmas**2)
+        self.above, self.weight = self.weight * rest, self.weight * share
+        self._size = self._size + below.units(self.x) + below.units(2 * below.at[:, None] - self.x)
+        modulus = np.abs(self.above)
+        self.above_mass = float(counts @ modulus.sum(axis=1))
+        # What lies above is summed itself, not less its mass: some units of the mass are lost.
+        self._above_error = float(counts @ (lost + _UNIT * (modulus * (self._size + 1000)).sum(axis=1)))
+        self._above_phase = float(counts @ (modulus * self._swing).sum(axis=1))
+
+    def log_ratio(self, step: float, count: int) -> tuple[Complexes, Complexes | None]:
+        """K(c+it) − K(c) of all steps together, at t = 0, step, 2·step, …
+
+        With a division, that of the outcomes below, ln A, and what the others add to it, ln((A + B)/A).
+        """
         # With D(t) = e^(itL) − 1, D(a + b) = D(a) + D(b) + D(a)·D(b): few a's and b's give all t, by products
         # of matrices, and no digits are lost where D is small.
-        if self._chance.size * count > MAX_WORK:
+        if self.chance.size * count > MAX_WORK:
             raise Uncertified
         # survives: Into how many near and far angles it is divided is free: all sums of both are
         # taken.
         fine = math.isqrt(count - 1) + 1
         coarse = -(-count // fine)
-        nodes = -(-self._chance.shape[1] // _BLOCK) * _BLOCK
+        nodes = -(-self.chance.shape[1] // _BLOCK) * _BLOCK
         # survives: How many steps are taken at a time is free.
         rows = max(1, MAX_BATCH // (nodes * (fine + coarse) + nodes // _BLOCK * fine * coarse))
+        weights = [self.weight] if self.above is None else [self.weight, self.above]
         total = np.zeros(fine * coarse, dtype=np.complex128)
-        for first in range(0, self._chance.shape[0], rows):
+        gain = np.zeros(fine * coarse, dtype=np.complex128)
+        for first in range(0, self.chance.shape[0], rows):
             some = slice(first, first + rows)
             # In blocks, so that no sum is long.
             # survives: Nodes of a block, in one row or in two, are summed all the same.
-            chance, centred = (
+            centred, angle, *chances = (
                 np.pad(array[some], ((0, 0), (0, nodes - array.shape[1]))).reshape(
                     -1, nodes // _BLOCK, 1, _BLOCK
                 )
-                for array in (self._chance, self._centred)
+                for array in (self._centred, self.angle, *weights)
             )
-            near, far = _rotations(step * centred, fine), _rotations(step * fine * centred, coarse) * chance
-            excess = (far @ near.swapaxes(2, 3)).sum(axis=1)
-            excess += far.sum(axis=3).sum(axis=1)[:, :, None]
-            excess += (near * chance).sum(axis=3).sum(axis=1)[:, None, :]
-            total += self._law.counts[some] @ log1p(excess.reshape(-1, fine * coarse))
-        return total[:count] + 1j * step * np.arange(count) * float(self._law.counts @ self.mean)
+            near, plain = (
+                _rotations(step * centred, step * angle, fine),
+                _rotations(step * fine * centred, step * fine * angle, coarse),
+            )
+            sums = []
+            for chance in chances:
+                far = plain * chance
+                excess = (far @ near.swapaxes(2, 3)).sum(axis=1)
+                excess += far.sum(axis=3).sum(axis=1)[:, :, None]
+                excess += (near * chance).sum(axis=3).sum(axis=1)[:, None, :]
+                sums.append(excess.reshape(-1, fine * coarse))
+            counts = self._law.counts[some]
+            if self.above is None:
+                total += counts @ log1p(sums[0])
+            else:
+                above = sums[1] + self.above[some].sum(axis=1)[:, None]
+                # A and B are 1 together where t is 0.
+                below = sums[0] - self.above[some].sum(axis=1)[:, None]
+                total += counts @ log1p(below)
+                gain += counts @ log1p(above / (1 + below))
+        turn = 1j * step * np.arange(count) * float(self._law.counts @ self.mean)
+        return total[:count] + turn, None if self.above is None else gain[:count]
 
     def error_bound(self, t: Doubles) -> Doubles:
         """An upper bound of the error of e^(K(z) − K(c)), all steps together."""
         counts = self._law.counts
-        total: Doubles = self.error + _ROUNDING * np.abs(t * float(counts @ np.abs(self.mean)))
+        # Rotations beyond the first are got by doubling, which costs some nine units each time.
+        doublings = max(0.0, math.ceil(math.log2((math.isqrt(t.size) + 2) / _DIRECT)))
+        # A phase t·L is off by some units of itself; so is that of the mean.
+        total: Doubles = self.error + _ROUNDING * np.abs(t) * (
+            self._phase + float(counts @ np.abs(self.mean))
+        )
         # survives: At t = 0 nothing is added.
         for first in range(0, t.size, MAX_ROWS):
             some = slice(first, first + MAX_ROWS)
-            moved = np.minimum(2.0, t[some, None] * self.absolute[None, :])
-            total[some] += moved @ (self._rounding * counts)
-        return total
-
-    def decay_bound(self) -> "DecayBound":
-        """A minorant of the middle of each step's tilted distribution, which makes its transform decay."""
-        law, tilt = self._law, self._tilt
-        passed = np.cumsum(self._chance, axis=1)
-        row = np.arange(law.sigmas.size)
-        # survives: Which middle part of the law is taken is free.
-        left = self._x[row, (passed < _OMITTED_SHARE).sum(axis=1)]
-        # survives: Which middle part of the law is taken is free.
-        right = self._x[row, np.minimum((passed < 1 - _OMITTED_SHARE).sum(axis=1), self._x.shape[1] - 1)]
-        s2 = (law.sigmas**2)[:, None]
-        x = left[:, None] + (right - left)[:, None] * np.linspace(0, 1, DECAY_POINTS)
-        gap = (right - left) / (DECAY_POINTS - 1)
-        odds = (x - 0.5) / s2
-        log_ratio = log_mixture(odds, law.rates[:, None])
-        power = -tilt * log_ratio if law.added else (1 + tilt) * log_ratio
-        log_density = power - x * x / (2 * s2) - np.log(2 * math.pi * s2) / 2 - self.moments[:, None]
-        # Between two points a logarithm that bends upwards by no more than `bend` dips by no more than this.
-        # survives: A lower bound that is lower is still one.
-        dip = gap**2 / 8 * (1 + tilt) / 4 * law.sigmas**-4 + 1e-9
-        least = np.exp(np.minimum(log_density[:, 1:], log_density[:, :-1]) - dip[:, None])
-        mass = least * gap[:, None]
-        beta = mass.sum(axis=1)
-        # survives: It guards a division by 0 of a law without a middle, of one step or of all.
-        if not beta.min() > 0:
-            raise Uncertified
-        middle = (log_ratio[:, 1:] + log_ratio[:, :-1]) / 2
-        blur = np.diff(log_ratio, axis=1).max(axis=1) / 2
-        distance = np.abs(middle - (mass * middle).sum(axis=1)[:, None] / beta[:, None])
-        deviation = np.sqrt((mass * distance**2).sum(axis=1) / beta)
-        third = ((mass * distance**3).sum(axis=1) / beta) ** (1 / 3)
-        # The density of the loss is that of x over the loss's slope p/σ², p = q·e^u/r.
-        slope = np.exp(np.log(law.rates)[:, None] + odds - log_ratio) / s2
-        flat = (least / np.maximum(slope[:, 1:], slope[:, :-1])).min(axis=1)
-        width = log_ratio[:, -1] - log_ratio[:, 0]
-        # survives: The blur is less than the deviation.
-        variance, most = np.maximum(deviation - blur, 0.0) ** 2, (deviation + blur) ** 2
-        cube = (third + blur) ** 3
-        with np.errstate(divide="ignore"):
-            turn = float(np.minimum(1.5 * variance / cube, np.sqrt(2 / most)).min())
-        # survives: A slack of 1e-9 stands for rounding of some 1e-14; turned round it is less than
-        # a test can see.
-        alpha = np.minimum(flat * width, 1.0) * (1 - 1e-9)
-        # survives: A slack of 1e-9 stands for rounding of some 1e-14; turned round it is less than
-        # a test can see.
-        return DecayBound(beta * (1 - 1e-9), variance, cube, alpha, width, self._total_variation(), turn)
-
-    def _total_variation(self) -> Doubles:
-        """An upper bound of the total variation of each tilted loss's density; infinite if unknown.
-
-        Between two nodes its logarithm rises above both by no more than gap²/8σ².
-        """
-        law, s2 = self._law, (self._law.sigmas**2)[:, None]
-        gap = self._x[:, 1] - self._x[:, 0]
-        odds = (self._x - 0.5) / s2
-        share = np.log(law.rates)[:, None] + odds - log_mixture(odds, law.rates[:, None])
-        with np.errstate(divide="ignore", over="ignore"):
-            # survives: Between two nodes the density rises by next to nothing: gap²/8σ² is
-            # small. There is one column.
-            highest = (
-                (np.log(self._chance) - share).max(axis=1) + np.log(s2[:, 0] / gap) + gap**2 / (8 * s2[:, 0])
-            )
-            # Two hills at most, and they lie within the nodes.
-            return np.where(_TAIL_DEVIATIONS * law.sigmas >= 1.05, 4 * np.exp(highest) * (1 + 1e-9), np.inf)
+            moved = np.minimum(self._most, t[some, None] * self.absolute[None, :])
+            total[some] += _UNIT * (1 + doublings / 8) * (moved @ counts)
+        if self.above is None:
+            return total
+        # |(M + dM)^n − (A + dA)^n − M^n + A^n| ≤ n·min(2, n|B|)·|dA| + n·|dB|.
+        return (
+            min(2.0, self.above_mass) * total + self._above_error + _ROUNDING * np.abs(t) * self._above_phase
+        )
 
 
-def _rotations(angle: Doubles, count: int) -> Complexes:
-    """e^(ikx) − 1 for k = 0, 1, …, along the third axis, accurate relatively also where it is small."""
-    out: Complexes = np.zeros((*angle.shape[:2], count, angle.shape[3]), dtype=np.complex128)
+def _polar(law: SubsampledGaussians, x: Doubles, v: Doubles) -> tuple[Doubles, Doubles]:
+    """ln|r| and arg r at x + ivσ²."""
+    real = law.log_ratio(x)
+    share = law.share(x, real)
+    rest = np.maximum(0.0, 1 - share)
+    size = real + np.log1p(-4 * share * rest * np.sin(v / 2) ** 2) / 2
+    return size, np.arctan2(share * np.sin(v), rest + share * np.cos(v))
+
+
+def _rotations(turn: Doubles, fall: Doubles, count: int) -> Complexes:
+    """e^(k(ix − y)) − 1 for k = 0, 1, …, along the third axis, accurate relatively also where it is small."""
+    out: Complexes = np.zeros((*turn.shape[:2], count, turn.shape[3]), dtype=np.complex128)
     if count > 1:
-        out.real[:, :, 1:2] = -2 * np.sin(angle / 2) ** 2
-        out.imag[:, :, 1:2] = np.sin(angle)
-    decay = 2
-    while decay < count:
+        first = min(count - 1, _DIRECT)
+        many = np.arange(1, first + 1)[:, None]
+        once = out[:, :, 1 : first + 1]
+        once.real = -2 * np.sin(many * turn / 2) ** 2
+        once.imag = np.sin(many * turn)
+        if fall.any():
+            # e^(ix − y) − 1 = (e^(ix) − 1) + (e^(−y) − 1)·e^(ix)
+            once += np.expm1(-many * fall) * (1 + once)
+    # Each doubling costs some nine units.
+    known = 1 + min(count - 1, _DIRECT)
+    while known < count:
         # D(m + k) from D(m) and D(k), m being the last known: their number doubles.
-        more = min(decay - 1, count - decay)
-        last, new = out[:, :, decay - 1 : decay], out[:, :, decay : decay + more]
+        more = min(known - 1, count - known)
+        last, new = out[:, :, known - 1 : known], out[:, :, known : known + more]
         np.multiply(last, out[:, :, 1 : 1 + more], out=new)
         new += last
         new += out[:, :, 1 : 1 + more]
-        decay += more
+        known += more
     return out
-
-
-class DecayBound(NamedTuple):
-    """For each step: a minorant of mass β with these central moments, and a flat one of mass α.
-
-    So |E[e^(itL)]| ≤ 1 − β·(vt²/2 − m₃t³/6), and ≤ 1 − α·(1 − 2/(t·width)), and ≤ variation/t.
-    """
-
-    beta: Doubles
-    variance: Doubles
-    third: Doubles
-    alpha: Doubles
-    width: Doubles
-    variation: Doubles
-    turn: float
-    """Up to here the first bound falls, for every step."""
-
-    def near(self, t: float) -> Doubles:
-        """The logarithm of the first bound, for each step."""
-        bound: Doubles = np.log1p(-self.beta * (self.variance * t * t / 2 - self.third * t**3 / 6))
-        return bound
-
-    def far(self, t: float) -> Doubles:
-        """The logarithm of the second bound, which falls in t; 0 if it is void."""
-        flat = np.log1p(-self.alpha * np.maximum(0.0, 1 - 2 / (t * self.width)))
-        bound: Doubles = np.minimum(flat, np.log(self.variation / t))
-        return bound

@@ -1,0 +1,223 @@
+"""Smooth divisions of outcomes, and integrals of moduli on lines beside the real one.
+
+Proof: docs/proofs/fourier.md, "Quadrature in x" and "Decay"
+"""
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    from hubbub.accounting.subsampled_gaussian import SubsampledGaussians
+
+__all__ = ["TAIL_DEVIATIONS", "ShiftedLines", "Window", "normal_cdf"]
+
+Complexes = NDArray[np.complex128]
+Doubles = NDArray[np.float64]
+
+TAIL_DEVIATIONS = 9.5
+# survives: Into how many cells the line is divided is free: an upper sum is one.
+_CELLS, _OUTER_CELLS = 320, 64
+
+
+def normal_cdf(x: Doubles) -> Doubles:
+    """Pr[Z ≤ x] of a standard normal Z, to (x² + 8)·2^-52 of itself."""
+    root = -math.sqrt(0.5)
+    return np.array([math.erfc(root * y) / 2 for y in x.ravel().tolist()]).reshape(x.shape)
+
+
+@dataclass(frozen=True)
+class Window:
+    """A smooth division of the outcomes of each step: Φ((at − x)/width) of x lies below, the rest above."""
+
+    at: Doubles
+    width: Doubles
+
+    def below(self, x: Doubles) -> Doubles:
+        """The share of outcomes x that lies below, one row for each step."""
+        return normal_cdf((self.at[:, None] - x) / self.width[:, None])
+
+    def units(self, x: Doubles) -> Doubles:
+        """How many units a share below may be off: as many as the square of its distance, and more."""
+        away = np.minimum(0.0, (self.at[:, None] - x) / self.width[:, None])
+        return np.asarray(16 + 4 * away**2)
+
+    def shares(self, x: Doubles, y: Doubles) -> tuple[Complexes | Doubles, Complexes | Doubles]:
+        """The shares below and above at x + iy, neither as the difference of the other from 1."""
+        away = (self.at[:, None] - x) / self.width[:, None]
+        if not y.any():
+            return normal_cdf(away), normal_cdf(-away)
+        turn = (y / self.width)[:, None]
+        return _complex_normal_cdf(away, -turn), _complex_normal_cdf(-away, turn)
+
+
+_LEGENDRE = np.polynomial.legendre.leggauss(40)
+
+
+def _complex_normal_cdf(a: Doubles, b: Doubles) -> Complexes:
+    """Φ(a + ib) = Φ(a) + iφ(a)·∫ e^(η²/2 − iaη) dη over 0 … b, for |b| ≤ 2, by Gauss and Legendre's rule."""
+    out: Complexes = normal_cdf(a).astype(np.complex128)
+    total = np.zeros(a.shape, dtype=np.complex128)
+    for at, weight in zip(*_LEGENDRE, strict=True):
+        eta = b * (1 + at) / 2
+        total += weight * np.exp(eta * eta / 2 - 1j * a * eta)
+    return out + 0.5j * b * np.exp(-a * a / 2) / math.sqrt(2 * math.pi) * total
+
+
+class ShiftedLines:
+    """Upper bounds of ∫ |φ_σ(x)·share(x)·e^(zL)| dx on lines Im x = ±vσ²: first axis v, second the steps.
+
+    An upper sum over cells: each factor of the modulus is the largest it can be in the cell.
+    """
+
+    def __init__(
+        self,
+        law: "SubsampledGaussians",
+        tilt: float,
+        v: Doubles,
+        *,
+        near: Window | None = None,
+        ends: tuple[Doubles, Doubles],
+    ) -> None:
+        self._law, self.v = law, v
+        s, low, high = law.sigmas[:, None], ends[0][:, None], ends[1][:, None]
+        far_low, far_high = (end[:, None] for end in law.ends(tilt))
+        far_low, far_high = np.minimum(far_low, low), np.maximum(far_high, high)
+        # Even cells where the density counts, and growing ones out to where it surely falls.
+        inner = np.linspace(0, 1, _CELLS + 1)
+        edges = np.concatenate(
+            [
+                (low - _growing(low - far_low, (high - low) / _CELLS))[:, ::-1],
+                low + (high - low) * inner,
+                high + _growing(far_high - high, (high - low) / _CELLS),
+            ],
+            axis=1,
+        )
+        self._edges = edges = np.maximum.accumulate(edges, axis=1)
+        left, right = edges[:, :-1], edges[:, 1:]
+        turn = v[:, :, None]
+        log_ratio = law.log_ratio(edges)
+        share = law.share(edges, log_ratio)
+        bend = share * np.maximum(0.0, 1 - share)
+        self._angle = np.arctan2(share * np.sin(turn), np.maximum(0.0, 1 - share) + share * np.cos(turn))
+        # |r|² on the line is r²·(1 − 4s(1 − s)·sin²(v/2)).
+        if law.added:
+            power = _largest_concave(-tilt * log_ratio, -tilt * share / (s * s), edges, s)
+            crosses = (share[:, :-1] < 0.5) & (share[:, 1:] > 0.5)
+            bend = np.where(crosses, 0.25, np.maximum(bend[:, :-1], bend[:, 1:]))
+            fall = -tilt / 2
+        else:
+            power = _largest_convex((1 + tilt) * log_ratio, edges, s)
+            bend = np.minimum(bend[:, :-1], bend[:, 1:])
+            fall = (1 + tilt) / 2
+        with np.errstate(divide="ignore"):
+            turned = fall * np.log1p(np.maximum(-1.0, -4 * bend * np.sin(turn / 2) ** 2))
+        # survives: How much is allowed for rounding is free, if it is some units more than is lost.
+        log = power + turned + 1e-9 * (1 + np.abs(power) + np.abs(turned))
+        log = log + (turn * s) ** 2 / 2 - np.log(s * math.sqrt(2 * math.pi))
+        self._height = _with_tails(log)
+        # Beyond the last edges the density falls at least like e^(−9.5·|x|/σ) from that of the last cell.
+        self._width = np.concatenate([s / TAIL_DEVIATIONS, right - left, s / TAIL_DEVIATIONS], axis=1)
+        if near is not None:
+            self._height = self._height + self.below(near)
+        with np.errstate(divide="ignore"):
+            self.log = self._height + np.log(self._width)
+
+    def above(self, window: Window) -> Doubles:
+        """What has to be added for the share of outcomes above a division."""
+        return self._share(window, -1)
+
+    def below(self, window: Window) -> Doubles:
+        """What has to be added for the share of outcomes below a division."""
+        return self._share(window, 1)
+
+    def _share(self, window: Window, sign: int) -> Doubles:
+        """The logarithm of an upper bound of |Φ(sign·(at − x)/width)|, in each cell and in both tails.
+
+        |Φ(a + ib)| ≤ e^(b²/2)·Φ(a), and so ≤ 1 + e^(b²/2)·Φ(−a).
+        """
+        turn = (self.v * self._law.sigmas**2 / window.width)[:, :, None]
+        mirrored = 2 * window.at[:, None] - self._edges
+        with np.errstate(divide="ignore"):
+            own, other = np.log(window.below(self._edges)), np.log(window.below(mirrored))
+        if sign < 0:
+            own, other = other, own
+        grown = turn * turn / 2
+        # Both rise or fall along a cell.
+        first = np.maximum(own[:, :-1], own[:, 1:]) + grown
+        second = np.logaddexp(0.0, np.maximum(other[:, :-1], other[:, 1:]) + grown)
+        second = np.where(turn == 0, 0.0, second)
+        out = _with_tails(np.minimum(first, second))
+        # In a tail that bound holds which falls outwards.
+        out[..., 0], out[..., -1] = (second, first)[sign < 0][..., 0], (first, second)[sign < 0][..., -1]
+        return np.asarray(out + 1e-9)
+
+    def log_growing(self, reach: float, share: Doubles | float = 0.0) -> Doubles:
+        """At Im z = reach, on the side where e^(tθ) grows: the angle rises with x, up to v."""
+        last = np.broadcast_to(self.v[:, :, None], (*self.v.shape, 1))
+        angle = np.concatenate([self._angle, last], axis=2)
+        return _log_sum(self.log + share + reach * angle) + 1e-9
+
+    def log_decaying(self, t: Doubles, share: Doubles | float = 0.0) -> Doubles:
+        """At many t > 0, on the side where e^(−tθ) decays: the least over v, for each step and t."""
+        log = self.log + share
+        zero = np.zeros((*self.v.shape, 1))
+        angle = np.concatenate([zero, self._angle], axis=2)
+        # Each line at a few t, and of the best ones all.
+        rough = _log_sum(
+            log[:, :, None, :] - t[None, None, :: max(1, t.size // 4), None] * angle[:, :, None, :]
+        )
+        chosen = sorted(set(rough.sum(axis=1).argmin(axis=0).tolist()))
+        log, angle = log[chosen], angle[chosen]
+        if not np.isfinite(log).any(axis=2).all():
+            return np.full((self.v.shape[1], t.size), math.inf)
+        kept = np.flatnonzero((log > log.max(axis=2)[..., None] - 90).any(axis=(0, 1)))
+        total = _log_sum(log[:, :, None, kept] - t[None, None, :, None] * angle[:, :, None, kept])
+        # What was left out is below e^-90 of the peak, each.
+        rest = math.log(log.shape[2]) + log.max(axis=2) - 90
+        return np.asarray((np.logaddexp(total, rest[:, :, None]) + 1e-9).min(axis=0))
+
+    def log_beyond(self, step: Doubles) -> Doubles:
+        """An upper bound of what lies outside the even cells, also of a sum over nodes with this step."""
+        outer = [*range(_OUTER_CELLS + 1), *range(-_OUTER_CELLS - 1, 0)]
+        return _log_sum(self._height[..., outer] + np.log(self._width[:, outer] + step[:, None])) + 1e-9
+
+
+def _with_tails(cells: Doubles) -> Doubles:
+    """The first and the last cell once more, for the tails beyond them."""
+    return np.concatenate([cells[..., :1], cells, cells[..., -1:]], axis=-1)
+
+
+def _growing(distance: Doubles, first: Doubles) -> Doubles:
+    """Distances in growing steps, from about the size of the first."""
+    rate = np.log(np.maximum(np.e, 0.3 * distance / np.maximum(first, 1e-300)))
+    return np.asarray(distance * np.expm1(rate * np.linspace(0, 1, _OUTER_CELLS + 1)[1:]) / np.expm1(rate))
+
+
+def _log_sum(power: Doubles) -> Doubles:
+    """Ln Σ e^power over the last axis."""
+    peak = power.max(axis=-1)
+    with np.errstate(invalid="ignore"):
+        return np.asarray(np.log(np.exp(power - peak[..., None]).sum(axis=-1)) + peak)
+
+
+def _largest_convex(power: Doubles, edges: Doubles, s: Doubles) -> Doubles:
+    """The largest of power(x) − x²/2σ² in each cell, for a convex power: it lies below its chord."""
+    left, right = edges[:, :-1], edges[:, 1:]
+    with np.errstate(divide="ignore", invalid="ignore"):
+        slope = np.where(right > left, (power[:, 1:] - power[:, :-1]) / (right - left), 0.0)
+    x = np.clip(slope * s * s, left, right)
+    return np.asarray(power[:, :-1] + slope * (x - left) - x * x / (2 * s * s))
+
+
+def _largest_concave(power: Doubles, slope: Doubles, edges: Doubles, s: Doubles) -> Doubles:
+    """The largest of power(x) − x²/2σ² in each cell, for a concave power: it lies below its tangents."""
+    value, rise = power - edges * edges / (2 * s * s), slope - edges / (s * s)
+    wide = edges[:, 1:] - edges[:, :-1]
+    inside = np.minimum(value[:, :-1] + rise[:, :-1] * wide, value[:, 1:] - rise[:, 1:] * wide)
+    return np.asarray(
+        np.where(rise[:, :-1] <= 0, value[:, :-1], np.where(rise[:, 1:] >= 0, value[:, 1:], inside))
+    )
