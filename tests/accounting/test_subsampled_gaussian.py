@@ -6,7 +6,7 @@ import mpmath as mp
 import numpy as np
 import pytest
 
-from hubbub.accounting import subsampled_decay, subsampled_gaussian
+from hubbub.accounting import subsampled_gaussian
 from hubbub.accounting.float_bounds import Uncertified
 from hubbub.accounting.shifted_lines import ShiftedLines, Window, normal_cdf
 from hubbub.accounting.subsampled_decay import Decay, minorant
@@ -207,7 +207,8 @@ def test_shifted_lines_bound_the_modulus(rate, sigma, tilt, added):
 
 
 def test_too_much_work_is_uncertified(monkeypatch):
-    assert not steps(0.1, 1.0, added=False).quadrature(1e6, 0.0).error < 1
+    with pytest.raises(Uncertified):
+        steps(0.1, 1.0, added=False).quadrature(1e6, 0.0)
     monkeypatch.setattr(subsampled_gaussian, "_MAX_NODES", 100)
     many = SubsampledGaussians(np.full(10, 0.1), np.full(10, 1.0), np.ones(10), added=False)
     with pytest.raises(Uncertified):
@@ -215,11 +216,6 @@ def test_too_much_work_is_uncertified(monkeypatch):
     monkeypatch.undo()
     nodes = steps(0.1, 1.0, added=False).quadrature(1.0, 0.0)
     assert nodes.log_ratio(0.1, 1)[0].tolist() == [0]
-    # Two hills, and nothing known of what lies between.
-    hills = steps(math.exp(-1 / (2 * 0.03**2)), 0.03, added=False).quadrature(1.0, 0.0)
-    monkeypatch.setattr(subsampled_decay, "DECAY_POINTS", 2)
-    law = steps(math.exp(-1 / (2 * 0.03**2)), 0.03, added=False)
-    assert minorant(law, hills, None).beta.tolist() == [0]
     monkeypatch.setattr(subsampled_gaussian, "MAX_WORK", 100)
     with pytest.raises(Uncertified):
         nodes.log_ratio(0.1, 10)

@@ -421,6 +421,6 @@ def find_root(contour: Contour, start: float, delta: float) -> float:
         if low < 0 and after < 1e-3 * start:
             after = 0.0
         if abs(after - epsilon) <= 1e-14 * epsilon:
-            return epsilon
+            return after
         epsilon = after
     raise Uncertified

@@ -152,7 +152,8 @@ def minorant(law: SubsampledGaussians, nodes: QuadratureNodes, near: Window | No
     third = ((mass * distance**3).sum(axis=1) / beta) ** (1 / 3)
     # The density of the loss is that of x over the loss's slope p/σ², p = q·e^u/r.
     slope = np.exp(np.log(law.rates)[:, None] + (x - 0.5) / s2 - log_ratio) / s2
-    flat = (least / np.maximum(slope[:, 1:], slope[:, :-1])).min(axis=1)
+    with np.errstate(divide="ignore"):
+        flat = (least / np.maximum(slope[:, 1:], slope[:, :-1])).min(axis=1)
     width = log_ratio[:, -1] - log_ratio[:, 0]
     # survives: The blur is less than the deviation.
     variance, most = np.maximum(deviation - blur, 0.0) ** 2, (deviation + blur) ** 2

@@ -366,6 +366,10 @@ class QuadratureNodes:
         with np.errstate(over="ignore", under="ignore"):
             beyond = 4 * np.exp(log_beyond - self.moments)
             self.lost, lost_above = (np.exp(log - self.moments) + beyond for log in log_error)
+        # Nodes that miss part of the distribution are of no use.
+        # survives: From how large an error on it is left to others is free.
+        if not self.lost.max() < 0.01:
+            raise Uncertified
         self.error = float(law.counts @ (self.lost + _ROUNDING * spread))
         self.above: Complexes | Doubles | None = None
         if below is not None:
