@@ -123,8 +123,9 @@ class FourierAccountant:
         total = contour.at(root)
         slope = contour.slope(root)
         # survives: A root below 0 by more than the error is not met: then δ is met at 0.
-        upper = max(0.0, root + 2 * (total.error + ROUNDING * delta) / slope)
-        lower = root - 2 * (total.error + total.aliases + ROUNDING * delta) / slope
+        hair = 2 * ROUNDING * delta / slope + ROUNDING * root
+        upper = max(0.0, root + 2 * total.error / slope + hair)
+        lower = root - 2 * (total.error + total.aliases) / slope - hair
         high, low = contour.at(upper), contour.at(max(0.0, lower))
         if not high.value + high.error <= delta:
             raise Uncertified
