@@ -416,6 +416,8 @@ def find_root(contour: Contour, start: float, delta: float) -> float:
         # Where the sum is lost in rounding it is too far out.
         move = value / contour.slope(epsilon) * math.log(value / delta) if value > 0 else -math.inf
         after = epsilon + move
+        if abs(move) <= 1e-14 * epsilon:
+            return after
         if not max(0.0, low) < after < high:
             after = epsilon + 2.0**step / contour.tilt if math.isinf(high) else max(0.0, low) / 2 + high / 2
         if low < 0 and after < 1e-3 * start:

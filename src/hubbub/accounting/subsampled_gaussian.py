@@ -35,7 +35,7 @@ _BLOCK = 32
 MAX_WORK = 1 << 28
 """Nodes times points: what takes longer than about a second is uncertified."""
 _DIRECT = 16
-"""So many rotations are computed one by one, the others by doubling."""
+"""The number of rotations that are computed one by one; the others by doubling."""
 # survives: How many numbers are kept at a time changes none of them.
 MAX_BATCH, MAX_ROWS = 1 << 18, 1 << 10
 """Numbers and rows held in memory at a time."""
