@@ -69,7 +69,7 @@ ROW = "row"
 _MOST_KEYS = 10_000_000
 _ENDINGS = (".parquet", ".pq", ".csv", ".txt")
 _TOP = (
-    *("population", "rows_per_unit", "groups_per_unit"),
+    *("population", "rows_per_unit", "groups_per_unit", "max_rows_per_unit"),
     *("ledger", "secret", "account", "version", "window", "about", "budget", "tables"),
 )
 _TABLE = ("path", "unit", "public", "types", "bounds", "keys", "quotes", "encoding")
@@ -109,6 +109,8 @@ class Config:
     population: int | None = None
     rows_per_unit: int | None = None
     groups_per_unit: int | None = None
+    max_rows_per_unit: int | None = None
+    """A fact, not a choice: no unit has more rows in any table."""
     budget: Budget | None = None
     ledger: str | None = None
     """A path, or the address of a database."""
@@ -216,6 +218,7 @@ class _Reader:
             people,
             self._whole(stated, "rows_per_unit"),
             self._whole(stated, "groups_per_unit"),
+            self._whole(stated, "max_rows_per_unit"),
             self._budget(stated, people),
             *self._kept(stated),
             self._about(stated),

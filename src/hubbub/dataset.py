@@ -28,7 +28,7 @@ from hubbub.numbers import Number, parse_positive
 from hubbub.release import Release
 from hubbub.sources import OpenArguments, open_sources
 from hubbub.sql.analyzer import analyze
-from hubbub.sql.bound_estimation import measure_limits, use_known_limits
+from hubbub.sql.bound_estimation import estimate_cut, measure_limits, use_known_limits
 from hubbub.sql.executor import execute
 from hubbub.sql.fingerprint import fingerprint, histogram_conditions
 from hubbub.sql.known_limits import KnownHistograms
@@ -56,6 +56,7 @@ class Dataset:
         *,
         population: int | None = None,
         contribution_bounds: ContributionBounds | None = None,
+        max_rows_per_unit: int | None = None,
         origin: Any = None,
         version: str = "1",
         ledger: Ledger | None = None,
@@ -65,6 +66,7 @@ class Dataset:
         self.account = account
         self._population = population
         self._bounds = contribution_bounds or ContributionBounds()
+        self._cap = ContributionBounds(max_rows_per_unit).rows
         self._origin = origin
         self.version = version
         self._ledger = ledger
@@ -128,7 +130,7 @@ class Dataset:
                 why="the account is for one unit",
                 fix=f"use {self.unit.key}, or leave it out",
             )
-        query = self._analyze(text, statement, bounds=bounds, keys=keys)
+        query = self._analyze(text, statement, bounds=bounds, keys=keys).with_cap(self._cap)
         limits = ContributionBounds(
             _first(rows_per_unit, options.rows, self._bounds.rows),
             _first(groups_per_unit, options.groups, self._bounds.groups),
@@ -174,8 +176,11 @@ class Dataset:
 
     def _with_known_limits(self, plan: Plan) -> Plan:
         """The plan with contribution bounds from histograms that were released before, at no cost."""
-        if not plan.bounded.estimates_limits:
-            return plan
+        bounded = plan.bounded
+        if not bounded.estimates_limits:
+            is_cut = bounded.uses_rows and bounded.contribution_bounds.rows and not bounded.cuts_nothing
+            rows = self._known.find("rows", plan.conditions["rows"]) if is_cut else None
+            return plan if rows is None else estimate_cut(plan, rows.counts, rows.scale)
         if isinstance(self.account, LedgerAccount):
             if self.account.has_charge(digest([fingerprint(plan, self._origin), self.version])):
                 return plan  # it has its answer, with the limits that were found for it
@@ -452,6 +457,7 @@ def open(  # noqa: A001 - hubbub.open is its name
     population: int | None = None,
     rows_per_unit: int | None = None,
     groups_per_unit: int | None = None,
+    max_rows_per_unit: int | None = None,
     quotes: bool | None = None,
     encoding: str | None = None,
     new_rows: bool = False,
@@ -491,8 +497,10 @@ def open(  # noqa: A001 - hubbub.open is its name
         keys: Public group keys of columns: `{"region": ["North", "South"]}`.
         public: Public tables by name, to join.
         population: The public number of people; δ must be below 1/population.
-        rows_per_unit: The maximum number of rows per privacy unit.
+        rows_per_unit: The maximum number of rows per privacy unit that count.
         groups_per_unit: The maximum number of groups per privacy unit.
+        max_rows_per_unit: A public fact: no unit has more rows in any table. It is the limit unless a smaller
+            one is declared, nothing is cut off, and intervals cover the exact answers.
         quotes: False makes each line of a CSV file a row, whatever is in it; otherwise a hostile line that
             opens a quote swallows those that follow.
         encoding: The encoding of CSV files, by Python's name; UTF-8 if omitted. What cannot be decoded is
@@ -526,6 +534,7 @@ def open(  # noqa: A001 - hubbub.open is its name
             population=population,
             rows_per_unit=rows_per_unit,
             groups_per_unit=groups_per_unit,
+            max_rows_per_unit=max_rows_per_unit,
             quotes=quotes,
             encoding=encoding,
             new_rows=new_rows,
@@ -540,6 +549,7 @@ def open(  # noqa: A001 - hubbub.open is its name
         contribution_bounds=ContributionBounds(
             opened.arguments.rows_per_unit, opened.arguments.groups_per_unit
         ),
+        max_rows_per_unit=opened.arguments.max_rows_per_unit,
         origin=opened.origin,
         version=opened.version,
         ledger=opened.ledger,

@@ -45,6 +45,7 @@ class OpenArguments:
     public: Mapping[str, Any] | None = None
     population: int | None = None
     rows_per_unit: int | None = None
+    max_rows_per_unit: int | None = None
     groups_per_unit: int | None = None
     quotes: bool | None = None
     encoding: str | None = None
@@ -66,6 +67,7 @@ class OpenArguments:
             version=self.version or config.version,
             population=_first(self.population, config.population),
             rows_per_unit=_first(self.rows_per_unit, config.rows_per_unit),
+            max_rows_per_unit=_first(self.max_rows_per_unit, config.max_rows_per_unit),
             groups_per_unit=_first(self.groups_per_unit, config.groups_per_unit),
         )
 

@@ -651,3 +651,15 @@ def test_every_example_in_the_help_runs(line):
     out = run(*shlex.split(line)[1:])
     assert out.code == 0, out.stderr
     Path("reasons.csv").unlink(missing_ok=True)
+
+
+def test_limits_are_measured_once_and_later_queries_search_nothing(tmp_path):
+    ledger = ("--ledger", str(tmp_path / "limits.ledger"))
+    assert run("budget", "open", "visits", "--unit", "patient", "--epsilon", "5", *ledger).code == 0
+    out = run("limits", "visits.parquet", "--unit", "patient", "--epsilon", "0.5", "--by", "region", *ledger)
+    assert out.code == 0, out.stderr
+    assert "rows per unit" in out.stdout
+    assert 'groups per unit by "region"' in out.stdout
+    assert "spent: ε = 0.5 for one patient" in out.stdout
+    got = run("query", *COUNT, "--epsilon", "1", *ledger)
+    assert "found before, at no cost now" in got.stdout

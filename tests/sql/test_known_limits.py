@@ -39,7 +39,7 @@ def test_a_second_query_on_the_same_rows_searches_nothing(file):
         assert second.split.limits == 0
         assert second.split.aggregates == 1
         assert second.contribution_bounds.rows == label["rows per unit"]
-        said = second.run().value.facts["limits found"]["rows"]
+        said = second.run().value.facts["limits"]["rows"]
         assert "found before, at no cost now" in said
         # Other rows are others: the limit is searched.
         assert data.sql("SELECT SUM(x) AS s FROM t WHERE x > 4", epsilon=1).split.rows > 0
@@ -68,7 +68,7 @@ def test_a_ledger_keeps_it_and_the_same_question_keeps_its_answer(file, tmp_path
         answers = [data.sql("SELECT AVG(x) AS a FROM t", epsilon=1).run().value for _ in range(2)]
         assert answers[0].to_dict() == answers[1].to_dict()
         assert answers[1].facts["asked before"]
-        assert "found before" in answers[0].facts["limits found"]["rows"]
+        assert "found before" in answers[0].facts["limits"]["rows"]
 
 
 def test_another_version_of_the_rows_is_searched_anew(file, tmp_path):
@@ -93,9 +93,7 @@ def test_limits_are_measured_once_for_all_later_queries(file, tmp_path, has_ledg
         ):
             plan = data.sql(text, epsilon=1, delta=1e-6)
             assert plan.split.limits == 0
-            assert (
-                "found before" in plan.label()["limits found"]["groups" if "WHERE x < 7" in text else "rows"]
-            )
+            assert "found before" in plan.label()["limits"]["groups" if "WHERE x < 7" in text else "rows"]
         if has_ledger:
             assert data.limits(epsilon=0.5, by=["g"]).value.to_dict() == release.value.to_dict()
             left = data.account.remaining().epsilon

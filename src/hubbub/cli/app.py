@@ -14,6 +14,7 @@ from typer.core import TyperGroup
 from hubbub.cli.demo import demo
 from hubbub.cli.init import init
 from hubbub.cli.ledger import register
+from hubbub.cli.limits import limits
 from hubbub.cli.loss import Population, loss
 from hubbub.cli.options import (
     MultiValueCommand,
@@ -67,6 +68,7 @@ app = typer.Typer(
 )
 app.command(cls=MultiValueCommand)(query)
 app.command(cls=MultiValueCommand)(plan)
+app.command(cls=MultiValueCommand)(limits)
 app.command()(init)
 app.command()(demo)
 app.command()(loss)

@@ -120,7 +120,11 @@ def describe_cost(plan: "Plan", label: Mapping[str, Any]) -> list[str]:
         spent,
         f"how: {'; '.join(part for part in parts if part)}",
         *([f"intervals cover {label['interval covers']}"] if bounds and not plan.query.is_top else []),
-        *(f"{kind} per unit: {found}" for kind, found in label.get("limits found", {}).items()),
+        *(
+            f"{kind} per unit: {said}"
+            for kind, said in label.get("limits", {}).items()
+            if "estimated" in said
+        ),
         *([f"units above a contribution bound: {above}"] if above else []),
         *([str(label["nothing shown"])] if "nothing shown" in label else []),
         *(str(note) for note in label.get("notes", ())),

@@ -32,7 +32,7 @@ from hubbub.sql.query import BoundedAggregate, ContributionBounds, Query
 from hubbub.sql.result import Result
 from hubbub.unit import Unit
 
-__all__ = ["estimate_bounds", "find_limits", "measure_limits", "use_known_limits"]
+__all__ = ["estimate_bounds", "estimate_cut", "find_limits", "measure_limits", "use_known_limits"]
 
 _SURE = 1 - Fraction(1, 2**30)
 """The confidence that no bound comes from noise alone: it could be any power of two."""
@@ -84,6 +84,16 @@ def use_known_limits(plan: Plan, known: Mapping[str, tuple[tuple[int, ...], Frac
     made = choose_limits(replace(plan, split=split), found, is_new=False)
     made.check()
     return made
+
+
+def estimate_cut(plan: Plan, counts: tuple[int, ...], scale: Fraction) -> Plan:
+    """The plan with an estimate of what its declared limit on rows cuts off, from a known histogram."""
+    limit = plan.contribution_bounds.rows
+    assert limit is not None
+    share = ROW_SIZES.share_above(counts, float(scale), limit)
+    found = FoundLimit("rows", limit, share, counts, scale, is_new=False, is_declared=True)
+    object.__setattr__(plan, "found", (found,))  # nothing that was computed depends on it
+    return plan
 
 
 def choose_limits(

@@ -130,6 +130,18 @@ class BoundedQuery:
         )
         return replace(self, query=replace(self.query, arguments=arguments))
 
+    @property
+    def cuts_nothing(self) -> bool:
+        """True if no unit can exceed a contribution bound, by public facts."""
+        if not self.query.is_keyed:
+            return True
+        most, bounds = self.query.max_rows_per_unit, self.contribution_bounds
+        only_units = self._only_units and not self.query.keys
+        if most is None or self.estimates_limits:
+            return only_units and not self.estimates_limits
+        declared = [each for each in (bounds.rows, bounds.groups, bounds.rows_per_group) if each is not None]
+        return all(each >= most for each in declared)
+
     # What the engine computes
 
     @cached_property

@@ -213,7 +213,6 @@ def make_label(plan: "Plan", above: Estimate | None = None) -> dict[str, Any]:
     """The label of a plan, for programs and for people."""
     bounded, query, bounds = plan.bounded, plan.query, plan.contribution_bounds
     noises = sorted({each.mechanism for each in plan.aggregates})
-    covers = "the exact answer of the bounded query"
     return {
         "query": query.text,
         "unit": plan.unit.name,
@@ -234,10 +233,8 @@ def make_label(plan: "Plan", above: Estimate | None = None) -> dict[str, Any]:
         },
         "bounds estimated privately": [query.arguments[index].name for index in bounded.estimated_arguments],
         "confidence": float(plan.confidence),
-        "interval covers": covers
-        if bounded.reports_bounding
-        else f"{covers}; what bounding changed is not measured",
-        **_label_found(plan),
+        "interval covers": _describe_coverage(plan),
+        **_label_limits(plan),
         **_label_above(above),
         "notes": query.notes,
     }
@@ -249,28 +246,64 @@ def _describe_keys(plan: "Plan") -> str:
     return "selected privately" + (", by their own counts" if plan.selecting is not None else "")
 
 
-def _label_found(plan: "Plan") -> dict[str, Any]:
-    """The contribution bounds that were found, with the noisy histograms that they were read from."""
-    if not plan.found:
-        return {}
+def _label_limits(plan: "Plan") -> dict[str, Any]:
+    """Each contribution bound, where it comes from and what it cuts off; and the noisy histograms."""
     histograms = [
         ContributionHistogram(each.kind, plan.conditions[each.kind].own[0], each.counts, each.scale).to_dict()
         for each in plan.found
         if each.is_new and each.kind in plan.conditions
     ]
+    limits = _describe_limits(plan)
     return {
-        "limits found": {each.kind: _describe_found(plan, each) for each in plan.found},
+        **({"limits": limits} if limits else {}),
         **({"histograms": histograms} if histograms else {}),
     }
 
 
+def _describe_limits(plan: "Plan") -> dict[str, str]:
+    """By what is limited: the limit, where it comes from, and what it cuts off."""
+    bounded, bounds = plan.bounded, plan.contribution_bounds
+    if not plan.query.is_keyed:
+        return {}
+    found = {each.kind: _describe_found(plan, each) for each in plan.found}
+    declared = {
+        "rows": bounds.rows if bounded.uses_rows else None,
+        "groups": bounds.groups,
+        "rows per group": bounds.rows_per_group,
+    }
+    out = {}
+    for kind, limit in declared.items():
+        if kind in found:
+            out[kind] = found[kind]
+        elif limit is not None and bounded.cuts_nothing:
+            out[kind] = f"limit {limit:,}, which no unit exceeds, as is declared or as the query ensures"
+        elif limit is not None:
+            out[kind] = f"limit {limit:,}, declared; the part above it is cut off, and not measured"
+    return out
+
+
 def _describe_found(plan: "Plan", found: "FoundLimit") -> str:
-    """A limit, and what it cuts off."""
+    """A limit that has a histogram, and what it cuts off."""
     note = "estimate" if plan.query.is_top else "estimate, not part of the interval"
     what = "rows" if found.kind == "rows" else "groups of units"
-    share = f"{100 * found.share_above:.2g} %"
     origin = "found" if found.is_new else "found before, at no cost now"
+    if found.is_declared:
+        origin = "declared"
+    share = f"{100 * found.share_above:.2g} %"
     return f"limit {found.limit:,}, {origin}; an estimated {share} of {what} above it ({note})"
+
+
+def _describe_coverage(plan: "Plan") -> str:
+    """What intervals cover: the exact answer, or that of the bounded query."""
+    bounded = plan.bounded
+    if bounded.cuts_nothing:
+        is_clamped = any(argument.bounds is not None for argument in plan.query.arguments)
+        return "the exact answer" + (", of values that are clamped to their bounds" if is_clamped else "")
+    covers = "the exact answer of the bounded query"
+    if bounded.reports_bounding:
+        return covers
+    is_estimated = any(each.kind == "rows" for each in plan.found)
+    return f"{covers}; what bounding changed is {'only estimated' if is_estimated else 'not measured'}"
 
 
 def _label_above(above: Estimate | None) -> dict[str, Any]:

@@ -31,6 +31,8 @@ class FoundLimit:
     """The scale of their noise."""
     is_new: bool = True
     """False if the histogram was released before: then it cost nothing."""
+    is_declared: bool = False
+    """True if the limit was declared, and the histogram only says what lies above it."""
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ Proof: docs/proofs/bounding.md
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from itertools import product
 from math import prod
@@ -85,6 +85,8 @@ class BoundedAggregate:
 # released, so they cost nothing more.
 
 _MAX_KEYS = 1 << 24
+_MULTIPLYING = (exp.Join, exp.SetOperation, exp.Lateral, exp.Unnest)
+"""What may make more rows of a unit than its tables have."""
 
 
 @dataclass(frozen=True)
@@ -177,11 +179,20 @@ class Query:
     order: tuple[Order, ...] = ()
     limit: int | None = None
     max_rows_per_unit: int | None = None
-    """How many rows a unit has at most, where the query itself sees to that."""
+    """How many rows a unit has at most, where the query itself sees to that, or the owner declares it."""
     rows_kept_for_join: int | None = None
     """How many rows of a unit each side of a join of protected tables keeps; None where none are joined."""
     is_top: bool = False
     """True if only the keys of the largest counts are asked for: a private selection of the top k."""
+
+    def with_cap(self, rows: int | None) -> "Query":
+        """The query where it is known that no unit has more rows in any table.
+
+        A join or a union may make more of them: then nothing is known.
+        """
+        if rows is None or not self.is_keyed or self.rows.find(*_MULTIPLYING) is not None:
+            return self
+        return replace(self, max_rows_per_unit=min(rows, self.max_rows_per_unit or rows))
 
     @property
     def is_public(self) -> bool:
