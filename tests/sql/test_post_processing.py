@@ -473,6 +473,14 @@ def test_groups_are_filtered_ordered_and_cut(tail, expected):
     assert len(columns[1].low) == len(columns[2].high) == len(expected)
 
 
+@pytest.mark.parametrize("constant", ["-(-1)", "(1)", "1 + 0", "2.5", "'a'", "NULL", "TRUE", "-1"])
+def test_constants_in_order_by_are_refused(constant):
+    text = "SELECT g, COUNT(*) AS n FROM t GROUP BY g ORDER BY"
+    with pytest.raises(InvalidInput, match="ORDER BY contains a constant"):
+        asked(f"{text} {constant} DESC")
+    assert rows(f"{text} 1 DESC", [("a",), ("b",), ("c",)], **THREE)[0] == ["c", "b", "a"]
+
+
 def test_missing_keys_come_last_in_any_order():
     for tail in ("", " DESC"):
         text = f"SELECT g, COUNT(*) AS n FROM t GROUP BY g ORDER BY g{tail}"

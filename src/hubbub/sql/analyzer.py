@@ -344,10 +344,16 @@ class _Analyzer:
         inner = item.this
         if isinstance(inner, exp.Column) and not inner.table and self._alias(inner) is not None:
             lifted = self._copy_alias(inner)
-        elif isinstance(inner, exp.Literal) and not inner.is_string:
+        elif isinstance(inner, exp.Literal) and not inner.is_string and _is_whole(inner.this):
             lifted = self._lift(resolve_reference(inner, self._node, self._sources.scope, "ORDER BY"))
         else:
             lifted = self._lift(inner)
+            if lifted.find(exp.Column) is None:
+                raise InvalidInput(
+                    "the ORDER BY contains a constant",
+                    why="it orders nothing; for DuckDB even -(-1) is the first output",
+                    fix="order by an output, its position, a group key or an aggregate",
+                )
         return Order(lifted, bool(item.args.get("desc")), bool(item.args.get("nulls_first")))
 
     def _limit(self, node: exp.Expr | None) -> int | None:
