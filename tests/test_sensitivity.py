@@ -276,7 +276,7 @@ def test_only_64_bit_integers_are_borrowed(value):
         Bounded.borrow(value, Sensitivity(1), Unit.row(), "sum")
 
 
-def test_what_is_borrowed_has_a_sensitivity_and_a_unit():
+def test_borrowed_value_has_a_sensitivity_and_a_unit():
     for sensitivity, unit in ((1, Unit.row()), (Sensitivity(1), "patient")):
         with pytest.raises(InvalidInput, match="not a Sensitivity"):
             Bounded.borrow(np.array([1]), sensitivity, unit, "sum")

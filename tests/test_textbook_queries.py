@@ -554,6 +554,6 @@ def test_bounds_between_which_no_row_can_move_a_sum_are_refused(low, high, relat
     assert "low" in _refusal(linear, [1], float, low, high, unit=Unit.row(relation)).what
 
 
-def test_bounds_of_too_many_digits_are_refused_whatever_the_rows():
+def test_bounds_of_too_many_digits_are_refused():
     for rows in ([], [1]):
         assert "digits" in _refusal(linear, rows, float, 0, Fraction(1, 3**2500)).what

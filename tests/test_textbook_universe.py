@@ -86,7 +86,7 @@ def test_pairs_are_ordered_and_come_in_both_orders(relation):
     assert set(pairs) == {(x, y) for x in SMALL.databases() for y in SMALL.neighbours(x, relation)}
 
 
-def test_where_there_is_one_element_nothing_can_be_substituted():
+def test_universe_of_one_element_has_no_substitution():
     assert list(Universe("a", 3).pairs(SUBSTITUTE)) == []
     assert Universe("a", 3).sensitivity(lambda x: x, SUBSTITUTE) == Sensitivity(0)
 

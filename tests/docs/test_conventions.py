@@ -1,8 +1,10 @@
-"""What CONTRIBUTING.md says of the tree holds: the length of files, private names in tests, slow tests."""
+"""CONTRIBUTING.md is true of the tree: the length of files, private names in tests, names, slow tests."""
 
 import ast
 import re
 from pathlib import Path
+
+import pytest
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
@@ -59,10 +61,21 @@ def test_few_test_files_touch_private_names():
     assert len(touching) <= limit, touching
 
 
-def test_slow_paths_exist():
+@pytest.mark.parametrize(("name", "root"), [("SLOW", "tests"), ("APART", "."), ("TOGETHER", ".")])
+def test_paths_in_conftest_exist(name, root):
     (text,) = re.findall(
-        r"^SLOW = \((.*?)^\)", (ROOT / "tests" / "conftest.py").read_text(), re.MULTILINE | re.DOTALL
+        rf"^{name} = \((.*?)\)$", (ROOT / "tests" / "conftest.py").read_text(), re.MULTILINE | re.DOTALL
     )
     paths = re.findall(r'"([^"]+)"', text)
     assert paths
-    assert [path for path in paths if not (ROOT / "tests" / path).exists()] == []
+    assert [path for path in paths if not (ROOT / root / path).exists()] == []
+
+
+def test_names_of_tests_begin_with_their_subject():
+    dialect = re.compile(r"def (test_(?:(?:what|who|whose|nor|it)_\w+|\w+_(?:whose|told|so_many)_\w+))")
+    found = {
+        str(path.relative_to(ROOT)): names
+        for path in (ROOT / "tests").rglob("test_*.py")
+        if (names := dialect.findall(path.read_text(encoding="utf-8")))
+    }
+    assert found == {}, "say what holds: test_gaussian_defaults_to_one_coordinate"

@@ -121,7 +121,7 @@ def test_noise_that_is_almost_never_there_has_moments_next_to_0():
         assert mechanism.variance_bounds == mechanism.expected_error_bounds == (0.0, 5e-324)
 
 
-def test_of_every_enclosure_the_safe_end_is_used(monkeypatch):
+def test_safe_end_of_every_enclosure_is_used(monkeypatch):
     """With enclosures that are far too wide on both sides, bounds are wide on both sides too."""
     cases = [
         (discrete_laplace_variance, Fraction(3)),
@@ -226,7 +226,7 @@ def test_on_a_grid_figures_are_in_units_of_the_value_and_include_the_rounding():
 
 @pytest.mark.parametrize(("kind", "draw"), [(Laplace, discrete_laplace), (Gaussian, rounded_gaussian)])
 @pytest.mark.parametrize("scale", [Fraction(1, 2), Fraction(3), Fraction(200)])
-def test_what_is_drawn_has_these_moments(kind, draw, scale):
+def test_draws_have_the_stated_moments(kind, draw, scale):
     # The bits are the same in every run; seven standard errors would be a chance of 3e-12.
     mechanism, count = kind(scale, ONE), 40_000
     with repeatable_bits(f"{kind.__name__}/{scale}"):

@@ -143,7 +143,7 @@ def test_a_count_is_a_positive_integer(bad):
             mechanism.release_many([1, 2], bad)
 
 
-def test_what_one_release_refuses_many_refuse():
+def test_release_many_refuses_what_release_refuses():
     with refused(InvalidInput, match="integers"):
         ADDITIVE[0].release_many(0.5, 10)
     with refused(Refused, match="coordinates"):

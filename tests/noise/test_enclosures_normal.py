@@ -182,7 +182,7 @@ def test_the_density_times_a_factor_is_rounded_down_and_up_however_few_the_bits(
             assert low <= factor * mp.npdf(0) <= high
 
 
-def test_where_the_series_ends_the_continued_fraction_begins(monkeypatch):
+def test_continued_fraction_begins_where_the_series_ends(monkeypatch):
     series, fractions = [], []
     central, ratio = enclosures.normal_central, enclosures.mills_ratio
     monkeypatch.setattr(enclosures, "normal_central", lambda x, bits: series.append(x) or central(x, bits))

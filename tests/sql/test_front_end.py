@@ -121,7 +121,7 @@ def test_bounds_indistinguishable_as_doubles_are_refused(bounds):
 
 
 @pytest.mark.parametrize("values", [[1, 2, 3], [1, None, "x"], [b"\xff", 1, 2]])
-def test_a_column_of_objects_is_text_whatever_its_rows(values):
+def test_column_of_objects_is_text(values):
     """The type was read off the first thousand rows."""
     data = hb.open(pd.DataFrame({"patient": [1, 2, 3], "o": pd.Series(values, dtype=object)}), unit="patient")
     assert data.tables["data"].find("o").kind.value == "text"

@@ -109,7 +109,7 @@ def test_an_analyst_does_not_see_what_others_paid_for(file, tmp_path):
         assert data.sql("SELECT AVG(x) AS a FROM t", epsilon=1).split.rows > 0
 
 
-def test_where_rows_are_units_there_are_no_limits(file):
+def test_row_units_have_no_limits(file):
     with (
         hb.open(file, table="t", unit=hb.Unit.row()) as data,
         pytest.raises(InvalidInput, match="each row is"),

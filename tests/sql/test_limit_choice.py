@@ -31,7 +31,7 @@ def test_every_whole_number_up_to_2_20_has_a_bin_and_small_ones_have_their_own()
 
 
 @pytest.mark.parametrize("size", [1, 4, 13, 256])
-def test_where_all_units_have_as_many_rows_that_is_the_limit(size):
+def test_equal_row_counts_are_the_limit(size):
     for seed in range(5):
         assert size <= chosen([size] * 5000, seed=seed).limit <= 2 * size
 

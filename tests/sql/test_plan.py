@@ -124,7 +124,7 @@ def test_invalid_parameters_of_a_query_are_refused(data, options, said):
         data.sql("SELECT COUNT(*) AS n, AVG(x) AS m FROM data", **options)
 
 
-def test_an_error_too_small_to_protect_anybody_is_refused(data):
+def test_error_too_small_for_privacy_is_refused(data):
     with pytest.raises(Refused, match="no epsilon"):
         data.sql("SELECT COUNT(*) AS n FROM data", error={"n": Fraction(1, 10**9)}, rows_per_unit=2)
 

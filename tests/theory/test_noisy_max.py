@@ -62,7 +62,7 @@ def worst_both_ways(law, pairs):
 
 @pytest.mark.parametrize("q", [HALF, TWO_THIRDS], ids=str)
 @pytest.mark.parametrize(("candidates", "levels"), [(2, 6), (3, 4), (4, 3)])
-def test_the_index_is_epsilon_private_whatever_the_number_of_candidates(q, candidates, levels):
+def test_index_is_epsilon_private_for_any_number_of_candidates(q, candidates, levels):
     """Claim 3.9, on all monotone neighbours of small scores: never more than e^ε."""
     ratio = worst_both_ways(lambda scores: winner(q, scores), monotone_neighbours(candidates, levels))
 

@@ -51,7 +51,7 @@ def test_the_share_of_yes_can_be_recovered_from_the_crowd():
         assert 2 * mean - Fraction(1, 2) == Fraction(sum(crowd), 3)
 
 
-def test_a_coin_that_always_lies_protects_nobody():
+def test_coin_that_always_lies_has_no_privacy():
     def liar(truth):
         return {not truth: Fraction(1), truth: Fraction(0)}
 
