@@ -101,6 +101,7 @@ def test_copies_and_rewordings_keep_placeholders(again):
     assert error.templates == ("in {table}, what", "why", "pass {delta=1}")
 
 
+@pytest.mark.slow
 def test_every_placeholder_in_the_tree_is_spelled():
     known = {*hubbub.errors.PARAMETERS}
     unknown = []

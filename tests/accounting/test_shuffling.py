@@ -153,6 +153,7 @@ def test_beyond_doubles_shuffling_gives_no_amplification():
         assert all(len(part.dominating_pair(added=False, upper=up).losses) > 2 for up in (True, False))
 
 
+@pytest.mark.slow
 def test_more_reports_hide_more_and_fewer_levels_hide_less(monkeypatch):
     losses = [PrivacyLoss.pure(1).shuffled(n).epsilon(1e-6) for n in (1, 100, 10_000)]
     assert losses == sorted(losses, reverse=True)

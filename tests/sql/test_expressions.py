@@ -159,7 +159,7 @@ def of_constants(text, place):
 
 
 @pytest.mark.slow
-@pytest.mark.sweep(7)
+@pytest.mark.sweep(11)
 @pytest.mark.parametrize("text", ALL)
 def test_no_constant_makes_an_expression_fail(data, text):
     for place in range(6):
@@ -209,7 +209,7 @@ def check_nested(data, count, seed):
 
 @pytest.mark.slow
 def test_no_row_makes_a_nested_expression_fail(data):
-    check_nested(data, 40, "short")
+    check_nested(data, 25, "short")
 
 
 @pytest.mark.long
@@ -229,6 +229,7 @@ def test_expression_depends_on_its_own_row_only(engine, text):
         assert run(f"{query} WHERE id = {place + 1}").fetchall() == [(together[place],)]
 
 
+@pytest.mark.slow
 def test_dates_beyond_python_are_null(data):
     for text in ("d", "m", "CAST(s AS DATE)", "CAST(s AS TIMESTAMP)", "DATE_TRUNC('month', m)"):
         plan = data.sql(
