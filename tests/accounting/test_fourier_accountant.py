@@ -257,7 +257,7 @@ def test_a_sum_that_never_falls_has_no_root():
         fourier_contour.find_root(Flat(), 1.0, 0.1)
 
 
-def test_one_atom_whose_moments_never_fall_is_uncertified():
+def test_atom_with_nondecreasing_moments_is_uncertified():
     """One Laplace mechanism: its atom's moments never fall."""
     with pytest.raises(Uncertified):
         FourierAccountant([(LaplacePair(1.0), 1)], None).delta(0.5)

@@ -187,7 +187,7 @@ def test_a_release_is_mapped():
     assert sum(mapped.value["n_consistent"]) == pytest.approx(sum(release.value["n"]), abs=0.5)
 
 
-def test_what_cannot_be_adjusted_is_refused():
+def test_unadjustable_results_are_refused():
     parts = tables()[0]
     two = Result((*parts.columns, column("m", np.arange(6.0))), parts.facts)
     with refused(InvalidInput, match="not just one column"):
